@@ -1,0 +1,26 @@
+"""Writes the fixture graphs: python export.py FAMILY [FIXTURE...] (see --help)."""
+
+import argparse
+import importlib
+
+FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "genai")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("family", choices=FAMILIES, help="which exporter")
+    parser.add_argument("fixture", nargs="*", help="which fixtures; all when none is named")
+    parser.add_argument("--full", action="store_true", help="the full-size subjects instead of the tiny ones")
+    arguments = parser.parse_args()
+    family = arguments.family
+    module = importlib.import_module(("dynamo" if family.startswith("dynamo") else family) + "_export")
+    options = {"full": True} if arguments.full else {}
+    if family.startswith("dynamo"):
+        options["opset"] = int(family.removeprefix("dynamo"))
+    fixtures = arguments.fixture or list(module.FULL if arguments.full else module.TINY)
+    for fixture in fixtures:
+        module.run(fixture, **options)
+
+
+if __name__ == "__main__":
+    main()
