@@ -5,29 +5,31 @@ type Case struct {
 	Name       string      `json:"name"`
 	Operator   string      `json:"operator"`
 	Attributes []Attribute `json:"attributes,omitempty"`
-	Inputs     []CaseInput `json:"inputs"` // in the operator's order
-	Expect     Expect      `json:"expect"`
-	Tolerance  Tolerance   `json:"tolerance"`
+	Inputs     []CaseInput `json:"inputs"` // those not named are absent
+	// Outputs names the outputs to ask for; empty for all that the operator must have.
+	Outputs   []string  `json:"outputs,omitempty"`
+	Expect    Expect    `json:"expect"`
+	Tolerance Tolerance `json:"tolerance"`
 
 	line int
 }
 
-// CaseInput is a tensor made from a seed, or absent.
+// CaseInput is a tensor with given elements, or with ones drawn from a seed uniformly in [Min, Max].
 type CaseInput struct {
-	Name   string  `json:"name"`
-	DType  string  `json:"dtype"` // ONNX name in lower case: float, float16, int64, bool...; default float
-	Shape  []int64 `json:"shape"`
-	Seed   uint64  `json:"seed"`
-	Absent bool    `json:"absent,omitempty"`
-	// Values, when given, are the elements in row-major order, in place of ones made from the seed.
-	Values []float64 `json:"values,omitempty"`
+	Name   string    `json:"name"`
+	DType  string    `json:"dtype"` // float32, float16, int64, bool...
+	Shape  []int64   `json:"shape"`
+	Seed   uint64    `json:"seed"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	Values []float64 `json:"values,omitempty"` // row-major; nil to draw from Seed
 }
 
-// Expect says where the right answer comes from: a .npz file in the plugin's folder, or the name of a
-// float64 reference that the host has.
+// Expect says where the right answer comes from; exactly one member is set.
 type Expect struct {
-	File      string `json:"file,omitempty"`
-	Reference string `json:"reference,omitempty"`
+	File      string               `json:"file,omitempty"`      // .npz in the plugin's folder, an array an output
+	Reference string               `json:"reference,omitempty"` // a float64 reference that the host has
+	Values    map[string][]float64 `json:"values,omitempty"`    // output name to row-major elements
 }
 
 // Tolerance bounds |got - want| by Absolute + Relative*|want|.

@@ -39,6 +39,9 @@ func (m *Manifest) Operator(name string) (*Operator, bool) {
 	return nil, false
 }
 
+// Devices are the kinds of device that a variant can be for.
+var Devices = []string{"cpu", "cuda"}
+
 // Variant is one library of the plugin: the same operators for one device on one platform.
 type Variant struct {
 	Device string `json:"device"` // cpu or cuda

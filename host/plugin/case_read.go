@@ -1,0 +1,180 @@
+package plugin
+
+import (
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits of one case.
+const (
+	maxRank         = 16
+	maxCaseElements = 1 << 26
+	maxCaseValues   = 4096
+)
+
+// cases reads the conformance cases; m holds the operators read before.
+func (r *reader) cases(n *yaml.Node, m *Manifest) []Case {
+	var out []Case
+	names := map[string]int{}
+	for i, item := range r.list(n, "cases", maxCases) {
+		what := fmt.Sprintf("cases[%d]", i)
+		f := r.fields(item, what, "name", "operator", "attributes", "inputs", "outputs", "expect", "tolerance")
+		if f == nil {
+			continue
+		}
+		for _, key := range []string{"name", "operator", "inputs", "expect", "tolerance"} {
+			if f[key] == nil {
+				r.fail(item.Line, "%s.%s is missing; add it", what, key)
+			}
+		}
+		c := Case{
+			Name:     r.required(f["name"], what+".name"),
+			Operator: r.match(f["operator"], what+".operator", operatorPattern, "the name of an operator of this file"),
+			line:     item.Line,
+		}
+		if first, dup := names[c.Name]; dup && c.Name != "" {
+			r.fail(item.Line, "case %q stands twice (first on line %d); rename one", clip(c.Name), first)
+		}
+		names[c.Name] = item.Line
+		if _, ok := m.Operator(c.Operator); !ok && c.Operator != "" {
+			r.fail(f["operator"].Line, "%s.operator is %s, which this manifest does not have%s", what, clip(c.Operator),
+				suggestion(c.Operator, operatorNames(m)))
+		}
+		if f["attributes"] != nil {
+			c.Attributes = r.attributes(f["attributes"], what+".attributes", false)
+		}
+		if f["inputs"] != nil {
+			c.Inputs = r.caseInputs(f["inputs"], what+".inputs")
+		}
+		if f["outputs"] != nil {
+			c.Outputs = r.names(f["outputs"], what+".outputs", false)
+		}
+		if f["expect"] != nil {
+			c.Expect = r.expect(f["expect"], what+".expect")
+		}
+		if f["tolerance"] != nil {
+			c.Tolerance = r.tolerance(f["tolerance"], what+".tolerance")
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func operatorNames(m *Manifest) []string {
+	names := make([]string, len(m.Operators))
+	for i, op := range m.Operators {
+		names[i] = op.Name
+	}
+	return names
+}
+
+func (r *reader) caseInputs(n *yaml.Node, what string) []CaseInput {
+	entries, _ := r.entries(n, what)
+	if len(entries) > maxValues {
+		r.fail(n.Line, "%s has %d entries, need at most %d", what, len(entries), maxValues)
+		return nil
+	}
+	var out []CaseInput
+	for _, e := range entries {
+		name := what + "." + clip(e.key)
+		if !valuePattern.MatchString(e.key) {
+			r.fail(e.line, "%s: %q is not the name of an input", what, clip(e.key))
+			continue
+		}
+		f := r.fields(e.value, name, "dtype", "shape", "seed", "values", "min", "max")
+		if f == nil {
+			continue
+		}
+		in := CaseInput{Name: e.key, DType: "float32"}
+		if f["dtype"] != nil {
+			in.DType = r.oneOf(f["dtype"], name+".dtype", dtypeNames...)
+		}
+		if f["shape"] == nil {
+			r.fail(e.value.Line, "%s.shape is missing; add it ([] for a scalar)", name)
+			continue
+		}
+		elements := int64(1)
+		in.Shape = []int64{}
+		for i, item := range r.list(f["shape"], name+".shape", maxRank) {
+			size := r.integer(item, fmt.Sprintf("%s.shape[%d]", name, i), 0, maxCaseElements)
+			in.Shape = append(in.Shape, size)
+			if elements *= size; elements > maxCaseElements {
+				r.fail(f["shape"].Line, "%s.shape has more than %d elements, need a smaller case", name, maxCaseElements)
+				elements = 0
+			}
+		}
+		in.Seed = uint64(r.integer(f["seed"], name+".seed", 0, 1<<62))
+		in.Min, in.Max = -1, 1
+		if f["min"] != nil {
+			in.Min = r.finite(f["min"], name+".min")
+		}
+		if f["max"] != nil {
+			in.Max = r.finite(f["max"], name+".max")
+		}
+		if in.Min > in.Max {
+			r.fail(e.value.Line, "%s has min %v above max %v; exchange them", name, in.Min, in.Max)
+		}
+		if f["values"] != nil {
+			if f["seed"] != nil {
+				r.fail(f["values"].Line, "%s has both values and seed, need one", name)
+			}
+			in.Values = []float64{}
+			for i, item := range r.list(f["values"], name+".values", maxCaseValues) {
+				in.Values = append(in.Values, r.number(item, fmt.Sprintf("%s.values[%d]", name, i)))
+			}
+			if int64(len(in.Values)) != elements {
+				r.fail(f["values"].Line, "%s has %d values, need %d for its shape", name, len(in.Values), elements)
+			}
+		}
+		out = append(out, in)
+	}
+	return out
+}
+
+// dtypeNames are the element types that a tensor of the C ABI can have.
+var dtypeNames = []string{"float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64",
+	"uint8", "uint16", "uint32", "uint64", "bool"}
+
+func (r *reader) expect(n *yaml.Node, what string) Expect {
+	f := r.fields(n, what, "file", "reference", "values")
+	if f == nil {
+		return Expect{}
+	}
+	e := Expect{File: r.text(f["file"], what+".file"), Reference: r.text(f["reference"], what+".reference")}
+	given := 0
+	for _, key := range []string{"file", "reference", "values"} {
+		if f[key] != nil {
+			given++
+		}
+	}
+	if given != 1 {
+		r.fail(n.Line, "%s has %d of file, reference and values, need exactly one", what, given)
+	}
+	if f["file"] != nil && !localPath(e.File) {
+		r.fail(n.Line, "%s.file is %q, need a path inside the plugin's folder", what, clip(e.File))
+	}
+	if f["values"] != nil {
+		entries, _ := r.entries(f["values"], what+".values")
+		e.Values = map[string][]float64{}
+		for _, entry := range entries {
+			values := []float64{}
+			name := what + ".values." + clip(entry.key)
+			for i, item := range r.list(entry.value, name, maxCaseValues) {
+				values = append(values, r.number(item, fmt.Sprintf("%s[%d]", name, i)))
+			}
+			e.Values[entry.key] = values
+		}
+	}
+	return e
+}
+
+func (r *reader) tolerance(n *yaml.Node, what string) Tolerance {
+	f := r.fields(n, what, "absolute", "relative")
+	t := Tolerance{Absolute: r.finite(f["absolute"], what+".absolute"), Relative: r.finite(f["relative"], what+".relative")}
+	if slices.Min([]float64{t.Absolute, t.Relative}) < 0 {
+		r.fail(n.Line, "%s has a negative bound, need 0 or more", what)
+	}
+	return t
+}

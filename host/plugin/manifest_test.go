@@ -1,0 +1,265 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// head is the part of a manifest that the tables below do not look at.
+const head = `schema_version: 1
+name: toy
+version: 0.1.0
+abi: "1.0"
+license: Apache-2.0
+summary: a toy
+`
+
+const variantLines = `variants:
+  - {device: cpu, os: linux, arch: amd64, file: libtoy.so}
+`
+
+const geluOperator = `operators:
+  - name: FusedGelu
+    replaces:
+      pattern:
+        inputs: [x]
+        outputs: [y]
+        nodes:
+          - {op: Mul, in: [d, half], out: [y]}
+          - {op: Div, in: [x, c1], out: [a]}
+          - {op: Erf, in: [a], out: [b]}
+          - {op: Add, in: [b, one], out: [c]}
+          - {op: Mul, in: [x, c], out: [d]}
+        constants: {c1: {value: 1.41421356, tolerance: 1e-3}, half: {value: 0.5}, one: {value: 1}}
+    where:
+      dtype: [float32, float16]
+      rank: {min: 1}
+      static: true
+    cost: {bandwidth: 0.9, flops: 0.7, overhead_us: 6}
+`
+
+func TestReadManifest(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, ManifestName)
+	if err := os.WriteFile(path, []byte(head+variantLines+geluOperator), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ReadManifest(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(v float64) *float64 { return &v }
+	want := &Manifest{
+		SchemaVersion: 1, Name: "toy", Version: "0.1.0", ABI: ABIVersion{1, 0}, License: "Apache-2.0", Summary: "a toy",
+		Variants: []Variant{{Device: "cpu", OS: "linux", Arch: "amd64", File: "libtoy.so"}},
+		Operators: []Operator{{
+			Name: "FusedGelu",
+			Replaces: Replaces{Pattern: &Pattern{
+				Inputs: []string{"x"}, Outputs: []string{"y"},
+				Nodes: []PatternNode{ // sorted: the Mul that the file has first comes last
+					{Op: "Div", In: []string{"x", "c1"}, Out: []string{"a"}},
+					{Op: "Erf", In: []string{"a"}, Out: []string{"b"}},
+					{Op: "Add", In: []string{"b", "one"}, Out: []string{"c"}},
+					{Op: "Mul", In: []string{"x", "c"}, Out: []string{"d"}},
+					{Op: "Mul", In: []string{"d", "half"}, Out: []string{"y"}},
+				},
+				Constants: []Constant{
+					{Name: "c1", Value: number(1.41421356), Tolerance: 1e-3, Rank: -1},
+					{Name: "half", Value: number(0.5), Tolerance: 1e-6, Rank: -1},
+					{Name: "one", Value: number(1), Tolerance: 1e-6, Rank: -1},
+				},
+			}},
+			Where: Where{
+				{Fact: "dtype", OneOf: []any{"float32", "float16"}},
+				{Fact: "rank", Min: number(1)},
+				{Fact: "static", OneOf: []any{true}},
+			},
+			With: &With{Nodes: []WithNode{{Op: "FusedGelu", Domain: Domain, In: []string{"x"}, Out: []string{"y"}}}},
+			Cost: Cost{Bandwidth: 0.9, FLOPS: 0.7, OverheadUS: 6},
+		}},
+	}
+	ignore := cmpopts.IgnoreUnexported(Manifest{}, Variant{}, Operator{}, PatternNode{}, Constant{}, WithNode{}, Constraint{})
+	if diff := cmp.Diff(want, m, ignore); diff != "" {
+		t.Errorf("manifest (-want +got):\n%s", diff)
+	}
+	if m.Path() != path {
+		t.Errorf("path %q, want %q", m.Path(), path)
+	}
+}
+
+func TestReadManifestFoldAndCaptures(t *testing.T) {
+	m, err := ParseManifest("p", []byte(head+variantLines+`operators:
+  - name: LowRank
+    replaces:
+      pattern:
+        inputs: [x]
+        outputs: [y]
+        nodes: [{op: Gemm, in: [x, w, ""], out: [y], attributes: {transB: 1, alpha: "?alpha"}}]
+        constants: {w: {any: true, rank: 2}}
+    with:
+      fold: [u, v]
+      nodes:
+        - {op: Scale, domain: graft, in: [h], out: [y], attributes: {by: "?alpha", axes: [0, 1], scales: [1, 0.5]}}
+        - {op: MatMul, domain: ai.onnx, in: [x, u], out: [g]}
+        - {op: MatMul, in: [g, v], out: [h]}
+    cost: {bandwidth: 1, flops: 1, overhead_us: 0}
+  - name: Scale
+    replaces: {block: attention}
+    cost: {bandwidth: 1, flops: 1, overhead_us: 0}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := m.Operators[0].With
+	want := &With{
+		Fold: []string{"u", "v"},
+		Nodes: []WithNode{
+			{Op: "MatMul", In: []string{"x", "u"}, Out: []string{"g"}},
+			{Op: "MatMul", In: []string{"g", "v"}, Out: []string{"h"}},
+			{Op: "Scale", Domain: "graft", In: []string{"h"}, Out: []string{"y"}, Attributes: []Attribute{
+				{"by", Capture("alpha")}, {"axes", []int64{0, 1}}, {"scales", []float64{1, 0.5}},
+			}},
+		},
+	}
+	if diff := cmp.Diff(want, with, cmpopts.IgnoreUnexported(WithNode{})); diff != "" {
+		t.Errorf("with (-want +got):\n%s", diff)
+	}
+}
+
+func TestManifestErrors(t *testing.T) {
+	const block = "operators:\n  - name: A\n    replaces: {block: attention}\n    cost: {bandwidth: 1, flops: 1, overhead_us: 0}\n"
+	pattern := func(lines string) string {
+		return head + variantLines + "operators:\n  - name: A\n    cost: {bandwidth: 1, flops: 1, overhead_us: 0}\n    replaces:\n      pattern:\n" + lines
+	}
+	for _, test := range []struct{ name, text, want string }{
+		{"empty", "", `p:1: found an empty file, need a plugin manifest that begins with schema_version: 1`},
+		{"not YAML", "a: [", `p: not YAML: line 1: did not find expected node content`},
+		{"a list", "- 1\n", `p:1: the manifest is a list, need a mapping (name: value)`},
+		{"no schema", "name: x\n", `p:1: schema_version is missing; add schema_version: 1`},
+		{"a later schema", "schema_version: 2\n", `p:1: schema_version is 2, need 1; install a graft that reads it`},
+		{"two documents", head + variantLines + block + "---\na: 1\n", `p:1: found more than one YAML document, need one; remove what follows the second ---`},
+		{"unknown field", head + variantLines + block + "licence: MIT\n", `p:13: unknown field "licence" in the manifest (did you mean "license"?); known fields: schema_version, name, version, abi, license, summary, homepage, variants, operators, cases`},
+		{"twice", head + variantLines + block + "name: b\n", `p:13: field "name" of the manifest stands twice (first on line 2); remove one`},
+		{"anchor", head + "variants: &a []\noperators: *a\n", `p:7: variants uses a YAML anchor or alias; write the value out
+p:8: operators uses a YAML anchor or alias; write the value out`},
+		{"tag", head + "homepage: !!binary aGk=\n" + variantLines + block, `p:7: homepage carries the YAML tag !!binary; remove it`},
+		{"unquoted ABI", strings.Replace(head, `"1.0"`, "1.0", 1) + variantLines + block, `p:4: abi is the number 1.0, need text; write "1.0" in quotes`},
+		{"bad ABI", strings.Replace(head, `"1.0"`, `"one"`, 1) + variantLines + block, `p:4: abi: found ABI version "one", need major.minor such as "1.0"`},
+		{"bad name", strings.Replace(head, "toy", "../x", 1) + variantLines + block, `p:2: name is "../x", need 1 to 64 of a-z, 0-9 and -, not beginning with -`},
+		{"bad version", strings.Replace(head, "0.1.0", "v1", 1) + variantLines + block, `p:3: version is "v1", need a semantic version such as 1.2.3`},
+		{"missing", "schema_version: 1\n", `p:1: name is missing; add it
+p:1: version is missing; add it
+p:1: abi is missing; add it
+p:1: license is missing; add it
+p:1: summary is missing; add it
+p:1: variants is missing; add it
+p:1: operators is missing; add it`},
+		{"empty summary", strings.Replace(head, "a toy", `" "`, 1) + variantLines + block, `p:6: summary is empty; fill it in`},
+		{"no variant", head + "variants: []\n" + block, `p:7: variants is empty, need at least one library`},
+		{"no operator", head + variantLines + "operators: []\n", `p:9: operators is empty, need at least one`},
+		{"foreign arch", head + "variants: [{device: cpu, os: linux, arch: x86_64, file: a.so}]\n" + block, `p:7: variants[0].arch is "x86_64", need amd64 (the name of Go's GOARCH)`},
+		{"bad device", head + "variants: [{device: gpu, os: linux, arch: amd64, file: a.so}]\n" + block, `p:7: variants[0].device is "gpu", need one of cpu, cuda`},
+		{"file in a folder", head + "variants: [{device: cpu, os: linux, arch: amd64, file: ../a.so}]\n" + block, `p:7: variants[0].file is "../a.so", need the plain name of a file beside plugin.yaml, without folders`},
+		{"repeated variant", head + variantLines + "  - {device: cpu, os: linux, arch: amd64, file: b.so}\n" + block, `p:9: variants[1] repeats cpu on linux/amd64 of line 8; keep one (instruction sets are chosen inside the library)`},
+		{"bad block", head + variantLines + strings.Replace(block, "attention", "atention", 1), `p:11: operator A: replaces.block is "atention", need one of attention (did you mean "attention"?)`},
+		{"block with with", head + variantLines + block + "    with: {nodes: []}\n", `p:13: operator A: with stands beside replaces.block, whose replacement the host draws; remove with`},
+		{"neither", head + variantLines + strings.Replace(block, "block: attention", "", 1), `p:11: operator A: replaces is empty, need block or pattern`},
+		{"share", head + variantLines + strings.Replace(block, "flops: 1", "flops: 1.5", 1), `p:12: operator A: cost.flops is 1.5, need a share of the machine's limit above 0 and at most 1`},
+		{"min above max", head + variantLines + block + "    where: {head_size: {min: 8, max: 4}}\n", `p:13: operator A: where.head_size has min 8 above max 4, which nothing satisfies; exchange them`},
+		{"empty list", head + variantLines + block + "    where: {dtype: []}\n", `p:13: operator A: where.dtype is an empty list, which nothing satisfies; list the allowed values`},
+		{"unknown bound", head + variantLines + block + "    where: {rank: {most: 4}}\n", `p:13: unknown field "most" in operator A: where.rank; known fields: min, max
+p:13: operator A: where.rank has neither min nor max; give at least one`},
+		{"nested fact", head + variantLines + block + "    where: {rank: [[1]]}\n", `p:13: operator A: where.rank is a list, need text, a number, true or false`},
+
+		{"undefined value", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [xx], out: [y]}]}\n"),
+			`p:14: operator A: pattern: node Erf uses xx, which is no input, constant or output of a node; define it`},
+		{"unmade output", pattern("        {inputs: [x], outputs: [z], nodes: [{op: Erf, in: [x], out: [y]}]}\n"),
+			`p:14: operator A: pattern: output z is made by no node; let a node have it as an output
+p:14: operator A: pattern: value y is an output of nodes[0] (Erf) but nothing uses it; remove it or make it an output`},
+		{"unused input", pattern("        {inputs: [x, w], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}]}\n"),
+			`p:14: operator A: pattern: value w is an input but nothing uses it; remove it or make it an output`},
+		{"defined twice", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}, {op: Tanh, in: [x], out: [y]}]}\n"),
+			`p:14: operator A: pattern: value y is an output of nodes[1] (Tanh), but already an output of nodes[0] (Erf) on line 14; rename one`},
+		{"cycle", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Add, in: [x, b], out: [a]}, {op: Erf, in: [a], out: [b]}, {op: Erf, in: [b], out: [y]}]}\n"),
+			`p:14: operator A: pattern: node Add depends on its own output; break the cycle`},
+		{"two parts", pattern("        {inputs: [x, w], outputs: [y, z], nodes: [{op: Erf, in: [x], out: [y]}, {op: Erf, in: [w], out: [z]}]}\n"),
+			`p:14: operator A: pattern: the nodes fall into parts that share no value; make an operator of each part`},
+		{"constant of both kinds", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Mul, in: [x, c], out: [y]}], constants: {c: {any: true, value: 1}}}\n"),
+			`p:14: operator A: pattern.constants.c has both value and any, need one`},
+		{"nothing to fold", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}]}\n") + "    with: {fold: [u], nodes: [{op: MatMul, in: [x, u], out: [y]}]}\n",
+			`p:15: operator A: with.fold has nothing to fold: the pattern has no constant with any: true; add one`},
+		{"unknown operator of ours", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}]}\n") + "    with: {nodes: [{op: B, domain: graft, in: [x], out: [y]}]}\n",
+			`p:15: operator A: with: node B is of domain graft but this manifest has no such operator; add it or correct the name`},
+		{"not captured", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}]}\n") + "    with: {nodes: [{op: A, domain: graft, in: [x], out: [y], attributes: {by: \"?a\"}}]}\n",
+			`p:15: operator A: with: attribute by uses ?a, which no node of the pattern captures; write by: "?a" there`},
+		{"mixed attribute", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y], attributes: {a: [1, b]}}]}\n"),
+			`p:14: operator A: pattern.nodes[0].attributes.a mixes numbers and text, need one type`},
+
+		{"case of no operator", head + variantLines + block + "cases: [{name: c, operator: B, inputs: {}, expect: {reference: attention}, tolerance: {absolute: 0}}]\n",
+			`p:13: cases[0].operator is B, which this manifest does not have`},
+		{"huge case", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {q: {shape: [65536, 65536]}}, expect: {reference: attention}, tolerance: {absolute: 0}}]\n",
+			`p:13: cases[0].inputs.q.shape has more than 67108864 elements, need a smaller case`},
+		{"vectors outside", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {file: ../../etc/x.npz}, tolerance: {absolute: 0}}]\n",
+			`p:13: cases[0].expect.file is "../../etc/x.npz", need a path inside the plugin's folder`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := ParseManifest("p", []byte(test.text))
+			if err == nil {
+				t.Fatalf("no error, want %q", test.want)
+			}
+			if got := err.Error(); got != test.want {
+				t.Errorf("error\n%s\nwant\n%s", got, test.want)
+			}
+			if !errors.Is(err, ErrManifest) {
+				t.Error("error is not of kind ErrManifest")
+			}
+		})
+	}
+}
+
+func TestManifestProblemsAreBounded(t *testing.T) {
+	text := head + variantLines
+	for i := range 100 {
+		text += fmt.Sprintf("field%d: 1\n", i)
+	}
+	_, err := ParseManifest("p", []byte(text))
+	if err == nil || strings.Count(err.Error(), "\n") != maxProblems-1 {
+		t.Errorf("want %d lines, got %v", maxProblems, err)
+	}
+}
+
+func TestReadManifestMissing(t *testing.T) {
+	folder := t.TempDir()
+	_, err := ReadManifest(folder)
+	want := folder + "/plugin.yaml: no such file, need the manifest of a plugin; point at the folder that holds plugin.yaml"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestConstantMatches(t *testing.T) {
+	number := func(v float64) *float64 { return &v }
+	for _, test := range []struct {
+		c       Constant
+		element float64
+		want    bool
+	}{
+		{Constant{Value: number(2), Tolerance: 1e-3}, 2.001, true},
+		{Constant{Value: number(2), Tolerance: 1e-3}, 2.003, false},
+		{Constant{Value: number(-2), Tolerance: 1e-3}, -2.001, true},
+		{Constant{Value: number(0), Tolerance: 1e-3}, 0.0005, true},
+		{Constant{Value: number(0), Tolerance: 0}, 1e-300, false},
+		{Constant{Any: true}, 17, true},
+	} {
+		if got := test.c.Matches(test.element); got != test.want {
+			t.Errorf("%+v matches %v: %v, want %v", test.c, test.element, got, test.want)
+		}
+	}
+}
