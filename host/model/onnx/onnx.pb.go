@@ -375,9 +375,12 @@ type Attribute struct {
 	Tensors       []*Tensor              `protobuf:"bytes,10,rep,name=tensors" json:"tensors,omitempty"`
 	Graphs        []*Graph               `protobuf:"bytes,11,rep,name=graphs" json:"graphs,omitempty"`
 	DocString     *string                `protobuf:"bytes,13,opt,name=doc_string,json=docString" json:"doc_string,omitempty"`
+	Tp            *Type                  `protobuf:"bytes,14,opt,name=tp" json:"tp,omitempty"`
+	TypeProtos    []*Type                `protobuf:"bytes,15,rep,name=type_protos,json=typeProtos" json:"type_protos,omitempty"`
 	Type          *Attribute_Type        `protobuf:"varint,20,opt,name=type,enum=graft.onnx.Attribute_Type" json:"type,omitempty"`
 	RefAttrName   *string                `protobuf:"bytes,21,opt,name=ref_attr_name,json=refAttrName" json:"ref_attr_name,omitempty"`
 	SparseTensor  *SparseTensor          `protobuf:"bytes,22,opt,name=sparse_tensor,json=sparseTensor" json:"sparse_tensor,omitempty"`
+	SparseTensors []*SparseTensor        `protobuf:"bytes,23,rep,name=sparse_tensors,json=sparseTensors" json:"sparse_tensors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -496,6 +499,20 @@ func (x *Attribute) GetDocString() string {
 	return ""
 }
 
+func (x *Attribute) GetTp() *Type {
+	if x != nil {
+		return x.Tp
+	}
+	return nil
+}
+
+func (x *Attribute) GetTypeProtos() []*Type {
+	if x != nil {
+		return x.TypeProtos
+	}
+	return nil
+}
+
 func (x *Attribute) GetType() Attribute_Type {
 	if x != nil && x.Type != nil {
 		return *x.Type
@@ -517,12 +534,20 @@ func (x *Attribute) GetSparseTensor() *SparseTensor {
 	return nil
 }
 
+func (x *Attribute) GetSparseTensors() []*SparseTensor {
+	if x != nil {
+		return x.SparseTensors
+	}
+	return nil
+}
+
 // A named value of a graph with what is known of its type.
 type ValueInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          *string                `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
 	Type          *Type                  `protobuf:"bytes,2,opt,name=type" json:"type,omitempty"`
 	DocString     *string                `protobuf:"bytes,3,opt,name=doc_string,json=docString" json:"doc_string,omitempty"`
+	MetadataProps []*Entry               `protobuf:"bytes,4,rep,name=metadata_props,json=metadataProps" json:"metadata_props,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -576,6 +601,13 @@ func (x *ValueInfo) GetDocString() string {
 		return *x.DocString
 	}
 	return ""
+}
+
+func (x *ValueInfo) GetMetadataProps() []*Entry {
+	if x != nil {
+		return x.MetadataProps
+	}
+	return nil
 }
 
 // One operator call. An empty input or output name stands for "not given".
@@ -1951,7 +1983,7 @@ const file_onnx_proto_rawDesc = "" +
 	"graft.onnx\"/\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xb0\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xc6\x06\n" +
 	"\tAttribute\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\f\n" +
 	"\x01f\x18\x02 \x01(\x02R\x01f\x12\f\n" +
@@ -1966,10 +1998,14 @@ const file_onnx_proto_rawDesc = "" +
 	" \x03(\v2\x12.graft.onnx.TensorR\atensors\x12)\n" +
 	"\x06graphs\x18\v \x03(\v2\x11.graft.onnx.GraphR\x06graphs\x12\x1d\n" +
 	"\n" +
-	"doc_string\x18\r \x01(\tR\tdocString\x12.\n" +
+	"doc_string\x18\r \x01(\tR\tdocString\x12 \n" +
+	"\x02tp\x18\x0e \x01(\v2\x10.graft.onnx.TypeR\x02tp\x121\n" +
+	"\vtype_protos\x18\x0f \x03(\v2\x10.graft.onnx.TypeR\n" +
+	"typeProtos\x12.\n" +
 	"\x04type\x18\x14 \x01(\x0e2\x1a.graft.onnx.Attribute.TypeR\x04type\x12\"\n" +
 	"\rref_attr_name\x18\x15 \x01(\tR\vrefAttrName\x12=\n" +
-	"\rsparse_tensor\x18\x16 \x01(\v2\x18.graft.onnx.SparseTensorR\fsparseTensor\"\xd0\x01\n" +
+	"\rsparse_tensor\x18\x16 \x01(\v2\x18.graft.onnx.SparseTensorR\fsparseTensor\x12?\n" +
+	"\x0esparse_tensors\x18\x17 \x03(\v2\x18.graft.onnx.SparseTensorR\rsparseTensors\"\xd0\x01\n" +
 	"\x04Type\x12\r\n" +
 	"\tUNDEFINED\x10\x00\x12\t\n" +
 	"\x05FLOAT\x10\x01\x12\a\n" +
@@ -1991,12 +2027,13 @@ const file_onnx_proto_rawDesc = "" +
 	"\x0eSPARSE_TENSORS\x10\f\x12\x0e\n" +
 	"\n" +
 	"TYPE_PROTO\x10\r\x12\x0f\n" +
-	"\vTYPE_PROTOS\x10\x0e\"d\n" +
+	"\vTYPE_PROTOS\x10\x0e\"\x9e\x01\n" +
 	"\tValueInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\x04type\x18\x02 \x01(\v2\x10.graft.onnx.TypeR\x04type\x12\x1d\n" +
 	"\n" +
-	"doc_string\x18\x03 \x01(\tR\tdocString\"\xa3\x02\n" +
+	"doc_string\x18\x03 \x01(\tR\tdocString\x128\n" +
+	"\x0emetadata_props\x18\x04 \x03(\v2\x11.graft.onnx.EntryR\rmetadataProps\"\xa3\x02\n" +
 	"\x04Node\x12\x14\n" +
 	"\x05input\x18\x01 \x03(\tR\x05input\x12\x16\n" +
 	"\x06output\x18\x02 \x03(\tR\x06output\x12\x12\n" +
@@ -2210,51 +2247,55 @@ var file_onnx_proto_depIdxs = []int32{
 	11, // 1: graft.onnx.Attribute.g:type_name -> graft.onnx.Graph
 	12, // 2: graft.onnx.Attribute.tensors:type_name -> graft.onnx.Tensor
 	11, // 3: graft.onnx.Attribute.graphs:type_name -> graft.onnx.Graph
-	0,  // 4: graft.onnx.Attribute.type:type_name -> graft.onnx.Attribute.Type
-	13, // 5: graft.onnx.Attribute.sparse_tensor:type_name -> graft.onnx.SparseTensor
-	15, // 6: graft.onnx.ValueInfo.type:type_name -> graft.onnx.Type
-	4,  // 7: graft.onnx.Node.attribute:type_name -> graft.onnx.Attribute
-	3,  // 8: graft.onnx.Node.metadata_props:type_name -> graft.onnx.Entry
-	6,  // 9: graft.onnx.Function.node:type_name -> graft.onnx.Node
-	7,  // 10: graft.onnx.Function.opset_import:type_name -> graft.onnx.OperatorSet
-	4,  // 11: graft.onnx.Function.attribute_proto:type_name -> graft.onnx.Attribute
-	5,  // 12: graft.onnx.Function.value_info:type_name -> graft.onnx.ValueInfo
-	3,  // 13: graft.onnx.Function.metadata_props:type_name -> graft.onnx.Entry
-	11, // 14: graft.onnx.Model.graph:type_name -> graft.onnx.Graph
-	7,  // 15: graft.onnx.Model.opset_import:type_name -> graft.onnx.OperatorSet
-	3,  // 16: graft.onnx.Model.metadata_props:type_name -> graft.onnx.Entry
-	8,  // 17: graft.onnx.Model.functions:type_name -> graft.onnx.Function
-	3,  // 18: graft.onnx.QuantizationAnnotation.quant_parameter_tensor_names:type_name -> graft.onnx.Entry
-	6,  // 19: graft.onnx.Graph.node:type_name -> graft.onnx.Node
-	12, // 20: graft.onnx.Graph.initializer:type_name -> graft.onnx.Tensor
-	5,  // 21: graft.onnx.Graph.input:type_name -> graft.onnx.ValueInfo
-	5,  // 22: graft.onnx.Graph.output:type_name -> graft.onnx.ValueInfo
-	5,  // 23: graft.onnx.Graph.value_info:type_name -> graft.onnx.ValueInfo
-	10, // 24: graft.onnx.Graph.quantization_annotation:type_name -> graft.onnx.QuantizationAnnotation
-	13, // 25: graft.onnx.Graph.sparse_initializer:type_name -> graft.onnx.SparseTensor
-	3,  // 26: graft.onnx.Graph.metadata_props:type_name -> graft.onnx.Entry
-	16, // 27: graft.onnx.Tensor.segment:type_name -> graft.onnx.Tensor.Segment
-	3,  // 28: graft.onnx.Tensor.external_data:type_name -> graft.onnx.Entry
-	2,  // 29: graft.onnx.Tensor.data_location:type_name -> graft.onnx.Tensor.DataLocation
-	3,  // 30: graft.onnx.Tensor.metadata_props:type_name -> graft.onnx.Entry
-	12, // 31: graft.onnx.SparseTensor.values:type_name -> graft.onnx.Tensor
-	12, // 32: graft.onnx.SparseTensor.indices:type_name -> graft.onnx.Tensor
-	17, // 33: graft.onnx.Shape.dim:type_name -> graft.onnx.Shape.Dim
-	18, // 34: graft.onnx.Type.tensor_type:type_name -> graft.onnx.Type.TensorType
-	19, // 35: graft.onnx.Type.sequence_type:type_name -> graft.onnx.Type.Sequence
-	20, // 36: graft.onnx.Type.map_type:type_name -> graft.onnx.Type.Map
-	22, // 37: graft.onnx.Type.sparse_tensor_type:type_name -> graft.onnx.Type.SparseTensorType
-	21, // 38: graft.onnx.Type.optional_type:type_name -> graft.onnx.Type.Optional
-	14, // 39: graft.onnx.Type.TensorType.shape:type_name -> graft.onnx.Shape
-	15, // 40: graft.onnx.Type.Sequence.elem_type:type_name -> graft.onnx.Type
-	15, // 41: graft.onnx.Type.Map.value_type:type_name -> graft.onnx.Type
-	15, // 42: graft.onnx.Type.Optional.elem_type:type_name -> graft.onnx.Type
-	14, // 43: graft.onnx.Type.SparseTensorType.shape:type_name -> graft.onnx.Shape
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	15, // 4: graft.onnx.Attribute.tp:type_name -> graft.onnx.Type
+	15, // 5: graft.onnx.Attribute.type_protos:type_name -> graft.onnx.Type
+	0,  // 6: graft.onnx.Attribute.type:type_name -> graft.onnx.Attribute.Type
+	13, // 7: graft.onnx.Attribute.sparse_tensor:type_name -> graft.onnx.SparseTensor
+	13, // 8: graft.onnx.Attribute.sparse_tensors:type_name -> graft.onnx.SparseTensor
+	15, // 9: graft.onnx.ValueInfo.type:type_name -> graft.onnx.Type
+	3,  // 10: graft.onnx.ValueInfo.metadata_props:type_name -> graft.onnx.Entry
+	4,  // 11: graft.onnx.Node.attribute:type_name -> graft.onnx.Attribute
+	3,  // 12: graft.onnx.Node.metadata_props:type_name -> graft.onnx.Entry
+	6,  // 13: graft.onnx.Function.node:type_name -> graft.onnx.Node
+	7,  // 14: graft.onnx.Function.opset_import:type_name -> graft.onnx.OperatorSet
+	4,  // 15: graft.onnx.Function.attribute_proto:type_name -> graft.onnx.Attribute
+	5,  // 16: graft.onnx.Function.value_info:type_name -> graft.onnx.ValueInfo
+	3,  // 17: graft.onnx.Function.metadata_props:type_name -> graft.onnx.Entry
+	11, // 18: graft.onnx.Model.graph:type_name -> graft.onnx.Graph
+	7,  // 19: graft.onnx.Model.opset_import:type_name -> graft.onnx.OperatorSet
+	3,  // 20: graft.onnx.Model.metadata_props:type_name -> graft.onnx.Entry
+	8,  // 21: graft.onnx.Model.functions:type_name -> graft.onnx.Function
+	3,  // 22: graft.onnx.QuantizationAnnotation.quant_parameter_tensor_names:type_name -> graft.onnx.Entry
+	6,  // 23: graft.onnx.Graph.node:type_name -> graft.onnx.Node
+	12, // 24: graft.onnx.Graph.initializer:type_name -> graft.onnx.Tensor
+	5,  // 25: graft.onnx.Graph.input:type_name -> graft.onnx.ValueInfo
+	5,  // 26: graft.onnx.Graph.output:type_name -> graft.onnx.ValueInfo
+	5,  // 27: graft.onnx.Graph.value_info:type_name -> graft.onnx.ValueInfo
+	10, // 28: graft.onnx.Graph.quantization_annotation:type_name -> graft.onnx.QuantizationAnnotation
+	13, // 29: graft.onnx.Graph.sparse_initializer:type_name -> graft.onnx.SparseTensor
+	3,  // 30: graft.onnx.Graph.metadata_props:type_name -> graft.onnx.Entry
+	16, // 31: graft.onnx.Tensor.segment:type_name -> graft.onnx.Tensor.Segment
+	3,  // 32: graft.onnx.Tensor.external_data:type_name -> graft.onnx.Entry
+	2,  // 33: graft.onnx.Tensor.data_location:type_name -> graft.onnx.Tensor.DataLocation
+	3,  // 34: graft.onnx.Tensor.metadata_props:type_name -> graft.onnx.Entry
+	12, // 35: graft.onnx.SparseTensor.values:type_name -> graft.onnx.Tensor
+	12, // 36: graft.onnx.SparseTensor.indices:type_name -> graft.onnx.Tensor
+	17, // 37: graft.onnx.Shape.dim:type_name -> graft.onnx.Shape.Dim
+	18, // 38: graft.onnx.Type.tensor_type:type_name -> graft.onnx.Type.TensorType
+	19, // 39: graft.onnx.Type.sequence_type:type_name -> graft.onnx.Type.Sequence
+	20, // 40: graft.onnx.Type.map_type:type_name -> graft.onnx.Type.Map
+	22, // 41: graft.onnx.Type.sparse_tensor_type:type_name -> graft.onnx.Type.SparseTensorType
+	21, // 42: graft.onnx.Type.optional_type:type_name -> graft.onnx.Type.Optional
+	14, // 43: graft.onnx.Type.TensorType.shape:type_name -> graft.onnx.Shape
+	15, // 44: graft.onnx.Type.Sequence.elem_type:type_name -> graft.onnx.Type
+	15, // 45: graft.onnx.Type.Map.value_type:type_name -> graft.onnx.Type
+	15, // 46: graft.onnx.Type.Optional.elem_type:type_name -> graft.onnx.Type
+	14, // 47: graft.onnx.Type.SparseTensorType.shape:type_name -> graft.onnx.Shape
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_onnx_proto_init() }

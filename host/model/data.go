@@ -1,0 +1,180 @@
+package model
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strconv"
+
+	"github.com/opgraft/graft/host/model/onnx"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Refers reports whether t's elements lie in a file or a buffer outside the
+// proto, to be read with Data.
+func (m *Model) Refers(t *onnx.Tensor) bool {
+	_, ok, err := m.reference(t)
+	return ok && err == nil
+}
+
+// Data gives t's elements as raw little-endian bytes, ByteSize(t) of them,
+// types below a byte packed with the first element in the low bits. It is a
+// view of the mapped file or of the proto where the bytes already lie so, and a
+// new slice otherwise. It must not be written to, and not be used after Close.
+// A tensor of strings, and one whose bytes do not fit its shape, is an error.
+func (m *Model) Data(t *onnx.Tensor) ([]byte, error) {
+	b, err := m.data(t)
+	if err != nil {
+		return nil, located(err, m.shown())
+	}
+	return b, nil
+}
+
+func (m *Model) data(t *onnx.Tensor) ([]byte, error) {
+	ref, refers, err := m.reference(t)
+	if err != nil {
+		return nil, err
+	}
+	elements, err := NumElements(t)
+	if err != nil {
+		return nil, err
+	}
+	dataType := onnx.Tensor_DataType(t.GetDataType())
+	if refers && ref.field == fieldRawData && ElementBits(dataType) == 0 && dataType != onnx.Tensor_STRING {
+		return ref.src.bytes(ref.offset, ref.length) // a type newer than this reader
+	}
+	want, err := rawSize(t.GetName(), dataType, elements)
+	if err != nil {
+		return nil, err
+	}
+	var b []byte
+	switch {
+	case refers:
+		if b, err = ref.src.bytes(ref.offset, ref.length); err != nil {
+			return nil, err
+		}
+		if !ref.raw() {
+			if b, err = decodeVarints(ref.src, b, dataType, want); err != nil {
+				return nil, &Error{What: "tensor " + quote(t.GetName()) + " is damaged", Found: err.Error(), Mend: mendDamaged}
+			}
+		}
+	case len(t.GetRawData()) > 0:
+		b = t.GetRawData()
+	default:
+		b = encodeTyped(t)
+	}
+	if int64(len(b)) != want {
+		return nil, &Error{What: "tensor " + quote(t.GetName()) + " does not hold what its shape says", Found: fmt.Sprintf("%d bytes", len(b)),
+			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(t.GetDims())), Mend: mendDamaged}
+	}
+	return b, nil
+}
+
+// storedWidth is the bytes that one value of a varint field takes in raw data.
+func storedWidth(dataType onnx.Tensor_DataType) int { return max(ElementBits(dataType)/8, 1) }
+
+// decodeVarints turns packed varints into want raw bytes.
+func decodeVarints(src *source, in []byte, dataType onnx.Tensor_DataType, want int64) (out []byte, err error) {
+	defer catchFault(src, &err)()
+	width := storedWidth(dataType)
+	if n := countVarints(in); n*int64(width) != want {
+		return nil, fmt.Errorf("%d values where %d belong", n, want/int64(width))
+	}
+	out = make([]byte, 0, want)
+	for len(in) > 0 {
+		v, n := protowire.ConsumeVarint(in)
+		if n < 0 {
+			return nil, fmt.Errorf("a number that cannot be read, %d bytes before the end", len(in))
+		}
+		in = in[n:]
+		out = appendValue(out, v, width)
+	}
+	return out, nil
+}
+
+func appendValue(out []byte, v uint64, width int) []byte {
+	switch width {
+	case 1:
+		return append(out, byte(v))
+	case 2:
+		return binary.LittleEndian.AppendUint16(out, uint16(v))
+	case 4:
+		return binary.LittleEndian.AppendUint32(out, uint32(v))
+	}
+	return binary.LittleEndian.AppendUint64(out, v)
+}
+
+// encodeTyped turns the one *_data field in use into raw bytes.
+func encodeTyped(t *onnx.Tensor) []byte {
+	var out []byte
+	width := storedWidth(onnx.Tensor_DataType(t.GetDataType()))
+	num, _ := typedField(onnx.Tensor_DataType(t.GetDataType()), 0)
+	switch num {
+	case fieldFloatData:
+		out = slices.Grow(out, 4*len(t.GetFloatData()))
+		for _, v := range t.GetFloatData() {
+			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+		}
+	case fieldDoubleData:
+		out = slices.Grow(out, 8*len(t.GetDoubleData()))
+		for _, v := range t.GetDoubleData() {
+			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(v))
+		}
+	case fieldInt64Data:
+		out = slices.Grow(out, 8*len(t.GetInt64Data()))
+		for _, v := range t.GetInt64Data() {
+			out = binary.LittleEndian.AppendUint64(out, uint64(v))
+		}
+	case fieldUint64Data:
+		out = slices.Grow(out, width*len(t.GetUint64Data()))
+		for _, v := range t.GetUint64Data() {
+			out = appendValue(out, v, width)
+		}
+	case fieldInt32Data:
+		out = slices.Grow(out, width*len(t.GetInt32Data()))
+		for _, v := range t.GetInt32Data() {
+			out = appendValue(out, uint64(uint32(v)), width)
+		}
+	}
+	return out
+}
+
+// Attach makes a tensor out of raw little-endian bytes, ByteSize of them, as a
+// fold computes them. Long data is referred to, not copied: it must stay
+// unchanged as long as the model is in use.
+func (m *Model) Attach(name string, dataType onnx.Tensor_DataType, dims []int64, data []byte) (*onnx.Tensor, error) {
+	t := &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(dataType)), Dims: slices.Clone(dims)}
+	want, err := ByteSize(t)
+	if err != nil {
+		return nil, located(err, m.shown())
+	}
+	if int64(len(data)) != want {
+		return nil, &Error{Path: m.shown(), What: "tensor " + quote(name) + " does not hold what its shape says", Found: fmt.Sprintf("%d bytes", len(data)),
+			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(dims))}
+	}
+	if len(data) <= DefaultLimits().Inline {
+		t.RawData = slices.Clone(data)
+		if t.RawData == nil {
+			t.RawData = []byte{}
+		}
+		return t, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refs = append(m.refs, reference{src: memorySource(data), length: want, field: fieldRawData})
+	t.DataLocation = onnx.Tensor_EXTERNAL.Enum()
+	t.ExternalData = []*onnx.Entry{{Key: proto.String(refKey), Value: proto.String(strconv.Itoa(len(m.refs) - 1))}}
+	return t, nil
+}
+
+func sortedKeys[V any](of map[string]V) []string {
+	keys := make([]string, 0, len(of))
+	for k := range of {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package model
+
+import (
+	"errors"
+	"os"
+)
+
+// mapFile reports that this system has no mapping here; the file is read.
+func mapFile(*os.File, int) ([]byte, func() error, error) {
+	return nil, nil, errors.ErrUnsupported
+}

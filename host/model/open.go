@@ -1,0 +1,235 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+
+	"github.com/opgraft/graft/host/model/onnx"
+	"google.golang.org/protobuf/proto"
+)
+
+// Model is an opened ONNX model: its structure, and where its weights lie. Its
+// methods may be called from several goroutines as long as none changes the
+// proto meanwhile.
+type Model struct {
+	proto *onnx.Model
+	path  string  // as the caller named it; "" for bytes
+	src   *source // the model's own bytes
+	files *resolver
+
+	mu   sync.Mutex
+	refs []reference
+}
+
+// reader builds the skeleton of a model: the walker with what reading needs.
+type reader struct {
+	walker
+	src   *source
+	files *resolver
+	refs  []reference
+}
+
+// Open reads the model at path. Links are resolved first. The file and its
+// external data stay mapped, unread until touched, until Close; they must not
+// be cut short meanwhile. Every error is an *Error.
+func Open(path string, limits ...Limits) (*Model, error) {
+	m, err := open(path, effective(limits))
+	if err != nil {
+		return nil, located(err, path)
+	}
+	return m, nil
+}
+
+func open(path string, limits Limits) (*Model, error) {
+	if path == "" {
+		return nil, &Error{What: "no path was given", Needed: "the path of an .onnx file"}
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, failure(path, "find the file", err)
+	}
+	resolved, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return nil, failure(path, "open the file", err)
+	}
+	src, err := fileSource(resolved, path)
+	if err != nil {
+		return nil, err
+	}
+	files, err := newResolver(abs, resolved, limits.ExternalFiles)
+	if err != nil {
+		return nil, err
+	}
+	m, err := read(src, files, limits)
+	if err != nil {
+		_ = src.close() // the error at hand says more
+		return nil, err
+	}
+	m.path = path
+	return m, nil
+}
+
+// Parse reads a model from bytes, which must stay unchanged until Close: large
+// tensors are views of them. External data is looked for in folder; when folder
+// is "", a model with external data is an error. Every error is an *Error.
+func Parse(b []byte, folder string, limits ...Limits) (*Model, error) {
+	l := effective(limits)
+	files := &resolver{limit: l.ExternalFiles}
+	if folder != "" {
+		abs, err := filepath.Abs(folder)
+		if err != nil {
+			return nil, failure(folder, "find the folder", err)
+		}
+		root, err := filepath.EvalSymlinks(abs)
+		if err != nil {
+			return nil, failure(folder, "find the folder of the external data", err)
+		}
+		files = folderResolver(abs, root, l.ExternalFiles)
+	}
+	m, err := read(memorySource(b), files, l)
+	if err != nil {
+		return nil, located(err, "model bytes")
+	}
+	return m, nil
+}
+
+// located makes err an *Error that names the path.
+func located(err error, path string) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return &Error{Path: path, What: "cannot read the model", Found: err.Error(), Err: err}
+	}
+	if e.Path == "" {
+		named := *e
+		named.Path = path
+		return &named
+	}
+	return e
+}
+
+func read(src *source, files *resolver, limits Limits) (m *Model, err error) {
+	defer catchFault(src, &err)()
+	b, err := src.bytes(0, src.size)
+	if err != nil {
+		return nil, err
+	}
+	if err := looksWrong(b); err != nil {
+		return nil, err
+	}
+	r := &reader{src: src, files: files, walker: walker{limits: &limits}}
+	r.tensor = r.readTensor
+	if err := r.message(kindModel, b, 0, 0); err != nil {
+		return nil, err
+	}
+	skeleton, err := r.out.flatten()
+	if err != nil {
+		return nil, err
+	}
+	p := &onnx.Model{}
+	if err := proto.Unmarshal(skeleton, p); err != nil {
+		return nil, &Error{What: "is truncated or damaged", Found: err.Error(), Mend: mendDamaged, Err: err}
+	}
+	if p.GetGraph() == nil {
+		return nil, &Error{What: "holds no graph", Found: fmt.Sprintf("%d bytes without one", src.size), Needed: "an ONNX model with a graph", Mend: mendDamaged}
+	}
+	return &Model{proto: p, src: src, files: files, refs: r.refs}, nil
+}
+
+// catchFault turns a fault in mapped memory, which a file cut short under the
+// reader causes, into an error. It is used as defer catchFault(src, &err)().
+func catchFault(src *source, err *error) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		switch p := recover().(type) {
+		case nil:
+		case interface {
+			runtime.Error
+			Addr() uintptr
+		}:
+			*err = src.changed()
+		default:
+			panic(p)
+		}
+	}
+}
+
+// Proto is the structure of the model. It may be edited; what Serialize and
+// Write are given need not be this one, but its referring tensors must come
+// from here.
+func (m *Model) Proto() *onnx.Model { return m.proto }
+
+// Path is the file as Open was given it, "" for a model from bytes.
+func (m *Model) Path() string { return m.path }
+
+// Files lists the files that the model was read from, without links: its own
+// first, unless it came from bytes, then those of its external data.
+func (m *Model) Files() []string {
+	var paths []string
+	for _, s := range m.allSources() {
+		paths = append(paths, s.path)
+	}
+	return paths
+}
+
+// allSources lists the sources that are files.
+func (m *Model) allSources() []*source {
+	var all []*source
+	if m.src.path != "" {
+		all = append(all, m.src)
+	}
+	for _, path := range sortedKeys(m.files.sources) {
+		all = append(all, m.files.sources[path])
+	}
+	return all
+}
+
+// Close ends the mappings. Slices that Data returned must not be used after it.
+func (m *Model) Close() error {
+	first := m.src.close()
+	for _, s := range m.files.sources {
+		if err := s.close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// shown names the model in messages.
+func (m *Model) shown() string {
+	if m.path == "" {
+		return "model bytes"
+	}
+	return m.path
+}
+
+// reference finds where a referring tensor's payload lies; ok is false for a
+// tensor that holds its elements itself.
+func (m *Model) reference(t *onnx.Tensor) (ref reference, ok bool, err error) {
+	if t.GetDataLocation() != onnx.Tensor_EXTERNAL {
+		return reference{}, false, nil
+	}
+	for _, e := range t.GetExternalData() {
+		if e.GetKey() != refKey {
+			continue
+		}
+		ref, err := m.numbered(e.GetValue())
+		return ref, err == nil, err
+	}
+	return reference{}, false, &Error{Path: m.shown(), What: "tensor " + quote(t.GetName()) + " refers to a file by itself", Needed: "data of its own or of an opened model", Mend: "make it with Attach"}
+}
+
+func (m *Model) numbered(index string) (reference, error) {
+	i, err := strconv.Atoi(index)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || i < 0 || i >= len(m.refs) {
+		return reference{}, &Error{Path: m.shown(), What: "a tensor refers to another model", Found: "reference " + quote(index), Needed: fmt.Sprintf("one below %d", len(m.refs)), Mend: "take tensors from one model only"}
+	}
+	return m.refs[i], nil
+}
