@@ -20,11 +20,24 @@ const (
 type walker struct {
 	out    splice
 	limits *Limits // nil: the message is our own
-	tensor func(in []byte, base int64) error
+	tensor func(at site, in []byte, base int64) error
 
 	nodes, tensors int
 	memory         int64
+	inFunction     bool
 }
+
+// site is where a tensor stands: the kind of the message that holds it, and how
+// many graphs are around it, 1 for the main graph.
+type site struct {
+	parent     kind
+	depth      int
+	inFunction bool // in the body of a model-local function, however deep
+}
+
+// initializer reports whether the tensor is one that may refer to a file:
+// attributes and sparse tensors may not, and functions are left as they are.
+func (s site) initializer() bool { return s.parent == kindGraph && !s.inFunction }
 
 // message walks the content of one message. base is the offset of in[0] in the
 // file; depth counts the graphs and types around it.
@@ -77,12 +90,18 @@ func (w *walker) message(k kind, in []byte, base int64, depth int) error {
 				return &Error{What: fmt.Sprintf("%ss are nested too deeply", kindNames[f.child]), Found: fmt.Sprintf("%d levels or more", below), Needed: fmt.Sprintf("at most %d", w.limits.Depth), Mend: mendLimit}
 			}
 		}
+		if f.child == kindFunction {
+			w.inFunction = true
+		}
 		err = w.out.nest(num, func() error {
 			if f.child == kindTensor {
-				return w.tensor(v, inner)
+				return w.tensor(site{k, depth, w.inFunction}, v, inner)
 			}
 			return w.message(f.child, v, inner, below)
 		})
+		if f.child == kindFunction {
+			w.inFunction = false
+		}
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type payload struct {
 	src    *source
 	offset int64
 	length int64
+	home   *source // the buffer that mem is a part of, at offset; nil for none
 }
 
 func inMemory(b []byte) payload { return payload{mem: b, length: int64(len(b))} }

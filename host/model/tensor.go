@@ -48,7 +48,7 @@ type tensorParts struct {
 
 // readTensor writes the skeleton of a tensor: everything but a payload longer
 // than Limits.Inline, for which a reference is kept.
-func (r *reader) readTensor(in []byte, base int64) error {
+func (r *reader) readTensor(_ site, in []byte, base int64) error {
 	p, err := r.tensorParts(in, base)
 	if err != nil {
 		return err
