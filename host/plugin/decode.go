@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -56,7 +57,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
+		return nil, fmt.Errorf("found a %s, need a regular file", kindOfFile(info.Mode()))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -71,6 +72,23 @@ func readBounded(path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("found more than %d bytes, need at most that", limit)
 	}
 	return data, nil
+}
+
+// kindOfFile names what is not a regular file.
+func kindOfFile(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "folder"
+	case mode&fs.ModeSymlink != 0:
+		return "symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	case mode&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
 }
 
 // ParseManifest reads data as the plugin.yaml that stands at path; path is used in errors only.

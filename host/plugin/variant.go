@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+)
+
+// VariantFor returns the library for a device on a platform. There is at most one: instruction sets are
+// chosen inside it. Without one the error is of kind ErrIncompatible and lists what there is.
+func (m *Manifest) VariantFor(device string, platform Platform) (*Variant, error) {
+	var have []string
+	for i := range m.Variants {
+		v := &m.Variants[i]
+		if v.Device == device && v.OS == platform.OS && v.Arch == platform.Arch {
+			return v, nil
+		}
+		have = append(have, v.String())
+	}
+	return nil, &Error{
+		Kind: ErrIncompatible, Path: m.path,
+		Found: fmt.Sprintf("found variants %s of %s", strings.Join(have, ", "), m.Name),
+		Need:  device + " on " + platform.String(),
+		Mend:  "install a release of the plugin for this platform",
+	}
+}
+
+// ForPlatform lists the variants that could run on a platform, whatever the device.
+func (m *Manifest) ForPlatform(platform Platform) []*Variant {
+	var out []*Variant
+	for i := range m.Variants {
+		if v := &m.Variants[i]; v.OS == platform.OS && v.Arch == platform.Arch {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// String is "device on os/arch".
+func (v *Variant) String() string { return v.Device + " on " + v.OS + "/" + v.Arch }
+
+// Probed is a variant and what it said of this machine.
+type Probed struct {
+	Variant *Variant
+	Score   int    // 0: cannot run here; up to 100
+	Reason  string // why the score is 0
+}
+
+// Best picks the variant with the highest score; among equals the first. Without any above 0 the error is
+// of kind ErrIncompatible with each one's reason.
+func Best(path string, probed []Probed) (*Variant, error) {
+	best := Probed{}
+	var reasons []string
+	for _, p := range probed {
+		if p.Score > best.Score {
+			best = p
+		}
+		reason := p.Reason
+		if reason == "" {
+			reason = "no reason given"
+		}
+		reasons = append(reasons, p.Variant.String()+": "+reason)
+	}
+	if best.Variant != nil {
+		return best.Variant, nil
+	}
+	found := "found no variant for " + ThisPlatform.String()
+	if len(reasons) > 0 {
+		found = "found no variant that runs on this machine (" + strings.Join(reasons, "; ") + ")"
+	}
+	return nil, &Error{Kind: ErrIncompatible, Path: path, Found: found, Need: "one", Mend: "install a release of the plugin for this machine"}
+}
