@@ -1,0 +1,180 @@
+package ort
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A Binding fixes where a session's inputs and outputs lie (OrtIoBinding), so that runs reuse
+// memory: bind the present of one step as the past of the next without a copy, or keep tensors on
+// a device between runs. One goroutine at a time.
+type Binding struct {
+	session *Session
+	native  uintptr
+	bound   map[string]*Value // keeps what ONNX Runtime refers to
+	cleanup runtime.Cleanup
+	closed  atomic.Bool
+}
+
+// NewBinding makes an empty binding for runs of the session.
+func (s *Session) NewBinding() (*Binding, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	defer runtime.KeepAlive(s)
+	l := s.library
+	var native uintptr
+	if err := l.try("CreateIoBinding", slotCreateIoBinding, s.native, uintptr(unsafe.Pointer(&native))); err != nil {
+		return nil, err
+	}
+	b := &Binding{session: s, native: native, bound: map[string]*Value{}}
+	b.cleanup = runtime.AddCleanup(b, func(native uintptr) { l.call(slotReleaseIoBinding, native) }, native)
+	return b, nil
+}
+
+// Close releases the binding. What was bound stays open.
+func (b *Binding) Close() {
+	if b == nil || b.closed.Swap(true) {
+		return
+	}
+	b.cleanup.Stop()
+	b.session.library.call(slotReleaseIoBinding, b.native)
+	b.bound = nil
+}
+
+// Input binds an input to a value, in place of what was bound before.
+func (b *Binding) Input(name string, v *Value) error {
+	return b.bind("BindInput", slotBindInput, "<", name, v)
+}
+
+// Output binds an output to a value's memory, which must have the type and shape that the run
+// will produce. The value may also be bound as an input, if the model allows that.
+func (b *Binding) Output(name string, v *Value) error {
+	return b.bind("BindOutput", slotBindOutput, ">", name, v)
+}
+
+func (b *Binding) bind(call string, s slot, side, name string, v *Value) error {
+	if b.closed.Load() || v == nil || v.closed.Load() {
+		return fmt.Errorf("binding %q: %w", name, ErrClosed)
+	}
+	p, err := b.session.name(name)
+	if err != nil {
+		return err
+	}
+	if err := b.session.library.try(call, s, b.native, uintptr(unsafe.Pointer(p)), v.native); err != nil {
+		return err
+	}
+	b.bound[side+name] = v
+	return nil
+}
+
+// OutputTo lets ONNX Runtime allocate an output, of whatever shape, in memory m at each run.
+func (b *Binding) OutputTo(name string, m *Memory) error {
+	if b.closed.Load() {
+		return ErrClosed
+	}
+	p, err := b.session.name(name)
+	if err != nil {
+		return err
+	}
+	delete(b.bound, ">"+name)
+	err = b.session.library.try("BindOutputToDevice", slotBindOutputToDevice, b.native, uintptr(unsafe.Pointer(p)), m.native)
+	runtime.KeepAlive(m)
+	return err
+}
+
+// Clear removes all bindings.
+func (b *Binding) Clear() error {
+	if b.closed.Load() {
+		return ErrClosed
+	}
+	b.session.library.call(slotClearBoundInputs, b.native)
+	b.session.library.call(slotClearBoundOutputs, b.native)
+	clear(b.bound)
+	return nil
+}
+
+// Run runs the session on what is bound. Inputs on devices must be ready; outputs are ready when
+// it returns.
+func (b *Binding) Run(ctx context.Context) error {
+	if b.closed.Load() || b.session.closed.Load() {
+		return ErrClosed
+	}
+	l := b.session.library
+	options, done, err := l.runOptions(ctx)
+	if err != nil {
+		return err
+	}
+	defer runtime.KeepAlive(b)
+	err = l.try("SynchronizeBoundInputs", slotSynchronizeBoundInputs, b.native)
+	if err == nil {
+		err = l.try("RunWithBinding", slotRunWithBinding, b.session.native, options, b.native)
+	}
+	if err == nil {
+		err = l.try("SynchronizeBoundOutputs", slotSynchronizeBoundOutputs, b.native)
+	}
+	done()
+	if err != nil {
+		return contextError(ctx, err)
+	}
+	return nil
+}
+
+// Outputs gives the bound outputs after a run by name, each a new Value to be closed.
+func (b *Binding) Outputs() (map[string]*Value, error) {
+	if b.closed.Load() {
+		return nil, ErrClosed
+	}
+	defer runtime.KeepAlive(b)
+	l := b.session.library
+	var allocator uintptr
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+		return nil, err
+	}
+	var text, lengths, n uintptr
+	if err := l.try("GetBoundOutputNames", slotGetBoundOutputNames, b.native, allocator, uintptr(unsafe.Pointer(&text)),
+		uintptr(unsafe.Pointer(&lengths)), uintptr(unsafe.Pointer(&n))); err != nil {
+		return nil, err
+	}
+	var names []string
+	if n > 0 {
+		at := text // the names lie one after another, unterminated
+		for i := range int(n) {
+			length := loadWord(lengths, i)
+			names = append(names, string(unsafe.Slice((*byte)(pointer(at)), length)))
+			at += length
+		}
+		_ = l.try("AllocatorFree", slotAllocatorFree, allocator, text)
+		_ = l.try("AllocatorFree", slotAllocatorFree, allocator, lengths)
+	}
+	var list, count uintptr
+	if err := l.try("GetBoundOutputValues", slotGetBoundOutputValues, b.native, allocator,
+		uintptr(unsafe.Pointer(&list)), uintptr(unsafe.Pointer(&count))); err != nil {
+		return nil, err
+	}
+	outputs := map[string]*Value{}
+	var err error
+	for i := range int(count) {
+		v, wrapErr := l.newValue(loadWord(list, i), nil, nil)
+		if wrapErr != nil {
+			err = wrapErr
+			continue
+		}
+		// The memory may be a bound Value's: hold it as long.
+		v.backing = b.bound[">"+names[i]]
+		outputs[names[i]] = v
+	}
+	if count > 0 {
+		_ = l.try("AllocatorFree", slotAllocatorFree, allocator, list)
+	}
+	if err != nil {
+		for _, v := range outputs {
+			v.Close()
+		}
+		return nil, err
+	}
+	return outputs, nil
+}

@@ -1,0 +1,116 @@
+package ort
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// A Device is ONNX Runtime's OrtMemoryInfoDeviceType.
+type Device int
+
+// The devices.
+const (
+	DeviceCPU  Device = 0
+	DeviceGPU  Device = 1
+	DeviceFPGA Device = 2
+	DeviceNPU  Device = 3
+)
+
+// String is the device's name in lower case.
+func (d Device) String() string {
+	names := [...]string{"cpu", "gpu", "fpga", "npu"}
+	if d < 0 || int(d) >= len(names) {
+		return fmt.Sprintf("device %d", int(d))
+	}
+	return names[d]
+}
+
+// A Memory names a kind of memory, an OrtMemoryInfo. It is released when garbage.
+type Memory struct {
+	native uintptr
+}
+
+// Memory names the default memory of a device by ONNX Runtime's allocator name: "Cpu", "Cuda",
+// "CudaPinned".
+func (l *Library) Memory(allocator string, deviceID int) (*Memory, error) {
+	name, err := cString(allocator)
+	if err != nil {
+		return nil, err
+	}
+	const deviceAllocator, memTypeDefault = 0, 0
+	m := &Memory{}
+	if err := l.try("CreateMemoryInfo", slotCreateMemoryInfo, uintptr(unsafe.Pointer(name)), deviceAllocator,
+		uintptr(deviceID), memTypeDefault, uintptr(unsafe.Pointer(&m.native))); err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(m, func(native uintptr) { l.call(slotReleaseMemoryInfo, native) }, m.native)
+	return m, nil
+}
+
+// environment holds what is made once a library and lives as long as it.
+type environment struct {
+	mu  sync.Mutex
+	env uintptr
+	cpu *Memory
+}
+
+// cpuMemory is the OrtMemoryInfo of host memory.
+func (l *Library) cpuMemory() (uintptr, error) {
+	e := &l.environment
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cpu == nil {
+		m, err := l.Memory("Cpu", 0)
+		if err != nil {
+			return 0, err
+		}
+		e.cpu = m
+	}
+	return e.cpu.native, nil
+}
+
+// env is the process's OrtEnv. ONNX Runtime counts references to a single environment, so it is
+// shared with other bindings of the process; it is never released, because sessions, ours or
+// garbage ones not yet collected, may need it until the end.
+func (l *Library) env() (uintptr, error) {
+	e := &l.environment
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.env == 0 {
+		name, err := cString("graft")
+		if err != nil {
+			return 0, err
+		}
+		const warning = 2
+		if err := l.try("CreateEnv", slotCreateEnv, warning, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&e.env))); err != nil {
+			return 0, err
+		}
+	}
+	return e.env, nil
+}
+
+// device says where a tensor's memory lies.
+func (v *Value) device() (Device, int, error) {
+	l := v.library
+	var info uintptr
+	if err := l.try("GetTensorMemoryInfo", slotGetTensorMemoryInfo, v.native, uintptr(unsafe.Pointer(&info))); err != nil {
+		return 0, 0, err
+	}
+	var device, id int32
+	l.call(slotMemoryInfoGetDeviceType, info, uintptr(unsafe.Pointer(&device)))
+	if err := l.try("MemoryInfoGetId", slotMemoryInfoGetId, info, uintptr(unsafe.Pointer(&id))); err != nil {
+		return 0, 0, err
+	}
+	return Device(device), int(id), nil
+}
+
+// Device says on which device a tensor's memory lies, and its number.
+func (v *Value) Device() (Device, int, error) {
+	if v.closed.Load() {
+		return 0, 0, ErrClosed
+	}
+	defer runtime.KeepAlive(v)
+	return v.device()
+}

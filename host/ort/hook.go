@@ -1,0 +1,238 @@
+package ort
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ebitengine/purego"
+)
+
+// A Hook says what happens when a program creates a session while the hook is installed.
+type Hook struct {
+	Patcher Patcher
+	// Strict makes a failure of the Patcher, or of the session made from its Patch, the failure
+	// of the program's call. Otherwise the session is made from the program's own model, with
+	// one warning that says why.
+	Strict bool
+	// Logger receives the warnings; nil is slog.Default().
+	Logger *slog.Logger
+}
+
+// Install puts a hook before every function of the library's C API that creates a session:
+//
+//   - CreateSession, CreateSessionFromArray and the same two with a container of prepacked
+//     weights are patched;
+//   - CreateModelEditorSession, CreateModelEditorSessionFromArray and CreateSessionFromModel are
+//     seen but pass through, with a debug message: the program goes on to edit that graph by its
+//     values' names, which a patch may have removed;
+//   - CompileModel passes through likewise: what it writes outlives the process, so it must not
+//     depend on operators that only this process registers.
+//
+// Functions that another library exports beside the table (Python's InferenceSession, C++ inside
+// the runtime) are not reached. Installing again replaces the hook. Sessions may be created
+// meanwhile by any thread; each sees one hook or the other, entirely.
+func (l *Library) Install(h Hook) error {
+	if h.Patcher == nil {
+		return errors.New("onnxruntime: a hook needs a Patcher")
+	}
+	if h.Logger == nil {
+		h.Logger = slog.Default()
+	}
+	return l.hook.install(&h)
+}
+
+// Uninstall takes the hook away and puts ONNX Runtime's own functions back. Sessions that were
+// patched stay as they are. Without a hook it does nothing.
+func (l *Library) Uninstall() error { return l.hook.uninstall() }
+
+// Installed reports whether a hook is installed.
+func (l *Library) Installed() bool { return l.hook.active.Load() != nil }
+
+// hook is the state behind Install. Callbacks, once made, serve for the process: purego cannot
+// free them, and a thread may have read a slot just before it was put back.
+type hook struct {
+	library *Library
+	active  atomic.Pointer[Hook]
+
+	mu      sync.Mutex // serialises install and uninstall
+	entries []*entry
+
+	originals sync.Map // slot -> address of ONNX Runtime's own function
+
+	kept sync.Map // OrtSession address -> Patch.Keep
+}
+
+// An entry is one replaced function pointer.
+type entry struct {
+	name               string
+	address            uintptr // of the pointer in its table
+	original, callback uintptr
+}
+
+func (h *hook) install(active *Hook) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.entries == nil {
+		h.entries = h.makeEntries()
+	}
+	previous := h.active.Swap(active)
+	for i, e := range h.entries {
+		// A pointer that is neither ours nor the original belongs to somebody who came after us
+		// and calls us: writing over it would remove them, or make a circle.
+		if err := replaceWord(e.address, e.original, e.callback); err != nil {
+			err = fmt.Errorf("onnxruntime: hooking %s of %s: %w", e.name, h.library.path, err)
+			if previous == nil {
+				h.active.Store(nil)
+				for _, done := range h.entries[:i] {
+					err = errors.Join(err, replaceWord(done.address, done.callback, done.original))
+				}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *hook) uninstall() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.active.Swap(nil) == nil {
+		return nil
+	}
+	var errs []error
+	for _, e := range h.entries {
+		if err := replaceWord(e.address, e.callback, e.original); err != nil {
+			errs = append(errs, fmt.Errorf("onnxruntime: restoring %s of %s: %w", e.name, h.library.path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// makeEntries makes the callbacks. They run on threads of the program, so each begins by loading
+// h.active, which orders it after everything here.
+func (h *hook) makeEntries() []*entry {
+	l := h.library
+	var entries []*entry
+	add := func(name string, table uintptr, index int, callback any) *entry {
+		e := &entry{name: name, address: table + uintptr(index)*wordSize, callback: purego.NewCallback(callback)}
+		e.original = loadWord(table, index)
+		entries = append(entries, e)
+		return e
+	}
+	replace := func(name string, s slot, callback any) {
+		h.originals.Store(s, add(name, l.api, int(s), callback).original)
+	}
+	replace("CreateSession", slotCreateSession, func(env, path, options, out uintptr) uintptr {
+		return h.create(creation{env: env, path: path, options: options, out: out})
+	})
+	replace("CreateSessionFromArray", slotCreateSessionFromArray, func(env, model, size, options, out uintptr) uintptr {
+		return h.create(creation{env: env, model: model, size: size, options: options, out: out})
+	})
+	replace("CreateSessionWithPrepackedWeightsContainer", slotCreateSessionWithPrepackedWeightsContainer,
+		func(env, path, options, container, out uintptr) uintptr {
+			return h.create(creation{env: env, path: path, options: options, container: container, prepacked: true, out: out})
+		})
+	replace("CreateSessionFromArrayWithPrepackedWeightsContainer", slotCreateSessionFromArrayWithPrepackedWeightsContainer,
+		func(env, model, size, options, container, out uintptr) uintptr {
+			return h.create(creation{env: env, model: model, size: size, options: options, container: container, prepacked: true, out: out})
+		})
+	replace("ReleaseSession", slotReleaseSession, func(session uintptr) {
+		keep, _ := h.kept.LoadAndDelete(session) // before the address can name another session
+		l.original(slotReleaseSession, session)
+		_ = keep
+	})
+
+	// The nested tables are null in a minimal build.
+	if editor := l.call(slotGetModelEditorApi); editor != 0 {
+		pass := func(name string, s editorSlot) {
+			var e *entry
+			e = add(name, editor, int(s), func(a, b, c, d, f uintptr) uintptr {
+				h.passing(name)
+				r, _, _ := purego.SyscallN(e.original, a, b, c, d, f)
+				return r
+			})
+		}
+		pass("CreateSessionFromModel", editorCreateSessionFromModel)
+		pass("CreateModelEditorSession", editorCreateModelEditorSession)
+		pass("CreateModelEditorSessionFromArray", editorCreateModelEditorSessionFromArray)
+	}
+	if compile := l.call(slotGetCompileApi); compile != 0 {
+		var e *entry
+		e = add("CompileModel", compile, int(compileCompileModel), func(env, options uintptr) uintptr {
+			h.passing("CompileModel")
+			r, _, _ := purego.SyscallN(e.original, env, options)
+			return r
+		})
+	}
+	return entries
+}
+
+func (h *hook) passing(name string) {
+	if active := h.active.Load(); active != nil {
+		active.Logger.Debug("not patched: a model that the program edits or compiles is left as it is", "call", name)
+	}
+}
+
+// original calls ONNX Runtime's own function, whether or not the hook stands in its slot.
+//
+//go:uintptrescapes
+func (l *Library) original(s slot, args ...uintptr) uintptr {
+	fn := l.fn(s) // read first: if it is a callback, its original has been stored before
+	if own, ok := l.hook.originals.Load(s); ok {
+		fn = own.(uintptr)
+	}
+	r, _, _ := purego.SyscallN(fn, args...)
+	return r
+}
+
+// create serves the functions that are patched. It returns an OrtStatus.
+func (h *hook) create(c creation) uintptr {
+	l := h.library
+	active := h.active.Load()
+	if active == nil {
+		return l.createPlain(c)
+	}
+	request := c.request(l)
+	made, err := h.patch(active.Patcher, request, c)
+	switch {
+	case made:
+		return 0
+	case err == nil:
+		return l.createPlain(c)
+	case active.Strict:
+		return l.newStatus(CodeFail, fmt.Sprintf("graft: %s was not patched: %v", request.name(), err))
+	}
+	status := l.createPlain(c)
+	if status == 0 {
+		active.Logger.Warn("session made unpatched", "model", request.name(), "reason", err)
+	} else {
+		// The program gets ONNX Runtime's own refusal, which says more about its model.
+		active.Logger.Debug("session neither patched nor made plainly", "model", request.name(), "reason", err)
+	}
+	return status
+}
+
+// patch asks the patcher and makes the session from its answer. A panic becomes an error: it must
+// not unwind through C.
+func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			made, err = false, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	p, err := patcher(request)
+	if p == nil || err != nil {
+		return false, err
+	}
+	if err := h.library.createPatched(c, p); err != nil {
+		return false, err
+	}
+	if p.Keep != nil {
+		h.kept.Store(*wordAt(c.out), p.Keep)
+	}
+	return true, nil
+}

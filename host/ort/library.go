@@ -1,0 +1,165 @@
+package ort
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// A Library is a libonnxruntime mapped into this process and its API table. Libraries are never
+// unmapped: sessions, threads and other bindings may live on in them. All methods may be called
+// from any goroutine.
+type Library struct {
+	path    string
+	version string
+	handle  uintptr
+	api     uintptr
+
+	hook        hook
+	domainCache domains
+
+	environment environment
+}
+
+// libraries holds one Library an API table, so that however a runtime was found its hook exists
+// only once.
+var libraries struct {
+	sync.Mutex
+	byTable map[uintptr]*Library
+}
+
+// ErrTooOld reports a runtime that lacks functions of the API version in use.
+var ErrTooOld = errors.New("onnxruntime is too old")
+
+// Open maps the libonnxruntime at path, which must exist, and checks its version. Opening a
+// library twice gives the same *Library.
+func Open(path string) (*Library, error) {
+	if resolved, err := filepath.EvalSymlinks(path); err != nil {
+		return nil, fmt.Errorf("onnxruntime: %w; %s", err, fetchHint)
+	} else if path, err = filepath.Abs(resolved); err != nil {
+		return nil, fmt.Errorf("onnxruntime: %w", err)
+	}
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return nil, fmt.Errorf("onnxruntime: %s does not load: %w; %s", path, err, fetchHint)
+	}
+	base, err := purego.Dlsym(handle, baseSymbol)
+	if err != nil {
+		return nil, fmt.Errorf("onnxruntime: %s is not a libonnxruntime: it does not export %s", path, baseSymbol)
+	}
+	return attach(path, handle, base)
+}
+
+const baseSymbol = "OrtGetApiBase"
+
+// attach reads OrtApiBase: {GetApi(uint32) *OrtApi, GetVersionString() char*}.
+func attach(path string, handle, getBase uintptr) (*Library, error) {
+	base, _, _ := purego.SyscallN(getBase)
+	if base == 0 {
+		return nil, fmt.Errorf("onnxruntime: %s: %s returned null", path, baseSymbol)
+	}
+	text, _, _ := purego.SyscallN(loadWord(base, 1))
+	version := goString(text)
+	if err := checkVersion(path, version); err != nil {
+		return nil, err
+	}
+	api, _, _ := purego.SyscallN(loadWord(base, 0), APIVersion)
+	if api == 0 {
+		return nil, fmt.Errorf("%w: %s says version %q but has no API version %d; %s",
+			ErrTooOld, path, version, APIVersion, fetchHint)
+	}
+
+	libraries.Lock()
+	defer libraries.Unlock()
+	if l := libraries.byTable[api]; l != nil {
+		return l, nil
+	}
+	l := &Library{path: path, version: version, handle: handle, api: api}
+	l.hook.library = l
+	if libraries.byTable == nil {
+		libraries.byTable = map[uintptr]*Library{}
+	}
+	libraries.byTable[api] = l
+	return l, nil
+}
+
+// checkVersion compares before GetApi is called, because an old runtime answers a version that it
+// does not know with a line on standard error.
+func checkVersion(path, version string) error {
+	major, minor, ok := parseVersion(version)
+	if !ok {
+		return fmt.Errorf("onnxruntime: %s: version %q is not of the form major.minor.patch", path, version)
+	}
+	if major < 1 || major == 1 && minor < APIVersion {
+		return fmt.Errorf("%w: %s is version %s, 1.%d.0 or newer is needed (API version %d); %s",
+			ErrTooOld, path, version, APIVersion, APIVersion, fetchHint)
+	}
+	return nil
+}
+
+func parseVersion(version string) (major, minor int, ok bool) {
+	first, rest, found := strings.Cut(version, ".")
+	if !found {
+		return 0, 0, false
+	}
+	second, _, _ := strings.Cut(rest, ".")
+	major, err1 := strconv.Atoi(first)
+	minor, err2 := strconv.Atoi(second)
+	return major, minor, err1 == nil && err2 == nil
+}
+
+// Path is the file that the library was mapped from.
+func (l *Library) Path() string { return l.path }
+
+// Version is the runtime's own version, "1.30.0" for example.
+func (l *Library) Version() string { return l.version }
+
+// APIBase is the address of OrtGetApiBase's result, for libraries of operators that ask for it.
+func (l *Library) APIBase() (uintptr, error) {
+	symbol, err := purego.Dlsym(l.handle, baseSymbol)
+	if err != nil {
+		return 0, fmt.Errorf("onnxruntime: %s: %w", l.path, err)
+	}
+	base, _, _ := purego.SyscallN(symbol)
+	return base, nil
+}
+
+// fn is the current function of a slot: ONNX Runtime's own, or the hook's while one is installed.
+func (l *Library) fn(s slot) uintptr { return loadWord(l.api, int(s)) }
+
+// call calls the function of a slot. Pointers are converted to uintptr in the call expression,
+// which keeps what they name alive and unmoved until the call returns.
+//
+//go:uintptrescapes
+func (l *Library) call(s slot, args ...uintptr) uintptr {
+	r, _, _ := purego.SyscallN(l.fn(s), args...)
+	return r
+}
+
+// try is call for the functions that return an OrtStatus.
+//
+//go:uintptrescapes
+func (l *Library) try(name string, s slot, args ...uintptr) error {
+	r, _, _ := purego.SyscallN(l.fn(s), args...)
+	return l.takeStatus(name, r)
+}
+
+// Providers lists the execution providers that the runtime was built with, best first.
+func (l *Library) Providers() ([]string, error) {
+	var list uintptr
+	var n int32
+	if err := l.try("GetAvailableProviders", slotGetAvailableProviders, uintptr(unsafe.Pointer(&list)), uintptr(unsafe.Pointer(&n))); err != nil {
+		return nil, err
+	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = goString(loadWord(list, i))
+	}
+	return names, l.try("ReleaseAvailableProviders", slotReleaseAvailableProviders, list, uintptr(n))
+}

@@ -1,0 +1,347 @@
+package ort
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A Value is an OrtValue: a tensor, or a sequence, map or optional that a model gave out. Close
+// it when done; a Value that is garbage is closed too. A Value may be read by several goroutines,
+// but its content has no lock: a run that writes it excludes every other use.
+type Value struct {
+	library *Library
+	native  uintptr
+	kind    Kind
+	element ElementType
+	shape   []int64
+
+	pin     *runtime.Pinner // holds Go memory that the tensor stands on
+	backing any
+	cleanup runtime.Cleanup
+	closed  atomic.Bool
+}
+
+// ErrClosed reports the use of a Session, Value or Binding after Close.
+var ErrClosed = errors.New("onnxruntime: used after Close")
+
+// NewTensor makes a tensor of the given shape over data, without a copy: runs read and write the
+// slice itself. len(data) must be the number of elements.
+func NewTensor[T Element](l *Library, shape []int64, data []T) (*Value, error) {
+	return l.tensorOver(elementTypeOf[T](), shape, unsafe.Pointer(unsafe.SliceData(data)),
+		int64(len(data))*int64(unsafe.Sizeof(*new(T))), data)
+}
+
+// NewTensorBytes makes a tensor of any fixed-width element type over raw bytes in the machine's
+// byte order, without a copy. len(data) must be element.Bytes(number of elements).
+func (l *Library) NewTensorBytes(element ElementType, shape []int64, data []byte) (*Value, error) {
+	return l.tensorOver(element, shape, unsafe.Pointer(unsafe.SliceData(data)), int64(len(data)), data)
+}
+
+// NewStrings makes a tensor of strings, copied.
+func (l *Library) NewStrings(shape []int64, data []string) (*Value, error) {
+	if n, err := elements(shape); err != nil {
+		return nil, err
+	} else if n != int64(len(data)) {
+		return nil, fmt.Errorf("onnxruntime: shape %v has %d elements, %d strings were given", shape, n, len(data))
+	}
+	v, err := l.Allocate(String, shape)
+	if err != nil {
+		return nil, err
+	}
+	list, err := cStrings(data)
+	if err == nil {
+		err = l.try("FillStringTensor", slotFillStringTensor, v.native, uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(len(list)))
+		runtime.KeepAlive(list)
+	}
+	if err != nil {
+		v.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// Allocate makes a tensor in the runtime's own CPU memory, content undefined.
+func (l *Library) Allocate(element ElementType, shape []int64) (*Value, error) {
+	if _, err := elements(shape); err != nil {
+		return nil, err
+	}
+	var allocator, native uintptr
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+		return nil, err
+	}
+	if err := l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator, uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
+		uintptr(len(shape)), uintptr(element), uintptr(unsafe.Pointer(&native))); err != nil {
+		return nil, err
+	}
+	return l.newValue(native, nil, nil)
+}
+
+// NewDeviceTensor makes a tensor over memory that the caller owns on a device: address is a
+// device pointer, bytes its length. The memory must outlive the Value.
+func (l *Library) NewDeviceTensor(m *Memory, element ElementType, shape []int64, address uintptr, bytes int64) (*Value, error) {
+	if err := checkSize(element, shape, bytes); err != nil {
+		return nil, err
+	}
+	var native uintptr
+	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, m.native, address, uintptr(bytes),
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), uintptr(element), uintptr(unsafe.Pointer(&native))); err != nil {
+		return nil, err
+	}
+	return l.newValue(native, nil, m)
+}
+
+// tensorOver makes a tensor over pinned Go memory.
+func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Pointer, bytes int64, backing any) (*Value, error) {
+	if err := checkSize(element, shape, bytes); err != nil {
+		return nil, err
+	}
+	cpu, err := l.cpuMemory()
+	if err != nil {
+		return nil, err
+	}
+	if bytes == 0 {
+		// ONNX Runtime refuses a null pointer even where there is nothing to point at.
+		spare := new([16]byte)
+		data, backing = unsafe.Pointer(spare), spare
+	}
+	pin := new(runtime.Pinner)
+	pin.Pin(data)
+	var native uintptr
+	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, cpu, uintptr(data), uintptr(bytes),
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), uintptr(element), uintptr(unsafe.Pointer(&native))); err != nil {
+		pin.Unpin()
+		return nil, err
+	}
+	return l.newValue(native, pin, backing)
+}
+
+// elements is the number of elements of a shape.
+func elements(shape []int64) (int64, error) {
+	n := int64(1)
+	for i, d := range shape {
+		if d < 0 {
+			return 0, fmt.Errorf("onnxruntime: shape %v: dimension %d is %d, at least 0 is needed", shape, i, d)
+		}
+		if d > 0 && n > math.MaxInt64/16/d {
+			return 0, fmt.Errorf("onnxruntime: shape %v has too many elements", shape)
+		}
+		n *= d
+	}
+	return n, nil
+}
+
+func checkSize(element ElementType, shape []int64, bytes int64) error {
+	n, err := elements(shape)
+	if err != nil {
+		return err
+	}
+	if element.Bits() == 0 {
+		return fmt.Errorf("onnxruntime: elements of type %v have no fixed width", element)
+	}
+	if need := element.Bytes(n); need != bytes {
+		return fmt.Errorf("onnxruntime: a tensor of type %v and shape %v takes %d bytes, %d were given", element, shape, need, bytes)
+	}
+	return nil
+}
+
+// newValue takes ownership of an OrtValue.
+func (l *Library) newValue(native uintptr, pin *runtime.Pinner, backing any) (*Value, error) {
+	v := &Value{library: l, native: native, pin: pin, backing: backing}
+	v.cleanup = runtime.AddCleanup(v, func(pin *runtime.Pinner) {
+		l.call(slotReleaseValue, native)
+		if pin != nil {
+			pin.Unpin()
+		}
+	}, pin)
+	if err := v.describe(); err != nil {
+		v.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *Value) describe() error {
+	l := v.library
+	var kind int32
+	if err := l.try("GetValueType", slotGetValueType, v.native, uintptr(unsafe.Pointer(&kind))); err != nil {
+		return err
+	}
+	v.kind = Kind(kind)
+	if v.kind != KindTensor {
+		return nil
+	}
+	var info uintptr
+	if err := l.try("GetTensorTypeAndShape", slotGetTensorTypeAndShape, v.native, uintptr(unsafe.Pointer(&info))); err != nil {
+		return err
+	}
+	defer l.call(slotReleaseTensorTypeAndShapeInfo, info)
+	var err error
+	v.element, v.shape, err = l.tensorInfo(info)
+	return err
+}
+
+// tensorInfo reads an OrtTensorTypeAndShapeInfo.
+func (l *Library) tensorInfo(info uintptr) (ElementType, []int64, error) {
+	var element int32
+	var rank uintptr
+	if err := l.try("GetTensorElementType", slotGetTensorElementType, info, uintptr(unsafe.Pointer(&element))); err != nil {
+		return 0, nil, err
+	}
+	if err := l.try("GetDimensionsCount", slotGetDimensionsCount, info, uintptr(unsafe.Pointer(&rank))); err != nil {
+		return 0, nil, err
+	}
+	shape := make([]int64, rank)
+	err := l.try("GetDimensions", slotGetDimensions, info, uintptr(unsafe.Pointer(unsafe.SliceData(shape))), rank)
+	return ElementType(element), shape, err
+}
+
+// Close releases the value. Views of its memory are invalid afterwards, except of Go memory.
+func (v *Value) Close() {
+	if v == nil || v.closed.Swap(true) {
+		return
+	}
+	v.cleanup.Stop()
+	v.library.call(slotReleaseValue, v.native)
+	if v.pin != nil {
+		v.pin.Unpin()
+	}
+}
+
+// Kind says whether the value is a tensor, a sequence, a map or an optional.
+func (v *Value) Kind() Kind { return v.kind }
+
+// Element is the type of a tensor's elements.
+func (v *Value) Element() ElementType { return v.element }
+
+// Shape is a tensor's shape, a copy.
+func (v *Value) Shape() []int64 { return slices.Clone(v.shape) }
+
+// Len is a tensor's number of elements.
+func (v *Value) Len() int64 {
+	n := int64(1)
+	for _, d := range v.shape {
+		n *= d
+	}
+	return n
+}
+
+// Pointer is the address of a tensor's data, on the device that holds it.
+func (v *Value) Pointer() (uintptr, error) {
+	if v.closed.Load() {
+		return 0, ErrClosed
+	}
+	if v.kind != KindTensor {
+		return 0, fmt.Errorf("onnxruntime: the value is a %v, a tensor is needed", v.kind)
+	}
+	var data uintptr
+	err := v.library.try("GetTensorMutableData", slotGetTensorMutableData, v.native, uintptr(unsafe.Pointer(&data)))
+	runtime.KeepAlive(v)
+	return data, err
+}
+
+// Bytes is a view of a tensor's memory, valid until the Value is closed: keep the Value as long.
+// Strings and device memory cannot be viewed.
+func (v *Value) Bytes() ([]byte, error) {
+	if v.kind == KindTensor && v.element.Bits() == 0 {
+		return nil, fmt.Errorf("onnxruntime: elements of type %v cannot be viewed as bytes", v.element)
+	}
+	data, err := v.Pointer()
+	if err != nil {
+		return nil, err
+	}
+	if device, id, err := v.device(); err != nil {
+		return nil, err
+	} else if device != DeviceCPU {
+		return nil, fmt.Errorf("onnxruntime: the tensor lies on %v %d: copy it to the host first", device, id)
+	}
+	n := v.element.Bytes(v.Len())
+	if n == 0 {
+		return []byte{}, nil
+	}
+	return unsafe.Slice((*byte)(pointer(data)), n), nil
+}
+
+// Data is [Value.Bytes] as elements of a Go type: the tensor's own, or uint16 for float16 and
+// bfloat16, or uint8 for any type of eight bits.
+func Data[T Element](v *Value) ([]T, error) {
+	if v.kind == KindTensor && !viewable[T](v.element) {
+		return nil, fmt.Errorf("onnxruntime: a tensor of %v cannot be viewed as %v", v.element, elementTypeOf[T]())
+	}
+	b, err := v.Bytes()
+	if err != nil || len(b) == 0 {
+		return []T{}, err
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), v.Len()), nil
+}
+
+// Strings copies the content of a tensor of strings.
+func (v *Value) Strings() ([]string, error) {
+	if v.closed.Load() {
+		return nil, ErrClosed
+	}
+	if v.kind != KindTensor || v.element != String {
+		return nil, fmt.Errorf("onnxruntime: the value is a %v of %v, a tensor of strings is needed", v.kind, v.element)
+	}
+	defer runtime.KeepAlive(v)
+	list := make([]string, v.Len())
+	for i := range list {
+		var n uintptr
+		if err := v.library.try("GetStringTensorElementLength", slotGetStringTensorElementLength, v.native, uintptr(i), uintptr(unsafe.Pointer(&n))); err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			continue
+		}
+		b := make([]byte, n)
+		if err := v.library.try("GetStringTensorElement", slotGetStringTensorElement, v.native, n, uintptr(i), uintptr(unsafe.Pointer(&b[0]))); err != nil {
+			return nil, err
+		}
+		list[i] = string(b)
+	}
+	return list, nil
+}
+
+// Items gives the elements of a sequence, each to be closed.
+func (v *Value) Items() ([]*Value, error) {
+	if v.closed.Load() {
+		return nil, ErrClosed
+	}
+	if v.kind != KindSequence {
+		return nil, fmt.Errorf("onnxruntime: the value is a %v, a sequence is needed", v.kind)
+	}
+	defer runtime.KeepAlive(v)
+	l := v.library
+	var n, allocator uintptr
+	if err := l.try("GetValueCount", slotGetValueCount, v.native, uintptr(unsafe.Pointer(&n))); err != nil {
+		return nil, err
+	}
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+		return nil, err
+	}
+	items := make([]*Value, 0, n)
+	for i := range n {
+		var native uintptr
+		err := l.try("GetValue", slotGetValue, v.native, i, allocator, uintptr(unsafe.Pointer(&native)))
+		var item *Value
+		if err == nil {
+			item, err = l.newValue(native, nil, nil)
+		}
+		if err != nil {
+			closeAll(items)
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+func closeAll(values []*Value) {
+	for _, v := range values {
+		v.Close()
+	}
+}
