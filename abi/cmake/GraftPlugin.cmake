@@ -1,0 +1,94 @@
+# graft_add_plugin: how a plugin is built.
+#
+#   include(path/to/abi/cmake/GraftPlugin.cmake)
+#   graft_add_plugin(my-plugin SOURCES my_plugin.cc [LIBRARIES ...] [INCLUDES ...] [ISA ...])
+#
+# Reads name, version, summary and the library's file name from plugin.yaml beside CMakeLists.txt, so that
+# they are stated once, and makes ${GRAFT_PLUGIN_OUTPUT}/my-plugin with plugin.yaml and the library in it: a
+# folder to install or to put on GRAFT_PLUGIN_PATH. ISA lists the instruction sets that the library
+# dispatches among, baseline first (it goes into the ELF note; default x86-64).
+#
+# GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18)
+# GRAFT_SANITIZE      ON: address and undefined-behaviour sanitizers, for tests
+
+include_guard(GLOBAL)
+
+set(GRAFT_ABI_DIR "${CMAKE_CURRENT_LIST_DIR}/..")
+set(GRAFT_ORT_INCLUDE "" CACHE PATH "folder of onnxruntime_c_api.h")
+set(GRAFT_PLUGIN_OUTPUT "${CMAKE_BINARY_DIR}/plugins" CACHE PATH "where plugin folders are made")
+option(GRAFT_SANITIZE "build with address and undefined-behaviour sanitizers" OFF)
+
+# Interface target: include folders and language level of anything that uses the kit.
+add_library(graft_kit INTERFACE)
+target_include_directories(graft_kit INTERFACE "${GRAFT_ABI_DIR}" "${GRAFT_ABI_DIR}/kit")
+target_compile_features(graft_kit INTERFACE cxx_std_17)
+if(NOT EXISTS "${GRAFT_ORT_INCLUDE}/onnxruntime_c_api.h")
+  message(FATAL_ERROR "graft: no onnxruntime_c_api.h in GRAFT_ORT_INCLUDE='${GRAFT_ORT_INCLUDE}'. "
+          "It comes with ONNX Runtime, or with the Go module: "
+          "cmake -DGRAFT_ORT_INCLUDE=$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go)")
+endif()
+target_include_directories(graft_kit SYSTEM INTERFACE "${GRAFT_ORT_INCLUDE}")
+
+if(GRAFT_SANITIZE)
+  set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+endif()
+
+# Sets `out` to the value of a top-level key of a plugin.yaml.
+function(graft_manifest_value out manifest key)
+  file(STRINGS "${manifest}" lines REGEX "^${key}: *")
+  if(NOT lines)
+    message(FATAL_ERROR "graft: ${manifest} has no line '${key}: ...'")
+  endif()
+  list(GET lines 0 line)
+  string(REGEX REPLACE "^${key}: *" "" value "${line}")
+  string(REGEX REPLACE " +#.*$" "" value "${value}")
+  string(REGEX REPLACE "^[\"'](.*)[\"'] *$" "\\1" value "${value}")
+  string(STRIP "${value}" value)
+  set(${out} "${value}" PARENT_SCOPE)
+endfunction()
+
+function(graft_add_plugin target)
+  cmake_parse_arguments(arg "" "MANIFEST" "SOURCES;LIBRARIES;INCLUDES;ISA" ${ARGN})
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "graft_add_plugin(${target}): no SOURCES")
+  endif()
+  if(NOT arg_MANIFEST)
+    set(arg_MANIFEST "${CMAKE_CURRENT_SOURCE_DIR}/plugin.yaml")
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${arg_MANIFEST}")
+  graft_manifest_value(name "${arg_MANIFEST}" name)
+  graft_manifest_value(version "${arg_MANIFEST}" version)
+  graft_manifest_value(summary "${arg_MANIFEST}" summary)
+  string(REPLACE "-" "_" stem "${name}")
+  if(NOT arg_ISA)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+      set(arg_ISA armv8-a)
+    else()
+      set(arg_ISA x86-64)
+    endif()
+  endif()
+  list(JOIN arg_ISA "," isa)
+
+  add_library(${target} MODULE ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE graft_kit ${arg_LIBRARIES})
+  target_include_directories(${target} SYSTEM PRIVATE ${arg_INCLUDES})
+  target_compile_definitions(${target} PRIVATE
+    GRAFT_PLUGIN_NAME="${name}" GRAFT_PLUGIN_VERSION="${version}" GRAFT_PLUGIN_SUMMARY="${summary}"
+    GRAFT_PLUGIN_DEVICE="cpu" GRAFT_PLUGIN_ISA="${isa}")
+  target_compile_options(${target} PRIVATE
+    -O3 -Wall -Wextra -ffunction-sections -fdata-sections -fno-math-errno ${GRAFT_SANITIZE_FLAGS})
+  # nodelete: sessions and options keep pointers into the library, in no order that unloading could honour.
+  target_link_options(${target} PRIVATE
+    "LINKER:--version-script=${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections
+    LINKER:-z,noexecstack,-z,relro,-z,now,-z,nodelete ${GRAFT_SANITIZE_FLAGS})
+  if(NOT GRAFT_SANITIZE)  # the sanitizers' runtime stays undefined until the program brings it
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc LINKER:-z,defs)
+  endif()
+  set_target_properties(${target} PROPERTIES
+    PREFIX lib OUTPUT_NAME "${stem}" SUFFIX .so
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON
+    LINK_DEPENDS "${GRAFT_ABI_DIR}/cmake/graft.map"
+    LIBRARY_OUTPUT_DIRECTORY "${GRAFT_PLUGIN_OUTPUT}/${name}")
+  add_custom_command(TARGET ${target} POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy_if_different
+    "${arg_MANIFEST}" "${GRAFT_PLUGIN_OUTPUT}/${name}/plugin.yaml")
+endfunction()

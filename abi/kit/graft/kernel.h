@@ -1,0 +1,115 @@
+// From an author's operator classes to kernels behind one interface, and the registry of them.
+#ifndef GRAFT_KIT_KERNEL_H_
+#define GRAFT_KIT_KERNEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "graft/operator.h"
+
+namespace graft {
+
+// One node's kernel, whatever its class.
+class KernelBase {
+ public:
+  explicit KernelBase(const graft_operator* face) : face_(face) {}
+  virtual ~KernelBase() = default;
+  virtual void Infer(InferContext& context) const = 0;
+  virtual uint64_t Workspace(const WorkspaceContext& context) const = 0;
+  virtual void Run(const RunContext& context) const = 0;
+  const graft_operator* face() const { return face_; }
+
+ private:
+  const graft_operator* face_;
+};
+
+template <typename Kernel, typename = void>
+struct HasWorkspace : std::false_type {};
+template <typename Kernel>
+struct HasWorkspace<Kernel, std::void_t<decltype(&Kernel::Workspace)>> : std::true_type {};
+
+template <typename Kernel>
+class KernelBox final : public KernelBase {
+ public:
+  KernelBox(const graft_operator* face, const CreateContext& context)
+      : KernelBase(face), kernel_(context) {}
+  void Infer(InferContext& context) const override { kernel_.Infer(context); }
+  uint64_t Workspace(const WorkspaceContext& context) const override {
+    if constexpr (HasWorkspace<Kernel>::value) {
+      return kernel_.Workspace(context);
+    } else {
+      return 0;
+    }
+  }
+  void Run(const RunContext& context) const override { kernel_.Run(context); }
+
+ private:
+  const Kernel kernel_;
+};
+
+// One operator of the plugin: its face and the maker of its kernels.
+struct OperatorEntry {
+  const graft_operator* face;
+  std::unique_ptr<KernelBase> (*make)(const graft_operator* face, const CreateContext& context);
+};
+
+template <typename Kernel>
+OperatorEntry EntryOf() {
+  static Operator description = Kernel::Describe();
+  return {
+      description.Freeze(),
+      [](const graft_operator* face, const CreateContext& context) -> std::unique_ptr<KernelBase> {
+        return std::make_unique<KernelBox<Kernel>>(face, context);
+      }};
+}
+
+inline const graft_parameter* ParameterAt(const graft_parameter* const* parameters, uint32_t count,
+                                          uint64_t index) {
+  if (index < count) return parameters[index];
+  if (count > 0 && (parameters[count - 1]->flags & GRAFT_PARAMETER_VARIADIC) != 0) {
+    return parameters[count - 1];
+  }
+  return nullptr;
+}
+
+// Throws unless the tensors fit the parameters: required ones present, none too many, types as
+// stated.
+inline void CheckTensors(const graft_operator* face, const char* side,
+                         const graft_parameter* const* parameters, uint32_t num_parameters,
+                         const graft_tensor* const* tensors, uint64_t num_tensors) {
+  constexpr uint32_t kMayLack = GRAFT_PARAMETER_OPTIONAL | GRAFT_PARAMETER_VARIADIC;
+  DataType bound[8];
+  bool is_bound[8] = {};
+  for (uint64_t i = 0; i < num_tensors; ++i) {
+    const graft_parameter* parameter = ParameterAt(parameters, num_parameters, i);
+    Require(parameter != nullptr, face->name, ": ", num_tensors, " ", side, "s given, at most ",
+            num_parameters, " stated");
+    if (tensors[i] == nullptr) {
+      Require((parameter->flags & GRAFT_PARAMETER_OPTIONAL) != 0, face->name, ": ", side, " ", i,
+              " (", parameter->name, ") is absent and not optional");
+      continue;
+    }
+    const DataType type = tensors[i]->dtype;
+    bool allowed = false;
+    for (uint32_t t = 0; t < parameter->num_types; ++t) allowed |= Same(parameter->types[t], type);
+    Require(allowed, face->name, ": ", side, " ", i, " (", parameter->name, ") holds ",
+            NameOf(type), ", which the operator does not take");
+    const int32_t variable = parameter->type_variable;
+    if (variable < 0 || variable >= 8) continue;
+    Require(!is_bound[variable] || Same(bound[variable], type), face->name, ": ", side, " ", i,
+            " (", parameter->name, ") holds ", NameOf(type), ", its fellows hold ",
+            NameOf(bound[variable]));
+    bound[variable] = type;
+    is_bound[variable] = true;
+  }
+  for (uint64_t i = num_tensors; i < num_parameters; ++i) {
+    Require((parameters[i]->flags & kMayLack) != 0, face->name, ": ", side, " ", i, " (",
+            parameters[i]->name, ") is absent and not optional");
+  }
+}
+
+}  // namespace graft
+
+#endif  // GRAFT_KIT_KERNEL_H_

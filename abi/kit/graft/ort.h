@@ -1,0 +1,215 @@
+// A plugin's operators as ONNX Runtime custom operators, and their registration without a host.
+#ifndef GRAFT_KIT_ORT_H_
+#define GRAFT_KIT_ORT_H_
+
+#include <onnxruntime_c_api.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "graft/ort_infer.h"
+#include "graft/ort_kernel.h"
+#include "graft/ort_registrar.h"
+
+namespace graft::ort {
+
+// One overload of an operator: the runtime takes one element type a parameter, and merges operators
+// of one name into one schema. Type variables are therefore multiplied out.
+struct Op : OrtCustomOp {
+  const OrtApi* api;
+  OperatorEntry entry;
+  uint32_t index;
+  int32_t device_type;
+  std::vector<ONNXTensorElementDataType> input_types;
+  std::vector<ONNXTensorElementDataType> output_types;
+};
+
+struct OpSet {
+  std::deque<Op> ops;
+  std::vector<const void*> pointers;
+};
+
+inline const Op* Self(const OrtCustomOp* op) { return static_cast<const Op*>(op); }
+
+inline OrtCustomOpInputOutputCharacteristic Characteristic(const graft_parameter* parameter) {
+  if ((parameter->flags & GRAFT_PARAMETER_VARIADIC) != 0) return INPUT_OUTPUT_VARIADIC;
+  if ((parameter->flags & GRAFT_PARAMETER_OPTIONAL) != 0) return INPUT_OUTPUT_OPTIONAL;
+  return INPUT_OUTPUT_REQUIRED;
+}
+
+inline int VariadicMinimum(const graft_parameter* const* parameters, uint32_t count) {
+  return count == 0 ? 0 : static_cast<int>(parameters[count - 1]->min_count);
+}
+
+inline int VariadicOneType(const graft_parameter* const* parameters, uint32_t count) {
+  if (count == 0) return 1;
+  return parameters[count - 1]->type_variable >= 0 || parameters[count - 1]->num_types == 1;
+}
+
+// Whether the runtime may be asked to infer shapes while it loads. Its inference context reads the
+// type of every input of the node and ends the process when one is absent (seen in 1.18 to 1.31),
+// so nodes with optional inputs go without: their shapes stay as the model states them.
+inline bool MayInfer(const graft_operator* face) {
+  for (uint32_t i = 0; i < face->num_inputs; ++i) {
+    if ((face->inputs[i]->flags & GRAFT_PARAMETER_OPTIONAL) != 0) return false;
+  }
+  return true;
+}
+
+inline void FillCallbacks(Op* op) {
+  op->version = kApiVersion;
+  op->GetName = [](const OrtCustomOp* self) { return Self(self)->entry.face->name; };
+  op->GetExecutionProviderType = [](const OrtCustomOp* self) -> const char* {
+    return Self(self)->device_type == GRAFT_DEVICE_CUDA ? "CUDAExecutionProvider" : nullptr;
+  };
+  op->GetInputTypeCount = [](const OrtCustomOp* self) { return Self(self)->input_types.size(); };
+  op->GetInputType = [](const OrtCustomOp* self, size_t i) { return Self(self)->input_types[i]; };
+  op->GetOutputTypeCount = [](const OrtCustomOp* self) { return Self(self)->output_types.size(); };
+  op->GetOutputType = [](const OrtCustomOp* self, size_t i) { return Self(self)->output_types[i]; };
+  op->GetInputCharacteristic = [](const OrtCustomOp* self, size_t i) {
+    return Characteristic(Self(self)->entry.face->inputs[i]);
+  };
+  op->GetOutputCharacteristic = [](const OrtCustomOp* self, size_t i) {
+    return Characteristic(Self(self)->entry.face->outputs[i]);
+  };
+  op->GetInputMemoryType = [](const OrtCustomOp* self, size_t i) {
+    const bool host = (Self(self)->entry.face->inputs[i]->flags & GRAFT_PARAMETER_HOST_MEMORY) != 0;
+    return host ? OrtMemTypeCPUInput : OrtMemTypeDefault;
+  };
+  op->GetVariadicInputMinArity = [](const OrtCustomOp* self) {
+    return VariadicMinimum(Self(self)->entry.face->inputs, Self(self)->entry.face->num_inputs);
+  };
+  op->GetVariadicInputHomogeneity = [](const OrtCustomOp* self) {
+    return VariadicOneType(Self(self)->entry.face->inputs, Self(self)->entry.face->num_inputs);
+  };
+  op->GetVariadicOutputMinArity = [](const OrtCustomOp* self) {
+    return VariadicMinimum(Self(self)->entry.face->outputs, Self(self)->entry.face->num_outputs);
+  };
+  op->GetVariadicOutputHomogeneity = [](const OrtCustomOp* self) {
+    return VariadicOneType(Self(self)->entry.face->outputs, Self(self)->entry.face->num_outputs);
+  };
+  op->GetStartVersion = [](const OrtCustomOp* self) {
+    return Self(self)->entry.face->since_version;
+  };
+  op->GetEndVersion = [](const OrtCustomOp*) { return INT32_MAX; };
+  op->CreateKernelV2 = [](const OrtCustomOp* self, const OrtApi*, const OrtKernelInfo* info,
+                          void** kernel) -> OrtStatusPtr {
+    const Op* op = Self(self);
+    return GuardOrt(op->api, op->entry.face->name, [&] {
+      *kernel = new NodeKernel(op->api, info, op->entry, op->index, op->device_type);
+    });
+  };
+  op->KernelComputeV2 = [](void* kernel, OrtKernelContext* context) -> OrtStatusPtr {
+    const auto* node = static_cast<const NodeKernel*>(kernel);
+    return GuardOrt(node->api(), node->name(), [&] { node->Compute(context); });
+  };
+  op->KernelDestroy = [](void* kernel) { delete static_cast<NodeKernel*>(kernel); };
+  if (MayInfer(op->entry.face)) {
+    op->InferOutputShapeFn = [](const OrtCustomOp* self,
+                                OrtShapeInferContext* context) -> OrtStatusPtr {
+      const Op* op = Self(self);
+      InferAtLoad(op->api, context, op->entry, op->index, op->device_type);
+      return nullptr;
+    };
+  }
+}
+
+// The type the runtime is told: the variable's choice, the only one stated, or "any", which the kit
+// checks.
+inline ONNXTensorElementDataType ChosenType(const graft_parameter* parameter,
+                                            const std::map<int32_t, DataType>& choice) {
+  if (parameter->type_variable >= 0) return TypeToOnnx(choice.at(parameter->type_variable));
+  if (parameter->num_types == 1) return TypeToOnnx(parameter->types[0]);
+  return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+}
+
+inline void AddOverloads(const OrtApi* api, const OperatorEntry& entry, uint32_t index,
+                         int32_t device_type, OpSet* set) {
+  const graft_operator* face = entry.face;
+  std::map<int32_t, const graft_parameter*> variables;
+  for (uint32_t i = 0; i < face->num_inputs; ++i) {
+    if (face->inputs[i]->type_variable >= 0) {
+      variables[face->inputs[i]->type_variable] = face->inputs[i];
+    }
+  }
+  for (uint32_t i = 0; i < face->num_outputs; ++i) {
+    const graft_parameter* output = face->outputs[i];
+    Require(output->num_types == 1 || variables.count(output->type_variable) != 0, face->name,
+            ": output ", output->name, " needs one type, or a type variable of an input");
+  }
+  std::vector<std::map<int32_t, DataType>> choices{{}};
+  for (const auto& [variable, parameter] : variables) {
+    std::vector<std::map<int32_t, DataType>> longer;
+    for (const auto& choice : choices) {
+      for (uint32_t t = 0; t < parameter->num_types; ++t) {
+        longer.push_back(choice);
+        longer.back()[variable] = parameter->types[t];
+      }
+    }
+    choices = std::move(longer);
+  }
+  for (const auto& choice : choices) {
+    set->ops.emplace_back();
+    Op& op = set->ops.back();
+    op.api = api;
+    op.entry = entry;
+    op.index = index;
+    op.device_type = device_type;
+    for (uint32_t i = 0; i < face->num_inputs; ++i) {
+      op.input_types.push_back(ChosenType(face->inputs[i], choice));
+    }
+    for (uint32_t i = 0; i < face->num_outputs; ++i) {
+      op.output_types.push_back(face->outputs[i]->type_variable >= 0
+                                    ? ChosenType(face->outputs[i], choice)
+                                    : TypeToOnnx(face->outputs[i]->types[0]));
+    }
+    FillCallbacks(&op);
+    set->pointers.push_back(static_cast<const OrtCustomOp*>(&op));
+  }
+}
+
+inline const OrtApi* ApiOf(const OrtApiBase* base) {
+  const OrtApi* api = base->GetApi(kApiVersion);
+  Require(api != nullptr, "ONNX Runtime ", base->GetVersionString(), " is too old: API ",
+          kApiVersion, " is needed, which 1.18 and later have");
+  return api;
+}
+
+// The operators for one runtime, made at the first call for it. A process may hold several
+// runtimes.
+inline const OpSet& OpsFor(const OrtApiBase* base, const graft_plugin_info* info,
+                           const std::vector<OperatorEntry>& entries) {
+  static std::mutex mutex;
+  // Nodes of a map stay in place. Never destroyed: sessions may outlive static objects.
+  static auto* const all = new std::map<const OrtApi*, OpSet>;
+  std::map<const OrtApi*, OpSet>& sets = *all;
+  const OrtApi* api = ApiOf(base);
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = sets.find(api);
+  if (found != sets.end()) return found->second;
+  OpSet& set = sets[api];
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    AddOverloads(api, entries[i], i, info->device_type, &set);
+  }
+  return set;
+}
+
+// What RegisterCustomOps does: adds the operators to the domain "graft" of these session options.
+inline OrtStatus* Register(OrtSessionOptions* options, const OrtApiBase* base,
+                           const graft_plugin_info* info,
+                           const std::vector<OperatorEntry>& entries) {
+  const OrtApi* any = base->GetApi(1);  // every runtime has it: enough to make a status
+  return GuardOrt(any, info->name, [&] {
+    const OrtApi* api = ApiOf(base);
+    const OpSet& set = OpsFor(base, info, entries);
+    JoinDomain(api, options, info->name, set.pointers);
+  });
+}
+
+}  // namespace graft::ort
+
+#endif  // GRAFT_KIT_ORT_H_

@@ -1,0 +1,144 @@
+// Views of tensors: thin, copied freely, owning nothing.
+#ifndef GRAFT_KIT_TENSOR_H_
+#define GRAFT_KIT_TENSOR_H_
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "graft/error.h"
+#include "graft/type.h"
+#include "graft_plugin.h"
+
+namespace graft {
+
+// A size along an axis that may be unknown while a model is loaded. Unknown spreads through
+// arithmetic, so that shape rules are written once, for load time and run time. A copied Dim keeps
+// its symbol.
+class Dim {
+ public:
+  constexpr Dim(int64_t value = GRAFT_UNKNOWN_DIM) : value_(value) {}
+  constexpr bool known() const { return value_ >= 0; }
+  constexpr int64_t value() const { return value_; }  // negative when unknown
+
+  friend constexpr Dim operator+(Dim a, Dim b) {
+    return Both(a, b) ? Dim(a.value_ + b.value_) : Dim();
+  }
+  friend constexpr Dim operator-(Dim a, Dim b) {
+    return Both(a, b) ? Dim(a.value_ - b.value_) : Dim();
+  }
+  friend constexpr Dim operator*(Dim a, Dim b) {
+    return Both(a, b) ? Dim(a.value_ * b.value_) : Dim();
+  }
+  friend constexpr Dim operator/(Dim a, Dim b) {
+    return Both(a, b) && b.value_ != 0 ? Dim(a.value_ / b.value_) : Dim();
+  }
+  // Whether the two can be equal: an unknown size may be any.
+  friend constexpr bool Fits(Dim a, Dim b) { return !Both(a, b) || a.value_ == b.value_; }
+
+ private:
+  static constexpr bool Both(Dim a, Dim b) { return a.known() && b.known(); }
+  int64_t value_;
+};
+
+// A tensor given by the host, possibly absent. Asking an absent tensor for anything but present()
+// is an error of the plugin's.
+class Tensor {
+ public:
+  explicit Tensor(const graft_tensor* tensor = nullptr) : tensor_(tensor) {}
+
+  bool present() const { return tensor_ != nullptr; }
+  explicit operator bool() const { return present(); }
+
+  int32_t rank() const { return tensor_->ndim; }
+  int64_t dim(int32_t axis) const { return tensor_->shape[axis < 0 ? axis + tensor_->ndim : axis]; }
+  const int64_t* shape() const { return tensor_->shape; }
+  DataType type() const { return tensor_->dtype; }
+  graft_device device() const { return tensor_->device; }
+
+  // Elements from one index of this axis to the next, for compact tensors as well.
+  int64_t stride(int32_t axis) const {
+    if (axis < 0) axis += tensor_->ndim;
+    if (tensor_->strides != nullptr) return tensor_->strides[axis];
+    int64_t step = 1;
+    for (int32_t i = tensor_->ndim - 1; i > axis; --i) step *= tensor_->shape[i];
+    return step;
+  }
+
+  bool compact() const {
+    if (tensor_->strides == nullptr) return true;
+    int64_t step = 1;
+    for (int32_t i = tensor_->ndim - 1; i >= 0; --i) {
+      if (tensor_->shape[i] != 1 && tensor_->strides[i] != step) return false;
+      step *= tensor_->shape[i];
+    }
+    return true;
+  }
+
+  int64_t elements() const {
+    int64_t count = 1;
+    for (int32_t i = 0; i < tensor_->ndim; ++i) count *= tensor_->shape[i];
+    return count;
+  }
+
+  const void* raw() const { return static_cast<const char*>(tensor_->data) + tensor_->byte_offset; }
+
+  // The first element. Alignment is that of T, not more.
+  template <typename T>
+  const T* data() const {
+    Require(Same(tensor_->dtype, TypeOf<T>::value), "a tensor holds ", NameOf(tensor_->dtype),
+            ", not ", NameOf(TypeOf<T>::value));
+    return static_cast<const T*>(raw());
+  }
+
+  const graft_tensor* get() const { return tensor_; }
+
+ private:
+  const graft_tensor* tensor_;
+};
+
+// An output to write, possibly absent.
+class MutableTensor : public Tensor {
+ public:
+  explicit MutableTensor(graft_tensor* tensor = nullptr) : Tensor(tensor), mutable_(tensor) {}
+
+  void* raw() const { return static_cast<char*>(mutable_->data) + mutable_->byte_offset; }
+
+  template <typename T>
+  T* data() const {
+    return const_cast<T*>(Tensor::data<T>());
+  }
+
+ private:
+  graft_tensor* mutable_;
+};
+
+// The tensors of one call, by position. Positions past the end are absent.
+class Tensors {
+ public:
+  Tensors(const graft_tensor* const* tensors, uint64_t count) : tensors_(tensors), count_(count) {}
+  uint64_t size() const { return count_; }
+  Tensor operator[](uint64_t index) const {
+    return Tensor(index < count_ ? tensors_[index] : nullptr);
+  }
+
+ private:
+  const graft_tensor* const* tensors_;
+  uint64_t count_;
+};
+
+class MutableTensors {
+ public:
+  MutableTensors(graft_tensor* const* tensors, uint64_t count) : tensors_(tensors), count_(count) {}
+  uint64_t size() const { return count_; }
+  MutableTensor operator[](uint64_t index) const {
+    return MutableTensor(index < count_ ? tensors_[index] : nullptr);
+  }
+
+ private:
+  graft_tensor* const* tensors_;
+  uint64_t count_;
+};
+
+}  // namespace graft
+
+#endif  // GRAFT_KIT_TENSOR_H_
