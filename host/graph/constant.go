@@ -1,7 +1,7 @@
 package graph
 
 import (
-	"encoding/binary"
+	le "encoding/binary"
 	"fmt"
 	"math"
 
@@ -42,7 +42,7 @@ func constantTensor(n *onnx.Node) *onnx.Tensor {
 func Int64Tensor(name string, dims []int64, v ...int64) *onnx.Tensor {
 	raw := make([]byte, 0, 8*len(v))
 	for _, x := range v {
-		raw = binary.LittleEndian.AppendUint64(raw, uint64(x))
+		raw = le.LittleEndian.AppendUint64(raw, uint64(x))
 	}
 	return rawTensor(name, onnx.Tensor_INT64, dims, raw)
 }
@@ -51,7 +51,7 @@ func Int64Tensor(name string, dims []int64, v ...int64) *onnx.Tensor {
 func FloatTensor(name string, dims []int64, v ...float32) *onnx.Tensor {
 	raw := make([]byte, 0, 4*len(v))
 	for _, x := range v {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+		raw = le.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 	}
 	return rawTensor(name, onnx.Tensor_FLOAT, dims, raw)
 }
@@ -90,9 +90,9 @@ func (v *Value) Ints() (list []int64, ok bool) {
 	for i := range list {
 		switch onnx.Tensor_DataType(v.Tensor.GetDataType()) {
 		case onnx.Tensor_INT64:
-			list[i] = int64(binary.LittleEndian.Uint64(raw[8*i:]))
+			list[i] = int64(le.LittleEndian.Uint64(raw[8*i:]))
 		case onnx.Tensor_INT32:
-			list[i] = int64(int32(binary.LittleEndian.Uint32(raw[4*i:])))
+			list[i] = int64(int32(le.LittleEndian.Uint32(raw[4*i:])))
 		case onnx.Tensor_BOOL, onnx.Tensor_UINT8:
 			list[i] = int64(raw[i])
 		case onnx.Tensor_INT8:
@@ -115,13 +115,13 @@ func (v *Value) Floats() (list []float64, ok bool) {
 	for i := range list {
 		switch onnx.Tensor_DataType(v.Tensor.GetDataType()) {
 		case onnx.Tensor_FLOAT:
-			list[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
+			list[i] = float64(math.Float32frombits(le.LittleEndian.Uint32(raw[4*i:])))
 		case onnx.Tensor_DOUBLE:
-			list[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+			list[i] = math.Float64frombits(le.LittleEndian.Uint64(raw[8*i:]))
 		case onnx.Tensor_FLOAT16:
-			list[i] = halfToFloat(binary.LittleEndian.Uint16(raw[2*i:]))
+			list[i] = halfToFloat(le.LittleEndian.Uint16(raw[2*i:]))
 		case onnx.Tensor_BFLOAT16:
-			list[i] = float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*i:])) << 16))
+			list[i] = float64(math.Float32frombits(uint32(le.LittleEndian.Uint16(raw[2*i:])) << 16))
 		default:
 			return nil, false
 		}
@@ -176,4 +176,14 @@ func halfToFloat(h uint16) float64 {
 		return math.Inf(int(sign))
 	}
 	return sign * math.Ldexp(1024+frac, exp-25)
+}
+
+// Numbers reads a constant of floating-point numbers of any size up to most.
+func (g *Graph) Numbers(t *onnx.Tensor, most int) ([]float64, error) {
+	return g.root.tensors.Float64s(t, most)
+}
+
+// Integers reads a constant of integers or booleans of any size up to most.
+func (g *Graph) Integers(t *onnx.Tensor, most int) ([]int64, error) {
+	return g.root.tensors.Int64s(t, most)
 }

@@ -17,6 +17,9 @@ type Tensors interface {
 	// Data returns the elements as little-endian bytes in row-major order.
 	// The slice belongs to the model and must not be written.
 	Data(*onnx.Tensor) ([]byte, error)
+	// Float64s and Int64s widen a constant of at most the given elements.
+	Float64s(t *onnx.Tensor, most int) ([]float64, error)
+	Int64s(t *onnx.Tensor, most int) ([]int64, error)
 }
 
 // Graph is one graph of a model: the main one, or the body of an attribute.

@@ -1,0 +1,167 @@
+// Package blocks recognises what parts of a graph mean. It starts from what
+// cannot vary, a softmax over scores or an attention operator, walks outward
+// through views, scales and masks, and states facts: heads, sizes, scale, mask,
+// positions, projections, past and present. Operators are chosen on the facts,
+// never on the shape in which an exporter happened to draw them.
+package blocks
+
+import (
+	"github.com/opgraft/graft/host/graph"
+)
+
+// Block is one recognised part of a graph.
+type Block struct {
+	Kind      string     // "attention"
+	Node      string     // path of the node it was recognised by
+	Attention *Attention // facts, for Kind "attention"
+	Wiring    *Wiring    // where the block is tied into its graph
+	Obstacle  string     // why no operator can stand in, whatever its constraints; or ""
+}
+
+// Unrecognised is a softmax or attention operator that no block accounts for.
+type Unrecognised struct {
+	Node   string `json:"node"`
+	Op     string `json:"op"`
+	Reason string `json:"reason"`
+}
+
+// Report accounts for every softmax and attention operator of a graph.
+type Report struct {
+	Blocks       []*Block
+	Unrecognised []Unrecognised
+}
+
+// Attention states what an attention block computes:
+//
+//	softmax(softcap(scale * Q K^T) + bias, masked) V
+//
+// with Q of Heads heads of HeadSize, K and V of KVHeads heads.
+type Attention struct {
+	Type        string       `json:"type"` // "self" or "cross"
+	DType       string       `json:"dtype"`
+	Heads       int64        `json:"heads"`
+	KVHeads     int64        `json:"kv_heads"`
+	HeadSize    int64        `json:"head_size"`
+	ValueSize   int64        `json:"value_size"`
+	Scale       float64      `json:"scale"`
+	Softcap     float64      `json:"softcap,omitempty"`
+	Causal      bool         `json:"causal"` // a key after its query is never seen
+	Window      int64        `json:"window,omitempty"`
+	Mask        *Mask        `json:"mask,omitempty"`
+	Positions   string       `json:"positions"` // "none", "learned", "rotary" or "relative"
+	Projections *Projections `json:"projections,omitempty"`
+	Past        *Past        `json:"past,omitempty"`
+	PastLayout  string       `json:"past_layout,omitempty"` // "bhsd": batch, heads, positions, size
+	Scores      bool         `json:"scores_read,omitempty"` // something else reads the probabilities
+	Form        string       `json:"form"`                  // "nodes", or the operator it stands in as
+}
+
+// Mask says how keys are hidden.
+type Mask struct {
+	Kinds   []string `json:"kinds"`          // "additive", "boolean", "lengths"
+	Sources []string `json:"sources"`        // graph inputs the masks are made from
+	PerHead bool     `json:"per_head"`       // differs between heads
+	Fill    *float64 `json:"fill,omitempty"` // score given to a key that a boolean mask hides
+	Zero    bool     `json:"zero_rows"`      // a row without visible keys gives zeros
+	Bias    string   `json:"bias,omitempty"` // "relative" when a learned position bias is added
+}
+
+// Projections are the products that make query, key, value, and take the result.
+type Projections struct {
+	Query  *Linear `json:"query,omitempty"`
+	Key    *Linear `json:"key,omitempty"`
+	Value  *Linear `json:"value,omitempty"`
+	Output *Linear `json:"output,omitempty"`
+}
+
+// Linear is y = x W + b with columns [Offset, Offset+Width) of W.
+type Linear struct {
+	Weight     string `json:"weight"`
+	Bias       string `json:"bias,omitempty"`
+	Inputs     int64  `json:"inputs"`
+	Offset     int64  `json:"offset"`
+	Width      int64  `json:"width"`
+	Transposed bool   `json:"transposed,omitempty"` // W is stored as (outputs, inputs)
+
+	from *graph.Value // x
+}
+
+// Past names the caches on the model's face; empty where there is none.
+type Past struct {
+	Key          string `json:"key,omitempty"`
+	Value        string `json:"value,omitempty"`
+	PresentKey   string `json:"present_key,omitempty"`
+	PresentValue string `json:"present_value,omitempty"`
+}
+
+// Wiring is what a rewrite needs: the values a block reads and makes. Layouts
+// are "bshd", "bhsd" or "bhds"; a value of rank 3 in "bshd" has heads and size
+// in one dimension.
+type Wiring struct {
+	Graph *graph.Graph
+
+	Query, Key, Value                          *graph.Value
+	QueryLayout, KeyLayout, ValueLayout        string
+	Packed                                     bool // Query holds q|k|v; Key and Value are nil
+	PastKey, PastValue                         *graph.Value
+	PresentKey, PresentValue                   *graph.Value
+	Bias                                       *graph.Value // additive, broadcastable to (B, H, S, T)
+	Keep                                       *graph.Value // boolean, true where a key is seen
+	KeepInverted                               bool         // Keep is true where a key is hidden
+	MaskAfterBias                              bool
+	Fill                                       float64
+	ZeroRows                                   bool
+	Lengths                                    *graph.Value
+	Output                                     *graph.Value
+	OutputLayout                               string
+	OutputRank                                 int
+	Scores                                     *graph.Value // probabilities that something else reads, or nil
+	ScoresMode                                 int
+	Causal                                     bool // apply the index comparison inside the operator
+	Anchor                                     *graph.Node
+	Batch, Queries, NewKeys, PastKeys, AllKeys graph.Dim
+}
+
+// Facts are the block's facts under their JSON names, for constraints.
+func (b *Block) Facts() map[string]any {
+	a := b.Attention
+	f := map[string]any{
+		"type": a.Type, "dtype": a.DType, "heads": a.Heads, "kv_heads": a.KVHeads,
+		"head_size": a.HeadSize, "value_size": a.ValueSize, "scale": a.Scale, "softcap": a.Softcap,
+		"causal": a.Causal, "window": a.Window, "positions": a.Positions, "past_layout": a.PastLayout, "form": a.Form,
+		"past": a.Past != nil, "scores_read": a.Scores, "mask": []string{},
+	}
+	if a.Mask != nil {
+		f["mask"] = a.Mask.Kinds
+	}
+	return f
+}
+
+// Find recognises the blocks of a main graph and its subgraphs.
+func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
+	r := &Report{}
+	f := &finder{shapes: shapes, learned: learnedPositions(g)}
+	g.Walk(func(n *graph.Node) {
+		var b *Block
+		var err error
+		switch {
+		case n.Is("Softmax"):
+			b, err = f.softmax(n)
+		case isAttentionOperator(n):
+			b, err = f.operator(n)
+		default:
+			return
+		}
+		if err != nil {
+			r.Unrecognised = append(r.Unrecognised, Unrecognised{Node: n.Path(), Op: n.Op(), Reason: err.Error()})
+			return
+		}
+		r.Blocks = append(r.Blocks, b)
+	})
+	return r
+}
+
+type finder struct {
+	shapes  *graph.Shapes
+	learned bool // the model adds a table of positions to its embeddings
+}

@@ -1,0 +1,313 @@
+package blocks
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// isAttentionOperator reports an operator that is attention by definition.
+func isAttentionOperator(n *graph.Node) bool {
+	return n.Is("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention",
+		"com.microsoft.GroupQueryAttention", "com.microsoft.DecoderMaskedMultiHeadAttention",
+		"com.microsoft.PackedAttention", "com.microsoft.PackedMultiHeadAttention",
+		"com.microsoft.QAttention", "com.microsoft.DecoderAttention", "com.microsoft.LongformerAttention",
+		"com.microsoft.SparseAttention", "com.microsoft.PagedAttention", "com.microsoft.DecoderMaskedSelfAttention")
+}
+
+// operator states the facts of attention that stands as one operator.
+func (f *finder) operator(n *graph.Node) (*Block, error) {
+	b := &Block{Kind: "attention", Node: n.Path(),
+		Attention: &Attention{Form: n.Op()},
+		Wiring:    &Wiring{Graph: n.Graph, Anchor: n, Fill: math.Inf(-1), ScoresMode: 3}}
+	switch n.Op() {
+	case "Attention":
+		return b, f.onnxAttention(b, n)
+	case "com.microsoft.MultiHeadAttention":
+		return b, f.multiHead(b, n)
+	case "com.microsoft.Attention":
+		return b, f.packedAttention(b, n)
+	case "com.microsoft.GroupQueryAttention":
+		return b, f.groupQuery(b, n)
+	}
+	return nil, fmt.Errorf("%s is an operator whose facts are not read", n.Op())
+}
+
+// heads labels an operand of an attention operator: rank 4 is (batch, heads,
+// positions, size), rank 3 (batch, positions, heads times size).
+func (f *finder) heads(v *graph.Value, heads int64, what string) (view, error) {
+	s := f.shapes.Of(v)
+	switch {
+	case s.Rank == 4:
+		return view{v, [][]axis{{{"b", s.Dims[0]}}, {{"h", s.Dims[1]}}, {{"s", s.Dims[2]}}, {{"d", s.Dims[3]}}}, 1}, nil
+	case s.Rank == 3 && heads > 0:
+		width, ok := s.Dims[2].Const()
+		if !ok || width%heads != 0 {
+			return view{}, fmt.Errorf("the width %s of its %s is no constant multiple of %d heads", s.Dims[2], what, heads)
+		}
+		return view{v, [][]axis{{{"b", s.Dims[0]}}, {{"s", s.Dims[1]}},
+			{{"h", graph.DimInt(heads)}, {"d", graph.DimInt(width / heads)}}}, 1}, nil
+	}
+	return view{}, fmt.Errorf("its %s has rank %d", what, s.Rank)
+}
+
+// onnxAttention reads ONNX's own Attention (opset 23 and later).
+func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
+	a, w := b.Attention, b.Wiring
+	qHeads, kvHeads := n.Int("q_num_heads", 0), n.Int("kv_num_heads", 0)
+	q, err := f.heads(n.Input(0), qHeads, "query")
+	if err != nil {
+		return err
+	}
+	k, err := f.heads(n.Input(1), kvHeads, "key")
+	if err != nil {
+		return err
+	}
+	v, err := f.heads(n.Input(2), kvHeads, "value")
+	if err != nil {
+		return err
+	}
+	out := view{value: n.Output(0), scale: 1}
+	size, _ := v.size("d")
+	batch, _ := q.size("b")
+	heads, _ := q.size("h")
+	queries, _ := q.size("s")
+	if len(q.dims) == 4 {
+		out.dims = [][]axis{{{"b", batch}}, {{"h", heads}}, {{"s", queries}}, {{"d", size}}}
+	} else {
+		out.dims = [][]axis{{{"b", batch}}, {{"s", queries}}, {{"h", heads}, {"d", size}}}
+	}
+	scale := 1.0
+	if s := n.Attr("scale"); s != nil {
+		scale = float64(s.GetF())
+	} else if d, ok := q.size("d"); ok {
+		if width, ok := d.Const(); ok && width > 0 {
+			scale = 1 / math.Sqrt(float64(width))
+		}
+	}
+	a.Softcap = float64(n.Float("softcap", 0))
+	w.Causal = n.Int("is_causal", 0) != 0
+	w.Lengths = n.Input(6)
+	if mask := n.Input(3); mask != nil {
+		s := f.shapes.Of(mask)
+		switch s.DType {
+		case onnx.Tensor_BOOL:
+			w.Keep = mask
+		case onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
+			w.Bias = mask
+		default:
+			return fmt.Errorf("its mask is of type %s", s.DType)
+		}
+		if s.Rank < 1 || s.Rank > 4 {
+			return fmt.Errorf("its mask has rank %d", s.Rank)
+		}
+	}
+	if o := n.Output(3); o != nil {
+		w.Scores, w.ScoresMode, a.Scores = o, int(n.Int("qk_matmul_output_mode", 0)), true
+	}
+	past := n.Input(4)
+	present := n.Output(1)
+	if past == nil && present == nil {
+		return f.finish(b, q, k, v, out, scale)
+	}
+	return f.insidePast(b, n, q, k, v, out, scale, past, n.Input(5), present, n.Output(2))
+}
+
+// insidePast finishes a block whose operator joins past and new by itself.
+func (f *finder) insidePast(b *Block, n *graph.Node, q, k, v, out view, scale float64, pastKey, pastValue, presentKey, presentValue *graph.Value) error {
+	if err := f.finish(b, q, k, v, out, scale); err != nil {
+		return err
+	}
+	a, w := b.Attention, b.Wiring
+	if w.PastKey != nil {
+		return errors.New("its keys are joined with a past before the operator and again inside it")
+	}
+	w.PastKey, w.PastValue, w.PresentKey, w.PresentValue = pastKey, pastValue, presentKey, presentValue
+	if pastKey == nil {
+		f.describe(b)
+		return nil
+	}
+	a.PastLayout = "bhsd"
+	ps := f.shapes.Of(pastKey)
+	if ps.Rank != 4 {
+		return fmt.Errorf("its past has rank %d where 4 is known how to read", ps.Rank)
+	}
+	w.PastKeys = ps.Dims[2]
+	w.AllKeys = w.PastKeys.Add(w.NewKeys)
+	f.describe(b)
+	return nil
+}
+
+// multiHead reads ONNX Runtime's MultiHeadAttention.
+func (f *finder) multiHead(b *Block, n *graph.Node) error {
+	w := b.Wiring
+	heads := n.Int("num_heads", 0)
+	if n.Input(1) == nil || n.Input(2) == nil {
+		return errors.New("its query, key and value are packed in an order of ONNX Runtime's own")
+	}
+	if n.Input(3) != nil {
+		b.Obstacle = "it adds the biases of its projections inside the operator"
+	}
+	for i := 8; i < len(n.In); i++ {
+		if n.In[i] != nil {
+			return fmt.Errorf("it reads %s for sharing caches between beams", n.In[i].Name)
+		}
+	}
+	q, err := f.heads(n.Input(0), heads, "query")
+	if err != nil {
+		return err
+	}
+	k, err := f.heads(n.Input(1), heads, "key")
+	if err != nil {
+		return err
+	}
+	v, err := f.heads(n.Input(2), heads, "value")
+	if err != nil {
+		return err
+	}
+	if n.Output(3) != nil {
+		return errors.New("its raw scores are read")
+	}
+	size, _ := v.size("d")
+	batch, _ := q.size("b")
+	queries, _ := q.size("s")
+	out := view{n.Output(0), [][]axis{{{"b", batch}}, {{"s", queries}}, {{"h", graph.DimInt(heads)}, {"d", size}}}, 1}
+	scale := float64(n.Float("scale", 0))
+	if d, ok := q.size("d"); ok && scale == 0 {
+		if width, ok := d.Const(); ok && width > 0 {
+			scale = 1 / math.Sqrt(float64(width))
+		}
+	}
+	w.Causal = n.Int("unidirectional", 0) != 0
+	w.Bias = n.Input(5)
+	if pad := n.Input(4); pad != nil {
+		s := f.shapes.Of(pad)
+		if s.Rank != 1 {
+			return fmt.Errorf("its key padding mask has rank %d; lengths (rank 1) are read", s.Rank)
+		}
+		w.Lengths = pad
+	}
+	if n.Input(6) == nil && n.Output(1) == nil {
+		return f.finish(b, q, k, v, out, scale)
+	}
+	return f.insidePast(b, n, q, k, v, out, scale, n.Input(6), n.Input(7), n.Output(1), n.Output(2))
+}
+
+// packedAttention states the facts of ONNX Runtime's Attention, whose
+// projections lie inside the operator.
+func (f *finder) packedAttention(b *Block, n *graph.Node) error {
+	a, w := b.Attention, b.Wiring
+	m := n.Input(1)
+	if m == nil || m.Tensor == nil || len(m.Tensor.Dims) != 2 {
+		return errors.New("its packed projection is no constant matrix")
+	}
+	heads := n.Int("num_heads", 0)
+	sizes, ok := n.Ints("qkv_hidden_sizes")
+	if !ok || len(sizes) != 3 {
+		third := m.Tensor.Dims[1] / 3
+		sizes = []int64{third, third, third}
+	}
+	if heads <= 0 || sizes[0]%heads != 0 || sizes[2]%heads != 0 {
+		return fmt.Errorf("its widths %v are no multiples of %d heads", sizes, heads)
+	}
+	a.Type, a.Heads, a.KVHeads = "self", heads, heads
+	a.HeadSize, a.ValueSize = sizes[0]/heads, sizes[2]/heads
+	a.Scale = float64(n.Float("scale", 0))
+	if a.Scale == 0 {
+		a.Scale = 1 / math.Sqrt(float64(a.HeadSize))
+	}
+	w.Causal = n.Int("unidirectional", 0) != 0
+	w.Query, w.Output = n.Input(0), n.Output(0)
+	w.Bias = n.Input(5)
+	f.operatorFacts(b)
+	if mask := n.Input(3); mask != nil {
+		if a.Mask == nil {
+			a.Mask = &Mask{Sources: []string{}}
+		}
+		a.Mask.Kinds = append(a.Mask.Kinds, "padding")
+		a.Mask.Sources = append(a.Mask.Sources, ancestry(mask).inputs...)
+	}
+	bias := ""
+	if c := n.Input(2); c != nil {
+		bias = c.Name
+	}
+	linear := func(offset, width int64) *Linear {
+		return &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Offset: offset, Width: width, from: n.Input(0)}
+	}
+	a.Projections = &Projections{Query: linear(0, sizes[0]), Key: linear(sizes[0], sizes[1]), Value: linear(sizes[0]+sizes[1], sizes[2])}
+	if r := soleReader(n.Output(0)); r != nil {
+		a.Projections.Output = f.consumer(r)
+	}
+	if past := n.Input(4); past != nil {
+		a.Past = &Past{Key: faceName(past), Value: faceName(past), PresentKey: outputName(n.Output(1)), PresentValue: outputName(n.Output(1))}
+		a.PastLayout = "2bhsd"
+	}
+	b.Obstacle = "its projections lie inside the operator and would have to be drawn out first"
+	return nil
+}
+
+// groupQuery states the facts of ONNX Runtime's GroupQueryAttention.
+func (f *finder) groupQuery(b *Block, n *graph.Node) error {
+	a, w := b.Attention, b.Wiring
+	a.Heads, a.KVHeads = n.Int("num_heads", 0), n.Int("kv_num_heads", 0)
+	s := f.shapes.Of(n.Input(0))
+	if s.Rank < 1 || a.Heads <= 0 || a.KVHeads <= 0 {
+		return errors.New("its heads are not known")
+	}
+	width, ok := s.Dims[s.Rank-1].Const()
+	if !ok {
+		return fmt.Errorf("the width of its query is no constant (%s)", s.Dims[s.Rank-1])
+	}
+	if n.Input(1) == nil {
+		a.HeadSize = width / (a.Heads + 2*a.KVHeads)
+	} else {
+		a.HeadSize = width / a.Heads
+	}
+	a.ValueSize = a.HeadSize
+	a.Type = "self"
+	a.Scale = float64(n.Float("scale", 0))
+	if a.Scale == 0 {
+		a.Scale = 1 / math.Sqrt(float64(a.HeadSize))
+	}
+	a.Softcap = float64(n.Float("softcap", 0))
+	if win := n.Int("local_window_size", -1); win > 0 {
+		a.Window = win
+	}
+	w.Causal = true
+	w.Query, w.Key, w.Value, w.Output = n.Input(0), n.Input(1), n.Input(2), n.Output(0)
+	w.PastKey, w.PastValue, w.PresentKey, w.PresentValue = n.Input(3), n.Input(4), n.Output(1), n.Output(2)
+	a.PastLayout = "bhsd"
+	f.operatorFacts(b)
+	if lengths := n.Input(5); lengths != nil {
+		a.Mask = &Mask{Kinds: []string{"lengths"}, Sources: ancestry(lengths).inputs}
+	}
+	a.Projections = &Projections{Query: f.linear(unrotate(w.Query))}
+	if w.Key != nil {
+		a.Projections.Key, a.Projections.Value = f.linear(unrotate(w.Key)), f.linear(w.Value)
+	}
+	if r := soleReader(n.Output(0)); r != nil {
+		a.Projections.Output = f.consumer(r)
+	}
+	if n.Int("do_rotary", 0) != 0 {
+		a.Positions = "rotary"
+	}
+	b.Obstacle = "ONNX Runtime's GroupQueryAttention already reads its cache in place"
+	return nil
+}
+
+// operatorFacts states type, past, positions and mask for an operator whose
+// projections are read apart.
+func (f *finder) operatorFacts(b *Block) {
+	a, w := b.Attention, b.Wiring
+	kind := a.Type
+	key := w.Key
+	if key == nil {
+		w.Packed = true
+	}
+	f.describe(b)
+	w.Packed = false
+	a.Type = kind
+}

@@ -1,0 +1,266 @@
+package blocks
+
+import (
+	"fmt"
+
+	"github.com/opgraft/graft/host/graph"
+)
+
+// up follows a view towards where its value comes from, through nodes that
+// only rearrange or scale it, and returns the furthest point at which the
+// axes stand in a layout an operator can read. When scaled is false, scalar
+// products end the walk.
+func (f *finder) up(v view, scaled bool) (best view, end view, found bool) {
+	for {
+		if v.layout() != "" {
+			best, found = v, true
+		}
+		next, ok := f.stepUp(v, scaled)
+		if !ok {
+			return best, v, found
+		}
+		v = next
+	}
+}
+
+func (f *finder) stepUp(v view, scaled bool) (view, bool) {
+	n := v.value.Producer
+	switch {
+	case n.Is("Identity", "Dropout") || f.sameTypeCast(n):
+		v.value = n.Input(0)
+		return v, true
+	case n.Is("Mul", "Div") && scaled:
+		x, c, ok := f.scalarFactor(n)
+		if !ok {
+			return view{}, false
+		}
+		v.value, v.scale = x, v.scale*c
+		return v, true
+	case n.Is("Transpose"):
+		return v.transpose(f.perm(n), n.Input(0))
+	case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+		in := f.shapes.Of(n.Input(0))
+		if in.Rank < 0 {
+			return view{}, false
+		}
+		return v.regroup(in.Dims, n.Input(0))
+	case n.Is("Expand"):
+		return f.expand(v, n)
+	}
+	return view{}, false
+}
+
+// expand undoes an Expand that changes nothing or repeats key-value heads.
+func (f *finder) expand(v view, n *graph.Node) (view, bool) {
+	in := f.shapes.Of(n.Input(0))
+	if in.Rank != len(v.dims) {
+		return view{}, false
+	}
+	out := view{value: n.Input(0), dims: make([][]axis, len(v.dims)), scale: v.scale}
+	for i, d := range v.dims {
+		switch {
+		case len(d) == 1 && d[0].role == "r" && isOne(in.Dims[i]):
+			out.dims[i] = []axis{}
+		case len(d) == 0 && isOne(in.Dims[i]):
+			out.dims[i] = d
+		case len(d) == 1 && d[0].size.Equal(in.Dims[i]):
+			out.dims[i] = d
+		default:
+			return view{}, false
+		}
+	}
+	return out, true
+}
+
+// down follows what a block makes through nodes that only rearrange it, as
+// long as nothing else reads it.
+func (f *finder) down(v view) (best view, found bool) {
+	for {
+		if v.layout() != "" {
+			best, found = v, true
+		}
+		n := soleReader(v.value)
+		if n == nil {
+			return best, found
+		}
+		next, ok := view{}, false
+		switch out := n.Output(0); {
+		case n.Is("Identity", "Dropout") || f.sameTypeCast(n):
+			next, ok = view{out, v.dims, v.scale}, true
+		case n.Is("Transpose"):
+			next, ok = v.permute(f.perm(n), out)
+		case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+			if s := f.shapes.Of(out); s.Rank >= 0 {
+				next, ok = v.regroup(s.Dims, out)
+			}
+		}
+		if !ok {
+			return best, found
+		}
+		v = next
+	}
+}
+
+// soleReader is the one node that reads a value's elements as its first input;
+// nil when there are none or several, or the value leaves the graph. Readers of
+// its shape alone do not count.
+func soleReader(v *graph.Value) *graph.Node {
+	if v.IsOutput {
+		return nil
+	}
+	var n *graph.Node
+	for _, u := range v.Uses {
+		if u.Node.Is("Shape", "Size") {
+			continue
+		}
+		if n != nil || u.Index != 0 || u.Node.Graph != v.Graph {
+			return nil
+		}
+		n = u.Node
+	}
+	return n
+}
+
+// scalarFactor splits x*c or x/c into x and the factor, when c is a single
+// number known at load time.
+func (f *finder) scalarFactor(n *graph.Node) (x *graph.Value, factor float64, ok bool) {
+	a, b := n.Input(0), n.Input(1)
+	if c, is := f.scalar(b); is && !f.isScalar(a) {
+		if n.Is("Div") {
+			return a, 1 / c, c != 0
+		}
+		return a, c, true
+	}
+	if c, is := f.scalar(a); is && n.Is("Mul") {
+		return b, c, true
+	}
+	return nil, 0, false
+}
+
+// scalar is the number that a value holds, when it holds one and it is known.
+func (f *finder) scalar(v *graph.Value) (float64, bool) {
+	if v == nil {
+		return 0, false
+	}
+	s := f.shapes.Of(v)
+	if len(s.Floats) == 1 {
+		return s.Floats[0], true
+	}
+	if list, ok := v.Floats(); ok && len(list) == 1 {
+		return list[0], true
+	}
+	return 0, false
+}
+
+func (f *finder) isScalar(v *graph.Value) bool {
+	_, ok := f.scalar(v)
+	return ok
+}
+
+// sameTypeCast reports a Cast that changes nothing: fp32 to fp32, say.
+func (f *finder) sameTypeCast(n *graph.Node) bool {
+	if !n.Is("Cast") {
+		return false
+	}
+	in := f.shapes.Of(n.Input(0)).DType
+	return in != 0 && int64(in) == n.Int("to", 0)
+}
+
+func (f *finder) perm(n *graph.Node) []int64 {
+	if p, ok := n.Ints("perm"); ok {
+		return p
+	}
+	rank := f.shapes.Of(n.Input(0)).Rank
+	p := make([]int64, max(rank, 0))
+	for i := range p {
+		p[i] = int64(rank - 1 - i)
+	}
+	return p
+}
+
+// cache is a key or value side of a block: what is new, and what was kept.
+type cache struct {
+	fresh       view
+	hasNew      bool
+	past        *graph.Value // nil without one
+	present     *graph.Value // past and new together
+	layout      string       // of past and present
+	length      graph.Dim    // new positions
+	pastLength  graph.Dim
+	heads, size graph.Dim
+	scale       float64
+}
+
+// keyValue follows one side of a block from where the product reads it.
+func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
+	best, end, found := f.up(v, scaled)
+	n := end.value.Producer
+	if n.Is("Concat") && len(n.In) == 2 && len(end.dims) > 0 {
+		ax := n.Int("axis", 0)
+		if ax < 0 {
+			ax += int64(len(end.dims))
+		}
+		if ax >= 0 && ax < int64(len(end.dims)) && len(end.dims[ax]) == 1 && end.dims[ax][0].role == "s" {
+			if c, err := f.appended(end, n, int(ax)); err == nil {
+				return c, nil
+			} else if !found {
+				return nil, err
+			}
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("its axes could not be told apart behind %s", describe(end.value))
+	}
+	c := &cache{fresh: best, hasNew: true, scale: best.scale}
+	return c, c.measure(best)
+}
+
+// appended reads Concat(past, new) along the positions.
+func (f *finder) appended(v view, n *graph.Node, ax int) (*cache, error) {
+	layout := v.layout()
+	if layout == "" {
+		return nil, fmt.Errorf("past and new are joined in an arrangement that no operator reads")
+	}
+	past, fresh := n.Input(0), n.Input(1)
+	ps, ns := f.shapes.Of(past), f.shapes.Of(fresh)
+	if ps.Rank != len(v.dims) || ns.Rank != len(v.dims) {
+		return nil, fmt.Errorf("the shapes of past and new are not known")
+	}
+	dims := make([][]axis, len(v.dims))
+	copy(dims, v.dims)
+	dims[ax] = []axis{{"s", ns.Dims[ax]}}
+	best, _, found := f.up(view{fresh, dims, 1}, false)
+	if !found {
+		return nil, fmt.Errorf("its new part is drawn in an arrangement that no operator reads")
+	}
+	c := &cache{
+		fresh: best, hasNew: true, past: past, present: n.Output(0), layout: layout,
+		pastLength: ps.Dims[ax], scale: v.scale,
+	}
+	return c, c.measure(best)
+}
+
+func (c *cache) measure(v view) error {
+	c.length, _ = v.size("s")
+	c.size, _ = v.size("d")
+	c.heads = graph.DimInt(1)
+	if g, ok := v.size("g"); ok {
+		c.heads = g
+	} else if h, ok := v.size("h"); ok {
+		c.heads = h
+	}
+	if _, ok := c.size.Const(); !ok {
+		return fmt.Errorf("its head size is not a constant (%s)", c.size)
+	}
+	if _, ok := c.heads.Const(); !ok {
+		return fmt.Errorf("its number of heads is not a constant (%s)", c.heads)
+	}
+	return nil
+}
+
+func describe(v *graph.Value) string {
+	if v.Producer != nil {
+		return v.Producer.Op() + " " + v.Producer.String()
+	}
+	return "value " + v.Name
+}

@@ -1,0 +1,239 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Machine is what the cost model needs to know: a roofline with a cache. The
+// ratio of two estimates depends on it weakly.
+type Machine struct {
+	Bandwidth      float64 // bytes a second from memory, all cores
+	CacheBandwidth float64 // bytes a second from the last private cache
+	CacheBytes     float64 // what stays in cache between two nodes
+	FLOPS          float64 // fp32 operations a second
+	Dispatch       float64 // seconds that ONNX Runtime spends to run a node
+}
+
+// ThisMachine estimates the machine from its number of cores: bandwidth and
+// peak of common server cores, memory bandwidth shared beyond four of them.
+func ThisMachine() Machine {
+	n := float64(runtime.NumCPU())
+	return Machine{Bandwidth: 22e9 * min(n, 4), CacheBandwidth: 90e9 * n, CacheBytes: 1.5e6 * n, FLOPS: 120e9 * n, Dispatch: 1.5e-6}
+}
+
+// Sample is one shape of the range with the expected times, in seconds, of the
+// nodes as drawn and of the operator.
+type Sample struct {
+	Symbols  map[string]int64 `json:"symbols"`
+	Plain    float64          `json:"plain_s"`
+	Operator float64          `json:"operator_s"`
+}
+
+// Expectation is what an operator is expected to gain over a range of shapes.
+type Expectation struct {
+	Speedup float64  // geometric mean of Plain/Operator over the samples
+	Worst   float64  // the smallest
+	Samples []Sample // the range
+}
+
+// Gains reports whether the operator is worth using.
+func (x Expectation) Gains() bool { return x.Speedup >= MinGain && x.Worst >= MaxLoss }
+
+func (x Expectation) reason(o Options) string {
+	s := fmt.Sprintf("expected %.2fx over the range, %.2fx at worst", x.Speedup, x.Worst)
+	switch {
+	case o.Fixed != nil:
+		return s + " (named in the plan file)"
+	case o.Force && !x.Gains():
+		return s + " (forced)"
+	}
+	return s
+}
+
+// estimator predicts times over a range of shapes.
+type estimator struct {
+	shapes  *graph.Shapes
+	machine Machine
+	range_  []map[string]int64
+}
+
+func newEstimator(s *graph.Shapes, m Machine) *estimator {
+	return &estimator{shapes: s, machine: m, range_: samples(s.Symbols())}
+}
+
+// lengths are the values of a symbol that the range is made of, by what its
+// name says it counts. A model with a past decodes one token at a time, most of
+// the time.
+func lengths(symbol string, hasPast bool) []int64 {
+	switch name := strings.ToLower(symbol); {
+	case strings.Contains(name, "+"):
+		return nil
+	case strings.Contains(name, "batch"):
+		return []int64{1, 4}
+	case strings.Contains(name, "past"):
+		return []int64{16, 256, 960}
+	case strings.Contains(name, "encoder"):
+		return []int64{64, 1024}
+	case hasPast:
+		return []int64{1}
+	default:
+		return []int64{16, 128, 512}
+	}
+}
+
+// maxSamples bounds the range that is looked at.
+const maxSamples = 64
+
+// samples is the grid of lengths over a model's symbols.
+func samples(symbols []string) []map[string]int64 {
+	hasPast := false
+	for _, s := range symbols {
+		hasPast = hasPast || strings.Contains(strings.ToLower(s), "past")
+	}
+	grid := []map[string]int64{{}}
+	for _, s := range symbols {
+		values := lengths(s, hasPast)
+		if len(grid)*len(values) > maxSamples && len(values) > 0 {
+			values = values[len(values)-1:]
+		}
+		var next []map[string]int64
+		for _, at := range grid {
+			for _, v := range values {
+				to := map[string]int64{s: v}
+				for k, x := range at {
+					to[k] = x
+				}
+				next = append(next, to)
+			}
+		}
+		if len(next) > 0 {
+			grid = next
+		}
+	}
+	return grid
+}
+
+// attention compares a block as drawn with an operator in its place.
+func (e *estimator) attention(b *blocks.Block, op *plugin.Operator) Expectation {
+	w := b.Wiring
+	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
+	outs := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
+	work := w.Batch.Mul(w.Queries).Mul(w.AllKeys).Mul(graph.DimInt(2 * b.Attention.Heads * (b.Attention.HeadSize + b.Attention.ValueSize)))
+	return e.compare(Region(ins, outs), ins, outs, work, op.Cost)
+}
+
+// compare predicts both sides over the range. Where a length is not known at a
+// sample, the sample tells nothing and is left out.
+func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work graph.Dim, cost plugin.Cost) Expectation {
+	x := Expectation{Worst: math.Inf(1)}
+	sum := 0.0
+	for _, at := range e.range_ {
+		plain, ok := e.drawn(region, at)
+		if !ok {
+			continue
+		}
+		bytes, ok := e.bytes(append(append([]*graph.Value{}, ins...), outs...), at)
+		flops, known := work.Eval(at)
+		if !ok || !known {
+			continue
+		}
+		bw, flop := share(cost.Bandwidth), share(cost.FLOPS)
+		op := e.machine.Dispatch + cost.OverheadUS*1e-6 + max(bytes/(e.bandwidth(bytes)*bw), float64(flops)/(e.machine.FLOPS*flop))
+		x.Samples = append(x.Samples, Sample{at, plain, op})
+		x.Worst = min(x.Worst, plain/op)
+		sum += math.Log(plain / op)
+	}
+	if len(x.Samples) == 0 {
+		return Expectation{Speedup: 1, Worst: 1}
+	}
+	x.Speedup = math.Exp(sum / float64(len(x.Samples)))
+	return x
+}
+
+func share(x float64) float64 {
+	if x <= 0 || x > 1 {
+		return 1
+	}
+	return x
+}
+
+func (e *estimator) bandwidth(bytes float64) float64 {
+	if bytes <= e.machine.CacheBytes {
+		return e.machine.CacheBandwidth
+	}
+	return e.machine.Bandwidth
+}
+
+// drawn is the expected time of the nodes as the graph draws them.
+func (e *estimator) drawn(region []*graph.Node, at map[string]int64) (seconds float64, ok bool) {
+	for _, n := range region {
+		t, ok := e.node(n, at)
+		if !ok {
+			return 0, false
+		}
+		seconds += t
+	}
+	return seconds, len(region) > 0
+}
+
+// node is the expected time of one node: what it moves or computes, whichever
+// takes longer, and its dispatch. Views move nothing; ONNX Runtime folds scalar
+// products and transposes of the last axes into the product behind them.
+func (e *estimator) node(n *graph.Node, at map[string]int64) (float64, bool) {
+	d := e.machine.Dispatch
+	if n.Is("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Constant", "Dropout") {
+		return d, true
+	}
+	if n.Is("Mul", "Div") && (n.Input(1).Tensor != nil && isSmall(n.Input(1)) || n.Input(0).Tensor != nil && isSmall(n.Input(0))) {
+		return 0, true
+	}
+	if p, ok := n.Ints("perm"); ok && n.Is("Transpose") && len(p) > 2 && p[len(p)-1] == int64(len(p)-2) {
+		return 0, true
+	}
+	bytes, ok := e.bytes(append(append([]*graph.Value{}, n.In...), n.Out...), at)
+	if !ok {
+		return 0, false
+	}
+	t := bytes / e.bandwidth(bytes)
+	if n.Is("MatMul", "com.microsoft.FusedMatMul") {
+		in, out := e.shapes.Of(n.Input(0)), e.shapes.Of(n.Output(0))
+		if in.Rank > 0 {
+			if flops, known := out.Count().Mul(in.Dim(-1)).Mul(graph.DimInt(2)).Eval(at); known {
+				t = max(t, float64(flops)/(0.7*e.machine.FLOPS))
+			}
+		}
+	}
+	return d + t, true
+}
+
+func isSmall(v *graph.Value) bool {
+	n, err := graph.Elements(v.Tensor)
+	return err == nil && n == 1
+}
+
+// bytes is the size of these values together, each counted once.
+func (e *estimator) bytes(list []*graph.Value, at map[string]int64) (float64, bool) {
+	total := 0.0
+	seen := map[*graph.Value]bool{}
+	for _, v := range list {
+		if v == nil || seen[v] {
+			continue
+		}
+		seen[v] = true
+		s := e.shapes.Of(v)
+		n, ok := s.Count().Eval(at)
+		if !ok {
+			return 0, false
+		}
+		total += float64(n) * float64(model.ElementBits(s.DType)) / 8
+	}
+	return total, true
+}

@@ -1,0 +1,413 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Match is one place where a plugin's pattern of nodes was found.
+type Match struct {
+	Graph    *graph.Graph
+	Operator *plugin.Operator
+	Values   map[string]*graph.Value // by the pattern's names, inner ones included
+	Captured map[string]any          // attribute values by capture name
+	Nodes    []*graph.Node
+	Folded   map[string]Constant // what the plugin's fold made of the captured constants
+}
+
+// Constant is a tensor of numbers: float64 or int64, compact.
+type Constant struct {
+	Dims   []int64
+	Floats []float64 // nil for integers
+	Ints   []int64
+}
+
+// ErrRefused is what a Folder returns when the constants do not qualify.
+var ErrRefused = errors.New("the constants do not qualify")
+
+// Folder computes weights from weights with a plugin's own fold.
+type Folder interface {
+	Fold(plugin string, op *plugin.Operator, constants map[string]Constant, captured map[string]any) (map[string]Constant, error)
+}
+
+// patterns looks for the patterns of all operators, away from nodes that a
+// chosen block or an earlier match takes.
+func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*plugin.Manifest, o Options) []Choice {
+	taken := map[*graph.Node]bool{}
+	for _, c := range p.Choices {
+		if c.Operator != nil && c.Block != nil {
+			w := c.Block.Wiring
+			for _, n := range Region([]*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths},
+				[]*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}) {
+				taken[n] = true
+			}
+		}
+	}
+	var choices []Choice
+	for _, m := range manifests {
+		for i := range m.Operators {
+			op := &m.Operators[i]
+			if op.Replaces.Pattern == nil || o.excludes(m.Name, op.Name, "") != "" && o.Fixed == nil {
+				continue
+			}
+			last := op.Replaces.Pattern.Nodes[len(op.Replaces.Pattern.Nodes)-1]
+			g.Walk(func(n *graph.Node) {
+				if taken[n] || !sameOp(last, n) {
+					return
+				}
+				match := find(op, n, taken)
+				if match == nil {
+					return
+				}
+				c := decide(e, m, match, o)
+				if c.Operator != nil {
+					for _, used := range match.Nodes {
+						taken[used] = true
+					}
+				}
+				choices = append(choices, c)
+			})
+		}
+	}
+	return choices
+}
+
+// decide weighs one match: constraints, fold, expectation.
+func decide(e *estimator, m *plugin.Manifest, match *Match, o Options) Choice {
+	op, p := match.Operator, match.Operator.Replaces.Pattern
+	c := Choice{Node: match.Nodes[len(match.Nodes)-1].Path(), Kind: "pattern", Match: match}
+	if why := o.excludes(m.Name, op.Name, c.Node); why != "" {
+		c.Reason = why
+		return c
+	}
+	if ok, why := op.Where.Allows(e.facts(match)); !ok {
+		c.Reason = m.Name + ": " + why
+		return c
+	}
+	ins, outs := values(match, p.Inputs), values(match, p.Outputs)
+	for _, k := range p.Constants {
+		ins = append(ins, match.Values[k.Name])
+	}
+	x := e.compare(match.Nodes, ins, outs, graph.DimInt(0), op.Cost)
+	if len(op.With.Fold) > 0 {
+		folded, err := fold(m.Name, match, o.Folder)
+		if err != nil {
+			c.Reason = m.Name + ": " + err.Error()
+			return c
+		}
+		match.Folded = folded
+		x = smaller(match)
+	}
+	if !o.Force && o.Fixed == nil && !x.Gains() {
+		c.Reason = fmt.Sprintf("%s: expected %.2fx over the range, %.2fx at worst", m.Name, x.Speedup, x.Worst)
+		return c
+	}
+	c.Plugin, c.Operator, c.Expected, c.Reason = m.Name, op, x, x.reason(o)
+	return c
+}
+
+// smaller expects of a fold what its constants weigh less: products with
+// constants take the time of reading or multiplying them.
+func smaller(match *Match) Expectation {
+	before, after := 0.0, 0.0
+	for _, k := range match.Operator.Replaces.Pattern.Constants {
+		if n, err := graph.Elements(match.Values[k.Name].Tensor); k.Any && err == nil {
+			before += float64(n)
+		}
+	}
+	for _, k := range match.Folded {
+		after += float64(len(k.Floats) + len(k.Ints))
+	}
+	if after == 0 {
+		return Expectation{Speedup: 1, Worst: 1}
+	}
+	return Expectation{Speedup: before / after, Worst: before / after}
+}
+
+func fold(name string, match *Match, f Folder) (map[string]Constant, error) {
+	if f == nil {
+		return nil, errors.New("its constants cannot be folded without loading the plugin")
+	}
+	constants := map[string]Constant{}
+	for _, k := range match.Operator.Replaces.Pattern.Constants {
+		if !k.Any {
+			continue
+		}
+		c, err := widen(match.Values[k.Name])
+		if err != nil {
+			return nil, err
+		}
+		constants[k.Name] = c
+	}
+	return f.Fold(name, match.Operator, constants, match.Captured)
+}
+
+// maxFoldElements bounds a constant that is widened to 64 bits for a fold.
+const maxFoldElements = 1 << 27
+
+// widen reads a constant as float64 or int64.
+func widen(v *graph.Value) (Constant, error) {
+	t := v.Tensor
+	c := Constant{Dims: t.Dims}
+	var err error
+	switch onnx.Tensor_DataType(t.GetDataType()) {
+	case onnx.Tensor_FLOAT, onnx.Tensor_DOUBLE, onnx.Tensor_FLOAT16, onnx.Tensor_BFLOAT16:
+		c.Floats, err = v.Graph.Numbers(t, maxFoldElements)
+	default:
+		c.Ints, err = v.Graph.Integers(t, maxFoldElements)
+	}
+	return c, err
+}
+
+// facts of a match, for constraints: the type of the first input, ranks and
+// constant lengths ("w.rank", "w.dim0"), and what was captured.
+func (e *estimator) facts(m *Match) map[string]any {
+	f := maps.Clone(m.Captured)
+	for i, name := range m.Operator.Replaces.Pattern.Inputs {
+		if i == 0 {
+			f["dtype"] = model.TypeName(e.shapes.Of(m.Values[name]).DType)
+		}
+	}
+	for name, v := range m.Values {
+		s := e.shapes.Of(v)
+		if s.Rank < 0 {
+			continue
+		}
+		f[name+".rank"] = s.Rank
+		for i, d := range s.Dims {
+			if n, ok := d.Const(); ok {
+				f[fmt.Sprintf("%s.dim%d", name, i)] = n
+			}
+		}
+	}
+	return f
+}
+
+func values(m *Match, names []string) []*graph.Value {
+	list := make([]*graph.Value, len(names))
+	for i, n := range names {
+		list[i] = m.Values[n]
+	}
+	return list
+}
+
+// find looks for an operator's pattern with its last node at n.
+func find(op *plugin.Operator, n *graph.Node, taken map[*graph.Node]bool) *Match {
+	p := op.Replaces.Pattern
+	s := &search{pattern: p, taken: taken, nodes: make([]*graph.Node, len(p.Nodes)),
+		values: map[string]*graph.Value{}, captured: map[string]any{}}
+	if !s.try(len(p.Nodes)-1, n) {
+		return nil
+	}
+	return &Match{Graph: n.Graph, Operator: op, Values: s.values, Captured: s.captured, Nodes: s.nodes}
+}
+
+// search is the state of a match in the making: which node and value stands for
+// each of the pattern's.
+type search struct {
+	pattern  *plugin.Pattern
+	taken    map[*graph.Node]bool
+	nodes    []*graph.Node
+	values   map[string]*graph.Value
+	captured map[string]any
+}
+
+// solve finds nodes for the rest of the pattern, by what is bound already.
+func (s *search) solve() bool {
+	for i, p := range s.pattern.Nodes {
+		if s.nodes[i] != nil {
+			continue
+		}
+		candidates, bound := s.candidates(p)
+		if !bound {
+			continue
+		}
+		for _, n := range candidates {
+			if s.try(i, n) {
+				return true
+			}
+		}
+		return false
+	}
+	return !slices.Contains(s.nodes, nil) && s.closed()
+}
+
+// candidates are the nodes that a bound value leads to.
+func (s *search) candidates(p plugin.PatternNode) (list []*graph.Node, bound bool) {
+	for _, name := range p.Out {
+		if v := s.values[name]; v != nil {
+			if v.Producer == nil {
+				return nil, true
+			}
+			return []*graph.Node{v.Producer}, true
+		}
+	}
+	for _, name := range p.In {
+		if v := s.values[name]; v != nil {
+			for _, u := range v.Uses {
+				if !slices.Contains(list, u.Node) {
+					list = append(list, u.Node)
+				}
+			}
+			return list, true
+		}
+	}
+	return nil, false
+}
+
+// try binds a node, in either order of its operands where the operator allows,
+// and goes on; it leaves nothing bound when that fails.
+func (s *search) try(i int, n *graph.Node) bool {
+	p := s.pattern.Nodes[i]
+	if s.taken[n] || slices.Contains(s.nodes, n) || !sameOp(p, n) {
+		return false
+	}
+	if others := slices.DeleteFunc(slices.Clone(s.nodes), func(m *graph.Node) bool { return m == nil }); len(others) > 0 && others[0].Graph != n.Graph {
+		return false
+	}
+	orders := [][]string{p.In}
+	if n.Is("Add", "Mul") && len(p.In) == 2 && p.In[0] != p.In[1] {
+		orders = append(orders, []string{p.In[1], p.In[0]})
+	}
+	for _, in := range orders {
+		values, captured := maps.Clone(s.values), maps.Clone(s.captured)
+		s.nodes[i] = n
+		if s.bind(p, n, in) && s.solve() {
+			return true
+		}
+		s.nodes[i], s.values, s.captured = nil, values, captured
+	}
+	return false
+}
+
+func (s *search) bind(p plugin.PatternNode, n *graph.Node, in []string) bool {
+	for _, a := range p.Attributes {
+		if !s.attribute(a, n) {
+			return false
+		}
+	}
+	for i, name := range in {
+		v := n.Input(i)
+		if name == "" {
+			if v != nil {
+				return false
+			}
+			continue
+		}
+		if v == nil || !s.value(name, v) {
+			return false
+		}
+	}
+	for i := len(in); i < len(n.In); i++ {
+		if n.In[i] != nil {
+			return false
+		}
+	}
+	for i, name := range p.Out {
+		if name != "" && (n.Output(i) == nil || !s.value(name, n.Output(i))) {
+			return false
+		}
+	}
+	return true
+}
+
+// value binds a name, which must not stand for another value already.
+func (s *search) value(name string, v *graph.Value) bool {
+	if old := s.values[name]; old != nil {
+		return old == v || v.Tensor != nil && old.Tensor != nil && s.isNumber(name)
+	}
+	if k, ok := s.pattern.Constant(name); ok && !fits(k, v) {
+		return false
+	}
+	s.values[name] = v
+	return true
+}
+
+func (s *search) isNumber(name string) bool {
+	k, ok := s.pattern.Constant(name)
+	return ok && k.Value != nil
+}
+
+// fits reports a constant that is what the pattern asks for.
+func fits(k *plugin.Constant, v *graph.Value) bool {
+	if v.Tensor == nil {
+		return false
+	}
+	if k.Value == nil {
+		return k.Rank < 0 || k.Rank == len(v.Tensor.Dims)
+	}
+	list, ok := v.Floats()
+	if !ok || len(list) == 0 {
+		return false
+	}
+	for _, x := range list {
+		scale := math.Abs(*k.Value)
+		if scale == 0 {
+			scale = 1
+		}
+		if !(math.Abs(x-*k.Value) <= k.Tolerance*scale) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *search) attribute(want plugin.Attribute, n *graph.Node) bool {
+	got, ok := attributeValue(n.Attr(want.Name))
+	if name, capture := want.Value.(plugin.Capture); capture {
+		s.captured[string(name)] = got
+		return ok
+	}
+	if x, isFloat := want.Value.(float64); isFloat && ok {
+		y, is := got.(float64)
+		return is && math.Abs(x-y) <= 1e-6*math.Abs(x)
+	}
+	return ok && fmt.Sprint(got) == fmt.Sprint(want.Value)
+}
+
+func attributeValue(a *onnx.Attribute) (any, bool) {
+	switch a.GetType() {
+	case onnx.Attribute_INT:
+		return a.GetI(), true
+	case onnx.Attribute_FLOAT:
+		return float64(a.GetF()), true
+	case onnx.Attribute_STRING:
+		return string(a.GetS()), true
+	case onnx.Attribute_INTS:
+		return a.GetInts(), true
+	}
+	return nil, false
+}
+
+// closed reports that nothing outside the match reads what is inside it.
+func (s *search) closed() bool {
+	for name, v := range s.values {
+		if v.Producer == nil || !slices.Contains(s.nodes, v.Producer) || slices.Contains(s.pattern.Outputs, name) {
+			continue
+		}
+		if v.IsOutput {
+			return false
+		}
+		for _, u := range v.Uses {
+			if !slices.Contains(s.nodes, u.Node) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func sameOp(p plugin.PatternNode, n *graph.Node) bool {
+	if p.Domain == "" || p.Domain == "ai.onnx" {
+		return n.Is(p.Op)
+	}
+	return n.Op() == p.Domain+"."+p.Op
+}

@@ -1,0 +1,138 @@
+// Package plan decides which operator serves which block: constraints over the
+// block's facts first, then the expected time of what the graph draws against
+// the operator's, over the range of shapes that the graph allows. Every choice
+// carries its reason, also the choice of none.
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// MinGain is the expected speed-up, over the range of shapes, below which an
+// operator is not used: the model behind it is not better than that.
+const MinGain = 1.02
+
+// MaxLoss is the expected speed-up that must hold at every shape of the range.
+const MaxLoss = 0.95
+
+// Options narrow and force choices.
+type Options struct {
+	Plugins []string          // use only these, by name; nil for all
+	Except  []string          // never use these
+	Force   bool              // use every operator that can serve, whatever it gains
+	Fixed   map[string]string // block's node -> operator, from a plan file; others stay as drawn
+	Folder  Folder            // computes folded weights; nil when plugins are not loaded
+	Machine Machine
+}
+
+// Choice is what was decided for one block or one match of a pattern.
+type Choice struct {
+	Node     string // path of the node the block was recognised by
+	Kind     string // "attention" or "pattern"
+	Block    *blocks.Block
+	Match    *Match
+	Plugin   string           // "" when the block stays as drawn
+	Operator *plugin.Operator // nil when the block stays as drawn
+	Reason   string           // why this operator, or why none
+	Expected Expectation
+}
+
+// Plan is the choices for one model, in the order of its nodes.
+type Plan struct {
+	Choices []Choice
+}
+
+// Replaced counts the blocks and matches that an operator takes.
+func (p *Plan) Replaced() int {
+	n := 0
+	for _, c := range p.Choices {
+		if c.Operator != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Make plans a model. The manifests are those of the plugins at hand, in order
+// of preference.
+func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests []*plugin.Manifest, o Options) *Plan {
+	if o.Machine == (Machine{}) {
+		o.Machine = ThisMachine()
+	}
+	p := &Plan{}
+	e := newEstimator(shapes, o.Machine)
+	for _, b := range report.Blocks {
+		p.Choices = append(p.Choices, choose(e, b, manifests, o))
+	}
+	p.Choices = append(p.Choices, patterns(g, e, p, manifests, o)...)
+	return p
+}
+
+// choose picks the operator with the best expectation for a block.
+func choose(e *estimator, b *blocks.Block, manifests []*plugin.Manifest, o Options) Choice {
+	c := Choice{Node: b.Node, Kind: b.Kind, Block: b}
+	if b.Obstacle != "" {
+		c.Reason = b.Obstacle
+		return c
+	}
+	facts := b.Facts()
+	reasons := ""
+	for _, m := range manifests {
+		for i := range m.Operators {
+			op := &m.Operators[i]
+			if op.Replaces.Block != b.Kind {
+				continue
+			}
+			if why := o.excludes(m.Name, op.Name, b.Node); why != "" {
+				reasons = join(reasons, why)
+				continue
+			}
+			if ok, why := op.Where.Allows(facts); !ok {
+				reasons = join(reasons, m.Name+": "+why)
+				continue
+			}
+			x := e.attention(b, op)
+			if !o.Force && o.Fixed == nil && !x.Gains() {
+				reasons = join(reasons, fmt.Sprintf("%s: expected %.2fx over the range, %.2fx at worst", m.Name, x.Speedup, x.Worst))
+				continue
+			}
+			if c.Operator == nil || x.Speedup > c.Expected.Speedup {
+				c.Plugin, c.Operator, c.Expected = m.Name, op, x
+			}
+		}
+	}
+	switch {
+	case c.Operator != nil:
+		c.Reason = c.Expected.reason(o)
+	case reasons != "":
+		c.Reason = reasons
+	default:
+		c.Reason = "no plugin at hand serves blocks of kind " + b.Kind
+	}
+	return c
+}
+
+// excludes says why an operator may not be considered, or "".
+func (o Options) excludes(plugin, operator, node string) string {
+	switch {
+	case slices.Contains(o.Except, plugin):
+		return plugin + " is excepted"
+	case o.Plugins != nil && !slices.Contains(o.Plugins, plugin):
+		return plugin + " was not asked for"
+	case o.Fixed != nil && o.Fixed[node] != operator:
+		return "the plan file leaves it as drawn"
+	}
+	return ""
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}

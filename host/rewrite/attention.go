@@ -1,0 +1,109 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// attention puts one operator with the face of canonical attention in place of
+// a block.
+func (r *rewriter) attention(c plan.Choice) error {
+	a, w := c.Block.Attention, c.Block.Wiring
+	g := w.Graph
+	old := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
+	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
+	if err := r.freeShapes(plan.Region(ins, old), old); err != nil {
+		return err
+	}
+	if w.Keep != nil && w.KeepInverted {
+		not, err := r.node(g, "", "Not", []*graph.Value{w.Keep}, []string{g.FreshName("graft_visible")})
+		if err != nil {
+			return err
+		}
+		ins[6] = not.Out[0]
+	}
+	attributes := []any{
+		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "scale", a.Scale, "softcap", a.Softcap,
+		"is_causal", w.Causal, "window", a.Window, "mask_fill", w.Fill, "mask_after_bias", w.MaskAfterBias,
+		"zero_masked_rows", w.ZeroRows, "query_layout", operand(w.QueryLayout), "key_layout", operand(w.KeyLayout),
+		"value_layout", operand(w.ValueLayout), "output_layout", operand(w.OutputLayout),
+		"output_rank", w.OutputRank, "packed_qkv", w.Packed, "scores_mode", w.ScoresMode,
+	}
+	outputs := make([]string, len(old))
+	for i, v := range old {
+		if v != nil {
+			outputs[i] = g.FreshName("graft_" + []string{"attention", "present_key", "present_value", "scores"}[i])
+		}
+	}
+	for len(outputs) > 1 && outputs[len(outputs)-1] == "" {
+		outputs = outputs[:len(outputs)-1]
+	}
+	for len(ins) > 1 && ins[len(ins)-1] == nil {
+		ins = ins[:len(ins)-1]
+	}
+	n, err := r.node(g, plugin.Domain, c.Operator.Name, slices.Clone(ins), outputs, attributes...)
+	if err != nil {
+		return err
+	}
+	for i, v := range old {
+		if v == nil {
+			continue
+		}
+		g.Replace(v, n.Out[i])
+		r.declare(n.Out[i], v)
+	}
+	return nil
+}
+
+// operand names a layout as operators know it: one head that was never told
+// apart from the batch is heads of one in rank 3.
+func operand(layout string) string {
+	switch layout {
+	case "bs1d", "":
+		return "bshd"
+	}
+	return layout
+}
+
+// freeShapes lets what reads the shape of a value that is about to vanish read
+// it from the graph's inputs instead. Shapes of values that stay (present) are
+// freed as well, because the mask of the same block may be made from them.
+func (r *rewriter) freeShapes(region []*graph.Node, made []*graph.Value) error {
+	inside := map[*graph.Node]bool{}
+	for _, n := range region {
+		inside[n] = true
+	}
+	for _, n := range region {
+		for _, v := range n.Out {
+			if v == nil {
+				continue
+			}
+			for _, u := range slices.Clone(v.Uses) {
+				if inside[u.Node] || !u.Node.Is("Shape") {
+					continue
+				}
+				shape := u.Node.Output(0)
+				s := r.shapes.Of(shape)
+				if s.Elems == nil {
+					if slices.Contains(made, v) {
+						continue
+					}
+					return fmt.Errorf("the shape of %s is read elsewhere and not known", v.Name)
+				}
+				to, err := r.list(u.Node.Graph, s.Elems)
+				if err != nil {
+					if slices.Contains(made, v) {
+						continue
+					}
+					return fmt.Errorf("the shape of %s is read elsewhere: %w", v.Name, err)
+				}
+				u.Node.Graph.Replace(shape, to)
+			}
+		}
+	}
+	return nil
+}

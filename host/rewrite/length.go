@@ -1,0 +1,123 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/opgraft/graft/host/graph"
+)
+
+// lengthKey is a length as a one-element tensor in one graph.
+type lengthKey struct {
+	graph  *graph.Graph
+	length string
+}
+
+// list makes a tensor of lengths, (n) int64, from constants and from the shapes
+// of the model's inputs.
+func (r *rewriter) list(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
+	constants := make([]int64, len(dims))
+	all := true
+	for i, d := range dims {
+		n, ok := d.Const()
+		constants[i], all = n, all && ok
+	}
+	if all {
+		return g.AddInitializer(graph.Int64Tensor("", []int64{int64(len(dims))}, constants...)), nil
+	}
+	parts := make([]*graph.Value, len(dims))
+	for i, d := range dims {
+		v, err := r.length(g, d)
+		if err != nil {
+			return nil, err
+		}
+		parts[i] = v
+	}
+	n, err := r.node(g, "", "Concat", parts, []string{g.FreshName("graft_shape")}, "axis", 0)
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
+}
+
+// length makes one length as a tensor of one element: a constant, an axis of an
+// input, or a sum of products of them. The value is made once for each graph.
+func (r *rewriter) length(g *graph.Graph, d graph.Dim) (*graph.Value, error) {
+	key := lengthKey{g, d.String()}
+	if v := r.lengths[key]; v != nil {
+		return v, nil
+	}
+	v, err := r.makeLength(g, d)
+	if err == nil {
+		r.lengths[key] = v
+	}
+	return v, err
+}
+
+func (r *rewriter) makeLength(g *graph.Graph, d graph.Dim) (*graph.Value, error) {
+	if n, ok := d.Const(); ok {
+		return g.AddInitializer(graph.Int64Tensor("", []int64{1}, n)), nil
+	}
+	if !d.Known() {
+		return nil, fmt.Errorf("a length is not known")
+	}
+	if symbols := d.Symbols(); len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) {
+		return r.symbol(g, symbols[0])
+	}
+	var sum *graph.Value
+	for _, t := range d.Terms() {
+		v, err := r.length(g, graph.DimInt(t.Coefficient))
+		if err != nil {
+			return nil, err
+		}
+		for i, s := range t.Symbols {
+			f, err := r.length(g, graph.DimSym(s))
+			if err != nil {
+				return nil, err
+			}
+			if i == 0 && t.Coefficient == 1 {
+				v = f
+				continue
+			}
+			if v, err = r.binary(g, "Mul", v, f); err != nil {
+				return nil, err
+			}
+		}
+		if sum == nil {
+			sum = v
+		} else if sum, err = r.binary(g, "Add", sum, v); err != nil {
+			return nil, err
+		}
+	}
+	return sum, nil
+}
+
+func (r *rewriter) binary(g *graph.Graph, op string, a, b *graph.Value) (*graph.Value, error) {
+	n, err := r.node(g, "", op, []*graph.Value{a, b}, []string{g.FreshName("graft_length")})
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
+}
+
+// symbol reads a symbolic length off the input that declares it.
+func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
+	want := graph.DimSym(name)
+	for _, in := range r.main.Inputs {
+		for i, d := range r.shapes.Of(in).Dims {
+			if !d.Equal(want) {
+				continue
+			}
+			shape, err := r.node(g, "", "Shape", []*graph.Value{in}, []string{g.FreshName("graft_shape")})
+			if err != nil {
+				return nil, err
+			}
+			at := g.AddInitializer(graph.Int64Tensor("", []int64{1}, int64(i)))
+			axis, err := r.node(g, "", "Gather", []*graph.Value{shape.Out[0], at}, []string{g.FreshName("graft_length")}, "axis", 0)
+			if err != nil {
+				return nil, err
+			}
+			return axis.Out[0], nil
+		}
+	}
+	return nil, fmt.Errorf("no input declares the length %s", name)
+}

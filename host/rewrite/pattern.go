@@ -1,0 +1,104 @@
+package rewrite
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// pattern puts the nodes of a plugin's replacement in place of those it matched.
+func (r *rewriter) pattern(c plan.Choice) error {
+	m, g := c.Match, c.Match.Graph
+	p, with := m.Operator.Replaces.Pattern, m.Operator.With
+	env := map[string]*graph.Value{}
+	for _, name := range p.Inputs {
+		env[name] = m.Values[name]
+	}
+	for _, k := range p.Constants {
+		env[k.Name] = m.Values[k.Name]
+	}
+	for _, name := range with.Fold {
+		folded, ok := m.Folded[name]
+		if !ok {
+			return fmt.Errorf("its fold made no constant %q", name)
+		}
+		t, err := narrow(folded, r.foldType(p, m))
+		if err != nil {
+			return fmt.Errorf("constant %q: %w", name, err)
+		}
+		t.Name = proto.String(g.FreshName("graft_" + name))
+		env[name] = g.AddInitializer(t)
+	}
+	for _, w := range with.Nodes {
+		in := make([]*graph.Value, len(w.In))
+		for i, name := range w.In {
+			in[i] = env[name]
+		}
+		outputs := make([]string, len(w.Out))
+		for i, name := range w.Out {
+			if name != "" {
+				outputs[i] = g.FreshName("graft_" + name)
+			}
+		}
+		var attributes []any
+		for _, a := range w.Attributes {
+			value := a.Value
+			if name, ok := value.(plugin.Capture); ok {
+				value = m.Captured[string(name)]
+			}
+			attributes = append(attributes, a.Name, value)
+		}
+		n, err := r.node(g, w.Domain, w.Op, in, outputs, attributes...)
+		if err != nil {
+			return err
+		}
+		for i, name := range w.Out {
+			if name != "" {
+				env[name] = n.Out[i]
+			}
+		}
+	}
+	for _, name := range p.Outputs {
+		old := m.Values[name]
+		g.Replace(old, env[name])
+		r.declare(env[name], old)
+	}
+	return nil
+}
+
+// foldType is the type that folded constants take in the graph: that of the
+// first constant that was captured.
+func (r *rewriter) foldType(p *plugin.Pattern, m *plan.Match) onnx.Tensor_DataType {
+	i := slices.IndexFunc(p.Constants, func(k plugin.Constant) bool { return k.Any })
+	if i < 0 {
+		return onnx.Tensor_FLOAT
+	}
+	return onnx.Tensor_DataType(m.Values[p.Constants[i].Name].Tensor.GetDataType())
+}
+
+// narrow rounds a folded constant to the type it takes in the graph.
+func narrow(c plan.Constant, to onnx.Tensor_DataType) (*onnx.Tensor, error) {
+	if c.Floats == nil {
+		return graph.Int64Tensor("", c.Dims, c.Ints...), nil
+	}
+	t := &onnx.Tensor{Dims: c.Dims, DataType: proto.Int32(int32(to))}
+	for _, x := range c.Floats {
+		switch to {
+		case onnx.Tensor_FLOAT:
+			t.RawData = binary.LittleEndian.AppendUint32(t.RawData, math.Float32bits(float32(x)))
+		case onnx.Tensor_DOUBLE:
+			t.RawData = binary.LittleEndian.AppendUint64(t.RawData, math.Float64bits(x))
+		default:
+			return nil, fmt.Errorf("folded weights of type %s have no rounding here; float32 and float64 have", to)
+		}
+	}
+	return t, nil
+}

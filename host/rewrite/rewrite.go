@@ -1,0 +1,124 @@
+// Package rewrite applies a plan to a graph: operators take the places of the
+// blocks they serve, what only fed those blocks goes, and inputs and outputs of
+// the model stay exactly as they were.
+package rewrite
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// domainVersion is the version of the operator set that plugins' operators form.
+const domainVersion = 1
+
+// Apply edits the graph, and the model behind it, as the plan says.
+func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
+	r := &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{}}
+	for _, c := range p.Choices {
+		if c.Operator == nil {
+			continue
+		}
+		var err error
+		switch {
+		case c.Block != nil:
+			err = r.attention(c)
+		case c.Match != nil:
+			err = r.pattern(c)
+		}
+		if err != nil {
+			return fmt.Errorf("%s in place of %s: %w", c.Operator.Name, c.Node, err)
+		}
+	}
+	g.ImportOpset(plugin.Domain, domainVersion)
+	if err := g.Sort(); err != nil {
+		return err
+	}
+	g.Prune()
+	return g.Commit()
+}
+
+type rewriter struct {
+	main    *graph.Graph
+	shapes  *graph.Shapes
+	lengths map[lengthKey]*graph.Value
+}
+
+// attribute makes an attribute from int64, float64, string or lists of them.
+func attribute(name string, value any) (*onnx.Attribute, error) {
+	a := &onnx.Attribute{Name: proto.String(name)}
+	switch v := value.(type) {
+	case int64:
+		a.Type, a.I = onnx.Attribute_INT.Enum(), proto.Int64(v)
+	case int:
+		a.Type, a.I = onnx.Attribute_INT.Enum(), proto.Int64(int64(v))
+	case bool:
+		a.Type, a.I = onnx.Attribute_INT.Enum(), proto.Int64(0)
+		if v {
+			a.I = proto.Int64(1)
+		}
+	case float64:
+		a.Type, a.F = onnx.Attribute_FLOAT.Enum(), proto.Float32(float32(v))
+	case string:
+		a.Type, a.S = onnx.Attribute_STRING.Enum(), []byte(v)
+	case []int64:
+		a.Type, a.Ints = onnx.Attribute_INTS.Enum(), v
+	case []float64:
+		a.Type = onnx.Attribute_FLOATS.Enum()
+		for _, x := range v {
+			a.Floats = append(a.Floats, float32(x))
+		}
+	case []string:
+		a.Type = onnx.Attribute_STRINGS.Enum()
+		for _, s := range v {
+			a.Strings = append(a.Strings, []byte(s))
+		}
+	default:
+		return nil, fmt.Errorf("attribute %q is a %T, which ONNX has no attribute for", name, value)
+	}
+	return a, nil
+}
+
+// node adds a node with attributes given as name, value pairs.
+func (r *rewriter) node(g *graph.Graph, domain, op string, in []*graph.Value, outputs []string, attributes ...any) (*graph.Node, error) {
+	p := &onnx.Node{OpType: proto.String(op)}
+	if domain != "" {
+		p.Domain = proto.String(domain)
+	}
+	for i := 0; i+1 < len(attributes); i += 2 {
+		a, err := attribute(attributes[i].(string), attributes[i+1])
+		if err != nil {
+			return nil, err
+		}
+		p.Attribute = append(p.Attribute, a)
+	}
+	return g.AddNode(p, in, outputs)
+}
+
+// declare states what is known of a new value's shape, as it was known of the
+// value it stands for: ONNX Runtime cannot see through a plugin's operator
+// before it runs.
+func (r *rewriter) declare(v, as *graph.Value) {
+	s := r.shapes.Of(as)
+	if s.Rank < 0 || s.DType == onnx.Tensor_UNDEFINED || v.IsOutput {
+		return
+	}
+	shape := &onnx.Shape{}
+	for _, d := range s.Dims {
+		dim := &onnx.Shape_Dim{}
+		if n, ok := d.Const(); ok {
+			dim.Value = &onnx.Shape_Dim_DimValue{DimValue: n}
+		} else if symbols := d.Symbols(); len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) && !r.shapes.Invented(symbols[0]) {
+			dim.Value = &onnx.Shape_Dim_DimParam{DimParam: symbols[0]}
+		}
+		shape.Dim = append(shape.Dim, dim)
+	}
+	v.Type = &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+		ElemType: proto.Int32(int32(s.DType)), Shape: shape}}}
+	v.Graph.Proto.ValueInfo = append(v.Graph.Proto.ValueInfo, &onnx.ValueInfo{Name: proto.String(v.Name), Type: v.Type})
+}
