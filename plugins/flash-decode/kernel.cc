@@ -1,0 +1,94 @@
+// Compiles the vector code once for each instruction set and picks one at run time. Highway's own
+// dispatcher lives in a shared library; only its headers are used here, so nothing has to be
+// installed where the operator runs.
+#include "kernel.h"
+
+// AVX3_DL adds nothing that this code uses, SSSE3 too little, and SVE has no fixed vector length.
+#define HWY_WANT_SSE4 1
+#define HWY_DISABLED_TARGETS \
+  (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "worker-inl.h"
+
+#if HWY_ONCE
+namespace graft {
+namespace attention {
+namespace {
+
+constexpr Kernel kBaseline = {HWY_NAMESPACE::RunWorker, HWY_NAMESPACE::ExpForTest,
+                              HWY_NAMESPACE::TanhForTest};
+#if HWY_TARGETS & HWY_SSE4
+constexpr Kernel kSse4 = {N_SSE4::RunWorker, N_SSE4::ExpForTest, N_SSE4::TanhForTest};
+#endif
+#if HWY_TARGETS & HWY_AVX2
+constexpr Kernel kAvx2 = {N_AVX2::RunWorker, N_AVX2::ExpForTest, N_AVX2::TanhForTest};
+#endif
+#if HWY_TARGETS & HWY_AVX3
+constexpr Kernel kAvx512 = {N_AVX3::RunWorker, N_AVX3::ExpForTest, N_AVX3::TanhForTest};
+#endif
+
+const Kernel* FindSse4() {
+#if HWY_TARGETS & HWY_SSE4
+  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
+      __builtin_cpu_supports("aes")) {
+    return &kSse4;
+  }
+#endif
+  return nullptr;
+}
+
+const Kernel* FindAvx2() {
+#if HWY_TARGETS & HWY_AVX2
+  if (FindSse4() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+      __builtin_cpu_supports("f16c")) {
+    return &kAvx2;
+  }
+#endif
+  return nullptr;
+}
+
+const Kernel* FindAvx512() {
+#if HWY_TARGETS & HWY_AVX3
+  if (FindAvx2() != nullptr && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw")) {
+    return &kAvx512;
+  }
+#endif
+  return nullptr;
+}
+
+const Kernel* FindBest() {
+  if (const Kernel* kernel = FindAvx512()) return kernel;
+  if (const Kernel* kernel = FindAvx2()) return kernel;
+  if (const Kernel* kernel = FindSse4()) return kernel;
+  return &kBaseline;
+}
+
+}  // namespace
+
+const Kernel* FindKernel(Isa isa) {
+  static const Kernel* const best = FindBest();
+  switch (isa) {
+    case Isa::kBest:
+      return best;
+    case Isa::kBaseline:
+      return &kBaseline;
+    case Isa::kSse4:
+      return FindSse4();
+    case Isa::kAvx2:
+      return FindAvx2();
+    case Isa::kAvx512:
+      return FindAvx512();
+  }
+  return nullptr;
+}
+
+}  // namespace attention
+}  // namespace graft
+#endif  // HWY_ONCE

@@ -1,0 +1,28 @@
+// The entries of the vector code, one set an instruction set.
+#ifndef GRAFT_PLUGINS_FLASH_DECODE_KERNEL_H_
+#define GRAFT_PLUGINS_FLASH_DECODE_KERNEL_H_
+
+#include <cstdint>
+
+#include "attention.h"
+#include "plan.h"
+
+namespace graft {
+namespace attention {
+
+struct Kernel {
+  // Takes items of the plan until none is left. workspace is aligned to 64 bytes.
+  void (*run_worker)(const Problem& problem, const Plan& plan, char* workspace, int64_t worker);
+  // Elementwise in place; count is a multiple of 16. For tests of their accuracy.
+  void (*exponential)(float* values, int64_t count);
+  void (*hyperbolic_tangent)(float* values, int64_t count);
+};
+
+// The kernel for `isa`, or nullptr when this CPU or this build has none. Never null for kBest and
+// kBaseline.
+const Kernel* FindKernel(Isa isa);
+
+}  // namespace attention
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_FLASH_DECODE_KERNEL_H_

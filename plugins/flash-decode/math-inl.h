@@ -1,0 +1,71 @@
+// Elementary functions on vectors of float. Coefficients are fitted for this file: least weighted
+// maximum of the relative error over the reduced range.
+#if defined(GRAFT_FLASH_DECODE_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_FLASH_DECODE_MATH_INL_H_
+#undef GRAFT_FLASH_DECODE_MATH_INL_H_
+#else
+#define GRAFT_FLASH_DECODE_MATH_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace attention {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// exp(x) for x <= 0, which is all that a softmax asks for: within 2 units in the last place down to
+// -87.3, exactly 0 below that (so for -inf), NaN for NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V ExpOfNonPositive(D d, V x) {
+  const hn::RebindToUnsigned<D> du;
+  // Adding 1.5 * 2^23 rounds to an integer n and leaves it in the low bits.
+  const V magic = hn::Set(d, 12582912.0f);
+  const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
+  const V n = hn::Sub(shifted, magic);
+  // ln 2 in two parts, the first with few bits so that n * part is exact without a fused product.
+  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  // exp(r) = 1 + (r + r^2 P(r)) on |r| <= ln(2) / 2.
+  V y = hn::MulAdd(r, hn::Set(d, 0.0013814539f), hn::Set(d, 0.008368745f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.04166839f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.16666521f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.49999994f));
+  y = hn::Add(hn::MulAdd(hn::Mul(r, r), y, r), hn::Set(d, 1.0f));
+  // 2^n: n + 127 in the exponent. A product, not an integer sum, so that NaN stays NaN.
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 127u)));
+  y = hn::Mul(y, hn::BitCast(d, exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), y);
+}
+
+// exp of one number.
+HWY_INLINE float ExpOfNonPositive(float x) {
+  const hn::ScalableTag<float> d;
+  return hn::GetLane(ExpOfNonPositive(d, hn::Set(d, x)));
+}
+
+// tanh(x), relative error below 3e-7; NaN for NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Tanh(D d, V x) {
+  const V one = hn::Set(d, 1.0f);
+  const V magnitude = hn::Abs(x);
+  // Near 0: x + x^3 P(x^2), because 1 - 2 / (e^2x + 1) would cancel.
+  const V square = hn::Mul(x, x);
+  V p = hn::MulAdd(square, hn::Set(d, -0.0057049864f), hn::Set(d, 0.020639086f));
+  p = hn::MulAdd(square, p, hn::Set(d, -0.053739715f));
+  p = hn::MulAdd(square, p, hn::Set(d, 0.13331442f));
+  p = hn::MulAdd(square, p, hn::Set(d, -0.3333328f));
+  const V near = hn::MulAdd(hn::Mul(square, x), p, x);
+  // Elsewhere through e^-2|x|, which cannot overflow.
+  const V e = ExpOfNonPositive(d, hn::Mul(hn::Set(d, -2.0f), magnitude));
+  const V far = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
+  return hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.625f)), near, far);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace attention
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_FLASH_DECODE_MATH_INL_H_

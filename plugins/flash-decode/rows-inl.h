@@ -1,0 +1,184 @@
+// Products for a few query rows. Keys are read where they lie, each once from memory, with the
+// vector along the head; nothing is packed, so the cost is the bytes.
+#if defined(GRAFT_FLASH_DECODE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_FLASH_DECODE_ROWS_INL_H_
+#undef GRAFT_FLASH_DECODE_ROWS_INL_H_
+#else
+#define GRAFT_FLASH_DECODE_ROWS_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "memory-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace attention {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+// [sum of lanes 4i..4i+3 of a, of b, of c, of e] in every 128-bit block i.
+HWY_INLINE VF SumBlocks(VF a, VF b, VF c, VF e) {
+  const DF d;
+  const hn::RepartitionToWide<DF> dw;
+  const VF ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const VF ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto wab = hn::BitCast(dw, ab);
+  const auto wce = hn::BitCast(dw, ce);
+  return hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, wab, wce)),
+                 hn::BitCast(d, hn::InterleaveUpper(dw, wab, wce)));
+}
+
+#endif
+
+// Lane k of the result is the sum of all lanes of v[k].
+HWY_INLINE VF SumEach(const VF (&v)[kLanes]) {
+#if HWY_TARGET == HWY_SCALAR
+  return v[0];
+#elif HWY_MAX_BYTES == 16
+  return SumBlocks(v[0], v[1], v[2], v[3]);
+#elif HWY_MAX_BYTES == 32
+  const DF d;
+  const VF low = SumBlocks(v[0], v[1], v[2], v[3]);
+  const VF high = SumBlocks(v[4], v[5], v[6], v[7]);
+  return hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
+#else
+  const DF d;
+  const VF s0 = SumBlocks(v[0], v[1], v[2], v[3]);
+  const VF s1 = SumBlocks(v[4], v[5], v[6], v[7]);
+  const VF s2 = SumBlocks(v[8], v[9], v[10], v[11]);
+  const VF s3 = SumBlocks(v[12], v[13], v[14], v[15]);
+  // Blocks [s0, s0, s2, s2] and [s1, s1, s3, s3], then even and odd blocks side by side.
+  const VF s02 = hn::Add(hn::ConcatLowerLower(d, s2, s0), hn::ConcatUpperUpper(d, s2, s0));
+  const VF s13 = hn::Add(hn::ConcatLowerLower(d, s3, s1), hn::ConcatUpperUpper(d, s3, s1));
+  return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(s13), s02),
+                 hn::OddEvenBlocks(s13, hn::SwapAdjacentBlocks(s02)));
+#endif
+}
+
+// scores[k] = dot(query, keys[k]) for k < count; lanes up to the next full vector hold finite or
+// non-finite leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
+// `vectors`.
+template <int kVectors>
+HWY_INLINE void DotRows(const float* HWY_RESTRICT query, const float* const* keys, int64_t count,
+                        int64_t vectors, float* HWY_RESTRICT scores) {
+  const DF d;
+  const int64_t size = kVectors != 0 ? kVectors : vectors;
+  for (int64_t k = 0; k < count; k += kLanes) {
+    VF sums[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      // The last key stands in for those beyond the end.
+      const float* key = keys[k + lane < count ? k + lane : count - 1];
+      VF sum = hn::Mul(hn::Load(d, query), hn::LoadU(d, key));
+      for (int64_t i = 1; i < size; ++i) {
+        sum = hn::MulAdd(hn::Load(d, query + i * kLanes), hn::LoadU(d, key + i * kLanes), sum);
+      }
+      sums[lane] = sum;
+    }
+    hn::StoreU(SumEach(sums), d, scores + k);
+  }
+}
+
+// accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
+// and kVectors vectors of the value.
+template <int kRows, int kVectors>
+HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
+                                 const float* const* values, int64_t offset, int64_t count,
+                                 const float* rescale, float* HWY_RESTRICT accumulator,
+                                 int64_t accumulator_stride) {
+  const DF d;
+  VF sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    const VF factor = hn::Set(d, rescale[r]);
+    for (int i = 0; i < kVectors; ++i) {
+      sum[r][i] = hn::Mul(factor, hn::Load(d, accumulator + r * accumulator_stride + i * kLanes));
+    }
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    const float* value = values[k] + offset;
+    VF v[kVectors];
+    for (int i = 0; i < kVectors; ++i) v[i] = hn::LoadU(d, value + i * kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const VF weight = hn::Set(d, weights[r * weight_stride + k]);
+      for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(weight, v[i], sum[r][i]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kVectors; ++i) {
+      hn::Store(sum[r][i], d, accumulator + r * accumulator_stride + i * kLanes);
+    }
+  }
+}
+
+// The same for `vectors` vectors, kBlock at a time.
+template <int kRows, int kBlock>
+HWY_INLINE void AddWeightedRows(const float* weights, int64_t weight_stride,
+                                const float* const* values, int64_t count, int64_t vectors,
+                                const float* rescale, float* accumulator,
+                                int64_t accumulator_stride) {
+  int64_t i = 0;
+  for (; i + kBlock <= vectors; i += kBlock) {
+    AddWeightedBlock<kRows, kBlock>(weights, weight_stride, values, i * kLanes, count, rescale,
+                                    accumulator + i * kLanes, accumulator_stride);
+  }
+  for (; i < vectors; ++i) {
+    AddWeightedBlock<kRows, 1>(weights, weight_stride, values, i * kLanes, count, rescale,
+                               accumulator + i * kLanes, accumulator_stride);
+  }
+}
+
+// Scores of `rows` query rows against a tile of keys.
+HWY_INLINE void DotTile(const float* query, int64_t query_stride, int64_t rows,
+                        const float* const* keys, int64_t count, int64_t vectors, float* scores,
+                        int64_t score_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* q = query + r * query_stride;
+    float* s = scores + r * score_stride;
+    switch (vectors) {
+      case 4:
+        DotRows<4>(q, keys, count, vectors, s);
+        break;
+      case 8:
+        DotRows<8>(q, keys, count, vectors, s);
+        break;
+      default:
+        DotRows<0>(q, keys, count, vectors, s);
+    }
+  }
+}
+
+// Adds a tile of values, weighted, to the accumulators of `rows` rows.
+HWY_INLINE void AddWeightedTile(const float* weights, int64_t weight_stride, int64_t rows,
+                                const float* const* values, int64_t count, int64_t vectors,
+                                const float* rescale, float* accumulator,
+                                int64_t accumulator_stride) {
+  // As many accumulators as the registers hold: 16 of 32, or 8 of 16.
+  constexpr int kWide = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 2 : 1;
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    AddWeightedRows<4, 2 * kWide>(weights + r * weight_stride, weight_stride, values, count,
+                                  vectors, rescale + r, accumulator + r * accumulator_stride,
+                                  accumulator_stride);
+  }
+  for (; r + 2 <= rows; r += 2) {
+    AddWeightedRows<2, 4 * kWide>(weights + r * weight_stride, weight_stride, values, count,
+                                  vectors, rescale + r, accumulator + r * accumulator_stride,
+                                  accumulator_stride);
+  }
+  for (; r < rows; ++r) {
+    if (vectors % 8 == 0) {
+      AddWeightedRows<1, 8>(weights + r * weight_stride, weight_stride, values, count, vectors,
+                            rescale + r, accumulator + r * accumulator_stride, accumulator_stride);
+    } else {
+      AddWeightedRows<1, 4>(weights + r * weight_stride, weight_stride, values, count, vectors,
+                            rescale + r, accumulator + r * accumulator_stride, accumulator_stride);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace attention
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_FLASH_DECODE_ROWS_INL_H_

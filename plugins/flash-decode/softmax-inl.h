@@ -1,0 +1,144 @@
+// What happens to the scores of one query row between the two products.
+#if defined(GRAFT_FLASH_DECODE_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_FLASH_DECODE_SOFTMAX_INL_H_
+#undef GRAFT_FLASH_DECODE_SOFTMAX_INL_H_
+#else
+#define GRAFT_FLASH_DECODE_SOFTMAX_INL_H_
+#endif
+
+#include <cstring>
+#include <limits>
+
+#include "attention.h"
+#include "hwy/highway.h"
+#include "math-inl.h"
+#include "memory-inl.h"
+#include "plan.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace attention {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
+
+// softcap * tanh(s / softcap)
+HWY_INLINE void ApplySoftcap(float softcap, int64_t count, float* HWY_RESTRICT scores) {
+  const DF d;
+  const VF cap = hn::Set(d, softcap);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const VF s = hn::LoadU(d, scores + i);
+    hn::StoreU(hn::Mul(cap, Tanh(d, hn::Div(s, cap))), d, scores + i);
+  }
+}
+
+// Adds the bias of one row. A bias of -inf makes the score -inf whatever it was, so that a key that
+// is masked this way may hold anything.
+HWY_INLINE void ApplyBias(Type type, const void* bias, int64_t stride, int64_t count,
+                          float* HWY_RESTRICT scores) {
+  const DF d;
+  const VF lowest = hn::Set(d, kNegativeInfinity);
+  if (stride == 0) {
+    const VF b = hn::Set(d, LoadElement(type, bias, 0));
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const VF s = hn::Add(hn::LoadU(d, scores + i), b);
+      hn::StoreU(hn::IfThenElse(hn::Eq(b, lowest), lowest, s), d, scores + i);
+    }
+    return;
+  }
+  HWY_ALIGN float row[kMaxTile];
+  for (int64_t j = 0; j < count; j += kMaxTile) {
+    const int64_t part = count - j < kMaxTile ? count - j : kMaxTile;
+    const char* from = static_cast<const char*>(bias) + j * stride * ElementSize(type);
+    LoadRow(type, from, stride, part, RoundUp(part, kLanes), 1.0f, row);
+    for (int64_t i = 0; i < part; i += kLanes) {
+      const VF b = hn::Load(d, row + i);
+      const VF s = hn::Add(hn::LoadU(d, scores + j + i), b);
+      hn::StoreU(hn::IfThenElse(hn::Eq(b, lowest), lowest, s), d, scores + j + i);
+    }
+  }
+}
+
+// Replaces the scores whose mask byte is 0 by `fill`.
+HWY_INLINE void ApplyMask(const uint8_t* mask, int64_t stride, int64_t count, float fill,
+                          float* HWY_RESTRICT scores) {
+  const DF d;
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<uint8_t, DF> db;
+  const VF vfill = hn::Set(d, fill);
+  HWY_ALIGN uint8_t row[kMaxTile];
+  for (int64_t j = 0; j < count; j += kMaxTile) {
+    const int64_t part = count - j < kMaxTile ? count - j : kMaxTile;
+    if (stride == 1) {
+      std::memcpy(row, mask + j, static_cast<size_t>(part));
+    } else {
+      for (int64_t i = 0; i < part; ++i) row[i] = mask[(j + i) * stride];
+    }
+    std::memset(row + part, 0, static_cast<size_t>(kMaxTile - part));
+    for (int64_t i = 0; i < part; i += kLanes) {
+      const auto byte = hn::PromoteTo(di, hn::LoadU(db, row + i));
+      const auto replaced = hn::RebindMask(d, hn::Eq(byte, hn::Zero(di)));
+      const VF s = hn::LoadU(d, scores + j + i);
+      hn::StoreU(hn::IfThenElse(replaced, vfill, s), d, scores + j + i);
+    }
+  }
+}
+
+// Makes -inf of every score outside [low, high), up to the next full vector after count.
+HWY_INLINE void ApplyLimits(int64_t low, int64_t high, int64_t count, float* HWY_RESTRICT scores) {
+  const int64_t padded = RoundUp(count, kLanes);
+  if (high > count) high = count;
+  for (int64_t i = 0; i < low && i < padded; ++i) scores[i] = kNegativeInfinity;
+  for (int64_t i = high < 0 ? 0 : high; i < padded; ++i) scores[i] = kNegativeInfinity;
+}
+
+HWY_INLINE float Maximum(const float* HWY_RESTRICT scores, int64_t count) {
+  const DF d;
+  VF maximum = hn::LoadU(d, scores);
+  for (int64_t i = kLanes; i < count; i += kLanes) {
+    maximum = hn::Max(maximum, hn::LoadU(d, scores + i));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, maximum));
+}
+
+// Replaces scores by exp(score - base) and returns their sum.
+HWY_INLINE float Exponentials(float base, int64_t count, float* HWY_RESTRICT scores) {
+  const DF d;
+  const VF vbase = hn::Set(d, base);
+  VF sum = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const VF p = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, scores + i), vbase));
+    hn::StoreU(p, d, scores + i);
+    sum = hn::Add(sum, p);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// The state of one row's softmax over the keys seen so far.
+// Milakov, Gimelshein: Online normalizer calculation for softmax, 2018, algorithm 3.
+struct OnlineRow {
+  float maximum;  // -inf while no key was seen
+  float sum;      // of exp(score - maximum)
+};
+
+// Takes in a tile of scores, turns them into weights relative to the new maximum, and returns the
+// factor by which everything accumulated before must shrink.
+HWY_INLINE float TakeTile(OnlineRow& row, int64_t count, float* HWY_RESTRICT scores) {
+  const float tile = Maximum(scores, count);
+  // A NaN among the scores may or may not come out as the maximum; it reaches the sum either way.
+  const float maximum = tile > row.maximum ? tile : row.maximum;
+  // While all scores are -inf any finite base gives weights of 0.
+  const float base = maximum == kNegativeInfinity ? 0.0f : maximum;
+  const float rescale = row.maximum == maximum ? 1.0f : ExpOfNonPositive(row.maximum - base);
+  row.sum = row.sum * rescale + Exponentials(base, count, scores);
+  row.maximum = maximum;
+  return rescale;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace attention
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_FLASH_DECODE_SOFTMAX_INL_H_

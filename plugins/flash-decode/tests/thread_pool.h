@@ -1,0 +1,105 @@
+// A Runner over plain threads, for tests and benchmarks.
+#ifndef GRAFT_PLUGINS_FLASH_DECODE_TESTS_THREAD_POOL_H_
+#define GRAFT_PLUGINS_FLASH_DECODE_TESTS_THREAD_POOL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "attention.h"
+
+namespace graft {
+namespace attention {
+namespace testing {
+
+// Keeps threads - 1 threads beside the caller's. Workers spin briefly before they sleep, as a
+// runtime's do, so that a benchmark does not measure the scheduler.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads) : threads_(threads) {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+  }
+  ~ThreadPool() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+      generation_.fetch_add(1);
+    }
+    wake_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  Runner runner() {
+    Runner runner;
+    runner.parallel_for = &ThreadPool::ParallelFor;
+    runner.context = this;
+    runner.threads = threads_;
+    return runner;
+  }
+
+ private:
+  using Task = void (*)(void* argument, int64_t index);
+
+  static void ParallelFor(void* context, int64_t count, Task task, void* argument) {
+    static_cast<ThreadPool*>(context)->Run(count, task, argument);
+  }
+
+  void Run(int64_t count, Task task, void* argument) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      task_ = task;
+      argument_ = argument;
+      count_ = count;
+      next_.store(0);
+      busy_.store(static_cast<int>(workers_.size()));
+      generation_.fetch_add(1);
+    }
+    wake_.notify_all();
+    TakeTasks();
+    while (busy_.load() != 0) std::this_thread::yield();
+  }
+
+  void TakeTasks() {
+    for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) task_(argument_, i);
+  }
+
+  void Work() {
+    int64_t seen = 0;
+    for (;;) {
+      for (int spin = 0; spin < 2000 && generation_.load() == seen; ++spin) {
+        std::this_thread::yield();
+      }
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait(lock, [&] { return generation_.load() != seen; });
+        seen = generation_.load();
+        if (stop_) return;
+      }
+      TakeTasks();
+      busy_.fetch_sub(1);
+    }
+  }
+
+  const int threads_;
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<int64_t> generation_{0};
+  std::atomic<int64_t> next_{0};
+  std::atomic<int> busy_{0};
+  bool stop_ = false;
+  Task task_ = nullptr;
+  void* argument_ = nullptr;
+  int64_t count_ = 0;
+};
+
+}  // namespace testing
+}  // namespace attention
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_FLASH_DECODE_TESTS_THREAD_POOL_H_

@@ -1,0 +1,498 @@
+// One worker: takes items of the plan until none is left.
+#if defined(GRAFT_FLASH_DECODE_WORKER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_FLASH_DECODE_WORKER_INL_H_
+#undef GRAFT_FLASH_DECODE_WORKER_INL_H_
+#else
+#define GRAFT_FLASH_DECODE_WORKER_INL_H_
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+#include "attention.h"
+#include "hwy/highway.h"
+#include "memory-inl.h"
+#include "packed-inl.h"
+#include "plan.h"
+#include "rows-inl.h"
+#include "softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace attention {
+namespace HWY_NAMESPACE {
+
+class Worker {
+ public:
+  Worker(const Problem& problem, const Plan& plan, char* workspace, int64_t index)
+      : problem_(problem),
+        plan_(plan),
+        workspace_(workspace),
+        group_size_(problem.heads / problem.kv_heads),
+        key_vectors_(DivideUp(problem.head_size, kLanes)),
+        value_vectors_(DivideUp(problem.value_size, kLanes)),
+        element_(ElementSize(problem.type)) {
+    char* scratch = workspace + plan.worker_offset + static_cast<size_t>(index) * plan.worker_bytes;
+    const WorkerLayout layout = LayOutWorker(plan);
+    query_ = reinterpret_cast<float*>(scratch + layout.query);
+    scores_ = reinterpret_cast<float*>(scratch + layout.scores);
+    accumulator_ = reinterpret_cast<float*>(scratch + layout.accumulator);
+    online_ = reinterpret_cast<OnlineRow*>(scratch + layout.online);
+    rescale_ = reinterpret_cast<float*>(scratch + layout.rescale);
+    low_ = reinterpret_cast<int64_t*>(scratch + layout.low);
+    high_ = reinterpret_cast<int64_t*>(scratch + layout.high);
+    packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
+    key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
+    value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
+    zero_row_ = reinterpret_cast<float*>(scratch + layout.zero_row);
+    std::memset(zero_row_, 0, static_cast<size_t>(plan.value_stride) * sizeof(float));
+    masks_ = problem.bias.data != nullptr || problem.mask.data != nullptr;
+  }
+
+  void TakeItems() {
+    std::atomic<int64_t>* counters = Counters();
+    for (;;) {
+      const int64_t item = counters[0].fetch_add(1, std::memory_order_relaxed);
+      if (item >= plan_.items) break;
+      ComputeItem(item);
+    }
+  }
+
+ private:
+  std::atomic<int64_t>* Counters() const {
+    return reinterpret_cast<std::atomic<int64_t>*>(workspace_ + plan_.counter_offset);
+  }
+  float* Partial(int64_t item) const {
+    return reinterpret_cast<float*>(workspace_ + plan_.partial_offset) +
+           item * static_cast<int64_t>(plan_.partial_floats);
+  }
+
+  int64_t HeadOf(int64_t row) const { return g_ * group_size_ + (row0_ + row) / problem_.queries; }
+  int64_t QueryOf(int64_t row) const { return (row0_ + row) % problem_.queries; }
+
+  const char* At(const Input& input, int64_t head, int64_t position) const {
+    return static_cast<const char*>(input.data) +
+           (b_ * input.strides.batch + head * input.strides.head +
+            position * input.strides.position) *
+               element_;
+  }
+  char* At(const Output& output, int64_t head, int64_t position) const {
+    return static_cast<char*>(output.data) +
+           (b_ * output.strides.batch + head * output.strides.head +
+            position * output.strides.position) *
+               element_;
+  }
+
+  void ComputeItem(int64_t item) {
+    const int64_t split = item % plan_.splits;
+    const int64_t group = item / plan_.splits;
+    // The last rows of a causal problem see the most keys: the longest tasks go first.
+    const int64_t chunk = plan_.row_chunks - 1 - group % plan_.row_chunks;
+    const int64_t head = group / plan_.row_chunks;
+    b_ = head / problem_.kv_heads;
+    g_ = head % problem_.kv_heads;
+    row0_ = chunk * plan_.row_chunk;
+    rows_ = std::min(plan_.row_chunk, plan_.rows - row0_);
+    copies_ = chunk == 0;
+
+    StartRows();
+    const int64_t begin = split * plan_.split_keys;
+    const int64_t end = std::min(plan_.keys, begin + plan_.split_keys);
+    if (problem_.scores.data != nullptr) {
+      ComputeWithScores();
+      return;
+    }
+    for (int64_t j = begin; j < end; j += plan_.tile) {
+      const int64_t stop = std::min(j + plan_.tile, end);
+      const int64_t first = std::max(j, lowest_);
+      const int64_t last = std::min(stop, highest_);
+      if (first < last) {
+        if (plan_.packed) {
+          StepPacked(first, last - first);
+          CopyKeys(j, stop);
+          CopyValues(j, stop);
+        } else {
+          StepRows(first, last - first, j, stop);
+        }
+      } else if (copies_) {
+        CopyKeys(j, stop);
+        CopyValues(j, stop);
+      } else if (j >= highest_) {
+        break;
+      }
+    }
+    if (plan_.streamed) hwy::FlushStream();
+    if (plan_.splits == 1) {
+      for (int64_t r = 0; r < rows_; ++r) {
+        WriteRow(r, online_[r], accumulator_ + r * plan_.value_stride);
+      }
+      return;
+    }
+    StorePartial(item);
+    // Whoever finishes a group last merges it; the others' stores happen before its load.
+    const int64_t finished = Counters()[1 + group].fetch_add(1, std::memory_order_acq_rel) + 1;
+    if (finished == plan_.splits) MergeGroup(group);
+  }
+
+  // Reads the rows' queries, scaled, and the range of keys that each may see.
+  void StartRows() {
+    const int64_t valid = ValidKeys(problem_, b_);
+    const int64_t offset =
+        problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
+    lowest_ = std::numeric_limits<int64_t>::max();
+    highest_ = 0;
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t position = QueryOf(r) + offset;
+      int64_t low = 0;
+      int64_t high = valid;
+      if (problem_.causal) high = std::max<int64_t>(0, std::min(high, position + 1));
+      if (problem_.window > 0) low = std::max(low, position - problem_.window + 1);
+      low_[r] = low;
+      high_[r] = high;
+      if (low < high) {
+        lowest_ = std::min(lowest_, low);
+        highest_ = std::max(highest_, high);
+      }
+      LoadRow(problem_.type, At(problem_.query, HeadOf(r), QueryOf(r)),
+              problem_.query.strides.feature, problem_.head_size, plan_.key_stride, plan_.scale,
+              query_ + r * plan_.key_stride);
+      online_[r] = OnlineRow{kNegativeInfinity, 0.0f};
+    }
+    std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
+  }
+
+  // Points rows[k] at position j + k of past or fresh as floats, through `scratch` where the stored
+  // row is not one of floats in full vectors. With `pack` all rows go through scratch.
+  void PointAt(const Input& past, const Input& fresh, int64_t j, int64_t count, int64_t size,
+               int64_t stride, bool pack, float* scratch, const float** rows) const {
+    const bool whole = problem_.type == Type::kFloat32 && size % kLanes == 0 && !pack;
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t position = j + k;
+      const bool old = position < problem_.past;
+      const Input& input = old ? past : fresh;
+      const char* from = At(input, g_, old ? position : position - problem_.past);
+      if (whole && input.strides.feature == 1) {
+        rows[k] = reinterpret_cast<const float*>(from);
+      } else {
+        float* to = scratch + k * stride;
+        LoadRow(problem_.type, from, input.strides.feature, size, stride, 1.0f, to);
+        rows[k] = to;
+      }
+    }
+  }
+  void PointAtKeys(int64_t j, int64_t count) {
+    PointAt(problem_.past_key, problem_.key, j, count, problem_.head_size, plan_.key_stride, false,
+            key_rows_, keys_);
+  }
+  void PointAtValues(int64_t j, int64_t count, bool pack) {
+    PointAt(problem_.past_value, problem_.value, j, count, problem_.value_size, plan_.value_stride,
+            pack, value_rows_, values_);
+  }
+
+  // From products to scores, for one row and keys j .. j+count-1.
+  void AdjustScores(int64_t r, int64_t j, int64_t count, float* scores) const {
+    if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
+    MaskScores(r, j, count, scores);
+  }
+  void MaskScores(int64_t r, int64_t j, int64_t count, float* scores) const {
+    if (masks_) {
+      if (problem_.mask_after_bias) BiasScores(r, j, count, scores);
+      if (problem_.mask.data != nullptr) {
+        const Strides& s = problem_.mask.strides;
+        const uint8_t* mask = static_cast<const uint8_t*>(problem_.mask.data) + b_ * s.batch +
+                              HeadOf(r) * s.head + QueryOf(r) * s.position + j * s.feature;
+        ApplyMask(mask, s.feature, count, problem_.mask_fill, scores);
+      }
+      if (!problem_.mask_after_bias) BiasScores(r, j, count, scores);
+    }
+    ApplyLimits(low_[r] - j, high_[r] - j, count, scores);
+  }
+  void BiasScores(int64_t r, int64_t j, int64_t count, float* scores) const {
+    if (problem_.bias.data == nullptr) return;
+    const int64_t feature = problem_.bias.strides.feature;
+    ApplyBias(problem_.type, At(problem_.bias, HeadOf(r), QueryOf(r)) + j * feature * element_,
+              feature, count, scores);
+  }
+
+  // A value whose key no row gives any weight may hold anything, so it is not read.
+  void DropMaskedValues(int64_t count, int64_t score_stride, const float* scores) {
+    if (!masks_) return;
+    for (int64_t k = 0; k < count; ++k) {
+      bool used = false;
+      for (int64_t r = 0; r < rows_ && !used; ++r) used = scores[r * score_stride + k] != 0.0f;
+      if (!used) values_[k] = zero_row_;
+    }
+  }
+
+  // The same where values are packed.
+  void ClearMaskedValues(int64_t count) {
+    if (!masks_) return;
+    DropMaskedValues(count, plan_.score_stride, scores_);
+    for (int64_t k = 0; k < count; ++k) {
+      if (values_[k] != zero_row_) continue;
+      std::memset(value_rows_ + k * plan_.value_stride, 0,
+                  static_cast<size_t>(plan_.value_stride) * sizeof(float));
+    }
+  }
+
+  // One step of a few rows over keys j .. j+count-1, with copies of copy_begin .. copy_end-1 placed
+  // where the bytes are in the nearest cache.
+  void StepRows(int64_t j, int64_t count, int64_t copy_begin, int64_t copy_end) {
+    PointAtKeys(j, count);
+    DotTile(query_, plan_.key_stride, rows_, keys_, count, key_vectors_, scores_,
+            plan_.score_stride);
+    if (copies_) CopyKeys(copy_begin, copy_end);
+    for (int64_t r = 0; r < rows_; ++r) {
+      float* scores = scores_ + r * plan_.score_stride;
+      AdjustScores(r, j, count, scores);
+      rescale_[r] = TakeTile(online_[r], count, scores);
+    }
+    PointAtValues(j, count, false);
+    DropMaskedValues(count, plan_.score_stride, scores_);
+    AddWeightedTile(scores_, plan_.score_stride, rows_, values_, count, value_vectors_, rescale_,
+                    accumulator_, plan_.value_stride);
+    if (copies_) CopyValues(copy_begin, copy_end);
+  }
+
+  // One step of many rows. Scores of all rows first, then all weighted values, so that one packed
+  // tile at a time lives in the nearest cache.
+  void StepPacked(int64_t j, int64_t count) {
+    PointAtKeys(j, count);
+    PackKeys(keys_, count, problem_.head_size, packed_keys_);
+    for (int64_t r0 = 0; r0 < rows_; r0 += kBlockRows) {
+      const int64_t rows = std::min<int64_t>(kBlockRows, rows_ - r0);
+      const int64_t seen = SeenBy(r0, rows, j, count);
+      float* scores = scores_ + r0 * plan_.score_stride;
+      // Weights that nobody computes below count as "not used" when masked values are dropped.
+      if (masks_ && seen < count) {
+        std::memset(scores, 0, static_cast<size_t>(rows * plan_.score_stride) * sizeof(float));
+      }
+      if (seen == 0) continue;
+      Product(query_ + r0 * plan_.key_stride, plan_.key_stride, rows, packed_keys_, kMaxTile,
+              problem_.head_size, DivideUp(seen, kLanes), nullptr, scores, plan_.score_stride);
+      for (int64_t r = 0; r < rows; ++r) {
+        AdjustScores(r0 + r, j, seen, scores + r * plan_.score_stride);
+        rescale_[r0 + r] = TakeTile(online_[r0 + r], seen, scores + r * plan_.score_stride);
+      }
+    }
+    PointAtValues(j, count, true);
+    ClearMaskedValues(count);
+    for (int64_t r0 = 0; r0 < rows_; r0 += kBlockRows) {
+      const int64_t rows = std::min<int64_t>(kBlockRows, rows_ - r0);
+      const int64_t seen = SeenBy(r0, rows, j, count);
+      if (seen == 0) continue;
+      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, value_rows_,
+              plan_.value_stride, seen, value_vectors_, rescale_ + r0,
+              accumulator_ + r0 * plan_.value_stride, plan_.value_stride);
+    }
+  }
+
+  // How many of the keys j .. j+count-1, from the first on, any of these rows may see.
+  int64_t SeenBy(int64_t r0, int64_t rows, int64_t j, int64_t count) const {
+    int64_t low = std::numeric_limits<int64_t>::max();
+    int64_t high = 0;
+    for (int64_t r = r0; r < r0 + rows; ++r) {
+      low = std::min(low, low_[r]);
+      high = std::max(high, high_[r]);
+    }
+    if (low >= j + count || high <= j) return 0;
+    return std::min(high - j, count);
+  }
+
+  void CopyKeys(int64_t begin, int64_t end) {
+    CopyPositions(problem_.past_key, problem_.key, problem_.present_key, problem_.head_size, begin,
+                  end);
+  }
+  void CopyValues(int64_t begin, int64_t end) {
+    CopyPositions(problem_.past_value, problem_.value, problem_.present_value, problem_.value_size,
+                  begin, end);
+  }
+
+  // Writes positions begin .. end-1 of present.
+  void CopyPositions(const Input& past, const Input& fresh, const Output& present, int64_t size,
+                     int64_t begin, int64_t end) {
+    if (present.data == nullptr || !copies_) return;
+    const int64_t old_end = std::min(end, problem_.past);
+    if (begin < old_end && past.data != present.data) {
+      const char* from = At(past, g_, begin);
+      char* to = At(present, g_, begin);
+      if (past.strides.feature == 1 && past.strides.position == size &&
+          present.strides.position == size) {
+        CopyBytes(from, to, static_cast<size_t>((old_end - begin) * size * element_),
+                  plan_.streamed);
+      } else {
+        for (int64_t j = begin; j < old_end; ++j) {
+          CopyRow(element_, At(past, g_, j), past.strides.feature, size, At(present, g_, j));
+        }
+      }
+    }
+    for (int64_t j = std::max(begin, problem_.past); j < end; ++j) {
+      CopyRow(element_, At(fresh, g_, j - problem_.past), fresh.strides.feature, size,
+              At(present, g_, j));
+    }
+  }
+
+  // Writes output of row r from its finished state.
+  void WriteRow(int64_t r, const OnlineRow& row, float* accumulator) {
+    char* to = At(problem_.output, HeadOf(r), QueryOf(r));
+    float factor = 1.0f / row.sum;
+    if (row.maximum == kNegativeInfinity && row.sum == 0.0f) {
+      // No key has any weight. Without a single key the products are empty sums: zeros.
+      const bool zeros = problem_.zero_masked_rows || plan_.keys == 0;
+      std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
+      factor = zeros ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    }
+    StoreRow(problem_.type, accumulator, factor, problem_.value_size, to,
+             problem_.output.strides.feature);
+  }
+
+  void StorePartial(int64_t item) {
+    float* partial = Partial(item);
+    std::memcpy(partial, online_, static_cast<size_t>(rows_) * sizeof(OnlineRow));
+    std::memcpy(partial + 2 * plan_.row_chunk, accumulator_,
+                static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
+  }
+
+  // Joins the splits of a group by log-sum-exp: each split's sum and accumulator count relative to
+  // its own maximum. Dao et al.: Flash-Decoding for long-context inference, 2023.
+  void MergeGroup(int64_t group) {
+    const DF d;
+    const int64_t first = group * plan_.splits;
+    for (int64_t r = 0; r < rows_; ++r) {
+      OnlineRow total{kNegativeInfinity, 0.0f};
+      for (int64_t s = 0; s < plan_.splits; ++s) {
+        const float maximum = Partial(first + s)[2 * r];
+        if (maximum > total.maximum) total.maximum = maximum;
+      }
+      const float base = total.maximum == kNegativeInfinity ? 0.0f : total.maximum;
+      float* sum = accumulator_;
+      std::memset(sum, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
+      for (int64_t s = 0; s < plan_.splits; ++s) {
+        const float* partial = Partial(first + s);
+        // A split that saw no key of this row has nothing to add.
+        if (partial[2 * r] == kNegativeInfinity && partial[2 * r + 1] == 0.0f) continue;
+        const float weight = ExpOfNonPositive(partial[2 * r] - base);
+        total.sum += weight * partial[2 * r + 1];
+        const float* accumulator = partial + 2 * plan_.row_chunk + r * plan_.value_stride;
+        const VF factor = hn::Set(d, weight);
+        for (int64_t i = 0; i < value_vectors_; ++i) {
+          const VF a = hn::LoadU(d, accumulator + i * kLanes);
+          hn::StoreU(hn::MulAdd(factor, a, hn::LoadU(d, sum + i * kLanes)), d, sum + i * kLanes);
+        }
+      }
+      WriteRow(r, total, sum);
+    }
+  }
+
+  // Stores count scores of row r, from key j on, into the output for scores.
+  void WriteScores(int64_t r, int64_t j, int64_t count, float factor, const float* scores) {
+    const int64_t feature = problem_.scores.strides.feature;
+    StoreRow(problem_.type, scores, factor, count,
+             At(problem_.scores, HeadOf(r), QueryOf(r)) + j * feature * element_, feature);
+  }
+
+  // A few rows with all their scores kept, because the caller wants them.
+  void ComputeWithScores() {
+    const ScoresStage stage = problem_.scores_stage;
+    for (int64_t j = 0; j < plan_.keys; j += plan_.tile) {
+      const int64_t count = std::min(plan_.tile, plan_.keys - j);
+      PointAtKeys(j, count);
+      DotTile(query_, plan_.key_stride, rows_, keys_, count, key_vectors_, scores_ + j,
+              plan_.score_stride);
+      CopyKeys(j, j + count);
+      CopyValues(j, j + count);
+      for (int64_t r = 0; r < rows_; ++r) {
+        float* scores = scores_ + r * plan_.score_stride + j;
+        if (stage == ScoresStage::kProduct) WriteScores(r, j, count, 1.0f, scores);
+        if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
+        if (stage == ScoresStage::kSoftcapped) WriteScores(r, j, count, 1.0f, scores);
+        MaskScores(r, j, count, scores);
+        if (stage == ScoresStage::kMasked) WriteScores(r, j, count, 1.0f, scores);
+      }
+    }
+    if (plan_.streamed) hwy::FlushStream();
+    if (plan_.keys > 0) {
+      for (int64_t r = 0; r < rows_; ++r) {
+        float* scores = scores_ + r * plan_.score_stride;
+        TakeTile(online_[r], plan_.keys, scores);
+        rescale_[r] = 1.0f;
+        if (stage == ScoresStage::kProbabilities) WriteProbabilities(r, scores);
+      }
+    }
+    const int64_t end = std::min(plan_.keys, highest_);
+    for (int64_t j = 0; j < end; j += plan_.tile) {
+      const int64_t count = std::min(plan_.tile, end - j);
+      PointAtValues(j, count, false);
+      DropMaskedValues(count, plan_.score_stride, scores_ + j);
+      AddWeightedTile(scores_ + j, plan_.score_stride, rows_, values_, count, value_vectors_,
+                      rescale_, accumulator_, plan_.value_stride);
+    }
+    for (int64_t r = 0; r < rows_; ++r) {
+      WriteRow(r, online_[r], accumulator_ + r * plan_.value_stride);
+    }
+  }
+
+  void WriteProbabilities(int64_t r, const float* weights) {
+    float factor = 1.0f / online_[r].sum;
+    if (online_[r].maximum == kNegativeInfinity && online_[r].sum == 0.0f) {
+      factor = problem_.zero_masked_rows ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    }
+    WriteScores(r, 0, plan_.keys, factor, weights);
+  }
+
+  const Problem& problem_;
+  const Plan& plan_;
+  char* workspace_;
+  const int64_t group_size_;
+  const int64_t key_vectors_;
+  const int64_t value_vectors_;
+  const int64_t element_;
+  bool masks_;
+
+  // Of the current item.
+  int64_t b_, g_, row0_, rows_;
+  bool copies_;
+  int64_t lowest_, highest_;  // keys that some row may see
+
+  float* query_;        // [row_chunk][key_stride], scaled
+  float* scores_;       // [row_chunk][score_stride]
+  float* accumulator_;  // [row_chunk][value_stride]
+  OnlineRow* online_;   // [row_chunk]
+  float* rescale_;      // [row_chunk]
+  int64_t* low_;        // [row_chunk]
+  int64_t* high_;       // [row_chunk]
+  float* packed_keys_;  // [key_stride][kMaxTile]
+  float* key_rows_;     // [tile][key_stride]
+  float* value_rows_;   // [tile][value_stride]
+  float* zero_row_;     // [value_stride]
+  const float* keys_[kMaxTile];
+  const float* values_[kMaxTile];
+};
+
+// Entry of this target: runs worker `index` of the plan.
+void RunWorker(const Problem& problem, const Plan& plan, char* workspace, int64_t index) {
+  Worker(problem, plan, workspace, index).TakeItems();
+}
+
+// Entry for tests: in place exp(x), x <= 0, and tanh(x).
+void ExpForTest(float* values, int64_t count) {
+  const DF d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(ExpOfNonPositive(d, hn::LoadU(d, values + i)), d, values + i);
+  }
+}
+void TanhForTest(float* values, int64_t count) {
+  const DF d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(Tanh(d, hn::LoadU(d, values + i)), d, values + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace attention
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_FLASH_DECODE_WORKER_INL_H_
