@@ -70,8 +70,8 @@ func failure(path, doing string, err error) *Error {
 		e.Mend = "choose a folder that can be written"
 	case errors.Is(err, syscall.ENOSPC):
 		e.Mend = "free some space or choose another folder"
-	case errors.Is(err, syscall.ELOOP):
-		e.Mend = "the links lead in a circle: point them at the file"
+	case errors.Is(err, syscall.ELOOP) || strings.HasSuffix(e.Found, "too many links"):
+		e.Found, e.Mend = "links that lead in a circle", "point them at the file"
 	}
 	return e
 }

@@ -78,8 +78,11 @@ func (r *resolver) resolve(location string) (*source, error) {
 		if len(r.sources) >= r.limit {
 			return nil, &Error{What: "has too many external data files", Found: fmt.Sprintf("more than %d", r.limit), Needed: fmt.Sprintf("at most %d", r.limit), Mend: mendLimit}
 		}
-		if s, err = fileSource(final, "external data file "+quote(location)); err != nil {
-			return nil, err
+		if s, err = fileSource(final, final); err != nil {
+			e := *err.(*Error)
+			e.Path, e.What = "", "external data file "+quote(location)+" "+e.What
+			e.Needed, e.Mend = "a file", mendDamaged
+			return nil, &e
 		}
 		r.sources[final] = s
 	}

@@ -32,7 +32,7 @@ func (j *writeJob) stage(final string, pieces func(func(payload) error) error) (
 		return failure(final, "create a file in its folder", err)
 	}
 	j.staged = append(j.staged, stagedFile{temp, final})
-	c := &copier{job: j, final: final, out: bufio.NewWriterSize(f, copyChunk), files: map[*source]*os.File{}}
+	c := &copier{job: j, final: final, out: bufio.NewWriterSize(f, copyChunk)}
 	defer c.close()
 	err = pieces(c.payload)
 	if err == nil {
@@ -147,14 +147,18 @@ type copier struct {
 	job   *writeJob
 	final string
 	out   *bufio.Writer
-	files map[*source]*os.File
 	buf   []byte
+
+	// One file is open at a time: a model may have thousands, a process may not.
+	src *source
+	in  *os.File
 }
 
 func (c *copier) close() {
-	for _, f := range c.files {
-		f.Close()
+	if c.in != nil {
+		c.in.Close()
 	}
+	c.src, c.in = nil, nil
 }
 
 func (c *copier) payload(p payload) error {
@@ -185,21 +189,18 @@ func (c *copier) payload(p payload) error {
 }
 
 func (c *copier) read(s *source, offset, n int64) ([]byte, error) {
-	f := c.files[s]
-	if f == nil {
-		// One file at a time: a model may have thousands, and a process may not.
+	if c.src != s {
 		c.close()
-		clear(c.files)
-		var err error
-		if f, err = s.open(); err != nil {
+		f, err := s.open()
+		if err != nil {
 			return nil, err
 		}
-		c.files[s] = f
+		c.src, c.in = s, f
 	}
 	if c.buf == nil {
 		c.buf = make([]byte, copyChunk)
 	}
-	if got, err := f.ReadAt(c.buf[:n], offset); int64(got) < n {
+	if got, err := c.in.ReadAt(c.buf[:n], offset); int64(got) < n {
 		if err == io.EOF {
 			return nil, s.changed()
 		}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/opgraft/graft/host/model/onnx"
@@ -64,6 +65,14 @@ func (w *writer) writeTensor(at site, in []byte, _ int64) error {
 		case fieldDataType:
 			n, _ := protowire.ConsumeVarint(v)
 			t.DataType = proto.Int32(int32(n))
+		case fieldDims:
+			for rest := v; len(rest) > 0; {
+				d, n := protowire.ConsumeVarint(rest)
+				if n < 0 {
+					break
+				}
+				t.Dims, rest = append(t.Dims, int64(d)), rest[n:]
+			}
 		case fieldRawData:
 			raw = v
 		}
@@ -84,6 +93,9 @@ func (w *writer) writeTensor(at site, in []byte, _ int64) error {
 	if err != nil {
 		return err
 	}
+	if err := fitsShape(t, ref); err != nil {
+		return err
+	}
 	p := payload{src: ref.src, offset: ref.offset, length: ref.length}
 	if ref.src.path == "" {
 		b, err := ref.src.bytes(ref.offset, ref.length)
@@ -100,6 +112,21 @@ func (w *writer) writeTensor(at site, in []byte, _ int64) error {
 		field = fieldRawData // packed floats are raw bytes already
 	}
 	return w.put(at, in, field, p, t)
+}
+
+// fitsShape makes sure that whoever edited a tensor left it as large as its
+// bytes, which a runtime would otherwise find out with less to say.
+func fitsShape(t *onnx.Tensor, ref reference) error {
+	if !ref.raw() || ElementBits(onnx.Tensor_DataType(t.GetDataType())) == 0 {
+		return nil
+	}
+	want, err := ByteSize(t)
+	if err != nil || want == ref.length {
+		return err
+	}
+	return &Error{What: "tensor " + quote(t.GetName()) + " does not hold what its shape says", Found: fmt.Sprintf("%d bytes", ref.length),
+		Needed: fmt.Sprintf("%d for %s %s", want, TypeName(onnx.Tensor_DataType(t.GetDataType())), shapeText(t.GetDims())),
+		Mend:   "keep the number of elements when a tensor is reshaped"}
 }
 
 // inlineBound is the longest payload that always stays inline.

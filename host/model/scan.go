@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -151,7 +152,7 @@ func (w *walker) plain(k kind, f field, typ protowire.Type, v []byte) error {
 }
 
 func nameTooLong(of string, length int, limits *Limits) error {
-	return &Error{What: "a name in a " + of + " is too long", Found: fmt.Sprintf("%d bytes", length), Needed: fmt.Sprintf("at most %d", limits.NameLength), Mend: mendLimit}
+	return &Error{What: "a name in " + article(of) + " is too long", Found: fmt.Sprintf("%d bytes", length), Needed: fmt.Sprintf("at most %d", limits.NameLength), Mend: mendLimit}
 }
 
 // spend adds to the estimate of what the decoded structure takes.
@@ -193,7 +194,7 @@ func fieldValue(k kind, num protowire.Number, typ protowire.Type, in []byte, at 
 		}
 		if length > uint64(len(in)-n) {
 			return nil, 0, &Error{
-				What:   fmt.Sprintf("is truncated or damaged: field %d of a %s at byte %d is cut off", num, kindNames[k], at),
+				What:   fmt.Sprintf("is truncated or damaged: field %d of %s at byte %d is cut off", num, article(kindNames[k]), at),
 				Found:  fmt.Sprintf("%d bytes", len(in)-n),
 				Needed: fmt.Sprintf("%d", length),
 				Mend:   mendDamaged,
@@ -213,5 +214,12 @@ func fieldValue(k kind, num protowire.Number, typ protowire.Type, in []byte, at 
 }
 
 func damaged(k kind, at int64, found string) error {
-	return &Error{What: fmt.Sprintf("is truncated or damaged: a %s is broken at byte %d", kindNames[k], at), Found: found, Mend: mendDamaged}
+	return &Error{What: fmt.Sprintf("is truncated or damaged: %s is broken at byte %d", article(kindNames[k]), at), Found: found, Mend: mendDamaged}
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeio", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
 }
