@@ -51,8 +51,8 @@ class FusedGelu {
 
   explicit FusedGelu(const graft::CreateContext& context) {
     const std::string approximate = context.String("approximate");
-    graft::Require(approximate == "none" || approximate == "tanh", "FusedGelu: approximate is ",
-                   approximate, ", needed is none or tanh");
+    graft::Require(approximate == "none" || approximate == "tanh", "approximate is ", approximate,
+                   ", needed is none or tanh");
     tanh_ = approximate == "tanh";
   }
 
@@ -63,7 +63,7 @@ class FusedGelu {
     const graft::MutableTensor y = context.outputs[0];
     const int64_t count = x.elements();
     const auto chunks = static_cast<uint64_t>((count + kChunk - 1) / kChunk);
-    const bool half = graft::Same(x.type(), graft::kFloat16);
+    const bool half = x.type() == graft::kFloat16;
     context.ParallelFor(chunks, [&](uint64_t chunk) {
       const int64_t first = static_cast<int64_t>(chunk) * kChunk;
       const int64_t n = std::min(kChunk, count - first);

@@ -84,29 +84,28 @@ inline void CheckTensors(const graft_operator* face, const char* side,
   bool is_bound[8] = {};
   for (uint64_t i = 0; i < num_tensors; ++i) {
     const graft_parameter* parameter = ParameterAt(parameters, num_parameters, i);
-    Require(parameter != nullptr, face->name, ": ", num_tensors, " ", side, "s given, at most ",
-            num_parameters, " stated");
+    Require(parameter != nullptr, num_tensors, " ", side, "s given, at most ", num_parameters,
+            " stated");
     if (tensors[i] == nullptr) {
-      Require((parameter->flags & GRAFT_PARAMETER_OPTIONAL) != 0, face->name, ": ", side, " ", i,
-              " (", parameter->name, ") is absent and not optional");
+      Require((parameter->flags & GRAFT_PARAMETER_OPTIONAL) != 0, side, " ", i, " (",
+              parameter->name, ") is absent and not optional");
       continue;
     }
     const DataType type = tensors[i]->dtype;
     bool allowed = false;
-    for (uint32_t t = 0; t < parameter->num_types; ++t) allowed |= Same(parameter->types[t], type);
-    Require(allowed, face->name, ": ", side, " ", i, " (", parameter->name, ") holds ",
-            NameOf(type), ", which the operator does not take");
+    for (uint32_t t = 0; t < parameter->num_types; ++t) allowed |= parameter->types[t] == type;
+    Require(allowed, side, " ", i, " (", parameter->name, ") holds ", NameOf(type),
+            ", which the operator does not take");
     const int32_t variable = parameter->type_variable;
     if (variable < 0 || variable >= 8) continue;
-    Require(!is_bound[variable] || Same(bound[variable], type), face->name, ": ", side, " ", i,
-            " (", parameter->name, ") holds ", NameOf(type), ", its fellows hold ",
-            NameOf(bound[variable]));
+    Require(!is_bound[variable] || bound[variable] == type, side, " ", i, " (", parameter->name,
+            ") holds ", NameOf(type), ", its fellows hold ", NameOf(bound[variable]));
     bound[variable] = type;
     is_bound[variable] = true;
   }
   for (uint64_t i = num_tensors; i < num_parameters; ++i) {
-    Require((parameters[i]->flags & kMayLack) != 0, face->name, ": ", side, " ", i, " (",
-            parameters[i]->name, ") is absent and not optional");
+    Require((parameters[i]->flags & kMayLack) != 0, side, " ", i, " (", parameters[i]->name,
+            ") is absent and not optional");
   }
 }
 

@@ -245,10 +245,10 @@ class CreateContext {
       found = request_->attributes[i];
       given = true;
     }
-    Require(given || (found->flags & GRAFT_ATTRIBUTE_REQUIRED) == 0, face_->name, ": attribute ",
-            name, " is required and was not given");
-    Require(found->kind == kind, face_->name, ": attribute ", name, " has kind ", found->kind,
-            ", needed is ", kind);
+    Require(given || (found->flags & GRAFT_ATTRIBUTE_REQUIRED) == 0, "attribute ", name,
+            " is required and was not given");
+    Require(found->kind == kind, "attribute ", name, " has kind ", found->kind, ", needed is ",
+            kind);
     return found;
   }
 

@@ -116,16 +116,18 @@ inline bool ReadShape(const OrtApi* api, const OrtTensorTypeAndShapeInfo* info, 
 inline void WriteShape(const OrtApi* api, OrtShapeInferContext* context, size_t index,
                        const Symbols& symbols, const Slot& slot) {
   const auto rank = static_cast<size_t>(slot.tensor.ndim);
+  int64_t sizes[GRAFT_MAX_RANK];
   std::string names[GRAFT_MAX_RANK];
   const char* pointers[GRAFT_MAX_RANK];
   for (size_t i = 0; i < rank; ++i) {
+    sizes[i] = slot.shape[i] < 0 ? -1 : slot.shape[i];  // the runtime takes no other negative size
     if (slot.shape[i] < 0) names[i] = symbols.NameOf(slot.shape[i]);
     pointers[i] = names[i].c_str();
   }
   OrtTensorTypeAndShapeInfo* info = nullptr;
   Check(api, api->CreateTensorTypeAndShapeInfo(&info));
   OrtStatus* status = api->SetTensorElementType(info, TypeToOnnx(slot.tensor.dtype));
-  if (status == nullptr) status = api->SetDimensions(info, slot.shape, rank);
+  if (status == nullptr) status = api->SetDimensions(info, sizes, rank);
   if (status == nullptr) status = api->SetSymbolicDimensions(info, pointers, rank);
   if (status == nullptr) status = api->ShapeInferContext_SetOutputTypeShape(context, index, info);
   api->ReleaseTensorTypeAndShapeInfo(info);

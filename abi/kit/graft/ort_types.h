@@ -44,7 +44,7 @@ inline DataType TypeFromOnnx(ONNXTensorElementDataType onnx) {
 
 inline ONNXTensorElementDataType TypeToOnnx(DataType type) {
   for (const TypePair& pair : kTypePairs) {
-    if (Same(pair.type, type)) return pair.onnx;
+    if (pair.type == type) return pair.onnx;
   }
   Unsupported("element type ", NameOf(type), " in ONNX Runtime");
 }

@@ -85,8 +85,8 @@ class Tensor {
   // The first element. Alignment is that of T, not more.
   template <typename T>
   const T* data() const {
-    Require(Same(tensor_->dtype, TypeOf<T>::value), "a tensor holds ", NameOf(tensor_->dtype),
-            ", not ", NameOf(TypeOf<T>::value));
+    Require(tensor_->dtype == TypeOf<T>::value, "a tensor holds ", NameOf(tensor_->dtype), ", not ",
+            NameOf(TypeOf<T>::value));
     return static_cast<const T*>(raw());
   }
 

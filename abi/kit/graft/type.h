@@ -8,6 +8,12 @@
 
 #include "graft_plugin.h"
 
+// In the global namespace, where the C struct lives.
+inline constexpr bool operator==(graft_data_type a, graft_data_type b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+inline constexpr bool operator!=(graft_data_type a, graft_data_type b) { return !(a == b); }
+
 namespace graft {
 
 using DataType = graft_data_type;
@@ -25,10 +31,6 @@ inline constexpr DataType kUInt16{GRAFT_TYPE_UINT, 16, 1};
 inline constexpr DataType kUInt32{GRAFT_TYPE_UINT, 32, 1};
 inline constexpr DataType kUInt64{GRAFT_TYPE_UINT, 64, 1};
 inline constexpr DataType kBool{GRAFT_TYPE_BOOL, 8, 1};
-
-inline constexpr bool Same(DataType a, DataType b) {
-  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
 
 inline constexpr uint64_t BytesOf(DataType type) { return (uint64_t{type.bits} + 7) / 8; }
 
