@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 )
@@ -56,9 +57,13 @@ const (
 func failure(path, doing string, err error) *Error {
 	e := &Error{Path: path, What: "cannot " + doing, Err: err}
 	var pe *fs.PathError
+	var le *os.LinkError
 	cause := err
-	if errors.As(err, &pe) {
+	switch {
+	case errors.As(err, &pe):
 		cause = pe.Err
+	case errors.As(err, &le):
+		cause = le.Err
 	}
 	e.Found = cause.Error()
 	switch {
