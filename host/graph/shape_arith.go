@@ -208,16 +208,17 @@ func powInts(a, b Dim) Dim {
 // certain which that is.
 func extreme(want int) func(a, b Dim) Dim {
 	return func(a, b Dim) Dim {
-		if want < 0 {
-			a, b = b, a
+		high, low := a, b
+		if b.Sub(a).atLeastZero() {
+			high, low = b, a
 		}
 		switch {
-		case a.Sub(b).atLeastZero():
-			return a
-		case b.Sub(a).atLeastZero():
-			return b
+		case !high.Sub(low).atLeastZero():
+			return Dim{}
+		case want < 0:
+			return low
 		}
-		return Dim{}
+		return high
 	}
 }
 

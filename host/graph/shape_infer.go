@@ -183,10 +183,13 @@ func (s *Shapes) complete(v *Value, f Fact, isResult bool) Fact {
 		f.DType = declared.DType
 	}
 	if f.Rank > maxRank || f.Rank >= 0 && f.Rank != len(f.Dims) {
-		return Fact{Rank: -1, DType: f.DType}
+		return unranked(f.DType)
 	}
 	if f.Rank < 0 {
-		f = Fact{Rank: declared.Rank, DType: f.DType, Dims: make([]Dim, max(declared.Rank, 0))}
+		if declared.Rank < 0 {
+			return unranked(f.DType)
+		}
+		f = shaped(f.DType, make([]Dim, declared.Rank)...)
 	}
 	dims := make([]Dim, f.Rank)
 	for i := range dims {
