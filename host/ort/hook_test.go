@@ -79,10 +79,16 @@ func (r *raw) text(s string) uintptr {
 	return uintptr(unsafe.Pointer(p))
 }
 
+// word is a place that C writes an address to. It is on the heap: a stack may move.
+func (r *raw) word() *uintptr {
+	p := new(uintptr)
+	r.pins = append(r.pins, p)
+	return p
+}
+
 // session creates a session by way of a slot; args are the arguments after env and before out.
 func (r *raw) session(s slot, args ...uintptr) (*Session, error) {
-	out := new(uintptr)
-	r.pins = append(r.pins, out)
+	out := r.word()
 	args = append(append([]uintptr{r.env}, args...), uintptr(unsafe.Pointer(out)))
 	if err := library.try("create", s, args...); err != nil {
 		return nil, err
@@ -96,7 +102,7 @@ func (r *raw) session(s slot, args ...uintptr) (*Session, error) {
 }
 
 func (r *raw) container() uintptr {
-	out := new(uintptr)
+	out := r.word()
 	if err := library.try("container", slotCreatePrepackedWeightsContainer, uintptr(unsafe.Pointer(out))); err != nil {
 		r.Fatal(err)
 	}
@@ -433,7 +439,7 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 		if len(args) == 3 {
 			index = int(editorCreateModelEditorSessionFromArray)
 		}
-		out := new(uintptr)
+		out := r.word()
 		call(editor, index, append(args, r.options(), uintptr(unsafe.Pointer(out)))...)
 		call(editor, finalize, *out, 0, 0)
 		s, err := library.wrapSession(*out)
@@ -444,7 +450,7 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 		s.Close()
 	}
 	const create, setInput, setOutput, release = 1, 2, 4, 0
-	out, compiled := new(uintptr), filepath.Join(t.TempDir(), "compiled.onnx")
+	out, compiled := r.word(), filepath.Join(t.TempDir(), "compiled.onnx")
 	call(compile, create, r.env, r.options(), uintptr(unsafe.Pointer(out)))
 	call(compile, setInput, *out, path)
 	call(compile, setOutput, *out, r.text(compiled))
