@@ -29,7 +29,9 @@ SAME = (
     ("optimum/llama", "dynamo18/llama", "dynamo23/llama", "genai/llama"),
     ("optimum/bert", "ortopt/bert", "dynamo18/bert", "dynamo23/bert"),
     ("optimum/bart-decoder", "ortopt/bart-decoder"),
-    ("optimum/bart-decoder-with-past", "ortopt/bart-decoder-with-past"),
+    ("optimum/bart-decoder-with-past", "ortopt/bart-decoder-with-past", "optimum/bart-decoder-merged"),
+    ("optimum/t5-decoder-with-past", "optimum/t5-decoder-merged"),
+    ("optimum/whisper-decoder-with-past", "ortopt/whisper-decoder-with-past", "optimum/whisper-decoder-merged"),
     ("full/gpt2-124m/model", "full/gpt2-124m-runtime-scale/model", "full/gpt2-124m-mha/model"),
 )
 
@@ -73,6 +75,8 @@ def feed(session, config, seed=0):
         encoder_length = config["max_source_positions"]
     has_past = any("past" in n for n in names)
     vocabulary = config["vocab_size"]
+    # A decoder with past and cross attention takes one token at a time.
+    length_of_step = 1 if has_past and config.get("is_encoder_decoder") else STEP
 
     def draw(name, shape):
         return np.random.default_rng([seed, *name.encode()]).standard_normal(shape).astype(np.float32)
@@ -89,37 +93,38 @@ def feed(session, config, seed=0):
             length = encoder_length if side == "encoder" else PAST
             kind = "value" if "value" in n.split(".")[-1] or n.endswith("value") else "key"
             layer = next(int(s) for s in n.replace(".", "_").split("_") if s.isdigit())
-            heads, size = i.shape[1], i.shape[3]
-            values[n] = draw(f"{layer}{side}{kind}", (BATCH, heads, length, size))
+            if len(i.shape) == 5:  # key and value in one tensor
+                shape = (BATCH, i.shape[2], length, i.shape[4])
+                values[n] = np.stack([draw(f"{layer}{side}{k}", shape) for k in ("key", "value")])
+            else:
+                values[n] = draw(f"{layer}{side}{kind}", (BATCH, i.shape[1], length, i.shape[3]))
         elif n in ("encoder_hidden_states", "encoder_outputs"):
             values[n] = draw("hidden", (BATCH, encoder_length, config.get("d_model")))
         elif n == "input_features":
             values[n] = draw(n, (BATCH, config["num_mel_bins"], 2 * encoder_length))
         elif n == "encoder_attention_mask":
             values[n] = np.ones((BATCH, encoder_length), np.int64)
-            values[n][1, -2:] = 0
         elif n == "attention_mask":
             is_encoder = not has_past and "encoder" in session.name
-            length = encoder_length if is_encoder else STEP + (PAST if has_past else 0)
+            length = encoder_length if is_encoder else length_of_step + (PAST if has_past else 0)
             values[n] = np.ones((BATCH, length), np.int64)
         elif n in ("input_ids", "decoder_input_ids"):
             is_encoder = not has_past and "encoder" in session.name
-            length = encoder_length if is_encoder else STEP
-            values[n] = ids("ids", length)
+            length = encoder_length if is_encoder else length_of_step
+            values[n] = ids("ids", encoder_length)[:, :length]
         elif n == "token_type_ids":
-            values[n] = np.zeros((BATCH, STEP), np.int64)
+            values[n] = np.zeros((BATCH, length_of_step), np.int64)
         elif n == "position_ids":
             start = PAST if has_past else 0
-            values[n] = np.broadcast_to(np.arange(start, start + STEP), (BATCH, STEP)).copy()
+            values[n] = np.broadcast_to(np.arange(start, start + length_of_step), (BATCH, length_of_step)).copy()
         elif n == "cache_position":
-            values[n] = np.arange(PAST, PAST + STEP)
+            values[n] = np.arange(PAST, PAST + length_of_step)
         elif n == "use_cache_branch":
             values[n] = np.array([True])
         else:
             raise SystemExit(f"{session.name}: no meaning is known for input {n} {i.shape}")
         if i.type == "tensor(int32)":
             values[n] = values[n].astype(np.int32)
-    # The step of a decoder with past and cross attention takes one token at a time.
     return values
 
 

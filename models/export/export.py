@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "genai")
+FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "mha", "genai")
 
 
 def main():

@@ -6,10 +6,13 @@ of parameters put side by side (what an optimizer packs). A tensor that is not
 made of parameters (mask, rotary table, shape) is kept as the exporter wrote it.
 """
 
+from collections import namedtuple
+
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+Kept = namedtuple("Kept", "name dims data_type count even")  # even: all values are equal
 FLOATS = {onnx.TensorProto.FLOAT}
 PREFIX = 4  # values that identify a row, a column or a run
 
@@ -180,6 +183,7 @@ def take_out(model, seeded, seed=0, quantised=None):
                 instruct(tensor, seeded, *made)
                 learned.update(name for name, _, _ in made[0])
                 continue
-        count = int(np.prod(tensor.dims)) if tensor.dims else 1
-        kept.append((tensor.name, list(tensor.dims), tensor.data_type, count))
+        array = numpy_helper.to_array(tensor)
+        kept.append(Kept(tensor.name, list(tensor.dims), tensor.data_type, array.size,
+                         array.size > 0 and bool((array == array.flat[0]).all())))
     return learned, kept

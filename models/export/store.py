@@ -84,9 +84,10 @@ def save(model, seeded, folder, name, config, exporter, quantised=None, keep=())
     parameters, kept = learned.take_out(model, seeded, quantised=quantised)
     if not parameters:
         raise SystemExit(f"{folder}/{name}: none of its tensors matches a parameter")
-    for tensor, dims, data_type, count in kept:
-        if data_type in learned.FLOATS and count > KEPT_LIMIT and not any(re.search(p, tensor) for p in keep):
-            raise SystemExit(f"{folder}/{name}: tensor {tensor} {dims} (type {data_type}) is neither a parameter nor known as a constant")
+    for t in kept:
+        large = t.data_type in learned.FLOATS and t.count > KEPT_LIMIT and not t.even
+        if large and not any(re.search(p, t.name) for p in keep):
+            raise SystemExit(f"{folder}/{name}: tensor {t.name} {t.dims} (type {t.data_type}) is neither a parameter nor known as a constant")
     raw = model.SerializeToString(deterministic=True)
     found = MACHINE_PATHS.search(raw)
     if found:
@@ -107,7 +108,7 @@ def save(model, seeded, folder, name, config, exporter, quantised=None, keep=())
         "opset": {o.domain or "ai.onnx": o.version for o in model.opset_import},
         "nodes": count_nodes(model),
         "parameters": len(parameters),
-        "kept": [{"name": n, "dims": d} for n, d, _, c in kept if c > 256],
+        "kept": [{"name": t.name, "dims": t.dims} for t in kept if t.count > 256],
     }
     update_manifest(record)
     print(f"{record['path']}: {record['nodes']} nodes, {len(parameters)} parameters, {len(buffer.getvalue())} bytes")

@@ -5,7 +5,6 @@ full ones have the published sizes. Nothing is downloaded.
 """
 
 from transformers import (
-    AttentionInterface,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
@@ -17,7 +16,6 @@ from transformers import (
     T5Config,
     WhisperConfig,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import seeded
 
@@ -77,27 +75,15 @@ SUBJECTS = {
 }
 
 
-_sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
-
-
-def _sdpa_with_scale(module, *arguments, scaling=None, **options):
-    """Transformers' sdpa with the scale always said.
-
-    Transformers 4.57 leaves GPT-2's scale to torch, whose exporter then computes it
-    from the shape of the query at run time; a scale that is said becomes a constant.
-    """
-    scaling = module.head_dim**-0.5 if scaling is None else scaling
-    return _sdpa(module, *arguments, scaling=float(scaling), **options)
-
-
 def make(name, attention):
     """A filled model in evaluation mode, and how each parameter was drawn.
 
     attention: "eager", "sdpa" or "constant_scale" (sdpa whose scale is always a constant).
     """
-    constant = attention == "constant_scale"
-    AttentionInterface.register("sdpa", _sdpa_with_scale if constant else _sdpa)
-    attention = "sdpa" if constant else attention
+    if attention != "eager":
+        import scale
+
+        attention = scale.choose(attention)
     auto, config = SUBJECTS[name]
     config = type(config).from_dict(config.to_dict())
     model = auto.from_config(config, attn_implementation=attention)
