@@ -1,0 +1,312 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tasks misbehave in the ways that native code can, without native code.
+var tasks = map[string]Handler{
+	"double": Handle(func(_ context.Context, n int) (int, error) { return 2 * n, nil }),
+	"fail":   Handle(func(_ context.Context, text string) (int, error) { return 0, errors.New(text) }),
+	"panic":  Handle(func(context.Context, int) (int, error) { panic("out of ideas") }),
+	"signal": Handle(func(_ context.Context, s syscall.Signal) (int, error) {
+		if _, err := syscall.Write(2, []byte("first line\nlast words\n")); err != nil {
+			return 0, err
+		}
+		runtime.LockOSThread()
+		return 0, unix.Tgkill(os.Getpid(), unix.Gettid(), s)
+	}),
+	"fault": Handle(func(context.Context, int) (int, error) {
+		data, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err != nil {
+			return 0, err
+		}
+		return int(data[0]), nil
+	}),
+	"exit": Handle(func(_ context.Context, code int) (int, error) {
+		os.Exit(code)
+		return 0, nil
+	}),
+	"hang": Handle(func(context.Context, int) (int, error) { select {} }),
+	"print": Handle(func(_ context.Context, lines int) (int, error) {
+		junk := []byte(strings.Repeat("1|1|unix|/nowhere|", 1000))
+		for range lines {
+			if _, err := syscall.Write(1, junk); err != nil {
+				return 0, err
+			}
+		}
+		return lines, nil
+	}),
+	"orphan": Handle(func(context.Context, int) (int, error) {
+		cmd := exec.Command("sleep", "600")
+		cmd.Stdout, cmd.Stderr = os.NewFile(1, "1"), os.NewFile(2, "2")
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	}),
+	"core": Handle(func(context.Context, int) (uint64, error) {
+		var limit unix.Rlimit
+		err := unix.Getrlimit(unix.RLIMIT_CORE, &limit)
+		return limit.Cur, err
+	}),
+	"parent": Handle(func(ctx context.Context, path string) (int, error) {
+		child, err := Start(ctx, Options{Subject: "inner"})
+		if err != nil {
+			return 0, err
+		}
+		if err := os.WriteFile(path, []byte(strconv.Itoa(child.Pid())), 0o600); err != nil {
+			return 0, err
+		}
+		select {}
+	}),
+}
+
+func TestMain(m *testing.M) {
+	Main(tasks)
+	os.Exit(m.Run())
+}
+
+// start starts a child and checks at the end of the test that it is gone and left nothing.
+func start(t *testing.T, opts Options) *Child {
+	t.Helper()
+	temp := t.TempDir()
+	if len(temp) > 40 { // else the socket's path gets too long and goes elsewhere
+		var err error
+		if temp, err = os.MkdirTemp("/tmp", "w"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(temp) })
+	}
+	t.Setenv("TMPDIR", temp)
+	opts.Subject = "/p/libtoy.so"
+	child, err := Start(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		child.Close()
+		gone(t, child.Pid())
+		if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	})
+	return child
+}
+
+// gone waits until a process does not exist, or is a zombie that its new parent will reap.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for range 500 {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(status), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("process %d is still there", pid)
+}
+
+func TestRun(t *testing.T) {
+	child := start(t, Options{})
+	for n := range 3 {
+		var got int
+		if err := child.Run(context.Background(), "double", n, &got); err != nil || got != 2*n {
+			t.Errorf("double %d: %d, %v", n, got, err)
+		}
+	}
+	var task *TaskError
+	for _, test := range []struct {
+		task    string
+		request any
+		want    string
+	}{
+		{"fail", "no luck", "no luck"},
+		{"panic", 1, "task panic panicked: out of ideas\n"},
+		{"nap", 1, `this executable knows no task "nap"; use the graft of the same version`},
+		{"double", "two", "cannot read the request: json: cannot unmarshal string into Go value of type int"},
+	} {
+		var ignored any
+		err := child.Run(context.Background(), test.task, test.request, &ignored)
+		if !errors.As(err, &task) || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", test.task, err, test.want)
+		}
+	}
+	// A child outlives errors of its tasks.
+	var got uint64
+	if err := child.Run(context.Background(), "core", 1, &got); err != nil || got != 0 {
+		t.Errorf("limit on core files %d, %v; want 0", got, err)
+	}
+}
+
+func TestCrashes(t *testing.T) {
+	for _, test := range []struct {
+		task    string
+		request any
+		want    string
+	}{
+		{"signal", syscall.SIGSEGV, `/p/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
+		{"signal", syscall.SIGABRT, `/p/libtoy.so: it was ended by SIGABRT (aborted) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
+		{"signal", syscall.SIGILL, `/p/libtoy.so: it was ended by SIGILL (illegal instruction) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
+		{"fault", 1, `/p/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (task fault); report this to its author; do not install it`},
+		{"exit", 0, `/p/libtoy.so: it ended the process with exit code 0 in a child process (task exit); report this to its author: a plugin must never end the process`},
+		{"exit", 7, `/p/libtoy.so: it ended the process with exit code 7 in a child process (task exit); report this to its author: a plugin must never end the process`},
+	} {
+		t.Run(fmt.Sprint(test.task, test.request), func(t *testing.T) {
+			child := start(t, Options{})
+			var ignored any
+			err := child.Run(context.Background(), test.task, test.request, &ignored)
+			var end *Error
+			if !errors.As(err, &end) || err.Error() != test.want {
+				t.Errorf("error\n%v\nwant\n%s", err, test.want)
+			}
+			if again := child.Run(context.Background(), "double", 1, &ignored); again != err {
+				t.Errorf("a further task: %v, want the same error", again)
+			}
+		})
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	child := start(t, Options{Deadline: 200 * time.Millisecond})
+	var ignored any
+	err := child.Run(context.Background(), "hang", 1, &ignored)
+	want := "/p/libtoy.so: it gave no answer within 200ms and was ended in a child process (task hang); report this to its author, or allow more time when the machine is slow"
+	if err == nil || err.Error() != want {
+		t.Errorf("error\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	child := start(t, Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	var ignored any
+	if err := child.Run(ctx, "hang", 1, &ignored); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want the context's", err)
+	}
+	if _, err := Start(ctx, Options{Subject: "x"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("start with a context that ended: %v, want the context's error", err)
+	}
+}
+
+func TestOutputDoesNotDisturb(t *testing.T) {
+	child := start(t, Options{})
+	var got int
+	if err := child.Run(context.Background(), "print", 200, &got); err != nil || got != 200 {
+		t.Fatalf("print: %d, %v", got, err)
+	}
+	if err := child.Run(context.Background(), "double", 4, &got); err != nil || got != 8 {
+		t.Errorf("after it: %d, %v", got, err)
+	}
+}
+
+func TestGrandchildrenEnd(t *testing.T) {
+	child := start(t, Options{})
+	var pid int
+	if err := child.Run(context.Background(), "orphan", 1, &pid); err != nil {
+		t.Fatal(err)
+	}
+	var ignored any
+	if err := child.Run(context.Background(), "exit", 3, &ignored); err == nil {
+		t.Error("no error of a child that ended itself")
+	}
+	gone(t, pid)
+}
+
+func TestDiesWithParent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	outer := start(t, Options{Deadline: 10 * time.Second})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var ignored any
+		_ = outer.Run(context.Background(), "parent", path, &ignored)
+	}()
+	var inner int
+	for inner == 0 {
+		if data, err := os.ReadFile(path); err == nil {
+			inner, _ = strconv.Atoi(string(data))
+		}
+		select {
+		case <-done:
+			t.Fatal("the middle process ended early")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	// Only the middle process: the inner one has a group of its own and gets the signal from the kernel.
+	if err := unix.Kill(outer.Pid(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, inner)
+	<-done
+	// It could not clean up after itself.
+	for _, left := range mustGlob(t, filepath.Join(os.TempDir(), "graft-*")) {
+		os.RemoveAll(left)
+	}
+}
+
+func mustGlob(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestStartFailures(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for _, test := range []struct{ executable, want string }{
+		{"/no/such/graft", "/p/libtoy.so: cannot start the child process /no/such/graft worker: fork/exec /no/such/graft: no such file or directory; it must be a graft of this version"},
+		{"/bin/true", "/p/libtoy.so: cannot start the child process /bin/true worker: "},
+	} {
+		_, err := Start(context.Background(), Options{Subject: "/p/libtoy.so", Executable: test.executable})
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", test.executable, err, test.want)
+		}
+	}
+	if left := mustGlob(t, filepath.Join(temp, "*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestExecutable(t *testing.T) {
+	defer hosted.Store(true)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := executable(); err != nil || got != self {
+		t.Errorf("an executable that called Main: %s, %v; want itself", got, err)
+	}
+	hosted.Store(false)
+	folder := t.TempDir()
+	t.Setenv("PATH", folder)
+	_, err = executable()
+	want := "no graft executable found: looked in " + filepath.Dir(self) + " and on PATH, need it to run a plugin apart from this program; install it: go install github.com/opgraft/graft/cmd/graft@latest"
+	if !errors.Is(err, ErrNoExecutable) || err.Error() != want {
+		t.Errorf("without any: %v, want %s", err, want)
+	}
+	onPath := filepath.Join(folder, "graft")
+	if err := os.WriteFile(onPath, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := executable(); err != nil || got != onPath {
+		t.Errorf("on PATH: %s, %v; want %s", got, err, onPath)
+	}
+}
