@@ -228,6 +228,9 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 	if p == nil || err != nil {
 		return false, err
 	}
+	if p.Done != nil {
+		defer p.Done()
+	}
 	if err := h.library.createPatched(c, p); err != nil {
 		return false, err
 	}

@@ -414,6 +414,22 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// TestDone: it is called after every attempt, made or failed.
+func TestDone(t *testing.T) {
+	done := 0
+	for _, op := range []string{"Neg", "NoSuchOperator"} {
+		o := SessionOptions{Patcher: func(Request) (*Patch, error) {
+			return &Patch{Model: marshal(t, unary(op)), Done: func() { done++ }}, nil
+		}}
+		if s, err := library.NewSessionFromBytes(marshal(t, unary("Relu")), o); err == nil {
+			s.Close()
+		}
+	}
+	if done != 2 {
+		t.Errorf("Done was called %d times for two attempts", done)
+	}
+}
+
 // TestEditorAndCompilePassThrough: a graph that the program goes on to edit, and a model that is
 // compiled into a file, stay as they are; a debug message says so.
 func TestEditorAndCompilePassThrough(t *testing.T) {

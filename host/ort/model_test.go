@@ -34,7 +34,7 @@ func value(name string, t *onnx.Type) *onnx.ValueInfo {
 }
 
 func node(op string, in, out []string, attributes ...*onnx.Attribute) *onnx.Node {
-	return &onnx.Node{Name: proto.String(op), OpType: proto.String(op), Input: in, Output: out, Attribute: attributes}
+	return &onnx.Node{OpType: proto.String(op), Input: in, Output: out, Attribute: attributes}
 }
 
 func model(g *onnx.Graph) *onnx.Model {
@@ -103,8 +103,15 @@ func sum(weights ...*onnx.Tensor) *onnx.Model {
 	return model(g)
 }
 
-// branches is the model y = x + w if x[0] > 0 else x, with w an initializer of the branch.
-func branches(w *onnx.Tensor) *onnx.Model {
+// branches is the model y = x + w if x[0] > 0 else x, with w an initializer of the branch or of
+// the main graph.
+func branches(w *onnx.Tensor, inBranch bool) *onnx.Model {
+	var inner, outer []*onnx.Tensor
+	if inBranch {
+		inner = append(inner, w)
+	} else {
+		outer = append(outer, w)
+	}
 	branch := func(name string, g *onnx.Graph) *onnx.Attribute {
 		g.Name = proto.String(name)
 		g.Output = []*onnx.ValueInfo{value(name+"_y", tensorType(Float32, "n"))}
@@ -115,17 +122,16 @@ func branches(w *onnx.Tensor) *onnx.Model {
 			node("Gather", []string{"x", "first"}, []string{"x0"}),
 			node("Greater", []string{"x0", "zero"}, []string{"positive"}),
 			node("If", []string{"positive"}, []string{"y"},
-				branch("then_branch", &onnx.Graph{Initializer: []*onnx.Tensor{w},
+				branch("then_branch", &onnx.Graph{Initializer: inner,
 					Node: []*onnx.Node{node("Add", []string{"x", w.GetName()}, []string{"then_branch_y"})}}),
 				branch("else_branch", &onnx.Graph{
 					Node: []*onnx.Node{node("Identity", []string{"x"}, []string{"else_branch_y"})}})),
 		},
 		Input:  []*onnx.ValueInfo{value("x", tensorType(Float32, "n"))},
 		Output: []*onnx.ValueInfo{value("y", tensorType(Float32, "n"))},
-		Initializer: []*onnx.Tensor{
-			{Name: proto.String("first"), DataType: proto.Int32(int32(Int64)), Int64Data: []int64{0}},
-			{Name: proto.String("zero"), DataType: proto.Int32(int32(Float32)), FloatData: []float32{0}},
-		},
+		Initializer: append(outer,
+			&onnx.Tensor{Name: proto.String("first"), DataType: proto.Int32(int32(Int64)), Int64Data: []int64{0}},
+			&onnx.Tensor{Name: proto.String("zero"), DataType: proto.Int32(int32(Float32)), FloatData: []float32{0}}),
 	})
 }
 

@@ -64,6 +64,10 @@ type Patch struct {
 	// with a model of 485 MB given as bytes (ONNX Runtime 1.30, two cores): plain 1.8 s and
 	// 1,367 MB at most, with the weights served this way 0.85 s and 1,367 MB; weights copied
 	// into a new model would add their size again.
+	//
+	// ONNX Runtime serves initializers of the main graph this way, and then all of them: those of
+	// a subgraph must be moved to the main graph (a subgraph sees outer values) or keep their
+	// content in the model, and no location of the main graph may name a file on disk.
 	ExternalFiles map[string][]byte
 	// Domains are the custom operators of the rewritten model.
 	Domains []Domain
@@ -71,6 +75,9 @@ type Patch struct {
 	Config map[string]string
 	// Keep is held until the session is released.
 	Keep any
+	// Done, if not nil, is called once ONNX Runtime has read Model and ExternalFiles, whether or
+	// not it made a session: the place to unmap what they stand on.
+	Done func()
 }
 
 // A creation is one call of a function that creates a session, in C's terms: addresses, null
