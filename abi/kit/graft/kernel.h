@@ -65,6 +65,9 @@ OperatorEntry EntryOf() {
       }};
 }
 
+// Flags of a parameter that a node may have no tensor for.
+inline constexpr uint32_t kMayLack = GRAFT_PARAMETER_OPTIONAL | GRAFT_PARAMETER_VARIADIC;
+
 inline const graft_parameter* ParameterAt(const graft_parameter* const* parameters, uint32_t count,
                                           uint64_t index) {
   if (index < count) return parameters[index];
@@ -76,10 +79,9 @@ inline const graft_parameter* ParameterAt(const graft_parameter* const* paramete
 
 // Throws unless the tensors fit the parameters: required ones present, none too many, types as
 // stated.
-inline void CheckTensors(const graft_operator* face, const char* side,
-                         const graft_parameter* const* parameters, uint32_t num_parameters,
-                         const graft_tensor* const* tensors, uint64_t num_tensors) {
-  constexpr uint32_t kMayLack = GRAFT_PARAMETER_OPTIONAL | GRAFT_PARAMETER_VARIADIC;
+inline void CheckTensors(const char* side, const graft_parameter* const* parameters,
+                         uint32_t num_parameters, const graft_tensor* const* tensors,
+                         uint64_t num_tensors) {
   DataType bound[8];
   bool is_bound[8] = {};
   for (uint64_t i = 0; i < num_tensors; ++i) {

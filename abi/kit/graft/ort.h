@@ -5,6 +5,7 @@
 #include <onnxruntime_c_api.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -50,17 +51,20 @@ inline int VariadicOneType(const graft_parameter* const* parameters, uint32_t co
   return parameters[count - 1]->type_variable >= 0 || parameters[count - 1]->num_types == 1;
 }
 
-// Whether the runtime may be asked to infer shapes while it loads. Its inference context reads the
-// type of every input of the node and ends the process when one is absent (seen in 1.18 to 1.31),
-// so nodes with optional inputs go without: their shapes stay as the model states them.
-inline bool MayInfer(const graft_operator* face) {
+// Whether the runtime may be asked to infer shapes while it loads. Up to 1.23 its inference context
+// reads the type of every input of the node and ends the process when one is absent, so there
+// operators with optional inputs go without: their outputs keep the shapes that the model states.
+inline bool MayInfer(const OrtApiBase* base, const graft_operator* face) {
+  bool has_optional = false;
   for (uint32_t i = 0; i < face->num_inputs; ++i) {
-    if ((face->inputs[i]->flags & GRAFT_PARAMETER_OPTIONAL) != 0) return false;
+    has_optional |= (face->inputs[i]->flags & GRAFT_PARAMETER_OPTIONAL) != 0;
   }
-  return true;
+  int major = 0, minor = 0;
+  if (std::sscanf(base->GetVersionString(), "%d.%d", &major, &minor) != 2) return !has_optional;
+  return !has_optional || major > 1 || minor >= 24;
 }
 
-inline void FillCallbacks(Op* op) {
+inline void FillCallbacks(Op* op, bool may_infer) {
   op->version = kApiVersion;
   op->GetName = [](const OrtCustomOp* self) { return Self(self)->entry.face->name; };
   op->GetExecutionProviderType = [](const OrtCustomOp* self) -> const char* {
@@ -108,7 +112,7 @@ inline void FillCallbacks(Op* op) {
     return GuardOrt(node->api(), node->name(), [&] { node->Compute(context); });
   };
   op->KernelDestroy = [](void* kernel) { delete static_cast<NodeKernel*>(kernel); };
-  if (MayInfer(op->entry.face)) {
+  if (may_infer) {
     op->InferOutputShapeFn = [](const OrtCustomOp* self,
                                 OrtShapeInferContext* context) -> OrtStatusPtr {
       const Op* op = Self(self);
@@ -127,8 +131,8 @@ inline ONNXTensorElementDataType ChosenType(const graft_parameter* parameter,
   return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
 }
 
-inline void AddOverloads(const OrtApi* api, const OperatorEntry& entry, uint32_t index,
-                         int32_t device_type, OpSet* set) {
+inline void AddOverloads(const OrtApiBase* base, const OrtApi* api, const OperatorEntry& entry,
+                         uint32_t index, int32_t device_type, OpSet* set) {
   const graft_operator* face = entry.face;
   std::map<int32_t, const graft_parameter*> variables;
   for (uint32_t i = 0; i < face->num_inputs; ++i) {
@@ -167,7 +171,7 @@ inline void AddOverloads(const OrtApi* api, const OperatorEntry& entry, uint32_t
                                     ? ChosenType(face->outputs[i], choice)
                                     : TypeToOnnx(face->outputs[i]->types[0]));
     }
-    FillCallbacks(&op);
+    FillCallbacks(&op, MayInfer(base, face));
     set->pointers.push_back(static_cast<const OrtCustomOp*>(&op));
   }
 }
@@ -193,7 +197,7 @@ inline const OpSet& OpsFor(const OrtApiBase* base, const graft_plugin_info* info
   if (found != sets.end()) return found->second;
   OpSet& set = sets[api];
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    AddOverloads(api, entries[i], i, info->device_type, &set);
+    AddOverloads(base, api, entries[i], i, info->device_type, &set);
   }
   return set;
 }

@@ -86,16 +86,13 @@ class Symbols {
   std::vector<std::string> names_;
 };
 
-// Fills the slot from the runtime's type and shape; false when it has none. The runtime shows an
-// unknown rank as rank 0, so rank 0 counts as unknown here.
-inline bool ReadShape(const OrtApi* api, const OrtTensorTypeAndShapeInfo* info, Symbols* symbols,
-                      Slot* slot) {
-  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+// Fills the slot from the runtime's type and shape; false when the rank is not known. The runtime
+// shows an unknown rank as rank 0, so rank 0 counts as unknown here.
+inline bool ReadShape(const OrtApi* api, const OrtTensorTypeAndShapeInfo* info,
+                      ONNXTensorElementDataType type, Symbols* symbols, Slot* slot) {
   size_t rank = 0;
-  Check(api, api->GetTensorElementType(info, &type));
   Check(api, api->GetDimensionsCount(info, &rank));
-  if (rank == 0 || rank > GRAFT_MAX_RANK || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED)
-    return false;
+  if (rank == 0 || rank > GRAFT_MAX_RANK) return false;
   Check(api, api->GetDimensions(info, slot->shape, rank));
   const char* names[GRAFT_MAX_RANK] = {};
   Check(api, api->GetSymbolicDimensions(info, names, rank));
@@ -148,8 +145,14 @@ inline void InferAtLoad(const OrtApi* api, OrtShapeInferContext* context,
     Symbols symbols;
     for (size_t i = 0; i < num_inputs; ++i) {
       OrtTensorTypeAndShapeInfo* info = nullptr;
+      ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
       Check(api, api->ShapeInferContext_GetInputTypeShape(context, i, &info));
-      if (!ReadShape(api, info, &symbols, &slots[i])) return GRAFT_OK;
+      Check(api, api->GetTensorElementType(info, &type));
+      if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED) {  // an input that the node leaves out
+        inputs.push_back(nullptr);
+        continue;
+      }
+      if (!ReadShape(api, info, type, &symbols, &slots[i])) return GRAFT_OK;
       inputs.push_back(&slots[i].tensor);
     }
     std::vector<graft_tensor*> outputs;
@@ -173,12 +176,10 @@ inline void InferAtLoad(const OrtApi* api, OrtShapeInferContext* context,
     kernel->Infer(infer);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Slot& slot = slots[num_inputs + i];
-      if (slot.tensor.ndim < 0) continue;
-      // Fails for outputs that the node does not have.
-      Guard(nullptr, [&] {
-        WriteShape(api, context, i, symbols, slot);
-        return GRAFT_OK;
-      });
+      // The runtime writes past its array when the node leaves the output out, and does not tell
+      // how many it has: optional outputs stay as the model states them.
+      if ((face->outputs[i]->flags & kMayLack) != 0) break;
+      if (slot.tensor.ndim >= 0) WriteShape(api, context, i, symbols, slot);
     }
     return GRAFT_OK;
   });

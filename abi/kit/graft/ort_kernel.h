@@ -258,7 +258,7 @@ class NodeKernel {
       View(api_, value, InputDevice(i), &slots[i]);
       inputs[i] = &slots[i].tensor;
     }
-    CheckTensors(face_, "input", face_->inputs, face_->num_inputs, inputs, num_inputs_);
+    CheckTensors("input", face_->inputs, face_->num_inputs, inputs, num_inputs_);
 
     Slot* output_slots = slots + num_inputs_;
     for (size_t i = 0; i < num_outputs_; ++i) {

@@ -128,7 +128,7 @@ class Plugin {
     return Guard(message, [&] {
       const auto* base = static_cast<const KernelBase*>(kernel);
       const graft_operator* face = base->face();
-      CheckTensors(face, "input", face->inputs, face->num_inputs, inputs, num_inputs);
+      CheckTensors("input", face->inputs, face->num_inputs, inputs, num_inputs);
       InferContext context(inputs, num_inputs, outputs, num_outputs);
       base->Infer(context);
       return GRAFT_OK;
@@ -152,8 +152,8 @@ class Plugin {
     return Guard(message, [&] {
       const auto* base = static_cast<const KernelBase*>(kernel);
       const graft_operator* face = base->face();
-      CheckTensors(face, "input", face->inputs, face->num_inputs, inputs, num_inputs);
-      CheckTensors(face, "output", face->outputs, face->num_outputs, outputs, num_outputs);
+      CheckTensors("input", face->inputs, face->num_inputs, inputs, num_inputs);
+      CheckTensors("output", face->outputs, face->num_outputs, outputs, num_outputs);
       base->Run(RunContext(context, inputs, num_inputs, outputs, num_outputs));
       return GRAFT_OK;
     });
