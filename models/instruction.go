@@ -126,6 +126,8 @@ func parsePart(fields map[string]string) (part, error) {
 		if p.mean, err = strconv.ParseFloat(fields["mean"], 64); err != nil {
 			return p, fmt.Errorf("mean %q: need a number", fields["mean"])
 		}
+	}
+	if p.distribution == normal || p.distribution == uniform {
 		if p.scale, err = strconv.ParseFloat(fields["scale"], 64); err != nil || p.scale < 0 {
 			return p, fmt.Errorf("scale %q: need a number of at least 0", fields["scale"])
 		}

@@ -18,14 +18,17 @@ const (
 	normal distribution = iota
 	// uniform: mean ± scale.
 	uniform
+	// constant: the mean.
+	constant
 	// randomBytes: unsigned bytes, for weights that the exporter quantised.
 	randomBytes
 )
 
 var distributions = map[string]distribution{
-	"normal":  normal,
-	"uniform": uniform,
-	"bytes":   randomBytes,
+	"normal":   normal,
+	"uniform":  uniform,
+	"constant": constant,
+	"bytes":    randomBytes,
 }
 
 // sumDeviation is the standard deviation of the sum of four uniform 16-bit
@@ -87,7 +90,7 @@ func newGenerator(p *parameter, seed uint64) generator {
 		g.factor = p.scale / sumDeviation
 	case uniform:
 		g.factor = p.scale / (1 << 52)
-	case randomBytes:
+	case constant, randomBytes:
 	}
 	return g
 }
@@ -101,6 +104,10 @@ func (g *generator) put(b []byte, start, stride int64) {
 		for i := range b {
 			b[i] = byte(word(g.key, index))
 			index += step
+		}
+	case constant:
+		for ; len(b) >= 4; b = b[4:] {
+			binary.LittleEndian.PutUint32(b, math.Float32bits(float32(g.mean)))
 		}
 	case normal:
 		for ; len(b) >= 4; b = b[4:] {

@@ -2,11 +2,16 @@
 
 import argparse
 import importlib
+import os
+import sys
 
 FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "mha", "genai")
 
 
 def main():
+    # Merging and fusing iterate over sets of names: fix their order.
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("family", choices=FAMILIES, help="which exporter")
     parser.add_argument("fixture", nargs="*", help="which fixtures; all when none is named")

@@ -12,6 +12,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from seeded import Seeded
+
 Kept = namedtuple("Kept", "name dims data_type count even")  # even: all values are equal
 FLOATS = {onnx.TensorProto.FLOAT}
 PREFIX = 4  # values that identify a row, a column or a run
@@ -72,6 +74,8 @@ class Parameters:
         parts, i = [], 0
         while i < len(array):
             found = self.vectors.get(np.ascontiguousarray(array[i, :PREFIX]).tobytes())
+            if not found and parts:
+                raise SystemExit(f"a tensor of shape {array.shape} is made of parameters only in part: {parts}")
             if not found:
                 return None
             name, transpose, start = found
@@ -91,8 +95,8 @@ class Parameters:
         return parts
 
     def _run(self, array):
-        """A vector as runs of one-dimensional parameters."""
-        parts, i = [], 0
+        """A vector as runs of one-dimensional parameters, with runs of zeros between."""
+        parts, i, named = [], 0, False
         while i < len(array):
             best = None
             for name, value in self.values.items():
@@ -105,11 +109,20 @@ class Parameters:
                     if n >= PREFIX and (best is None or n > best[0]):
                         best = n, name, int(start), len(value)
             if best is None:
-                return None
-            n, name, start, size = best
-            parts.append((name, False, None if (start, n) == (0, size) else (0, start, start + n)))
+                zero = array[i:] == 0
+                n = len(zero) if zero.all() else int(np.argmin(zero))
+                if n < PREFIX:
+                    if named:
+                        raise SystemExit(f"a tensor of {len(array)} values is made of parameters only in part: {parts}")
+                    return None
+                self.seeded.setdefault(f"zeros-{n}", Seeded(f"zeros-{n}", (n,), "constant", 0, 0))
+                parts.append((f"zeros-{n}", False, None))
+            else:
+                n, name, start, size = best
+                named = True
+                parts.append((name, False, None if (start, n) == (0, size) else (0, start, start + n)))
             i += n
-        return parts, 0
+        return (parts, 0) if named else None
 
 
 def instruct(tensor, seeded, parts, axis):
@@ -132,6 +145,7 @@ def instruct(tensor, seeded, parts, axis):
         add("distribution", s.distribution)
         if s.distribution != "bytes":
             add("mean", f"{s.mean:g}")
+        if s.distribution not in ("bytes", "constant"):
             add("scale", f"{s.scale:g}")
         if transpose:
             add("transpose", 1)
@@ -180,8 +194,8 @@ def take_out(model, seeded, seed=0, quantised=None):
         if tensor.data_type in FLOATS:
             made = parameters.match(numpy_helper.to_array(tensor))
             if made:
-                instruct(tensor, seeded, *made)
-                learned.update(name for name, _, _ in made[0])
+                instruct(tensor, parameters.seeded, *made)
+                learned.update(name for name, _, _ in made[0] if name in seeded)
                 continue
         array = numpy_helper.to_array(tensor)
         kept.append(Kept(tensor.name, list(tensor.dims), tensor.data_type, array.size,

@@ -23,7 +23,7 @@ class Seeded:
 
     name: str
     shape: tuple
-    distribution: str  # "normal": mean, deviation = scale; "uniform": mean +- scale; "bytes"
+    distribution: str  # "normal": mean, deviation = scale; "uniform": mean +- scale; "constant": mean; "bytes"
     mean: float
     scale: float
 
@@ -55,6 +55,8 @@ def fill(parameter, seed):
     key = stream_key(seed, parameter.name)
     if parameter.distribution == "bytes":
         return (words(key, 0, count) & np.uint64(255)).astype(np.uint8)
+    if parameter.distribution == "constant":
+        return np.full(count, parameter.mean, np.float32)
     out = np.empty(count, np.float32)
     step = 1 << 22
     for start in range(0, count, step):

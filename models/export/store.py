@@ -88,6 +88,9 @@ def save(model, seeded, folder, name, config, exporter, quantised=None, keep=())
         large = t.data_type in learned.FLOATS and t.count > KEPT_LIMIT and not t.even
         if large and not any(re.search(p, t.name) for p in keep):
             raise SystemExit(f"{folder}/{name}: tensor {t.name} {t.dims} (type {t.data_type}) is neither a parameter nor known as a constant")
+    for t in kept:
+        if t.data_type in learned.FLOATS and t.count >= 4 and not t.even:
+            print(f"{folder}/{name}: kept {t.name} {t.dims}")
     raw = model.SerializeToString(deterministic=True)
     found = MACHINE_PATHS.search(raw)
     if found:
