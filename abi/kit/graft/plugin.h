@@ -13,6 +13,7 @@
 #include "graft/kernel.h"
 #include "graft/note.h"
 #include "graft/ort.h"
+#include "graft_plugin_layout.h"
 
 namespace graft {
 

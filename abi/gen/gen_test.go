@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestGenerated fails when the header changed and its mirror did not.
+func TestGenerated(t *testing.T) {
+	root := filepath.Join("..", "..")
+	files, err := generate(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range files {
+		got, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s does not follow from %s any more: run go generate ./host/abi", path, headerPath)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, c := range []struct{ what, source, want string }{
+		{"an enum", "enum graft_code { A };", "which the mirror cannot show"},
+		{"a long", "typedef struct graft_x {\n  long size;\n} graft_x;", "found type long"},
+		{"a bool", "typedef struct graft_x {\n  bool on;\n} graft_x;", "found type bool"},
+		{"a bitfield", "typedef struct graft_x {\n  uint32_t on : 1;\n} graft_x;", "found member"},
+		{"an array", "typedef struct graft_x {\n  char text[8];\n} graft_x;", "found member"},
+		{"padding between", "typedef struct graft_x {\n  int32_t a;\n  void* b;\n} graft_x;", "found offset 4, need a multiple of 8; declare the padding"},
+		{"padding behind", "typedef struct graft_x {\n  void* a;\n  int32_t b;\n} graft_x;", "found size 12, need a multiple of 8; declare the padding"},
+		{"an unknown struct", "typedef struct graft_x {\n  graft_y y;\n} graft_x;", "found type graft_y"},
+		{"an expression", "#define GRAFT_X (1 << 3)", "need one number or string"},
+		{"another prefix", "#define OTHER 1", "need #define GRAFT_NAME value"},
+		{"another name at the end", "typedef struct graft_x {\n  int32_t a;\n} graft_y;", "need } graft_x;"},
+		{"an open comment", "/* text", "comment without end"},
+		{"an open declaration", "typedef struct graft_x {\n  int32_t a", "declaration without end"},
+	} {
+		if _, err := parse(c.source); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: found error %v, need one with %q", c.what, err, c.want)
+		}
+	}
+}
+
+func TestParseLayout(t *testing.T) {
+	_, err := parse("typedef struct graft_a {\n  uint8_t x;\n  uint8_t y;\n  uint16_t z;\n} graft_a;\n" +
+		"/* Two. */\ntypedef struct graft_b {\n  const void* const** p; /* it */\n  graft_a a;\n" +
+		"  int32_t (*call)(void* first,\n                  double second);\n} graft_b;\n")
+	if err == nil {
+		t.Fatal("found no error, need one: call stands at offset 12")
+	}
+	h, err := parse("typedef struct graft_a {\n  uint8_t x;\n  uint8_t y;\n  uint16_t z;\n} graft_a;\n" +
+		"/* Two. */\ntypedef struct graft_b {\n  const void* const** p; /* it */\n  graft_a a;\n  uint32_t reserved;\n" +
+		"  int32_t (*call)(void* first,\n                  double second);\n} graft_b;\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := h.byName["graft_b"]
+	if b.size != 24 || b.comment != "Two." || b.members[0].comment != "it" || b.members[3].offset != 16 {
+		t.Errorf("found %+v", b)
+	}
+	if got, _ := h.goType(b.members[0].ctype); got != "**unsafe.Pointer" {
+		t.Errorf("found mirror %s, need **unsafe.Pointer", got)
+	}
+}
