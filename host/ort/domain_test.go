@@ -1,0 +1,118 @@
+package ort
+
+import (
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// customOp is OrtCustomOp up to ORT API version 18: its version, then functions.
+type customOp struct {
+	version   uint32
+	_         uint32
+	functions [26]uintptr
+}
+
+// Indices in customOp.functions.
+const (
+	opCreateKernel = iota
+	opGetName
+	opGetExecutionProviderType
+	opGetInputType
+	opGetInputTypeCount
+	opGetOutputType
+	opGetOutputTypeCount
+	opKernelCompute
+	opKernelDestroy
+	opGetInputCharacteristic
+	opGetOutputCharacteristic
+	opGetInputMemoryType
+	opGetVariadicInputMinArity
+	opGetVariadicInputHomogeneity
+	opGetVariadicOutputMinArity
+	opGetVariadicOutputHomogeneity
+	opCreateKernelV2
+	opKernelComputeV2
+	opInferOutputShape
+	opGetStartVersion
+	opGetEndVersion
+)
+
+// plusOne is an operator written in Go: y = x + 1 over float32[2].
+func plusOne(t testing.TB) uintptr {
+	name := []byte("PlusOne\x00")
+	constant := func(v uintptr) uintptr { return purego.NewCallback(func(a, b uintptr) uintptr { return v }) }
+	zero, one := constant(0), constant(1)
+	op := &customOp{version: 16}
+	op.functions = [26]uintptr{
+		opCreateKernel:                 one, // a kernel without state, but not null
+		opGetName:                      constant(address(name)),
+		opGetExecutionProviderType:     zero, // the CPU
+		opGetInputType:                 one,  // float32
+		opGetInputTypeCount:            one,
+		opGetOutputType:                one,
+		opGetOutputTypeCount:           one,
+		opKernelDestroy:                zero,
+		opGetInputCharacteristic:       zero,
+		opGetOutputCharacteristic:      zero,
+		opGetInputMemoryType:           zero,
+		opGetVariadicInputMinArity:     zero,
+		opGetVariadicInputHomogeneity:  zero,
+		opGetVariadicOutputMinArity:    zero,
+		opGetVariadicOutputHomogeneity: zero,
+		opKernelCompute: purego.NewCallback(func(kernel, context uintptr) {
+			const getInput, getOutput slot = 90, 91
+			var in, out, x, y uintptr
+			shape := []int64{2}
+			for _, err := range []error{
+				library.try("KernelContext_GetInput", getInput, context, 0, uintptr(unsafe.Pointer(&in))),
+				library.try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1, uintptr(unsafe.Pointer(&out))),
+				library.try("GetTensorMutableData", slotGetTensorMutableData, in, uintptr(unsafe.Pointer(&x))),
+				library.try("GetTensorMutableData", slotGetTensorMutableData, out, uintptr(unsafe.Pointer(&y))),
+			} {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			for i, v := range unsafe.Slice((*float32)(pointer(x)), 2) {
+				unsafe.Slice((*float32)(pointer(y)), 2)[i] = v + 1
+			}
+		}),
+	}
+	pin := &runtime.Pinner{}
+	pin.Pin(op)
+	pin.Pin(&name[0])
+	operators = append(operators, pin)
+	return uintptr(unsafe.Pointer(op))
+}
+
+// operators lives as long as the process, as the domains that refer to it.
+var operators []any
+
+// TestDomains: custom operators come with the patch, the same domain any number of times, and
+// with our own sessions.
+func TestDomains(t *testing.T) {
+	m := unary("PlusOne")
+	m.Graph.Node[0].Domain = proto.String("test.graft")
+	m.OpsetImport = append(m.OpsetImport, &onnx.OperatorSet{Domain: proto.String("test.graft"), Version: proto.Int64(1)})
+	content := marshal(t, m)
+	domains := []Domain{{Name: "test.graft", Operators: []uintptr{plusOne(t)}}}
+
+	before := len(library.domainCache.made)
+	install(t, Hook{Strict: true, Patcher: func(Request) (*Patch, error) {
+		return &Patch{Model: content, Domains: domains}, nil
+	}})
+	for range 3 {
+		expect(t, "patched", run(t, session(t, marshal(t, unary("Relu")), SessionOptions{}), 1, 2), 2, 3)
+	}
+	expect(t, "own", run(t, session(t, content, SessionOptions{Domains: domains, Plain: true}), 1, 2), 2, 3)
+	if made := len(library.domainCache.made) - before; made != 1 {
+		t.Errorf("%d domains were made for four sessions, want 1", made)
+	}
+}

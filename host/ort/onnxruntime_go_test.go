@@ -1,0 +1,194 @@
+//go:build cgo
+
+package ort
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	onnxruntime "github.com/yalue/onnxruntime_go"
+)
+
+// other is onnxruntime_go, initialised once as a program does.
+var other = sync.OnceValue(func() error {
+	onnxruntime.SetSharedLibraryPath(library.Path())
+	return onnxruntime.InitializeEnvironment()
+})
+
+// advanced runs an AdvancedSession over the model's bytes.
+func advanced(t testing.TB, model []byte, o *onnxruntime.SessionOptions, x ...float32) ([]float32, error) {
+	t.Helper()
+	in, err := onnxruntime.NewTensor(onnxruntime.NewShape(int64(len(x))), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Destroy()
+	out, err := onnxruntime.NewEmptyTensor[float32](onnxruntime.NewShape(int64(len(x))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Destroy()
+	s, err := onnxruntime.NewAdvancedSessionWithONNXData(model, []string{"x"}, []string{"y"},
+		[]onnxruntime.Value{in}, []onnxruntime.Value{out}, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Destroy()
+	if err := s.Run(); err != nil {
+		return nil, err
+	}
+	return slices.Clone(out.GetData()), nil
+}
+
+// dynamic runs a DynamicAdvancedSession over the model's file.
+func dynamic(t testing.TB, path string, o *onnxruntime.SessionOptions, x ...float32) ([]float32, error) {
+	t.Helper()
+	s, err := onnxruntime.NewDynamicAdvancedSession(path, []string{"x"}, []string{"y"}, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Destroy()
+	in, err := onnxruntime.NewTensor(onnxruntime.NewShape(int64(len(x))), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Destroy()
+	outputs := []onnxruntime.Value{nil}
+	if err := s.Run([]onnxruntime.Value{in}, outputs); err != nil {
+		return nil, err
+	}
+	defer outputs[0].Destroy()
+	return slices.Clone(outputs[0].(*onnxruntime.Tensor[float32]).GetData()), nil
+}
+
+// TestOnnxruntimeGo: sessions of onnxruntime_go are patched while a hook is installed and plain
+// otherwise, from bytes and from a file, with options and without.
+func TestOnnxruntimeGo(t *testing.T) {
+	if err := other(); err != nil {
+		t.Fatal(err)
+	}
+	libraries, err := Loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(libraries) != 1 || libraries[0] != library {
+		t.Fatalf("Loaded() gives %v, want the one library of the process", libraries)
+	}
+	content, path := marshal(t, unary("Relu")), writeModel(t, unary("Relu"))
+	options, err := onnxruntime.NewSessionOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer options.Destroy()
+	if err := options.AddSessionConfigEntry("graft.plugins", "a"); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, want ...float32) {
+		t.Helper()
+		for name, o := range map[string]*onnxruntime.SessionOptions{"options": options, "no options": nil} {
+			if y, err := advanced(t, content, o, -1, 2); err != nil || !slices.Equal(y, want) {
+				t.Errorf("%s, AdvancedSession, %s: got %v (%v), want %v", what, name, y, err, want)
+			}
+			if y, err := dynamic(t, path, o, -1, 2); err != nil || !slices.Equal(y, want) {
+				t.Errorf("%s, DynamicAdvancedSession, %s: got %v (%v), want %v", what, name, y, err, want)
+			}
+		}
+	}
+	check("before", 0, 2)
+	var entries []string
+	install(t, Hook{Strict: true, Patcher: func(r Request) (*Patch, error) {
+		entry, _ := r.Config("graft.plugins")
+		entries = append(entries, entry)
+		return negate(r)
+	}})
+	check("installed", 1, -2)
+	slices.Sort(entries)
+	if !slices.Equal(entries, []string{"", "", "a", "a"}) {
+		t.Errorf("config entries seen: %q", entries)
+	}
+	if err := library.Uninstall(); err != nil {
+		t.Fatal(err)
+	}
+	check("after", 0, 2)
+	library.hook.kept.Range(func(session, keep any) bool {
+		t.Errorf("session %#x was destroyed and its Keep is still held", session)
+		return true
+	})
+}
+
+// TestOnnxruntimeGoFallback: the warning, and the error under Strict as onnxruntime_go gives it.
+func TestOnnxruntimeGoFallback(t *testing.T) {
+	if err := other(); err != nil {
+		t.Fatal(err)
+	}
+	path := writeModel(t, unary("Relu"))
+	refuse := func(Request) (*Patch, error) { return nil, fmt.Errorf("softmax has no axis") }
+	var log bytes.Buffer
+	install(t, Hook{Patcher: refuse, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if y, err := dynamic(t, path, nil, -1, 2); err != nil || !slices.Equal(y, []float32{0, 2}) {
+		t.Errorf("got %v (%v), want the plain answer", y, err)
+	}
+	want := `level=WARN msg="session made unpatched" model=` + path + ` reason="softmax has no axis"`
+	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {
+		t.Errorf("logged %s, want %s", log.String(), want)
+	}
+	install(t, Hook{Patcher: refuse, Strict: true})
+	if _, err := dynamic(t, path, nil, -1); err == nil || !strings.Contains(err.Error(), "graft: "+path+" was not patched: softmax has no axis") {
+		t.Errorf("strict: got %v", err)
+	}
+}
+
+// TestOnnxruntimeGoConcurrently mixes both bindings on several goroutines while the hook comes
+// and goes.
+func TestOnnxruntimeGoConcurrently(t *testing.T) {
+	if err := other(); err != nil {
+		t.Fatal(err)
+	}
+	content, path := marshal(t, unary("Relu")), writeModel(t, unary("Relu"))
+	var workers sync.WaitGroup
+	for w := range 3 {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			for i := range 40 {
+				var y []float32
+				var err error
+				switch (w + i) % 3 {
+				case 0:
+					y, err = advanced(t, content, nil, -3)
+				case 1:
+					y, err = dynamic(t, path, nil, -3)
+				default:
+					var s *Session
+					if s, err = library.NewSession(path, SessionOptions{}); err == nil {
+						y = run(t, s, -3)
+						s.Close()
+					}
+				}
+				if err != nil || len(y) != 1 || y[0] != 0 && y[0] != 3 {
+					t.Errorf("got %v (%v), want 0 or 3", y, err)
+				}
+			}
+		}()
+	}
+	done := make(chan struct{})
+	go func() { workers.Wait(); close(done) }()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if err := library.Install(Hook{Patcher: negate, Strict: true}); err != nil {
+			t.Error(err)
+		}
+		if err := library.Uninstall(); err != nil {
+			t.Error(err)
+		}
+	}
+}
