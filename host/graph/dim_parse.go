@@ -55,10 +55,11 @@ func (p *dimParser) product() Dim {
 
 // take consumes an operator. One that begins with a space needs that space.
 func (p *dimParser) take(op string) bool {
-	if op[0] != ' ' {
-		p.space()
+	text := strings.TrimLeft(p.rest, " ")
+	if op[0] == ' ' && len(text) < len(p.rest) {
+		text = " " + text
 	}
-	rest, ok := strings.CutPrefix(p.rest, op)
+	rest, ok := strings.CutPrefix(text, op)
 	if ok {
 		p.rest = rest
 	}

@@ -49,7 +49,14 @@ func ifRule(c *call) {
 		case decided:
 			c.set(i, b)
 		default:
-			c.set(i, agreed(a, b))
+			f := agreed(a, b)
+			for k, d := range f.Dims {
+				// What is declared cannot be true of two different lengths.
+				if v := c.n.Output(i); v != nil && !d.Known() {
+					f.Dims[k] = c.s.invent(v, k, true)
+				}
+			}
+			c.set(i, f)
 		}
 	}
 }

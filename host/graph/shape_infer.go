@@ -34,12 +34,16 @@ func (s *Shapes) reserveNames(g *Graph) {
 }
 
 // named is the length that a model gives by name, unknown when the name is
-// empty or too long.
+// empty, too long, or a number: exporters write "1" for what they traced.
 func named(name string) Dim {
 	if name == "" || len(name) > maxNameLength {
 		return Dim{}
 	}
-	return ParseDim(name)
+	d := ParseDim(name)
+	if len(d.terms) == 0 {
+		return Dim{}
+	}
+	return d
 }
 
 // declare notes the symbols of a declared length that a fact takes over.
