@@ -217,20 +217,26 @@ func TestOneTensorGivenTwiceInAnAttributeIsRefused(t *testing.T) {
 	wantError(t, err, "model bytes: is truncated or damaged: an attribute is broken at byte 18: found field 5 twice; the file is damaged or incomplete: fetch or export it again")
 }
 
-// Whatever is cut off or flipped, the answer is a model or one *Error.
-func TestEveryTruncationAndBitFlip(t *testing.T) {
+// smallNested is nested with tensors short enough that every byte can be tried.
+func smallNested(t testing.TB) *onnx.Model {
 	p := nested(t)
-	for _, x := range allTensors(p) { // shorter, so that every byte can be tried
-		if n := len(x.GetRawData()); n > 64 && x.GetDataType() == int32(onnx.Tensor_FLOAT) {
+	for _, x := range allTensors(p) {
+		switch n := len(x.GetRawData()); {
+		case n > 64 && x.GetDataType() == int32(onnx.Tensor_FLOAT):
 			x.RawData, x.Dims = x.RawData[:40], []int64{10}
-		} else if n > 64 {
+		case n > 64:
 			x.RawData, x.Dims = x.RawData[:80], []int64{10}
 		}
 		for i, s := range x.StringData {
 			x.StringData[i] = s[:1]
 		}
 	}
-	b := encode(t, p)
+	return p
+}
+
+// Whatever is cut off or flipped, the answer is a model or one *Error.
+func TestEveryTruncationAndBitFlip(t *testing.T) {
+	b := encode(t, smallNested(t))
 	limits := Limits{Inline: 16}
 	try := func(b []byte) {
 		m, err := Parse(b, "", limits)

@@ -11,8 +11,12 @@ import (
 // too large to be inline, into an initializer of the same graph, main or
 // subgraph, and returns how many. The value keeps its name; where it is also an
 // output of its graph, an Identity gives it that name. Functions have no
-// initializers, so their constants stay.
+// initializers, so their constants stay, and so do all constants of models
+// before IR version 4, where an initializer must also be an input.
 func (m *Model) LiftConstants(p *onnx.Model) int {
+	if p.GetIrVersion() < 4 {
+		return 0
+	}
 	l := &lifter{m: m, model: p}
 	l.graph(p.GetGraph())
 	return l.lifted

@@ -76,7 +76,7 @@ func (m *Model) Serialize(p *onnx.Model, o SerializeOptions) (*Serialized, error
 
 // lifted gives p itself, or a copy in which large constants are initializers.
 func (m *Model) lifted(p *onnx.Model) *onnx.Model {
-	if !m.hasLargeConstants(p.GetGraph()) {
+	if p.GetIrVersion() < 4 || !m.hasLargeConstants(p.GetGraph()) {
 		return p
 	}
 	p = proto.Clone(p).(*onnx.Model)

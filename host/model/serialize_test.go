@@ -196,6 +196,11 @@ func TestLiftConstantsKeepsNamesApart(t *testing.T) {
 	g.Node = []*onnx.Node{constantNode("c", rawTensor("", onnx.Tensor_FLOAT, w, 2000)), constantNode("small", rawTensor("", onnx.Tensor_FLOAT, w[:4], 1))}
 	g.Output = []*onnx.ValueInfo{{Name: proto.String("c")}}
 	m := mustParse(t, encode(t, modelOf(g)), "")
+	old := proto.Clone(m.Proto()).(*onnx.Model)
+	old.IrVersion = proto.Int64(3)
+	if n := m.LiftConstants(old); n != 0 || len(old.Graph.Node) != 2 {
+		t.Errorf("%d lifted in IR version 3", n)
+	}
 	if n := m.LiftConstants(m.Proto()); n != 1 {
 		t.Errorf("%d lifted", n)
 	}
