@@ -51,9 +51,14 @@ func Open(path string) (*Library, error) {
 	}
 	base, err := purego.Dlsym(handle, baseSymbol)
 	if err != nil {
+		_ = purego.Dlclose(handle)
 		return nil, fmt.Errorf("onnxruntime: %s is not a libonnxruntime: it does not export %s", path, baseSymbol)
 	}
-	return attach(path, handle, base)
+	l, err := attach(path, handle, base)
+	if err != nil {
+		_ = purego.Dlclose(handle)
+	}
+	return l, err
 }
 
 const baseSymbol = "OrtGetApiBase"

@@ -36,6 +36,9 @@ func Loaded() ([]*Library, error) {
 		switch l, err := attach(path, handle, getBase); {
 		case err != nil:
 			refused = append(refused, err)
+			if handle != purego.RTLD_DEFAULT {
+				_ = purego.Dlclose(handle)
+			}
 		case !slices.Contains(found, l):
 			found = append(found, l)
 		}

@@ -6,12 +6,19 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/ebitengine/purego"
 )
 
 // library is the runtime that all tests run on.
 var library *Library
 
 func TestMain(m *testing.M) {
+	if os.Getenv(markNotLoaded) != "" {
+		_, err := Loaded()
+		fmt.Println(err)
+		os.Exit(m.Run())
+	}
 	var err error
 	if library, err = FindAndOpen(""); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,4 +62,10 @@ func expect(t testing.TB, what string, found []float32, want ...float32) {
 	if !slices.Equal(found, want) {
 		t.Errorf("%s: got %v, want %v", what, found, want)
 	}
+}
+
+// callC calls a C function without arguments.
+func callC(fn uintptr) uintptr {
+	r, _, _ := purego.SyscallN(fn)
+	return r
 }

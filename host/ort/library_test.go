@@ -1,0 +1,144 @@
+package ort
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ebitengine/purego"
+)
+
+// fakeRuntime compiles a library with the face of ONNX Runtime and some version.
+func fakeRuntime(t *testing.T, version string, flags ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "libonnxruntime.so."+version)
+	out, err := exec.Command("cc", append(flags, "-shared", "-fPIC",
+		"-DVERSION=\""+version+"\"", "-o", path, "testdata/fake_runtime.c")...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("compiling a fake runtime: %v\n%s", err, out)
+	}
+	return path
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text.so")
+	if err := os.WriteFile(text, []byte("not a library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	libc := filepath.Join(dir, "other.so")
+	if out, err := exec.Command("cc", "-shared", "-o", libc, "-x", "c", "/dev/null").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	old, young, odd := fakeRuntime(t, "1.22.0"), fakeRuntime(t, "1.29.3", "-DMAY_ASK"), fakeRuntime(t, "nightly")
+	for _, c := range []struct {
+		name, path string
+		is         error
+		want       []string
+	}{
+		{"missing", filepath.Join(dir, "none.so"), os.ErrNotExist, []string{"none.so", "graft doctor --fetch", EnvPath}},
+		{"not a library", text, nil, []string{text, "does not load"}},
+		{"another library", libc, nil, []string{libc, "is not a libonnxruntime", "OrtGetApiBase"}},
+		{"too old", old, ErrTooOld, []string{old, "is version 1.22.0, 1.29.0 or newer is needed", "graft doctor --fetch"}},
+		{"new enough by name only", young, ErrTooOld, []string{young, `says version "1.29.3" but has no API version 29`}},
+		{"odd version", odd, nil, []string{odd, `version "nightly" is not of the form`}},
+	} {
+		l, err := Open(c.path)
+		if l != nil || err == nil || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: got %v, %v", c.name, l, err)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q lacks %q", c.name, err, want)
+			}
+		}
+	}
+	if libraries, err := Loaded(); err != nil || len(libraries) != 1 {
+		t.Errorf("refused libraries stay mapped: %v, %v", libraries, err)
+	}
+	// A binding may have mapped an old one: it is refused, and the good one is still found.
+	handle, err := purego.Dlopen(old, purego.RTLD_NOW)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer purego.Dlclose(handle)
+	libraries, err := Loaded()
+	if len(libraries) != 1 || libraries[0] != library || !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), old) {
+		t.Errorf("Loaded() beside an old runtime: %v, %v", libraries, err)
+	}
+}
+
+func TestOpenTwice(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link.so")
+	if err := os.Symlink(library.Path(), link); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(link)
+	if err != nil || again != library {
+		t.Errorf("got %p (%v), want the same library %p", again, err, library)
+	}
+	if base, err := library.APIBase(); err != nil || goString(callC(loadWord(base, 1))) != library.Version() {
+		t.Errorf("the base does not give the version: %v", err)
+	}
+}
+
+func TestProviders(t *testing.T) {
+	providers, err := library.Providers()
+	if err != nil || len(providers) == 0 || providers[len(providers)-1] != "CPUExecutionProvider" {
+		t.Errorf("got %v, %v", providers, err)
+	}
+}
+
+// TestNotLoaded asks a process that has no runtime: the go command's child, this test binary
+// itself with a marker.
+func TestNotLoaded(t *testing.T) {
+	if os.Getenv(markNotLoaded) != "" {
+		return // TestMain has answered
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=TestNotLoaded")
+	cmd.Env = append(os.Environ(), markNotLoaded+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), ErrNotLoaded.Error()) {
+		t.Errorf("got %s (%v), want %v", out, err, ErrNotLoaded)
+	}
+}
+
+const markNotLoaded = "GRAFT_TEST_NOT_LOADED"
+
+func TestParseVersion(t *testing.T) {
+	for version, ok := range map[string]bool{"1.29.0": true, "1.30.1-dev": true, "2.0.0": true, "1.28.9": false, "0.99.0": false} {
+		err := checkVersion("x.so", version)
+		if (err == nil) != ok {
+			t.Errorf("%s: got %v, want accepted: %v", version, err, ok)
+		}
+	}
+}
+
+func TestParseMaps(t *testing.T) {
+	ms, err := parseMaps(strings.NewReader(`7f0000000000-7f0000001000 r-xp 00000000 fe:00 12                         /opt/a b/libonnxruntime.so.1
+7f0000002000-7f0000003000 r--p 00001000 fe:00 12                         /opt/a b/libonnxruntime.so.1 (deleted)
+7f0000004000-7f0000005000 rw-p 00000000 00:00 0
+7f0000006000-7f0000007000 r-xp 00000000 fe:00 13                         /lib/libc.so.6
+`))
+	if err != nil || len(ms) != 4 {
+		t.Fatalf("%v, %v", ms, err)
+	}
+	if m, ok := ms.at(0x7f0000002abc); !ok || m.path != "/opt/a b/libonnxruntime.so.1" || m.executable() {
+		t.Errorf("got %+v, %v", m, ok)
+	}
+	if _, ok := ms.at(0x7f0000001000); ok {
+		t.Error("an address between mappings is found")
+	}
+	if libraries := mappedLibraries(ms); len(libraries) != 2 || libraries[0] != "/opt/a b/libonnxruntime.so.1" {
+		t.Errorf("libraries %v", libraries)
+	}
+	for _, bad := range []string{"nonsense", "zz-10 r-xp 0 0 0 /x"} {
+		if _, err := parseMaps(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
