@@ -1,11 +1,11 @@
 # graft_add_plugin: how a plugin is built.
 #
 #   include(path/to/abi/cmake/GraftPlugin.cmake)
-#   graft_add_plugin(my-plugin SOURCES my_plugin.cc [LIBRARIES ...] [INCLUDES ...] [ISA ...])
+#   graft_add_plugin(my-plugin SOURCES my_plugin.cc [LIBRARIES ...] [INCLUDES ...] [ISA ...] [OUTPUT dir])
 #
 # Reads name, version, summary and the library's file name from plugin.yaml beside CMakeLists.txt, so that
 # they are stated once, and makes ${GRAFT_PLUGIN_OUTPUT}/my-plugin with plugin.yaml and the library in it: a
-# folder to install or to put on GRAFT_PLUGIN_PATH. ISA lists the instruction sets that the library
+# folder to install or to put on GRAFT_PLUGIN_PATH (OUTPUT names another place). ISA lists the instruction sets that the library
 # dispatches among, baseline first (it goes into the ELF note; default x86-64).
 #
 # GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18)
@@ -48,18 +48,20 @@ function(graft_manifest_value out manifest key)
 endfunction()
 
 function(graft_add_plugin target)
-  cmake_parse_arguments(arg "" "MANIFEST" "SOURCES;LIBRARIES;INCLUDES;ISA" ${ARGN})
+  cmake_parse_arguments(arg "" "OUTPUT" "SOURCES;LIBRARIES;INCLUDES;ISA" ${ARGN})
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "graft_add_plugin(${target}): no SOURCES")
   endif()
-  if(NOT arg_MANIFEST)
-    set(arg_MANIFEST "${CMAKE_CURRENT_SOURCE_DIR}/plugin.yaml")
-  endif()
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${arg_MANIFEST}")
-  graft_manifest_value(name "${arg_MANIFEST}" name)
-  graft_manifest_value(version "${arg_MANIFEST}" version)
-  graft_manifest_value(summary "${arg_MANIFEST}" summary)
+  set(manifest "${CMAKE_CURRENT_SOURCE_DIR}/plugin.yaml")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${manifest}")
+  graft_manifest_value(name "${manifest}" name)
+  graft_manifest_value(version "${manifest}" version)
+  graft_manifest_value(summary "${manifest}" summary)
   string(REPLACE "-" "_" stem "${name}")
+  if(NOT arg_OUTPUT)
+    set(arg_OUTPUT "${GRAFT_PLUGIN_OUTPUT}")
+  endif()
+  set(folder "${arg_OUTPUT}/${name}")
   if(NOT arg_ISA)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
       set(arg_ISA armv8-a)
@@ -88,7 +90,9 @@ function(graft_add_plugin target)
     PREFIX lib OUTPUT_NAME "${stem}" SUFFIX .so
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON
     LINK_DEPENDS "${GRAFT_ABI_DIR}/cmake/graft.map"
-    LIBRARY_OUTPUT_DIRECTORY "${GRAFT_PLUGIN_OUTPUT}/${name}")
-  add_custom_command(TARGET ${target} POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy_if_different
-    "${arg_MANIFEST}" "${GRAFT_PLUGIN_OUTPUT}/${name}/plugin.yaml")
+    LIBRARY_OUTPUT_DIRECTORY "${folder}")
+  add_custom_command(OUTPUT "${folder}/plugin.yaml" DEPENDS "${manifest}"
+    COMMAND ${CMAKE_COMMAND} -E copy "${manifest}" "${folder}/plugin.yaml")
+  add_custom_target(${target}-manifest DEPENDS "${folder}/plugin.yaml")
+  add_dependencies(${target} ${target}-manifest)
 endfunction()
