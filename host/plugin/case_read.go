@@ -5,11 +5,12 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/opgraft/graft/host/abi"
 )
 
 // Limits of one case.
 const (
-	maxRank         = 16
 	maxCaseElements = 1 << 26
 	maxCaseValues   = 4096
 )
@@ -97,7 +98,7 @@ func (r *reader) caseInputs(n *yaml.Node, what string) []CaseInput {
 		}
 		elements := int64(1)
 		in.Shape = []int64{}
-		for i, item := range r.list(f["shape"], name+".shape", maxRank) {
+		for i, item := range r.list(f["shape"], name+".shape", abi.MaxRank) {
 			size := r.integer(item, fmt.Sprintf("%s.shape[%d]", name, i), 0, maxCaseElements)
 			in.Shape = append(in.Shape, size)
 			if elements *= size; elements > maxCaseElements {

@@ -1,0 +1,57 @@
+package plugin
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/abi"
+)
+
+// purego gives out a limited number of callbacks and never takes one back, so each kind is made once and
+// gets its Go value through the context pointer that C carries. The struct that C reads that pointer from
+// keeps the value alive for the length of the call.
+
+// logger is the context of logLine.
+type logger struct{ log func(level int, text string) }
+
+var logLine = sync.OnceValue(func() uintptr {
+	return purego.NewCallback(func(context *logger, level int32, text *byte) {
+		context.log(int(level), printable(goString(text)))
+	})
+})
+
+// crew is the context of parallelFor.
+type crew struct{ threads uint64 }
+
+var parallelFor = sync.OnceValue(func() uintptr {
+	return purego.NewCallback(func(context *crew, count uint64, task, taskContext uintptr) int32 {
+		var (
+			next atomic.Uint64
+			all  sync.WaitGroup
+		)
+		work := func() {
+			for i := next.Add(1) - 1; i < count; i = next.Add(1) - 1 {
+				purego.SyscallN(task, taskContext, uintptr(i))
+			}
+		}
+		for range max(min(context.threads, count), 1) - 1 {
+			all.Go(work)
+		}
+		work()
+		all.Wait()
+		return abi.OK
+	})
+})
+
+// emitter is the context of emit.
+type emitter struct {
+	take func(name string, tensor *abi.Tensor) int32
+}
+
+var emit = sync.OnceValue(func() uintptr {
+	return purego.NewCallback(func(context *emitter, name *byte, tensor *abi.Tensor) int32 {
+		return context.take(goString(name), tensor)
+	})
+})

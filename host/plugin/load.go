@@ -1,0 +1,273 @@
+package plugin
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/abi"
+)
+
+// Plugin is a loaded library: its code is in this process and stays until the process ends, because ONNX
+// Runtime keeps pointers into it. Methods are safe from several goroutines.
+type Plugin struct {
+	Folder   string
+	Path     string // of the library
+	SHA256   string // of the library, in hexadecimal
+	Manifest *Manifest
+	Variant  *Variant
+	Info     *Info // what the library says of itself
+
+	table  *abi.Plugin
+	ortOps *abi.ORTOps
+}
+
+// OpenOptions say what Open accepts.
+type OpenOptions struct {
+	// Device picks the variant; empty is cpu.
+	Device string
+	// AcceptUnverified loads a library whose hash is not recorded: its author's choice while developing.
+	// The environment variable GRAFT_PLUGIN_UNVERIFIED=1 does the same.
+	AcceptUnverified bool
+	// Trust holds the recorded hashes; nil is the user's.
+	Trust *Trust
+}
+
+// loaded holds the libraries of this process by path. The C library identifies them by path too, so a
+// file that has been replaced since cannot be loaded beside the old one.
+var loaded struct {
+	sync.Mutex
+	libraries map[string]*Plugin
+}
+
+// Open loads the plugin of a folder for a Device: it reads the manifest and the ELF file, requires the
+// library's hash to be recorded, loads it and checks that it is what the manifest says. Errors are *Error
+// of the kinds ErrManifest, ErrIncompatible, ErrVerification and ErrNotFound.
+func Open(folder string, opts OpenOptions) (*Plugin, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, &Error{Kind: ErrNotFound, Path: folder, Found: err.Error(), Cause: err}
+	}
+	p, err := prepare(folder, opts.Device)
+	if err != nil {
+		return nil, err
+	}
+	if !opts.AcceptUnverified && !acceptUnverified() {
+		if err := p.requireTrust(opts.Trust); err != nil {
+			return nil, err
+		}
+	}
+	loaded.Lock()
+	defer loaded.Unlock()
+	if old, ok := loaded.libraries[p.Path]; ok {
+		if old.SHA256 != p.SHA256 {
+			return nil, &Error{Kind: ErrVerification, Path: p.Path,
+				Found: "found another file than the one this process loaded before", Need: "the same", Mend: "restart the program"}
+		}
+		p.table, p.ortOps, p.Info = old.table, old.ortOps, old.Info
+		return p, p.agree()
+	}
+	if err := p.load(); err != nil {
+		return nil, err
+	}
+	if loaded.libraries == nil {
+		loaded.libraries = map[string]*Plugin{}
+	}
+	loaded.libraries[p.Path] = p
+	return p, p.agree()
+}
+
+// prepare does all that can be done without running the library.
+func prepare(folder, device string) (*Plugin, error) {
+	if device == "" {
+		device = "cpu"
+	}
+	manifest, err := ReadManifest(folder)
+	if err != nil {
+		return nil, err
+	}
+	variant, err := manifest.VariantFor(device, ThisPlatform)
+	if err != nil {
+		return nil, err
+	}
+	return prepareVariant(folder, manifest, variant)
+}
+
+func prepareVariant(folder string, manifest *Manifest, variant *Variant) (*Plugin, error) {
+	p := &Plugin{Folder: folder, Path: filepath.Join(folder, variant.File), Manifest: manifest, Variant: variant}
+	library, err := InspectLibrary(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := library.Check(HostABI, ThisPlatform); err != nil {
+		return nil, err
+	}
+	if err := library.Agree(manifest, variant); err != nil {
+		return nil, err
+	}
+	if p.SHA256, err = hashFile(p.Path); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// load runs the library's constructors and reads its table and description.
+func (p *Plugin) load() error {
+	refuse := func(found, need, mend string) error { return incompatible(p.Path, found, need, mend) }
+	handle, err := purego.Dlopen(p.Path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		text := strings.TrimPrefix(printable(err.Error()), p.Path+": ")
+		return &Error{Kind: ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
+			Mend: "install what it needs, or a build of the plugin for this system", Cause: err}
+	}
+	entry, err := purego.Dlsym(handle, EntrySymbol)
+	if err != nil {
+		return refuse("no symbol "+EntrySymbol, "the entry point of a graft plugin", "build the plugin again")
+	}
+	address, _, _ := purego.SyscallN(entry)
+	table := pointer[abi.Plugin](address)
+	switch need := uint64(unsafe.Sizeof(abi.Plugin{})); {
+	case table == nil:
+		return refuse("a null table of functions", "a table", "report this to its author")
+	case table.Size < need:
+		return refuse(fmt.Sprintf("a table of %d bytes", table.Size), fmt.Sprintf("at least %d", need), "build the plugin with the header of ABI "+HostABI.String())
+	}
+	version := ABIVersion{table.ABIMajor, table.ABIMinor}
+	if !HostABI.Accepts(version) {
+		return (&Library{Path: p.Path}).abiRefusal("a table for ABI "+version.String(), HostABI, version.Major, version.Minor)
+	}
+	if version != p.Manifest.ABI {
+		return refuse("a table for ABI "+version.String(), p.Manifest.ABI.String()+" as in "+ManifestName, "build the library and the manifest from the same source")
+	}
+	for _, f := range []struct {
+		name    string
+		address uintptr
+	}{
+		{"describe", table.Describe}, {"probe", table.Probe}, {"create", table.Create}, {"infer_shapes", table.InferShapes},
+		{"workspace_size", table.WorkspaceSize}, {"run", table.Run}, {"destroy", table.Destroy},
+	} {
+		if f.address == 0 {
+			return refuse("a table without the function "+f.name, "all but fold", "report this to its author")
+		}
+	}
+	p.table = table
+	if p.ortOps, err = p.findOrtOps(); err != nil {
+		return err
+	}
+	p.Info, err = p.describe()
+	return err
+}
+
+// findOrtOps looks through the table's extensions.
+func (p *Plugin) findOrtOps() (*abi.ORTOps, error) {
+	const limit = 64
+	extension := p.table.Next
+	for n := 0; extension != nil && n < limit; n++ {
+		if goString(extension.Name) == abi.ExtensionORTOps {
+			ops := (*abi.ORTOps)(unsafe.Pointer(extension))
+			if ops.Size < uint64(unsafe.Sizeof(abi.ORTOps{})) || ops.Get == 0 {
+				return nil, incompatible(p.Path, "a damaged extension "+abi.ExtensionORTOps, "one with its function", "report this to its author")
+			}
+			return ops, nil
+		}
+		extension = extension.Next
+	}
+	return nil, incompatible(p.Path, "no extension "+abi.ExtensionORTOps, "the operators for ONNX Runtime", "build the plugin with abi/'s C++ kit, which has it")
+}
+
+// agree checks what the library says of itself against the manifest.
+func (p *Plugin) agree() error {
+	differ := func(what, found, need string) error {
+		return incompatible(p.Path, fmt.Sprintf("%s %q in the library's description", what, clip(found)),
+			fmt.Sprintf("%q as in %s", need, ManifestName), "build the library and the manifest from the same source")
+	}
+	switch {
+	case p.Info.Name != p.Manifest.Name:
+		return differ("name", p.Info.Name, p.Manifest.Name)
+	case p.Info.Version != p.Manifest.Version:
+		return differ("version", p.Info.Version, p.Manifest.Version)
+	case p.Info.Device != p.Variant.Device:
+		return differ("device", p.Info.Device, p.Variant.Device)
+	}
+	for _, name := range p.Manifest.emitted() {
+		if !slices.ContainsFunc(p.Info.Operators, func(op OperatorInfo) bool { return op.Name == name }) {
+			var have []string
+			for _, op := range p.Info.Operators {
+				have = append(have, clip(op.Name))
+			}
+			return incompatible(p.Path, "operators "+strings.Join(have, ", ")+" in the library's description",
+				name+" too, as in "+ManifestName, "build the library and the manifest from the same source")
+		}
+	}
+	for i := range p.Manifest.Operators {
+		if w := p.Manifest.Operators[i].With; w != nil && len(w.Fold) > 0 && p.table.Fold == 0 {
+			return incompatible(p.Path, "no fold function", "one, as operator "+p.Manifest.Operators[i].Name+" of "+ManifestName+" folds constants",
+				"build the library and the manifest from the same source")
+		}
+	}
+	return nil
+}
+
+// emitted lists the operators of graft's domain that replacements put into models.
+func (m *Manifest) emitted() []string {
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for i := range m.Operators {
+		op := &m.Operators[i]
+		if op.With == nil {
+			add(op.Name)
+			continue
+		}
+		for _, n := range op.With.Nodes {
+			if n.Domain == Domain {
+				add(n.Op)
+			}
+		}
+	}
+	return names
+}
+
+// OrtOps hands out the plugin's operators as pointers to OrtCustomOp, for a registrar that builds the
+// session's domain. apiBase is the runtime's OrtApiBase.
+func (p *Plugin) OrtOps(apiBase uintptr) ([]uintptr, error) {
+	var (
+		ops   = new(*uintptr)
+		count = new(uint64)
+	)
+	err := p.invoke("handing out operators", p.ortOps.Get, newMessage(), apiBase, uintptr(unsafe.Pointer(ops)), uintptr(unsafe.Pointer(count)))
+	if err != nil {
+		return nil, err
+	}
+	if *count > maxOperators || (*count > 0 && *ops == nil) {
+		return nil, &Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("handing out operators gave %d of them", *count)}
+	}
+	return slices.Clone(unsafe.Slice(*ops, *count)), nil
+}
+
+// Probe asks how well the plugin suits a Device: 0 with a reason when it cannot run there, else up to 100.
+func (p *Plugin) Probe(device Device) (score int, reason string, err error) {
+	where, err := device.c()
+	if err != nil {
+		return 0, "", err
+	}
+	at, result, m := &where, &abi.ProbeResult{Size: uint64(unsafe.Sizeof(abi.ProbeResult{}))}, newMessage()
+	if err := p.invoke("probe", p.table.Probe, m, uintptr(unsafe.Pointer(at)), uintptr(unsafe.Pointer(result))); err != nil {
+		return 0, "", err
+	}
+	if result.Score < 0 || result.Score > 100 {
+		return 0, "", &Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("probe gave the score %d", result.Score), Need: "0 to 100"}
+	}
+	if result.Score == 0 {
+		reason = m.string()
+	}
+	return int(result.Score), reason, nil
+}

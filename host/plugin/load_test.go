@@ -1,0 +1,306 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// open loads a variation of the fixture.
+func open(t *testing.T, flags ...string) (*Plugin, error) {
+	t.Helper()
+	folder := writePlugin(t, t.TempDir(), toyManifest, buildFixture(t, flags...))
+	return Open(folder, OpenOptions{AcceptUnverified: true})
+}
+
+func mustOpen(t *testing.T, flags ...string) *Plugin {
+	t.Helper()
+	p, err := open(t, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestOpen(t *testing.T) {
+	p := mustOpen(t)
+	want := &Info{Name: "toy", Version: "0.1.0", Summary: "a toy", Device: "cpu", Operators: []OperatorInfo{{
+		Name: "Scale", Summary: "y = by * x", SinceVersion: 1,
+		Inputs:     []Parameter{{Name: "x", Types: []DType{Float32}}},
+		Outputs:    []Parameter{{Name: "y", Types: []DType{Float32}}},
+		Attributes: []AttributeInfo{{Name: "by", Kind: "float", Default: 2.0}},
+	}}}
+	if diff := cmp.Diff(want, p.Info); diff != "" {
+		t.Errorf("info (-want +got):\n%s", diff)
+	}
+	again, err := Open(p.Folder, OpenOptions{AcceptUnverified: true})
+	if err != nil || again.table != p.table {
+		t.Errorf("opened again: %v; want the same library", err)
+	}
+	if score, reason, err := p.Probe(CPU); score != 50 || reason != "" || err != nil {
+		t.Errorf("probe of the CPU: %d %q %v; want 50", score, reason, err)
+	}
+	if score, reason, err := p.Probe(Device{Kind: "cuda"}); score != 0 || reason != "the fixture does not like this machine" || err != nil {
+		t.Errorf("probe of CUDA: %d %q %v; want 0 with a reason", score, reason, err)
+	}
+	if _, err := p.OrtOps(0); err == nil || err.Error() != p.Path+": handing out operators failed: no runtime given (invalid argument)" {
+		t.Errorf("operators without a runtime: %v", err)
+	}
+	if ops, err := p.OrtOps(1); err != nil || len(ops) != 1 || ops[0] == 0 {
+		t.Errorf("operators: %v, %v; want one", ops, err)
+	}
+}
+
+func TestOpenRefusals(t *testing.T) {
+	const source = "; build the library and the manifest from the same source"
+	for _, test := range []struct {
+		name  string
+		flags []string
+		want  string
+	}{
+		{"another name", []string{`-DDESCRIBED_NAME="tory"`}, `found name "tory" in the library's description, need "toy" as in plugin.yaml` + source},
+		{"another operator", []string{`-DOPERATOR_NAME="Skale"`}, "found operators Skale in the library's description, need Scale too, as in plugin.yaml" + source},
+		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`}, `found a faulty description: operator 0 is called " [2J", need one as abi/graft_plugin.h says; report this to its author`},
+		{"short table", []string{"-DTABLE_SIZE=24"}, "found a table of 24 bytes, need at least 88; build the plugin with the header of ABI 1.0"},
+		{"table of a later minor", []string{"-DTABLE_MINOR=3"}, "found a table for ABI 1.3, need ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release of the plugin"},
+		{"no run", []string{"-DNO_RUN"}, "found a table without the function run, need all but fold; report this to its author"},
+		{"no extension", []string{"-DNO_ORT_OPS"}, "found no extension graft.ort_ops, need the operators for ONNX Runtime; build the plugin with abi/'s C++ kit, which has it"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := open(t, test.flags...)
+			var e *Error
+			if !errors.As(err, &e) || !strings.HasSuffix(e.Path, "/libtoy.so") || err.Error() != e.Path+": "+test.want {
+				t.Errorf("error\n%v\nwant\n%s", err, test.want)
+			}
+			if !errors.Is(err, ErrIncompatible) {
+				t.Error("error is not of kind ErrIncompatible")
+			}
+		})
+	}
+	t.Run("missing library", func(t *testing.T) {
+		folder := t.TempDir()
+		compile(t, filepath.Join(folder, "libgone.so"), "-x", "c", "/dev/null")
+		path := buildFixture(t, "-L"+folder, "-Wl,--no-as-needed", "-lgone")
+		_, err := Open(writePlugin(t, t.TempDir(), toyManifest, path), OpenOptions{AcceptUnverified: true})
+		if err == nil || !strings.Contains(err.Error(), "found that the system cannot load it: libgone.so: cannot open shared object file") || !errors.Is(err, ErrIncompatible) {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("no variant", func(t *testing.T) {
+		_, err := Open(writePlugin(t, t.TempDir(), toyManifest, ""), OpenOptions{Device: "cuda"})
+		if err == nil || !strings.Contains(err.Error(), "need cuda on "+ThisPlatform.String()) || !errors.Is(err, ErrIncompatible) {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("no library", func(t *testing.T) {
+		folder := writePlugin(t, t.TempDir(), toyManifest, "")
+		_, err := Open(folder, OpenOptions{})
+		want := folder + "/libtoy.so: no such file, need a shared library; correct the file name in plugin.yaml or build the library"
+		if err == nil || err.Error() != want || !errors.Is(err, ErrNotFound) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	})
+}
+
+func TestOpenWithoutRecord(t *testing.T) {
+	data := places(t)
+	mark := filepath.Join(t.TempDir(), "ran")
+	folder := writePlugin(t, filepath.Join(t.TempDir(), "it's"), toyManifest, buildFixture(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
+	_, err := Open(folder, OpenOptions{})
+	quoted := strings.ReplaceAll("'"+folder+"'", "it's", `it'\''s`)
+	sha, hashErr := hashFile(filepath.Join(folder, "libtoy.so"))
+	if hashErr != nil {
+		t.Fatal(hashErr)
+	}
+	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] + "...), need one that graft has run apart from this program first; run: graft plugin install " +
+		quoted + " (or, to use it where it is: graft plugin verify " + quoted + ")"
+	if err == nil || err.Error() != want || !errors.Is(err, ErrVerification) {
+		t.Errorf("error\n%v\nwant\n%s", err, want)
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the library ran before it was verified")
+	}
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(data, trustFile), []byte("{"))
+	if _, err := Open(folder, OpenOptions{}); err == nil || !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "cannot read the record of verified libraries: unexpected end of JSON input") {
+		t.Errorf("a damaged record: %v", err)
+	}
+	writeFile(t, filepath.Join(data, trustFile), fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy"}}}`, sha))
+	if _, err := Open(folder, OpenOptions{}); err != nil {
+		t.Errorf("a recorded library: %v", err)
+	}
+	if _, err := os.Stat(mark); err != nil {
+		t.Errorf("the library did not run: %v", err)
+	}
+	// The C library would hand out the code of the file that was loaded first.
+	writeFile(t, filepath.Join(folder, "libtoy.so"), readFile(t, buildFixture(t)))
+	t.Setenv(UnverifiedVariable, "1")
+	if _, err := Open(folder, OpenOptions{}); err == nil || err.Error() != folder+"/libtoy.so: found another file than the one this process loaded before, need the same; restart the program" {
+		t.Errorf("a replaced library: %v", err)
+	}
+}
+
+func TestKernel(t *testing.T) {
+	p := mustOpen(t)
+	k, err := p.Create("Scale", []Attribute{{"by", 3.0}}, []*Tensor{nil}, CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Destroy()
+	x, err := NewTensor(Float32, 5, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range Elems[float32](x) {
+		Elems[float32](x)[i] = float32(i)
+	}
+	shapes, err := k.Infer([]*Tensor{{DType: Float32, Shape: []int64{5, -1}}}, []bool{true})
+	if err != nil || len(shapes) != 1 || shapes[0].DType != Float32 || !slices.Equal(shapes[0].Shape, []int64{5, -1}) {
+		t.Fatalf("shapes %v, %v", shapes, err)
+	}
+	for _, threads := range []int{1, 3} {
+		y, err := NewTensor(Float32, 5, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, err := k.Workspace([]*Tensor{x}, []*Tensor{y}, threads)
+		if err != nil || size != 4096 {
+			t.Fatalf("workspace %d, %v", size, err)
+		}
+		var lines []string
+		log := func(level int, text string) { lines = append(lines, fmt.Sprint(level, " ", text)) }
+		ctx := &RunContext{Workspace: NewWorkspace(size), Threads: threads, Log: log}
+		if err := k.Run(ctx, []*Tensor{x}, []*Tensor{y}); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range Elems[float32](y) {
+			if v != float32(3*i) {
+				t.Fatalf("%d threads: element %d is %v, want %d", threads, i, v, 3*i)
+			}
+		}
+		if !slices.Equal(lines, []string{"1 the fixture runs"}) {
+			t.Errorf("log %q", lines)
+		}
+	}
+	if err := k.Run(&RunContext{}, []*Tensor{x}, []*Tensor{x}); err == nil || err.Error() != p.Path+": run of Scale failed: the workspace is not as asked for (invalid argument)" {
+		t.Errorf("without workspace: %v", err)
+	}
+	k.Destroy() // the second, by defer, does nothing
+}
+
+func TestKernelConcurrently(t *testing.T) {
+	p := mustOpen(t)
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			k, err := p.Create("Scale", []Attribute{{"by", float64(n)}}, nil, CPU)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer k.Destroy()
+			for range 20 {
+				x, _ := NewTensor(Float32, 100)
+				y, _ := NewTensor(Float32, 100)
+				Elems[float32](x)[99] = 1
+				if err := k.Run(&RunContext{Workspace: NewWorkspace(4096), Threads: 2}, []*Tensor{x}, []*Tensor{y}); err != nil {
+					t.Error(err)
+				} else if got := Elems[float32](y)[99]; got != float32(n) {
+					t.Errorf("got %v, want %d", got, n)
+				}
+				runtime.GC()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestKernelErrors(t *testing.T) {
+	p := mustOpen(t)
+	for _, test := range []struct {
+		name string
+		do   func() error
+		want string
+	}{
+		{"no such operator", func() error { _, err := p.Create("Skale", nil, nil, CPU); return err }, `found no operator "Skale", need one of Scale`},
+		{"refused attribute", func() error { _, err := p.Create("Scale", []Attribute{{"on", int64(3)}}, nil, CPU); return err },
+			"create of Scale failed: the fixture knows only the float attribute by (invalid argument)"},
+		{"odd attribute", func() error { _, err := p.Create("Scale", []Attribute{{"by", 1i}}, nil, CPU); return err },
+			"create of Scale: attribute by: found a value of type complex128, need int64, float64, string, []int64 or []float64"},
+		{"odd device", func() error { _, err := p.Create("Scale", nil, nil, Device{Kind: "abacus"}); return err },
+			`create of Scale: found device "abacus", need cpu or cuda`},
+		{"odd type", func() error { _, err := p.Create("Scale", nil, []*Tensor{{DType: "decimal"}}, CPU); return err },
+			`create of Scale: constant 0: found element type "decimal", need one of [float32 float16 bfloat16 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool]`},
+		{"failing create", func() error { _, err := mustOpen(t, "-DCREATE_FAILS").Create("Scale", nil, nil, CPU); return err },
+			"create of Scale failed: the fixture makes no kernels (not supported)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := test.do()
+			var e *Error
+			if !errors.As(err, &e) || err.Error() != e.Path+": "+test.want {
+				t.Errorf("error\n%v\nwant\n%s", err, test.want)
+			}
+		})
+	}
+	for _, shape := range [][]int64{{-1}, {1 << 40, 1 << 40}, make([]int64, 17)} {
+		if _, err := NewTensor(Float32, shape...); err == nil {
+			t.Errorf("a tensor of shape %v is accepted", shape)
+		}
+	}
+}
+
+func TestAttributesReachC(t *testing.T) {
+	values := []Attribute{{"a", int64(-3)}, {"b", 0.5}, {"c", "text"}, {"d", []int64{1, 2}}, {"e", []float64{0.25, 4}}, {"f", []int64{}}}
+	c, err := cAttributes(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &describer{p: &Plugin{}}
+	for i, a := range c {
+		got := d.attribute(a, "x")
+		if diff := cmp.Diff(AttributeInfo{values[i].Name, attributeKinds[i%5+1], false, values[i].Value}, got); i < 5 && diff != "" {
+			t.Errorf("attribute %d (-want +got):\n%s", i, diff)
+		}
+	}
+	if d.err != nil {
+		t.Error(d.err)
+	}
+}
+
+func TestFold(t *testing.T) {
+	p := mustOpen(t)
+	got, err := p.Fold("Scale", []Weight{{Name: "w", Shape: []int64{3}, Floats: []float64{1, 2, 4}}, {Name: "e", Shape: []int64{0}, Floats: []float64{}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Weight{
+		{Name: "w", Shape: []int64{3}, Floats: []float64{2, 4, 8}},
+		{Name: "e", Shape: []int64{0}, Floats: []float64{}},
+		{Name: "sum", Shape: []int64{}, Floats: []float64{7}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("fold (-want +got):\n%s", diff)
+	}
+	_, err = p.Fold("Scale", []Weight{{Name: "w", Shape: []int64{1, 1}, Floats: []float64{1}}}, nil)
+	if !errors.Is(err, ErrRefused) || err.Error() != p.Path+": fold of Scale failed: the fixture folds only float vectors (refused)" {
+		t.Errorf("constants that do not qualify: %v", err)
+	}
+	_, err = p.Fold("Scale", []Weight{{Name: "w", Shape: []int64{2}, Floats: []float64{1}}}, nil)
+	if err == nil || err.Error() != p.Path+": fold of Scale: constant w: found 1 elements, need 2 for shape [2], as floats or as ints" {
+		t.Errorf("too few elements: %v", err)
+	}
+	_, err = p.Fold("Scale", []Weight{{Name: "not a name", Shape: []int64{1}, Floats: []float64{1}}}, nil)
+	if err == nil || err.Error() != p.Path+`: fold of Scale: it emitted a constant called "not a name"` {
+		t.Errorf("a bad name: %v", err)
+	}
+}
