@@ -142,7 +142,11 @@ func TestOpenWithoutRecord(t *testing.T) {
 	if _, err := os.Stat(mark); err != nil {
 		t.Errorf("the library did not run: %v", err)
 	}
-	// The C library would hand out the code of the file that was loaded first.
+	// The C library would hand out the code of the file that was loaded first. That file is mapped, so it
+	// is replaced and not overwritten.
+	if err := os.Remove(filepath.Join(folder, "libtoy.so")); err != nil {
+		t.Fatal(err)
+	}
 	writeFile(t, filepath.Join(folder, "libtoy.so"), readFile(t, buildFixture(t)))
 	t.Setenv(UnverifiedVariable, "1")
 	if _, err := Open(folder, OpenOptions{}); err == nil || err.Error() != folder+"/libtoy.so: found another file than the one this process loaded before, need the same; restart the program" {
