@@ -43,7 +43,6 @@ const (
 	formBytes               // a string or bytes of any length
 	formVarint              // integers, packed or not
 	formFixed32             // floats, packed or not
-	formFixed64             // doubles, packed or not
 )
 
 type field struct {
@@ -59,7 +58,6 @@ var (
 	aBytes  = field{form: formBytes}
 	aVarint = field{form: formVarint}
 	aFloat  = field{form: formFixed32}
-	aDouble = field{form: formFixed64}
 )
 
 // fields lists, by number, the fields that the scanner understands; they are

@@ -174,8 +174,6 @@ func (f field) fits(k kind, num protowire.Number, typ protowire.Type, at int64) 
 		ok = ok || typ == protowire.VarintType
 	case formFixed32:
 		ok = ok || typ == protowire.Fixed32Type
-	case formFixed64:
-		ok = ok || typ == protowire.Fixed64Type
 	}
 	if !ok {
 		return damaged(k, at, fmt.Sprintf("field %d with wire type %d", num, typ))

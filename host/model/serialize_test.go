@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/opgraft/graft/host/model/onnx"
@@ -226,4 +227,27 @@ func TestModelsTooLargeForOneMessageSaySo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "model bytes: is too large for one message apart from what it can refer to: found 32212255") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// Readers share a model; Attach and Serialize may run beside them.
+func TestUseFromSeveralGoroutines(t *testing.T) {
+	m, _ := spread(t)
+	_, folded := floats(40, 2000)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for _, x := range allTensors(m.Proto()) {
+				if _, err := m.Data(x); err != nil && x.GetDataType() != int32(onnx.Tensor_STRING) {
+					t.Error(err)
+				}
+			}
+			if _, err := m.Attach("folded "+strconv.Itoa(i), onnx.Tensor_FLOAT, []int64{2000}, folded); err != nil {
+				t.Error(err)
+			}
+			if _, err := m.Serialize(m.Proto(), SerializeOptions{InMemory: i%2 == 0}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
 }
