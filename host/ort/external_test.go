@@ -71,15 +71,17 @@ func TestExternalFilesInMemory(t *testing.T) {
 		// The program serves v from memory, the patch serves w.
 		r := newRaw(t)
 		options := r.options()
-		if err := library.addExternalFiles(options, map[string][]byte{"own": rawFloats(100, 200)}); err != nil {
+		own := rawFloats(100, 200)
+		r.bytes(own)
+		if err := library.addExternalFiles(options, map[string][]byte{"own": own}); err != nil {
 			t.Fatal(err)
 		}
 		install(t, Hook{Strict: true, Patcher: func(r Request) (*Patch, error) {
 			return &Patch{Model: marshal(t, sum(external("v", "own", 0, 2), external("w", "bytes", 0, 2))),
 				ExternalFiles: map[string][]byte{"bytes": rawFloats(10, 20)}}, nil
 		}})
-		content := marshal(t, sum(external("v", "own", 0, 2)))
-		s, err := r.session(slotCreateSessionFromArray, address(content), uintptr(len(content)), options)
+		at, size := r.bytes(marshal(t, sum(external("v", "own", 0, 2))))
+		s, err := r.session(slotCreateSessionFromArray, at, size, options)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,8 @@ func (l *Library) Install(h Hook) error {
 }
 
 // Uninstall takes the hook away and puts ONNX Runtime's own functions back. Sessions that were
-// patched stay as they are. Without a hook it does nothing.
+// patched stay as they are; what the [Patch.Keep] of such a session holds stays until the process
+// ends, because its release is no longer seen. Without a hook it does nothing.
 func (l *Library) Uninstall() error { return l.hook.uninstall() }
 
 // Installed reports whether a hook is installed.

@@ -59,7 +59,7 @@ func install(t testing.TB, h Hook) {
 type raw struct {
 	testing.TB
 	env  uintptr
-	pins []any
+	pins []any // Go memory that C is told of by address
 }
 
 func newRaw(t testing.TB) *raw {
@@ -67,7 +67,9 @@ func newRaw(t testing.TB) *raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &raw{TB: t, env: env}
+	r := &raw{TB: t, env: env}
+	t.Cleanup(func() { clear(r.pins) }) // keeps r, and with it what it pins, through the test
+	return r
 }
 
 func (r *raw) text(s string) uintptr {
@@ -77,6 +79,12 @@ func (r *raw) text(s string) uintptr {
 	}
 	r.pins = append(r.pins, p)
 	return uintptr(unsafe.Pointer(p))
+}
+
+// bytes gives the address and size of a model's bytes.
+func (r *raw) bytes(b []byte) (uintptr, uintptr) {
+	r.pins = append(r.pins, b)
+	return address(b), uintptr(len(b))
 }
 
 // word is a place that C writes an address to. It is on the heap: a stack may move.
@@ -123,8 +131,7 @@ func (r *raw) options() uintptr {
 // and without options.
 func TestHookReachesEverySession(t *testing.T) {
 	r := newRaw(t)
-	content := marshal(t, unary("Relu"))
-	bytesAt, size := address(content), uintptr(len(content))
+	at, size := r.bytes(marshal(t, unary("Relu")))
 	path := r.text(writeModel(t, unary("Relu")))
 	options := r.options()
 	ways := []struct {
@@ -133,13 +140,13 @@ func TestHookReachesEverySession(t *testing.T) {
 	}{
 		{"CreateSession", func(o uintptr) (*Session, error) { return r.session(slotCreateSession, path, o) }},
 		{"CreateSessionFromArray", func(o uintptr) (*Session, error) {
-			return r.session(slotCreateSessionFromArray, bytesAt, size, o)
+			return r.session(slotCreateSessionFromArray, at, size, o)
 		}},
 		{"CreateSessionWithPrepackedWeightsContainer", func(o uintptr) (*Session, error) {
 			return r.session(slotCreateSessionWithPrepackedWeightsContainer, path, o, r.container())
 		}},
 		{"CreateSessionFromArrayWithPrepackedWeightsContainer", func(o uintptr) (*Session, error) {
-			return r.session(slotCreateSessionFromArrayWithPrepackedWeightsContainer, bytesAt, size, o, r.container())
+			return r.session(slotCreateSessionFromArrayWithPrepackedWeightsContainer, at, size, o, r.container())
 		}},
 	}
 	check := func(t *testing.T, make func(uintptr) (*Session, error), want ...float32) *Session {
@@ -438,9 +445,8 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 		Patcher: func(Request) (*Patch, error) { return nil, errors.New("must not be asked") },
 		Logger:  slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	r := newRaw(t)
-	content := marshal(t, unary("Relu"))
-	in := writeModel(t, unary("Relu"))
-	path := r.text(in)
+	at, size := r.bytes(marshal(t, unary("Relu")))
+	path := r.text(writeModel(t, unary("Relu")))
 	call := func(table uintptr, index int, args ...uintptr) {
 		t.Helper()
 		status, _, _ := purego.SyscallN(loadWord(table, index), args...)
@@ -450,7 +456,7 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 	}
 	editor, compile := library.call(slotGetModelEditorApi), library.call(slotGetCompileApi)
 	const finalize = 19
-	for _, args := range [][]uintptr{{r.env, path}, {r.env, address(content), uintptr(len(content))}} {
+	for _, args := range [][]uintptr{{r.env, path}, {r.env, at, size}} {
 		index := int(editorCreateModelEditorSession)
 		if len(args) == 3 {
 			index = int(editorCreateModelEditorSessionFromArray)

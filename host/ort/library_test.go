@@ -93,8 +93,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestNotLoaded asks a process that has no runtime: the go command's child, this test binary
-// itself with a marker.
+// TestNotLoaded asks a process that has no runtime: this test binary once more, told by a marker
+// to open none.
 func TestNotLoaded(t *testing.T) {
 	if os.Getenv(markNotLoaded) != "" {
 		return // TestMain has answered

@@ -50,11 +50,9 @@ const (
 	slotGetDimensionsCount                                  slot = 61
 	slotGetDimensions                                       slot = 62
 	slotGetSymbolicDimensions                               slot = 63
-	slotGetTensorShapeElementCount                          slot = 64
 	slotGetTensorTypeAndShape                               slot = 65
 	slotGetValueType                                        slot = 67
 	slotCreateMemoryInfo                                    slot = 68
-	slotMemoryInfoGetName                                   slot = 71
 	slotMemoryInfoGetId                                     slot = 72
 	slotAllocatorFree                                       slot = 76
 	slotGetAllocatorWithDefaultOptions                      slot = 78
@@ -76,8 +74,6 @@ const (
 	slotGetStringTensorElementLength                        slot = 127
 	slotGetStringTensorElement                              slot = 128
 	slotAddSessionConfigEntry                               slot = 130
-	slotCreateAllocator                                     slot = 131
-	slotReleaseAllocator                                    slot = 132
 	slotRunWithBinding                                      slot = 133
 	slotCreateIoBinding                                     slot = 134
 	slotReleaseIoBinding                                    slot = 135
@@ -92,7 +88,6 @@ const (
 	slotReleasePrepackedWeightsContainer                    slot = 167
 	slotCreateSessionWithPrepackedWeightsContainer          slot = 168
 	slotCreateSessionFromArrayWithPrepackedWeightsContainer slot = 169
-	slotHasValue                                            slot = 192
 	slotGetTensorMemoryInfo                                 slot = 194
 	slotSynchronizeBoundInputs                              slot = 202
 	slotSynchronizeBoundOutputs                             slot = 203

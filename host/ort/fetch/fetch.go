@@ -105,8 +105,7 @@ func (f fetcher) from(ctx context.Context, s source, path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 
-	f.report(fmt.Sprintf("fetching %s with %s", s.requirement, s.client.name))
-	if err := s.download(ctx, work); err != nil {
+	if err := s.download(ctx, work, f.report); err != nil {
 		return err
 	}
 	archive, err := s.archive(work)

@@ -55,7 +55,7 @@ var pip = client{
 
 // download runs the client in a folder. The client and its children get their own process group,
 // so that ending ctx ends all of them before the folder is removed.
-func (s source) download(ctx context.Context, dir string) error {
+func (s source) download(ctx context.Context, dir string, report func(string)) error {
 	var missing []string
 	for _, command := range s.client.commands {
 		program, err := exec.LookPath(command[0])
@@ -63,6 +63,7 @@ func (s source) download(ctx context.Context, dir string) error {
 			missing = append(missing, command[0])
 			continue
 		}
+		report(fmt.Sprintf("fetching %s with %s", s.requirement, s.client.name))
 		cmd := exec.CommandContext(ctx, program, append(command[1:len(command):len(command)], s.client.args(s)...)...)
 		cmd.Dir = dir
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
