@@ -147,7 +147,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 		switch {
 		case n.Is("Softmax"):
 			b, err = f.softmax(n)
-		case isAttentionOperator(n):
+		case IsAttentionOperator(n):
 			b, err = f.operator(n)
 		default:
 			return

@@ -9,8 +9,8 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// isAttentionOperator reports an operator that is attention by definition.
-func isAttentionOperator(n *graph.Node) bool {
+// IsAttentionOperator reports an operator that is attention by definition.
+func IsAttentionOperator(n *graph.Node) bool {
 	return n.Is("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention",
 		"com.microsoft.GroupQueryAttention", "com.microsoft.DecoderMaskedMultiHeadAttention",
 		"com.microsoft.PackedAttention", "com.microsoft.PackedMultiHeadAttention",
@@ -91,6 +91,9 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 	a.Softcap = float64(n.Float("softcap", 0))
 	w.Causal = n.Int("is_causal", 0) != 0
 	w.Lengths = n.Input(6)
+	// A row without visible keys is zeros here, where a softmax of its own
+	// would give NaN.
+	w.ZeroRows = true
 	if mask := n.Input(3); mask != nil {
 		s := f.shapes.Of(mask)
 		switch s.DType {

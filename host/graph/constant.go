@@ -119,7 +119,7 @@ func (v *Value) Floats() (list []float64, ok bool) {
 		case onnx.Tensor_DOUBLE:
 			list[i] = math.Float64frombits(le.LittleEndian.Uint64(raw[8*i:]))
 		case onnx.Tensor_FLOAT16:
-			list[i] = halfToFloat(le.LittleEndian.Uint16(raw[2*i:]))
+			list[i] = HalfToFloat(le.LittleEndian.Uint16(raw[2*i:]))
 		case onnx.Tensor_BFLOAT16:
 			list[i] = float64(math.Float32frombits(uint32(le.LittleEndian.Uint16(raw[2*i:])) << 16))
 		default:
@@ -161,7 +161,8 @@ func elementSize(t onnx.Tensor_DataType) int64 {
 	return 0
 }
 
-func halfToFloat(h uint16) float64 {
+// HalfToFloat widens IEEE half precision.
+func HalfToFloat(h uint16) float64 {
 	sign, exp, frac := 1.0, int(h>>10&0x1f), float64(h&0x3ff)
 	if h>>15 != 0 {
 		sign = -1

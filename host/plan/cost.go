@@ -136,17 +136,20 @@ func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work
 	x := Expectation{Worst: math.Inf(1)}
 	sum := 0.0
 	for _, at := range e.range_ {
-		plain, ok := e.drawn(region, at)
-		if !ok {
-			continue
-		}
 		bytes, ok := e.bytes(append(append([]*graph.Value{}, ins...), outs...), at)
 		flops, known := work.Eval(at)
 		if !ok || !known {
 			continue
 		}
-		bw, flop := share(cost.Bandwidth), share(cost.FLOPS)
-		op := e.machine.Dispatch + cost.OverheadUS*1e-6 + max(bytes/(e.bandwidth(bytes)*bw), float64(flops)/(e.machine.FLOPS*flop))
+		// What a block reads and makes comes from memory or stays in cache
+		// the same way, however it is drawn.
+		bandwidth := e.bandwidth(bytes)
+		plain, ok := e.drawn(region, at, bandwidth)
+		if !ok {
+			continue
+		}
+		op := e.machine.Dispatch + cost.OverheadUS*1e-6 +
+			max(bytes/(bandwidth*share(cost.Bandwidth)), float64(flops)/(e.machine.FLOPS*share(cost.FLOPS)))
 		x.Samples = append(x.Samples, Sample{at, plain, op})
 		x.Worst = min(x.Worst, plain/op)
 		sum += math.Log(plain / op)
@@ -173,9 +176,9 @@ func (e *estimator) bandwidth(bytes float64) float64 {
 }
 
 // drawn is the expected time of the nodes as the graph draws them.
-func (e *estimator) drawn(region []*graph.Node, at map[string]int64) (seconds float64, ok bool) {
+func (e *estimator) drawn(region []*graph.Node, at map[string]int64, bandwidth float64) (seconds float64, ok bool) {
 	for _, n := range region {
-		t, ok := e.node(n, at)
+		t, ok := e.node(n, at, bandwidth)
 		if !ok {
 			return 0, false
 		}
@@ -187,34 +190,54 @@ func (e *estimator) drawn(region []*graph.Node, at map[string]int64) (seconds fl
 // node is the expected time of one node: what it moves or computes, whichever
 // takes longer, and its dispatch. Views move nothing; ONNX Runtime folds scalar
 // products and transposes of the last axes into the product behind them.
-func (e *estimator) node(n *graph.Node, at map[string]int64) (float64, bool) {
+func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64) (float64, bool) {
 	d := e.machine.Dispatch
 	if n.Is("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Constant", "Dropout") {
 		return d, true
 	}
-	if n.Is("Mul", "Div") && (n.Input(1).Tensor != nil && isSmall(n.Input(1)) || n.Input(0).Tensor != nil && isSmall(n.Input(0))) {
+	if n.Is("Mul", "Div") && (isNumber(n.Input(1)) || isNumber(n.Input(0))) {
 		return 0, true
 	}
 	if p, ok := n.Ints("perm"); ok && n.Is("Transpose") && len(p) > 2 && p[len(p)-1] == int64(len(p)-2) {
 		return 0, true
 	}
-	bytes, ok := e.bytes(append(append([]*graph.Value{}, n.In...), n.Out...), at)
+	moved := append(append([]*graph.Value{}, n.In...), n.Out...)
+	bytes, ok := e.bytes(moved, at)
 	if !ok {
 		return 0, false
 	}
-	t := bytes / e.bandwidth(bytes)
-	if n.Is("MatMul", "com.microsoft.FusedMatMul") {
+	t := bytes / bandwidth
+	if isProduct(n) {
 		in, out := e.shapes.Of(n.Input(0)), e.shapes.Of(n.Output(0))
-		if in.Rank > 0 {
-			if flops, known := out.Count().Mul(in.Dim(-1)).Mul(graph.DimInt(2)).Eval(at); known {
-				t = max(t, float64(flops)/(0.7*e.machine.FLOPS))
-			}
+		if flops, known := out.Count().Mul(in.Dim(-1)).Mul(graph.DimInt(2)).Eval(at); known {
+			t = max(t, float64(flops)/(productShare*e.machine.FLOPS))
 		}
+	}
+	if blocks.IsAttentionOperator(n) {
+		// It joins past and new in memory first, and reads the whole again.
+		again, ok := e.bytes(n.Out, at)
+		if !ok {
+			return 0, false
+		}
+		t += again/bandwidth + operatorOverhead
 	}
 	return d + t, true
 }
 
-func isSmall(v *graph.Value) bool {
+// productShare is the part of the machine's peak that ONNX Runtime's product
+// reaches; operatorOverhead what its attention operators take to set up.
+const (
+	productShare     = 0.7
+	operatorOverhead = 6e-6
+)
+
+func isProduct(n *graph.Node) bool { return n.Is("MatMul", "com.microsoft.FusedMatMul") }
+
+// isNumber reports a constant of one element.
+func isNumber(v *graph.Value) bool {
+	if v == nil || v.Tensor == nil {
+		return false
+	}
 	n, err := graph.Elements(v.Tensor)
 	return err == nil && n == 1
 }

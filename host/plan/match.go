@@ -20,22 +20,13 @@ type Match struct {
 	Values   map[string]*graph.Value // by the pattern's names, inner ones included
 	Captured map[string]any          // attribute values by capture name
 	Nodes    []*graph.Node
-	Folded   map[string]Constant // what the plugin's fold made of the captured constants
+	Folded   map[string]plugin.Weight // what the plugin's fold made of the captured constants
 }
 
-// Constant is a tensor of numbers: float64 or int64, compact.
-type Constant struct {
-	Dims   []int64
-	Floats []float64 // nil for integers
-	Ints   []int64
-}
-
-// ErrRefused is what a Folder returns when the constants do not qualify.
-var ErrRefused = errors.New("the constants do not qualify")
-
-// Folder computes weights from weights with a plugin's own fold.
+// Folder computes weights from weights with a plugin's own fold. An error of kind
+// plugin.ErrRefused means that the constants do not qualify.
 type Folder interface {
-	Fold(plugin string, op *plugin.Operator, constants map[string]Constant, captured map[string]any) (map[string]Constant, error)
+	Fold(plugin string, operator string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error)
 }
 
 // patterns looks for the patterns of all operators, away from nodes that a
@@ -132,39 +123,51 @@ func smaller(match *Match) Expectation {
 	return Expectation{Speedup: before / after, Worst: before / after}
 }
 
-func fold(name string, match *Match, f Folder) (map[string]Constant, error) {
+func fold(name string, match *Match, f Folder) (map[string]plugin.Weight, error) {
 	if f == nil {
 		return nil, errors.New("its constants cannot be folded without loading the plugin")
 	}
-	constants := map[string]Constant{}
+	var constants []plugin.Weight
 	for _, k := range match.Operator.Replaces.Pattern.Constants {
 		if !k.Any {
 			continue
 		}
-		c, err := widen(match.Values[k.Name])
+		c, err := widen(k.Name, match.Values[k.Name])
 		if err != nil {
 			return nil, err
 		}
-		constants[k.Name] = c
+		constants = append(constants, c)
 	}
-	return f.Fold(name, match.Operator, constants, match.Captured)
+	var attributes []plugin.Attribute
+	for _, name := range slices.Sorted(maps.Keys(match.Captured)) {
+		attributes = append(attributes, plugin.Attribute{Name: name, Value: match.Captured[name]})
+	}
+	list, err := f.Fold(name, match.Operator.Name, constants, attributes)
+	if err != nil {
+		return nil, err
+	}
+	folded := map[string]plugin.Weight{}
+	for _, w := range list {
+		folded[w.Name] = w
+	}
+	return folded, nil
 }
 
 // maxFoldElements bounds a constant that is widened to 64 bits for a fold.
 const maxFoldElements = 1 << 27
 
 // widen reads a constant as float64 or int64.
-func widen(v *graph.Value) (Constant, error) {
+func widen(name string, v *graph.Value) (plugin.Weight, error) {
 	t := v.Tensor
-	c := Constant{Dims: t.Dims}
+	w := plugin.Weight{Name: name, Shape: t.Dims}
 	var err error
 	switch onnx.Tensor_DataType(t.GetDataType()) {
 	case onnx.Tensor_FLOAT, onnx.Tensor_DOUBLE, onnx.Tensor_FLOAT16, onnx.Tensor_BFLOAT16:
-		c.Floats, err = v.Graph.Numbers(t, maxFoldElements)
+		w.Floats, err = v.Graph.Numbers(t, maxFoldElements)
 	default:
-		c.Ints, err = v.Graph.Integers(t, maxFoldElements)
+		w.Ints, err = v.Graph.Integers(t, maxFoldElements)
 	}
-	return c, err
+	return w, err
 }
 
 // facts of a match, for constraints: the type of the first input, ranks and

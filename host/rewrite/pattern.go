@@ -85,11 +85,11 @@ func (r *rewriter) foldType(p *plugin.Pattern, m *plan.Match) onnx.Tensor_DataTy
 }
 
 // narrow rounds a folded constant to the type it takes in the graph.
-func narrow(c plan.Constant, to onnx.Tensor_DataType) (*onnx.Tensor, error) {
+func narrow(c plugin.Weight, to onnx.Tensor_DataType) (*onnx.Tensor, error) {
 	if c.Floats == nil {
-		return graph.Int64Tensor("", c.Dims, c.Ints...), nil
+		return graph.Int64Tensor("", c.Shape, c.Ints...), nil
 	}
-	t := &onnx.Tensor{Dims: c.Dims, DataType: proto.Int32(int32(to))}
+	t := &onnx.Tensor{Dims: c.Shape, DataType: proto.Int32(int32(to))}
 	for _, x := range c.Floats {
 		switch to {
 		case onnx.Tensor_FLOAT:

@@ -1,0 +1,79 @@
+package ab
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opgraft/graft/host/ort"
+)
+
+// Environment is where figures were measured. Bandwidth stands beside times
+// because machines have fast and slow spells.
+type Environment struct {
+	CPU             string  `json:"cpu"`
+	Cores           int     `json:"cores"`
+	OS              string  `json:"os"`
+	Arch            string  `json:"arch"`
+	Go              string  `json:"go"`
+	ONNXRuntime     string  `json:"onnxruntime"`
+	ReadBandwidthGB float64 `json:"read_bandwidth_gb_s"` // best of five reads by all cores
+	Date            string  `json:"date"`
+}
+
+// Measure describes the machine and measures its read bandwidth, in about 0.2 s.
+func Measure(l *ort.Library) Environment {
+	e := Environment{CPU: CPUName(), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Go: runtime.Version(), ReadBandwidthGB: ReadBandwidth() / 1e9, Date: time.Now().UTC().Format(time.RFC3339)}
+	if l != nil {
+		e.ONNXRuntime = l.Version()
+	}
+	return e
+}
+
+// ReadBandwidth is the best of five reads of 256 MiB by all cores, in bytes a
+// second. The reader is the runtime's vectorised search for a byte that is not
+// there.
+func ReadBandwidth() float64 {
+	const size = 256 << 20
+	buf := make([]byte, size)
+	for i := 0; i < size; i += 64 {
+		buf[i] = 1
+	}
+	cores := runtime.NumCPU()
+	best := 0.0
+	for range 5 {
+		start := time.Now()
+		var wg sync.WaitGroup
+		for c := range cores {
+			wg.Go(func() {
+				part := buf[size/cores*c : size/cores*(c+1)]
+				if bytes.IndexByte(part, 2) >= 0 {
+					panic("ab: a byte that was never written")
+				}
+			})
+		}
+		wg.Wait()
+		best = max(best, size/time.Since(start).Seconds())
+	}
+	return best
+}
+
+// CPUName is the processor as the system names it.
+func CPUName() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if name, value, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}

@@ -1,0 +1,185 @@
+package ab
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/opgraft/graft/host/ort"
+)
+
+// Parity says how far the answers of B are from those of A.
+type Parity struct {
+	OK      bool           `json:"ok"`
+	Outputs []OutputParity `json:"outputs"`
+}
+
+// OutputParity compares one output. An element agrees when
+// |b - a| <= absolute + relative * |a|; NaN agrees with NaN, an infinity with
+// itself; integers, booleans and strings agree when they are equal.
+type OutputParity struct {
+	Name        string   `json:"name"`
+	Type        string   `json:"type"`
+	Shape       []int64  `json:"shape"`
+	OK          bool     `json:"ok"`
+	MaxAbsolute float64  `json:"max_absolute"`
+	MaxRelative float64  `json:"max_relative"`
+	P50         float64  `json:"p50_absolute"`
+	P99         float64  `json:"p99_absolute"`
+	Disagree    int64    `json:"disagree"`                 // elements outside the tolerance
+	Top1        *float64 `json:"top1_agreement,omitempty"` // share of rows with the same largest element
+	Absolute    float64  `json:"absolute"`                 // the tolerance that held
+	Relative    float64  `json:"relative"`
+	Problem     string   `json:"problem,omitempty"` // why it could not be compared
+}
+
+// Tolerance is what counts as the same answer in a data type.
+func Tolerance(e ort.ElementType) (absolute, relative float64) {
+	switch e {
+	case ort.Float16:
+		return 2.5e-3, 1e-3
+	case ort.BFloat16:
+		return 2e-2, 1e-2
+	case ort.Float64, ort.Float32:
+		return 1e-5, 1e-4
+	}
+	return 0, 0
+}
+
+func compare(a, b *side, o Options) Parity {
+	p := Parity{OK: true}
+	for i, info := range a.session.Outputs() {
+		out := CompareValues(info.Name, a.results[i], b.results[i], o.Absolute, o.Relative)
+		p.OK = p.OK && out.OK
+		p.Outputs = append(p.Outputs, out)
+	}
+	return p
+}
+
+// CompareValues compares b with a; zero tolerances take the data type's.
+func CompareValues(name string, a, b *ort.Value, absolute, relative float64) OutputParity {
+	out := OutputParity{Name: name, Type: a.Kind().String(), Absolute: absolute, Relative: relative}
+	fail := func(format string, args ...any) OutputParity {
+		out.OK, out.Problem = false, fmt.Sprintf(format, args...)
+		return out
+	}
+	if a.Kind() != b.Kind() {
+		return fail("a is a %s, b a %s", a.Kind(), b.Kind())
+	}
+	if a.Kind() == ort.KindSequence {
+		return compareItems(out, a, b)
+	}
+	if a.Kind() != ort.KindTensor {
+		return fail("values of kind %s are not compared", a.Kind())
+	}
+	out.Type, out.Shape = a.Element().String(), a.Shape()
+	if a.Element() != b.Element() || !slices.Equal(a.Shape(), b.Shape()) {
+		return fail("a is %s%v, b %s%v", a.Element(), a.Shape(), b.Element(), b.Shape())
+	}
+	if a.Element() == ort.String {
+		x, errA := a.Strings()
+		y, errB := b.Strings()
+		out.OK = errA == nil && errB == nil && slices.Equal(x, y)
+		return out
+	}
+	x, err := a.Bytes()
+	if err != nil {
+		return fail("%v", err)
+	}
+	y, err := b.Bytes()
+	if err != nil {
+		return fail("%v", err)
+	}
+	read := reader(a.Element())
+	if read == nil {
+		out.OK = bytes.Equal(x, y)
+		return out
+	}
+	if absolute == 0 && relative == 0 {
+		out.Absolute, out.Relative = Tolerance(a.Element())
+	}
+	return numbers(out, x, y, read, a.Len())
+}
+
+func compareItems(out OutputParity, a, b *ort.Value) OutputParity {
+	x, errA := a.Items()
+	y, errB := b.Items()
+	if errA != nil || errB != nil || len(x) != len(y) {
+		out.Problem = fmt.Sprintf("sequences of %d and %d items", len(x), len(y))
+		return out
+	}
+	out.OK = true
+	for i := range x {
+		item := CompareValues(fmt.Sprintf("%s[%d]", out.Name, i), x[i], y[i], out.Absolute, out.Relative)
+		out.OK = out.OK && item.OK
+		out.MaxAbsolute, out.MaxRelative = max(out.MaxAbsolute, item.MaxAbsolute), max(out.MaxRelative, item.MaxRelative)
+		if !item.OK && out.Problem == "" {
+			out.Problem = item.Name + " differs"
+		}
+		x[i].Close()
+		y[i].Close()
+	}
+	return out
+}
+
+// numbers compares elements one by one.
+func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n int64) OutputParity {
+	differences := make([]float64, 0, n)
+	for i := range n {
+		p, q := read(x, i), read(y, i)
+		switch {
+		case p == q || math.IsNaN(p) && math.IsNaN(q):
+			differences = append(differences, 0)
+			continue
+		case math.IsNaN(p) != math.IsNaN(q) || math.IsInf(p, 0) || math.IsInf(q, 0):
+			out.Disagree++
+			out.MaxAbsolute, out.MaxRelative = math.MaxFloat64, math.MaxFloat64
+			continue
+		}
+		d := math.Abs(p - q)
+		differences = append(differences, d)
+		out.MaxAbsolute = max(out.MaxAbsolute, d)
+		if p != 0 {
+			out.MaxRelative = max(out.MaxRelative, d/math.Abs(p))
+		}
+		if d > out.Absolute+out.Relative*math.Abs(p) {
+			out.Disagree++
+		}
+	}
+	out.OK = out.Disagree == 0
+	if len(differences) > 0 {
+		slices.Sort(differences)
+		out.P50, out.P99 = differences[len(differences)/2], differences[int(float64(len(differences)-1)*0.99)]
+	}
+	if w := len(out.Shape); w >= 2 && out.Shape[w-1] > 1 {
+		share := topAgreement(x, y, read, n, out.Shape[w-1])
+		out.Top1 = &share
+	}
+	return out
+}
+
+// topAgreement is the share of rows of the last axis whose largest element
+// stands at the same place.
+func topAgreement(x, y []byte, read func([]byte, int64) float64, n, width int64) float64 {
+	rows, same := int64(0), int64(0)
+	for start := int64(0); start+width <= n; start += width {
+		p, q := start, start
+		for i := start; i < start+width; i++ {
+			if read(x, i) > read(x, p) {
+				p = i
+			}
+			if read(y, i) > read(y, q) {
+				q = i
+			}
+		}
+		rows++
+		if p == q {
+			same++
+		}
+	}
+	if rows == 0 {
+		return 1
+	}
+	return float64(same) / float64(rows)
+}

@@ -1,0 +1,190 @@
+package ab
+
+import (
+	"archive/zip"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// readInputs reads a .npz archive, or a folder of input_N.pb as ONNX's test data
+// has.
+func readInputs(path string, g *graph.Graph) (map[string]array, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read inputs: %w", err)
+	}
+	if fi.IsDir() {
+		return readFolder(path, g)
+	}
+	return readNPZ(path)
+}
+
+// readFolder reads input_0.pb, input_1.pb ... for the model's inputs in order,
+// or by the name that a tensor carries.
+func readFolder(folder string, g *graph.Graph) (map[string]array, error) {
+	given := map[string]array{}
+	for i, in := range g.Inputs {
+		name := filepath.Join(folder, fmt.Sprintf("input_%d.pb", i))
+		data, err := os.ReadFile(name)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read inputs: %w", err)
+		}
+		a, err := ReadTensor(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		given[in.Name] = array{onnx.Tensor_DataType(a.DataType), a.Shape, a.Data}
+	}
+	if len(given) == 0 {
+		return nil, fmt.Errorf("%s has no input_0.pb; an ONNX test-data folder or a .npz file is read", folder)
+	}
+	return given, nil
+}
+
+// Tensor is a tensor as raw bytes.
+type Tensor struct {
+	DataType int32
+	Shape    []int64
+	Data     []byte
+}
+
+// ReadTensor decodes a serialized TensorProto of a fixed-width type.
+func ReadTensor(data []byte) (Tensor, error) {
+	t := &onnx.Tensor{}
+	if err := proto.Unmarshal(data, t); err != nil {
+		return Tensor{}, fmt.Errorf("no serialized tensor: %w", err)
+	}
+	m := &onnx.Model{Graph: &onnx.Graph{Initializer: []*onnx.Tensor{t}}, IrVersion: proto.Int64(8)}
+	whole, err := proto.Marshal(m)
+	if err != nil {
+		return Tensor{}, err
+	}
+	parsed, err := model.Parse(whole, "")
+	if err != nil {
+		return Tensor{}, err
+	}
+	raw, err := parsed.Data(parsed.Proto().Graph.Initializer[0])
+	if err != nil {
+		return Tensor{}, err
+	}
+	return Tensor{t.GetDataType(), t.Dims, raw}, nil
+}
+
+var npyHeader = regexp.MustCompile(`'descr':\s*'([^']+)',\s*'fortran_order':\s*(True|False),\s*'shape':\s*\(([^)]*)\)`)
+
+var npyTypes = map[string]onnx.Tensor_DataType{
+	"<f4": onnx.Tensor_FLOAT, "<f8": onnx.Tensor_DOUBLE, "<f2": onnx.Tensor_FLOAT16,
+	"<i8": onnx.Tensor_INT64, "<i4": onnx.Tensor_INT32, "<i2": onnx.Tensor_INT16, "|i1": onnx.Tensor_INT8,
+	"<u8": onnx.Tensor_UINT64, "<u4": onnx.Tensor_UINT32, "<u2": onnx.Tensor_UINT16, "|u1": onnx.Tensor_UINT8,
+	"|b1": onnx.Tensor_BOOL,
+}
+
+// readNPZ reads the arrays of a numpy archive by name.
+func readNPZ(path string) (map[string]array, error) {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no .npz archive: %w", path, err)
+	}
+	defer z.Close()
+	given := map[string]array{}
+	for _, f := range z.File {
+		a, err := readNPY(f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+		}
+		given[strings.TrimSuffix(f.Name, ".npy")] = a
+	}
+	return given, nil
+}
+
+func readNPY(f *zip.File) (array, error) {
+	r, err := f.Open()
+	if err != nil {
+		return array{}, err
+	}
+	defer r.Close()
+	head := make([]byte, 10)
+	if _, err := io.ReadFull(r, head); err != nil || string(head[:6]) != "\x93NUMPY" {
+		return array{}, fmt.Errorf("no numpy array")
+	}
+	size := int(binary.LittleEndian.Uint16(head[8:]))
+	if head[6] > 1 {
+		more := make([]byte, 2)
+		if _, err := io.ReadFull(r, more); err != nil {
+			return array{}, err
+		}
+		size |= int(binary.LittleEndian.Uint16(more)) << 16
+	}
+	if size > 1<<20 {
+		return array{}, fmt.Errorf("a header of %d bytes", size)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return array{}, err
+	}
+	m := npyHeader.FindSubmatch(text)
+	if m == nil {
+		return array{}, fmt.Errorf("a header that is not understood: %.80s", text)
+	}
+	t, ok := npyTypes[string(m[1])]
+	if !ok {
+		return array{}, fmt.Errorf("numpy type %s is not read", m[1])
+	}
+	if string(m[2]) == "True" {
+		return array{}, fmt.Errorf("Fortran order is not read; save np.ascontiguousarray of it")
+	}
+	a := array{element: t}
+	n := int64(1)
+	for _, part := range strings.Split(string(m[3]), ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		d, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || d < 0 || d > 0 && n > maxInputElements/d {
+			return array{}, fmt.Errorf("shape (%s) is not read", m[3])
+		}
+		a.shape = append(a.shape, d)
+		n *= d
+	}
+	a.data = make([]byte, n*int64(model.ElementBits(t)/8))
+	if _, err := io.ReadFull(r, a.data); err != nil {
+		return array{}, fmt.Errorf("its data end early: %w", err)
+	}
+	return a, nil
+}
+
+// reader reads the i-th element of a type as a number; nil for types that are
+// compared byte by byte.
+func reader(e ort.ElementType) func(b []byte, i int64) float64 {
+	le := binary.LittleEndian
+	switch e {
+	case ort.Float32:
+		return func(b []byte, i int64) float64 { return float64(math.Float32frombits(le.Uint32(b[4*i:]))) }
+	case ort.Float64:
+		return func(b []byte, i int64) float64 { return math.Float64frombits(le.Uint64(b[8*i:])) }
+	case ort.BFloat16:
+		return func(b []byte, i int64) float64 {
+			return float64(math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16))
+		}
+	case ort.Float16:
+		return func(b []byte, i int64) float64 { return graph.HalfToFloat(le.Uint16(b[2*i:])) }
+	}
+	return nil
+}

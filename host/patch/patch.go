@@ -1,0 +1,77 @@
+// Package patch leads a model along its whole way: read, viewed as a graph,
+// recognised, planned, rewritten. The command line, the hook on session creation
+// and A/B runs all go through it.
+package patch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// Analysis is a model with what was recognised in it and what is planned.
+type Analysis struct {
+	Model  *model.Model
+	Graph  *graph.Graph
+	Shapes *graph.Shapes
+	Report *blocks.Report
+	Plan   *plan.Plan
+
+	applied bool
+}
+
+// Analyse recognises the blocks of a model and plans which operators take them.
+// Nothing is changed. The model stays the caller's to close.
+func Analyse(m *model.Model, manifests []*plugin.Manifest, o plan.Options) (a *Analysis, err error) {
+	// A model is hostile until proven otherwise: what slips through the
+	// checks must not end the program that wanted a session.
+	defer func() {
+		if r := recover(); r != nil {
+			a, err = nil, fmt.Errorf("%s: this model shows a fault in its analysis (%v), please report it; it runs without graft", m.Path(), r)
+		}
+	}()
+	g, err := graph.New(m.Proto(), m)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path(), err)
+	}
+	a = &Analysis{Model: m, Graph: g, Shapes: graph.Infer(g)}
+	a.Report = blocks.Find(g, a.Shapes)
+	a.Plan = plan.Make(g, a.Shapes, a.Report, manifests, o)
+	return a, nil
+}
+
+// Apply rewrites the model as planned. It may be called once.
+func (a *Analysis) Apply() error {
+	if a.applied {
+		return fmt.Errorf("%s: the plan was applied before", a.Model.Path())
+	}
+	a.applied = true
+	if err := rewrite.Apply(a.Graph, a.Shapes, a.Plan); err != nil {
+		return fmt.Errorf("%s: %w", a.Model.Path(), err)
+	}
+	return nil
+}
+
+// Plugins names the plugins that the plan uses.
+func (a *Analysis) Plugins() []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, c := range a.Plan.Choices {
+		if c.Operator != nil && !seen[c.Plugin] {
+			seen[c.Plugin] = true
+			names = append(names, c.Plugin)
+		}
+	}
+	return names
+}
+
+// Write writes the rewritten model with its weights to a file of its own.
+func (a *Analysis) Write(ctx context.Context, path string, o model.WriteOptions) error {
+	return a.Model.Write(ctx, a.Model.Proto(), path, o)
+}

@@ -1,0 +1,130 @@
+package patch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Set is the plugins at hand, in order of preference.
+type Set struct {
+	Plugins []*plugin.Plugin
+	Search  *plugin.Search
+	Refused []error // plugins that were found and could not be loaded
+}
+
+// Load finds plugins and loads their CPU variants. folders are searched first.
+// Plugins that cannot be loaded are left out and listed as refused; it is an
+// error only when plugins were found and none could be loaded, or none was found.
+func Load(folders []string, unverified bool) (*Set, error) {
+	s := &Set{Search: plugin.Discover(plugin.DiscoverOptions{Folders: folders})}
+	for _, f := range s.Search.Found {
+		if f.ShadowedBy != "" {
+			continue
+		}
+		if f.Err != nil {
+			s.Refused = append(s.Refused, f.Err)
+			continue
+		}
+		p, err := plugin.Open(f.Folder, plugin.OpenOptions{AcceptUnverified: unverified})
+		if err != nil {
+			s.Refused = append(s.Refused, err)
+			continue
+		}
+		s.Plugins = append(s.Plugins, p)
+	}
+	if len(s.Plugins) > 0 {
+		return s, nil
+	}
+	if len(s.Refused) > 0 {
+		return s, errors.Join(s.Refused...)
+	}
+	return s, s.Search.Err()
+}
+
+// Manifests are those of the plugins, in their order.
+func (s *Set) Manifests() []*plugin.Manifest { return Manifests(s.Plugins) }
+
+// Names are those of the plugins, in their order.
+func (s *Set) Names() []string {
+	names := []string{}
+	for _, p := range s.Plugins {
+		names = append(names, p.Manifest.Name)
+	}
+	return names
+}
+
+// Libraries are the paths of the named plugins' libraries.
+func (s *Set) Libraries(names []string) []string {
+	list := []string{}
+	for _, p := range s.Plugins {
+		if slices.Contains(names, p.Manifest.Name) {
+			list = append(list, p.Path)
+		}
+	}
+	return list
+}
+
+// Plan completes options with what the plugins' own code computes.
+func (s *Set) Plan(o plan.Options) plan.Options {
+	o.Folder = folder(s.Plugins)
+	return o
+}
+
+// folder folds weights with the plugin of a name.
+type folder []*plugin.Plugin
+
+func (f folder) Fold(name, operator string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error) {
+	p, err := Named(f, name)
+	if err != nil {
+		return nil, err
+	}
+	return p.Fold(operator, constants, attributes)
+}
+
+// Manifests are those of the plugins, in their order.
+func Manifests(plugins []*plugin.Plugin) []*plugin.Manifest {
+	list := make([]*plugin.Manifest, len(plugins))
+	for i, p := range plugins {
+		list[i] = p.Manifest
+	}
+	return list
+}
+
+// Named finds a plugin by name.
+func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
+	var have []string
+	for _, p := range plugins {
+		if p.Manifest.Name == name {
+			return p, nil
+		}
+		have = append(have, p.Manifest.Name)
+	}
+	return nil, fmt.Errorf("no plugin %q is loaded, found %s; see graft plugin list", name, strings.Join(have, ", "))
+}
+
+// Domain gathers the ONNX Runtime operators of the named plugins.
+func Domain(plugins []*plugin.Plugin, names []string, l *ort.Library) (ort.Domain, error) {
+	d := ort.Domain{Name: plugin.Domain}
+	base, err := l.APIBase()
+	if err != nil {
+		return d, err
+	}
+	for _, name := range names {
+		p, err := Named(plugins, name)
+		if err != nil {
+			return d, err
+		}
+		ops, err := p.OrtOps(base)
+		if err != nil {
+			return d, err
+		}
+		d.Operators = append(d.Operators, ops...)
+	}
+	return d, nil
+}

@@ -1,0 +1,129 @@
+package patch
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Entries of ONNX Runtime's own session config by which a program steers one
+// session.
+const (
+	ConfigDisable = "graft.disable" // "1": this session is not patched
+	ConfigPlugins = "graft.plugins" // names of the plugins to use, with commas between
+)
+
+// Sessions patches sessions as they are made.
+type Sessions struct {
+	Plugins []*plugin.Plugin // loaded, in order of preference
+	Options plan.Options
+	Logger  *slog.Logger    // told of every session; nil for silence
+	Done    func(*Analysis) // told of every analysis; nil for none
+}
+
+// Patch is the ort.Patcher of these plugins. It returns nil for a model in which
+// nothing is replaced.
+func (s *Sessions) Patch(r ort.Request) (*ort.Patch, error) {
+	o, err := s.options(r)
+	if err != nil || o == nil {
+		return nil, err
+	}
+	m, err := open(r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := Analyse(m, Manifests(s.Plugins), *o)
+	if err != nil || a.Plan.Replaced() == 0 {
+		m.Close()
+		s.log(r, a, err)
+		return nil, err
+	}
+	p, err := s.patch(a, r)
+	if err != nil || p.ExternalFiles == nil {
+		m.Close()
+	} else {
+		// The files lie in the model's mapping: it has to outlast the creation.
+		hold := &holder{m}
+		runtime.AddCleanup(hold, func(m *model.Model) { m.Close() }, m)
+		p.Keep = hold
+	}
+	s.log(r, a, err)
+	return p, err
+}
+
+// holder keeps a model open for as long as it is reachable.
+type holder struct{ model *model.Model }
+
+// patch applies the plan and hands over what the session is made from.
+func (s *Sessions) patch(a *Analysis, r ort.Request) (*ort.Patch, error) {
+	if err := a.Apply(); err != nil {
+		return nil, err
+	}
+	out, err := a.Model.Serialize(a.Model.Proto(), model.SerializeOptions{InMemory: r.Path == ""})
+	if err != nil {
+		return nil, err
+	}
+	domain, err := Domain(s.Plugins, a.Plugins(), r.Library)
+	if err != nil {
+		return nil, err
+	}
+	p := &ort.Patch{Model: out.Bytes, ExternalFolder: out.Folder, Domains: []ort.Domain{domain}}
+	for _, f := range out.Memory {
+		if p.ExternalFiles == nil {
+			p.ExternalFiles = map[string][]byte{}
+		}
+		p.ExternalFiles[f.Name] = f.Data
+	}
+	return p, nil
+}
+
+func open(r ort.Request) (*model.Model, error) {
+	if r.Path != "" {
+		return model.Open(r.Path)
+	}
+	folder, _ := r.Config(ort.ConfigExternalFolder)
+	return model.Parse(r.Model, folder)
+}
+
+// log says in one line what became of a session.
+func (s *Sessions) log(r ort.Request, a *Analysis, err error) {
+	if s.Done != nil && a != nil && err == nil {
+		s.Done(a)
+	}
+	if s.Logger == nil || a == nil || err != nil {
+		return
+	}
+	name := r.Path
+	if name == "" {
+		name = "model bytes"
+	}
+	s.Logger.Info("graft: session created", "model", name, "blocks", len(a.Report.Blocks),
+		"replaced", a.Plan.Replaced(), "plugins", a.Plugins(), "unrecognised", len(a.Report.Unrecognised))
+}
+
+// options are the session's own, or nil when it asks to be left alone.
+func (s *Sessions) options(r ort.Request) (*plan.Options, error) {
+	if v, ok := r.Config(ConfigDisable); ok && v != "" && v != "0" {
+		return nil, nil
+	}
+	o := s.Options
+	if v, ok := r.Config(ConfigPlugins); ok {
+		o.Plugins = []string{}
+		for _, name := range strings.Split(v, ",") {
+			if name = strings.TrimSpace(name); name == "" {
+				continue
+			}
+			if _, err := Named(s.Plugins, name); err != nil {
+				return nil, fmt.Errorf("session config entry %s: %w", ConfigPlugins, err)
+			}
+			o.Plugins = append(o.Plugins, name)
+		}
+	}
+	return &o, nil
+}

@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// fileVersion is the version of plan files.
+const fileVersion = 1
+
+// file is a plan on disk: which operator stands where. Blocks that it does not
+// name stay as drawn.
+type file struct {
+	SchemaVersion int          `json:"schema_version"`
+	Choices       []fileChoice `json:"choices"`
+}
+
+type fileChoice struct {
+	Node     string `json:"node"`
+	Operator string `json:"operator"`
+}
+
+// WriteFile writes the choices of a plan, whole or not at all.
+func WriteFile(path string, p *Plan) error {
+	f := file{SchemaVersion: fileVersion, Choices: []fileChoice{}}
+	for _, c := range p.Choices {
+		if c.Operator != nil {
+			f.Choices = append(f.Choices, fileChoice{c.Node, c.Operator.Name})
+		}
+	}
+	data, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	t, err := os.CreateTemp(filepath.Dir(path), ".graft-plan-*")
+	if err != nil {
+		return fmt.Errorf("cannot write the plan file %s: %w", path, err)
+	}
+	defer os.Remove(t.Name())
+	_, err = t.Write(append(data, '\n'))
+	if cerr := t.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(t.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the plan file %s: %w", path, err)
+	}
+	return nil
+}
+
+// ReadFile reads a plan file for Options.Fixed: node to operator.
+func ReadFile(path string) (map[string]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the plan file: %w", err)
+	}
+	var f file
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return nil, fmt.Errorf("%s is no plan file: %w; graft inspect --write-plan makes one", path, err)
+	}
+	if f.SchemaVersion != fileVersion {
+		return nil, fmt.Errorf("%s has schema_version %d, need %d; graft inspect --write-plan makes one", path, f.SchemaVersion, fileVersion)
+	}
+	fixed := map[string]string{}
+	for _, c := range f.Choices {
+		if c.Node == "" || c.Operator == "" {
+			return nil, fmt.Errorf("%s has a choice without node or operator", path)
+		}
+		fixed[c.Node] = c.Operator
+	}
+	return fixed, nil
+}
