@@ -75,8 +75,10 @@ def feed(session, config, seed=0):
         encoder_length = config["max_source_positions"]
     has_past = any("past" in n for n in names)
     vocabulary = config["vocab_size"]
-    # A decoder with past and cross attention takes one token at a time.
-    length_of_step = 1 if has_past and config.get("is_encoder_decoder") else STEP
+    # A decoder with past and cross attention takes one token at a time, and so does
+    # GroupQueryAttention with more than one row.
+    one = config.get("is_encoder_decoder") or config["model_type"] == "llama"
+    length_of_step = 1 if has_past and one else STEP
 
     def draw(name, shape):
         return np.random.default_rng([seed, *name.encode()]).standard_normal(shape).astype(np.float32)
@@ -97,7 +99,10 @@ def feed(session, config, seed=0):
                 shape = (BATCH, i.shape[2], length, i.shape[4])
                 values[n] = np.stack([draw(f"{layer}{side}{k}", shape) for k in ("key", "value")])
             else:
-                values[n] = draw(f"{layer}{side}{kind}", (BATCH, i.shape[1], length, i.shape[3]))
+                heads, size = i.shape[1], i.shape[3]
+                if isinstance(size, str):  # the genai builder leaves the head size open
+                    size = config["hidden_size"] // config["num_attention_heads"]
+                values[n] = draw(f"{layer}{side}{kind}", (BATCH, heads, length, size))
         elif n in ("encoder_hidden_states", "encoder_outputs"):
             values[n] = draw("hidden", (BATCH, encoder_length, config.get("d_model")))
         elif n == "input_features":

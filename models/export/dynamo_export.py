@@ -13,7 +13,6 @@ import store
 import subjects
 
 TINY = {"gpt2": "gpt2", "llama": "llama", "bert": "bert"}
-FULL = {}
 
 
 class WithPast(torch.nn.Module):
@@ -73,8 +72,9 @@ def inputs_of(model, with_past, batch=2, step=3, past=5):
 ALL_MASK_ATTENTION_FUNCTIONS.register("sdpa", sdpa_mask_without_vmap)
 
 
-def run(fixture, opset, full=False):
-    model, seeded = subjects.make(TINY[fixture], "sdpa")
+def run(fixture, opset):
+    subject = TINY[fixture]
+    model, seeded = subjects.make(subject, "sdpa")
     with_past = fixture != "bert"
     arguments, dims, names, outputs = inputs_of(model, with_past)
     with torch.no_grad(), tempfile.TemporaryDirectory() as scratch:
@@ -90,4 +90,4 @@ def run(fixture, opset, full=False):
         path = Path(scratch) / "model.onnx"
         program.save(path)
         made_by = {p: version(p) for p in ("torch", "onnxscript", "transformers", "onnx")}
-        store.save(path, seeded, f"dynamo{opset}", fixture, model.config, made_by)
+        store.save(path, seeded, f"dynamo{opset}", fixture, subjects.published(subject, model), made_by)

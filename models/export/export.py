@@ -22,6 +22,8 @@ def main():
     options = {"full": True} if arguments.full else {}
     if family.startswith("dynamo"):
         options["opset"] = int(family.removeprefix("dynamo"))
+    if arguments.full and not hasattr(module, "FULL"):
+        parser.error(f"{family} has no full-size subject: optimum and mha have")
     fixtures = arguments.fixture or list(module.FULL if arguments.full else module.TINY)
     for fixture in fixtures:
         module.run(fixture, **options)

@@ -90,4 +90,4 @@ def run(fixture, full=False):
         path = str(Path(scratch) / "optimized.onnx")
         optimized.save_model_to_file(path)
         made_by = {p: version(p) for p in ("optimum-onnx", "onnxruntime", "transformers", "torch", "onnx")}
-        store.save(path, parameters, folder, name, config, made_by)
+        store.save(path, parameters, folder, name, subjects.published(subject, model), made_by)

@@ -60,4 +60,4 @@ def run(fixture, full=False, keep_files=None):
             path = folder / f"{written}.onnx"
             store.save(
                 path, seeded, f"full/{fixture}" if full else "optimum", name,
-                model.config, versions(), keep=(r"rotary", r"causal|mask|bias$"))
+                subjects.published(subject, model), versions())

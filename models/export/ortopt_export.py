@@ -17,7 +17,6 @@ import torch
 from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.optimizer import optimize_model
 
-import seeded
 import store
 import subjects
 
@@ -105,13 +104,12 @@ TINY = {
     "bart-decoder-with-past": ("bart", functools.partial(export_decoder, with_past=True), "bart"),
     "whisper-decoder-with-past": ("whisper", functools.partial(export_decoder, with_past=True), "bart"),
 }
-FULL = {}
 
 
 def run(fixture):
     subject, export, model_type = TINY[fixture]
     model, parameters = subjects.make(subject, "eager")
-    config = model.config
+    config, published = model.config, subjects.published(subject, model)
     with tempfile.TemporaryDirectory() as scratch:
         path = str(Path(scratch) / "model.onnx")
         export(model, path)
@@ -123,4 +121,4 @@ def run(fixture):
         made_by = {p: version(p) for p in ("onnxruntime", "transformers", "torch", "onnx")}
         path = str(Path(scratch) / "optimized.onnx")
         optimized.save_model_to_file(path)
-        store.save(path, parameters, "ortopt", fixture, config, made_by)
+        store.save(path, parameters, "ortopt", fixture, published, made_by)

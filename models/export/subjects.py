@@ -89,3 +89,11 @@ def make(name, attention):
     model = auto.from_config(config, attn_implementation=attention)
     model.eval()
     return model, seeded.initialise(model)
+
+
+def published(name, model):
+    """The configuration of a subject as a checkpoint would carry it (config.json)."""
+    values = {**SUBJECTS[name][1].to_dict(), "architectures": [type(model).__name__]}
+    for key in ("_name_or_path", "transformers_version", "torch_dtype", "dtype"):
+        values.pop(key, None)
+    return values
