@@ -1,6 +1,7 @@
 package ort
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -15,7 +16,7 @@ var protecting sync.Mutex
 // replaceWord writes to in place of from in memory that is normally read-only, and leaves the
 // page's protection as it was. It does nothing where the word is not from. Readers on other
 // threads see one value or the other.
-func replaceWord(address, from, to uintptr) error {
+func replaceWord(address, from, to uintptr) (err error) {
 	protecting.Lock()
 	defer protecting.Unlock()
 	word := wordAt(address)
@@ -37,7 +38,11 @@ func replaceWord(address, from, to uintptr) error {
 		if err := syscall.Mprotect(page, before|syscall.PROT_WRITE); err != nil {
 			return fmt.Errorf("making the function table writable: %w", err)
 		}
-		defer func() { _ = syscall.Mprotect(page, before) }()
+		defer func() {
+			if failed := syscall.Mprotect(page, before); failed != nil {
+				err = errors.Join(err, fmt.Errorf("making the function table read-only again: %w", failed))
+			}
+		}()
 	}
 	atomic.CompareAndSwapUintptr(word, from, to)
 	return nil

@@ -1,0 +1,45 @@
+package ort
+
+import (
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// TestReplaceWord writes to a read-only page of its own.
+func TestReplaceWord(t *testing.T) {
+	page, err := syscall.Mmap(-1, 0, syscall.Getpagesize(), syscall.PROT_READ, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := uintptr(unsafe.Pointer(&page[0]))
+	permissions := func() string {
+		maps, err := readMaps()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, _ := maps.at(at)
+		return m.perm
+	}
+	for _, step := range []struct{ from, to, want uintptr }{
+		{0, 7, 7},
+		{0, 9, 7}, // somebody else's value stays
+		{7, 8, 8},
+	} {
+		if err := replaceWord(at, step.from, step.to); err != nil || *wordAt(at) != step.want {
+			t.Errorf("%d -> %d: %v, the word is %d, want %d", step.from, step.to, err, *wordAt(at), step.want)
+		}
+		if p := permissions(); p != "r--p" {
+			t.Errorf("the page is %s afterwards", p)
+		}
+	}
+	if err := syscall.Mprotect(page, syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceWord(at, 8, 1); err != nil || *wordAt(at) != 1 || permissions() != "rw-p" {
+		t.Errorf("a writable page: %v, %d, %s", err, *wordAt(at), permissions())
+	}
+	if err := syscall.Munmap(page); err != nil {
+		t.Fatal(err)
+	}
+}
