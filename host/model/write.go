@@ -124,6 +124,9 @@ func (s *splice) align(n int64) int64 {
 
 // mayWrite refuses a target that the model is read from, by whatever name.
 func (m *Model) mayWrite(path string) error {
+	if path == "" {
+		return &Error{Path: m.shown(), What: "no path was given to write to", Needed: "the path of an .onnx file"}
+	}
 	there, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
