@@ -79,6 +79,7 @@ type Shapes struct {
 	inside    map[string]*Graph // the graph of that axis
 	functions map[string]bool   // operators that the model itself defines
 	elements  int               // elements followed so far
+	work      int               // elements looked at so far
 }
 
 // axis is one axis of a value.

@@ -2,6 +2,9 @@ package graph
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -152,7 +155,9 @@ type opCase struct {
 	out   []string
 }
 
-func (c opCase) run(t *testing.T) {
+// infer builds the call and finds its outputs, given what is known of its
+// inputs; a nil fact is an input left out.
+func (c opCase) infer(t *testing.T, in []*Fact) (*Graph, *Shapes) {
 	t.Helper()
 	opset := int64(21)
 	op := c.op
@@ -166,8 +171,8 @@ func (c opCase) run(t *testing.T) {
 	}
 	n := &onnx.Node{OpType: proto.String(name), Domain: proto.String(domain)}
 	p := &onnx.Graph{Node: []*onnx.Node{n}}
-	for i, text := range c.in {
-		if text == "-" {
+	for i, f := range in {
+		if f == nil {
 			n.Input = append(n.Input, "")
 			continue
 		}
@@ -187,24 +192,155 @@ func (c opCase) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Infer(g)
-	for i, text := range c.in {
-		if text != "-" {
-			s.facts[g.Lookup(fmt.Sprint("in", i))] = parseFact(t, text)
+	for i, f := range in {
+		if f != nil {
+			s.facts[g.Lookup(fmt.Sprint("in", i))] = *f
 		}
 	}
 	s.graph(g, 0)
-	for i, want := range c.out {
-		if got := s.text(s.Of(g.Nodes[0].Out[i])); got != want {
-			t.Errorf("%s %v %q: output %d is %s, want %s", c.op, c.attrs, c.in, i, got, want)
+	return g, s
+}
+
+func (c opCase) facts(t *testing.T) []*Fact {
+	t.Helper()
+	in := make([]*Fact, len(c.in))
+	for i, text := range c.in {
+		if text != "-" {
+			f := parseFact(t, text)
+			in[i] = &f
+		}
+	}
+	return in
+}
+
+// runCases checks the outputs of each call, and that calls with other lengths,
+// contents and attributes, which most often are wrong, do no harm.
+func runCases(t *testing.T, cases []opCase) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, c := range cases {
+		g, s := c.infer(t, c.facts(t))
+		for i, want := range c.out {
+			if got := s.text(s.Of(g.Nodes[0].Out[i])); got != want {
+				t.Errorf("%s %v %q: output %d is %s, want %s", c.op, c.attrs, c.in, i, got, want)
+			}
+		}
+		for range 25 {
+			wrong := c.disturbed(r)
+			in := c.facts(t)
+			for i, f := range in {
+				switch {
+				case f == nil || r.IntN(3) == 0:
+				case r.IntN(8) == 0:
+					in[i] = nil
+				case r.IntN(8) == 0:
+					*f = unranked(f.DType)
+				default:
+					disturb(r, f)
+				}
+			}
+			g, s := wrong.infer(t, in)
+			checkFacts(t, g, s)
 		}
 	}
 }
 
-func runCases(t *testing.T, cases []opCase) {
-	t.Helper()
-	for _, c := range cases {
-		c.run(t)
+var oddNumbers = []int64{0, 1, -1, 2, 3, 4, 7, -2, -7, 64, 1 << 31, -1 << 31, 1 << 40, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1}
+
+func odd(r *rand.Rand) int64 { return oddNumbers[r.IntN(len(oddNumbers))] }
+
+func oddDim(r *rand.Rand) Dim {
+	switch r.IntN(4) {
+	case 0:
+		return Dim{}
+	case 1:
+		return ParseDim([]string{"batch", "seq", "past + seq", "batch*64", "9000000000*n"}[r.IntN(5)])
+	case 2:
+		return DimInt(0).Sub(DimSym("seq"))
 	}
+	return DimInt(odd(r))
+}
+
+// disturb changes a fact into one that a value may have: lengths, and as many
+// elements as these say.
+func disturb(r *rand.Rand, f *Fact) {
+	elems, floats := f.Elems != nil, f.Floats != nil
+	for i := range f.Dims {
+		if r.IntN(3) == 0 {
+			f.Dims[i] = oddDim(r)
+			if n, ok := f.Dims[i].Const(); ok && n < 0 {
+				f.Dims[i] = DimInt(0)
+			}
+		}
+	}
+	f.Elems, f.Floats = nil, nil
+	n, ok := f.Count().Const()
+	if !ok || n > 100 {
+		return
+	}
+	if elems {
+		f.Elems = make([]Dim, n)
+		for i := range f.Elems {
+			f.Elems[i] = oddDim(r)
+		}
+	}
+	if floats {
+		f.Floats = make([]float64, n)
+		for i := range f.Floats {
+			f.Floats[i] = []float64{0, 1, -1, 0.5, 1e30, math.Inf(1), math.NaN(), 3}[r.IntN(8)]
+		}
+	}
+}
+
+// disturbed is the call with some other attributes.
+func (c opCase) disturbed(r *rand.Rand) opCase {
+	changed := attrs{}
+	for name, value := range c.attrs {
+		switch v := value.(type) {
+		case int:
+			if r.IntN(2) == 0 {
+				value = int(odd(r))
+			}
+		case []int64:
+			if r.IntN(2) == 0 {
+				list := slices.Clone(v)
+				for i := range list {
+					if r.IntN(2) == 0 {
+						list[i] = odd(r)
+					}
+				}
+				value = list[:r.IntN(len(list)+1)]
+			}
+		}
+		changed[name] = value
+	}
+	c.attrs = changed
+	return c
+}
+
+// checkFacts sees to it that facts hold together.
+func checkFacts(t *testing.T, g *Graph, s *Shapes) {
+	t.Helper()
+	g.Walk(func(n *Node) {
+		for _, v := range n.Out {
+			if v == nil {
+				continue
+			}
+			f := s.Of(v)
+			if f.Rank < 0 && (f.Dims != nil || f.tracks()) || f.Rank >= 0 && len(f.Dims) != f.Rank || f.Rank > maxRank {
+				t.Fatalf("%s: rank %d with %d lengths", n, f.Rank, len(f.Dims))
+			}
+			for _, x := range f.Dims {
+				if c, ok := x.Const(); !x.Known() || ok && c < 0 {
+					t.Fatalf("%s: the length %s", n, x)
+				}
+			}
+			count, _ := f.Count().Const()
+			if f.Elems != nil && int64(len(f.Elems)) != count || f.Floats != nil && int64(len(f.Floats)) != count {
+				t.Fatalf("%s: %d and %d elements in the shape %v", n, len(f.Elems), len(f.Floats), f.Dims)
+			}
+		}
+	})
 }
 
 // stored reads constants whose bytes stand in the model.

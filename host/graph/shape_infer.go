@@ -11,7 +11,9 @@ const (
 	maxRank        = 64
 	maxElems       = 4096    // elements of an integer tensor that are followed
 	maxFloats      = 256     // elements of a floating tensor that are followed
+	maxFollowed    = 16      // inputs of one operator whose elements are followed
 	elementsBudget = 1 << 19 // elements that are followed in one model
+	workBudget     = 1 << 22 // elements, and terms of theirs, that rules look at in one model
 	maxNameLength  = 256     // longer names of lengths are not read
 	maxRepeats     = 2       // depth of loops to which bodies are gone through again
 )
@@ -220,6 +222,9 @@ func (s *Shapes) complete(v *Value, f Fact, isResult bool) Fact {
 // charge drops what is known of the elements when it does not fit the shape, is
 // too much, or the model has used up its share.
 func (s *Shapes) charge(f Fact) Fact {
+	if !f.tracks() {
+		return f
+	}
 	n, ok := f.Count().Const()
 	if f.Elems != nil && !(ok && int(n) == len(f.Elems) && n <= maxElems && followed(f.DType)) {
 		f.Elems = nil
@@ -242,11 +247,19 @@ type call struct {
 	out   []Fact
 }
 
-// in is what is known of an input; of one left out, nothing is.
+// in is what is known of an input; of one left out, nothing is. Looking at
+// content is charged, so that a model cannot have it looked at without end.
 func (c *call) in(i int) Fact {
 	f := c.s.Of(c.n.Input(i))
-	if c.s.elements >= elementsBudget {
-		f.Elems, f.Floats = nil, nil // so that the work ends with the budget
+	if !f.tracks() {
+		return f
+	}
+	c.s.work += len(f.Elems) + len(f.Floats)
+	for _, d := range f.Elems {
+		c.s.work += 4 * len(d.terms)
+	}
+	if i >= maxFollowed && !c.n.Is("Concat") || c.s.work > workBudget {
+		f.Elems, f.Floats = nil, nil
 	}
 	return f
 }

@@ -69,20 +69,26 @@ func joined(f Fact, parts []Fact, a int) Fact {
 	for _, d := range dims[:a] {
 		outer *= d
 	}
+	chunks := make([]int64, len(parts))
+	for i, p := range parts {
+		count, ok := p.Count().Const()
+		if !ok || count > n || p.Rank != f.Rank {
+			return f // the parts do not fit the whole
+		}
+		chunks[i] = count / outer
+	}
+	parts = slices.DeleteFunc(parts, func(p Fact) bool { return p.Count().Is(0) })
+	chunks = slices.DeleteFunc(chunks, func(n int64) bool { return n == 0 })
 	for o := range outer {
-		for _, p := range parts {
-			count, ok := p.Count().Const()
-			if !ok || count > n || p.Rank != f.Rank {
-				return shaped(f.DType, f.Dims...)
-			}
-			chunk := count / outer
+		for i, p := range parts {
+			from, to := o*chunks[i], (o+1)*chunks[i]
 			switch {
-			case floats && int64(len(p.Floats)) == count:
-				f.Floats = append(f.Floats, p.Floats[o*chunk:(o+1)*chunk]...)
-			case ints && int64(len(p.Elems)) == count:
-				f.Elems = append(f.Elems, p.Elems[o*chunk:(o+1)*chunk]...)
-			case ints:
-				f.Elems = append(f.Elems, make([]Dim, chunk)...)
+			case floats:
+				f.Floats = append(f.Floats, p.Floats[from:to]...)
+			case p.Elems != nil:
+				f.Elems = append(f.Elems, p.Elems[from:to]...)
+			default:
+				f.Elems = append(f.Elems, make([]Dim, to-from)...)
 			}
 		}
 	}
