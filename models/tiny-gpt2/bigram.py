@@ -1,7 +1,7 @@
 """The baselines that the model is held against: a unigram and a bigram over the same tokens.
 
 The bigram is interpolated Kneser-Ney (Kneser and Ney 1995, in the interpolated
-form of Chen and Goodman 1999, section 2.7):
+form of Chen and Goodman 1999):
 
     p(b | a) = max(n(a b) - D, 0) / n(a)  +  D * t(a) / n(a) * q(b)
 

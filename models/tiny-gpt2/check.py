@@ -25,6 +25,7 @@ from session import Session
 HERE = Path(__file__).resolve().parent
 ABSOLUTE, RELATIVE = 1e-5, 1e-4
 NEW_TOKENS = 256
+SAMPLES = (0, 1, 30, 31)
 
 
 def check_close(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
@@ -88,16 +89,14 @@ def main() -> None:
     texts = (HERE / "prompts.txt").read_text().splitlines()
     if len(prompts) != 64 or [tokenizer.encode(text).ids for text in texts] != prompts:
         sys.exit("prompts.json: found ids that are not those of the 64 lines of prompts.txt; run export.py again")
-    narrowest = np.inf
-    for text, ids in zip(texts, prompts):
-        tokens, margin = session.greedy(ids, NEW_TOKENS)
-        narrowest = min(narrowest, margin)
+    continuations, margins = session.greedy(prompts, NEW_TOKENS)
+    for text, ids, tokens in zip(texts, prompts, continuations):
         if not torch_agrees(net, ids, tokens):
             sys.exit(f"prompt {text!r}: found other greedy tokens in onnxruntime than in torch")
     print(f"{len(prompts)} prompts, {NEW_TOKENS} greedy tokens each: equal in onnxruntime and torch; "
-          f"narrowest gap between the two best logits {narrowest:.3g}")
-    for at in (0, 1, 30, 31):
-        print(f"---\n{texts[at]}|{tokenizer.decode(session.greedy(prompts[at], 80)[0])}")
+          f"narrowest gap between the two best logits {min(margins):.3g}")
+    for at in SAMPLES:
+        print(f"---\n{texts[at]}|{tokenizer.decode(continuations[at][:80])}")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ LIMIT = 6_000_000
 OPSET = 18
 PROMPTS = 64
 NEW_TOKENS = 256
+BATCH = 16
 # A prompt is left out if greedy decoding passes a near-tie: below this gap the
 # rounding of another correct kernel may choose the other token.
 MARGIN = 5e-3
@@ -59,19 +60,19 @@ def pick_prompts(texts: list[str], tokenizer: Tokenizer) -> tuple[list[str], lis
     prompts: list[str] = []
     encoded: list[list[int]] = []
     near_ties = 0
-    for text in texts:
-        if len(prompts) == PROMPTS:
-            break
-        ids = tokenizer.encode(text).ids
-        _, margin = session.greedy(ids, NEW_TOKENS)
-        if margin < MARGIN:
-            near_ties += 1
-            continue
-        prompts.append(text)
-        encoded.append(ids)
-    if len(prompts) < PROMPTS:
-        raise ValueError(f"prompts: found {len(prompts)} without a near-tie, needed {PROMPTS}")
-    return prompts, encoded, near_ties
+    for at in range(0, len(texts), BATCH):
+        batch = texts[at:at + BATCH]
+        ids = [tokenizer.encode(text).ids for text in batch]
+        _, margins = session.greedy(ids, NEW_TOKENS)
+        for text, row, margin in zip(batch, ids, margins):
+            if margin < MARGIN:
+                near_ties += 1
+                continue
+            prompts.append(text)
+            encoded.append(row)
+            if len(prompts) == PROMPTS:
+                return prompts, encoded, near_ties
+    raise ValueError(f"prompts: found {len(prompts)} without a near-tie, needed {PROMPTS}")
 
 
 def main() -> None:

@@ -35,15 +35,21 @@ class Session:
         logits, *present = self.session.run(None, feed)
         return logits, present
 
-    def greedy(self, prompt: list[int], count: int) -> tuple[list[int], float]:
-        """The next count tokens, and the smallest gap on the way between the best and the second logit."""
-        ids, past = np.array([prompt], np.int64), self.empty_past(1)
-        tokens: list[int] = []
-        margin = np.inf
+    def greedy(self, prompts: list[list[int]], count: int) -> tuple[list[list[int]], list[float]]:
+        """For each prompt the next count tokens, and the smallest gap between the two best logits on the way.
+
+        The prompts are decoded together, padded on the left.
+        """
+        length = max(map(len, prompts))
+        ids = np.array([[model.END_OF_TEXT_ID] * (length - len(p)) + p for p in prompts], np.int64)
+        mask = np.array([[0] * (length - len(p)) + [1] * len(p) for p in prompts], np.int64)
+        past = self.empty_past(len(prompts))
+        chosen, margins = [], np.full(len(prompts), np.inf)
         for _ in range(count):
-            logits, past = self.step(ids, past)
-            second, best = np.sort(logits[0, -1])[-2:]
-            margin = min(margin, float(best - second))
-            tokens.append(int(logits[0, -1].argmax()))
-            ids = np.array([[tokens[-1]]], np.int64)
-        return tokens, margin
+            logits, past = self.step(ids, past, mask)
+            ranked = np.sort(logits[:, -1], axis=-1)
+            margins = np.minimum(margins, ranked[:, -1] - ranked[:, -2])
+            ids = logits[:, -1].argmax(-1)[:, None]
+            mask = np.concatenate([mask, np.ones_like(ids)], 1)
+            chosen.append(ids)
+        return np.concatenate(chosen, 1).tolist(), margins.tolist()
