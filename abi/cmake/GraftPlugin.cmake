@@ -78,7 +78,7 @@ function(graft_add_plugin target)
     GRAFT_PLUGIN_NAME="${name}" GRAFT_PLUGIN_VERSION="${version}" GRAFT_PLUGIN_SUMMARY="${summary}"
     GRAFT_PLUGIN_DEVICE="cpu" GRAFT_PLUGIN_ISA="${isa}")
   target_compile_options(${target} PRIVATE
-    -O3 -Wall -Wextra -ffunction-sections -fdata-sections -fno-math-errno ${GRAFT_SANITIZE_FLAGS})
+    -O3 -Wall -Wextra -ffunction-sections -fdata-sections -fno-math-errno -fno-trapping-math ${GRAFT_SANITIZE_FLAGS})
   # nodelete: sessions and options keep pointers into the library, in no order that unloading could honour.
   target_link_options(${target} PRIVATE
     "LINKER:--version-script=${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections

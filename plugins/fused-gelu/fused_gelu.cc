@@ -7,7 +7,7 @@ namespace {
 
 #if defined(__x86_64__)
 #define FOR_EACH_CPU \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+  __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FOR_EACH_CPU
 #endif
@@ -21,21 +21,23 @@ constexpr Odd kErf{
     3.92f,
     {1.12837915f, 0.190405276f, 0.0527485445f, 3.76556054e-3f, 2.84880613e-4f, 2.05008526e-6f},
     {1.0f, 0.502075024f, 0.114108601f, 0.0149691036f, 1.16252029e-3f, 3.80915837e-5f}};
-constexpr Odd kTanh{8.5f,
-                    {1.0f, 0.134132421f, 3.53402111e-3f, 2.12509489e-5f, 1.42690947e-8f, 0.0f},
-                    {1.0f, 0.467465649f, 0.0260227296f, 3.34885536e-4f, 8.14506908e-7f, 0.0f}};
+constexpr Odd kTanh{9.1f,
+                    {1.0f, 0.133744631f, 3.4877966e-3f, 2.04809515e-5f, 1.31772081e-8f, 0.0f},
+                    {1.0f, 0.467077768f, 0.0258473337f, 3.27289662e-4f, 7.70391469e-7f, 0.0f}};
 
 // y[i] = x[i]/2 (1 + odd(scale (x[i] + cubic x[i]^3))).
 FOR_EACH_CPU void Gelu(const float* x, float* y, int64_t count, const Odd& odd, float scale,
                        float cubic) {
   const Odd o = odd;
   for (int64_t i = 0; i < count; ++i) {
-    const float inner = scale * x[i] * (1.0f + cubic * x[i] * x[i]);
-    const float z = std::min(std::max(inner, -o.limit), o.limit);
+    const float near =
+        std::min(std::max(x[i], -20.0f), 20.0f);  // far beyond the limit, no infinities
+    const float z = scale * near * (1.0f + cubic * near * near);
     const float u = z * z;
     const float p = o.p[0] + u * (o.p[1] + u * (o.p[2] + u * (o.p[3] + u * (o.p[4] + u * o.p[5]))));
     const float q = o.q[0] + u * (o.q[1] + u * (o.q[2] + u * (o.q[3] + u * (o.q[4] + u * o.q[5]))));
-    y[i] = 0.5f * x[i] * (1.0f + z * p / q);
+    const float odd_z = z > o.limit ? 1.0f : z < -o.limit ? -1.0f : z * p / q;
+    y[i] = 0.5f * x[i] * (1.0f + odd_z);
   }
 }
 

@@ -105,6 +105,12 @@ inline void CheckTensors(const char* side, const graft_parameter* const* paramet
     bound[variable] = type;
     is_bound[variable] = true;
   }
+  uint64_t least = 0;
+  if (num_parameters > 0 &&
+      (parameters[num_parameters - 1]->flags & GRAFT_PARAMETER_VARIADIC) != 0) {
+    least = num_parameters - 1 + parameters[num_parameters - 1]->min_count;
+  }
+  Require(num_tensors >= least, num_tensors, " ", side, "s given, at least ", least, " needed");
   for (uint64_t i = num_tensors; i < num_parameters; ++i) {
     Require((parameters[i]->flags & kMayLack) != 0, side, " ", i, " (", parameters[i]->name,
             ") is absent and not optional");
