@@ -204,9 +204,9 @@ func TestSmallFilesDoNotBecomeLargeInMemory(t *testing.T) {
 	g := bytes.Repeat([]byte{0x0a, 0}, 1<<20+1)
 	_, err := Parse(append([]byte{8, 8}, bytesField(7, g)...), "")
 	wantError(t, err, "model bytes: has too many nodes: found more than 1048576, needed at most 1048576; raise the limit in model.Limits if the model is trusted")
-	g = bytes.Repeat([]byte{0x5a, 0}, 9<<20) // inputs
-	_, err = Parse(append([]byte{8, 8}, bytesField(7, g)...), "")
-	wantError(t, err, "model bytes: needs too much memory apart from its weights: found more than 2147483648 bytes, needed at most 2147483648; raise the limit in model.Limits if the model is trusted")
+	g = bytes.Repeat([]byte{0x5a, 0}, 1<<19) // inputs: a megabyte, 128 when decoded
+	_, err = Parse(append([]byte{8, 8}, bytesField(7, g)...), "", Limits{Memory: 64 << 20})
+	wantError(t, err, "model bytes: needs too much memory apart from its weights: found more than 67108864 bytes, needed at most 67108864; raise the limit in model.Limits if the model is trusted")
 }
 
 func TestOneTensorGivenTwiceInAnAttributeIsRefused(t *testing.T) {
