@@ -421,6 +421,28 @@ func TestMicrosoft(t *testing.T) {
 	})
 }
 
+func TestRare(t *testing.T) {
+	runCases(t, []opCase{
+		{"SwiGLU@28", nil, []string{"f32[b, s, 64]", "f32[b, s, 64]"}, []string{"f32[b, s, 64]"}},
+		{"LinearAttention@27", attrs{"q_num_heads": 12, "kv_num_heads": 4}, []string{"f16[b, s, 768]", "f16[b, s, 256]", "f16[b, s, 128]", "f32[b, 4, 64, 32]"},
+			[]string{"f16[b, s, 384]", "f32[b, 4, 64, 32]"}},
+		{"ai.onnx.preview:FlexAttention", nil, []string{"f32[b, 12, s, 64]", "f32[b, 4, t, 64]", "f32[b, 4, t, 32]"}, []string{"f32[b, 12, s, 32]"}},
+		{"CausalConvWithState@27", nil, []string{"f32[b, 64, s]", "f32[64, 1, 4]"}, []string{"f32[b, 64, s]", "f32[b, 64, 3]"}},
+		{"GridSample", nil, []string{"f32[b, 3, h, w]", "f32[b, 7, 9, 2]"}, []string{"f32[b, 3, 7, 9]"}},
+		{"AffineGrid", nil, []string{"f32[b, 2, 3]", "i64[4]{b, 3, 7, 9}"}, []string{"f32[b, 7, 9, 2]"}},
+		{"RoiAlign", attrs{"output_height": 5}, []string{"f32[b, 3, h, w]", "f32[n, 4]", "i64[n]"}, []string{"f32[n, 3, 5, 1]"}},
+		{"CenterCropPad", attrs{"axes": []int64{-1}}, []string{"f32[a, b]", "i64[1]{7}"}, []string{"f32[a, 7]"}},
+		{"NonMaxSuppression", nil, []string{"f32[b, n, 4]", "f32[b, c, n]"}, []string{"i64[?, 3]"}},
+		{"SoftmaxCrossEntropyLoss", nil, []string{"f32[b, c]", "i64[b]"}, []string{"f32[]", "f32[b, c]"}},
+		{"SoftmaxCrossEntropyLoss", attrs{"reduction": "none"}, []string{"f32[b, c, s]", "i64[b, s]"}, []string{"f32[b, s]"}},
+		{"DFT", attrs{"onesided": 1}, []string{"f32[b, 10, 1]", "-", "i64[]{1}"}, []string{"f32[b, 6, 2]"}},
+		{"DFT", nil, []string{"f32[b, n, 2]", "i64[]{16}"}, []string{"f32[b, 16, 2]"}},
+		{"HannWindow", nil, []string{"i64[]{n}"}, []string{"f32[n]"}},
+		{"StringConcat", nil, []string{"str[a]", "str[]"}, []string{"str[a]"}},
+		{"SequenceLength", nil, []string{"?*"}, []string{"i64[]"}},
+	})
+}
+
 func TestRounding(t *testing.T) {
 	for _, c := range []struct {
 		kind    onnx.Tensor_DataType
