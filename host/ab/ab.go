@@ -19,6 +19,7 @@ import (
 // Options say what is compared and how long.
 type Options struct {
 	A, B   string // "none", "auto", a plugin's name, or the path of a plan file
+	ModelB string // another model with the same inputs for side B; "" is the same
 	Inputs string // .npz file or ONNX test-data folder; "" makes inputs from Seed
 	Dims   map[string]int64
 	// LooseDims passes over lengths in Dims that the model does not have.
@@ -49,6 +50,7 @@ type Side struct {
 type Result struct {
 	SchemaVersion int         `json:"schema_version"`
 	Model         string      `json:"model"`
+	ModelB        string      `json:"model_b,omitempty"` // when B is another model
 	A             Side        `json:"a"`
 	B             Side        `json:"b"`
 	Inputs        []InputInfo `json:"inputs"`
@@ -117,7 +119,7 @@ func Answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o
 
 // answers opens both sides, feeds them the same and compares what they say.
 func answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (_ *pair, err error) {
-	p := &pair{result: &Result{SchemaVersion: 1, Model: path}}
+	p := &pair{result: &Result{SchemaVersion: 1, Model: path, ModelB: o.ModelB}}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -128,6 +130,9 @@ func answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o
 	}
 	if p.a, err = first(ctx, l, set, path, o.A, o, p.inputs); err != nil {
 		return nil, fmt.Errorf("a (%s): %w", o.A, err)
+	}
+	if o.ModelB != "" {
+		path = o.ModelB
 	}
 	if p.b, err = first(ctx, l, set, path, o.B, o, p.inputs); err != nil {
 		return nil, fmt.Errorf("b (%s): %w", o.B, err)

@@ -3,7 +3,6 @@ package patch
 import (
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 
 	"github.com/opgraft/graft/host/model"
@@ -45,20 +44,15 @@ func (s *Sessions) Patch(r ort.Request) (*ort.Patch, error) {
 		return nil, err
 	}
 	p, err := s.patch(a, r)
-	if err != nil || p.ExternalFiles == nil {
+	if err != nil {
 		m.Close()
-	} else {
-		// The files lie in the model's mapping: it has to outlast the creation.
-		hold := &holder{m}
-		runtime.AddCleanup(hold, func(m *model.Model) { m.Close() }, m)
-		p.Keep = hold
+		return nil, err
 	}
-	s.log(r, a, err)
-	return p, err
+	// External files lie in the model's mapping, which ONNX Runtime still reads.
+	p.Done = func() { m.Close() }
+	s.log(r, a, nil)
+	return p, nil
 }
-
-// holder keeps a model open for as long as it is reachable.
-type holder struct{ model *model.Model }
 
 // patch applies the plan and hands over what the session is made from.
 func (s *Sessions) patch(a *Analysis, r ort.Request) (*ort.Patch, error) {

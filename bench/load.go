@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// loadChild is the hidden first argument of a process that loads one model.
+const loadChild = "load-one"
+
+// loaded is what such a process measures of itself.
+type loaded struct {
+	Seconds float64 `json:"seconds"` // creating the session
+	PeakMB  float64 `json:"peak_mb"` // VmHWM when it is done
+}
+
+// load compares the load of a patched model of 650 MB from a file with the plain
+// load: processes of their own, A B B A.
+func load() figure {
+	return figure{"load", "load of GPT-2-124M (650 MB) patched against plain, processes apart", "at most 1.00x time, 1.05x peak memory",
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			path, err := subject("gpt2-124m", "model.onnx")
+			if err != nil {
+				return nil, err
+			}
+			times := map[string][]loaded{}
+			one := func(side string, record bool) error {
+				self, err := os.Executable()
+				if err != nil {
+					return err
+				}
+				cmd := exec.CommandContext(ctx, self, loadChild, side, path)
+				cmd.Stderr = os.Stderr
+				data, err := cmd.Output()
+				if err != nil {
+					return fmt.Errorf("loading %s: %w", side, err)
+				}
+				var m loaded
+				if err := json.Unmarshal(data, &m); err != nil {
+					return err
+				}
+				if record {
+					times[side] = append(times[side], m)
+				}
+				return nil
+			}
+			for i := range 6 {
+				for _, side := range []string{"none", "auto", "auto", "none"} {
+					if err := one(side, i > 0); err != nil {
+						return nil, err
+					}
+				}
+			}
+			pick := func(side string, f func(loaded) float64) float64 {
+				var list []float64
+				for _, m := range times[side] {
+					list = append(list, f(m))
+				}
+				slices.Sort(list)
+				return list[len(list)/2]
+			}
+			seconds, peak := func(m loaded) float64 { return m.Seconds }, func(m loaded) float64 { return m.PeakMB }
+			t := pick("auto", seconds) / pick("none", seconds)
+			p := pick("auto", peak) / pick("none", peak)
+			return &outcome{Met: t <= 1 && p <= 1.05, Detail: times,
+				Got: fmt.Sprintf("%.2fx time (%.2f s -> %.2f s), %.2fx peak memory (%.0f MB -> %.0f MB)", t,
+					pick("none", seconds), pick("auto", seconds), p, pick("none", peak), pick("auto", peak))}, nil
+		}}
+}
+
+// child loads one model and prints what it took.
+func child(_ context.Context, args []string) int {
+	if err := loadOne(args); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+func loadOne(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("%s needs a side and a model", loadChild)
+	}
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		return err
+	}
+	o := ort.SessionOptions{Plain: true}
+	if args[0] == "auto" {
+		set, err := patch.Load(nil, false)
+		if err != nil {
+			return err
+		}
+		o = ort.SessionOptions{Patcher: (&patch.Sessions{Plugins: set.Plugins}).Patch}
+	}
+	start := time.Now()
+	s, err := l.NewSession(args[1], o)
+	if err != nil {
+		return err
+	}
+	m := loaded{Seconds: time.Since(start).Seconds()}
+	if m.PeakMB, err = peakMB(); err != nil {
+		return err
+	}
+	s.Close()
+	return json.NewEncoder(os.Stdout).Encode(m)
+}
+
+// peakMB is the most memory that this process has had resident.
+func peakMB() (float64, error) {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
+		if name, value, ok := strings.Cut(s.Text(), ":"); ok && name == "VmHWM" {
+			kb, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
+			return kb / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/self/status has no VmHWM")
+}

@@ -1,0 +1,158 @@
+// Command bench measures the figures that the README quotes, each in one
+// interleaved run, and writes the raw times beside the machine's read bandwidth
+// under bench/results.
+//
+//	go run ./bench                      every figure
+//	go run ./bench -only step -list     what there is
+//
+// It needs the plugins built (make plugins) and a runtime (make runtime). Models
+// are made from seeds into the user's cache, about 6 GB, once.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/models"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == loadChild {
+		os.Exit(child(ctx, os.Args[2:]))
+	}
+	only := flag.String("only", "", "measure only figures whose name contains this")
+	list := flag.Bool("list", false, "list the figures and end")
+	out := flag.String("out", "bench/results", "folder for the raw figures")
+	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
+	flag.Parse()
+	if err := run(ctx, *only, *list, *out, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// figure is one row of the table.
+type figure struct {
+	name string
+	what string
+	need string
+	run  func(ctx context.Context, b *bench) (*outcome, error)
+}
+
+// outcome is what a figure came to.
+type outcome struct {
+	Got     string `json:"got"`
+	Met     bool   `json:"met"`
+	Answers string `json:"answers,omitempty"`
+	Detail  any    `json:"detail"`
+}
+
+// bench is what all figures share.
+type bench struct {
+	library *ort.Library
+	set     *patch.Set
+	rounds  int
+}
+
+// result is the file of one figure.
+type result struct {
+	SchemaVersion int            `json:"schema_version"`
+	Figure        string         `json:"figure"`
+	What          string         `json:"what"`
+	Need          string         `json:"need"`
+	Command       string         `json:"command"`
+	Outcome       *outcome       `json:"outcome"`
+	Environment   ab.Environment `json:"environment"`
+}
+
+func run(ctx context.Context, only string, list bool, out string, rounds int) error {
+	if list {
+		for _, f := range figures() {
+			fmt.Printf("%-24s %s: %s\n", f.name, f.what, f.need)
+		}
+		return nil
+	}
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		return err
+	}
+	set, err := patch.Load(nil, false)
+	if err != nil {
+		return err
+	}
+	b := &bench{library: l, set: set, rounds: rounds}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	missed := 0
+	for _, f := range figures() {
+		if !strings.Contains(f.name, only) {
+			continue
+		}
+		o, err := f.run(ctx, b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		mark := "met"
+		if !o.Met {
+			mark = "MISSED"
+			missed++
+		}
+		r := result{1, f.name, f.what, f.need, "go run ./bench -only " + f.name, o, ab.Measure(l)}
+		fmt.Printf("%-6s %-24s %s\n       need %s; %s; reads %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.ReadBandwidthGB)
+		if err := write(filepath.Join(out, f.name+".json"), r); err != nil {
+			return err
+		}
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d figures missed", missed)
+	}
+	return nil
+}
+
+func write(path string, r result) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}
+
+// subject makes a full-size model in the user's cache, once, and returns the
+// path of one of its files.
+func subject(name, file string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "graft", "models", name)
+	path := filepath.Join(dir, file)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	start := time.Now()
+	staging := dir + ".making"
+	if err := os.RemoveAll(staging); err != nil {
+		return "", err
+	}
+	if _, err := models.Build(name, staging, models.DefaultSeed); err != nil {
+		return "", err
+	}
+	if err := os.Rename(staging, dir); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(os.Stderr, "made %s in %.1f s\n", name, time.Since(start).Seconds())
+	return path, nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/opgraft/graft/host/ab"
+)
+
+// step is a figure of one step's time: model A as it is against model B patched.
+func step(name, what string, least float64, modelA, modelB [2]string, dims map[string]int64) figure {
+	return figure{name, what, fmt.Sprintf("at least %.2fx", least), func(ctx context.Context, b *bench) (*outcome, error) {
+		a, err := subject(modelA[0], modelA[1])
+		if err != nil {
+			return nil, err
+		}
+		o := ab.Options{A: "none", B: "auto", Dims: dims, Seed: 1, Rounds: b.rounds, Warmup: 3}
+		if modelB != modelA {
+			if o.ModelB, err = subject(modelB[0], modelB[1]); err != nil {
+				return nil, err
+			}
+		}
+		r, err := ab.Run(ctx, b.library, b.set, a, o)
+		if err != nil {
+			return nil, err
+		}
+		out := &outcome{Detail: r, Met: r.Speedup.Median >= least && r.Parity.OK}
+		out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f ms -> %.2f ms, %d of %d blocks replaced",
+			r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.MedianMS, r.B.MedianMS, r.B.Replaced, r.B.Blocks)
+		out.Answers = "answers equal"
+		if !r.Parity.OK {
+			out.Answers = "answers DIFFER"
+		}
+		return out, nil
+	}}
+}
+
+func figures() []figure {
+	gpt2, scaled, fused := [2]string{"gpt2-124m", "model.onnx"}, [2]string{"gpt2-124m-runtime-scale", "model.onnx"}, [2]string{"gpt2-124m-mha", "model.onnx"}
+	bart := [2]string{"bart-large", "decoder_with_past_model.onnx"}
+	long := map[string]int64{"batch_size": 4, "past_sequence_length": 960}
+	short := map[string]int64{"batch_size": 1, "past_sequence_length": 16}
+	return []figure{
+		step("gpt2-long", "GPT-2-124M with past, fp32, batch 4, past 960, against plain ONNX Runtime", 1.25, gpt2, gpt2, long),
+		step("gpt2-long-runtime-scale", "the same where the graph computes its scale at run time", 1.8, scaled, scaled, long),
+		step("gpt2-long-mha", "the same against ONNX Runtime's fused MultiHeadAttention with past", 1.1, fused, gpt2, long),
+		step("gpt2-short", "the same at batch 1, past 16", 0.98, gpt2, gpt2, short),
+		step("bart-large", "BART-large decoder with past, fp32, 16 rows, 1,024 encoder positions", 1.3, bart, bart,
+			map[string]int64{"batch_size": 16, "encoder_sequence_length": 1024, "past_decoder_sequence_length": 64}),
+		load(),
+		tokens(),
+	}
+}

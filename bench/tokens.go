@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/opgraft/graft/host/greedy"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// tokens compares 256 greedy tokens on 64 held-out prompts, with the trained
+// model of the repository, plain against patched.
+func tokens() figure {
+	return figure{"tokens", "256 greedy tokens on 64 prompts, tiny-gpt2, plain against patched", "equal",
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			const path = "models/tiny-gpt2/model.onnx"
+			data, err := os.ReadFile("models/tiny-gpt2/prompts.json")
+			if err != nil {
+				return nil, err
+			}
+			var prompts [][]int64
+			if err := json.Unmarshal(data, &prompts); err != nil {
+				return nil, err
+			}
+			run := func(o ort.SessionOptions) ([][]int64, error) {
+				s, err := b.library.NewSession(path, o)
+				if err != nil {
+					return nil, err
+				}
+				defer s.Close()
+				var all [][]int64
+				for _, p := range prompts {
+					out, err := greedy.Continue(ctx, b.library, s, p, 256)
+					if err != nil {
+						return nil, err
+					}
+					all = append(all, out)
+				}
+				return all, nil
+			}
+			plain, err := run(ort.SessionOptions{Plain: true})
+			if err != nil {
+				return nil, err
+			}
+			replaced := 0
+			sessions := &patch.Sessions{Plugins: b.set.Plugins, Done: func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
+			patched, err := run(ort.SessionOptions{Patcher: sessions.Patch})
+			if err != nil {
+				return nil, err
+			}
+			same, total := 0, 0
+			for i := range plain {
+				for j := range plain[i] {
+					total++
+					if plain[i][j] == patched[i][j] {
+						same++
+					}
+				}
+			}
+			return &outcome{Met: same == total && replaced > 0, Detail: map[string]any{"prompts": len(prompts), "tokens": total, "equal": same, "replaced": replaced},
+				Got: fmt.Sprintf("%d of %d tokens equal on %d prompts, %d blocks replaced", same, total, len(prompts), replaced)}, nil
+		}}
+}
