@@ -27,9 +27,13 @@ type CaseInput struct {
 
 // Expect says where the right answer comes from; exactly one member is set.
 type Expect struct {
-	File      string               `json:"file,omitempty"`      // .npz in the plugin's folder, an array an output
-	Reference string               `json:"reference,omitempty"` // a float64 reference that the host has
-	Values    map[string][]float64 `json:"values,omitempty"`    // output name to row-major elements
+	// Formula gives each output an expression over the inputs, element by element: + - * / ^, numbers,
+	// pi, the names of inputs, and functions of formulaFunctions. An input of one element goes with all.
+	Formula map[string]string `json:"formula,omitempty"`
+	// Reference names an operator that the host computes in float64: attention.
+	Reference string `json:"reference,omitempty"`
+	// Values gives each output its elements, row-major.
+	Values map[string][]float64 `json:"values,omitempty"`
 }
 
 // Tolerance bounds |got - want| by Absolute + Relative*|want|.

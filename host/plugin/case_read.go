@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -139,22 +140,33 @@ var dtypeNames = []string{"float32", "float16", "bfloat16", "float64", "int8", "
 	"uint8", "uint16", "uint32", "uint64", "bool"}
 
 func (r *reader) expect(n *yaml.Node, what string) Expect {
-	f := r.fields(n, what, "file", "reference", "values")
+	f := r.fields(n, what, "formula", "reference", "values")
 	if f == nil {
 		return Expect{}
 	}
-	e := Expect{File: r.text(f["file"], what+".file"), Reference: r.text(f["reference"], what+".reference")}
+	e := Expect{}
 	given := 0
-	for _, key := range []string{"file", "reference", "values"} {
+	for _, key := range []string{"formula", "reference", "values"} {
 		if f[key] != nil {
 			given++
 		}
 	}
 	if given != 1 {
-		r.fail(n.Line, "%s has %d of file, reference and values, need exactly one", what, given)
+		r.fail(n.Line, "%s has %d of formula, reference and values, need exactly one", what, given)
 	}
-	if f["file"] != nil && !localPath(e.File) {
-		r.fail(n.Line, "%s.file is %q, need a path inside the plugin's folder", what, clip(e.File))
+	if f["reference"] != nil {
+		e.Reference = r.oneOf(f["reference"], what+".reference", slices.Sorted(maps.Keys(references))...)
+	}
+	if f["formula"] != nil {
+		e.Formula = map[string]string{}
+		entries, _ := r.entries(f["formula"], what+".formula")
+		for _, entry := range entries {
+			text := r.text(entry.value, what+".formula."+clip(entry.key))
+			if _, err := parseFormula(text); err != nil && text != "" {
+				r.fail(entry.value.Line, "%s.formula.%s: %v", what, clip(entry.key), err)
+			}
+			e.Formula[entry.key] = text
+		}
 	}
 	if f["values"] != nil {
 		entries, _ := r.entries(f["values"], what+".values")

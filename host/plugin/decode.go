@@ -235,11 +235,6 @@ func plainFile(name string) bool {
 	return len(name) <= 255 && filepath.IsLocal(name) && !strings.ContainsAny(name, `/\:`) && !strings.HasPrefix(name, ".")
 }
 
-// localPath reports whether path stays inside the folder it is relative to.
-func localPath(path string) bool {
-	return len(path) <= 1024 && filepath.IsLocal(path) && !strings.ContainsAny(path, `\:`)
-}
-
 func (r *reader) operators(n *yaml.Node) []Operator {
 	var out []Operator
 	names := map[string]int{}

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/opgraft/graft/host/worker"
 )
 
 func TestMain(m *testing.M) {
+	worker.Main(Tasks()) // this executable is its own child
 	folder, err := os.MkdirTemp("", "graft-fixtures-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

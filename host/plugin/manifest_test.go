@@ -206,8 +206,10 @@ p:14: operator A: pattern: value y is an output of nodes[0] (Erf) but nothing us
 			`p:13: cases[0].operator is B, which this manifest does not have`},
 		{"huge case", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {q: {shape: [65536, 65536]}}, expect: {reference: attention}, tolerance: {absolute: 0}}]\n",
 			`p:13: cases[0].inputs.q.shape has more than 67108864 elements, need a smaller case`},
-		{"vectors outside", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {file: ../../etc/x.npz}, tolerance: {absolute: 0}}]\n",
-			`p:13: cases[0].expect.file is "../../etc/x.npz", need a path inside the plugin's folder`},
+		{"unknown reference", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {reference: atention}, tolerance: {absolute: 0}}]\n",
+			`p:13: cases[0].expect.reference is "atention", need one of attention (did you mean "attention"?)`},
+		{"bad formula", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {formula: {y: x + sinus(x)}}, tolerance: {absolute: 0}}]\n",
+			`p:13: cases[0].expect.formula.y: found the function sinus at byte 5, need one of abs, cos, erf, exp, log, max, min, sin, sqrt, tanh`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := ParseManifest("p", []byte(test.text))

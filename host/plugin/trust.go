@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -146,4 +147,44 @@ func hashFile(path string) (string, error) {
 		return "", &Error{Kind: ErrStore, Path: path, Found: err.Error(), Mend: "check the disk", Cause: err}
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// update changes the record under its lock and puts it in place in one step.
+func (t *Trust) update(ctx context.Context, change func(libraries map[string]Verified)) error {
+	if err := os.MkdirAll(filepath.Dir(t.path), 0o755); err != nil {
+		return storeError(filepath.Dir(t.path), "cannot make the folder", err)
+	}
+	lock, err := lockFile(ctx, t.path+".lock")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	content, err := t.read()
+	if err != nil {
+		return err
+	}
+	change(content.Libraries)
+	data, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(t.path), "."+trustFile+"-")
+	if err != nil {
+		return storeError(filepath.Dir(t.path), "cannot write", err)
+	}
+	defer os.Remove(temp.Name()) // fails once it is renamed
+	_, err = temp.Write(append(data, '\n'))
+	if closeErr := temp.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Chmod(temp.Name(), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), t.path)
+	}
+	if err != nil {
+		return storeError(t.path, "cannot write", err)
+	}
+	return nil
 }

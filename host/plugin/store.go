@@ -1,0 +1,237 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Store keeps plugins in a folder, one folder each, and the record of verified libraries beside it.
+// Several processes may use one store at once.
+type Store struct {
+	root  string // of the plugins
+	trust *Trust
+}
+
+// UserStore is the store in the user's data folder, where Discover looks.
+func UserStore() (*Store, error) {
+	data, err := DataFolder()
+	if err != nil {
+		return nil, &Error{Kind: ErrStore, Found: err.Error(), Cause: err}
+	}
+	return StoreAt(data), nil
+}
+
+// StoreAt is the store in a folder of the caller's.
+func StoreAt(folder string) *Store {
+	return &Store{root: filepath.Join(folder, "plugins"), trust: TrustAt(folder)}
+}
+
+// Root is the folder with a folder for each plugin.
+func (s *Store) Root() string { return s.root }
+
+// Trust is the store's record of verified libraries.
+func (s *Store) Trust() *Trust { return s.trust }
+
+// Prefixes of folders in a store that are no plugins.
+const (
+	stagingPrefix = ".staging-"
+	removedPrefix = ".removed-"
+)
+
+// lock gives this process the store for a change of its folders. Close unlocks.
+func (s *Store) lock(ctx context.Context) (*os.File, error) {
+	if err := os.MkdirAll(s.root, 0o755); err != nil {
+		return nil, storeError(s.root, "cannot make the folder", err)
+	}
+	return lockFile(ctx, filepath.Join(s.root, ".lock"))
+}
+
+// Installed is a plugin in the store.
+type Installed struct {
+	Name     string    `json:"name"`
+	Version  string    `json:"version"`
+	Folder   string    `json:"folder"`
+	Source   string    `json:"source,omitempty"`
+	Time     time.Time `json:"time"`
+	Manifest *Manifest `json:"manifest,omitempty"`
+	// Problem says why the plugin cannot be used; empty when nothing is known against it. List reads no
+	// library: Verify does.
+	Problem string `json:"problem,omitempty"`
+}
+
+// List reads the store. A store that does not exist is empty.
+func (s *Store) List() ([]Installed, error) {
+	entries, err := os.ReadDir(s.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []Installed{}, nil
+	}
+	if err != nil {
+		return nil, storeError(s.root, "cannot read", err)
+	}
+	known, err := s.trust.read()
+	if err != nil {
+		return nil, err
+	}
+	out := []Installed{}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() {
+			continue
+		}
+		out = append(out, s.installed(e.Name(), known))
+	}
+	return out, nil
+}
+
+func (s *Store) installed(name string, known *trustContent) Installed {
+	folder := filepath.Join(s.root, name)
+	in := Installed{Name: name, Folder: folder}
+	m, err := ReadManifest(folder)
+	if err != nil {
+		in.Problem = err.Error()
+		return in
+	}
+	in.Manifest, in.Version = m, m.Version
+	record, err := readRecord(folder)
+	if err != nil {
+		in.Problem = err.Error()
+		return in
+	}
+	in.Source, in.Time = record.Source, record.Time
+	for _, v := range m.ForPlatform(ThisPlatform) {
+		if _, ok := known.Libraries[record.Files[v.File]]; ok {
+			return in
+		}
+	}
+	in.Problem = "no library for this machine is recorded as verified; run: graft plugin verify " + name
+	return in
+}
+
+// folderOf is an installed plugin's folder.
+func (s *Store) folderOf(name string) (string, error) {
+	if !namePattern.MatchString(name) {
+		return "", &Error{Kind: ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", clip(name)), Need: "the name of an installed one", Mend: "run: graft plugin list"}
+	}
+	folder := filepath.Join(s.root, name)
+	if !hasManifest(folder) {
+		return "", &Error{Kind: ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", name), Need: "the name of an installed one", Mend: "run: graft plugin list"}
+	}
+	return folder, nil
+}
+
+// Remove takes a plugin out of the store. Programs that have loaded it keep running.
+func (s *Store) Remove(ctx context.Context, name string) error {
+	folder, err := s.folderOf(name)
+	if err != nil {
+		return err
+	}
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	record, recordErr := readRecord(folder)
+	aside, err := os.MkdirTemp(s.root, removedPrefix)
+	if err != nil {
+		return storeError(s.root, "cannot write", err)
+	}
+	// Out of sight in one step, so that no search finds half of it.
+	if err := os.Rename(folder, filepath.Join(aside, name)); err != nil {
+		os.Remove(aside)
+		return storeError(folder, "cannot remove", err)
+	}
+	if err := os.RemoveAll(aside); err != nil {
+		return storeError(aside, "cannot remove", err)
+	}
+	if recordErr != nil {
+		return nil // what it had recorded is not known
+	}
+	return s.trust.update(ctx, func(libraries map[string]Verified) {
+		for _, sha := range record.Files {
+			delete(libraries, sha)
+		}
+	})
+}
+
+// Verify checks installed plugins, all of them without names, or plugin folders anywhere: a name with a
+// separator in it is a folder. The files of installed ones must be the recorded ones; then the libraries
+// run in a child process again, and their hashes are recorded, so that Open takes them.
+func (s *Store) Verify(ctx context.Context, names []string, opts CheckOptions) ([]Verification, error) {
+	if len(names) == 0 {
+		all, err := s.List()
+		if err != nil {
+			return nil, err
+		}
+		for _, in := range all {
+			names = append(names, in.Name)
+		}
+		if len(names) == 0 {
+			return nil, &Error{Kind: ErrNotFound, Path: s.root, Found: "found no installed plugin", Mend: "install one with: graft plugin install DIR"}
+		}
+	}
+	var (
+		out      []Verification
+		problems []error
+	)
+	for _, name := range names {
+		v, err := s.verify(ctx, name, opts)
+		if ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		if err != nil {
+			problems = append(problems, err)
+			v.Problem = err.Error()
+		}
+		out = append(out, v)
+	}
+	return out, errors.Join(problems...)
+}
+
+// Verification is the result of Verify for one plugin.
+type Verification struct {
+	Name    string    `json:"name"`
+	Folder  string    `json:"folder"`
+	Checked []Checked `json:"checked"`
+	Problem string    `json:"problem,omitempty"`
+}
+
+func (s *Store) verify(ctx context.Context, name string, opts CheckOptions) (Verification, error) {
+	v := Verification{Name: name, Checked: []Checked{}}
+	var err error
+	if strings.ContainsRune(name, filepath.Separator) || name == "." || name == ".." {
+		if v.Folder, err = filepath.Abs(name); err != nil {
+			return v, &Error{Kind: ErrNotFound, Path: name, Found: err.Error(), Cause: err}
+		}
+	} else {
+		if v.Folder, err = s.folderOf(name); err != nil {
+			return v, err
+		}
+		record, err := readRecord(v.Folder)
+		if err != nil {
+			return v, err
+		}
+		if err := record.check(v.Folder); err != nil {
+			return v, err
+		}
+	}
+	m, checked, err := checkFolder(ctx, v.Folder, opts)
+	if err != nil {
+		return v, err
+	}
+	v.Name, v.Checked = m.Name, checked
+	return v, s.recordChecked(ctx, m, checked)
+}
+
+// recordChecked notes the hashes of libraries that passed.
+func (s *Store) recordChecked(ctx context.Context, m *Manifest, checked []Checked) error {
+	return s.trust.update(ctx, func(libraries map[string]Verified) {
+		for _, c := range checked {
+			libraries[c.SHA256] = c.verified(m)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/opgraft/graft/host/worker"
+)
+
+// The tasks of a child process that runs a library. The child opens it once and keeps it.
+const (
+	taskDescribe = "describe"
+	taskProbe    = "probe"
+	taskCase     = "case"
+)
+
+// Tasks are what an executable that can be a child does for this package: pass them to worker.Main.
+func Tasks() map[string]worker.Handler {
+	return map[string]worker.Handler{
+		taskDescribe: worker.Handle(func(_ context.Context, at libraryAt) (reply[*Info], error) {
+			p, err := at.open()
+			if err != nil {
+				return failure[*Info](err)
+			}
+			return reply[*Info]{Value: p.Info}, nil
+		}),
+		taskProbe: worker.Handle(func(_ context.Context, at libraryAt) (reply[probeAnswer], error) {
+			p, err := at.open()
+			if err != nil {
+				return failure[probeAnswer](err)
+			}
+			score, reason, err := p.Probe(Device{Kind: at.Device})
+			if err != nil {
+				return failure[probeAnswer](err)
+			}
+			return reply[probeAnswer]{Value: probeAnswer{Score: score, Reason: reason}}, nil
+		}),
+		taskCase: worker.Handle(func(ctx context.Context, request caseRequest) (reply[*CaseResult], error) {
+			p, err := request.At.open()
+			if err != nil {
+				return failure[*CaseResult](err)
+			}
+			result, err := p.RunCase(ctx, &p.Manifest.Cases[request.Case])
+			if err != nil {
+				return failure[*CaseResult](err)
+			}
+			return reply[*CaseResult]{Value: result}, nil
+		}),
+	}
+}
+
+// libraryAt names a library for the child.
+type libraryAt struct {
+	Folder string
+	Device string
+}
+
+func (at libraryAt) open() (*Plugin, error) {
+	return Open(at.Folder, OpenOptions{Device: at.Device, AcceptUnverified: true})
+}
+
+type probeAnswer struct {
+	Score  int
+	Reason string
+}
+
+type caseRequest struct {
+	At   libraryAt
+	Case int // index into Manifest.Cases
+}
+
+// reply carries a value or an *Error with its kind.
+type reply[T any] struct {
+	Value T
+	Error *wireError
+}
+
+// wireError is an *Error on its way between processes.
+type wireError struct {
+	Kind                    int // index into kinds
+	Path, Found, Need, Mend string
+}
+
+var kinds = []error{ErrVerification, ErrManifest, ErrIncompatible, ErrArchive, ErrNotFound, ErrStore, ErrKernel, ErrRefused}
+
+// failure packs an error; one that is not an *Error travels as text.
+func failure[T any](err error) (reply[T], error) {
+	var e *Error
+	if !errors.As(err, &e) {
+		return reply[T]{}, err
+	}
+	w := &wireError{Path: e.Path, Found: e.Found, Need: e.Need, Mend: e.Mend}
+	for i, kind := range kinds {
+		if e.Kind == kind {
+			w.Kind = i
+		}
+	}
+	return reply[T]{Error: w}, nil
+}
+
+// ask runs a task in the child. What the child cannot answer, because the library ended it, is an error
+// of kind ErrVerification.
+func ask[T any](ctx context.Context, child *worker.Child, task string, request any) (T, error) {
+	var answer reply[T]
+	err := child.Run(ctx, task, request, &answer)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return answer.Value, ctx.Err()
+	case err != nil:
+		return answer.Value, &Error{Kind: ErrVerification, Found: err.Error(), Cause: err}
+	case answer.Error != nil:
+		w := answer.Error
+		kind := ErrVerification
+		if w.Kind >= 0 && w.Kind < len(kinds) {
+			kind = kinds[w.Kind]
+		}
+		return answer.Value, &Error{Kind: kind, Path: w.Path, Found: w.Found, Need: w.Need, Mend: w.Mend}
+	}
+	return answer.Value, nil
+}
