@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/ort"
+)
+
+func (c *cli) ab() *cobra.Command {
+	var o ab.Options
+	var dims []string
+	cmd := &cobra.Command{
+		Use:   "ab MODEL.onnx",
+		Short: "Compare two sets of operators on a model: answers first, then interleaved times",
+		Long: `Runs the model with operators A and B. Each is one of: none (ONNX Runtime as it
+is), auto (what graft.Enable would do), a plugin's name, or a plan file (a path
+or a name ending in .json). Answers are compared output by output; then runs are
+timed in the order A B B A. A difference that the U-test does not find
+significant is printed as ~. Exit code 5 when the answers differ.`,
+		Example: `  graft ab model.onnx --a none --b auto --dim batch=4 --dim past_sequence_length=960
+  graft ab model.onnx --a none --b flash-decode --inputs inputs.npz -o json
+  graft ab model.onnx --a auto --b plan.json --rounds 50`,
+		Args: exactly(1, "one model"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Dims = map[string]int64{}
+			for _, d := range dims {
+				name, value, _ := strings.Cut(d, "=")
+				n, err := strconv.ParseInt(value, 10, 64)
+				if err != nil || name == "" || n < 0 {
+					return usageError{fmt.Errorf("--dim %q is not understood, needs name=length", d)}
+				}
+				o.Dims[name] = n
+			}
+			l, err := ort.FindAndOpen(c.runtime)
+			if err != nil {
+				return err
+			}
+			set, err := c.load(o.A != "none" || o.B != "none")
+			if err != nil {
+				return err
+			}
+			p := c.progress("comparing")
+			o.Progress = p.set
+			r, err := ab.Run(cmd.Context(), l, set, args[0], o)
+			p.end()
+			if err != nil {
+				return err
+			}
+			if err := c.print(r, func(w io.Writer) { comparison(w, r) }); err != nil {
+				return err
+			}
+			if !r.Parity.OK {
+				return fmt.Errorf("%s: %w between %s and %s", args[0], errDiffers, o.A, o.B)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name or a plan file")
+	f.StringVar(&o.B, "b", "auto", "operators of the second side")
+	f.StringArrayVar(&dims, "dim", nil, "length of a symbolic axis, name=length; a name may be cut short; may be repeated")
+	f.StringVar(&o.Inputs, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are made")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of the inputs that are made")
+	f.IntVar(&o.Rounds, "rounds", 15, "rounds of A B B A")
+	f.IntVar(&o.Warmup, "warmup", 3, "runs of each side before timing")
+	f.IntVar(&o.Threads, "threads", 0, "threads inside an operator (default: one a core)")
+	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
+	f.Float64Var(&o.Absolute, "absolute", 0, "absolute tolerance of answers (default: the data type's)")
+	f.Float64Var(&o.Relative, "relative", 0, "relative tolerance of answers (default: the data type's)")
+	return cmd
+}
+
+// comparison prints a result for people.
+func comparison(w io.Writer, r *ab.Result) {
+	verdict := "equal"
+	if !r.Parity.OK {
+		verdict = "DIFFERENT"
+	}
+	fmt.Fprintf(w, "answers: %s\n", verdict)
+	rows := [][]string{{"output", "type", "max abs", "max rel", "top-1", ""}}
+	for _, o := range r.Parity.Outputs {
+		top := ""
+		if o.Top1 != nil {
+			top = fmt.Sprintf("%.4g%%", *o.Top1*100)
+		}
+		note := o.Problem
+		if !o.OK && note == "" {
+			note = fmt.Sprintf("%d elements outside %.3g + %.3g relative", o.Disagree, o.Absolute, o.Relative)
+		}
+		rows = append(rows, []string{o.Name, o.Type, fmt.Sprintf("%.3g", o.MaxAbsolute), fmt.Sprintf("%.3g", o.MaxRelative), top, note})
+	}
+	table(w, shorten(rows))
+	fmt.Fprintln(w)
+	table(w, [][]string{
+		{"", "operators", "replaced", "load ms", "median ms"},
+		{"a", r.A.Name, fmt.Sprintf("%d of %d", r.A.Replaced, r.A.Blocks), fmt.Sprintf("%.0f", r.A.LoadMS), fmt.Sprintf("%.3f", r.A.MedianMS)},
+		{"b", r.B.Name, fmt.Sprintf("%d of %d", r.B.Replaced, r.B.Blocks), fmt.Sprintf("%.0f", r.B.LoadMS), fmt.Sprintf("%.3f", r.B.MedianMS)},
+	})
+	mark := ""
+	if !r.Speedup.Significant {
+		mark = " ~ not significant"
+	}
+	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% %.2f to %.2f, p = %.2g)%s\n", r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.Speedup.P, mark)
+	e := r.Environment
+	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
+}
+
+// shorten leaves out the middle of a long table whose rows say little.
+func shorten(rows [][]string) [][]string {
+	const most = 9
+	if len(rows) <= most {
+		return rows
+	}
+	out := rows[: most-2 : most-2]
+	for _, row := range rows[most-2 : len(rows)-1] {
+		if row[5] != "" {
+			out = append(out, row)
+		}
+	}
+	out = append(out, []string{fmt.Sprintf("... %d more, see -o json", len(rows)-1-len(out)), "", "", "", "", ""})
+	return append(out, rows[len(rows)-1])
+}

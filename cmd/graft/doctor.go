@@ -1,0 +1,229 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// diagnosis is the JSON object of graft doctor.
+type diagnosis struct {
+	SchemaVersion int             `json:"schema_version"`
+	Runtime       foundRuntime    `json:"runtime"`
+	Plugins       []foundPlugin   `json:"plugins"`
+	Searched      []plugin.Place  `json:"searched"`
+	CPU           foundCPU        `json:"cpu"`
+	Devices       []foundDevice   `json:"devices"`
+	Mends         []string        `json:"mends"` // what to do about what is missing
+	Environment   *ab.Environment `json:"environment,omitempty"`
+}
+
+type foundRuntime struct {
+	Path      string   `json:"path,omitempty"`
+	Source    string   `json:"source,omitempty"`
+	Version   string   `json:"version,omitempty"`
+	Providers []string `json:"providers,omitempty"`
+	Problem   string   `json:"problem,omitempty"`
+}
+
+type foundPlugin struct {
+	Name     string         `json:"name"`
+	Version  string         `json:"version"`
+	Folder   string         `json:"folder"`
+	Source   string         `json:"source"`
+	Variants []foundVariant `json:"variants"`
+	Problem  string         `json:"problem,omitempty"`
+}
+
+type foundVariant struct {
+	Device  string `json:"device"`
+	File    string `json:"file"`
+	Score   int    `json:"score"` // 0: cannot run here
+	Problem string `json:"problem,omitempty"`
+}
+
+type foundCPU struct {
+	Name  string   `json:"name"`
+	Cores int      `json:"cores"`
+	ISA   []string `json:"isa"`
+}
+
+type foundDevice struct {
+	Kind   string `json:"kind"`
+	Detail string `json:"detail"`
+}
+
+func (c *cli) doctor() *cobra.Command {
+	var fetch, measure bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Show what was found: runtime, plugins and their variants, CPU, devices; and what to do about what was not",
+		Example: `  graft doctor
+  graft doctor --fetch      # bring the pinned ONNX Runtime into the cache first
+  graft doctor -o json | jq .mends`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if fetch {
+				path, err := ort.Fetch(cmd.Context(), func(line string) { c.say("%s", line) })
+				if err != nil {
+					return err
+				}
+				c.say("ONNX Runtime is at %s", path)
+				if c.quiet {
+					return nil
+				}
+			}
+			d := c.diagnose(measure)
+			if err := c.print(d, func(w io.Writer) { d.text(w) }); err != nil {
+				return err
+			}
+			if d.Runtime.Problem != "" {
+				return fmt.Errorf("no usable ONNX Runtime: %w", errSaid)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&fetch, "fetch", false, "bring the pinned ONNX Runtime into the cache; with --quiet do nothing else")
+	cmd.Flags().BoolVar(&measure, "measure", false, "measure the machine's read bandwidth too")
+	return cmd
+}
+
+func (c *cli) diagnose(measure bool) *diagnosis {
+	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Mends: []string{}, Devices: devices()}
+	d.CPU = foundCPU{Name: ab.CPUName(), Cores: runtime.NumCPU(), ISA: instructionSets()}
+	l := d.findRuntime(c.runtime)
+	if measure {
+		e := ab.Measure(l)
+		d.Environment = &e
+	}
+	search := plugin.Discover(plugin.DiscoverOptions{Folders: c.folders})
+	d.Searched = search.Places
+	for _, f := range search.Found {
+		d.Plugins = append(d.Plugins, d.examine(f))
+	}
+	if err := search.Err(); err != nil {
+		d.Mends = append(d.Mends, err.Error())
+	}
+	return d
+}
+
+func (d *diagnosis) findRuntime(option string) *ort.Library {
+	at, err := ort.Find(option)
+	if err != nil {
+		d.Runtime.Problem = err.Error()
+		d.Mends = append(d.Mends, "run graft doctor --fetch, or set GRAFT_ONNXRUNTIME to a libonnxruntime of your own")
+		return nil
+	}
+	d.Runtime.Path, d.Runtime.Source = at.Path, at.Source
+	l, err := ort.Open(at.Path)
+	if err != nil {
+		d.Runtime.Problem = err.Error()
+		d.Mends = append(d.Mends, err.Error())
+		return nil
+	}
+	d.Runtime.Version = l.Version()
+	d.Runtime.Providers, _ = l.Providers()
+	return l
+}
+
+// examine loads a plugin that may be loaded and asks each variant about this
+// machine.
+func (d *diagnosis) examine(f plugin.Found) foundPlugin {
+	p := foundPlugin{Folder: f.Folder, Source: f.Source, Variants: []foundVariant{}}
+	if f.Err != nil {
+		p.Problem = f.Err.Error()
+		d.Mends = append(d.Mends, p.Problem)
+		return p
+	}
+	p.Name, p.Version = f.Manifest.Name, f.Manifest.Version
+	if f.ShadowedBy != "" {
+		p.Problem = "the plugin of the same name in " + f.ShadowedBy + " is used"
+	}
+	for i := range f.Manifest.Variants {
+		v := &f.Manifest.Variants[i]
+		found := foundVariant{Device: v.Device, File: v.File}
+		switch {
+		case v.OS != runtime.GOOS || v.Arch != runtime.GOARCH:
+			found.Problem = "for " + v.OS + "/" + v.Arch
+		default:
+			loaded, err := plugin.Open(f.Folder, plugin.OpenOptions{Device: v.Device})
+			if err == nil {
+				found.Score, found.Problem, err = loaded.Probe(plugin.Device{Kind: v.Device})
+			}
+			if err != nil {
+				found.Problem = err.Error()
+				d.Mends = append(d.Mends, err.Error())
+			}
+		}
+		p.Variants = append(p.Variants, found)
+	}
+	return p
+}
+
+// devices lists accelerators by what their drivers show, without touching them.
+func devices() []foundDevice {
+	list := []foundDevice{}
+	if text, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
+		line, _, _ := strings.Cut(string(text), "\n")
+		list = append(list, foundDevice{"cuda", strings.TrimSpace(line)})
+	}
+	return list
+}
+
+func (d *diagnosis) text(w io.Writer) {
+	mark := func(problem string) string {
+		if problem == "" {
+			return "ok"
+		}
+		return "--"
+	}
+	r := d.Runtime
+	if r.Problem == "" {
+		fmt.Fprintf(w, "ok  ONNX Runtime %s, %s (%s)\n", r.Version, r.Path, r.Source)
+		fmt.Fprintf(w, "    providers: %s\n", strings.Join(r.Providers, ", "))
+	} else {
+		fmt.Fprintf(w, "--  ONNX Runtime: %s\n", r.Problem)
+	}
+	for _, p := range d.Plugins {
+		fmt.Fprintf(w, "%s  plugin %s %s, %s (%s)\n", mark(p.Problem), p.Name, p.Version, p.Folder, p.Source)
+		if p.Problem != "" {
+			fmt.Fprintf(w, "    %s\n", p.Problem)
+		}
+		for _, v := range p.Variants {
+			fmt.Fprintf(w, "    %s  %s: %s", mark(v.Problem), v.Device, v.File)
+			if v.Problem != "" {
+				fmt.Fprintf(w, " (%s)", v.Problem)
+			} else {
+				fmt.Fprintf(w, ", score %d", v.Score)
+			}
+			fmt.Fprintln(w)
+		}
+	}
+	if len(d.Plugins) == 0 {
+		fmt.Fprintln(w, "--  no plugins; searched:")
+		for _, s := range d.Searched {
+			fmt.Fprintf(w, "    %s (%s) %s\n", s.Folder, s.Source, s.Problem)
+		}
+	}
+	fmt.Fprintf(w, "ok  CPU %s, %d cores, %s\n", d.CPU.Name, d.CPU.Cores, strings.Join(d.CPU.ISA, " "))
+	if d.Environment != nil {
+		fmt.Fprintf(w, "    reads %.1f GB/s from memory\n", d.Environment.ReadBandwidthGB)
+	}
+	if len(d.Devices) == 0 {
+		fmt.Fprintln(w, "--  no accelerator: CPU variants are used")
+	}
+	for _, dev := range d.Devices {
+		fmt.Fprintf(w, "ok  %s: %s\n", dev.Kind, dev.Detail)
+	}
+	for _, m := range d.Mends {
+		fmt.Fprintf(w, "\nto do: %s\n", m)
+	}
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// planFlags are the flags that narrow or force a plan.
+type planFlags struct {
+	plugins, except []string
+	force           bool
+	file            string
+}
+
+func (p *planFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&p.plugins, "plugins", nil, "use only these plugins, by name")
+	f.StringSliceVar(&p.except, "except", nil, "never use these plugins")
+	f.BoolVar(&p.force, "force", false, "use every operator that can serve, whatever it is expected to gain")
+	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
+}
+
+func (p *planFlags) options() (plan.Options, error) {
+	o := plan.Options{Except: p.except, Force: p.force}
+	if len(p.plugins) > 0 {
+		o.Plugins = p.plugins
+	}
+	if p.file != "" {
+		fixed, err := plan.ReadFile(p.file)
+		if err != nil {
+			return o, err
+		}
+		o.Fixed = fixed
+	}
+	return o, nil
+}
+
+// inspection is the JSON object of graft inspect.
+type inspection struct {
+	SchemaVersion int                   `json:"schema_version"`
+	Model         string                `json:"model"`
+	Plugins       []string              `json:"plugins"`
+	Blocks        []inspectedBlock      `json:"blocks"`
+	Unrecognised  []blocks.Unrecognised `json:"unrecognised"`
+}
+
+type inspectedBlock struct {
+	Kind     string            `json:"kind"`
+	Node     string            `json:"node"`
+	Facts    *blocks.Attention `json:"facts,omitempty"`
+	Plugin   string            `json:"plugin,omitempty"`
+	Operator string            `json:"operator,omitempty"`
+	Reason   string            `json:"reason"`
+	Expected *float64          `json:"expected_speedup"`
+	Worst    *float64          `json:"expected_worst,omitempty"`
+	Samples  []plan.Sample     `json:"expected_at,omitempty"`
+}
+
+func (c *cli) inspect() *cobra.Command {
+	var flags planFlags
+	var write string
+	cmd := &cobra.Command{
+		Use:   "inspect MODEL.onnx",
+		Short: "Show every block recognised, its facts, and the operator that would replace it, or why none",
+		Example: `  graft inspect model.onnx
+  graft inspect model.onnx -o json | jq '.blocks[].operator'
+  graft inspect model.onnx --write-plan plan.json`,
+		Args: exactly(1, "one model"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set, err := c.load(false)
+			if err != nil {
+				return err
+			}
+			o, err := flags.options()
+			if err != nil {
+				return err
+			}
+			m, err := model.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			a, err := patch.Analyse(m, set.Manifests(), set.Plan(o))
+			if err != nil {
+				return err
+			}
+			if write != "" {
+				if err := plan.WriteFile(write, a.Plan); err != nil {
+					return err
+				}
+				c.say("wrote %s", write)
+			}
+			report := describe(args[0], set, a)
+			return c.print(report, func(w io.Writer) { report.text(w) })
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
+	return cmd
+}
+
+func describe(path string, set *patch.Set, a *patch.Analysis) *inspection {
+	r := &inspection{SchemaVersion: schemaVersion, Model: path, Plugins: set.Names(),
+		Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised}
+	if r.Unrecognised == nil {
+		r.Unrecognised = []blocks.Unrecognised{}
+	}
+	for _, ch := range a.Plan.Choices {
+		b := inspectedBlock{Kind: ch.Kind, Node: ch.Node, Plugin: ch.Plugin, Reason: ch.Reason}
+		if ch.Block != nil {
+			b.Facts = ch.Block.Attention
+		}
+		if ch.Operator != nil {
+			b.Operator = ch.Operator.Name
+		}
+		if x := ch.Expected; x.Speedup > 0 {
+			b.Expected, b.Worst, b.Samples = &x.Speedup, &x.Worst, x.Samples
+		}
+		r.Blocks = append(r.Blocks, b)
+	}
+	return r
+}
+
+// text prints blocks that are the same in everything but their place once, with
+// the number of them.
+func (r *inspection) text(w io.Writer) {
+	type group struct {
+		block inspectedBlock
+		nodes []string
+	}
+	var groups []*group
+	for _, b := range r.Blocks {
+		key := b.alike()
+		i := slices.IndexFunc(groups, func(g *group) bool { return g.block.alike() == key })
+		if i < 0 {
+			groups = append(groups, &group{block: b})
+			i = len(groups) - 1
+		}
+		groups[i].nodes = append(groups[i].nodes, b.Node)
+	}
+	fmt.Fprintf(w, "%s: %d blocks, %d not recognised\n", r.Model, len(r.Blocks), len(r.Unrecognised))
+	for _, g := range groups {
+		b := g.block
+		fmt.Fprintf(w, "\n%d x %s\n", len(g.nodes), b.title())
+		if f := b.Facts; f != nil {
+			for _, line := range factLines(f) {
+				fmt.Fprintln(w, "  "+line)
+			}
+		}
+		if b.Operator != "" {
+			fmt.Fprintf(w, "  -> %s (plugin %s): %s\n", b.Operator, b.Plugin, b.Reason)
+		} else {
+			fmt.Fprintf(w, "  stays as drawn: %s\n", b.Reason)
+		}
+		fmt.Fprintf(w, "  at %s", g.nodes[0])
+		if n := len(g.nodes); n > 1 {
+			fmt.Fprintf(w, " ... %s", g.nodes[n-1])
+		}
+		fmt.Fprintln(w)
+	}
+	for _, u := range r.Unrecognised {
+		fmt.Fprintf(w, "\nnot recognised: %s (%s)\n  %s\n", u.Node, u.Op, u.Reason)
+	}
+}
+
+func (b inspectedBlock) title() string {
+	if b.Facts == nil {
+		return b.Kind
+	}
+	return b.Facts.Type + " " + b.Kind
+}
+
+// alike is everything that is said of a block but names of its own.
+func (b inspectedBlock) alike() string {
+	b.Node = ""
+	if b.Facts != nil {
+		f := *b.Facts
+		f.Projections, f.Past = nil, nil
+		b.Facts = &f
+	}
+	j, err := json.Marshal(b)
+	if err != nil {
+		return b.Reason
+	}
+	return string(j)
+}
+
+func factLines(f *blocks.Attention) []string {
+	heads := fmt.Sprintf("%d heads of %d", f.Heads, f.HeadSize)
+	if f.KVHeads != f.Heads {
+		heads += fmt.Sprintf(", %d of keys and values", f.KVHeads)
+	}
+	if f.ValueSize != f.HeadSize {
+		heads += fmt.Sprintf(", values of %d", f.ValueSize)
+	}
+	lines := []string{fmt.Sprintf("%s, scale %.6g, %s, drawn as %s", heads, f.Scale, f.DType, f.Form)}
+	mask := "no mask"
+	if f.Mask != nil && len(f.Mask.Kinds) > 0 {
+		mask = fmt.Sprintf("mask %v from %v", f.Mask.Kinds, f.Mask.Sources)
+	}
+	if f.Causal {
+		mask += ", causal"
+	}
+	if f.Window > 0 {
+		mask += fmt.Sprintf(", window %d", f.Window)
+	}
+	lines = append(lines, mask+", positions "+f.Positions)
+	if f.Past != nil {
+		lines = append(lines, "past on the model's face, "+f.PastLayout)
+	}
+	return lines
+}
+
+func (c *cli) patch() *cobra.Command {
+	var flags planFlags
+	cmd := &cobra.Command{
+		Use:         "patch MODEL.onnx -o OUT.onnx",
+		Short:       "Write the model with operators swapped in, for any language",
+		Annotations: map[string]string{writesFile: "yes"},
+		Long: `Writes the same rewrite that graft.Enable makes in memory to a file, with its
+weights. The file needs the operator libraries that the command names: load them
+with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).`,
+		Example: `  graft patch model.onnx -o patched.onnx
+  graft patch model.onnx -o patched.onnx --force --plugins flash-decode -o json`,
+		Args: exactly(1, "one model"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.file == "" {
+				return usageError{fmt.Errorf("graft patch needs -o with the file to write")}
+			}
+			set, err := c.load(true)
+			if err != nil {
+				return err
+			}
+			o, err := flags.options()
+			if err != nil {
+				return err
+			}
+			m, err := model.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			a, err := patch.Analyse(m, set.Manifests(), set.Plan(o))
+			if err != nil {
+				return err
+			}
+			if a.Plan.Replaced() == 0 {
+				return fmt.Errorf("%s: no operator at hand is expected to gain, nothing written; graft inspect shows why, --force uses them all the same", args[0])
+			}
+			if err := a.Apply(); err != nil {
+				return err
+			}
+			done := c.progress("writing " + c.file)
+			err = a.Write(cmd.Context(), c.file, model.WriteOptions{Progress: done.set})
+			done.end()
+			if err != nil {
+				return err
+			}
+			result := &patched{SchemaVersion: schemaVersion, Model: args[0], Output: c.file,
+				Replaced: a.Plan.Replaced(), Blocks: len(a.Plan.Choices), Libraries: set.Libraries(a.Plugins())}
+			if fi, err := os.Stat(c.file); err == nil {
+				result.Bytes = fi.Size()
+			}
+			return c.print(result, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: %d of %d blocks replaced\n", result.Output, result.Replaced, result.Blocks)
+				for _, l := range result.Libraries {
+					fmt.Fprintf(w, "needs %s\n", l)
+				}
+			})
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+// patched is the JSON object of graft patch.
+type patched struct {
+	SchemaVersion int      `json:"schema_version"`
+	Model         string   `json:"model"`
+	Output        string   `json:"output"`
+	Bytes         int64    `json:"bytes"`
+	Blocks        int      `json:"blocks"`
+	Replaced      int      `json:"replaced"`
+	Libraries     []string `json:"libraries"`
+}

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"github.com/opgraft/graft/host/patch"
+)
+
+// load finds and loads plugins. When none is there it is an error only if the
+// command cannot do without.
+func (c *cli) load(needed bool) (*patch.Set, error) {
+	set, err := patch.Load(c.folders, false)
+	for _, refused := range set.Refused {
+		c.say("graft: left out: %v", refused)
+	}
+	if err != nil && needed {
+		return nil, err
+	}
+	if err != nil && len(set.Refused) == 0 {
+		c.say("graft: %v", err)
+	}
+	return set, nil
+}

@@ -1,0 +1,165 @@
+// Command graft finds operator plugins, shows what they can replace in an ONNX
+// model, writes patched models and compares one operator with another.
+//
+// It holds no logic of its own: flags are parsed here, the packages under host
+// are called, and what they return is printed.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/worker"
+)
+
+// Exit codes, the same for every command.
+const (
+	exitOK           = 0
+	exitError        = 1
+	exitUsage        = 2
+	exitVerification = 3
+	exitIncompatible = 4
+	exitDiffers      = 5
+)
+
+func main() {
+	worker.Main(plugin.Tasks()) // a child that runs a library apart does not come back
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main with its surroundings as parameters, for tests.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c := &cli{out: stdout, talk: stderr}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted; nothing was left half-written")
+	}
+	if !errors.Is(err, errSaid) {
+		fmt.Fprintf(stderr, "graft: %s\n", strings.TrimPrefix(err.Error(), "graft: "))
+	}
+	return exitCode(err)
+}
+
+// errSaid is an error whose message has been printed already.
+var errSaid = errors.New("said")
+
+// usageError is a wrong command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// errDiffers reports answers outside their tolerance.
+var errDiffers = errors.New("the answers differ")
+
+func exitCode(err error) int {
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, errDiffers):
+		return exitDiffers
+	case errors.Is(err, plugin.ErrIncompatible):
+		return exitIncompatible
+	case errors.Is(err, plugin.ErrVerification):
+		return exitVerification
+	}
+	return exitError
+}
+
+// cli is what all commands share.
+type cli struct {
+	out, talk io.Writer
+	outputs   []string // values of -o
+	json      bool     // one JSON object on stdout
+	file      string   // the value of -o that is no format
+	quiet     bool     // no talk on stderr
+	runtime   string   // path of libonnxruntime
+	folders   []string // plugin folders that come first
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "graft",
+		Short: "Swap faster operators into ONNX models",
+		Long: `graft finds operator plugins, recognises in an ONNX model what they can replace,
+and swaps them in. The model file stays, the answers stay; time and memory shrink.
+
+Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
+3 verification failed, 4 incompatible plugin, 5 answers differ.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.chooseFormat(cmd) },
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args:              cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = cmd.Usage()
+			return usageError{errors.New("a command is needed")}
+		},
+		Example: "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
+	}
+	f := root.PersistentFlags()
+	f.StringArrayVarP(&c.outputs, "output", "o", nil, "json or text: the form of what goes to stdout; for patch also the file to write")
+	f.BoolVarP(&c.quiet, "quiet", "q", false, "print data and errors only")
+	f.StringVar(&c.runtime, "onnxruntime", "", "path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
+	f.StringArrayVar(&c.folders, "plugins-dir", nil, "folder with plugins, searched first; may be repeated")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.plugin(), workerCommand())
+	return root
+}
+
+// chooseFormat reads -o: a format, or for commands that write a file its path.
+func (c *cli) chooseFormat(cmd *cobra.Command) error {
+	for _, o := range c.outputs {
+		switch {
+		case o == "json" || o == "text":
+			c.json = o == "json"
+		case cmd.Annotations[writesFile] == "":
+			return usageError{fmt.Errorf("output format %q is unknown, needs text or json", o)}
+		case c.file != "":
+			return usageError{fmt.Errorf("two files to write: %s and %s", c.file, o)}
+		default:
+			c.file = o
+		}
+	}
+	return nil
+}
+
+// writesFile marks a command whose -o may name a file.
+const writesFile = "writes-file"
+
+// exactly is cobra.ExactArgs with exit code 2.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageError{fmt.Errorf("%s needs %s, got %d arguments; see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// say prints talk for people.
+func (c *cli) say(format string, args ...any) {
+	if !c.quiet {
+		fmt.Fprintf(c.talk, format+"\n", args...)
+	}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/worker"
+)
+
+func (c *cli) plugin() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plugin",
+		Short: "Install, list, inspect, verify and remove operator plugins",
+		Example: `  graft plugin install ./build/plugins/flash-decode
+  graft plugin list`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = cmd.Usage()
+			return usageError{fmt.Errorf("graft plugin needs one of install, list, inspect, verify, remove")}
+		},
+	}
+	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove())
+	return cmd
+}
+
+// checks are the options of a library's first run, with its progress as talk.
+func (c *cli) checks(deadline time.Duration) plugin.CheckOptions {
+	return plugin.CheckOptions{Deadline: deadline, Progress: func(p plugin.Progress) {
+		if p.Total > 0 {
+			c.say("[%d/%d] %s", p.Done+1, p.Total, p.Step)
+			return
+		}
+		c.say("%s", p.Step)
+	}}
+}
+
+func (c *cli) pluginInstall() *cobra.Command {
+	var deadline time.Duration
+	cmd := &cobra.Command{
+		Use:   "install DIR|FILE",
+		Short: "Check a plugin, run it apart for the first time, and put it into the user's data folder",
+		Long: `Copies a plugin's folder, or an archive of it, into a staging folder, checks its
+manifest and libraries, runs the libraries for this machine in a child process,
+records their hashes, and moves the folder into place in one step.`,
+		Example: `  graft plugin install ./flash-decode
+  graft plugin install flash-decode-0.1.0.tar.gz -o json`,
+		Args: exactly(1, "a folder or an archive"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := plugin.UserStore()
+			if err != nil {
+				return err
+			}
+			done, err := s.Install(cmd.Context(), args[0], c.checks(deadline))
+			if err != nil {
+				return err
+			}
+			return c.print(struct {
+				SchemaVersion int `json:"schema_version"`
+				*plugin.Installation
+			}{schemaVersion, done}, func(w io.Writer) {
+				fmt.Fprintf(w, "installed %s %s into %s\n", done.Name, done.Version, done.Folder)
+				if done.Replaced != "" {
+					fmt.Fprintf(w, "in place of %s\n", done.Replaced)
+				}
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&deadline, "deadline", 30*time.Second, "time that each step of the first run may take")
+	return cmd
+}
+
+func (c *cli) pluginList() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the plugins that a program would find, in order of preference",
+		Example: "  graft plugin list\n  graft plugin list -o json | jq '.plugins[].name'",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			search := plugin.Discover(plugin.DiscoverOptions{Folders: c.folders})
+			s, err := plugin.UserStore()
+			if err != nil {
+				return err
+			}
+			installed, err := s.List()
+			if err != nil {
+				return err
+			}
+			problems := map[string]string{}
+			for _, in := range installed {
+				problems[in.Folder] = in.Problem
+			}
+			type row struct {
+				Name    string `json:"name"`
+				Version string `json:"version"`
+				Source  string `json:"source"`
+				Folder  string `json:"folder"`
+				Problem string `json:"problem,omitempty"`
+			}
+			rows := []row{}
+			for _, f := range search.Found {
+				r := row{Source: f.Source, Folder: f.Folder, Problem: problems[f.Folder]}
+				if f.Manifest != nil {
+					r.Name, r.Version = f.Manifest.Name, f.Manifest.Version
+				}
+				switch {
+				case f.Err != nil:
+					r.Problem = f.Err.Error()
+				case f.ShadowedBy != "":
+					r.Problem = "hidden by " + f.ShadowedBy
+				}
+				rows = append(rows, r)
+			}
+			return c.print(struct {
+				SchemaVersion int            `json:"schema_version"`
+				Plugins       []row          `json:"plugins"`
+				Searched      []plugin.Place `json:"searched"`
+			}{schemaVersion, rows, search.Places}, func(w io.Writer) {
+				if len(rows) == 0 {
+					if err := search.Err(); err != nil {
+						fmt.Fprintln(w, err)
+					}
+					return
+				}
+				list := [][]string{{"name", "version", "source", "folder", ""}}
+				for _, r := range rows {
+					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, r.Problem})
+				}
+				table(w, list)
+			})
+		},
+	}
+}
+
+func (c *cli) pluginInspect() *cobra.Command {
+	return &cobra.Command{
+		Use:     "inspect PATH",
+		Short:   "Show what a plugin's folder, archive or library says of itself, without running it",
+		Example: "  graft plugin inspect ./flash-decode\n  graft plugin inspect libflash_decode.so -o json",
+		Args:    exactly(1, "a folder, an archive or a library"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := plugin.Inspect(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if err := c.print(struct {
+				SchemaVersion int `json:"schema_version"`
+				*plugin.Inspection
+			}{schemaVersion, in}, func(w io.Writer) { inspectionText(w, in) }); err != nil {
+				return err
+			}
+			for _, l := range in.Libraries {
+				if l.Problem != "" {
+					return fmt.Errorf("%w: %s: %s", plugin.ErrIncompatible, l.File, l.Problem)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func inspectionText(w io.Writer, in *plugin.Inspection) {
+	if m := in.Manifest; m != nil {
+		fmt.Fprintf(w, "%s %s, ABI %s, %s\n%s\n", m.Name, m.Version, m.ABI, m.License, m.Summary)
+		for _, op := range m.Operators {
+			what := "block " + op.Replaces.Block
+			if op.Replaces.Pattern != nil {
+				what = fmt.Sprintf("a pattern of %d nodes", len(op.Replaces.Pattern.Nodes))
+			}
+			fmt.Fprintf(w, "  operator %s replaces %s\n", op.Name, what)
+		}
+	}
+	for _, l := range in.Libraries {
+		fmt.Fprintf(w, "%s", l.File)
+		if l.Problem != "" {
+			fmt.Fprintf(w, ": %s\n", l.Problem)
+			continue
+		}
+		fmt.Fprintln(w)
+		if lib := l.Library; lib != nil && lib.Note != nil {
+			n := lib.Note
+			fmt.Fprintf(w, "  %s %s, ABI %s, %s on %s/%s, instruction sets %s\n", n.Name, n.Version, n.ABI, n.Device, n.OS, n.Arch, strings.Join(n.ISA, " "))
+			fmt.Fprintf(w, "  needs %s\n", strings.Join(lib.Needed, " "))
+		}
+	}
+}
+
+func (c *cli) pluginVerify() *cobra.Command {
+	var deadline time.Duration
+	cmd := &cobra.Command{
+		Use:   "verify [NAME|DIR]...",
+		Short: "Check recorded hashes and run the conformance cases apart; without names, of all installed plugins",
+		Example: `  graft plugin verify
+  graft plugin verify ./build/plugins/flash-decode   # a folder as it stands, without installing it`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := plugin.UserStore()
+			if err != nil {
+				return err
+			}
+			list, err := s.Verify(cmd.Context(), args, c.checks(deadline))
+			if len(list) > 0 {
+				if printed := c.print(struct {
+					SchemaVersion int                   `json:"schema_version"`
+					Plugins       []plugin.Verification `json:"plugins"`
+				}{schemaVersion, list}, func(w io.Writer) { c.verificationText(w, list) }); printed != nil {
+					return printed
+				}
+			}
+			return err
+		},
+	}
+	cmd.Flags().DurationVar(&deadline, "deadline", 30*time.Second, "time that each step may take")
+	return cmd
+}
+
+func (c *cli) verificationText(w io.Writer, list []plugin.Verification) {
+	for _, v := range list {
+		if v.Problem != "" || c.quiet {
+			continue
+		}
+		for _, k := range v.Checked {
+			fmt.Fprintf(w, "%s: %s runs here with score %d, %d cases passed\n", v.Name, k.Device, k.Score, len(k.Cases))
+		}
+	}
+}
+
+func (c *cli) pluginRemove() *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Take an installed plugin out of the user's data folder",
+		Example: "  graft plugin remove flash-decode",
+		Args:    exactly(1, "the name of an installed plugin"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := plugin.UserStore()
+			if err != nil {
+				return err
+			}
+			if err := s.Remove(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return c.print(struct {
+				SchemaVersion int    `json:"schema_version"`
+				Removed       string `json:"removed"`
+			}{schemaVersion, args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", args[0]) })
+		},
+	}
+}
+
+// workerCommand is the hidden subcommand that a child is started with; worker.Main
+// has taken the process over when a parent started it.
+func workerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    worker.Subcommand,
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return usageError{fmt.Errorf("graft %s is started by graft itself, to run a plugin apart", worker.Subcommand)}
+		},
+	}
+}
