@@ -8,6 +8,7 @@ float64, hence the same bits on every machine.
 
 import hashlib
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ import numpy as np
 GOLDEN = 0x9E3779B97F4A7C15
 # Standard deviation of the sum of four uniform 16-bit integers.
 SUM_DEVIATION = math.sqrt((2**32 - 1) / 3)
+
+POSITIONS = re.compile(r"(wpe|embed_positions|position_embeddings)$")
+QUERY_KEY = re.compile(r"(c_attn|q_proj|k_proj|query|key)$")
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,12 @@ def fill(parameter, seed):
 def plan(model):
     """Says for each parameter of a torch model how it is drawn.
 
-    Matrices have deviation 1/sqrt(fan in), so that scores of attention are
-    spread (a uniform softmax would hide errors); norms lie around 1; nothing is
-    all zero, so that every bias matters. Embeddings have deviation 0.05, except
-    where the model divides its scores by sqrt(width) itself (T5, tied): there 1.
+    Matrices have deviation 1/sqrt(fan in), those of queries and keys half as much
+    again: scores of attention are spread (a uniform softmax would hide errors).
+    Norms lie around 1; nothing is all zero, so that every bias matters. Embeddings
+    have deviation 0.05, except where the model divides its scores by sqrt(width)
+    itself (T5, tied): there 1. Positions have 0.2. With less of the two, a greedy
+    continuation repeats one token; with this, half of its tokens are new.
     """
     config = model.config
     seeded = {}
@@ -96,6 +102,8 @@ def plan(model):
                 mean, scale = (1.0, 0.1) if leaf == "weight" else (0.0, 0.05)
             elif "relative_attention_bias" in module_name:
                 scale = 0.5
+            elif leaf == "weight" and POSITIONS.search(module_name):
+                scale = 0.2
             elif "Embedding" in kind:
                 tied_t5 = config.model_type == "t5" and config.tie_word_embeddings
                 scale = 1.0 if tied_t5 else 0.05
@@ -103,7 +111,7 @@ def plan(model):
                 fan_in = parameter.shape[0 if kind == "Conv1D" else 1]
                 if config.model_type == "t5" and module_name.endswith(".q"):
                     fan_in = config.d_model * config.d_kv
-                scale = fan_in**-0.5
+                scale = fan_in**-0.5 * (1.5 if QUERY_KEY.search(module_name) else 1)
             elif parameter.dim() == 3:
                 scale = (parameter.shape[1] * parameter.shape[2]) ** -0.5
             seeded[name] = Seeded(name, tuple(parameter.shape), "normal", mean, float(f"{scale:.4g}"))
