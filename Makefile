@@ -24,8 +24,9 @@ all: graft
 
 # Patches a real model, shows speed and equal answers.
 demo: graft runtime
-	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft plugin verify --quiet $(BIN)/plugins/flash-decode
-	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH go run ./tests/demo
+	@go build -o $(BIN)/demo ./cmd/demo
+	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft plugin verify --quiet $(BIN)/plugins/*
+	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/demo
 
 # Every test: Go with the race detector, C++ plain and under sanitizers, conformance, peers.
 test: graft runtime peers cxx-test sanitize go-test
@@ -57,12 +58,13 @@ runtime: graft
 
 # Python peers for the tests: an old and a new ONNX Runtime, and ONNX's conformance cases.
 peers: $(BUILD)/peers/.done
-$(BUILD)/peers/.done: Makefile
+$(BUILD)/peers/.done: Makefile tests/conformance/cases.py
 	@mkdir -p $(BUILD)/peers
 	@for v in old new; do \
 	  if [ $$v = old ]; then ort=$(PY_ORT_OLD); else ort=$(PY_ORT_NEW); fi; \
 	  python3 -m venv $(BUILD)/peers/$$v && $(BUILD)/peers/$$v/bin/pip install -q --disable-pip-version-check $$ort $(PY_NUMPY) $(PY_ONNX) || exit 1; \
 	done
+	@$(BUILD)/peers/new/bin/python tests/conformance/cases.py $(BUILD)/peers/cases
 	@touch $@
 
 cxx-test: plugins

@@ -54,10 +54,11 @@ func firstToken(model string, prompt []int64) (int64, error) {
 		case "input_ids":
 			v, err = onnx.NewTensor(onnx.NewShape(1, n), prompt)
 		case "attention_mask":
-			v, err = onnx.NewTensor(onnx.NewShape(1, n), []int64{1, 1, 1})
+			// One position of padding stands in the past, hidden by the mask.
+			v, err = onnx.NewTensor(onnx.NewShape(1, n+1), []int64{0, 1, 1, 1})
 		case "position_ids":
 			v, err = onnx.NewTensor(onnx.NewShape(1, n), []int64{0, 1, 2})
-		default: // past of no positions; a tensor of the binding has at least one element
+		default: // past_key_values.*
 			v, err = onnx.NewTensor(onnx.NewShape(1, in.Dimensions[1], 1, in.Dimensions[3]), make([]float32, in.Dimensions[1]*in.Dimensions[3]))
 		}
 		if err != nil {

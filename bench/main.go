@@ -18,7 +18,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/ort"
@@ -130,29 +129,8 @@ func write(path string, r result) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
-// subject makes a full-size model in the user's cache, once, and returns the
-// path of one of its files.
+// subject is the path of one file of a full-size model, made when it is missing.
 func subject(name, file string) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "graft", "models", name)
-	path := filepath.Join(dir, file)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	start := time.Now()
-	staging := dir + ".making"
-	if err := os.RemoveAll(staging); err != nil {
-		return "", err
-	}
-	if _, err := models.Build(name, staging, models.DefaultSeed); err != nil {
-		return "", err
-	}
-	if err := os.Rename(staging, dir); err != nil {
-		return "", err
-	}
-	fmt.Fprintf(os.Stderr, "made %s in %.1f s\n", name, time.Since(start).Seconds())
-	return path, nil
+	dir, err := models.Cached(name, func(dir string) { fmt.Fprintf(os.Stderr, "making %s, once\n", dir) })
+	return filepath.Join(dir, file), err
 }

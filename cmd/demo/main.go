@@ -1,0 +1,231 @@
+// Command demo shows graft on real text: what is found in a trained GPT-2 type
+// model, its continuation with and without graft, and the time of a step of the
+// 124M shape at several past lengths. `make demo` runs it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/greedy"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+const (
+	tiny      = "models/tiny-gpt2"
+	subject   = "gpt2-124m"
+	batch     = 4
+	rounds    = 12
+	newTokens = 48
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := demo(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func demo(ctx context.Context, w io.Writer) error {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		return err
+	}
+	set, err := patch.Load(nil, false)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "ONNX Runtime %s, plugins: %s\n\n", l.Version(), strings.Join(set.Names(), ", "))
+	if err := continuation(ctx, w, l, set); err != nil {
+		return err
+	}
+	return steps(ctx, w, l, set)
+}
+
+// continuation prints what was found and the text with and without graft.
+func continuation(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set) error {
+	path := filepath.Join(tiny, "model.onnx")
+	var found *patch.Analysis
+	patched, err := l.NewSession(path, ort.SessionOptions{Patcher: (&patch.Sessions{Plugins: set.Plugins, Options: set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
+	if err != nil {
+		return err
+	}
+	defer patched.Close()
+	plain, err := l.NewSession(path, ort.SessionOptions{Plain: true})
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+
+	fmt.Fprintf(w, "%s, trained on public-domain English:\n", path)
+	printBlocks(w, found)
+
+	vocabulary, err := readVocabulary(filepath.Join(tiny, "tokenizer.json"))
+	if err != nil {
+		return err
+	}
+	prompts, err := readPrompts(filepath.Join(tiny, "prompts.json"))
+	if err != nil {
+		return err
+	}
+	same := 0
+	shown := []int{1, 8}
+	for _, i := range shown {
+		without, err := greedy.Continue(ctx, l, plain, prompts[i], newTokens)
+		if err != nil {
+			return err
+		}
+		with, err := greedy.Continue(ctx, l, patched, prompts[i], newTokens)
+		if err != nil {
+			return err
+		}
+		for j := range with {
+			if with[j] == without[j] {
+				same++
+			}
+		}
+		fmt.Fprintf(w, "\n  prompt   %s\n  without  %s\n  with     %s\n", vocabulary.text(prompts[i]), vocabulary.text(without), vocabulary.text(with))
+	}
+	fmt.Fprintf(w, "\n  %d of %d tokens equal\n\n", same, newTokens*len(shown))
+	if same != newTokens*len(shown) {
+		return errors.New("the tokens differ")
+	}
+	return nil
+}
+
+// printBlocks says what was recognised and what replaced it, alike ones once.
+func printBlocks(w io.Writer, a *patch.Analysis) {
+	counts := map[string]int{}
+	var order []string
+	for _, c := range a.Plan.Choices {
+		what := "pattern"
+		if c.Block != nil {
+			f := c.Block.Attention
+			what = fmt.Sprintf("%s attention, %d heads of %d", f.Type, f.Heads, f.HeadSize)
+		}
+		line := fmt.Sprintf("%s stays as drawn", what)
+		if c.Operator != nil {
+			line = fmt.Sprintf("%s -> %s", what, c.Operator.Name)
+		} else if c.Block == nil {
+			continue
+		}
+		if counts[line] == 0 {
+			order = append(order, line)
+		}
+		counts[line]++
+	}
+	for _, line := range order {
+		fmt.Fprintf(w, "  %d x %s\n", counts[line], line)
+	}
+	fmt.Fprintf(w, "  %d softmax or attention operators not recognised\n", len(a.Report.Unrecognised))
+}
+
+// steps prints the time of a step of the full-size shape, plain and patched.
+func steps(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set) error {
+	dir, err := models.Cached(subject, func(dir string) { fmt.Fprintf(os.Stderr, "making %s, once\n", dir) })
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, "model.onnx")
+	fmt.Fprintf(w, "GPT-2-124M as its exporter drew it (weights from a seed), fp32, %d rows, ms a step:\n\n", batch)
+	fmt.Fprintf(w, "  past   ONNX Runtime   with graft   speed-up   answers\n")
+	var last *ab.Result
+	for _, past := range []int64{16, 256, 512, 960} {
+		r, err := ab.Run(ctx, l, set, path, ab.Options{A: "none", B: "auto", Rounds: rounds, Seed: 1,
+			Dims: map[string]int64{"batch_size": batch, "past_sequence_length": past}})
+		if err != nil {
+			return err
+		}
+		answers := "equal"
+		if !r.Parity.OK {
+			answers = "DIFFERENT"
+		}
+		speedup := fmt.Sprintf("%.2fx", r.Speedup.Median)
+		if !r.Speedup.Significant {
+			speedup = "~"
+		}
+		fmt.Fprintf(w, "  %4d   %12.1f   %10.1f   %8s   %s\n", past, r.A.MedianMS, r.B.MedianMS, speedup, answers)
+		if !r.Parity.OK {
+			return errors.New("the answers differ")
+		}
+		last = r
+	}
+	e := last.Environment
+	fmt.Fprintf(w, "\n%s, %d cores, reads %.0f GB/s; medians of %d interleaved runs, ~ is not significant\n", e.CPU, e.Cores, e.ReadBandwidthGB, 2*rounds)
+	fmt.Fprintf(w, "next: bin/graft inspect YOUR-MODEL.onnx, then bin/graft ab YOUR-MODEL.onnx\n")
+	return nil
+}
+
+func readPrompts(path string) ([][]int64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var prompts [][]int64
+	return prompts, json.Unmarshal(data, &prompts)
+}
+
+// vocabulary turns tokens of a byte-level BPE into text.
+type vocabulary struct {
+	pieces []string
+	bytes  map[rune]byte
+}
+
+func readVocabulary(path string) (*vocabulary, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var file struct {
+		Model struct {
+			Vocab map[string]int `json:"vocab"`
+		} `json:"model"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	v := &vocabulary{pieces: make([]string, len(file.Model.Vocab)), bytes: map[rune]byte{}}
+	for piece, id := range file.Model.Vocab {
+		if id < 0 || id >= len(v.pieces) {
+			return nil, fmt.Errorf("%s: token %d is out of range", path, id)
+		}
+		v.pieces[id] = piece
+	}
+	// GPT-2 writes bytes that print as themselves, the others from U+0100 on.
+	next := rune(0x100)
+	for b := range 256 {
+		if b >= 0x21 && b <= 0x7e || b >= 0xa1 && b <= 0xac || b >= 0xae {
+			v.bytes[rune(b)] = byte(b)
+			continue
+		}
+		v.bytes[next] = byte(b)
+		next++
+	}
+	return v, nil
+}
+
+// text is the tokens as one line.
+func (v *vocabulary) text(tokens []int64) string {
+	var out []byte
+	for _, t := range tokens {
+		for _, r := range v.pieces[t] {
+			out = append(out, v.bytes[r])
+		}
+	}
+	lines := slices.DeleteFunc(strings.Split(string(out), "\n"), func(s string) bool { return s == "" })
+	return strings.Join(lines, " / ")
+}
