@@ -1,19 +1,34 @@
 package models
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
 )
 
 // Cached makes the full-size subject name in the user's cache, unless it is
-// there, and returns its folder. report, which may be nil, is told before
-// anything is made. The folder appears whole or not at all.
+// there, and returns its folder, which is named after the subject and the graphs
+// it was made from. report, which may be nil, is told before anything is made.
+// The folder appears whole or not at all.
 func Cached(name string, report func(dir string)) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "graft", "models", name)
+	files, err := Files(name)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, f := range files {
+		graph, err := f.Graph()
+		if err != nil {
+			return "", err
+		}
+		h.Write(graph)
+	}
+	dir := filepath.Join(cache, "graft", "models", fmt.Sprintf("%s-%.4x", name, h.Sum(nil)))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
