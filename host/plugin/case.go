@@ -16,13 +16,13 @@ type Case struct {
 
 // CaseInput is a tensor with given elements, or with ones drawn from a seed uniformly in [Min, Max].
 type CaseInput struct {
-	Name   string    `json:"name"`
-	DType  string    `json:"dtype"` // float32, float16, int64, bool...
-	Shape  []int64   `json:"shape"`
-	Seed   uint64    `json:"seed"`
-	Min    float64   `json:"min"`
-	Max    float64   `json:"max"`
-	Values []float64 `json:"values,omitempty"` // row-major; nil to draw from Seed
+	Name   string  `json:"name"`
+	DType  string  `json:"dtype"` // float32, float16, int64, bool...
+	Shape  []int64 `json:"shape"`
+	Seed   uint64  `json:"seed"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Values Floats  `json:"values,omitempty"` // row-major; nil to draw from Seed
 }
 
 // Expect says where the right answer comes from; exactly one member is set.
@@ -33,7 +33,7 @@ type Expect struct {
 	// Reference names an operator that the host computes in float64: attention.
 	Reference string `json:"reference,omitempty"`
 	// Values gives each output its elements, row-major.
-	Values map[string][]float64 `json:"values,omitempty"`
+	Values map[string]Floats `json:"values,omitempty"`
 }
 
 // Tolerance bounds |got - want| by Absolute + Relative*|want|.

@@ -122,7 +122,7 @@ func (r *reader) caseInputs(n *yaml.Node, what string) []CaseInput {
 			if f["seed"] != nil {
 				r.fail(f["values"].Line, "%s has both values and seed, need one", name)
 			}
-			in.Values = []float64{}
+			in.Values = Floats{}
 			for i, item := range r.list(f["values"], name+".values", maxCaseValues) {
 				in.Values = append(in.Values, r.number(item, fmt.Sprintf("%s.values[%d]", name, i)))
 			}
@@ -170,9 +170,9 @@ func (r *reader) expect(n *yaml.Node, what string) Expect {
 	}
 	if f["values"] != nil {
 		entries, _ := r.entries(f["values"], what+".values")
-		e.Values = map[string][]float64{}
+		e.Values = map[string]Floats{}
 		for _, entry := range entries {
-			values := []float64{}
+			values := Floats{}
 			name := what + ".values." + clip(entry.key)
 			for i, item := range r.list(entry.value, name, maxCaseValues) {
 				values = append(values, r.number(item, fmt.Sprintf("%s[%d]", name, i)))

@@ -157,6 +157,5 @@ func checkVariant(ctx context.Context, folder string, m *Manifest, v *Variant, o
 	if sha, err := hashFile(p.Path); err != nil || sha != p.SHA256 {
 		return nil, &Error{Kind: ErrVerification, Path: p.Path, Found: "found that the file changed while it was checked", Mend: "wait until its build is done, then try again", Cause: err}
 	}
-	opts.progress(total, total, "checked %s", v.File)
 	return c, nil
 }

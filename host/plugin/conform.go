@@ -329,7 +329,10 @@ func expectation(c *Case, op *OperatorInfo, inputs, shapes []*Tensor) (map[strin
 			expected[name] = values
 		}
 	default:
-		expected = c.Expect.Values
+		expected = map[string][]float64{}
+		for name, values := range c.Expect.Values {
+			expected[name] = values
+		}
 	}
 	for name := range expected {
 		if _, ok := asked[name]; !ok && c.Expect.Reference == "" {

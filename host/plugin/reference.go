@@ -102,8 +102,9 @@ type attention struct {
 	past, fresh, total   int64
 	scale, softcap, fill float64
 	causal, window       int64
+	fromLengths          bool
 	maskAfterBias, zeros bool
-	scoresMode           int64
+	scoresMode           int64 // 0 scaled product, 1 after softcap, 2 after masks, 3 after softmax
 }
 
 // referenceAttention is the operator that replaces blocks of kind attention, one loop a formula:
@@ -160,6 +161,7 @@ func newAttention(inputs map[string]*Tensor, attributes []Attribute) (*attention
 		scale: attributeOr(attributes, "scale", 0.0), softcap: attributeOr(attributes, "softcap", 0.0),
 		fill: attributeOr(attributes, "mask_fill", math.Inf(-1)), causal: attributeOr(attributes, "is_causal", int64(0)),
 		window:        attributeOr(attributes, "window", int64(0)),
+		fromLengths:   attributeOr(attributes, "causal_from_lengths", int64(0)) != 0,
 		maskAfterBias: attributeOr(attributes, "mask_after_bias", int64(0)) != 0,
 		zeros:         attributeOr(attributes, "zero_masked_rows", int64(0)) != 0,
 		scoresMode:    attributeOr(attributes, "scores_mode", int64(3)),
@@ -252,11 +254,11 @@ func (a *attention) row(b, h, g, i int64, weights, scores []float64) {
 		if a.softcap > 0 {
 			s = a.softcap * math.Tanh(s/a.softcap)
 		}
-		if a.scoresMode == 2 {
+		if a.scoresMode == 1 {
 			scores[j] = s
 		}
 		s = a.masked(s, b, h, i, j)
-		if a.scoresMode == 1 {
+		if a.scoresMode == 2 {
 			scores[j] = s
 		}
 		weights[j] = s
@@ -278,7 +280,11 @@ func (a *attention) masked(s float64, b, h, i, j int64) float64 {
 	if a.bias != nil && !a.maskAfterBias {
 		s += a.bias.at(b, h, i, j)
 	}
-	hidden := a.causal != 0 && j > i+a.past || a.window > 0 && i+a.past-j >= a.window || a.lengths != nil && float64(j) >= a.lengths[b]
+	diagonal := a.past // query i stands at position i + diagonal
+	if a.fromLengths && a.lengths != nil {
+		diagonal = int64(a.lengths[b]) - a.query.size[2]
+	}
+	hidden := a.causal != 0 && j > i+diagonal || a.window > 0 && i+diagonal-j >= a.window || a.lengths != nil && float64(j) >= a.lengths[b]
 	if hidden {
 		return math.Inf(-1)
 	}
