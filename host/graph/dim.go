@@ -123,6 +123,9 @@ func (d Dim) Mul(o Dim) Dim {
 	}
 	sum := d.times(term{coef: o.c})
 	for _, t := range o.terms {
+		if !sum.known {
+			return Dim{}
+		}
 		sum = sum.Add(d.times(t))
 	}
 	return sum

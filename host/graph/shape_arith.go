@@ -49,7 +49,7 @@ func combine(t onnx.Tensor_DataType, a, b Fact, ints func(a, b Dim) Dim, floats 
 		}
 	}
 	f.Rank, f.Dims = broadcast(a, b)
-	if n, ok := f.Count().Const(); !ok || n > maxElems || n < 0 {
+	if n, ok := f.size(); !ok || n > maxElems || n < 0 {
 		return f
 	}
 	switch {

@@ -79,7 +79,7 @@ func whereRule(c *call) {
 	}
 	f.Rank, f.Dims = broadcast(cond, x, y)
 	defer func() { c.set(0, f) }()
-	if n, ok := f.Count().Const(); !ok || n > maxElems || n < 0 || cond.Elems == nil {
+	if n, ok := f.size(); !ok || n > maxElems || n < 0 || cond.Elems == nil {
 		return
 	}
 	pick := spread(cond, f.Dims).Elems

@@ -58,6 +58,22 @@ func (f Fact) one() Dim {
 	return f.Elems[0]
 }
 
+// size is the number of elements where all lengths are constant and their
+// product fits 64 bits.
+func (f Fact) size() (n int64, ok bool) {
+	n, ok = 1, f.Rank >= 0
+	for _, d := range f.Dims {
+		k, isConst := d.Const()
+		if !isConst {
+			return 0, false
+		}
+		if n, ok = mulInt(n, k); !ok {
+			return 0, false
+		}
+	}
+	return n, ok
+}
+
 // holding gives a fact the content of another one with the same elements in
 // the same order.
 func (f Fact) holding(o Fact) Fact {
@@ -69,7 +85,7 @@ func (f Fact) holding(o Fact) Fact {
 // f, from names the position in src, from coordinates in f.
 func (f Fact) shuffled(src Fact, from func(at []int64) int64) Fact {
 	dims, ok := constants(f.Dims)
-	n, fits := f.Count().Const()
+	n, fits := f.size()
 	if !src.tracks() || f.Rank < 0 || !ok || !fits || n < 0 || n > maxElems {
 		return f
 	}

@@ -225,7 +225,7 @@ func (s *Shapes) charge(f Fact) Fact {
 	if !f.tracks() {
 		return f
 	}
-	n, ok := f.Count().Const()
+	n, ok := f.size()
 	if f.Elems != nil && !(ok && int(n) == len(f.Elems) && n <= maxElems && followed(f.DType)) {
 		f.Elems = nil
 	}
@@ -254,11 +254,13 @@ func (c *call) in(i int) Fact {
 	if !f.tracks() {
 		return f
 	}
-	c.s.work += len(f.Elems) + len(f.Floats)
-	for _, d := range f.Elems {
-		c.s.work += 4 * len(d.terms)
+	if c.s.work <= workBudget {
+		c.s.work += len(f.Elems) + len(f.Floats)
+		for _, d := range f.Elems {
+			c.s.work += 4 * len(d.terms)
+		}
 	}
-	if i >= maxFollowed && !c.n.Is("Concat") || c.s.work > workBudget {
+	if c.s.work > workBudget || i >= maxFollowed && !c.n.Is("Concat") {
 		f.Elems, f.Floats = nil, nil
 	}
 	return f

@@ -53,7 +53,7 @@ func concatRule(c *call) {
 // as any is known.
 func joined(f Fact, parts []Fact, a int) Fact {
 	dims, ok := constants(f.Dims)
-	n, fits := f.Count().Const()
+	n, fits := f.size()
 	ints := slices.ContainsFunc(parts, func(p Fact) bool { return p.Elems != nil })
 	floats := !slices.ContainsFunc(parts, func(p Fact) bool { return p.Floats == nil })
 	if !ok || !fits || n > maxElems || n < 0 || !ints && !floats {
@@ -71,7 +71,7 @@ func joined(f Fact, parts []Fact, a int) Fact {
 	}
 	chunks := make([]int64, len(parts))
 	for i, p := range parts {
-		count, ok := p.Count().Const()
+		count, ok := p.size()
 		if !ok || count > n || p.Rank != f.Rank {
 			return f // the parts do not fit the whole
 		}
