@@ -1,0 +1,111 @@
+package conformance
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// build compiles the sources of a plugin folder beside a copy of its manifest, and opens it.
+func build(t *testing.T, source, library string) *plugin.Plugin {
+	t.Helper()
+	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(filepath.Join(source, plugin.ManifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := plugin.ParseManifest(filepath.Join(source, plugin.ManifestName), manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(t.TempDir(), m.Name)
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, plugin.ManifestName), manifest, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob(filepath.Join(source, "*.cc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := os.Getenv("CXX")
+	if compiler == "" {
+		compiler = "c++"
+	}
+	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-I..", "-I../kit", "-isystem",
+		strings.TrimSpace(string(header)), "-DGRAFT_PLUGIN_NAME=\"" + m.Name + "\"", "-DGRAFT_PLUGIN_VERSION=\"" + m.Version + "\"",
+		"-DGRAFT_PLUGIN_SUMMARY=\"\"", "-DGRAFT_PLUGIN_DEVICE=\"cpu\"", "-DGRAFT_PLUGIN_ISA=\"baseline\"",
+		"-o", filepath.Join(folder, library)}, sources...)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, out)
+	}
+	p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// problems runs the harness and gives what it found, by case and check.
+func problems(t *testing.T, p *plugin.Plugin) (found map[string]string, passed int) {
+	t.Helper()
+	found = map[string]string{}
+	if err := Check(t.Context(), p, func(r Result) {
+		if r.Problem == "" {
+			passed++
+			return
+		}
+		found[r.Case+": "+r.Check] = r.Problem
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return found, passed
+}
+
+func TestCheckPasses(t *testing.T) {
+	p := build(t, "../tests/kit-check", "libkit_check.so")
+	found, passed := problems(t, p)
+	for what, problem := range found {
+		t.Errorf("%s: %s", what, problem)
+	}
+	if want := len(p.Manifest.Cases) * (1 + len(checks)); passed != want {
+		t.Errorf("%d checks passed, need %d", passed, want)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Check(ctx, p, func(Result) {}); err == nil {
+		t.Error("found no error after the context ended, need context.Canceled")
+	}
+}
+
+func TestCheckFinds(t *testing.T) {
+	found, _ := problems(t, build(t, "testdata/rule-breaker", "librule_breaker.so"))
+	want := map[string]string{
+		"CountsOnAlignment: alignment":      "output 0 differs: element 0 is 2, and 1 in a plain run",
+		"IgnoresStrides: strides":           "input 0 with strides [2 4]: output 0 differs: element 1 is",
+		"SharesScratch: concurrency":        "several runs at once on one kernel: output 0 differs: element 0 is -1e+09",
+		"ReckonsWithUnknown: unknown sizes": "infer_shapes with inputs [[-2]] gave output 0 float32[7], and float32[6] with all sizes known",
+		"WritesBeyond: answers":             "it wrote outside output y",
+		"LeavesOut: answers":                "output y[5] is NaN, expected is 6",
+	}
+	for what, text := range want {
+		if !strings.Contains(found[what], text) {
+			t.Errorf("%s: found %q, need %q", what, found[what], text)
+		}
+	}
+	for what, problem := range found {
+		if _, ok := want[what]; !ok {
+			t.Errorf("%s: %s", what, problem)
+		}
+	}
+}
