@@ -209,6 +209,64 @@ func TestSequenceOutput(t *testing.T) {
 	expect(t, "second item", y, 3, 4)
 }
 
+func TestNewSequence(t *testing.T) {
+	m := identity(Float32, "n")
+	kind := &onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{ElemType: tensorType(Float32, "n")}}}
+	m.Graph.Input = []*onnx.ValueInfo{value("x", kind)}
+	m.Graph.Output = []*onnx.ValueInfo{value("y", kind)}
+	m.Graph.Node = []*onnx.Node{node("Identity", []string{"x"}, []string{"y"})}
+	s := session(t, marshal(t, m), SessionOptions{})
+	data := []float32{3, 4}
+	item, err := NewTensor(library, []int64{2}, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := library.NewSequence([]*Value{item, item})
+	if err != nil {
+		t.Fatal(err)
+	}
+	item.Close()
+	data[0] = 5 // the sequence has copies
+	out, err := s.Run(context.Background(), map[string]*Value{"x": x})
+	x.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(out)
+	items, err := out[0].Items()
+	if err != nil || len(items) != 2 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	defer closeAll(items)
+	y, _ := Data[float32](items[1])
+	expect(t, "second item", y, 3, 4)
+
+	words, err := library.NewStrings([]int64{1}, []string{"word"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := library.NewSequence([]*Value{words})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	if items, err := text.Items(); err != nil || len(items) != 1 {
+		t.Errorf("a sequence of strings has %d items, %v", len(items), err)
+	} else if list, err := items[0].Strings(); err != nil || list[0] != "word" {
+		t.Errorf("a sequence of strings holds %q, %v", list, err)
+	}
+
+	if _, err := library.NewSequence(nil); err == nil || !strings.Contains(err.Error(), "at least one tensor, none was given") {
+		t.Errorf("an empty sequence: %v", err)
+	}
+	if _, err := library.NewSequence([]*Value{item}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed item: %v", err)
+	}
+	if _, err := library.NewSequence([]*Value{words, items[0]}); err == nil {
+		t.Error("a sequence of two element types was made")
+	}
+}
+
 func TestRunErrors(t *testing.T) {
 	s := session(t, marshal(t, unary("Relu")), SessionOptions{})
 	x, err := NewTensor(library, []int64{1}, []float32{1})

@@ -58,6 +58,7 @@ const (
 	slotGetAllocatorWithDefaultOptions                      slot = 78
 	slotGetValue                                            slot = 80
 	slotGetValueCount                                       slot = 81
+	slotCreateValue                                         slot = 82
 	slotReleaseStatus                                       slot = 93
 	slotReleaseMemoryInfo                                   slot = 94
 	slotReleaseSession                                      slot = 95

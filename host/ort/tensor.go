@@ -81,6 +81,61 @@ func (l *Library) Allocate(element ElementType, shape []int64) (*Value, error) {
 	return l.newValue(native, nil, nil)
 }
 
+// NewSequence makes a sequence of tensors, copied, all of one element type, at least one: ONNX
+// Runtime cannot tell the type of an empty sequence. The copies are the runtime's, because its
+// operators hand tensors of a sequence on to their results, which may outlive the items.
+func (l *Library) NewSequence(items []*Value) (*Value, error) {
+	if len(items) == 0 {
+		return nil, errors.New("onnxruntime: a sequence is made of at least one tensor, none was given")
+	}
+	copies := make([]*Value, 0, len(items))
+	defer func() { closeAll(copies) }()
+	natives := make([]uintptr, len(items))
+	for i, v := range items {
+		c, err := l.copy(v)
+		if err != nil {
+			return nil, fmt.Errorf("item %d of a sequence: %w", i, err)
+		}
+		copies, natives[i] = append(copies, c), c.native
+	}
+	var native uintptr
+	if err := l.try("CreateValue", slotCreateValue, uintptr(unsafe.Pointer(unsafe.SliceData(natives))), uintptr(len(natives)),
+		uintptr(KindSequence), uintptr(unsafe.Pointer(&native))); err != nil {
+		return nil, err
+	}
+	runtime.KeepAlive(natives)
+	return l.newValue(native, nil, nil)
+}
+
+// copy is a tensor of the same content in the runtime's own CPU memory.
+func (l *Library) copy(v *Value) (*Value, error) {
+	if v == nil || v.closed.Load() {
+		return nil, ErrClosed
+	}
+	if v.element == String {
+		list, err := v.Strings()
+		if err != nil {
+			return nil, err
+		}
+		return l.NewStrings(v.shape, list)
+	}
+	from, err := v.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	c, err := l.Allocate(v.element, v.shape)
+	if err != nil {
+		return nil, err
+	}
+	to, err := c.Bytes()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	copy(to, from)
+	return c, nil
+}
+
 // NewDeviceTensor makes a tensor over memory that the caller owns on a device: address is a
 // device pointer, bytes its length. The memory must outlive the Value.
 func (l *Library) NewDeviceTensor(m *Memory, element ElementType, shape []int64, address uintptr, bytes int64) (*Value, error) {

@@ -2,8 +2,9 @@ package ort
 
 import "fmt"
 
-// An ElementType is the type of a tensor's elements, numbered as in ONNX (TensorProto.DataType)
-// and in ONNX Runtime's ONNXTensorElementDataType.
+// An ElementType is the type of a tensor's elements, numbered as ONNX Runtime's
+// ONNXTensorElementDataType. Up to Float4E2M1 that is also ONNX's TensorProto.DataType, which
+// gives 24 to FLOAT8E8M0.
 type ElementType int
 
 // The element types.
@@ -34,6 +35,7 @@ const (
 	Float4E2M1     ElementType = 23
 	Uint2          ElementType = 24
 	Int2           ElementType = 25
+	Float8E8M0     ElementType = 26
 )
 
 var elementTypes = [...]struct {
@@ -48,6 +50,7 @@ var elementTypes = [...]struct {
 	Float8E4M3FNUZ: {"float8e4m3fnuz", 8}, Float8E5M2: {"float8e5m2", 8},
 	Float8E5M2FNUZ: {"float8e5m2fnuz", 8}, Uint4: {"uint4", 4}, Int4: {"int4", 4},
 	Float4E2M1: {"float4e2m1", 4}, Uint2: {"uint2", 2}, Int2: {"int2", 2},
+	Float8E8M0: {"float8e8m0", 8},
 }
 
 // String is the type's name in lower case, "float32" for example.

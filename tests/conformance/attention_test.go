@@ -1,0 +1,135 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// attentionCount is how many cases hold one Attention operator and nothing else.
+const attentionCount = 64
+
+// TestAttention runs the base cases of ONNX's Attention under Force: the operator
+// of a plugin serves each, and gives what ONNX expects.
+func TestAttention(t *testing.T) {
+	cases := attentionCases(t)
+	if len(cases) != attentionCount {
+		t.Errorf("ONNX %s has %d cases of one Attention operator, %d are expected", version, len(cases), attentionCount)
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if err := served(c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func attentionCases(t *testing.T) []testCase {
+	var cases []testCase
+	for _, c := range readCases(t) {
+		if n := c.model.Graph.Node; len(n) == 1 && n[0].GetOpType() == "Attention" && n[0].GetDomain() == "" {
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
+// served runs a case under Force, from a file and from bytes.
+func served(c testCase) error {
+	inputs, err := c.inputs(library)
+	if err != nil {
+		return err
+	}
+	defer closeAll(inputs)
+	want, err := c.outputs(library)
+	if err != nil {
+		return err
+	}
+	defer closeAll(want)
+	o := options()
+	o.Config = map[string]string{configForce: "1"}
+	s, err := library.NewSession(c.path, o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := replaced(c); err != nil {
+		return err
+	}
+	found, err := run(s, inputs)
+	if err != nil {
+		return err
+	}
+	defer closeAll(found)
+	return differences(c.model, want, found, ab.CompareValues)
+}
+
+// replaced checks that the whole graph of a case became one operator of a plugin.
+func replaced(c testCase) error {
+	stored, ok := analyses.Load(c.path)
+	if !ok {
+		return errors.New("the session was not seen by the hook")
+	}
+	a := stored.(*patch.Analysis)
+	for _, u := range a.Report.Unrecognised {
+		return fmt.Errorf("%s is not recognised: %s", u.Node, u.Reason)
+	}
+	for _, choice := range a.Plan.Choices {
+		if choice.Operator == nil {
+			return fmt.Errorf("%s was left as it was: %s", choice.Node, choice.Reason)
+		}
+	}
+	for _, n := range a.Model.Proto().Graph.Node {
+		if n.GetOpType() == "Attention" && n.GetDomain() == "" {
+			return errors.New("ONNX's Attention still stands in the patched graph")
+		}
+	}
+	return nil
+}
+
+// options are those of every session here: one thread, as the cases are tiny.
+func options() ort.SessionOptions {
+	return ort.SessionOptions{IntraOpThreads: 1, LogSeverity: ort.LogFatal}
+}
+
+// run computes all outputs, by name.
+func run(s *ort.Session, inputs map[string]*ort.Value) (map[string]*ort.Value, error) {
+	list, err := s.Run(context.Background(), inputs)
+	if err != nil {
+		return nil, err
+	}
+	results := map[string]*ort.Value{}
+	for i, o := range s.Outputs() {
+		results[o.Name] = list[i]
+	}
+	return results, nil
+}
+
+// differences compares the outputs of a model.
+func differences(m *onnx.Model, want, found map[string]*ort.Value, compare func(name string, a, b *ort.Value, absolute, relative float64) ab.OutputParity) error {
+	var failed []string
+	for _, o := range m.Graph.Output {
+		name := o.GetName()
+		if want[name] == nil || found[name] == nil {
+			if want[name] != found[name] {
+				failed = append(failed, name+" is missing on one side")
+			}
+			continue
+		}
+		if p := compare(name, want[name], found[name], 0, 0); !p.OK {
+			failed = append(failed, fmt.Sprintf("%s %s%v: %s %d differ, max %g absolute, %g relative", name, p.Type, p.Shape, p.Problem, p.Disagree, p.MaxAbsolute, p.MaxRelative))
+		}
+	}
+	if len(failed) > 0 {
+		return errors.New(strings.Join(failed, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+var (
+	library *ort.Library
+	plugins *patch.Set
+)
+
+// configForce is a session config entry of these tests alone: such sessions are
+// patched with every operator that can serve, the others with what is expected to
+// gain.
+const configForce = "conformance.force"
+
+// analyses are those of the models that sessions under Force were made from, by
+// path.
+var analyses sync.Map
+
+func TestMain(m *testing.M) {
+	err := setUp()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func setUp() error {
+	var err error
+	if library, err = ort.FindAndOpen(""); err != nil {
+		return err
+	}
+	if plugins, err = patch.Load(nil, true); err != nil {
+		return err
+	}
+	auto := &patch.Sessions{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{})}
+	force := &patch.Sessions{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{Force: true}),
+		Done: func(a *patch.Analysis) { analyses.Store(a.Model.Path(), a) }}
+	patcher := func(r ort.Request) (*ort.Patch, error) {
+		if _, ok := r.Config(configForce); ok {
+			return force.Patch(r)
+		}
+		return auto.Patch(r)
+	}
+	return library.Install(ort.Hook{Patcher: patcher, Strict: true})
+}
