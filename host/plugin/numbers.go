@@ -34,6 +34,8 @@ func floatToHalf(value float64) uint16 {
 		return sign | 0x7e00
 	case magnitude >= 65520:
 		return sign | 0x7c00
+	case magnitude == 0:
+		return sign
 	}
 	_, exponent := math.Frexp(magnitude)
 	unit := max(exponent-11, -24) // of the last place

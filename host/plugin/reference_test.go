@@ -1,0 +1,166 @@
+package plugin
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+// drawn makes a tensor of random numbers.
+func drawn(t testing.TB, seed uint64, shape ...int64) *Tensor {
+	t.Helper()
+	in := CaseInput{DType: "float64", Shape: shape, Seed: seed, Min: -1, Max: 1}
+	x, err := in.tensor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func given(t testing.TB, shape []int64, values ...float64) *Tensor {
+	t.Helper()
+	x, err := NewTensor(Float64, shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(Elems[float64](x), values)
+	return x
+}
+
+// TestReferenceAttentionByHand has scores that can be computed without a computer: head size 1, query 1, so
+// that a score is the key, and values 1, 10, 100.
+func TestReferenceAttentionByHand(t *testing.T) {
+	ln2 := math.Ln2
+	inf := math.Inf(1)
+	shape := []int64{1, 1, 3, 1}
+	keys := given(t, shape, ln2, 0, ln2) // weights 2 : 1 : 2
+	values := given(t, shape, 1, 10, 100)
+	one := given(t, []int64{1, 1, 1, 1}, 1)
+	scale := Attribute{"scale", int64(1)}
+	for _, test := range []struct {
+		name       string
+		inputs     map[string]*Tensor
+		attributes []Attribute
+		output     string
+		want       []float64
+	}{
+		{"plain", map[string]*Tensor{"query": one, "key": keys, "value": values}, nil, "output", []float64{(2 + 10 + 200) / 5.0}},
+		{"weights", map[string]*Tensor{"query": one, "key": keys, "value": values}, nil, "scores", []float64{0.4, 0.2, 0.4}},
+		{"scores", map[string]*Tensor{"query": one, "key": keys, "value": values}, []Attribute{{"scores_mode", int64(0)}}, "scores", []float64{ln2, 0, ln2}},
+		{"past", map[string]*Tensor{"query": one, "past_key": keys, "past_value": values, "key": given(t, []int64{1, 1, 1, 1}, 0), "value": given(t, []int64{1, 1, 1, 1}, 1000)}, nil,
+			"output", []float64{(2 + 10 + 200 + 1000) / 6.0}},
+		{"present", map[string]*Tensor{"query": one, "past_key": keys, "past_value": values, "key": one, "value": one}, nil, "present_value", []float64{1, 10, 100, 1}},
+		{"bias", map[string]*Tensor{"query": one, "key": keys, "value": values, "attn_bias": given(t, []int64{3}, 0, ln2, -inf)}, nil, "scores", []float64{0.5, 0.5, 0}},
+		{"mask", map[string]*Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1, 3}, 1, 0, 1)}, nil, "scores", []float64{0.5, 0, 0.5}},
+		{"finite fill", map[string]*Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1, 3}, 1, 0, 1)}, []Attribute{{"mask_fill", ln2}}, "scores", []float64{1 / 3.0, 1 / 3.0, 1 / 3.0}},
+		{"mask, then bias", map[string]*Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1}, 0), "attn_bias": given(t, []int64{3}, 0, ln2, 0)}, []Attribute{{"mask_fill", 7.0}},
+			"scores", []float64{0.25, 0.5, 0.25}},
+		{"bias, then mask", map[string]*Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1}, 0), "attn_bias": given(t, []int64{3}, 0, ln2, 0)}, []Attribute{{"mask_fill", 7.0}, {"mask_after_bias", int64(1)}},
+			"scores", []float64{1 / 3.0, 1 / 3.0, 1 / 3.0}},
+		{"lengths", map[string]*Tensor{"query": one, "key": keys, "value": values, "key_lengths": given(t, []int64{1}, 2)}, nil, "scores", []float64{2 / 3.0, 1 / 3.0, 0}},
+		{"causal", map[string]*Tensor{"query": given(t, shape, 1, 1, 1), "key": keys, "value": values}, []Attribute{{"is_causal", int64(1)}}, "scores",
+			[]float64{1, 0, 0, 2 / 3.0, 1 / 3.0, 0, 0.4, 0.2, 0.4}},
+		{"causal by lengths", map[string]*Tensor{"query": one, "key": keys, "value": values, "key_lengths": given(t, []int64{1}, 2)}, []Attribute{{"is_causal", int64(1)}, {"causal_from_lengths", int64(1)}}, "scores",
+			[]float64{2 / 3.0, 1 / 3.0, 0}},
+		{"window", map[string]*Tensor{"query": given(t, shape, 1, 1, 1), "key": keys, "value": values}, []Attribute{{"is_causal", int64(1)}, {"window", int64(1)}}, "scores",
+			[]float64{1, 0, 0, 0, 1, 0, 0, 0, 1}},
+		{"softcap", map[string]*Tensor{"query": one, "key": given(t, shape, 1e9, -1e9, 0), "value": values}, []Attribute{{"softcap", 2.0}, {"scores_mode", int64(1)}}, "scores", []float64{2, -2, 0}},
+		{"all masked", map[string]*Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1}, 0)}, nil, "scores", []float64{math.NaN(), math.NaN(), math.NaN()}},
+		{"all masked, zeros", map[string]*Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1}, 0)}, []Attribute{{"zero_masked_rows", int64(1)}}, "output", []float64{0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := referenceAttention(test.inputs, append(test.attributes, scale))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal := slices.EqualFunc(got[test.output], test.want, func(a, b float64) bool {
+				return math.Abs(a-b) < 1e-12*max(1, math.Abs(b)) || math.IsNaN(a) && math.IsNaN(b)
+			})
+			if !equal {
+				t.Errorf("%s is %v, want %v", test.output, got[test.output], test.want)
+			}
+		})
+	}
+}
+
+// TestReferenceAttentionLayouts computes one problem in every layout.
+func TestReferenceAttentionLayouts(t *testing.T) {
+	const b, h, g, s, n, d, e = 2, 4, 2, 3, 5, 6, 7
+	query, key, value := drawn(t, 1, b, h, s, d), drawn(t, 2, b, g, n, d), drawn(t, 3, b, g, n, e)
+	base, err := referenceAttention(map[string]*Tensor{"query": query, "key": key, "value": value}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transposed := func(x *Tensor, axes ...int) *Tensor {
+		from := x.Shape
+		y := given(t, []int64{from[axes[0]], from[axes[1]], from[axes[2]], from[axes[3]]})
+		for i, v := range Elems[float64](x) {
+			at := position(int64(i), from)
+			to := int64(0)
+			for k, axis := range axes {
+				to = to*y.Shape[k] + at[axis]
+			}
+			Elems[float64](y)[to] = v
+		}
+		return y
+	}
+	fold := func(x *Tensor) *Tensor {
+		y := transposed(x, 0, 2, 1, 3)
+		y.Shape = []int64{y.Shape[0], y.Shape[1], y.Shape[2] * y.Shape[3]}
+		return y
+	}
+	heads := []Attribute{{"num_heads", int64(h)}, {"kv_num_heads", int64(g)}}
+	same := func(name string, got map[string][]float64, err error, output []float64) {
+		t.Helper()
+		if err != nil || !slices.Equal(got["output"], output) {
+			t.Errorf("%s: the output differs, %v", name, err)
+		}
+	}
+	layouts := []Attribute{{"query_layout", "bshd"}, {"key_layout", "bhds"}, {"value_layout", "bshd"}}
+	got, err := referenceAttention(map[string]*Tensor{"query": transposed(query, 0, 2, 1, 3), "key": transposed(key, 0, 1, 3, 2), "value": transposed(value, 0, 2, 1, 3)}, layouts)
+	same("rank 4", got, err, base["output"])
+	got, err = referenceAttention(map[string]*Tensor{"query": fold(query), "key": fold(key), "value": fold(value)}, heads)
+	same("rank 3", got, err, base["output"])
+	output := Elems[float64](transposed(given(t, []int64{b, h, s, e}, base["output"]...), 0, 2, 1, 3))
+	got, err = referenceAttention(map[string]*Tensor{"query": query, "key": key, "value": value}, []Attribute{{"output_layout", "bshd"}})
+	same("output by position", got, err, output)
+	got, err = referenceAttention(map[string]*Tensor{"query": query, "key": key, "value": value}, []Attribute{{"output_rank", int64(3)}})
+	same("output of rank 3", got, err, output)
+
+	// One tensor with all three: rows of h + 2g heads.
+	const q = 2
+	x := drawn(t, 4, b, q, (h+2*g)*d)
+	part := func(first, count int64) *Tensor {
+		y := given(t, []int64{b, q, count * d})
+		for row := range int64(b * q) {
+			copy(Elems[float64](y)[row*count*d:], Elems[float64](x)[row*(h+2*g)*d+first*d:][:count*d])
+		}
+		return y
+	}
+	apart, err := referenceAttention(map[string]*Tensor{"query": part(0, h), "key": part(h, g), "value": part(h+g, g)}, heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err = referenceAttention(map[string]*Tensor{"query": x}, append(heads, Attribute{"packed_qkv", int64(1)}))
+	same("packed", got, err, apart["output"])
+}
+
+func TestReferenceAttentionErrors(t *testing.T) {
+	four := drawn(t, 1, 1, 4, 2, 8)
+	for _, test := range []struct {
+		inputs map[string]*Tensor
+		want   string
+	}{
+		{map[string]*Tensor{"key": four}, "found no input query, need it"},
+		{map[string]*Tensor{"query": four}, "found no keys or no values, need new ones or past ones"},
+		{map[string]*Tensor{"query": drawn(t, 1, 2, 2)}, "found query of shape [2 2], need rank 3 or 4"},
+		{map[string]*Tensor{"query": drawn(t, 1, 2, 2, 8)}, "found query of shape [2 2 8], need a last axis that 0 heads divide"},
+		{map[string]*Tensor{"query": four, "key": drawn(t, 1, 1, 3, 2, 8), "value": drawn(t, 1, 1, 3, 2, 8)}, "found 4 query heads over 3 key heads, need a multiple"},
+		{map[string]*Tensor{"query": four, "key": four, "value": four, "attn_bias": drawn(t, 1, 3)}, "found attn_bias of shape [3], need one that broadcasts to [1 4 2 2]"},
+		{map[string]*Tensor{"query": four, "key": four, "value": four, "key_lengths": drawn(t, 1, 3)}, "found key_lengths of shape [3], need one a batch row"},
+	} {
+		if _, err := referenceAttention(test.inputs, nil); err == nil || err.Error() != test.want {
+			t.Errorf("error %v, want %s", err, test.want)
+		}
+	}
+}
