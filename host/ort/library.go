@@ -25,6 +25,9 @@ type Library struct {
 	domainCache domains
 
 	environment environment
+
+	elementOnce sync.Once
+	elements    map[ElementType]uintptr // see created
 }
 
 // libraries holds one Library an API table, so that however a runtime was found its hook exists

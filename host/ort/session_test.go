@@ -121,6 +121,23 @@ func TestTensorsOfBytes(t *testing.T) {
 	}
 }
 
+func TestTensorsOfAllTypes(t *testing.T) {
+	for e := Float32; e <= Float8E8M0; e++ {
+		if e == Complex64 || e == Complex128 {
+			continue // ONNX Runtime has no such tensors
+		}
+		v, err := library.Allocate(e, []int64{7})
+		if err != nil {
+			t.Errorf("%v: %v", e, err)
+			continue
+		}
+		if v.Element() != e {
+			t.Errorf("a tensor of %v says that it is of %v", e, v.Element())
+		}
+		v.Close()
+	}
+}
+
 func TestTensorsOfStrings(t *testing.T) {
 	want := []string{"past", "", "présent"}
 	in, err := library.NewStrings([]int64{3}, want)

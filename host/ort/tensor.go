@@ -75,7 +75,7 @@ func (l *Library) Allocate(element ElementType, shape []int64) (*Value, error) {
 		return nil, err
 	}
 	if err := l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator, uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
-		uintptr(len(shape)), uintptr(element), uintptr(unsafe.Pointer(&native))); err != nil {
+		uintptr(len(shape)), l.created(element), uintptr(unsafe.Pointer(&native))); err != nil {
 		return nil, err
 	}
 	return l.newValue(native, nil, nil)
@@ -144,7 +144,7 @@ func (l *Library) NewDeviceTensor(m *Memory, element ElementType, shape []int64,
 	}
 	var native uintptr
 	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, m.native, address, uintptr(bytes),
-		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), uintptr(element), uintptr(unsafe.Pointer(&native))); err != nil {
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), l.created(element), uintptr(unsafe.Pointer(&native))); err != nil {
 		return nil, err
 	}
 	return l.newValue(native, nil, m)
@@ -168,7 +168,7 @@ func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Poi
 	pin.Pin(data)
 	var native uintptr
 	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, cpu, uintptr(data), uintptr(bytes),
-		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), uintptr(element), uintptr(unsafe.Pointer(&native))); err != nil {
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), l.created(element), uintptr(unsafe.Pointer(&native))); err != nil {
 		pin.Unpin()
 		return nil, err
 	}
