@@ -140,7 +140,9 @@ func (b *Block) Facts() map[string]any {
 // Find recognises the blocks of a main graph and its subgraphs.
 func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 	r := &Report{}
-	f := &finder{shapes: shapes, learned: learnedPositions(g)}
+	f := &finder{shapes: shapes}
+	f.disguise(g)
+	f.learned = f.learnedPositions(g)
 	g.Walk(func(n *graph.Node) {
 		var b *Block
 		var err error
@@ -163,5 +165,6 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 
 type finder struct {
 	shapes  *graph.Shapes
+	guises  guises
 	learned bool // the model adds a table of positions to its embeddings
 }

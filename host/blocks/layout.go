@@ -2,14 +2,15 @@ package blocks
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/graph"
 )
 
-// axis is one logical axis of a tensor in attention: batch, head, position,
-// size; or, until a reshape tells them apart, several of them in one.
+// axis is one logical axis of a tensor in attention, or a piece of one.
 type axis struct {
-	role string // "b", "h", "g" (key-value head), "r" (repeats of it), "s", "d", or joined such as "bh"
+	role string // "b" batch, "h" head, "s" position, "d" size, "t" key position; "bh" batch and head not told apart
+	part string // which piece of the axis: "" the whole; a digit for each cut, "0" for the outer piece, "1" for the inner
 	size graph.Dim
 }
 
@@ -21,31 +22,44 @@ type view struct {
 	scale float64 // what a chain of scalar products between here and the block multiplies by
 }
 
-// layout names the arrangement: "bhsd", "bshd", "bhds" at rank 4, "bshd" at
-// rank 3 with heads and size in one dimension; "" for any other.
-func (v view) layout() string {
-	s := ""
+// text names what each dimension holds: "b s hd". A piece of an axis is followed
+// by which it is.
+func (v view) text() string {
+	var b strings.Builder
 	for i, d := range v.dims {
 		if i > 0 {
-			s += " "
+			b.WriteByte(' ')
 		}
 		for _, a := range d {
-			r := a.role
-			if r == "g" {
-				r = "h"
-			}
-			s += r
+			b.WriteString(a.role)
+			b.WriteString(a.part)
 		}
 	}
-	switch s {
+	return b.String()
+}
+
+// layout names the arrangement: "bhsd", "bshd", "bhds" at rank 4, "bshd" at
+// rank 3 with heads and size in one dimension, "bs1d" for one head that was never
+// told apart from the batch; "" for any other.
+func (v view) layout() string {
+	switch s := v.text(); s {
 	case "b h s d", "b s h d", "b h d s":
-		return string([]byte{s[0], s[2], s[4], s[6]})
+		return strings.ReplaceAll(s, " ", "")
 	case "b s hd":
 		return "bshd"
-	case "bh s d": // one head, never told apart from the batch
-		return "bs1d"
+	case "bh s d":
+		if len(v.dims[0]) == 1 {
+			return "bs1d"
+		}
 	}
 	return ""
+}
+
+// isScores reports the arrangement in which a softmax over the last axis and the
+// products on both sides of it see scores.
+func (v view) isScores() bool {
+	s := v.text()
+	return s == "b h s t" || s == "bh s t"
 }
 
 func (v view) flat() []axis { return slices.Concat(v.dims...) }
@@ -70,10 +84,7 @@ func (v view) transpose(perm []int64, in *graph.Value) (view, bool) {
 		if p < 0 || p >= int64(len(perm)) || dims[p] != nil {
 			return view{}, false
 		}
-		dims[p] = slices.Clip(append([]axis{}, v.dims[i]...))
-		if dims[p] == nil {
-			dims[p] = []axis{}
-		}
+		dims[p] = append([]axis{}, v.dims[i]...)
 	}
 	return view{in, dims, v.scale}, true
 }
@@ -94,55 +105,92 @@ func (v view) permute(perm []int64, out *graph.Value) (view, bool) {
 }
 
 // regroup spreads the axes of v over the dimensions of another shape with the
-// same elements in the same order, splitting joined axes where it must.
+// same elements in the same order, cutting axes where a dimension ends within.
 func (v view) regroup(to []graph.Dim, value *graph.Value) (view, bool) {
-	axes := v.flat()
-	out := view{value: value, dims: make([][]axis, 0, len(to)), scale: v.scale}
-	i, j := 0, 0
-	for i < len(axes) || j < len(to) {
-		if j < len(to) && isOne(to[j]) && (i >= len(axes) || !isOne(axes[i].size)) {
-			out.dims = append(out.dims, []axis{})
-			j++
-			continue
+	rest := v.flat()
+	out := view{value: value, dims: make([][]axis, len(to)), scale: v.scale}
+	for i, need := range to {
+		out.dims[i] = []axis{}
+		if isOne(need) && len(rest) > 0 && isOne(rest[0].size) {
+			out.dims[i], rest = append(out.dims[i], rest[0]), rest[1:]
 		}
-		if i < len(axes) && isOne(axes[i].size) && (j >= len(to) || !isOne(to[j])) {
-			// An axis of length one that has no dimension of its own
-			// joins the one before it, or the one to come.
-			if len(out.dims) > 0 {
-				out.dims[len(out.dims)-1] = append(slices.Clip(out.dims[len(out.dims)-1]), axes[i])
-				i++
-				continue
+		for !isOne(need) {
+			if len(rest) == 0 {
+				return view{}, false
 			}
-		}
-		if i >= len(axes) || j >= len(to) {
-			return view{}, false
-		}
-		from, want := i, j
-		have, need := axes[i].size, to[j]
-		i, j = i+1, j+1
-		for !have.Equal(need) {
-			if _, ok := have.Div(need); ok && j < len(to) {
-				need = need.Mul(to[j])
-				j++
-			} else if i < len(axes) {
-				have = have.Mul(axes[i].size)
-				i++
+			a := rest[0]
+			if more, ok := need.Div(a.size); ok {
+				out.dims[i], rest, need = append(out.dims[i], a), rest[1:], more
+			} else if inner, ok := a.size.Div(need); ok {
+				outer, piece := a.cut(need, inner)
+				out.dims[i], rest[0] = append(out.dims[i], outer), piece
+				break
 			} else {
 				return view{}, false
 			}
-			if !have.Known() || !need.Known() {
-				return view{}, false
-			}
 		}
+	}
+	for _, a := range rest { // axes of length one may have no dimension of their own
+		if !isOne(a.size) || len(to) == 0 {
+			return view{}, false
+		}
+		out.dims[len(to)-1] = append(out.dims[len(to)-1], a)
+	}
+	for i := range out.dims {
+		out.dims[i] = join(out.dims[i])
+	}
+	return out, true
+}
+
+func isOne(d graph.Dim) bool { return d.Is(1) }
+
+// cut parts an axis in two. Batch and heads that were one come apart by name.
+func (a axis) cut(outer, inner graph.Dim) (axis, axis) {
+	if a.role == "bh" {
+		return axis{role: "b", size: outer}, axis{role: "h", size: inner}
+	}
+	return axis{a.role, a.part + "0", outer}, axis{a.role, a.part + "1", inner}
+}
+
+// join puts neighbouring pieces that were cut from one axis together again.
+func join(d []axis) []axis {
+	for i := 0; i+1 < len(d); i++ {
+		a, b := d[i], d[i+1]
+		stem, ok := strings.CutSuffix(a.part, "0")
+		if ok && a.role == b.role && b.part == stem+"1" {
+			d = slices.Concat(d[:i], []axis{{a.role, stem, a.size.Mul(b.size)}}, d[i+2:])
+			i = -1 // what was joined may be a piece itself
+		}
+	}
+	return d
+}
+
+// unrepeat undoes an Expand, Tile or Concat of copies: v is its output, in the
+// shape of its input. Heads that are repeated one by one, each beside itself,
+// are fewer heads before; any other repetition is refused.
+func (v view) unrepeat(in []graph.Dim, value *graph.Value) (view, bool) {
+	if len(in) != len(v.dims) {
+		return view{}, false
+	}
+	out := view{value: value, dims: slices.Clone(v.dims), scale: v.scale}
+	for i, d := range v.dims {
+		length := graph.DimInt(1)
+		for _, a := range d {
+			length = length.Mul(a.size)
+		}
+		if length.Equal(in[i]) {
+			continue
+		}
+		if len(d) != 1 || d[0].role != "h" || !isOne(in[i]) {
+			return view{}, false
+		}
+		stem, inner := strings.CutSuffix(d[0].part, "1")
 		switch {
-		case j-want == 1:
-			out.dims = append(out.dims, slices.Clone(axes[from:i]))
-		case i-from == 1:
-			parts, ok := split(axes[from], to[want:j])
-			if !ok {
-				return view{}, false
-			}
-			out.dims = append(out.dims, parts...)
+		case d[0].part == "":
+			out.dims[i] = []axis{{"h", "", graph.DimInt(1)}}
+		case inner:
+			out.dims[i] = []axis{}
+			out.shorten(stem)
 		default:
 			return view{}, false
 		}
@@ -150,28 +198,14 @@ func (v view) regroup(to []graph.Dim, value *graph.Value) (view, bool) {
 	return out, true
 }
 
-func isOne(d graph.Dim) bool {
-	n, ok := d.Const()
-	return ok && n == 1
-}
-
-// split tells the axes apart that were joined in one: batch and heads, or
-// key-value heads and their repeats.
-func split(a axis, sizes []graph.Dim) ([][]axis, bool) {
-	var roles []string
-	switch {
-	case a.role == "bh" && len(sizes) == 2:
-		roles = []string{"b", "h"}
-	case a.role == "bh" && len(sizes) == 3:
-		roles = []string{"b", "g", "r"}
-	case a.role == "h" && len(sizes) == 2:
-		roles = []string{"g", "r"}
-	default:
-		return nil, false
+// shorten makes the outer piece of the heads stand for all of them.
+func (v view) shorten(stem string) {
+	for i, d := range v.dims {
+		for j, a := range d {
+			if rest, ok := strings.CutPrefix(a.part, stem+"0"); ok && a.role == "h" {
+				v.dims[i] = slices.Clone(v.dims[i])
+				v.dims[i][j].part = stem + rest
+			}
+		}
 	}
-	parts := make([][]axis, len(sizes))
-	for i := range sizes {
-		parts[i] = []axis{{roles[i], sizes[i]}}
-	}
-	return parts, true
 }

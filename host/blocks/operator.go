@@ -42,16 +42,25 @@ func (f *finder) heads(v *graph.Value, heads int64, what string) (view, error) {
 	s := f.shapes.Of(v)
 	switch {
 	case s.Rank == 4:
-		return view{v, [][]axis{{{"b", s.Dims[0]}}, {{"h", s.Dims[1]}}, {{"s", s.Dims[2]}}, {{"d", s.Dims[3]}}}, 1}, nil
+		return view{v, apart(s.Dims[0], s.Dims[1], s.Dims[2], s.Dims[3]), 1}, nil
 	case s.Rank == 3 && heads > 0:
 		width, ok := s.Dims[2].Const()
 		if !ok || width%heads != 0 {
 			return view{}, fmt.Errorf("the width %s of its %s is no constant multiple of %d heads", s.Dims[2], what, heads)
 		}
-		return view{v, [][]axis{{{"b", s.Dims[0]}}, {{"s", s.Dims[1]}},
-			{{"h", graph.DimInt(heads)}, {"d", graph.DimInt(width / heads)}}}, 1}, nil
+		return view{v, folded(s.Dims[0], graph.DimInt(heads), s.Dims[1], graph.DimInt(width/heads)), 1}, nil
 	}
 	return view{}, fmt.Errorf("its %s has rank %d", what, s.Rank)
+}
+
+// apart are the axes of (batch, heads, positions, size).
+func apart(b, h, s, d graph.Dim) [][]axis {
+	return [][]axis{{{role: "b", size: b}}, {{role: "h", size: h}}, {{role: "s", size: s}}, {{role: "d", size: d}}}
+}
+
+// folded are the axes of (batch, positions, heads times size).
+func folded(b, h, s, d graph.Dim) [][]axis {
+	return [][]axis{{{role: "b", size: b}}, {{role: "s", size: s}}, {{role: "h", size: h}, {role: "d", size: d}}}
 }
 
 // onnxAttention reads ONNX's own Attention (opset 23 and later).
@@ -76,9 +85,9 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 	heads, _ := q.size("h")
 	queries, _ := q.size("s")
 	if len(q.dims) == 4 {
-		out.dims = [][]axis{{{"b", batch}}, {{"h", heads}}, {{"s", queries}}, {{"d", size}}}
+		out.dims = apart(batch, heads, queries, size)
 	} else {
-		out.dims = [][]axis{{{"b", batch}}, {{"s", queries}}, {{"h", heads}, {"d", size}}}
+		out.dims = folded(batch, heads, queries, size)
 	}
 	scale := 1.0
 	if s := n.Attr("scale"); s != nil {
@@ -177,7 +186,7 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 	size, _ := v.size("d")
 	batch, _ := q.size("b")
 	queries, _ := q.size("s")
-	out := view{n.Output(0), [][]axis{{{"b", batch}}, {{"s", queries}}, {{"h", graph.DimInt(heads)}, {"d", size}}}, 1}
+	out := view{n.Output(0), folded(batch, graph.DimInt(heads), queries, size), 1}
 	scale := float64(n.Float("scale", 0))
 	if d, ok := q.size("d"); ok && scale == 0 {
 		if width, ok := d.Const(); ok && width > 0 {
@@ -204,7 +213,7 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 	a, w := b.Attention, b.Wiring
 	m := n.Input(1)
-	if m == nil || m.Tensor == nil || len(m.Tensor.Dims) != 2 {
+	if m = f.first(m); m == nil || m.Tensor == nil || len(m.Tensor.Dims) != 2 {
 		return errors.New("its packed projection is no constant matrix")
 	}
 	heads := n.Int("num_heads", 0)
@@ -231,7 +240,7 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 			a.Mask = &Mask{Sources: []string{}}
 		}
 		a.Mask.Kinds = append(a.Mask.Kinds, "padding")
-		a.Mask.Sources = append(a.Mask.Sources, ancestry(mask).inputs...)
+		a.Mask.Sources = append(a.Mask.Sources, f.ancestry(mask).inputs...)
 	}
 	bias := ""
 	if c := n.Input(2); c != nil {
@@ -241,11 +250,9 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 		return &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Offset: offset, Width: width, from: n.Input(0)}
 	}
 	a.Projections = &Projections{Query: linear(0, sizes[0]), Key: linear(sizes[0], sizes[1]), Value: linear(sizes[0]+sizes[1], sizes[2])}
-	if r := soleReader(n.Output(0)); r != nil {
-		a.Projections.Output = f.consumer(r)
-	}
+	a.Projections.Output = f.consumer(n.Output(0))
 	if past := n.Input(4); past != nil {
-		a.Past = &Past{Key: faceName(past), Value: faceName(past), PresentKey: outputName(n.Output(1)), PresentValue: outputName(n.Output(1))}
+		a.Past = &Past{Key: f.faceName(past), Value: f.faceName(past), PresentKey: f.outputName(n.Output(1)), PresentValue: f.outputName(n.Output(1))}
 		a.PastLayout = "2bhsd"
 	}
 	b.Obstacle = "its projections lie inside the operator and would have to be drawn out first"
@@ -285,15 +292,13 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 	a.PastLayout = "bhsd"
 	f.operatorFacts(b)
 	if lengths := n.Input(5); lengths != nil {
-		a.Mask = &Mask{Kinds: []string{"lengths"}, Sources: ancestry(lengths).inputs}
+		a.Mask = &Mask{Kinds: []string{"lengths"}, Sources: f.ancestry(lengths).inputs}
 	}
-	a.Projections = &Projections{Query: f.linear(unrotate(w.Query))}
+	a.Projections = &Projections{Query: f.linear(f.unrotate(w.Query))}
 	if w.Key != nil {
-		a.Projections.Key, a.Projections.Value = f.linear(unrotate(w.Key)), f.linear(w.Value)
+		a.Projections.Key, a.Projections.Value = f.linear(f.unrotate(w.Key)), f.linear(w.Value)
 	}
-	if r := soleReader(n.Output(0)); r != nil {
-		a.Projections.Output = f.consumer(r)
-	}
+	a.Projections.Output = f.consumer(n.Output(0))
 	if n.Int("do_rotary", 0) != 0 {
 		a.Positions = "rotary"
 	}

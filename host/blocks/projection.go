@@ -16,28 +16,94 @@ func (f *finder) projections(w *Wiring) *Projections {
 		third := *full
 		third.Width /= 3
 		k, v := third, third
-		k.Offset, v.Offset = third.Width, 2*third.Width
+		k.Offset, v.Offset = third.Offset+third.Width, third.Offset+2*third.Width
 		p.Query, p.Key, p.Value = &third, &k, &v
 	} else {
-		p.Query, p.Key, p.Value = f.linear(unrotate(w.Query)), f.linear(unrotate(w.Key)), f.linear(w.Value)
+		p.Query, p.Key, p.Value = f.linear(f.unrotate(w.Query)), f.linear(f.unrotate(w.Key)), f.linear(w.Value)
 	}
-	if n := soleReader(w.Output); n != nil {
-		p.Output = f.consumer(n)
-	}
+	p.Output = f.consumer(w.Output)
 	if *p == (Projections{}) {
 		return nil
 	}
 	return p
 }
 
+// piece is a run of the last axis of another value.
+type piece struct {
+	of            *graph.Value
+	offset, width int64
+}
+
+// piece recognises what a Split or a Slice cuts from the last axis.
+func (f *finder) piece(v *graph.Value) *piece {
+	v = f.first(v)
+	n := f.maker(v)
+	if !n.Is("Split", "Slice") {
+		return nil
+	}
+	whole := f.in(n, 0)
+	from, part := f.shapes.Of(whole), f.shapes.Of(v)
+	p := &piece{of: whole}
+	var ok bool
+	if p.width, ok = part.Dim(-1).Const(); !ok {
+		return nil
+	}
+	if n.Is("Split") {
+		if ax := n.Int("axis", 0); ax != -1 && ax != int64(from.Rank-1) {
+			return nil
+		}
+		for _, o := range n.Out {
+			if o == v {
+				return p
+			}
+			size, ok := f.shapes.Of(o).Dim(-1).Const()
+			if !ok {
+				return nil
+			}
+			p.offset += size
+		}
+		return nil
+	}
+	starts, axes, steps := f.numbers(n, 1, "starts"), f.numbers(n, 3, "axes"), f.numbers(n, 4, "steps")
+	length, known := from.Dim(-1).Const()
+	if len(starts) != 1 || len(axes) != 1 || axes[0] != -1 && axes[0] != int64(from.Rank-1) || !known || len(steps) > 0 && steps[0] != 1 {
+		return nil
+	}
+	if p.offset = starts[0]; p.offset < 0 {
+		p.offset += length
+	}
+	return p
+}
+
+// numbers are the integers of an input, or of the attribute that it was before;
+// nil when they are not known.
+func (f *finder) numbers(n *graph.Node, i int, attribute string) []int64 {
+	if list, ok := n.Ints(attribute); ok {
+		return list
+	}
+	if n.Input(i) == nil {
+		return nil
+	}
+	var list []int64
+	for _, d := range f.shapes.Of(n.Input(i)).Elems {
+		x, ok := d.Const()
+		if !ok {
+			return nil
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
 // linear recognises x W + b behind reshapes, transposes, splits and scales.
 func (f *finder) linear(v *graph.Value) *Linear {
 	offset, width := int64(0), int64(-1)
-	var bias *graph.Value
-	for v != nil {
-		n := v.Producer
+	bias := ""
+	for {
+		v = f.first(v)
+		n := f.maker(v)
 		switch {
-		case n.Is("Reshape", "Transpose", "Identity", "Squeeze", "Unsqueeze", "Dropout", "Cast"):
+		case n.Is("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Cast"):
 			v = n.Input(0)
 		case n.Is("Mul", "Div"):
 			x, _, ok := f.scalarFactor(n)
@@ -45,39 +111,28 @@ func (f *finder) linear(v *graph.Value) *Linear {
 				return nil
 			}
 			v = x
-		case n.Is("Split"):
-			for _, o := range n.Out {
-				s := f.shapes.Of(o)
-				if s.Rank < 1 {
-					return nil
-				}
-				size, ok := s.Dims[s.Rank-1].Const()
-				if !ok {
-					return nil
-				}
-				if o == v {
-					width = size
-					break
-				}
-				offset += size
-			}
-			v = n.Input(0)
-		case n.Is("Add"):
-			a, b := n.Input(0), n.Input(1)
-			if a.Tensor != nil {
-				a, b = b, a
-			}
-			if b.Tensor == nil || bias != nil {
+		case n.Is("Split", "Slice"):
+			p := f.piece(v)
+			if p == nil {
 				return nil
 			}
-			bias, v = b, a
+			if offset += p.offset; width < 0 {
+				width = p.width
+			}
+			v = p.of
+		case n.Is("Add"):
+			x, c := f.offset(n)
+			if c == nil || bias != "" {
+				return nil
+			}
+			v, bias = x, c.Name
 		case n.Is("MatMul", "Gemm"):
-			l := weighted(n)
+			l := f.weight(n)
 			if l == nil {
 				return nil
 			}
-			if bias != nil {
-				l.Bias = bias.Name
+			if l.Bias == "" {
+				l.Bias = bias
 			}
 			if width >= 0 {
 				l.Offset, l.Width = offset, width
@@ -87,54 +142,68 @@ func (f *finder) linear(v *graph.Value) *Linear {
 			return nil
 		}
 	}
-	return nil
 }
 
-// weighted reads a MatMul or Gemm with a constant matrix on its right.
-func weighted(n *graph.Node) *Linear {
-	m := n.Input(1)
+// offset splits x + c into x and the constant c; c is nil when neither is constant.
+func (f *finder) offset(n *graph.Node) (x, c *graph.Value) {
+	x, c = f.in(n, 0), f.in(n, 1)
+	if x.Tensor != nil {
+		x, c = c, x
+	}
+	if c.Tensor == nil {
+		return nil, nil
+	}
+	return x, c
+}
+
+// weight reads a MatMul or Gemm with a constant matrix on its right.
+func (f *finder) weight(n *graph.Node) *Linear {
+	m, transposed := f.in(n, 1), false
+	if t := f.maker(m); t.Is("Transpose") {
+		m, transposed = f.in(t, 0), true
+	}
 	if m == nil || m.Tensor == nil || len(m.Tensor.Dims) != 2 {
 		return nil
 	}
-	l := &Linear{Weight: m.Name, Inputs: m.Tensor.Dims[0], Width: m.Tensor.Dims[1], from: n.Input(0)}
+	l := &Linear{Weight: m.Name, from: f.first(n.Input(0))}
 	if n.Is("Gemm") {
-		if n.Int("transB", 0) != 0 {
-			l.Inputs, l.Width, l.Transposed = l.Width, l.Inputs, true
-		}
-		if c := n.Input(2); c != nil && c.Tensor != nil {
+		transposed = transposed != (n.Int("transB", 0) != 0)
+		if c := f.in(n, 2); c != nil && c.Tensor != nil {
 			l.Bias = c.Name
 		}
+	}
+	l.Inputs, l.Width, l.Transposed = m.Tensor.Dims[0], m.Tensor.Dims[1], transposed
+	if transposed {
+		l.Inputs, l.Width = l.Width, l.Inputs
 	}
 	return l
 }
 
 // consumer recognises the output projection that reads a result.
-func (f *finder) consumer(n *graph.Node) *Linear {
-	for n.Is("Reshape", "Identity", "Dropout", "Cast", "Transpose") {
-		if n = soleReader(n.Output(0)); n == nil {
-			return nil
-		}
+func (f *finder) consumer(result *graph.Value) *Linear {
+	n := f.soleReader(result)
+	for n.Is("Reshape", "Identity", "Dropout", "Cast", "Transpose", "Flatten", "Squeeze", "Unsqueeze") {
+		n = f.soleReader(n.Output(0))
 	}
 	if !n.Is("MatMul", "Gemm") {
 		return nil
 	}
-	l := weighted(n)
-	if l == nil || l.Bias != "" {
-		return l
-	}
-	if add := anyReader(n.Output(0)); add.Is("Add") {
-		for _, in := range add.In {
-			if in.Tensor != nil {
-				l.Bias = in.Name
+	l := f.weight(n)
+	for l != nil && l.Bias == "" {
+		readers := f.readers(n.Output(0))
+		if len(readers) != 1 {
+			break
+		}
+		n = readers[0].Node
+		if n.Is("Add") {
+			if _, c := f.offset(n); c != nil {
+				l.Bias = c.Name
 			}
+			break
+		}
+		if !n.Is("Reshape", "Identity", "Dropout", "Cast", "Flatten", "Squeeze", "Unsqueeze") {
+			break
 		}
 	}
 	return l
-}
-
-func anyReader(v *graph.Value) *graph.Node {
-	if len(v.Uses) != 1 {
-		return nil
-	}
-	return v.Uses[0].Node
 }

@@ -54,10 +54,10 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	}
 	if sc.product.Int("transB", 0) == 0 { // keys arrive as (..., size, positions)
 		last := len(k.dims) - 1
-		k.dims[last-1], k.dims[last] = relabel(k.dims[last-1], "d"), relabel(k.dims[last], "s")
+		k.dims[last-1][0].role, k.dims[last][0].role = "d", "s"
 	}
 	out := view{value: product.Output(0), scale: 1}
-	if out.dims, err = f.start(product.Output(0)); err != nil {
+	if out.dims, err = f.start(product.Output(0), "d"); err != nil {
 		return nil, err
 	}
 	b := &Block{Kind: "attention", Node: n.Path(), Wiring: w}
@@ -66,23 +66,23 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	return b, f.finish(b, q, k, v, out, sc.scale*alpha)
 }
 
-func relabel(d []axis, role string) []axis {
-	if len(d) == 0 {
-		return d
-	}
-	return []axis{{role, d[0].size}}
-}
-
-// start labels the dimensions of an operand of a batched product.
-func (f *finder) start(v *graph.Value) ([][]axis, error) {
+// start labels the dimensions of an operand of a batched product, of which the
+// last holds the axis of this role.
+func (f *finder) start(v *graph.Value, last string) ([][]axis, error) {
 	s := f.shapes.Of(v)
+	roles := []string{"b", "h", "s", last}
 	switch s.Rank {
-	case 4:
-		return [][]axis{{{"b", s.Dims[0]}}, {{"h", s.Dims[1]}}, {{"s", s.Dims[2]}}, {{"d", s.Dims[3]}}}, nil
 	case 3:
-		return [][]axis{{{"bh", s.Dims[0]}}, {{"s", s.Dims[1]}}, {{"d", s.Dims[2]}}}, nil
+		roles = []string{"bh", "s", last}
+	case 4:
+	default:
+		return nil, fmt.Errorf("%s has rank %d where attention's products have 3 or 4", describe(v), s.Rank)
 	}
-	return nil, fmt.Errorf("%s has rank %d where attention's products have 3 or 4", describe(v), s.Rank)
+	dims := make([][]axis, s.Rank)
+	for i, role := range roles {
+		dims[i] = []axis{{role: role, size: s.Dims[i]}}
+	}
+	return dims, nil
 }
 
 // operands are the labelled inputs of a batched product.
@@ -96,85 +96,99 @@ func (f *finder) operands(n *graph.Node) (a, b view, alpha float64, err error) {
 	}
 	a = view{value: n.Input(0), scale: 1}
 	b = view{value: n.Input(1), scale: 1}
-	if a.dims, err = f.start(a.value); err != nil {
+	if a.dims, err = f.start(a.value, "d"); err != nil {
 		return a, b, 0, err
 	}
-	b.dims, err = f.start(b.value)
+	b.dims, err = f.start(b.value, "d")
 	return a, b, alpha, err
 }
 
 // scores walks from the softmax up to the product of query and key.
 func (f *finder) scores(v *graph.Value) (*scores, error) {
+	dims, err := f.start(v, "t")
+	if err != nil {
+		return nil, err
+	}
 	sc := &scores{scale: 1, fill: math.Inf(-1)}
+	at := view{v, dims, 1}
 	for {
-		n := v.Producer
+		at.value = f.first(at.value)
+		n := at.value.Producer
 		switch {
 		case n == nil:
-			return nil, fmt.Errorf("its input %s is no product of query and key", v.Name)
+			return nil, fmt.Errorf("its input %s is no product of query and key", at.value.Name)
 		case isProduct(n):
-			if f.shapes.Of(n.Input(1)).Rank < 3 || n.Input(1).Tensor != nil {
+			if f.isConstant(n.Input(1)) || f.shapes.Of(n.Input(1)).Rank < 3 {
 				return nil, fmt.Errorf("its scores come from %s, a product with a constant and not of query and key", n)
+			}
+			if !at.isScores() {
+				return nil, fmt.Errorf("the axes of its scores could not be told apart at %s", n)
 			}
 			sc.product = n
 			return sc, nil
-		case n.Is("Identity", "Dropout") || n.Is("Cast") && f.isFloat(n.Input(0)):
-			v = n.Input(0)
-		case n.Is("Reshape", "Squeeze", "Unsqueeze"):
-			if sc.bias != nil || sc.keep != nil || f.shapes.Of(n.Output(0)).Rank > 4 {
-				return nil, fmt.Errorf("%s reshapes the scores before their mask", n)
-			}
-			v = n.Input(0)
+		case n.Is("Cast") && f.isFloat(n.Input(0)):
+			at.value = n.Input(0)
 		case n.Is("Add"):
-			if sc.bias != nil {
-				return nil, fmt.Errorf("two additive masks or biases in a row (%s)", n)
-			}
-			if err := sc.unscaled(n); err != nil {
-				return nil, err
-			}
-			a, b := n.Input(0), n.Input(1)
-			if !f.leadsToProduct(a, 32) || f.leadsToProduct(b, 32) && f.addsLater(a, b) {
-				a, b = b, a
-			}
-			if !f.leadsToProduct(a, 32) {
-				return nil, fmt.Errorf("neither side of %s is a product of query and key", n)
-			}
-			if err := f.fits(b, n.Output(0)); err != nil {
-				return nil, err
-			}
-			v, sc.bias = a, b
-			sc.maskAfterBias = sc.keep != nil
+			err = f.added(sc, n, &at)
 		case n.Is("Where"):
-			if sc.keep != nil {
-				return nil, fmt.Errorf("two boolean masks in a row (%s)", n)
-			}
-			if err := sc.unscaled(n); err != nil {
-				return nil, err
-			}
-			if err := f.where(sc, n, &v); err != nil {
-				return nil, err
-			}
+			err = f.where(sc, n, &at)
 		case n.Is("Mul", "Div"):
-			x, c, ok := f.scalarFactor(n)
-			if !ok {
-				return nil, fmt.Errorf("its scores pass through %s, whose factor is not a number known at load time", n)
-			}
-			if x.Producer.Is("Tanh") {
-				inner := x.Producer.Input(0).Producer
-				y, d, ok := (*graph.Value)(nil), 0.0, false
-				if inner.Is("Mul", "Div") {
-					y, d, ok = f.scalarFactor(inner)
-				}
-				if !ok || math.Abs(d*c-1) > 1e-5 || sc.softcap != 0 || sc.scale != 1 {
-					return nil, fmt.Errorf("its scores pass through %s, which is no soft cap", x.Producer)
-				}
-				v, sc.softcap = y, c
-				continue
-			}
-			v, sc.scale = x, sc.scale*c
+			err = f.scaled(sc, n, &at)
 		default:
-			return nil, fmt.Errorf("its scores come from %s %s and not from a product of query and key", n.Op(), n)
+			next, ok := f.stepUp(at, false)
+			if !ok {
+				return nil, fmt.Errorf("its scores come from %s %s and not from a product of query and key", n.Op(), n)
+			}
+			at = next
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
+}
+
+// added reads an additive mask or bias.
+func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
+	if sc.bias != nil {
+		return fmt.Errorf("two additive masks or biases in a row (%s)", n)
+	}
+	if err := sc.unscaled(n); err != nil {
+		return err
+	}
+	a, b := n.Input(0), n.Input(1)
+	if !f.leadsToProduct(a, 32) || f.leadsToProduct(b, 32) && f.addsLater(a, b) {
+		a, b = b, a
+	}
+	if !f.leadsToProduct(a, 32) {
+		return fmt.Errorf("neither side of %s is a product of query and key", n)
+	}
+	if err := f.fits(b, *at); err != nil {
+		return err
+	}
+	at.value, sc.bias = a, f.first(b)
+	sc.maskAfterBias = sc.keep != nil
+	return nil
+}
+
+// scaled reads a factor, or the last factor of a soft cap c * tanh(x / c).
+func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
+	x, c, ok := f.scalarFactor(n)
+	if !ok {
+		return fmt.Errorf("its scores pass through %s, whose factor is not a number known at load time", n)
+	}
+	tanh := f.maker(x)
+	if !tanh.Is("Tanh") {
+		at.value, sc.scale = x, sc.scale*c
+		return nil
+	}
+	if inner := f.maker(tanh.Input(0)); inner.Is("Mul", "Div") && sc.softcap == 0 && sc.scale == 1 {
+		// What stands before the cap besides 1/c is scale.
+		if y, d, ok := f.scalarFactor(inner); ok {
+			at.value, sc.softcap, sc.scale = y, c, d*c
+			return nil
+		}
+	}
+	return fmt.Errorf("its scores pass through %s, which is no soft cap", tanh)
 }
 
 // unscaled refuses a mask under a scale or a soft cap: both change what it adds.
@@ -185,12 +199,28 @@ func (sc *scores) unscaled(mask *graph.Node) error {
 	return nil
 }
 
+// choice is what a Where takes where its condition holds and where it does not,
+// with negations of the condition undone.
+func (f *finder) choice(n *graph.Node) (condition, yes, no *graph.Value) {
+	condition, yes, no = f.in(n, 0), f.in(n, 1), f.in(n, 2)
+	for condition.Producer.Is("Not") {
+		condition, yes, no = f.in(condition.Producer, 0), no, yes
+	}
+	return condition, yes, no
+}
+
 // where reads a boolean mask.
-func (f *finder) where(sc *scores, n *graph.Node, v **graph.Value) error {
-	x, fill := n.Input(1), n.Input(2)
+func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
+	if sc.keep != nil {
+		return fmt.Errorf("two boolean masks in a row (%s)", n)
+	}
+	if err := sc.unscaled(n); err != nil {
+		return err
+	}
+	condition, x, fill := f.choice(n)
 	c, ok := f.scalar(fill)
 	if !ok {
-		x, fill = n.Input(2), n.Input(1)
+		x, fill = fill, x
 		if c, ok = f.scalar(fill); !ok {
 			return fmt.Errorf("%s hides scores behind a value that is not a number known at load time", n)
 		}
@@ -199,32 +229,41 @@ func (f *finder) where(sc *scores, n *graph.Node, v **graph.Value) error {
 	if c > -1e3 {
 		return fmt.Errorf("%s puts %g in place of scores, which hides nothing", n, c)
 	}
-	if err := f.fits(n.Input(0), n.Output(0)); err != nil {
+	if err := f.fits(condition, *at); err != nil {
 		return err
 	}
-	sc.keep, sc.fill = n.Input(0), c
-	*v = x
+	sc.keep, sc.fill = condition, c
+	at.value = x
 	return nil
 }
 
 // fits checks that a mask of rank up to 4 lies over scores of rank 4, or over
 // scores of rank 3 the same way for every batch and head.
-func (f *finder) fits(mask, over *graph.Value) error {
-	m, o := f.shapes.Of(mask), f.shapes.Of(over)
+func (f *finder) fits(mask *graph.Value, over view) error {
+	m, rank := f.shapes.Of(mask), len(over.dims)
+	if !over.isScores() {
+		return fmt.Errorf("the mask %s lies over scores whose axes could not be told apart", describe(mask))
+	}
 	if m.Rank < 0 || m.Rank > 4 {
 		return fmt.Errorf("the mask %s has rank %d where at most 4 is read", describe(mask), m.Rank)
 	}
-	if o.Rank == 3 && m.Rank == 3 && !isOne(m.Dims[0]) {
+	if rank == 3 && m.Rank == 3 && !isOne(m.Dims[0]) {
 		return fmt.Errorf("the mask %s lies over batch and heads in one axis", describe(mask))
 	}
-	if o.Rank < 3 || m.Rank > o.Rank {
-		return fmt.Errorf("the mask %s of rank %d does not lie over scores of rank %d", describe(mask), m.Rank, o.Rank)
+	if m.Rank > rank {
+		return fmt.Errorf("the mask %s of rank %d does not lie over scores of rank %d", describe(mask), m.Rank, rank)
 	}
 	return nil
 }
 
 func isProduct(n *graph.Node) bool {
 	return n.Is("MatMul", "com.microsoft.FusedMatMul")
+}
+
+// isConstant reports a value known at load time, behind copies.
+func (f *finder) isConstant(v *graph.Value) bool {
+	v = f.first(v)
+	return v != nil && v.Tensor != nil
 }
 
 func (f *finder) isFloat(v *graph.Value) bool {
@@ -238,13 +277,13 @@ func (f *finder) isFloat(v *graph.Value) bool {
 // leadsToProduct reports whether the value comes from a product of two
 // activations of rank 3 or more, through nodes that scores pass through.
 func (f *finder) leadsToProduct(v *graph.Value, depth int) bool {
-	n := v.Producer
+	n := f.maker(v)
 	switch {
 	case n == nil || depth == 0:
 		return false
 	case isProduct(n):
-		return f.shapes.Of(n.Input(1)).Rank >= 3 && n.Input(1).Tensor == nil
-	case n.Is("Identity", "Dropout", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Tanh"):
+		return f.shapes.Of(n.Input(1)).Rank >= 3 && !f.isConstant(n.Input(1))
+	case n.Is("Cast", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Tanh"):
 		return f.leadsToProduct(n.Input(0), depth-1)
 	case n.Is("Mul", "Div"):
 		x, _, ok := f.scalarFactor(n)
@@ -266,20 +305,24 @@ func (f *finder) addsLater(a, b *graph.Value) bool {
 // weighted walks from the softmax down to the product with the values. The
 // second result is the probabilities, when something else reads them.
 func (f *finder) weighted(v *graph.Value, w *Wiring) (product *graph.Node, read *graph.Value, err error) {
+	dims, err := f.start(v, "t")
+	if err != nil {
+		return nil, nil, err
+	}
+	at := view{v, dims, 1}
 	for {
 		var next *graph.Node
-		others := v.IsOutput
-		for _, u := range v.Uses {
+		others := f.output(at.value) != nil
+		for _, u := range f.readers(at.value) {
 			n := u.Node
 			switch {
-			case n.Is("Shape", "Size"):
 			case isProduct(n) && u.Index == 0 && product == nil:
 				product = n
-			case n.Is("IsNaN") && f.clearsNaN(n, v):
+			case f.onlyClears(n, at.value):
 				w.ZeroRows = true
-			case n.Is("Where") && w.clears(f, n, v):
+			case next == nil && u.Index == 0 && isView(n) && !f.repeats(n) || n == next:
 				next = n
-			case (n.Is("Identity", "Dropout") || f.sameTypeCast(n)) && next == nil:
+			case next == nil && f.clears(n, at.value):
 				next = n
 			default:
 				others = true
@@ -287,8 +330,11 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (product *graph.Node, read 
 		}
 		switch {
 		case product != nil && next == nil:
+			if !at.isScores() {
+				return nil, nil, fmt.Errorf("the axes of its probabilities could not be told apart at %s", product)
+			}
 			if others {
-				return product, v, nil
+				return product, at.value, nil
 			}
 			return product, nil, nil
 		case product != nil || next == nil:
@@ -296,25 +342,38 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (product *graph.Node, read 
 		case others:
 			return nil, nil, errors.New("its probabilities are read before they are cleared or copied")
 		}
-		v = next.Output(0)
+		step, ok := f.stepDown(at, next)
+		if next.Is("Where") || next.Is("Cast") && f.isFloat(next.Output(0)) {
+			step, ok = view{next.Output(0), at.dims, 1}, true
+		}
+		if !ok {
+			return nil, nil, fmt.Errorf("its probabilities pass through %s %s", next.Op(), next)
+		}
+		at = step
 	}
 }
 
-// clearsNaN reports IsNaN(v) feeding Where(IsNaN(v), 0, v) and nothing else.
-func (f *finder) clearsNaN(isNaN *graph.Node, v *graph.Value) bool {
-	out := isNaN.Output(0)
-	for _, u := range out.Uses {
-		if !u.Node.Is("Where") || u.Index != 0 || u.Node.Input(2) != v {
-			return false
-		}
-		if c, ok := f.scalar(u.Node.Input(1)); !ok || c != 0 {
+// clears reports Where(IsNaN(v), 0, v).
+func (f *finder) clears(n *graph.Node, v *graph.Value) bool {
+	if !n.Is("Where") {
+		return false
+	}
+	condition, yes, no := f.choice(n)
+	zero, ok := f.scalar(yes)
+	isNaN := condition.Producer
+	return ok && zero == 0 && no == f.first(v) && isNaN.Is("IsNaN") && f.in(isNaN, 0) == no
+}
+
+// onlyClears reports IsNaN(v), negated or not, that serves nothing but clears.
+func (f *finder) onlyClears(n *graph.Node, v *graph.Value) bool {
+	if !n.Is("IsNaN", "Not") || f.output(n.Output(0)) != nil {
+		return false
+	}
+	readers := f.readers(n.Output(0))
+	for _, u := range readers {
+		if !(f.clears(u.Node, v) && u.Index == 0) && !(u.Node.Is("Not") && f.onlyClears(u.Node, v)) {
 			return false
 		}
 	}
-	return !out.IsOutput && len(out.Uses) > 0
-}
-
-func (w *Wiring) clears(f *finder, where *graph.Node, v *graph.Value) bool {
-	cond := where.Input(0).Producer
-	return where.Input(2) == v && cond.Is("IsNaN") && cond.Input(0) == v && f.clearsNaN(cond, v)
+	return len(readers) > 0
 }

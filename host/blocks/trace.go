@@ -8,9 +8,9 @@ import (
 
 // up follows a view towards where its value comes from, through nodes that
 // only rearrange or scale it, and returns the furthest point at which the
-// axes stand in a layout an operator can read. When scaled is false, scalar
-// products end the walk.
-func (f *finder) up(v view, scaled bool) (best view, end view, found bool) {
+// axes stand in a layout an operator can read, and the end of the way. When
+// scaled is false, scalar products end it.
+func (f *finder) up(v view, scaled bool) (best, end view, found bool) {
 	for {
 		if v.layout() != "" {
 			best, found = v, true
@@ -25,51 +25,32 @@ func (f *finder) up(v view, scaled bool) (best view, end view, found bool) {
 
 func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 	n := v.value.Producer
-	switch {
-	case n.Is("Identity", "Dropout") || f.sameTypeCast(n):
-		v.value = n.Input(0)
-		return v, true
-	case n.Is("Mul", "Div") && scaled:
-		x, c, ok := f.scalarFactor(n)
-		if !ok {
-			return view{}, false
-		}
-		v.value, v.scale = x, v.scale*c
-		return v, true
-	case n.Is("Transpose"):
-		return v.transpose(f.perm(n), n.Input(0))
-	case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-		in := f.shapes.Of(n.Input(0))
-		if in.Rank < 0 {
-			return view{}, false
-		}
-		return v.regroup(in.Dims, n.Input(0))
-	case n.Is("Expand"):
-		return f.expand(v, n)
-	}
-	return view{}, false
-}
-
-// expand undoes an Expand that changes nothing or repeats key-value heads.
-func (f *finder) expand(v view, n *graph.Node) (view, bool) {
-	in := f.shapes.Of(n.Input(0))
-	if in.Rank != len(v.dims) {
+	if n == nil {
 		return view{}, false
 	}
-	out := view{value: n.Input(0), dims: make([][]axis, len(v.dims)), scale: v.scale}
-	for i, d := range v.dims {
-		switch {
-		case len(d) == 1 && d[0].role == "r" && isOne(in.Dims[i]):
-			out.dims[i] = []axis{}
-		case len(d) == 0 && isOne(in.Dims[i]):
-			out.dims[i] = d
-		case len(d) == 1 && d[0].size.Equal(in.Dims[i]):
-			out.dims[i] = d
-		default:
+	in := n.Input(0)
+	switch {
+	case f.copies(n):
+		return view{in, v.dims, v.scale}, true
+	case n.Is("Mul", "Div") && scaled:
+		x, c, ok := f.scalarFactor(n)
+		return view{x, v.dims, v.scale * c}, ok
+	case n.Is("Transpose"):
+		return v.transpose(f.perm(n), in)
+	case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+		s := f.shapes.Of(in)
+		if s.Rank < 0 {
 			return view{}, false
 		}
+		return v.regroup(s.Dims, in)
+	case n.Is("Expand", "Tile") || f.repeats(n):
+		s := f.shapes.Of(in)
+		if s.Rank < 0 {
+			return view{}, false
+		}
+		return v.unrepeat(s.Dims, in)
 	}
-	return out, true
+	return view{}, false
 }
 
 // down follows what a block makes through nodes that only rearrange it, as
@@ -79,21 +60,11 @@ func (f *finder) down(v view) (best view, found bool) {
 		if v.layout() != "" {
 			best, found = v, true
 		}
-		n := soleReader(v.value)
+		n := f.soleReader(v.value)
 		if n == nil {
 			return best, found
 		}
-		next, ok := view{}, false
-		switch out := n.Output(0); {
-		case n.Is("Identity", "Dropout") || f.sameTypeCast(n):
-			next, ok = view{out, v.dims, v.scale}, true
-		case n.Is("Transpose"):
-			next, ok = v.permute(f.perm(n), out)
-		case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-			if s := f.shapes.Of(out); s.Rank >= 0 {
-				next, ok = v.regroup(s.Dims, out)
-			}
-		}
+		next, ok := f.stepDown(v, n)
 		if !ok {
 			return best, found
 		}
@@ -101,30 +72,54 @@ func (f *finder) down(v view) (best view, found bool) {
 	}
 }
 
-// soleReader is the one node that reads a value's elements as its first input;
-// nil when there are none or several, or the value leaves the graph. Readers of
-// its shape alone do not count.
-func soleReader(v *graph.Value) *graph.Node {
-	if v.IsOutput {
+// stepDown takes a view through a node that reads it and only rearranges it.
+func (f *finder) stepDown(v view, n *graph.Node) (view, bool) {
+	out := n.Output(0)
+	switch {
+	case f.copies(n):
+		return view{out, v.dims, v.scale}, true
+	case n.Is("Transpose"):
+		return v.permute(f.perm(n), out)
+	case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+		if s := f.shapes.Of(out); s.Rank >= 0 {
+			return v.regroup(s.Dims, out)
+		}
+	}
+	return view{}, false
+}
+
+// copies reports a node whose output is its input.
+func (f *finder) copies(n *graph.Node) bool {
+	return n.Is("Identity", "Dropout") || f.sameTypeCast(n)
+}
+
+// repeats reports a Concat of one value with itself.
+func (f *finder) repeats(n *graph.Node) bool {
+	if !n.Is("Concat") {
+		return false
+	}
+	for _, v := range n.In {
+		if f.first(v) != f.in(n, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// soleReader is the one node that reads a value's elements, as its first input;
+// nil when there are none or several, or the value leaves the graph.
+func (f *finder) soleReader(v *graph.Value) *graph.Node {
+	list := f.readers(v)
+	if f.output(v) != nil || len(list) != 1 || list[0].Index != 0 || list[0].Node.Graph != v.Graph {
 		return nil
 	}
-	var n *graph.Node
-	for _, u := range v.Uses {
-		if u.Node.Is("Shape", "Size") {
-			continue
-		}
-		if n != nil || u.Index != 0 || u.Node.Graph != v.Graph {
-			return nil
-		}
-		n = u.Node
-	}
-	return n
+	return list[0].Node
 }
 
 // scalarFactor splits x*c or x/c into x and the factor, when c is a single
 // number known at load time.
 func (f *finder) scalarFactor(n *graph.Node) (x *graph.Value, factor float64, ok bool) {
-	a, b := n.Input(0), n.Input(1)
+	a, b := f.in(n, 0), f.in(n, 1)
 	if c, is := f.scalar(b); is && !f.isScalar(a) {
 		if n.Is("Div") {
 			return a, 1 / c, c != 0
@@ -139,12 +134,12 @@ func (f *finder) scalarFactor(n *graph.Node) (x *graph.Value, factor float64, ok
 
 // scalar is the number that a value holds, when it holds one and it is known.
 func (f *finder) scalar(v *graph.Value) (float64, bool) {
+	v = f.first(v)
 	if v == nil {
 		return 0, false
 	}
-	s := f.shapes.Of(v)
-	if len(s.Floats) == 1 {
-		return s.Floats[0], true
+	if x, ok := f.shapes.Of(v).Scalar(); ok {
+		return x, true
 	}
 	if list, ok := v.Floats(); ok && len(list) == 1 {
 		return list[0], true
@@ -181,7 +176,6 @@ func (f *finder) perm(n *graph.Node) []int64 {
 // cache is a key or value side of a block: what is new, and what was kept.
 type cache struct {
 	fresh       view
-	hasNew      bool
 	past        *graph.Value // nil without one
 	present     *graph.Value // past and new together
 	layout      string       // of past and present
@@ -211,7 +205,7 @@ func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
 	if !found {
 		return nil, fmt.Errorf("its axes could not be told apart behind %s", describe(end.value))
 	}
-	c := &cache{fresh: best, hasNew: true, scale: best.scale}
+	c := &cache{fresh: best, scale: best.scale}
 	return c, c.measure(best)
 }
 
@@ -221,20 +215,20 @@ func (f *finder) appended(v view, n *graph.Node, ax int) (*cache, error) {
 	if layout == "" {
 		return nil, fmt.Errorf("past and new are joined in an arrangement that no operator reads")
 	}
-	past, fresh := n.Input(0), n.Input(1)
+	past, fresh := f.in(n, 0), n.Input(1)
 	ps, ns := f.shapes.Of(past), f.shapes.Of(fresh)
 	if ps.Rank != len(v.dims) || ns.Rank != len(v.dims) {
 		return nil, fmt.Errorf("the shapes of past and new are not known")
 	}
 	dims := make([][]axis, len(v.dims))
 	copy(dims, v.dims)
-	dims[ax] = []axis{{"s", ns.Dims[ax]}}
+	dims[ax] = []axis{{role: "s", size: ns.Dims[ax]}}
 	best, _, found := f.up(view{fresh, dims, 1}, false)
 	if !found {
 		return nil, fmt.Errorf("its new part is drawn in an arrangement that no operator reads")
 	}
 	c := &cache{
-		fresh: best, hasNew: true, past: past, present: n.Output(0), layout: layout,
+		fresh: best, past: past, present: n.Output(0), layout: layout,
 		pastLength: ps.Dims[ax], scale: v.scale,
 	}
 	return c, c.measure(best)
@@ -244,9 +238,7 @@ func (c *cache) measure(v view) error {
 	c.length, _ = v.size("s")
 	c.size, _ = v.size("d")
 	c.heads = graph.DimInt(1)
-	if g, ok := v.size("g"); ok {
-		c.heads = g
-	} else if h, ok := v.size("h"); ok {
+	if h, ok := v.size("h"); ok {
 		c.heads = h
 	}
 	if _, ok := c.size.Const(); !ok {

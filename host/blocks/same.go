@@ -1,0 +1,128 @@
+package blocks
+
+import (
+	"strconv"
+
+	"github.com/opgraft/graft/host/graph"
+)
+
+// guises knows which values are one and the same: a copy, a pair of transposes
+// that undo each other, a reshape there and back. Exporters and optimizers leave
+// such detours anywhere, and no rule should have to think of them: rules ask for
+// the first value that holds the same elements in the same shape, and for who
+// reads it under any of its guises.
+type guises struct {
+	first   map[*graph.Value]*graph.Value
+	uses    map[*graph.Value][]graph.Use  // by first value
+	outputs map[*graph.Value]*graph.Value // first value to the graph output it is
+}
+
+// disguise gathers readers and outputs of a graph and its subgraphs.
+func (f *finder) disguise(g *graph.Graph) {
+	f.guises = guises{map[*graph.Value]*graph.Value{}, map[*graph.Value][]graph.Use{}, map[*graph.Value]*graph.Value{}}
+	handOut := func(g *graph.Graph) {
+		for _, o := range g.Outputs {
+			f.guises.outputs[f.first(o)] = o
+		}
+	}
+	handOut(g)
+	g.Walk(func(n *graph.Node) {
+		for i, v := range n.In {
+			if v != nil {
+				c := f.first(v)
+				f.guises.uses[c] = append(f.guises.uses[c], graph.Use{Node: n, Index: i})
+			}
+		}
+		for _, s := range n.Subgraphs {
+			handOut(s)
+		}
+	})
+}
+
+// first is the furthest value upstream with the same elements in the same shape.
+func (f *finder) first(v *graph.Value) *graph.Value {
+	if v == nil || v.Producer == nil {
+		return v
+	}
+	if c, ok := f.guises.first[v]; ok {
+		return c
+	}
+	c := v
+	at := view{value: v, dims: [][]axis{}, scale: 1}
+	for i, d := range f.shapes.Of(v).Dims {
+		at.dims = append(at.dims, []axis{{role: strconv.Itoa(i), size: d}})
+	}
+	for {
+		next, ok := f.stepUp(at, false)
+		if !ok {
+			break
+		}
+		at = next
+		if at.unchanged() {
+			c = at.value
+		}
+	}
+	f.guises.first[v] = c
+	return c
+}
+
+// unchanged reports that every dimension holds the axis that it began with.
+func (v view) unchanged() bool {
+	for i, d := range v.dims {
+		if len(d) != 1 || d[0].role != strconv.Itoa(i) || d[0].part != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// in is the first guise of an input.
+func (f *finder) in(n *graph.Node, i int) *graph.Value { return f.first(n.Input(i)) }
+
+// maker is the node that makes a value, detours left out; nil for inputs and constants.
+func (f *finder) maker(v *graph.Value) *graph.Node {
+	if v = f.first(v); v == nil {
+		return nil
+	}
+	return v.Producer
+}
+
+// output is the graph output that a value is handed out as, or nil.
+func (f *finder) output(v *graph.Value) *graph.Value { return f.guises.outputs[f.first(v)] }
+
+// readers lists who reads the elements of a value, under any of its guises.
+// Readers of its shape do not count, nor do nodes that only lead back to it.
+func (f *finder) readers(v *graph.Value) []graph.Use {
+	c := f.first(v)
+	var list []graph.Use
+	for _, u := range f.guises.uses[c] {
+		if !u.Node.Is("Shape", "Size") && !f.leadsBack(u.Node, c, 8) {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+func (f *finder) leadsBack(n *graph.Node, c *graph.Value, depth int) bool {
+	if depth == 0 || len(n.Subgraphs) > 0 || len(n.Out) != 1 && !n.Is("Dropout") || !isView(n) {
+		return false
+	}
+	o := n.Output(0)
+	if f.first(o) == c {
+		return true
+	}
+	if o.IsOutput || len(o.Uses) == 0 {
+		return false
+	}
+	for _, u := range o.Uses {
+		if !u.Node.Is("Shape", "Size") && !f.leadsBack(u.Node, c, depth-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// isView reports a node that may only rearrange or repeat its first input.
+func isView(n *graph.Node) bool {
+	return n.Is("Identity", "Dropout", "Cast", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Concat")
+}
