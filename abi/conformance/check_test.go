@@ -109,3 +109,26 @@ func TestCheckFinds(t *testing.T) {
 		}
 	}
 }
+
+// TestReadme builds the plugin that abi/README.md shows and holds it to the rules.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for language, file := range map[string]string{"cpp": "softshrink.cc", "yaml": plugin.ManifestName} {
+		_, rest, found := strings.Cut(string(readme), "```"+language+"\n")
+		code, _, closed := strings.Cut(rest, "```")
+		if !found || !closed {
+			t.Fatalf("found no block of %s in abi/README.md, need one", language)
+		}
+		if err := os.WriteFile(filepath.Join(folder, file), []byte(code), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, passed := problems(t, build(t, folder, "libsoft_shrink.so"))
+	if len(found) > 0 || passed != 1+len(checks) {
+		t.Errorf("found %v, %d checks passed, need none and %d", found, passed, 1+len(checks))
+	}
+}

@@ -61,16 +61,16 @@ class Attribute {
   Proto proto_;
 };
 
-// A model whose nodes are of the domain "graft" and whose tensors are float unless said otherwise.
+// A model. Nodes are of the domain "graft" and tensors are float unless said otherwise.
 class Model {
  public:
   Model& Node(const char* op, const std::vector<std::string>& inputs,
               const std::vector<std::string>& outputs,
-              const std::vector<Attribute>& attributes = {}) {
+              const std::vector<Attribute>& attributes = {}, const std::string& domain = "graft") {
     Proto node;
     for (const std::string& name : inputs) node.String(1, name);
     for (const std::string& name : outputs) node.String(2, name);
-    node.String(4, op).String(7, "graft");
+    node.String(4, op).String(7, domain);
     for (const Attribute& attribute : attributes) node.Message(5, attribute.proto());
     graph_.Message(1, node);
     return *this;

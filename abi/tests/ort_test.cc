@@ -6,6 +6,10 @@
 #include <cmath>
 #include <thread>
 
+#if defined(GRAFT_SANITIZED)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #include "host.h"
 #include "onnx_model.h"
 
@@ -32,10 +36,23 @@ void Ok(OrtStatus* status) {
   throw std::runtime_error(text);
 }
 
+// The environment, after one session without plugins: the runtime's first session leaves 14 bytes
+// behind for good, which are not the plugins'.
 OrtEnv* Env() {
   static OrtEnv* env = [] {
+#if defined(GRAFT_SANITIZED)
+    const __lsan::ScopedDisabler disabler;
+#endif
     OrtEnv* made = nullptr;
     Ok(Api()->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "test", &made));
+    const std::string model =
+        Model().Node("Relu", {"x"}, {"y"}, {}, "").Input("x", {1}).Output("y").Bytes();
+    OrtSessionOptions* options = nullptr;
+    Ok(Api()->CreateSessionOptions(&options));
+    OrtSession* session = nullptr;
+    Ok(Api()->CreateSessionFromArray(made, model.data(), model.size(), options, &session));
+    Api()->ReleaseSession(session);
+    Api()->ReleaseSessionOptions(options);
     return made;
   }();
   return env;
