@@ -9,6 +9,7 @@
 #include "hwy/highway.h"
 #include "memory-inl.h"
 #include "plan.h"
+#include "rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
@@ -93,21 +94,22 @@ HWY_NOINLINE void Product(const float* a, int64_t a_stride, int64_t rows, const 
 
 // Transposes a kLanes x kLanes block of floats: rows[k] -> to + i * to_stride holds element i of
 // all.
-HWY_INLINE void TransposeBlock(const float* const* rows, int64_t offset, float* HWY_RESTRICT to,
+HWY_INLINE void TransposeBlock(const float* rows, int64_t row_stride, float* HWY_RESTRICT to,
                                int64_t to_stride) {
 #if HWY_TARGET == HWY_SCALAR
   (void)to_stride;
-  to[0] = rows[0][offset];
+  (void)row_stride;
+  to[0] = rows[0];
 #else
   const DF d;
   const hn::RepartitionToWide<DF> dw;
   // 4x4 within 128-bit blocks. Four rows give, for block b, columns 4b .. 4b+3.
   VF column[kLanes];
   for (int64_t g = 0; g < kLanes / 4; ++g) {
-    const VF r0 = hn::LoadU(d, rows[4 * g + 0] + offset);
-    const VF r1 = hn::LoadU(d, rows[4 * g + 1] + offset);
-    const VF r2 = hn::LoadU(d, rows[4 * g + 2] + offset);
-    const VF r3 = hn::LoadU(d, rows[4 * g + 3] + offset);
+    const VF r0 = hn::LoadU(d, rows + (4 * g + 0) * row_stride);
+    const VF r1 = hn::LoadU(d, rows + (4 * g + 1) * row_stride);
+    const VF r2 = hn::LoadU(d, rows + (4 * g + 2) * row_stride);
+    const VF r3 = hn::LoadU(d, rows + (4 * g + 3) * row_stride);
     const auto l01 = hn::BitCast(dw, hn::InterleaveLower(d, r0, r1));
     const auto u01 = hn::BitCast(dw, hn::InterleaveUpper(d, r0, r1));
     const auto l23 = hn::BitCast(dw, hn::InterleaveLower(d, r2, r3));
@@ -149,19 +151,20 @@ HWY_INLINE void TransposeBlock(const float* const* rows, int64_t offset, float* 
 
 // Packs `count` keys of float with unit feature stride: to[i * kMaxTile + k] = keys[k][i] for i <
 // size, and zeros for k from count up to the next full vector.
-HWY_INLINE void PackKeys(const float* const* keys, int64_t count, int64_t size,
-                         float* HWY_RESTRICT to) {
+HWY_INLINE void PackKeys(FloatRows keys, int64_t count, int64_t size, float* HWY_RESTRICT to) {
   for (int64_t k = 0; k < count; k += kLanes) {
     const int64_t lanes = count - k < kLanes ? count - k : kLanes;
     int64_t i = 0;
     if (lanes == kLanes) {
       for (; i + kLanes <= size; i += kLanes) {
-        TransposeBlock(keys + k, i, to + i * kMaxTile + k, kMaxTile);
+        TransposeBlock(keys.first + k * keys.stride + i, keys.stride, to + i * kMaxTile + k,
+                       kMaxTile);
       }
     }
     for (; i < size; ++i) {
       for (int64_t lane = 0; lane < kLanes; ++lane) {
-        to[i * kMaxTile + k + lane] = lane < lanes ? keys[k + lane][i] : 0.0f;
+        to[i * kMaxTile + k + lane] =
+            lane < lanes ? keys.first[(k + lane) * keys.stride + i] : 0.0f;
       }
     }
   }

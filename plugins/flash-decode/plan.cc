@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace graft {
 namespace attention {
@@ -75,6 +76,7 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   plan.packed = !scores && plan.rows >= packed_rows;
   const int64_t widest = std::max(plan.key_stride, plan.value_stride);
   plan.tile = plan.packed || widest <= 32 ? kMaxTile : (widest <= 96 ? 32 : 16);
+  if (getenv("TILE") && !plan.packed) plan.tile = atoll(getenv("TILE"));
 
   const int64_t copied =
       (problem.present_key.data != nullptr ? plan.keys * problem.head_size : 0) +
@@ -112,7 +114,8 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   plan.splits = plan.keys == 0 ? 1 : DivideUp(plan.keys, plan.split_keys);
   plan.items = plan.groups * plan.splits;
   plan.workers = std::max<int64_t>(1, std::min(threads, plan.items));
-  plan.score_stride = scores ? RoundUp(std::max<int64_t>(plan.keys, 1), kMaxTile) : kMaxTile;
+  // With a vector of room: the last tile may begin anywhere and is written in full vectors.
+  plan.score_stride = scores ? RoundUp(plan.keys + kVector, kMaxTile) : kMaxTile;
 
   size_t offset = 0;
   const auto take = [&offset](size_t bytes_needed) {
@@ -151,7 +154,6 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   layout.packed_keys = take(plan.packed ? plan.key_stride * kMaxTile : 0, sizeof(float));
   layout.key_rows = take(plan.tile * plan.key_stride, sizeof(float));
   layout.value_rows = take(plan.tile * plan.value_stride, sizeof(float));
-  layout.zero_row = take(plan.value_stride, sizeof(float));
   layout.total = offset;
   return layout;
 }

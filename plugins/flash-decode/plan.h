@@ -59,7 +59,7 @@ struct Plan {
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct WorkerLayout {
   size_t query, scores, accumulator, online, rescale, low, high;
-  size_t packed_keys, key_rows, value_rows, zero_row, total;
+  size_t packed_keys, key_rows, value_rows, total;
 };
 
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning);

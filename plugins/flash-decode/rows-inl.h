@@ -56,21 +56,35 @@ HWY_INLINE VF SumEach(const VF (&v)[kLanes]) {
 #endif
 }
 
+// Rows of floats that lie `stride` floats apart. Not a list of pointers: making one costs more
+// instructions than a core can look ahead, and the memory bus would idle meanwhile.
+struct FloatRows {
+  const float* first;
+  int64_t stride;
+};
+
+// Asks for the cache line `ahead` bytes behind p. An address that is none does no harm.
+HWY_INLINE void Prefetch(const float* p, int64_t ahead) {
+  hwy::Prefetch(reinterpret_cast<const char*>(p) + ahead);
+}
+
 // scores[k] = dot(query, keys[k]) for k < count; lanes up to the next full vector hold finite or
 // non-finite leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
 // `vectors`.
-template <int kVectors>
-HWY_INLINE void DotRows(const float* HWY_RESTRICT query, const float* const* keys, int64_t count,
-                        int64_t vectors, float* HWY_RESTRICT scores) {
+template <int kVectors, bool kAhead>
+HWY_INLINE void DotRows(const float* HWY_RESTRICT query, FloatRows keys, int64_t count,
+                        int64_t vectors, int64_t ahead, float* HWY_RESTRICT scores) {
   const DF d;
   const int64_t size = kVectors != 0 ? kVectors : vectors;
   for (int64_t k = 0; k < count; k += kLanes) {
     VF sums[kLanes];
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       // The last key stands in for those beyond the end.
-      const float* key = keys[k + lane < count ? k + lane : count - 1];
+      const float* key = keys.first + (k + lane < count ? k + lane : count - 1) * keys.stride;
+      if (kAhead) Prefetch(key, ahead);
       VF sum = hn::Mul(hn::Load(d, query), hn::LoadU(d, key));
       for (int64_t i = 1; i < size; ++i) {
+        if (kAhead && i * kLanes % 16 == 0) Prefetch(key + i * kLanes, ahead);
         sum = hn::MulAdd(hn::Load(d, query + i * kLanes), hn::LoadU(d, key + i * kLanes), sum);
       }
       sums[lane] = sum;
@@ -83,7 +97,7 @@ HWY_INLINE void DotRows(const float* HWY_RESTRICT query, const float* const* key
 // and kVectors vectors of the value.
 template <int kRows, int kVectors>
 HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                                 const float* const* values, int64_t offset, int64_t count,
+                                 FloatRows values, int64_t offset, int64_t count, int64_t ahead,
                                  const float* rescale, float* HWY_RESTRICT accumulator,
                                  int64_t accumulator_stride) {
   const DF d;
@@ -95,9 +109,12 @@ HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weig
     }
   }
   for (int64_t k = 0; k < count; ++k) {
-    const float* value = values[k] + offset;
+    const float* value = values.first + k * values.stride + offset;
     VF v[kVectors];
-    for (int i = 0; i < kVectors; ++i) v[i] = hn::LoadU(d, value + i * kLanes);
+    for (int i = 0; i < kVectors; ++i) {
+      v[i] = hn::LoadU(d, value + i * kLanes);
+      if (ahead != 0 && i * kLanes % 16 == 0) Prefetch(value + i * kLanes, ahead);
+    }
     for (int r = 0; r < kRows; ++r) {
       const VF weight = hn::Set(d, weights[r * weight_stride + k]);
       for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(weight, v[i], sum[r][i]);
@@ -112,44 +129,54 @@ HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weig
 
 // The same for `vectors` vectors, kBlock at a time.
 template <int kRows, int kBlock>
-HWY_INLINE void AddWeightedRows(const float* weights, int64_t weight_stride,
-                                const float* const* values, int64_t count, int64_t vectors,
-                                const float* rescale, float* accumulator,
-                                int64_t accumulator_stride) {
+HWY_INLINE void AddWeightedRows(const float* weights, int64_t weight_stride, FloatRows values,
+                                int64_t count, int64_t vectors, int64_t ahead, const float* rescale,
+                                float* accumulator, int64_t accumulator_stride) {
   int64_t i = 0;
   for (; i + kBlock <= vectors; i += kBlock) {
-    AddWeightedBlock<kRows, kBlock>(weights, weight_stride, values, i * kLanes, count, rescale,
-                                    accumulator + i * kLanes, accumulator_stride);
+    AddWeightedBlock<kRows, kBlock>(weights, weight_stride, values, i * kLanes, count, ahead,
+                                    rescale, accumulator + i * kLanes, accumulator_stride);
   }
   for (; i < vectors; ++i) {
-    AddWeightedBlock<kRows, 1>(weights, weight_stride, values, i * kLanes, count, rescale,
+    AddWeightedBlock<kRows, 1>(weights, weight_stride, values, i * kLanes, count, ahead, rescale,
                                accumulator + i * kLanes, accumulator_stride);
   }
 }
 
+template <bool kAhead>
+HWY_INLINE void DotRow(const float* query, FloatRows keys, int64_t count, int64_t vectors,
+                       int64_t ahead, float* scores) {
+  switch (vectors) {
+    case 4:
+      DotRows<4, kAhead>(query, keys, count, vectors, ahead, scores);
+      break;
+    case 8:
+      DotRows<8, kAhead>(query, keys, count, vectors, ahead, scores);
+      break;
+    default:
+      DotRows<0, kAhead>(query, keys, count, vectors, ahead, scores);
+  }
+}
+
 // Scores of `rows` query rows against a tile of keys.
-HWY_INLINE void DotTile(const float* query, int64_t query_stride, int64_t rows,
-                        const float* const* keys, int64_t count, int64_t vectors, float* scores,
+HWY_INLINE void DotTile(const float* query, int64_t query_stride, int64_t rows, FloatRows keys,
+                        int64_t count, int64_t vectors, int64_t ahead, float* scores,
                         int64_t score_stride) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* q = query + r * query_stride;
     float* s = scores + r * score_stride;
-    switch (vectors) {
-      case 4:
-        DotRows<4>(q, keys, count, vectors, s);
-        break;
-      case 8:
-        DotRows<8>(q, keys, count, vectors, s);
-        break;
-      default:
-        DotRows<0>(q, keys, count, vectors, s);
+    // The first row fetches the keys, so it asks for the next ones.
+    if (r == 0 && ahead != 0) {
+      DotRow<true>(q, keys, count, vectors, ahead, s);
+    } else {
+      DotRow<false>(q, keys, count, vectors, ahead, s);
     }
   }
 }
 
 // Adds a tile of values, weighted, to the accumulators of `rows` rows.
 HWY_INLINE void AddWeightedTile(const float* weights, int64_t weight_stride, int64_t rows,
-                                const float* const* values, int64_t count, int64_t vectors,
+                                FloatRows values, int64_t count, int64_t vectors, int64_t ahead,
                                 const float* rescale, float* accumulator,
                                 int64_t accumulator_stride) {
   // As many accumulators as the registers hold: 16 of 32, or 8 of 16.
@@ -157,21 +184,23 @@ HWY_INLINE void AddWeightedTile(const float* weights, int64_t weight_stride, int
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
     AddWeightedRows<4, 2 * kWide>(weights + r * weight_stride, weight_stride, values, count,
-                                  vectors, rescale + r, accumulator + r * accumulator_stride,
-                                  accumulator_stride);
+                                  vectors, r == 0 ? ahead : 0, rescale + r,
+                                  accumulator + r * accumulator_stride, accumulator_stride);
   }
   for (; r + 2 <= rows; r += 2) {
     AddWeightedRows<2, 4 * kWide>(weights + r * weight_stride, weight_stride, values, count,
-                                  vectors, rescale + r, accumulator + r * accumulator_stride,
-                                  accumulator_stride);
+                                  vectors, r == 0 ? ahead : 0, rescale + r,
+                                  accumulator + r * accumulator_stride, accumulator_stride);
   }
   for (; r < rows; ++r) {
     if (vectors % 8 == 0) {
       AddWeightedRows<1, 8>(weights + r * weight_stride, weight_stride, values, count, vectors,
-                            rescale + r, accumulator + r * accumulator_stride, accumulator_stride);
+                            r == 0 ? ahead : 0, rescale + r, accumulator + r * accumulator_stride,
+                            accumulator_stride);
     } else {
       AddWeightedRows<1, 4>(weights + r * weight_stride, weight_stride, values, count, vectors,
-                            rescale + r, accumulator + r * accumulator_stride, accumulator_stride);
+                            r == 0 ? ahead : 0, rescale + r, accumulator + r * accumulator_stride,
+                            accumulator_stride);
     }
   }
 }

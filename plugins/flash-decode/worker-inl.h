@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -46,8 +47,8 @@ class Worker {
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
-    zero_row_ = reinterpret_cast<float*>(scratch + layout.zero_row);
-    std::memset(zero_row_, 0, static_cast<size_t>(plan.value_stride) * sizeof(float));
+    static const int64_t A = getenv("AHEAD") ? atoll(getenv("AHEAD")) : 0;
+    key_ahead_ = value_ahead_ = A;
     masks_ = problem.bias.data != nullptr || problem.mask.data != nullptr;
   }
 
@@ -104,8 +105,8 @@ class Worker {
       ComputeWithScores();
       return;
     }
-    for (int64_t j = begin; j < end; j += plan_.tile) {
-      const int64_t stop = std::min(j + plan_.tile, end);
+    for (int64_t j = begin, stop; j < end; j = stop) {
+      stop = TileEnd(j, end);
       const int64_t first = std::max(j, lowest_);
       const int64_t last = std::min(stop, highest_);
       if (first < last) {
@@ -136,6 +137,12 @@ class Worker {
     if (finished == plan_.splits) MergeGroup(group);
   }
 
+  // The end of the tile that begins at j: no tile holds keys of both past and fresh.
+  int64_t TileEnd(int64_t j, int64_t end) const {
+    const int64_t stop = std::min(j + plan_.tile, end);
+    return j < problem_.past ? std::min(stop, problem_.past) : stop;
+  }
+
   // Reads the rows' queries, scaled, and the range of keys that each may see.
   void StartRows() {
     const int64_t valid = ValidKeys(problem_, b_);
@@ -163,32 +170,30 @@ class Worker {
     std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
   }
 
-  // Points rows[k] at position j + k of past or fresh as floats, through `scratch` where the stored
-  // row is not one of floats in full vectors. With `pack` all rows go through scratch.
-  void PointAt(const Input& past, const Input& fresh, int64_t j, int64_t count, int64_t size,
-               int64_t stride, bool pack, float* scratch, const float** rows) const {
-    const bool whole = problem_.type == Type::kFloat32 && size % kLanes == 0 && !pack;
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t position = j + k;
-      const bool old = position < problem_.past;
-      const Input& input = old ? past : fresh;
-      const char* from = At(input, g_, old ? position : position - problem_.past);
-      if (whole && input.strides.feature == 1) {
-        rows[k] = reinterpret_cast<const float*>(from);
-      } else {
-        float* to = scratch + k * stride;
-        LoadRow(problem_.type, from, input.strides.feature, size, stride, 1.0f, to);
-        rows[k] = to;
-      }
+  // Positions j .. j+count-1 as rows of floats: of past or of fresh, where they lie if they are
+  // floats in full vectors, else through `scratch`, with `stride` floats a row.
+  FloatRows RowsOf(const Input& past, const Input& fresh, int64_t j, int64_t count, int64_t size,
+                   int64_t stride, bool gather, float* scratch) const {
+    const bool old = j < problem_.past;
+    const Input& input = old ? past : fresh;
+    const char* from = At(input, g_, old ? j : j - problem_.past);
+    const Strides& s = input.strides;
+    if (!gather && problem_.type == Type::kFloat32 && size % kLanes == 0 && s.feature == 1) {
+      return {reinterpret_cast<const float*>(from), s.position};
     }
+    for (int64_t k = 0; k < count; ++k) {
+      LoadRow(problem_.type, from + k * s.position * element_, s.feature, size, stride, 1.0f,
+              scratch + k * stride);
+    }
+    return {scratch, stride};
   }
-  void PointAtKeys(int64_t j, int64_t count) {
-    PointAt(problem_.past_key, problem_.key, j, count, problem_.head_size, plan_.key_stride, false,
-            key_rows_, keys_);
+  FloatRows Keys(int64_t j, int64_t count) const {
+    return RowsOf(problem_.past_key, problem_.key, j, count, problem_.head_size, plan_.key_stride,
+                  false, key_rows_);
   }
-  void PointAtValues(int64_t j, int64_t count, bool pack) {
-    PointAt(problem_.past_value, problem_.value, j, count, problem_.value_size, plan_.value_stride,
-            pack, value_rows_, values_);
+  FloatRows Values(int64_t j, int64_t count, bool gather) const {
+    return RowsOf(problem_.past_value, problem_.value, j, count, problem_.value_size,
+                  plan_.value_stride, gather, value_rows_);
   }
 
   // From products to scores, for one row and keys j .. j+count-1.
@@ -216,51 +221,49 @@ class Worker {
               feature, count, scores);
   }
 
-  // A value whose key no row gives any weight may hold anything, so it is not read.
-  void DropMaskedValues(int64_t count, int64_t score_stride, const float* scores) {
-    if (!masks_) return;
+  // Values for weights that are known. A value whose key no row gives any weight may hold anything:
+  // zeros stand in for it.
+  FloatRows WeightedValues(int64_t j, int64_t count, bool gather, const float* weights,
+                           int64_t weight_stride) {
+    if (!masks_) return Values(j, count, gather);
+    int64_t unused = 0;
     for (int64_t k = 0; k < count; ++k) {
       bool used = false;
-      for (int64_t r = 0; r < rows_ && !used; ++r) used = scores[r * score_stride + k] != 0.0f;
-      if (!used) values_[k] = zero_row_;
+      for (int64_t r = 0; r < rows_ && !used; ++r) used = weights[r * weight_stride + k] != 0.0f;
+      unused_[k] = !used;
+      unused += used ? 0 : 1;
     }
-  }
-
-  // The same where values are packed.
-  void ClearMaskedValues(int64_t count) {
-    if (!masks_) return;
-    DropMaskedValues(count, plan_.score_stride, scores_);
+    if (unused == 0) return Values(j, count, gather);
+    const FloatRows rows = Values(j, count, true);
     for (int64_t k = 0; k < count; ++k) {
-      if (values_[k] != zero_row_) continue;
+      if (!unused_[k]) continue;
       std::memset(value_rows_ + k * plan_.value_stride, 0,
                   static_cast<size_t>(plan_.value_stride) * sizeof(float));
     }
+    return rows;
   }
 
   // One step of a few rows over keys j .. j+count-1, with copies of copy_begin .. copy_end-1 placed
   // where the bytes are in the nearest cache.
   void StepRows(int64_t j, int64_t count, int64_t copy_begin, int64_t copy_end) {
-    PointAtKeys(j, count);
-    DotTile(query_, plan_.key_stride, rows_, keys_, count, key_vectors_, scores_,
-            plan_.score_stride);
+    DotTile(query_, plan_.key_stride, rows_, Keys(j, count), count, key_vectors_, key_ahead_,
+            scores_, plan_.score_stride);
     if (copies_) CopyKeys(copy_begin, copy_end);
     for (int64_t r = 0; r < rows_; ++r) {
       float* scores = scores_ + r * plan_.score_stride;
       AdjustScores(r, j, count, scores);
       rescale_[r] = TakeTile(online_[r], count, scores);
     }
-    PointAtValues(j, count, false);
-    DropMaskedValues(count, plan_.score_stride, scores_);
-    AddWeightedTile(scores_, plan_.score_stride, rows_, values_, count, value_vectors_, rescale_,
-                    accumulator_, plan_.value_stride);
+    const FloatRows values = WeightedValues(j, count, false, scores_, plan_.score_stride);
+    AddWeightedTile(scores_, plan_.score_stride, rows_, values, count, value_vectors_, value_ahead_,
+                    rescale_, accumulator_, plan_.value_stride);
     if (copies_) CopyValues(copy_begin, copy_end);
   }
 
   // One step of many rows. Scores of all rows first, then all weighted values, so that one packed
   // tile at a time lives in the nearest cache.
   void StepPacked(int64_t j, int64_t count) {
-    PointAtKeys(j, count);
-    PackKeys(keys_, count, problem_.head_size, packed_keys_);
+    PackKeys(Keys(j, count), count, problem_.head_size, packed_keys_);
     for (int64_t r0 = 0; r0 < rows_; r0 += kBlockRows) {
       const int64_t rows = std::min<int64_t>(kBlockRows, rows_ - r0);
       const int64_t seen = SeenBy(r0, rows, j, count);
@@ -277,14 +280,13 @@ class Worker {
         rescale_[r0 + r] = TakeTile(online_[r0 + r], seen, scores + r * plan_.score_stride);
       }
     }
-    PointAtValues(j, count, true);
-    ClearMaskedValues(count);
+    const FloatRows values = WeightedValues(j, count, true, scores_, plan_.score_stride);
     for (int64_t r0 = 0; r0 < rows_; r0 += kBlockRows) {
       const int64_t rows = std::min<int64_t>(kBlockRows, rows_ - r0);
       const int64_t seen = SeenBy(r0, rows, j, count);
       if (seen == 0) continue;
-      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, value_rows_,
-              plan_.value_stride, seen, value_vectors_, rescale_ + r0,
+      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, values.first,
+              values.stride, seen, value_vectors_, rescale_ + r0,
               accumulator_ + r0 * plan_.value_stride, plan_.value_stride);
     }
   }
@@ -396,10 +398,9 @@ class Worker {
   // A few rows with all their scores kept, because the caller wants them.
   void ComputeWithScores() {
     const ScoresStage stage = problem_.scores_stage;
-    for (int64_t j = 0; j < plan_.keys; j += plan_.tile) {
-      const int64_t count = std::min(plan_.tile, plan_.keys - j);
-      PointAtKeys(j, count);
-      DotTile(query_, plan_.key_stride, rows_, keys_, count, key_vectors_, scores_ + j,
+    for (int64_t j = 0, count; j < plan_.keys; j += count) {
+      count = TileEnd(j, plan_.keys) - j;
+      DotTile(query_, plan_.key_stride, rows_, Keys(j, count), count, key_vectors_, 0, scores_ + j,
               plan_.score_stride);
       CopyKeys(j, j + count);
       CopyValues(j, j + count);
@@ -416,17 +417,17 @@ class Worker {
     if (plan_.keys > 0) {
       for (int64_t r = 0; r < rows_; ++r) {
         float* scores = scores_ + r * plan_.score_stride;
+        ApplyLimits(0, plan_.keys, plan_.keys, scores);
         TakeTile(online_[r], plan_.keys, scores);
         rescale_[r] = 1.0f;
         if (stage == ScoresStage::kProbabilities) WriteProbabilities(r, scores);
       }
     }
     const int64_t end = std::min(plan_.keys, highest_);
-    for (int64_t j = 0; j < end; j += plan_.tile) {
-      const int64_t count = std::min(plan_.tile, end - j);
-      PointAtValues(j, count, false);
-      DropMaskedValues(count, plan_.score_stride, scores_ + j);
-      AddWeightedTile(scores_ + j, plan_.score_stride, rows_, values_, count, value_vectors_,
+    for (int64_t j = 0, count; j < end; j += count) {
+      count = TileEnd(j, end) - j;
+      const FloatRows values = WeightedValues(j, count, false, scores_ + j, plan_.score_stride);
+      AddWeightedTile(scores_ + j, plan_.score_stride, rows_, values, count, value_vectors_, 0,
                       rescale_, accumulator_, plan_.value_stride);
     }
     for (int64_t r = 0; r < rows_; ++r) {
@@ -449,6 +450,7 @@ class Worker {
   const int64_t key_vectors_;
   const int64_t value_vectors_;
   const int64_t element_;
+  int64_t key_ahead_, value_ahead_;
   bool masks_;
 
   // Of the current item.
@@ -456,19 +458,18 @@ class Worker {
   bool copies_;
   int64_t lowest_, highest_;  // keys that some row may see
 
-  float* query_;        // [row_chunk][key_stride], scaled
-  float* scores_;       // [row_chunk][score_stride]
-  float* accumulator_;  // [row_chunk][value_stride]
-  OnlineRow* online_;   // [row_chunk]
-  float* rescale_;      // [row_chunk]
-  int64_t* low_;        // [row_chunk]
-  int64_t* high_;       // [row_chunk]
-  float* packed_keys_;  // [key_stride][kMaxTile]
-  float* key_rows_;     // [tile][key_stride]
-  float* value_rows_;   // [tile][value_stride]
-  float* zero_row_;     // [value_stride]
-  const float* keys_[kMaxTile];
-  const float* values_[kMaxTile];
+  float* query_;           // [row_chunk][key_stride], scaled
+  float* scores_;          // [row_chunk][score_stride]
+  float* accumulator_;     // [row_chunk][value_stride]
+  OnlineRow* online_;      // [row_chunk]
+  float* rescale_;         // [row_chunk]
+  int64_t* low_;           // [row_chunk]
+  int64_t* high_;          // [row_chunk]
+  float* packed_keys_;     // [key_stride][kMaxTile]
+  float* key_rows_;        // [tile][key_stride]
+  float* value_rows_;      // [tile][value_stride]
+  float* zero_row_;        // [value_stride]
+  bool unused_[kMaxTile];  // keys of a tile that no row gives any weight
 };
 
 // Entry of this target: runs worker `index` of the plan.

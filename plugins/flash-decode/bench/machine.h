@@ -1,0 +1,88 @@
+// What the machine can do, measured beside every figure of the kernel.
+#ifndef GRAFT_PLUGINS_FLASH_DECODE_BENCH_MACHINE_H_
+#define GRAFT_PLUGINS_FLASH_DECODE_BENCH_MACHINE_H_
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "attention.h"
+
+namespace graft {
+namespace attention {
+namespace bench {
+
+// Seconds on a clock. Of the calling thread's own time where asked: other programs then disturb a
+// single-threaded figure through the caches and the memory bus only.
+inline double Now(bool own_time) {
+  if (own_time) {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Runs body(i) for i in [0, count) through a runner.
+template <class Body>
+void ParallelFor(const Runner& runner, int64_t count, Body& body) {
+  if (runner.parallel_for == nullptr) {
+    for (int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  runner.parallel_for(
+      runner.context, count,
+      [](void* argument, int64_t index) { (*static_cast<Body*>(argument))(index); }, &body);
+}
+
+// Reads bytes and returns something that depends on them.
+inline int64_t ReadAll(const char* from, size_t bytes) {
+  int64_t sums[8] = {};
+  for (size_t i = 0; i + 64 <= bytes; i += 64) {
+    int64_t line[8];
+    std::memcpy(line, from + i, 64);
+    for (int k = 0; k < 8; ++k) sums[k] ^= line[k];
+  }
+  int64_t sum = 0;
+  for (int64_t s : sums) sum ^= s;
+  return sum;
+}
+
+// Copies bytes past the caches; both ends are aligned to 64.
+inline void StreamCopy(const char* from, char* to, size_t bytes) {
+#if defined(__SSE2__)
+  for (size_t i = 0; i + 64 <= bytes; i += 64) {
+    _mm_prefetch(from + i + 2048, _MM_HINT_T0);
+    for (size_t k = 0; k < 64; k += 16) {
+      const __m128i v = _mm_load_si128(reinterpret_cast<const __m128i*>(from + i + k));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + k), v);
+    }
+  }
+  _mm_sfence();
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+// The middle of a list of times.
+inline double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+inline double Least(const std::vector<double>& values) {
+  return *std::min_element(values.begin(), values.end());
+}
+
+}  // namespace bench
+}  // namespace attention
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_FLASH_DECODE_BENCH_MACHINE_H_
