@@ -6,8 +6,7 @@
 namespace {
 
 #if defined(__x86_64__)
-#define FOR_EACH_CPU \
-  __attribute__((target_clones("avx512f", "avx2", "default")))
+#define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FOR_EACH_CPU
 #endif
