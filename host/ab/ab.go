@@ -31,7 +31,9 @@ type Options struct {
 	Rounds    int  // ABBA rounds: each times both sides twice
 	// Tolerance of answers; zero fields take the data type's default.
 	Absolute, Relative float64
-	// Progress is told the rounds done and their number.
+	// Step is told what begins; nil for silence.
+	Step func(what string)
+	// Progress is told the rounds done and their number; nil for silence.
 	Progress func(done, total int64)
 }
 
@@ -43,7 +45,7 @@ type Side struct {
 	Blocks   int       `json:"blocks"`
 	LoadMS   float64   `json:"load_ms"`
 	MedianMS float64   `json:"median_ms"`
-	TimesMS  []float64 `json:"times_ms"`
+	TimesMS  []float64 `json:"times_ms"` // every timed run, in order; none is left out
 }
 
 // Result is the whole comparison. Speed-ups are time of A over time of B.
@@ -51,6 +53,9 @@ type Result struct {
 	SchemaVersion int         `json:"schema_version"`
 	Model         string      `json:"model"`
 	ModelB        string      `json:"model_b,omitempty"` // when B is another model
+	Seed          uint64      `json:"seed"`
+	Warmup        int         `json:"warmup"` // runs of each side before timing
+	Rounds        int         `json:"rounds"` // of A B B A
 	A             Side        `json:"a"`
 	B             Side        `json:"b"`
 	Inputs        []InputInfo `json:"inputs"`
@@ -95,13 +100,17 @@ func Run(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Opt
 		return nil, err
 	}
 	defer p.close()
-	if err := interleave(ctx, p.a, p.b, p.inputs, o); err != nil {
+	o.step("timing")
+	p.a.TimesMS, p.b.TimesMS, err = interleave(p.a.timed(ctx, p.inputs), p.b.timed(ctx, p.inputs), o)
+	if err != nil {
 		return nil, err
 	}
 	r := p.result
+	r.Warmup, r.Rounds = o.Warmup, o.Rounds
 	p.a.MedianMS, p.b.MedianMS = median(p.a.TimesMS), median(p.b.TimesMS)
 	r.A, r.B = p.a.Side, p.b.Side
 	r.Speedup = speedup(p.a.TimesMS, p.b.TimesMS)
+	o.step("measuring the machine")
 	r.Environment = Measure(l)
 	return r, nil
 }
@@ -119,26 +128,42 @@ func Answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o
 
 // answers opens both sides, feeds them the same and compares what they say.
 func answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (_ *pair, err error) {
-	p := &pair{result: &Result{SchemaVersion: 1, Model: path, ModelB: o.ModelB}}
+	p := &pair{result: &Result{SchemaVersion: 1, Model: path, ModelB: o.ModelB, Seed: o.Seed}}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
+	// A name that is wrong should be said before a large model is loaded.
+	for _, name := range []string{o.A, o.B} {
+		if _, err := planOptions(set, name, o); err != nil {
+			return nil, err
+		}
+	}
+	o.step("making inputs")
 	if p.inputs, p.result.Inputs, err = Inputs(l, path, o); err != nil {
 		return nil, err
 	}
+	o.step("loading a: " + o.A)
 	if p.a, err = first(ctx, l, set, path, o.A, o, p.inputs); err != nil {
 		return nil, fmt.Errorf("a (%s): %w", o.A, err)
 	}
 	if o.ModelB != "" {
 		path = o.ModelB
 	}
+	o.step("loading b: " + o.B)
 	if p.b, err = first(ctx, l, set, path, o.B, o, p.inputs); err != nil {
 		return nil, fmt.Errorf("b (%s): %w", o.B, err)
 	}
+	o.step("comparing answers")
 	p.result.Parity = compare(p.a, p.b, o)
-	return p, nil
+	return p, p.arbitrate(ctx, l, p.result.Model, o)
+}
+
+func (o *Options) step(what string) {
+	if o.Step != nil {
+		o.Step(what)
+	}
 }
 
 func (p *pair) close() {
@@ -190,7 +215,9 @@ func open(l *ort.Library, set *patch.Set, path, name string, o Options) (*side, 
 func planOptions(set *patch.Set, name string, o Options) (plan.Options, error) {
 	po := plan.Options{Force: o.Force}
 	switch {
-	case name == "auto":
+	case name == "":
+		return po, fmt.Errorf("a side has no name, needs none, auto, a plugin's name or a plan file")
+	case name == "none", name == "auto":
 	case strings.HasSuffix(name, ".json") || strings.ContainsRune(name, os.PathSeparator):
 		fixed, err := plan.ReadFile(name)
 		if err != nil {
@@ -218,35 +245,45 @@ func (s *side) close() {
 	}
 }
 
-// interleave times both sides in the order A B B A, so that drifts of the
-// machine fall on both alike. Results go into the memory of the first run.
-func interleave(ctx context.Context, a, b *side, inputs map[string]*ort.Value, o Options) error {
-	run := func(s *side, record bool) error {
+// timed is a run of a side, with its time in milliseconds. Results go into the
+// memory of the first run, so that no run pays for fresh memory.
+func (s *side) timed(ctx context.Context, inputs map[string]*ort.Value) func() (float64, error) {
+	names := s.names()
+	return func() (float64, error) {
 		start := time.Now()
-		err := s.session.RunInto(ctx, inputs, s.names(), s.results)
-		if record {
-			s.TimesMS = append(s.TimesMS, float64(time.Since(start).Nanoseconds())/1e6)
-		}
-		return err
+		err := s.session.RunInto(ctx, inputs, names, s.results)
+		return float64(time.Since(start).Nanoseconds()) / 1e6, err
 	}
+}
+
+// interleave warms both sides up, then times them in the order A B B A, so that
+// drifts of the machine fall on both alike. Every timed run counts, however long
+// it took.
+func interleave(a, b func() (float64, error), o Options) (timesA, timesB []float64, err error) {
 	for range o.Warmup {
-		for _, s := range []*side{a, b} {
-			if err := run(s, false); err != nil {
-				return err
+		for _, run := range []func() (float64, error){a, b} {
+			if _, err := run(); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
 	for i := range o.Rounds {
-		for _, s := range []*side{a, b, b, a} {
-			if err := run(s, true); err != nil {
-				return err
+		for _, isA := range []bool{true, false, false, true} {
+			run, times := b, &timesB
+			if isA {
+				run, times = a, &timesA
 			}
+			t, err := run()
+			if err != nil {
+				return nil, nil, err
+			}
+			*times = append(*times, t)
 		}
 		if o.Progress != nil {
 			o.Progress(int64(i+1), int64(o.Rounds))
 		}
 	}
-	return nil
+	return timesA, timesB, nil
 }
 
 func (s *side) names() []string {

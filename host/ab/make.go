@@ -3,6 +3,7 @@ package ab
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -23,14 +24,14 @@ func Inputs(l *ort.Library, path string, o Options) (map[string]*ort.Value, []In
 	}
 	defer done()
 	m := &maker{graph: g, shapes: shapes, random: rand.New(rand.NewPCG(o.Seed, 0x67726166))}
-	if m.at, err = bind(g, shapes, o); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
 	var given map[string]array
 	if o.Inputs != "" {
 		if given, err = readInputs(o.Inputs, g); err != nil {
 			return nil, nil, err
 		}
+	}
+	if m.at, err = bind(g, shapes, given, o); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	values := map[string]*ort.Value{}
 	var infos []InputInfo
@@ -59,9 +60,10 @@ type array struct {
 	data    []byte
 }
 
-// bind gives every length of a model's inputs a number: what was asked for, or
-// one row, one token after 128, 128 tokens where there is no past.
-func bind(g *graph.Graph, shapes *graph.Shapes, o Options) (map[string]int64, error) {
+// bind gives every length of a model's inputs a number: what was asked for, what
+// the given arrays have, or one row, one token after 128, 128 tokens where there
+// is no past.
+func bind(g *graph.Graph, shapes *graph.Shapes, given map[string]array, o Options) (map[string]int64, error) {
 	var symbols []string
 	for _, in := range g.Inputs {
 		for _, d := range shapes.Of(in).Dims {
@@ -73,7 +75,8 @@ func bind(g *graph.Graph, shapes *graph.Shapes, o Options) (map[string]int64, er
 		}
 	}
 	at := map[string]int64{}
-	for name, n := range o.Dims {
+	for _, name := range slices.Sorted(maps.Keys(o.Dims)) {
+		n := o.Dims[name]
 		s, err := resolve(symbols, name)
 		if err != nil && o.LooseDims {
 			continue
@@ -84,7 +87,21 @@ func bind(g *graph.Graph, shapes *graph.Shapes, o Options) (map[string]int64, er
 		if n < 0 {
 			return nil, fmt.Errorf("length %s is %d, needs zero or more", name, n)
 		}
+		if before, ok := at[s]; ok && before != n {
+			return nil, fmt.Errorf("length %s is asked to be both %d and %d", s, before, n)
+		}
 		at[s] = n
+	}
+	for _, in := range g.Inputs {
+		a, ok := given[in.Name]
+		if !ok {
+			continue
+		}
+		for i, d := range shapes.Of(in).Dims {
+			if i < len(a.shape) {
+				solve(d, a.shape[i], at)
+			}
+		}
 	}
 	var sums []string
 	past := slices.ContainsFunc(symbols, func(s string) bool { return strings.Contains(strings.ToLower(s), "past") })
@@ -112,6 +129,38 @@ func bind(g *graph.Graph, shapes *graph.Shapes, o Options) (map[string]int64, er
 	return at, nil
 }
 
+// solve finds the one length that d lacks from what d is to be; it leaves alone
+// what it cannot find.
+func solve(d graph.Dim, n int64, at map[string]int64) {
+	missing := ""
+	for _, s := range d.Symbols() {
+		if _, ok := at[s]; ok {
+			continue
+		}
+		if missing != "" {
+			return
+		}
+		missing = s
+	}
+	if missing == "" {
+		return
+	}
+	var y [3]int64 // d with the length at 0, 1, 2: on a line, or not found
+	for x := range y {
+		at[missing] = int64(x)
+		v, ok := d.Eval(at)
+		if !ok {
+			delete(at, missing)
+			return
+		}
+		y[x] = v
+	}
+	delete(at, missing)
+	if slope := y[1] - y[0]; slope != 0 && y[2]-y[1] == slope && (n-y[0])%slope == 0 && (n-y[0])/slope >= 0 {
+		at[missing] = (n - y[0]) / slope
+	}
+}
+
 // resolve finds the length that a name means: itself, or the only one that
 // begins with it ("batch" for batch_size).
 func resolve(symbols []string, name string) (string, error) {
@@ -127,6 +176,12 @@ func resolve(symbols []string, name string) (string, error) {
 	if len(like) == 1 {
 		return like[0], nil
 	}
+	switch {
+	case len(like) > 1:
+		return "", fmt.Errorf("length %q may be %s; write more of it", name, strings.Join(like, " or "))
+	case len(symbols) == 0:
+		return "", fmt.Errorf("no length is called %q, all lengths of the inputs are fixed", name)
+	}
 	return "", fmt.Errorf("no length is called %q, the inputs have %s", name, strings.Join(symbols, ", "))
 }
 
@@ -140,10 +195,10 @@ type maker struct {
 
 // input is the given array of that name, or one made to its meaning.
 func (m *maker) input(v *graph.Value, given map[string]array, source string) (array, string, error) {
-	if a, ok := given[v.Name]; ok {
-		return a, source, nil
-	}
 	f := m.shapes.Of(v)
+	if a, ok := given[v.Name]; ok {
+		return a, source, m.fits(a, f, source)
+	}
 	if f.Rank < 0 || f.DType == 0 {
 		return array{}, "", fmt.Errorf("its type or rank is not declared; give it with --inputs")
 	}
@@ -171,6 +226,26 @@ func (m *maker) input(v *graph.Value, given map[string]array, source string) (ar
 		}
 	}
 	return a, from, nil
+}
+
+// fits says what a given array has that the model does not take. ONNX Runtime
+// would say it too, but of the session, not of the file.
+func (m *maker) fits(a array, f graph.Fact, source string) error {
+	if f.DType != 0 && a.element != f.DType {
+		return fmt.Errorf("%s has it as %s, the model takes %s", source, model.TypeName(a.element), model.TypeName(f.DType))
+	}
+	if f.Rank < 0 {
+		return nil
+	}
+	if len(a.shape) != f.Rank {
+		return fmt.Errorf("%s has it in shape %v, the model takes rank %d", source, a.shape, f.Rank)
+	}
+	for i, d := range f.Dims {
+		if n, ok := d.Eval(m.at); ok && n != a.shape[i] {
+			return fmt.Errorf("%s has it in shape %v, but axis %d is %s = %d by --dim or by another input", source, a.shape, i, d, n)
+		}
+	}
+	return nil
 }
 
 // maxInputElements bounds an input that is made (8 GiB of float32).
@@ -228,9 +303,9 @@ func (m *maker) mask(shape []int64, last int64) func(i int64) float64 {
 }
 
 func (m *maker) past() int64 {
-	for s, n := range m.at {
-		if strings.Contains(strings.ToLower(s), "past") && !strings.Contains(strings.ToLower(s), "encoder") {
-			return n
+	for _, s := range slices.Sorted(maps.Keys(m.at)) {
+		if name := strings.ToLower(s); strings.Contains(name, "past") && !strings.Contains(name, "encoder") {
+			return m.at[s]
 		}
 	}
 	return 0

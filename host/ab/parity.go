@@ -2,6 +2,7 @@ package ab
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,7 +32,8 @@ type OutputParity struct {
 	Top1        *float64 `json:"top1_agreement,omitempty"` // share of rows with the same largest element
 	Absolute    float64  `json:"absolute"`                 // the tolerance that held
 	Relative    float64  `json:"relative"`
-	Problem     string   `json:"problem,omitempty"` // why it could not be compared
+	Problem     string   `json:"problem,omitempty"`         // why it could not be compared
+	Noise       *Noise   `json:"reference_noise,omitempty"` // measured where the tolerance was missed
 }
 
 // Tolerance is what counts as the same answer in a data type.
@@ -57,7 +59,7 @@ func compare(a, b *side, o Options) Parity {
 	return p
 }
 
-// CompareValues compares b with a; zero tolerances take the data type's.
+// CompareValues compares b with a; a tolerance of zero takes the data type's.
 func CompareValues(name string, a, b *ort.Value, absolute, relative float64) OutputParity {
 	out := OutputParity{Name: name, Type: a.Kind().String(), Absolute: absolute, Relative: relative}
 	fail := func(format string, args ...any) OutputParity {
@@ -80,7 +82,10 @@ func CompareValues(name string, a, b *ort.Value, absolute, relative float64) Out
 	if a.Element() == ort.String {
 		x, errA := a.Strings()
 		y, errB := b.Strings()
-		out.OK = errA == nil && errB == nil && slices.Equal(x, y)
+		if err := errors.Join(errA, errB); err != nil {
+			return fail("%v", err)
+		}
+		out.OK = slices.Equal(x, y)
 		return out
 	}
 	x, err := a.Bytes()
@@ -93,13 +98,30 @@ func CompareValues(name string, a, b *ort.Value, absolute, relative float64) Out
 	}
 	read := reader(a.Element())
 	if read == nil {
-		out.OK = bytes.Equal(x, y)
-		return out
+		return exact(out, x, y, a.Len())
 	}
-	if absolute == 0 && relative == 0 {
-		out.Absolute, out.Relative = Tolerance(a.Element())
+	standardAbsolute, standardRelative := Tolerance(a.Element())
+	if absolute == 0 {
+		out.Absolute = standardAbsolute
+	}
+	if relative == 0 {
+		out.Relative = standardRelative
 	}
 	return numbers(out, x, y, read, a.Len())
+}
+
+// exact compares elements of whole bytes that must be equal. Types of less than
+// a byte share bytes and are counted by those.
+func exact(out OutputParity, x, y []byte, n int64) OutputParity {
+	out.Absolute, out.Relative = 0, 0
+	size := max(len(x)/int(max(n, 1)), 1)
+	for i := 0; i < len(x); i += size {
+		if !bytes.Equal(x[i:min(i+size, len(x))], y[i:min(i+size, len(y))]) {
+			out.Disagree++
+		}
+	}
+	out.OK = out.Disagree == 0
+	return out
 }
 
 func compareItems(out OutputParity, a, b *ort.Value) OutputParity {
@@ -126,6 +148,7 @@ func compareItems(out OutputParity, a, b *ort.Value) OutputParity {
 // numbers compares elements one by one.
 func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n int64) OutputParity {
 	differences := make([]float64, 0, n)
+	apart := 0 // elements that are NaN or infinite on one side only
 	for i := range n {
 		p, q := read(x, i), read(y, i)
 		switch {
@@ -134,20 +157,24 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 			continue
 		case math.IsNaN(p) != math.IsNaN(q) || math.IsInf(p, 0) || math.IsInf(q, 0):
 			out.Disagree++
+			apart++
 			out.MaxAbsolute, out.MaxRelative = math.MaxFloat64, math.MaxFloat64
 			continue
 		}
-		d := math.Abs(p - q)
+		d := finite(math.Abs(p - q))
 		differences = append(differences, d)
 		out.MaxAbsolute = max(out.MaxAbsolute, d)
 		if p != 0 {
-			out.MaxRelative = max(out.MaxRelative, d/math.Abs(p))
+			out.MaxRelative = max(out.MaxRelative, finite(d/math.Abs(p)))
 		}
 		if d > out.Absolute+out.Relative*math.Abs(p) {
 			out.Disagree++
 		}
 	}
 	out.OK = out.Disagree == 0
+	if apart > 0 {
+		out.Problem = fmt.Sprintf("%d of %d elements are NaN or infinite on one side and not on the other", apart, n)
+	}
 	if len(differences) > 0 {
 		slices.Sort(differences)
 		out.P50, out.P99 = differences[len(differences)/2], differences[int(float64(len(differences)-1)*0.99)]
@@ -158,6 +185,9 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 	}
 	return out
 }
+
+// finite keeps a difference within what JSON can hold.
+func finite(x float64) float64 { return min(x, math.MaxFloat64) }
 
 // topAgreement is the share of rows of the last axis whose largest element
 // stands at the same place.

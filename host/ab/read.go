@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,11 +32,24 @@ func readInputs(path string, g *graph.Graph) (map[string]array, error) {
 	if fi.IsDir() {
 		return readFolder(path, g)
 	}
-	return readNPZ(path)
+	given, err := readNPZ(path)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, in := range g.Inputs {
+		names = append(names, in.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("%s has an array %q, the model's inputs are %s", path, name, strings.Join(names, ", "))
+		}
+	}
+	return given, nil
 }
 
-// readFolder reads input_0.pb, input_1.pb ... for the model's inputs in order,
-// or by the name that a tensor carries.
+// readFolder reads input_0.pb, input_1.pb ...: for the input whose name a tensor
+// carries, or else for the model's inputs in order.
 func readFolder(folder string, g *graph.Graph) (map[string]array, error) {
 	given := map[string]array{}
 	for i, in := range g.Inputs {
@@ -50,7 +65,14 @@ func readFolder(folder string, g *graph.Graph) (map[string]array, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		given[in.Name] = array{onnx.Tensor_DataType(a.DataType), a.Shape, a.Data}
+		to := in.Name
+		if slices.ContainsFunc(g.Inputs, func(v *graph.Value) bool { return v.Name == a.Name }) {
+			to = a.Name
+		}
+		if _, ok := given[to]; ok {
+			return nil, fmt.Errorf("%s: a second tensor for input %s", name, to)
+		}
+		given[to] = array{onnx.Tensor_DataType(a.DataType), a.Shape, a.Data}
 	}
 	if len(given) == 0 {
 		return nil, fmt.Errorf("%s has no input_0.pb; an ONNX test-data folder or a .npz file is read", folder)
@@ -60,6 +82,7 @@ func readFolder(folder string, g *graph.Graph) (map[string]array, error) {
 
 // Tensor is a tensor as raw bytes.
 type Tensor struct {
+	Name     string // may be empty
 	DataType int32
 	Shape    []int64
 	Data     []byte
@@ -84,7 +107,7 @@ func ReadTensor(data []byte) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	return Tensor{t.GetDataType(), t.Dims, raw}, nil
+	return Tensor{t.GetName(), t.GetDataType(), t.Dims, raw}, nil
 }
 
 var npyHeader = regexp.MustCompile(`'descr':\s*'([^']+)',\s*'fortran_order':\s*(True|False),\s*'shape':\s*\(([^)]*)\)`)
@@ -163,7 +186,11 @@ func readNPY(f *zip.File) (array, error) {
 		a.shape = append(a.shape, d)
 		n *= d
 	}
-	a.data = make([]byte, n*int64(model.ElementBits(t)/8))
+	size64 := n * int64(model.ElementBits(t)/8)
+	if uint64(size64) > f.UncompressedSize64 {
+		return array{}, fmt.Errorf("its data end early: shape (%s) needs %d bytes, the entry has %d", m[3], size64, f.UncompressedSize64)
+	}
+	a.data = make([]byte, size64)
 	if _, err := io.ReadFull(r, a.data); err != nil {
 		return array{}, fmt.Errorf("its data end early: %w", err)
 	}

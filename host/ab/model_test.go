@@ -1,0 +1,102 @@
+package ab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// library opens ONNX Runtime, which the tests need.
+func library(t testing.TB) *ort.Library {
+	t.Helper()
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// face is an input or an output: its name, type and dimensions, numbers or
+// names.
+type face struct {
+	name string
+	dims []any
+	kind onnx.Tensor_DataType
+}
+
+func (f face) info() *onnx.ValueInfo {
+	shape := &onnx.Shape{}
+	for _, d := range f.dims {
+		switch d := d.(type) {
+		case int:
+			shape.Dim = append(shape.Dim, &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: int64(d)}})
+		case string:
+			shape.Dim = append(shape.Dim, &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimParam{DimParam: d}})
+		}
+	}
+	kind := f.kind
+	if kind == 0 {
+		kind = onnx.Tensor_FLOAT
+	}
+	return &onnx.ValueInfo{Name: proto.String(f.name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
+		TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(kind)), Shape: shape}}}}
+}
+
+// node reads "out = Op(in1, in2)".
+func node(text string) *onnx.Node {
+	out, rest, _ := strings.Cut(text, " = ")
+	op, ins, _ := strings.Cut(strings.TrimSuffix(rest, ")"), "(")
+	return &onnx.Node{OpType: proto.String(op), Input: strings.Split(ins, ", "), Output: []string{out}}
+}
+
+// table is an initializer of float32 zeros.
+func table(name string, dims ...int64) *onnx.Tensor {
+	n := int64(4)
+	for _, d := range dims {
+		n *= d
+	}
+	return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims, RawData: make([]byte, n)}
+}
+
+// write makes a model file.
+func write(t testing.TB, ins, outs []face, initializers []*onnx.Tensor, nodes ...string) string {
+	t.Helper()
+	g := &onnx.Graph{Name: proto.String("g"), Initializer: initializers}
+	for _, f := range ins {
+		g.Input = append(g.Input, f.info())
+	}
+	for _, f := range outs {
+		g.Output = append(g.Output, f.info())
+	}
+	for _, n := range nodes {
+		g.Node = append(g.Node, node(n))
+	}
+	data, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// adder is y = x + x over (rows, width).
+func adder(t testing.TB) string {
+	return write(t, []face{{name: "x", dims: []any{"rows", "width"}}}, []face{{name: "y", dims: []any{"rows", "width"}}}, nil, "y = Add(x, x)")
+}
+
+// tripler is y = x + x + x, for answers that differ from adder's.
+func tripler(t testing.TB) string {
+	return write(t, []face{{name: "x", dims: []any{"rows", "width"}}}, []face{{name: "y", dims: []any{"rows", "width"}}}, nil, "a = Add(x, x)", "y = Add(a, x)")
+}
+
+var noPlugins = &patch.Set{}
