@@ -57,23 +57,25 @@ HWY_INLINE VF SumEach(const VF (&v)[kLanes]) {
 }
 
 // Rows of floats that lie `stride` floats apart. Not a list of pointers: making one costs more
-// instructions than a core can look ahead, and the memory bus would idle meanwhile.
+// instructions than a core can look copy, and the memory bus would idle meanwhile.
 struct FloatRows {
   const float* first;
   int64_t stride;
 };
 
-// Asks for the cache line `ahead` bytes behind p. An address that is none does no harm.
-HWY_INLINE void Prefetch(const float* p, int64_t ahead) {
-  hwy::Prefetch(reinterpret_cast<const char*>(p) + ahead);
-}
+// Where rows that are read also go, past the caches: aligned to full cache lines, or nowhere
+// (null).
+struct CopyTarget {
+  float* first;
+  int64_t stride;
+};
 
 // scores[k] = dot(query, keys[k]) for k < count; lanes up to the next full vector hold finite or
 // non-finite leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
 // `vectors`.
-template <int kVectors, bool kAhead>
+template <int kVectors, bool kCopy>
 HWY_INLINE void DotRows(const float* HWY_RESTRICT query, FloatRows keys, int64_t count,
-                        int64_t vectors, int64_t ahead, float* HWY_RESTRICT scores) {
+                        int64_t vectors, CopyTarget copy, float* HWY_RESTRICT scores) {
   const DF d;
   const int64_t size = kVectors != 0 ? kVectors : vectors;
   for (int64_t k = 0; k < count; k += kLanes) {
@@ -81,11 +83,14 @@ HWY_INLINE void DotRows(const float* HWY_RESTRICT query, FloatRows keys, int64_t
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       // The last key stands in for those beyond the end.
       const float* key = keys.first + (k + lane < count ? k + lane : count - 1) * keys.stride;
-      if (kAhead) Prefetch(key, ahead);
-      VF sum = hn::Mul(hn::Load(d, query), hn::LoadU(d, key));
+      float* to = kCopy ? copy.first + (k + lane) * copy.stride : nullptr;
+      VF part = hn::LoadU(d, key);
+      VF sum = hn::Mul(hn::Load(d, query), part);
+      if (kCopy) hn::Stream(part, d, to);
       for (int64_t i = 1; i < size; ++i) {
-        if (kAhead && i * kLanes % 16 == 0) Prefetch(key + i * kLanes, ahead);
-        sum = hn::MulAdd(hn::Load(d, query + i * kLanes), hn::LoadU(d, key + i * kLanes), sum);
+        part = hn::LoadU(d, key + i * kLanes);
+        sum = hn::MulAdd(hn::Load(d, query + i * kLanes), part, sum);
+        if (kCopy) hn::Stream(part, d, to + i * kLanes);
       }
       sums[lane] = sum;
     }
@@ -95,9 +100,9 @@ HWY_INLINE void DotRows(const float* HWY_RESTRICT query, FloatRows keys, int64_t
 
 // accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
 // and kVectors vectors of the value.
-template <int kRows, int kVectors>
+template <int kRows, int kVectors, bool kCopy>
 HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                                 FloatRows values, int64_t offset, int64_t count, int64_t ahead,
+                                 FloatRows values, int64_t offset, int64_t count, CopyTarget copy,
                                  const float* rescale, float* HWY_RESTRICT accumulator,
                                  int64_t accumulator_stride) {
   const DF d;
@@ -113,7 +118,7 @@ HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weig
     VF v[kVectors];
     for (int i = 0; i < kVectors; ++i) {
       v[i] = hn::LoadU(d, value + i * kLanes);
-      if (ahead != 0 && i * kLanes % 16 == 0) Prefetch(value + i * kLanes, ahead);
+      if (kCopy) hn::Stream(v[i], d, copy.first + k * copy.stride + offset + i * kLanes);
     }
     for (int r = 0; r < kRows; ++r) {
       const VF weight = hn::Set(d, weights[r * weight_stride + k]);
@@ -128,79 +133,91 @@ HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weig
 }
 
 // The same for `vectors` vectors, kBlock at a time.
-template <int kRows, int kBlock>
+template <int kRows, int kBlock, bool kCopy>
 HWY_INLINE void AddWeightedRows(const float* weights, int64_t weight_stride, FloatRows values,
-                                int64_t count, int64_t vectors, int64_t ahead, const float* rescale,
-                                float* accumulator, int64_t accumulator_stride) {
+                                int64_t count, int64_t vectors, CopyTarget copy,
+                                const float* rescale, float* accumulator,
+                                int64_t accumulator_stride) {
   int64_t i = 0;
   for (; i + kBlock <= vectors; i += kBlock) {
-    AddWeightedBlock<kRows, kBlock>(weights, weight_stride, values, i * kLanes, count, ahead,
-                                    rescale, accumulator + i * kLanes, accumulator_stride);
+    AddWeightedBlock<kRows, kBlock, kCopy>(weights, weight_stride, values, i * kLanes, count, copy,
+                                           rescale, accumulator + i * kLanes, accumulator_stride);
   }
   for (; i < vectors; ++i) {
-    AddWeightedBlock<kRows, 1>(weights, weight_stride, values, i * kLanes, count, ahead, rescale,
-                               accumulator + i * kLanes, accumulator_stride);
+    AddWeightedBlock<kRows, 1, kCopy>(weights, weight_stride, values, i * kLanes, count, copy,
+                                      rescale, accumulator + i * kLanes, accumulator_stride);
   }
 }
 
-template <bool kAhead>
+template <bool kCopy>
 HWY_INLINE void DotRow(const float* query, FloatRows keys, int64_t count, int64_t vectors,
-                       int64_t ahead, float* scores) {
+                       CopyTarget copy, float* scores) {
   switch (vectors) {
     case 4:
-      DotRows<4, kAhead>(query, keys, count, vectors, ahead, scores);
+      DotRows<4, kCopy>(query, keys, count, vectors, copy, scores);
       break;
     case 8:
-      DotRows<8, kAhead>(query, keys, count, vectors, ahead, scores);
+      DotRows<8, kCopy>(query, keys, count, vectors, copy, scores);
       break;
     default:
-      DotRows<0, kAhead>(query, keys, count, vectors, ahead, scores);
+      DotRows<0, kCopy>(query, keys, count, vectors, copy, scores);
   }
 }
 
 // Scores of `rows` query rows against a tile of keys.
 HWY_INLINE void DotTile(const float* query, int64_t query_stride, int64_t rows, FloatRows keys,
-                        int64_t count, int64_t vectors, int64_t ahead, float* scores,
+                        int64_t count, int64_t vectors, CopyTarget copy, float* scores,
                         int64_t score_stride) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* q = query + r * query_stride;
     float* s = scores + r * score_stride;
-    // The first row fetches the keys, so it asks for the next ones.
-    if (r == 0 && ahead != 0) {
-      DotRow<true>(q, keys, count, vectors, ahead, s);
+    // The first row fetches the keys, so it passes them on.
+    if (r == 0 && copy.first != nullptr) {
+      DotRow<true>(q, keys, count, vectors, copy, s);
     } else {
-      DotRow<false>(q, keys, count, vectors, ahead, s);
+      DotRow<false>(q, keys, count, vectors, copy, s);
     }
   }
 }
 
+// Rows and vectors of a register tile, as a value.
+template <int kRowCount, int kVectorCount>
+struct Block {
+  static constexpr int kRows = kRowCount;
+  static constexpr int kBlock = kVectorCount;
+};
+
 // Adds a tile of values, weighted, to the accumulators of `rows` rows.
 HWY_INLINE void AddWeightedTile(const float* weights, int64_t weight_stride, int64_t rows,
-                                FloatRows values, int64_t count, int64_t vectors, int64_t ahead,
+                                FloatRows values, int64_t count, int64_t vectors, CopyTarget copy,
                                 const float* rescale, float* accumulator,
                                 int64_t accumulator_stride) {
   // As many accumulators as the registers hold: 16 of 32, or 8 of 16.
   constexpr int kWide = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 2 : 1;
-  int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    AddWeightedRows<4, 2 * kWide>(weights + r * weight_stride, weight_stride, values, count,
-                                  vectors, r == 0 ? ahead : 0, rescale + r,
-                                  accumulator + r * accumulator_stride, accumulator_stride);
-  }
-  for (; r + 2 <= rows; r += 2) {
-    AddWeightedRows<2, 4 * kWide>(weights + r * weight_stride, weight_stride, values, count,
-                                  vectors, r == 0 ? ahead : 0, rescale + r,
-                                  accumulator + r * accumulator_stride, accumulator_stride);
-  }
-  for (; r < rows; ++r) {
-    if (vectors % 8 == 0) {
-      AddWeightedRows<1, 8>(weights + r * weight_stride, weight_stride, values, count, vectors,
-                            r == 0 ? ahead : 0, rescale + r, accumulator + r * accumulator_stride,
-                            accumulator_stride);
+  for (int64_t r = 0, step; r < rows; r += step) {
+    const float* w = weights + r * weight_stride;
+    float* a = accumulator + r * accumulator_stride;
+    step = rows - r >= 4 ? 4 : (rows - r >= 2 ? 2 : 1);
+    const bool copies = r == 0 && copy.first != nullptr;
+    const auto add = [&](auto block) {
+      constexpr int kRows = decltype(block)::kRows;
+      constexpr int kBlock = decltype(block)::kBlock;
+      if (copies) {
+        AddWeightedRows<kRows, kBlock, true>(w, weight_stride, values, count, vectors, copy,
+                                             rescale + r, a, accumulator_stride);
+      } else {
+        AddWeightedRows<kRows, kBlock, false>(w, weight_stride, values, count, vectors, copy,
+                                              rescale + r, a, accumulator_stride);
+      }
+    };
+    if (step == 4) {
+      add(Block<4, 2 * kWide>());
+    } else if (step == 2) {
+      add(Block<2, 4 * kWide>());
+    } else if (vectors % 8 == 0) {
+      add(Block<1, 8>());
     } else {
-      AddWeightedRows<1, 4>(weights + r * weight_stride, weight_stride, values, count, vectors,
-                            r == 0 ? ahead : 0, rescale + r, accumulator + r * accumulator_stride,
-                            accumulator_stride);
+      add(Block<1, 4>());
     }
   }
 }

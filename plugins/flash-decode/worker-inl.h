@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -47,8 +46,6 @@ class Worker {
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
-    static const int64_t A = getenv("AHEAD") ? atoll(getenv("AHEAD")) : 0;
-    key_ahead_ = value_ahead_ = A;
     masks_ = problem.bias.data != nullptr || problem.mask.data != nullptr;
   }
 
@@ -243,21 +240,45 @@ class Worker {
     return rows;
   }
 
-  // One step of a few rows over keys j .. j+count-1, with copies of copy_begin .. copy_end-1 placed
-  // where the bytes are in the nearest cache.
+  // Where the rows of present go while they are read, or nowhere when they must be copied
+  // afterwards: rows that are gathered, no whole vectors of keys, or a target that is not made of
+  // full lines.
+  CopyTarget Passing(const Output& present, FloatRows rows, const float* gathered, int64_t j,
+                     int64_t count, int64_t size) const {
+    CopyTarget none{nullptr, 0};
+    if (!copies_ || !plan_.streamed || present.data == nullptr) return none;
+    if (rows.first == gathered || count % kLanes != 0) return none;
+    float* to = reinterpret_cast<float*>(At(present, g_, j));
+    const int64_t stride = present.strides.position;
+    const bool lines =
+        reinterpret_cast<uintptr_t>(to) % 64 == 0 && stride % 16 == 0 && size % 16 == 0;
+    if (!lines || to == rows.first) return none;
+    return {to, stride};
+  }
+
+  // One step of a few rows over keys j .. j+count-1. It also copies copy_begin .. copy_end-1.
   void StepRows(int64_t j, int64_t count, int64_t copy_begin, int64_t copy_end) {
-    DotTile(query_, plan_.key_stride, rows_, Keys(j, count), count, key_vectors_, key_ahead_,
-            scores_, plan_.score_stride);
-    if (copies_) CopyKeys(copy_begin, copy_end);
+    const bool whole = j == copy_begin && j + count == copy_end;
+    CopyTarget copied{nullptr, 0};
+    const FloatRows keys = Keys(j, count);
+    if (whole)
+      copied = Passing(problem_.present_key, keys, key_rows_, j, count, problem_.head_size);
+    DotTile(query_, plan_.key_stride, rows_, keys, count, key_vectors_, copied, scores_,
+            plan_.score_stride);
+    if (copies_ && copied.first == nullptr) CopyKeys(copy_begin, copy_end);
     for (int64_t r = 0; r < rows_; ++r) {
       float* scores = scores_ + r * plan_.score_stride;
       AdjustScores(r, j, count, scores);
       rescale_[r] = TakeTile(online_[r], count, scores);
     }
     const FloatRows values = WeightedValues(j, count, false, scores_, plan_.score_stride);
-    AddWeightedTile(scores_, plan_.score_stride, rows_, values, count, value_vectors_, value_ahead_,
+    copied.first = nullptr;
+    if (whole) {
+      copied = Passing(problem_.present_value, values, value_rows_, j, count, problem_.value_size);
+    }
+    AddWeightedTile(scores_, plan_.score_stride, rows_, values, count, value_vectors_, copied,
                     rescale_, accumulator_, plan_.value_stride);
-    if (copies_) CopyValues(copy_begin, copy_end);
+    if (copies_ && copied.first == nullptr) CopyValues(copy_begin, copy_end);
   }
 
   // One step of many rows. Scores of all rows first, then all weighted values, so that one packed
@@ -400,8 +421,8 @@ class Worker {
     const ScoresStage stage = problem_.scores_stage;
     for (int64_t j = 0, count; j < plan_.keys; j += count) {
       count = TileEnd(j, plan_.keys) - j;
-      DotTile(query_, plan_.key_stride, rows_, Keys(j, count), count, key_vectors_, 0, scores_ + j,
-              plan_.score_stride);
+      DotTile(query_, plan_.key_stride, rows_, Keys(j, count), count, key_vectors_,
+              CopyTarget{nullptr, 0}, scores_ + j, plan_.score_stride);
       CopyKeys(j, j + count);
       CopyValues(j, j + count);
       for (int64_t r = 0; r < rows_; ++r) {
@@ -427,8 +448,8 @@ class Worker {
     for (int64_t j = 0, count; j < end; j += count) {
       count = TileEnd(j, end) - j;
       const FloatRows values = WeightedValues(j, count, false, scores_ + j, plan_.score_stride);
-      AddWeightedTile(scores_ + j, plan_.score_stride, rows_, values, count, value_vectors_, 0,
-                      rescale_, accumulator_, plan_.value_stride);
+      AddWeightedTile(scores_ + j, plan_.score_stride, rows_, values, count, value_vectors_,
+                      CopyTarget{nullptr, 0}, rescale_, accumulator_, plan_.value_stride);
     }
     for (int64_t r = 0; r < rows_; ++r) {
       WriteRow(r, online_[r], accumulator_ + r * plan_.value_stride);
@@ -450,7 +471,6 @@ class Worker {
   const int64_t key_vectors_;
   const int64_t value_vectors_;
   const int64_t element_;
-  int64_t key_ahead_, value_ahead_;
   bool masks_;
 
   // Of the current item.
