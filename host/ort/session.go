@@ -243,6 +243,10 @@ func (s *Session) RunInto(ctx context.Context, inputs map[string]*Value, outputs
 		if v == nil || v.closed.Load() {
 			return fmt.Errorf("input %q: %w", name, ErrClosed)
 		}
+		if v.kind == KindOptional {
+			// ONNX Runtime 1.30 reads through a null pointer there.
+			return fmt.Errorf("onnxruntime: input %q: an optional without content cannot be fed: leave out the input or feed a content", name)
+		}
 		names, values = append(names, p), append(values, v.native)
 	}
 	for i, name := range outputs {

@@ -226,6 +226,38 @@ func TestSequenceOutput(t *testing.T) {
 	expect(t, "second item", y, 3, 4)
 }
 
+// TestEmptyOptional takes an optional without content from one model to another, where it would
+// end the process.
+func TestEmptyOptional(t *testing.T) {
+	kind := &onnx.Type{Value: &onnx.Type_OptionalType{OptionalType: &onnx.Type_Optional{ElemType: tensorType(Float32, "n")}}}
+	m := identity(Float32, "n")
+	m.Graph.Input = nil
+	none := node("Optional", nil, []string{"y"})
+	none.Attribute = []*onnx.Attribute{{Name: proto.String("type"), Type: onnx.Attribute_TYPE_PROTO.Enum(), Tp: tensorType(Float32, "n")}}
+	m.Graph.Node = []*onnx.Node{none}
+	m.Graph.Output = []*onnx.ValueInfo{value("y", kind)}
+	out, err := session(t, marshal(t, m), SessionOptions{}).Run(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(out)
+	if out[0].Kind() != KindOptional {
+		t.Errorf("an optional without content is a %v", out[0].Kind())
+	}
+	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a optional, a tensor is needed") {
+		t.Errorf("bytes of nothing: %v", err)
+	}
+
+	m = identity(Bool)
+	m.Graph.Input = []*onnx.ValueInfo{value("x", kind)}
+	m.Graph.Node = []*onnx.Node{node("OptionalHasElement", []string{"x"}, []string{"y"})}
+	s := session(t, marshal(t, m), SessionOptions{})
+	_, err = s.Run(context.Background(), map[string]*Value{"x": out[0]})
+	if err == nil || !strings.Contains(err.Error(), `input "x": an optional without content cannot be fed`) {
+		t.Errorf("feeding nothing: %v", err)
+	}
+}
+
 func TestNewSequence(t *testing.T) {
 	m := identity(Float32, "n")
 	kind := &onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{ElemType: tensorType(Float32, "n")}}}

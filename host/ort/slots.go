@@ -89,6 +89,7 @@ const (
 	slotReleasePrepackedWeightsContainer                    slot = 167
 	slotCreateSessionWithPrepackedWeightsContainer          slot = 168
 	slotCreateSessionFromArrayWithPrepackedWeightsContainer slot = 169
+	slotHasValue                                            slot = 192
 	slotGetTensorMemoryInfo                                 slot = 194
 	slotSynchronizeBoundInputs                              slot = 202
 	slotSynchronizeBoundOutputs                             slot = 203

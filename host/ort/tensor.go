@@ -222,6 +222,15 @@ func (l *Library) newValue(native uintptr, pin *runtime.Pinner, backing any) (*V
 
 func (v *Value) describe() error {
 	l := v.library
+	// An optional without content has no memory behind it that could be asked.
+	var has int32
+	if err := l.try("HasValue", slotHasValue, v.native, uintptr(unsafe.Pointer(&has))); err != nil {
+		return err
+	}
+	if has == 0 {
+		v.kind = KindOptional
+		return nil
+	}
 	var kind int32
 	if err := l.try("GetValueType", slotGetValueType, v.native, uintptr(unsafe.Pointer(&kind))); err != nil {
 		return err
@@ -267,7 +276,8 @@ func (v *Value) Close() {
 	}
 }
 
-// Kind says whether the value is a tensor, a sequence, a map or an optional.
+// Kind says whether the value is a tensor, a sequence or a map. An optional is what it holds, and
+// KindOptional when it holds nothing.
 func (v *Value) Kind() Kind { return v.kind }
 
 // Element is the type of a tensor's elements.

@@ -1,0 +1,257 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// unfedCount is how many cases feed an optional without content.
+const unfedCount = 1
+
+// totals count what became of the cases.
+type totals struct {
+	mu                                                                sync.Mutex
+	run, identical, replaced, refused, failed, unfed, onnx, explained int
+}
+
+func (n *totals) add(counter *int) {
+	n.mu.Lock()
+	*counter++
+	n.mu.Unlock()
+}
+
+// TestNodes runs every case three times: in a plain session, in one patched as
+// programs get it, made from bytes, and in one patched under Force, made from the
+// file. A session in which nothing was replaced must give the same bits, one with
+// operators of plugins the same answer, and what ONNX Runtime refuses it must
+// refuse in the same words.
+func TestNodes(t *testing.T) {
+	cases := readCases(t)
+	if len(cases) != caseCount {
+		t.Errorf("ONNX %s has %d node cases, %d are expected", version, len(cases), caseCount)
+	}
+	names := map[string]bool{}
+	n := &totals{}
+	t.Run("case", func(t *testing.T) {
+		for _, c := range cases {
+			names[c.name] = true
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				n.add(&n.run)
+				err := n.check(c)
+				if why := explained[c.name]; why != "" {
+					if err == nil {
+						t.Errorf("is explained (%s) but shows no difference", why)
+					}
+					n.add(&n.explained)
+					err = served(c)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	if n.run == caseCount && n.unfed != unfedCount {
+		t.Errorf("%d cases could not be fed, %d are expected", n.unfed, unfedCount)
+	}
+	for name := range explained {
+		if !names[name] {
+			t.Errorf("%s is explained and no case of ONNX %s", name, version)
+		}
+	}
+	t.Logf("%d cases run: %d identical in bits, %d with operators of plugins, %d refused by ONNX Runtime alike at load, %d failing alike at run, %d made alike but not fed, %d explained; ONNX Runtime gives what ONNX expects in %d",
+		n.run, n.identical, n.replaced, n.refused, n.failed, n.unfed, n.explained, n.onnx)
+}
+
+// result is what one session made of a case.
+type result struct {
+	load, run error
+	outputs   map[string]*ort.Value
+}
+
+func (r result) close() { closeAll(r.outputs) }
+
+// check runs a case and says how the patched sessions differ from the plain one.
+func (n *totals) check(c testCase) error {
+	inputs, err := c.inputs(library)
+	if err != nil && !errors.Is(err, errNone) {
+		return err
+	}
+	unfed := err != nil
+	defer closeAll(inputs)
+	model, err := os.ReadFile(c.path)
+	if err != nil {
+		return err
+	}
+	fromFile := func(o ort.SessionOptions) (*ort.Session, error) { return library.NewSession(c.path, o) }
+	fromBytes := func(o ort.SessionOptions) (*ort.Session, error) { return library.NewSessionFromBytes(model, o) }
+
+	o := options()
+	auto := try(fromBytes, o, inputs)
+	defer auto.close()
+	o.Config = map[string]string{configForce: "1"}
+	force := try(fromFile, o, inputs)
+	defer force.close()
+	o.Plain = true
+	plain := try(fromFile, o, inputs)
+	defer plain.close()
+	if plain.load != nil {
+		// The texts of a refused file and of refused bytes differ.
+		bytes := try(fromBytes, o, inputs)
+		defer bytes.close()
+		if err := errors.Join(same("load", bytes.load, auto.load), same("load under Force", plain.load, force.load)); err != nil {
+			return err
+		}
+		n.add(&n.refused)
+		return nil
+	}
+	replaced, err := operators(c)
+	if err != nil {
+		return err
+	}
+	if unfed {
+		n.add(&n.unfed)
+		return errors.Join(auto.load, force.load)
+	}
+	if plain.run != nil && replaced == 0 {
+		if err := errors.Join(same("run", plain.run, auto.run), same("run under Force", plain.run, force.run)); err != nil {
+			return err
+		}
+		n.add(&n.failed)
+		return nil
+	}
+	if err := errors.Join(plain.run, auto.load, auto.run, force.load, force.run); err != nil {
+		return err
+	}
+	return n.compare(c, plain, auto, force, replaced)
+}
+
+// compare compares answers with those of the plain session, and with those that
+// ONNX expects where the plain session gives them.
+func (n *totals) compare(c testCase, plain, auto, force result, replaced int) error {
+	comparer := identical
+	if replaced > 0 {
+		comparer = ab.CompareValues
+	}
+	if err := errors.Join(
+		differences(c.model, plain.outputs, auto.outputs, comparer),
+		differences(c.model, plain.outputs, force.outputs, comparer)); err != nil {
+		return err
+	}
+	if replaced > 0 {
+		n.add(&n.replaced)
+	} else {
+		n.add(&n.identical)
+	}
+	want, err := c.outputs(library)
+	if err != nil {
+		return err
+	}
+	defer closeAll(want)
+	if differences(c.model, want, plain.outputs, ab.CompareValues) != nil {
+		return nil
+	}
+	n.add(&n.onnx)
+	return errors.Join(
+		differences(c.model, want, auto.outputs, ab.CompareValues),
+		differences(c.model, want, force.outputs, ab.CompareValues))
+}
+
+// try makes a session and runs it once.
+func try(session func(ort.SessionOptions) (*ort.Session, error), o ort.SessionOptions, inputs map[string]*ort.Value) result {
+	o.Config = maps.Clone(o.Config)
+	s, err := session(o)
+	if err != nil {
+		return result{load: err}
+	}
+	defer s.Close()
+	if inputs == nil {
+		return result{}
+	}
+	outputs, err := run(s, inputs)
+	return result{run: err, outputs: outputs}
+}
+
+// operators counts the operators of plugins that a case got under Force.
+func operators(c testCase) (int, error) {
+	stored, ok := analyses.Load(c.path)
+	if !ok {
+		return 0, errors.New("the session was not seen by the hook")
+	}
+	return stored.(*patch.Analysis).Plan.Replaced(), nil
+}
+
+// same compares errors by their texts.
+func same(what string, plain, patched error) error {
+	if plain == nil && patched == nil || plain != nil && patched != nil && plain.Error() == patched.Error() {
+		return nil
+	}
+	return fmt.Errorf("%s: plain %q, patched %q", what, fmt.Sprint(plain), fmt.Sprint(patched))
+}
+
+// identical compares values bit by bit.
+func identical(name string, a, b *ort.Value, _, _ float64) ab.OutputParity {
+	p := ab.OutputParity{Name: name, Type: a.Kind().String(), Shape: a.Shape()}
+	fail := func(format string, args ...any) ab.OutputParity {
+		p.Problem = fmt.Sprintf(format, args...)
+		return p
+	}
+	switch {
+	case a.Kind() != b.Kind():
+		return fail("plain is a %s, patched a %s", a.Kind(), b.Kind())
+	case a.Kind() == ort.KindSequence:
+		x, errX := a.Items()
+		y, errY := b.Items()
+		if err := errors.Join(errX, errY); err != nil {
+			return fail("%v", err)
+		}
+		if len(x) != len(y) {
+			return fail("plain has %d items, patched %d", len(x), len(y))
+		}
+		for i := range x {
+			if item := identical(fmt.Sprintf("%s[%d]", name, i), x[i], y[i], 0, 0); !item.OK {
+				return item
+			}
+		}
+		p.OK = true
+		return p
+	case a.Kind() == ort.KindOptional: // without content, as those with content are that
+		p.OK = true
+		return p
+	case a.Kind() != ort.KindTensor:
+		return fail("a %s is not compared", a.Kind())
+	}
+	p.Type = a.Element().String()
+	if a.Element() != b.Element() || !slices.Equal(a.Shape(), b.Shape()) {
+		return fail("plain is %s%v, patched %s%v", a.Element(), a.Shape(), b.Element(), b.Shape())
+	}
+	if a.Element() == ort.String {
+		x, errX := a.Strings()
+		y, errY := b.Strings()
+		if err := errors.Join(errX, errY); err != nil {
+			return fail("%v", err)
+		}
+		p.OK = slices.Equal(x, y)
+		return p
+	}
+	x, errX := a.Bytes()
+	y, errY := b.Bytes()
+	if err := errors.Join(errX, errY); err != nil {
+		return fail("%v", err)
+	}
+	if p.OK = bytes.Equal(x, y); !p.OK {
+		p.Problem = "other bits;"
+	}
+	return p
+}
