@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 namespace graft {
 namespace attention {
@@ -11,7 +10,7 @@ namespace {
 constexpr int64_t kVector = 16;  // floats of the widest vector, to which scratch rows are padded
 
 // From how many rows on a packed product beats one pass over the keys a row.
-constexpr int64_t kPackedRows = 6;
+constexpr int64_t kPackedRows = 16;
 
 // Rows of a task where there are many: enough that packing a tile of keys is a small share, few
 // enough that their state stays in the second-level cache.
@@ -76,7 +75,6 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   plan.packed = !scores && plan.rows >= packed_rows;
   const int64_t widest = std::max(plan.key_stride, plan.value_stride);
   plan.tile = plan.packed || widest <= 32 ? kMaxTile : (widest <= 96 ? 32 : 16);
-  if (getenv("TILE") && !plan.packed) plan.tile = atoll(getenv("TILE"));
 
   const int64_t copied =
       (problem.present_key.data != nullptr ? plan.keys * problem.head_size : 0) +
@@ -149,6 +147,8 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   layout.accumulator = take(plan.row_chunk * plan.value_stride, sizeof(float));
   layout.online = take(2 * plan.row_chunk, sizeof(float));
   layout.rescale = take(plan.row_chunk, sizeof(float));
+  layout.head = take(plan.row_chunk, sizeof(int64_t));
+  layout.position = take(plan.row_chunk, sizeof(int64_t));
   layout.low = take(plan.row_chunk, sizeof(int64_t));
   layout.high = take(plan.row_chunk, sizeof(int64_t));
   layout.packed_keys = take(plan.packed ? plan.key_stride * kMaxTile : 0, sizeof(float));

@@ -93,28 +93,6 @@ HWY_INLINE void ApplyLimits(int64_t low, int64_t high, int64_t count, float* HWY
   for (int64_t i = high < 0 ? 0 : high; i < padded; ++i) scores[i] = kNegativeInfinity;
 }
 
-HWY_INLINE float Maximum(const float* HWY_RESTRICT scores, int64_t count) {
-  const DF d;
-  VF maximum = hn::LoadU(d, scores);
-  for (int64_t i = kLanes; i < count; i += kLanes) {
-    maximum = hn::Max(maximum, hn::LoadU(d, scores + i));
-  }
-  return hn::GetLane(hn::MaxOfLanes(d, maximum));
-}
-
-// Replaces scores by exp(score - base) and returns their sum.
-HWY_INLINE float Exponentials(float base, int64_t count, float* HWY_RESTRICT scores) {
-  const DF d;
-  const VF vbase = hn::Set(d, base);
-  VF sum = hn::Zero(d);
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const VF p = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, scores + i), vbase));
-    hn::StoreU(p, d, scores + i);
-    sum = hn::Add(sum, p);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
 // The state of one row's softmax over the keys seen so far.
 // Milakov, Gimelshein: Online normalizer calculation for softmax, 2018, algorithm 3.
 struct OnlineRow {
@@ -125,13 +103,29 @@ struct OnlineRow {
 // Takes in a tile of scores, turns them into weights relative to the new maximum, and returns the
 // factor by which everything accumulated before must shrink.
 HWY_INLINE float TakeTile(OnlineRow& row, int64_t count, float* HWY_RESTRICT scores) {
-  const float tile = Maximum(scores, count);
+  const DF d;
+  VF highest = hn::LoadU(d, scores);
+  for (int64_t i = kLanes; i < count; i += kLanes) {
+    highest = hn::Max(highest, hn::LoadU(d, scores + i));
+  }
+  // The maximum across lanes costs more than the question whether it changes, which it seldom does.
   // A NaN among the scores may or may not come out as the maximum; it reaches the sum either way.
-  const float maximum = tile > row.maximum ? tile : row.maximum;
+  float maximum = row.maximum;
+  if (!hn::AllFalse(d, hn::Gt(highest, hn::Set(d, maximum)))) {
+    maximum = hn::GetLane(hn::MaxOfLanes(d, highest));
+    if (!(maximum > row.maximum)) maximum = row.maximum;
+  }
   // While all scores are -inf any finite base gives weights of 0.
   const float base = maximum == kNegativeInfinity ? 0.0f : maximum;
   const float rescale = row.maximum == maximum ? 1.0f : ExpOfNonPositive(row.maximum - base);
-  row.sum = row.sum * rescale + Exponentials(base, count, scores);
+  const VF vbase = hn::Set(d, base);
+  VF sum = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const VF p = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, scores + i), vbase));
+    hn::StoreU(p, d, scores + i);
+    sum = hn::Add(sum, p);
+  }
+  row.sum = row.sum * rescale + hn::GetLane(hn::SumOfLanes(d, sum));
   row.maximum = maximum;
   return rescale;
 }

@@ -41,6 +41,8 @@ class Worker {
     accumulator_ = reinterpret_cast<float*>(scratch + layout.accumulator);
     online_ = reinterpret_cast<OnlineRow*>(scratch + layout.online);
     rescale_ = reinterpret_cast<float*>(scratch + layout.rescale);
+    head_ = reinterpret_cast<int64_t*>(scratch + layout.head);
+    position_ = reinterpret_cast<int64_t*>(scratch + layout.position);
     low_ = reinterpret_cast<int64_t*>(scratch + layout.low);
     high_ = reinterpret_cast<int64_t*>(scratch + layout.high);
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
@@ -67,8 +69,8 @@ class Worker {
            item * static_cast<int64_t>(plan_.partial_floats);
   }
 
-  int64_t HeadOf(int64_t row) const { return g_ * group_size_ + (row0_ + row) / problem_.queries; }
-  int64_t QueryOf(int64_t row) const { return (row0_ + row) % problem_.queries; }
+  int64_t HeadOf(int64_t row) const { return head_[row]; }
+  int64_t QueryOf(int64_t row) const { return position_[row]; }
 
   const char* At(const Input& input, int64_t head, int64_t position) const {
     return static_cast<const char*>(input.data) +
@@ -147,8 +149,16 @@ class Worker {
         problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
     lowest_ = std::numeric_limits<int64_t>::max();
     highest_ = 0;
+    int64_t head = g_ * group_size_ + row0_ / problem_.queries;
+    int64_t query = row0_ % problem_.queries;
     for (int64_t r = 0; r < rows_; ++r) {
-      const int64_t position = QueryOf(r) + offset;
+      head_[r] = head;
+      position_[r] = query;
+      const int64_t position = query + offset;
+      if (++query == problem_.queries) {
+        query = 0;
+        ++head;
+      }
       int64_t low = 0;
       int64_t high = valid;
       if (problem_.causal) high = std::max<int64_t>(0, std::min(high, position + 1));
@@ -284,9 +294,11 @@ class Worker {
   // One step of many rows. Scores of all rows first, then all weighted values, so that one packed
   // tile at a time lives in the nearest cache.
   void StepPacked(int64_t j, int64_t count) {
+    // Blocks of equal height: a block of one or two rows would leave the arithmetic units waiting.
+    const int64_t blocks = DivideUp(rows_, kBlockRows);
     PackKeys(Keys(j, count), count, problem_.head_size, packed_keys_);
-    for (int64_t r0 = 0; r0 < rows_; r0 += kBlockRows) {
-      const int64_t rows = std::min<int64_t>(kBlockRows, rows_ - r0);
+    for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
+      rows = rows_ * (block + 1) / blocks - r0;
       const int64_t seen = SeenBy(r0, rows, j, count);
       float* scores = scores_ + r0 * plan_.score_stride;
       // Weights that nobody computes below count as "not used" when masked values are dropped.
@@ -302,8 +314,8 @@ class Worker {
       }
     }
     const FloatRows values = WeightedValues(j, count, true, scores_, plan_.score_stride);
-    for (int64_t r0 = 0; r0 < rows_; r0 += kBlockRows) {
-      const int64_t rows = std::min<int64_t>(kBlockRows, rows_ - r0);
+    for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
+      rows = rows_ * (block + 1) / blocks - r0;
       const int64_t seen = SeenBy(r0, rows, j, count);
       if (seen == 0) continue;
       Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, values.first,
@@ -483,6 +495,8 @@ class Worker {
   float* accumulator_;     // [row_chunk][value_stride]
   OnlineRow* online_;      // [row_chunk]
   float* rescale_;         // [row_chunk]
+  int64_t* head_;          // [row_chunk], of the query
+  int64_t* position_;      // [row_chunk], of the query
   int64_t* low_;           // [row_chunk]
   int64_t* high_;          // [row_chunk]
   float* packed_keys_;     // [key_stride][kMaxTile]
