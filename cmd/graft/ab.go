@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -28,12 +30,18 @@ significant is printed as ~. Exit code 5 when the answers differ.`,
   graft ab model.onnx --a auto --b plan.json --rounds 50`,
 		Args: exactly(1, "one model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Rounds < 1 || o.Warmup < 1 || o.Threads < 0 || o.Absolute < 0 || o.Relative < 0 {
+				return usageError{errors.New("--rounds and --warmup need one or more, --threads, --absolute and --relative zero or more")}
+			}
 			o.Dims = map[string]int64{}
 			for _, d := range dims {
 				name, value, _ := strings.Cut(d, "=")
 				n, err := strconv.ParseInt(value, 10, 64)
 				if err != nil || name == "" || n < 0 {
 					return usageError{fmt.Errorf("--dim %q is not understood, needs name=length", d)}
+				}
+				if before, ok := o.Dims[name]; ok && before != n {
+					return usageError{fmt.Errorf("--dim %s is given as both %d and %d", name, before, n)}
 				}
 				o.Dims[name] = n
 			}
@@ -46,7 +54,7 @@ significant is printed as ~. Exit code 5 when the answers differ.`,
 				return err
 			}
 			p := c.progress("comparing")
-			o.Progress = p.set
+			o.Step, o.Progress = p.say, p.set
 			r, err := ab.Run(cmd.Context(), l, set, args[0], o)
 			p.end()
 			if err != nil {
@@ -82,7 +90,7 @@ func comparison(w io.Writer, r *ab.Result) {
 	if !r.Parity.OK {
 		verdict = "DIFFERENT"
 	}
-	fmt.Fprintf(w, "answers: %s\n", verdict)
+	fmt.Fprintf(w, "answers of b against a: %s\n", verdict)
 	rows := [][]string{{"output", "type", "max abs", "max rel", "top-1", ""}}
 	for _, o := range r.Parity.Outputs {
 		top := ""
@@ -93,22 +101,43 @@ func comparison(w io.Writer, r *ab.Result) {
 		if !o.OK && note == "" {
 			note = fmt.Sprintf("%d elements outside %.3g + %.3g relative", o.Disagree, o.Absolute, o.Relative)
 		}
-		rows = append(rows, []string{o.Name, o.Type, fmt.Sprintf("%.3g", o.MaxAbsolute), fmt.Sprintf("%.3g", o.MaxRelative), top, note})
+		if o.Noise != nil {
+			note += fmt.Sprintf("; the runtime is %.3g from itself without its optimisations", o.Noise.MaxAbsolute)
+			note = strings.TrimPrefix(note, "; ")
+		}
+		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.MaxRelative), top, note})
 	}
 	table(w, shorten(rows))
 	fmt.Fprintln(w)
 	table(w, [][]string{
 		{"", "operators", "replaced", "load ms", "median ms"},
-		{"a", r.A.Name, fmt.Sprintf("%d of %d", r.A.Replaced, r.A.Blocks), fmt.Sprintf("%.0f", r.A.LoadMS), fmt.Sprintf("%.3f", r.A.MedianMS)},
-		{"b", r.B.Name, fmt.Sprintf("%d of %d", r.B.Replaced, r.B.Blocks), fmt.Sprintf("%.0f", r.B.LoadMS), fmt.Sprintf("%.3f", r.B.MedianMS)},
+		sideRow("a", &r.A), sideRow("b", &r.B),
 	})
-	mark := ""
-	if !r.Speedup.Significant {
-		mark = " ~ not significant"
+	s := r.Speedup
+	range95 := fmt.Sprintf("95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each", s.CI95[0], s.CI95[1], s.P, len(r.A.TimesMS))
+	if s.Significant {
+		fmt.Fprintf(w, "\nb is %.2fx as fast as a (%s)\n", s.Median, range95)
+	} else {
+		fmt.Fprintf(w, "\n~ no significant difference in time: b is %.2fx as fast as a (%s); try more --rounds\n", s.Median, range95)
 	}
-	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% %.2f to %.2f, p = %.2g)%s\n", r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.Speedup.P, mark)
 	e := r.Environment
 	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
+}
+
+func sideRow(which string, s *ab.Side) []string {
+	replaced := "-"
+	if s.Blocks > 0 {
+		replaced = fmt.Sprintf("%d of %d", s.Replaced, s.Blocks)
+	}
+	return []string{which, s.Name, replaced, fmt.Sprintf("%.0f", s.LoadMS), fmt.Sprintf("%.3f", s.MedianMS)}
+}
+
+// difference prints an error; the largest there is stands for NaN and infinity.
+func difference(x float64) string {
+	if x == math.MaxFloat64 {
+		return "not finite"
+	}
+	return fmt.Sprintf("%.3g", x)
 }
 
 // shorten leaves out the middle of a long table whose rows say little.
@@ -123,6 +152,8 @@ func shorten(rows [][]string) [][]string {
 			out = append(out, row)
 		}
 	}
-	out = append(out, []string{fmt.Sprintf("... %d more, see -o json", len(rows)-1-len(out)), "", "", "", "", ""})
+	if left := len(rows) - 1 - len(out); left > 0 {
+		out = append(out, []string{fmt.Sprintf("... %d more, see -o json", left), "", "", "", "", ""})
+	}
 	return append(out, rows[len(rows)-1])
 }

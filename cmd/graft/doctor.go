@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -109,8 +111,8 @@ func (c *cli) diagnose(measure bool) *diagnosis {
 	for _, f := range search.Found {
 		d.Plugins = append(d.Plugins, d.examine(f))
 	}
-	if err := search.Err(); err != nil {
-		d.Mends = append(d.Mends, err.Error())
+	if len(search.Found) == 0 {
+		d.mend("install a plugin with: graft plugin install DIR, or set " + plugin.PathVariable + " to a folder of plugins")
 	}
 	return d
 }
@@ -119,14 +121,14 @@ func (d *diagnosis) findRuntime(option string) *ort.Library {
 	at, err := ort.Find(option)
 	if err != nil {
 		d.Runtime.Problem = err.Error()
-		d.Mends = append(d.Mends, "run graft doctor --fetch, or set GRAFT_ONNXRUNTIME to a libonnxruntime of your own")
+		d.mend("run: graft doctor --fetch, or set " + ort.EnvPath + " to a libonnxruntime of your own")
 		return nil
 	}
 	d.Runtime.Path, d.Runtime.Source = at.Path, at.Source
 	l, err := ort.Open(at.Path)
 	if err != nil {
 		d.Runtime.Problem = err.Error()
-		d.Mends = append(d.Mends, err.Error())
+		d.mend("name another libonnxruntime with " + ort.EnvPath + " or --onnxruntime")
 		return nil
 	}
 	d.Runtime.Version = l.Version()
@@ -139,8 +141,7 @@ func (d *diagnosis) findRuntime(option string) *ort.Library {
 func (d *diagnosis) examine(f plugin.Found) foundPlugin {
 	p := foundPlugin{Folder: f.Folder, Source: f.Source, Variants: []foundVariant{}}
 	if f.Err != nil {
-		p.Problem = f.Err.Error()
-		d.Mends = append(d.Mends, p.Problem)
+		p.Problem = d.problem(f.Err)
 		return p
 	}
 	p.Name, p.Version = f.Manifest.Name, f.Manifest.Version
@@ -159,13 +160,38 @@ func (d *diagnosis) examine(f plugin.Found) foundPlugin {
 				found.Score, found.Problem, err = loaded.Probe(plugin.Device{Kind: v.Device})
 			}
 			if err != nil {
-				found.Problem = err.Error()
-				d.Mends = append(d.Mends, err.Error())
+				found.Problem = d.problem(err)
 			}
 		}
 		p.Variants = append(p.Variants, found)
 	}
 	return p
+}
+
+// mend notes what to do, once.
+func (d *diagnosis) mend(what string) {
+	if what != "" && !slices.Contains(d.Mends, what) {
+		d.Mends = append(d.Mends, what)
+	}
+}
+
+// problem is what was found, and its mend goes to the mends.
+func (d *diagnosis) problem(err error) string {
+	var e *plugin.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	d.mend(e.Mend)
+	text := e.Found
+	if e.Need != "" {
+		text += ", need " + e.Need
+	}
+	return text
+}
+
+// runs reports whether a variant of the plugin runs here.
+func (p *foundPlugin) runs() bool {
+	return p.Problem == "" && slices.ContainsFunc(p.Variants, func(v foundVariant) bool { return v.Problem == "" && v.Score > 0 })
 }
 
 // devices lists accelerators by what their drivers show, without touching them.
@@ -179,8 +205,8 @@ func devices() []foundDevice {
 }
 
 func (d *diagnosis) text(w io.Writer) {
-	mark := func(problem string) string {
-		if problem == "" {
+	mark := func(ok bool) string {
+		if ok {
 			return "ok"
 		}
 		return "--"
@@ -193,14 +219,18 @@ func (d *diagnosis) text(w io.Writer) {
 		fmt.Fprintf(w, "--  ONNX Runtime: %s\n", r.Problem)
 	}
 	for _, p := range d.Plugins {
-		fmt.Fprintf(w, "%s  plugin %s %s, %s (%s)\n", mark(p.Problem), p.Name, p.Version, p.Folder, p.Source)
+		name := strings.TrimSpace(p.Name + " " + p.Version)
+		if name == "" {
+			name = "that cannot be read"
+		}
+		fmt.Fprintf(w, "%s  plugin %s, %s (%s)\n", mark(p.runs()), name, p.Folder, p.Source)
 		if p.Problem != "" {
 			fmt.Fprintf(w, "    %s\n", p.Problem)
 		}
 		for _, v := range p.Variants {
-			fmt.Fprintf(w, "    %s  %s: %s", mark(v.Problem), v.Device, v.File)
+			fmt.Fprintf(w, "    %s  %s: %s", mark(v.Problem == ""), v.Device, v.File)
 			if v.Problem != "" {
-				fmt.Fprintf(w, " (%s)", v.Problem)
+				fmt.Fprintf(w, ": %s", v.Problem)
 			} else {
 				fmt.Fprintf(w, ", score %d", v.Score)
 			}
@@ -223,7 +253,10 @@ func (d *diagnosis) text(w io.Writer) {
 	for _, dev := range d.Devices {
 		fmt.Fprintf(w, "ok  %s: %s\n", dev.Kind, dev.Detail)
 	}
+	if len(d.Mends) > 0 {
+		fmt.Fprintln(w, "\nto do:")
+	}
 	for _, m := range d.Mends {
-		fmt.Fprintf(w, "\nto do: %s\n", m)
+		fmt.Fprintf(w, "  %s\n", m)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,8 +31,19 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
 }
 
-func (p *planFlags) options() (plan.Options, error) {
+// options are those of the flags, for the plugins of set.
+func (p *planFlags) options(c *cli, set *patch.Set) (plan.Options, error) {
 	o := plan.Options{Except: p.except, Force: p.force}
+	for _, name := range p.plugins {
+		if _, err := patch.Named(set.Plugins, name); err != nil {
+			return o, err
+		}
+	}
+	for _, name := range p.except {
+		if _, err := patch.Named(set.Plugins, name); err != nil {
+			c.say("graft: --except %s: %v", name, err)
+		}
+	}
 	if len(p.plugins) > 0 {
 		o.Plugins = p.plugins
 	}
@@ -57,6 +69,7 @@ type inspection struct {
 type inspectedBlock struct {
 	Kind     string            `json:"kind"`
 	Node     string            `json:"node"`
+	Pattern  string            `json:"pattern,omitempty"` // the operator whose pattern was found
 	Facts    *blocks.Attention `json:"facts,omitempty"`
 	Plugin   string            `json:"plugin,omitempty"`
 	Operator string            `json:"operator,omitempty"`
@@ -81,19 +94,11 @@ func (c *cli) inspect() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o, err := flags.options()
+			a, err := c.analyse(args[0], set, &flags)
 			if err != nil {
 				return err
 			}
-			m, err := model.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			a, err := patch.Analyse(m, set.Manifests(), set.Plan(o))
-			if err != nil {
-				return err
-			}
+			defer a.Model.Close()
 			if write != "" {
 				if err := plan.WriteFile(write, a.Plan); err != nil {
 					return err
@@ -109,6 +114,26 @@ func (c *cli) inspect() *cobra.Command {
 	return cmd
 }
 
+// analyse opens a model, which is the caller's to close, and plans it.
+func (c *cli) analyse(path string, set *patch.Set, flags *planFlags) (*patch.Analysis, error) {
+	o, err := flags.options(c, set)
+	if err != nil {
+		return nil, err
+	}
+	p := c.progress("reading " + path)
+	defer p.end()
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	p.say("analysing " + path)
+	a, err := patch.Analyse(m, set.Manifests(), set.Plan(o))
+	if err != nil {
+		m.Close()
+	}
+	return a, err
+}
+
 func describe(path string, set *patch.Set, a *patch.Analysis) *inspection {
 	r := &inspection{SchemaVersion: schemaVersion, Model: path, Plugins: set.Names(),
 		Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised}
@@ -119,6 +144,9 @@ func describe(path string, set *patch.Set, a *patch.Analysis) *inspection {
 		b := inspectedBlock{Kind: ch.Kind, Node: ch.Node, Plugin: ch.Plugin, Reason: ch.Reason}
 		if ch.Block != nil {
 			b.Facts = ch.Block.Attention
+		}
+		if ch.Match != nil {
+			b.Pattern = ch.Match.Operator.Name
 		}
 		if ch.Operator != nil {
 			b.Operator = ch.Operator.Name
@@ -148,7 +176,14 @@ func (r *inspection) text(w io.Writer) {
 		}
 		groups[i].nodes = append(groups[i].nodes, b.Node)
 	}
-	fmt.Fprintf(w, "%s: %d blocks, %d not recognised\n", r.Model, len(r.Blocks), len(r.Unrecognised))
+	replaced := 0
+	for _, b := range r.Blocks {
+		if b.Operator != "" {
+			replaced++
+		}
+	}
+	fmt.Fprintf(w, "%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
+		r.Model, len(r.Blocks), replaced, len(r.Unrecognised))
 	for _, g := range groups {
 		b := g.block
 		fmt.Fprintf(w, "\n%d x %s\n", len(g.nodes), b.title())
@@ -175,7 +210,7 @@ func (r *inspection) text(w io.Writer) {
 
 func (b inspectedBlock) title() string {
 	if b.Facts == nil {
-		return b.Kind
+		return strings.TrimSpace("nodes of the " + b.Kind + " of " + b.Pattern)
 	}
 	return b.Facts.Type + " " + b.Kind
 }
@@ -206,7 +241,10 @@ func factLines(f *blocks.Attention) []string {
 	lines := []string{fmt.Sprintf("%s, scale %.6g, %s, drawn as %s", heads, f.Scale, f.DType, f.Form)}
 	mask := "no mask"
 	if f.Mask != nil && len(f.Mask.Kinds) > 0 {
-		mask = fmt.Sprintf("mask %v from %v", f.Mask.Kinds, f.Mask.Sources)
+		mask = "mask " + strings.Join(f.Mask.Kinds, " and ")
+		if len(f.Mask.Sources) > 0 {
+			mask += " from " + strings.Join(f.Mask.Sources, ", ")
+		}
 	}
 	if f.Causal {
 		mask += ", causal"
@@ -241,19 +279,11 @@ with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).`,
 			if err != nil {
 				return err
 			}
-			o, err := flags.options()
+			a, err := c.analyse(args[0], set, &flags)
 			if err != nil {
 				return err
 			}
-			m, err := model.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			a, err := patch.Analyse(m, set.Manifests(), set.Plan(o))
-			if err != nil {
-				return err
-			}
+			defer a.Model.Close()
 			if a.Plan.Replaced() == 0 {
 				return fmt.Errorf("%s: no operator at hand is expected to gain, nothing written; graft inspect shows why, --force uses them all the same", args[0])
 			}

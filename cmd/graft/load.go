@@ -8,11 +8,11 @@ import (
 // command cannot do without.
 func (c *cli) load(needed bool) (*patch.Set, error) {
 	set, err := patch.Load(c.folders, false)
-	for _, refused := range set.Refused {
-		c.say("graft: left out: %v", refused)
-	}
 	if err != nil && needed {
 		return nil, err
+	}
+	for _, refused := range set.Refused {
+		c.say("graft: left out: %v", refused)
 	}
 	if err != nil && len(set.Refused) == 0 {
 		c.say("graft: %v", err)

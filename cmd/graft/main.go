@@ -40,6 +40,8 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The first interrupt ends the work in good order, a second one the process.
+	context.AfterFunc(ctx, stop)
 	c := &cli{out: stdout, talk: stderr}
 	root := c.root()
 	root.SetArgs(args)
@@ -49,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil {
 		err = errors.New("interrupted; nothing was left half-written")
 	}
 	if !errors.Is(err, errSaid) {
@@ -108,12 +110,9 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.chooseFormat(cmd) },
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		Args:              cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Usage()
-			return usageError{errors.New("a command is needed")}
-		},
-		Example: "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
+		Args:              noCommand,
+		RunE:              needsCommand,
+		Example:           "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
 	}
 	f := root.PersistentFlags()
 	f.StringArrayVarP(&c.outputs, "output", "o", nil, "json or text: the form of what goes to stdout; for patch also the file to write")
@@ -123,8 +122,52 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.plugin(), workerCommand())
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.plugin(), c.version(), workerCommand())
+	root.SetHelpCommand(helpCommand())
 	return root
+}
+
+// needsCommand prints what there is below a command that does nothing itself.
+func needsCommand(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return usageError{fmt.Errorf("%s needs one of %s; see %[1]s --help", cmd.CommandPath(), strings.Join(names, ", "))}
+}
+
+// noCommand refuses arguments that should have been a command.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
+	}
+	return usageError{fmt.Errorf("%s has no command %q%s; see %[1]s --help", cmd.CommandPath(), args[0], hint)}
+}
+
+// helpCommand is cobra's, with an error for a command that there is not.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]...",
+		Short:   "Show what a command does, its flags and an example",
+		Example: "  graft help ab\n  graft help plugin install",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = noCommand(found, rest)
+			}
+			if err != nil {
+				return usageError{err}
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
 }
 
 // chooseFormat reads -o: a format, or for commands that write a file its path.
@@ -150,10 +193,14 @@ const writesFile = "writes-file"
 // exactly is cobra.ExactArgs with exit code 2.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageError{fmt.Errorf("%s needs %s, got %d arguments; see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())}
+		if len(args) == n {
+			return nil
 		}
-		return nil
+		got := "nothing"
+		if len(args) > 0 {
+			got = strings.Join(args, " ")
+		}
+		return usageError{fmt.Errorf("%s needs %s, got %s; see %[1]s --help", cmd.CommandPath(), what, got)}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -25,9 +26,10 @@ func (c *cli) print(data any, text func(w io.Writer)) error {
 	return nil
 }
 
-// table writes rows with columns aligned.
+// table writes rows with columns aligned, and no blanks at the ends of lines.
 func table(w io.Writer, rows [][]string) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
 			if i > 0 {
@@ -38,4 +40,7 @@ func table(w io.Writer, rows [][]string) {
 		fmt.Fprintln(t)
 	}
 	t.Flush()
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -18,11 +20,8 @@ func (c *cli) plugin() *cobra.Command {
 		Short: "Install, list, inspect, verify and remove operator plugins",
 		Example: `  graft plugin install ./build/plugins/flash-decode
   graft plugin list`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Usage()
-			return usageError{fmt.Errorf("graft plugin needs one of install, list, inspect, verify, remove")}
-		},
+		Args: noCommand,
+		RunE: needsCommand,
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove())
 	return cmd
@@ -80,7 +79,7 @@ func (c *cli) pluginList() *cobra.Command {
 		Short:   "List the plugins that a program would find, in order of preference",
 		Example: "  graft plugin list\n  graft plugin list -o json | jq '.plugins[].name'",
 		Args:    exactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			search := plugin.Discover(plugin.DiscoverOptions{Folders: c.folders})
 			s, err := plugin.UserStore()
 			if err != nil {
@@ -112,6 +111,8 @@ func (c *cli) pluginList() *cobra.Command {
 					r.Problem = f.Err.Error()
 				case f.ShadowedBy != "":
 					r.Problem = "hidden by " + f.ShadowedBy
+				case r.Problem == "":
+					r.Problem = unverified(cmd.Context(), s.Trust(), f.Folder)
 				}
 				rows = append(rows, r)
 			}
@@ -134,6 +135,37 @@ func (c *cli) pluginList() *cobra.Command {
 			})
 		},
 	}
+}
+
+// unverified says why a program would not load the libraries of a folder for this
+// machine, without running them; "" when it would.
+func unverified(ctx context.Context, known *plugin.Trust, folder string) string {
+	in, err := plugin.Inspect(ctx, folder)
+	if err != nil {
+		return err.Error()
+	}
+	problem := "no library for this machine"
+	for _, l := range in.Libraries {
+		if l.Variant == nil || l.Variant.OS != plugin.ThisPlatform.OS || l.Variant.Arch != plugin.ThisPlatform.Arch {
+			continue
+		}
+		if l.Problem != "" {
+			problem = l.Problem
+			continue
+		}
+		_, ok, err := known.Lookup(l.SHA256)
+		switch {
+		case err != nil:
+			problem = err.Error()
+		case !ok && os.Getenv(plugin.UnverifiedVariable) == "1":
+			return "not verified, accepted by " + plugin.UnverifiedVariable
+		case !ok:
+			problem = "not verified here; run: graft plugin verify " + folder
+		default:
+			return ""
+		}
+	}
+	return problem
 }
 
 func (c *cli) pluginInspect() *cobra.Command {

@@ -105,6 +105,9 @@ func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 		}
 		have = append(have, p.Manifest.Name)
 	}
+	if len(have) == 0 {
+		have = []string{"none"}
+	}
 	return nil, fmt.Errorf("no plugin %q is loaded, found %s; see graft plugin list", name, strings.Join(have, ", "))
 }
 

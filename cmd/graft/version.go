@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/plugin"
+)
+
+func (c *cli) version() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the versions of graft, of the plugin ABI that it speaks, and of Go",
+		Example: "  graft version\n  graft version -o json",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			v := struct {
+				SchemaVersion int    `json:"schema_version"`
+				Version       string `json:"version"`
+				ABI           string `json:"abi"`
+				Go            string `json:"go"`
+				Platform      string `json:"platform"`
+			}{schemaVersion, buildVersion(), plugin.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			return c.print(v, func(w io.Writer) {
+				fmt.Fprintf(w, "graft %s, plugin ABI %s, %s, %s\n", v.Version, v.ABI, v.Go, v.Platform)
+			})
+		},
+	}
+}
+
+// buildVersion is the module's version, or the revision that it was built from.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
