@@ -1,0 +1,85 @@
+package readme
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	dropped = regexp.MustCompile("[^a-z0-9 _-]")
+)
+
+// anchor is the name that a heading gets on the common hosts.
+func anchor(text string) string {
+	return strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
+}
+
+// TestLinks follows every link of every Markdown file to a file, and to a heading where it names one.
+func TestLinks(t *testing.T) {
+	var list []string
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root(t), pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, found...)
+	}
+	followed := 0
+	for _, path := range list {
+		name, err := filepath.Rel(root(t), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(name, "build/") {
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(data), -1) {
+			u, err := url.Parse(m[1])
+			if err != nil {
+				t.Errorf("%s: link %s: %v", name, m[1], err)
+				continue
+			}
+			if u.Scheme != "" {
+				continue
+			}
+			followed++
+			target := path
+			if u.Path != "" {
+				target = filepath.Join(filepath.Dir(path), u.Path)
+			}
+			text, err := os.ReadFile(target)
+			if info, e := os.Stat(target); e == nil && info.IsDir() {
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s: link %s leads nowhere: %v", name, m[1], err)
+				continue
+			}
+			if u.Fragment != "" && !hasHeading(string(text), u.Fragment) {
+				t.Errorf("%s: link %s: no such heading", name, m[1])
+			}
+		}
+	}
+	if followed == 0 {
+		t.Error("no document has a link")
+	}
+}
+
+func hasHeading(text, fragment string) bool {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		if anchor(m[1]) == fragment {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,155 @@
+package readme
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// root is the repository's root.
+func root(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// pluginsBuilt is the folder of the plugins that `make plugins` built.
+func pluginsBuilt(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(root(t), "build", "plugins")
+	if _, err := os.Stat(filepath.Join(path, "flash-decode", plugin.ManifestName)); err != nil {
+		t.Fatalf("the plugins are not built: %v; run make plugins", err)
+	}
+	return path
+}
+
+// built is the graft command of this source, with the plugins beside it; once for all tests.
+var built struct {
+	sync.Once
+	folder string
+	err    error
+	output []byte
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.folder != "" {
+		os.RemoveAll(built.folder)
+	}
+	os.Exit(code)
+}
+
+func graftCommand(t *testing.T) string {
+	t.Helper()
+	built.Do(func() {
+		if built.folder, built.err = os.MkdirTemp("", "graft-readme-"); built.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-o", filepath.Join(built.folder, "graft"), "./cmd/graft")
+		cmd.Dir = root(t)
+		if built.output, built.err = cmd.CombinedOutput(); built.err == nil {
+			built.err = os.CopyFS(filepath.Join(built.folder, "plugins"), os.DirFS(pluginsBuilt(t)))
+		}
+	})
+	if built.err != nil {
+		t.Fatalf("building the command: %v\n%s", built.err, built.output)
+	}
+	return built.folder
+}
+
+// sandbox is a reader's folder, home and environment.
+type sandbox struct {
+	folder string
+	env    []string
+}
+
+// newSandbox makes what the documents presume: the command on PATH, a model.onnx, plugin folders by
+// the names that the documents use, and the plugins verified as `make demo` does.
+func newSandbox(t *testing.T) *sandbox {
+	t.Helper()
+	bin, plugins := graftCommand(t), pluginsBuilt(t)
+	s := &sandbox{folder: t.TempDir()}
+	home := t.TempDir()
+	data, err := os.ReadFile(filepath.Join(root(t), "models", "tiny-gpt2", "model.onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"model.onnx", "models/tiny-gpt2/model.onnx"} {
+		must(os.MkdirAll(filepath.Dir(filepath.Join(s.folder, path)), 0o755))
+		must(os.WriteFile(filepath.Join(s.folder, path), data, 0o644))
+	}
+	must(os.CopyFS(filepath.Join(s.folder, "build", "plugins"), os.DirFS(plugins)))
+	must(os.CopyFS(filepath.Join(s.folder, "flash-decode"), os.DirFS(filepath.Join(plugins, "flash-decode"))))
+	must(os.Symlink(bin, filepath.Join(s.folder, "bin")))
+	must(tool(s.folder, "tar", "-czf", "flash-decode-0.1.0.tar.gz", "-C", "build/plugins", "flash-decode"))
+
+	runtime, err := ort.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.env = environment(map[string]string{
+		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "PATH": bin + ":" + os.Getenv("PATH"),
+		"GRAFT_ONNXRUNTIME": runtime.Path, "GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
+	})
+	verify := exec.Command("graft", "plugin", "verify", "bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/low-rank")
+	verify.Path = filepath.Join(bin, "graft")
+	verify.Dir, verify.Env = s.folder, s.env
+	if out, err := verify.CombinedOutput(); err != nil {
+		t.Fatalf("graft plugin verify: %v\n%s", err, out)
+	}
+	return s
+}
+
+// environment is the test's own with some variables set anew, and with Go's and the runtime's
+// caches where they were, whatever HOME is.
+func environment(set map[string]string) []string {
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH", "GOENV").Output()
+	if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err == nil && len(lines) == 4 {
+		for i, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOENV"} {
+			set[name] = lines[i]
+		}
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		set["XDG_CACHE_HOME"] = cache
+	}
+	var list []string
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); set[name] == "" && !isSet(set, name) {
+			list = append(list, entry)
+		}
+	}
+	for name, value := range set {
+		if value != "" {
+			list = append(list, name+"="+value)
+		}
+	}
+	return list
+}
+
+func isSet(set map[string]string, name string) bool {
+	_, ok := set[name]
+	return ok
+}
+
+// tool runs a program in a folder.
+func tool(folder, name string, args ...string) error {
+	cmd := exec.CommandContext(context.Background(), name, args...)
+	cmd.Dir = folder
+	return cmd.Run()
+}
