@@ -1,0 +1,243 @@
+package python
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// lengths at which fixtures are run: two rows, three tokens after a past.
+var lengths = map[string]int64{
+	"batch_size": 2, "sequence_length": 3, "past_sequence_length": 19, "past_decoder_sequence_length": 21,
+	"encoder_sequence_length": 29, "past_encoder_sequence_length": 29, "decoder_sequence_length": 1, "kv_cache_dim": 16,
+}
+
+// refused are the fixtures that a Python runtime does not load unpatched, by
+// runtime and the beginning of the fixture's name, and why.
+var refused = map[string]map[string]string{
+	"old": {"dynamo23/": "ONNX Runtime 1.22 supports opsets up to 22"},
+	"new": {},
+}
+
+// A job is a model for compare.py.
+type job struct {
+	Name      string            `json:"name"`
+	Model     string            `json:"model"`
+	Patched   string            `json:"patched"`
+	Libraries []string          `json:"libraries"`
+	Inputs    map[string]string `json:"inputs"`
+}
+
+// An answer is what compare.py says of a job.
+type answer struct {
+	Version string
+	Name    string
+	Stage   string
+	Error   string
+	Outputs []struct {
+		Name        string
+		Type        string
+		Shape       []int64
+		Disagree    int64
+		Size        int64
+		Finite      int64
+		MaxAbsolute float64 `json:"max_absolute"`
+		Problem     string
+	}
+}
+
+func TestPatchedFiles(t *testing.T) {
+	library, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jobs []job
+	two := false
+	for _, f := range models.Fixtures() {
+		if f.Exporter == "full" {
+			continue
+		}
+		j, err := write(t, library, set, f)
+		if err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		if len(j.Libraries) == 0 {
+			t.Logf("%s: nothing can be replaced in it", f)
+			continue
+		}
+		jobs = append(jobs, j)
+		two = two || len(j.Libraries) > 1
+	}
+	if !two {
+		t.Error("no fixture is served by two plugins at once")
+	}
+	for _, peer := range []string{"old", "new"} {
+		t.Run(peer, func(t *testing.T) {
+			t.Parallel()
+			check(t, peer, jobs)
+		})
+	}
+}
+
+// write writes a fixture, its patched file and inputs for both.
+func write(t *testing.T, library *ort.Library, set *patch.Set, f models.Fixture) (job, error) {
+	folder := t.TempDir()
+	// In a folder of its own, because a patched file carries its weights.
+	j := job{Name: f.String(), Model: filepath.Join(folder, "model.onnx"), Patched: filepath.Join(t.TempDir(), "patched.onnx"), Inputs: map[string]string{}}
+	if err := f.Write(j.Model, 1); err != nil {
+		return j, err
+	}
+	m, err := model.Open(j.Model)
+	if err != nil {
+		return j, err
+	}
+	defer m.Close()
+	a, err := patch.Analyse(m, set.Manifests(), set.Plan(plan.Options{Force: true}))
+	if err != nil {
+		return j, err
+	}
+	for _, c := range a.Plan.Choices {
+		if c.Operator == nil && c.Block != nil && c.Block.Obstacle == "" {
+			t.Errorf("%s: %s stays as drawn under Force: %s", f, c.Node, c.Reason)
+		}
+	}
+	j.Libraries = set.Libraries(a.Plugins())
+	replaced, err := graft.Patch(context.Background(), j.Model, j.Patched, graft.Force(), graft.AcceptUnverified())
+	if err != nil {
+		return j, err
+	}
+	if replaced != a.Plan.Replaced() {
+		t.Errorf("%s: %d blocks are planned, %d were replaced", f, a.Plan.Replaced(), replaced)
+	}
+	if replaced == 0 {
+		return j, nil
+	}
+	values, _, err := ab.Inputs(library, j.Model, ab.Options{Seed: 1, Dims: lengths, LooseDims: true})
+	if err != nil {
+		return j, err
+	}
+	for i, name := range slices.Sorted(maps.Keys(values)) {
+		path := filepath.Join(folder, fmt.Sprintf("input_%d.pb", i))
+		if err := writeTensor(path, values[name]); err != nil {
+			return j, err
+		}
+		j.Inputs[name] = path
+		values[name].Close()
+	}
+	return j, nil
+}
+
+func writeTensor(path string, v *ort.Value) error {
+	raw, err := v.Bytes()
+	if err != nil {
+		return err
+	}
+	data, err := proto.Marshal(&onnx.Tensor{Dims: v.Shape(), DataType: proto.Int32(int32(v.Element())), RawData: raw})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// check runs the jobs in one of the Python runtimes.
+func check(t *testing.T, peer string, jobs []job) {
+	answers := compare(t, peer, jobs)
+	if len(answers) != len(jobs)+1 {
+		t.Fatalf("%d answers to %d jobs", len(answers)-1, len(jobs))
+	}
+	t.Logf("onnxruntime %s", answers[0].Version)
+	if peer == "old" && !strings.HasPrefix(answers[0].Version, "1.22.") {
+		t.Errorf("the oldest runtime that patched files are for is 1.22, found %s", answers[0].Version)
+	}
+	met := map[string]bool{}
+	for i, a := range answers[1:] {
+		t.Run(a.Name, func(t *testing.T) {
+			if why, beginning := reason(peer, a.Name); why != "" {
+				met[beginning] = true
+				if a.Stage != "model" {
+					t.Errorf("it is said to be refused unpatched (%s), found: %s %s", why, a.Stage, a.Error)
+				}
+				return
+			}
+			if a.Error != "" {
+				t.Fatalf("%s: %s", a.Stage, a.Error)
+			}
+			for _, o := range a.Outputs {
+				if o.Disagree > 0 {
+					t.Errorf("%s %s%v: %d elements disagree, max %g absolute %s", o.Name, o.Type, o.Shape, o.Disagree, o.MaxAbsolute, o.Problem)
+				}
+				if o.Size > 0 && o.Finite == 0 {
+					t.Errorf("%s has no finite element to compare", o.Name)
+				}
+			}
+			if want := max(len(jobs[i].Libraries), 1); len(a.Outputs) < want {
+				t.Errorf("%d outputs were compared, at least %d are expected", len(a.Outputs), want)
+			}
+			t.Logf("%d plugins, %d outputs equal", len(jobs[i].Libraries), len(a.Outputs))
+		})
+	}
+	for beginning := range refused[peer] {
+		if !met[beginning] {
+			t.Errorf("no fixture begins with %s, which is said to be refused", beginning)
+		}
+	}
+}
+
+func reason(peer, name string) (why, beginning string) {
+	for beginning, why := range refused[peer] {
+		if strings.HasPrefix(name, beginning) {
+			return why, beginning
+		}
+	}
+	return "", ""
+}
+
+func compare(t *testing.T, peer string, jobs []job) []answer {
+	t.Helper()
+	program := filepath.Join("..", "..", "build", "peers", peer, "bin", "python")
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("the Python environment is not there: %v; run `make peers`", err)
+	}
+	in, err := json.Marshal(jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, talk bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, "compare.py")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &talk
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v after %d bytes of answers\n%s", program, err, out.Len(), talk.String())
+	}
+	var answers []answer
+	for d := json.NewDecoder(&out); d.More(); {
+		var a answer
+		if err := d.Decode(&a); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, a)
+	}
+	return answers
+}
