@@ -22,7 +22,7 @@ type limits struct {
 	depth int   // folders in folders
 }
 
-var defaultLimits = limits{files: 4096, bytes: 4 << 30, ratio: 200, depth: 8}
+var defaultLimits = limits{files: 1024, bytes: 4 << 30, ratio: 200, depth: 8}
 
 // slack is what may be unpacked before the ratio counts: small files of zeros are no bomb.
 const slack = 1 << 20
@@ -38,6 +38,7 @@ type intake struct {
 	files  int
 	bytes  int64
 	seen   map[string]bool
+	buffer []byte
 }
 
 func (in *intake) refuse(name, found, need string) error {
@@ -122,12 +123,14 @@ func (in *intake) file(raw string, content io.Reader) error {
 
 // copy copies in pieces, so that limits and a cancelled context stop it soon.
 func (in *intake) copy(f *os.File, content io.Reader, name string) error {
-	buffer := make([]byte, 256<<10)
+	if in.buffer == nil {
+		in.buffer = make([]byte, 256<<10)
+	}
 	for {
 		if err := in.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := content.Read(buffer)
+		n, err := content.Read(in.buffer)
 		in.bytes += int64(n)
 		if in.bytes > in.limits.bytes {
 			return &Error{Kind: ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d bytes of files", in.limits.bytes), Need: "at most that",
@@ -137,7 +140,7 @@ func (in *intake) copy(f *os.File, content io.Reader, name string) error {
 			return in.refuse(name, fmt.Sprintf("unpacking to more than %d times its size", in.limits.ratio), "an honest archive")
 		}
 		if n > 0 {
-			if _, err := f.Write(buffer[:n]); err != nil {
+			if _, err := f.Write(in.buffer[:n]); err != nil {
 				return in.stored(name, err)
 			}
 		}
