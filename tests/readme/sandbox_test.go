@@ -107,8 +107,8 @@ func newSandbox(t *testing.T) *sandbox {
 		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "PATH": bin + ":" + os.Getenv("PATH"),
 		"GRAFT_ONNXRUNTIME": runtime.Path, "GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
 	})
-	verify := exec.Command("graft", "plugin", "verify", "bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/low-rank")
-	verify.Path = filepath.Join(bin, "graft")
+	verify := exec.Command(filepath.Join(bin, "graft"), "plugin", "verify",
+		"bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/low-rank")
 	verify.Dir, verify.Env = s.folder, s.env
 	if out, err := verify.CombinedOutput(); err != nil {
 		t.Fatalf("graft plugin verify: %v\n%s", err, out)
