@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -119,6 +120,9 @@ func prepareVariant(folder string, manifest *Manifest, variant *Variant) (*Plugi
 // load runs the library's constructors and reads its table and description.
 func (p *Plugin) load() error {
 	refuse := func(found, need, mend string) error { return incompatible(p.Path, found, need, mend) }
+	// The C library keeps the text of an error for the thread that met it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(p.Path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		text := strings.TrimPrefix(printable(err.Error()), p.Path+": ")
