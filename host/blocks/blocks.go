@@ -109,6 +109,7 @@ type Wiring struct {
 	Keep                                       *graph.Value // boolean, true where a key is seen
 	KeepInverted                               bool         // Keep is true where a key is hidden
 	MaskAfterBias                              bool
+	Scale                                      float64 // of these values: factors further up are in them already
 	Fill                                       float64
 	ZeroRows                                   bool
 	Lengths                                    *graph.Value

@@ -11,7 +11,7 @@ import (
 // finish follows query, key, value and result outward and states the facts.
 func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	a, w := b.Attention, b.Wiring
-	query, _, ok := f.up(q, true)
+	query, end, ok := f.up(q, true)
 	if !ok {
 		return fmt.Errorf("the axes of its query could not be told apart behind %s", describe(q.value))
 	}
@@ -46,7 +46,8 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 		w.PastKeys, w.AllKeys = key.pastLength, key.pastLength.Add(key.length)
 	}
 
-	a.Scale = scale * query.scale * key.scale
+	w.Scale = scale * query.scale * key.scale
+	a.Scale = scale * end.scale * key.beyond
 	a.PastLayout = key.layout
 	if a.Heads, err = constant("query heads", query, "h"); err != nil {
 		return err

@@ -243,7 +243,7 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 		a.Mask.Sources = append(a.Mask.Sources, f.ancestry(mask).inputs...)
 	}
 	bias := ""
-	if c := n.Input(2); c != nil {
+	if c := f.in(n, 2); c != nil {
 		bias = c.Name
 	}
 	linear := func(offset, width int64) *Linear {
@@ -311,6 +311,7 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 func (f *finder) operatorFacts(b *Block) {
 	a, w := b.Attention, b.Wiring
 	kind := a.Type
+	w.Scale = a.Scale
 	key := w.Key
 	if key == nil {
 		w.Packed = true

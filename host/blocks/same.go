@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/opgraft/graft/host/graph"
@@ -10,16 +11,27 @@ import (
 // that undo each other, a reshape there and back. Exporters and optimizers leave
 // such detours anywhere, and no rule should have to think of them: rules ask for
 // the first value that holds the same elements in the same shape, and for who
-// reads it under any of its guises.
+// reads it under any of its guises. A value that is drawn twice, by other views
+// of the same one, is one value too.
 type guises struct {
 	first   map[*graph.Value]*graph.Value
+	drawn   map[arrangement]*graph.Value
 	uses    map[*graph.Value][]graph.Use  // by first value
 	outputs map[*graph.Value]*graph.Value // first value to the graph output it is
 }
 
+// arrangement is what a value is, seen from the furthest value that it is a view of.
+type arrangement struct {
+	graph *graph.Graph
+	of    *graph.Value
+	axes  string // of the value, in the dimensions of that one
+	shape string
+}
+
 // disguise gathers readers and outputs of a graph and its subgraphs.
 func (f *finder) disguise(g *graph.Graph) {
-	f.guises = guises{map[*graph.Value]*graph.Value{}, map[*graph.Value][]graph.Use{}, map[*graph.Value]*graph.Value{}}
+	f.guises = guises{map[*graph.Value]*graph.Value{}, map[arrangement]*graph.Value{},
+		map[*graph.Value][]graph.Use{}, map[*graph.Value]*graph.Value{}}
 	handOut := func(g *graph.Graph) {
 		for _, o := range g.Outputs {
 			f.guises.outputs[f.first(o)] = o
@@ -60,6 +72,16 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 		at = next
 		if at.unchanged() {
 			c = at.value
+		}
+	}
+	if c != v {
+		c = f.first(c)
+	} else if len(at.dims) > 0 {
+		a := arrangement{v.Graph, at.value, at.text(), fmt.Sprint(f.shapes.Of(v).Dims)}
+		if twin := f.guises.drawn[a]; twin != nil {
+			c = twin
+		} else {
+			f.guises.drawn[a] = v
 		}
 	}
 	f.guises.first[v] = c

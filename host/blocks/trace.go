@@ -8,8 +8,8 @@ import (
 
 // up follows a view towards where its value comes from, through nodes that
 // only rearrange or scale it, and returns the furthest point at which the
-// axes stand in a layout an operator can read, and the end of the way. When
-// scaled is false, scalar products end it.
+// axes stand in a layout an operator can read, and the end of the way with all
+// scales on it. When scaled is false, scalar products end it.
 func (f *finder) up(v view, scaled bool) (best, end view, found bool) {
 	for {
 		if v.layout() != "" {
@@ -88,9 +88,16 @@ func (f *finder) stepDown(v view, n *graph.Node) (view, bool) {
 	return view{}, false
 }
 
-// copies reports a node whose output is its input.
+// copies reports a node whose output is its input: a Cast from fp32 to fp32, say.
 func (f *finder) copies(n *graph.Node) bool {
-	return n.Is("Identity", "Dropout") || f.sameTypeCast(n)
+	switch {
+	case n.Is("Dropout"):
+		return n.Input(2) == nil // it is not told that it trains
+	case n.Is("Cast"):
+		in := f.shapes.Of(n.Input(0)).DType
+		return in != 0 && int64(in) == n.Int("to", 0)
+	}
+	return n.Is("Identity")
 }
 
 // repeats reports a Concat of one value with itself.
@@ -152,15 +159,6 @@ func (f *finder) isScalar(v *graph.Value) bool {
 	return ok
 }
 
-// sameTypeCast reports a Cast that changes nothing: fp32 to fp32, say.
-func (f *finder) sameTypeCast(n *graph.Node) bool {
-	if !n.Is("Cast") {
-		return false
-	}
-	in := f.shapes.Of(n.Input(0)).DType
-	return in != 0 && int64(in) == n.Int("to", 0)
-}
-
 func (f *finder) perm(n *graph.Node) []int64 {
 	if p, ok := n.Ints("perm"); ok {
 		return p
@@ -182,7 +180,8 @@ type cache struct {
 	length      graph.Dim    // new positions
 	pastLength  graph.Dim
 	heads, size graph.Dim
-	scale       float64
+	scale       float64 // between the product and where past and new, or the new keys, are read
+	beyond      float64 // that and what lies further up
 }
 
 // keyValue follows one side of a block from where the product reads it.
@@ -205,7 +204,7 @@ func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
 	if !found {
 		return nil, fmt.Errorf("its axes could not be told apart behind %s", describe(end.value))
 	}
-	c := &cache{fresh: best, scale: best.scale}
+	c := &cache{fresh: best, scale: best.scale, beyond: end.scale}
 	return c, c.measure(best)
 }
 
@@ -229,7 +228,7 @@ func (f *finder) appended(v view, n *graph.Node, ax int) (*cache, error) {
 	}
 	c := &cache{
 		fresh: best, past: past, present: n.Output(0), layout: layout,
-		pastLength: ps.Dims[ax], scale: v.scale,
+		pastLength: ps.Dims[ax], scale: v.scale, beyond: v.scale,
 	}
 	return c, c.measure(best)
 }

@@ -281,6 +281,9 @@ func arithmeticRules() map[string]func(*call) {
 		"Identity":   func(c *call) { c.set(0, c.in(0)) },
 		"Dropout": func(c *call) {
 			c.set(0, like(c.in(0), same))
+			if !c.has(2) { // it is not told that it trains
+				c.set(0, c.in(0))
+			}
 			c.set(1, like(c.in(0), boolean))
 			if c.n.Graph.Opset("") < 10 {
 				c.set(1, like(c.in(0), same))

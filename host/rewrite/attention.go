@@ -27,7 +27,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 		ins[6] = not.Out[0]
 	}
 	attributes := []any{
-		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "scale", a.Scale, "softcap", a.Softcap,
+		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "scale", w.Scale, "softcap", a.Softcap,
 		"is_causal", w.Causal, "window", a.Window, "mask_fill", w.Fill, "mask_after_bias", w.MaskAfterBias,
 		"zero_masked_rows", w.ZeroRows, "query_layout", operand(w.QueryLayout), "key_layout", operand(w.KeyLayout),
 		"value_layout", operand(w.ValueLayout), "output_layout", operand(w.OutputLayout),

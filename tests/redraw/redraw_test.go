@@ -1,0 +1,239 @@
+package redraw
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/models"
+)
+
+var (
+	drawings = flag.Int("drawings", 200, "redrawings of each graph whose facts are compared")
+	only     = flag.Uint64("seed", 0, "compare only the redrawing of this seed")
+)
+
+// fixtures are the small graphs of all exporters.
+func fixtures(t *testing.T, f func(t *testing.T, fixture models.Fixture, m *model.Model)) {
+	for _, fixture := range models.Fixtures() {
+		if fixture.Exporter == "full" {
+			continue
+		}
+		t.Run(fixture.String(), func(t *testing.T) {
+			t.Parallel()
+			b, err := fixture.Bytes(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.Parse(b, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			f(t, fixture, m)
+		})
+	}
+}
+
+// facts are the blocks' facts in an order and with names that do not depend on
+// the drawing.
+func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string) (list []string) {
+	t.Helper()
+	g, err := graph.New(p, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := blocks.Find(g, graph.Infer(g))
+	for _, u := range r.Unrecognised {
+		list = append(list, "unrecognised: "+u.Reason)
+	}
+	for _, b := range r.Blocks {
+		a := *b.Attention
+		a.Scale, _ = strconv.ParseFloat(strconv.FormatFloat(a.Scale, 'g', 5, 64), 64)
+		if a.Projections != nil {
+			p := *a.Projections
+			p.Query, p.Key, p.Value, p.Output = original(p.Query, names), original(p.Key, names), original(p.Value, names), original(p.Output, names)
+			a.Projections = &p
+		}
+		j, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, b.Obstacle+string(j))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// original names a projection's constants as the exporter did.
+func original(l *blocks.Linear, names map[string]string) *blocks.Linear {
+	if l == nil {
+		return nil
+	}
+	to := *l
+	for _, name := range []*string{&to.Weight, &to.Bias} {
+		for names[*name] != "" && names[*name] != *name {
+			*name = names[*name]
+		}
+	}
+	return &to
+}
+
+func TestFactsStay(t *testing.T) {
+	applied := make(chan map[string]int, len(models.Fixtures()))
+	t.Run("fixtures", func(t *testing.T) {
+		fixtures(t, func(t *testing.T, fixture models.Fixture, m *model.Model) {
+			want := facts(t, m.Proto(), m, nil)
+			if len(want) == 0 {
+				t.Fatal("no attention was found in the graph as exported")
+			}
+			steps := map[string]int{}
+			defer func() { applied <- steps }()
+			for seed := uint64(1); seed <= uint64(*drawings); seed++ {
+				if *only != 0 {
+					seed = *only
+				}
+				d, err := Redraw(m.Proto(), m, seed)
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				for name, n := range d.Steps {
+					steps[name] += n
+				}
+				if got := facts(t, d.Model, m, d.Names); !slices.Equal(got, want) {
+					t.Fatalf("the redrawing of seed %d has other facts (go test ./tests/redraw -run '%s' -seed %d)\n%s", seed, t.Name(), seed, difference(got, want))
+				}
+				if *only != 0 {
+					break
+				}
+			}
+		})
+	})
+	close(applied)
+	total := map[string]int{}
+	for steps := range applied {
+		for name, n := range steps {
+			total[name] += n
+		}
+	}
+	t.Log(total)
+	for _, r := range rules {
+		if *only == 0 && !t.Failed() && total[r.name] == 0 {
+			t.Errorf("no graph was redrawn by the rule %q", r.name)
+		}
+	}
+}
+
+// difference shows the facts that one side has and the other has not.
+func difference(got, want []string) string {
+	var b strings.Builder
+	for _, side := range []struct {
+		name     string
+		of, from []string
+	}{{"got ", got, want}, {"want", want, got}} {
+		for _, fact := range side.of {
+			if !slices.Contains(side.from, fact) {
+				fmt.Fprintf(&b, "%s %s\n", side.name, fact)
+			}
+		}
+	}
+	return b.String()
+}
+
+// lengths are those of a run: one token after a past in most, several without.
+var lengths = map[string]int64{
+	"batch_size": 2, "sequence_length": 1, "past_sequence_length": 16, "past_decoder_sequence_length": 21,
+	"encoder_sequence_length": 29, "past_encoder_sequence_length": 29, "decoder_sequence_length": 1, "kv_cache_dim": 16,
+}
+
+// answered is how many redrawings of each graph are run.
+const answered = 5
+
+func TestAnswersStay(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixtures(t, func(t *testing.T, fixture models.Fixture, m *model.Model) {
+		for seed := uint64(1); seed <= answered; seed++ {
+			if *only != 0 {
+				seed = *only
+			}
+			d, err := Redraw(m.Proto(), m, seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "redrawn.onnx")
+			if err := m.Write(context.Background(), d.Model, path, model.WriteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			o := ab.Options{A: "none", B: "auto", Force: true, Seed: seed, Dims: lengths, LooseDims: true}
+			r, err := ab.Answers(context.Background(), l, set, path, o)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for _, out := range r.Parity.Outputs {
+				if !out.OK {
+					t.Errorf("seed %d: %s: %s, %d of %v differ, max %g absolute, %g relative", seed, out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute, out.MaxRelative)
+				}
+			}
+			if *only != 0 {
+				break
+			}
+		}
+	})
+}
+
+// TestDrawingsDiffer holds the redrawer itself to account: drawings of two
+// seeds are not alike, and those of one are.
+func TestDrawingsDiffer(t *testing.T) {
+	f, err := models.Lookup("optimum", "gpt2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := f.Bytes(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Parse(b, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[int]bool{}
+	for seed := range uint64(20) {
+		var ops [2]string
+		for i := range ops {
+			d, err := Redraw(m.Proto(), m, seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range d.Model.Graph.Node {
+				ops[i] += n.GetOpType() + n.GetName() + " "
+			}
+			sizes[len(d.Model.Graph.Node)] = true
+		}
+		if ops[0] != ops[1] {
+			t.Errorf("seed %d draws two graphs", seed)
+		}
+	}
+	if len(sizes) < 10 {
+		t.Errorf("20 seeds drew graphs of only %d sizes", len(sizes))
+	}
+}
