@@ -80,6 +80,9 @@ func choose(e *estimator, b *blocks.Block, manifests []*plugin.Manifest, o Optio
 		c.Reason = b.Obstacle
 		return c
 	}
+	if c.Reason = operands(e.shapes, b); c.Reason != "" {
+		return c
+	}
 	facts := b.Facts()
 	reasons := ""
 	for _, m := range manifests {

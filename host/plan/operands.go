@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// operands says why the values of a block do not fit the face of an attention
+// operator, or "". The operator takes query, key, value, past and bias of one
+// type, and masks of rank 1 to 4.
+func operands(shapes *graph.Shapes, b *blocks.Block) string {
+	w := b.Wiring
+	typed := shapes.Of(w.Query).DType
+	for _, v := range []struct {
+		name  string
+		value *graph.Value
+	}{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue}, {"bias", w.Bias}} {
+		if v.value == nil {
+			continue
+		}
+		if t := shapes.Of(v.value).DType; t != typed {
+			return fmt.Sprintf("its query is of type %s, its %s of %s; an operator takes one type", typeName(typed), v.name, typeName(t))
+		}
+	}
+	for _, v := range []struct {
+		name  string
+		value *graph.Value
+	}{{"bias", w.Bias}, {"mask", w.Keep}} {
+		if v.value == nil {
+			continue
+		}
+		s := shapes.Of(v.value)
+		if s.Rank < 1 || s.Rank > 4 {
+			return fmt.Sprintf("its %s has %s, an operator takes 1 to 4", v.name, rankName(s.Rank))
+		}
+		// ONNX's Attention fills a mask that is shorter than the keys up with
+		// hidden ones, where an operator repeats a single column.
+		if n, ok := s.Dims[s.Rank-1].Const(); ok && n == 1 && b.Attention.Form == "Attention" && !w.AllKeys.Equal(graph.DimInt(1)) {
+			return fmt.Sprintf("its %s has one column, which ONNX's Attention does not repeat", v.name)
+		}
+	}
+	return ""
+}
+
+func typeName(t onnx.Tensor_DataType) string {
+	if t == onnx.Tensor_UNDEFINED {
+		return "a type that is not known"
+	}
+	return model.TypeName(t)
+}
+
+func rankName(rank int) string {
+	if rank < 0 {
+		return "a rank that is not known"
+	}
+	return fmt.Sprintf("rank %d", rank)
+}
