@@ -210,7 +210,7 @@ func (r *inspection) text(w io.Writer) {
 
 func (b inspectedBlock) title() string {
 	if b.Facts == nil {
-		return strings.TrimSpace("nodes of the " + b.Kind + " of " + b.Pattern)
+		return b.Kind + " of " + b.Pattern
 	}
 	return b.Facts.Type + " " + b.Kind
 }

@@ -124,6 +124,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	})
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.plugin(), c.version(), workerCommand())
 	root.SetHelpCommand(helpCommand())
+	root.InitDefaultHelpCmd()
 	return root
 }
 
@@ -144,6 +145,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
+	cmd.SuggestionsMinimumDistance = 2
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
 	}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(plugin.Tasks()) // graft plugin install runs this executable as its child
+	testscript.Main(m, map[string]func(){
+		"graft": func() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) },
+	})
+}
+
+// TestScripts runs the commands as a shell would. In the scripts, $TINY is a
+// model, $PLUGINS the folder of the plugins just built, and graft knows of
+// neither unless told.
+func TestScripts(t *testing.T) {
+	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins, err := filepath.Abs("../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"flash-decode", "fused-gelu"} {
+		if _, err := os.Stat(filepath.Join(plugins, name, plugin.ManifestName)); err != nil {
+			t.Fatalf("%v: run make plugins", err)
+		}
+	}
+	runtime, err := ort.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireUniqueNames:  true,
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			for _, v := range []string{"GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_UNVERIFIED"} {
+				e.Setenv(v, "")
+			}
+			e.Setenv("GRAFT_ONNXRUNTIME", runtime.Path)
+			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "data"))
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("TINY", tiny)
+			e.Setenv("PLUGINS", plugins)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": code, "json": jsonCommand, "poke": poke, "folder-of": folderOf,
+		},
+	})
+}
+
+// code runs a program and requires its exit code: code 2 graft nope.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N PROGRAM [ARGUMENT]...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if err != nil {
+		m := regexp.MustCompile(`exit status (\d+)`).FindStringSubmatch(err.Error())
+		if m == nil {
+			ts.Fatalf("%v", err)
+		}
+		got, _ = strconv.Atoi(m[1])
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// jsonCommand looks a path up in the one JSON object on standard output:
+//
+//	json blocks.0.kind attention     the value, as a regular expression of the whole
+//	json blocks.*.facts              every item of the array has it
+//	! json plugins.0                 it is not there
+func jsonCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 1 || len(args) > 2 || neg && len(args) == 2 {
+		ts.Fatalf("usage: [!] json PATH [REGEXP]")
+	}
+	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+	d.UseNumber()
+	var root map[string]any
+	ts.Check(d.Decode(&root))
+	if d.More() {
+		ts.Fatalf("more than one object on standard output")
+	}
+	if _, ok := root["schema_version"]; !ok {
+		ts.Fatalf("the object has no schema_version")
+	}
+	found, err := lookup(root, strings.Split(args[0], "."))
+	if neg {
+		if err == nil {
+			ts.Fatalf("%s is there: %v", args[0], found)
+		}
+		return
+	}
+	ts.Check(err)
+	if len(args) == 1 {
+		return
+	}
+	want, err := regexp.Compile("^(?:" + args[1] + ")$")
+	ts.Check(err)
+	for _, v := range found {
+		if text, ok := v.(string); ok && want.MatchString(text) || !ok && want.MatchString(fmt.Sprint(v)) {
+			continue
+		}
+		ts.Fatalf("%s is %v, want %s", args[0], v, args[1])
+	}
+}
+
+// lookup gives the values at a path; * stands for every item, of which there
+// must be one.
+func lookup(v any, path []string) ([]any, error) {
+	if len(path) == 0 {
+		return []any{v}, nil
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		inner, ok := v[path[0]]
+		if !ok {
+			return nil, fmt.Errorf("no key %q", path[0])
+		}
+		return lookup(inner, path[1:])
+	case []any:
+		if path[0] == "*" && len(v) > 0 {
+			var all []any
+			for i, item := range v {
+				found, err := lookup(item, path[1:])
+				if err != nil {
+					return nil, fmt.Errorf("item %d: %w", i, err)
+				}
+				all = append(all, found...)
+			}
+			return all, nil
+		}
+		i, err := strconv.Atoi(path[0])
+		if err != nil || i < 0 || i >= len(v) {
+			return nil, fmt.Errorf("no item %s of %d", path[0], len(v))
+		}
+		return lookup(v[i], path[1:])
+	}
+	return nil, fmt.Errorf("no %s in %v", strings.Join(path, "."), v)
+}
+
+// poke writes one byte: poke FILE OFFSET VALUE.
+func poke(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: poke FILE OFFSET VALUE")
+	}
+	offset, err := strconv.ParseInt(args[1], 0, 64)
+	ts.Check(err)
+	value, err := strconv.ParseUint(args[2], 0, 8)
+	ts.Check(err)
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_RDWR, 0)
+	ts.Check(err)
+	_, err = f.WriteAt([]byte{byte(value)}, offset)
+	ts.Check(err)
+	ts.Check(f.Close())
+}
+
+// folderOf requires a folder to hold exactly the names given.
+func folderOf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: folder-of FOLDER [NAME]...")
+	}
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if strings.Join(got, " ") != strings.Join(args[1:], " ") {
+		ts.Fatalf("%s holds %v, want %v", args[0], got, args[1:])
+	}
+}
