@@ -28,7 +28,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 	}
 	attributes := []any{
 		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "scale", w.Scale, "softcap", a.Softcap,
-		"is_causal", w.Causal, "window", a.Window, "mask_fill", w.Fill, "mask_after_bias", w.MaskAfterBias,
+		"is_causal", w.Causal, "window", w.Window, "mask_fill", w.Fill, "mask_after_bias", w.MaskAfterBias,
 		"zero_masked_rows", w.ZeroRows, "query_layout", operand(w.QueryLayout), "key_layout", operand(w.KeyLayout),
 		"value_layout", operand(w.ValueLayout), "output_layout", operand(w.OutputLayout),
 		"output_rank", w.OutputRank, "packed_qkv", w.Packed, "scores_mode", w.ScoresMode,

@@ -6,15 +6,27 @@ import (
 	"github.com/opgraft/graft/host/graph"
 )
 
-// lengthKey is a length as a one-element tensor in one graph.
+// lengthKey is a length, or a list of them, as a tensor in one graph.
 type lengthKey struct {
 	graph  *graph.Graph
 	length string
 }
 
 // list makes a tensor of lengths, (n) int64, from constants and from the shapes
-// of the model's inputs.
+// of the model's inputs, once for each graph.
 func (r *rewriter) list(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
+	key := lengthKey{g, fmt.Sprint(dims)}
+	if v := r.lengths[key]; v != nil {
+		return v, nil
+	}
+	v, err := r.makeList(g, dims)
+	if err == nil {
+		r.lengths[key] = v
+	}
+	return v, err
+}
+
+func (r *rewriter) makeList(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
 	constants := make([]int64, len(dims))
 	all := true
 	for i, d := range dims {

@@ -35,6 +35,7 @@ func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 			return fmt.Errorf("%s in place of %s: %w", c.Operator.Name, c.Node, err)
 		}
 	}
+	r.settleReshapes()
 	g.ImportOpset(plugin.Domain, domainVersion)
 	if err := g.Sort(); err != nil {
 		return err

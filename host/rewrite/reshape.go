@@ -1,0 +1,59 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/opgraft/graft/host/graph"
+)
+
+// settleReshapes gives every Reshape whose target is known a target that costs
+// nothing: a constant where all lengths but one are numbers or those of the
+// input's axis at the same place (0), else lengths read off the model's inputs,
+// once for all that need the same. Exporters compute such targets with a dozen
+// nodes a layer, which at one token a step cost as much as small products; they
+// go with their last reader.
+func (r *rewriter) settleReshapes() {
+	constants := map[string]*graph.Value{}
+	var reshapes []*graph.Node
+	r.main.Walk(func(n *graph.Node) {
+		if n.Is("Reshape") && n.Int("allowzero", 0) == 0 && n.Input(1) != nil && n.Input(1).Tensor == nil {
+			reshapes = append(reshapes, n)
+		}
+	})
+	for _, n := range reshapes {
+		elems := r.shapes.Of(n.Input(1)).Elems
+		if target, ok := settled(elems, r.shapes.Of(n.Input(0)).Dims); ok {
+			key := fmt.Sprintf("%p %v", n.Graph, target)
+			if constants[key] == nil {
+				constants[key] = n.Graph.AddInitializer(graph.Int64Tensor("", []int64{int64(len(target))}, target...))
+			}
+			n.SetInput(1, constants[key])
+			continue
+		}
+		if v, err := r.list(n.Graph, elems); err == nil && len(elems) > 0 {
+			n.SetInput(1, v)
+		}
+	}
+}
+
+// settled is a Reshape's target as constants, given the lengths it comes to and
+// those of the input.
+func settled(to, from []graph.Dim) (target []int64, ok bool) {
+	open := false
+	for i, d := range to {
+		n, constant := d.Const()
+		switch {
+		case constant && n > 0:
+			target = append(target, n)
+		case constant && n != -1 || !d.Known():
+			return nil, false // a 0 would mean the input's own length
+		case !constant && i < len(from) && d.Equal(from[i]):
+			target = append(target, 0)
+		case !open:
+			target, open = append(target, -1), true
+		default:
+			return nil, false
+		}
+	}
+	return target, len(to) > 0
+}
