@@ -329,8 +329,14 @@ func TestInstallKilled(t *testing.T) {
 		_, err := StoreAt(os.Getenv("GRAFT_TEST_INSTALL_TO")).Install(context.Background(), from, CheckOptions{})
 		t.Fatal(err) // unreachable: it is killed while the library hangs
 	}
+	// What the killed process cannot clean up lies here; a socket's path must stay short.
+	temp, err := os.MkdirTemp("/tmp", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(temp)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInstallKilled$")
-	cmd.Env = append(os.Environ(), "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"), "GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.Root()))
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"), "GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.Root()))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
