@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// large writes a model that has what a plugin replaces, and a weight of 1.5 GiB
+// beside it: a file of one hole, which takes no room until it is copied.
+func large(t *testing.T, folder string) string {
+	t.Helper()
+	const size = 3 << 29
+	data, err := os.ReadFile("../../models/tiny-gpt2/model.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &onnx.Model{}
+	if err := proto.Unmarshal(data, m); err != nil {
+		t.Fatal(err)
+	}
+	entry := func(key, value string) *onnx.Entry {
+		return &onnx.Entry{Key: proto.String(key), Value: proto.String(value)}
+	}
+	m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{
+		Name: proto.String("large"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{size / 4},
+		DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{entry("location", "large.bin"), entry("length", fmt.Sprint(size))},
+	})
+	m.Graph.Node = append(m.Graph.Node, &onnx.Node{OpType: proto.String("Identity"), Input: []string{"large"}, Output: []string{"large_out"}})
+	m.Graph.Output = append(m.Graph.Output, &onnx.ValueInfo{Name: proto.String("large_out"), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
+		TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(onnx.Tensor_FLOAT))}}}})
+	path := filepath.Join(folder, "model.onnx")
+	if data, err = proto.Marshal(m); err == nil {
+		err = os.WriteFile(path, data, 0o644)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, "large.bin"), nil, 0o644)
+	}
+	if err == nil {
+		err = os.Truncate(filepath.Join(folder, "large.bin"), size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestInterrupt: Ctrl-C while a large file is written leaves what was there
+// before and nothing else.
+func TestInterrupt(t *testing.T) {
+	plugins, err := filepath.Abs("../../build/plugins/fused-gelu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, out := large(t, t.TempDir()), t.TempDir()
+	before := []byte("the file of before")
+	if err := os.WriteFile(filepath.Join(out, "old.onnx"), before, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"old.onnx", "new.onnx"} {
+		t.Run(name, func(t *testing.T) {
+			var talk, data bytes.Buffer
+			cmd := exec.Command("graft", "patch", model, "-o", filepath.Join(out, name), "--force")
+			cmd.Env = append(os.Environ(), "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1")
+			cmd.Stdout, cmd.Stderr = &data, &talk
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cmd.Process.Kill() }()
+			if !begun(out) {
+				t.Fatalf("nothing was written within a minute: %s", talk.String())
+			}
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != exitError {
+				t.Errorf("exit code %d, want %d", code, exitError)
+			}
+			if got, want := talk.String(), "graft: interrupted; nothing was left half-written\n"; got != want {
+				t.Errorf("standard error %q, want %q", got, want)
+			}
+			if data.Len() > 0 {
+				t.Errorf("standard output %q", data.String())
+			}
+			if names := strings.Join(holds(t, out), " "); names != "old.onnx" {
+				t.Errorf("the folder holds %s", names)
+			}
+			if got, err := os.ReadFile(filepath.Join(out, "old.onnx")); err != nil || !bytes.Equal(got, before) {
+				t.Errorf("the file of before holds %d bytes, %v", len(got), err)
+			}
+		})
+	}
+}
+
+// begun waits for a file under another name that has bytes in it.
+func begun(folder string) bool {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			return false
+		}
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && e.Name() != "old.onnx" && info.Size() > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func holds(t *testing.T, folder string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
