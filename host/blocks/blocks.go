@@ -60,10 +60,10 @@ type Attention struct {
 type Mask struct {
 	Kinds   []string `json:"kinds"`          // "additive", "boolean", "lengths"
 	Sources []string `json:"sources"`        // graph inputs the masks are made from
-	PerHead bool     `json:"per_head"`       // differs between heads
+	PerHead bool     `json:"per_head"`       // has a row for each head
 	Fill    *float64 `json:"fill,omitempty"` // score given to a key that a boolean mask hides
 	Zero    bool     `json:"zero_rows"`      // a row without visible keys gives zeros
-	Bias    string   `json:"bias,omitempty"` // "relative" when a learned position bias is added
+	Bias    string   `json:"bias,omitempty"` // "relative" when a learned position bias is added, "alibi" when one of fixed slopes
 }
 
 // Projections are the products that make query, key, value, and take the result.
@@ -74,10 +74,12 @@ type Projections struct {
 	Output *Linear `json:"output,omitempty"`
 }
 
-// Linear is y = x W + b with columns [Offset, Offset+Width) of W.
+// Linear is y = x W + b with columns [Offset, Offset+Width) of W and elements
+// [BiasOffset, BiasOffset+Width) of b.
 type Linear struct {
 	Weight     string `json:"weight"`
 	Bias       string `json:"bias,omitempty"`
+	BiasOffset int64  `json:"bias_offset,omitempty"`
 	Inputs     int64  `json:"inputs"`
 	Offset     int64  `json:"offset"`
 	Width      int64  `json:"width"`
@@ -110,6 +112,7 @@ type Wiring struct {
 	KeepInverted                               bool         // Keep is true where a key is hidden
 	MaskAfterBias                              bool
 	Scale                                      float64 // of these values: factors further up are in them already
+	Window                                     int64   // apply the window inside the operator
 	Fill                                       float64
 	ZeroRows                                   bool
 	Lengths                                    *graph.Value

@@ -148,7 +148,7 @@ func (f *finder) selfOrCross(a *Attention, w *Wiring) string {
 
 // source looks through nodes that keep the elements and their order.
 func (f *finder) source(v *graph.Value) *graph.Value {
-	for v = f.first(v); v != nil && v.Producer.Is("Reshape", "Cast", "Flatten", "Squeeze", "Unsqueeze"); {
+	for v = f.first(v); v != nil && (v.Producer.Is("Cast") || reshapes(v.Producer)); {
 		v = f.in(v.Producer, 0)
 	}
 	return v

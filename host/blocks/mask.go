@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -23,8 +24,12 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 		up := f.ancestry(side.v)
 		m.Sources = append(m.Sources, up.inputs...)
 		causal = causal || up.triangular
-		if up.learned {
+		a.Window = max(a.Window, up.window)
+		switch {
+		case up.learned:
 			m.Bias = "relative"
+		case up.slopes:
+			m.Bias = "alibi"
 		}
 		if s := f.shapes.Of(side.v); s.Rank == 4 {
 			if n, ok := s.Dims[1].Const(); ok && n > 1 {
@@ -32,18 +37,25 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 			}
 		}
 	}
-	slices.Sort(m.Sources)
-	m.Sources = slices.Compact(m.Sources)
+	m.Sources = sorted(m.Sources)
 	if w.Keep != nil {
 		fill := w.Fill
-		if fill > -3.4e38 { // infinities have no JSON form; absent stands for them
+		if !math.IsInf(fill, 0) { // infinities have no JSON form; absent stands for them
 			m.Fill = &fill
 		}
 	}
-	a.Causal = causal
+	// One query at the end of all keys has none after it.
+	a.Causal = causal || a.Type == "self" && w.Queries.Is(1)
 	if len(m.Kinds) > 0 || m.Zero {
 		a.Mask = m
 	}
+}
+
+// sorted lists each name once.
+func sorted(names []string) []string {
+	names = append([]string{}, names...)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // origin is what lies upstream of a mask.
@@ -51,6 +63,8 @@ type origin struct {
 	inputs     []string
 	triangular bool // positions are compared with positions
 	learned    bool // a learned table is looked up
+	slopes     bool // a distance is multiplied by a constant for each head
+	window     int64
 }
 
 // ancestry walks all the way up from a mask. Shapes end the walk: a length is
@@ -78,7 +92,15 @@ func (f *finder) ancestry(v *graph.Value) origin {
 		case n.Is("Trilu"):
 			o.triangular = true
 		case n.Is("LessOrEqual", "Less", "Greater", "GreaterOrEqual"):
-			o.triangular = o.triangular || f.counts(n.Input(0), 16) && f.counts(n.Input(1), 16)
+			if f.counts(n.Input(0), 16) && f.counts(n.Input(1), 16) {
+				if w := f.window(n); w > 0 {
+					o.window = w
+				} else {
+					o.triangular = true
+				}
+			}
+		case n.Is("Mul") && (f.isTable(n.Input(0)) && f.counts(n.Input(1), 16) || f.isTable(n.Input(1)) && f.counts(n.Input(0), 16)):
+			o.slopes = true
 		case n.Is("Slice", "Gather") && f.triangularTable(n.Input(0)):
 			o.triangular = true
 		case n.Is("Gather") && f.floatTable(n.Input(0)):
@@ -105,10 +127,63 @@ func (f *finder) counts(v *graph.Value, depth int) bool {
 		return true
 	case n.Is("Add", "Sub"):
 		return f.counts(n.Input(0), depth-1) || f.counts(n.Input(1), depth-1)
-	case n.Is("Unsqueeze", "Reshape", "Expand", "Cast", "Squeeze", "Transpose", "Gather", "Slice"):
+	case n.Is("Expand", "Cast", "Transpose", "Gather", "Slice") || reshapes(n):
 		return f.counts(n.Input(0), depth-1)
 	}
 	return false
+}
+
+// window reads a comparison of key positions k with query positions q, in
+// whatever way it is turned or inverted, as the W of q - W < k; it is 0 for the
+// other border of what is visible, k <= q.
+func (f *finder) window(n *graph.Node) int64 {
+	key, query, op := n.Input(0), n.Input(1), n.Op()
+	if f.shapes.Of(key).Dim(-1).Is(1) && !f.shapes.Of(query).Dim(-1).Is(1) { // keys run along the last axis
+		key, query = query, key
+		op = map[string]string{"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual"}[op]
+	}
+	behind := f.shift(key, 16) - f.shift(query, 16)
+	switch {
+	case behind <= 0:
+		return 0
+	case op == "Greater" || op == "LessOrEqual":
+		return behind
+	}
+	return behind + 1
+}
+
+// shift is the constant that is added to counted positions.
+func (f *finder) shift(v *graph.Value, depth int) int64 {
+	v = f.first(v)
+	n := f.maker(v)
+	switch {
+	case n == nil || depth == 0:
+		return 0
+	case n.Is("Add", "Sub"):
+		for i := range 2 {
+			list := f.shapes.Of(f.in(n, i)).Elems
+			if len(list) != 1 {
+				continue
+			}
+			c, ok := list[0].Const()
+			if !ok || n.Is("Sub") && i == 0 {
+				continue
+			}
+			if n.Is("Sub") {
+				c = -c
+			}
+			return c + f.shift(n.Input(1-i), depth-1)
+		}
+	case n.Is("Expand", "Cast", "Transpose", "Gather", "Slice") || reshapes(n):
+		return f.shift(n.Input(0), depth-1)
+	}
+	return 0
+}
+
+// isTable reports a constant with several elements.
+func (f *finder) isTable(v *graph.Value) bool {
+	n, ok := f.shapes.Of(v).Count().Const()
+	return f.isConstant(v) && ok && n > 1
 }
 
 func (f *finder) floatTable(v *graph.Value) bool {

@@ -162,6 +162,7 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 	}
 	if n.Input(3) != nil {
 		b.Obstacle = "it adds the biases of its projections inside the operator"
+		defer func() { f.innerBias(b, n.Input(3)) }()
 	}
 	for i := 8; i < len(n.In); i++ {
 		if n.In[i] != nil {
@@ -208,6 +209,26 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 	return f.insidePast(b, n, q, k, v, out, scale, n.Input(6), n.Input(7), n.Output(1), n.Output(2))
 }
 
+// innerBias names the bias that the operator adds to query, key and value, one
+// after the other in one vector.
+func (f *finder) innerBias(b *Block, bias *graph.Value) {
+	bias = f.first(bias)
+	a := b.Attention
+	if a.Projections == nil || bias.Tensor == nil {
+		return
+	}
+	at := int64(0)
+	for _, side := range []struct {
+		l     *Linear
+		width int64
+	}{{a.Projections.Query, a.Heads * a.HeadSize}, {a.Projections.Key, a.KVHeads * a.HeadSize}, {a.Projections.Value, a.KVHeads * a.ValueSize}} {
+		if side.l != nil && side.l.Bias == "" {
+			side.l.Bias, side.l.BiasOffset = bias.Name, at
+		}
+		at += side.width
+	}
+}
+
 // packedAttention states the facts of ONNX Runtime's Attention, whose
 // projections lie inside the operator.
 func (f *finder) packedAttention(b *Block, n *graph.Node) error {
@@ -240,14 +261,16 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 			a.Mask = &Mask{Sources: []string{}}
 		}
 		a.Mask.Kinds = append(a.Mask.Kinds, "padding")
-		a.Mask.Sources = append(a.Mask.Sources, f.ancestry(mask).inputs...)
+		a.Mask.Sources = sorted(append(a.Mask.Sources, f.ancestry(mask).inputs...))
 	}
 	bias := ""
 	if c := f.in(n, 2); c != nil {
 		bias = c.Name
 	}
 	linear := func(offset, width int64) *Linear {
-		return &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Offset: offset, Width: width, from: n.Input(0)}
+		l := &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Width: width, from: n.Input(0)}
+		l.move(offset)
+		return l
 	}
 	a.Projections = &Projections{Query: linear(0, sizes[0]), Key: linear(sizes[0], sizes[1]), Value: linear(sizes[0]+sizes[1], sizes[2])}
 	a.Projections.Output = f.consumer(n.Output(0))
@@ -284,7 +307,7 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 	}
 	a.Softcap = float64(n.Float("softcap", 0))
 	if win := n.Int("local_window_size", -1); win > 0 {
-		a.Window = win
+		a.Window, w.Window = win, win
 	}
 	w.Causal = true
 	w.Query, w.Key, w.Value, w.Output = n.Input(0), n.Input(1), n.Input(2), n.Output(0)
@@ -292,13 +315,20 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 	a.PastLayout = "bhsd"
 	f.operatorFacts(b)
 	if lengths := n.Input(5); lengths != nil {
-		a.Mask = &Mask{Kinds: []string{"lengths"}, Sources: f.ancestry(lengths).inputs}
+		a.Mask = &Mask{Kinds: []string{"lengths"}, Sources: sorted(f.ancestry(lengths).inputs)}
 	}
-	a.Projections = &Projections{Query: f.linear(f.unrotate(w.Query))}
-	if w.Key != nil {
-		a.Projections.Key, a.Projections.Value = f.linear(f.unrotate(w.Key)), f.linear(w.Value)
+	p := &Projections{Query: f.linear(f.unrotate(w.Query)), Key: f.linear(f.unrotate(w.Key)), Value: f.linear(w.Value), Output: f.consumer(n.Output(0))}
+	if w.Key == nil && p.Query != nil {
+		q, k := a.Heads*a.HeadSize, a.KVHeads*a.HeadSize
+		p.Query.Width, p.Key, p.Value = q, new(Linear), new(Linear)
+		*p.Key, *p.Value = *p.Query, *p.Query
+		p.Key.Width, p.Value.Width = k, k
+		p.Key.move(q)
+		p.Value.move(q + k)
 	}
-	a.Projections.Output = f.consumer(n.Output(0))
+	if a.Projections = p; *p == (Projections{}) {
+		a.Projections = nil
+	}
 	if n.Int("do_rotary", 0) != 0 {
 		a.Positions = "rotary"
 	}

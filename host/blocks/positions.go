@@ -9,12 +9,18 @@ func (f *finder) positions(a *Attention, w *Wiring) string {
 	switch {
 	case f.rotated(w.Query) != nil:
 		return "rotary"
-	case w.Bias != nil && f.ancestry(w.Bias).learned:
+	case f.relative(w.Bias):
 		return "relative"
 	case f.learned:
 		return "learned"
 	}
 	return "none"
+}
+
+// relative reports a bias that depends on how far apart query and key stand.
+func (f *finder) relative(bias *graph.Value) bool {
+	up := f.ancestry(bias)
+	return up.learned || up.slopes
 }
 
 // rotated returns what a rotary embedding was applied to, or nil. Drawn out it
@@ -24,7 +30,7 @@ func (f *finder) rotated(v *graph.Value) *graph.Value {
 	for depth := 0; depth < 16; depth++ {
 		n := f.maker(v)
 		switch {
-		case n.Is("Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze"):
+		case n.Is("Transpose", "Cast") || reshapes(n):
 			v = n.Input(0)
 		case n.Is("RotaryEmbedding", "com.microsoft.RotaryEmbedding"):
 			return f.in(n, 0)
@@ -116,7 +122,7 @@ func (f *finder) looksUp(v *graph.Value, depth int) bool {
 		return false
 	case n.Is("Gather"):
 		return f.tableLike(n.Input(0))
-	case n.Is("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Transpose"):
+	case n.Is("Cast", "Expand", "Transpose") || reshapes(n):
 		return f.looksUp(n.Input(0), depth-1)
 	case n.Is("Mul", "Div"):
 		x, _, ok := f.scalarFactor(n)
@@ -129,14 +135,14 @@ func (f *finder) looksUp(v *graph.Value, depth int) bool {
 
 // table reports a constant matrix of floats with more than one row, or a part.
 func (f *finder) table(v *graph.Value) bool {
-	for n := f.maker(v); n.Is("Slice", "Split", "Unsqueeze", "Squeeze", "Reshape", "Cast", "Expand"); n = f.maker(v) {
+	for n := f.maker(v); n.Is("Slice", "Split", "Cast", "Expand", "Transpose") || reshapes(n); n = f.maker(v) {
 		v = n.Input(0)
 	}
 	return f.tableLike(v)
 }
 
 func (f *finder) tableLike(v *graph.Value) bool {
-	for n := f.maker(v); n.Is("Cast", "Transpose"); n = f.maker(v) {
+	for n := f.maker(v); n.Is("Cast", "Transpose") || reshapes(n); n = f.maker(v) {
 		v = n.Input(0)
 	}
 	if v = f.first(v); v.Tensor == nil {
@@ -154,7 +160,7 @@ func (f *finder) encodes(v *graph.Value, depth int) bool {
 		return false
 	case n.Is("Conv"):
 		return true
-	case n.Is("Transpose", "Gelu", "Erf", "Reshape", "Cast"):
+	case n.Is("Transpose", "Gelu", "Erf", "Cast") || reshapes(n):
 		return f.encodes(n.Input(0), depth-1)
 	case n.Is("Add", "Mul", "Div"):
 		return f.encodes(n.Input(0), depth-1) || f.encodes(n.Input(1), depth-1)

@@ -16,7 +16,8 @@ func (f *finder) projections(w *Wiring) *Projections {
 		third := *full
 		third.Width /= 3
 		k, v := third, third
-		k.Offset, v.Offset = third.Offset+third.Width, third.Offset+2*third.Width
+		k.move(third.Width)
+		v.move(2 * third.Width)
 		p.Query, p.Key, p.Value = &third, &k, &v
 	} else {
 		p.Query, p.Key, p.Value = f.linear(f.unrotate(w.Query)), f.linear(f.unrotate(w.Key)), f.linear(w.Value)
@@ -26,6 +27,14 @@ func (f *finder) projections(w *Wiring) *Projections {
 		return nil
 	}
 	return p
+}
+
+// move shifts which columns are meant.
+func (l *Linear) move(by int64) {
+	l.Offset += by
+	if l.Bias != "" {
+		l.BiasOffset += by
+	}
 }
 
 // piece is a run of the last axis of another value.
@@ -98,12 +107,12 @@ func (f *finder) numbers(n *graph.Node, i int, attribute string) []int64 {
 // linear recognises x W + b behind reshapes, transposes, splits and scales.
 func (f *finder) linear(v *graph.Value) *Linear {
 	offset, width := int64(0), int64(-1)
-	bias := ""
+	bias, biasOffset := "", int64(0)
 	for {
 		v = f.first(v)
 		n := f.maker(v)
 		switch {
-		case n.Is("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Cast"):
+		case n.Is("Transpose", "Cast") || reshapes(n):
 			v = n.Input(0)
 		case n.Is("Mul", "Div"):
 			x, _, ok := f.scalarFactor(n)
@@ -125,17 +134,19 @@ func (f *finder) linear(v *graph.Value) *Linear {
 			if c == nil || bias != "" {
 				return nil
 			}
-			v, bias = x, c.Name
+			v, bias, biasOffset = x, c.Name, offset
 		case n.Is("MatMul", "Gemm"):
 			l := f.weight(n)
 			if l == nil {
 				return nil
 			}
-			if l.Bias == "" {
-				l.Bias = bias
-			}
 			if width >= 0 {
 				l.Offset, l.Width = offset, width
+			}
+			if bias != "" {
+				l.Bias, l.BiasOffset = bias, biasOffset
+			} else if l.Bias != "" {
+				l.BiasOffset = l.Offset
 			}
 			return l
 		default:
@@ -182,7 +193,7 @@ func (f *finder) weight(n *graph.Node) *Linear {
 // consumer recognises the output projection that reads a result.
 func (f *finder) consumer(result *graph.Value) *Linear {
 	n := f.soleReader(result)
-	for n.Is("Reshape", "Identity", "Dropout", "Cast", "Transpose", "Flatten", "Squeeze", "Unsqueeze") {
+	for n.Is("Identity", "Dropout", "Cast", "Transpose") || reshapes(n) {
 		n = f.soleReader(n.Output(0))
 	}
 	if !n.Is("MatMul", "Gemm") {
@@ -195,13 +206,17 @@ func (f *finder) consumer(result *graph.Value) *Linear {
 			break
 		}
 		n = readers[0].Node
-		if n.Is("Add") {
-			if _, c := f.offset(n); c != nil {
-				l.Bias = c.Name
-			}
-			break
+		var c *graph.Value
+		switch n.Op() {
+		case "Add":
+			_, c = f.offset(n)
+		case "com.microsoft.SkipLayerNormalization":
+			c = f.in(n, 4)
 		}
-		if !n.Is("Reshape", "Identity", "Dropout", "Cast", "Flatten", "Squeeze", "Unsqueeze") {
+		if c != nil {
+			l.Bias = c.Name
+		}
+		if !f.copies(n) && !reshapes(n) {
 			break
 		}
 	}

@@ -146,5 +146,5 @@ func (f *finder) leadsBack(n *graph.Node, c *graph.Value, depth int) bool {
 
 // isView reports a node that may only rearrange or repeat its first input.
 func isView(n *graph.Node) bool {
-	return n.Is("Identity", "Dropout", "Cast", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Concat")
+	return n.Is("Identity", "Dropout", "Cast", "Transpose", "Expand", "Tile", "Concat") || reshapes(n)
 }

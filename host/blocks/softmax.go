@@ -283,7 +283,7 @@ func (f *finder) leadsToProduct(v *graph.Value, depth int) bool {
 		return false
 	case isProduct(n):
 		return f.shapes.Of(n.Input(1)).Rank >= 3 && !f.isConstant(n.Input(1))
-	case n.Is("Cast", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Tanh"):
+	case n.Is("Cast", "Transpose", "Tanh") || reshapes(n):
 		return f.leadsToProduct(n.Input(0), depth-1)
 	case n.Is("Mul", "Div"):
 		x, _, ok := f.scalarFactor(n)

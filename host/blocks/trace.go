@@ -37,7 +37,7 @@ func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 		return view{x, v.dims, v.scale * c}, ok
 	case n.Is("Transpose"):
 		return v.transpose(f.perm(n), in)
-	case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+	case reshapes(n):
 		s := f.shapes.Of(in)
 		if s.Rank < 0 {
 			return view{}, false
@@ -80,7 +80,7 @@ func (f *finder) stepDown(v view, n *graph.Node) (view, bool) {
 		return view{out, v.dims, v.scale}, true
 	case n.Is("Transpose"):
 		return v.permute(f.perm(n), out)
-	case n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+	case reshapes(n):
 		if s := f.shapes.Of(out); s.Rank >= 0 {
 			return v.regroup(s.Dims, out)
 		}
@@ -99,6 +99,10 @@ func (f *finder) copies(n *graph.Node) bool {
 	}
 	return n.Is("Identity")
 }
+
+// reshapes reports a node that gives the same elements, in the same order, other
+// dimensions.
+func reshapes(n *graph.Node) bool { return n.Is("Reshape", "Flatten", "Squeeze", "Unsqueeze") }
 
 // repeats reports a Concat of one value with itself.
 func (f *finder) repeats(n *graph.Node) bool {
