@@ -42,7 +42,7 @@ type options struct {
 	plan       plan.Options
 }
 
-// Plugins uses only the plugins of these names.
+// Plugins uses only the plugins of these names, which must be at hand.
 func Plugins(names ...string) Option {
 	return func(o *options) { o.plan.Plugins = append(o.plan.Plugins, names...) }
 }
@@ -73,6 +73,15 @@ func Force() Option { return func(o *options) { o.plan.Force = true } }
 // plugin verify` has not recorded: for their authors.
 func AcceptUnverified() Option { return func(o *options) { o.unverified = true } }
 
+// load finds and loads plugins; those that were asked for by name must be there.
+func (o *options) load() (*patch.Set, error) {
+	set, err := patch.Load(o.folders, o.unverified)
+	if err == nil {
+		err = set.Require(o.plan.Plugins)
+	}
+	return set, err
+}
+
 // enabling keeps Enable and Disable from interleaving.
 var enabling sync.Mutex
 
@@ -92,7 +101,7 @@ func Enable(opts ...Option) error {
 	if len(libraries) == 0 {
 		return err
 	}
-	set, err := patch.Load(o.folders, o.unverified)
+	set, err := o.load()
 	if err != nil {
 		return err
 	}
@@ -131,7 +140,7 @@ func Patch(ctx context.Context, path, out string, opts ...Option) (replaced int,
 	for _, f := range opts {
 		f(&o)
 	}
-	set, err := patch.Load(o.folders, o.unverified)
+	set, err := o.load()
 	if err != nil {
 		return 0, err
 	}

@@ -34,10 +34,8 @@ func (p *planFlags) add(cmd *cobra.Command) {
 // options are those of the flags, for the plugins of set.
 func (p *planFlags) options(c *cli, set *patch.Set) (plan.Options, error) {
 	o := plan.Options{Except: p.except, Force: p.force}
-	for _, name := range p.plugins {
-		if _, err := patch.Named(set.Plugins, name); err != nil {
-			return o, err
-		}
+	if err := set.Require(p.plugins); err != nil {
+		return o, err
 	}
 	for _, name := range p.except {
 		if _, err := patch.Named(set.Plugins, name); err != nil {

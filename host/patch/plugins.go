@@ -111,6 +111,16 @@ func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 	return nil, fmt.Errorf("no plugin %q is loaded, found %s; see graft plugin list", name, strings.Join(have, ", "))
 }
 
+// Require reports the first of the names that no loaded plugin has.
+func (s *Set) Require(names []string) error {
+	for _, name := range names {
+		if _, err := Named(s.Plugins, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Domain gathers the ONNX Runtime operators of the named plugins.
 func Domain(plugins []*plugin.Plugin, names []string, l *ort.Library) (ort.Domain, error) {
 	d := ort.Domain{Name: plugin.Domain}

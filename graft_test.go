@@ -1,0 +1,615 @@
+package graft_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	onnx "github.com/yalue/onnxruntime_go"
+
+	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/models"
+)
+
+const tiny = "models/tiny-gpt2/model.onnx"
+
+// asProgram makes the test executable a program that calls Enable too early.
+const asProgram = "GRAFT_TEST_ENABLE_FIRST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		fmt.Println(graft.Enable(), graft.Disable())
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// environment initialises onnxruntime_go for a test, away from the plugins of
+// whoever runs it.
+func environment(t *testing.T) {
+	t.Helper()
+	at, err := ort.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GRAFT_PLUGIN_PATH", "")
+	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "")
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	onnx.SetSharedLibraryPath(at.Path)
+	if err := onnx.InitializeEnvironment(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := graft.Disable(); err != nil {
+			t.Error(err)
+		}
+		if err := onnx.DestroyEnvironment(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// built is the option that finds the plugins of this repository, as `make
+// plugins` built them.
+func built(t *testing.T, names ...string) graft.Option {
+	t.Helper()
+	var folders []string
+	for _, name := range names {
+		folder, err := filepath.Abs(filepath.Join("build/plugins", name))
+		if err == nil {
+			_, err = os.Stat(filepath.Join(folder, "plugin.yaml"))
+		}
+		if err != nil {
+			t.Fatalf("%v: run make plugins", err)
+		}
+		folders = append(folders, folder)
+	}
+	return graft.Folders(folders...)
+}
+
+// record keeps what a logger is told.
+type record struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all.Write(p)
+}
+
+func (r *record) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(r, nil)) }
+
+// line is what a logger was told of one session.
+type line struct {
+	Level, Msg, Model, Reason string
+	Replaced, Blocks          int
+	Plugins                   []string
+}
+
+// take gives the lines since the last time.
+func (r *record) take(t *testing.T) []line {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []line
+	for d := json.NewDecoder(&r.all); d.More(); {
+		var l line
+		if err := d.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, l)
+	}
+	r.all.Reset()
+	return list
+}
+
+// expect takes one line about one session.
+func (r *record) expect(t *testing.T, replaced int, plugins ...string) {
+	t.Helper()
+	list := r.take(t)
+	if len(list) != 1 || list[0].Level != "INFO" || list[0].Replaced != replaced || !slices.Equal(list[0].Plugins, plugins) {
+		t.Errorf("the log says %+v, want one session with %d replaced by %v", list, replaced, plugins)
+	}
+}
+
+// decoder is a model with a past and the names of its face.
+type decoder struct {
+	inputs, outputs []string
+	shapes          map[string]onnx.Shape
+}
+
+// face reads the names of a model's inputs and outputs from a file that ONNX
+// Runtime reads by itself.
+func face(t *testing.T, path string) decoder {
+	t.Helper()
+	ins, outs, err := onnx.GetInputOutputInfo(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decoder{shapes: map[string]onnx.Shape{}}
+	for _, in := range ins {
+		d.inputs, d.shapes[in.Name] = append(d.inputs, in.Name), in.Dimensions
+	}
+	for _, out := range outs {
+		d.outputs = append(d.outputs, out.Name)
+	}
+	return d
+}
+
+func (d decoder) open(path string, o *onnx.SessionOptions) (*onnx.DynamicAdvancedSession, error) {
+	return onnx.NewDynamicAdvancedSession(path, d.inputs, d.outputs, o)
+}
+
+// answers opens a session by path, runs it and closes it.
+func (d decoder) answers(t *testing.T, path string, o *onnx.SessionOptions) []float32 {
+	t.Helper()
+	s, err := d.open(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Destroy()
+	list, err := d.run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// run feeds three tokens after a past of two and gives all outputs in a row.
+func (d decoder) run(s *onnx.DynamicAdvancedSession) ([]float32, error) {
+	const queries, past = 3, 2
+	var inputs []onnx.Value
+	for _, name := range d.inputs {
+		var v onnx.Value
+		var err error
+		switch name {
+		case "input_ids":
+			v, err = onnx.NewTensor(onnx.NewShape(1, queries), []int64{40, 101, 12})
+		case "attention_mask":
+			v, err = onnx.NewTensor(onnx.NewShape(1, past+queries), []int64{1, 1, 1, 1, 1})
+		case "position_ids":
+			v, err = onnx.NewTensor(onnx.NewShape(1, queries), []int64{2, 3, 4})
+		default:
+			shape := onnx.NewShape(1, d.shapes[name][1], past, d.shapes[name][3])
+			data := make([]float32, shape.FlattenedSize())
+			for i := range data {
+				data[i] = float32(i%13-6) / 8
+			}
+			v, err = onnx.NewTensor(shape, data)
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer v.Destroy()
+		inputs = append(inputs, v)
+	}
+	outputs := make([]onnx.Value, len(d.outputs))
+	if err := s.Run(inputs, outputs); err != nil {
+		return nil, err
+	}
+	var all []float32
+	for _, out := range outputs {
+		all = append(all, out.(*onnx.Tensor[float32]).GetData()...)
+		out.Destroy()
+	}
+	return all, nil
+}
+
+// same requires answers within the tolerance of float32.
+func same(t *testing.T, got, want []float32) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-4, 1e-5)); diff != "" {
+		t.Errorf("answers differ (-plain +patched):\n%.2000s", diff)
+	}
+}
+
+func TestEnableBeforeRuntime(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	out, err := cmd.CombinedOutput()
+	want := "onnxruntime is not loaded in this process: call this after the runtime's own initialisation (ort.InitializeEnvironment with onnxruntime_go) <nil>\n"
+	if err != nil || string(out) != want {
+		t.Errorf("Enable and Disable say %q, %v, want %q", out, err, want)
+	}
+}
+
+// TestEnable: sessions are patched while it is on, once however often it is
+// called, with the same answers.
+func TestEnable(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	plain := d.answers(t, tiny, nil)
+	var log record
+	for range 2 {
+		if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, d.answers(t, tiny, nil), plain)
+	log.expect(t, 5, "flash-decode")
+
+	// The last call's options hold.
+	var other record
+	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Logger(other.logger())); err != nil {
+		t.Fatal(err)
+	}
+	same(t, d.answers(t, tiny, nil), plain)
+	other.expect(t, 10, "flash-decode", "fused-gelu")
+
+	for range 2 {
+		if err := graft.Disable(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.answers(t, tiny, nil); !slices.Equal(got, plain) {
+		t.Error("answers after Disable are not those of before, bit for bit")
+	}
+	if list := slices.Concat(log.take(t), other.take(t)); len(list) > 0 {
+		t.Errorf("after Disable the log says %+v", list)
+	}
+}
+
+// TestSessionsOutliveDisable: a session that was patched runs on.
+func TestSessionsOutliveDisable(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	plain := d.answers(t, tiny, nil)
+	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.open(tiny, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Destroy()
+	if err := graft.Disable(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, plain)
+}
+
+func TestOptions(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	plain := d.answers(t, tiny, nil)
+	cases := []struct {
+		name     string
+		options  []graft.Option
+		replaced int
+		plugins  []string
+	}{
+		{"all", []graft.Option{graft.Force()}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"one by name", []graft.Option{graft.Force(), graft.Plugins("fused-gelu")}, 5, []string{"fused-gelu"}},
+		{"two by name", []graft.Option{graft.Force(), graft.Plugins("fused-gelu"), graft.Plugins("flash-decode")}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"except", []graft.Option{graft.Force(), graft.Except("fused-gelu")}, 5, []string{"flash-decode"}},
+		{"except what is not there", []graft.Option{graft.Force(), graft.Except("other")}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"except all", []graft.Option{graft.Force(), graft.Except("fused-gelu", "flash-decode")}, 0, nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var log record
+			options := append(c.options, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Strict(), graft.Logger(log.logger()))
+			if err := graft.Enable(options...); err != nil {
+				t.Fatal(err)
+			}
+			same(t, d.answers(t, tiny, nil), plain)
+			log.expect(t, c.replaced, c.plugins...)
+		})
+	}
+}
+
+// TestEnableRefuses: an error says what is missing, and changes nothing.
+func TestEnableRefuses(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	var log record
+	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger())); err != nil {
+		t.Fatal(err)
+	}
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "plugin.yaml"), []byte("schema_version: 9\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		name    string
+		options []graft.Option
+		want    []string
+	}{
+		{"no plugins", nil, []string{"found no plugin; looked in:", "graft/plugins (user data folder)", "(beside the executable)", "install one with: graft plugin install DIR"}},
+		{"an empty folder", []graft.Option{graft.Folders(t.TempDir())}, []string{"(option)", "found no plugin"}},
+		{"not verified", []graft.Option{built(t, "flash-decode")}, []string{"has not been verified here", "run: graft plugin install "}},
+		{"a broken manifest", []graft.Option{graft.Folders(broken)}, []string{broken, "schema_version"}},
+		{"a name that no plugin has", []graft.Option{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Plugins("flash")}, []string{`no plugin "flash" is loaded, found flash-decode`}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			err := graft.Enable(c.options...)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q, want %q in it", err, want)
+				}
+			}
+			d.answers(t, tiny, nil)
+			log.expect(t, 5, "flash-decode")
+		})
+	}
+}
+
+// TestSessionConfig: a session steers itself by entries of ONNX Runtime's own
+// config.
+func TestSessionConfig(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	plain := d.answers(t, tiny, nil)
+	var log record
+	enable := func(more ...graft.Option) {
+		t.Helper()
+		if err := graft.Enable(append(more, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger()))...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enable()
+	with := func(t *testing.T, key, value string) *onnx.SessionOptions {
+		t.Helper()
+		o, err := onnx.NewSessionOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { o.Destroy() })
+		if err := o.AddSessionConfigEntry(key, value); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for _, c := range []struct {
+		key, value string
+		replaced   int
+		plugins    []string
+	}{
+		{graft.ConfigDisable, "0", 10, []string{"flash-decode", "fused-gelu"}},
+		{graft.ConfigPlugins, "fused-gelu", 5, []string{"fused-gelu"}},
+		{graft.ConfigPlugins, " flash-decode , fused-gelu,", 10, []string{"flash-decode", "fused-gelu"}},
+		{graft.ConfigPlugins, "", 0, nil},
+	} {
+		t.Run(c.key+"="+c.value, func(t *testing.T) {
+			same(t, d.answers(t, tiny, with(t, c.key, c.value)), plain)
+			log.expect(t, c.replaced, c.plugins...)
+		})
+	}
+	t.Run("disabled", func(t *testing.T) {
+		if got := d.answers(t, tiny, with(t, graft.ConfigDisable, "1")); !slices.Equal(got, plain) {
+			t.Error("answers of a session that is left alone are not the plain ones, bit for bit")
+		}
+		if list := log.take(t); len(list) > 0 {
+			t.Errorf("the log says %+v of a session that is left alone", list)
+		}
+	})
+	const reason = `session config entry graft.plugins: no plugin "other" is loaded, found flash-decode, fused-gelu`
+	t.Run("wrong name", func(t *testing.T) {
+		if got := d.answers(t, tiny, with(t, graft.ConfigPlugins, "other")); !slices.Equal(got, plain) {
+			t.Error("answers of a session made unpatched are not the plain ones")
+		}
+		list := log.take(t)
+		if len(list) != 1 || list[0].Level != "WARN" || !strings.Contains(list[0].Reason, reason) || list[0].Model != tiny {
+			t.Errorf("the log says %+v, want one warning with %q", list, reason)
+		}
+	})
+	t.Run("wrong name, strict", func(t *testing.T) {
+		enable(graft.Strict())
+		s, err := d.open(tiny, with(t, graft.ConfigPlugins, "other"))
+		if err == nil {
+			s.Destroy()
+			t.Fatal("a session was made")
+		}
+		if !strings.Contains(err.Error(), "graft: "+tiny+" was not patched: "+reason) {
+			t.Errorf("error %q, want %q in it", err, reason)
+		}
+		if list := log.take(t); len(list) > 0 {
+			t.Errorf("the log says %+v beside the error", list)
+		}
+	})
+}
+
+// TestBytes: a model given as bytes, which may go once the session is made.
+func TestBytes(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	plain := d.answers(t, tiny, nil)
+	var log record
+	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(log.logger())); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := onnx.NewDynamicAdvancedSessionWithONNXData(data, d.inputs, d.outputs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Destroy()
+	clear(data)
+	got, err := d.run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, plain)
+	log.expect(t, 5, "flash-decode")
+}
+
+// TestHuggingFaceCache: a model whose files are links into a folder of blobs,
+// external data included.
+func TestHuggingFaceCache(t *testing.T) {
+	environment(t)
+	f, err := models.Lookup("optimum", "gpt2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	whole := filepath.Join(root, "whole.onnx")
+	blobs, snapshot := filepath.Join(root, "blobs"), filepath.Join(root, "snapshots", "8f2c")
+	for _, folder := range []string{blobs, snapshot} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Write(whole, 1); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(snapshot, "model.onnx")
+	if err := f.WriteExternal(path, 1); err != nil {
+		t.Fatal(err)
+	}
+	for name, blob := range map[string]string{path: "1f5a", path + ".data": "77e0"} {
+		if err := os.Rename(name, filepath.Join(blobs, blob)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join("..", "..", "blobs", blob), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := face(t, whole)
+	plain := d.answers(t, whole, nil)
+	var log record
+	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(log.logger())); err != nil {
+		t.Fatal(err)
+	}
+	same(t, d.answers(t, path, nil), plain)
+	if list := log.take(t); len(list) != 1 || list[0].Replaced == 0 {
+		t.Errorf("the log says %+v, want a patched session", list)
+	}
+}
+
+// TestConcurrent: Enable, Disable, and sessions that are made, run and released,
+// from several goroutines at once.
+func TestConcurrent(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	plain := d.answers(t, tiny, nil)
+	on := []graft.Option{built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(slog.New(slog.DiscardHandler))}
+	if err := graft.Enable(on...); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 3 {
+				if i == 0 {
+					if err := graft.Disable(); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := graft.Enable(on...); err != nil {
+					t.Error(err)
+				}
+				s, err := d.open(tiny, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := d.run(s); err != nil {
+					t.Error(err)
+				} else {
+					same(t, got, plain)
+				}
+				s.Destroy()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestTwoSessions: two patched sessions run at once, each from two goroutines.
+func TestTwoSessions(t *testing.T) {
+	environment(t)
+	d := face(t, tiny)
+	plain := d.answers(t, tiny, nil)
+	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		s, err := d.open(tiny, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Destroy()
+		for range 2 {
+			wg.Go(func() {
+				for range 10 {
+					got, err := d.run(s)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					same(t, got, plain)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+func TestPatch(t *testing.T) {
+	environment(t)
+	folder := t.TempDir()
+	options := []graft.Option{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force()}
+	out := filepath.Join(folder, "patched.onnx")
+	n, err := graft.Patch(t.Context(), tiny, out, options...)
+	if err != nil || n != 5 {
+		t.Fatalf("%d replaced, %v", n, err)
+	}
+	if _, err := os.Stat(out); err != nil {
+		t.Error(err)
+	}
+	// Its operators are in no library of the runtime's own.
+	d := face(t, tiny)
+	if s, err := d.open(out, nil); err == nil {
+		s.Destroy()
+		t.Error("the patched file loads without the plugin's library")
+	}
+	o, err := onnx.NewSessionOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Destroy()
+	if err := o.RegisterCustomOpsLibrary("build/plugins/flash-decode/libflash_decode.so"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, d.answers(t, out, o), d.answers(t, tiny, nil))
+
+	nothing := filepath.Join(folder, "nothing.onnx")
+	if n, err := graft.Patch(t.Context(), tiny, nothing, append(options, graft.Except("flash-decode"))...); n != 0 || err != nil {
+		t.Errorf("%d replaced, %v", n, err)
+	}
+	if _, err := os.Stat(nothing); !os.IsNotExist(err) {
+		t.Errorf("a file with nothing replaced was written: %v", err)
+	}
+	if _, err := graft.Patch(t.Context(), filepath.Join(folder, "nowhere.onnx"), nothing, options...); err == nil || !strings.Contains(err.Error(), "nowhere.onnx: cannot open the file") {
+		t.Errorf("error %v", err)
+	}
+}
