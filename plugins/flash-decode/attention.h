@@ -6,8 +6,9 @@
 //   s[j]   = scale * dot(query[b, h, i], key[b, h / (heads / kv_heads), j])
 //   s[j]   = softcap * tanh(s[j] / softcap)                      where softcap > 0
 //   s[j]   = mask ? s[j] : mask_fill, and + bias, in the order that mask_after_bias names
-//   s[j]   = -inf                                                where lengths, causal or window
-//   exclude j p      = softmax(s) output = sum_j p[j] * value[b, h / (heads / kv_heads), j]
+//   s[j]   = -inf                   where lengths, key_limit, causal or window exclude key j
+//   p      = softmax(s)
+//   output = sum_j p[j] * value[b, h / (heads / kv_heads), j]
 //
 // Keys 0 .. past-1 come from past_key, the rest from key. While they are read they are also written
 // to present_key (and values to present_value), so that the cache crosses the memory bus once.
@@ -85,6 +86,8 @@ struct Problem {
   Input mask;                          // [B, H, S, P+N], one byte each, 0 = replaced by mask_fill
   const int32_t* lengths32 = nullptr;  // [B]; at most one of the two is set
   const int64_t* lengths64 = nullptr;  // [B]
+  // Keys from here on are hidden from every row; bias and mask have no columns for them.
+  int64_t key_limit = std::numeric_limits<int64_t>::max();
 
   float scale = 0.0f;    // 0 stands for 1 / sqrt(D)
   float softcap = 0.0f;  // 0: none

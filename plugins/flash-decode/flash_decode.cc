@@ -1,4 +1,5 @@
 // The operator FlashDecode: tensors and attributes of a node bound to the kernel in attention.h.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -290,9 +291,10 @@ class FlashDecode {
                    found.value(), ", needed is ", needed.value());
   }
 
-  // A tensor that is right-aligned with [B, H, S, T] and repeated where its size is 1.
+  // A tensor that is right-aligned with [B, H, S, T] and repeated where its size is 1. One of
+  // several columns that has fewer than T hides the keys beyond, as ONNX's Attention says.
   static attention::Input Broadcast(const graft::Tensor& tensor, const int64_t (&sizes)[4],
-                                    const char* name) {
+                                    const char* name, int64_t& key_limit) {
     attention::Input input;
     if (!tensor.present()) return input;
     graft::Require(tensor.rank() >= 1 && tensor.rank() <= 4, "FlashDecode: ", name, " has rank ",
@@ -301,8 +303,10 @@ class FlashDecode {
     for (int axis = 4 - tensor.rank(); axis < 4; ++axis) {
       const int from = axis - 4 + tensor.rank();
       const int64_t size = tensor.dim(from);
-      graft::Require(size == 1 || size == sizes[axis], "FlashDecode: axis ", from, " of ", name,
-                     " is ", size, ", needed is 1 or ", sizes[axis]);
+      const bool shorter = axis == 3 && size > 1 && size < sizes[axis];
+      graft::Require(size == 1 || size == sizes[axis] || shorter, "FlashDecode: axis ", from,
+                     " of ", name, " is ", size, ", needed is 1 or ", sizes[axis]);
+      if (shorter) key_limit = std::min(key_limit, size);
       strides[axis] = size == 1 ? 0 : tensor.stride(from);
     }
     input.data = tensor.raw();
@@ -360,8 +364,8 @@ class FlashDecode {
       p.past_value = Read(inputs[kPastValue], Layout::kBhsd, p.value_size);
     }
     const int64_t sizes[4] = {p.batch, p.heads, p.queries, p.past + p.fresh};
-    p.bias = Broadcast(inputs[kAttnBias], sizes, "attn_bias");
-    p.mask = Broadcast(inputs[kAttnMask], sizes, "attn_mask");
+    p.bias = Broadcast(inputs[kAttnBias], sizes, "attn_bias", p.key_limit);
+    p.mask = Broadcast(inputs[kAttnMask], sizes, "attn_mask", p.key_limit);
     if (const graft::Tensor lengths = inputs[kKeyLengths]; lengths.present()) {
       graft::Require(lengths.elements() == p.batch, "FlashDecode: key_lengths has ",
                      lengths.elements(), " elements, needed is one a batch row, ", p.batch);

@@ -160,7 +160,7 @@ class Worker {
         ++head;
       }
       int64_t low = 0;
-      int64_t high = valid;
+      int64_t high = std::min(valid, problem_.key_limit);
       if (problem_.causal) high = std::max<int64_t>(0, std::min(high, position + 1));
       if (problem_.window > 0) low = std::max(low, position - problem_.window + 1);
       low_[r] = low;
@@ -209,15 +209,16 @@ class Worker {
     MaskScores(r, j, count, scores);
   }
   void MaskScores(int64_t r, int64_t j, int64_t count, float* scores) const {
-    if (masks_) {
-      if (problem_.mask_after_bias) BiasScores(r, j, count, scores);
+    const int64_t columns = std::min(count, problem_.key_limit - j);
+    if (masks_ && columns > 0) {
+      if (problem_.mask_after_bias) BiasScores(r, j, columns, scores);
       if (problem_.mask.data != nullptr) {
         const Strides& s = problem_.mask.strides;
         const uint8_t* mask = static_cast<const uint8_t*>(problem_.mask.data) + b_ * s.batch +
                               HeadOf(r) * s.head + QueryOf(r) * s.position + j * s.feature;
-        ApplyMask(mask, s.feature, count, problem_.mask_fill, scores);
+        ApplyMask(mask, s.feature, columns, problem_.mask_fill, scores);
       }
-      if (!problem_.mask_after_bias) BiasScores(r, j, count, scores);
+      if (!problem_.mask_after_bias) BiasScores(r, j, columns, scores);
     }
     ApplyLimits(low_[r] - j, high_[r] - j, count, scores);
   }
