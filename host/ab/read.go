@@ -171,7 +171,7 @@ func readNPY(f *zip.File) (array, error) {
 		return array{}, fmt.Errorf("numpy type %s is not read", m[1])
 	}
 	if string(m[2]) == "True" {
-		return array{}, fmt.Errorf("Fortran order is not read; save np.ascontiguousarray of it")
+		return array{}, fmt.Errorf("an array in Fortran order is not read; save np.ascontiguousarray of it")
 	}
 	a := array{element: t}
 	n := int64(1)

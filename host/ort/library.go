@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,6 +49,9 @@ func Open(path string) (*Library, error) {
 	} else if path, err = filepath.Abs(resolved); err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
+	// The linker keeps the text of its last error for each thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("onnxruntime: %s does not load: %w; %s", path, err, fetchHint)
