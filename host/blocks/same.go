@@ -59,6 +59,10 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 	if c, ok := f.guises.first[v]; ok {
 		return c
 	}
+	if !isView(v.Producer) {
+		f.guises.first[v] = v
+		return v
+	}
 	c := v
 	at := view{value: v, dims: [][]axis{}, scale: 1}
 	for i, d := range f.shapes.Of(v).Dims {
@@ -76,7 +80,7 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 	}
 	if c != v {
 		c = f.first(c)
-	} else if len(at.dims) > 0 {
+	} else if at.value != v { // a view, and maybe not the only one of its kind
 		a := arrangement{v.Graph, at.value, at.text(), fmt.Sprint(f.shapes.Of(v).Dims)}
 		if twin := f.guises.drawn[a]; twin != nil {
 			c = twin

@@ -22,16 +22,50 @@ type Drawing struct {
 	Steps map[string]int    // how often each rule was applied
 }
 
-// Redraw draws a model in another way that the seed picks. The model itself is
-// left alone; its constants are shared with the drawing.
-func Redraw(m *onnx.Model, tensors graph.Tensors, seed uint64) (*Drawing, error) {
-	p := proto.Clone(m).(*onnx.Model)
-	g, err := graph.New(p, tensors)
+// Original is a model to be drawn anew.
+type Original struct {
+	Model   *onnx.Model
+	Tensors graph.Tensors
+
+	facts []graph.Fact // of the values, in the order of each
+}
+
+// Read looks at a model once, for any number of drawings.
+func Read(m *onnx.Model, tensors graph.Tensors) (*Original, error) {
+	g, err := graph.New(m, tensors)
 	if err != nil {
 		return nil, err
 	}
-	d := &drawer{rand: rand.New(rand.NewPCG(seed, 0x726564726177)), shapes: graph.Infer(g),
+	o := &Original{Model: m, Tensors: tensors}
+	shapes := graph.Infer(g)
+	values(g, func(v *graph.Value) { o.facts = append(o.facts, shapes.Of(v)) })
+	return o, nil
+}
+
+// values calls f for all that nodes read and make, in the nodes' order.
+func values(g *graph.Graph, f func(*graph.Value)) {
+	g.Walk(func(n *graph.Node) {
+		for _, v := range slices.Concat(n.In, n.Out) {
+			f(v)
+		}
+	})
+}
+
+// Redraw draws a model in another way that the seed picks. The model itself is
+// left alone; its constants are shared with the drawing.
+func (o *Original) Redraw(seed uint64) (*Drawing, error) {
+	p := proto.Clone(o.Model).(*onnx.Model)
+	g, err := graph.New(p, o.Tensors)
+	if err != nil {
+		return nil, err
+	}
+	d := &drawer{rand: rand.New(rand.NewPCG(seed, 0x726564726177)),
 		facts: map[*graph.Value]graph.Fact{}, names: map[string]string{}, steps: map[string]int{}}
+	i := 0
+	values(g, func(v *graph.Value) {
+		d.facts[v] = o.facts[i]
+		i++
+	})
 	order := slices.Clone(rules)
 	d.rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	for _, r := range order {
@@ -60,11 +94,10 @@ type rule struct {
 
 // drawer is a drawing in the making.
 type drawer struct {
-	rand   *rand.Rand
-	shapes *graph.Shapes
-	facts  map[*graph.Value]graph.Fact // of values that were drawn here
-	names  map[string]string
-	steps  map[string]int
+	rand  *rand.Rand
+	facts map[*graph.Value]graph.Fact
+	names map[string]string
+	steps map[string]int
 }
 
 // apply tries a rule on each node that stands now, at a rate drawn for it: never,
@@ -83,12 +116,12 @@ func (d *drawer) apply(g *graph.Graph, r rule) {
 	}
 }
 
-// of is what is known of a value, those drawn here included.
+// of is what is known of a value.
 func (d *drawer) of(v *graph.Value) graph.Fact {
 	if f, ok := d.facts[v]; ok {
 		return f
 	}
-	return d.shapes.Of(v)
+	return graph.Fact{Rank: -1}
 }
 
 // node draws a node with one output, of which this much is known.
@@ -108,12 +141,14 @@ func like(f graph.Fact, dims ...graph.Dim) graph.Fact {
 
 // constant draws a constant as an initializer or as a node.
 func (d *drawer) constant(g *graph.Graph, t *onnx.Tensor) *graph.Value {
-	if d.rand.IntN(2) == 0 {
-		return g.AddInitializer(t)
-	}
 	known := graph.Fact{DType: onnx.Tensor_DataType(t.GetDataType()), Rank: len(t.Dims)}
 	for _, n := range t.Dims {
 		known.Dims = append(known.Dims, graph.DimInt(n))
+	}
+	if d.rand.IntN(2) == 0 {
+		v := g.AddInitializer(t)
+		d.facts[v] = known
+		return v
 	}
 	v := d.node(g, "Constant", known, nil, &onnx.Attribute{Name: proto.String("value"), Type: onnx.Attribute_TENSOR.Enum(), T: t})
 	v.Tensor = t

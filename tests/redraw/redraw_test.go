@@ -27,7 +27,7 @@ var (
 )
 
 // fixtures are the small graphs of all exporters.
-func fixtures(t *testing.T, f func(t *testing.T, fixture models.Fixture, m *model.Model)) {
+func fixtures(t *testing.T, f func(t *testing.T, o *Original, m *model.Model)) {
 	for _, fixture := range models.Fixtures() {
 		if fixture.Exporter == "full" {
 			continue
@@ -43,7 +43,11 @@ func fixtures(t *testing.T, f func(t *testing.T, fixture models.Fixture, m *mode
 				t.Fatal(err)
 			}
 			defer m.Close()
-			f(t, fixture, m)
+			o, err := Read(m.Proto(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(t, o, m)
 		})
 	}
 }
@@ -95,7 +99,7 @@ func original(l *blocks.Linear, names map[string]string) *blocks.Linear {
 func TestFactsStay(t *testing.T) {
 	applied := make(chan map[string]int, len(models.Fixtures()))
 	t.Run("fixtures", func(t *testing.T) {
-		fixtures(t, func(t *testing.T, fixture models.Fixture, m *model.Model) {
+		fixtures(t, func(t *testing.T, o *Original, m *model.Model) {
 			want := facts(t, m.Proto(), m, nil)
 			if len(want) == 0 {
 				t.Fatal("no attention was found in the graph as exported")
@@ -106,7 +110,7 @@ func TestFactsStay(t *testing.T) {
 				if *only != 0 {
 					seed = *only
 				}
-				d, err := Redraw(m.Proto(), m, seed)
+				d, err := o.Redraw(seed)
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -171,12 +175,12 @@ func TestAnswersStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fixtures(t, func(t *testing.T, fixture models.Fixture, m *model.Model) {
+	fixtures(t, func(t *testing.T, o *Original, m *model.Model) {
 		for seed := uint64(1); seed <= answered; seed++ {
 			if *only != 0 {
 				seed = *only
 			}
-			d, err := Redraw(m.Proto(), m, seed)
+			d, err := o.Redraw(seed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,8 +188,8 @@ func TestAnswersStay(t *testing.T) {
 			if err := m.Write(context.Background(), d.Model, path, model.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			o := ab.Options{A: "none", B: "auto", Force: true, Seed: seed, Dims: lengths, LooseDims: true}
-			r, err := ab.Answers(context.Background(), l, set, path, o)
+			options := ab.Options{A: "none", B: "auto", Force: true, Seed: seed, Dims: lengths, LooseDims: true}
+			r, err := ab.Answers(context.Background(), l, set, path, options)
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
@@ -216,11 +220,15 @@ func TestDrawingsDiffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o, err := Read(m.Proto(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
 	sizes := map[int]bool{}
 	for seed := range uint64(20) {
 		var ops [2]string
 		for i := range ops {
-			d, err := Redraw(m.Proto(), m, seed)
+			d, err := o.Redraw(seed)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -91,6 +91,7 @@ func (d *drawer) constants(n *graph.Node) bool {
 		t := proto.Clone(n.Out[0].Tensor).(*onnx.Tensor)
 		t.Name = nil
 		v := n.Graph.AddInitializer(t)
+		d.facts[v] = d.of(n.Out[0])
 		d.names[v.Name] = n.Out[0].Name
 		d.replace(n, v)
 		return true
