@@ -1,0 +1,185 @@
+package readme
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// text reads a document.
+func text(t *testing.T, document string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root(t), document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// output runs graft in a sandbox and returns what it prints on stdout.
+func (s *sandbox) output(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command("bash", append([]string{"-c", `graft "$@"`, "graft"}, args...)...)
+	cmd.Dir, cmd.Env = s.folder, s.env
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("graft %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// TestEveryCommandAndFlagIsDocumented compares docs/cli.md with what --help lists.
+func TestEveryCommandAndFlagIsDocumented(t *testing.T) {
+	s, document := newSandbox(t), text(t, "docs/cli.md")
+	command := regexp.MustCompile(`(?m)^  ([a-z]+) +[A-Z]`)
+	flag := regexp.MustCompile(`--[a-z-]+`)
+	seen := 0
+	var walk func(path []string)
+	walk = func(path []string) {
+		help := string(s.output(t, append(slices.Clone(path), "--help")...))
+		for _, f := range flag.FindAllString(help[strings.LastIndex(help, "\nFlags:")+1:], -1) {
+			if f != "--help" && !strings.Contains(document, f) {
+				t.Errorf("docs/cli.md does not have %s of graft %s", f, strings.Join(path, " "))
+			}
+		}
+		_, list, _ := strings.Cut(help, "Available Commands:")
+		list, _, _ = strings.Cut(list, "\nFlags:")
+		for _, m := range command.FindAllStringSubmatch(list, -1) {
+			seen++
+			whole := append(slices.Clone(path), m[1])
+			if line := "graft " + strings.Join(whole, " "); m[1] != "help" && !strings.Contains(document, line) {
+				t.Errorf("docs/cli.md has no example of %s", line)
+			}
+			if m[1] != "help" {
+				walk(whole)
+			}
+		}
+	}
+	walk(nil)
+	if seen < 10 {
+		t.Errorf("found %d commands, there are more: --help is not understood", seen)
+	}
+}
+
+// TestEveryKeyIsDocumented runs each command with -o json and expects every key in the documents. The
+// manifest of a plugin has keys of its own, which abi/README.md has.
+func TestEveryKeyIsDocumented(t *testing.T) {
+	s := newSandbox(t)
+	document := text(t, "docs/cli.md") + text(t, "docs/recognition.md")
+	own := []string{"manifest", "library", "variant", "info"}
+	for _, args := range [][]string{
+		{"doctor", "--measure"}, {"inspect", "model.onnx"}, {"patch", "model.onnx", "-o", "patched.onnx"},
+		{"ab", "model.onnx", "--rounds", "1"}, {"plugin", "install", "flash-decode"}, {"plugin", "list"},
+		{"plugin", "inspect", "flash-decode"}, {"plugin", "verify"}, {"plugin", "remove", "flash-decode"}, {"version"},
+	} {
+		var object map[string]any
+		if err := json.Unmarshal(s.output(t, append(args, "-o", "json")...), &object); err != nil {
+			t.Errorf("graft %s: %v", strings.Join(args, " "), err)
+			continue
+		}
+		missing := map[string]bool{}
+		var walk func(at string, value any)
+		walk = func(at string, value any) {
+			switch v := value.(type) {
+			case map[string]any:
+				for key, below := range v {
+					if !regexp.MustCompile("`[^`]*\\b" + regexp.QuoteMeta(key) + "\\b[^`]*`").MatchString(document) {
+						missing[at+key] = true
+					}
+					if !slices.Contains(own, key) && key != "symbols" {
+						walk(at+key+".", below)
+					}
+				}
+			case []any:
+				for _, below := range v {
+					walk(at, below)
+				}
+			}
+		}
+		walk("", object)
+		for key := range missing {
+			t.Errorf("graft %s: key %s is not documented", strings.Join(args, " "), key)
+		}
+	}
+}
+
+// TestQuotedMessagesExist looks up the messages and reasons that documents quote in the source: they
+// must not go on quoting what nothing says any more.
+func TestQuotedMessagesExist(t *testing.T) {
+	var source strings.Builder
+	for _, folder := range []string{"host", "cmd"} {
+		err := filepath.WalkDir(filepath.Join(root(t), folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			source.Write(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	code := strings.ReplaceAll(source.String(), `\"`, `"`)
+	quoted := 0
+	for document, after := range map[string][]string{
+		"docs/troubleshooting.md": {"| message |"},
+		"docs/recognition.md":     {"## Recognised, and left as drawn", "## Not recognised"},
+	} {
+		whole := text(t, document)
+		for _, start := range after {
+			_, section, found := strings.Cut(whole, start)
+			if !found {
+				t.Fatalf("%s has no %q", document, start)
+			}
+			section, _, _ = strings.Cut(section, "\n\n#")
+			section, _, _ = strings.Cut(section, "```")
+			for _, m := range messages(section) {
+				quoted++
+				for _, part := range fragments(m) {
+					if !strings.Contains(code, part) {
+						t.Errorf("%s quotes %q, and no source says %q", document, m, part)
+					}
+				}
+			}
+		}
+	}
+	if quoted < 15 {
+		t.Errorf("found %d quoted messages, there are more", quoted)
+	}
+}
+
+// messages are the first cells of a table, or the code spans of other text that are sentences.
+func messages(section string) []string {
+	section = regexp.MustCompile(`([^|])\n([^|])`).ReplaceAllString(section, "$1 $2")
+	var list []string
+	span := regexp.MustCompile("`([^`]+)`")
+	for _, line := range strings.Split(section, "\n") {
+		if strings.HasPrefix(line, "|") {
+			line = strings.SplitN(line, "|", 3)[1]
+		}
+		for _, m := range span.FindAllStringSubmatch(line, -1) {
+			if strings.Count(m[1], " ") >= 2 && !strings.HasPrefix(m[1], "graft ") {
+				list = append(list, m[1])
+			}
+		}
+	}
+	return list
+}
+
+// fragments are the fixed parts of a message: what stands between "...", names and numbers.
+func fragments(message string) []string {
+	var list []string
+	for _, part := range regexp.MustCompile(`\.\.\.|[;:] |"x"|\bNx\b|PLUGIN: ?|: ?$|attention$`).Split(message, -1) {
+		if part = strings.Trim(part, " ;:,"); len(part) > 4 {
+			list = append(list, part)
+		}
+	}
+	return list
+}
