@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// A Value is an OrtValue: a tensor, or a sequence, map or optional that a model gave out. Close
+// A Value is an OrtValue: a tensor or sequence, or a map or optional that a model gave out. Close
 // it when done; a Value that is garbage is closed too. A Value may be read by several goroutines,
 // but its content has no lock: a run that writes it excludes every other use.
 type Value struct {

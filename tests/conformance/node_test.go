@@ -18,6 +18,9 @@ import (
 // unfedCount is how many cases feed an optional without content.
 const unfedCount = 1
 
+// agreeing is in how many cases at least ONNX Runtime 1.30 gives what ONNX expects.
+const agreeing = 1590
+
 // totals count what became of the cases.
 type totals struct {
 	mu                                                                sync.Mutex
@@ -62,8 +65,13 @@ func TestNodes(t *testing.T) {
 			})
 		}
 	})
-	if n.run == caseCount && n.unfed != unfedCount {
-		t.Errorf("%d cases could not be fed, %d are expected", n.unfed, unfedCount)
+	if n.run == caseCount {
+		if n.unfed != unfedCount {
+			t.Errorf("%d cases could not be fed, %d are expected", n.unfed, unfedCount)
+		}
+		if n.onnx < agreeing {
+			t.Errorf("ONNX Runtime gives what ONNX expects in %d cases, at least %d are needed for this test to mean something", n.onnx, agreeing)
+		}
 	}
 	for name := range explained {
 		if !names[name] {
