@@ -1,7 +1,6 @@
 package rewrite
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/opgraft/graft/host/graph"
@@ -16,7 +15,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 	g := w.Graph
 	old := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
 	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
-	if err := r.freeShapes(plan.Region(ins, old), old); err != nil {
+	if err := r.freeShapes(plan.Region(ins, old), ins, old); err != nil {
 		return err
 	}
 	if w.Keep != nil && w.KeepInverted {
@@ -67,43 +66,4 @@ func operand(layout string) string {
 		return "bshd"
 	}
 	return layout
-}
-
-// freeShapes lets what reads the shape of a value that is about to vanish read
-// it from the graph's inputs instead. Shapes of values that stay (present) are
-// freed as well, because the mask of the same block may be made from them.
-func (r *rewriter) freeShapes(region []*graph.Node, made []*graph.Value) error {
-	inside := map[*graph.Node]bool{}
-	for _, n := range region {
-		inside[n] = true
-	}
-	for _, n := range region {
-		for _, v := range n.Out {
-			if v == nil {
-				continue
-			}
-			for _, u := range slices.Clone(v.Uses) {
-				if inside[u.Node] || !u.Node.Is("Shape") {
-					continue
-				}
-				shape := u.Node.Output(0)
-				s := r.shapes.Of(shape)
-				if s.Elems == nil {
-					if slices.Contains(made, v) {
-						continue
-					}
-					return fmt.Errorf("the shape of %s is read elsewhere and not known", v.Name)
-				}
-				to, err := r.list(u.Node.Graph, s.Elems)
-				if err != nil {
-					if slices.Contains(made, v) {
-						continue
-					}
-					return fmt.Errorf("the shape of %s is read elsewhere: %w", v.Name, err)
-				}
-				u.Node.Graph.Replace(shape, to)
-			}
-		}
-	}
-	return nil
 }

@@ -346,7 +346,7 @@ func (d *drawer) run(n *graph.Node) (axis, start, end int64, ok bool) {
 // split draws two Slices that share out an axis as one Split.
 func (d *drawer) split(n *graph.Node) bool {
 	axis, start, end, ok := d.run(n)
-	if !ok || start != 0 {
+	if !ok || start != 0 || n.Graph.Opset("") < 13 { // sizes were an attribute before
 		return false
 	}
 	length, _ := d.of(n.In[0]).Dim(int(axis)).Const()
