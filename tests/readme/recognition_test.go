@@ -1,0 +1,71 @@
+package readme
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/models"
+)
+
+// twoCores is the machine that the table is made for, whatever runs the test.
+var twoCores = plan.Machine{Bandwidth: 44e9, CacheBandwidth: 180e9, CacheBytes: 3e6, FLOPS: 240e9, Dispatch: 1.5e-6}
+
+// TestRecognitionTable compares the table of docs/recognition.md with what is found in each fixture.
+func TestRecognitionTable(t *testing.T) {
+	_, section, _ := strings.Cut(text(t, "docs/recognition.md"), "## What stands under models/graphs")
+	section, _, _ = strings.Cut(section, "\n## ")
+	manifest, err := plugin.ReadManifest(filepath.Join(root(t), "plugins", "flash-decode"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for _, f := range models.Fixtures() {
+		if f.Exporter == "full" {
+			continue
+		}
+		rows++
+		want := row(t, f, manifest)
+		if !strings.Contains(section, want+"\n") {
+			t.Errorf("docs/recognition.md has no row\n%s", want)
+		}
+	}
+	if listed := strings.Count(section, "\n| `"); listed != rows {
+		t.Errorf("docs/recognition.md lists %d graphs, there are %d", listed, rows)
+	}
+}
+
+// row is the line of a fixture: name, forms, recognised, replaced, not recognised.
+func row(t *testing.T, f models.Fixture, manifest *plugin.Manifest) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := f.Write(path, 1); err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	a, err := patch.Analyse(m, []*plugin.Manifest{manifest}, plan.Options{Machine: twoCores})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var forms []string
+	for _, b := range a.Report.Blocks {
+		form := b.Attention.Form
+		if form != "nodes" {
+			form = "`" + form + "`"
+		}
+		forms = append(forms, form)
+	}
+	slices.Sort(forms)
+	return fmt.Sprintf("| `%s` | %s | %d | %d | %d |", f, strings.Join(slices.Compact(forms), ", "),
+		len(a.Report.Blocks), a.Plan.Replaced(), len(a.Report.Unrecognised))
+}
