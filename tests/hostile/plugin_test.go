@@ -1,0 +1,223 @@
+package hostile
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	onnxruntime "github.com/yalue/onnxruntime_go"
+
+	"github.com/opgraft/graft"
+)
+
+// run feeds 1, -2, 3, -4 to a model from x to y.
+func run(t *testing.T, path string) ([]float32, error) {
+	t.Helper()
+	s, err := session(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Destroy()
+	x, err := onnxruntime.NewTensor(onnxruntime.NewShape(4), []float32{1, -2, 3, -4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Destroy()
+	out := []onnxruntime.Value{nil}
+	if err := s.Run([]onnxruntime.Value{x}, out); err != nil {
+		return nil, err
+	}
+	defer out[0].Destroy()
+	return slices.Clone(out[0].(*onnxruntime.Tensor[float32]).GetData()), nil
+}
+
+// TestPluginRefusesToCreate: the session is made unpatched with one warning that
+// carries the plugin's words; strictly, it is not made.
+func TestPluginRefusesToCreate(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Relu")))
+	log := enable(t)
+	got, err := run(t, path)
+	if err != nil || !slices.Equal(got, []float32{1, 0, 3, 0}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	lines := log.take(t)
+	if len(lines) == 0 || lines[len(lines)-1].Level != "WARN" || !strings.Contains(lines[len(lines)-1].Reason, "the trap makes no kernels") {
+		t.Errorf("the log says %+v, want a warning with the plugin's words", lines)
+	}
+	warnings := 0
+	for _, l := range lines {
+		if l.Level == "WARN" {
+			warnings++
+		}
+	}
+	if warnings != 1 {
+		t.Errorf("%d warnings, want 1", warnings)
+	}
+	enable(t, graft.Strict())
+	if s, err := session(path); err == nil {
+		s.Destroy()
+		t.Error("strictly, a session was made")
+	} else if !strings.Contains(err.Error(), "graft: "+path+" was not patched: ") || !strings.Contains(err.Error(), "the trap makes no kernels") {
+		t.Errorf("strictly: %v", err)
+	}
+}
+
+// TestPluginFailsToRun: the run is an error with the plugin's words, and other
+// sessions go on.
+func TestPluginFailsToRun(t *testing.T) {
+	for op, want := range map[string]string{"Neg": "the trap cannot run", "Floor": "ThrowNumber"} {
+		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
+		log := enable(t, graft.Strict())
+		for range 2 {
+			if got, err := run(t, path); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, %v, want an error with %q", op, got, err, want)
+			}
+		}
+		if lines := log.take(t); len(lines) != 2 || lines[0].Replaced != 1 {
+			t.Errorf("%s: the log says %+v", op, lines)
+		}
+		disable(t)
+		if _, err := run(t, path); err != nil {
+			t.Errorf("%s without graft: %v", op, err)
+		}
+		code, stdout, stderr := command(t, trapped(), "ab", path, "--force", "--rounds", "1")
+		if code != 1 || stdout != "" || !strings.Contains(stderr, "graft: b (auto): ") || !strings.Contains(stderr, want) {
+			t.Errorf("graft ab: exit code %d, %q, %q", code, stdout, stderr)
+		}
+	}
+}
+
+// TestPluginWritesNaN: graft ab finds it.
+func TestPluginWritesNaN(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Abs")))
+	code, stdout, stderr := command(t, trapped(), "ab", path, "--force", "--rounds", "1")
+	if code != 5 || !strings.Contains(stdout, "DIFFERENT") || !strings.Contains(stdout, "not finite") || !strings.Contains(stdout, "4 of 4 elements are NaN or infinite on one side") ||
+		!strings.Contains(stderr, "the answers differ between none and auto") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	code, stdout, _ = command(t, trapped(), "ab", path, "--force", "--rounds", "1", "-o", "json")
+	if code != 5 || !strings.Contains(stdout, `"schema_version": 1`) {
+		t.Errorf("as JSON: exit code %d, %q", code, stdout)
+	}
+}
+
+// TestInstall: what a plugin does when it is run for the first time is a
+// message, and the store stays as it was.
+func TestInstall(t *testing.T) {
+	crash, hang := filepath.Join(t.TempDir(), "trap"), filepath.Join(t.TempDir(), "trap")
+	for folder, macro := range map[string]string{crash: "-DCRASH_IN_CONSTRUCTOR", hang: "-DHANG_IN_CONSTRUCTOR"} {
+		if err := buildTrap(folder, macro); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := func(lines string) string {
+		folder := filepath.Join(t.TempDir(), "trap")
+		if err := os.CopyFS(folder, os.DirFS(made.trap)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(filepath.Join(folder, "plugin.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString(lines)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		return folder
+	}
+	of := func(operator string) string {
+		return with("cases:\n  - name: bad\n    operator: " + operator + "\n    inputs: {x: {shape: [5], seed: 1}}\n    expect: {formula: {y: \"x\"}}\n    tolerance: {absolute: 1, relative: 1}\n")
+	}
+	cut := with("")
+	if err := os.Truncate(filepath.Join(cut, "libtrap.so"), 3000); err != nil {
+		t.Fatal(err)
+	}
+	text := with("")
+	write(t, filepath.Join(text, "libtrap.so"), []byte("no library\n"))
+	cases := []struct {
+		name, source string
+		code         int
+		want         []string
+	}{
+		{"crash in a constructor", crash, 3, []string{"libtrap.so"}},
+		{"hang in a constructor", hang, 3, []string{"libtrap.so", "2s"}},
+		{"a case that cannot be created", of("RefuseCreate"), 3, []string{"the trap makes no kernels"}},
+		{"a case that fails", of("FailRun"), 3, []string{"the trap cannot run"}},
+		{"a case that throws a number", of("ThrowNumber"), 3, []string{"bad"}},
+		{"a case that writes NaN", of("WriteNaN"), 3, []string{`case "bad" failed`}},
+		{"a library that is cut off", cut, 4, []string{"libtrap.so"}},
+		{"a library that is text", text, 4, []string{"libtrap.so", "need an ELF shared library"}},
+		{"an unknown key", with("surprise: 1\n"), 1, []string{"plugin.yaml", "surprise"}},
+		{"an archive that leads out", archive(t, &tar.Header{Name: "../escaped", Typeflag: tar.TypeReg}), 1, []string{"../escaped"}},
+		{"an archive with an absolute path", archive(t, &tar.Header{Name: "/tmp/escaped", Typeflag: tar.TypeReg}), 1, []string{"/tmp/escaped"}},
+		{"an archive with a link", archive(t, &tar.Header{Name: "plugin.yaml", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}), 1, []string{"plugin.yaml", "link"}},
+		{"an archive with a device", archive(t, &tar.Header{Name: "zero", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 5}), 1, []string{"zero"}},
+		{"an archive of nothing", archive(t), 1, []string{"plugin.yaml"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			data := t.TempDir()
+			code, stdout, stderr := command(t, []string{"XDG_DATA_HOME=" + data}, "plugin", "install", "-q", "--deadline", "2s", c.source)
+			if code != c.code || stdout != "" || !strings.HasPrefix(stderr, "graft: ") {
+				t.Errorf("exit code %d, %q, %q, want %d", code, stdout, stderr, c.code)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%q lacks %q", stderr, want)
+				}
+			}
+			if got := names(t, filepath.Join(data, "graft", "plugins")); got != ".lock" {
+				t.Errorf("the store holds %s", got)
+			}
+			if _, err := os.Stat(filepath.Join(data, "graft", "verified.json")); err == nil {
+				t.Error("something was recorded as verified")
+			}
+		})
+	}
+}
+
+// archive writes a .tar.gz of empty entries.
+func archive(t *testing.T, entries ...*tar.Header) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for _, h := range entries {
+		h.Mode = 0o644
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return write(t, filepath.Join(t.TempDir(), "trap.tar.gz"), b.Bytes())
+}
+
+// TestMissingRuntime: the places that were looked at, and what to do.
+func TestMissingRuntime(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Exp")))
+	empty := t.TempDir()
+	code, _, stderr := command(t, []string{"GRAFT_ONNXRUNTIME=", "XDG_CACHE_HOME=" + empty, "HOME=" + empty, "LD_LIBRARY_PATH="}, "ab", path, "--b", "none")
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{"onnxruntime was not found", "graft doctor --fetch", "GRAFT_ONNXRUNTIME", empty, "(cache)", "(executable)", "(system)"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("%q lacks %q", stderr, want)
+		}
+	}
+	text := write(t, filepath.Join(empty, "libonnxruntime.so.1"), []byte("no library"))
+	code, _, stderr = command(t, []string{"GRAFT_ONNXRUNTIME=" + text}, "ab", path, "--b", "none")
+	if code != 1 || !strings.Contains(stderr, text+" does not load") || !strings.Contains(stderr, "graft doctor --fetch") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}

@@ -1,0 +1,65 @@
+// A plugin whose operators misbehave, one way each; macros make the library itself misbehave.
+#include <limits>
+#include <stdexcept>
+
+#include "graft.h"
+
+#ifdef CRASH_IN_CONSTRUCTOR
+static int* volatile nowhere;
+__attribute__((constructor)) static void Crash() { *nowhere = 1; }
+#endif
+#ifdef HANG_IN_CONSTRUCTOR
+#include <unistd.h>
+__attribute__((constructor)) static void Hang() {
+  for (;;) pause();
+}
+#endif
+
+namespace {
+
+template <class Self>
+class Unary {
+ public:
+  static graft::Operator Describe() {
+    return graft::Operator(Self::kName, "a trap")
+        .Input("x", {graft::kFloat32})
+        .Output("y", {graft::kFloat32});
+  }
+  explicit Unary(const graft::CreateContext&) {}
+  void Infer(graft::InferContext& context) const { context.SetOutputLike(0, 0); }
+  void Run(const graft::RunContext& context) const {
+    const graft::Tensor x = context.inputs[0];
+    const graft::MutableTensor y = context.outputs[0];
+    for (int64_t i = 0; i < x.elements(); ++i) y.data<float>()[i] = Self::Of(x.data<float>()[i]);
+  }
+};
+
+struct RefuseCreate : Unary<RefuseCreate> {
+  static constexpr const char* kName = "RefuseCreate";
+  explicit RefuseCreate(const graft::CreateContext& context) : Unary(context) {
+    throw std::runtime_error("the trap makes no kernels");
+  }
+  static float Of(float x) { return x; }
+};
+
+struct FailRun : Unary<FailRun> {
+  static constexpr const char* kName = "FailRun";
+  using Unary::Unary;
+  static float Of(float) { throw std::runtime_error("the trap cannot run"); }
+};
+
+struct ThrowNumber : Unary<ThrowNumber> {
+  static constexpr const char* kName = "ThrowNumber";
+  using Unary::Unary;
+  static float Of(float) { throw 42; }
+};
+
+struct WriteNaN : Unary<WriteNaN> {
+  static constexpr const char* kName = "WriteNaN";
+  using Unary::Unary;
+  static float Of(float) { return std::numeric_limits<float>::quiet_NaN(); }
+};
+
+}  // namespace
+
+GRAFT_PLUGIN(RefuseCreate, FailRun, ThrowNumber, WriteNaN);
