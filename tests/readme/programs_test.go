@@ -19,19 +19,11 @@ import (
 func each(t *testing.T, language string, do func(t *testing.T, s *sandbox, b block)) {
 	n := 0
 	for _, document := range documents(t) {
-		var s *sandbox
 		for _, b := range read(t, document) {
-			if b.language != language {
-				continue
+			if b.language == language {
+				n++
+				t.Run(fmt.Sprintf("%s:%d", document, b.line), func(t *testing.T) { do(t, newSandbox(t), b) })
 			}
-			n++
-			t.Run(fmt.Sprintf("%s:%d", document, b.line), func(t *testing.T) {
-				if s == nil {
-					s = newSandbox(t)
-				}
-				do(t, s, b)
-			})
-			s = nil // folders of a subtest go with it
 		}
 	}
 	if n == 0 {
@@ -41,9 +33,9 @@ func each(t *testing.T, language string, do func(t *testing.T, s *sandbox, b blo
 
 // imports are the packages that a snippet without an import clause may use, by name.
 var imports = map[string]string{
-	"graft": "github.com/opgraft/graft",
-	"ort":   "github.com/yalue/onnxruntime_go",
-	"ctx":   "", "context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os",
+	"graft":   "github.com/opgraft/graft",
+	"ort":     "github.com/yalue/onnxruntime_go",
+	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os",
 }
 
 // goFile makes a compilable file of a block: a whole file as it is; declarations with a package
@@ -59,7 +51,7 @@ func goFile(text string) string {
 	text = strings.ReplaceAll(text, "{ ... }", "{ return err }")
 	var clause strings.Builder
 	for name, path := range imports {
-		if path != "" && regexp.MustCompile(`\b`+name+`\.`).MatchString(text) {
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(text) {
 			fmt.Fprintf(&clause, "import %s %q\n", name, path)
 		}
 	}

@@ -109,6 +109,36 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	}
 }
 
+// TestEveryFolderIsDocumented compares CONTRIBUTING.md with the packages that there are, tests/README.md
+// with the folders of tests, and bench/README.md with the figures.
+func TestEveryFolderIsDocumented(t *testing.T) {
+	lines := func(name string, args ...string) []string {
+		cmd := exec.Command(name, args...)
+		cmd.Dir = root(t)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
+		}
+		return strings.Split(strings.TrimSpace(string(out)), "\n")
+	}
+	need := func(document, code string) {
+		if !strings.Contains(text(t, document), "`"+code+"`") {
+			t.Errorf("%s does not have `%s`", document, code)
+		}
+	}
+	const module = "github.com/opgraft/graft/"
+	for _, p := range lines("go", "list", "./host/...", "./cmd/...") {
+		need("CONTRIBUTING.md", strings.TrimPrefix(p, module))
+	}
+	for _, p := range lines("go", "list", "./tests/...") {
+		need("tests/README.md", strings.TrimPrefix(p, module+"tests/"))
+	}
+	for _, figure := range lines("go", "run", "./bench", "-list") {
+		name, _, _ := strings.Cut(figure, " ")
+		need("bench/README.md", name)
+	}
+}
+
 // TestQuotedMessagesExist looks up the messages and reasons that documents quote in the source: they
 // must not go on quoting what nothing says any more.
 func TestQuotedMessagesExist(t *testing.T) {

@@ -1,7 +1,6 @@
 package readme
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,8 +115,8 @@ func newSandbox(t *testing.T) *sandbox {
 	return s
 }
 
-// environment is the test's own with some variables set anew, and with Go's and the runtime's
-// caches where they were, whatever HOME is.
+// environment is the test's own with some variables set anew, or taken out where they are empty, and
+// with Go's and the runtime's caches where they were, whatever HOME is.
 func environment(set map[string]string) []string {
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH", "GOENV").Output()
 	if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err == nil && len(lines) == 4 {
@@ -130,7 +129,8 @@ func environment(set map[string]string) []string {
 	}
 	var list []string
 	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); set[name] == "" && !isSet(set, name) {
+		name, _, _ := strings.Cut(entry, "=")
+		if _, ok := set[name]; !ok {
 			list = append(list, entry)
 		}
 	}
@@ -142,14 +142,9 @@ func environment(set map[string]string) []string {
 	return list
 }
 
-func isSet(set map[string]string, name string) bool {
-	_, ok := set[name]
-	return ok
-}
-
 // tool runs a program in a folder.
 func tool(folder, name string, args ...string) error {
-	cmd := exec.CommandContext(context.Background(), name, args...)
+	cmd := exec.Command(name, args...)
 	cmd.Dir = folder
 	return cmd.Run()
 }
