@@ -11,7 +11,7 @@ import (
 // detour puts nodes that change nothing before one input of a node, or between
 // a node and the graph's output.
 func (d *drawer) detour(n *graph.Node) bool {
-	if len(n.Subgraphs) > 0 || n.Is("Dropout") {
+	if len(n.Subgraphs) > 0 {
 		return false
 	}
 	if o := n.Out[0]; len(n.Out) == 1 && o.IsOutput && d.rand.IntN(2) == 0 {
@@ -59,9 +59,7 @@ func copied(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Valu
 	case 0:
 		return d.node(g, "Cast", f, []*graph.Value{v}, intAttribute("to", int64(f.DType)))
 	case 1:
-		// ONNX Runtime 1.30 loses a Dropout behind a Cast where it fuses a
-		// simplified layer normalization, and then refuses the model.
-		if f.DType == onnx.Tensor_FLOAT && !v.Producer.Is("Cast") {
+		if f.DType == onnx.Tensor_FLOAT {
 			return d.node(g, "Dropout", f, []*graph.Value{v})
 		}
 	}
