@@ -11,14 +11,12 @@ DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev clang-forma
 JOBS    ?= $(shell nproc)
 BUILD   := $(CURDIR)/build
 BIN     := $(CURDIR)/bin
-CXX     ?= g++
-ORT_INC := $(shell go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go 2>/dev/null)
 
 # Tests and benchmarks use the plugins just built, as they are.
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test bench lint setup runtime plugins graft go-test cxx-test sanitize peers fmt clean
+.PHONY: all demo test bench lint setup runtime plugins graft go-test cxx-test sanitize arm64 peers fmt clean
 
 all: graft
 
@@ -41,11 +39,16 @@ setup:
 	fi
 	@go mod download
 
-# The plugins, into build/plugins and beside the command.
+# cmake configures and builds one tree: folder, options.
+define build_tree
+	@mkdir -p $(BUILD)/$(1)
+	@cmake -S . -B $(BUILD)/$(1) -DGRAFT_ORT_INCLUDE=$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) $(2) >$(BUILD)/$(1)/log 2>&1 \
+	  && cmake --build $(BUILD)/$(1) -j$(JOBS) >>$(BUILD)/$(1)/log 2>&1 || { tail -50 $(BUILD)/$(1)/log; exit 1; }
+endef
+
+# The plugins, into build/plugins.
 plugins: setup
-	@cmake -S . -B $(BUILD)/cmake -DCMAKE_BUILD_TYPE=Release -DGRAFT_ORT_INCLUDE=$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) \
-	  -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@cmake --build $(BUILD)/cmake -j$(JOBS) >>$(BUILD).log 2>&1 || { tail -50 $(BUILD).log; exit 1; }
+	$(call build_tree,cmake,-DCMAKE_BUILD_TYPE=Release -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins)
 
 graft: plugins
 	@mkdir -p $(BIN)
@@ -57,27 +60,36 @@ runtime: graft
 	@$(BIN)/graft doctor --fetch --quiet
 
 # Python peers for the tests: an old and a new ONNX Runtime, and ONNX's conformance cases.
-peers: $(BUILD)/peers/.done
-$(BUILD)/peers/.done: Makefile tests/conformance/cases.py
+PEERS := $(BUILD)/peers/.done-$(subst ==,-,$(PY_ORT_OLD)-$(PY_ORT_NEW)-$(PY_NUMPY)-$(PY_ONNX))
+peers: $(PEERS)
+$(PEERS): tests/conformance/cases.py | setup
 	@mkdir -p $(BUILD)/peers
-	@for v in old new; do \
-	  if [ $$v = old ]; then ort=$(PY_ORT_OLD); else ort=$(PY_ORT_NEW); fi; \
-	  python3 -m venv $(BUILD)/peers/$$v && $(BUILD)/peers/$$v/bin/pip install -q --disable-pip-version-check $$ort $(PY_NUMPY) $(PY_ONNX) || exit 1; \
-	done
+	@python3 -m venv $(BUILD)/peers/old && $(BUILD)/peers/old/bin/pip install -q --disable-pip-version-check $(PY_ORT_OLD) $(PY_NUMPY) $(PY_ONNX)
+	@python3 -m venv $(BUILD)/peers/new && $(BUILD)/peers/new/bin/pip install -q --disable-pip-version-check $(PY_ORT_NEW) $(PY_NUMPY) $(PY_ONNX)
 	@$(BUILD)/peers/new/bin/python tests/conformance/cases.py $(BUILD)/peers/cases
 	@touch $@
 
-cxx-test: plugins
+# The library that C++ tests make sessions with.
+ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxruntime.*\)".*/\1/p' | head -1)
+
+cxx-test: runtime
+	$(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 	@ctest --test-dir $(BUILD)/cmake --output-on-failure -j$(JOBS)
 
-sanitize: setup
-	@cmake -S . -B $(BUILD)/sanitize -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_ORT_INCLUDE=$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) >$(BUILD).sanitize.log 2>&1 || { cat $(BUILD).sanitize.log; exit 1; }
-	@cmake --build $(BUILD)/sanitize -j$(JOBS) >>$(BUILD).sanitize.log 2>&1 || { tail -50 $(BUILD).sanitize.log; exit 1; }
+sanitize: runtime
+	$(call build_tree,sanitize,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS)
+
+# Go and C++ for arm64, compiled only.
+arm64: setup
+	@GOARCH=arm64 CGO_ENABLED=0 go build ./host/... ./cmd/...
+	@command -v aarch64-linux-gnu-g++ >/dev/null || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq g++-aarch64-linux-gnu >/dev/null; }
+	$(call build_tree,arm64,-DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins-arm64 -DGRAFT_TESTS=OFF)
 
 go-test: graft runtime peers
 	@go test -race -timeout 30m ./...
-	@GOARCH=arm64 CGO_ENABLED=0 go build ./host/... ./cmd/...
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime
@@ -94,4 +106,4 @@ fmt:
 	@clang-format -i $$(git ls-files '*.h' '*.hpp' '*.c' '*.cc' '*.cpp')
 
 clean:
-	@rm -rf $(BUILD) $(BIN) $(BUILD).log $(BUILD).sanitize.log
+	@rm -rf $(BUILD) $(BIN)
