@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/ort"
@@ -33,7 +34,7 @@ func main() {
 	}
 	only := flag.String("only", "", "measure only figures whose name contains this")
 	list := flag.Bool("list", false, "list the figures and end")
-	out := flag.String("out", "bench/results", "folder for the raw figures")
+	out := flag.String("out", filepath.Join("bench", "results", time.Now().UTC().Format(time.DateOnly)), "folder for the raw figures")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
 	flag.Parse()
 	if err := run(ctx, *only, *list, *out, *rounds); err != nil {
