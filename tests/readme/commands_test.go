@@ -34,7 +34,7 @@ func read(t *testing.T, document string) []block {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := blocks(string(data))
+	list, err := cutBlocks(string(data))
 	if err != nil {
 		t.Fatalf("%s: %v", document, err)
 	}

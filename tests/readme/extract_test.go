@@ -23,8 +23,8 @@ func (b block) text() string { return strings.Join(b.lines, "\n") + "\n" }
 // languages are those that a fence may name; everything else would pass unread.
 var languages = []string{"sh", "console", "go", "python", "c", "cpp", "cmake", "yaml", "json", "text", "mermaid"}
 
-// blocks cuts a Markdown document into its fenced blocks.
-func blocks(document string) ([]block, error) {
+// cutBlocks cuts a Markdown document into its fenced blocks.
+func cutBlocks(document string) ([]block, error) {
 	var list []block
 	open := -1 // index of the block under way
 	for i, line := range strings.Split(document, "\n") {
@@ -96,7 +96,7 @@ func (b block) commands() []command {
 
 func TestBlocks(t *testing.T) {
 	const document = "text\n```sh\n# talk\na one\nb \\\n  two   # exits 5: why\n\n```\n```console\n$ c\nprinted\n```\n"
-	list, err := blocks(document)
+	list, err := cutBlocks(document)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestBlocks(t *testing.T) {
 		"```sh\nx":             "line 1: a block is not closed",
 		"```sh\nx\n```go\n```": "line 3: a block opens inside of the one of line 1",
 	} {
-		if _, err := blocks(document); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := cutBlocks(document); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: found error %v, need one with %q", document, err, want)
 		}
 	}

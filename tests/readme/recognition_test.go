@@ -3,10 +3,12 @@ package readme
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -38,6 +40,37 @@ func TestRecognitionTable(t *testing.T) {
 	}
 	if listed := strings.Count(section, "\n| `"); listed != rows {
 		t.Errorf("docs/recognition.md lists %d graphs, there are %d", listed, rows)
+	}
+}
+
+// TestEveryFactIsDocumented compares the facts of docs/recognition.md with those that blocks state.
+func TestEveryFactIsDocumented(t *testing.T) {
+	document := text(t, "docs/recognition.md")
+	var walk func(of reflect.Type)
+	walk = func(of reflect.Type) {
+		if of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		if of.Kind() != reflect.Struct {
+			return
+		}
+		for i := range of.NumField() {
+			f := of.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" {
+				continue
+			}
+			if !strings.Contains(document, "`"+name+"`") && !strings.Contains(document, "`"+name+"[]`") {
+				t.Errorf("docs/recognition.md does not have the fact %s of %s", name, of)
+			}
+			walk(f.Type)
+		}
+	}
+	walk(reflect.TypeFor[blocks.Attention]())
+	for name := range (&blocks.Block{Attention: &blocks.Attention{}}).Facts() {
+		if !strings.Contains(document, "`"+name+"`") {
+			t.Errorf("docs/recognition.md does not have %s, which plugin.yaml may constrain", name)
+		}
 	}
 }
 
