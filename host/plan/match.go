@@ -171,7 +171,7 @@ func widen(name string, v *graph.Value) (plugin.Weight, error) {
 }
 
 // facts of a match, for constraints: the type of the first input, ranks and
-// constant lengths ("w.rank", "w.dim0"), and what was captured.
+// constant lengths ("w_rank", "w_dim0"), and what was captured.
 func (e *estimator) facts(m *Match) map[string]any {
 	f := maps.Clone(m.Captured)
 	for i, name := range m.Operator.Replaces.Pattern.Inputs {
@@ -184,10 +184,10 @@ func (e *estimator) facts(m *Match) map[string]any {
 		if s.Rank < 0 {
 			continue
 		}
-		f[name+".rank"] = s.Rank
+		f[name+"_rank"] = s.Rank
 		for i, d := range s.Dims {
 			if n, ok := d.Const(); ok {
-				f[fmt.Sprintf("%s.dim%d", name, i)] = n
+				f[fmt.Sprintf("%s_dim%d", name, i)] = n
 			}
 		}
 	}

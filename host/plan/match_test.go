@@ -1,0 +1,157 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plan"
+)
+
+// gelu is x/2 * (1 + erf(x/sqrt2)).
+const gelu = `  - name: Gelu
+    replaces:
+      pattern:
+        inputs: [x]
+        outputs: [y]
+        nodes:
+          - {op: Div, in: [x, sqrt2], out: [a]}
+          - {op: Erf, in: [a], out: [b]}
+          - {op: Add, in: [b, one], out: [c]}
+          - {op: Mul, in: [x, c], out: [d]}
+          - {op: Mul, in: [d, half], out: [y]}
+        constants: {sqrt2: {value: 1.4142135, tolerance: 1e-4}, one: {value: 1}, half: {value: 0.5}}
+    with: {nodes: [{op: Gelu, domain: graft, in: [x], out: [y]}]}
+    cost: {bandwidth: 0.9, flops: 0.5, overhead_us: 1}
+`
+
+const head = `
+	in x f32[b, s, 64]
+	out y f32[b, s, 64]
+	`
+
+func TestPatterns(t *testing.T) {
+	m := manifest(t, "gelu", gelu)
+	for _, c := range []struct {
+		name, text string
+		found      int
+	}{
+		{"as written", head + `
+			a = Div(x, 1.4142135)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x, c)
+			y = Mul(d, 0.5)`, 1},
+		{"commuted", head + `
+			a = Div(x, 1.4142135)
+			b1 = Erf(a)
+			c = Add(1.0, b1)
+			d = Mul(c, x)
+			y = Mul(0.5, d)`, 1},
+		{"a constant within the tolerance", head + `
+			a = Div(x, 1.41428)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x, c)
+			y = Mul(d, 0.5)`, 1},
+		{"a constant beyond it", head + `
+			a = Div(x, 1.4150)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x, c)
+			y = Mul(d, 0.5)`, 0},
+		{"operands that do not commute", head + `
+			a = Div(1.4142135, x)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x, c)
+			y = Mul(d, 0.5)`, 0},
+		{"another x", head + `
+			in x2 f32[b, s, 64]
+			a = Div(x, 1.4142135)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x2, c)
+			y = Mul(d, 0.5)`, 0},
+		{"an inner value is read outside", head + `
+			out z f32[b, s, 64]
+			a = Div(x, 1.4142135)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x, c)
+			z = Neg(d)
+			y = Mul(d, 0.5)`, 0},
+		{"an inner value is an output", head + `
+			out c f32[b, s, 64]
+			a = Div(x, 1.4142135)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x, c)
+			y = Mul(d, 0.5)`, 0},
+		{"twice", head + `
+			a = Div(x, 1.4142135)
+			b1 = Erf(a)
+			c = Add(b1, 1.0)
+			d = Mul(x, c)
+			x2 = Mul(d, 0.5)
+			a2 = Div(x2, 1.4142135)
+			b2 = Erf(a2)
+			c2 = Add(b2, 1.0)
+			d2 = Mul(x2, c2)
+			y = Mul(d2, 0.5)`, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := makePlan(t, c.text, plan.Options{Force: true}, m)
+			if p.Replaced() != c.found {
+				t.Fatalf("%d matches, want %d", p.Replaced(), c.found)
+			}
+			taken := map[any]bool{}
+			for _, choice := range p.Choices {
+				if choice.Kind != "pattern" || len(choice.Match.Nodes) != 5 {
+					t.Errorf("kind %s with %d nodes", choice.Kind, len(choice.Match.Nodes))
+				}
+				for _, n := range choice.Match.Nodes {
+					if taken[n] {
+						t.Errorf("%s is in two matches", n)
+					}
+					taken[n] = true
+				}
+			}
+		})
+	}
+}
+
+func TestCaptures(t *testing.T) {
+	m := manifest(t, "norm", `  - name: Norm
+    replaces:
+      pattern:
+        inputs: [x]
+        outputs: [y]
+        nodes:
+          - {op: LayerNormalization, in: [x, g], out: [y], attributes: {axis: -1, epsilon: "?eps"}}
+        constants: {g: {any: true, rank: 1}}
+    where: {g_dim0: {min: 32}, x_rank: 3}
+    with: {nodes: [{op: Norm, domain: graft, in: [x, g], out: [y], attributes: {epsilon: "?eps"}}]}
+    cost: {bandwidth: 0.9, flops: 0.5, overhead_us: 1}
+`)
+	const text = head + `
+		const g f32[64]
+		y = LayerNormalization(x, g) axis=-1 epsilon=1e-5`
+	c := makePlan(t, text, plan.Options{Force: true}, m).Choices
+	if len(c) != 1 || c[0].Operator == nil {
+		t.Fatalf("no match: %+v", c)
+	}
+	if eps, ok := c[0].Match.Captured["eps"].(float64); !ok || eps < 0.99e-5 || eps > 1.01e-5 {
+		t.Errorf("captured %v", c[0].Match.Captured)
+	}
+	if c := makePlan(t, strings.Replace(text, "axis=-1", "axis=1", 1), plan.Options{Force: true}, m).Choices; len(c) != 0 {
+		t.Errorf("an attribute of another value matched: %v", c[0].Reason)
+	}
+	if c := makePlan(t, strings.Replace(text, " epsilon=1e-5", "", 1), plan.Options{Force: true}, m).Choices; len(c) != 0 {
+		t.Errorf("a captured attribute that is absent matched: %v", c[0].Reason)
+	}
+	narrow := strings.NewReplacer("[64]", "[16]", "s, 64]", "s, 16]").Replace(text)
+	c = makePlan(t, narrow, plan.Options{Force: true}, m).Choices
+	if len(c) != 1 || c[0].Operator != nil || !strings.Contains(c[0].Reason, "g_dim0 is 16, needs at least 32") {
+		t.Errorf("a constraint was passed over: %+v", c)
+	}
+}
