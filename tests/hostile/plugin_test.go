@@ -2,12 +2,15 @@ package hostile
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	onnxruntime "github.com/yalue/onnxruntime_go"
@@ -178,6 +181,42 @@ func TestInstall(t *testing.T) {
 				t.Error("something was recorded as verified")
 			}
 		})
+	}
+}
+
+// TestInterruptedInstall: Ctrl-C while a library hangs ends the child and leaves
+// the store as it was.
+func TestInterruptedInstall(t *testing.T) {
+	hang, data := filepath.Join(t.TempDir(), "trap"), t.TempDir()
+	if err := buildTrap(hang, "-DHANG_IN_CONSTRUCTOR"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(made.command, "plugin", "install", "--deadline", "5m", hang)
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+data)
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	talk := bufio.NewScanner(pipe)
+	for talk.Scan() && !strings.Contains(talk.Text(), "in a child process") {
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	var last string
+	for talk.Scan() {
+		last = talk.Text()
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || last != "graft: interrupted; nothing was left half-written" {
+		t.Errorf("exit code %d, %q", code, last)
+	}
+	if got := names(t, filepath.Join(data, "graft", "plugins")); got != ".lock" {
+		t.Errorf("the store holds %s", got)
 	}
 }
 
