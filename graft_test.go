@@ -13,7 +13,6 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
-	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/models"
 )
 
