@@ -15,6 +15,10 @@
 #include "worker-inl.h"
 
 #if HWY_ONCE
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 namespace graft {
 namespace attention {
 namespace {
@@ -41,11 +45,19 @@ const Kernel* FindSse4() {
   return nullptr;
 }
 
+#if HWY_TARGETS & HWY_AVX2
+// Clang before 15 does not know the feature by name. That the system saves the wide registers
+// follows from "avx2".
+bool HasHalfConversion() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 const Kernel* FindAvx2() {
 #if HWY_TARGETS & HWY_AVX2
   if (FindSse4() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-      __builtin_cpu_supports("f16c")) {
+      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && HasHalfConversion()) {
     return &kAvx2;
   }
 #endif

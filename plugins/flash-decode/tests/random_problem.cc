@@ -55,7 +55,7 @@ class Maker {
     static const int64_t kSizes[] = {1, 3, 8, 16, 20, 32, 64, 64, 64, 80, 128};
     p.head_size = Chance(0.8) ? kSizes[Pick(0, 10)] : Pick(1, 150);
     p.value_size = Chance(0.7) ? p.head_size : (Chance(0.5) ? kSizes[Pick(0, 10)] : Pick(1, 150));
-    if (p.batch * p.heads * p.queries * (p.past + p.fresh) > 40000) p.head_size = p.value_size = 16;
+    if (p.batch * p.heads * p.queries * (p.past + p.fresh) > 20000) p.head_size = p.value_size = 16;
     p.scale = Chance(0.5) ? 0.0f : 0.1f + 0.4f * Uniform();
     p.softcap = Chance(0.15) ? 0.5f + 20.0f * Uniform() : 0.0f;
     p.causal = Chance(0.4);
@@ -123,10 +123,12 @@ class Maker {
     Problem& p = made_.problem;
     const int64_t keys = p.past + p.fresh;
     if (Chance(0.25)) {
+      made_.lengths32.resize(static_cast<size_t>(p.batch));
+      made_.lengths64.resize(static_cast<size_t>(p.batch));
       for (int64_t b = 0; b < p.batch; ++b) {
         const int64_t length = Chance(0.1) ? 0 : Pick(0, keys);
-        made_.lengths32.push_back(static_cast<int32_t>(length));
-        made_.lengths64.push_back(length);
+        made_.lengths32[static_cast<size_t>(b)] = static_cast<int32_t>(length);
+        made_.lengths64[static_cast<size_t>(b)] = length;
       }
       if (Chance(0.5)) {
         p.lengths32 = made_.lengths32.data();
