@@ -103,7 +103,7 @@ type drawer struct {
 // apply tries a rule on each node that stands now, at a rate drawn for it: never,
 // here and there, or nearly everywhere.
 func (d *drawer) apply(g *graph.Graph, r rule) {
-	rate := []float64{0, 0.02, 0.1, 0.4}[d.rand.IntN(4)]
+	rate := []float64{0, 0.02, 0.1, 0.25}[d.rand.IntN(4)]
 	if rate == 0 {
 		return
 	}
