@@ -111,13 +111,13 @@ class FlashDecode {
                            "attention of new queries over past and new keys, which it appends")
         .TypeVariable("T", {graft::kFloat32, graft::kFloat16})
         .TypeVariable("L", {graft::kInt32, graft::kInt64})
-        .Input("query", "T")
-        .OptionalInput("key", "T")
-        .OptionalInput("value", "T")
-        .OptionalInput("past_key", "T")
-        .OptionalInput("past_value", "T")
-        .OptionalInput("attn_bias", "T")
-        .OptionalInput("attn_mask", graft::kBool)
+        .Input("query", "T", GRAFT_PARAMETER_STRIDED)
+        .OptionalInput("key", "T", GRAFT_PARAMETER_STRIDED)
+        .OptionalInput("value", "T", GRAFT_PARAMETER_STRIDED)
+        .OptionalInput("past_key", "T", GRAFT_PARAMETER_STRIDED)
+        .OptionalInput("past_value", "T", GRAFT_PARAMETER_STRIDED)
+        .OptionalInput("attn_bias", "T", GRAFT_PARAMETER_STRIDED)
+        .OptionalInput("attn_mask", graft::kBool, GRAFT_PARAMETER_STRIDED)
         .OptionalInput("key_lengths", "L")
         .Output("output", "T")
         .OptionalOutput("present_key", "T")
@@ -351,7 +351,7 @@ class FlashDecode {
     if (packed_) {
       // query, key and value stand side by side in each position.
       const char* start = static_cast<const char*>(query.raw());
-      const int64_t element = static_cast<int64_t>(graft::BytesOf(query.type()));
+      const int64_t element = static_cast<int64_t>(graft::BytesOf(query.type())) * query.stride(2);
       p.key = p.value = p.query;
       p.key.data = start + p.heads * p.head_size * element;
       p.value.data = start + (p.heads + p.kv_heads) * p.head_size * element;
