@@ -151,7 +151,8 @@ HWY_INLINE void TransposeBlock(const float* rows, int64_t row_stride, float* HWY
 
 // Packs `count` keys of float with unit feature stride: to[i * kMaxTile + k] = keys[k][i] for i <
 // size, and zeros for k from count up to the next full vector.
-HWY_INLINE void PackKeys(FloatRows keys, int64_t count, int64_t size, float* HWY_RESTRICT to) {
+HWY_INLINE void PackKeys(RowsOfType<float> keys, int64_t count, int64_t size,
+                         float* HWY_RESTRICT to) {
   for (int64_t k = 0; k < count; k += kLanes) {
     const int64_t lanes = count - k < kLanes ? count - k : kLanes;
     int64_t i = 0;

@@ -56,55 +56,111 @@ HWY_INLINE VF SumEach(const VF (&v)[kLanes]) {
 #endif
 }
 
-// Rows of floats that lie `stride` floats apart. Not a list of pointers: making one costs more
-// instructions than a core can look copy, and the memory bus would idle meanwhile.
-struct FloatRows {
-  const float* first;
+// Rows of T that lie `stride` elements apart. Not a list of pointers: making one costs more
+// instructions than a core can look ahead, and the memory bus would idle meanwhile.
+template <typename T>
+struct RowsOfType {
+  const T* first;
   int64_t stride;
 };
 
 // Where rows that are read also go, past the caches: aligned to full cache lines, or nowhere
 // (null).
-struct CopyTarget {
-  float* first;
+template <typename T>
+struct CopyOfType {
+  T* first;
   int64_t stride;
 };
 
-// scores[k] = dot(query, keys[k]) for k < count; lanes up to the next full vector hold finite or
-// non-finite leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
+// The same of a type that is known at run time: float, or float16 where the target converts it.
+struct Rows {
+  const void* first;
+  int64_t stride;
+  bool half;
+
+  template <typename T>
+  RowsOfType<T> Of() const {
+    return {static_cast<const T*>(first), stride};
+  }
+};
+struct CopyTarget {
+  void* first;
+  int64_t stride;
+
+  template <typename T>
+  CopyOfType<T> Of() const {
+    return {static_cast<T*>(first), stride};
+  }
+};
+
+// Rows and vectors of a register tile, as a value.
+template <int kRowCount, int kVectorCount>
+struct Block {
+  static constexpr int kRows = kRowCount;
+  static constexpr int kBlock = kVectorCount;
+};
+
+// A vector of floats from memory, which can also go to `to` as it is.
+template <bool kCopy>
+HWY_INLINE VF LoadAndCopy(const float* from, float* to) {
+  const DF d;
+  const VF v = hn::LoadU(d, from);
+  if (kCopy) hn::Stream(v, d, to);
+  return v;
+}
+#if GRAFT_HALF_IN_HARDWARE
+template <bool kCopy>
+HWY_INLINE VF LoadAndCopy(const hwy::float16_t* from, hwy::float16_t* to) {
+  const DF d;
+  const DH dh;
+  const auto v = hn::LoadU(dh, from);
+  if (kCopy) {
+    const hn::RebindToUnsigned<DH> du;
+    hn::Stream(hn::BitCast(du, v), du, reinterpret_cast<uint16_t*>(to));
+  }
+  return hn::PromoteTo(d, v);
+}
+#endif
+
+// scores[r][k] = dot(query[r], keys[k]) for kRows rows and k < count; lanes up to the next full
+// vector hold leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
 // `vectors`.
-template <int kVectors, bool kCopy>
-HWY_INLINE void DotRows(const float* HWY_RESTRICT query, FloatRows keys, int64_t count,
-                        int64_t vectors, CopyTarget copy, float* HWY_RESTRICT scores) {
+template <int kRows, int kVectors, bool kCopy, typename T>
+HWY_INLINE void DotRows(const float* HWY_RESTRICT query, int64_t query_stride, RowsOfType<T> keys,
+                        int64_t count, int64_t vectors, CopyOfType<T> copy,
+                        float* HWY_RESTRICT scores, int64_t score_stride) {
   const DF d;
   const int64_t size = kVectors != 0 ? kVectors : vectors;
   for (int64_t k = 0; k < count; k += kLanes) {
-    VF sums[kLanes];
+    VF sums[kRows][kLanes];
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       // The last key stands in for those beyond the end.
-      const float* key = keys.first + (k + lane < count ? k + lane : count - 1) * keys.stride;
-      float* to = kCopy ? copy.first + (k + lane) * copy.stride : nullptr;
-      VF part = hn::LoadU(d, key);
-      VF sum = hn::Mul(hn::Load(d, query), part);
-      if (kCopy) hn::Stream(part, d, to);
-      for (int64_t i = 1; i < size; ++i) {
-        part = hn::LoadU(d, key + i * kLanes);
-        sum = hn::MulAdd(hn::Load(d, query + i * kLanes), part, sum);
-        if (kCopy) hn::Stream(part, d, to + i * kLanes);
+      const T* key = keys.first + (k + lane < count ? k + lane : count - 1) * keys.stride;
+      T* to = kCopy ? copy.first + (k + lane) * copy.stride : nullptr;
+      VF part = LoadAndCopy<kCopy>(key, to);
+      VF sum[kRows];
+      for (int r = 0; r < kRows; ++r) {
+        sum[r] = hn::Mul(hn::Load(d, query + r * query_stride), part);
       }
-      sums[lane] = sum;
+      for (int64_t i = 1; i < size; ++i) {
+        part = LoadAndCopy<kCopy>(key + i * kLanes, to + i * kLanes);
+        for (int r = 0; r < kRows; ++r) {
+          sum[r] = hn::MulAdd(hn::Load(d, query + r * query_stride + i * kLanes), part, sum[r]);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) sums[r][lane] = sum[r];
     }
-    hn::StoreU(SumEach(sums), d, scores + k);
+    for (int r = 0; r < kRows; ++r) hn::StoreU(SumEach(sums[r]), d, scores + r * score_stride + k);
   }
 }
 
 // accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
 // and kVectors vectors of the value.
-template <int kRows, int kVectors, bool kCopy>
+template <int kRows, int kVectors, bool kCopy, typename T>
 HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                                 FloatRows values, int64_t offset, int64_t count, CopyTarget copy,
-                                 const float* rescale, float* HWY_RESTRICT accumulator,
-                                 int64_t accumulator_stride) {
+                                 RowsOfType<T> values, int64_t offset, int64_t count,
+                                 CopyOfType<T> copy, const float* rescale,
+                                 float* HWY_RESTRICT accumulator, int64_t accumulator_stride) {
   const DF d;
   VF sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -114,11 +170,11 @@ HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weig
     }
   }
   for (int64_t k = 0; k < count; ++k) {
-    const float* value = values.first + k * values.stride + offset;
+    const T* value = values.first + k * values.stride + offset;
+    T* to = kCopy ? copy.first + k * copy.stride + offset : nullptr;
     VF v[kVectors];
     for (int i = 0; i < kVectors; ++i) {
-      v[i] = hn::LoadU(d, value + i * kLanes);
-      if (kCopy) hn::Stream(v[i], d, copy.first + k * copy.stride + offset + i * kLanes);
+      v[i] = LoadAndCopy<kCopy>(value + i * kLanes, to + i * kLanes);
     }
     for (int r = 0; r < kRows; ++r) {
       const VF weight = hn::Set(d, weights[r * weight_stride + k]);
@@ -133,9 +189,9 @@ HWY_INLINE void AddWeightedBlock(const float* HWY_RESTRICT weights, int64_t weig
 }
 
 // The same for `vectors` vectors, kBlock at a time.
-template <int kRows, int kBlock, bool kCopy>
-HWY_INLINE void AddWeightedRows(const float* weights, int64_t weight_stride, FloatRows values,
-                                int64_t count, int64_t vectors, CopyTarget copy,
+template <int kRows, int kBlock, bool kCopy, typename T>
+HWY_INLINE void AddWeightedRows(const float* weights, int64_t weight_stride, RowsOfType<T> values,
+                                int64_t count, int64_t vectors, CopyOfType<T> copy,
                                 const float* rescale, float* accumulator,
                                 int64_t accumulator_stride) {
   int64_t i = 0;
@@ -149,49 +205,73 @@ HWY_INLINE void AddWeightedRows(const float* weights, int64_t weight_stride, Flo
   }
 }
 
-template <bool kCopy>
-HWY_INLINE void DotRow(const float* query, FloatRows keys, int64_t count, int64_t vectors,
-                       CopyTarget copy, float* scores) {
+template <int kRows, bool kCopy, typename T>
+HWY_INLINE void DotBlock(const float* query, int64_t query_stride, RowsOfType<T> keys,
+                         int64_t count, int64_t vectors, CopyOfType<T> copy, float* scores,
+                         int64_t score_stride) {
   switch (vectors) {
     case 4:
-      DotRows<4, kCopy>(query, keys, count, vectors, copy, scores);
+      DotRows<kRows, 4, kCopy>(query, query_stride, keys, count, vectors, copy, scores,
+                               score_stride);
       break;
     case 8:
-      DotRows<8, kCopy>(query, keys, count, vectors, copy, scores);
+      DotRows<kRows, 8, kCopy>(query, query_stride, keys, count, vectors, copy, scores,
+                               score_stride);
       break;
     default:
-      DotRows<0, kCopy>(query, keys, count, vectors, copy, scores);
+      DotRows<kRows, 0, kCopy>(query, query_stride, keys, count, vectors, copy, scores,
+                               score_stride);
   }
 }
 
-// Scores of `rows` query rows against a tile of keys.
-HWY_INLINE void DotTile(const float* query, int64_t query_stride, int64_t rows, FloatRows keys,
-                        int64_t count, int64_t vectors, CopyTarget copy, float* scores,
-                        int64_t score_stride) {
-  for (int64_t r = 0; r < rows; ++r) {
+template <typename T>
+HWY_INLINE void DotTileOfType(const float* query, int64_t query_stride, int64_t rows,
+                              RowsOfType<T> keys, int64_t count, int64_t vectors,
+                              CopyOfType<T> copy, float* scores, int64_t score_stride) {
+  for (int64_t r = 0, step; r < rows; r += step) {
     const float* q = query + r * query_stride;
     float* s = scores + r * score_stride;
-    // The first row fetches the keys, so it passes them on.
-    if (r == 0 && copy.first != nullptr) {
-      DotRow<true>(q, keys, count, vectors, copy, s);
+    step = rows - r >= 4 ? 4 : (rows - r >= 2 ? 2 : 1);
+    // The first rows fetch the keys, so they pass them on.
+    const bool copies = r == 0 && copy.first != nullptr;
+    const auto dot = [&](auto block) {
+      constexpr int kRows = decltype(block)::kRows;
+      if (copies) {
+        DotBlock<kRows, true>(q, query_stride, keys, count, vectors, copy, s, score_stride);
+      } else {
+        DotBlock<kRows, false>(q, query_stride, keys, count, vectors, copy, s, score_stride);
+      }
+    };
+    if (step == 4) {
+      dot(Block<4, 0>());
+    } else if (step == 2) {
+      dot(Block<2, 0>());
     } else {
-      DotRow<false>(q, keys, count, vectors, copy, s);
+      dot(Block<1, 0>());
     }
   }
 }
 
-// Rows and vectors of a register tile, as a value.
-template <int kRowCount, int kVectorCount>
-struct Block {
-  static constexpr int kRows = kRowCount;
-  static constexpr int kBlock = kVectorCount;
-};
+// Scores of `rows` query rows against a tile of keys.
+HWY_INLINE void DotTile(const float* query, int64_t query_stride, int64_t rows, Rows keys,
+                        int64_t count, int64_t vectors, CopyTarget copy, float* scores,
+                        int64_t score_stride) {
+#if GRAFT_HALF_IN_HARDWARE
+  if (keys.half) {
+    DotTileOfType(query, query_stride, rows, keys.Of<hwy::float16_t>(), count, vectors,
+                  copy.Of<hwy::float16_t>(), scores, score_stride);
+    return;
+  }
+#endif
+  DotTileOfType(query, query_stride, rows, keys.Of<float>(), count, vectors, copy.Of<float>(),
+                scores, score_stride);
+}
 
-// Adds a tile of values, weighted, to the accumulators of `rows` rows.
-HWY_INLINE void AddWeightedTile(const float* weights, int64_t weight_stride, int64_t rows,
-                                FloatRows values, int64_t count, int64_t vectors, CopyTarget copy,
-                                const float* rescale, float* accumulator,
-                                int64_t accumulator_stride) {
+template <typename T>
+HWY_INLINE void AddWeightedTileOfType(const float* weights, int64_t weight_stride, int64_t rows,
+                                      RowsOfType<T> values, int64_t count, int64_t vectors,
+                                      CopyOfType<T> copy, const float* rescale, float* accumulator,
+                                      int64_t accumulator_stride) {
   // As many accumulators as the registers hold: 16 of 32, or 8 of 16.
   constexpr int kWide = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 2 : 1;
   for (int64_t r = 0, step; r < rows; r += step) {
@@ -220,6 +300,22 @@ HWY_INLINE void AddWeightedTile(const float* weights, int64_t weight_stride, int
       add(Block<1, 4>());
     }
   }
+}
+
+// Adds a tile of values, weighted, to the accumulators of `rows` rows.
+HWY_INLINE void AddWeightedTile(const float* weights, int64_t weight_stride, int64_t rows,
+                                Rows values, int64_t count, int64_t vectors, CopyTarget copy,
+                                const float* rescale, float* accumulator,
+                                int64_t accumulator_stride) {
+#if GRAFT_HALF_IN_HARDWARE
+  if (values.half) {
+    AddWeightedTileOfType(weights, weight_stride, rows, values.Of<hwy::float16_t>(), count, vectors,
+                          copy.Of<hwy::float16_t>(), rescale, accumulator, accumulator_stride);
+    return;
+  }
+#endif
+  AddWeightedTileOfType(weights, weight_stride, rows, values.Of<float>(), count, vectors,
+                        copy.Of<float>(), rescale, accumulator, accumulator_stride);
 }
 
 }  // namespace HWY_NAMESPACE

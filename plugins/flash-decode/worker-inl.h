@@ -179,26 +179,27 @@ class Worker {
 
   // Positions j .. j+count-1 as rows of floats: of past or of fresh, where they lie if they are
   // floats in full vectors, else through `scratch`, with `stride` floats a row.
-  FloatRows RowsOf(const Input& past, const Input& fresh, int64_t j, int64_t count, int64_t size,
-                   int64_t stride, bool gather, float* scratch) const {
+  Rows RowsOf(const Input& past, const Input& fresh, int64_t j, int64_t count, int64_t size,
+              int64_t stride, bool gather, float* scratch) const {
     const bool old = j < problem_.past;
     const Input& input = old ? past : fresh;
     const char* from = At(input, g_, old ? j : j - problem_.past);
     const Strides& s = input.strides;
-    if (!gather && problem_.type == Type::kFloat32 && size % kLanes == 0 && s.feature == 1) {
-      return {reinterpret_cast<const float*>(from), s.position};
+    const bool half = problem_.type == Type::kFloat16;
+    if (!gather && size % kLanes == 0 && s.feature == 1 && (!half || GRAFT_HALF_IN_HARDWARE)) {
+      return {from, s.position, half};
     }
     for (int64_t k = 0; k < count; ++k) {
       LoadRow(problem_.type, from + k * s.position * element_, s.feature, size, stride, 1.0f,
               scratch + k * stride);
     }
-    return {scratch, stride};
+    return {scratch, stride, false};
   }
-  FloatRows Keys(int64_t j, int64_t count) const {
+  Rows Keys(int64_t j, int64_t count, bool gather) const {
     return RowsOf(problem_.past_key, problem_.key, j, count, problem_.head_size, plan_.key_stride,
-                  false, key_rows_);
+                  gather, key_rows_);
   }
-  FloatRows Values(int64_t j, int64_t count, bool gather) const {
+  Rows Values(int64_t j, int64_t count, bool gather) const {
     return RowsOf(problem_.past_value, problem_.value, j, count, problem_.value_size,
                   plan_.value_stride, gather, value_rows_);
   }
@@ -231,8 +232,8 @@ class Worker {
 
   // Values for weights that are known. A value whose key no row gives any weight may hold anything:
   // zeros stand in for it.
-  FloatRows WeightedValues(int64_t j, int64_t count, bool gather, const float* weights,
-                           int64_t weight_stride) {
+  Rows WeightedValues(int64_t j, int64_t count, bool gather, const float* weights,
+                      int64_t weight_stride) {
     if (!masks_) return Values(j, count, gather);
     int64_t unused = 0;
     for (int64_t k = 0; k < count; ++k) {
@@ -242,7 +243,7 @@ class Worker {
       unused += used ? 0 : 1;
     }
     if (unused == 0) return Values(j, count, gather);
-    const FloatRows rows = Values(j, count, true);
+    const Rows rows = Values(j, count, true);
     for (int64_t k = 0; k < count; ++k) {
       if (!unused_[k]) continue;
       std::memset(value_rows_ + k * plan_.value_stride, 0,
@@ -254,15 +255,15 @@ class Worker {
   // Where the rows of present go while they are read, or nowhere when they must be copied
   // afterwards: rows that are gathered, no whole vectors of keys, or a target that is not made of
   // full lines.
-  CopyTarget Passing(const Output& present, FloatRows rows, const float* gathered, int64_t j,
+  CopyTarget Passing(const Output& present, Rows rows, const float* gathered, int64_t j,
                      int64_t count, int64_t size) const {
     CopyTarget none{nullptr, 0};
     if (!copies_ || !plan_.streamed || present.data == nullptr) return none;
     if (rows.first == gathered || count % kLanes != 0) return none;
-    float* to = reinterpret_cast<float*>(At(present, g_, j));
+    char* to = At(present, g_, j);
     const int64_t stride = present.strides.position;
-    const bool lines =
-        reinterpret_cast<uintptr_t>(to) % 64 == 0 && stride % 16 == 0 && size % 16 == 0;
+    const bool lines = reinterpret_cast<uintptr_t>(to) % 64 == 0 && stride * element_ % 64 == 0 &&
+                       size * element_ % 64 == 0;
     if (!lines || to == rows.first) return none;
     return {to, stride};
   }
@@ -271,7 +272,7 @@ class Worker {
   void StepRows(int64_t j, int64_t count, int64_t copy_begin, int64_t copy_end) {
     const bool whole = j == copy_begin && j + count == copy_end;
     CopyTarget copied{nullptr, 0};
-    const FloatRows keys = Keys(j, count);
+    const Rows keys = Keys(j, count, false);
     if (whole)
       copied = Passing(problem_.present_key, keys, key_rows_, j, count, problem_.head_size);
     DotTile(query_, plan_.key_stride, rows_, keys, count, key_vectors_, copied, scores_,
@@ -282,7 +283,7 @@ class Worker {
       AdjustScores(r, j, count, scores);
       rescale_[r] = TakeTile(online_[r], count, scores);
     }
-    const FloatRows values = WeightedValues(j, count, false, scores_, plan_.score_stride);
+    const Rows values = WeightedValues(j, count, false, scores_, plan_.score_stride);
     copied.first = nullptr;
     if (whole) {
       copied = Passing(problem_.present_value, values, value_rows_, j, count, problem_.value_size);
@@ -297,7 +298,8 @@ class Worker {
   void StepPacked(int64_t j, int64_t count) {
     // Blocks of equal height: a block of one or two rows would leave the arithmetic units waiting.
     const int64_t blocks = DivideUp(rows_, kBlockRows);
-    PackKeys(Keys(j, count), count, problem_.head_size, packed_keys_);
+    const bool half = problem_.type == Type::kFloat16;
+    PackKeys(Keys(j, count, half).Of<float>(), count, problem_.head_size, packed_keys_);
     for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
       rows = rows_ * (block + 1) / blocks - r0;
       const int64_t seen = SeenBy(r0, rows, j, count);
@@ -314,13 +316,13 @@ class Worker {
         rescale_[r0 + r] = TakeTile(online_[r0 + r], seen, scores + r * plan_.score_stride);
       }
     }
-    const FloatRows values = WeightedValues(j, count, true, scores_, plan_.score_stride);
+    WeightedValues(j, count, true, scores_, plan_.score_stride);
     for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
       rows = rows_ * (block + 1) / blocks - r0;
       const int64_t seen = SeenBy(r0, rows, j, count);
       if (seen == 0) continue;
-      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, values.first,
-              values.stride, seen, value_vectors_, rescale_ + r0,
+      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, value_rows_,
+              plan_.value_stride, seen, value_vectors_, rescale_ + r0,
               accumulator_ + r0 * plan_.value_stride, plan_.value_stride);
     }
   }
@@ -434,7 +436,7 @@ class Worker {
     const ScoresStage stage = problem_.scores_stage;
     for (int64_t j = 0, count; j < plan_.keys; j += count) {
       count = TileEnd(j, plan_.keys) - j;
-      DotTile(query_, plan_.key_stride, rows_, Keys(j, count), count, key_vectors_,
+      DotTile(query_, plan_.key_stride, rows_, Keys(j, count, false), count, key_vectors_,
               CopyTarget{nullptr, 0}, scores_ + j, plan_.score_stride);
       CopyKeys(j, j + count);
       CopyValues(j, j + count);
@@ -460,7 +462,7 @@ class Worker {
     const int64_t end = std::min(plan_.keys, highest_);
     for (int64_t j = 0, count; j < end; j += count) {
       count = TileEnd(j, end) - j;
-      const FloatRows values = WeightedValues(j, count, false, scores_ + j, plan_.score_stride);
+      const Rows values = WeightedValues(j, count, false, scores_ + j, plan_.score_stride);
       AddWeightedTile(scores_ + j, plan_.score_stride, rows_, values, count, value_vectors_,
                       CopyTarget{nullptr, 0}, rescale_, accumulator_, plan_.value_stride);
     }
