@@ -82,10 +82,17 @@ func (v *Value) dropUse(n *Node, i int) {
 }
 
 // Replace lets to stand wherever old was read, and gives it old's name when old
-// is an output of the graph: callers know outputs by name.
+// is an output of the graph: callers know outputs by name. A value that has a
+// name to keep already (an input, a constant, another output, one of a graph
+// further out) is handed out through an Identity.
 func (g *Graph) Replace(old, to *Value) {
 	for _, u := range slices.Clone(old.Uses) {
 		u.Node.SetInput(u.Index, to)
+	}
+	if old.IsOutput && (to.Producer == nil || to.IsOutput || to.Graph != old.Graph) {
+		fresh := []string{old.Graph.FreshName("graft_output")} // which cannot be refused
+		n, _ := old.Graph.AddNode(&onnx.Node{OpType: proto.String("Identity")}, []*Value{to}, fresh)
+		to = n.Out[0]
 	}
 	if !old.IsOutput && !g.isOuterOutput(old) {
 		return
@@ -99,12 +106,8 @@ func (g *Graph) Replace(old, to *Value) {
 	}
 	if old.IsOutput {
 		old.IsOutput, to.IsOutput = false, true
-		delete(g.values, old.Name)
-		delete(to.Graph.values, to.Name)
-		name := old.Name
-		old.Name, to.Name = to.Name, name
-		to.Graph.values[name] = to
-		old.Graph.values[old.Name] = old
+		old.Name, to.Name = to.Name, old.Name
+		old.Graph.values[old.Name], to.Graph.values[to.Name] = old, to
 		if to.Type == nil {
 			to.Type = old.Type
 		}
@@ -197,14 +200,18 @@ func (g *Graph) Prune() {
 		}
 	}
 	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *Node) bool { return dead[n] })
+	gone := map[string]bool{}
 	g.Proto.Initializer = slices.DeleteFunc(g.Proto.Initializer, func(t *onnx.Tensor) bool {
 		v := g.values[t.GetName()]
 		if v == nil || v.IsInput || len(v.Uses) > 0 || handedOut[v] {
 			return false
 		}
 		delete(g.values, t.GetName())
+		gone[t.GetName()] = true
 		return true
 	})
+	// Models before IR version 4 list their constants among the inputs.
+	g.Proto.Input = slices.DeleteFunc(g.Proto.Input, func(in *onnx.ValueInfo) bool { return gone[in.GetName()] })
 }
 
 // Sort orders the nodes so that each stands behind what it reads, keeping the

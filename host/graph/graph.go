@@ -82,9 +82,23 @@ func New(m *onnx.Model, tensors Tensors) (*Graph, error) {
 	return build(m.Graph, nil, nil, r)
 }
 
+// overridable is the IR version from which on an initializer may be an input too,
+// or not, and is a default that callers may override if it is. Before, every
+// initializer had to be listed among the inputs and none could be fed.
+const overridable = 4
+
 func build(p *onnx.Graph, parent *Graph, owner *Node, r *root) (*Graph, error) {
 	g := &Graph{Proto: p, Parent: parent, Owner: owner, root: r, values: map[string]*Value{}}
+	constants := map[string]bool{}
+	if r.proto.GetIrVersion() < overridable {
+		for _, t := range p.Initializer {
+			constants[t.GetName()] = true
+		}
+	}
 	for _, in := range p.Input {
+		if constants[in.GetName()] {
+			continue
+		}
 		v, err := g.define(in.GetName())
 		if err != nil {
 			return nil, err

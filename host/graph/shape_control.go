@@ -103,7 +103,7 @@ func (c *call) states(body *Graph, lead []Fact, carried []Fact, rest []Fact, out
 		for i, f := range begin {
 			begin[i] = unranked(f.DType)
 		}
-		c.body(body, slices.Concat(lead, begin, rest))
+		c.body(body, slices.Concat(lead, c.varying(body, len(lead), begin), rest))
 		return begin
 	}
 	c.body(body, slices.Concat(lead, begin, rest))
@@ -121,7 +121,7 @@ func (c *call) states(body *Graph, lead []Fact, carried []Fact, rest []Fact, out
 		begin[i] = kept
 	}
 	if changed {
-		c.body(body, slices.Concat(lead, begin, rest))
+		c.body(body, slices.Concat(lead, c.varying(body, len(lead), begin), rest))
 		for i, f := range begin {
 			// What agreed with the first assumption need not with the second.
 			end := c.s.Of(body.Outputs[outputs+i])
@@ -140,8 +140,39 @@ func (c *call) loosely(body *Graph, lead, begin, rest []Fact) []Fact {
 	for i, f := range begin {
 		begin[i] = unranked(f.DType)
 	}
-	c.body(body, slices.Concat(lead, begin, rest))
+	c.body(body, slices.Concat(lead, c.varying(body, len(lead), begin), rest))
 	return begin
+}
+
+// varying gives symbols of their own to the lengths of carried values that are
+// not the same in every iteration. The names that the body declares for them
+// are true of one iteration at most: exporters call a cache that grows by the
+// name it has before the first.
+func (c *call) varying(body *Graph, first int, carried []Fact) []Fact {
+	list := slices.Clone(carried)
+	for i, f := range list {
+		if first+i >= len(body.Inputs) {
+			break
+		}
+		v := body.Inputs[first+i]
+		declared := fromType(v.Type)
+		if f.Rank < 0 && declared.Rank >= 0 {
+			f = shaped(f.DType, make([]Dim, declared.Rank)...)
+		}
+		f.Dims = slices.Clone(f.Dims)
+		for k, d := range f.Dims {
+			if d.Known() {
+				continue
+			}
+			if want := declared.Dim(k); len(want.terms) == 0 && want.Known() {
+				f.Dims[k] = want
+			} else {
+				f.Dims[k] = c.s.invent(v, k, false)
+			}
+		}
+		list[i] = f
+	}
+	return list
 }
 
 func loopRule(c *call) {

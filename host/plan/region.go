@@ -63,7 +63,7 @@ func Region(ins, outs []*graph.Value) []*graph.Node {
 
 func readOutside(v *graph.Value, inside map[*graph.Node]bool) bool {
 	for _, u := range v.Uses {
-		if !inside[u.Node] && !u.Node.Is("Shape", "Size") {
+		if !inside[u.Node] && !u.Node.Is("Shape") {
 			return true
 		}
 	}

@@ -15,11 +15,14 @@ func (r *rewriter) attention(c plan.Choice) error {
 	g := w.Graph
 	old := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
 	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
+	for i, v := range ins {
+		ins[i] = r.now(v)
+	}
 	if err := r.freeShapes(plan.Region(ins, old), ins, old); err != nil {
 		return err
 	}
 	if w.Keep != nil && w.KeepInverted {
-		not, err := r.node(g, "", "Not", []*graph.Value{w.Keep}, []string{g.FreshName("graft_visible")})
+		not, err := r.node(g, "", "Not", []*graph.Value{ins[6]}, []string{g.FreshName("graft_visible")})
 		if err != nil {
 			return err
 		}
@@ -52,8 +55,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 		if v == nil {
 			continue
 		}
-		g.Replace(v, n.Out[i])
-		r.declare(n.Out[i], v)
+		r.replace(v, n.Out[i])
 	}
 	return nil
 }

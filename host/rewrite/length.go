@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/opgraft/graft/host/graph"
 )
@@ -13,7 +14,7 @@ type lengthKey struct {
 }
 
 // list makes a tensor of lengths, (n) int64, from constants and from the shapes
-// of the model's inputs, once for each graph.
+// of the inputs, once for each graph.
 func (r *rewriter) list(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
 	key := lengthKey{g, fmt.Sprint(dims)}
 	if v := r.lengths[key]; v != nil {
@@ -111,25 +112,33 @@ func (r *rewriter) binary(g *graph.Graph, op string, a, b *graph.Value) (*graph.
 	return n.Out[0], nil
 }
 
-// symbol reads a symbolic length off the input that declares it.
+// symbol reads a symbolic length off the input that has it, of the graph or of
+// one around it.
 func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
-	want := graph.DimSym(name)
-	for _, in := range r.main.Inputs {
-		for i, d := range r.shapes.Of(in).Dims {
-			if !d.Equal(want) {
-				continue
+	in, i := r.input(g, graph.DimSym(name))
+	if in == nil {
+		return nil, fmt.Errorf("no input has the length %s", name)
+	}
+	shape, err := r.node(g, "", "Shape", []*graph.Value{in}, []string{g.FreshName("graft_shape")})
+	if err != nil {
+		return nil, err
+	}
+	at := g.AddInitializer(graph.Int64Tensor("", []int64{1}, int64(i)))
+	axis, err := r.node(g, "", "Gather", []*graph.Value{shape.Out[0], at}, []string{g.FreshName("graft_length")}, "axis", 0)
+	if err != nil {
+		return nil, err
+	}
+	return axis.Out[0], nil
+}
+
+// input finds an axis of an input that has a length; nil when none has.
+func (r *rewriter) input(g *graph.Graph, length graph.Dim) (v *graph.Value, axis int) {
+	for ; g != nil; g = g.Parent {
+		for _, in := range g.Inputs {
+			if i := slices.IndexFunc(r.shapes.Of(in).Dims, length.Equal); i >= 0 {
+				return in, i
 			}
-			shape, err := r.node(g, "", "Shape", []*graph.Value{in}, []string{g.FreshName("graft_shape")})
-			if err != nil {
-				return nil, err
-			}
-			at := g.AddInitializer(graph.Int64Tensor("", []int64{1}, int64(i)))
-			axis, err := r.node(g, "", "Gather", []*graph.Value{shape.Out[0], at}, []string{g.FreshName("graft_length")}, "axis", 0)
-			if err != nil {
-				return nil, err
-			}
-			return axis.Out[0], nil
 		}
 	}
-	return nil, fmt.Errorf("no input declares the length %s", name)
+	return nil, 0
 }

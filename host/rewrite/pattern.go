@@ -20,7 +20,7 @@ func (r *rewriter) pattern(c plan.Choice) error {
 	p, with := m.Operator.Replaces.Pattern, m.Operator.With
 	env := map[string]*graph.Value{}
 	for _, name := range p.Inputs {
-		env[name] = m.Values[name]
+		env[name] = r.now(m.Values[name])
 	}
 	for _, k := range p.Constants {
 		env[k.Name] = m.Values[k.Name]
@@ -67,9 +67,7 @@ func (r *rewriter) pattern(c plan.Choice) error {
 		}
 	}
 	for _, name := range p.Outputs {
-		old := m.Values[name]
-		g.Replace(old, env[name])
-		r.declare(env[name], old)
+		r.replace(m.Values[name], env[name])
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ func (r *rewriter) settleReshapes() {
 		}
 	})
 	for _, n := range reshapes {
-		elems := r.shapes.Of(n.Input(1)).Elems
-		if target, ok := settled(elems, r.shapes.Of(n.Input(0)).Dims); ok {
+		elems := r.fact(n.Input(1)).Elems
+		if target, ok := settled(elems, r.fact(n.Input(0)).Dims); ok {
 			key := fmt.Sprintf("%p %v", n.Graph, target)
 			if constants[key] == nil {
 				constants[key] = n.Graph.AddInitializer(graph.Int64Tensor("", []int64{int64(len(target))}, target...))
@@ -37,9 +37,11 @@ func (r *rewriter) settleReshapes() {
 }
 
 // settled is a Reshape's target as constants, given the lengths it comes to and
-// those of the input.
+// those of the input. ONNX Runtime refuses a length left open (-1) beside one
+// that is zero, as a past's may be: one that the model did not leave open is
+// left so beside numbers only.
 func settled(to, from []graph.Dim) (target []int64, ok bool) {
-	open := false
+	open, opened, copied := false, false, false
 	for i, d := range to {
 		n, constant := d.Const()
 		switch {
@@ -48,12 +50,12 @@ func settled(to, from []graph.Dim) (target []int64, ok bool) {
 		case constant && n != -1 || !d.Known():
 			return nil, false // a 0 would mean the input's own length
 		case !constant && i < len(from) && d.Equal(from[i]):
-			target = append(target, 0)
+			target, copied = append(target, 0), true
 		case !open:
-			target, open = append(target, -1), true
+			target, open, opened = append(target, -1), true, !constant
 		default:
 			return nil, false
 		}
 	}
-	return target, len(to) > 0
+	return target, len(to) > 0 && !(opened && copied)
 }

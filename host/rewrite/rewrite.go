@@ -19,7 +19,8 @@ const domainVersion = 1
 
 // Apply edits the graph, and the model behind it, as the plan says.
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
-	r := &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{}}
+	r := &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
+		instead: map[*graph.Value]*graph.Value{}, drawn: map[*graph.Value]*graph.Value{}}
 	for _, c := range p.Choices {
 		if c.Operator == nil {
 			continue
@@ -48,6 +49,31 @@ type rewriter struct {
 	main    *graph.Graph
 	shapes  *graph.Shapes
 	lengths map[lengthKey]*graph.Value
+	instead map[*graph.Value]*graph.Value // what stands for a value that was replaced
+	drawn   map[*graph.Value]*graph.Value // the value that one stands for
+}
+
+// replace lets an operator's output stand for what the model drew.
+func (r *rewriter) replace(old, to *graph.Value) {
+	old.Graph.Replace(old, to)
+	r.declare(to, old)
+	r.instead[old], r.drawn[to] = to, old
+}
+
+// now is what stands for a value: one block may read what another made.
+func (r *rewriter) now(v *graph.Value) *graph.Value {
+	if to := r.instead[v]; to != nil {
+		return to
+	}
+	return v
+}
+
+// fact is what is known of a value, as of the one it stands for.
+func (r *rewriter) fact(v *graph.Value) graph.Fact {
+	if old := r.drawn[v]; old != nil {
+		v = old
+	}
+	return r.shapes.Of(v)
 }
 
 // attribute makes an attribute from int64, float64, string or lists of them.

@@ -361,3 +361,24 @@ func TestPatternWithFold(t *testing.T) {
 		t.Errorf("folded constants %v", dims)
 	}
 }
+
+// TestBlockReadsBlock sees that what one operator makes is what the next reads:
+// no node of the first block stays for the sake of the second.
+func TestBlockReadsBlock(t *testing.T) {
+	p := apply(t, blockstest.Proto(t, face+join+`
+		kt = Transpose(present_key) perm=0,1,3,2
+		a = MatMul(q, kt)
+		s = Mul(a, 0.125)
+		p = Softmax(s)
+		o = MatMul(p, present_value)
+		kt2 = Transpose(k) perm=0,1,3,2
+		a2 = MatMul(o, kt2)
+		s2 = Mul(a2, 0.125)
+		p2 = Softmax(s2)
+		o2 = MatMul(p2, v)
+		t = Transpose(o2) perm=0,2,1,3
+		y = Reshape(t, [0,0,512])`), plan.Options{}, manifest(t, flash))
+	if got, want := ops(p.Graph), []string{"Flash", "Flash"}; !slices.Equal(got, want) {
+		t.Errorf("nodes %v, want %v", got, want)
+	}
+}
