@@ -16,41 +16,37 @@ namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-// [sum of lanes 4i..4i+3 of a, of b, of c, of e] in every 128-bit block i.
-HWY_INLINE VF SumBlocks(VF a, VF b, VF c, VF e) {
-  const DF d;
-  const hn::RepartitionToWide<DF> dw;
-  const VF ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  const VF ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
-  const auto wab = hn::BitCast(dw, ab);
-  const auto wce = hn::BitCast(dw, ce);
-  return hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, wab, wce)),
-                 hn::BitCast(d, hn::InterleaveUpper(dw, wab, wce)));
-}
+// Keys whose sums are joined first: as many as lanes in a 128-bit block.
+constexpr int64_t kQuad = kLanes < 4 ? kLanes : 4;
 
-#endif
-
-// Lane k of the result is the sum of all lanes of v[k].
-HWY_INLINE VF SumEach(const VF (&v)[kLanes]) {
+// [sum of lanes 4i..4i+3 of v[0], of v[1], of v[2], of v[3]] in every 128-bit block i.
+HWY_INLINE VF SumQuad(const VF (&v)[kQuad]) {
 #if HWY_TARGET == HWY_SCALAR
   return v[0];
-#elif HWY_MAX_BYTES == 16
-  return SumBlocks(v[0], v[1], v[2], v[3]);
-#elif HWY_MAX_BYTES == 32
-  const DF d;
-  const VF low = SumBlocks(v[0], v[1], v[2], v[3]);
-  const VF high = SumBlocks(v[4], v[5], v[6], v[7]);
-  return hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
 #else
   const DF d;
-  const VF s0 = SumBlocks(v[0], v[1], v[2], v[3]);
-  const VF s1 = SumBlocks(v[4], v[5], v[6], v[7]);
-  const VF s2 = SumBlocks(v[8], v[9], v[10], v[11]);
-  const VF s3 = SumBlocks(v[12], v[13], v[14], v[15]);
+  const hn::RepartitionToWide<DF> dw;
+  const VF v01 = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
+  const VF v23 = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
+  const auto w01 = hn::BitCast(dw, v01);
+  const auto w23 = hn::BitCast(dw, v23);
+  return hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, w01, w23)),
+                 hn::BitCast(d, hn::InterleaveUpper(dw, w01, w23)));
+#endif
+}
+
+// From the SumQuads of consecutive quads: lane k is the sum of all lanes of vector k.
+HWY_INLINE VF SumQuads(const VF (&s)[kLanes / kQuad]) {
+#if HWY_MAX_BYTES <= 16
+  return s[0];
+#elif HWY_MAX_BYTES == 32
+  const DF d;
+  return hn::Add(hn::ConcatLowerLower(d, s[1], s[0]), hn::ConcatUpperUpper(d, s[1], s[0]));
+#else
+  const DF d;
   // Blocks [s0, s0, s2, s2] and [s1, s1, s3, s3], then even and odd blocks side by side.
-  const VF s02 = hn::Add(hn::ConcatLowerLower(d, s2, s0), hn::ConcatUpperUpper(d, s2, s0));
-  const VF s13 = hn::Add(hn::ConcatLowerLower(d, s3, s1), hn::ConcatUpperUpper(d, s3, s1));
+  const VF s02 = hn::Add(hn::ConcatLowerLower(d, s[2], s[0]), hn::ConcatUpperUpper(d, s[2], s[0]));
+  const VF s13 = hn::Add(hn::ConcatLowerLower(d, s[3], s[1]), hn::ConcatUpperUpper(d, s[3], s[1]));
   return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(s13), s02),
                  hn::OddEvenBlocks(s13, hn::SwapAdjacentBlocks(s02)));
 #endif
@@ -132,25 +128,31 @@ HWY_INLINE void DotRows(const float* HWY_RESTRICT query, int64_t query_stride, R
   const DF d;
   const int64_t size = kVectors != 0 ? kVectors : vectors;
   for (int64_t k = 0; k < count; k += kLanes) {
-    VF sums[kRows][kLanes];
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      // The last key stands in for those beyond the end.
-      const T* key = keys.first + (k + lane < count ? k + lane : count - 1) * keys.stride;
-      T* to = kCopy ? copy.first + (k + lane) * copy.stride : nullptr;
-      VF part = LoadAndCopy<kCopy>(key, to);
-      VF sum[kRows];
-      for (int r = 0; r < kRows; ++r) {
-        sum[r] = hn::Mul(hn::Load(d, query + r * query_stride), part);
-      }
-      for (int64_t i = 1; i < size; ++i) {
-        part = LoadAndCopy<kCopy>(key + i * kLanes, to + i * kLanes);
+    VF quads[kRows][kLanes / kQuad];
+    for (int64_t quad = 0; quad < kLanes / kQuad; ++quad) {
+      VF sums[kRows][kQuad];
+      for (int64_t i = 0; i < kQuad; ++i) {
+        const int64_t at = k + quad * kQuad + i;
+        // The last key stands in for those beyond the end.
+        const T* key = keys.first + (at < count ? at : count - 1) * keys.stride;
+        T* to = kCopy ? copy.first + at * copy.stride : nullptr;
+        VF part = LoadAndCopy<kCopy>(key, to);
         for (int r = 0; r < kRows; ++r) {
-          sum[r] = hn::MulAdd(hn::Load(d, query + r * query_stride + i * kLanes), part, sum[r]);
+          sums[r][i] = hn::Mul(hn::Load(d, query + r * query_stride), part);
+        }
+        for (int64_t f = 1; f < size; ++f) {
+          part = LoadAndCopy<kCopy>(key + f * kLanes, to + f * kLanes);
+          for (int r = 0; r < kRows; ++r) {
+            const VF q = hn::Load(d, query + r * query_stride + f * kLanes);
+            sums[r][i] = hn::MulAdd(q, part, sums[r][i]);
+          }
         }
       }
-      for (int r = 0; r < kRows; ++r) sums[r][lane] = sum[r];
+      for (int r = 0; r < kRows; ++r) quads[r][quad] = SumQuad(sums[r]);
     }
-    for (int r = 0; r < kRows; ++r) hn::StoreU(SumEach(sums[r]), d, scores + r * score_stride + k);
+    for (int r = 0; r < kRows; ++r) {
+      hn::StoreU(SumQuads(quads[r]), d, scores + r * score_stride + k);
+    }
   }
 }
 
@@ -231,7 +233,7 @@ HWY_INLINE void DotTileOfType(const float* query, int64_t query_stride, int64_t 
   for (int64_t r = 0, step; r < rows; r += step) {
     const float* q = query + r * query_stride;
     float* s = scores + r * score_stride;
-    step = rows - r >= 4 ? 4 : (rows - r >= 2 ? 2 : 1);
+    step = rows - r >= 4 ? 4 : rows - r;
     // The first rows fetch the keys, so they pass them on.
     const bool copies = r == 0 && copy.first != nullptr;
     const auto dot = [&](auto block) {
@@ -244,6 +246,8 @@ HWY_INLINE void DotTileOfType(const float* query, int64_t query_stride, int64_t 
     };
     if (step == 4) {
       dot(Block<4, 0>());
+    } else if (step == 3) {
+      dot(Block<3, 0>());
     } else if (step == 2) {
       dot(Block<2, 0>());
     } else {
@@ -277,7 +281,7 @@ HWY_INLINE void AddWeightedTileOfType(const float* weights, int64_t weight_strid
   for (int64_t r = 0, step; r < rows; r += step) {
     const float* w = weights + r * weight_stride;
     float* a = accumulator + r * accumulator_stride;
-    step = rows - r >= 4 ? 4 : (rows - r >= 2 ? 2 : 1);
+    step = rows - r >= 4 ? 4 : rows - r;
     const bool copies = r == 0 && copy.first != nullptr;
     const auto add = [&](auto block) {
       constexpr int kRows = decltype(block)::kRows;
@@ -292,6 +296,8 @@ HWY_INLINE void AddWeightedTileOfType(const float* weights, int64_t weight_strid
     };
     if (step == 4) {
       add(Block<4, 2 * kWide>());
+    } else if (step == 3) {
+      add(Block<3, 2 * kWide>());
     } else if (step == 2) {
       add(Block<2, 4 * kWide>());
     } else if (vectors % 8 == 0) {
