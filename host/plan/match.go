@@ -55,7 +55,7 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*plugin.Manifes
 					return
 				}
 				match := find(op, n, taken)
-				if match == nil {
+				if match == nil || e.stretched(match) {
 					return
 				}
 				c := decide(e, m, match, o)
@@ -69,6 +69,46 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*plugin.Manifes
 		}
 	}
 	return choices
+}
+
+// stretched reports a match in which a number is a tensor that broadcasts the
+// other operand, to more dimensions or longer ones: what a pattern writes as a
+// number is expected to leave shapes alone.
+func (e *estimator) stretched(m *Match) bool {
+	p := m.Operator.Replaces.Pattern
+	apart := values(m, p.Inputs)
+	for _, k := range p.Constants {
+		if k.Any {
+			apart = append(apart, m.Values[k.Name])
+		}
+	}
+	for _, n := range m.Nodes {
+		for _, number := range n.In {
+			if number == nil || number.Tensor == nil || slices.Contains(apart, number) {
+				continue
+			}
+			for _, v := range n.In {
+				if v != nil && v != number && e.widens(number.Tensor.Dims, v) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// widens reports that broadcasting to a constant's lengths may change a value's.
+func (e *estimator) widens(by []int64, v *graph.Value) bool {
+	f := e.shapes.Of(v)
+	if f.Rank < len(by) && len(by) > 0 {
+		return true
+	}
+	for i, n := range by {
+		if n != 1 && !f.Dim(i-len(by)).Is(n) {
+			return true
+		}
+	}
+	return false
 }
 
 // decide weighs one match: constraints, fold, expectation.

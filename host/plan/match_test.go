@@ -155,3 +155,24 @@ func TestCaptures(t *testing.T) {
 		t.Errorf("a constraint was passed over: %+v", c)
 	}
 }
+
+// TestNumbersThatBroadcast sees that a number drawn as a tensor is one only where
+// it leaves the shape alone.
+func TestNumbersThatBroadcast(t *testing.T) {
+	m := manifest(t, "hundredth", `  - name: Hundredth
+    replaces:
+      pattern:
+        inputs: [x]
+        outputs: [y]
+        nodes: [{op: Mul, in: [x, c], out: [y]}]
+        constants: {c: {value: 0.01}}
+    with: {nodes: [{op: Hundredth, domain: graft, in: [x], out: [y]}]}
+    cost: {bandwidth: 0.9, flops: 0.5, overhead_us: 1}
+`)
+	for dims, want := range map[string]int{"": 1, "1": 1, "1, 1, 1": 1, "1, 1, 1, 1": 0} {
+		p := makePlan(t, head+"const c f32["+dims+"]\ny = Mul(x, c)", plan.Options{Force: true}, m)
+		if p.Replaced() != want {
+			t.Errorf("c of lengths [%s]: %d matches, want %d", dims, p.Replaced(), want)
+		}
+	}
+}
