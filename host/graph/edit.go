@@ -144,22 +144,28 @@ func (v *Value) Live() bool {
 // Remove takes the node and what it makes out of its graph. Its outputs must
 // be read by nothing.
 func (g *Graph) Remove(n *Node) {
+	g.detach(n)
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(m *Node) bool { return m == n })
+}
+
+// detach lets go of what the node reads, holds and makes.
+func (g *Graph) detach(n *Node) {
 	for i, v := range n.In {
 		if v != nil {
 			v.dropUse(n, i)
 		}
 	}
 	for _, s := range n.Subgraphs {
-		for _, inner := range slices.Clone(s.Nodes) {
-			s.Remove(inner)
+		for _, inner := range s.Nodes {
+			s.detach(inner)
 		}
+		s.Nodes = nil
 	}
 	for _, v := range n.Out {
 		if v != nil {
 			delete(g.values, v.Name)
 		}
 	}
-	g.Nodes = slices.DeleteFunc(g.Nodes, func(m *Node) bool { return m == n })
 }
 
 // Prune removes every node whose outputs are read by nothing, and then every
@@ -183,21 +189,7 @@ func (g *Graph) Prune() {
 			continue
 		}
 		dead[n] = true
-		for j, v := range n.In {
-			if v != nil {
-				v.dropUse(n, j)
-			}
-		}
-		for _, s := range n.Subgraphs {
-			for _, inner := range slices.Clone(s.Nodes) {
-				s.Remove(inner)
-			}
-		}
-		for _, v := range n.Out {
-			if v != nil {
-				delete(g.values, v.Name)
-			}
-		}
+		g.detach(n)
 	}
 	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *Node) bool { return dead[n] })
 	gone := map[string]bool{}

@@ -391,16 +391,7 @@ func fits(k *plugin.Constant, v *graph.Value) bool {
 	if !ok || len(list) == 0 {
 		return false
 	}
-	for _, x := range list {
-		scale := math.Abs(*k.Value)
-		if scale == 0 {
-			scale = 1
-		}
-		if !(math.Abs(x-*k.Value) <= k.Tolerance*scale) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(list, func(x float64) bool { return !k.Matches(x) })
 }
 
 func (s *search) attribute(want plugin.Attribute, n *graph.Node) bool {
