@@ -201,7 +201,11 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 		if s.Rank != 1 {
 			return fmt.Errorf("its key padding mask has rank %d; lengths (rank 1) are read", s.Rank)
 		}
+		// ONNX Runtime lowers the scores of such keys by a number, so that a
+		// row without any has its softmax all the same; it also takes the
+		// form of three entries a row.
 		w.Lengths = pad
+		b.Obstacle = "its key padding mask lowers scores by a number, where an operator hides keys"
 	}
 	if n.Input(6) == nil && n.Output(1) == nil {
 		return f.finish(b, q, k, v, out, scale)

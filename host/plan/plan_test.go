@@ -144,15 +144,23 @@ func TestThresholds(t *testing.T) {
 }
 
 func TestObstacles(t *testing.T) {
-	const text = `
-		in x f32[batch, seq, 64]
-		const w f32[64, 192]
-		const b f32[192]
-		out y f32[batch, seq, 64]
-		y = com.microsoft.Attention(x, w, b) num_heads=4`
-	p := makePlan(t, text, plan.Options{Force: true}, attention(t, "fast", "Fast", `dtype: float32`, 1))
-	if c := p.Choices[0]; c.Operator != nil || !strings.Contains(c.Reason, "its projections lie inside the operator") {
-		t.Errorf("chose %v because %q", c.Operator, c.Reason)
+	for why, text := range map[string]string{
+		"its projections lie inside the operator": `
+			in x f32[batch, seq, 64]
+			const w f32[64, 192]
+			const b f32[192]
+			out y f32[batch, seq, 64]
+			y = com.microsoft.Attention(x, w, b) num_heads=4`,
+		"its key padding mask lowers scores by a number": `
+			in q f32[batch, seq, 64]
+			in lengths i32[batch]
+			out y f32[batch, seq, 64]
+			y = com.microsoft.MultiHeadAttention(q, q, q, , lengths) num_heads=4`,
+	} {
+		p := makePlan(t, text, plan.Options{Force: true}, attention(t, "fast", "Fast", `dtype: float32`, 1))
+		if c := p.Choices[0]; c.Operator != nil || !strings.Contains(c.Reason, why) {
+			t.Errorf("chose %v because %q, want %q", c.Operator, c.Reason, why)
+		}
 	}
 }
 
