@@ -23,7 +23,7 @@ constexpr int kBlockRows = 6;
 constexpr int kBlockVectors = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 4 : 2;
 
 // c[r][i] = (rescale ? rescale[r] * c[r][i] : 0) + sum_k a[r][k] * b[k][i], for kRows rows and
-// kVectors vectors. Strides are in floats; rows of b and c are aligned to vectors.
+// kVectors vectors. Strides are in floats; rows of c are aligned to vectors.
 template <int kRows, int kVectors>
 HWY_INLINE void ProductBlock(const float* HWY_RESTRICT a, int64_t a_stride,
                              const float* HWY_RESTRICT b, int64_t b_stride, int64_t depth,
@@ -35,7 +35,7 @@ HWY_INLINE void ProductBlock(const float* HWY_RESTRICT a, int64_t a_stride,
   }
   for (int64_t k = 0; k < depth; ++k) {
     VF v[kVectors];
-    for (int i = 0; i < kVectors; ++i) v[i] = hn::Load(d, b + k * b_stride + i * kLanes);
+    for (int i = 0; i < kVectors; ++i) v[i] = hn::LoadU(d, b + k * b_stride + i * kLanes);
     for (int r = 0; r < kRows; ++r) {
       const VF factor = hn::Set(d, a[r * a_stride + k]);
       for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(factor, v[i], sum[r][i]);
@@ -94,22 +94,23 @@ HWY_NOINLINE void Product(const float* a, int64_t a_stride, int64_t rows, const 
 
 // Transposes a kLanes x kLanes block of floats: rows[k] -> to + i * to_stride holds element i of
 // all.
-HWY_INLINE void TransposeBlock(const float* rows, int64_t row_stride, float* HWY_RESTRICT to,
-                               int64_t to_stride) {
+HWY_INLINE void TransposeBlock(const float* rows, int64_t row_stride, float scale,
+                               float* HWY_RESTRICT to, int64_t to_stride) {
 #if HWY_TARGET == HWY_SCALAR
   (void)to_stride;
   (void)row_stride;
-  to[0] = rows[0];
+  to[0] = scale * rows[0];
 #else
   const DF d;
   const hn::RepartitionToWide<DF> dw;
+  const VF factor = hn::Set(d, scale);
   // 4x4 within 128-bit blocks. Four rows give, for block b, columns 4b .. 4b+3.
   VF column[kLanes];
   for (int64_t g = 0; g < kLanes / 4; ++g) {
-    const VF r0 = hn::LoadU(d, rows + (4 * g + 0) * row_stride);
-    const VF r1 = hn::LoadU(d, rows + (4 * g + 1) * row_stride);
-    const VF r2 = hn::LoadU(d, rows + (4 * g + 2) * row_stride);
-    const VF r3 = hn::LoadU(d, rows + (4 * g + 3) * row_stride);
+    const VF r0 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 0) * row_stride));
+    const VF r1 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 1) * row_stride));
+    const VF r2 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 2) * row_stride));
+    const VF r3 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 3) * row_stride));
     const auto l01 = hn::BitCast(dw, hn::InterleaveLower(d, r0, r1));
     const auto u01 = hn::BitCast(dw, hn::InterleaveUpper(d, r0, r1));
     const auto l23 = hn::BitCast(dw, hn::InterleaveLower(d, r2, r3));
@@ -149,23 +150,23 @@ HWY_INLINE void TransposeBlock(const float* rows, int64_t row_stride, float* HWY
 #endif  // HWY_SCALAR
 }
 
-// Packs `count` keys of float with unit feature stride: to[i * kMaxTile + k] = keys[k][i] for i <
-// size, and zeros for k from count up to the next full vector.
-HWY_INLINE void PackKeys(RowsOfType<float> keys, int64_t count, int64_t size,
+// Packs `count` keys of float with unit feature stride: to[i * kMaxTile + k] = scale * keys[k][i]
+// for i < size, and zeros for k from count up to the next full vector.
+HWY_INLINE void PackKeys(RowsOfType<float> keys, int64_t count, int64_t size, float scale,
                          float* HWY_RESTRICT to) {
   for (int64_t k = 0; k < count; k += kLanes) {
     const int64_t lanes = count - k < kLanes ? count - k : kLanes;
     int64_t i = 0;
     if (lanes == kLanes) {
       for (; i + kLanes <= size; i += kLanes) {
-        TransposeBlock(keys.first + k * keys.stride + i, keys.stride, to + i * kMaxTile + k,
+        TransposeBlock(keys.first + k * keys.stride + i, keys.stride, scale, to + i * kMaxTile + k,
                        kMaxTile);
       }
     }
     for (; i < size; ++i) {
       for (int64_t lane = 0; lane < kLanes; ++lane) {
         to[i * kMaxTile + k + lane] =
-            lane < lanes ? keys.first[(k + lane) * keys.stride + i] : 0.0f;
+            lane < lanes ? scale * keys.first[(k + lane) * keys.stride + i] : 0.0f;
       }
     }
   }

@@ -145,7 +145,8 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   layout.query = take(plan.row_chunk * plan.key_stride, sizeof(float));
   layout.scores = take(plan.row_chunk * plan.score_stride, sizeof(float));
   layout.accumulator = take(plan.row_chunk * plan.value_stride, sizeof(float));
-  layout.online = take(2 * plan.row_chunk, sizeof(float));
+  layout.maximum = take(plan.row_chunk, sizeof(float));
+  layout.sums = take(plan.row_chunk * kVector, sizeof(float));
   layout.rescale = take(plan.row_chunk, sizeof(float));
   layout.head = take(plan.row_chunk, sizeof(int64_t));
   layout.position = take(plan.row_chunk, sizeof(int64_t));

@@ -58,7 +58,7 @@ struct Plan {
 
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct WorkerLayout {
-  size_t query, scores, accumulator, online, rescale, head, position, low, high;
+  size_t query, scores, accumulator, maximum, sums, rescale, head, position, low, high;
   size_t packed_keys, key_rows, value_rows, total;
 };
 

@@ -87,6 +87,7 @@ HWY_INLINE void ApplyMask(const uint8_t* mask, int64_t stride, int64_t count, fl
 
 // Makes -inf of every score outside [low, high), up to the next full vector after count.
 HWY_INLINE void ApplyLimits(int64_t low, int64_t high, int64_t count, float* HWY_RESTRICT scores) {
+  if (HWY_LIKELY(low <= 0 && high >= count && count % kLanes == 0)) return;
   const int64_t padded = RoundUp(count, kLanes);
   if (high > count) high = count;
   for (int64_t i = 0; i < low && i < padded; ++i) scores[i] = kNegativeInfinity;
@@ -101,8 +102,10 @@ struct OnlineRow {
 };
 
 // Takes in a tile of scores, turns them into weights relative to the new maximum, and returns the
-// factor by which everything accumulated before must shrink.
-HWY_INLINE float TakeTile(OnlineRow& row, int64_t count, float* HWY_RESTRICT scores) {
+// factor by which everything accumulated before must shrink. sums is a vector, its lanes together
+// the row's sum: joining them waits for the end.
+HWY_INLINE float TakeTile(float& row_maximum, float* HWY_RESTRICT sums, int64_t count,
+                          float* HWY_RESTRICT scores) {
   const DF d;
   VF highest = hn::LoadU(d, scores);
   for (int64_t i = kLanes; i < count; i += kLanes) {
@@ -110,23 +113,23 @@ HWY_INLINE float TakeTile(OnlineRow& row, int64_t count, float* HWY_RESTRICT sco
   }
   // The maximum across lanes costs more than the question whether it changes, which it seldom does.
   // A NaN among the scores may or may not come out as the maximum; it reaches the sum either way.
-  float maximum = row.maximum;
+  float maximum = row_maximum;
   if (!hn::AllFalse(d, hn::Gt(highest, hn::Set(d, maximum)))) {
     maximum = hn::GetLane(hn::MaxOfLanes(d, highest));
-    if (!(maximum > row.maximum)) maximum = row.maximum;
+    if (!(maximum > row_maximum)) maximum = row_maximum;
   }
   // While all scores are -inf any finite base gives weights of 0.
   const float base = maximum == kNegativeInfinity ? 0.0f : maximum;
-  const float rescale = row.maximum == maximum ? 1.0f : ExpOfNonPositive(row.maximum - base);
+  const float rescale = row_maximum == maximum ? 1.0f : ExpOfNonPositive(row_maximum - base);
   const VF vbase = hn::Set(d, base);
-  VF sum = hn::Zero(d);
+  VF sum = hn::Mul(hn::Set(d, rescale), hn::Load(d, sums));
   for (int64_t i = 0; i < count; i += kLanes) {
     const VF p = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, scores + i), vbase));
     hn::StoreU(p, d, scores + i);
     sum = hn::Add(sum, p);
   }
-  row.sum = row.sum * rescale + hn::GetLane(hn::SumOfLanes(d, sum));
-  row.maximum = maximum;
+  hn::Store(sum, d, sums);
+  row_maximum = maximum;
   return rescale;
 }
 

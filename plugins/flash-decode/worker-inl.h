@@ -39,7 +39,8 @@ class Worker {
     query_ = reinterpret_cast<float*>(scratch + layout.query);
     scores_ = reinterpret_cast<float*>(scratch + layout.scores);
     accumulator_ = reinterpret_cast<float*>(scratch + layout.accumulator);
-    online_ = reinterpret_cast<OnlineRow*>(scratch + layout.online);
+    maximum_ = reinterpret_cast<float*>(scratch + layout.maximum);
+    sums_ = reinterpret_cast<float*>(scratch + layout.sums);
     rescale_ = reinterpret_cast<float*>(scratch + layout.rescale);
     head_ = reinterpret_cast<int64_t*>(scratch + layout.head);
     position_ = reinterpret_cast<int64_t*>(scratch + layout.position);
@@ -126,7 +127,7 @@ class Worker {
     if (plan_.streamed) hwy::FlushStream();
     if (plan_.splits == 1) {
       for (int64_t r = 0; r < rows_; ++r) {
-        WriteRow(r, online_[r], accumulator_ + r * plan_.value_stride);
+        WriteRow(r, State(r), accumulator_ + r * plan_.value_stride);
       }
       return;
     }
@@ -149,6 +150,19 @@ class Worker {
         problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
     lowest_ = std::numeric_limits<int64_t>::max();
     highest_ = 0;
+    // A packed product takes queries where they lie, if all rows are equally far apart; the scale
+    // then goes into the keys while they are packed.
+    const Strides& s = problem_.query.strides;
+    const bool even = group_size_ == 1 || s.head == problem_.queries * s.position;
+    const bool in_place = plan_.packed && even && s.feature == 1 && problem_.type == Type::kFloat32;
+    queries_ = {query_, plan_.key_stride};
+    key_scale_ = 1.0f;
+    if (in_place) {
+      queries_.first = reinterpret_cast<const float*>(At(
+          problem_.query, g_ * group_size_ + row0_ / problem_.queries, row0_ % problem_.queries));
+      queries_.stride = s.position;
+      key_scale_ = plan_.scale;
+    }
     int64_t head = g_ * group_size_ + row0_ / problem_.queries;
     int64_t query = row0_ % problem_.queries;
     for (int64_t r = 0; r < rows_; ++r) {
@@ -169,11 +183,14 @@ class Worker {
         lowest_ = std::min(lowest_, low);
         highest_ = std::max(highest_, high);
       }
-      LoadRow(problem_.type, At(problem_.query, HeadOf(r), QueryOf(r)),
-              problem_.query.strides.feature, problem_.head_size, plan_.key_stride, plan_.scale,
-              query_ + r * plan_.key_stride);
-      online_[r] = OnlineRow{kNegativeInfinity, 0.0f};
+      if (!in_place) {
+        LoadRow(problem_.type, At(problem_.query, HeadOf(r), QueryOf(r)),
+                problem_.query.strides.feature, problem_.head_size, plan_.key_stride, plan_.scale,
+                query_ + r * plan_.key_stride);
+      }
+      maximum_[r] = kNegativeInfinity;
     }
+    std::memset(sums_, 0, static_cast<size_t>(rows_ * kLanes) * sizeof(float));
     std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
   }
 
@@ -281,7 +298,7 @@ class Worker {
     for (int64_t r = 0; r < rows_; ++r) {
       float* scores = scores_ + r * plan_.score_stride;
       AdjustScores(r, j, count, scores);
-      rescale_[r] = TakeTile(online_[r], count, scores);
+      rescale_[r] = TakeTile(maximum_[r], sums_ + r * kLanes, count, scores);
     }
     const Rows values = WeightedValues(j, count, false, scores_, plan_.score_stride);
     copied.first = nullptr;
@@ -299,7 +316,7 @@ class Worker {
     // Blocks of equal height: a block of one or two rows would leave the arithmetic units waiting.
     const int64_t blocks = DivideUp(rows_, kBlockRows);
     const bool half = problem_.type == Type::kFloat16;
-    PackKeys(Keys(j, count, half).Of<float>(), count, problem_.head_size, packed_keys_);
+    PackKeys(Keys(j, count, half).Of<float>(), count, problem_.head_size, key_scale_, packed_keys_);
     for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
       rows = rows_ * (block + 1) / blocks - r0;
       const int64_t seen = SeenBy(r0, rows, j, count);
@@ -309,20 +326,25 @@ class Worker {
         std::memset(scores, 0, static_cast<size_t>(rows * plan_.score_stride) * sizeof(float));
       }
       if (seen == 0) continue;
-      Product(query_ + r0 * plan_.key_stride, plan_.key_stride, rows, packed_keys_, kMaxTile,
+      Product(queries_.first + r0 * queries_.stride, queries_.stride, rows, packed_keys_, kMaxTile,
               problem_.head_size, DivideUp(seen, kLanes), nullptr, scores, plan_.score_stride);
       for (int64_t r = 0; r < rows; ++r) {
         AdjustScores(r0 + r, j, seen, scores + r * plan_.score_stride);
-        rescale_[r0 + r] = TakeTile(online_[r0 + r], seen, scores + r * plan_.score_stride);
+        rescale_[r0 + r] = TakeTile(maximum_[r0 + r], sums_ + (r0 + r) * kLanes, seen,
+                                    scores + r * plan_.score_stride);
       }
     }
-    WeightedValues(j, count, true, scores_, plan_.score_stride);
+    // Rows that stand far apart share few sets of the nearest cache: those are gathered.
+    const Input& input = j < problem_.past ? problem_.past_value : problem_.value;
+    const bool gather = half || input.strides.position != problem_.value_size;
+    const RowsOfType<float> values =
+        WeightedValues(j, count, gather, scores_, plan_.score_stride).Of<float>();
     for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
       rows = rows_ * (block + 1) / blocks - r0;
       const int64_t seen = SeenBy(r0, rows, j, count);
       if (seen == 0) continue;
-      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, value_rows_,
-              plan_.value_stride, seen, value_vectors_, rescale_ + r0,
+      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, values.first,
+              values.stride, seen, value_vectors_, rescale_ + r0,
               accumulator_ + r0 * plan_.value_stride, plan_.value_stride);
     }
   }
@@ -372,6 +394,11 @@ class Worker {
     }
   }
 
+  OnlineRow State(int64_t r) const {
+    const DF d;
+    return {maximum_[r], hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sums_ + r * kLanes)))};
+  }
+
   // Writes output of row r from its finished state.
   void WriteRow(int64_t r, const OnlineRow& row, float* accumulator) {
     char* to = At(problem_.output, HeadOf(r), QueryOf(r));
@@ -388,7 +415,11 @@ class Worker {
 
   void StorePartial(int64_t item) {
     float* partial = Partial(item);
-    std::memcpy(partial, online_, static_cast<size_t>(rows_) * sizeof(OnlineRow));
+    for (int64_t r = 0; r < rows_; ++r) {
+      const OnlineRow row = State(r);
+      partial[2 * r] = row.maximum;
+      partial[2 * r + 1] = row.sum;
+    }
     std::memcpy(partial + 2 * plan_.row_chunk, accumulator_,
                 static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
   }
@@ -454,7 +485,7 @@ class Worker {
       for (int64_t r = 0; r < rows_; ++r) {
         float* scores = scores_ + r * plan_.score_stride;
         ApplyLimits(0, plan_.keys, plan_.keys, scores);
-        TakeTile(online_[r], plan_.keys, scores);
+        TakeTile(maximum_[r], sums_ + r * kLanes, plan_.keys, scores);
         rescale_[r] = 1.0f;
         if (stage == ScoresStage::kProbabilities) WriteProbabilities(r, scores);
       }
@@ -467,13 +498,14 @@ class Worker {
                       CopyTarget{nullptr, 0}, rescale_, accumulator_, plan_.value_stride);
     }
     for (int64_t r = 0; r < rows_; ++r) {
-      WriteRow(r, online_[r], accumulator_ + r * plan_.value_stride);
+      WriteRow(r, State(r), accumulator_ + r * plan_.value_stride);
     }
   }
 
   void WriteProbabilities(int64_t r, const float* weights) {
-    float factor = 1.0f / online_[r].sum;
-    if (online_[r].maximum == kNegativeInfinity && online_[r].sum == 0.0f) {
+    const OnlineRow row = State(r);
+    float factor = 1.0f / row.sum;
+    if (row.maximum == kNegativeInfinity && row.sum == 0.0f) {
       factor = problem_.zero_masked_rows ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     }
     WriteScores(r, 0, plan_.keys, factor, weights);
@@ -491,12 +523,15 @@ class Worker {
   // Of the current item.
   int64_t b_, g_, row0_, rows_;
   bool copies_;
-  int64_t lowest_, highest_;  // keys that some row may see
+  RowsOfType<float> queries_;  // what a packed product reads
+  float key_scale_;            // what packed keys are multiplied by
+  int64_t lowest_, highest_;   // keys that some row may see
 
   float* query_;           // [row_chunk][key_stride], scaled
   float* scores_;          // [row_chunk][score_stride]
   float* accumulator_;     // [row_chunk][value_stride]
-  OnlineRow* online_;      // [row_chunk]
+  float* maximum_;         // [row_chunk], of the scores seen so far
+  float* sums_;            // [row_chunk][kLanes], of the weights relative to it
   float* rescale_;         // [row_chunk]
   int64_t* head_;          // [row_chunk], of the query
   int64_t* position_;      // [row_chunk], of the query
