@@ -29,13 +29,7 @@ type Analysis struct {
 // Analyse recognises the blocks of a model and plans which operators take them.
 // Nothing is changed. The model stays the caller's to close.
 func Analyse(m *model.Model, manifests []*plugin.Manifest, o plan.Options) (a *Analysis, err error) {
-	// A model is hostile until proven otherwise: what slips through the
-	// checks must not end the program that wanted a session.
-	defer func() {
-		if r := recover(); r != nil {
-			a, err = nil, fmt.Errorf("%s: this model shows a fault in its analysis (%v), please report it; it runs without graft", m.Path(), r)
-		}
-	}()
+	defer recovered("analysis", m, &err)
 	g, err := graph.New(m.Proto(), m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path(), err)
@@ -47,7 +41,8 @@ func Analyse(m *model.Model, manifests []*plugin.Manifest, o plan.Options) (a *A
 }
 
 // Apply rewrites the model as planned. It may be called once.
-func (a *Analysis) Apply() error {
+func (a *Analysis) Apply() (err error) {
+	defer recovered("rewriting", a.Model, &err)
 	if a.applied {
 		return fmt.Errorf("%s: the plan was applied before", a.Model.Path())
 	}
@@ -56,6 +51,14 @@ func (a *Analysis) Apply() error {
 		return fmt.Errorf("%s: %w", a.Model.Path(), err)
 	}
 	return nil
+}
+
+// recovered makes an error of a panic. A model is hostile until proven otherwise:
+// what slips through the checks must not end the program that wanted a session.
+func recovered(during string, m *model.Model, err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("%s: this model shows a fault in its %s (%v), please report it; it runs without graft", m.Path(), during, r)
+	}
 }
 
 // Plugins names the plugins that the plan uses.

@@ -28,7 +28,7 @@ type Sessions struct {
 
 // Patch is the ort.Patcher of these plugins. It returns nil for a model in which
 // nothing is replaced.
-func (s *Sessions) Patch(r ort.Request) (*ort.Patch, error) {
+func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 	o, err := s.options(r)
 	if err != nil || o == nil {
 		return nil, err
@@ -37,20 +37,23 @@ func (s *Sessions) Patch(r ort.Request) (*ort.Patch, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if p == nil {
+			m.Close()
+		}
+	}()
 	a, err := Analyse(m, Manifests(s.Plugins), *o)
-	if err != nil || a.Plan.Replaced() == 0 {
-		m.Close()
-		s.log(r, a, err)
-		return nil, err
-	}
-	p, err := s.patch(a, r)
 	if err != nil {
-		m.Close()
 		return nil, err
 	}
-	// External files lie in the model's mapping, which ONNX Runtime still reads.
-	p.Done = func() { m.Close() }
-	s.log(r, a, nil)
+	if a.Plan.Replaced() > 0 {
+		if p, err = s.patch(a, r); err != nil {
+			return nil, err
+		}
+		// External files lie in the model's mapping, which ONNX Runtime still reads.
+		p.Done = func() { m.Close() }
+	}
+	s.log(r, a)
 	return p, nil
 }
 
@@ -86,11 +89,11 @@ func open(r ort.Request) (*model.Model, error) {
 }
 
 // log says in one line what became of a session.
-func (s *Sessions) log(r ort.Request, a *Analysis, err error) {
-	if s.Done != nil && a != nil && err == nil {
+func (s *Sessions) log(r ort.Request, a *Analysis) {
+	if s.Done != nil {
 		s.Done(a)
 	}
-	if s.Logger == nil || a == nil || err != nil {
+	if s.Logger == nil {
 		return
 	}
 	name := r.Path
