@@ -24,15 +24,18 @@ namespace attention {
 namespace {
 
 constexpr Kernel kBaseline = {HWY_NAMESPACE::RunWorker, HWY_NAMESPACE::ExpForTest,
-                              HWY_NAMESPACE::TanhForTest};
+                              HWY_NAMESPACE::Exp2ForTest, HWY_NAMESPACE::TanhForTest};
 #if HWY_TARGETS & HWY_SSE4
-constexpr Kernel kSse4 = {N_SSE4::RunWorker, N_SSE4::ExpForTest, N_SSE4::TanhForTest};
+constexpr Kernel kSse4 = {N_SSE4::RunWorker, N_SSE4::ExpForTest, N_SSE4::Exp2ForTest,
+                          N_SSE4::TanhForTest};
 #endif
 #if HWY_TARGETS & HWY_AVX2
-constexpr Kernel kAvx2 = {N_AVX2::RunWorker, N_AVX2::ExpForTest, N_AVX2::TanhForTest};
+constexpr Kernel kAvx2 = {N_AVX2::RunWorker, N_AVX2::ExpForTest, N_AVX2::Exp2ForTest,
+                          N_AVX2::TanhForTest};
 #endif
 #if HWY_TARGETS & HWY_AVX3
-constexpr Kernel kAvx512 = {N_AVX3::RunWorker, N_AVX3::ExpForTest, N_AVX3::TanhForTest};
+constexpr Kernel kAvx512 = {N_AVX3::RunWorker, N_AVX3::ExpForTest, N_AVX3::Exp2ForTest,
+                            N_AVX3::TanhForTest};
 #endif
 
 const Kernel* FindSse4() {

@@ -15,6 +15,7 @@ struct Kernel {
   void (*run_worker)(const Problem& problem, const Plan& plan, char* workspace, int64_t worker);
   // Elementwise in place; count is a multiple of 16. For tests of their accuracy.
   void (*exponential)(float* values, int64_t count);
+  void (*power_of_two)(float* values, int64_t count);
   void (*hyperbolic_tangent)(float* values, int64_t count);
 };
 

@@ -39,10 +39,35 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), y);
 }
 
-// exp of one number.
-HWY_INLINE float ExpOfNonPositive(float x) {
+// 2^x for x <= 0: within 2 units in the last place down to -126, exactly 0 below that, NaN for NaN.
+// It spares a softmax whose scores come multiplied by log2(e) a third of the products of exp.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Exp2OfNonPositive(D d, V x) {
+  const hn::RebindToUnsigned<D> du;
+  const V magic = hn::Set(d, 12582912.0f);
+  const V shifted = hn::Add(x, magic);
+  const V r = hn::Sub(x, hn::Sub(shifted, magic));
+  // 2^r = 1 + r P(r) on |r| <= 1/2.
+  V y = hn::MulAdd(r, hn::Set(d, 0.00015353257f), hn::Set(d, 0.0013399003f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.009618439f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.05550332f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.24022648f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.6931472f));
+  y = hn::MulAdd(r, y, hn::Set(d, 1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 127u)));
+  y = hn::Mul(y, hn::BitCast(d, exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
+}
+
+// The power of 2 or of e, chosen by kBase2.
+template <bool kBase2, class D, class V = hn::Vec<D>>
+HWY_INLINE V PowerOfNonPositive(D d, V x) {
+  return kBase2 ? Exp2OfNonPositive(d, x) : ExpOfNonPositive(d, x);
+}
+template <bool kBase2>
+HWY_INLINE float PowerOfNonPositive(float x) {
   const hn::ScalableTag<float> d;
-  return hn::GetLane(ExpOfNonPositive(d, hn::Set(d, x)));
+  return hn::GetLane(PowerOfNonPositive<kBase2>(d, hn::Set(d, x)));
 }
 
 // tanh(x), relative error below 3e-7; NaN for NaN.

@@ -104,6 +104,8 @@ struct OnlineRow {
 // Takes in a tile of scores, turns them into weights relative to the new maximum, and returns the
 // factor by which everything accumulated before must shrink. sums is a vector, its lanes together
 // the row's sum: joining them waits for the end.
+// Weights are powers of 2, or of e.
+template <bool kBase2>
 HWY_INLINE float TakeTile(float& row_maximum, float* HWY_RESTRICT sums, int64_t count,
                           float* HWY_RESTRICT scores) {
   const DF d;
@@ -120,11 +122,12 @@ HWY_INLINE float TakeTile(float& row_maximum, float* HWY_RESTRICT sums, int64_t 
   }
   // While all scores are -inf any finite base gives weights of 0.
   const float base = maximum == kNegativeInfinity ? 0.0f : maximum;
-  const float rescale = row_maximum == maximum ? 1.0f : ExpOfNonPositive(row_maximum - base);
+  const float rescale =
+      row_maximum == maximum ? 1.0f : PowerOfNonPositive<kBase2>(row_maximum - base);
   const VF vbase = hn::Set(d, base);
   VF sum = hn::Mul(hn::Set(d, rescale), hn::Load(d, sums));
   for (int64_t i = 0; i < count; i += kLanes) {
-    const VF p = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, scores + i), vbase));
+    const VF p = PowerOfNonPositive<kBase2>(d, hn::Sub(hn::LoadU(d, scores + i), vbase));
     hn::StoreU(p, d, scores + i);
     sum = hn::Add(sum, p);
   }

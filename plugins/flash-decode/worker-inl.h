@@ -49,6 +49,11 @@ class Worker {
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
+    // Scores that nothing is done to but a softmax are taken times log2(e), and weights as powers
+    // of 2.
+    base2_ = problem.bias.data == nullptr && problem.mask.data == nullptr &&
+             problem.softcap <= 0.0f && problem.scores.data == nullptr;
+    scale_ = base2_ ? plan.scale * 1.44269504f : plan.scale;
     masks_ = problem.bias.data != nullptr || problem.mask.data != nullptr;
   }
 
@@ -161,7 +166,7 @@ class Worker {
       queries_.first = reinterpret_cast<const float*>(At(
           problem_.query, g_ * group_size_ + row0_ / problem_.queries, row0_ % problem_.queries));
       queries_.stride = s.position;
-      key_scale_ = plan_.scale;
+      key_scale_ = scale_;
     }
     int64_t head = g_ * group_size_ + row0_ / problem_.queries;
     int64_t query = row0_ % problem_.queries;
@@ -185,7 +190,7 @@ class Worker {
       }
       if (!in_place) {
         LoadRow(problem_.type, At(problem_.query, HeadOf(r), QueryOf(r)),
-                problem_.query.strides.feature, problem_.head_size, plan_.key_stride, plan_.scale,
+                problem_.query.strides.feature, problem_.head_size, plan_.key_stride, scale_,
                 query_ + r * plan_.key_stride);
       }
       maximum_[r] = kNegativeInfinity;
@@ -298,7 +303,7 @@ class Worker {
     for (int64_t r = 0; r < rows_; ++r) {
       float* scores = scores_ + r * plan_.score_stride;
       AdjustScores(r, j, count, scores);
-      rescale_[r] = TakeTile(maximum_[r], sums_ + r * kLanes, count, scores);
+      rescale_[r] = Take(maximum_[r], sums_ + r * kLanes, count, scores);
     }
     const Rows values = WeightedValues(j, count, false, scores_, plan_.score_stride);
     copied.first = nullptr;
@@ -330,8 +335,8 @@ class Worker {
               problem_.head_size, DivideUp(seen, kLanes), nullptr, scores, plan_.score_stride);
       for (int64_t r = 0; r < rows; ++r) {
         AdjustScores(r0 + r, j, seen, scores + r * plan_.score_stride);
-        rescale_[r0 + r] = TakeTile(maximum_[r0 + r], sums_ + (r0 + r) * kLanes, seen,
-                                    scores + r * plan_.score_stride);
+        rescale_[r0 + r] = Take(maximum_[r0 + r], sums_ + (r0 + r) * kLanes, seen,
+                                scores + r * plan_.score_stride);
       }
     }
     // Rows that stand far apart share few sets of the nearest cache: those are gathered.
@@ -347,6 +352,11 @@ class Worker {
               values.stride, seen, value_vectors_, rescale_ + r0,
               accumulator_ + r0 * plan_.value_stride, plan_.value_stride);
     }
+  }
+
+  float Take(float& maximum, float* sums, int64_t count, float* scores) const {
+    return base2_ ? TakeTile<true>(maximum, sums, count, scores)
+                  : TakeTile<false>(maximum, sums, count, scores);
   }
 
   // How many of the keys j .. j+count-1, from the first on, any of these rows may see.
@@ -372,25 +382,26 @@ class Worker {
 
   // Writes positions begin .. end-1 of present.
   void CopyPositions(const Input& past, const Input& fresh, const Output& present, int64_t size,
-                     int64_t begin, int64_t end) {
+                     int64_t begin, int64_t end) const {
     if (present.data == nullptr || !copies_) return;
     const int64_t old_end = std::min(end, problem_.past);
     if (begin < old_end && past.data != present.data) {
-      const char* from = At(past, g_, begin);
-      char* to = At(present, g_, begin);
-      if (past.strides.feature == 1 && past.strides.position == size &&
-          present.strides.position == size) {
-        CopyBytes(from, to, static_cast<size_t>((old_end - begin) * size * element_),
-                  plan_.streamed);
-      } else {
-        for (int64_t j = begin; j < old_end; ++j) {
-          CopyRow(element_, At(past, g_, j), past.strides.feature, size, At(present, g_, j));
-        }
-      }
+      CopyRows(past, begin, old_end - begin, size, present, begin);
     }
-    for (int64_t j = std::max(begin, problem_.past); j < end; ++j) {
-      CopyRow(element_, At(fresh, g_, j - problem_.past), fresh.strides.feature, size,
-              At(present, g_, j));
+    const int64_t first = std::max(begin, problem_.past);
+    if (first < end) CopyRows(fresh, first - problem_.past, end - first, size, present, first);
+  }
+
+  void CopyRows(const Input& input, int64_t from, int64_t count, int64_t size,
+                const Output& present, int64_t to) const {
+    const Strides& s = input.strides;
+    if (s.feature == 1 && s.position == size && present.strides.position == size) {
+      CopyBytes(At(input, g_, from), At(present, g_, to),
+                static_cast<size_t>(count * size * element_), plan_.streamed);
+      return;
+    }
+    for (int64_t j = 0; j < count; ++j) {
+      CopyRow(element_, At(input, g_, from + j), s.feature, size, At(present, g_, to + j));
     }
   }
 
@@ -442,7 +453,8 @@ class Worker {
         const float* partial = Partial(first + s);
         // A split that saw no key of this row has nothing to add.
         if (partial[2 * r] == kNegativeInfinity && partial[2 * r + 1] == 0.0f) continue;
-        const float weight = ExpOfNonPositive(partial[2 * r] - base);
+        const float weight = base2_ ? PowerOfNonPositive<true>(partial[2 * r] - base)
+                                    : PowerOfNonPositive<false>(partial[2 * r] - base);
         total.sum += weight * partial[2 * r + 1];
         const float* accumulator = partial + 2 * plan_.row_chunk + r * plan_.value_stride;
         const VF factor = hn::Set(d, weight);
@@ -485,7 +497,7 @@ class Worker {
       for (int64_t r = 0; r < rows_; ++r) {
         float* scores = scores_ + r * plan_.score_stride;
         ApplyLimits(0, plan_.keys, plan_.keys, scores);
-        TakeTile(maximum_[r], sums_ + r * kLanes, plan_.keys, scores);
+        TakeTile<false>(maximum_[r], sums_ + r * kLanes, plan_.keys, scores);
         rescale_[r] = 1.0f;
         if (stage == ScoresStage::kProbabilities) WriteProbabilities(r, scores);
       }
@@ -519,6 +531,8 @@ class Worker {
   const int64_t value_vectors_;
   const int64_t element_;
   bool masks_;
+  bool base2_;
+  float scale_;
 
   // Of the current item.
   int64_t b_, g_, row0_, rows_;
@@ -549,11 +563,17 @@ void RunWorker(const Problem& problem, const Plan& plan, char* workspace, int64_
   Worker(problem, plan, workspace, index).TakeItems();
 }
 
-// Entry for tests: in place exp(x), x <= 0, and tanh(x).
+// Entries for tests, in place: exp(x) and 2^x, x <= 0, and tanh(x).
 void ExpForTest(float* values, int64_t count) {
   const DF d;
   for (int64_t i = 0; i < count; i += kLanes) {
     hn::StoreU(ExpOfNonPositive(d, hn::LoadU(d, values + i)), d, values + i);
+  }
+}
+void Exp2ForTest(float* values, int64_t count) {
+  const DF d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(Exp2OfNonPositive(d, hn::LoadU(d, values + i)), d, values + i);
   }
 }
 void TanhForTest(float* values, int64_t count) {
