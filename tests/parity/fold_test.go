@@ -1,0 +1,94 @@
+package parity
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// TestFold runs a product whose weight has rank 4 of 64 through the plugin that
+// folds it into two, and one of full rank that its fold refuses.
+func TestFold(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load([]string{"../../build/examples"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name           string
+		rank, replaced int
+	}{{"low", 4, 1}, {"full", 64, 0}} {
+		t.Run(test.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "model.onnx")
+			if err := os.WriteFile(path, product(t, test.rank), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			r, err := ab.Answers(context.Background(), l, set, path, ab.Options{A: "none", B: "low-rank", Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.B.Replaced != test.replaced || !r.Parity.OK {
+				t.Errorf("%d replaced, answers equal: %v (%+v); want %d, true", r.B.Replaced, r.Parity.OK, r.Parity.Outputs, test.replaced)
+			}
+		})
+	}
+}
+
+// product is a model y = x W with W (64, 64) of a rank.
+func product(t *testing.T, rank int) []byte {
+	const n = 64
+	random := rand.New(rand.NewPCG(1, uint64(rank)))
+	left, right := make([]float64, n*rank), make([]float64, rank*n)
+	for i := range left {
+		left[i], right[i] = random.NormFloat64(), random.NormFloat64()
+	}
+	var raw []byte
+	for i := range n {
+		for j := range n {
+			sum := 0.0
+			for k := range rank {
+				sum += left[i*rank+k] * right[k*n+j]
+			}
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(sum/n)))
+		}
+	}
+	matrix := func(name string) *onnx.ValueInfo {
+		return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+			Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{
+				{Value: &onnx.Shape_Dim_DimParam{DimParam: "rows"}},
+				{Value: &onnx.Shape_Dim_DimValue{DimValue: n}},
+			}},
+		}}}}
+	}
+	b, err := proto.Marshal(&onnx.Model{
+		IrVersion:   proto.Int64(8),
+		OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(18)}},
+		Graph: &onnx.Graph{
+			Name:   proto.String("product"),
+			Input:  []*onnx.ValueInfo{matrix("x")},
+			Output: []*onnx.ValueInfo{matrix("y")},
+			Initializer: []*onnx.Tensor{{Name: proto.String("w"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+				Dims: []int64{n, n}, RawData: raw}},
+			Node: []*onnx.Node{{OpType: proto.String("MatMul"), Input: []string{"x", "w"}, Output: []string{"y"}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
