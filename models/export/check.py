@@ -24,8 +24,8 @@ from store import GRAPHS, MANIFEST
 BATCH, PAST, STEP, ENCODER = 2, 5, 3, 7
 # Fixtures that must agree: the first with each of the others.
 SAME = (
-    ("optimum/gpt2", "optimum/gpt2-eager", "optimum/gpt2-runtime-scale", "ortopt/gpt2", "ortopt/gpt2-attention",
-     "dynamo18/gpt2", "dynamo23/gpt2"),
+    ("optimum/gpt2", "optimum/gpt2-eager", "optimum/gpt2-runtime-scale", "optimum/gpt2-merged", "ortopt/gpt2",
+     "ortopt/gpt2-attention", "dynamo18/gpt2", "dynamo23/gpt2"),
     ("optimum/llama", "dynamo18/llama", "dynamo23/llama", "genai/llama"),
     ("optimum/bert", "ortopt/bert", "dynamo18/bert", "dynamo23/bert"),
     ("optimum/bart-decoder", "ortopt/bart-decoder"),

@@ -4,7 +4,9 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from optimum.exporters.onnx.convert import onnx_export_from_model
+import onnx
+from optimum.exporters.onnx.convert import export_models, onnx_export_from_model
+from optimum.exporters.tasks import TasksManager
 
 import store
 import subjects
@@ -14,6 +16,7 @@ TINY = {
     "gpt2": ("gpt2", "text-generation-with-past", "constant_scale", {"model": "gpt2"}),
     "gpt2-eager": ("gpt2", "text-generation-with-past", "eager", {"model": "gpt2-eager"}),
     "gpt2-runtime-scale": ("gpt2", "text-generation-with-past", "sdpa", {"model": "gpt2-runtime-scale"}),
+    "gpt2-merged": ("gpt2", "text-generation", "constant_scale", {"decoder_model_merged": "gpt2-merged"}),
     "llama": ("llama", "text-generation-with-past", "sdpa", {"model": "llama"}),
     "bert": ("bert", "feature-extraction", "sdpa", {"model": "bert"}),
 }
@@ -44,6 +47,32 @@ def versions():
     return {p: version(p) for p in ("optimum-onnx", "transformers", "torch", "onnx")}
 
 
+def merge(model, folder, task):
+    """A decoder without and one with past, and the two merged.
+
+    For a model without encoder optimum writes one graph with past; given one
+    configuration for each of two graphs, it still merges them. It takes an input
+    that both have from the graph without past, where the mask is as long as the
+    tokens are; for the merged graph its length is that of the graph with past.
+    """
+    make = TasksManager.get_exporter_config_constructor(
+        exporter="onnx", model=model, task=task, library_name="transformers")
+    pair = {
+        name: (model, make(model.config, task=task, use_past=True, use_past_in_inputs=past))
+        for name, past in (("decoder_model", False), ("decoder_with_past_model", True))
+    }
+    names = [f"{name}.onnx" for name in pair]
+    export_models(pair, folder, opset=18, output_names=names)
+    pair["decoder_model"][1].post_process_exported_models(folder, pair, names)
+    path = folder / "decoder_model_merged.onnx"
+    merged = onnx.load(path)
+    faces = {i.name: i for i in onnx.load(folder / names[1]).graph.input}
+    for i in merged.graph.input:
+        if i.name == "attention_mask":
+            i.CopyFrom(faces[i.name])
+    onnx.save(merged, path)
+
+
 def run(fixture, full=False, keep_files=None):
     subject, task, attention, files = (FULL if full else TINY)[fixture]
     model, seeded = subjects.make(subject, attention)
@@ -52,10 +81,13 @@ def run(fixture, full=False, keep_files=None):
         shapes["nb_max_frames"] = 2 * model.config.max_source_positions
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(keep_files or scratch)
-        onnx_export_from_model(
-            model, folder, opset=18, task=task, do_validation=False,
-            **shapes,
-            no_post_process="decoder_model_merged" not in files and task.startswith(("text2text", "auto")))
+        if task == "text-generation":
+            merge(model, folder, task)
+        else:
+            onnx_export_from_model(
+                model, folder, opset=18, task=task, do_validation=False,
+                **shapes,
+                no_post_process="decoder_model_merged" not in files and task.startswith(("text2text", "auto")))
         for written, name in files.items():
             path = folder / f"{written}.onnx"
             store.save(
