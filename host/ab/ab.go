@@ -25,6 +25,7 @@ type Options struct {
 	// LooseDims passes over lengths in Dims that the model does not have.
 	LooseDims bool
 	Seed      uint64
+	NoCache   bool // merged decoders take the branch without a past
 	Force     bool // use operators whatever they are expected to gain
 	Threads   int  // intra-op threads; 0 is one a core
 	Warmup    int  // runs of each side before timing

@@ -23,7 +23,7 @@ func Inputs(l *ort.Library, path string, o Options) (map[string]*ort.Value, []In
 		return nil, nil, err
 	}
 	defer done()
-	m := &maker{graph: g, shapes: shapes, random: rand.New(rand.NewPCG(o.Seed, 0x67726166))}
+	m := &maker{graph: g, shapes: shapes, random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
 	var given map[string]array
 	if o.Inputs != "" {
 		if given, err = readInputs(o.Inputs, g); err != nil {
@@ -187,10 +187,11 @@ func resolve(symbols []string, name string) (string, error) {
 
 // maker makes inputs with meaning from a seed.
 type maker struct {
-	graph  *graph.Graph
-	shapes *graph.Shapes
-	at     map[string]int64
-	random *rand.Rand
+	graph   *graph.Graph
+	shapes  *graph.Shapes
+	at      map[string]int64
+	random  *rand.Rand
+	noCache bool // use_cache_branch is false
 }
 
 // input is the given array of that name, or one made to its meaning.
@@ -262,6 +263,9 @@ func (m *maker) values(v *graph.Value, f graph.Fact, shape []int64) (value func(
 	past := m.past()
 	switch {
 	case strings.Contains(name, "use_cache_branch"):
+		if m.noCache {
+			return func(int64) float64 { return 0 }, "false", nil
+		}
 		return func(int64) float64 { return 1 }, "true", nil
 	case strings.Contains(name, "mask"):
 		return m.mask(shape, last), "mask", nil

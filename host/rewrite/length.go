@@ -3,6 +3,7 @@ package rewrite
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/graph"
 )
@@ -131,14 +132,23 @@ func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
 	return axis.Out[0], nil
 }
 
-// input finds an axis of an input that has a length; nil when none has.
+// input finds an axis of an input that has a length; nil when none has. Masks
+// come last: optimum's merged decoders name the length of a mask, which covers
+// the past too, like that of the tokens.
 func (r *rewriter) input(g *graph.Graph, length graph.Dim) (v *graph.Value, axis int) {
+	var mask *graph.Value
+	at := 0
 	for ; g != nil; g = g.Parent {
 		for _, in := range g.Inputs {
-			if i := slices.IndexFunc(r.shapes.Of(in).Dims, length.Equal); i >= 0 {
+			i := slices.IndexFunc(r.shapes.Of(in).Dims, length.Equal)
+			switch {
+			case i < 0:
+			case !strings.Contains(in.Name, "mask"):
 				return in, i
+			case mask == nil:
+				mask, at = in, i
 			}
 		}
 	}
-	return nil, 0
+	return mask, at
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/ab"
@@ -60,22 +61,33 @@ func TestFixtures(t *testing.T) {
 					t.Logf("point %d has no reference: %s", i, why)
 					continue
 				}
-				t.Run(fmt.Sprint(i), func(t *testing.T) {
-					at := maps.Clone(others)
-					maps.Copy(at, dims)
-					o := ab.Options{A: "none", B: "auto", Force: true, Seed: uint64(i + 1), Dims: at, LooseDims: true}
-					r, err := ab.Answers(context.Background(), l, set, path, o)
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Logf("%d of %d blocks replaced", r.B.Replaced, r.B.Blocks)
-					for _, out := range r.Parity.Outputs {
-						if !out.OK {
-							t.Errorf("%s: %s, %d of %v differ, max %g absolute, %g relative", out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute, out.MaxRelative)
-						}
-					}
-				})
+				at := maps.Clone(others)
+				maps.Copy(at, dims)
+				o := ab.Options{A: "none", B: "auto", Force: true, Seed: uint64(i + 1), Dims: at, LooseDims: true}
+				t.Run(fmt.Sprint(i), func(t *testing.T) { same(t, l, set, path, o) })
+			}
+			if strings.HasSuffix(f.Name, "-merged") {
+				at := maps.Clone(others)
+				maps.Copy(at, map[string]int64{"batch_size": 2, "sequence_length": 7, "decoder_sequence_length": 7,
+					"past_sequence_length": 0, "past_decoder_sequence_length": 0})
+				o := ab.Options{A: "none", B: "auto", Force: true, Seed: 9, Dims: at, LooseDims: true, NoCache: true}
+				t.Run("without-cache", func(t *testing.T) { same(t, l, set, path, o) })
 			}
 		})
+	}
+}
+
+// same runs a model patched and unpatched and expects equal answers.
+func same(t *testing.T, l *ort.Library, set *patch.Set, path string, o ab.Options) {
+	t.Helper()
+	r, err := ab.Answers(context.Background(), l, set, path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d of %d blocks replaced", r.B.Replaced, r.B.Blocks)
+	for _, out := range r.Parity.Outputs {
+		if !out.OK {
+			t.Errorf("%s: %s, %d of %v differ, max %g absolute, %g relative", out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute, out.MaxRelative)
+		}
 	}
 }
