@@ -88,6 +88,10 @@ const Kernel* FindBest() {
 }  // namespace
 
 const Kernel* FindKernel(Isa isa) {
+  // Asked once: in a virtual machine the question costs more than a small problem.
+  static const Kernel* const sse4 = FindSse4();
+  static const Kernel* const avx2 = FindAvx2();
+  static const Kernel* const avx512 = FindAvx512();
   static const Kernel* const best = FindBest();
   switch (isa) {
     case Isa::kBest:
@@ -95,11 +99,11 @@ const Kernel* FindKernel(Isa isa) {
     case Isa::kBaseline:
       return &kBaseline;
     case Isa::kSse4:
-      return FindSse4();
+      return sse4;
     case Isa::kAvx2:
-      return FindAvx2();
+      return avx2;
     case Isa::kAvx512:
-      return FindAvx512();
+      return avx512;
   }
   return nullptr;
 }

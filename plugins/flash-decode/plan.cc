@@ -74,7 +74,7 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   const int64_t packed_rows = tuning.packed_rows > 0 ? tuning.packed_rows : kPackedRows;
   plan.packed = !scores && plan.rows >= packed_rows;
   const int64_t widest = std::max(plan.key_stride, plan.value_stride);
-  plan.tile = plan.packed || widest <= 32 ? kMaxTile : (widest <= 96 ? 32 : 16);
+  plan.tile = plan.packed || widest <= 96 ? kMaxTile : 16;
 
   const int64_t copied =
       (problem.present_key.data != nullptr ? plan.keys * problem.head_size : 0) +
