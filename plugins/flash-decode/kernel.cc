@@ -85,7 +85,33 @@ const Kernel* FindBest() {
   return &kBaseline;
 }
 
+// AMD's family 19h (Zen 4) executes a 512-bit load as two. Arithmetic on packed tiles still gains
+// from the larger register file; reading rows once does not, and 256-bit code keeps more misses in
+// flight (measured: 10 to 40 % faster).
+bool HasNarrowLoads() {
+#if HWY_ARCH_X86
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return false;
+  if (b != signature_AMD_ebx || c != signature_AMD_ecx || d != signature_AMD_edx) return false;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  const unsigned family = (a >> 8 & 15) + (a >> 20 & 255);
+  return family == 0x19;
+#else
+  return false;
+#endif
+}
+
+const Kernel* FindBestForRows() {
+  const Kernel* kernel = HasNarrowLoads() ? FindAvx2() : nullptr;
+  return kernel != nullptr ? kernel : FindBest();
+}
+
 }  // namespace
+
+const Kernel* ChooseKernel(Isa isa, bool packed) {
+  static const Kernel* const rows = FindBestForRows();
+  return isa == Isa::kBest && !packed ? rows : FindKernel(isa);
+}
 
 const Kernel* FindKernel(Isa isa) {
   // Asked once: in a virtual machine the question costs more than a small problem.

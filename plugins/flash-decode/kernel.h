@@ -23,6 +23,10 @@ struct Kernel {
 // kBaseline.
 const Kernel* FindKernel(Isa isa);
 
+// The kernel to run: FindKernel, except that kBest differs by the kind of work on CPUs that have
+// wide registers but narrow loads.
+const Kernel* ChooseKernel(Isa isa, bool packed);
+
 }  // namespace attention
 }  // namespace graft
 

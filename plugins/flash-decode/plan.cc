@@ -26,12 +26,22 @@ constexpr double kNanosecondsPerByte = 0.1;
 constexpr double kNanosecondsPerFlop = 0.02;
 constexpr double kSerialNanoseconds = 8000;
 
-// From this size on present leaves the caches before it is read again.
+// From this size on keys and values come from memory, and present leaves the caches before it is
+// read again: the second-level cache of one core.
 constexpr int64_t kStreamedBytes = 1 << 20;
 
 // The share of `threads` that is busy when `items` equal items are handed out.
 double Efficiency(int64_t items, int64_t threads) {
   return static_cast<double>(items) / static_cast<double>(DivideUp(items, threads) * threads);
+}
+
+// Keys of a step. A packed tile feeds whole registers. For few rows a step has costs of its own, so
+// it takes 8 KiB of keys, but only a page where keys come from memory: prefetchers stop at its end.
+int64_t ChooseTile(const Plan& plan, int64_t element) {
+  if (plan.packed) return kMaxTile;
+  const int64_t row = std::max(plan.key_stride, plan.value_stride) * element;
+  const int64_t tile = (plan.fetched ? 4096 : 8192) / row / kVector * kVector;
+  return std::min(kMaxTile, std::max(kVector, tile));
 }
 
 int64_t ChooseRowChunk(const Plan& plan, int64_t heads, int64_t threads) {
@@ -73,9 +83,6 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   const bool scores = problem.scores.data != nullptr;
   const int64_t packed_rows = tuning.packed_rows > 0 ? tuning.packed_rows : kPackedRows;
   plan.packed = !scores && plan.rows >= packed_rows;
-  const int64_t widest = std::max(plan.key_stride, plan.value_stride);
-  plan.tile = plan.packed || widest <= 96 ? kMaxTile : 16;
-
   const int64_t copied =
       (problem.present_key.data != nullptr ? plan.keys * problem.head_size : 0) +
       (problem.present_value.data != nullptr ? plan.keys * problem.value_size : 0);
@@ -84,6 +91,9 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   const int64_t streamed_bytes =
       tuning.streamed_bytes >= 0 ? tuning.streamed_bytes : kStreamedBytes;
   plan.streamed = present_bytes >= streamed_bytes;
+  const int64_t row_bytes = (problem.head_size + problem.value_size) * element;
+  plan.fetched = heads * plan.keys * row_bytes >= streamed_bytes;
+  plan.tile = ChooseTile(plan, element);
 
   const double sizes = static_cast<double>(problem.head_size + problem.value_size);
   const double bytes =

@@ -38,6 +38,7 @@ struct Plan {
   int64_t items;       // groups * splits
   int64_t workers;     // tasks handed to the runtime; each takes items until none is left
   bool packed;         // keys are packed for a product of many rows
+  bool fetched;        // keys and values come from memory, not from a cache
   bool streamed;       // present bypasses the caches
   float scale;
 

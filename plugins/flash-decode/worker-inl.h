@@ -207,9 +207,8 @@ class Worker {
     const Input& input = old ? past : fresh;
     const char* from = At(input, g_, old ? j : j - problem_.past);
     const Strides& s = input.strides;
-    const bool half = problem_.type == Type::kFloat16;
-    if (!gather && size % kLanes == 0 && s.feature == 1 && (!half || GRAFT_HALF_IN_HARDWARE)) {
-      return {from, s.position, half};
+    if (!gather && InPlace(input, size)) {
+      return {from, s.position, problem_.type == Type::kFloat16};
     }
     for (int64_t k = 0; k < count; ++k) {
       LoadRow(problem_.type, from + k * s.position * element_, s.feature, size, stride, 1.0f,
@@ -217,6 +216,33 @@ class Worker {
     }
     return {scratch, stride, false};
   }
+  // Whether rows can be read where they lie.
+  bool InPlace(const Input& input, int64_t size) const {
+    return size % kLanes == 0 && input.strides.feature == 1 &&
+           (problem_.type == Type::kFloat32 || GRAFT_HALF_IN_HARDWARE);
+  }
+
+  // Loads one word of each cache line of a tile that comes from memory. The products load from many
+  // instructions, each in strides of several rows, which no prefetcher follows past a page; this
+  // one instruction it follows. Prefetch instructions, measured, make things worse.
+  void Fetch(const Input& past, const Input& fresh, int64_t j, int64_t count, int64_t size) const {
+    const Input& input = j < problem_.past ? past : fresh;
+    if (!plan_.fetched || !InPlace(input, size)) return;
+    const char* row = At(input, g_, j < problem_.past ? j : j - problem_.past);
+    int64_t bytes = size * element_;
+    const int64_t stride = input.strides.position * element_;
+    if (stride == bytes) {
+      bytes *= count;
+      count = 1;
+    }
+    for (; count > 0; --count, row += stride) {
+#pragma GCC unroll 1
+      for (int64_t i = 0; i < bytes; i += 64) {
+        (void)*reinterpret_cast<const volatile uint8_t*>(row + i);
+      }
+    }
+  }
+
   Rows Keys(int64_t j, int64_t count, bool gather) const {
     return RowsOf(problem_.past_key, problem_.key, j, count, problem_.head_size, plan_.key_stride,
                   gather, key_rows_);
@@ -297,8 +323,13 @@ class Worker {
     const Rows keys = Keys(j, count, false);
     if (whole)
       copied = Passing(problem_.present_key, keys, key_rows_, j, count, problem_.head_size);
+    if (copied.first == nullptr) {
+      Fetch(problem_.past_key, problem_.key, j, count, problem_.head_size);
+    }
     DotTile(query_, plan_.key_stride, rows_, keys, count, key_vectors_, copied, scores_,
             plan_.score_stride);
+    // The values are on their way while the weights are computed.
+    Fetch(problem_.past_value, problem_.value, j, count, problem_.value_size);
     if (copies_ && copied.first == nullptr) CopyKeys(copy_begin, copy_end);
     for (int64_t r = 0; r < rows_; ++r) {
       float* scores = scores_ + r * plan_.score_stride;
