@@ -24,6 +24,11 @@ func step(name, what string, least float64, modelA, modelB [2]string, dims map[s
 		if err != nil {
 			return nil, err
 		}
+		// Where the cache lies says nothing about the figure.
+		r.Model = modelA[0] + "/" + modelA[1]
+		if r.ModelB != "" {
+			r.ModelB = modelB[0] + "/" + modelB[1]
+		}
 		out := &outcome{Detail: r, Met: r.Speedup.Median >= least && r.Parity.OK}
 		out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f ms -> %.2f ms, %d of %d blocks replaced",
 			r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.MedianMS, r.B.MedianMS, r.B.Replaced, r.B.Blocks)
