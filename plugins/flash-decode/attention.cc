@@ -71,8 +71,9 @@ size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuni
 
 void Run(const Problem& problem, void* workspace, const Runner& runner, const Tuning& tuning) {
   const Plan plan = MakePlan(problem, runner.threads, tuning);
-  const Kernel* kernel = ChooseKernel(tuning.isa, plan.packed);
-  if (kernel == nullptr) kernel = ChooseKernel(Isa::kBest, plan.packed);
+  const bool streams_floats = !plan.packed && problem.type == Type::kFloat32;
+  const Kernel* kernel = ChooseKernel(tuning.isa, streams_floats);
+  if (kernel == nullptr) kernel = ChooseKernel(Isa::kBest, streams_floats);
   if (plan.items == 0) return;
   char* aligned = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(workspace) + 63) &
                                           ~static_cast<uintptr_t>(63));

@@ -108,9 +108,9 @@ const Kernel* FindBestForRows() {
 
 }  // namespace
 
-const Kernel* ChooseKernel(Isa isa, bool packed) {
+const Kernel* ChooseKernel(Isa isa, bool streams_floats) {
   static const Kernel* const rows = FindBestForRows();
-  return isa == Isa::kBest && !packed ? rows : FindKernel(isa);
+  return isa == Isa::kBest && streams_floats ? rows : FindKernel(isa);
 }
 
 const Kernel* FindKernel(Isa isa) {

@@ -23,9 +23,9 @@ struct Kernel {
 // kBaseline.
 const Kernel* FindKernel(Isa isa);
 
-// The kernel to run: FindKernel, except that kBest differs by the kind of work on CPUs that have
-// wide registers but narrow loads.
-const Kernel* ChooseKernel(Isa isa, bool packed);
+// The kernel to run: FindKernel, except that kBest is narrower for work that does little but read
+// floats, on CPUs that have wide registers but narrow loads.
+const Kernel* ChooseKernel(Isa isa, bool streams_floats);
 
 }  // namespace attention
 }  // namespace graft

@@ -106,7 +106,8 @@ volatile int64_t g_sink;
 
 class Bench {
  public:
-  Bench(int threads, Isa isa, std::string filter) : pool_(threads), filter_(std::move(filter)) {
+  Bench(int threads, Isa isa, std::string filter)
+      : pool_(threads, 20000), filter_(std::move(filter)) {
     tuning_.isa = isa;
     runner_ = pool_.runner();
     own_time_ = threads == 1;

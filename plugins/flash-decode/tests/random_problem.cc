@@ -264,7 +264,7 @@ class Maker {
     t.packed_rows = Chance(0.3) ? 0 : (Chance(0.5) ? 1 : 1000);
     t.serial_cost = Chance(0.8) ? 0 : -1;
     t.streamed_bytes = Chance(0.5) ? 0 : -1;
-    static const int kThreads[] = {1, 2, 3, 7};
+    static const int kThreads[] = {1, 2, 3, 5};
     made_.threads = kThreads[Pick(0, 3)];
   }
 

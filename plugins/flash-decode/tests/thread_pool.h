@@ -15,11 +15,11 @@ namespace graft {
 namespace attention {
 namespace testing {
 
-// Keeps threads - 1 threads beside the caller's. Workers spin briefly before they sleep, as a
-// runtime's do, so that a benchmark does not measure the scheduler.
+// Keeps threads - 1 threads beside the caller's. `spins` is how often an idle worker looks for work
+// before it sleeps: a runtime's workers spin, so a benchmark's should.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads) : threads_(threads) {
+  explicit ThreadPool(int threads, int spins = 0) : threads_(threads), spins_(spins) {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
   }
   ~ThreadPool() {
@@ -61,7 +61,9 @@ class ThreadPool {
     }
     wake_.notify_all();
     TakeTasks();
-    while (busy_.load() != 0) std::this_thread::yield();
+    for (int spin = 0; spin < spins_ && busy_.load() != 0; ++spin) std::this_thread::yield();
+    std::unique_lock<std::mutex> lock(mutex_);
+    finished_.wait(lock, [this] { return busy_.load() == 0; });
   }
 
   void TakeTasks() {
@@ -71,7 +73,7 @@ class ThreadPool {
   void Work() {
     int64_t seen = 0;
     for (;;) {
-      for (int spin = 0; spin < 2000 && generation_.load() == seen; ++spin) {
+      for (int spin = 0; spin < spins_ && generation_.load() == seen; ++spin) {
         std::this_thread::yield();
       }
       {
@@ -81,14 +83,19 @@ class ThreadPool {
         if (stop_) return;
       }
       TakeTasks();
-      busy_.fetch_sub(1);
+      if (busy_.fetch_sub(1) == 1) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        finished_.notify_one();
+      }
     }
   }
 
   const int threads_;
+  const int spins_;
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::condition_variable finished_;
   std::atomic<int64_t> generation_{0};
   std::atomic<int64_t> next_{0};
   std::atomic<int> busy_{0};
