@@ -233,13 +233,13 @@ func (s *scope) connected(nodes []node) bool {
 		return true
 	}
 	reached := map[int]bool{0: true}
-	for todo := []int{0}; len(todo) > 0; {
-		n := nodes[todo[0]]
-		todo = todo[1:]
+	for queue := []int{0}; len(queue) > 0; {
+		n := nodes[queue[0]]
+		queue = queue[1:]
 		for i, other := range nodes {
 			if !reached[i] && s.share(n, other) {
 				reached[i] = true
-				todo = append(todo, i)
+				queue = append(queue, i)
 			}
 		}
 	}
