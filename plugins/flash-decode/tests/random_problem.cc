@@ -136,8 +136,10 @@ class Maker {
         p.lengths64 = made_.lengths64.data();
       }
     }
+    if (keys > 0 && Chance(0.1)) p.key_limit = Pick(1, keys);
+    const int64_t columns = std::min(keys, p.key_limit);
     const int64_t sizes[4] = {Chance(0.5) ? p.batch : 1, Chance(0.5) ? p.heads : 1,
-                              Chance(0.7) ? p.queries : 1, Chance(0.95) ? keys : 1};
+                              Chance(0.7) ? p.queries : 1, Chance(0.95) ? columns : 1};
     const int order[4] = {0, 1, 2, 3};
     const auto broadcast = [&](const Tensor& tensor) {
       Strides s = tensor.strides();
@@ -219,7 +221,7 @@ class Maker {
           const int64_t group = p.heads / p.kv_heads;
           for (int64_t h = g * group; h < (g + 1) * group && hidden; ++h) {
             for (int64_t i = 0; i < p.queries && hidden; ++i) {
-              hidden = j >= valid || Hidden(b, h, i, j);
+              hidden = j >= valid || j >= p.key_limit || Hidden(b, h, i, j);
             }
           }
           if (hidden) Spoil(b, g, j);
@@ -278,11 +280,12 @@ class Maker {
          << " diagonal " << static_cast<int>(p.diagonal) << " softcap " << p.softcap << " bias "
          << (p.bias.data != nullptr) << " mask " << (p.mask.data != nullptr) << " fill "
          << p.mask_fill << " after " << p.mask_after_bias << " lengths "
-         << (p.lengths32 != nullptr || p.lengths64 != nullptr) << " scores "
-         << (p.scores.data != nullptr) << " stage " << static_cast<int>(p.scores_stage) << " zeros "
-         << p.zero_masked_rows << " | isa " << static_cast<int>(t.isa) << " splits " << t.splits
-         << " chunk " << t.row_chunk << " packed " << t.packed_rows << " streamed "
-         << t.streamed_bytes << " threads " << made_.threads;
+         << (p.lengths32 != nullptr || p.lengths64 != nullptr) << " limit " << p.key_limit
+         << " scores " << (p.scores.data != nullptr) << " stage "
+         << static_cast<int>(p.scores_stage) << " zeros " << p.zero_masked_rows << " | isa "
+         << static_cast<int>(t.isa) << " splits " << t.splits << " chunk " << t.row_chunk
+         << " packed " << t.packed_rows << " streamed " << t.streamed_bytes << " threads "
+         << made_.threads;
     made_.description = text.str();
   }
 

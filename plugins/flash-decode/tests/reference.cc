@@ -99,10 +99,11 @@ Expected Compute(const Problem& p) {
             s = p.mask_fill;
             gone = p.mask_fill == lowest;
           };
-          if (p.mask_after_bias) add_bias();
-          fill();
-          if (!p.mask_after_bias) add_bias();
-          if (j >= valid || (p.causal && j > i + offset) ||
+          const bool masked = j < p.key_limit;
+          if (masked && p.mask_after_bias) add_bias();
+          if (masked) fill();
+          if (masked && !p.mask_after_bias) add_bias();
+          if (j >= valid || j >= p.key_limit || (p.causal && j > i + offset) ||
               (p.window > 0 && i + offset - j >= p.window)) {
             s = lowest;
             gone = true;
