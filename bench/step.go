@@ -52,6 +52,7 @@ func figures() []figure {
 		step("gpt2-short", "the same at batch 1, past 16", 0.98, gpt2, gpt2, short),
 		step("bart-large", "BART-large decoder with past, fp32, 16 rows, 1,024 encoder positions", 1.3, bart, bart,
 			map[string]int64{"batch_size": 16, "encoder_sequence_length": 1024, "past_decoder_sequence_length": 64}),
+		prefill(),
 		load(),
 		tokens(),
 	}
