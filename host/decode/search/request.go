@@ -1,5 +1,7 @@
 package search
 
+import "fmt"
+
 // EditOp is what an Edit does to the score of one token.
 type EditOp uint8
 
@@ -42,11 +44,11 @@ const (
 	LogProbs Mode = iota
 	// Raw is greedy search: edits on the raw scores, bias, then the K best of the group.
 	Raw
-	// Sample draws. A group of one row without LogSoftmax is plain sampling: edits on the
-	// raw scores, warpers (temperature, top-k, min-p, top-p, ...), softmax, one token drawn
-	// for each entry of Draws. With LogSoftmax it is beam sampling: log-softmax, edits,
-	// bias, warpers a row at a time, and K pairs drawn without replacement over all rows
-	// of the group.
+	// Sample draws. Without LogSoftmax it is plain sampling and the group has one row: edits
+	// on the raw scores, warpers, softmax, and one token for each of Draws, independently
+	// (with replacement). With LogSoftmax it is beam sampling: log-softmax, edits, warpers
+	// a row at a time, bias, softmax over all rows of the group together, and K pairs drawn
+	// one after the other without replacement, one for each of Draws.
 	Sample
 )
 
@@ -54,22 +56,29 @@ const (
 type Group struct {
 	First int // index of the first row in Request.Rows
 	Count int // number of rows, at least 1
-	K     int // candidates wanted; fewer are given when fewer are finite
+	K     int // candidates wanted; fewer are given when fewer are finite (mode Sample: possible)
 	Mode  Mode
 
 	// LogSoftmax, in mode Sample only, takes the log-softmax of a row before its edits (beam
 	// sampling).
 	LogSoftmax bool
+	// Normalize takes the log-softmax of a row after its edits and warpers and before its
+	// bias (renormalize_logits). In mode Raw the order stays that of the scores before it, and
+	// only Candidate.Score changes: it is then the log-probability of the token.
+	Normalize bool
 
 	// The warpers, in mode Sample only, applied in this order. A zero value leaves one out.
 	Temperature float32 // scores are divided by it (0 and 1: not)
 	TopK        int     // only the TopK best scores of a row remain (ties with the last stay)
-	TopP        float32 // the smallest set of best tokens whose probability reaches TopP remains
+	TopP        float32 // tokens go, worst first, while the probability gone is at most 1-TopP (0 and 1: not)
 	MinP        float32 // tokens below MinP times the best probability go
-	TypicalP    float32 // tokens nearest the expected information, up to this probability
+	TypicalP    float32 // tokens nearest the expected information stay, up to this probability (0 and 1: not)
 	MinKeep     int     // TopK, TopP, MinP and TypicalP leave at least this many tokens (0: 1)
 
-	// Draws are uniform numbers in [0, 1), in mode Sample only, K of them.
+	// Draws are uniform numbers in [0, 1), in mode Sample only, K of them. A draw u takes the
+	// first token, in order of Row*Vocab+Token, at which the running sum of exp(score - best)
+	// in float64 exceeds u times the whole sum (the last token that is possible, should
+	// rounding leave none).
 	Draws []float32
 }
 
@@ -86,8 +95,9 @@ type Request struct {
 }
 
 // Candidate is one way on: a row (index in Request.Rows), the token that follows, and the
-// score of both (mode LogProbs: bias included; Raw: the edited score; Sample: the log-probability
-// of the token after the warpers, or, when beam sampling, the warped score with bias).
+// score of both (mode LogProbs: bias included; Raw: the edited score with bias; Sample: the
+// log-probability of the token after the warpers, or, when beam sampling, the warped score with
+// bias).
 type Candidate struct {
 	Row, Token int32
 	Score      float32
@@ -97,9 +107,18 @@ type Candidate struct {
 // group, best first. Among equal scores the lower Row*Vocab+Token comes first (torch.topk
 // leaves that order open). Drawn candidates come in the order of the draws.
 //
-// A NaN or a +Inf among the scores of a row that is looked at is an error that names the row,
-// and so is a group in which every score is -Inf after the edits. A score of -Inf in the input
-// is a ban that the model made itself.
+// A NaN or a +Inf among the scores of a row that is looked at is a *RowError, and so is a group
+// in which every score is -Inf after the edits (the row named is the group's first). A score of
+// -Inf in the input is a ban that the model made itself; a row that is all -Inf among others that
+// are not gives no candidates.
 type Tail interface {
 	Run(*Request) ([][]Candidate, error)
 }
+
+// RowError says that the scores of a row cannot be searched.
+type RowError struct {
+	Row   int    // index in Request.Rows
+	Found string // what was found there, such as "the score of token 7 is NaN"
+}
+
+func (e *RowError) Error() string { return fmt.Sprintf("scores of row %d: %s", e.Row, e.Found) }
