@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package cache
+
+const noReserve = 0

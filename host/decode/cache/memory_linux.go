@@ -1,0 +1,5 @@
+package cache
+
+import "syscall"
+
+const noReserve = syscall.MAP_NORESERVE

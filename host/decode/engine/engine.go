@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// plugin is the one that attends over the pools.
+const attentionPlugin = "flash-decode"
+
+// Options are what an engine is opened with.
+type Options struct {
+	Library *ort.Library
+	Plugins *patch.Set
+	Plan    plan.Options // which operators may stand in beside the cache's own
+	Threads int          // 0: one a core
+	// CacheBytes is the most that keys and values may take, both pools together.
+	CacheBytes int64
+	// Positions is the longest sequence of the decoder.
+	Positions int64
+}
+
+// Engine is an open model: sessions and the pools of its samples. It is not for
+// concurrent use.
+type Engine struct {
+	face      *rewrite.Engine
+	library   *ort.Library
+	decoder   *ort.Session
+	encoder   *ort.Session // nil for a decoder alone
+	filler    *ort.Session // fills the cross pool from an encoder's output
+	self      *pool
+	cross     *pool // nil for a decoder alone
+	positions int64
+	plugins   []string
+	step      stepBuffers
+}
+
+// pool is a cache with the tensor over its memory.
+type pool struct {
+	*cache.Pool
+	tensor *ort.Value
+}
+
+// Open opens the model of a folder.
+func Open(files *Files, o Options) (e *Engine, err error) {
+	if err := o.Plugins.Require([]string{attentionPlugin}); err != nil {
+		return nil, err
+	}
+	e = &Engine{library: o.Library, positions: o.Positions}
+	defer func() {
+		if err != nil {
+			e.Close()
+		}
+	}()
+	if err := e.openDecoder(files.Decoder, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", files.Decoder, err)
+	}
+	share := o.CacheBytes
+	if e.face.Cross != nil {
+		if files.Encoder == "" {
+			return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", files.Decoder)
+		}
+		share /= 2
+		if e.cross, err = newPool(o.Library, *e.face.Cross, share); err != nil {
+			return nil, err
+		}
+		if err := e.openFiller(files.First, o); err != nil {
+			return nil, fmt.Errorf("%s: %w", files.First, err)
+		}
+		sessions := &patch.Sessions{Plugins: o.Plugins.Plugins, Options: o.Plan}
+		if e.encoder, err = o.Library.NewSession(files.Encoder, ort.SessionOptions{Patcher: sessions.Patch, IntraOpThreads: o.Threads}); err != nil {
+			return nil, err
+		}
+	}
+	e.self, err = newPool(o.Library, e.face.Self, share)
+	return e, err
+}
+
+func newPool(l *ort.Library, g rewrite.Geometry, bytes int64) (*pool, error) {
+	c, err := cache.NewPool(cache.Geometry(g), bytes)
+	if err != nil {
+		return nil, err
+	}
+	v, err := ort.NewTensor(l, c.Shape(), c.Floats())
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &pool{c, v}, nil
+}
+
+func (p *pool) close() {
+	if p != nil {
+		p.tensor.Close()
+		p.Pool.Close()
+	}
+}
+
+// openDecoder rewrites the decoder and makes its session.
+func (e *Engine) openDecoder(path string, o Options) error {
+	drawn, err := newEvaluator(o.Library, path)
+	if err != nil {
+		return err
+	}
+	defer drawn.close()
+	m, err := model.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := takeBranch(m.Proto(), true); err != nil {
+		return err
+	}
+	g, err := graph.New(m.Proto(), m)
+	if err != nil {
+		return err
+	}
+	shapes := graph.Infer(g)
+	e.face, err = rewrite.Stateful(g, shapes, blocks.Find(g, shapes),
+		rewrite.StatefulOptions{Evaluate: drawn.evaluate, Positions: o.Positions})
+	if err != nil {
+		return err
+	}
+	e.decoder, e.plugins, err = operators(m, o, attentionPlugin)
+	return err
+}
+
+// operators lets plugins stand in wherever the plan gains by them, and makes a
+// session of the result.
+func operators(m *model.Model, o Options, plugins ...string) (*ort.Session, []string, error) {
+	a, err := patch.Analyse(m, o.Plugins.Manifests(), o.Plugins.Plan(o.Plan))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.Apply(); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range a.Plugins() {
+		if !slices.Contains(plugins, name) {
+			plugins = append(plugins, name)
+		}
+	}
+	domain, err := patch.Domain(o.Plugins.Plugins, plugins, o.Library)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := open(o.Library, m, m.Proto(), ort.SessionOptions{Plain: true, IntraOpThreads: o.Threads, Domains: []ort.Domain{domain}})
+	return s, plugins, err
+}
+
+// Close frees the sessions and the pools.
+func (e *Engine) Close() {
+	for _, s := range []*ort.Session{e.decoder, e.encoder, e.filler} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	e.step.close()
+	e.self.close()
+	e.cross.close()
+}
+
+// Plugins are those whose operators the decoder runs.
+func (e *Engine) Plugins() []string { return e.plugins }
+
+// Positions is the longest sequence.
+func (e *Engine) Positions() int64 { return e.positions }
+
+// HasEncoder reports an encoder-decoder.
+func (e *Engine) HasEncoder() bool { return e.encoder != nil }
+
+// NewSample is an empty sample of the decoder.
+func (e *Engine) NewSample() *cache.Sample { return cache.NewSample(e.self.Pool) }
+
+// Memory is what the caches take: now, and at most since the engine was opened,
+// in bytes; own and the encoder's side.
+func (e *Engine) Memory() (self, selfPeak, cross, crossPeak int64) {
+	self, selfPeak = e.self.Bytes(), e.self.Peak()
+	if e.cross != nil {
+		cross, crossPeak = e.cross.Bytes(), e.cross.Peak()
+	}
+	return self, selfPeak, cross, crossPeak
+}
+
+// Feed is what one sample brings to a step: a prompt, of which only the last
+// token's scores are computed, or one token for each of its rows.
+type Feed struct {
+	Sample *cache.Sample
+	Cross  *cache.Sample // the encoder's side, for decoders that have one
+	Tokens []int64
+	Prompt bool
+}
+
+// Scores are the scores of a step: for each feed in order one row for a prompt,
+// or one a row of the sample. They are valid until the next step.
+type Scores struct {
+	Data  []float32
+	Rows  int
+	Vocab int
+}
+
+// Step feeds tokens and computes scores.
+func (e *Engine) Step(ctx context.Context, feeds []Feed) (*Scores, error) {
+	if len(feeds) == 0 {
+		return nil, errors.New("a step of no samples")
+	}
+	if err := e.step.fill(e, feeds); err != nil {
+		return nil, err
+	}
+	return e.step.run(ctx, e)
+}

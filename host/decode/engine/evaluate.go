@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// evaluator computes values of a decoder as it was drawn, at lengths that are
+// asked for: what its masks hide and what it makes of positions.
+type evaluator struct {
+	library *ort.Library
+	model   *model.Model
+	graph   *graph.Graph
+	shapes  *graph.Shapes
+	parts   map[string]*ort.Session
+}
+
+// newEvaluator opens the model once more, because the rewrite changes it.
+func newEvaluator(l *ort.Library, path string) (*evaluator, error) {
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	e := &evaluator{library: l, model: m, parts: map[string]*ort.Session{}}
+	if err = takeBranch(m.Proto(), true); err == nil {
+		e.graph, err = graph.New(m.Proto(), m)
+	}
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	e.shapes = graph.Infer(e.graph)
+	return e, nil
+}
+
+func (e *evaluator) close() {
+	for _, s := range e.parts {
+		s.Close()
+	}
+	e.model.Close()
+}
+
+// evaluate is rewrite.StatefulOptions.Evaluate.
+func (e *evaluator) evaluate(names []string, at rewrite.Lengths) ([]rewrite.Evaluated, error) {
+	s, err := e.part(names)
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := e.inputs(s, at)
+	defer func() {
+		for _, v := range inputs {
+			v.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	results, err := s.Run(context.Background(), inputs, names...)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]rewrite.Evaluated, len(results))
+	for i, v := range results {
+		defer v.Close()
+		if list[i], err = numbers(v); err != nil {
+			return nil, fmt.Errorf("%s: %w", names[i], err)
+		}
+	}
+	return list, nil
+}
+
+// part is a session of what makes the values.
+func (e *evaluator) part(names []string) (*ort.Session, error) {
+	key := strings.Join(names, "\x00")
+	if s := e.parts[key]; s != nil {
+		return s, nil
+	}
+	var outputs []*onnx.ValueInfo
+	for _, name := range names {
+		v := e.graph.Lookup(name)
+		if v == nil {
+			return nil, fmt.Errorf("the model makes no value %s", name)
+		}
+		kind := e.shapes.Of(v).DType
+		outputs = append(outputs, &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
+			TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(kind))}}}})
+	}
+	p, err := extract(e.model.Proto(), outputs)
+	if err != nil {
+		return nil, err
+	}
+	s, err := open(e.library, e.model, p, ort.SessionOptions{Plain: true, IntraOpThreads: 1})
+	if err != nil {
+		return nil, err
+	}
+	e.parts[key] = s
+	return s, nil
+}
+
+// inputs are one row of zeros for tokens and pasts, ones for masks, positions
+// that follow the past.
+func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.Value, error) {
+	values := map[string]*ort.Value{}
+	for _, in := range s.Inputs() {
+		v := e.graph.Lookup(in.Name)
+		shape := make([]int64, 0, len(in.Shape))
+		for i, d := range e.shapes.Of(v).Dims {
+			n, err := e.length(in.Name, i, d, at)
+			if err != nil {
+				return values, err
+			}
+			shape = append(shape, n)
+		}
+		count := int64(1)
+		for _, n := range shape {
+			count *= n
+		}
+		data := make([]byte, in.Element.Bytes(count))
+		if in.Element == ort.Int64 {
+			list := make([]int64, count)
+			for i := range list {
+				switch {
+				case strings.Contains(in.Name, "mask"):
+					list[i] = 1
+				case strings.Contains(in.Name, "position"):
+					list[i] = at.Past + int64(i)
+				}
+			}
+			x, err := ort.NewTensor(e.library, shape, list)
+			if err != nil {
+				return values, err
+			}
+			values[in.Name] = x
+			continue
+		}
+		if in.Element == ort.Bool || in.Element == ort.Int32 && strings.Contains(in.Name, "mask") {
+			for i := range data {
+				if i%int(in.Element.Bits()/8) == 0 {
+					data[i] = 1
+				}
+			}
+		}
+		x, err := e.library.NewTensorBytes(in.Element, shape, data)
+		if err != nil {
+			return values, err
+		}
+		values[in.Name] = x
+	}
+	return values, nil
+}
+
+// length is the number that an axis of an input has at some lengths. Exporters
+// name axes, and the name says what it is; a mask covers past and new tokens
+// whatever its axis is called.
+func (e *evaluator) length(input string, axis int, d graph.Dim, at rewrite.Lengths) (int64, error) {
+	if n, ok := d.Const(); ok {
+		return n, nil
+	}
+	if axis == 0 {
+		return 1, nil
+	}
+	if axis == 1 {
+		switch {
+		case strings.Contains(input, "encoder"):
+			return at.Encoder, nil
+		case strings.Contains(input, "mask"):
+			return at.Past + at.New, nil
+		case strings.Contains(input, "input_ids"), strings.Contains(input, "position"):
+			return at.New, nil
+		}
+	}
+	symbols := map[string]int64{}
+	for _, s := range d.Symbols() {
+		name := strings.ToLower(s)
+		switch {
+		case strings.Contains(name, "encoder") && !strings.Contains(name, "decoder"), strings.HasPrefix(name, "encoder"):
+			symbols[s] = at.Encoder
+		case strings.Contains(name, "past"):
+			symbols[s] = at.Past
+		case strings.Contains(name, "batch"):
+			symbols[s] = 1
+		case strings.Contains(name, "total"):
+			symbols[s] = at.Past + at.New
+		default:
+			symbols[s] = at.New
+		}
+		if e.shapes.Invented(s) {
+			symbols[s] = at.Past
+			if strings.Contains(input, ".encoder.") {
+				symbols[s] = at.Encoder
+			}
+		}
+	}
+	n, ok := d.Eval(symbols)
+	if !ok {
+		return 0, fmt.Errorf("axis %d of input %s, %s, is not understood", axis, input, d)
+	}
+	return n, nil
+}
+
+// numbers reads a tensor of floats, integers or booleans.
+func numbers(v *ort.Value) (rewrite.Evaluated, error) {
+	e := rewrite.Evaluated{Shape: v.Shape()}
+	switch v.Element() {
+	case ort.Float32:
+		data, err := ort.Data[float32](v)
+		e.Data = slices.Clone(data)
+		return e, err
+	case ort.Int64:
+		data, err := ort.Data[int64](v)
+		for _, x := range data {
+			e.Data = append(e.Data, float32(x))
+		}
+		return e, err
+	case ort.Bool:
+		data, err := ort.Data[bool](v)
+		for _, x := range data {
+			y := float32(0)
+			if x {
+				y = 1
+			}
+			e.Data = append(e.Data, y)
+		}
+		return e, err
+	}
+	return e, fmt.Errorf("it is of type %s, needed is float32, int64 or bool", v.Element())
+}
+
+// open makes a session from a model's graph.
+func open(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions) (*ort.Session, error) {
+	out, err := m.Serialize(p, model.SerializeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if out.Folder != "" {
+		if o.Config == nil {
+			o.Config = map[string]string{}
+		}
+		o.Config[ort.ConfigExternalFolder] = out.Folder
+	}
+	return l.NewSessionFromBytes(out.Bytes, o)
+}

@@ -1,0 +1,55 @@
+// Package engine turns an exported decoder into one that generates: the graph is
+// rewritten so that each token is a row (rewrite.Stateful), keys and values live
+// in pools of the host's (package cache), and one Step feeds any number of
+// samples, prompts and continuations together.
+package engine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Files are the graphs of a model folder, as optimum names them.
+type Files struct {
+	Folder  string
+	Encoder string // "" for a decoder alone
+	Decoder string // the decoder that takes a past, or the merged one
+	First   string // the decoder without a past, or the merged one: it makes the encoder's keys and values
+}
+
+// Find looks through a model folder, and through its subfolder onnx, where some
+// repositories keep the graphs.
+func Find(folder string) (*Files, error) {
+	if info, err := os.Stat(folder); err != nil {
+		return nil, fmt.Errorf("%s: %w; needed is a folder of a model as optimum writes it", folder, err)
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s: found a file, needed is the folder of a model as optimum writes it", folder)
+	}
+	for _, in := range []string{folder, filepath.Join(folder, "onnx")} {
+		has := func(names ...string) string {
+			for _, name := range names {
+				path := filepath.Join(in, name)
+				if _, err := os.Stat(path); err == nil {
+					return path
+				}
+			}
+			return ""
+		}
+		f := &Files{Folder: folder, Encoder: has("encoder_model.onnx")}
+		if f.Encoder == "" {
+			if f.Decoder = has("model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx"); f.Decoder != "" {
+				return f, nil
+			}
+			continue
+		}
+		f.Decoder = has("decoder_with_past_model.onnx", "decoder_model_merged.onnx")
+		f.First = has("decoder_model.onnx", "decoder_model_merged.onnx")
+		if f.Decoder != "" && f.First != "" {
+			return f, nil
+		}
+		return nil, fmt.Errorf("%s: found an encoder without its decoders; needed are decoder_model.onnx and decoder_with_past_model.onnx, or decoder_model_merged.onnx", in)
+	}
+	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli export onnx` writes it", strings.TrimSuffix(folder, "/"))
+}

@@ -1,0 +1,200 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+)
+
+// hidden is the score, or the term of a score, from which on a key counts as
+// hidden: exporters write the lowest float32, -1e9 or -1e4.
+const hidden = -9e3
+
+// biasTables are the biases made so far, by the value that held them: layers
+// share one.
+type biasTables map[*graph.Value]*graph.Value
+
+// bias checks that a block of self attention hides just what comes after a
+// query (and what lies before its window), and gives what is added to scores as
+// a table (heads, distances), or nil when nothing is.
+func (s *stateful) bias(b *blocks.Block, tables *biasTables) (*graph.Value, error) {
+	w := b.Wiring
+	if w.Bias == nil && w.Keep == nil {
+		if !w.Causal {
+			return nil, errors.New("a query sees keys that come after it")
+		}
+		return nil, nil
+	}
+	if *tables == nil {
+		*tables = biasTables{}
+	}
+	key := w.Bias
+	if key == nil {
+		key = w.Keep
+	}
+	if table, ok := (*tables)[key]; ok {
+		return table, nil
+	}
+	table, err := s.biasTable(b)
+	if err != nil {
+		return nil, err
+	}
+	var v *graph.Value
+	if table != nil {
+		distances := len(table) / int(b.Attention.Heads)
+		v = s.main.AddInitializer(graph.FloatTensor("graft_position_bias", []int64{b.Attention.Heads, int64(distances)}, table...))
+	}
+	(*tables)[key] = v
+	return v, nil
+}
+
+// biasTable evaluates a block's mask and bias: (heads, distances), or nil when
+// the bias is zero wherever a key is seen.
+func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
+	heads, longest := b.Attention.Heads, s.options.Positions
+	last, err := s.seen(b, Lengths{Past: longest - 1, New: 1, Encoder: 1})
+	if err != nil {
+		return nil, err
+	}
+	window := max(b.Attention.Window, b.Wiring.Window)
+	table := make([]float32, heads*longest)
+	relative := false
+	for h := range heads {
+		for d := range longest {
+			x, seen := last.at(h, 0, longest-1-d)
+			if seen != (window == 0 || d < window) {
+				return nil, fmt.Errorf("its mask and its window of %d disagree at distance %d", window, d)
+			}
+			if seen {
+				table[h*longest+d] = x
+				relative = relative || x != 0
+			}
+		}
+	}
+	// The same must hold for queries in the middle, or it is no function of the distance.
+	for _, at := range []Lengths{{Past: 0, New: min(9, longest), Encoder: 1}, {Past: longest / 3, New: 1, Encoder: 1}} {
+		few, err := s.seen(b, at)
+		if err != nil {
+			return nil, err
+		}
+		for h := range heads {
+			for i := range at.New {
+				for j := range at.Past + at.New {
+					x, seen := few.at(h, i, j)
+					d := at.Past + i - j
+					switch {
+					case seen != (d >= 0 && (window == 0 || d < window)) && !b.Wiring.Causal:
+						return nil, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen, at.Past+i)
+					case seen && d >= 0 && x != table[h*longest+d]:
+						return nil, fmt.Errorf("its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
+							d, x, table[h*longest+d])
+					}
+				}
+			}
+		}
+	}
+	if !relative {
+		return nil, nil
+	}
+	return shortened(table, heads, longest), nil
+}
+
+// shortened drops the distances at the end that have the bias of the one before
+// them: the operator takes the last for all that are farther.
+func shortened(table []float32, heads, longest int64) []float32 {
+	keep := longest
+	for ; keep > 1; keep-- {
+		for h := range heads {
+			if table[h*longest+keep-1] != table[h*longest+keep-2] {
+				goto found
+			}
+		}
+	}
+found:
+	short := make([]float32, 0, heads*keep)
+	for h := range heads {
+		short = append(short, table[h*longest:h*longest+keep]...)
+	}
+	return short
+}
+
+// nothingHidden checks that a block of cross attention sees every key of its row.
+func (s *stateful) nothingHidden(b *blocks.Block) error {
+	const keys = 5
+	if b.Wiring.Bias == nil && b.Wiring.Keep == nil {
+		return nil
+	}
+	m, err := s.seen(b, Lengths{Past: 2, New: 1, Encoder: keys})
+	if err != nil {
+		return err
+	}
+	for h := range b.Attention.Heads {
+		for j := range int64(keys) {
+			if x, seen := m.at(h, 0, j); !seen || x != 0 {
+				return errors.New("something but the encoder's mask is added to its scores")
+			}
+		}
+	}
+	return nil
+}
+
+// mask is the evaluated bias and visibility of a block.
+type mask struct {
+	bias, keep *Evaluated
+	inverted   bool
+}
+
+// seen evaluates a block's bias and visibility.
+func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
+	w := b.Wiring
+	m := &mask{inverted: w.KeepInverted}
+	var names []string
+	if w.Bias != nil {
+		names = append(names, w.Bias.Name)
+	}
+	if w.Keep != nil {
+		names = append(names, w.Keep.Name)
+	}
+	values, err := s.options.Evaluate(names, at)
+	if err != nil {
+		return nil, fmt.Errorf("its mask cannot be evaluated: %w", err)
+	}
+	if w.Bias != nil {
+		m.bias, values = &values[0], values[1:]
+	}
+	if w.Keep != nil {
+		m.keep = &values[0]
+	}
+	return m, nil
+}
+
+// at is the bias of head h, query i and key j, and whether the key is seen.
+func (m *mask) at(h, i, j int64) (bias float32, seen bool) {
+	seen = true
+	if m.keep != nil {
+		seen = (m.keep.at(h, i, j) != 0) != m.inverted
+	}
+	if m.bias != nil {
+		bias = m.bias.at(h, i, j)
+		seen = seen && bias > hidden
+	}
+	return bias, seen
+}
+
+// at reads (.., h, i, j) of a tensor that is broadcast over (1, H, S, T).
+func (e *Evaluated) at(h, i, j int64) float32 {
+	index, rank := int64(0), len(e.Shape)
+	for axis, at := range []int64{0, h, i, j} {
+		k := rank - 4 + axis
+		if k < 0 {
+			continue
+		}
+		if e.Shape[k] == 1 {
+			at = 0
+		}
+		index = index*e.Shape[k] + at
+	}
+	return e.Data[index]
+}
