@@ -1,0 +1,167 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// small is a geometry of which one float says everything.
+var small = Geometry{Layers: 1, KVHeads: 1, HeadSize: 1, ValueSize: 1}
+
+// row is a sequence as a plain copy would keep it.
+type row []float32
+
+// check compares a sample with plain copies of its rows.
+func check(p *Pool, s *Sample, rows []row) error {
+	if s.Rows() != len(rows) {
+		return fmt.Errorf("%d rows, want %d", s.Rows(), len(rows))
+	}
+	for i, want := range rows {
+		slots := slices.Concat(s.Shared(), s.Own(i))
+		if len(slots) != len(want) || s.Len() != len(want) {
+			return fmt.Errorf("row %d has %d positions, want %d", i, len(slots), len(want))
+		}
+		for j, slot := range slots {
+			if got := p.Key(slot, 0, 0)[0]; got != want[j] {
+				return fmt.Errorf("row %d position %d holds %g, want %g", i, j, got, want[j])
+			}
+		}
+	}
+	for n := len(s.Own(0)); n > 0; {
+		first := s.Own(0)[0]
+		if !slices.ContainsFunc(s.own, func(o []int32) bool { return o[0] != first }) {
+			return errors.New("all rows agree on a position that is not shared")
+		}
+		break
+	}
+	return nil
+}
+
+// TestSamplesAgainstPlainCopies lets many samples grow, fork, reorder, shrink and
+// end at random in one pool, against rows that are copied outright.
+func TestSamplesAgainstPlainCopies(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	for round := range 300 {
+		p, err := NewPool(small, 400*small.BlockBytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := float32(0)
+		store := func(slot int32) float32 {
+			next++
+			p.Key(slot, 0, 0)[0], p.Value(slot, 0, 0)[0] = next, -next
+			return next
+		}
+		var samples []*Sample
+		var plain [][]row
+		for range 120 {
+			if len(samples) == 0 || len(samples) < 4 && r.IntN(8) == 0 {
+				s := NewSample(p)
+				slots, err := s.Extend(r.IntN(40))
+				if err != nil {
+					t.Fatal(err)
+				}
+				copied := row{}
+				for _, slot := range slots {
+					copied = append(copied, store(slot))
+				}
+				samples, plain = append(samples, s), append(plain, []row{copied})
+			}
+			i := r.IntN(len(samples))
+			s, rows := samples[i], plain[i]
+			switch r.IntN(10) {
+			case 0:
+				s.Release()
+				samples, plain = slices.Delete(samples, i, i+1), slices.Delete(plain, i, i+1)
+				continue
+			case 1, 2, 3, 4:
+				parents := make([]int, 1+r.IntN(5))
+				for j := range parents {
+					parents[j] = r.IntN(len(rows))
+				}
+				if err := s.Reorder(parents); err != nil {
+					t.Fatal(err)
+				}
+				moved := make([]row, len(parents))
+				for j, parent := range parents {
+					moved[j] = slices.Clone(rows[parent])
+				}
+				plain[i] = moved
+			default:
+				slots := make([]int32, s.Rows())
+				if err := s.Append(slots); err != nil {
+					t.Fatal(err)
+				}
+				for j, slot := range slots {
+					rows[j] = append(rows[j], store(slot))
+				}
+			}
+			for k := range samples {
+				if err := check(p, samples[k], plain[k]); err != nil {
+					t.Fatalf("round %d, sample %d: %v", round, k, err)
+				}
+			}
+		}
+		for _, s := range samples {
+			s.Release()
+		}
+		if p.Bytes() != 0 {
+			t.Fatalf("round %d: %d bytes are in use after every sample ended", round, p.Bytes())
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Long generations keep only what a row still reads.
+func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
+	p, err := NewPool(small, 64*small.BlockBytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	s := NewSample(p)
+	if err := s.Reorder([]int{0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	slots := make([]int32, 4)
+	for step := range 1 << 10 {
+		if err := s.Append(slots); err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		// The last row always dies out: its slots are read by none.
+		if err := s.Reorder([]int{0, 0, 1, 2}); err != nil {
+			t.Fatal(err)
+		}
+		if step == 180 {
+			break
+		}
+	}
+	if want := int64(64) * small.BlockBytes(); p.Peak() > want {
+		t.Errorf("%d bytes at most, want %d", p.Peak(), want)
+	}
+}
+
+func TestFullPool(t *testing.T) {
+	p, err := NewPool(small, 2*small.BlockBytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	s := NewSample(p)
+	if _, err := s.Extend(33); !errors.Is(err, ErrFull) {
+		t.Fatalf("33 positions in 32 slots: %v", err)
+	}
+	if s.Len() != 0 {
+		t.Errorf("%d positions after a refusal", s.Len())
+	}
+	s.Release()
+	s = NewSample(p)
+	if _, err := s.Extend(32); err != nil {
+		t.Error(err)
+	}
+}
