@@ -20,9 +20,9 @@ MAX_LENGTH = 48  # of what is generated
 def config() -> BartConfig:
     return BartConfig(
         vocab_size=len(VOCABULARY), d_model=128, max_position_embeddings=POSITIONS,
-        encoder_layers=4, encoder_attention_heads=4, encoder_ffn_dim=512,
+        encoder_layers=3, encoder_attention_heads=4, encoder_ffn_dim=512,
         decoder_layers=3, decoder_attention_heads=4, decoder_ffn_dim=512,
-        activation_function="gelu", dropout=0.1, attention_dropout=0.0, activation_dropout=0.0,
+        activation_function="gelu", dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
         init_std=0.05, bos_token_id=BEGIN, pad_token_id=PAD, eos_token_id=END,
         decoder_start_token_id=END, forced_eos_token_id=END,
     )
