@@ -106,13 +106,21 @@ func Enable(opts ...Option) error {
 		return err
 	}
 	s := &patch.Sessions{Plugins: set.Plugins, Options: set.Plan(o.plan), Logger: o.logger}
-	for i, l := range libraries {
+	var undo []func() error
+	for _, l := range libraries {
+		before := l.Installed()
 		if err := l.Install(ort.Hook{Patcher: s.Patch, Strict: o.strict, Logger: o.logger}); err != nil {
-			for _, done := range libraries[:i] {
-				err = errors.Join(err, done.Uninstall())
+			for _, f := range undo {
+				err = errors.Join(err, f())
 			}
 			return err
 		}
+		undo = append(undo, func() error {
+			if before == nil {
+				return l.Uninstall()
+			}
+			return l.Install(*before)
+		})
 	}
 	return nil
 }

@@ -112,7 +112,10 @@ func printBlocks(w io.Writer, a *patch.Analysis) {
 	counts := map[string]int{}
 	var order []string
 	for _, c := range a.Plan.Choices {
-		what := "pattern"
+		what := "nodes"
+		if c.Match != nil {
+			what = "nodes that are a " + c.Match.Operator.Name
+		}
 		if c.Block != nil {
 			f := c.Block.Attention
 			what = fmt.Sprintf("%s attention, %d heads of %d", f.Type, f.Heads, f.HeadSize)

@@ -50,8 +50,8 @@ func (l *Library) Install(h Hook) error {
 // ends, because its release is no longer seen. Without a hook it does nothing.
 func (l *Library) Uninstall() error { return l.hook.uninstall() }
 
-// Installed reports whether a hook is installed.
-func (l *Library) Installed() bool { return l.hook.active.Load() != nil }
+// Installed is the hook that is installed, nil when there is none.
+func (l *Library) Installed() *Hook { return l.hook.active.Load() }
 
 // hook is the state behind Install. Callbacks, once made, serve for the process: purego cannot
 // free them, and a thread may have read a slot just before it was put back.

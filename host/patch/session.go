@@ -47,6 +47,11 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 		return nil, err
 	}
 	if a.Plan.Replaced() > 0 {
+		if err := a.Apply(); err != nil {
+			return nil, err
+		}
+	}
+	if a.Plan.Replaced() > 0 {
 		if p, err = s.patch(a, r); err != nil {
 			return nil, err
 		}
@@ -57,11 +62,8 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 	return p, nil
 }
 
-// patch applies the plan and hands over what the session is made from.
+// patch hands over what the session of a rewritten model is made from.
 func (s *Sessions) patch(a *Analysis, r ort.Request) (*ort.Patch, error) {
-	if err := a.Apply(); err != nil {
-		return nil, err
-	}
 	out, err := a.Model.Serialize(a.Model.Proto(), model.SerializeOptions{InMemory: r.Path == ""})
 	if err != nil {
 		return nil, err
@@ -88,7 +90,7 @@ func open(r ort.Request) (*model.Model, error) {
 	return model.Parse(r.Model, folder)
 }
 
-// log says in one line what became of a session.
+// log says in one line what a session is about to be made from.
 func (s *Sessions) log(r ort.Request, a *Analysis) {
 	if s.Done != nil {
 		s.Done(a)
@@ -100,7 +102,7 @@ func (s *Sessions) log(r ort.Request, a *Analysis) {
 	if name == "" {
 		name = "model bytes"
 	}
-	s.Logger.Info("graft: session created", "model", name, "blocks", len(a.Report.Blocks),
+	s.Logger.Info("graft: model planned", "model", name, "blocks", len(a.Report.Blocks),
 		"replaced", a.Plan.Replaced(), "plugins", a.Plugins(), "unrecognised", len(a.Report.Unrecognised))
 }
 

@@ -42,6 +42,9 @@ type Choice struct {
 	Expected Expectation
 }
 
+// Leave makes the choice that of no operator.
+func (c *Choice) Leave(reason string) { c.Plugin, c.Operator, c.Reason = "", nil, reason }
+
 // Plan is the choices for one model, in the order of its nodes.
 type Plan struct {
 	Choices []Choice

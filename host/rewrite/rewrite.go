@@ -4,6 +4,7 @@
 package rewrite
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -17,11 +18,13 @@ import (
 // domainVersion is the version of the operator set that plugins' operators form.
 const domainVersion = 1
 
-// Apply edits the graph, and the model behind it, as the plan says.
+// Apply edits the graph, and the model behind it, as the plan says. A block that
+// turns out to be tied to the rest of the graph stays as drawn, and its choice in
+// the plan then says why.
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 	r := &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
 		instead: map[*graph.Value]*graph.Value{}, drawn: map[*graph.Value]*graph.Value{}}
-	for _, c := range p.Choices {
+	for i, c := range p.Choices {
 		if c.Operator == nil {
 			continue
 		}
@@ -31,6 +34,11 @@ func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 			err = r.attention(c)
 		case c.Match != nil:
 			err = r.pattern(c)
+		}
+		var tied *tiedError
+		if errors.As(err, &tied) {
+			p.Choices[i].Leave(tied.Error())
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("%s in place of %s: %w", c.Operator.Name, c.Node, err)

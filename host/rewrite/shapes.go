@@ -7,6 +7,12 @@ import (
 	"github.com/opgraft/graft/host/graph"
 )
 
+// tiedError reports a block that the rest of the graph needs as it was drawn.
+// Nothing has been taken from the graph when it is returned.
+type tiedError struct{ error }
+
+func (e *tiedError) Unwrap() error { return e.error }
+
 // freeShapes lets shapes be read from the graph's inputs instead of from values
 // that are about to vanish or to be made by the operator itself. Exporters make
 // masks from the shapes of present keys: what the operator reads must not wait
@@ -26,14 +32,14 @@ func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) er
 					continue
 				}
 				if err := r.freeShape(u.Node); err != nil {
-					return fmt.Errorf("the shape of %s is read elsewhere: %w", v.Name, err)
+					return &tiedError{fmt.Errorf("the shape of %s is read elsewhere: %w", v.Name, err)}
 				}
 			}
 		}
 	}
 	for _, n := range shapesBetween(made, ins) {
 		if err := r.freeShape(n); err != nil {
-			return fmt.Errorf("what it reads is made from the shape of what it makes: %w", err)
+			return &tiedError{fmt.Errorf("what it reads is made from the shape of what it makes: %w", err)}
 		}
 	}
 	return nil

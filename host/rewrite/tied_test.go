@@ -1,0 +1,49 @@
+package rewrite_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/blocks/blockstest"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// A length that no input has cannot be had once the scores are gone: the block
+// that makes it stays, the one beside it goes.
+func TestBlockTiedByAShapeStaysAlone(t *testing.T) {
+	g, s := blockstest.Graph(t, `
+	in q f32[batch, 8, seq, 64]
+	in k f32[batch, 8, keys, 64]
+	in v f32[batch, 8, keys, 64]
+	in all i64[keys]
+	in wanted bool[keys]
+	out y f32[batch, 8, seq, 64]
+	out n i64[1]
+	picked = Compress(all, wanted) axis=0
+	some = Gather(k, picked) axis=2
+	values = Gather(v, picked) axis=2
+	kt = Transpose(some) perm=0,1,3,2
+	a = MatMul(q, kt)
+	a1 = Mul(a, 0.125)
+	p = Softmax(a1)
+	o = MatMul(p, values)
+	n = Shape(a1) start=3 end=4
+	kt2 = Transpose(k) perm=0,1,3,2
+	b = MatMul(o, kt2)
+	b1 = Mul(b, 0.125)
+	p2 = Softmax(b1)
+	y = MatMul(p2, v)`)
+	pl := plan.Make(g, s, blocks.Find(g, s), []*plugin.Manifest{manifest(t, flash)}, plan.Options{Force: true})
+	if pl.Replaced() != 2 {
+		t.Fatalf("%d of 2 blocks are planned: %+v", pl.Replaced(), pl.Choices)
+	}
+	if err := rewrite.Apply(g, s, pl); err != nil {
+		t.Fatal(err)
+	}
+	if pl.Replaced() != 1 || pl.Choices[0].Operator != nil || !strings.Contains(pl.Choices[0].Reason, "shape of a1 is read elsewhere") {
+		t.Errorf("choices after the rewrite: %+v", pl.Choices)
+	}
+}
