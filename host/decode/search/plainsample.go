@@ -1,0 +1,188 @@
+package search
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// warp applies a group's warpers to p.row, in Hugging Face's order.
+func (p *Plain) warp(g *Group) {
+	keep := max(g.MinKeep, 1)
+	if g.Temperature != 0 && g.Temperature != 1 {
+		for t := range p.row {
+			p.row[t] /= g.Temperature
+		}
+	}
+	if g.TopK > 0 {
+		p.topK(max(g.TopK, keep))
+	}
+	if g.TopP > 0 && g.TopP < 1 {
+		p.topP(float64(g.TopP), keep)
+	}
+	if g.MinP > 0 {
+		p.minP(float64(g.MinP), keep)
+	}
+	if g.TypicalP > 0 && g.TypicalP < 1 {
+		p.typicalP(float64(g.TypicalP), keep)
+	}
+}
+
+// topK bans the scores below the k-th best.
+func (p *Plain) topK(k int) {
+	var top topK
+	for t, x := range p.row {
+		if x > negInf {
+			top.offer(k, keyed{Candidate{Token: int32(t)}, x})
+		}
+	}
+	if len(top.heap) < k {
+		return
+	}
+	least := top.heap[0].key // the root is the worst
+	for t, x := range p.row {
+		if x < least {
+			p.row[t] = negInf
+		}
+	}
+}
+
+// possible fills p.order with the tokens that are not banned, best first, and p.weights with their
+// exp(score - best) in that order, whose sum it gives.
+func (p *Plain) possible() float64 {
+	p.order = p.order[:0]
+	for t, x := range p.row {
+		if x > negInf {
+			p.order = append(p.order, int32(t))
+		}
+	}
+	slices.SortFunc(p.order, func(a, b int32) int {
+		if p.row[a] != p.row[b] {
+			return cmp.Compare(p.row[b], p.row[a])
+		}
+		return cmp.Compare(a, b)
+	})
+	p.weights = p.weights[:0]
+	sum := 0.0
+	for _, t := range p.order {
+		w := math.Exp(float64(p.row[t] - p.row[p.order[0]]))
+		p.weights = append(p.weights, w)
+		sum += w
+	}
+	return sum
+}
+
+// topP bans the worst tokens while the probability that goes with them is at most 1-mass.
+func (p *Plain) topP(mass float64, keep int) {
+	sum := p.possible()
+	gone := 0.0
+	for i := len(p.order) - 1; i >= keep; i-- {
+		if gone += p.weights[i]; gone/sum > 1-mass {
+			return
+		}
+		p.row[p.order[i]] = negInf
+	}
+}
+
+// minP bans the tokens whose probability is below least times the best.
+func (p *Plain) minP(least float64, keep int) {
+	p.possible()
+	for i := keep; i < len(p.order); i++ {
+		if p.weights[i] < least {
+			p.row[p.order[i]] = negInf
+		}
+	}
+}
+
+// typicalP keeps the tokens whose information lies nearest the row's entropy, up to a probability
+// (locally typical sampling, Meister et al. 2022).
+func (p *Plain) typicalP(mass float64, keep int) {
+	sum := p.possible()
+	if len(p.order) == 0 {
+		return
+	}
+	entropy := 0.0
+	distance := make([]float64, len(p.row))
+	for _, w := range p.weights {
+		if w > 0 {
+			entropy -= w / sum * math.Log(w/sum)
+		}
+	}
+	weight := make([]float64, len(p.row))
+	for i, t := range p.order {
+		weight[t] = p.weights[i]
+		distance[t] = math.Abs(-math.Log(p.weights[i]/sum) - entropy)
+	}
+	slices.SortStableFunc(p.order, func(a, b int32) int {
+		if distance[a] != distance[b] {
+			return cmp.Compare(distance[a], distance[b])
+		}
+		return cmp.Compare(a, b)
+	})
+	last, total := 0, 0.0
+	for last < len(p.order)-1 {
+		if total += weight[p.order[last]]; total/sum >= mass {
+			break
+		}
+		last++
+	}
+	for _, t := range p.order[min(keep, len(p.order)):] {
+		if distance[t] > distance[p.order[last]] {
+			p.row[t] = negInf
+		}
+	}
+}
+
+// sample draws the candidates of a group.
+func (p *Plain) sample(req *Request, g *Group) ([]Candidate, error) {
+	p.joined = p.joined[:0]
+	for r := g.First; r < g.First+g.Count; r++ {
+		if err := p.prepare(req, g, r); err != nil {
+			return nil, err
+		}
+		p.joined = append(p.joined, p.row...)
+	}
+	greatest, log := logSumExp(p.joined)
+	if greatest == negInf {
+		return nil, nil
+	}
+	p.weights = p.weights[:0]
+	for _, x := range p.joined {
+		p.weights = append(p.weights, math.Exp(float64(x-greatest)))
+	}
+	var list []Candidate
+	for _, u := range g.Draws {
+		i := draw(p.weights, u)
+		if i < 0 {
+			break // nothing possible is left
+		}
+		c := Candidate{Row: int32(g.First + i/req.Vocab), Token: int32(i % req.Vocab), Score: p.joined[i]}
+		if g.LogSoftmax {
+			p.weights[i] = 0
+		} else {
+			c.Score = c.Score - greatest - log
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// draw gives the first index at which the running sum of the weights exceeds u times their sum, -1
+// when all are 0.
+func draw(weights []float64, u float32) int {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	target, running, last := float64(u)*sum, 0.0, -1
+	for i, w := range weights {
+		if w == 0 {
+			continue
+		}
+		last = i
+		if running += w; running > target {
+			break
+		}
+	}
+	return last
+}

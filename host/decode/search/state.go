@@ -1,0 +1,452 @@
+package search
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Input is what a sample starts from.
+type Input struct {
+	// Prompt are the tokens which the decoder reads first, at least one.
+	Prompt []int32
+	// Encoder are the tokens of the encoder's input, for the options that look at them. Without
+	// an encoder leave it empty: they look at the prompt then.
+	Encoder []int32
+	// Vocab is the width of a row of scores.
+	Vocab int
+	// Index is the sample's place in the whole input. The random numbers of its sequence q
+	// are math/rand/v2's PCG seeded with Options.Seed and Index*65536+q, so that they do not depend
+	// on the batch.
+	Index uint64
+}
+
+// Move says how a row of the next step comes about: row Parent of this step goes on with Token.
+type Move struct {
+	Parent int
+	Token  int32
+}
+
+// State is the search over one input, a sample of the batch. It starts with one row, the end of the prompt. One
+// goroutine at a time.
+type State struct {
+	o      Options
+	in     Input
+	limit  int // length, prompt included, at which a sequence ends
+	least  int // length below which end tokens are banned
+	begin  int // length at which BeginSuppressTokens are banned
+	groups []group
+	beams  int // rows of a group at most
+
+	own     *ngrams // of the sequence itself
+	encoder *ngrams // of the encoder's input
+	nodes   int32   // nodes given to paths so far
+
+	encoderPenalty []Edit // for every row
+	promptPenalty  []Edit
+	inPrompt       map[int32]bool
+	seen           map[int32]bool // scratch of repetition penalties
+
+	started bool
+	chosen  []int32 // tokens chosen by the groups of this step so far
+	moves   []Move
+	results []Hypothesis
+	done    bool
+}
+
+// group is a group of beams, or one sequence in greedy search and sampling.
+type group struct {
+	rows  []row
+	next  []step
+	found hypotheses
+	done  bool
+	draws *rand.Rand
+}
+
+// row is an open sequence. path has a node for each token, shared with those who descend from it.
+type row struct {
+	tokens []int32
+	path   []int32
+	score  float32
+}
+
+// step is one way on that was taken: a row of the group, a token and the new score.
+type step struct {
+	parent int
+	token  int32
+	score  float32
+}
+
+// New starts the search for one input. It is an error that an option is out of range, contradicts
+// another or the input, or that the prompt leaves no room below the length limit.
+func New(o Options, in Input) (*State, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := checkInput(&o, in); err != nil {
+		return nil, err
+	}
+	s := &State{o: o, in: in, limit: o.LengthLimit(len(in.Prompt)), least: o.MinLength, begin: len(in.Prompt)}
+	if s.limit <= len(in.Prompt) {
+		return nil, fmt.Errorf("the prompt has %d tokens and max_length allows %d in all: shorten the prompt or set max_new_tokens", len(in.Prompt), s.limit)
+	}
+	if o.MinNewTokens > 0 {
+		s.least = len(in.Prompt) + o.MinNewTokens
+	}
+	if len(in.Prompt) == 1 && o.ForcedBOSTokenID != NoToken {
+		s.begin++
+	}
+	if s.o.PadTokenID == NoToken && len(o.EOSTokenID) > 0 {
+		s.o.PadTokenID = o.EOSTokenID[0]
+	}
+	groups := o.NumBeamGroups
+	s.beams = o.NumBeams / o.NumBeamGroups
+	if o.NumBeams == 1 {
+		groups = o.NumReturnSequences
+	}
+	s.groups = make([]group, groups)
+	for i := range s.groups {
+		s.groups[i].rows = []row{{}}
+		if o.DoSample {
+			s.groups[i].draws = rand.New(rand.NewPCG(o.Seed, in.Index*65536+uint64(i)))
+		}
+	}
+	s.prepareEdits()
+	return s, nil
+}
+
+func checkInput(o *Options, in Input) error {
+	if in.Vocab < 1 {
+		return fmt.Errorf("the vocabulary has %d tokens: at least 1 is needed", in.Vocab)
+	}
+	if len(in.Prompt) == 0 {
+		return fmt.Errorf("the prompt is empty: at least one token is needed (bos_token_id or decoder_start_token_id)")
+	}
+	if o.IsEncoderDecoder && len(in.Encoder) == 0 {
+		for _, c := range []struct {
+			name string
+			set  bool
+		}{
+			{"encoder_no_repeat_ngram_size", o.EncoderNoRepeatNgramSize > 0},
+			{"encoder_repetition_penalty", o.EncoderRepetitionPenalty != 1},
+		} {
+			if c.set {
+				return fmt.Errorf("%s is set, but the encoder's input is not made of tokens: leave it out", c.name)
+			}
+		}
+	}
+	inside := func(name string, tokens ...int32) error {
+		for _, t := range tokens {
+			if int(t) >= in.Vocab {
+				return fmt.Errorf("%s has the token %d, but the model has %d scores", name, t, in.Vocab)
+			}
+		}
+		return nil
+	}
+	for _, word := range o.BadWordsIDs {
+		if err := inside("bad_words_ids", word...); err != nil {
+			return err
+		}
+	}
+	for _, b := range o.SequenceBias {
+		if err := inside("sequence_bias", b.Tokens...); err != nil {
+			return err
+		}
+	}
+	if err := inside("forced_bos_token_id", o.ForcedBOSTokenID); err != nil {
+		return err
+	}
+	return inside("forced_eos_token_id", o.ForcedEOSTokenID)
+}
+
+// Rows gives the number of rows whose scores the next step needs; 0 when the sample is done.
+func (s *State) Rows() int {
+	if s.done {
+		return 0
+	}
+	if !s.started {
+		return 1
+	}
+	n := 0
+	for i := range s.groups {
+		n += len(s.groups[i].rows)
+	}
+	return n
+}
+
+// Moves gives the rows of the next step, in order, as the last step made them. Rows that ended are
+// not among them. The slice is valid until the next step.
+func (s *State) Moves() []Move { return s.moves }
+
+// Done says that the sample needs no more scores.
+func (s *State) Done() bool { return s.done }
+
+// Tokens gives what row i has generated so far. The slice is valid until the next step.
+func (s *State) Tokens(i int) []int32 {
+	for g := range s.groups {
+		if rows := s.groups[g].rows; i < len(rows) {
+			return rows[i].tokens
+		} else if s.started {
+			i -= len(rows)
+		}
+	}
+	return nil
+}
+
+// Limit gives the length, prompt included, at which the sample's sequences end.
+func (s *State) Limit() int { return s.limit }
+
+// Results gives the NumReturnSequences best hypotheses, best first (sampled sequences in the order of
+// their draws), once the sample is done. There are fewer where bans left fewer ways to go.
+func (s *State) Results() []Hypothesis { return s.results }
+
+// phases is the number of tail calls in a step.
+func (s *State) phases() int {
+	if s.o.NumBeamGroups > 1 {
+		return len(s.groups)
+	}
+	return 1
+}
+
+// inPhase says whether a group is asked about in a phase.
+func (s *State) inPhase(i, phase int) bool {
+	if s.phases() == 1 {
+		return phase == 0 && !s.groups[i].done
+	}
+	return i == phase && !s.groups[i].done
+}
+
+// ask appends the sample's rows to a request, and its groups of that phase.
+func (s *State) ask(phase int, req *Request, edits []Edit) []Edit {
+	first := len(req.Rows)
+	for range s.Rows() {
+		req.Rows = append(req.Rows, Row{})
+	}
+	if phase == 0 {
+		s.chosen = s.chosen[:0]
+	}
+	at := first
+	for i := range s.groups {
+		g := &s.groups[i]
+		if !s.started {
+			at = first // all groups start from the one row
+		}
+		if s.inPhase(i, phase) {
+			for j := range g.rows {
+				start := len(edits)
+				edits = s.edits(edits, &g.rows[j])
+				req.Rows[at+j] = Row{Edits: edits[start:len(edits):len(edits)]}
+				if s.o.NumBeams > 1 {
+					req.Rows[at+j].Bias = g.rows[j].score
+				}
+			}
+			req.Groups = append(req.Groups, s.request(g, at))
+		} else if g.done && i == phase {
+			// What a group that is done would choose is padding, and counts as chosen.
+			for range s.beams {
+				s.chosen = append(s.chosen, s.o.PadTokenID)
+			}
+		}
+		at += len(g.rows)
+	}
+	return edits
+}
+
+// request gives a group's part of the request.
+func (s *State) request(g *group, first int) Group {
+	o := &s.o
+	req := Group{First: first, Count: len(g.rows), K: 1, Mode: Raw, Normalize: o.RenormalizeLogits}
+	if o.NumBeams > 1 {
+		req.Mode = LogProbs
+		// So many that there is a token that goes on for every beam, whatever ends.
+		req.K = max(2, 1+len(o.EOSTokenID)) * s.beams
+	}
+	if !o.DoSample {
+		req.Normalize = req.Normalize || o.OutputScores && req.Mode == Raw
+		return req
+	}
+	req.LogSoftmax = req.Mode == LogProbs
+	req.Mode = Sample
+	req.Temperature, req.TopK, req.TopP, req.MinP, req.TypicalP = o.Temperature, o.TopK, o.TopP, o.MinP, o.TypicalP
+	if req.TopP == 0 {
+		req.TopP = math.SmallestNonzeroFloat32 // 0 is the best token alone; in a Group it is: off
+	}
+	if req.LogSoftmax {
+		req.MinKeep = len(o.EOSTokenID) + 1
+	}
+	for range req.K {
+		req.Draws = append(req.Draws, g.draws.Float32())
+	}
+	return req
+}
+
+// take reads the candidates of the groups that ask asked about, first being the request's number of
+// the sample's first row.
+func (s *State) take(phase, first int, lists [][]Candidate) error {
+	base := first
+	for i := range s.groups {
+		g := &s.groups[i]
+		if !s.started {
+			base = first
+		}
+		if s.inPhase(i, phase) {
+			list := lists[0]
+			lists = lists[1:]
+			if err := s.choose(g, base, list); err != nil {
+				return err
+			}
+		}
+		base += len(g.rows)
+	}
+	return nil
+}
+
+// choose turns a group's candidates into its next steps and ended hypotheses.
+func (s *State) choose(g *group, base int, list []Candidate) error {
+	if len(list) == 0 {
+		return fmt.Errorf("the step tail gave no candidate for rows %d to %d: every token is banned or impossible", base, base+len(g.rows)-1)
+	}
+	for _, c := range list {
+		if r := int(c.Row) - base; r < 0 || r >= len(g.rows) || c.Token < 0 || int(c.Token) >= s.in.Vocab {
+			return fmt.Errorf("the step tail gave row %d and token %d: rows %d to %d and tokens below %d were asked for", c.Row, c.Token, base, base+len(g.rows)-1, s.in.Vocab)
+		}
+	}
+	g.next = g.next[:0]
+	if s.o.NumBeams == 1 {
+		c := list[0]
+		score := g.rows[0].score
+		if s.o.DoSample || s.o.OutputScores {
+			score += c.Score
+		}
+		g.next = append(g.next, step{token: c.Token, score: score})
+		return nil
+	}
+	if s.o.DoSample {
+		slices.SortStableFunc(list, func(a, b Candidate) int { return cmp.Compare(b.Score, a.Score) })
+	}
+	length := s.generated(g) + 1
+	for rank, c := range list {
+		parent := int(c.Row) - base
+		if !slices.Contains(s.o.EOSTokenID, c.Token) {
+			g.next = append(g.next, step{parent, c.Token, c.Score})
+			s.chosen = append(s.chosen, c.Token)
+		} else if rank < s.beams {
+			tokens := append(slices.Clone(g.rows[parent].tokens), s.o.EOSTokenID[0])
+			g.found.add(s.beams, Hypothesis{tokens, penalised(c.Score, length, s.o.LengthPenalty), true})
+		}
+		if len(g.next) == s.beams {
+			break
+		}
+	}
+	g.done = len(g.next) == 0 || g.found.finished(&s.o, s.beams, list[0].Score, length, s.limit-len(s.in.Prompt))
+	return nil
+}
+
+// generated is the number of tokens that the rows of a group have.
+func (s *State) generated(g *group) int { return len(g.rows[0].tokens) }
+
+// advance makes the rows of the next step from what the groups chose.
+func (s *State) advance() {
+	s.moves = s.moves[:0]
+	at := 0
+	open := false
+	for i := range s.groups {
+		g := &s.groups[i]
+		if !s.started {
+			at = 0
+		}
+		width := len(g.rows)
+		if !g.done {
+			s.grow(g)
+			s.settle(g)
+		}
+		if g.done {
+			g.rows = g.rows[:0]
+		}
+		for j := range g.rows {
+			s.moves = append(s.moves, Move{Parent: at + g.next[j].parent, Token: g.next[j].token})
+			open = true
+		}
+		at += width
+	}
+	s.started = true
+	if !open {
+		s.done = true
+		s.finish()
+	}
+}
+
+// grow replaces a group's rows by their continuations. The last continuation of a row takes its
+// memory, the others copy.
+func (s *State) grow(g *group) {
+	last := make([]int, len(g.rows))
+	for j, n := range g.next {
+		last[n.parent] = j
+	}
+	rows := make([]row, len(g.next))
+	for j, n := range g.next {
+		r := g.rows[n.parent]
+		if last[n.parent] != j {
+			r.tokens, r.path = clone(r.tokens), clone(r.path)
+		}
+		r.tokens = append(r.tokens, n.token)
+		r.score = n.score
+		if s.own != nil {
+			r.path = append(r.path, s.nodes)
+			s.own.grow(s.sequence(&r), s.nodes)
+			s.nodes++
+		}
+		rows[j] = r
+	}
+	g.rows = rows
+}
+
+// clone copies a slice and leaves room to grow.
+func clone(from []int32) []int32 {
+	return append(make([]int32, 0, len(from)+16), from...)
+}
+
+// settle ends the sequences of a group that have ended or reached the limit.
+func (s *State) settle(g *group) {
+	full := len(s.in.Prompt)+s.generated(g) >= s.limit
+	if s.o.NumBeams == 1 {
+		r := g.rows[0]
+		ended := slices.Contains(s.o.EOSTokenID, g.next[0].token)
+		if ended || full {
+			g.found.best = []Hypothesis{{r.tokens, float64(r.score), ended}}
+			g.done = true
+		}
+		return
+	}
+	if full && !g.done {
+		for _, r := range g.rows {
+			g.found.add(s.beams, Hypothesis{r.tokens, penalised(r.score, len(r.tokens), s.o.LengthPenalty), false})
+		}
+		g.done = true
+	}
+}
+
+// finish collects the results.
+func (s *State) finish() {
+	if s.o.NumBeams > 1 {
+		s.results = ranked(s.groups, s.o.NumReturnSequences)
+		return
+	}
+	for i := range s.groups {
+		s.results = append(s.results, s.groups[i].found.best...)
+	}
+}
+
+func (s *State) sequence(r *row) sequence { return sequence{s.in.Prompt, r.tokens, r.path} }
+
+// Step gives the number of tokens that the open rows have generated.
+func (s *State) Step() int {
+	for i := range s.groups {
+		if rows := s.groups[i].rows; len(rows) > 0 {
+			return len(rows[0].tokens)
+		}
+	}
+	return 0
+}
