@@ -43,6 +43,19 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
 // It spares a softmax whose scores come multiplied by log2(e) a third of the products of exp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp2OfNonPositive(D d, V x) {
+#if HWY_TARGET == HWY_AVX3
+  // Two instructions take x apart and put 2^x together, both rounding down, so here the polynomial
+  // is fitted to 0 <= r <= 1.
+  const V r{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF)};
+  V y = hn::MulAdd(r, hn::Set(d, 0.00021612915f), hn::Set(d, 0.0012467847f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.009675452f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.055485282f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.24022931f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.69314706f));
+  y = hn::MulAdd(r, y, hn::Set(d, 1.0f));
+  const __mmask16 kept = _mm512_cmp_ps_mask(x.raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+  return V{_mm512_maskz_scalef_ps(kept, y.raw, x.raw)};
+#else
   const hn::RebindToUnsigned<D> du;
   const V magic = hn::Set(d, 12582912.0f);
   const V shifted = hn::Add(x, magic);
@@ -57,6 +70,7 @@ HWY_INLINE V Exp2OfNonPositive(D d, V x) {
   const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 127u)));
   y = hn::Mul(y, hn::BitCast(d, exponent));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
+#endif
 }
 
 // The power of 2 or of e, chosen by kBase2.

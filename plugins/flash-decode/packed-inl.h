@@ -17,9 +17,8 @@ namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows and vectors of one register tile: 24 accumulators of 32 registers, or 12 of 16, beside the
-// vectors of b and one broadcast of a.
-constexpr int kBlockRows = 6;
+// Vectors of one register tile of kBlockRows rows: 24 accumulators of 32 registers, or 12 of 16,
+// beside the vectors of b and one broadcast of a.
 constexpr int kBlockVectors = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 4 : 2;
 
 // c[r][i] = (rescale ? rescale[r] * c[r][i] : 0) + sum_k a[r][k] * b[k][i], for kRows rows and
@@ -30,25 +29,37 @@ HWY_INLINE void ProductBlock(const float* HWY_RESTRICT a, int64_t a_stride,
                              const float* rescale, float* HWY_RESTRICT c, int64_t c_stride) {
   const DF d;
   VF sum[kRows][kVectors];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::Zero(d);
   }
   for (int64_t k = 0; k < depth; ++k) {
     VF v[kVectors];
+#pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) v[i] = hn::LoadU(d, b + k * b_stride + i * kLanes);
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const VF factor = hn::Set(d, a[r * a_stride + k]);
+#pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(factor, v[i], sum[r][i]);
     }
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kVectors; ++i) {
-      float* to = c + r * c_stride + i * kLanes;
-      if (rescale != nullptr) {
-        sum[r][i] = hn::MulAdd(hn::Set(d, rescale[r]), hn::Load(d, to), sum[r][i]);
+  // Loops over accumulators are unrolled early: else GCC leaves the array in memory.
+  if (rescale != nullptr) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const VF factor = hn::Set(d, rescale[r]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        sum[r][i] = hn::MulAdd(factor, hn::Load(d, c + r * c_stride + i * kLanes), sum[r][i]);
       }
-      hn::Store(sum[r][i], d, to);
     }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) hn::Store(sum[r][i], d, c + r * c_stride + i * kLanes);
   }
 }
 
@@ -61,9 +72,22 @@ HWY_INLINE void ProductRows(const float* a, int64_t a_stride, const float* b, in
     ProductBlock<kRows, kBlockVectors>(a, a_stride, b + i * kLanes, b_stride, depth, rescale,
                                        c + i * kLanes, c_stride);
   }
-  for (; i < vectors; ++i) {
-    ProductBlock<kRows, 1>(a, a_stride, b + i * kLanes, b_stride, depth, rescale, c + i * kLanes,
-                           c_stride);
+  const auto rest = [&](auto block) {
+    ProductBlock<kRows, decltype(block)::kBlock>(a, a_stride, b + i * kLanes, b_stride, depth,
+                                                 rescale, c + i * kLanes, c_stride);
+  };
+  switch (vectors - i) {
+    case 3:
+      rest(Block < kRows, kBlockVectors < 3 ? 1 : 3 > ());
+      break;
+    case 2:
+      rest(Block < kRows, kBlockVectors < 2 ? 1 : 2 > ());
+      break;
+    case 1:
+      rest(Block<kRows, 1>());
+      break;
+    default:
+      break;
   }
 }
 
@@ -92,6 +116,27 @@ HWY_NOINLINE void Product(const float* a, int64_t a_stride, int64_t rows, const 
   }
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// Four floats from each of `from`, from + stride, from + 2 * stride, ..., one a 128-bit block.
+HWY_INLINE VF LoadBlocks(const float* from, int64_t stride) {
+  const hn::FixedTag<float, 4> d4;
+#if HWY_MAX_BYTES == 16
+  (void)stride;
+  return hn::LoadU(d4, from);
+#else
+  const hn::FixedTag<float, 8> d8;
+  const auto lower = hn::Combine(d8, hn::LoadU(d4, from + stride), hn::LoadU(d4, from));
+#if HWY_MAX_BYTES == 32
+  return lower;
+#else
+  const auto upper =
+      hn::Combine(d8, hn::LoadU(d4, from + 3 * stride), hn::LoadU(d4, from + 2 * stride));
+  return hn::Combine(DF(), upper, lower);
+#endif
+#endif
+}
+#endif
+
 // Transposes a kLanes x kLanes block of floats: rows[k] -> to + i * to_stride holds element i of
 // all.
 HWY_INLINE void TransposeBlock(const float* rows, int64_t row_stride, float scale,
@@ -104,48 +149,25 @@ HWY_INLINE void TransposeBlock(const float* rows, int64_t row_stride, float scal
   const DF d;
   const hn::RepartitionToWide<DF> dw;
   const VF factor = hn::Set(d, scale);
-  // 4x4 within 128-bit blocks. Four rows give, for block b, columns 4b .. 4b+3.
-  VF column[kLanes];
-  for (int64_t g = 0; g < kLanes / 4; ++g) {
-    const VF r0 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 0) * row_stride));
-    const VF r1 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 1) * row_stride));
-    const VF r2 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 2) * row_stride));
-    const VF r3 = hn::Mul(factor, hn::LoadU(d, rows + (4 * g + 3) * row_stride));
+  // A vector holds four columns of rows r, r + 4, r + 8, ..., one row a 128-bit block: four such
+  // vectors are transposed within blocks, and nothing has to cross them.
+  for (int64_t i = 0; i < kLanes; i += 4) {
+    const VF r0 = LoadBlocks(rows + 0 * row_stride + i, 4 * row_stride);
+    const VF r1 = LoadBlocks(rows + 1 * row_stride + i, 4 * row_stride);
+    const VF r2 = LoadBlocks(rows + 2 * row_stride + i, 4 * row_stride);
+    const VF r3 = LoadBlocks(rows + 3 * row_stride + i, 4 * row_stride);
     const auto l01 = hn::BitCast(dw, hn::InterleaveLower(d, r0, r1));
     const auto u01 = hn::BitCast(dw, hn::InterleaveUpper(d, r0, r1));
     const auto l23 = hn::BitCast(dw, hn::InterleaveLower(d, r2, r3));
     const auto u23 = hn::BitCast(dw, hn::InterleaveUpper(d, r2, r3));
-    column[4 * g + 0] = hn::BitCast(d, hn::InterleaveLower(dw, l01, l23));
-    column[4 * g + 1] = hn::BitCast(d, hn::InterleaveUpper(dw, l01, l23));
-    column[4 * g + 2] = hn::BitCast(d, hn::InterleaveLower(dw, u01, u23));
-    column[4 * g + 3] = hn::BitCast(d, hn::InterleaveUpper(dw, u01, u23));
-  }
-  // column[4g + i], block b: element 4b + i of rows 4g .. 4g+3. Now transpose the blocks.
-  for (int64_t i = 0; i < 4; ++i) {
-#if HWY_MAX_BYTES == 16
-    hn::StoreU(column[i], d, to + i * to_stride);
-#elif HWY_MAX_BYTES == 32
-    const VF g0 = column[i];
-    const VF g1 = column[4 + i];
-    hn::StoreU(hn::ConcatLowerLower(d, g1, g0), d, to + i * to_stride);
-    hn::StoreU(hn::ConcatUpperUpper(d, g1, g0), d, to + (4 + i) * to_stride);
-#else
-    const VF g0 = column[i];
-    const VF g1 = column[4 + i];
-    const VF g2 = column[8 + i];
-    const VF g3 = column[12 + i];
-    const VF low02 = hn::ConcatLowerLower(d, g2, g0);  // g0b0 g0b1 g2b0 g2b1
-    const VF low13 = hn::ConcatLowerLower(d, g3, g1);
-    const VF high02 = hn::ConcatUpperUpper(d, g2, g0);  // g0b2 g0b3 g2b2 g2b3
-    const VF high13 = hn::ConcatUpperUpper(d, g3, g1);
-    hn::StoreU(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(low13), low02), d, to + i * to_stride);
-    hn::StoreU(hn::OddEvenBlocks(low13, hn::SwapAdjacentBlocks(low02)), d,
-               to + (4 + i) * to_stride);
-    hn::StoreU(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(high13), high02), d,
-               to + (8 + i) * to_stride);
-    hn::StoreU(hn::OddEvenBlocks(high13, hn::SwapAdjacentBlocks(high02)), d,
-               to + (12 + i) * to_stride);
-#endif
+    const VF c0 = hn::BitCast(d, hn::InterleaveLower(dw, l01, l23));
+    const VF c1 = hn::BitCast(d, hn::InterleaveUpper(dw, l01, l23));
+    const VF c2 = hn::BitCast(d, hn::InterleaveLower(dw, u01, u23));
+    const VF c3 = hn::BitCast(d, hn::InterleaveUpper(dw, u01, u23));
+    hn::StoreU(hn::Mul(factor, c0), d, to + (i + 0) * to_stride);
+    hn::StoreU(hn::Mul(factor, c1), d, to + (i + 1) * to_stride);
+    hn::StoreU(hn::Mul(factor, c2), d, to + (i + 2) * to_stride);
+    hn::StoreU(hn::Mul(factor, c3), d, to + (i + 3) * to_stride);
   }
 #endif  // HWY_SCALAR
 }

@@ -50,7 +50,7 @@ int64_t ChooseRowChunk(const Plan& plan, int64_t heads, int64_t threads) {
   while (Efficiency(heads * chunks, threads) < 0.9 && plan.rows / (chunks + 1) >= kFewestRows) {
     ++chunks;
   }
-  return RoundUp(DivideUp(plan.rows, chunks), 6);
+  return RoundUp(DivideUp(plan.rows, chunks), kBatchRows);
 }
 
 int64_t ChooseSplits(const Plan& plan, int64_t groups, int64_t threads) {
@@ -162,6 +162,7 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   layout.position = take(plan.row_chunk, sizeof(int64_t));
   layout.low = take(plan.row_chunk, sizeof(int64_t));
   layout.high = take(plan.row_chunk, sizeof(int64_t));
+  layout.begun = take(plan.packed ? PackedBlocks(plan.row_chunk) : 0, sizeof(bool));
   layout.packed_keys = take(plan.packed ? plan.key_stride * kMaxTile : 0, sizeof(float));
   layout.key_rows = take(plan.tile * plan.key_stride, sizeof(float));
   layout.value_rows = take(plan.tile * plan.value_stride, sizeof(float));

@@ -16,12 +16,19 @@ constexpr int64_t kMaxTile = 64;
 // Rows of a query block in the path that also returns scores.
 constexpr int64_t kScoreRows = 8;
 
+// Where rows are many, softmax takes them in batches of as many as the widest vector has lanes, and
+// a product takes a batch in blocks of up to kBlockRows.
+constexpr int64_t kBatchRows = 16;
+constexpr int64_t kBlockRows = 6;
+constexpr int64_t kBatchBlocks = (kBatchRows + kBlockRows - 1) / kBlockRows;
+
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 constexpr int64_t DivideUp(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
+constexpr int64_t PackedBlocks(int64_t rows) { return DivideUp(rows, kBatchRows) * kBatchBlocks; }
 constexpr int64_t ElementSize(Type type) { return type == Type::kFloat32 ? 4 : 2; }
 
 // A task computes `row_chunk` query rows of one KV head against one of `splits` ranges of keys.
@@ -60,7 +67,7 @@ struct Plan {
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct WorkerLayout {
   size_t query, scores, accumulator, maximum, sums, rescale, head, position, low, high;
-  size_t packed_keys, key_rows, value_rows, total;
+  size_t begun, packed_keys, key_rows, value_rows, total;
 };
 
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning);

@@ -8,6 +8,7 @@
 #endif
 
 #include "hwy/highway.h"
+#include "lanes-inl.h"
 #include "memory-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,42 +16,6 @@ namespace graft {
 namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Keys whose sums are joined first: as many as lanes in a 128-bit block.
-constexpr int64_t kQuad = kLanes < 4 ? kLanes : 4;
-
-// [sum of lanes 4i..4i+3 of v[0], of v[1], of v[2], of v[3]] in every 128-bit block i.
-HWY_INLINE VF SumQuad(const VF (&v)[kQuad]) {
-#if HWY_TARGET == HWY_SCALAR
-  return v[0];
-#else
-  const DF d;
-  const hn::RepartitionToWide<DF> dw;
-  const VF v01 = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
-  const VF v23 = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
-  const auto w01 = hn::BitCast(dw, v01);
-  const auto w23 = hn::BitCast(dw, v23);
-  return hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, w01, w23)),
-                 hn::BitCast(d, hn::InterleaveUpper(dw, w01, w23)));
-#endif
-}
-
-// From the SumQuads of consecutive quads: lane k is the sum of all lanes of vector k.
-HWY_INLINE VF SumQuads(const VF (&s)[kLanes / kQuad]) {
-#if HWY_MAX_BYTES <= 16
-  return s[0];
-#elif HWY_MAX_BYTES == 32
-  const DF d;
-  return hn::Add(hn::ConcatLowerLower(d, s[1], s[0]), hn::ConcatUpperUpper(d, s[1], s[0]));
-#else
-  const DF d;
-  // Blocks [s0, s0, s2, s2] and [s1, s1, s3, s3], then even and odd blocks side by side.
-  const VF s02 = hn::Add(hn::ConcatLowerLower(d, s[2], s[0]), hn::ConcatUpperUpper(d, s[2], s[0]));
-  const VF s13 = hn::Add(hn::ConcatLowerLower(d, s[3], s[1]), hn::ConcatUpperUpper(d, s[3], s[1]));
-  return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(s13), s02),
-                 hn::OddEvenBlocks(s13, hn::SwapAdjacentBlocks(s02)));
-#endif
-}
 
 // Rows of T that lie `stride` elements apart. Not a list of pointers: making one costs more
 // instructions than a core can look ahead, and the memory bus would idle meanwhile.
@@ -148,10 +113,10 @@ HWY_INLINE void DotRows(const float* HWY_RESTRICT query, int64_t query_stride, R
           }
         }
       }
-      for (int r = 0; r < kRows; ++r) quads[r][quad] = SumQuad(sums[r]);
+      for (int r = 0; r < kRows; ++r) quads[r][quad] = JoinQuad(sums[r], Sum());
     }
     for (int r = 0; r < kRows; ++r) {
-      hn::StoreU(SumQuads(quads[r]), d, scores + r * score_stride + k);
+      hn::StoreU(JoinQuads(quads[r], Sum()), d, scores + r * score_stride + k);
     }
   }
 }

@@ -11,6 +11,7 @@
 
 #include "attention.h"
 #include "hwy/highway.h"
+#include "lanes-inl.h"
 #include "math-inl.h"
 #include "memory-inl.h"
 #include "plan.h"
@@ -134,6 +135,47 @@ HWY_INLINE float TakeTile(float& row_maximum, float* HWY_RESTRICT sums, int64_t 
   hn::Store(sum, d, sums);
   row_maximum = maximum;
   return rescale;
+}
+
+// TakeTile for up to kLanes rows at once, whose maxima and factors are then vectors over rows: no
+// row waits for its own, and nothing branches on them. Reads and writes kLanes of `maximum` and
+// `rescale`, those beyond `rows` without a meaning.
+template <bool kBase2>
+HWY_INLINE void TakeTiles(int64_t rows, int64_t count, float* HWY_RESTRICT scores,
+                          int64_t score_stride, float* HWY_RESTRICT maximum,
+                          float* HWY_RESTRICT sums, float* HWY_RESTRICT rescale) {
+  const DF d;
+  const VF tile = JoinLanes(
+      [&](int64_t r) {
+        const float* row = scores + (r < rows ? r : rows - 1) * score_stride;
+        VF highest = hn::LoadU(d, row);
+        for (int64_t i = kLanes; i < count; i += kLanes) {
+          highest = hn::Max(highest, hn::LoadU(d, row + i));
+        }
+        return highest;
+      },
+      Maximum());
+  const VF before = hn::LoadU(d, maximum);
+  const VF after = hn::Max(before, tile);
+  const VF lowest = hn::Set(d, kNegativeInfinity);
+  const VF base = hn::IfThenElse(hn::Eq(after, lowest), hn::Zero(d), after);
+  const VF shrink = hn::IfThenElse(hn::Eq(before, after), hn::Set(d, 1.0f),
+                                   PowerOfNonPositive<kBase2>(d, hn::Sub(before, base)));
+  HWY_ALIGN float bases[kLanes];
+  hn::StoreU(after, d, maximum);
+  hn::Store(base, d, bases);
+  hn::StoreU(shrink, d, rescale);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = scores + r * score_stride;
+    const VF row_base = hn::Set(d, bases[r]);
+    VF sum = hn::Mul(hn::Set(d, rescale[r]), hn::Load(d, sums + r * kLanes));
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const VF p = PowerOfNonPositive<kBase2>(d, hn::Sub(hn::LoadU(d, row + i), row_base));
+      hn::StoreU(p, d, row + i);
+      sum = hn::Add(sum, p);
+    }
+    hn::Store(sum, d, sums + r * kLanes);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -46,6 +46,7 @@ class Worker {
     position_ = reinterpret_cast<int64_t*>(scratch + layout.position);
     low_ = reinterpret_cast<int64_t*>(scratch + layout.low);
     high_ = reinterpret_cast<int64_t*>(scratch + layout.high);
+    begun_ = reinterpret_cast<bool*>(scratch + layout.begun);
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
@@ -153,8 +154,8 @@ class Worker {
     const int64_t valid = ValidKeys(problem_, b_);
     const int64_t offset =
         problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
-    lowest_ = std::numeric_limits<int64_t>::max();
-    highest_ = 0;
+    lowest_ = every_high_ = std::numeric_limits<int64_t>::max();
+    highest_ = every_low_ = 0;
     // A packed product takes queries where they lie, if all rows are equally far apart; the scale
     // then goes into the keys while they are packed.
     const Strides& s = problem_.query.strides;
@@ -184,6 +185,8 @@ class Worker {
       if (problem_.window > 0) low = std::max(low, position - problem_.window + 1);
       low_[r] = low;
       high_[r] = high;
+      every_low_ = std::max(every_low_, low);
+      every_high_ = std::min(every_high_, high);
       if (low < high) {
         lowest_ = std::min(lowest_, low);
         highest_ = std::max(highest_, high);
@@ -196,7 +199,11 @@ class Worker {
       maximum_[r] = kNegativeInfinity;
     }
     std::memset(sums_, 0, static_cast<size_t>(rows_ * kLanes) * sizeof(float));
-    std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
+    if (plan_.packed) {
+      std::memset(begun_, 0, static_cast<size_t>(PackedBlocks(rows_)));
+    } else {
+      std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
+    }
   }
 
   // Positions j .. j+count-1 as rows of floats: of past or of fresh, where they lie if they are
@@ -349,25 +356,39 @@ class Worker {
   // One step of many rows. Scores of all rows first, then all weighted values, so that one packed
   // tile at a time lives in the nearest cache.
   void StepPacked(int64_t j, int64_t count) {
-    // Blocks of equal height: a block of one or two rows would leave the arithmetic units waiting.
-    const int64_t blocks = DivideUp(rows_, kBlockRows);
     const bool half = problem_.type == Type::kFloat16;
     PackKeys(Keys(j, count, half).Of<float>(), count, problem_.head_size, key_scale_, packed_keys_);
-    for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
-      rows = rows_ * (block + 1) / blocks - r0;
-      const int64_t seen = SeenBy(r0, rows, j, count);
+    const bool all = SeenByAll(j, count);
+    const bool plain = all && !masks_ && problem_.softcap <= 0.0f && count % kLanes == 0;
+    for (int64_t r0 = 0, rows; r0 < rows_; r0 += rows) {
+      rows = std::min(kBatchRows, rows_ - r0);
+      const int64_t seen = all ? count : SeenBy(r0, rows, j, count);
       float* scores = scores_ + r0 * plan_.score_stride;
       // Weights that nobody computes below count as "not used" when masked values are dropped.
       if (masks_ && seen < count) {
         std::memset(scores, 0, static_cast<size_t>(rows * plan_.score_stride) * sizeof(float));
       }
       if (seen == 0) continue;
-      Product(queries_.first + r0 * queries_.stride, queries_.stride, rows, packed_keys_, kMaxTile,
-              problem_.head_size, DivideUp(seen, kLanes), nullptr, scores, plan_.score_stride);
-      for (int64_t r = 0; r < rows; ++r) {
+      ForBlocks(r0, rows, [&](int64_t first, int64_t height, int64_t) {
+        const int64_t columns = all ? count : SeenBy(first, height, j, count);
+        if (columns == 0) return;
+        Product(queries_.first + first * queries_.stride, queries_.stride, height, packed_keys_,
+                kMaxTile, problem_.head_size, DivideUp(columns, kLanes), nullptr,
+                scores_ + first * plan_.score_stride, plan_.score_stride);
+      });
+      for (int64_t r = 0; r < rows && !plain; ++r) {
         AdjustScores(r0 + r, j, seen, scores + r * plan_.score_stride);
-        rescale_[r0 + r] = Take(maximum_[r0 + r], sums_ + (r0 + r) * kLanes, seen,
-                                scores + r * plan_.score_stride);
+      }
+      for (int64_t r = 0; r < rows; r += kLanes) {
+        const int64_t part = std::min(kLanes, rows - r);
+        float* tile = scores + r * plan_.score_stride;
+        if (base2_) {
+          TakeTiles<true>(part, seen, tile, plan_.score_stride, maximum_ + r0 + r,
+                          sums_ + (r0 + r) * kLanes, rescale_ + r0 + r);
+        } else {
+          TakeTiles<false>(part, seen, tile, plan_.score_stride, maximum_ + r0 + r,
+                           sums_ + (r0 + r) * kLanes, rescale_ + r0 + r);
+        }
       }
     }
     // Rows that stand far apart share few sets of the nearest cache: those are gathered.
@@ -375,14 +396,36 @@ class Worker {
     const bool gather = half || input.strides.position != problem_.value_size;
     const RowsOfType<float> values =
         WeightedValues(j, count, gather, scores_, plan_.score_stride).Of<float>();
-    for (int64_t block = 0, r0 = 0, rows; block < blocks; ++block, r0 += rows) {
-      rows = rows_ * (block + 1) / blocks - r0;
-      const int64_t seen = SeenBy(r0, rows, j, count);
-      if (seen == 0) continue;
-      Product(scores_ + r0 * plan_.score_stride, plan_.score_stride, rows, values.first,
-              values.stride, seen, value_vectors_, rescale_ + r0,
-              accumulator_ + r0 * plan_.value_stride, plan_.value_stride);
+    for (int64_t r0 = 0, rows; r0 < rows_; r0 += rows) {
+      rows = std::min(kBatchRows, rows_ - r0);
+      ForBlocks(r0, rows, [&](int64_t first, int64_t height, int64_t block) {
+        const int64_t seen = all ? count : SeenBy(first, height, j, count);
+        if (seen == 0) return;
+        Product(scores_ + first * plan_.score_stride, plan_.score_stride, height, values.first,
+                values.stride, seen, value_vectors_, begun_[block] ? rescale_ + first : nullptr,
+                accumulator_ + first * plan_.value_stride, plan_.value_stride);
+        begun_[block] = true;
+      });
     }
+  }
+
+  // Cuts a batch of rows into blocks of equal height: one of one or two rows would leave the
+  // arithmetic units waiting. Calls body(first row, rows, index of the block).
+  template <class Body>
+  void ForBlocks(int64_t r0, int64_t rows, const Body& body) const {
+    const int64_t blocks = DivideUp(rows, kBlockRows);
+    const int64_t height = rows / blocks;
+    const int64_t low = blocks - (rows - blocks * height);  // blocks of this height, not one more
+    const int64_t index = r0 / kBatchRows * kBatchBlocks;
+    for (int64_t block = 0, next; block < blocks; ++block, r0 = next) {
+      next = r0 + height + (block < low ? 0 : 1);
+      body(r0, next - r0, index + block);
+    }
+  }
+
+  // Whether every row sees every key of j .. j+count-1.
+  bool SeenByAll(int64_t j, int64_t count) const {
+    return every_low_ <= j && every_high_ >= j + count;
   }
 
   float Take(float& maximum, float* sums, int64_t count, float* scores) const {
@@ -568,9 +611,10 @@ class Worker {
   // Of the current item.
   int64_t b_, g_, row0_, rows_;
   bool copies_;
-  RowsOfType<float> queries_;  // what a packed product reads
-  float key_scale_;            // what packed keys are multiplied by
-  int64_t lowest_, highest_;   // keys that some row may see
+  RowsOfType<float> queries_;       // what a packed product reads
+  float key_scale_;                 // what packed keys are multiplied by
+  int64_t lowest_, highest_;        // keys that some row may see
+  int64_t every_low_, every_high_;  // keys that every row sees
 
   float* query_;           // [row_chunk][key_stride], scaled
   float* scores_;          // [row_chunk][score_stride]
@@ -582,6 +626,7 @@ class Worker {
   int64_t* position_;      // [row_chunk], of the query
   int64_t* low_;           // [row_chunk]
   int64_t* high_;          // [row_chunk]
+  bool* begun_;            // [PackedBlocks(row_chunk)], blocks whose accumulators hold something
   float* packed_keys_;     // [key_stride][kMaxTile]
   float* key_rows_;        // [tile][key_stride]
   float* value_rows_;      // [tile][value_stride]

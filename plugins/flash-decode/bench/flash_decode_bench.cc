@@ -223,9 +223,14 @@ int Main(int argc, char** argv) {
       {"prefill h12 128 d64", 1, 12, 12, 128, 0, 128, 64, false, true, f32},
       {"prefill h12 512 d64", 1, 12, 12, 512, 0, 512, 64, false, true, f32},
       {"prefill h12 1024 d64 causal", 1, 12, 12, 1024, 0, 1024, 64, true, true, f32},
+      {"encoder h12 64 d64", 1, 12, 12, 64, 0, 64, 64, false, false, f32},
+      {"encoder h12 128 d64", 1, 12, 12, 128, 0, 128, 64, false, false, f32},
+      {"encoder h12 256 d64", 1, 12, 12, 256, 0, 256, 64, false, false, f32},
+      {"encoder h8 128 d128", 1, 8, 8, 128, 0, 128, 128, false, false, f32},
       {"encoder h16 1024 d64", 1, 16, 16, 1024, 0, 1024, 64, false, false, f32},
       {"encoder h12 1500 d64", 1, 12, 12, 1500, 0, 1500, 64, false, false, f32},
       {"encoder h12 512 d64 fp16", 1, 12, 12, 512, 0, 512, 64, false, false, f16},
+      {"encoder h8 1024 d128", 1, 8, 8, 1024, 0, 1024, 128, false, false, f32},
       {"prefill h32/8 512 d128 causal", 1, 32, 8, 512, 0, 512, 128, true, true, f32},
   };
   for (const Shape& shape : prefill) bench.Prefill(shape);
