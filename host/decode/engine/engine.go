@@ -220,3 +220,8 @@ func (e *Engine) Step(ctx context.Context, feeds []Feed) (*Scores, error) {
 	}
 	return e.step.run(ctx, e)
 }
+
+// Room is how many positions the pool of self attention could hold in all.
+func (e *Engine) Room() int64 {
+	return e.self.FreeSlots() + e.self.Bytes()/e.self.Geometry().BlockBytes()*cache.BlockSlots
+}

@@ -1,0 +1,68 @@
+package decode
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Config is what generation needs of a model's config.json.
+type Config struct {
+	JSON      []byte // the file
+	ModelType string // such as "bart"
+	Vocab     int    // width of the scores
+	Inputs    int    // tokens that may be fed
+	Positions int64  // the longest sequence of the decoder
+}
+
+// unbounded stands for the positions of models that set no limit.
+const unbounded = 1 << 20
+
+// ReadConfig reads a folder's config.json.
+func ReadConfig(folder string) (*Config, error) {
+	path := filepath.Join(folder, "config.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: not found; needed is the model's configuration, which exporters write beside it", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var c struct {
+		ModelType             string `json:"model_type"`
+		VocabSize             int    `json:"vocab_size"`
+		MaxPositionEmbeddings int64  `json:"max_position_embeddings"`
+		NPositions            int64  `json:"n_positions"`
+		MaxTargetPositions    int64  `json:"max_target_positions"`
+		RelativeBuckets       int    `json:"relative_attention_num_buckets"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if c.VocabSize <= 0 {
+		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens", path, c.VocabSize)
+	}
+	out := &Config{JSON: data, ModelType: c.ModelType, Vocab: c.VocabSize, Inputs: c.VocabSize, Positions: unbounded}
+	for _, n := range []int64{c.MaxTargetPositions, c.MaxPositionEmbeddings, c.NPositions} {
+		// n_positions of models with relative positions is the length they were trained at.
+		if n > 0 && c.RelativeBuckets == 0 {
+			out.Positions = n
+			break
+		}
+	}
+	return out, nil
+}
+
+// CheckTokens reports a token that the model's embedding has no row for.
+func (c *Config) CheckTokens(lists ...[]int32) error {
+	for _, list := range lists {
+		for i, t := range list {
+			if t < 0 || int(t) >= c.Inputs {
+				return fmt.Errorf("token %d is %d, the model knows 0 to %d", i, t, c.Inputs-1)
+			}
+		}
+	}
+	return nil
+}

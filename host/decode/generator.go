@@ -1,0 +1,332 @@
+// Package decode generates: it leads samples through an engine's steps, asks the
+// search what follows, and moves the cache after it. Samples of different length
+// share steps, one that ends leaves at once, and the next takes its place.
+package decode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// Options are what a generator is opened with.
+type Options struct {
+	Library *ort.Library
+	Plugins *patch.Set
+	Plan    plan.Options
+	Threads int // 0: one a core
+	// CacheBytes is the most that keys and values may take; 0 is half of the
+	// machine's memory.
+	CacheBytes int64
+	// MaxPositions bounds the sequences of the decoder below what the model
+	// allows; 0 is 4,096.
+	MaxPositions int64
+	// Batch is the most samples that are under way at once; 0 is 8.
+	Batch int
+	// StepTokens is the most tokens of prompts that one step takes, the last prompt
+	// whole; 0 is 2,048.
+	StepTokens int
+	// Tail takes the candidates off the scores; nil is search.Plain.
+	Tail search.Tail
+}
+
+// Generator is an open model with its configuration. It is not for concurrent
+// use.
+type Generator struct {
+	engine  *engine.Engine
+	options Options
+	config  *Config
+	search  search.Options // as the model's configuration says
+	tail    search.Tail
+}
+
+// Input is one sample's: tokens of the encoder's input or, without an encoder, of
+// the prompt; or features for an encoder that takes them. Prompt continues the
+// decoder's start where there is an encoder.
+type Input struct {
+	Index    uint64 // the place in the whole input, from which its random numbers are made
+	Tokens   []int32
+	Features *engine.Features
+	Prompt   []int32
+}
+
+// Output is what became of an input.
+type Output struct {
+	Index      uint64
+	Hypotheses []search.Hypothesis
+	Steps      int   // steps the sample took
+	Reorders   int   // steps after which its rows were not those before
+	CacheBytes int64 // the most that its own keys and values took
+	CrossBytes int64
+}
+
+// Open opens a model folder.
+func Open(folder string, o Options) (*Generator, error) {
+	files, err := engine.Find(folder)
+	if err != nil {
+		return nil, err
+	}
+	config, err := ReadConfig(folder)
+	if err != nil {
+		return nil, err
+	}
+	generation, err := os.ReadFile(filepath.Join(folder, "generation_config.json"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	g := &Generator{options: o.withDefaults(), config: config}
+	if g.search, err = search.FromConfig(generation, config.JSON); err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
+	}
+	if g.tail = o.Tail; g.tail == nil {
+		g.tail = &search.Plain{}
+	}
+	g.engine, err = engine.Open(files, engine.Options{
+		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
+		CacheBytes: g.options.CacheBytes, Positions: min(config.Positions, g.options.MaxPositions),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.CacheBytes == 0 {
+		o.CacheBytes = halfOfMemory()
+	}
+	if o.MaxPositions == 0 {
+		o.MaxPositions = 4096
+	}
+	if o.Batch == 0 {
+		o.Batch = 8
+	}
+	if o.StepTokens == 0 {
+		o.StepTokens = 2048
+	}
+	return o
+}
+
+// Close frees the engine.
+func (g *Generator) Close() { g.engine.Close() }
+
+// Search are the options of the model's own configuration, a copy.
+func (g *Generator) Search() search.Options { return g.search }
+
+// Engine is what the generator runs on.
+func (g *Generator) Engine() *engine.Engine { return g.engine }
+
+// Run generates for every input that next gives, until it gives none, and hands
+// each output over when its sample ends, in the order of endings. An error of one
+// input ends the run: what was handed over before is whole.
+func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error), done func(Output) error) (err error) {
+	r := &run{Generator: g, o: o, done: done}
+	defer r.release()
+	waiting, err := r.admit(ctx, next, nil)
+	for err == nil && (len(r.active) > 0 || waiting != nil) {
+		if err = r.step(ctx); err == nil {
+			waiting, err = r.admit(ctx, next, waiting)
+		}
+	}
+	return err
+}
+
+// run is the samples under way.
+type run struct {
+	*Generator
+	o       search.Options
+	done    func(Output) error
+	active  []*sample
+	pledged int64 // slots of the own pool that the active samples may come to take
+	ended   bool  // next has no more
+	stepper search.Stepper
+}
+
+// sample is one input under way.
+type sample struct {
+	input   *Input
+	prompt  []int32
+	search  *search.State
+	own     *cache.Sample
+	cross   *cache.Sample
+	pledged int64
+	output  Output
+	parents []int
+}
+
+func (r *run) release() {
+	for _, s := range r.active {
+		s.release()
+	}
+}
+
+func (s *sample) release() {
+	s.own.Release()
+	if s.cross != nil {
+		s.cross.Release()
+	}
+}
+
+// admit takes in samples while there is room, and returns one that there is no
+// room for yet.
+func (r *run) admit(ctx context.Context, next func() (*Input, error), waiting *Input) (*Input, error) {
+	tokens := 0
+	for len(r.active) < r.options.Batch && tokens < r.options.StepTokens {
+		in := waiting
+		if waiting = nil; in == nil && !r.ended {
+			var err error
+			if in, err = next(); err != nil {
+				return nil, err
+			}
+			r.ended = in == nil
+		}
+		if in == nil {
+			return nil, nil
+		}
+		s, err := r.start(ctx, in)
+		if errors.Is(err, cache.ErrFull) && len(r.active) > 0 {
+			return in, nil // until another sample has ended
+		}
+		if err != nil {
+			return nil, fmt.Errorf("input %d: %w", in.Index, err)
+		}
+		r.active = append(r.active, s)
+		tokens += len(s.prompt)
+	}
+	return waiting, nil
+}
+
+// start begins a sample: its search, the encoder's run, its place in the cache.
+func (r *run) start(ctx context.Context, in *Input) (*sample, error) {
+	s := &sample{input: in, output: Output{Index: in.Index}}
+	o := r.o
+	input := search.Input{Vocab: r.config.Vocab, Index: in.Index}
+	if r.engine.HasEncoder() {
+		prompt, err := o.DecoderPrompt()
+		if err != nil {
+			return nil, err
+		}
+		input.Prompt, input.Encoder = append(prompt, in.Prompt...), in.Tokens
+	} else {
+		input.Prompt = in.Tokens
+	}
+	s.prompt = input.Prompt
+	if err := r.config.CheckTokens(in.Tokens, s.prompt); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.search, err = search.New(o, input); err != nil {
+		return nil, err
+	}
+	if int64(s.search.Limit()) > r.engine.Positions() {
+		return nil, fmt.Errorf("it may grow to %d tokens, and the model has %d positions: shorten it, or lower max_length or max_new_tokens", s.search.Limit(), r.engine.Positions())
+	}
+	rows := int64(max(o.NumBeams, o.NumReturnSequences))
+	s.pledged = int64(len(s.prompt)) + rows*int64(s.search.Limit()-len(s.prompt)) + 2*cache.BlockSlots
+	if free := r.engine.Room() - r.pledged; s.pledged > free {
+		return nil, fmt.Errorf("%w: %d positions may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs", cache.ErrFull, s.pledged, max(free, 0))
+	}
+	if r.engine.HasEncoder() {
+		f := engine.Features{}
+		if in.Features != nil {
+			f = *in.Features
+		}
+		for _, t := range in.Tokens {
+			f.Tokens = append(f.Tokens, int64(t))
+		}
+		if s.cross, err = r.engine.Encode(ctx, f); err != nil {
+			return nil, err
+		}
+		s.output.CrossBytes = s.cross.Bytes()
+	}
+	s.own = r.engine.NewSample()
+	r.pledged += s.pledged
+	return s, nil
+}
+
+// step takes every sample one token further, or through its prompt.
+func (r *run) step(ctx context.Context) error {
+	feeds := make([]engine.Feed, len(r.active))
+	searches := make([]*search.State, len(r.active))
+	for i, s := range r.active {
+		f := engine.Feed{Sample: s.own, Cross: s.cross}
+		if s.output.Steps == 0 {
+			f.Prompt = true
+			for _, t := range s.prompt {
+				f.Tokens = append(f.Tokens, int64(t))
+			}
+		} else {
+			for _, m := range s.search.Moves() {
+				f.Tokens = append(f.Tokens, int64(m.Token))
+			}
+		}
+		feeds[i], searches[i] = f, s.search
+	}
+	scores, err := r.engine.Step(ctx, feeds)
+	if err != nil {
+		return err
+	}
+	if scores.Vocab != r.config.Vocab {
+		return fmt.Errorf("the model gives %d scores a token, its config.json says %d", scores.Vocab, r.config.Vocab)
+	}
+	if err := r.stepper.Step(r.tail, scores.Data, scores.Vocab, searches); err != nil {
+		return r.named(err)
+	}
+	return r.follow()
+}
+
+// named says which input a refused row belongs to.
+func (r *run) named(err error) error {
+	var at *search.StepError
+	if errors.As(err, &at) {
+		return fmt.Errorf("input %d, step %d: %w", r.active[at.Sample].input.Index, at.Step, at.Err)
+	}
+	return err
+}
+
+// follow moves the cache after the search, and lets go of samples that ended.
+func (r *run) follow() error {
+	kept := r.active[:0]
+	var failed error
+	for _, s := range r.active {
+		s.output.Steps++
+		s.output.CacheBytes = max(s.output.CacheBytes, s.own.Bytes())
+		if !s.search.Done() {
+			moves := s.search.Moves()
+			s.parents = s.parents[:0]
+			same := len(moves) == s.own.Rows()
+			for i, m := range moves {
+				s.parents = append(s.parents, m.Parent)
+				same = same && m.Parent == i
+			}
+			if !same {
+				if s.output.Steps > 1 {
+					s.output.Reorders++
+				}
+				if err := s.own.Reorder(s.parents); err != nil {
+					failed = errors.Join(failed, err)
+				}
+			}
+			kept = append(kept, s)
+			continue
+		}
+		s.output.Hypotheses = s.search.Results()
+		r.pledged -= s.pledged
+		s.release()
+		if failed == nil {
+			failed = r.done(s.output)
+		}
+	}
+	clear(r.active[len(kept):])
+	r.active = kept
+	return failed
+}
