@@ -111,9 +111,7 @@ func (g *generator) put(b []byte, start, stride int64) {
 		}
 	case normal:
 		for ; len(b) >= 4; b = b[4:] {
-			z := word(g.key, index)
-			sum := int64(z&0xFFFF+z>>16&0xFFFF+z>>32&0xFFFF+z>>48) - 131070
-			binary.LittleEndian.PutUint32(b, g.bits(sum))
+			binary.LittleEndian.PutUint32(b, g.bits(centredSum(word(g.key, index))))
 			index += step
 		}
 	case uniform:
@@ -123,6 +121,11 @@ func (g *generator) put(b []byte, start, stride int64) {
 			index += step
 		}
 	}
+}
+
+// centredSum is the sum of a word's four 16-bit parts less its mean.
+func centredSum(z uint64) int64 {
+	return int64(z&0xFFFF+z>>16&0xFFFF+z>>32&0xFFFF+z>>48) - 131070
 }
 
 // bits scales a centred integer to a float32. The conversion between product
