@@ -1,0 +1,95 @@
+package pipeline
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// Lines reads inputs, one a line, without the ends of lines.
+func Lines(r io.Reader) func() (string, error) {
+	b := bufio.NewReaderSize(r, 1<<16)
+	return func() (string, error) {
+		text, err := b.ReadString('\n')
+		if errors.Is(err, io.EOF) && text != "" {
+			err = nil
+		}
+		return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r"), err
+	}
+}
+
+// Output is a file of results, one a line, written whole line by whole line.
+type Output struct {
+	file *os.File
+	path string
+}
+
+// Create makes an output file; one that is there is refused.
+func Create(path string) (*Output, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("%s: a file is there already; continue it with --resume, or take it away", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Output{f, path}, nil
+}
+
+// Resume opens an output file to be continued and says how many lines it holds.
+// A last line that was cut short is taken off. A file that is not there is made.
+func Resume(path string) (out *Output, lines int, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	whole, at := int64(0), int64(0)
+	b := bufio.NewReaderSize(f, 1<<16)
+	for {
+		text, err := b.ReadString('\n')
+		at += int64(len(text))
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		lines, whole = lines+1, at
+	}
+	if err := f.Truncate(whole); err != nil {
+		return nil, 0, err
+	}
+	if _, err := f.Seek(whole, io.SeekStart); err != nil {
+		return nil, 0, err
+	}
+	return &Output{f, path}, lines, nil
+}
+
+// Write writes one line. Ends of lines inside the text become spaces.
+func (o *Output) Write(text string) error {
+	_, err := o.file.WriteString(oneLine.Replace(text) + "\n")
+	return err
+}
+
+var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
+
+// Close ends the file.
+func (o *Output) Close() error { return o.file.Close() }
+
+// Skip passes over the first n inputs.
+func Skip(read func() (string, error), n int) error {
+	for range n {
+		if _, err := read(); err != nil {
+			return fmt.Errorf("the output has %d lines and the input fewer: they do not belong together", n)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// numbers reads n inputs, their numbers.
+func numbers(n int) func() (string, error) {
+	i := -1
+	return func() (string, error) {
+		if i++; i == n {
+			return "", io.EOF
+		}
+		return strconv.Itoa(i), nil
+	}
+}
+
+// doubled are stages that double a number, each taking some time.
+func doubled(n int, device, sink time.Duration, out *[]string) Stages[int, int] {
+	return Stages[int, int]{
+		Read:   numbers(n),
+		Encode: strconv.Atoi,
+		Length: func(v int) int { return v * 7919 % 101 },
+		Device: func(ctx context.Context, next func() (*Item[int], error), done func(int, int) error) error {
+			for {
+				item, err := next()
+				if err != nil || item == nil {
+					return err
+				}
+				time.Sleep(device)
+				if err := done(item.Index, 2*item.Value); err != nil {
+					return err
+				}
+			}
+		},
+		Decode: func(v int) (string, error) { return strconv.Itoa(v), nil },
+		Write: func(i int, text string) error {
+			time.Sleep(sink)
+			if i != len(*out) {
+				return fmt.Errorf("result %d is written as number %d", i, len(*out))
+			}
+			*out = append(*out, text)
+			return nil
+		},
+	}
+}
+
+func TestOrderIsThatOfTheInput(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		for _, n := range []int{0, 1, 127, 128, 129, 1000} {
+			var out []string
+			if err := Run(t.Context(), doubled(n, 0, 0, &out), Options{Sync: sync, Workers: 4}); err != nil {
+				t.Fatal(err)
+			}
+			if len(out) != n {
+				t.Fatalf("%d of %d results", len(out), n)
+			}
+			for i, s := range out {
+				if s != strconv.Itoa(2*i) {
+					t.Fatalf("result %d is %s", i, s)
+				}
+			}
+		}
+	}
+}
+
+// A device and a slow sink overlap: the whole takes hardly longer than the longer
+// of the two, as measured in the same run (a timer is late on a busy machine).
+func TestStagesOverlap(t *testing.T) {
+	const n, device, sink = 400, 5 * time.Millisecond, 4 * time.Millisecond
+	var out []string
+	s := doubled(n, 0, sink, &out)
+	var busy time.Duration
+	s.Device = func(_ context.Context, next func() (*Item[int], error), done func(int, int) error) error {
+		for {
+			item, err := next()
+			if err != nil || item == nil {
+				return err
+			}
+			start := time.Now()
+			time.Sleep(device)
+			busy += time.Since(start)
+			if err := done(item.Index, 2*item.Value); err != nil {
+				return err
+			}
+		}
+	}
+	var writing time.Duration
+	write := s.Write
+	s.Write = func(i int, text string) error {
+		start := time.Now()
+		defer func() { writing += time.Since(start) }()
+		return write(i, text)
+	}
+	start := time.Now()
+	if err := Run(t.Context(), s, Options{Window: 8}); err != nil {
+		t.Fatal(err)
+	}
+	whole := time.Since(start)
+	ratio := float64(whole) / float64(max(busy, writing))
+	t.Logf("%.3f times the longest stage: %v whole, %v device, %v sink", ratio, whole, busy, writing)
+	if ratio > 1.05 {
+		t.Errorf("the whole took %.3f times the longest stage, want at most 1.05", ratio)
+	}
+}
+
+func TestFailedInputsLeaveEmptyLines(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		var out []string
+		s := doubled(300, 0, 0, &out)
+		s.Encode = func(text string) (int, error) {
+			if strings.HasSuffix(text, "7") {
+				return 0, errors.New("a seven")
+			}
+			return strconv.Atoi(text)
+		}
+		s.Decode = func(v int) (string, error) {
+			if v%50 == 0 {
+				return "", errors.New("a fifty")
+			}
+			return strconv.Itoa(v), nil
+		}
+		var failed atomic.Int64
+		o := Options{Sync: sync, Failed: func(int, error) error { failed.Add(1); return nil }}
+		if err := Run(t.Context(), s, o); err != nil {
+			t.Fatal(err)
+		}
+		empty := 0
+		for i, text := range out {
+			bad := i%10 == 7 || i*2%50 == 0
+			if bad != (text == "") {
+				t.Errorf("result %d is %q", i, text)
+			}
+			if bad {
+				empty++
+			}
+		}
+		if len(out) != 300 || int(failed.Load()) != empty {
+			t.Errorf("%d results, %d failures, %d empty lines", len(out), failed.Load(), empty)
+		}
+	}
+}
+
+func TestErrorsEndTheRun(t *testing.T) {
+	wrong := errors.New("wrong")
+	for name, change := range map[string]func(*Stages[int, int]){
+		"read":   func(s *Stages[int, int]) { s.Read = func() (string, error) { return "", wrong } },
+		"encode": func(s *Stages[int, int]) { s.Encode = func(string) (int, error) { return 0, wrong } },
+		"device": func(s *Stages[int, int]) {
+			s.Device = func(_ context.Context, next func() (*Item[int], error), _ func(int, int) error) error {
+				_, _ = next()
+				return wrong
+			}
+		},
+		"decode": func(s *Stages[int, int]) { s.Decode = func(int) (string, error) { return "", wrong } },
+		"write":  func(s *Stages[int, int]) { s.Write = func(int, string) error { return wrong } },
+	} {
+		for _, sync := range []bool{false, true} {
+			var out []string
+			s := doubled(3000, 0, 0, &out)
+			change(&s)
+			if err := Run(t.Context(), s, Options{Sync: sync}); !errors.Is(err, wrong) {
+				t.Errorf("%s (sync %t): %v", name, sync, err)
+			}
+		}
+	}
+}
+
+// What was finished without a gap is written when the run is cancelled.
+func TestCancelKeepsWhatIsFinished(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var out []string
+	s := doubled(100000, 0, 0, &out)
+	write := s.Write
+	s.Write = func(i int, text string) error {
+		if i == 500 {
+			cancel()
+		}
+		return write(i, text)
+	}
+	if err := Run(ctx, s, Options{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if len(out) < 500 || len(out) > 3000 {
+		t.Errorf("%d results", len(out))
+	}
+	for i, text := range out {
+		if text != strconv.Itoa(2*i) {
+			t.Fatalf("result %d is %s", i, text)
+		}
+	}
+}
+
+// A run that is killed in the middle of a line and resumed gives what one run
+// would have.
+func TestResume(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.txt")
+	var want []string
+	for i := range 50 {
+		want = append(want, strconv.Itoa(i)+" line")
+	}
+	whole := strings.Join(want, "\n") + "\n"
+	for cut := 0; cut <= len(whole); cut += 13 {
+		if err := os.WriteFile(path, []byte(whole[:cut]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, n, err := Resume(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := Lines(strings.NewReader(whole))
+		if err := Skip(read, n); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			text, err := read()
+			if err != nil {
+				break
+			}
+			if err := out.Write(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != whole {
+			t.Fatalf("cut at %d: %d bytes, want %d", cut, len(got), len(whole))
+		}
+	}
+	if _, err := Create(path); err == nil {
+		t.Error("an output that is there was written over")
+	}
+}
+
+func TestLines(t *testing.T) {
+	read := Lines(strings.NewReader("a\r\n\nb c\n\xff last"))
+	var got []string
+	for {
+		text, err := read()
+		if err != nil {
+			break
+		}
+		got = append(got, text)
+	}
+	if want := []string{"a", "", "b c", "\xff last"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
