@@ -1,0 +1,90 @@
+package text
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"sync"
+)
+
+// unicodeData is written by models/text/classes.py, which documents its layout.
+// The classes are those of the tokenizers release that ids are compared with,
+// not those of the Go release: the two know different versions of Unicode.
+//
+//go:embed unicode.bin
+var unicodeData []byte
+
+// class is a set of properties of a rune.
+type class uint16
+
+const (
+	letter      class = 1 << iota // \p{L} of a pattern
+	number                        // \p{N} of a pattern
+	space                         // White_Space
+	word                          // \w of the Whitespace pre-tokenizer and of single_word
+	punctuation                   // as BertPreTokenizer and Punctuation see it
+	numeric                       // as Digits sees it
+	control                       // removed by BertNormalizer's clean_text
+	nonspacing                    // removed by BertNormalizer's strip_accents
+	mark                          // removed by StripAccents
+	inert                         // neither decomposed nor reordered by a normal form
+	classes     = 10
+)
+
+// classTable finds the class of a rune in two steps: most pages of 256 runes
+// are equal to another one and stored once.
+type classTable struct {
+	page  [0x110000 >> 8]uint16
+	pages [][256]class
+	lower map[rune][]rune
+}
+
+var unicodeTable = sync.OnceValue(func() *classTable {
+	flat := make([]class, 0x110000)
+	at := 0
+	next := func() int {
+		v, n := binary.Uvarint(unicodeData[at:])
+		at += n
+		return int(v)
+	}
+	for c := range classes {
+		first := 0
+		for range next() {
+			first += next()
+			for length := next(); length > 0; length-- {
+				flat[first] |= 1 << c
+				first++
+			}
+		}
+	}
+	t := &classTable{lower: map[rune][]rune{}}
+	r := rune(0)
+	for range next() {
+		r += rune(next())
+		to := make([]rune, next())
+		for i := range to {
+			to[i] = rune(next())
+		}
+		t.lower[r] = to
+	}
+	seen := map[[256]class]uint16{}
+	for p := range t.page {
+		page := [256]class(flat[p<<8:])
+		at, ok := seen[page]
+		if !ok {
+			at = uint16(len(t.pages))
+			seen[page] = at
+			t.pages = append(t.pages, page)
+		}
+		t.page[p] = at
+	}
+	return t
+})
+
+// of returns the class of a valid rune.
+func (t *classTable) of(r rune) class {
+	return t.pages[t.page[r>>8]][r&0xff]
+}
+
+func isClass(r rune, c class) bool { return unicodeTable().of(r)&c != 0 }
+
+func isSpace(r rune) bool { return isClass(r, space) }

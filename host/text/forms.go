@@ -1,0 +1,147 @@
+package text
+
+import (
+	"slices"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// unicodeForm is one of the four normal forms.
+//
+// Two things keep it from being norm.Form alone: norm puts a joiner into more
+// than 30 marks in a row, and it knows newer characters than the release that
+// ids are compared with, which leaves those alone.
+type unicodeForm norm.Form
+
+func (f unicodeForm) normalize(s string, fresh int) (string, int, error) {
+	form := norm.Form(f)
+	if form.IsNormalString(s) {
+		return s, fresh, nil
+	}
+	var out string
+	if needsCare(s) {
+		out = f.slow(s)
+	} else {
+		out = form.String(s)
+	}
+	if fresh > 0 {
+		head := s[:min(fresh, len(s))]
+		fresh = min(len(form.String(head)), len(out))
+	}
+	return out, fresh, nil
+}
+
+// needsCare reports a run of marks that norm would cut, or a character that
+// norm would change and the compared release does not.
+func needsCare(s string) bool {
+	table := unicodeTable()
+	run := 0
+	for i, r := range s {
+		if r < 0x300 {
+			run = 0
+			continue
+		}
+		if r == 0x11930 { // the second half of the one pair that composes since Unicode 13 only
+			return true
+		}
+		p := norm.NFKD.PropertiesString(s[i:])
+		if (p.CCC() != 0 || p.Decomposition() != nil) && table.of(r)&inert != 0 {
+			return true
+		}
+		// A decomposition may hold marks as well: count what it can add.
+		if p.CCC() != 0 || p.Decomposition() != nil {
+			if run++; run > 8 {
+				return true
+			}
+		} else {
+			run = 0
+		}
+	}
+	return false
+}
+
+type orderedRune struct {
+	r   rune
+	ccc uint8
+}
+
+// slow follows the definition (Unicode Standard, section 3.11): decompose,
+// order marks by class, compose.
+func (f unicodeForm) slow(s string) string {
+	compatible := norm.Form(f) == norm.NFKC || norm.Form(f) == norm.NFKD
+	table := unicodeTable()
+	var runes []orderedRune
+	for i, r := range s {
+		if table.of(r)&inert != 0 {
+			runes = append(runes, orderedRune{r, 0})
+			continue
+		}
+		p := norm.NFD.PropertiesString(s[i:])
+		if compatible {
+			p = norm.NFKD.PropertiesString(s[i:])
+		}
+		whole := p.Decomposition()
+		if whole == nil {
+			whole = []byte(string(r))
+			if r >= 0xAC00 && r <= 0xD7A3 { // Hangul syllables decompose by arithmetic
+				whole = norm.NFD.Bytes(whole)
+			}
+		}
+		for len(whole) > 0 {
+			d, n := utf8.DecodeRune(whole)
+			runes = append(runes, orderedRune{d, norm.NFD.Properties(whole).CCC()})
+			whole = whole[n:]
+		}
+	}
+	for a := 0; a < len(runes); {
+		b := a
+		for b < len(runes) && runes[b].ccc != 0 {
+			b++
+		}
+		slices.SortStableFunc(runes[a:b], func(x, y orderedRune) int { return int(x.ccc) - int(y.ccc) })
+		a = b + 1
+	}
+	if norm.Form(f) == norm.NFC || norm.Form(f) == norm.NFKC {
+		runes = compose(runes)
+	}
+	out := make([]byte, 0, len(s))
+	for _, r := range runes {
+		out = utf8.AppendRune(out, r.r)
+	}
+	return string(out)
+}
+
+// compose joins a starter with the marks after it that are not blocked.
+func compose(runes []orderedRune) []orderedRune {
+	out := runes[:0]
+	starter := -1
+	for _, r := range runes {
+		if starter >= 0 {
+			blocked := len(out)-1 > starter && out[len(out)-1].ccc >= r.ccc
+			if !blocked {
+				if c, ok := composite(out[starter].r, r.r); ok {
+					out[starter].r = c
+					continue
+				}
+			}
+		}
+		if r.ccc == 0 {
+			starter = len(out)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// composite returns the primary composite of two runes.
+func composite(a, b rune) (rune, bool) {
+	var buffer [2 * utf8.UTFMax]byte
+	joined := norm.NFC.Append(buffer[:0:0], []byte(string(a)+string(b))...)
+	r, n := utf8.DecodeRune(joined)
+	// A character that the compared release does not decompose, it does not compose.
+	if n != len(joined) || isClass(r, inert) {
+		return 0, false
+	}
+	return r, true
+}

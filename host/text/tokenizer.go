@@ -1,0 +1,166 @@
+package text
+
+import (
+	"fmt"
+	"math"
+	"unicode/utf8"
+)
+
+// Tokenizer is what a model's folder says about text and ids. It is safe for
+// concurrent use.
+type Tokenizer struct {
+	codec
+	path       string
+	clean      bool // clean_up_tokenization_spaces of tokenizer_config.json
+	special    map[string]bool
+	specialIDs map[string]int64 // by role: "eos_token" and so on
+	target     *Tokenizer       // Marian: the other language
+}
+
+// codec is one way between text and ids: a tokenizer.json or a Marian model.
+type codec interface {
+	encode(s string) ([]int32, error)
+	template() template
+	token(id int32) (string, bool)
+	id(token string) (int32, bool)
+	size() int
+	decoder(next sink) sink
+}
+
+// EncodeOptions are the ways to turn text into ids. The zero value is what
+// Hugging Face's tokenizers do without options.
+type EncodeOptions struct {
+	OmitSpecialTokens bool // leave out what the post-processor puts around a text
+	MaxLength         int  // most ids, special tokens counted; 0: no limit
+	TruncateLeft      bool // over MaxLength, drop the first ids instead of the last
+}
+
+// Spaces says whether spaces before punctuation are removed from decoded text
+// (clean_up_tokenization_spaces).
+type Spaces int
+
+// SpacesConfigured is what tokenizer_config.json says; without it spaces are kept.
+const (
+	SpacesConfigured Spaces = iota
+	SpacesKept
+	SpacesCleaned
+)
+
+// DecodeOptions are the ways to turn ids into text.
+type DecodeOptions struct {
+	SkipSpecialTokens bool
+	Spaces            Spaces
+}
+
+// Encode returns the ids of a text. Text that is not UTF-8 is an error that
+// names the first bad byte; Hugging Face's tokenizers cannot be given any.
+func (t *Tokenizer) Encode(s string, o EncodeOptions) ([]int64, error) {
+	if i := invalidUTF8(s); i >= 0 {
+		return nil, fmt.Errorf("text of %d bytes: found byte 0x%02x at offset %d, needed UTF-8; convert the text or drop the line", len(s), s[i], i)
+	}
+	ids, err := t.encode(s)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.path, err)
+	}
+	out, err := t.template().apply(ids, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.path, err)
+	}
+	return out, nil
+}
+
+// Decode returns the text of ids.
+func (t *Tokenizer) Decode(ids []int64, o DecodeOptions) (string, error) {
+	d := t.Decoder(o)
+	for _, id := range ids {
+		token, ok, err := d.tokens(id)
+		if err != nil {
+			return "", err
+		}
+		if ok && !(d.skipSpecial && d.special[token]) {
+			d.chain.part(token)
+			d.chain.end()
+		}
+	}
+	return d.Flush(), nil
+}
+
+// Decoder returns a stream of the text of ids.
+func (t *Tokenizer) Decoder(o DecodeOptions) *Decoder {
+	d := &Decoder{tokens: t.named, out: &joined{}, skipSpecial: o.SkipSpecialTokens, special: t.special}
+	d.chain = d.out
+	if o.Spaces == SpacesCleaned || o.Spaces == SpacesConfigured && t.clean {
+		d.chain = cleanDecoder(d.chain)
+	}
+	d.chain = t.decoder(d.chain)
+	return d
+}
+
+func (t *Tokenizer) named(id int64) (string, bool, error) {
+	if id < 0 || id > math.MaxInt32 {
+		return "", false, fmt.Errorf("%s: found id %d, needed one from 0 to %d", t.path, id, t.size()-1)
+	}
+	token, ok := t.token(int32(id))
+	return token, ok, nil
+}
+
+// VocabSize is the number of tokens, added ones counted. A model's scores may
+// be wider.
+func (t *Tokenizer) VocabSize() int { return t.size() }
+
+// TokenID returns the id of a token as the vocabulary writes it, such as "</s>" or "Ġthe".
+func (t *Tokenizer) TokenID(token string) (int64, bool) {
+	id, ok := t.id(token)
+	return int64(id), ok
+}
+
+// Token returns the token of an id as the vocabulary writes it.
+func (t *Tokenizer) Token(id int64) (string, bool) {
+	if id < 0 || id > math.MaxInt32 {
+		return "", false
+	}
+	return t.token(int32(id))
+}
+
+// IsSpecial reports whether SkipSpecialTokens leaves the token out.
+func (t *Tokenizer) IsSpecial(id int64) bool {
+	token, ok := t.Token(id)
+	return ok && t.special[token]
+}
+
+// SpecialTokens is the number of ids that Encode puts around a text.
+func (t *Tokenizer) SpecialTokens() int { return t.template().added() }
+
+// RoleID returns the id of the token that tokenizer_config.json or
+// special_tokens_map.json name for a role: "bos_token", "eos_token",
+// "pad_token", "unk_token", "mask_token"...
+func (t *Tokenizer) RoleID(role string) (int64, bool) {
+	id, ok := t.specialIDs[role]
+	return id, ok
+}
+
+// Target is the tokenizer of the language translated into. It is t itself but
+// for Marian, whose two languages have a model each: Encode with t what is to be
+// translated, and with Target what it is compared with. Decode decodes the
+// target language in both.
+func (t *Tokenizer) Target() *Tokenizer {
+	if t.target == nil {
+		return t
+	}
+	return t.target
+}
+
+// invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
+func invalidUTF8(s string) int {
+	if utf8.ValidString(s) {
+		return -1
+	}
+	for i, r := range s {
+		if r == utf8.RuneError {
+			if _, n := utf8.DecodeRuneInString(s[i:]); n == 1 {
+				return i
+			}
+		}
+	}
+	return -1
+}
