@@ -4,6 +4,7 @@
 #include <string>
 
 #include "attention.h"
+#include "cached_attention.h"
 #include "graft.h"
 
 namespace {
@@ -392,4 +393,4 @@ class FlashDecode {
 
 }  // namespace
 
-GRAFT_PLUGIN(FlashDecode);
+GRAFT_PLUGIN(FlashDecode, attention::CachedAttention, attention::StoreCache);

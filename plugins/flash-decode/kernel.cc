@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "kernel.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "pool_worker-inl.h"
 #include "worker-inl.h"
 
 #if HWY_ONCE
@@ -23,19 +24,20 @@ namespace graft {
 namespace attention {
 namespace {
 
-constexpr Kernel kBaseline = {HWY_NAMESPACE::RunWorker, HWY_NAMESPACE::ExpForTest,
-                              HWY_NAMESPACE::Exp2ForTest, HWY_NAMESPACE::TanhForTest};
+constexpr Kernel kBaseline = {HWY_NAMESPACE::RunWorker, HWY_NAMESPACE::RunCachedWorker,
+                              HWY_NAMESPACE::ExpForTest, HWY_NAMESPACE::Exp2ForTest,
+                              HWY_NAMESPACE::TanhForTest};
 #if HWY_TARGETS & HWY_SSE4
-constexpr Kernel kSse4 = {N_SSE4::RunWorker, N_SSE4::ExpForTest, N_SSE4::Exp2ForTest,
-                          N_SSE4::TanhForTest};
+constexpr Kernel kSse4 = {N_SSE4::RunWorker, N_SSE4::RunCachedWorker, N_SSE4::ExpForTest,
+                          N_SSE4::Exp2ForTest, N_SSE4::TanhForTest};
 #endif
 #if HWY_TARGETS & HWY_AVX2
-constexpr Kernel kAvx2 = {N_AVX2::RunWorker, N_AVX2::ExpForTest, N_AVX2::Exp2ForTest,
-                          N_AVX2::TanhForTest};
+constexpr Kernel kAvx2 = {N_AVX2::RunWorker, N_AVX2::RunCachedWorker, N_AVX2::ExpForTest,
+                          N_AVX2::Exp2ForTest, N_AVX2::TanhForTest};
 #endif
 #if HWY_TARGETS & HWY_AVX3
-constexpr Kernel kAvx512 = {N_AVX3::RunWorker, N_AVX3::ExpForTest, N_AVX3::Exp2ForTest,
-                            N_AVX3::TanhForTest};
+constexpr Kernel kAvx512 = {N_AVX3::RunWorker, N_AVX3::RunCachedWorker, N_AVX3::ExpForTest,
+                            N_AVX3::Exp2ForTest, N_AVX3::TanhForTest};
 #endif
 
 const Kernel* FindSse4() {

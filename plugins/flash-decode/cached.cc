@@ -1,0 +1,420 @@
+#include "cached.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <sstream>
+#include <vector>
+
+#include "cached_plan.h"
+#include "kernel.h"
+
+namespace graft {
+namespace attention {
+namespace {
+
+constexpr int64_t kVector = 16;  // floats of the widest vector, to which scratch rows are padded
+
+// Parts of a group's keys. A part of this cost, in positions read, outweighs its merge by far; the
+// cut depends on the group alone, so that its results do not depend on its company.
+constexpr int64_t kPartCost = 256;
+constexpr int64_t kMostParts = 8;
+// Groups of more rows are cut along rows and heads only.
+constexpr int64_t kMostSplitRows = 16;
+
+// Tokens of a task, and rows of query heads: their state stays in the second-level cache.
+constexpr int64_t kMostRows = 64;
+constexpr int64_t kCausalRows = 16;
+constexpr int64_t kMostQueryRows = 256;
+
+constexpr int64_t kTasksPerThread = 6;
+
+// As in plan.cc: guesses that only decide whether waking other threads can pay.
+constexpr double kNanosecondsPerByte = 0.1;
+constexpr double kNanosecondsPerFlop = 0.02;
+constexpr double kSerialNanoseconds = 8000;
+
+template <typename... Parts>
+std::string Join(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// The first of `count` slots outside [least, slots), or -1. The usual answer costs one pass without
+// a branch.
+int64_t FirstOutside(const int32_t* list, int64_t count, int32_t least, int64_t slots) {
+  const uint64_t span = static_cast<uint64_t>(slots - least);
+  const uint32_t most = static_cast<uint32_t>(
+      std::min<uint64_t>(span, (uint64_t{1} << 31) - static_cast<uint64_t>(int64_t{least})));
+  uint32_t wrong = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    wrong |= static_cast<uint32_t>(list[i]) - static_cast<uint32_t>(least) >= most ? 1u : 0u;
+  }
+  if (wrong == 0) return -1;
+  for (int64_t i = 0; i < count; ++i) {
+    if (list[i] < least || list[i] >= slots) return i;
+  }
+  return -1;
+}
+
+std::string Slot(const char* list, int64_t index, int32_t slot, int64_t slots) {
+  return Join(list, "[", index, "] is slot ", slot, ", the pool has ", slots);
+}
+
+std::string ValidatePool(const Pool& p) {
+  if (p.kv_heads < 1 || p.head_size < 1 || p.value_size < 1) {
+    return Join("the pool has ", p.kv_heads, " heads of ", p.head_size, " and ", p.value_size,
+                ", needed are at least 1 of 1");
+  }
+  if (p.blocks < 0 || p.layers < 0) return "the pool has a negative size";
+  if (p.layer < 0 || p.layer >= p.layers) {
+    return Join("layer is ", p.layer, ", the pool has ", p.layers);
+  }
+  if (p.slots() > 0 && p.data == nullptr) return "the pool has no memory";
+  return std::string();
+}
+
+std::string ValidateStep(const CachedProblem& p, int64_t g) {
+  const int32_t* step = p.steps + g * kStepColumns;
+  const int64_t first = step[kStepFirstRow], rows = step[kStepRows];
+  const int64_t so = step[kStepSharedOffset], shared = step[kStepShared];
+  const int64_t oo = step[kStepOwnOffset], own = step[kStepOwn];
+  const auto fault = [g](const auto&... parts) { return Join("group ", g, " ", parts...); };
+  if (first < 0 || rows < 1 || first + rows > p.rows) {
+    return fault("has rows ", first, " .. ", first + rows - 1, ", there are ", p.rows);
+  }
+  if (so < 0 || shared < 0 || so + shared > p.shared_length) {
+    return fault("takes shared[", so, " .. ", so + shared, "), which has ", p.shared_length);
+  }
+  if (oo < 0 || own < 0 || oo + rows * own > p.own_length) {
+    return fault("takes own[", oo, " .. ", oo + rows * own, "), which has ", p.own_length);
+  }
+  const int32_t causal = step[kStepCausal];
+  if (causal != 0 && causal != 1) return fault("has causal ", causal, ", needed is 0 or 1");
+  if (causal == 1 && (own != 0 || shared < rows)) {
+    return fault("is causal with ", rows, " rows, ", shared, " shared positions and ", own,
+                 " own ones; needed are at least ", rows, " and 0");
+  }
+  if (step[kStepReserved] != 0) {
+    return fault("has ", step[kStepReserved], " in the reserved column, needed is 0");
+  }
+  const int64_t slots = p.pool.slots();
+  int64_t wrong = FirstOutside(p.shared + so, shared, 0, slots);
+  if (wrong >= 0) return Slot("shared", so + wrong, p.shared[so + wrong], slots);
+  wrong = FirstOutside(p.own + oo, rows * own, 0, slots);
+  if (wrong >= 0) return Slot("own", oo + wrong, p.own[oo + wrong], slots);
+  return std::string();
+}
+
+// Whether each row is in exactly one group. Groups usually come in the order of their rows.
+std::string ValidateCover(const CachedProblem& p) {
+  int64_t next = 0;
+  int64_t g = 0;
+  for (; g < p.groups && p.steps[g * kStepColumns + kStepFirstRow] == next; ++g) {
+    next += p.steps[g * kStepColumns + kStepRows];
+  }
+  if (g < p.groups) {
+    std::vector<int64_t> order(static_cast<size_t>(p.groups));
+    for (int64_t i = 0; i < p.groups; ++i) order[static_cast<size_t>(i)] = i;
+    std::sort(order.begin(), order.end(), [&p](int64_t a, int64_t b) {
+      return p.steps[a * kStepColumns + kStepFirstRow] < p.steps[b * kStepColumns + kStepFirstRow];
+    });
+    next = 0;
+    for (int64_t i : order) {
+      const int32_t* step = p.steps + i * kStepColumns;
+      if (step[kStepFirstRow] != next) {
+        return Join("group ", i, " begins with row ", step[kStepFirstRow],
+                    ", the groups before it end at ", next);
+      }
+      next += step[kStepRows];
+    }
+  }
+  if (next != p.rows) return Join("the groups hold ", next, " rows, there are ", p.rows);
+  return std::string();
+}
+
+// Sizes that do not depend on what the lists hold.
+CachedPlan MakePlan(const CachedProblem& problem, int64_t threads, const CachedTuning& tuning) {
+  CachedPlan plan{};
+  const Pool& pool = problem.pool;
+  plan.group_heads = problem.heads / pool.kv_heads;
+  plan.scale =
+      problem.scale != 0.0f ? problem.scale : 1.0f / std::sqrt(static_cast<float>(pool.head_size));
+  plan.key_stride = RoundUp(pool.head_size, kVector);
+  plan.value_stride = RoundUp(pool.value_size, kVector);
+  plan.row_chunk = std::min(kMostRows, problem.rows);
+  plan.head_rows = plan.row_chunk * plan.group_heads;
+  plan.query_rows =
+      std::max(plan.head_rows, std::min(kMostQueryRows, problem.rows * problem.heads));
+  plan.workers = std::max<int64_t>(1, threads);
+  plan.write_rows = std::max<int64_t>(1, 16384 / (pool.kv_heads * plan.key_stride));
+  plan.writes = problem.key != nullptr ? DivideUp(problem.rows, plan.write_rows) : 0;
+
+  int64_t most_parts =
+      std::min(kMostParts, DivideUp(problem.shared_length + problem.own_length, kPartCost));
+  if (tuning.parts > 0) most_parts = tuning.parts;
+  const int64_t split_rows =
+      std::min(problem.rows, kMostSplitRows * problem.groups) * problem.heads;
+  const int64_t units = problem.groups * pool.kv_heads;
+
+  size_t offset = 0;
+  const auto take = [&offset](size_t bytes_needed) {
+    const size_t at = offset;
+    offset += (bytes_needed + 63) / 64 * 64;
+    return at;
+  };
+  plan.counter_count = kCachedCounters + static_cast<size_t>(most_parts > 1 ? units : 0);
+  plan.counter_offset = take(plan.counter_count * sizeof(int64_t));
+  plan.group_offset = take(static_cast<size_t>(problem.groups) * sizeof(CachedGroup));
+  const int64_t partials = most_parts > 1 ? most_parts * split_rows * (2 + plan.value_stride) : 0;
+  plan.partial_offset = take(static_cast<size_t>(partials) * sizeof(float));
+  plan.worker_bytes = LayOutCachedWorker(plan).total;
+  plan.worker_offset = take(static_cast<size_t>(plan.workers) * plan.worker_bytes);
+  plan.total_bytes = offset;
+  return plan;
+}
+
+// Cuts each group into tasks, those of many rows first because they take longest.
+void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, CachedPlan& plan,
+                CachedGroup* groups) {
+  const Pool& pool = problem.pool;
+  const double sizes = static_cast<double>(pool.head_size + pool.value_size);
+  double positions = 0.0;  // that are read, once a KV head
+  double pairs = 0.0;      // of rows and positions
+  for (int64_t g = 0; g < problem.groups; ++g) {
+    const int32_t* step = problem.steps + g * kStepColumns;
+    CachedGroup& group = groups[g];
+    group.first = step[kStepFirstRow];
+    group.rows = step[kStepRows];
+    group.shared = problem.shared + step[kStepSharedOffset];
+    group.shared_count = step[kStepShared];
+    group.own = problem.own + step[kStepOwnOffset];
+    group.own_count = step[kStepOwn];
+    group.causal = step[kStepCausal] != 0;
+    const double rows = static_cast<double>(group.rows);
+    positions +=
+        static_cast<double>(group.shared_count) + rows * static_cast<double>(group.own_count);
+    pairs += rows * static_cast<double>(group.keys());
+  }
+  const double cost =
+      positions * static_cast<double>(pool.kv_heads) * sizes * 4.0 * kNanosecondsPerByte +
+      2.0 * pairs * static_cast<double>(problem.heads) * sizes * kNanosecondsPerFlop;
+  const double serial =
+      tuning.serial_cost >= 0 ? static_cast<double>(tuning.serial_cost) : kSerialNanoseconds;
+  if (cost < serial) plan.workers = 1;
+
+  // What a task should cost, in positions of one KV head.
+  const double task = plan.workers == 1 ? std::numeric_limits<double>::max()
+                                        : positions * static_cast<double>(pool.kv_heads) /
+                                              static_cast<double>(kTasksPerThread * plan.workers);
+  int64_t items = 0;
+  int64_t units = 0;
+  size_t partial = 0;
+  for (bool many : {true, false}) {
+    for (int64_t g = 0; g < problem.groups; ++g) {
+      CachedGroup& group = groups[g];
+      if ((group.rows > kMostSplitRows) != many) continue;
+      group.row_chunk = std::min(group.rows, group.causal && many ? kCausalRows : kMostRows);
+      if (tuning.row_chunk > 0 && many) {
+        group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);
+      }
+      group.row_chunks = DivideUp(group.rows, group.row_chunk);
+      const int64_t read = group.shared_count + group.rows * group.own_count;
+      group.parts = 1;
+      if (!many) {
+        group.parts = tuning.parts > 0
+                          ? tuning.parts
+                          : std::max<int64_t>(1, std::min(kMostParts, DivideUp(read, kPartCost)));
+      }
+      const double head_cost =
+          static_cast<double>(std::max<int64_t>(1, read)) / static_cast<double>(group.parts);
+      int64_t heads = static_cast<int64_t>(
+          std::min(static_cast<double>(pool.kv_heads), std::max(1.0, task / head_cost)));
+      if (tuning.head_chunk > 0) heads = tuning.head_chunk;
+      heads = std::min(heads, plan.query_rows / (group.row_chunk * plan.group_heads));
+      heads = std::max<int64_t>(1, std::min(heads, pool.kv_heads));
+      group.head_chunk = DivideUp(pool.kv_heads, DivideUp(pool.kv_heads, heads));
+      group.head_chunks = DivideUp(pool.kv_heads, group.head_chunk);
+      group.first_item = items;
+      group.first_unit = units;
+      group.first_partial = partial;
+      items += group.items();
+      if (group.parts > 1) {
+        units += group.head_chunks;
+        partial +=
+            static_cast<size_t>(group.parts * group.rows * problem.heads * (2 + plan.value_stride));
+      }
+    }
+  }
+  plan.items = items;
+  plan.workers = std::max<int64_t>(1, std::min(plan.workers, std::max(items, plan.writes)));
+}
+
+struct Call {
+  const CachedProblem* problem;
+  const CachedPlan* plan;
+  const Kernel* kernel;
+  char* workspace;
+};
+
+void RunTask(void* argument, int64_t index) {
+  const Call& call = *static_cast<const Call*>(argument);
+  call.kernel->run_cached(*call.problem, *call.plan, call.workspace, index);
+}
+
+}  // namespace
+
+CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
+  CachedWorkerLayout layout{};
+  size_t offset = 0;
+  const auto take = [&offset](int64_t count, size_t size) {
+    const size_t at = offset;
+    offset += (static_cast<size_t>(count) * size + 63) / 64 * 64;
+    return at;
+  };
+  layout.query = take(plan.query_rows * plan.key_stride, sizeof(float));
+  layout.accumulator = take(plan.query_rows * plan.value_stride, sizeof(float));
+  layout.maximum = take(plan.query_rows, sizeof(float));
+  layout.sums = take(plan.query_rows * kVector, sizeof(float));
+  layout.rescale = take(plan.head_rows, sizeof(float));
+  layout.scores = take(plan.head_rows * kMaxTile, sizeof(float));
+  layout.low = take(plan.row_chunk, sizeof(int64_t));
+  layout.high = take(plan.row_chunk, sizeof(int64_t));
+  const int64_t listed = std::max(kMaxTile, plan.row_chunk * kOwnTile);
+  layout.key_offsets = take(listed, sizeof(int64_t));
+  layout.value_offsets = take(listed, sizeof(int64_t));
+  layout.key_rows = take(kMaxTile * plan.key_stride, sizeof(float));
+  layout.value_rows = take(kMaxTile * plan.value_stride, sizeof(float));
+  layout.total = offset;
+  return layout;
+}
+
+std::string Validate(const CachedProblem& p) {
+  std::string fault = ValidatePool(p.pool);
+  if (!fault.empty()) return fault;
+  if (p.rows < 0 || p.groups < 0 || p.shared_length < 0 || p.own_length < 0) {
+    return "a size is negative";
+  }
+  if (p.heads < 1 || p.heads % p.pool.kv_heads != 0) {
+    return Join("there are ", p.heads, " query heads, needed is a multiple of ", p.pool.kv_heads,
+                " key and value heads");
+  }
+  if (p.rows > 0 && (p.query == nullptr || p.output == nullptr)) {
+    return "query and output are required";
+  }
+  const bool writes = p.key != nullptr;
+  if (p.rows > 0 && (writes != (p.value != nullptr) || writes != (p.write != nullptr))) {
+    return "key, value and write must be given together";
+  }
+  if (p.groups > 0 && p.steps == nullptr) return "steps are required";
+  if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
+  if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
+  for (int64_t g = 0; g < p.groups; ++g) {
+    fault = ValidateStep(p, g);
+    if (!fault.empty()) return fault;
+  }
+  fault = ValidateCover(p);
+  if (!fault.empty() || !writes) return fault;
+  const int64_t wrong = FirstOutside(p.write, p.rows, -1, p.pool.slots());
+  return wrong < 0 ? fault : Slot("write", wrong, p.write[wrong], p.pool.slots());
+}
+
+size_t WorkspaceSize(const CachedProblem& problem, int64_t threads, const CachedTuning& tuning) {
+  return MakePlan(problem, threads, tuning).total_bytes + 64;
+}
+
+void Run(const CachedProblem& problem, void* workspace, const Runner& runner,
+         const CachedTuning& tuning) {
+  if (problem.rows == 0) return;
+  CachedPlan plan = MakePlan(problem, runner.threads, tuning);
+  char* aligned = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(workspace) + 63) &
+                                          ~static_cast<uintptr_t>(63));
+  FillGroups(problem, tuning, plan, reinterpret_cast<CachedGroup*>(aligned + plan.group_offset));
+  char* counters = aligned + plan.counter_offset;
+  for (size_t i = 0; i < plan.counter_count; ++i) {
+    new (counters + i * sizeof(int64_t)) std::atomic<int64_t>(0);
+  }
+  const Kernel* kernel = ChooseKernel(tuning.isa, true);
+  if (kernel == nullptr) kernel = ChooseKernel(Isa::kBest, true);
+  Call call{&problem, &plan, kernel, aligned};
+  if (plan.workers == 1 || runner.parallel_for == nullptr) {
+    plan.workers = 1;
+    RunTask(&call, 0);
+  } else {
+    runner.parallel_for(runner.context, plan.workers, RunTask, &call);
+  }
+}
+
+std::string Validate(const StoreProblem& p) {
+  std::string fault = ValidatePool(p.pool);
+  if (!fault.empty()) return fault;
+  if (p.batch < 0 || p.positions < 0) return "a size is negative";
+  const int64_t count = p.batch * p.positions;
+  if (count > 0 && (p.key.data == nullptr || p.value.data == nullptr || p.write == nullptr)) {
+    return "key, value and write are required";
+  }
+  const int64_t wrong = FirstOutside(p.write, count, -1, p.pool.slots());
+  return wrong < 0 ? fault : Slot("write", wrong, p.write[wrong], p.pool.slots());
+}
+
+namespace {
+
+void CopyRow(const Input& input, int64_t b, int64_t h, int64_t position, int64_t size, float* to) {
+  const Strides& s = input.strides;
+  const float* from =
+      static_cast<const float*>(input.data) + b * s.batch + h * s.head + position * s.position;
+  if (s.feature == 1) {
+    std::memcpy(to, from, static_cast<size_t>(size) * sizeof(float));
+    return;
+  }
+  for (int64_t f = 0; f < size; ++f) to[f] = from[f * s.feature];
+}
+
+// Positions of one task: some 100 microseconds' worth at most.
+constexpr int64_t kStorePositions = 64;
+
+struct StoreCall {
+  const StoreProblem* problem;
+  int64_t chunks;  // of one batch row
+};
+
+void StoreTask(void* argument, int64_t index) {
+  const StoreCall& call = *static_cast<const StoreCall*>(argument);
+  const StoreProblem& p = *call.problem;
+  const Pool& pool = p.pool;
+  const int64_t b = index / call.chunks;
+  const int64_t begin = index % call.chunks * kStorePositions;
+  const int64_t end = std::min(p.positions, begin + kStorePositions);
+  for (int64_t h = 0; h < pool.kv_heads; ++h) {
+    for (int64_t j = begin; j < end; ++j) {
+      const int32_t slot = p.write[b * p.positions + j];
+      if (slot < 0) continue;
+      CopyRow(p.key, b, h, j, pool.head_size,
+              pool.data + pool.KeyOffset(slot) + h * kBlockSlots * pool.head_size);
+      CopyRow(p.value, b, h, j, pool.value_size,
+              pool.data + pool.ValueOffset(slot) + h * kBlockSlots * pool.value_size);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t Run(const StoreProblem& problem, const Runner& runner) {
+  StoreCall call{&problem, DivideUp(problem.positions, kStorePositions)};
+  const int64_t tasks = problem.batch * call.chunks;
+  if (runner.parallel_for == nullptr || tasks <= 1) {
+    for (int64_t i = 0; i < tasks; ++i) StoreTask(&call, i);
+  } else {
+    runner.parallel_for(runner.context, tasks, StoreTask, &call);
+  }
+  int64_t stored = 0;
+  for (int64_t i = 0; i < problem.batch * problem.positions; ++i) stored += problem.write[i] >= 0;
+  return stored;
+}
+
+}  // namespace attention
+}  // namespace graft

@@ -1,0 +1,143 @@
+// Attention over a pool of cached keys and values, on the CPU: every row is one token.
+//
+// The kernel knows nothing of any runtime. A pool holds keys and values of many sequences in blocks
+// of 16 slots, for all layers; a slot is one token. Rows that share a past (the beams of a sample,
+// the tokens of a prompt) form a group: the positions on which all of them agree are listed once
+// and read once, the others are listed a row. Reordering beams changes lists and moves nothing.
+//
+// For row i of a group, query head h and the key of position j, with d = position of row i - j:
+//
+//   s[j]   = scale * dot(query[i, h], key[slot of j, h / (heads / kv_heads)])
+//   s[j]   = softcap * tanh(s[j] / softcap)                      where softcap > 0
+//   s[j]   = s[j] + bias[h, min(d, distances - 1)]                where there is a bias
+//   s[j]   = -inf                                                 where window > 0 and d >= window
+//   output = softmax(s) * values
+#ifndef GRAFT_PLUGINS_FLASH_DECODE_CACHED_H_
+#define GRAFT_PLUGINS_FLASH_DECODE_CACHED_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "attention.h"
+
+namespace graft {
+namespace attention {
+
+// Slots of a block. Slot s is the slot s % 16 of block s / 16.
+constexpr int64_t kBlockSlots = 16;
+
+// One layer of a pool: a float32 tensor [blocks, layers, kv_heads * 16 * (head_size + value_size)].
+// Within a block and layer stand keys [kv_heads][16][head_size], then values
+// [kv_heads][16][value_size].
+struct Pool {
+  float* data = nullptr;
+  int64_t blocks = 0;
+  int64_t layers = 0;
+  int64_t layer = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  int64_t value_size = 0;
+
+  int64_t slots() const { return blocks * kBlockSlots; }
+  // Floats from one layer of a block to the next, and from one block to the next.
+  int64_t layer_floats() const { return kv_heads * kBlockSlots * (head_size + value_size); }
+  int64_t block_floats() const { return layers * layer_floats(); }
+  // Where head 0 of a slot's key and value stand, in floats from data; the next head is
+  // kBlockSlots * head_size, or value_size, further.
+  int64_t KeyOffset(int64_t slot) const {
+    return slot / kBlockSlots * block_floats() + layer * layer_floats() +
+           slot % kBlockSlots * head_size;
+  }
+  int64_t ValueOffset(int64_t slot) const {
+    return slot / kBlockSlots * block_floats() + layer * layer_floats() +
+           kv_heads * kBlockSlots * head_size + slot % kBlockSlots * value_size;
+  }
+};
+
+// Columns of CachedProblem::steps.
+enum StepColumn {
+  kStepFirstRow,
+  kStepRows,          // n
+  kStepSharedOffset,  // into shared
+  kStepShared,        // S: slots of positions 0 .. S-1, the same for all rows
+  kStepOwnOffset,     // into own
+  kStepOwn,           // m: slots of positions S .. S+m-1, m a row, one row after the other
+  kStepCausal,        // 1: row i is position S - n + i and sees nothing beyond it; m is 0
+  kStepReserved,      // 0
+  kStepColumns,
+};
+
+// One call: new keys and values are written first, then all rows attend. Row i of a group that is
+// not causal is position S + m - 1.
+struct CachedProblem {
+  Pool pool;
+  int64_t rows = 0;   // T, over all groups
+  int64_t heads = 0;  // of the query; a multiple of pool.kv_heads
+
+  const float* query = nullptr;  // [T][heads][head_size]
+  const float* key = nullptr;    // [T][kv_heads][head_size], or null: nothing is written
+  const float* value = nullptr;  // [T][kv_heads][value_size]
+  int64_t query_stride = 0;      // floats from row to row
+  int64_t key_stride = 0;
+  int64_t value_stride = 0;
+  const int32_t* write = nullptr;  // [T] slot of each row, -1: not written. Slots must differ.
+  float* output = nullptr;         // [T][heads][value_size], compact
+
+  const int32_t* steps = nullptr;  // [groups][kStepColumns]; each row is in exactly one group
+  int64_t groups = 0;
+  const int32_t* shared = nullptr;
+  int64_t shared_length = 0;
+  const int32_t* own = nullptr;
+  int64_t own_length = 0;
+
+  const float* bias = nullptr;  // [heads][distances]
+  int64_t distances = 0;
+
+  float scale = 0.0f;    // 0 stands for 1 / sqrt(head_size)
+  float softcap = 0.0f;  // 0: none
+  int64_t window = 0;    // 0: none
+};
+
+// What is otherwise chosen by the shape of the problem; tests force every value in turn.
+struct CachedTuning {
+  Isa isa = Isa::kBest;
+  int64_t parts = 0;         // parts that a group's keys are cut into; 0: chosen
+  int64_t head_chunk = 0;    // KV heads of one task; 0: chosen
+  int64_t row_chunk = 0;     // rows of one task; 0: chosen
+  int64_t serial_cost = -1;  // work, in nanoseconds, below which one thread does all; -1: chosen
+};
+
+// Returns an empty string when the problem is well formed and every slot and list lies within
+// bounds, or what is wrong. Neither the pool nor a list is touched before it is known to be safe.
+std::string Validate(const CachedProblem& problem);
+
+// Bytes of scratch that Run needs, from shapes alone: no list is read.
+size_t WorkspaceSize(const CachedProblem& problem, int64_t threads,
+                     const CachedTuning& tuning = CachedTuning());
+
+// Computes the problem, which Validate must have accepted. Allocates nothing and throws nothing.
+// Calls at once are safe when none reads what another writes. workspace needs no alignment. Results
+// do not depend on the other groups of the call, nor on the number of threads.
+void Run(const CachedProblem& problem, void* workspace, const Runner& runner,
+         const CachedTuning& tuning = CachedTuning());
+
+// Keys and values [batch, kv_heads, positions, size] on their way into a pool.
+struct StoreProblem {
+  Pool pool;
+  int64_t batch = 0;
+  int64_t positions = 0;
+  Input key;
+  Input value;
+  const int32_t* write = nullptr;  // [batch * positions] slot of each, -1: left out
+};
+
+std::string Validate(const StoreProblem& problem);
+
+// Stores all positions and returns how many there were.
+int64_t Run(const StoreProblem& problem, const Runner& runner);
+
+}  // namespace attention
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_FLASH_DECODE_CACHED_H_

@@ -1,0 +1,312 @@
+// The operators CachedAttention and StoreCache: tensors and attributes of a node bound to the
+// kernel in cached.h.
+//
+// Both write to `cache` although it is an input: the host owns the pool, gives the same memory to
+// every layer, and must order whoever reads a slot after whoever writes it. Within a graph each
+// layer has slots of its own, so the order that the graph has anyway is enough.
+#ifndef GRAFT_PLUGINS_FLASH_DECODE_CACHED_ATTENTION_H_
+#define GRAFT_PLUGINS_FLASH_DECODE_CACHED_ATTENTION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "cached.h"
+#include "graft.h"
+
+namespace graft {
+namespace attention {
+
+inline int64_t ThreadsOf(int32_t concurrency) { return concurrency > 0 ? concurrency : 1; }
+
+// The session's threads as a runner, valid as long as the context.
+inline Runner RunnerOf(const RunContext& context) {
+  Runner runner;
+  runner.threads = ThreadsOf(context.concurrency());
+  runner.context = const_cast<RunContext*>(&context);
+  runner.parallel_for = [](void* host, int64_t count, void (*task)(void*, int64_t),
+                           void* argument) {
+    static_cast<const RunContext*>(host)->ParallelFor(
+        static_cast<uint64_t>(count),
+        [&](uint64_t index) { task(argument, static_cast<int64_t>(index)); });
+  };
+  return runner;
+}
+
+// The pool that an input holds. `name` is the operator's.
+inline Pool PoolOf(const char* name, const Tensor& cache, int64_t layer, int64_t kv_heads,
+                   int64_t head_size, int64_t value_size) {
+  Require(cache.rank() == 3, name, ": cache has rank ", cache.rank(),
+          ", needed is 3: blocks, layers, one layer's floats");
+  Pool pool;
+  pool.data = static_cast<float*>(const_cast<void*>(cache.raw()));
+  pool.blocks = cache.dim(0);
+  pool.layers = cache.dim(1);
+  pool.layer = layer;
+  pool.kv_heads = kv_heads;
+  pool.head_size = head_size;
+  pool.value_size = value_size;
+  Require(cache.dim(2) == pool.layer_floats(), name, ": a layer of cache has ", cache.dim(2),
+          " floats, ", kv_heads, " heads of ", head_size, " and ", value_size, " in blocks of ",
+          kBlockSlots, " need ", pool.layer_floats());
+  return pool;
+}
+
+// Attention of T tokens over a pool. Inputs:
+//
+//   query  [T, ...], heads * head_size floats a token
+//   key    [T, ...], kv_heads * head_size; absent with value and write: nothing is written
+//   value  [T, ...], kv_heads * value_size
+//   cache  [blocks, layers, kv_heads * 16 * (head_size + value_size)], written in place
+//   steps  [G, 8], shared [*], own [*]: see cached.h; own may be absent where no step lists any
+//   write  [T], the slot of each token's key and value, or -1
+//   bias   [heads, D], added to the score of a key that is d positions before the query; D - 1
+//   serves
+//          all that are further
+//
+// Output: [T, heads, 1, value_size], or as output_layout and output_rank say.
+class CachedAttention {
+ public:
+  static Operator Describe() {
+    return Operator("CachedAttention",
+                    "attention of tokens over a pool of keys and values, which it writes in place")
+        .Input("query", kFloat32)
+        .OptionalInput("key", kFloat32)
+        .OptionalInput("value", kFloat32)
+        .Input("cache", kFloat32)
+        .Input("steps", kInt32)
+        .Input("shared", kInt32)
+        .OptionalInput("own", kInt32)
+        .OptionalInput("write", kInt32)
+        .OptionalInput("bias", kFloat32)
+        .Output("output", kFloat32)
+        .Int("num_heads", 0)
+        .Required()
+        .Int("kv_num_heads", 0)
+        .Int("head_size", 0)
+        .Required()
+        .Int("value_size", 0)
+        .Int("layer", 0)
+        .Float("scale", 0.0)
+        .Float("softcap", 0.0)
+        .Int("window", 0)
+        .String("output_layout", "bhsd")
+        .Int("output_rank", 4);
+  }
+
+  explicit CachedAttention(const CreateContext& context)
+      : heads_(context.Int("num_heads")),
+        kv_heads_(context.Int("kv_num_heads")),
+        head_size_(context.Int("head_size")),
+        value_size_(context.Int("value_size")),
+        layer_(context.Int("layer")),
+        scale_(static_cast<float>(context.Float("scale"))),
+        softcap_(static_cast<float>(context.Float("softcap"))),
+        window_(context.Int("window")),
+        output_rank_(context.Int("output_rank")) {
+    if (kv_heads_ == 0) kv_heads_ = heads_;
+    if (value_size_ == 0) value_size_ = head_size_;
+    Require(heads_ > 0 && kv_heads_ > 0 && heads_ % kv_heads_ == 0,
+            "CachedAttention: num_heads is ", heads_, ", needed is a multiple of kv_num_heads ",
+            kv_heads_);
+    Require(head_size_ > 0 && value_size_ > 0, "CachedAttention: head_size is ", head_size_,
+            " and value_size ", value_size_, ", needed are positive numbers");
+    Require(layer_ >= 0, "CachedAttention: layer is ", layer_, ", needed is 0 or more");
+    Require(window_ >= 0, "CachedAttention: window is ", window_, ", needed is 0 or more");
+    Require(output_rank_ >= 2 && output_rank_ <= 4, "CachedAttention: output_rank is ",
+            output_rank_, ", needed is 2, 3 or 4");
+    const std::string layout = context.String("output_layout");
+    Require(layout == "bhsd" || layout == "bshd", "CachedAttention: output_layout is ", layout,
+            ", needed is bhsd or bshd");
+    heads_first_ = layout == "bhsd";
+  }
+
+  void Infer(InferContext& context) const {
+    const Dim rows = context.InputDim(kQuery, 0);
+    switch (output_rank_) {
+      case 2:
+        return context.SetOutput(0, kFloat32, {rows, heads_ * value_size_});
+      case 3:
+        return context.SetOutput(0, kFloat32, {rows, 1, heads_ * value_size_});
+      default:
+        if (heads_first_) return context.SetOutput(0, kFloat32, {rows, heads_, 1, value_size_});
+        return context.SetOutput(0, kFloat32, {rows, 1, heads_, value_size_});
+    }
+  }
+
+  uint64_t Workspace(const WorkspaceContext& context) const {
+    return WorkspaceSize(Bind(context.inputs), ThreadsOf(context.concurrency));
+  }
+
+  void Run(const RunContext& context) const {
+    CachedProblem problem = Bind(context.inputs);
+    problem.output = context.outputs[0].data<float>();
+    const std::string fault = Validate(problem);
+    Require(fault.empty(), "CachedAttention: ", fault);
+    attention::Run(problem, context.workspace(), RunnerOf(context));
+  }
+
+ private:
+  enum Input : uint64_t { kQuery, kKey, kValue, kCache, kSteps, kShared, kOwn, kWrite, kBias };
+
+  // Shapes, and pointers where there is memory already.
+  CachedProblem Bind(const Tensors& inputs) const {
+    CachedProblem p;
+    p.pool = PoolOf("CachedAttention", inputs[kCache], layer_, kv_heads_, head_size_, value_size_);
+    p.heads = heads_;
+    p.scale = scale_;
+    p.softcap = softcap_;
+    p.window = window_;
+    p.rows = inputs[kQuery].rank() > 0 ? inputs[kQuery].dim(0) : 0;
+    p.query_stride = heads_ * head_size_;
+    p.query = RowsOf(inputs[kQuery], "query", p.rows, p.query_stride);
+    Require(inputs[kKey].present() == inputs[kValue].present() &&
+                inputs[kKey].present() == inputs[kWrite].present(),
+            "CachedAttention: key, value and write must be given together");
+    if (inputs[kKey].present()) {
+      p.key_stride = kv_heads_ * head_size_;
+      p.value_stride = kv_heads_ * value_size_;
+      p.key = RowsOf(inputs[kKey], "key", p.rows, p.key_stride);
+      p.value = RowsOf(inputs[kValue], "value", p.rows, p.value_stride);
+      p.write = static_cast<const int32_t*>(inputs[kWrite].raw());
+      Require(inputs[kWrite].elements() == p.rows, "CachedAttention: write has ",
+              inputs[kWrite].elements(), " elements, needed is one a token, ", p.rows);
+    }
+    const Tensor steps = inputs[kSteps];
+    Require(steps.rank() == 2 && steps.dim(1) == kStepColumns, "CachedAttention: steps has rank ",
+            steps.rank(), " and ", steps.rank() > 0 ? steps.dim(-1) : 0,
+            " columns, needed are 2 and ", static_cast<int>(kStepColumns));
+    p.steps = static_cast<const int32_t*>(steps.raw());
+    p.groups = steps.dim(0);
+    p.shared = static_cast<const int32_t*>(inputs[kShared].raw());
+    p.shared_length = inputs[kShared].elements();
+    if (inputs[kOwn].present()) {
+      p.own = static_cast<const int32_t*>(inputs[kOwn].raw());
+      p.own_length = inputs[kOwn].elements();
+    }
+    if (const Tensor bias = inputs[kBias]; bias.present()) {
+      Require(bias.rank() == 2 && bias.dim(0) == heads_, "CachedAttention: bias has rank ",
+              bias.rank(), " and ", bias.rank() > 0 ? bias.dim(0) : 0, " rows, needed are 2 and ",
+              heads_);
+      p.bias = static_cast<const float*>(bias.raw());
+      p.distances = bias.dim(1);
+    }
+    return p;
+  }
+
+  static const float* RowsOf(const Tensor& tensor, const char* name, int64_t rows, int64_t width) {
+    Require(tensor.elements() == rows * width, "CachedAttention: ", name, " has ",
+            tensor.elements(), " elements, ", rows, " tokens of ", width, " need ", rows * width);
+    return static_cast<const float*>(tensor.raw());
+  }
+
+  int64_t heads_, kv_heads_, head_size_, value_size_, layer_;
+  float scale_, softcap_;
+  int64_t window_, output_rank_;
+  bool heads_first_;
+};
+
+// Stores keys and values of whole sequences in a pool: what cross attention reads afterwards.
+// Inputs:
+//
+//   key    [N, kv_heads, S, head_size], or as key_layout says (bhsd, bshd, bhds), or
+//          [N, S, kv_heads * head_size]
+//   value  likewise, with value_size
+//   cache  as in CachedAttention, written in place
+//   write  N * S slots, or -1 for positions to leave out
+//
+// Output: int32 [1], the number of positions stored. Whoever reads the slots must come after it.
+class StoreCache {
+ public:
+  static Operator Describe() {
+    return Operator("StoreCache", "keys and values of whole sequences, written into a pool")
+        .Input("key", kFloat32, GRAFT_PARAMETER_STRIDED)
+        .Input("value", kFloat32, GRAFT_PARAMETER_STRIDED)
+        .Input("cache", kFloat32)
+        .Input("write", kInt32)
+        .Output("count", kInt32)
+        .Int("kv_num_heads", 0)
+        .Required()
+        .Int("head_size", 0)
+        .Required()
+        .Int("value_size", 0)
+        .Int("layer", 0)
+        .String("key_layout", "bhsd")
+        .String("value_layout", "bhsd");
+  }
+
+  explicit StoreCache(const CreateContext& context)
+      : kv_heads_(context.Int("kv_num_heads")),
+        head_size_(context.Int("head_size")),
+        value_size_(context.Int("value_size")),
+        layer_(context.Int("layer")),
+        key_layout_(context.String("key_layout")),
+        value_layout_(context.String("value_layout")) {
+    if (value_size_ == 0) value_size_ = head_size_;
+    Require(kv_heads_ > 0 && head_size_ > 0 && value_size_ > 0, "StoreCache: kv_num_heads is ",
+            kv_heads_, ", head_size ", head_size_, ", value_size ", value_size_,
+            ", needed are positive numbers");
+    Require(layer_ >= 0, "StoreCache: layer is ", layer_, ", needed is 0 or more");
+    for (const std::string& layout : {key_layout_, value_layout_}) {
+      Require(layout == "bhsd" || layout == "bshd" || layout == "bhds", "StoreCache: layout is ",
+              layout, ", needed is bhsd, bshd or bhds");
+    }
+  }
+
+  void Infer(InferContext& context) const { context.SetOutput(0, kInt32, {1}); }
+
+  void Run(const RunContext& context) const {
+    StoreProblem p;
+    p.pool = PoolOf("StoreCache", context.inputs[2], layer_, kv_heads_, head_size_, value_size_);
+    p.key = Bind(context.inputs[0], "key", key_layout_, head_size_, p);
+    const int64_t batch = p.batch, positions = p.positions;
+    p.value = Bind(context.inputs[1], "value", value_layout_, value_size_, p);
+    Require(p.batch == batch && p.positions == positions, "StoreCache: value has ", p.batch,
+            " sequences of ", p.positions, ", key has ", batch, " of ", positions);
+    const Tensor write = context.inputs[3];
+    Require(write.elements() == batch * positions, "StoreCache: write has ", write.elements(),
+            " elements, needed is one a position, ", batch * positions);
+    p.write = static_cast<const int32_t*>(write.raw());
+    const std::string fault = Validate(p);
+    Require(fault.empty(), "StoreCache: ", fault);
+    *context.outputs[0].data<int32_t>() =
+        static_cast<int32_t>(attention::Run(p, RunnerOf(context)));
+  }
+
+ private:
+  // Reads a tensor's shape into batch and positions of the problem.
+  attention::Input Bind(const Tensor& tensor, const char* name, const std::string& layout,
+                        int64_t size, StoreProblem& p) const {
+    const bool folded = tensor.rank() == 3;
+    Require(folded || tensor.rank() == 4, "StoreCache: ", name, " has rank ", tensor.rank(),
+            ", needed is 3 or 4");
+    attention::Input input;
+    input.data = tensor.raw();
+    p.batch = tensor.dim(0);
+    if (folded) {
+      p.positions = tensor.dim(1);
+      Require(tensor.dim(2) == kv_heads_ * size, "StoreCache: ", name, " is ", tensor.dim(2),
+              " wide, ", kv_heads_, " heads of ", size, " need ", kv_heads_ * size);
+      input.strides = {tensor.stride(0), size * tensor.stride(2), tensor.stride(1),
+                       tensor.stride(2)};
+      return input;
+    }
+    const int head = layout == "bshd" ? 2 : 1;
+    const int position = layout == "bshd" ? 1 : layout == "bhds" ? 3 : 2;
+    const int feature = layout == "bhds" ? 2 : 3;
+    p.positions = tensor.dim(position);
+    Require(tensor.dim(head) == kv_heads_ && tensor.dim(feature) == size, "StoreCache: ", name,
+            " has ", tensor.dim(head), " heads of ", tensor.dim(feature), ", needed are ",
+            kv_heads_, " of ", size);
+    input.strides = {tensor.stride(0), tensor.stride(head), tensor.stride(position),
+                     tensor.stride(feature)};
+    return input;
+  }
+
+  int64_t kv_heads_, head_size_, value_size_, layer_;
+  std::string key_layout_, value_layout_;
+};
+
+}  // namespace attention
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_FLASH_DECODE_CACHED_ATTENTION_H_

@@ -1,0 +1,342 @@
+#include "cached_problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <sstream>
+
+namespace graft {
+namespace attention {
+namespace testing {
+namespace {
+
+constexpr int64_t kBand = 256;  // floats before and behind the pool
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+int64_t Draw(std::mt19937& random, int64_t least, int64_t most) {
+  return std::uniform_int_distribution<int64_t>(least, most)(random);
+}
+bool Chance(std::mt19937& random, int percent) { return Draw(random, 0, 99) < percent; }
+float DrawFloat(std::mt19937& random, float most) {
+  return std::uniform_real_distribution<float>(-most, most)(random);
+}
+template <size_t kCount>
+int64_t Pick(std::mt19937& random, const int64_t (&from)[kCount]) {
+  return from[Draw(random, 0, static_cast<int64_t>(kCount) - 1)];
+}
+
+// Hands out slots of a pool: whole blocks in random order, or what is left of them.
+class Slots {
+ public:
+  Slots(int64_t blocks, std::mt19937& random) : random_(random) {
+    for (int64_t b = 0; b < blocks; ++b) blocks_.push_back(static_cast<int32_t>(b));
+    std::shuffle(blocks_.begin(), blocks_.end(), random_);
+  }
+  // `count` slots, adjacent within blocks; with `scattered`, single ones among many blocks.
+  std::vector<int32_t> Take(int64_t count, bool scattered) {
+    std::vector<int32_t> slots;
+    for (int64_t i = 0; i < count; ++i) slots.push_back(Next());
+    if (scattered) std::shuffle(slots.begin(), slots.end(), random_);
+    return slots;
+  }
+  void NewBlock() { used_ = kBlockSlots; }
+
+ private:
+  int32_t Next() {
+    if (used_ == kBlockSlots) {
+      block_ = blocks_.back();
+      blocks_.pop_back();
+      used_ = 0;
+    }
+    return static_cast<int32_t>(block_ * kBlockSlots + used_++);
+  }
+
+  std::mt19937& random_;
+  std::vector<int32_t> blocks_;
+  int32_t block_ = 0;
+  int64_t used_ = kBlockSlots;
+};
+
+struct Shape {
+  int64_t rows, shared, own;
+  bool causal;
+};
+
+Shape DrawShape(std::mt19937& random, int64_t most) {
+  Shape s;
+  s.causal = Chance(random, 35);
+  s.rows = Chance(random, 8) ? Draw(random, 1, 70) : Draw(random, 1, 6);
+  if (Chance(random, 8)) most *= 8;
+  s.shared = Chance(random, 15) ? 0 : Draw(random, 0, most);
+  s.own = s.causal || Chance(random, 20) ? 0 : Draw(random, 1, Chance(random, 20) ? most : 20);
+  if (s.causal) s.shared = s.rows + (Chance(random, 50) ? 0 : s.shared);
+  return s;
+}
+
+}  // namespace
+
+GuardedPool::GuardedPool(const Pool& sizes, int64_t misalign)
+    : sizes_(sizes), start_(kBand + misalign) {
+  memory_.assign(static_cast<size_t>(sizes.blocks * sizes.block_floats() + 2 * kBand + misalign),
+                 kNan);
+}
+
+Pool GuardedPool::pool() const {
+  Pool pool = sizes_;
+  pool.data = const_cast<float*>(memory_.data()) + start_;
+  return pool;
+}
+
+void GuardedPool::Fill(int64_t slot, std::mt19937& random) {
+  const Pool p = pool();
+  for (int64_t h = 0; h < p.kv_heads; ++h) {
+    float* key = p.data + p.KeyOffset(slot) + h * kBlockSlots * p.head_size;
+    for (int64_t f = 0; f < p.head_size; ++f) key[f] = DrawFloat(random, 1.5f);
+    float* value = p.data + p.ValueOffset(slot) + h * kBlockSlots * p.value_size;
+    for (int64_t f = 0; f < p.value_size; ++f) value[f] = DrawFloat(random, 1.5f);
+  }
+}
+
+std::vector<float> GuardedPool::Expected(const CachedProblem& problem) const {
+  std::vector<float> memory = memory_;
+  const Pool& p = sizes_;
+  if (problem.key == nullptr) return memory;
+  // Written out by the formula of the contract, not by the pool's own functions.
+  for (int64_t t = 0; t < problem.rows; ++t) {
+    const int64_t slot = problem.write[t];
+    if (slot < 0) continue;
+    const int64_t at =
+        (slot / 16 * p.layers + p.layer) * p.kv_heads * 16 * (p.head_size + p.value_size);
+    for (int64_t h = 0; h < p.kv_heads; ++h) {
+      for (int64_t f = 0; f < p.head_size; ++f) {
+        memory[static_cast<size_t>(start_ + at + (h * 16 + slot % 16) * p.head_size + f)] =
+            problem.key[t * problem.key_stride + h * p.head_size + f];
+      }
+      for (int64_t f = 0; f < p.value_size; ++f) {
+        memory[static_cast<size_t>(start_ + at + p.kv_heads * 16 * p.head_size +
+                                   (h * 16 + slot % 16) * p.value_size + f)] =
+            problem.value[t * problem.value_stride + h * p.value_size + f];
+      }
+    }
+  }
+  return memory;
+}
+
+void Make(uint32_t index, RandomCachedProblem& made) {
+  std::mt19937 random(index * 7919u + 17u);
+  CachedProblem& p = made.problem;
+  Pool sizes;
+  sizes.kv_heads = Draw(random, 1, 4);
+  p.heads = sizes.kv_heads * (Chance(random, 60) ? 1 : Draw(random, 2, 5));
+  sizes.head_size = Pick(random, {1, 3, 8, 16, 24, 32, 40, 64, 64, 64, 80, 128});
+  sizes.value_size = Chance(random, 80) ? sizes.head_size : Pick(random, {1, 5, 16, 48, 64, 128});
+  sizes.layers = Draw(random, 1, 3);
+  sizes.layer = Draw(random, 0, sizes.layers - 1);
+
+  const bool writes = Chance(random, 75);
+  std::vector<Shape> shapes;
+  const int64_t groups = Chance(random, 3) ? 0 : Draw(random, 1, 3);
+  int64_t slots = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    shapes.push_back(DrawShape(random, 70));
+    slots += shapes.back().shared + shapes.back().rows * shapes.back().own;
+    p.rows += shapes.back().rows;
+  }
+  sizes.blocks = slots / kBlockSlots + groups * 2 + Draw(random, 0, 3);
+  made.pool.emplace_back(sizes, Draw(random, 0, 3));
+  GuardedPool& pool = made.pool.back();
+  p.pool = pool.pool();
+
+  // Groups in any order of their rows.
+  std::vector<int64_t> first(static_cast<size_t>(groups));
+  std::vector<int64_t> order(static_cast<size_t>(groups));
+  for (int64_t g = 0; g < groups; ++g) order[static_cast<size_t>(g)] = g;
+  if (Chance(random, 30)) std::shuffle(order.begin(), order.end(), random);
+  int64_t row = 0;
+  for (int64_t g : order) {
+    first[static_cast<size_t>(g)] = row;
+    row += shapes[static_cast<size_t>(g)].rows;
+  }
+
+  Slots free(sizes.blocks, random);
+  made.write.assign(static_cast<size_t>(p.rows), -1);
+  made.shared.assign(static_cast<size_t>(Draw(random, 0, 3)), -5);  // lists that no step takes
+  made.own.assign(static_cast<size_t>(Draw(random, 0, 3)), 1 << 30);
+  for (int64_t g = 0; g < groups; ++g) {
+    const Shape& s = shapes[static_cast<size_t>(g)];
+    const int64_t row0 = first[static_cast<size_t>(g)];
+    const int64_t so = static_cast<int64_t>(made.shared.size());
+    const int64_t oo = static_cast<int64_t>(made.own.size());
+    made.steps.insert(made.steps.end(),
+                      {static_cast<int32_t>(row0), static_cast<int32_t>(s.rows),
+                       static_cast<int32_t>(so), static_cast<int32_t>(s.shared),
+                       static_cast<int32_t>(oo), static_cast<int32_t>(s.own), s.causal ? 1 : 0, 0});
+    const std::vector<int32_t> shared = free.Take(s.shared, Chance(random, 30));
+    made.shared.insert(made.shared.end(), shared.begin(), shared.end());
+    for (int64_t j = 0; j < s.shared; ++j) {
+      const int64_t token = j - (s.shared - s.rows);
+      const bool fresh = writes && s.causal && token >= 0 && Chance(random, 95);
+      if (fresh) {
+        made.write[static_cast<size_t>(row0 + token)] = shared[static_cast<size_t>(j)];
+      } else {
+        pool.Fill(shared[static_cast<size_t>(j)], random);
+      }
+    }
+    // Own positions: some of a step's slots survive, and each row descends from any of them.
+    free.NewBlock();
+    std::vector<std::vector<int32_t>> own(static_cast<size_t>(s.own));
+    for (int64_t j = 0; j < s.own; ++j) {
+      const std::vector<int32_t> born = free.Take(s.rows, Chance(random, 10));
+      const bool last = j == s.own - 1;
+      std::vector<int32_t>& chosen = own[static_cast<size_t>(j)];
+      for (int64_t i = 0; i < s.rows; ++i) {
+        chosen.push_back(born[static_cast<size_t>(last ? i : Draw(random, 0, s.rows - 1))]);
+      }
+      std::vector<int32_t> used = chosen;
+      std::sort(used.begin(), used.end());
+      used.erase(std::unique(used.begin(), used.end()), used.end());
+      for (int32_t slot : used) {
+        if (last && writes && Chance(random, 95)) {
+          const int64_t i = std::find(chosen.begin(), chosen.end(), slot) - chosen.begin();
+          made.write[static_cast<size_t>(row0 + i)] = slot;
+        } else {
+          pool.Fill(slot, random);
+        }
+      }
+    }
+    for (int64_t i = 0; i < s.rows; ++i) {
+      for (int64_t j = 0; j < s.own; ++j) {
+        made.own.push_back(own[static_cast<size_t>(j)][static_cast<size_t>(i)]);
+      }
+    }
+  }
+  made.shared.push_back(-7);
+
+  const auto draw = [&random](std::vector<float>& to, int64_t count, float most) {
+    for (int64_t i = 0; i < count; ++i) to.push_back(DrawFloat(random, most));
+  };
+  p.query_stride = p.heads * sizes.head_size + (Chance(random, 20) ? Draw(random, 1, 9) : 0);
+  draw(made.query, p.rows * p.query_stride + 1, 1.5f);
+  p.query = made.query.data();
+  if (writes) {
+    p.key_stride = sizes.kv_heads * sizes.head_size + (Chance(random, 20) ? 3 : 0);
+    p.value_stride = sizes.kv_heads * sizes.value_size + (Chance(random, 20) ? 5 : 0);
+    draw(made.key, p.rows * p.key_stride + 1, 1.5f);
+    draw(made.value, p.rows * p.value_stride + 1, 1.5f);
+    p.key = made.key.data();
+    p.value = made.value.data();
+    p.write = made.write.data();
+  }
+  if (Chance(random, 30)) {
+    p.distances = Chance(random, 50) ? Draw(random, 1, 20) : Draw(random, 1, 300);
+    draw(made.bias, p.heads * p.distances, 3.0f);
+    if (p.distances > 2 && Chance(random, 20)) {
+      made.bias[static_cast<size_t>(Draw(random, 1, p.distances - 1))] = -kInfinity;
+    }
+    p.bias = made.bias.data();
+  }
+  if (Chance(random, 30)) p.scale = 0.01f + std::fabs(DrawFloat(random, 0.5f));
+  if (Chance(random, 15)) p.softcap = 1.0f + std::fabs(DrawFloat(random, 20.0f));
+  if (Chance(random, 25)) p.window = Draw(random, 1, Chance(random, 50) ? 10 : 120);
+  made.output.assign(static_cast<size_t>(p.rows * p.heads * sizes.value_size + 2 * kOutputBand),
+                     kNan);
+  p.output = made.output.data() + kOutputBand;
+  p.steps = made.steps.data();
+  p.groups = groups;
+  p.shared = made.shared.data();
+  p.shared_length = static_cast<int64_t>(made.shared.size());
+  p.own = made.own.data();
+  p.own_length = static_cast<int64_t>(made.own.size());
+
+  std::vector<Isa> isas = {Isa::kBest};
+  for (Isa isa : {Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+    if (Supports(isa)) isas.push_back(isa);
+  }
+  made.tuning.isa =
+      isas[static_cast<size_t>(Draw(random, 0, static_cast<int64_t>(isas.size()) - 1))];
+  if (Chance(random, 40)) made.tuning.parts = Draw(random, 1, 9);
+  if (Chance(random, 40)) made.tuning.head_chunk = Draw(random, 1, 4);
+  if (Chance(random, 40)) made.tuning.row_chunk = Draw(random, 1, 40);
+  if (Chance(random, 60)) made.tuning.serial_cost = 0;
+  made.threads = static_cast<int>(Draw(random, 1, 4));
+
+  std::ostringstream text;
+  text << "problem " << index << ": heads " << p.heads << "/" << sizes.kv_heads << " of "
+       << sizes.head_size << "/" << sizes.value_size << ", layer " << sizes.layer << "/"
+       << sizes.layers << ", bias " << p.distances << ", softcap " << p.softcap << ", window "
+       << p.window << ", writes " << writes << ", isa " << static_cast<int>(made.tuning.isa)
+       << ", parts " << made.tuning.parts << ", head chunk " << made.tuning.head_chunk
+       << ", row chunk " << made.tuning.row_chunk << ", serial " << made.tuning.serial_cost
+       << ", threads " << made.threads << "; groups";
+  for (const Shape& s : shapes) {
+    text << " (" << s.rows << " rows, " << s.shared << " shared, " << s.own << " own"
+         << (s.causal ? ", causal)" : ")");
+  }
+  made.description = text.str();
+}
+
+std::vector<double> Compute(const CachedProblem& p, const float* pool) {
+  const Pool& sizes = p.pool;
+  const int64_t group_heads = p.heads / sizes.kv_heads;
+  const double scale =
+      p.scale != 0.0f ? p.scale : 1.0 / std::sqrt(static_cast<double>(sizes.head_size));
+  std::vector<double> output(static_cast<size_t>(p.rows * p.heads * sizes.value_size));
+  for (int64_t g = 0; g < p.groups; ++g) {
+    const int32_t* step = p.steps + g * 8;
+    const int64_t rows = step[1], shared = step[3], own = step[5];
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = step[0] + i;
+      const int64_t seen = step[6] != 0 ? shared - rows + i + 1 : shared + own;
+      for (int64_t head = 0; head < p.heads; ++head) {
+        const int64_t h = head / group_heads;
+        std::vector<double> scores(static_cast<size_t>(seen));
+        std::vector<const float*> values(static_cast<size_t>(seen));
+        double highest = -std::numeric_limits<double>::infinity();
+        for (int64_t j = 0; j < seen; ++j) {
+          const int64_t slot =
+              j < shared ? p.shared[step[2] + j] : p.own[step[4] + i * own + j - shared];
+          const float* at = pool + (slot / 16 * sizes.layers + sizes.layer) * sizes.kv_heads * 16 *
+                                       (sizes.head_size + sizes.value_size);
+          const float* key = at + (h * 16 + slot % 16) * sizes.head_size;
+          values[static_cast<size_t>(j)] =
+              at + sizes.kv_heads * 16 * sizes.head_size + (h * 16 + slot % 16) * sizes.value_size;
+          const int64_t distance = seen - 1 - j;
+          double& score = scores[static_cast<size_t>(j)];
+          if (p.window > 0 && distance >= p.window) {
+            score = -std::numeric_limits<double>::infinity();
+            continue;
+          }
+          double dot = 0.0;
+          for (int64_t f = 0; f < sizes.head_size; ++f) {
+            dot += static_cast<double>(p.query[row * p.query_stride + head * sizes.head_size + f]) *
+                   key[f];
+          }
+          score = scale * dot;
+          if (p.softcap > 0.0f) score = p.softcap * std::tanh(score / p.softcap);
+          if (p.bias != nullptr) {
+            score += p.bias[head * p.distances + std::min(distance, p.distances - 1)];
+          }
+          highest = std::max(highest, score);
+        }
+        double* to = output.data() + (row * p.heads + head) * sizes.value_size;
+        double sum = 0.0;
+        for (int64_t j = 0; j < seen; ++j) {
+          const double weight = std::exp(scores[static_cast<size_t>(j)] - highest);
+          if (weight == 0.0) continue;
+          sum += weight;
+          for (int64_t f = 0; f < sizes.value_size; ++f) {
+            to[f] += weight * values[static_cast<size_t>(j)][f];
+          }
+        }
+        for (int64_t f = 0; f < sizes.value_size && seen > 0; ++f) to[f] /= sum;
+      }
+    }
+  }
+  return output;
+}
+
+}  // namespace testing
+}  // namespace attention
+}  // namespace graft

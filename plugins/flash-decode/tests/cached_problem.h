@@ -1,0 +1,56 @@
+// Random calls over a pool, and their answer in float64.
+#ifndef GRAFT_PLUGINS_FLASH_DECODE_TESTS_CACHED_PROBLEM_H_
+#define GRAFT_PLUGINS_FLASH_DECODE_TESTS_CACHED_PROBLEM_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cached.h"
+
+namespace graft {
+namespace attention {
+namespace testing {
+
+// A pool between two bands. Every float of it is NaN but those that were filled.
+class GuardedPool {
+ public:
+  GuardedPool(const Pool& sizes, int64_t misalign);
+  Pool pool() const;
+  // Draws key and value of a slot in the pool's layer.
+  void Fill(int64_t slot, std::mt19937& random);
+  // What memory must look like after the problem's keys and values are written.
+  std::vector<float> Expected(const CachedProblem& problem) const;
+  const std::vector<float>& memory() const { return memory_; }
+  int64_t start() const { return start_; }
+
+ private:
+  Pool sizes_;
+  int64_t start_;
+  std::vector<float> memory_;
+};
+
+struct RandomCachedProblem {
+  CachedProblem problem;
+  CachedTuning tuning;
+  int threads = 1;
+  std::vector<GuardedPool> pool;  // one
+  std::vector<float> query, key, value, bias;
+  std::vector<float> output;  // NaN, between two bands
+  std::vector<int32_t> steps, shared, own, write;
+  std::string description;
+};
+constexpr int64_t kOutputBand = 64;
+
+// Makes problem number `index` of a fixed sequence.
+void Make(uint32_t index, RandomCachedProblem& made);
+
+// The output [rows, heads, value_size], given the pool after all writes.
+std::vector<double> Compute(const CachedProblem& problem, const float* pool);
+
+}  // namespace testing
+}  // namespace attention
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_FLASH_DECODE_TESTS_CACHED_PROBLEM_H_

@@ -1,0 +1,335 @@
+// The kernel over a pool against the float64 reference: random problems, then what must be refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cached_problem.h"
+#include "thread_pool.h"
+
+namespace graft {
+namespace attention {
+namespace testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+int ProblemCount() {
+  const char* text = std::getenv("GRAFT_TEST_PROBLEMS");
+  return text != nullptr ? std::atoi(text) : 10000;
+}
+
+ThreadPool& Pool(int threads) {
+  static std::map<int, std::unique_ptr<ThreadPool>> pools;
+  std::unique_ptr<ThreadPool>& pool = pools[threads];
+  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
+  return *pool;
+}
+
+// Runs with a workspace on an odd address, full of NaN, and followed by a band.
+void RunPoisoned(const CachedProblem& problem, int threads, const CachedTuning& tuning) {
+  const size_t size = WorkspaceSize(problem, threads, tuning);
+  std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
+  Run(problem, workspace.data() + 1, Pool(threads).runner(), tuning);
+  for (size_t i = size + 1; i < workspace.size(); ++i) {
+    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
+  }
+}
+
+void ExpectOutput(const RandomCachedProblem& made, const std::vector<double>& expected) {
+  const CachedProblem& p = made.problem;
+  int wrong = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double got = made.output[kOutputBand + i];
+    const double want = expected[i];
+    if (std::isnan(want) ? std::isnan(got)
+                         : std::fabs(got - want) <= 1e-5 + 1e-4 * std::fabs(want)) {
+      continue;
+    }
+    if (++wrong > 3) return;
+    const int64_t at = static_cast<int64_t>(i);
+    ADD_FAILURE() << "row " << at / (p.heads * p.pool.value_size) << ", head "
+                  << at / p.pool.value_size % p.heads << ", feature " << at % p.pool.value_size
+                  << " is " << got << ", the reference " << want << "\n"
+                  << made.description;
+  }
+  for (size_t i = 0; i < kOutputBand; ++i) {
+    ASSERT_TRUE(std::isnan(made.output[i])) << "wrote before the output";
+    ASSERT_TRUE(std::isnan(made.output[kOutputBand + expected.size() + i]))
+        << "wrote behind the output";
+  }
+}
+
+TEST(Cached, AgreesWithTheReferenceOnRandomProblems) {
+  for (int index = 0; index < ProblemCount(); ++index) {
+    RandomCachedProblem made;
+    Make(static_cast<uint32_t>(index), made);
+    ASSERT_EQ(Validate(made.problem), "") << made.description;
+    GuardedPool& pool = made.pool.back();
+    const std::vector<float> memory = pool.Expected(made.problem);
+    RunPoisoned(made.problem, made.threads, made.tuning);
+    // Nothing but the written slots changed, bit for bit.
+    ASSERT_EQ(std::memcmp(memory.data(), pool.memory().data(), memory.size() * sizeof(float)), 0)
+        << made.description;
+    ExpectOutput(made, Compute(made.problem, memory.data() + pool.start()));
+    if (HasFailure()) FAIL() << "problem " << index;
+  }
+}
+
+// A sample's tokens must not depend on what else is in the batch, or on the machine's load.
+TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
+  int groups = 0;
+  for (uint32_t index = 0; index < 300; ++index) {
+    RandomCachedProblem made;
+    Make(index, made);
+    CachedTuning tuning;
+    tuning.isa = made.tuning.isa;
+    RunPoisoned(made.problem, 1, tuning);
+    const std::vector<float> alone = made.output;
+    tuning.serial_cost = 0;
+    RunPoisoned(made.problem, 3, tuning);
+    ASSERT_EQ(std::memcmp(alone.data(), made.output.data(), alone.size() * sizeof(float)), 0)
+        << made.description;
+    const CachedProblem& all = made.problem;
+    for (int64_t g = 0; g < all.groups; ++g, ++groups) {
+      CachedProblem one = all;
+      std::vector<int32_t> step(made.steps.begin() + g * 8, made.steps.begin() + g * 8 + 8);
+      const int64_t row = step[0];
+      step[0] = 0;
+      one.steps = step.data();
+      one.groups = 1;
+      one.rows = step[1];
+      one.query += row * one.query_stride;
+      one.key = one.value = nullptr;  // written already
+      one.write = nullptr;
+      std::vector<float> output(static_cast<size_t>(one.rows * one.heads * one.pool.value_size),
+                                kNan);
+      one.output = output.data();
+      RunPoisoned(one, 2, tuning);
+      ASSERT_EQ(std::memcmp(output.data(), all.output + row * all.heads * all.pool.value_size,
+                            output.size() * sizeof(float)),
+                0)
+          << "group " << g << " of " << made.description;
+    }
+  }
+  EXPECT_GT(groups, 500);
+}
+
+// A problem of two groups: three rows that share 4 positions and own 2 each, and a prompt of 5.
+struct Small {
+  CachedProblem p;
+  std::vector<float> memory, query, key, value, output;
+  std::vector<int32_t> steps = {0, 3, 0, 4, 0, 2, 0, 0, 3, 5, 4, 6, 0, 0, 1, 0};
+  std::vector<int32_t> shared = {0, 1, 2, 3, 16, 17, 18, 19, 20, 21};
+  std::vector<int32_t> own = {4, 7, 4, 8, 5, 9};
+  std::vector<int32_t> write = {7, 8, 9, 17, 18, 19, 20, 21};
+
+  Small() {
+    p.pool.blocks = 2;
+    p.pool.layers = 2;
+    p.pool.layer = 1;
+    p.pool.kv_heads = 1;
+    p.pool.head_size = p.pool.value_size = 8;
+    memory.assign(static_cast<size_t>(2 * p.pool.block_floats()), 0.5f);
+    p.pool.data = memory.data();
+    p.rows = 8;
+    p.heads = 2;
+    query.assign(8 * 16, 0.25f);
+    key.assign(8 * 8, 0.25f);
+    value.assign(8 * 8, 1.0f);
+    output.assign(8 * 16, kNan);
+    p.query = query.data();
+    p.key = key.data();
+    p.value = value.data();
+    p.output = output.data();
+    p.query_stride = 16;
+    p.key_stride = p.value_stride = 8;
+    p.write = write.data();
+    p.steps = steps.data();
+    p.groups = 2;
+    p.shared = shared.data();
+    p.shared_length = 10;
+    p.own = own.data();
+    p.own_length = 6;
+  }
+};
+
+TEST(Cached, SaysWhatIsWrong) {
+  const auto fault = [](auto change) {
+    Small small;
+    change(small);
+    return Validate(small.p);
+  };
+  EXPECT_EQ(fault([](Small&) {}), "");
+  EXPECT_EQ(fault([](Small& s) { s.shared[3] = 32; }), "shared[3] is slot 32, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.shared[9] = -1; }), "shared[9] is slot -1, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.shared[0] = std::numeric_limits<int32_t>::min(); }),
+            "shared[0] is slot -2147483648, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.own[5] = 1000; }), "own[5] is slot 1000, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.write[1] = 32; }), "write[1] is slot 32, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.write[1] = -2; }), "write[1] is slot -2, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.write[1] = -1; }), "");
+  EXPECT_EQ(fault([](Small& s) { s.steps[1] = 0; }), "group 0 has rows 0 .. -1, there are 8");
+  EXPECT_EQ(fault([](Small& s) { s.steps[9] = 6; }), "group 1 has rows 3 .. 8, there are 8");
+  EXPECT_EQ(fault([](Small& s) { s.steps[8] = -1; }), "group 1 has rows -1 .. 3, there are 8");
+  EXPECT_EQ(fault([](Small& s) { s.steps[11] = 7; }),
+            "group 1 takes shared[4 .. 11), which has 10");
+  EXPECT_EQ(fault([](Small& s) { s.steps[2] = -1; }),
+            "group 0 takes shared[-1 .. 3), which has 10");
+  EXPECT_EQ(fault([](Small& s) { s.steps[5] = 3; }), "group 0 takes own[0 .. 9), which has 6");
+  EXPECT_EQ(fault([](Small& s) { s.steps[4] = -2; }), "group 0 takes own[-2 .. 4), which has 6");
+  EXPECT_EQ(
+      fault([](Small& s) { s.steps[6] = 1; }),
+      "group 0 is causal with 3 rows, 4 shared positions and 2 own ones; needed are at least 3 "
+      "and 0");
+  EXPECT_EQ(
+      fault([](Small& s) { s.steps[11] = 4; }),
+      "group 1 is causal with 5 rows, 4 shared positions and 0 own ones; needed are at least 5 "
+      "and 0");
+  EXPECT_EQ(fault([](Small& s) { s.steps[6] = 2; }), "group 0 has causal 2, needed is 0 or 1");
+  EXPECT_EQ(fault([](Small& s) { s.steps[7] = 1; }),
+            "group 0 has 1 in the reserved column, needed is 0");
+  EXPECT_EQ(fault([](Small& s) { s.steps[8] = 2; }),
+            "group 1 begins with row 2, the groups before it end at 3");
+  EXPECT_EQ(fault([](Small& s) { s.p.groups = 1; }), "the groups hold 3 rows, there are 8");
+  EXPECT_EQ(fault([](Small& s) { s.p.pool.layer = 2; }), "layer is 2, the pool has 2");
+  EXPECT_EQ(fault([](Small& s) { s.p.heads = 0; }),
+            "there are 0 query heads, needed is a multiple of 1 key and value heads");
+  EXPECT_EQ(fault([](Small& s) { s.p.value = nullptr; }),
+            "key, value and write must be given together");
+  EXPECT_EQ(fault([](Small& s) { s.p.window = -1; }), "window is -1, needed is 0 or more");
+  EXPECT_EQ(fault([](Small& s) { s.p.pool.data = nullptr; }), "the pool has no memory");
+}
+
+TEST(Cached, GroupsMayComeInAnyOrderOfTheirRows) {
+  Small small;
+  std::rotate(small.steps.begin(), small.steps.begin() + 8, small.steps.end());
+  EXPECT_EQ(Validate(small.p), "");
+}
+
+TEST(Cached, ARowWithoutAnyPositionIsZero) {
+  Small small;
+  small.steps = {0, 8, 0, 0, 0, 0, 0, 0};
+  small.p.groups = 1;
+  ASSERT_EQ(Validate(small.p), "");
+  RunPoisoned(small.p, 1, CachedTuning());
+  for (float y : small.output) EXPECT_EQ(y, 0.0f);
+}
+
+TEST(Cached, SmallProblemsStayOnOneThread) {
+  Small small;
+  static int calls;
+  calls = 0;
+  Runner runner;
+  runner.threads = 8;
+  runner.parallel_for = [](void*, int64_t count, void (*task)(void*, int64_t), void* argument) {
+    ++calls;
+    for (int64_t i = 0; i < count; ++i) task(argument, i);
+  };
+  std::vector<char> workspace(WorkspaceSize(small.p, runner.threads));
+  attention::Run(small.p, workspace.data(), runner);
+  EXPECT_EQ(calls, 0);
+  // A host that runs tasks one after the other must not hang either.
+  CachedTuning tuning;
+  tuning.serial_cost = 0;
+  attention::Run(small.p, workspace.data(), runner, tuning);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Store, WritesTheSlotsNamedAndNothingElse) {
+  std::mt19937 random(5);
+  for (int index = 0; index < 200; ++index) {
+    const auto draw = [&random](int64_t least, int64_t most) {
+      return std::uniform_int_distribution<int64_t>(least, most)(random);
+    };
+    graft::attention::Pool sizes;
+    sizes.layers = draw(1, 3);
+    sizes.layer = draw(0, sizes.layers - 1);
+    sizes.kv_heads = draw(1, 3);
+    sizes.head_size = draw(1, 20);
+    sizes.value_size = draw(1, 20);
+    StoreProblem p;
+    p.batch = draw(0, 3);
+    p.positions = draw(0, 150);
+    sizes.blocks = p.batch * p.positions / kBlockSlots + 3;
+    GuardedPool pool(sizes, draw(0, 3));
+    p.pool = pool.pool();
+    const int64_t tokens = p.batch * p.positions;
+    std::vector<int32_t> slots(static_cast<size_t>(p.pool.slots()));
+    for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
+    std::shuffle(slots.begin(), slots.end(), random);
+    slots.resize(static_cast<size_t>(tokens));
+    int64_t stored = 0;
+    for (int32_t& slot : slots) {
+      if (draw(0, 9) == 0) slot = -1;
+      stored += slot >= 0 ? 1 : 0;
+    }
+    p.write = slots.data();
+    // Tokens first, as CachedAttention's writes come, and the same data by head with strides.
+    CachedProblem same;
+    same.pool = sizes;
+    same.rows = tokens;
+    same.key_stride = sizes.kv_heads * sizes.head_size;
+    same.value_stride = sizes.kv_heads * sizes.value_size;
+    std::vector<float> key, value;
+    for (int64_t i = 0; i < tokens * same.key_stride + 1; ++i) key.push_back(static_cast<float>(i));
+    for (int64_t i = 0; i < tokens * same.value_stride + 1; ++i) {
+      value.push_back(static_cast<float>(-i));
+    }
+    same.key = key.data();
+    same.value = value.data();
+    same.write = slots.data();
+    const bool transposed = draw(0, 1) != 0;
+    std::vector<float> keys(key);
+    p.key = {key.data(), {p.positions * same.key_stride, sizes.head_size, same.key_stride, 1}};
+    if (transposed) {  // [batch, heads, size, positions]
+      for (int64_t b = 0; b < p.batch; ++b) {
+        for (int64_t h = 0; h < sizes.kv_heads; ++h) {
+          for (int64_t f = 0; f < sizes.head_size; ++f) {
+            for (int64_t j = 0; j < p.positions; ++j) {
+              keys[static_cast<size_t>(
+                  ((b * sizes.kv_heads + h) * sizes.head_size + f) * p.positions + j)] =
+                  key[static_cast<size_t>((b * p.positions + j) * same.key_stride +
+                                          h * sizes.head_size + f)];
+            }
+          }
+        }
+      }
+      p.key = {keys.data(),
+               {p.positions * same.key_stride, sizes.head_size * p.positions, 1, p.positions}};
+    }
+    p.value = {value.data(),
+               {p.positions * same.value_stride, sizes.value_size, same.value_stride, 1}};
+    const std::vector<float> expected = pool.Expected(same);
+    ASSERT_EQ(Validate(p), "");
+    EXPECT_EQ(attention::Run(p, Pool(index % 3 + 1).runner()), stored);
+    ASSERT_EQ(std::memcmp(expected.data(), pool.memory().data(), expected.size() * sizeof(float)),
+              0);
+  }
+}
+
+TEST(Store, SaysWhatIsWrong) {
+  Small small;
+  StoreProblem p;
+  p.pool = small.p.pool;
+  p.batch = 2;
+  p.positions = 2;
+  p.key = p.value = {small.key.data(), {16, 8, 8, 1}};
+  p.write = small.write.data();
+  EXPECT_EQ(Validate(p), "");
+  small.write[2] = 32;
+  EXPECT_EQ(Validate(p), "write[2] is slot 32, the pool has 32");
+  p.write = nullptr;
+  EXPECT_EQ(Validate(p), "key, value and write are required");
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace attention
+}  // namespace graft
