@@ -1,0 +1,221 @@
+// Package tail runs the end of a decoding step in the plugin step-tail, called directly through its C
+// table: the scores are read where they lie, once, and only candidates come back.
+package tail
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Name is the plugin, and Operator its operator.
+const (
+	Name     = "step-tail"
+	Operator = "StepTail"
+)
+
+// Tail is a search.Tail in native code. It keeps the memory that a step needs, so one goroutine at a time
+// may use it; several Tails of one plugin run at once.
+type Tail struct {
+	kernel *plugin.Kernel
+	ctx    plugin.RunContext
+
+	groups, offsets, tokens, ops, rows, outTokens, fault []int32
+	warpers, bias, values, draws, scores                 []float32
+
+	in, out [numInputs]*plugin.Tensor // by position; nil where absent
+	slots   [numInputs + numOutputs]plugin.Tensor
+	shapes  [numInputs + numOutputs][2]int64
+}
+
+// Positions of the operator's inputs and outputs.
+const (
+	inScores = iota
+	inGroups
+	inWarpers
+	inBias
+	inOffsets
+	inTokens
+	inOps
+	inValues
+	inDraws
+	numInputs
+)
+
+const (
+	outScores = iota
+	outRows
+	outTokens
+	outFault
+	numOutputs
+)
+
+// Fields of a group, and of its warpers, in the operator's tensors.
+const (
+	groupFields  = 8
+	warperFields = 4
+	logSoftmax   = 1
+	normalize    = 2
+)
+
+// Kinds of fault.
+const (
+	faultScore   = 1 // row, token and score say which
+	faultNothing = 2 // row is the first of its group
+)
+
+// Open finds the plugin step-tail in the ordinary places and makes a Tail of it. Errors are those of
+// plugin.Discover and plugin.Open.
+func Open(threads int) (*Tail, error) {
+	found, err := plugin.Discover(plugin.DiscoverOptions{}).ByName(Name)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plugin.Open(found.Folder, plugin.OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return New(p, threads)
+}
+
+// New makes a Tail of a loaded plugin. Steps of many scores are shared by up to `threads` goroutines;
+// below 2 the caller's thread does all.
+func New(p *plugin.Plugin, threads int) (*Tail, error) {
+	kernel, err := p.Create(Operator, nil, nil, plugin.CPU)
+	if err != nil {
+		return nil, err
+	}
+	return &Tail{kernel: kernel, ctx: plugin.RunContext{Threads: threads}, fault: make([]int32, 4)}, nil
+}
+
+// Close frees the kernel. Close a Tail only when no Run is under way.
+func (t *Tail) Close() { t.kernel.Destroy() }
+
+// Run implements search.Tail. Scores that cannot be searched are a *search.RowError.
+func (t *Tail) Run(req *search.Request) ([][]search.Candidate, error) {
+	width, err := t.flatten(req)
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Groups) == 0 {
+		return [][]search.Candidate{}, nil
+	}
+	t.bind(req, width)
+	if err := t.kernel.Run(&t.ctx, t.in[:numInputs], t.out[:numOutputs]); err != nil {
+		return nil, err
+	}
+	switch row := int(t.fault[1]); t.fault[0] {
+	case faultScore:
+		score := math.Float32frombits(uint32(t.fault[3]))
+		return nil, &search.RowError{Row: row, Found: fmt.Sprintf("the score of token %d is %g", t.fault[2], score)}
+	case faultNothing:
+		return nil, &search.RowError{Row: row, Found: "every token is banned or impossible"}
+	}
+	return t.candidates(len(req.Groups), width), nil
+}
+
+// flatten puts a request's rows and groups into flat memory, which is reused, and gives the most
+// candidates that a group asks for.
+func (t *Tail) flatten(req *search.Request) (width int, err error) {
+	if req.Vocab < 1 || len(req.Scores) != len(req.Rows)*req.Vocab {
+		return 0, fmt.Errorf("a request has %d scores for %d rows of %d: %d are needed",
+			len(req.Scores), len(req.Rows), req.Vocab, len(req.Rows)*req.Vocab)
+	}
+	t.bias, t.offsets = t.bias[:0], append(t.offsets[:0], 0)
+	t.tokens, t.ops, t.values = t.tokens[:0], t.ops[:0], t.values[:0]
+	for i := range req.Rows {
+		row := &req.Rows[i]
+		t.bias = append(t.bias, row.Bias)
+		for _, e := range row.Edits {
+			t.tokens = append(t.tokens, e.Token)
+			t.ops = append(t.ops, int32(e.Op))
+			t.values = append(t.values, e.Value)
+		}
+		t.offsets = append(t.offsets, int32(len(t.tokens)))
+	}
+	t.groups, t.warpers, t.draws = t.groups[:0], t.warpers[:0], t.draws[:0]
+	for i := range req.Groups {
+		g := &req.Groups[i]
+		if g.K < 1 {
+			return 0, fmt.Errorf("group %d asks for %d candidates: at least 1 is needed", i, g.K)
+		}
+		if g.Mode == search.Sample && len(g.Draws) != g.K {
+			return 0, fmt.Errorf("group %d asks for %d draws and gives %d numbers", i, g.K, len(g.Draws))
+		}
+		flags := int32(0)
+		if g.LogSoftmax {
+			flags |= logSoftmax
+		}
+		if g.Normalize {
+			flags |= normalize
+		}
+		width = max(width, g.K)
+		t.groups = append(t.groups, int32(g.First), int32(g.Count), int32(g.K), int32(g.Mode),
+			flags, int32(g.TopK), int32(g.MinKeep), int32(len(t.draws)))
+		t.warpers = append(t.warpers, g.Temperature, g.TopP, g.MinP, g.TypicalP)
+		if g.Mode == search.Sample {
+			t.draws = append(t.draws, g.Draws...)
+		}
+	}
+	return width, nil
+}
+
+// bind points the tensors at the request's scores and at the Tail's own memory.
+func (t *Tail) bind(req *search.Request, width int) {
+	n := len(req.Groups)
+	t.scores = resize(t.scores, n*width)
+	t.rows = resize(t.rows, n*width)
+	t.outTokens = resize(t.outTokens, n*width)
+
+	t.in, t.out = [numInputs]*plugin.Tensor{}, [numInputs]*plugin.Tensor{}
+	t.in[inScores] = set(t, inScores, plugin.Float32, req.Scores, len(req.Rows), req.Vocab)
+	t.in[inGroups] = set(t, inGroups, plugin.Int32, t.groups, n, groupFields)
+	t.in[inWarpers] = set(t, inWarpers, plugin.Float32, t.warpers, n, warperFields)
+	t.in[inBias] = set(t, inBias, plugin.Float32, t.bias, len(t.bias))
+	if count := len(t.tokens); count > 0 {
+		t.in[inOffsets] = set(t, inOffsets, plugin.Int32, t.offsets, len(t.offsets))
+		t.in[inTokens] = set(t, inTokens, plugin.Int32, t.tokens, count)
+		t.in[inOps] = set(t, inOps, plugin.Int32, t.ops, count)
+		t.in[inValues] = set(t, inValues, plugin.Float32, t.values, count)
+	}
+	if count := len(t.draws); count > 0 {
+		t.in[inDraws] = set(t, inDraws, plugin.Float32, t.draws, count)
+	}
+	t.out[outScores] = set(t, numInputs+outScores, plugin.Float32, t.scores, n, width)
+	t.out[outRows] = set(t, numInputs+outRows, plugin.Int32, t.rows, n, width)
+	t.out[outTokens] = set(t, numInputs+outTokens, plugin.Int32, t.outTokens, n, width)
+	t.out[outFault] = set(t, numInputs+outFault, plugin.Int32, t.fault, len(t.fault))
+}
+
+// set makes the tensor of a slot over memory that the Tail or the request holds.
+func set[E any](t *Tail, slot int, dtype plugin.DType, data []E, shape ...int) *plugin.Tensor {
+	for i, size := range shape {
+		t.shapes[slot][i] = int64(size)
+	}
+	t.slots[slot] = plugin.Tensor{DType: dtype, Shape: t.shapes[slot][:len(shape)], Data: unsafe.Pointer(unsafe.SliceData(data))}
+	return &t.slots[slot]
+}
+
+// candidates makes one list a group; they outlive the next Run.
+func (t *Tail) candidates(groups, width int) [][]search.Candidate {
+	lists := make([][]search.Candidate, groups)
+	all := make([]search.Candidate, 0, groups*width)
+	for g := range lists {
+		first := len(all)
+		for i := g * width; i < (g+1)*width && t.outTokens[i] >= 0; i++ {
+			all = append(all, search.Candidate{Row: t.rows[i], Token: t.outTokens[i], Score: t.scores[i]})
+		}
+		lists[g] = all[first:len(all):len(all)]
+	}
+	return lists
+}
+
+func resize[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n)
+	}
+	return s[:n]
+}

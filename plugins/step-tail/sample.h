@@ -1,0 +1,19 @@
+// Draws from the rows of a group, after the warpers.
+#ifndef GRAFT_PLUGINS_STEP_TAIL_SAMPLE_H_
+#define GRAFT_PLUGINS_STEP_TAIL_SAMPLE_H_
+
+#include <vector>
+
+#include "tail.h"
+
+namespace graft {
+namespace tail {
+
+// The draws of a group in their order; fewer when nothing possible is left.
+Fault SampleGroup(const Problem& problem, const Kernel& kernel, const Group& group,
+                  std::vector<Candidate>* drawn);
+
+}  // namespace tail
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_STEP_TAIL_SAMPLE_H_

@@ -1,0 +1,356 @@
+// The operators StepTail and LogSoftmaxTopK: tensors of a node bound to tail.h.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graft.h"
+#include "index.h"
+#include "tail.h"
+
+namespace {
+
+namespace tail = graft::tail;
+using graft::Dim;
+
+tail::Type TypeOf(graft::DataType type) {
+  if (type == graft::kFloat16) return tail::Type::kFloat16;
+  return type == graft::kBFloat16 ? tail::Type::kBFloat16 : tail::Type::kFloat32;
+}
+
+tail::Runner RunnerOf(const graft::RunContext& context) {
+  return [&context](int64_t count, const std::function<void(int64_t)>& task) {
+    context.ParallelFor(static_cast<uint64_t>(count),
+                        [&](uint64_t i) { task(static_cast<int64_t>(i)); });
+  };
+}
+
+// The elements of an input that must have `count` of them, or nullptr where it is absent.
+template <typename T>
+const T* Elements(graft::Tensor tensor, const char* name, int64_t count) {
+  if (!tensor.present()) return nullptr;
+  graft::Require(tensor.elements() == count, "StepTail: ", name, " has ", tensor.elements(),
+                 " elements, needed are ", count);
+  return tensor.data<T>();
+}
+
+class StepTail {
+ public:
+  static graft::Operator Describe() {
+    return graft::Operator("StepTail", "candidates of a search from the scores of a decoding step")
+        .TypeVariable("T", {graft::kFloat32, graft::kFloat16, graft::kBFloat16})
+        .Input("scores", "T")
+        .OptionalInput("groups", graft::kInt32)
+        .OptionalInput("warpers", graft::kFloat32)
+        .OptionalInput("bias", graft::kFloat32)
+        .OptionalInput("edit_offsets", graft::kInt32)
+        .OptionalInput("edit_tokens", graft::kInt32)
+        .OptionalInput("edit_ops", graft::kInt32)
+        .OptionalInput("edit_values", graft::kFloat32)
+        .OptionalInput("draws", graft::kFloat32)
+        .OptionalInput("tokens", graft::kInt32)
+        .OptionalInput("parents", graft::kInt32)
+        .OptionalInput("index", graft::kUInt8)
+        .Output("candidate_scores", graft::kFloat32)
+        .Output("candidate_rows", graft::kInt32)
+        .Output("candidate_tokens", graft::kInt32)
+        .OptionalOutput("fault", graft::kInt32)
+        .Int("k", 1)
+        .String("mode", "log_probs")
+        .Int("ngram_size", 0);
+  }
+
+  explicit StepTail(const graft::CreateContext& context)
+      : k_(context.Int("k")), ngram_size_(context.Int("ngram_size")) {
+    graft::Require(k_ >= 1, "StepTail: k is ", k_, ", needed is 1 or more");
+    graft::Require(ngram_size_ >= 0, "StepTail: ngram_size is ", ngram_size_,
+                   ", needed is 0 (none) or more");
+    const std::string mode = context.String("mode");
+    graft::Require(mode == "log_probs" || mode == "raw", "StepTail: mode is ", mode,
+                   ", needed is log_probs or raw");
+    mode_ = mode == "raw" ? tail::Mode::kRaw : tail::Mode::kLogProbs;
+  }
+
+  void Infer(graft::InferContext& context) const {
+    graft::Require(context.InputRank(kScores) >= 2, "StepTail: scores have rank ",
+                   context.InputRank(kScores), ", needed is rows by vocabulary");
+    Dim count;
+    if (context.HasInput(kGroups)) {
+      graft::Require(
+          context.InputRank(kGroups) == 2 && Fits(context.InputDim(kGroups, 1), Dim(kGroupFields)),
+          "StepTail: groups are not [groups, ", kGroupFields, "]");
+      count = context.InputDim(kGroups, 0);
+    } else {
+      count = context.InputDim(kScores, 0);
+      for (int32_t axis = 1; axis + 1 < context.InputRank(kScores); ++axis) {
+        count = count * context.InputDim(kScores, axis);
+      }
+    }
+    context.SetOutput(0, graft::kFloat32, {count, Dim(k_)});
+    context.SetOutput(1, graft::kInt32, {count, Dim(k_)});
+    context.SetOutput(2, graft::kInt32, {count, Dim(k_)});
+    context.SetOutput(3, graft::kInt32, {Dim(4)});
+  }
+
+  void Run(const graft::RunContext& context) const {
+    const graft::Tensor scores = context.inputs[kScores];
+    tail::Problem problem;
+    problem.type = TypeOf(scores.type());
+    problem.scores = scores.raw();
+    problem.vocab = scores.dim(-1);
+    problem.rows = 1;
+    for (int32_t axis = 0; axis + 1 < scores.rank(); ++axis) problem.rows *= scores.dim(axis);
+    ReadGroups(context, &problem);
+    problem.bias = Elements<float>(context.inputs[kBias], "bias", problem.rows);
+    ReadEdits(context, &problem);
+
+    std::unique_ptr<graft::ngram::Index> index;
+    if (ngram_size_ > 0) {
+      index = Advance(context, problem);
+      problem.bans = [&](int64_t row, std::vector<int32_t>* banned) {
+        index->ForEachBanned(row, [&](int32_t token) { banned->push_back(token); });
+      };
+    }
+
+    const graft::MutableTensor values = context.outputs[0];
+    const int64_t width = values.dim(1);
+    auto* value = values.data<float>();
+    auto* row = context.outputs[1].data<int32_t>();
+    auto* token = context.outputs[2].data<int32_t>();
+    for (const tail::Group& group : problem.groups) {
+      graft::Require(group.k <= width, "StepTail: a group asks for ", group.k,
+                     " candidates, the outputs have room for ", width);
+    }
+    std::fill(value, value + values.elements(), -std::numeric_limits<float>::infinity());
+    std::fill(row, row + values.elements(), -1);
+    std::fill(token, token + values.elements(), -1);
+    problem.take = [&](int64_t group, const std::vector<tail::Candidate>& best) {
+      int64_t at = group * width;
+      for (const tail::Candidate& candidate : best) {
+        value[at] = candidate.score;
+        row[at] = candidate.row;
+        token[at++] = candidate.token;
+      }
+    };
+    Report(context, tail::Solve(problem, RunnerOf(context)));
+  }
+
+ private:
+  enum Input : uint64_t {
+    kScores,
+    kGroups,
+    kWarpers,
+    kBias,
+    kEditOffsets,
+    kEditTokens,
+    kEditOps,
+    kEditValues,
+    kDraws,
+    kTokens,
+    kParents,
+    kIndex
+  };
+  static constexpr int64_t kGroupFields = 8, kWarperFields = 4;
+
+  // Groups as the input states them; without it, each row is a group of its own.
+  void ReadGroups(const graft::RunContext& context, tail::Problem* problem) const {
+    const graft::Tensor groups = context.inputs[kGroups];
+    if (!groups.present()) {
+      problem->groups.resize(static_cast<size_t>(problem->rows));
+      for (int64_t r = 0; r < problem->rows; ++r) {
+        tail::Group& group = problem->groups[static_cast<size_t>(r)];
+        group.first = r;
+        group.k = k_;
+        group.mode = mode_;
+      }
+      return;
+    }
+    const auto* warpers =
+        Elements<float>(context.inputs[kWarpers], "warpers", groups.dim(0) * kWarperFields);
+    const graft::Tensor draws = context.inputs[kDraws];
+    for (int64_t g = 0; g < groups.dim(0); ++g) {
+      const int32_t* field = groups.data<int32_t>() + g * kGroupFields;
+      tail::Group group;
+      group.first = field[0];
+      group.count = field[1];
+      group.k = field[2];
+      graft::Require(field[3] >= 0 && field[3] <= 2, "StepTail: group ", g, " has mode ", field[3],
+                     ", needed is 0 (log-probabilities), 1 (raw) or 2 (sample)");
+      group.mode = static_cast<tail::Mode>(field[3]);
+      group.log_softmax = (field[4] & 1) != 0;
+      group.normalize = (field[4] & 2) != 0;
+      group.top_k = field[5];
+      group.min_keep = field[6];
+      if (warpers != nullptr) {
+        const float* warper = warpers + g * kWarperFields;
+        group.temperature = warper[0];
+        group.top_p = warper[1];
+        group.min_p = warper[2];
+        group.typical_p = warper[3];
+      }
+      if (group.mode == tail::Mode::kSample) {
+        const int64_t count = draws.present() ? draws.elements() : 0;
+        graft::Require(field[7] >= 0 && group.k >= 0 && field[7] + group.k <= count,
+                       "StepTail: group ", g, " takes ", group.k, " draws from ", field[7],
+                       ", there are ", count);
+        group.draws = draws.data<float>() + field[7];
+      }
+      problem->groups.push_back(group);
+    }
+  }
+
+  static void ReadEdits(const graft::RunContext& context, tail::Problem* problem) {
+    const graft::Tensor tokens = context.inputs[kEditTokens];
+    const int64_t count = tokens.present() ? tokens.elements() : 0;
+    problem->edit_offsets =
+        Elements<int32_t>(context.inputs[kEditOffsets], "edit_offsets", problem->rows + 1);
+    problem->edit_tokens = Elements<int32_t>(tokens, "edit_tokens", count);
+    problem->edit_ops = Elements<int32_t>(context.inputs[kEditOps], "edit_ops", count);
+    problem->edit_values = Elements<float>(context.inputs[kEditValues], "edit_values", count);
+    const bool any = problem->edit_offsets != nullptr;
+    const bool all = problem->edit_tokens != nullptr && problem->edit_ops != nullptr &&
+                     problem->edit_values != nullptr;
+    graft::Require(any ? all : count == 0,
+                   "StepTail: edit_offsets, edit_tokens, edit_ops and edit_values belong together");
+    graft::Require(!any || problem->edit_offsets[problem->rows] <= count,
+                   "StepTail: edit_offsets end at ", any ? problem->edit_offsets[problem->rows] : 0,
+                   ", there are ", count, " edits");
+  }
+
+  // Grows the index of n-grams by this step's tokens.
+  std::unique_ptr<graft::ngram::Index> Advance(const graft::RunContext& context,
+                                               const tail::Problem& problem) const {
+    const graft::Tensor tokens = context.inputs[kTokens], memory = context.inputs[kIndex];
+    const auto* parents = Elements<int32_t>(context.inputs[kParents], "parents", problem.rows);
+    graft::Require(memory.present() && parents != nullptr && tokens.present() &&
+                       tokens.rank() == 2 && tokens.dim(0) == problem.rows,
+                   "StepTail: ngram_size needs tokens [rows, new], parents [rows] and an index");
+    const int64_t length = tokens.dim(1);
+    const auto* token = tokens.data<int32_t>();
+    for (int64_t i = 0; i < tokens.elements(); ++i) {
+      graft::Require(token[i] >= 0 && token[i] < problem.vocab, "StepTail: row ",
+                     i / std::max<int64_t>(1, length), " holds token ", token[i],
+                     ", the vocabulary has ", problem.vocab);
+    }
+    // The index is memory that the host lends for writing, like a cache.
+    auto index = std::make_unique<graft::ngram::Index>(const_cast<void*>(memory.raw()),
+                                                       memory.elements(), ngram_size_);
+    index->Advance(parents, token, length, problem.rows, [&](int64_t) { return length; });
+    return index;
+  }
+
+  // Scores that cannot be searched: told through the output where it is asked for, else thrown.
+  static void Report(const graft::RunContext& context, const tail::Fault& fault) {
+    const graft::MutableTensor output = context.outputs[3];
+    if (output.present()) {
+      auto* to = output.data<int32_t>();
+      to[0] = fault.kind;
+      to[1] = static_cast<int32_t>(fault.row);
+      to[2] = static_cast<int32_t>(fault.token);
+      std::memcpy(to + 3, &fault.score, sizeof fault.score);
+      return;
+    }
+    graft::Require(fault.kind != tail::Fault::kBadScore, "StepTail: row ", fault.row,
+                   " has the score ", fault.score, " for token ", fault.token);
+    graft::Require(fault.kind != tail::Fault::kNothingLeft,
+                   "StepTail: every token of the group that begins with row ", fault.row,
+                   " is banned");
+  }
+
+  int64_t k_;
+  int64_t ngram_size_;
+  tail::Mode mode_;
+};
+
+// LogSoftmax and TopK along the last axis, in one pass: the values and indices of ONNX's TopK.
+class LogSoftmaxTopK {
+ public:
+  static graft::Operator Describe() {
+    return graft::Operator("LogSoftmaxTopK", "the greatest log-probabilities along the last axis")
+        .Input("x", graft::kFloat32)
+        .Input("k", graft::kInt64)
+        .Output("values", graft::kFloat32)
+        .Output("indices", graft::kInt64);
+  }
+
+  explicit LogSoftmaxTopK(const graft::CreateContext& context) {
+    const graft::Tensor k = context.Constant(1);
+    if (!k.present() || k.elements() != 1) return;
+    k_ = k.data<int64_t>()[0];
+    graft::Require(k_ >= 0, "LogSoftmaxTopK: k is ", k_, ", needed is 0 or more");
+  }
+
+  void Infer(graft::InferContext& context) const {
+    const int32_t rank = context.InputRank(0);
+    graft::Require(rank >= 1, "LogSoftmaxTopK: x is a scalar, needed is an axis");
+    std::vector<Dim> dims;
+    for (int32_t axis = 0; axis + 1 < rank; ++axis) dims.push_back(context.InputDim(0, axis));
+    const Dim vocab = context.InputDim(0, -1);
+    graft::Require(!vocab.known() || k_ <= vocab.value(), "LogSoftmaxTopK: k is ", k_,
+                   ", the last axis has ", vocab.value());
+    dims.push_back(k_ < 0 ? Dim() : Dim(k_));
+    context.SetOutput(0, graft::kFloat32, dims.data(), rank);
+    context.SetOutput(1, graft::kInt64, dims.data(), rank);
+  }
+
+  void Run(const graft::RunContext& context) const {
+    const graft::Tensor x = context.inputs[0];
+    const int64_t k = context.inputs[1].data<int64_t>()[0];
+    const graft::MutableTensor output = context.outputs[0];
+    graft::Require(output.dim(-1) == k, "LogSoftmaxTopK: k is ", k, ", it was ", output.dim(-1),
+                   " when the kernel was made; k must be constant");
+    const int64_t vocab = x.dim(-1);
+    if (k == 0 || x.elements() == 0) return;
+    auto* values = output.data<float>();
+    auto* indices = context.outputs[1].data<int64_t>();
+    tail::Problem problem;
+    problem.scores = x.raw();
+    problem.vocab = vocab;
+    problem.rows = x.elements() / vocab;
+    // A row without probabilities is NaN, as its softmax is, and the others go on.
+    for (int64_t first = 0; first < problem.rows;) {
+      problem.groups.clear();
+      for (int64_t r = first; r < problem.rows; ++r) {
+        tail::Group group;
+        group.first = r;
+        group.k = k;
+        problem.groups.push_back(group);
+      }
+      problem.take = [&](int64_t group, const std::vector<tail::Candidate>& best) {
+        Put(x.data<float>(), vocab, first + group, k, best, values, indices);
+      };
+      const tail::Fault fault = tail::Solve(problem, RunnerOf(context));
+      if (fault.kind == tail::Fault::kNone) return;
+      for (int64_t i = 0; i < k; ++i) {
+        values[fault.row * k + i] = std::numeric_limits<float>::quiet_NaN();
+        indices[fault.row * k + i] = i;
+      }
+      first = fault.row + 1;
+    }
+  }
+
+ private:
+  // The candidates of a row, and where they are too few the first of its impossible tokens.
+  static void Put(const float* x, int64_t vocab, int64_t row, int64_t k,
+                  const std::vector<tail::Candidate>& best, float* values, int64_t* indices) {
+    int64_t at = row * k;
+    for (const tail::Candidate& candidate : best) {
+      values[at] = candidate.score;
+      indices[at++] = candidate.token;
+    }
+    for (int64_t t = 0; at < (row + 1) * k; ++t) {
+      if (x[row * vocab + t] != -std::numeric_limits<float>::infinity()) continue;
+      values[at] = x[row * vocab + t];
+      indices[at++] = t;
+    }
+  }
+
+  int64_t k_ = -1;
+};
+
+}  // namespace
+
+GRAFT_PLUGIN(StepTail, LogSoftmaxTopK);
