@@ -153,7 +153,7 @@ func (p *Plain) best(req *Request, g *Group) ([]Candidate, error) {
 		shift := float32(0)
 		if g.Mode == Raw && g.Normalize {
 			greatest, log := logSumExp(p.row)
-			shift = greatest + log
+			shift = greatest + log - req.Rows[r].Bias // the bias is in both and stays in the score
 		}
 		for t, x := range p.row {
 			if x > negInf {

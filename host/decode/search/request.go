@@ -64,7 +64,7 @@ type Group struct {
 	LogSoftmax bool
 	// Normalize takes the log-softmax of a row after its edits and warpers and before its
 	// bias (renormalize_logits). In mode Raw the order stays that of the scores before it, and
-	// only Candidate.Score changes: it is then the log-probability of the token.
+	// only Candidate.Score changes: it is then the log-probability of the token, with the bias.
 	Normalize bool
 
 	// The warpers, in mode Sample only, applied in this order. A zero value leaves one out.

@@ -1,0 +1,138 @@
+package search
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// hashModel is the model of testdata/make.py: scores are hashes of the last two tokens and of the
+// encoder's input.
+type hashModel struct {
+	seed    uint64
+	vocab   int
+	encoder uint64
+}
+
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+func newHashModel(seed uint64, vocab int, encoder []int32) hashModel {
+	h := uint64(0)
+	for _, t := range encoder {
+		h = mix(h ^ uint64(t+1))
+	}
+	return hashModel{seed, vocab, h & 0xFFFFFF}
+}
+
+// scores appends the row of scores after a sequence.
+func (m hashModel) scores(to []float32, tokens []int32) []float32 {
+	last, before := uint64(tokens[len(tokens)-1]+1), uint64(0)
+	if len(tokens) > 1 {
+		before = uint64(tokens[len(tokens)-2] + 1)
+	}
+	key := mix(mix(mix(m.seed+last)^before) ^ m.encoder)
+	for t := range uint64(m.vocab) {
+		to = append(to, float32(int64(mix(key+t*0x9E3779B97F4A7C15)>>44)-1<<19)/(1<<17))
+	}
+	return to
+}
+
+// lane is a sample with what a cache would hold: the sequence of every row, which follows the moves.
+type lane struct {
+	state *State
+	model hashModel
+	rows  [][]int32
+	forks int // steps in which a row's parent was not the row of the same number
+}
+
+func newLane(t testing.TB, o Options, in Input, model hashModel) *lane {
+	t.Helper()
+	s, err := New(o, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &lane{state: s, model: model, rows: [][]int32{in.Prompt}}
+}
+
+// follow does to the sequences what a cache does.
+func (l *lane) follow(t testing.TB) {
+	t.Helper()
+	moves := l.state.Moves()
+	if len(moves) != l.state.Rows() {
+		t.Fatalf("%d moves for %d rows", len(moves), l.state.Rows())
+	}
+	next := make([][]int32, len(moves))
+	fork := false
+	for i, m := range moves {
+		if m.Parent < 0 || m.Parent >= len(l.rows) || m.Token < 0 || int(m.Token) >= l.model.vocab {
+			t.Fatalf("move %d is %+v with %d rows", i, m, len(l.rows))
+		}
+		fork = fork || m.Parent != i
+		next[i] = append(append([]int32{}, l.rows[m.Parent]...), m.Token)
+	}
+	if fork {
+		l.forks++
+	}
+	l.rows = next
+}
+
+// generate runs lanes as one batch to their end.
+func generate(t testing.TB, tail Tail, lanes ...*lane) {
+	t.Helper()
+	var stepper Stepper
+	var scores []float32
+	states := make([]*State, len(lanes))
+	for i, l := range lanes {
+		states[i] = l.state
+	}
+	for steps := 0; ; steps++ {
+		scores = scores[:0]
+		for _, l := range lanes {
+			for _, row := range l.rows {
+				scores = l.model.scores(scores, row)
+			}
+		}
+		if len(scores) == 0 {
+			return
+		}
+		if steps > 1000 {
+			t.Fatal("no end after 1,000 steps")
+		}
+		before := append([]float32{}, scores...)
+		if err := stepper.Step(tail, scores, lanes[0].model.vocab, states); err != nil {
+			t.Fatal(err)
+		}
+		for i := range scores {
+			if scores[i] != before[i] {
+				t.Fatalf("the step wrote to the scores at %d", i)
+			}
+		}
+		for _, l := range lanes {
+			if len(l.rows) > 0 {
+				l.follow(t)
+			}
+		}
+	}
+}
+
+// readGolden reads a file that testdata/make.py wrote.
+func readGolden(t testing.TB, name string, to any) {
+	t.Helper()
+	f, err := os.Open("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(z).Decode(to); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,302 @@
+package search
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWarpers: probabilities after the warpers equal those of Hugging Face's own.
+func TestWarpers(t *testing.T) {
+	var cases []struct {
+		Scores  []*float32
+		Options struct {
+			Temperature float32 `json:"temperature"`
+			TopK        int     `json:"top_k"`
+			TopP        float32 `json:"top_p"`
+			MinP        float32 `json:"min_p"`
+			TypicalP    float32 `json:"typical_p"`
+		}
+		Keep          int
+		Probabilities []float64
+	}
+	readGolden(t, "warpers.json.gz", &cases)
+	if len(cases) < 100 {
+		t.Fatalf("%d cases, 100 are wanted", len(cases))
+	}
+	for i, c := range cases {
+		row := make([]float32, len(c.Scores))
+		for j, s := range c.Scores {
+			row[j] = negInf
+			if s != nil {
+				row[j] = *s
+			}
+		}
+		p := Plain{row: row}
+		p.warp(&Group{Temperature: c.Options.Temperature, TopK: c.Options.TopK, TopP: c.Options.TopP, MinP: c.Options.MinP, TypicalP: c.Options.TypicalP, MinKeep: c.Keep})
+		logSoftmax(p.row)
+		for j, x := range p.row {
+			if got := math.Exp(float64(x)); math.Abs(got-c.Probabilities[j]) > 1e-6 {
+				t.Errorf("case %d (%+v, keep %d): token %d has %g, want %g", i, c.Options, c.Keep, j, got, c.Probabilities[j])
+				break
+			}
+		}
+	}
+}
+
+// TestPlainDirect: the candidates of random requests equal a direct computation in float64.
+func TestPlainDirect(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	var p Plain
+	for range 300 {
+		req, want := randomRequest(r)
+		lists, err := p.Run(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, g := range req.Groups {
+			if len(lists[i]) != min(g.K, len(want[i])) {
+				t.Fatalf("group %d: %d candidates, want %d of %d", i, len(lists[i]), g.K, len(want[i]))
+			}
+			for j, c := range lists[i] {
+				w := want[i][j]
+				if math.Abs(float64(c.Score)-w.score) > 1e-4 {
+					t.Fatalf("group %d (%+v): candidate %d is %+v, want %+v", i, g, j, c, w)
+				}
+			}
+			if !slices.IsSortedFunc(lists[i], func(a, b Candidate) int { return compare(keyed{a, a.Score}, keyed{b, b.Score}) }) {
+				t.Fatalf("group %d is not in order: %v", i, lists[i])
+			}
+		}
+	}
+}
+
+type pair struct {
+	row, token int
+	score      float64
+}
+
+// randomRequest gives a request of the modes LogProbs and Raw, and all possible candidates of each
+// group, best first.
+func randomRequest(r *rand.Rand) (*Request, [][]pair) {
+	vocab := 2 + r.IntN(60)
+	req := &Request{Vocab: vocab}
+	var want [][]pair
+	for range 1 + r.IntN(4) {
+		g := Group{First: len(req.Rows), Count: 1 + r.IntN(4), K: 1 + r.IntN(12), Mode: Mode(r.IntN(2)), Normalize: r.IntN(3) == 0}
+		var pairs []pair
+		for range g.Count {
+			row := Row{}
+			if r.IntN(2) == 0 {
+				row.Bias = -3 * r.Float32()
+			}
+			first := len(req.Scores)
+			for range vocab {
+				req.Scores = append(req.Scores, float32(r.NormFloat64()*3))
+			}
+			x := make([]float64, vocab)
+			for t := range x {
+				x[t] = float64(req.Scores[first+t])
+			}
+			if g.Mode == LogProbs {
+				normalise(x)
+			}
+			for range r.IntN(6) {
+				e := Edit{Token: r.Int32N(int32(vocab)), Op: EditOp(r.IntN(4)), Value: 0.5 + r.Float32()}
+				if e.Op == Only && r.IntN(4) != 0 {
+					e.Op = Ban
+				}
+				if e.Token == 0 && e.Op == Ban {
+					continue // something must be left
+				}
+				row.Edits = append(row.Edits, e)
+				apply(x, e)
+			}
+			if g.Normalize {
+				normalise(x)
+			}
+			for t, s := range x {
+				if !math.IsInf(s, -1) {
+					pairs = append(pairs, pair{len(req.Rows), t, s + float64(row.Bias)})
+				}
+			}
+			req.Rows = append(req.Rows, row)
+		}
+		// In mode Raw the order is that before Normalize, which between rows is another one.
+		if g.Mode == Raw && g.Normalize && g.Count > 1 {
+			g.Normalize = false
+			req.Rows = req.Rows[:g.First]
+			req.Scores = req.Scores[:g.First*vocab]
+			continue
+		}
+		slices.SortFunc(pairs, func(a, b pair) int {
+			switch {
+			case a.score > b.score:
+				return -1
+			case a.score < b.score:
+				return 1
+			}
+			return (a.row*vocab + a.token) - (b.row*vocab + b.token)
+		})
+		if len(pairs) == 0 {
+			req.Rows = req.Rows[:g.First]
+			req.Scores = req.Scores[:g.First*vocab]
+			continue
+		}
+		req.Groups = append(req.Groups, g)
+		want = append(want, pairs)
+	}
+	return req, want
+}
+
+func normalise(x []float64) {
+	sum := 0.0
+	for _, v := range x {
+		sum += math.Exp(v)
+	}
+	if sum == 0 {
+		return // nothing is left in this row
+	}
+	for t := range x {
+		x[t] -= math.Log(sum)
+	}
+}
+
+func apply(x []float64, e Edit) {
+	v := float64(e.Value)
+	switch e.Op {
+	case Add:
+		x[e.Token] += v
+	case Penalise:
+		if x[e.Token] < 0 {
+			x[e.Token] *= v
+		} else {
+			x[e.Token] /= v
+		}
+	case Ban:
+		x[e.Token] = math.Inf(-1)
+	case Only:
+		for t := range x {
+			x[t] = math.Inf(-1)
+		}
+		x[e.Token] = v
+	}
+}
+
+// TestPlainTies: among equal scores the lower row and token come first.
+func TestPlainTies(t *testing.T) {
+	req := &Request{Scores: []float32{1, 2, 2, 0, 2, 1, 2, 2}, Vocab: 4, Rows: make([]Row, 2), Groups: []Group{{Count: 2, K: 6, Mode: Raw}}}
+	lists, err := new(Plain).Run(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Candidate{{0, 1, 2}, {0, 2, 2}, {1, 0, 2}, {1, 2, 2}, {1, 3, 2}, {0, 0, 1}}
+	if !slices.Equal(lists[0], want) {
+		t.Errorf("found %v, want %v", lists[0], want)
+	}
+}
+
+func TestPlainErrors(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	good := func() *Request {
+		return &Request{Scores: make([]float32, 8), Vocab: 4, Rows: make([]Row, 2), Groups: []Group{{Count: 2, K: 2}}}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Request)
+		want   string
+		row    int // of a RowError, -1: of another kind
+	}{
+		{"NaN", func(r *Request) { r.Scores[6] = nan }, "scores of row 1: the score of token 2 is NaN", 1},
+		{"infinite", func(r *Request) { r.Scores[3] = inf }, "scores of row 0: the score of token 3 is +Inf", 0},
+		{"all banned", func(r *Request) {
+			for i := range r.Scores {
+				r.Scores[i] = negInf
+			}
+		}, "scores of row 0: every token is banned or impossible", 0},
+		{"too few scores", func(r *Request) { r.Scores = r.Scores[:7] }, "a request has 7 scores for 2 rows of 4: 8 are needed", -1},
+		{"row outside", func(r *Request) { r.Groups[0].First = 1 }, "group 0 has rows 1 to 2: the request has 2", -1},
+		{"no candidates", func(r *Request) { r.Groups[0].K = 0 }, "group 0 asks for 0 candidates: at least 1 is needed", -1},
+		{"unknown mode", func(r *Request) { r.Groups[0].Mode = 7 }, "group 0 has the mode 7: LogProbs, Raw and Sample are known", -1},
+		{"draws", func(r *Request) { r.Groups[0].Mode = Sample }, "group 0 asks for 2 draws and gives 0 numbers", -1},
+		{"two rows", func(r *Request) { r.Groups[0].Mode, r.Groups[0].Draws = Sample, []float32{0, 0} }, "group 0 samples from 2 rows: only beam sampling has more than one", -1},
+		{"edit outside", func(r *Request) { r.Rows[1].Edits = []Edit{{Token: 4}} }, "row 1 has an edit of token 4: there are 4 tokens", -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			req := good()
+			c.change(req)
+			_, err := new(Plain).Run(req)
+			if err == nil || err.Error() != c.want {
+				t.Fatalf("found %v, want %s", err, c.want)
+			}
+			var bad *RowError
+			if errors.As(err, &bad) != (c.row >= 0) || bad != nil && bad.Row != c.row {
+				t.Errorf("row error %+v, want row %d", bad, c.row)
+			}
+		})
+	}
+	// A row that is in no group is not looked at, and one dead row among live ones is nobody's error.
+	req := good()
+	req.Scores[0] = nan
+	req.Groups = []Group{{First: 1, Count: 1, K: 1}}
+	if _, err := new(Plain).Run(req); err != nil {
+		t.Errorf("a row that no group has: %v", err)
+	}
+	req = good()
+	for i := range 4 {
+		req.Scores[i] = negInf
+	}
+	lists, err := new(Plain).Run(req)
+	if err != nil || len(lists[0]) != 2 || lists[0][0].Row != 1 {
+		t.Errorf("a dead row beside a live one: %v, %v", lists, err)
+	}
+}
+
+// failing is a tail that gives what it was told to.
+type failing struct {
+	lists [][]Candidate
+	err   error
+}
+
+func (f failing) Run(*Request) ([][]Candidate, error) { return f.lists, f.err }
+
+// TestStepErrors: what a step refuses, and how it says where.
+func TestStepErrors(t *testing.T) {
+	o := Default()
+	state := func() *State {
+		s, err := New(o, Input{Prompt: []int32{1}, Vocab: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	scores := []float32{1, 2, 3, 4, float32(math.NaN()), 6}
+	for _, c := range []struct {
+		name   string
+		tail   Tail
+		scores []float32
+		vocab  int
+		want   string
+	}{
+		{"NaN", new(Plain), scores, 3, "sample 1, step 0: scores of row 0: the score of token 1 is NaN"},
+		{"length", new(Plain), scores[:5], 3, "5 scores for a step of 2 rows of 3: 6 are needed"},
+		{"vocabulary", new(Plain), scores, 2, "sample 0 was made for 3 scores a row and is given 2"},
+		{"lists", failing{lists: make([][]Candidate, 1)}, scores, 3, "the step tail gave 1 lists of candidates for 2 groups"},
+		{"empty list", failing{lists: make([][]Candidate, 2)}, scores, 3, "sample 0: the step tail gave no candidate for rows 0 to 0: every token is banned or impossible"},
+		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, scores, 3, "sample 0: the step tail gave row 1 and token 0: rows 0 to 0 and tokens below 3 were asked for"},
+		{"its own", failing{err: errors.New("no memory")}, scores, 3, "no memory"},
+	} {
+		err := new(Stepper).Step(c.tail, c.scores, c.vocab, []*State{state(), state()})
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
+		}
+	}
+	var where *StepError
+	err := new(Stepper).Step(new(Plain), scores, 3, []*State{state(), state()})
+	if !errors.As(err, &where) || where.Sample != 1 || !strings.Contains(where.Err.Found, "NaN") {
+		t.Errorf("found %#v", err)
+	}
+}
