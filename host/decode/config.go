@@ -15,6 +15,8 @@ type Config struct {
 	Vocab     int    // width of the scores
 	Inputs    int    // tokens that may be fed
 	Positions int64  // the longest sequence of the decoder
+	// EncoderPositions is the longest input of the encoder.
+	EncoderPositions int64
 }
 
 // unbounded stands for the positions of models that set no limit.
@@ -36,6 +38,7 @@ func ReadConfig(folder string) (*Config, error) {
 		MaxPositionEmbeddings int64  `json:"max_position_embeddings"`
 		NPositions            int64  `json:"n_positions"`
 		MaxTargetPositions    int64  `json:"max_target_positions"`
+		MaxSourcePositions    int64  `json:"max_source_positions"`
 		RelativeBuckets       int    `json:"relative_attention_num_buckets"`
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -51,6 +54,10 @@ func ReadConfig(folder string) (*Config, error) {
 			out.Positions = n
 			break
 		}
+	}
+	out.EncoderPositions = out.Positions
+	if c.MaxSourcePositions > 0 {
+		out.EncoderPositions = c.MaxSourcePositions
 	}
 	return out, nil
 }

@@ -330,3 +330,19 @@ func (r *run) follow() error {
 	r.active = kept
 	return failed
 }
+
+// Positions is the most tokens that an input may have: of the encoder's input, or
+// of a prompt that leaves room for what is asked to follow it.
+func (g *Generator) Positions(o search.Options) int {
+	if g.engine.HasEncoder() {
+		return int(min(g.config.EncoderPositions, unbounded))
+	}
+	room := int(g.engine.Positions())
+	if o.MaxNewTokens > 0 {
+		return max(1, room-o.MaxNewTokens)
+	}
+	return max(1, min(room, o.LengthLimit(1))-1)
+}
+
+// Check reports an input that the model cannot take.
+func (g *Generator) Check(tokens []int32) error { return g.config.CheckTokens(tokens) }

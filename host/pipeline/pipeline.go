@@ -21,10 +21,10 @@ type Item[T any] struct {
 	Value T
 }
 
-// Stages are what is done to an input: text to T, T to R on the device, R to
-// text. Encode and Decode run on several goroutines at once, the others on one
-// each.
-type Stages[T, R any] struct {
+// Stages are what is done to an input: text to T, T to R on the device, R to what
+// is written, W. Encode, Decode and Failed run on several goroutines at once, the
+// others on one each.
+type Stages[T, R, W any] struct {
 	// Read gives the next input; io.EOF ends them.
 	Read   func() (string, error)
 	Encode func(text string) (T, error)
@@ -33,9 +33,22 @@ type Stages[T, R any] struct {
 	// Device takes inputs from next (nil: no more) and hands results to done in any
 	// order.
 	Device func(ctx context.Context, next func() (*Item[T], error), done func(index int, result R) error) error
-	Decode func(R) (string, error)
+	Decode func(index int, r R) (W, error)
+	// Failed is told of an input that cannot be encoded or decoded and says what is
+	// written in its place, so that the others go on. When it returns an error, or
+	// is nil, the run ends.
+	Failed func(index int, err error) (W, error)
 	// Write takes the results in the order of the input.
-	Write func(index int, text string) error
+	Write func(index int, w W) error
+}
+
+// failed is what is written in place of an input.
+func (s *Stages[T, R, W]) failed(index int, err error) (W, error) {
+	if s.Failed == nil {
+		var none W
+		return none, fmt.Errorf("input %d: %w", index, err)
+	}
+	return s.Failed(index, err)
 }
 
 // Options say how the stages run.
@@ -47,10 +60,6 @@ type Options struct {
 	// Sync runs the stages one after another, a window at a time: what to compare
 	// with.
 	Sync bool
-	// Failed is told of an input that cannot be encoded or decoded; its line is
-	// written empty and the others go on. When it returns an error, or is nil, the
-	// run ends with it.
-	Failed func(index int, err error) error
 	// Done is told how many inputs were written.
 	Done func(written int)
 }
@@ -62,9 +71,6 @@ func (o Options) withDefaults() Options {
 	if o.Window <= 0 {
 		o.Window = 128
 	}
-	if o.Failed == nil {
-		o.Failed = func(index int, err error) error { return fmt.Errorf("input %d: %w", index, err) }
-	}
 	if o.Done == nil {
 		o.Done = func(int) {}
 	}
@@ -73,20 +79,20 @@ func (o Options) withDefaults() Options {
 
 // Run leads every input through the stages. On an error, or when ctx ends, it
 // writes what is finished without a gap and returns the first error.
-func Run[T, R any](ctx context.Context, s Stages[T, R], o Options) error {
+func Run[T, R, W any](ctx context.Context, s Stages[T, R, W], o Options) error {
 	o = o.withDefaults()
 	if o.Sync {
 		return runSync(ctx, s, o)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &runner[T, R]{Stages: s, options: o, ctx: ctx, cancel: cancel, room: make(chan struct{}, 4*o.Window)}
+	r := &runner[T, R, W]{Stages: s, options: o, ctx: ctx, cancel: cancel, room: make(chan struct{}, 4*o.Window)}
 	return r.run()
 }
 
 // runner is a run in flight.
-type runner[T, R any] struct {
-	Stages[T, R]
+type runner[T, R, W any] struct {
+	Stages[T, R, W]
 	options Options
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -94,24 +100,24 @@ type runner[T, R any] struct {
 }
 
 // outcome is an input that needs no device any more.
-type outcome[R any] struct {
-	index  int
-	result R
-	failed bool // its line stays empty
+type outcome[R, W any] struct {
+	index   int
+	result  R
+	instead *W // what is written when it failed
 }
 
-// line is a line to be written.
-type line struct {
+// line is what is to be written of an input.
+type line[W any] struct {
 	index int
-	text  string
+	value W
 }
 
-func (r *runner[T, R]) run() error {
+func (r *runner[T, R, W]) run() error {
 	texts := make(chan Item[string], r.options.Workers)
 	encoded := make(chan Item[T], r.options.Window)
-	windows := make(chan []Item[T], 1)
-	results := make(chan outcome[R], 4*r.options.Window)
-	lines := make(chan line, 4*r.options.Window)
+	windows := make(chan []Item[T])
+	results := make(chan outcome[R, W], 4*r.options.Window)
+	lines := make(chan line[W], 4*r.options.Window)
 
 	var upstream, decoders sync.WaitGroup
 	upstream.Go(func() { defer close(texts); r.read(texts) })
@@ -123,7 +129,7 @@ func (r *runner[T, R]) run() error {
 	upstream.Go(func() { defer close(windows); r.sort(encoded, windows) })
 	upstream.Go(func() {
 		if err := r.Device(r.ctx, r.feed(windows), func(index int, result R) error {
-			return send(r.ctx, results, outcome[R]{index: index, result: result})
+			return send(r.ctx, results, outcome[R, W]{index: index, result: result})
 		}); err != nil {
 			r.cancel(err)
 		}
@@ -155,7 +161,7 @@ func send[V any](ctx context.Context, to chan<- V, v V) error {
 }
 
 // read reads while there is room.
-func (r *runner[T, R]) read(texts chan<- Item[string]) {
+func (r *runner[T, R, W]) read(texts chan<- Item[string]) {
 	for i := 0; ; i++ {
 		if send(r.ctx, r.room, struct{}{}) != nil {
 			return
@@ -173,13 +179,16 @@ func (r *runner[T, R]) read(texts chan<- Item[string]) {
 	}
 }
 
-func (r *runner[T, R]) encode(texts <-chan Item[string], encoded chan<- Item[T], results chan<- outcome[R]) {
+func (r *runner[T, R, W]) encode(texts <-chan Item[string], encoded chan<- Item[T], results chan<- outcome[R, W]) {
 	for t := range texts {
 		v, err := r.Encode(t.Value)
 		if err == nil {
 			err = send(r.ctx, encoded, Item[T]{t.Index, v})
-		} else if err = r.options.Failed(t.Index, err); err == nil {
-			err = send(r.ctx, results, outcome[R]{index: t.Index, failed: true})
+		} else {
+			var instead W
+			if instead, err = r.failed(t.Index, err); err == nil {
+				err = send(r.ctx, results, outcome[R, W]{index: t.Index, instead: &instead})
+			}
 		}
 		if err != nil {
 			r.cancel(err)
@@ -187,23 +196,38 @@ func (r *runner[T, R]) encode(texts <-chan Item[string], encoded chan<- Item[T],
 	}
 }
 
-// sort puts inputs of a window side by side by length, the longest first: what
-// needs most memory comes before anything is under way.
-func (r *runner[T, R]) sort(encoded <-chan Item[T], windows chan<- []Item[T]) {
+// sort puts inputs side by side by length, the longest first: what needs most
+// memory comes before anything is under way. It hands out what it has whenever
+// the device asks, so that no input waits for a window to fill; while the device
+// works a whole window gathers.
+func (r *runner[T, R, W]) sort(encoded <-chan Item[T], windows chan<- []Item[T]) {
 	var window []Item[T]
-	flush := func() {
-		if len(window) > 0 {
+	for from := encoded; from != nil || len(window) > 0; {
+		in, out := from, windows
+		if len(window) == r.options.Window {
+			in = nil
+		}
+		if len(window) == 0 {
+			out = nil
+		}
+		select {
+		case item, ok := <-in:
+			if !ok {
+				from = nil
+				continue
+			}
+			window = append(window, item)
 			sortWindow(window, r.Length)
-			_ = send(r.ctx, windows, window)
+		case out <- window:
 			window = nil
+		case <-r.ctx.Done():
+			if from != nil {
+				for range from { // the encoders must come to their end
+				}
+			}
+			return
 		}
 	}
-	for item := range encoded {
-		if window = append(window, item); len(window) == r.options.Window {
-			flush()
-		}
-	}
-	flush()
 }
 
 func sortWindow[T any](window []Item[T], length func(T) int) {
@@ -218,7 +242,7 @@ func sortWindow[T any](window []Item[T], length func(T) int) {
 }
 
 // feed is the device's view of the windows.
-func (r *runner[T, R]) feed(windows <-chan []Item[T]) func() (*Item[T], error) {
+func (r *runner[T, R, W]) feed(windows <-chan []Item[T]) func() (*Item[T], error) {
 	var window []Item[T]
 	return func() (*Item[T], error) {
 		for len(window) == 0 {
@@ -239,35 +263,36 @@ func (r *runner[T, R]) feed(windows <-chan []Item[T]) func() (*Item[T], error) {
 }
 
 // decode goes on when the run has ended: what the device finished is written.
-func (r *runner[T, R]) decode(results <-chan outcome[R], lines chan<- line) {
+func (r *runner[T, R, W]) decode(results <-chan outcome[R, W], lines chan<- line[W]) {
 	for o := range results {
-		text := ""
-		if !o.failed {
-			var err error
-			if text, err = r.Decode(o.result); err != nil {
-				if err := r.options.Failed(o.index, err); err != nil {
-					r.cancel(err)
-					continue
-				}
-				text = ""
-			}
+		if o.instead != nil {
+			lines <- line[W]{o.index, *o.instead}
+			continue
 		}
-		lines <- line{o.index, text}
+		v, err := r.Decode(o.index, o.result)
+		if err != nil {
+			v, err = r.failed(o.index, err)
+		}
+		if err != nil {
+			r.cancel(err)
+			continue
+		}
+		lines <- line[W]{o.index, v}
 	}
 }
 
 // write writes lines in the order of the input.
-func (r *runner[T, R]) write(lines <-chan line) {
-	waiting := map[int]string{}
+func (r *runner[T, R, W]) write(lines <-chan line[W]) {
+	waiting := map[int]W{}
 	next, broken := 0, false
 	for l := range lines {
-		waiting[l.index] = l.text
+		waiting[l.index] = l.value
 		for !broken {
-			text, ok := waiting[next]
+			v, ok := waiting[next]
 			if !ok {
 				break
 			}
-			if err := r.Write(next, text); err != nil {
+			if err := r.Write(next, v); err != nil {
 				r.cancel(err)
 				broken = true
 				break

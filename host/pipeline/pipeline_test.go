@@ -27,8 +27,8 @@ func numbers(n int) func() (string, error) {
 }
 
 // doubled are stages that double a number, each taking some time.
-func doubled(n int, device, sink time.Duration, out *[]string) Stages[int, int] {
-	return Stages[int, int]{
+func doubled(n int, device, sink time.Duration, out *[]string) Stages[int, int, string] {
+	return Stages[int, int, string]{
 		Read:   numbers(n),
 		Encode: strconv.Atoi,
 		Length: func(v int) int { return v * 7919 % 101 },
@@ -44,7 +44,7 @@ func doubled(n int, device, sink time.Duration, out *[]string) Stages[int, int] 
 				}
 			}
 		},
-		Decode: func(v int) (string, error) { return strconv.Itoa(v), nil },
+		Decode: func(_, v int) (string, error) { return strconv.Itoa(v), nil },
 		Write: func(i int, text string) error {
 			time.Sleep(sink)
 			if i != len(*out) {
@@ -125,15 +125,15 @@ func TestFailedInputsLeaveEmptyLines(t *testing.T) {
 			}
 			return strconv.Atoi(text)
 		}
-		s.Decode = func(v int) (string, error) {
+		s.Decode = func(_, v int) (string, error) {
 			if v%50 == 0 {
 				return "", errors.New("a fifty")
 			}
 			return strconv.Itoa(v), nil
 		}
 		var failed atomic.Int64
-		o := Options{Sync: sync, Failed: func(int, error) error { failed.Add(1); return nil }}
-		if err := Run(t.Context(), s, o); err != nil {
+		s.Failed = func(int, error) (string, error) { failed.Add(1); return "", nil }
+		if err := Run(t.Context(), s, Options{Sync: sync}); err != nil {
 			t.Fatal(err)
 		}
 		empty := 0
@@ -154,17 +154,17 @@ func TestFailedInputsLeaveEmptyLines(t *testing.T) {
 
 func TestErrorsEndTheRun(t *testing.T) {
 	wrong := errors.New("wrong")
-	for name, change := range map[string]func(*Stages[int, int]){
-		"read":   func(s *Stages[int, int]) { s.Read = func() (string, error) { return "", wrong } },
-		"encode": func(s *Stages[int, int]) { s.Encode = func(string) (int, error) { return 0, wrong } },
-		"device": func(s *Stages[int, int]) {
+	for name, change := range map[string]func(*Stages[int, int, string]){
+		"read":   func(s *Stages[int, int, string]) { s.Read = func() (string, error) { return "", wrong } },
+		"encode": func(s *Stages[int, int, string]) { s.Encode = func(string) (int, error) { return 0, wrong } },
+		"device": func(s *Stages[int, int, string]) {
 			s.Device = func(_ context.Context, next func() (*Item[int], error), _ func(int, int) error) error {
 				_, _ = next()
 				return wrong
 			}
 		},
-		"decode": func(s *Stages[int, int]) { s.Decode = func(int) (string, error) { return "", wrong } },
-		"write":  func(s *Stages[int, int]) { s.Write = func(int, string) error { return wrong } },
+		"decode": func(s *Stages[int, int, string]) { s.Decode = func(int, int) (string, error) { return "", wrong } },
+		"write":  func(s *Stages[int, int, string]) { s.Write = func(int, string) error { return wrong } },
 	} {
 		for _, sync := range []bool{false, true} {
 			var out []string

@@ -7,10 +7,10 @@ import (
 )
 
 // runSync runs the stages one after another, a window at a time.
-func runSync[T, R any](ctx context.Context, s Stages[T, R], o Options) error {
+func runSync[T, R, W any](ctx context.Context, s Stages[T, R, W], o Options) error {
 	for first, ended := 0, false; !ended; {
 		var window []Item[T]
-		failed := map[int]bool{}
+		instead := map[int]W{}
 		count := 0
 		for ; count < o.Window; count++ {
 			text, err := s.Read()
@@ -23,10 +23,9 @@ func runSync[T, R any](ctx context.Context, s Stages[T, R], o Options) error {
 			}
 			v, err := s.Encode(text)
 			if err != nil {
-				if err := o.Failed(first+count, err); err != nil {
+				if instead[first+count], err = s.failed(first+count, err); err != nil {
 					return err
 				}
-				failed[first+count] = true
 				continue
 			}
 			window = append(window, Item[T]{first + count, v})
@@ -45,17 +44,17 @@ func runSync[T, R any](ctx context.Context, s Stages[T, R], o Options) error {
 			return err
 		}
 		for i := first; i < first+count; i++ {
-			text := ""
-			if !failed[i] {
+			w, failed := instead[i]
+			if !failed {
 				var err error
-				if text, err = s.Decode(results[i]); err != nil {
-					if err := o.Failed(i, err); err != nil {
-						return err
-					}
-					text = ""
+				if w, err = s.Decode(i, results[i]); err != nil {
+					w, err = s.failed(i, err)
+				}
+				if err != nil {
+					return err
 				}
 			}
-			if err := s.Write(i, text); err != nil {
+			if err := s.Write(i, w); err != nil {
 				return err
 			}
 			o.Done(i + 1)

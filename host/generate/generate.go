@@ -1,0 +1,156 @@
+// Package generate turns texts into texts with a model folder: tokenizer, engine
+// and search, led by the pipeline.
+package generate
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/text"
+)
+
+// Generator is an open model folder with its tokenizer.
+type Generator struct {
+	*decode.Generator
+	Tokenizer *text.Tokenizer
+	// MaxInput is the most tokens of an input that are used; longer ones are cut, as
+	// Hugging Face's tokenizers do when they are asked to truncate. 0 is what the
+	// model's positions allow.
+	MaxInput int
+}
+
+// Open opens a model folder.
+func Open(folder string, o decode.Options) (*Generator, error) {
+	t, err := text.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	g, err := decode.Open(folder, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Generator{Generator: g, Tokenizer: t}, nil
+}
+
+// Result is what one input became.
+type Result struct {
+	Index     int        `json:"index"` // the input's number, from 0
+	Sequences []Sequence `json:"sequences"`
+	Error     string     `json:"error,omitempty"` // why there are none
+}
+
+// Sequence is one generated text.
+type Sequence struct {
+	Text   string  `json:"text"`
+	Score  float64 `json:"score"`
+	Tokens []int32 `json:"tokens"`
+	Ended  bool    `json:"ended"` // by an end token, not by the limit of length
+}
+
+// Summary is a run in numbers.
+type Summary struct {
+	Inputs          int     `json:"inputs"`
+	Failed          int     `json:"failed"`
+	InputTokens     int     `json:"input_tokens"`
+	NewTokens       int     `json:"new_tokens"` // of the sequences that are returned
+	Steps           int     `json:"steps"`      // of the samples, added up
+	Reorders        int     `json:"reorders"`   // steps after which a sample's rows were not those before
+	Seconds         float64 `json:"seconds"`
+	TokensPerSecond float64 `json:"tokens_per_second"`
+	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the most that was in use
+	CrossCacheBytes int64   `json:"cross_cache_bytes"`
+}
+
+// Run generates for every text that read gives and hands the results to write, in
+// the order of the input. An input that cannot be served becomes a result with an
+// error, and the others go on.
+func (g *Generator) Run(ctx context.Context, o search.Options, read func() (string, error), write func(Result) error, p pipeline.Options) (*Summary, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Summary{}
+	var inputTokens, failed atomic.Int64
+	stages := pipeline.Stages[[]int32, decode.Output, Result]{
+		Read: read,
+		Encode: func(line string) ([]int32, error) {
+			tokens, err := g.encode(o, line)
+			inputTokens.Add(int64(len(tokens)))
+			return tokens, err
+		},
+		Length: func(tokens []int32) int { return len(tokens) },
+		Device: func(ctx context.Context, next func() (*pipeline.Item[[]int32], error), done func(int, decode.Output) error) error {
+			return g.Generator.Run(ctx, o, func() (*decode.Input, error) {
+				item, err := next()
+				if item == nil || err != nil {
+					return nil, err
+				}
+				return &decode.Input{Index: uint64(item.Index), Tokens: item.Value}, nil
+			}, func(out decode.Output) error {
+				s.Steps += out.Steps
+				s.Reorders += out.Reorders
+				for _, h := range out.Hypotheses {
+					s.NewTokens += len(h.Tokens)
+				}
+				return done(int(out.Index), out)
+			})
+		},
+		Decode: g.decode,
+		Failed: func(index int, err error) (Result, error) {
+			failed.Add(1)
+			return Result{Index: index, Error: err.Error()}, nil
+		},
+		Write: func(_ int, r Result) error {
+			s.Inputs++
+			return write(r)
+		},
+	}
+	start := time.Now()
+	err := pipeline.Run(ctx, stages, p)
+	s.Seconds = time.Since(start).Seconds()
+	s.InputTokens, s.Failed = int(inputTokens.Load()), int(failed.Load())
+	s.TokensPerSecond = float64(s.NewTokens) / s.Seconds
+	_, s.SelfCacheBytes, _, s.CrossCacheBytes = g.Engine().Memory()
+	return s, err
+}
+
+// encode turns a line into tokens that the model can take.
+func (g *Generator) encode(o search.Options, line string) ([]int32, error) {
+	most := g.MaxInput
+	if most == 0 {
+		most = g.Positions(o)
+	}
+	ids, err := g.Tokenizer.Encode(line, text.EncodeOptions{MaxLength: most, TruncateLeft: !o.IsEncoderDecoder})
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("the line has no tokens")
+	}
+	tokens := make([]int32, len(ids))
+	for i, id := range ids {
+		tokens[i] = int32(id)
+	}
+	return tokens, g.Check(tokens)
+}
+
+// decode turns hypotheses into texts.
+func (g *Generator) decode(index int, out decode.Output) (Result, error) {
+	r := Result{Index: index, Sequences: []Sequence{}}
+	for _, h := range out.Hypotheses {
+		ids := make([]int64, len(h.Tokens))
+		for i, t := range h.Tokens {
+			ids[i] = int64(t)
+		}
+		s, err := g.Tokenizer.Decode(ids, text.DecodeOptions{SkipSpecialTokens: true})
+		if err != nil {
+			return r, err
+		}
+		r.Sequences = append(r.Sequences, Sequence{Text: s, Score: h.Score, Tokens: h.Tokens, Ended: h.Ended})
+	}
+	return r, nil
+}
