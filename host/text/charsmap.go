@@ -139,5 +139,9 @@ func (n precompiled) normalize(s string, fresh int) (string, int, error) {
 			}
 		}
 	}
+	if fresh > 0 && newFresh == 0 {
+		// What stood first is deleted: the next character takes its place.
+		newFresh = firstRune(string(out[:min(len(out), utf8.UTFMax)]))
+	}
 	return string(out), newFresh, nil
 }

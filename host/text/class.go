@@ -36,7 +36,11 @@ type classTable struct {
 	page  [0x110000 >> 8]uint16
 	pages [][256]class
 	lower map[rune][]rune
+	named map[string][]runeRange // categories of regular expressions; "w" is \w
 }
+
+// runeRange is the runes from first up to, not with, after.
+type runeRange struct{ first, after rune }
 
 var unicodeTable = sync.OnceValue(func() *classTable {
 	flat := make([]class, 0x110000)
@@ -46,17 +50,23 @@ var unicodeTable = sync.OnceValue(func() *classTable {
 		at += n
 		return int(v)
 	}
-	for c := range classes {
-		first := 0
+	ranges := func() (out []runeRange) {
+		after := rune(0)
 		for range next() {
-			first += next()
-			for length := next(); length > 0; length-- {
-				flat[first] |= 1 << c
-				first++
+			first := after + rune(next())
+			after = first + rune(next())
+			out = append(out, runeRange{first, after})
+		}
+		return out
+	}
+	for c := range classes {
+		for _, s := range ranges() {
+			for r := s.first; r < s.after; r++ {
+				flat[r] |= 1 << c
 			}
 		}
 	}
-	t := &classTable{lower: map[rune][]rune{}}
+	t := &classTable{lower: map[rune][]rune{}, named: map[string][]runeRange{}}
 	r := rune(0)
 	for range next() {
 		r += rune(next())
@@ -65,6 +75,12 @@ var unicodeTable = sync.OnceValue(func() *classTable {
 			to[i] = rune(next())
 		}
 		t.lower[r] = to
+	}
+	for range next() {
+		length := next()
+		name := string(unicodeData[at : at+length])
+		at += length
+		t.named[name] = ranges()
 	}
 	seen := map[[256]class]uint16{}
 	for p := range t.page {

@@ -22,7 +22,7 @@ func newPattern(expression string) (pattern, error) {
 		return p, nil
 	}
 	// Lines begin and end at ^ and $ in Oniguruma's syntax, without an option.
-	re, err := regexp2.Compile(expression, regexp2.Multiline)
+	re, err := regexp2.Compile(withCategories(expression), regexp2.Multiline)
 	if err != nil {
 		return nil, fmt.Errorf("regular expression %q: %w; needed one without Oniguruma's own extensions", expression, err)
 	}

@@ -304,13 +304,12 @@ func (m *sentencePiece) encode(s string, out []string) []string {
 			if id < 0 || m.kinds[id] == pieceUnused {
 				continue
 			}
-			// The sum is a double, what is kept of it a float.
-			score := float64(m.scores[id])
+			score := m.scores[id]
 			if m.kinds[id] == pieceUserDefined {
-				score = float64(float32(end-start)*m.bestScore) - 0.1
+				score = float32(float64(float32(end-start)*m.bestScore) - 0.1)
 			}
-			if score += float64(here); path[end].start < 0 || score > float64(path[end].score) {
-				path[end] = floatNode{float32(score), int32(start), id}
+			if score += here; path[end].start < 0 || score > path[end].score {
+				path[end] = floatNode{score, int32(start), id}
 			}
 			single = single || end-start == width
 		}

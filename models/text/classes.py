@@ -4,10 +4,12 @@ The release mixes Unicode versions (its regular expressions, its punctuation and
 its normal forms each come from another library), so every code point is asked
 for every property. Layout, all numbers as unsigned varints:
 
-  for each of CLASSES: the number of ranges, then per range the gap since the
+  for each of classes(): the number of ranges, then per range the gap since the
       last one and its length
   the number of lower-cased code points, then per code point the gap since the
       last one, the number of code points it becomes, and those
+  the number of CATEGORIES, then per category the length of its name, the name,
+      and its ranges as above
 """
 
 import argparse
@@ -15,6 +17,10 @@ import sys
 from pathlib import Path
 
 from tokenizers import Regex, normalizers, pre_tokenizers
+
+
+# What regular expressions of files ask for by name; "w" is \w.
+CATEGORIES = ["L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "P", "S", "w"]
 
 
 def points():
@@ -99,6 +105,14 @@ def lower() -> bytes:
     return bytes(out)
 
 
+def categories() -> bytes:
+    out = bytearray(varint(len(CATEGORIES)))
+    for name in CATEGORIES:
+        expression = r"\w" if name == "w" else r"\p{" + name + "}"
+        out += varint(len(name)) + name.encode() + ranges(removed(pre_tokenizers.Split(Regex(expression), "removed")))
+    return bytes(out)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "host/text/unicode.bin")
@@ -107,7 +121,7 @@ def main() -> None:
     for name, members in classes():
         print(f"{name}: {len(members)} code points", file=sys.stderr)
         data += ranges(members)
-    data += lower()
+    data += lower() + categories()
     out.write_bytes(data)
     print(f"{out}: {len(data)} bytes", file=sys.stderr)
 

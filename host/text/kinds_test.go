@@ -1,0 +1,261 @@
+package text
+
+import (
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// unpack reads a compressed file of testdata.
+func unpack(t testing.TB, path string) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// open opens one of the tokenizers of testdata.
+func open(t testing.TB, name string) *Tokenizer {
+	t.Helper()
+	dir := t.TempDir()
+	packed, err := filepath.Glob(filepath.Join("testdata", name, "*.gz"))
+	if err != nil || len(packed) == 0 {
+		t.Fatalf("testdata/%s: found no files (%v); write them with models/text/train.py", name, err)
+	}
+	for _, path := range packed {
+		base := strings.TrimSuffix(filepath.Base(path), ".gz")
+		if base == "expected" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, base), unpack(t, path), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tok, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func testLines(t testing.TB) []string {
+	t.Helper()
+	var lines []string
+	if err := json.Unmarshal(unpack(t, "testdata/lines.json.gz"), &lines); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) < 10_000 {
+		t.Fatalf("testdata/lines.json.gz: found %d lines, needed 10000", len(lines))
+	}
+	return lines
+}
+
+// answer is what models/text/expect.py compares of a line.
+type answer struct {
+	IDs     []int64 `json:"ids"`
+	Bare    []int64 `json:"bare"`
+	Target  []int64 `json:"target"`
+	Decoded string  `json:"decoded"`
+	Skipped string  `json:"skipped"`
+	Cleaned string  `json:"cleaned"`
+}
+
+func answerOf(t *Tokenizer, line string) (a answer, err error) {
+	if a.IDs, err = t.Encode(line, EncodeOptions{}); err != nil {
+		return a, err
+	}
+	if a.Bare, err = t.Encode(line, EncodeOptions{OmitSpecialTokens: true}); err != nil {
+		return a, err
+	}
+	if a.Target, err = t.Target().Encode(line, EncodeOptions{}); err != nil {
+		return a, err
+	}
+	if a.Decoded, err = t.Decode(a.IDs, DecodeOptions{Spaces: SpacesKept}); err != nil {
+		return a, err
+	}
+	if a.Skipped, err = t.Decode(a.IDs, DecodeOptions{SkipSpecialTokens: true, Spaces: SpacesKept}); err != nil {
+		return a, err
+	}
+	a.Cleaned, err = t.Decode(a.IDs, DecodeOptions{SkipSpecialTokens: true, Spaces: SpacesCleaned})
+	return a, err
+}
+
+// check is expect.py's: the low three bytes of a CRC-32 over an answer.
+func (a answer) check() uint32 {
+	var data []byte
+	for _, ids := range [][]int64{a.IDs, a.Bare, a.Target} {
+		for _, id := range ids {
+			data = binary.LittleEndian.AppendUint32(data, uint32(id))
+		}
+		data = binary.LittleEndian.AppendUint32(data, 1<<32-1)
+	}
+	for _, s := range []string{a.Decoded, a.Skipped, a.Cleaned} {
+		data = append(append(data, s...), 0xff)
+	}
+	return crc32.ChecksumIEEE(data) & 0xffffff
+}
+
+func kindNames(t testing.TB) []string {
+	t.Helper()
+	folders, err := filepath.Glob("testdata/*/expected.gz")
+	if err != nil || len(folders) < 17 {
+		t.Fatalf("testdata: found %d kinds (%v), needed 17; write them with models/text/train.py", len(folders), err)
+	}
+	for i, f := range folders {
+		folders[i] = filepath.Base(filepath.Dir(f))
+	}
+	return folders
+}
+
+// TestEqualToHuggingFace compares 10,000 lines for a tokenizer of each kind
+// with what Hugging Face's packages made of them.
+func TestEqualToHuggingFace(t *testing.T) {
+	lines := testLines(t)
+	for _, name := range kindNames(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tok := open(t, name)
+			var want struct {
+				Versions string
+				Checks   string
+				Full     map[string]answer
+			}
+			if err := json.Unmarshal(unpack(t, filepath.Join("testdata", name, "expected.gz")), &want); err != nil {
+				t.Fatal(err)
+			}
+			checks, err := base64.StdEncoding.DecodeString(want.Checks)
+			if err != nil || len(checks) != 3*len(lines) {
+				t.Fatalf("expected.gz: found %d bytes of checks (%v), needed 3 a line", len(checks), err)
+			}
+			for key, answer := range want.Full {
+				i, err := strconv.Atoi(key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := answerOf(tok, lines[i])
+				if diff := cmp.Diff(answer, got); err != nil || diff != "" {
+					t.Errorf("line %d %+q against %s: %v (-want +got):\n%s", i, lines[i], want.Versions, err, diff)
+				}
+			}
+			bad := 0
+			for i, line := range lines {
+				got, err := answerOf(tok, line)
+				if err != nil {
+					t.Fatalf("line %d: %v", i, err)
+				}
+				if c := uint32(checks[3*i]) | uint32(checks[3*i+1])<<8 | uint32(checks[3*i+2])<<16; c != got.check() {
+					if bad++; bad <= 5 {
+						t.Errorf("line %d %+q: differs from %s; got %+v", i, line, want.Versions, got)
+					}
+				}
+			}
+			if bad > 0 {
+				t.Errorf("%d of %d lines differ", bad, len(lines))
+			}
+		})
+	}
+}
+
+// TestStream: ids decoded one at a time give what they give together, in parts
+// that are whole runes.
+func TestStream(t *testing.T) {
+	lines := testLines(t)
+	for _, name := range kindNames(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tok := open(t, name)
+			for i := 0; i < len(lines); i += 7 {
+				ids, err := tok.Encode(lines[i], EncodeOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Half of the time ids in an order that no text gives.
+				if i%2 == 1 {
+					slices.Reverse(ids)
+				}
+				for _, o := range []DecodeOptions{{}, {SkipSpecialTokens: true, Spaces: SpacesCleaned}} {
+					if err := streamed(tok, ids, o); err != nil {
+						t.Fatalf("line %d %+q: %v", i, lines[i], err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func streamed(tok *Tokenizer, ids []int64, o DecodeOptions) error {
+	want, err := tok.Decode(ids, o)
+	if err != nil {
+		return err
+	}
+	d := tok.Decoder(o)
+	got := ""
+	for _, id := range ids {
+		part, err := d.Next(id)
+		if err != nil {
+			return err
+		}
+		if i := invalidUTF8(part); i >= 0 {
+			return fmt.Errorf("part %q of id %d is not UTF-8 at %d", part, id, i)
+		}
+		got += part
+	}
+	if got += d.Flush(); got != want {
+		return fmt.Errorf("stream gave %q, needed %q", got, want)
+	}
+	return nil
+}
+
+// TestConcurrent runs one tokenizer from many goroutines; the race detector watches.
+func TestConcurrent(t *testing.T) {
+	lines := testLines(t)[:600]
+	for _, name := range []string{"bart", "t5", "marian", "bert"} {
+		tok := open(t, name)
+		want := make([]answer, len(lines))
+		for i, line := range lines {
+			var err error
+			if want[i], err = answerOf(tok, line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fresh := open(t, name)
+		var wait sync.WaitGroup
+		for g := range 4 {
+			wait.Go(func() {
+				for i := range lines {
+					k := (i*7 + g*131) % len(lines)
+					got, err := answerOf(fresh, lines[k])
+					if diff := cmp.Diff(want[k], got); err != nil || diff != "" {
+						t.Errorf("%s, line %d: %v\n%s", name, k, err, diff)
+						return
+					}
+				}
+			})
+		}
+		wait.Wait()
+	}
+}
