@@ -31,18 +31,23 @@ HWY_INLINE VF Exp(VF x) {
   const DF d;
   const VF z = hn::Mul(x, hn::Set(d, 1.44269504088896341f));
 #if HWY_TARGET == HWY_AVX3
-  // Two instructions take z apart and put 2^z together, rounding to the nearest.
-  const VF r{_mm512_reduce_ps(z.raw, _MM_FROUND_TO_NEAREST_INT)};
+  // Two instructions take z apart and put 2^z together, both rounding down: 0 <= r <= 1.
+  const VF r{_mm512_reduce_ps(z.raw, _MM_FROUND_TO_NEG_INF)};
+  VF y = hn::MulAdd(r, hn::Set(d, 0.00021612916f), hn::Set(d, 0.0012467846f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.009675452f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.055485282f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.24022931f));
+  y = hn::MulAdd(r, y, hn::Set(d, 0.69314706f));
 #else
   const VF magic = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the sum's low bits are the integer
   const VF shifted = hn::Add(z, magic);
   const VF r = hn::Sub(z, hn::Sub(shifted, magic));
-#endif
   VF y = hn::MulAdd(r, hn::Set(d, 0.0001535336f), hn::Set(d, 0.0013398875f));
   y = hn::MulAdd(r, y, hn::Set(d, 0.009618437f));
   y = hn::MulAdd(r, y, hn::Set(d, 0.055503324f));
   y = hn::MulAdd(r, y, hn::Set(d, 0.24022648f));
   y = hn::MulAdd(r, y, hn::Set(d, 0.6931472f));
+#endif
   y = hn::MulAdd(r, y, hn::Set(d, 1.0f));
 #if HWY_TARGET == HWY_AVX3
   const __mmask16 kept = _mm512_cmp_ps_mask(z.raw, _mm512_set1_ps(-125.5f), _CMP_NLT_UQ);
@@ -54,7 +59,8 @@ HWY_INLINE VF Exp(VF x) {
 #endif
 }
 
-// The first n lanes from memory, the others -inf. Through a buffer: a masked load may read them all.
+// The first n lanes from memory, the others -inf. Through a buffer: a masked load may read them
+// all.
 HWY_INLINE VF LoadFirst(const float* x, int64_t n) {
   const DF d;
   HWY_ALIGN float lanes[kLanes];

@@ -62,7 +62,7 @@ void TakeRow(const Problem& problem, const Kernel& kernel, const Group& group, T
   if (!log_probs && group.normalize) {
     float greatest, log;
     row.LogSumExp(&greatest, &log);
-    shift = greatest + bias + log;
+    shift = greatest + log;  // without the bias, which stays in the score
   }
   const auto put = [&](float score, int32_t token) {
     const float key = score + bias;
