@@ -18,7 +18,6 @@ func (s *State) prepareEdits() {
 	}
 	if o.RepetitionPenalty != 1 {
 		s.inPrompt = map[int32]bool{}
-		s.seen = map[int32]bool{}
 		s.promptPenalty = s.penalties(s.in.Prompt, o.RepetitionPenalty, s.inPrompt)
 	}
 	if o.NoRepeatNgramSize > 0 {
@@ -45,6 +44,14 @@ func (s *State) penalties(tokens []int32, value float32, seen map[int32]bool) []
 	return edits
 }
 
+// penalise notes in a row that it has a token, unless it or the prompt had it before.
+func (s *State) penalise(r *row, token int32) {
+	if s.inPrompt[token] || slices.ContainsFunc(r.penalties, func(e Edit) bool { return e.Token == token }) {
+		return
+	}
+	r.penalties = s.edit(r.penalties, token, Penalise, s.o.RepetitionPenalty)
+}
+
 // edit appends an edit of a token that the scores have; a token outside of them has no score to edit.
 func (s *State) edit(edits []Edit, token int32, op EditOp, value float32) []Edit {
 	if token < 0 || int(token) >= s.in.Vocab {
@@ -67,7 +74,7 @@ func (s *State) edits(edits []Edit, r *row) []Edit {
 		edits = s.biases(edits, seq)
 		edits = s.diversity(edits)
 		edits = append(edits, s.encoderPenalty...)
-		edits = s.repetition(edits, r)
+		edits = append(append(edits, s.promptPenalty...), r.penalties...)
 		ban := func(token int32) { edits = s.edit(edits, token, Ban, 0) }
 		if s.own != nil {
 			s.own.follow(seq, ban)
@@ -156,22 +163,6 @@ func (s *State) diversity(edits []Edit) []Edit {
 			}
 		}
 		edits = s.edit(edits, t, Add, -(s.o.DiversityPenalty * float32(times)))
-	}
-	return edits
-}
-
-// repetition appends the penalties of the prompt's tokens and of those generated since.
-func (s *State) repetition(edits []Edit, r *row) []Edit {
-	if s.inPrompt == nil {
-		return edits
-	}
-	edits = append(edits, s.promptPenalty...)
-	clear(s.seen)
-	for _, t := range r.tokens {
-		if !s.inPrompt[t] && !s.seen[t] {
-			s.seen[t] = true
-			edits = s.edit(edits, t, Penalise, s.o.RepetitionPenalty)
-		}
 	}
 	return edits
 }

@@ -99,6 +99,44 @@ func TestNgramsCollision(t *testing.T) {
 	}
 }
 
+// TestNgramsLineage: what a row generated is banned for its descendants and for nobody else, and a
+// collision of hashes among generated tokens bans nothing.
+func TestNgramsLineage(t *testing.T) {
+	prompt := []int32{1, 2}
+	g := newNgrams(3, prompt)
+	a := sequence{prompt, []int32{7, 8, 9}, []int32{0, 2, 4}}
+	b := sequence{prompt, []int32{7, 8, 6}, []int32{0, 3, 5}} // shares its first token with a
+	for i := range 3 {
+		g.grow(sequence{prompt, a.tokens[:i+1], a.path[:i+1]}, a.path[i])
+		if i > 0 {
+			g.grow(sequence{prompt, b.tokens[:i+1], b.path[:i+1]}, b.path[i])
+		}
+	}
+	again := func(s sequence, tokens ...int32) sequence {
+		for _, t := range tokens {
+			s.tokens, s.path = append(slices.Clone(s.tokens), t), append(slices.Clone(s.path), 99)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		s    sequence
+		want []int32
+	}{
+		{again(a, 7, 8), []int32{9}},
+		{again(b, 7, 8), []int32{6}},
+		{again(a, 1, 2), []int32{7}},
+		{again(b, 8, 9), nil},
+	} {
+		if found := followers(g, c.s); !slices.Equal(found, c.want) {
+			t.Errorf("after %v: found %v, want %v", c.s.tokens, found, c.want)
+		}
+	}
+	g.head[hashTokens([]int32{5, 5})] = g.head[hashTokens([]int32{7, 8})]
+	if found := followers(g, again(a, 5, 5)); len(found) != 0 {
+		t.Errorf("a collision bans %v", found)
+	}
+}
+
 func BenchmarkNgrams(b *testing.B) {
 	r := rand.New(rand.NewPCG(3, 4))
 	prompt := make([]int32, 1024)

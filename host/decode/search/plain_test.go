@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -252,51 +251,5 @@ func TestPlainErrors(t *testing.T) {
 	lists, err := new(Plain).Run(req)
 	if err != nil || len(lists[0]) != 2 || lists[0][0].Row != 1 {
 		t.Errorf("a dead row beside a live one: %v, %v", lists, err)
-	}
-}
-
-// failing is a tail that gives what it was told to.
-type failing struct {
-	lists [][]Candidate
-	err   error
-}
-
-func (f failing) Run(*Request) ([][]Candidate, error) { return f.lists, f.err }
-
-// TestStepErrors: what a step refuses, and how it says where.
-func TestStepErrors(t *testing.T) {
-	o := Default()
-	state := func() *State {
-		s, err := New(o, Input{Prompt: []int32{1}, Vocab: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	scores := []float32{1, 2, 3, 4, float32(math.NaN()), 6}
-	for _, c := range []struct {
-		name   string
-		tail   Tail
-		scores []float32
-		vocab  int
-		want   string
-	}{
-		{"NaN", new(Plain), scores, 3, "sample 1, step 0: scores of row 0: the score of token 1 is NaN"},
-		{"length", new(Plain), scores[:5], 3, "5 scores for a step of 2 rows of 3: 6 are needed"},
-		{"vocabulary", new(Plain), scores, 2, "sample 0 was made for 3 scores a row and is given 2"},
-		{"lists", failing{lists: make([][]Candidate, 1)}, scores, 3, "the step tail gave 1 lists of candidates for 2 groups"},
-		{"empty list", failing{lists: make([][]Candidate, 2)}, scores, 3, "sample 0: the step tail gave no candidate for rows 0 to 0: every token is banned or impossible"},
-		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, scores, 3, "sample 0: the step tail gave row 1 and token 0: rows 0 to 0 and tokens below 3 were asked for"},
-		{"its own", failing{err: errors.New("no memory")}, scores, 3, "no memory"},
-	} {
-		err := new(Stepper).Step(c.tail, c.scores, c.vocab, []*State{state(), state()})
-		if err == nil || err.Error() != c.want {
-			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
-		}
-	}
-	var where *StepError
-	err := new(Stepper).Step(new(Plain), scores, 3, []*State{state(), state()})
-	if !errors.As(err, &where) || where.Sample != 1 || !strings.Contains(where.Err.Found, "NaN") {
-		t.Errorf("found %#v", err)
 	}
 }

@@ -46,8 +46,7 @@ type State struct {
 
 	encoderPenalty []Edit // for every row
 	promptPenalty  []Edit
-	inPrompt       map[int32]bool
-	seen           map[int32]bool // scratch of repetition penalties
+	inPrompt       map[int32]bool // nil: no repetition penalty
 
 	started bool
 	chosen  []int32 // tokens chosen by the groups of this step so far
@@ -65,11 +64,13 @@ type group struct {
 	draws *rand.Rand
 }
 
-// row is an open sequence. path has a node for each token, shared with those who descend from it.
+// row is an open sequence. path has a node for each token, shared with those who descend from it;
+// penalties are the repetition penalties of its own tokens, each once.
 type row struct {
-	tokens []int32
-	path   []int32
-	score  float32
+	tokens    []int32
+	path      []int32
+	penalties []Edit
+	score     float32
 }
 
 // step is one way on that was taken: a row of the group, a token and the new score.
@@ -389,7 +390,7 @@ func (s *State) grow(g *group) {
 	for j, n := range g.next {
 		r := g.rows[n.parent]
 		if last[n.parent] != j {
-			r.tokens, r.path = clone(r.tokens), clone(r.path)
+			r.tokens, r.path, r.penalties = clone(r.tokens), clone(r.path), clone(r.penalties)
 		}
 		r.tokens = append(r.tokens, n.token)
 		r.score = n.score
@@ -398,14 +399,20 @@ func (s *State) grow(g *group) {
 			s.own.grow(s.sequence(&r), s.nodes)
 			s.nodes++
 		}
+		if s.inPrompt != nil {
+			s.penalise(&r, n.token)
+		}
 		rows[j] = r
 	}
 	g.rows = rows
 }
 
 // clone copies a slice and leaves room to grow.
-func clone(from []int32) []int32 {
-	return append(make([]int32, 0, len(from)+16), from...)
+func clone[T any](from []T) []T {
+	if from == nil {
+		return nil
+	}
+	return append(make([]T, 0, len(from)+16), from...)
 }
 
 // settle ends the sequences of a group that have ended or reached the limit.

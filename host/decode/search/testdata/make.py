@@ -10,6 +10,7 @@ difference in tokens is a difference in the search. The release is one that stil
 search.
 """
 
+import contextlib
 import gzip
 import json
 import pathlib
@@ -95,7 +96,7 @@ class HashModel(PreTrainedModel, GenerationMixin):
             rows, states = decoder_input_ids, encoder_outputs.last_hidden_state[:, 0, 0].tolist()
             kind = Seq2SeqLMOutput
         scores = np.stack([logits(self.seed, int(e), r) for r, e in zip(rows.tolist(), states)])
-        return kind(logits=torch.from_numpy(scores)[:, None, :])
+        return kind(logits=torch.from_numpy(scores)[:, None, :].float())  # double where the latter is
 
 
 def model(encoder_decoder):
@@ -223,6 +224,38 @@ def run(case):
         scores, sequences = [scores[i] for i in real], [sequences[i] for i in real]
     case["sequences"], case["scores"] = sequences, [round(s, 5) for s in scores]
     return case
+
+
+@contextlib.contextmanager
+def double():
+    """Lets generate compute in float64: it takes its scores with Tensor.float."""
+    own, torch.Tensor.float = torch.Tensor.float, torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.Tensor.float = own
+
+
+def tied(case):
+    """Whether the release itself could answer otherwise: float64 does, or two answers score the same."""
+    with double():
+        other = run(dict(case))
+    scores = sorted(case["scores"])
+    return other["sequences"] != case["sequences"] or any(b - a < 2e-5 for a, b in zip(scores, scores[1:]))
+
+
+def settled():
+    """The cases; one that is a tie is run again with another seed, and counted."""
+    found, replaced = [], 0
+    for case in cases():
+        run(case)
+        while tied(case):
+            case["seed"] += 1
+            replaced += 1
+            run(case)
+        found.append(case)
+    print("replaced because of ties:", replaced)
+    return found
 
 
 def cases():
@@ -366,4 +399,4 @@ if __name__ == "__main__":
         write("configs.json.gz", configs())
     if "generate" in wanted:
         MODELS.update({False: model(False), True: model(True)})
-        write("generate.json.gz", [run(c) for c in cases()])
+        write("generate.json.gz", settled())
