@@ -281,14 +281,16 @@ CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
   layout.maximum = take(plan.query_rows, sizeof(float));
   layout.sums = take(plan.query_rows * kVector, sizeof(float));
   layout.rescale = take(plan.head_rows, sizeof(float));
-  layout.scores = take(plan.head_rows * kMaxTile, sizeof(float));
+  layout.scores = take(plan.head_rows * kSharedTile, sizeof(float));
   layout.low = take(plan.row_chunk, sizeof(int64_t));
   layout.high = take(plan.row_chunk, sizeof(int64_t));
-  const int64_t listed = std::max(kMaxTile, plan.row_chunk * kOwnTile);
-  layout.key_offsets = take(listed, sizeof(int64_t));
-  layout.value_offsets = take(listed, sizeof(int64_t));
-  layout.key_rows = take(kMaxTile * plan.key_stride, sizeof(float));
-  layout.value_rows = take(kMaxTile * plan.value_stride, sizeof(float));
+  const int64_t listed = plan.row_chunk * kOwnTile + kSharedTile;
+  for (int i = 0; i < 2; ++i) {
+    layout.key_offsets[i] = take(listed, sizeof(int64_t));
+    layout.value_offsets[i] = take(listed, sizeof(int64_t));
+  }
+  layout.key_rows = take(kSharedTile * plan.key_stride, sizeof(float));
+  layout.value_rows = take(kSharedTile * plan.value_stride, sizeof(float));
   layout.total = offset;
   return layout;
 }

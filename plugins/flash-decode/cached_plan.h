@@ -11,7 +11,8 @@
 namespace graft {
 namespace attention {
 
-// Positions of a step over own lists.
+// Positions of a step over shared positions, and over own ones: whole vectors of scores.
+constexpr int64_t kSharedTile = 32;
 constexpr int64_t kOwnTile = 16;
 
 // One group of rows. Its tasks are (rows, KV heads, part of the keys).
@@ -71,7 +72,7 @@ enum CachedCounter { kNextWrite, kFinishedWrites, kNextItem, kCachedCounters };
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct CachedWorkerLayout {
   size_t query, accumulator, maximum, sums, rescale, scores, low, high;
-  size_t key_offsets, value_offsets, key_rows, value_rows, total;
+  size_t key_offsets[2], value_offsets[2], key_rows, value_rows, total;
 };
 CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan);
 

@@ -8,86 +8,57 @@
 #endif
 
 #include "hwy/highway.h"
+#include "lanes-inl.h"
 #include "memory-inl.h"
 #include "rows-inl.h"
 
+#ifndef 2
+#define 2 2
+#endif
 HWY_BEFORE_NAMESPACE();
 namespace graft {
 namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of floats in full vectors. Row k stands at base + offsets[k].
+// Rows of floats in full vectors. Row k stands at base + offsets[k]. Lists go on with their last
+// offset up to a full vector of scores, so that no product asks where they end.
 struct ListedRows {
-  const float* base;
+  const float* base;  // null: there are none
   const int64_t* offsets;
 
   const float* Row(int64_t k) const { return base + offsets[k]; }
 };
 
-// Sums of neighbouring lanes: in every 128-bit block, two of a and two of b, interleaved.
-HWY_INLINE VF AddPair(VF a, VF b) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)b;
-  return a;
-#else
-  const DF d;
-  return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-#endif
-}
-
-// From AddPair of vectors 0 and 1, and of 2 and 3: [sum of lanes 4i..4i+3 of each of the four] in
-// every 128-bit block i.
-HWY_INLINE VF AddPairs(VF v01, VF v23) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)v23;
-  return v01;
-#else
-  const DF d;
-  const hn::RepartitionToWide<DF> dw;
-  const auto w01 = hn::BitCast(dw, v01);
-  const auto w23 = hn::BitCast(dw, v23);
-  return hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, w01, w23)),
-                 hn::BitCast(d, hn::InterleaveUpper(dw, w01, w23)));
-#endif
-}
-
-// From the AddPairs of consecutive fours: lane k is the sum of all lanes of vector k.
-HWY_INLINE VF AddFours(const VF (&s)[kLanes / kQuad]) {
-#if HWY_MAX_BYTES <= 16
-  return s[0];
-#elif HWY_MAX_BYTES == 32
-  const DF d;
-  return hn::Add(hn::ConcatLowerLower(d, s[1], s[0]), hn::ConcatUpperUpper(d, s[1], s[0]));
-#else
-  const DF d;
-  // Blocks [s0, s0, s2, s2] and [s1, s1, s3, s3], then even and odd blocks side by side.
-  const VF s02 = hn::Add(hn::ConcatLowerLower(d, s[2], s[0]), hn::ConcatUpperUpper(d, s[2], s[0]));
-  const VF s13 = hn::Add(hn::ConcatLowerLower(d, s[3], s[1]), hn::ConcatUpperUpper(d, s[3], s[1]));
-  return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(s13), s02),
-                 hn::OddEvenBlocks(s13, hn::SwapAdjacentBlocks(s02)));
-#endif
+// Asks for `count` floats that will be read a step later, into the second-level cache: requests for
+// the first one hold up the core's own loads (measured: a third slower). Each row of a product asks
+// for one row of the next: in a burst, requests would wait for each other and arithmetic for them.
+HWY_INLINE void Ask(const float* row, int64_t count) {
+  for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(row + i, 0, 2);
 }
 
 // scores[r][k] = dot(query[r], keys[k]) for kRows rows and k < count; lanes up to the next full
 // vector hold leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
-// `vectors`.
-template <int kRows, int kVectors>
+// `vectors`. With kAsk it asks for `next`.
+template <int kRows, int kVectors, bool kAsk>
 HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_stride,
-                              ListedRows keys, int64_t count, int64_t vectors,
+                              ListedRows keys, int64_t count, int64_t vectors, ListedRows next,
                               float* HWY_RESTRICT scores, int64_t score_stride) {
   const DF d;
   const int64_t size = kVectors != 0 ? kVectors : vectors;
   for (int64_t k = 0; k < count; k += kLanes) {
     VF quads[kRows][kLanes / kQuad];
     for (int64_t quad = 0; quad < kLanes / kQuad; ++quad) {
-      // Two keys at a time: their sums and the rows' queries then fit in 16 registers.
-      VF pairs[2][kRows];
+      // Two keys at a time: their sums then fit in 16 registers beside what they are made of.
+      VF four[kRows][kQuad];
       for (int64_t pair = 0; pair < kQuad; pair += 2) {
-        // The last key stands in for those beyond the end.
         const int64_t at = k + quad * kQuad + pair;
-        const float* key0 = keys.Row(at < count ? at : count - 1);
-        const float* key1 = keys.Row(at + 1 < count ? at + 1 : count - 1);
+        const float* key0 = keys.Row(at);
+        const float* key1 = keys.Row(at + 1);
+        if (kAsk) {
+          Ask(next.Row(at), size * kLanes);
+          Ask(next.Row(at + 1), size * kLanes);
+        }
         VF part0 = hn::LoadU(d, key0);
         VF part1 = hn::LoadU(d, key1);
         VF sum0[kRows], sum1[kRows];
@@ -105,56 +76,72 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
             sum1[r] = hn::MulAdd(q, part1, sum1[r]);
           }
         }
-        for (int r = 0; r < kRows; ++r) pairs[pair / 2][r] = AddPair(sum0[r], sum1[r]);
+        for (int r = 0; r < kRows; ++r) {
+          four[r][pair] = sum0[r];
+          if (kQuad > 1) four[r][pair + (kQuad > 1 ? 1 : 0)] = sum1[r];
+        }
       }
-      for (int r = 0; r < kRows; ++r) quads[r][quad] = AddPairs(pairs[0][r], pairs[1][r]);
+      for (int r = 0; r < kRows; ++r) quads[r][quad] = JoinQuad(four[r], Sum());
     }
     for (int r = 0; r < kRows; ++r) {
-      hn::StoreU(AddFours(quads[r]), d, scores + r * score_stride + k);
+      hn::StoreU(JoinQuads(quads[r], Sum()), d, scores + r * score_stride + k);
     }
   }
 }
 
-template <int kRows>
+template <int kRows, bool kAsk>
 HWY_INLINE void DotListedBlock(const float* query, int64_t query_stride, ListedRows keys,
-                               int64_t count, int64_t vectors, float* scores,
+                               int64_t count, int64_t vectors, ListedRows next, float* scores,
                                int64_t score_stride) {
   switch (vectors) {
     case 4:
-      DotListedRows<kRows, 4>(query, query_stride, keys, count, vectors, scores, score_stride);
+      DotListedRows<kRows, 4, kAsk>(query, query_stride, keys, count, vectors, next, scores,
+                                    score_stride);
       break;
     case 8:
-      DotListedRows<kRows, 8>(query, query_stride, keys, count, vectors, scores, score_stride);
+      DotListedRows<kRows, 8, kAsk>(query, query_stride, keys, count, vectors, next, scores,
+                                    score_stride);
       break;
     default:
-      DotListedRows<kRows, 0>(query, query_stride, keys, count, vectors, scores, score_stride);
+      DotListedRows<kRows, 0, kAsk>(query, query_stride, keys, count, vectors, next, scores,
+                                    score_stride);
   }
 }
 
-// Scores of `rows` query rows against a list of keys.
+// Scores of `rows` query rows against a list of keys, while `next` is asked for.
 HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t rows, ListedRows keys,
-                            int64_t count, int64_t vectors, float* scores, int64_t score_stride) {
+                            int64_t count, int64_t vectors, ListedRows next, float* scores,
+                            int64_t score_stride) {
   for (int64_t r = 0, step; r < rows; r += step) {
     const float* q = query + r * query_stride;
     float* s = scores + r * score_stride;
     step = rows - r >= 4 ? 4 : rows - r;
+    const bool asks = r == 0 && next.base != nullptr;
+    const auto dot = [&](auto block) {
+      constexpr int kRows = decltype(block)::kRows;
+      if (asks) {
+        DotListedBlock<kRows, true>(q, query_stride, keys, count, vectors, next, s, score_stride);
+      } else {
+        DotListedBlock<kRows, false>(q, query_stride, keys, count, vectors, next, s, score_stride);
+      }
+    };
     if (step == 4) {
-      DotListedBlock<4>(q, query_stride, keys, count, vectors, s, score_stride);
+      dot(Block<4, 0>());
     } else if (step == 3) {
-      DotListedBlock<3>(q, query_stride, keys, count, vectors, s, score_stride);
+      dot(Block<3, 0>());
     } else if (step == 2) {
-      DotListedBlock<2>(q, query_stride, keys, count, vectors, s, score_stride);
+      dot(Block<2, 0>());
     } else {
-      DotListedBlock<1>(q, query_stride, keys, count, vectors, s, score_stride);
+      dot(Block<1, 0>());
     }
   }
 }
 
 // accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
 // and kVectors vectors of the value from `offset` on.
-template <int kRows, int kVectors>
+template <int kRows, int kVectors, bool kAsk>
 HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                               ListedRows values, int64_t offset, int64_t count,
+                               ListedRows values, int64_t offset, int64_t count, ListedRows next,
                                const float* rescale, float* HWY_RESTRICT accumulator,
                                int64_t accumulator_stride) {
   const DF d;
@@ -167,6 +154,7 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
   }
   for (int64_t k = 0; k < count; ++k) {
     const float* value = values.Row(k) + offset;
+    if (kAsk) Ask(next.Row(k) + offset, kVectors * kLanes);
     VF v[kVectors];
     for (int i = 0; i < kVectors; ++i) v[i] = hn::LoadU(d, value + i * kLanes);
     for (int r = 0; r < kRows; ++r) {
@@ -181,25 +169,25 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
   }
 }
 
-template <int kRows, int kBlock>
+template <int kRows, int kBlock, bool kAsk>
 HWY_INLINE void AddListedRows(const float* weights, int64_t weight_stride, ListedRows values,
-                              int64_t count, int64_t vectors, const float* rescale,
+                              int64_t count, int64_t vectors, ListedRows next, const float* rescale,
                               float* accumulator, int64_t accumulator_stride) {
   int64_t i = 0;
   for (; i + kBlock <= vectors; i += kBlock) {
-    AddListedBlock<kRows, kBlock>(weights, weight_stride, values, i * kLanes, count, rescale,
-                                  accumulator + i * kLanes, accumulator_stride);
+    AddListedBlock<kRows, kBlock, kAsk>(weights, weight_stride, values, i * kLanes, count, next,
+                                        rescale, accumulator + i * kLanes, accumulator_stride);
   }
   for (; i < vectors; ++i) {
-    AddListedBlock<kRows, 1>(weights, weight_stride, values, i * kLanes, count, rescale,
-                             accumulator + i * kLanes, accumulator_stride);
+    AddListedBlock<kRows, 1, false>(weights, weight_stride, values, i * kLanes, count, next,
+                                    rescale, accumulator + i * kLanes, accumulator_stride);
   }
 }
 
-// Adds a list of values, weighted, to the accumulators of `rows` rows.
+// Adds a list of values, weighted, to the accumulators of `rows` rows, while `next` is asked for.
 HWY_NOINLINE void AddWeightedListed(const float* weights, int64_t weight_stride, int64_t rows,
                                     ListedRows values, int64_t count, int64_t vectors,
-                                    const float* rescale, float* accumulator,
+                                    ListedRows next, const float* rescale, float* accumulator,
                                     int64_t accumulator_stride) {
   // As many accumulators as the registers hold: 16 of 32, or 8 of 16.
   constexpr int kWide = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 2 : 1;
@@ -207,9 +195,17 @@ HWY_NOINLINE void AddWeightedListed(const float* weights, int64_t weight_stride,
     const float* w = weights + r * weight_stride;
     float* a = accumulator + r * accumulator_stride;
     step = rows - r >= 4 ? 4 : rows - r;
+    const bool asks = r == 0 && next.base != nullptr;
     const auto add = [&](auto block) {
-      AddListedRows<decltype(block)::kRows, decltype(block)::kBlock>(
-          w, weight_stride, values, count, vectors, rescale + r, a, accumulator_stride);
+      constexpr int kRows = decltype(block)::kRows;
+      constexpr int kBlock = decltype(block)::kBlock;
+      if (asks) {
+        AddListedRows<kRows, kBlock, true>(w, weight_stride, values, count, vectors, next,
+                                           rescale + r, a, accumulator_stride);
+      } else {
+        AddListedRows<kRows, kBlock, false>(w, weight_stride, values, count, vectors, next,
+                                            rescale + r, a, accumulator_stride);
+      }
     };
     if (step == 4) {
       add(Block<4, 2 * kWide>());

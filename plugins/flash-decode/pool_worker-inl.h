@@ -47,8 +47,10 @@ class CachedWorker {
     scores_ = reinterpret_cast<float*>(scratch + layout.scores);
     low_ = reinterpret_cast<int64_t*>(scratch + layout.low);
     high_ = reinterpret_cast<int64_t*>(scratch + layout.high);
-    key_offsets_ = reinterpret_cast<int64_t*>(scratch + layout.key_offsets);
-    value_offsets_ = reinterpret_cast<int64_t*>(scratch + layout.value_offsets);
+    for (int i = 0; i < 2; ++i) {
+      tiles_[i].key_offsets = reinterpret_cast<int64_t*>(scratch + layout.key_offsets[i]);
+      tiles_[i].value_offsets = reinterpret_cast<int64_t*>(scratch + layout.value_offsets[i]);
+    }
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
     scale_ = base2_ ? plan.scale * 1.44269504f : plan.scale;
@@ -124,14 +126,13 @@ class CachedWorker {
     StartRows();
     const int64_t begin = std::max(group.PartBegin(part), lowest_);
     const int64_t end = std::min(group.PartBegin(part + 1), highest_);
-    for (int64_t j = begin, stop; j < end; j = stop) {
-      if (j < group.shared_count) {
-        stop = std::min({j + SharedTile(), end, group.shared_count});
-        StepShared(j, stop - j);
-      } else {
-        stop = std::min(j + kOwnTile, end);
-        StepOwn(j, stop - j);
-      }
+    Tile* tile = &tiles_[0];
+    Tile* next = &tiles_[1];
+    if (begin < end) List(begin, end, *tile);
+    for (int64_t j = begin; j < end; std::swap(tile, next)) {
+      j += tile->count;
+      if (j < end) List(j, end, *next);
+      Step(*tile, j < end ? next : nullptr);
     }
     if (group.parts == 1) {
       for (int64_t q = 0; q < heads_ * head_rows_; ++q) {
@@ -144,8 +145,6 @@ class CachedWorker {
     std::atomic<int64_t>& finished = Counters()[kCachedCounters + group.first_unit + unit];
     if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == group.parts) Merge();
   }
-
-  int64_t SharedTile() const { return 2 * kBlockSlots; }
 
   // Reads the queries, scaled, and the range of positions that each row sees. Query rows stand as
   // [KV head][row][query head of the KV head].
@@ -187,7 +186,13 @@ class CachedWorker {
       LoadRow(Type::kFloat32, base + offsets[k], 1, size, stride, 1.0f, scratch + k * stride);
       gathered_[k] = k * stride;
     }
+    for (int64_t k = count; k < kSharedTile; ++k) gathered_[k] = gathered_[k - 1];
     return {scratch, gathered_};
+  }
+  // What to ask for while something else is computed, if it is read where it lies.
+  ListedRows Later(const int64_t* offsets, int64_t head, int64_t size) const {
+    if (size % kLanes != 0) return {nullptr, nullptr};
+    return {pool_.data + head * kBlockSlots * size, offsets};
   }
   ListedRows Keys(const int64_t* offsets, int64_t head, int64_t count) {
     return Listed(offsets, head, count, pool_.head_size, plan_.key_stride, key_rows_);
@@ -196,47 +201,84 @@ class CachedWorker {
     return Listed(offsets, head, count, pool_.value_size, plan_.value_stride, value_rows_);
   }
 
-  void ListSlots(const int32_t* slots, int64_t count, int64_t* keys, int64_t* values) const {
+  // Positions of one step. Shared ones serve all rows of a KV head at once, own ones each row its
+  // own.
+  struct Tile {
+    int64_t begin, count;
+    int64_t lists;         // 1, or one a row
+    int64_t padded;        // length of a list
+    int64_t* key_offsets;  // [kSharedTile] or [rows][kOwnTile]
+    int64_t* value_offsets;
+  };
+
+  // Lists the tile that begins at position j.
+  void List(int64_t j, int64_t end, Tile& tile) const {
+    const CachedGroup& group = *group_;
+    tile.begin = j;
+    if (j < group.shared_count) {
+      tile.count = std::min(kSharedTile, std::min(end, group.shared_count) - j);
+      tile.lists = 1;
+      tile.padded = kSharedTile;
+      ListSlots(group.shared + j, tile.count, kSharedTile, tile.key_offsets, tile.value_offsets);
+      return;
+    }
+    tile.count = std::min(kOwnTile, end - j);
+    tile.lists = rows_;
+    tile.padded = kOwnTile;
+    const int64_t m = group.own_count;
+    const int32_t* own = group.own + row0_ * m + (j - group.shared_count);
+    for (int64_t i = 0; i < rows_; ++i) {
+      // A shared tile before this one asks for its first kSharedTile entries.
+      ListSlots(own + i * m, tile.count, i + 1 < rows_ ? kOwnTile : kSharedTile,
+                tile.key_offsets + i * kOwnTile, tile.value_offsets + i * kOwnTile);
+    }
+  }
+  void ListSlots(const int32_t* slots, int64_t count, int64_t padded, int64_t* keys,
+                 int64_t* values) const {
     for (int64_t k = 0; k < count; ++k) {
       keys[k] = pool_.KeyOffset(slots[k]);
       values[k] = pool_.ValueOffset(slots[k]);
     }
-  }
-
-  // Shared positions j .. j+count-1: their keys serve all rows.
-  void StepShared(int64_t j, int64_t count) {
-    ListSlots(group_->shared + j, count, key_offsets_, value_offsets_);
-    for (int64_t h = 0; h < heads_; ++h) {
-      Step(h, 0, rows_, j, count, key_offsets_, value_offsets_);
+    for (int64_t k = count; k < padded; ++k) {
+      keys[k] = keys[k - 1];
+      values[k] = values[k - 1];
     }
   }
 
-  // Own positions j .. j+count-1. All rows of a tile come before the next tile, so that rows that
-  // share slots find them in the nearest cache.
-  void StepOwn(int64_t j, int64_t count) {
-    const int64_t m = group_->own_count;
-    const int32_t* own = group_->own + row0_ * m + (j - group_->shared_count);
-    for (int64_t i = 0; i < rows_; ++i) {
-      ListSlots(own + i * m, count, key_offsets_ + i * kOwnTile, value_offsets_ + i * kOwnTile);
-    }
+  // One tile, for all KV heads of the task. While one head is computed, memory is asked for the
+  // next head, or for the next tile after the last. All rows of a tile come before the next tile,
+  // so that rows that share slots find them in the nearest cache.
+  void Step(const Tile& tile, const Tile* next) {
+    const int64_t rows = rows_ / tile.lists;
     for (int64_t h = 0; h < heads_; ++h) {
-      for (int64_t i = 0; i < rows_; ++i) {
-        Step(h, i, 1, j, count, key_offsets_ + i * kOwnTile, value_offsets_ + i * kOwnTile);
+      const Tile* later = h + 1 < heads_ ? &tile : next;
+      const int64_t later_head = head0_ + (h + 1 < heads_ ? h + 1 : 0);
+      for (int64_t i = 0; i < tile.lists; ++i) {
+        ListedRows keys{nullptr, nullptr}, values{nullptr, nullptr};
+        if (later != nullptr) {
+          keys = Later(later->key_offsets + i * tile.padded, later_head, pool_.head_size);
+          values = Later(later->value_offsets + i * tile.padded, later_head, pool_.value_size);
+        }
+        StepRows(h, i * rows, rows, tile, keys, values);
       }
     }
   }
 
-  // One step of the online softmax: rows `row` .. `row + rows - 1` over the listed positions.
-  void Step(int64_t h, int64_t row, int64_t rows, int64_t j, int64_t count, const int64_t* keys,
-            const int64_t* values) {
+  // One step of the online softmax: rows `row` .. `row + rows - 1` of KV head h over a tile.
+  void StepRows(int64_t h, int64_t row, int64_t rows, const Tile& tile, ListedRows later_keys,
+                ListedRows later_values) {
+    const int64_t j = tile.begin;
+    const int64_t count = tile.count;
+    const int64_t at = tile.lists > 1 ? row * tile.padded : 0;
     const int64_t first = h * head_rows_ + row * plan_.group_heads;
     const int64_t queries = rows * plan_.group_heads;
     const int64_t head = head0_ + h;
-    DotListed(query_ + first * plan_.key_stride, plan_.key_stride, queries, Keys(keys, head, count),
-              count, key_vectors_, scores_, kMaxTile);
+    DotListed(query_ + first * plan_.key_stride, plan_.key_stride, queries,
+              Keys(tile.key_offsets + at, head, count), count, key_vectors_, later_keys, scores_,
+              kSharedTile);
     for (int64_t q = 0; q < queries; ++q) {
       const int64_t i = row + q / plan_.group_heads;
-      float* scores = scores_ + q * kMaxTile;
+      float* scores = scores_ + q * kSharedTile;
       if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
       if (problem_.bias != nullptr) {
         AddDistanceBias(head * plan_.group_heads + q % plan_.group_heads, high_[i] - 1 - j, count,
@@ -248,9 +290,9 @@ class CachedWorker {
       rescale_[q] = base2_ ? TakeTile<true>(maximum, sums, count, scores)
                            : TakeTile<false>(maximum, sums, count, scores);
     }
-    AddWeightedListed(scores_, kMaxTile, queries, Values(values, head, count), count,
-                      value_vectors_, rescale_, accumulator_ + first * plan_.value_stride,
-                      plan_.value_stride);
+    AddWeightedListed(scores_, kSharedTile, queries, Values(tile.value_offsets + at, head, count),
+                      count, value_vectors_, later_values, rescale_,
+                      accumulator_ + first * plan_.value_stride, plan_.value_stride);
   }
 
   // Adds the bias of one query head; the first key is `distance` before the query.
@@ -355,19 +397,18 @@ class CachedWorker {
   int64_t head_rows_;         // query rows of a KV head
   int64_t lowest_, highest_;  // positions that some row may see
 
-  float* query_;                // [query rows][key_stride], scaled
-  float* accumulator_;          // [query rows][value_stride]
-  float* maximum_;              // [query rows], of the scores seen so far
-  float* sums_;                 // [query rows][kLanes], of the weights relative to it
-  float* rescale_;              // [query rows of a KV head]
-  float* scores_;               // [query rows of a KV head][kMaxTile]
-  int64_t* low_;                // [rows]
-  int64_t* high_;               // [rows]
-  int64_t* key_offsets_;        // [kMaxTile] or [rows][kOwnTile]
-  int64_t* value_offsets_;      // the same
-  float* key_rows_;             // [kMaxTile][key_stride]
-  float* value_rows_;           // [kMaxTile][value_stride]
-  int64_t gathered_[kMaxTile];  // offsets of rows in scratch
+  float* query_;                   // [query rows][key_stride], scaled
+  float* accumulator_;             // [query rows][value_stride]
+  float* maximum_;                 // [query rows], of the scores seen so far
+  float* sums_;                    // [query rows][kLanes], of the weights relative to it
+  float* rescale_;                 // [query rows of a KV head]
+  float* scores_;                  // [query rows of a KV head][kSharedTile]
+  int64_t* low_;                   // [rows]
+  int64_t* high_;                  // [rows]
+  Tile tiles_[2];                  // the one that is computed, and the one after it
+  float* key_rows_;                // [kSharedTile][key_stride]
+  float* value_rows_;              // [kSharedTile][value_stride]
+  int64_t gathered_[kSharedTile];  // offsets of rows in scratch
 };
 
 // Entry of this target: runs worker `index` of the plan.
