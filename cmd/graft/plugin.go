@@ -199,11 +199,14 @@ func inspectionText(w io.Writer, in *plugin.Inspection) {
 	if m := in.Manifest; m != nil {
 		fmt.Fprintf(w, "%s %s, ABI %s, %s\n%s\n", m.Name, m.Version, m.ABI, m.License, m.Summary)
 		for _, op := range m.Operators {
-			what := "block " + op.Replaces.Block
-			if op.Replaces.Pattern != nil {
-				what = fmt.Sprintf("a pattern of %d nodes", len(op.Replaces.Pattern.Nodes))
+			switch {
+			case op.Replaces.Pattern != nil:
+				fmt.Fprintf(w, "  operator %s replaces a pattern of %d nodes\n", op.Name, len(op.Replaces.Pattern.Nodes))
+			case op.Replaces.Block != "":
+				fmt.Fprintf(w, "  operator %s replaces block %s\n", op.Name, op.Replaces.Block)
+			default:
+				fmt.Fprintf(w, "  operator %s\n", op.Name)
 			}
-			fmt.Fprintf(w, "  operator %s replaces %s\n", op.Name, what)
 		}
 	}
 	for _, l := range in.Libraries {

@@ -244,7 +244,17 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		if f == nil {
 			continue
 		}
-		for _, key := range []string{"name", "replaces", "cost"} {
+		// An operator that replaces nothing is called by the host or named by models.
+		needed := []string{"name", "cost"}
+		if f["replaces"] == nil {
+			needed = needed[:1]
+			for _, key := range []string{"where", "with", "cost"} {
+				if f[key] != nil {
+					r.fail(f[key].Line, "%s.%s stands without replaces, which it is about; add replaces or remove it", what, key)
+				}
+			}
+		}
+		for _, key := range needed {
 			if f[key] == nil {
 				r.fail(item.Line, "%s.%s is missing; add it", what, key)
 			}

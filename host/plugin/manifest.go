@@ -52,7 +52,8 @@ type Variant struct {
 	line int
 }
 
-// Operator is one operator and what it stands in for.
+// Operator is one operator and what it stands in for, if anything: one without Replaces is called by the
+// host or named by models.
 type Operator struct {
 	Name     string   `json:"name"` // op_type in Domain
 	Replaces Replaces `json:"replaces"`
@@ -63,7 +64,8 @@ type Operator struct {
 	line int
 }
 
-// Replaces is either a kind of block that the host recognises or a pattern of ONNX nodes.
+// Replaces is either a kind of block that the host recognises or a pattern of ONNX nodes; with neither,
+// nothing is replaced.
 type Replaces struct {
 	Block   string   `json:"block,omitempty"` // attention
 	Pattern *Pattern `json:"pattern,omitempty"`

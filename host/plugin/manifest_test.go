@@ -133,6 +133,17 @@ func TestReadManifestFoldAndCaptures(t *testing.T) {
 	}
 }
 
+// TestOperatorAlone reads an operator that replaces nothing, with a case of its own.
+func TestOperatorAlone(t *testing.T) {
+	m, err := ParseManifest("p", []byte(head+variantLines+"operators: [{name: A}]\ncases: [{name: c, operator: A, inputs: {}, expect: {values: {y: [1]}}, tolerance: {absolute: 0}}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if op := m.Operators[0]; op.Name != "A" || op.Replaces.Block != "" || op.Replaces.Pattern != nil || op.With != nil || len(m.Cases) != 1 {
+		t.Errorf("found %+v with %d cases, want an operator that replaces nothing with one case", op, len(m.Cases))
+	}
+}
+
 func TestManifestErrors(t *testing.T) {
 	const block = "operators:\n  - name: A\n    replaces: {block: attention}\n    cost: {bandwidth: 1, flops: 1, overhead_us: 0}\n"
 	pattern := func(lines string) string {
@@ -170,6 +181,8 @@ p:1: operators is missing; add it`},
 		{"repeated variant", head + variantLines + "  - {device: cpu, os: linux, arch: amd64, file: b.so}\n" + block, `p:9: variants[1] repeats cpu on linux/amd64 of line 8; keep one (instruction sets are chosen inside the library)`},
 		{"bad block", head + variantLines + strings.Replace(block, "attention", "atention", 1), `p:11: operator A: replaces.block is "atention", need one of attention (did you mean "attention"?)`},
 		{"block with with", head + variantLines + block + "    with: {nodes: []}\n", `p:13: operator A: with stands beside replaces.block, whose replacement the host draws; remove with`},
+		{"where of nothing", head + variantLines + strings.Replace(block, "    replaces: {block: attention}\n", "    where: {rank: 2}\n", 1), `p:11: operators[0].where stands without replaces, which it is about; add replaces or remove it
+p:12: operators[0].cost stands without replaces, which it is about; add replaces or remove it`},
 		{"neither", head + variantLines + strings.Replace(block, "block: attention", "", 1), `p:11: operator A: replaces is empty, need block or pattern`},
 		{"share", head + variantLines + strings.Replace(block, "flops: 1", "flops: 1.5", 1), `p:12: operator A: cost.flops is 1.5, need a share of the machine's limit above 0 and at most 1`},
 		{"min above max", head + variantLines + block + "    where: {head_size: {min: 8, max: 4}}\n", `p:13: operator A: where.head_size has min 8 above max 4, which nothing satisfies; exchange them`},
