@@ -219,3 +219,37 @@ func equalResults(a, b []Hypothesis) bool {
 		return slices.Equal(x.Tokens, y.Tokens) && cmp.Compare(x.Score, y.Score) == 0 && x.Ended == y.Ended
 	})
 }
+
+// hashDraws is a tail whose draws are the hashes that testdata/make.py draws with.
+type hashDraws struct {
+	Plain
+	seed, step uint64
+}
+
+func (h *hashDraws) Run(req *Request) ([][]Candidate, error) {
+	for i := range req.Groups {
+		for k := range req.Groups[i].Draws {
+			req.Groups[i].Draws[k] = float32(mix(h.seed+h.step*64+uint64(k))>>40) / (1 << 24)
+		}
+	}
+	h.step++
+	return h.Plain.Run(req)
+}
+
+// TestSamplingHuggingFace: given the same random numbers, sampling and beam sampling draw the tokens
+// that Hugging Face draws.
+func TestSamplingHuggingFace(t *testing.T) {
+	var cases []golden
+	readGolden(t, "sampling.json.gz", &cases)
+	if len(cases) < 200 {
+		t.Fatalf("%d cases, 200 are wanted", len(cases))
+	}
+	for i := range cases {
+		g := &cases[i]
+		l := g.lane(t)
+		generate(t, &hashDraws{seed: g.Seed}, l)
+		if err := g.check(l.state.Results()); err != nil {
+			t.Errorf("case %d (%s, seed %d): %v", i, g.Options, g.Seed, err)
+		}
+	}
+}

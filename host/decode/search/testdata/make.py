@@ -1,8 +1,8 @@
 """Writes what Hugging Face's generate gives for a small model whose scores are hashes.
 
     python3 -m venv venv && venv/bin/pip install -r requirements.txt
-    venv/bin/python make.py                     # all three files
-    venv/bin/python make.py generate            # one of generate, warpers, configs
+    venv/bin/python make.py                     # all files
+    venv/bin/python make.py generate            # one of generate, sampling, warpers, configs
 
 The model has no weights: the score of a token is a hash of the last two tokens (and of the
 encoder's input), scaled so that float32 holds it exactly, and hash_test.go computes the same. So a
@@ -214,7 +214,7 @@ def run(case):
         sequences.append(row[: stop + 1])
     if greedy:
         scores = [0.0]
-        if options.get("output_scores"):
+        if options.get("output_scores") or options.get("do_sample"):
             steps = m.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
             scores = [steps[0].sum().item()]
     else:
@@ -228,12 +228,13 @@ def run(case):
 
 @contextlib.contextmanager
 def double():
-    """Lets generate compute in float64: it takes its scores with Tensor.float."""
-    own, torch.Tensor.float = torch.Tensor.float, torch.Tensor.double
+    """Lets generate compute in float64: it takes its scores with Tensor.float, and sums them in torch.float."""
+    method, torch.Tensor.float = torch.Tensor.float, torch.Tensor.double
+    dtype, torch.float = torch.float, torch.double
     try:
         yield
     finally:
-        torch.Tensor.float = own
+        torch.Tensor.float, torch.float = method, dtype
 
 
 def tied(case):
@@ -286,6 +287,58 @@ def cases():
                 for option in r.sample(options, r.choice([2, 3, 4, 6])):
                     chosen.update(option)
                 yield case(f"{name}, combined", mode, chosen, encoder_decoder)
+
+
+class Draws:
+    """Stands in for torch.multinomial: inverse transform over the running sum, with numbers that are hashes of the
+    step and of the draw, so that the other side can draw the same."""
+
+    def __init__(self, seed):
+        self.seed, self.step = seed, 0
+
+    def __call__(self, probs, num_samples):
+        assert len(probs) == 1
+        weights = probs[0].double().numpy().copy()
+        taken = []
+        for k in range(num_samples):
+            u = (mix(self.seed + self.step * 64 + k) >> 40) / (1 << 24)
+            i = int(np.searchsorted(np.cumsum(weights), u * weights.sum(), side="right"))
+            if i >= len(weights) or weights[i] == 0:
+                raise ValueError("nothing is left to draw")
+            taken.append(i)
+            weights[i] = 0 if num_samples > 1 else weights[i]
+        self.step += 1
+        return torch.tensor([taken])
+
+
+def sampling():
+    """Sampling and beam sampling, with Draws in the place of chance."""
+    r = random.Random(20261122)
+    modes = [{}, {}, {"num_beams": 2}, {"num_beams": 4, "num_return_sequences": 4}]
+    options = [
+        {"temperature": 0.6}, {"temperature": 1.8}, {"top_k": 0}, {"top_k": 12}, {"top_k": 20, "top_p": 0.95},
+        {"top_p": 0.9}, {"min_p": 0.02}, {"typical_p": 0.9}, {"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.3},
+        {"min_new_tokens": 8}, {"suppress_tokens": [3, 4, 5, 9]}, {"eos_token_id": [EOS, 33, 34]}, {"renormalize_logits": True},
+        {"bad_words_ids": [[i] for i in range(10, 24)]}, {"length_penalty": 0.5}, {"forced_eos_token_id": EOS},
+    ]
+    own, found, dropped = torch.multinomial, [], 0
+    for i in range(280):
+        mode = modes[i % len(modes)]
+        chosen = {}
+        for option in r.sample(options, r.choice([1, 1, 2, 4])):
+            chosen.update(option)
+        if "num_beams" not in mode:
+            chosen.pop("length_penalty", None)
+        case = {"name": "sampling", "encoder_decoder": False, "seed": r.randrange(1 << 32), "prompt": prompt(r, False),
+                "options": {"do_sample": True, "max_new_tokens": 20, **mode, **chosen}}
+        torch.multinomial = Draws(case["seed"])
+        try:
+            found.append(run(case))
+        except ValueError:
+            dropped += 1  # fewer pairs than draws: an error of torch's, fewer candidates here
+        torch.multinomial = own
+    print("dropped:", dropped)
+    return found
 
 
 def warpers():
@@ -392,11 +445,14 @@ def write(name, data):
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["warpers", "configs", "generate"]
+    wanted = sys.argv[1:] or ["warpers", "configs", "sampling", "generate"]
     if "warpers" in wanted:
         write("warpers.json.gz", warpers())
     if "configs" in wanted:
         write("configs.json.gz", configs())
+    if "sampling" in wanted:
+        MODELS.update({False: model(False), True: model(True)})
+        write("sampling.json.gz", sampling())
     if "generate" in wanted:
         MODELS.update({False: model(False), True: model(True)})
         write("generate.json.gz", settled())
