@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
@@ -124,7 +126,7 @@ func (n precompiled) normalize(s string, fresh int) (string, int, error) {
 		if len(rest) == 1 || rest[0] < utf8.RuneSelf && rest[1] < utf8.RuneSelf && rest[0] != '\r' {
 			cluster, rest, state = rest[:1], rest[1:], -1
 		} else {
-			cluster, rest, _, state = uniseg.FirstGraphemeClusterInString(rest, state)
+			cluster, rest, state = graphemeCluster(rest, state)
 		}
 		if len(cluster) < 6 && put(start, cluster) {
 			continue
@@ -144,4 +146,31 @@ func (n precompiled) normalize(s string, fresh int) (string, int, error) {
 		newFresh = firstRune(string(out[:min(len(out), utf8.UTFMax)]))
 	}
 	return string(out), newFresh, nil
+}
+
+// newMarks are the marks that the compared release's grapheme clusters know and
+// uniseg's do not.
+var newMarks = sync.OnceValue(func() map[rune]bool {
+	marks := map[rune]bool{}
+	for _, s := range beyond(unicodeTable().named["M"], unicode.M) {
+		for r := s.first; r < s.after; r++ {
+			marks[r] = true
+		}
+	}
+	return marks
+})
+
+// graphemeCluster cuts the first cluster from s; state is uniseg's, -1 at first.
+func graphemeCluster(s string, state int) (cluster, rest string, _ int) {
+	cluster, rest, _, state = uniseg.FirstGraphemeClusterInString(s, state)
+	for rest != "" {
+		// To uniseg a new mark begins a cluster, with all marks after it.
+		if r, _ := utf8.DecodeRuneInString(rest); r < 0x300 || !newMarks()[r] {
+			break
+		}
+		var more string
+		more, rest, _, state = uniseg.FirstGraphemeClusterInString(rest, -1)
+		cluster = s[:len(cluster)+len(more)]
+	}
+	return cluster, rest, state
 }

@@ -190,7 +190,7 @@ func (c *component) preTokenizers() (preTokenizers, error) {
 	case "FixedLength":
 		length := or(c.Length, 5)
 		if length < 1 {
-			return nil, fmt.Errorf("FixedLength: found length %d, needed at least 1", length)
+			return nil, fmt.Errorf("%s: found length %d, needed at least 1", c.Type, length)
 		}
 		return one(fixedLength(length))
 	}
@@ -208,7 +208,7 @@ func (c *component) splitter(p pattern) (preTokenizers, error) {
 // scheme checks a Metaspace and returns where it puts its rune at the start.
 func (c *component) scheme() (string, error) {
 	if utf8.RuneCountInString(c.Replacement) != 1 {
-		return "", fmt.Errorf("Metaspace: found replacement %q, needed one character", c.Replacement)
+		return "", fmt.Errorf("%s: found replacement %q, needed one character", c.Type, c.Replacement)
 	}
 	scheme := or(c.PrependScheme, "always")
 	if !or(c.AddPrefixSpace, true) {
@@ -218,7 +218,7 @@ func (c *component) scheme() (string, error) {
 	case "always", "first", "never":
 		return scheme, nil
 	}
-	return "", fmt.Errorf("Metaspace: found prepend_scheme %q, needed always, first or never", scheme)
+	return "", fmt.Errorf("%s: found prepend_scheme %q, needed always, first or never", c.Type, scheme)
 }
 
 // template reads a post-processor, as far as it concerns one text.
@@ -232,7 +232,7 @@ func (c *component) template() (template, error) {
 				return nil, err
 			}
 			if t != nil && only != nil {
-				return nil, fmt.Errorf("Sequence: found a second processor that adds tokens (%s), needed at most one", c.Processors[i].Type)
+				return nil, fmt.Errorf("%s: found a second processor that adds tokens (%s), needed at most one", c.Type, c.Processors[i].Type)
 			}
 			if t != nil {
 				only = t
@@ -261,7 +261,7 @@ func (c *component) pieces() (template, error) {
 			Sequence     *struct{ ID string }
 		}
 		if err := json.Unmarshal(data, &p); err != nil {
-			return nil, fmt.Errorf("TemplateProcessing: %w", err)
+			return nil, fmt.Errorf("%s: %w", c.Type, err)
 		}
 		switch {
 		case p.Sequence != nil && p.Sequence.ID == "A":
@@ -269,11 +269,11 @@ func (c *component) pieces() (template, error) {
 		case p.SpecialToken != nil:
 			token, ok := c.SpecialTokens[p.SpecialToken.ID]
 			if !ok {
-				return nil, fmt.Errorf("TemplateProcessing: found token %q in single, needed it in special_tokens", p.SpecialToken.ID)
+				return nil, fmt.Errorf("%s: found token %q in single, needed it in special_tokens", c.Type, p.SpecialToken.ID)
 			}
 			t = append(t, templatePart{ids: token.IDs})
 		default:
-			return nil, fmt.Errorf("TemplateProcessing: found %s in single, needed the sequence A or a special token", data)
+			return nil, fmt.Errorf("%s: found %s in single, needed the sequence A or a special token", c.Type, data)
 		}
 	}
 	return t, nil
@@ -315,7 +315,7 @@ func (c *component) decoder() (decoder, error) {
 		return bpeDecoder(or(c.Suffix, "</w>")), nil
 	case "Strip":
 		if utf8.RuneCountInString(c.Content) != 1 || c.Start < 0 || c.Stop < 0 {
-			return nil, fmt.Errorf("Strip: found content %q, start %d, stop %d, needed one character and counts of at least 0", c.Content, c.Start, c.Stop)
+			return nil, fmt.Errorf("%s: found content %q, start %d, stop %d, needed one character and counts of at least 0", c.Type, c.Content, c.Start, c.Stop)
 		}
 		return stripDecoder(c.Content, c.Start, c.Stop), nil
 	case "Replace":

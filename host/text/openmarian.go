@@ -88,7 +88,7 @@ func openPieces(dir, name string) (*sentencePiece, error) {
 	path := filepath.Join(dir, name)
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("Marian tokenizer: %w; needed source.spm, target.spm and vocab.json", err)
+		return nil, fmt.Errorf("tokenizer of Marian: %w; needed source.spm, target.spm and vocab.json", err)
 	}
 	m, err := readSentencePiece(data)
 	if err != nil {
@@ -101,7 +101,7 @@ func openVocabulary(dir, name string) (map[string]int32, error) {
 	path := filepath.Join(dir, name)
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("Marian tokenizer: %w; needed source.spm, target.spm and vocab.json", err)
+		return nil, fmt.Errorf("tokenizer of Marian: %w; needed source.spm, target.spm and vocab.json", err)
 	}
 	var ids map[string]int32
 	if err := json.Unmarshal(data, &ids); err != nil {
