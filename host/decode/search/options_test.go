@@ -200,6 +200,11 @@ func TestSet(t *testing.T) {
 	if !slices.IsSorted(Names()) || !slices.Contains(Names(), "beam") || !slices.Contains(Names(), "num_beams") {
 		t.Errorf("names: %v", Names())
 	}
+	for _, value := range []string{"false", "true", `"never"`} {
+		if err := o.Set("early_stopping", []byte(value)); err != nil || o.EarlyStopping.String() != value {
+			t.Errorf("early_stopping = %s: found %s, %v", value, o.EarlyStopping, err)
+		}
+	}
 	// Every option can be turned off.
 	for _, name := range Names() {
 		if err := o.Set(name, []byte("null")); err != nil {
@@ -245,6 +250,23 @@ func TestRefused(t *testing.T) {
 		}
 		if _, err := New(o, Input{Prompt: []int32{1, 2, 3}, Vocab: 10}); err == nil || err.Error() != c.want {
 			t.Errorf("%v: found %v, want %s", c.options, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		change func(*Options)
+		want   string
+	}{
+		{func(o *Options) { o.EarlyStopping = 9 }, `early_stopping is 9: false, true and "never" are known`},
+		{func(o *Options) { o.LengthPenalty = math.NaN() }, "length_penalty is NaN: a finite number is needed"},
+		{func(o *Options) { o.SequenceBias = []SequenceBias{{nil, 1}} }, "sequence_bias: entry 0 is empty: at least one token id is needed"},
+		{func(o *Options) { o.SequenceBias = []SequenceBias{{[]int32{1}, float32(math.Inf(1))}} }, "sequence_bias: entry 0 has the bias +Inf: a number or -Inf is needed"},
+		{func(o *Options) { o.ForcedEOSTokenID = -2 }, "forced_eos_token_id is -2: a token id is needed"},
+		{func(o *Options) { o.TopP = float32(math.NaN()) }, "top_p is NaN: a number at least 0 and at most 1 is needed"},
+	} {
+		o := Default()
+		c.change(&o)
+		if err := o.Validate(); err == nil || err.Error() != c.want {
+			t.Errorf("found %v, want %s", err, c.want)
 		}
 	}
 	if _, err := New(Default(), Input{Vocab: 10}); err == nil || !strings.HasPrefix(err.Error(), "the prompt is empty") {

@@ -275,7 +275,7 @@ func (s *State) request(g *group, first int) Group {
 		req.TopP = math.SmallestNonzeroFloat32 // 0 is the best token alone; in a Group it is: off
 	}
 	if req.LogSoftmax {
-		req.MinKeep = len(o.EOSTokenID) + 1
+		req.MinKeep = max(2, len(o.EOSTokenID)+1)
 	}
 	for range req.K {
 		req.Draws = append(req.Draws, g.draws.Float32())

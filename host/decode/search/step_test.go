@@ -49,6 +49,10 @@ func TestStepErrors(t *testing.T) {
 	}
 	var where *StepError
 	err := new(Stepper).Step(new(Plain), scores, 3, []*State{state(), state()})
+	var row *RowError
+	if !errors.As(err, &row) || row.Row != 0 {
+		t.Errorf("found %#v", err)
+	}
 	if !errors.As(err, &where) || where.Sample != 1 || !strings.Contains(where.Err.Found, "NaN") {
 		t.Errorf("found %#v", err)
 	}
