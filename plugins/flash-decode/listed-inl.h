@@ -12,9 +12,6 @@
 #include "memory-inl.h"
 #include "rows-inl.h"
 
-#ifndef 2
-#define 2 2
-#endif
 HWY_BEFORE_NAMESPACE();
 namespace graft {
 namespace attention {
