@@ -38,21 +38,21 @@ type modelHeader struct {
 func read(data []byte) (*huggingFace, map[string]bool, error) {
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, nil, fmt.Errorf("tokenizer.json: %w", err)
+		return nil, nil, fmt.Errorf("%w", err)
 	}
 	h := &huggingFace{cache: newWordCache(), prepare: func(word string) string { return word }, chain: spaced}
 	var err error
 	if h.model, err = readModel(f.Model); err != nil {
-		return nil, nil, fmt.Errorf("tokenizer.json: model: %w", err)
+		return nil, nil, fmt.Errorf("model: %w", err)
 	}
 	if f.Normalizer != nil {
 		if h.normalizer, err = f.Normalizer.normalizers(); err != nil {
-			return nil, nil, fmt.Errorf("tokenizer.json: normalizer: %w", err)
+			return nil, nil, fmt.Errorf("normalizer: %w", err)
 		}
 	}
 	if f.PreTokenizer != nil {
 		if h.pre, err = f.PreTokenizer.preTokenizers(); err != nil {
-			return nil, nil, fmt.Errorf("tokenizer.json: pre_tokenizer: %w", err)
+			return nil, nil, fmt.Errorf("pre_tokenizer: %w", err)
 		}
 		if last := len(h.pre) - 1; last >= 0 {
 			if b, ok := h.pre[last].(byteLevel); ok {
@@ -63,16 +63,16 @@ func read(data []byte) (*huggingFace, map[string]bool, error) {
 	}
 	if f.PostProcessor != nil {
 		if h.around, err = f.PostProcessor.template(); err != nil {
-			return nil, nil, fmt.Errorf("tokenizer.json: post_processor: %w", err)
+			return nil, nil, fmt.Errorf("post_processor: %w", err)
 		}
 	}
 	if f.Decoder != nil {
 		if h.chain, err = f.Decoder.decoder(); err != nil {
-			return nil, nil, fmt.Errorf("tokenizer.json: decoder: %w", err)
+			return nil, nil, fmt.Errorf("decoder: %w", err)
 		}
 	}
 	if err := h.add(f.AddedTokens); err != nil {
-		return nil, nil, fmt.Errorf("tokenizer.json: added_tokens: %w", err)
+		return nil, nil, fmt.Errorf("added_tokens: %w", err)
 	}
 	special := map[string]bool{}
 	for _, t := range f.AddedTokens {

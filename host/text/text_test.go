@@ -168,7 +168,7 @@ func TestOpenErrors(t *testing.T) {
 		{"nothing", nil, []string{"no tokenizer", "found none of a tokenizer's files", "needed tokenizer.json, or source.spm"}},
 		{"slow tokenizer only", map[string]string{"vocab.json": "{}", "merges.txt": ""}, []string{"found vocab.json, merges.txt only", "use_fast=True"}},
 		{"Marian without target", map[string]string{"source.spm": ""}, []string{"source.spm: found 0 pieces and none of type unknown"}},
-		{"no JSON", map[string]string{"tokenizer.json": "{"}, []string{"tokenizer.json: tokenizer.json: unexpected end"}},
+		{"no JSON", map[string]string{"tokenizer.json": "{"}, []string{"tokenizer.json: unexpected end"}},
 		{"no model", map[string]string{"tokenizer.json": "{}"}, []string{"model: found none, needed one of BPE"}},
 		{"config no JSON", map[string]string{"tokenizer.json": tiny(nil), "tokenizer_config.json": "["}, []string{"tokenizer_config.json"}},
 	} {
