@@ -319,7 +319,7 @@ def sampling():
         {"temperature": 0.6}, {"temperature": 1.8}, {"top_k": 0}, {"top_k": 12}, {"top_k": 20, "top_p": 0.95},
         {"top_p": 0.9}, {"min_p": 0.02}, {"typical_p": 0.9}, {"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.3},
         {"min_new_tokens": 8}, {"suppress_tokens": [3, 4, 5, 9]}, {"eos_token_id": [EOS, 33, 34]}, {"renormalize_logits": True},
-        {"bad_words_ids": [[i] for i in range(10, 24)]}, {"length_penalty": 0.5}, {"forced_eos_token_id": EOS},
+        {"bad_words_ids": [[i] for i in range(10, 24)]}, {"length_penalty": 0.5}, {"forced_eos_token_id": EOS}, {"eos_token_id": None},
     ]
     own, found, dropped = torch.multinomial, [], 0
     for i in range(280):
