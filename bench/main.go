@@ -132,6 +132,9 @@ func write(path string, r result) error {
 
 // subject is the path of one file of a full-size model, made when it is missing.
 func subject(name, file string) (string, error) {
-	dir, err := models.Cached(name, func(dir string) { fmt.Fprintf(os.Stderr, "making %s, once\n", dir) })
+	dir, err := models.Cached(name, say)
 	return filepath.Join(dir, file), err
 }
+
+// say says that a model is made.
+func say(dir string) { fmt.Fprintf(os.Stderr, "making %s, once\n", dir) }

@@ -5,10 +5,14 @@ package decode
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/decode/engine"
@@ -67,6 +71,7 @@ type Output struct {
 	Reorders   int   // steps after which its rows were not those before
 	CacheBytes int64 // the most that its own keys and values took
 	CrossBytes int64
+	FirstToken time.Time // when its first token was chosen
 }
 
 // Open opens a model folder.
@@ -79,13 +84,9 @@ func Open(folder string, o Options) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	generation, err := os.ReadFile(filepath.Join(folder, "generation_config.json"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
 	g := &Generator{options: o.withDefaults(), config: config}
-	if g.search, err = search.FromConfig(generation, config.JSON); err != nil {
-		return nil, fmt.Errorf("%s: %w", folder, err)
+	if g.search, err = SearchOf(folder, config, nil); err != nil {
+		return nil, err
 	}
 	if g.tail = o.Tail; g.tail == nil {
 		g.tail = &search.Plain{}
@@ -298,7 +299,9 @@ func (r *run) follow() error {
 	kept := r.active[:0]
 	var failed error
 	for _, s := range r.active {
-		s.output.Steps++
+		if s.output.Steps++; s.output.Steps == 1 {
+			s.output.FirstToken = time.Now()
+		}
 		s.output.CacheBytes = max(s.output.CacheBytes, s.own.Bytes())
 		if !s.search.Done() {
 			moves := s.search.Moves()
@@ -346,3 +349,42 @@ func (g *Generator) Positions(o search.Options) int {
 
 // Check reports an input that the model cannot take.
 func (g *Generator) Check(tokens []int32) error { return g.config.CheckTokens(tokens) }
+
+// Config is the model's configuration.
+func (g *Generator) Config() *Config { return g.config }
+
+// SearchWith are the options of the model's own configuration with some set anew,
+// a JSON object in the words of Hugging Face's generation configuration.
+func (g *Generator) SearchWith(object []byte) (search.Options, error) {
+	return with(g.Search(), object)
+}
+
+// SearchOf are the options of a folder's configuration with some set anew, as
+// SearchWith takes them; nil sets none.
+func SearchOf(folder string, config *Config, object []byte) (search.Options, error) {
+	generation, err := os.ReadFile(filepath.Join(folder, "generation_config.json"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return search.Options{}, err
+	}
+	o, err := search.FromConfig(generation, config.JSON)
+	if err != nil {
+		return o, fmt.Errorf("%s: %w", folder, err)
+	}
+	return with(o, object)
+}
+
+func with(o search.Options, object []byte) (search.Options, error) {
+	if object == nil {
+		return o, nil
+	}
+	var set map[string]json.RawMessage
+	if err := json.Unmarshal(object, &set); err != nil {
+		return o, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if err := o.Set(name, set[name]); err != nil {
+			return o, err
+		}
+	}
+	return o, o.Validate()
+}

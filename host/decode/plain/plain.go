@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
@@ -27,7 +28,12 @@ type Model struct {
 	decoder *ort.Session
 	// Bytes is the most that caches took, all copies counted.
 	Bytes int64
+	// FirstToken is when the last Generate had the first token of every sample.
+	FirstToken time.Time
 }
+
+// ErrNoPast reports a decoder that keeps nothing of the tokens before.
+var ErrNoPast = errors.New("the decoder was exported without a past: the plain way would compute every token again at each step")
 
 // Open opens the graphs of a folder, unpatched. Merged decoders are taken as they
 // are and told which branch to take.
@@ -49,8 +55,13 @@ func Open(l *ort.Library, f *engine.Files, threads int) (m *Model, err error) {
 			}
 		}
 	}
-	m.decoder, err = l.NewSession(f.Decoder, o)
-	return m, err
+	if m.decoder, err = l.NewSession(f.Decoder, o); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(m.decoder.Inputs(), func(in ort.ValueInfo) bool { return len(in.Shape) == 4 }) {
+		return nil, fmt.Errorf("%s: %w", f.Decoder, ErrNoPast)
+	}
+	return m, nil
 }
 
 // Close frees the sessions.
@@ -75,6 +86,7 @@ type Input struct {
 func (m *Model) Generate(ctx context.Context, tail search.Tail, o search.Options, inputs []Input, vocab int) ([][]search.Hypothesis, error) {
 	b := &batch{Model: m, beams: max(o.NumBeams, o.NumReturnSequences), size: len(inputs)}
 	defer b.close()
+	begun := time.Now()
 	samples := make([]*search.State, len(inputs))
 	for i, in := range inputs {
 		if len(in.Prompt) != len(inputs[0].Prompt) || len(in.Encoder) != len(inputs[0].Encoder) {
@@ -91,6 +103,9 @@ func (m *Model) Generate(ctx context.Context, tail search.Tail, o search.Options
 	for rows := 1; err == nil; rows = b.beams {
 		if err = b.choose(tail, samples, scores, rows, vocab); err != nil {
 			break
+		}
+		if m.FirstToken.Before(begun) {
+			m.FirstToken = time.Now()
 		}
 		if !slices.ContainsFunc(samples, func(s *search.State) bool { return !s.Done() }) {
 			break

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/models"
+)
+
+// generation is a figure of whole generations: the model as exported, its past and
+// present moved with care, against the engine.
+func generation(name, what string, least float64, subject string, batch, prompt, tokens int) figure {
+	return figure{name, what, fmt.Sprintf("at least %.1fx, equal tokens", least), func(ctx context.Context, b *bench) (*outcome, error) {
+		folder, err := models.Cached(subject, say)
+		if err != nil {
+			return nil, err
+		}
+		// No end token: every sample generates as many as are asked for.
+		options, err := json.Marshal(map[string]any{
+			"num_beams": 4, "max_new_tokens": tokens, "eos_token_id": []int{}, "no_repeat_ngram_size": 3,
+			"forced_eos_token_id": nil, "early_stopping": false,
+		})
+		if err != nil {
+			return nil, err
+		}
+		r, err := ab.Generate(ctx, b.library, b.set, folder, ab.GenerationOptions{
+			A: "none", B: "auto", Search: options, Batch: batch, PromptLength: prompt, Seed: 1, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30,
+		})
+		if err != nil {
+			return nil, err
+		}
+		r.Model = filepath.Base(subject)
+		out := &outcome{Detail: r, Answers: fmt.Sprintf("%d of %d sequences equal", r.Equal, r.Sequences)}
+		out.Met = r.Speedup.Median >= least && r.Equal == r.Sequences
+		out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s; after the prompt %.2fx, %.1f -> %.1f; at least %d distinct tokens, %.0f%% of steps reorder",
+			r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond,
+			r.DecodeSpeedup.Median, r.A.DecodeTokensPerSecond, r.B.DecodeTokensPerSecond, r.DistinctLeast, 100*r.ReorderShare)
+		return out, nil
+	}}
+}

@@ -1,0 +1,271 @@
+package ab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/plain"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// GenerationOptions say what two ways of generating are compared on.
+type GenerationOptions struct {
+	// A and B: "none" is the model as exported, with past and present as tensors,
+	// written as well as that goes (package plain); "auto" is the engine; a plugin's
+	// name is the engine with the cache's own plugin and that one alone.
+	A, B string
+	// Search are options in the words of Hugging Face's generation configuration.
+	Search []byte
+	// Inputs are tokens of one length; without them Batch inputs of PromptLength
+	// tokens are made from Seed.
+	Inputs              [][]int32
+	Batch, PromptLength int
+	Seed                uint64
+	Threads             int
+	CacheBytes          int64
+	Tail                search.Tail // of the engine; nil for the one in plain Go
+	Rounds              int         // of A B B A
+	Step                func(what string)
+	Progress            func(done, total int64)
+}
+
+// GenerationSide is one way of generating.
+type GenerationSide struct {
+	Name string `json:"name"`
+	// Seconds of whole runs and, of those, until every sample had its first token.
+	Seconds       []float64 `json:"seconds"`
+	PromptSeconds []float64 `json:"prompt_seconds"`
+	// TokensPerSecond is new tokens over whole runs, DecodeTokensPerSecond over what
+	// follows the prompt; both medians.
+	TokensPerSecond       float64 `json:"tokens_per_second"`
+	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
+	// CacheBytes is the most that keys and values took, all copies counted.
+	CacheBytes int64    `json:"cache_bytes"`
+	Plugins    []string `json:"plugins"`
+}
+
+// Generation compares two ways end to end.
+type Generation struct {
+	SchemaVersion int     `json:"schema_version"`
+	Model         string  `json:"model"`
+	Batch         int     `json:"batch"`
+	InputTokens   int     `json:"input_tokens"` // of one input
+	NewTokens     int     `json:"new_tokens"`   // of the best sequences, all inputs
+	DistinctLeast int     `json:"distinct_tokens_least"`
+	ReorderShare  float64 `json:"reorder_share"` // of the steps of B's samples, when B is the engine
+	// Equal sequences of all, the same number of tokens and the same tokens.
+	Equal         int            `json:"equal"`
+	Sequences     int            `json:"sequences"`
+	A             GenerationSide `json:"a"`
+	B             GenerationSide `json:"b"`
+	Speedup       Speedup        `json:"speedup"`
+	DecodeSpeedup Speedup        `json:"decode_speedup"`
+	Environment   Environment    `json:"environment"`
+}
+
+// way is one open side.
+type way struct {
+	GenerationSide
+	run   func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error)
+	share func() float64
+	close func()
+}
+
+// Generate compares whole generations of a model folder.
+func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string, o GenerationOptions) (*Generation, error) {
+	if o.Rounds <= 0 {
+		o.Rounds = 3
+	}
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	config, err := decode.ReadConfig(folder)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Inputs) == 0 {
+		o.Inputs = madePrompts(o.Seed, o.Batch, o.PromptLength, config.Inputs)
+	}
+	if len(o.Inputs) == 0 || len(o.Inputs[0]) == 0 {
+		return nil, errors.New("there is nothing to generate from: give inputs, or a batch and a length of prompts")
+	}
+	var sides [2]*way
+	for i, name := range []string{o.A, o.B} {
+		o.Step("opening " + name)
+		if sides[i], err = openWay(l, set, folder, name, config, o); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		defer sides[i].close()
+	}
+	r := &Generation{SchemaVersion: 1, Model: folder, Batch: len(o.Inputs), InputTokens: len(o.Inputs[0])}
+	var first [2][][]search.Hypothesis
+	for i, w := range sides {
+		o.Step("generating with " + w.Name)
+		if first[i], _, err = w.run(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", w.Name, err)
+		}
+	}
+	r.compare(first[0], first[1])
+	o.Step("timing")
+	for round := range o.Rounds {
+		for _, i := range []int{0, 1, 1, 0} {
+			start := time.Now()
+			_, prompt, err := sides[i].run(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", sides[i].Name, err)
+			}
+			sides[i].Seconds = append(sides[i].Seconds, time.Since(start).Seconds())
+			sides[i].PromptSeconds = append(sides[i].PromptSeconds, prompt.Seconds())
+		}
+		if o.Progress != nil {
+			o.Progress(int64(round+1), int64(o.Rounds))
+		}
+	}
+	var after [2][]float64
+	for i, w := range sides {
+		for j, s := range w.Seconds {
+			after[i] = append(after[i], s-w.PromptSeconds[j])
+		}
+		w.TokensPerSecond = float64(r.NewTokens) / median(w.Seconds)
+		w.DecodeTokensPerSecond = float64(r.NewTokens-r.Batch) / median(after[i])
+	}
+	r.ReorderShare = sides[1].share()
+	r.A, r.B = sides[0].GenerationSide, sides[1].GenerationSide
+	r.Speedup, r.DecodeSpeedup = speedup(r.A.Seconds, r.B.Seconds), speedup(after[0], after[1])
+	o.Step("measuring the machine")
+	r.Environment = Measure(l)
+	return r, nil
+}
+
+// compare counts equal sequences and how varied the best ones are.
+func (r *Generation) compare(a, b [][]search.Hypothesis) {
+	r.DistinctLeast = -1
+	for i := range a {
+		for j := range a[i] {
+			r.Sequences++
+			if j < len(b[i]) && slices.Equal(a[i][j].Tokens, b[i][j].Tokens) {
+				r.Equal++
+			}
+		}
+		if len(b[i]) == 0 {
+			continue
+		}
+		distinct := map[int32]bool{}
+		for _, t := range b[i][0].Tokens {
+			distinct[t] = true
+		}
+		r.NewTokens += len(b[i][0].Tokens)
+		if r.DistinctLeast < 0 || len(distinct) < r.DistinctLeast {
+			r.DistinctLeast = len(distinct)
+		}
+	}
+}
+
+// madePrompts are inputs of random tokens.
+func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
+	r := rand.New(rand.NewPCG(seed, 0x67656e))
+	list := make([][]int32, batch)
+	for i := range list {
+		list[i] = make([]int32, length)
+		for j := range list[i] {
+			list[i][j] = int32(r.IntN(vocab))
+		}
+	}
+	return list
+}
+
+func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode.Config, o GenerationOptions) (*way, error) {
+	if name == "none" {
+		return openPlain(l, folder, config, o)
+	}
+	w := &way{GenerationSide: GenerationSide{Name: name}}
+	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(o.Inputs), Tail: o.Tail}
+	if name != "auto" {
+		if err := set.Require([]string{name}); err != nil {
+			return nil, err
+		}
+		options.Plan = plan.Options{Plugins: []string{name}}
+	}
+	g, err := decode.Open(folder, options)
+	if err != nil {
+		return nil, err
+	}
+	so, err := g.SearchWith(o.Search)
+	if err != nil {
+		g.Close()
+		return nil, err
+	}
+	w.close, w.Plugins = g.Close, g.Engine().Plugins()
+	steps, reorders := 0, 0
+	w.share = func() float64 { return float64(reorders) / float64(max(steps, 1)) }
+	w.run = func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error) {
+		results := make([][]search.Hypothesis, len(o.Inputs))
+		i := -1
+		start, prompt := time.Now(), time.Duration(0)
+		err := g.Run(ctx, so, func() (*decode.Input, error) {
+			if i++; i >= len(o.Inputs) {
+				return nil, nil
+			}
+			return &decode.Input{Index: uint64(i), Tokens: o.Inputs[i]}, nil
+		}, func(out decode.Output) error {
+			results[out.Index] = out.Hypotheses
+			steps, reorders = steps+out.Steps, reorders+out.Reorders
+			prompt = max(prompt, out.FirstToken.Sub(start))
+			return nil
+		})
+		_, self, _, cross := g.Engine().Memory()
+		w.CacheBytes = self + cross
+		return results, prompt, err
+	}
+	return w, nil
+}
+
+func openPlain(l *ort.Library, folder string, config *decode.Config, o GenerationOptions) (*way, error) {
+	files, err := engine.Find(folder)
+	if err != nil {
+		return nil, err
+	}
+	so, err := decode.SearchOf(folder, config, o.Search)
+	if err != nil {
+		return nil, err
+	}
+	m, err := plain.Open(l, files, o.Threads)
+	if err != nil {
+		return nil, err
+	}
+	w := &way{GenerationSide: GenerationSide{Name: "none", Plugins: []string{}}, close: m.Close, share: func() float64 { return 0 }}
+	tail := o.Tail
+	if tail == nil {
+		tail = &search.Plain{}
+	}
+	var inputs []plain.Input
+	for _, tokens := range o.Inputs {
+		in := plain.Input{Prompt: tokens}
+		if files.Encoder != "" {
+			prompt, err := so.DecoderPrompt()
+			if err != nil {
+				m.Close()
+				return nil, err
+			}
+			in = plain.Input{Encoder: tokens, Prompt: prompt}
+		}
+		inputs = append(inputs, in)
+	}
+	w.run = func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error) {
+		start := time.Now()
+		m.Bytes = 0
+		results, err := m.Generate(ctx, tail, so, inputs, config.Vocab)
+		w.CacheBytes = m.Bytes
+		return results, m.FirstToken.Sub(start), err
+	}
+	return w, nil
+}

@@ -1,0 +1,143 @@
+package generate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/models"
+)
+
+// TestEngineGivesHuggingFacesTokens generates every case with the engine, on every
+// export of its weights, many cases under way at once: tokens equal, scores within
+// 1e-4.
+func TestEngineGivesHuggingFacesTokens(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompts := 0
+	for _, name := range Models() {
+		e, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompts += len(e.Cases)
+		for _, f := range models.SmallFolders() {
+			if f.Model != e.Model {
+				continue
+			}
+			t.Run(f.Name, func(t *testing.T) {
+				dir := t.TempDir()
+				if err := models.Small(f.Name, dir); err != nil {
+					t.Fatal(err)
+				}
+				g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				compare(t, g, e)
+			})
+		}
+	}
+	if prompts < 1000 && !testing.Short() {
+		t.Errorf("%d prompts in all, want at least 1,000", prompts)
+	}
+}
+
+// compare runs the cases that share their options together.
+func compare(t *testing.T, g *decode.Generator, e *Expected) {
+	alike := map[string][]Case{}
+	for _, c := range e.Cases {
+		alike[string(c.Options)] = append(alike[string(c.Options)], c)
+	}
+	equal := 0
+	for _, cases := range alike {
+		o, err := g.SearchWith(cases[0].Options)
+		if err != nil {
+			t.Fatalf("%s: %v", cases[0], err)
+		}
+		i := -1
+		err = g.Run(t.Context(), o, func() (*decode.Input, error) {
+			if i++; i >= len(cases) {
+				return nil, nil
+			}
+			in := &decode.Input{Index: uint64(i), Tokens: narrow(cases[i].Prompt), Prompt: narrow(cases[i].DecoderPrompt)}
+			if e.FeatureShape != nil {
+				in.Tokens = nil
+				in.Features = &engine.Features{Values: e.Features(cases[i]), Shape: append([]int64{1}, e.FeatureShape...)}
+			}
+			return in, nil
+		}, func(out decode.Output) error {
+			c := cases[out.Index]
+			if err := differs(c, out.Hypotheses); err != nil {
+				t.Errorf("%s, prompt %v: %v", c, c.Prompt, err)
+			} else {
+				equal++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", cases[0], err)
+		}
+	}
+	t.Logf("%d of %d cases equal", equal, len(e.Cases))
+}
+
+// differs says how hypotheses are not what a case expects.
+func differs(c Case, got []search.Hypothesis) error {
+	if len(got) != len(c.Sequences) {
+		return fmt.Errorf("%d sequences, want %d", len(got), len(c.Sequences))
+	}
+	for i, h := range got {
+		if !slices.Equal(h.Tokens, narrow(c.Sequences[i])) {
+			return fmt.Errorf("sequence %d is\n%v, want\n%v", i, h.Tokens, c.Sequences[i])
+		}
+		if len(c.Scores) > 0 && math.Abs(h.Score-c.Scores[i]) > 1e-4*(1+math.Abs(c.Scores[i])) {
+			return fmt.Errorf("sequence %d scores %g, want %g", i, h.Score, c.Scores[i])
+		}
+	}
+	return nil
+}
+
+func narrow(list []int64) []int32 {
+	out := make([]int32, len(list))
+	for i, v := range list {
+		out[i] = int32(v)
+	}
+	return out
+}
+
+// Every option of the expectations is one that the search knows.
+func TestExpectationsTryEveryKind(t *testing.T) {
+	for _, name := range Models() {
+		e, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[string]bool{}
+		for _, c := range e.Cases {
+			kinds[c.Kind] = true
+		}
+		for _, kind := range []string{"greedy", "beam4", "beam8", "diverse4x2"} {
+			if !kinds[kind] {
+				t.Errorf("%s has no case of %s", name, kind)
+			}
+		}
+		if e.Counts.Reorders != nil && e.Counts.Reorders.Median < 0.5 || e.Counts.DistinctTokens != nil && e.Counts.DistinctTokens.Median < 20 {
+			t.Errorf("%s is dull: %+v", name, strings.TrimSpace(fmt.Sprint(e.Counts)))
+		}
+	}
+}
