@@ -26,8 +26,7 @@ constexpr int64_t kMostParts = 8;
 constexpr int64_t kMostSplitRows = 16;
 
 // Tokens of a task, and rows of query heads: their state stays in the second-level cache.
-constexpr int64_t kMostRows = 64;
-constexpr int64_t kCausalRows = 16;
+constexpr int64_t kMostRows = 96;
 constexpr int64_t kMostQueryRows = 256;
 
 constexpr int64_t kTasksPerThread = 6;
@@ -146,7 +145,7 @@ CachedPlan MakePlan(const CachedProblem& problem, int64_t threads, const CachedT
       problem.scale != 0.0f ? problem.scale : 1.0f / std::sqrt(static_cast<float>(pool.head_size));
   plan.key_stride = RoundUp(pool.head_size, kVector);
   plan.value_stride = RoundUp(pool.value_size, kVector);
-  plan.row_chunk = std::min(kMostRows, problem.rows);
+  plan.row_chunk = std::min(problem.rows, std::max(kMostSplitRows, kMostRows / plan.group_heads));
   plan.head_rows = plan.row_chunk * plan.group_heads;
   plan.query_rows =
       std::max(plan.head_rows, std::min(kMostQueryRows, problem.rows * problem.heads));
@@ -218,7 +217,7 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
     for (int64_t g = 0; g < problem.groups; ++g) {
       CachedGroup& group = groups[g];
       if ((group.rows > kMostSplitRows) != many) continue;
-      group.row_chunk = std::min(group.rows, group.causal && many ? kCausalRows : kMostRows);
+      group.row_chunk = DivideUp(group.rows, DivideUp(group.rows, plan.row_chunk));
       if (tuning.row_chunk > 0 && many) {
         group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);
       }
@@ -235,6 +234,7 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
       int64_t heads = static_cast<int64_t>(
           std::min(static_cast<double>(pool.kv_heads), std::max(1.0, task / head_cost)));
       if (tuning.head_chunk > 0) heads = tuning.head_chunk;
+      if (many) heads = 1;
       heads = std::min(heads, plan.query_rows / (group.row_chunk * plan.group_heads));
       heads = std::max<int64_t>(1, std::min(heads, pool.kv_heads));
       group.head_chunk = DivideUp(pool.kv_heads, DivideUp(pool.kv_heads, heads));
@@ -249,6 +249,7 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
             static_cast<size_t>(group.parts * group.rows * problem.heads * (2 + plan.value_stride));
       }
     }
+    if (many) plan.many_items = items;
   }
   plan.items = items;
   plan.workers = std::max<int64_t>(1, std::min(plan.workers, std::max(items, plan.writes)));
@@ -257,13 +258,19 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
 struct Call {
   const CachedProblem* problem;
   const CachedPlan* plan;
-  const Kernel* kernel;
+  const Kernel* many;
+  const Kernel* few;
   char* workspace;
 };
 
 void RunTask(void* argument, int64_t index) {
   const Call& call = *static_cast<const Call*>(argument);
-  call.kernel->run_cached(*call.problem, *call.plan, call.workspace, index);
+  if (call.plan->many_items > 0) {
+    call.many->run_cached(*call.problem, *call.plan, call.workspace, index, CachedStage::kManyRows);
+  }
+  if (call.plan->many_items < call.plan->items) {
+    call.few->run_cached(*call.problem, *call.plan, call.workspace, index, CachedStage::kFewRows);
+  }
 }
 
 }  // namespace
@@ -278,19 +285,21 @@ CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
   };
   layout.query = take(plan.query_rows * plan.key_stride, sizeof(float));
   layout.accumulator = take(plan.query_rows * plan.value_stride, sizeof(float));
-  layout.maximum = take(plan.query_rows, sizeof(float));
+  // With a vector of room: rows are taken in whole vectors.
+  layout.maximum = take(plan.query_rows + kVector, sizeof(float));
   layout.sums = take(plan.query_rows * kVector, sizeof(float));
-  layout.rescale = take(plan.head_rows, sizeof(float));
-  layout.scores = take(plan.head_rows * kSharedTile, sizeof(float));
+  layout.rescale = take(plan.head_rows + kVector, sizeof(float));
+  layout.scores = take(plan.head_rows * kMaxTile, sizeof(float));
   layout.low = take(plan.row_chunk, sizeof(int64_t));
   layout.high = take(plan.row_chunk, sizeof(int64_t));
-  const int64_t listed = plan.row_chunk * kOwnTile + kSharedTile;
+  const int64_t listed = plan.row_chunk * kOwnTile + kMaxTile;
   for (int i = 0; i < 2; ++i) {
     layout.key_offsets[i] = take(listed, sizeof(int64_t));
     layout.value_offsets[i] = take(listed, sizeof(int64_t));
   }
   layout.key_rows = take(kSharedTile * plan.key_stride, sizeof(float));
-  layout.value_rows = take(kSharedTile * plan.value_stride, sizeof(float));
+  layout.value_rows = take(kMaxTile * plan.value_stride, sizeof(float));
+  layout.packed_keys = take(plan.key_stride * kMaxTile, sizeof(float));
   layout.total = offset;
   return layout;
 }
@@ -340,9 +349,11 @@ void Run(const CachedProblem& problem, void* workspace, const Runner& runner,
   for (size_t i = 0; i < plan.counter_count; ++i) {
     new (counters + i * sizeof(int64_t)) std::atomic<int64_t>(0);
   }
-  const Kernel* kernel = ChooseKernel(tuning.isa, true);
-  if (kernel == nullptr) kernel = ChooseKernel(Isa::kBest, true);
-  Call call{&problem, &plan, kernel, aligned};
+  const auto choose = [&tuning](bool streams_floats) {
+    const Kernel* kernel = ChooseKernel(tuning.isa, streams_floats);
+    return kernel != nullptr ? kernel : ChooseKernel(Isa::kBest, streams_floats);
+  };
+  Call call{&problem, &plan, choose(false), choose(true), aligned};
   if (plan.workers == 1 || runner.parallel_for == nullptr) {
     plan.workers = 1;
     RunTask(&call, 0);

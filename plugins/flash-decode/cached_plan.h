@@ -54,6 +54,7 @@ struct CachedPlan {
   int64_t row_chunk;   // most tokens of a task
 
   int64_t items;
+  int64_t many_items;  // the first of them, of groups of many rows
   int64_t writes;      // tasks of writing new keys and values
   int64_t write_rows;  // rows of each
   int64_t workers;
@@ -67,12 +68,21 @@ struct CachedPlan {
   size_t worker_bytes;
   size_t total_bytes;
 };
-enum CachedCounter { kNextWrite, kFinishedWrites, kNextItem, kCachedCounters };
+enum CachedCounter {
+  kNextWrite,
+  kFinishedWrites,
+  kTakenManyItems,
+  kTakenFewItems,
+  kCachedCounters
+};
+
+// Tasks of many rows are arithmetic, those of few are reading: they may want different registers.
+enum class CachedStage { kManyRows, kFewRows };
 
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct CachedWorkerLayout {
   size_t query, accumulator, maximum, sums, rescale, scores, low, high;
-  size_t key_offsets[2], value_offsets[2], key_rows, value_rows, total;
+  size_t key_offsets[2], value_offsets[2], key_rows, value_rows, packed_keys, total;
 };
 CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan);
 

@@ -14,9 +14,9 @@ namespace attention {
 struct Kernel {
   // Takes items of the plan until none is left. workspace is aligned to 64 bytes.
   void (*run_worker)(const Problem& problem, const Plan& plan, char* workspace, int64_t worker);
-  // Writes the call's keys and values, then takes tasks of the plan until none is left.
+  // Writes the call's keys and values, then takes tasks of the stage until none is left.
   void (*run_cached)(const CachedProblem& problem, const CachedPlan& plan, char* workspace,
-                     int64_t worker);
+                     int64_t worker, CachedStage stage);
   // Elementwise in place; count is a multiple of 16. For tests of their accuracy.
   void (*exponential)(float* values, int64_t count);
   void (*power_of_two)(float* values, int64_t count);

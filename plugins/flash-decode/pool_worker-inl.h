@@ -18,6 +18,7 @@
 #include "hwy/highway.h"
 #include "listed-inl.h"
 #include "memory-inl.h"
+#include "packed-inl.h"
 #include "softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -53,15 +54,20 @@ class CachedWorker {
     }
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
+    packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     scale_ = base2_ ? plan.scale * 1.44269504f : plan.scale;
   }
 
-  void Work() {
+  void Work(CachedStage stage) {
     WriteAll();
+    packed_ = stage == CachedStage::kManyRows;
+    const int64_t begin = packed_ ? 0 : plan_.many_items;
+    const int64_t end = packed_ ? plan_.many_items : plan_.items;
+    std::atomic<int64_t>& taken = Counters()[packed_ ? kTakenManyItems : kTakenFewItems];
     int64_t g = 0;
     for (;;) {
-      const int64_t item = Counters()[kNextItem].fetch_add(1, std::memory_order_relaxed);
-      if (item >= plan_.items) break;
+      const int64_t item = begin + taken.fetch_add(1, std::memory_order_relaxed);
+      if (item >= end) break;
       // Tasks do not stand in the order of their groups.
       while (item < groups_[g].first_item || item >= groups_[g].first_item + groups_[g].items()) {
         if (++g == problem_.groups) g = 0;
@@ -132,7 +138,11 @@ class CachedWorker {
     for (int64_t j = begin; j < end; std::swap(tile, next)) {
       j += tile->count;
       if (j < end) List(j, end, *next);
-      Step(*tile, j < end ? next : nullptr);
+      if (packed_ && tile->lists == 1) {
+        StepPacked(*tile);
+      } else {
+        Step(*tile, j < end ? next : nullptr);
+      }
     }
     if (group.parts == 1) {
       for (int64_t q = 0; q < heads_ * head_rows_; ++q) {
@@ -216,10 +226,11 @@ class CachedWorker {
     const CachedGroup& group = *group_;
     tile.begin = j;
     if (j < group.shared_count) {
-      tile.count = std::min(kSharedTile, std::min(end, group.shared_count) - j);
+      const int64_t most = packed_ ? kMaxTile : kSharedTile;
+      tile.count = std::min(most, std::min(end, group.shared_count) - j);
       tile.lists = 1;
-      tile.padded = kSharedTile;
-      ListSlots(group.shared + j, tile.count, kSharedTile, tile.key_offsets, tile.value_offsets);
+      tile.padded = most;
+      ListSlots(group.shared + j, tile.count, most, tile.key_offsets, tile.value_offsets);
       return;
     }
     tile.count = std::min(kOwnTile, end - j);
@@ -264,6 +275,112 @@ class CachedWorker {
     }
   }
 
+  // One shared tile of many rows, for all KV heads of the task: keys are packed for a
+  // register-tiled product. Scores of all rows first, then all weighted values, so that one packed
+  // tile at a time lives in the nearest cache.
+  void StepPacked(const Tile& tile) {
+    for (int64_t h = 0; h < heads_; ++h) StepPackedHead(h, tile);
+  }
+  void StepPackedHead(int64_t h, const Tile& tile) {
+    const int64_t first = h * head_rows_;
+    const int64_t head = head0_ + h;
+    PackTile(head, tile);
+    for (int64_t r0 = 0, rows; r0 < head_rows_; r0 += rows) {
+      rows = std::min(kBatchRows, head_rows_ - r0);
+      float* scores = scores_ + r0 * kMaxTile;
+      const int64_t seen = SeenBy(r0 + rows - 1, tile);
+      if (seen == 0) continue;
+      ForBlocks(r0, rows, [&](int64_t r, int64_t height) {
+        const int64_t columns = SeenBy(r + height - 1, tile);
+        if (columns == 0) return;
+        Product(query_ + (first + r) * plan_.key_stride, plan_.key_stride, height, packed_keys_,
+                kMaxTile, pool_.head_size, DivideUp(columns, kLanes), nullptr,
+                scores_ + r * kMaxTile, kMaxTile);
+      });
+      for (int64_t r = 0; r < rows; ++r) {
+        AdjustScores(h, r0 + r, tile.begin, seen, scores + r * kMaxTile);
+      }
+      for (int64_t r = 0; r < rows; r += kLanes) {
+        TakeRows(first + r0 + r, std::min(kLanes, rows - r), seen, scores + r * kMaxTile,
+                 rescale_ + r0 + r);
+      }
+    }
+    for (int64_t r0 = 0, rows; r0 < head_rows_; r0 += rows) {
+      rows = std::min(kBatchRows, head_rows_ - r0);
+      ForBlocks(r0, rows, [&](int64_t r, int64_t height) {
+        const int64_t seen = SeenBy(r + height - 1, tile);
+        if (seen == 0) return;
+        Product(scores_ + r * kMaxTile, kMaxTile, height, value_rows_, plan_.value_stride, seen,
+                value_vectors_, rescale_ + r, accumulator_ + (first + r) * plan_.value_stride,
+                plan_.value_stride);
+      });
+    }
+  }
+
+  // Turns the scores of up to kLanes rows into weights.
+  void TakeRows(int64_t first, int64_t rows, int64_t count, float* scores, float* rescale) {
+    float* sums = sums_ + first * kLanes;
+    if (base2_) {
+      TakeTiles<true>(rows, count, scores, kMaxTile, maximum_ + first, sums, rescale);
+    } else {
+      TakeTiles<false>(rows, count, scores, kMaxTile, maximum_ + first, sums, rescale);
+    }
+  }
+
+  // Transposes the keys of a tile and gathers its values.
+  void PackTile(int64_t head, const Tile& tile) {
+    const int64_t size = pool_.head_size;
+    const float* keys = pool_.data + head * kBlockSlots * size;
+    for (int64_t k = 0; k < tile.count; k += kLanes) {
+      const int64_t count = std::min(kLanes, tile.count - k);
+      const int64_t* offsets = tile.key_offsets + k;
+      bool adjacent = true;
+      for (int64_t i = 1; i < count; ++i) adjacent &= offsets[i] == offsets[0] + i * size;
+      RowsOfType<float> rows{keys + offsets[0], size};
+      if (!adjacent) {
+        for (int64_t i = 0; i < count; ++i) {
+          std::memcpy(key_rows_ + i * plan_.key_stride, keys + offsets[i],
+                      static_cast<size_t>(size) * sizeof(float));
+        }
+        rows = {key_rows_, plan_.key_stride};
+      }
+      PackKeys(rows, count, size, 1.0f, packed_keys_ + k);
+    }
+    const float* values = pool_.data + head * kBlockSlots * pool_.value_size;
+    for (int64_t k = 0; k < tile.count; ++k) {
+      LoadRow(Type::kFloat32, values + tile.value_offsets[k], 1, pool_.value_size,
+              plan_.value_stride, 1.0f, value_rows_ + k * plan_.value_stride);
+    }
+  }
+
+  // How many keys of a tile, from the first on, query row r of a KV head and those before it see.
+  int64_t SeenBy(int64_t r, const Tile& tile) const {
+    const int64_t high = high_[r / plan_.group_heads] - tile.begin;
+    return std::max<int64_t>(0, std::min(high, tile.count));
+  }
+
+  // Cuts a batch of rows into blocks of equal height: one of one or two rows would leave the
+  // arithmetic units waiting. Calls body(first row, rows).
+  template <class Body>
+  static void ForBlocks(int64_t r0, int64_t rows, const Body& body) {
+    const int64_t blocks = DivideUp(rows, kBlockRows);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t first = rows * block / blocks;
+      body(r0 + first, rows * (block + 1) / blocks - first);
+    }
+  }
+
+  // From products to scores: query row r of KV head h over positions j .. j+count-1.
+  void AdjustScores(int64_t h, int64_t r, int64_t j, int64_t count, float* scores) const {
+    const int64_t i = r / plan_.group_heads;
+    if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
+    if (problem_.bias != nullptr) {
+      AddDistanceBias((head0_ + h) * plan_.group_heads + r % plan_.group_heads, high_[i] - 1 - j,
+                      count, scores);
+    }
+    ApplyLimits(low_[i] - j, high_[i] - j, count, scores);
+  }
+
   // One step of the online softmax: rows `row` .. `row + rows - 1` of KV head h over a tile.
   void StepRows(int64_t h, int64_t row, int64_t rows, const Tile& tile, ListedRows later_keys,
                 ListedRows later_values) {
@@ -275,22 +392,16 @@ class CachedWorker {
     const int64_t head = head0_ + h;
     DotListed(query_ + first * plan_.key_stride, plan_.key_stride, queries,
               Keys(tile.key_offsets + at, head, count), count, key_vectors_, later_keys, scores_,
-              kSharedTile);
+              kMaxTile);
     for (int64_t q = 0; q < queries; ++q) {
-      const int64_t i = row + q / plan_.group_heads;
-      float* scores = scores_ + q * kSharedTile;
-      if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
-      if (problem_.bias != nullptr) {
-        AddDistanceBias(head * plan_.group_heads + q % plan_.group_heads, high_[i] - 1 - j, count,
-                        scores);
-      }
-      ApplyLimits(low_[i] - j, high_[i] - j, count, scores);
+      float* scores = scores_ + q * kMaxTile;
+      AdjustScores(h, row * plan_.group_heads + q, j, count, scores);
       float& maximum = maximum_[first + q];
       float* sums = sums_ + (first + q) * kLanes;
       rescale_[q] = base2_ ? TakeTile<true>(maximum, sums, count, scores)
                            : TakeTile<false>(maximum, sums, count, scores);
     }
-    AddWeightedListed(scores_, kSharedTile, queries, Values(tile.value_offsets + at, head, count),
+    AddWeightedListed(scores_, kMaxTile, queries, Values(tile.value_offsets + at, head, count),
                       count, value_vectors_, later_values, rescale_,
                       accumulator_ + first * plan_.value_stride, plan_.value_stride);
   }
@@ -390,6 +501,8 @@ class CachedWorker {
   const bool base2_;
   float scale_;
 
+  bool packed_;  // whether this worker's tasks are of many rows
+
   // Of the current task.
   const CachedGroup* group_;
   int64_t row0_, rows_;       // tokens
@@ -402,19 +515,20 @@ class CachedWorker {
   float* maximum_;                 // [query rows], of the scores seen so far
   float* sums_;                    // [query rows][kLanes], of the weights relative to it
   float* rescale_;                 // [query rows of a KV head]
-  float* scores_;                  // [query rows of a KV head][kSharedTile]
+  float* scores_;                  // [query rows of a KV head][kMaxTile]
   int64_t* low_;                   // [rows]
   int64_t* high_;                  // [rows]
   Tile tiles_[2];                  // the one that is computed, and the one after it
   float* key_rows_;                // [kSharedTile][key_stride]
-  float* value_rows_;              // [kSharedTile][value_stride]
+  float* value_rows_;              // [kMaxTile][value_stride]
+  float* packed_keys_;             // [key_stride][kMaxTile]
   int64_t gathered_[kSharedTile];  // offsets of rows in scratch
 };
 
 // Entry of this target: runs worker `index` of the plan.
 void RunCachedWorker(const CachedProblem& problem, const CachedPlan& plan, char* workspace,
-                     int64_t index) {
-  CachedWorker(problem, plan, workspace, index).Work();
+                     int64_t index, CachedStage stage) {
+  CachedWorker(problem, plan, workspace, index).Work(stage);
 }
 
 }  // namespace HWY_NAMESPACE
