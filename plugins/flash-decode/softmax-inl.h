@@ -169,10 +169,16 @@ HWY_INLINE void TakeTiles(int64_t rows, int64_t count, float* HWY_RESTRICT score
     float* row = scores + r * score_stride;
     const VF row_base = hn::Set(d, bases[r]);
     VF sum = hn::Mul(hn::Set(d, rescale[r]), hn::Load(d, sums + r * kLanes));
-    for (int64_t i = 0; i < count; i += kLanes) {
+    const auto take = [&](int64_t i) {
       const VF p = PowerOfNonPositive<kBase2>(d, hn::Sub(hn::LoadU(d, row + i), row_base));
       hn::StoreU(p, d, row + i);
       sum = hn::Add(sum, p);
+    };
+    if (count == kMaxTile) {
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kMaxTile; i += kLanes) take(i);
+    } else {
+      for (int64_t i = 0; i < count; i += kLanes) take(i);
     }
     hn::Store(sum, d, sums + r * kLanes);
   }

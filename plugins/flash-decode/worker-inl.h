@@ -132,8 +132,10 @@ class Worker {
     }
     if (plan_.streamed) hwy::FlushStream();
     if (plan_.splits == 1) {
-      for (int64_t r = 0; r < rows_; ++r) {
-        WriteRow(r, State(r), accumulator_ + r * plan_.value_stride);
+      for (int64_t r0 = 0, rows; r0 < rows_; r0 += rows) {
+        rows = std::min(kBatchRows, rows_ - r0);
+        // Many rows are written as soon as they have seen their last key.
+        if (!plan_.packed || LastKey(r0, rows) < 0) WriteBatch(r0, rows);
       }
       return;
     }
@@ -183,14 +185,16 @@ class Worker {
       int64_t high = std::min(valid, problem_.key_limit);
       if (problem_.causal) high = std::max<int64_t>(0, std::min(high, position + 1));
       if (problem_.window > 0) low = std::max(low, position - problem_.window + 1);
+      if (low < high) {
+        lowest_ = std::min(lowest_, low);
+        highest_ = std::max(highest_, high);
+      } else {
+        low = high = 0;
+      }
       low_[r] = low;
       high_[r] = high;
       every_low_ = std::max(every_low_, low);
       every_high_ = std::min(every_high_, high);
-      if (low < high) {
-        lowest_ = std::min(lowest_, low);
-        highest_ = std::max(highest_, high);
-      }
       if (!in_place) {
         LoadRow(problem_.type, At(problem_.query, HeadOf(r), QueryOf(r)),
                 problem_.query.strides.feature, problem_.head_size, plan_.key_stride, scale_,
@@ -406,6 +410,33 @@ class Worker {
                 accumulator_ + first * plan_.value_stride, plan_.value_stride);
         begun_[block] = true;
       });
+      // Written at once, finished rows are in the nearest cache, and stores wait behind products.
+      const int64_t last = LastKey(r0, rows);
+      if (plan_.splits == 1 && last >= j && last < j + count) WriteBatch(r0, rows);
+    }
+  }
+
+  // The last key that any of these rows sees, or -1.
+  int64_t LastKey(int64_t r0, int64_t rows) const {
+    return *std::max_element(high_ + r0, high_ + r0 + rows) - 1;
+  }
+
+  // Writes output of up to kBatchRows rows from their finished state.
+  void WriteBatch(int64_t r0, int64_t rows) {
+    const DF d;
+    HWY_ALIGN float sums[kLanes];
+    for (int64_t first = r0, part; first < r0 + rows; first += part) {
+      part = std::min(kLanes, r0 + rows - first);
+      hn::Store(JoinLanes(
+                    [&](int64_t r) {
+                      return hn::Load(d, sums_ + (first + std::min(r, part - 1)) * kLanes);
+                    },
+                    Sum()),
+                d, sums);
+      for (int64_t r = 0; r < part; ++r) {
+        WriteRow(first + r, {maximum_[first + r], sums[r]},
+                 accumulator_ + (first + r) * plan_.value_stride);
+      }
     }
   }
 
