@@ -40,8 +40,11 @@ Row::Row(const Problem& problem, const Kernel& kernel, int64_t row)
   while (size < 2 * most) size *= 2;
   slots_.assign(size, 0);
   edited_.reserve(most);
-  for (const int32_t token : banned_) Note(token);
-  for (int64_t e = first_edit_; e < last_edit_; ++e) Note(problem.edit_tokens[e]);
+  places_.reserve(most);
+  for (const int32_t token : banned_) places_.push_back(Note(token));
+  for (int64_t e = first_edit_; e < last_edit_; ++e) {
+    places_.push_back(Note(problem.edit_tokens[e]));
+  }
   // By block, so that a pass need not look for them.
   for (const Edited& e : edited_) ++starts_[static_cast<size_t>(e.token / kBlock + 1)];
   for (int64_t b = 0; b < blocks; ++b) {
@@ -62,13 +65,14 @@ int64_t Row::Find(int32_t token) const {
   }
 }
 
-void Row::Note(int32_t token) {
+int32_t Row::Note(int32_t token) {
   Require(token >= 0 && token < problem_.vocab, "row ", row_, " has an edit of token ", token,
           ", the vocabulary has ", problem_.vocab);
   const int64_t at = Find(token);
-  if (at >= 0) return;
+  if (at >= 0) return static_cast<int32_t>(at);
   edited_.push_back({token, Score(token)});
   slots_[static_cast<size_t>(-1 - at)] = static_cast<int32_t>(edited_.size());
+  return static_cast<int32_t>(edited_.size() - 1);
 }
 
 float Row::Score(int64_t token) const {
@@ -83,35 +87,46 @@ float Row::Score(int64_t token) const {
   return score;
 }
 
-const float* Row::Block(int64_t first, int64_t n, float* copy) const {
+const float* Row::Scores(int64_t first, int64_t n, float* copy) const {
   const char* from = static_cast<const char*>(problem_.scores) +
                      (row_ * problem_.vocab + first) * ElementSize(problem_.type);
-  const size_t block = static_cast<size_t>(first / kBlock);
+  const int32_t begin = starts_[static_cast<size_t>(first / kBlock)];
+  const int32_t end = starts_[static_cast<size_t>((first + n - 1) / kBlock + 1)];
   if (problem_.type != Type::kFloat32) {
     kernel_.widen(problem_.type, from, n, copy);
-  } else if (starts_[block] == starts_[block + 1]) {
+  } else if (begin == end) {
     return reinterpret_cast<const float*>(from);
   } else {
     std::memcpy(copy, from, static_cast<size_t>(n) * sizeof *copy);
   }
-  for (int32_t i = starts_[block]; i < starts_[block + 1]; ++i) {
-    copy[order_[static_cast<size_t>(i)] - first] = kNothing;
-  }
+  for (int32_t i = begin; i < end; ++i) copy[order_[static_cast<size_t>(i)] - first] = kNothing;
   return copy;
+}
+
+int64_t Row::Stretch(int64_t first) const {
+  const int64_t left = problem_.vocab - first;
+  if (problem_.type != Type::kFloat32) return std::min(kPart, left);
+  // A block with edits by itself, or all blocks up to the next one that has any.
+  const auto block = static_cast<size_t>(first / kBlock);
+  size_t end = block + 1;
+  if (starts_[end] == starts_[block]) {
+    while (end + 1 < starts_.size() && starts_[end + 1] == starts_[block]) ++end;
+  }
+  return std::min(static_cast<int64_t>(end - block) * kBlock, left);
 }
 
 bool Row::Read(int64_t best, bool sum, float bias, Found* found, int64_t capacity, bool with_ties) {
   const int64_t vocab = problem_.vocab;
-  alignas(64) float copy[kBlock];
+  alignas(64) float copy[kPart];
   Pass pass;
   pass.found = found;
   pass.capacity = capacity;
 
-  // The first block bounds the result from below: of its chunks' maxima, `best` are at least as
+  // The first part bounds the result from below: of its chunks' maxima, `best` are at least as
   // great as the best-th of them.
-  const int64_t prefix = std::min(vocab, kBlock);
-  const float* start = Block(0, prefix, copy);
-  float maxima[kBlock / 16];
+  const int64_t prefix = std::min(vocab, kPart);
+  const float* start = Scores(0, prefix, copy);
+  float maxima[kPart / 16];
   int64_t chunks = 0;
   for (const int64_t chunk : {64, 16}) {
     chunks = prefix / chunk;
@@ -142,12 +157,8 @@ bool Row::Read(int64_t best, bool sum, float bias, Found* found, int64_t capacit
 
   const auto go = sum ? kernel_.pass_sum : kernel_.pass;
   for (int64_t first = 0; first < vocab;) {
-    // Blocks that are read where they lie go in one call.
-    int64_t n = std::min(kBlock, vocab - first);
-    const float* x = first == 0 ? start : Block(first, n, copy);
-    while (x != copy && first + n < vocab && !HasEdits(first + n)) {
-      n += std::min(kBlock, vocab - first - n);
-    }
+    const int64_t n = first == 0 ? prefix : Stretch(first);
+    const float* x = first == 0 ? start : Scores(first, n, copy);
     for (int64_t done = 0; done < n;) {
       done += go(x + done, n - done, first + done, &pass);
       if (done == n) break;
@@ -194,10 +205,11 @@ Fault Row::fault() const {
 }
 
 void Row::CopyTo(float* to) const {
-  for (int64_t first = 0; first < problem_.vocab; first += kBlock) {
-    const int64_t n = std::min(kBlock, problem_.vocab - first);
-    const float* x = Block(first, n, to + first);
+  for (int64_t first = 0; first < problem_.vocab;) {
+    const int64_t n = Stretch(first);
+    const float* x = Scores(first, n, to + first);
     if (x != to + first) std::memcpy(to + first, x, static_cast<size_t>(n) * sizeof *to);
+    first += n;
   }
 }
 
@@ -207,7 +219,16 @@ void Row::LogSumExp(float* greatest, float* log) const {
   *log = 0;
   if (*greatest == kNothing) return;
   double total = 0;
-  for (const Edited& e : edited_) total += std::exp(static_cast<double>(e.score) - *greatest);
+  constexpr size_t kFew = 16, kPart = 256;
+  for (size_t i = 0; i < edited_.size(); i += kPart) {
+    const size_t n = std::min(kPart, edited_.size() - i);
+    float part[kPart];
+    for (size_t k = 0; k < n; ++k) {
+      part[k] = edited_[i + k].score;
+      if (n <= kFew) total += std::exp(static_cast<double>(part[k]) - *greatest);
+    }
+    if (n > kFew) total += kernel_.exponentials(part, static_cast<int64_t>(n), *greatest, part);
+  }
   if (!rest_banned_ && maximum_ != kNothing) {
     double moved = reference_;
     for (int i = 0; i < shifts_; ++i) moved = moved - greatest_[i] - log_[i];
@@ -232,9 +253,12 @@ void Row::TakeLogSoftmax() {
 void Row::Renormalize() { TakeLogSoftmax(); }
 
 void Row::Apply() {
-  for (const int32_t token : banned_) edited_[static_cast<size_t>(Find(token))].score = kNothing;
+  const int32_t* place = places_.data();
+  for (size_t i = 0; i < banned_.size(); ++i) {
+    edited_[static_cast<size_t>(*place++)].score = kNothing;
+  }
   for (int64_t e = first_edit_; e < last_edit_; ++e) {
-    float& score = edited_[static_cast<size_t>(Find(problem_.edit_tokens[e]))].score;
+    float& score = edited_[static_cast<size_t>(*place++)].score;
     const float value = problem_.edit_values[e];
     switch (static_cast<Op>(problem_.edit_ops[e])) {
       case Op::kAdd:

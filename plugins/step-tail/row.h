@@ -54,17 +54,17 @@ class Row {
   Fault fault() const;
 
  private:
-  static constexpr int64_t kBlock = 4096;  // a copy of one stays in the nearest cache
+  static constexpr int64_t kPart = 4096;  // a copy stays in the nearest cache
+  static constexpr int64_t kBlock = 512;  // what is copied for one edited token; divides kPart
 
   int64_t Find(int32_t token) const;
-  void Note(int32_t token);
+  int32_t Note(int32_t token);
   void Shift(float greatest, float log);
   // Scores [first, first + n) as floats with -inf at edited tokens: where they lie, or in `copy`.
-  const float* Block(int64_t first, int64_t n, float* copy) const;
-  bool HasEdits(int64_t first) const {
-    const size_t block = static_cast<size_t>(first / kBlock);
-    return starts_[block + 1] > starts_[block];
-  }
+  // `first` is a multiple of kBlock.
+  const float* Scores(int64_t first, int64_t n, float* copy) const;
+  // How many scores from `first` on are best taken at once.
+  int64_t Stretch(int64_t first) const;
   float Score(int64_t token) const;
 
   const Problem& problem_;
@@ -73,6 +73,7 @@ class Row {
   int64_t first_edit_ = 0, last_edit_ = 0;
   std::vector<int32_t> banned_;
   std::vector<Edited> edited_;
+  std::vector<int32_t> places_;  // in edited_, of each ban and each edit
   std::vector<int32_t> slots_;   // open addressing: index into edited_ + 1
   std::vector<int32_t> starts_;  // edited tokens by block: their first in order_
   std::vector<int32_t> order_;

@@ -25,7 +25,7 @@ bool Better(const Item& a, const Item& b) {
 }
 bool Earlier(const Item& a, const Item& b) { return a.token < b.token; }
 
-// The warpers, on the tokens of one row that are not banned, in any order.
+// The warpers, on the tokens of one row that are not banned, in their order.
 class Warper {
  public:
   Warper(const Kernel& kernel, const Group& group, std::vector<Item>* items)
@@ -63,44 +63,65 @@ class Warper {
  private:
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
 
+  // The k-th best item.
+  Item Worst(int64_t k) const {
+    std::vector<Item> order = items_;
+    std::nth_element(order.begin(), order.begin() + (k - 1), order.end(), Better);
+    return order[static_cast<size_t>(k - 1)];
+  }
+
+  // Keeps what may stay, in its order.
+  template <typename Stays>
+  void Keep(const Stays& stays) {
+    items_.erase(std::remove_if(items_.begin(), items_.end(),
+                                [&](const Item& item) { return !stays(item); }),
+                 items_.end());
+  }
+
   // Scores below the k-th best go; those equal to it stay.
   void TopK(int64_t k) {
     if (size() <= k) return;
-    std::nth_element(items_.begin(), items_.begin() + (k - 1), items_.end(), Better);
-    const float least = items_[static_cast<size_t>(k - 1)].value;
-    items_.erase(std::remove_if(items_.begin() + k, items_.end(),
-                                [&](const Item& item) { return item.value < least; }),
-                 items_.end());
+    const float least = Worst(k).value;
+    Keep([&](const Item& item) { return item.value >= least; });
   }
 
   // Tokens go, worst first, while the probability gone is at most 1 - mass.
   void TopP(double mass) {
     const double sum = Weigh();
-    // Of so little weight that all of them together may go. Only the others need an order.
-    const double least = (1 - mass) * sum / static_cast<double>(size()) * (1 - 1e-6);
-    const auto small = std::partition(items_.begin(), items_.end(),
-                                      [&](const Item& item) { return item.weight >= least; });
+    if (size() <= keep_) return;
+    // A selection by weight, in linear time: [0, low) stay, [high, end) go, between them is open.
+    std::vector<Item> order = items_;
+    std::nth_element(order.begin(), order.begin() + (keep_ - 1), order.end(), Better);
+    auto low = order.begin() + keep_, high = order.end();
     double gone = 0;
-    if (small - items_.begin() >= keep_) {
-      for (auto item = small; item != items_.end(); ++item) gone += item->weight;
-      items_.erase(small, items_.end());
+    while (high - low > 32) {
+      Item pivot[] = {*low, low[(high - low) / 2], high[-1]};
+      std::sort(pivot, pivot + 3, Better);
+      const auto middle =
+          std::partition(low, high, [&](const Item& item) { return !Better(pivot[1], item); });
+      double worse = 0;
+      for (auto item = middle; item != high; ++item) worse += item->weight;
+      if ((gone + worse) / sum > 1 - mass) {
+        low = middle;
+      } else {
+        gone += worse;
+        high = middle;
+      }
     }
-    std::sort(items_.begin(), items_.end(), Better);
-    while (size() > keep_) {
-      gone += items_.back().weight;
-      if (gone / sum > 1 - mass) break;
-      items_.pop_back();
+    std::sort(low, high, Better);
+    for (; high > low; --high) {
+      if ((gone += high[-1].weight) / sum > 1 - mass) break;
     }
+    const Item last = *std::max_element(order.begin(), high, Better);
+    Keep([&](const Item& item) { return !Better(last, item); });
   }
 
   // Tokens below `least` times the best probability go.
   void MinP(double least) {
     Weigh();
-    const int64_t kept = std::min(keep_, size());
-    std::partial_sort(items_.begin(), items_.begin() + kept, items_.end(), Better);
-    items_.erase(std::remove_if(items_.begin() + kept, items_.end(),
-                                [&](const Item& item) { return item.weight < least; }),
-                 items_.end());
+    if (size() <= keep_) return;
+    const Item last = Worst(keep_);
+    Keep([&](const Item& item) { return item.weight >= least || !Better(last, item); });
   }
 
   // Tokens whose information lies nearest the row's entropy stay, up to a probability.
@@ -132,6 +153,7 @@ class Warper {
         items_.push_back(all[i].item);
       }
     }
+    std::sort(items_.begin(), items_.end(), Earlier);
   }
 
   const Kernel& kernel_;
@@ -171,7 +193,11 @@ Fault Possible(const Problem& problem, const Kernel& kernel, const Group& group,
       put(row.Shifted(scores[static_cast<size_t>(t)]), static_cast<int32_t>(t));
     }
   }
+  // The pass found tokens in their order; the edited ones go between them.
+  const auto edited = static_cast<int64_t>(items->size());
   for (const Edited& e : row.edited()) put(e.score, e.token);
+  std::sort(items->begin() + edited, items->end(), Earlier);
+  std::inplace_merge(items->begin(), items->begin() + edited, items->end(), Earlier);
   Warper warper(kernel, group, items);
   warper.Apply();
   if (group.normalize && !items->empty()) {
@@ -181,7 +207,6 @@ Fault Possible(const Problem& problem, const Kernel& kernel, const Group& group,
   if (bias != 0) {
     for (Item& item : *items) item.value += bias;
   }
-  std::sort(items->begin(), items->end(), Earlier);
   return {};
 }
 
