@@ -54,6 +54,7 @@ type Sequence struct {
 
 // Summary is a run in numbers.
 type Summary struct {
+	SchemaVersion   int     `json:"schema_version"`
 	Inputs          int     `json:"inputs"`
 	Failed          int     `json:"failed"`
 	InputTokens     int     `json:"input_tokens"`
@@ -73,7 +74,7 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Summary{}
+	s := &Summary{SchemaVersion: 1}
 	var inputTokens, failed atomic.Int64
 	stages := pipeline.Stages[[]int32, decode.Output, Result]{
 		Read: read,

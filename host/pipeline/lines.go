@@ -75,9 +75,12 @@ func Resume(path string) (out *Output, lines int, err error) {
 
 // Write writes one line. Ends of lines inside the text become spaces.
 func (o *Output) Write(text string) error {
-	_, err := o.file.WriteString(oneLine.Replace(text) + "\n")
+	_, err := o.file.WriteString(OneLine(text) + "\n")
 	return err
 }
+
+// OneLine is a text with spaces for the ends of lines in it.
+func OneLine(text string) string { return oneLine.Replace(text) }
 
 var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
 

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/pipeline"
+)
+
+// generation are the flags of the command generate.
+type generation struct {
+	input, output string
+	form          string
+	resume, sync  bool
+	batch         int
+	threads       int
+	workers       int
+	maxCache      string
+	maxInput      int
+	set           []string
+	values        map[string]*string // search options by name, as given
+}
+
+// searchFlags are the options of the search that have a flag of their own, with
+// their meaning; --set reaches the others.
+var searchFlags = []struct{ name, usage string }{
+	{"num_beams", "beams of a sample; 1 is greedy search or sampling (also --beam)"},
+	{"num_beam_groups", "groups of beams that are pushed apart (diverse beam search)"},
+	{"diversity_penalty", "how far groups are pushed apart"},
+	{"length_penalty", "exponent of the length that divides a beam's score; above 0 favours long outputs"},
+	{"early_stopping", "true, false or never: when beam search may end before the length limit"},
+	{"min_length", "no end before this many tokens, the decoder's prompt included"},
+	{"max_length", "most tokens, the decoder's prompt included"},
+	{"min_new_tokens", "no end before this many new tokens"},
+	{"max_new_tokens", "most new tokens"},
+	{"no_repeat_ngram_size", "no run of this many tokens comes twice"},
+	{"encoder_no_repeat_ngram_size", "no run of this many tokens of the input comes again"},
+	{"repetition_penalty", "above 1 makes tokens that came before less likely"},
+	{"num_return_sequences", "sequences for each input"},
+	{"do_sample", "draw tokens instead of taking the best"},
+	{"temperature", "of the draw"},
+	{"top_k", "draw from the K best tokens"},
+	{"top_p", "draw from the best tokens that make up this probability"},
+	{"seed", "of the draw"},
+}
+
+func (c *cli) generate() *cobra.Command {
+	o := generation{values: map[string]*string{}}
+	cmd := &cobra.Command{
+		Use:   "generate MODEL_DIR",
+		Short: "Generate text with an exported model: greedy, beams, diverse beams or sampling",
+		Long: `Reads one input a line and writes one output a line, in the same order. MODEL_DIR
+is a folder as optimum writes it: encoder_model.onnx with its decoders, or
+model.onnx, with config.json, generation_config.json and the tokenizer's files.
+Outputs go to --output FILE, or to stdout, and with a file a summary to stdout
+(-o json: as an object). Options that are not given are those of generation_config.json; --set takes any
+other of Hugging Face's, and one that is not supported is refused by name.
+
+With --format jsonl a line is an object: index, sequences (text, score, tokens,
+ended), and error where an input could not be served. In text, several sequences
+of one input stand in one line with tabs between, and a line that could not be
+served is empty. Exit code 1 when any line could not be served.`,
+		Example: `  graft generate bart-large-cnn --input articles.txt --output summaries.txt --beam 4 --max-length 140
+  echo hello | graft generate models/g2p --beam 4
+  graft generate gpt2 --input prompts.txt --do-sample --top-p 0.9 --seed 7 --format jsonl`,
+		Args:        exactly(1, "one model folder"),
+		Annotations: map[string]string{writesFile: "true"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.output = c.file; o.output == "" {
+				o.output = "-"
+			}
+			return c.runGenerate(cmd, args[0], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.input, "input", "-", "file of inputs, one a line; - is stdin")
+	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
+	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
+	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
+	f.IntVar(&o.batch, "batch-size", 8, "most inputs that are under way at once; fewer where the cache has no room")
+	f.IntVar(&o.threads, "threads", 0, "threads inside an operator (default: one a core)")
+	f.IntVar(&o.workers, "workers", 2, "goroutines that turn text into tokens, and as many back")
+	f.StringVar(&o.maxCache, "max-cache", "", "most memory for keys and values, such as 2GiB (default: half of the machine's)")
+	f.IntVar(&o.maxInput, "max-input-tokens", 0, "longer inputs are cut (default: what the model's positions allow)")
+	f.StringArrayVar(&o.set, "set", nil, "any option of generation_config.json, name=JSON; may be repeated")
+	beam := new(string)
+	f.StringVar(beam, "beam", "", "short for --num-beams")
+	o.values["beam"] = beam
+	for _, s := range searchFlags {
+		v := new(string)
+		f.StringVar(v, strings.ReplaceAll(s.name, "_", "-"), "", s.usage)
+		o.values[s.name] = v
+	}
+	f.Lookup("do-sample").NoOptDefVal = "true"
+	f.Lookup("early-stopping").NoOptDefVal = "true"
+	return cmd
+}
+
+// options are the model's own with what the command line sets.
+func (o *generation) options(cmd *cobra.Command, base search.Options) (search.Options, error) {
+	for name, v := range o.values {
+		flag := strings.ReplaceAll(name, "_", "-")
+		if !cmd.Flags().Changed(flag) {
+			continue
+		}
+		value := *v
+		if !json.Valid([]byte(value)) {
+			value = strconv.Quote(value)
+		}
+		if err := base.Set(name, []byte(value)); err != nil {
+			return base, usageError{fmt.Errorf("--%s: %w", flag, err)}
+		}
+	}
+	for _, s := range o.set {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return base, usageError{fmt.Errorf("--set %q is not understood, needs name=JSON", s)}
+		}
+		if err := base.Set(name, []byte(value)); err != nil {
+			return base, usageError{fmt.Errorf("--set: %w", err)}
+		}
+	}
+	if err := base.Validate(); err != nil {
+		return base, usageError{err}
+	}
+	return base, nil
+}
+
+func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) error {
+	if o.form != "text" && o.form != "jsonl" {
+		return usageError{fmt.Errorf("--format %q is not understood, needs text or jsonl", o.form)}
+	}
+	if o.batch < 1 || o.threads < 0 || o.workers < 1 || o.maxInput < 0 {
+		return usageError{errors.New("--batch-size and --workers need one or more, --threads and --max-input-tokens zero or more")}
+	}
+	if o.resume && o.output == "-" {
+		return usageError{errors.New("--resume needs --output FILE")}
+	}
+	cache, err := bytesOf(o.maxCache)
+	if err != nil {
+		return usageError{err}
+	}
+	read, done, err := inputs(o.input)
+	if err != nil {
+		return err
+	}
+	defer done()
+	l, err := ort.FindAndOpen(c.runtime)
+	if err != nil {
+		return err
+	}
+	set, err := c.load(true)
+	if err != nil {
+		return err
+	}
+	g, err := generate.Open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: o.batch})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	g.MaxInput = o.maxInput
+	options, err := o.options(cmd, g.Search())
+	if err != nil {
+		return err
+	}
+	write, finish, skipped, err := o.results(c.out)
+	if err != nil {
+		return err
+	}
+	if err := pipeline.Skip(read, skipped); err != nil {
+		return errors.Join(err, finish())
+	}
+	p := c.progress("generating")
+	summary, err := g.Run(cmd.Context(), options, read, func(r generate.Result) error {
+		r.Index += skipped
+		if r.Error != "" {
+			fmt.Fprintf(c.talk, "graft: line %d: %s\n", r.Index+1, r.Error)
+		}
+		return write(r)
+	}, pipeline.Options{Workers: o.workers, Sync: o.sync, Done: func(n int) { p.say(fmt.Sprintf("generated %d", n)) }})
+	p.end()
+	if err := errors.Join(err, finish()); err != nil {
+		return err
+	}
+	if o.output != "-" {
+		if err := c.print(summary, func(w io.Writer) { generated(w, summary) }); err != nil {
+			return err
+		}
+	}
+	if summary.Failed > 0 {
+		return fmt.Errorf("%d of %d lines could not be served", summary.Failed, summary.Inputs)
+	}
+	return nil
+}
+
+// generated prints a summary for people.
+func generated(w io.Writer, s *generate.Summary) {
+	fmt.Fprintf(w, "%d inputs, %d tokens in, %d out, %.1f tokens/s\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond)
+	fmt.Fprintf(w, "cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
+		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
+}
+
+// inputs opens what is read.
+func inputs(path string) (read func() (string, error), done func() error, err error) {
+	if path == "-" {
+		return pipeline.Lines(os.Stdin), func() error { return nil }, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pipeline.Lines(f), f.Close, nil
+}
+
+// results opens what is written, and says how many results it holds already.
+func (o *generation) results(stdout io.Writer) (write func(generate.Result) error, finish func() error, held int, err error) {
+	var line func(string) error
+	if o.output == "-" {
+		b := bufio.NewWriter(stdout)
+		line = func(text string) error {
+			_, err := b.WriteString(pipeline.OneLine(text) + "\n")
+			return errors.Join(err, b.Flush())
+		}
+		finish = func() error { return nil }
+	} else {
+		open := func() (*pipeline.Output, int, error) {
+			out, err := pipeline.Create(o.output)
+			return out, 0, err
+		}
+		if o.resume {
+			open = func() (*pipeline.Output, int, error) { return pipeline.Resume(o.output) }
+		}
+		var out *pipeline.Output
+		if out, held, err = open(); err != nil {
+			return nil, nil, 0, err
+		}
+		line, finish = out.Write, out.Close
+	}
+	return func(r generate.Result) error {
+		if o.form == "jsonl" {
+			data, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			return line(string(data))
+		}
+		var texts []string
+		for _, s := range r.Sequences {
+			texts = append(texts, strings.ReplaceAll(s.Text, "\t", " "))
+		}
+		return line(strings.Join(texts, "\t"))
+	}, finish, held, nil
+}
+
+// bytesOf reads a size such as 2GiB; "" is 0.
+func bytesOf(size string) (int64, error) {
+	if size == "" {
+		return 0, nil
+	}
+	for _, unit := range []struct {
+		suffix string
+		bytes  float64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"", 1}} {
+		number, ok := strings.CutSuffix(size, unit.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || n <= 0 {
+			break
+		}
+		return int64(n * unit.bytes), nil
+	}
+	return 0, fmt.Errorf("--max-cache %q is not understood, needs a size such as 2GiB", size)
+}
