@@ -1,0 +1,7 @@
+//go:build race
+
+package text
+
+// compareEvery: under the race detector a fifth of the lines, for time;
+// TestConcurrent is what it watches.
+const compareEvery = 5
