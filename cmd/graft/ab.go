@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 
@@ -17,21 +18,29 @@ import (
 func (c *cli) ab() *cobra.Command {
 	var o ab.Options
 	var dims []string
+	var g generationFlags
 	cmd := &cobra.Command{
-		Use:   "ab MODEL.onnx",
+		Use:   "ab MODEL.onnx|MODEL_DIR",
 		Short: "Compare two sets of operators on a model: answers first, then interleaved times",
 		Long: `Runs the model with operators A and B. Each is one of: none (ONNX Runtime as it
 is), auto (what graft.Enable would do), a plugin's name, or a plan file (a path
 or a name ending in .json). Answers are compared output by output; then runs are
 timed in the order A B B A. A difference that the U-test does not find
-significant is printed as ~. Exit code 5 when the answers differ.`,
+significant is printed as ~. Exit code 5 when the answers differ.
+
+Of a model folder, whole generations are compared: none is the model as exported
+with its past and present as tensors, auto the engine. Tokens are compared first.`,
 		Example: `  graft ab model.onnx --a none --b auto --dim batch=4 --dim past_sequence_length=960
   graft ab model.onnx --a none --b flash-decode --inputs inputs.npz -o json
-  graft ab model.onnx --a auto --b plan.json --rounds 50`,
-		Args: exactly(1, "one model"),
+  graft ab model.onnx --a auto --b plan.json --rounds 50
+  graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json`,
+		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Rounds < 1 || o.Warmup < 1 || o.Threads < 0 || o.Absolute < 0 || o.Relative < 0 {
 				return usageError{errors.New("--rounds and --warmup need one or more, --threads, --absolute and --relative zero or more")}
+			}
+			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
+				return c.abFolder(cmd, args[0], o, &g)
 			}
 			o.Dims = map[string]int64{}
 			for _, d := range dims {
@@ -69,6 +78,7 @@ significant is printed as ~. Exit code 5 when the answers differ.`,
 			return nil
 		},
 	}
+	g.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name or a plan file")
 	f.StringVar(&o.B, "b", "auto", "operators of the second side")

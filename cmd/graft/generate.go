@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -123,12 +125,12 @@ func (o *generation) options(cmd *cobra.Command, base search.Options) (search.Op
 			return base, usageError{fmt.Errorf("--%s: %w", flag, err)}
 		}
 	}
-	for _, s := range o.set {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok {
-			return base, usageError{fmt.Errorf("--set %q is not understood, needs name=JSON", s)}
-		}
-		if err := base.Set(name, []byte(value)); err != nil {
+	others := map[string]json.RawMessage{}
+	if err := settings(others, o.set); err != nil {
+		return base, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		if err := base.Set(name, others[name]); err != nil {
 			return base, usageError{fmt.Errorf("--set: %w", err)}
 		}
 	}
@@ -136,6 +138,18 @@ func (o *generation) options(cmd *cobra.Command, base search.Options) (search.Op
 		return base, usageError{err}
 	}
 	return base, nil
+}
+
+// settings reads --set name=JSON into options.
+func settings(options map[string]json.RawMessage, set []string) error {
+	for _, s := range set {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || !json.Valid([]byte(value)) {
+			return usageError{fmt.Errorf("--set %q is not understood, needs name=JSON", s)}
+		}
+		options[name] = json.RawMessage(value)
+	}
+	return nil
 }
 
 func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) error {

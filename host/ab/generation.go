@@ -32,8 +32,7 @@ type GenerationOptions struct {
 	Seed                uint64
 	Threads             int
 	CacheBytes          int64
-	Tail                search.Tail // of the engine; nil for the one in plain Go
-	Rounds              int         // of A B B A
+	Rounds              int // of A B B A
 	Step                func(what string)
 	Progress            func(done, total int64)
 }
@@ -185,10 +184,10 @@ func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
 
 func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode.Config, o GenerationOptions) (*way, error) {
 	if name == "none" {
-		return openPlain(l, folder, config, o)
+		return openPlain(l, set, folder, config, o)
 	}
 	w := &way{GenerationSide: GenerationSide{Name: name}}
-	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(o.Inputs), Tail: o.Tail}
+	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(o.Inputs)}
 	if name != "auto" {
 		if err := set.Require([]string{name}); err != nil {
 			return nil, err
@@ -229,7 +228,7 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	return w, nil
 }
 
-func openPlain(l *ort.Library, folder string, config *decode.Config, o GenerationOptions) (*way, error) {
+func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Config, o GenerationOptions) (*way, error) {
 	files, err := engine.Find(folder)
 	if err != nil {
 		return nil, err
@@ -242,11 +241,12 @@ func openPlain(l *ort.Library, folder string, config *decode.Config, o Generatio
 	if err != nil {
 		return nil, err
 	}
-	w := &way{GenerationSide: GenerationSide{Name: "none", Plugins: []string{}}, close: m.Close, share: func() float64 { return 0 }}
-	tail := o.Tail
-	if tail == nil {
-		tail = &search.Plain{}
+	tail, closeTail, err := decode.TailOf(set, o.Threads)
+	if err != nil {
+		m.Close()
+		return nil, err
 	}
+	w := &way{GenerationSide: GenerationSide{Name: "none", Plugins: []string{}}, close: func() { m.Close(); closeTail() }, share: func() float64 { return 0 }}
 	var inputs []plain.Input
 	for _, tokens := range o.Inputs {
 		in := plain.Input{Prompt: tokens}

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/decode/tail"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -39,8 +40,9 @@ type Options struct {
 	// StepTokens is the most tokens of prompts that one step takes, the last prompt
 	// whole; 0 is 2,048.
 	StepTokens int
-	// Tail takes the candidates off the scores; nil is search.Plain.
-	Tail search.Tail
+	// PlainTail takes candidates off the scores in plain Go although the plugin
+	// step-tail is at hand.
+	PlainTail bool
 }
 
 // Generator is an open model with its configuration. It is not for concurrent
@@ -51,6 +53,8 @@ type Generator struct {
 	config  *Config
 	search  search.Options // as the model's configuration says
 	tail    search.Tail
+
+	closeTail func()
 }
 
 // Input is one sample's: tokens of the encoder's input or, without an encoder, of
@@ -88,17 +92,35 @@ func Open(folder string, o Options) (*Generator, error) {
 	if g.search, err = SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
-	if g.tail = o.Tail; g.tail == nil {
-		g.tail = &search.Plain{}
+	g.tail, g.closeTail = &search.Plain{}, func() {}
+	if !o.PlainTail {
+		if g.tail, g.closeTail, err = TailOf(o.Plugins, o.Threads); err != nil {
+			return nil, err
+		}
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
 		CacheBytes: g.options.CacheBytes, Positions: min(config.Positions, g.options.MaxPositions),
 	})
 	if err != nil {
+		g.closeTail()
 		return nil, err
 	}
 	return g, nil
+}
+
+// TailOf takes the tail of a step from its plugin where that is at hand, else from
+// plain Go. What it returns second frees it.
+func TailOf(set *patch.Set, threads int) (search.Tail, func(), error) {
+	p, missing := patch.Named(set.Plugins, tail.Name)
+	if missing != nil {
+		return &search.Plain{}, func() {}, nil
+	}
+	t, err := tail.New(p, threads)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, t.Close, nil
 }
 
 func (o Options) withDefaults() Options {
@@ -118,7 +140,10 @@ func (o Options) withDefaults() Options {
 }
 
 // Close frees the engine.
-func (g *Generator) Close() { g.engine.Close() }
+func (g *Generator) Close() {
+	g.engine.Close()
+	g.closeTail()
+}
 
 // Search are the options of the model's own configuration, a copy.
 func (g *Generator) Search() search.Options { return g.search }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/text"
+)
+
+// generationFlags are those of ab that concern whole generations of a folder.
+type generationFlags struct {
+	beams, promptLength, newTokens, batch int
+	input                                 string
+	set                                   []string
+	maxCache                              string
+}
+
+func (g *generationFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&g.beams, "beam", 1, "folders: beams of a sample")
+	f.IntVar(&g.promptLength, "prompt-length", 128, "folders: tokens of a prompt, or of an encoder's input, that is made")
+	f.IntVar(&g.newTokens, "max-new-tokens", 64, "folders: tokens that every sample generates; end tokens do not count when inputs are made")
+	f.IntVar(&g.batch, "batch-size", 1, "folders: inputs that are made")
+	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest; instead of inputs that are made")
+	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
+	f.StringVar(&g.maxCache, "max-cache", "", "folders: most memory for the engine's keys and values, such as 2GiB")
+}
+
+// abFolder compares whole generations of a model folder.
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *generationFlags) error {
+	if g.beams < 1 || g.promptLength < 1 || g.newTokens < 1 || g.batch < 1 {
+		return usageError{errors.New("--beam, --prompt-length, --max-new-tokens and --batch-size need one or more")}
+	}
+	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
+	if g.input == "" {
+		// Tokens at random mean nothing, so neither would where they end.
+		options["eos_token_id"], options["forced_eos_token_id"] = json.RawMessage("[]"), json.RawMessage("null")
+	}
+	if err := settings(options, g.set); err != nil {
+		return err
+	}
+	search, err := json.Marshal(options)
+	if err != nil {
+		return err
+	}
+	cache, err := bytesOf(g.maxCache)
+	if err != nil {
+		return usageError{err}
+	}
+	inputs, err := g.inputs(folder)
+	if err != nil {
+		return err
+	}
+	l, err := ort.FindAndOpen(c.runtime)
+	if err != nil {
+		return err
+	}
+	set, err := c.load(o.A != "none" || o.B != "none")
+	if err != nil {
+		return err
+	}
+	p := c.progress("comparing")
+	r, err := ab.Generate(cmd.Context(), l, set, folder, ab.GenerationOptions{
+		A: o.A, B: o.B, Search: search, Inputs: inputs, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Seed,
+		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set,
+	})
+	p.end()
+	if err != nil {
+		return err
+	}
+	if err := c.print(r, func(w io.Writer) { generations(w, r) }); err != nil {
+		return err
+	}
+	if r.Equal != r.Sequences {
+		return fmt.Errorf("%s: %w between %s and %s: %d of %d sequences are equal", folder, errDiffers, o.A, o.B, r.Equal, r.Sequences)
+	}
+	return nil
+}
+
+func number(n int) json.RawMessage { return json.RawMessage(strconv.Itoa(n)) }
+
+// inputs reads texts and cuts them to one length, which the model as exported
+// needs in a batch.
+func (g *generationFlags) inputs(folder string) ([][]int32, error) {
+	if g.input == "" {
+		return nil, nil
+	}
+	t, err := text.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(g.input)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var list [][]int32
+	shortest := -1
+	for read := pipeline.Lines(f); ; {
+		line, err := read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids, err := t.Encode(line, text.EncodeOptions{MaxLength: g.promptLength})
+		if err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", g.input, len(list)+1, err)
+		}
+		tokens := make([]int32, len(ids))
+		for i, id := range ids {
+			tokens[i] = int32(id)
+		}
+		if list = append(list, tokens); shortest < 0 || len(tokens) < shortest {
+			shortest = len(tokens)
+		}
+	}
+	if shortest < 1 {
+		return nil, fmt.Errorf("%s: found no line with tokens in it, or an empty one; needed are texts of at least one token", g.input)
+	}
+	for i := range list {
+		list[i] = list[i][:shortest]
+	}
+	return list, nil
+}
+
+// generations prints a comparison for people.
+func generations(w io.Writer, r *ab.Generation) {
+	fmt.Fprintf(w, "%d inputs of %d tokens, %d new ones; sequences equal: %d of %d\n\n", r.Batch, r.InputTokens, r.NewTokens, r.Equal, r.Sequences)
+	row := func(which string, s *ab.GenerationSide) []string {
+		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.1f", float64(s.CacheBytes)/1e6)}
+	}
+	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "cache MB"}, row("a", &r.A), row("b", &r.B)})
+	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx after the prompt\n",
+		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.DecodeSpeedup.Median)
+	e := r.Environment
+	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
+}
