@@ -127,7 +127,7 @@ func decide(e *estimator, m *plugin.Manifest, match *Match, o Options) Choice {
 	for _, k := range p.Constants {
 		ins = append(ins, match.Values[k.Name])
 	}
-	x := e.compare(match.Nodes, ins, outs, graph.DimInt(0), op.Cost)
+	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), op.Cost)
 	if len(op.With.Fold) > 0 {
 		folded, err := fold(m.Name, match, o.Folder)
 		if err != nil {
@@ -396,6 +396,9 @@ func fits(k *plugin.Constant, v *graph.Value) bool {
 
 func (s *search) attribute(want plugin.Attribute, n *graph.Node) bool {
 	got, ok := attributeValue(n.Attr(want.Name))
+	if !ok && n.Attr(want.Name) == nil {
+		got, ok = defaults[n.Op()][want.Name]
+	}
 	if name, capture := want.Value.(plugin.Capture); capture {
 		s.captured[string(name)] = got
 		return ok
@@ -405,6 +408,12 @@ func (s *search) attribute(want plugin.Attribute, n *graph.Node) bool {
 		return is && math.Abs(x-y) <= 1e-6*math.Abs(x)
 	}
 	return ok && fmt.Sprint(got) == fmt.Sprint(want.Value)
+}
+
+// defaults are what ONNX says an attribute is where a node leaves it out, of the
+// operators whose exporters do so now and then.
+var defaults = map[string]map[string]any{
+	"Gemm": {"alpha": 1.0, "beta": 1.0, "transA": int64(0), "transB": int64(0)},
 }
 
 func attributeValue(a *onnx.Attribute) (any, bool) {

@@ -10,6 +10,7 @@ import (
 // result by output name.
 var references = map[string]func(inputs map[string]*Tensor, attributes []Attribute) (map[string][]float64, error){
 	"attention": referenceAttention,
+	"linear":    referenceLinear,
 }
 
 // attributeOr gives an attribute's value or its default.
