@@ -72,7 +72,7 @@ type sandbox struct {
 	env    []string
 }
 
-// newSandbox makes what the documents presume: the command on PATH, a model.onnx, plugin folders by
+// newSandbox makes what the documents presume: the command on PATH, a model.onnx, a model folder and inputs for it, plugin folders by
 // the names that the documents use, and the plugins verified as `make demo` does.
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
@@ -93,6 +93,8 @@ func newSandbox(t *testing.T) *sandbox {
 		must(os.MkdirAll(filepath.Dir(filepath.Join(s.folder, path)), 0o755))
 		must(os.WriteFile(filepath.Join(s.folder, path), data, 0o644))
 	}
+	must(os.CopyFS(filepath.Join(s.folder, "models", "g2p"), os.DirFS(filepath.Join(root(t), "models", "g2p"))))
+	must(os.WriteFile(filepath.Join(s.folder, "words.txt"), []byte("hello\nworld\n\nplugin\n"), 0o644))
 	must(os.CopyFS(filepath.Join(s.folder, "build", "plugins"), os.DirFS(plugins)))
 	must(os.CopyFS(filepath.Join(s.folder, "flash-decode"), os.DirFS(filepath.Join(plugins, "flash-decode"))))
 	must(os.Symlink(bin, filepath.Join(s.folder, "bin")))
@@ -107,7 +109,7 @@ func newSandbox(t *testing.T) *sandbox {
 		"GRAFT_ONNXRUNTIME": runtime.Path, "GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
 	})
 	verify := exec.Command(filepath.Join(bin, "graft"), "plugin", "verify",
-		"bin/plugins/flash-decode", "bin/plugins/fused-gelu")
+		"bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/ngram-block", "bin/plugins/packed-linear", "bin/plugins/step-tail")
 	verify.Dir, verify.Env = s.folder, s.env
 	if out, err := verify.CombinedOutput(); err != nil {
 		t.Fatalf("graft plugin verify: %v\n%s", err, out)
