@@ -10,8 +10,8 @@
 namespace graft {
 namespace attention {
 
-// Keys that one step of the online softmax covers at most. Packed products with half as many are two
-// percent slower: maxima, factors and accumulators are touched twice as often.
+// Keys that one step of the online softmax covers at most. Packed products with half as many are
+// two percent slower: maxima, factors and accumulators are touched twice as often.
 constexpr int64_t kMaxTile = 128;
 
 // Rows of a query block in the path that also returns scores.

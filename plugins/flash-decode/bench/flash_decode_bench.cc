@@ -5,7 +5,8 @@
 // Decode: bytes that must cross the memory bus, read past and write present, against a plain
 // streaming copy (or read, where nothing is written) of the same bytes in the same layers,
 // interleaved with it. Each repetition walks through enough layers that nothing is left in a cache
-// from the last. Prefill: arithmetic a second.
+// from the last. Prefill: arithmetic a second, softmax not counted, against
+// products and sums on registers alone.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -155,15 +156,16 @@ class Bench {
                          static_cast<double>(shape.batch * shape.heads);
     std::vector<char> workspace(WorkspaceSize(layer.problem, runner_.threads, tuning_));
     std::vector<double> times;
+    const double peak = PeakRate(own_time_) * static_cast<double>(runner_.threads);
     const double begin = Now(own_time_);
     while (times.size() < 9 || (Now(own_time_) - begin < 0.7 && times.size() < 200)) {
       const double start = Now(own_time_);
       Run(layer.problem, workspace.data(), runner_, tuning_);
       times.push_back(Now(own_time_) - start);
     }
-    std::printf("%-34s %9.1f us  %6.1f GFLOP/s   best %9.1f us %6.1f GFLOP/s\n", shape.name,
-                Median(times) * 1e6, flops / Median(times) / 1e9, Least(times) * 1e6,
-                flops / Least(times) / 1e9);
+    std::printf("%-34s %9.1f us  %6.1f GFLOP/s   best %9.1f us %6.1f GFLOP/s of %6.1f   %.2fx\n",
+                shape.name, Median(times) * 1e6, flops / Median(times) / 1e9, Least(times) * 1e6,
+                flops / Least(times) / 1e9, peak / 1e9, flops / Least(times) / peak);
     std::fflush(stdout);
   }
 

@@ -72,6 +72,57 @@ inline void StreamCopy(const char* from, char* to, size_t bytes) {
 #endif
 }
 
+// Multiplies and adds on registers alone, kChains independent sums at a time; returns their number.
+template <class Vector, int kChains>
+inline __attribute__((always_inline)) double MultiplyAndAdd(float* to) {
+  constexpr int64_t kTimes = 200000;
+  constexpr int kFloats = sizeof(Vector) / sizeof(float);
+  Vector sums[kChains], factor, term;
+  for (int f = 0; f < kFloats; ++f) factor[f] = 0.5f, term[f] = 0.25f;
+#pragma GCC unroll 32
+  for (int i = 0; i < kChains; ++i) sums[i] = term * static_cast<float>(i);
+  for (int64_t k = 0; k < kTimes; ++k) {
+#pragma GCC unroll 32
+    for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factor + term;
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < kChains; ++i) *to += sums[i][0];
+  return 2.0 * kTimes * kChains * kFloats;
+}
+using Vector4 = float __attribute__((vector_size(16)));
+#if defined(__x86_64__)
+using Vector8 = float __attribute__((vector_size(32)));
+using Vector16 = float __attribute__((vector_size(64)));
+__attribute__((target("avx512f"), noinline)) inline double WorkOnVectors16(float* to) {
+  return MultiplyAndAdd<Vector16, 24>(to);
+}
+__attribute__((target("avx2,fma"), noinline)) inline double WorkOnVectors8(float* to) {
+  return MultiplyAndAdd<Vector8, 12>(to);
+}
+#endif
+
+// Floating point operations a second of one thread, at most.
+inline double PeakRate(bool own_time) {
+  float sink = 0.0f;
+  double best = 0.0;
+  for (int repetition = 0; repetition < 9; ++repetition) {
+    const double start = Now(own_time);
+    double work = 0.0;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) {
+      work = WorkOnVectors16(&sink);
+    } else if (__builtin_cpu_supports("fma")) {
+      work = WorkOnVectors8(&sink);
+    }
+#endif
+    if (work == 0.0) work = MultiplyAndAdd<Vector4, 12>(&sink);
+    best = std::max(best, work / (Now(own_time) - start));
+  }
+  volatile float kept = sink;
+  (void)kept;
+  return best;
+}
+
 // The middle of a list of times.
 inline double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
