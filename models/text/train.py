@@ -1,6 +1,11 @@
 """Trains the tokenizers of host/text/testdata and writes what they are to give.
 
   python models/text/train.py --work DIR [--only NAME ...]
+  python models/text/train.py --answers-only [--only NAME ...]
+
+Training anew does not give the same vocabulary for every kind (the trainers
+break ties by hash); --answers-only keeps the files and asks for their answers
+again, which are the same.
 
 The training text is that of models/tiny-gpt2 (public domain) and generated
 lines. Every kind gets a folder: its files, compressed, and expected.gz.
@@ -9,7 +14,6 @@ lines. Every kind gets a folder: its files, compressed, and expected.gz.
 import argparse
 import gzip
 import json
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -69,36 +73,40 @@ def train_marian(text: list[str], folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for downloaded packages")
+    parser.add_argument("--work", type=Path, help="folder for downloaded packages")
+    parser.add_argument("--answers-only", action="store_true", help="train nothing: read the files that are there")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "host/text/testdata")
     parser.add_argument("--only", nargs="*", help="kinds to train; all without")
     args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    text = training_text(args.work)
-    compared = lines(EXPECTED_LINES, EXPECTED_SEED)
-    pack(json.dumps(compared, ensure_ascii=False).encode(), args.out / "lines.json.gz")
-    kinds.RULES = args.work / "rules.tsv"
-    kinds.RULES.write_text(RULES)
-    for name, kind in kinds.KINDS.items():
-        if args.only and name not in args.only:
-            continue
-        tokenizer = kind(text)
+    if not args.answers_only:
+        if args.work is None:
+            parser.error("--work is needed to train")
+        args.work.mkdir(parents=True, exist_ok=True)
+        pack(json.dumps(lines(EXPECTED_LINES, EXPECTED_SEED), ensure_ascii=False).encode(), args.out / "lines.json.gz")
+        text = training_text(args.work)
+        kinds.RULES = args.work / "rules.tsv"
+        kinds.RULES.write_text(RULES)
+    compared = json.loads(gzip.decompress((args.out / "lines.json.gz").read_bytes()))
+    for name in args.only or [*kinds.KINDS, "marian"]:
         folder = args.out / name
-        spec = tokenizer.to_str()
-        pack(spec.encode(), folder / "tokenizer.json.gz")
-        # What is compared is the file as it is read, not the trained object.
-        pack(expected(kinds.Tokenizer.from_str(spec), compared), folder / "expected.gz")
-        print(f"{name}: {tokenizer.get_vocab_size()} tokens", file=sys.stderr)
-    if not args.only or "marian" in args.only:
-        folder = args.out / "marian"
-        train_marian(text, folder)
-        with tempfile.TemporaryDirectory() as plain:
-            for path in folder.glob("*.gz"):
-                if path.name != "expected.gz":
-                    with gzip.open(path) as f, open(Path(plain) / path.stem, "wb") as out:
-                        shutil.copyfileobj(f, out)
-            pack(expected(Marian(plain), compared), folder / "expected.gz")
-        print("marian", file=sys.stderr)
+        if not args.answers_only:
+            if name == "marian":
+                train_marian(text, folder)
+            else:
+                pack(kinds.KINDS[name](text).to_str().encode(), folder / "tokenizer.json.gz")
+        pack(expected(opened(folder), compared), folder / "expected.gz")
+        print(name, file=sys.stderr)
+
+
+def opened(folder: Path):
+    """What is compared is the files as they are read, not the trained object."""
+    if (folder / "tokenizer.json.gz").exists():
+        return kinds.Tokenizer.from_str(gzip.decompress((folder / "tokenizer.json.gz").read_bytes()).decode())
+    with tempfile.TemporaryDirectory() as plain:
+        for path in folder.glob("*.gz"):
+            if path.name != "expected.gz":
+                (Path(plain) / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+        return Marian(plain)
 
 
 if __name__ == "__main__":
