@@ -15,6 +15,7 @@ import (
 
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
 )
 
 // loadChild is the hidden first argument of a process that loads one model.
@@ -24,6 +25,8 @@ const loadChild = "load-one"
 type loaded struct {
 	Seconds float64 `json:"seconds"` // creating the session
 	PeakMB  float64 `json:"peak_mb"` // VmHWM when it is done
+	AnonMB  float64 `json:"anon_mb"` // RssAnon then: memory of its own
+	FileMB  float64 `json:"file_mb"` // RssFile then: mapped files
 }
 
 // load compares the load of a patched model of 650 MB from a file with the plain
@@ -98,12 +101,16 @@ func loadOne(args []string) error {
 		return err
 	}
 	o := ort.SessionOptions{Plain: true}
-	if args[0] == "auto" {
+	if args[0] != "none" {
 		set, err := patch.Load(nil, false)
 		if err != nil {
 			return err
 		}
-		o = ort.SessionOptions{Patcher: (&patch.Sessions{Plugins: set.Plugins}).Patch}
+		sessions := &patch.Sessions{Plugins: set.Plugins}
+		if args[0] != "auto" { // the name of a plugin
+			sessions.Options = plan.Options{Plugins: args[:1], Force: true}
+		}
+		o = ort.SessionOptions{Patcher: sessions.Patch}
 	}
 	start := time.Now()
 	s, err := l.NewSession(args[1], o)
@@ -111,24 +118,27 @@ func loadOne(args []string) error {
 		return err
 	}
 	m := loaded{Seconds: time.Since(start).Seconds()}
-	if m.PeakMB, err = peakMB(); err != nil {
-		return err
+	for field, to := range map[string]*float64{"VmHWM": &m.PeakMB, "RssAnon": &m.AnonMB, "RssFile": &m.FileMB} {
+		if *to, err = statusMB(field); err != nil {
+			return err
+		}
 	}
 	s.Close()
 	return json.NewEncoder(os.Stdout).Encode(m)
 }
 
-// peakMB is the most memory that this process has had resident.
-func peakMB() (float64, error) {
+// statusMB is a field of what the system says of this process's memory: VmHWM is
+// the most that it has had resident.
+func statusMB(field string) (float64, error) {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0, err
 	}
 	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
-		if name, value, ok := strings.Cut(s.Text(), ":"); ok && name == "VmHWM" {
+		if name, value, ok := strings.Cut(s.Text(), ":"); ok && name == field {
 			kb, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
 			return kb / 1024, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/self/status has no VmHWM")
+	return 0, fmt.Errorf("/proc/self/status has no %s", field)
 }

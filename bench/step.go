@@ -54,6 +54,7 @@ func figures() []figure {
 			map[string]int64{"batch_size": 16, "encoder_sequence_length": 1024, "past_decoder_sequence_length": 64}),
 		prefill(),
 		load(),
+		linear(),
 		tokens(),
 		generation("generate-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, against the model as exported", 2.5, "gpt2-124m", 1, 704, 64),
 		generation("generate-gpt2-batch4", "the same, batch 4", 3.5, "gpt2-124m", 4, 704, 64),
