@@ -21,8 +21,8 @@ from transformers import BartForConditionalGeneration
 import dictionary
 import model
 
-STEPS = 10_000
-DECAY = 3_000  # the rate is constant until then, and falls to zero over the last DECAY steps
+STEPS = 5_000
+DECAY = 1_800  # the rate is constant until then, and falls to zero over the last DECAY steps
 WARMUP = 400
 PEAK_RATE = 2e-3
 WEIGHT_DECAY = 0.05
