@@ -25,10 +25,14 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the commands as a shell would. In the scripts, $TINY is a
-// model, $PLUGINS the folder of the plugins just built, and graft knows of
+// model, $G2P a model folder, $PLUGINS the folder of the plugins just built, and graft knows of
 // neither unless told.
 func TestScripts(t *testing.T) {
 	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g2p, err := filepath.Abs("../../models/g2p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +62,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("TINY", tiny)
 			e.Setenv("PLUGINS", plugins)
+			e.Setenv("G2P", g2p)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
