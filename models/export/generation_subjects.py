@@ -88,7 +88,8 @@ SUBJECTS = {
             max_position_embeddings=128, scale_embedding=True,
             eos_token_id=217, decoder_start_token_id=217, forced_eos_token_id=None),
         dict(bos_token_id=0, pad_token_id=1, eos_token_id=217, decoder_start_token_id=217, forced_bos_token_id=0),
-        {r"shared": 7, r"embed_positions": 100, r"q_proj|k_proj": 4, r"out_proj": 0.5}, tokens=264, prefix=(0,), suffix=(217,),
+        {r"shared": 7, r"embed_positions": 100, r"q_proj|k_proj": 4, r"out_proj": 0.5},
+        tokens=264, prefix=(0,), suffix=(217,),
         buffers={"final_logits_bias": 0.3}),
     "t5": Subject(
         AutoModelForSeq2SeqLM,
@@ -98,7 +99,8 @@ SUBJECTS = {
             relative_attention_num_buckets=12, relative_attention_max_distance=24, decoder_start_token_id=0,
             eos_token_id=187),
         dict(pad_token_id=0, eos_token_id=187, decoder_start_token_id=0),
-        {r"shared": 20, r"lm_head": 2.5, r"\.o$": 2, r"\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5}, tokens=280, suffix=(187,)),
+        {r"shared": 20, r"lm_head": 2.5, r"\.o$": 2, r"\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5},
+        tokens=280, suffix=(187,)),
     "t5-tied": Subject(
         AutoModelForSeq2SeqLM,
         T5Config(

@@ -307,7 +307,7 @@ def cases_of(name, kind, plain_count, option_count):
         counts["without_effect"] += 1
         return fallback
 
-    for number in range(plain_count):
+    for number in range(plain_count * (2 if kind == "greedy" else 1)):
         attempt.unchanged = 0
         cases.append(attempt(kind, "", None, number))
     for label, option in OPTIONS.items() if kind != "diverse8x4" else ():
@@ -366,7 +366,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="*", help="which models; all when none is named")
     parser.add_argument("--kinds", default=",".join(KINDS), help="which ways of searching")
-    parser.add_argument("--plain", type=int, default=10, help="prompts a kind without options")
+    parser.add_argument("--plain", type=int, default=10, help="prompts a kind without options (greedy: twice)")
     parser.add_argument("--each", type=int, default=1, help="prompts a kind and option")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time")
     arguments = parser.parse_args()
@@ -374,7 +374,10 @@ def main():
     start = time.time()
     with ProcessPoolExecutor(arguments.jobs) as pool:
         running = {
-            name: [pool.submit(cases_of, name, kind, arguments.plain, arguments.each) for kind in arguments.kinds.split(",")]
+            name: [
+                pool.submit(cases_of, name, kind, arguments.plain, arguments.each)
+                for kind in arguments.kinds.split(",")
+            ]
             for name in names
         }
         for name, parts in running.items():
