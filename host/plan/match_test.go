@@ -176,3 +176,68 @@ func TestNumbersThatBroadcast(t *testing.T) {
 		}
 	}
 }
+
+// linear is a product with weights, as Gemm draws it.
+const linear = `  - name: Linear
+    replaces:
+      pattern:
+        inputs: [x]
+        outputs: [y]
+        nodes: [{op: Gemm, in: [x, w, b], out: [y], attributes: {alpha: 1.0, transB: "?transposed"}}]
+        constants: {w: {any: true, rank: 2}, b: {any: true, rank: 1}}
+    with: {nodes: [{op: Linear, domain: graft, in: [x, w, b], out: [y], attributes: {transposed: "?transposed"}}]}
+    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}
+`
+
+// TestDefaults: an attribute that a node leaves out is what ONNX says.
+func TestDefaults(t *testing.T) {
+	m := manifest(t, "linear", linear)
+	for _, c := range []struct {
+		attributes string
+		found      int
+		transposed int64
+	}{
+		{"", 1, 0},
+		{"alpha=1.0 beta=1.0", 1, 0},
+		{"transB=1", 1, 1},
+		{"alpha=0.5", 0, 0},
+	} {
+		p := makePlan(t, `
+			in x f32[rows, 64]
+			const w f32[64, 64]
+			const b f32[64]
+			out y f32[rows, 64]
+			y = Gemm(x, w, b) `+c.attributes, plan.Options{Force: true}, m)
+		if p.Replaced() != c.found {
+			t.Errorf("%q: %d replaced, want %d", c.attributes, p.Replaced(), c.found)
+		} else if c.found > 0 && p.Choices[0].Match.Captured["transposed"] != c.transposed {
+			t.Errorf("%q: captured %v, want transposed %d", c.attributes, p.Choices[0].Match.Captured, c.transposed)
+		}
+	}
+}
+
+// TestProductsWithWeights: reading and multiplying are done one after the other as
+// drawn, so an operator gains most where both take as long, and nothing where the
+// weights fit in a cache or rows are many.
+func TestProductsWithWeights(t *testing.T) {
+	m := manifest(t, "linear", linear)
+	for _, c := range []struct {
+		rows, columns string
+		used          bool
+	}{
+		{"4", "4096", true},
+		{"16", "4096", true},
+		{"4", "8", false},
+		{"100000", "4096", false},
+	} {
+		p := makePlan(t, strings.NewReplacer("ROWS", c.rows, "COLUMNS", c.columns).Replace(`
+			in x f32[ROWS, 2048]
+			const w f32[2048, COLUMNS]
+			const b f32[COLUMNS]
+			out y f32[ROWS, COLUMNS]
+			y = Gemm(x, w, b)`), plan.Options{}, m)
+		if got := p.Replaced() > 0; got != c.used {
+			t.Errorf("%s rows, %s columns: used: %v because %q", c.rows, c.columns, got, p.Choices[0].Reason)
+		}
+	}
+}
