@@ -6,6 +6,8 @@
 // once, against a plain read of as many bytes of the same pool, interleaved with it. Each
 // repetition walks through all layers, so that nothing is left in a cache from the last. Prompts:
 // arithmetic a second.
+//
+// The pool lies in huge pages unless the environment has SMALL_PAGES.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -115,8 +117,6 @@ class Bench {
     tuning_.isa = isa;
     runner_ = pool_.runner();
     own_time_ = threads == 1;
-    const char* parts = std::getenv("PARTS");
-    if (parts != nullptr) tuning_.parts = std::atoi(parts);
   }
 
   void Measure(const Shape& s) {
