@@ -33,6 +33,7 @@ HERE = pathlib.Path(__file__).parent
 MASK = (1 << 64) - 1
 VOCAB = 48
 EOS, PAD, BOS = 2, 1, 0
+NOISE = 0  # added to the scores: see double
 
 
 def mix(x):
@@ -53,7 +54,10 @@ def logits(seed, encoder, tokens):
     before = tokens[-2] + 1 if len(tokens) > 1 else 0
     key = mix(mix(mix(seed + last) ^ before) ^ encoder)
     t = np.arange(VOCAB, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
-    return (((mix(t) >> np.uint64(44)).astype(np.int64) - (1 << 19)) / (1 << 17)).astype(np.float32)
+    scores = ((mix(t) >> np.uint64(44)).astype(np.int64) - (1 << 19)) / (1 << 17)
+    if NOISE:
+        return scores + NOISE * np.sin(scores * 1e4 + sum(tokens) + len(tokens))
+    return scores.astype(np.float32)
 
 
 def encoder_hash(tokens):
@@ -228,21 +232,29 @@ def run(case):
 
 @contextlib.contextmanager
 def double():
-    """Lets generate compute in float64: it takes its scores with Tensor.float, and sums them in torch.float."""
+    """Lets generate compute in float64: it takes its scores with Tensor.float, and sums them in torch.float. Scores get
+    a millionth of noise, so that sums which are equal in any precision, such as those of the same steps in another
+    order, come apart."""
+    global NOISE
+    NOISE = 1e-6
     method, torch.Tensor.float = torch.Tensor.float, torch.Tensor.double
     dtype, torch.float = torch.float, torch.double
     try:
         yield
     finally:
         torch.Tensor.float, torch.float = method, dtype
+        NOISE = 0
 
 
 def tied(case):
-    """Whether the release itself could answer otherwise: float64 does, or two answers score the same."""
+    """Whether the release itself could answer otherwise: two different answers score the same, or nearly so and float64
+    differs."""
+    answers = sorted(zip(case["scores"], case["sequences"]))
+    gap = min((b[0] - a[0] for a, b in zip(answers, answers[1:]) if a[1] != b[1]), default=1)
+    if gap < 2e-5 or gap > 1e-3:
+        return gap < 2e-5
     with double():
-        other = run(dict(case))
-    scores = sorted(case["scores"])
-    return other["sequences"] != case["sequences"] or any(b - a < 2e-5 for a, b in zip(scores, scores[1:]))
+        return run(dict(case))["sequences"] != case["sequences"]
 
 
 def settled():
@@ -250,7 +262,9 @@ def settled():
     found, replaced = [], 0
     for case in cases():
         run(case)
-        while tied(case):
+        for _ in range(8):  # forced tokens can make ties whatever the seed
+            if not tied(case):
+                break
             case["seed"] += 1
             replaced += 1
             run(case)
