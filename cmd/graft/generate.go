@@ -125,6 +125,9 @@ func (o *generation) options(cmd *cobra.Command, base search.Options) (search.Op
 			return base, usageError{fmt.Errorf("--%s: %w", flag, err)}
 		}
 	}
+	if cmd.Flags().Changed("max-length") && !cmd.Flags().Changed("max-new-tokens") {
+		base.MaxNewTokens = 0 // the configuration's would win over what was asked for
+	}
 	others := map[string]json.RawMessage{}
 	if err := settings(others, o.set); err != nil {
 		return base, err

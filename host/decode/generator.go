@@ -253,7 +253,7 @@ func (r *run) start(ctx context.Context, in *Input) (*sample, error) {
 	if s.search, err = search.New(o, input); err != nil {
 		return nil, err
 	}
-	if int64(s.search.Limit()) > r.engine.Positions() {
+	if int64(s.search.Limit())-1 > r.engine.Positions() { // the last token is never fed
 		return nil, fmt.Errorf("it may grow to %d tokens, and the model has %d positions: shorten it, or lower max_length or max_new_tokens", s.search.Limit(), r.engine.Positions())
 	}
 	rows := int64(max(o.NumBeams, o.NumReturnSequences))
@@ -365,7 +365,7 @@ func (g *Generator) Positions(o search.Options) int {
 	if g.engine.HasEncoder() {
 		return int(min(g.config.EncoderPositions, unbounded))
 	}
-	room := int(g.engine.Positions())
+	room := int(g.engine.Positions()) + 1 // the last token is never fed
 	if o.MaxNewTokens > 0 {
 		return max(1, room-o.MaxNewTokens)
 	}
