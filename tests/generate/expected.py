@@ -181,7 +181,8 @@ def begin_suppress(model, case, plain, draw, beams):
 
 
 def suppress(model, case, plain, draw, beams):
-    return {"suppress_tokens": sorted(set(draw.sample(plain[0], min(3, len(plain[0])))) - set(model.eos))}
+    kept = {*model.eos, model.subject.generation.get("forced_bos_token_id")}  # else a step has no token left
+    return {"suppress_tokens": sorted(set(draw.sample(plain[0], min(3, len(plain[0])))) - kept)}
 
 
 def min_length(model, case, plain, draw, beams):
