@@ -36,6 +36,7 @@ func (g Geometry) BlockBytes() int64 { return 4 * g.Layers * g.LayerFloats() }
 type Pool struct {
 	geometry Geometry
 	capacity int32 // blocks
+	mapping  []byte // what holds memory
 	memory   []byte
 	free     []int32
 	fresh    int32 // the first block that was never used
@@ -52,19 +53,22 @@ func NewPool(g Geometry, bytes int64) (*Pool, error) {
 	if blocks <= 0 {
 		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", bytes, BlockSlots, g.BlockBytes())
 	}
-	memory, err := reserve(blocks * g.BlockBytes())
+	mapping, memory, err := reserve(blocks * g.BlockBytes())
 	if err != nil {
 		return nil, fmt.Errorf("reserving %d bytes for the cache: %w", blocks*g.BlockBytes(), err)
 	}
-	return &Pool{geometry: g, capacity: int32(blocks), memory: memory}, nil
+	return &Pool{geometry: g, capacity: int32(blocks), mapping: mapping, memory: memory}, nil
 }
 
 // Close gives the memory back. Nothing may use the pool afterwards.
 func (p *Pool) Close() error {
-	memory := p.memory
-	p.memory = nil
-	return release(memory)
+	mapping := p.mapping
+	p.mapping, p.memory = nil, nil
+	return release(mapping)
 }
+
+// address is where a slice lies.
+func address(b []byte) int64 { return int64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // Geometry is what a slot holds.
 func (p *Pool) Geometry() Geometry { return p.geometry }

@@ -1,5 +1,0 @@
-//go:build unix && !linux
-
-package cache
-
-const noReserve = 0
