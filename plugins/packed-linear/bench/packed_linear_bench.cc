@@ -1,0 +1,202 @@
+// How far the kernel is from the machine's limits.
+//
+//   packed_linear_bench [threads] [isa: best|baseline|sse4|avx2|avx512] [filter] [file]
+//
+// Few rows: bytes of weights a second, against a plain read of the same bytes, interleaved with it.
+// Each repetition walks through enough layers that nothing is left in a cache from the last. Many
+// rows: arithmetic a second. With one thread both are in the thread's own time: other programs then
+// disturb a figure through caches and memory bus only. With a file, the weights are its bytes,
+// mapped, from an odd address on; numbers that they happen to be do not matter for the time, except
+// for subnormals.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "linear.h"
+#include "thread_pool.h"
+
+namespace graft {
+namespace linear {
+namespace {
+
+double Now(bool own_time) {
+  if (own_time) {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+volatile int64_t g_sink;
+
+// Reads bytes and keeps something that depends on them.
+void ReadAll(const char* from, size_t bytes) {
+  int64_t sums[8] = {};
+  for (size_t i = 0; i + 64 <= bytes; i += 64) {
+    int64_t line[8];
+    std::memcpy(line, from + i, 64);
+    for (int k = 0; k < 8; ++k) sums[k] ^= line[k];
+  }
+  for (int64_t s : sums) g_sink = g_sink ^ s;
+}
+
+struct Weights {
+  const char* data;
+  size_t bytes;
+};
+
+struct Shape {
+  const char* name;
+  int64_t depth, columns;
+  bool transposed;
+};
+
+class Bench {
+ public:
+  Bench(int threads, Isa isa, std::string filter, Weights weights)
+      : pool_(threads, 20000), filter_(std::move(filter)), weights_(weights) {
+    tuning_.isa = isa;
+    runner_ = pool_.runner();
+    own_time_ = threads == 1;
+  }
+
+  void Run(const Shape& shape, int64_t rows) {
+    const std::string name = std::string(shape.name) + " rows " + std::to_string(rows);
+    if (name.find(filter_) == std::string::npos) return;
+    const auto bytes = static_cast<size_t>(shape.depth * shape.columns) * sizeof(float);
+    const size_t matrices = std::max<size_t>(1, std::min<size_t>(weights_.bytes / bytes, 400));
+    const size_t layers = rows > 32 ? std::min<size_t>(matrices, 4) : matrices;
+    std::vector<float> x(static_cast<size_t>(rows * shape.depth), 0.5f);
+    std::vector<float> y(static_cast<size_t>(rows * shape.columns));
+    Problem p = {rows,    shape.depth,      shape.columns, x.data(), shape.depth,
+                 nullptr, shape.transposed, nullptr,       y.data(), shape.columns};
+    std::vector<char> workspace(WorkspaceSize(p, runner_.threads, tuning_));
+    std::vector<double> kernel, plain;
+    for (int repetition = 0; repetition < 8; ++repetition) {
+      double start = Now(own_time_);
+      for (size_t i = 0; i < layers; ++i) {
+        p.weight = reinterpret_cast<const float*>(weights_.data + i * bytes);
+        linear::Run(p, workspace.data(), runner_, tuning_);
+      }
+      kernel.push_back((Now(own_time_) - start) / static_cast<double>(layers));
+      start = Now(own_time_);
+      for (size_t i = 0; i < layers; ++i) Read(weights_.data + i * bytes, bytes);
+      plain.push_back((Now(own_time_) - start) / static_cast<double>(layers));
+    }
+    kernel.erase(kernel.begin());
+    plain.erase(plain.begin());
+    const auto size = static_cast<double>(bytes);
+    const double flops = 2.0 * static_cast<double>(rows * shape.depth * shape.columns);
+    std::printf(
+        "%-26s %9.1f us  %6.1f GB/s of %6.1f  %5.2fx  %7.1f GFLOP/s   best %6.1f GB/s, %7.1f "
+        "GFLOP/s\n",
+        name.c_str(), Median(kernel) * 1e6, size / Median(kernel) / 1e9, size / Median(plain) / 1e9,
+        Median(plain) / Median(kernel), flops / Median(kernel) / 1e9, size / Least(kernel) / 1e9,
+        flops / Least(kernel) / 1e9);
+    std::fflush(stdout);
+  }
+
+ private:
+  static double Least(const std::vector<double>& values) {
+    return *std::min_element(values.begin(), values.end());
+  }
+
+  void Read(const char* from, size_t bytes) {
+    struct Part {
+      const char* from;
+      size_t bytes, chunk;
+    } part = {from, bytes, bytes / 16 + 64};
+    runner_.parallel_for(
+        runner_.context, 16,
+        [](void* argument, int64_t i) {
+          const Part& p = *static_cast<Part*>(argument);
+          const size_t begin = static_cast<size_t>(i) * p.chunk;
+          if (begin < p.bytes) ReadAll(p.from + begin, std::min(p.chunk, p.bytes - begin));
+        },
+        &part);
+  }
+
+  testing::ThreadPool pool_;
+  Runner runner_;
+  Tuning tuning_;
+  std::string filter_;
+  Weights weights_;
+  bool own_time_;
+};
+
+Weights Map(const char* path) {
+  const int file = open(path, O_RDONLY);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) {
+    std::perror(path);
+    std::exit(1);
+  }
+  const auto bytes = static_cast<size_t>(status.st_size);
+  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
+  close(file);
+  if (data == MAP_FAILED) {
+    std::perror(path);
+    std::exit(1);
+  }
+  return {static_cast<const char*>(data) + 3, bytes - 3};
+}
+
+Isa IsaOf(const std::string& name) {
+  if (name == "baseline") return Isa::kBaseline;
+  if (name == "sse4") return Isa::kSse4;
+  if (name == "avx2") return Isa::kAvx2;
+  if (name == "avx512") return Isa::kAvx512;
+  return Isa::kBest;
+}
+
+int Main(int count, char** arguments) {
+  const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
+  const Isa isa = IsaOf(count > 2 ? arguments[2] : "best");
+  const std::string filter = count > 3 ? arguments[3] : "";
+  std::vector<float> made;
+  Weights weights;
+  if (count > 4) {
+    weights = Map(arguments[4]);
+  } else {
+    made.resize(100 << 20);
+    for (size_t i = 0; i < made.size(); ++i) made[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
+    weights = {reinterpret_cast<const char*>(made.data()), made.size() * sizeof(float)};
+  }
+  Bench bench(threads, isa, filter, weights);
+  const Shape shapes[] = {
+      {"768 x 2304", 768, 2304, false},   {"768 x 768", 768, 768, false},
+      {"768 x 3072", 768, 3072, false},   {"3072 x 768", 3072, 768, false},
+      {"768 x 50257", 768, 50257, false}, {"768 x 50257 T", 768, 50257, true},
+  };
+  for (const Shape& shape : shapes) {
+    for (const int64_t rows : {1, 2, 4, 8, 16, 32}) bench.Run(shape, rows);
+  }
+  for (const Shape& shape : shapes) {
+    if (shape.columns > 10000) continue;
+    for (const int64_t rows : {33, 64, 256, 1024}) bench.Run(shape, rows);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace linear
+}  // namespace graft
+
+int main(int count, char** arguments) { return graft::linear::Main(count, arguments); }

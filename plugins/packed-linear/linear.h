@@ -1,0 +1,66 @@
+// y = x W + b for few and many rows, on the CPU, float32: raw pointers, no runtime.
+//
+// W is read where it lies. A product of few rows is bound by memory: W is streamed once, in the
+// order in which it lies, and is copied nowhere. For many rows blocks of W are packed into scratch.
+#ifndef GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_
+#define GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace graft {
+namespace linear {
+
+// One call. y must not overlap anything else.
+struct Problem {
+  int64_t rows = 0;     // M
+  int64_t depth = 0;    // K
+  int64_t columns = 0;  // N
+
+  const float* x = nullptr;       // [M, K]
+  int64_t x_stride = 0;           // floats from one row to the next
+  const float* weight = nullptr;  // [K, N], or [N, K] when transposed; compact; any alignment
+  bool transposed = false;
+  const float* bias = nullptr;  // [N] or none
+  float* y = nullptr;           // [M, N]
+  int64_t y_stride = 0;
+};
+
+// Runs task(argument, i) for every i in [0, count), in any order and on any threads, and returns
+// when all are done. `threads` is how many run at once at most; it sizes the work, and a wrong
+// value costs speed only. With parallel_for == nullptr the caller's thread does everything.
+struct Runner {
+  void (*parallel_for)(void* context, int64_t count, void (*task)(void* argument, int64_t index),
+                       void* argument) = nullptr;
+  void* context = nullptr;
+  int64_t threads = 1;
+};
+
+// Instruction sets that the library carries code for. kBest picks by the CPU and the problem;
+// kBaseline is what every CPU of the architecture has (NEON on arm64).
+enum class Isa { kBest, kBaseline, kSse4, kAvx2, kAvx512 };
+
+// What is otherwise chosen by the shape of the problem; tests force every value in turn.
+struct Tuning {
+  Isa isa = Isa::kBest;
+  int64_t blocked_rows = 0;  // rows from which on W is packed; 0: chosen
+  int64_t panel = 0;         // columns of a task; 0: chosen
+  int64_t splits = 0;        // parts that the depth is split into; 0: chosen
+};
+
+// True when this CPU, and this build, can run `isa`.
+bool Supports(Isa isa);
+
+// Bytes of scratch that Run needs. Both calls must see the same sizes, threads and tuning.
+size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuning = Tuning());
+
+// Computes the problem. Sums depend on sizes, threads and tuning only, not on which thread did
+// what: the same call gives the same bits. Allocates nothing, throws nothing and keeps nothing:
+// concurrent calls with different workspaces are safe. workspace needs no alignment.
+void Run(const Problem& problem, void* workspace, const Runner& runner,
+         const Tuning& tuning = Tuning());
+
+}  // namespace linear
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_

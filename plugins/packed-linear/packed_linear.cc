@@ -1,0 +1,116 @@
+// PackedLinear: y = x W + b with a constant W, as an operator.
+#include <algorithm>
+#include <cstring>
+
+#include "graft.h"
+#include "linear.h"
+
+namespace {
+
+namespace linear = graft::linear;
+
+class PackedLinear {
+ public:
+  static graft::Operator Describe() {
+    return graft::Operator("PackedLinear", "a product of few rows with a constant matrix")
+        .Input("x", graft::kFloat32)             // [..., K]
+        .Input("weight", graft::kFloat32)        // [K, N], or [N, K] when transposed
+        .OptionalInput("bias", graft::kFloat32)  // [N] or [1]
+        .Output("y", graft::kFloat32)            // [..., N]
+        .Int("transposed", 0);
+  }
+
+  explicit PackedLinear(const graft::CreateContext& context) {
+    const int64_t transposed = context.Int("transposed");
+    graft::Require(transposed == 0 || transposed == 1, "PackedLinear: transposed is ", transposed,
+                   ", needed is 0 or 1");
+    transposed_ = transposed == 1;
+  }
+
+  void Infer(graft::InferContext& context) const {
+    const int32_t rank = context.InputRank(kX);
+    graft::Require(rank >= 1, "PackedLinear: x is a number, needed is [..., K]");
+    graft::Require(context.InputRank(kWeight) == 2, "PackedLinear: weight has rank ",
+                   context.InputRank(kWeight), ", needed is 2");
+    const graft::Dim depth = context.InputDim(kWeight, transposed_ ? 1 : 0);
+    const graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);
+    graft::Require(Fits(context.InputDim(kX, -1), depth), "PackedLinear: rows of x have ",
+                   context.InputDim(kX, -1).value(), " elements, weight takes ", depth.value());
+    if (context.HasInput(kBias)) {
+      const graft::Dim bias = context.InputDim(kBias, 0);
+      graft::Require(context.InputRank(kBias) == 1 && (Fits(bias, columns) || Fits(bias, 1)),
+                     "PackedLinear: bias has ", bias.value(), " elements in rank ",
+                     context.InputRank(kBias), ", needed is ", columns.value(), " in rank 1");
+    }
+    graft::Dim dims[GRAFT_MAX_RANK];
+    for (int32_t i = 0; i + 1 < rank; ++i) dims[i] = context.InputDim(kX, i);
+    dims[rank - 1] = columns;
+    context.SetOutput(0, graft::kFloat32, dims, rank);
+  }
+
+  uint64_t Workspace(const graft::WorkspaceContext& context) const {
+    const linear::Problem problem = Bind(context.inputs);
+    return linear::WorkspaceSize(problem, Threads(context.concurrency)) +
+           SpreadBytes(context.inputs, problem);
+  }
+
+  void Run(const graft::RunContext& context) const {
+    linear::Problem problem = Bind(context.inputs);
+    problem.x = context.inputs[kX].data<float>();
+    problem.weight = context.inputs[kWeight].data<float>();
+    problem.y = context.outputs[0].data<float>();
+    char* workspace = static_cast<char*>(context.workspace());
+    if (const graft::Tensor bias = context.inputs[kBias]; bias.present()) {
+      problem.bias = bias.data<float>();
+      if (const uint64_t bytes = SpreadBytes(context.inputs, problem); bytes != 0) {
+        float* spread = reinterpret_cast<float*>(workspace);
+        std::fill_n(spread, problem.columns, *problem.bias);
+        problem.bias = spread;
+        workspace += bytes;
+      }
+    }
+    linear::Runner runner;
+    runner.threads = Threads(context.concurrency());
+    runner.context = const_cast<graft::RunContext*>(&context);
+    runner.parallel_for = [](void* host, int64_t count, void (*task)(void*, int64_t),
+                             void* argument) {
+      static_cast<const graft::RunContext*>(host)->ParallelFor(
+          static_cast<uint64_t>(count),
+          [&](uint64_t i) { task(argument, static_cast<int64_t>(i)); });
+    };
+    linear::Run(problem, workspace, runner);
+  }
+
+ private:
+  enum Input { kX, kWeight, kBias };
+
+  static int64_t Threads(int32_t concurrency) { return std::max<int32_t>(1, concurrency); }
+
+  // Sizes and strides.
+  linear::Problem Bind(const graft::Tensors& inputs) const {
+    const graft::Tensor x = inputs[kX], weight = inputs[kWeight];
+    graft::Require(x.compact() && weight.compact(), "PackedLinear: x and weight must be compact");
+    linear::Problem problem;
+    problem.transposed = transposed_;
+    problem.depth = x.dim(-1);
+    problem.columns = weight.dim(transposed_ ? 0 : 1);
+    problem.rows = 1;
+    for (int32_t i = 0; i + 1 < x.rank(); ++i) problem.rows *= x.dim(i);
+    problem.x_stride = problem.depth;
+    problem.y_stride = problem.columns;
+    return problem;
+  }
+
+  // Bytes for a bias of one number spread over all columns; 0 where that is not needed.
+  static uint64_t SpreadBytes(const graft::Tensors& inputs, const linear::Problem& problem) {
+    const graft::Tensor bias = inputs[kBias];
+    if (!bias.present() || bias.elements() == problem.columns) return 0;
+    return (static_cast<uint64_t>(problem.columns) * sizeof(float) + 63) / 64 * 64;
+  }
+
+  bool transposed_;
+};
+
+}  // namespace
+
+GRAFT_PLUGIN(PackedLinear);

@@ -1,0 +1,69 @@
+// How one problem is cut into tasks, and how the workspace is laid out.
+#ifndef GRAFT_PLUGINS_PACKED_LINEAR_PLAN_H_
+#define GRAFT_PLUGINS_PACKED_LINEAR_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "linear.h"
+
+namespace graft {
+namespace linear {
+
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr int64_t DivideUp(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// Floats of a cache line.
+constexpr int64_t kLine = 16;
+
+// Blocked products: rows of a task, columns of the narrowest, and floats of W that are packed at
+// once: 192 KiB, with the next block on its way less than any recent private cache.
+constexpr int64_t kBlockedRows = 240;
+constexpr int64_t kBlockedColumns = 128;
+constexpr int64_t kBlockedFloats = 49152;
+
+// Rows of W that a streamed product takes at once, for few rows of x and for more.
+constexpr int64_t kStreamBlock = 8;
+constexpr int64_t kMaxStreamBlock = 16;
+
+enum class Path {
+  kStream,   // few rows, W [K, N]: rows of W go by, sums wait in the nearest cache
+  kDots,     // few rows, W [N, K]: dot products
+  kBlocked,  // many rows
+};
+
+// A task is a panel of columns and a part of the depth (kStream), a range of columns (kDots), or a
+// block of rows and columns (kBlocked).
+struct Plan {
+  Path path;
+  int64_t panel;        // columns of a task
+  int64_t panels;       // tasks along the columns
+  int64_t splits;       // tasks along the depth
+  int64_t split_depth;  // depth of a task
+  int64_t row_blocks;   // tasks along the rows
+  int64_t row_block;    // rows of a task
+  int64_t pack_depth;   // rows of W that are packed at once
+  int64_t tasks;
+  int64_t workers;  // tasks handed to the runtime; each takes tasks until none is left
+
+  // Byte offsets into the 64-byte aligned workspace.
+  size_t counter_offset;  // int64: next task, then one a panel: its finished splits
+  size_t counter_count;
+  size_t partial_offset;  // sums of task 0, when splits > 1; else they lie with the worker
+  size_t sums_floats;     // of one task
+  int64_t sums_stride;    // floats from one row of sums to the next
+  size_t worker_offset;   // scratch of worker 0: sums or a packed block
+  size_t worker_bytes;
+  size_t total_bytes;
+};
+
+Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning);
+
+}  // namespace linear
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_PACKED_LINEAR_PLAN_H_

@@ -1,0 +1,246 @@
+// The kernel against a float64 reference, on random sizes: every path, every instruction set of the
+// CPU, strides, weights at odd addresses, any number of threads. Outputs and workspace are
+// poisoned, and bands around both must come back untouched.
+#include "linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "thread_pool.h"
+
+namespace graft {
+namespace linear {
+namespace {
+
+constexpr size_t kBand = 64;
+constexpr unsigned char kMark = 0xA7;
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+// Bytes with a band of marks on either side, poisoned with NaN, at any alignment.
+class Guarded {
+ public:
+  Guarded(size_t bytes, size_t shift) : bytes_(bytes), shift_(shift) {
+    memory_.assign(bytes + 2 * kBand + shift, kMark);
+    for (size_t i = 0; i + sizeof kPoison <= bytes; i += sizeof kPoison) {
+      std::memcpy(data() + i, &kPoison, sizeof kPoison);
+    }
+  }
+  char* data() { return reinterpret_cast<char*>(memory_.data()) + kBand + shift_; }
+  bool Untouched() const {
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      const bool inside = i >= kBand + shift_ && i < kBand + shift_ + bytes_;
+      if (!inside && memory_[i] != kMark) return false;
+    }
+    return true;
+  }
+
+ private:
+  size_t bytes_, shift_;
+  std::vector<unsigned char> memory_;
+};
+
+struct Case {
+  Problem problem;
+  Tuning tuning;
+  int threads = 1;
+  size_t weight_shift = 0;  // bytes off the alignment of a float
+  bool bias = false;
+  uint64_t seed = 0;
+};
+
+// Runs a case; returns y.
+std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check) {
+  Problem p = c.problem;
+  std::mt19937_64 random(c.seed);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  const auto m = static_cast<size_t>(p.rows), k = static_cast<size_t>(p.depth);
+  const auto n = static_cast<size_t>(p.columns);
+  const auto xs = static_cast<size_t>(p.x_stride), ys = static_cast<size_t>(p.y_stride);
+
+  // What lies between rows of x, and beyond weight, is NaN: it must not be looked at.
+  std::vector<float> x(m * xs, kPoison), w(k * n), bias(n);
+  for (size_t r = 0; r < m; ++r) {
+    for (size_t i = 0; i < k; ++i) x[r * xs + i] = uniform(random);
+  }
+  for (float& v : w) v = uniform(random);
+  for (float& v : bias) v = uniform(random);
+  x.resize(m == 0 ? 0 : (m - 1) * xs + k);  // sanitizers see a read past the last row
+  x.shrink_to_fit();
+
+  std::vector<char> weight(w.size() * sizeof(float) + c.weight_shift);
+  if (!w.empty()) std::memcpy(weight.data() + c.weight_shift, w.data(), w.size() * sizeof(float));
+  Guarded y(m * ys * sizeof(float), 0);
+  Runner runner = pool.runner();
+  Guarded workspace(WorkspaceSize(p, runner.threads, c.tuning), c.seed % 64);
+
+  p.x = x.data();
+  p.weight = reinterpret_cast<const float*>(weight.data() + c.weight_shift);
+  p.bias = c.bias ? bias.data() : nullptr;
+  p.y = reinterpret_cast<float*>(y.data());
+  linear::Run(p, workspace.data(), runner, c.tuning);
+  EXPECT_TRUE(y.Untouched()) << "a write outside y";
+  EXPECT_TRUE(workspace.Untouched()) << "a write outside the workspace";
+
+  std::vector<float> out(m * n);
+  for (size_t r = 0; r < m; ++r) {
+    for (size_t j = 0; j < ys; ++j) {
+      const float got = p.y[r * ys + j];
+      if (j >= n) {
+        EXPECT_TRUE(std::isnan(got)) << "a write between rows of y";
+        continue;
+      }
+      out[r * n + j] = got;
+      if (!check) continue;
+      double sum = c.bias ? bias[j] : 0, size = std::abs(sum);
+      for (size_t i = 0; i < k; ++i) {
+        const double term = double{x[r * xs + i]} * w[p.transposed ? j * k + i : i * n + j];
+        sum += term;
+        size += std::abs(term);
+      }
+      // Sums run over short stretches and their sums: far below the worst case of K roundings.
+      const double bound = 1e-6 * size + 1e-30;
+      if (!(std::abs(got - sum) <= bound)) {
+        ADD_FAILURE() << "y[" << r << "][" << j << "] is " << got << ", needed is " << sum;
+        return out;
+      }
+    }
+  }
+  return out;
+}
+
+std::string Describe(const Case& c) {
+  const Problem& p = c.problem;
+  return ::testing::PrintToString(std::vector<int64_t>{
+             p.rows, p.depth, p.columns, p.x_stride, p.y_stride, p.transposed,
+             static_cast<int64_t>(c.tuning.isa), c.tuning.blocked_rows, c.tuning.panel,
+             c.tuning.splits, static_cast<int64_t>(c.weight_shift), c.bias, c.threads}) +
+         " of rows, depth, columns, strides, transposed, isa, tuning, shift, bias, threads; seed " +
+         std::to_string(c.seed);
+}
+
+Case Random(uint64_t seed, const std::vector<Isa>& isas) {
+  std::mt19937_64 random(seed);
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  Case c;
+  c.seed = seed;
+  Problem& p = c.problem;
+  p.rows = pick(1, 40);
+  p.depth = pick(0, 3) == 0 ? pick(0, 900) : pick(1, 150);
+  p.columns = pick(0, 3) == 0 ? pick(1, 700) : pick(1, 150);
+  if (pick(0, 19) == 0) p.rows = pick(41, 300);
+  p.x_stride = p.depth + (pick(0, 1) == 0 ? 0 : pick(0, 40));
+  p.y_stride = p.columns + (pick(0, 1) == 0 ? 0 : pick(0, 40));
+  p.transposed = pick(0, 1) == 1;
+  c.bias = pick(0, 1) == 1;
+  c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;
+  c.threads = static_cast<int>(pick(1, 4));
+  c.tuning.isa = isas[static_cast<size_t>(pick(0, static_cast<int64_t>(isas.size()) - 1))];
+  if (pick(0, 1) == 0) c.tuning.blocked_rows = pick(1, 41);
+  if (pick(0, 1) == 0) c.tuning.panel = pick(1, 300);
+  if (pick(0, 1) == 0) c.tuning.splits = pick(1, 9);
+  return c;
+}
+
+std::vector<Isa> Supported() {
+  std::vector<Isa> list;
+  for (const Isa isa : {Isa::kBest, Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+    if (Supports(isa)) list.push_back(isa);
+  }
+  return list;
+}
+
+TEST(Linear, RandomProblems) {
+  const char* wanted = std::getenv("GRAFT_TEST_PROBLEMS");
+  const int count = wanted != nullptr ? std::atoi(wanted) : 12000;
+  const std::vector<Isa> isas = Supported();
+  testing::ThreadPool pools[] = {testing::ThreadPool(1), testing::ThreadPool(2),
+                                 testing::ThreadPool(3), testing::ThreadPool(4)};
+  for (int i = 0; i < count; ++i) {
+    const Case c = Random(static_cast<uint64_t>(i) + 1, isas);
+    Compute(c, pools[c.threads - 1], true);
+    if (HasFailure()) FAIL() << Describe(c);
+  }
+}
+
+TEST(Linear, EveryPathOfEveryInstructionSet) {
+  testing::ThreadPool pool(2);
+  for (const Isa isa : Supported()) {
+    for (int64_t rows = 1; rows <= 34; ++rows) {
+      for (const bool transposed : {false, true}) {
+        Case c;
+        c.tuning.isa = isa;
+        c.threads = 2;
+        c.problem = {rows, 531, 413, nullptr, 531, nullptr, transposed, nullptr, nullptr, 413};
+        c.bias = rows % 2 == 0;
+        c.seed = static_cast<uint64_t>(rows);
+        Compute(c, pool, true);
+        if (HasFailure()) FAIL() << Describe(c);
+      }
+    }
+  }
+}
+
+TEST(Linear, SumsDoNotDependOnWhichThreadDidWhat) {
+  testing::ThreadPool pool(4);
+  for (const bool transposed : {false, true}) {
+    for (const int64_t rows : {1, 4, 16, 40}) {
+      Case c;
+      c.threads = 4;
+      c.problem = {rows, 700, 500, nullptr, 700, nullptr, transposed, nullptr, nullptr, 500};
+      c.bias = true;
+      c.seed = 7;
+      c.tuning.splits = 5;
+      const std::vector<float> first = Compute(c, pool, true);
+      for (int i = 0; i < 20; ++i) {
+        EXPECT_EQ(first, Compute(c, pool, false)) << Describe(c);
+      }
+    }
+  }
+}
+
+// error.
+TEST(Linear, NothingIsComputedWhereThereIsNothing) {
+  testing::ThreadPool pool(2);
+  for (const int64_t rows : {0, 3, 40}) {
+    for (const int64_t depth : {0, 5}) {
+      for (const int64_t columns : {0, 7}) {
+        Case c;
+        c.problem = {rows,    depth, columns, nullptr, depth,
+                     nullptr, false, nullptr, nullptr, columns};
+        c.bias = true;
+        Compute(c, pool, true);
+      }
+    }
+  }
+}
+
+TEST(Linear, InfinitiesAndNaNsArePassedOn) {
+  testing::ThreadPool pool(1);
+  constexpr int64_t kDepth = 40, kColumns = 50;
+  for (const int64_t rows : {int64_t{2}, int64_t{40}}) {
+    std::vector<float> x(static_cast<size_t>(rows * kDepth), 1.0f), w(kDepth * kColumns, 1.0f);
+    std::vector<float> y(static_cast<size_t>(rows * kColumns));
+    x[3] = std::numeric_limits<float>::infinity();
+    w[5 * kColumns + 11] = kPoison;
+    Problem p = {rows,     kDepth, kColumns, x.data(), kDepth,
+                 w.data(), false,  nullptr,  y.data(), kColumns};
+    std::vector<char> workspace(WorkspaceSize(p, 1));
+    linear::Run(p, workspace.data(), Runner());
+    EXPECT_TRUE(std::isinf(y[0]));
+    EXPECT_TRUE(std::isnan(y[11]));
+    EXPECT_EQ(y[static_cast<size_t>(kColumns)], static_cast<float>(kDepth));
+    EXPECT_TRUE(std::isnan(y[static_cast<size_t>(kColumns) + 11]));
+  }
+}
+
+}  // namespace
+}  // namespace linear
+}  // namespace graft
