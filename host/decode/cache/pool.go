@@ -35,7 +35,7 @@ func (g Geometry) BlockBytes() int64 { return 4 * g.Layers * g.LayerFloats() }
 // back are used again before new ones. A Pool is not for concurrent use.
 type Pool struct {
 	geometry Geometry
-	capacity int32 // blocks
+	capacity int32  // blocks
 	mapping  []byte // what holds memory
 	memory   []byte
 	free     []int32
