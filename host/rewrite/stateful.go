@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -24,6 +26,10 @@ const (
 	CrossStepsInput  = "graft.cross_steps"  // int32 (G, 8)
 	CrossSharedInput = "graft.cross_shared" // int32
 )
+
+// rowsSymbol names the number of rows of a step: to a plan they are a batch, few
+// of them most of the time.
+const rowsSymbol = "graft.batch"
 
 // cachedAttention is the operator that attends over the host's pool.
 const cachedAttention = "CachedAttention"
@@ -112,6 +118,9 @@ type stateful struct {
 	inputs  map[string]*graph.Value // new ones
 	logits  *graph.Value
 	tokens  *graph.Value
+	// attended are the results of attention with their lengths, which nothing but
+	// the rewrite knows.
+	attended []*onnx.ValueInfo
 }
 
 // face finds tokens and scores, and lets go of all other outputs.
@@ -297,7 +306,7 @@ func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache,
 		if err != nil {
 			return err
 		}
-		write, err := s.input(WriteInput, onnx.Tensor_INT32, "graft.rows")
+		write, err := s.input(WriteInput, onnx.Tensor_INT32, rowsSymbol)
 		if err != nil {
 			return err
 		}
@@ -314,6 +323,15 @@ func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache,
 		return err
 	}
 	s.replace(w.Output, n.Out[0])
+	heads, size := int(a.Heads), int(a.ValueSize)
+	dims := []any{rowsSymbol, heads, 1, size}
+	switch {
+	case w.OutputRank == 3:
+		dims = []any{rowsSymbol, 1, heads * size}
+	case operand(w.OutputLayout) == "bshd":
+		dims = []any{rowsSymbol, 1, heads, size}
+	}
+	s.attended = append(s.attended, &onnx.ValueInfo{Name: proto.String(n.Out[0].Name), Type: graph.TensorType(onnx.Tensor_FLOAT, dims...)})
 	return nil
 }
 
@@ -333,11 +351,11 @@ func (s *stateful) selectRows() error {
 		return fmt.Errorf("the scores come from %s, needed is a product with the vocabulary", describe(n))
 	}
 	hidden := n.Input(0)
-	rows, err := s.input(SelectInput, onnx.Tensor_INT64, "graft.selected")
+	rows, err := s.input(SelectInput, onnx.Tensor_INT64, "graft.batch_selected")
 	if err != nil {
 		return err
 	}
-	pick, err := s.node(s.main, "", "Gather", []*graph.Value{hidden, rows}, []string{s.main.FreshName("graft_selected")}, "axis", 0)
+	pick, err := s.node(s.main, "", "Gather", []*graph.Value{hidden, rows}, []string{s.main.FreshName("graft.batch_selected")}, "axis", 0)
 	if err != nil {
 		return err
 	}
@@ -381,10 +399,11 @@ func (s *stateful) finish() error {
 		}
 		s.main.RemoveInput(in)
 	}
-	if err := s.main.SetInputDims(s.tokens, "graft.rows", 1); err != nil {
+	if err := s.main.SetInputDims(s.tokens, rowsSymbol, 1); err != nil {
 		return err
 	}
 	s.main.ForgetTypes() // declared lengths were those of a batch and a sequence
+	s.main.Proto.ValueInfo = s.attended
 	s.main.ImportOpset(plugin.Domain, domainVersion)
 	if err := s.main.Sort(); err != nil {
 		return err

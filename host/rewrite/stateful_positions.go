@@ -59,7 +59,7 @@ func (s *stateful) rowPositions() error {
 
 func (s *stateful) positions() (*graph.Value, error) {
 	s.engine.Positions = true
-	return s.input(PositionsInput, onnx.Tensor_INT64, "graft.rows", 1)
+	return s.input(PositionsInput, onnx.Tensor_INT64, rowsSymbol, 1)
 }
 
 // dependency says what a value's content depends on.
