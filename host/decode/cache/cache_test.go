@@ -30,12 +30,11 @@ func check(p *Pool, s *Sample, rows []row) error {
 			}
 		}
 	}
-	for n := len(s.Own(0)); n > 0; {
+	if len(s.Own(0)) > 0 {
 		first := s.Own(0)[0]
 		if !slices.ContainsFunc(s.own, func(o []int32) bool { return o[0] != first }) {
 			return errors.New("all rows agree on a position that is not shared")
 		}
-		break
 	}
 	return nil
 }
