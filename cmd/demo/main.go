@@ -1,6 +1,6 @@
 // Command demo shows graft on real text: what is found in a trained GPT-2 type
-// model, its continuation with and without graft, and the time of a step of the
-// 124M shape at several past lengths. `make demo` runs it.
+// model, its continuation with and without graft, words that an encoder-decoder
+// pronounces with beams, and the time of a step of the 124M shape at several past lengths. `make demo` runs it.
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/text"
 	"github.com/opgraft/graft/models"
 )
 
@@ -53,6 +54,9 @@ func demo(ctx context.Context, w io.Writer) error {
 	if err := continuation(ctx, w, l, set); err != nil {
 		return err
 	}
+	if err := pronounce(ctx, w, l, set); err != nil {
+		return err
+	}
 	return steps(ctx, w, l, set)
 }
 
@@ -74,7 +78,7 @@ func continuation(ctx context.Context, w io.Writer, l *ort.Library, set *patch.S
 	fmt.Fprintf(w, "%s, trained on public-domain English:\n", path)
 	printBlocks(w, found)
 
-	vocabulary, err := readVocabulary(filepath.Join(tiny, "tokenizer.json"))
+	tokenizer, err := text.Open(tiny)
 	if err != nil {
 		return err
 	}
@@ -83,8 +87,8 @@ func continuation(ctx context.Context, w io.Writer, l *ort.Library, set *patch.S
 		return err
 	}
 	same := 0
-	shown := []int{1, 8}
-	for _, i := range shown {
+	picked := []int{1, 8}
+	for _, i := range picked {
 		without, err := greedy.Continue(ctx, l, plain, prompts[i], newTokens)
 		if err != nil {
 			return err
@@ -98,10 +102,19 @@ func continuation(ctx context.Context, w io.Writer, l *ort.Library, set *patch.S
 				same++
 			}
 		}
-		fmt.Fprintf(w, "\n  prompt   %s\n  without  %s\n  with     %s\n", vocabulary.text(prompts[i]), vocabulary.text(without), vocabulary.text(with))
+		for _, part := range []struct {
+			name   string
+			tokens []int64
+		}{{"\n  prompt   ", prompts[i]}, {"  without  ", without}, {"  with     ", with}} {
+			line, err := oneLine(tokenizer, part.tokens)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s%s\n", part.name, line)
+		}
 	}
-	fmt.Fprintf(w, "\n  %d of %d tokens equal\n\n", same, newTokens*len(shown))
-	if same != newTokens*len(shown) {
+	fmt.Fprintf(w, "\n  %d of %d tokens equal\n\n", same, newTokens*len(picked))
+	if same != newTokens*len(picked) {
 		return errors.New("the tokens differ")
 	}
 	return nil
@@ -182,53 +195,9 @@ func readPrompts(path string) ([][]int64, error) {
 	return prompts, json.Unmarshal(data, &prompts)
 }
 
-// vocabulary turns tokens of a byte-level BPE into text.
-type vocabulary struct {
-	pieces []string
-	bytes  map[rune]byte
-}
-
-func readVocabulary(path string) (*vocabulary, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var file struct {
-		Model struct {
-			Vocab map[string]int `json:"vocab"`
-		} `json:"model"`
-	}
-	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	v := &vocabulary{pieces: make([]string, len(file.Model.Vocab)), bytes: map[rune]byte{}}
-	for piece, id := range file.Model.Vocab {
-		if id < 0 || id >= len(v.pieces) {
-			return nil, fmt.Errorf("%s: token %d is out of range", path, id)
-		}
-		v.pieces[id] = piece
-	}
-	// GPT-2 writes bytes that print as themselves, the others from U+0100 on.
-	next := rune(0x100)
-	for b := range 256 {
-		if b >= 0x21 && b <= 0x7e || b >= 0xa1 && b <= 0xac || b >= 0xae {
-			v.bytes[rune(b)] = byte(b)
-			continue
-		}
-		v.bytes[next] = byte(b)
-		next++
-	}
-	return v, nil
-}
-
-// text is the tokens as one line.
-func (v *vocabulary) text(tokens []int64) string {
-	var out []byte
-	for _, t := range tokens {
-		for _, r := range v.pieces[t] {
-			out = append(out, v.bytes[r])
-		}
-	}
-	lines := slices.DeleteFunc(strings.Split(string(out), "\n"), func(s string) bool { return s == "" })
-	return strings.Join(lines, " / ")
+// oneLine is the text of tokens with its lines side by side.
+func oneLine(t *text.Tokenizer, tokens []int64) (string, error) {
+	s, err := t.Decode(tokens, text.DecodeOptions{})
+	lines := slices.DeleteFunc(strings.Split(s, "\n"), func(s string) bool { return s == "" })
+	return strings.Join(lines, " / "), err
 }
