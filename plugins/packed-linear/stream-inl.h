@@ -51,6 +51,7 @@ struct StreamBlock {
 
 // sums[r][i] = (first ? 0 : sums[r][i]) + sum_k x[r][k] * w[k][i], for one tile.
 //
+// A block is summed up by itself first: a long sum of short ones rounds less than one long sum.
 // A core has few places for lines on their way into its first cache; what is read next is asked for
 // into the second.
 template <int kRows, int kDepth, bool kFetch>
@@ -60,9 +61,7 @@ HWY_INLINE void StreamTile(const StreamBlock& b, const float* HWY_RESTRICT w, in
   const float* HWY_RESTRICT x = b.x;
   VF sum[kRows][kStreamVectors];
   for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kStreamVectors; ++i) {
-      sum[r][i] = b.first ? hn::Zero(d) : hn::LoadU(d, sums + r * sums_stride + i * kLanes);
-    }
+    for (int i = 0; i < kStreamVectors; ++i) sum[r][i] = hn::Zero(d);
   }
   const auto step = [&](int64_t k) HWY_ATTR {
     for (int64_t i = 0; kFetch && i < kStreamWidth; i += kLine) {
@@ -83,7 +82,9 @@ HWY_INLINE void StreamTile(const StreamBlock& b, const float* HWY_RESTRICT w, in
   }
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < kStreamVectors; ++i) {
-      hn::StoreU(sum[r][i], d, sums + r * sums_stride + i * kLanes);
+      float* to = sums + r * sums_stride + i * kLanes;
+      if (!b.first) sum[r][i] = hn::Add(sum[r][i], hn::LoadU(d, to));
+      hn::StoreU(sum[r][i], d, to);
     }
   }
 }
