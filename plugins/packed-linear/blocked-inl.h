@@ -26,12 +26,16 @@ constexpr int kTileVectors = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
 constexpr int64_t kTileWidth = kTileVectors * kLanes;
 static_assert(kBlockedColumns % kTileWidth == 0, "a packed block holds whole tiles");
 
+// A run is a row of the narrowest block.
+constexpr int64_t kBlockedRun = kBlockedColumns / kLine;
+using BlockedAhead = Ahead<kBlockedRun>;
+
 // y[r][i] = (first ? 0 : y[r][i]) + sum_k x[r][k] * packed[k][i], for one tile. Asks for a line of
 // memory with every second step where kFetch is set.
 template <int kRows, bool kFetch>
 HWY_INLINE void BlockedTile(const float* HWY_RESTRICT x, int64_t x_stride,
                             const float* HWY_RESTRICT packed, int64_t depth, bool first,
-                            float* HWY_RESTRICT y, int64_t y_stride, Ahead& ahead) {
+                            float* HWY_RESTRICT y, int64_t y_stride, BlockedAhead& ahead) {
   const DF d;
   VF sum[kRows][kTileVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -49,9 +53,9 @@ HWY_INLINE void BlockedTile(const float* HWY_RESTRICT x, int64_t x_stride,
   };
   int64_t k = 0;
   if (kFetch) {
-    for (; k + 2 * kRun <= depth; k += 2 * kRun) {
+    for (; k + 2 * kBlockedRun <= depth; k += 2 * kBlockedRun) {
       const char* run = ahead.Next();
-      for (int64_t i = 0; i < kRun; ++i) {
+      for (int64_t i = 0; i < kBlockedRun; ++i) {
         Fetch(run + i * 64);
         step(k + 2 * i);
         step(k + 2 * i + 1);
@@ -80,8 +84,8 @@ struct PackedBlock {
 
 template <int kRows, bool kFetch>
 HWY_NOINLINE void BlockedRows(const PackedBlock& b, const float* x, int64_t x_stride, float* y,
-                              int64_t y_stride, Ahead& caller_ahead) {
-  Ahead ahead = caller_ahead;
+                              int64_t y_stride, BlockedAhead& caller_ahead) {
+  BlockedAhead ahead = caller_ahead;
   const float* packed = b.packed;
   int64_t j = 0;
   for (; j + kTileWidth <= b.columns; j += kTileWidth, packed += b.depth * kTileWidth) {
@@ -102,7 +106,7 @@ HWY_NOINLINE void BlockedRows(const PackedBlock& b, const float* x, int64_t x_st
 
 template <bool kFetch>
 HWY_INLINE void BlockedRowsOf(int64_t rows, const PackedBlock& b, const float* x, int64_t x_stride,
-                              float* y, int64_t y_stride, Ahead& ahead) {
+                              float* y, int64_t y_stride, BlockedAhead& ahead) {
   switch (rows) {
     case 1:
       return BlockedRows<1, kFetch>(b, x, x_stride, y, y_stride, ahead);
@@ -235,10 +239,11 @@ class Blocker {
     return problem_.transposed ? problem_.weight + column * problem_.depth + at.k
                                : problem_.weight + at.k * problem_.columns + column;
   }
-  Ahead Walk(const Place& at) const {
-    if (at.task >= plan_.tasks) return Ahead(problem_.x);
-    return problem_.transposed ? Ahead(Weight(at), Columns(at.task), Depth(at), problem_.depth)
-                               : Ahead(Weight(at), Depth(at), Columns(at.task), problem_.columns);
+  BlockedAhead Walk(const Place& at) const {
+    if (at.task >= plan_.tasks) return BlockedAhead(problem_.x);
+    return problem_.transposed
+               ? BlockedAhead(Weight(at), Columns(at.task), Depth(at), problem_.depth)
+               : BlockedAhead(Weight(at), Depth(at), Columns(at.task), problem_.columns);
   }
 
   void Block(const Place& at, const Place& next) const {
@@ -249,7 +254,7 @@ class Blocker {
       PackRows(Weight(at), problem_.columns, depth, columns, packed_);
     }
     const PackedBlock b = {packed_, depth, columns, at.k == 0};
-    Ahead ahead = Walk(next);
+    BlockedAhead ahead = Walk(next);
     const float* x = problem_.x + FirstRow(at.task) * problem_.x_stride + at.k;
     float* y = problem_.y + FirstRow(at.task) * problem_.y_stride + FirstColumn(at.task);
     const int64_t rows = Rows(at.task);

@@ -30,6 +30,10 @@ constexpr int kDotColumns = 2;
 constexpr int kDotColumns = 2;
 #endif
 
+// Runs are long: rows of W lie one behind the other.
+constexpr int64_t kDotRun = 16;
+using DotAhead = Ahead<kDotRun>;
+
 // Rows of W and what to do with them.
 struct DotBlock {
   const float* x;
@@ -45,8 +49,8 @@ struct DotBlock {
 // y[r][c] = sum_k x[r][k] * w[c][k] + bias[c], for one tile. Asks for as many lines as it reads
 // where kFetch is set.
 template <int kRows, bool kFetch>
-HWY_NOINLINE void DotTile(const DotBlock& b, Ahead& caller_ahead) {
-  Ahead ahead = caller_ahead;
+HWY_NOINLINE void DotTile(const DotBlock& b, DotAhead& caller_ahead) {
+  DotAhead ahead = caller_ahead;
   const DF d;
   VF sum[kRows][kDotColumns];
   for (int r = 0; r < kRows; ++r) {
@@ -66,7 +70,7 @@ HWY_NOINLINE void DotTile(const DotBlock& b, Ahead& caller_ahead) {
   };
   if (kFetch) {
     // A run for as many lines of W as it has.
-    constexpr int64_t kLines = kRun / kDotColumns;
+    constexpr int64_t kLines = kDotRun / kDotColumns;
     while (k + kLines * kLine <= b.depth) {
       const char* run = ahead.Next();
       for (int64_t i = 0; i < kLines; ++i) {
@@ -101,7 +105,7 @@ HWY_NOINLINE void DotTile(const DotBlock& b, Ahead& caller_ahead) {
 }
 
 template <bool kFetch>
-HWY_INLINE void DotTileOf(int64_t rows, const DotBlock& b, Ahead& ahead) {
+HWY_INLINE void DotTileOf(int64_t rows, const DotBlock& b, DotAhead& ahead) {
   switch (rows) {
     case 1:
       return DotTile<1, kFetch>(b, ahead);
@@ -139,9 +143,9 @@ HWY_INLINE void RunDots(const Problem& problem, const Plan& plan, char* workspac
         ahead_column = following * plan.panel;
       }
       const int64_t ahead_columns = std::min<int64_t>(kDotColumns, problem.columns - ahead_column);
-      Ahead ahead = ahead_columns > 0
-                        ? Ahead(problem.weight + ahead_column * depth, ahead_columns, depth, depth)
-                        : Ahead(problem.x);
+      DotAhead ahead = ahead_columns > 0 ? DotAhead(problem.weight + ahead_column * depth,
+                                                    ahead_columns, depth, depth)
+                                         : DotAhead(problem.x);
       for (int64_t r = 0; r < problem.rows; r += GRAFT_DOT_ROWS) {
         b.x = problem.x + r * problem.x_stride;
         b.y = problem.y + r * problem.y_stride + n;

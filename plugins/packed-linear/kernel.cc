@@ -102,7 +102,7 @@ const Kernel* FindBestForFewRows() {
 }
 
 // Rows up to which reading outweighs arithmetic, so that loads decide.
-constexpr int64_t kFewRows = 4;
+constexpr int64_t kFewRows = 1;
 
 }  // namespace
 
