@@ -15,8 +15,10 @@
 // The host does work for each row and each edit, never for each token of the vocabulary: that is the
 // Tail's. Plain is a Tail in Go and the reference of the others.
 //
-// Options have Hugging Face's names and meaning, and the tokens are those of transformers 4.49.0's
-// generate for a batch of one (testdata/make.py). It differs knowingly in these:
+// Options have Hugging Face's names and meaning, and the tokens are those of transformers 4.55.4's
+// generate for a batch of one (testdata/make.py), the last line of releases that has diverse beam
+// search built in. Its diverse beams keep the rules which all beam search had before 4.50 (diverse.go),
+// other beams have newer ones (beams.go). It differs knowingly in these:
 //
 //   - A batch does not matter: samples of different lengths need no padding, and one that ends leaves.
 //   - Beams that do not exist yet, or for which every token is banned, are no rows. Hugging Face

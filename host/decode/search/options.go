@@ -13,13 +13,14 @@ const NoToken int32 = -1
 type EarlyStopping uint8
 
 const (
-	// StopHeuristic (false): stop when NumBeams hypotheses have ended and the best open
-	// candidate, were it to end now, is no better than the worst of them.
+	// StopHeuristic (false): stop when NumBeams hypotheses have ended and the best beam that goes
+	// on (in a diverse group: the best candidate), were it to end now, is no better than the
+	// worst of them.
 	StopHeuristic EarlyStopping = iota
 	// StopFirst (true): stop as soon as NumBeams hypotheses have ended.
 	StopFirst
-	// StopNever ("never"): stop when no open candidate can become better than the worst of
-	// them at any length that is left.
+	// StopNever ("never"): stop when the same could not become better than the worst of them at
+	// any length that is left.
 	StopNever
 )
 

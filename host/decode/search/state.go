@@ -1,7 +1,6 @@
 package search
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -324,24 +323,11 @@ func (s *State) choose(g *group, base int, list []Candidate) error {
 		g.next = append(g.next, step{token: c.Token, score: score})
 		return nil
 	}
-	if s.o.DoSample {
-		slices.SortStableFunc(list, func(a, b Candidate) int { return cmp.Compare(b.Score, a.Score) })
+	if s.o.NumBeamGroups > 1 {
+		s.chooseDiverse(g, base, list)
+	} else {
+		s.chooseBeams(g, base, list)
 	}
-	length := s.generated(g) + 1
-	for rank, c := range list {
-		parent := int(c.Row) - base
-		if !slices.Contains(s.o.EOSTokenID, c.Token) {
-			g.next = append(g.next, step{parent, c.Token, c.Score})
-			s.chosen = append(s.chosen, c.Token)
-		} else if rank < s.beams {
-			tokens := append(slices.Clone(g.rows[parent].tokens), s.o.EOSTokenID[0])
-			g.found.add(s.beams, Hypothesis{tokens, penalised(c.Score, length, s.o.LengthPenalty), true})
-		}
-		if len(g.next) == s.beams {
-			break
-		}
-	}
-	g.done = len(g.next) == 0 || g.found.finished(&s.o, s.beams, list[0].Score, length, s.limit-len(s.in.Prompt))
 	return nil
 }
 
@@ -415,34 +401,34 @@ func clone[T any](from []T) []T {
 	return append(make([]T, 0, len(from)+16), from...)
 }
 
-// settle ends the sequences of a group that have ended or reached the limit.
+// settle ends a group's sequences that have ended or reached the limit, where choose has not.
 func (s *State) settle(g *group) {
 	full := len(s.in.Prompt)+s.generated(g) >= s.limit
-	if s.o.NumBeams == 1 {
+	switch {
+	case s.o.NumBeams == 1:
 		r := g.rows[0]
 		ended := slices.Contains(s.o.EOSTokenID, g.next[0].token)
 		if ended || full {
 			g.found.best = []Hypothesis{{r.tokens, float64(r.score), ended}}
 			g.done = true
 		}
-		return
-	}
-	if full && !g.done {
-		for _, r := range g.rows {
-			g.found.add(s.beams, Hypothesis{r.tokens, penalised(r.score, len(r.tokens), s.o.LengthPenalty), false})
-		}
-		g.done = true
+	case full && s.o.NumBeamGroups > 1:
+		s.settleDiverse(g)
 	}
 }
 
 // finish collects the results.
 func (s *State) finish() {
-	if s.o.NumBeams > 1 {
+	switch {
+	case s.o.NumBeamGroups > 1:
 		s.results = ranked(s.groups, s.o.NumReturnSequences)
-		return
-	}
-	for i := range s.groups {
-		s.results = append(s.results, s.groups[i].found.best...)
+	case s.o.NumBeams > 1:
+		best := s.groups[0].found.best
+		s.results = best[:min(len(best), s.o.NumReturnSequences)]
+	default:
+		for i := range s.groups {
+			s.results = append(s.results, s.groups[i].found.best...)
+		}
 	}
 }
 

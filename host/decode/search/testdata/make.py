@@ -223,8 +223,8 @@ def run(case):
             scores = [steps[0].sum().item()]
     else:
         scores = out.sequences_scores.tolist()
-        # What has -1e9 or -inf in its score is a beam that does not exist.
-        real = [i for i, s in enumerate(scores) if s > -1e7]
+        # What has -1e9 (divided by a length's power) or -inf in its score is a beam that does not exist.
+        real = [i for i, s in enumerate(scores) if s > -1e5]
         scores, sequences = [scores[i] for i in real], [sequences[i] for i in real]
     case["sequences"], case["scores"] = sequences, [round(s, 5) for s in scores]
     return case
@@ -232,17 +232,19 @@ def run(case):
 
 @contextlib.contextmanager
 def double():
-    """Lets generate compute in float64: it takes its scores with Tensor.float, and sums them in torch.float. Scores get
+    """Lets generate compute in float64: it takes its scores to torch.float32, and sums them in torch.float. Scores get
     a millionth of noise, so that sums which are equal in any precision, such as those of the same steps in another
     order, come apart."""
     global NOISE
     NOISE = 1e-6
     method, torch.Tensor.float = torch.Tensor.float, torch.Tensor.double
-    dtype, torch.float = torch.float, torch.double
+    single, torch.float, torch.float32 = torch.float32, torch.double, torch.double
+    torch.set_default_dtype(torch.double)
     try:
         yield
     finally:
-        torch.Tensor.float, torch.float = method, dtype
+        torch.Tensor.float, torch.float, torch.float32 = method, single, single
+        torch.set_default_dtype(single)
         NOISE = 0
 
 
@@ -301,6 +303,14 @@ def cases():
                 for option in r.sample(options, r.choice([2, 3, 4, 6])):
                     chosen.update(option)
                 yield case(f"{name}, combined", mode, chosen, encoder_decoder)
+    # Sequences that end often, so that it shows when the search stops.
+    many = {"eos_token_id": list(range(2, 14)), "max_new_tokens": 30}
+    for name in ("beam 2", "beam 4", "diverse 4 in 2"):
+        for stopping in (False, True, "never"):
+            for penalty in (1.0, 2.0):
+                option = {"early_stopping": stopping, "length_penalty": penalty}
+                for i in range(8):
+                    yield case(f"{name}, ends, {json.dumps(option)}", MODES[name], {**many, **option}, i % 2 == 1)
 
 
 class Draws:
@@ -443,7 +453,7 @@ def configs():
                 (pathlib.Path(folder) / "generation_config.json").write_text(json.dumps(gen))
                 m.generation_config = GenerationConfig.from_pretrained(folder)
         g, _ = m._prepare_generation_config(None)
-        effective = {n: getattr(g, n) for n in NAMES}
+        effective = {n: getattr(g, n, None) for n in NAMES}
         g = m._prepare_generated_length(g, True, True, "input_ids", 7, torch.zeros(1, 7))
         found.append({"config": conf, "generation": gen, "options": effective, "limit": g.max_length,
                       "encoder_decoder": m.config.is_encoder_decoder})
