@@ -188,10 +188,14 @@ func first(ctx context.Context, l *ort.Library, set *patch.Set, path, name strin
 	return s, nil
 }
 
+// stopSpinning lets a session's threads rest when a run has ended. Otherwise they
+// wait for the next run on the cores that the other side is timed on.
+const stopSpinning = "session.force_spinning_stop"
+
 // open makes the session of one side.
 func open(l *ort.Library, set *patch.Set, path, name string, o Options) (*side, error) {
 	s := &side{Side: Side{Name: name, Plugins: []string{}}}
-	so := ort.SessionOptions{IntraOpThreads: o.Threads, Plain: true}
+	so := ort.SessionOptions{IntraOpThreads: o.Threads, Plain: true, Config: map[string]string{stopSpinning: "1"}}
 	if name != "none" {
 		po, err := planOptions(set, name, o)
 		if err != nil {
