@@ -27,8 +27,7 @@ const (
 	CrossSharedInput = "graft.cross_shared" // int32
 )
 
-// rowsSymbol names the number of rows of a step: to a plan they are a batch, few
-// of them most of the time.
+// rowsSymbol names the number of rows of a step.
 const rowsSymbol = "graft.batch"
 
 // cachedAttention is the operator that attends over the host's pool.

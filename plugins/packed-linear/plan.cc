@@ -9,9 +9,9 @@ namespace {
 // Rows from which on W is packed: arithmetic outweighs memory by then.
 constexpr int64_t kManyRows = 33;
 
-// Columns of a panel: rows of 3 KiB, a stretch that the CPU fetches ahead well, and sums of eight
-// rows that leave half of the nearest cache to W.
-constexpr int64_t kPanel = 768;
+// Columns of a panel: pieces of rows of 12 KiB, so that few of them begin a page anew; the sums of
+// a few rows then wait in the second cache.
+constexpr int64_t kPanel = 3072;
 
 // Columns of the widest blocks of a blocked product.
 constexpr int64_t kMaxBlockedColumns = 512;

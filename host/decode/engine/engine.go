@@ -139,7 +139,11 @@ func (e *Engine) openDecoder(path string, o Options) error {
 // operators lets plugins stand in wherever the plan gains by them, and makes a
 // session of the result.
 func operators(m *model.Model, o Options, plugins ...string) (*ort.Session, []string, error) {
-	a, err := patch.Analyse(m, o.Plugins.Manifests(), o.Plugins.Plan(o.Plan))
+	// A step has few rows nearly always, unlike what the plan must reckon with when
+	// it knows no more of a model than its graph: what can serve, serves.
+	chosen := o.Plan
+	chosen.Force = true
+	a, err := patch.Analyse(m, o.Plugins.Manifests(), o.Plugins.Plan(chosen))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -37,8 +37,8 @@ var ErrNoPast = errors.New("the decoder was exported without a past: the plain w
 
 // Open opens the graphs of a folder, unpatched. Merged decoders are taken as they
 // are and told which branch to take.
-func Open(l *ort.Library, f *engine.Files, threads int) (m *Model, err error) {
-	m = &Model{library: l}
+func Open(l *ort.Library, f *engine.Files, threads int) (_ *Model, err error) {
+	m := &Model{library: l}
 	defer func() {
 		if err != nil {
 			m.Close()
