@@ -74,7 +74,7 @@ With --format jsonl a line is an object: index, sequences (text, score, tokens,
 ended), and error where an input could not be served. In text, several sequences
 of one input stand in one line with tabs between, and a line that could not be
 served is empty. Exit code 1 when any line could not be served.`,
-		Example: `  graft generate bart-large-cnn --input articles.txt --output summaries.txt --beam 4 --max-length 140
+		Example: `  graft generate bart-large-cnn --input articles.txt --output summaries.txt --beam 4
   echo hello | graft generate models/g2p --beam 4
   graft generate gpt2 --input prompts.txt --do-sample --top-p 0.9 --seed 7 --format jsonl`,
 		Args:        exactly(1, "one model folder"),
