@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -169,7 +170,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return usageError{err}
 	}
-	read, done, err := inputs(o.input)
+	read, total, done, err := inputs(o.input)
 	if err != nil {
 		return err
 	}
@@ -199,14 +200,17 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err := pipeline.Skip(read, skipped); err != nil {
 		return errors.Join(err, finish())
 	}
-	p := c.progress("generating")
+	start, p := time.Now(), c.progress("generating")
 	summary, err := g.Run(cmd.Context(), options, read, func(r generate.Result) error {
 		r.Index += skipped
 		if r.Error != "" {
 			fmt.Fprintf(c.talk, "graft: line %d: %s\n", r.Index+1, r.Error)
 		}
 		return write(r)
-	}, pipeline.Options{Workers: o.workers, Sync: o.sync, Done: func(n int) { p.say(fmt.Sprintf("generated %d", n)) }})
+	}, pipeline.Options{Workers: o.workers, Sync: o.sync, Done: func(n int) {
+		p.say(fmt.Sprintf("generated %d, %.1f/s", n, float64(n)/time.Since(start).Seconds()))
+		p.set(int64(skipped+n), total)
+	}})
 	p.end()
 	if err := errors.Join(err, finish()); err != nil {
 		return err
@@ -229,16 +233,27 @@ func generated(w io.Writer, s *generate.Summary) {
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
 }
 
-// inputs opens what is read.
-func inputs(path string) (read func() (string, error), done func() error, err error) {
+// inputs opens what is read, and counts it where it can be read twice; a total of
+// 0 is not known.
+func inputs(path string) (read func() (string, error), total int64, done func() error, err error) {
 	if path == "-" {
-		return pipeline.Lines(os.Stdin), func() error { return nil }, nil
+		return pipeline.Lines(os.Stdin), 0, func() error { return nil }, nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
-	return pipeline.Lines(f), f.Close, nil
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		for count := pipeline.Lines(f); ; total++ {
+			if _, err := count(); err != nil {
+				break
+			}
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, 0, nil, errors.Join(err, f.Close())
+		}
+	}
+	return pipeline.Lines(f), total, f.Close, nil
 }
 
 // results opens what is written, and says how many results it holds already.
