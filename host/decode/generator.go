@@ -302,7 +302,7 @@ func (r *run) step(ctx context.Context) error {
 		return err
 	}
 	if scores.Vocab != r.config.Vocab {
-		return fmt.Errorf("the model gives %d scores a token, its config.json says %d", scores.Vocab, r.config.Vocab)
+		return fmt.Errorf("the model gives %d scores a token, its config.json says %d (vocab_size): they are not of one model; export it again", scores.Vocab, r.config.Vocab)
 	}
 	if err := r.stepper.Step(r.tail, scores.Data, scores.Vocab, searches); err != nil {
 		return r.named(err)

@@ -53,11 +53,11 @@ type pool struct {
 }
 
 // Open opens the model of a folder.
-func Open(files *Files, o Options) (e *Engine, err error) {
+func Open(files *Files, o Options) (_ *Engine, err error) {
 	if err := o.Plugins.Require([]string{attentionPlugin}); err != nil {
 		return nil, err
 	}
-	e = &Engine{library: o.Library, positions: o.Positions}
+	e := &Engine{library: o.Library, positions: o.Positions}
 	defer func() {
 		if err != nil {
 			e.Close()
@@ -83,8 +83,10 @@ func Open(files *Files, o Options) (e *Engine, err error) {
 			return nil, err
 		}
 	}
-	e.self, err = newPool(o.Library, e.face.Self, share)
-	return e, err
+	if e.self, err = newPool(o.Library, e.face.Self, share); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 func newPool(l *ort.Library, g rewrite.Geometry, bytes int64) (*pool, error) {
