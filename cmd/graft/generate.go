@@ -32,6 +32,7 @@ type generation struct {
 	workers       int
 	maxCache      string
 	maxInput      int
+	baseline      bool
 	set           []string
 	values        map[string]*string // search options by name, as given
 }
@@ -92,6 +93,7 @@ served is empty. Exit code 1 when any line could not be served.`,
 	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
+	f.BoolVar(&o.baseline, "baseline", false, "the model as exported, with past and present as tensors: what to compare with")
 	f.IntVar(&o.batch, "batch-size", 8, "most inputs that are under way at once; fewer where the cache has no room")
 	f.IntVar(&o.threads, "threads", 0, "threads inside an operator (default: one a core)")
 	f.IntVar(&o.workers, "workers", 2, "goroutines that turn text into tokens, and as many back")
@@ -166,6 +168,9 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.resume && o.output == "-" {
 		return usageError{errors.New("--resume needs --output FILE")}
 	}
+	if o.baseline && o.maxCache != "" {
+		return usageError{errors.New("--max-cache bounds the engine's cache, of which --baseline has none: lower --batch-size")}
+	}
 	cache, err := bytesOf(o.maxCache)
 	if err != nil {
 		return usageError{err}
@@ -179,11 +184,15 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return err
 	}
-	set, err := c.load(true)
+	set, err := c.load(!o.baseline)
 	if err != nil {
 		return err
 	}
-	g, err := generate.Open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: o.batch})
+	open := generate.Open
+	if o.baseline {
+		open = generate.OpenExported
+	}
+	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: o.batch})
 	if err != nil {
 		return err
 	}
@@ -197,6 +206,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return err
 	}
+	g.First = skipped
 	if err := pipeline.Skip(read, skipped); err != nil {
 		return errors.Join(err, finish())
 	}

@@ -248,24 +248,27 @@ func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Con
 	}
 	w := &way{GenerationSide: GenerationSide{Name: "none", Plugins: []string{}}, close: func() { m.Close(); closeTail() }, share: func() float64 { return 0 }}
 	var inputs []plain.Input
-	for _, tokens := range o.Inputs {
-		in := plain.Input{Prompt: tokens}
+	for i, tokens := range o.Inputs {
+		in := plain.Input{Index: uint64(i), Prompt: tokens}
 		if files.Encoder != "" {
 			prompt, err := so.DecoderPrompt()
 			if err != nil {
 				m.Close()
 				return nil, err
 			}
-			in = plain.Input{Encoder: tokens, Prompt: prompt}
+			in.Encoder, in.Prompt = tokens, prompt
 		}
 		inputs = append(inputs, in)
 	}
 	w.run = func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error) {
 		start := time.Now()
-		m.Bytes = 0
 		results, err := m.Generate(ctx, tail, so, inputs, config.Vocab)
-		w.CacheBytes = m.Bytes
-		return results, m.FirstToken.Sub(start), err
+		w.CacheBytes = m.Self + m.Cross
+		lists := make([][]search.Hypothesis, len(results))
+		for i, r := range results {
+			lists[i] = r.Hypotheses
+		}
+		return lists, m.FirstToken.Sub(start), err
 	}
 	return w, nil
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/decode/search"
 )
 
 // Config is what generation needs of a model's config.json.
@@ -70,6 +72,31 @@ func (c *Config) CheckTokens(lists ...[]int32) error {
 				return fmt.Errorf("token %d is %d, the model knows 0 to %d", i, t, c.Inputs-1)
 			}
 		}
+	}
+	return nil
+}
+
+// DefaultPositions bounds the sequences of models that allow more.
+const DefaultPositions = 4096
+
+// InputLimit is the most tokens that an input may have with a decoder of so many
+// positions: the encoder's, or those of a prompt that leave room for what is asked
+// to follow it.
+func (c *Config) InputLimit(o search.Options, encoder bool, positions int64) int {
+	if encoder {
+		return int(min(c.EncoderPositions, unbounded))
+	}
+	room := int(positions) + 1 // the last token is never fed
+	if o.MaxNewTokens > 0 {
+		return max(1, room-o.MaxNewTokens)
+	}
+	return max(1, min(room, o.LengthLimit(1))-1)
+}
+
+// CheckLimit reports a sequence that may outgrow the decoder's positions.
+func CheckLimit(limit int, positions int64) error {
+	if int64(limit)-1 > positions { // the last token is never fed
+		return fmt.Errorf("it may grow to %d tokens, and the model has %d positions: shorten it, or lower max_length or max_new_tokens", limit, positions)
 	}
 	return nil
 }

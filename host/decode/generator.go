@@ -128,7 +128,7 @@ func (o Options) withDefaults() Options {
 		o.CacheBytes = halfOfMemory()
 	}
 	if o.MaxPositions == 0 {
-		o.MaxPositions = 4096
+		o.MaxPositions = DefaultPositions
 	}
 	if o.Batch == 0 {
 		o.Batch = 8
@@ -253,8 +253,8 @@ func (r *run) start(ctx context.Context, in *Input) (*sample, error) {
 	if s.search, err = search.New(o, input); err != nil {
 		return nil, err
 	}
-	if int64(s.search.Limit())-1 > r.engine.Positions() { // the last token is never fed
-		return nil, fmt.Errorf("it may grow to %d tokens, and the model has %d positions: shorten it, or lower max_length or max_new_tokens", s.search.Limit(), r.engine.Positions())
+	if err := CheckLimit(s.search.Limit(), r.engine.Positions()); err != nil {
+		return nil, err
 	}
 	rows := int64(max(o.NumBeams, o.NumReturnSequences))
 	s.pledged = int64(len(s.prompt)) + rows*int64(s.search.Limit()-len(s.prompt)) + 2*cache.BlockSlots
@@ -362,14 +362,20 @@ func (r *run) follow() error {
 // Positions is the most tokens that an input may have: of the encoder's input, or
 // of a prompt that leaves room for what is asked to follow it.
 func (g *Generator) Positions(o search.Options) int {
-	if g.engine.HasEncoder() {
-		return int(min(g.config.EncoderPositions, unbounded))
-	}
-	room := int(g.engine.Positions()) + 1 // the last token is never fed
-	if o.MaxNewTokens > 0 {
-		return max(1, room-o.MaxNewTokens)
-	}
-	return max(1, min(room, o.LengthLimit(1))-1)
+	return g.config.InputLimit(o, g.engine.HasEncoder(), g.engine.Positions())
+}
+
+// Plugins are those whose operators the engine runs.
+func (g *Generator) Plugins() []string { return g.engine.Plugins() }
+
+// Batch is the most inputs that are under way at once.
+func (g *Generator) Batch() int { return g.options.Batch }
+
+// Peak is the most that the decoder's and the encoder's keys and values took, in
+// bytes.
+func (g *Generator) Peak() (self, cross int64) {
+	_, self, _, cross = g.engine.Memory()
+	return self, cross
 }
 
 // Check reports an input that the model cannot take.

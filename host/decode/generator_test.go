@@ -113,8 +113,8 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 				}
 				for i, out := range run(t, g, o, inputs) {
 					for j, h := range out.Hypotheses {
-						if !slices.Equal(h.Tokens, want[i][j].Tokens) {
-							t.Errorf("%d beams in %d groups, input %d:\n%v, as exported\n%v", kind.beams, kind.groups, i, h.Tokens, want[i][j].Tokens)
+						if !slices.Equal(h.Tokens, want[i].Hypotheses[j].Tokens) {
+							t.Errorf("%d beams in %d groups, input %d:\n%v, as exported\n%v", kind.beams, kind.groups, i, h.Tokens, want[i].Hypotheses[j].Tokens)
 						}
 					}
 				}

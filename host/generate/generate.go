@@ -14,17 +14,36 @@ import (
 	"github.com/opgraft/graft/host/text"
 )
 
+// Device generates from tokens: the engine (decode.Generator) or the model as
+// exported (Exported).
+type Device interface {
+	// Run generates for every input that next gives, until it gives none, and hands
+	// each output over when its sample ends.
+	Run(ctx context.Context, o search.Options, next func() (*decode.Input, error), done func(decode.Output) error) error
+	Search() search.Options         // of the model's own configuration, a copy
+	Config() *decode.Config         // the model's configuration
+	Positions(o search.Options) int // the most tokens that an input may have
+	Check(tokens []int32) error     // reports an input that the model cannot take
+	Plugins() []string              // those whose operators run
+	Batch() int                     // the most inputs that are under way at once
+	Peak() (self, cross int64)      // the most that keys and values took, in bytes
+	Close()
+}
+
 // Generator is an open model folder with its tokenizer.
 type Generator struct {
-	*decode.Generator
+	Device
 	Tokenizer *text.Tokenizer
 	// MaxInput is the most tokens of an input that are used; longer ones are cut, as
 	// Hugging Face's tokenizers do when they are asked to truncate. 0 is what the
 	// model's positions allow.
 	MaxInput int
+	// First is the number of the first input, from which random numbers are made: 0,
+	// or where a run goes on behind what an earlier one did.
+	First int
 }
 
-// Open opens a model folder.
+// Open opens a model folder as an engine.
 func Open(folder string, o decode.Options) (*Generator, error) {
 	t, err := text.Open(folder)
 	if err != nil {
@@ -34,7 +53,7 @@ func Open(folder string, o decode.Options) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Generator{Generator: g, Tokenizer: t}, nil
+	return &Generator{Device: g, Tokenizer: t}, nil
 }
 
 // Result is what one input became.
@@ -57,6 +76,7 @@ type Summary struct {
 	SchemaVersion   int     `json:"schema_version"`
 	Inputs          int     `json:"inputs"`
 	Failed          int     `json:"failed"`
+	BatchSize       int     `json:"batch_size"` // the most inputs that were let under way at once
 	InputTokens     int     `json:"input_tokens"`
 	NewTokens       int     `json:"new_tokens"` // of the sequences that are returned
 	Steps           int     `json:"steps"`      // of the samples, added up
@@ -85,19 +105,19 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 		},
 		Length: func(tokens []int32) int { return len(tokens) },
 		Device: func(ctx context.Context, next func() (*pipeline.Item[[]int32], error), done func(int, decode.Output) error) error {
-			return g.Generator.Run(ctx, o, func() (*decode.Input, error) {
+			return g.Device.Run(ctx, o, func() (*decode.Input, error) {
 				item, err := next()
 				if item == nil || err != nil {
 					return nil, err
 				}
-				return &decode.Input{Index: uint64(item.Index), Tokens: item.Value}, nil
+				return &decode.Input{Index: uint64(g.First + item.Index), Tokens: item.Value}, nil
 			}, func(out decode.Output) error {
 				s.Steps += out.Steps
 				s.Reorders += out.Reorders
 				for _, h := range out.Hypotheses {
 					s.NewTokens += len(h.Tokens)
 				}
-				return done(int(out.Index), out)
+				return done(int(out.Index)-g.First, out)
 			})
 		},
 		Decode: g.decode,
@@ -115,7 +135,8 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.Seconds = time.Since(start).Seconds()
 	s.InputTokens, s.Failed = int(inputTokens.Load()), int(failed.Load())
 	s.TokensPerSecond = float64(s.NewTokens) / s.Seconds
-	_, s.SelfCacheBytes, _, s.CrossCacheBytes = g.Engine().Memory()
+	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
+	s.BatchSize = g.Batch()
 	return s, err
 }
 

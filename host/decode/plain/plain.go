@@ -26,8 +26,9 @@ type Model struct {
 	encoder *ort.Session // nil for a decoder alone
 	first   *ort.Session // the decoder without a past; nil when one session does both
 	decoder *ort.Session
-	// Bytes is the most that caches took, all copies counted.
-	Bytes int64
+	// Self and Cross are what the decoder's and the encoder's keys and values took in
+	// the last Generate, in bytes, all copies counted.
+	Self, Cross int64
 	// FirstToken is when the last Generate had the first token of every sample.
 	FirstToken time.Time
 }
@@ -76,24 +77,34 @@ func (m *Model) Close() {
 // Input is one sample's tokens: of the encoder's input and the decoder's prompt,
 // or of the prompt alone.
 type Input struct {
+	Index    uint64 // the place in the whole input, from which random numbers are made
 	Encoder  []int32
 	Features *engine.Features
 	Prompt   []int32
 }
 
+// Result is what became of an input.
+type Result struct {
+	Hypotheses []search.Hypothesis
+	Steps      int // steps the sample took
+	Reorders   int // steps after which its rows were not those before
+}
+
 // Generate runs a batch of inputs of one length to its end. The rows of a sample
 // that ended run on, as in a loop over a fixed batch.
-func (m *Model) Generate(ctx context.Context, tail search.Tail, o search.Options, inputs []Input, vocab int) ([][]search.Hypothesis, error) {
+func (m *Model) Generate(ctx context.Context, tail search.Tail, o search.Options, inputs []Input, vocab int) ([]Result, error) {
 	b := &batch{Model: m, beams: max(o.NumBeams, o.NumReturnSequences), size: len(inputs)}
 	defer b.close()
 	begun := time.Now()
+	m.Self, m.Cross = 0, 0
+	results := make([]Result, len(inputs))
 	samples := make([]*search.State, len(inputs))
 	for i, in := range inputs {
 		if len(in.Prompt) != len(inputs[0].Prompt) || len(in.Encoder) != len(inputs[0].Encoder) {
 			return nil, fmt.Errorf("input %d has another length than the first: a batch of the plain model needs one length", i)
 		}
 		var err error
-		samples[i], err = search.New(o, search.Input{Prompt: in.Prompt, Encoder: in.Encoder, Vocab: vocab, Index: uint64(i)})
+		samples[i], err = search.New(o, search.Input{Prompt: in.Prompt, Encoder: in.Encoder, Vocab: vocab, Index: in.Index})
 		if err != nil {
 			return nil, err
 		}
@@ -101,8 +112,14 @@ func (m *Model) Generate(ctx context.Context, tail search.Tail, o search.Options
 	b.limit = samples[0].Limit()
 	scores, err := b.prompt(ctx, inputs)
 	for rows := 1; err == nil; rows = b.beams {
+		before := rowsOf(samples)
 		if err = b.choose(tail, samples, scores, rows, vocab); err != nil {
 			break
+		}
+		for i, s := range samples {
+			if before[i] > 0 {
+				results[i].count(s, before[i])
+			}
 		}
 		if m.FirstToken.Before(begun) {
 			m.FirstToken = time.Now()
@@ -117,11 +134,33 @@ func (m *Model) Generate(ctx context.Context, tail search.Tail, o search.Options
 	if err != nil {
 		return nil, err
 	}
-	var results [][]search.Hypothesis
-	for _, s := range samples {
-		results = append(results, s.Results())
+	for i, s := range samples {
+		results[i].Hypotheses = s.Results()
 	}
 	return results, nil
+}
+
+// count notes a step of a sample that had so many rows.
+func (r *Result) count(s *search.State, rows int) {
+	if r.Steps++; r.Steps == 1 || s.Done() {
+		return
+	}
+	moves := s.Moves()
+	same := len(moves) == rows
+	for i, m := range moves {
+		same = same && m.Parent == i
+	}
+	if !same {
+		r.Reorders++
+	}
+}
+
+func rowsOf(samples []*search.State) []int {
+	rows := make([]int, len(samples))
+	for i, s := range samples {
+		rows[i] = s.Rows()
+	}
+	return rows
 }
 
 // batch is one run of a batch.
@@ -269,7 +308,7 @@ func (b *batch) take(output string, v *ort.Value) error {
 		if err != nil {
 			return err
 		}
-		b.count(len(repeated))
+		b.Cross += 4 * int64(len(repeated))
 		b.owned = append(b.owned, t)
 		if b.cross == nil {
 			b.cross = map[string]*ort.Value{}
@@ -279,14 +318,12 @@ func (b *batch) take(output string, v *ort.Value) error {
 	}
 	most := rows * heads * int64(b.limit) * size
 	l := &layer{input: input, output: output, heads: heads, size: size, past: make([]float32, most), present: make([]float32, most)}
-	b.count(2 * int(most))
+	b.Self += 2 * 4 * most
 	// As if it were a present of one row a sample, from which the first step's rows are taken.
 	copy(l.present, data)
 	b.own = append(b.own, l)
 	return nil
 }
-
-func (b *batch) count(floats int) { b.Bytes = max(b.Bytes, 0) + 4*int64(floats) }
 
 // follow makes the next step's past of the present: by swapping buffers when
 // every row goes on, else by moving rows. rows is the number of rows of a sample
