@@ -102,13 +102,14 @@ const Kernel* FindBestForFewRows() {
 }
 
 // Rows up to which reading outweighs arithmetic, so that loads decide.
-constexpr int64_t kFewRows = 1;
+constexpr int64_t kFewRows = 1, kFewRowsOfPanels = 4;
 
 }  // namespace
 
 const Kernel* ChooseKernel(Isa isa, int64_t rows, Path path) {
   static const Kernel* const few = FindBestForFewRows();
-  return isa == Isa::kBest && rows <= kFewRows && path != Path::kBlocked ? few : FindKernel(isa);
+  const int64_t most = path == Path::kPanels ? kFewRowsOfPanels : kFewRows;
+  return isa == Isa::kBest && rows <= most && path != Path::kBlocked ? few : FindKernel(isa);
 }
 
 const Kernel* FindKernel(Isa isa) {

@@ -2,6 +2,7 @@
 //
 // W is read where it lies. A product of few rows is bound by memory: W is streamed once, in the
 // order in which it lies, and is copied nowhere. For many rows blocks of W are packed into scratch.
+// A W that lies in panels (Pack) serves any number of rows, nearest to the machine's limits.
 #ifndef GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_
 #define GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_
 
@@ -21,6 +22,8 @@ struct Problem {
   int64_t x_stride = 0;           // floats from one row to the next
   const float* weight = nullptr;  // [K, N], or [N, K] when transposed; compact; any alignment
   bool transposed = false;
+  // weight is [columns / 16, rounded up][K][16], as Pack made it.
+  bool panels = false;
   const float* bias = nullptr;  // [N] or none
   float* y = nullptr;           // [M, N]
   int64_t y_stride = 0;
@@ -47,6 +50,20 @@ struct Tuning {
   int64_t panel = 0;         // columns of a task; 0: chosen
   int64_t splits = 0;        // parts that the depth is split into; 0: chosen
 };
+
+// Columns of a panel.
+constexpr int64_t kPanelColumns = 16;
+
+// Panels of N columns.
+constexpr int64_t Panels(int64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
+
+// Floats of W [K, N] in panels.
+size_t PackedFloats(int64_t depth, int64_t columns);
+
+// Packs W, [K, N] or [N, K] when transposed, compact, any alignment, into panels. Columns beyond N
+// become zeros.
+void Pack(const float* weight, int64_t depth, int64_t columns, bool transposed, float* panels,
+          const Runner& runner);
 
 // True when this CPU, and this build, can run `isa`.
 bool Supports(Isa isa);

@@ -1,4 +1,5 @@
-// PackedLinear: y = x W + b with a constant W, as an operator.
+// PackedLinear: y = x W + b with a constant W, and PackPanels, which lays W out for it, as
+// operators.
 #include <algorithm>
 #include <cstring>
 
@@ -9,15 +10,31 @@ namespace {
 
 namespace linear = graft::linear;
 
+int64_t Threads(int32_t concurrency) { return std::max<int32_t>(1, concurrency); }
+
+// The threads of a run.
+linear::Runner RunnerOf(const graft::RunContext& context) {
+  linear::Runner runner;
+  runner.threads = Threads(context.concurrency());
+  runner.context = const_cast<graft::RunContext*>(&context);
+  runner.parallel_for = [](void* host, int64_t count, void (*task)(void*, int64_t),
+                           void* argument) {
+    static_cast<const graft::RunContext*>(host)->ParallelFor(
+        static_cast<uint64_t>(count), [&](uint64_t i) { task(argument, static_cast<int64_t>(i)); });
+  };
+  return runner;
+}
+
 class PackedLinear {
  public:
   static graft::Operator Describe() {
     return graft::Operator("PackedLinear", "a product of few rows with a constant matrix")
         .Input("x", graft::kFloat32)             // [..., K]
-        .Input("weight", graft::kFloat32)        // [K, N], or [N, K] when transposed
+        .Input("weight", graft::kFloat32)        // [K, N], [N, K] when transposed, or panels
         .OptionalInput("bias", graft::kFloat32)  // [N] or [1]
         .Output("y", graft::kFloat32)            // [..., N]
-        .Int("transposed", 0);
+        .Int("transposed", 0)
+        .Int("columns", 0);  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
   }
 
   explicit PackedLinear(const graft::CreateContext& context) {
@@ -25,15 +42,28 @@ class PackedLinear {
     graft::Require(transposed == 0 || transposed == 1, "PackedLinear: transposed is ", transposed,
                    ", needed is 0 or 1");
     transposed_ = transposed == 1;
+    columns_ = context.Int("columns");
+    graft::Require(columns_ >= 0, "PackedLinear: columns is ", columns_, ", needed is 0 or more");
+    graft::Require(columns_ == 0 || !transposed_, "PackedLinear: panels are never transposed");
   }
 
   void Infer(graft::InferContext& context) const {
     const int32_t rank = context.InputRank(kX);
     graft::Require(rank >= 1, "PackedLinear: x is a number, needed is [..., K]");
-    graft::Require(context.InputRank(kWeight) == 2, "PackedLinear: weight has rank ",
-                   context.InputRank(kWeight), ", needed is 2");
-    const graft::Dim depth = context.InputDim(kWeight, transposed_ ? 1 : 0);
-    const graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);
+    const int32_t needed = columns_ > 0 ? 3 : 2;
+    graft::Require(context.InputRank(kWeight) == needed, "PackedLinear: weight has rank ",
+                   context.InputRank(kWeight), ", needed is ", needed);
+    const graft::Dim depth = context.InputDim(kWeight, transposed_ || columns_ > 0 ? 1 : 0);
+    graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);
+    if (columns_ > 0) {
+      const graft::Dim panels = context.InputDim(kWeight, 0), width = context.InputDim(kWeight, 2);
+      graft::Require(Fits(panels, graft::Dim(linear::Panels(columns_))) &&
+                         Fits(width, graft::Dim(linear::kPanelColumns)),
+                     "PackedLinear: weight is ", panels.value(), " panels of ", width.value(),
+                     " columns, needed are ", linear::Panels(columns_), " of ",
+                     linear::kPanelColumns, " for ", columns_, " columns");
+      columns = graft::Dim(columns_);
+    }
     graft::Require(Fits(context.InputDim(kX, -1), depth), "PackedLinear: rows of x have ",
                    context.InputDim(kX, -1).value(), " elements, weight takes ", depth.value());
     if (context.HasInput(kBias)) {
@@ -69,22 +99,11 @@ class PackedLinear {
         workspace += bytes;
       }
     }
-    linear::Runner runner;
-    runner.threads = Threads(context.concurrency());
-    runner.context = const_cast<graft::RunContext*>(&context);
-    runner.parallel_for = [](void* host, int64_t count, void (*task)(void*, int64_t),
-                             void* argument) {
-      static_cast<const graft::RunContext*>(host)->ParallelFor(
-          static_cast<uint64_t>(count),
-          [&](uint64_t i) { task(argument, static_cast<int64_t>(i)); });
-    };
-    linear::Run(problem, workspace, runner);
+    linear::Run(problem, workspace, RunnerOf(context));
   }
 
  private:
   enum Input { kX, kWeight, kBias };
-
-  static int64_t Threads(int32_t concurrency) { return std::max<int32_t>(1, concurrency); }
 
   // Sizes and strides.
   linear::Problem Bind(const graft::Tensors& inputs) const {
@@ -92,8 +111,9 @@ class PackedLinear {
     graft::Require(x.compact() && weight.compact(), "PackedLinear: x and weight must be compact");
     linear::Problem problem;
     problem.transposed = transposed_;
+    problem.panels = columns_ > 0;
     problem.depth = x.dim(-1);
-    problem.columns = weight.dim(transposed_ ? 0 : 1);
+    problem.columns = columns_ > 0 ? columns_ : weight.dim(transposed_ ? 0 : 1);
     problem.rows = 1;
     for (int32_t i = 0; i + 1 < x.rank(); ++i) problem.rows *= x.dim(i);
     problem.x_stride = problem.depth;
@@ -109,8 +129,46 @@ class PackedLinear {
   }
 
   bool transposed_;
+  int64_t columns_;
+};
+
+class PackPanels {
+ public:
+  static graft::Operator Describe() {
+    return graft::Operator("PackPanels", "a matrix in panels of sixteen columns, for PackedLinear")
+        .Input("weight", graft::kFloat32)   // [K, N], or [N, K] when transposed
+        .Output("panels", graft::kFloat32)  // [N / 16, rounded up][K][16], zeros beyond N
+        .Int("transposed", 0);
+  }
+
+  explicit PackPanels(const graft::CreateContext& context)
+      : transposed_(context.Int("transposed") != 0) {}
+
+  void Infer(graft::InferContext& context) const {
+    graft::Require(context.InputRank(0) == 2, "PackPanels: weight has rank ", context.InputRank(0),
+                   ", needed is 2");
+    const graft::Dim columns = context.InputDim(0, transposed_ ? 0 : 1);
+    graft::Require(columns.known(), "PackPanels: the size of weight is not known");
+    const graft::Dim dims[] = {graft::Dim(linear::Panels(columns.value())),
+                               context.InputDim(0, transposed_ ? 1 : 0),
+                               graft::Dim(linear::kPanelColumns)};
+    context.SetOutput(0, graft::kFloat32, dims, 3);
+  }
+
+  uint64_t Workspace(const graft::WorkspaceContext&) const { return 0; }
+
+  void Run(const graft::RunContext& context) const {
+    const graft::Tensor weight = context.inputs[0];
+    graft::Require(weight.compact(), "PackPanels: weight must be compact");
+    linear::Pack(weight.data<float>(), weight.dim(transposed_ ? 1 : 0),
+                 weight.dim(transposed_ ? 0 : 1), transposed_, context.outputs[0].data<float>(),
+                 RunnerOf(context));
+  }
+
+ private:
+  bool transposed_;
 };
 
 }  // namespace
 
-GRAFT_PLUGIN(PackedLinear);
+GRAFT_PLUGIN(PackedLinear, PackPanels);

@@ -19,6 +19,14 @@ constexpr int64_t kMaxBlockedColumns = 512;
 // Floats of W in a task: at least about 10 microseconds of reading.
 constexpr int64_t kTaskFloats = 65536;
 
+// Rows of a panel that are multiplied at once, rows of x that no group goes beyond, floats of x
+// that fit beside them into a private cache, tasks for each thread, and floats of W in one at most.
+constexpr int64_t kPanelDepth = 192;
+constexpr int64_t kGroupRows = 16;
+constexpr int64_t kPanelFloats = 131072;
+constexpr int64_t kPanelTasksAThread = 8;
+constexpr int64_t kMaxPanelTaskFloats = 1 << 19;
+
 // Tasks for each thread, so that one that is held up leaves its share to the others.
 constexpr int64_t kTasksAThread = 4;
 
@@ -76,6 +84,26 @@ void PlanBlocked(const Problem& problem, int64_t threads, const Tuning& tuning, 
   plan->worker_bytes = Align(sizeof(float) * static_cast<size_t>(plan->pack_depth * plan->panel));
 }
 
+void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, Plan* plan) {
+  // A stretch of a panel and one of a group of x lie in the first cache, x in the second.
+  const int64_t k = std::max<int64_t>(1, problem.depth);
+  plan->pack_depth = DivideUp(k, DivideUp(k, kPanelDepth));
+  const int64_t fitting = std::max<int64_t>(1, kPanelFloats / k / kGroupRows) * kGroupRows;
+  const int64_t most = std::min(kMaxRowBlock, fitting);
+  const int64_t rows = std::max<int64_t>(1, problem.rows);
+  plan->row_blocks = DivideUp(rows, most);
+  plan->row_block = plan->row_blocks == 1 ? rows : most;
+
+  const int64_t all = std::max<int64_t>(1, DivideUp(problem.columns, kLine));
+  plan->panels = DivideUp(threads * kPanelTasksAThread, plan->row_blocks);
+  plan->panels = std::max(plan->panels, DivideUp(all * kLine * k, kMaxPanelTaskFloats));
+  plan->panels = std::min(plan->panels, DivideUp(all * kLine * k, kTaskFloats));
+  plan->panel = tuning.panel > 0 ? DivideUp(tuning.panel, kLine) : DivideUp(all, plan->panels);
+  plan->panels = DivideUp(all, plan->panel);
+  plan->worker_bytes =
+      Align(sizeof(float) * static_cast<size_t>(plan->row_block * (problem.depth + kLine)));
+}
+
 }  // namespace
 
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
@@ -86,7 +114,10 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   threads = std::max<int64_t>(1, threads);
   if (problem.rows * problem.depth * problem.columns < kSerialWork) threads = 1;
   const int64_t many = tuning.blocked_rows > 0 ? tuning.blocked_rows : kManyRows;
-  if (problem.rows >= many) {
+  if (problem.panels) {
+    plan.path = Path::kPanels;
+    PlanPanels(problem, threads, tuning, &plan);
+  } else if (problem.rows >= many) {
     plan.path = Path::kBlocked;
     PlanBlocked(problem, threads, tuning, &plan);
   } else if (problem.transposed) {

@@ -30,23 +30,28 @@ constexpr int64_t kBlockedFloats = 49152;
 constexpr int64_t kStreamBlock = 8;
 constexpr int64_t kMaxStreamBlock = 16;
 
+// Packed panels: rows of x that a task takes at most, and rows up to which x is read as it lies.
+constexpr int64_t kMaxRowBlock = 48;
+constexpr int64_t kDirectRows = 4;
+
 enum class Path {
+  kPanels,   // W lies in panels
   kStream,   // few rows, W [K, N]: rows of W go by, sums wait in the nearest cache
   kDots,     // few rows, W [N, K]: dot products
   kBlocked,  // many rows
 };
 
 // A task is a panel of columns and a part of the depth (kStream), a range of columns (kDots), or a
-// block of rows and columns (kBlocked).
+// block of rows and columns (kBlocked, and kPanels, where columns are counted in panels).
 struct Plan {
   Path path;
-  int64_t panel;        // columns of a task
+  int64_t panel;        // columns of a task; kPanels: its panels
   int64_t panels;       // tasks along the columns
   int64_t splits;       // tasks along the depth
   int64_t split_depth;  // depth of a task
   int64_t row_blocks;   // tasks along the rows
   int64_t row_block;    // rows of a task
-  int64_t pack_depth;   // rows of W that are packed at once
+  int64_t pack_depth;   // rows of W that are packed, or multiplied, at once
   int64_t tasks;
   int64_t workers;  // tasks handed to the runtime; each takes tasks until none is left
 
@@ -56,7 +61,7 @@ struct Plan {
   size_t partial_offset;  // sums of task 0, when splits > 1; else they lie with the worker
   size_t sums_floats;     // of one task
   int64_t sums_stride;    // floats from one row of sums to the next
-  size_t worker_offset;   // scratch of worker 0: sums or a packed block
+  size_t worker_offset;   // scratch of worker 0: sums, a packed block, or both
   size_t worker_bytes;
   size_t total_bytes;
 };

@@ -8,6 +8,7 @@
 
 #include "blocked-inl.h"
 #include "dots-inl.h"
+#include "panels-inl.h"
 #include "stream-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,6 +18,8 @@ namespace HWY_NAMESPACE {
 
 void RunWorker(const Problem& problem, const Plan& plan, char* workspace, int64_t worker) {
   switch (plan.path) {
+    case Path::kPanels:
+      return Paneller(problem, plan, workspace, worker).Run();
     case Path::kStream:
       return Streamer(problem, plan, workspace, worker).Run();
     case Path::kDots:

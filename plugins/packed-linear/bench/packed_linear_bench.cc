@@ -5,7 +5,8 @@
 // Few rows: bytes of weights a second, against a plain read of the same bytes, interleaved with it.
 // Each repetition walks through enough layers that nothing is left in a cache from the last. Many
 // rows: arithmetic a second. With one thread both are in the thread's own time: other programs then
-// disturb a figure through caches and memory bus only. With a file, the weights are its bytes,
+// disturb a figure through caches and memory bus only. Without a file,
+// weights lie in large pages. With one, they are its bytes,
 // mapped, from an odd address on; numbers that they happen to be do not matter for the time, except
 // for subnormals.
 #include <fcntl.h>
@@ -66,6 +67,7 @@ struct Shape {
   const char* name;
   int64_t depth, columns;
   bool transposed;
+  bool panels = false;
 };
 
 class Bench {
@@ -80,13 +82,16 @@ class Bench {
   void Run(const Shape& shape, int64_t rows) {
     const std::string name = std::string(shape.name) + " rows " + std::to_string(rows);
     if (name.find(filter_) == std::string::npos) return;
-    const auto bytes = static_cast<size_t>(shape.depth * shape.columns) * sizeof(float);
+    const size_t bytes =
+        sizeof(float) * (shape.panels ? PackedFloats(shape.depth, shape.columns)
+                                      : static_cast<size_t>(shape.depth * shape.columns));
     const size_t matrices = std::max<size_t>(1, std::min<size_t>(weights_.bytes / bytes, 400));
     const size_t layers = rows > 32 ? std::min<size_t>(matrices, 4) : matrices;
     std::vector<float> x(static_cast<size_t>(rows * shape.depth), 0.5f);
     std::vector<float> y(static_cast<size_t>(rows * shape.columns));
-    Problem p = {rows,    shape.depth,      shape.columns, x.data(), shape.depth,
-                 nullptr, shape.transposed, nullptr,       y.data(), shape.columns};
+    Problem p = {rows,        shape.depth, shape.columns,    x.data(),
+                 shape.depth, nullptr,     shape.transposed, shape.panels,
+                 nullptr,     y.data(),    shape.columns};
     std::vector<char> workspace(WorkspaceSize(p, runner_.threads, tuning_));
     std::vector<double> kernel, plain;
     for (int repetition = 0; repetition < 8; ++repetition) {
@@ -158,6 +163,23 @@ Weights Map(const char* path) {
   return {static_cast<const char*>(data) + 3, bytes - 3};
 }
 
+// Numbers in memory of large pages, as a host that packs weights keeps them.
+Weights Make(size_t count) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t bytes = count * sizeof(float);
+  void* data =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    std::perror("memory for weights");
+    std::exit(1);
+  }
+  const uintptr_t address = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) & ~(kHugePage - 1);
+  auto* made = reinterpret_cast<float*>(address);
+  madvise(made, bytes, MADV_HUGEPAGE);
+  for (size_t i = 0; i < count; ++i) made[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
+  return {reinterpret_cast<const char*>(made), bytes};
+}
+
 Isa IsaOf(const std::string& name) {
   if (name == "baseline") return Isa::kBaseline;
   if (name == "sse4") return Isa::kSse4;
@@ -170,27 +192,28 @@ int Main(int count, char** arguments) {
   const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
   const Isa isa = IsaOf(count > 2 ? arguments[2] : "best");
   const std::string filter = count > 3 ? arguments[3] : "";
-  std::vector<float> made;
   Weights weights;
   if (count > 4) {
     weights = Map(arguments[4]);
   } else {
-    made.resize(100 << 20);
-    for (size_t i = 0; i < made.size(); ++i) made[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
-    weights = {reinterpret_cast<const char*>(made.data()), made.size() * sizeof(float)};
+    weights = Make(size_t{100} << 20);
   }
   Bench bench(threads, isa, filter, weights);
   const Shape shapes[] = {
-      {"768 x 2304", 768, 2304, false},   {"768 x 768", 768, 768, false},
-      {"768 x 3072", 768, 3072, false},   {"3072 x 768", 3072, 768, false},
-      {"768 x 50257", 768, 50257, false}, {"768 x 50257 T", 768, 50257, true},
+      {"768 x 2304", 768, 2304, false},           {"768 x 768", 768, 768, false},
+      {"768 x 3072", 768, 3072, false},           {"3072 x 768", 3072, 768, false},
+      {"768 x 50257", 768, 50257, false},         {"768 x 50257 T", 768, 50257, true},
+      {"768 x 2304 P", 768, 2304, false, true},   {"768 x 768 P", 768, 768, false, true},
+      {"768 x 3072 P", 768, 3072, false, true},   {"3072 x 768 P", 3072, 768, false, true},
+      {"1024 x 4096 P", 1024, 4096, false, true}, {"4096 x 1024 P", 4096, 1024, false, true},
+      {"768 x 50257 P", 768, 50257, false, true},
   };
   for (const Shape& shape : shapes) {
     for (const int64_t rows : {1, 2, 4, 8, 16, 32}) bench.Run(shape, rows);
   }
   for (const Shape& shape : shapes) {
     if (shape.columns > 10000) continue;
-    for (const int64_t rows : {33, 64, 256, 1024}) bench.Run(shape, rows);
+    for (const int64_t rows : {33, 64, 256, 704, 1024}) bench.Run(shape, rows);
   }
   return 0;
 }

@@ -75,8 +75,18 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
 
   std::vector<char> weight(w.size() * sizeof(float) + c.weight_shift);
   if (!w.empty()) std::memcpy(weight.data() + c.weight_shift, w.data(), w.size() * sizeof(float));
+  const Runner runner = pool.runner();
+  if (p.panels) {
+    std::vector<float> panels(PackedFloats(p.depth, p.columns), kPoison);
+    Pack(reinterpret_cast<const float*>(weight.data() + c.weight_shift), p.depth, p.columns,
+         p.transposed, panels.data(), runner);
+    weight.resize(panels.size() * sizeof(float) + c.weight_shift);
+    weight.shrink_to_fit();
+    if (!panels.empty()) {
+      std::memcpy(weight.data() + c.weight_shift, panels.data(), panels.size() * sizeof(float));
+    }
+  }
   Guarded y(m * ys * sizeof(float), 0);
-  Runner runner = pool.runner();
   Guarded workspace(WorkspaceSize(p, runner.threads, c.tuning), c.seed % 64);
 
   p.x = x.data();
@@ -117,10 +127,11 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
 std::string Describe(const Case& c) {
   const Problem& p = c.problem;
   return ::testing::PrintToString(std::vector<int64_t>{
-             p.rows, p.depth, p.columns, p.x_stride, p.y_stride, p.transposed,
+             p.rows, p.depth, p.columns, p.x_stride, p.y_stride, p.transposed, p.panels,
              static_cast<int64_t>(c.tuning.isa), c.tuning.blocked_rows, c.tuning.panel,
              c.tuning.splits, static_cast<int64_t>(c.weight_shift), c.bias, c.threads}) +
-         " of rows, depth, columns, strides, transposed, isa, tuning, shift, bias, threads; seed " +
+         " of rows, depth, columns, strides, transposed, panels, isa, tuning, shift, bias, "
+         "threads; seed " +
          std::to_string(c.seed);
 }
 
@@ -132,13 +143,14 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
   Case c;
   c.seed = seed;
   Problem& p = c.problem;
-  p.rows = pick(1, 40);
+  p.rows = pick(1, 60);
   p.depth = pick(0, 3) == 0 ? pick(0, 900) : pick(1, 150);
   p.columns = pick(0, 3) == 0 ? pick(1, 700) : pick(1, 150);
   if (pick(0, 19) == 0) p.rows = pick(41, 300);
   p.x_stride = p.depth + (pick(0, 1) == 0 ? 0 : pick(0, 40));
   p.y_stride = p.columns + (pick(0, 1) == 0 ? 0 : pick(0, 40));
   p.transposed = pick(0, 1) == 1;
+  p.panels = pick(0, 2) == 0;
   c.bias = pick(0, 1) == 1;
   c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;
   c.threads = static_cast<int>(pick(1, 4));
@@ -174,11 +186,13 @@ TEST(Linear, EveryPathOfEveryInstructionSet) {
   testing::ThreadPool pool(2);
   for (const Isa isa : Supported()) {
     for (int64_t rows = 1; rows <= 34; ++rows) {
-      for (const bool transposed : {false, true}) {
+      for (const int layout : {0, 1, 2}) {
+        const bool transposed = layout == 1;
         Case c;
         c.tuning.isa = isa;
         c.threads = 2;
-        c.problem = {rows, 531, 413, nullptr, 531, nullptr, transposed, nullptr, nullptr, 413};
+        c.problem = {rows,       531,         413,     nullptr, 531, nullptr,
+                     transposed, layout == 2, nullptr, nullptr, 413};
         c.bias = rows % 2 == 0;
         c.seed = static_cast<uint64_t>(rows);
         Compute(c, pool, true);
@@ -190,11 +204,13 @@ TEST(Linear, EveryPathOfEveryInstructionSet) {
 
 TEST(Linear, SumsDoNotDependOnWhichThreadDidWhat) {
   testing::ThreadPool pool(4);
-  for (const bool transposed : {false, true}) {
+  for (const int layout : {0, 1, 2}) {
+    const bool transposed = layout == 1;
     for (const int64_t rows : {1, 4, 16, 40}) {
       Case c;
       c.threads = 4;
-      c.problem = {rows, 700, 500, nullptr, 700, nullptr, transposed, nullptr, nullptr, 500};
+      c.problem = {rows,       700,         500,     nullptr, 700, nullptr,
+                   transposed, layout == 2, nullptr, nullptr, 500};
       c.bias = true;
       c.seed = 7;
       c.tuning.splits = 5;
@@ -206,15 +222,14 @@ TEST(Linear, SumsDoNotDependOnWhichThreadDidWhat) {
   }
 }
 
-// error.
 TEST(Linear, NothingIsComputedWhereThereIsNothing) {
   testing::ThreadPool pool(2);
   for (const int64_t rows : {0, 3, 40}) {
     for (const int64_t depth : {0, 5}) {
       for (const int64_t columns : {0, 7}) {
         Case c;
-        c.problem = {rows,    depth, columns, nullptr, depth,
-                     nullptr, false, nullptr, nullptr, columns};
+        c.problem = {rows,  depth, columns, nullptr, depth,  nullptr,
+                     false, false, nullptr, nullptr, columns};
         c.bias = true;
         Compute(c, pool, true);
       }
@@ -230,8 +245,8 @@ TEST(Linear, InfinitiesAndNaNsArePassedOn) {
     std::vector<float> y(static_cast<size_t>(rows * kColumns));
     x[3] = std::numeric_limits<float>::infinity();
     w[5 * kColumns + 11] = kPoison;
-    Problem p = {rows,     kDepth, kColumns, x.data(), kDepth,
-                 w.data(), false,  nullptr,  y.data(), kColumns};
+    Problem p = {rows,  kDepth, kColumns, x.data(), kDepth,  w.data(),
+                 false, false,  nullptr,  y.data(), kColumns};
     std::vector<char> workspace(WorkspaceSize(p, 1));
     linear::Run(p, workspace.data(), Runner());
     EXPECT_TRUE(std::isinf(y[0]));
