@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/score"
 )
 
 // generation are the flags of the command generate.
@@ -33,6 +34,7 @@ type generation struct {
 	maxCache      string
 	maxInput      int
 	baseline      bool
+	reference     string
 	set           []string
 	values        map[string]*string // search options by name, as given
 }
@@ -91,6 +93,7 @@ served is empty. Exit code 1 when any line could not be served.`,
 	f := cmd.Flags()
 	f.StringVar(&o.input, "input", "-", "file of inputs, one a line; - is stdin")
 	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
+	f.StringVar(&o.reference, "reference", "", "file of reference texts, one a line: the summary has ROUGE and BLEU")
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
 	f.BoolVar(&o.baseline, "baseline", false, "the model as exported, with past and present as tensors: what to compare with")
@@ -168,6 +171,9 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.resume && o.output == "-" {
 		return usageError{errors.New("--resume needs --output FILE")}
 	}
+	if o.reference != "" && o.output == "-" {
+		return usageError{errors.New("--reference needs --output FILE")}
+	}
 	if o.baseline && o.maxCache != "" {
 		return usageError{errors.New("--max-cache bounds the engine's cache, of which --baseline has none: lower --batch-size")}
 	}
@@ -180,6 +186,9 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		return err
 	}
 	defer done()
+	if err := o.checkReference(total); err != nil {
+		return err
+	}
 	l, err := ort.FindAndOpen(c.runtime)
 	if err != nil {
 		return err
@@ -225,6 +234,11 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err := errors.Join(err, finish()); err != nil {
 		return err
 	}
+	if o.reference != "" {
+		if summary.Scores, err = score.Files(o.output, o.form, o.reference); err != nil {
+			return err
+		}
+	}
 	if o.output != "-" {
 		if err := c.print(summary, func(w io.Writer) { generated(w, summary) }); err != nil {
 			return err
@@ -241,6 +255,28 @@ func generated(w io.Writer, s *generate.Summary) {
 	fmt.Fprintf(w, "%d inputs, %d tokens in, %d out, %.1f tokens/s\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond)
 	fmt.Fprintf(w, "cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
+	if s.Scores != nil {
+		scored(w, s.Scores)
+	}
+}
+
+// checkReference finds references that are missing or too few before anything is
+// generated; total is the number of inputs, 0 when that is not known.
+func (o *generation) checkReference(total int64) error {
+	if o.reference == "" {
+		return nil
+	}
+	_, lines, done, err := inputs(o.reference)
+	if err != nil {
+		return err
+	}
+	if err := done(); err != nil {
+		return err
+	}
+	if total > 0 && lines != total {
+		return fmt.Errorf("%s has %d lines and %s %d: one reference a line is needed, in the order of the input", o.reference, lines, o.input, total)
+	}
+	return nil
 }
 
 // inputs opens what is read, and counts it where it can be read twice; a total of

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/text"
 )
 
@@ -85,6 +86,8 @@ type Summary struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the most that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
+	// Scores compare the whole output with references, where there are some.
+	Scores *score.Scores `json:"scores,omitempty"`
 }
 
 // Run generates for every text that read gives and hands the results to write, in

@@ -76,7 +76,8 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	for _, args := range [][]string{
 		{"doctor", "--measure"}, {"inspect", "model.onnx"}, {"patch", "model.onnx", "-o", "patched.onnx"},
 		{"ab", "model.onnx", "--rounds", "1"}, {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4"},
-		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt"}, {"plugin", "install", "flash-decode"}, {"plugin", "list"},
+		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
+		{"score", "sounds.txt", "words.txt"}, {"plugin", "install", "flash-decode"}, {"plugin", "list"},
 		{"plugin", "inspect", "flash-decode"}, {"plugin", "verify"}, {"plugin", "remove", "flash-decode"}, {"version"},
 	} {
 		var object map[string]any

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/score"
+)
+
+func (c *cli) score() *cobra.Command {
+	var form string
+	cmd := &cobra.Command{
+		Use:   "score OUTPUT REFERENCE",
+		Short: "Compare generated texts with references: ROUGE and BLEU",
+		Long: `Compares an output file of graft generate with a file of references, one a line in
+the same order. ROUGE-1, ROUGE-2 and ROUGE-L are F1 from 0 to 1, as rouge_score
+computes them without a stemmer, means over the lines. BLEU is the corpus's, from
+0 to 100, as sacrebleu computes it (tokenizer 13a, exponential smoothing). Of
+several sequences of an input the first counts.`,
+		Example: "  graft score summaries.txt highlights.txt\n  graft score summaries.jsonl highlights.txt --format jsonl -o json",
+		Args:    exactly(2, "an output file and a file of references"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if form != "text" && form != "jsonl" {
+				return usageError{fmt.Errorf("--format %q is not understood, needs text or jsonl", form)}
+			}
+			s, err := score.Files(args[0], form, args[1])
+			if err != nil {
+				return err
+			}
+			return c.print(struct {
+				SchemaVersion int `json:"schema_version"`
+				*score.Scores
+			}{schemaVersion, s}, func(w io.Writer) { scored(w, s) })
+		},
+	}
+	cmd.Flags().StringVar(&form, "format", "text", "text or jsonl: the form of the output file")
+	return cmd
+}
+
+// scored prints scores for people.
+func scored(w io.Writer, s *score.Scores) {
+	fmt.Fprintf(w, "ROUGE-1 %.4f, ROUGE-2 %.4f, ROUGE-L %.4f (F1); BLEU %.2f\n", s.ROUGE1, s.ROUGE2, s.ROUGEL, s.BLEU)
+}
