@@ -60,5 +60,6 @@ func figures() []figure {
 		generation("generate-gpt2-batch4", "the same, batch 4", 3.5, "gpt2-124m", 4, 704, 64),
 		generation("generate-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.6, "bart-large", 4, 1024, 64),
 		generation("generate-t5", "T5-base shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.4, "t5-base", 4, 1024, 64),
+		generation("generate-whisper", "Whisper-small shape, 1,500 encoder positions, beam 4, batch 4, 64 new tokens, likewise", 1.4, "whisper-small", 4, 0, 64),
 	}
 }

@@ -26,8 +26,10 @@ type GenerationOptions struct {
 	// Search are options in the words of Hugging Face's generation configuration.
 	Search []byte
 	// Inputs are tokens of one length; without them Batch inputs of PromptLength
-	// tokens are made from Seed.
+	// tokens are made from Seed. A speech model takes Features, of one shape, instead;
+	// without them Batch inputs of the shape that it was made for are made.
 	Inputs              [][]int32
+	Features            []*engine.Features
 	Batch, PromptLength int
 	Seed                uint64
 	Threads             int
@@ -57,8 +59,9 @@ type Generation struct {
 	SchemaVersion int     `json:"schema_version"`
 	Model         string  `json:"model"`
 	Batch         int     `json:"batch"`
-	InputTokens   int     `json:"input_tokens"` // of one input
-	NewTokens     int     `json:"new_tokens"`   // of the best sequences, all inputs
+	InputTokens   int     `json:"input_tokens"`             // of one input
+	InputFeatures []int64 `json:"input_features,omitempty"` // shape of one input of a speech model
+	NewTokens     int     `json:"new_tokens"`               // of the best sequences, all inputs
 	DistinctLeast int     `json:"distinct_tokens_least"`
 	ReorderShare  float64 `json:"reorder_share"` // of the steps of B's samples, when B is the engine
 	// Equal sequences of all, the same number of tokens and the same tokens.
@@ -91,21 +94,22 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 	if err != nil {
 		return nil, err
 	}
-	if len(o.Inputs) == 0 {
-		o.Inputs = madePrompts(o.Seed, o.Batch, o.PromptLength, config.Inputs)
-	}
-	if len(o.Inputs) == 0 || len(o.Inputs[0]) == 0 {
-		return nil, errors.New("there is nothing to generate from: give inputs, or a batch and a length of prompts")
+	inputs, err := o.inputs(config)
+	if err != nil {
+		return nil, err
 	}
 	var sides [2]*way
 	for i, name := range []string{o.A, o.B} {
 		o.Step("opening " + name)
-		if sides[i], err = openWay(l, set, folder, name, config, o); err != nil {
+		if sides[i], err = openWay(l, set, folder, name, config, inputs, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		defer sides[i].close()
 	}
-	r := &Generation{SchemaVersion: 1, Model: folder, Batch: len(o.Inputs), InputTokens: len(o.Inputs[0])}
+	r := &Generation{SchemaVersion: 1, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens)}
+	if f := inputs[0].Features; f != nil {
+		r.InputFeatures = f.Shape
+	}
 	var first [2][][]search.Hypothesis
 	for i, w := range sides {
 		o.Step("generating with " + w.Name)
@@ -169,6 +173,36 @@ func (r *Generation) compare(a, b [][]search.Hypothesis) {
 	}
 }
 
+// inputs are those that are given, or made ones.
+func (o *GenerationOptions) inputs(config *decode.Config) ([]*decode.Input, error) {
+	var list []*decode.Input
+	if shape := config.FeatureShape(); shape != nil {
+		if len(o.Inputs) > 0 {
+			return nil, errors.New("the model reads speech, and the inputs are tokens: give features, or a batch alone")
+		}
+		if len(o.Features) == 0 {
+			o.Features = madeFeatures(o.Seed, o.Batch, shape)
+		}
+		for _, f := range o.Features {
+			list = append(list, &decode.Input{Features: f})
+		}
+	} else {
+		if len(o.Inputs) == 0 {
+			o.Inputs = madePrompts(o.Seed, o.Batch, o.PromptLength, config.Inputs)
+		}
+		for _, tokens := range o.Inputs {
+			list = append(list, &decode.Input{Tokens: tokens})
+		}
+	}
+	if len(list) == 0 || list[0].Features == nil && len(list[0].Tokens) == 0 {
+		return nil, errors.New("there is nothing to generate from: give inputs, or a batch and a length of prompts")
+	}
+	for i, in := range list {
+		in.Index = uint64(i)
+	}
+	return list, nil
+}
+
 // madePrompts are inputs of random tokens.
 func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
 	r := rand.New(rand.NewPCG(seed, 0x67656e))
@@ -182,12 +216,12 @@ func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
 	return list
 }
 
-func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode.Config, o GenerationOptions) (*way, error) {
+func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode.Config, inputs []*decode.Input, o GenerationOptions) (*way, error) {
 	if name == "none" {
-		return openPlain(l, set, folder, config, o)
+		return openPlain(l, set, folder, config, inputs, o)
 	}
 	w := &way{GenerationSide: GenerationSide{Name: name}}
-	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(o.Inputs)}
+	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs)}
 	if name != "auto" {
 		if err := set.Require([]string{name}); err != nil {
 			return nil, err
@@ -207,14 +241,14 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	steps, reorders := 0, 0
 	w.share = func() float64 { return float64(reorders) / float64(max(steps, 1)) }
 	w.run = func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error) {
-		results := make([][]search.Hypothesis, len(o.Inputs))
+		results := make([][]search.Hypothesis, len(inputs))
 		i := -1
 		start, prompt := time.Now(), time.Duration(0)
 		err := g.Run(ctx, so, func() (*decode.Input, error) {
-			if i++; i >= len(o.Inputs) {
+			if i++; i >= len(inputs) {
 				return nil, nil
 			}
-			return &decode.Input{Index: uint64(i), Tokens: o.Inputs[i]}, nil
+			return inputs[i], nil
 		}, func(out decode.Output) error {
 			results[out.Index] = out.Hypotheses
 			steps, reorders = steps+out.Steps, reorders+out.Reorders
@@ -228,7 +262,7 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	return w, nil
 }
 
-func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Config, o GenerationOptions) (*way, error) {
+func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Config, made []*decode.Input, o GenerationOptions) (*way, error) {
 	files, err := engine.Find(folder)
 	if err != nil {
 		return nil, err
@@ -248,15 +282,15 @@ func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Con
 	}
 	w := &way{GenerationSide: GenerationSide{Name: "none", Plugins: []string{}}, close: func() { m.Close(); closeTail() }, share: func() float64 { return 0 }}
 	var inputs []plain.Input
-	for i, tokens := range o.Inputs {
-		in := plain.Input{Index: uint64(i), Prompt: tokens}
+	for _, given := range made {
+		in := plain.Input{Index: given.Index, Prompt: given.Tokens}
 		if files.Encoder != "" {
 			prompt, err := so.DecoderPrompt()
 			if err != nil {
 				m.Close()
 				return nil, err
 			}
-			in.Encoder, in.Prompt = tokens, prompt
+			in.Encoder, in.Features, in.Prompt = given.Tokens, given.Features, prompt
 		}
 		inputs = append(inputs, in)
 	}
