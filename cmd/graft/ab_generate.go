@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -71,7 +73,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *gener
 	p := c.progress("comparing")
 	r, err := ab.Generate(cmd.Context(), l, set, folder, ab.GenerationOptions{
 		A: o.A, B: o.B, Search: search, Inputs: inputs, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Seed,
-		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set,
+		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild,
 	})
 	p.end()
 	if err != nil {
@@ -84,6 +86,47 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *gener
 		return fmt.Errorf("%s: %w between %s and %s: %d of %d sequences are equal", folder, errDiffers, o.A, o.B, r.Equal, r.Sequences)
 	}
 	return nil
+}
+
+// abSide is the hidden command of a process that measures the memory of one side.
+const abSide = "ab-side"
+
+// abChild starts this program anew as that command.
+func (c *cli) abChild(ctx context.Context) *exec.Cmd {
+	args := []string{abSide, "--quiet"}
+	if c.runtime != "" {
+		args = append(args, "--onnxruntime", c.runtime)
+	}
+	for _, folder := range c.folders {
+		args = append(args, "--plugins-dir", folder)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Args[0] = os.Args[0]
+	return cmd
+}
+
+func (c *cli) abSide() *cobra.Command {
+	return &cobra.Command{
+		Use:    abSide,
+		Hidden: true,
+		Short:  "Generate once with one side of a comparison, for graft ab",
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := ort.FindAndOpen(c.runtime)
+			if err != nil {
+				return err
+			}
+			set, err := c.load(false)
+			if err != nil {
+				return err
+			}
+			return ab.GenerateChild(cmd.Context(), l, set, os.Stdin, c.out)
+		},
+	}
 }
 
 func number(n int) json.RawMessage { return json.RawMessage(strconv.Itoa(n)) }
@@ -138,11 +181,17 @@ func (g *generationFlags) inputs(folder string) ([][]int32, error) {
 func generations(w io.Writer, r *ab.Generation) {
 	fmt.Fprintf(w, "%d inputs of %d tokens, %d new ones; sequences equal: %d of %d\n\n", r.Batch, r.InputTokens, r.NewTokens, r.Equal, r.Sequences)
 	row := func(which string, s *ab.GenerationSide) []string {
-		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.1f", float64(s.CacheBytes)/1e6)}
+		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), megabytes(s.CacheBytes), megabytes(s.PeakBytes), megabytes(s.OpenedBytes)}
 	}
-	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "cache MB"}, row("a", &r.A), row("b", &r.B)})
+	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "cache MB", "peak MB", "opened MB"}, row("a", &r.A), row("b", &r.B)})
 	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx after the prompt\n",
 		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.DecodeSpeedup.Median)
+	if r.A.PeakBytes > 0 && r.B.PeakBytes > 0 {
+		fmt.Fprintf(w, "b's process takes %.2fx the memory of a's at its peak; keys and values take %.3fx\n",
+			float64(r.B.PeakBytes)/float64(r.A.PeakBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
+	}
 	e := r.Environment
 	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
 }
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"slices"
 	"time"
 
@@ -34,9 +35,12 @@ type GenerationOptions struct {
 	Seed                uint64
 	Threads             int
 	CacheBytes          int64
-	Rounds              int // of A B B A
-	Step                func(what string)
-	Progress            func(done, total int64)
+	Rounds              int                     // of A B B A
+	Step                func(what string)       `json:"-"`
+	Progress            func(done, total int64) `json:"-"`
+	// Child starts this program anew in a way that calls GenerateChild. Each side
+	// generates once in such a process, for its peak memory; nil measures none.
+	Child func(ctx context.Context) *exec.Cmd `json:"-"`
 }
 
 // GenerationSide is one way of generating.
@@ -50,8 +54,9 @@ type GenerationSide struct {
 	TokensPerSecond       float64 `json:"tokens_per_second"`
 	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
 	// CacheBytes is the most that keys and values took, all copies counted.
-	CacheBytes int64    `json:"cache_bytes"`
-	Plugins    []string `json:"plugins"`
+	CacheBytes int64 `json:"cache_bytes"`
+	Footprint
+	Plugins []string `json:"plugins"`
 }
 
 // Generation compares two ways end to end.
@@ -94,9 +99,20 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 	if err != nil {
 		return nil, err
 	}
+	given := o
 	inputs, err := o.inputs(config)
 	if err != nil {
 		return nil, err
+	}
+	var memory [2]Footprint
+	for i, name := range []string{o.A, o.B} {
+		if o.Child == nil {
+			break
+		}
+		o.Step("measuring the memory of " + name)
+		if memory[i], err = (job{folder, name, given}).footprint(ctx, o.Child(ctx)); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	var sides [2]*way
 	for i, name := range []string{o.A, o.B} {
@@ -105,6 +121,7 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		defer sides[i].close()
+		sides[i].Footprint = memory[i]
 	}
 	r := &Generation{SchemaVersion: 1, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens)}
 	if f := inputs[0].Features; f != nil {
@@ -216,6 +233,16 @@ func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
 	return list
 }
 
+// fits reports inputs of more tokens than a model takes.
+func fits(inputs []*decode.Input, most int) error {
+	for _, in := range inputs {
+		if len(in.Tokens) > most {
+			return fmt.Errorf("inputs have %d tokens, and the model takes %d with so many new ones: shorten them", len(in.Tokens), most)
+		}
+	}
+	return nil
+}
+
 func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode.Config, inputs []*decode.Input, o GenerationOptions) (*way, error) {
 	if name == "none" {
 		return openPlain(l, set, folder, config, inputs, o)
@@ -234,6 +261,10 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	}
 	so, err := g.SearchWith(o.Search)
 	if err != nil {
+		g.Close()
+		return nil, err
+	}
+	if err := fits(inputs, g.Positions(so)); err != nil {
 		g.Close()
 		return nil, err
 	}
@@ -269,6 +300,9 @@ func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Con
 	}
 	so, err := decode.SearchOf(folder, config, o.Search)
 	if err != nil {
+		return nil, err
+	}
+	if err := fits(made, config.InputLimit(so, files.Encoder != "", min(config.Positions, decode.DefaultPositions))); err != nil {
 		return nil, err
 	}
 	m, err := plain.Open(l, files, o.Threads)

@@ -1,0 +1,98 @@
+package ab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// Footprint is the memory of a process that opened one way of generating and
+// generated once. Resident bytes count what is mapped from files too.
+type Footprint struct {
+	// OpenedBytes is what was resident when the model was open, PeakBytes the most that
+	// was at any time; 0 where the system does not say.
+	OpenedBytes int64 `json:"opened_bytes"`
+	PeakBytes   int64 `json:"peak_bytes"`
+}
+
+// job is what a child is to do.
+type job struct {
+	Folder  string
+	Side    string
+	Options GenerationOptions
+}
+
+// GenerateChild does the work of a process that Generate started to measure one
+// side's memory: it reads a job from in, generates once and writes the footprint to
+// out.
+func GenerateChild(ctx context.Context, l *ort.Library, set *patch.Set, in io.Reader, out io.Writer) error {
+	var j job
+	if err := json.NewDecoder(in).Decode(&j); err != nil {
+		return fmt.Errorf("the job is not understood: %w", err)
+	}
+	config, err := decode.ReadConfig(j.Folder)
+	if err != nil {
+		return err
+	}
+	inputs, err := j.Options.inputs(config)
+	if err != nil {
+		return err
+	}
+	w, err := openWay(l, set, j.Folder, j.Side, config, inputs, j.Options)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	f := Footprint{OpenedBytes: resident("VmRSS")}
+	if _, _, err := w.run(ctx); err != nil {
+		return err
+	}
+	f.PeakBytes = resident("VmHWM")
+	return json.NewEncoder(out).Encode(f)
+}
+
+// resident is a line of the process's status, in bytes.
+func resident(what string) int64 {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(data), what+":")
+	var kilobytes int64
+	if _, err := fmt.Sscan(after, &kilobytes); err != nil {
+		return 0
+	}
+	return kilobytes << 10
+}
+
+// footprint lets a child generate.
+func (j job) footprint(ctx context.Context, child *exec.Cmd) (f Footprint, err error) {
+	task, err := json.Marshal(j)
+	if err != nil {
+		return f, err
+	}
+	var out, talk bytes.Buffer
+	child.Stdin, child.Stdout, child.Stderr = bytes.NewReader(task), &out, &talk
+	if err := child.Run(); err != nil {
+		if ctx.Err() != nil {
+			return f, ctx.Err()
+		}
+		if said := strings.TrimSpace(talk.String()); said != "" {
+			return f, fmt.Errorf("%s", strings.TrimPrefix(said, "graft: "))
+		}
+		return f, fmt.Errorf("the process that measures memory failed: %w", err)
+	}
+	if err := json.Unmarshal(out.Bytes(), &f); err != nil {
+		return f, fmt.Errorf("the process that measures memory wrote %q: %w", out.String(), err)
+	}
+	return f, nil
+}
