@@ -21,10 +21,10 @@ func (s *State) prepareEdits() {
 		s.promptPenalty = s.penalties(s.in.Prompt, o.RepetitionPenalty, s.inPrompt)
 	}
 	if o.NoRepeatNgramSize > 0 {
-		s.own = newNgrams(o.NoRepeatNgramSize, s.in.Prompt)
+		s.own = s.repeatsOf(o.NoRepeatNgramSize, s.in.Prompt, true)
 	}
 	if o.EncoderNoRepeatNgramSize > 0 {
-		s.encoder = newNgrams(o.EncoderNoRepeatNgramSize, encoder)
+		s.encoder = s.repeatsOf(o.EncoderNoRepeatNgramSize, encoder, false)
 	}
 	// A single end token is never a bad word.
 	s.o.BadWordsIDs = slices.DeleteFunc(slices.Clone(o.BadWordsIDs), func(word []int32) bool {

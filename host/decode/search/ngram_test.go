@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// rescan is what the index must equal: the tokens that followed the last n-1 tokens of a sequence
+// reread is what the index must equal: the tokens that followed the last n-1 tokens of a sequence
 // in a text, found by reading all of it.
-func rescan(n int, text, sequence []int32) []int32 {
+func reread(n int, text, sequence []int32) []int32 {
 	var banned []int32
 	if len(sequence)+1 < n {
 		return nil
@@ -27,7 +27,7 @@ func distinct(tokens []int32) []int32 {
 	return slices.Compact(tokens)
 }
 
-func followers(g *ngrams, s sequence) []int32 {
+func followers(g repeats, s sequence) []int32 {
 	var found []int32
 	g.follow(s, func(t int32) { found = append(found, t) })
 	return distinct(found)
@@ -67,13 +67,19 @@ func TestNgramsEqualRescan(t *testing.T) {
 			rows = next
 			for _, s := range rows {
 				whole := append(slices.Clone(prompt), s.tokens...)
-				want := rescan(n, whole, whole)
+				want := reread(n, whole, whole)
 				if got := followers(index, s); !slices.Equal(got, want) {
 					t.Fatalf("n=%d, sequence %v: found %v, want %v", n, whole, got, want)
 				}
-				want = rescan(n, other, whole)
+				if got := followers(&rescan{n: n, text: prompt, own: true}, s); !slices.Equal(got, want) {
+					t.Fatalf("n=%d, sequence %v: a scan found %v, want %v", n, whole, got, want)
+				}
+				want = reread(n, other, whole)
 				if got := followers(encoder, s); !slices.Equal(got, want) {
 					t.Fatalf("n=%d, text %v, sequence %v: found %v, want %v", n, other, whole, got, want)
+				}
+				if got := followers(&rescan{n: n, text: other}, s); !slices.Equal(got, want) {
+					t.Fatalf("n=%d, text %v, sequence %v: a scan found %v, want %v", n, other, whole, got, want)
 				}
 				found += len(want)
 				checks++

@@ -39,8 +39,8 @@ type State struct {
 	groups []group
 	beams  int // rows of a group at most
 
-	own     *ngrams // of the sequence itself
-	encoder *ngrams // of the encoder's input
+	own     repeats // n-grams of the sequence itself; nil: they may come again
+	encoder repeats // of the encoder's input
 	nodes   int32   // nodes given to paths so far
 
 	encoderPenalty []Edit // for every row
