@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
+	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -100,7 +101,7 @@ func Open(folder string, o Options) (*Generator, error) {
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		CacheBytes: g.options.CacheBytes, Positions: min(config.Positions, g.options.MaxPositions),
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Half(), Positions: min(config.Positions, g.options.MaxPositions),
 	})
 	if err != nil {
 		g.closeTail()
@@ -125,7 +126,7 @@ func TailOf(set *patch.Set, threads int) (search.Tail, func(), error) {
 
 func (o Options) withDefaults() Options {
 	if o.CacheBytes == 0 {
-		o.CacheBytes = halfOfMemory()
+		o.CacheBytes = memory.Half()
 	}
 	if o.MaxPositions == 0 {
 		o.MaxPositions = DefaultPositions

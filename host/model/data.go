@@ -33,6 +33,28 @@ func (m *Model) Data(t *onnx.Tensor) ([]byte, error) {
 	return b, nil
 }
 
+// Forget says that t's elements are not needed for now. Where they lie in a mapped
+// file, their pages no longer count as this program's memory; they are read again
+// when they are touched.
+func (m *Model) Forget(t *onnx.Tensor) error {
+	ref, refers, err := m.reference(t)
+	if err != nil {
+		return located(err, m.shown())
+	}
+	if !refers || !ref.raw() {
+		return nil
+	}
+	ref.src.mu.Lock()
+	defer ref.src.mu.Unlock()
+	if ref.src.release == nil || ref.src.data == nil {
+		return nil // in memory of the caller's
+	}
+	if err := forget(ref.src.data[ref.offset : ref.offset+ref.length]); err != nil {
+		return located(err, m.shown())
+	}
+	return nil
+}
+
 func (m *Model) data(t *onnx.Tensor) ([]byte, error) {
 	ref, refers, err := m.reference(t)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"unsafe"
+
+	"github.com/opgraft/graft/host/memory"
 )
 
 // BlockSlots is the number of slots of a block.
@@ -35,9 +36,8 @@ func (g Geometry) BlockBytes() int64 { return 4 * g.Layers * g.LayerFloats() }
 // back are used again before new ones. A Pool is not for concurrent use.
 type Pool struct {
 	geometry Geometry
-	capacity int32  // blocks
-	mapping  []byte // what holds memory
-	memory   []byte
+	capacity int32 // blocks
+	memory   *memory.Region
 	free     []int32
 	fresh    int32 // the first block that was never used
 	used     int32
@@ -53,30 +53,21 @@ func NewPool(g Geometry, bytes int64) (*Pool, error) {
 	if blocks <= 0 {
 		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", bytes, BlockSlots, g.BlockBytes())
 	}
-	mapping, memory, err := reserve(blocks * g.BlockBytes())
+	region, err := memory.Reserve(blocks * g.BlockBytes())
 	if err != nil {
-		return nil, fmt.Errorf("reserving %d bytes for the cache: %w", blocks*g.BlockBytes(), err)
+		return nil, fmt.Errorf("the cache: %w", err)
 	}
-	return &Pool{geometry: g, capacity: int32(blocks), mapping: mapping, memory: memory}, nil
+	return &Pool{geometry: g, capacity: int32(blocks), memory: region}, nil
 }
 
 // Close gives the memory back. Nothing may use the pool afterwards.
-func (p *Pool) Close() error {
-	mapping := p.mapping
-	p.mapping, p.memory = nil, nil
-	return release(mapping)
-}
-
-// address is where a slice lies.
-func address(b []byte) int64 { return int64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+func (p *Pool) Close() error { return p.memory.Close() }
 
 // Geometry is what a slot holds.
 func (p *Pool) Geometry() Geometry { return p.geometry }
 
 // Floats is the whole pool.
-func (p *Pool) Floats() []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(p.memory))), len(p.memory)/4)
-}
+func (p *Pool) Floats() []float32 { return p.memory.Floats() }
 
 // Shape is that of the pool as a tensor: blocks, layers, floats of a layer.
 func (p *Pool) Shape() []int64 {

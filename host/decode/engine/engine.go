@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
@@ -27,6 +28,9 @@ type Options struct {
 	Threads int          // 0: one a core
 	// CacheBytes is the most that keys and values may take, both pools together.
 	CacheBytes int64
+	// PanelBytes is the most that a session's weights may take when they are laid out
+	// anew; where they take more, they are read as they lie in the model's file.
+	PanelBytes int64
 	// Positions is the longest sequence of the decoder.
 	Positions int64
 }
@@ -36,13 +40,12 @@ type Options struct {
 type Engine struct {
 	face      *rewrite.Engine
 	library   *ort.Library
-	decoder   *ort.Session
-	encoder   *ort.Session // nil for a decoder alone
-	filler    *ort.Session // fills the cross pool from an encoder's output
+	decoder   *session
+	encoder   *session // nil for a decoder alone
+	filler    *session // fills the cross pool from an encoder's output
 	self      *pool
 	cross     *pool // nil for a decoder alone
 	positions int64
-	plugins   []string
 	step      stepBuffers
 }
 
@@ -78,9 +81,8 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 		if err := e.openFiller(files.First, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", files.First, err)
 		}
-		sessions := &patch.Sessions{Plugins: o.Plugins.Plugins, Options: o.Plan}
-		if e.encoder, err = o.Library.NewSession(files.Encoder, ort.SessionOptions{Patcher: sessions.Patch, IntraOpThreads: o.Threads}); err != nil {
-			return nil, err
+		if err := e.openEncoder(files.Encoder, o); err != nil {
+			return nil, fmt.Errorf("%s: %w", files.Encoder, err)
 		}
 	}
 	if e.self, err = newPool(o.Library, e.face.Self, share); err != nil {
@@ -134,43 +136,96 @@ func (e *Engine) openDecoder(path string, o Options) error {
 	if err != nil {
 		return err
 	}
-	e.decoder, e.plugins, err = operators(m, o, attentionPlugin)
+	e.decoder, err = newSession(m, o, attentionPlugin)
 	return err
 }
 
-// operators lets plugins stand in wherever the plan gains by them, and makes a
-// session of the result.
-func operators(m *model.Model, o Options, plugins ...string) (*ort.Session, []string, error) {
+// openEncoder makes the encoder's session.
+func (e *Engine) openEncoder(path string, o Options) error {
+	m, err := model.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	e.encoder, err = newSession(m, o, attentionPlugin)
+	return err
+}
+
+// session is one of ONNX Runtime's with the weights that it takes as inputs.
+type session struct {
+	*ort.Session
+	panels  *panels
+	plugins []string
+}
+
+// newSession lets plugins stand in wherever the plan gains by them, lays out the
+// weights of their products and makes a session of the result.
+func newSession(m *model.Model, o Options, plugins ...string) (_ *session, err error) {
 	// A step has few rows nearly always, unlike what the plan must reckon with when
 	// it knows no more of a model than its graph: what can serve, serves.
 	chosen := o.Plan
 	chosen.Force = true
 	a, err := patch.Analyse(m, o.Plugins.Manifests(), o.Plugins.Plan(chosen))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := a.Apply(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, name := range a.Plugins() {
 		if !slices.Contains(plugins, name) {
 			plugins = append(plugins, name)
 		}
 	}
+	s := &session{plugins: plugins}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.panels, err = pack(o.Library, m, a.Graph, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
+		return nil, err
+	}
 	domain, err := patch.Domain(o.Plugins.Plugins, plugins, o.Library)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	s, err := open(o.Library, m, m.Proto(), ort.SessionOptions{Plain: true, IntraOpThreads: o.Threads, Domains: []ort.Domain{domain}})
-	return s, plugins, err
+	s.Session, err = open(o.Library, m, m.Proto(), ort.SessionOptions{Plain: true, IntraOpThreads: o.Threads, Domains: []ort.Domain{domain}})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Run is that of ONNX Runtime's session, with the weights added to the inputs.
+func (s *session) Run(ctx context.Context, inputs map[string]*ort.Value, outputs ...string) ([]*ort.Value, error) {
+	if s.panels != nil {
+		maps.Copy(inputs, s.panels.tensors)
+	}
+	return s.Session.Run(ctx, inputs, outputs...)
+}
+
+// Inputs are those that are not weights.
+func (s *session) Inputs() []ort.ValueInfo {
+	return slices.DeleteFunc(slices.Clone(s.Session.Inputs()), func(in ort.ValueInfo) bool {
+		return s.panels != nil && s.panels.tensors[in.Name] != nil
+	})
+}
+
+func (s *session) close() {
+	if s == nil {
+		return
+	}
+	if s.Session != nil {
+		s.Session.Close()
+	}
+	s.panels.close()
 }
 
 // Close frees the sessions and the pools.
 func (e *Engine) Close() {
-	for _, s := range []*ort.Session{e.decoder, e.encoder, e.filler} {
-		if s != nil {
-			s.Close()
-		}
+	for _, s := range []*session{e.decoder, e.encoder, e.filler} {
+		s.close()
 	}
 	e.step.close()
 	e.self.close()
@@ -178,7 +233,7 @@ func (e *Engine) Close() {
 }
 
 // Plugins are those whose operators the decoder runs.
-func (e *Engine) Plugins() []string { return e.plugins }
+func (e *Engine) Plugins() []string { return e.decoder.plugins }
 
 // Positions is the longest sequence.
 func (e *Engine) Positions() int64 { return e.positions }

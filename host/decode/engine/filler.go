@@ -59,12 +59,8 @@ func (e *Engine) openFiller(path string, o Options) error {
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(plugin.Domain), Version: proto.Int64(1)})
 	p.Graph, p.OpsetImport = g, part.OpsetImport
-	e.filler, _, err = operators(m, o, attentionPlugin)
+	e.filler, err = newSession(m, o, attentionPlugin)
 	return err
-}
-
-func integer(name string, v int64) *onnx.Attribute {
-	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(v)}
 }
 
 // fillCross computes keys and values of an encoder's output (1, positions, width)

@@ -1,14 +1,13 @@
-package cache
+package memory
 
 import "syscall"
 
-// hugePage is the size of the pages that the cache asks for. Blocks of one sample
-// lie far apart for a layer, and with pages of 4 KiB looking addresses up takes
-// longer than reading: a third of the speed of attention over a cache.
+// hugePage is the size of the pages that are asked for. Blocks of one sample's
+// cache lie far apart for a layer, and with pages of 4 KiB looking addresses up
+// takes longer than reading; weights that are read from end to end come a tenth
+// faster.
 const hugePage = 2 << 20
 
-// reserve maps zeroed memory that costs nothing until it is touched, in whole huge
-// pages: the mapping, and the bytes in it that were asked for.
 func reserve(bytes int64) (mapping, memory []byte, err error) {
 	mapping, err = syscall.Mmap(-1, 0, int(bytes+hugePage), syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
@@ -22,9 +21,12 @@ func reserve(bytes int64) (mapping, memory []byte, err error) {
 	return mapping, memory, nil
 }
 
-func release(mapping []byte) error {
-	if mapping == nil {
-		return nil
+func release(mapping []byte) error { return syscall.Munmap(mapping) }
+
+func total() int64 {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 0
 	}
-	return syscall.Munmap(mapping)
+	return int64(info.Totalram) * int64(info.Unit)
 }

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// The plugin of products, its operators, and what they call a matrix in panels.
+const (
+	linearPlugin  = "packed-linear"
+	linear        = plugin.Domain + ".PackedLinear"
+	packPanels    = "PackPanels"
+	panelColumns  = 16
+	panelAlign    = 64 / 4 // floats
+	weightOperand = 1
+)
+
+// panels are the weights of a session's products, laid out anew in memory of the
+// host's: the order in which they are multiplied is that in which they lie, in
+// large pages. They take the place of those in the model's file, whose pages are
+// given back. The session takes them as inputs.
+type panels struct {
+	memory  *memory.Region
+	tensors map[string]*ort.Value
+}
+
+func (p *panels) close() {
+	if p == nil {
+		return
+	}
+	for _, v := range p.tensors {
+		v.Close()
+	}
+	_ = p.memory.Close() // nothing can be done about a mapping that stays
+}
+
+// matrix is one weight, and the products that read it.
+type matrix struct {
+	value          *graph.Value
+	transposed     bool
+	depth, columns int64
+	nodes          []*graph.Node
+}
+
+func (m *matrix) count() int64 { return (m.columns + panelColumns - 1) / panelColumns }
+
+// floats are those of the panels, rounded up to a line of a cache.
+func (m *matrix) floats() int64 {
+	return (m.count()*m.depth*panelColumns + panelAlign - 1) / panelAlign * panelAlign
+}
+
+// pack lays out the weights of every PackedLinear of a graph, unless together they
+// take more than so many bytes: then all stay as they lie. The graph's products
+// are changed to read panels, from inputs that the result holds.
+func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plugin, most int64, threads int) (_ *panels, err error) {
+	list := matrices(g)
+	total := int64(0)
+	for _, w := range list {
+		total += w.floats()
+	}
+	if total == 0 || 4*total > most {
+		return nil, nil
+	}
+	p, err := patch.Named(plugins, linearPlugin)
+	if err != nil {
+		return nil, err
+	}
+	if threads == 0 {
+		threads = runtime.NumCPU()
+	}
+	made := &panels{tensors: map[string]*ort.Value{}}
+	defer func() {
+		if err != nil {
+			made.close()
+		}
+	}()
+	if made.memory, err = memory.Reserve(4 * total); err != nil {
+		return nil, fmt.Errorf("weights in panels: %w", err)
+	}
+	rest := made.memory.Floats()
+	for _, w := range list {
+		shape := []int64{w.count(), w.depth, panelColumns}
+		data := rest[:w.count()*w.depth*panelColumns]
+		rest = rest[w.floats():]
+		if err := w.pack(m, p, data, shape, threads); err != nil {
+			return nil, fmt.Errorf("weights %s: %w", w.value.Name, err)
+		}
+		name := g.FreshName("graft.panels." + w.value.Name)
+		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), panelColumns))
+		if err != nil {
+			return nil, err
+		}
+		if made.tensors[name], err = ort.NewTensor(l, shape, data); err != nil {
+			return nil, err
+		}
+		for _, n := range w.nodes {
+			n.SetInput(weightOperand, in)
+			n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
+			n.Proto.Attribute = append(n.Proto.Attribute, integer("columns", w.columns))
+		}
+	}
+	g.Prune()
+	return made, g.Commit()
+}
+
+// matrices are the constant weights of a graph's products.
+func matrices(g *graph.Graph) []*matrix {
+	type key struct {
+		value      *graph.Value
+		transposed bool
+	}
+	found := map[key]*matrix{}
+	var list []*matrix
+	for _, n := range g.Nodes {
+		if !n.Is(linear) {
+			continue
+		}
+		v := n.Input(weightOperand)
+		if v == nil || v.Tensor == nil || len(v.Tensor.Dims) != 2 || onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
+			continue
+		}
+		k := key{v, n.Int("transposed", 0) == 1}
+		w := found[k]
+		if w == nil {
+			w = &matrix{value: v, transposed: k.transposed, depth: v.Tensor.Dims[0], columns: v.Tensor.Dims[1]}
+			if k.transposed {
+				w.depth, w.columns = w.columns, w.depth
+			}
+			found[k], list = w, append(list, w)
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	return list
+}
+
+// pack fills the panels of one matrix.
+func (w *matrix) pack(m *model.Model, p *plugin.Plugin, to []float32, shape []int64, threads int) error {
+	data, err := m.Data(w.value.Tensor)
+	if err != nil {
+		return err
+	}
+	if len(data) == 0 || len(to) == 0 {
+		return errors.New("a matrix without elements")
+	}
+	var attributes []plugin.Attribute
+	if w.transposed {
+		attributes = append(attributes, plugin.Attribute{Name: "transposed", Value: int64(1)})
+	}
+	k, err := p.Create(packPanels, attributes, nil, plugin.CPU)
+	if err != nil {
+		return err
+	}
+	defer k.Destroy()
+	in := &plugin.Tensor{DType: plugin.Float32, Shape: w.value.Tensor.Dims, Data: unsafe.Pointer(unsafe.SliceData(data))}
+	out := &plugin.Tensor{DType: plugin.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(to))}
+	if err := k.Run(&plugin.RunContext{Threads: threads}, []*plugin.Tensor{in}, []*plugin.Tensor{out}); err != nil {
+		return err
+	}
+	return m.Forget(w.value.Tensor)
+}
+
+// integer is an attribute of a node.
+func integer(name string, v int64) *onnx.Attribute {
+	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(v)}
+}
