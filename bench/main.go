@@ -35,9 +35,20 @@ func main() {
 	only := flag.String("only", "", "measure only figures whose name contains this")
 	list := flag.Bool("list", false, "list the figures and end")
 	out := flag.String("out", filepath.Join("bench", "results", time.Now().UTC().Format(time.DateOnly)), "folder for the raw figures")
+	peers := flag.String("peers", "", "compare with other engines, whose Python environment is this folder (make bench-peers)")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
 	flag.Parse()
-	if err := run(ctx, *only, *list, *out, *rounds); err != nil {
+	all, command := figures(), "go run ./bench"
+	if *peers != "" {
+		all, command = peerFigures(*peers), command+" -peers "+*peers
+	}
+	if *list {
+		for _, f := range all {
+			fmt.Printf("%-24s %s: %s\n", f.name, f.what, f.need)
+		}
+		return
+	}
+	if err := run(ctx, all, command, *only, *out, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -77,13 +88,7 @@ type result struct {
 	Environment   ab.Environment `json:"environment"`
 }
 
-func run(ctx context.Context, only string, list bool, out string, rounds int) error {
-	if list {
-		for _, f := range figures() {
-			fmt.Printf("%-24s %s: %s\n", f.name, f.what, f.need)
-		}
-		return nil
-	}
+func run(ctx context.Context, all []figure, command, only, out string, rounds int) error {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
 		return err
@@ -97,7 +102,7 @@ func run(ctx context.Context, only string, list bool, out string, rounds int) er
 		return err
 	}
 	missed := 0
-	for _, f := range figures() {
+	for _, f := range all {
 		if !strings.Contains(f.name, only) {
 			continue
 		}
@@ -110,7 +115,7 @@ func run(ctx context.Context, only string, list bool, out string, rounds int) er
 			mark = "MISSED"
 			missed++
 		}
-		r := result{1, f.name, f.what, f.need, "go run ./bench -only " + f.name, o, ab.Measure(l)}
+		r := result{1, f.name, f.what, f.need, command + " -only " + f.name, o, ab.Measure(l)}
 		fmt.Printf("%-6s %-24s %s\n       need %s; %s; reads %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.ReadBandwidthGB)
 		if err := write(filepath.Join(out, f.name+".json"), r); err != nil {
 			return err

@@ -25,6 +25,12 @@ func speedup(a, b []float64) Speedup {
 	return s
 }
 
+// Compare is the speed-up of B over A from the seconds of their runs.
+func Compare(a, b []float64) Speedup { return speedup(a, b) }
+
+// Median is the middle of a list; NaN of nothing.
+func Median(list []float64) float64 { return median(list) }
+
 func median(list []float64) float64 { return quantile(list, 0.5) }
 
 // quantile interpolates linearly between the nearest ranks; NaN of nothing.

@@ -1,0 +1,373 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/models"
+)
+
+// rest is how long a side's threads have to fall asleep before the other is timed.
+const rest = 300 * time.Millisecond
+
+// peerCase is a generation that another engine does too, on the same weights.
+type peerCase struct {
+	name, what string
+	least      float64
+	peer       string   // module of bench/peers
+	ways       []string // of using the peer: the fastest is compared
+	subject    string
+	batch      int
+	input      int // tokens of an input; 0 for features
+}
+
+func peerFigures(venv string) []figure {
+	var list []figure
+	for _, c := range []peerCase{
+		{"peer-ct2-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against CTranslate2", 1.3, "ct2", []string{"float32"}, "gpt2-124m", 1, 704},
+		{"peer-ct2-gpt2-batch4", "the same, batch 4", 1.3, "ct2", []string{"float32"}, "gpt2-124m", 4, 704},
+		{"peer-ct2-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, fp32, against CTranslate2", 1, "ct2", []string{"float32"}, "bart-large", 4, 1024},
+		{"peer-ct2-t5", "T5-base shape, likewise", 1, "ct2", []string{"float32"}, "t5-base", 4, 1024},
+		{"peer-ct2-whisper", "Whisper-small shape, 1,500 encoder positions, likewise", 1, "ct2", []string{"float32"}, "whisper-small", 4, 0},
+	} {
+		list = append(list, figure{c.name, c.what, fmt.Sprintf("at least %.1fx, the same model", c.least), func(ctx context.Context, b *bench) (*outcome, error) {
+			return c.run(ctx, b, venv)
+		}})
+	}
+	return list
+}
+
+// peerSide is what one engine took.
+type peerSide struct {
+	Name            string            `json:"name"`
+	Versions        map[string]string `json:"versions,omitempty"`
+	Settings        map[string]any    `json:"settings,omitempty"`
+	Plugins         []string          `json:"plugins,omitempty"`
+	Seconds         []float64         `json:"seconds"` // of whole generations
+	TokensPerSecond float64           `json:"tokens_per_second"`
+	Distinct        int               `json:"distinct_tokens_least"`
+}
+
+// peerResult compares graft with a peer: A is the peer, B the engine.
+type peerResult struct {
+	SchemaVersion int     `json:"schema_version"`
+	Model         string  `json:"model"`
+	Batch         int     `json:"batch"`
+	InputTokens   int     `json:"input_tokens,omitempty"`
+	InputFeatures []int64 `json:"input_features,omitempty"`
+	NewTokens     int     `json:"new_tokens"` // of the best sequences, all inputs
+	Beams         int     `json:"beams"`
+	// GreedyEqual counts tokens of a greedy run that are the same on both sides, up to
+	// the first that is not; BeamsEqual the best sequences that are.
+	GreedyEqual  int         `json:"greedy_tokens_equal"`
+	GreedyTokens int         `json:"greedy_tokens"`
+	BeamsEqual   int         `json:"beam_sequences_equal"`
+	ReorderShare float64     `json:"reorder_share"` // of the engine's steps
+	A            peerSide    `json:"a"`
+	B            peerSide    `json:"b"`
+	Speedup      ab.Speedup  `json:"speedup"`
+	Ways         []peerTrial `json:"ways,omitempty"` // of using the peer, where there are several
+}
+
+// peerTrial is one way of using a peer, tried before the fastest is compared.
+type peerTrial struct {
+	Way     string    `json:"way"`
+	Seconds []float64 `json:"seconds,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// run compares the engine with the fastest way of using the peer.
+func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, error) {
+	folder, err := models.Cached(c.subject, say)
+	if err != nil {
+		return nil, err
+	}
+	g, err := decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: c.batch})
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	own, err := newPeerWork(g, c)
+	if err != nil {
+		return nil, err
+	}
+	way, trials, err := c.fastest(ctx, venv, own.request(4, 64))
+	if err != nil {
+		return nil, err
+	}
+	p, err := startPeer(ctx, venv, c.peer, c.subject, way)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	r := &peerResult{SchemaVersion: 1, Model: c.subject, Batch: c.batch, InputTokens: c.input, Beams: 4, NewTokens: 64 * c.batch, Ways: trials,
+		A: peerSide{Name: c.peer + " " + way, Versions: p.hello.Versions, Settings: p.hello.Settings},
+		B: peerSide{Name: "graft", Plugins: g.Engine().Plugins()}}
+	if own.features != nil {
+		r.InputFeatures = own.features.Shape
+	}
+	if err := r.same(ctx, p, own); err != nil {
+		return nil, err
+	}
+	for range max(1, b.rounds/8) {
+		if err := r.round(ctx, p, own); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range []*peerSide{&r.A, &r.B} {
+		s.TokensPerSecond = float64(r.NewTokens) / ab.Median(s.Seconds)
+	}
+	r.Speedup = ab.Compare(r.A.Seconds, r.B.Seconds)
+	r.ReorderShare = own.reorderShare()
+	return r.outcome(c), nil
+}
+
+// fastest tries every way of using the peer.
+func (c peerCase) fastest(ctx context.Context, venv string, r peerRequest) (string, []peerTrial, error) {
+	if len(c.ways) == 1 {
+		return c.ways[0], nil, nil
+	}
+	best, least := "", 0.0
+	var trials []peerTrial
+	for _, way := range c.ways {
+		t := peerTrial{Way: way}
+		p, err := startPeer(ctx, venv, c.peer, c.subject, way)
+		if err == nil {
+			for range 3 {
+				var a peerAnswer
+				if a, err = p.generate(r); err != nil {
+					break
+				}
+				t.Seconds = append(t.Seconds, a.Seconds)
+			}
+			p.close()
+		}
+		if err != nil {
+			t.Error = err.Error()
+		} else if s := slices.Min(t.Seconds); best == "" || s < least {
+			best, least = way, s
+		}
+		trials = append(trials, t)
+		if ctx.Err() != nil {
+			return "", nil, ctx.Err()
+		}
+	}
+	if best == "" {
+		return "", trials, fmt.Errorf("no way of using %s works: %+v", c.peer, trials)
+	}
+	return best, trials, nil
+}
+
+// same runs both sides once before they are timed, greedily and with beams, and
+// notes what agrees.
+func (r *peerResult) same(ctx context.Context, p *peerProcess, own *peerWork) error {
+	const tokens = 16
+	greedy, err := p.generate(own.request(1, tokens))
+	if err != nil {
+		return err
+	}
+	mine, _, err := own.run(ctx, 1, tokens)
+	if err != nil {
+		return err
+	}
+	for i := range mine {
+		r.GreedyTokens += tokens
+		r.GreedyEqual += prefix(mine[i], greedy.Tokens[i])
+	}
+	if r.GreedyEqual < r.GreedyTokens/4 {
+		return fmt.Errorf("%d of %d greedy tokens are the peer's: the two do not run the same model", r.GreedyEqual, r.GreedyTokens)
+	}
+	theirs, err := p.generate(own.request(r.Beams, r.NewTokens/r.Batch))
+	if err != nil {
+		return err
+	}
+	if mine, _, err = own.run(ctx, r.Beams, r.NewTokens/r.Batch); err != nil {
+		return err
+	}
+	for i := range mine {
+		if slices.Equal(mine[i], theirs.Tokens[i]) {
+			r.BeamsEqual++
+		}
+	}
+	r.A.Distinct, r.B.Distinct = leastDistinct(theirs.Tokens), leastDistinct(mine)
+	return nil
+}
+
+// round times A B B A.
+func (r *peerResult) round(ctx context.Context, p *peerProcess, own *peerWork) error {
+	for _, theirs := range []bool{true, false, false, true} {
+		time.Sleep(rest)
+		if theirs {
+			a, err := p.generate(own.request(r.Beams, r.NewTokens/r.Batch))
+			if err != nil {
+				return err
+			}
+			r.A.Seconds = append(r.A.Seconds, a.Seconds)
+			continue
+		}
+		_, took, err := own.run(ctx, r.Beams, r.NewTokens/r.Batch)
+		if err != nil {
+			return err
+		}
+		r.B.Seconds = append(r.B.Seconds, took.Seconds())
+	}
+	return nil
+}
+
+func (r *peerResult) outcome(c peerCase) *outcome {
+	out := &outcome{Detail: r}
+	out.Met = r.Speedup.Median >= c.least && min(r.A.Distinct, r.B.Distinct) >= distinct && r.ReorderShare >= 0.5
+	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s; at least %d distinct tokens, %.0f%% of steps reorder",
+		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond, r.B.Distinct, 100*r.ReorderShare)
+	out.Answers = fmt.Sprintf("%d of %d greedy tokens and %d of %d best sequences are the peer's", r.GreedyEqual, r.GreedyTokens, r.BeamsEqual, r.Batch)
+	var tried []string
+	for _, t := range r.Ways {
+		if t.Error != "" {
+			tried = append(tried, t.Way+": "+t.Error)
+		} else {
+			tried = append(tried, fmt.Sprintf("%s %.2f s", t.Way, slices.Min(t.Seconds)))
+		}
+	}
+	if tried != nil {
+		out.Answers += "; ways: " + strings.Join(tried, ", ")
+	}
+	return out
+}
+
+// prefix is how many tokens two sequences begin with in common.
+func prefix(a, b []int32) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+func leastDistinct(sequences [][]int32) int {
+	least := -1
+	for _, s := range sequences {
+		seen := map[int32]bool{}
+		for _, t := range s {
+			seen[t] = true
+		}
+		if least < 0 || len(seen) < least {
+			least = len(seen)
+		}
+	}
+	return least
+}
+
+// peerWork is the engine's side of a case.
+type peerWork struct {
+	generator *decode.Generator
+	inputs    []*decode.Input
+	features  *peerFeatures
+	start     []int32 // of a speech model's decoder
+	end       int32
+	// Of all samples so far.
+	steps, reorders int
+}
+
+// The names that make CTranslate2 transcribe English without timestamps.
+var transcribe = []int32{50258, 50259, 50359, 50363}
+
+// endOfText is the end token that CTranslate2 knows of a Whisper vocabulary.
+const endOfText = 50257
+
+func newPeerWork(g *decode.Generator, c peerCase) (*peerWork, error) {
+	w := &peerWork{generator: g}
+	if ends := g.Search().EOSTokenID; len(ends) == 1 {
+		w.end = ends[0]
+	} else {
+		return nil, errors.New("the subject's configuration must name one end token")
+	}
+	if shape := g.Config().FeatureShape(); shape != nil {
+		w.features = &peerFeatures{Name: "features", Shape: append([]int64{int64(c.batch)}, shape[len(shape)-2:]...)}
+		w.start, w.end = transcribe, endOfText
+		each := int(shape[len(shape)-2] * shape[len(shape)-1])
+		values := models.Normal(models.DefaultSeed, w.features.Name, c.batch*each)
+		for i := range c.batch {
+			w.inputs = append(w.inputs, &decode.Input{Index: uint64(i), Prompt: w.start[1:],
+				Features: &engine.Features{Values: values[i*each : (i+1)*each], Shape: shape}})
+		}
+		return w, nil
+	}
+	r := rand.New(rand.NewPCG(models.DefaultSeed, uint64(c.input)))
+	for i := range c.batch {
+		tokens := make([]int32, c.input)
+		for j := range tokens {
+			tokens[j] = int32(r.IntN(g.Config().Vocab))
+		}
+		w.inputs = append(w.inputs, &decode.Input{Index: uint64(i), Tokens: tokens})
+	}
+	return w, nil
+}
+
+// request asks the peer for what run does. No token comes twice in an output: random
+// weights would repeat themselves, and this is a rule that all engines have in
+// common.
+func (w *peerWork) request(beams, tokens int) peerRequest {
+	r := peerRequest{Features: w.features, Prompt: w.start, End: w.end, Beams: beams, NewTokens: tokens, NoRepeatNgramSize: 1}
+	if w.features == nil {
+		for _, in := range w.inputs {
+			r.Inputs = append(r.Inputs, in.Tokens)
+		}
+	}
+	return r
+}
+
+// run generates the best sequence of every input.
+func (w *peerWork) run(ctx context.Context, beams, tokens int) ([][]int32, time.Duration, error) {
+	options := map[string]any{
+		"num_beams": beams, "max_new_tokens": tokens, "no_repeat_ngram_size": 1, "early_stopping": false,
+		// No end, and scores as softmax gives them after what is banned, as peers do it.
+		"eos_token_id": []int{}, "suppress_tokens": []int32{w.end}, "renormalize_logits": true,
+		"forced_bos_token_id": nil, "forced_eos_token_id": nil,
+	}
+	if w.start != nil {
+		options["decoder_start_token_id"] = w.start[0]
+	}
+	object, err := json.Marshal(options)
+	if err != nil {
+		return nil, 0, err
+	}
+	o, err := w.generator.SearchWith(object)
+	if err != nil {
+		return nil, 0, err
+	}
+	results := make([][]int32, len(w.inputs))
+	i := -1
+	start := time.Now()
+	err = w.generator.Run(ctx, o, func() (*decode.Input, error) {
+		if i++; i >= len(w.inputs) {
+			return nil, nil
+		}
+		return w.inputs[i], nil
+	}, func(out decode.Output) error {
+		results[out.Index] = best(out.Hypotheses)
+		if beams > 1 {
+			w.steps, w.reorders = w.steps+out.Steps, w.reorders+out.Reorders
+		}
+		return nil
+	})
+	return results, time.Since(start), err
+}
+
+func best(list []search.Hypothesis) []int32 {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[0].Tokens
+}
+
+func (w *peerWork) reorderShare() float64 { return float64(w.reorders) / float64(max(w.steps, 1)) }
