@@ -136,6 +136,12 @@ func (e *Engine) openDecoder(path string, o Options) error {
 	if err != nil {
 		return err
 	}
+	if g, err = graph.New(m.Proto(), m); err != nil {
+		return err
+	}
+	if err := rewrite.SelectEarly(g, graph.Infer(g)); err != nil {
+		return err
+	}
 	e.decoder, err = newSession(m, o, attentionPlugin)
 	return err
 }
@@ -183,7 +189,14 @@ func newSession(m *model.Model, o Options, plugins ...string) (_ *session, err e
 			s.close()
 		}
 	}()
-	if s.panels, err = pack(o.Library, m, a.Graph, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
+	g, err := graph.New(m.Proto(), m)
+	if err != nil {
+		return nil, err
+	}
+	if err := rewrite.DropReshapes(g, graph.Infer(g)); err != nil {
+		return nil, err
+	}
+	if s.panels, err = pack(o.Library, m, g, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
 		return nil, err
 	}
 	domain, err := patch.Domain(o.Plugins.Plugins, plugins, o.Library)
