@@ -44,6 +44,12 @@ var configDefaults = map[string]string{
 // modelFields are read from config.json in any case: they say what the model is.
 var modelFields = []string{"is_encoder_decoder", "max_position_embeddings"}
 
+// speechFields mean something to speech models alone.
+var speechFields = []string{"language", "task", "lang_to_id", "task_to_id", "no_timestamps_token_id", "is_multilingual"}
+
+// isSpeech says whether a config.json is that of a speech model that is prompted with its language.
+func isSpeech(conf map[string]json.RawMessage) bool { return string(conf["model_type"]) == `"whisper"` }
+
 // FromConfig reads generation_config.json and config.json (either may be empty) as Hugging Face does:
 // the first has the options of the search, and config.json has them only where there is no first,
 // or where the first was made from it (_from_model_config) and config.json has options that are not
@@ -71,11 +77,18 @@ func FromConfig(generation, config []byte) (Options, error) {
 		switch {
 		case !known && !refused, slices.Contains(modelFields, field), field == "seed":
 			continue
+		case slices.Contains(speechFields, field) && conf != nil && !isSpeech(conf):
+			continue
 		case name == configName && isNull(source[field]):
 			continue // in config.json null is: not chosen
 		}
 		if err := o.Set(field, source[field]); err != nil {
 			return Default(), fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if value, ok := conf["forced_decoder_ids"]; ok && o.ForcedDecoderIDs == nil && isSpeech(conf) {
+		if err := o.Set("forced_decoder_ids", value); err != nil {
+			return Default(), fmt.Errorf("%s: %w", configName, err)
 		}
 	}
 	for _, field := range modelFields {

@@ -101,6 +101,8 @@ type Options struct {
 	ForcedEOSTokenID int32
 	// ForcedDecoderIDs continue the decoder's start token (Whisper): see DecoderPrompt.
 	ForcedDecoderIDs []ForcedToken
+	// Speech makes the decoder's prompt of a speech model: see DecoderPrompt.
+	Speech Speech
 	// SuppressTokens are banned in every step, BeginSuppressTokens in the first.
 	SuppressTokens      []int32
 	BeginSuppressTokens []int32
@@ -150,6 +152,7 @@ func Default() Options {
 		BOSTokenID:               NoToken,
 		PadTokenID:               NoToken,
 		DecoderStartTokenID:      NoToken,
+		Speech:                   Speech{NoTimestamps: NoToken},
 	}
 }
 
@@ -283,30 +286,6 @@ func validateSequence(name string, i int, tokens []int32) error {
 		}
 	}
 	return nil
-}
-
-// DecoderPrompt gives the tokens with which an encoder-decoder model's sequence starts: the start
-// token, then ForcedDecoderIDs. It is an error that there is no start token, or that the forced
-// tokens do not follow one another from index 1, or that one of them was left open.
-func (o *Options) DecoderPrompt() ([]int32, error) {
-	start := o.DecoderStartTokenID
-	if start == NoToken {
-		start = o.BOSTokenID
-	}
-	if start == NoToken {
-		return nil, fmt.Errorf("decoder_start_token_id and bos_token_id are not set: an encoder-decoder model needs one of them to start with")
-	}
-	prompt := []int32{start}
-	for i, f := range o.ForcedDecoderIDs {
-		if f.Index != i+1 {
-			return nil, fmt.Errorf("forced_decoder_ids: entry %d is for index %d: forced tokens that follow the start token, from index 1 on, are supported", i, f.Index)
-		}
-		if f.Token == NoToken {
-			return nil, fmt.Errorf("forced_decoder_ids: the token at index %d is open (the language, for Whisper): choose one", f.Index)
-		}
-		prompt = append(prompt, f.Token)
-	}
-	return prompt, nil
 }
 
 // LengthLimit gives the length, prompt included, at which a sequence with a decoder's prompt of that many

@@ -298,6 +298,42 @@ func TestDecoderPrompt(t *testing.T) {
 	}
 }
 
+// TestSpeechPrompt: the decoder's prompt of Whisper, with what its generate makes of one window.
+func TestSpeechPrompt(t *testing.T) {
+	const multilingual = `"decoder_start_token_id": 1, "is_multilingual": true, "no_timestamps_token_id": 9,
+		"lang_to_id": {"<|en|>": 2, "<|de|>": 3, "<|yue|>": 4}, "task_to_id": {"transcribe": 6, "translate": 5}`
+	for _, c := range []struct {
+		options, config string
+		want            []int32
+		err             string
+	}{
+		{multilingual, "", []int32{1, NoToken, 9}, ""},
+		{multilingual + `, "forced_decoder_ids": [[1, null], [2, 6]]`, "", []int32{1, NoToken, 6, 9}, ""},
+		{multilingual + `, "forced_decoder_ids": [[1, 3], [2, 5], [3, 9]]`, "", []int32{1, 3, 5, 9}, ""},
+		{multilingual + `, "forced_decoder_ids": [[1, 3], [2, 5]], "language": "en"`, "", []int32{1, 2, 6, 9}, ""},
+		{multilingual + `, "language": "German", "task": "translate"`, "", []int32{1, 3, 5, 9}, ""},
+		{multilingual + `, "language": "<|de|>"`, "", []int32{1, 3, 6, 9}, ""},
+		{multilingual + `, "language": "cantonese"`, "", []int32{1, 4, 6, 9}, ""},
+		{multilingual + `, "task": "translate"`, "", []int32{1, NoToken, 5, 9}, ""},
+		{multilingual + `, "task": "sing"`, "", nil, `task is "sing", needed is one of the model's (task_to_id): ["transcribe" "translate"]`},
+		{multilingual + `, "language": "klingon"`, "", nil, `language is "klingon", needed is one of the model's: <|de|> <|en|> <|yue|>`},
+		{`"decoder_start_token_id": 1, "language": "en"`, "", nil, `language is "en", and generation_config.json has no lang_to_id: leave it out, or set forced_decoder_ids`},
+		{`"decoder_start_token_id": 1, "is_multilingual": false, "no_timestamps_token_id": 9, "forced_decoder_ids": [[1, 9]]`, "", []int32{1, 9}, ""},
+		{`"decoder_start_token_id": 1, "is_multilingual": false, "language": "en"`, "", nil, `language is "en" and task "", and the model is for English only (is_multilingual): leave both out`},
+		{`"decoder_start_token_id": 1, "no_timestamps_token_id": 9`, `{"model_type": "whisper", "forced_decoder_ids": [[1, 3]]}`, []int32{1, 3, 9}, ""},
+		{`"decoder_start_token_id": 1, "language": "en"`, `{"model_type": "t5"}`, []int32{1}, ""},
+	} {
+		o, err := FromConfig([]byte("{"+c.options+"}"), []byte(c.config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := o.DecoderPrompt()
+		if !slices.Equal(found, c.want) || c.err == "" && err != nil || c.err != "" && (err == nil || err.Error() != c.err) {
+			t.Errorf("%s: found %v, %v", c.options, found, err)
+		}
+	}
+}
+
 // FuzzFromConfig: whatever the files hold, there is an error or there are options that Set can make too
 // and that a search either refuses or ends with.
 func FuzzFromConfig(f *testing.F) {
