@@ -29,11 +29,13 @@ timed in the order A B B A. A difference that the U-test does not find
 significant is printed as ~. Exit code 5 when the answers differ.
 
 Of a model folder, whole generations are compared: none is the model as exported
-with its past and present as tensors, auto the engine. Tokens are compared first.`,
+with its past and present as tensors, auto the engine. Tokens are compared first.
+With --ablation techniques are turned on one at a time instead.`,
 		Example: `  graft ab model.onnx --a none --b auto --dim batch=4 --dim past_sequence_length=960
   graft ab model.onnx --a none --b flash-decode --inputs inputs.npz -o json
   graft ab model.onnx --a auto --b plan.json --rounds 50
-  graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json`,
+  graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json
+  graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Rounds < 1 || o.Warmup < 1 || o.Threads < 0 || o.Absolute < 0 || o.Relative < 0 {

@@ -24,6 +24,7 @@ type generationFlags struct {
 	input                                 string
 	set                                   []string
 	maxCache                              string
+	ablation                              bool
 }
 
 func (g *generationFlags) register(cmd *cobra.Command) {
@@ -34,6 +35,7 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 	f.IntVar(&g.batch, "batch-size", 1, "folders: inputs that are made")
 	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest; instead of inputs that are made")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
+	f.BoolVar(&g.ablation, "ablation", false, "folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
 	f.StringVar(&g.maxCache, "max-cache", "", "folders: most memory for the engine's keys and values, such as 2GiB")
 }
 
@@ -41,6 +43,9 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *generationFlags) error {
 	if g.beams < 1 || g.promptLength < 1 || g.newTokens < 1 || g.batch < 1 {
 		return usageError{errors.New("--beam, --prompt-length, --max-new-tokens and --batch-size need one or more")}
+	}
+	if g.ablation {
+		return c.abAblation(cmd, folder, o, g)
 	}
 	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
 	if g.input == "" {

@@ -67,6 +67,14 @@ func openExported(folder string, o decode.Options) (*Exported, error) {
 	return e, nil
 }
 
+// InBatches is the same open model with batches of so many inputs. One of the two
+// may run at a time, and one of them is to be closed.
+func (e *Exported) InBatches(n int) *Exported {
+	other := *e
+	other.batch, other.self, other.cross = max(1, n), 0, 0
+	return &other
+}
+
 // Close frees the sessions.
 func (e *Exported) Close() {
 	e.model.Close()

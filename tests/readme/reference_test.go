@@ -76,6 +76,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	for _, args := range [][]string{
 		{"doctor", "--measure"}, {"inspect", "model.onnx"}, {"patch", "model.onnx", "-o", "patched.onnx"},
 		{"ab", "model.onnx", "--rounds", "1"}, {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4"},
+		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
 		{"score", "sounds.txt", "words.txt"}, {"plugin", "install", "flash-decode"}, {"plugin", "list"},
 		{"plugin", "inspect", "flash-decode"}, {"plugin", "verify"}, {"plugin", "remove", "flash-decode"}, {"version"},

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// ablationBatch is the batch of an ablation where none is given.
+const ablationBatch = 8
+
+// abAblation turns techniques on one at a time.
+func (c *cli) abAblation(cmd *cobra.Command, folder string, o ab.Options, g *generationFlags) error {
+	given := cmd.Flags().Changed
+	switch {
+	case given("a") || given("b"):
+		return usageError{errors.New("--ablation has rows instead of two sides: leave --a and --b out")}
+	case g.input == "":
+		return usageError{errors.New("--ablation needs --input FILE: it goes from text to text")}
+	}
+	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
+	if err := settings(options, g.set); err != nil {
+		return err
+	}
+	search, err := json.Marshal(options)
+	if err != nil {
+		return err
+	}
+	cache, err := bytesOf(g.maxCache)
+	if err != nil {
+		return usageError{err}
+	}
+	texts, err := textsOf(g.input)
+	if err != nil {
+		return err
+	}
+	ao := ab.AblationOptions{
+		Search: search, Inputs: texts, Batch: ablationBatch, Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds,
+	}
+	if given("batch-size") {
+		ao.Batch = g.batch
+	}
+	if given("prompt-length") {
+		ao.MaxInput = g.promptLength
+	}
+	l, err := ort.FindAndOpen(c.runtime)
+	if err != nil {
+		return err
+	}
+	set, err := c.load(true)
+	if err != nil {
+		return err
+	}
+	p := c.progress("opening the model")
+	ao.Step, ao.Progress = p.say, p.set
+	r, err := ab.Ablate(cmd.Context(), l, set, folder, ao)
+	p.end()
+	if err != nil {
+		return err
+	}
+	if err := c.print(r, func(w io.Writer) { ablated(w, r) }); err != nil {
+		return err
+	}
+	if !r.Equal {
+		return fmt.Errorf("%s: %w between the rows", folder, errDiffers)
+	}
+	return nil
+}
+
+// textsOf reads a file of texts.
+func textsOf(path string) ([]string, error) {
+	read, _, done, err := inputs(path)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for {
+		line, err := read()
+		if errors.Is(err, io.EOF) {
+			return list, done()
+		}
+		if err != nil {
+			return nil, errors.Join(err, done())
+		}
+		list = append(list, line)
+	}
+}
+
+// ablated prints an ablation for people.
+func ablated(w io.Writer, r *ab.Ablation) {
+	fmt.Fprintf(w, "%d inputs of %d tokens in all, %d new ones\n\n", r.Inputs, r.InputTokens, r.NewTokens)
+	rows := [][]string{{"", "batch", "inputs/s", "tokens/s", "over the row before", "over the first", "cache MB", "equal"}}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		name, gain, all := row.Technique, gained(row.Gain), gained(row.Speedup)
+		if i == 0 {
+			gain, all = "", ""
+		} else {
+			name = "+ " + name
+		}
+		rows = append(rows, []string{name, fmt.Sprint(row.BatchSize), fmt.Sprintf("%.1f", row.InputsPerSecond), fmt.Sprintf("%.1f", row.TokensPerSecond),
+			gain, all, megabytes(row.CacheBytes), fmt.Sprintf("%d of %d", row.Equal, r.Inputs)})
+	}
+	table(w, rows)
+	fmt.Fprintln(w)
+	for _, s := range r.Skipped {
+		fmt.Fprintf(w, "no row for %s: %s\n", s.Technique, s.Reason)
+	}
+	e := r.Environment
+	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
+}
+
+// gained prints a gain, with a ~ where it is within the noise.
+func gained(s ab.Speedup) string {
+	if s.Significant {
+		return fmt.Sprintf("%.2fx", s.Median)
+	}
+	return fmt.Sprintf("~%.2fx", s.Median)
+}
