@@ -36,7 +36,8 @@ type Options struct {
 	// MaxPositions bounds the sequences of the decoder below what the model
 	// allows; 0 is 4,096.
 	MaxPositions int64
-	// Batch is the most samples that are under way at once; 0 is 8.
+	// Batch is the most samples that are under way at once; 0 is 8, and AutoBatch as
+	// many as memory holds.
 	Batch int
 	// StepTokens is the most tokens of prompts that one step takes, the last prompt
 	// whole; 0 is 2,048.
@@ -54,6 +55,9 @@ type Generator struct {
 	config  *Config
 	search  search.Options // as the model's configuration says
 	tail    search.Tail
+	bounded bool                                                         // the caller bounded the cache
+	batch   int                                                          // see Batch
+	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 
 	closeTail func()
 }
@@ -89,7 +93,8 @@ func Open(folder string, o Options) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{options: o.withDefaults(), config: config}
+	g := &Generator{options: o.withDefaults(), config: config, bounded: o.CacheBytes > 0}
+	g.batch = max(1, g.options.Batch)
 	if g.search, err = SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
@@ -107,6 +112,7 @@ func Open(folder string, o Options) (*Generator, error) {
 		g.closeTail()
 		return nil, err
 	}
+	g.advance = g.engine.Step
 	return g, nil
 }
 
@@ -155,26 +161,40 @@ func (g *Generator) Engine() *engine.Engine { return g.engine }
 // Run generates for every input that next gives, until it gives none, and hands
 // each output over when its sample ends, in the order of endings. An error of one
 // input ends the run: what was handed over before is whole.
-func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error), done func(Output) error) (err error) {
-	r := &run{Generator: g, o: o, done: done}
-	defer r.release()
-	waiting, err := r.admit(ctx, next, nil)
-	for err == nil && (len(r.active) > 0 || waiting != nil) {
-		if err = r.step(ctx); err == nil {
-			waiting, err = r.admit(ctx, next, waiting)
+func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error), done func(Output) error) error {
+	rows := max(o.NumBeams, o.NumReturnSequences)
+	r := &run{Generator: g, o: o, next: next, done: done, batch: g.limit(rows), budget: g.budget()}
+	defer func() {
+		r.release()
+		if g.batch = r.batch; g.options.Batch == AutoBatch {
+			g.batch = r.most
+		}
+	}()
+	for {
+		if err := r.admit(ctx); err != nil || len(r.active) == 0 {
+			return err
+		}
+		if err := r.step(ctx); err != nil {
+			if err = r.retreat(err); err != nil {
+				return err
+			}
 		}
 	}
-	return err
 }
 
 // run is the samples under way.
 type run struct {
 	*Generator
 	o       search.Options
+	next    func() (*Input, error)
 	done    func(Output) error
 	active  []*sample
-	pledged int64 // slots of the own pool that the active samples may come to take
-	ended   bool  // next has no more
+	again   []*Input // to be begun before those that next gives
+	batch   int      // the most samples under way
+	most    int      // that were under way at once
+	budget  int64    // bytes of keys and values; 0 is what the pools hold
+	pledged int64    // slots of the own pool that the active samples may come to take
+	ended   bool     // next has no more
 	stepper search.Stepper
 }
 
@@ -203,37 +223,8 @@ func (s *sample) release() {
 	}
 }
 
-// admit takes in samples while there is room, and returns one that there is no
-// room for yet.
-func (r *run) admit(ctx context.Context, next func() (*Input, error), waiting *Input) (*Input, error) {
-	tokens := 0
-	for len(r.active) < r.options.Batch && tokens < r.options.StepTokens {
-		in := waiting
-		if waiting = nil; in == nil && !r.ended {
-			var err error
-			if in, err = next(); err != nil {
-				return nil, err
-			}
-			r.ended = in == nil
-		}
-		if in == nil {
-			return nil, nil
-		}
-		s, err := r.start(ctx, in)
-		if errors.Is(err, cache.ErrFull) && len(r.active) > 0 {
-			return in, nil // until another sample has ended
-		}
-		if err != nil {
-			return nil, fmt.Errorf("input %d: %w", in.Index, err)
-		}
-		r.active = append(r.active, s)
-		tokens += len(s.prompt)
-	}
-	return waiting, nil
-}
-
-// start begins a sample: its search, the encoder's run, its place in the cache.
-func (r *run) start(ctx context.Context, in *Input) (*sample, error) {
+// start begins a sample: its place in the cache, the encoder's run, its search.
+func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 	s := &sample{input: in, output: Output{Index: in.Index}}
 	o := r.o
 	input := search.Input{Vocab: r.config.Vocab, Index: in.Index}
@@ -247,21 +238,23 @@ func (r *run) start(ctx context.Context, in *Input) (*sample, error) {
 		input.Prompt = in.Tokens
 	}
 	s.prompt = input.Prompt
-	if err := r.config.CheckTokens(in.Tokens, s.prompt); err != nil {
-		return nil, err
-	}
-	var err error
-	if s.search, err = search.New(o, input); err != nil {
-		return nil, err
-	}
-	if err := CheckLimit(s.search.Limit(), r.engine.Positions()); err != nil {
+	limit := o.LengthLimit(len(s.prompt))
+	if err := CheckLimit(limit, r.engine.Positions()); err != nil {
 		return nil, err
 	}
 	rows := int64(max(o.NumBeams, o.NumReturnSequences))
-	s.pledged = int64(len(s.prompt)) + rows*int64(s.search.Limit()-len(s.prompt)) + 2*cache.BlockSlots
+	s.pledged = int64(len(s.prompt)) + rows*int64(limit-len(s.prompt)) + 2*cache.BlockSlots
 	if free := r.engine.Room() - r.pledged; s.pledged > free {
 		return nil, fmt.Errorf("%w: %d positions may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs", cache.ErrFull, s.pledged, max(free, 0))
 	}
+	if err := r.config.CheckTokens(in.Tokens); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && s.cross != nil {
+			s.cross.Release()
+		}
+	}()
 	if r.engine.HasEncoder() {
 		f := engine.Features{}
 		if in.Features != nil {
@@ -274,10 +267,37 @@ func (r *run) start(ctx context.Context, in *Input) (*sample, error) {
 			return nil, err
 		}
 		s.output.CrossBytes = s.cross.Bytes()
+		if open := slices.Index(s.prompt, search.NoToken); open >= 0 {
+			if s.prompt[open], err = r.detect(ctx, s.cross, s.prompt[:open]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err = r.config.CheckTokens(s.prompt); err != nil {
+		return nil, err
+	}
+	if s.search, err = search.New(o, input); err != nil {
+		return nil, err
 	}
 	s.own = r.engine.NewSample()
 	r.pledged += s.pledged
 	return s, nil
+}
+
+// detect is the language that the model hears: the best of its languages behind a
+// prompt's first tokens.
+func (r *run) detect(ctx context.Context, cross *cache.Sample, prompt []int32) (int32, error) {
+	own := r.engine.NewSample()
+	defer own.Release()
+	feed := engine.Feed{Sample: own, Cross: cross, Prompt: true}
+	for _, t := range prompt {
+		feed.Tokens = append(feed.Tokens, int64(t))
+	}
+	scores, err := r.engine.Step(ctx, []engine.Feed{feed})
+	if err != nil {
+		return 0, err
+	}
+	return r.o.Heard(scores.Data)
 }
 
 // step takes every sample one token further, or through its prompt.
@@ -298,7 +318,7 @@ func (r *run) step(ctx context.Context) error {
 		}
 		feeds[i], searches[i] = f, s.search
 	}
-	scores, err := r.engine.Step(ctx, feeds)
+	scores, err := r.advance(ctx, feeds)
 	if err != nil {
 		return err
 	}
@@ -368,9 +388,6 @@ func (g *Generator) Positions(o search.Options) int {
 
 // Plugins are those whose operators the engine runs.
 func (g *Generator) Plugins() []string { return g.engine.Plugins() }
-
-// Batch is the most inputs that are under way at once.
-func (g *Generator) Batch() int { return g.options.Batch }
 
 // Peak is the most that the decoder's and the encoder's keys and values took, in
 // bytes.

@@ -9,7 +9,6 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/plain"
 	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/text"
 )
 
 // Exported generates with the model as exported, its past and present as tensors
@@ -31,7 +30,7 @@ type Exported struct {
 // not count: memory is taken as a batch needs it. A decoder that was exported
 // without a past is refused (plain.ErrNoPast).
 func OpenExported(folder string, o decode.Options) (*Generator, error) {
-	t, err := text.Open(folder)
+	g, err := around(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +38,8 @@ func OpenExported(folder string, o decode.Options) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Generator{Device: e, Tokenizer: t}, nil
+	g.Device = e
+	return g, nil
 }
 
 func openExported(folder string, o decode.Options) (*Exported, error) {
@@ -156,7 +156,8 @@ func (e *Exported) generate(ctx context.Context, o search.Options, batch []*deco
 			}
 			p.Encoder, p.Prompt = in.Tokens, append(start, in.Prompt...)
 		}
-		if err := e.config.CheckTokens(in.Tokens, p.Prompt); err != nil {
+		known := slices.DeleteFunc(slices.Clone(p.Prompt), func(t int32) bool { return t == search.NoToken }) // the language comes later
+		if err := e.config.CheckTokens(in.Tokens, known); err != nil {
 			return fmt.Errorf("input %d: %w", in.Index, err)
 		}
 		if err := decode.CheckLimit(o.LengthLimit(len(p.Prompt)), e.positions()); err != nil {

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/score"
+	"github.com/opgraft/graft/host/speech"
 	"github.com/opgraft/graft/host/text"
 )
 
@@ -35,6 +37,9 @@ type Device interface {
 type Generator struct {
 	Device
 	Tokenizer *text.Tokenizer
+	// Speech makes features of files, whose paths are the inputs of a speech model; nil
+	// for a model that reads text.
+	Speech *speech.Extractor
 	// MaxInput is the most tokens of an input that are used; longer ones are cut, as
 	// Hugging Face's tokenizers do when they are asked to truncate. 0 is what the
 	// model's positions allow.
@@ -46,15 +51,32 @@ type Generator struct {
 
 // Open opens a model folder as an engine.
 func Open(folder string, o decode.Options) (*Generator, error) {
-	t, err := text.Open(folder)
+	g, err := around(folder)
 	if err != nil {
 		return nil, err
 	}
-	g, err := decode.Open(folder, o)
+	if g.Device, err = decode.Open(folder, o); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// around opens what a folder has around its graphs.
+func around(folder string) (*Generator, error) {
+	config, err := decode.ReadConfig(folder)
 	if err != nil {
 		return nil, err
 	}
-	return &Generator{Device: g, Tokenizer: t}, nil
+	g := &Generator{}
+	if shape := config.FeatureShape(); shape != nil {
+		if g.Speech, err = speech.Open(folder, shape); err != nil {
+			return nil, err
+		}
+	}
+	if g.Tokenizer, err = text.Open(folder); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // Result is what one input became.
@@ -90,30 +112,42 @@ type Summary struct {
 	Scores *score.Scores `json:"scores,omitempty"`
 }
 
-// Run generates for every text that read gives and hands the results to write, in
+// Run generates for every text, or path of a file of speech, that read gives and hands the results to write, in
 // the order of the input. An input that cannot be served becomes a result with an
 // error, and the others go on.
 func (g *Generator) Run(ctx context.Context, o search.Options, read func() (string, error), write func(Result) error, p pipeline.Options) (*Summary, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if o.IsEncoderDecoder {
+		if _, err := o.DecoderPrompt(); err != nil {
+			return nil, err
+		}
+	}
+	if g.Speech != nil && g.MaxInput > 0 {
+		return nil, fmt.Errorf("inputs may have %d tokens, and the model reads sound: leave it out (max_input_tokens)", g.MaxInput)
+	}
 	s := &Summary{SchemaVersion: 1}
 	var inputTokens, failed atomic.Int64
-	stages := pipeline.Stages[[]int32, decode.Output, Result]{
+	stages := pipeline.Stages[*decode.Input, decode.Output, Result]{
 		Read: read,
-		Encode: func(line string) ([]int32, error) {
-			tokens, err := g.encode(o, line)
-			inputTokens.Add(int64(len(tokens)))
-			return tokens, err
+		Encode: func(line string) (*decode.Input, error) {
+			in, err := g.encode(o, line)
+			if err != nil {
+				return nil, err
+			}
+			inputTokens.Add(int64(len(in.Tokens)))
+			return in, nil
 		},
-		Length: func(tokens []int32) int { return len(tokens) },
-		Device: func(ctx context.Context, next func() (*pipeline.Item[[]int32], error), done func(int, decode.Output) error) error {
+		Length: func(in *decode.Input) int { return len(in.Tokens) },
+		Device: func(ctx context.Context, next func() (*pipeline.Item[*decode.Input], error), done func(int, decode.Output) error) error {
 			return g.Device.Run(ctx, o, func() (*decode.Input, error) {
 				item, err := next()
 				if item == nil || err != nil {
 					return nil, err
 				}
-				return &decode.Input{Index: uint64(g.First + item.Index), Tokens: item.Value}, nil
+				item.Value.Index = uint64(g.First + item.Index)
+				return item.Value, nil
 			}, func(out decode.Output) error {
 				s.Steps += out.Steps
 				s.Reorders += out.Reorders
@@ -123,7 +157,7 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 				return done(int(out.Index)-g.First, out)
 			})
 		},
-		Decode: g.decode,
+		Decode: func(index int, out decode.Output) (Result, error) { return g.decode(o, index, out) },
 		Failed: func(index int, err error) (Result, error) {
 			failed.Add(1)
 			return Result{Index: index, Error: err.Error()}, nil
@@ -143,8 +177,15 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	return s, err
 }
 
-// encode turns a line into tokens that the model can take.
-func (g *Generator) encode(o search.Options, line string) ([]int32, error) {
+// encode turns a line into what the model can take.
+func (g *Generator) encode(o search.Options, line string) (*decode.Input, error) {
+	if g.Speech != nil {
+		values, err := g.Speech.File(line)
+		if err != nil {
+			return nil, err
+		}
+		return &decode.Input{Features: &engine.Features{Values: values, Shape: g.Speech.Shape()}}, nil
+	}
 	most := g.MaxInput
 	if most == 0 {
 		most = g.Positions(o)
@@ -160,16 +201,20 @@ func (g *Generator) encode(o search.Options, line string) ([]int32, error) {
 	for i, id := range ids {
 		tokens[i] = int32(id)
 	}
-	return tokens, g.Check(tokens)
+	return &decode.Input{Tokens: tokens}, g.Check(tokens)
 }
 
 // decode turns hypotheses into texts.
-func (g *Generator) decode(index int, out decode.Output) (Result, error) {
+func (g *Generator) decode(o search.Options, index int, out decode.Output) (Result, error) {
 	r := Result{Index: index, Sequences: []Sequence{}}
 	for _, h := range out.Hypotheses {
-		ids := make([]int64, len(h.Tokens))
-		for i, t := range h.Tokens {
-			ids[i] = int64(t)
+		var ids []int64
+		for _, t := range h.Tokens {
+			// Tokens of times follow the one for none of them, and are no text.
+			if n := o.Speech.NoTimestamps; n != search.NoToken && t > n {
+				continue
+			}
+			ids = append(ids, int64(t))
 		}
 		s, err := g.Tokenizer.Decode(ids, text.DecodeOptions{SkipSpecialTokens: true})
 		if err != nil {

@@ -103,7 +103,17 @@ func (m *Model) Generate(ctx context.Context, tail search.Tail, o search.Options
 		if len(in.Prompt) != len(inputs[0].Prompt) || len(in.Encoder) != len(inputs[0].Encoder) {
 			return nil, fmt.Errorf("input %d has another length than the first: a batch of the plain model needs one length", i)
 		}
-		var err error
+	}
+	if b.encoder != nil {
+		if err := b.encode(ctx, inputs); err != nil {
+			return nil, err
+		}
+	}
+	inputs, err := b.detect(ctx, o, inputs, vocab)
+	if err != nil {
+		return nil, err
+	}
+	for i, in := range inputs {
 		samples[i], err = search.New(o, search.Input{Prompt: in.Prompt, Encoder: in.Encoder, Vocab: vocab, Index: in.Index})
 		if err != nil {
 			return nil, err
@@ -218,28 +228,62 @@ func (b *batch) choose(tail search.Tail, samples []*search.State, scores []float
 	return b.stepper.Step(tail, gathered, vocab, open)
 }
 
-// prompt runs the encoder and the prompts, and repeats their keys and values for
-// the beams.
-func (b *batch) prompt(ctx context.Context, inputs []Input) ([]float32, error) {
-	feed := b.feeds()
-	defer feed.close()
-	if b.encoder != nil {
-		if err := b.encode(ctx, inputs); err != nil {
-			return nil, err
-		}
-	}
+// begin feeds the decoder the first n tokens of every prompt.
+func (b *batch) begin(f *feeds, s *ort.Session, inputs []Input, n int) error {
 	var tokens []int64
 	for _, in := range inputs {
-		for _, t := range in.Prompt {
+		for _, t := range in.Prompt[:n] {
 			tokens = append(tokens, int64(t))
 		}
 	}
+	b.length = 0
+	return b.common(f, s, tokens, int64(b.size), int64(n), int64(len(inputs[0].Encoder)), false)
+}
+
+// detect puts the language that the model hears into prompts that leave it open.
+func (b *batch) detect(ctx context.Context, o search.Options, inputs []Input, vocab int) ([]Input, error) {
+	open := slices.Index(inputs[0].Prompt, search.NoToken)
+	if open < 0 {
+		return inputs, nil
+	}
+	feed := b.feeds()
+	defer feed.close()
 	s := b.decoder
 	if b.first != nil {
 		s = b.first
 	}
-	b.length = 0
-	if err := b.common(feed, s, tokens, int64(b.size), int64(len(inputs[0].Prompt)), int64(len(inputs[0].Encoder)), false); err != nil {
+	if err := b.begin(feed, s, inputs, open); err != nil {
+		return nil, err
+	}
+	results, err := s.Run(ctx, feed.values, "logits")
+	if err != nil {
+		return nil, err
+	}
+	defer results[0].Close()
+	scores, err := lastRows(results[0])
+	if err != nil {
+		return nil, err
+	}
+	inputs = slices.Clone(inputs)
+	for i := range inputs {
+		inputs[i].Prompt = slices.Clone(inputs[i].Prompt)
+		if inputs[i].Prompt[open], err = o.Heard(scores[i*vocab : (i+1)*vocab]); err != nil {
+			return nil, fmt.Errorf("input %d: %w", inputs[i].Index, err)
+		}
+	}
+	return inputs, nil
+}
+
+// prompt runs the prompts, and repeats their keys and values for
+// the beams.
+func (b *batch) prompt(ctx context.Context, inputs []Input) ([]float32, error) {
+	feed := b.feeds()
+	defer feed.close()
+	s := b.decoder
+	if b.first != nil {
+		s = b.first
+	}
+	if err := b.begin(feed, s, inputs, len(inputs[0].Prompt)); err != nil {
 		return nil, err
 	}
 	results, err := s.Run(ctx, feed.values)

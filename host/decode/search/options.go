@@ -247,6 +247,9 @@ func (o *Options) validateNumbers() error {
 }
 
 func (o *Options) validateTokens() error {
+	if (o.Speech.Language != "" || o.Speech.Task != "") && !o.IsEncoderDecoder {
+		return fmt.Errorf("language is %q and task %q, and the model reads no speech: leave both out", o.Speech.Language, o.Speech.Task)
+	}
 	for i, word := range o.BadWordsIDs {
 		if err := validateSequence("bad_words_ids", i, word); err != nil {
 			return err
