@@ -1,0 +1,141 @@
+package decode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/memory"
+)
+
+// AutoBatch as Options.Batch lets as many samples be under way as memory holds, up to
+// autoRows rows.
+const AutoBatch = -1
+
+// autoRows is the most rows of a step that are worth having. A step of few rows waits
+// for the weights, which are read once for all; at 128 it computes several times
+// longer than it reads, and more rows take longer in proportion.
+const autoRows = 128
+
+// limit is the most samples that a run may have under way.
+func (g *Generator) limit(rows int) int {
+	if g.options.Batch != AutoBatch {
+		return g.options.Batch
+	}
+	return max(1, autoRows/rows)
+}
+
+// Batch is the most samples that are let under way at once, or, with AutoBatch and
+// after a run, the most that were.
+func (g *Generator) Batch() int { return g.batch }
+
+// budget is how many bytes of keys and values may be taken when nobody set a bound:
+// what the machine can spare, a fifth left for activations and others; 0 is any.
+func (g *Generator) budget() int64 {
+	if g.bounded {
+		return 0 // the pools' own size
+	}
+	_, self, _, cross := g.engine.Memory()
+	return memory.Available()/5*4 + self + cross
+}
+
+// room says whether another sample may be begun beside those under way.
+func (r *run) room(in *Input) bool {
+	n := int64(len(r.active))
+	if n == 0 {
+		return true // or else start says what is missing
+	}
+	slot := r.engine.SlotBytes()
+	_, _, cross, _ := r.engine.Memory()
+	taken := r.pledged*slot + cross
+	if r.budget > 0 && taken+taken/n > r.budget {
+		return false
+	}
+	if !r.engine.HasEncoder() {
+		return true
+	}
+	positions := len(in.Tokens)
+	if in.Features != nil {
+		positions = r.active[0].cross.Len() // features of one shape make as many positions
+	}
+	return int64(positions) <= r.engine.CrossRoom()
+}
+
+// exhausted says whether an error is that memory ran out, in ONNX Runtime, in an
+// operator or in the pool.
+func exhausted(err error) bool {
+	if errors.Is(err, cache.ErrFull) {
+		return true
+	}
+	text := err.Error()
+	return slices.ContainsFunc([]string{"Failed to allocate memory", "bad_alloc", "out of memory"}, func(s string) bool {
+		return strings.Contains(text, s)
+	})
+}
+
+// draw gives the next input: one that has to be begun again, or a new one; nil when
+// there is none.
+func (r *run) draw() (*Input, error) {
+	if len(r.again) > 0 {
+		in := r.again[0]
+		r.again = r.again[1:]
+		return in, nil
+	}
+	if r.ended {
+		return nil, nil
+	}
+	in, err := r.next()
+	r.ended = in == nil
+	return in, err
+}
+
+// admit takes in samples while there is room.
+func (r *run) admit(ctx context.Context) error {
+	for tokens := 0; len(r.active) < r.batch && tokens < r.options.StepTokens; {
+		in, err := r.draw()
+		if in == nil || err != nil {
+			return err
+		}
+		var s *sample
+		if err = cache.ErrFull; r.room(in) {
+			s, err = r.start(ctx, in)
+		}
+		if err != nil && exhausted(err) && len(r.active) > 0 {
+			if !errors.Is(err, cache.ErrFull) {
+				r.batch = len(r.active)
+			}
+			r.again = slices.Insert(r.again, 0, in) // until another sample has ended
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("input %d: %w", in.Index, err)
+		}
+		r.active = append(r.active, s)
+		r.most = max(r.most, len(r.active))
+		tokens += len(s.prompt)
+	}
+	return nil
+}
+
+// retreat begins the samples under way anew, half as many at once, when memory ran
+// out in a step. What they generate does not depend on the batch.
+func (r *run) retreat(cause error) error {
+	if !exhausted(cause) {
+		return cause
+	}
+	if len(r.active) == 1 {
+		return fmt.Errorf("input %d: memory ran out with this input alone: %w; shorten it, take fewer beams, or lower max_length or max_new_tokens", r.active[0].input.Index, cause)
+	}
+	var inputs []*Input
+	for _, s := range r.active {
+		inputs = append(inputs, s.input)
+		r.pledged -= s.pledged
+	}
+	r.release()
+	r.batch, r.most, r.active = len(r.active)/2, 0, nil
+	r.again = append(inputs, r.again...)
+	return nil
+}
