@@ -12,6 +12,10 @@
 namespace graft {
 namespace linear {
 
+// What becomes of xW + b: x/2 (1 + erf(x / sqrt 2)), or its tanh form (Hendrycks and Gimpel, 2016),
+// or max(x, 0).
+enum class Activation { kNone, kGelu, kGeluTanh, kRelu };
+
 // One call. y must not overlap anything else.
 struct Problem {
   int64_t rows = 0;     // M
@@ -27,6 +31,11 @@ struct Problem {
   const float* bias = nullptr;  // [N] or none
   float* y = nullptr;           // [M, N]
   int64_t y_stride = 0;
+
+  // y = activation(x W + b) + residual, where weight lies in panels.
+  Activation activation = Activation::kNone;
+  const float* residual = nullptr;  // [M, N], or none
+  int64_t residual_stride = 0;
 };
 
 // Runs task(argument, i) for every i in [0, count), in any order and on any threads, and returns

@@ -2,6 +2,8 @@
 // operators.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string>
 
 #include "graft.h"
 #include "linear.h"
@@ -29,10 +31,12 @@ class PackedLinear {
  public:
   static graft::Operator Describe() {
     return graft::Operator("PackedLinear", "a product of few rows with a constant matrix")
-        .Input("x", graft::kFloat32)             // [..., K]
-        .Input("weight", graft::kFloat32)        // [K, N], [N, K] when transposed, or panels
-        .OptionalInput("bias", graft::kFloat32)  // [N] or [1]
-        .Output("y", graft::kFloat32)            // [..., N]
+        .Input("x", graft::kFloat32)                 // [..., K]
+        .Input("weight", graft::kFloat32)            // [K, N], [N, K] when transposed, or panels
+        .OptionalInput("bias", graft::kFloat32)      // [N] or [1]
+        .OptionalInput("residual", graft::kFloat32)  // [..., N], added behind the activation
+        .Output("y", graft::kFloat32)                // [..., N]
+        .String("activation", "none")                // none, gelu, gelu_tanh, relu; needs panels
         .Int("transposed", 0)
         .Int("columns", 0);  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
   }
@@ -45,6 +49,14 @@ class PackedLinear {
     columns_ = context.Int("columns");
     graft::Require(columns_ >= 0, "PackedLinear: columns is ", columns_, ", needed is 0 or more");
     graft::Require(columns_ == 0 || !transposed_, "PackedLinear: panels are never transposed");
+    const std::string activation = context.String("activation");
+    const char* const names[] = {"none", "gelu", "gelu_tanh", "relu"};
+    const auto* found = std::find(std::begin(names), std::end(names), activation);
+    graft::Require(found != std::end(names), "PackedLinear: activation is ", activation,
+                   ", needed is none, gelu, gelu_tanh or relu");
+    activation_ = static_cast<linear::Activation>(found - std::begin(names));
+    graft::Require(columns_ > 0 || activation_ == linear::Activation::kNone,
+                   "PackedLinear: an activation needs a weight in panels");
   }
 
   void Infer(graft::InferContext& context) const {
@@ -72,6 +84,17 @@ class PackedLinear {
                      "PackedLinear: bias has ", bias.value(), " elements in rank ",
                      context.InputRank(kBias), ", needed is ", columns.value(), " in rank 1");
     }
+    if (context.HasInput(kResidual)) {
+      graft::Require(columns_ > 0, "PackedLinear: a residual needs a weight in panels");
+      graft::Require(context.InputRank(kResidual) == rank, "PackedLinear: residual has rank ",
+                     context.InputRank(kResidual), ", x has ", rank);
+      for (int32_t i = 0; i < rank; ++i) {
+        const graft::Dim needed = i + 1 < rank ? context.InputDim(kX, i) : columns;
+        graft::Require(Fits(context.InputDim(kResidual, i), needed), "PackedLinear: residual has ",
+                       context.InputDim(kResidual, i).value(), " elements on axis ", i,
+                       ", needed are ", needed.value());
+      }
+    }
     graft::Dim dims[GRAFT_MAX_RANK];
     for (int32_t i = 0; i + 1 < rank; ++i) dims[i] = context.InputDim(kX, i);
     dims[rank - 1] = columns;
@@ -89,6 +112,13 @@ class PackedLinear {
     problem.x = context.inputs[kX].data<float>();
     problem.weight = context.inputs[kWeight].data<float>();
     problem.y = context.outputs[0].data<float>();
+    if (const graft::Tensor residual = context.inputs[kResidual]; residual.present()) {
+      graft::Require(residual.compact(), "PackedLinear: residual must be compact");
+      graft::Require(residual.elements() == problem.rows * problem.columns,
+                     "PackedLinear: residual has ", residual.elements(), " elements, y has ",
+                     problem.rows * problem.columns);
+      problem.residual = residual.data<float>();
+    }
     char* workspace = static_cast<char*>(context.workspace());
     if (const graft::Tensor bias = context.inputs[kBias]; bias.present()) {
       problem.bias = bias.data<float>();
@@ -103,7 +133,7 @@ class PackedLinear {
   }
 
  private:
-  enum Input { kX, kWeight, kBias };
+  enum Input { kX, kWeight, kBias, kResidual };
 
   // Sizes and strides.
   linear::Problem Bind(const graft::Tensors& inputs) const {
@@ -118,6 +148,8 @@ class PackedLinear {
     for (int32_t i = 0; i + 1 < x.rank(); ++i) problem.rows *= x.dim(i);
     problem.x_stride = problem.depth;
     problem.y_stride = problem.columns;
+    problem.residual_stride = problem.columns;
+    problem.activation = activation_;
     return problem;
   }
 
@@ -130,6 +162,7 @@ class PackedLinear {
 
   bool transposed_;
   int64_t columns_;
+  linear::Activation activation_;
 };
 
 class PackPanels {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "activation-inl.h"
 #include "common-inl.h"
 #include "transpose-inl.h"
 
@@ -217,27 +218,37 @@ class Paneller {
     Finish(panel);
   }
 
-  // y = sums + bias.
+  // y = activation(sums + bias) + residual.
   void Finish(int64_t panel) const {
     const DF d;
     const int64_t column = panel * kLine, columns = std::min(kLine, problem_.columns - column);
     const int64_t rows = std::min(plan_.row_block, problem_.rows - first_row_);
+    const auto bytes = static_cast<size_t>(columns) * sizeof(float);
     HWY_ALIGN float bias[kLine] = {};
-    if (problem_.bias != nullptr) {
-      std::memcpy(bias, problem_.bias + column, static_cast<size_t>(columns) * sizeof(float));
-    }
+    HWY_ALIGN float last[kLine] = {};
+    if (problem_.bias != nullptr) std::memcpy(bias, problem_.bias + column, bytes);
     for (int64_t r = 0; r < rows; ++r) {
       float* sums = sums_ + r * kLine;
       float* y = problem_.y + (first_row_ + r) * problem_.y_stride + column;
+      const float* residual = nullptr;
+      if (problem_.residual != nullptr) {
+        residual = problem_.residual + (first_row_ + r) * problem_.residual_stride + column;
+        if (columns < kLine) {
+          std::memcpy(last, residual, bytes);
+          residual = last;
+        }
+      }
       for (int64_t i = 0; i < kLine; i += kLanes) {
-        const VF total = problem_.depth == 0 ? hn::Zero(d) : hn::Load(d, sums + i);
-        hn::Store(hn::Add(total, hn::Load(d, bias + i)), d, sums + i);
+        VF total = problem_.depth == 0 ? hn::Zero(d) : hn::Load(d, sums + i);
+        total = Activate(problem_.activation, hn::Add(total, hn::Load(d, bias + i)));
+        if (residual != nullptr) total = hn::Add(total, hn::LoadU(d, residual + i));
+        if (columns == kLine) {
+          hn::StoreU(total, d, y + i);
+        } else {
+          hn::Store(total, d, sums + i);
+        }
       }
-      if (columns == kLine) {
-        std::memcpy(y, sums, kLine * sizeof(float));
-      } else {
-        std::memcpy(y, sums, static_cast<size_t>(columns) * sizeof(float));
-      }
+      if (columns < kLine) std::memcpy(y, sums, bytes);
     }
   }
 

@@ -199,6 +199,14 @@ func newSession(m *model.Model, o Options, plugins ...string) (_ *session, err e
 	if s.panels, err = pack(o.Library, m, g, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
 		return nil, err
 	}
+	if s.panels != nil {
+		if g, err = graph.New(m.Proto(), m); err != nil {
+			return nil, err
+		}
+		if err := rewrite.FuseProducts(g, graph.Infer(g)); err != nil {
+			return nil, err
+		}
+	}
 	domain, err := patch.Domain(o.Plugins.Plugins, plugins, o.Library)
 	if err != nil {
 		return nil, err

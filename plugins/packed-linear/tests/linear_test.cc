@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -54,6 +55,20 @@ struct Case {
   uint64_t seed = 0;
 };
 
+double Activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kGelu:
+      return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return x / 2 * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+  }
+  return x;
+}
+
 // Runs a case; returns y.
 std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check) {
   Problem p = c.problem;
@@ -92,6 +107,10 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
   p.x = x.data();
   p.weight = reinterpret_cast<const float*>(weight.data() + c.weight_shift);
   p.bias = c.bias ? bias.data() : nullptr;
+  std::vector<float> residual(p.panels && c.seed % 3 == 0 ? m * (n + 3) : 0);
+  for (float& v : residual) v = uniform(random);
+  p.residual = residual.empty() ? nullptr : residual.data();
+  p.residual_stride = static_cast<int64_t>(n) + 3;
   p.y = reinterpret_cast<float*>(y.data());
   linear::Run(p, workspace.data(), runner, c.tuning);
   EXPECT_TRUE(y.Untouched()) << "a write outside y";
@@ -113,6 +132,12 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
         sum += term;
         size += std::abs(term);
       }
+      size += std::abs(sum) * 1e-1;  // the activation's own rounding
+      sum = Activate(p.activation, sum);
+      if (p.residual != nullptr) {
+        sum += residual[r * (n + 3) + j];
+        size += std::abs(residual[r * (n + 3) + j]);
+      }
       // Sums run over short stretches and their sums: far below the worst case of K roundings.
       const double bound = 1e-6 * size + 1e-30;
       if (!(std::abs(got - sum) <= bound)) {
@@ -128,9 +153,11 @@ std::string Describe(const Case& c) {
   const Problem& p = c.problem;
   return ::testing::PrintToString(std::vector<int64_t>{
              p.rows, p.depth, p.columns, p.x_stride, p.y_stride, p.transposed, p.panels,
-             static_cast<int64_t>(c.tuning.isa), c.tuning.blocked_rows, c.tuning.panel,
-             c.tuning.splits, static_cast<int64_t>(c.weight_shift), c.bias, c.threads}) +
-         " of rows, depth, columns, strides, transposed, panels, isa, tuning, shift, bias, "
+             static_cast<int64_t>(p.activation), static_cast<int64_t>(c.tuning.isa),
+             c.tuning.blocked_rows, c.tuning.panel, c.tuning.splits,
+             static_cast<int64_t>(c.weight_shift), c.bias, c.threads}) +
+         " of rows, depth, columns, strides, transposed, panels, activation, isa, tuning, shift, "
+         "bias, "
          "threads; seed " +
          std::to_string(c.seed);
 }
@@ -150,7 +177,8 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
   p.x_stride = p.depth + (pick(0, 1) == 0 ? 0 : pick(0, 40));
   p.y_stride = p.columns + (pick(0, 1) == 0 ? 0 : pick(0, 40));
   p.transposed = pick(0, 1) == 1;
-  p.panels = pick(0, 2) == 0;
+  p.panels = pick(0, 1) == 0;
+  if (p.panels) p.activation = static_cast<Activation>(pick(0, 3));
   c.bias = pick(0, 1) == 1;
   c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;
   c.threads = static_cast<int>(pick(1, 4));
