@@ -28,7 +28,7 @@ type generation struct {
 	input, output string
 	form          string
 	resume, sync  bool
-	batch         int
+	batch         string
 	threads       int
 	workers       int
 	maxCache      string
@@ -97,7 +97,7 @@ served is empty. Exit code 1 when any line could not be served.`,
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
 	f.BoolVar(&o.baseline, "baseline", false, "the model as exported, with past and present as tensors: what to compare with")
-	f.IntVar(&o.batch, "batch-size", 8, "most inputs that are under way at once; fewer where the cache has no room")
+	f.StringVar(&o.batch, "batch-size", "8", "most inputs that are under way at once, or auto: as many as memory holds")
 	f.IntVar(&o.threads, "threads", 0, "threads inside an operator (default: one a core)")
 	f.IntVar(&o.workers, "workers", 2, "goroutines that turn text into tokens, and as many back")
 	f.StringVar(&o.maxCache, "max-cache", "", "most memory for keys and values, such as 2GiB (default: half of the machine's)")
@@ -165,8 +165,12 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.form != "text" && o.form != "jsonl" {
 		return usageError{fmt.Errorf("--format %q is not understood, needs text or jsonl", o.form)}
 	}
-	if o.batch < 1 || o.threads < 0 || o.workers < 1 || o.maxInput < 0 {
-		return usageError{errors.New("--batch-size and --workers need one or more, --threads and --max-input-tokens zero or more")}
+	if o.threads < 0 || o.workers < 1 || o.maxInput < 0 {
+		return usageError{errors.New("--workers needs one or more, --threads and --max-input-tokens zero or more")}
+	}
+	batch, err := o.batchSize()
+	if err != nil {
+		return usageError{err}
 	}
 	if o.resume && o.output == "-" {
 		return usageError{errors.New("--resume needs --output FILE")}
@@ -201,7 +205,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline {
 		open = generate.OpenExported
 	}
-	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: o.batch})
+	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch})
 	if err != nil {
 		return err
 	}
@@ -252,12 +256,27 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 
 // generated prints a summary for people.
 func generated(w io.Writer, s *generate.Summary) {
-	fmt.Fprintf(w, "%d inputs, %d tokens in, %d out, %.1f tokens/s\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond)
+	fmt.Fprintf(w, "%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond, s.BatchSize)
 	fmt.Fprintf(w, "cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
 	if s.Scores != nil {
 		scored(w, s.Scores)
 	}
+}
+
+// batchSize reads --batch-size.
+func (o *generation) batchSize() (int, error) {
+	if o.batch == "auto" {
+		if o.baseline {
+			return 0, errors.New("--batch-size auto asks the engine's cache what it holds, and --baseline has none: give a number")
+		}
+		return decode.AutoBatch, nil
+	}
+	n, err := strconv.Atoi(o.batch)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("--batch-size %q is not understood, needs one or more, or auto", o.batch)
+	}
+	return n, nil
 }
 
 // checkReference finds references that are missing or too few before anything is

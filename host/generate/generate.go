@@ -63,6 +63,9 @@ func Open(folder string, o decode.Options) (*Generator, error) {
 
 // around opens what a folder has around its graphs.
 func around(folder string) (*Generator, error) {
+	if _, err := engine.Find(folder); err != nil {
+		return nil, err // what is no model folder at all is said first
+	}
 	config, err := decode.ReadConfig(folder)
 	if err != nil {
 		return nil, err
