@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test bench lint setup runtime plugins graft go-test cxx-test sanitize arm64 peers fmt clean
+.PHONY: all demo test bench bench-peers lint setup runtime plugins graft go-test cxx-test sanitize arm64 peers fmt clean
 
 all: graft
 
@@ -94,6 +94,17 @@ go-test: graft runtime peers
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime
 	@go run ./bench
+
+# Generation against other engines, from their packages; raw times and a chart under bench/results.
+BENCH_PEERS  := $(BUILD)/peers/bench
+PEER_ROUNDS  ?= 16
+$(BENCH_PEERS)/.done: bench/peers/requirements.txt | setup
+	@python3 -m venv $(BENCH_PEERS) && $(BENCH_PEERS)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+bench-peers: graft runtime $(BENCH_PEERS)/.done
+	@out=bench/results/$$(date -u +%F); go run ./bench -peers $(BENCH_PEERS) -rounds $(PEER_ROUNDS) -out $$out; code=$$?; \
+	$(BENCH_PEERS)/bin/python bench/peers/chart.py $$out && exit $$code
 
 lint: setup
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }

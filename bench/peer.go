@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -39,6 +39,8 @@ func peerFigures(venv string) []figure {
 		{"peer-ct2-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, fp32, against CTranslate2", 1, "ct2", []string{"float32"}, "bart-large", 4, 1024},
 		{"peer-ct2-t5", "T5-base shape, likewise", 1, "ct2", []string{"float32"}, "t5-base", 4, 1024},
 		{"peer-ct2-whisper", "Whisper-small shape, 1,500 encoder positions, likewise", 1, "ct2", []string{"float32"}, "whisper-small", 4, 0},
+		{"peer-ort-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against ONNX Runtime at its best", 1.5, "ort",
+			[]string{"group-query", "masked-attention", "beam-search", "genai"}, "gpt2-124m", 1, 704},
 	} {
 		list = append(list, figure{c.name, c.what, fmt.Sprintf("at least %.1fx, the same model", c.least), func(ctx context.Context, b *bench) (*outcome, error) {
 			return c.run(ctx, b, venv)
@@ -132,40 +134,47 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 	return r.outcome(c), nil
 }
 
-// fastest tries every way of using the peer.
+// fastest tries every way of using the peer, three times unless it is hopeless.
 func (c peerCase) fastest(ctx context.Context, venv string, r peerRequest) (string, []peerTrial, error) {
 	if len(c.ways) == 1 {
 		return c.ways[0], nil, nil
 	}
-	best, least := "", 0.0
+	chosen, least := "", math.Inf(1)
 	var trials []peerTrial
 	for _, way := range c.ways {
-		t := peerTrial{Way: way}
-		p, err := startPeer(ctx, venv, c.peer, c.subject, way)
-		if err == nil {
-			for range 3 {
-				var a peerAnswer
-				if a, err = p.generate(r); err != nil {
-					break
-				}
-				t.Seconds = append(t.Seconds, a.Seconds)
-			}
-			p.close()
+		t := c.try(ctx, venv, way, r, 2*least)
+		if err := ctx.Err(); err != nil {
+			return "", nil, err
 		}
-		if err != nil {
-			t.Error = err.Error()
-		} else if s := slices.Min(t.Seconds); best == "" || s < least {
-			best, least = way, s
+		if t.Error == "" && slices.Min(t.Seconds) < least {
+			chosen, least = way, slices.Min(t.Seconds)
 		}
 		trials = append(trials, t)
-		if ctx.Err() != nil {
-			return "", nil, ctx.Err()
+	}
+	if chosen == "" {
+		return "", nil, fmt.Errorf("no way of using the peer %s works: %+v", c.peer, trials)
+	}
+	return chosen, trials, nil
+}
+
+// try times one way, and ends when it takes longer than limit.
+func (c peerCase) try(ctx context.Context, venv, way string, r peerRequest, limit float64) peerTrial {
+	t := peerTrial{Way: way}
+	p, err := startPeer(ctx, venv, c.peer, c.subject, way)
+	if err != nil {
+		t.Error = err.Error()
+		return t
+	}
+	defer p.close()
+	for len(t.Seconds) < 3 && (len(t.Seconds) == 0 || slices.Min(t.Seconds) < limit) {
+		a, err := p.generate(r)
+		if err != nil {
+			t.Error = err.Error()
+			return t
 		}
+		t.Seconds = append(t.Seconds, a.Seconds)
 	}
-	if best == "" {
-		return "", trials, fmt.Errorf("no way of using %s works: %+v", c.peer, trials)
-	}
-	return best, trials, nil
+	return t
 }
 
 // same runs both sides once before they are timed, greedily and with beams, and
@@ -273,7 +282,7 @@ type peerWork struct {
 	inputs    []*decode.Input
 	features  *peerFeatures
 	start     []int32 // of a speech model's decoder
-	end       int32
+	banned    []int32 // tokens that no output has, the end token first
 	// Of all samples so far.
 	steps, reorders int
 }
@@ -285,16 +294,15 @@ var transcribe = []int32{50258, 50259, 50359, 50363}
 const endOfText = 50257
 
 func newPeerWork(g *decode.Generator, c peerCase) (*peerWork, error) {
-	w := &peerWork{generator: g}
-	if ends := g.Search().EOSTokenID; len(ends) == 1 {
-		w.end = ends[0]
-	} else {
-		return nil, errors.New("the subject's configuration must name one end token")
+	o := g.Search()
+	if len(o.EOSTokenID) != 1 {
+		return nil, fmt.Errorf("%s: its configuration names %d end tokens: the comparison bans one", c.subject, len(o.EOSTokenID))
 	}
+	w := &peerWork{generator: g, banned: o.EOSTokenID}
 	if shape := g.Config().FeatureShape(); shape != nil {
-		w.features = &peerFeatures{Name: "features", Shape: append([]int64{int64(c.batch)}, shape[len(shape)-2:]...)}
-		w.start, w.end = transcribe, endOfText
-		each := int(shape[len(shape)-2] * shape[len(shape)-1])
+		w.features = &peerFeatures{Name: "features", Shape: append([]int64{int64(c.batch)}, shape[1:]...)}
+		w.start, w.banned = transcribe, append([]int32{endOfText}, transcribe...)
+		each := int(shape[1] * shape[2])
 		values := models.Normal(models.DefaultSeed, w.features.Name, c.batch*each)
 		for i := range c.batch {
 			w.inputs = append(w.inputs, &decode.Input{Index: uint64(i), Prompt: w.start[1:],
@@ -303,21 +311,32 @@ func newPeerWork(g *decode.Generator, c peerCase) (*peerWork, error) {
 		return w, nil
 	}
 	r := rand.New(rand.NewPCG(models.DefaultSeed, uint64(c.input)))
-	for i := range c.batch {
-		tokens := make([]int32, c.input)
-		for j := range tokens {
-			tokens[j] = int32(r.IntN(g.Config().Vocab))
-		}
-		w.inputs = append(w.inputs, &decode.Input{Index: uint64(i), Tokens: tokens})
+	tokens := make([]int32, c.input)
+	for i := range tokens {
+		tokens[i] = int32(r.IntN(g.Config().Vocab))
 	}
+	for i := range c.batch {
+		r.Shuffle(len(tokens), func(i, j int) { tokens[i], tokens[j] = tokens[j], tokens[i] })
+		w.inputs = append(w.inputs, &decode.Input{Index: uint64(i), Tokens: slices.Clone(tokens)})
+	}
+	// What the decoder begins with is no output either, where every engine has its
+	// own view of whether that counts as a repetition.
+	if g.Engine().HasEncoder() {
+		start, err := o.DecoderPrompt()
+		if err != nil {
+			return nil, err
+		}
+		tokens = start
+	}
+	w.banned = append(slices.Clone(w.banned), tokens...)
 	return w, nil
 }
 
-// request asks the peer for what run does. No token comes twice in an output: random
-// weights would repeat themselves, and this is a rule that all engines have in
-// common.
+// request asks the peer for what run does. No token comes twice in an output, and none
+// of the decoder's prompt: random weights would repeat themselves, and this is a rule
+// that all engines have in common.
 func (w *peerWork) request(beams, tokens int) peerRequest {
-	r := peerRequest{Features: w.features, Prompt: w.start, End: w.end, Beams: beams, NewTokens: tokens, NoRepeatNgramSize: 1}
+	r := peerRequest{Features: w.features, Prompt: w.start, Banned: w.banned, Beams: beams, NewTokens: tokens, NoRepeatNgramSize: 1}
 	if w.features == nil {
 		for _, in := range w.inputs {
 			r.Inputs = append(r.Inputs, in.Tokens)
@@ -331,7 +350,7 @@ func (w *peerWork) run(ctx context.Context, beams, tokens int) ([][]int32, time.
 	options := map[string]any{
 		"num_beams": beams, "max_new_tokens": tokens, "no_repeat_ngram_size": 1, "early_stopping": false,
 		// No end, and scores as softmax gives them after what is banned, as peers do it.
-		"eos_token_id": []int{}, "suppress_tokens": []int32{w.end}, "renormalize_logits": true,
+		"eos_token_id": []int{}, "suppress_tokens": w.banned, "renormalize_logits": true,
 		"forced_bos_token_id": nil, "forced_eos_token_id": nil,
 	}
 	if w.start != nil {

@@ -37,7 +37,7 @@ type peerRequest struct {
 	Inputs            [][]int32     `json:"inputs,omitempty"`
 	Features          *peerFeatures `json:"features,omitempty"`
 	Prompt            []int32       `json:"prompt,omitempty"` // of a speech model's decoder
-	End               int32         `json:"end"`              // the end token, which is banned
+	Banned            []int32       `json:"banned"`           // the end token first
 	Beams             int           `json:"beams"`
 	NewTokens         int           `json:"new_tokens"`
 	NoRepeatNgramSize int           `json:"no_repeat_ngram_size"`

@@ -13,6 +13,10 @@ import weights
 WAYS = ("float32",)
 
 
+def named(sequences):
+    return [[ct2_model.name(t) for t in tokens] for tokens in sequences]
+
+
 class Peer:
     def __init__(self, subject, way, threads):
         folder = cached.folder("ct2", subject, ctranslate2.__version__, [ct2_model, weights], ct2_model.write)
@@ -32,22 +36,22 @@ class Peer:
         return generate(request)
 
     def _continue(self, r):
-        prompts = [[ct2_model.name(t) for t in tokens] for tokens in r["inputs"]]
-        # The prompt is run at once, and the first n tokens of all are new.
+        prompts, banned = named(r["inputs"]), named([t] for t in r["banned"])
         start = time.perf_counter()
         results = self.model.generate_batch(
             prompts, beam_size=r["beams"], max_length=r["new_tokens"], min_length=r["new_tokens"],
-            no_repeat_ngram_size=r["no_repeat_ngram_size"], include_prompt_in_result=False)
+            no_repeat_ngram_size=r["no_repeat_ngram_size"], suppress_sequences=banned,
+            include_prompt_in_result=False)  # so that the prompt is run at once
         seconds = time.perf_counter() - start
         return [list(x.sequences_ids[0]) for x in results], seconds
 
     def _translate(self, r):
-        sources = [[ct2_model.name(t) for t in tokens] for tokens in r["inputs"]]
+        sources, banned = named(r["inputs"]), named([t] for t in r["banned"])
         start = time.perf_counter()
         results = self.model.translate_batch(
             sources, beam_size=r["beams"], max_decoding_length=r["new_tokens"],
             min_decoding_length=r["new_tokens"], no_repeat_ngram_size=r["no_repeat_ngram_size"],
-            max_input_length=0)
+            suppress_sequences=banned, max_input_length=0)
         seconds = time.perf_counter() - start
         return [[int(t[1:]) for t in x.hypotheses[0]] for x in results], seconds
 
@@ -59,6 +63,6 @@ class Peer:
         # Half of max_length goes to what is new.
         results = self.model.generate(
             features, prompts, beam_size=r["beams"], max_length=2 * r["new_tokens"],
-            no_repeat_ngram_size=r["no_repeat_ngram_size"], suppress_blank=False, suppress_tokens=[r["end"]])
+            no_repeat_ngram_size=r["no_repeat_ngram_size"], suppress_blank=False, suppress_tokens=r["banned"])
         seconds = time.perf_counter() - start
         return [list(x.sequences_ids[0]) for x in results], seconds
