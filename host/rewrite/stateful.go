@@ -221,15 +221,8 @@ func servable(b *blocks.Block) error {
 
 func (s *stateful) self(b *blocks.Block, layer int64, biases *biasTables) error {
 	a, w := b.Attention, b.Wiring
-	query, fresh := w.Query, []*graph.Value{w.Key, w.Value}
-	if w.Packed {
-		parts, err := s.split(b)
-		if err != nil {
-			return err
-		}
-		query, fresh = parts[0], parts[1:]
-	}
-	if fresh[0] == nil || fresh[1] == nil {
+	// Packed, the query holds keys and values too.
+	if !w.Packed && (w.Key == nil || w.Value == nil) {
 		return errors.New("it has no new keys and values")
 	}
 	bias, err := s.bias(b, biases)
@@ -237,28 +230,7 @@ func (s *stateful) self(b *blocks.Block, layer int64, biases *biasTables) error 
 		return err
 	}
 	window := max(a.Window, w.Window)
-	return s.replaceAttention(b, layer, window, CacheInput, StepsInput, SharedInput, query, fresh, bias)
-}
-
-// split takes query, key and value apart that come side by side.
-func (s *stateful) split(b *blocks.Block) ([]*graph.Value, error) {
-	a := b.Attention
-	sizes := []int64{a.Heads * a.HeadSize, a.KVHeads * a.HeadSize, a.KVHeads * a.ValueSize}
-	names := []string{s.main.FreshName("graft_query"), s.main.FreshName("graft_key"), s.main.FreshName("graft_value")}
-	if s.main.Opset("") < 13 {
-		n, err := s.node(s.main, "", "Split", []*graph.Value{s.now(b.Wiring.Query)}, names, "axis", -1, "split", sizes)
-		return outputs(n), err
-	}
-	list := s.main.AddInitializer(graph.Int64Tensor("", []int64{3}, sizes...))
-	n, err := s.node(s.main, "", "Split", []*graph.Value{s.now(b.Wiring.Query), list}, names, "axis", -1)
-	return outputs(n), err
-}
-
-func outputs(n *graph.Node) []*graph.Value {
-	if n == nil {
-		return nil
-	}
-	return n.Out
+	return s.replaceAttention(b, layer, window, CacheInput, StepsInput, SharedInput, bias)
 }
 
 func (s *stateful) cross(b *blocks.Block, layer int64) error {
@@ -274,16 +246,17 @@ func (s *stateful) cross(b *blocks.Block, layer int64) error {
 	if err := s.nothingHidden(b); err != nil {
 		return err
 	}
-	return s.replaceAttention(b, layer, 0, CrossCacheInput, CrossStepsInput, CrossSharedInput, w.Query, nil, nil)
+	return s.replaceAttention(b, layer, 0, CrossCacheInput, CrossStepsInput, CrossSharedInput, nil)
 }
 
 // replaceAttention adds the operator and lets its output stand for the block's.
-func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache, steps, shared string, query *graph.Value, fresh []*graph.Value, bias *graph.Value) error {
+func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache, steps, shared string, bias *graph.Value) error {
 	a, w := b.Attention, b.Wiring
 	slot := int64(16) * a.KVHeads * (a.HeadSize + a.ValueSize)
-	ins := []*graph.Value{s.now(query), nil, nil}
-	for i, v := range fresh {
-		ins[1+i] = s.now(v)
+	ins := []*graph.Value{s.now(w.Query), nil, nil}
+	self := cache == CacheInput
+	if self && !w.Packed {
+		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
 	for _, in := range []struct {
 		name string
@@ -300,7 +273,7 @@ func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache,
 		}
 		ins = append(ins, v)
 	}
-	if fresh != nil {
+	if self {
 		own, err := s.input(OwnInput, onnx.Tensor_INT32, OwnInput+".slots")
 		if err != nil {
 			return err

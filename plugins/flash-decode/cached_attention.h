@@ -53,7 +53,8 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t layer, int64_t
 
 // Attention of T tokens over a pool. Inputs:
 //
-//   query  [T, ...], heads * head_size floats a token
+//   query  [T, ...], heads * head_size floats a token; with write, and without key and value,
+//          query, key and value of a token side by side
 //   key    [T, ...], kv_heads * head_size; absent with value and write: nothing is written
 //   value  [T, ...], kv_heads * value_size
 //   cache  [blocks, layers, kv_heads * 16 * (head_size + value_size)], written in place
@@ -158,18 +159,27 @@ class CachedAttention {
     p.window = window_;
     p.rows = inputs[kQuery].rank() > 0 ? inputs[kQuery].dim(0) : 0;
     p.query_stride = heads_ * head_size_;
-    p.query = RowsOf(inputs[kQuery], "query", p.rows, p.query_stride);
+    const bool packed = inputs[kWrite].present() && !inputs[kKey].present();
+    p.query = RowsOf(inputs[kQuery], "query", p.rows,
+                     p.query_stride + (packed ? kv_heads_ * (head_size_ + value_size_) : 0));
     Require(inputs[kKey].present() == inputs[kValue].present() &&
-                inputs[kKey].present() == inputs[kWrite].present(),
+                (inputs[kWrite].present() || !inputs[kKey].present()),
             "CachedAttention: key, value and write must be given together");
-    if (inputs[kKey].present()) {
-      p.key_stride = kv_heads_ * head_size_;
-      p.value_stride = kv_heads_ * value_size_;
-      p.key = RowsOf(inputs[kKey], "key", p.rows, p.key_stride);
-      p.value = RowsOf(inputs[kValue], "value", p.rows, p.value_stride);
+    if (inputs[kWrite].present()) {
       p.write = static_cast<const int32_t*>(inputs[kWrite].raw());
       Require(inputs[kWrite].elements() == p.rows, "CachedAttention: write has ",
               inputs[kWrite].elements(), " elements, needed is one a token, ", p.rows);
+      p.key_stride = kv_heads_ * head_size_;
+      p.value_stride = kv_heads_ * value_size_;
+      if (!packed) {
+        p.key = RowsOf(inputs[kKey], "key", p.rows, p.key_stride);
+        p.value = RowsOf(inputs[kValue], "value", p.rows, p.value_stride);
+      } else {
+        p.key = p.query + p.query_stride;
+        p.value = p.key + p.key_stride;
+        p.query_stride += p.key_stride + p.value_stride;
+        p.key_stride = p.value_stride = p.query_stride;
+      }
     }
     const Tensor steps = inputs[kSteps];
     Require(steps.rank() == 2 && steps.dim(1) == kStepColumns, "CachedAttention: steps has rank ",

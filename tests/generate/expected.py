@@ -5,7 +5,7 @@
 Needs requirements.txt (the last release whose generate has diverse beam search).
 Every case is one prompt, run alone, in float32. It must give the same tokens in
 float64, and in float64 with noise on the scores that is larger than what rounding
-makes of them; a case that does not is replaced by another prompt, and counted. So
+makes of them, drawn four times; a case that does not is replaced by another prompt, and counted. So
 is a case without options that is not real: its 64 tokens are fewer than 20
 different ones, or fewer than half of its steps reorder the beams. A case with an
 option must differ from the same prompt without it, where one of a few prompts does.
@@ -37,6 +37,8 @@ import seeded  # noqa: E402
 
 # Noise on the scores, in deviations of the scores of its row.
 NOISE = 2e-5
+# How many times noise is drawn.
+DRAWS = 4
 # A real answer: distinct tokens of one that runs to LIMIT, share of steps that reorder.
 LIMIT, DISTINCT, MOVING = 64, 20, 0.5
 # How many prompts are tried for one on which an option changes the answer.
@@ -92,10 +94,10 @@ class Model:
         self.double.register_forward_hook(self._add_noise)
 
     def _add_noise(self, module, arguments, output):
-        """Noise on the second half of the rows. generate reads scores in float32 (and diverse search needs them so)."""
+        """Noise on all but the first of the equal rows. generate reads scores in float32 (and diverse search needs them so)."""
         scores = output.logits
         noise = torch.randn(scores.shape, generator=self.noise, dtype=scores.dtype)
-        noise[: len(noise) // 2] = 0
+        noise[: len(noise) // (1 + DRAWS)] = 0
         output.logits = (scores + NOISE * scores.std(dim=-1, keepdim=True) * noise).float()
         return output
 
@@ -139,10 +141,10 @@ class Model:
     def stable(self, case, options, sequences):
         """Whether float64 agrees, and whether it does with noise."""
         self.noise = torch.Generator().manual_seed(1)
-        both = self.run(self.double, case, options, rows=2)[0]
-        if both[: len(sequences)] != sequences:
+        every = self.run(self.double, case, options, rows=1 + DRAWS)[0]
+        if every[: len(sequences)] != sequences:
             return "precision"
-        return None if both[len(sequences) :] == sequences else "near tie"
+        return None if every == (1 + DRAWS) * sequences else "near tie"
 
     def prompt(self, draw):
         """A prompt of 1 to 60 tokens; a third of them repeat a few tokens, so that n-grams come again."""

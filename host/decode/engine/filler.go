@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -48,10 +49,13 @@ func (e *Engine) openFiller(path string, o Options) error {
 	g.Output = nil
 	for i := range e.face.Layers {
 		done := fmt.Sprintf("graft.stored.%d", i)
+		key, keyLayout := untransposed(g, made[2*i].GetName())
+		value, valueLayout := untransposed(g, made[2*i+1].GetName())
 		g.Node = append(g.Node, &onnx.Node{OpType: proto.String("StoreCache"), Domain: proto.String(plugin.Domain),
 			Name:   proto.String(done),
-			Input:  []string{made[2*i].GetName(), made[2*i+1].GetName(), rewrite.CrossCacheInput, fillWrite},
+			Input:  []string{key, value, rewrite.CrossCacheInput, fillWrite},
 			Output: []string{done}, Attribute: []*onnx.Attribute{
+				text("key_layout", keyLayout), text("value_layout", valueLayout),
 				integer("kv_num_heads", e.face.Cross.KVHeads), integer("head_size", e.face.Cross.HeadSize),
 				integer("value_size", e.face.Cross.ValueSize), integer("layer", int64(i))}})
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
@@ -61,6 +65,26 @@ func (e *Engine) openFiller(path string, o Options) error {
 	p.Graph, p.OpsetImport = g, part.OpsetImport
 	e.filler, err = newSession(m, o, attentionPlugin)
 	return err
+}
+
+// untransposed is a value as it was before heads were moved in front of
+// positions, with its layout: what stores it reads it either way.
+func untransposed(g *onnx.Graph, name string) (from, layout string) {
+	for _, n := range g.Node {
+		if n.GetOpType() != "Transpose" || n.Output[0] != name {
+			continue
+		}
+		for _, a := range n.Attribute {
+			if a.GetName() == "perm" && slices.Equal(a.Ints, []int64{0, 2, 1, 3}) {
+				return n.Input[0], "bshd"
+			}
+		}
+	}
+	return name, "bhsd"
+}
+
+func text(name, v string) *onnx.Attribute {
+	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_STRING.Enum(), S: []byte(v)}
 }
 
 // fillCross computes keys and values of an encoder's output (1, positions, width)
