@@ -14,7 +14,8 @@ import (
 )
 
 // Generator generates text with an exported model: a folder as optimum writes
-// it, of a decoder or an encoder-decoder with its tokenizer. One run at a time.
+// it, of a decoder or an encoder-decoder with its tokenizer, speech models
+// included. One run at a time.
 type Generator struct {
 	generator *generate.Generator
 	search    search.Options
@@ -123,7 +124,8 @@ func NewGenerator(folder string, opts ...GeneratorOption) (*Generator, error) {
 func (g *Generator) Close() { g.generator.Close() }
 
 // Generate generates for every input and yields the results in the order of the
-// inputs, each as soon as all before it are there. Inputs are drawn as they are
+// inputs, each as soon as all before it are there. An input is a text, for a speech
+// model the path of a WAV file or a NumPy file of features. Inputs are drawn as they are
 // needed; an input that cannot be served yields a Generation with an Error. The
 // error that is yielded last, if any, ended the run: ctx's, or the engine's.
 // Leaving the loop ends it too.

@@ -60,6 +60,8 @@ var searchFlags = []struct{ name, usage string }{
 	{"top_k", "draw from the K best tokens"},
 	{"top_p", "draw from the best tokens that make up this probability"},
 	{"seed", "of the draw"},
+	{"language", "speech models: what is spoken, as german, de or <|de|> (default: what the model hears)"},
+	{"task", "speech models: transcribe, or translate to English"},
 }
 
 func (c *cli) generate() *cobra.Command {
@@ -70,6 +72,8 @@ func (c *cli) generate() *cobra.Command {
 		Long: `Reads one input a line and writes one output a line, in the same order. MODEL_DIR
 is a folder as optimum writes it: encoder_model.onnx with its decoders, or
 model.onnx, with config.json, generation_config.json and the tokenizer's files.
+For a speech model (Whisper) a line is the path of a WAV file, or of a NumPy file
+of features.
 Outputs go to --output FILE, or to stdout, and with a file a summary to stdout
 (-o json: as an object). Options that are not given are those of generation_config.json; --set takes any
 other of Hugging Face's, and one that is not supported is refused by name.
@@ -80,7 +84,8 @@ of one input stand in one line with tabs between, and a line that could not be
 served is empty. Exit code 1 when any line could not be served.`,
 		Example: `  graft generate bart-large-cnn --input articles.txt --output summaries.txt --beam 4
   echo hello | graft generate models/g2p --beam 4
-  graft generate gpt2 --input prompts.txt --do-sample --top-p 0.9 --seed 7 --format jsonl`,
+  graft generate gpt2 --input prompts.txt --do-sample --top-p 0.9 --seed 7 --format jsonl
+  ls talks/*.wav | graft generate whisper-small --language en`,
 		Args:        exactly(1, "one model folder"),
 		Annotations: map[string]string{writesFile: "true"},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,0 +1,291 @@
+package speech
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/models"
+)
+
+// Expected is what expected.py wrote.
+type Expected struct {
+	Preprocessor json.RawMessage            `json:"preprocessor_config"`
+	Generation   map[string]json.RawMessage `json:"generation_config"`
+	Cases        []Case                     `json:"cases"`
+}
+
+// Case is one sound and what Whisper's generate made of it.
+type Case struct {
+	Seed       int                        `json:"seed"`
+	Samples    int                        `json:"samples"`
+	Generation map[string]json.RawMessage `json:"generation_config"` // beside Expected's
+	Options    map[string]json.RawMessage `json:"options"`
+	Tokens     []int32                    `json:"tokens"` // without the end
+	Text       string                     `json:"text"`
+}
+
+// name is of the cases that are asked the same.
+func (c Case) name() string {
+	var words []string
+	for _, m := range []map[string]json.RawMessage{c.Generation, c.Options} {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			words = append(words, key+"="+string(m[key]))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func load(t *testing.T) *Expected {
+	t.Helper()
+	data, err := os.ReadFile("testdata/expected.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e Expected
+	if err := json.NewDecoder(z).Decode(&e); err != nil {
+		t.Fatal(err)
+	}
+	return &e
+}
+
+// sound is that of expected.py: two saw teeth and noise, as a WAV file of 16 bits.
+func sound(seed, count int) []byte {
+	state := uint32(seed * 2654435761)
+	first, second := 300+seed*37%900, 1500+seed*101%3000
+	var data []byte
+	for i := range count {
+		state = state*1664525 + 1013904223
+		if i%40 == 0 {
+			first += (i + seed) % 3 / 2
+		}
+		noise := (int(state>>20) - 2048) >> 2 // rounded down, as Python divides
+		v := i*first%65536/8 - 4096 + i*second%65536/16 - 2048 + noise
+		data = binary.LittleEndian.AppendUint16(data, uint16(int16(v)))
+	}
+	return wav(16000, data)
+}
+
+// wav is a file of one channel of 16 bits.
+func wav(rate uint32, data []byte) []byte {
+	out := binary.LittleEndian.AppendUint32([]byte("RIFF"), uint32(36+len(data)))
+	out = append(out, "WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00"...)
+	out = binary.LittleEndian.AppendUint32(out, rate)
+	out = binary.LittleEndian.AppendUint32(out, 2*rate)
+	out = append(out, "\x02\x00\x10\x00data"...)
+	return append(binary.LittleEndian.AppendUint32(out, uint32(len(data))), data...)
+}
+
+// folder is a model with a generation_config.json of its own.
+func (e *Expected) folder(t *testing.T, name string, generation map[string]json.RawMessage) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := models.Small(name, dir); err != nil {
+		t.Fatal(err)
+	}
+	tokenizer, err := os.ReadFile("testdata/tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := maps.Clone(e.Generation)
+	maps.Copy(all, generation)
+	config, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, data := range map[string][]byte{
+		"preprocessor_config.json": e.Preprocessor, "tokenizer.json": tokenizer, "generation_config.json": config,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func options(t *testing.T) decode.Options {
+	t.Helper()
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode.Options{Library: l, Plugins: set, Threads: 1, CacheBytes: 64 << 20, Batch: 3}
+}
+
+// run generates for lines.
+func run(t *testing.T, g *generate.Generator, o search.Options, lines []string) []generate.Result {
+	t.Helper()
+	i := -1
+	var out []generate.Result
+	_, err := g.Run(t.Context(), o, func() (string, error) {
+		if i++; i >= len(lines) {
+			return "", io.EOF
+		}
+		return lines[i], nil
+	}, func(r generate.Result) error { out = append(out, r); return nil }, pipeline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) != len(lines) {
+		t.Fatalf("%d results of %d lines", len(out), len(lines))
+	}
+	return out
+}
+
+// TestSoundToTextIsHuggingFaces goes the whole way, from WAV files to texts, with the
+// engine and the model as exported, on both exports of the model.
+func TestSoundToTextIsHuggingFaces(t *testing.T) {
+	e := load(t)
+	if len(e.Cases) < 50 {
+		t.Fatalf("%d cases", len(e.Cases))
+	}
+	groups := map[string][]Case{}
+	for _, c := range e.Cases {
+		groups[c.name()] = append(groups[c.name()], c)
+	}
+	opens := map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open, "exported": generate.OpenExported}
+	for _, export := range []string{"whisper", "whisper-merged"} {
+		for name, cases := range groups {
+			dir := e.folder(t, export, cases[0].Generation)
+			var lines []string
+			for _, c := range cases {
+				lines = append(lines, filepath.Join(dir, fmt.Sprintf("%d.wav", c.Seed)))
+				if err := os.WriteFile(lines[len(lines)-1], sound(c.Seed, c.Samples), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for way, open := range opens {
+				t.Run(export+"/"+way+"/"+name, func(t *testing.T) {
+					g, err := open(dir, options(t))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer g.Close()
+					o := g.Search()
+					for key, value := range cases[0].Options {
+						if err := o.Set(key, value); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for i, r := range run(t, g, o, lines) {
+						if r.Error != "" || len(r.Sequences) != 1 {
+							t.Errorf("sound %d: %+v", cases[i].Seed, r)
+							continue
+						}
+						tokens := r.Sequences[0].Tokens
+						if n := len(tokens) - 1; tokens[n] == o.EOSTokenID[0] {
+							tokens = tokens[:n]
+						}
+						if !slices.Equal(tokens, cases[i].Tokens) || r.Sequences[0].Text != cases[i].Text {
+							t.Errorf("sound %d gives\n%v %q, want\n%v %q", cases[i].Seed, tokens, r.Sequences[0].Text, cases[i].Tokens, cases[i].Text)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// Files that cannot be read are named, and the others go on.
+func TestSoundsThatCannotBeServed(t *testing.T) {
+	e := load(t)
+	dir := e.folder(t, "whisper", nil)
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	lines := []string{
+		write("good.wav", sound(1, 5000)), filepath.Join(dir, "none.wav"), "",
+		write("fast.wav", wav(44100, make([]byte, 400))), write("text.txt", []byte("not a sound")), write("again.wav", sound(1, 5000)),
+	}
+	wants := []string{"", "none.wav: no such file", "no such file", "the sound has 44100 samples a second, needed are 16000", "text.txt: it begins with", ""}
+	g, err := generate.Open(dir, options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	o := g.Search()
+	results := run(t, g, o, lines)
+	for i, r := range results {
+		if (r.Error == "") != (wants[i] == "") || !strings.Contains(r.Error, wants[i]) {
+			t.Errorf("%q: %q, want %q", lines[i], r.Error, wants[i])
+		}
+	}
+	if results[0].Sequences[0].Text != results[5].Sequences[0].Text {
+		t.Error("the same sound gives two texts")
+	}
+	fails := func(change func(*search.Options), want string) {
+		t.Helper()
+		o := g.Search()
+		change(&o)
+		_, err := g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, func(generate.Result) error { return nil }, pipeline.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	fails(func(o *search.Options) { o.Speech.Language = "klingon" }, `language is "klingon", needed is one of the model's: <|de|> <|en|>`)
+	fails(func(o *search.Options) { o.Speech.Task = "sing" }, `task is "sing"`)
+	g.MaxInput = 7
+	fails(func(*search.Options) {}, "the model reads sound")
+	if err := o.Set("return_timestamps", []byte("true")); err == nil || !strings.Contains(err.Error(), "return_timestamps is true: this option is not supported") {
+		t.Errorf("timestamps: %v", err)
+	}
+}
+
+// Features that were computed before give what their sound gives.
+func TestFeaturesInsteadOfSound(t *testing.T) {
+	e := load(t)
+	dir := e.folder(t, "whisper", nil)
+	path := filepath.Join(dir, "a.wav")
+	if err := os.WriteFile(path, sound(2, 9000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g, err := generate.Open(dir, options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	values, err := g.Speech.File(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := "{'descr': '<f4', 'fortran_order': False, 'shape': (16, 120), }"
+	data := fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", head)
+	if data, err = binary.Append(data, binary.LittleEndian, values); err != nil {
+		t.Fatal(err)
+	}
+	made := filepath.Join(dir, "a.npy")
+	if err := os.WriteFile(made, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := run(t, g, g.Search(), []string{path, made})
+	if len(out[0].Sequences) != 1 || len(out[1].Sequences) != 1 || !slices.Equal(out[0].Sequences[0].Tokens, out[1].Sequences[0].Tokens) {
+		t.Errorf("the sound gives %+v, its features %+v", out[0], out[1])
+	}
+}
