@@ -146,15 +146,29 @@ class Paneller {
     for (;;) {
       const int64_t task = next_task_->fetch_add(1, std::memory_order_relaxed);
       if (task >= plan_.tasks) return;
-      Enter(task / plan_.panels);
-      const int64_t all = DivideUp(problem_.columns, kLine), share = task % plan_.panels;
-      for (int64_t p = share * plan_.panel; p < std::min(all, (share + 1) * plan_.panel); ++p) {
-        Panel(p);
+      const int64_t all = DivideUp(problem_.columns, kLine);
+      if (task < plan_.whole_blocks) {
+        Enter(task);
+        Panels(0, all);
+        continue;
+      }
+      const int64_t rest = task - plan_.whole_blocks, share = rest % plan_.panels;
+      Enter(plan_.whole_blocks + rest / plan_.panels);
+      const int64_t small = plan_.large_shares * plan_.large_panel;
+      if (share < plan_.large_shares) {
+        Panels(share * plan_.large_panel, (share + 1) * plan_.large_panel);
+      } else {
+        const int64_t begin = small + (share - plan_.large_shares) * plan_.panel;
+        Panels(begin, std::min(all, begin + plan_.panel));
       }
     }
   }
 
  private:
+  void Panels(int64_t begin, int64_t end) const {
+    for (int64_t p = begin; p < end; ++p) Panel(p);
+  }
+
   // Rows that go through registers at once.
   struct Group {
     int64_t rows;

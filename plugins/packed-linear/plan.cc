@@ -19,13 +19,15 @@ constexpr int64_t kMaxBlockedColumns = 512;
 // Floats of W in a task: at least about 10 microseconds of reading.
 constexpr int64_t kTaskFloats = 65536;
 
-// Rows of a panel that are multiplied at once, rows of x that no group goes beyond, floats of x
-// that fit beside them into a private cache, tasks for each thread, and floats of W in one at most.
+// Rows of a panel that are multiplied at once, rows of x that no group goes beyond, and floats of x
+// that fit beside them into a private cache.
 constexpr int64_t kPanelDepth = 192;
 constexpr int64_t kGroupRows = 16;
 constexpr int64_t kPanelFloats = 131072;
-constexpr int64_t kPanelTasksAThread = 8;
-constexpr int64_t kMaxPanelTaskFloats = 1 << 19;
+
+// Row blocks for each thread whose panels are shared out, and in how many shares.
+constexpr int64_t kTailBlocks = 2;
+constexpr int64_t kTailShares = 4;
 
 // Tasks for each thread, so that one that is held up leaves its share to the others.
 constexpr int64_t kTasksAThread = 4;
@@ -94,12 +96,29 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
   plan->row_blocks = DivideUp(rows, most);
   plan->row_block = plan->row_blocks == 1 ? rows : most;
 
+  // Large tasks first, so that little is done twice, and small ones last, so that all end together.
   const int64_t all = std::max<int64_t>(1, DivideUp(problem.columns, kLine));
-  plan->panels = DivideUp(threads * kPanelTasksAThread, plan->row_blocks);
-  plan->panels = std::max(plan->panels, DivideUp(all * kLine * k, kMaxPanelTaskFloats));
-  plan->panels = std::min(plan->panels, DivideUp(all * kLine * k, kTaskFloats));
-  plan->panel = tuning.panel > 0 ? DivideUp(tuning.panel, kLine) : DivideUp(all, plan->panels);
-  plan->panels = DivideUp(all, plan->panel);
+  const int64_t most_shares = DivideUp(all * kLine * k, kTaskFloats);
+  int64_t small = all;
+  if (plan->row_blocks > kTailBlocks * threads) {
+    plan->whole_blocks = plan->row_blocks - kTailBlocks * threads;
+    plan->panels = kTailShares;
+  } else if (plan->row_blocks > 1 || most_shares < kTailShares * threads) {
+    plan->panels = DivideUp(kTailBlocks * kTailShares * threads, plan->row_blocks);
+  } else {
+    plan->large_shares = threads;
+    plan->large_panel = all * 2 / 3 / threads;
+    small -= plan->large_shares * plan->large_panel;
+    plan->panels = kTailShares * threads;
+  }
+  plan->panels = std::max<int64_t>(1, std::min(plan->panels, most_shares));
+  plan->panel = DivideUp(small, plan->panels);
+  if (tuning.panel > 0) {
+    plan->whole_blocks = plan->large_shares = 0;
+    plan->panel = DivideUp(tuning.panel, kLine);
+    small = all;
+  }
+  plan->panels = plan->large_shares + DivideUp(small, plan->panel);
   plan->worker_bytes =
       Align(sizeof(float) * static_cast<size_t>(plan->row_block * (problem.depth + kLine)));
 }
@@ -127,7 +146,8 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
     plan.path = Path::kStream;
     PlanStream(problem, threads, tuning, &plan);
   }
-  plan.tasks = plan.panels * plan.splits * plan.row_blocks;
+  plan.tasks =
+      plan.whole_blocks + plan.panels * plan.splits * (plan.row_blocks - plan.whole_blocks);
   plan.workers = std::min(threads, plan.tasks);
 
   plan.counter_count = 1 + static_cast<size_t>(plan.splits > 1 ? plan.panels : 0);

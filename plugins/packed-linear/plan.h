@@ -45,13 +45,16 @@ enum class Path {
 // block of rows and columns (kBlocked, and kPanels, where columns are counted in panels).
 struct Plan {
   Path path;
-  int64_t panel;        // columns of a task; kPanels: its panels
-  int64_t panels;       // tasks along the columns
-  int64_t splits;       // tasks along the depth
-  int64_t split_depth;  // depth of a task
-  int64_t row_blocks;   // tasks along the rows
-  int64_t row_block;    // rows of a task
-  int64_t pack_depth;   // rows of W that are packed, or multiplied, at once
+  int64_t panel;         // columns of a task; kPanels: its panels
+  int64_t panels;        // tasks along the columns
+  int64_t splits;        // tasks along the depth
+  int64_t split_depth;   // depth of a task
+  int64_t row_blocks;    // tasks along the rows
+  int64_t row_block;     // rows of a task
+  int64_t whole_blocks;  // kPanels: row blocks whose panels are not shared out
+  int64_t large_shares;  // kPanels: first shares of a block's panels, and their size
+  int64_t large_panel;
+  int64_t pack_depth;  // rows of W that are packed, or multiplied, at once
   int64_t tasks;
   int64_t workers;  // tasks handed to the runtime; each takes tasks until none is left
 
