@@ -84,6 +84,12 @@ var unsupported = map[string][]string{
 	"prompt_lookup_num_tokens":         nil,
 	"assistant_early_exit":             nil,
 	"return_timestamps":                {"false"},
+	"return_token_timestamps":          {"false"},
+	"prompt_ids":                       nil,
+	"condition_on_prev_tokens":         {"false"},
+	"logprob_threshold":                nil,
+	"compression_ratio_threshold":      nil,
+	"no_speech_threshold":              nil,
 }
 
 // Names gives the names that Set knows, in order, FastSeq's among them.
