@@ -13,8 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/speech"
 	"github.com/opgraft/graft/host/text"
 )
 
@@ -30,10 +33,10 @@ type generationFlags struct {
 func (g *generationFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVar(&g.beams, "beam", 1, "folders: beams of a sample")
-	f.IntVar(&g.promptLength, "prompt-length", 128, "folders: tokens of a prompt, or of an encoder's input, that is made")
+	f.IntVar(&g.promptLength, "prompt-length", 128, "folders: tokens of a prompt, or of an encoder's input, that is made; speech models read windows of one length")
 	f.IntVar(&g.newTokens, "max-new-tokens", 64, "folders: tokens that every sample generates; end tokens do not count when inputs are made")
 	f.IntVar(&g.batch, "batch-size", 1, "folders: inputs that are made")
-	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest; instead of inputs that are made")
+	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a speech model; instead of inputs that are made")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
 	f.BoolVar(&g.ablation, "ablation", false, "folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
 	f.StringVar(&g.maxCache, "max-cache", "", "folders: most memory for the engine's keys and values, such as 2GiB")
@@ -63,7 +66,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *gener
 	if err != nil {
 		return usageError{err}
 	}
-	inputs, err := g.inputs(folder)
+	inputs, features, err := g.inputs(folder)
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *gener
 	}
 	p := c.progress("comparing")
 	r, err := ab.Generate(cmd.Context(), l, set, folder, ab.GenerationOptions{
-		A: o.A, B: o.B, Search: search, Inputs: inputs, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Seed,
+		A: o.A, B: o.B, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Seed,
 		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild,
 	})
 	p.end()
@@ -137,33 +140,72 @@ func (c *cli) abSide() *cobra.Command {
 func number(n int) json.RawMessage { return json.RawMessage(strconv.Itoa(n)) }
 
 // inputs reads texts and cuts them to one length, which the model as exported
-// needs in a batch.
-func (g *generationFlags) inputs(folder string) ([][]int32, error) {
+// needs in a batch; for a speech model, the files of sound or features that the
+// lines name.
+func (g *generationFlags) inputs(folder string) ([][]int32, []*engine.Features, error) {
 	if g.input == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	t, err := text.Open(folder)
+	config, err := decode.ReadConfig(folder)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f, err := os.Open(g.input)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	var list [][]int32
-	shortest := -1
+	var lines []string
 	for read := pipeline.Lines(f); ; {
 		line, err := read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		lines = append(lines, line)
+	}
+	if shape := config.FeatureShape(); shape != nil {
+		features, err := g.features(folder, shape, lines)
+		return nil, features, err
+	}
+	tokens, err := g.tokens(folder, lines)
+	return tokens, nil, err
+}
+
+// features reads files of sound or features.
+func (g *generationFlags) features(folder string, shape []int64, paths []string) ([]*engine.Features, error) {
+	e, err := speech.Open(folder, shape)
+	if err != nil {
+		return nil, err
+	}
+	var list []*engine.Features
+	for i, path := range paths {
+		values, err := e.File(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", g.input, i+1, err)
+		}
+		list = append(list, &engine.Features{Values: values, Shape: shape})
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: found no line; needed are paths of WAV files or NumPy files of features", g.input)
+	}
+	return list, nil
+}
+
+// tokens are those of texts, cut to the shortest.
+func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, error) {
+	t, err := text.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	var list [][]int32
+	shortest := -1
+	for i, line := range lines {
 		ids, err := t.Encode(line, text.EncodeOptions{MaxLength: g.promptLength})
 		if err != nil {
-			return nil, fmt.Errorf("%s, line %d: %w", g.input, len(list)+1, err)
+			return nil, fmt.Errorf("%s, line %d: %w", g.input, i+1, err)
 		}
 		tokens := make([]int32, len(ids))
 		for i, id := range ids {
@@ -184,11 +226,15 @@ func (g *generationFlags) inputs(folder string) ([][]int32, error) {
 
 // generations prints a comparison for people.
 func generations(w io.Writer, r *ab.Generation) {
-	fmt.Fprintf(w, "%d inputs of %d tokens, %d new ones; sequences equal: %d of %d\n\n", r.Batch, r.InputTokens, r.NewTokens, r.Equal, r.Sequences)
-	row := func(which string, s *ab.GenerationSide) []string {
-		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), megabytes(s.CacheBytes), megabytes(s.PeakBytes), megabytes(s.OpenedBytes)}
+	size := fmt.Sprintf("%d tokens", r.InputTokens)
+	if f := r.InputFeatures; f != nil {
+		size = fmt.Sprintf("%d mel bins and %d frames", f[1], f[2])
 	}
-	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "cache MB", "peak MB", "opened MB"}, row("a", &r.A), row("b", &r.B)})
+	fmt.Fprintf(w, "%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
+	row := func(which string, s *ab.GenerationSide) []string {
+		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), megabytes(s.CacheBytes), megabytes(s.OpenedBytes), megabytes(s.RunPeakBytes), megabytes(s.PeakBytes)}
+	}
+	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "cache MB", "opened MB", "generating MB", "peak MB"}, row("a", &r.A), row("b", &r.B)})
 	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx after the prompt\n",
 		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.DecodeSpeedup.Median)
 	if r.A.PeakBytes > 0 && r.B.PeakBytes > 0 {

@@ -18,10 +18,12 @@ import (
 // Footprint is the memory of a process that opened one way of generating and
 // generated once. Resident bytes count what is mapped from files too.
 type Footprint struct {
-	// OpenedBytes is what was resident when the model was open, PeakBytes the most that
-	// was at any time; 0 where the system does not say.
-	OpenedBytes int64 `json:"opened_bytes"`
-	PeakBytes   int64 `json:"peak_bytes"`
+	// OpenedBytes is what was resident when the model was open, RunPeakBytes the most
+	// that was from then on, and PeakBytes the most that was at any time; 0 where the
+	// system does not say.
+	OpenedBytes  int64 `json:"opened_bytes"`
+	RunPeakBytes int64 `json:"run_peak_bytes"`
+	PeakBytes    int64 `json:"peak_bytes"`
 }
 
 // job is what a child is to do.
@@ -52,12 +54,22 @@ func GenerateChild(ctx context.Context, l *ort.Library, set *patch.Set, in io.Re
 		return err
 	}
 	defer w.close()
-	f := Footprint{OpenedBytes: resident("VmRSS")}
+	f := Footprint{OpenedBytes: resident("VmRSS"), PeakBytes: resident("VmHWM")}
+	begun := forgetPeak()
 	if _, _, err := w.run(ctx); err != nil {
 		return err
 	}
-	f.PeakBytes = resident("VmHWM")
+	most := resident("VmHWM")
+	f.PeakBytes = max(f.PeakBytes, most)
+	if begun {
+		f.RunPeakBytes = most
+	}
 	return json.NewEncoder(out).Encode(f)
+}
+
+// forgetPeak lets the kernel count the most resident bytes anew.
+func forgetPeak() bool {
+	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil
 }
 
 // resident is a line of the process's status, in bytes.
