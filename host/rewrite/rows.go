@@ -10,11 +10,12 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 )
 
-// packedLinear multiplies rows of any number of axes. It takes x, weight, bias and
-// a residual.
+// packedLinear multiplies rows of any number of axes. It takes x, weight, bias, a
+// residual, and scale and bias of a layer normalization.
 const (
 	packedLinear    = plugin.Domain + ".PackedLinear"
 	residualOperand = 3
+	normOperand     = 4
 )
 
 // pointwise are operators that compute each element of each row from the same
@@ -217,12 +218,16 @@ func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 	return g.Commit()
 }
 
-// FuseProducts lets products with weights in panels end with what follows them:
-// an activation, and a sum with as many rows, such as the residual of a layer.
-// That saves a way through memory, and a node.
+// FuseProducts lets products with weights in panels begin with a layer
+// normalization, and end with what follows them: an activation, and a sum with as
+// many rows, such as the residual of a layer. That saves a way through memory,
+// and a node.
 func FuseProducts(g *graph.Graph, shapes *graph.Shapes) error {
 	for _, n := range slices.Clone(g.Nodes) {
-		if !n.Is(packedLinear) || n.Int("columns", 0) == 0 {
+		normalize(n, shapes)
+	}
+	for _, n := range slices.Clone(g.Nodes) {
+		if !inPanels(n) {
 			continue
 		}
 		if next := onlyReader(n); next != nil {
@@ -244,15 +249,55 @@ func FuseProducts(g *graph.Graph, shapes *graph.Shapes) error {
 		if constant(other) || other == n.Out[0] || len(sum) == 0 || !equal(sum, shapes.Of(other).Dims) || !equal(sum, shapes.Of(n.Out[0]).Dims) {
 			continue
 		}
-		for len(n.In) <= residualOperand {
-			n.In = append(n.In, nil)
-		}
-		n.SetInput(residualOperand, other)
+		setOperand(n, residualOperand, other)
 		g.Replace(next.Out[0], n.Out[0])
 		g.Remove(next)
 	}
 	g.Prune()
 	return g.Commit()
+}
+
+// normalize lets the products that alone read a layer normalization begin with
+// it: a row is normalized while it is read anyway.
+func normalize(n *graph.Node, shapes *graph.Shapes) {
+	if !n.Is("LayerNormalization") || n.Out[0].IsOutput || len(n.Out[0].Uses) == 0 {
+		return
+	}
+	x, rank := n.In[0], int64(shapes.Of(n.In[0]).Rank)
+	if axis := n.Int("axis", -1); rank < 1 || axis != -1 && axis != rank-1 || shapes.Of(x).DType != onnx.Tensor_FLOAT {
+		return
+	}
+	for _, v := range n.Out[1:] {
+		if v != nil && len(v.Uses) > 0 {
+			return
+		}
+	}
+	for _, v := range n.In[1:] {
+		if v == nil || v.Tensor == nil || shapes.Of(v).Rank != 1 {
+			return
+		}
+	}
+	if slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool { return !inPanels(u.Node) || u.Index != 0 }) {
+		return
+	}
+	for _, u := range slices.Clone(n.Out[0].Uses) {
+		u.Node.SetInput(0, x)
+		for i, v := range n.In[1:] {
+			setOperand(u.Node, normOperand+i, v)
+		}
+		epsilon := n.Float("epsilon", 1e-5)
+		u.Node.Proto.Attribute = append(u.Node.Proto.Attribute, &onnx.Attribute{Name: proto.String("norm_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &epsilon})
+	}
+}
+
+func inPanels(n *graph.Node) bool { return n.Is(packedLinear) && n.Int("columns", 0) > 0 }
+
+// setOperand lets a node read a value at a position that it may not have yet.
+func setOperand(n *graph.Node, at int, v *graph.Value) {
+	for len(n.In) <= at {
+		n.In = append(n.In, nil)
+	}
+	n.SetInput(at, v)
 }
 
 // onlyReader is the node that alone reads a product, or nil.

@@ -32,7 +32,12 @@ struct Problem {
   float* y = nullptr;           // [M, N]
   int64_t y_stride = 0;
 
-  // y = activation(x W + b) + residual, where weight lies in panels.
+  // y = activation(norm(x) W + b) + residual, where weight lies in panels. norm is layer
+  // normalization (Ba, Kiros and Hinton, 2016) of each row where it is asked for.
+  bool norm = false;
+  const float* norm_scale = nullptr;  // [K]
+  const float* norm_bias = nullptr;   // [K], or none
+  float norm_epsilon = 0.0f;          // added to the variance
   Activation activation = Activation::kNone;
   const float* residual = nullptr;  // [M, N], or none
   int64_t residual_stride = 0;

@@ -31,12 +31,15 @@ class PackedLinear {
  public:
   static graft::Operator Describe() {
     return graft::Operator("PackedLinear", "a product of few rows with a constant matrix")
-        .Input("x", graft::kFloat32)                 // [..., K]
-        .Input("weight", graft::kFloat32)            // [K, N], [N, K] when transposed, or panels
-        .OptionalInput("bias", graft::kFloat32)      // [N] or [1]
-        .OptionalInput("residual", graft::kFloat32)  // [..., N], added behind the activation
-        .Output("y", graft::kFloat32)                // [..., N]
-        .String("activation", "none")                // none, gelu, gelu_tanh, relu; needs panels
+        .Input("x", graft::kFloat32)                   // [..., K]
+        .Input("weight", graft::kFloat32)              // [K, N], [N, K] when transposed, or panels
+        .OptionalInput("bias", graft::kFloat32)        // [N] or [1]
+        .OptionalInput("residual", graft::kFloat32)    // [..., N], added behind the activation
+        .OptionalInput("norm_scale", graft::kFloat32)  // [K]: rows of x are normalized first
+        .OptionalInput("norm_bias", graft::kFloat32)   // [K]
+        .Output("y", graft::kFloat32)                  // [..., N]
+        .String("activation", "none")                  // none, gelu, gelu_tanh, relu; needs panels
+        .Float("norm_epsilon", 1e-5)
         .Int("transposed", 0)
         .Int("columns", 0);  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
   }
@@ -47,6 +50,7 @@ class PackedLinear {
                    ", needed is 0 or 1");
     transposed_ = transposed == 1;
     columns_ = context.Int("columns");
+    norm_epsilon_ = static_cast<float>(context.Float("norm_epsilon"));
     graft::Require(columns_ >= 0, "PackedLinear: columns is ", columns_, ", needed is 0 or more");
     graft::Require(columns_ == 0 || !transposed_, "PackedLinear: panels are never transposed");
     const std::string activation = context.String("activation");
@@ -95,6 +99,14 @@ class PackedLinear {
                        ", needed are ", needed.value());
       }
     }
+    for (const Input norm : {kNormScale, kNormBias}) {
+      if (!context.HasInput(norm)) continue;
+      graft::Require(columns_ > 0, "PackedLinear: a normalization needs a weight in panels");
+      graft::Require(context.HasInput(kNormScale), "PackedLinear: norm_bias needs norm_scale");
+      graft::Require(context.InputRank(norm) == 1 && Fits(context.InputDim(norm, 0), depth),
+                     "PackedLinear: a normalization takes ", context.InputDim(norm, 0).value(),
+                     " elements, rows of x have ", depth.value());
+    }
     graft::Dim dims[GRAFT_MAX_RANK];
     for (int32_t i = 0; i + 1 < rank; ++i) dims[i] = context.InputDim(kX, i);
     dims[rank - 1] = columns;
@@ -133,7 +145,7 @@ class PackedLinear {
   }
 
  private:
-  enum Input { kX, kWeight, kBias, kResidual };
+  enum Input { kX, kWeight, kBias, kResidual, kNormScale, kNormBias };
 
   // Sizes and strides.
   linear::Problem Bind(const graft::Tensors& inputs) const {
@@ -150,6 +162,10 @@ class PackedLinear {
     problem.y_stride = problem.columns;
     problem.residual_stride = problem.columns;
     problem.activation = activation_;
+    problem.norm_epsilon = norm_epsilon_;
+    problem.norm = inputs[kNormScale].present();
+    if (problem.norm) problem.norm_scale = inputs[kNormScale].data<float>();
+    if (inputs[kNormBias].present()) problem.norm_bias = inputs[kNormBias].data<float>();
     return problem;
   }
 
@@ -163,6 +179,7 @@ class PackedLinear {
   bool transposed_;
   int64_t columns_;
   linear::Activation activation_;
+  float norm_epsilon_;
 };
 
 class PackPanels {

@@ -12,6 +12,7 @@
 
 #include "activation-inl.h"
 #include "common-inl.h"
+#include "norm-inl.h"
 #include "transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -140,7 +141,8 @@ class Paneller {
         next_task_(reinterpret_cast<std::atomic<int64_t>*>(workspace + plan.counter_offset)),
         sums_(reinterpret_cast<float*>(workspace + plan.worker_offset +
                                        static_cast<size_t>(worker) * plan.worker_bytes)),
-        packed_(sums_ + plan.row_block * kLine) {}
+        packed_(sums_ + plan.row_block * kLine),
+        normal_(packed_ + plan.row_block * problem.depth) {}
 
   void Run() {
     for (;;) {
@@ -182,6 +184,15 @@ class Paneller {
     block_ = block;
     first_row_ = block * plan_.row_block;
     const int64_t rows = std::min(plan_.row_block, problem_.rows - first_row_);
+    x_ = problem_.x + first_row_ * problem_.x_stride;
+    x_stride_ = problem_.x_stride;
+    if (problem_.norm) {
+      for (int64_t r = 0; r < rows; ++r) {
+        Normalize(problem_, x_ + r * x_stride_, normal_ + r * problem_.depth);
+      }
+      x_ = normal_;
+      x_stride_ = problem_.depth;
+    }
     packed_x_ = rows > kDirectRows || rows > GRAFT_GROUP_ROWS;
     groups_ = DivideUp(rows, GRAFT_GROUP_ROWS);
     for (int64_t g = 0; g < groups_; ++g) {
@@ -190,8 +201,7 @@ class Paneller {
       group_[g] = {end - begin, ChoosePanelTile<true>(end - begin, packed_x_),
                    ChoosePanelTile<false>(end - begin, packed_x_)};
       if (packed_x_) {
-        Pack(problem_.x + (first_row_ + begin) * problem_.x_stride, end - begin,
-             packed_ + begin * problem_.depth);
+        Pack(x_ + begin * x_stride_, end - begin, packed_ + begin * problem_.depth);
       }
     }
   }
@@ -201,12 +211,12 @@ class Paneller {
     const int64_t fours = rows / 4 * 4, depth = problem_.depth, whole = depth / 4 * 4;
     for (int64_t k = 0; k < whole; k += 4) {
       for (int64_t r = 0; r < fours; r += 4) {
-        TransposeFour(x + r * problem_.x_stride + k, problem_.x_stride, to + k * rows + r, rows);
+        TransposeFour(x + r * x_stride_ + k, x_stride_, to + k * rows + r, rows);
       }
     }
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t k = r < fours ? whole : 0; k < depth; ++k) {
-        to[k * rows + r] = x[r * problem_.x_stride + k];
+        to[k * rows + r] = x[r * x_stride_ + k];
       }
     }
   }
@@ -214,12 +224,12 @@ class Paneller {
   void Panel(int64_t panel) const {
     const float* w = problem_.weight + panel * problem_.depth * kLine;
     PanelBlock b;
-    b.x_stride = problem_.x_stride;
+    b.x_stride = x_stride_;
     b.first = true;
     for (int64_t k = 0; k < problem_.depth; k += plan_.pack_depth, b.first = false) {
       b.depth = std::min(plan_.pack_depth, problem_.depth - k);
       b.w = w + k * kLine;
-      const float* x = packed_x_ ? packed_ : problem_.x + first_row_ * problem_.x_stride;
+      const float* x = packed_x_ ? packed_ : x_;
       b.sums = sums_;
       for (int64_t g = 0; g < groups_; ++g) {
         const int64_t rows = group_[g].rows;
@@ -271,6 +281,9 @@ class Paneller {
   std::atomic<int64_t>* next_task_;
   float* sums_;
   float* packed_;
+  float* normal_;
+  const float* x_ = nullptr;  // rows of the block, normalized where that is asked for
+  int64_t x_stride_ = 0;
   int64_t block_ = -1, first_row_ = 0, groups_ = 0;
   bool packed_x_ = false;
   Group group_[kMaxRowBlock / GRAFT_GROUP_ROWS + 1];

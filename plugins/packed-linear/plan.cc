@@ -119,8 +119,9 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
     small = all;
   }
   plan->panels = plan->large_shares + DivideUp(small, plan->panel);
-  plan->worker_bytes =
-      Align(sizeof(float) * static_cast<size_t>(plan->row_block * (problem.depth + kLine)));
+  const int64_t copies = problem.norm ? 2 : 1;  // of x
+  plan->worker_bytes = Align(
+      sizeof(float) * static_cast<size_t>(plan->row_block * (copies * problem.depth + kLine)));
 }
 
 }  // namespace

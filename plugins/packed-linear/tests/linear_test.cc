@@ -101,9 +101,8 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
       std::memcpy(weight.data() + c.weight_shift, panels.data(), panels.size() * sizeof(float));
     }
   }
-  Guarded y(m * ys * sizeof(float), 0);
-  Guarded workspace(WorkspaceSize(p, runner.threads, c.tuning), c.seed % 64);
 
+  Guarded y(m * ys * sizeof(float), 0);
   p.x = x.data();
   p.weight = reinterpret_cast<const float*>(weight.data() + c.weight_shift);
   p.bias = c.bias ? bias.data() : nullptr;
@@ -111,7 +110,31 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
   for (float& v : residual) v = uniform(random);
   p.residual = residual.empty() ? nullptr : residual.data();
   p.residual_stride = static_cast<int64_t>(n) + 3;
+  std::vector<float> scale(k), offset(k);
+  for (float& v : scale) v = uniform(random);
+  for (float& v : offset) v = uniform(random);
+  p.norm = p.panels && c.seed % 4 == 1 && k > 0;
+  p.norm_scale = scale.data();
+  p.norm_bias = c.seed % 8 == 1 ? offset.data() : nullptr;
+  p.norm_epsilon = 1e-3f;
+  Guarded workspace(WorkspaceSize(p, runner.threads, c.tuning), c.seed % 64);
   p.y = reinterpret_cast<float*>(y.data());
+  std::vector<double> rows(m * k);
+  for (size_t r = 0; r < m; ++r) {
+    const float* row = x.data() + r * xs;
+    double mean = 0, variance = 0;
+    for (size_t i = 0; i < k; ++i) mean += double{row[i]} / static_cast<double>(k);
+    for (size_t i = 0; i < k; ++i) {
+      variance += (row[i] - mean) * (row[i] - mean) / static_cast<double>(k);
+    }
+    for (size_t i = 0; i < k; ++i) {
+      rows[r * k + i] = row[i];
+      if (!p.norm) continue;
+      rows[r * k + i] = (row[i] - mean) / std::sqrt(variance + double{p.norm_epsilon}) * scale[i];
+      if (p.norm_bias != nullptr) rows[r * k + i] += offset[i];
+    }
+  }
+
   linear::Run(p, workspace.data(), runner, c.tuning);
   EXPECT_TRUE(y.Untouched()) << "a write outside y";
   EXPECT_TRUE(workspace.Untouched()) << "a write outside the workspace";
@@ -128,7 +151,7 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
       if (!check) continue;
       double sum = c.bias ? bias[j] : 0, size = std::abs(sum);
       for (size_t i = 0; i < k; ++i) {
-        const double term = double{x[r * xs + i]} * w[p.transposed ? j * k + i : i * n + j];
+        const double term = rows[r * k + i] * w[p.transposed ? j * k + i : i * n + j];
         sum += term;
         size += std::abs(term);
       }
