@@ -17,6 +17,9 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
+// The search of every case.
+const peerBeams, peerTokens = 4, 64
+
 // rest is how long a side's threads have to fall asleep before the other is timed.
 const rest = 300 * time.Millisecond
 
@@ -85,6 +88,7 @@ type peerResult struct {
 type peerTrial struct {
 	Way     string    `json:"way"`
 	Seconds []float64 `json:"seconds,omitempty"`
+	Equal   int       `json:"beam_sequences_equal"` // to the engine's
 	Error   string    `json:"error,omitempty"`
 }
 
@@ -103,7 +107,7 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 	if err != nil {
 		return nil, err
 	}
-	way, trials, err := c.fastest(ctx, venv, own.request(4, 64))
+	way, trials, err := c.fastest(ctx, venv, own)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +116,7 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 		return nil, err
 	}
 	defer p.close()
-	r := &peerResult{SchemaVersion: 1, Model: c.subject, Batch: c.batch, InputTokens: c.input, Beams: 4, NewTokens: 64 * c.batch, Ways: trials,
+	r := &peerResult{SchemaVersion: 1, Model: c.subject, Batch: c.batch, InputTokens: c.input, Beams: peerBeams, NewTokens: peerTokens * c.batch, Ways: trials,
 		A: peerSide{Name: c.peer + " " + way, Versions: p.hello.Versions, Settings: p.hello.Settings},
 		B: peerSide{Name: "graft", Plugins: g.Engine().Plugins()}}
 	if own.features != nil {
@@ -135,14 +139,19 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 }
 
 // fastest tries every way of using the peer, three times unless it is hopeless.
-func (c peerCase) fastest(ctx context.Context, venv string, r peerRequest) (string, []peerTrial, error) {
+func (c peerCase) fastest(ctx context.Context, venv string, own *peerWork) (string, []peerTrial, error) {
 	if len(c.ways) == 1 {
 		return c.ways[0], nil, nil
+	}
+	r := own.request(peerBeams, peerTokens)
+	mine, _, err := own.run(ctx, peerBeams, peerTokens)
+	if err != nil {
+		return "", nil, err
 	}
 	chosen, least := "", math.Inf(1)
 	var trials []peerTrial
 	for _, way := range c.ways {
-		t := c.try(ctx, venv, way, r, 2*least)
+		t := c.try(ctx, venv, way, r, mine, 2*least)
 		if err := ctx.Err(); err != nil {
 			return "", nil, err
 		}
@@ -158,7 +167,7 @@ func (c peerCase) fastest(ctx context.Context, venv string, r peerRequest) (stri
 }
 
 // try times one way, and ends when it takes longer than limit.
-func (c peerCase) try(ctx context.Context, venv, way string, r peerRequest, limit float64) peerTrial {
+func (c peerCase) try(ctx context.Context, venv, way string, r peerRequest, mine [][]int32, limit float64) peerTrial {
 	t := peerTrial{Way: way}
 	p, err := startPeer(ctx, venv, c.peer, c.subject, way)
 	if err != nil {
@@ -172,9 +181,19 @@ func (c peerCase) try(ctx context.Context, venv, way string, r peerRequest, limi
 			t.Error = err.Error()
 			return t
 		}
-		t.Seconds = append(t.Seconds, a.Seconds)
+		t.Seconds, t.Equal = append(t.Seconds, a.Seconds), equalSequences(mine, a.Tokens)
 	}
 	return t
+}
+
+func equalSequences(a, b [][]int32) int {
+	n := 0
+	for i := range a {
+		if slices.Equal(a[i], b[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // same runs both sides once before they are timed, greedily and with beams, and
@@ -196,18 +215,14 @@ func (r *peerResult) same(ctx context.Context, p *peerProcess, own *peerWork) er
 	if r.GreedyEqual < r.GreedyTokens/4 {
 		return fmt.Errorf("%d of %d greedy tokens are the peer's: the two do not run the same model", r.GreedyEqual, r.GreedyTokens)
 	}
-	theirs, err := p.generate(own.request(r.Beams, r.NewTokens/r.Batch))
+	theirs, err := p.generate(own.request(peerBeams, peerTokens))
 	if err != nil {
 		return err
 	}
-	if mine, _, err = own.run(ctx, r.Beams, r.NewTokens/r.Batch); err != nil {
+	if mine, _, err = own.run(ctx, peerBeams, peerTokens); err != nil {
 		return err
 	}
-	for i := range mine {
-		if slices.Equal(mine[i], theirs.Tokens[i]) {
-			r.BeamsEqual++
-		}
-	}
+	r.BeamsEqual = equalSequences(mine, theirs.Tokens)
 	r.A.Distinct, r.B.Distinct = leastDistinct(theirs.Tokens), leastDistinct(mine)
 	return nil
 }
@@ -217,14 +232,14 @@ func (r *peerResult) round(ctx context.Context, p *peerProcess, own *peerWork) e
 	for _, theirs := range []bool{true, false, false, true} {
 		time.Sleep(rest)
 		if theirs {
-			a, err := p.generate(own.request(r.Beams, r.NewTokens/r.Batch))
+			a, err := p.generate(own.request(peerBeams, peerTokens))
 			if err != nil {
 				return err
 			}
 			r.A.Seconds = append(r.A.Seconds, a.Seconds)
 			continue
 		}
-		_, took, err := own.run(ctx, r.Beams, r.NewTokens/r.Batch)
+		_, took, err := own.run(ctx, peerBeams, peerTokens)
 		if err != nil {
 			return err
 		}

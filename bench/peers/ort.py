@@ -218,7 +218,7 @@ class BeamSearch:
 
 
 class GenAI:
-    """onnxruntime-genai does all. With several beams it lets no buffer be shared."""
+    """onnxruntime-genai does all, with shared buffers where it can have them."""
 
     def __init__(self, peer):
         import onnxruntime_genai
@@ -239,7 +239,7 @@ class GenAI:
                     "outputs": {"logits": "logits", "present_key_names": "present.%d.key", "present_value_names": "present.%d.value"},
                 },
             },
-            "search": {"max_length": c["n_positions"], "past_present_share_buffer": False},
+            "search": {"max_length": c["n_positions"], "past_present_share_buffer": True},
         }
         (folder / "genai_config.json").write_text(json.dumps(config))
         self.model = onnxruntime_genai.Model(str(folder))
