@@ -38,8 +38,12 @@ func (g *Generator) budget() int64 {
 	if g.bounded {
 		return 0 // the pools' own size
 	}
-	_, self, _, cross := g.engine.Memory()
-	return memory.Available()/5*4 + self + cross
+	available := memory.Available()
+	if available == 0 {
+		return 0
+	}
+	_, self, _, cross := g.engine.Memory() // the pools keep what they once took
+	return available/5*4 + self + cross
 }
 
 // room says whether another sample may be begun beside those under way.
@@ -110,6 +114,9 @@ func (r *run) admit(ctx context.Context) error {
 			r.again = slices.Insert(r.again, 0, in) // until another sample has ended
 			return nil
 		}
+		if err != nil && exhausted(err) && !errors.Is(err, cache.ErrFull) {
+			return alone(in, err)
+		}
 		if err != nil {
 			return fmt.Errorf("input %d: %w", in.Index, err)
 		}
@@ -120,6 +127,11 @@ func (r *run) admit(ctx context.Context) error {
 	return nil
 }
 
+// alone reports an input for which memory is not enough even with no other beside it.
+func alone(in *Input, cause error) error {
+	return fmt.Errorf("input %d: memory ran out with this input alone: %w; shorten it, take fewer beams, or lower max_length or max_new_tokens", in.Index, cause)
+}
+
 // retreat begins the samples under way anew, half as many at once, when memory ran
 // out in a step. What they generate does not depend on the batch.
 func (r *run) retreat(cause error) error {
@@ -127,7 +139,7 @@ func (r *run) retreat(cause error) error {
 		return cause
 	}
 	if len(r.active) == 1 {
-		return fmt.Errorf("input %d: memory ran out with this input alone: %w; shorten it, take fewer beams, or lower max_length or max_new_tokens", r.active[0].input.Index, cause)
+		return alone(r.active[0].input, cause)
 	}
 	var inputs []*Input
 	for _, s := range r.active {
