@@ -224,7 +224,7 @@ class GenAI:
         import onnxruntime_genai
 
         self.genai, c = onnxruntime_genai, peer.config
-        folder = peer.folder / "genai"
+        folder = peer.folder
         names = {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"}
         config = {
             "model": {
@@ -232,7 +232,7 @@ class GenAI:
                 "type": "llama", "vocab_size": c["vocab_size"], "context_length": c["n_positions"],
                 **{f"{kind}_token_id": c["eos_token_id"] for kind in ("bos", "eos", "pad")},
                 "decoder": {
-                    "filename": "model.onnx", "session_options": {"intra_op_num_threads": peer.threads, "provider_options": []},
+                    "filename": "genai.onnx", "session_options": {"intra_op_num_threads": peer.threads, "provider_options": []},
                     "hidden_size": c["n_embd"], "head_size": c["n_embd"] // c["n_head"], "num_hidden_layers": c["n_layer"],
                     "num_attention_heads": c["n_head"], "num_key_value_heads": c["n_head"],
                     "inputs": {n: n for n in ("input_ids", "attention_mask", "position_ids")} | names,

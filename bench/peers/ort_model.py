@@ -10,8 +10,9 @@ projections) around one of its attention operators:
   genai        GroupQueryAttention under the names that onnxruntime-genai binds
 """
 
+from types import SimpleNamespace
+
 import numpy as np
-import onnx
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
@@ -19,25 +20,28 @@ from weights import Weights
 
 MICROSOFT = "com.microsoft"
 EPSILON = 1e-5
+DATA = "weights.data"
 
 
 class Builder:
     """Collects the nodes and weights of one graph."""
 
-    def __init__(self, weights):
-        self.w, self.nodes, self.weights, self.inputs, self.outputs = weights, [], {}, [], []
+    def __init__(self, weights, made):
+        self.w, self.made, self.nodes, self.weights, self.inputs, self.outputs = weights, made, [], {}, [], []
         c = weights.config
         self.layers, self.heads, self.width = c["n_layer"], c["n_head"], c["n_embd"]
         self.head_size, self.vocab = self.width // self.heads, c["vocab_size"]
-        self.prefix = ""
 
     def constant(self, name, value):
+        """An initializer; value is an array, or makes one where no graph has it yet."""
         if name not in self.weights:
-            self.weights[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
+            if name not in self.made:
+                self.made[name] = numpy_helper.from_array(np.asarray(value() if callable(value) else value, order="C"), name)
+            self.weights[name] = self.made[name]
         return name
 
     def parameter(self, name):
-        return self.constant(name, self.w[name]) if name not in self.weights else name
+        return self.constant(name, lambda: self.w[name])
 
     def node(self, op, inputs, outputs, domain="", **attributes):
         self.nodes.append(helper.make_node(op, inputs, outputs, domain=domain, **attributes))
@@ -81,7 +85,7 @@ class Builder:
         return f"{name}_normed", f"{name}_sum"
 
     def logits(self, hidden, name):
-        head = self.constant("head", self.w["transformer.wte.weight"].T) if "head" not in self.weights else "head"
+        head = self.constant("head", lambda: self.w["transformer.wte.weight"].T)
         return self.node("MatMul", [hidden, head], [name])
 
     def packed(self, i, x):
@@ -114,13 +118,26 @@ class Builder:
                 self.output(name.format(i), T.FLOAT, shape_present or shape)
 
 
-def save(graph, path):
+def save(graph, path, data):
+    """Writes a graph; all of a folder have their weights in one file, data, an open
+    file with the places of those that it has so far."""
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(MICROSOFT, 1)])
-    onnx.save(model, path, save_as_external_data=True, location=path.name + ".data", size_threshold=1024)
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) < 1024:
+            continue
+        if tensor.name not in data.places:
+            data.file.seek(-data.file.tell() % 4096, 1)
+            data.places[tensor.name] = data.file.tell()
+            data.file.write(tensor.raw_data)
+        entries = {"location": DATA, "offset": data.places[tensor.name], "length": len(tensor.raw_data)}
+        tensor.ClearField("raw_data")
+        tensor.data_location = T.EXTERNAL
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=str(value))
+    path.write_bytes(model.SerializeToString())
 
 
-def group_query(w, folder):
-    b = Builder(w)
+def group_query(b):
     ids = b.input("input_ids", T.INT64, ["rows", "positions"])
     positions = b.input("position_ids", T.INT64, ["rows", "positions"])
     b.input("seqlens_k", T.INT32, ["rows"])
@@ -134,7 +151,7 @@ def group_query(w, folder):
 
     b.candidates(b.logits(b.decoder(ids, positions, attention), "logits"))
     b.caches(["rows", b.heads, "capacity", b.head_size])
-    save(b.graph("gpt2"), folder / "group_query.onnx")
+    return b.graph("gpt2")
 
 
 def thirds(b, i, x):
@@ -146,8 +163,7 @@ def thirds(b, i, x):
     return [f"query_{i}", f"key_{i}", f"value_{i}"], b.parameter(f"{at}.bias")
 
 
-def first(w, folder):
-    b = Builder(w)
+def first(b):
     ids = b.input("input_ids", T.INT64, ["rows", "positions"])
     positions = b.input("position_ids", T.INT64, ["rows", "positions"])
 
@@ -160,11 +176,10 @@ def first(w, folder):
     for i in range(b.layers):
         for name in (f"present_key_{i}", f"present_value_{i}"):
             b.output(name, T.FLOAT, ["rows", b.heads, "positions", b.head_size])
-    save(b.graph("gpt2"), folder / "first.onnx")
+    return b.graph("gpt2")
 
 
-def following(w, folder):
-    b = Builder(w)
+def following(b):
     ids = b.input("input_ids", T.INT64, ["rows", 1])
     positions = b.input("position_ids", T.INT64, ["rows", 1])
     b.input("past_sequence_length", T.INT32, [1])
@@ -180,11 +195,10 @@ def following(w, folder):
 
     b.candidates(b.logits(b.decoder(ids, positions, attention), "logits"))
     b.caches(["rows", b.heads, "capacity", b.head_size])
-    save(b.graph("gpt2"), folder / "next.onnx")
+    return b.graph("gpt2")
 
 
-def beam_search(w, folder):
-    b = Builder(w)
+def beam_search(b):
     ids = b.input("input_ids", T.INT32, ["rows", "positions"])
     positions = b.input("position_ids", T.INT32, ["rows", "positions"])
     b.input("attention_mask", T.INT32, ["rows", "total"])
@@ -205,20 +219,18 @@ def beam_search(w, folder):
     inner = b.graph("decoder", initializers=False)
     outer = helper.make_node(
         "BeamSearch", ["input_ids", "max_length", "min_length", "num_beams", "num_return_sequences", "length_penalty"],
-        ["sequences"], domain=MICROSOFT, decoder=inner, model_type=0, eos_token_id=w.config["eos_token_id"],
-        pad_token_id=w.config["eos_token_id"], no_repeat_ngram_size=1, early_stopping=0, vocab_size=b.vocab)
+        ["sequences"], domain=MICROSOFT, decoder=inner, model_type=0, eos_token_id=b.w.config["eos_token_id"],
+        pad_token_id=b.w.config["eos_token_id"], no_repeat_ngram_size=1, early_stopping=0, vocab_size=b.vocab)
     numbers = {"max_length": T.INT32, "min_length": T.INT32, "num_beams": T.INT32, "num_return_sequences": T.INT32,
                "length_penalty": T.FLOAT}
-    graph = helper.make_graph(
+    return helper.make_graph(
         [outer], "gpt2",
         [helper.make_tensor_value_info("input_ids", T.INT32, ["samples", "positions"]),
          *(helper.make_tensor_value_info(n, k, [1]) for n, k in numbers.items())],
         [helper.make_tensor_value_info("sequences", T.INT32, ["samples", "returned", "length"])], list(b.weights.values()))
-    save(graph, folder / "beam_search.onnx")
 
 
-def genai(w, folder):
-    b = Builder(w)
+def genai(b):
     ids = b.input("input_ids", T.INT64, ["rows", "positions"])
     b.input("attention_mask", T.INT64, ["rows", "total"])
     positions = b.input("position_ids", T.INT64, ["rows", "positions"])
@@ -241,11 +253,16 @@ def genai(w, folder):
     b.output("logits", T.FLOAT, ["rows", 1, b.vocab])
     b.caches(["rows", b.heads, "past", b.head_size], ["rows", b.heads, "total", b.head_size],
              ("past_key_values.{}.key", "past_key_values.{}.value", "present.{}.key", "present.{}.value"))
-    (folder / "genai").mkdir()
-    save(b.graph("gpt2"), folder / "genai" / "model.onnx")
+    return b.graph("gpt2")
+
+
+GRAPHS = {"group_query": group_query, "first": first, "next": following, "beam_search": beam_search, "genai": genai}
 
 
 def write(subject, folder):
-    w = Weights(subject)
-    for make in (group_query, first, following, beam_search, genai):
-        make(w, folder)
+    """Writes every graph into a folder that exists."""
+    weights, made = Weights(subject), {}
+    with open(folder / DATA, "wb") as file:
+        data = SimpleNamespace(file=file, places={})
+        for name, make in GRAPHS.items():
+            save(make(Builder(weights, made)), folder / f"{name}.onnx", data)
