@@ -12,6 +12,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -102,13 +103,18 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 		return err
 	}
 	missed := 0
+	var failed error
 	for _, f := range all {
 		if !strings.Contains(f.name, only) {
 			continue
 		}
 		o, err := f.run(ctx, b)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil { // the others are worth having
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", f.name, err))
+			continue
 		}
 		mark := "met"
 		if !o.Met {
@@ -122,9 +128,9 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 		}
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d figures missed", missed)
+		failed = errors.Join(failed, fmt.Errorf("%d figures missed", missed))
 	}
-	return nil
+	return failed
 }
 
 func write(path string, r result) error {
