@@ -44,6 +44,9 @@ With --ablation techniques are turned on one at a time instead.`,
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
 				return c.abFolder(cmd, args[0], o, &g)
 			}
+			if g.ablation {
+				return usageError{fmt.Errorf("--ablation needs a model folder, got %s", args[0])}
+			}
 			o.Dims = map[string]int64{}
 			for _, d := range dims {
 				name, value, _ := strings.Cut(d, "=")
