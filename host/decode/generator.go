@@ -106,7 +106,8 @@ func Open(folder string, o Options) (*Generator, error) {
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Half(), Positions: min(config.Positions, g.options.MaxPositions),
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Half(),
+		Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
 	})
 	if err != nil {
 		g.closeTail()

@@ -31,8 +31,9 @@ type Options struct {
 	// PanelBytes is the most that a session's weights may take when they are laid out
 	// anew; where they take more, they are read as they lie in the model's file.
 	PanelBytes int64
-	// Positions is the longest sequence of the decoder.
-	Positions int64
+	// Positions is the longest sequence of the decoder, EncoderPositions that of the
+	// encoder.
+	Positions, EncoderPositions int64
 }
 
 // Engine is an open model: sessions and the pools of its samples. It is not for
@@ -142,18 +143,7 @@ func (e *Engine) openDecoder(path string, o Options) error {
 	if err := rewrite.SelectEarly(g, graph.Infer(g)); err != nil {
 		return err
 	}
-	e.decoder, err = newSession(m, o, attentionPlugin)
-	return err
-}
-
-// openEncoder makes the encoder's session.
-func (e *Engine) openEncoder(path string, o Options) error {
-	m, err := model.Open(path)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	e.encoder, err = newSession(m, o, attentionPlugin)
+	e.decoder, err = newSession(m, o, nil)
 	return err
 }
 
@@ -165,8 +155,9 @@ type session struct {
 }
 
 // newSession lets plugins stand in wherever the plan gains by them, lays out the
-// weights of their products and makes a session of the result.
-func newSession(m *model.Model, o Options, plugins ...string) (_ *session, err error) {
+// weights of their products and makes a session of the result. edit, which may be
+// nil, changes the graph as soon as plugins stand in it.
+func newSession(m *model.Model, o Options, edit func(*graph.Graph) error) (_ *session, err error) {
 	// A step has few rows nearly always, unlike what the plan must reckon with when
 	// it knows no more of a model than its graph: what can serve, serves.
 	chosen := o.Plan
@@ -178,6 +169,7 @@ func newSession(m *model.Model, o Options, plugins ...string) (_ *session, err e
 	if err := a.Apply(); err != nil {
 		return nil, err
 	}
+	plugins := []string{attentionPlugin}
 	for _, name := range a.Plugins() {
 		if !slices.Contains(plugins, name) {
 			plugins = append(plugins, name)
@@ -192,6 +184,11 @@ func newSession(m *model.Model, o Options, plugins ...string) (_ *session, err e
 	g, err := graph.New(m.Proto(), m)
 	if err != nil {
 		return nil, err
+	}
+	if edit != nil {
+		if err := edit(g); err != nil {
+			return nil, err
+		}
 	}
 	if err := rewrite.DropReshapes(g, graph.Infer(g)); err != nil {
 		return nil, err

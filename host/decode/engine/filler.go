@@ -63,7 +63,7 @@ func (e *Engine) openFiller(path string, o Options) error {
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(plugin.Domain), Version: proto.Int64(1)})
 	p.Graph, p.OpsetImport = g, part.OpsetImport
-	e.filler, err = newSession(m, o, attentionPlugin)
+	e.filler, err = newSession(m, o, nil)
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
 )
@@ -160,57 +159,4 @@ func add[T ort.Element](f *feeder, name string, list []T, shape ...int64) {
 	}
 	f.made = append(f.made, v)
 	f.values[name] = v
-}
-
-// Encode runs the encoder over one input and keeps its keys and values for all
-// layers. Features are what the encoder takes: token ids, or float32 features of
-// a given shape.
-func (e *Engine) Encode(ctx context.Context, in Features) (s *cache.Sample, err error) {
-	if e.encoder == nil {
-		return nil, errors.New("the model has no encoder")
-	}
-	f := &feeder{library: e.library, values: map[string]*ort.Value{}}
-	defer f.close()
-	for _, info := range e.encoder.Inputs() {
-		switch {
-		case info.Element == ort.Float32:
-			add(f, info.Name, in.Values, in.Shape...)
-		case info.Name == "attention_mask":
-			ones := make([]int64, len(in.Tokens))
-			for i := range ones {
-				ones[i] = 1
-			}
-			add(f, info.Name, ones, 1, int64(len(ones)))
-		default:
-			add(f, info.Name, in.Tokens, 1, int64(len(in.Tokens)))
-		}
-	}
-	if f.err != nil {
-		return nil, f.err
-	}
-	hidden, err := e.encoder.Run(ctx, f.values, e.encoder.Outputs()[0].Name)
-	if err != nil {
-		return nil, err
-	}
-	defer hidden[0].Close()
-	s = cache.NewSample(e.cross.Pool)
-	defer func() {
-		if err != nil {
-			s.Release()
-			s = nil
-		}
-	}()
-	length := hidden[0].Shape()[1]
-	slots, err := s.Extend(int(length))
-	if err != nil {
-		return s, err
-	}
-	return s, e.fillCross(ctx, hidden[0], slots)
-}
-
-// Features are one input of an encoder: tokens, or values of a shape (1, ..).
-type Features struct {
-	Tokens []int64
-	Values []float32
-	Shape  []int64
 }

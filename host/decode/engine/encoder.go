@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// Operands of FlashDecode that hide keys, or add to scores.
+const (
+	biasOperand = 5
+	maskOperand = 6
+)
+
+// mostMasked is the longest input of an encoder that its masks are evaluated at.
+const mostMasked = 4096
+
+// openEncoder makes the encoder's session.
+func (e *Engine) openEncoder(path string, o Options) error {
+	drawn, err := newEvaluator(o.Library, path)
+	if err != nil {
+		return err
+	}
+	defer drawn.close()
+	m, err := model.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	e.encoder, err = newSession(m, o, func(g *graph.Graph) error {
+		if o.EncoderPositions <= mostMasked {
+			dropIdleMasks(g, drawn, o.EncoderPositions)
+		}
+		return g.Commit()
+	})
+	return err
+}
+
+// dropIdleMasks takes masks off attention that hide nothing. An engine encodes one
+// input at a time, without padding, for which most encoders' masks are zeros: as
+// many as there are pairs of positions, computed and added for nothing. A mask is
+// idle when it is so for the shortest and for the longest input.
+func dropIdleMasks(g *graph.Graph, drawn *evaluator, positions int64) {
+	for _, n := range g.Nodes {
+		if !n.Is(plugin.Domain + ".FlashDecode") {
+			continue
+		}
+		for operand, idle := range map[int]float32{biasOperand: 0, maskOperand: 1} {
+			v := n.Input(operand)
+			if v == nil || drawn.graph.Lookup(v.Name) == nil {
+				continue
+			}
+			if all(drawn, v.Name, positions, idle) && all(drawn, v.Name, 1, idle) {
+				n.SetInput(operand, nil)
+			}
+		}
+	}
+	g.Prune()
+}
+
+// all says whether every element of a value is x for an input of so many
+// positions. What cannot be evaluated is not.
+func all(drawn *evaluator, name string, positions int64, x float32) bool {
+	list, err := drawn.evaluate([]string{name}, rewrite.Lengths{New: positions, Encoder: positions})
+	return err == nil && len(list[0].Data) > 0 && !slices.ContainsFunc(list[0].Data, func(y float32) bool { return y != x })
+}
+
+// Encode runs the encoder over one input and keeps its keys and values for all
+// layers. Features are what the encoder takes: token ids, or float32 features of
+// a given shape.
+func (e *Engine) Encode(ctx context.Context, in Features) (s *cache.Sample, err error) {
+	if e.encoder == nil {
+		return nil, errors.New("the model has no encoder")
+	}
+	f := &feeder{library: e.library, values: map[string]*ort.Value{}}
+	defer f.close()
+	for _, info := range e.encoder.Inputs() {
+		switch {
+		case info.Element == ort.Float32:
+			add(f, info.Name, in.Values, in.Shape...)
+		case info.Name == "attention_mask":
+			ones := make([]int64, len(in.Tokens))
+			for i := range ones {
+				ones[i] = 1
+			}
+			add(f, info.Name, ones, 1, int64(len(ones)))
+		default:
+			add(f, info.Name, in.Tokens, 1, int64(len(in.Tokens)))
+		}
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	hidden, err := e.encoder.Run(ctx, f.values, e.encoder.Outputs()[0].Name)
+	if err != nil {
+		return nil, err
+	}
+	defer hidden[0].Close()
+	s = cache.NewSample(e.cross.Pool)
+	defer func() {
+		if err != nil {
+			s.Release()
+			s = nil
+		}
+	}()
+	length := hidden[0].Shape()[1]
+	slots, err := s.Extend(int(length))
+	if err != nil {
+		return s, err
+	}
+	return s, e.fillCross(ctx, hidden[0], slots)
+}
+
+// Features are one input of an encoder: tokens, or values of a shape (1, ..).
+type Features struct {
+	Tokens []int64
+	Values []float32
+	Shape  []int64
+}
