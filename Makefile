@@ -103,7 +103,7 @@ $(BENCH_PEERS)/.done: bench/peers/requirements.txt | setup
 	@touch $@
 
 bench-peers: graft runtime $(BENCH_PEERS)/.done
-	@out=bench/results/$$(date -u +%F); go run ./bench -peers $(BENCH_PEERS) -rounds $(PEER_ROUNDS) -out $$out; code=$$?; \
+	@out=bench/results/$$(date -u +%F); go run ./bench -peers $(BENCH_PEERS:$(CURDIR)/%=%) -rounds $(PEER_ROUNDS) -out $$out; code=$$?; \
 	$(BENCH_PEERS)/bin/python bench/peers/chart.py $$out && exit $$code
 
 lint: setup
