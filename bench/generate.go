@@ -43,6 +43,9 @@ func generation(name, what string, least float64, subject string, batch, prompt,
 		out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s; after the prompt %.2fx, %.1f -> %.1f; at least %d distinct tokens, %.0f%% of steps reorder",
 			r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond,
 			r.DecodeSpeedup.Median, r.A.DecodeTokensPerSecond, r.B.DecodeTokensPerSecond, r.DistinctLeast, 100*r.ReorderShare)
+		if f := r.StepFloor; f != nil {
+			out.Got += fmt.Sprintf("; a step takes %.1f ms, %.2fx its floor of %.0f MB at %.0f GB/s", f.StepMS, f.Ratio, float64(f.Bytes)/1e6, f.ReadGB)
+		}
 		return out, nil
 	}}
 }

@@ -76,7 +76,21 @@ type Generation struct {
 	B             GenerationSide `json:"b"`
 	Speedup       Speedup        `json:"speedup"`
 	DecodeSpeedup Speedup        `json:"decode_speedup"`
-	Environment   Environment    `json:"environment"`
+	// StepFloor compares B's steps with what the machine's memory allows; nil where B
+	// is not the engine.
+	StepFloor   *StepFloor  `json:"step_floor,omitempty"`
+	Environment Environment `json:"environment"`
+}
+
+// StepFloor is the least time that a step could take: that of reading the weights
+// of all products, and the keys and values of distinct positions of prompts and
+// encoders' inputs, once.
+type StepFloor struct {
+	Bytes   int64   `json:"bytes"`
+	ReadGB  float64 `json:"read_gb_s"` // median over the rounds, measured between runs
+	FloorMS float64 `json:"floor_ms"`
+	StepMS  float64 `json:"step_ms"` // median
+	Ratio   float64 `json:"ratio"`
 }
 
 // way is one open side.
@@ -85,6 +99,8 @@ type way struct {
 	run   func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error)
 	share func() float64
 	close func()
+	// stepBytes is what a step reads at least; 0 where that is not known.
+	stepBytes int64
 }
 
 // Generate compares whole generations of a model folder.
@@ -136,6 +152,7 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 	}
 	r.compare(first[0], first[1])
 	o.Step("timing")
+	var reads []float64
 	for round := range o.Rounds {
 		for _, i := range []int{0, 1, 1, 0} {
 			start := time.Now()
@@ -145,6 +162,9 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 			}
 			sides[i].Seconds = append(sides[i].Seconds, time.Since(start).Seconds())
 			sides[i].PromptSeconds = append(sides[i].PromptSeconds, prompt.Seconds())
+		}
+		if sides[1].stepBytes > 0 {
+			reads = append(reads, ReadBandwidth()/1e9)
 		}
 		if o.Progress != nil {
 			o.Progress(int64(round+1), int64(o.Rounds))
@@ -161,6 +181,12 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 	r.ReorderShare = sides[1].share()
 	r.A, r.B = sides[0].GenerationSide, sides[1].GenerationSide
 	r.Speedup, r.DecodeSpeedup = speedup(r.A.Seconds, r.B.Seconds), speedup(after[0], after[1])
+	if steps := float64(r.NewTokens)/float64(r.Batch) - 1; sides[1].stepBytes > 0 && steps > 0 {
+		f := &StepFloor{Bytes: sides[1].stepBytes, ReadGB: median(reads), StepMS: 1e3 * median(after[1]) / steps}
+		f.FloorMS = float64(f.Bytes) / f.ReadGB / 1e6
+		f.Ratio = f.StepMS / f.FloorMS
+		r.StepFloor = f
+	}
 	o.Step("measuring the machine")
 	r.Environment = Measure(l)
 	return r, nil
@@ -274,7 +300,7 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	w.run = func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error) {
 		results := make([][]search.Hypothesis, len(inputs))
 		i := -1
-		start, prompt := time.Now(), time.Duration(0)
+		start, prompt, read := time.Now(), time.Duration(0), int64(0)
 		err := g.Run(ctx, so, func() (*decode.Input, error) {
 			if i++; i >= len(inputs) {
 				return nil, nil
@@ -282,12 +308,16 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 			return inputs[i], nil
 		}, func(out decode.Output) error {
 			results[out.Index] = out.Hypotheses
+			read += out.CrossBytes + int64(out.Prompt)*g.Engine().PositionBytes()
 			steps, reorders = steps+out.Steps, reorders+out.Reorders
 			prompt = max(prompt, out.FirstToken.Sub(start))
 			return nil
 		})
 		_, self, _, cross := g.Engine().Memory()
 		w.CacheBytes = self + cross
+		if weights := g.Engine().StepBytes(); weights > 0 {
+			w.stepBytes = weights + read
+		}
 		return results, prompt, err
 	}
 	return w, nil

@@ -76,6 +76,7 @@ type Input struct {
 type Output struct {
 	Index      uint64
 	Hypotheses []search.Hypothesis
+	Prompt     int   // tokens that the decoder began with
 	Steps      int   // steps the sample took
 	Reorders   int   // steps after which its rows were not those before
 	CacheBytes int64 // the most that its own keys and values took
@@ -238,7 +239,7 @@ func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 	} else {
 		input.Prompt = in.Tokens
 	}
-	s.prompt = input.Prompt
+	s.prompt, s.output.Prompt = input.Prompt, len(input.Prompt)
 	limit := o.LengthLimit(len(s.prompt))
 	if err := CheckLimit(limit, r.engine.Positions()); err != nil {
 		return nil, err

@@ -21,8 +21,15 @@ func Reserve(bytes int64) (*Region, error) {
 	return &Region{mapping, memory}, nil
 }
 
-// Bytes is the size of the region.
-func (r *Region) Bytes() int64 { return int64(len(r.bytes)) }
+// Bytes is the whole region, Size how many bytes that is; 0 for none.
+func (r *Region) Bytes() []byte { return r.bytes }
+
+func (r *Region) Size() int64 {
+	if r == nil {
+		return 0
+	}
+	return int64(len(r.bytes))
+}
 
 // Floats is the whole region.
 func (r *Region) Floats() []float32 {

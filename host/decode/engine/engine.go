@@ -272,6 +272,18 @@ func (e *Engine) Memory() (self, selfPeak, cross, crossPeak int64) {
 	return self, selfPeak, cross, crossPeak
 }
 
+// StepBytes is what a step reads at least, whatever it is fed: the weights of the
+// decoder's products, once; 0 where they lie in the model's file. PositionBytes is
+// what it reads for each distinct position of the decoder's own.
+func (e *Engine) StepBytes() int64 {
+	if e.decoder.panels == nil {
+		return 0
+	}
+	return e.decoder.panels.memory.Size()
+}
+
+func (e *Engine) PositionBytes() int64 { return e.self.Geometry().BlockBytes() / cache.BlockSlots }
+
 // Feed is what one sample brings to a step: a prompt, of which only the last
 // token's scores are computed, or one token for each of its rows.
 type Feed struct {
