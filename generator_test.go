@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/models"
 )
 
 func ExampleNewGenerator() {
@@ -71,12 +72,17 @@ func TestGenerateLeftEarly(t *testing.T) {
 // What a model folder lacks, and options that mean nothing, are one clear error.
 func TestNewGeneratorErrors(t *testing.T) {
 	accept := graft.WithPlugins(graft.AcceptUnverified())
+	bare := t.TempDir() // a model without its tokenizer
+	if err := models.Small("gpt2", bare); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		folder, want string
 		option       graft.GeneratorOption
 	}{
 		{"nowhere", "nowhere", accept},
-		{"docs", "tokenizer", accept},
+		{"docs", "found no model.onnx and no encoder_model.onnx", accept},
+		{bare, "tokenizer", accept},
 		{"models/g2p", "not supported", graft.With("penalty_alpha", "0.6")},
 		{"models/g2p", "num_beams", graft.WithBeams(0)},
 		{"models/g2p", "needed", graft.With("num_beams", `"four"`)},
