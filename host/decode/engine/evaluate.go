@@ -22,7 +22,20 @@ type evaluator struct {
 	model   *model.Model
 	graph   *graph.Graph
 	shapes  *graph.Shapes
-	parts   map[string]*ort.Session
+	// symbols are the lengths that the model's inputs name, each with an axis that has
+	// it.
+	symbols map[string]inputAxis
+	// lists are shapes that parts take as inputs instead of computing what has them.
+	lists map[string][]graph.Dim
+	// The last part that was evaluated, and the names of its values.
+	names string
+	last  *ort.Session
+}
+
+type inputAxis struct {
+	input string
+	axis  int
+	dim   graph.Dim
 }
 
 // newEvaluator opens the model once more, because the rewrite changes it.
@@ -31,7 +44,7 @@ func newEvaluator(l *ort.Library, path string) (*evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &evaluator{library: l, model: m, parts: map[string]*ort.Session{}}
+	e := &evaluator{library: l, model: m, symbols: map[string]inputAxis{}, lists: map[string][]graph.Dim{}}
 	if err = takeBranch(m.Proto(), true); err == nil {
 		e.graph, err = graph.New(m.Proto(), m)
 	}
@@ -40,14 +53,67 @@ func newEvaluator(l *ort.Library, path string) (*evaluator, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	e.shapes = graph.Infer(e.graph)
+	for _, v := range e.graph.Inputs {
+		for i, d := range e.shapes.Of(v).Dims {
+			if list := d.Symbols(); len(list) == 1 {
+				if n, ok := d.Eval(map[string]int64{list[0]: 7}); ok && n == 7 {
+					e.symbols[list[0]] = inputAxis{v.Name, i, d}
+				}
+			}
+		}
+	}
 	return e, nil
 }
 
-func (e *evaluator) close() {
-	for _, s := range e.parts {
-		s.Close()
+// shape is the input that stands for a node Shape. A mask takes the length of keys
+// from the keys themselves, which every layer before them computes.
+func (e *evaluator) shape(n *onnx.Node) *onnx.ValueInfo {
+	if n.GetOpType() != "Shape" || len(n.Attribute) > 0 {
+		return nil
 	}
+	x := e.graph.Lookup(n.Input[0])
+	if x == nil || e.shapes.Of(x).Rank < 1 {
+		return nil
+	}
+	dims := e.shapes.Of(x).Dims
+	for _, d := range dims {
+		if !d.Known() || slices.ContainsFunc(d.Symbols(), func(s string) bool { return e.symbols[s].input == "" }) {
+			return nil
+		}
+	}
+	e.lists[n.Output[0]] = dims
+	return &onnx.ValueInfo{Name: proto.String(n.Output[0]), Type: graph.TensorType(onnx.Tensor_INT64, len(dims))}
+}
+
+// list is what an input that shape made holds at some lengths.
+func (e *evaluator) list(dims []graph.Dim, at rewrite.Lengths) (list []int64, err error) {
+	values := map[string]int64{}
+	for _, d := range dims {
+		for _, s := range d.Symbols() {
+			a := e.symbols[s]
+			if values[s], err = e.length(a.input, a.axis, a.dim, at); err != nil {
+				return nil, err
+			}
+		}
+		n, ok := d.Eval(values)
+		if !ok {
+			return nil, fmt.Errorf("the length %s is not understood", d)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+func (e *evaluator) close() {
+	e.drop()
 	e.model.Close()
+}
+
+func (e *evaluator) drop() {
+	if e.last != nil {
+		e.last.Close()
+		e.last = nil
+	}
 }
 
 // evaluate is rewrite.StatefulOptions.Evaluate.
@@ -82,9 +148,10 @@ func (e *evaluator) evaluate(names []string, at rewrite.Lengths) ([]rewrite.Eval
 // part is a session of what makes the values.
 func (e *evaluator) part(names []string) (*ort.Session, error) {
 	key := strings.Join(names, "\x00")
-	if s := e.parts[key]; s != nil {
-		return s, nil
+	if e.last != nil && e.names == key {
+		return e.last, nil
 	}
+	e.drop()
 	var outputs []*onnx.ValueInfo
 	for _, name := range names {
 		v := e.graph.Lookup(name)
@@ -95,16 +162,17 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 		outputs = append(outputs, &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
 			TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(kind))}}}})
 	}
-	p, err := extract(e.model.Proto(), outputs)
+	p, err := extract(e.model.Proto(), outputs, e.shape)
 	if err != nil {
 		return nil, err
 	}
-	s, err := open(e.library, e.model, p, ort.SessionOptions{Plain: true, IntraOpThreads: 1})
-	if err != nil {
+	// Weights are read where they lie: what is computed from them is not asked for often.
+	o := ort.SessionOptions{Plain: true, IntraOpThreads: 1, Config: map[string]string{"session.disable_prepacking": "1"}}
+	if e.last, err = open(e.library, e.model, p, o); err != nil {
 		return nil, err
 	}
-	e.parts[key] = s
-	return s, nil
+	e.names = key
+	return e.last, nil
 }
 
 // inputs are one row of zeros for tokens and pasts, ones for masks, positions
@@ -112,6 +180,16 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.Value, error) {
 	values := map[string]*ort.Value{}
 	for _, in := range s.Inputs() {
+		if dims := e.lists[in.Name]; dims != nil {
+			list, err := e.list(dims, at)
+			if err != nil {
+				return values, err
+			}
+			if values[in.Name], err = ort.NewTensor(e.library, []int64{int64(len(list))}, list); err != nil {
+				return values, err
+			}
+			continue
+		}
 		v := e.graph.Lookup(in.Name)
 		shape := make([]int64, 0, len(in.Shape))
 		for i, d := range e.shapes.Of(v).Dims {

@@ -38,7 +38,7 @@ func (e *Engine) openFiller(path string, o Options) error {
 			made = append(made, &onnx.ValueInfo{Name: proto.String(out), Type: graph.TensorType(onnx.Tensor_FLOAT)})
 		}
 	}
-	part, err := extract(p, made)
+	part, err := extract(p, made, nil)
 	if err != nil {
 		return err
 	}

@@ -93,8 +93,10 @@ func rename(g *onnx.Graph, names map[string]string) {
 }
 
 // extract is the part of a model that makes some of its values, with the inputs
-// that it needs. The parts are shared with the model, which must not change.
-func extract(p *onnx.Model, outputs []*onnx.ValueInfo) (*onnx.Model, error) {
+// that it needs. The parts are shared with the model, which must not change. Where
+// known, which may be nil, gives an input for a node, that stands for the node's
+// output.
+func extract(p *onnx.Model, outputs []*onnx.ValueInfo, known func(*onnx.Node) *onnx.ValueInfo) (*onnx.Model, error) {
 	g := p.GetGraph()
 	maker := map[string]int{}
 	for i, n := range g.Node {
@@ -104,6 +106,7 @@ func extract(p *onnx.Model, outputs []*onnx.ValueInfo) (*onnx.Model, error) {
 	}
 	needed := map[string]bool{}
 	nodes := map[int]bool{}
+	var given []*onnx.ValueInfo
 	var need func(name string)
 	var needNode func(n *onnx.Node)
 	needNode = func(n *onnx.Node) {
@@ -126,7 +129,14 @@ func extract(p *onnx.Model, outputs []*onnx.ValueInfo) (*onnx.Model, error) {
 			return
 		}
 		needed[name] = true
-		if i, ok := maker[name]; ok && !nodes[i] {
+		i, made := maker[name]
+		if made && known != nil {
+			if in := known(g.Node[i]); in != nil {
+				given = append(given, in)
+				return
+			}
+		}
+		if made && !nodes[i] {
 			nodes[i] = true
 			needNode(g.Node[i])
 		}
@@ -145,6 +155,7 @@ func extract(p *onnx.Model, outputs []*onnx.ValueInfo) (*onnx.Model, error) {
 			part.Input = append(part.Input, in)
 		}
 	}
+	part.Input = append(part.Input, given...)
 	for _, t := range g.Initializer {
 		if needed[t.GetName()] {
 			part.Initializer = append(part.Initializer, t)
