@@ -14,9 +14,16 @@ import (
 // that beams are not all the same loop.
 const distinct = 20
 
+// varied is what makes the output of random weights such that beams differ and
+// change places, as those of trained ones do.
+type varied struct {
+	seed    uint64  // of the inputs
+	penalty float64 // of repetition
+}
+
 // generation is a figure of whole generations: the model as exported, its past and
 // present moved with care, against the engine.
-func generation(name, what string, least float64, subject string, batch, prompt, tokens int) figure {
+func generation(name, what string, least float64, subject string, batch, prompt, tokens int, v varied) figure {
 	return figure{name, what, fmt.Sprintf("at least %.1fx, equal tokens", least), func(ctx context.Context, b *bench) (*outcome, error) {
 		folder, err := models.Cached(subject, say)
 		if err != nil {
@@ -26,13 +33,13 @@ func generation(name, what string, least float64, subject string, batch, prompt,
 		// repeat themselves unless they are kept from it.
 		options, err := json.Marshal(map[string]any{
 			"num_beams": 4, "max_new_tokens": tokens, "eos_token_id": []int{}, "no_repeat_ngram_size": 3,
-			"forced_eos_token_id": nil, "early_stopping": false, "repetition_penalty": 1.3,
+			"forced_eos_token_id": nil, "early_stopping": false, "repetition_penalty": v.penalty,
 		})
 		if err != nil {
 			return nil, err
 		}
 		r, err := ab.Generate(ctx, b.library, b.set, folder, ab.GenerationOptions{
-			A: "none", B: "auto", Search: options, Batch: batch, PromptLength: prompt, Seed: 1, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30,
+			A: "none", B: "auto", Search: options, Batch: batch, PromptLength: prompt, Seed: v.seed, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30,
 		})
 		if err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -101,7 +102,7 @@ func loadOne(args []string) error {
 		return err
 	}
 	o := ort.SessionOptions{Plain: true}
-	if args[0] != "none" {
+	if args[0] != "none" && args[0] != panelsSide {
 		set, err := patch.Load(nil, false)
 		if err != nil {
 			return err
@@ -112,8 +113,16 @@ func loadOne(args []string) error {
 		}
 		o = ort.SessionOptions{Patcher: sessions.Patch}
 	}
+	open := func() (interface{ Close() }, error) { return l.NewSession(args[1], o) }
+	if args[0] == panelsSide {
+		set, err := patch.Load(nil, false)
+		if err != nil {
+			return err
+		}
+		open = func() (interface{ Close() }, error) { return engine.OpenSession(args[1], panelsOptions(l, set)) }
+	}
 	start := time.Now()
-	s, err := l.NewSession(args[1], o)
+	s, err := open()
 	if err != nil {
 		return err
 	}

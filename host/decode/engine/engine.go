@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/decode/cache"
@@ -26,6 +24,8 @@ type Options struct {
 	Plugins *patch.Set
 	Plan    plan.Options // which operators may stand in beside the cache's own
 	Threads int          // 0: one a core
+	// Config holds ONNX Runtime's session config entries.
+	Config map[string]string
 	// CacheBytes is the most that keys and values may take, both pools together.
 	CacheBytes int64
 	// PanelBytes is the most that a session's weights may take when they are laid out
@@ -41,9 +41,9 @@ type Options struct {
 type Engine struct {
 	face      *rewrite.Engine
 	library   *ort.Library
-	decoder   *session
-	encoder   *session // nil for a decoder alone
-	filler    *session // fills the cross pool from an encoder's output
+	decoder   *Session
+	encoder   *Session // nil for a decoder alone
+	filler    *Session // fills the cross pool from an encoder's output
 	self      *pool
 	cross     *pool // nil for a decoder alone
 	positions int64
@@ -147,103 +147,10 @@ func (e *Engine) openDecoder(path string, o Options) error {
 	return err
 }
 
-// session is one of ONNX Runtime's with the weights that it takes as inputs.
-type session struct {
-	*ort.Session
-	panels  *panels
-	plugins []string
-}
-
-// newSession lets plugins stand in wherever the plan gains by them, lays out the
-// weights of their products and makes a session of the result. edit, which may be
-// nil, changes the graph as soon as plugins stand in it.
-func newSession(m *model.Model, o Options, edit func(*graph.Graph) error) (_ *session, err error) {
-	// A step has few rows nearly always, unlike what the plan must reckon with when
-	// it knows no more of a model than its graph: what can serve, serves.
-	chosen := o.Plan
-	chosen.Force = true
-	a, err := patch.Analyse(m, o.Plugins.Manifests(), o.Plugins.Plan(chosen))
-	if err != nil {
-		return nil, err
-	}
-	if err := a.Apply(); err != nil {
-		return nil, err
-	}
-	plugins := []string{attentionPlugin}
-	for _, name := range a.Plugins() {
-		if !slices.Contains(plugins, name) {
-			plugins = append(plugins, name)
-		}
-	}
-	s := &session{plugins: plugins}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		return nil, err
-	}
-	if edit != nil {
-		if err := edit(g); err != nil {
-			return nil, err
-		}
-	}
-	if err := rewrite.DropReshapes(g, graph.Infer(g)); err != nil {
-		return nil, err
-	}
-	if s.panels, err = pack(o.Library, m, g, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
-		return nil, err
-	}
-	if s.panels != nil {
-		if g, err = graph.New(m.Proto(), m); err != nil {
-			return nil, err
-		}
-		if err := rewrite.FuseProducts(g, graph.Infer(g)); err != nil {
-			return nil, err
-		}
-	}
-	domain, err := patch.Domain(o.Plugins.Plugins, plugins, o.Library)
-	if err != nil {
-		return nil, err
-	}
-	s.Session, err = open(o.Library, m, m.Proto(), ort.SessionOptions{Plain: true, IntraOpThreads: o.Threads, Domains: []ort.Domain{domain}})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// Run is that of ONNX Runtime's session, with the weights added to the inputs.
-func (s *session) Run(ctx context.Context, inputs map[string]*ort.Value, outputs ...string) ([]*ort.Value, error) {
-	if s.panels != nil {
-		maps.Copy(inputs, s.panels.tensors)
-	}
-	return s.Session.Run(ctx, inputs, outputs...)
-}
-
-// Inputs are those that are not weights.
-func (s *session) Inputs() []ort.ValueInfo {
-	return slices.DeleteFunc(slices.Clone(s.Session.Inputs()), func(in ort.ValueInfo) bool {
-		return s.panels != nil && s.panels.tensors[in.Name] != nil
-	})
-}
-
-func (s *session) close() {
-	if s == nil {
-		return
-	}
-	if s.Session != nil {
-		s.Session.Close()
-	}
-	s.panels.close()
-}
-
 // Close frees the sessions and the pools.
 func (e *Engine) Close() {
-	for _, s := range []*session{e.decoder, e.encoder, e.filler} {
-		s.close()
+	for _, s := range []*Session{e.decoder, e.encoder, e.filler} {
+		s.Close()
 	}
 	e.step.close()
 	e.self.close()
