@@ -21,6 +21,16 @@ type varied struct {
 	penalty float64 // of repetition
 }
 
+// search are the options of a figure's search. There is no end token: every sample
+// generates as many as are asked for. Random weights repeat themselves unless they
+// are kept from it.
+func (v varied) search(tokens int) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"num_beams": 4, "max_new_tokens": tokens, "eos_token_id": []int{}, "no_repeat_ngram_size": 3,
+		"forced_eos_token_id": nil, "early_stopping": false, "repetition_penalty": v.penalty,
+	})
+}
+
 // generation is a figure of whole generations: the model as exported, its past and
 // present moved with care, against the engine.
 func generation(name, what string, least float64, subject string, batch, prompt, tokens int, v varied) figure {
@@ -29,12 +39,7 @@ func generation(name, what string, least float64, subject string, batch, prompt,
 		if err != nil {
 			return nil, err
 		}
-		// No end token: every sample generates as many as are asked for. Random weights
-		// repeat themselves unless they are kept from it.
-		options, err := json.Marshal(map[string]any{
-			"num_beams": 4, "max_new_tokens": tokens, "eos_token_id": []int{}, "no_repeat_ngram_size": 3,
-			"forced_eos_token_id": nil, "early_stopping": false, "repetition_penalty": v.penalty,
-		})
+		options, err := v.search(tokens)
 		if err != nil {
 			return nil, err
 		}

@@ -42,6 +42,8 @@ type Options struct {
 	// StepTokens is the most tokens of prompts that one step takes, the last prompt
 	// whole; 0 is 2,048.
 	StepTokens int
+	// Profile is that of engine.Options.
+	Profile string
 	// PlainTail takes candidates off the scores in plain Go although the plugin
 	// step-tail is at hand.
 	PlainTail bool
@@ -107,7 +109,7 @@ func Open(folder string, o Options) (*Generator, error) {
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Half(),
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Half(), Profile: o.Profile,
 		Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
 	})
 	if err != nil {

@@ -24,6 +24,9 @@ type Options struct {
 	Plugins *patch.Set
 	Plan    plan.Options // which operators may stand in beside the cache's own
 	Threads int          // 0: one a core
+	// Profile is the prefix of a file that the decoder's times of nodes are written to
+	// when the engine is closed, as ONNX Runtime writes them; empty: none.
+	Profile string
 	// Config holds ONNX Runtime's session config entries.
 	Config map[string]string
 	// CacheBytes is the most that keys and values may take, both pools together.
@@ -70,6 +73,7 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 	if err := e.openDecoder(files.Decoder, o); err != nil {
 		return nil, fmt.Errorf("%s: %w", files.Decoder, err)
 	}
+	o.Profile = "" // of the decoder alone
 	share := o.CacheBytes
 	if e.face.Cross != nil {
 		if files.Encoder == "" {

@@ -85,7 +85,7 @@ func newSession(m *model.Model, o Options, edit func(*graph.Graph) error) (_ *Se
 		return nil, err
 	}
 	s.Session, err = open(o.Library, m, m.Proto(), ort.SessionOptions{
-		Plain: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Domains: []ort.Domain{domain}})
+		Plain: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile, Domains: []ort.Domain{domain}})
 	if err != nil {
 		return nil, err
 	}
