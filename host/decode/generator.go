@@ -109,7 +109,7 @@ func Open(folder string, o Options) (*Generator, error) {
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Half(), Profile: o.Profile,
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
 		Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
 	})
 	if err != nil {

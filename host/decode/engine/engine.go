@@ -31,8 +31,10 @@ type Options struct {
 	Config map[string]string
 	// CacheBytes is the most that keys and values may take, both pools together.
 	CacheBytes int64
-	// PanelBytes is the most that a session's weights may take when they are laid out
-	// anew; where they take more, they are read as they lie in the model's file.
+	// PanelBytes is the most that weights may take when they are laid out anew: the
+	// decoder's, then those that make an encoder's keys and values, then the encoder's.
+	// Those of a session for which that is too little are read as they lie in the
+	// model's file.
 	PanelBytes int64
 	// Positions is the longest sequence of the decoder, EncoderPositions that of the
 	// encoder.
@@ -74,6 +76,7 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 		return nil, fmt.Errorf("%s: %w", files.Decoder, err)
 	}
 	o.Profile = "" // of the decoder alone
+	o.PanelBytes -= e.decoder.panels.size()
 	share := o.CacheBytes
 	if e.face.Cross != nil {
 		if files.Encoder == "" {
@@ -86,6 +89,7 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 		if err := e.openFiller(files.First, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", files.First, err)
 		}
+		o.PanelBytes -= e.filler.panels.size()
 		if err := e.openEncoder(files.Encoder, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", files.Encoder, err)
 		}
@@ -187,10 +191,7 @@ func (e *Engine) Memory() (self, selfPeak, cross, crossPeak int64) {
 // decoder's products, once; 0 where they lie in the model's file. PositionBytes is
 // what it reads for each distinct position of the decoder's own.
 func (e *Engine) StepBytes() int64 {
-	if e.decoder.panels == nil {
-		return 0
-	}
-	return e.decoder.panels.memory.Size()
+	return e.decoder.panels.size()
 }
 
 func (e *Engine) PositionBytes() int64 { return e.self.Geometry().BlockBytes() / cache.BlockSlots }

@@ -47,6 +47,14 @@ func (p *panels) close() {
 	_ = p.memory.Close() // nothing can be done about a mapping that stays
 }
 
+// size is the bytes that they take; 0 where there are none.
+func (p *panels) size() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.memory.Size()
+}
+
 // matrix is one weight, and the products that read it.
 type matrix struct {
 	value          *graph.Value
