@@ -120,12 +120,17 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
   Guarded workspace(WorkspaceSize(p, runner.threads, c.tuning), c.seed % 64);
   p.y = reinterpret_cast<float*>(y.data());
   std::vector<double> rows(m * k);
+  std::vector<double> steepness(m, 0.0);  // how much a row's normalization magnifies roundings of x
   for (size_t r = 0; r < m; ++r) {
     const float* row = x.data() + r * xs;
     double mean = 0, variance = 0;
     for (size_t i = 0; i < k; ++i) mean += double{row[i]} / static_cast<double>(k);
     for (size_t i = 0; i < k; ++i) {
       variance += (row[i] - mean) * (row[i] - mean) / static_cast<double>(k);
+    }
+    for (size_t i = 0; i < k && p.norm; ++i) {
+      const double steep = std::abs(row[i]) / std::sqrt(variance + double{p.norm_epsilon});
+      steepness[r] = std::max(steepness[r], steep);
     }
     for (size_t i = 0; i < k; ++i) {
       rows[r * k + i] = row[i];
@@ -154,6 +159,9 @@ std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check)
         const double term = rows[r * k + i] * w[p.transposed ? j * k + i : i * n + j];
         sum += term;
         size += std::abs(term);
+        if (p.norm) {
+          size += steepness[r] * std::abs(scale[i] * w[p.transposed ? j * k + i : i * n + j]);
+        }
       }
       size += std::abs(sum) * 1e-1;  // the activation's own rounding
       sum = Activate(p.activation, sum);
