@@ -33,9 +33,8 @@ func (m *Model) Data(t *onnx.Tensor) ([]byte, error) {
 	return b, nil
 }
 
-// Forget says that t's elements are not needed for now. Where they lie in a mapped
-// file, their pages no longer count as this program's memory; they are read again
-// when they are touched.
+// Forget lets the system take back the memory of t's elements where they lie in a
+// mapped file: they are read from it again when they are next touched.
 func (m *Model) Forget(t *onnx.Tensor) error {
 	ref, refers, err := m.reference(t)
 	if err != nil {
