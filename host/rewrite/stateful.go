@@ -263,7 +263,7 @@ func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache,
 		kind onnx.Tensor_DataType
 		dims []any
 	}{
-		{cache, onnx.Tensor_FLOAT, []any{cache + ".blocks", cache + ".layers", int(slot)}},
+		{cache, onnx.Tensor_FLOAT, []any{cache + ".blocks", cache + ".floats"}},
 		{steps, onnx.Tensor_INT32, []any{steps + ".groups", 8}},
 		{shared, onnx.Tensor_INT32, []any{shared + ".slots"}},
 	} {
@@ -288,7 +288,7 @@ func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache,
 		}
 	}
 	n, err := s.node(s.main, plugin.Domain, cachedAttention, ins, []string{s.main.FreshName("graft_attention")},
-		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "head_size", a.HeadSize, "value_size", a.ValueSize, "layer", layer,
+		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "head_size", a.HeadSize, "value_size", a.ValueSize, "offset", layer*slot,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window,
 		"output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
 	if err != nil {

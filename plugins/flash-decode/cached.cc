@@ -69,9 +69,10 @@ std::string ValidatePool(const Pool& p) {
     return Join("the pool has ", p.kv_heads, " heads of ", p.head_size, " and ", p.value_size,
                 ", needed are at least 1 of 1");
   }
-  if (p.blocks < 0 || p.layers < 0) return "the pool has a negative size";
-  if (p.layer < 0 || p.layer >= p.layers) {
-    return Join("layer is ", p.layer, ", the pool has ", p.layers);
+  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
+  if (p.offset < 0 || p.offset + p.floats() > p.block_floats) {
+    return Join("a block has ", p.block_floats, " floats, the layer takes ", p.offset, " .. ",
+                p.offset + p.floats() - 1);
   }
   if (p.slots() > 0 && p.data == nullptr) return "the pool has no memory";
   return std::string();

@@ -1,9 +1,10 @@
 // Attention over a pool of cached keys and values, on the CPU: every row is one token.
 //
 // The kernel knows nothing of any runtime. A pool holds keys and values of many sequences in blocks
-// of 16 slots, for all layers; a slot is one token. Rows that share a past (the beams of a sample,
-// the tokens of a prompt) form a group: the positions on which all of them agree are listed once
-// and read once, the others are listed a row. Reordering beams changes lists and moves nothing.
+// of 16 slots, with an area a layer; a slot is one token. Rows that share a past (the beams of a
+// sample, the tokens of a prompt) form a group: the positions on which all of them agree are listed
+// once and read once, the others are listed a row. Reordering beams changes lists and moves
+// nothing.
 //
 // For row i of a group, query head h and the key of position j, with d = position of row i - j:
 //
@@ -27,31 +28,29 @@ namespace attention {
 // Slots of a block. Slot s is the slot s % 16 of block s / 16.
 constexpr int64_t kBlockSlots = 16;
 
-// One layer of a pool: a float32 tensor [blocks, layers, kv_heads * 16 * (head_size + value_size)].
-// Within a block and layer stand keys [kv_heads][16][head_size], then values
-// [kv_heads][16][value_size].
+// The keys and values of one layer in a pool: a float32 tensor [blocks, block_floats]. A block
+// holds an area a layer; this layer's begins at `offset`, and in it stand keys
+// [kv_heads][16][head_size], then values [kv_heads][16][value_size].
 struct Pool {
   float* data = nullptr;
   int64_t blocks = 0;
-  int64_t layers = 0;
-  int64_t layer = 0;
+  int64_t block_floats = 0;
+  int64_t offset = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;
   int64_t value_size = 0;
 
   int64_t slots() const { return blocks * kBlockSlots; }
-  // Floats from one layer of a block to the next, and from one block to the next.
-  int64_t layer_floats() const { return kv_heads * kBlockSlots * (head_size + value_size); }
-  int64_t block_floats() const { return layers * layer_floats(); }
+  // Floats of the area.
+  int64_t floats() const { return kv_heads * kBlockSlots * (head_size + value_size); }
   // Where head 0 of a slot's key and value stand, in floats from data; the next head is
   // kBlockSlots * head_size, or value_size, further.
   int64_t KeyOffset(int64_t slot) const {
-    return slot / kBlockSlots * block_floats() + layer * layer_floats() +
-           slot % kBlockSlots * head_size;
+    return slot / kBlockSlots * block_floats + offset + slot % kBlockSlots * head_size;
   }
   int64_t ValueOffset(int64_t slot) const {
-    return slot / kBlockSlots * block_floats() + layer * layer_floats() +
-           kv_heads * kBlockSlots * head_size + slot % kBlockSlots * value_size;
+    return slot / kBlockSlots * block_floats + offset + kv_heads * kBlockSlots * head_size +
+           slot % kBlockSlots * value_size;
   }
 };
 

@@ -33,21 +33,18 @@ inline Runner RunnerOf(const RunContext& context) {
 }
 
 // The pool that an input holds. `name` is the operator's.
-inline Pool PoolOf(const char* name, const Tensor& cache, int64_t layer, int64_t kv_heads,
+inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_t kv_heads,
                    int64_t head_size, int64_t value_size) {
-  Require(cache.rank() == 3, name, ": cache has rank ", cache.rank(),
-          ", needed is 3: blocks, layers, one layer's floats");
+  Require(cache.rank() == 2, name, ": cache has rank ", cache.rank(),
+          ", needed is 2: blocks, and the floats of one");
   Pool pool;
   pool.data = static_cast<float*>(const_cast<void*>(cache.raw()));
   pool.blocks = cache.dim(0);
-  pool.layers = cache.dim(1);
-  pool.layer = layer;
+  pool.block_floats = cache.dim(1);
+  pool.offset = offset;
   pool.kv_heads = kv_heads;
   pool.head_size = head_size;
   pool.value_size = value_size;
-  Require(cache.dim(2) == pool.layer_floats(), name, ": a layer of cache has ", cache.dim(2),
-          " floats, ", kv_heads, " heads of ", head_size, " and ", value_size, " in blocks of ",
-          kBlockSlots, " need ", pool.layer_floats());
   return pool;
 }
 
@@ -57,11 +54,10 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t layer, int64_t
 //          query, key and value of a token side by side
 //   key    [T, ...], kv_heads * head_size; absent with value and write: nothing is written
 //   value  [T, ...], kv_heads * value_size
-//   cache  [blocks, layers, kv_heads * 16 * (head_size + value_size)], written in place
-//   steps  [G, 8], shared [*], own [*]: see cached.h; own may be absent where no step lists any
-//   write  [T], the slot of each token's key and value, or -1
-//   bias   [heads, D], added to the score of a key that is d positions before the query; D - 1
-//   serves
+//   cache  [blocks, floats], written in place: each block holds an area a layer, this one's at
+//   offset steps  [G, 8], shared [*], own [*]: see cached.h; own may be absent where no step lists
+//   any write  [T], the slot of each token's key and value, or -1 bias   [heads, D], added to the
+//   score of a key that is d positions before the query; D - 1 serves
 //          all that are further
 //
 // Output: [T, heads, 1, value_size], or as output_layout and output_rank say.
@@ -86,7 +82,7 @@ class CachedAttention {
         .Int("head_size", 0)
         .Required()
         .Int("value_size", 0)
-        .Int("layer", 0)
+        .Int("offset", 0)
         .Float("scale", 0.0)
         .Float("softcap", 0.0)
         .Int("window", 0)
@@ -99,7 +95,7 @@ class CachedAttention {
         kv_heads_(context.Int("kv_num_heads")),
         head_size_(context.Int("head_size")),
         value_size_(context.Int("value_size")),
-        layer_(context.Int("layer")),
+        offset_(context.Int("offset")),
         scale_(static_cast<float>(context.Float("scale"))),
         softcap_(static_cast<float>(context.Float("softcap"))),
         window_(context.Int("window")),
@@ -111,7 +107,7 @@ class CachedAttention {
             kv_heads_);
     Require(head_size_ > 0 && value_size_ > 0, "CachedAttention: head_size is ", head_size_,
             " and value_size ", value_size_, ", needed are positive numbers");
-    Require(layer_ >= 0, "CachedAttention: layer is ", layer_, ", needed is 0 or more");
+    Require(offset_ >= 0, "CachedAttention: offset is ", offset_, ", needed is 0 or more");
     Require(window_ >= 0, "CachedAttention: window is ", window_, ", needed is 0 or more");
     Require(output_rank_ >= 2 && output_rank_ <= 4, "CachedAttention: output_rank is ",
             output_rank_, ", needed is 2, 3 or 4");
@@ -152,7 +148,7 @@ class CachedAttention {
   // Shapes, and pointers where there is memory already.
   CachedProblem Bind(const Tensors& inputs) const {
     CachedProblem p;
-    p.pool = PoolOf("CachedAttention", inputs[kCache], layer_, kv_heads_, head_size_, value_size_);
+    p.pool = PoolOf("CachedAttention", inputs[kCache], offset_, kv_heads_, head_size_, value_size_);
     p.heads = heads_;
     p.scale = scale_;
     p.softcap = softcap_;
@@ -209,7 +205,7 @@ class CachedAttention {
     return static_cast<const float*>(tensor.raw());
   }
 
-  int64_t heads_, kv_heads_, head_size_, value_size_, layer_;
+  int64_t heads_, kv_heads_, head_size_, value_size_, offset_;
   float scale_, softcap_;
   int64_t window_, output_rank_;
   bool heads_first_;
@@ -239,7 +235,7 @@ class StoreCache {
         .Int("head_size", 0)
         .Required()
         .Int("value_size", 0)
-        .Int("layer", 0)
+        .Int("offset", 0)
         .String("key_layout", "bhsd")
         .String("value_layout", "bhsd");
   }
@@ -248,14 +244,14 @@ class StoreCache {
       : kv_heads_(context.Int("kv_num_heads")),
         head_size_(context.Int("head_size")),
         value_size_(context.Int("value_size")),
-        layer_(context.Int("layer")),
+        offset_(context.Int("offset")),
         key_layout_(context.String("key_layout")),
         value_layout_(context.String("value_layout")) {
     if (value_size_ == 0) value_size_ = head_size_;
     Require(kv_heads_ > 0 && head_size_ > 0 && value_size_ > 0, "StoreCache: kv_num_heads is ",
             kv_heads_, ", head_size ", head_size_, ", value_size ", value_size_,
             ", needed are positive numbers");
-    Require(layer_ >= 0, "StoreCache: layer is ", layer_, ", needed is 0 or more");
+    Require(offset_ >= 0, "StoreCache: offset is ", offset_, ", needed is 0 or more");
     for (const std::string& layout : {key_layout_, value_layout_}) {
       Require(layout == "bhsd" || layout == "bshd" || layout == "bhds", "StoreCache: layout is ",
               layout, ", needed is bhsd, bshd or bhds");
@@ -266,7 +262,7 @@ class StoreCache {
 
   void Run(const RunContext& context) const {
     StoreProblem p;
-    p.pool = PoolOf("StoreCache", context.inputs[2], layer_, kv_heads_, head_size_, value_size_);
+    p.pool = PoolOf("StoreCache", context.inputs[2], offset_, kv_heads_, head_size_, value_size_);
     p.key = Bind(context.inputs[0], "key", key_layout_, head_size_, p);
     const int64_t batch = p.batch, positions = p.positions;
     p.value = Bind(context.inputs[1], "value", value_layout_, value_size_, p);
@@ -312,7 +308,7 @@ class StoreCache {
     return input;
   }
 
-  int64_t kv_heads_, head_size_, value_size_, layer_;
+  int64_t kv_heads_, head_size_, value_size_, offset_;
   std::string key_layout_, value_layout_;
 };
 

@@ -69,9 +69,9 @@ func (p *Pool) Geometry() Geometry { return p.geometry }
 // Floats is the whole pool.
 func (p *Pool) Floats() []float32 { return p.memory.Floats() }
 
-// Shape is that of the pool as a tensor: blocks, layers, floats of a layer.
+// Shape is that of the pool as a tensor: blocks, floats of a block.
 func (p *Pool) Shape() []int64 {
-	return []int64{int64(p.capacity), p.geometry.Layers, p.geometry.LayerFloats()}
+	return []int64{int64(p.capacity), p.geometry.BlockBytes() / 4}
 }
 
 // Bytes is what the blocks in use take, Peak the most they ever took.

@@ -44,7 +44,7 @@ func (e *Engine) openFiller(path string, o Options) error {
 	}
 	g := part.Graph
 	g.Input = append(g.Input,
-		&onnx.ValueInfo{Name: proto.String(rewrite.CrossCacheInput), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "layers", "floats")},
+		&onnx.ValueInfo{Name: proto.String(rewrite.CrossCacheInput), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
 		&onnx.ValueInfo{Name: proto.String(fillWrite), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
 	g.Output = nil
 	for i := range e.face.Layers {
@@ -57,7 +57,7 @@ func (e *Engine) openFiller(path string, o Options) error {
 			Output: []string{done}, Attribute: []*onnx.Attribute{
 				text("key_layout", keyLayout), text("value_layout", valueLayout),
 				integer("kv_num_heads", e.face.Cross.KVHeads), integer("head_size", e.face.Cross.HeadSize),
-				integer("value_size", e.face.Cross.ValueSize), integer("layer", int64(i))}})
+				integer("value_size", e.face.Cross.ValueSize), integer("offset", int64(i)*16*e.face.Cross.KVHeads*(e.face.Cross.HeadSize+e.face.Cross.ValueSize))}})
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],

@@ -124,10 +124,10 @@ class Bench {
     const Lists lists = MakeLists(s);
     CachedProblem p;
     p.pool.blocks = lists.slots / kBlockSlots;
-    p.pool.layers = s.layers;
     p.pool.kv_heads = s.kv_heads;
     p.pool.head_size = p.pool.value_size = s.size;
-    const size_t floats = static_cast<size_t>(p.pool.blocks * p.pool.block_floats());
+    p.pool.block_floats = s.layers * p.pool.floats();
+    const size_t floats = static_cast<size_t>(p.pool.blocks * p.pool.block_floats);
     const Memory memory(floats);
     p.pool.data = memory.data();
     p.rows = s.samples * s.rows;
@@ -154,7 +154,8 @@ class Bench {
     const int repetitions = s.causal ? 5 : 15;
     for (int repetition = 0; repetition < repetitions; ++repetition) {
       double start = Now(own_time_);
-      for (p.pool.layer = 0; p.pool.layer < s.layers; ++p.pool.layer) {
+      for (int64_t layer = 0; layer < s.layers; ++layer) {
+        p.pool.offset = layer * p.pool.floats();
         if (!Validate(p).empty()) std::abort();
         Run(p, workspace.data(), runner_, tuning_);
       }

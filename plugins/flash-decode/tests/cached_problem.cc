@@ -79,7 +79,7 @@ Shape DrawShape(std::mt19937& random, int64_t most) {
 
 GuardedPool::GuardedPool(const Pool& sizes, int64_t misalign)
     : sizes_(sizes), start_(kBand + misalign) {
-  memory_.assign(static_cast<size_t>(sizes.blocks * sizes.block_floats() + 2 * kBand + misalign),
+  memory_.assign(static_cast<size_t>(sizes.blocks * sizes.block_floats + 2 * kBand + misalign),
                  kNan);
 }
 
@@ -107,8 +107,7 @@ std::vector<float> GuardedPool::Expected(const CachedProblem& problem) const {
   for (int64_t t = 0; t < problem.rows; ++t) {
     const int64_t slot = problem.write[t];
     if (slot < 0) continue;
-    const int64_t at =
-        (slot / 16 * p.layers + p.layer) * p.kv_heads * 16 * (p.head_size + p.value_size);
+    const int64_t at = slot / 16 * p.block_floats + p.offset;
     for (int64_t h = 0; h < p.kv_heads; ++h) {
       for (int64_t f = 0; f < p.head_size; ++f) {
         memory[static_cast<size_t>(start_ + at + (h * 16 + slot % 16) * p.head_size + f)] =
@@ -132,8 +131,10 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   p.heads = sizes.kv_heads * (Chance(random, 60) ? 1 : Draw(random, 2, 5));
   sizes.head_size = Pick(random, {1, 3, 8, 16, 24, 32, 40, 64, 64, 64, 80, 128});
   sizes.value_size = Chance(random, 80) ? sizes.head_size : Pick(random, {1, 5, 16, 48, 64, 128});
-  sizes.layers = Draw(random, 1, 3);
-  sizes.layer = Draw(random, 0, sizes.layers - 1);
+  // Before and behind the layer's area stand those of others, of any size.
+  sizes.offset = Chance(random, 50) ? 0 : Draw(random, 1, 2000);
+  sizes.block_floats =
+      sizes.offset + sizes.floats() + (Chance(random, 50) ? 0 : Draw(random, 1, 2000));
 
   const bool writes = Chance(random, 75);
   std::vector<Shape> shapes;
@@ -264,8 +265,8 @@ void Make(uint32_t index, RandomCachedProblem& made) {
 
   std::ostringstream text;
   text << "problem " << index << ": heads " << p.heads << "/" << sizes.kv_heads << " of "
-       << sizes.head_size << "/" << sizes.value_size << ", layer " << sizes.layer << "/"
-       << sizes.layers << ", bias " << p.distances << ", softcap " << p.softcap << ", window "
+       << sizes.head_size << "/" << sizes.value_size << ", area at " << sizes.offset << " of "
+       << sizes.block_floats << ", bias " << p.distances << ", softcap " << p.softcap << ", window "
        << p.window << ", writes " << writes << ", isa " << static_cast<int>(made.tuning.isa)
        << ", parts " << made.tuning.parts << ", head chunk " << made.tuning.head_chunk
        << ", row chunk " << made.tuning.row_chunk << ", serial " << made.tuning.serial_cost
@@ -297,8 +298,7 @@ std::vector<double> Compute(const CachedProblem& p, const float* pool) {
         for (int64_t j = 0; j < seen; ++j) {
           const int64_t slot =
               j < shared ? p.shared[step[2] + j] : p.own[step[4] + i * own + j - shared];
-          const float* at = pool + (slot / 16 * sizes.layers + sizes.layer) * sizes.kv_heads * 16 *
-                                       (sizes.head_size + sizes.value_size);
+          const float* at = pool + slot / 16 * sizes.block_floats + sizes.offset;
           const float* key = at + (h * 16 + slot % 16) * sizes.head_size;
           values[static_cast<size_t>(j)] =
               at + sizes.kv_heads * 16 * sizes.head_size + (h * 16 + slot % 16) * sizes.value_size;

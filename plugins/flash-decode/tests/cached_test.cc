@@ -132,11 +132,11 @@ struct Small {
 
   Small() {
     p.pool.blocks = 2;
-    p.pool.layers = 2;
-    p.pool.layer = 1;
     p.pool.kv_heads = 1;
     p.pool.head_size = p.pool.value_size = 8;
-    memory.assign(static_cast<size_t>(2 * p.pool.block_floats()), 0.5f);
+    p.pool.offset = p.pool.floats();
+    p.pool.block_floats = 2 * p.pool.floats();
+    memory.assign(static_cast<size_t>(2 * p.pool.block_floats), 0.5f);
     p.pool.data = memory.data();
     p.rows = 8;
     p.heads = 2;
@@ -198,7 +198,10 @@ TEST(Cached, SaysWhatIsWrong) {
   EXPECT_EQ(fault([](Small& s) { s.steps[8] = 2; }),
             "group 1 begins with row 2, the groups before it end at 3");
   EXPECT_EQ(fault([](Small& s) { s.p.groups = 1; }), "the groups hold 3 rows, there are 8");
-  EXPECT_EQ(fault([](Small& s) { s.p.pool.layer = 2; }), "layer is 2, the pool has 2");
+  EXPECT_EQ(fault([](Small& s) { s.p.pool.offset = 257; }),
+            "a block has 512 floats, the layer takes 257 .. 512");
+  EXPECT_EQ(fault([](Small& s) { s.p.pool.offset = -1; }),
+            "a block has 512 floats, the layer takes -1 .. 254");
   EXPECT_EQ(fault([](Small& s) { s.p.heads = 0; }),
             "there are 0 query heads, needed is a multiple of 1 key and value heads");
   EXPECT_EQ(fault([](Small& s) { s.p.value = nullptr; }),
@@ -249,11 +252,11 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
       return std::uniform_int_distribution<int64_t>(least, most)(random);
     };
     graft::attention::Pool sizes;
-    sizes.layers = draw(1, 3);
-    sizes.layer = draw(0, sizes.layers - 1);
     sizes.kv_heads = draw(1, 3);
     sizes.head_size = draw(1, 20);
     sizes.value_size = draw(1, 20);
+    sizes.offset = draw(0, 40);
+    sizes.block_floats = sizes.offset + sizes.floats() + draw(0, 40);
     StoreProblem p;
     p.batch = draw(0, 3);
     p.positions = draw(0, 150);
