@@ -32,15 +32,29 @@ class FoldContext {
     throw Error(GRAFT_ERROR_INVALID_ARGUMENT, Text("fold: no constant ", name, " was captured"));
   }
 
-  // A number that plugin.yaml gives beside the fold, or the fallback.
-  double Float(const char* name, double fallback) const {
-    for (uint32_t i = 0; i < request_->num_attributes; ++i) {
-      const graft_attribute* attribute = request_->attributes[i];
-      if (std::strcmp(attribute->name, name) != 0) continue;
-      return attribute->kind == GRAFT_ATTRIBUTE_INT ? static_cast<double>(attribute->int_value)
-                                                    : attribute->float_value;
+  // Whether a constant of this name was given.
+  bool Has(const char* name) const {
+    for (uint32_t i = 0; i < request_->num_constants; ++i) {
+      if (std::strcmp(request_->constants[i]->name, name) == 0) return true;
     }
-    return fallback;
+    return false;
+  }
+
+  // An attribute that the host gives beside the constants, or the fallback.
+  double Float(const char* name, double fallback) const {
+    const graft_attribute* attribute = Attribute(name);
+    if (attribute == nullptr) return fallback;
+    return attribute->kind == GRAFT_ATTRIBUTE_INT ? static_cast<double>(attribute->int_value)
+                                                  : attribute->float_value;
+  }
+  int64_t Int(const char* name, int64_t fallback) const {
+    const graft_attribute* attribute = Attribute(name, GRAFT_ATTRIBUTE_INT);
+    return attribute == nullptr ? fallback : attribute->int_value;
+  }
+  std::string String(const char* name, const std::string& fallback) const {
+    const graft_attribute* attribute = Attribute(name, GRAFT_ATTRIBUTE_STRING);
+    if (attribute == nullptr) return fallback;
+    return std::string(static_cast<const char*>(attribute->data), attribute->count);
   }
 
   // Hands one result over; the host copies it. Data is compact, row-major.
@@ -58,6 +72,18 @@ class FoldContext {
   }
 
  private:
+  // Null where there is none; `kind`, where not 0, is what it must be.
+  const graft_attribute* Attribute(const char* name, int32_t kind = 0) const {
+    for (uint32_t i = 0; i < request_->num_attributes; ++i) {
+      const graft_attribute* attribute = request_->attributes[i];
+      if (std::strcmp(attribute->name, name) != 0) continue;
+      Require(kind == 0 || attribute->kind == kind, "fold: attribute ", name, " is of kind ",
+              attribute->kind, ", needed is ", kind);
+      return attribute;
+    }
+    return nullptr;
+  }
+
   void Emit(const char* name, std::initializer_list<int64_t> shape, DataType type,
             const void* data) const {
     std::vector<int64_t> dims(shape);
