@@ -20,13 +20,17 @@ type Machine struct {
 	CacheBytes     float64 // what stays in cache between two nodes
 	FLOPS          float64 // fp32 operations a second
 	Dispatch       float64 // seconds that ONNX Runtime spends to run a node
+	// LastCacheBandwidth is bytes a second from the cache that all cores share,
+	// LastCacheBytes its size; 0 for none.
+	LastCacheBandwidth, LastCacheBytes float64
 }
 
 // ThisMachine estimates the machine from its number of cores: bandwidth and
 // peak of common server cores, memory bandwidth shared beyond four of them.
 func ThisMachine() Machine {
 	n := float64(runtime.NumCPU())
-	return Machine{Bandwidth: 22e9 * min(n, 4), CacheBandwidth: 90e9 * n, CacheBytes: 1.5e6 * n, FLOPS: 120e9 * n, Dispatch: 1.5e-6}
+	return Machine{Bandwidth: 22e9 * min(n, 4), CacheBandwidth: 90e9 * n, CacheBytes: 1.5e6 * n, FLOPS: 120e9 * n, Dispatch: 1.5e-6,
+		LastCacheBandwidth: 45e9 * n, LastCacheBytes: 2e6 * n}
 }
 
 // Sample is one shape of the range with the expected times, in seconds, of the

@@ -1,0 +1,73 @@
+package plan
+
+import "math"
+
+// blockSlots is the number of positions of a block, as in host/decode/cache.
+const blockSlots = 16
+
+// blocks is the slots of whole blocks that hold so many positions.
+func wholeBlocks(positions int64) int64 {
+	return (positions + blockSlots - 1) / blockSlots * blockSlots
+}
+
+// rowBytes is the bytes of a row of some width, an area of a block being a whole
+// number of 64-byte lines.
+func (c Candidate) rowBytes(width int64) int64 {
+	if !c.half() {
+		return 4 * width
+	}
+	return 4 * ((blockSlots*width/2 + blockSlots - 1) / blockSlots)
+}
+
+// slotBytes is what one position takes of all layers, at positions that are shared
+// and at those generated since; they are the same where one pool holds both.
+func (c Candidate) slotBytes(l Layers) (shared, own int64) {
+	both := 4 * (l.KeyWidth() + l.ValueWidth())
+	switch c.Keep {
+	case KeepLatent:
+		if l.Type == "cross" {
+			n := c.rowBytes(l.Width)
+			return n, n
+		}
+		return l.Layers * c.rowBytes(l.Width), l.Layers * both
+	case KeepKeys:
+		n := l.Layers * c.rowBytes(l.KeyWidth())
+		return n, n
+	case KeepInputs:
+		n := l.Layers * c.rowBytes(l.Width)
+		return n, n
+	case KeepFirstKeys:
+		n := c.rowBytes(l.KeyWidth())
+		return n, n
+	}
+	return l.Layers * both, l.Layers * both
+}
+
+// Bytes is what a sample keeps at a shape, in whole blocks; Batch does not count.
+// Positions that beams do not share are counted once a beam: it is the most that a
+// sample can take.
+func (c Candidate) Bytes(l Layers, s Shape) int64 {
+	shared, own := c.slotBytes(l)
+	generated := s.Own * max(s.Beams, 1)
+	if l.Type == "cross" {
+		generated = 0
+	}
+	switch {
+	case c.Keep == KeepPlain:
+		if l.Type == "cross" {
+			return shared * s.Keys * max(s.Beams, 1)
+		}
+		return shared * (s.Keys + s.Own) * max(s.Beams, 1)
+	case c.Keep == KeepLatent && l.Type == "self": // two pools
+		return shared*wholeBlocks(s.Keys) + own*wholeBlocks(generated)
+	}
+	return shared * wholeBlocks(s.Keys+generated)
+}
+
+// BatchWithin is how many samples of so many bytes a memory holds.
+func BatchWithin(bytes, sample int64) int64 {
+	if sample <= 0 {
+		return math.MaxInt64
+	}
+	return bytes / sample
+}

@@ -1,0 +1,237 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plan"
+)
+
+// twoCores is about the machine of design notes: reading is cheap beside computing.
+var twoCores = plan.Machine{Bandwidth: 45e9, CacheBandwidth: 200e9, CacheBytes: 2e6, FLOPS: 226e9, Dispatch: 1.5e-6,
+	LastCacheBandwidth: 100e9, LastCacheBytes: 32e6}
+
+// gpu computes 200 times as much as it reads in bytes.
+var gpu = plan.Machine{Bandwidth: 4.8e12, FLOPS: 960e12, Dispatch: 1e-9}
+
+func one(n int64) [2]int64 { return [2]int64{n, n} }
+
+func choose(t *testing.T, m plan.Machine, o plan.CacheOptions, kinds ...plan.Kind) []plan.CacheChoice {
+	t.Helper()
+	choices, err := plan.ChooseCaches(plan.NewPredictor(m, nil, nil), kinds, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return choices
+}
+
+var crossAll = []plan.Candidate{flash, latent, keysOnly, hybrid}
+
+// EL-attention pays on a processor where heads times beams are few, and keys times
+// batch many; it never pays where arithmetic is the limit.
+func TestChoiceForSpeed(t *testing.T) {
+	at := func(l plan.Layers, keys, beams, batch int64) plan.Kind {
+		return plan.Kind{Layers: l, Candidates: crossAll, Range: plan.Range{Keys: one(keys), Beams: one(beams), Batch: one(batch)}}
+	}
+	for _, c := range []struct {
+		what string
+		m    plan.Machine
+		kind plan.Kind
+		want plan.Candidate
+	}{
+		{"few heads, one beam, many samples", twoCores, between(at(tinyCross, 1500, 1, 16)), latent},
+		{"the same, keys too may be kept", twoCores, at(tinyCross, 1500, 1, 16), keysOnly},
+		{"sixteen heads and four beams", twoCores, at(bartLarge, 1024, 4, 4), flash},
+		{"a short input of one sample", twoCores, at(bartLarge, 64, 1, 1), flash},
+		{"the same beams where arithmetic is cheap", gpu, between(at(bartLarge, 1024, 4, 512)), latent},
+	} {
+		got := choose(t, c.m, plan.CacheOptions{}, c.kind)[0]
+		if got.Candidate != c.want || got.Either != nil || got.Reason == "" {
+			t.Errorf("%s: chose %s because %q, want %s", c.what, got.Candidate, got.Reason, c.want)
+		}
+		if len(got.Options) != len(c.kind.Candidates) || got.Options[0].Speedup != 1 {
+			t.Errorf("%s: options %+v", c.what, got.Options)
+		}
+	}
+}
+
+// between leaves keys and values, and the encoder's output.
+func between(k plan.Kind) plan.Kind {
+	k.Candidates = crossAll[:2]
+	return k
+}
+
+func TestChoiceForMemory(t *testing.T) {
+	r := plan.Range{Keys: one(1024), Own: one(64), Beams: one(4), Batch: one(4)}
+	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
+	self := bartLarge
+	self.Type = "self"
+	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, latent, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(4)}}
+	got := choose(t, twoCores, plan.CacheOptions{Prefer: plan.PreferMemory}, own, cross)
+	if got[0].Candidate != keysOnly && got[0].Candidate != inputs || got[1].Candidate != latent {
+		t.Errorf("chose %s and %s", got[0].Candidate, got[1].Candidate)
+	}
+	if want := "keeps 4 MiB a sample, 24x fewer than flash-decode; expected "; !strings.HasPrefix(got[1].Reason, want) {
+		t.Errorf("because %q, want %q", got[1].Reason, want)
+	}
+	// What the weights rule out is not taken, and its reason shown.
+	cross.Refused = map[plan.Candidate]string{latent: "layer 3 is not to be trusted"}
+	got = choose(t, twoCores, plan.CacheOptions{Prefer: plan.PreferMemory}, cross)
+	if got[0].Candidate != hybrid || got[0].Options[1].Refused != "layer 3 is not to be trusted" {
+		t.Errorf("chose %s, options %+v", got[0].Candidate, got[0].Options)
+	}
+	cross.Candidates = []plan.Candidate{latent}
+	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, nil), []plan.Kind{cross}, plan.CacheOptions{})
+	if err == nil || !strings.Contains(err.Error(), "nothing can serve the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: el-attention: layer 3 is not to be trusted") {
+		t.Errorf("got the error %v", err)
+	}
+}
+
+// A bound on memory takes the fastest combination that fits, and says how many
+// samples each option would allow.
+func TestChoiceWithinMemory(t *testing.T) {
+	self := bartLarge
+	self.Type = "self"
+	kinds := []plan.Kind{
+		{Layers: self, Candidates: []plan.Candidate{flash, keysOnly}, Range: plan.Range{Keys: one(1), Own: one(63), Beams: one(4), Batch: one(16)}},
+		{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}},
+	}
+	free := choose(t, twoCores, plan.CacheOptions{MaxBytes: 64 << 30}, kinds...)
+	if free[0].Candidate != flash || free[1].Candidate != flash {
+		t.Fatalf("with memory to spare: %s and %s", free[0].Candidate, free[1].Candidate)
+	}
+	// 16 samples: 1,632 MiB of keys and values of their own (24 * 4 KiB * 272 positions
+	// = 25.5 MiB a sample) and of the encoder's (96 MiB a sample).
+	got := choose(t, twoCores, plan.CacheOptions{MaxBytes: 1 << 30}, kinds...)
+	total := int64(0)
+	for _, c := range got {
+		total += 16 * c.Candidate.Bytes(c.Kind.Layers, c.Kind.Range.Largest())
+	}
+	if total > 1<<30 || got[1].Candidate == flash {
+		t.Errorf("%s and %s keep %d bytes of %d", got[0].Candidate, got[1].Candidate, total, 1<<30)
+	}
+	if want := "the fastest that keeps at most 1 GiB (flash-decode alone would be preferred, which takes all kinds to 1.9 GiB)"; got[1].Reason != want {
+		t.Errorf("because %q, want %q", got[1].Reason, want)
+	}
+	none := choose(t, twoCores, plan.CacheOptions{MaxBytes: 200 << 20}, kinds...)
+	if none[0].Candidate != keysOnly || !strings.Contains(none[1].Reason, "the smallest; even so 256 MiB are wanted of 200 MiB, which bounds the batch") {
+		t.Errorf("nothing fits: %s because %q, %s because %q", none[0].Candidate, none[0].Reason, none[1].Candidate, none[1].Reason)
+	}
+}
+
+// The saved memory of the table: 8 GiB, 1,024 tokens, beam 4, 64 new ones.
+func TestBatchesWithinMemory(t *testing.T) {
+	self := bartLarge
+	self.Type = "self"
+	kinds := []plan.Kind{
+		{Layers: self, Candidates: []plan.Candidate{flash, keysOnly}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(1)}},
+		{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(1)}},
+	}
+	got := choose(t, twoCores, plan.CacheOptions{MaxBytes: 8 << 30}, kinds...)
+	const kv, k = 272 * 24 * 4096, 272 * 12 * 4096
+	for i, want := range []int64{(8 << 30) / (kv + 96<<20), (8 << 30) / (kv + 4<<20), (8 << 30) / (kv + 48<<20), (8 << 30) / (kv + 4<<20)} {
+		if b := got[1].Options[i].Batch; b != want {
+			t.Errorf("%s: %d samples, want %d", got[1].Options[i].Name, b, want)
+		}
+	}
+	if a, b := got[1].Options[0].Batch, got[1].Options[1].Batch; float64(b) < 3.8*float64(a) {
+		t.Errorf("%d samples with the encoder's output, %d with keys and values: want 3.8x", b, a)
+	}
+	if a, b := int64(8<<30)/(kv+96<<20), int64(8<<30)/(k+4<<20); float64(b) < 5*float64(a) {
+		t.Errorf("%d samples with keys alone too, %d without: want 5x", b, a)
+	}
+}
+
+func TestCrossover(t *testing.T) {
+	p := plan.NewPredictor(twoCores, nil, nil)
+	x := plan.NewCrossover(p, tinyCross, flash, latent)
+	s := plan.Shape{Beams: 1, Batch: 16, Steps: 0}
+	n := x.Keys(s, 1500)
+	if n < 16 || n >= 1500 {
+		t.Fatalf("the encoder's output pays from %d positions on", n)
+	}
+	for _, c := range []struct {
+		keys int64
+		want int
+	}{{n - 1, 0}, {n, 1}, {1500, 1}} {
+		if s.Keys = c.keys; x.Pick(s) != c.want {
+			t.Errorf("%d positions: picked %d, want %d", c.keys, x.Pick(s), c.want)
+		}
+	}
+	if n := plan.NewCrossover(p, bartLarge, flash, latent).Keys(plan.Shape{Beams: 8, Batch: 4}, 1024); n != 0 {
+		t.Errorf("with 16 heads and 8 beams it pays from %d positions on, want never", n)
+	}
+	s = plan.Shape{Keys: 1024, Beams: 4, Batch: 4}
+	if n := testing.AllocsPerRun(100, func() { x.Pick(s) }); n != 0 {
+		t.Errorf("a pick allocates %g times", n)
+	}
+	// A range on both sides is decided a sample.
+	k := plan.Kind{Layers: tinyCross, Candidates: crossAll, Either: true, Range: plan.Range{Keys: one(1500), Beams: [2]int64{1, 8}, Batch: [2]int64{1, 16}}}
+	got := choose(t, twoCores, plan.CacheOptions{}, k)[0]
+	if got.Either == nil || got.Candidate != flash || !strings.HasPrefix(got.Reason, "each sample's shape decides: el-attention at ") {
+		t.Errorf("chose %s because %q", got.Candidate, got.Reason)
+	}
+	k.Either = false
+	if got := choose(t, twoCores, plan.CacheOptions{}, k)[0]; got.Either != nil {
+		t.Errorf("a host that cannot decide a sample is asked to: %q", got.Reason)
+	}
+}
+
+// What is computed before the first step counts where outputs are short.
+func TestCrossPhaseCounts(t *testing.T) {
+	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, latent}, Range: plan.Range{Keys: one(1024), Beams: one(1), Batch: one(4), Steps: 1}}
+	if got := choose(t, twoCores, plan.CacheOptions{}, k)[0]; got.Candidate != latent {
+		t.Errorf("for one token chose %s because %q", got.Candidate, got.Reason)
+	}
+	k.Range.Beams, k.Range.Steps = one(8), 500
+	if got := choose(t, twoCores, plan.CacheOptions{}, k)[0]; got.Candidate != flash {
+		t.Errorf("for 500 tokens of 8 beams chose %s because %q", got.Candidate, got.Reason)
+	}
+}
+
+// table is measurements of everything, a factor off.
+type table map[plan.Keep]float64
+
+func (m table) Seconds(_ plan.Layers, c plan.Candidate, _ plan.Shape) (float64, bool) {
+	x, ok := m[c.Keep]
+	return x, ok
+}
+
+// Measured times count where there are any, with a smaller margin when both are.
+func TestMeasurementsCount(t *testing.T) {
+	r := plan.Range{Keys: one(1024), Beams: one(4), Batch: one(4)}
+	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, latent}, Range: r}
+	for _, c := range []struct {
+		measured table
+		want     plan.Candidate
+	}{
+		{table{plan.KeepKeysAndValues: 1, plan.KeepLatent: 0.9}, latent},
+		{table{plan.KeepKeysAndValues: 1, plan.KeepLatent: 0.97}, flash},
+		{table{plan.KeepLatent: 1e-9}, latent},
+		{table{plan.KeepKeysAndValues: 1e-9}, flash},
+	} {
+		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, c.measured), []plan.Kind{k}, plan.CacheOptions{})
+		if err != nil || got[0].Candidate != c.want {
+			t.Errorf("%v: chose %s, %v; want %s", c.measured, got[0].Candidate, err, c.want)
+		}
+	}
+	p := plan.NewPredictor(twoCores, nil, table{plan.KeepLatent: 0.25})
+	x := p.Predict(bartLarge, latent, r.Largest())
+	if !x.Measured || x.Seconds != 0.25 || x.Model == x.Seconds || p.Operators(bartLarge, latent, r.Largest()) != x.Model {
+		t.Errorf("measured: %+v", x)
+	}
+}
+
+func TestRangeShapes(t *testing.T) {
+	r := plan.Range{Keys: [2]int64{16, 1024}, Own: one(0), Beams: [2]int64{1, 8}, Batch: one(3), Steps: 9}
+	list := r.Shapes()
+	if len(list) != 16 || list[0] != (plan.Shape{Keys: 16, Beams: 1, Batch: 3, Steps: 9}) || list[15] != (plan.Shape{Keys: 1024, Beams: 8, Batch: 3, Steps: 9}) {
+		t.Errorf("%d shapes: %v", len(list), list)
+	}
+	if list[4].Keys != 64 || list[8].Keys != 256 {
+		t.Errorf("between 16 and 1,024 stand %d and %d", list[4].Keys, list[8].Keys)
+	}
+	if r.Largest() != list[15] {
+		t.Errorf("the largest is %v", r.Largest())
+	}
+}

@@ -1,0 +1,208 @@
+package plan
+
+import (
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Prediction is what a candidate is expected to take for all layers of a kind.
+type Prediction struct {
+	Seconds  float64 `json:"seconds"`           // of one step
+	Bytes    int64   `json:"bytes"`             // kept for one sample
+	Prefill  float64 `json:"prefill_s"`         // of one sample before its first step, beyond what every candidate computes
+	Measured bool    `json:"measured"`          // Seconds is from a table of this machine
+	Model    float64 `json:"predicted_seconds"` // Seconds as predicted, also where there is a measurement
+}
+
+// PerStep is the time of a step with its part of what was computed before the
+// first one.
+func (p Prediction) PerStep(s Shape) float64 {
+	if s.Steps <= 0 {
+		return p.Seconds
+	}
+	return p.Seconds + p.Prefill*float64(s.Batch)/float64(s.Steps)
+}
+
+// Measurements hold times that were measured on this machine.
+type Measurements interface {
+	// Seconds is the time of one step's attention operators of all layers; false where
+	// the shape lies outside of what was measured. It allocates nothing.
+	Seconds(l Layers, c Candidate, s Shape) (float64, bool)
+}
+
+// Predictor predicts times and bytes. It changes nothing and may be used by several
+// goroutines at once.
+type Predictor struct {
+	machine  Machine
+	costs    [keeps]plugin.Cost
+	measured Measurements
+}
+
+// NewPredictor makes one of a machine's roofline, of what the plugins say of their
+// operators (nil: nothing), and of measurements (nil: none).
+func NewPredictor(m Machine, manifests []*plugin.Manifest, measured Measurements) *Predictor {
+	p := &Predictor{machine: m, costs: usualCosts, measured: measured}
+	for k := KeepKeysAndValues; k < keeps; k++ {
+		for _, manifest := range manifests {
+			if manifest.Name != k.Plugin() {
+				continue
+			}
+			if op, ok := manifest.Operator(k.Operator()); ok && op.Cost != (plugin.Cost{}) {
+				p.costs[k] = op.Cost
+			}
+		}
+	}
+	return p
+}
+
+// usualCosts are the shares of operators whose plugin states none.
+var usualCosts = [keeps]plugin.Cost{
+	KeepPlain:         {Bandwidth: 0.6, FLOPS: 0.3, OverheadUS: 20},
+	KeepKeysAndValues: {Bandwidth: 0.9, FLOPS: 0.5, OverheadUS: 6},
+	KeepLatent:        {Bandwidth: 0.9, FLOPS: 0.7, OverheadUS: 12},
+	KeepKeys:          {Bandwidth: 0.9, FLOPS: 0.5, OverheadUS: 10},
+	KeepInputs:        {Bandwidth: 0.9, FLOPS: 0.7, OverheadUS: 12},
+	KeepFirstKeys:     {Bandwidth: 0.9, FLOPS: 0.7, OverheadUS: 12},
+}
+
+// work is what a layer's step moves and computes.
+type work struct {
+	cache   float64 // bytes read of what is kept
+	attend  float64 // operations on it
+	weights float64 // bytes of weights, read once for all rows
+	product float64 // operations on them
+	// projection is the bytes of weights with which new keys and values are made
+	// outside of the operator, and projected the operations on them.
+	projection, projected float64
+	shared                bool // all layers read the same: it may stay in cache
+}
+
+// Predict is what a candidate is expected to take at a shape.
+func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
+	out := Prediction{Bytes: c.Bytes(l, s), Prefill: p.prefill(l, c, s)}
+	w := works(l, c, s)
+	layers := float64(l.Layers)
+	product := p.products(w.projection, w.projected)
+	out.Model = layers * (p.operator(l, c, s, w) + product)
+	if c.Keep == KeepFirstKeys { // the first layer has its keys
+		k := Candidate{KeepKeys, c.Storage}
+		out.Model += p.operator(l, k, s, works(l, k, s)) - p.operator(l, c, s, w)
+	}
+	out.Seconds = out.Model
+	if p.measured != nil {
+		if t, ok := p.measured.Seconds(l, c, s); ok {
+			out.Seconds, out.Measured = t+layers*product, true
+		}
+	}
+	return out
+}
+
+// Operators is the predicted time of a step's attention operators alone: what a
+// measurement of them is held against.
+func (p *Predictor) Operators(l Layers, c Candidate, s Shape) float64 {
+	w := works(l, c, s)
+	return p.withoutMeasurements().Predict(l, c, s).Model - float64(l.Layers)*p.products(w.projection, w.projected)
+}
+
+func (p *Predictor) withoutMeasurements() *Predictor {
+	q := *p
+	q.measured = nil
+	return &q
+}
+
+// operator is the time of one layer's operator. Reading what is kept and computing
+// on it overlap, as reading weights and multiplying with them do; the two phases
+// follow each other.
+func (p *Predictor) operator(l Layers, c Candidate, s Shape, w work) float64 {
+	cost := p.costs[c.Keep]
+	read := w.cache / (p.machine.Bandwidth * share(cost.Bandwidth))
+	if w.shared && l.Layers > 1 && w.cache+otherWeights(l) <= p.machine.LastCacheBytes {
+		again := w.cache / (p.machine.LastCacheBandwidth * share(cost.Bandwidth))
+		read = (read + again*float64(l.Layers-1)) / float64(l.Layers)
+	}
+	compute := w.attend / (p.machine.FLOPS * share(cost.FLOPS))
+	return p.machine.Dispatch + cost.OverheadUS*1e-6 + max(read, compute) + p.products(w.weights, w.product)
+}
+
+// products is the time of products with weights.
+func (p *Predictor) products(bytes, flops float64) float64 {
+	return max(bytes/p.machine.Bandwidth, flops/(p.machine.FLOPS*weightShare))
+}
+
+// otherWeights is about what a decoder's layer reads between two of its cross
+// attentions: projections, and a feed-forward of four times the width.
+func otherWeights(l Layers) float64 { return 4 * 14 * float64(l.Width) * float64(l.Width) }
+
+// works counts one layer's step.
+func works(l Layers, c Candidate, s Shape) work {
+	n, m, beams, batch := float64(s.Keys), float64(s.Own), float64(s.Beams), float64(s.Batch)
+	h, g, hs, vs, d := float64(l.Heads), float64(l.KVHeads), float64(l.HeadSize), float64(l.ValueSize), float64(l.Width)
+	if l.Type == "cross" {
+		m = 0
+	}
+	rows := batch * beams
+	both := 4 * g * (hs + vs) // bytes of a position's keys and values
+	read := batch * (n + beams*m)
+	var w work
+	if l.Type == "self" && c.Keep != KeepInputs {
+		values := g * vs
+		if c.Keep == KeepKeys {
+			values = 0 // folded into the operator's own weights
+		}
+		w.projection = 4 * d * (g*hs + values)
+		w.projected = 2 * rows * d * (g*hs + values)
+	}
+	// over is the work over rows of a width for positions; expanded and contracted are
+	// products with the weights of keys and values.
+	over := func(width float64, positions float64) {
+		w.attend += rows * positions * h * 4 * width
+		w.weights += 4 * width * g * (hs + vs)
+		w.product += 2 * rows * h * width * (hs + vs)
+	}
+	switch c.Keep {
+	case KeepPlain:
+		w.cache = rows * (n + m) * both
+		w.attend = rows * (n + m) * h * 2 * (hs + vs)
+	case KeepKeysAndValues:
+		w.cache = read * both
+		w.attend = rows * (n + m) * h * 2 * (hs + vs)
+	case KeepLatent:
+		w.cache = batch * n * float64(c.rowBytes(l.Width))
+		over(d, n)
+		w.shared = l.Type == "cross"
+		w.cache += batch * beams * m * both
+		w.attend += rows * m * h * 2 * (hs + vs)
+	case KeepInputs:
+		w.cache = read * float64(c.rowBytes(l.Width))
+		over(d, n+m)
+	case KeepKeys:
+		e := h * hs
+		w.cache = read * float64(c.rowBytes(l.KeyWidth()))
+		w.attend = rows * (n + m) * h * 2 * (hs + e)
+		w.weights = 4 * e * h * vs
+		w.product = 2 * rows * h * e * vs
+	case KeepFirstKeys:
+		w.cache = read * float64(c.rowBytes(l.KeyWidth()))
+		over(h*hs, n)
+		w.shared = true
+	}
+	return w
+}
+
+// prefill is what a candidate computes for one sample before its first step, beyond
+// what all do: the keys and values of the encoder's output.
+func (p *Predictor) prefill(l Layers, c Candidate, s Shape) float64 {
+	if l.Type != "cross" {
+		return 0
+	}
+	columns := float64(l.Layers * (l.KeyWidth() + l.ValueWidth()))
+	switch c.Keep {
+	case KeepLatent:
+		return 0
+	case KeepKeys:
+		columns = float64(l.Layers * l.KeyWidth())
+	case KeepFirstKeys:
+		columns = float64(l.KeyWidth())
+	}
+	d := float64(l.Width)
+	return p.products(4*d*columns, 2*float64(s.Keys)*d*columns)
+}
