@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -70,21 +71,11 @@ func (s *Set) Libraries(names []string) []string {
 	return list
 }
 
-// Plan completes options with what the plugins' own code computes.
+// Plan completes options with what the plugins' own code computes, which is kept in the
+// user's cache folder.
 func (s *Set) Plan(o plan.Options) plan.Options {
-	o.Folder = folder(s.Plugins)
+	o.Folder = fold.Plugins{Cache: fold.User(nil), Loaded: s.Plugins}
 	return o
-}
-
-// folder folds weights with the plugin of a name.
-type folder []*plugin.Plugin
-
-func (f folder) Fold(name, operator string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error) {
-	p, err := Named(f, name)
-	if err != nil {
-		return nil, err
-	}
-	return p.Fold(operator, constants, attributes)
 }
 
 // Manifests are those of the plugins, in their order.

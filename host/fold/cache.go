@@ -1,0 +1,222 @@
+// Package fold keeps what plugins compute from a model's weights. A fold depends on
+// nothing but the plugin's library and what goes in, so its result is stored in a
+// file named by their hash, and a later session reads it instead of computing it.
+// Refusals are kept as well: finding out that a layer cannot be folded takes as long
+// as folding it.
+package fold
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Cache is a folder of results. Its methods are safe from several goroutines, and
+// several processes may share the folder.
+type Cache struct {
+	folder string
+	why    error // that there is no folder
+	logger *slog.Logger
+	warned sync.Once
+	swept  sync.Once
+
+	mutex sync.Mutex
+	busy  map[string]chan struct{} // keys under way
+}
+
+// At is the cache in a folder, which is made when something is stored. logger is
+// told once when the folder cannot be used, and of every damaged file; nil is
+// slog.Default.
+func At(folder string, logger *slog.Logger) *Cache {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	return &Cache{folder: folder, logger: logger, busy: map[string]chan struct{}{}}
+}
+
+// User is the cache in the user's cache folder, graft/folds in it.
+func User(logger *slog.Logger) *Cache {
+	base, err := os.UserCacheDir()
+	c := At(filepath.Join(base, "graft", "folds"), logger)
+	if err != nil {
+		c.why = err
+	}
+	return c
+}
+
+// Folder is where the files lie.
+func (c *Cache) Folder() string { return c.folder }
+
+// Get gives what the plugin's fold makes of the constants, as float32: from the cache,
+// or by computing and storing it. A fold that the plugin refuses is an *plugin.Error of
+// kind plugin.ErrRefused, also when the refusal comes from the cache. A folder that
+// cannot be read or written costs time, never the result.
+func (c *Cache) Get(p *plugin.Plugin, operator string, constants []plugin.Weight, attributes []plugin.Attribute) (*Result, error) {
+	return c.get(from(p), operator, constants, attributes, float32s)
+}
+
+// source is who computes.
+type source struct {
+	path, hash string
+	fold       func(operator string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error)
+}
+
+func from(p *plugin.Plugin) source { return source{p.Path, p.SHA256, p.Fold} }
+
+func (c *Cache) get(s source, operator string, constants []plugin.Weight, attributes []plugin.Attribute, as elements) (*Result, error) {
+	name, err := key(s.hash, operator, constants, attributes, as)
+	if err != nil {
+		return nil, err
+	}
+	defer c.enter(name)()
+	if r := c.load(name); r != nil {
+		return r.orRefusal(s, operator)
+	}
+	computed, err := s.fold(operator, constants, attributes)
+	var refused *plugin.Error
+	switch {
+	case errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused):
+		c.store(name, &Result{refusal: refused.Found})
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	r, err := pack(computed, as)
+	if err != nil {
+		return nil, fmt.Errorf("%s: fold of %s: %w", s.path, operator, err)
+	}
+	c.store(name, r)
+	return r, nil
+}
+
+// orRefusal makes the error of a refusal again.
+func (r *Result) orRefusal(s source, operator string) (*Result, error) {
+	if r.refusal == "" {
+		return r, nil
+	}
+	return nil, &plugin.Error{Kind: plugin.ErrRefused, Path: s.path, Found: r.refusal}
+}
+
+// enter waits while another goroutine has a key under way, so that it is computed
+// once. It returns what ends one's own turn.
+func (c *Cache) enter(name string) (leave func()) {
+	for {
+		c.mutex.Lock()
+		other, taken := c.busy[name]
+		if !taken {
+			mine := make(chan struct{})
+			c.busy[name] = mine
+			c.mutex.Unlock()
+			return func() {
+				c.mutex.Lock()
+				delete(c.busy, name)
+				c.mutex.Unlock()
+				close(mine)
+			}
+		}
+		c.mutex.Unlock()
+		<-other
+	}
+}
+
+// suffix and temporary name finished files and unfinished ones.
+const (
+	suffix    = ".fold"
+	temporary = ".tmp"
+)
+
+func (c *Cache) path(name string) string { return filepath.Join(c.folder, name+suffix) }
+
+// load reads a result; nil where there is none that is whole. What is not whole is
+// removed.
+func (c *Cache) load(name string) *Result {
+	if c.why != nil {
+		return nil
+	}
+	r, err := read(c.path(name))
+	switch {
+	case err == nil:
+		return r
+	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, errDamaged):
+		c.logger.Warn("a stored fold is damaged and is computed anew", "file", c.path(name), "found", err)
+		if err := os.Remove(c.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.unusable(err)
+		}
+	default:
+		c.unusable(err)
+	}
+	return nil
+}
+
+// store keeps a result. The file appears whole or not at all: it is written under
+// another name, and others see it when it is renamed.
+func (c *Cache) store(name string, r *Result) {
+	if c.why != nil {
+		c.unusable(c.why)
+		return
+	}
+	if err := c.write(name, r); err != nil {
+		c.unusable(err)
+	}
+}
+
+func (c *Cache) write(name string, r *Result) error {
+	if err := os.MkdirAll(c.folder, 0o755); err != nil {
+		return err
+	}
+	c.swept.Do(c.sweep)
+	f, err := os.CreateTemp(c.folder, name[:16]+"-*"+temporary)
+	if err != nil {
+		return err
+	}
+	err = r.write(f)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = beforeRename(f.Name())
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), c.path(name))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// beforeRename is where tests end a process.
+var beforeRename = func(string) error { return nil }
+
+// abandoned is the age at which an unfinished file has no writer any more.
+const abandoned = time.Hour
+
+// sweep removes what interrupted processes left.
+func (c *Cache) sweep() {
+	list, err := os.ReadDir(c.folder)
+	if err != nil {
+		return
+	}
+	list = slices.DeleteFunc(list, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) != temporary })
+	for _, e := range list {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandoned {
+			os.Remove(filepath.Join(c.folder, e.Name()))
+		}
+	}
+}
+
+// unusable says once that folds are not kept.
+func (c *Cache) unusable(err error) {
+	c.warned.Do(func() {
+		c.logger.Warn("folded weights cannot be kept and are computed for every session", "folder", c.folder, "found", err)
+	})
+}
