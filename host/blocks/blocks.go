@@ -49,6 +49,7 @@ type Attention struct {
 	Window      int64        `json:"window,omitempty"`
 	Mask        *Mask        `json:"mask,omitempty"`
 	Positions   string       `json:"positions"` // "none", "learned", "rotary" or "relative"
+	Rotary      *Rotary      `json:"rotary,omitempty"`
 	Projections *Projections `json:"projections,omitempty"`
 	Past        *Past        `json:"past,omitempty"`
 	PastLayout  string       `json:"past_layout,omitempty"` // "bhsd": batch, heads, positions, size
@@ -85,7 +86,11 @@ type Linear struct {
 	Width      int64  `json:"width"`
 	Transposed bool   `json:"transposed,omitempty"` // W is stored as (outputs, inputs)
 
-	from *graph.Value // x
+	From *graph.Value `json:"-"` // x
+	// Factor and BiasFactor are what x W and b are multiplied by on their way to
+	// the value that was asked about.
+	Factor     float64 `json:"-"`
+	BiasFactor float64 `json:"-"`
 }
 
 // Past names the caches on the model's face; empty where there is none.
@@ -124,6 +129,21 @@ type Wiring struct {
 	Causal                                     bool // apply the index comparison inside the operator
 	Anchor                                     *graph.Node
 	Batch, Queries, NewKeys, PastKeys, AllKeys graph.Dim
+
+	// Input is what key and value are projected from, in self attention query too:
+	// rows of the model's width, in any shape before the last axis. It is nil when
+	// that is not one value, or not known.
+	Input *graph.Value
+	// RawQuery and RawKey are query and key before their rotary embedding, and
+	// Rotary is that: nil where there is none, and RawQuery and RawKey are query
+	// and key then, also of a packed block. Query and key that are not turned in
+	// the same way leave all three nil.
+	RawQuery, RawKey             *graph.Value
+	RawQueryLayout, RawKeyLayout string
+	Rotary                       *Rotary
+	// KeptKey and KeptValue are the graph's outputs that hand out key and value of
+	// a block without a past for a later step; see [Origin].
+	KeptKey, KeptValue *graph.Value
 }
 
 // Facts are the block's facts under their JSON names, for constraints.

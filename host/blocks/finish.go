@@ -66,6 +66,10 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	if d, _ := key.size.Const(); d != a.HeadSize {
 		return fmt.Errorf("the head size of its queries is %d, of its keys %d", a.HeadSize, d)
 	}
+	f.rotary(w, query, key.fresh)
+	if key.past == nil {
+		w.KeptKey, w.KeptValue = f.kept(key.fresh, 8), f.kept(value.fresh, 8)
+	}
 	f.pack(a, w)
 	f.describe(b)
 	return nil
@@ -122,8 +126,10 @@ func (f *finder) describe(b *Block) {
 		a.Past = &Past{Key: f.faceName(w.PastKey), Value: f.faceName(w.PastValue),
 			PresentKey: f.outputName(w.PresentKey), PresentValue: f.outputName(w.PresentValue)}
 	}
+	a.Rotary = w.Rotary
 	a.Projections = f.projections(w)
 	a.Type = f.selfOrCross(a, w)
+	w.Input = f.input(a)
 	a.Positions = f.positions(a, w)
 	f.mask(a, w)
 }
@@ -136,7 +142,7 @@ func (f *finder) selfOrCross(a *Attention, w *Wiring) string {
 	p := a.Projections
 	switch {
 	case p != nil && p.Query != nil && p.Key != nil:
-		if f.source(p.Query.from) == f.source(p.Key.from) {
+		if f.source(p.Query.From) == f.source(p.Key.From) {
 			return "self"
 		}
 		return "cross"

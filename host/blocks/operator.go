@@ -272,7 +272,7 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 		bias = c.Name
 	}
 	linear := func(offset, width int64) *Linear {
-		l := &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Width: width, from: n.Input(0)}
+		l := &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Width: width, From: n.Input(0), Factor: 1, BiasFactor: 1}
 		l.move(offset)
 		return l
 	}
@@ -317,6 +317,15 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 	w.Query, w.Key, w.Value, w.Output = n.Input(0), n.Input(1), n.Input(2), n.Output(0)
 	w.PastKey, w.PastValue, w.PresentKey, w.PresentValue = n.Input(3), n.Input(4), n.Output(1), n.Output(2)
 	a.PastLayout = "bhsd"
+	if n.Int("do_rotary", 0) != 0 {
+		w.Rotary = &Rotary{Style: "half", Cos: f.in(n, 7), Sin: f.in(n, 8), Rows: f.in(n, 9)}
+		if n.Int("rotary_interleaved", 0) != 0 {
+			w.Rotary.Style = "interleaved"
+		}
+		if half, ok := f.shapes.Of(w.Rotary.Cos).Dim(-1).Const(); ok {
+			w.Rotary.Size = 2 * half
+		}
+	}
 	f.operatorFacts(b)
 	if lengths := n.Input(5); lengths != nil {
 		a.Mask = &Mask{Kinds: []string{"lengths"}, Sources: sorted(f.ancestry(lengths).inputs)}
@@ -332,9 +341,6 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 	}
 	if a.Projections = p; *p == (Projections{}) {
 		a.Projections = nil
-	}
-	if n.Int("do_rotary", 0) != 0 {
-		a.Positions = "rotary"
 	}
 	b.Obstacle = "ONNX Runtime's GroupQueryAttention already reads its cache in place"
 	return nil

@@ -7,7 +7,7 @@ import (
 // positions says how the block knows where a token stands.
 func (f *finder) positions(a *Attention, w *Wiring) string {
 	switch {
-	case f.rotated(w.Query) != nil:
+	case w.Rotary != nil || f.rotated(w.Query) != nil:
 		return "rotary"
 	case f.relative(w.Bias):
 		return "relative"
@@ -21,72 +21,6 @@ func (f *finder) positions(a *Attention, w *Wiring) string {
 func (f *finder) relative(bias *graph.Value) bool {
 	up := f.ancestry(bias)
 	return up.learned || up.slopes
-}
-
-// rotated returns what a rotary embedding was applied to, or nil. Drawn out it
-// is x*cos + rotate(x)*sin, with rotate made of slices, a negation and a
-// concatenation; or one RotaryEmbedding.
-func (f *finder) rotated(v *graph.Value) *graph.Value {
-	for depth := 0; depth < 16; depth++ {
-		n := f.maker(v)
-		switch {
-		case n.Is("Transpose", "Cast") || reshapes(n):
-			v = n.Input(0)
-		case n.Is("RotaryEmbedding", "com.microsoft.RotaryEmbedding"):
-			return f.in(n, 0)
-		case n.Is("Mul", "Div"): // a scale on top of the rotation
-			x, _, ok := f.scalarFactor(n)
-			if !ok {
-				return nil
-			}
-			v = x
-		case n.Is("Add"):
-			l, r := f.maker(n.Input(0)), f.maker(n.Input(1))
-			if !l.Is("Mul") || !r.Is("Mul") {
-				return nil
-			}
-			if x := f.halfTurned(r, l); x != nil {
-				return x
-			}
-			return f.halfTurned(l, r)
-		default:
-			return nil
-		}
-	}
-	return nil
-}
-
-// halfTurned matches turned = Concat(Neg(part of x), part of x) * sin beside
-// plain = x * cos, and returns x.
-func (f *finder) halfTurned(turned, plain *graph.Node) *graph.Value {
-	for _, side := range turned.In {
-		c := f.maker(side)
-		if !c.Is("Concat") || len(c.In) != 2 {
-			continue
-		}
-		neg, other := f.maker(c.Input(0)), f.piece(c.Input(1))
-		if !neg.Is("Neg") {
-			continue
-		}
-		x := f.piece(neg.Input(0))
-		if x == nil || other == nil || x.of != other.of {
-			continue
-		}
-		for _, p := range plain.In {
-			if f.first(p) == x.of {
-				return x.of
-			}
-		}
-	}
-	return nil
-}
-
-// unrotate looks through a rotary embedding.
-func (f *finder) unrotate(v *graph.Value) *graph.Value {
-	if x := f.rotated(v); x != nil {
-		return x
-	}
-	return v
 }
 
 // learnedPositions reports a model that adds a table of positions to its

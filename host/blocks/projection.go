@@ -20,7 +20,11 @@ func (f *finder) projections(w *Wiring) *Projections {
 		v.move(2 * third.Width)
 		p.Query, p.Key, p.Value = &third, &k, &v
 	} else {
-		p.Query, p.Key, p.Value = f.linear(f.unrotate(w.Query)), f.linear(f.unrotate(w.Key)), f.linear(w.Value)
+		query, key := w.RawQuery, w.RawKey
+		if query == nil || key == nil {
+			query, key = f.unrotate(w.Query), f.unrotate(w.Key)
+		}
+		p.Query, p.Key, p.Value = f.linear(query), f.linear(key), f.linear(w.Value)
 	}
 	p.Output = f.consumer(w.Output)
 	if *p == (Projections{}) {
@@ -108,6 +112,7 @@ func (f *finder) numbers(n *graph.Node, i int, attribute string) []int64 {
 func (f *finder) linear(v *graph.Value) *Linear {
 	offset, width := int64(0), int64(-1)
 	bias, biasOffset := "", int64(0)
+	factor, biasFactor := 1.0, 1.0
 	for {
 		v = f.first(v)
 		n := f.maker(v)
@@ -115,11 +120,14 @@ func (f *finder) linear(v *graph.Value) *Linear {
 		case n.Is("Transpose", "Cast") || reshapes(n):
 			v = n.Input(0)
 		case n.Is("Mul", "Div"):
-			x, _, ok := f.scalarFactor(n)
+			x, c, ok := f.scalarFactor(n)
 			if !ok {
 				return nil
 			}
 			v = x
+			if factor *= c; bias == "" {
+				biasFactor *= c
+			}
 		case n.Is("Split", "Slice"):
 			p := f.piece(v)
 			if p == nil {
@@ -143,11 +151,16 @@ func (f *finder) linear(v *graph.Value) *Linear {
 			if width >= 0 {
 				l.Offset, l.Width = offset, width
 			}
-			if bias != "" {
-				l.Bias, l.BiasOffset = bias, biasOffset
-			} else if l.Bias != "" {
+			switch {
+			case bias != "" && l.Bias != "":
+				return nil // two biases
+			case bias != "":
+				l.Bias, l.BiasOffset, l.BiasFactor = bias, biasOffset, biasFactor
+			case l.Bias != "":
 				l.BiasOffset = l.Offset
+				l.BiasFactor *= biasFactor
 			}
+			l.Factor *= factor
 			return l
 		default:
 			return nil
@@ -176,8 +189,12 @@ func (f *finder) weight(n *graph.Node) *Linear {
 	if m == nil || m.Tensor == nil || len(m.Tensor.Dims) != 2 {
 		return nil
 	}
-	l := &Linear{Weight: m.Name, from: f.first(n.Input(0))}
+	l := &Linear{Weight: m.Name, From: f.first(n.Input(0)), Factor: 1, BiasFactor: 1}
 	if n.Is("Gemm") {
+		if n.Int("transA", 0) != 0 {
+			return nil
+		}
+		l.Factor, l.BiasFactor = float64(n.Float("alpha", 1)), float64(n.Float("beta", 1))
 		transposed = transposed != (n.Int("transB", 0) != 0)
 		if c := f.in(n, 2); c != nil && c.Tensor != nil {
 			l.Bias = c.Name

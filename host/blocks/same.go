@@ -1,8 +1,12 @@
 package blocks
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/graph"
 )
@@ -142,6 +146,39 @@ func (f *finder) leadsBack(n *graph.Node, c *graph.Value, depth int) bool {
 	}
 	for _, u := range o.Uses {
 		if !u.Node.Is("Shape", "Size") && !f.leadsBack(u.Node, c, depth-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// alike reports values that are one, or are computed twice in the same way, as
+// far up as depth goes.
+func (f *finder) alike(a, b *graph.Value, depth int) bool {
+	a, b = f.first(a), f.first(b)
+	switch {
+	case a == b:
+		return true
+	case a == nil || b == nil:
+		return false
+	case a.Tensor != nil && b.Tensor != nil:
+		x, err := a.Graph.Data(a.Tensor)
+		y, err2 := b.Graph.Data(b.Tensor)
+		return err == nil && err2 == nil && a.Tensor.GetDataType() == b.Tensor.GetDataType() &&
+			slices.Equal(a.Tensor.Dims, b.Tensor.Dims) && bytes.Equal(x, y)
+	}
+	m, n := a.Producer, b.Producer
+	if depth == 0 || m == nil || n == nil || m.Op() != n.Op() || len(m.In) != len(n.In) || len(m.Subgraphs) > 0 ||
+		slices.Index(m.Out, a) != slices.Index(n.Out, b) || len(m.Proto.Attribute) != len(n.Proto.Attribute) {
+		return false
+	}
+	for _, attribute := range m.Proto.Attribute {
+		if !proto.Equal(attribute, n.Attr(attribute.GetName())) {
+			return false
+		}
+	}
+	for i := range m.In {
+		if !f.alike(m.In[i], n.In[i], depth-1) {
 			return false
 		}
 	}

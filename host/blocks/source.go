@@ -1,0 +1,97 @@
+package blocks
+
+import (
+	"strings"
+
+	"github.com/opgraft/graft/host/graph"
+)
+
+// input is the value that key and value, and in self attention query too, are
+// projected from; nil when they come from different values.
+func (f *finder) input(a *Attention) *graph.Value {
+	p := a.Projections
+	if p == nil || p.Key == nil || p.Value == nil {
+		return nil
+	}
+	x := f.rows(p.Key.From)
+	switch {
+	case x != f.rows(p.Value.From):
+		return nil
+	case a.Type == "self" && (p.Query == nil || f.rows(p.Query.From) != x):
+		return nil
+	}
+	return p.Key.From
+}
+
+// rows looks through nodes that give the same rows other axes before them.
+func (f *finder) rows(v *graph.Value) *graph.Value {
+	for v = f.first(v); v != nil && (f.copies(v.Producer) || reshapes(v.Producer)); {
+		in := f.in(v.Producer, 0)
+		if !f.shapes.Of(in).Dim(-1).Equal(f.shapes.Of(v).Dim(-1)) {
+			break
+		}
+		v = in
+	}
+	return v
+}
+
+// kept is the output of the graph that hands out a key or value, or nil.
+func (f *finder) kept(v view, depth int) *graph.Value {
+	if o := f.output(v.value); o != nil && v.layout() != "" {
+		return o
+	}
+	if depth == 0 {
+		return nil
+	}
+	for _, u := range f.readers(v.value) {
+		if u.Index != 0 || u.Node.Graph != v.value.Graph {
+			continue
+		}
+		if next, ok := f.stepDown(v, u.Node); ok {
+			if o := f.kept(next, depth-1); o != nil {
+				return o
+			}
+		}
+	}
+	return nil
+}
+
+// Origin finds the block that makes what another takes in as a past: decoders
+// exported with a past have no projections of the encoder's output, because its
+// keys and values come in from the decoder without one, whose report is searched.
+// A past past_key_values.0.encoder.key is what present.0.encoder.key was. It is
+// nil for a block that makes its own keys, and where no block hands them out.
+func Origin(b *Block, without *Report) *Block {
+	key, value := facePast(b.Wiring.Key), facePast(b.Wiring.Value)
+	if key == "" || value == "" {
+		return nil
+	}
+	for _, o := range without.Blocks {
+		w := o.Wiring
+		if w.KeptKey != nil && w.KeptValue != nil && facePresent(w.KeptKey) == key && facePresent(w.KeptValue) == value {
+			return o
+		}
+	}
+	return nil
+}
+
+// facePast is what a graph's input that is a past has in common with the output
+// that was its present, or "".
+func facePast(v *graph.Value) string {
+	if v == nil || !v.IsInput {
+		return ""
+	}
+	name, ok := strings.CutPrefix(v.Name, "past_key_values")
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+func facePresent(v *graph.Value) string {
+	name, ok := strings.CutPrefix(v.Name, "present")
+	if !ok {
+		return ""
+	}
+	return name
+}
