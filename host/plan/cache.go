@@ -50,6 +50,15 @@ func KeepNamed(name string) (Keep, error) {
 	return 0, fmt.Errorf("%q is no way of keeping a cache, needed is one of %v", name, keepNames[KeepKeysAndValues:])
 }
 
+// MarshalText is the name, for JSON.
+func (k Keep) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads a name.
+func (k *Keep) UnmarshalText(text []byte) (err error) {
+	*k, err = KeepNamed(string(text))
+	return err
+}
+
 // operators attend over what is kept, by plugin.
 var operators = [keeps]struct{ plugin, operator string }{
 	KeepKeysAndValues: {"flash-decode", "CachedAttention"},

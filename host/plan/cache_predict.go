@@ -115,7 +115,7 @@ func (p *Predictor) withoutMeasurements() *Predictor {
 func (p *Predictor) operator(l Layers, c Candidate, s Shape, w work) float64 {
 	cost := p.costs[c.Keep]
 	read := w.cache / (p.machine.Bandwidth * share(cost.Bandwidth))
-	if w.shared && l.Layers > 1 && w.cache+otherWeights(l) <= p.machine.LastCacheBytes {
+	if w.shared && l.Layers > 1 && w.cache+float64(OtherWeights(l)) <= p.machine.LastCacheBytes {
 		again := w.cache / (p.machine.LastCacheBandwidth * share(cost.Bandwidth))
 		read = (read + again*float64(l.Layers-1)) / float64(l.Layers)
 	}
@@ -128,9 +128,9 @@ func (p *Predictor) products(bytes, flops float64) float64 {
 	return max(bytes/p.machine.Bandwidth, flops/(p.machine.FLOPS*weightShare))
 }
 
-// otherWeights is about what a decoder's layer reads between two of its cross
-// attentions: projections, and a feed-forward of four times the width.
-func otherWeights(l Layers) float64 { return 4 * 14 * float64(l.Width) * float64(l.Width) }
+// OtherWeights is about how many bytes a decoder reads between the attention of two
+// layers: projections, and a feed-forward of four times the width.
+func OtherWeights(l Layers) int64 { return 4 * 14 * l.Width * l.Width }
 
 // works counts one layer's step.
 func works(l Layers, c Candidate, s Shape) work {

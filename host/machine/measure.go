@@ -1,0 +1,234 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/opgraft/graft/host/machine/probe"
+	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// The plugins that are measured with.
+const (
+	attentionPlugin = "flash-decode"
+	linearPlugin    = "packed-linear"
+)
+
+// rounds is how often each figure is taken, the three in turn.
+const rounds = 5
+
+// Positions of the attention that reads: a few samples of one row, of 8 heads of 64,
+// 4 KiB a position.
+const (
+	readers       = 4
+	readHeads     = 8
+	readSize      = 64
+	positionBytes = 4 * 2 * readHeads * readSize
+)
+
+// The product that computes: rows times depth times columns.
+const (
+	productRows    = 256
+	productDepth   = 1024
+	productColumns = 512
+	panelColumns   = 16
+)
+
+// measure takes the machine's figures: how fast attention reads keys and values that
+// lie in memory, and that lie in the last cache, and how fast a product of many rows
+// computes. Each is the median of several rounds in which all take turns, since
+// machines have fast and slow spells.
+func measure(plugins []*plugin.Plugin, threads int) (Figures, error) {
+	attention, linear := named(plugins, attentionPlugin), named(plugins, linearPlugin)
+	cache := lastCache("/sys/devices/system/cpu/cpu0/cache")
+	inMemory, err := newReader(attention, min(max(4*cache, 64<<20), 256<<20), threads)
+	if err != nil {
+		return Figures{}, err
+	}
+	defer inMemory.close()
+	inCache, err := newReader(attention, max(cache/2, 1<<20), threads)
+	if err != nil {
+		return Figures{}, err
+	}
+	defer inCache.close()
+	product, err := newProduct(linear, threads)
+	if err != nil {
+		return Figures{}, err
+	}
+	defer product.close()
+	tasks := []func() (float64, error){inMemory.rate, inCache.rate, product.rate}
+	rates := make([][]float64, len(tasks))
+	for round := range rounds + 1 {
+		for i, task := range tasks {
+			if i == 1 { // what it reads has to be in the cache first
+				if _, err := task(); err != nil {
+					return Figures{}, err
+				}
+			}
+			r, err := task()
+			if err != nil {
+				return Figures{}, err
+			}
+			if round > 0 {
+				rates[i] = append(rates[i], r)
+			}
+		}
+	}
+	f := Figures{Bandwidth: median(rates[0]), FLOPS: median(rates[2])}
+	if cache > 0 {
+		f.LastCacheBandwidth, f.LastCacheBytes = max(median(rates[1]), f.Bandwidth), float64(cache)
+	}
+	return f, nil
+}
+
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+func named(plugins []*plugin.Plugin, name string) *plugin.Plugin {
+	for _, p := range plugins {
+		if p.Manifest.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// reader reads keys and values.
+type reader struct {
+	layers *probe.Layers
+	step   *probe.Step
+	bytes  float64
+}
+
+func newReader(p *plugin.Plugin, bytes int64, threads int) (*reader, error) {
+	l := plan.Layers{Type: "cross", Layers: 1, Heads: readHeads, KVHeads: readHeads, HeadSize: readSize, ValueSize: readSize, Width: readHeads * readSize}
+	s := plan.Shape{Keys: bytes / positionBytes / readers, Beams: 1, Batch: readers}
+	layers, err := probe.New(p, l, plan.Candidate{Keep: plan.KeepKeysAndValues}, 1, s, threads)
+	if err != nil {
+		return nil, err
+	}
+	step, err := layers.Step(s)
+	if err != nil {
+		layers.Close()
+		return nil, err
+	}
+	return &reader{layers, step, float64(s.Keys * s.Batch * positionBytes)}, nil
+}
+
+func (r *reader) close() { r.layers.Close() }
+
+// rate is bytes a second.
+func (r *reader) rate() (float64, error) {
+	took, err := r.step.Run(0)
+	return r.bytes / seconds(took), err
+}
+
+// product computes.
+type product struct {
+	kernel  *plugin.Kernel
+	weights *memory.Region
+	in, out []*plugin.Tensor
+	context plugin.RunContext
+}
+
+func newProduct(p *plugin.Plugin, threads int) (*product, error) {
+	x := &product{context: plugin.RunContext{Threads: threads}}
+	var err error
+	if x.weights, err = memory.Reserve(4 * productColumns * productDepth); err != nil {
+		return nil, err
+	}
+	list := x.weights.Floats()
+	for i := range list {
+		list[i] = 1
+	}
+	if x.kernel, err = p.Create("PackedLinear", []plugin.Attribute{{Name: "columns", Value: int64(productColumns)}}, nil, plugin.CPU); err != nil {
+		x.close()
+		return nil, err
+	}
+	rows, err := plugin.NewTensor(plugin.Float32, productRows, productDepth)
+	if err == nil {
+		var out *plugin.Tensor
+		out, err = plugin.NewTensor(plugin.Float32, productRows, productColumns)
+		x.out = []*plugin.Tensor{out}
+	}
+	if err != nil {
+		x.close()
+		return nil, err
+	}
+	x.in = []*plugin.Tensor{rows, {DType: plugin.Float32, Shape: []int64{productColumns / panelColumns, productDepth, panelColumns},
+		Data: unsafe.Pointer(unsafe.SliceData(list))}}
+	need, err := x.kernel.Workspace(x.in, x.out, threads)
+	if err != nil {
+		x.close()
+		return nil, err
+	}
+	x.context.Workspace = plugin.NewWorkspace(need)
+	return x, nil
+}
+
+func (x *product) close() {
+	if x.kernel != nil {
+		x.kernel.Destroy()
+	}
+	_ = x.weights.Close() // nothing can be done about a mapping that stays
+}
+
+// rate is operations a second.
+func (x *product) rate() (float64, error) {
+	start := time.Now()
+	err := x.kernel.Run(&x.context, x.in, x.out)
+	return 2 * productRows * productDepth * productColumns / seconds(time.Since(start)), err
+}
+
+func seconds(d time.Duration) float64 { return max(d, 1).Seconds() }
+
+// lastCache is the bytes of the cache that is furthest from a core, when that is a
+// third level or further; 0 where the system says of none.
+func lastCache(folder string) int64 {
+	indexes, _ := filepath.Glob(filepath.Join(folder, "index*")) // the pattern is well formed
+	furthest, bytes := 2, int64(0)
+	for _, index := range indexes {
+		level, err := strconv.Atoi(word(filepath.Join(index, "level")))
+		if err != nil || level <= furthest {
+			continue
+		}
+		size, unit := word(filepath.Join(index, "size")), int64(1)
+		for suffix, times := range map[string]int64{"K": 1 << 10, "M": 1 << 20, "G": 1 << 30} {
+			if number, found := strings.CutSuffix(size, suffix); found {
+				size, unit = number, times
+			}
+		}
+		if n, err := strconv.ParseInt(size, 10, 64); err == nil && n > 0 {
+			furthest, bytes = level, n*unit
+		}
+	}
+	return bytes
+}
+
+// word is a file's content without the blanks around it; "" where it cannot be read.
+func word(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// String is the figures for people.
+func (f Figures) String() string {
+	s := fmt.Sprintf("reads %.0f GB/s, computes %.0f GFLOP/s", f.Bandwidth/1e9, f.FLOPS/1e9)
+	if f.LastCacheBytes > 0 {
+		s += fmt.Sprintf(", reads %.0f GB/s from %.0f MiB of cache", f.LastCacheBandwidth/1e9, f.LastCacheBytes/(1<<20))
+	}
+	return s
+}

@@ -1,0 +1,93 @@
+package probe
+
+import (
+	"fmt"
+
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// face is how the operator of a candidate is called.
+type face struct {
+	operator   string
+	attributes []plugin.Attribute
+	area       int64 // floats of a layer's area in a block
+	one        bool  // one area serves all layers
+	rows       int64 // width of a row; 0 for keys and values
+	// Floats of one layer's weights, and the shapes of its parts.
+	weights              int64
+	keyShape, valueShape []int64 // nil where there is none
+}
+
+// panelColumns is the columns of a weight's panel.
+const panelColumns = 16
+
+func faceOf(l plan.Layers, c plan.Candidate) (*face, error) {
+	if why := c.Serves(l); why != "" || c.Keep == plan.KeepPlain {
+		return nil, fmt.Errorf("nothing to run for %s: %s", l, why)
+	}
+	f := &face{operator: c.Keep.Operator()}
+	set := func(name string, value any) {
+		f.attributes = append(f.attributes, plugin.Attribute{Name: name, Value: value})
+	}
+	set("num_heads", l.Heads)
+	set("head_size", l.HeadSize)
+	set("value_size", l.ValueSize)
+	if c.Keep != plan.KeepKeys {
+		set("kv_num_heads", l.KVHeads)
+	}
+	switch c.Keep {
+	case plan.KeepKeysAndValues:
+		f.area = blockSlots * (l.KeyWidth() + l.ValueWidth())
+		return f, nil
+	case plan.KeepKeys, plan.KeepFirstKeys:
+		f.rows = l.KeyWidth()
+	default:
+		f.rows = l.Width
+	}
+	storage := c.Storage
+	if storage == "" {
+		storage = plan.Float32
+	}
+	set("storage", string(storage))
+	f.area = blockSlots * f.rows
+	if storage != plan.Float32 {
+		f.area = (blockSlots*f.rows/2 + blockSlots - 1) / blockSlots * blockSlots
+	}
+	f.one = l.Type == "cross" && c.Keep != plan.KeepKeys
+	panels := (l.ValueSize + panelColumns - 1) / panelColumns
+	if c.Keep == plan.KeepKeys {
+		f.valueShape = []int64{l.Heads, panels, f.rows, panelColumns}
+	} else {
+		set("width", f.rows)
+		f.keyShape = []int64{l.KVHeads, (f.rows + panelColumns - 1) / panelColumns, l.HeadSize, panelColumns}
+		f.valueShape = []int64{l.KVHeads, panels, f.rows, panelColumns}
+	}
+	f.weights = elements(f.keyShape) + elements(f.valueShape)
+	return f, nil
+}
+
+// elements is the number of floats of a shape; 0 of none.
+func elements(shape []int64) int64 {
+	if shape == nil {
+		return 0
+	}
+	n := int64(1)
+	for _, size := range shape {
+		n *= size
+	}
+	return n
+}
+
+// positions is how many positions a shape takes in the first pool, and in a second
+// one of keys and values where there is one.
+func positions(l plan.Layers, c plan.Candidate, s plan.Shape) (first, second int64) {
+	own := s.Own * s.Beams * s.Batch
+	if l.Type == "cross" {
+		own = 0
+	}
+	if c.Keep == plan.KeepLatent {
+		return s.Keys * s.Batch, own
+	}
+	return s.Keys*s.Batch + own, 0
+}

@@ -1,0 +1,114 @@
+package probe
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// open opens a plugin of those just built.
+func open(t *testing.T, name string) *plugin.Plugin {
+	t.Helper()
+	folder, err := filepath.Abs("../../../build/plugins/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
+	if err != nil {
+		t.Fatalf("%v: run make plugins", err)
+	}
+	return p
+}
+
+// Everything kept is the same number, so that what comes out is known: that number
+// for values, and sums of products of it with itself for values made of rows.
+func TestStepsAttend(t *testing.T) {
+	cross := plan.Layers{Type: "cross", Layers: 3, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32}
+	self := cross
+	self.Type = "self"
+	grouped := self
+	grouped.KVHeads = 2
+	shapes := []plan.Shape{{Keys: 40, Beams: 1, Batch: 1}, {Keys: 17, Own: 5, Beams: 4, Batch: 3}, {Keys: 3, Own: 20, Beams: 1, Batch: 2}, {Keys: 40, Own: 20, Beams: 4, Batch: 3}}
+	for _, c := range []struct {
+		layers    plan.Layers
+		candidate plan.Candidate
+		want      float32
+	}{
+		{cross, plan.Candidate{Keep: plan.KeepKeysAndValues}, filling},
+		{self, plan.Candidate{Keep: plan.KeepKeysAndValues}, filling},
+		{grouped, plan.Candidate{Keep: plan.KeepKeysAndValues}, filling},
+	} {
+		run(t, c.layers, c.candidate, shapes, c.want)
+	}
+}
+
+func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, want float32) {
+	t.Helper()
+	x, err := New(open(t, c.Keep.Plugin()), l, c, 2, shapes[len(shapes)-1], 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	for _, s := range shapes {
+		step, err := x.Step(s)
+		if err != nil {
+			t.Fatalf("%s, %s, %+v: %v", l, c, s, err)
+		}
+		if step.Layers() != 2 {
+			t.Errorf("%d layers, want 2", step.Layers())
+		}
+		for i := range step.Layers() {
+			output := plugin.Elems[float32](step.outputs[0])
+			clear(output)
+			took, err := step.Run(i)
+			if err != nil || took <= 0 {
+				t.Fatalf("%s, %s, %+v, layer %d: %v, took %v", l, c, s, i, err, took)
+			}
+			if n := s.Batch * s.Beams * l.Heads * l.ValueSize; int64(len(output)) != n {
+				t.Errorf("%d numbers, want %d", len(output), n)
+			}
+			for j, y := range output {
+				if math.Abs(float64(y/want-1)) > 1e-4 {
+					t.Fatalf("%s, %s, %+v, layer %d: number %d is %g, want %g", l, c, s, i, j, y, want)
+				}
+			}
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	l := plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32}
+	c := plan.Candidate{Keep: plan.KeepKeysAndValues}
+	p := open(t, "flash-decode")
+	x, err := New(p, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if n := x.Bytes(); n != 2*16*2*32*4 {
+		t.Errorf("%d bytes are held, want %d", n, 2*16*2*32*4)
+	}
+	for _, s := range []struct {
+		shape plan.Shape
+		want  string
+	}{
+		{plan.Shape{Keys: 17, Beams: 1, Batch: 1}, "needs more memory than was made for the largest"},
+		{plan.Shape{Keys: 1, Beams: 1}, "has nothing to attend to"}, {plan.Shape{Beams: 1, Batch: 1}, "has nothing to attend to"},
+	} {
+		if _, err := x.Step(s.shape); err == nil || !strings.Contains(err.Error(), s.want) {
+			t.Errorf("%+v: %v, want %q", s.shape, err, s.want)
+		}
+	}
+	l.KVHeads = 2
+	for want, c := range map[string]plan.Candidate{
+		"4 query heads share 2 heads of keys": {Keep: plan.KeepKeys}, "nothing to run": {Keep: plan.KeepPlain}, `found no operator "ELAttention"`: {Keep: plan.KeepLatent},
+	} {
+		if _, err := New(p, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", c, err, want)
+		}
+	}
+}

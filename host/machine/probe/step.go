@@ -1,0 +1,167 @@
+package probe
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// stepColumns is the columns of an operator's steps.
+const stepColumns = 8
+
+// Step is the attention of one step at a shape.
+type Step struct {
+	of      *Layers
+	inputs  [][]*plugin.Tensor // a layer's
+	outputs []*plugin.Tensor
+	first   []*plugin.Tensor // of the first layer, where another operator serves it
+	context plugin.RunContext
+	keep    []any // what tensors point to
+}
+
+// Step makes the inputs of a step. Its shape may need no more than the largest one.
+func (x *Layers) Step(s plan.Shape) (*Step, error) {
+	t := &Step{of: x}
+	l, rows := x.layers, s.Batch*s.Beams
+	if rows < 1 || s.Keys < 0 || s.Own < 0 || s.Keys+s.Own < 1 {
+		return nil, fmt.Errorf("a step of %+v has nothing to attend to", s)
+	}
+	if l.Type == "cross" {
+		s.Own = 0
+	}
+	first, second := positions(l, x.candidate, s)
+	for i, n := range []int64{first, second} {
+		if i < len(x.pools) && n > x.pools[i].shape[0]*blockSlots || i >= len(x.pools) && n > 0 {
+			return nil, fmt.Errorf("%s: a step of %+v needs more memory than was made for the largest", x.candidate, s)
+		}
+	}
+	f, err := faceOf(l, x.candidate)
+	if err != nil {
+		return nil, err
+	}
+	query := t.floats(rows, l.Heads*l.HeadSize)
+	t.outputs = []*plugin.Tensor{t.floats(rows, l.Heads, 1, l.ValueSize)}
+	hidden, kv := s, plan.Shape{Beams: s.Beams, Batch: s.Batch}
+	if x.candidate.Keep == plan.KeepLatent {
+		hidden.Own, kv.Own = 0, s.Own
+	}
+	steps := t.lists(hidden)
+	for i := range x.kernels {
+		t.inputs = append(t.inputs, x.arguments(t, f, int64(i), query, steps, kv))
+	}
+	if x.first != nil {
+		keys, err := faceOf(l, plan.Candidate{Keep: plan.KeepKeys, Storage: x.candidate.Storage})
+		if err != nil {
+			return nil, err
+		}
+		value := &plugin.Tensor{DType: plugin.Float32, Shape: keys.valueShape, Data: unsafe.Pointer(unsafe.SliceData(x.weights.Floats()))}
+		t.first = []*plugin.Tensor{query, x.pools[0].tensor(), steps[0], steps[1], value, nil, nil, steps[2]}
+	}
+	return t, t.workspace()
+}
+
+// arguments are the inputs of one layer's operator.
+func (x *Layers) arguments(t *Step, f *face, layer int64, query *plugin.Tensor, steps [3]*plugin.Tensor, kv plan.Shape) []*plugin.Tensor {
+	cache := x.pools[0].tensor()
+	if f.rows == 0 {
+		return []*plugin.Tensor{query, nil, nil, cache, steps[0], steps[1], steps[2]}
+	}
+	at := x.weights.Floats()[layer*f.weights:]
+	value := &plugin.Tensor{DType: plugin.Float32, Shape: f.valueShape, Data: unsafe.Pointer(&at[elements(f.keyShape)])}
+	if f.keyShape == nil {
+		return []*plugin.Tensor{query, cache, steps[0], steps[1], value, nil, nil, steps[2]}
+	}
+	key := &plugin.Tensor{DType: plugin.Float32, Shape: f.keyShape, Data: unsafe.Pointer(&at[0])}
+	in := []*plugin.Tensor{query, cache, steps[0], steps[1], key, value, nil, nil, nil, steps[2]}
+	if kv.Own > 0 {
+		behind := t.lists(kv)
+		in = append(in, nil, nil, nil, nil, x.pools[1].tensor(), behind[0], behind[1], behind[2])
+	}
+	return in
+}
+
+// lists are steps, shared slots and own slots of a shape: a sample's shared positions
+// lie together, and those of its rows behind them, position by position.
+func (t *Step) lists(s plan.Shape) [3]*plugin.Tensor {
+	var steps, shared, own []int32
+	slot, m := int32(0), s.Own
+	for b := range s.Batch {
+		keys := s.Keys
+		if s.Beams == 1 { // a row alone shares all that it has
+			keys, m = s.Keys+s.Own, 0
+		}
+		steps = append(steps, int32(b*s.Beams), int32(s.Beams), int32(len(shared)), int32(keys), int32(len(own)), int32(m), 0, 0)
+		for range keys {
+			shared = append(shared, slot)
+			slot++
+		}
+		for r := range s.Beams * min(m, 1) {
+			for p := range m {
+				own = append(own, slot+int32(p*s.Beams+r))
+			}
+		}
+		slot += int32(m * s.Beams)
+	}
+	if own == nil {
+		return [3]*plugin.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), nil}
+	}
+	return [3]*plugin.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), t.integers(own, int64(len(own)))}
+}
+
+func (t *Step) floats(shape ...int64) *plugin.Tensor {
+	list := make([]float32, elements(shape))
+	fill(list)
+	return tensor(t, plugin.Float32, list, shape)
+}
+
+func (t *Step) integers(list []int32, shape ...int64) *plugin.Tensor {
+	if len(list) == 0 {
+		list = make([]int32, 1)
+	}
+	return tensor(t, plugin.Int32, list, shape)
+}
+
+func tensor[E any](t *Step, d plugin.DType, list []E, shape []int64) *plugin.Tensor {
+	t.keep = append(t.keep, list)
+	return &plugin.Tensor{DType: d, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(list))}
+}
+
+// workspace makes room for the operators' own needs.
+func (t *Step) workspace() error {
+	need := uint64(0)
+	for i := range t.inputs {
+		k, in := t.operator(i)
+		n, err := k.Workspace(in, t.outputs, max(t.of.threads, 1))
+		if err != nil {
+			return err
+		}
+		need = max(need, n)
+	}
+	if uint64(len(t.of.workspace)) < need {
+		t.of.workspace = plugin.NewWorkspace(need)
+	}
+	t.context = plugin.RunContext{Threads: t.of.threads, Workspace: t.of.workspace}
+	return nil
+}
+
+func (t *Step) operator(layer int) (*plugin.Kernel, []*plugin.Tensor) {
+	if layer == 0 && t.first != nil {
+		return t.of.first, t.first
+	}
+	return t.of.kernels[layer], t.inputs[layer]
+}
+
+// Layers is how many layers there are to run.
+func (t *Step) Layers() int { return len(t.inputs) }
+
+// Run runs the operator of one layer and says how long that took.
+func (t *Step) Run(layer int) (time.Duration, error) {
+	k, in := t.operator(layer)
+	outputs := t.outputs
+	start := time.Now()
+	err := k.Run(&t.context, in, outputs)
+	return time.Since(start), err
+}
