@@ -52,9 +52,8 @@ func (r *run) room(in *Input) bool {
 	if n == 0 {
 		return true // or else start says what is missing
 	}
-	slot := r.engine.SlotBytes()
 	_, _, cross, _ := r.engine.Memory()
-	taken := r.pledged*slot + cross
+	taken := r.pledged + cross
 	if r.budget > 0 && taken+taken/n > r.budget {
 		return false
 	}
@@ -65,7 +64,7 @@ func (r *run) room(in *Input) bool {
 	if in.Features != nil {
 		positions = r.active[0].cross.Len() // features of one shape make as many positions
 	}
-	return int64(positions) <= r.engine.CrossRoom()
+	return r.engine.EncodedBytes(positions, max(r.o.NumBeams, r.o.NumReturnSequences)) <= r.engine.Room()-taken
 }
 
 // exhausted says whether an error is that memory ran out, in ONNX Runtime, in an

@@ -39,6 +39,7 @@ func ReadConfig(folder string) (*Config, error) {
 		VocabSize             int    `json:"vocab_size"`
 		MaxPositionEmbeddings int64  `json:"max_position_embeddings"`
 		NPositions            int64  `json:"n_positions"`
+		MaxSeqLen             int64  `json:"max_seq_len"`
 		MaxTargetPositions    int64  `json:"max_target_positions"`
 		MaxSourcePositions    int64  `json:"max_source_positions"`
 		RelativeBuckets       int    `json:"relative_attention_num_buckets"`
@@ -50,7 +51,7 @@ func ReadConfig(folder string) (*Config, error) {
 		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens", path, c.VocabSize)
 	}
 	out := &Config{JSON: data, ModelType: c.ModelType, Vocab: c.VocabSize, Inputs: c.VocabSize, Positions: unbounded}
-	for _, n := range []int64{c.MaxTargetPositions, c.MaxPositionEmbeddings, c.NPositions} {
+	for _, n := range []int64{c.MaxTargetPositions, c.MaxPositionEmbeddings, c.NPositions, c.MaxSeqLen} {
 		// n_positions of models with relative positions is the length they were trained at.
 		if n > 0 && c.RelativeBuckets == 0 {
 			out.Positions = n

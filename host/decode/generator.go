@@ -44,6 +44,8 @@ type Options struct {
 	StepTokens int
 	// Profile is that of engine.Options.
 	Profile string
+	// Keeps is that of engine.Options; the zero value keeps keys and values.
+	Keeps engine.Keeps
 	// PlainTail takes candidates off the scores in plain Go although the plugin
 	// step-tail is at hand.
 	PlainTail bool
@@ -109,7 +111,7 @@ func Open(folder string, o Options) (*Generator, error) {
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
+		Keeps: g.options.Keeps, CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
 		Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
 	})
 	if err != nil {
@@ -197,7 +199,7 @@ type run struct {
 	batch   int      // the most samples under way
 	most    int      // that were under way at once
 	budget  int64    // bytes of keys and values; 0 is what the pools hold
-	pledged int64    // slots of the own pool that the active samples may come to take
+	pledged int64    // bytes that the active samples' own positions may come to take
 	ended   bool     // next has no more
 	stepper search.Stepper
 }
@@ -207,8 +209,8 @@ type sample struct {
 	input   *Input
 	prompt  []int32
 	search  *search.State
-	own     *cache.Sample
-	cross   *cache.Sample
+	own     *engine.Sample
+	cross   *engine.Encoded
 	pledged int64
 	output  Output
 	parents []int
@@ -246,10 +248,11 @@ func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 	if err := CheckLimit(limit, r.engine.Positions()); err != nil {
 		return nil, err
 	}
-	rows := int64(max(o.NumBeams, o.NumReturnSequences))
-	s.pledged = int64(len(s.prompt)) + rows*int64(limit-len(s.prompt)) + 2*cache.BlockSlots
-	if free := r.engine.Room() - r.pledged; s.pledged > free {
-		return nil, fmt.Errorf("%w: %d positions may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs", cache.ErrFull, s.pledged, max(free, 0))
+	rows := max(o.NumBeams, o.NumReturnSequences)
+	s.pledged = r.engine.Need(len(s.prompt), rows, limit-len(s.prompt))
+	_, _, encoded, _ := r.engine.Memory()
+	if free := r.engine.Room() - r.pledged - encoded; s.pledged > free {
+		return nil, fmt.Errorf("%w: %d bytes may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs", cache.ErrFull, s.pledged, max(free, 0))
 	}
 	if err := r.config.CheckTokens(in.Tokens); err != nil {
 		return nil, err
@@ -267,7 +270,7 @@ func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 		for _, t := range in.Tokens {
 			f.Tokens = append(f.Tokens, int64(t))
 		}
-		if s.cross, err = r.engine.Encode(ctx, f); err != nil {
+		if s.cross, err = r.engine.Encode(ctx, f, rows); err != nil {
 			return nil, err
 		}
 		s.output.CrossBytes = s.cross.Bytes()
@@ -290,7 +293,7 @@ func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 
 // detect is the language that the model hears: the best of its languages behind a
 // prompt's first tokens.
-func (r *run) detect(ctx context.Context, cross *cache.Sample, prompt []int32) (int32, error) {
+func (r *run) detect(ctx context.Context, cross *engine.Encoded, prompt []int32) (int32, error) {
 	own := r.engine.NewSample()
 	defer own.Release()
 	feed := engine.Feed{Sample: own, Cross: cross, Prompt: true}

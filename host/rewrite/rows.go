@@ -44,7 +44,7 @@ func SelectEarly(g *graph.Graph, shapes *graph.Shapes) error {
 		r.length = shapes.Of(pick.In[0]).Dims[0]
 	}
 	for _, n := range g.Nodes {
-		if n.Is(plugin.Domain + "." + cachedAttention) {
+		if attends(n) {
 			r.attend(n)
 		}
 	}

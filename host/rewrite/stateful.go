@@ -5,57 +5,64 @@ import (
 	"fmt"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
 
 // Inputs of an engine graph, beside the model's own input of tokens.
 const (
-	PositionsInput   = "graft.positions"    // int64 (T, 1): the position of each row's token
-	SelectInput      = "graft.select"       // int64 (R): the rows whose scores are wanted
-	CacheInput       = "graft.cache"        // float32: the pool of self attention, see host/decode/cache
-	StepsInput       = "graft.steps"        // int32 (G, 8): the groups of rows that share a prefix
-	SharedInput      = "graft.shared"       // int32: slots of the positions that all rows of a group see
-	OwnInput         = "graft.own"          // int32: slots of the positions of each row
-	WriteInput       = "graft.write"        // int32 (T): the slot that each row's key and value go to
-	CrossCacheInput  = "graft.cross_cache"  // float32: the pool of cross attention
-	CrossStepsInput  = "graft.cross_steps"  // int32 (G, 8)
-	CrossSharedInput = "graft.cross_shared" // int32
+	PositionsInput = "graft.positions" // int64 (T, 1): the position of each row's token
+	SelectInput    = "graft.select"    // int64 (R): the rows whose scores are wanted
+)
+
+// PoolInputs are the inputs by which a graph attends over one pool of the host's.
+type PoolInputs struct {
+	Cache  string // float32 (blocks, floats): see host/decode/cache
+	Steps  string // int32 (G, 8): the groups of rows that share positions
+	Shared string // int32: slots of the positions that all rows of a group see
+	Own    string // int32: slots of the positions of each row
+	Write  string // int32 (T): the slot that each row's own goes to, or -1
+}
+
+func poolInputs(name string) PoolInputs {
+	return PoolInputs{"graft." + name + "cache", "graft." + name + "steps", "graft." + name + "shared", "graft." + name + "own", "graft." + name + "write"}
+}
+
+// The pools: what layers keep of a decoder's own positions, or of those that a
+// prompt does not hold; inputs of a prompt's layers; keys and values of an encoder's
+// output; and the output itself.
+var (
+	SelfPool    = poolInputs("")
+	PromptPool  = poolInputs("prompt_")
+	CrossPool   = poolInputs("cross_")
+	EncoderPool = poolInputs("encoder_")
 )
 
 // rowsSymbol names the number of rows of a step.
 const rowsSymbol = "graft.batch"
 
-// cachedAttention is the operator that attends over the host's pool.
-const cachedAttention = "CachedAttention"
-
-// Geometry is what one pool of keys and values holds.
-type Geometry struct {
-	Layers    int64 `json:"layers"`
-	KVHeads   int64 `json:"kv_heads"`
-	HeadSize  int64 `json:"head_size"`
-	ValueSize int64 `json:"value_size"`
-}
-
-// CrossLayer names the model's inputs that brought one layer's keys and values
-// of the encoder's output.
+// CrossLayer is one layer of cross attention: the model's inputs that brought its
+// keys and values, and where they stand now.
 type CrossLayer struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
+	Key, Value                   string
+	Keep                         plan.Keep
+	KVHeads, HeadSize, ValueSize int64
+	Offset                       int64 // in the pool of cross attention, or of the encoder's output
 }
 
 // Engine is the face of a graph that Stateful made.
 type Engine struct {
-	Tokens    string       // the input of tokens, int64 (T, 1)
-	Logits    string       // the output of scores, float32 (R, 1, V) or (R, V)
-	Positions bool         // PositionsInput is read
-	Self      Geometry     // of CacheInput
-	Cross     *Geometry    // of CrossCacheInput; nil without cross attention
-	Layers    []CrossLayer // of the cross pool, by layer
+	Tokens    string // the input of tokens, int64 (T, 1)
+	Logits    string // the output of scores, float32 (R, 1, V) or (R, V)
+	Positions bool   // PositionsInput is read
+	// Floats of a block of each pool; 0 for one that is not read.
+	Self, Prompt, Cross, Encoder int64
+	Layers                       []CrossLayer
+	Served                       []Served           // by layer
+	Weights                      map[string]*Folded // inputs that hold weights
 }
 
 // Lengths are what a drawn model is evaluated at: one row of New tokens after
@@ -71,6 +78,17 @@ type Evaluated struct {
 	Data  []float32
 }
 
+// Plugins are those whose operators stand in the graph.
+func (e *Engine) Plugins() []string {
+	var names []string
+	for _, s := range e.Served {
+		if name := s.Keep.Plugin(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // StatefulOptions are what Stateful cannot find in the graph.
 type StatefulOptions struct {
 	// Evaluate computes values of the model as drawn. Stateful asks it what masks
@@ -79,6 +97,17 @@ type StatefulOptions struct {
 	// Positions is the longest sequence: what depends on positions is tabulated
 	// to there.
 	Positions int64
+	// Self and Cross are what layers keep where they can: otherwise inputs, or keys and
+	// values. Either lets layers that read an encoder's output read keys and values
+	// of the samples that have those instead.
+	Self, Cross plan.Keep
+	Either      bool
+	// Encoder gives the weights that make keys and values of an encoder's output, which
+	// the graph of a decoder with a past lacks.
+	Encoder func(*blocks.Block) (key, value *Projection, err error)
+	// Fold computes the weights of an operator from those of the model. Only Keep other
+	// than keys and values asks for it and for Encoder.
+	Fold func(keep plan.Keep, constants []plugin.Weight, attributes []plugin.Attribute) (map[string]*Folded, error)
 }
 
 // Stateful turns an exported decoder with its past on its face into an engine
@@ -89,7 +118,8 @@ type StatefulOptions struct {
 // is looked up by each row's own position; and scores are computed for the rows
 // that are asked for. The report and shapes are those of the graph.
 func Stateful(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, o StatefulOptions) (*Engine, error) {
-	s := &stateful{options: o, engine: &Engine{Tokens: "input_ids", Logits: "logits"}, inputs: map[string]*graph.Value{},
+	s := &stateful{options: o, engine: &Engine{Tokens: "input_ids", Logits: "logits", Weights: map[string]*Folded{}},
+		inputs: map[string]*graph.Value{}, biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
 		rewriter: &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
 			instead: map[*graph.Value]*graph.Value{}, drawn: map[*graph.Value]*graph.Value{}}}
 	if len(report.Unrecognised) > 0 {
@@ -117,6 +147,8 @@ type stateful struct {
 	inputs  map[string]*graph.Value // new ones
 	logits  *graph.Value
 	tokens  *graph.Value
+	biases  biasTables
+	angles  map[*graph.Value]*graph.Value // tables of rotary embeddings
 	// attended are the results of attention with their lengths, which nothing but
 	// the rewrite knows.
 	attended []*onnx.ValueInfo
@@ -151,59 +183,38 @@ func (s *stateful) input(name string, kind onnx.Tensor_DataType, dims ...any) (*
 	return v, nil
 }
 
-// attentions puts CachedAttention in place of every block.
+// attentions puts an operator over the host's pools in place of every block.
 func (s *stateful) attentions(list []*blocks.Block) error {
-	selfLayer, crossLayer := int64(0), int64(0)
-	var biases biasTables
+	var self []*blocks.Block
 	for _, b := range list {
-		a := b.Attention
 		if b.Wiring.Graph != s.main {
 			return fmt.Errorf("%s lies in a subgraph, from which an engine cannot take it", b.Node)
 		}
 		if err := servable(b); err != nil {
 			return fmt.Errorf("%s: %w", b.Node, err)
 		}
-		geometry := Geometry{KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
-		var err error
-		if a.Type == "cross" {
-			if s.engine.Cross == nil {
-				s.engine.Cross = &geometry
-			}
-			if err = s.engine.Cross.same(geometry); err == nil {
-				err = s.cross(b, crossLayer)
-			}
-			crossLayer++
-			s.engine.Cross.Layers = crossLayer
-		} else {
-			if selfLayer == 0 {
-				s.engine.Self = geometry
-			}
-			if err = s.engine.Self.same(geometry); err == nil {
-				err = s.self(b, selfLayer, &biases)
-			}
-			selfLayer++
-			s.engine.Self.Layers = selfLayer
+		if b.Attention.Type != "cross" {
+			self = append(self, b)
 		}
-		if err != nil {
+	}
+	if len(self) == 0 {
+		return errors.New("the model has no self attention that could keep a cache")
+	}
+	// In the order of the graph, because one block may read what another made.
+	keepSelf, keepCross := s.selfKeeper(self), s.crossKeeper()
+	for _, b := range list {
+		keep := keepSelf
+		if b.Attention.Type == "cross" {
+			keep = keepCross
+		}
+		if err := keep(b); err != nil {
 			return fmt.Errorf("%s: %w", b.Node, err)
 		}
 	}
-	if selfLayer == 0 {
-		return errors.New("the model has no self attention that could keep a cache")
-	}
 	return nil
 }
 
-// same reports layers whose keys and values do not fit one pool.
-func (g *Geometry) same(o Geometry) error {
-	if g.KVHeads != o.KVHeads || g.HeadSize != o.HeadSize || g.ValueSize != o.ValueSize {
-		return fmt.Errorf("its cache is of %d heads of %d and %d, those before it of %d heads of %d and %d: one pool cannot hold both",
-			o.KVHeads, o.HeadSize, o.ValueSize, g.KVHeads, g.HeadSize, g.ValueSize)
-	}
-	return nil
-}
-
-// servable reports why CachedAttention cannot stand in for a block.
+// servable reports why no operator over a pool can stand in for a block.
 func servable(b *blocks.Block) error {
 	a, w := b.Attention, b.Wiring
 	switch {
@@ -216,94 +227,6 @@ func servable(b *blocks.Block) error {
 	case w.Lengths != nil:
 		return errors.New("it takes the lengths of keys as an input of its own")
 	}
-	return nil
-}
-
-func (s *stateful) self(b *blocks.Block, layer int64, biases *biasTables) error {
-	a, w := b.Attention, b.Wiring
-	// Packed, the query holds keys and values too.
-	if !w.Packed && (w.Key == nil || w.Value == nil) {
-		return errors.New("it has no new keys and values")
-	}
-	bias, err := s.bias(b, biases)
-	if err != nil {
-		return err
-	}
-	window := max(a.Window, w.Window)
-	return s.replaceAttention(b, layer, window, CacheInput, StepsInput, SharedInput, bias)
-}
-
-func (s *stateful) cross(b *blocks.Block, layer int64) error {
-	w := b.Wiring
-	key, value := w.Key, w.Value
-	if key == nil {
-		key, value = w.PastKey, w.PastValue
-	}
-	if key == nil || value == nil || !key.IsInput || !value.IsInput {
-		return errors.New("its keys and values are not inputs of the model; take the decoder that is exported with past")
-	}
-	s.engine.Layers = append(s.engine.Layers, CrossLayer{key.Name, value.Name})
-	if err := s.nothingHidden(b); err != nil {
-		return err
-	}
-	return s.replaceAttention(b, layer, 0, CrossCacheInput, CrossStepsInput, CrossSharedInput, nil)
-}
-
-// replaceAttention adds the operator and lets its output stand for the block's.
-func (s *stateful) replaceAttention(b *blocks.Block, layer, window int64, cache, steps, shared string, bias *graph.Value) error {
-	a, w := b.Attention, b.Wiring
-	slot := int64(16) * a.KVHeads * (a.HeadSize + a.ValueSize)
-	ins := []*graph.Value{s.now(w.Query), nil, nil}
-	self := cache == CacheInput
-	if self && !w.Packed {
-		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
-	}
-	for _, in := range []struct {
-		name string
-		kind onnx.Tensor_DataType
-		dims []any
-	}{
-		{cache, onnx.Tensor_FLOAT, []any{cache + ".blocks", cache + ".floats"}},
-		{steps, onnx.Tensor_INT32, []any{steps + ".groups", 8}},
-		{shared, onnx.Tensor_INT32, []any{shared + ".slots"}},
-	} {
-		v, err := s.input(in.name, in.kind, in.dims...)
-		if err != nil {
-			return err
-		}
-		ins = append(ins, v)
-	}
-	if self {
-		own, err := s.input(OwnInput, onnx.Tensor_INT32, OwnInput+".slots")
-		if err != nil {
-			return err
-		}
-		write, err := s.input(WriteInput, onnx.Tensor_INT32, rowsSymbol)
-		if err != nil {
-			return err
-		}
-		ins = append(ins, own, write)
-		if bias != nil {
-			ins = append(ins, bias)
-		}
-	}
-	n, err := s.node(s.main, plugin.Domain, cachedAttention, ins, []string{s.main.FreshName("graft_attention")},
-		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "head_size", a.HeadSize, "value_size", a.ValueSize, "offset", layer*slot,
-		"scale", w.Scale, "softcap", a.Softcap, "window", window,
-		"output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
-	if err != nil {
-		return err
-	}
-	s.replace(w.Output, n.Out[0])
-	heads, size := int(a.Heads), int(a.ValueSize)
-	dims := []any{rowsSymbol, heads, 1, size}
-	switch {
-	case w.OutputRank == 3:
-		dims = []any{rowsSymbol, 1, heads * size}
-	case operand(w.OutputLayout) == "bshd":
-		dims = []any{rowsSymbol, 1, heads, size}
-	}
-	s.attended = append(s.attended, &onnx.ValueInfo{Name: proto.String(n.Out[0].Name), Type: graph.TensorType(onnx.Tensor_FLOAT, dims...)})
 	return nil
 }
 

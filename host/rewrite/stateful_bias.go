@@ -19,7 +19,7 @@ type biasTables map[*graph.Value]*graph.Value
 // bias checks that a block of self attention hides just what comes after a
 // query (and what lies before its window), and gives what is added to scores as
 // a table (heads, distances), or nil when nothing is.
-func (s *stateful) bias(b *blocks.Block, tables *biasTables) (*graph.Value, error) {
+func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 	w := b.Wiring
 	if w.Bias == nil && w.Keep == nil {
 		if !w.Causal {
@@ -27,14 +27,11 @@ func (s *stateful) bias(b *blocks.Block, tables *biasTables) (*graph.Value, erro
 		}
 		return nil, nil
 	}
-	if *tables == nil {
-		*tables = biasTables{}
-	}
 	key := w.Bias
 	if key == nil {
 		key = w.Keep
 	}
-	if table, ok := (*tables)[key]; ok {
+	if table, ok := s.biases[key]; ok {
 		return table, nil
 	}
 	table, err := s.biasTable(b)
@@ -46,7 +43,7 @@ func (s *stateful) bias(b *blocks.Block, tables *biasTables) (*graph.Value, erro
 		distances := len(table) / int(b.Attention.Heads)
 		v = s.main.AddInitializer(graph.FloatTensor("graft_position_bias", []int64{b.Attention.Heads, int64(distances)}, table...))
 	}
-	(*tables)[key] = v
+	s.biases[key] = v
 	return v, nil
 }
 
@@ -81,15 +78,20 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
 		}
 		for h := range heads {
 			for i := range at.New {
+				// What is added to all scores of a query alike does not count.
+				same := float32(0)
+				if self, seen := few.at(h, i, at.Past+i); seen {
+					same = self - table[h*longest]
+				}
 				for j := range at.Past + at.New {
 					x, seen := few.at(h, i, j)
 					d := at.Past + i - j
 					switch {
 					case seen != (d >= 0 && (window == 0 || d < window)) && !b.Wiring.Causal:
 						return nil, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen, at.Past+i)
-					case seen && d >= 0 && x != table[h*longest+d]:
+					case seen && d >= 0 && !near(x-same, table[h*longest+d]):
 						return nil, fmt.Errorf("its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
-							d, x, table[h*longest+d])
+							d, x-same, table[h*longest+d])
 					}
 				}
 			}
@@ -99,6 +101,12 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
 		return nil, nil
 	}
 	return shortened(table, heads, longest), nil
+}
+
+// near allows for the rounding of a difference.
+func near(a, b float32) bool {
+	d := a - b
+	return d == 0 || max(d, -d) <= 1e-6*max(a, -a, b, -b)
 }
 
 // shortened drops the distances at the end that have the bias of the one before
@@ -167,7 +175,34 @@ func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
 	if w.Keep != nil {
 		m.keep = &values[0]
 	}
+	for _, e := range []*Evaluated{m.bias, m.keep} {
+		if err := e.covers(b.Attention.Heads, at.New, at.keys(b.Attention.Type)); err != nil {
+			return nil, err
+		}
+	}
 	return m, nil
+}
+
+// keys is the number of keys that attention of a type sees.
+func (at Lengths) keys(kind string) int64 {
+	if kind == "cross" {
+		return at.Encoder
+	}
+	return at.Past + at.New
+}
+
+// covers reports a mask that is shorter than what it is added to: a table that ends
+// before the longest sequence.
+func (e *Evaluated) covers(heads, queries, keys int64) error {
+	if e == nil {
+		return nil
+	}
+	for i, need := range []int64{keys, queries, heads} {
+		if at := len(e.Shape) - 1 - i; at >= 0 && e.Shape[at] != 1 && e.Shape[at] < need {
+			return fmt.Errorf("its mask has the shape %v where %d heads, %d queries and %d keys meet; allow no more positions than the model has", e.Shape, heads, queries, keys)
+		}
+	}
+	return nil
 }
 
 // at is the bias of head h, query i and key j, and whether the key is seen.

@@ -8,8 +8,22 @@ import (
 	"testing"
 )
 
-// small is a geometry of which one float says everything.
-var small = Geometry{Layers: 1, KVHeads: 1, HeadSize: 1, ValueSize: 1}
+// small blocks have a float for each slot, which says everything.
+const small = BlockSlots
+
+const smallBytes = 4 * small
+
+func newPool(t *testing.T, blocks int64) *Pool {
+	t.Helper()
+	p, err := NewPool(small, NewBudget(blocks*smallBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// of is what a slot holds.
+func (p *Pool) of(slot int32) *float32 { return &p.Floats()[p.At(slot, 0, 1)] }
 
 // row is a sequence as a plain copy would keep it.
 type row []float32
@@ -25,7 +39,7 @@ func check(p *Pool, s *Sample, rows []row) error {
 			return fmt.Errorf("row %d has %d positions, want %d", i, len(slots), len(want))
 		}
 		for j, slot := range slots {
-			if got := p.Key(slot, 0, 0)[0]; got != want[j] {
+			if got := *p.of(slot); got != want[j] {
 				return fmt.Errorf("row %d position %d holds %g, want %g", i, j, got, want[j])
 			}
 		}
@@ -44,14 +58,11 @@ func check(p *Pool, s *Sample, rows []row) error {
 func TestSamplesAgainstPlainCopies(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	for round := range 300 {
-		p, err := NewPool(small, 400*small.BlockBytes())
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newPool(t, 400)
 		next := float32(0)
 		store := func(slot int32) float32 {
 			next++
-			p.Key(slot, 0, 0)[0], p.Value(slot, 0, 0)[0] = next, -next
+			*p.of(slot) = next
 			return next
 		}
 		var samples []*Sample
@@ -118,10 +129,7 @@ func TestSamplesAgainstPlainCopies(t *testing.T) {
 
 // Long generations keep only what a row still reads.
 func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
-	p, err := NewPool(small, 64*small.BlockBytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPool(t, 64)
 	defer p.Close()
 	s := NewSample(p)
 	if err := s.Reorder([]int{0, 0, 0, 0}); err != nil {
@@ -140,16 +148,13 @@ func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
 			break
 		}
 	}
-	if want := int64(64) * small.BlockBytes(); p.Peak() > want {
+	if want := int64(64) * smallBytes; p.Peak() > want {
 		t.Errorf("%d bytes at most, want %d", p.Peak(), want)
 	}
 }
 
 func TestFullPool(t *testing.T) {
-	p, err := NewPool(small, 2*small.BlockBytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPool(t, 2)
 	defer p.Close()
 	s := NewSample(p)
 	if _, err := s.Extend(33); !errors.Is(err, ErrFull) {

@@ -29,16 +29,15 @@ func anonymous(t *testing.T) int64 {
 }
 
 // grown are samples of a prompt and generated tokens with beams that are reordered,
-// every slot written by all layers and heads, as a step does.
+// every line of every slot written, as a step does.
 func grown(t *testing.T, p *cache.Pool, samples, prompt, steps, beams int) []*cache.Sample {
 	t.Helper()
-	g, r := p.Geometry(), rand.New(rand.NewPCG(5, 6))
+	const line = 16 // floats of a cache line, of which one is written
+	width, r := p.BlockBytes()/4/cache.BlockSlots, rand.New(rand.NewPCG(5, 6))
 	fill := func(slots []int32) {
 		for _, slot := range slots {
-			for layer := range g.Layers {
-				for head := range g.KVHeads {
-					p.Key(slot, layer, head)[0], p.Value(slot, layer, head)[0] = 1, 1
-				}
+			for at := p.At(slot, 0, width); at < p.At(slot, width, width); at += line {
+				p.Floats()[at] = 1
 			}
 		}
 	}
@@ -79,16 +78,16 @@ func TestCountAgreesWithTheProcess(t *testing.T) {
 	const reserved = 16 << 30
 	for _, c := range []struct {
 		name                   string
-		geometry               cache.Geometry
+		floats                 int64 // a position
 		samples, prompt, steps int
 	}{
-		{"GPT-2", cache.Geometry{Layers: 12, KVHeads: 12, HeadSize: 64, ValueSize: 64}, 6, 704, 64},
-		{"BART-large", cache.Geometry{Layers: 12, KVHeads: 16, HeadSize: 64, ValueSize: 64}, 3, 1024, 64},
-		{"grouped heads", cache.Geometry{Layers: 6, KVHeads: 2, HeadSize: 48, ValueSize: 32}, 70, 704, 64},
+		{"GPT-2", 12 * 2 * 12 * 64, 6, 704, 64},
+		{"BART-large", 12 * 2 * 16 * 64, 3, 1024, 64},
+		{"grouped heads", 6 * 2 * (48 + 32), 70, 704, 64},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := anonymous(t)
-			p, err := cache.NewPool(c.geometry, reserved)
+			p, err := cache.NewPool(cache.BlockSlots*c.floats, cache.NewBudget(reserved))
 			if err != nil {
 				t.Fatal(err)
 			}

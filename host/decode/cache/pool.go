@@ -1,8 +1,8 @@
-// Package cache keeps the keys and values of sequences under way. A Pool is
-// memory in blocks of 16 slots; a slot holds one token's keys and values for all
-// layers. A Sample is one input with its rows (beams): the slots of positions on
-// which its rows agree are kept once, those of the others once for each row that
-// differs. Reordering rows moves numbers of slots, never keys or values.
+// Package cache keeps what decoders attend over. A Pool is memory in blocks of 16
+// slots; a slot holds what all layers keep of one token, as rewrite.Layout says. A
+// Sample is one input with its rows (beams): the slots of positions on which its
+// rows agree are kept once, those of the others once for each row that differs.
+// Reordering rows moves numbers of slots, never what they hold.
 package cache
 
 import (
@@ -16,27 +16,33 @@ import (
 // BlockSlots is the number of slots of a block.
 const BlockSlots = 16
 
-// ErrFull reports a pool without a free block.
+// ErrFull reports that no block is free, or that the budget is spent.
 var ErrFull = errors.New("the cache is full")
 
-// Geometry is what one slot holds.
-type Geometry struct {
-	Layers, KVHeads, HeadSize, ValueSize int64
+// Budget bounds the bytes that several pools take together.
+type Budget struct {
+	most, used, peak int64
 }
 
-// LayerFloats is the number of floats of one layer of a block: keys
-// [KVHeads][BlockSlots][HeadSize], then values [KVHeads][BlockSlots][ValueSize].
-func (g Geometry) LayerFloats() int64 { return BlockSlots * g.KVHeads * (g.HeadSize + g.ValueSize) }
+// NewBudget is a budget of so many bytes.
+func NewBudget(bytes int64) *Budget { return &Budget{most: bytes} }
 
-// BlockBytes is the size of a block.
-func (g Geometry) BlockBytes() int64 { return 4 * g.Layers * g.LayerFloats() }
+// Left is how many bytes may still be taken.
+func (b *Budget) Left() int64 { return b.most - b.used }
 
-// Pool is the memory of one kind of cache. The address range is reserved at
-// once and backed as blocks are used for the first time; blocks that were given
-// back are used again before new ones. A Pool is not for concurrent use.
+// Used is how many bytes are taken.
+func (b *Budget) Used() int64 { return b.used }
+
+// Peak is the most bytes that were taken at once.
+func (b *Budget) Peak() int64 { return b.peak }
+
+// Pool is the memory of one kind of cache. Addresses for all that the budget allows
+// are reserved at once and backed as blocks are used for the first time; blocks that
+// were given back are used again before new ones. A Pool is not for concurrent use.
 type Pool struct {
-	geometry Geometry
+	floats   int64 // of a block
 	capacity int32 // blocks
+	budget   *Budget
 	memory   *memory.Region
 	free     []int32
 	fresh    int32 // the first block that was never used
@@ -44,81 +50,74 @@ type Pool struct {
 	peak     int32
 }
 
-// NewPool reserves a pool of at most so many bytes.
-func NewPool(g Geometry, bytes int64) (*Pool, error) {
-	if g.Layers <= 0 || g.KVHeads <= 0 || g.HeadSize <= 0 || g.ValueSize <= 0 {
-		return nil, fmt.Errorf("a cache of %+v is none: every size must be positive", g)
+// NewPool reserves a pool of blocks of so many floats.
+func NewPool(floats int64, budget *Budget) (*Pool, error) {
+	if floats <= 0 {
+		return nil, fmt.Errorf("a cache with blocks of %d floats is none", floats)
 	}
-	blocks := min(bytes/g.BlockBytes(), math.MaxInt32/BlockSlots)
+	blocks := min(budget.most/(4*floats), math.MaxInt32/BlockSlots)
 	if blocks <= 0 {
-		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", bytes, BlockSlots, g.BlockBytes())
+		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", budget.most, BlockSlots, 4*floats)
 	}
-	region, err := memory.Reserve(blocks * g.BlockBytes())
+	region, err := memory.Reserve(4 * blocks * floats)
 	if err != nil {
 		return nil, fmt.Errorf("the cache: %w", err)
 	}
-	return &Pool{geometry: g, capacity: int32(blocks), memory: region}, nil
+	return &Pool{floats: floats, capacity: int32(blocks), budget: budget, memory: region}, nil
 }
 
 // Close gives the memory back. Nothing may use the pool afterwards.
 func (p *Pool) Close() error { return p.memory.Close() }
 
-// Geometry is what a slot holds.
-func (p *Pool) Geometry() Geometry { return p.geometry }
+// BlockBytes is the size of a block.
+func (p *Pool) BlockBytes() int64 { return 4 * p.floats }
 
 // Floats is the whole pool.
 func (p *Pool) Floats() []float32 { return p.memory.Floats() }
 
 // Shape is that of the pool as a tensor: blocks, floats of a block.
-func (p *Pool) Shape() []int64 {
-	return []int64{int64(p.capacity), p.geometry.BlockBytes() / 4}
-}
+func (p *Pool) Shape() []int64 { return []int64{int64(p.capacity), p.floats} }
 
-// Bytes is what the blocks in use take, Peak the most they ever took.
-func (p *Pool) Bytes() int64 { return int64(p.used) * p.geometry.BlockBytes() }
+// Bytes is what the blocks in use take.
+func (p *Pool) Bytes() int64 { return int64(p.used) * p.BlockBytes() }
 
 // Peak is the most bytes that were in use at once.
-func (p *Pool) Peak() int64 { return int64(p.peak) * p.geometry.BlockBytes() }
+func (p *Pool) Peak() int64 { return int64(p.peak) * p.BlockBytes() }
 
 // FreeSlots is how many more slots the pool can give.
-func (p *Pool) FreeSlots() int64 { return int64(p.capacity-p.used) * BlockSlots }
+func (p *Pool) FreeSlots() int64 {
+	return min(int64(p.capacity-p.used), p.budget.Left()/p.BlockBytes()) * BlockSlots
+}
+
+// At is where a slot's row of so many floats begins, in rows that stand at an offset
+// in every block.
+func (p *Pool) At(slot int32, offset, width int64) int64 {
+	return int64(slot/BlockSlots)*p.floats + offset + int64(slot%BlockSlots)*width
+}
 
 // take gives a block.
 func (p *Pool) take() (int32, error) {
 	var b int32
 	switch {
+	case p.budget.Left() < p.BlockBytes():
+		return 0, fmt.Errorf("%w: %d of %d bytes are in use", ErrFull, p.budget.used, p.budget.most)
 	case len(p.free) > 0:
 		b, p.free = p.free[len(p.free)-1], p.free[:len(p.free)-1]
 	case p.fresh < p.capacity:
 		b = p.fresh
 		p.fresh++
 	default:
-		return 0, fmt.Errorf("%w: all %d positions of %d bytes are in use", ErrFull, int64(p.capacity)*BlockSlots, int64(p.capacity)*p.geometry.BlockBytes())
+		return 0, fmt.Errorf("%w: all %d positions of %d bytes are in use", ErrFull, int64(p.capacity)*BlockSlots, int64(p.capacity)*p.BlockBytes())
 	}
 	p.used++
 	p.peak = max(p.peak, p.used)
+	p.budget.used += p.BlockBytes()
+	p.budget.peak = max(p.budget.peak, p.budget.used)
 	return b, nil
 }
 
 func (p *Pool) give(blocks ...int32) {
 	p.free = append(p.free, blocks...)
 	p.used -= int32(len(blocks))
-}
-
-// Key is the key of a slot, layer and head; Value its value.
-func (p *Pool) Key(slot int32, layer, head int64) []float32 {
-	g := p.geometry
-	at := p.layer(slot, layer) + (head*BlockSlots+int64(slot%BlockSlots))*g.HeadSize
-	return p.Floats()[at : at+g.HeadSize]
-}
-
-// Value is the value of a slot, layer and head.
-func (p *Pool) Value(slot int32, layer, head int64) []float32 {
-	g := p.geometry
-	at := p.layer(slot, layer) + BlockSlots*g.KVHeads*g.HeadSize + (head*BlockSlots+int64(slot%BlockSlots))*g.ValueSize
-	return p.Floats()[at : at+g.ValueSize]
-}
-
-func (p *Pool) layer(slot int32, layer int64) int64 {
-	return (int64(slot/BlockSlots)*p.geometry.Layers + layer) * p.geometry.LayerFloats()
+	p.budget.used -= int64(len(blocks)) * p.BlockBytes()
 }

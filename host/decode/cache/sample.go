@@ -34,7 +34,7 @@ func (s *Sample) Shared() []int32 { return s.shared }
 func (s *Sample) Own(row int) []int32 { return s.own[row] }
 
 // Bytes is what the sample's blocks take.
-func (s *Sample) Bytes() int64 { return int64(len(s.blocks)) * s.pool.geometry.BlockBytes() }
+func (s *Sample) Bytes() int64 { return int64(len(s.blocks)) * s.pool.BlockBytes() }
 
 // slot takes the next slot of the sample's blocks.
 func (s *Sample) slot() (int32, error) {

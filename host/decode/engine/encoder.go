@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/opgraft/graft/host/decode/cache"
@@ -72,10 +73,10 @@ func all(drawn *evaluator, name string, positions int64, x float32) bool {
 	return err == nil && len(list[0].Data) > 0 && !slices.ContainsFunc(list[0].Data, func(y float32) bool { return y != x })
 }
 
-// Encode runs the encoder over one input and keeps its keys and values for all
-// layers. Features are what the encoder takes: token ids, or float32 features of
-// a given shape.
-func (e *Engine) Encode(ctx context.Context, in Features) (s *cache.Sample, err error) {
+// Encode runs the encoder over one input that so many beams will attend to, and keeps
+// what layers of cross attention read. Features are what the encoder takes: token
+// ids, or float32 features of a given shape.
+func (e *Engine) Encode(ctx context.Context, in Features, beams int) (s *Encoded, err error) {
 	if e.encoder == nil {
 		return nil, errors.New("the model has no encoder")
 	}
@@ -103,19 +104,50 @@ func (e *Engine) Encode(ctx context.Context, in Features) (s *cache.Sample, err 
 		return nil, err
 	}
 	defer hidden[0].Close()
-	s = cache.NewSample(e.cross.Pool)
+	s = &Encoded{}
 	defer func() {
 		if err != nil {
 			s.Release()
 			s = nil
 		}
 	}()
-	length := hidden[0].Shape()[1]
-	slots, err := s.Extend(int(length))
+	length := int(hidden[0].Shape()[1])
+	keys, output := e.keeps(length, beams)
+	if output {
+		if err = e.keepOutput(s, hidden[0], length); err != nil {
+			return s, err
+		}
+	}
+	if !keys {
+		return s, nil
+	}
+	s.keys = cache.NewSample(e.cross.Pool)
+	slots, err := s.keys.Extend(length)
 	if err != nil {
 		return s, err
 	}
 	return s, e.fillCross(ctx, hidden[0], slots)
+}
+
+// keepOutput stores an encoder's output (1, length, width) as it is.
+func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
+	s.output = cache.NewSample(e.output.Pool)
+	slots, err := s.output.Extend(length)
+	if err != nil {
+		return err
+	}
+	rows, err := ort.Data[float32](hidden)
+	if err != nil {
+		return err
+	}
+	width := int64(len(rows) / length)
+	if width*cache.BlockSlots != e.face.Encoder {
+		return fmt.Errorf("the encoder's output is %d wide, the decoder attends over %d", width, e.face.Encoder/cache.BlockSlots)
+	}
+	for i, slot := range slots {
+		copy(e.output.Floats()[e.output.At(slot, 0, width):][:width], rows[int64(i)*width:])
+	}
+	return nil
 }
 
 // Features are one input of an encoder: tokens, or values of a shape (1, ..).

@@ -29,8 +29,10 @@ type Options struct {
 	Profile string
 	// Config holds ONNX Runtime's session config entries.
 	Config map[string]string
-	// CacheBytes is the most that keys and values may take, both pools together.
+	// CacheBytes is the most that all pools may take together.
 	CacheBytes int64
+	// Keeps says what the layers of attention keep where they can.
+	Keeps Keeps
 	// PanelBytes is the most that weights may take when they are laid out anew: the
 	// decoder's, then those that make an encoder's keys and values, then the encoder's.
 	// Those of a session for which that is too little are read as they lie in the
@@ -41,16 +43,30 @@ type Options struct {
 	Positions, EncoderPositions int64
 }
 
+// Keeps is what layers of attention keep.
+type Keeps struct {
+	Self, Cross plan.Keep
+	// Choose lets each sample keep what its layers of cross attention read: true for the
+	// encoder's output where Cross is plan.KeepLatent, false for keys and values. nil:
+	// all keep what Cross says.
+	Choose func(keys, beams int) bool
+}
+
 // Engine is an open model: sessions and the pools of its samples. It is not for
 // concurrent use.
 type Engine struct {
 	face      *rewrite.Engine
 	library   *ort.Library
 	decoder   *Session
+	weights   *weights // of operators, beside the products'
 	encoder   *Session // nil for a decoder alone
-	filler    *Session // fills the cross pool from an encoder's output
+	filler    *Session // fills the cross pool from an encoder's output; nil where none is read
+	budget    *cache.Budget
 	self      *pool
-	cross     *pool // nil for a decoder alone
+	prompt    *pool // nil where prompts are kept as what follows them is
+	cross     *pool // keys, or keys and values, of an encoder's output; nil where none are kept
+	output    *pool // the encoder's output; nil where it is not kept
+	choose    func(keys, beams int) bool
 	positions int64
 	step      stepBuffers
 }
@@ -66,62 +82,67 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 	if err := o.Plugins.Require([]string{attentionPlugin}); err != nil {
 		return nil, err
 	}
-	e := &Engine{library: o.Library, positions: o.Positions}
+	e := &Engine{library: o.Library, positions: o.Positions, choose: o.Keeps.Choose}
 	defer func() {
 		if err != nil {
 			e.Close()
 		}
 	}()
-	if err := e.openDecoder(files.Decoder, o); err != nil {
+	if err := e.openDecoder(files, o); err != nil {
 		return nil, fmt.Errorf("%s: %w", files.Decoder, err)
 	}
 	o.Profile = "" // of the decoder alone
 	o.PanelBytes -= e.decoder.panels.size()
-	share := o.CacheBytes
-	if e.face.Cross != nil {
+	if len(e.face.Layers) > 0 {
 		if files.Encoder == "" {
 			return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", files.Decoder)
-		}
-		share /= 2
-		if e.cross, err = newPool(o.Library, *e.face.Cross, share); err != nil {
-			return nil, err
 		}
 		if err := e.openFiller(files.First, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", files.First, err)
 		}
-		o.PanelBytes -= e.filler.panels.size()
+		o.PanelBytes -= e.filler.size()
 		if err := e.openEncoder(files.Encoder, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", files.Encoder, err)
 		}
 	}
-	if e.self, err = newPool(o.Library, e.face.Self, share); err != nil {
-		return nil, err
-	}
-	return e, nil
+	return e, e.openPools(o)
 }
 
-func newPool(l *ort.Library, g rewrite.Geometry, bytes int64) (*pool, error) {
-	c, err := cache.NewPool(cache.Geometry(g), bytes)
-	if err != nil {
-		return nil, err
+// openPools reserves the pools that the graph reads.
+func (e *Engine) openPools(o Options) error {
+	e.budget = cache.NewBudget(o.CacheBytes)
+	for _, p := range []struct {
+		floats int64
+		to     **pool
+	}{{e.face.Self, &e.self}, {e.face.Prompt, &e.prompt}, {e.face.Cross, &e.cross}, {e.face.Encoder, &e.output}} {
+		if p.floats == 0 {
+			continue
+		}
+		c, err := cache.NewPool(p.floats, e.budget)
+		if err != nil {
+			return err
+		}
+		*p.to = &pool{Pool: c}
+		if (*p.to).tensor, err = ort.NewTensor(e.library, c.Shape(), c.Floats()); err != nil {
+			return err
+		}
 	}
-	v, err := ort.NewTensor(l, c.Shape(), c.Floats())
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return &pool{c, v}, nil
+	return nil
 }
 
 func (p *pool) close() {
-	if p != nil {
-		p.tensor.Close()
-		p.Pool.Close()
+	if p == nil {
+		return
 	}
+	if p.tensor != nil {
+		p.tensor.Close()
+	}
+	p.Pool.Close()
 }
 
 // openDecoder rewrites the decoder and makes its session.
-func (e *Engine) openDecoder(path string, o Options) error {
+func (e *Engine) openDecoder(files *Files, o Options) error {
+	path := files.Decoder
 	drawn, err := newEvaluator(o.Library, path)
 	if err != nil {
 		return err
@@ -140,9 +161,15 @@ func (e *Engine) openDecoder(path string, o Options) error {
 		return err
 	}
 	shapes := graph.Infer(g)
-	e.face, err = rewrite.Stateful(g, shapes, blocks.Find(g, shapes),
-		rewrite.StatefulOptions{Evaluate: drawn.evaluate, Positions: o.Positions})
+	first := &firstDecoder{path: files.First}
+	defer first.close()
+	e.face, err = rewrite.Stateful(g, shapes, blocks.Find(g, shapes), rewrite.StatefulOptions{
+		Evaluate: drawn.evaluate, Positions: o.Positions, Self: o.Keeps.Self, Cross: o.Keeps.Cross, Either: o.Keeps.Choose != nil,
+		Encoder: first.projections, Fold: o.fold})
 	if err != nil {
+		return err
+	}
+	if e.weights, err = newWeights(o.Library, e.face.Weights); err != nil {
 		return err
 	}
 	if g, err = graph.New(m.Proto(), m); err != nil {
@@ -151,8 +178,11 @@ func (e *Engine) openDecoder(path string, o Options) error {
 	if err := rewrite.SelectEarly(g, graph.Infer(g)); err != nil {
 		return err
 	}
-	e.decoder, err = newSession(m, o, nil)
-	return err
+	if e.decoder, err = newSession(m, o, nil, e.face.Plugins()...); err != nil {
+		return err
+	}
+	e.decoder.given = e.weights.inputs()
+	return nil
 }
 
 // Close frees the sessions and the pools.
@@ -160,9 +190,11 @@ func (e *Engine) Close() {
 	for _, s := range []*Session{e.decoder, e.encoder, e.filler} {
 		s.Close()
 	}
+	e.weights.close()
 	e.step.close()
-	e.self.close()
-	e.cross.close()
+	for _, p := range []*pool{e.self, e.prompt, e.cross, e.output} {
+		p.close()
+	}
 }
 
 // Plugins are those whose operators the decoder runs.
@@ -174,17 +206,33 @@ func (e *Engine) Positions() int64 { return e.positions }
 // HasEncoder reports an encoder-decoder.
 func (e *Engine) HasEncoder() bool { return e.encoder != nil }
 
-// NewSample is an empty sample of the decoder.
-func (e *Engine) NewSample() *cache.Sample { return cache.NewSample(e.self.Pool) }
+// Served says what serves each layer of attention, in the order of the graph.
+func (e *Engine) Served() []rewrite.Served { return e.face.Served }
 
 // Memory is what the caches take: now, and at most since the engine was opened,
-// in bytes; own and the encoder's side.
+// in bytes; the decoder's own and the encoder's side.
 func (e *Engine) Memory() (self, selfPeak, cross, crossPeak int64) {
-	self, selfPeak = e.self.Bytes(), e.self.Peak()
-	if e.cross != nil {
-		cross, crossPeak = e.cross.Bytes(), e.cross.Peak()
+	for _, p := range []*pool{e.self, e.prompt} {
+		self, selfPeak = self+p.bytes(), selfPeak+p.most()
+	}
+	for _, p := range []*pool{e.cross, e.output} {
+		cross, crossPeak = cross+p.bytes(), crossPeak+p.most()
 	}
 	return self, selfPeak, cross, crossPeak
+}
+
+func (p *pool) bytes() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.Bytes()
+}
+
+func (p *pool) most() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.Peak()
 }
 
 // StepBytes is what a step reads at least, whatever it is fed: the weights of the
@@ -194,13 +242,13 @@ func (e *Engine) StepBytes() int64 {
 	return e.decoder.panels.size()
 }
 
-func (e *Engine) PositionBytes() int64 { return e.self.Geometry().BlockBytes() / cache.BlockSlots }
+func (e *Engine) PositionBytes() int64 { return e.self.BlockBytes() / cache.BlockSlots }
 
 // Feed is what one sample brings to a step: a prompt, of which only the last
 // token's scores are computed, or one token for each of its rows.
 type Feed struct {
-	Sample *cache.Sample
-	Cross  *cache.Sample // the encoder's side, for decoders that have one
+	Sample *Sample
+	Cross  *Encoded // the encoder's side, for decoders that have one
 	Tokens []int64
 	Prompt bool
 }
@@ -222,9 +270,4 @@ func (e *Engine) Step(ctx context.Context, feeds []Feed) (*Scores, error) {
 		return nil, err
 	}
 	return e.step.run(ctx, e)
-}
-
-// Room is how many positions the pool of self attention could hold in all.
-func (e *Engine) Room() int64 {
-	return e.self.FreeSlots() + e.self.Bytes()/e.self.Geometry().BlockBytes()*cache.BlockSlots
 }

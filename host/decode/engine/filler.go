@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/rewrite"
 )
@@ -19,9 +20,32 @@ import (
 // fillWrite is the filler's input of slots.
 const fillWrite = "graft.write"
 
-// openFiller makes the session that computes an encoder's keys and values, from
-// the decoder that is exported without a past, and puts them into the cross pool.
+// openFiller makes the session that computes what layers keep of an encoder's output,
+// from the decoder that is exported without a past, and puts it into the cross pool.
+// There is none where layers keep nothing of their own.
 func (e *Engine) openFiller(path string, o Options) error {
+	var made []*onnx.ValueInfo
+	present := func(past string) string {
+		name := "present" + strings.TrimPrefix(past, "past_key_values")
+		made = append(made, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
+		return name
+	}
+	type stored struct {
+		rewrite.CrossLayer
+		key, value string
+	}
+	var layers []stored
+	for _, layer := range e.face.Layers {
+		switch {
+		case layer.Keep == plan.KeepKeys:
+			layers = append(layers, stored{layer, present(layer.Key), ""})
+		case layer.Keep == plan.KeepKeysAndValues, layer.Keep == plan.KeepLatent && e.choose != nil:
+			layers = append(layers, stored{layer, present(layer.Key), present(layer.Value)})
+		}
+	}
+	if len(layers) == 0 {
+		return nil
+	}
 	m, err := model.Open(path)
 	if err != nil {
 		return err
@@ -31,40 +55,56 @@ func (e *Engine) openFiller(path string, o Options) error {
 	if err := takeBranch(p, false); err != nil {
 		return err
 	}
-	var made []*onnx.ValueInfo
-	for _, layer := range e.face.Layers {
-		for _, name := range []string{layer.Key, layer.Value} {
-			out := "present" + strings.TrimPrefix(name, "past_key_values")
-			made = append(made, &onnx.ValueInfo{Name: proto.String(out), Type: graph.TensorType(onnx.Tensor_FLOAT)})
-		}
-	}
 	part, err := extract(p, made, nil)
 	if err != nil {
 		return err
 	}
 	g := part.Graph
 	g.Input = append(g.Input,
-		&onnx.ValueInfo{Name: proto.String(rewrite.CrossCacheInput), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
+		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
 		&onnx.ValueInfo{Name: proto.String(fillWrite), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
 	g.Output = nil
-	for i := range e.face.Layers {
+	for i, layer := range layers {
 		done := fmt.Sprintf("graft.stored.%d", i)
-		key, keyLayout := untransposed(g, made[2*i].GetName())
-		value, valueLayout := untransposed(g, made[2*i+1].GetName())
-		g.Node = append(g.Node, &onnx.Node{OpType: proto.String("StoreCache"), Domain: proto.String(plugin.Domain),
-			Name:   proto.String(done),
-			Input:  []string{key, value, rewrite.CrossCacheInput, fillWrite},
-			Output: []string{done}, Attribute: []*onnx.Attribute{
-				text("key_layout", keyLayout), text("value_layout", valueLayout),
-				integer("kv_num_heads", e.face.Cross.KVHeads), integer("head_size", e.face.Cross.HeadSize),
-				integer("value_size", e.face.Cross.ValueSize), integer("offset", int64(i)*16*e.face.Cross.KVHeads*(e.face.Cross.HeadSize+e.face.Cross.ValueSize))}})
+		n := storeKeysAndValues
+		if layer.value == "" {
+			n = storeKeys
+		}
+		g.Node = append(g.Node, n(g, layer.CrossLayer, layer.key, layer.value, done)...)
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(plugin.Domain), Version: proto.Int64(1)})
 	p.Graph, p.OpsetImport = g, part.OpsetImport
-	e.filler, err = newSession(m, o, nil)
+	e.filler, err = newSession(m, o, nil, e.face.Plugins()...)
 	return err
+}
+
+// storeKeysAndValues puts keys and values of a layer into its area.
+func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string) []*onnx.Node {
+	key, keyLayout := untransposed(g, keyName)
+	value, valueLayout := untransposed(g, valueName)
+	return []*onnx.Node{{OpType: proto.String("StoreCache"), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+		Input:  []string{key, value, rewrite.CrossPool.Cache, fillWrite},
+		Output: []string{done}, Attribute: []*onnx.Attribute{
+			text("key_layout", keyLayout), text("value_layout", valueLayout),
+			integer("kv_num_heads", l.KVHeads), integer("head_size", l.HeadSize),
+			integer("value_size", l.ValueSize), integer("offset", l.Offset)}}}
+}
+
+// storeKeys puts keys of a layer into its area, heads side by side.
+func storeKeys(g *onnx.Graph, l rewrite.CrossLayer, keyName, _, done string) []*onnx.Node {
+	var nodes []*onnx.Node
+	key, layout := untransposed(g, keyName)
+	if layout != "bshd" {
+		rows := done + ".rows"
+		nodes = append(nodes, &onnx.Node{OpType: proto.String("Transpose"), Name: proto.String(rows), Input: []string{key}, Output: []string{rows},
+			Attribute: []*onnx.Attribute{{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0, 2, 1, 3}}}})
+		key = rows
+	}
+	return append(nodes, &onnx.Node{OpType: proto.String("StoreRows"), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+		Input: []string{key, rewrite.CrossPool.Cache, fillWrite}, Output: []string{done},
+		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset)}})
 }
 
 // untransposed is a value as it was before heads were moved in front of
@@ -90,7 +130,7 @@ func text(name, v string) *onnx.Attribute {
 // fillCross computes keys and values of an encoder's output (1, positions, width)
 // into the slots.
 func (e *Engine) fillCross(ctx context.Context, hidden *ort.Value, slots []int32) error {
-	f := &feeder{library: e.library, values: map[string]*ort.Value{rewrite.CrossCacheInput: e.cross.tensor}}
+	f := &feeder{library: e.library, values: map[string]*ort.Value{rewrite.CrossPool.Cache: e.cross.tensor}}
 	defer f.close()
 	add(f, fillWrite, slots, int64(len(slots)))
 	for _, info := range e.filler.Inputs() {

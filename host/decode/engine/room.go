@@ -2,14 +2,42 @@ package engine
 
 import "github.com/opgraft/graft/host/decode/cache"
 
-// SlotBytes is what one position of self attention takes.
-func (e *Engine) SlotBytes() int64 { return e.self.Geometry().BlockBytes() / cache.BlockSlots }
+// Room is how many bytes the pools may take in all.
+func (e *Engine) Room() int64 { return e.budget.Left() + e.budget.Used() }
 
-// CrossRoom is how many more positions the encoder's pool can hold; 0 without an
-// encoder.
-func (e *Engine) CrossRoom() int64 {
-	if e.cross == nil {
-		return 0
+// Need is the most bytes that a sample's own positions take: those of its prompt, and
+// so many of each of its rows.
+func (e *Engine) Need(prompt, rows, rest int) int64 {
+	p := e.self
+	if e.prompt != nil {
+		p = e.prompt
 	}
-	return e.cross.FreeSlots()
+	// The last block of each part is begun before one that nobody reads is given back.
+	return blocksOf(prompt)*p.BlockBytes() + (blocksOf(rows*rest)+2)*e.self.BlockBytes()
+}
+
+// EncodedBytes is what an input's encoded positions take, for so many beams.
+func (e *Engine) EncodedBytes(positions, beams int) (bytes int64) {
+	keys, output := e.keeps(positions, beams)
+	if keys {
+		bytes += blocksOf(positions) * e.cross.BlockBytes()
+	}
+	if output {
+		bytes += blocksOf(positions) * e.output.BlockBytes()
+	}
+	return bytes
+}
+
+// keeps says which pools an input's encoded positions go to.
+func (e *Engine) keeps(positions, beams int) (keys, output bool) {
+	keys, output = e.cross != nil, e.output != nil
+	if keys && output && e.choose != nil {
+		output = e.choose(positions, beams)
+		keys = !output
+	}
+	return keys, output
+}
+
+func blocksOf(positions int) int64 {
+	return int64(positions+cache.BlockSlots-1) / cache.BlockSlots
 }

@@ -16,6 +16,7 @@ import (
 type Session struct {
 	*ort.Session
 	panels  *panels
+	given   map[string]*ort.Value // inputs that are the same in every run
 	plugins []string
 }
 
@@ -32,8 +33,9 @@ func OpenSession(path string, o Options) (*Session, error) {
 
 // newSession lets plugins stand in wherever the plan gains by them, lays out the
 // weights of their products and makes a session of the result. edit, which may be
-// nil, changes the graph as soon as plugins stand in it.
-func newSession(m *model.Model, o Options, edit func(*graph.Graph) error) (_ *Session, err error) {
+// nil, changes the graph as soon as plugins stand in it. The graph has operators of the
+// plugins that are named already.
+func newSession(m *model.Model, o Options, edit func(*graph.Graph) error, with ...string) (_ *Session, err error) {
 	// A step has few rows nearly always, unlike what the plan must reckon with when
 	// it knows no more of a model than its graph: what can serve, serves.
 	chosen := o.Plan
@@ -46,7 +48,7 @@ func newSession(m *model.Model, o Options, edit func(*graph.Graph) error) (_ *Se
 		return nil, err
 	}
 	plugins := []string{attentionPlugin}
-	for _, name := range a.Plugins() {
+	for _, name := range append(with, a.Plugins()...) {
 		if !slices.Contains(plugins, name) {
 			plugins = append(plugins, name)
 		}
@@ -97,14 +99,23 @@ func (s *Session) Run(ctx context.Context, inputs map[string]*ort.Value, outputs
 	if s.panels != nil {
 		maps.Copy(inputs, s.panels.tensors)
 	}
+	maps.Copy(inputs, s.given)
 	return s.Session.Run(ctx, inputs, outputs...)
 }
 
 // Inputs are those that are not weights.
 func (s *Session) Inputs() []ort.ValueInfo {
 	return slices.DeleteFunc(slices.Clone(s.Session.Inputs()), func(in ort.ValueInfo) bool {
-		return s.panels != nil && s.panels.tensors[in.Name] != nil
+		return s.given[in.Name] != nil || s.panels != nil && s.panels.tensors[in.Name] != nil
 	})
+}
+
+// size is the bytes of the weights that were laid out anew.
+func (s *Session) size() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.panels.size()
 }
 
 // Close frees the session and its weights.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
 )
@@ -17,9 +18,44 @@ const stepWidth = 8
 // stepBuffers are the inputs of a step, used again and again.
 type stepBuffers struct {
 	tokens, positions, selected []int64
-	steps, shared, own, write   []int32
-	crossSteps, crossShared     []int32
+	self, prompt, cross, output lists
 	scores                      *ort.Value
+}
+
+// lists are the groups and slots of one pool.
+type lists struct {
+	steps, shared, own, write []int32
+}
+
+func (l *lists) reset() {
+	l.steps, l.shared, l.own, l.write = l.steps[:0], l.shared[:0], l.own[:0], l.write[:0]
+}
+
+// group adds a group of n rows from a first row on, with the slots of a sample, which
+// may be nil: it sees nothing of the pool.
+func (l *lists) group(first, n int, s *cache.Sample, causal int32) {
+	if s == nil {
+		l.steps = append(l.steps, int32(first), int32(n), int32(len(l.shared)), 0, int32(len(l.own)), 0, 0, 0)
+		return
+	}
+	l.steps = append(l.steps, int32(first), int32(n), int32(len(l.shared)), int32(len(s.Shared())), int32(len(l.own)), int32(len(s.Own(0))), causal, 0)
+	l.shared = append(l.shared, s.Shared()...)
+	if len(s.Own(0)) == 0 {
+		return
+	}
+	for row := range s.Rows() {
+		l.own = append(l.own, s.Own(row)...)
+	}
+}
+
+// add makes the inputs of a pool, if there is one.
+func (l *lists) add(f *feeder, names rewrite.PoolInputs, p *pool) {
+	if p == nil {
+		return
+	}
+	f.values[names.Cache] = p.tensor
+	add(f, names.Steps, l.steps, int64(len(l.steps)/stepWidth), stepWidth)
+	add(f, names.Shared, l.shared, int64(len(l.shared)))
 }
 
 func (b *stepBuffers) close() {
@@ -32,8 +68,9 @@ func (b *stepBuffers) close() {
 // fill lets the samples grow by what they are fed and describes it.
 func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
 	b.tokens, b.positions, b.selected = b.tokens[:0], b.positions[:0], b.selected[:0]
-	b.steps, b.shared, b.own, b.write = b.steps[:0], b.shared[:0], b.own[:0], b.write[:0]
-	b.crossSteps, b.crossShared = b.crossSteps[:0], b.crossShared[:0]
+	for _, l := range []*lists{&b.self, &b.prompt, &b.cross, &b.output} {
+		l.reset()
+	}
 	for i, f := range feeds {
 		if err := b.feed(e, f); err != nil {
 			return fmt.Errorf("sample %d of the step: %w", i, err)
@@ -56,44 +93,80 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		return fmt.Errorf("%d tokens for %d rows", n, s.Rows())
 	case int64(grown) > e.positions:
 		return fmt.Errorf("%d positions, the model has %d", grown, e.positions)
-	case (f.Cross == nil) != (e.cross == nil):
+	case (f.Cross == nil) != (e.encoder == nil):
 		return errors.New("the encoder's side is missing, or there is none")
 	}
-	b.write = append(b.write, make([]int32, n)...)
-	slots := b.write[first:]
-	causal := int32(0)
+	for i := range n {
+		at := past
+		if f.Prompt {
+			at += i
+		} else {
+			b.selected = append(b.selected, int64(first+i))
+		}
+		b.positions = append(b.positions, int64(at))
+	}
+	b.tokens = append(b.tokens, f.Tokens...)
 	if f.Prompt {
-		added, err := s.Extend(n)
+		b.selected = append(b.selected, int64(first+n-1))
+		if err := b.begin(s, first, n); err != nil {
+			return err
+		}
+	} else if err := b.goOn(s, first, n); err != nil {
+		return err
+	}
+	if f.Cross != nil {
+		b.cross.group(first, n, f.Cross.keys, 0)
+		b.output.group(first, n, f.Cross.output, 0)
+	}
+	return nil
+}
+
+// begin lets a sample grow by a prompt.
+func (b *stepBuffers) begin(s *Sample, first, n int) error {
+	if s.prompt == nil {
+		slots, err := s.own.Extend(n)
 		if err != nil {
 			return err
 		}
-		copy(slots, added)
-		causal = 1
-		for i := range n {
-			b.positions = append(b.positions, int64(past+i))
-		}
-		b.selected = append(b.selected, int64(first+n-1))
-	} else {
-		if err := s.Append(slots); err != nil {
-			return err
-		}
-		for i := range n {
-			b.positions = append(b.positions, int64(past))
-			b.selected = append(b.selected, int64(first+i))
-		}
+		b.self.write = append(b.self.write, slots...)
+		b.self.group(first, n, s.own, 1)
+		return nil
 	}
-	b.tokens = append(b.tokens, f.Tokens...)
-	own := len(s.Own(0))
-	b.steps = append(b.steps, int32(first), int32(n), int32(len(b.shared)), int32(len(s.Shared())), int32(len(b.own)), int32(own), causal, 0)
-	b.shared = append(b.shared, s.Shared()...)
-	for row := range s.Rows() {
-		b.own = append(b.own, s.Own(row)...)
+	if s.own.Len() > 0 {
+		return errors.New("a prompt after tokens that were generated")
 	}
-	if f.Cross != nil {
-		b.crossSteps = append(b.crossSteps, int32(first), int32(n), int32(len(b.crossShared)), int32(len(f.Cross.Shared())), 0, 0, 0, 0)
-		b.crossShared = append(b.crossShared, f.Cross.Shared()...)
+	slots, err := s.prompt.Extend(n)
+	if err != nil {
+		return err
+	}
+	b.prompt.write = append(b.prompt.write, slots...)
+	b.prompt.group(first, n, s.prompt, 1)
+	b.self.write = append(b.self.write, none(n)...)
+	b.self.group(first, n, nil, 0)
+	return nil
+}
+
+// goOn lets each row of a sample grow by a token.
+func (b *stepBuffers) goOn(s *Sample, first, n int) error {
+	b.self.write = append(b.self.write, none(n)...)
+	if err := s.own.Append(b.self.write[first:]); err != nil {
+		return err
+	}
+	b.self.group(first, n, s.own, 0)
+	if s.prompt != nil {
+		b.prompt.write = append(b.prompt.write, none(n)...)
+		b.prompt.group(first, n, s.prompt, 0)
 	}
 	return nil
+}
+
+// none are n slots that nothing is written to.
+func none(n int) []int32 {
+	list := make([]int32, n)
+	for i := range list {
+		list[i] = -1
+	}
+	return list
 }
 
 // run feeds the buffers to the session.
@@ -107,16 +180,15 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 		add(in, rewrite.PositionsInput, b.positions, rows, 1)
 	}
 	add(in, rewrite.SelectInput, b.selected, int64(len(b.selected)))
-	add(in, rewrite.StepsInput, b.steps, int64(len(b.steps)/stepWidth), stepWidth)
-	add(in, rewrite.SharedInput, b.shared, int64(len(b.shared)))
-	add(in, rewrite.OwnInput, b.own, int64(len(b.own)))
-	add(in, rewrite.WriteInput, b.write, rows)
-	in.values[rewrite.CacheInput] = e.self.tensor
-	if e.cross != nil {
-		add(in, rewrite.CrossStepsInput, b.crossSteps, int64(len(b.crossSteps)/stepWidth), stepWidth)
-		add(in, rewrite.CrossSharedInput, b.crossShared, int64(len(b.crossShared)))
-		in.values[rewrite.CrossCacheInput] = e.cross.tensor
+	b.self.add(in, rewrite.SelfPool, e.self)
+	add(in, rewrite.SelfPool.Own, b.self.own, int64(len(b.self.own)))
+	add(in, rewrite.SelfPool.Write, b.self.write, rows)
+	if e.prompt != nil {
+		add(in, rewrite.PromptPool.Write, b.prompt.write, rows)
 	}
+	b.prompt.add(in, rewrite.PromptPool, e.prompt)
+	b.cross.add(in, rewrite.CrossPool, e.cross)
+	b.output.add(in, rewrite.EncoderPool, e.output)
 	if in.err != nil {
 		return nil, in.err
 	}

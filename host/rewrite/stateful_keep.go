@@ -1,0 +1,328 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Served says what serves one layer of attention, and why not what was asked for.
+type Served struct {
+	Node   string    `json:"node"`
+	Type   string    `json:"type"` // "self" or "cross"
+	Keep   plan.Keep `json:"keeps"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// slotsOfBlock is the number of slots of a block of a pool.
+const slotsOfBlock = 16
+
+// refuse says why a layer cannot keep what it was asked to. It keeps something else
+// then.
+func refuse(format string, args ...any) error {
+	return &plugin.Error{Kind: plugin.ErrRefused, Found: fmt.Sprintf(format, args...)}
+}
+
+// refusal is the reason of a refusal, or false for other errors.
+func refusal(err error) (string, bool) {
+	var refused *plugin.Error
+	if errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused) {
+		return refused.Found, true
+	}
+	return "", false
+}
+
+// keeper puts an operator in place of a block, or refuses before it has changed
+// anything.
+type keeper func(b *blocks.Block) error
+
+// keepers are the ways of keeping that a kind of attention has. Each but the last
+// names the one that is tried when it refuses.
+type keepers map[plan.Keep]struct {
+	put     keeper
+	instead plan.Keep
+}
+
+// serve puts the operator in place that was asked for, or what stands in for it.
+func (s *stateful) serve(b *blocks.Block, keep plan.Keep, list keepers) error {
+	reasons := ""
+	if _, ok := list[keep]; !ok {
+		keep = plan.KeepKeysAndValues
+	}
+	for {
+		err := list[keep].put(b)
+		why, refused := refusal(err)
+		if err == nil {
+			s.engine.Served = append(s.engine.Served, Served{b.Node, b.Attention.Type, keep, reasons})
+			return nil
+		}
+		if !refused {
+			return err
+		}
+		if reasons != "" {
+			reasons += "; "
+		}
+		reasons += fmt.Sprintf("%s: %s", keep, why)
+		keep = list[keep].instead
+	}
+}
+
+// selfKeeper serves blocks of self attention.
+func (s *stateful) selfKeeper(list []*blocks.Block) keeper {
+	ways := keepers{
+		plan.KeepKeysAndValues: {put: s.selfKeysValues},
+		plan.KeepKeys:          {s.selfKeys, plan.KeepInputs},
+		plan.KeepInputs:        {s.selfInputs, plan.KeepKeysAndValues},
+		plan.KeepLatent:        {s.selfPrompt, plan.KeepKeysAndValues},
+	}
+	keep := s.options.Self
+	return func(b *blocks.Block) error {
+		if keep == plan.KeepLatent {
+			// A prompt lies in one pool for all layers.
+			for _, other := range list {
+				if _, err := s.sources(other); err != nil {
+					why, refused := refusal(err)
+					if !refused {
+						return err
+					}
+					way := ways[keep]
+					way.put = func(*blocks.Block) error { return refuse("%s: %s", other.Node, why) }
+					ways[keep] = way
+					break
+				}
+			}
+		}
+		return s.serve(b, keep, ways)
+	}
+}
+
+// pool gives the inputs cache, steps and shared of a pool.
+func (s *stateful) pool(p PoolInputs) (list [3]*graph.Value, err error) {
+	for i, in := range []struct {
+		name string
+		kind onnx.Tensor_DataType
+		dims []any
+	}{
+		{p.Cache, onnx.Tensor_FLOAT, []any{p.Cache + ".blocks", p.Cache + ".floats"}},
+		{p.Steps, onnx.Tensor_INT32, []any{p.Steps + ".groups", 8}},
+		{p.Shared, onnx.Tensor_INT32, []any{p.Shared + ".slots"}},
+	} {
+		if list[i], err = s.input(in.name, in.kind, in.dims...); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// ownAndWrite gives the inputs of slots that rows have of their own, and write to.
+func (s *stateful) ownAndWrite(p PoolInputs) (own, write *graph.Value, err error) {
+	if own, err = s.input(p.Own, onnx.Tensor_INT32, p.Own+".slots"); err != nil {
+		return nil, nil, err
+	}
+	write, err = s.input(p.Write, onnx.Tensor_INT32, rowsSymbol)
+	return own, write, err
+}
+
+// area takes room for a layer in the blocks of a pool and returns where it begins.
+func area(pool *int64, floats int64) int64 {
+	offset := *pool
+	*pool += floats
+	return offset
+}
+
+func keysValuesFloats(a *blocks.Attention) int64 {
+	return slotsOfBlock * a.KVHeads * (a.HeadSize + a.ValueSize)
+}
+
+// attend adds an operator and lets its output stand for the block's. Attributes are
+// name, value pairs beside those that every operator over a pool has.
+func (s *stateful) attend(b *blocks.Block, operator string, ins []*graph.Value, attributes ...any) error {
+	a, w := b.Attention, b.Wiring
+	for len(ins) > 0 && ins[len(ins)-1] == nil {
+		ins = ins[:len(ins)-1]
+	}
+	window := int64(0)
+	if a.Type != "cross" {
+		window = max(a.Window, w.Window)
+	}
+	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
+		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
+	n, err := s.node(s.main, plugin.Domain, operator, ins, []string{s.main.FreshName("graft_attention")}, attributes...)
+	if err != nil {
+		return err
+	}
+	s.replace(w.Output, n.Out[0])
+	heads, size := int(a.Heads), int(a.ValueSize)
+	dims := []any{rowsSymbol, heads, 1, size}
+	switch {
+	case w.OutputRank == 3:
+		dims = []any{rowsSymbol, 1, heads * size}
+	case operand(w.OutputLayout) == "bshd":
+		dims = []any{rowsSymbol, 1, heads, size}
+	}
+	s.attended = append(s.attended, &onnx.ValueInfo{Name: proto.String(n.Out[0].Name), Type: graph.TensorType(onnx.Tensor_FLOAT, dims...)})
+	return nil
+}
+
+// selfKeysValues keeps keys and values.
+func (s *stateful) selfKeysValues(b *blocks.Block) error {
+	a, w := b.Attention, b.Wiring
+	// Packed, the query holds keys and values too.
+	if !w.Packed && (w.Key == nil || w.Value == nil) {
+		return errors.New("it has no new keys and values")
+	}
+	bias, err := s.bias(b)
+	if err != nil {
+		return err
+	}
+	p, err := s.pool(SelfPool)
+	if err != nil {
+		return err
+	}
+	own, write, err := s.ownAndWrite(SelfPool)
+	if err != nil {
+		return err
+	}
+	ins := []*graph.Value{s.now(w.Query), nil, nil, p[0], p[1], p[2], own, write, bias}
+	if !w.Packed {
+		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
+	}
+	return s.attend(b, plan.KeepKeysAndValues.Operator(), ins, "kv_num_heads", a.KVHeads,
+		"offset", area(&s.engine.Self, keysValuesFloats(a)))
+}
+
+// selfInputs keeps what keys and values are projected from.
+func (s *stateful) selfInputs(b *blocks.Block) error {
+	a := b.Attention
+	from, err := s.sources(b)
+	if err != nil {
+		return err
+	}
+	weights, err := s.fold(plan.KeepInputs, b, from.key, from.value, nil)
+	if err != nil {
+		return err
+	}
+	bias, err := s.bias(b)
+	if err != nil {
+		return err
+	}
+	query, err := s.queryOf(b)
+	if err != nil {
+		return err
+	}
+	p, err := s.pool(SelfPool)
+	if err != nil {
+		return err
+	}
+	own, write, err := s.ownAndWrite(SelfPool)
+	if err != nil {
+		return err
+	}
+	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], nil, s.row(from.value.Bias), bias, own, s.now(from.input), write}
+	return s.attend(b, plan.KeepInputs.Operator(), ins, "kv_num_heads", a.KVHeads, "width", from.key.Inputs,
+		"offset", area(&s.engine.Self, slotsOfBlock*from.key.Inputs))
+}
+
+// selfPrompt keeps the inputs of a prompt, and keys and values of what follows it.
+func (s *stateful) selfPrompt(b *blocks.Block) error {
+	a, w := b.Attention, b.Wiring
+	from, err := s.sources(b)
+	if err != nil {
+		return err
+	}
+	weights, err := s.fold(plan.KeepLatent, b, from.key, from.value, nil)
+	if err != nil {
+		return err
+	}
+	bias, err := s.bias(b)
+	if err != nil {
+		return err
+	}
+	prompt, err := s.pool(PromptPool)
+	if err != nil {
+		return err
+	}
+	promptWrite, err := s.input(PromptPool.Write, onnx.Tensor_INT32, rowsSymbol)
+	if err != nil {
+		return err
+	}
+	p, err := s.pool(SelfPool)
+	if err != nil {
+		return err
+	}
+	own, write, err := s.ownAndWrite(SelfPool)
+	if err != nil {
+		return err
+	}
+	ins := []*graph.Value{s.now(w.Query), prompt[0], prompt[1], prompt[2], weights[0], weights[1],
+		s.row(from.key.Bias), s.row(from.value.Bias), bias, nil, s.now(from.input), promptWrite,
+		nil, nil, p[0], p[1], p[2], own, write}
+	if !w.Packed {
+		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
+	}
+	return s.attend(b, plan.KeepLatent.Operator(), ins, "kv_num_heads", a.KVHeads, "width", from.key.Inputs,
+		"offset", area(&s.engine.Prompt, slotsOfBlock*from.key.Inputs), "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))
+}
+
+// selfKeys keeps keys alone.
+func (s *stateful) selfKeys(b *blocks.Block) error {
+	a := b.Attention
+	if a.Heads != a.KVHeads {
+		return refuse("its %d heads share %d of keys and values", a.Heads, a.KVHeads)
+	}
+	rotary, err := s.rotary(b)
+	if err != nil {
+		return err
+	}
+	from, err := s.projections(b)
+	if err != nil {
+		return err
+	}
+	// A bias of keys adds the same to all scores of a query, unless keys are turned.
+	keyBias := from.key.Bias
+	if rotary == nil {
+		keyBias = nil
+	}
+	weights, err := s.fold(plan.KeepKeys, b, from.key, from.value, keyBias)
+	if err != nil {
+		return err
+	}
+	bias, err := s.bias(b)
+	if err != nil {
+		return err
+	}
+	query, key, err := s.queryAndKey(b, rotary != nil)
+	if err != nil {
+		return err
+	}
+	p, err := s.pool(SelfPool)
+	if err != nil {
+		return err
+	}
+	own, write, err := s.ownAndWrite(SelfPool)
+	if err != nil {
+		return err
+	}
+	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], bias, own, key, write}
+	attributes := []any{"offset", area(&s.engine.Self, slotsOfBlock*a.Heads*a.HeadSize)}
+	if rotary != nil {
+		ins = append(ins, rotary.cos, rotary.sin)
+		attributes = append(attributes, "rotary", rotary.style)
+	}
+	return s.attend(b, plan.KeepKeys.Operator(), ins, attributes...)
+}
+
+// attends reports an operator over a pool.
+func attends(n *graph.Node) bool {
+	return slices.ContainsFunc(overPools, func(keep plan.Keep) bool { return n.Is(plugin.Domain + "." + keep.Operator()) })
+}
+
+var overPools = []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeys, plan.KeepInputs}

@@ -1,0 +1,316 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Folded is a weight that a plugin computed, float32.
+type Folded struct {
+	Shape []int64
+	Data  []float32
+}
+
+// Projection is y = x W + b with constants: W is (Inputs, width), row-major.
+type Projection struct {
+	Inputs int64
+	Weight []float64
+	Bias   []float64 // nil: none
+}
+
+// Width is the number of columns.
+func (p *Projection) Width() int64 { return int64(len(p.Weight)) / p.Inputs }
+
+func (p *Projection) weight(name string) plugin.Weight {
+	return plugin.Weight{Name: name, Shape: []int64{p.Inputs, p.Width()}, Floats: p.Weight}
+}
+
+// mostElements bounds a weight that is widened to float64.
+const mostElements = 1 << 27
+
+// ReadProjection reads a product that blocks found, with what its result is
+// multiplied by on its way.
+func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
+	w := g.Lookup(l.Weight)
+	if w == nil || w.Tensor == nil {
+		return nil, refuse("its weights %s are not constant", l.Weight)
+	}
+	all, err := g.Numbers(w.Tensor, mostElements)
+	if err != nil {
+		return nil, err
+	}
+	p := &Projection{Inputs: l.Inputs, Weight: make([]float64, l.Inputs*l.Width)}
+	columns := int64(len(all)) / l.Inputs
+	for i := range l.Inputs {
+		for j := range l.Width {
+			at := i*columns + l.Offset + j
+			if l.Transposed {
+				at = (l.Offset+j)*l.Inputs + i
+			}
+			p.Weight[i*l.Width+j] = l.Factor * all[at]
+		}
+	}
+	if l.Bias == "" {
+		return p, nil
+	}
+	b := g.Lookup(l.Bias)
+	if b == nil || b.Tensor == nil {
+		return nil, refuse("its bias %s is not constant", l.Bias)
+	}
+	bias, err := g.Numbers(b.Tensor, mostElements)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(bias)) < l.BiasOffset+l.Width {
+		return nil, refuse("its bias %s has %d elements, of which %d are read from %d on", l.Bias, len(bias), l.Width, l.BiasOffset)
+	}
+	for _, x := range bias[l.BiasOffset : l.BiasOffset+l.Width] {
+		p.Bias = append(p.Bias, l.BiasFactor*x)
+	}
+	return p, nil
+}
+
+// source is what a block's keys and values are projected from, and how.
+type source struct {
+	input      *graph.Value
+	key, value *Projection
+}
+
+// projections reads the weights of a block's keys and values.
+func (s *stateful) projections(b *blocks.Block) (*source, error) {
+	w, p := b.Wiring, b.Attention.Projections
+	if p == nil || p.Key == nil || p.Value == nil {
+		return nil, refuse("its keys and values are no products with constant weights")
+	}
+	if w.Input == nil {
+		return nil, refuse("its keys and values are not projected from one value")
+	}
+	from := &source{input: w.Input}
+	var err error
+	if from.key, err = ReadProjection(s.main, p.Key); err != nil {
+		return nil, err
+	}
+	if from.value, err = ReadProjection(s.main, p.Value); err != nil {
+		return nil, err
+	}
+	return from, nil
+}
+
+// sources is projections for attention that works on what keys are projected from:
+// nothing may stand between the projection and the product.
+func (s *stateful) sources(b *blocks.Block) (*source, error) {
+	if b.Attention.Positions == "rotary" {
+		return nil, refuse("a rotary embedding stands between the projection of keys and their product with queries")
+	}
+	return s.projections(b)
+}
+
+// fold computes the weights of an operator: two inputs of the graph. keyBias is what
+// cached keys carry, or nil.
+func (s *stateful) fold(keep plan.Keep, b *blocks.Block, key, value *Projection, keyBias []float64) ([2]*graph.Value, error) {
+	constants := []plugin.Weight{key.weight("key_weight"), value.weight("value_weight")}
+	if keyBias != nil {
+		constants = append(constants, plugin.Weight{Name: "key_bias", Shape: []int64{key.Width()}, Floats: keyBias})
+	}
+	if value.Bias != nil {
+		constants = append(constants, plugin.Weight{Name: "value_bias", Shape: []int64{value.Width()}, Floats: value.Bias})
+	}
+	return s.folded(keep, b, constants)
+}
+
+// foldFrom is fold for layers that read the keys of another layer.
+func (s *stateful) foldFrom(keep plan.Keep, b *blocks.Block, key, value, base *Projection) ([2]*graph.Value, error) {
+	return s.folded(keep, b, []plugin.Weight{key.weight("key_weight"), value.weight("value_weight"), base.weight("base_key_weight")})
+}
+
+// folded asks the plugin and takes what it gives as inputs: key_weight and
+// value_weight, or, of operators that keep keys, value_weight and value_bias.
+func (s *stateful) folded(keep plan.Keep, b *blocks.Block, constants []plugin.Weight) (list [2]*graph.Value, err error) {
+	a := b.Attention
+	made, err := s.options.Fold(keep, constants, []plugin.Attribute{
+		{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
+		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}})
+	if err != nil {
+		return list, err
+	}
+	names := [2]string{"key_weight", "value_weight"}
+	if made["key_weight"] == nil {
+		names = [2]string{"value_weight", "value_bias"}
+	}
+	for i, name := range names {
+		w := made[name]
+		if w == nil && name == "value_bias" {
+			continue
+		}
+		if w == nil {
+			return list, fmt.Errorf("the fold of %s gives no %s", keep.Operator(), name)
+		}
+		input := s.main.FreshName("graft.weights." + name)
+		var dims []any
+		for _, n := range w.Shape {
+			dims = append(dims, int(n))
+		}
+		if list[i], err = s.input(input, onnx.Tensor_FLOAT, dims...); err != nil {
+			return list, err
+		}
+		s.engine.Weights[input] = w
+	}
+	return list, nil
+}
+
+// row is a constant list, or nil for none.
+func (s *stateful) row(list []float64) *graph.Value {
+	if list == nil {
+		return nil
+	}
+	return s.main.AddInitializer(graph.FloatTensor("graft_bias", []int64{int64(len(list))}, rounded(list)...))
+}
+
+// rounded are floats of 32 bits.
+func rounded(list []float64) []float32 {
+	short := make([]float32, len(list))
+	for i, x := range list {
+		short[i] = float32(x)
+	}
+	return short
+}
+
+// product adds x W + b for columns of several projections side by side. Reads of x are
+// of rows, whatever its rank is.
+func (s *stateful) product(x *graph.Value, parts ...*Projection) (*graph.Value, error) {
+	inputs, width := parts[0].Inputs, int64(0)
+	biased := false
+	for _, p := range parts {
+		width += p.Width()
+		biased = biased || p.Bias != nil
+	}
+	weight, bias := make([]float32, inputs*width), make([]float32, width)
+	at := int64(0)
+	for _, p := range parts {
+		n := p.Width()
+		for i := range inputs {
+			copy(weight[i*width+at:], rounded(p.Weight[i*n:(i+1)*n]))
+		}
+		copy(bias[at:], rounded(p.Bias))
+		at += n
+	}
+	w := s.main.AddInitializer(graph.FloatTensor("graft_weight", []int64{inputs, width}, weight...))
+	n, err := s.node(s.main, "", "MatMul", []*graph.Value{x, w}, []string{s.main.FreshName("graft_product")})
+	if err != nil || !biased {
+		return n.Out[0], err
+	}
+	b := s.main.AddInitializer(graph.FloatTensor("graft_bias", []int64{width}, bias...))
+	if n, err = s.node(s.main, "", "Add", []*graph.Value{n.Out[0], b}, []string{s.main.FreshName("graft_product")}); err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
+}
+
+// queryOf is a block's query alone.
+func (s *stateful) queryOf(b *blocks.Block) (*graph.Value, error) {
+	if !b.Wiring.Packed {
+		return s.now(b.Wiring.Query), nil
+	}
+	p, err := ReadProjection(s.main, b.Attention.Projections.Query)
+	if err != nil {
+		return nil, err
+	}
+	return s.product(s.now(b.Wiring.Input), p)
+}
+
+// queryAndKey are a block's query and its key before a rotary embedding, without the
+// key's bias where none turns it.
+func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.Value, err error) {
+	w, p := b.Wiring, b.Attention.Projections
+	if biased {
+		return s.now(w.Query), s.now(w.RawKey), nil
+	}
+	x := s.now(w.Input)
+	if !w.Packed {
+		if p.Key.Bias == "" {
+			return s.now(w.Query), s.now(w.Key), nil
+		}
+		k, err := ReadProjection(s.main, p.Key)
+		if err != nil {
+			return nil, nil, err
+		}
+		k.Bias = nil
+		key, err = s.product(x, k)
+		return s.now(w.Query), key, err
+	}
+	q, err := ReadProjection(s.main, p.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := ReadProjection(s.main, p.Key)
+	if err != nil {
+		return nil, nil, err
+	}
+	k.Bias = nil
+	both, err := s.product(x, q, k)
+	if err != nil {
+		return nil, nil, err
+	}
+	sizes := s.main.AddInitializer(graph.Int64Tensor("", []int64{2}, q.Width(), k.Width()))
+	n, err := s.node(s.main, "", "Split", []*graph.Value{both, sizes},
+		[]string{s.main.FreshName("graft_query"), s.main.FreshName("graft_key")}, "axis", -1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return n.Out[0], n.Out[1], nil
+}
+
+// turning are the tables of a rotary embedding, by position.
+type turning struct {
+	cos, sin *graph.Value // (positions, half of the features that are turned)
+	style    string
+}
+
+// rotary is a block's rotary embedding as tables, or nil where it has none.
+func (s *stateful) rotary(b *blocks.Block) (*turning, error) {
+	if b.Attention.Positions != "rotary" {
+		return nil, nil
+	}
+	r := b.Wiring.Rotary
+	if r == nil || b.Wiring.RawKey == nil {
+		return nil, refuse("its rotary embedding is not understood")
+	}
+	t := &turning{style: r.Style}
+	for _, side := range []struct {
+		v  *graph.Value
+		to **graph.Value
+	}{{r.Cos, &t.cos}, {r.Sin, &t.sin}} {
+		if *side.to = s.angles[side.v]; *side.to != nil {
+			continue
+		}
+		list, err := s.anglesOf(r, side.v)
+		if err != nil {
+			return nil, refuse("the angles of its rotary embedding cannot be tabulated: %v", err)
+		}
+		half := r.Size / 2
+		*side.to = s.main.AddInitializer(graph.FloatTensor("graft_angles", []int64{int64(len(list)) / half, half}, list...))
+		s.angles[side.v] = *side.to
+	}
+	return t, nil
+}
+
+// anglesOf are the angles of every position, a line each.
+func (s *stateful) anglesOf(r *blocks.Rotary, v *graph.Value) ([]float32, error) {
+	if r.Rows != nil { // a table already
+		if v.Tensor == nil {
+			return nil, fmt.Errorf("%s is not constant", v.Name)
+		}
+		list, err := s.main.Numbers(v.Tensor, mostElements)
+		return rounded(list), err
+	}
+	values, err := s.options.Evaluate([]string{v.Name}, Lengths{Past: 0, New: s.options.Positions, Encoder: 1})
+	if err != nil {
+		return nil, err
+	}
+	return r.Angles(values[0].Shape, values[0].Data)
+}
