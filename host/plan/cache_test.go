@@ -129,7 +129,6 @@ func TestBytesOfRest(t *testing.T) {
 // Times are those of bytes or operations, whichever take longer.
 func TestPredictions(t *testing.T) {
 	free := plugin.Cost{Bandwidth: 1, FLOPS: 1}
-	p := plan.NewPredictor(machine, costing(t, free), nil)
 	d, e := 1024.0, 1024.0
 	for _, c := range []struct {
 		what      string
@@ -159,7 +158,7 @@ func TestPredictions(t *testing.T) {
 		{"what all layers read may stay in cache", plan.Machine{Bandwidth: 1e9, FLOPS: 1e15, LastCacheBandwidth: 4e9, LastCacheBytes: 20e6}, latent, tinyCross,
 			plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, (1+3.0/4)*1500*4*384/1e9 + 4*4*384*2*384/1e9, 0},
 	} {
-		p = plan.NewPredictor(c.machine, costing(t, free), nil)
+		p := plan.NewPredictor(c.machine, costing(t, free), nil)
 		got := p.Predict(c.layers, c.candidate, c.shape)
 		if math.Abs(got.Seconds/c.seconds-1) > 1e-9 || got.Measured {
 			t.Errorf("%s: a step takes %g s, want %g", c.what, got.Seconds, c.seconds)

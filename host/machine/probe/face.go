@@ -91,3 +91,17 @@ func positions(l plan.Layers, c plan.Candidate, s plan.Shape) (first, second int
 	}
 	return s.Keys*s.Batch + own, 0
 }
+
+// Needs is about how many bytes New takes.
+func Needs(l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape) int64 {
+	f, err := faceOf(l, c)
+	if err != nil {
+		return 0
+	}
+	first, second := positions(l, c, largest)
+	areas := layers
+	if f.one {
+		areas = 1
+	}
+	return 4 * (first/blockSlots*f.area*areas + second*(l.KeyWidth()+l.ValueWidth())*layers + f.weights*layers)
+}

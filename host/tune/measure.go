@@ -1,0 +1,215 @@
+package tune
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/opgraft/graft/host/machine/probe"
+	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Candidates are what is measured where its plugin is at hand and it can serve.
+var Candidates = []plan.Candidate{
+	{Keep: plan.KeepKeysAndValues}, {Keep: plan.KeepLatent}, {Keep: plan.KeepKeys}, {Keep: plan.KeepInputs}, {Keep: plan.KeepFirstKeys},
+}
+
+// Options say what is measured and with what.
+type Options struct {
+	Plugins []*plugin.Plugin
+	Threads int // that an operator uses; 0 is one a core
+	// Candidates to measure; nil for all. Those whose plugin is not loaded, or that
+	// cannot serve, are left out.
+	Candidates []plan.Candidate
+	Range      plan.Range
+	MaxBytes   int64 // the most that made-up caches may take; 0 is half of what is free, 4 GiB at most
+	// Repeats is how often each time is taken; 0 is 5. What takes long is taken less
+	// often, three times at least.
+	Repeats int
+	// Progress hears how many of the shapes are done.
+	Progress func(done, total int64)
+}
+
+// Limits of what is kept in memory and of how long one shape is measured.
+const (
+	usualRepeats = 5
+	leastRepeats = 3
+	patience     = 400 * time.Millisecond
+	mostLayers   = 3
+	mostBytes    = 4 << 30
+)
+
+// Measure measures the candidates for layers of one kind. They take turns, since
+// machines have fast and slow spells; what is kept is the median.
+//
+// A decoder reads other weights between two layers, and all of them between two
+// steps, which drives keys and values out of the caches. So does Measure: it reads as
+// many bytes of other memory before each layer, and as many as the caches hold before
+// the first. Three layers are in memory: the first one and the others are timed
+// apart, and the others stand for the rest.
+func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
+	id := identify(o.Plugins, o.Threads)
+	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range), Date: time.Now().UTC().Format(time.RFC3339)}
+	candidates := o.Candidates
+	if candidates == nil {
+		candidates = Candidates
+	}
+	most := o.MaxBytes
+	if most <= 0 {
+		most = mostBytes
+		if free := memory.Available(); free > 0 {
+			most = min(most, free/2)
+		}
+	}
+	layers := min(l.Layers, mostLayers)
+	var subjects []*probe.Layers
+	defer func() {
+		for _, s := range subjects {
+			s.Close()
+		}
+	}()
+	if err := shrink(&t.Axes, l, candidates, layers, most); err != nil {
+		return nil, err
+	}
+	for _, c := range candidates {
+		i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == c.Keep.Plugin() })
+		if i < 0 || c.Serves(l) != "" {
+			continue
+		}
+		s, err := probe.New(o.Plugins[i], l, c, layers, t.Axes.largest(), id.Threads)
+		if err != nil {
+			return nil, err
+		}
+		subjects = append(subjects, s)
+		t.Rows = append(t.Rows, Row{Keep: c.Keep, Storage: c.Storage, Seconds: make([]float64, t.Axes.Size())})
+	}
+	if len(subjects) == 0 {
+		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can serve it is loaded", l)
+	}
+	between, err := newSweep(plan.OtherWeights(l))
+	if err != nil {
+		return nil, err
+	}
+	defer between.close()
+	for i := range t.Axes.Size() {
+		times, err := measureShape(ctx, subjects, t.Axes.Shape(i), l, o.Repeats, between)
+		if err != nil {
+			return nil, err
+		}
+		for j, x := range times {
+			t.Rows[j].Seconds[i] = x
+		}
+		if o.Progress != nil {
+			o.Progress(int64(i+1), int64(t.Axes.Size()))
+		}
+	}
+	return t, nil
+}
+
+// measureShape is the median time of each subject's step of all layers at a shape.
+func measureShape(ctx context.Context, subjects []*probe.Layers, s plan.Shape, l plan.Layers, repeats int, between *sweep) ([]float64, error) {
+	if repeats <= 0 {
+		repeats = usualRepeats
+	}
+	steps := make([]*probe.Step, len(subjects))
+	for i, x := range subjects {
+		var err error
+		if steps[i], err = x.Step(s); err != nil {
+			return nil, err
+		}
+	}
+	times := make([][]float64, len(subjects))
+	begun := time.Now()
+	for n := 0; n <= repeats; n++ {
+		if n > leastRepeats && time.Since(begun) > patience*time.Duration(len(subjects)) {
+			break
+		}
+		for i, step := range steps {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			took, err := pass(step, l.Layers, between)
+			if err != nil {
+				return nil, err
+			}
+			if n > 0 { // the first warms up
+				times[i] = append(times[i], took)
+			}
+		}
+	}
+	out := make([]float64, len(times))
+	for i, list := range times {
+		slices.Sort(list)
+		out[i] = list[len(list)/2]
+	}
+	return out, nil
+}
+
+// pass is the time of one step of all layers, in seconds.
+func pass(step *probe.Step, layers int64, between *sweep) (float64, error) {
+	between.all()
+	first, err := step.Run(0)
+	if err != nil {
+		return 0, err
+	}
+	others := time.Duration(0)
+	for i := 1; i < step.Layers(); i++ {
+		between.some()
+		took, err := step.Run(i)
+		if err != nil {
+			return 0, err
+		}
+		others += took
+	}
+	sum := first.Seconds()
+	if n := step.Layers() - 1; n > 0 {
+		sum += others.Seconds() / float64(n) * float64(layers-1)
+	}
+	return max(sum, 1e-9), nil
+}
+
+// sweep is other memory, read to drive what was read before out of the caches.
+type sweep struct {
+	region *memory.Region
+	layer  int64
+}
+
+// sweepBytes is more than caches hold.
+const sweepBytes = 96 << 20
+
+func newSweep(layer int64) (*sweep, error) {
+	r, err := memory.Reserve(sweepBytes)
+	if err != nil {
+		return nil, err
+	}
+	list := r.Bytes()
+	for i := 0; i < len(list); i += 64 {
+		list[i] = 1
+	}
+	return &sweep{r, min(layer, sweepBytes)}, nil
+}
+
+func (s *sweep) close() { _ = s.region.Close() } // nothing can be done about a mapping that stays
+
+func (s *sweep) all()  { s.read(sweepBytes) }
+func (s *sweep) some() { s.read(s.layer) }
+
+// read reads so many bytes with two cores: the runtime's search for a byte that is
+// not there is as fast as memory.
+func (s *sweep) read(n int64) {
+	var wg sync.WaitGroup
+	list := s.region.Bytes()[:n]
+	for _, part := range [][]byte{list[:n/2], list[n/2:]} {
+		wg.Go(func() {
+			if bytes.IndexByte(part, 2) >= 0 {
+				panic("tune: a byte that was never written")
+			}
+		})
+	}
+	wg.Wait()
+}
