@@ -1,17 +1,25 @@
 package plugin
 
-// Case is one conformance case: an operator run on given inputs, and what must come out.
+// Case is one conformance case: an operator run on given inputs, or the fold of an operator on given
+// constants, and what must come out.
 type Case struct {
 	Name       string      `json:"name"`
 	Operator   string      `json:"operator"`
 	Attributes []Attribute `json:"attributes,omitempty"`
 	Inputs     []CaseInput `json:"inputs"` // those not named are absent
+	// Fold makes this a case of the operator's fold: Inputs and Outputs are empty.
+	Fold *CaseFold `json:"fold,omitempty"`
 	// Outputs names the outputs to ask for; empty for all that the operator must have.
 	Outputs   []string  `json:"outputs,omitempty"`
 	Expect    Expect    `json:"expect"`
 	Tolerance Tolerance `json:"tolerance"`
 
 	line int
+}
+
+// CaseFold is what goes into a fold: float64 and int64 constants.
+type CaseFold struct {
+	Constants []CaseInput `json:"constants"`
 }
 
 // CaseInput is a tensor with given elements, or with ones drawn from a seed uniformly in [Min, Max].
@@ -32,8 +40,10 @@ type Expect struct {
 	Formula map[string]string `json:"formula,omitempty"`
 	// Reference names an operator that the host computes in float64: attention.
 	Reference string `json:"reference,omitempty"`
-	// Values gives each output its elements, row-major.
+	// Values gives each output its elements, row-major. Of a fold, an output is a constant that it emits.
 	Values map[string]Floats `json:"values,omitempty"`
+	// Refused is, of a fold, a part of the text with which the constants are refused.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Tolerance bounds |got - want| by Absolute + Relative*|want|.

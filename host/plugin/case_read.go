@@ -22,11 +22,11 @@ func (r *reader) cases(n *yaml.Node, m *Manifest) []Case {
 	names := map[string]int{}
 	for i, item := range r.list(n, "cases", maxCases) {
 		what := fmt.Sprintf("cases[%d]", i)
-		f := r.fields(item, what, "name", "operator", "attributes", "inputs", "outputs", "expect", "tolerance")
+		f := r.fields(item, what, "name", "operator", "attributes", "inputs", "outputs", "fold", "expect", "tolerance")
 		if f == nil {
 			continue
 		}
-		for _, key := range []string{"name", "operator", "inputs", "expect", "tolerance"} {
+		for _, key := range neededOfCase(f) {
 			if f[key] == nil {
 				r.fail(item.Line, "%s.%s is missing; add it", what, key)
 			}
@@ -48,13 +48,16 @@ func (r *reader) cases(n *yaml.Node, m *Manifest) []Case {
 			c.Attributes = r.attributes(f["attributes"], what+".attributes", false)
 		}
 		if f["inputs"] != nil {
-			c.Inputs = r.caseInputs(f["inputs"], what+".inputs")
+			c.Inputs = r.caseInputs(f["inputs"], what+".inputs", "float32", dtypeNames)
 		}
 		if f["outputs"] != nil {
 			c.Outputs = r.names(f["outputs"], what+".outputs", false)
 		}
+		if f["fold"] != nil {
+			c.Fold = r.caseFold(f, what)
+		}
 		if f["expect"] != nil {
-			c.Expect = r.expect(f["expect"], what+".expect")
+			c.Expect = r.expect(f["expect"], what+".expect", c.Fold != nil)
 		}
 		if f["tolerance"] != nil {
 			c.Tolerance = r.tolerance(f["tolerance"], what+".tolerance")
@@ -72,7 +75,50 @@ func operatorNames(m *Manifest) []string {
 	return names
 }
 
-func (r *reader) caseInputs(n *yaml.Node, what string) []CaseInput {
+// neededOfCase are the fields that a case must have: one of a fold has no inputs, and no tolerance where
+// it is refused.
+func neededOfCase(f map[string]*yaml.Node) []string {
+	switch {
+	case f["fold"] == nil:
+		return []string{"name", "operator", "inputs", "expect", "tolerance"}
+	case f["expect"] != nil && refuses(f["expect"]):
+		return []string{"name", "operator", "expect"}
+	}
+	return []string{"name", "operator", "expect", "tolerance"}
+}
+
+// refuses reports an expectation with the key refused, well formed or not.
+func refuses(n *yaml.Node) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Kind == yaml.MappingNode && n.Content[i].Value == "refused" {
+			return true
+		}
+	}
+	return false
+}
+
+// caseFold reads the constants of a case's fold; f are the case's fields.
+func (r *reader) caseFold(f map[string]*yaml.Node, what string) *CaseFold {
+	for _, key := range []string{"inputs", "outputs"} {
+		if f[key] != nil {
+			r.fail(f[key].Line, "%s has both fold and %s; a fold has constants alone", what, key)
+		}
+	}
+	fold := &CaseFold{}
+	inner := r.fields(f["fold"], what+".fold", "constants")
+	if inner == nil {
+		return fold
+	}
+	if inner["constants"] == nil {
+		r.fail(f["fold"].Line, "%s.fold.constants is missing; add it", what)
+		return fold
+	}
+	fold.Constants = r.caseInputs(inner["constants"], what+".fold.constants", string(Float64), []string{string(Float64), string(Int64)})
+	return fold
+}
+
+// caseInputs reads tensors of the given types; usual stands where none is named.
+func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []CaseInput {
 	entries, _ := r.entries(n, what)
 	if len(entries) > maxValues {
 		r.fail(n.Line, "%s has %d entries, need at most %d", what, len(entries), maxValues)
@@ -89,9 +135,9 @@ func (r *reader) caseInputs(n *yaml.Node, what string) []CaseInput {
 		if f == nil {
 			continue
 		}
-		in := CaseInput{Name: e.key, DType: "float32"}
+		in := CaseInput{Name: e.key, DType: usual}
 		if f["dtype"] != nil {
-			in.DType = r.oneOf(f["dtype"], name+".dtype", dtypeNames...)
+			in.DType = r.oneOf(f["dtype"], name+".dtype", types...)
 		}
 		if f["shape"] == nil {
 			r.fail(e.value.Line, "%s.shape is missing; add it ([] for a scalar)", name)
@@ -139,20 +185,27 @@ func (r *reader) caseInputs(n *yaml.Node, what string) []CaseInput {
 var dtypeNames = []string{"float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64",
 	"uint8", "uint16", "uint32", "uint64", "bool"}
 
-func (r *reader) expect(n *yaml.Node, what string) Expect {
-	f := r.fields(n, what, "formula", "reference", "values")
+func (r *reader) expect(n *yaml.Node, what string, fold bool) Expect {
+	kinds, names := []string{"formula", "reference", "values"}, "formula, reference and values"
+	if fold {
+		kinds, names = []string{"values", "refused"}, "values and refused"
+	}
+	f := r.fields(n, what, kinds...)
 	if f == nil {
 		return Expect{}
 	}
 	e := Expect{}
 	given := 0
-	for _, key := range []string{"formula", "reference", "values"} {
+	for _, key := range kinds {
 		if f[key] != nil {
 			given++
 		}
 	}
 	if given != 1 {
-		r.fail(n.Line, "%s has %d of formula, reference and values, need exactly one", what, given)
+		r.fail(n.Line, "%s has %d of %s, need exactly one", what, given, names)
+	}
+	if f["refused"] != nil {
+		e.Refused = r.required(f["refused"], what+".refused")
 	}
 	if f["reference"] != nil {
 		e.Reference = r.oneOf(f["reference"], what+".reference", slices.Sorted(maps.Keys(references))...)

@@ -32,12 +32,16 @@ func caseProblem(format string, args ...any) error {
 // description, to its own shapes, to the memory it was given, and to the expected numbers.
 func (p *Plugin) RunCase(ctx context.Context, c *Case) (*CaseResult, error) {
 	result := &CaseResult{Name: c.Name}
-	err := p.runCase(ctx, c, result)
+	run := p.runCase
+	if c.Fold != nil {
+		run = p.runFold
+	}
+	err := run(ctx, c, result)
 	var own *Error
 	switch {
 	case errors.Is(err, errCase):
 		result.Problem = strings.TrimPrefix(err.Error(), errCase.Error()+": ")
-	case errors.As(err, &own) && own.Kind == ErrKernel:
+	case errors.As(err, &own) && (own.Kind == ErrKernel || own.Kind == ErrRefused):
 		result.Problem = own.Found // the plugin said no to what its own manifest asks
 	case err != nil:
 		return nil, err
