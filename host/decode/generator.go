@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -44,8 +45,8 @@ type Options struct {
 	StepTokens int
 	// Profile is that of engine.Options.
 	Profile string
-	// Keeps is that of engine.Options; the zero value keeps keys and values.
-	Keeps engine.Keeps
+	// Attention says what layers keep; the zero value leaves it to the planner.
+	Attention Attention
 	// PlainTail takes candidates off the scores in plain Go although the plugin
 	// step-tail is at hand.
 	PlainTail bool
@@ -59,8 +60,9 @@ type Generator struct {
 	config  *Config
 	search  search.Options // as the model's configuration says
 	tail    search.Tail
-	bounded bool                                                         // the caller bounded the cache
-	batch   int                                                          // see Batch
+	bounded bool // the caller bounded the cache
+	batch   int  // see Batch
+	choices []plan.CacheChoice
 	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 
 	closeTail func()
@@ -111,7 +113,7 @@ func Open(folder string, o Options) (*Generator, error) {
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		Keeps: g.options.Keeps, CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
+		Decide: g.decide, Folds: fold.User(nil), CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
 		Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
 	})
 	if err != nil {

@@ -42,6 +42,9 @@ func (k Keep) String() string {
 
 // KeepNamed finds one by its name.
 func KeepNamed(name string) (Keep, error) {
+	if name == KeepKeys.Plugin() {
+		return KeepKeys, nil
+	}
 	for k, n := range keepNames {
 		if n == name {
 			return Keep(k), nil
@@ -66,6 +69,24 @@ var operators = [keeps]struct{ plugin, operator string }{
 	KeepKeys:          {"slim-attention", "KeyAttention"},
 	KeepInputs:        {"slim-attention", "InputAttention"},
 	KeepFirstKeys:     {"slim-attention", "InputAttention"}, // KeyAttention in the first layer
+}
+
+// Keeps are all that a host can keep, the usual first.
+func Keeps() []Keep {
+	return []Keep{KeepKeysAndValues, KeepLatent, KeepKeys, KeepInputs, KeepFirstKeys}
+}
+
+// Within is what a kind of attention ("self" or "cross") keeps where all layers are
+// asked to keep k: the inputs of cross attention are the encoder's output, and layers of
+// self attention have no inputs in common.
+func (k Keep) Within(kind string) Keep {
+	switch {
+	case kind == "cross" && k == KeepInputs:
+		return KeepLatent
+	case kind == "self" && k == KeepFirstKeys:
+		return KeepKeys
+	}
+	return k
 }
 
 // Plugin is the plugin whose operator attends over what is kept, Operator the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
@@ -31,8 +32,11 @@ type Options struct {
 	Config map[string]string
 	// CacheBytes is the most that all pools may take together.
 	CacheBytes int64
-	// Keeps says what the layers of attention keep where they can.
-	Keeps Keeps
+	// Decide says what the layers of attention keep where they can; nil: keys and
+	// values.
+	Decide func([]plan.Layers) (Keeps, error)
+	// Folds keeps folded weights; nil: the user's own cache.
+	Folds *fold.Cache
 	// PanelBytes is the most that weights may take when they are laid out anew: the
 	// decoder's, then those that make an encoder's keys and values, then the encoder's.
 	// Those of a session for which that is too little are read as they lie in the
@@ -41,6 +45,33 @@ type Options struct {
 	// Positions is the longest sequence of the decoder, EncoderPositions that of the
 	// encoder.
 	Positions, EncoderPositions int64
+}
+
+// layersOf sums up the attention of a decoder by kind, from the first layer of each.
+func layersOf(report *blocks.Report) (kinds []plan.Layers) {
+	at := map[string]int{}
+	for _, b := range report.Blocks {
+		a := b.Attention
+		if a == nil {
+			continue
+		}
+		i, known := at[a.Type]
+		if !known {
+			i = len(kinds)
+			at[a.Type] = i
+			l := plan.Layers{Type: a.Type, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Positions: a.Positions}
+			if p := a.Projections; p != nil && p.Key != nil {
+				l.Width = p.Key.Inputs
+			} else if p != nil && p.Query != nil {
+				l.Width = p.Query.Inputs // an encoder's output is as wide as what attends to it, nearly always
+			} else {
+				l.Width = a.Heads * a.HeadSize
+			}
+			kinds = append(kinds, l)
+		}
+		kinds[i].Layers++
+	}
+	return kinds
 }
 
 // Keeps is what layers of attention keep.
@@ -82,7 +113,7 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 	if err := o.Plugins.Require([]string{attentionPlugin}); err != nil {
 		return nil, err
 	}
-	e := &Engine{library: o.Library, positions: o.Positions, choose: o.Keeps.Choose}
+	e := &Engine{library: o.Library, positions: o.Positions}
 	defer func() {
 		if err != nil {
 			e.Close()
@@ -161,15 +192,27 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 		return err
 	}
 	shapes := graph.Infer(g)
+	report := blocks.Find(g, shapes)
+	var keeps Keeps
+	if o.Decide != nil {
+		if keeps, err = o.Decide(layersOf(report)); err != nil {
+			return err
+		}
+	}
+	e.choose = keeps.Choose
 	first := &firstDecoder{path: files.First}
 	defer first.close()
-	e.face, err = rewrite.Stateful(g, shapes, blocks.Find(g, shapes), rewrite.StatefulOptions{
-		Evaluate: drawn.evaluate, Positions: o.Positions, Self: o.Keeps.Self, Cross: o.Keeps.Cross, Either: o.Keeps.Choose != nil,
-		Encoder: first.projections, Fold: o.fold})
+	if o.Folds == nil {
+		o.Folds = fold.User(nil)
+	}
+	e.weights = &weights{plugins: o.Plugins.Plugins, cache: o.Folds}
+	e.face, err = rewrite.Stateful(g, shapes, report, rewrite.StatefulOptions{
+		Evaluate: drawn.evaluate, Positions: o.Positions, Self: keeps.Self, Cross: keeps.Cross, Either: keeps.Choose != nil,
+		Encoder: first.projections, Fold: e.weights.fold})
 	if err != nil {
 		return err
 	}
-	if e.weights, err = newWeights(o.Library, e.face.Weights); err != nil {
+	if err := e.weights.open(o.Library, e.face.Weights); err != nil {
 		return err
 	}
 	if g, err = graph.New(m.Proto(), m); err != nil {
@@ -181,7 +224,7 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 	if e.decoder, err = newSession(m, o, nil, e.face.Plugins()...); err != nil {
 		return err
 	}
-	e.decoder.given = e.weights.inputs()
+	e.decoder.given = e.weights.tensors
 	return nil
 }
 

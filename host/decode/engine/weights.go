@@ -2,12 +2,10 @@ package engine
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -16,59 +14,41 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// weights are those that plugins folded for their operators, in large pages like the
-// panels of products.
+// weights are those that plugins folded for their operators.
 type weights struct {
-	memory  *memory.Region
+	plugins []*plugin.Plugin
+	cache   *fold.Cache // nil: none
+	folded  []*fold.Result
 	tensors map[string]*ort.Value
 }
 
-// newWeights moves folded weights out of Go's memory; none give nil.
-func newWeights(l *ort.Library, folded map[string]*rewrite.Folded) (_ *weights, err error) {
-	if len(folded) == 0 {
-		return nil, nil
+// fold is rewrite.StatefulOptions.Fold.
+func (w *weights) fold(keep plan.Keep, constants []plugin.Weight, attributes []plugin.Attribute) (map[string]*rewrite.Folded, error) {
+	p, err := patch.Named(w.plugins, keep.Plugin())
+	if err != nil {
+		return nil, &plugin.Error{Kind: plugin.ErrRefused, Found: err.Error()}
 	}
-	const line = 16 // floats of a cache line
-	room := func(n int) int64 { return int64(n+line-1) / line * line }
-	total := int64(0)
-	for _, f := range folded {
-		total += room(len(f.Data))
+	r, err := w.cache.Get(p, keep.Operator(), constants, attributes)
+	if err != nil {
+		return nil, err
 	}
-	w := &weights{tensors: map[string]*ort.Value{}}
-	defer func() {
-		if err != nil {
-			w.close()
-		}
-	}()
-	if w.memory, err = memory.Reserve(4 * total); err != nil {
-		return nil, fmt.Errorf("folded weights: %w", err)
+	w.folded = append(w.folded, r)
+	made := map[string]*rewrite.Folded{}
+	for _, f := range r.Weights() {
+		made[f.Name] = &rewrite.Folded{Shape: f.Shape, Data: f.Floats}
 	}
-	rest := w.memory.Floats()
-	for _, name := range slices.Sorted(maps.Keys(folded)) {
-		f := folded[name]
-		data := rest[:len(f.Data)]
-		rest = rest[room(len(f.Data)):]
-		copy(data, f.Data)
-		f.Data = nil
-		if w.tensors[name], err = ort.NewTensor(l, f.Shape, data); err != nil {
-			return nil, err
-		}
-	}
-	return w, nil
+	return made, nil
 }
 
-func (w *weights) inputs() map[string]*ort.Value {
-	if w == nil {
-		return nil
+// open makes tensors of them, where they lie.
+func (w *weights) open(l *ort.Library, folded map[string]*rewrite.Folded) (err error) {
+	w.tensors = map[string]*ort.Value{}
+	for name, f := range folded {
+		if w.tensors[name], err = ort.NewTensor(l, f.Shape, f.Data); err != nil {
+			return err
+		}
 	}
-	return w.tensors
-}
-
-func (w *weights) size() int64 {
-	if w == nil {
-		return 0
-	}
-	return w.memory.Size()
+	return nil
 }
 
 func (w *weights) close() {
@@ -78,30 +58,9 @@ func (w *weights) close() {
 	for _, v := range w.tensors {
 		v.Close()
 	}
-	if w.memory != nil {
-		_ = w.memory.Close() // nothing can be done about a mapping that stays
+	for _, r := range w.folded {
+		_ = r.Close() // nothing can be done about a mapping that stays
 	}
-}
-
-// fold is rewrite.StatefulOptions.Fold.
-func (o Options) fold(keep plan.Keep, constants []plugin.Weight, attributes []plugin.Attribute) (map[string]*rewrite.Folded, error) {
-	p, err := patch.Named(o.Plugins.Plugins, keep.Plugin())
-	if err != nil {
-		return nil, err
-	}
-	list, err := p.Fold(keep.Operator(), constants, attributes)
-	if err != nil {
-		return nil, err
-	}
-	made := map[string]*rewrite.Folded{}
-	for _, w := range list {
-		f := &rewrite.Folded{Shape: w.Shape, Data: make([]float32, len(w.Floats))}
-		for i, x := range w.Floats {
-			f.Data[i] = float32(x)
-		}
-		made[w.Name] = f
-	}
-	return made, nil
 }
 
 // firstDecoder is the decoder without a past, which has the weights of keys and values

@@ -1,0 +1,145 @@
+package decode
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// Attention says what the layers of attention are to keep.
+type Attention struct {
+	// Self and Cross are what to keep wherever it can be; plan.KeepPlain leaves it to the
+	// planner.
+	Self, Cross plan.Keep
+	Prefer      plan.Prefer // what the planner aims at; "" is plan.PreferSpeed
+	Beams       int         // of a sample, as far as they are known; 0: 1 to 8
+	// Measured are times of this machine, nil where there are none.
+	Measured plan.Measurements
+}
+
+// ParseAttention reads what to keep by name: one for all layers, or self=NAME,
+// cross=NAME, or both with a comma between. Names are those of plan.KeepNamed, or of a
+// plugin.
+func ParseAttention(text string) (a Attention, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		where, name, chosen := strings.Cut(part, "=")
+		if !chosen {
+			where, name = "", part
+		}
+		keep, err := plan.KeepNamed(name)
+		if err != nil {
+			return a, err
+		}
+		if keep == plan.KeepPlain {
+			return a, fmt.Errorf("an engine keeps nothing as the model was exported; compare with --baseline")
+		}
+		switch where {
+		case "":
+			a.Self, a.Cross = keep.Within("self"), keep.Within("cross")
+		case "self":
+			a.Self = keep
+		case "cross":
+			a.Cross = keep
+		default:
+			return a, fmt.Errorf("%q is no kind of attention, needed is self or cross", where)
+		}
+		if where != "" && keep.Within(where) != keep {
+			return a, fmt.Errorf("%s attention cannot keep what %s does", where, name)
+		}
+	}
+	return a, nil
+}
+
+// candidates are what a kind of attention could keep with the plugins at hand, the
+// default first.
+func (o Options) candidates(kind string) (list []plan.Candidate) {
+	for _, keep := range plan.Keeps() {
+		if _, err := patch.Named(o.Plugins.Plugins, keep.Plugin()); err == nil && keep.Within(kind) == keep {
+			list = append(list, plan.Candidate{Keep: keep})
+		}
+	}
+	return list
+}
+
+// decide is engine.Options.Decide: what the caller named, and the planner's choice for
+// what was left open.
+func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) {
+	o := g.options
+	want := map[string]plan.Keep{"self": o.Attention.Self, "cross": o.Attention.Cross}
+	var open []plan.Kind
+	for _, l := range kinds {
+		if keep := want[l.Type]; keep != plan.KeepPlain {
+			if err := o.Plugins.Require([]string{keep.Plugin()}); err != nil {
+				return keeps, err
+			}
+			continue
+		}
+		if list := o.candidates(l.Type); len(list) > 1 {
+			open = append(open, plan.Kind{Layers: l, Candidates: list, Range: g.shapes(l), Either: true})
+		}
+	}
+	keeps.Self, keeps.Cross = o.Attention.Self, o.Attention.Cross
+	if len(open) == 0 {
+		return keeps, nil
+	}
+	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
+	if err != nil {
+		m = plan.ThisMachine() // which is what there is without the plugins that measure
+	}
+	limits := plan.CacheOptions{Prefer: o.Attention.Prefer}
+	if g.bounded {
+		limits.MaxBytes = o.CacheBytes
+	}
+	g.choices, err = plan.ChooseCaches(plan.NewPredictor(m, o.Plugins.Manifests(), o.Attention.Measured), open, limits)
+	if err != nil {
+		return keeps, err
+	}
+	for _, c := range g.choices {
+		if c.Kind.Layers.Type == "self" {
+			keeps.Self = c.Candidate.Keep
+			continue
+		}
+		keeps.Cross = c.Candidate.Keep
+		if c.Either != nil {
+			either, steps := c.Either, c.Kind.Range.Steps
+			keeps.Cross = plan.KeepLatent
+			keeps.Choose = func(keys, beams int) bool {
+				return either.Pick(plan.Shape{Keys: int64(keys), Beams: int64(beams), Batch: int64(g.batch), Steps: steps}) == 1
+			}
+		}
+	}
+	return keeps, nil
+}
+
+// shapes are those that a kind of attention is expected to meet.
+func (g *Generator) shapes(l plan.Layers) plan.Range {
+	const mostBeams, fewest = 8, 16
+	positions := min(g.config.Positions, g.options.MaxPositions)
+	beams := [2]int64{1, mostBeams}
+	if n := int64(g.options.Attention.Beams); n > 0 {
+		beams = [2]int64{n, n}
+	}
+	r := plan.Range{Beams: beams, Batch: [2]int64{1, int64(g.batch)}, Steps: min(expectedSteps, positions)}
+	if l.Type == "cross" {
+		r.Keys = [2]int64{min(fewest, g.config.EncoderPositions), min(g.config.EncoderPositions, DefaultPositions)}
+		if g.config.FeatureShape() != nil {
+			r.Keys[0] = r.Keys[1] // sound is cut and filled up to one length
+		}
+		return r
+	}
+	r.Own = [2]int64{0, r.Steps}
+	most := max(1, positions-r.Steps)
+	r.Keys = [2]int64{min(fewest, most), most}
+	return r
+}
+
+// expectedSteps is how many tokens a sample is taken to generate where its cache is
+// planned.
+const expectedSteps = 64
+
+// Choices are what the planner chose, for each kind of attention that was left to it.
+func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
