@@ -232,14 +232,21 @@ func generations(w io.Writer, r *ab.Generation) {
 	}
 	fmt.Fprintf(w, "%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
 	row := func(which string, s *ab.GenerationSide) []string {
-		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), megabytes(s.CacheBytes), megabytes(s.OpenedBytes), megabytes(s.RunPeakBytes), megabytes(s.PeakBytes)}
+		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.FirstTokenSeconds), megabytes(s.CacheBytes), megabytes(s.SampleBytes), megabytes(s.OpenedBytes), megabytes(s.RunPeakBytes), megabytes(s.PeakBytes)}
 	}
-	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "cache MB", "opened MB", "generating MB", "peak MB"}, row("a", &r.A), row("b", &r.B)})
+	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "first token ms", "cache MB", "a sample MB", "opened MB", "generating MB", "peak MB"}, row("a", &r.A), row("b", &r.B)})
 	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx after the prompt\n",
 		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.DecodeSpeedup.Median)
 	if r.A.PeakBytes > 0 && r.B.PeakBytes > 0 {
 		fmt.Fprintf(w, "b's process takes %.2fx the memory of a's at its peak; keys and values take %.3fx\n",
 			float64(r.B.PeakBytes)/float64(r.A.PeakBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
+	}
+	for _, s := range []*ab.GenerationSide{&r.A, &r.B} {
+		for _, l := range s.Attention {
+			if l.Reason != "" {
+				fmt.Fprintf(w, "%s: %s keeps %s: %s\n", s.Name, l.Node, l.Keep, l.Reason)
+			}
+		}
 	}
 	e := r.Environment
 	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)

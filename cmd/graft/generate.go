@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/score"
 )
 
@@ -33,6 +34,7 @@ type generation struct {
 	workers       int
 	maxCache      string
 	maxInput      int
+	attention     attentionFlags
 	baseline      bool
 	reference     string
 	set           []string
@@ -105,7 +107,8 @@ served is empty. Exit code 1 when any line could not be served.`,
 	f.StringVar(&o.batch, "batch-size", "8", "most inputs that are under way at once, or auto: as many as memory holds")
 	f.IntVar(&o.threads, "threads", 0, "threads inside an operator (default: one a core)")
 	f.IntVar(&o.workers, "workers", 2, "goroutines that turn text into tokens, and as many back")
-	f.StringVar(&o.maxCache, "max-cache", "", "most memory for keys and values, such as 2GiB (default: half of the machine's)")
+	f.StringVar(&o.maxCache, "max-cache", "", "most memory for what attention keeps, such as 2GiB (default: half of the machine's)")
+	o.attention.add(f)
 	f.IntVar(&o.maxInput, "max-input-tokens", 0, "longer inputs are cut (default: what the model's positions allow)")
 	f.StringArrayVar(&o.set, "set", nil, "any option of generation_config.json, name=JSON; may be repeated")
 	beam := new(string)
@@ -190,6 +193,13 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return usageError{err}
 	}
+	attention, err := o.attention.parse()
+	if err != nil {
+		return usageError{err}
+	}
+	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
+		return usageError{errors.New("--attention and --prefer choose what the engine keeps, and --baseline keeps what the model hands out")}
+	}
 	read, total, done, err := inputs(o.input)
 	if err != nil {
 		return err
@@ -210,7 +220,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline {
 		open = generate.OpenExported
 	}
-	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch})
+	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch, Attention: attention})
 	if err != nil {
 		return err
 	}

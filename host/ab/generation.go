@@ -16,12 +16,14 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
 )
 
 // GenerationOptions say what two ways of generating are compared on.
 type GenerationOptions struct {
 	// A and B: "none" is the model as exported, with past and present as tensors,
-	// written as well as that goes (package plain); "auto" is the engine; a plugin's
+	// written as well as that goes (package plain); "auto" is the engine; what
+	// decode.ParseAttention reads is the engine with that attention; another plugin's
 	// name is the engine with the cache's own plugin and that one alone.
 	A, B string
 	// Search are options in the words of Hugging Face's generation configuration.
@@ -53,8 +55,14 @@ type GenerationSide struct {
 	// follows the prompt; both medians.
 	TokensPerSecond       float64 `json:"tokens_per_second"`
 	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
-	// CacheBytes is the most that keys and values took, all copies counted.
-	CacheBytes int64 `json:"cache_bytes"`
+	// FirstTokenSeconds is the median of PromptSeconds.
+	FirstTokenSeconds float64 `json:"first_token_seconds"`
+	// CacheBytes is the most that attention kept, all copies counted; SampleBytes is that
+	// of one input.
+	CacheBytes  int64 `json:"cache_bytes"`
+	SampleBytes int64 `json:"cache_bytes_per_sample"`
+	// Attention says what serves each layer; nil for the model as exported.
+	Attention []rewrite.Served `json:"attention,omitempty"`
 	Footprint
 	Plugins []string `json:"plugins"`
 }
@@ -175,6 +183,8 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 		for j, s := range w.Seconds {
 			after[i] = append(after[i], s-w.PromptSeconds[j])
 		}
+		w.FirstTokenSeconds = median(w.PromptSeconds)
+		w.SampleBytes = w.CacheBytes / int64(r.Batch)
 		w.TokensPerSecond = float64(r.NewTokens) / median(w.Seconds)
 		w.DecodeTokensPerSecond = float64(r.NewTokens-r.Batch) / median(after[i])
 	}
@@ -275,7 +285,9 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	}
 	w := &way{GenerationSide: GenerationSide{Name: name}}
 	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs)}
-	if name != "auto" {
+	if attention, err := decode.ParseAttention(name); err == nil {
+		options.Attention = attention
+	} else if name != "auto" {
 		if err := set.Require([]string{name}); err != nil {
 			return nil, err
 		}
@@ -294,7 +306,7 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 		g.Close()
 		return nil, err
 	}
-	w.close, w.Plugins = g.Close, g.Engine().Plugins()
+	w.close, w.Plugins, w.Attention = g.Close, g.Engine().Plugins(), g.Engine().Served()
 	steps, reorders := 0, 0
 	w.share = func() float64 { return float64(reorders) / float64(max(steps, 1)) }
 	w.run = func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error) {

@@ -47,33 +47,6 @@ type Options struct {
 	Positions, EncoderPositions int64
 }
 
-// layersOf sums up the attention of a decoder by kind, from the first layer of each.
-func layersOf(report *blocks.Report) (kinds []plan.Layers) {
-	at := map[string]int{}
-	for _, b := range report.Blocks {
-		a := b.Attention
-		if a == nil {
-			continue
-		}
-		i, known := at[a.Type]
-		if !known {
-			i = len(kinds)
-			at[a.Type] = i
-			l := plan.Layers{Type: a.Type, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Positions: a.Positions}
-			if p := a.Projections; p != nil && p.Key != nil {
-				l.Width = p.Key.Inputs
-			} else if p != nil && p.Query != nil {
-				l.Width = p.Query.Inputs // an encoder's output is as wide as what attends to it, nearly always
-			} else {
-				l.Width = a.Heads * a.HeadSize
-			}
-			kinds = append(kinds, l)
-		}
-		kinds[i].Layers++
-	}
-	return kinds
-}
-
 // Keeps is what layers of attention keep.
 type Keeps struct {
 	Self, Cross plan.Keep
@@ -195,7 +168,7 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 	report := blocks.Find(g, shapes)
 	var keeps Keeps
 	if o.Decide != nil {
-		if keeps, err = o.Decide(layersOf(report)); err != nil {
+		if keeps, err = o.Decide(plan.LayersOf(report.Blocks)); err != nil {
 			return err
 		}
 	}
