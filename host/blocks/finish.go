@@ -127,7 +127,7 @@ func (f *finder) describe(b *Block) {
 			PresentKey: f.outputName(w.PresentKey), PresentValue: f.outputName(w.PresentValue)}
 	}
 	a.Rotary = w.Rotary
-	a.Projections = f.projections(w)
+	a.Projections = f.projections(a, w)
 	a.Type = f.selfOrCross(a, w)
 	w.Input = f.input(a)
 	a.Positions = f.positions(a, w)

@@ -31,8 +31,8 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 		case up.slopes:
 			m.Bias = "alibi"
 		}
-		if s := f.shapes.Of(side.v); s.Rank == 4 {
-			if n, ok := s.Dims[1].Const(); ok && n > 1 {
+		if s := f.shapes.Of(side.v); s.Rank == 4 || s.Rank == 3 && up.slopes { // of rank 3, heads come first
+			if n, ok := s.Dims[s.Rank-3].Const(); ok && n > 1 {
 				m.PerHead = true
 			}
 		}
@@ -84,6 +84,9 @@ func (f *finder) ancestry(v *graph.Value) origin {
 		}
 		n := v.Producer
 		switch {
+		case v.Tensor != nil && f.slopesTable(v):
+			o.slopes = true
+			return
 		case n == nil || n.Is("Shape", "Size", "LayerNormalization", "Gemm") || isProduct(n):
 			return
 		case n.Op() == "com.microsoft.EmbedLayerNormalization": // counts the ones of its mask
@@ -189,6 +192,38 @@ func (f *finder) isTable(v *graph.Value) bool {
 func (f *finder) floatTable(v *graph.Value) bool {
 	t := f.first(v).Tensor
 	return t != nil && len(t.Dims) == 2 && onnx.Tensor_DataType(t.GetDataType()) == onnx.Tensor_FLOAT
+}
+
+// slopesTable reports a constant (.., heads, 1, positions) that grows by the same
+// step from each position to the next, by another one for each head: a bias of
+// fixed slopes (Press et al. 2021) that an exporter has already multiplied out.
+func (f *finder) slopesTable(v *graph.Value) bool {
+	t := v.Tensor
+	d := t.Dims
+	if len(d) < 3 || onnx.Tensor_DataType(t.GetDataType()) != onnx.Tensor_FLOAT {
+		return false
+	}
+	heads, positions := d[len(d)-3], d[len(d)-1]
+	if heads < 2 || d[len(d)-2] != 1 || positions < 3 {
+		return false
+	}
+	list, err := v.Graph.Numbers(t, int(heads*positions))
+	if err != nil || int64(len(list)) != heads*positions {
+		return false
+	}
+	steps := map[float64]bool{}
+	for h := range heads {
+		line := list[h*positions : (h+1)*positions]
+		step := (line[positions-1] - line[0]) / float64(positions-1)
+		for i, x := range line {
+			// Each product was rounded to float32.
+			if off := math.Abs(x - line[0] - float64(i)*step); off > 1e-6*math.Abs(line[positions-1]-line[0]) {
+				return false
+			}
+		}
+		steps[step] = true
+	}
+	return !steps[0] && int64(len(steps)) == heads
 }
 
 // triangularTable reports a constant (1, 1, n, n) of booleans or bytes that is

@@ -330,7 +330,16 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 	if lengths := n.Input(5); lengths != nil {
 		a.Mask = &Mask{Kinds: []string{"lengths"}, Sources: sorted(f.ancestry(lengths).inputs)}
 	}
-	p := &Projections{Query: f.linear(f.unrotate(w.Query)), Key: f.linear(f.unrotate(w.Key)), Value: f.linear(w.Value), Output: f.consumer(n.Output(0))}
+	queries := a.Heads
+	if w.Key == nil {
+		queries += 2 * a.KVHeads
+	}
+	p := &Projections{
+		Query:  f.linear(f.at(f.unrotate(w.Query), "bshd", queries, a.HeadSize)),
+		Key:    f.linear(f.at(f.unrotate(w.Key), "bshd", a.KVHeads, a.HeadSize)),
+		Value:  f.linear(f.at(w.Value, "bshd", a.KVHeads, a.ValueSize)),
+		Output: f.consumer(n.Output(0)),
+	}
 	if w.Key == nil && p.Query != nil {
 		q, k := a.Heads*a.HeadSize, a.KVHeads*a.HeadSize
 		p.Query.Width, p.Key, p.Value = q, new(Linear), new(Linear)

@@ -6,10 +6,10 @@ import (
 
 // projections looks for the products that make query, key and value and that
 // take the result; nil parts were drawn in another way.
-func (f *finder) projections(w *Wiring) *Projections {
+func (f *finder) projections(a *Attention, w *Wiring) *Projections {
 	p := &Projections{}
 	if w.Packed {
-		full := f.linear(w.Query)
+		full := f.linear(f.at(w.Query, "bshd", a.Heads+2*a.KVHeads, a.HeadSize))
 		if full == nil {
 			return nil
 		}
@@ -20,11 +20,9 @@ func (f *finder) projections(w *Wiring) *Projections {
 		v.move(2 * third.Width)
 		p.Query, p.Key, p.Value = &third, &k, &v
 	} else {
-		query, key := w.RawQuery, w.RawKey
-		if query == nil || key == nil {
-			query, key = f.unrotate(w.Query), f.unrotate(w.Key)
-		}
-		p.Query, p.Key, p.Value = f.linear(query), f.linear(key), f.linear(w.Value)
+		p.Query = f.linear(f.at(w.RawQuery, w.RawQueryLayout, a.Heads, a.HeadSize))
+		p.Key = f.linear(f.at(w.RawKey, w.RawKeyLayout, a.KVHeads, a.HeadSize))
+		p.Value = f.linear(f.at(w.Value, w.ValueLayout, a.KVHeads, a.ValueSize))
 	}
 	p.Output = f.consumer(w.Output)
 	if *p == (Projections{}) {
@@ -106,66 +104,6 @@ func (f *finder) numbers(n *graph.Node, i int, attribute string) []int64 {
 		list = append(list, x)
 	}
 	return list
-}
-
-// linear recognises x W + b behind reshapes, transposes, splits and scales.
-func (f *finder) linear(v *graph.Value) *Linear {
-	offset, width := int64(0), int64(-1)
-	bias, biasOffset := "", int64(0)
-	factor, biasFactor := 1.0, 1.0
-	for {
-		v = f.first(v)
-		n := f.maker(v)
-		switch {
-		case n.Is("Transpose", "Cast") || reshapes(n):
-			v = n.Input(0)
-		case n.Is("Mul", "Div"):
-			x, c, ok := f.scalarFactor(n)
-			if !ok {
-				return nil
-			}
-			v = x
-			if factor *= c; bias == "" {
-				biasFactor *= c
-			}
-		case n.Is("Split", "Slice"):
-			p := f.piece(v)
-			if p == nil {
-				return nil
-			}
-			if offset += p.offset; width < 0 {
-				width = p.width
-			}
-			v = p.of
-		case n.Is("Add"):
-			x, c := f.offset(n)
-			if c == nil || bias != "" {
-				return nil
-			}
-			v, bias, biasOffset = x, c.Name, offset
-		case n.Is("MatMul", "Gemm"):
-			l := f.weight(n)
-			if l == nil {
-				return nil
-			}
-			if width >= 0 {
-				l.Offset, l.Width = offset, width
-			}
-			switch {
-			case bias != "" && l.Bias != "":
-				return nil // two biases
-			case bias != "":
-				l.Bias, l.BiasOffset, l.BiasFactor = bias, biasOffset, biasFactor
-			case l.Bias != "":
-				l.BiasOffset = l.Offset
-				l.BiasFactor *= biasFactor
-			}
-			l.Factor *= factor
-			return l
-		default:
-			return nil
-		}
-	}
 }
 
 // offset splits x + c into x and the constant c; c is nil when neither is constant.
