@@ -122,7 +122,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.score(), c.plugin(), c.version(), c.abSide(), workerCommand())
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	return root

@@ -204,3 +204,12 @@ func cpuOf(info string) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// Describe is a machine's figures for people.
+func Describe(m plan.Machine) string {
+	s := fmt.Sprintf("reads %.3g GB/s from memory", m.Bandwidth/1e9)
+	if m.LastCacheBytes > 0 {
+		s += fmt.Sprintf(" and %.3g GB/s from %.3g MiB of cache", m.LastCacheBandwidth/1e9, m.LastCacheBytes/(1<<20))
+	}
+	return s + fmt.Sprintf(", computes %.3g GFLOP/s", m.FLOPS/1e9)
+}

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -222,13 +221,4 @@ func word(path string) string {
 		return ""
 	}
 	return strings.TrimSpace(string(data))
-}
-
-// String is the figures for people.
-func (f Figures) String() string {
-	s := fmt.Sprintf("reads %.0f GB/s, computes %.0f GFLOP/s", f.Bandwidth/1e9, f.FLOPS/1e9)
-	if f.LastCacheBytes > 0 {
-		s += fmt.Sprintf(", reads %.0f GB/s from %.0f MiB of cache", f.LastCacheBandwidth/1e9, f.LastCacheBytes/(1<<20))
-	}
-	return s
 }

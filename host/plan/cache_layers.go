@@ -6,28 +6,28 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 )
 
-// LayersOf counts the attention layers of a decoder that are alike, in the order in
-// which the first of each stands. Blocks whose graph makes no keys of its own, as
-// cross attention over a past, are taken to be as wide as their queries are made
-// from.
+// LayersOf sums up the attention of a decoder by type, each as its first layer is:
+// one pool serves all of them, so they are alike. Layers whose graph makes no keys of
+// its own, as cross attention over a past, are taken to be as wide as what their
+// queries are made from, which an encoder's output nearly always is.
 func LayersOf(list []*blocks.Block) []Layers {
 	var found []Layers
 	for _, b := range list {
 		if b.Attention == nil {
 			continue
 		}
-		l := layersOf(b.Attention)
-		if i := slices.IndexFunc(found, func(o Layers) bool { return o.alike(l) }); i >= 0 {
-			found[i].Layers++
-			continue
+		i := slices.IndexFunc(found, func(l Layers) bool { return l.Type == b.Attention.Type })
+		if i < 0 {
+			i = len(found)
+			found = append(found, layersOf(b.Attention))
 		}
-		found = append(found, l)
+		found[i].Layers++
 	}
 	return found
 }
 
 func layersOf(a *blocks.Attention) Layers {
-	l := Layers{Type: a.Type, Layers: 1, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Positions: a.Positions}
+	l := Layers{Type: a.Type, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Positions: a.Positions}
 	switch p := a.Projections; {
 	case p != nil && p.Key != nil:
 		l.Width = p.Key.Inputs
@@ -37,10 +37,4 @@ func layersOf(a *blocks.Attention) Layers {
 		l.Width = a.Heads * a.HeadSize
 	}
 	return l
-}
-
-// alike reports layers that differ in nothing but their number.
-func (l Layers) alike(o Layers) bool {
-	l.Layers, o.Layers = 0, 0
-	return l == o
 }

@@ -53,7 +53,7 @@ const (
 // the first. Three layers are in memory: the first one and the others are timed
 // apart, and the others stand for the rest.
 func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
-	id := identify(o.Plugins, o.Threads)
+	id := Identify(o.Plugins, o.Threads)
 	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range), Date: time.Now().UTC().Format(time.RFC3339)}
 	candidates := o.Candidates
 	if candidates == nil {

@@ -206,7 +206,7 @@ var ErrForeign = errors.New("does not hold here")
 // left out, and so is one that cannot be used, with the reason.
 func Load(folder string, plugins []*plugin.Plugin, threads int, kinds ...plan.Layers) (*Tables, []error) {
 	tables := &Tables{}
-	id := identify(plugins, threads)
+	id := Identify(plugins, threads)
 	var reasons []error
 	for _, l := range kinds {
 		path, err := Path(folder, l, id.Threads)
@@ -268,8 +268,8 @@ func Path(folder string, l plan.Layers, threads int) (string, error) {
 	return filepath.Join(folder, "tune", name), nil
 }
 
-// identify is the machine with the plugins that measured times depend on.
-func identify(plugins []*plugin.Plugin, threads int) machine.ID {
+// Identify is the machine with the plugins that measured times depend on.
+func Identify(plugins []*plugin.Plugin, threads int) machine.ID {
 	var names []string
 	for _, c := range Candidates {
 		names = append(names, c.Keep.Plugin())

@@ -17,7 +17,7 @@ var layers = plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 4, HeadSize
 // made is a table whose times are powers of what a shape has, which logarithms make
 // straight lines of.
 func made() *Table {
-	t := &Table{SchemaVersion: tableVersion, Machine: identify(nil, 0), Layers: layers,
+	t := &Table{SchemaVersion: tableVersion, Machine: Identify(nil, 0), Layers: layers,
 		Axes: Axes{Keys: []int64{16, 64, 1024}, Own: []int64{0, 31}, Beams: []int64{1, 4}, Batch: []int64{1, 16}}}
 	for _, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent} {
 		r := Row{Keep: keep}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune"
+	"github.com/opgraft/graft/host/tune/subject"
+)
+
+// tuning is the JSON object of graft tune.
+type tuning struct {
+	SchemaVersion int          `json:"schema_version"`
+	Model         string       `json:"model"`
+	Machine       tunedMachine `json:"machine"`
+	Kinds         []tunedKind  `json:"kinds"`
+
+	roofline plan.Machine
+}
+
+type tunedMachine struct {
+	machine.ID
+	ReadGB      float64 `json:"read_gb_s"`
+	CacheReadGB float64 `json:"cache_read_gb_s,omitempty"`
+	CacheBytes  float64 `json:"cache_bytes,omitempty"`
+	GFLOPS      float64 `json:"gflop_s"`
+	Problem     string  `json:"problem,omitempty"` // why these are estimates
+}
+
+type tunedKind struct {
+	*tune.Report
+	Range plan.Range `json:"range"`
+	Table string     `json:"table"` // where it is kept
+}
+
+func (c *cli) tune() *cobra.Command {
+	var threads, repeats int
+	var o subject.Options
+	cmd := &cobra.Command{
+		Use:   "tune MODEL_DIR",
+		Short: "Measure on this machine what the attention of a model folder could keep, for later sessions to choose by",
+		Long: `Measures how long a step's attention takes with each way of keeping a cache that
+the plugins at hand offer: keys and values (flash-decode), the encoder's output or a
+prompt's inputs (el-attention), keys or inputs alone (slim-attention). No model runs:
+the operators work on made-up caches of the model's own layer shapes, over a grid of
+lengths, beams and batches. The tables are kept in the user's cache folder, and hold
+for this machine, these builds of the plugins and this number of threads.`,
+		Example: `  graft tune models/g2p
+  graft tune models/g2p --beam 4 --batch-size 8 -o json`,
+		Args: exactly(1, "one model folder"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if threads < 0 || repeats < 1 || o.Beams < 1 || o.Batch < 1 || o.NewTokens < 1 || o.MaxPositions < 1 {
+				return usageError{errors.New("--beam, --batch-size, --max-new-tokens, --max-positions and --rounds need one or more, --threads none or more")}
+			}
+			t, err := c.measure(cmd.Context(), args[0], o, threads, repeats)
+			if err != nil {
+				return err
+			}
+			return c.print(t, func(w io.Writer) { t.text(w) })
+		},
+	}
+	f := cmd.Flags()
+	f.Int64Var(&o.Beams, "beam", 8, "the most beams of a sample")
+	f.Int64Var(&o.Batch, "batch-size", 16, "the most samples of a step; fewer where memory holds no more")
+	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a sample generates")
+	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
+	f.IntVar(&threads, "threads", 0, "threads inside an operator (0: one a core)")
+	f.IntVar(&repeats, "rounds", 5, "how often each time is taken; what takes long is taken three times at least")
+	return cmd
+}
+
+// measure measures the attention of a model folder and keeps the tables.
+func (c *cli) measure(ctx context.Context, folder string, o subject.Options, threads, repeats int) (*tuning, error) {
+	subjects, err := subject.Find(folder, o)
+	if err != nil {
+		return nil, err
+	}
+	set, err := c.load(true)
+	if err != nil {
+		return nil, err
+	}
+	b := c.progress("measuring this machine")
+	defer b.end()
+	t := &tuning{SchemaVersion: schemaVersion, Model: folder, Kinds: []tunedKind{}}
+	m, problem := machine.Roofline(set.Plugins, machine.Options{Threads: threads, Again: true})
+	t.roofline = m
+	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
+		CacheBytes: m.LastCacheBytes, GFLOPS: m.FLOPS / 1e9}
+	if problem != nil {
+		t.Machine.Problem = problem.Error()
+		c.say("graft: %v", problem)
+	}
+	for _, s := range subjects {
+		b.say("measuring " + s.Layers.Type + " attention")
+		table, err := tune.Measure(ctx, s.Layers, tune.Options{Plugins: set.Plugins, Threads: threads, Range: s.Range, Repeats: repeats, Progress: b.set})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", folder, err)
+		}
+		path, err := table.Save("")
+		if err != nil {
+			return nil, err
+		}
+		report := table.Report(plan.NewPredictor(m, set.Manifests(), nil), set.Plugins)
+		t.Kinds = append(t.Kinds, tunedKind{report, s.Range, path})
+	}
+	return t, nil
+}
+
+func (t *tuning) text(w io.Writer) {
+	estimated := ""
+	if t.Machine.Problem != "" {
+		estimated = ", as estimated"
+	}
+	fmt.Fprintf(w, "%s, %d cores, %d threads: %s%s\n", t.Machine.CPU, t.Machine.Cores, t.Machine.Threads, machine.Describe(t.roofline), estimated)
+	for _, k := range t.Kinds {
+		fmt.Fprintf(w, "\n%s: milliseconds of a step, measured (predicted)\n", k.Layers)
+		rows := [][]string{{"shared", "own", "beams", "batch"}}
+		for _, x := range k.Candidates {
+			rows[0] = append(rows[0], x.Name)
+		}
+		for _, s := range k.Shapes {
+			row := []string{fmt.Sprint(s.Keys), fmt.Sprint(s.Own), fmt.Sprint(s.Beams), fmt.Sprint(s.Batch)}
+			for i, x := range s.Measured {
+				mark := ""
+				if k.Candidates[i].Name == s.Fastest && len(s.Measured) > 1 {
+					mark = " *"
+				}
+				row = append(row, fmt.Sprintf("%.3g (%.3g)%s", x*1e3, s.Predicted[i]*1e3, mark))
+			}
+			rows = append(rows, row)
+		}
+		table(w, rows)
+		for i, x := range k.Candidates {
+			line := fmt.Sprintf("%s: measured %.2f times what was predicted, %.2f to %.2f", x.Name, x.Ratio, x.Least, x.Most)
+			if i > 0 {
+				line += fmt.Sprintf("; %.2fx the speed of %s, fastest at %d of %d shapes", x.Speedup, k.Candidates[0].Name, x.Fastest, len(k.Shapes))
+			}
+			fmt.Fprintln(w, line)
+		}
+		for _, s := range k.Skipped {
+			fmt.Fprintf(w, "%s was not measured: %s\n", s.Name, strings.TrimSpace(s.Reason))
+		}
+		fmt.Fprintf(w, "kept in %s\n", k.Table)
+	}
+}

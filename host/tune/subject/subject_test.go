@@ -1,0 +1,74 @@
+package subject_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune/subject"
+	"github.com/opgraft/graft/models"
+)
+
+var usual = subject.Options{Beams: 8, Batch: 16, NewTokens: 64, MaxPositions: 1024}
+
+// small makes a small model.
+func small(t *testing.T, name string) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), name)
+	if err := models.Small(name, folder); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// Every way of exporting a model has the same subjects.
+func TestSubjects(t *testing.T) {
+	beams, batch := [2]int64{1, 8}, [2]int64{1, 16}
+	bart := []subject.Subject{
+		{Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
+			Range: plan.Range{Keys: [2]int64{1, 4}, Own: [2]int64{0, 64}, Beams: beams, Batch: batch, Steps: 64}},
+		{Layers: plan.Layers{Type: "cross", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
+			Range: plan.Range{Keys: [2]int64{16, 128}, Beams: beams, Batch: batch, Steps: 64}},
+	}
+	gpt2 := []subject.Subject{
+		{Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
+			Range: plan.Range{Keys: [2]int64{16, 128}, Own: [2]int64{0, 64}, Beams: beams, Batch: batch, Steps: 64}},
+	}
+	for name, want := range map[string][]subject.Subject{"bart": bart, "bart-merged": bart, "gpt2": gpt2, "gpt2-separate": gpt2, "gpt2-merged": gpt2} {
+		got, err := subject.Find(small(t, name), usual)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i := range max(len(got), len(want)) {
+			if i >= len(got) || i >= len(want) || got[i] != want[i] {
+				t.Errorf("%s: %+v, want %+v", name, got, want)
+				break
+			}
+		}
+	}
+}
+
+func TestSubjectsOfSound(t *testing.T) {
+	got, err := subject.Find(small(t, "whisper"), usual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range got {
+		if s.Layers.Type == "cross" && (s.Range.Keys[0] != s.Range.Keys[1] || s.Range.Keys[0] < 16) {
+			t.Errorf("an encoder of one length is measured at %v", s.Range.Keys)
+		}
+	}
+	if len(got) != 2 {
+		t.Errorf("%d kinds of attention", len(got))
+	}
+}
+
+func TestNoSubjects(t *testing.T) {
+	for folder, want := range map[string]string{"nowhere": "needed is a folder of a model", "../../../models/small": "found no model.onnx"} {
+		if _, err := subject.Find(folder, usual); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", folder, err, want)
+		}
+	}
+}
