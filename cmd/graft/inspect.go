@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,15 +80,37 @@ type inspectedBlock struct {
 
 func (c *cli) inspect() *cobra.Command {
 	var flags planFlags
-	var write string
+	var attention attentionFlags
+	var write, maxCache string
+	var beams, batch int
 	cmd := &cobra.Command{
-		Use:   "inspect MODEL.onnx",
+		Use:   "inspect MODEL.onnx|MODEL_DIR",
 		Short: "Show every block recognised, its facts, and the operator that would replace it, or why none",
+		Long: `Of a model: every block that was recognised, its facts, and the operator that would
+replace it, or why none. Of a folder as graft generate takes it: what the layers of
+attention keep, what else they could, with the time and memory that is predicted and
+was measured (graft tune), and why a layer keeps something else.`,
 		Example: `  graft inspect model.onnx
+  graft inspect bart-large-cnn --prefer memory --max-cache 8GiB --beam 4
+  graft inspect whisper-small --attention slim-keys
   graft inspect model.onnx -o json | jq '.blocks[].operator'
   graft inspect model.onnx --write-plan plan.json`,
-		Args: exactly(1, "one model"),
+		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
+				if write != "" {
+					return usageError{errors.New("--write-plan needs a model, MODEL.onnx, and not a folder")}
+				}
+				if beams < 0 || batch < 1 {
+					return usageError{errors.New("--batch-size needs one or more, --beam zero or more")}
+				}
+				o, err := attention.parse()
+				if err != nil {
+					return usageError{err}
+				}
+				o.Beams = beams
+				return c.inspectFolder(args[0], o, maxCache, batch)
+			}
 			set, err := c.load(false)
 			if err != nil {
 				return err
@@ -108,6 +131,10 @@ func (c *cli) inspect() *cobra.Command {
 		},
 	}
 	flags.add(cmd)
+	attention.add(cmd.Flags())
+	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: most memory for what attention keeps, such as 8GiB")
+	cmd.Flags().IntVar(&beams, "beam", 0, "folders: beams of a sample (default: 1 to 8)")
+	cmd.Flags().IntVar(&batch, "batch-size", 8, "folders: samples at once")
 	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
 	return cmd
 }
@@ -268,7 +295,7 @@ weights. The file needs the operator libraries that the command names: load them
 with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).`,
 		Example: `  graft patch model.onnx -o patched.onnx
   graft patch model.onnx -o patched.onnx --force --plugins flash-decode -o json`,
-		Args: exactly(1, "one model"),
+		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.file == "" {
 				return usageError{fmt.Errorf("graft patch needs -o with the file to write")}

@@ -17,6 +17,9 @@ type Attention struct {
 	Self, Cross plan.Keep
 	Prefer      plan.Prefer // what the planner aims at; "" is plan.PreferSpeed
 	Beams       int         // of a sample, as far as they are known; 0: 1 to 8
+	// Choose lets each sample keep keys and values where it says false, although Cross is
+	// plan.KeepLatent: by the positions of its encoder's output, and its beams. nil: none.
+	Choose func(positions, beams int) bool
 	// Measured are times of this machine, nil where there are none.
 	Measured plan.Measurements
 }
@@ -69,22 +72,14 @@ func (o Options) candidates(kind string) (list []plan.Candidate) {
 // what was left open.
 func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) {
 	o := g.options
-	want := map[string]plan.Keep{"self": o.Attention.Self, "cross": o.Attention.Cross}
 	var open []plan.Kind
 	for _, l := range kinds {
-		if keep := want[l.Type]; keep != plan.KeepPlain {
+		if keep := o.Attention.named(l.Type); keep != plan.KeepPlain {
 			if err := o.Plugins.Require([]string{keep.Plugin()}); err != nil {
 				return keeps, err
 			}
-			continue
 		}
-		if list := o.candidates(l.Type); len(list) > 1 {
-			open = append(open, plan.Kind{Layers: l, Candidates: list, Range: g.shapes(l), Either: true})
-		}
-	}
-	keeps.Self, keeps.Cross = o.Attention.Self, o.Attention.Cross
-	if len(open) == 0 {
-		return keeps, nil
+		open = append(open, plan.Kind{Layers: l, Candidates: o.candidates(l.Type), Range: g.shapes(l), Either: true})
 	}
 	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
 	if err != nil {
@@ -98,12 +93,19 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 	if err != nil {
 		return keeps, err
 	}
-	for _, c := range g.choices {
+	for i := range g.choices {
+		c := &g.choices[i]
+		named := o.Attention.named(c.Kind.Layers.Type)
+		if named != plan.KeepPlain {
+			c.Candidate, c.Either, c.Reason = plan.Candidate{Keep: named}, nil, "as named"
+		}
 		if c.Kind.Layers.Type == "self" {
 			keeps.Self = c.Candidate.Keep
 			continue
 		}
-		keeps.Cross = c.Candidate.Keep
+		if keeps.Cross = c.Candidate.Keep; named == plan.KeepLatent {
+			keeps.Choose = o.Attention.Choose
+		}
 		if c.Either != nil {
 			either, steps := c.Either, c.Kind.Range.Steps
 			keeps.Cross = plan.KeepLatent
@@ -113,6 +115,14 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 		}
 	}
 	return keeps, nil
+}
+
+// named is what a kind of attention was told to keep, or plan.KeepPlain.
+func (a Attention) named(kind string) plan.Keep {
+	if kind == "self" {
+		return a.Self
+	}
+	return a.Cross
 }
 
 // shapes are those that a kind of attention is expected to meet.
@@ -141,5 +151,5 @@ func (g *Generator) shapes(l plan.Layers) plan.Range {
 // planned.
 const expectedSteps = 64
 
-// Choices are what the planner chose, for each kind of attention that was left to it.
+// Choices are what each kind of attention keeps, with what else it could.
 func (g *Generator) Choices() []plan.CacheChoice { return g.choices }

@@ -47,6 +47,8 @@ type Options struct {
 	Profile string
 	// Attention says what layers keep; the zero value leaves it to the planner.
 	Attention Attention
+	// Folds keeps folded weights; nil: the user's own cache.
+	Folds *fold.Cache
 	// PlainTail takes candidates off the scores in plain Go although the plugin
 	// step-tail is at hand.
 	PlainTail bool
@@ -113,7 +115,7 @@ func Open(folder string, o Options) (*Generator, error) {
 	}
 	g.engine, err = engine.Open(files, engine.Options{
 		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		Decide: g.decide, Folds: fold.User(nil), CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
+		Decide: g.decide, Folds: g.options.Folds, CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
 		Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
 	})
 	if err != nil {

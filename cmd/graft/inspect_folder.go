@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// folderInspection is the JSON object of graft inspect for the folder of a model that
+// generates.
+type folderInspection struct {
+	SchemaVersion int              `json:"schema_version"`
+	Model         string           `json:"model"`
+	Plugins       []string         `json:"plugins"`
+	Attention     []attentionKind  `json:"attention"`
+	Layers        []rewrite.Served `json:"layers"`
+}
+
+// attentionKind is one kind of attention with all that it could keep.
+type attentionKind struct {
+	plan.Layers
+	Range     plan.Range    `json:"range"`
+	Chosen    string        `json:"chosen"`
+	PerSample bool          `json:"per_sample"` // each sample's shape decides
+	Reason    string        `json:"reason"`
+	Options   []plan.Option `json:"options"`
+}
+
+// inspectFolder opens a folder's engine and says what serves its attention, and why.
+func (c *cli) inspectFolder(folder string, attention decode.Attention, maxCache string, batch int) error {
+	cache, err := bytesOf(maxCache)
+	if err != nil {
+		return usageError{err}
+	}
+	l, err := ort.FindAndOpen(c.runtime)
+	if err != nil {
+		return err
+	}
+	set, err := c.load(true)
+	if err != nil {
+		return err
+	}
+	p := c.progress("opening " + folder)
+	g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch})
+	p.end()
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Plugins(), Layers: g.Engine().Served()}
+	for _, x := range g.Choices() {
+		r.Attention = append(r.Attention, attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})
+	}
+	return c.print(r, func(w io.Writer) { r.text(w) })
+}
+
+func (r *folderInspection) text(w io.Writer) {
+	for _, k := range r.Attention {
+		s := k.Range.Largest()
+		fmt.Fprintf(w, "%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
+		fmt.Fprintf(w, "at %d positions, %d beams and %d samples at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
+		rows := [][]string{{"keeps", "MB a sample", "predicted ms a step", "measured", "speed over the range", "at worst", "samples in the cache"}}
+		for _, o := range k.Options {
+			if o.Refused != "" {
+				rows = append(rows, []string{o.Name, "-", "-", "-", "-", "-", o.Refused})
+				continue
+			}
+			measured, samples := "-", "-"
+			if o.Largest.Measured {
+				measured = fmt.Sprintf("%.2f", 1e3*o.Largest.Seconds)
+			}
+			if o.Batch > 0 {
+				samples = fmt.Sprint(o.Batch)
+			}
+			rows = append(rows, []string{o.Name, megabytes(o.Largest.Bytes), fmt.Sprintf("%.2f", 1e3*o.Largest.Model), measured,
+				fmt.Sprintf("%.2fx", o.Speedup), fmt.Sprintf("%.2fx", o.Worst), samples})
+		}
+		table(w, rows)
+		fmt.Fprintln(w)
+	}
+	kept := map[string]int{}
+	for _, l := range r.Layers {
+		kept[l.Type+" attention keeps "+l.Keep.String()]++
+	}
+	for _, what := range slices.Sorted(maps.Keys(kept)) {
+		fmt.Fprintf(w, "%d layers of %s\n", kept[what], what)
+	}
+	for _, l := range r.Layers {
+		if l.Reason != "" {
+			fmt.Fprintf(w, "  %s: %s\n", l.Node, l.Reason)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package generate
+
+import (
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// TestEveryWayOfKeeping generates every case with each way of keeping what attention
+// reads, forced on every layer that it can serve: the tokens are the same. A layer
+// that keeps something else says why, and those that must be served are.
+func TestEveryWayOfKeeping(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folds := fold.At(t.TempDir(), nil)
+	ways := map[string]decode.Attention{
+		// Every third length keeps keys and values.
+		"either": {Cross: plan.KeepLatent, Self: plan.KeepKeysAndValues, Choose: func(positions, _ int) bool { return positions%3 != 0 }},
+	}
+	for _, keep := range plan.Keeps()[1:] {
+		ways[keep.String()] = decode.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}
+	}
+	served := map[plan.Keep]int{}
+	for _, name := range Models() {
+		e, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for way, a := range ways {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				dir := t.TempDir()
+				if err := models.Small(name, dir); err != nil {
+					t.Fatal(err)
+				}
+				g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1, Attention: a, Folds: folds})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				if way == "either" && !g.Engine().HasEncoder() {
+					return
+				}
+				for _, layer := range g.Engine().Served() {
+					want := a.Self
+					if layer.Type == "cross" {
+						want = a.Cross
+					}
+					served[layer.Keep]++
+					if layer.Keep == want || layer.Keep == plan.KeepKeys && want == plan.KeepFirstKeys {
+						continue
+					}
+					if layer.Reason == "" {
+						t.Errorf("%s keeps %s without a reason, %s was asked for", layer.Node, layer.Keep, want)
+					}
+					t.Logf("%s keeps %s: %s", layer.Node, layer.Keep, layer.Reason)
+				}
+				compare(t, g, e)
+			})
+		}
+	}
+	for _, keep := range plan.Keeps() {
+		if served[keep] == 0 {
+			t.Errorf("no layer of any model keeps what %s does", keep)
+		}
+	}
+}
