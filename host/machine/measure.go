@@ -48,17 +48,19 @@ const (
 func measure(plugins []*plugin.Plugin, threads int) (Figures, error) {
 	attention, linear := named(plugins, attentionPlugin), named(plugins, linearPlugin)
 	cache := lastCache("/sys/devices/system/cpu/cpu0/cache")
-	inMemory, err := newReader(attention, min(max(4*cache, 64<<20), 256<<20), threads)
+	crew := plugin.NewCrew(threads)
+	defer crew.Close()
+	inMemory, err := newReader(attention, min(max(4*cache, 64<<20), 256<<20), crew)
 	if err != nil {
 		return Figures{}, err
 	}
 	defer inMemory.close()
-	inCache, err := newReader(attention, max(cache/2, 1<<20), threads)
+	inCache, err := newReader(attention, max(cache/2, 1<<20), crew)
 	if err != nil {
 		return Figures{}, err
 	}
 	defer inCache.close()
-	product, err := newProduct(linear, threads)
+	product, err := newProduct(linear, crew)
 	if err != nil {
 		return Figures{}, err
 	}
@@ -109,10 +111,10 @@ type reader struct {
 	bytes  float64
 }
 
-func newReader(p *plugin.Plugin, bytes int64, threads int) (*reader, error) {
+func newReader(p *plugin.Plugin, bytes int64, crew *plugin.Crew) (*reader, error) {
 	l := plan.Layers{Type: "cross", Layers: 1, Heads: readHeads, KVHeads: readHeads, HeadSize: readSize, ValueSize: readSize, Width: readHeads * readSize}
 	s := plan.Shape{Keys: bytes / positionBytes / readers, Beams: 1, Batch: readers}
-	layers, err := probe.New(p, l, plan.Candidate{Keep: plan.KeepKeysAndValues}, 1, s, threads)
+	layers, err := probe.New(p, l, plan.Candidate{Keep: plan.KeepKeysAndValues}, 1, s, crew)
 	if err != nil {
 		return nil, err
 	}
@@ -140,8 +142,8 @@ type product struct {
 	context plugin.RunContext
 }
 
-func newProduct(p *plugin.Plugin, threads int) (*product, error) {
-	x := &product{context: plugin.RunContext{Threads: threads}}
+func newProduct(p *plugin.Plugin, crew *plugin.Crew) (*product, error) {
+	x := &product{context: plugin.RunContext{Crew: crew}}
 	var err error
 	if x.weights, err = memory.Reserve(4 * productColumns * productDepth); err != nil {
 		return nil, err
@@ -166,7 +168,7 @@ func newProduct(p *plugin.Plugin, threads int) (*product, error) {
 	}
 	x.in = []*plugin.Tensor{rows, {DType: plugin.Float32, Shape: []int64{productColumns / panelColumns, productDepth, panelColumns},
 		Data: unsafe.Pointer(unsafe.SliceData(list))}}
-	need, err := x.kernel.Workspace(x.in, x.out, threads)
+	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {
 		x.close()
 		return nil, err

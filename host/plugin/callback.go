@@ -23,10 +23,17 @@ var logLine = sync.OnceValue(func() uintptr {
 })
 
 // crew is the context of parallelFor.
-type crew struct{ threads uint64 }
+type crew struct {
+	threads  uint64
+	standing *Crew // nil: goroutines begin and end with each call
+}
 
 var parallelFor = sync.OnceValue(func() uintptr {
 	return purego.NewCallback(func(context *crew, count uint64, task, taskContext uintptr) int32 {
+		if context.standing != nil {
+			context.standing.Do(count, func(i uint64) { purego.SyscallN(task, taskContext, uintptr(i)) })
+			return abi.OK
+		}
 		var (
 			next atomic.Uint64
 			all  sync.WaitGroup

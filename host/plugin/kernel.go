@@ -156,6 +156,8 @@ type RunContext struct {
 	WorkspaceSize    uint64
 	// Threads is how many goroutines parallel_for uses; below 2 the plugin gets none and loops.
 	Threads int
+	// Crew runs parallel_for instead, with as many threads as it has, whatever Threads is; nil for none.
+	Crew *Crew
 	// Log takes the plugin's lines; may be nil. Level is 0 debug, 1 information, 2 warning, 3 error.
 	Log func(level int, text string)
 }
@@ -179,15 +181,19 @@ func (k *Kernel) Run(ctx *RunContext, inputs, outputs []*Tensor) error {
 	if err != nil {
 		return k.plugin.misuse(what, err)
 	}
+	threads := max(ctx.Threads, 1)
+	if ctx.Crew != nil {
+		threads = ctx.Crew.Threads()
+	}
 	c := &abi.RunContext{
-		Size: uint64(unsafe.Sizeof(abi.RunContext{})), Stream: unsafe.Pointer(pointer[byte](ctx.Stream)), Concurrency: int32(max(ctx.Threads, 1)),
+		Size: uint64(unsafe.Sizeof(abi.RunContext{})), Stream: unsafe.Pointer(pointer[byte](ctx.Stream)), Concurrency: int32(threads),
 		Workspace: unsafe.Pointer(unsafe.SliceData(ctx.Workspace)), WorkspaceSize: uint64(len(ctx.Workspace)),
 	}
 	if ctx.WorkspaceAddress != 0 {
 		c.Workspace, c.WorkspaceSize = unsafe.Pointer(pointer[byte](ctx.WorkspaceAddress)), ctx.WorkspaceSize
 	}
-	if ctx.Threads > 1 {
-		c.ParallelFor, c.ParallelContext = parallelFor(), unsafe.Pointer(&crew{threads: uint64(ctx.Threads)})
+	if threads > 1 {
+		c.ParallelFor, c.ParallelContext = parallelFor(), unsafe.Pointer(&crew{threads: uint64(threads), standing: ctx.Crew})
 	}
 	if ctx.Log != nil {
 		c.Log, c.LogContext = logLine(), unsafe.Pointer(&logger{log: ctx.Log})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/opgraft/graft/host/machine/probe"
@@ -73,6 +72,8 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 			s.Close()
 		}
 	}()
+	crew := plugin.NewCrew(id.Threads)
+	defer crew.Close()
 	if err := shrink(&t.Axes, l, candidates, layers, most); err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 		if i < 0 || c.Serves(l) != "" {
 			continue
 		}
-		s, err := probe.New(o.Plugins[i], l, c, layers, t.Axes.largest(), id.Threads)
+		s, err := probe.New(o.Plugins[i], l, c, layers, t.Axes.largest(), crew)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +92,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can serve it is loaded", l)
 	}
-	between, err := newSweep(plan.OtherWeights(l))
+	between, err := newSweep(plan.OtherWeights(l), crew)
 	if err != nil {
 		return nil, err
 	}
@@ -177,12 +178,13 @@ func pass(step *probe.Step, layers int64, between *sweep) (float64, error) {
 type sweep struct {
 	region *memory.Region
 	layer  int64
+	crew   *plugin.Crew
 }
 
 // sweepBytes is more than caches hold.
 const sweepBytes = 96 << 20
 
-func newSweep(layer int64) (*sweep, error) {
+func newSweep(layer int64, crew *plugin.Crew) (*sweep, error) {
 	r, err := memory.Reserve(sweepBytes)
 	if err != nil {
 		return nil, err
@@ -191,7 +193,7 @@ func newSweep(layer int64) (*sweep, error) {
 	for i := 0; i < len(list); i += 64 {
 		list[i] = 1
 	}
-	return &sweep{r, min(layer, sweepBytes)}, nil
+	return &sweep{r, min(layer, sweepBytes), crew}, nil
 }
 
 func (s *sweep) close() { _ = s.region.Close() } // nothing can be done about a mapping that stays
@@ -199,17 +201,14 @@ func (s *sweep) close() { _ = s.region.Close() } // nothing can be done about a 
 func (s *sweep) all()  { s.read(sweepBytes) }
 func (s *sweep) some() { s.read(s.layer) }
 
-// read reads so many bytes with two cores: the runtime's search for a byte that is
-// not there is as fast as memory.
+// read reads so many bytes: the runtime's search for a byte that is not there is as
+// fast as memory.
 func (s *sweep) read(n int64) {
-	var wg sync.WaitGroup
 	list := s.region.Bytes()[:n]
-	for _, part := range [][]byte{list[:n/2], list[n/2:]} {
-		wg.Go(func() {
-			if bytes.IndexByte(part, 2) >= 0 {
-				panic("tune: a byte that was never written")
-			}
-		})
-	}
-	wg.Wait()
+	parts := int64(s.crew.Threads())
+	s.crew.Do(uint64(parts), func(i uint64) {
+		if bytes.IndexByte(list[n*int64(i)/parts:n*int64(i+1)/parts], 2) >= 0 {
+			panic("tune: a byte that was never written")
+		}
+	})
 }

@@ -21,7 +21,7 @@ const blockSlots = 16
 type Layers struct {
 	layers    plan.Layers
 	candidate plan.Candidate
-	threads   int
+	crew      *plugin.Crew
 	kernels   []*plugin.Kernel // a layer's
 	first     *plugin.Kernel   // of the first layer, where another operator serves it
 	pools     []*pool          // what is kept at shared positions, and where else at those generated since
@@ -65,10 +65,10 @@ func fill(list []float32) {
 }
 
 // New makes layers of a kind that a candidate serves, with `layers` of them in
-// memory, for shapes that need at most as much as the largest. Threads below 2 means
-// the caller's alone.
-func New(p *plugin.Plugin, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, threads int) (_ *Layers, err error) {
-	x := &Layers{layers: l, candidate: c, threads: threads}
+// memory, for shapes that need at most as much as the largest. The crew, which may be
+// nil, stays the caller's.
+func New(p *plugin.Plugin, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *plugin.Crew) (_ *Layers, err error) {
+	x := &Layers{layers: l, candidate: c, crew: crew}
 	defer func() {
 		if err != nil {
 			x.Close()

@@ -134,7 +134,7 @@ func (t *Step) workspace() error {
 	need := uint64(0)
 	for i := range t.inputs {
 		k, in := t.operator(i)
-		n, err := k.Workspace(in, t.outputs, max(t.of.threads, 1))
+		n, err := k.Workspace(in, t.outputs, t.of.crew.Threads())
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (t *Step) workspace() error {
 	if uint64(len(t.of.workspace)) < need {
 		t.of.workspace = plugin.NewWorkspace(need)
 	}
-	t.context = plugin.RunContext{Threads: t.of.threads, Workspace: t.of.workspace}
+	t.context = plugin.RunContext{Crew: t.of.crew, Workspace: t.of.workspace}
 	return nil
 }
 
