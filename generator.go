@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/plan"
 )
 
 // Generator generates text with an exported model: a folder as optimum writes
@@ -35,6 +36,9 @@ type generatorOptions struct {
 	pipeline pipeline.Options
 	runtime  string
 	set      []setting
+
+	attention string
+	prefer    plan.Prefer
 }
 
 type setting struct {
@@ -68,6 +72,18 @@ func WithMaxCache(bytes int64) GeneratorOption {
 	return func(o *generatorOptions) { o.decode.CacheBytes = bytes }
 }
 
+// WithAttention names what attention keeps, instead of what is expected to be best:
+// flash-decode, el-attention, slim-keys, slim-inputs or slim-hybrid, or self=NAME and
+// cross=NAME with a comma between. Layers that cannot keep it keep something else.
+func WithAttention(name string) GeneratorOption {
+	return func(o *generatorOptions) { o.attention = name }
+}
+
+// WithMemory lets attention keep as few bytes as it can, whatever that does to speed.
+func WithMemory() GeneratorOption {
+	return func(o *generatorOptions) { o.prefer = plan.PreferMemory }
+}
+
 // WithThreads sets the threads inside an operator; one a core without it.
 func WithThreads(n int) GeneratorOption { return func(o *generatorOptions) { o.decode.Threads = n } }
 
@@ -99,6 +115,12 @@ func NewGenerator(folder string, opts ...GeneratorOption) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.attention != "" {
+		if o.decode.Attention, err = decode.ParseAttention(o.attention); err != nil {
+			return nil, err
+		}
+	}
+	o.decode.Attention.Prefer = o.prefer
 	o.decode.Library, o.decode.Plugins, o.decode.Plan = l, set, o.plan
 	inner, err := generate.Open(folder, o.decode)
 	if err != nil {

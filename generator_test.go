@@ -85,6 +85,7 @@ func TestNewGeneratorErrors(t *testing.T) {
 		{bare, "tokenizer", accept},
 		{"models/g2p", "not supported", graft.With("penalty_alpha", "0.6")},
 		{"models/g2p", "num_beams", graft.WithBeams(0)},
+		{"models/g2p", "is no way of keeping a cache", graft.WithAttention("fast")},
 		{"models/g2p", "needed", graft.With("num_beams", `"four"`)},
 	} {
 		_, err := graft.NewGenerator(c.folder, accept, c.option)
