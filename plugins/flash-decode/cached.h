@@ -81,7 +81,10 @@ struct CachedProblem {
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   const int32_t* write = nullptr;  // [T] slot of each row, -1: not written. Slots must differ.
-  float* output = nullptr;         // [T][heads][value_size], compact
+  float* output = nullptr;         // [T][heads][value_size]
+  int64_t output_stride = 0;       // floats from row to row; 0: compact
+  float* lse =
+      nullptr;  // [T][heads] log of the sum of exp(s[j]), -inf where no key counts; or none
 
   const int32_t* steps = nullptr;  // [groups][kStepColumns]; each row is in exactly one group
   int64_t groups = 0;

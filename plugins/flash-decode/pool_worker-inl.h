@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -434,8 +435,15 @@ class CachedWorker {
       std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
       factor = group_->keys() == 0 ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     }
+    const int64_t stride =
+        problem_.output_stride != 0 ? problem_.output_stride : problem_.heads * pool_.value_size;
     StoreRow(Type::kFloat32, accumulator, factor, pool_.value_size,
-             problem_.output + (row * problem_.heads + head) * pool_.value_size, 1);
+             problem_.output + row * stride + head * pool_.value_size, 1);
+    if (problem_.lse != nullptr) {
+      // A maximum of -inf stays: the logarithm of the sum is -inf, or 0 at most.
+      const float maximum = base2_ ? state.maximum * 0.693147181f : state.maximum;
+      problem_.lse[row * problem_.heads + head] = maximum + std::log(state.sum);
+    }
   }
 
   // Sums and states of a part, of all heads of the group.
