@@ -1,0 +1,364 @@
+#include "latent.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "latent_kernel.h"
+#include "latent_plan.h"
+
+namespace graft {
+namespace latent {
+namespace {
+
+template <typename... Parts>
+std::string Join(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// The lists of a part as a problem of attention over a pool with as many slots, whose check of them
+// serves here too. Nothing behind these pointers is read but lists.
+attention::CachedProblem ListsOf(int64_t blocks, int64_t tokens, const int32_t* steps,
+                                 int64_t groups, const int32_t* shared, int64_t shared_length,
+                                 const int32_t* own, int64_t own_length, const int32_t* write) {
+  static float anything;
+  attention::CachedProblem p;
+  p.pool.data = &anything;
+  p.pool.blocks = blocks;
+  p.pool.kv_heads = p.pool.head_size = p.pool.value_size = 1;
+  p.pool.block_floats = p.pool.floats();
+  p.rows = tokens;
+  p.heads = 1;
+  p.query = p.output = &anything;
+  if (write != nullptr) p.key = p.value = &anything;
+  p.write = write;
+  p.steps = steps;
+  p.groups = groups;
+  p.shared = shared;
+  p.shared_length = shared_length;
+  p.own = own;
+  p.own_length = own_length;
+  return p;
+}
+
+std::string ValidatePool(const RowPool& p) {
+  if (p.width < 1) return Join("rows are ", p.width, " wide, needed is at least 1");
+  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
+  if (p.offset < 0 || p.offset + p.area_floats() > p.block_floats) {
+    return Join("a block has ", p.block_floats, " floats, rows take ", p.offset, " .. ",
+                p.offset + p.area_floats() - 1);
+  }
+  if (p.slots() > 0 && p.data == nullptr) return "the pool has no memory";
+  return std::string();
+}
+
+std::string ValidateKeys(const Problem& p) {
+  if (p.rotary == Rotary::kNone) return std::string();
+  if (p.kind != RowKind::kKeys) return "rotary positions need rows of keys";
+  if (p.pairs < 1 || 2 * p.pairs > p.head_size) {
+    return Join("rotary positions turn ", p.pairs, " pairs, heads of ", p.head_size, " have 1 to ",
+                p.head_size / 2);
+  }
+  if (p.cosine == nullptr || p.sine == nullptr) return "rotary angles are required";
+  for (int64_t g = 0; g < p.groups; ++g) {
+    const int32_t* step = p.steps + g * attention::kStepColumns;
+    const int64_t keys = int64_t{step[attention::kStepShared]} + step[attention::kStepOwn];
+    if (keys > p.positions) {
+      return Join("group ", g, " has ", keys, " positions, there are angles for ", p.positions);
+    }
+  }
+  return std::string();
+}
+
+std::string ValidateSecond(const Problem& p) {
+  using namespace attention;
+  if ((p.key != nullptr) != (p.value != nullptr)) return "key and value must be given together";
+  if (p.kv_steps == nullptr) return std::string();
+  if (p.kind != RowKind::kHiddenStates) return "a second part needs rows of hidden states";
+  if (p.kv_pool.kv_heads != p.kv_heads || p.kv_pool.head_size != p.head_size ||
+      p.kv_pool.value_size != p.value_size) {
+    return Join("the pool of keys and values has ", p.kv_pool.kv_heads, " heads of ",
+                p.kv_pool.head_size, " and ", p.kv_pool.value_size, ", needed are ", p.kv_heads,
+                " of ", p.head_size, " and ", p.value_size);
+  }
+  if (p.kv_write != nullptr && p.tokens > 0 && p.key == nullptr) {
+    return "key and value are required where kv_write is given";
+  }
+  for (int64_t g = 0; g < p.groups; ++g) {
+    const int32_t* rows = p.steps + g * kStepColumns;
+    const int32_t* keys = p.kv_steps + g * kStepColumns;
+    if (rows[kStepFirstRow] != keys[kStepFirstRow] || rows[kStepRows] != keys[kStepRows]) {
+      return Join("group ", g, " of the second part has ", keys[kStepRows], " tokens from ",
+                  keys[kStepFirstRow], " on, the first part ", rows[kStepRows], " from ",
+                  rows[kStepFirstRow], " on");
+    }
+    const bool has_rows = rows[kStepShared] + int64_t{rows[kStepOwn]} > 0;
+    const bool has_keys = keys[kStepShared] + int64_t{keys[kStepOwn]} > 0;
+    if (has_rows && has_keys && (rows[kStepCausal] != 0 || keys[kStepCausal] != 0)) {
+      return Join("group ", g, " is causal and has positions in both parts");
+    }
+  }
+  return std::string();
+}
+
+attention::CachedProblem SecondOf(const Problem& p, float* output, float* lse) {
+  attention::CachedProblem second;
+  second.pool = p.kv_pool;
+  second.rows = p.tokens;
+  second.heads = p.heads;
+  second.query = p.query;
+  second.query_stride = p.query_stride;
+  if (p.kv_write != nullptr) {
+    second.key = p.key;
+    second.value = p.value;
+    second.key_stride = p.key_stride;
+    second.value_stride = p.value_stride;
+    second.write = p.kv_write;
+  }
+  second.output = output;
+  second.lse = lse;
+  second.steps = p.kv_steps;
+  second.groups = p.groups;
+  second.shared = p.kv_shared;
+  second.shared_length = p.kv_shared_length;
+  second.own = p.kv_own;
+  second.own_length = p.kv_own_length;
+  second.bias = p.bias;
+  second.distances = p.distances;
+  second.scale = p.scale;
+  second.softcap = p.softcap;
+  second.window = p.window;
+  return second;
+}
+
+// One prompt over keys and values in scratch: the same query heads as `prompt` has KV heads.
+attention::CachedProblem PromptOf(const Problem& p, const Prompt& prompt, const int32_t* step,
+                                  const int32_t* list, int64_t list_length) {
+  const int64_t group_heads = p.heads / p.kv_heads, head = prompt.head0 * group_heads;
+  const Group& group = *prompt.group;
+  attention::CachedProblem inner;
+  inner.pool = prompt.pool;
+  inner.rows = group.tokens;
+  inner.heads = prompt.heads * group_heads;
+  inner.query = p.query + group.first * p.query_stride + head * p.head_size;
+  inner.query_stride = p.query_stride;
+  inner.output = p.output + (group.first * p.heads + head) * p.value_size;
+  inner.output_stride = p.heads * p.value_size;
+  inner.steps = step;
+  inner.groups = 1;
+  inner.shared = list;
+  inner.shared_length = list_length;
+  inner.bias = p.bias != nullptr ? p.bias + head * p.distances : nullptr;
+  inner.distances = p.distances;
+  inner.scale = p.scale;
+  inner.softcap = p.softcap;
+  inner.window = p.window;
+  return inner;
+}
+
+attention::CachedTuning InnerTuning(const Tuning& tuning) {
+  attention::CachedTuning inner;
+  inner.isa = tuning.isa;
+  inner.serial_cost = tuning.serial_cost;
+  return inner;
+}
+
+struct Call {
+  const Problem* problem;
+  const Plan* plan;
+  const Prompt* prompt;
+  const Kernel* kernel;
+  char* workspace;
+};
+
+void RunTask(void* argument, int64_t worker) {
+  const Call& call = *static_cast<const Call*>(argument);
+  call.kernel->run_worker(*call.problem, *call.plan, call.workspace, worker);
+}
+
+// Worker `worker` makes every workers'th tile of a prompt's keys and values.
+void MakeTask(void* argument, int64_t worker) {
+  const Call& call = *static_cast<const Call*>(argument);
+  char* scratch = call.workspace + call.plan->worker_offset +
+                  static_cast<size_t>(worker) * call.plan->worker_bytes;
+  const int64_t tiles = DivideUp(call.prompt->group->shared_count, kPromptTile);
+  for (int64_t tile = worker; tile < tiles; tile += call.plan->workers) {
+    call.kernel->make_keys(*call.problem, *call.plan, *call.prompt, tile, scratch);
+  }
+}
+
+// Runs a task a worker, on the caller's thread where there is one worker only.
+void RunWorkers(Call& call, int64_t workers, const Runner& runner, void (*task)(void*, int64_t)) {
+  if (workers <= 1 || runner.parallel_for == nullptr) {
+    for (int64_t worker = 0; worker < workers; ++worker) task(&call, worker);
+  } else {
+    runner.parallel_for(runner.context, workers, task, &call);
+  }
+}
+
+void RunPrompt(Call call, const Group& group, const Runner& runner, const Tuning& tuning) {
+  const Problem& p = *call.problem;
+  const Plan& plan = *call.plan;
+  int32_t* list = reinterpret_cast<int32_t*>(call.workspace + plan.prompt_list);
+  for (int64_t j = 0; j < group.shared_count; ++j) list[j] = static_cast<int32_t>(j);
+  const int32_t step[attention::kStepColumns] = {0,
+                                                 static_cast<int32_t>(group.tokens),
+                                                 0,
+                                                 static_cast<int32_t>(group.shared_count),
+                                                 0,
+                                                 0,
+                                                 group.causal ? 1 : 0,
+                                                 0};
+  Prompt prompt;
+  prompt.group = &group;
+  prompt.pool.data = reinterpret_cast<float*>(call.workspace + plan.prompt_pool);
+  prompt.pool.blocks = DivideUp(group.shared_count, kBlockSlots);
+  prompt.pool.head_size = p.head_size;
+  prompt.pool.value_size = p.value_size;
+  call.prompt = &prompt;
+  for (int64_t head = 0; head < p.kv_heads; head += plan.prompt_heads) {
+    prompt.head0 = head;
+    prompt.heads = std::min(plan.prompt_heads, p.kv_heads - head);
+    prompt.pool.kv_heads = prompt.heads;
+    prompt.pool.block_floats = prompt.pool.floats();
+    const int64_t workers = std::min(plan.workers, DivideUp(group.shared_count, kPromptTile));
+    RunWorkers(call, workers, runner, MakeTask);
+    const attention::CachedProblem inner = PromptOf(p, prompt, step, list, group.shared_count);
+    attention::Run(inner, call.workspace + plan.inner_offset, runner, InnerTuning(tuning));
+  }
+  if (p.skipped != nullptr) {  // nothing is
+    std::memset(p.skipped + group.first * p.heads, 0,
+                static_cast<size_t>(group.tokens * p.heads) * sizeof(float));
+  }
+}
+
+// A group without rows: what the second part gives, or zeros.
+void CopySecond(const Problem& p, const Group& group, const float* second) {
+  const int64_t row = p.heads * p.value_size;
+  float* to = p.output + group.first * row;
+  const size_t bytes = static_cast<size_t>(group.tokens * row) * sizeof(float);
+  if (p.kv_steps != nullptr) {
+    std::memcpy(to, second + group.first * row, bytes);
+  } else {
+    std::memset(to, 0, bytes);
+  }
+  if (p.skipped != nullptr) {
+    std::memset(p.skipped + group.first * p.heads, 0,
+                static_cast<size_t>(group.tokens * p.heads) * sizeof(float));
+  }
+}
+
+}  // namespace
+
+std::string Validate(const Problem& p) {
+  std::string fault = ValidatePool(p.pool);
+  if (!fault.empty()) return fault;
+  if (p.tokens < 0 || p.groups < 0 || p.shared_length < 0 || p.own_length < 0) {
+    return "a size is negative";
+  }
+  if (p.heads < 1 || p.kv_heads < 1 || p.heads % p.kv_heads != 0) {
+    return Join("there are ", p.heads, " query heads, needed is a multiple of ", p.kv_heads,
+                " key and value heads");
+  }
+  if (p.head_size < 1 || p.value_size < 1) return "a head has no size";
+  if (p.kind == RowKind::kKeys &&
+      (p.heads != p.kv_heads || p.pool.width != p.heads * p.head_size)) {
+    return Join("rows are ", p.pool.width, " wide, keys of ", p.heads, " heads of ", p.head_size,
+                " need ", p.heads * p.head_size, " and as many KV heads, not ", p.kv_heads);
+  }
+  if (p.tokens > 0 && (p.query == nullptr || p.output == nullptr)) {
+    return "query and output are required";
+  }
+  if (p.value_weight == nullptr || (p.kind == RowKind::kHiddenStates && p.key_weight == nullptr)) {
+    return "weights are required";
+  }
+  if (p.tokens > 0 && (p.input != nullptr) != (p.write != nullptr)) {
+    return "rows and their slots must be given together";
+  }
+  if (p.groups > 0 && p.steps == nullptr) return "steps are required";
+  if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
+  if (p.skip < 0.0f || !(p.skip < 1.0f)) return Join("skip is ", p.skip, ", needed is 0 to 1");
+  if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
+  fault = attention::Validate(ListsOf(p.pool.blocks, p.tokens, p.steps, p.groups, p.shared,
+                                      p.shared_length, p.own, p.own_length, p.write));
+  if (fault.empty()) fault = ValidateKeys(p);
+  if (!fault.empty() || p.kv_steps == nullptr) return fault.empty() ? ValidateSecond(p) : fault;
+  float nowhere;
+  fault = attention::Validate(SecondOf(p, &nowhere, nullptr));
+  if (!fault.empty()) return "second part: " + fault;
+  return ValidateSecond(p);
+}
+
+size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuning) {
+  return MakePlan(problem, threads, tuning).total_bytes + 64;
+}
+
+void Run(const Problem& problem, void* workspace, const Runner& runner, const Tuning& tuning) {
+  if (problem.tokens == 0) return;
+  Plan plan = MakePlan(problem, runner.threads, tuning);
+  char* aligned = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(workspace) + 63) &
+                                          ~static_cast<uintptr_t>(63));
+  Group* groups = reinterpret_cast<Group*>(aligned + plan.group_offset);
+  float* second = reinterpret_cast<float*>(aligned + plan.second_offset);
+  FillPlan(problem, tuning, aligned, plan);
+  Call call{&problem, &plan, nullptr, &ChooseKernel(tuning.isa), aligned};
+  if (problem.kv_steps != nullptr) {
+    attention::Run(SecondOf(problem, second, reinterpret_cast<float*>(aligned + plan.second_lse)),
+                   aligned + plan.inner_offset, runner, InnerTuning(tuning));
+  }
+  if (plan.writes + plan.contracts > 0) RunWorkers(call, plan.workers, runner, RunTask);
+  for (int64_t g = 0; g < problem.groups; ++g) {
+    if (groups[g].way == Way::kMadeKeys) RunPrompt(call, groups[g], runner, tuning);
+    if (groups[g].way == Way::kSecondPart) CopySecond(problem, groups[g], second);
+  }
+}
+
+std::string Validate(const StoreProblem& p) {
+  std::string fault = ValidatePool(p.pool);
+  if (!fault.empty()) return fault;
+  if (p.count < 0) return "a size is negative";
+  if (p.count == 0) return fault;
+  if (p.rows == nullptr || p.write == nullptr) return "rows and their slots are required";
+  for (int64_t i = 0; i < p.count; ++i) {
+    if (p.write[i] < -1 || p.write[i] >= p.pool.slots()) {
+      return Join("write[", i, "] is slot ", p.write[i], ", the pool has ", p.pool.slots());
+    }
+  }
+  return fault;
+}
+
+namespace {
+
+// Rows of one task of StoreProblem.
+constexpr int64_t kStoreRows = 64;
+
+void StoreTask(void* argument, int64_t index) {
+  const StoreProblem& p = *static_cast<const StoreProblem*>(argument);
+  const Kernel& kernel = ChooseKernel(Isa::kBest);
+  const int64_t end = std::min(p.count, (index + 1) * kStoreRows);
+  for (int64_t i = index * kStoreRows; i < end; ++i) {
+    if (p.write[i] < 0) continue;
+    kernel.write_row(p.pool.storage, p.rows + i * p.pool.width, p.pool.width,
+                     reinterpret_cast<char*>(p.pool.data) + p.pool.RowOffset(p.write[i]));
+  }
+}
+
+}  // namespace
+
+int64_t Run(const StoreProblem& problem, const Runner& runner) {
+  StoreProblem p = problem;
+  const int64_t tasks = DivideUp(p.count, kStoreRows);
+  if (runner.parallel_for == nullptr || tasks <= 1) {
+    for (int64_t i = 0; i < tasks; ++i) StoreTask(&p, i);
+  } else {
+    runner.parallel_for(runner.context, tasks, StoreTask, &p);
+  }
+  int64_t stored = 0;
+  for (int64_t i = 0; i < p.count; ++i) stored += p.write[i] >= 0;
+  return stored;
+}
+
+}  // namespace latent
+}  // namespace graft

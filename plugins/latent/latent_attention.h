@@ -1,0 +1,351 @@
+// The operators ELAttention and InputAttention: tensors and attributes of a node bound to the
+// kernel in latent.h.
+//
+// They write to `cache` although it is an input: the host owns the pool and must order whoever
+// reads a slot after whoever writes it, as for flash-decode's CachedAttention.
+#ifndef GRAFT_PLUGINS_LATENT_LATENT_ATTENTION_H_
+#define GRAFT_PLUGINS_LATENT_LATENT_ATTENTION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "cached_attention.h"
+#include "graft.h"
+#include "latent.h"
+
+namespace graft {
+namespace latent {
+
+inline Storage StorageOf(const char* name, const std::string& storage) {
+  if (storage == "float16") return Storage::kFloat16;
+  if (storage == "bfloat16") return Storage::kBfloat16;
+  Require(storage == "float32", name, ": storage is ", storage,
+          ", needed is float32, float16 or bfloat16");
+  return Storage::kFloat32;
+}
+
+// Data of a tensor that is given. While a workspace is sized there may be no memory yet; what
+// counts is that the tensor is there.
+template <typename T>
+const T* DataOf(const Tensor& tensor) {
+  static const T somewhere{};
+  if (!tensor.present()) return nullptr;
+  return tensor.raw() != nullptr ? static_cast<const T*>(tensor.raw()) : &somewhere;
+}
+
+// The area of rows in a pool that an input holds.
+inline RowPool RowsIn(const char* name, const Tensor& cache, int64_t width, int64_t offset,
+                      Storage storage) {
+  Require(cache.rank() == 2, name, ": cache has rank ", cache.rank(),
+          ", needed is 2: blocks, one block's floats");
+  RowPool pool;
+  pool.data = const_cast<float*>(DataOf<float>(cache));
+  pool.blocks = cache.dim(0);
+  pool.block_floats = cache.dim(1);
+  pool.width = width;
+  pool.offset = offset;
+  pool.storage = storage;
+  Require(offset + pool.area_floats() <= pool.block_floats, name, ": a block of cache has ",
+          pool.block_floats, " floats, rows of ", width, " from ", offset, " on end at ",
+          offset + pool.area_floats());
+  return pool;
+}
+
+// What the operators over rows have in common: sizes, the form of the output, and checks.
+class RowAttention {
+ public:
+  RowAttention(const char* name, const CreateContext& context)
+      : name_(name),
+        heads_(context.Int("num_heads")),
+        head_size_(context.Int("head_size")),
+        value_size_(context.Int("value_size")),
+        offset_(context.Int("offset")),
+        storage_(StorageOf(name, context.String("storage"))),
+        scale_(static_cast<float>(context.Float("scale"))),
+        softcap_(static_cast<float>(context.Float("softcap"))),
+        window_(context.Int("window")),
+        output_rank_(context.Int("output_rank")) {
+    if (value_size_ == 0) value_size_ = head_size_;
+    Require(heads_ > 0 && head_size_ > 0 && value_size_ > 0, name, ": num_heads is ", heads_,
+            ", head_size ", head_size_, ", value_size ", value_size_,
+            ", needed are positive numbers");
+    Require(offset_ >= 0, name, ": offset is ", offset_, ", needed is 0 or more");
+    Require(window_ >= 0, name, ": window is ", window_, ", needed is 0 or more");
+    Require(output_rank_ >= 2 && output_rank_ <= 4, name, ": output_rank is ", output_rank_,
+            ", needed is 2, 3 or 4");
+    const std::string layout = context.String("output_layout");
+    Require(layout == "bhsd" || layout == "bshd", name, ": output_layout is ", layout,
+            ", needed is bhsd or bshd");
+    heads_first_ = layout == "bhsd";
+  }
+
+  // Attributes of all operators over rows.
+  static Operator Describe(Operator description) {
+    return description.Int("num_heads", 0)
+        .Required()
+        .Int("head_size", 0)
+        .Required()
+        .Int("value_size", 0)
+        .Int("offset", 0)
+        .String("storage", "float32")
+        .Float("scale", 0.0)
+        .Float("softcap", 0.0)
+        .Int("window", 0)
+        .String("output_layout", "bhsd")
+        .Int("output_rank", 4);
+  }
+
+  void InferOutput(InferContext& context) const {
+    const Dim rows = context.InputDim(0, 0);
+    switch (output_rank_) {
+      case 2:
+        return context.SetOutput(0, kFloat32, {rows, heads_ * value_size_});
+      case 3:
+        return context.SetOutput(0, kFloat32, {rows, 1, heads_ * value_size_});
+      default:
+        if (heads_first_) return context.SetOutput(0, kFloat32, {rows, heads_, 1, value_size_});
+        return context.SetOutput(0, kFloat32, {rows, 1, heads_, value_size_});
+    }
+  }
+
+ protected:
+  // Sizes, and the lists of a part: steps, shared and own.
+  void BindSizes(Problem& p) const {
+    p.heads = heads_;
+    p.head_size = head_size_;
+    p.value_size = value_size_;
+    p.scale = scale_;
+    p.softcap = softcap_;
+    p.window = window_;
+  }
+
+  void BindLists(const Tensor& steps, const Tensor& shared, const Tensor& own, Problem& p) const {
+    p.groups = GroupsOf(steps, "steps");
+    p.steps = DataOf<int32_t>(steps);
+    p.shared = DataOf<int32_t>(shared);
+    p.shared_length = shared.present() ? shared.elements() : 0;
+    p.own = DataOf<int32_t>(own);
+    p.own_length = own.present() ? own.elements() : 0;
+  }
+
+  int64_t GroupsOf(const Tensor& steps, const char* what) const {
+    Require(steps.rank() == 2 && steps.dim(1) == attention::kStepColumns, name_, ": ", what,
+            " has rank ", steps.rank(), " and ", steps.rank() > 0 ? steps.dim(-1) : 0,
+            " columns, needed are 2 and ", static_cast<int>(attention::kStepColumns));
+    return steps.dim(0);
+  }
+
+  void BindBias(const Tensor& bias, Problem& p) const {
+    if (!bias.present()) return;
+    Require(bias.rank() == 2 && bias.dim(0) == heads_, name_, ": bias has rank ", bias.rank(),
+            " and ", bias.rank() > 0 ? bias.dim(0) : 0, " rows, needed are 2 and ", heads_);
+    p.bias = DataOf<float>(bias);
+    p.distances = bias.dim(1);
+  }
+
+  // `rows` rows of `width` floats, or null where the input is absent.
+  const float* FloatsOf(const Tensor& tensor, const char* what, int64_t rows, int64_t width) const {
+    if (!tensor.present()) return nullptr;
+    Require(tensor.elements() == rows * width, name_, ": ", what, " has ", tensor.elements(),
+            " elements, ", rows, " rows of ", width, " need ", rows * width);
+    return DataOf<float>(tensor);
+  }
+  const int32_t* SlotsOf(const Tensor& tensor, const char* what, int64_t rows) const {
+    if (!tensor.present()) return nullptr;
+    Require(tensor.elements() == rows, name_, ": ", what, " has ", tensor.elements(),
+            " elements, needed is one a token, ", rows);
+    return DataOf<int32_t>(tensor);
+  }
+  const float* PanelsOf(const Tensor& tensor, const char* what, int64_t heads, int64_t panels,
+                        int64_t length) const {
+    Require(tensor.rank() == 4 && tensor.dim(0) == heads && tensor.dim(1) == panels &&
+                tensor.dim(2) == length && tensor.dim(3) == kPanel,
+            name_, ": ", what, " has rank ", tensor.rank(), " and ", tensor.elements(),
+            " elements, needed is [", heads, ", ", panels, ", ", length, ", ", kPanel, "]");
+    return DataOf<float>(tensor);
+  }
+  static int64_t Panels(int64_t size) { return (size + kPanel - 1) / kPanel; }
+
+  void Compute(Problem& problem, const RunContext& context) const {
+    problem.output = context.outputs[0].data<float>();
+    const std::string fault = Validate(problem);
+    Require(fault.empty(), name_, ": ", fault);
+    latent::Run(problem, context.workspace(), attention::RunnerOf(context));
+  }
+
+  const char* name_;
+  int64_t heads_, head_size_, value_size_, offset_;
+  Storage storage_;
+  float scale_, softcap_;
+  int64_t window_, output_rank_;
+  bool heads_first_;
+};
+
+// Attention of T tokens over hidden states, which all heads share, and, with the second part, over
+// keys and values behind them. Inputs:
+//
+//   query         [T, ...], num_heads * head_size floats a token, b_Q included
+//   cache         [blocks, floats], rows of `width` at `offset`, written in place
+//   steps  [G, 8], shared [*], own [*]: see flash-decode's cached.h; own may be absent
+//   key_weight    [kv_num_heads, ceil(width / 16), head_size, 16]: see latent.h
+//   value_weight  [kv_num_heads, ceil(value_size / 16), width, 16]
+//   key_bias      [kv_num_heads * head_size]; value_bias [kv_num_heads * value_size]
+//   bias          [num_heads, D], added to the score of a key that is d positions before the query;
+//                 D - 1 serves all that are further
+//   input [T, width], write [T]: rows written to the slots of cache (or -1) before anything is read
+//   key, value    [T, ...], of the new tokens, written to kv_cache at kv_write
+//   kv_cache      [blocks, floats], keys and values at `kv_offset` as in CachedAttention
+//   kv_steps, kv_shared, kv_own: the same groups' lists in it; kv_write [T]
+//
+// With kv_write and without key and value, query, key and value of a token stand side by side.
+//
+// Output: [T, num_heads, 1, value_size], or as output_layout and output_rank say.
+template <bool kSecondPart>
+class LatentAttention : public RowAttention {
+ public:
+  static constexpr const char* kName = kSecondPart ? "ELAttention" : "InputAttention";
+
+  static Operator Describe() {
+    Operator description(kName, kSecondPart
+                                    ? "attention over hidden states, and keys and values behind"
+                                    : "attention over a layer's inputs, kept in place of keys");
+    description.Input("query", kFloat32)
+        .Input("cache", kFloat32)
+        .Input("steps", kInt32)
+        .Input("shared", kInt32)
+        .Input("key_weight", kFloat32)
+        .Input("value_weight", kFloat32)
+        .OptionalInput("key_bias", kFloat32)
+        .OptionalInput("value_bias", kFloat32)
+        .OptionalInput("bias", kFloat32)
+        .OptionalInput("own", kInt32)
+        .OptionalInput("input", kFloat32)
+        .OptionalInput("write", kInt32);
+    if (kSecondPart) {
+      description.OptionalInput("key", kFloat32)
+          .OptionalInput("value", kFloat32)
+          .OptionalInput("kv_cache", kFloat32)
+          .OptionalInput("kv_steps", kInt32)
+          .OptionalInput("kv_shared", kInt32)
+          .OptionalInput("kv_own", kInt32)
+          .OptionalInput("kv_write", kInt32);
+    }
+    description.Output("output", kFloat32).Int("width", 0).Required().Int("kv_num_heads", 0);
+    if (kSecondPart) description.Int("kv_offset", 0);
+    return RowAttention::Describe(description);
+  }
+
+  explicit LatentAttention(const CreateContext& context)
+      : RowAttention(kName, context),
+        kv_heads_(context.Int("kv_num_heads")),
+        width_(context.Int("width")),
+        kv_offset_(kSecondPart ? context.Int("kv_offset") : 0) {
+    if (kv_heads_ == 0) kv_heads_ = heads_;
+    Require(kv_heads_ > 0 && heads_ % kv_heads_ == 0, kName, ": num_heads is ", heads_,
+            ", needed is a multiple of kv_num_heads ", kv_heads_);
+    Require(width_ > 0, kName, ": width is ", width_, ", needed is a positive number");
+    Require(kv_offset_ >= 0, kName, ": kv_offset is ", kv_offset_, ", needed is 0 or more");
+  }
+
+  void Infer(InferContext& context) const { InferOutput(context); }
+
+  uint64_t Workspace(const WorkspaceContext& context) const {
+    return WorkspaceSize(Bind(context.inputs), attention::ThreadsOf(context.concurrency));
+  }
+
+  void Run(const RunContext& context) const {
+    Problem problem = Bind(context.inputs);
+    Compute(problem, context);
+  }
+
+ private:
+  enum Input : uint64_t {
+    kQuery,
+    kCache,
+    kSteps,
+    kShared,
+    kKeyWeight,
+    kValueWeight,
+    kKeyBias,
+    kValueBias,
+    kBias,
+    kOwn,
+    kInput,
+    kWrite,
+    kKey,
+    kValue,
+    kKvCache,
+    kKvSteps,
+    kKvShared,
+    kKvOwn,
+    kKvWrite
+  };
+
+  // Shapes, and pointers where there is memory already.
+  Problem Bind(const Tensors& inputs) const {
+    Problem p;
+    BindSizes(p);
+    p.kv_heads = kv_heads_;
+    p.tokens = inputs[kQuery].rank() > 0 ? inputs[kQuery].dim(0) : 0;
+    p.pool = RowsIn(kName, inputs[kCache], width_, offset_, storage_);
+    BindLists(inputs[kSteps], inputs[kShared], inputs[kOwn], p);
+    BindBias(inputs[kBias], p);
+    p.key_weight =
+        PanelsOf(inputs[kKeyWeight], "key_weight", kv_heads_, Panels(width_), head_size_);
+    p.value_weight =
+        PanelsOf(inputs[kValueWeight], "value_weight", kv_heads_, Panels(value_size_), width_);
+    p.key_bias = FloatsOf(inputs[kKeyBias], "key_bias", kv_heads_, head_size_);
+    p.value_bias = FloatsOf(inputs[kValueBias], "value_bias", kv_heads_, value_size_);
+    p.input = FloatsOf(inputs[kInput], "input", p.tokens, width_);
+    p.input_stride = width_;
+    p.write = SlotsOf(inputs[kWrite], "write", p.tokens);
+    p.query_stride = heads_ * head_size_;
+    bool packed = false;
+    if constexpr (kSecondPart) packed = BindSecond(inputs, p);
+    p.query = FloatsOf(inputs[kQuery], "query", p.tokens, p.query_stride);
+    if (packed) {
+      p.key = p.query + heads_ * head_size_;
+      p.value = p.key + kv_heads_ * head_size_;
+      p.key_stride = p.value_stride = p.query_stride;
+    }
+    return p;
+  }
+
+  // Returns whether keys and values stand beside the query.
+  bool BindSecond(const Tensors& inputs, Problem& p) const {
+    const bool keys = inputs[kKey].present();
+    Require(keys == inputs[kValue].present(), kName, ": key and value must be given together");
+    const bool second = inputs[kKvCache].present();
+    Require(second == inputs[kKvSteps].present() && second == inputs[kKvShared].present(), kName,
+            ": kv_cache, kv_steps and kv_shared must be given together");
+    Require(second || !inputs[kKvWrite].present(), kName, ": kv_write needs kv_cache");
+    p.key_stride = kv_heads_ * head_size_;
+    p.value_stride = kv_heads_ * value_size_;
+    p.key = FloatsOf(inputs[kKey], "key", p.tokens, p.key_stride);
+    p.value = FloatsOf(inputs[kValue], "value", p.tokens, p.value_stride);
+    p.kv_write = SlotsOf(inputs[kKvWrite], "kv_write", p.tokens);
+    const bool packed = p.kv_write != nullptr && !keys;
+    if (packed) p.query_stride += p.key_stride + p.value_stride;
+    if (!second) return packed;
+    p.kv_pool =
+        attention::PoolOf(kName, inputs[kKvCache], kv_offset_, kv_heads_, head_size_, value_size_);
+    const int64_t groups = GroupsOf(inputs[kKvSteps], "kv_steps");
+    Require(groups == p.groups, kName, ": kv_steps has ", groups, " groups, steps ", p.groups);
+    p.kv_steps = DataOf<int32_t>(inputs[kKvSteps]);
+    p.kv_shared = DataOf<int32_t>(inputs[kKvShared]);
+    p.kv_shared_length = inputs[kKvShared].elements();
+    p.kv_own = DataOf<int32_t>(inputs[kKvOwn]);
+    p.kv_own_length = inputs[kKvOwn].present() ? inputs[kKvOwn].elements() : 0;
+    return packed;
+  }
+
+  int64_t kv_heads_, width_, kv_offset_;
+};
+
+using ELAttention = LatentAttention<true>;
+using InputAttention = LatentAttention<false>;
+
+}  // namespace latent
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_LATENT_LATENT_ATTENTION_H_

@@ -1,0 +1,352 @@
+#include "latent_plan.h"
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <new>
+
+namespace graft {
+namespace latent {
+namespace {
+
+constexpr int64_t kVector = 16;     // floats of the widest vector
+constexpr int64_t kMostHeight = 6;  // rows of the tallest register tile
+
+// Positions of a part of a group's rows, and parts at most. The cut depends on the group alone, so
+// that its results do not depend on its company.
+constexpr int64_t kPartCost = 512;
+constexpr int64_t kMostParts = 8;
+// Groups of more rows are not cut: their partial sums would outweigh what they are made of.
+constexpr int64_t kMostSplitRows = 128;
+
+// Floats of a tile, and of the expanded queries and sums of a task: together they stay in the
+// second-level cache.
+constexpr int64_t kTileFloats = 32768;
+constexpr int64_t kTaskFloats = 163840;
+constexpr int64_t kMostRows = 192;
+
+constexpr int64_t kWeightFloats = 32768;  // of W_K that a task of expanding takes at once
+constexpr int64_t kTasksPerThread = 4;
+
+// Keys and values in scratch, floats: as many heads at once as fit.
+constexpr int64_t kPromptFloats = int64_t{4} << 20;
+// Tokens from which on it pays to use keys and values that the call brings along.
+constexpr int64_t kLeastNewTokens = 16;
+
+// Guesses that only decide whether waking other threads can pay.
+constexpr double kNanosecondsPerFlop = 0.012;
+constexpr double kSerialNanoseconds = 8000;
+
+// Tokens of a group, not causal, from which on making keys and values is less arithmetic: they cost
+// 2 width kv_heads (head_size + value_size) a position, and scores and sums 2 (head_size +
+// value_size) a pair of query head and position instead of 4 width. Rows of keys need values only.
+double BreakEven(const Problem& p) {
+  const double sizes = static_cast<double>(p.head_size + p.value_size);
+  const double width = static_cast<double>(p.pool.width), heads = static_cast<double>(p.heads);
+  const bool keys = p.kind == RowKind::kKeys;
+  const double make =
+      2.0 * width *
+      (keys ? heads * static_cast<double>(p.value_size) : static_cast<double>(p.kv_heads) * sizes);
+  const double saved = heads * (keys ? 2.0 * (width - static_cast<double>(p.value_size))
+                                     : 4.0 * width - 2.0 * sizes);
+  return saved > 0.0 ? make / saved : std::numeric_limits<double>::infinity();
+}
+
+bool AllowsPrompt(const Problem& p, const Group& group) {
+  return group.own_count == 0 && group.behind == 0 && group.shared_count > 0 &&
+         (p.skip == 0.0f || group.tokens > 1);
+}
+
+Way Choose(const Problem& p, const Tuning& tuning, const Group& group) {
+  if (group.keys() == 0) return Way::kSecondPart;
+  if (!AllowsPrompt(p, group) || tuning.prompt == 0) return Way::kRows;
+  if (tuning.prompt == 1) return Way::kMadeKeys;
+  const double n = static_cast<double>(group.tokens), s = static_cast<double>(group.shared_count);
+  const double pairs =
+      (n * s - (group.causal ? n * (n - 1.0) / 2.0 : 0.0)) * static_cast<double>(p.heads);
+  const double sizes = static_cast<double>(p.head_size + p.value_size);
+  const double width = static_cast<double>(p.pool.width);
+  double made = 2.0 * pairs * sizes, rows = 4.0 * pairs * width;
+  if (p.kind == RowKind::kKeys) {
+    made += 2.0 * s * width * static_cast<double>(p.heads * p.value_size);
+    rows = 2.0 * pairs * (width + static_cast<double>(p.head_size));
+  } else {
+    if (UsesNewKeys(p, group) && group.tokens >= kLeastNewTokens) return Way::kMadeKeys;
+    made += 2.0 * s * width * static_cast<double>(p.kv_heads) * sizes;
+  }
+  return made < rows ? Way::kMadeKeys : Way::kRows;
+}
+
+// Whether some group may be a prompt, as far as shapes tell.
+bool MayBePrompt(const Problem& p, const Tuning& tuning) {
+  if (tuning.prompt >= 0) return tuning.prompt == 1;
+  const int64_t most = p.tokens - p.groups + 1;  // of one group
+  return static_cast<double>(most) > BreakEven(p) || (p.key != nullptr && most >= kLeastNewTokens);
+}
+
+// Tokens that are computed from rows, at most.
+int64_t MostFewTokens(const Problem& p, const Tuning& tuning) {
+  const double most = 2.0 * BreakEven(p) + 1.0;  // a causal prompt has at least half of all pairs
+  if (tuning.prompt == 0 || p.kv_shared_length > 0 || !(most < static_cast<double>(p.tokens))) {
+    return p.tokens;
+  }
+  return std::min(p.tokens, p.groups * static_cast<int64_t>(most) + p.own_length + p.kv_own_length);
+}
+
+void ChooseRows(const Problem& p, Plan& plan) {
+  const bool turned = p.rotary != Rotary::kNone;
+  const bool floats = p.pool.storage == Storage::kFloat32;
+  plan.width = RoundUp(p.pool.width, kPanel);
+  plan.direct_sums = floats && p.pool.width == plan.width && !(turned && p.rotated);
+  plan.keys = KeyRows::kSums;
+  plan.query_stride = plan.width;
+  plan.slice = 0;
+  plan.key_width = 0;
+  if (p.kind == RowKind::kHiddenStates) return;
+  plan.query_stride = RoundUp(p.head_size, kPanel);
+  plan.slice = p.head_size;
+  if ((turned && !p.rotated) || p.head_size != plan.query_stride || (turned && !floats)) {
+    plan.keys = KeyRows::kMade;
+    plan.slice = plan.query_stride;
+    plan.key_width = p.heads * plan.slice;
+  } else if (turned) {
+    plan.keys = KeyRows::kPool;
+  }
+}
+
+// Room for a prompt's keys and values, and for attention over keys and values in general.
+void TakePrompt(const Problem& p, int64_t threads, const Tuning& tuning, Plan& plan,
+                size_t& offset) {
+  const auto take = [&offset](size_t bytes) {
+    const size_t at = offset;
+    offset += (bytes + 63) / 64 * 64;
+    return at;
+  };
+  size_t inner = 0;
+  attention::CachedTuning inner_tuning;
+  inner_tuning.isa = tuning.isa;
+  inner_tuning.serial_cost = tuning.serial_cost;
+  attention::CachedProblem q;
+  q.heads = p.heads;
+  q.rows = p.tokens;
+  q.pool.head_size = p.head_size;
+  q.pool.value_size = p.value_size;
+  if (p.kv_steps != nullptr) {
+    q.pool.kv_heads = p.kv_heads;
+    q.groups = p.groups;
+    q.shared_length = p.kv_shared_length;
+    q.own_length = p.kv_own_length;
+    q.key = p.kv_write != nullptr ? p.query : nullptr;
+    inner = attention::WorkspaceSize(q, threads, inner_tuning);
+  }
+  plan.prompt_heads = 0;
+  plan.prompt_pool = plan.prompt_list = offset;
+  if (MayBePrompt(p, tuning) && p.shared_length > 0) {
+    const int64_t blocks = DivideUp(p.shared_length, kBlockSlots);
+    const int64_t head_floats = blocks * kBlockSlots * (p.head_size + p.value_size);
+    plan.prompt_heads = std::max<int64_t>(1, std::min(p.kv_heads, kPromptFloats / head_floats));
+    plan.prompt_pool = take(static_cast<size_t>(plan.prompt_heads * head_floats) * sizeof(float));
+    plan.prompt_list = take(static_cast<size_t>(p.shared_length) * sizeof(int32_t));
+    q.pool.kv_heads = plan.prompt_heads;
+    q.heads = plan.prompt_heads * plan.group_heads;
+    q.groups = 1;
+    q.rows = p.tokens;
+    q.shared_length = p.shared_length;
+    q.own_length = 0;
+    q.key = nullptr;
+    inner = std::max(inner, attention::WorkspaceSize(q, threads, inner_tuning));
+  }
+  plan.inner_offset = take(inner);
+}
+
+}  // namespace
+
+WorkerLayout LayOutWorker(const Plan& plan) {
+  WorkerLayout layout{};
+  size_t offset = 0;
+  const auto take = [&offset](int64_t count, size_t size) {
+    const size_t at = offset;
+    offset += (static_cast<size_t>(count) * size + 63) / 64 * 64;
+    return at;
+  };
+  const bool prompts = plan.prompt_heads > 0;
+  // With a vector of room: rows are taken in whole vectors.
+  const int64_t rows = plan.row_chunk + kVector;
+  layout.scores = take(std::max(rows, prompts ? kPromptTile : 0) * kMostTile, sizeof(float));
+  layout.maximum = take(rows, sizeof(float));
+  layout.sums = take(rows * kVector, sizeof(float));
+  layout.rescale = take(rows, sizeof(float));
+  layout.skipped = take(rows, sizeof(float));
+  layout.low = take(rows, sizeof(int64_t));
+  layout.high = take(rows, sizeof(int64_t));
+  layout.sum_rows = take(plan.direct_sums && !prompts ? 0 : kMostTile * plan.width, sizeof(float));
+  const bool floats = plan.key_width > 0 || !plan.direct_sums;
+  layout.key_rows = take(floats ? kMostTile * plan.key_width + plan.width : 0, sizeof(float));
+  layout.outputs = take(kMostHeight * plan.value_stride, sizeof(float));
+  layout.merged = take(kMostHeight * plan.width, sizeof(float));
+  layout.total = offset;
+  return layout;
+}
+
+Plan MakePlan(const Problem& p, int64_t threads, const Tuning& tuning) {
+  Plan plan{};
+  plan.group_heads = p.heads / p.kv_heads;
+  plan.scale = p.scale != 0.0f ? p.scale : 1.0f / std::sqrt(static_cast<float>(p.head_size));
+  plan.base2 = p.bias == nullptr && p.softcap <= 0.0f;
+  plan.value_stride = RoundUp(p.value_size, kPanel);
+  ChooseRows(p, plan);
+  plan.tile = std::max(kPanel, std::min(kMostTile, kTileFloats / plan.width / kPanel * kPanel));
+  plan.row_chunk = std::min(kMostRows, kTaskFloats / (plan.width + plan.query_stride));
+  plan.row_chunk = std::max(kMostHeight, plan.row_chunk / kMostHeight * kMostHeight);
+  plan.row_chunk = std::min(plan.row_chunk, std::max<int64_t>(1, p.tokens * p.heads));
+  plan.workers = std::max<int64_t>(1, threads);
+  plan.write_rows = std::max<int64_t>(1, 16384 / plan.width);
+  plan.writes = p.write != nullptr ? DivideUp(p.tokens, plan.write_rows) : 0;
+
+  const int64_t few = MostFewTokens(p, tuning), rows = few * p.heads;
+  int64_t most_parts = std::min(kMostParts, DivideUp(p.shared_length + p.own_length, kPartCost));
+  int64_t split_rows = std::min(rows, p.groups * kMostSplitRows);
+  if (tuning.parts > 0) {
+    most_parts = tuning.parts;
+    split_rows = rows;
+  }
+  const int64_t partial_rows = rows + std::max<int64_t>(0, most_parts - 1) * split_rows;
+
+  size_t offset = 0;
+  const auto take = [&offset](int64_t count, size_t size) {
+    const size_t at = offset;
+    offset += (static_cast<size_t>(count) * size + 63) / 64 * 64;
+    return at;
+  };
+  plan.counter_offset = take(kCounters, sizeof(int64_t));
+  plan.group_offset = take(p.groups, sizeof(Group));
+  plan.token_offset = take(few, sizeof(int32_t));
+  plan.owner_offset = take(few, sizeof(int32_t));
+  plan.query_offset = take(rows * plan.query_stride, sizeof(float));
+  plan.shift_offset = take(rows, sizeof(float));
+  plan.partial_offset = take(partial_rows * plan.width, sizeof(float));
+  plan.state_offset = take(partial_rows * kStates, sizeof(float));
+  const bool second = p.kv_steps != nullptr;
+  plan.second_offset = take(second ? p.tokens * p.heads * p.value_size : 0, sizeof(float));
+  plan.second_lse = take(second ? p.tokens * p.heads : 0, sizeof(float));
+  TakePrompt(p, threads, tuning, plan, offset);
+  plan.worker_bytes = LayOutWorker(plan).total;
+  plan.worker_offset = take(plan.workers, plan.worker_bytes);
+  plan.total_bytes = offset;
+  return plan;
+}
+
+namespace {
+
+// Reads the steps, and says which groups are computed how.
+double ReadGroups(const Problem& p, const Tuning& tuning, const Plan& plan, Group* groups) {
+  double work = 0.0;
+  for (int64_t g = 0; g < p.groups; ++g) {
+    const int32_t* step = p.steps + g * attention::kStepColumns;
+    Group& group = groups[g];
+    group.first = step[attention::kStepFirstRow];
+    group.tokens = step[attention::kStepRows];
+    group.shared = p.shared + step[attention::kStepSharedOffset];
+    group.shared_count = step[attention::kStepShared];
+    group.own = p.own + step[attention::kStepOwnOffset];
+    group.own_count = step[attention::kStepOwn];
+    group.causal = step[attention::kStepCausal] != 0;
+    group.behind = 0;
+    if (p.kv_steps != nullptr) {
+      const int32_t* behind = p.kv_steps + g * attention::kStepColumns;
+      group.behind = int64_t{behind[attention::kStepShared]} + behind[attention::kStepOwn];
+    }
+    group.way = Choose(p, tuning, group);
+    group.rows = group.tokens * p.heads;
+    group.row_chunk = std::min(group.rows, plan.row_chunk);
+    if (tuning.row_chunk > 0) group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);
+    const int64_t read = group.shared_count + group.tokens * group.own_count;
+    group.parts = 1;
+    if (tuning.parts > 0) {
+      group.parts = tuning.parts;
+    } else if (group.rows < kMostSplitRows) {
+      group.parts = std::max<int64_t>(1, std::min(kMostParts, DivideUp(read, kPartCost)));
+    }
+    work += static_cast<double>(group.rows) *
+            (static_cast<double>(group.keys()) + static_cast<double>(p.head_size)) * 4.0 *
+            static_cast<double>(plan.width);
+  }
+  return work;
+}
+
+// Cuts expanding and contracting, which any cut leaves the same, until all threads are busy.
+void CutProducts(const Problem& p, int64_t threads, Plan& plan) {
+  const int64_t panels = plan.width / kPanel, least = kTasksPerThread * threads;
+  plan.expand_tokens = plan.contract_tokens =
+      std::max<int64_t>(1, std::min(plan.few_tokens, 48 / plan.group_heads));
+  plan.expand_panels =
+      std::min(panels, std::max<int64_t>(4, kWeightFloats / (p.head_size * kPanel) / 4 * 4));
+  const auto chunks = [&](int64_t tokens) { return DivideUp(plan.few_tokens, tokens); };
+  const auto expands = [&] {
+    const int64_t shares = p.kind == RowKind::kKeys ? 1 : DivideUp(panels, plan.expand_panels);
+    return chunks(plan.expand_tokens) * p.kv_heads * shares;
+  };
+  while (expands() < least && plan.expand_panels > 8 && p.kind != RowKind::kKeys) {
+    plan.expand_panels = RoundUp(plan.expand_panels / 2, 4);
+  }
+  while (chunks(plan.contract_tokens) * p.kv_heads < least &&
+         plan.contract_tokens * plan.group_heads > kMostHeight && plan.contract_tokens > 1) {
+    plan.contract_tokens = DivideUp(plan.contract_tokens, 2);
+  }
+  plan.expands = expands();
+  plan.contracts = chunks(plan.contract_tokens) * p.kv_heads;
+}
+
+}  // namespace
+
+void FillPlan(const Problem& p, const Tuning& tuning, char* workspace, Plan& plan) {
+  char* counters = workspace + plan.counter_offset;
+  for (int64_t i = 0; i < kCounters; ++i) {
+    new (counters + static_cast<size_t>(i) * sizeof(int64_t)) std::atomic<int64_t>(0);
+  }
+  Group* groups = reinterpret_cast<Group*>(workspace + plan.group_offset);
+  int32_t* tokens = reinterpret_cast<int32_t*>(workspace + plan.token_offset);
+  int32_t* owner = reinterpret_cast<int32_t*>(workspace + plan.owner_offset);
+  const double cost = ReadGroups(p, tuning, plan, groups) * kNanosecondsPerFlop;
+  const double serial =
+      tuning.serial_cost >= 0 ? static_cast<double>(tuning.serial_cost) : kSerialNanoseconds;
+  if (cost < serial) plan.workers = 1;
+
+  // Where whole groups leave threads idle their rows are shared out, at the price of reading the
+  // same positions several times.
+  const auto count = [&](int64_t most) {
+    int64_t items = 0;
+    for (int64_t g = 0; g < p.groups; ++g) {
+      if (groups[g].way != Way::kRows) continue;
+      items += DivideUp(groups[g].rows, std::min(most, groups[g].row_chunk)) * groups[g].parts;
+    }
+    return items;
+  };
+  int64_t chunk = plan.row_chunk;
+  while (plan.workers > 1 && count(chunk) < plan.workers && chunk > 2 * kMostHeight) {
+    chunk = RoundUp(chunk / 2, kMostHeight);
+  }
+  plan.items = plan.few_tokens = 0;
+  int64_t partial = 0;
+  for (int64_t g = 0; g < p.groups; ++g) {
+    Group& group = groups[g];
+    group.row_chunk = std::min(group.row_chunk, chunk);
+    group.row_chunk = DivideUp(group.rows, DivideUp(group.rows, group.row_chunk));
+    group.row_chunks = DivideUp(group.rows, group.row_chunk);
+    group.first_item = plan.items;
+    group.first_query = plan.few_tokens * p.heads;
+    group.first_partial = partial;
+    plan.items += group.items();
+    if (group.way != Way::kRows) continue;
+    partial += group.parts * group.rows;
+    for (int64_t i = 0; i < group.tokens; ++i, ++plan.few_tokens) {
+      tokens[plan.few_tokens] = static_cast<int32_t>(group.first + i);
+      owner[plan.few_tokens] = static_cast<int32_t>(g);
+    }
+  }
+  plan.expands = plan.contracts = 0;
+  if (plan.few_tokens > 0) CutProducts(p, plan.workers, plan);
+}
+
+}  // namespace latent
+}  // namespace graft

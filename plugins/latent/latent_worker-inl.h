@@ -1,0 +1,508 @@
+// One worker of a call: writes new rows, expands queries, attends, and contracts what it has added
+// up, each phase after all tasks of the one before are done.
+#if defined(GRAFT_LATENT_WORKER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_LATENT_WORKER_INL_H_
+#undef GRAFT_LATENT_WORKER_INL_H_
+#else
+#define GRAFT_LATENT_WORKER_INL_H_
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "area-inl.h"
+#include "hwy/highway.h"
+#include "latent.h"
+#include "latent_plan.h"
+#include "softmax-inl.h"
+#include "tile_rows-inl.h"
+#include "tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace latent {
+namespace HWY_NAMESPACE {
+namespace simd = attention::HWY_NAMESPACE;
+using simd::kNegativeInfinity;
+
+class Worker {
+ public:
+  Worker(const Problem& problem, const Plan& plan, char* workspace, int64_t index)
+      : problem_(problem),
+        plan_(plan),
+        workspace_(workspace),
+        groups_(reinterpret_cast<const Group*>(workspace + plan.group_offset)),
+        tokens_(At<const int32_t>(plan.token_offset)),
+        owner_(At<const int32_t>(plan.owner_offset)),
+        queries_(At<float>(plan.query_offset)),
+        shifts_(At<float>(plan.shift_offset)),
+        partials_(At<float>(plan.partial_offset)),
+        states_(At<float>(plan.state_offset)),
+        vectors_(plan.width / kLanes),
+        scratch_(workspace + plan.worker_offset + static_cast<size_t>(index) * plan.worker_bytes),
+        layout_(LayOutWorker(plan)),
+        rows_(problem, plan, reinterpret_cast<float*>(scratch_ + layout_.sum_rows),
+              reinterpret_cast<float*>(scratch_ + layout_.key_rows)) {
+    scores_ = Scratch<float>(layout_.scores);
+    maximum_ = Scratch<float>(layout_.maximum);
+    sums_ = Scratch<float>(layout_.sums);
+    rescale_ = Scratch<float>(layout_.rescale);
+    skipped_ = Scratch<float>(layout_.skipped);
+    low_ = Scratch<int64_t>(layout_.low);
+    high_ = Scratch<int64_t>(layout_.high);
+  }
+
+  void Work() {
+    Phase(kNextWrite, plan_.writes, [this](int64_t task) { Write(task); });
+    Wait(kDoneWrites, plan_.writes);
+    Phase(kNextExpand, plan_.expands, [this](int64_t task) { Expand(task); });
+    Wait(kDoneExpands, plan_.expands);
+    Phase(kNextItem, plan_.items, [this](int64_t task) { Attend(task); });
+    Wait(kDoneItems, plan_.items);
+    Phase(kNextContract, plan_.contracts, [this](int64_t task) { Contract(task); });
+  }
+
+ private:
+  template <typename T>
+  T* At(size_t offset) const {
+    return reinterpret_cast<T*>(workspace_ + offset);
+  }
+  template <typename T>
+  T* Scratch(size_t offset) const {
+    return reinterpret_cast<T*>(scratch_ + offset);
+  }
+  std::atomic<int64_t>* Counters() const { return At<std::atomic<int64_t>>(plan_.counter_offset); }
+
+  // Takes tasks until none is left. The counter behind `next` counts those that are done.
+  template <class Body>
+  void Phase(Counter next, int64_t tasks, const Body& body) {
+    if (tasks == 0) return;
+    std::atomic<int64_t>* counters = Counters();
+    for (;;) {
+      const int64_t task = counters[next].fetch_add(1, std::memory_order_relaxed);
+      if (task >= tasks) return;
+      body(task);
+      if (next != kNextContract) counters[next + 1].fetch_add(1, std::memory_order_acq_rel);
+    }
+  }
+  // Only tasks that run already are waited for, so a host that runs workers one after the other
+  // does not hang.
+  void Wait(Counter done, int64_t tasks) const {
+    std::atomic<int64_t>& finished = Counters()[done];
+    for (int spin = 0; finished.load(std::memory_order_acquire) < tasks;) {
+      if (++spin < 1000) {
+        hwy::Pause();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  }
+
+  void Write(int64_t task) const {
+    const RowPool& pool = problem_.pool;
+    const int64_t end = std::min(problem_.tokens, (task + 1) * plan_.write_rows);
+    for (int64_t t = task * plan_.write_rows; t < end; ++t) {
+      const int32_t slot = problem_.write[t];
+      if (slot < 0) continue;
+      WriteRow(pool.storage, problem_.input + t * problem_.input_stride, pool.width,
+               reinterpret_cast<char*>(pool.data) + pool.RowOffset(slot));
+    }
+  }
+
+  const float* QueryOf(int64_t token, int64_t head) const {
+    return problem_.query + token * problem_.query_stride + head * problem_.head_size;
+  }
+
+  // Queries of some tokens and one KV head, through some panels of its weight: q W_K^T, scaled.
+  // Where rows are keys, queries are scaled only.
+  void Expand(int64_t task) const {
+    const float scale = plan_.base2 ? plan_.scale * 1.44269504f : plan_.scale;
+    const int64_t panels = plan_.width / kPanel;
+    const bool keys = problem_.kind == RowKind::kKeys;
+    const int64_t shares = keys ? 1 : DivideUp(panels, plan_.expand_panels);
+    const int64_t share = task % shares;
+    const int64_t g = task / shares % problem_.kv_heads;
+    const int64_t chunk = task / shares / problem_.kv_heads;
+    const int64_t begin = chunk * plan_.expand_tokens;
+    const int64_t end = std::min(plan_.few_tokens, begin + plan_.expand_tokens);
+    const int64_t rows = (end - begin) * plan_.group_heads;
+    const auto at = [&](int64_t r) {
+      return std::pair<int64_t, int64_t>(tokens_[begin + r / plan_.group_heads],
+                                         g * plan_.group_heads + r % plan_.group_heads);
+    };
+    if (share == 0) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto [token, head] = at(r);
+        const int64_t row = (begin + r / plan_.group_heads) * problem_.heads + head;
+        float* shift = shifts_ + row;
+        *shift = 0.0f;
+        if (problem_.key_bias != nullptr) {
+          const float* q = QueryOf(token, head);
+          const float* b = problem_.key_bias + g * problem_.head_size;
+          float dot = 0.0f;
+          for (int64_t c = 0; c < problem_.head_size; ++c) dot += q[c] * b[c];
+          *shift = scale * dot;
+        }
+        if (keys) {
+          simd::LoadRow(attention::Type::kFloat32, QueryOf(token, head), 1, problem_.head_size,
+                        plan_.query_stride, scale, queries_ + row * plan_.query_stride);
+        }
+      }
+    }
+    if (keys) return;
+    const Panels weight{problem_.key_weight + g * panels * problem_.head_size * kPanel,
+                        problem_.head_size, panels};
+    const int64_t first = share * plan_.expand_panels;
+    const int64_t last = std::min(panels, first + plan_.expand_panels);
+    ForTiles(rows, [&](int64_t r0, int64_t count) {
+      const float* from[kTileRows];
+      float* to[kTileRows];
+      for (int64_t r = 0; r < count; ++r) {
+        const auto [token, head] = at(r0 + r);
+        from[r] = QueryOf(token, head);
+        const int64_t row = (begin + (r0 + r) / plan_.group_heads) * problem_.heads + head;
+        to[r] = queries_ + row * plan_.query_stride;
+      }
+      MultiplyPanels(from, count, weight, first, last, scale, to);
+    });
+  }
+
+  // Some rows of a group against a part of its positions.
+  void Attend(int64_t task) {
+    while (task < groups_[g_].first_item || task >= groups_[g_].first_item + groups_[g_].items()) {
+      if (++g_ == problem_.groups) g_ = 0;
+    }
+    group_ = &groups_[g_];
+    const Group& group = *group_;
+    const int64_t item = task - group.first_item;
+    const int64_t part = item % group.parts;
+    row0_ = item / group.parts * group.row_chunk;
+    count_ = std::min(group.row_chunk, group.rows - row0_);
+    const int64_t partial = group.first_partial + part * group.rows + row0_;
+    accumulator_ = partials_ + partial * plan_.width;
+
+    Start();
+    const int64_t begin = group.PartBegin(part);
+    const int64_t end = std::min(group.PartBegin(part + 1), highest_);
+    const int64_t shared_end = std::min(end, group.shared_count);
+    // Tiles begin where they would if nothing were hidden: a sum then does not depend on the rows
+    // beside it.
+    for (int64_t j = begin + FullTiles(begin, plan_.tile); j < shared_end;) {
+      const int64_t tile = std::min(plan_.tile, shared_end - j);
+      const int64_t after = std::min(plan_.tile, shared_end - j - tile);
+      rows_.List(group.shared + j, j, tile);
+      if (after > 0) rows_.Ask(group.shared + j + tile, after);
+      Step(0, count_, j, tile, after > 0);
+      j += tile;
+    }
+    const int64_t own_begin = std::max(begin, group.shared_count);
+    for (int64_t j = own_begin + FullTiles(own_begin, kOwnTile); j < end; j += kOwnTile) {
+      const int64_t tile = std::min(kOwnTile, end - j);
+      // All tokens of a tile come before the next tile: tokens that share slots then find them in
+      // the nearest cache.
+      for (int64_t r = 0, rows; r < count_; r += rows) {
+        const int64_t token = (row0_ + r) / problem_.heads;
+        rows = std::min(count_, (token + 1) * problem_.heads - row0_) - r;
+        rows_.List(group.own + token * group.own_count + (j - group.shared_count), j, tile);
+        Step(r, rows, j, tile, false);
+      }
+    }
+    for (int64_t r = 0; r < count_; ++r) {
+      const DF d;
+      float* state = states_ + (partial + r) * kStates;
+      state[kMaximum] = maximum_[r];
+      state[kSum] = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sums_ + r * kLanes)));
+      state[kSkipped] = skipped_[r];
+    }
+  }
+
+  // Positions from `begin` on, in full tiles, that no row of the task sees.
+  int64_t FullTiles(int64_t begin, int64_t tile) const {
+    return std::max<int64_t>(0, lowest_ - begin) / tile * tile;
+  }
+
+  // Clears the state of all rows and finds the positions that each token sees.
+  void Start() {
+    const Group& group = *group_;
+    const int64_t first = row0_ / problem_.heads;
+    const int64_t last = (row0_ + count_ - 1) / problem_.heads;
+    lowest_ = std::numeric_limits<int64_t>::max();
+    highest_ = 0;
+    for (int64_t i = first; i <= last; ++i) {
+      const int64_t position = group.position(i);
+      low_[i - first] =
+          problem_.window > 0 ? std::max<int64_t>(0, position - problem_.window + 1) : 0;
+      high_[i - first] = position + 1;
+      lowest_ = std::min(lowest_, low_[i - first]);
+      highest_ = std::max(highest_, high_[i - first]);
+    }
+    for (int64_t r = 0; r < count_; ++r) maximum_[r] = kNegativeInfinity;
+    std::memset(skipped_, 0, static_cast<size_t>(count_) * sizeof(float));
+    std::memset(sums_, 0, static_cast<size_t>(count_ * kLanes) * sizeof(float));
+    std::memset(accumulator_, 0, static_cast<size_t>(count_ * plan_.width) * sizeof(float));
+  }
+
+  // One step of the online softmax: rows r0 .. r0 + rows - 1 of the task over a tile.
+  void Step(int64_t r0, int64_t rows, int64_t j, int64_t tile, bool asks) {
+    Scores(r0, rows, tile, asks);
+    for (int64_t r = r0; r < r0 + rows; ++r) Adjust(r, j, tile, scores_ + (r - r0) * kMostTile);
+    for (int64_t r = 0; r < rows; r += kLanes) {
+      const int64_t count = std::min(kLanes, rows - r);
+      float* scores = scores_ + r * kMostTile;
+      float* sums = sums_ + (r0 + r) * kLanes;
+      // Full vectors of maxima are read and written, those behind `count` without a meaning.
+      float maximum[kLanes];
+      std::memcpy(maximum, maximum_ + r0 + r, sizeof(maximum));
+      if (plan_.base2) {
+        simd::TakeTiles<true>(count, tile, scores, kMostTile, maximum, sums, rescale_ + r);
+      } else {
+        simd::TakeTiles<false>(count, tile, scores, kMostTile, maximum, sums, rescale_ + r);
+      }
+      std::memcpy(maximum_ + r0 + r, maximum, static_cast<size_t>(count) * sizeof(float));
+    }
+    float* sums = accumulator_ + r0 * plan_.width;
+    if (problem_.skip > 0.0f) {
+      AddKept(r0, rows, tile, sums);
+    } else {
+      AddWeighted(scores_, kMostTile, rows, rows_.sums(), tile, vectors_, rescale_, sums,
+                  plan_.width);
+    }
+  }
+
+  // Products of queries with the rows of a tile.
+  void Scores(int64_t r0, int64_t rows, int64_t tile, bool asks) {
+    const int64_t first = group_->first_query + row0_ + r0;
+    const float* queries = queries_ + first * plan_.query_stride;
+    DotRows dot{
+        rows_.keys(), tile, 0, plan_.query_stride / kPanel, kPanel, asks ? rows_.asked() : nullptr};
+    if (problem_.kind == RowKind::kHiddenStates) {
+      Dot(queries, plan_.query_stride, rows, dot, scores_, kMostTile);
+      return;
+    }
+    for (int64_t r = 0; r < std::min(rows, problem_.heads); ++r) {
+      const int64_t head = (first + r) % problem_.heads;
+      dot.shift = head * plan_.slice;
+      Dot(queries + r * plan_.query_stride, problem_.heads * plan_.query_stride,
+          DivideUp(rows - r, problem_.heads), dot, scores_ + r * kMostTile,
+          problem_.heads * kMostTile);
+    }
+  }
+
+  // From products to scores: row r of the task over positions j .. j + count - 1.
+  void Adjust(int64_t r, int64_t j, int64_t count, float* scores) const {
+    const int64_t row = row0_ + r;
+    const int64_t i = row / problem_.heads - row0_ / problem_.heads;
+    const float shift = shifts_[group_->first_query + row];
+    if (shift != 0.0f) {
+      const DF d;
+      for (int64_t k = 0; k < count; k += kLanes) {
+        hn::StoreU(hn::Add(hn::LoadU(d, scores + k), hn::Set(d, shift)), d, scores + k);
+      }
+    }
+    if (problem_.softcap > 0.0f) simd::ApplySoftcap(problem_.softcap, count, scores);
+    if (problem_.bias != nullptr) {
+      const float* bias = problem_.bias + row % problem_.heads * problem_.distances;
+      const int64_t distance = high_[i] - 1 - j;
+      for (int64_t k = 0; k < count; ++k) {
+        // A key that a causal token does not see has a negative distance.
+        const int64_t at = std::max<int64_t>(0, std::min(distance - k, problem_.distances - 1));
+        scores[k] = bias[at] == kNegativeInfinity ? kNegativeInfinity : scores[k] + bias[at];
+      }
+    }
+    simd::ApplyLimits(low_[i] - j, high_[i] - j, count, scores);
+  }
+
+  // AddWeighted without the keys whose weight is below problem.skip: a register tile passes over
+  // those that weigh nothing in any of its rows.
+  void AddKept(int64_t r0, int64_t rows, int64_t count, float* sums) {
+    for (int64_t r = 0; r < rows; ++r) {
+      float* weights = scores_ + r * kMostTile;
+      float left_out = 0.0f;
+      for (int64_t k = 0; k < count; ++k) {
+        const bool small = weights[k] < problem_.skip;
+        left_out += small ? weights[k] : 0.0f;
+        weights[k] = small ? 0.0f : weights[k];
+      }
+      skipped_[r0 + r] = rescale_[r] * skipped_[r0 + r] + left_out;
+    }
+    const float* kept[kMostTile];
+    float weights[kTileRows * kMostTile];
+    ForTiles(rows, [&](int64_t first, int64_t height) {
+      int64_t n = 0;
+      for (int64_t k = 0; k < count; ++k) {
+        bool any = false;
+        for (int64_t r = 0; r < height; ++r) {
+          const float weight = scores_[(first + r) * kMostTile + k];
+          weights[r * kMostTile + n] = weight;
+          any |= !(weight == 0.0f);
+        }
+        kept[n] = rows_.sums()[k];
+        n += any ? 1 : 0;
+      }
+      AddWeighted(weights, kMostTile, height, kept, n, vectors_, rescale_ + first,
+                  sums + first * plan_.width, plan_.width);
+    });
+  }
+
+  // Joins the parts of some tokens and one KV head and multiplies what they added up by W_V.
+  void Contract(int64_t task) {
+    const int64_t g = task % problem_.kv_heads;
+    const int64_t begin = task / problem_.kv_heads * plan_.contract_tokens;
+    const int64_t end = std::min(plan_.few_tokens, begin + plan_.contract_tokens);
+    const int64_t panels = plan_.value_stride / kPanel;
+    const Panels weight{problem_.value_weight + g * panels * problem_.pool.width * kPanel,
+                        problem_.pool.width, panels};
+    ForTiles((end - begin) * plan_.group_heads, [&](int64_t r0, int64_t count) {
+      const float* from[kTileRows];
+      float* to[kTileRows];
+      Total total[kTileRows];
+      int64_t row[kTileRows];
+      for (int64_t r = 0; r < count; ++r) {
+        const int64_t token = tokens_[begin + (r0 + r) / plan_.group_heads];
+        const int64_t head = g * plan_.group_heads + (r0 + r) % plan_.group_heads;
+        row[r] = token * problem_.heads + head;
+        from[r] = Merge(groups_[owner_[begin + (r0 + r) / plan_.group_heads]], row[r],
+                        Scratch<float>(layout_.merged) + r * plan_.width, total[r]);
+        to[r] = Scratch<float>(layout_.outputs) + r * plan_.value_stride;
+      }
+      MultiplyPanels(from, count, weight, 0, panels, 1.0f, to);
+      for (int64_t r = 0; r < count; ++r) Finish(row[r], g, total[r], to[r]);
+    });
+  }
+
+  // State of a row over all parts.
+  struct Total {
+    float maximum, sum, skipped;
+    bool keys;  // whether there are any, seen or not
+  };
+
+  // Joins the parts of a row by log-sum-exp, into `merged` where there are several. Dao et al.:
+  // Flash-Decoding for long-context inference, 2023.
+  const float* Merge(const Group& group, int64_t row, float* merged, Total& total) const {
+    const DF d;
+    const int64_t r = row - group.first * problem_.heads;
+    const auto state = [&](int64_t part) {
+      return states_ + (group.first_partial + part * group.rows + r) * kStates;
+    };
+    const auto sums = [&](int64_t part) {
+      return partials_ + (group.first_partial + part * group.rows + r) * plan_.width;
+    };
+    total = {kNegativeInfinity, 0.0f, 0.0f, group.keys() + group.behind > 0};
+    if (group.parts == 1) {
+      total.maximum = state(0)[kMaximum];
+      total.sum = state(0)[kSum];
+      total.skipped = state(0)[kSkipped];
+      return sums(0);
+    }
+    for (int64_t part = 0; part < group.parts; ++part) {
+      total.maximum = std::max(total.maximum, state(part)[kMaximum]);
+    }
+    const float base = total.maximum == kNegativeInfinity ? 0.0f : total.maximum;
+    std::memset(merged, 0, static_cast<size_t>(plan_.width) * sizeof(float));
+    for (int64_t part = 0; part < group.parts; ++part) {
+      const float* s = state(part);
+      // A part that saw no key of this row has nothing to add.
+      if (s[kMaximum] == kNegativeInfinity && s[kSum] == 0.0f) continue;
+      const float weight = plan_.base2 ? simd::PowerOfNonPositive<true>(s[kMaximum] - base)
+                                       : simd::PowerOfNonPositive<false>(s[kMaximum] - base);
+      total.sum += weight * s[kSum];
+      total.skipped += weight * s[kSkipped];
+      const VF factor = hn::Set(d, weight);
+      const float* from = sums(part);
+      for (int64_t i = 0; i < plan_.width; i += kLanes) {
+        hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, from + i), hn::LoadU(d, merged + i)), d,
+                   merged + i);
+      }
+    }
+    return merged;
+  }
+
+  // Writes one row of output: divided by its sum, joined with the second part.
+  void Finish(int64_t row, int64_t g, const Total& total, const float* product) const {
+    const int64_t size = problem_.value_size;
+    const bool seen = !(total.maximum == kNegativeInfinity && total.sum == 0.0f);
+    const float* second = nullptr;
+    float first_weight = 1.0f, second_weight = 0.0f;
+    if (problem_.kv_steps != nullptr) {
+      const float lse = At<float>(plan_.second_lse)[row];
+      const float own = total.maximum * (plan_.base2 ? 0.693147181f : 1.0f) + std::log(total.sum);
+      if (!(lse == kNegativeInfinity)) {
+        second = At<float>(plan_.second_offset) + row * size;
+        const float base = seen ? std::max(lse, own) : lse;
+        second_weight = std::exp(lse - base);
+        first_weight = seen ? std::exp(own - base) : 0.0f;
+        const float sum = first_weight + second_weight;
+        first_weight /= sum;
+        second_weight /= sum;
+      }
+    }
+    float* to = problem_.output + row * size;
+    const float* bias = problem_.value_bias != nullptr ? problem_.value_bias + g * size : nullptr;
+    if (!seen && second == nullptr) {
+      // No key has any weight. Without a single key the products are empty sums: zeros.
+      const float fill = total.keys ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+      for (int64_t i = 0; i < size; ++i) to[i] = fill;
+    } else {
+      const float factor = seen ? first_weight / total.sum : 0.0f;
+      for (int64_t i = 0; i < size; ++i) {
+        float value = seen ? product[i] * factor : 0.0f;
+        if (bias != nullptr) value += first_weight * bias[i];
+        if (second != nullptr) value += second_weight * second[i];
+        to[i] = value;
+      }
+    }
+    if (problem_.skipped != nullptr) {
+      problem_.skipped[row] = seen ? total.skipped / total.sum : 0.0f;
+    }
+  }
+
+  const Problem& problem_;
+  const Plan& plan_;
+  char* workspace_;
+  const Group* groups_;
+  const int32_t* tokens_;
+  const int32_t* owner_;
+  float* queries_;
+  float* shifts_;
+  float* partials_;
+  float* states_;
+  const int64_t vectors_;
+  char* scratch_;
+  const WorkerLayout layout_;
+  TileRows rows_;
+
+  // Of the current task.
+  int64_t g_ = 0;
+  const Group* group_ = nullptr;
+  int64_t row0_ = 0, count_ = 0;      // rows of the group
+  int64_t lowest_ = 0, highest_ = 0;  // positions that some row may see
+  float* accumulator_ = nullptr;      // [rows][width], among the partial sums
+
+  float* scores_;   // [rows][kMostTile]
+  float* maximum_;  // [rows], of the scores seen so far
+  float* sums_;     // [rows][kLanes], of the weights relative to it
+  float* rescale_;  // [rows]
+  float* skipped_;  // [rows], weights that were left out, relative to the maximum
+  int64_t* low_;    // [tokens]
+  int64_t* high_;   // [tokens]
+};
+
+void RunWorker(const Problem& problem, const Plan& plan, char* workspace, int64_t worker) {
+  Worker(problem, plan, workspace, worker).Work();
+}
+
+void WriteRowOf(Storage storage, const float* from, int64_t width, char* to) {
+  WriteRow(storage, from, width, to);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace latent
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_LATENT_WORKER_INL_H_

@@ -1,0 +1,50 @@
+// Random calls over pools of rows, and of keys and values behind them.
+#ifndef GRAFT_PLUGINS_LATENT_TESTS_LATENT_PROBLEM_H_
+#define GRAFT_PLUGINS_LATENT_TESTS_LATENT_PROBLEM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "latent.h"
+
+namespace graft {
+namespace latent {
+namespace testing {
+
+constexpr int64_t kBand = 256;       // bytes before and behind each pool
+constexpr int64_t kOutputBand = 64;  // floats before and behind the output
+
+struct RandomProblem {
+  Problem problem;
+  Tuning tuning;
+  int threads = 1;
+  // Bytes are 0xFF, NaN in every type, but for the slots that were filled.
+  std::vector<char> rows, keys;
+  int64_t rows_start = 0, keys_start = 0;
+  // As a layer has them: [width][kv_heads * head_size], and of rows of keys the weight from keys to
+  // values, [width][kv_heads * value_size].
+  std::vector<float> key_matrix, value_matrix;
+  std::vector<float> key_panels, value_panels, key_bias, value_bias;
+  std::vector<float> query, input, key, value, bias, cosine, sine;
+  std::vector<float> output;  // NaN, between two bands
+  std::vector<float> skipped;
+  std::vector<int32_t> steps, shared, own, write, kv_steps, kv_shared, kv_own, kv_write;
+  std::string description;
+};
+
+// Makes problem number `index` of a fixed sequence.
+void Make(uint32_t index, RandomProblem& made);
+
+// W [width][heads * size] as [heads][ceil(width / 16)][size][16], and as
+// [heads][ceil(size / 16)][width][16].
+std::vector<float> RowPanels(const std::vector<float>& w, int64_t width, int64_t heads,
+                             int64_t size);
+std::vector<float> ColumnPanels(const std::vector<float>& w, int64_t width, int64_t heads,
+                                int64_t size);
+
+}  // namespace testing
+}  // namespace latent
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_LATENT_TESTS_LATENT_PROBLEM_H_

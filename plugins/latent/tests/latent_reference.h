@@ -1,0 +1,37 @@
+// Plain multi-head attention in float64: keys and values are made from rows, then attended to.
+#ifndef GRAFT_PLUGINS_LATENT_TESTS_LATENT_REFERENCE_H_
+#define GRAFT_PLUGINS_LATENT_TESTS_LATENT_REFERENCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "latent.h"
+#include "latent_problem.h"
+
+namespace graft {
+namespace latent {
+namespace testing {
+
+// A number of a row as the storage type holds it, and its bits.
+double Rounded(Storage storage, float value, uint32_t* bits = nullptr);
+double FromBits(Storage storage, const char* at);
+
+// What the pools must look like after the problem's rows, keys and values are written.
+std::vector<char> ExpectedRows(const RandomProblem& made);
+std::vector<char> ExpectedKeys(const RandomProblem& made);
+
+// The row of a slot, [width].
+std::vector<double> RowOf(const Problem& p, const char* rows, int64_t slot);
+
+// x W + b of one row and KV head.
+std::vector<double> Project(const std::vector<double>& x, const std::vector<float>& w,
+                            const float* bias, int64_t columns, int64_t first, int64_t count);
+
+// The output [tokens, heads, value_size], given the pools after all writes.
+std::vector<double> Compute(const RandomProblem& made, const char* rows, const char* keys);
+
+}  // namespace testing
+}  // namespace latent
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_LATENT_TESTS_LATENT_REFERENCE_H_

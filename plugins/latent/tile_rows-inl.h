@@ -1,0 +1,153 @@
+// The rows of one tile: what scores are taken from, and what is added up. Both are the pool's rows
+// where they lie, unless they are halves, no whole panels, or turned by rotary positions.
+#if defined(GRAFT_LATENT_TILE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_LATENT_TILE_ROWS_INL_H_
+#undef GRAFT_LATENT_TILE_ROWS_INL_H_
+#else
+#define GRAFT_LATENT_TILE_ROWS_INL_H_
+#endif
+
+#include <cstring>
+
+#include "area-inl.h"
+#include "hwy/highway.h"
+#include "latent.h"
+#include "latent_plan.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace latent {
+namespace HWY_NAMESPACE {
+
+class TileRows {
+ public:
+  // `sum_rows` and `key_rows` have room for a tile, and one row more for the pool's as floats.
+  TileRows(const Problem& problem, const Plan& plan, float* sum_rows, float* key_rows)
+      : problem_(problem), plan_(plan), sum_rows_(sum_rows), key_rows_(key_rows) {
+    const bool rows =
+        plan.keys == KeyRows::kPool || (plan.keys == KeyRows::kSums && plan.direct_sums);
+    asks_ = rows;
+  }
+
+  // Takes up `count` slots, which hold positions j and on. Lists go on with their last row up to a
+  // full vector.
+  void List(const int32_t* slots, int64_t j, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) {
+      const char* row = RowOf(slots[k]);
+      const float* in_pool = reinterpret_cast<const float*>(row);
+      if (plan_.direct_sums) {
+        sums_[k] = in_pool;
+      } else {
+        float* to = sum_rows_ + k * plan_.width;
+        if (problem_.rotary != Rotary::kNone && problem_.rotated) {
+          TurnRow(Floats(row), j + k, -1.0f, problem_.head_size, to);
+        } else {
+          ReadRow(problem_.pool.storage, row, problem_.pool.width, plan_.width, to);
+        }
+        sums_[k] = to;
+      }
+      switch (plan_.keys) {
+        case KeyRows::kSums:
+          keys_[k] = sums_[k];
+          break;
+        case KeyRows::kPool:
+          keys_[k] = in_pool;
+          break;
+        case KeyRows::kMade:
+          keys_[k] = key_rows_ + k * plan_.key_width;
+          MakeKeys(row, j + k, key_rows_ + k * plan_.key_width);
+          break;
+      }
+    }
+    Pad(sums_, count);
+    Pad(keys_, count);
+  }
+
+  // Names the slots of the tile to come, whose rows Dot asks for.
+  void Ask(const int32_t* slots, int64_t count) {
+    if (!asks_) return;
+    for (int64_t k = 0; k < count; ++k) {
+      asked_[k] = reinterpret_cast<const float*>(RowOf(slots[k]));
+    }
+    for (int64_t k = count; k < kMostTile; ++k) asked_[k] = asked_[k - 1];
+  }
+
+  // Copies the rows that are added up side by side, plan.width floats apart, and returns them.
+  const float* Gather(int64_t count) {
+    for (int64_t k = 0; k < count; ++k) {
+      float* to = sum_rows_ + k * plan_.width;
+      if (sums_[k] != to) {
+        std::memcpy(to, sums_[k], static_cast<size_t>(plan_.width) * sizeof(float));
+        sums_[k] = to;
+      }
+    }
+    return sum_rows_;
+  }
+
+  const float* const* keys() const { return keys_; }
+  const float* const* sums() const { return sums_; }
+  const float* const* asked() const { return asks_ ? asked_ : nullptr; }
+
+ private:
+  const char* RowOf(int32_t slot) const {
+    return reinterpret_cast<const char*>(problem_.pool.data) + problem_.pool.RowOffset(slot);
+  }
+
+  static void Pad(const float** list, int64_t count) {
+    for (int64_t k = count; k % kPanel != 0; ++k) list[k] = list[k - 1];
+  }
+
+  // A row of the pool as floats.
+  const float* Floats(const char* row) {
+    if (problem_.pool.storage == Storage::kFloat32) return reinterpret_cast<const float*>(row);
+    float* to = key_rows_ + kMostTile * plan_.key_width;
+    ReadRow(problem_.pool.storage, row, problem_.pool.width, problem_.pool.width, to);
+    return to;
+  }
+
+  // Turns all heads of a row; a head of `to` begins `slice` floats behind the one before.
+  void TurnRow(const float* from, int64_t position, float direction, int64_t slice,
+               float* to) const {
+    const int64_t size = problem_.head_size, pairs = problem_.pairs;
+    for (int64_t h = 0; h < problem_.kv_heads; ++h) {
+      Turn(problem_.rotary, pairs, problem_.cosine + position * pairs,
+           problem_.sine + position * pairs, direction, size, from + h * size, to + h * slice);
+    }
+    const int64_t written = (problem_.kv_heads - 1) * slice + size;
+    const int64_t padded = slice == size ? plan_.width : problem_.kv_heads * slice;
+    std::memset(to + written, 0, static_cast<size_t>(padded - written) * sizeof(float));
+  }
+
+  // Keys of all heads of a row, each padded with zeros to full panels.
+  void MakeKeys(const char* row, int64_t position, float* to) {
+    const float* from = Floats(row);
+    const int64_t size = problem_.head_size, rest = plan_.slice - size;
+    if (problem_.rotary != Rotary::kNone && !problem_.rotated) {
+      TurnRow(from, position, 1.0f, plan_.slice, to);
+    } else {
+      for (int64_t h = 0; h < problem_.kv_heads; ++h) {
+        std::memcpy(to + h * plan_.slice, from + h * size,
+                    static_cast<size_t>(size) * sizeof(float));
+      }
+    }
+    for (int64_t h = 0; h < problem_.kv_heads; ++h) {
+      std::memset(to + h * plan_.slice + size, 0, static_cast<size_t>(rest) * sizeof(float));
+    }
+  }
+
+  const Problem& problem_;
+  const Plan& plan_;
+  float* sum_rows_;  // [kMostTile][width]
+  float* key_rows_;  // [kMostTile][key_width], then a row of the pool
+  bool asks_;
+  const float* sums_[kMostTile];
+  const float* keys_[kMostTile];
+  const float* asked_[kMostTile];
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace latent
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_LATENT_TILE_ROWS_INL_H_
