@@ -24,6 +24,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MarianConfig,
+    MptConfig,
     T5Config,
     WhisperConfig,
 )
@@ -69,6 +70,22 @@ SUBJECTS = {
             tie_word_embeddings=False, rope_theta=10000.0, bos_token_id=1, eos_token_id=[44, 58]),
         dict(bos_token_id=1, eos_token_id=[44, 58]),
         {r"embed_tokens": 20, r"o_proj|down_proj": 2, r"lm_head": 2.5}, tokens=320, prefix=(1,)),
+    "llama-mha": Subject(
+        AutoModelForCausalLM,
+        LlamaConfig(
+            num_hidden_layers=3, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
+            intermediate_size=96, vocab_size=320, max_position_embeddings=256,
+            tie_word_embeddings=False, rope_theta=10000.0, bos_token_id=1, eos_token_id=[44, 58]),
+        dict(bos_token_id=1, eos_token_id=[44, 58]),
+        {r"embed_tokens": 20, r"o_proj|down_proj": 2, r"lm_head": 2.5}, tokens=320, prefix=(1,)),
+    "mpt": Subject(
+        AutoModelForCausalLM,
+        MptConfig(
+            n_layers=3, d_model=64, n_heads=4, vocab_size=304, max_seq_len=256,
+            bos_token_id=1, eos_token_id=167),
+        dict(bos_token_id=1, eos_token_id=167),
+        {r"wte$": 10, r"Wqkv": 4, r"out_proj|down_proj": 5, r"norm_f": SIGNS},
+        tokens=304),
     "bart": Subject(
         AutoModelForSeq2SeqLM,
         BartConfig(
@@ -111,6 +128,16 @@ SUBJECTS = {
         dict(pad_token_id=0, eos_token_id=235, decoder_start_token_id=0),
         {r"shared": 2.5, r"SelfAttention\.o$|\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5,
          r"decoder.final_layer_norm": SIGNS}, tokens=270, suffix=(235,)),
+    "t5-wide": Subject(
+        AutoModelForSeq2SeqLM,
+        T5Config(
+            num_layers=2, num_decoder_layers=2, d_model=48, d_kv=32, num_heads=4, d_ff=96,
+            vocab_size=280, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+            relative_attention_num_buckets=12, relative_attention_max_distance=24, decoder_start_token_id=0,
+            eos_token_id=204),
+        dict(pad_token_id=0, eos_token_id=204, decoder_start_token_id=0),
+        {r"shared": 20, r"lm_head": 2.5, r"\.o$": 2, r"\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5},
+        tokens=280, suffix=(204,)),
     "marian": Subject(
         AutoModelForSeq2SeqLM,
         MarianConfig(

@@ -91,10 +91,13 @@ class Model:
         self.vocabulary = self.config.vocab_size
         eos = self.subject.generation["eos_token_id"]
         self.eos = eos if isinstance(eos, list) else [eos]
+        if name == "mpt":  # fills its mask, in torch's default type, with the least number of its weights' type
+            self.double.register_forward_pre_hook(lambda *_: torch.set_default_dtype(torch.float64))
         self.double.register_forward_hook(self._add_noise)
 
     def _add_noise(self, module, arguments, output):
         """Noise on all but the first of the equal rows. generate reads scores in float32 (and diverse search needs them so)."""
+        torch.set_default_dtype(torch.float32)
         scores = output.logits
         noise = torch.randn(scores.shape, generator=self.noise, dtype=scores.dtype)
         noise[: len(noise) // (1 + DRAWS)] = 0
