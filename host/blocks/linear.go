@@ -1,6 +1,8 @@
 package blocks
 
 import (
+	"strconv"
+
 	"github.com/opgraft/graft/host/graph"
 )
 
@@ -34,6 +36,7 @@ func (f *finder) linear(v view, ok bool) *Linear {
 	bias, biasOffset := "", int64(0)
 	factor, biasFactor := 1.0, 1.0
 	for {
+		v.value = f.first(v.value)
 		n := v.value.Producer
 		switch {
 		case n.Is("Cast"):
@@ -93,9 +96,17 @@ func (f *finder) linear(v view, ok bool) *Linear {
 
 // columns is a value of which only the last axis matters: columns of a product.
 func (f *finder) columns(v *graph.Value) view {
-	s := f.shapes.Of(v)
-	out := view{value: v, dims: make([][]axis, max(s.Rank, 1)), scale: 1}
-	out.dims[len(out.dims)-1] = []axis{{role: "c", size: s.Dim(-1)}}
+	return f.lastAxis(v, []axis{{role: "c", size: f.shapes.Of(v).Dim(-1)}})
+}
+
+// lastAxis is a value of which the last axis is known.
+func (f *finder) lastAxis(v *graph.Value, last []axis) view {
+	out := view{value: v, scale: 1}
+	dims := f.shapes.Of(v).Dims
+	for i, d := range dims {
+		out.dims = append(out.dims, []axis{{role: strconv.Itoa(i), size: d}})
+	}
+	out.dims[len(dims)-1] = last
 	return out
 }
 
@@ -120,13 +131,13 @@ func (f *finder) rearranged(v view) (view, bool) {
 	if up, ok := f.stepUp(v, false); ok {
 		return up, true
 	}
-	from, to := f.shapes.Of(n.Input(0)), f.shapes.Of(v.value)
-	if !reshapes(n) || from.Rank < 1 || !from.Dim(-1).Equal(to.Dim(-1)) {
-		return view{}, false
+	width := f.shapes.Of(v.value).Dim(-1)
+	for x := v.value; reshapes(n); n = x.Producer {
+		if x = n.Input(0); f.shapes.Of(x).Rank > 0 && f.shapes.Of(x).Dim(-1).Equal(width) {
+			return f.lastAxis(x, v.dims[len(v.dims)-1]), true
+		}
 	}
-	out := view{value: n.Input(0), dims: make([][]axis, from.Rank), scale: v.scale}
-	out.dims[from.Rank-1] = v.dims[len(v.dims)-1]
-	return out, true
+	return view{}, false
 }
 
 // oneForEach reports a constant with an element for each feature of each head.

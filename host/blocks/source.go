@@ -13,24 +13,21 @@ func (f *finder) input(a *Attention) *graph.Value {
 	if p == nil || p.Key == nil || p.Value == nil {
 		return nil
 	}
-	x := f.rows(p.Key.From)
+	x := f.elements(p.Key.From)
 	switch {
-	case x != f.rows(p.Value.From):
+	case x != f.elements(p.Value.From) || p.Key.Inputs != p.Value.Inputs:
 		return nil
-	case a.Type == "self" && (p.Query == nil || f.rows(p.Query.From) != x):
+	case a.Type == "self" && (p.Query == nil || f.elements(p.Query.From) != x || p.Key.Inputs != p.Query.Inputs):
 		return nil
 	}
 	return p.Key.From
 }
 
-// rows looks through nodes that give the same rows other axes before them.
-func (f *finder) rows(v *graph.Value) *graph.Value {
+// elements looks through nodes that keep the elements, their type and their order:
+// two values of one width that come from the same are the same rows.
+func (f *finder) elements(v *graph.Value) *graph.Value {
 	for v = f.first(v); v != nil && (f.copies(v.Producer) || reshapes(v.Producer)); {
-		in := f.in(v.Producer, 0)
-		if !f.shapes.Of(in).Dim(-1).Equal(f.shapes.Of(v).Dim(-1)) {
-			break
-		}
-		v = in
+		v = f.in(v.Producer, 0)
 	}
 	return v
 }

@@ -76,7 +76,9 @@ func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string)
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, b.Obstacle+string(j))
+		w := b.Wiring
+		known := fmt.Sprintf(" input %t, before its positions %t, kept %t", w.Input != nil, w.RawKey != nil, w.KeptKey != nil && w.KeptValue != nil)
+		list = append(list, b.Obstacle+string(j)+known)
 	}
 	slices.Sort(list)
 	return list
