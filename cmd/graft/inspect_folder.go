@@ -53,6 +53,9 @@ func (c *cli) inspectFolder(folder string, attention decode.Attention, maxCache 
 		return err
 	}
 	defer g.Close()
+	for _, note := range g.Notes() {
+		c.say("graft: %v", note)
+	}
 	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Plugins(), Layers: g.Engine().Served()}
 	for _, x := range g.Choices() {
 		r.Attention = append(r.Attention, attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})

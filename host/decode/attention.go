@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune"
 )
 
 // Attention says what the layers of attention are to keep.
@@ -20,8 +21,6 @@ type Attention struct {
 	// Choose lets each sample keep keys and values where it says false, although Cross is
 	// plan.KeepLatent: by the positions of its encoder's output, and its beams. nil: none.
 	Choose func(positions, beams int) bool
-	// Measured are times of this machine, nil where there are none.
-	Measured plan.Measurements
 }
 
 // ParseAttention reads what to keep by name: one for all layers, or self=NAME,
@@ -83,13 +82,15 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 	}
 	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
 	if err != nil {
-		m = plan.ThisMachine() // which is what there is without the plugins that measure
+		g.notes = append(g.notes, err) // m is an estimate then
 	}
+	measured, notes := tune.Load("", o.Plugins.Plugins, o.Threads, kinds...)
+	g.notes = append(g.notes, notes...)
 	limits := plan.CacheOptions{Prefer: o.Attention.Prefer}
 	if g.bounded {
 		limits.MaxBytes = o.CacheBytes
 	}
-	g.choices, err = plan.ChooseCaches(plan.NewPredictor(m, o.Plugins.Manifests(), o.Attention.Measured), open, limits)
+	g.choices, err = plan.ChooseCaches(plan.NewPredictor(m, o.Plugins.Manifests(), measured), open, limits)
 	if err != nil {
 		return keeps, err
 	}
@@ -153,3 +154,6 @@ const expectedSteps = 64
 
 // Choices are what each kind of attention keeps, with what else it could.
 func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
+
+// Notes are what the planner went without, and why: figures of this machine.
+func (g *Generator) Notes() []error { return g.notes }

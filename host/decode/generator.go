@@ -65,6 +65,7 @@ type Generator struct {
 	bounded bool // the caller bounded the cache
 	batch   int  // see Batch
 	choices []plan.CacheChoice
+	notes   []error
 	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 
 	closeTail func()
