@@ -132,10 +132,12 @@ func (f *finder) rearranged(v view) (view, bool) {
 		return up, true
 	}
 	width := f.shapes.Of(v.value).Dim(-1)
-	for x := v.value; reshapes(n); n = x.Producer {
-		if x = n.Input(0); f.shapes.Of(x).Rank > 0 && f.shapes.Of(x).Dim(-1).Equal(width) {
+	for reshapes(n) {
+		x := n.Input(0)
+		if f.shapes.Of(x).Rank > 0 && f.shapes.Of(x).Dim(-1).Equal(width) {
 			return f.lastAxis(x, v.dims[len(v.dims)-1]), true
 		}
+		n = x.Producer
 	}
 	return view{}, false
 }
