@@ -40,6 +40,7 @@ FULL = {
     "bart-large": ("bart-large", "text2text-generation-with-past", "sdpa", _GENERATE),
     "t5-base": ("t5-base", "text2text-generation-with-past", "eager", _GENERATE),
     "whisper-small": ("whisper-small", "automatic-speech-recognition-with-past", "sdpa", _GENERATE),
+    "whisper-tiny": ("whisper-tiny", "automatic-speech-recognition-with-past", "sdpa", _GENERATE),
 }
 
 

@@ -72,6 +72,11 @@ SUBJECTS = {
         decoder_attention_heads=12, encoder_ffn_dim=3072, decoder_ffn_dim=3072,
         vocab_size=51865, num_mel_bins=80, max_source_positions=1500,
         max_target_positions=448, suppress_tokens=None, begin_suppress_tokens=None)),
+    "whisper-tiny": (SPEECH, WhisperConfig(
+        encoder_layers=4, decoder_layers=4, d_model=384, encoder_attention_heads=6,
+        decoder_attention_heads=6, encoder_ffn_dim=1536, decoder_ffn_dim=1536,
+        vocab_size=51865, num_mel_bins=80, max_source_positions=1500,
+        max_target_positions=448, suppress_tokens=None, begin_suppress_tokens=None)),
 }
 
 
