@@ -72,7 +72,7 @@ for this machine, these builds of the plugins and this number of threads.`,
 	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a sample generates")
 	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
 	f.IntVar(&threads, "threads", 0, "threads inside an operator (0: one a core)")
-	f.IntVar(&repeats, "rounds", 5, "how often each time is taken; what takes long is taken three times at least")
+	f.IntVar(&repeats, "rounds", 7, "how often each time is taken; what takes long is taken three times at least")
 	return cmd
 }
 

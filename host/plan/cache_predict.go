@@ -58,16 +58,19 @@ func NewPredictor(m Machine, manifests []*plugin.Manifest, measured Measurements
 var usualCosts = [keeps]plugin.Cost{
 	KeepPlain:         {Bandwidth: 0.6, FLOPS: 0.3, OverheadUS: 20},
 	KeepKeysAndValues: {Bandwidth: 0.9, FLOPS: 0.5, OverheadUS: 6},
-	KeepLatent:        {Bandwidth: 0.9, FLOPS: 0.7, OverheadUS: 12},
+	KeepLatent:        {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
 	KeepKeys:          {Bandwidth: 0.9, FLOPS: 0.5, OverheadUS: 10},
-	KeepInputs:        {Bandwidth: 0.9, FLOPS: 0.7, OverheadUS: 12},
-	KeepFirstKeys:     {Bandwidth: 0.9, FLOPS: 0.7, OverheadUS: 12},
+	KeepInputs:        {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
+	KeepFirstKeys:     {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
 }
 
 // work is what a layer's step moves and computes.
 type work struct {
 	cache   float64 // bytes read of what is kept
 	attend  float64 // operations on it
+	// own is the bytes of keys and values that stand beside rows of another kind, and
+	// attendOwn the operations on them.
+	own, attendOwn float64
 	weights float64 // bytes of weights, read once for all rows
 	product float64 // operations on them
 	// projection is the bytes of weights with which new keys and values are made
@@ -110,8 +113,8 @@ func (p *Predictor) withoutMeasurements() *Predictor {
 }
 
 // operator is the time of one layer's operator. Reading what is kept and computing
-// on it overlap, as reading weights and multiplying with them do; the two phases
-// follow each other.
+// on it overlap, as reading weights and multiplying with them do; the phases follow
+// each other.
 func (p *Predictor) operator(l Layers, c Candidate, s Shape, w work) float64 {
 	cost := p.costs[c.Keep]
 	read := w.cache / (p.machine.Bandwidth * share(cost.Bandwidth))
@@ -120,7 +123,9 @@ func (p *Predictor) operator(l Layers, c Candidate, s Shape, w work) float64 {
 		read = (read + again*float64(l.Layers-1)) / float64(l.Layers)
 	}
 	compute := w.attend / (p.machine.FLOPS * share(cost.FLOPS))
-	return p.machine.Dispatch + cost.OverheadUS*1e-6 + max(read, compute) + p.products(w.weights, w.product)
+	both := p.costs[KeepKeysAndValues]
+	own := max(w.own/(p.machine.Bandwidth*share(both.Bandwidth)), w.attendOwn/(p.machine.FLOPS*share(both.FLOPS)))
+	return p.machine.Dispatch + cost.OverheadUS*1e-6 + max(read, compute) + own + p.products(w.weights, w.product)
 }
 
 // products is the time of products with weights.
@@ -169,8 +174,8 @@ func works(l Layers, c Candidate, s Shape) work {
 		w.cache = batch * n * float64(c.rowBytes(l.Width))
 		over(d, n)
 		w.shared = l.Type == "cross"
-		w.cache += batch * beams * m * both
-		w.attend += rows * m * h * 2 * (hs + vs)
+		w.own = batch * beams * m * both
+		w.attendOwn = rows * m * h * 2 * (hs + vs)
 	case KeepInputs:
 		w.cache = read * float64(c.rowBytes(l.Width))
 		over(d, n+m)

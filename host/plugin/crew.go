@@ -4,10 +4,11 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// Crew is goroutines that wait for work without sleeping, as ONNX Runtime's threads
-// do: parallel_for then costs a microsecond and not a wake-up. It keeps its cores busy
+// Crew is goroutines that wait for work awake, as ONNX Runtime's threads do:
+// parallel_for then costs a microsecond and not a wake-up. It keeps its cores busy
 // until it is closed, so it is for measurements. One goroutine at a time may use it.
 type Crew struct {
 	helpers int64
@@ -74,12 +75,20 @@ func (s *shift) work() {
 	}
 }
 
-// spin waits for something, and lets others run now and then.
+// spin waits for something: awake for about a millisecond, then with short naps, so
+// that a core for which there is other work is not kept from it for long.
 func spin(ready func() bool) {
-	const patience = 1 << 14
+	const (
+		glance   = 1 << 12 // looks between two offers to let others run
+		patience = 1 << 18
+		nap      = 20 * time.Microsecond
+	)
 	for n := 1; !ready(); n++ {
-		if n%patience == 0 {
+		if n%glance == 0 {
 			runtime.Gosched()
+			if n >= patience {
+				time.Sleep(nap)
+			}
 		}
 	}
 }

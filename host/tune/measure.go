@@ -27,7 +27,7 @@ type Options struct {
 	Candidates []plan.Candidate
 	Range      plan.Range
 	MaxBytes   int64 // the most that made-up caches may take; 0 is half of what is free, 4 GiB at most
-	// Repeats is how often each time is taken; 0 is 5. What takes long is taken less
+	// Repeats is how often each time is taken; 0 is 7. What takes long is taken less
 	// often, three times at least.
 	Repeats int
 	// Progress hears how many of the shapes are done.
@@ -36,7 +36,7 @@ type Options struct {
 
 // Limits of what is kept in memory and of how long one shape is measured.
 const (
-	usualRepeats = 5
+	usualRepeats = 7
 	leastRepeats = 3
 	patience     = 400 * time.Millisecond
 	mostLayers   = 3
@@ -44,7 +44,8 @@ const (
 )
 
 // Measure measures the candidates for layers of one kind. They take turns, since
-// machines have fast and slow spells; what is kept is the median.
+// machines have fast and slow spells; what is kept is the lower quartile, since what
+// else runs on the machine only ever adds.
 //
 // A decoder reads other weights between two layers, and all of them between two
 // steps, which drives keys and values out of the caches. So does Measure: it reads as
@@ -112,7 +113,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	return t, nil
 }
 
-// measureShape is the median time of each subject's step of all layers at a shape.
+// measureShape is the usual time of each subject's step of all layers at a shape.
 func measureShape(ctx context.Context, subjects []*probe.Layers, s plan.Shape, l plan.Layers, repeats int, between *sweep) ([]float64, error) {
 	if repeats <= 0 {
 		repeats = usualRepeats
@@ -146,7 +147,7 @@ func measureShape(ctx context.Context, subjects []*probe.Layers, s plan.Shape, l
 	out := make([]float64, len(times))
 	for i, list := range times {
 		slices.Sort(list)
-		out[i] = list[len(list)/2]
+		out[i] = list[len(list)/4]
 	}
 	return out, nil
 }

@@ -42,7 +42,7 @@ type Axes struct {
 type Row struct {
 	Keep    plan.Keep    `json:"keeps"`
 	Storage plan.Storage `json:"storage,omitempty"`
-	// Seconds is the median time of one step's operators of all layers, the batch
+	// Seconds is the time of one step's operators of all layers, the batch
 	// varying fastest, then beams, own positions, keys.
 	Seconds []float64 `json:"seconds"`
 }
