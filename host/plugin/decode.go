@@ -248,7 +248,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		needed := []string{"name", "cost"}
 		if f["replaces"] == nil {
 			needed = needed[:1]
-			for _, key := range []string{"where", "with", "cost"} {
+			for _, key := range []string{"where", "with"} {
 				if f[key] != nil {
 					r.fail(f[key].Line, "%s.%s stands without replaces, which it is about; add replaces or remove it", what, key)
 				}
