@@ -66,13 +66,13 @@ var usualCosts = [keeps]plugin.Cost{
 
 // work is what a layer's step moves and computes.
 type work struct {
-	cache   float64 // bytes read of what is kept
-	attend  float64 // operations on it
+	cache  float64 // bytes read of what is kept
+	attend float64 // operations on it
 	// own is the bytes of keys and values that stand beside rows of another kind, and
 	// attendOwn the operations on them.
 	own, attendOwn float64
-	weights float64 // bytes of weights, read once for all rows
-	product float64 // operations on them
+	weights        float64 // bytes of weights, read once for all rows
+	product        float64 // operations on them
 	// projection is the bytes of weights with which new keys and values are made
 	// outside of the operator, and projected the operations on them.
 	projection, projected float64

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,16 +11,23 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 )
 
-// open opens a plugin of those just built.
+// open opens a plugin as it was built: from GRAFT_PLUGIN_PATH, else from build/plugins.
 func open(t *testing.T, name string) *plugin.Plugin {
 	t.Helper()
-	folder, err := filepath.Abs("../../../build/plugins/" + name)
-	if err != nil {
-		t.Fatal(err)
+	if os.Getenv("GRAFT_PLUGIN_PATH") == "" {
+		folder, err := filepath.Abs("../../../build/plugins")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("GRAFT_PLUGIN_PATH", folder)
 	}
-	p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
+	found, err := plugin.Discover(plugin.DiscoverOptions{}).ByName(name)
 	if err != nil {
 		t.Fatalf("%v: run make plugins", err)
+	}
+	p, err := plugin.Open(found.Folder, plugin.OpenOptions{AcceptUnverified: true})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return p
 }
@@ -32,21 +40,42 @@ func TestStepsAttend(t *testing.T) {
 	self.Type = "self"
 	grouped := self
 	grouped.KVHeads = 2
+	wide := self
+	wide.Width = 24
 	shapes := []plan.Shape{{Keys: 40, Beams: 1, Batch: 1}, {Keys: 17, Own: 5, Beams: 4, Batch: 3}, {Keys: 3, Own: 20, Beams: 1, Batch: 2}, {Keys: 40, Own: 20, Beams: 4, Batch: 3}}
+	values := func(plan.Shape) float64 { return float64(filling) }
+	made := func(width int64) func(plan.Shape) float64 {
+		return func(plan.Shape) float64 { return float64(width) * float64(filling) * float64(filling) }
+	}
+	// Scores are so small that all positions weigh the same.
+	mixed := func(s plan.Shape) float64 {
+		return (float64(s.Keys)*made(32)(s) + float64(s.Own)*values(s)) / float64(s.Keys+s.Own)
+	}
+	half := func(plan.Shape) float64 { return 32 * float64(filling) } // rows of ones
 	for _, c := range []struct {
 		layers    plan.Layers
 		candidate plan.Candidate
-		want      float32
+		want      func(plan.Shape) float64
 	}{
-		{cross, plan.Candidate{Keep: plan.KeepKeysAndValues}, filling},
-		{self, plan.Candidate{Keep: plan.KeepKeysAndValues}, filling},
-		{grouped, plan.Candidate{Keep: plan.KeepKeysAndValues}, filling},
+		{cross, plan.Candidate{Keep: plan.KeepKeysAndValues}, values},
+		{self, plan.Candidate{Keep: plan.KeepKeysAndValues}, values},
+		{grouped, plan.Candidate{Keep: plan.KeepKeysAndValues}, values},
+		{cross, plan.Candidate{Keep: plan.KeepLatent}, made(32)},
+		{self, plan.Candidate{Keep: plan.KeepLatent}, mixed},
+		{grouped, plan.Candidate{Keep: plan.KeepLatent}, mixed},
+		{cross, plan.Candidate{Keep: plan.KeepLatent, Storage: plan.Float16}, half},
+		{cross, plan.Candidate{Keep: plan.KeepKeys}, made(32)},
+		{self, plan.Candidate{Keep: plan.KeepKeys}, made(32)},
+		{wide, plan.Candidate{Keep: plan.KeepKeys, Storage: plan.BFloat16}, func(plan.Shape) float64 { return 32 * 0.0078125 * float64(filling) }},
+		{wide, plan.Candidate{Keep: plan.KeepInputs}, made(24)},
+		{grouped, plan.Candidate{Keep: plan.KeepInputs}, made(32)},
+		{cross, plan.Candidate{Keep: plan.KeepFirstKeys}, made(32)},
 	} {
 		run(t, c.layers, c.candidate, shapes, c.want)
 	}
 }
 
-func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, want float32) {
+func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, expected func(plan.Shape) float64) {
 	t.Helper()
 	crew := plugin.NewCrew(2)
 	defer crew.Close()
@@ -63,6 +92,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, wan
 		if step.Layers() != 2 {
 			t.Errorf("%d layers, want 2", step.Layers())
 		}
+		want := expected(s)
 		for i := range step.Layers() {
 			output := plugin.Elems[float32](step.outputs[0])
 			clear(output)
@@ -74,7 +104,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, wan
 				t.Errorf("%d numbers, want %d", len(output), n)
 			}
 			for j, y := range output {
-				if math.Abs(float64(y/want-1)) > 1e-4 {
+				if math.Abs(float64(y)/want-1) > 1e-3 {
 					t.Fatalf("%s, %s, %+v, layer %d: number %d is %g, want %g", l, c, s, i, j, y, want)
 				}
 			}
