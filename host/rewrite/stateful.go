@@ -50,7 +50,8 @@ type CrossLayer struct {
 	Key, Value                   string
 	Keep                         plan.Keep
 	KVHeads, HeadSize, ValueSize int64
-	Offset                       int64 // in the pool of cross attention, or of the encoder's output
+	Rows                         string // of plan.KeepKeys: the keys without a bias, in the decoder without a past
+	Offset                       int64  // in the pool of cross attention, or of the encoder's output
 }
 
 // Engine is the face of a graph that Stateful made.

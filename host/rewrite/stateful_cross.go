@@ -121,7 +121,10 @@ func (c *crossing) keys(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	weights, err := c.fold(plan.KeepKeys, b, key, value, key.Bias)
+	if l.Rows = key.Rows; l.Rows == "" {
+		return refuse("its keys are no product of their own")
+	}
+	weights, err := c.fold(plan.KeepKeys, b, key, value, nil)
 	if err != nil {
 		return err
 	}

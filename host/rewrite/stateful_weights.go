@@ -21,6 +21,8 @@ type Projection struct {
 	Inputs int64
 	Weight []float64
 	Bias   []float64 // nil: none
+	// Rows is the value x W without the bias, by name; "" where the graph has none.
+	Rows string
 }
 
 // Width is the number of columns.
@@ -55,6 +57,9 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 			p.Weight[i*l.Width+j] = l.Factor * all[at]
 		}
 	}
+	if l.Factor == 1 && l.Width == columns {
+		p.Rows = rowsOf(g, l)
+	}
 	if l.Bias == "" {
 		return p, nil
 	}
@@ -73,6 +78,23 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 		p.Bias = append(p.Bias, l.BiasFactor*x)
 	}
 	return p, nil
+}
+
+// rowsOf is the product of a projection by name, or "".
+func rowsOf(g *graph.Graph, l *blocks.Linear) string {
+	for _, n := range g.Nodes {
+		if !n.Is("MatMul") || n.Input(1) == nil {
+			continue
+		}
+		w := n.Input(1)
+		if w.Producer != nil && w.Producer.Is("Transpose") {
+			w = w.Producer.Input(0)
+		}
+		if w.Name == l.Weight {
+			return n.Out[0].Name
+		}
+	}
+	return ""
 }
 
 // source is what a block's keys and values are projected from, and how.
@@ -232,12 +254,15 @@ func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.
 	}
 	x := s.now(w.Input)
 	if !w.Packed {
-		if p.Key.Bias == "" {
-			return s.now(w.Query), s.now(w.Key), nil
-		}
 		k, err := ReadProjection(s.main, p.Key)
 		if err != nil {
 			return nil, nil, err
+		}
+		if k.Bias == nil {
+			return s.now(w.Query), s.now(w.Key), nil
+		}
+		if k.Rows != "" {
+			return s.now(w.Query), s.now(s.main.Lookup(k.Rows)), nil
 		}
 		k.Bias = nil
 		key, err = s.product(x, k)

@@ -25,8 +25,7 @@ const fillWrite = "graft.write"
 // There is none where layers keep nothing of their own.
 func (e *Engine) openFiller(path string, o Options) error {
 	var made []*onnx.ValueInfo
-	present := func(past string) string {
-		name := "present" + strings.TrimPrefix(past, "past_key_values")
+	take := func(name string) string {
 		made = append(made, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
 		return name
 	}
@@ -38,9 +37,9 @@ func (e *Engine) openFiller(path string, o Options) error {
 	for _, layer := range e.face.Layers {
 		switch {
 		case layer.Keep == plan.KeepKeys:
-			layers = append(layers, stored{layer, present(layer.Key), ""})
+			layers = append(layers, stored{layer, take(layer.Rows), ""})
 		case layer.Keep == plan.KeepKeysAndValues, layer.Keep == plan.KeepLatent && e.choose != nil:
-			layers = append(layers, stored{layer, present(layer.Key), present(layer.Value)})
+			layers = append(layers, stored{layer, take(present(layer.Key)), take(present(layer.Value))})
 		}
 	}
 	if len(layers) == 0 {
@@ -80,6 +79,11 @@ func (e *Engine) openFiller(path string, o Options) error {
 	return err
 }
 
+// present is the output that a past comes from.
+func present(past string) string {
+	return "present" + strings.TrimPrefix(past, "past_key_values")
+}
+
 // storeKeysAndValues puts keys and values of a layer into its area.
 func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string) []*onnx.Node {
 	key, keyLayout := untransposed(g, keyName)
@@ -93,18 +97,10 @@ func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName,
 }
 
 // storeKeys puts keys of a layer into its area, heads side by side.
-func storeKeys(g *onnx.Graph, l rewrite.CrossLayer, keyName, _, done string) []*onnx.Node {
-	var nodes []*onnx.Node
-	key, layout := untransposed(g, keyName)
-	if layout != "bshd" {
-		rows := done + ".rows"
-		nodes = append(nodes, &onnx.Node{OpType: proto.String("Transpose"), Name: proto.String(rows), Input: []string{key}, Output: []string{rows},
-			Attribute: []*onnx.Attribute{{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0, 2, 1, 3}}}})
-		key = rows
-	}
-	return append(nodes, &onnx.Node{OpType: proto.String("StoreRows"), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+func storeKeys(_ *onnx.Graph, l rewrite.CrossLayer, key, _, done string) []*onnx.Node {
+	return []*onnx.Node{{OpType: proto.String("StoreRows"), Domain: proto.String(plugin.Domain), Name: proto.String(done),
 		Input: []string{key, rewrite.CrossPool.Cache, fillWrite}, Output: []string{done},
-		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset)}})
+		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset)}}}
 }
 
 // untransposed is a value as it was before heads were moved in front of
