@@ -196,8 +196,8 @@ class Worker {
       const int64_t tile = std::min(plan_.tile, shared_end - j);
       const int64_t after = std::min(plan_.tile, shared_end - j - tile);
       rows_.List(group.shared + j, j, tile);
-      if (after > 0) rows_.Ask(group.shared + j + tile, after);
-      Step(0, count_, j, tile, after > 0);
+      asker_ = rows_.Ask(group.shared + j + tile, after);
+      Step(0, count_, j, tile);
       j += tile;
     }
     const int64_t own_begin = std::max(begin, group.shared_count);
@@ -209,7 +209,7 @@ class Worker {
         const int64_t token = (row0_ + r) / problem_.heads;
         rows = std::min(count_, (token + 1) * problem_.heads - row0_) - r;
         rows_.List(group.own + token * group.own_count + (j - group.shared_count), j, tile);
-        Step(r, rows, j, tile, false);
+        Step(r, rows, j, tile);
       }
     }
     for (int64_t r = 0; r < count_; ++r) {
@@ -248,8 +248,8 @@ class Worker {
   }
 
   // One step of the online softmax: rows r0 .. r0 + rows - 1 of the task over a tile.
-  void Step(int64_t r0, int64_t rows, int64_t j, int64_t tile, bool asks) {
-    Scores(r0, rows, tile, asks);
+  void Step(int64_t r0, int64_t rows, int64_t j, int64_t tile) {
+    Scores(r0, rows, tile);
     for (int64_t r = r0; r < r0 + rows; ++r) Adjust(r, j, tile, scores_ + (r - r0) * kMostTile);
     for (int64_t r = 0; r < rows; r += kLanes) {
       const int64_t count = std::min(kLanes, rows - r);
@@ -269,26 +269,28 @@ class Worker {
     if (problem_.skip > 0.0f) {
       AddKept(r0, rows, tile, sums);
     } else {
-      AddWeighted(scores_, kMostTile, rows, rows_.sums(), tile, vectors_, rescale_, sums,
+      asker_.Spread(AddSteps(rows, tile, vectors_), 0);
+      AddWeighted(scores_, kMostTile, rows, rows_.sums(), tile, vectors_, asker_, rescale_, sums,
                   plan_.width);
     }
   }
 
   // Products of queries with the rows of a tile.
-  void Scores(int64_t r0, int64_t rows, int64_t tile, bool asks) {
+  void Scores(int64_t r0, int64_t rows, int64_t tile) {
     const int64_t first = group_->first_query + row0_ + r0;
     const float* queries = queries_ + first * plan_.query_stride;
-    DotRows dot{
-        rows_.keys(), tile, 0, plan_.query_stride / kPanel, kPanel, asks ? rows_.asked() : nullptr};
+    DotRows dot{rows_.keys(), tile, 0, plan_.query_stride / kPanel, kPanel};
     if (problem_.kind == RowKind::kHiddenStates) {
-      Dot(queries, plan_.query_stride, rows, dot, scores_, kMostTile);
+      asker_.Spread(DotSteps(rows, dot), 1);
+      Dot(queries, plan_.query_stride, rows, dot, asker_, scores_, kMostTile);
       return;
     }
+    // Scores are a small part of the work on rows of keys: what comes next is asked for later.
+    asker_.Spread(0, 0);
     for (int64_t r = 0; r < std::min(rows, problem_.heads); ++r) {
-      const int64_t head = (first + r) % problem_.heads;
-      dot.shift = head * plan_.slice;
+      dot.shift = (first + r) % problem_.heads * plan_.slice;
       Dot(queries + r * plan_.query_stride, problem_.heads * plan_.query_stride,
-          DivideUp(rows - r, problem_.heads), dot, scores_ + r * kMostTile,
+          DivideUp(rows - r, problem_.heads), dot, asker_, scores_ + r * kMostTile,
           problem_.heads * kMostTile);
     }
   }
@@ -330,6 +332,7 @@ class Worker {
       }
       skipped_[r0 + r] = rescale_[r] * skipped_[r0 + r] + left_out;
     }
+    asker_.Spread(AddSteps(rows, count, vectors_), 0);
     const float* kept[kMostTile];
     float weights[kTileRows * kMostTile];
     ForTiles(rows, [&](int64_t first, int64_t height) {
@@ -344,7 +347,7 @@ class Worker {
         kept[n] = rows_.sums()[k];
         n += any ? 1 : 0;
       }
-      AddWeighted(weights, kMostTile, height, kept, n, vectors_, rescale_ + first,
+      AddWeighted(weights, kMostTile, height, kept, n, vectors_, asker_, rescale_ + first,
                   sums + first * plan_.width, plan_.width);
     });
   }
@@ -475,6 +478,7 @@ class Worker {
   char* scratch_;
   const WorkerLayout layout_;
   TileRows rows_;
+  Asker asker_;  // for the tile after the current one
 
   // Of the current task.
   int64_t g_ = 0;

@@ -92,8 +92,9 @@ class KeyMaker {
       for (int64_t c = 0; c < RoundUp(count, kPanel); ++c) {
         columns[c] = weight + std::min(c0 + c, size - 1) * kPanel;
       }
-      const DotRows dot{columns, count, 0, plan_.width / kPanel, size * kPanel, nullptr};
-      Dot(rows, plan_.width, count_, dot, products_, kMostTile);
+      const DotRows dot{columns, count, 0, plan_.width / kPanel, size * kPanel};
+      Asker nothing;
+      Dot(rows, plan_.width, count_, dot, nothing, products_, kMostTile);
       for (int64_t k = 0; k < count_; ++k) {
         float* to = KeyAt(h, k) + c0;
         const float* from = products_ + k * kMostTile;

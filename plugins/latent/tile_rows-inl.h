@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 #include "latent.h"
 #include "latent_plan.h"
+#include "tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
@@ -23,11 +24,7 @@ class TileRows {
  public:
   // `sum_rows` and `key_rows` have room for a tile, and one row more for the pool's as floats.
   TileRows(const Problem& problem, const Plan& plan, float* sum_rows, float* key_rows)
-      : problem_(problem), plan_(plan), sum_rows_(sum_rows), key_rows_(key_rows) {
-    const bool rows =
-        plan.keys == KeyRows::kPool || (plan.keys == KeyRows::kSums && plan.direct_sums);
-    asks_ = rows;
-  }
+      : problem_(problem), plan_(plan), sum_rows_(sum_rows), key_rows_(key_rows) {}
 
   // Takes up `count` slots, which hold positions j and on. Lists go on with their last row up to a
   // full vector.
@@ -63,13 +60,10 @@ class TileRows {
     Pad(keys_, count);
   }
 
-  // Names the slots of the tile to come, whose rows Dot asks for.
-  void Ask(const int32_t* slots, int64_t count) {
-    if (!asks_) return;
-    for (int64_t k = 0; k < count; ++k) {
-      asked_[k] = reinterpret_cast<const float*>(RowOf(slots[k]));
-    }
-    for (int64_t k = count; k < kMostTile; ++k) asked_[k] = asked_[k - 1];
+  // The rows of a tile to come.
+  Asker Ask(const int32_t* slots, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) asked_[k] = RowOf(slots[k]);
+    return Asker(asked_, count, problem_.pool.width * problem_.pool.element_bytes());
   }
 
   // Copies the rows that are added up side by side, plan.width floats apart, and returns them.
@@ -86,7 +80,6 @@ class TileRows {
 
   const float* const* keys() const { return keys_; }
   const float* const* sums() const { return sums_; }
-  const float* const* asked() const { return asks_ ? asked_ : nullptr; }
 
  private:
   const char* RowOf(int32_t slot) const {
@@ -139,10 +132,9 @@ class TileRows {
   const Plan& plan_;
   float* sum_rows_;  // [kMostTile][width]
   float* key_rows_;  // [kMostTile][key_width], then a row of the pool
-  bool asks_;
   const float* sums_[kMostTile];
   const float* keys_[kMostTile];
-  const float* asked_[kMostTile];
+  const char* asked_[kMostTile];
 };
 
 }  // namespace HWY_NAMESPACE

@@ -27,10 +27,11 @@ using attention::HWY_NAMESPACE::kQuad;
 using attention::HWY_NAMESPACE::Sum;
 using attention::HWY_NAMESPACE::VF;
 
-// Rows of a tile: 24 accumulators of 32 registers, or 12 of 16.
-constexpr int kTileRows = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 6 : 3;
-// Its width where columns are vectors.
-constexpr int kTileVectors = 4;
+// Rows and columns of a tile: 24 accumulators of 32 registers, or 12 of 16, beside one vector a
+// column and one more.
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 4 : 2;
+constexpr int64_t kDotColumns = kTileVectors < kQuad ? kTileVectors : kQuad;
 // Vectors of 16 floats.
 constexpr int kPanelVectors = kLanes >= kPanel ? 1 : static_cast<int>(kPanel / kLanes);
 
@@ -46,14 +47,12 @@ HWY_INLINE void WithRows(int64_t rows, const Body& body) {
       return body(Count<1>());
     case 2:
       return body(Count<2>());
-#if HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64
     case 3:
       return body(Count<3>());
     case 4:
       return body(Count<4>());
     case 5:
       return body(Count<5>());
-#endif
     default:
       return body(Count<kTileRows>());
   }
@@ -69,6 +68,48 @@ HWY_INLINE void ForTiles(int64_t rows, const Body& body) {
   }
 }
 
+// Asks for rows that will be read later, line after line, as arithmetic goes along: in one burst
+// requests would wait for each other and arithmetic for them. It goes for the second-level cache.
+class Asker {
+ public:
+  Asker() = default;
+  Asker(const char* const* rows, int64_t count, int64_t row_bytes)
+      : rows_(rows), left_rows_(count), lines_((row_bytes + 63) / 64) {
+    if (count > 0) at_ = rows[0];
+    left_lines_ = lines_;
+  }
+
+  // Shares what is left out over `steps` calls of Step, all but `later` of it.
+  void Spread(int64_t steps, int64_t later) {
+    const int64_t lines = left_rows_ * lines_;
+    rate_ = steps > 0 ? kUnit * (lines - lines * later / 2) / steps + 1 : 0;
+  }
+  HWY_INLINE void Step() {
+    for (credit_ += rate_; credit_ >= kUnit; credit_ -= kUnit) Next();
+  }
+
+ private:
+  static constexpr int64_t kUnit = 256;
+
+  HWY_INLINE void Next() {
+    if (left_rows_ == 0) return;
+    __builtin_prefetch(at_, 0, 2);
+    at_ += 64;
+    if (--left_lines_ == 0) {
+      left_lines_ = lines_;
+      if (--left_rows_ > 0) at_ = *++rows_;
+    }
+  }
+
+  const char* const* rows_ = nullptr;
+  const char* at_ = nullptr;
+  int64_t left_rows_ = 0;
+  int64_t lines_ = 0;
+  int64_t left_lines_ = 0;
+  int64_t rate_ = 0;
+  int64_t credit_ = 0;
+};
+
 // What dot products are taken of: `count` rows of `panels` panels of 16 floats, a panel `step`
 // floats after the one before. The list goes on with its last row up to a full vector.
 struct DotRows {
@@ -77,72 +118,83 @@ struct DotRows {
   int64_t shift;  // floats from a row's address to its first panel
   int64_t panels;
   int64_t step;
-  const float* const* next;  // asked for meanwhile, as many lines of each; or null
 };
 
-// scores[r][k] = dot(a[r], rows[k]).
-template <int kRows, bool kAsk>
-HWY_INLINE void DotTile(const float* HWY_RESTRICT a, int64_t a_stride, const DotRows& b,
-                        float* HWY_RESTRICT scores, int64_t score_stride) {
+// sum[r][i] = dot(a[r], rows[k + i]), lanes not yet joined.
+template <int kRows, int64_t kColumns>
+HWY_INLINE void DotColumns(const float* HWY_RESTRICT a, int64_t a_stride, const DotRows& b,
+                           int64_t k, Asker& asker, VF (&sum)[kRows][kColumns]) {
   const DF d;
+  const float* row[kColumns];
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < kColumns; ++i) row[i] = b.rows[k + i] + b.shift;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kColumns; ++i) sum[r][i] = hn::Zero(d);
+  }
+  int64_t at = 0;
+  for (int64_t p = 0; p < b.panels; ++p, at += b.step) {
+    asker.Step();
+#pragma GCC unroll 16
+    for (int64_t v = 0; v < kPanelVectors; ++v) {
+      VF x[kColumns];
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kColumns; ++i) x[i] = hn::LoadU(d, row[i] + at + v * kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const VF q = hn::LoadU(d, a + r * a_stride + p * kPanel + v * kLanes);
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < kColumns; ++i) sum[r][i] = hn::MulAdd(q, x[i], sum[r][i]);
+      }
+    }
+  }
+}
+
+// scores[r][k] = dot(a[r], rows[k]).
+template <int kRows>
+HWY_INLINE void DotTile(const float* HWY_RESTRICT a, int64_t a_stride, const DotRows& b,
+                        Asker& asker, float* HWY_RESTRICT scores, int64_t score_stride) {
+  const DF d;
+  Asker local = asker;
   for (int64_t k = 0; k < b.count; k += kLanes) {
     VF quads[kRows][kLanes / kQuad];
     for (int64_t quad = 0; quad < kLanes / kQuad; ++quad) {
-      const float* row[kQuad];
-      const float* next[kQuad];
-      VF sum[kRows][kQuad];
+      VF four[kRows][kQuad];
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kQuad; i += kDotColumns) {
+        VF sum[kRows][kDotColumns];
+        DotColumns<kRows, kDotColumns>(a, a_stride, b, k + quad * kQuad + i, local, sum);
 #pragma GCC unroll 8
-      for (int64_t i = 0; i < kQuad; ++i) {
-        row[i] = b.rows[k + quad * kQuad + i] + b.shift;
-        if (kAsk) next[i] = b.next[k + quad * kQuad + i] + b.shift;
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-        for (int64_t i = 0; i < kQuad; ++i) sum[r][i] = hn::Zero(d);
-      }
-      int64_t at = 0;
-      for (int64_t p = 0; p < b.panels; ++p, at += b.step) {
-        if (kAsk) {
-#pragma GCC unroll 8
-          for (int64_t i = 0; i < kQuad; ++i) __builtin_prefetch(next[i] + at, 0, 2);
-        }
-#pragma GCC unroll 16
-        for (int64_t v = 0; v < kPanelVectors; ++v) {
-          VF x[kQuad];
-#pragma GCC unroll 8
-          for (int64_t i = 0; i < kQuad; ++i) x[i] = hn::LoadU(d, row[i] + at + v * kLanes);
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) {
-            const VF q = hn::LoadU(d, a + r * a_stride + p * kPanel + v * kLanes);
-#pragma GCC unroll 8
-            for (int64_t i = 0; i < kQuad; ++i) sum[r][i] = hn::MulAdd(q, x[i], sum[r][i]);
-          }
+        for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+          for (int64_t c = 0; c < kDotColumns; ++c) four[r][i + c] = sum[r][c];
         }
       }
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) quads[r][quad] = JoinQuad(sum[r], Sum());
+      for (int r = 0; r < kRows; ++r) quads[r][quad] = JoinQuad(four[r], Sum());
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       hn::StoreU(JoinQuads(quads[r], Sum()), d, scores + r * score_stride + k);
     }
   }
+  asker = local;
 }
 
-// DotTile for any number of rows; the first tile asks for what comes next.
+// Calls of Asker::Step that Dot makes.
+HWY_INLINE int64_t DotSteps(int64_t rows, const DotRows& b) {
+  const int64_t vectors = (b.count + kLanes - 1) / kLanes;
+  return (rows + kTileRows - 1) / kTileRows * vectors * (kLanes / kDotColumns) * b.panels;
+}
+
+// DotTile for any number of rows.
 HWY_NOINLINE void Dot(const float* a, int64_t a_stride, int64_t rows, const DotRows& b,
-                      float* scores, int64_t score_stride) {
+                      Asker& asker, float* scores, int64_t score_stride) {
   ForTiles(rows, [&](int64_t first, int64_t count) HWY_ATTR {
     WithRows(count, [&](auto tile) HWY_ATTR {
-      constexpr int kRows = decltype(tile)::value;
-      const float* at = a + first * a_stride;
-      float* to = scores + first * score_stride;
-      if (b.next != nullptr && first == 0) {
-        DotTile<kRows, true>(at, a_stride, b, to, score_stride);
-      } else {
-        DotTile<kRows, false>(at, a_stride, b, to, score_stride);
-      }
+      DotTile<decltype(tile)::value>(a + first * a_stride, a_stride, b, asker,
+                                     scores + first * score_stride, score_stride);
     });
   });
 }
@@ -150,7 +202,7 @@ HWY_NOINLINE void Dot(const float* a, int64_t a_stride, int64_t rows, const DotR
 // sums[r] = rescale[r] * sums[r] + sum_k weights[r][k] * rows[k], for kVectors vectors.
 template <int kRows, int kVectors>
 HWY_INLINE void AddTile(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                        const float* const* rows, int64_t offset, int64_t count,
+                        const float* const* rows, int64_t offset, int64_t count, Asker& asker,
                         const float* rescale, float* HWY_RESTRICT sums, int64_t sum_stride) {
   const DF d;
   VF sum[kRows][kVectors];
@@ -160,6 +212,7 @@ HWY_INLINE void AddTile(const float* HWY_RESTRICT weights, int64_t weight_stride
     for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::Zero(d);
   }
   for (int64_t k = 0; k < count; ++k) {
+    asker.Step();
     const float* row = rows[k] + offset;
     VF x[kVectors];
 #pragma GCC unroll 8
@@ -182,24 +235,32 @@ HWY_INLINE void AddTile(const float* HWY_RESTRICT weights, int64_t weight_stride
   }
 }
 
+// Calls of Asker::Step that AddWeighted makes.
+HWY_INLINE int64_t AddSteps(int64_t rows, int64_t count, int64_t vectors) {
+  const int64_t tiles = vectors / kTileVectors + vectors % kTileVectors;
+  return (rows + kTileRows - 1) / kTileRows * tiles * count;
+}
+
 // AddTile for any number of rows, over `vectors` vectors.
 HWY_NOINLINE void AddWeighted(const float* weights, int64_t weight_stride, int64_t rows,
                               const float* const* tile, int64_t count, int64_t vectors,
-                              const float* rescale, float* sums, int64_t sum_stride) {
+                              Asker& asker, const float* rescale, float* sums, int64_t sum_stride) {
   ForTiles(rows, [&](int64_t first, int64_t height) HWY_ATTR {
     WithRows(height, [&](auto block) HWY_ATTR {
       constexpr int kRows = decltype(block)::value;
       const float* w = weights + first * weight_stride;
       float* to = sums + first * sum_stride;
+      Asker local = asker;
       int64_t i = 0;
       for (; i + kTileVectors <= vectors; i += kTileVectors) {
-        AddTile<kRows, kTileVectors>(w, weight_stride, tile, i * kLanes, count, rescale + first,
-                                     to + i * kLanes, sum_stride);
+        AddTile<kRows, kTileVectors>(w, weight_stride, tile, i * kLanes, count, local,
+                                     rescale + first, to + i * kLanes, sum_stride);
       }
       for (; i < vectors; ++i) {
-        AddTile<kRows, 1>(w, weight_stride, tile, i * kLanes, count, rescale + first,
+        AddTile<kRows, 1>(w, weight_stride, tile, i * kLanes, count, local, rescale + first,
                           to + i * kLanes, sum_stride);
       }
+      asker = local;
     });
   });
 }

@@ -181,12 +181,12 @@ int Main(int argc, char** argv) {
               attention::bench::PeakRate(threads == 1) / 1e9);
   const Shape shapes[] = {
       // name, samples, beams, keys, heads, size, width, layers, storage
-      {"whisper tiny, 16 x 1, 1500", 16, 1, 1500, 6, 64, 384, 4, Storage::kFloat32},
-      {"whisper tiny, 1 x 1, 1500", 1, 1, 1500, 6, 64, 384, 4, Storage::kFloat32},
-      {"whisper tiny, 4 x 5, 1500", 4, 5, 1500, 6, 64, 384, 4, Storage::kFloat32},
+      {"whisper tiny, 16 x 1, 1500, float32", 16, 1, 1500, 6, 64, 384, 4, Storage::kFloat32},
+      {"whisper tiny, 1 x 1, 1500, float32", 1, 1, 1500, 6, 64, 384, 4, Storage::kFloat32},
+      {"whisper tiny, 4 x 5, 1500, float32", 4, 5, 1500, 6, 64, 384, 4, Storage::kFloat32},
       {"whisper tiny, 16 x 1, 1500, float16", 16, 1, 1500, 6, 64, 384, 4, Storage::kFloat16},
       {"whisper tiny, 16 x 1, 1500, bfloat16", 16, 1, 1500, 6, 64, 384, 4, Storage::kBfloat16},
-      {"bart large, 2 x 4, 1024", 2, 4, 1024, 16, 64, 1024, 2, Storage::kFloat32},
+      {"bart large, 2 x 4, 1024, float32", 2, 4, 1024, 16, 64, 1024, 2, Storage::kFloat32},
       {"bart large, 2 x 4, 1024, float16", 2, 4, 1024, 16, 64, 1024, 2, Storage::kFloat16},
   };
   for (const Shape& shape : shapes) bench.Measure(shape);
