@@ -57,9 +57,9 @@ func NewPredictor(m Machine, manifests []*plugin.Manifest, measured Measurements
 // usualCosts are the shares of operators whose plugin states none.
 var usualCosts = [keeps]plugin.Cost{
 	KeepPlain:         {Bandwidth: 0.6, FLOPS: 0.3, OverheadUS: 20},
-	KeepKeysAndValues: {Bandwidth: 0.9, FLOPS: 0.5, OverheadUS: 6},
+	KeepKeysAndValues: {Bandwidth: 0.92, FLOPS: 0.5, OverheadUS: 6},
 	KeepLatent:        {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
-	KeepKeys:          {Bandwidth: 0.9, FLOPS: 0.5, OverheadUS: 10},
+	KeepKeys:          {Bandwidth: 0.9, FLOPS: 0.8, OverheadUS: 10},
 	KeepInputs:        {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
 	KeepFirstKeys:     {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
 }
