@@ -5,7 +5,7 @@ package plan
 // on this machine.
 const (
 	Margin         = 1.15
-	MeasuredMargin = 1.05
+	MeasuredMargin = 1.08
 )
 
 // Crossover decides between candidates for one sample at a time, by its shape. The

@@ -110,6 +110,9 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 			o.Progress(int64(i+1), int64(t.Axes.Size()))
 		}
 	}
+	for _, r := range t.Rows {
+		t.Axes.settle(r.Seconds)
+	}
 	return t, nil
 }
 
