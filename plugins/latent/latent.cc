@@ -83,9 +83,6 @@ std::string ValidateSecond(const Problem& p) {
                 p.kv_pool.head_size, " and ", p.kv_pool.value_size, ", needed are ", p.kv_heads,
                 " of ", p.head_size, " and ", p.value_size);
   }
-  if (p.kv_write != nullptr && p.tokens > 0 && p.key == nullptr) {
-    return "key and value are required where kv_write is given";
-  }
   for (int64_t g = 0; g < p.groups; ++g) {
     const int32_t* rows = p.steps + g * kStepColumns;
     const int32_t* keys = p.kv_steps + g * kStepColumns;
