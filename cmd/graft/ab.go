@@ -85,7 +85,7 @@ With --ablation techniques are turned on one at a time instead.`,
 	}
 	g.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name or a plan file")
+	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name, a plan file, or for folders what generate --attention takes")
 	f.StringVar(&o.B, "b", "auto", "operators of the second side")
 	f.StringArrayVar(&dims, "dim", nil, "length of a symbolic axis, name=length; a name may be cut short; may be repeated")
 	f.StringVar(&o.Inputs, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are made")

@@ -193,6 +193,9 @@ func (c *CacheChoice) nearest(first int) string {
 	return fmt.Sprintf(" (%s: %s %.2fx, %.2fx at worst)", x.Name, x.source(), x.Speedup, x.Worst)
 }
 
+// rareShapes is the part of a range that a way of keeping must be best in to count.
+const rareShapes = 16
+
 // either lets the shape of each sample decide where neither keys and values nor the
 // encoder's output is the better choice at every shape of the range.
 func (c *CacheChoice) either(p *Predictor, first int) {
@@ -214,7 +217,8 @@ func (c *CacheChoice) either(p *Predictor, first int) {
 		for _, s := range shapes {
 			picked[cross.Pick(s)]++
 		}
-		if picked[0] > 0 && picked[1] > 0 {
+		// Being ready for both takes folded weights: not for a rare shape.
+		if picked[0] > 0 && picked[1]*rareShapes >= len(shapes) {
 			c.Candidate, c.Either = c.Options[first].Candidate, cross
 			c.Reason = fmt.Sprintf("each sample's shape decides: %s at %d of %d shapes of the range, %s at the others", x.Name, picked[1], len(shapes), c.Options[first].Name)
 			return
