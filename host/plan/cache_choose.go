@@ -80,7 +80,9 @@ func ChooseCaches(p *Predictor, kinds []Kind, o CacheOptions) ([]CacheChoice, er
 		}
 	}
 	if o.MaxBytes > 0 {
-		fit(choices, o.MaxBytes)
+		if o.Prefer != PreferMemory {
+			fit(p, choices, o.MaxBytes)
+		}
 		batches(choices, o.MaxBytes)
 	}
 	return choices, nil

@@ -87,8 +87,8 @@ func TestChoiceForMemory(t *testing.T) {
 	}
 }
 
-// A bound on memory takes the fastest combination that fits, and says how many
-// samples each option would allow.
+// A bound on memory takes what generates most with as many samples as fit: fewer
+// bytes pay where they allow a larger batch, and not where they cost more time.
 func TestChoiceWithinMemory(t *testing.T) {
 	self := bartLarge
 	self.Type = "self"
@@ -97,25 +97,39 @@ func TestChoiceWithinMemory(t *testing.T) {
 		{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}},
 	}
 	free := choose(t, twoCores, plan.CacheOptions{MaxBytes: 64 << 30}, kinds...)
-	if free[0].Candidate != flash || free[1].Candidate != flash {
-		t.Fatalf("with memory to spare: %s and %s", free[0].Candidate, free[1].Candidate)
+	if free[0].Candidate != flash || free[1].Candidate != flash || strings.Contains(free[1].Reason, "largest samples") {
+		t.Fatalf("with memory to spare: %s and %s because %q", free[0].Candidate, free[1].Candidate, free[1].Reason)
 	}
-	// 16 samples: 1,632 MiB of keys and values of their own (24 * 4 KiB * 272 positions
-	// = 25.5 MiB a sample) and of the encoder's (96 MiB a sample).
+	// A sample takes 24 MiB of its own keys and values and 96 MiB of the encoder's. With
+	// 16 heads and 4 beams arithmetic on the encoder's output takes longer than what
+	// twice the batch gains.
 	got := choose(t, twoCores, plan.CacheOptions{MaxBytes: 1 << 30}, kinds...)
-	total := int64(0)
-	for _, c := range got {
-		total += 16 * c.Candidate.Bytes(c.Kind.Layers, c.Kind.Range.Largest())
+	if got[0].Candidate != flash || got[1].Candidate != flash || !strings.HasSuffix(got[1].Reason, "; 1 GiB hold 8 of the largest samples") {
+		t.Errorf("%s and %s because %q", got[0].Candidate, got[1].Candidate, got[1].Reason)
 	}
-	if total > 1<<30 || got[1].Candidate == flash {
-		t.Errorf("%s and %s keep %d bytes of %d", got[0].Candidate, got[1].Candidate, total, 1<<30)
+	// Where arithmetic is cheap the batch counts.
+	got = choose(t, plan.Machine{Bandwidth: 45e9, FLOPS: 100e12}, plan.CacheOptions{MaxBytes: 200 << 20}, kinds[0],
+		plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, hybrid}, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}})
+	if got[1].Candidate != hybrid {
+		t.Errorf("chose %s because %q", got[1].Candidate, got[1].Reason)
 	}
-	if want := "the fastest that keeps at most 1 GiB (flash-decode alone would be preferred, which takes all kinds to 1.9 GiB)"; got[1].Reason != want {
-		t.Errorf("because %q, want %q", got[1].Reason, want)
+	// Nothing but the smallest fits, or not even that.
+	for _, c := range []struct {
+		most int64
+		want string
+	}{
+		{30 << 20, "30 MiB hold 1 of the largest samples, and none with flash-decode, the first choice"},
+		{1 << 20, "1 MiB hold none of the largest samples, and none with flash-decode, the first choice"},
+	} {
+		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: c.most}, kinds...)
+		if got[1].Candidate == flash || got[1].Reason != c.want {
+			t.Errorf("%d bytes: %s because %q, want %q", c.most, got[1].Candidate, got[1].Reason, c.want)
+		}
 	}
-	none := choose(t, twoCores, plan.CacheOptions{MaxBytes: 200 << 20}, kinds...)
-	if none[0].Candidate != keysOnly || !strings.Contains(none[1].Reason, "the smallest; even so 256 MiB are wanted of 200 MiB, which bounds the batch") {
-		t.Errorf("nothing fits: %s because %q, %s because %q", none[0].Candidate, none[0].Reason, none[1].Candidate, none[1].Reason)
+	// Who prefers memory has it at any batch.
+	least := choose(t, twoCores, plan.CacheOptions{Prefer: plan.PreferMemory, MaxBytes: 1 << 30}, kinds...)
+	if least[0].Candidate != keysOnly || least[1].Candidate != latent || least[1].Options[1].Batch != 64 {
+		t.Errorf("%s and %s, %+v", least[0].Candidate, least[1].Candidate, least[1].Options)
 	}
 }
 

@@ -2,7 +2,7 @@ package plan
 
 import (
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 )
 
@@ -27,61 +27,97 @@ func kept(choices []CacheChoice) int64 {
 	return sum
 }
 
-// fit changes choices that together keep more than a bound: of the combinations
-// that fit it takes the fastest, or where none does the smallest.
-func fit(choices []CacheChoice, most int64) {
-	wanted := kept(choices)
-	if wanted <= most {
+// fit changes choices that together keep more than a bound at the largest batch. Fewer
+// samples then fit, and which ones decides how many: it takes the combination that
+// generates the most tokens in a time, the rest of the decoder counted, but leaves what
+// was chosen where others are near. Where not one sample fits it takes the smallest.
+func fit(p *Predictor, choices []CacheChoice, most int64) {
+	if kept(choices) <= most {
 		return
 	}
-	var fastest, smallest []int
-	least, fewest := math.Inf(1), int64(math.MaxInt64)
 	at := make([]int, len(choices))
-	for {
-		if bytes, seconds, ok := combination(choices, at); ok {
-			if bytes <= most && seconds < least {
-				least, fastest = seconds, append([]int(nil), at...)
+	for i := range choices {
+		c := &choices[i]
+		at[i] = slices.IndexFunc(c.Options, func(x Option) bool { return x.Candidate == c.Candidate })
+	}
+	preferred := combine(p, choices, at, most)
+	best, taken := preferred.rate*Margin, at
+	smallest, least := at, preferred.sample
+	for at = make([]int, len(choices)); ; {
+		if x := combine(p, choices, at, most); x.serves {
+			if x.rate > best {
+				best, taken = x.rate, slices.Clone(at)
 			}
-			if bytes < fewest {
-				fewest, smallest = bytes, append([]int(nil), at...)
+			if x.sample < least {
+				least, smallest = x.sample, slices.Clone(at)
 			}
 		}
 		if !advance(at, choices) {
 			break
 		}
 	}
-	taken, why := fastest, fmt.Sprintf("the fastest that keeps at most %s", size(most))
-	if taken == nil {
-		taken, why = smallest, fmt.Sprintf("the smallest; even so %s are wanted of %s, which bounds the batch", size(fewest), size(most))
+	if best == 0 {
+		taken = smallest
 	}
+	x := combine(p, choices, taken, most)
 	for i, j := range taken {
 		c := &choices[i]
-		x := c.Options[j].Candidate
-		if x == c.Candidate && c.Either == nil {
+		if to := c.Options[j].Candidate; to != c.Candidate || c.Either != nil {
+			before := c.Candidate.String()
+			if c.Either != nil {
+				before = "deciding by each sample's shape"
+			}
+			c.Candidate, c.Either = to, nil
+			c.Reason = fmt.Sprintf("%s hold %s of the largest samples, and %s with %s, the first choice", size(most), count(x.batch), count(preferred.batch), before)
 			continue
 		}
-		before := c.Candidate.String()
-		if c.Either != nil {
-			before = "deciding by each sample's shape"
-		}
-		c.Candidate, c.Either = x, nil
-		c.Reason = fmt.Sprintf("%s (%s alone would be preferred, which takes all kinds to %s)", why, before, size(wanted))
+		c.Reason += fmt.Sprintf("; %s hold %s of the largest samples", size(most), count(x.batch))
 	}
 }
 
-// combination is the bytes of the largest batch and the time of its step where each
-// kind takes one option; not ok where one cannot serve.
-func combination(choices []CacheChoice, at []int) (bytes int64, seconds float64, ok bool) {
-	for i := range choices {
-		x := &choices[i].Options[at[i]]
-		if x.Refused != "" {
-			return 0, 0, false
-		}
-		r := choices[i].Kind.Range
-		bytes += x.Largest.Bytes * max(r.Batch[1], 1)
-		seconds += x.Largest.PerStep(r.Largest())
+// count is a number of samples for people.
+func count(n int64) string {
+	if n == 0 {
+		return "none"
 	}
-	return bytes, seconds, true
+	return fmt.Sprint(n)
+}
+
+// combined is what comes of one option of each kind.
+type combined struct {
+	serves bool
+	sample int64   // bytes of the largest sample
+	batch  int64   // samples that a bound holds, at most as many as are wanted
+	rate   float64 // steps of samples a second
+}
+
+func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combined) {
+	wanted := int64(1)
+	for i := range choices {
+		o := &choices[i].Options[at[i]]
+		if o.Refused != "" {
+			return combined{}
+		}
+		x.sample += o.Largest.Bytes
+		wanted = max(wanted, choices[i].Kind.Range.Batch[1])
+	}
+	x.serves, x.batch = true, min(wanted, BatchWithin(most, x.sample))
+	if x.batch == 0 {
+		return x
+	}
+	seconds := 0.0
+	for i := range choices {
+		k := &choices[i].Kind
+		s := k.Range.Largest()
+		s.Batch = x.batch
+		seconds += p.Predict(k.Layers, choices[i].Options[at[i]].Candidate, s).PerStep(s)
+		if k.Layers.Type == "self" { // once for each of the decoder's layers
+			weights := float64(k.Layers.Layers * OtherWeights(k.Layers))
+			seconds += p.products(weights, weights/4*2*float64(s.Batch*s.Beams))
+		}
+	}
+	x.rate = float64(x.batch) / seconds
+	return x
 }
 
 // advance counts through the options of all kinds.
