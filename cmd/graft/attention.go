@@ -15,7 +15,7 @@ type attentionFlags struct {
 }
 
 func (a *attentionFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&a.name, "attention", "", "what attention keeps: flash-decode, el-attention, slim-keys, slim-inputs or slim-hybrid, or self=NAME,cross=NAME (default: as predicted)")
+	f.StringVar(&a.name, "attention", "", "what attention keeps: flash-decode, el-attention, slim-keys, slim-inputs or slim-hybrid, or self=NAME,cross=NAME; behind it :float16, :bfloat16 or :skip=P, which cost accuracy (default: as predicted)")
 	f.StringVar(&a.prefer, "prefer", string(plan.PreferSpeed), "speed or memory: what attention that is not named is chosen for")
 }
 

@@ -274,6 +274,9 @@ func generated(w io.Writer, s *generate.Summary) {
 	fmt.Fprintf(w, "%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond, s.BatchSize)
 	fmt.Fprintf(w, "cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
+	if s.Skipped != nil {
+		fmt.Fprintf(w, "attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Most)
+	}
 	if s.Scores != nil {
 		scored(w, s.Scores)
 	}

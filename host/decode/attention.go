@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/opgraft/graft/host/decode/engine"
@@ -18,6 +19,11 @@ type Attention struct {
 	Self, Cross plan.Keep
 	Prefer      plan.Prefer // what the planner aims at; "" is plan.PreferSpeed
 	Beams       int         // of a sample, as far as they are known; 0: 1 to 8
+	// Storage and Skip trade accuracy: the type that rows are kept in, "" for
+	// plan.Float32, and the probability below which a key's value is left out where keys
+	// are kept alone.
+	Storage plan.Storage
+	Skip    float64
 	// Choose lets each sample keep keys and values where it says false, although Cross is
 	// plan.KeepLatent: by the positions of its encoder's output, and its beams. nil: none.
 	Choose func(positions, beams int) bool
@@ -25,9 +31,14 @@ type Attention struct {
 
 // ParseAttention reads what to keep by name: one for all layers, or self=NAME,
 // cross=NAME, or both with a comma between. Names are those of plan.KeepNamed, or of a
-// plugin.
+// plugin. Behind a name may stand what costs accuracy, for all layers: :float16 or
+// :bfloat16, and :skip=P.
 func ParseAttention(text string) (a Attention, err error) {
 	for part := range strings.SplitSeq(text, ",") {
+		part, lossy, _ := strings.Cut(part, ":")
+		if err := a.lossy(lossy); err != nil {
+			return a, err
+		}
 		where, name, chosen := strings.Cut(part, "=")
 		if !chosen {
 			where, name = "", part
@@ -56,12 +67,33 @@ func ParseAttention(text string) (a Attention, err error) {
 	return a, nil
 }
 
+// lossy reads what stands behind a name.
+func (a *Attention) lossy(text string) (err error) {
+	if text == "" {
+		return nil
+	}
+	for word := range strings.SplitSeq(text, ":") {
+		p, skip := strings.CutPrefix(word, "skip=")
+		switch {
+		case skip:
+			if a.Skip, err = strconv.ParseFloat(p, 64); err != nil || a.Skip < 0 || a.Skip >= 1 {
+				return fmt.Errorf("skip is %q, needed is a probability below 1", p)
+			}
+		case word == string(plan.Float32), word == string(plan.Float16), word == string(plan.BFloat16):
+			a.Storage = plan.Storage(word)
+		default:
+			return fmt.Errorf("%q is not understood, needed is float32, float16, bfloat16 or skip=P", word)
+		}
+	}
+	return nil
+}
+
 // candidates are what a kind of attention could keep with the plugins at hand, the
 // default first.
 func (o Options) candidates(kind string) (list []plan.Candidate) {
 	for _, keep := range plan.Keeps() {
 		if _, err := patch.Named(o.Plugins.Plugins, keep.Plugin()); err == nil && keep.Within(kind) == keep {
-			list = append(list, plan.Candidate{Keep: keep})
+			list = append(list, plan.Candidate{Keep: keep, Storage: o.Attention.Storage})
 		}
 	}
 	return list
@@ -71,6 +103,7 @@ func (o Options) candidates(kind string) (list []plan.Candidate) {
 // what was left open.
 func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) {
 	o := g.options
+	keeps.Storage, keeps.Skip = o.Attention.Storage, o.Attention.Skip
 	var open []plan.Kind
 	for _, l := range kinds {
 		if keep := o.Attention.named(l.Type); keep != plan.KeepPlain {
@@ -98,7 +131,7 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 		c := &g.choices[i]
 		named := o.Attention.named(c.Kind.Layers.Type)
 		if named != plan.KeepPlain {
-			c.Candidate, c.Either, c.Reason = plan.Candidate{Keep: named}, nil, "as named"
+			c.Candidate, c.Either, c.Reason = plan.Candidate{Keep: named, Storage: o.Attention.Storage}, nil, "as named"
 		}
 		if c.Kind.Layers.Type == "self" {
 			keeps.Self = c.Candidate.Keep

@@ -111,6 +111,8 @@ type Summary struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the most that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
+	// Skipped is what attention was asked to leave out.
+	Skipped *engine.Skipped `json:"skipped,omitempty"`
 	// Scores compare the whole output with references, where there are some.
 	Scores *score.Scores `json:"scores,omitempty"`
 }
@@ -176,6 +178,11 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.InputTokens, s.Failed = int(inputTokens.Load()), int(failed.Load())
 	s.TokensPerSecond = float64(s.NewTokens) / s.Seconds
 	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
+	if d, ok := g.Device.(*decode.Generator); ok {
+		if left := d.Engine().Skipped(); left != (engine.Skipped{}) {
+			s.Skipped = &left
+		}
+	}
 	s.BatchSize = g.Batch()
 	return s, err
 }

@@ -39,6 +39,13 @@ func (g *Graph) KeepOutputs(keep ...*Value) {
 	})
 }
 
+// AddOutput hands a value out, under the name it has.
+func (g *Graph) AddOutput(v *Value, kind *onnx.Type) {
+	v.Type, v.IsOutput = kind, true
+	g.Outputs = append(g.Outputs, v)
+	g.Proto.Output = append(g.Proto.Output, &onnx.ValueInfo{Name: proto.String(v.Name), Type: kind})
+}
+
 // SetInputDims declares the lengths of an input anew: numbers and names.
 func (g *Graph) SetInputDims(v *Value, dims ...any) error {
 	i := slices.IndexFunc(g.Proto.Input, func(o *onnx.ValueInfo) bool { return o.GetName() == v.Name })

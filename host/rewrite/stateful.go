@@ -64,6 +64,7 @@ type Engine struct {
 	Layers                       []CrossLayer
 	Served                       []Served           // by layer
 	Weights                      map[string]*Folded // inputs that hold weights
+	Skipped                      []string           // outputs (T, H): the probability that was left out
 }
 
 // Lengths are what a drawn model is evaluated at: one row of New tokens after
@@ -103,6 +104,11 @@ type StatefulOptions struct {
 	// of the samples that have those instead.
 	Self, Cross plan.Keep
 	Either      bool
+	// Storage is the type that rows of inputs, keys and encoders' outputs are kept in; ""
+	// is plan.Float32. Skip is the probability below which a key's value is left out
+	// where keys are kept alone. Both cost accuracy.
+	Storage plan.Storage
+	Skip    float64
 	// Encoder gives the weights that make keys and values of an encoder's output, which
 	// the graph of a decoder with a past lacks.
 	Encoder func(*blocks.Block) (key, value *Projection, err error)

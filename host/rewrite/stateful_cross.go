@@ -90,11 +90,11 @@ func (c *crossing) encoder(b *blocks.Block) error {
 		return err
 	}
 	if c.output < 0 {
-		c.output = area(&c.engine.Encoder, slotsOfBlock*key.Inputs)
+		c.output = area(&c.engine.Encoder, c.rowFloats(key.Inputs))
 	}
 	l.Offset = c.output
 	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(value.Bias)}
-	attributes := []any{"kv_num_heads", l.KVHeads, "width", key.Inputs, "offset", l.Offset}
+	attributes := append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", key.Inputs)
 	if c.options.Either {
 		kv, err := c.pool(CrossPool)
 		if err != nil {
@@ -132,13 +132,13 @@ func (c *crossing) keys(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	l.Offset = area(&c.engine.Cross, slotsOfBlock*l.KVHeads*l.HeadSize)
+	l.Offset = area(&c.engine.Cross, c.rowFloats(l.KVHeads*l.HeadSize))
 	if c.base == nil && len(c.engine.Layers) == 0 {
 		c.base = key
 	}
 	c.engine.Layers = append(c.engine.Layers, l)
 	return c.attend(b, plan.KeepKeys.Operator(), []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
-		"offset", l.Offset)
+		c.rows(l.Offset)...)
 }
 
 // hybrid keeps keys of the first layer, and lets the others compute theirs from them.
@@ -169,5 +169,5 @@ func (c *crossing) hybrid(b *blocks.Block) error {
 	l.Offset = c.engine.Layers[0].Offset
 	c.engine.Layers = append(c.engine.Layers, l)
 	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(value.Bias)}
-	return c.attend(b, operator, ins, "kv_num_heads", l.KVHeads, "width", c.base.Width(), "offset", l.Offset)
+	return c.attend(b, operator, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", c.base.Width())...)
 }

@@ -138,6 +138,28 @@ func area(pool *int64, floats int64) int64 {
 	return offset
 }
 
+// rowFloats is the size of a block's area of rows.
+func (s *stateful) rowFloats(width int64) int64 {
+	return RowFloats(width, s.options.Storage)
+}
+
+// RowFloats is the size, in floats, of a block's area of rows of a width.
+func RowFloats(width int64, storage plan.Storage) int64 {
+	if storage == plan.Float16 || storage == plan.BFloat16 {
+		return (slotsOfBlock*width/2 + 15) / 16 * 16
+	}
+	return slotsOfBlock * width
+}
+
+// rows are the attributes of operators over rows.
+func (s *stateful) rows(offset int64) []any {
+	storage := s.options.Storage
+	if storage == "" {
+		storage = plan.Float32
+	}
+	return []any{"offset", offset, "storage", string(storage)}
+}
+
 func keysValuesFloats(a *blocks.Attention) int64 {
 	return slotsOfBlock * a.KVHeads * (a.HeadSize + a.ValueSize)
 }
@@ -155,9 +177,18 @@ func (s *stateful) attend(b *blocks.Block, operator string, ins []*graph.Value, 
 	}
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
-	n, err := s.node(s.main, plugin.Domain, operator, ins, []string{s.main.FreshName("graft_attention")}, attributes...)
+	outputs := []string{s.main.FreshName("graft_attention")}
+	if operator == plan.KeepKeys.Operator() && s.options.Skip > 0 {
+		attributes = append(attributes, "skip", s.options.Skip)
+		outputs = append(outputs, s.main.FreshName("graft.skipped"))
+	}
+	n, err := s.node(s.main, plugin.Domain, operator, ins, outputs, attributes...)
 	if err != nil {
 		return err
+	}
+	if len(n.Out) > 1 {
+		s.main.AddOutput(n.Out[1], graph.TensorType(onnx.Tensor_FLOAT, rowsSymbol, int(a.Heads)))
+		s.engine.Skipped = append(s.engine.Skipped, n.Out[1].Name)
 	}
 	s.replace(w.Output, n.Out[0])
 	heads, size := int(a.Heads), int(a.ValueSize)
@@ -227,8 +258,8 @@ func (s *stateful) selfInputs(b *blocks.Block) error {
 		return err
 	}
 	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], nil, s.row(from.value.Bias), bias, own, s.now(from.input), write}
-	return s.attend(b, plan.KeepInputs.Operator(), ins, "kv_num_heads", a.KVHeads, "width", from.key.Inputs,
-		"offset", area(&s.engine.Self, slotsOfBlock*from.key.Inputs))
+	return s.attend(b, plan.KeepInputs.Operator(), ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
+		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
 
 // selfPrompt keeps the inputs of a prompt, and keys and values of what follows it.
@@ -268,8 +299,8 @@ func (s *stateful) selfPrompt(b *blocks.Block) error {
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, plan.KeepLatent.Operator(), ins, "kv_num_heads", a.KVHeads, "width", from.key.Inputs,
-		"offset", area(&s.engine.Prompt, slotsOfBlock*from.key.Inputs), "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))
+	return s.attend(b, plan.KeepLatent.Operator(), ins, append(s.rows(area(&s.engine.Prompt, s.rowFloats(from.key.Inputs))),
+		"kv_num_heads", a.KVHeads, "width", from.key.Inputs, "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))...)
 }
 
 // selfKeys keeps keys alone.
@@ -312,7 +343,7 @@ func (s *stateful) selfKeys(b *blocks.Block) error {
 		return err
 	}
 	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], bias, own, key, write}
-	attributes := []any{"offset", area(&s.engine.Self, slotsOfBlock*a.Heads*a.HeadSize)}
+	attributes := s.rows(area(&s.engine.Self, s.rowFloats(a.Heads*a.HeadSize)))
 	if rotary != nil {
 		ins = append(ins, rotary.cos, rotary.sin)
 		attributes = append(attributes, "rotary", rotary.style)

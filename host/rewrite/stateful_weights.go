@@ -154,9 +154,12 @@ func (s *stateful) foldFrom(keep plan.Keep, b *blocks.Block, key, value, base *P
 // value_weight, or, of operators that keep keys, value_weight and value_bias.
 func (s *stateful) folded(keep plan.Keep, b *blocks.Block, constants []plugin.Weight) (list [2]*graph.Value, err error) {
 	a := b.Attention
-	made, err := s.options.Fold(keep, constants, []plugin.Attribute{
-		{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
-		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}})
+	attributes := []plugin.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
+		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}
+	if s.options.Storage != "" {
+		attributes = append(attributes, plugin.Attribute{Name: "storage", Value: string(s.options.Storage)})
+	}
+	made, err := s.options.Fold(keep, constants, attributes)
 	if err != nil {
 		return list, err
 	}

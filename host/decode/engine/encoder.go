@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/graph"
@@ -141,13 +142,24 @@ func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
 		return err
 	}
 	width := int64(len(rows) / length)
-	if width*cache.BlockSlots != e.face.Encoder {
-		return fmt.Errorf("the encoder's output is %d wide, the decoder attends over %d", width, e.face.Encoder/cache.BlockSlots)
+	if need := rewrite.RowFloats(width, e.storage); need != e.face.Encoder {
+		return fmt.Errorf("the encoder's output is %d wide, the decoder attends over another width", width)
 	}
-	for i, slot := range slots {
-		copy(e.output.Floats()[e.output.At(slot, 0, width):][:width], rows[int64(i)*width:])
+	if e.store == nil {
+		if e.store, err = e.weights.rowStore(width, e.storage); err != nil {
+			return err
+		}
 	}
-	return nil
+	count := [1]int32{}
+	floats := func(data []float32, shape ...int64) *plugin.Tensor {
+		return &plugin.Tensor{DType: plugin.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(data))}
+	}
+	integers := func(data []int32) *plugin.Tensor {
+		return &plugin.Tensor{DType: plugin.Int32, Shape: []int64{int64(len(data))}, Data: unsafe.Pointer(unsafe.SliceData(data))}
+	}
+	return e.store.Run(&plugin.RunContext{Threads: e.threads},
+		[]*plugin.Tensor{floats(rows, int64(length), width), floats(e.output.Floats(), e.output.Shape()...), integers(slots)},
+		[]*plugin.Tensor{integers(count[:])})
 }
 
 // Features are one input of an encoder: tokens, or values of a shape (1, ..).

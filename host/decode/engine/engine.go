@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/decode/cache"
@@ -13,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -54,6 +56,9 @@ type Keeps struct {
 	// encoder's output where Cross is plan.KeepLatent, false for keys and values. nil:
 	// all keep what Cross says.
 	Choose func(keys, beams int) bool
+	// Storage and Skip are those of rewrite.StatefulOptions.
+	Storage plan.Storage
+	Skip    float64
 }
 
 // Engine is an open model: sessions and the pools of its samples. It is not for
@@ -71,6 +76,11 @@ type Engine struct {
 	cross     *pool // keys, or keys and values, of an encoder's output; nil where none are kept
 	output    *pool // the encoder's output; nil where it is not kept
 	choose    func(keys, beams int) bool
+	storage   plan.Storage
+	threads   int
+	store     *plugin.Kernel // puts the encoder's output into its pool; nil where it is not kept
+	skipped   Skipped
+	skips     int64 // queries and heads that skipped counts
 	positions int64
 	step      stepBuffers
 }
@@ -86,7 +96,10 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 	if err := o.Plugins.Require([]string{attentionPlugin}); err != nil {
 		return nil, err
 	}
-	e := &Engine{library: o.Library, positions: o.Positions}
+	e := &Engine{library: o.Library, positions: o.Positions, threads: o.Threads}
+	if e.threads == 0 {
+		e.threads = runtime.NumCPU()
+	}
 	defer func() {
 		if err != nil {
 			e.Close()
@@ -172,7 +185,7 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 			return err
 		}
 	}
-	e.choose = keeps.Choose
+	e.choose, e.storage = keeps.Choose, keeps.Storage
 	first := &firstDecoder{path: files.First}
 	defer first.close()
 	if o.Folds == nil {
@@ -181,6 +194,7 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 	e.weights = &weights{plugins: o.Plugins.Plugins, cache: o.Folds}
 	e.face, err = rewrite.Stateful(g, shapes, report, rewrite.StatefulOptions{
 		Evaluate: drawn.evaluate, Positions: o.Positions, Self: keeps.Self, Cross: keeps.Cross, Either: keeps.Choose != nil,
+		Storage: keeps.Storage, Skip: keeps.Skip,
 		Encoder: first.projections, Fold: e.weights.fold})
 	if err != nil {
 		return err
@@ -205,6 +219,9 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 func (e *Engine) Close() {
 	for _, s := range []*Session{e.decoder, e.encoder, e.filler} {
 		s.Close()
+	}
+	if e.store != nil {
+		e.store.Destroy()
 	}
 	e.weights.close()
 	e.step.close()
@@ -259,6 +276,16 @@ func (e *Engine) StepBytes() int64 {
 }
 
 func (e *Engine) PositionBytes() int64 { return e.self.BlockBytes() / cache.BlockSlots }
+
+// Skipped is the probability of keys whose values were left out of sums.
+type Skipped struct {
+	Most float64 `json:"most"` // of one query and head
+	Mean float64 `json:"mean"` // of all queries, heads and layers
+}
+
+// Skipped says how much attention left out since the engine was opened; zero unless
+// it was asked to.
+func (e *Engine) Skipped() Skipped { return e.skipped }
 
 // Feed is what one sample brings to a step: a prompt, of which only the last
 // token's scores are computed, or one token for each of its rows.

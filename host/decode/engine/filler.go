@@ -63,13 +63,17 @@ func (e *Engine) openFiller(path string, o Options) error {
 		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
 		&onnx.ValueInfo{Name: proto.String(fillWrite), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
 	g.Output = nil
+	storage := e.storage
+	if storage == "" {
+		storage = plan.Float32
+	}
 	for i, layer := range layers {
 		done := fmt.Sprintf("graft.stored.%d", i)
 		n := storeKeysAndValues
 		if layer.value == "" {
 			n = storeKeys
 		}
-		g.Node = append(g.Node, n(g, layer.CrossLayer, layer.key, layer.value, done)...)
+		g.Node = append(g.Node, n(g, layer.CrossLayer, layer.key, layer.value, done, storage)...)
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
@@ -85,7 +89,7 @@ func present(past string) string {
 }
 
 // storeKeysAndValues puts keys and values of a layer into its area.
-func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string) []*onnx.Node {
+func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string, _ plan.Storage) []*onnx.Node {
 	key, keyLayout := untransposed(g, keyName)
 	value, valueLayout := untransposed(g, valueName)
 	return []*onnx.Node{{OpType: proto.String("StoreCache"), Domain: proto.String(plugin.Domain), Name: proto.String(done),
@@ -97,10 +101,10 @@ func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName,
 }
 
 // storeKeys puts keys of a layer into its area, heads side by side.
-func storeKeys(_ *onnx.Graph, l rewrite.CrossLayer, key, _, done string) []*onnx.Node {
-	return []*onnx.Node{{OpType: proto.String("StoreRows"), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+func storeKeys(_ *onnx.Graph, l rewrite.CrossLayer, key, _, done string, storage plan.Storage) []*onnx.Node {
+	return []*onnx.Node{{OpType: proto.String(storeRows), Domain: proto.String(plugin.Domain), Name: proto.String(done),
 		Input: []string{key, rewrite.CrossPool.Cache, fillWrite}, Output: []string{done},
-		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset)}}}
+		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}}
 }
 
 // untransposed is a value as it was before heads were moved in front of

@@ -192,17 +192,36 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	if in.err != nil {
 		return nil, in.err
 	}
-	results, err := e.decoder.Run(ctx, in.values, e.face.Logits)
+	results, err := e.decoder.Run(ctx, in.values, append([]string{e.face.Logits}, e.face.Skipped...)...)
 	if err != nil {
 		return nil, err
 	}
 	b.scores = results[0]
+	for _, v := range results[1:] {
+		err = errors.Join(err, b.left(e, v))
+		v.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
 	data, err := ort.Data[float32](b.scores)
 	if err != nil {
 		return nil, err
 	}
 	count := len(b.selected)
 	return &Scores{Data: data, Rows: count, Vocab: len(data) / count}, nil
+}
+
+// left counts what a layer left out.
+func (b *stepBuffers) left(e *Engine, v *ort.Value) error {
+	list, err := ort.Data[float32](v)
+	for _, p := range list {
+		x := float64(p)
+		e.skips++
+		e.skipped.Most = max(e.skipped.Most, x)
+		e.skipped.Mean += (x - e.skipped.Mean) / float64(e.skips)
+	}
+	return err
 }
 
 // feeder collects the inputs of a run and the first error.

@@ -40,6 +40,22 @@ func (w *weights) fold(keep plan.Keep, constants []plugin.Weight, attributes []p
 	return made, nil
 }
 
+// rowStore is the operator that puts rows into a pool.
+func (w *weights) rowStore(width int64, storage plan.Storage) (*plugin.Kernel, error) {
+	p, err := patch.Named(w.plugins, plan.KeepLatent.Plugin())
+	if err != nil {
+		return nil, err
+	}
+	if storage == "" {
+		storage = plan.Float32
+	}
+	return p.Create(storeRows, []plugin.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(storage)}}, nil, plugin.CPU)
+}
+
+// storeRows is the operator that puts rows into a pool, of each plugin that attends
+// over rows.
+const storeRows = "StoreRows"
+
 // open makes tensors of them, where they lie.
 func (w *weights) open(l *ort.Library, folded map[string]*rewrite.Folded) (err error) {
 	w.tensors = map[string]*ort.Value{}
