@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,6 +105,7 @@ func (o Options) candidates(kind string) (list []plan.Candidate) {
 func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) {
 	o := g.options
 	keeps.Storage, keeps.Skip = o.Attention.Storage, o.Attention.Skip
+	encoder := slices.ContainsFunc(kinds, func(l plan.Layers) bool { return l.Type == "cross" })
 	var open []plan.Kind
 	for _, l := range kinds {
 		if keep := o.Attention.named(l.Type); keep != plan.KeepPlain {
@@ -111,7 +113,7 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 				return keeps, err
 			}
 		}
-		open = append(open, plan.Kind{Layers: l, Candidates: o.candidates(l.Type), Range: g.shapes(l), Either: true})
+		open = append(open, plan.Kind{Layers: l, Candidates: o.candidates(l.Type), Range: g.shapes(l, encoder), Either: true})
 	}
 	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
 	if err != nil {
@@ -160,8 +162,8 @@ func (a Attention) named(kind string) plan.Keep {
 }
 
 // shapes are those that a kind of attention is expected to meet.
-func (g *Generator) shapes(l plan.Layers) plan.Range {
-	const mostBeams, fewest = 8, 16
+func (g *Generator) shapes(l plan.Layers, encoder bool) plan.Range {
+	const mostBeams, fewest, start = 8, 16, 4
 	positions := min(g.config.Positions, g.options.MaxPositions)
 	beams := [2]int64{1, mostBeams}
 	if n := int64(g.options.Attention.Beams); n > 0 {
@@ -178,6 +180,9 @@ func (g *Generator) shapes(l plan.Layers) plan.Range {
 	r.Own = [2]int64{0, r.Steps}
 	most := max(1, positions-r.Steps)
 	r.Keys = [2]int64{min(fewest, most), most}
+	if encoder { // the input is the encoder's, and the decoder begins with a few tokens
+		r.Keys = [2]int64{1, min(start, most)}
+	}
 	return r
 }
 
