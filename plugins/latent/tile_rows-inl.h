@@ -8,6 +8,7 @@
 #endif
 
 #include <cstring>
+#include <utility>
 
 #include "area-inl.h"
 #include "hwy/highway.h"
@@ -25,10 +26,17 @@ class TileRows {
   // `sum_rows` and `key_rows` have room for a tile, and one row more for the pool's as floats.
   TileRows(const Problem& problem, const Plan& plan, float* sum_rows, float* key_rows)
       : problem_(problem), plan_(plan), sum_rows_(sum_rows), key_rows_(key_rows) {}
+  TileRows(const TileRows&) = delete;
+  TileRows& operator=(const TileRows&) = delete;
 
   // Takes up `count` slots, which hold positions j and on. Lists go on with their last row up to a
   // full vector.
   void List(const int32_t* slots, int64_t j, int64_t count) {
+    if (plan_.direct_sums && slots == asked_slots_ && count == asked_count_) {
+      std::swap(sums_, asked_);
+      asked_slots_ = nullptr;
+      if (plan_.keys == KeyRows::kSums) return Pad(sums_, count);
+    }
     for (int64_t k = 0; k < count; ++k) {
       const char* row = RowOf(slots[k]);
       const float* in_pool = reinterpret_cast<const float*>(row);
@@ -45,7 +53,6 @@ class TileRows {
       }
       switch (plan_.keys) {
         case KeyRows::kSums:
-          keys_[k] = sums_[k];
           break;
         case KeyRows::kPool:
           keys_[k] = in_pool;
@@ -57,12 +64,16 @@ class TileRows {
       }
     }
     Pad(sums_, count);
-    Pad(keys_, count);
+    if (plan_.keys != KeyRows::kSums) Pad(keys_, count);
   }
 
-  // The rows of a tile to come.
+  // The rows of the tile that will be listed next.
   Asker Ask(const int32_t* slots, int64_t count) {
-    for (int64_t k = 0; k < count; ++k) asked_[k] = RowOf(slots[k]);
+    for (int64_t k = 0; k < count; ++k) {
+      asked_[k] = reinterpret_cast<const float*>(RowOf(slots[k]));
+    }
+    asked_slots_ = slots;
+    asked_count_ = count;
     return Asker(asked_, count, problem_.pool.width * problem_.pool.element_bytes());
   }
 
@@ -78,7 +89,7 @@ class TileRows {
     return sum_rows_;
   }
 
-  const float* const* keys() const { return keys_; }
+  const float* const* keys() const { return plan_.keys == KeyRows::kSums ? sums_ : keys_; }
   const float* const* sums() const { return sums_; }
 
  private:
@@ -132,9 +143,12 @@ class TileRows {
   const Plan& plan_;
   float* sum_rows_;  // [kMostTile][width]
   float* key_rows_;  // [kMostTile][key_width], then a row of the pool
-  const float* sums_[kMostTile];
-  const float* keys_[kMostTile];
-  const char* asked_[kMostTile];
+  const float* lists_[2][kMostTile];
+  const float** sums_ = lists_[0];
+  const float** asked_ = lists_[1];  // of the tile to come
+  const int32_t* asked_slots_ = nullptr;
+  int64_t asked_count_ = 0;
+  const float* keys_[kMostTile];  // where they are not what is added up
 };
 
 }  // namespace HWY_NAMESPACE

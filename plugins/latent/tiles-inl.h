@@ -73,9 +73,9 @@ HWY_INLINE void ForTiles(int64_t rows, const Body& body) {
 class Asker {
  public:
   Asker() = default;
-  Asker(const char* const* rows, int64_t count, int64_t row_bytes)
+  Asker(const float* const* rows, int64_t count, int64_t row_bytes)
       : rows_(rows), left_rows_(count), lines_((row_bytes + 63) / 64) {
-    if (count > 0) at_ = rows[0];
+    if (count > 0) at_ = reinterpret_cast<const char*>(rows[0]);
     left_lines_ = lines_;
   }
 
@@ -97,11 +97,11 @@ class Asker {
     at_ += 64;
     if (--left_lines_ == 0) {
       left_lines_ = lines_;
-      if (--left_rows_ > 0) at_ = *++rows_;
+      if (--left_rows_ > 0) at_ = reinterpret_cast<const char*>(*++rows_);
     }
   }
 
-  const char* const* rows_ = nullptr;
+  const float* const* rows_ = nullptr;
   const char* at_ = nullptr;
   int64_t left_rows_ = 0;
   int64_t lines_ = 0;
