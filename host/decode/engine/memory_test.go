@@ -1,0 +1,87 @@
+package engine_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// TestPoolsCountWhatThePlannerPredicts: what an engine's pools count, for prompts,
+// generated tokens and encoded inputs, is what the planner's formulas say, for every way
+// of keeping and every kind of model.
+func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
+	const keys, beams, steps = 37, 3, 29
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folds := fold.At(t.TempDir(), nil)
+	compared := map[plan.Keep]int{}
+	for _, model := range []string{"gpt2", "llama-mha", "bart", "t5", "t5-wide", "whisper", "marian"} {
+		for _, keep := range plan.Keeps() {
+			for _, storage := range []plan.Storage{plan.Float32, plan.Float16} {
+				if storage == plan.Float16 && keep == plan.KeepKeys {
+					continue // refused by the check of these layers
+				}
+				t.Run(model+"/"+plan.Candidate{Keep: keep, Storage: storage}.String(), func(t *testing.T) {
+					dir := t.TempDir()
+					if err := models.Small(model, dir); err != nil {
+						t.Fatal(err)
+					}
+					g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
+						Attention: decode.Attention{Self: keep.Within("self"), Cross: keep.Within("cross"), Storage: storage}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer g.Close()
+					e := g.Engine()
+					for _, c := range g.Choices() {
+						l := c.Kind.Layers
+						for _, served := range e.Served() {
+							if served.Type == l.Type && served.Keep != c.Candidate.Keep && served.Keep != plan.KeepKeys {
+								return // another way stands in, with other bytes
+							}
+						}
+						want := c.Candidate.Bytes(l, plan.Shape{Keys: keys, Own: steps, Beams: beams, Batch: 1})
+						got, slack := e.EncodedBytes(keys, beams), int64(0)
+						if l.Type == "self" {
+							got, slack = sampleBytes(t, e, keys, beams, steps), 2*e.BlockBytes()
+						}
+						if math.Abs(float64(got-want)) > float64(slack) {
+							t.Errorf("%s attention keeps %d bytes, the planner says %d", l.Type, got, want)
+						}
+						compared[c.Candidate.Keep]++
+					}
+				})
+			}
+		}
+	}
+	for _, keep := range plan.Keeps() {
+		if compared[keep] == 0 {
+			t.Errorf("nothing was compared for %s", keep)
+		}
+	}
+}
+
+// sampleBytes is what a sample keeps behind a prompt and steps of beams that never
+// agree.
+func sampleBytes(t *testing.T, e *engine.Engine, prompt, beams, steps int) int64 {
+	t.Helper()
+	s := e.NewSample()
+	defer s.Release()
+	if err := s.Grow(prompt, beams, steps); err != nil {
+		t.Fatal(err)
+	}
+	return s.Bytes()
+}
