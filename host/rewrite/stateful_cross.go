@@ -93,7 +93,7 @@ func (c *crossing) encoder(b *blocks.Block) error {
 		c.output = area(&c.engine.Encoder, c.rowFloats(key.Inputs))
 	}
 	l.Offset = c.output
-	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(value.Bias)}
+	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], c.seenBias(b, key), c.row(value.Bias)}
 	attributes := append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", key.Inputs)
 	if c.options.Either {
 		kv, err := c.pool(CrossPool)
@@ -120,6 +120,9 @@ func (c *crossing) keys(b *blocks.Block) error {
 	key, value, err := c.weightsOf(b)
 	if err != nil {
 		return err
+	}
+	if b.Attention.Softcap != 0 && key.Bias != nil {
+		return refuse("its scores are bent after the bias of keys is in them")
 	}
 	if l.Rows = key.Rows; l.Rows == "" {
 		return refuse("its keys are no product of their own")
@@ -156,6 +159,9 @@ func (c *crossing) hybrid(b *blocks.Block) error {
 	key, value, err := c.weightsOf(b)
 	if err != nil {
 		return err
+	}
+	if b.Attention.Softcap != 0 && key.Bias != nil {
+		return refuse("its scores are bent after the bias of keys is in them")
 	}
 	operator := plan.KeepFirstKeys.Operator()
 	weights, err := c.foldFrom(plan.KeepFirstKeys, b, key, value, c.base)

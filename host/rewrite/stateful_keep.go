@@ -257,7 +257,7 @@ func (s *stateful) selfInputs(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], nil, s.row(from.value.Bias), bias, own, s.now(from.input), write}
+	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias), bias, own, s.now(from.input), write}
 	return s.attend(b, plan.KeepInputs.Operator(), ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
@@ -317,9 +317,11 @@ func (s *stateful) selfKeys(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	// A bias of keys adds the same to all scores of a query, unless keys are turned.
+	// A bias of keys adds the same to all scores of a query, which a softmax does not
+	// see, unless keys are turned or scores bent in between.
+	biased := rotary != nil || a.Softcap != 0
 	keyBias := from.key.Bias
-	if rotary == nil {
+	if !biased {
 		keyBias = nil
 	}
 	weights, err := s.fold(plan.KeepKeys, b, from.key, from.value, keyBias)
@@ -330,7 +332,7 @@ func (s *stateful) selfKeys(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	query, key, err := s.queryAndKey(b, rotary != nil)
+	query, key, err := s.queryAndKey(b, biased)
 	if err != nil {
 		return err
 	}

@@ -196,6 +196,14 @@ func (s *stateful) row(list []float64) *graph.Value {
 	return s.main.AddInitializer(graph.FloatTensor("graft_bias", []int64{int64(len(list))}, rounded(list)...))
 }
 
+// seenBias is a bias of keys where a softmax sees it: behind a softcap.
+func (s *stateful) seenBias(b *blocks.Block, key *Projection) *graph.Value {
+	if b.Attention.Softcap == 0 {
+		return nil
+	}
+	return s.row(key.Bias)
+}
+
 // rounded are floats of 32 bits.
 func rounded(list []float64) []float32 {
 	short := make([]float32, len(list))
