@@ -1,6 +1,7 @@
 package readme
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,17 +105,49 @@ func newSandbox(t *testing.T) *sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cache := filepath.Join(home, ".cache")
+	if err := shareCache(cache); err != nil {
+		t.Fatal(err)
+	}
 	s.env = environment(map[string]string{
-		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "PATH": bin + ":" + os.Getenv("PATH"),
+		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "XDG_CACHE_HOME": cache, "PATH": bin + ":" + os.Getenv("PATH"),
 		"GRAFT_ONNXRUNTIME": runtime.Path, "GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
 	})
 	verify := exec.Command(filepath.Join(bin, "graft"), "plugin", "verify",
-		"bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/ngram-block", "bin/plugins/packed-linear", "bin/plugins/step-tail")
+		"bin/plugins/el-attention", "bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/ngram-block", "bin/plugins/packed-linear", "bin/plugins/slim-attention", "bin/plugins/step-tail")
 	verify.Dir, verify.Env = s.folder, s.env
 	if out, err := verify.CombinedOutput(); err != nil {
 		t.Fatalf("graft plugin verify: %v\n%s", err, out)
 	}
 	return s
+}
+
+// shareCache makes a cache folder with all that lies in the user's, but for what graft measures: figures
+// taken while tests run are worth nothing.
+func shareCache(to string) error {
+	from, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	for _, folder := range []string{"", "graft"} {
+		if err := os.MkdirAll(filepath.Join(to, folder), 0o755); err != nil {
+			return err
+		}
+		entries, err := os.ReadDir(filepath.Join(from, folder))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			switch name := filepath.Join(folder, e.Name()); name {
+			case "graft", "graft/machine.json", "graft/tune":
+			default:
+				if err := os.Symlink(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // environment is the test's own with some variables set anew, or taken out where they are empty, and
@@ -126,7 +159,7 @@ func environment(set map[string]string) []string {
 			set[name] = lines[i]
 		}
 	}
-	if cache, err := os.UserCacheDir(); err == nil {
+	if cache, err := os.UserCacheDir(); err == nil && set["XDG_CACHE_HOME"] == "" {
 		set["XDG_CACHE_HOME"] = cache
 	}
 	var list []string
