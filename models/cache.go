@@ -27,6 +27,9 @@ func Cached(name string, report func(dir string)) (string, error) {
 			return "", err
 		}
 		h.Write(graph)
+		if f.conditioned {
+			fmt.Fprint(h, conditionedShare)
+		}
 	}
 	dir := filepath.Join(cache, "graft", "models", fmt.Sprintf("%s-%.4x", name, h.Sum(nil)))
 	if _, err := os.Stat(dir); err == nil {

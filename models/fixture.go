@@ -36,6 +36,8 @@ type Fixture struct {
 	Parameters int `json:"parameters"`
 	// Kept are its larger tensors that were not learned and stand as exported.
 	Kept []KeptTensor `json:"kept"`
+
+	conditioned bool // the subject is named with Conditioned
 }
 
 // KeptTensor is a tensor that a fixture holds as the exporter wrote it.
@@ -100,6 +102,9 @@ func (f Fixture) assemble(place placement) (output, error) {
 	b, err := f.Graph()
 	if err != nil {
 		return output{}, err
+	}
+	if f.conditioned {
+		place = conditioned(place)
 	}
 	out, err := assemble(b, modelMessage, place)
 	if err != nil {

@@ -23,11 +23,13 @@ func Names() []string {
 	return slices.Compact(names)
 }
 
-// Files lists the graphs of the full-size subject name.
+// Files lists the graphs of the full-size subject name, which may end in Conditioned.
 func Files(name string) ([]Fixture, error) {
+	name, better := strings.CutSuffix(name, Conditioned)
 	var files []Fixture
 	for _, f := range manifest() {
 		if f.Exporter == "full" && strings.HasPrefix(f.Name, name+"/") {
+			f.conditioned = better
 			files = append(files, f)
 		}
 	}
@@ -37,10 +39,10 @@ func Files(name string) ([]Fixture, error) {
 	return files, nil
 }
 
-// Build makes the full-size subject name in the folder dir, which it creates:
-// its .onnx files, named as their exporter names them, and config.json. It also
-// makes a fixture, by exporter/name ("optimum/gpt2"). It returns the paths that
-// it wrote. The same seed gives the same bytes every time.
+// Build makes the full-size subject name, which may end in Conditioned, in the
+// folder dir, which it creates: its .onnx files, named as their exporter names them,
+// and config.json. It also makes a fixture, by exporter/name ("optimum/gpt2"). It
+// returns the paths that it wrote. The same seed gives the same bytes every time.
 func Build(name, dir string, seed uint64) ([]string, error) {
 	files, err := Files(name)
 	if exporter, fixture, ok := strings.Cut(name, "/"); ok {

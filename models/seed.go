@@ -42,6 +42,7 @@ type parameter struct {
 	shape        []int64
 	distribution distribution
 	mean, scale  float64
+	diagonal     float64 // added where row and column are the same, to a normal distribution
 }
 
 // elements is the number of values of the parameter.
@@ -81,10 +82,15 @@ type generator struct {
 	distribution distribution
 	key          uint64
 	factor, mean float64
+	diagonal     float64
+	columns      uint64 // of the parameter, where there is a diagonal
 }
 
 func newGenerator(p *parameter, seed uint64) generator {
-	g := generator{distribution: p.distribution, key: streamKey(seed, p.name), mean: p.mean}
+	g := generator{distribution: p.distribution, key: streamKey(seed, p.name), mean: p.mean, diagonal: p.diagonal}
+	if g.diagonal != 0 {
+		g.columns = uint64(p.shape[1])
+	}
 	switch p.distribution {
 	case normal:
 		g.factor = p.scale / sumDeviation
@@ -111,7 +117,11 @@ func (g *generator) put(b []byte, start, stride int64) {
 		}
 	case normal:
 		for ; len(b) >= 4; b = b[4:] {
-			binary.LittleEndian.PutUint32(b, g.bits(centredSum(word(g.key, index))))
+			drawn := g.bits(centredSum(word(g.key, index)))
+			if g.diagonal != 0 && index/g.columns == index%g.columns {
+				drawn = math.Float32bits(math.Float32frombits(drawn) + float32(g.diagonal))
+			}
+			binary.LittleEndian.PutUint32(b, drawn)
 			index += step
 		}
 	case uniform:

@@ -21,7 +21,9 @@ import (
 const usage = `usage: build NAME DIR     make the full-size subject NAME in the folder DIR
        build --list       list the subjects and the fixtures
 
-NAME may also be a fixture, as exporter/name. --seed N fills other weights.
+NAME may also be a fixture, as exporter/name, or a subject's with "-conditioned"
+behind it: the weights of its decoder's keys are well conditioned then. --seed N
+fills other weights.
 
 Example: go run ./models/build gpt2-124m "$HOME/.cache/graft/gpt2-124m"
 `
@@ -47,7 +49,7 @@ func run(arguments []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	name, dir := flags.Arg(0), flags.Arg(1)
-	if !slices.Contains(names(), name) {
+	if base, better := strings.CutSuffix(name, models.Conditioned); !slices.Contains(names(), name) && !(better && slices.Contains(models.Names(), base)) {
 		fmt.Fprintf(stderr, "build: no subject or fixture %q: the subjects are %s; --list names the fixtures too\n",
 			name, strings.Join(models.Names(), ", "))
 		return 2

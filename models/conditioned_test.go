@@ -1,0 +1,84 @@
+package models
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+)
+
+// values of a tensor that an instruction makes.
+func values(in *instruction) []float32 {
+	data := make([]byte, in.bytes())
+	in.fill(data, 0, in.generators(DefaultSeed))
+	list := make([]float32, len(data)/4)
+	for i := range list {
+		list[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	}
+	return list
+}
+
+func TestConditionedWeights(t *testing.T) {
+	const width = 36
+	for _, c := range []struct {
+		name, shape, transpose string
+		changed                bool
+	}{
+		{"model.decoder.layers.0.self_attn.k_proj.weight", "36,36", "", true},
+		{"model.decoder.layers.1.encoder_attn.k_proj.weight", "36,36", "1", true},
+		{"model.decoder.layers.0.self_attn.k_proj.weight", "36,18", "", false},
+		{"model.decoder.layers.0.self_attn.q_proj.weight", "36,36", "", false},
+		{"model.decoder.layers.0.self_attn.k_proj.bias", "36", "", false},
+		{"model.encoder.layers.0.self_attn.k_proj.weight", "36,36", "", false},
+	} {
+		entries := []entry{{"location", "seed"}, {"name", c.name}, {"shape", c.shape}, {"distribution", "normal"}, {"mean", "0"}, {"scale", "0.25"}}
+		if c.transpose != "" {
+			entries = append(entries, entry{"transpose", c.transpose})
+		}
+		in, err := parseInstruction(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		usual, got := values(in), []float32(nil)
+		conditioned(func(_ *output, changed *instruction) { got = values(changed) })(nil, in)
+		if !c.changed {
+			if !slices.Equal(got, usual) {
+				t.Errorf("%s of %s changed", c.name, c.shape)
+			}
+			continue
+		}
+		for i := range usual {
+			want := float64(usual[i]) / 3
+			if i/width == i%width {
+				want += 0.25 * 6 // the root of the width
+			}
+			if math.Abs(float64(got[i])-want) > 1e-6 {
+				t.Fatalf("%s: value %d, %d is %g, want %g", c.name, i/width, i%width, got[i], want)
+			}
+		}
+		if again := values(in); !slices.Equal(again, usual) {
+			t.Errorf("%s: the instruction itself changed", c.name)
+		}
+	}
+}
+
+// The files of a conditioned subject are those of the subject, and have a folder of
+// their own.
+func TestConditionedSubject(t *testing.T) {
+	plain, err := Files("whisper-tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	better, err := Files("whisper-tiny" + Conditioned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range plain {
+		if plain[i].conditioned || !better[i].conditioned || plain[i].Path != better[i].Path {
+			t.Errorf("file %d is %+v, and %+v conditioned", i, plain[i], better[i])
+		}
+	}
+	if _, err := Files(Conditioned); err == nil {
+		t.Error("a subject without a name has files")
+	}
+}
