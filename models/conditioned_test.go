@@ -1,22 +1,10 @@
 package models
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 	"testing"
 )
-
-// values of a tensor that an instruction makes.
-func values(in *instruction) []float32 {
-	data := make([]byte, in.bytes())
-	in.fill(data, 0, in.generators(DefaultSeed))
-	list := make([]float32, len(data)/4)
-	for i := range list {
-		list[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-	}
-	return list
-}
 
 func TestConditionedWeights(t *testing.T) {
 	const width = 36
@@ -31,16 +19,13 @@ func TestConditionedWeights(t *testing.T) {
 		{"model.decoder.layers.0.self_attn.k_proj.bias", "36", "", false},
 		{"model.encoder.layers.0.self_attn.k_proj.weight", "36,36", "", false},
 	} {
-		entries := []entry{{"location", "seed"}, {"name", c.name}, {"shape", c.shape}, {"distribution", "normal"}, {"mean", "0"}, {"scale", "0.25"}}
+		pairs := []string{"name", c.name, "shape", c.shape, "distribution", "normal", "mean", "0", "scale", "0.25"}
 		if c.transpose != "" {
-			entries = append(entries, entry{"transpose", c.transpose})
+			pairs = append(pairs, "transpose", c.transpose)
 		}
-		in, err := parseInstruction(entries)
-		if err != nil {
-			t.Fatal(err)
-		}
-		usual, got := values(in), []float32(nil)
-		conditioned(func(_ *output, changed *instruction) { got = values(changed) })(nil, in)
+		in := mustParse(t, pairs...)
+		usual, got := values(t, in, 64), []float32(nil)
+		conditioned(func(_ *output, changed *instruction) { got = values(t, changed, 64) })(nil, in)
 		if !c.changed {
 			if !slices.Equal(got, usual) {
 				t.Errorf("%s of %s changed", c.name, c.shape)
@@ -56,7 +41,7 @@ func TestConditionedWeights(t *testing.T) {
 				t.Fatalf("%s: value %d, %d is %g, want %g", c.name, i/width, i%width, got[i], want)
 			}
 		}
-		if again := values(in); !slices.Equal(again, usual) {
+		if again := values(t, in, 1<<20); !slices.Equal(again, usual) {
 			t.Errorf("%s: the instruction itself changed", c.name)
 		}
 	}
