@@ -260,7 +260,7 @@ func (s *stateful) queryOf(b *blocks.Block) (*graph.Value, error) {
 // key's bias where none turns it.
 func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.Value, err error) {
 	w, p := b.Wiring, b.Attention.Projections
-	if biased {
+	if biased && !w.Packed {
 		return s.now(w.Query), s.now(w.RawKey), nil
 	}
 	x := s.now(w.Input)
@@ -287,7 +287,9 @@ func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.
 	if err != nil {
 		return nil, nil, err
 	}
-	k.Bias = nil
+	if !biased {
+		k.Bias = nil
+	}
 	both, err := s.product(x, q, k)
 	if err != nil {
 		return nil, nil, err
