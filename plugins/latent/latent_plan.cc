@@ -87,10 +87,10 @@ bool MayBePrompt(const Problem& p, const Tuning& tuning) {
 // Tokens that are computed from rows, at most.
 int64_t MostFewTokens(const Problem& p, const Tuning& tuning) {
   const double most = 2.0 * BreakEven(p) + 1.0;  // a causal prompt has at least half of all pairs
-  if (tuning.prompt == 0 || p.kv_shared_length > 0 || !(most < static_cast<double>(p.tokens))) {
-    return p.tokens;
-  }
-  return std::min(p.tokens, p.groups * static_cast<int64_t>(most) + p.own_length + p.kv_own_length);
+  // Groups that are no prompts for another reason may hold any number of tokens.
+  const int64_t others = p.own_length + p.kv_shared_length + p.kv_own_length;
+  if (tuning.prompt == 0 || others > 0 || !(most < static_cast<double>(p.tokens))) return p.tokens;
+  return std::min(p.tokens, p.groups * static_cast<int64_t>(most));
 }
 
 void ChooseRows(const Problem& p, Plan& plan) {
@@ -257,6 +257,7 @@ double ReadGroups(const Problem& p, const Tuning& tuning, const Plan& plan, Grou
       group.behind = int64_t{behind[attention::kStepShared]} + behind[attention::kStepOwn];
     }
     group.way = Choose(p, tuning, group);
+    if (group.way == Way::kMadeKeys && plan.prompt_heads == 0) group.way = Way::kRows;
     group.rows = group.tokens * p.heads;
     group.row_chunk = std::min(group.rows, plan.row_chunk);
     if (tuning.row_chunk > 0) group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);

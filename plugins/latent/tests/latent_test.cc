@@ -301,6 +301,47 @@ TEST(Latent, SaysWhatIsWrong) {
   EXPECT_EQ(turned(2, 2), "group 0 has 3 positions, there are angles for 2");
 }
 
+// Lists may be the same for several groups: what a call needs does not follow from their length.
+TEST(Latent, GroupsMayShareTheirLists) {
+  const int64_t groups = 4, tokens = 40;
+  Small small;
+  Problem& p = small.p;
+  p.kv_steps = nullptr;
+  p.key = p.value = nullptr;
+  p.kv_write = nullptr;
+  p.input = nullptr;
+  p.write = nullptr;
+  p.tokens = groups * tokens;
+  p.groups = groups;
+  small.steps.clear();
+  std::vector<int32_t> own;
+  for (int32_t g = 0; g < groups; ++g) {
+    small.steps.insert(small.steps.end(), {g * static_cast<int32_t>(tokens),
+                                           static_cast<int32_t>(tokens), 0, 3, 0, 1, 0, 0});
+  }
+  for (int32_t i = 0; i < tokens; ++i) own.push_back(3 + i % 29);
+  for (size_t i = 0; i < small.memory.size(); ++i) {
+    small.memory[i] = static_cast<float>(i % 11) * 0.1f;
+  }
+  small.query.assign(static_cast<size_t>(p.tokens * 4), 0.0f);
+  for (size_t i = 0; i < small.query.size(); ++i) {
+    small.query[i] = static_cast<float>(i % static_cast<size_t>(tokens * 4) % 7) * 0.2f;
+  }
+  small.output.assign(small.query.size(), kNan);
+  p.query = small.query.data();
+  p.output = small.output.data();
+  p.steps = small.steps.data();
+  p.own = own.data();
+  p.own_length = tokens;
+  ASSERT_EQ(Validate(p), "");
+  RunPoisoned(p, 2, Tuning());
+  const size_t group = static_cast<size_t>(tokens * 4);
+  for (size_t i = 0; i < small.output.size(); ++i) {
+    ASSERT_FALSE(std::isnan(small.output[i])) << i;
+    ASSERT_EQ(small.output[i], small.output[i % group]) << i;
+  }
+}
+
 TEST(Latent, NoKeyThatCountsIsNotANumber) {
   const float hidden = -std::numeric_limits<float>::infinity();
   Small small;
