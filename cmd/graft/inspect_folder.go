@@ -89,10 +89,10 @@ func (r *folderInspection) text(w io.Writer) {
 	}
 	kept := map[string]int{}
 	for _, l := range r.Layers {
-		kept[l.Type+" attention keeps "+l.Keep.String()]++
+		kept[l.Type+" attention: "+l.Keep.String()]++
 	}
 	for _, what := range slices.Sorted(maps.Keys(kept)) {
-		fmt.Fprintf(w, "%d layers of %s\n", kept[what], what)
+		fmt.Fprintf(w, "%d of %s\n", kept[what], what)
 	}
 	for _, l := range r.Layers {
 		if l.Reason != "" {

@@ -121,7 +121,7 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 	}
 	measured, notes := tune.Load("", o.Plugins.Plugins, o.Threads, kinds...)
 	g.notes = append(g.notes, notes...)
-	limits := plan.CacheOptions{Prefer: o.Attention.Prefer}
+	limits := plan.CacheOptions{Prefer: o.Attention.Prefer, Within: o.CacheBytes}
 	if g.bounded {
 		limits.MaxBytes = o.CacheBytes
 	}
@@ -171,7 +171,7 @@ func (g *Generator) shapes(l plan.Layers, encoder bool) plan.Range {
 	}
 	r := plan.Range{Beams: beams, Batch: [2]int64{1, int64(g.batch)}, Steps: min(expectedSteps, positions)}
 	if l.Type == "cross" {
-		r.Keys = [2]int64{min(fewest, g.config.EncoderPositions), min(g.config.EncoderPositions, DefaultPositions)}
+		r.Keys = [2]int64{min(fewest, g.config.EncoderPositions), min(g.config.EncoderPositions, mostPlanned)}
 		if g.config.FeatureShape() != nil {
 			r.Keys[0] = r.Keys[1] // sound is cut and filled up to one length
 		}
@@ -185,6 +185,10 @@ func (g *Generator) shapes(l plan.Layers, encoder bool) plan.Range {
 	}
 	return r
 }
+
+// mostPlanned is the longest input of an encoder that is reckoned with, as far as graft
+// tune measures.
+const mostPlanned = 2048
 
 // expectedSteps is how many tokens a sample is taken to generate where its cache is
 // planned.

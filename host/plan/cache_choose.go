@@ -40,6 +40,7 @@ type Kind struct {
 type CacheOptions struct {
 	Prefer   Prefer // "" is PreferSpeed
 	MaxBytes int64  // the most that all kinds together may keep for the largest batch; 0 is any
+	Within   int64  // what Option.Batch is told for where MaxBytes is 0
 }
 
 // Option is one candidate as it was weighed.
@@ -54,7 +55,7 @@ type Option struct {
 	Speedup float64 `json:"speedup,omitempty"`
 	Worst   float64 `json:"worst,omitempty"`
 	// Batch is the most samples of the largest shape whose caches fit into
-	// CacheOptions.MaxBytes, the other kinds kept as chosen; 0 without such a bound.
+	// CacheOptions.MaxBytes or Within, the other kinds kept as chosen; 0 without these.
 	Batch int64 `json:"batch,omitempty"`
 
 	measured bool // at every shape of the range, as the default's

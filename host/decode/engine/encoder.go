@@ -77,7 +77,7 @@ func all(drawn *evaluator, name string, positions int64, x float32) bool {
 // Encode runs the encoder over one input that so many beams will attend to, and keeps
 // what layers of cross attention read. Features are what the encoder takes: token
 // ids, or float32 features of a given shape.
-func (e *Engine) Encode(ctx context.Context, in Features, beams int) (s *Encoded, err error) {
+func (e *Engine) Encode(ctx context.Context, in Features, beams int) (*Encoded, error) {
 	if e.encoder == nil {
 		return nil, errors.New("the model has no encoder")
 	}
@@ -105,6 +105,12 @@ func (e *Engine) Encode(ctx context.Context, in Features, beams int) (s *Encoded
 		return nil, err
 	}
 	defer hidden[0].Close()
+	return e.Keep(ctx, hidden[0], beams)
+}
+
+// Keep is the second half of Encode: it keeps what layers of cross attention read of
+// an encoder's output (1, positions, width).
+func (e *Engine) Keep(ctx context.Context, hidden *ort.Value, beams int) (s *Encoded, err error) {
 	s = &Encoded{}
 	defer func() {
 		if err != nil {
@@ -112,10 +118,10 @@ func (e *Engine) Encode(ctx context.Context, in Features, beams int) (s *Encoded
 			s = nil
 		}
 	}()
-	length := int(hidden[0].Shape()[1])
+	length := int(hidden.Shape()[1])
 	keys, output := e.keeps(length, beams)
 	if output {
-		if err = e.keepOutput(s, hidden[0], length); err != nil {
+		if err = e.keepOutput(s, hidden, length); err != nil {
 			return s, err
 		}
 	}
@@ -127,7 +133,7 @@ func (e *Engine) Encode(ctx context.Context, in Features, beams int) (s *Encoded
 	if err != nil {
 		return s, err
 	}
-	return s, e.fillCross(ctx, hidden[0], slots)
+	return s, e.fillCross(ctx, hidden, slots)
 }
 
 // keepOutput stores an encoder's output (1, length, width) as it is.

@@ -239,6 +239,10 @@ func (e *Engine) Positions() int64 { return e.positions }
 // HasEncoder reports an encoder-decoder.
 func (e *Engine) HasEncoder() bool { return e.encoder != nil }
 
+// FillsCross reports that keys, or keys and values, of an encoder's output are computed
+// before the first token.
+func (e *Engine) FillsCross() bool { return e.filler != nil }
+
 // Served says what serves each layer of attention, in the order of the graph.
 func (e *Engine) Served() []rewrite.Served { return e.face.Served }
 

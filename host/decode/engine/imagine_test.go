@@ -1,0 +1,96 @@
+package engine_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/models"
+)
+
+// A sample that nothing computed is as long, takes as much and grows as one that was
+// fed a prompt and steps, whatever is kept.
+func TestImagine(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for _, c := range []struct{ model, keep string }{
+		{"gpt2", "flash-decode"}, {"gpt2", "el-attention"}, {"gpt2", "slim-inputs"}, {"bart", "flash-decode"}, {"bart", "el-attention"},
+	} {
+		folder := filepath.Join(t.TempDir(), c.model)
+		if err := models.Small(c.model, folder); err != nil {
+			t.Fatal(err)
+		}
+		attention, err := decode.ParseAttention(c.keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 28, Attention: attention})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := g.Engine()
+		var cross *engine.Encoded
+		if e.HasEncoder() {
+			if cross, err = e.Encode(ctx, engine.Features{Tokens: []int64{3, 4, 5, 6, 7}}, 3); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const prompt, rows, steps = 20, 3, 4
+		fed := e.NewSample()
+		step := func(s *engine.Sample, isPrompt bool, n int) {
+			t.Helper()
+			f := engine.Feed{Sample: s, Cross: cross, Prompt: isPrompt}
+			for i := range n {
+				f.Tokens = append(f.Tokens, int64(5+i))
+			}
+			if _, err := e.Step(ctx, []engine.Feed{f}); err != nil {
+				t.Fatalf("%s, %s: %v", c.model, c.keep, err)
+			}
+		}
+		step(fed, true, prompt)
+		if err := fed.Reorder(make([]int, rows)); err != nil {
+			t.Fatal(err)
+		}
+		for range steps {
+			step(fed, false, rows)
+		}
+		made, err := e.Imagine(prompt, rows, steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if made.Len() != fed.Len() || made.Rows() != fed.Rows() || made.Bytes() != fed.Bytes() {
+				t.Errorf("%s, %s: %d positions of %d rows in %d bytes, one that was fed has %d of %d in %d", c.model, c.keep,
+					made.Len(), made.Rows(), made.Bytes(), fed.Len(), fed.Rows(), fed.Bytes())
+			}
+			step(fed, false, rows)
+			step(made, false, rows)
+		}
+		made.Release()
+		fed.Release()
+		if cross != nil {
+			cross.Release()
+		}
+		if self, _, enc, _ := e.Memory(); self+enc != 0 {
+			t.Errorf("%s, %s: %d bytes stay", c.model, c.keep, self+enc)
+		}
+		if _, err := e.Imagine(1<<24, 1, 0); err == nil {
+			t.Errorf("%s, %s: a sample larger than the cache", c.model, c.keep)
+		}
+		if self, _, _, _ := e.Memory(); self != 0 {
+			t.Errorf("%s, %s: %d bytes stay after an error", c.model, c.keep, self)
+		}
+		g.Close()
+	}
+}
