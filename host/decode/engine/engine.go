@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/decode/cache"
@@ -122,6 +123,8 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 			return nil, fmt.Errorf("%s: %w", files.Encoder, err)
 		}
 	}
+	// Weights went through Go's memory, several times as much as there is left of it.
+	debug.FreeOSMemory()
 	return e, e.openPools(o)
 }
 
