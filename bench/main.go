@@ -33,6 +33,13 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == loadChild {
 		os.Exit(child(ctx, os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == generateChild {
+		if err := generateOneChild(ctx, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	only := flag.String("only", "", "measure only figures whose name contains this")
 	list := flag.Bool("list", false, "list the figures and end")
 	out := flag.String("out", filepath.Join("bench", "results", time.Now().UTC().Format(time.DateOnly)), "folder for the raw figures")

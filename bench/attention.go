@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/models"
+)
+
+// What attention keeps in the figures, as decode.ParseAttention reads it.
+const (
+	keepShared = "flash-decode"
+	keepOutput = "self=flash-decode,cross=el-attention"
+	keepLeast  = "self=slim-keys,cross=el-attention"
+)
+
+// attentionFigures are those of what attention keeps.
+func attentionFigures() []figure {
+	return []figure{attentionBytes(), attentionBatch(), attentionSpeed()}
+}
+
+// openAttention opens a model whose layers keep what is named, all of them.
+func openAttention(l *ort.Library, set *patch.Set, folder, keep string, batch int) (*decode.Generator, error) {
+	attention, err := decode.ParseAttention(keep)
+	if err != nil {
+		return nil, err
+	}
+	g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, CacheBytes: 32 << 30, Batch: batch, Attention: attention})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range g.Engine().Served() {
+		if s.Reason != "" {
+			g.Close()
+			return nil, fmt.Errorf("%s keeps %s instead of what was named: %s", s.Node, s.Keep, s.Reason)
+		}
+	}
+	return g, nil
+}
+
+// generateChild is the hidden first argument of a process that generates once.
+const generateChild = "generate-one"
+
+// generateJob is what such a process is to do.
+type generateJob struct {
+	Folder, Keep          string
+	Batch, Prompt, Tokens int
+	Search                json.RawMessage
+	Seed                  uint64
+	Progress              bool // lines on standard error
+}
+
+// generateTook is what it measured of itself.
+type generateTook struct {
+	Batch int `json:"batch"`
+	// OpenedBytes is what was resident when the model was open, PeakBytes the most at any
+	// time; AnonBytes of the process's own and FileBytes of mapped files at the end.
+	OpenedBytes int64 `json:"opened_bytes"`
+	PeakBytes   int64 `json:"peak_bytes"`
+	AnonBytes   int64 `json:"anon_bytes"`
+	FileBytes   int64 `json:"file_bytes"`
+	// The most that the pools counted.
+	SelfBytes  int64 `json:"self_bytes"`
+	CrossBytes int64 `json:"cross_bytes"`
+	Tokens     int   `json:"tokens"` // of all best sequences
+	// Seconds are of all, FirstTokenSeconds until the last sample had its first token.
+	Seconds           float64 `json:"seconds"`
+	FirstTokenSeconds float64 `json:"first_token_seconds"`
+}
+
+// generateIn lets a process of its own do a job.
+func generateIn(ctx context.Context, j generateJob) (t generateTook, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return t, err
+	}
+	task, err := json.Marshal(j)
+	if err != nil {
+		return t, err
+	}
+	cmd := exec.CommandContext(ctx, self, generateChild)
+	cmd.Stdin, cmd.Stderr = strings.NewReader(string(task)), os.Stderr
+	data, err := cmd.Output()
+	if err != nil {
+		return t, fmt.Errorf("generating %d samples with %s: %w", j.Batch, j.Keep, err)
+	}
+	return t, json.Unmarshal(data, &t)
+}
+
+// generateOneChild is the process.
+func generateOneChild(ctx context.Context, in io.Reader, out io.Writer) error {
+	var j generateJob
+	if err := json.NewDecoder(in).Decode(&j); err != nil {
+		return err
+	}
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		return err
+	}
+	set, err := patch.Load(nil, false)
+	if err != nil {
+		return err
+	}
+	g, err := openAttention(l, set, j.Folder, j.Keep, j.Batch)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	t, err := j.run(ctx, g)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(t)
+}
+
+func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateTook, error) {
+	o, err := g.SearchWith(j.Search)
+	if err != nil {
+		return nil, err
+	}
+	debug.FreeOSMemory() // what opening left behind, which would go by and by
+	t := &generateTook{Batch: j.Batch}
+	if t.OpenedBytes, err = statusBytes("VmRSS"); err != nil {
+		return nil, err
+	}
+	// The inputs hold the same tokens in another order, so that as much of the mapped
+	// embedding is resident with two inputs as with many.
+	tokens, r := madeTokens(j.Seed, j.Prompt, g.Config().Inputs), rand.New(rand.NewPCG(j.Seed, 6))
+	sound := madeSound(j.Seed, g.Config())
+	start, given := time.Now(), 0
+	var first time.Time
+	err = g.Run(ctx, o, func() (*decode.Input, error) {
+		if given == j.Batch {
+			j.say("all %d inputs are encoded, after %s", given, time.Since(start).Round(time.Second))
+			return nil, nil
+		}
+		if given > 0 && given%16 == 0 {
+			j.say("%d of %d inputs are encoded", given, j.Batch)
+		}
+		given++
+		in := &decode.Input{Index: uint64(given - 1)}
+		if sound != nil {
+			in.Features = &engine.Features{Values: sound, Shape: g.Config().FeatureShape()}
+			return in, nil
+		}
+		r.Shuffle(len(tokens), func(i, j int) { tokens[i], tokens[j] = tokens[j], tokens[i] })
+		in.Tokens = slices.Clone(tokens)
+		return in, nil
+	}, func(out decode.Output) error {
+		if len(out.Hypotheses) == 0 {
+			return fmt.Errorf("input %d has no output", out.Index)
+		}
+		t.Tokens += len(out.Hypotheses[0].Tokens)
+		if out.FirstToken.After(first) {
+			first = out.FirstToken
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.Seconds, t.FirstTokenSeconds = time.Since(start).Seconds(), first.Sub(start).Seconds()
+	_, t.SelfBytes, _, t.CrossBytes = g.Engine().Memory()
+	for field, to := range map[string]*int64{"VmHWM": &t.PeakBytes, "RssAnon": &t.AnonBytes, "RssFile": &t.FileBytes} {
+		if *to, err = statusBytes(field); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// say writes a line of progress where that is wanted.
+func (j generateJob) say(format string, args ...any) {
+	if j.Progress {
+		fmt.Fprintf(os.Stderr, j.Keep+": "+format+"\n", args...)
+	}
+}
+
+// statusBytes is a field of what the system says of this process's memory.
+func statusBytes(field string) (int64, error) {
+	mb, err := statusMB(field)
+	return int64(mb * (1 << 20)), err
+}
+
+// madeTokens are random tokens.
+func madeTokens(seed uint64, length, vocab int) []int32 {
+	r := rand.New(rand.NewPCG(seed, 5))
+	list := make([]int32, length)
+	for i := range list {
+		list[i] = int32(r.IntN(vocab))
+	}
+	return list
+}
+
+// madeSound are features for a speech model; nil for others.
+func madeSound(seed uint64, c *decode.Config) []float32 {
+	shape := c.FeatureShape()
+	if shape == nil {
+		return nil
+	}
+	n := 1
+	for _, d := range shape {
+		n *= int(d)
+	}
+	return models.Normal(seed, "features", n)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/opgraft/graft/models"
+)
+
+// Of the figure of the largest batch.
+const (
+	batchSubject = "bart-large" + models.Conditioned // values can be had from keys
+	batchLimit   = 8 << 30
+	batchPrompt  = 1024
+	batchTokens  = 64
+	batchSpare   = 2 // percent of the limit, by which what is predicted may be too low
+	batchAgrees  = 0.05
+)
+
+// batchWay is one way of keeping, with the batches whose peaks are extrapolated and how
+// many times the batch of the first way it has to allow.
+type batchWay struct {
+	name, keep string
+	small      [2]int
+	least      float64
+}
+
+var batchWays = []batchWay{
+	{"shared", keepShared, [2]int{8, 24}, 1},
+	{"output", keepOutput, [2]int{16, 48}, 3.8},
+	{"least", keepLeast, [2]int{16, 48}, 5},
+}
+
+// batchDetail is what one way came to.
+type batchDetail struct {
+	Keep  string         `json:"keep"`
+	Small []generateTook `json:"small"`
+	// FixedBytes and SampleBytes are the line through the peaks of the small batches.
+	FixedBytes     int64 `json:"fixed_bytes"`
+	SampleBytes    int64 `json:"sample_bytes"`
+	Batch          int   `json:"batch"`
+	PredictedBytes int64 `json:"predicted_bytes"`
+	// Confirmed is a generation of the whole batch.
+	Confirmed *generateTook `json:"confirmed"`
+	Off       float64       `json:"off"` // of the confirmed peak from the predicted one
+}
+
+// attentionBatch is the largest batch whose process stays under a limit: extrapolated
+// from two small ones, and then run.
+func attentionBatch() figure {
+	const what = "largest batch under 8 GiB of process memory, BART-large shape, 1,024 in, beam 4, 64 new tokens"
+	need := fmt.Sprintf("cross=el-attention at least %.1fx flash-decode, self=slim-keys as well %.0fx; run at most 8 GiB and %.0f %% off", batchWays[1].least, batchWays[2].least, 100*batchAgrees)
+	return figure{"attention-batch", what, need, func(ctx context.Context, b *bench) (*outcome, error) {
+		folder, err := models.Cached(batchSubject, say)
+		if err != nil {
+			return nil, err
+		}
+		out := &outcome{Met: true, Answers: "not compared: attention-speed and the tests do"}
+		details := map[string]*batchDetail{}
+		out.Detail = details
+		var got []string
+		for _, w := range batchWays {
+			d, err := w.measure(ctx, folder)
+			if err != nil {
+				return nil, err
+			}
+			details[w.name] = d
+			ratio := float64(d.Batch) / float64(details[batchWays[0].name].Batch)
+			out.Met = out.Met && ratio >= w.least && d.Confirmed.PeakBytes <= batchLimit && math.Abs(d.Off) <= batchAgrees
+			got = append(got, fmt.Sprintf("%s %d (%.2fx), %.2f MB a sample, %.2f GiB at the peak, %+.1f %% of what was predicted",
+				w.keep, d.Batch, ratio, float64(d.SampleBytes)/1e6, float64(d.Confirmed.PeakBytes)/(1<<30), 100*d.Off))
+		}
+		out.Got = strings.Join(got, "; ")
+		return out, nil
+	}}
+}
+
+func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, error) {
+	// What beams share and drop varies with what they say: no end, few repetitions.
+	search, err := varied{3, 1.2}.search(batchTokens)
+	if err != nil {
+		return nil, err
+	}
+	j := generateJob{Folder: folder, Keep: w.keep, Prompt: batchPrompt, Tokens: batchTokens, Search: search, Seed: 3, Progress: true}
+	d := &batchDetail{Keep: w.keep}
+	for _, j.Batch = range w.small {
+		took, err := generateWhole(ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		d.Small = append(d.Small, *took)
+	}
+	few, many := d.Small[0], d.Small[1]
+	d.SampleBytes = (many.PeakBytes - few.PeakBytes) / int64(many.Batch-few.Batch)
+	d.FixedBytes = few.PeakBytes - int64(few.Batch)*d.SampleBytes
+	if d.SampleBytes <= 0 {
+		return nil, fmt.Errorf("%s: %d samples take %d bytes and %d take %d: nothing can be extrapolated", w.keep, few.Batch, few.PeakBytes, many.Batch, many.PeakBytes)
+	}
+	d.Batch = int((batchLimit - batchLimit*batchSpare/100 - d.FixedBytes) / d.SampleBytes)
+	d.PredictedBytes = d.FixedBytes + int64(d.Batch)*d.SampleBytes
+	j.Batch = d.Batch
+	j.say("%d samples are predicted to take %.2f GiB; trying", d.Batch, float64(d.PredictedBytes)/(1<<30))
+	if d.Confirmed, err = generateWhole(ctx, j); err != nil {
+		return nil, err
+	}
+	if got, want := d.Confirmed.CrossBytes, few.CrossBytes/int64(few.Batch)*int64(d.Batch); got != want {
+		return nil, fmt.Errorf("%s: %d bytes of inputs at once, needed are %d of all %d samples", w.keep, got, want, d.Batch)
+	}
+	d.Off = float64(d.Confirmed.PeakBytes)/float64(d.PredictedBytes) - 1
+	return d, nil
+}
+
+// generateWhole does a job to the end.
+func generateWhole(ctx context.Context, j generateJob) (*generateTook, error) {
+	took, err := generateIn(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	j.say("%d samples: %.2f GiB at the peak, %.0f s", j.Batch, float64(took.PeakBytes)/(1<<30), took.Seconds)
+	if took.Tokens != j.Batch*j.Tokens {
+		return nil, fmt.Errorf("%s: %d tokens of %d samples, needed are %d", j.Keep, took.Tokens, j.Batch, j.Batch*j.Tokens)
+	}
+	return &took, nil
+}
