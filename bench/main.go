@@ -6,7 +6,7 @@
 //	go run ./bench -only step -list     what there is
 //
 // It needs the plugins built (make plugins) and a runtime (make runtime). Models
-// are made from seeds into the user's cache, about 6 GB, once.
+// are made from seeds into the user's cache, about 10 GB, once.
 package main
 
 import (
