@@ -63,6 +63,7 @@ func figures() []figure {
 		generation("generate-t5", "T5-base shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.4, "t5-base", 4, 1024, 64, varied{1, 1.3}),
 		generation("generate-whisper", "Whisper-small shape, 1,500 encoder positions, beam 4, batch 4, 64 new tokens, likewise", 1.4, "whisper-small", 4, 0, 64, varied{1, 1.3}),
 		pipelineFigure(),
+		planner(),
 		profile("profile-gpt2", "what generate-gpt2's time goes into", "gpt2-124m", 704, 64, varied{1, 1.3}),
 		profile("profile-bart", "what the decoder of generate-bart's time goes into, one sample", "bart-large", 1024, 64, varied{3, 1.2}),
 	}, attentionFigures()...)

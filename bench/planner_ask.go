@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune"
+	tuned "github.com/opgraft/graft/host/tune/subject"
+)
+
+// asked is the planner as a user has it who ran graft tune on a model.
+type asked struct {
+	predictor *plan.Predictor
+	kinds     []plan.Kind // without ranges
+	dates     []string    // of the tables
+	encoder   bool
+}
+
+// ask makes it. What was measured on this machine before counts; what was not, as graft
+// tune measures it, is measured and kept.
+func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked, error) {
+	o := tuned.Options{Beams: slices.Max(m.beams), Batch: slices.Max(m.batches), NewTokens: plannerSteps, MaxPositions: 2048}
+	subjects, err := tuned.Find(folder, o) // with 8 beams and a batch of 16, what graft tune measures by default
+	if err != nil {
+		return nil, err
+	}
+	var layers []plan.Layers
+	for _, s := range subjects {
+		layers = append(layers, s.Layers)
+	}
+	kept, _ := tune.Load("", b.set.Plugins, 0, layers...) // one that cannot be used is measured anew
+	again := len(kept.All()) < len(subjects)
+	roofline, err := machine.Roofline(b.set.Plugins, machine.Options{Again: again})
+	if err != nil {
+		return nil, err
+	}
+	a := &asked{}
+	for _, s := range subjects {
+		if !slices.ContainsFunc(kept.All(), func(t *tune.Table) bool { return t.Layers == s.Layers }) {
+			fmt.Fprintf(os.Stderr, "measuring %s, once\n", s.Layers)
+			table, err := tune.Measure(ctx, s.Layers, tune.Options{Plugins: b.set.Plugins, Range: s.Range})
+			if err != nil {
+				return nil, err
+			}
+			if _, err := table.Save(""); err != nil {
+				return nil, err
+			}
+			kept.With(table)
+		}
+		k := plan.Kind{Layers: s.Layers, Either: true}
+		for _, keep := range plan.Keeps() {
+			if _, missing := patch.Named(b.set.Plugins, keep.Plugin()); missing == nil && keep.Within(s.Layers.Type) == keep {
+				k.Candidates = append(k.Candidates, plan.Candidate{Keep: keep})
+			}
+		}
+		a.kinds, a.encoder = append(a.kinds, k), a.encoder || s.Layers.Type == "cross"
+	}
+	for _, t := range kept.All() {
+		a.dates = append(a.dates, t.Layers.Type+" "+t.Date)
+	}
+	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), kept)
+	return a, nil
+}
+
+// choose asks for one cell, which is all that is expected then.
+func (a *asked) choose(c *plannerCell) error {
+	kinds := slices.Clone(a.kinds)
+	for i := range kinds {
+		kinds[i].Range = a.shapes(kinds[i].Layers, c)
+	}
+	choices, err := plan.ChooseCaches(a.predictor, kinds, plan.CacheOptions{})
+	if err != nil {
+		return err
+	}
+	keeps := map[string]plan.Keep{}
+	c.Options = map[string][]foreseen{}
+	for _, x := range choices {
+		kind := x.Kind.Layers.Type
+		keeps[kind] = x.Candidate.Keep
+		if x.Either != nil {
+			keeps[kind] = x.Either.Candidates()[x.Either.Pick(x.Kind.Range.Largest())].Keep
+		}
+		c.Reasons = append(c.Reasons, kind+": "+x.Reason)
+		for _, o := range x.Options {
+			c.Options[kind] = append(c.Options[kind], foreseen{o.Name, o.Speedup, o.Refused})
+		}
+	}
+	c.Choice = sideName(keeps)
+	return nil
+}
+
+// shapes are those that a kind meets in a cell.
+func (a *asked) shapes(l plan.Layers, c *plannerCell) plan.Range {
+	one := func(n int64) [2]int64 { return [2]int64{n, n} }
+	r := plan.Range{Keys: one(c.Length), Beams: one(c.Beams), Batch: one(c.Batch), Steps: plannerSteps}
+	if l.Type == "self" {
+		r.Own = [2]int64{0, plannerSteps}
+		if a.encoder {
+			r.Keys = one(1)
+		}
+	}
+	return r
+}
+
+// sides are the ways of keeping that are timed: the default first, then each other that
+// can serve for one kind of attention, the other kind as it is by default, and each that
+// does for both.
+func (a *asked) sides() (names []string) {
+	base := map[string]plan.Keep{}
+	for _, k := range a.kinds {
+		base[k.Layers.Type] = plan.KeepKeysAndValues
+	}
+	add := func(change func(plan.Layers) plan.Keep) {
+		keeps := map[string]plan.Keep{}
+		for _, k := range a.kinds {
+			l := k.Layers
+			c := plan.Candidate{Keep: change(l)}
+			if c.Keep == plan.KeepPlain || !slices.Contains(k.Candidates, c) || c.Serves(l) != "" {
+				c.Keep = plan.KeepKeysAndValues
+			}
+			keeps[l.Type] = c.Keep
+		}
+		if name := sideName(keeps); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	add(func(plan.Layers) plan.Keep { return plan.KeepKeysAndValues })
+	for _, keep := range plan.Keeps()[1:] {
+		if keep.Within("self") == keep {
+			add(func(l plan.Layers) plan.Keep { return keep.Within(l.Type) })
+		}
+		if a.encoder {
+			add(func(l plan.Layers) plan.Keep {
+				if l.Type == "cross" {
+					return keep
+				}
+				return plan.KeepPlain
+			})
+		}
+	}
+	return names
+}
