@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -131,7 +130,6 @@ func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateToo
 	if err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // what opening left behind, which would go by and by
 	t := &generateTook{Batch: j.Batch}
 	if t.OpenedBytes, err = statusBytes("VmRSS"); err != nil {
 		return nil, err
