@@ -142,13 +142,12 @@ func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateToo
 	var first time.Time
 	err = g.Run(ctx, o, func() (*decode.Input, error) {
 		if given == j.Batch {
-			j.say("all %d inputs are encoded, after %s", given, time.Since(start).Round(time.Second))
 			return nil, nil
 		}
-		if given > 0 && given%16 == 0 {
-			j.say("%d of %d inputs are encoded", given, j.Batch)
-		}
 		given++
+		if given%16 == 0 || given == j.Batch {
+			j.say("input %d of %d, after %.0f s", given, j.Batch, time.Since(start).Seconds())
+		}
 		in := &decode.Input{Index: uint64(given - 1)}
 		if sound != nil {
 			in.Features = &engine.Features{Values: sound, Shape: g.Config().FeatureShape()}
