@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -209,6 +210,38 @@ type table map[plan.Keep]float64
 func (m table) Seconds(_ plan.Layers, c plan.Candidate, _ plan.Shape) (float64, bool) {
 	x, ok := m[c.Keep]
 	return x, ok
+}
+
+func (m table) Projection(plan.Layers, plan.Shape) (float64, bool) { return 0, false }
+
+// projected is a table with the time of projections.
+type projected struct {
+	table
+	projection float64
+}
+
+func (m projected) Projection(plan.Layers, plan.Shape) (float64, bool) { return m.projection, true }
+
+// Products that make keys and values are those of the table, too, not of a roofline
+// that was measured at another time.
+func TestMeasuredProjectionsCount(t *testing.T) {
+	self := bartLarge
+	self.Type = "self"
+	all := table{plan.KeepKeysAndValues: 1, plan.KeepKeys: 1, plan.KeepInputs: 1, plan.KeepLatent: 1, plan.KeepFirstKeys: 1}
+	s := plan.Shape{Keys: 1024, Beams: 1, Batch: 1}
+	for _, c := range []struct {
+		layers           plan.Layers
+		candidate        plan.Candidate
+		seconds, prefill float64
+	}{
+		{self, flash, 1.5, 0}, {self, keysOnly, 1.25, 0}, {self, inputs, 1, 0}, {self, latent, 1.5, 0},
+		{bartLarge, flash, 1, 0.5}, {bartLarge, keysOnly, 1, 0.25}, {bartLarge, latent, 1, 0}, {bartLarge, hybrid, 1, 0.25 / 12},
+	} {
+		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, projected{all, 0.5}).Predict(c.layers, c.candidate, s)
+		if math.Abs(got.Seconds-c.seconds) > 1e-9 || math.Abs(got.Prefill-c.prefill) > 1e-9 || !got.Measured {
+			t.Errorf("%s attention, %s: %+v, want %g and before it %g", c.layers.Type, c.candidate, got, c.seconds, c.prefill)
+		}
+	}
 }
 
 // Measured times count where there are any, with a smaller margin when both are.

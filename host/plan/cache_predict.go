@@ -9,7 +9,7 @@ type Prediction struct {
 	Seconds  float64 `json:"seconds"`           // of one step
 	Bytes    int64   `json:"bytes"`             // kept for one sample
 	Prefill  float64 `json:"prefill_s"`         // of one sample before its first step, beyond what every candidate computes
-	Measured bool    `json:"measured"`          // Seconds is from a table of this machine
+	Measured bool    `json:"measured"`          // Seconds is from a table of this machine, and what Prefill and Seconds hold of products
 	Model    float64 `json:"predicted_seconds"` // Seconds as predicted, also where there is a measurement
 }
 
@@ -27,6 +27,10 @@ type Measurements interface {
 	// Seconds is the time of one step's attention operators of all layers; false where
 	// the shape lies outside of what was measured. It allocates nothing.
 	Seconds(l Layers, c Candidate, s Shape) (float64, bool)
+	// Projection is the time in which keys and values of all layers are made: of a step's
+	// new tokens for self attention, of one encoder's output for cross attention; false
+	// likewise.
+	Projection(l Layers, s Shape) (float64, bool)
 }
 
 // Predictor predicts times and bytes. It changes nothing and may be used by several
@@ -81,9 +85,11 @@ type work struct {
 
 // Predict is what a candidate is expected to take at a shape.
 func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
-	out := Prediction{Bytes: c.Bytes(l, s), Prefill: p.prefill(l, c, s)}
+	out := Prediction{Bytes: c.Bytes(l, s)}
 	w := works(l, c, s)
 	layers := float64(l.Layers)
+	columns := filled(l, c)
+	out.Prefill = p.products(4*float64(l.Width)*columns, 2*float64(s.Keys)*float64(l.Width)*columns)
 	product := p.products(w.projection, w.projected)
 	out.Model = layers * (p.operator(l, c, s, w) + product)
 	if c.Keep == KeepFirstKeys { // the first layer has its keys
@@ -91,11 +97,22 @@ func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
 		out.Model += p.operator(l, k, s, works(l, k, s)) - p.operator(l, c, s, w)
 	}
 	out.Seconds = out.Model
-	if p.measured != nil {
-		if t, ok := p.measured.Seconds(l, c, s); ok {
-			out.Seconds, out.Measured = t+layers*product, true
-		}
+	if p.measured == nil {
+		return out
 	}
+	t, ok := p.measured.Seconds(l, c, s)
+	if !ok {
+		return out
+	}
+	// The figures of a table were taken together; what a machine did at another time may
+	// be half of it.
+	made := layers * product
+	if whole, ok := p.measured.Projection(l, s); ok {
+		all := layers * float64(l.KeyWidth()+l.ValueWidth())
+		made = whole * layers * w.projection / (4 * float64(l.Width) * all)
+		out.Prefill = whole * columns / all
+	}
+	out.Seconds, out.Measured = t+made, true
 	return out
 }
 
@@ -193,21 +210,19 @@ func works(l Layers, c Candidate, s Shape) work {
 	return w
 }
 
-// prefill is what a candidate computes for one sample before its first step, beyond
-// what all do: the keys and values of the encoder's output.
-func (p *Predictor) prefill(l Layers, c Candidate, s Shape) float64 {
+// filled is the columns of all layers' weights with which a candidate makes, before
+// its first step, what it keeps of an encoder's output.
+func filled(l Layers, c Candidate) float64 {
 	if l.Type != "cross" {
 		return 0
 	}
-	columns := float64(l.Layers * (l.KeyWidth() + l.ValueWidth()))
 	switch c.Keep {
 	case KeepLatent:
 		return 0
 	case KeepKeys:
-		columns = float64(l.Layers * l.KeyWidth())
+		return float64(l.Layers * l.KeyWidth())
 	case KeepFirstKeys:
-		columns = float64(l.KeyWidth())
+		return float64(l.KeyWidth())
 	}
-	d := float64(l.Width)
-	return p.products(4*d*columns, 2*float64(s.Keys)*d*columns)
+	return float64(l.Layers * (l.KeyWidth() + l.ValueWidth()))
 }

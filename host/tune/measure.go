@@ -93,18 +93,52 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can serve it is loaded", l)
 	}
+	var made *probe.Projections
+	if i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == probe.LinearPlugin }); i >= 0 {
+		var err error
+		if made, err = probe.NewProjections(o.Plugins[i], l, layers, crew); err != nil {
+			return nil, err
+		}
+		defer made.Close()
+		t.Projection = make([]float64, t.Axes.Size())
+	}
 	between, err := newSweep(plan.OtherWeights(l), crew)
 	if err != nil {
 		return nil, err
 	}
 	defer between.close()
 	for i := range t.Axes.Size() {
-		times, err := measureShape(ctx, subjects, t.Axes.Shape(i), l, o.Repeats, between)
+		shape := t.Axes.Shape(i)
+		steps := make([]timed, len(subjects))
+		for j, x := range subjects {
+			if steps[j], err = x.Step(shape); err != nil {
+				return nil, err
+			}
+		}
+		same := t.sameProjection(i)
+		if made != nil && same == i {
+			rows := shape.Batch * shape.Beams
+			if l.Type == "cross" {
+				rows = shape.Keys
+			}
+			p, err := made.Rows(rows)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, p)
+		}
+		times, err := measureShape(ctx, steps, l, o.Repeats, between)
 		if err != nil {
 			return nil, err
 		}
-		for j, x := range times {
-			t.Rows[j].Seconds[i] = x
+		for j := range t.Rows {
+			t.Rows[j].Seconds[i] = times[j]
+		}
+		if made != nil {
+			if same == i {
+				t.Projection[i] = times[len(t.Rows)]
+			}
+			t.Projection[i] = t.Projection[same]
 		}
 		if o.Progress != nil {
 			o.Progress(int64(i+1), int64(t.Axes.Size()))
@@ -113,25 +147,36 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	for _, r := range t.Rows {
 		t.Axes.settle(r.Seconds)
 	}
+	if made != nil {
+		t.Axes.settle(t.Projection)
+	}
 	return t, nil
 }
 
-// measureShape is the usual time of each subject's step of all layers at a shape.
-func measureShape(ctx context.Context, subjects []*probe.Layers, s plan.Shape, l plan.Layers, repeats int, between *sweep) ([]float64, error) {
+// sameProjection is the first shape in which keys and values are made of as much as in
+// this one: of cross attention, of as long an encoder's output.
+func (t *Table) sameProjection(i int) int {
+	if t.Layers.Type != "cross" {
+		return i
+	}
+	return i - i%(len(t.Axes.Own)*len(t.Axes.Beams)*len(t.Axes.Batch))
+}
+
+// timed is what is measured: layers that run one at a time.
+type timed interface {
+	Layers() int
+	Run(layer int) (time.Duration, error)
+}
+
+// measureShape is the usual time of each step of all layers.
+func measureShape(ctx context.Context, steps []timed, l plan.Layers, repeats int, between *sweep) ([]float64, error) {
 	if repeats <= 0 {
 		repeats = usualRepeats
 	}
-	steps := make([]*probe.Step, len(subjects))
-	for i, x := range subjects {
-		var err error
-		if steps[i], err = x.Step(s); err != nil {
-			return nil, err
-		}
-	}
-	times := make([][]float64, len(subjects))
+	times := make([][]float64, len(steps))
 	begun := time.Now()
 	for n := 0; n <= repeats; n++ {
-		if n > leastRepeats && time.Since(begun) > patience*time.Duration(len(subjects)) {
+		if n > leastRepeats && time.Since(begun) > patience*time.Duration(len(steps)) {
 			break
 		}
 		for i, step := range steps {
@@ -156,7 +201,7 @@ func measureShape(ctx context.Context, subjects []*probe.Layers, s plan.Shape, l
 }
 
 // pass is the time of one step of all layers, in seconds.
-func pass(step *probe.Step, layers int64, between *sweep) (float64, error) {
+func pass(step timed, layers int64, between *sweep) (float64, error) {
 	between.all()
 	first, err := step.Run(0)
 	if err != nil {

@@ -53,6 +53,9 @@ func TestMeasure(t *testing.T) {
 	if large <= small {
 		t.Errorf("the smallest shape takes %g s, the longest %g", small, large)
 	}
+	if got.Projection != nil {
+		t.Errorf("without the plugin of products they take %v", got.Projection)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	o.Progress = nil
@@ -67,6 +70,39 @@ func TestMeasure(t *testing.T) {
 	o.MaxBytes = 0
 	if _, err := Measure(context.Background(), layers, o); err == nil || !strings.Contains(err.Error(), "no plugin that can serve it is loaded") {
 		t.Errorf("without plugins: %v", err)
+	}
+}
+
+// Products that make keys and values are timed beside the operators: of a step's rows,
+// or of an encoder's output.
+func TestMeasureProjections(t *testing.T) {
+	wide := plan.Layers{Type: "cross", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 64, ValueSize: 64, Width: 256}
+	r := plan.Range{Keys: [2]int64{16, 1024}, Beams: [2]int64{1, 2}, Batch: [2]int64{1, 2}}
+	for _, c := range []struct {
+		kind  string
+		grows plan.Shape // in what it takes longer
+	}{{"cross", plan.Shape{Keys: 1024, Beams: 1, Batch: 1}}, {"self", plan.Shape{Keys: 16, Beams: 2, Batch: 32}}} {
+		wide.Type = c.kind
+		o := Options{Plugins: load(t, "flash-decode", "packed-linear"), Range: r, Repeats: 3}
+		if c.kind == "self" {
+			o.Range.Keys[1], o.Range.Batch[1] = 32, 32
+		}
+		got, err := Measure(context.Background(), wide, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.check(); err != nil || len(got.Projection) != got.Axes.Size() {
+			t.Fatalf("%s: %d times of projections, %v", c.kind, len(got.Projection), err)
+		}
+		small, ok := got.between(got.Projection, plan.Shape{Keys: 16, Beams: 1, Batch: 1})
+		large, ok2 := got.between(got.Projection, c.grows)
+		if !ok || !ok2 || large <= small {
+			t.Errorf("%s: projections take %g s at least, %g at %+v", c.kind, small, large, c.grows)
+		}
+		more, _ := got.between(got.Projection, plan.Shape{Keys: 16, Beams: 2, Batch: 2})
+		if c.kind == "cross" && more != small {
+			t.Errorf("one encoder's output takes %g s for one beam, %g for more", small, more)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/machine/probe"
 	"github.com/opgraft/graft/host/machine/record"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -27,7 +28,12 @@ type Table struct {
 	Layers        plan.Layers `json:"layers"`
 	Axes          Axes        `json:"axes"`
 	Rows          []Row       `json:"rows"`
-	Date          string      `json:"date"`
+	// Projection is the time in which keys and values of all layers are made of what they
+	// are projected from, in the order of a row: of a step's new tokens for self
+	// attention, of one encoder's output for cross attention. It is nil where the plugin
+	// that multiplies was not loaded.
+	Projection []float64 `json:"projection,omitempty"`
+	Date       string    `json:"date"`
 }
 
 // Axes is the grid: every combination was measured. Each list ascends.
@@ -90,6 +96,14 @@ func (t *Table) check() error {
 			}
 		}
 	}
+	if n := len(t.Projection); n != 0 && n != t.Axes.Size() {
+		return fmt.Errorf("projections have %d times, the grid %d shapes", n, t.Axes.Size())
+	}
+	for _, x := range t.Projection {
+		if !(x > 0 && x < 1e6) {
+			return fmt.Errorf("a projection takes %g s at a shape", x)
+		}
+	}
 	return nil
 }
 
@@ -103,7 +117,12 @@ func (t *Table) Seconds(c plan.Candidate, s plan.Shape) (float64, bool) {
 			row = r.Seconds
 		}
 	}
-	if row == nil {
+	return t.between(row, s)
+}
+
+// between is a row's time at a shape.
+func (t *Table) between(row []float64, s plan.Shape) (float64, bool) {
+	if len(row) == 0 {
 		return 0, false
 	}
 	if t.Layers.Type == "cross" {
@@ -198,6 +217,16 @@ func (t *Tables) Seconds(l plan.Layers, c plan.Candidate, s plan.Shape) (float64
 	return 0, false
 }
 
+// Projection implements plan.Measurements.
+func (t *Tables) Projection(l plan.Layers, s plan.Shape) (float64, bool) {
+	for _, table := range t.list {
+		if table.Layers == l {
+			return table.between(table.Projection, s)
+		}
+	}
+	return 0, false
+}
+
 // ErrForeign is the kind of error of a table that was measured elsewhere.
 var ErrForeign = errors.New("does not hold here")
 
@@ -270,7 +299,7 @@ func Path(folder string, l plan.Layers, threads int) (string, error) {
 
 // Identify is the machine with the plugins that measured times depend on.
 func Identify(plugins []*plugin.Plugin, threads int) machine.ID {
-	var names []string
+	names := []string{probe.LinearPlugin}
 	for _, c := range Candidates {
 		names = append(names, c.Keep.Plugin())
 	}

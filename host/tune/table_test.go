@@ -66,6 +66,13 @@ func TestBetweenTheGrid(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { tables.Seconds(layers, latent, s) }); n != 0 {
 		t.Errorf("a look at a table allocates %g times", n)
 	}
+	if got, ok := tables.Projection(layers, s); ok {
+		t.Errorf("projections that were not measured take %g", got)
+	}
+	table.Projection = table.Rows[0].Seconds
+	if got, ok := tables.Projection(layers, s); !ok || math.Abs(got/law(s)-1) > 1e-9 {
+		t.Errorf("projections take %g, %v; want %g", got, ok, law(s))
+	}
 	other := layers
 	other.Layers++
 	if _, ok := tables.Seconds(other, flash, s); ok {
