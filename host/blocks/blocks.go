@@ -87,6 +87,8 @@ type Linear struct {
 	Transposed bool   `json:"transposed,omitempty"` // W is stored as (outputs, inputs)
 
 	From *graph.Value `json:"-"` // x
+	// Product is x W, all its columns; nil where the graph adds b in the same node.
+	Product *graph.Value `json:"-"`
 	// Factor and BiasFactor are what x W and b are multiplied by on their way to
 	// the value that was asked about.
 	Factor     float64 `json:"-"`

@@ -137,6 +137,8 @@ func (f *finder) weight(n *graph.Node) *Linear {
 		if c := f.in(n, 2); c != nil && c.Tensor != nil {
 			l.Bias = c.Name
 		}
+	} else {
+		l.Product = n.Output(0)
 	}
 	l.Inputs, l.Width, l.Transposed = m.Tensor.Dims[0], m.Tensor.Dims[1], transposed
 	if transposed {

@@ -63,8 +63,8 @@ func (c *crossing) weightsOf(b *blocks.Block) (key, value *Projection, err error
 		return nil, nil, refuse("the weights of its keys and values are not at hand")
 	}
 	key, value, err = c.options.Encoder(b)
-	if err == nil && key.Inputs != value.Inputs {
-		err = refuse("keys are made from %d values and values from %d", key.Inputs, value.Inputs)
+	if err == nil && (key.From != value.From || key.Inputs != value.Inputs) {
+		err = refuse("its keys and values are not projected from one value")
 	}
 	return key, value, err
 }
@@ -80,7 +80,9 @@ func (c *crossing) encoder(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	operator := plan.KeepLatent.Operator()
+	if !key.From.IsInput {
+		return refuse("its keys and values are projected from %s, which is not the encoder's output", key.From.Name)
+	}
 	weights, err := c.fold(plan.KeepLatent, b, key, value, nil)
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func (c *crossing) encoder(b *blocks.Block) error {
 		attributes = append(attributes, "kv_offset", l.Offset)
 	}
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, operator, ins, attributes...)
+	return c.attend(b, plan.KeepLatent.Operator(), ins, attributes...)
 }
 
 // keys keeps keys a layer.
@@ -163,7 +165,9 @@ func (c *crossing) hybrid(b *blocks.Block) error {
 	if b.Attention.Softcap != 0 && key.Bias != nil {
 		return refuse("its scores are bent after the bias of keys is in them")
 	}
-	operator := plan.KeepFirstKeys.Operator()
+	if key.From != c.base.From {
+		return refuse("its keys are projected from %s, those of the first layer from %s", key.From.Name, c.base.From.Name)
+	}
 	weights, err := c.foldFrom(plan.KeepFirstKeys, b, key, value, c.base)
 	if err != nil {
 		return err
@@ -175,5 +179,5 @@ func (c *crossing) hybrid(b *blocks.Block) error {
 	l.Offset = c.engine.Layers[0].Offset
 	c.engine.Layers = append(c.engine.Layers, l)
 	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(value.Bias)}
-	return c.attend(b, operator, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", c.base.Width())...)
+	return c.attend(b, plan.KeepFirstKeys.Operator(), ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", c.base.Width())...)
 }

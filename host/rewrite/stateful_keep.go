@@ -81,27 +81,44 @@ func (s *stateful) selfKeeper(list []*blocks.Block) keeper {
 		plan.KeepKeysAndValues: {put: s.selfKeysValues},
 		plan.KeepKeys:          {s.selfKeys, plan.KeepInputs},
 		plan.KeepInputs:        {s.selfInputs, plan.KeepKeysAndValues},
-		plan.KeepLatent:        {s.selfPrompt, plan.KeepKeysAndValues},
+		plan.KeepLatent:        {(&prompts{stateful: s, list: list}).put, plan.KeepKeysAndValues},
 	}
-	keep := s.options.Self
-	return func(b *blocks.Block) error {
-		if keep == plan.KeepLatent {
-			// A prompt lies in one pool for all layers.
-			for _, other := range list {
-				if _, err := s.sources(other); err != nil {
-					why, refused := refusal(err)
-					if !refused {
-						return err
-					}
-					way := ways[keep]
-					way.put = func(*blocks.Block) error { return refuse("%s: %s", other.Node, why) }
-					ways[keep] = way
-					break
-				}
+	return func(b *blocks.Block) error { return s.serve(b, s.options.Self, ways) }
+}
+
+// prompts puts the operators over inputs of prompts. A prompt lies in one pool for all
+// layers, so it is all of them or none.
+type prompts struct {
+	*stateful
+	list    []*blocks.Block
+	asked   bool
+	refused error // why it is none
+}
+
+func (p *prompts) put(b *blocks.Block) error {
+	if !p.asked {
+		p.asked = true
+		for _, other := range p.list {
+			_, err := p.sources(other)
+			if why, refused := refusal(err); refused {
+				p.refused = refuse("%s: %s", other.Node, why)
+				break
+			} else if err != nil {
+				return err
 			}
 		}
-		return s.serve(b, keep, ways)
 	}
+	if p.refused != nil {
+		return p.refused
+	}
+	err := p.selfPrompt(b)
+	if why, refused := refusal(err); refused {
+		if p.engine.Prompt > 0 {
+			return fmt.Errorf("it cannot keep inputs of a prompt, which layers before it do: %s", why)
+		}
+		p.refused = err
+	}
+	return err
 }
 
 // pool gives the inputs cache, steps and shared of a pool.
@@ -309,11 +326,11 @@ func (s *stateful) selfKeys(b *blocks.Block) error {
 	if a.Heads != a.KVHeads {
 		return refuse("its %d heads share %d of keys and values", a.Heads, a.KVHeads)
 	}
-	rotary, err := s.rotary(b)
+	from, err := s.projections(b)
 	if err != nil {
 		return err
 	}
-	from, err := s.projections(b)
+	rotary, err := s.rotary(b)
 	if err != nil {
 		return err
 	}

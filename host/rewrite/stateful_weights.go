@@ -21,6 +21,8 @@ type Projection struct {
 	Inputs int64
 	Weight []float64
 	Bias   []float64 // nil: none
+	// From is x, as it was before its rows were shaped for the product.
+	From *graph.Value
 	// Rows is the value x W without the bias, by name; "" where the graph has none.
 	Rows string
 }
@@ -42,11 +44,14 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 	if w == nil || w.Tensor == nil {
 		return nil, refuse("its weights %s are not constant", l.Weight)
 	}
+	if n := w.Tensor.Dims[0] * w.Tensor.Dims[1]; n > mostElements {
+		return nil, refuse("its weights %s have %d elements, at most %d can be folded", l.Weight, n, mostElements)
+	}
 	all, err := g.Numbers(w.Tensor, mostElements)
 	if err != nil {
 		return nil, err
 	}
-	p := &Projection{Inputs: l.Inputs, Weight: make([]float64, l.Inputs*l.Width)}
+	p := &Projection{Inputs: l.Inputs, Weight: make([]float64, l.Inputs*l.Width), From: unshaped(l.From)}
 	columns := int64(len(all)) / l.Inputs
 	for i := range l.Inputs {
 		for j := range l.Width {
@@ -57,8 +62,8 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 			p.Weight[i*l.Width+j] = l.Factor * all[at]
 		}
 	}
-	if l.Factor == 1 && l.Width == columns {
-		p.Rows = rowsOf(g, l)
+	if l.Factor == 1 && l.Width == columns && l.Product != nil {
+		p.Rows = l.Product.Name
 	}
 	if l.Bias == "" {
 		return p, nil
@@ -80,21 +85,12 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 	return p, nil
 }
 
-// rowsOf is the product of a projection by name, or "".
-func rowsOf(g *graph.Graph, l *blocks.Linear) string {
-	for _, n := range g.Nodes {
-		if !n.Is("MatMul") || n.Input(1) == nil {
-			continue
-		}
-		w := n.Input(1)
-		if w.Producer != nil && w.Producer.Is("Transpose") {
-			w = w.Producer.Input(0)
-		}
-		if w.Name == l.Weight {
-			return n.Out[0].Name
-		}
+// unshaped looks through what keeps rows as they are.
+func unshaped(v *graph.Value) *graph.Value {
+	for v != nil && v.Producer != nil && v.Producer.Is("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze") {
+		v = v.Producer.Input(0)
 	}
-	return ""
+	return v
 }
 
 // source is what a block's keys and values are projected from, and how.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/decode/cache"
@@ -188,7 +189,7 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 			return err
 		}
 	}
-	e.choose, e.storage = keeps.Choose, keeps.Storage
+	e.storage = keeps.Storage
 	first := &firstDecoder{path: files.First}
 	defer first.close()
 	if o.Folds == nil {
@@ -201,6 +202,10 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 		Encoder: first.projections, Fold: e.weights.fold})
 	if err != nil {
 		return err
+	}
+	e.choose = keeps.Choose
+	if e.choose != nil && slices.ContainsFunc(e.face.Layers, func(l rewrite.CrossLayer) bool { return l.Keep != plan.KeepLatent }) {
+		e.choose = func(int, int) bool { return false } // a layer has nothing but keys and values to read
 	}
 	if err := e.weights.open(o.Library, e.face.Weights); err != nil {
 		return err

@@ -1,0 +1,223 @@
+package decode_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/plain"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// edit changes a model's file.
+func edit(t *testing.T, path string, change func(*onnx.Graph)) {
+	t.Helper()
+	m := &onnx.Model{}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = proto.Unmarshal(data, m)
+	}
+	if err == nil {
+		change(m.Graph)
+		data, err = proto.Marshal(m)
+	}
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// projection is a product of a layer, such as "layers.1/self_attn/k_proj".
+func projection(t *testing.T, g *onnx.Graph, name string) *onnx.Node {
+	t.Helper()
+	i := slices.IndexFunc(g.Node, func(n *onnx.Node) bool { return strings.HasSuffix(n.GetName(), name+"/MatMul") })
+	if i < 0 {
+		t.Fatalf("no product %s", name)
+	}
+	return g.Node[i]
+}
+
+// singular takes the inverse off a weight: its first column is zero.
+func singular(t *testing.T, g *onnx.Graph, name string) {
+	n := projection(t, g, name)
+	for _, w := range g.Initializer {
+		if w.GetName() != n.Input[1] {
+			continue
+		}
+		row := 4 * int(w.Dims[1])
+		for i := 0; i < len(w.RawData); i += row {
+			clear(w.RawData[i:][:4])
+		}
+		return
+	}
+	t.Fatalf("%s has no constant weight", name)
+}
+
+// bent puts a function between products and what they read.
+func bent(t *testing.T, g *onnx.Graph, names ...string) {
+	const to = "bent"
+	first := projection(t, g, names[0])
+	i := slices.Index(g.Node, first)
+	g.Node = slices.Insert(g.Node, i, &onnx.Node{OpType: proto.String("Tanh"), Name: proto.String(to), Input: []string{first.Input[0]}, Output: []string{to}})
+	for _, name := range names {
+		projection(t, g, name).Input[0] = to
+	}
+}
+
+// TestOddLayers: what some layers cannot keep they do not, whatever the others do, and
+// the tokens are those of the model as exported.
+func TestOddLayers(t *testing.T) {
+	const past, first = "decoder_with_past_model", "decoder_model"
+	either := decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent, Choose: func(positions, _ int) bool { return positions%2 == 0 }}
+	bentEncoder := func(t *testing.T, file string, g *onnx.Graph) {
+		if file == first {
+			bent(t, g, "layers.1/encoder_attn/k_proj", "layers.1/encoder_attn/v_proj")
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(t *testing.T, file string, g *onnx.Graph)
+		way    decode.Attention
+		keeps  []plan.Keep // of the layers: self, cross, self, cross
+	}{
+		{
+			"two layers share the weight of keys",
+			func(t *testing.T, _ string, g *onnx.Graph) {
+				projection(t, g, "layers.1/self_attn/k_proj").Input[1] = projection(t, g, "layers.0/self_attn/k_proj").Input[1]
+			},
+			decode.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
+			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues},
+		},
+		{
+			"no inverse of self attention's second layer",
+			func(t *testing.T, _ string, g *onnx.Graph) { singular(t, g, "layers.1/self_attn/k_proj") },
+			decode.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
+			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepInputs, plan.KeepKeysAndValues},
+		},
+		{
+			"a prompt is kept for all layers or for none",
+			func(t *testing.T, _ string, g *onnx.Graph) { bent(t, g, "layers.1/self_attn/v_proj") },
+			decode.Attention{Self: plan.KeepLatent, Cross: plan.KeepKeysAndValues},
+			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+		},
+		{
+			"no inverse of cross attention's second layer",
+			func(t *testing.T, file string, g *onnx.Graph) {
+				if file == first {
+					singular(t, g, "layers.1/encoder_attn/k_proj")
+				}
+			},
+			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
+			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepLatent},
+		},
+		{
+			"no inverse of the layer that others compute their keys from",
+			func(t *testing.T, file string, g *onnx.Graph) {
+				if file == first {
+					singular(t, g, "layers.0/encoder_attn/k_proj")
+				}
+			},
+			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
+			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepLatent},
+		},
+		{
+			"keys of one layer are no projection of the encoder's output",
+			bentEncoder,
+			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent},
+			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+		},
+		{
+			"keys of one layer cannot be computed from those of another",
+			bentEncoder,
+			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
+			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepFirstKeys, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+		},
+		{
+			"samples choose, and one layer cannot",
+			bentEncoder,
+			either,
+			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := models.Small("bart", dir); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{past, first} {
+				edit(t, filepath.Join(dir, file+".onnx"), func(g *onnx.Graph) { c.change(t, file, g) })
+			}
+			g := open(t, dir, func(o *decode.Options) { o.Attention, o.Folds = c.way, fold.At(t.TempDir(), nil) })
+			var keeps []plan.Keep
+			for _, layer := range g.Engine().Served() {
+				keeps = append(keeps, layer.Keep)
+				t.Logf("%s: %s %s", layer.Node, layer.Keep, layer.Reason)
+			}
+			if !slices.Equal(keeps, c.keeps) {
+				t.Errorf("layers keep %v, want %v", keeps, c.keeps)
+			}
+			likeExported(t, g, dir)
+		})
+	}
+}
+
+// likeExported compares what a generator of an encoder-decoder gives with the model as
+// exported.
+func likeExported(t *testing.T, g *decode.Generator, dir string) {
+	t.Helper()
+	files, err := engine.Find(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := plain.Open(l, files, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	o := g.Search()
+	o.NumBeams, o.MaxNewTokens = 3, 20
+	prompt, err := o.DecoderPrompt()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 2))
+	var inputs []*decode.Input
+	var want [][]search.Hypothesis
+	for length := range 4 {
+		tokens := make([]int32, 20+length)
+		for i := range tokens {
+			tokens[i] = int32(5 + r.IntN(g.Config().Vocab-120))
+		}
+		inputs = append(inputs, &decode.Input{Tokens: tokens})
+		results, err := m.Generate(t.Context(), &search.Plain{}, o, []plain.Input{{Encoder: tokens, Prompt: prompt}}, g.Config().Vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, results[0].Hypotheses)
+	}
+	for i, out := range run(t, g, o, inputs) {
+		for j, h := range out.Hypotheses {
+			if !slices.Equal(h.Tokens, want[i][j].Tokens) {
+				t.Errorf("input %d:\n%v, as exported\n%v", i, h.Tokens, want[i][j].Tokens)
+			}
+		}
+	}
+}
