@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Prefer is what a choice aims at.
@@ -30,7 +31,10 @@ type Kind struct {
 	Layers     Layers
 	Candidates []Candidate
 	Refused    map[Candidate]string // candidates that the weights rule out, with the reason
-	Range      Range
+	// Named is what was decided already, one of the candidates' Keep; KeepPlain leaves it
+	// open.
+	Named Keep
+	Range Range
 	// Either says that the host can decide for each sample between the candidates that
 	// keep keys and values and the encoder's output.
 	Either bool
@@ -40,7 +44,7 @@ type Kind struct {
 type CacheOptions struct {
 	Prefer   Prefer // "" is PreferSpeed
 	MaxBytes int64  // the most that all kinds together may keep for the largest batch; 0 is any
-	Within   int64  // what Option.Batch is told for where MaxBytes is 0
+	Within   int64  // what Option.Batch is told for where MaxBytes is 0; 0 is nothing
 }
 
 // Option is one candidate as it was weighed.
@@ -80,11 +84,15 @@ func ChooseCaches(p *Predictor, kinds []Kind, o CacheOptions) ([]CacheChoice, er
 			return nil, err
 		}
 	}
+	within := o.Within
 	if o.MaxBytes > 0 {
+		within = o.MaxBytes
 		if o.Prefer != PreferMemory {
 			fit(p, choices, o.MaxBytes)
 		}
-		batches(choices, o.MaxBytes)
+	}
+	if within > 0 {
+		batches(choices, within)
 	}
 	return choices, nil
 }
@@ -124,6 +132,14 @@ func (p *Predictor) weigh(k Kind) []Option {
 
 // choose takes one of the options, memory being no bound.
 func (c *CacheChoice) choose(p *Predictor, prefer Prefer) error {
+	if named := c.Kind.Named; named != KeepPlain {
+		i := slices.IndexFunc(c.Options, func(x Option) bool { return x.Candidate.Keep == named })
+		if i < 0 {
+			return fmt.Errorf("%s is no candidate of the %s", named, c.Kind.Layers)
+		}
+		c.Candidate, c.Reason = c.Options[i].Candidate, "as named"
+		return nil
+	}
 	first, best := -1, -1
 	for i := range c.Options {
 		x := &c.Options[i]

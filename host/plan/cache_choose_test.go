@@ -282,3 +282,46 @@ func TestRangeShapes(t *testing.T) {
 		t.Errorf("the largest is %v", r.Largest())
 	}
 }
+
+// What was decided already stays, and the others are chosen beside it.
+func TestNamedKinds(t *testing.T) {
+	r := plan.Range{Keys: one(1024), Own: one(64), Beams: one(4), Batch: one(16)}
+	self := bartLarge
+	self.Type = "self"
+	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, latent, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(16)}}
+	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
+	most := 16 * (keysOnly.Bytes(self, own.Range.Largest()) + flash.Bytes(bartLarge, r.Largest()))
+	for _, c := range []struct {
+		named plan.Keep
+		want  plan.Candidate // of cross attention
+		batch int64
+	}{
+		{plan.KeepKeys, flash, 16},
+		{plan.KeepKeysAndValues, flash, 14},
+	} {
+		own.Named = c.named
+		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: most}, own, cross)
+		if got[0].Candidate.Keep != c.named || !strings.HasPrefix(got[0].Reason, "as named") || got[1].Candidate != c.want {
+			t.Errorf("%s is named: chose %s because %q and %s because %q, want %s", c.named, got[0].Candidate, got[0].Reason, got[1].Candidate, got[1].Reason, c.want)
+		}
+		for _, o := range got[1].Options {
+			if o.Candidate == c.want && o.Batch != c.batch {
+				t.Errorf("%s is named: %d samples fit with %s, want %d", c.named, o.Batch, o.Name, c.batch)
+			}
+		}
+	}
+	own.Named = plan.KeepFirstKeys
+	if _, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, nil), []plan.Kind{own}, plan.CacheOptions{}); err == nil || !strings.HasPrefix(err.Error(), "slim-hybrid is no candidate of the ") {
+		t.Errorf("found %v", err)
+	}
+}
+
+// Without a bound, options are told how many samples fit into what there is.
+func TestSamplesWithin(t *testing.T) {
+	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}}
+	for _, o := range choose(t, twoCores, plan.CacheOptions{Within: 1 << 30}, cross)[0].Options {
+		if want := int64(1<<30) / o.Largest.Bytes; o.Batch != want {
+			t.Errorf("%s: %d samples, want %d", o.Name, o.Batch, want)
+		}
+	}
+}

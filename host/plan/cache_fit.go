@@ -43,7 +43,7 @@ func fit(p *Predictor, choices []CacheChoice, most int64) {
 	preferred := combine(p, choices, at, most)
 	best, taken := preferred.rate*Margin, at
 	smallest, least := at, preferred.sample
-	for at = make([]int, len(choices)); ; {
+	for at = first(choices, at); ; {
 		if x := combine(p, choices, at, most); x.serves {
 			if x.rate > best {
 				best, taken = x.rate, slices.Clone(at)
@@ -95,7 +95,7 @@ func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combi
 	wanted := int64(1)
 	for i := range choices {
 		o := &choices[i].Options[at[i]]
-		if o.Refused != "" {
+		if o.Refused != "" && choices[i].Kind.Named == KeepPlain {
 			return combined{}
 		}
 		x.sample += o.Largest.Bytes
@@ -120,9 +120,24 @@ func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combi
 	return x
 }
 
-// advance counts through the options of all kinds.
+// first is the first combination of options that advance counts through; kinds that
+// were decided already stay where they are.
+func first(choices []CacheChoice, at []int) []int {
+	list := make([]int, len(at))
+	for i := range list {
+		if choices[i].Kind.Named != KeepPlain {
+			list[i] = at[i]
+		}
+	}
+	return list
+}
+
+// advance counts through the options of all kinds that are open.
 func advance(at []int, choices []CacheChoice) bool {
 	for i := range at {
+		if choices[i].Kind.Named != KeepPlain {
+			continue
+		}
 		if at[i]++; at[i] < len(choices[i].Options) {
 			return true
 		}
