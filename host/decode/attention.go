@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/tune"
 )
 
@@ -113,8 +115,9 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 				return keeps, err
 			}
 		}
-		open = append(open, plan.Kind{Layers: l, Candidates: o.candidates(l.Type), Range: g.shapes(l, encoder), Either: true})
+		open = append(open, plan.Kind{Layers: l, Candidates: o.candidates(l.Type), Refused: g.refused[l.Type], Range: g.shapes(l, encoder), Either: true})
 	}
+	g.notes = nil // those of a plan that did not hold
 	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
 	if err != nil {
 		g.notes = append(g.notes, err) // m is an estimate then
@@ -151,6 +154,42 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 		}
 	}
 	return keeps, nil
+}
+
+// errAgain says that the planner's choice did not hold, and it knows better now.
+var errAgain = errors.New("weights rule out what was planned")
+
+// accept is engine.Options.Accept: a choice that the planner made for speed must hold in
+// every layer. What stands in for it where weights rule it out may be slower than the
+// default.
+func (g *Generator) accept(served []rewrite.Served) error {
+	if g.options.Attention.Prefer == plan.PreferMemory {
+		return nil // what stands in for keys takes no more than they
+	}
+	for i := range g.choices {
+		c := &g.choices[i]
+		kind := c.Kind.Layers.Type
+		at := slices.IndexFunc(served, func(s rewrite.Served) bool { return s.Type == kind && s.Reason != "" })
+		if at < 0 || g.options.Attention.named(kind) != plan.KeepPlain {
+			continue
+		}
+		ruledOut := c.Candidate
+		if c.Either != nil {
+			ruledOut = c.Either.Candidates()[1]
+		}
+		if ruledOut == c.Options[0].Candidate {
+			continue
+		}
+		if g.refused == nil {
+			g.refused = map[string]map[plan.Candidate]string{}
+		}
+		if g.refused[kind] == nil {
+			g.refused[kind] = map[plan.Candidate]string{}
+		}
+		g.refused[kind][ruledOut] = served[at].Node + ": " + served[at].Reason
+		return errAgain
+	}
+	return nil
 }
 
 // named is what a kind of attention was told to keep, or plan.KeepPlain.

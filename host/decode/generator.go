@@ -65,6 +65,7 @@ type Generator struct {
 	bounded bool // the caller bounded the cache
 	batch   int  // see Batch
 	choices []plan.CacheChoice
+	refused map[string]map[plan.Candidate]string // by kind of attention: what weights ruled out
 	notes   []error
 	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 
@@ -114,11 +115,13 @@ func Open(folder string, o Options) (*Generator, error) {
 			return nil, err
 		}
 	}
-	g.engine, err = engine.Open(files, engine.Options{
-		Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		Decide: g.decide, Folds: g.options.Folds, CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
-		Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
-	})
+	for err = errAgain; errors.Is(err, errAgain); {
+		g.engine, err = engine.Open(files, engine.Options{
+			Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
+			Decide: g.decide, Accept: g.accept, Folds: g.options.Folds, CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
+			Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
+		})
+	}
 	if err != nil {
 		g.closeTail()
 		return nil, err

@@ -39,6 +39,9 @@ type Options struct {
 	// Decide says what the layers of attention keep where they can; nil: keys and
 	// values.
 	Decide func([]plan.Layers) (Keeps, error)
+	// Accept hears what serves each layer before anything large is made. Its error ends
+	// the opening. nil: anything is accepted.
+	Accept func([]rewrite.Served) error
 	// Folds keeps folded weights; nil: the user's own cache.
 	Folds *fold.Cache
 	// PanelBytes is the most that weights may take when they are laid out anew: the
@@ -202,6 +205,11 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 		Encoder: first.projections, Fold: e.weights.fold})
 	if err != nil {
 		return err
+	}
+	if o.Accept != nil {
+		if err := o.Accept(e.face.Served); err != nil {
+			return err
+		}
 	}
 	e.choose = keeps.Choose
 	if e.choose != nil && slices.ContainsFunc(e.face.Layers, func(l rewrite.CrossLayer) bool { return l.Keep != plan.KeepLatent }) {

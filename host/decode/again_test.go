@@ -1,0 +1,68 @@
+package decode_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune"
+	"github.com/opgraft/graft/models"
+)
+
+// A table makes keys alone look fastest, which one layer's weights rule out: the planner
+// then chooses among the rest, and its choice holds in every layer.
+func TestPlanIsMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	if err := models.Small("bart", dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"decoder_with_past_model.onnx", "decoder_model.onnx"} {
+		edit(t, filepath.Join(dir, file), func(g *onnx.Graph) { singular(t, g, "layers.1/self_attn/k_proj") })
+	}
+	user := os.Getenv("XDG_CACHE_HOME")
+	for _, c := range []struct {
+		attention decode.Attention
+		want      plan.Keep
+		refused   string
+	}{
+		{decode.Attention{}, plan.KeepInputs, "singular"},
+		{decode.Attention{Prefer: plan.PreferMemory}, plan.KeepKeys, ""},
+	} {
+		t.Run(c.want.String(), func(t *testing.T) {
+			g := open(t, dir, func(o *decode.Options) {
+				o.Attention = c.attention
+				t.Setenv("XDG_CACHE_HOME", t.TempDir())
+				table := &tune.Table{SchemaVersion: 1, Machine: tune.Identify(o.Plugins.Plugins, 0),
+					Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
+					Axes:   tune.Axes{Keys: []int64{1, 4}, Own: []int64{0, 64}, Beams: []int64{1, 8}, Batch: []int64{1, 8}}}
+				for keep, seconds := range map[plan.Keep]float64{plan.KeepKeysAndValues: 1, plan.KeepKeys: 0.1, plan.KeepInputs: 0.5, plan.KeepLatent: 2} {
+					table.Rows = append(table.Rows, tune.Row{Keep: keep, Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
+				}
+				if _, err := table.Save(""); err != nil {
+					t.Fatal(err)
+				}
+			})
+			choice := g.Choices()[slices.IndexFunc(g.Choices(), func(x plan.CacheChoice) bool { return x.Kind.Layers.Type == "self" })]
+			if choice.Candidate.Keep != c.want {
+				t.Errorf("chose %s because %q, want %s", choice.Candidate, choice.Reason, c.want)
+			}
+			for _, o := range choice.Options {
+				if o.Candidate.Keep == plan.KeepKeys && (o.Refused == "") != (c.refused == "") || !strings.Contains(o.Refused, c.refused) && o.Candidate.Keep == plan.KeepKeys {
+					t.Errorf("%s is refused because %q, want %q", o.Name, o.Refused, c.refused)
+				}
+			}
+			for _, x := range g.Engine().Served() {
+				if c.refused != "" && x.Type == "self" && (x.Keep != c.want || x.Reason != "") {
+					t.Errorf("%s keeps %s: %s", x.Node, x.Keep, x.Reason)
+				}
+			}
+			t.Setenv("XDG_CACHE_HOME", user) // which has the runtime
+			likeExported(t, g, dir)
+		})
+	}
+}
