@@ -211,8 +211,8 @@ func (m plannerModel) cells() (list []plannerCell) {
 	return list
 }
 
-// plannerModel asks the planner for every cell of a model, opens an engine for each way
-// of keeping, and times them.
+// plannerModel opens an engine for each way of keeping, asks the planner for every cell of
+// a model, and times them.
 func (b *bench) plannerModel(ctx context.Context, m plannerModel, folder string) (*plannerReport, error) {
 	files, err := engine.Find(folder)
 	if err != nil {
@@ -223,16 +223,7 @@ func (b *bench) plannerModel(ctx context.Context, m plannerModel, folder string)
 		return nil, err
 	}
 	r := &plannerReport{Model: m.name, Tables: asked.dates, Cells: m.cells()}
-	names := asked.sides()
-	for i := range r.Cells {
-		if err := asked.choose(&r.Cells[i]); err != nil {
-			return nil, err
-		}
-		if !slices.Contains(names, r.Cells[i].Choice) {
-			names = append(names, r.Cells[i].Choice)
-		}
-	}
-	if err := b.timeCells(ctx, asked, files, folder, names, m, r); err != nil {
+	if err := b.timeCells(ctx, asked, files, folder, m, r); err != nil {
 		return nil, err
 	}
 	for _, x := range m.exported {

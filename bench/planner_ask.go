@@ -67,6 +67,21 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 	return a, nil
 }
 
+// refuse notes what a layer's weights rule out, so that the planner is asked without it,
+// as decode.Open does.
+func (a *asked) refuse(kind string, c plan.Candidate, why string) {
+	for i := range a.kinds {
+		k := &a.kinds[i]
+		if k.Layers.Type != kind || k.Refused[c] != "" {
+			continue
+		}
+		if k.Refused == nil {
+			k.Refused = map[plan.Candidate]string{}
+		}
+		k.Refused[c] = why
+	}
+}
+
 // choose asks for one cell, which is all that is expected then.
 func (a *asked) choose(c *plannerCell) error {
 	kinds := slices.Clone(a.kinds)
