@@ -47,7 +47,7 @@ func (c *cli) inspectFolder(folder string, attention decode.Attention, maxCache 
 		return err
 	}
 	p := c.progress("opening " + folder)
-	g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch})
+	g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch, Explain: true})
 	p.end()
 	if err != nil {
 		return err

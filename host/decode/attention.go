@@ -53,21 +53,40 @@ func ParseAttention(text string) (a Attention, err error) {
 		if keep == plan.KeepPlain {
 			return a, fmt.Errorf("an engine keeps nothing as the model was exported; compare with --baseline")
 		}
+		taken := plan.KeepPlain
 		switch where {
 		case "":
+			taken = max(a.Self, a.Cross)
 			a.Self, a.Cross = keep.Within("self"), keep.Within("cross")
 		case "self":
-			a.Self = keep
+			taken, a.Self = a.Self, keep
 		case "cross":
-			a.Cross = keep
+			taken, a.Cross = a.Cross, keep
 		default:
 			return a, fmt.Errorf("%q is no kind of attention, needed is self or cross", where)
+		}
+		if taken != plan.KeepPlain {
+			return a, fmt.Errorf("%s and %s are both named for the same layers", taken, name)
 		}
 		if where != "" && keep.Within(where) != keep {
 			return a, fmt.Errorf("%s attention cannot keep what %s does", where, name)
 		}
 	}
-	return a, nil
+	return a, a.idle()
+}
+
+// idle reports what costs accuracy where nothing that may be kept takes it.
+func (a *Attention) idle() error {
+	kept := []plan.Keep{a.Self, a.Cross}
+	if a.Skip > 0 && !slices.ContainsFunc(kept, func(k plan.Keep) bool {
+		return k == plan.KeepPlain || k == plan.KeepKeys || k == plan.KeepFirstKeys
+	}) {
+		return fmt.Errorf("skip leaves out values of keys that are kept alone, and neither %s nor %s keeps those", a.Self, a.Cross)
+	}
+	if a.Storage != "" && a.Storage != plan.Float32 && a.Self == plan.KeepKeysAndValues && a.Cross == plan.KeepKeysAndValues {
+		return fmt.Errorf("%s keeps keys and values, which are float32 always, not %s", a.Self, a.Storage)
+	}
+	return nil
 }
 
 // lossy reads what stands behind a name.
@@ -79,7 +98,7 @@ func (a *Attention) lossy(text string) (err error) {
 		p, skip := strings.CutPrefix(word, "skip=")
 		switch {
 		case skip:
-			if a.Skip, err = strconv.ParseFloat(p, 64); err != nil || a.Skip < 0 || a.Skip >= 1 {
+			if a.Skip, err = strconv.ParseFloat(p, 64); err != nil || !(a.Skip >= 0 && a.Skip < 1) {
 				return fmt.Errorf("skip is %q, needed is a probability below 1", p)
 			}
 		case word == string(plan.Float32), word == string(plan.Float16), word == string(plan.BFloat16):
@@ -103,57 +122,66 @@ func (o Options) candidates(kind string) (list []plan.Candidate) {
 }
 
 // decide is engine.Options.Decide: what the caller named, and the planner's choice for
-// what was left open.
+// what was left open. Only a choice is worth knowing the machine for.
 func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) {
 	o := g.options
 	keeps.Storage, keeps.Skip = o.Attention.Storage, o.Attention.Skip
 	encoder := slices.ContainsFunc(kinds, func(l plan.Layers) bool { return l.Type == "cross" })
-	var open []plan.Kind
+	var list []plan.Kind
+	choice := o.Explain
 	for _, l := range kinds {
-		if keep := o.Attention.named(l.Type); keep != plan.KeepPlain {
-			if err := o.Plugins.Require([]string{keep.Plugin()}); err != nil {
+		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type), Refused: g.refused[l.Type],
+			Range: g.shapes(l, encoder), Either: true}
+		if k.Named != plan.KeepPlain {
+			if err := o.Plugins.Require([]string{k.Named.Plugin()}); err != nil {
 				return keeps, err
 			}
 		}
-		open = append(open, plan.Kind{Layers: l, Candidates: o.candidates(l.Type), Refused: g.refused[l.Type], Range: g.shapes(l, encoder), Either: true})
+		choice = choice || k.Named == plan.KeepPlain && len(k.Candidates) > 1
+		list = append(list, k)
 	}
-	g.notes = nil // those of a plan that did not hold
-	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
-	if err != nil {
-		g.notes = append(g.notes, err) // m is an estimate then
-	}
-	measured, notes := tune.Load("", o.Plugins.Plugins, o.Threads, kinds...)
-	g.notes = append(g.notes, notes...)
 	limits := plan.CacheOptions{Prefer: o.Attention.Prefer, Within: o.CacheBytes}
 	if g.bounded {
 		limits.MaxBytes = o.CacheBytes
 	}
-	g.choices, err = plan.ChooseCaches(plan.NewPredictor(m, o.Plugins.Manifests(), measured), open, limits)
-	if err != nil {
+	p := plan.NewPredictor(plan.ThisMachine(), o.Plugins.Manifests(), nil)
+	if choice {
+		p = g.predictor(kinds)
+	}
+	if g.choices, err = plan.ChooseCaches(p, list, limits); err != nil {
 		return keeps, err
 	}
 	for i := range g.choices {
 		c := &g.choices[i]
-		named := o.Attention.named(c.Kind.Layers.Type)
-		if named != plan.KeepPlain {
-			c.Candidate, c.Either, c.Reason = plan.Candidate{Keep: named, Storage: o.Attention.Storage}, nil, "as named"
-		}
 		if c.Kind.Layers.Type == "self" {
 			keeps.Self = c.Candidate.Keep
 			continue
 		}
-		if keeps.Cross = c.Candidate.Keep; named == plan.KeepLatent {
+		if keeps.Cross = c.Candidate.Keep; c.Kind.Named == plan.KeepLatent {
 			keeps.Choose = o.Attention.Choose
 		}
 		if c.Either != nil {
 			either, steps := c.Either, c.Kind.Range.Steps
 			keeps.Cross = plan.KeepLatent
 			keeps.Choose = func(keys, beams int) bool {
-				return either.Pick(plan.Shape{Keys: int64(keys), Beams: int64(beams), Batch: int64(g.batch), Steps: steps}) == 1
+				return either.Pick(plan.Shape{Keys: int64(keys), Beams: int64(beams), Batch: int64(g.limit(beams)), Steps: steps}) == 1
 			}
 		}
 	}
 	return keeps, nil
+}
+
+// predictor knows this machine, and what was measured on it.
+func (g *Generator) predictor(kinds []plan.Layers) *plan.Predictor {
+	o := g.options
+	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
+	g.notes = nil // those of a plan that did not hold
+	if err != nil {
+		g.notes = append(g.notes, err) // m is an estimate then
+	}
+	measured, notes := tune.Load("", o.Plugins.Plugins, o.Threads, kinds...)
+	g.notes = append(g.notes, notes...)
+	return plan.NewPredictor(m, o.Plugins.Manifests(), measured)
 }
 
 // errAgain says that the planner's choice did not hold, and it knows better now.
@@ -208,7 +236,7 @@ func (g *Generator) shapes(l plan.Layers, encoder bool) plan.Range {
 	if n := int64(g.options.Attention.Beams); n > 0 {
 		beams = [2]int64{n, n}
 	}
-	r := plan.Range{Beams: beams, Batch: [2]int64{1, int64(g.batch)}, Steps: min(expectedSteps, positions)}
+	r := plan.Range{Beams: beams, Batch: [2]int64{1, int64(g.limit(int(beams[1])))}, Steps: min(expectedSteps, positions)}
 	if l.Type == "cross" {
 		r.Keys = [2]int64{min(fewest, g.config.EncoderPositions), min(g.config.EncoderPositions, mostPlanned)}
 		if g.config.FeatureShape() != nil {

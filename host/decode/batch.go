@@ -47,24 +47,36 @@ func (g *Generator) budget() int64 {
 }
 
 // room says whether another sample may be begun beside those under way.
-func (r *run) room(in *Input) bool {
+func (r *run) room() bool {
 	n := int64(len(r.active))
 	if n == 0 {
 		return true // or else start says what is missing
 	}
 	_, _, cross, _ := r.engine.Memory()
 	taken := r.pledged + cross
-	if r.budget > 0 && taken+taken/n > r.budget {
-		return false
-	}
-	if !r.engine.HasEncoder() {
-		return true
-	}
+	return r.budget == 0 || taken+taken/n <= r.budget
+}
+
+// encodedBytes is what layers of cross attention will read of an input, as far as that
+// is known before it is encoded.
+func (r *run) encodedBytes(in *Input) int64 {
 	positions := len(in.Tokens)
-	if in.Features != nil {
+	switch {
+	case !r.engine.HasEncoder() || in.Features != nil && len(r.active) == 0:
+		return 0
+	case in.Features != nil:
 		positions = r.active[0].cross.Len() // features of one shape make as many positions
 	}
-	return r.engine.EncodedBytes(positions, max(r.o.NumBeams, r.o.NumReturnSequences)) <= r.engine.Room()-taken
+	return r.engine.EncodedBytes(positions, max(r.o.NumBeams, r.o.NumReturnSequences))
+}
+
+// left reports bytes that the pools cannot promise beside what they promised already.
+func (r *run) left(need int64) error {
+	_, _, cross, _ := r.engine.Memory()
+	if free := r.engine.Room() - r.pledged - cross; need > free {
+		return fmt.Errorf("%w: %d bytes may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs", cache.ErrFull, need, max(free, 0))
+	}
+	return nil
 }
 
 // exhausted says whether an error is that memory ran out, in ONNX Runtime, in an
@@ -103,7 +115,7 @@ func (r *run) admit(ctx context.Context) error {
 			return err
 		}
 		var s *sample
-		if err = cache.ErrFull; r.room(in) {
+		if err = cache.ErrFull; r.room() {
 			s, err = r.start(ctx, in)
 		}
 		if err != nil && exhausted(err) && len(r.active) > 0 {

@@ -19,15 +19,26 @@ import (
 // opened opens a small model.
 func opened(t *testing.T, model string, o Options) *Generator {
 	t.Helper()
-	dir := t.TempDir()
-	if err := models.Small(model, dir); err != nil {
-		t.Fatal(err)
-	}
+	load(t, &o)
+	return openSmall(t, model, o)
+}
+
+// load finds the runtime and the plugins.
+func load(t *testing.T, o *Options) {
+	t.Helper()
 	var err error
 	if o.Library, err = ort.FindAndOpen(""); err != nil {
 		t.Fatal(err)
 	}
 	if o.Plugins, err = patch.Load(nil, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openSmall(t *testing.T, model string, o Options) *Generator {
+	t.Helper()
+	dir := t.TempDir()
+	if err := models.Small(model, dir); err != nil {
 		t.Fatal(err)
 	}
 	g, err := Open(dir, o)

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
@@ -47,6 +46,8 @@ type Options struct {
 	Profile string
 	// Attention says what layers keep; the zero value leaves it to the planner.
 	Attention Attention
+	// Explain predicts times for Choices where nothing is left to choose, too.
+	Explain bool
 	// Folds keeps folded weights; nil: the user's own cache.
 	Folds *fold.Cache
 	// PlainTail takes candidates off the scores in plain Go although the plugin
@@ -258,9 +259,8 @@ func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 	}
 	rows := max(o.NumBeams, o.NumReturnSequences)
 	s.pledged = r.engine.Need(len(s.prompt), rows, limit-len(s.prompt))
-	_, _, encoded, _ := r.engine.Memory()
-	if free := r.engine.Room() - r.pledged - encoded; s.pledged > free {
-		return nil, fmt.Errorf("%w: %d bytes may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs", cache.ErrFull, s.pledged, max(free, 0))
+	if err := r.left(s.pledged + r.encodedBytes(in)); err != nil {
+		return nil, err
 	}
 	if err := r.config.CheckTokens(in.Tokens); err != nil {
 		return nil, err
@@ -279,6 +279,9 @@ func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 			f.Tokens = append(f.Tokens, int64(t))
 		}
 		if s.cross, err = r.engine.Encode(ctx, f, rows); err != nil {
+			return nil, err
+		}
+		if err = r.left(s.pledged); err != nil {
 			return nil, err
 		}
 		s.output.CrossBytes = s.cross.Bytes()
