@@ -108,7 +108,7 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 		return 1e3 * sum.Seconds(), nil
 	}
 	o := &d.Operators
-	for round := range b.rounds + 3 {
+	for round := range 4*b.rounds + 3 { // a step takes a few milliseconds
 		for _, i := range []int{0, 1, 1, 0} {
 			if err := ctx.Err(); err != nil {
 				return err
