@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opgraft/graft/host/decode"
@@ -57,8 +58,8 @@ type GenerationSide struct {
 	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
 	// FirstTokenSeconds is the median of PromptSeconds.
 	FirstTokenSeconds float64 `json:"first_token_seconds"`
-	// CacheBytes is the most that attention kept, all copies counted; SampleBytes is that
-	// of one input.
+	// CacheBytes is the most that attention kept, all copies counted; SampleBytes is the
+	// most that it kept of one input.
 	CacheBytes  int64 `json:"cache_bytes"`
 	SampleBytes int64 `json:"cache_bytes_per_sample"`
 	// Attention says what serves each layer; nil for the model as exported.
@@ -184,7 +185,6 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 			after[i] = append(after[i], s-w.PromptSeconds[j])
 		}
 		w.FirstTokenSeconds = median(w.PromptSeconds)
-		w.SampleBytes = w.CacheBytes / int64(r.Batch)
 		w.TokensPerSecond = float64(r.NewTokens) / median(w.Seconds)
 		w.DecodeTokensPerSecond = float64(r.NewTokens-r.Batch) / median(after[i])
 	}
@@ -287,6 +287,8 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs)}
 	if attention, err := decode.ParseAttention(name); err == nil {
 		options.Attention = attention
+	} else if strings.ContainsAny(name, "=:") {
+		return nil, err // no plugin has such a name
 	} else if name != "auto" {
 		if err := set.Require([]string{name}); err != nil {
 			return nil, err
@@ -320,7 +322,8 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 			return inputs[i], nil
 		}, func(out decode.Output) error {
 			results[out.Index] = out.Hypotheses
-			read += out.CrossBytes + int64(out.Prompt)*g.Engine().PositionBytes()
+			w.SampleBytes = max(w.SampleBytes, out.CacheBytes+out.CrossBytes)
+			read += out.CrossBytes + int64(out.Prompt)*g.Engine().PromptBytes()
 			steps, reorders = steps+out.Steps, reorders+out.Reorders
 			prompt = max(prompt, out.FirstToken.Sub(start))
 			return nil
@@ -363,7 +366,7 @@ func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Con
 		if files.Encoder != "" {
 			prompt, err := so.DecoderPrompt()
 			if err != nil {
-				m.Close()
+				w.close()
 				return nil, err
 			}
 			in.Encoder, in.Features, in.Prompt = given.Tokens, given.Features, prompt
@@ -374,6 +377,7 @@ func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Con
 		start := time.Now()
 		results, err := m.Generate(ctx, tail, so, inputs, config.Vocab)
 		w.CacheBytes = m.Self + m.Cross
+		w.SampleBytes = w.CacheBytes / int64(len(inputs))
 		lists := make([][]search.Hypothesis, len(results))
 		for i, r := range results {
 			lists[i] = r.Hypotheses

@@ -60,6 +60,9 @@ func (r *Result) Weights() []Weight {
 	return out
 }
 
+// Size is the bytes that it takes.
+func (r *Result) Size() int64 { return r.data.Size() }
+
 // Close gives the memory back; Weights are gone with it.
 func (r *Result) Close() error { return r.data.Close() }
 

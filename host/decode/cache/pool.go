@@ -21,7 +21,7 @@ var ErrFull = errors.New("the cache is full")
 
 // Budget bounds the bytes that several pools take together.
 type Budget struct {
-	most, used, peak int64
+	most, used int64
 }
 
 // NewBudget is a budget of so many bytes.
@@ -32,9 +32,6 @@ func (b *Budget) Left() int64 { return b.most - b.used }
 
 // Used is how many bytes are taken.
 func (b *Budget) Used() int64 { return b.used }
-
-// Peak is the most bytes that were taken at once.
-func (b *Budget) Peak() int64 { return b.peak }
 
 // Pool is the memory of one kind of cache. Addresses for all that the budget allows
 // are reserved at once and backed as blocks are used for the first time; blocks that
@@ -84,11 +81,6 @@ func (p *Pool) Bytes() int64 { return int64(p.used) * p.BlockBytes() }
 // Peak is the most bytes that were in use at once.
 func (p *Pool) Peak() int64 { return int64(p.peak) * p.BlockBytes() }
 
-// FreeSlots is how many more slots the pool can give.
-func (p *Pool) FreeSlots() int64 {
-	return min(int64(p.capacity-p.used), p.budget.Left()/p.BlockBytes()) * BlockSlots
-}
-
 // At is where a slot's row of so many floats begins, in rows that stand at an offset
 // in every block.
 func (p *Pool) At(slot int32, offset, width int64) int64 {
@@ -112,7 +104,6 @@ func (p *Pool) take() (int32, error) {
 	p.used++
 	p.peak = max(p.peak, p.used)
 	p.budget.used += p.BlockBytes()
-	p.budget.peak = max(p.budget.peak, p.budget.used)
 	return b, nil
 }
 

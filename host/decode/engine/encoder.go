@@ -118,7 +118,11 @@ func (e *Engine) Keep(ctx context.Context, hidden *ort.Value, beams int) (s *Enc
 			s = nil
 		}
 	}()
-	length := int(hidden.Shape()[1])
+	shape := hidden.Shape()
+	if len(shape) != 3 || shape[0] != 1 || shape[1] < 1 {
+		return s, fmt.Errorf("the encoder's output has the shape %v, needed is one input of at least one position: (1, positions, width)", shape)
+	}
+	length := int(shape[1])
 	keys, output := e.keeps(length, beams)
 	if output {
 		if err = e.keepOutput(s, hidden, length); err != nil {

@@ -289,13 +289,21 @@ func (p *pool) most() int64 {
 }
 
 // StepBytes is what a step reads at least, whatever it is fed: the weights of the
-// decoder's products, once; 0 where they lie in the model's file. PositionBytes is
-// what it reads for each distinct position of the decoder's own.
+// decoder's products and of its attention, once; 0 where they lie in the model's file.
 func (e *Engine) StepBytes() int64 {
-	return e.decoder.panels.size()
+	if n := e.decoder.panels.size(); n > 0 {
+		return n + e.weights.size()
+	}
+	return 0
 }
 
-func (e *Engine) PositionBytes() int64 { return e.self.BlockBytes() / cache.BlockSlots }
+// PromptBytes is what a step reads for each position of a prompt.
+func (e *Engine) PromptBytes() int64 {
+	if e.prompt != nil {
+		return e.prompt.BlockBytes() / cache.BlockSlots
+	}
+	return e.self.BlockBytes() / cache.BlockSlots
+}
 
 // Skipped is the probability of keys whose values were left out of sums.
 type Skipped struct {

@@ -78,10 +78,10 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 // agree.
 func sampleBytes(t *testing.T, e *engine.Engine, prompt, beams, steps int) int64 {
 	t.Helper()
-	s := e.NewSample()
-	defer s.Release()
-	if err := s.Grow(prompt, beams, steps); err != nil {
+	s, err := e.Imagine(prompt, beams, steps)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer s.Release()
 	return s.Bytes()
 }

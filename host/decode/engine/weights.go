@@ -67,6 +67,14 @@ func (w *weights) open(l *ort.Library, folded map[string]*rewrite.Folded) (err e
 	return nil
 }
 
+// size is the bytes of all of them.
+func (w *weights) size() (n int64) {
+	for _, r := range w.folded {
+		n += r.Size()
+	}
+	return n
+}
+
 func (w *weights) close() {
 	if w == nil {
 		return
