@@ -98,8 +98,8 @@ was measured (graft tune), and why a layer keeps something else.`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if write != "" {
-					return usageError{errors.New("--write-plan needs a model, MODEL.onnx, and not a folder")}
+				if err := without(cmd, "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan"); err != nil {
+					return err
 				}
 				if beams < 0 || batch < 1 {
 					return usageError{errors.New("--batch-size needs one or more, --beam zero or more")}
@@ -110,6 +110,9 @@ was measured (graft tune), and why a layer keeps something else.`,
 				}
 				o.Beams = beams
 				return c.inspectFolder(args[0], o, maxCache, batch)
+			}
+			if err := without(cmd, "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
+				return err
 			}
 			set, err := c.load(false)
 			if err != nil {
@@ -137,6 +140,16 @@ was measured (graft tune), and why a layer keeps something else.`,
 	cmd.Flags().IntVar(&batch, "batch-size", 8, "folders: samples at once")
 	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
 	return cmd
+}
+
+// without refuses flags that say nothing about what is given.
+func without(cmd *cobra.Command, needed string, flags ...string) error {
+	for _, name := range flags {
+		if cmd.Flags().Changed(name) {
+			return usageError{fmt.Errorf("--%s needs %s", name, needed)}
+		}
+	}
+	return nil
 }
 
 // analyse opens a model, which is the caller's to close, and plans it.
@@ -295,7 +308,7 @@ weights. The file needs the operator libraries that the command names: load them
 with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).`,
 		Example: `  graft patch model.onnx -o patched.onnx
   graft patch model.onnx -o patched.onnx --force --plugins flash-decode -o json`,
-		Args: exactly(1, "one model or one model folder"),
+		Args: exactly(1, "one model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.file == "" {
 				return usageError{fmt.Errorf("graft patch needs -o with the file to write")}
