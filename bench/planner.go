@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune"
 	"github.com/opgraft/graft/models"
 )
 
@@ -54,7 +55,7 @@ type plannerOutcome struct {
 // plannerReport is what came of one model.
 type plannerReport struct {
 	Model  string        `json:"model"`
-	Tables []string      `json:"tables"` // when what the planner knows of this machine was measured, by kind
+	Tables []*tune.Table `json:"tables"` // what the planner knows of this machine, by kind of attention
 	Sides  []plannerSide `json:"sides"`
 	Cells  []plannerCell `json:"cells"`
 	// Exported are whole generations against the model as exported.
@@ -222,7 +223,7 @@ func (b *bench) plannerModel(ctx context.Context, m plannerModel, folder string)
 	if err != nil {
 		return nil, err
 	}
-	r := &plannerReport{Model: m.name, Tables: asked.dates, Cells: m.cells()}
+	r := &plannerReport{Model: m.name, Tables: asked.tables, Cells: m.cells()}
 	if err := b.timeCells(ctx, asked, files, folder, m, r); err != nil {
 		return nil, err
 	}

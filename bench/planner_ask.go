@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
 
 	"github.com/opgraft/graft/host/machine"
@@ -13,45 +11,32 @@ import (
 	tuned "github.com/opgraft/graft/host/tune/subject"
 )
 
-// asked is the planner as a user has it who ran graft tune on a model.
+// asked is the planner as a user has it who just ran graft tune on a model.
 type asked struct {
 	predictor *plan.Predictor
 	kinds     []plan.Kind // without ranges
-	dates     []string    // of the tables
+	tables    []*tune.Table
 	encoder   bool
 }
 
-// ask makes it. What was measured on this machine before counts; what was not, as graft
-// tune measures it, is measured and kept.
+// ask makes it, and measures what graft tune measures.
 func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked, error) {
 	o := tuned.Options{Beams: slices.Max(m.beams), Batch: slices.Max(m.batches), NewTokens: plannerSteps, MaxPositions: 2048}
 	subjects, err := tuned.Find(folder, o) // with 8 beams and a batch of 16, what graft tune measures by default
 	if err != nil {
 		return nil, err
 	}
-	var layers []plan.Layers
-	for _, s := range subjects {
-		layers = append(layers, s.Layers)
-	}
-	kept, _ := tune.Load("", b.set.Plugins, 0, layers...) // one that cannot be used is measured anew
-	again := len(kept.All()) < len(subjects)
-	roofline, err := machine.Roofline(b.set.Plugins, machine.Options{Again: again})
+	roofline, err := machine.Roofline(b.set.Plugins, machine.Options{Again: true})
 	if err != nil {
 		return nil, err
 	}
-	a := &asked{}
+	a, measured := &asked{}, &tune.Tables{}
 	for _, s := range subjects {
-		if !slices.ContainsFunc(kept.All(), func(t *tune.Table) bool { return t.Layers == s.Layers }) {
-			fmt.Fprintf(os.Stderr, "measuring %s, once\n", s.Layers)
-			table, err := tune.Measure(ctx, s.Layers, tune.Options{Plugins: b.set.Plugins, Range: s.Range})
-			if err != nil {
-				return nil, err
-			}
-			if _, err := table.Save(""); err != nil {
-				return nil, err
-			}
-			kept.With(table)
+		table, err := tune.Measure(ctx, s.Layers, tune.Options{Plugins: b.set.Plugins, Range: s.Range})
+		if err != nil {
+			return nil, err
 		}
+		measured.With(table)
 		k := plan.Kind{Layers: s.Layers, Either: true}
 		for _, keep := range plan.Keeps() {
 			if _, missing := patch.Named(b.set.Plugins, keep.Plugin()); missing == nil && keep.Within(s.Layers.Type) == keep {
@@ -60,10 +45,8 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		}
 		a.kinds, a.encoder = append(a.kinds, k), a.encoder || s.Layers.Type == "cross"
 	}
-	for _, t := range kept.All() {
-		a.dates = append(a.dates, t.Layers.Type+" "+t.Date)
-	}
-	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), kept)
+	a.tables = measured.All()
+	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), measured)
 	return a, nil
 }
 
