@@ -110,10 +110,13 @@ func (a *Attention) lossy(text string) (err error) {
 	return nil
 }
 
-// candidates are what a kind of attention could keep with the plugins at hand, the
-// default first.
+// candidates are what a kind of attention could keep with the plugins at hand that the
+// caller lets in, the default first.
 func (o Options) candidates(kind string) (list []plan.Candidate) {
 	for _, keep := range plan.Keeps() {
+		if keep != plan.KeepKeysAndValues && o.Plan.RulesOut(keep.Plugin()) != "" {
+			continue
+		}
 		if _, err := patch.Named(o.Plugins.Plugins, keep.Plugin()); err == nil && keep.Within(kind) == keep {
 			list = append(list, plan.Candidate{Keep: keep, Storage: o.Attention.Storage})
 		}
@@ -135,6 +138,9 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 		if k.Named != plan.KeepPlain {
 			if err := o.Plugins.Require([]string{k.Named.Plugin()}); err != nil {
 				return keeps, err
+			}
+			if why := o.Plan.RulesOut(k.Named.Plugin()); why != "" && k.Named != plan.KeepKeysAndValues {
+				return keeps, fmt.Errorf("%s attention is to keep what %s does, and %s", l.Type, k.Named, why)
 			}
 		}
 		choice = choice || k.Named == plan.KeepPlain && len(k.Candidates) > 1

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
 )
 
 func TestParseAttention(t *testing.T) {
@@ -133,5 +136,33 @@ func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
 		if most != c.most || g.Batch() != 2 {
 			t.Errorf("%d bytes: %d samples at once, want %d; the batch is %d", c.bytes, most, c.most, g.Batch())
 		}
+	}
+}
+
+// Plugins that the caller rules out are used neither by choice nor in place of another.
+func TestPluginsThatAreRuledOut(t *testing.T) {
+	for _, c := range []struct {
+		plan  plan.Options
+		keeps []plan.Keep // what is used at all
+	}{
+		{plan.Options{Except: []string{"el-attention", "slim-attention"}}, []plan.Keep{plan.KeepKeysAndValues}},
+		{plan.Options{Plugins: []string{"packed-linear"}}, []plan.Keep{plan.KeepKeysAndValues}},
+		{plan.Options{Except: []string{"el-attention"}}, []plan.Keep{plan.KeepKeys, plan.KeepInputs, plan.KeepFirstKeys}},
+	} {
+		g := opened(t, "bart", Options{CacheBytes: 64 << 20, Plan: c.plan, Attention: Attention{Prefer: plan.PreferMemory}})
+		for _, served := range g.engine.Served() {
+			if !slices.Contains(c.keeps, served.Keep) {
+				t.Errorf("%+v: %s keeps %s", c.plan, served.Node, served.Keep)
+			}
+		}
+	}
+	dir := t.TempDir()
+	if err := models.Small("bart", dir); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{CacheBytes: 64 << 20, Plan: plan.Options{Except: []string{"el-attention"}}, Attention: Attention{Cross: plan.KeepLatent}}
+	load(t, &o)
+	if _, err := Open(dir, o); err == nil || !strings.HasSuffix(err.Error(), ": cross attention is to keep what el-attention does, and el-attention is excepted") {
+		t.Errorf("found %v", err)
 	}
 }

@@ -93,6 +93,7 @@ func TestOddLayers(t *testing.T) {
 		change func(t *testing.T, file string, g *onnx.Graph)
 		way    decode.Attention
 		keeps  []plan.Keep // of the layers: self, cross, self, cross
+		plan   plan.Options
 	}{
 		{
 			"two layers share the weight of keys",
@@ -101,18 +102,21 @@ func TestOddLayers(t *testing.T) {
 			},
 			decode.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
 			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues},
+			plan.Options{},
 		},
 		{
 			"no inverse of self attention's second layer",
 			func(t *testing.T, _ string, g *onnx.Graph) { singular(t, g, "layers.1/self_attn/k_proj") },
 			decode.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
 			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepInputs, plan.KeepKeysAndValues},
+			plan.Options{},
 		},
 		{
 			"a prompt is kept for all layers or for none",
 			func(t *testing.T, _ string, g *onnx.Graph) { bent(t, g, "layers.1/self_attn/v_proj") },
 			decode.Attention{Self: plan.KeepLatent, Cross: plan.KeepKeysAndValues},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			plan.Options{},
 		},
 		{
 			"no inverse of cross attention's second layer",
@@ -123,6 +127,18 @@ func TestOddLayers(t *testing.T) {
 			},
 			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepLatent},
+			plan.Options{},
+		},
+		{
+			"the same, and nothing may keep the encoder's output",
+			func(t *testing.T, file string, g *onnx.Graph) {
+				if file == first {
+					singular(t, g, "layers.1/encoder_attn/k_proj")
+				}
+			},
+			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
+			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			plan.Options{Except: []string{"el-attention"}},
 		},
 		{
 			"no inverse of the layer that others compute their keys from",
@@ -133,24 +149,28 @@ func TestOddLayers(t *testing.T) {
 			},
 			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepLatent},
+			plan.Options{},
 		},
 		{
 			"keys of one layer are no projection of the encoder's output",
 			bentEncoder,
 			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			plan.Options{},
 		},
 		{
 			"keys of one layer cannot be computed from those of another",
 			bentEncoder,
 			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepFirstKeys, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			plan.Options{},
 		},
 		{
 			"samples choose, and one layer cannot",
 			bentEncoder,
 			either,
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			plan.Options{},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -161,7 +181,7 @@ func TestOddLayers(t *testing.T) {
 			for _, file := range []string{past, first} {
 				edit(t, filepath.Join(dir, file+".onnx"), func(g *onnx.Graph) { c.change(t, file, g) })
 			}
-			g := open(t, dir, func(o *decode.Options) { o.Attention, o.Folds = c.way, fold.At(t.TempDir(), nil) })
+			g := open(t, dir, func(o *decode.Options) { o.Attention, o.Plan, o.Folds = c.way, c.plan, fold.At(t.TempDir(), nil) })
 			var keeps []plan.Keep
 			for _, layer := range g.Engine().Served() {
 				keeps = append(keeps, layer.Keep)

@@ -125,13 +125,22 @@ func choose(e *estimator, b *blocks.Block, manifests []*plugin.Manifest, o Optio
 
 // excludes says why an operator may not be considered, or "".
 func (o Options) excludes(plugin, operator, node string) string {
+	if why := o.RulesOut(plugin); why != "" {
+		return why
+	}
+	if o.Fixed != nil && o.Fixed[node] != operator {
+		return "the plan file leaves it as drawn"
+	}
+	return ""
+}
+
+// RulesOut says why a plugin may not be used, or "".
+func (o Options) RulesOut(plugin string) string {
 	switch {
 	case slices.Contains(o.Except, plugin):
 		return plugin + " is excepted"
 	case o.Plugins != nil && !slices.Contains(o.Plugins, plugin):
 		return plugin + " was not asked for"
-	case o.Fixed != nil && o.Fixed[node] != operator:
-		return "the plan file leaves it as drawn"
 	}
 	return ""
 }

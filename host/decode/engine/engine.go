@@ -27,7 +27,7 @@ const attentionPlugin = "flash-decode"
 type Options struct {
 	Library *ort.Library
 	Plugins *patch.Set
-	Plan    plan.Options // which operators may stand in beside the cache's own
+	Plan    plan.Options // which plugins may be used beside the cache's own
 	Threads int          // 0: one a core
 	// Profile is the prefix of a file that the decoder's times of nodes are written to
 	// when the engine is closed, as ONNX Runtime writes them; empty: none.
@@ -198,7 +198,7 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 	if o.Folds == nil {
 		o.Folds = fold.User(nil)
 	}
-	e.weights = &weights{plugins: o.Plugins.Plugins, cache: o.Folds}
+	e.weights = &weights{plugins: o.Plugins.Plugins, plan: o.Plan, cache: o.Folds}
 	e.face, err = rewrite.Stateful(g, shapes, report, rewrite.StatefulOptions{
 		Evaluate: drawn.evaluate, Positions: o.Positions, Self: keeps.Self, Cross: keeps.Cross, Either: keeps.Choose != nil,
 		Storage: keeps.Storage, Skip: keeps.Skip,

@@ -17,13 +17,17 @@ import (
 // weights are those that plugins folded for their operators.
 type weights struct {
 	plugins []*plugin.Plugin
-	cache   *fold.Cache // nil: none
+	plan    plan.Options // which of them may be used
+	cache   *fold.Cache  // nil: none
 	folded  []*fold.Result
 	tensors map[string]*ort.Value
 }
 
 // fold is rewrite.StatefulOptions.Fold.
 func (w *weights) fold(keep plan.Keep, constants []plugin.Weight, attributes []plugin.Attribute) (map[string]*rewrite.Folded, error) {
+	if why := w.plan.RulesOut(keep.Plugin()); why != "" {
+		return nil, &plugin.Error{Kind: plugin.ErrRefused, Found: why}
+	}
 	p, err := patch.Named(w.plugins, keep.Plugin())
 	if err != nil {
 		return nil, &plugin.Error{Kind: plugin.ErrRefused, Found: err.Error()}
