@@ -121,6 +121,11 @@ func NewGenerator(folder string, opts ...GeneratorOption) (*Generator, error) {
 		}
 	}
 	o.decode.Attention.Prefer = o.prefer
+	for _, s := range o.set {
+		if s.name == "num_beams" {
+			o.decode.Attention.Beams, _ = strconv.Atoi(s.json) // what is no number is refused below
+		}
+	}
 	o.decode.Library, o.decode.Plugins, o.decode.Plan = l, set, o.plan
 	inner, err := generate.Open(folder, o.decode)
 	if err != nil {

@@ -157,6 +157,17 @@ func (o *generation) options(cmd *cobra.Command, base search.Options) (search.Op
 	return base, nil
 }
 
+// beams is what the command line says of them; 0 where it says nothing.
+func (o *generation) beams(cmd *cobra.Command) int {
+	n := 0
+	for name, flag := range map[string]string{"beam": "beam", "num_beams": "num-beams"} {
+		if k, err := strconv.Atoi(*o.values[name]); err == nil && cmd.Flags().Changed(flag) {
+			n = max(n, k)
+		}
+	}
+	return n
+}
+
 // settings reads --set name=JSON into options.
 func settings(options map[string]json.RawMessage, set []string) error {
 	for _, s := range set {
@@ -197,6 +208,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return usageError{err}
 	}
+	attention.Beams = o.beams(cmd)
 	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
 		return usageError{errors.New("--attention and --prefer choose what the engine keeps, and --baseline keeps what the model hands out")}
 	}

@@ -295,13 +295,13 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 		}
 		options.Plan = plan.Options{Plugins: []string{name}}
 	}
-	g, err := decode.Open(folder, options)
+	so, err := decode.SearchOf(folder, config, o.Search)
 	if err != nil {
 		return nil, err
 	}
-	so, err := g.SearchWith(o.Search)
+	options.Attention.Beams = max(so.NumBeams, so.NumReturnSequences)
+	g, err := decode.Open(folder, options)
 	if err != nil {
-		g.Close()
 		return nil, err
 	}
 	if err := fits(inputs, g.Positions(so)); err != nil {
