@@ -1,12 +1,19 @@
-# graft_add_plugin: how a plugin is built.
+# graft_add_plugin and graft_add_kernels: how a plugin is built.
 #
 #   include(path/to/abi/cmake/GraftPlugin.cmake)
-#   graft_add_plugin(my-plugin SOURCES my_plugin.cc [LIBRARIES ...] [INCLUDES ...] [ISA ...] [OUTPUT dir])
+#   graft_add_plugin(my-plugin SOURCES my_plugin.cc
+#                    [KERNELS ...] [LIBRARIES ...] [INCLUDES ...] [ISA ...] [OUTPUT dir])
 #
 # Reads name, version, summary and the library's file name from plugin.yaml beside CMakeLists.txt, so that
 # they are stated once, and makes ${GRAFT_PLUGIN_OUTPUT}/my-plugin with plugin.yaml and the library in it: a
-# folder to install or to put on GRAFT_PLUGIN_PATH (OUTPUT names another place). ISA lists the instruction sets that the library
-# dispatches among, baseline first (it goes into the ELF note; default x86-64).
+# folder to install or to put on GRAFT_PLUGIN_PATH (OUTPUT names another place). KERNELS are libraries of
+# graft_add_kernels that go into it. ISA lists what the library dispatches among on x86-64 beside the
+# baseline (it goes into the ELF note; default: with KERNELS those of graft/isa.h, else none).
+#
+#   graft_add_kernels(my_kernel SOURCES kernel.cc [LIBRARIES ...])
+#
+# Vector code by itself, without any runtime, as graft/isa.h describes it: for plugins, tests and benchmarks,
+# which link it. Needs Highway's headers (apt: libhwy-dev).
 #
 # GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18)
 # GRAFT_SANITIZE      ON: address and undefined-behaviour sanitizers, for tests
@@ -47,8 +54,36 @@ function(graft_manifest_value out manifest key)
   set(${out} "${value}" PARENT_SCOPE)
 endfunction()
 
+# What kernels and plugins share.
+function(graft_compile target)
+  target_compile_options(${target} PRIVATE
+    -O3 -Wall -Wextra -ffunction-sections -fdata-sections -fno-math-errno ${ARGN} ${GRAFT_SANITIZE_FLAGS})
+  set_target_properties(${target} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+function(graft_add_kernels target)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "graft_add_kernels(${target}): no SOURCES")
+  endif()
+  # Highway by a link of its own, so that no other header of the folder it is installed in is found with
+  # it: a cross compiler must not see this machine's.
+  find_path(HIGHWAY_INCLUDE hwy/highway.h REQUIRED
+            DOC "folder that holds hwy/highway.h (apt: libhwy-dev)")
+  set(include "${CMAKE_BINARY_DIR}/highway")
+  file(MAKE_DIRECTORY "${include}")
+  file(CREATE_LINK "${HIGHWAY_INCLUDE}/hwy" "${include}/hwy" SYMBOLIC)
+
+  add_library(${target} OBJECT ${arg_SOURCES})
+  target_link_libraries(${target} PUBLIC graft_kit ${arg_LIBRARIES})
+  target_include_directories(${target} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
+  target_include_directories(${target} SYSTEM PRIVATE "${include}")
+  graft_compile(${target})
+endfunction()
+
 function(graft_add_plugin target)
-  cmake_parse_arguments(arg "" "OUTPUT" "SOURCES;LIBRARIES;INCLUDES;ISA" ${ARGN})
+  cmake_parse_arguments(arg "" "OUTPUT" "SOURCES;KERNELS;LIBRARIES;INCLUDES;ISA" ${ARGN})
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "graft_add_plugin(${target}): no SOURCES")
   endif()
@@ -62,23 +97,23 @@ function(graft_add_plugin target)
     set(arg_OUTPUT "${GRAFT_PLUGIN_OUTPUT}")
   endif()
   set(folder "${arg_OUTPUT}/${name}")
-  if(NOT arg_ISA)
-    if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-      set(arg_ISA armv8-a)
-    else()
-      set(arg_ISA x86-64)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    set(arg_ISA armv8-a)
+  else()
+    if(arg_KERNELS AND NOT arg_ISA)
+      set(arg_ISA sse4.2 avx2 avx512f)
     endif()
+    list(PREPEND arg_ISA x86-64)
   endif()
   list(JOIN arg_ISA "," isa)
 
   add_library(${target} MODULE ${arg_SOURCES})
-  target_link_libraries(${target} PRIVATE graft_kit ${arg_LIBRARIES})
+  target_link_libraries(${target} PRIVATE graft_kit ${arg_KERNELS} ${arg_LIBRARIES})
   target_include_directories(${target} SYSTEM PRIVATE ${arg_INCLUDES})
   target_compile_definitions(${target} PRIVATE
     GRAFT_PLUGIN_NAME="${name}" GRAFT_PLUGIN_VERSION="${version}" GRAFT_PLUGIN_SUMMARY="${summary}"
     GRAFT_PLUGIN_DEVICE="cpu" GRAFT_PLUGIN_ISA="${isa}")
-  target_compile_options(${target} PRIVATE
-    -O3 -Wall -Wextra -ffunction-sections -fdata-sections -fno-math-errno -fno-trapping-math ${GRAFT_SANITIZE_FLAGS})
+  graft_compile(${target} -fno-trapping-math)
   # nodelete: sessions and options keep pointers into the library, in no order that unloading could honour.
   target_link_options(${target} PRIVATE
     "LINKER:--version-script=${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections
@@ -88,7 +123,6 @@ function(graft_add_plugin target)
   endif()
   set_target_properties(${target} PROPERTIES
     PREFIX lib OUTPUT_NAME "${stem}" SUFFIX .so
-    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON
     LINK_DEPENDS "${GRAFT_ABI_DIR}/cmake/graft.map"
     LIBRARY_OUTPUT_DIRECTORY "${folder}")
   add_custom_command(OUTPUT "${folder}/plugin.yaml" DEPENDS "${manifest}"

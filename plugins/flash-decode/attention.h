@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "graft/isa.h"
+
 namespace graft {
 namespace attention {
 
@@ -110,10 +112,6 @@ struct Runner {
   void* context = nullptr;
   int64_t threads = 1;
 };
-
-// Instruction sets that the library carries code for. kBest picks the widest that the CPU has;
-// kBaseline is what every CPU of the architecture has (NEON on arm64).
-enum class Isa { kBest, kBaseline, kSse4, kAvx2, kAvx512 };
 
 // What is otherwise chosen by the shape of the problem; tests force every value in turn.
 struct Tuning {

@@ -28,7 +28,6 @@
 namespace graft {
 namespace latent {
 
-using attention::Isa;
 using attention::kBlockSlots;
 using attention::Runner;
 

@@ -34,7 +34,7 @@ class NGramBlock {
   explicit NGramBlock(const graft::CreateContext& context)
       : n_(context.Int("ngram_size")),
         pad_(context.Int("pad_token_id")),
-        scanner_(*ngram::FindScanner(ngram::Isa::kBest)) {
+        scanner_(*ngram::FindScanner(graft::Isa::kBest)) {
     graft::Require(n_ >= 1, "NGramBlock: ngram_size is ", n_, ", needed is 1 or more");
   }
 

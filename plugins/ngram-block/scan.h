@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
+#include "graft/isa.h"
+
 namespace graft {
 namespace ngram {
-
-enum class Isa { kBest, kBaseline, kSse4, kAvx2, kAvx512 };
 
 struct Scanner {
   // Writes every i in [0, count) with tokens[i] == token into `at`, ascending, and gives their

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "graft/isa.h"
+
 namespace graft {
 namespace linear {
 
@@ -52,10 +54,6 @@ struct Runner {
   void* context = nullptr;
   int64_t threads = 1;
 };
-
-// Instruction sets that the library carries code for. kBest picks by the CPU and the problem;
-// kBaseline is what every CPU of the architecture has (NEON on arm64).
-enum class Isa { kBest, kBaseline, kSse4, kAvx2, kAvx512 };
 
 // What is otherwise chosen by the shape of the problem; tests force every value in turn.
 struct Tuning {

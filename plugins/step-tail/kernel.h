@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <limits>
 
+#include "graft/isa.h"
+
 namespace graft {
 namespace tail {
 
 enum class Type { kFloat32, kFloat16, kBFloat16 };
-enum class Isa { kBest, kBaseline, kSse4, kAvx2, kAvx512 };
 
 // A score that may be among the best.
 struct Found {

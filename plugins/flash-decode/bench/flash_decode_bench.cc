@@ -187,20 +187,12 @@ class Bench {
     ParallelFor(runner_, 2 * parts, body);
   }
 
-  testing::ThreadPool pool_;
+  test::ThreadPool<Runner> pool_;
   Runner runner_;
   Tuning tuning_;
   std::string filter_;
   bool own_time_;
 };
-
-Isa IsaNamed(const std::string& name) {
-  if (name == "baseline") return Isa::kBaseline;
-  if (name == "sse4") return Isa::kSse4;
-  if (name == "avx2") return Isa::kAvx2;
-  if (name == "avx512") return Isa::kAvx512;
-  return Isa::kBest;
-}
 
 int Main(int argc, char** argv) {
   const int threads =

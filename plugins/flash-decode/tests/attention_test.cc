@@ -6,8 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,18 +23,11 @@ int ProblemCount() {
   return text != nullptr ? std::atoi(text) : 10000;
 }
 
-ThreadPool& Pool(int threads) {
-  static std::map<int, std::unique_ptr<ThreadPool>> pools;
-  std::unique_ptr<ThreadPool>& pool = pools[threads];
-  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
-  return *pool;
-}
-
 void RunPoisoned(const RandomProblem& made) {
   const size_t size = WorkspaceSize(made.problem, made.threads, made.tuning);
   // The workspace begins on an odd address, is full of NaN, and is followed by a band.
   std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
-  Run(made.problem, workspace.data() + 1, Pool(made.threads).runner(), made.tuning);
+  Run(made.problem, workspace.data() + 1, test::Threads<Runner>(made.threads), made.tuning);
   for (size_t i = size + 1; i < workspace.size(); ++i) {
     ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
   }

@@ -251,8 +251,8 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   p.own = made.own.data();
   p.own_length = static_cast<int64_t>(made.own.size());
 
-  std::vector<Isa> isas = {Isa::kBest};
-  for (Isa isa : {Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  std::vector<Isa> isas;
+  for (Isa isa : kIsas) {
     if (Supports(isa)) isas.push_back(isa);
   }
   made.tuning.isa =

@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,18 +23,11 @@ int ProblemCount() {
   return text != nullptr ? std::atoi(text) : 10000;
 }
 
-ThreadPool& Pool(int threads) {
-  static std::map<int, std::unique_ptr<ThreadPool>> pools;
-  std::unique_ptr<ThreadPool>& pool = pools[threads];
-  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
-  return *pool;
-}
-
 // Runs with a workspace on an odd address, full of NaN, and followed by a band.
 void RunPoisoned(const CachedProblem& problem, int threads, const CachedTuning& tuning) {
   const size_t size = WorkspaceSize(problem, threads, tuning);
   std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
-  Run(problem, workspace.data() + 1, Pool(threads).runner(), tuning);
+  Run(problem, workspace.data() + 1, test::Threads<Runner>(threads), tuning);
   for (size_t i = size + 1; i < workspace.size(); ++i) {
     ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
   }
@@ -311,7 +302,7 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
                {p.positions * same.value_stride, sizes.value_size, same.value_stride, 1}};
     const std::vector<float> expected = pool.Expected(same);
     ASSERT_EQ(Validate(p), "");
-    EXPECT_EQ(attention::Run(p, Pool(index % 3 + 1).runner()), stored);
+    EXPECT_EQ(attention::Run(p, test::Threads<Runner>(index % 3 + 1)), stored);
     ASSERT_EQ(std::memcmp(expected.data(), pool.memory().data(), expected.size() * sizeof(float)),
               0);
   }

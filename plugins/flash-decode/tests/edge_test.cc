@@ -77,7 +77,7 @@ struct Small {
 // Every way through the kernel: few rows or many, with and without a split.
 std::vector<Tuning> Ways() {
   std::vector<Tuning> ways;
-  for (Isa isa : {Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kIsas) {
     if (!Supports(isa)) continue;
     for (int64_t packed : {1, 1000}) {
       for (int64_t splits : {1, 3}) {
@@ -239,7 +239,7 @@ TEST(Edge, EverySplitAndRowChunkGivesTheSameAnswerWithinRounding) {
       tuning.splits = splits;
       tuning.row_chunk = chunk;
       tuning.serial_cost = 0;
-      ThreadPool pool(3);
+      test::ThreadPool<Runner> pool(3);
       parts.Run(tuning, pool.runner());
       for (size_t i = 0; i < whole.output.size(); ++i) {
         ASSERT_NEAR(parts.output[i], whole.output[i], 2e-6);

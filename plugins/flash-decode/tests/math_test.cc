@@ -19,7 +19,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<const Kernel*> AllKernels() {
   std::vector<const Kernel*> kernels;
-  for (Isa isa : {Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kIsas) {
     if (const Kernel* kernel = FindKernel(isa)) kernels.push_back(kernel);
   }
   return kernels;
@@ -123,7 +123,7 @@ void PassThrough(Isa isa, const std::vector<uint16_t>& values, std::vector<uint1
 TEST(HalfPrecision, EveryValueSurvivesTheWayThroughFloat) {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
-  for (Isa isa : {Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kIsas) {
     if (!Supports(isa)) continue;
     std::vector<uint16_t> output;
     PassThrough(isa, all, &output);

@@ -257,7 +257,6 @@ class Maker {
 
   void MakeTuning() {
     Tuning& t = made_.tuning;
-    static const Isa kIsas[] = {Isa::kBest, Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512};
     do {
       t.isa = kIsas[Pick(0, 4)];
     } while (!Supports(t.isa));

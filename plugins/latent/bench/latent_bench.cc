@@ -157,21 +157,13 @@ class Bench {
   }
 
  private:
-  attention::testing::ThreadPool pool_;
+  test::ThreadPool<Runner> pool_;
   Runner runner_;
   Tuning tuning_;
   attention::CachedTuning flash_tuning_;
   std::string filter_;
   bool own_time_;
 };
-
-Isa IsaNamed(const std::string& name) {
-  if (name == "baseline") return Isa::kBaseline;
-  if (name == "sse4") return Isa::kSse4;
-  if (name == "avx2") return Isa::kAvx2;
-  if (name == "avx512") return Isa::kAvx512;
-  return Isa::kBest;
-}
 
 int Main(int argc, char** argv) {
   const int threads =
@@ -190,6 +182,16 @@ int Main(int argc, char** argv) {
       {"bart large, 2 x 4, 1024, float16", 2, 4, 1024, 16, 64, 1024, 2, Storage::kFloat16},
   };
   for (const Shape& shape : shapes) bench.Measure(shape);
+  // The chart of the README: lengths and beams, 4 samples and 4 layers.
+  for (const int64_t heads : {2, 6, 12, 16}) {
+    for (const int64_t beams : {1, 2, 4, 8}) {
+      for (const int64_t keys : {128, 512, 1500}) {
+        const std::string name = "chart, " + std::to_string(heads) + " heads, 4 x " +
+                                 std::to_string(beams) + ", " + std::to_string(keys);
+        bench.Measure({name.c_str(), 4, beams, keys, heads, 64, 64 * heads, 4, Storage::kFloat32});
+      }
+    }
+  }
   return 0;
 }
 

@@ -235,8 +235,8 @@ void FillKeys(Dice& dice, RandomProblem& made, int64_t slot) {
 }
 
 void DrawTuning(Dice& dice, RandomProblem& made) {
-  std::vector<Isa> isas = {Isa::kBest};
-  for (Isa isa : {Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  std::vector<Isa> isas;
+  for (Isa isa : kIsas) {
     if (attention::Supports(isa)) isas.push_back(isa);
   }
   made.tuning.isa = isas[static_cast<size_t>(dice.Draw(0, static_cast<int64_t>(isas.size()) - 1))];

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,8 +18,6 @@ namespace latent {
 namespace testing {
 namespace {
 
-using attention::testing::ThreadPool;
-
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 int ProblemCount() {
@@ -29,18 +25,11 @@ int ProblemCount() {
   return text != nullptr ? std::atoi(text) : 10000;
 }
 
-ThreadPool& Threads(int threads) {
-  static std::map<int, std::unique_ptr<ThreadPool>> pools;
-  std::unique_ptr<ThreadPool>& pool = pools[threads];
-  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
-  return *pool;
-}
-
 // Runs with a workspace on an odd address, full of NaN, and followed by a band.
 void RunPoisoned(const Problem& problem, int threads, const Tuning& tuning) {
   const size_t size = WorkspaceSize(problem, threads, tuning);
   std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
-  Run(problem, workspace.data() + 1, Threads(threads).runner(), tuning);
+  Run(problem, workspace.data() + 1, test::Threads<Runner>(threads), tuning);
   for (size_t i = size + 1; i < workspace.size(); ++i) {
     ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
   }
@@ -390,7 +379,7 @@ TEST(StoreRows, StoresWhatHasASlotAndRoundsOnce) {
     made.problem.input_stride = width;
     made.problem.write = write.data();
     const std::vector<char> expected = ExpectedRows(made);
-    EXPECT_EQ(latent::Run(p, Threads(2).runner()), count - 21);
+    EXPECT_EQ(latent::Run(p, test::Threads<Runner>(2)), count - 21);
     EXPECT_TRUE(expected == made.rows) << "storage " << static_cast<int>(storage);
     write[8] = 160;
     EXPECT_EQ(Validate(p), "write[8] is slot 160, the pool has 160");

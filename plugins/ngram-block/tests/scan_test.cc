@@ -13,7 +13,7 @@ namespace {
 
 std::vector<const Scanner*> Scanners() {
   std::vector<const Scanner*> all;
-  for (const Isa isa : {Isa::kBest, Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     if (const Scanner* scanner = FindScanner(isa)) all.push_back(scanner);
   }
   return all;

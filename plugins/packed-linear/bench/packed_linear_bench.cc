@@ -138,7 +138,7 @@ class Bench {
         &part);
   }
 
-  testing::ThreadPool pool_;
+  test::ThreadPool<Runner> pool_;
   Runner runner_;
   Tuning tuning_;
   std::string filter_;
@@ -180,17 +180,9 @@ Weights Make(size_t count) {
   return {reinterpret_cast<const char*>(made), bytes};
 }
 
-Isa IsaOf(const std::string& name) {
-  if (name == "baseline") return Isa::kBaseline;
-  if (name == "sse4") return Isa::kSse4;
-  if (name == "avx2") return Isa::kAvx2;
-  if (name == "avx512") return Isa::kAvx512;
-  return Isa::kBest;
-}
-
 int Main(int count, char** arguments) {
   const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
-  const Isa isa = IsaOf(count > 2 ? arguments[2] : "best");
+  const Isa isa = IsaNamed(count > 2 ? arguments[2] : "best");
   const std::string filter = count > 3 ? arguments[3] : "";
   Weights weights;
   if (count > 4) {

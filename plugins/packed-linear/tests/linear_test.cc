@@ -19,6 +19,8 @@ namespace graft {
 namespace linear {
 namespace {
 
+using ThreadPool = test::ThreadPool<Runner>;
+
 constexpr size_t kBand = 64;
 constexpr unsigned char kMark = 0xA7;
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
@@ -70,7 +72,7 @@ double Activate(Activation activation, double x) {
 }
 
 // Runs a case; returns y.
-std::vector<float> Compute(const Case& c, testing::ThreadPool& pool, bool check) {
+std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   Problem p = c.problem;
   std::mt19937_64 random(c.seed);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
@@ -222,7 +224,7 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
 
 std::vector<Isa> Supported() {
   std::vector<Isa> list;
-  for (const Isa isa : {Isa::kBest, Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     if (Supports(isa)) list.push_back(isa);
   }
   return list;
@@ -232,8 +234,7 @@ TEST(Linear, RandomProblems) {
   const char* wanted = std::getenv("GRAFT_TEST_PROBLEMS");
   const int count = wanted != nullptr ? std::atoi(wanted) : 12000;
   const std::vector<Isa> isas = Supported();
-  testing::ThreadPool pools[] = {testing::ThreadPool(1), testing::ThreadPool(2),
-                                 testing::ThreadPool(3), testing::ThreadPool(4)};
+  ThreadPool pools[] = {ThreadPool(1), ThreadPool(2), ThreadPool(3), ThreadPool(4)};
   for (int i = 0; i < count; ++i) {
     const Case c = Random(static_cast<uint64_t>(i) + 1, isas);
     Compute(c, pools[c.threads - 1], true);
@@ -242,7 +243,7 @@ TEST(Linear, RandomProblems) {
 }
 
 TEST(Linear, EveryPathOfEveryInstructionSet) {
-  testing::ThreadPool pool(2);
+  ThreadPool pool(2);
   for (const Isa isa : Supported()) {
     for (int64_t rows = 1; rows <= 34; ++rows) {
       for (const int layout : {0, 1, 2}) {
@@ -262,7 +263,7 @@ TEST(Linear, EveryPathOfEveryInstructionSet) {
 }
 
 TEST(Linear, SumsDoNotDependOnWhichThreadDidWhat) {
-  testing::ThreadPool pool(4);
+  ThreadPool pool(4);
   for (const int layout : {0, 1, 2}) {
     const bool transposed = layout == 1;
     for (const int64_t rows : {1, 4, 16, 40}) {
@@ -282,7 +283,7 @@ TEST(Linear, SumsDoNotDependOnWhichThreadDidWhat) {
 }
 
 TEST(Linear, NothingIsComputedWhereThereIsNothing) {
-  testing::ThreadPool pool(2);
+  ThreadPool pool(2);
   for (const int64_t rows : {0, 3, 40}) {
     for (const int64_t depth : {0, 5}) {
       for (const int64_t columns : {0, 7}) {
@@ -297,7 +298,7 @@ TEST(Linear, NothingIsComputedWhereThereIsNothing) {
 }
 
 TEST(Linear, InfinitiesAndNaNsArePassedOn) {
-  testing::ThreadPool pool(1);
+  ThreadPool pool(1);
   constexpr int64_t kDepth = 40, kColumns = 50;
   for (const int64_t rows : {int64_t{2}, int64_t{40}}) {
     std::vector<float> x(static_cast<size_t>(rows * kDepth), 1.0f), w(kDepth * kColumns, 1.0f);

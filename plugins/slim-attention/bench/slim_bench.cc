@@ -176,7 +176,7 @@ void Measure(const Shape& s, int64_t samples, int64_t beams, int64_t keys, const
 int Main(int argc, char** argv) {
   const int threads =
       argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
-  attention::testing::ThreadPool pool(threads, 20000);
+  test::ThreadPool<Runner> pool(threads, 20000);
   const Shape shapes[] = {
       {"2 heads of 64, width 128", 2, 64, 128},
       {"6 heads of 64, width 384", 6, 64, 384},

@@ -220,8 +220,8 @@ void MakeScores(Dice& dice, Layer& made) {
 }
 
 void MakeTuning(Dice& dice, Layer& made) {
-  std::vector<Isa> isas = {Isa::kBest};
-  for (Isa isa : {Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+  std::vector<Isa> isas;
+  for (Isa isa : kIsas) {
     if (attention::Supports(isa)) isas.push_back(isa);
   }
   made.tuning.isa = isas[static_cast<size_t>(dice.Draw(0, static_cast<int64_t>(isas.size()) - 1))];

@@ -4,8 +4,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,25 +16,16 @@ namespace latent {
 namespace testing {
 namespace {
 
-using attention::testing::ThreadPool;
-
 int ProblemCount() {
   const char* text = std::getenv("GRAFT_TEST_PROBLEMS");
   return text != nullptr ? std::atoi(text) : 12000;
-}
-
-ThreadPool& Threads(int threads) {
-  static std::map<int, std::unique_ptr<ThreadPool>> pools;
-  std::unique_ptr<ThreadPool>& pool = pools[threads];
-  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
-  return *pool;
 }
 
 // Runs with a workspace full of NaN, followed by a band.
 void RunPoisoned(const Layer& made) {
   const size_t size = WorkspaceSize(made.problem, made.threads, made.tuning);
   std::vector<char> workspace(size + 64, static_cast<char>(0xFF));
-  latent::Run(made.problem, workspace.data(), Threads(made.threads).runner(), made.tuning);
+  latent::Run(made.problem, workspace.data(), test::Threads<Runner>(made.threads), made.tuning);
   for (size_t i = size; i < workspace.size(); ++i) {
     ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
   }
@@ -119,7 +108,7 @@ TEST(Slim, ReportsTheProbabilityThatWasSkipped) {
     p.skip = skip;
     ASSERT_EQ(Validate(p), "");
     std::vector<char> workspace(WorkspaceSize(p, 1, tuning));
-    latent::Run(p, workspace.data(), Threads(1).runner(), tuning);
+    latent::Run(p, workspace.data(), test::Threads<Runner>(1), tuning);
     const bool left_out = skip > std::exp(-10.0);
     EXPECT_NEAR(skipped, left_out ? others : 0.0, 1e-7) << skip;
     EXPECT_NEAR(output[1], (left_out ? 0.0 : 50 * others) + (1 - others), 1e-4) << skip;

@@ -18,7 +18,7 @@ namespace tail {
 namespace {
 
 namespace machine = attention::bench;
-using attention::testing::ThreadPool;
+using ThreadPool = test::ThreadPool<attention::Runner>;
 
 struct Shape {
   const char* name;

@@ -16,8 +16,6 @@ namespace graft {
 namespace tail {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kBest, Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512};
-
 // Floats that end where their memory ends, begun anywhere.
 std::vector<float> Scores(std::mt19937& random, int64_t n, float mean, float deviation) {
   std::normal_distribution<float> normal(mean, deviation);
@@ -27,7 +25,7 @@ std::vector<float> Scores(std::mt19937& random, int64_t n, float mean, float dev
 }
 
 TEST(Kernel, PassFindsAndSums) {
-  for (const Isa isa : kAll) {
+  for (const Isa isa : kIsas) {
     const Kernel* kernel = FindKernel(isa);
     if (kernel == nullptr) continue;
     std::mt19937 random(1);
@@ -83,7 +81,7 @@ TEST(Kernel, PassFindsAndSums) {
 }
 
 TEST(Kernel, BadScoresShowInTheSum) {
-  for (const Isa isa : kAll) {
+  for (const Isa isa : kIsas) {
     const Kernel* kernel = FindKernel(isa);
     if (kernel == nullptr) continue;
     for (const float bad : {NAN, INFINITY}) {
@@ -109,7 +107,7 @@ TEST(Kernel, BadScoresShowInTheSum) {
 }
 
 TEST(Kernel, ExponentialsAreAccurate) {
-  for (const Isa isa : kAll) {
+  for (const Isa isa : kIsas) {
     const Kernel* kernel = FindKernel(isa);
     if (kernel == nullptr) continue;
     std::vector<float> x, y(100001);
@@ -135,7 +133,7 @@ TEST(Kernel, ExponentialsAreAccurate) {
 
 TEST(Kernel, ChunkMaximaAndWidening) {
   std::mt19937 random(3);
-  for (const Isa isa : kAll) {
+  for (const Isa isa : kIsas) {
     const Kernel* kernel = FindKernel(isa);
     if (kernel == nullptr) continue;
     const std::vector<float> x = Scores(random, 1000, 0, 5);

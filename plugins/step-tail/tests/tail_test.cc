@@ -20,8 +20,6 @@ namespace graft {
 namespace tail {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kBest, Isa::kBaseline, Isa::kSse4, Isa::kAvx2, Isa::kAvx512};
-
 void InTurn(int64_t count, const std::function<void(int64_t)>& task) {
   for (int64_t i = 0; i < count; ++i) task(i);
 }
@@ -63,7 +61,7 @@ class Maker {
     p.vocab = kind == 0 ? Pick(1, 30000) : kind < 3 ? Pick(3000, 9000) : Pick(1, 300);
     p.rows = Pick(1, 6);
     p.type = static_cast<Type>(Pick(0, 2));
-    p.isa = kAll[Pick(0, 4)];
+    p.isa = kIsas[Pick(0, 4)];
     if (FindKernel(p.isa) == nullptr) p.isa = Isa::kBest;
     MakeScores(c);
     if (Pick(0, 1) == 0) {

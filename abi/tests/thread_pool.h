@@ -1,22 +1,22 @@
-// A Runner over plain threads, for tests and benchmarks.
-#ifndef GRAFT_PLUGINS_PACKED_LINEAR_TESTS_THREAD_POOL_H_
-#define GRAFT_PLUGINS_PACKED_LINEAR_TESTS_THREAD_POOL_H_
+// Threads for tests and benchmarks of kernels.
+#ifndef GRAFT_TESTS_THREAD_POOL_H_
+#define GRAFT_TESTS_THREAD_POOL_H_
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "linear.h"
-
-namespace graft {
-namespace linear {
-namespace testing {
+namespace graft::test {
 
 // Keeps threads - 1 threads beside the caller's. `spins` is how often an idle thread looks for work
-// before it sleeps: a runtime's threads spin, so a benchmark's should.
+// before it sleeps: a runtime's threads spin, so a benchmark's should. `Runner` is how a kernel is
+// given threads: a struct of parallel_for, context and threads.
+template <typename Runner>
 class ThreadPool {
  public:
   explicit ThreadPool(int threads, int spins = 0) : spins_(spins) {
@@ -101,8 +101,15 @@ class ThreadPool {
   int64_t count_ = 0;
 };
 
-}  // namespace testing
-}  // namespace linear
-}  // namespace graft
+// Runs on so many threads, which are kept for the next call. Call it from one thread only.
+template <typename Runner>
+Runner Threads(int threads) {
+  static std::map<int, std::unique_ptr<ThreadPool<Runner>>> pools;
+  std::unique_ptr<ThreadPool<Runner>>& pool = pools[threads];
+  if (pool == nullptr) pool = std::make_unique<ThreadPool<Runner>>(threads);
+  return pool->runner();
+}
 
-#endif  // GRAFT_PLUGINS_PACKED_LINEAR_TESTS_THREAD_POOL_H_
+}  // namespace graft::test
+
+#endif  // GRAFT_TESTS_THREAD_POOL_H_
