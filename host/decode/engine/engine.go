@@ -311,9 +311,15 @@ type Skipped struct {
 	Mean float64 `json:"mean"` // of all queries, heads and layers
 }
 
-// Skipped says how much attention left out since the engine was opened; zero unless
-// it was asked to.
-func (e *Engine) Skipped() Skipped { return e.skipped }
+// Skipped says how much attention left out since the engine was opened; nil where no
+// layer was asked to.
+func (e *Engine) Skipped() *Skipped {
+	if len(e.face.Skipped) == 0 {
+		return nil
+	}
+	left := e.skipped
+	return &left
+}
 
 // Feed is what one sample brings to a step: a prompt, of which only the last
 // token's scores are computed, or one token for each of its rows.
