@@ -116,7 +116,7 @@ func NewGenerator(folder string, opts ...GeneratorOption) (*Generator, error) {
 		return nil, err
 	}
 	if o.attention != "" {
-		if o.decode.Attention, err = decode.ParseAttention(o.attention); err != nil {
+		if o.decode.Attention, err = decode.ParseAttention(o.attention, set.Manifests()); err != nil {
 			return nil, err
 		}
 	}

@@ -33,7 +33,7 @@ func attentionFigures() []figure {
 
 // openAttention opens a model whose layers keep what is named, all of them.
 func openAttention(l *ort.Library, set *patch.Set, folder, keep string, batch int) (*decode.Generator, error) {
-	attention, err := decode.ParseAttention(keep)
+	attention, err := decode.ParseAttention(keep, nil)
 	if err != nil {
 		return nil, err
 	}

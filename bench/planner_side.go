@@ -40,7 +40,7 @@ type fillOf []float64
 // openSide opens a model as an engine does that keeps what is named, with room for the
 // decoder's weights alone: no encoder runs.
 func (b *bench) openSide(a *asked, files *engine.Files, folder, name string) (*plannerSide, error) {
-	attention, err := decode.ParseAttention(name)
+	attention, err := decode.ParseAttention(name, nil)
 	if err != nil {
 		return nil, err
 	}

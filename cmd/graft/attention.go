@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
 )
 
 // attentionFlags say what the attention of a generating model keeps.
@@ -15,18 +16,19 @@ type attentionFlags struct {
 }
 
 func (a *attentionFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&a.name, "attention", "", "what attention keeps: flash-decode, el-attention, slim-keys, slim-inputs or slim-hybrid, or self=NAME,cross=NAME; behind it :float16, :bfloat16 or :skip=P, which cost accuracy (default: as predicted)")
+	f.StringVar(&a.name, "attention", "", "what attention keeps: flash-decode, el-attention, slim-keys, slim-inputs, slim-hybrid or a plugin, or self=NAME,cross=NAME; behind it :float16, :bfloat16 or :skip=P, which cost accuracy (default: as predicted)")
 	f.StringVar(&a.prefer, "prefer", string(plan.PreferSpeed), "speed or memory: what attention that is not named is chosen for")
 }
 
-func (a *attentionFlags) parse() (o decode.Attention, err error) {
+// parse reads them; the names of plugins are those of manifests.
+func (a *attentionFlags) parse(manifests []*plugin.Manifest) (o decode.Attention, err error) {
 	if a.name != "" {
-		if o, err = decode.ParseAttention(a.name); err != nil {
-			return o, fmt.Errorf("--attention: %w", err)
+		if o, err = decode.ParseAttention(a.name, manifests); err != nil {
+			return o, usageError{fmt.Errorf("--attention: %w", err)}
 		}
 	}
 	if o.Prefer, err = plan.ParsePrefer(a.prefer); err != nil {
-		return o, fmt.Errorf("--prefer: %w", err)
+		return o, usageError{fmt.Errorf("--prefer: %w", err)}
 	}
 	return o, nil
 }

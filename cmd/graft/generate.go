@@ -204,11 +204,6 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return usageError{err}
 	}
-	attention, err := o.attention.parse()
-	if err != nil {
-		return usageError{err}
-	}
-	attention.Beams = o.beams(cmd)
 	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
 		return usageError{errors.New("--attention and --prefer choose what the engine keeps, and --baseline keeps what the model hands out")}
 	}
@@ -228,6 +223,11 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return err
 	}
+	attention, err := o.attention.parse(set.Manifests())
+	if err != nil {
+		return err
+	}
+	attention.Beams = o.beams(cmd)
 	open := generate.Open
 	if o.baseline {
 		open = generate.OpenExported

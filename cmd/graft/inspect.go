@@ -104,12 +104,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 				if beams < 0 || batch < 1 {
 					return usageError{errors.New("--batch-size needs one or more, --beam zero or more")}
 				}
-				o, err := attention.parse()
-				if err != nil {
-					return usageError{err}
-				}
-				o.Beams = beams
-				return c.inspectFolder(args[0], o, maxCache, batch)
+				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
 			}
 			if err := without(cmd, "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
 				return err

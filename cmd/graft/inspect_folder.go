@@ -33,7 +33,7 @@ type attentionKind struct {
 }
 
 // inspectFolder opens a folder's engine and says what serves its attention, and why.
-func (c *cli) inspectFolder(folder string, attention decode.Attention, maxCache string, batch int) error {
+func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache string, beams, batch int) error {
 	cache, err := bytesOf(maxCache)
 	if err != nil {
 		return usageError{err}
@@ -46,6 +46,11 @@ func (c *cli) inspectFolder(folder string, attention decode.Attention, maxCache 
 	if err != nil {
 		return err
 	}
+	attention, err := flags.parse(set.Manifests())
+	if err != nil {
+		return err
+	}
+	attention.Beams = beams
 	p := c.progress("opening " + folder)
 	g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch, Explain: true})
 	p.end()

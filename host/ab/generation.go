@@ -285,7 +285,7 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	}
 	w := &way{GenerationSide: GenerationSide{Name: name}}
 	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs)}
-	if attention, err := decode.ParseAttention(name); err == nil {
+	if attention, err := decode.ParseAttention(name, set.Manifests()); err == nil {
 		options.Attention = attention
 	} else if strings.ContainsAny(name, "=:") {
 		return nil, err // no plugin has such a name

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/tune"
 )
@@ -20,8 +21,9 @@ type Attention struct {
 	// Self and Cross are what to keep wherever it can be; plan.KeepPlain leaves it to the
 	// planner.
 	Self, Cross plan.Keep
-	Prefer      plan.Prefer // what the planner aims at; "" is plan.PreferSpeed
-	Beams       int         // of a sample, as far as they are known; 0: 1 to 8
+	Servers     plan.Servers // the operators that attend over it
+	Prefer      plan.Prefer  // what the planner aims at; "" is plan.PreferSpeed
+	Beams       int          // of a sample, as far as they are known; 0: 1 to 8
 	// Storage and Skip trade accuracy: the type that rows are kept in, "" for
 	// plan.Float32, and the probability below which a key's value is left out where keys
 	// are kept alone.
@@ -34,9 +36,10 @@ type Attention struct {
 
 // ParseAttention reads what to keep by name: one for all layers, or self=NAME,
 // cross=NAME, or both with a comma between. Names are those of plan.KeepNamed, or of a
-// plugin. Behind a name may stand what costs accuracy, for all layers: :float16 or
-// :bfloat16, and :skip=P.
-func ParseAttention(text string) (a Attention, err error) {
+// plugin of the manifests, whose operators then attend over what they say they keep.
+// Behind a name may stand what costs accuracy, for all layers: :float16 or :bfloat16,
+// and :skip=P.
+func ParseAttention(text string, manifests []*plugin.Manifest) (a Attention, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part, lossy, _ := strings.Cut(part, ":")
 		if err := a.lossy(lossy); err != nil {
@@ -46,7 +49,7 @@ func ParseAttention(text string) (a Attention, err error) {
 		if !chosen {
 			where, name = "", part
 		}
-		keep, err := plan.KeepNamed(name)
+		keep, err := a.served(name, manifests)
 		if err != nil {
 			return a, err
 		}
@@ -73,6 +76,28 @@ func ParseAttention(text string) (a Attention, err error) {
 		}
 	}
 	return a, a.idle()
+}
+
+// served is what a name keeps. A plugin that keeps several things is taken for the first
+// of its manifest.
+func (a *Attention) served(name string, manifests []*plugin.Manifest) (plan.Keep, error) {
+	keep, unknown := plan.KeepNamed(name)
+	if unknown == nil {
+		return keep, nil
+	}
+	for _, m := range manifests {
+		if m.Name != name {
+			continue
+		}
+		if list := a.Servers.Take(m); len(list) > 0 {
+			return list[0], nil
+		}
+		return 0, fmt.Errorf("no operator of the plugin %s attends over a cache: its %s names none that keeps anything", name, plugin.ManifestName)
+	}
+	if manifests == nil {
+		return 0, unknown
+	}
+	return 0, fmt.Errorf("%w, or a plugin that is loaded", unknown)
 }
 
 // idle reports what costs accuracy where nothing that may be kept takes it.
@@ -114,10 +139,11 @@ func (a *Attention) lossy(text string) (err error) {
 // caller lets in, the default first.
 func (o Options) candidates(kind string) (list []plan.Candidate) {
 	for _, keep := range plan.Keeps() {
-		if keep != plan.KeepKeysAndValues && o.Plan.RulesOut(keep.Plugin()) != "" {
+		server := o.Attention.Servers.Of(keep)
+		if keep != plan.KeepKeysAndValues && o.Plan.RulesOut(server.Plugin) != "" {
 			continue
 		}
-		if _, err := patch.Named(o.Plugins.Plugins, keep.Plugin()); err == nil && keep.Within(kind) == keep {
+		if _, err := patch.Named(o.Plugins.Plugins, server.Plugin); err == nil && keep.Within(kind) == keep {
 			list = append(list, plan.Candidate{Keep: keep, Storage: o.Attention.Storage})
 		}
 	}
@@ -128,7 +154,7 @@ func (o Options) candidates(kind string) (list []plan.Candidate) {
 // what was left open. Only a choice is worth knowing the machine for.
 func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) {
 	o := g.options
-	keeps.Storage, keeps.Skip = o.Attention.Storage, o.Attention.Skip
+	keeps.Servers, keeps.Storage, keeps.Skip = o.Attention.Servers, o.Attention.Storage, o.Attention.Skip
 	encoder := slices.ContainsFunc(kinds, func(l plan.Layers) bool { return l.Type == "cross" })
 	var list []plan.Kind
 	choice := o.Explain
@@ -136,10 +162,11 @@ func (g *Generator) decide(kinds []plan.Layers) (keeps engine.Keeps, err error) 
 		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type), Refused: g.refused[l.Type],
 			Range: g.shapes(l, encoder), Either: true}
 		if k.Named != plan.KeepPlain {
-			if err := o.Plugins.Require([]string{k.Named.Plugin()}); err != nil {
+			server := o.Attention.Servers.Of(k.Named)
+			if err := o.Plugins.Require([]string{server.Plugin}); err != nil {
 				return keeps, err
 			}
-			if why := o.Plan.RulesOut(k.Named.Plugin()); why != "" && k.Named != plan.KeepKeysAndValues {
+			if why := o.Plan.RulesOut(server.Plugin); why != "" && k.Named != plan.KeepKeysAndValues {
 				return keeps, fmt.Errorf("%s attention is to keep what %s does, and %s", l.Type, k.Named, why)
 			}
 		}

@@ -43,7 +43,7 @@ func TestParseAttention(t *testing.T) {
 		{text: "el-attention:skip=0.1", found: "skip leaves out values of keys that are kept alone, and neither el-attention nor el-attention keeps those"},
 		{text: "flash-decode:float16", found: "flash-decode keeps keys and values, which are float32 always, not float16"},
 	} {
-		got, err := ParseAttention(c.text)
+		got, err := ParseAttention(c.text, nil)
 		switch {
 		case c.found != "" && (err == nil || err.Error() != c.found):
 			t.Errorf("%q: found %v, want %s", c.text, err, c.found)

@@ -240,7 +240,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	names := map[string]int{}
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
-		f := r.fields(item, what, "name", "replaces", "where", "with", "cost")
+		f := r.fields(item, what, "name", "replaces", "keeps", "where", "with", "cost")
 		if f == nil {
 			continue
 		}
@@ -278,6 +278,12 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		}
 		if f["replaces"] != nil {
 			r.replaces(f["replaces"], f["with"], what, &op)
+		}
+		if f["keeps"] != nil {
+			op.Keeps = r.oneOf(f["keeps"], what+": keeps", Kept...)
+			if f["replaces"] != nil {
+				r.fail(f["keeps"].Line, "%s both replaces a block and keeps what the host's cache holds, need one; make two operators of it", what)
+			}
 		}
 		out = append(out, op)
 	}

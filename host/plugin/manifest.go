@@ -60,9 +60,15 @@ type Operator struct {
 	Where    Where    `json:"where,omitempty"`
 	With     *With    `json:"with,omitempty"` // never nil when Replaces.Pattern is set
 	Cost     Cost     `json:"cost"`
+	// Keeps is one of Kept, of an operator that attends for graft generate over what the
+	// host keeps: its inputs, attributes and fold are those that graft's own has.
+	Keeps string `json:"keeps,omitempty"`
 
 	line int
 }
+
+// Kept is what attention can keep of the positions that it has seen.
+var Kept = []string{"keys-and-values", "latent", "keys", "inputs"}
 
 // Replaces is either a kind of block that the host recognises or a pattern of ONNX nodes; with neither,
 // nothing is replaced.

@@ -41,6 +41,8 @@ var (
 	EncoderPool = poolInputs("encoder_")
 )
 
+var pools = []PoolInputs{SelfPool, PromptPool, CrossPool, EncoderPool}
+
 // rowsSymbol names the number of rows of a step.
 const rowsSymbol = "graft.batch"
 
@@ -65,6 +67,7 @@ type Engine struct {
 	Served                       []Served           // by layer
 	Weights                      map[string]*Folded // inputs that hold weights
 	Skipped                      []string           // outputs (T, H): the probability that was left out
+	Plugins                      []string           // those whose operators stand in the graph
 }
 
 // Lengths are what a drawn model is evaluated at: one row of New tokens after
@@ -80,17 +83,6 @@ type Evaluated struct {
 	Data  []float32
 }
 
-// Plugins are those whose operators stand in the graph.
-func (e *Engine) Plugins() []string {
-	var names []string
-	for _, s := range e.Served {
-		if name := s.Keep.Plugin(); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // StatefulOptions are what Stateful cannot find in the graph.
 type StatefulOptions struct {
 	// Evaluate computes values of the model as drawn. Stateful asks it what masks
@@ -104,6 +96,8 @@ type StatefulOptions struct {
 	// of the samples that have those instead.
 	Self, Cross plan.Keep
 	Either      bool
+	// Servers are the operators that attend over what is kept.
+	Servers plan.Servers
 	// Storage is the type that rows of inputs, keys and encoders' outputs are kept in; ""
 	// is plan.Float32. Skip is the probability below which a key's value is left out
 	// where keys are kept alone. Both cost accuracy.

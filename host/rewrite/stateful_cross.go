@@ -53,7 +53,7 @@ func (c *crossing) keysValues(b *blocks.Block) error {
 	}
 	l.Offset = area(&c.engine.Cross, keysValuesFloats(b.Attention))
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.KeepKeysAndValues.Operator(), []*graph.Value{c.now(b.Wiring.Query), nil, nil, p[0], p[1], p[2]},
+	return c.attend(b, plan.KeepKeysAndValues, []*graph.Value{c.now(b.Wiring.Query), nil, nil, p[0], p[1], p[2]},
 		"kv_num_heads", l.KVHeads, "offset", l.Offset)
 }
 
@@ -107,7 +107,7 @@ func (c *crossing) encoder(b *blocks.Block) error {
 		attributes = append(attributes, "kv_offset", l.Offset)
 	}
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.KeepLatent.Operator(), ins, attributes...)
+	return c.attend(b, plan.KeepLatent, ins, attributes...)
 }
 
 // keys keeps keys a layer.
@@ -142,7 +142,7 @@ func (c *crossing) keys(b *blocks.Block) error {
 		c.base = key
 	}
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.KeepKeys.Operator(), []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
+	return c.attend(b, plan.KeepKeys, []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
 		c.rows(l.Offset)...)
 }
 
@@ -179,5 +179,5 @@ func (c *crossing) hybrid(b *blocks.Block) error {
 	l.Offset = c.engine.Layers[0].Offset
 	c.engine.Layers = append(c.engine.Layers, l)
 	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(value.Bias)}
-	return c.attend(b, plan.KeepFirstKeys.Operator(), ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", c.base.Width())...)
+	return c.attend(b, plan.KeepFirstKeys, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", c.base.Width())...)
 }

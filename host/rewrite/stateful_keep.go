@@ -19,6 +19,7 @@ type Served struct {
 	Node   string    `json:"node"`
 	Type   string    `json:"type"` // "self" or "cross"
 	Keep   plan.Keep `json:"keeps"`
+	Plugin string    `json:"plugin"`
 	Reason string    `json:"reason,omitempty"`
 }
 
@@ -61,7 +62,7 @@ func (s *stateful) serve(b *blocks.Block, keep plan.Keep, list keepers) error {
 		err := list[keep].put(b)
 		why, refused := refusal(err)
 		if err == nil {
-			s.engine.Served = append(s.engine.Served, Served{b.Node, b.Attention.Type, keep, reasons})
+			s.engine.Served = append(s.engine.Served, Served{b.Node, b.Attention.Type, keep, s.options.Servers.Of(keep).Plugin, reasons})
 			return nil
 		}
 		if !refused {
@@ -183,7 +184,7 @@ func keysValuesFloats(a *blocks.Attention) int64 {
 
 // attend adds an operator and lets its output stand for the block's. Attributes are
 // name, value pairs beside those that every operator over a pool has.
-func (s *stateful) attend(b *blocks.Block, operator string, ins []*graph.Value, attributes ...any) error {
+func (s *stateful) attend(b *blocks.Block, keep plan.Keep, ins []*graph.Value, attributes ...any) error {
 	a, w := b.Attention, b.Wiring
 	for len(ins) > 0 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
@@ -195,11 +196,15 @@ func (s *stateful) attend(b *blocks.Block, operator string, ins []*graph.Value, 
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
 	outputs := []string{s.main.FreshName("graft_attention")}
-	if operator == plan.KeepKeys.Operator() && s.options.Skip > 0 {
+	if keep == plan.KeepKeys && s.options.Skip > 0 {
 		attributes = append(attributes, "skip", s.options.Skip)
 		outputs = append(outputs, s.main.FreshName("graft.skipped"))
 	}
-	n, err := s.node(s.main, plugin.Domain, operator, ins, outputs, attributes...)
+	server := s.options.Servers.Of(keep)
+	if !slices.Contains(s.engine.Plugins, server.Plugin) {
+		s.engine.Plugins = append(s.engine.Plugins, server.Plugin)
+	}
+	n, err := s.node(s.main, plugin.Domain, server.Operator, ins, outputs, attributes...)
 	if err != nil {
 		return err
 	}
@@ -243,7 +248,7 @@ func (s *stateful) selfKeysValues(b *blocks.Block) error {
 	if !w.Packed {
 		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, plan.KeepKeysAndValues.Operator(), ins, "kv_num_heads", a.KVHeads,
+	return s.attend(b, plan.KeepKeysAndValues, ins, "kv_num_heads", a.KVHeads,
 		"offset", area(&s.engine.Self, keysValuesFloats(a)))
 }
 
@@ -275,7 +280,7 @@ func (s *stateful) selfInputs(b *blocks.Block) error {
 		return err
 	}
 	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias), bias, own, s.now(from.input), write}
-	return s.attend(b, plan.KeepInputs.Operator(), ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
+	return s.attend(b, plan.KeepInputs, ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
 
@@ -316,7 +321,7 @@ func (s *stateful) selfPrompt(b *blocks.Block) error {
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, plan.KeepLatent.Operator(), ins, append(s.rows(area(&s.engine.Prompt, s.rowFloats(from.key.Inputs))),
+	return s.attend(b, plan.KeepLatent, ins, append(s.rows(area(&s.engine.Prompt, s.rowFloats(from.key.Inputs))),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs, "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))...)
 }
 
@@ -367,12 +372,12 @@ func (s *stateful) selfKeys(b *blocks.Block) error {
 		ins = append(ins, rotary.cos, rotary.sin)
 		attributes = append(attributes, "rotary", rotary.style)
 	}
-	return s.attend(b, plan.KeepKeys.Operator(), ins, attributes...)
+	return s.attend(b, plan.KeepKeys, ins, attributes...)
 }
 
 // attends reports an operator over a pool.
 func attends(n *graph.Node) bool {
-	return slices.ContainsFunc(overPools, func(keep plan.Keep) bool { return n.Is(plugin.Domain + "." + keep.Operator()) })
+	return slices.ContainsFunc(n.In, func(v *graph.Value) bool {
+		return v != nil && v.IsInput && slices.ContainsFunc(pools, func(p PoolInputs) bool { return v.Name == p.Cache })
+	})
 }
-
-var overPools = []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeys, plan.KeepInputs}

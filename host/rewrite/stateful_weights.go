@@ -169,7 +169,7 @@ func (s *stateful) folded(keep plan.Keep, b *blocks.Block, constants []plugin.We
 			continue
 		}
 		if w == nil {
-			return list, fmt.Errorf("the fold of %s gives no %s", keep.Operator(), name)
+			return list, fmt.Errorf("the fold of %s gives no %s", s.options.Servers.Of(keep).Operator, name)
 		}
 		input := s.main.FreshName("graft.weights." + name)
 		var dims []any

@@ -61,7 +61,8 @@ type Keeps struct {
 	// encoder's output where Cross is plan.KeepLatent, false for keys and values. nil:
 	// all keep what Cross says.
 	Choose func(keys, beams int) bool
-	// Storage and Skip are those of rewrite.StatefulOptions.
+	// Servers, Storage and Skip are those of rewrite.StatefulOptions.
+	Servers plan.Servers
 	Storage plan.Storage
 	Skip    float64
 }
@@ -198,10 +199,10 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 	if o.Folds == nil {
 		o.Folds = fold.User(nil)
 	}
-	e.weights = &weights{plugins: o.Plugins.Plugins, plan: o.Plan, cache: o.Folds}
+	e.weights = &weights{plugins: o.Plugins.Plugins, plan: o.Plan, servers: keeps.Servers, cache: o.Folds}
 	e.face, err = rewrite.Stateful(g, shapes, report, rewrite.StatefulOptions{
 		Evaluate: drawn.evaluate, Positions: o.Positions, Self: keeps.Self, Cross: keeps.Cross, Either: keeps.Choose != nil,
-		Storage: keeps.Storage, Skip: keeps.Skip,
+		Servers: keeps.Servers, Storage: keeps.Storage, Skip: keeps.Skip,
 		Encoder: first.projections, Fold: e.weights.fold})
 	if err != nil {
 		return err
@@ -224,7 +225,7 @@ func (e *Engine) openDecoder(files *Files, o Options) error {
 	if err := rewrite.SelectEarly(g, graph.Infer(g)); err != nil {
 		return err
 	}
-	if e.decoder, err = newSession(m, o, nil, e.face.Plugins()...); err != nil {
+	if e.decoder, err = newSession(m, o, nil, e.face.Plugins...); err != nil {
 		return err
 	}
 	e.decoder.given = e.weights.tensors

@@ -79,7 +79,15 @@ func (e *Engine) openFiller(path string, o Options) error {
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(plugin.Domain), Version: proto.Int64(1)})
 	p.Graph, p.OpsetImport = g, part.OpsetImport
-	e.filler, err = newSession(m, o, nil, e.face.Plugins()...)
+	with := e.face.Plugins
+	if slices.ContainsFunc(layers, func(s stored) bool { return s.value == "" }) {
+		p, err := withRows(o.Plugins.Plugins)
+		if err != nil {
+			return err
+		}
+		with = append(slices.Clone(with), p.Manifest.Name)
+	}
+	e.filler, err = newSession(m, o, nil, with...)
 	return err
 }
 

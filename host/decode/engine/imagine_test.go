@@ -31,7 +31,7 @@ func TestImagine(t *testing.T) {
 		if err := models.Small(c.model, folder); err != nil {
 			t.Fatal(err)
 		}
-		attention, err := decode.ParseAttention(c.keep)
+		attention, err := decode.ParseAttention(c.keep, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,21 +18,23 @@ import (
 type weights struct {
 	plugins []*plugin.Plugin
 	plan    plan.Options // which of them may be used
-	cache   *fold.Cache  // nil: none
+	servers plan.Servers
+	cache   *fold.Cache // nil: none
 	folded  []*fold.Result
 	tensors map[string]*ort.Value
 }
 
 // fold is rewrite.StatefulOptions.Fold.
 func (w *weights) fold(keep plan.Keep, constants []plugin.Weight, attributes []plugin.Attribute) (map[string]*rewrite.Folded, error) {
-	if why := w.plan.RulesOut(keep.Plugin()); why != "" {
+	server := w.servers.Of(keep)
+	if why := w.plan.RulesOut(server.Plugin); why != "" {
 		return nil, &plugin.Error{Kind: plugin.ErrRefused, Found: why}
 	}
-	p, err := patch.Named(w.plugins, keep.Plugin())
+	p, err := patch.Named(w.plugins, server.Plugin)
 	if err != nil {
 		return nil, &plugin.Error{Kind: plugin.ErrRefused, Found: err.Error()}
 	}
-	r, err := w.cache.Get(p, keep.Operator(), constants, attributes)
+	r, err := w.cache.Get(p, server.Operator, constants, attributes)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func (w *weights) fold(keep plan.Keep, constants []plugin.Weight, attributes []p
 
 // rowStore is the operator that puts rows into a pool.
 func (w *weights) rowStore(width int64, storage plan.Storage) (*plugin.Kernel, error) {
-	p, err := patch.Named(w.plugins, plan.KeepLatent.Plugin())
+	p, err := withRows(w.plugins)
 	if err != nil {
 		return nil, err
 	}
@@ -56,9 +58,18 @@ func (w *weights) rowStore(width int64, storage plan.Storage) (*plugin.Kernel, e
 	return p.Create(storeRows, []plugin.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(storage)}}, nil, plugin.CPU)
 }
 
-// storeRows is the operator that puts rows into a pool, of each plugin that attends
-// over rows.
+// storeRows is the operator that puts rows into a pool.
 const storeRows = "StoreRows"
+
+// withRows is a plugin that has it, as graft's own that attend over rows do.
+func withRows(plugins []*plugin.Plugin) (*plugin.Plugin, error) {
+	for _, p := range plugins {
+		if _, _, ok := p.Info.Operator(storeRows); ok {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no plugin at hand has the operator %s, which puts rows into a pool; el-attention and slim-attention have it", storeRows)
+}
 
 // open makes tensors of them, where they lie.
 func (w *weights) open(l *ort.Library, folded map[string]*rewrite.Folded) (err error) {

@@ -1,0 +1,182 @@
+// Attention over the host's pool of keys and values, in its simplest form: what a kernel for graft
+// generate has to compute. The face is that of flash-decode's CachedAttention.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "graft.h"
+
+namespace {
+
+using graft::Dim;
+using graft::Require;
+using graft::Tensor;
+
+constexpr int64_t kSlots = 16;  // of a block of the pool
+
+class PlainDecode {
+ public:
+  static graft::Operator Describe() {
+    return graft::Operator("PlainDecode", "attention over a pool of keys and values, step by step")
+        .Input("query", graft::kFloat32)
+        .OptionalInput("key", graft::kFloat32)
+        .OptionalInput("value", graft::kFloat32)
+        .Input("cache", graft::kFloat32)
+        .Input("steps", graft::kInt32)
+        .Input("shared", graft::kInt32)
+        .OptionalInput("own", graft::kInt32)
+        .OptionalInput("write", graft::kInt32)
+        .OptionalInput("bias", graft::kFloat32)
+        .Output("output", graft::kFloat32)
+        .Int("num_heads", 0)
+        .Required()
+        .Int("kv_num_heads", 0)
+        .Int("head_size", 0)
+        .Required()
+        .Int("value_size", 0)
+        .Int("offset", 0)
+        .Float("scale", 0.0)
+        .Float("softcap", 0.0)
+        .Int("window", 0)
+        .String("output_layout", "bhsd")
+        .Int("output_rank", 4);
+  }
+
+  explicit PlainDecode(const graft::CreateContext& c)
+      : heads_(c.Int("num_heads")),
+        kv_heads_(c.Int("kv_num_heads") != 0 ? c.Int("kv_num_heads") : heads_),
+        key_size_(c.Int("head_size")),
+        value_size_(c.Int("value_size") != 0 ? c.Int("value_size") : key_size_),
+        offset_(c.Int("offset")),
+        scale_(c.Float("scale") != 0 ? c.Float("scale")
+                                     : 1 / std::sqrt(static_cast<double>(key_size_))),
+        softcap_(c.Float("softcap")),
+        window_(c.Int("window")),
+        rank_(c.Int("output_rank")),
+        heads_first_(c.String("output_layout") == "bhsd") {
+    Require(heads_ > 0 && kv_heads_ > 0 && heads_ % kv_heads_ == 0 && key_size_ > 0,
+            "PlainDecode: ", heads_, " heads of ", key_size_, " over ", kv_heads_,
+            ", needed are positive numbers, the first a multiple of the last");
+  }
+
+  void Infer(graft::InferContext& c) const {
+    const Dim rows = c.InputDim(0, 0);
+    if (rank_ == 2) return c.SetOutput(0, graft::kFloat32, {rows, heads_ * value_size_});
+    if (rank_ == 3) return c.SetOutput(0, graft::kFloat32, {rows, 1, heads_ * value_size_});
+    if (heads_first_) return c.SetOutput(0, graft::kFloat32, {rows, heads_, 1, value_size_});
+    c.SetOutput(0, graft::kFloat32, {rows, 1, heads_, value_size_});
+  }
+
+  void Run(const graft::RunContext& c) const {
+    const Tensor cache = c.inputs[3], steps = c.inputs[4];
+    Require(cache.rank() == 2 && steps.rank() == 2 && steps.dim(1) == 8,
+            "PlainDecode: cache needs rank 2, steps 8 columns");
+    Require(offset_ + kSlots * kv_heads_ * (key_size_ + value_size_) <= cache.dim(1),
+            "PlainDecode: a block of cache has ", cache.dim(1), " floats, too few for the layer");
+    const Pool pool{static_cast<float*>(const_cast<void*>(cache.raw())) + offset_, cache.dim(1)};
+    Write(c, pool);
+    const auto* step = static_cast<const int32_t*>(steps.raw());
+    for (int64_t g = 0; g < steps.dim(0); ++g, step += 8) {
+      c.ParallelFor(static_cast<uint64_t>(step[1] * heads_), [&](uint64_t i) {
+        Attend(c, pool, step, static_cast<int64_t>(i) / heads_, static_cast<int64_t>(i) % heads_);
+      });
+    }
+  }
+
+ private:
+  // The layer's area: keys [kv_heads][16][key_size], then values [kv_heads][16][value_size].
+  struct Pool {
+    float* data;
+    int64_t block_floats;
+  };
+  float* Key(const Pool& p, int64_t slot, int64_t head) const {
+    return p.data + slot / kSlots * p.block_floats + (head * kSlots + slot % kSlots) * key_size_;
+  }
+  float* Value(const Pool& p, int64_t slot, int64_t head) const {
+    return p.data + slot / kSlots * p.block_floats + kSlots * kv_heads_ * key_size_ +
+           (head * kSlots + slot % kSlots) * value_size_;
+  }
+  // Floats from one row of queries to the next: key and value may stand beside the query.
+  int64_t QueryStride(const graft::RunContext& c) const {
+    const bool packed = c.inputs[7].present() && !c.inputs[1].present();
+    return heads_ * key_size_ + (packed ? kv_heads_ * (key_size_ + value_size_) : 0);
+  }
+
+  // Puts the new keys and values where the host says, before anything is read.
+  void Write(const graft::RunContext& c, const Pool& pool) const {
+    if (!c.inputs[7].present()) return;
+    const auto* slots = static_cast<const int32_t*>(c.inputs[7].raw());
+    const bool packed = !c.inputs[1].present();
+    const auto* query = static_cast<const float*>(c.inputs[0].raw());
+    for (int64_t row = 0; row < c.inputs[7].elements(); ++row) {
+      if (slots[row] < 0) continue;
+      const float* key =
+          packed ? query + row * QueryStride(c) + heads_ * key_size_
+                 : static_cast<const float*>(c.inputs[1].raw()) + row * kv_heads_ * key_size_;
+      const float* value =
+          packed ? key + kv_heads_ * key_size_
+                 : static_cast<const float*>(c.inputs[2].raw()) + row * kv_heads_ * value_size_;
+      for (int64_t h = 0; h < kv_heads_; ++h) {
+        std::copy_n(key + h * key_size_, key_size_, Key(pool, slots[row], h));
+        std::copy_n(value + h * value_size_, value_size_, Value(pool, slots[row], h));
+      }
+    }
+  }
+
+  // One row and head of a group: step is its line of steps.
+  void Attend(const graft::RunContext& c, const Pool& pool, const int32_t* step, int64_t row,
+              int64_t head) const {
+    const auto* shared = static_cast<const int32_t*>(c.inputs[5].raw()) + step[2];
+    const auto* own = c.inputs[6].present()
+                          ? static_cast<const int32_t*>(c.inputs[6].raw()) + step[4] + row * step[5]
+                          : nullptr;
+    const int64_t all = step[3] + step[5];
+    // The row's own position, and how many it sees: of a prompt (causal) none behind itself.
+    const int64_t position = step[6] != 0 ? step[3] - step[1] + row : all - 1;
+    const int64_t seen = position + 1;
+    const int64_t kv_head = head * kv_heads_ / heads_;
+    const float* query = static_cast<const float*>(c.inputs[0].raw()) +
+                         (step[0] + row) * QueryStride(c) + head * key_size_;
+    const auto slot = [&](int64_t j) { return j < step[3] ? shared[j] : own[j - step[3]]; };
+
+    std::vector<double> weights(static_cast<size_t>(std::max<int64_t>(seen, 0)));
+    double highest = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (int64_t j = 0; j < seen; ++j) {
+      const float* key = Key(pool, slot(j), kv_head);
+      double score = 0;
+      for (int64_t f = 0; f < key_size_; ++f) score += double{query[f]} * key[f];
+      score *= scale_;
+      if (softcap_ > 0) score = softcap_ * std::tanh(score / softcap_);
+      if (const Tensor bias = c.inputs[8]; bias.present()) {
+        const int64_t distance = std::min(position - j, bias.dim(1) - 1);
+        score += static_cast<const float*>(bias.raw())[head * bias.dim(1) + distance];
+      }
+      if (window_ > 0 && position - j >= window_) score = -std::numeric_limits<double>::infinity();
+      weights[static_cast<size_t>(j)] = score;
+      highest = std::max(highest, score);
+    }
+    std::vector<double> result(static_cast<size_t>(value_size_));
+    for (int64_t j = 0; j < seen; ++j) {
+      const double weight = std::exp(weights[static_cast<size_t>(j)] - highest);
+      const float* value = Value(pool, slot(j), kv_head);
+      sum += weight;
+      for (int64_t f = 0; f < value_size_; ++f) result[static_cast<size_t>(f)] += weight * value[f];
+    }
+    float* output = c.outputs[0].data<float>() + ((step[0] + row) * heads_ + head) * value_size_;
+    for (int64_t f = 0; f < value_size_; ++f) {
+      output[f] = seen > 0 ? static_cast<float>(result[static_cast<size_t>(f)] / sum) : 0.0f;
+    }
+  }
+
+  int64_t heads_, kv_heads_, key_size_, value_size_, offset_;
+  double scale_, softcap_;
+  int64_t window_, rank_;
+  bool heads_first_;
+};
+
+}  // namespace
+
+GRAFT_PLUGIN(PlainDecode);
