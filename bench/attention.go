@@ -60,6 +60,9 @@ type generateJob struct {
 	Search                json.RawMessage
 	Seed                  uint64
 	Progress              bool // lines on standard error
+	// Last runs the last steps of the generation alone, with one input really encoded and
+	// the samples as they are then: what a process holds at its most, in minutes.
+	Last bool
 }
 
 // generateTook is what it measured of itself.
@@ -118,7 +121,11 @@ func generateOneChild(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer g.Close()
-	t, err := j.run(ctx, g)
+	run := j.run
+	if j.Last {
+		run = j.runLast
+	}
+	t, err := run(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -170,13 +177,58 @@ func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateToo
 		return nil, err
 	}
 	t.Seconds, t.FirstTokenSeconds = time.Since(start).Seconds(), first.Sub(start).Seconds()
+	return t, t.weigh(g)
+}
+
+// runLast makes the samples of a batch as they are two steps before their end, and runs
+// these steps.
+func (j generateJob) runLast(ctx context.Context, g *decode.Generator) (*generateTook, error) {
+	o, err := g.SearchWith(j.Search)
+	if err != nil {
+		return nil, err
+	}
+	prompt, err := o.DecoderPrompt()
+	if err != nil {
+		return nil, err
+	}
+	e, t, start := g.Engine(), &generateTook{Batch: j.Batch}, time.Now()
+	if t.OpenedBytes, err = statusBytes("VmRSS"); err != nil {
+		return nil, err
+	}
+	const steps = 2
+	var feeds []engine.Feed
+	input := engine.Features{}
+	for _, token := range madeTokens(j.Seed, j.Prompt, g.Config().Inputs) {
+		input.Tokens = append(input.Tokens, int64(token))
+	}
+	err = e.EncodeCopies(ctx, input, o.NumBeams, j.Batch, func(encoded *engine.Encoded) error {
+		own, err := e.Imagine(len(prompt), o.NumBeams, j.Tokens-steps)
+		feeds = append(feeds, engine.Feed{Sample: own, Cross: encoded, Tokens: make([]int64, o.NumBeams)})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for range steps {
+		scores, err := e.Step(ctx, feeds)
+		if err != nil {
+			return nil, err
+		}
+		t.Tokens += scores.Rows / o.NumBeams
+	}
+	t.Seconds = time.Since(start).Seconds()
+	return t, t.weigh(g)
+}
+
+// weigh asks the pools and the system.
+func (t *generateTook) weigh(g *decode.Generator) (err error) {
 	_, t.SelfBytes, _, t.CrossBytes = g.Engine().Memory()
 	for field, to := range map[string]*int64{"VmHWM": &t.PeakBytes, "RssAnon": &t.AnonBytes, "RssFile": &t.FileBytes} {
 		if *to, err = statusBytes(field); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // say writes a line of progress where that is wanted.

@@ -78,6 +78,16 @@ func all(drawn *evaluator, name string, positions int64, x float32) bool {
 // what layers of cross attention read. Features are what the encoder takes: token
 // ids, or float32 features of a given shape.
 func (e *Engine) Encode(ctx context.Context, in Features, beams int) (*Encoded, error) {
+	hidden, err := e.encode(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	defer hidden.Close()
+	return e.Keep(ctx, hidden, beams)
+}
+
+// encode runs the encoder.
+func (e *Engine) encode(ctx context.Context, in Features) (*ort.Value, error) {
 	if e.encoder == nil {
 		return nil, errors.New("the model has no encoder")
 	}
@@ -104,8 +114,27 @@ func (e *Engine) Encode(ctx context.Context, in Features, beams int) (*Encoded, 
 	if err != nil {
 		return nil, err
 	}
-	defer hidden[0].Close()
-	return e.Keep(ctx, hidden[0], beams)
+	return hidden[0], nil
+}
+
+// EncodeCopies is Encode of one input for as many samples, of which each keeps its own:
+// for measuring what many samples take.
+func (e *Engine) EncodeCopies(ctx context.Context, in Features, beams, copies int, done func(*Encoded) error) error {
+	hidden, err := e.encode(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer hidden.Close()
+	for range copies {
+		s, err := e.Keep(ctx, hidden, beams)
+		if err != nil {
+			return err
+		}
+		if err := done(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Keep is the second half of Encode: it keeps what layers of cross attention read of
