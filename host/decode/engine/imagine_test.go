@@ -42,8 +42,20 @@ func TestImagine(t *testing.T) {
 		e := g.Engine()
 		var cross *engine.Encoded
 		if e.HasEncoder() {
-			if cross, err = e.Encode(ctx, engine.Features{Tokens: []int64{3, 4, 5, 6, 7}}, 3); err != nil {
+			in := engine.Features{Tokens: []int64{3, 4, 5, 6, 7}}
+			if cross, err = e.Encode(ctx, in, 3); err != nil {
 				t.Fatal(err)
+			}
+			copies := 0
+			err := e.EncodeCopies(ctx, in, 3, 2, func(c *engine.Encoded) error {
+				if copies++; c.Len() != cross.Len() || c.Bytes() != cross.Bytes() {
+					t.Errorf("a copy has %d positions in %d bytes, the input %d in %d", c.Len(), c.Bytes(), cross.Len(), cross.Bytes())
+				}
+				c.Release()
+				return nil
+			})
+			if err != nil || copies != 2 {
+				t.Fatalf("%d copies: %v", copies, err)
 			}
 		}
 		const prompt, rows, steps = 20, 3, 4
