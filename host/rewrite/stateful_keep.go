@@ -140,13 +140,26 @@ func (s *stateful) pool(p PoolInputs) (list [3]*graph.Value, err error) {
 	return list, nil
 }
 
-// ownAndWrite gives the inputs of slots that rows have of their own, and write to.
-func (s *stateful) ownAndWrite(p PoolInputs) (own, write *graph.Value, err error) {
-	if own, err = s.input(p.Own, onnx.Tensor_INT32, p.Own+".slots"); err != nil {
-		return nil, nil, err
+// face is what operators of self attention read beside queries, keys and values.
+type face struct {
+	cache, steps, shared, own, write *graph.Value
+	bias                             *graph.Value // nil where nothing is added to scores
+}
+
+func (s *stateful) selfFace(b *blocks.Block) (f face, err error) {
+	if f.bias, err = s.bias(b); err != nil {
+		return f, err
 	}
-	write, err = s.input(p.Write, onnx.Tensor_INT32, rowsSymbol)
-	return own, write, err
+	p, err := s.pool(SelfPool)
+	if err != nil {
+		return f, err
+	}
+	f.cache, f.steps, f.shared = p[0], p[1], p[2]
+	if f.own, err = s.input(SelfPool.Own, onnx.Tensor_INT32, SelfPool.Own+".slots"); err != nil {
+		return f, err
+	}
+	f.write, err = s.input(SelfPool.Write, onnx.Tensor_INT32, rowsSymbol)
+	return f, err
 }
 
 // area takes room for a layer in the blocks of a pool and returns where it begins.
@@ -232,19 +245,11 @@ func (s *stateful) selfKeysValues(b *blocks.Block) error {
 	if !w.Packed && (w.Key == nil || w.Value == nil) {
 		return errors.New("it has no new keys and values")
 	}
-	bias, err := s.bias(b)
+	f, err := s.selfFace(b)
 	if err != nil {
 		return err
 	}
-	p, err := s.pool(SelfPool)
-	if err != nil {
-		return err
-	}
-	own, write, err := s.ownAndWrite(SelfPool)
-	if err != nil {
-		return err
-	}
-	ins := []*graph.Value{s.now(w.Query), nil, nil, p[0], p[1], p[2], own, write, bias}
+	ins := []*graph.Value{s.now(w.Query), nil, nil, f.cache, f.steps, f.shared, f.own, f.write, f.bias}
 	if !w.Packed {
 		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
@@ -263,23 +268,16 @@ func (s *stateful) selfInputs(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	bias, err := s.bias(b)
-	if err != nil {
-		return err
-	}
 	query, err := s.queryOf(b)
 	if err != nil {
 		return err
 	}
-	p, err := s.pool(SelfPool)
+	f, err := s.selfFace(b)
 	if err != nil {
 		return err
 	}
-	own, write, err := s.ownAndWrite(SelfPool)
-	if err != nil {
-		return err
-	}
-	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias), bias, own, s.now(from.input), write}
+	ins := []*graph.Value{query, f.cache, f.steps, f.shared, weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias),
+		f.bias, f.own, s.now(from.input), f.write}
 	return s.attend(b, plan.KeepInputs, ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
@@ -295,10 +293,6 @@ func (s *stateful) selfPrompt(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	bias, err := s.bias(b)
-	if err != nil {
-		return err
-	}
 	prompt, err := s.pool(PromptPool)
 	if err != nil {
 		return err
@@ -307,17 +301,13 @@ func (s *stateful) selfPrompt(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.pool(SelfPool)
-	if err != nil {
-		return err
-	}
-	own, write, err := s.ownAndWrite(SelfPool)
+	f, err := s.selfFace(b)
 	if err != nil {
 		return err
 	}
 	ins := []*graph.Value{s.now(w.Query), prompt[0], prompt[1], prompt[2], weights[0], weights[1],
-		s.row(from.key.Bias), s.row(from.value.Bias), bias, nil, s.now(from.input), promptWrite,
-		nil, nil, p[0], p[1], p[2], own, write}
+		s.row(from.key.Bias), s.row(from.value.Bias), f.bias, nil, s.now(from.input), promptWrite,
+		nil, nil, f.cache, f.steps, f.shared, f.own, f.write}
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
@@ -350,23 +340,15 @@ func (s *stateful) selfKeys(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	bias, err := s.bias(b)
-	if err != nil {
-		return err
-	}
 	query, key, err := s.queryAndKey(b, biased)
 	if err != nil {
 		return err
 	}
-	p, err := s.pool(SelfPool)
+	f, err := s.selfFace(b)
 	if err != nil {
 		return err
 	}
-	own, write, err := s.ownAndWrite(SelfPool)
-	if err != nil {
-		return err
-	}
-	ins := []*graph.Value{query, p[0], p[1], p[2], weights[0], weights[1], bias, own, key, write}
+	ins := []*graph.Value{query, f.cache, f.steps, f.shared, weights[0], weights[1], f.bias, f.own, key, f.write}
 	attributes := s.rows(area(&s.engine.Self, s.rowFloats(a.Heads*a.HeadSize)))
 	if rotary != nil {
 		ins = append(ins, rotary.cos, rotary.sin)
