@@ -112,7 +112,7 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 		}
 	}()
 	if err := e.openDecoder(files, o); err != nil {
-		return nil, fmt.Errorf("%s: %w", files.Decoder, err)
+		return nil, about(files.Decoder, err)
 	}
 	o.Profile = "" // of the decoder alone
 	o.PanelBytes -= e.decoder.panels.size()
@@ -121,11 +121,11 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 			return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", files.Decoder)
 		}
 		if err := e.openFiller(files.First, o); err != nil {
-			return nil, fmt.Errorf("%s: %w", files.First, err)
+			return nil, about(files.First, err)
 		}
 		o.PanelBytes -= e.filler.size()
 		if err := e.openEncoder(files.Encoder, o); err != nil {
-			return nil, fmt.Errorf("%s: %w", files.Encoder, err)
+			return nil, about(files.Encoder, err)
 		}
 	}
 	// Weights went through Go's memory, several times as much as there is left of it.

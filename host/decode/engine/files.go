@@ -53,3 +53,11 @@ func Find(folder string) (*Files, error) {
 	}
 	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli export onnx` writes it", strings.TrimSuffix(folder, "/"))
 }
+
+// about names the file that an error is about, unless the error does so itself.
+func about(path string, err error) error {
+	if strings.HasPrefix(err.Error(), path) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

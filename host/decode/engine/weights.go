@@ -135,7 +135,7 @@ func (d *firstDecoder) open() (err error) {
 func (d *firstDecoder) projections(b *blocks.Block) (key, value *rewrite.Projection, err error) {
 	if d.report == nil {
 		if err := d.open(); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", d.path, err)
+			return nil, nil, about(d.path, err)
 		}
 	}
 	origin := blocks.Origin(b, d.report)
