@@ -6,7 +6,6 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
 )
@@ -14,14 +13,7 @@ import (
 // TestOutputsOfEncoders: what no layer can attend to is refused, whatever is kept of
 // it, and leaves nothing in the pools.
 func TestOutputsOfEncoders(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := patch.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, set := loaded(t)
 	dir := t.TempDir()
 	if err := models.Small("bart", dir); err != nil {
 		t.Fatal(err)
@@ -70,14 +62,7 @@ func TestOutputsOfEncoders(t *testing.T) {
 
 // TestPromptBytes: a prompt that is kept apart is read as it is kept.
 func TestPromptBytes(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := patch.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, set := loaded(t)
 	dir := t.TempDir()
 	if err := models.Small("gpt2", dir); err != nil {
 		t.Fatal(err)

@@ -7,22 +7,13 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
 // A sample that nothing computed is as long, takes as much and grows as one that was
 // fed a prompt and steps, whatever is kept.
 func TestImagine(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := patch.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, set := loaded(t)
 	ctx := context.Background()
 	for _, c := range []struct{ model, keep string }{
 		{"gpt2", "flash-decode"}, {"gpt2", "el-attention"}, {"gpt2", "slim-inputs"}, {"bart", "flash-decode"}, {"bart", "el-attention"},

@@ -7,8 +7,6 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/fold"
-	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
 )
@@ -18,14 +16,7 @@ import (
 // of keeping and every kind of model.
 func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 	const keys, beams, steps = 37, 3, 29
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := patch.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, set := loaded(t)
 	folds := fold.At(t.TempDir(), nil)
 	compared := map[plan.Keep]int{}
 	for _, model := range []string{"gpt2", "llama-mha", "bart", "t5", "t5-wide", "whisper", "marian"} {
