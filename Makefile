@@ -6,7 +6,7 @@ PY_ONNX      := onnx==1.22.0
 PY_NUMPY     := numpy==2.4.6
 PY_ORT_OLD   := onnxruntime==1.22.0
 PY_ORT_NEW   := onnxruntime==1.31.1
-DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev clang-format python3 python3-venv npm
+DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-context-dev clang-format python3 python3-venv npm
 
 JOBS    ?= $(shell nproc)
 BUILD   := $(CURDIR)/build
@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test bench bench-peers lint setup runtime plugins graft go-test cxx-test sanitize arm64 peers fmt clean
+.PHONY: all demo test bench bench-peers lint setup runtime plugins cuda graft go-test cxx-test sanitize arm64 peers fmt clean
 
 all: graft
 
@@ -39,16 +39,21 @@ setup:
 	fi
 	@go mod download
 
-# cmake configures and builds one tree: folder, options.
+# cmake configures and builds one tree: folder, options, options of the build.
 define build_tree
 	@mkdir -p $(BUILD)/$(1)
 	@cmake -S . -B $(BUILD)/$(1) -DGRAFT_ORT_INCLUDE=$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) $(2) >$(BUILD)/$(1)/log 2>&1 \
-	  && cmake --build $(BUILD)/$(1) -j$(JOBS) >>$(BUILD)/$(1)/log 2>&1 || { tail -50 $(BUILD)/$(1)/log; exit 1; }
+	  && cmake --build $(BUILD)/$(1) $(3) -j$(JOBS) >>$(BUILD)/$(1)/log 2>&1 || { tail -50 $(BUILD)/$(1)/log; exit 1; }
 endef
 
 # The plugins, into build/plugins.
 plugins: setup
 	$(call build_tree,cmake,-DCMAKE_BUILD_TYPE=Release -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins)
+
+# The CUDA variants, into build/plugins beside the CPU ones; nvcc from the PATH or from PyPI. Needs no GPU.
+cuda: setup
+	$(call build_tree,cuda,-DCMAKE_BUILD_TYPE=Release -DGRAFT_CUDA=ON -DGRAFT_NVCC=$$(kernels-cuda/toolkit.sh) \
+	  -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins,--target graft-cuda)
 
 graft: plugins
 	@mkdir -p $(BIN)
@@ -110,11 +115,11 @@ lint: setup
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	@go vet ./...
 	@go run $(STATICCHECK) ./...
-	@clang-format --dry-run -Werror $$(git ls-files '*.h' '*.hpp' '*.c' '*.cc' '*.cpp')
+	@clang-format --dry-run -Werror $$(git ls-files '*.h' '*.hpp' '*.c' '*.cc' '*.cpp' '*.cu' '*.cuh')
 
 fmt:
 	@gofmt -w $$(git ls-files '*.go')
-	@clang-format -i $$(git ls-files '*.h' '*.hpp' '*.c' '*.cc' '*.cpp')
+	@clang-format -i $$(git ls-files '*.h' '*.hpp' '*.c' '*.cc' '*.cpp' '*.cu' '*.cuh')
 
 clean:
 	@rm -rf $(BUILD) $(BIN)

@@ -62,6 +62,46 @@ function(graft_compile target)
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
+# Sets plugin_name, plugin_version and plugin_summary from a manifest, plugin_stem, the name as part of a
+# file's name, and plugin_folder, where the finished plugin lies under `output`.
+macro(graft_plugin_facts manifest output)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${manifest}")
+  foreach(key name version summary)
+    graft_manifest_value(plugin_${key} "${manifest}" ${key})
+  endforeach()
+  string(REPLACE "-" "_" plugin_stem "${plugin_name}")
+  if("${output}" STREQUAL "")
+    set(plugin_folder "${GRAFT_PLUGIN_OUTPUT}/${plugin_name}")
+  else()
+    set(plugin_folder "${output}/${plugin_name}")
+  endif()
+endmacro()
+
+# Links a library as lib<stem>.so into a plugin's folder, and puts the manifest beside it.
+function(graft_link_plugin target stem folder)
+  # nodelete: sessions and options keep pointers into the library, in no order that unloading could honour.
+  target_link_options(${target} PRIVATE
+    "LINKER:--version-script=${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections
+    LINKER:-z,noexecstack,-z,relro,-z,now,-z,nodelete ${GRAFT_SANITIZE_FLAGS})
+  if(NOT GRAFT_SANITIZE)  # the sanitizers' runtime stays undefined until the program brings it
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc LINKER:-z,defs)
+  endif()
+  set_target_properties(${target} PROPERTIES
+    PREFIX lib OUTPUT_NAME "${stem}" SUFFIX .so
+    LINK_DEPENDS "${GRAFT_ABI_DIR}/cmake/graft.map"
+    LIBRARY_OUTPUT_DIRECTORY "${folder}")
+  # Once a folder, whichever variants are made in it.
+  string(MAKE_C_IDENTIFIER "${folder}" id)
+  set(copy "graft-manifest${id}")
+  if(NOT TARGET "${copy}")
+    set(manifest "${CMAKE_CURRENT_SOURCE_DIR}/plugin.yaml")
+    add_custom_command(OUTPUT "${folder}/plugin.yaml" DEPENDS "${manifest}"
+      COMMAND ${CMAKE_COMMAND} -E copy "${manifest}" "${folder}/plugin.yaml")
+    add_custom_target("${copy}" DEPENDS "${folder}/plugin.yaml")
+  endif()
+  add_dependencies(${target} "${copy}")
+endfunction()
+
 function(graft_add_kernels target)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT arg_SOURCES)
@@ -87,16 +127,7 @@ function(graft_add_plugin target)
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "graft_add_plugin(${target}): no SOURCES")
   endif()
-  set(manifest "${CMAKE_CURRENT_SOURCE_DIR}/plugin.yaml")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${manifest}")
-  graft_manifest_value(name "${manifest}" name)
-  graft_manifest_value(version "${manifest}" version)
-  graft_manifest_value(summary "${manifest}" summary)
-  string(REPLACE "-" "_" stem "${name}")
-  if(NOT arg_OUTPUT)
-    set(arg_OUTPUT "${GRAFT_PLUGIN_OUTPUT}")
-  endif()
-  set(folder "${arg_OUTPUT}/${name}")
+  graft_plugin_facts("${CMAKE_CURRENT_SOURCE_DIR}/plugin.yaml" "${arg_OUTPUT}")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(arg_ISA armv8-a)
   else()
@@ -111,22 +142,11 @@ function(graft_add_plugin target)
   target_link_libraries(${target} PRIVATE graft_kit ${arg_KERNELS} ${arg_LIBRARIES})
   target_include_directories(${target} SYSTEM PRIVATE ${arg_INCLUDES})
   target_compile_definitions(${target} PRIVATE
-    GRAFT_PLUGIN_NAME="${name}" GRAFT_PLUGIN_VERSION="${version}" GRAFT_PLUGIN_SUMMARY="${summary}"
+    GRAFT_PLUGIN_NAME="${plugin_name}" GRAFT_PLUGIN_VERSION="${plugin_version}"
+    GRAFT_PLUGIN_SUMMARY="${plugin_summary}"
     GRAFT_PLUGIN_DEVICE="cpu" GRAFT_PLUGIN_ISA="${isa}")
   graft_compile(${target} -fno-trapping-math)
-  # nodelete: sessions and options keep pointers into the library, in no order that unloading could honour.
-  target_link_options(${target} PRIVATE
-    "LINKER:--version-script=${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections
-    LINKER:-z,noexecstack,-z,relro,-z,now,-z,nodelete ${GRAFT_SANITIZE_FLAGS})
-  if(NOT GRAFT_SANITIZE)  # the sanitizers' runtime stays undefined until the program brings it
-    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc LINKER:-z,defs)
-  endif()
-  set_target_properties(${target} PROPERTIES
-    PREFIX lib OUTPUT_NAME "${stem}" SUFFIX .so
-    LINK_DEPENDS "${GRAFT_ABI_DIR}/cmake/graft.map"
-    LIBRARY_OUTPUT_DIRECTORY "${folder}")
-  add_custom_command(OUTPUT "${folder}/plugin.yaml" DEPENDS "${manifest}"
-    COMMAND ${CMAKE_COMMAND} -E copy "${manifest}" "${folder}/plugin.yaml")
-  add_custom_target(${target}-manifest DEPENDS "${folder}/plugin.yaml")
-  add_dependencies(${target} ${target}-manifest)
+  graft_link_plugin(${target} "${plugin_stem}" "${plugin_folder}")
 endfunction()
+
+include("${CMAKE_CURRENT_LIST_DIR}/GraftCuda.cmake")
