@@ -1,0 +1,95 @@
+// The vocabulary of kernels: CUDA's own under nvcc, the emulator's under any other compiler.
+//
+// A kernel uses threadIdx.x and the like, __syncthreads, the _sync warp functions, atomics on
+// global and shared memory, and from here shared memory, asynchronous copies, matrix products and
+// clusters. Shared memory is dynamic only: the emulator poisons and guards it.
+#ifndef GRAFT_KERNELS_CUDA_DEVICE_DEVICE_CUH_
+#define GRAFT_KERNELS_CUDA_DEVICE_DEVICE_CUH_
+
+#include <cstdint>
+
+#include "launch.h"
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#else
+#include "../emulator/emulator.h"
+#endif
+
+// A function that runs on the device, and on the host where nothing in it is the device's alone.
+#define GRAFT_DEVICE __device__ __forceinline__
+#define GRAFT_BOTH __host__ __device__ __forceinline__
+
+// Seeded faults: conformance must fail for each number that a kernel knows. 0: none.
+#ifndef GRAFT_FAULT
+#define GRAFT_FAULT 0
+#endif
+
+namespace graft {
+namespace cuda {
+
+// The block's dynamic shared memory, 128-byte aligned.
+GRAFT_DEVICE unsigned char* SharedMemory() {
+#if defined(__CUDACC__)
+  extern __shared__ __align__(128) unsigned char graft_shared_memory[];
+  return graft_shared_memory;
+#else
+  return emulator::SharedMemory();
+#endif
+}
+
+#if defined(__CUDACC__)
+
+// Waits for `threads` threads of the block at barrier `id`, 1 to 15: a part of the block only.
+GRAFT_DEVICE void BarrierSync(int32_t id, int32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Place of this block in its cluster, and how many there are; sm_90 and later.
+GRAFT_DEVICE int32_t ClusterRank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int32_t>(rank);
+}
+GRAFT_DEVICE int32_t ClusterSize() {
+  uint32_t size;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return static_cast<int32_t>(size);
+}
+
+// All threads of all blocks of the cluster; orders their shared memory. No block may end while
+// another may still touch its memory: end with one of these.
+GRAFT_DEVICE void ClusterSync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;\n" ::
+          : "memory");
+}
+
+// Where `shared`, an address of this block's shared memory, stands in that of block `rank`.
+template <typename T>
+GRAFT_DEVICE T* ClusterMap(T* shared, int32_t rank) {
+  void* mapped;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(shared), "r"(rank));
+  return static_cast<T*>(mapped);
+}
+
+#else
+
+GRAFT_DEVICE void BarrierSync(int32_t id, int32_t threads) { emulator::Barrier(id, threads); }
+GRAFT_DEVICE int32_t ClusterRank() { return emulator::ClusterRank(); }
+GRAFT_DEVICE int32_t ClusterSize() { return emulator::ClusterSize(); }
+GRAFT_DEVICE void ClusterSync() { emulator::ClusterSync(); }
+template <typename T>
+GRAFT_DEVICE T* ClusterMap(T* shared, int32_t rank) {
+  return reinterpret_cast<T*>(emulator::ClusterMap(shared, rank));
+}
+
+#endif
+
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_DEVICE_DEVICE_CUH_
