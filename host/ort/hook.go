@@ -32,6 +32,8 @@ type Hook struct {
 //   - CompileModel passes through likewise: what it writes outlives the process, so it must not
 //     depend on operators that only this process registers.
 //
+// It also watches how session options come by their execution providers, for [Request.Appended].
+//
 // Functions that another library exports beside the table (Python's InferenceSession, C++ inside
 // the runtime) are not reached. Installing again replaces the hook. Sessions may be created
 // meanwhile by any thread; each sees one hook or the other, entirely.
@@ -65,6 +67,8 @@ type hook struct {
 	originals sync.Map // slot -> address of ONNX Runtime's own function
 
 	kept sync.Map // OrtSession address -> Patch.Keep
+
+	appended appendedTo
 }
 
 // An entry is one replaced function pointer.
@@ -104,6 +108,7 @@ func (h *hook) uninstall() error {
 	if h.active.Swap(nil) == nil {
 		return nil
 	}
+	defer h.appended.clear()
 	var errs []error
 	for _, e := range h.entries {
 		if err := replaceWord(e.address, e.callback, e.original); err != nil {
@@ -146,6 +151,8 @@ func (h *hook) makeEntries() []*entry {
 		l.original(slotReleaseSession, session)
 		_ = keep
 	})
+
+	h.watchOptions(add)
 
 	// The nested tables are null in a minimal build.
 	if editor := l.call(slotGetModelEditorApi); editor != 0 {

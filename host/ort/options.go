@@ -178,9 +178,28 @@ func (l *Library) appendProvider(options uintptr, p Provider) error {
 	}
 	defer runtime.KeepAlive(ck)
 	defer runtime.KeepAlive(cv)
+	if providerName(p.Name) == CUDA {
+		return l.appendCUDA(options, ck, cv)
+	}
 	return l.try("SessionOptionsAppendExecutionProvider", slotSessionOptionsAppendExecutionProvider,
 		options, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(unsafe.SliceData(ck))),
 		uintptr(unsafe.Pointer(unsafe.SliceData(cv))), uintptr(len(keys)))
+}
+
+// appendCUDA appends the CUDA provider, which has functions of its own and is not taken by name.
+func (l *Library) appendCUDA(options uintptr, keys, values []*byte) error {
+	var cuda uintptr
+	if err := l.try("CreateCUDAProviderOptions", slotCreateCUDAProviderOptions, uintptr(unsafe.Pointer(&cuda))); err != nil {
+		return err
+	}
+	defer l.call(slotReleaseCUDAProviderOptions, cuda)
+	if len(keys) > 0 {
+		if err := l.try("UpdateCUDAProviderOptions", slotUpdateCUDAProviderOptions, cuda, uintptr(unsafe.Pointer(unsafe.SliceData(keys))),
+			uintptr(unsafe.Pointer(unsafe.SliceData(values))), uintptr(len(keys))); err != nil {
+			return err
+		}
+	}
+	return l.try("SessionOptionsAppendExecutionProvider_CUDA_V2", slotSessionOptionsAppendExecutionProvider_CUDA_V2, options, cuda)
 }
 
 // addConfig sets session config entries in the order of their keys.

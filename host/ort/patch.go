@@ -26,7 +26,8 @@ type Request struct {
 	// Model is the caller's memory, not a copy: read it, do not keep it. Nil for a file.
 	Model []byte
 
-	options uintptr // OrtSessionOptions, may be null
+	options uintptr    // OrtSessionOptions, may be null
+	own     []Appended // providers of a session that this package makes
 }
 
 // Config reads a session config entry of the program's options. Absent and unreadable entries
@@ -38,8 +39,8 @@ func (r Request) Config(key string) (value string, ok bool) {
 }
 
 // ConfigEntries reads all session config entries. ONNX Runtime files the options of execution
-// providers that were appended by name under "ep.<provider in lower case>."; it has no other way
-// to ask options for their providers.
+// providers that were appended by name under "ep.<provider in lower case>."; [Request.Appended]
+// says which providers there are.
 func (r Request) ConfigEntries() (map[string]string, error) {
 	return r.Library.configEntries(r.options)
 }
@@ -85,10 +86,11 @@ type Patch struct {
 type creation struct {
 	env, path, model, size, options, container, out uintptr
 	prepacked                                       bool
+	own                                             []Appended // see Request
 }
 
 func (c creation) request(l *Library) Request {
-	r := Request{Library: l, options: c.options}
+	r := Request{Library: l, options: c.options, own: c.own}
 	if c.model != 0 {
 		r.Model = unsafe.Slice((*byte)(pointer(c.model)), c.size)
 	} else {

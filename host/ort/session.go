@@ -62,6 +62,9 @@ func (l *Library) newSession(c creation, o SessionOptions) (*Session, error) {
 	defer pin.Unpin()
 	pin.Pin(&native)
 	c.env, c.options, c.out = env, options, uintptr(unsafe.Pointer(&native))
+	for _, p := range o.Providers {
+		c.own = appendNew(c.own, Appended{providerName(p.Name), deviceNumber(p.Options["device_id"])})
+	}
 	if err := l.create(c, o); err != nil {
 		return nil, err
 	}
