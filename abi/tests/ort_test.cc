@@ -195,6 +195,34 @@ TEST(Ort, ClonesOfOptionsStayApart) {
   }
 }
 
+// Both variants of a plugin in one domain: the schemas join, and a session without the CUDA
+// provider runs the kernels of the CPU, whichever library came first. (The one for CUDA would run
+// as well as the other here, but for its name: that it does not is seen where it is alone.)
+TEST(Ort, VariantsShareOneDomain) {
+  const std::string model = Model()
+                                .Node("Everything", {"x"}, {"y"})
+                                .Node("Join", {"y", "x"}, {"z"})
+                                .Input("x", {-1, 3})
+                                .Output("z")
+                                .Bytes();
+  for (const std::vector<std::string>& libraries :
+       {std::vector<std::string>{KIT_CHECK, KIT_CHECK_CUDA},
+        {KIT_CHECK_CUDA, KIT_CHECK},
+        {KIT_CHECK_CUDA, FUSED_GELU, KIT_CHECK, KIT_CHECK_CUDA}}) {
+    const Options options(libraries);
+    for (int i = 0; i < 2; ++i) {
+      const Session session(options, model);
+      const Value z = session.Run({{"x", kX}}, {"z"})[0];
+      EXPECT_EQ(z.shape, (std::vector<int64_t>{2, 6}));
+      EXPECT_EQ(z.data, (std::vector<float>{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
+    }
+  }
+  const Options alone({KIT_CHECK_CUDA});
+  const std::string refusal = Thrown([&] { const Session session(alone, model); });
+  EXPECT_NE(refusal.find("Could not find an implementation for Everything(1)"), std::string::npos)
+      << refusal;
+}
+
 TEST(Ort, RefusesAConfigEntryThatIsNoAddress) {
   const Options options({});
   Ok(Api()->AddSessionConfigEntry(options.get(), GRAFT_ORT_DOMAIN_KEY, "nonsense"));

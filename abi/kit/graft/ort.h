@@ -144,6 +144,10 @@ inline void AddOverloads(const OrtApiBase* base, const OrtApi* api, const Operat
     const graft_parameter* output = face->outputs[i];
     Require(output->num_types == 1 || variables.count(output->type_variable) != 0, face->name,
             ": output ", output->name, " needs one type, or a type variable of an input");
+    // The runtime asks custom operators where inputs lie, and puts every output on the device.
+    Require(device_type == GRAFT_DEVICE_CPU || (output->flags & GRAFT_PARAMETER_HOST_MEMORY) == 0,
+            face->name, ": output ", output->name,
+            " is said to lie in host memory, which ONNX Runtime cannot give it on a device");
   }
   std::vector<std::map<int32_t, DataType>> choices{{}};
   for (const auto& [variable, parameter] : variables) {

@@ -152,7 +152,16 @@ class NodeKernel {
  public:
   NodeKernel(const OrtApi* api, const OrtKernelInfo* info, const OperatorEntry& entry,
              uint32_t operator_index, int32_t device_type)
-      : api_(api), face_(entry.face), device_{device_type, 0} {
+      : api_(api), face_(entry.face), device_{device_type, 0}, allocator_(nullptr, {api}) {
+    OrtAllocator* allocator = nullptr;
+    Check(api, api->KernelInfoGetAllocator(info, OrtMemTypeDefault, &allocator));
+    allocator_.reset(allocator);
+    if (device_type != GRAFT_DEVICE_CPU) {
+      // The provider's memory lies on the device that the session computes on.
+      int id = 0;
+      Check(api, api->MemoryInfoGetId(allocator->Info(allocator), &id));
+      device_.id = id;
+    }
     Check(api, api->KernelInfo_GetInputCount(info, &num_inputs_));
     Check(api, api->KernelInfo_GetOutputCount(info, &num_outputs_));
 
@@ -164,7 +173,7 @@ class NodeKernel {
         continue;
       if (is_constant == 0 || value == nullptr) continue;
       constants_.emplace_back();
-      View(api, value, InputDevice(i), &constants_.back());
+      View(api, value, PlaceOf(value), &constants_.back());
       constants[i] = &constants_.back().tensor;
     }
 
@@ -179,14 +188,10 @@ class NodeKernel {
     request.num_constants = static_cast<uint32_t>(constants.size());
     request.device = device_;
     kernel_ = entry.make(face_, CreateContext(face_, &request));
-    Check(api, api->KernelInfoGetAllocator(info, OrtMemTypeDefault, &allocator_));
   }
 
   NodeKernel(const NodeKernel&) = delete;
   NodeKernel& operator=(const NodeKernel&) = delete;
-  ~NodeKernel() {
-    if (allocator_ != nullptr) api_->ReleaseAllocator(allocator_);
-  }
 
   const OrtApi* api() const { return api_; }
   const char* name() const { return face_->name; }
@@ -214,12 +219,32 @@ class NodeKernel {
     OrtKernelContext* context;
   };
 
+  struct ReleaseAllocator {
+    const OrtApi* api;
+    void operator()(OrtAllocator* allocator) const { api->ReleaseAllocator(allocator); }
+  };
+
   // Scratch memory of one run, from the session's arena.
+  //
+  // On a device the run has only been enqueued when the memory goes back to the arena, so what may
+  // have it next matters. Memory asked for in the name of the run's stream carries the stream's
+  // mark: the arena gives it to that stream again, whose order keeps the two uses apart, and to
+  // another (of a run at the same time) only once that one has waited. Memory from the allocator's
+  // plain Alloc has no mark, and would go to any stream at once. Without a stream all work of the
+  // device is in one order, and nothing needs a mark.
   class Workspace {
    public:
-    Workspace(OrtAllocator* allocator, uint64_t bytes) : allocator_(allocator) {
+    Workspace(const OrtApi* api, OrtKernelContext* context, OrtAllocator* allocator,
+              const void* stream, uint64_t bytes)
+        : allocator_(allocator) {
       if (bytes == 0) return;
-      block_ = allocator->Alloc(allocator, bytes + kAlignment - 1);
+      const size_t size = bytes + kAlignment - 1;
+      if (stream != nullptr) {
+        Check(api, api->KernelContext_GetScratchBuffer(context, allocator->Info(allocator), size,
+                                                       &block_));
+      } else {
+        block_ = allocator->Alloc(allocator, size);
+      }
       if (block_ == nullptr) throw std::bad_alloc();
     }
     Workspace(const Workspace&) = delete;
@@ -236,6 +261,16 @@ class NodeKernel {
     OrtAllocator* allocator_;
     void* block_ = nullptr;
   };
+
+  // Where a constant lies, which the runtime has placed already.
+  graft_device PlaceOf(const OrtValue* value) const {
+    if (device_.type == GRAFT_DEVICE_CPU) return device_;
+    const OrtMemoryInfo* info = nullptr;
+    Check(api_, api_->GetTensorMemoryInfo(value, &info));
+    OrtMemoryInfoDeviceType type = OrtMemoryInfoDeviceType_CPU;
+    api_->MemoryInfoGetDeviceType(info, &type);
+    return type == OrtMemoryInfoDeviceType_GPU ? device_ : graft_device{GRAFT_DEVICE_CPU, 0};
+  }
 
   graft_device Device(const graft_parameter* parameter) const {
     const bool host = parameter != nullptr && (parameter->flags & GRAFT_PARAMETER_HOST_MEMORY) != 0;
@@ -295,7 +330,7 @@ class NodeKernel {
     }
     run.workspace_size = kernel_->Workspace(
         {Tensors(inputs, num_inputs_), Tensors(outputs, num_outputs_), run.concurrency});
-    const Workspace workspace(allocator_, run.workspace_size);
+    const Workspace workspace(api_, context, allocator_.get(), run.stream, run.workspace_size);
     if (run.workspace_size != 0) run.workspace = workspace.data();
     kernel_->Run(RunContext(&run, inputs, num_inputs_, outputs, num_outputs_));
   }
@@ -327,7 +362,7 @@ class NodeKernel {
   size_t num_outputs_ = 0;
   std::deque<Slot> constants_;  // a deque: the kernel keeps pointers into it
   std::unique_ptr<KernelBase> kernel_;
-  OrtAllocator* allocator_ = nullptr;
+  std::unique_ptr<OrtAllocator, ReleaseAllocator> allocator_;
 };
 
 }  // namespace graft::ort
