@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"unsafe"
@@ -123,22 +124,26 @@ func (c *Context) run(e entry, f func() error, uses ...*handle) error {
 }
 
 // current calls f on a thread that has the context current and is held meanwhile.
-func (c *Context) current(f func() error) error {
-	return onThread(func() error {
-		var now uintptr
-		if err := c.driver.call(cuCtxGetCurrent, uintptr(unsafe.Pointer(&now))); err != nil {
-			return err
-		}
-		if now == c.value {
-			return f()
-		}
-		if err := c.driver.call(cuCtxPushCurrent, c.value); err != nil {
-			return err
-		}
-		var popped uintptr
-		defer func() { c.driver.result(cuCtxPopCurrent, uintptr(unsafe.Pointer(&popped))) }()
+func (c *Context) current(f func() error) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var now uintptr
+	if err := c.driver.call(cuCtxGetCurrent, uintptr(unsafe.Pointer(&now))); err != nil {
+		return err
+	}
+	if now == c.value {
 		return f()
-	})
+	}
+	if err := c.driver.call(cuCtxPushCurrent, c.value); err != nil {
+		return err
+	}
+	defer func() {
+		var popped uintptr
+		if failed := c.driver.call(cuCtxPopCurrent, uintptr(unsafe.Pointer(&popped))); err == nil {
+			err = failed
+		}
+	}()
+	return f()
 }
 
 // create makes something that the context then owns: create's call writes what it made to its argument.

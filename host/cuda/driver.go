@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,7 +36,7 @@ var opened struct {
 }
 
 // once gives the function that is made once for a path.
-func once[T any](m *map[string]func() (T, error), path string, make_ func(string) (T, error)) func() (T, error) {
+func once[T any](m *map[string]func() (T, error), path string, open func(string) (T, error)) func() (T, error) {
 	opened.Lock()
 	defer opened.Unlock()
 	if *m == nil {
@@ -45,7 +44,7 @@ func once[T any](m *map[string]func() (T, error), path string, make_ func(string
 	}
 	f := (*m)[path]
 	if f == nil {
-		f = sync.OnceValues(func() (T, error) { return make_(path) })
+		f = sync.OnceValues(func() (T, error) { return open(path) })
 		(*m)[path] = f
 	}
 	return f
@@ -254,11 +253,4 @@ func goString(p *byte) string {
 		n++
 	}
 	return strings.ToValidUTF8(string(unsafe.Slice(p, n)), "?")
-}
-
-// onThread keeps the calling goroutine on its thread during f: contexts are current on threads.
-func onThread(f func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	return f()
 }

@@ -9,7 +9,15 @@ import (
 // Dim3 counts blocks or threads in three directions. Y and Z of 0 are 1.
 type Dim3 struct{ X, Y, Z int }
 
-func (d Dim3) sizes() [3]int { return [3]int{d.X, max(d.Y, min(1, 1-d.Y)), max(d.Z, min(1, 1-d.Z))} }
+func (d Dim3) sizes() [3]int {
+	sizes := [3]int{d.X, d.Y, d.Z}
+	for i := 1; i < 3; i++ {
+		if sizes[i] == 0 {
+			sizes[i] = 1
+		}
+	}
+	return sizes
+}
 
 // LaunchConfig says how a kernel runs.
 type LaunchConfig struct {
