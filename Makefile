@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test bench bench-peers lint setup runtime plugins cuda graft go-test cxx-test sanitize arm64 peers fmt clean
+.PHONY: all demo test bench bench-peers lint setup runtime plugins cuda cuda-test graft go-test cxx-test sanitize arm64 peers fmt clean
 
 all: graft
 
@@ -85,6 +85,10 @@ sanitize: runtime
 	$(call build_tree,sanitize,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS)
 
+# What make cuda made: exports, device code, registers, and words where there is no driver. Needs no GPU.
+cuda-test: cuda
+	@go test -tags cuda ./tests/cuda
+
 # Go and C++ for arm64, compiled only.
 arm64: setup
 	@GOARCH=arm64 CGO_ENABLED=0 go build ./host/... ./cmd/...
@@ -113,8 +117,8 @@ bench-peers: graft runtime $(BENCH_PEERS)/.done
 
 lint: setup
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
-	@go vet ./...
-	@go run $(STATICCHECK) ./...
+	@go vet ./... && go vet -tags cuda ./tests/cuda
+	@go run $(STATICCHECK) ./... && go run $(STATICCHECK) -tags cuda ./tests/cuda
 	@clang-format --dry-run -Werror $$(git ls-files '*.h' '*.hpp' '*.c' '*.cc' '*.cpp' '*.cu' '*.cuh')
 
 fmt:

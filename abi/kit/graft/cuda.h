@@ -37,9 +37,8 @@ namespace cuda {
 inline void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // or the next call of anybody's on this thread would be told of it
-  throw Error(
-      error == cudaErrorMemoryAllocation ? GRAFT_ERROR_OUT_OF_MEMORY : GRAFT_ERROR_DEVICE,
-      Text(what, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
+  throw Error(error == cudaErrorMemoryAllocation ? GRAFT_ERROR_OUT_OF_MEMORY : GRAFT_ERROR_DEVICE,
+              Text(what, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
 }
 
 // The same for what a launch of kernels-cuda gave.

@@ -1,5 +1,5 @@
-// Whether a CUDA library can run on a device, judged from what was found: without CUDA's headers, so
-// that every answer is tested on any machine.
+// Whether a CUDA library can run on a device, judged from what was found: without CUDA's headers,
+// so that every answer is tested on any machine.
 #ifndef GRAFT_KIT_CUDA_PROBE_H_
 #define GRAFT_KIT_CUDA_PROBE_H_
 

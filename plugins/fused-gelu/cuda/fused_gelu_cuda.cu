@@ -13,8 +13,8 @@ constexpr int32_t kThreads = 256;
 
 template <bool kTanh>
 GRAFT_DEVICE float Gelu(float x) {
-  const float inner = kTanh ? tanhf(0.7978845608f * (x + 0.044715f * x * x * x))
-                            : erff(0.7071067812f * x);
+  const float inner =
+      kTanh ? tanhf(0.7978845608f * (x + 0.044715f * x * x * x)) : erff(0.7071067812f * x);
   return 0.5f * x * (1.0f + inner);
 }
 
