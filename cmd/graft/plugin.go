@@ -63,6 +63,7 @@ records their hashes, and moves the folder into place in one step.`,
 				*plugin.Installation
 			}{schemaVersion, done}, func(w io.Writer) {
 				fmt.Fprintf(w, "installed %s %s into %s\n", done.Name, done.Version, done.Folder)
+				skippedText(w, done.Skipped)
 				if done.Replaced != "" {
 					fmt.Fprintf(w, "in place of %s\n", done.Replaced)
 				}
@@ -149,6 +150,9 @@ func unverified(ctx context.Context, known *plugin.Trust, folder string) string 
 		if l.Variant == nil || l.Variant.OS != plugin.ThisPlatform.OS || l.Variant.Arch != plugin.ThisPlatform.Arch {
 			continue
 		}
+		if l.Absent {
+			continue
+		}
 		if l.Problem != "" {
 			problem = l.Problem
 			continue
@@ -211,6 +215,10 @@ func inspectionText(w io.Writer, in *plugin.Inspection) {
 	}
 	for _, l := range in.Libraries {
 		fmt.Fprintf(w, "%s", l.File)
+		if l.Absent {
+			fmt.Fprintf(w, ": absent, for %s\n", l.Variant)
+			continue
+		}
 		if l.Problem != "" {
 			fmt.Fprintf(w, ": %s\n", l.Problem)
 			continue
@@ -218,7 +226,12 @@ func inspectionText(w io.Writer, in *plugin.Inspection) {
 		fmt.Fprintln(w)
 		if lib := l.Library; lib != nil && lib.Note != nil {
 			n := lib.Note
-			fmt.Fprintf(w, "  %s %s, ABI %s, %s on %s/%s, instruction sets %s\n", n.Name, n.Version, n.ABI, n.Device, n.OS, n.Arch, strings.Join(n.ISA, " "))
+			fmt.Fprintf(w, "  %s %s, ABI %s, %s on %s/%s", n.Name, n.Version, n.ABI, n.Device, n.OS, n.Arch)
+			if n.Device == "cuda" {
+				fmt.Fprintf(w, ", CUDA %s, SM %s\n", n.CUDA, strings.Join(n.SM, " "))
+			} else {
+				fmt.Fprintf(w, ", instruction sets %s\n", strings.Join(n.ISA, " "))
+			}
 			fmt.Fprintf(w, "  needs %s\n", strings.Join(lib.Needed, " "))
 		}
 	}
@@ -260,6 +273,14 @@ func (c *cli) verificationText(w io.Writer, list []plugin.Verification) {
 		for _, k := range v.Checked {
 			fmt.Fprintf(w, "%s: %s runs here with score %d, %d cases passed\n", v.Name, k.Device, k.Score, len(k.Cases))
 		}
+		skippedText(w, v.Skipped)
+	}
+}
+
+// skippedText names the variants for this platform that were not run.
+func skippedText(w io.Writer, list []plugin.Skipped) {
+	for _, s := range list {
+		fmt.Fprintf(w, "not run: %s, for %s: %s\n", s.File, s.Device, s.Reason)
 	}
 }
 

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/opgraft/graft/host/worker"
@@ -18,9 +14,6 @@ import (
 type CheckOptions struct {
 	// Deadline bounds each task of the child: loading, probing, each case. 0 is 30 seconds.
 	Deadline time.Duration
-	// Devices are the kinds of device of this machine; libraries for others are left alone, so that a
-	// machine without CUDA never touches a CUDA file. nil is cpu alone.
-	Devices []string
 	// Progress is called before each step; may be nil.
 	Progress func(Progress)
 	// Executable is the child's program; empty for worker's own choice.
@@ -31,13 +24,6 @@ type CheckOptions struct {
 type Progress struct {
 	Step        string // what is about to happen
 	Done, Total int    // steps; Total is 0 where it is not known yet
-}
-
-func (o *CheckOptions) devices() []string {
-	if o.Devices == nil {
-		return []string{"cpu"}
-	}
-	return o.Devices
 }
 
 func (o *CheckOptions) progress(done, total int, format string, args ...any) {
@@ -61,51 +47,85 @@ func (c *Checked) verified(m *Manifest) Verified {
 	return Verified{Name: m.Name, Version: m.Version, Device: c.Device, ABI: m.ABI, Cases: len(c.Cases), Time: time.Now().UTC().Truncate(time.Second)}
 }
 
-// checkFolder checks a plugin's folder: every library there is by its ELF file, and those for this
-// machine by running them in a child each.
-func checkFolder(ctx context.Context, folder string, opts CheckOptions) (*Manifest, []Checked, error) {
+// Skipped is a library for this platform that was not run.
+type Skipped struct {
+	File   string `json:"file"`
+	Device string `json:"device"`
+	Reason string `json:"reason"`
+}
+
+// checks are the results for a plugin's folder.
+type checks struct {
+	manifest *Manifest
+	run      []Checked
+	skipped  []Skipped
+}
+
+// checkFolder checks a plugin's folder: every library there is by its ELF file, and those for this machine
+// by running them in a child each. A variant whose file is absent, and one for a device that this machine
+// lacks, are skipped while another serves; the child learns of the device, as a driver too can end its
+// process.
+func checkFolder(ctx context.Context, folder string, opts CheckOptions) (*checks, error) {
 	manifest, err := ReadManifest(folder)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	result := &checks{manifest: manifest, run: []Checked{}, skipped: []Skipped{}}
 	var run []*Variant
 	for i := range manifest.Variants {
 		v := &manifest.Variants[i]
-		path := filepath.Join(folder, v.File)
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !runsHere(v, opts.devices()) {
+		platform := Platform{OS: v.OS, Arch: v.Arch}
+		if absent(folder, v) {
+			if platform == ThisPlatform {
+				result.skipped = append(result.skipped, Skipped{v.File, v.Device, "absent"})
+			}
 			continue // a folder built on one machine need not have the libraries of others
 		}
-		library, err := InspectLibrary(path)
+		library, err := InspectLibrary(filepath.Join(folder, v.File))
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if err := library.Check(HostABI, Platform{OS: v.OS, Arch: v.Arch}); err != nil {
-			return nil, nil, err
+		if err := library.Check(HostABI, platform); err != nil {
+			return nil, err
 		}
 		if err := library.Agree(manifest, v); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if runsHere(v, opts.devices()) {
+		if platform == ThisPlatform {
 			run = append(run, v)
 		}
 	}
 	if len(run) == 0 {
-		_, err := manifest.VariantFor(strings.Join(opts.devices(), " or "), ThisPlatform)
-		return nil, nil, err
+		return nil, manifest.noVariant(folder)
 	}
-	var out []Checked
+	var refused error
 	for _, v := range run {
 		c, err := checkVariant(ctx, folder, manifest, v, opts)
-		if err != nil {
-			return nil, nil, err
+		switch {
+		case err != nil && errors.Is(err, ErrDevice):
+			result.skipped = append(result.skipped, Skipped{v.File, v.Device, err.Error()})
+			refused = err
+		case err != nil:
+			return nil, err
+		default:
+			result.run = append(result.run, *c)
 		}
-		out = append(out, *c)
 	}
-	return manifest, out, nil
+	if len(result.run) == 0 {
+		return nil, refused
+	}
+	return result, nil
 }
 
-func runsHere(v *Variant, devices []string) bool {
-	return v.OS == ThisPlatform.OS && v.Arch == ThisPlatform.Arch && slices.Contains(devices, v.Device)
+// noVariant says that a folder has no library for this machine.
+func (m *Manifest) noVariant(folder string) error {
+	for _, v := range m.ForPlatform(ThisPlatform) {
+		if _, err := InspectLibrary(filepath.Join(folder, v.File)); err != nil {
+			return err
+		}
+	}
+	_, err := m.VariantFor("cpu", ThisPlatform)
+	return err
 }
 
 // checkVariant runs one library in a child of its own.
@@ -139,7 +159,11 @@ func checkVariant(ctx context.Context, folder string, m *Manifest, v *Variant, o
 		return nil, err
 	}
 	if probe.Score == 0 {
-		return nil, incompatible(p.Path, "that it cannot run on this machine: "+probe.Reason, "", "install a plugin or a build that suits this machine")
+		refusal := incompatible(p.Path, "that it cannot run on this machine: "+probe.Reason, "", "install a plugin or a build that suits this machine")
+		if v.Device != "cpu" {
+			refusal.Kind = ErrDevice
+		}
+		return nil, refusal
 	}
 	c.Score = probe.Score
 	for i := range cases {

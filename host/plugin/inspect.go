@@ -2,8 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -21,6 +19,9 @@ type Inspected struct {
 	Variant *Variant `json:"variant,omitempty"`
 	Library *Library `json:"library,omitempty"` // nil when it is missing or unreadable
 	SHA256  string   `json:"sha256,omitempty"`
+	// Absent: the file is not there, and another variant for the same platform is. A build without CUDA
+	// leaves out what only machines with it use.
+	Absent bool `json:"absent,omitempty"`
 	// Problem says why a host on the library's platform would refuse it.
 	Problem string `json:"problem,omitempty"`
 }
@@ -60,7 +61,9 @@ func inspectFolder(folder string) (*Inspection, error) {
 		v := &m.Variants[i]
 		path := filepath.Join(folder, v.File)
 		entry := Inspected{File: v.File, Variant: v}
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if absent(folder, v) && len(m.present(folder, Platform{OS: v.OS, Arch: v.Arch})) > 0 {
+			entry.Absent = true
+		} else if absent(folder, v) {
 			entry.Problem = path + ": no such file; build it, or leave it out on machines that it is not for"
 		} else if library, err := InspectLibrary(path); err != nil {
 			entry.Problem = err.Error()

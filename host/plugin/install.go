@@ -16,6 +16,7 @@ type Installation struct {
 	Folder   string    `json:"folder"`
 	Replaced string    `json:"replaced,omitempty"` // the version that was there
 	Checked  []Checked `json:"checked"`
+	Skipped  []Skipped `json:"skipped"` // libraries for this platform that were not run
 }
 
 // Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the
@@ -58,15 +59,19 @@ func (s *Store) Install(ctx context.Context, source string, opts CheckOptions) (
 	if err != nil {
 		return nil, err
 	}
-	m, checked, err := checkFolder(ctx, folder, opts)
+	done, err := checkFolder(ctx, folder, opts)
 	if err != nil {
 		// The staging folder is gone when the message is read: name what the user has.
 		return nil, relabel(err, folder, source)
 	}
+	m, checked := done.manifest, done.run
+	for i := range done.skipped {
+		done.skipped[i].Reason = relabelText(done.skipped[i].Reason, folder, source)
+	}
 	if err := writeRecord(folder, Record{Name: m.Name, Version: m.Version, Source: source, Time: time.Now().UTC().Truncate(time.Second)}); err != nil {
 		return nil, err
 	}
-	result := &Installation{Name: m.Name, Version: m.Version, Folder: filepath.Join(s.root, m.Name), Checked: checked}
+	result := &Installation{Name: m.Name, Version: m.Version, Folder: filepath.Join(s.root, m.Name), Checked: checked, Skipped: done.skipped}
 	for i := range checked {
 		checked[i].Path = filepath.Join(result.Folder, filepath.Base(checked[i].Path))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/cuda/signals"
 )
 
 // Plugin is a loaded library: its code is in this process and stays until the process ends, because ONNX
@@ -24,6 +25,7 @@ type Plugin struct {
 	Variant  *Variant
 	Info     *Info // what the library says of itself
 
+	note   *Note
 	table  *abi.Plugin
 	ortOps *abi.ORTOps
 }
@@ -47,8 +49,9 @@ var loaded struct {
 }
 
 // Open loads the plugin of a folder for a Device: it reads the manifest and the ELF file, requires the
-// library's hash to be recorded, loads it and checks that it is what the manifest says. Errors are *Error
-// of the kinds ErrManifest, ErrIncompatible, ErrVerification and ErrNotFound.
+// library's hash to be recorded, loads it and checks that it is what the manifest says. A library for CUDA
+// is not loaded, and its driver not started, before all that. Errors are *Error of the kinds ErrManifest,
+// ErrIncompatible, ErrDevice, ErrVerification and ErrNotFound.
 func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -62,6 +65,9 @@ func Open(folder string, opts OpenOptions) (*Plugin, error) {
 		if err := p.requireTrust(opts.Trust); err != nil {
 			return nil, err
 		}
+	}
+	if err := here.requireDevice(p.Path, p.note); err != nil {
+		return nil, err
 	}
 	loaded.Lock()
 	defer loaded.Unlock()
@@ -114,7 +120,18 @@ func prepareVariant(folder string, manifest *Manifest, variant *Variant) (*Plugi
 	if p.SHA256, err = hashFile(p.Path); err != nil {
 		return nil, err
 	}
+	p.note = library.Note
 	return p, nil
+}
+
+// native runs code of the library's that may start the CUDA runtime, which takes signal handlers that Go
+// needs.
+func (p *Plugin) native(f func()) {
+	if p.Variant.Device == "cuda" {
+		signals.Keep(f)
+		return
+	}
+	f()
 }
 
 // load runs the library's constructors and reads its table and description.
@@ -123,7 +140,9 @@ func (p *Plugin) load() error {
 	// The C library keeps the text of an error for the thread that met it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	handle, err := purego.Dlopen(p.Path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	var handle uintptr
+	var err error
+	p.native(func() { handle, err = purego.Dlopen(p.Path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
 	if err != nil {
 		text := strings.TrimPrefix(printable(err.Error()), p.Path+": ")
 		return &Error{Kind: ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
@@ -198,6 +217,9 @@ func (p *Plugin) agree() error {
 	case p.Info.Device != p.Variant.Device:
 		return differ("device", p.Info.Device, p.Variant.Device)
 	}
+	if p.Variant.Device != "cpu" {
+		return nil // serves those that it has; the CPU's has all, and folds
+	}
 	for _, name := range p.Manifest.emitted() {
 		if !slices.ContainsFunc(p.Info.Operators, func(op OperatorInfo) bool { return op.Name == name }) {
 			var have []string
@@ -226,15 +248,8 @@ func (m *Manifest) emitted() []string {
 		}
 	}
 	for i := range m.Operators {
-		op := &m.Operators[i]
-		if op.With == nil {
-			add(op.Name)
-			continue
-		}
-		for _, n := range op.With.Nodes {
-			if n.Domain == Domain {
-				add(n.Op)
-			}
+		for _, name := range m.Operators[i].Emits() {
+			add(name)
 		}
 	}
 	return names
@@ -264,7 +279,10 @@ func (p *Plugin) Probe(device Device) (score int, reason string, err error) {
 		return 0, "", err
 	}
 	at, result, m := &where, &abi.ProbeResult{Size: uint64(unsafe.Sizeof(abi.ProbeResult{}))}, newMessage()
-	if err := p.invoke("probe", p.table.Probe, m, uintptr(unsafe.Pointer(at)), uintptr(unsafe.Pointer(result))); err != nil {
+	p.native(func() {
+		err = p.invoke("probe", p.table.Probe, m, uintptr(unsafe.Pointer(at)), uintptr(unsafe.Pointer(result)))
+	})
+	if err != nil {
 		return 0, "", err
 	}
 	if result.Score < 0 || result.Score > 100 {

@@ -9,6 +9,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(playedMachine); text != "" {
+		here = played(text)
+	}
 	worker.Main(Tasks())            // this executable is its own child
 	os.Unsetenv(UnverifiedVariable) // a developer's setting would hide refusals
 	folder, err := os.MkdirTemp("", "graft-fixtures-")

@@ -197,11 +197,12 @@ type Verification struct {
 	Name    string    `json:"name"`
 	Folder  string    `json:"folder"`
 	Checked []Checked `json:"checked"`
+	Skipped []Skipped `json:"skipped"` // libraries for this platform that were not run
 	Problem string    `json:"problem,omitempty"`
 }
 
 func (s *Store) verify(ctx context.Context, name string, opts CheckOptions) (Verification, error) {
-	v := Verification{Name: name, Checked: []Checked{}}
+	v := Verification{Name: name, Checked: []Checked{}, Skipped: []Skipped{}}
 	var err error
 	if strings.ContainsRune(name, filepath.Separator) || name == "." || name == ".." {
 		if v.Folder, err = filepath.Abs(name); err != nil {
@@ -219,12 +220,12 @@ func (s *Store) verify(ctx context.Context, name string, opts CheckOptions) (Ver
 			return v, err
 		}
 	}
-	m, checked, err := checkFolder(ctx, v.Folder, opts)
+	done, err := checkFolder(ctx, v.Folder, opts)
 	if err != nil {
 		return v, err
 	}
-	v.Name, v.Checked = m.Name, checked
-	return v, s.recordChecked(ctx, m, checked)
+	v.Name, v.Checked, v.Skipped = done.manifest.Name, done.run, done.skipped
+	return v, s.recordChecked(ctx, done.manifest, done.run)
 }
 
 // recordChecked notes the hashes of libraries that passed.

@@ -81,7 +81,7 @@ type wireError struct {
 	Path, Found, Need, Mend string
 }
 
-var kinds = []error{ErrVerification, ErrManifest, ErrIncompatible, ErrArchive, ErrNotFound, ErrStore, ErrKernel, ErrRefused}
+var kinds = []error{ErrVerification, ErrManifest, ErrIncompatible, ErrArchive, ErrNotFound, ErrStore, ErrKernel, ErrRefused, ErrDevice}
 
 // failure packs an error; one that is not an *Error travels as text.
 func failure[T any](err error) (reply[T], error) {

@@ -1,7 +1,12 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -33,6 +38,22 @@ func (m *Manifest) ForPlatform(platform Platform) []*Variant {
 		}
 	}
 	return out
+}
+
+// absent reports that a plugin's folder has no file of the variant.
+func absent(folder string, v *Variant) bool {
+	_, err := os.Stat(filepath.Join(folder, v.File))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// present lists the variants for a platform whose files are in the plugin's folder.
+func (m *Manifest) present(folder string, platform Platform) []*Variant {
+	return slices.DeleteFunc(m.ForPlatform(platform), func(v *Variant) bool { return absent(folder, v) })
+}
+
+// Has reports whether a folder of the plugin has a library of this machine's for a device.
+func (m *Manifest) Has(folder, device string) bool {
+	return slices.ContainsFunc(m.present(folder, ThisPlatform), func(v *Variant) bool { return v.Device == device })
 }
 
 // String is "device on os/arch".
