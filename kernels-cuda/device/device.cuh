@@ -60,12 +60,17 @@ GRAFT_DEVICE int32_t ClusterSize() {
 }
 
 // All threads of all blocks of the cluster; orders their shared memory. No block may end while
-// another may still touch its memory: end with one of these.
+// another may still touch its memory: end with one of these. In two halves, other work may stand
+// between arriving and waiting for the others; every arrival is waited for before the next.
+GRAFT_DEVICE void ClusterArrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+GRAFT_DEVICE void ClusterWait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 GRAFT_DEVICE void ClusterSync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;\n" ::
-          : "memory");
+  ClusterArrive();
+  ClusterWait();
 }
 
 // Where `shared`, an address of this block's shared memory, stands in that of block `rank`.
@@ -81,6 +86,8 @@ GRAFT_DEVICE T* ClusterMap(T* shared, int32_t rank) {
 GRAFT_DEVICE void BarrierSync(int32_t id, int32_t threads) { emulator::Barrier(id, threads); }
 GRAFT_DEVICE int32_t ClusterRank() { return emulator::ClusterRank(); }
 GRAFT_DEVICE int32_t ClusterSize() { return emulator::ClusterSize(); }
+GRAFT_DEVICE void ClusterArrive() { emulator::ClusterArrive(); }
+GRAFT_DEVICE void ClusterWait() { emulator::ClusterWait(); }
 GRAFT_DEVICE void ClusterSync() { emulator::ClusterSync(); }
 template <typename T>
 GRAFT_DEVICE T* ClusterMap(T* shared, int32_t rank) {

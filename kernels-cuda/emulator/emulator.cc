@@ -49,6 +49,8 @@ struct Thread {
   Block* block = nullptr;
   int32_t index = 0;
   bool ended = false;
+  bool owes = false;            // a wait, having arrived at the cluster's barrier
+  int64_t round = 0;            // of that barrier, when it arrived
   const char* waits = nullptr;  // what for, where it does
   const void* given = nullptr;  // to the lanes it meets
   std::vector<Copy> copies;     // of the open group
@@ -83,7 +85,10 @@ struct Run {
   std::vector<Thread*> ready;
   Thread* current = nullptr;
   context::fiber scheduler;
-  Gathering whole;  // ClusterSync
+  // The cluster's barrier: how many are there, who waits, and which round it is.
+  int32_t arrived = 0;
+  std::vector<Thread*> waiting;
+  int64_t round = 0;
   int32_t alive = 0;
   std::string fault;
 };
@@ -115,6 +120,13 @@ void Release(std::vector<Thread*>& threads) {
   threads.clear();
 }
 
+// Everybody is at the cluster's barrier.
+void Complete() {
+  run->arrived = 0;
+  ++run->round;
+  Release(run->waiting);
+}
+
 // Called when a thread has ended: barriers of the whole block wait for the living only.
 void Recheck(Block* block) {
   for (auto& [id, gathering] : block->barriers) {
@@ -125,10 +137,7 @@ void Recheck(Block* block) {
       Release(gathering.threads);
     }
   }
-  if (!run->whole.threads.empty() &&
-      static_cast<int32_t>(run->whole.threads.size()) == run->alive) {
-    Release(run->whole.threads);
-  }
+  if (run->arrived > 0 && run->arrived == run->alive) Complete();
 }
 
 void Enter(Thread* thread) {
@@ -171,6 +180,9 @@ void Begin(Block* block, int64_t x, int64_t y, int64_t z, int32_t rank) {
         (*run->body)();
       } catch (const Fault& fault) {
         if (run->fault.empty()) run->fault = fault.what();
+      }
+      if (thread->owes && run->fault.empty()) {
+        run->fault = NameOf(*thread) + " ended between ClusterArrive and ClusterWait";
       }
       thread->ended = true;
       --thread->block->alive;
@@ -292,12 +304,26 @@ int32_t BarrierCount(bool said) {
 int32_t ClusterRank() { return run->current->block->rank; }
 int32_t ClusterSize() { return run->shape.cluster; }
 
+void ClusterArrive() {
+  Thread* self = run->current;
+  if (self->owes) Fail("ClusterArrive: the last arrival was not waited for");
+  self->owes = true;
+  self->round = run->round;
+  if (++run->arrived == run->alive) Complete();
+}
+
+void ClusterWait() {
+  Thread* self = run->current;
+  if (!self->owes) Fail("ClusterWait without ClusterArrive");
+  self->owes = false;
+  if (self->round < run->round) return;
+  run->waiting.push_back(self);
+  Wait("ClusterWait");
+}
+
 void ClusterSync() {
-  run->whole.threads.push_back(run->current);
-  if (static_cast<int32_t>(run->whole.threads.size()) == run->alive) {
-    return Release(run->whole.threads);
-  }
-  Wait("ClusterSync");
+  ClusterArrive();
+  ClusterWait();
 }
 
 void* ClusterMap(void* shared, int32_t rank) {

@@ -94,7 +94,9 @@ int32_t BarrierCount(bool said);
 
 int32_t ClusterRank();
 int32_t ClusterSize();
-void ClusterSync();
+void ClusterSync();  // ClusterArrive, then ClusterWait
+void ClusterArrive();
+void ClusterWait();
 void* ClusterMap(void* shared, int32_t rank);
 
 void CopyAsync(void* shared, const void* global, int32_t bytes, bool valid);

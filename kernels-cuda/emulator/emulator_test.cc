@@ -164,6 +164,47 @@ TEST(Emulator, ClustersShareMemory) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(out[i], i < 4 ? 10 : 26);
 }
 
+// Each block tells the next a number a round and hears of it only after a wait; two places take
+// turns, since a neighbour may be a round ahead.
+__global__ void Rounds(float* out, int32_t places, bool waits) {
+  auto* shared = reinterpret_cast<float*>(SharedMemory());
+  const int32_t next = (ClusterRank() + 1) % ClusterSize();
+  float sum = 0;
+  for (int32_t i = 0; i < 6; ++i) {
+    ClusterMap(shared, next)[i % places * 32 + threadIdx.x] = static_cast<float>(i + 1);
+    ClusterArrive();
+    if (waits) ClusterWait();
+    sum += shared[i % places * 32 + threadIdx.x];
+    if (!waits) ClusterWait();
+  }
+  ClusterSync();
+  out[blockIdx.x * 32 + threadIdx.x] = sum;
+}
+
+TEST(Emulator, ClusterBarriersInTwoHalves) {
+  const auto wrong = [](int32_t places, bool waits) {
+    int count = 0;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      emulator::Seed(seed);
+      float out[64];
+      Launch(Rounds, Shape(2, 32, 256, 2), nullptr, out, places, waits);
+      for (const float x : out) count += !(x == 21);
+    }
+    return count;
+  };
+  EXPECT_EQ(wrong(2, true), 0);
+  EXPECT_GT(wrong(1, true), 0);
+  EXPECT_GT(wrong(2, false), 0);
+}
+
+__global__ void ArriveOnly() { ClusterArrive(); }
+
+TEST(Emulator, AnArrivalIsWaitedFor) {
+  EXPECT_NE(FaultOf([] { Launch(ArriveOnly, Shape(2, 32, 0, 2), nullptr); })
+                .find("ended between ClusterArrive and ClusterWait"),
+            std::string::npos);
+}
+
 __global__ void Reduce(const float* from, float* sum, float* most, int* order) {
   sum[threadIdx.x] = WarpSum(from[threadIdx.x]);
   most[threadIdx.x] = WarpMax<8>(from[threadIdx.x]);
