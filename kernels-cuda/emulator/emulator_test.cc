@@ -200,8 +200,9 @@ TEST(Emulator, ClusterBarriersInTwoHalves) {
 __global__ void ArriveOnly() { ClusterArrive(); }
 
 TEST(Emulator, AnArrivalIsWaitedFor) {
-  EXPECT_NE(FaultOf([] { Launch(ArriveOnly, Shape(2, 32, 0, 2), nullptr); })
-                .find("ended between ClusterArrive and ClusterWait"),
+  EXPECT_NE(FaultOf([] {
+              Launch(ArriveOnly, Shape(2, 32, 0, 2), nullptr);
+            }).find("ended between ClusterArrive and ClusterWait"),
             std::string::npos);
 }
 
