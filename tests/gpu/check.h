@@ -121,6 +121,10 @@ class Trial {
   double worst_ = 0;
 };
 
+// Ends the program with 3: no call of the device gives anything any more. The problem under way
+// counts as failed.
+[[noreturn]] void DeviceLost(const std::string& what);
+
 // One kernel's conformance.
 struct Conformance {
   const char* kernel;

@@ -1,7 +1,9 @@
-// Runs the conformance of kernels: `conform [--problems N] [--seed S] [--only KERNEL]... [--json
-// FILE]`.
+// Runs the conformance of kernels: `conform [--problems N] [--first I] [--seconds S] [--seed S]
+// [--only KERNEL]... [--json FILE]`: problems I to I + N - 1 of a seed, fewer where the seconds are
+// over before.
 //
-// Ends with 0 when all agreed, 1 when some did not, 2 on bad usage.
+// Ends with 0 when all agreed, 1 when some did not, 2 on bad usage, 3 when the device was lost
+// under a problem, which counts as failed.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +15,7 @@
 
 #include "../../kernels-cuda/device/device.cuh"
 #include "check.h"
+#include "json.h"
 
 namespace graft {
 namespace gpu {
@@ -25,7 +28,8 @@ std::vector<Conformance>& Conformances() {
 namespace {
 
 struct Options {
-  int64_t problems = 1000;
+  int64_t problems = 1000, first = 0;
+  double seconds = 1e9;
   uint64_t seed = 1;
   std::vector<std::string> only;
   std::string json;
@@ -38,6 +42,12 @@ struct Result {
   std::string first;  // failure
 };
 
+// What was run so far, for the case that the device is lost.
+Options options;
+std::vector<Result> results;
+const Trial* trying = nullptr;
+int64_t trying_index = 0;
+
 // Numbers of a trial follow from the seed, the kernel's name and the trial's place alone.
 uint64_t SeedOf(uint64_t seed, const char* kernel, int64_t index) {
   uint64_t hash = 0xcbf29ce484222325 ^ seed;
@@ -47,13 +57,21 @@ uint64_t SeedOf(uint64_t seed, const char* kernel, int64_t index) {
   return hash * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(index);
 }
 
-Result Run(const Conformance& c, const Options& options) {
-  Result result;
+std::string About(const Trial& trial, int64_t index, const std::string& fault) {
+  return "problem " + std::to_string(index) + " (" + trial.about.str() + "): " + fault;
+}
+
+void Run(const Conformance& c) {
+  results.emplace_back();
+  Result& result = results.back();
   result.kernel = c.kernel;
   const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < options.problems; ++i) {
+  const int64_t end = options.first + options.problems;
+  for (int64_t i = options.first; i < end && result.seconds < options.seconds; ++i) {
     const uint64_t seed = SeedOf(options.seed, c.kernel, i);
     Trial trial(seed);
+    trying = &trial;
+    trying_index = i;
 #if !defined(__CUDACC__)
     cuda::emulator::Seed(seed);
 #endif
@@ -64,98 +82,112 @@ Result Run(const Conformance& c, const Options& options) {
     }
     ++result.problems;
     result.worst = std::max(result.worst, trial.worst());
-    if (!trial.failed()) continue;
-    if (result.failed++ == 0) {
-      result.first =
-          "problem " + std::to_string(i) + " (" + trial.about.str() + "): " + trial.fault();
-    }
+    result.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (trial.failed() && result.failed++ == 0) result.first = About(trial, i, trial.fault());
+    trying = nullptr;
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return result;
 }
 
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", c);
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
+void Print(const Result& r) {
+  std::printf("%-16s %9lld %7lld %11.3f %9.2f\n", r.kernel, static_cast<long long>(r.problems),
+              static_cast<long long>(r.failed), r.worst, r.seconds);
+  if (r.failed > 0) std::printf("  %s\n", r.first.c_str());
+  std::fflush(stdout);
 }
 
-void Write(const std::string& path, const std::vector<Result>& results) {
-  std::ofstream file(path);
+void Write() {
+  if (options.json.empty()) return;
+  std::ofstream file(options.json);
   file << "[\n";
   for (size_t i = 0; i < results.size(); ++i) {
     const Result& r = results[i];
     file << "  {\"kernel\": " << Quoted(r.kernel) << ", \"problems\": " << r.problems
-         << ", \"failed\": " << r.failed << ", \"worst_error\": " << r.worst
+         << ", \"failed\": " << r.failed << ", \"worst_error\": " << Number(r.worst)
          << ", \"seconds\": " << r.seconds << ", \"first_failure\": " << Quoted(r.first) << '}'
          << (i + 1 < results.size() ? ",\n" : "\n");
   }
   file << "]\n";
 }
 
-bool Parse(int argc, char** argv, Options* options) {
+// Counts of all kernels, as the last line.
+int64_t Close() {
+  int64_t passed = 0, failed = 0;
+  for (const Result& r : results) {
+    failed += r.failed;
+    passed += r.problems - r.failed;
+  }
+  Write();
+  std::printf("%lld passed, %lld failed\n", static_cast<long long>(passed),
+              static_cast<long long>(failed));
+  return failed;
+}
+
+bool Parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (i + 1 == argc) return false;
     const char* value = argv[++i];
     if (flag == "--problems") {
-      options->problems = std::atoll(value);
+      options.problems = std::atoll(value);
+    } else if (flag == "--first") {
+      options.first = std::atoll(value);
+    } else if (flag == "--seconds") {
+      options.seconds = std::atof(value);
     } else if (flag == "--seed") {
-      options->seed = std::strtoull(value, nullptr, 10);
+      options.seed = std::strtoull(value, nullptr, 10);
     } else if (flag == "--only") {
-      options->only.emplace_back(value);
+      options.only.emplace_back(value);
     } else if (flag == "--json") {
-      options->json = value;
+      options.json = value;
     } else {
       return false;
     }
   }
-  return options->problems > 0;
+  return options.problems > 0 && options.first >= 0 && options.seconds > 0;
 }
 
 int Main(int argc, char** argv) {
-  Options options;
-  if (!Parse(argc, argv, &options)) {
-    std::fprintf(stderr, "usage: %s [--problems N] [--seed S] [--only KERNEL]... [--json FILE]\n",
+  if (!Parse(argc, argv)) {
+    std::fprintf(stderr,
+                 "usage: %s [--problems N] [--first I] [--seconds S] [--seed S] [--only KERNEL]... "
+                 "[--json FILE]\n",
                  argv[0]);
     return 2;
   }
-  std::vector<Result> results;
-  int64_t passed = 0, failed = 0;
   std::printf("%-16s %9s %7s %11s %9s\n", "kernel", "problems", "failed", "worst error", "seconds");
   for (const Conformance& c : Conformances()) {
     bool wanted = options.only.empty();
     for (const std::string& name : options.only) wanted = wanted || name == c.kernel;
     if (!wanted) continue;
-    results.push_back(Run(c, options));
-    const Result& r = results.back();
-    std::printf("%-16s %9lld %7lld %11.3f %9.2f\n", r.kernel, static_cast<long long>(r.problems),
-                static_cast<long long>(r.failed), r.worst, r.seconds);
-    if (r.failed > 0) std::printf("  %s\n", r.first.c_str());
-    std::fflush(stdout);
-    failed += r.failed;
-    passed += r.problems - r.failed;
+    Run(c);
+    Print(results.back());
   }
   if (results.empty()) {
     std::fprintf(stderr, "%s: no kernel of that name\n", argv[0]);
     return 2;
   }
-  if (!options.json.empty()) Write(options.json, results);
-  std::printf("%lld passed, %lld failed\n", static_cast<long long>(passed),
-              static_cast<long long>(failed));
-  return failed > 0 ? 1 : 0;
+  return Close() > 0 ? 1 : 0;
 }
 
 }  // namespace
+
+void DeviceLost(const std::string& what) {
+  if (trying != nullptr) {
+    Result& result = results.back();
+    ++result.problems;
+    if (result.failed++ == 0) {
+      result.first = About(*trying, trying_index,
+                           trying->failed() ? trying->fault() + "; then " + what : what);
+    }
+    Print(result);
+    Close();
+  }
+  std::fprintf(stderr, "the device is lost: %s\n", what.c_str());
+  std::fflush(stdout);
+  std::_Exit(3);  // nothing that a later problem gave would mean anything
+}
+
 }  // namespace gpu
 }  // namespace graft
 

@@ -3,9 +3,6 @@
 
 #if defined(__CUDACC__)
 
-#include <cstdio>
-#include <cstdlib>
-
 namespace graft {
 namespace gpu {
 
@@ -13,8 +10,7 @@ namespace {
 
 void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "gpu-check: %s: %s\n", what, cudaGetErrorString(error));
-  std::exit(3);  // the context is lost: nothing after it would mean anything
+  DeviceLost(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 }  // namespace
