@@ -59,7 +59,7 @@ function(graft_compile_cuda target name source architectures)
     COMMENT "Compiling CUDA ${name}/${stem}"
     COMMAND "${CMAKE_COMMAND}" "-DREPORT=${report}" -P "${GRAFT_CUDA_SCRIPT}" --
             "${GRAFT_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++17 -O3 ${architectures}
-            --expt-relaxed-constexpr -Xptxas -v
+            --expt-relaxed-constexpr --threads 2 -Xptxas -v
             -Xcompiler -fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden
             -Xcompiler -ffunction-sections,-fdata-sections,-Wall,-Wno-unknown-pragmas
             -include "${folder}/plugin.h" "$<$<BOOL:${includes}>:-I$<JOIN:${includes},;-I>>" ${GRAFT_NVCC_FLAGS}
