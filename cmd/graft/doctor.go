@@ -159,7 +159,13 @@ func (d *diagnosis) examine(f plugin.Found) foundPlugin {
 			if err == nil {
 				found.Score, found.Problem, err = loaded.Probe(plugin.Device{Kind: v.Device})
 			}
-			if err != nil {
+			switch {
+			case err == nil:
+			case errors.Is(err, plugin.ErrNotFound) && f.Manifest.Has(f.Folder, other[v.Device]):
+				found.Problem = "absent"
+			case errors.Is(err, plugin.ErrDevice):
+				found.Problem = said(err) // a machine need not have every device
+			default:
 				found.Problem = d.problem(err)
 			}
 		}
@@ -167,6 +173,9 @@ func (d *diagnosis) examine(f plugin.Found) foundPlugin {
 	}
 	return p
 }
+
+// other is the device whose variant serves where one's file is absent.
+var other = map[string]string{"cpu": "cuda", "cuda": "cpu"}
 
 // mend notes what to do, once.
 func (d *diagnosis) mend(what string) {
@@ -182,6 +191,15 @@ func (d *diagnosis) problem(err error) string {
 		return err.Error()
 	}
 	d.mend(e.Mend)
+	return said(err)
+}
+
+// said is what was found and what is needed.
+func said(err error) string {
+	var e *plugin.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
 	text := e.Found
 	if e.Need != "" {
 		text += ", need " + e.Need

@@ -61,13 +61,13 @@ func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := here.requireDevice(p.Path, p.note); err != nil {
+		return nil, err
+	}
 	if !opts.AcceptUnverified && !acceptUnverified() {
 		if err := p.requireTrust(opts.Trust); err != nil {
 			return nil, err
 		}
-	}
-	if err := here.requireDevice(p.Path, p.note); err != nil {
-		return nil, err
 	}
 	loaded.Lock()
 	defer loaded.Unlock()
