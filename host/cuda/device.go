@@ -126,18 +126,18 @@ func (d Device) ComputeCapability() (major, minor int, err error) {
 
 // DeviceInfo is what one wants to know of a device before work is planned for it.
 type DeviceInfo struct {
-	Ordinal              int    `json:"ordinal"`
-	Name                 string `json:"name"`
-	UUID                 string `json:"uuid"`
-	Major                int    `json:"compute_capability_major"`
-	Minor                int    `json:"compute_capability_minor"`
-	TotalMem             int64  `json:"memory_bytes"`
-	Multiprocessors      int    `json:"multiprocessors"`
-	L2Cache              int    `json:"l2_cache_bytes"`
-	SharedPerBlock       int    `json:"shared_memory_per_block_bytes"`       // without asking for more
-	SharedPerBlockOptin  int    `json:"shared_memory_per_block_optin_bytes"` // Function.SetMaxDynamicSharedSize
-	MaxThreadsPerBlock   int    `json:"max_threads_per_block"`
-	MaxThreadsPerMultipr int    `json:"max_threads_per_multiprocessor"`
+	Ordinal                     int    `json:"ordinal"`
+	Name                        string `json:"name"`
+	UUID                        string `json:"uuid"`
+	Major                       int    `json:"compute_capability_major"`
+	Minor                       int    `json:"compute_capability_minor"`
+	TotalMem                    int64  `json:"memory_bytes"`
+	Multiprocessors             int    `json:"multiprocessors"`
+	L2Cache                     int    `json:"l2_cache_bytes"`
+	SharedPerBlock              int    `json:"shared_memory_per_block_bytes"`       // without asking for more
+	SharedPerBlockOptin         int    `json:"shared_memory_per_block_optin_bytes"` // Function.SetMaxDynamicSharedSize
+	MaxThreadsPerBlock          int    `json:"max_threads_per_block"`
+	MaxThreadsPerMultiprocessor int    `json:"max_threads_per_multiprocessor"`
 }
 
 // Architecture is the name that nvcc has for the device's compute capability: "sm_90".
@@ -163,7 +163,7 @@ func (d Device) Info() (DeviceInfo, error) {
 		{ComputeCapabilityMajor, &i.Major}, {ComputeCapabilityMinor, &i.Minor},
 		{MultiprocessorCount, &i.Multiprocessors}, {L2CacheSize, &i.L2Cache},
 		{MaxSharedMemoryPerBlock, &i.SharedPerBlock}, {MaxSharedMemoryPerBlockOptin, &i.SharedPerBlockOptin},
-		{MaxThreadsPerBlock, &i.MaxThreadsPerBlock}, {MaxThreadsPerMultiprocessor, &i.MaxThreadsPerMultipr},
+		{MaxThreadsPerBlock, &i.MaxThreadsPerBlock}, {MaxThreadsPerMultiprocessor, &i.MaxThreadsPerMultiprocessor},
 	} {
 		if *a.value, err = d.Attribute(a.attribute); err != nil {
 			return i, err

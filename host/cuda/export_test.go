@@ -1,6 +1,9 @@
 package cuda
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 // Functions are the names of the driver's functions that this package calls.
 func Functions() []string {
@@ -16,4 +19,10 @@ func SetModuleFile(t *testing.T, path string) {
 	old := moduleFile
 	moduleFile = path
 	t.Cleanup(func() { moduleFile = old })
+}
+
+// Nowhere is the error of a search that finds nothing.
+func Nowhere() (string, error) {
+	tried := places("")
+	return tried[0], notFound(tried, errors.New("not there"))
 }
