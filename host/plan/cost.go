@@ -45,14 +45,23 @@ type Sample struct {
 type Expectation struct {
 	Speedup float64  // geometric mean of Plain/Operator over the samples
 	Worst   float64  // the smallest
-	Samples []Sample // the range
+	Samples []Sample // the range; none where only bytes are compared
+	Bytes   bool     // of bytes moved and not of time: nothing is predicted of times on a device
 }
 
 // Gains reports whether the operator is worth using.
 func (x Expectation) Gains() bool { return x.Speedup >= MinGain && x.Worst >= MaxLoss }
 
+// String is "expected 1.50x over the range, 1.10x at worst", or what is said of bytes.
+func (x Expectation) String() string {
+	if x.Bytes {
+		return fmt.Sprintf("moves 1/%.2f of the bytes over the range, 1/%.2f at worst (times on the device are not predicted)", x.Speedup, x.Worst)
+	}
+	return fmt.Sprintf("expected %.2fx over the range, %.2fx at worst", x.Speedup, x.Worst)
+}
+
 func (x Expectation) reason(o Options) string {
-	s := fmt.Sprintf("expected %.2fx over the range, %.2fx at worst", x.Speedup, x.Worst)
+	s := x.String()
 	switch {
 	case o.Fixed != nil:
 		return s + " (named in the plan file)"
@@ -64,13 +73,18 @@ func (x Expectation) reason(o Options) string {
 
 // estimator predicts times over a range of shapes.
 type estimator struct {
-	shapes  *graph.Shapes
-	machine Machine
-	range_  []map[string]int64
+	shapes    *graph.Shapes
+	machine   Machine
+	range_    []map[string]int64
+	bytesOnly bool // machine is traffic
 }
 
-func newEstimator(s *graph.Shapes, m Machine) *estimator {
-	return &estimator{shapes: s, machine: m, range_: samples(s.Symbols())}
+func newEstimator(s *graph.Shapes, o Options) *estimator {
+	e := &estimator{shapes: s, machine: o.Machine, range_: samples(s.Symbols())}
+	if o.Device != nil {
+		e.machine, e.bytesOnly = traffic, true
+	}
+	return e
 }
 
 // lengths are the values of a symbol that the range is made of, by what its
@@ -131,14 +145,14 @@ func (e *estimator) attention(b *blocks.Block, op *plugin.Operator) Expectation 
 	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
 	outs := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
 	work := w.Batch.Mul(w.Queries).Mul(w.AllKeys).Mul(graph.DimInt(2 * b.Attention.Heads * (b.Attention.HeadSize + b.Attention.ValueSize)))
-	return e.compare(Region(ins, outs), ins, outs, work, op.Cost)
+	return e.compare(Region(ins, outs), ins, outs, work, e.cost(op))
 }
 
 // compare predicts both sides over the range. Where a length is not known at a
 // sample, the sample tells nothing and is left out.
 func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work graph.Dim, cost plugin.Cost) Expectation {
-	x := Expectation{Worst: math.Inf(1)}
-	sum := 0.0
+	x := Expectation{Worst: math.Inf(1), Bytes: e.bytesOnly}
+	sum, count := 0.0, 0
 	for _, at := range e.range_ {
 		bytes, ok := e.bytes(append(append([]*graph.Value{}, ins...), outs...), at)
 		flops, known := work.Eval(at)
@@ -154,14 +168,19 @@ func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work
 		}
 		op := e.machine.Dispatch + cost.OverheadUS*1e-6 +
 			max(bytes/(bandwidth*share(cost.Bandwidth)), float64(flops)/(e.machine.FLOPS*share(cost.FLOPS)))
-		x.Samples = append(x.Samples, Sample{at, plain, op})
+		if !(plain > 0) || !(op > 0) {
+			continue // empty tensors, where only bytes count
+		}
+		if count++; !e.bytesOnly {
+			x.Samples = append(x.Samples, Sample{at, plain, op})
+		}
 		x.Worst = min(x.Worst, plain/op)
 		sum += math.Log(plain / op)
 	}
-	if len(x.Samples) == 0 {
-		return Expectation{Speedup: 1, Worst: 1}
+	if count == 0 {
+		return Expectation{Speedup: 1, Worst: 1, Bytes: e.bytesOnly}
 	}
-	x.Speedup = math.Exp(sum / float64(len(x.Samples)))
+	x.Speedup = math.Exp(sum / float64(count))
 	return x
 }
 
@@ -227,7 +246,10 @@ func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64) 
 		if !ok {
 			return 0, false
 		}
-		t += again/bandwidth + operatorOverhead
+		t += again / bandwidth
+		if !e.bytesOnly {
+			t += operatorOverhead
+		}
 	}
 	return d + t, true
 }

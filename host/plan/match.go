@@ -119,15 +119,19 @@ func decide(e *estimator, m *plugin.Manifest, match *Match, o Options) Choice {
 		c.Reason = why
 		return c
 	}
-	if ok, why := op.Where.Allows(e.facts(match)); !ok {
+	facts := e.facts(match)
+	if ok, why := op.Where.Allows(facts); !ok {
 		c.Reason = m.Name + ": " + why
+		return c
+	}
+	if c.Reason = o.Device.lacks(m, op, facts["dtype"]); c.Reason != "" {
 		return c
 	}
 	ins, outs := values(match, p.Inputs), values(match, p.Outputs)
 	for _, k := range p.Constants {
 		ins = append(ins, match.Values[k.Name])
 	}
-	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), op.Cost)
+	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), e.cost(op))
 	if len(op.With.Fold) > 0 {
 		folded, err := fold(m.Name, match, o.Folder)
 		if err != nil {
@@ -136,9 +140,10 @@ func decide(e *estimator, m *plugin.Manifest, match *Match, o Options) Choice {
 		}
 		match.Folded = folded
 		x = smaller(match)
+		x.Bytes = e.bytesOnly
 	}
 	if !o.Force && o.Fixed == nil && !x.Gains() {
-		c.Reason = fmt.Sprintf("%s: expected %.2fx over the range, %.2fx at worst", m.Name, x.Speedup, x.Worst)
+		c.Reason = m.Name + ": " + x.String()
 		return c
 	}
 	c.Plugin, c.Operator, c.Expected, c.Reason = m.Name, op, x, x.reason(o)

@@ -5,7 +5,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
@@ -28,6 +27,7 @@ type Options struct {
 	Fixed   map[string]string // block's node -> operator, from a plan file; others stay as drawn
 	Folder  Folder            // computes folded weights; nil when plugins are not loaded
 	Machine Machine
+	Device  *Device // that the session computes on; nil for the CPU
 }
 
 // Choice is what was decided for one block or one match of a pattern.
@@ -37,13 +37,16 @@ type Choice struct {
 	Block    *blocks.Block
 	Match    *Match
 	Plugin   string           // "" when the block stays as drawn
+	Variant  string           // device of the variant that serves, cpu or cuda; "" when none has to
 	Operator *plugin.Operator // nil when the block stays as drawn
 	Reason   string           // why this operator, or why none
 	Expected Expectation
 }
 
 // Leave makes the choice that of no operator.
-func (c *Choice) Leave(reason string) { c.Plugin, c.Operator, c.Reason = "", nil, reason }
+func (c *Choice) Leave(reason string) {
+	c.Plugin, c.Variant, c.Operator, c.Reason = "", "", nil, reason
+}
 
 // Plan is the choices for one model, in the order of its nodes.
 type Plan struct {
@@ -68,12 +71,25 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		o.Machine = ThisMachine()
 	}
 	p := &Plan{}
-	e := newEstimator(shapes, o.Machine)
+	e := newEstimator(shapes, o)
 	for _, b := range report.Blocks {
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))
 	}
 	p.Choices = append(p.Choices, patterns(g, e, p, manifests, o)...)
+	for i := range p.Choices {
+		if c := &p.Choices[i]; c.Operator != nil && len(c.Operator.Emits()) > 0 {
+			c.Variant = o.variant()
+		}
+	}
 	return p
+}
+
+// variant is the device of the variants that serve.
+func (o Options) variant() string {
+	if o.Device == nil {
+		return plugin.CPU.Kind
+	}
+	return o.Device.Kind
 }
 
 // choose picks the operator with the best expectation for a block.
@@ -102,9 +118,13 @@ func choose(e *estimator, b *blocks.Block, manifests []*plugin.Manifest, o Optio
 				reasons = join(reasons, m.Name+": "+why)
 				continue
 			}
+			if why := o.Device.lacks(m, op, facts["dtype"]); why != "" {
+				reasons = join(reasons, why)
+				continue
+			}
 			x := e.attention(b, op)
 			if !o.Force && o.Fixed == nil && !x.Gains() {
-				reasons = join(reasons, fmt.Sprintf("%s: expected %.2fx over the range, %.2fx at worst", m.Name, x.Speedup, x.Worst))
+				reasons = join(reasons, m.Name+": "+x.String())
 				continue
 			}
 			if c.Operator == nil || x.Speedup > c.Expected.Speedup {
