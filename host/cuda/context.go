@@ -113,7 +113,7 @@ func (c *Context) run(e entry, f func() error, uses ...*handle) error {
 			continue
 		}
 		if h.context != c {
-			return badArgument(name, "a "+h.kind+" of another context", "all of one")
+			return badArgument(name, h.kind+" of another context", "all of one")
 		}
 		if !h.life.enter() {
 			return h.closed(name)

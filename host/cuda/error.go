@@ -123,5 +123,5 @@ func detail(err error, format string, args ...any) error {
 
 // badArgument is a refusal before the driver is asked.
 func badArgument(call, found, need string) error {
-	return &Error{Kind: ErrArgument, Path: call, Found: found, Need: need}
+	return &Error{Kind: ErrArgument, Path: call, Found: "found " + found, Need: need}
 }

@@ -20,7 +20,7 @@ const (
 
 // MakeEvent makes an event that has not been recorded.
 func (c *Context) MakeEvent(flags EventFlags) (*Event, error) {
-	e := &Event{handle{kind: "event", destroy: cuEventDestroy}}
+	e := &Event{handle{kind: "an event", destroy: cuEventDestroy}}
 	err := c.create(&e.handle, cuEventCreate, func(value *uintptr) error {
 		return c.driver.call(cuEventCreate, uintptr(unsafe.Pointer(value)), uintptr(flags))
 	})

@@ -53,7 +53,7 @@ func (l *life) end() bool {
 // handle is what a context owns: something that the driver made and has to destroy.
 type handle struct {
 	context *Context
-	kind    string // "stream"
+	kind    string // "a stream"
 	value   uintptr
 	size    uintptr // of pinned memory, in bytes
 	destroy entry
@@ -74,5 +74,5 @@ func (h *handle) close() error {
 }
 
 func (h *handle) closed(call string) error {
-	return &Error{Kind: ErrClosed, Path: call, Found: "found a " + h.kind + " that is closed"}
+	return &Error{Kind: ErrClosed, Path: call, Found: "found " + h.kind + " that is closed"}
 }

@@ -97,7 +97,7 @@ func (c *Context) MemAllocHost(bytes int) (*HostMemory, error) {
 	if bytes <= 0 {
 		return nil, badArgument("cuMemHostAlloc", fmt.Sprintf("%d bytes", bytes), "at least 1")
 	}
-	m := &HostMemory{handle: handle{kind: "host memory", size: uintptr(bytes), destroy: cuMemFreeHost}}
+	m := &HostMemory{handle: handle{kind: "pinned memory", size: uintptr(bytes), destroy: cuMemFreeHost}}
 	err := c.create(&m.handle, cuMemHostAlloc, func(value *uintptr) error {
 		return c.driver.call(cuMemHostAlloc, uintptr(unsafe.Pointer(value)), uintptr(bytes), portable)
 	})

@@ -41,7 +41,7 @@ func (c *Context) LoadModuleData(image []byte) (*Module, error) {
 		buffer *byte
 		size   uintptr
 	}{&log[0], uintptr(len(log))}
-	m := &Module{handle{kind: "module", destroy: cuModuleUnload}}
+	m := &Module{handle{kind: "a module", destroy: cuModuleUnload}}
 	err := c.create(&m.handle, cuModuleLoadDataEx, func(value *uintptr) error {
 		return c.driver.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(value)), uintptr(unsafe.Pointer(&image[0])),
 			uintptr(len(options)), uintptr(unsafe.Pointer(options)), uintptr(unsafe.Pointer(values)))

@@ -16,7 +16,7 @@ const (
 
 // MakeStream makes a stream.
 func (c *Context) MakeStream(flags StreamFlags) (*Stream, error) {
-	s := &Stream{handle{kind: "stream", destroy: cuStreamDestroy}}
+	s := &Stream{handle{kind: "a stream", destroy: cuStreamDestroy}}
 	err := c.create(&s.handle, cuStreamCreate, func(value *uintptr) error {
 		return c.driver.call(cuStreamCreate, uintptr(unsafe.Pointer(value)), uintptr(flags))
 	})

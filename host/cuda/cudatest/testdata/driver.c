@@ -17,6 +17,7 @@
 //  real one does init=N           cuInit's result hide=NAME        a function that is not there
 //  fail=NAME:N:CODE the Nth call from now of a function gives CODE
 //  signals=0        handlers are left alone
+//  contexts=N       how often the first device's context counts as retained
 //  abandoned=N      what was abandoned until now counts as N
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -145,6 +146,7 @@ EXPORT void fake_set(const char *name, const char *value) {
   if (!strcmp(name, "devices")) devices = atoi(value);
   if (!strcmp(name, "init")) init_result = atoi(value);
   if (!strcmp(name, "signals")) take_signals = atoi(value);
+  if (!strcmp(name, "contexts")) contexts[0].references = atoi(value);
   if (!strcmp(name, "abandoned")) abandoned = atoi(value);
   if (!strcmp(name, "hide")) snprintf(hidden, sizeof hidden, "%s", value);
   if (!strcmp(name, "fail")) sscanf(value, "%63[^:]:%d:%d", fail_name, &fail_in, &fail_code);
