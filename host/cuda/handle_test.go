@@ -132,7 +132,7 @@ func TestUseAfterClose(t *testing.T) {
 
 func TestHandlesAfterClose(t *testing.T) {
 	x := makeThings(t)
-	if x.stream.Handle() == 0 || x.context.Handle() == 0 || x.memory.Ptr() == 0 || len(x.host.Bytes()) != 1024 {
+	if x.stream.Handle() == 0 || x.context.Handle() == 0 || x.memory.Ptr() == 0 || len(x.host.Bytes()) != 1024 || x.memory.Size() != 1024 {
 		t.Error("open things have no address")
 	}
 	if n := len(cuda.HostSlice[float32](x.host)); n != 256 {

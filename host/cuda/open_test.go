@@ -68,13 +68,23 @@ func TestNotADriver(t *testing.T) {
 	refused(t, err, cuda.ErrDriver, text+": found a library that does not load: ", "need the libcuda.so.1 of NVIDIA's driver for ")
 
 	other := filepath.Join(t.TempDir(), "libcuda.so.1")
-	compile := exec.Command("gcc", "-shared", "-x", "c", "-", "-o", other)
-	compile.Stdin = strings.NewReader("int x;")
-	if out, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	compile(t, other, "int x;")
 	_, err = cuda.OpenPath(other)
 	refused(t, err, cuda.ErrDriver, other+": found a library without cuDriverGetVersion, need NVIDIA's driver; ")
+
+	early := filepath.Join(t.TempDir(), "libcuda.so.1")
+	compile(t, early, "int cuDriverGetVersion(int *v) { return *v = 13000, 0; }")
+	_, err = cuda.OpenPath(early)
+	refused(t, err, cuda.ErrDriver, early+": found a driver for CUDA 13.0 without cuGetProcAddress_v2, need all of CUDA 13.0; ")
+}
+
+func compile(t *testing.T, library, source string) {
+	t.Helper()
+	cmd := exec.Command("gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library)
+	cmd.Stdin = strings.NewReader(source)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 }
 
 func TestUnusableDrivers(t *testing.T) {
@@ -87,6 +97,7 @@ func TestUnusableDrivers(t *testing.T) {
 		{"old", "version=12040", cuda.ErrDriverTooOld, 0,
 			[]string{"found a driver for CUDA 12.4, need 13.0 or newer; install release 580 or newer of NVIDIA's driver, or its package cuda-compat-13-0"}},
 		{"very old", "version=10020", cuda.ErrDriverTooOld, 0, []string{"for CUDA 10.2,"}},
+		{"without a version", "version=0", cuda.ErrDriver, cuda.Unknown, []string{"found that cuDriverGetVersion fails: CUDA result 999; install the driver again"}},
 		{"no device", "devices=0", cuda.ErrNoDevice, cuda.NoDevice,
 			[]string{"found a driver for CUDA 13.0 and no device, need an NVIDIA GPU; see whether nvidia-smi shows one"}},
 		{"stub", "init=34", cuda.ErrDriver, cuda.StubLibrary, []string{"found the toolkit's stub for linking, need the driver; take the toolkit's folder stubs out of LD_LIBRARY_PATH"}},
@@ -163,7 +174,7 @@ func TestEnvironment(t *testing.T) {
 	} {
 		library := cudatest.Library(t)
 		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
-		cmd.Env = append(os.Environ(), "GRAFT_TEST_ENVIRONMENT=1", cuda.EnvPath+"="+library, "FAKE_CUDA="+settings)
+		cmd.Env = append(os.Environ(), "GRAFT_TEST_ENVIRONMENT=1", cuda.EnvPath+"="+library, "FAKE_CUDA="+settings, "GORACE=atexit_sleep_ms=0")
 		out, err := cmd.CombinedOutput()
 		if want = strings.ReplaceAll(want, "LIBRARY", library); err != nil || !strings.HasPrefix(string(out), want) {
 			t.Errorf("%s: %v, found\n%s\nwant\n%s", settings, err, out, want)
@@ -206,6 +217,13 @@ func TestDevices(t *testing.T) {
 	}
 	if _, err := (cuda.Device{}).Name(); !errors.Is(err, cuda.ErrArgument) {
 		t.Errorf("nobody's device: %v", err)
+	}
+	for _, name := range []string{"cuDeviceGetCount", "cuDeviceGet"} {
+		fake.Set("fail", name+":1:700")
+		var call *cuda.CallError
+		if _, err := driver.Devices(); !errors.As(err, &call) || call.Function != name {
+			t.Errorf("%s failed and the error is %v", name, err)
+		}
 	}
 	fake.Set("devices", "0")
 	_, err = driver.Devices()

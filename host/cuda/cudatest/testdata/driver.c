@@ -12,7 +12,7 @@
 //    module and its first launch.
 //
 // It is told what to do by fake_set, or by FAKE_CUDA in the environment, "version=12040 devices=0":
-//  version=N        cuDriverGetVersion's answer, 13000 unless told
+//  version=N        cuDriverGetVersion's answer, 13000 unless told; it fails with 0
 //  devices=N        how many devices there are, 2 unless told; without any, cuInit fails as the
 //  real one does init=N           cuInit's result hide=NAME        a function that is not there
 //  fail=NAME:N:CODE the Nth call from now of a function gives CODE
@@ -300,6 +300,7 @@ static void run_kernel(const struct operation *op) {
     memcpy(&a, op->arguments[2], 4);
     memcpy(&n, op->arguments[3], 4);
     if (n > op->grid * op->block) n = op->grid * op->block;
+    if (n == 0) return;
     if (!is_memory(address, 4ull * n) || !is_memory(x_address, 4ull * n)) {
       complain("scale: no memory where its arguments point");
       return;
@@ -385,7 +386,7 @@ static bool is_stream(CUstream s) { return !s || exactly(STREAM, s); }
 
 EXPORT CUresult cuDriverGetVersion(int *out) {
   *out = version;
-  return SUCCESS;
+  return version > 0 ? SUCCESS : 999;
 }
 
 EXPORT CUresult cuInit(unsigned flags) {
