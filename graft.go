@@ -23,12 +23,15 @@ import (
 	"github.com/opgraft/graft/host/plan"
 )
 
-// ConfigDisable and ConfigPlugins are entries of ONNX Runtime's session config
-// by which a program steers one session: "graft.disable" set to "1" leaves it
-// unpatched, "graft.plugins" names the plugins to use, with commas between.
+// ConfigDisable, ConfigPlugins and ConfigDevice are entries of ONNX Runtime's
+// session config by which a program steers one session: "graft.disable" set to
+// "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
+// between, and "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
+// when its execution providers cannot be seen: see Enable.
 const (
 	ConfigDisable = patch.ConfigDisable
 	ConfigPlugins = patch.ConfigPlugins
+	ConfigDevice  = patch.ConfigDevice
 )
 
 // Option adjusts Enable and Patch.
@@ -87,8 +90,10 @@ var enabling sync.Mutex
 
 // Enable patches every session that this process creates from now on through
 // ONNX Runtime's C API, whichever binding asks for it. It must be called after
-// the runtime was initialised. Calling it again replaces the options. It is safe
-// from several goroutines. Errors say which runtime or plugins were looked for,
+// the runtime was initialised, and before execution providers are appended to
+// session options: a session with the CUDA provider is served by the plugins'
+// variants for CUDA, any other by those for the CPU. Calling it again replaces
+// the options. It is safe from several goroutines. Errors say which runtime or plugins were looked for,
 // where, and what to do; after an error nothing is changed.
 func Enable(opts ...Option) error {
 	var o options
@@ -105,7 +110,7 @@ func Enable(opts ...Option) error {
 	if err != nil {
 		return err
 	}
-	s := &patch.Sessions{Plugins: set.Plugins, Options: set.Plan(o.plan), Logger: o.logger}
+	s := &patch.Sessions{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Logger: o.logger}
 	var undo []func() error
 	for _, l := range libraries {
 		before := l.Installed()

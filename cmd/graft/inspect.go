@@ -22,6 +22,7 @@ type planFlags struct {
 	plugins, except []string
 	force           bool
 	file            string
+	device          string
 }
 
 func (p *planFlags) add(cmd *cobra.Command) {
@@ -30,6 +31,16 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.StringSliceVar(&p.except, "except", nil, "never use these plugins")
 	f.BoolVar(&p.force, "force", false, "use every operator that can serve, whatever it is expected to gain")
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
+	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
+}
+
+// on is what serves on the flags' device, nil for the CPU.
+func (p *planFlags) on(set *patch.Set) (*patch.Served, error) {
+	d, err := patch.ParseDevice(p.device)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--device: %w", err)}
+	}
+	return set.On(d), nil
 }
 
 // options are those of the flags, for the plugins of set.
@@ -60,6 +71,7 @@ func (p *planFlags) options(c *cli, set *patch.Set) (plan.Options, error) {
 type inspection struct {
 	SchemaVersion int                   `json:"schema_version"`
 	Model         string                `json:"model"`
+	Device        string                `json:"device"`
 	Plugins       []string              `json:"plugins"`
 	Blocks        []inspectedBlock      `json:"blocks"`
 	Unrecognised  []blocks.Unrecognised `json:"unrecognised"`
@@ -72,6 +84,7 @@ type inspectedBlock struct {
 	Facts    *blocks.Attention `json:"facts,omitempty"`
 	Plugin   string            `json:"plugin,omitempty"`
 	Operator string            `json:"operator,omitempty"`
+	Variant  string            `json:"variant,omitempty"` // device of the plugin's library that serves
 	Reason   string            `json:"reason"`
 	Expected *float64          `json:"expected_speedup"`
 	Worst    *float64          `json:"expected_worst,omitempty"`
@@ -98,7 +111,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan"); err != nil {
+				if err := without(cmd, "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan", "device"); err != nil {
 					return err
 				}
 				if beams < 0 || batch < 1 {
@@ -113,7 +126,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 			if err != nil {
 				return err
 			}
-			a, err := c.analyse(args[0], set, &flags)
+			a, _, err := c.analyse(args[0], set, &flags)
 			if err != nil {
 				return err
 			}
@@ -124,7 +137,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 				}
 				c.say("wrote %s", write)
 			}
-			report := describe(args[0], set, a)
+			report := describe(args[0], flags.device, set, a)
 			return c.print(report, func(w io.Writer) { report.text(w) })
 		},
 	}
@@ -147,34 +160,43 @@ func without(cmd *cobra.Command, needed string, flags ...string) error {
 	return nil
 }
 
-// analyse opens a model, which is the caller's to close, and plans it.
-func (c *cli) analyse(path string, set *patch.Set, flags *planFlags) (*patch.Analysis, error) {
+// analyse opens a model, which is the caller's to close, and plans it for the flags' device, of which it
+// says what serves there.
+func (c *cli) analyse(path string, set *patch.Set, flags *planFlags) (*patch.Analysis, *patch.Served, error) {
 	o, err := flags.options(c, set)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	on, err := flags.on(set)
+	if err != nil {
+		return nil, nil, err
+	}
+	manifests := set.Manifests()
+	if on != nil {
+		o.Device, manifests = on.Device, on.Manifests(manifests)
 	}
 	p := c.progress("reading " + path)
 	defer p.end()
 	m, err := model.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p.say("analysing " + path)
-	a, err := patch.Analyse(m, set.Manifests(), set.Plan(o))
+	a, err := patch.Analyse(m, manifests, set.Plan(o))
 	if err != nil {
 		m.Close()
 	}
-	return a, err
+	return a, on, err
 }
 
-func describe(path string, set *patch.Set, a *patch.Analysis) *inspection {
-	r := &inspection{SchemaVersion: schemaVersion, Model: path, Plugins: set.Names(),
+func describe(path, device string, set *patch.Set, a *patch.Analysis) *inspection {
+	r := &inspection{SchemaVersion: schemaVersion, Model: path, Device: device, Plugins: set.Names(),
 		Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised}
 	if r.Unrecognised == nil {
 		r.Unrecognised = []blocks.Unrecognised{}
 	}
 	for _, ch := range a.Plan.Choices {
-		b := inspectedBlock{Kind: ch.Kind, Node: ch.Node, Plugin: ch.Plugin, Reason: ch.Reason}
+		b := inspectedBlock{Kind: ch.Kind, Node: ch.Node, Plugin: ch.Plugin, Variant: ch.Variant, Reason: ch.Reason}
 		if ch.Block != nil {
 			b.Facts = ch.Block.Attention
 		}
@@ -226,7 +248,11 @@ func (r *inspection) text(w io.Writer) {
 			}
 		}
 		if b.Operator != "" {
-			fmt.Fprintf(w, "  -> %s (plugin %s): %s\n", b.Operator, b.Plugin, b.Reason)
+			plugin := "plugin " + b.Plugin
+			if b.Variant != "" && b.Variant != "cpu" {
+				plugin += ", variant for " + b.Variant
+			}
+			fmt.Fprintf(w, "  -> %s (%s): %s\n", b.Operator, plugin, b.Reason)
 		} else {
 			fmt.Fprintf(w, "  stays as drawn: %s\n", b.Reason)
 		}
@@ -300,7 +326,9 @@ func (c *cli) patch() *cobra.Command {
 		Annotations: map[string]string{writesFile: "yes"},
 		Long: `Writes the same rewrite that graft.Enable makes in memory to a file, with its
 weights. The file needs the operator libraries that the command names: load them
-with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).`,
+with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).
+With --device cuda the rewrite is that for sessions with the CUDA provider, and the
+libraries for CUDA are named after those for the CPU: register both.`,
 		Example: `  graft patch model.onnx -o patched.onnx
   graft patch model.onnx -o patched.onnx --force --plugins flash-decode -o json`,
 		Args: exactly(1, "one model"),
@@ -312,7 +340,7 @@ with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).`,
 			if err != nil {
 				return err
 			}
-			a, err := c.analyse(args[0], set, &flags)
+			a, on, err := c.analyse(args[0], set, &flags)
 			if err != nil {
 				return err
 			}
@@ -330,7 +358,7 @@ with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).`,
 				return err
 			}
 			result := &patched{SchemaVersion: schemaVersion, Model: args[0], Output: c.file,
-				Replaced: a.Plan.Replaced(), Blocks: len(a.Plan.Choices), Libraries: set.Libraries(a.Plugins())}
+				Replaced: a.Plan.Replaced(), Blocks: len(a.Plan.Choices), Libraries: set.Libraries(a.Plugins(), on)}
 			if fi, err := os.Stat(c.file); err == nil {
 				result.Bytes = fi.Size()
 			}

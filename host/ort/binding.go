@@ -111,7 +111,7 @@ func (b *Binding) Run(ctx context.Context) error {
 	defer runtime.KeepAlive(b)
 	err = l.try("SynchronizeBoundInputs", slotSynchronizeBoundInputs, b.native)
 	if err == nil {
-		err = l.try("RunWithBinding", slotRunWithBinding, b.session.native, options, b.native)
+		b.session.run(func() { err = l.try("RunWithBinding", slotRunWithBinding, b.session.native, options, b.native) })
 	}
 	if err == nil {
 		err = l.try("SynchronizeBoundOutputs", slotSynchronizeBoundOutputs, b.native)

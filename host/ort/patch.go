@@ -101,6 +101,11 @@ func (c creation) request(l *Library) Request {
 
 // createPlain calls ONNX Runtime's own function with the caller's own arguments.
 func (l *Library) createPlain(c creation) (status uintptr) {
+	withSignals(c.foreign(l), func() { status = l.createAs(c) })
+	return status
+}
+
+func (l *Library) createAs(c creation) (status uintptr) {
 	switch {
 	case c.model == 0 && !c.prepacked:
 		return l.original(slotCreateSession, c.env, c.path, c.options, c.out)
@@ -153,13 +158,18 @@ func (l *Library) createPatched(c creation, p *Patch) error {
 		return err
 	}
 	defer runtime.KeepAlive(p)
-	model, size := uintptr(unsafe.Pointer(unsafe.SliceData(p.Model))), uintptr(len(p.Model))
+	var pin runtime.Pinner // memory of the heap in a struct
+	defer pin.Unpin()
+	pin.Pin(unsafe.SliceData(p.Model))
+	foreign := c.foreign(l)
+	c.model, c.size, c.options = uintptr(unsafe.Pointer(unsafe.SliceData(p.Model))), uintptr(len(p.Model)), options
+	name := "CreateSessionFromArray"
 	if c.prepacked {
-		return l.takeStatus("CreateSessionFromArrayWithPrepackedWeightsContainer",
-			l.original(slotCreateSessionFromArrayWithPrepackedWeightsContainer, c.env, model, size, options, c.container, c.out))
+		name += "WithPrepackedWeightsContainer"
 	}
-	return l.takeStatus("CreateSessionFromArray",
-		l.original(slotCreateSessionFromArray, c.env, model, size, options, c.out))
+	var status uintptr
+	withSignals(foreign, func() { status = l.createAs(c) })
+	return l.takeStatus(name, status)
 }
 
 func (l *Library) addExternalFiles(options uintptr, files map[string][]byte) error {

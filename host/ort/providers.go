@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/cuda/signals"
 )
 
 // CUDA is the name of ONNX Runtime's execution provider for NVIDIA GPUs.
@@ -48,6 +50,22 @@ func (r Request) Appended() (list []Appended, automatic bool) {
 		}
 	}
 	return list, automatic
+}
+
+// foreign reports that a session has providers besides the CPU's, which are libraries of their own.
+func (c creation) foreign(l *Library) bool {
+	list, automatic := c.request(l).Appended()
+	return automatic || len(list) > 0
+}
+
+// withSignals makes a call of ONNX Runtime that may start a provider's driver. CUDA's takes signal handlers that
+// Go needs.
+func withSignals(foreign bool, f func()) {
+	if foreign {
+		signals.Keep(f)
+		return
+	}
+	f()
 }
 
 // appendNew appends a provider that is not in the list: the first of a name counts, as in ONNX Runtime.
@@ -138,12 +156,21 @@ func (a *appendedTo) clear() {
 // and go away. Each calls ONNX Runtime's own function first and notes what succeeded.
 func (h *hook) watchOptions(add func(name string, table uintptr, index int, callback any) *entry) {
 	l, notes := h.library, &h.appended
-	watch := func(name string, s slot, callback func(original func(args ...uintptr) uintptr) any) {
+	replace := func(name string, s slot, callback func(original func(args ...uintptr) uintptr) any) {
 		var e *entry
 		e = add(name, l.api, int(s), callback(func(args ...uintptr) uintptr {
 			r, _, _ := purego.SyscallN(e.original, args...)
 			return r
 		}))
+	}
+	// A provider's library is loaded by the call that appends it, and may take Go's signal handlers.
+	watch := func(name string, s slot, callback func(original func(args ...uintptr) uintptr) any) {
+		replace(name, s, func(original func(args ...uintptr) uintptr) any {
+			return callback(func(args ...uintptr) (status uintptr) {
+				signals.Keep(func() { status = original(args...) })
+				return status
+			})
+		})
 	}
 
 	// By a function of the provider's own, with a struct of its options.
@@ -244,7 +271,7 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 		}
 	})
 
-	watch("CreateSessionOptions", slotCreateSessionOptions, func(original func(...uintptr) uintptr) any {
+	replace("CreateSessionOptions", slotCreateSessionOptions, func(original func(...uintptr) uintptr) any {
 		return func(out uintptr) uintptr {
 			status := original(out)
 			if status == 0 {
@@ -253,7 +280,7 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 			return status
 		}
 	})
-	watch("CloneSessionOptions", slotCloneSessionOptions, func(original func(...uintptr) uintptr) any {
+	replace("CloneSessionOptions", slotCloneSessionOptions, func(original func(...uintptr) uintptr) any {
 		return func(options, out uintptr) uintptr {
 			status := original(options, out)
 			if status == 0 {
@@ -262,7 +289,7 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 			return status
 		}
 	})
-	watch("ReleaseSessionOptions", slotReleaseSessionOptions, func(original func(...uintptr) uintptr) any {
+	replace("ReleaseSessionOptions", slotReleaseSessionOptions, func(original func(...uintptr) uintptr) any {
 		return func(options uintptr) {
 			notes.forget(options) // before the address can name others
 			original(options)

@@ -19,7 +19,11 @@ type Session struct {
 
 	cleanup runtime.Cleanup
 	closed  atomic.Bool
+	foreign atomic.Bool // has a provider of a device, and has not run
 }
+
+// run makes a call that runs the session: its first may start a driver.
+func (s *Session) run(f func()) { withSignals(s.foreign.CompareAndSwap(true, false), f) }
 
 // NewSession makes a session from a model file.
 func (l *Library) NewSession(path string, o SessionOptions) (*Session, error) {
@@ -68,7 +72,11 @@ func (l *Library) newSession(c creation, o SessionOptions) (*Session, error) {
 	if err := l.create(c, o); err != nil {
 		return nil, err
 	}
-	return l.wrapSession(native)
+	made, err := l.wrapSession(native)
+	if err == nil {
+		made.foreign.Store(len(c.own) > 0)
+	}
+	return made, err
 }
 
 func (l *Library) create(c creation, o SessionOptions) error {
@@ -86,10 +94,15 @@ func (l *Library) create(c creation, o SessionOptions) error {
 	if c.model != 0 {
 		name, s, args = "CreateSessionFromArray", slotCreateSessionFromArray, []uintptr{c.env, c.model, c.size, c.options, c.out}
 	}
-	if o.Plain || o.Patcher != nil {
-		return l.takeStatus(name, l.original(s, args...))
-	}
-	return l.try(name, s, args...)
+	var status uintptr
+	withSignals(len(c.own) > 0, func() {
+		if o.Plain || o.Patcher != nil {
+			status = l.original(s, args...)
+		} else {
+			status = l.call(s, args...)
+		}
+	})
+	return l.takeStatus(name, status)
 }
 
 // wrapSession takes ownership of an OrtSession.
@@ -271,9 +284,11 @@ func (s *Session) RunInto(ctx context.Context, inputs map[string]*Value, outputs
 		return err
 	}
 	n := len(inputs)
-	err = s.library.try("Run", slotRun, s.native, options,
-		uintptr(unsafe.Pointer(unsafe.SliceData(names))), uintptr(unsafe.Pointer(unsafe.SliceData(values))), uintptr(n),
-		uintptr(unsafe.Pointer(unsafe.SliceData(names[n:]))), uintptr(len(outputs)), uintptr(unsafe.Pointer(unsafe.SliceData(values[n:]))))
+	s.run(func() {
+		err = s.library.try("Run", slotRun, s.native, options,
+			uintptr(unsafe.Pointer(unsafe.SliceData(names))), uintptr(unsafe.Pointer(unsafe.SliceData(values))), uintptr(n),
+			uintptr(unsafe.Pointer(unsafe.SliceData(names[n:]))), uintptr(len(outputs)), uintptr(unsafe.Pointer(unsafe.SliceData(values[n:]))))
+	})
 	done()
 	runtime.KeepAlive(inputs)
 	runtime.KeepAlive(results)

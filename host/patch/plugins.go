@@ -16,14 +16,19 @@ import (
 type Set struct {
 	Plugins []*plugin.Plugin
 	Search  *plugin.Search
-	Refused []error // plugins that were found and could not be loaded
+	Refused []error   // plugins that were found and could not be loaded
+	CUDA    *Variants // what they have for CUDA, not loaded yet
 }
 
 // Load finds plugins and loads their CPU variants. folders are searched first.
 // Plugins that cannot be loaded are left out and listed as refused; it is an
 // error only when plugins were found and none could be loaded, or none was found.
+// A plugin that has a library for CUDA alone waits for the sessions that need it.
 func Load(folders []string, unverified bool) (*Set, error) {
 	s := &Set{Search: plugin.Discover(plugin.DiscoverOptions{Folders: folders})}
+	open := plugin.OpenOptions{AcceptUnverified: unverified}
+	s.CUDA = newVariants(s.Search.Plugins(), open)
+	waits := 0
 	for _, f := range s.Search.Found {
 		if f.ShadowedBy != "" {
 			continue
@@ -32,14 +37,18 @@ func Load(folders []string, unverified bool) (*Set, error) {
 			s.Refused = append(s.Refused, f.Err)
 			continue
 		}
-		p, err := plugin.Open(f.Folder, plugin.OpenOptions{AcceptUnverified: unverified})
+		if f.Manifest.Has(f.Folder, "cuda") && !f.Manifest.Has(f.Folder, "cpu") {
+			waits++
+			continue
+		}
+		p, err := plugin.Open(f.Folder, open)
 		if err != nil {
 			s.Refused = append(s.Refused, err)
 			continue
 		}
 		s.Plugins = append(s.Plugins, p)
 	}
-	if len(s.Plugins) > 0 {
+	if len(s.Plugins) > 0 || waits > 0 && len(s.Refused) == 0 {
 		return s, nil
 	}
 	if len(s.Refused) > 0 {
@@ -60,15 +69,30 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Libraries are the paths of the named plugins' libraries.
-func (s *Set) Libraries(names []string) []string {
+// Libraries are the paths of the named plugins' libraries, those for a device after the CPU's; on
+// is nil for the CPU alone.
+func (s *Set) Libraries(names []string, on *Served) []string {
 	list := []string{}
-	for _, p := range s.Plugins {
-		if slices.Contains(names, p.Manifest.Name) {
-			list = append(list, p.Path)
+	add := func(plugins []*plugin.Plugin) {
+		for _, p := range plugins {
+			if slices.Contains(names, p.Manifest.Name) {
+				list = append(list, p.Path)
+			}
 		}
 	}
+	add(s.Plugins)
+	if on != nil {
+		add(on.Plugins)
+	}
 	return list
+}
+
+// On is what serves on a device, nil for the CPU.
+func (s *Set) On(d plugin.Device) *Served {
+	if d.Kind != "cuda" {
+		return nil
+	}
+	return s.CUDA.On(d.Index, s.Plugins)
 }
 
 // Plan completes options with what the plugins' own code computes, which is kept in the
@@ -102,9 +126,12 @@ func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 	return nil, fmt.Errorf("no plugin %q is loaded, found %s; see graft plugin list", name, strings.Join(have, ", "))
 }
 
-// Require reports the first of the names that no loaded plugin has.
+// Require reports the first of the names that no plugin at hand has.
 func (s *Set) Require(names []string) error {
 	for _, name := range names {
+		if s.CUDA.alone(name) {
+			continue
+		}
 		if _, err := Named(s.Plugins, name); err != nil {
 			return err
 		}

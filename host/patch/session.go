@@ -21,6 +21,7 @@ const (
 // Sessions patches sessions as they are made.
 type Sessions struct {
 	Plugins []*plugin.Plugin // loaded, in order of preference
+	CUDA    *Variants        // what there is for sessions with the CUDA provider; nil for nothing
 	Options plan.Options
 	Logger  *slog.Logger    // told of every session; nil for silence
 	Done    func(*Analysis) // told of every analysis; nil for none
@@ -33,6 +34,21 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 	if err != nil || o == nil {
 		return nil, err
 	}
+	device, obstacle, err := deviceOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if obstacle != "" {
+		s.leave(r, obstacle)
+		return nil, nil
+	}
+	manifests := Manifests(s.Plugins)
+	served := &Served{}
+	if device.Kind == "cuda" {
+		served = s.CUDA.On(device.Index, s.Plugins)
+		o.Device = served.Device
+		manifests = served.Manifests(manifests)
+	}
 	m, err := open(r)
 	if err != nil {
 		return nil, err
@@ -42,7 +58,7 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 			m.Close()
 		}
 	}()
-	a, err := Analyse(m, Manifests(s.Plugins), *o)
+	a, err := Analyse(m, manifests, *o)
 	if err != nil {
 		return nil, err
 	}
@@ -52,23 +68,23 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 		}
 	}
 	if a.Plan.Replaced() > 0 {
-		if p, err = s.patch(a, r); err != nil {
+		if p, err = s.patch(a, r, served); err != nil {
 			return nil, err
 		}
 		// External files lie in the model's mapping, which ONNX Runtime still reads.
 		p.Done = func() { m.Close() }
 	}
-	s.log(r, a)
+	s.log(r, a, device)
 	return p, nil
 }
 
 // patch hands over what the session of a rewritten model is made from.
-func (s *Sessions) patch(a *Analysis, r ort.Request) (*ort.Patch, error) {
+func (s *Sessions) patch(a *Analysis, r ort.Request, served *Served) (*ort.Patch, error) {
 	out, err := a.Model.Serialize(a.Model.Proto(), model.SerializeOptions{InMemory: r.Path == ""})
 	if err != nil {
 		return nil, err
 	}
-	domain, err := Domain(s.Plugins, a.Plugins(), r.Library)
+	domain, err := served.domain(s.Plugins, a.Plugins(), r.Library)
 	if err != nil {
 		return nil, err
 	}
@@ -91,19 +107,29 @@ func open(r ort.Request) (*model.Model, error) {
 }
 
 // log says in one line what a session is about to be made from.
-func (s *Sessions) log(r ort.Request, a *Analysis) {
+func (s *Sessions) log(r ort.Request, a *Analysis, device plugin.Device) {
 	if s.Done != nil {
 		s.Done(a)
 	}
 	if s.Logger == nil {
 		return
 	}
-	name := r.Path
-	if name == "" {
-		name = "model bytes"
-	}
-	s.Logger.Info("graft: model planned", "model", name, "blocks", len(a.Report.Blocks),
+	s.Logger.Info("graft: model planned", "model", modelName(r), "device", device.String(), "blocks", len(a.Report.Blocks),
 		"replaced", a.Plan.Replaced(), "plugins", a.Plugins(), "unrecognised", len(a.Report.Unrecognised))
+}
+
+// leave says in one line why a session is left as it is.
+func (s *Sessions) leave(r ort.Request, why string) {
+	if s.Logger != nil {
+		s.Logger.Info("graft: model left as it is", "model", modelName(r), "reason", why)
+	}
+}
+
+func modelName(r ort.Request) string {
+	if r.Path == "" {
+		return "model bytes"
+	}
+	return r.Path
 }
 
 // options are the session's own, or nil when it asks to be left alone.
@@ -118,7 +144,7 @@ func (s *Sessions) options(r ort.Request) (*plan.Options, error) {
 			if name = strings.TrimSpace(name); name == "" {
 				continue
 			}
-			if _, err := Named(s.Plugins, name); err != nil {
+			if _, err := Named(s.Plugins, name); err != nil && !s.CUDA.alone(name) {
 				return nil, fmt.Errorf("session config entry %s: %w", ConfigPlugins, err)
 			}
 			o.Plugins = append(o.Plugins, name)

@@ -73,6 +73,14 @@ type Device struct {
 // CPU is the host's own memory and processors.
 var CPU = Device{Kind: "cpu"}
 
+// String is "cpu", or "cuda:0" with the device's number.
+func (d Device) String() string {
+	if d.Kind == "cpu" || d.Kind == "" {
+		return "cpu"
+	}
+	return fmt.Sprintf("%s:%d", d.Kind, d.Index)
+}
+
 func (d Device) c() (abi.Device, error) {
 	switch d.Kind {
 	case "cpu":

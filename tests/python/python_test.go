@@ -130,7 +130,7 @@ func write(t *testing.T, library *ort.Library, set *patch.Set, f models.Fixture)
 			t.Errorf("%s: %s stays as drawn under Force: %s", f, c.Node, c.Reason)
 		}
 	}
-	j.Libraries = set.Libraries(a.Plugins())
+	j.Libraries = set.Libraries(a.Plugins(), nil)
 	replaced, err := graft.Patch(context.Background(), j.Model, j.Patched, graft.Force(), graft.AcceptUnverified())
 	if err != nil {
 		return j, err
