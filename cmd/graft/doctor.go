@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -58,11 +57,6 @@ type foundCPU struct {
 	ISA   []string `json:"isa"`
 }
 
-type foundDevice struct {
-	Kind   string `json:"kind"`
-	Detail string `json:"detail"`
-}
-
 func (c *cli) doctor() *cobra.Command {
 	var fetch, measure bool
 	cmd := &cobra.Command{
@@ -99,7 +93,8 @@ func (c *cli) doctor() *cobra.Command {
 }
 
 func (c *cli) diagnose(measure bool) *diagnosis {
-	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Mends: []string{}, Devices: devices()}
+	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Mends: []string{}}
+	d.findDevices()
 	d.CPU = foundCPU{Name: ab.CPUName(), Cores: runtime.NumCPU(), ISA: instructionSets()}
 	l := d.findRuntime(c.runtime)
 	if measure {
@@ -212,16 +207,6 @@ func (p *foundPlugin) runs() bool {
 	return p.Problem == "" && slices.ContainsFunc(p.Variants, func(v foundVariant) bool { return v.Problem == "" && v.Score > 0 })
 }
 
-// devices lists accelerators by what their drivers show, without touching them.
-func devices() []foundDevice {
-	list := []foundDevice{}
-	if text, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
-		line, _, _ := strings.Cut(string(text), "\n")
-		list = append(list, foundDevice{"cuda", strings.TrimSpace(line)})
-	}
-	return list
-}
-
 func (d *diagnosis) text(w io.Writer) {
 	mark := func(ok bool) string {
 		if ok {
@@ -265,11 +250,11 @@ func (d *diagnosis) text(w io.Writer) {
 	if d.Environment != nil {
 		fmt.Fprintf(w, "    reads %.1f GB/s from memory\n", d.Environment.ReadBandwidthGB)
 	}
-	if len(d.Devices) == 0 {
+	if !slices.ContainsFunc(d.Devices, func(f foundDevice) bool { return f.Problem == "" }) {
 		fmt.Fprintln(w, "--  no accelerator: CPU variants are used")
 	}
 	for _, dev := range d.Devices {
-		fmt.Fprintf(w, "ok  %s: %s\n", dev.Kind, dev.Detail)
+		fmt.Fprintln(w, dev)
 	}
 	if len(d.Mends) > 0 {
 		fmt.Fprintln(w, "\nto do:")

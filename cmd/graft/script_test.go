@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/opgraft/graft/host/cuda/cudatest"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/worker"
@@ -25,8 +26,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the commands as a shell would. In the scripts, $TINY is a
-// model, $G2P a model folder, $PLUGINS the folder of the plugins just built, and graft knows of
-// neither unless told.
+// model, $G2P a model folder, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver
+// without a device, and graft knows of none unless told.
 func TestScripts(t *testing.T) {
 	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
 	if err != nil {
@@ -45,6 +46,7 @@ func TestScripts(t *testing.T) {
 			t.Fatalf("%v: run make plugins", err)
 		}
 	}
+	cudaDriver := cudatest.Library(t)
 	runtime, err := ort.Find("")
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +65,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TINY", tiny)
 			e.Setenv("PLUGINS", plugins)
 			e.Setenv("G2P", g2p)
+			e.Setenv("CUDA_DRIVER", cudaDriver)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

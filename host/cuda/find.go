@@ -56,6 +56,10 @@ func moduleRelease() string {
 	return "of an unknown release"
 }
 
+// Expected reports whether there should be a driver here: the kernel has its module, or GRAFT_CUDA_DRIVER
+// names its library. Elsewhere ErrNoDriver is no fault.
+func Expected() bool { return os.Getenv(EnvPath) != "" || moduleRelease() != "" }
+
 // notFound is the error of a machine without the library.
 func notFound(tried []string, why error) error {
 	e := &Error{Kind: ErrNoDriver, Path: tried[0], Cause: why}

@@ -31,11 +31,15 @@ func refused(t *testing.T, err error, kind error, texts ...string) {
 func TestNoDriver(t *testing.T) {
 	module := filepath.Join(t.TempDir(), "version")
 	cuda.SetModuleFile(t, module)
+	t.Setenv(cuda.EnvPath, "")
+	if cuda.Expected() {
+		t.Error("a driver is expected without a reason")
+	}
 	library := filepath.Join(t.TempDir(), "libcuda.so.1")
 	_, err := cuda.OpenPath(library)
 	refused(t, err, cuda.ErrNoDriver, library+": found no such library: ", "No such file", "name the driver's libcuda.so.1 with GRAFT_CUDA_DRIVER")
 
-	if _, err := cuda.Open(); errors.Is(err, cuda.ErrNoDriver) && os.Getenv(cuda.EnvPath) == "" {
+	if _, err := cuda.Open(); errors.Is(err, cuda.ErrNoDriver) {
 		if _, again := cuda.Open(); again != err {
 			t.Errorf("the second error is not the first: %v", again)
 		}
@@ -54,6 +58,9 @@ func TestNoDriver(t *testing.T) {
 	line := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:10:10 UTC 2025\nGCC version:  gcc 12\n"
 	if err := os.WriteFile(module, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if !cuda.Expected() {
+		t.Error("no driver is expected where the kernel has its module")
 	}
 	_, err = cuda.Nowhere()
 	refused(t, err, cuda.ErrNoDriver, "found the kernel's module 580.65.06 but not this library", "/usr/lib64", "docker run --gpus all", cuda.EnvPath)
