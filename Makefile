@@ -26,8 +26,8 @@ demo: graft runtime
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft plugin verify --quiet $(BIN)/plugins/*
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/demo
 
-# Every test: Go with the race detector, C++ plain and under sanitizers, conformance, peers.
-test: graft runtime peers cxx-test sanitize go-test
+# Every test: Go with the race detector, C++ plain and under sanitizers, CUDA variants, conformance, peers.
+test: graft runtime peers cxx-test sanitize cuda-test go-test
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
 setup:
