@@ -50,20 +50,24 @@ func deviceOf(r ort.Request) (d plugin.Device, obstacle string, err error) {
 		}
 		return d, "", err
 	}
+	d, obstacle = deviceFor(r.Appended())
+	return d, obstacle, nil
+}
+
+func deviceFor(appended []ort.Appended, automatic bool) (d plugin.Device, obstacle string) {
 	const say = "; the session config entry " + ConfigDevice + " can say where it computes"
-	appended, automatic := r.Appended()
 	for _, p := range appended {
 		switch {
 		case p.Name == ort.CUDA:
-			return plugin.Device{Kind: "cuda", Index: p.Device}, "", nil
+			return plugin.Device{Kind: "cuda", Index: p.Device}, ""
 		case onDevice[p.Name]:
-			return d, "its tensors lie with " + p.Name + ", for which plugins have no operators" + say, nil
+			return d, "its tensors lie with " + p.Name + ", for which plugins have no operators" + say
 		}
 	}
 	if automatic {
-		return d, "ONNX Runtime chooses its providers" + say, nil
+		return d, "ONNX Runtime chooses its providers" + say
 	}
-	return plugin.CPU, "", nil
+	return plugin.CPU, ""
 }
 
 // Variants are the plugins' libraries for CUDA. They are looked at when the first session needs them: a
