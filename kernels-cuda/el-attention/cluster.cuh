@@ -1,0 +1,454 @@
+// Attention over shared rows on tensor cores: 64 rows of queries, and every row of X read once.
+//
+// 64 rows of 1,024 float32 sums are all registers of a multiprocessor, so the blocks of a cluster
+// share the columns: each has some columns of the queries and of X, takes scores over its own
+// columns, gives them to the others through distributed shared memory, adds up what all found, does
+// the softmax, and adds weights times X to its own columns of the sums. With splits, the cluster
+// holds several such sets, each with a part of the keys, and joins them at the end.
+//
+// One step, for the tile t of 32 keys, with the next tile's scores under way:
+//
+//   scores of tile t + 1 over own columns, a quarter of these a warp; quarters added up
+//   wait for the others' scores of tile t; softmax of tile t; weights to shared memory
+//   give the others the scores of tile t + 1
+//   start the copy of a tile to the stage that tile t - 1 left
+//   sums += weights X
+//
+// so that between giving and waiting there is a whole step of arithmetic.
+#ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_CLUSTER_CUH_
+#define GRAFT_KERNELS_CUDA_EL_ATTENTION_CLUSTER_CUH_
+
+#include "parts.cuh"
+#include "tile.cuh"
+
+namespace graft {
+namespace cuda {
+namespace el_attention {
+
+// Below 9.0 there are no clusters, and a plan for it has none.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+GRAFT_DEVICE int32_t RankOf(bool clustered) { return clustered ? ClusterRank() : 0; }
+GRAFT_DEVICE void Arrive() { ClusterArrive(); }
+GRAFT_DEVICE void AwaitOthers() { ClusterWait(); }
+template <typename V>
+GRAFT_DEVICE V* Of(V* shared, int32_t rank) {
+  return ClusterMap(shared, rank);
+}
+#else
+GRAFT_DEVICE int32_t RankOf(bool) { return 0; }
+GRAFT_DEVICE void Arrive() {}
+GRAFT_DEVICE void AwaitOthers() {}
+template <typename V>
+GRAFT_DEVICE V* Of(V* shared, int32_t) {
+  return shared;
+}
+#endif
+
+// A row's highest score grows by this much, in powers of 2, before sums are rescaled: weights are
+// then at most 256, which every type holds as well as 1, and most tiles leave the sums alone.
+constexpr float kSlack = 8.0f;
+
+template <typename T, int32_t kWarpColumns>
+class ClusterBlock {
+  using Piece = Tile<T, kWarpColumns>;
+  static constexpr int32_t kStages = Piece::kStages;
+
+ public:
+  GRAFT_DEVICE ClusterBlock(const Problem& p, const Parts& parts, const ClusterCut& cut)
+      : p_(p), parts_(parts), cut_(cut), at_(LayOut(kWarpColumns, cut.columns)) {
+    shared_ = SharedMemory();
+    const int32_t size = cut.columns * cut.splits, rank = RankOf(size > 1);
+    column_ = rank % cut.columns;
+    split_ = rank / cut.columns;
+    column0_ = column_ * Piece::kColumns;
+    lane_ = Lane();
+    warp_ = WarpIndex();
+  }
+
+  GRAFT_DEVICE void Run() {
+    const int32_t size = cut_.columns * cut_.splits;
+    if (!FindTile(p_, static_cast<int32_t>(blockIdx.x) / size, kTileRows, &group_, &row0_)) return;
+    count_ = min(kTileRows, group_.tokens * p_.heads - row0_);
+    ChooseKeys();
+    FindRow();
+    Start();
+    for (int32_t t = 0; t < tiles_; ++t) Step(t);
+    CopyWait<0>();
+    total_ += __shfl_xor_sync(kAllLanes, total_, 1);
+    total_ += __shfl_xor_sync(kAllLanes, total_, 2);
+    Finish();
+  }
+
+ private:
+  GRAFT_DEVICE unsigned char* Stage(int32_t tile) const {
+    return shared_ + at_.rows + tile % kStages * Piece::kStageBytes;
+  }
+  // The quarters' meeting place: the stage that tile `tile` will come to, which is free so far.
+  GRAFT_DEVICE float4* Reduce(int32_t tile) const {
+    return reinterpret_cast<float4*>(Piece::kStageBytes >= kReduceBytes ? Stage(tile)
+                                                                        : shared_ + at_.reduce);
+  }
+  // What the block `source` of this cluster's columns says of a tile, in the block `of`.
+  GRAFT_DEVICE float4* Exchange(int32_t tile, int32_t source, int32_t of) const {
+    const int32_t others = cut_.columns - 1;
+    const int32_t place = (source - of - 1 + cut_.columns) % cut_.columns;
+#if GRAFT_FAULT == 4
+    tile = 0;
+#endif
+    return reinterpret_cast<float4*>(shared_ + at_.exchange) +
+           ((tile & 1) * others + place) * (kTileRows * kTileKeys / 4) + warp_ * (2 * kWarp) +
+           lane_;
+  }
+
+  // The positions of this block: a run of as many tiles in every block of the cluster.
+  GRAFT_DEVICE void ChooseKeys() {
+    const int32_t first = group_.Position(row0_ / p_.heads);
+    const int32_t last = group_.Position((row0_ + count_ - 1) / p_.heads);
+    int32_t low = p_.window > 0 ? max(0, first - p_.window + 1) : 0;
+    low -= low % kTileKeys;
+    const int32_t high = min(group_.shared, last + 1);
+    const int32_t tiles = max(0, (high - low + kTileKeys - 1) / kTileKeys);
+    const int32_t pieces = cut_.parts * cut_.splits;
+    const int32_t piece = static_cast<int32_t>(blockIdx.y) * cut_.splits + split_;
+    tiles_ = (tiles + pieces - 1) / pieces;
+    begin_ = low + piece * tiles_ * kTileKeys;
+    end_ = min(high, begin_ + tiles_ * kTileKeys);
+  }
+
+  // The row whose softmax this lane does, together with three others: it has the keys 8 n + 2 (lane
+  // % 4) and the next of each n.
+  GRAFT_DEVICE void FindRow() {
+    row_ = warp_ * 8 + lane_ / 4;
+    const int32_t row = min(row0_ + row_, group_.tokens * p_.heads - 1);
+    head_ = row % p_.heads;
+    position_ = row_ < count_ ? group_.Position(row / p_.heads) : -1;
+    const int64_t index = int64_t{group_.first} * p_.heads + row;
+    shift_ = p_.shift == nullptr ? 0.0f : p_.shift[index];
+  }
+
+  // Where lane i's key of a tile stands in the rows; -1: nowhere.
+  GRAFT_DEVICE int64_t Find(int32_t tile) const {
+    const int32_t position = begin_ + tile * kTileKeys + lane_;
+    if (position >= end_) return -1;
+    const int32_t slot = SlotOf(p_.lists, group_, 0, position, p_.rows.slots);
+    return slot < 0 ? -1 : ByteOf(p_.rows, slot);
+  }
+
+  // Starts the copy of a tile whose keys were found, four keys a warp.
+  GRAFT_DEVICE void Copy(int32_t tile, int64_t found) {
+    if (tile < tiles_) {
+      const auto* data = static_cast<const char*>(p_.rows.data);
+#pragma unroll
+      for (int32_t i = 0; i < kTileKeys / Piece::kWarps; ++i) {
+        const int32_t key = warp_ * (kTileKeys / Piece::kWarps) + i;
+        const int64_t byte = __shfl_sync(kAllLanes, found, key);
+        Piece::CopyRow(Stage(tile), key, data + max(byte, int64_t{0}), column0_, p_.rows.width,
+                       byte >= 0);
+      }
+    }
+    CopyCommit();
+  }
+
+  GRAFT_DEVICE void Start() {
+    const T* query = static_cast<const T*>(p_.query) +
+                     (int64_t{group_.first} * p_.heads + row0_) * p_.query_stride;
+    for (int32_t row = warp_; row < kTileRows; row += Piece::kWarps) {
+      const bool valid = row < count_;
+      Piece::CopyRow(shared_ + at_.query, row, query + (valid ? row : 0) * p_.query_stride,
+                     column0_, p_.rows.width, valid);
+    }
+#pragma unroll
+    for (int32_t tile = 0; tile < kStages - 1; ++tile) Copy(tile, Find(tile));
+#pragma unroll
+    for (int32_t m = 0; m < 4; ++m) {
+#pragma unroll
+      for (int32_t n = 0; n < 2 * Piece::kSumPairs; ++n) {
+#pragma unroll
+        for (int32_t i = 0; i < 4; ++i) sums_[m][n][i] = 0.0f;
+      }
+    }
+    if (tiles_ == 0) return;
+    CopyWait<kStages - 2>();
+    __syncthreads();
+    Score(0, kStages - 1, scores_);
+    Give(0, scores_);
+  }
+
+  // This block's scores of the lane's row and eight keys: `tile` is there, `free` has not come.
+  GRAFT_DEVICE void Score(int32_t tile, int32_t free, float (&mine)[8]) {
+    typename Piece::Scores scores;
+    Piece::Score(shared_ + at_.query, Stage(tile), scores);
+    const int32_t half = warp_ / 4, quarter = warp_ % 4;
+    float4* places = Reduce(free) + lane_;
+    // Of four slabs of 8 rows a warp keeps one and gives the others away.
+#pragma unroll
+    for (int32_t slab = 0; slab < 4; ++slab) {
+      float own[8];
+#pragma unroll
+      for (int32_t i = 0; i < 8; ++i) own[i] = scores[slab / 2][i / 2][slab % 2 * 2 + i % 2];
+      if (slab == quarter) {
+#pragma unroll
+        for (int32_t i = 0; i < 8; ++i) mine[i] = own[i];
+      } else {
+        float4* to = places + ((half * 4 + slab) * 3 + (quarter - slab + 3) % 4) * (2 * kWarp);
+        to[0] = make_float4(own[0], own[1], own[2], own[3]);
+        to[kWarp] = make_float4(own[4], own[5], own[6], own[7]);
+      }
+    }
+#if GRAFT_FAULT != 5
+    BarrierSync(1 + half, kTileThreads / 2);
+#endif
+#pragma unroll
+    for (int32_t i = 0; i < 3; ++i) AddTo(mine, places + (warp_ * 3 + i) * (2 * kWarp));
+  }
+
+  static GRAFT_DEVICE void AddTo(float (&to)[8], const float4* from) {
+    const float4 low = from[0], high = from[kWarp];
+    to[0] += low.x, to[1] += low.y, to[2] += low.z, to[3] += low.w;
+    to[4] += high.x, to[5] += high.y, to[6] += high.z, to[7] += high.w;
+  }
+
+  GRAFT_DEVICE void Give(int32_t tile, const float (&mine)[8]) {
+    if (cut_.columns == 1) return;
+    for (int32_t other = 0; other < cut_.columns; ++other) {
+      if (other == column_) continue;
+      float4* to = Of(Exchange(tile, column_, other), split_ * cut_.columns + other);
+      to[0] = make_float4(mine[0], mine[1], mine[2], mine[3]);
+      to[kWarp] = make_float4(mine[4], mine[5], mine[6], mine[7]);
+    }
+    Arrive();
+  }
+
+  // Adds what the other blocks found, in the same order in each, so that all agree to the bit.
+  GRAFT_DEVICE void Take(int32_t tile, float (&scores)[8]) {
+    if (cut_.columns == 1) return;
+    AwaitOthers();
+    float sum[8] = {};
+    for (int32_t source = 0; source < cut_.columns; ++source) {
+      if (source == column_) {
+#pragma unroll
+        for (int32_t i = 0; i < 8; ++i) sum[i] += scores[i];
+      } else {
+        AddTo(sum, Exchange(tile, source, column_));
+      }
+    }
+#pragma unroll
+    for (int32_t i = 0; i < 8; ++i) scores[i] = sum[i];
+  }
+
+  // The weights of a tile to shared memory; returns whether a row's sums must be rescaled.
+  GRAFT_DEVICE bool Soften(int32_t tile, uint32_t there, float (&scores)[8]) {
+    const int32_t column = lane_ % 4 * 2;
+    const int32_t distance = position_ - begin_ - tile * kTileKeys - column;
+    float top = NegativeInfinity();
+#pragma unroll
+    for (int32_t i = 0; i < 8; ++i) {
+      const int32_t key = i / 2 * 8 + i % 2;
+      const bool valid = row_ < count_ && (there >> (key + column) & 1) != 0;
+      scores[i] = valid ? kLog2E * ScoreOf(p_, scores[i], shift_, head_, distance - key)
+                        : NegativeInfinity();
+      top = fmaxf(top, scores[i]);
+    }
+    top = WarpMax<4>(top);
+    const float before = most_;
+    if (top > before + kSlack || !(before > NegativeInfinity())) most_ = top;
+    const bool grown = most_ > before && before > NegativeInfinity();
+    const float factor = grown ? exp2f(before - most_) : 1.0f;
+    total_ *= factor;
+    const float base = most_ > NegativeInfinity() ? most_ : 0.0f;
+#pragma unroll
+    for (int32_t n = 0; n < 4; ++n) {
+      const float low = exp2f(scores[2 * n] - base), high = exp2f(scores[2 * n + 1] - base);
+      total_ += low + high;
+      auto* to = Piece::WeightAt(shared_ + at_.weights, row_, n) + lane_ % 4 * 4;
+      *reinterpret_cast<uint32_t*>(to) = Pack<T>(low, high);
+    }
+    if (lane_ % 4 == 0) Factors()[row_] = factor;
+    return grown;
+  }
+
+  GRAFT_DEVICE void Step(int32_t t) {
+    const uint32_t there = __ballot_sync(kAllLanes, Find(t) >= 0);
+    const int32_t coming = t + kStages - 1;
+    const int64_t found = Find(coming);
+    CopyWait<kStages - 3>();
+    __syncthreads();
+    float next[8];
+    const bool more = t + 1 < tiles_;
+    if (more) Score(t + 1, coming, next);
+    Take(t, scores_);
+    const bool grown = Soften(t, there, scores_);
+    if (more) Give(t + 1, next);
+    const bool rescale = __syncthreads_or(grown) != 0;
+    Copy(coming, found);
+    if (rescale) Rescale();
+    Piece::Add(shared_ + at_.weights, Stage(t), sums_);
+    if (more) {
+#pragma unroll
+      for (int32_t i = 0; i < 8; ++i) scores_[i] = next[i];
+    }
+  }
+
+  GRAFT_DEVICE float* Factors() const { return reinterpret_cast<float*>(shared_ + at_.factors); }
+
+  // Multiplies every row's sums by the row's factor.
+  GRAFT_DEVICE void Rescale() {
+#pragma unroll
+    for (int32_t m = 0; m < 4; ++m) {
+      const float low = Factors()[m * 16 + lane_ / 4], high = Factors()[m * 16 + lane_ / 4 + 8];
+#pragma unroll
+      for (int32_t n = 0; n < 2 * Piece::kSumPairs; ++n) {
+        sums_[m][n][0] *= low, sums_[m][n][1] *= low;
+        sums_[m][n][2] *= high, sums_[m][n][3] *= high;
+      }
+    }
+  }
+
+  // Highest score and sum of weights of a row in each split.
+  GRAFT_DEVICE float2* State(int32_t split, int32_t row) const {
+    return reinterpret_cast<float2*>(shared_ + at_.states) + split * kTileRows + row;
+  }
+
+  GRAFT_DEVICE void Finish() {
+    const float2 mine = make_float2(most_, total_);
+    if (cut_.splits == 1) {
+      if (lane_ % 4 == 0) *State(0, row_) = mine;
+      __syncthreads();
+    } else {
+      // All have read their tiles; then each gets the states of all, and sums of its own rows.
+      Arrive();
+      AwaitOthers();
+      if (lane_ % 4 == 0) {
+        for (int32_t split = 0; split < cut_.splits; ++split) {
+          *Of(State(split_, row_), split * cut_.columns + column_) = mine;
+        }
+      }
+      GiveSums();
+      Arrive();
+      AwaitOthers();
+    }
+    const int32_t each = 4 / cut_.splits;  // 16 rows of sums
+#pragma unroll
+    for (int32_t m = 0; m < 4; ++m) {
+      if (m / each == split_) Write(m, m % each, each);
+    }
+  }
+
+  // Where the sums of 16 rows and 8 columns a warp come to, a fragment a lane.
+  GRAFT_DEVICE float4* Received(int32_t place, int32_t m, int32_t each, int32_t n) const {
+    return reinterpret_cast<float4*>(shared_ + at_.rows) +
+           ((place * each + m) * (2 * Piece::kSumPairs) + n) * kTileThreads +
+           static_cast<int32_t>(threadIdx.x);
+  }
+  GRAFT_DEVICE int32_t PlaceOf(int32_t source, int32_t of) const {
+    return (source - of - 1 + cut_.splits) % cut_.splits;
+  }
+
+  GRAFT_DEVICE void GiveSums() {
+    const int32_t each = 4 / cut_.splits;
+#pragma unroll
+    for (int32_t m = 0; m < 4; ++m) {
+      const int32_t owner = m / each;
+      if (owner == split_) continue;
+#pragma unroll
+      for (int32_t n = 0; n < 2 * Piece::kSumPairs; ++n) {
+        float4* to = Received(PlaceOf(split_, owner), m % each, each, n);
+        *Of(to, owner * cut_.columns + column_) =
+            make_float4(sums_[m][n][0], sums_[m][n][1], sums_[m][n][2], sums_[m][n][3]);
+      }
+    }
+  }
+
+  // Joins a row's splits: the weight of each, divided by the sum of all, and the row's state.
+  GRAFT_DEVICE float2 Join(int32_t row, float (&weights)[4]) const {
+    float most = NegativeInfinity(), sum = 0.0f;
+    for (int32_t s = 0; s < cut_.splits; ++s) most = fmaxf(most, State(s, row)->x);
+#pragma unroll
+    for (int32_t s = 0; s < 4; ++s) {
+      weights[s] = 0.0f;
+      if (s >= cut_.splits || !(State(s, row)->x > NegativeInfinity())) continue;
+      weights[s] = exp2f(State(s, row)->x - most);
+      sum += weights[s] * State(s, row)->y;
+    }
+#pragma unroll
+    for (int32_t s = 0; s < 4; ++s) weights[s] = sum > 0.0f ? weights[s] / sum : 0.0f;
+    return make_float2(most, sum);
+  }
+
+  // Writes rows 16 m .. of the tile: `local` of this block's `each`.
+  GRAFT_DEVICE void Write(int32_t m, int32_t local, int32_t each) {
+#pragma unroll
+    for (int32_t upper = 0; upper < 2; ++upper) {
+      const int32_t row = m * 16 + upper * 8 + lane_ / 4;
+      if (row >= count_) continue;
+      float weights[4];
+      const float2 state = Join(row, weights);
+      const Place<T> place(p_, parts_, static_cast<int32_t>(blockIdx.y),
+                           int64_t{group_.first} * p_.heads + row0_ + row);
+      if (column_ == 0 && warp_ == 0 && lane_ % 4 == 0 && place.lse != nullptr) {
+        *place.lse = state.y > 0.0f ? (state.x + log2f(state.y)) * kLn2 : NegativeInfinity();
+      }
+#pragma unroll
+      for (int32_t n = 0; n < 2 * Piece::kSumPairs; ++n) {
+        float low = 0.0f, high = 0.0f;
+#pragma unroll
+        for (int32_t s = 0; s < 4; ++s) {
+          if (s >= cut_.splits) continue;
+          float x, y;
+          if (s == split_) {
+            x = sums_[m][n][2 * upper], y = sums_[m][n][2 * upper + 1];
+          } else {
+            const float4 other = *Received(PlaceOf(s, split_), local, each, n);
+            x = upper == 0 ? other.x : other.z, y = upper == 0 ? other.y : other.w;
+          }
+          low += weights[s] * x, high += weights[s] * y;
+        }
+        const int32_t column = column0_ + warp_ * kWarpColumns + n * 8 + lane_ % 4 * 2;
+#if GRAFT_FAULT == 3
+        if (column >= p_.rows.width - 8) continue;
+#else
+        if (column >= p_.rows.width) continue;
+#endif
+        if (place.type == Type::kFloat32) {
+          *reinterpret_cast<float2*>(static_cast<float*>(place.row) + column) =
+              make_float2(low, high);
+        } else {
+          *reinterpret_cast<uint32_t*>(static_cast<T*>(place.row) + column) = Pack<T>(low, high);
+        }
+      }
+    }
+  }
+
+  const Problem& p_;
+  const Parts& parts_;
+  const ClusterCut& cut_;
+  const ClusterLayout at_;
+  unsigned char* shared_;
+  int32_t column_, split_;  // which of the cluster this block is
+  int32_t column0_;
+  int32_t lane_, warp_;
+
+  Group group_;
+  int32_t row0_ = 0, count_ = 0;  // rows of the group
+  int32_t tiles_ = 0, begin_ = 0, end_ = 0;
+  int32_t row_ = 0, head_ = 0, position_ = 0;
+  float shift_ = 0.0f;
+
+  float most_ = NegativeInfinity();  // of the row, powers of 2; what weights are taken relative to
+  float total_ = 0.0f;               // of the lane's own weights
+  float scores_[8];
+  typename Piece::Sums sums_;
+};
+
+// Blocks of a cluster along x share a tile of rows; y: parts of the keys.
+template <typename T, int32_t kWarpColumns>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    ClusterKernel(Problem p, Parts parts, ClusterCut cut) {
+  ClusterBlock<T, kWarpColumns>(p, parts, cut).Run();
+}
+
+}  // namespace el_attention
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_EL_ATTENTION_CLUSTER_CUH_

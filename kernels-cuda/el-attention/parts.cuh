@@ -1,0 +1,78 @@
+// Results of parts of the keys, and their joining by log-sum-exp (Dao et al.: Flash-Decoding,
+// 2023).
+#ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_PARTS_CUH_
+#define GRAFT_KERNELS_CUDA_EL_ATTENTION_PARTS_CUH_
+
+#include "groups.cuh"
+
+namespace graft {
+namespace cuda {
+namespace el_attention {
+
+// Where a kernel leaves what it has found: in the problem's output where `count` is 1, otherwise as
+// part `first` + blockIdx.y of all.
+struct Parts {
+  int32_t count = 1;
+  int32_t first = 0;
+  float* rows = nullptr;  // [count][tokens * heads][width]
+  float* lse = nullptr;   // [count][tokens * heads]
+};
+
+// A row of results: whole, or a part.
+template <typename T>
+struct Place {
+  void* row;
+  Type type;
+  float* lse;  // or none
+
+  GRAFT_DEVICE Place(const Problem& p, const Parts& parts, int32_t part, int64_t row_index) {
+    if (parts.count == 1) {
+      type = p.output_type;
+      row = static_cast<char*>(p.output) +
+            row_index * p.output_stride * (type == Type::kFloat32 ? sizeof(float) : sizeof(T));
+      lse = p.lse == nullptr ? nullptr : p.lse + row_index;
+    } else {
+      const int64_t at = (int64_t{parts.first} + part) * p.tokens * p.heads + row_index;
+      type = Type::kFloat32;
+      row = parts.rows + at * p.rows.width;
+      lse = parts.lse + at;
+    }
+  }
+};
+
+constexpr int32_t kMergeThreads = 128;
+
+// Block x joins the parts of row x.
+template <typename T>
+__global__ void __launch_bounds__(kMergeThreads) MergeKernel(Problem p, Parts parts) {
+  const int64_t row = blockIdx.x, rows = int64_t{p.tokens} * p.heads;
+  float most = NegativeInfinity();
+  for (int32_t part = 0; part < parts.count; ++part) {
+    most = fmaxf(most, parts.lse[part * rows + row]);
+  }
+  const bool seen = most > NegativeInfinity();
+  float sum = 0.0f;
+  for (int32_t part = 0; seen && part < parts.count; ++part) {
+    sum += exp2f((parts.lse[part * rows + row] - most) * kLog2E);
+  }
+  const float inverse = seen ? 1.0f / sum : 0.0f;
+  Parts whole;
+  const Place<T> place(p, whole, 0, row);
+  if (threadIdx.x == 0 && place.lse != nullptr) {
+    *place.lse = seen ? most + log2f(sum) * kLn2 : NegativeInfinity();
+  }
+  for (int32_t c = static_cast<int32_t>(threadIdx.x); c < p.rows.width; c += kMergeThreads) {
+    float x = 0.0f;
+    for (int32_t part = 0; seen && part < parts.count; ++part) {
+      const float weight = exp2f((parts.lse[part * rows + row] - most) * kLog2E) * inverse;
+      x += weight * parts.rows[(part * rows + row) * p.rows.width + c];
+    }
+    Put<T>(place.row, place.type, c, x);
+  }
+}
+
+}  // namespace el_attention
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_EL_ATTENTION_PARTS_CUH_

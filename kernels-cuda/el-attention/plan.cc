@@ -1,0 +1,159 @@
+#include "plan.h"
+
+#include <algorithm>
+
+namespace graft {
+namespace cuda {
+namespace el_attention {
+namespace {
+
+// Partial results of one call, at most.
+constexpr int64_t kMostPartBytes = int64_t{64} << 20;
+// Keys that a part should have, so that joining it costs little beside it.
+constexpr int64_t kLeastPartKeys = 256;
+constexpr int64_t kLeastSplitKeys = 128;
+// What blocks of columns may number: their exchange must fit beside the tiles.
+constexpr int32_t MostColumns(int32_t warp_columns) { return warp_columns > 48 ? 2 : 4; }
+
+bool HasOwn(const Problem& p) { return p.lists.steps != nullptr && p.lists.own_length > 0; }
+
+// Positions of a group, as far as shapes tell. A list serves all groups, mostly in equal shares.
+int64_t SharedKeys(const Problem& p) {
+  if (p.lists.steps == nullptr) return p.lists.group_keys;
+  return CeilDivide(p.lists.shared_length, std::max(1, p.lists.groups));
+}
+int64_t OwnKeys(const Problem& p) {
+  return HasOwn(p) ? CeilDivide(p.lists.own_length, std::max(1, p.tokens)) : 0;
+}
+
+int64_t PartBytes(const Problem& p) {
+  return int64_t{p.tokens} * p.heads * (int64_t{p.rows.width} * 4 + 4);
+}
+
+// Parts that fill `wanted` blocks, without making any too small.
+int32_t FillingParts(const Problem& p, int64_t wanted, int64_t blocks, int64_t keys) {
+  int64_t parts =
+      std::min({wanted / std::max<int64_t>(1, blocks), keys / kLeastPartKeys,
+                kMostPartBytes / std::max<int64_t>(1, PartBytes(p)), int64_t{kMostParts}});
+  return static_cast<int32_t>(std::max<int64_t>(1, parts));
+}
+
+bool FitsCluster(const ClusterCut& cut, const DeviceLimits& limits) {
+  if (cut.columns > MostColumns(cut.warp_columns)) return false;
+  if (cut.columns * cut.splits > 1 && limits.major < 9) return false;
+  return LayOut(cut.warp_columns, cut.columns).total <= limits.shared_per_block;
+}
+
+// The fewest blocks a row, then the fewest columns that are not there.
+bool ChooseColumns(const Problem& p, const DeviceLimits& limits, const Tuning& tuning,
+                   ClusterCut* cut) {
+  bool found = false;
+  for (const int32_t warp_columns : {16, 48, 64, 80}) {
+    if (tuning.warp_columns != 0 && tuning.warp_columns != warp_columns) continue;
+    ClusterCut one;
+    one.warp_columns = warp_columns;
+    one.columns = static_cast<int32_t>(CeilDivide(p.rows.width, 8 * warp_columns));
+    if (!FitsCluster(one, limits)) continue;
+    if (!found || one.columns < cut->columns) *cut = one;
+    found = true;
+  }
+  return found;
+}
+
+bool PlanCluster(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, Plan* plan) {
+  if (tuning.simple || p.rows.type == Type::kFloat32 || p.rows.width % 8 != 0) return false;
+  ClusterCut cut;
+  if (!ChooseColumns(p, limits, tuning, &cut)) return false;
+
+  const int64_t rows = int64_t{p.tokens} * p.heads;
+  int64_t most, likely;  // tiles of rows
+  if (p.lists.steps == nullptr) {
+    most = likely = p.lists.groups * CeilDivide(int64_t{p.lists.group_tokens} * p.heads, kTileRows);
+  } else {
+    most = p.lists.groups + rows / kTileRows;
+    likely = std::max<int64_t>(p.lists.groups, CeilDivide(rows, kTileRows));
+  }
+  const int64_t blocks = likely * cut.columns, keys = SharedKeys(p);
+  for (const int32_t splits : {2, 4}) {
+    ClusterCut wider = cut;
+    wider.splits = splits;
+    if (splits * cut.columns > 8 || !FitsCluster(wider, limits)) continue;
+    const bool chosen =
+        blocks * splits <= limits.multiprocessors && keys / splits >= kLeastSplitKeys;
+    if (tuning.splits == 0 ? chosen : tuning.splits == splits) cut = wider;
+  }
+  cut.parts = tuning.parts > 0
+                  ? tuning.parts
+                  : FillingParts(p, limits.multiprocessors, blocks * cut.splits, keys / cut.splits);
+  plan->cluster = true;
+  plan->cluster_cut = cut;
+  plan->cluster_shape.cluster = cut.columns * cut.splits;
+  plan->cluster_shape.grid_x = most * plan->cluster_shape.cluster;
+  plan->cluster_shape.grid_y = cut.parts;
+  plan->cluster_shape.threads = kTileThreads;
+  plan->cluster_shape.shared_bytes = LayOut(cut.warp_columns, cut.columns).total;
+  return true;
+}
+
+int64_t SimpleBytes(int64_t heads, int64_t width) {
+  return (2 * heads * width + kSimpleHeads * (kSimpleKeys + 2) + kSimpleKeys) * 4;
+}
+
+void PlanSimple(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, Plan* plan) {
+  SimpleCut cut;
+  cut.heads = tuning.heads > 0 ? std::min(tuning.heads, kSimpleHeads) : kSimpleHeads;
+  cut.heads = std::min(cut.heads, p.heads);
+  while (cut.heads > 1 && SimpleBytes(cut.heads, p.rows.width) > limits.shared_per_block) {
+    --cut.heads;
+  }
+  const int64_t blocks = p.tokens * CeilDivide(p.heads, cut.heads);
+  const int64_t keys = OwnKeys(p) + (plan->cluster ? 0 : SharedKeys(p));
+  cut.parts = tuning.parts > 0 ? tuning.parts
+                               : FillingParts(p, 4 * int64_t{limits.multiprocessors}, blocks, keys);
+  plan->simple = true;
+  plan->simple_cut = cut;
+  plan->simple_shape.grid_x = blocks;
+  plan->simple_shape.grid_y = cut.parts;
+  plan->simple_shape.threads = kSimpleThreads;
+  plan->simple_shape.shared_bytes = SimpleBytes(cut.heads, p.rows.width);
+}
+
+Plan MakePlanFor(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, bool aligned) {
+  Plan plan;
+  const bool cluster = aligned && PlanCluster(p, limits, tuning, &plan);
+  if (!cluster || HasOwn(p)) PlanSimple(p, limits, tuning, &plan);
+  plan.parts =
+      (plan.cluster ? plan.cluster_cut.parts : 0) + (plan.simple ? plan.simple_cut.parts : 0);
+  plan.workspace = plan.parts > 1 ? RoundUp(plan.parts * PartBytes(p), 16) : 0;
+  plan.legal = p.rows.width >= 1 && p.rows.width <= kMostWidth &&
+               (!plan.cluster || IsLegal(plan.cluster_shape)) &&
+               (!plan.simple || (IsLegal(plan.simple_shape) &&
+                                 plan.simple_shape.shared_bytes <= limits.shared_per_block));
+  return plan;
+}
+
+}  // namespace
+
+bool IsAligned(const Problem& p) {
+  const uintptr_t rows =
+      reinterpret_cast<uintptr_t>(p.rows.data) | reinterpret_cast<uintptr_t>(p.query) |
+      static_cast<uintptr_t>(p.rows.block_bytes) | static_cast<uintptr_t>(p.rows.row_bytes) |
+      static_cast<uintptr_t>(p.query_stride * BytesOf(p.rows.type));
+  const int64_t number = BytesOf(p.output_type);
+  const uintptr_t output =
+      reinterpret_cast<uintptr_t>(p.output) | static_cast<uintptr_t>(p.output_stride * number);
+  return rows % 16 == 0 && output % static_cast<uintptr_t>(2 * number) == 0;
+}
+
+Plan MakePlan(const Problem& p, const DeviceLimits& limits, const Tuning& tuning) {
+  return MakePlanFor(p, limits, tuning, IsAligned(p));
+}
+
+int64_t WorkspaceBytes(const Problem& p, const DeviceLimits& limits, const Tuning& tuning) {
+  return std::max(MakePlanFor(p, limits, tuning, true).workspace,
+                  MakePlanFor(p, limits, tuning, false).workspace);
+}
+
+}  // namespace el_attention
+}  // namespace cuda
+}  // namespace graft
