@@ -1,0 +1,575 @@
+// A decode step that reads every key once for all heads and some tokens.
+//
+// A block takes one group's tokens, or some of them, a part of the keys, and some heads' columns of
+// every row; where a row is wider than a block can add up, a cluster of blocks shares it, and each
+// gives the weights of its heads to all. Tiles of keys pass through shared memory:
+//
+//   scores   a warp takes a head's slice of the tile against the query of each token (16-bit rows:
+//            keys are the rows of the matrix product, tokens its columns), and the step of the
+//            softmax that follows: weights, and by what to rescale what is there already
+//   sums     all warps add (tokens x heads) rows of weights times whole rows of the tile, each its
+//            own columns, on the tensor cores for 16-bit rows: accumulators stay in registers
+//
+// The scores of tile i + 1 and the sums of tile i share one step, which costs one barrier, while
+// tiles i + 2 and i + 3 are on their way.
+#ifndef GRAFT_KERNELS_CUDA_SLIM_ATTENTION_STREAM_CUH_
+#define GRAFT_KERNELS_CUDA_SLIM_ATTENTION_STREAM_CUH_
+
+#include "../device/async_copy.cuh"
+#include "../device/launch.cuh"
+#include "../device/matrix.cuh"
+#include "contract.cuh"
+#include "keys.cuh"
+
+namespace graft {
+namespace cuda {
+namespace slim_attention {
+
+constexpr int32_t kNotes = 8;  // tiles whose keys are noted in shared memory
+
+struct StreamArguments {
+  Problem problem;
+  StreamShape shape;
+  float* sums;    // [tokens][splits][heads][width]
+  float* states;  // [tokens][splits][heads][kStateNumbers]
+};
+
+// The tokens of a block.
+struct Chunk {
+  Group group;
+  int64_t first;   // place in the group
+  int32_t tokens;  // 0: the launch has more blocks than there are chunks
+};
+
+// Chunk number `item` of all groups, each cut into chunks of `size` tokens. Whole warps call.
+GRAFT_DEVICE Chunk FindChunk(const Problem& p, int64_t item, int32_t size) {
+  Chunk chunk = {};
+  int64_t before = 0, group = -1;
+  if (p.steps == nullptr) {
+    const int64_t each = (p.tokens / p.groups + size - 1) / size;
+    group = item / each;
+    before = group * each;
+  }
+  for (int64_t g0 = 0; g0 < p.groups && group < 0; g0 += kWarp) {
+    const int64_t g = g0 + Lane();
+    const auto mine =
+        static_cast<int32_t>(g < p.groups ? (TokensOf(p, g) + size - 1) / size : 0);
+    int32_t sum = mine;
+#pragma unroll
+    for (int32_t step = 1; step < kWarp; step *= 2) {
+      const int32_t other = __shfl_up_sync(kAllLanes, sum, static_cast<uint32_t>(step));
+      if (Lane() >= step) sum += other;
+    }
+    const uint32_t reached = __ballot_sync(kAllLanes, before + sum > item);
+    const int32_t lane = reached != 0 ? __ffs(static_cast<int32_t>(reached)) - 1 : kWarp - 1;
+    const int32_t through = __shfl_sync(kAllLanes, sum, lane);
+    if (reached != 0) {
+      group = g0 + lane;
+      before += through - __shfl_sync(kAllLanes, mine, lane);
+    } else {
+      before += through;
+    }
+  }
+  if (group < 0) return chunk;
+  chunk.group = GroupAt(p, group);
+  chunk.first = (item - before) * size;
+  chunk.tokens = static_cast<int32_t>(min(int64_t{size}, chunk.group.tokens - chunk.first));
+  return chunk;
+}
+
+// The keys that a chunk looks at, as one row of places: shared positions that some token sees, then
+// own ones, a token after the other.
+struct KeyRow {
+  int64_t low, shared;  // first shared position, and how many
+  int64_t own;          // of a token
+  int64_t count;
+
+  GRAFT_DEVICE KeyRow(const Problem& p, const Chunk& chunk) {
+    const Group& g = chunk.group;
+    const int64_t first = g.Position(chunk.first);
+    const int64_t last = g.Position(chunk.first + chunk.tokens - 1);
+    low = p.window > 0 ? max(int64_t{0}, first - p.window + 1) : 0;
+    shared = max(int64_t{0}, min(g.shared, last + 1) - low);
+    own = g.own;
+    count = shared + chunk.tokens * own;
+  }
+};
+
+// A key: where its row stands (below 0: nowhere), its position, and the only token of the chunk
+// that sees it (below 0: all).
+struct Note {
+  int64_t row;
+  int32_t position, token;
+};
+
+template <typename R, int32_t kRowTiles>
+class StreamBlock {
+ public:
+  GRAFT_DEVICE explicit StreamBlock(const StreamArguments& a)
+      : a_(a), p_(a.problem), s_(a.shape), memory_(SharedMemory()) {
+    warp_ = WarpIndex();
+    lane_ = Lane();
+    rank_ = s_.cluster > 1 ? ClusterRank() : 0;
+    const int64_t unit = static_cast<int64_t>(blockIdx.x) / s_.cluster;
+    split_ = static_cast<int32_t>(unit % s_.splits);
+    chunk_ = FindChunk(p_, unit / s_.splits, s_.tokens);
+    heads_ = static_cast<int32_t>(p_.heads);
+    head_size_ = static_cast<int32_t>(p_.head_size);
+    head0_ = rank_ * s_.heads;
+    mine_ = min(s_.heads, heads_ - head0_);
+    columns_ = mine_ * head_size_;
+  }
+
+  GRAFT_DEVICE void Run() {
+    if (chunk_.tokens <= 0) return;  // and so does every block of the cluster
+    const KeyRow keys(p_, chunk_);
+    const int64_t all = (keys.count + kKeys - 1) / kKeys;
+    first_ = all * split_ / s_.splits;
+    tiles_ = static_cast<int32_t>(all * (split_ + 1) / s_.splits - first_);
+    Prepare(keys);
+    __syncthreads();
+    Load(0);
+    CopyCommit();
+    Load(1);
+    CopyCommit();
+    float sums[kRowTiles][kPairs][2][4] = {};
+    for (int32_t i = -1; i < tiles_; ++i) {
+#if GRAFT_FAULT == 3
+      CopyWait<2>();  // one too many may be on its way
+#else
+      CopyWait<1>();
+#endif
+      // Tile i + 1 is there for all, the weights of tile i are, and nobody reads tile i - 1.
+      if (s_.cluster > 1) {
+        ClusterSync();
+      } else {
+        __syncthreads();
+      }
+      Load(i + 3);
+      CopyCommit();
+      NoteKeys(i + 4);
+      slot_ = SlotOf(keys, i + 5);
+      if (i + 1 < tiles_) Scores(i + 1);
+      if (i < 0) continue;
+      if (p_.rotated) {
+        TurnBack(i);
+        __syncthreads();
+      }
+      Add(i, sums);
+    }
+    Write(sums);
+  }
+
+ private:
+  static constexpr int32_t kKeys = TileKeys(sizeof(R) == 4 ? Type::kFloat32 : Type::kFloat16);
+  static constexpr int32_t kPairs = PairsOf(kRowTiles);
+  static constexpr int32_t kRows = 16 * kRowTiles;
+
+  template <typename T>
+  GRAFT_DEVICE T* At(int32_t offset) const {
+    return reinterpret_cast<T*>(memory_ + offset);
+  }
+  GRAFT_DEVICE R* Tile(int32_t tile) const {
+    return At<R>(tile % kStages * kKeys * s_.tile_stride);
+  }
+  GRAFT_DEVICE int32_t TileStride() const {
+    return s_.tile_stride / static_cast<int32_t>(sizeof(R));
+  }
+  GRAFT_DEVICE Note* Notes(int32_t tile) const { return At<Note>(s_.keys) + tile % kNotes * kKeys; }
+  GRAFT_DEVICE R* Weights(int32_t tile, int32_t row) const {
+    return At<R>(s_.weights + (tile % 2 * kRows + row) * s_.weight_stride);
+  }
+  GRAFT_DEVICE float* Rescale(int32_t tile) const { return At<float>(s_.rescale) + tile % 2 * kRows; }
+  GRAFT_DEVICE float* Highest() const { return At<float>(s_.state); }
+  GRAFT_DEVICE float* Sum() const { return At<float>(s_.state) + kRows; }
+  GRAFT_DEVICE float* LeftOut() const { return At<float>(s_.state) + 2 * kRows; }
+
+  // Row of the matrices for a token of the chunk.
+  GRAFT_DEVICE int32_t RowOf(int32_t token, int32_t head) const {
+#if GRAFT_FAULT == 5
+    return head * chunk_.tokens + token;
+#else
+    return token * heads_ + head;
+#endif
+  }
+
+  GRAFT_DEVICE void Prepare(const KeyRow& keys) {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    const auto threads = static_cast<int32_t>(blockDim.x);
+    for (int32_t i = thread; i < 2 * kRows * kKeys; i += threads) {
+      Weights(i / kKeys / kRows, i / kKeys % kRows)[i % kKeys] = FromFloat<R>(0.0f);
+    }
+    for (int32_t i = thread; i < 2 * kRows; i += threads) Rescale(0)[i] = 1.0f;
+    for (int32_t i = thread; i < kRows; i += threads) {
+      Highest()[i] = NegativeInfinity();
+      Sum()[i] = LeftOut()[i] = 0.0f;
+    }
+    for (int32_t token = 0; token < chunk_.tokens; ++token) {
+      const int64_t from = (chunk_.group.first + chunk_.first + token) * p_.query_stride +
+                           int64_t{head0_} * head_size_;
+      for (int32_t c = thread; c < columns_; c += threads) {
+        At<R>(s_.query + token * s_.query_stride)[c] =
+            FromFloat<R>(ReadAs(p_.query, p_.type, from + c));
+      }
+    }
+    for (int32_t tile = 0; tile < 3; ++tile) {
+      slot_ = SlotOf(keys, tile);
+      NoteKeys(tile);
+    }
+    slot_ = SlotOf(keys, 3);
+  }
+
+  // A key's slot is asked for a step before it is needed: this thread's key of a tile.
+  GRAFT_DEVICE int64_t SlotOf(const KeyRow& keys, int32_t tile) {
+    if (static_cast<int32_t>(threadIdx.x) >= kKeys || tile >= tiles_) return -1;
+    int64_t x = (first_ + tile) * kKeys + static_cast<int32_t>(threadIdx.x);
+    token_ = -1;
+    position_ = -1;
+    if (x >= keys.count) return -1;
+    if (x < keys.shared) {
+      position_ = keys.low + x;
+      return SharedSlot(p_, chunk_.group, position_);
+    }
+    x -= keys.shared;
+    token_ = static_cast<int32_t>(x / keys.own);
+    const int64_t j = x - token_ * keys.own;
+    position_ = chunk_.group.shared + j;
+    return OwnSlot(p_, chunk_.group, chunk_.first + token_, j);
+  }
+
+  GRAFT_DEVICE void NoteKeys(int32_t tile) {
+    if (static_cast<int32_t>(threadIdx.x) >= kKeys || tile >= tiles_) return;
+    Note note = {-1, 0, token_};
+    if (position_ >= 0 && HasAngle(p_, position_)) {
+      note.row = RowOfSlot(p_, chunk_.group, slot_);
+      note.position = static_cast<int32_t>(position_);
+    }
+    Notes(tile)[threadIdx.x] = note;
+  }
+
+  // Asks for a tile: this block's columns of every row, zeros for keys that are not there.
+  GRAFT_DEVICE void Load(int32_t tile) {
+    if (tile >= tiles_) return;
+    for (int32_t k = warp_; k < kKeys; k += s_.warps) {
+      const int64_t row = Notes(tile)[k].row;
+      const R* from = static_cast<const R*>(p_.rows) + int64_t{head0_} * head_size_;
+      if (row > 0) from += row;
+      R* to = Tile(tile) + k * TileStride();
+      for (int32_t c = lane_ * kVector<R>; c < columns_; c += kWarp * kVector<R>) {
+        CopyAsync<16>(to + c, from + c, row >= 0);
+      }
+    }
+  }
+
+  // Products of a head's queries with its slices of the tile, into out [token][key]. The slices are
+  // `rows`, `stride` apart.
+  GRAFT_DEVICE void Multiply(const R* rows, int32_t stride, int32_t head, float* out) const {
+    const auto query = [&](int32_t token) {
+      return At<const R>(s_.query + token * s_.query_stride) + head * head_size_;
+    };
+    if constexpr (sizeof(R) == 2) {
+      const int32_t g = lane_ / 4, t = lane_ % 4;
+      const R* from = rows + lane_ % 16 * stride + lane_ / 16 * 8;
+      const bool has = g < chunk_.tokens;
+      const R* q = query(has ? g : 0) + 2 * t;
+      float d[4] = {};
+      for (int32_t c = 0; c < head_size_; c += 16) {
+        uint32_t a[4], b[2] = {0, 0};
+        LoadMatrices(a, from + c);
+        if (has) {
+          b[0] = *reinterpret_cast<const uint32_t*>(q + c);
+          b[1] = *reinterpret_cast<const uint32_t*>(q + c + 8);
+        }
+        cuda::Multiply<R>(d, a, b);
+      }
+#pragma unroll
+      for (int32_t i = 0; i < 4; ++i) out[(2 * t + i % 2) * kKeys + g + i / 2 * 8] = d[i];
+    } else {
+      const int32_t k = lane_ / 4, part = lane_ % 4;
+      for (int32_t token = 0; token < chunk_.tokens; ++token) {
+        float dot = 0.0f;
+        for (int32_t c = 4 * part; c < head_size_; c += 16) {
+          float x[4], q[4];
+          LoadVector(rows + k * stride + c, x);
+          LoadVector(query(token) + c, q);
+#pragma unroll
+          for (int32_t i = 0; i < 4; ++i) dot += x[i] * q[i];
+        }
+        dot = WarpSum<4>(dot);
+        if (part == 0) out[token * kKeys + k] = dot;
+      }
+    }
+  }
+
+  // Feature c of a head's slice of key k, turned by its position or back by it.
+  GRAFT_DEVICE float TurnedFeature(const R* slice, int32_t position, int32_t c, bool back) const {
+    const Turn turn = TurnOf(p_, c);
+    const float x = ToFloat(slice[c]);
+    return turn.turns ? Turned(p_, turn, position, back, x, ToFloat(slice[turn.partner])) : x;
+  }
+
+  GRAFT_DEVICE void Scores(int32_t tile) {
+    const Note* notes = Notes(tile);
+    float* products = At<float>(s_.scores) + warp_ * kStreamTokens * kKeys;
+    for (int32_t h = warp_; h < mine_; h += s_.warps) {
+      const R* rows = Tile(tile) + h * head_size_;
+      int32_t stride = TileStride();
+      if (p_.rotary != Rotary::kNone && !p_.rotated) {
+        stride = s_.turned_stride / static_cast<int32_t>(sizeof(R));
+        R* turned = At<R>(s_.turned + warp_ * kKeys * s_.turned_stride);
+        for (int32_t i = lane_; i < kKeys * head_size_; i += kWarp) {
+          const int32_t k = i / head_size_, c = i - k * head_size_;
+          turned[k * stride + c] = FromFloat<R>(
+              TurnedFeature(rows + k * TileStride(), notes[k].position, c, false));
+        }
+        rows = turned;
+        __syncwarp();
+      }
+      Multiply(rows, stride, h, products);
+      __syncwarp();
+      Softmax(tile, head0_ + h, products);
+      __syncwarp();
+    }
+  }
+
+  // The step of a head's softmax over a tile: weights and factors, for all blocks of the cluster.
+  // A run of kKeys lanes takes a token.
+  GRAFT_DEVICE void Softmax(int32_t tile, int32_t head, const float* products) const {
+    const int32_t k = lane_ % kKeys;
+    const Note note = Notes(tile)[k];
+    const float scale = ScaleOf(p_);
+    for (int32_t t0 = 0; t0 < chunk_.tokens; t0 += kWarp / kKeys) {
+      const int32_t token = t0 + lane_ / kKeys;
+      const bool active = token < chunk_.tokens;
+      const int32_t row = RowOf(active ? token : 0, head);
+      const int64_t distance = chunk_.group.Position(chunk_.first + token) - note.position;
+      float score = NegativeInfinity();
+      if (active && note.row >= 0 && (note.token < 0 || note.token == token) &&
+          Sees(p_, distance)) {
+        score = kLog2E * Score(p_, head, distance, scale * products[token * kKeys + k]);
+      }
+      const float before = Highest()[row], sum = Sum()[row], left_out = LeftOut()[row];
+      const float highest = fmaxf(before, WarpMax<kKeys>(score));
+      float weight = score == NegativeInfinity() ? 0.0f : exp2f(score - highest);
+      const bool small = weight < p_.skip;
+      const float left = WarpSum<kKeys>(small ? weight : 0.0f);
+      // What counts is what will be added up: weights as rounded, so that their shares make up 1.
+      const R rounded = FromFloat<R>(weight);
+      const float all = WarpSum<kKeys>(small ? weight : ToFloat(rounded));
+      const float rescale = before == NegativeInfinity() ? 1.0f : exp2f(before - highest);
+      if (active) {
+        Give(Weights(tile, row) + k, small ? FromFloat<R>(0.0f) : rounded);
+        if (k == 0) {
+          Give(Rescale(tile) + row, rescale);
+          Highest()[row] = highest;
+          Sum()[row] = sum * rescale + all;
+          LeftOut()[row] = left_out * rescale + left;
+        }
+      }
+    }
+  }
+
+  // Writes to a place in the shared memory of all blocks of the cluster.
+  template <typename T>
+  GRAFT_DEVICE void Give(T* to, T x) const {
+    if (s_.cluster == 1) {
+      *to = x;
+      return;
+    }
+    for (int32_t r = 0; r < s_.cluster; ++r) *ClusterMap(to, r) = x;
+  }
+
+  // Turns a tile back: what was kept turned becomes what was projected.
+  GRAFT_DEVICE void TurnBack(int32_t tile) const {
+    const auto pairs = static_cast<int32_t>(p_.pairs);
+    for (int32_t k = warp_; k < kKeys; k += s_.warps) {
+      const int32_t position = Notes(tile)[k].position;
+      R* row = Tile(tile) + k * TileStride();
+      for (int32_t i = lane_; i < mine_ * pairs; i += kWarp) {
+        const int32_t head = i / pairs, pair = i - head * pairs;
+        R* slice = row + head * head_size_;
+        const int32_t c = p_.rotary == Rotary::kHalf ? pair : 2 * pair;
+        const int32_t partner = TurnOf(p_, c).partner;
+        const float x = TurnedFeature(slice, position, c, true);
+        const float y = TurnedFeature(slice, position, partner, true);
+        slice[c] = FromFloat<R>(x);
+        slice[partner] = FromFloat<R>(y);
+      }
+    }
+  }
+
+  // Adds weights times rows of a tile. Accumulators of a lane (g, t), for tile m of 16 rows and
+  // columns 16 * pair + 8 * half: rows 16m + g, 16m + g + 8 and columns 2t, 2t + 1, as matrix
+  // products leave them.
+  GRAFT_DEVICE void Add(int32_t tile, float (&sums)[kRowTiles][kPairs][2][4]) const {
+    const int32_t g = lane_ / 4, t = lane_ % 4;
+    float rescale[kRowTiles][2];
+    bool changes = false;
+#pragma unroll
+    for (int32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int32_t i = 0; i < 2; ++i) {
+        rescale[m][i] = Rescale(tile)[16 * m + 8 * i + g];
+        changes |= rescale[m][i] != 1.0f;
+      }
+    }
+    if (__any_sync(kAllLanes, changes)) {
+#pragma unroll
+      for (int32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int32_t n = 0; n < kPairs; ++n) {
+#pragma unroll
+          for (int32_t i = 0; i < 8; ++i) sums[m][n][i / 4][i % 4] *= rescale[m][i % 4 / 2];
+        }
+      }
+    }
+    const R* rows = Tile(tile);
+    const int32_t stride = TileStride(), pairs = columns_ / 16;
+    if constexpr (sizeof(R) == 2) {
+      uint32_t weights[kRowTiles][4];
+      bool any = p_.skip <= 0.0f;
+#pragma unroll
+      for (int32_t m = 0; m < kRowTiles; ++m) {
+        LoadMatrices(weights[m], Weights(tile, 16 * m + lane_ % 16) + lane_ / 16 * 8);
+#pragma unroll
+        for (int32_t i = 0; i < 4; ++i) any |= weights[m][i] != 0;
+      }
+      if (!__any_sync(kAllLanes, any)) return;  // all of it was skipped
+      rows += lane_ % 16 * stride + lane_ / 16 * 8;
+#pragma unroll
+      for (int32_t n = 0; n < kPairs; ++n) {
+        const int32_t pair = warp_ + n * s_.warps;
+        if (pair >= pairs) break;
+        uint32_t x[4];
+        LoadMatrices<true>(x, rows + 16 * pair);
+        const uint32_t halves[2][2] = {{x[0], x[1]}, {x[2], x[3]}};
+#pragma unroll
+        for (int32_t m = 0; m < kRowTiles; ++m) {
+          cuda::Multiply<R>(sums[m][n][0], weights[m], halves[0]);
+          cuda::Multiply<R>(sums[m][n][1], weights[m], halves[1]);
+        }
+      }
+    } else {
+      for (int32_t k = 0; k < kKeys; ++k) {
+        float weights[kRowTiles][2];
+        bool any = p_.skip <= 0.0f;
+#pragma unroll
+        for (int32_t i = 0; i < 2 * kRowTiles; ++i) {
+          const float weight = Weights(tile, 8 * i + g)[k];
+          weights[i / 2][i % 2] = weight;
+          any |= weight != 0.0f;
+        }
+        if (!__any_sync(kAllLanes, any)) continue;
+#pragma unroll
+        for (int32_t n = 0; n < kPairs; ++n) {
+          const int32_t pair = warp_ + n * s_.warps;
+          if (pair >= pairs) break;
+#pragma unroll
+          for (int32_t half = 0; half < 2; ++half) {
+            const R* x = rows + k * stride + 16 * pair + 8 * half + 2 * t;
+            const float2 two = *reinterpret_cast<const float2*>(x);
+#pragma unroll
+            for (int32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+              for (int32_t i = 0; i < 4; ++i) {
+                sums[m][n][half][i] += weights[m][i / 2] * (i % 2 == 0 ? two.x : two.y);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Place of a row of the matrices among all partial results.
+  GRAFT_DEVICE int64_t PlaceOf(int32_t row) const {
+    const int64_t token = chunk_.group.first + chunk_.first + row / heads_;
+    return (token * s_.splits + split_) * heads_ + row % heads_;
+  }
+
+  GRAFT_DEVICE void Write(const float (&sums)[kRowTiles][kPairs][2][4]) const {
+    const int32_t g = lane_ / 4, t = lane_ % 4;
+    const int32_t rows = chunk_.tokens * heads_;
+    const int32_t pairs = columns_ / 16 - (GRAFT_FAULT == 4 ? 1 : 0);
+#pragma unroll
+    for (int32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int32_t i = 0; i < 2; ++i) {
+        const int32_t row = 16 * m + 8 * i + g;
+        if (row >= rows) continue;
+        float* to = a_.sums + PlaceOf(row) * WidthOf(p_) + head0_ * head_size_ + 2 * t;
+#pragma unroll
+        for (int32_t n = 0; n < kPairs; ++n) {
+          const int32_t pair = warp_ + n * s_.warps;
+          if (pair >= pairs) break;
+#pragma unroll
+          for (int32_t half = 0; half < 2; ++half) {
+            *reinterpret_cast<float2*>(to + 16 * pair + 8 * half) =
+                make_float2(sums[m][n][half][2 * i], sums[m][n][half][2 * i + 1]);
+          }
+        }
+      }
+    }
+    for (int32_t row = static_cast<int32_t>(threadIdx.x); row < rows;
+         row += static_cast<int32_t>(blockDim.x)) {
+      const int32_t head = row % heads_;
+      if (head < head0_ || head >= head0_ + mine_) continue;
+      *reinterpret_cast<float4*>(a_.states + PlaceOf(row) * kStateNumbers) =
+          make_float4(Highest()[row], Sum()[row], LeftOut()[row],
+                      chunk_.group.keys() > 0 ? 1.0f : 0.0f);
+    }
+  }
+
+  const StreamArguments& a_;
+  const Problem& p_;
+  const StreamShape& s_;
+  unsigned char* memory_;
+  Chunk chunk_;
+  int32_t warp_, lane_, rank_, split_;
+  int32_t heads_, head_size_;
+  int32_t head0_, mine_, columns_;  // first head of this block, heads, and their columns
+  int64_t first_;                   // tile of this split, and how many there are
+  int32_t tiles_;
+  // The key that this thread notes next.
+  int64_t slot_ = -1, position_ = -1;
+  int32_t token_ = -1;
+};
+
+template <typename R, int32_t kRowTiles>
+__global__ void __launch_bounds__(kStreamWarps* kWarp, 1) StreamKernel(StreamArguments a) {
+  StreamBlock<R, kRowTiles>(a).Run();
+}
+
+template <typename R>
+Status RunStreamOf(const StreamArguments& a, Stream stream) {
+  LaunchShape shape;
+  shape.grid_x = a.shape.items * a.shape.splits * a.shape.cluster;
+  shape.threads = a.shape.warps * kWarp;
+  shape.shared_bytes = a.shape.bytes;
+  shape.cluster = a.shape.cluster;
+  switch (a.shape.row_tiles) {
+    case 1:
+      return Launch(&StreamKernel<R, 1>, shape, stream, a);
+    case 2:
+      return Launch(&StreamKernel<R, 2>, shape, stream, a);
+    default:
+      return Launch(&StreamKernel<R, 4>, shape, stream, a);
+  }
+}
+
+inline Status RunStream(const StreamArguments& a, Stream stream) {
+  switch (a.problem.row_type) {
+    case Type::kFloat16:
+      return RunStreamOf<Half>(a, stream);
+    case Type::kBFloat16:
+      return RunStreamOf<BFloat16>(a, stream);
+    default:
+      return RunStreamOf<float>(a, stream);
+  }
+}
+
+}  // namespace slim_attention
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_SLIM_ATTENTION_STREAM_CUH_
