@@ -1,0 +1,204 @@
+#include "plan.h"
+
+#include <algorithm>
+
+namespace graft {
+namespace cuda {
+namespace flash_decode {
+namespace {
+
+constexpr int64_t kMostSize = 256;  // of a head, in the fast kernel
+constexpr int64_t kMostSplits = 128;
+constexpr int64_t kReserved = 1024;  // bytes of shared memory that a block costs besides its own
+// What a block costs besides its keys, and what joining splits costs, in turns of its loop.
+constexpr int64_t kBlockTurns = 2;
+constexpr int64_t kMergeTurns = 4;
+
+bool IsAligned(const Input& input, int64_t words) {
+  const Strides& s = input.strides;
+  return reinterpret_cast<uintptr_t>(input.data) % 16 == 0 && s.feature == 1 &&
+         s.batch % words == 0 && s.head % words == 0 && s.position % words == 0;
+}
+
+// What groups share and what each row has alone, on average: what steps list is not known here.
+struct Lengths {
+  int64_t shared, own;
+};
+Lengths LengthsOf(const Problem& p) {
+  if (p.steps != nullptr) {
+    return {CeilDivide(p.shared_length, std::max<int64_t>(p.groups, 1)),
+            CeilDivide(p.own_length, std::max<int64_t>(p.rows, 1))};
+  }
+  if (p.places != Places::kIndirection) return {p.keys, 0};
+  const int64_t shared = std::min(p.prefix, p.keys);
+  return {shared, p.keys - shared};
+}
+
+int64_t RowsOfGroup(const Problem& p) {
+  return p.steps == nullptr ? p.rows : CeilDivide(p.rows, std::max<int64_t>(p.groups, 1));
+}
+
+// The most tiles that the groups can come to, each group ending with one that may not be full.
+int64_t TilesOf(const Problem& p, int64_t tile_tokens, int64_t head_parts) {
+  if (p.steps == nullptr) return p.groups * CeilDivide(p.rows, tile_tokens) * head_parts;
+  const int64_t groups = std::min(p.groups, p.rows);
+  return (p.rows + groups * (tile_tokens - 1)) / tile_tokens * head_parts;
+}
+
+int64_t Blocks(int64_t items, const Tuning& tuning) {
+  const int64_t most = tuning.most_blocks > 0 ? tuning.most_blocks : kMaxGridX;
+  return std::max<int64_t>(1, std::min(items, most));
+}
+
+// Numbers between rows in shared memory, so that the rows of a matrix (or, in float32, the keys of
+// neighbouring lanes) begin in different banks.
+int32_t KeyStride(Type type, int64_t size) {
+  const int64_t padded = RoundUp(size, 16);
+  if (type != Type::kFloat32) return static_cast<int32_t>(padded + 8);
+  return static_cast<int32_t>(padded % 32 == 0 ? padded + 16 : padded);
+}
+int32_t ValueStride(Type type, int64_t size) {
+  return static_cast<int32_t>(RoundUp(size, 16) + (type == Type::kFloat32 ? 0 : 8));
+}
+
+int64_t SharedBytes(const Problem& p, const Plan& plan) {
+  const int64_t ring =
+      int64_t{plan.cut.stages} * KeysOf(p.type) * (plan.cut.key_stride + plan.cut.value_stride);
+  return (plan.tile_rows * int64_t{plan.cut.key_stride} + kWarps * ring) * BytesOf(p.type) +
+         kWarps * plan.tile_rows * 8;
+}
+
+// The most stages, up to 4, that let two blocks share a multiprocessor; else two or more in one.
+int64_t ChooseStages(const Problem& p, const DeviceLimits& limits, Plan* plan) {
+  for (plan->cut.stages = 4; plan->cut.stages > 2; --plan->cut.stages) {
+    const int64_t bytes = SharedBytes(p, *plan) + kReserved;
+    if (plan->cut.stages == 4
+            ? 2 * bytes <= limits.shared_per_processor
+            : (2 * bytes <= limits.shared_per_processor || plan->size_class > 128) &&
+                  bytes - kReserved <= limits.shared_per_block) {
+      break;
+    }
+  }
+  return plan->cut.stages;
+}
+
+void PlanSimple(const Problem& p, const Tuning& tuning, Plan* plan) {
+  plan->cut.tile_tokens = plan->cut.tile_heads = 1;
+  plan->cut.head_parts = static_cast<int32_t>(p.heads / p.kv_heads);
+  plan->cut.columns = static_cast<int32_t>(CeilDivide(p.value_size, kSimpleColumns));
+  plan->cut.tiles = TilesOf(p, 1, plan->cut.head_parts);
+  plan->cut.items = plan->cut.tiles * p.kv_heads * plan->cut.columns;
+  plan->attend.grid_x = Blocks(plan->cut.items, tuning);
+  plan->attend.threads = kSimpleThreads;
+  plan->attend.shared_bytes = kSimpleColumns * 4 + kSimpleThreads * (4 + 8) + kWarps * 4;
+}
+
+void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, Plan* plan) {
+  Cut& cut = plan->cut;
+  plan->fast = true;
+  const auto group_heads = static_cast<int32_t>(p.heads / p.kv_heads);
+  const int64_t size = std::max(p.head_size, p.value_size);
+  plan->size_class = size <= 64 ? 64 : size <= 128 ? 128 : 256;
+  cut.key_stride = KeyStride(p.type, p.head_size);
+  cut.value_stride = ValueStride(p.type, p.value_size);
+  const int32_t most_rows = p.type == Type::kFloat32 ? 8 : 16;
+  cut.tile_heads = std::min(group_heads, most_rows);
+  cut.head_parts = static_cast<int32_t>(CeilDivide(group_heads, cut.tile_heads));
+  const int32_t most_tokens = most_rows / cut.tile_heads;
+  plan->tile_rows = most_rows;
+  cut.stages =
+      tuning.stages > 0 ? tuning.stages : static_cast<int32_t>(ChooseStages(p, limits, plan));
+  plan->attend.shared_bytes = SharedBytes(p, *plan);
+
+  const int64_t step = int64_t{kWarps} * KeysOf(p.type);
+  const int64_t resident = std::max<int64_t>(
+      1,
+      std::min<int64_t>(4, limits.shared_per_processor / (plan->attend.shared_bytes + kReserved)));
+  const int64_t slots = resident * limits.multiprocessors;
+  const Lengths lengths = LengthsOf(p);
+  cut.tile_tokens = tuning.tile_tokens > 0
+                        ? std::min(tuning.tile_tokens, most_tokens)
+                        : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.own,
+                                           p.kv_heads * cut.head_parts, most_tokens, step,
+                                           limits.multiprocessors, slots);
+  if (p.type == Type::kFloat32 && cut.tile_tokens * cut.tile_heads == 1) {
+    plan->tile_rows = 1;
+    plan->attend.shared_bytes = SharedBytes(p, *plan);
+  }
+  cut.tiles = TilesOf(p, cut.tile_tokens, cut.head_parts);
+  const int64_t blocks = cut.tiles * p.kv_heads;
+  const int64_t turns = CeilDivide(lengths.shared + cut.tile_tokens * lengths.own, step);
+  cut.splits = tuning.splits > 0 ? tuning.splits
+                                 : ChooseSplits(blocks, turns, limits.multiprocessors, slots);
+  cut.items = blocks * cut.splits;
+  plan->attend.grid_x = Blocks(cut.items, tuning);
+  plan->attend.threads = kWarps * kWarp;
+  if (cut.splits == 1) return;
+  const int64_t rows = blocks * plan->tile_rows;
+  plan->merge.grid_x = Blocks(CeilDivide(rows, kWarps), tuning);
+  plan->merge.threads = kWarps * kWarp;
+  plan->sums_at = RoundUp(rows * cut.splits * 8, 256);
+  plan->workspace_bytes = plan->sums_at + rows * cut.splits * p.value_size * 4;
+}
+
+}  // namespace
+
+bool IsFast(const Problem& p) {
+  const int64_t words = 16 / BytesOf(p.type);
+  return p.head_size <= kMostSize && p.value_size <= kMostSize && p.head_size % words == 0 &&
+         p.value_size % words == 0 && p.scores.data == nullptr && IsAligned(p.key, words) &&
+         IsAligned(p.value, words) && IsAligned(p.fresh_key, words) &&
+         IsAligned(p.fresh_value, words);
+}
+
+int32_t ChooseSplits(int64_t blocks, int64_t steps, int64_t multiprocessors, int64_t slots) {
+  if (steps <= 4 || blocks * 10 >= multiprocessors * 8) return 1;
+  const int64_t most = std::min({kMostSplits, steps, slots});
+  // Of full waves, how much a number of splits fills, the last wave included.
+  const auto efficiency = [&](int64_t splits) {
+    const double waves = static_cast<double>(blocks * splits) / static_cast<double>(slots);
+    const auto whole = static_cast<double>(CeilDivide(blocks * splits, slots));
+    return waves / whole;
+  };
+  // A split more is worth looking at only if the longest part becomes shorter by it.
+  const auto shortens = [&](int64_t splits) {
+    return splits == 1 || CeilDivide(steps, splits) != CeilDivide(steps, splits - 1);
+  };
+  double best = 0;
+  for (int64_t s = 1; s <= most; ++s) {
+    if (shortens(s)) best = std::max(best, efficiency(s));
+  }
+  for (int64_t s = 1; s <= most; ++s) {
+    if (shortens(s) && efficiency(s) >= 0.85 * best) return static_cast<int32_t>(s);
+  }
+  return 1;
+}
+
+int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t own,
+                         int64_t kv_heads, int32_t most, int64_t step_keys, int64_t multiprocessors,
+                         int64_t slots) {
+  const auto turns_of = [&](int64_t tokens) {
+    const int64_t blocks = groups * CeilDivide(rows, tokens) * kv_heads;
+    const int64_t turns = CeilDivide(shared + tokens * own, step_keys);
+    const int64_t splits = ChooseSplits(blocks, turns, multiprocessors, slots);
+    const int64_t part = CeilDivide(turns, splits) + kBlockTurns;
+    return CeilDivide(blocks * splits, slots) * part + (splits > 1 ? kMergeTurns : 0);
+  };
+  const auto together = static_cast<int32_t>(std::min<int64_t>(most, std::max<int64_t>(rows, 1)));
+  return turns_of(together) <= turns_of(1) ? together : 1;
+}
+
+Plan MakePlan(const Problem& problem, const DeviceLimits& limits, const Tuning& tuning) {
+  Plan plan;
+  if (tuning.path != Path::kSimple && IsFast(problem)) {
+    PlanFast(problem, limits, tuning, &plan);
+    if (plan.attend.shared_bytes <= limits.shared_per_block) return plan;
+    plan = Plan();
+  }
+  PlanSimple(problem, tuning, &plan);
+  return plan;
+}
+
+}  // namespace flash_decode
+}  // namespace cuda
+}  // namespace graft

@@ -1,0 +1,76 @@
+// How a call is cut into blocks: plain C++, planned from shapes alone.
+#ifndef GRAFT_KERNELS_CUDA_FLASH_DECODE_PLAN_H_
+#define GRAFT_KERNELS_CUDA_FLASH_DECODE_PLAN_H_
+
+#include <cstdint>
+
+#include "problem.h"
+
+namespace graft {
+namespace cuda {
+namespace flash_decode {
+
+// Keys that a warp takes at a time, and warps of a block: matrix products take 16 keys, and twice
+// the bytes a number halve that.
+constexpr int32_t kWarps = 4;
+constexpr int32_t KeysOf(Type type) { return type == Type::kFloat32 ? 8 : 16; }
+constexpr int32_t kSimpleThreads = 128;
+constexpr int32_t kSimpleColumns = 512;  // of the value that a block of the simple kernel sums
+
+enum class Path : int32_t { kChosen, kSimple, kFast };
+
+// What is otherwise chosen by the shapes; tests force every value in turn.
+struct Tuning {
+  Path path = Path::kChosen;  // kFast falls back where the fast kernel cannot
+  int32_t tile_tokens = 0;    // rows of a group that share a read of keys; 0: chosen
+  int32_t splits = 0;         // parts of the keys of a tile; 0: chosen
+  int32_t stages = 0;         // 2 to 4; 0: chosen
+  int64_t most_blocks = 0;    // of a launch; the rest is looped over. 0: as many as a grid takes
+};
+
+// What a kernel must know of the plan. A tile is a number of rows of one group times a number of
+// query heads of one KV head; the query heads of a KV head are cut in `head_parts`.
+struct Cut {
+  int32_t tile_tokens = 1;
+  int32_t tile_heads = 1;
+  int32_t head_parts = 1;
+  int32_t splits = 1;
+  int32_t stages = 3;
+  int32_t key_stride = 0, value_stride = 0;  // of rows in shared memory, in numbers
+  int32_t columns = 1;                       // parts of the value's columns; the simple kernel's
+  int64_t tiles = 0;                         // of all groups, at most
+  int64_t items = 0;                         // tiles x KV heads x splits, or x columns
+};
+
+struct Plan {
+  bool fast = false;
+  int32_t tile_rows = 1;   // rows that the kernel has registers for
+  int32_t size_class = 0;  // head sizes up to this
+  Cut cut;
+  LaunchShape attend;
+  LaunchShape merge;    // where there are splits: joins their results
+  int64_t sums_at = 0;  // bytes into the workspace, behind the states
+  int64_t workspace_bytes = 0;
+};
+
+// Whether the fast kernel serves: sizes of full 16-byte words up to 256, caches whose rows are
+// aligned to them, and no scores wanted.
+bool IsFast(const Problem& problem);
+
+Plan MakePlan(const Problem& problem, const DeviceLimits& limits, const Tuning& tuning = Tuning());
+
+// The parts that the keys of each tile are cut into. `blocks` is how many blocks there are without
+// splits, `steps` how often each loops over its keys, `slots` how many blocks run at once.
+int32_t ChooseSplits(int64_t blocks, int64_t steps, int64_t multiprocessors, int64_t slots);
+
+// Rows that share a tile: of 1 and `most` the one whose model of time is less. `shared` and `own`
+// are keys of a group that all rows share, and keys of each row alone.
+int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t own,
+                         int64_t kv_heads, int32_t most, int64_t step_keys, int64_t multiprocessors,
+                         int64_t slots);
+
+}  // namespace flash_decode
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_FLASH_DECODE_PLAN_H_
