@@ -10,8 +10,7 @@
 //   - a handler that native code installed for another signal stays, and gets SA_ONSTACK.
 //
 // Between the library's sigaction and the end of Keep its handler is in force; nothing can be done about
-// that from inside the process. [os/signal.Notify] may be called meanwhile; [os/signal.Ignore] and
-// [os/signal.Reset] may not, because to ignore a signal is what a library may do as well.
+// that from inside the process. [os/signal.Notify], Stop and Ignore may be called meanwhile and hold.
 //
 // It talks to the kernel rather than to the C library, so that programs without cgo have it too. Where
 // there is no such kernel (anything but Linux on amd64 and arm64), Keep only calls its function.

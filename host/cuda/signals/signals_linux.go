@@ -3,6 +3,7 @@
 package signals
 
 import (
+	"os/signal"
 	"sync"
 	"unsafe"
 
@@ -31,14 +32,14 @@ var goHandler = func() uintptr {
 	return a.handler
 }()
 
-func get(signal unix.Signal) (a action, ok bool) {
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(signal), 0, uintptr(unsafe.Pointer(&a)), unsafe.Sizeof(a.mask), 0, 0)
+func get(s unix.Signal) (a action, ok bool) {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), 0, uintptr(unsafe.Pointer(&a)), unsafe.Sizeof(a.mask), 0, 0)
 	return a, errno == 0
 }
 
 // set changes how a signal is handled. SIGKILL and SIGSTOP cannot be changed, and are never asked for.
-func set(signal unix.Signal, a *action) {
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(signal), uintptr(unsafe.Pointer(a)), 0, unsafe.Sizeof(a.mask), 0, 0)
+func set(s unix.Signal, a *action) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(a)), 0, unsafe.Sizeof(a.mask), 0, 0)
 }
 
 // kept is what the calls of Keep that overlap share: with a list each, a second call would take the
@@ -76,6 +77,7 @@ func leave() {
 		now, ok := get(unix.Signal(s))
 		switch {
 		case !ok || now.handler == goHandler && now.flags&onStack != 0:
+		case now.handler == ignored && signal.Ignored(unix.Signal(s)): // by Go, meanwhile
 		case before.handler == goHandler:
 			set(unix.Signal(s), before)
 		case now.handler != byDefault && now.handler != ignored && now.flags&onStack == 0:

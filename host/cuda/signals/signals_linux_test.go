@@ -288,12 +288,20 @@ func compare(library string) error {
 	return nil
 }
 
-// TestNotifyMeanwhile: what Go installs while native code runs is not undone.
-func TestNotifyMeanwhile(t *testing.T) {
+// TestMeanwhile: what Go does with signals while native code runs is not undone.
+func TestMeanwhile(t *testing.T) {
+	defer signal.Reset(syscall.SIGUSR1)
 	signal.Ignore(syscall.SIGUSR2)
 	c := make(chan os.Signal, 1)
-	signals.Keep(func() { signal.Notify(c, syscall.SIGUSR2) })
+	signals.Keep(func() {
+		signal.Notify(c, syscall.SIGUSR2)
+		signal.Ignore(syscall.SIGUSR1)
+	})
 	defer signal.Stop(c)
+	const ignored = 1 // SIG_IGN
+	if a := handlers()[syscall.SIGUSR1]; a.handler != ignored {
+		t.Errorf("a signal that Go began to ignore has the handler %x", a.handler)
+	}
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
