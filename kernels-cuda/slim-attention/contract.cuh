@@ -19,13 +19,12 @@ namespace slim_attention {
 constexpr int32_t kContractThreads = 256;
 constexpr int32_t kContractRows = 8;
 constexpr int32_t kContractColumns = 64;
-constexpr int32_t kContractFeatures = 640;  // at a time
+constexpr int32_t kContractFeatures = 512;                     // at a time
 constexpr int32_t kContractLanes = kContractThreads / kPanel;  // threads that share a column
 constexpr int32_t kContractPanels = kContractColumns / kPanel;
 // Rows, which the last sums take the place of.
-constexpr int64_t kContractBytes =
-    4 * std::max(kContractRows * kContractFeatures,
-                 kContractLanes * kPanel * (kContractRows * kContractPanels + 1));
+constexpr int32_t kContractFloats = std::max(
+    kContractRows * kContractFeatures, kContractLanes* kPanel*(kContractRows* kContractPanels + 1));
 
 // What a block of a grid over (columns, head, rows) computes.
 struct ContractPlace {
@@ -57,9 +56,15 @@ GRAFT_DEVICE void Contract(const Problem& p, const ContractPlace& at, int32_t ro
   float sums[kContractPanels][kContractRows] = {};
   for (int32_t begin = 0; begin < width; begin += kContractFeatures) {
     const int32_t count = min(kContractFeatures, width - begin);
-    for (int32_t i = thread; i < count * kContractRows; i += kContractThreads) {
-      const int32_t row = i / count, f = i - row * count;
-      left[f * kContractRows + row] = row < rows ? fill(row, begin + f) : 0.0f;
+    for (int32_t f = thread; f < count; f += kContractThreads) {
+      float x[kContractRows];
+#pragma unroll
+      for (int32_t r = 0; r < kContractRows; ++r) x[r] = r < rows ? fill(r, begin + f) : 0.0f;
+#pragma unroll
+      for (int32_t r = 0; r < kContractRows; r += 4) {
+        const float four[4] = {x[r], x[r + 1], x[r + 2], x[r + 3]};
+        StoreVector(left + f * kContractRows + r, four);
+      }
     }
     __syncthreads();
     for (int32_t f = lane; f < count; f += kContractLanes) {
@@ -114,7 +119,7 @@ struct FinishArguments {
 
 // Joins the splits of kContractRows tokens and multiplies what they have added up by W_KV.
 template <typename W>
-__global__ void __launch_bounds__(kContractThreads) FinishKernel(FinishArguments a) {
+__global__ void __launch_bounds__(kContractThreads, 2) FinishKernel(FinishArguments a) {
   const Problem& p = a.problem;
   const ContractPlace at(p, blockIdx.x);
   const auto rows = static_cast<int32_t>(min(int64_t{kContractRows}, p.tokens - at.row0));
@@ -122,47 +127,44 @@ __global__ void __launch_bounds__(kContractThreads) FinishKernel(FinishArguments
   const auto place = [&](int32_t row, int32_t split) {
     return ((at.row0 + row) * splits + split) * p.heads + at.head;
   };
-  const auto state = [&](int32_t row, int32_t split) {
-    return a.states + place(row, split) * kStateNumbers;
-  };
-  const auto highest = [&](int32_t row) {
-    float most = NegativeInfinity();
-    for (int32_t s = 0; s < splits; ++s) most = fmaxf(most, state(row, s)[0]);
-    return most;
-  };
-  // A split's share of a row, relative to the highest score of all; 0 where it met no key.
-  const auto share = [&](int32_t row, int32_t split, float most) {
-    const float own = state(row, split)[0];
+  // Shares of the splits [row][split], which are what each counts for in the row's softmax.
+  float* shares = reinterpret_cast<float*>(SharedMemory()) + kContractFloats;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < rows) {
+    const auto state = [&](int32_t split) {
+      return a.states + place(thread, split) * kStateNumbers;
+    };
+    float highest = NegativeInfinity(), sum = 0.0f, left_out = 0.0f;
+    for (int32_t s = 0; s < splits; ++s) highest = fmaxf(highest, state(s)[0]);
+    for (int32_t s = 0; s < splits; ++s) {
+      const float own = state(s)[0];
 #if GRAFT_FAULT == 2
-    most = own;
+      highest = own;
 #endif
-    return own == NegativeInfinity() ? 0.0f : exp2f(own - most);
-  };
-  const auto total = [&](int32_t row, int32_t number) {
-    const float most = highest(row);
-    float x = 0.0f;
-    for (int32_t s = 0; s < splits; ++s) x += share(row, s, most) * state(row, s)[number];
-    return x;
-  };
+      const float share = own == NegativeInfinity() ? 0.0f : exp2f(own - highest);
+      shares[thread * splits + s] = share;
+      sum += share * state(s)[1];
+      left_out += share * state(s)[2];
+    }
+    // Keys without any weight give NaN, as a softmax does.
+    for (int32_t s = 0; s < splits; ++s) shares[thread * splits + s] /= sum;
+    if (p.skipped != nullptr && at.column0 == 0) {
+      p.skipped[(at.row0 + thread) * p.heads + at.head] = sum > 0.0f ? left_out / sum : 0.0f;
+    }
+  }
+  __syncthreads();
   const auto fill = [&](int32_t row, int32_t f) {
-    const float most = highest(row);
     float x = 0.0f;
     for (int32_t s = 0; s < splits; ++s) {
-      const float by = share(row, s, most);
-      if (by != 0.0f) x += by * a.sums[place(row, s) * WidthOf(p) + f];
+      x += shares[row * splits + s] * a.sums[place(row, s) * WidthOf(p) + f];
     }
     return x;
   };
   const auto store = [&](int32_t row, int64_t c, float x) {
-    const int64_t token = at.row0 + row;
-    x /= total(row, 1);  // keys that have no weight give NaN, as a softmax does
     if (p.value_bias != nullptr) x += p.value_bias[at.head * p.value_size + c];
-    if (state(row, 0)[3] == 0.0f) x = 0.0f;  // no key at all
-    WriteAs(p.output, p.type, token * p.output_stride + at.head * p.value_size + c, x);
-    if (p.skipped != nullptr && c == 0) {
-      const float sum = total(row, 1);
-      p.skipped[token * p.heads + at.head] = sum > 0.0f ? total(row, 2) / sum : 0.0f;
-    }
+    const bool any = a.states[place(row, 0) * kStateNumbers + 3] != 0.0f;
+    WriteAs(p.output, p.type, (at.row0 + row) * p.output_stride + at.head * p.value_size + c,
+            any ? x : 0.0f);
   };
   Contract<W>(p, at, rows, fill, store);
 }
@@ -175,7 +177,7 @@ struct ValueArguments {
 
 // V = K W_KV of every place in the lists.
 template <typename W>
-__global__ void __launch_bounds__(kContractThreads) ValueKernel(ValueArguments a) {
+__global__ void __launch_bounds__(kContractThreads, 2) ValueKernel(ValueArguments a) {
   const Problem& p = a.problem;
   const ContractPlace at(p, blockIdx.x);
   const auto rows = static_cast<int32_t>(min(int64_t{kContractRows}, a.keys - at.row0));
@@ -211,32 +213,32 @@ __global__ void __launch_bounds__(kContractThreads) ValueKernel(ValueArguments a
 
 template <typename Arguments>
 Status RunContract(void (*kernel)(Arguments), const Arguments& arguments, int64_t rows,
-                   Stream stream) {
+                   int32_t splits, Stream stream) {
   LaunchShape shape;
   shape.grid_x = ContractPlace::Blocks(arguments.problem, rows);
   shape.threads = kContractThreads;
-  shape.shared_bytes = kContractBytes;
+  shape.shared_bytes = 4 * (kContractFloats + kContractRows * splits);
   return Launch(kernel, shape, stream, arguments);
 }
 
 inline Status RunFinish(const FinishArguments& a, Stream stream) {
   switch (a.problem.weight_type) {
     case Type::kFloat16:
-      return RunContract(&FinishKernel<Half>, a, a.problem.tokens, stream);
+      return RunContract(&FinishKernel<Half>, a, a.problem.tokens, a.splits, stream);
     case Type::kBFloat16:
-      return RunContract(&FinishKernel<BFloat16>, a, a.problem.tokens, stream);
+      return RunContract(&FinishKernel<BFloat16>, a, a.problem.tokens, a.splits, stream);
     default:
-      return RunContract(&FinishKernel<float>, a, a.problem.tokens, stream);
+      return RunContract(&FinishKernel<float>, a, a.problem.tokens, a.splits, stream);
   }
 }
 inline Status RunValues(const ValueArguments& a, Stream stream) {
   switch (a.problem.weight_type) {
     case Type::kFloat16:
-      return RunContract(&ValueKernel<Half>, a, a.keys, stream);
+      return RunContract(&ValueKernel<Half>, a, a.keys, 0, stream);
     case Type::kBFloat16:
-      return RunContract(&ValueKernel<BFloat16>, a, a.keys, stream);
+      return RunContract(&ValueKernel<BFloat16>, a, a.keys, 0, stream);
     default:
-      return RunContract(&ValueKernel<float>, a, a.keys, stream);
+      return RunContract(&ValueKernel<float>, a, a.keys, 0, stream);
   }
 }
 

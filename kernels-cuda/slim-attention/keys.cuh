@@ -63,9 +63,8 @@ GRAFT_DEVICE Group GroupAt(const Problem& p, int64_t index) {
   if (p.steps == nullptr) {
     g.first = index * g.tokens;
     g.shared_offset = 0;
-    g.shared = p.lengths == nullptr
-                   ? p.positions
-                   : max(int64_t{0}, min(int64_t{p.lengths[index]}, p.positions));
+    g.shared = p.lengths == nullptr ? p.positions
+                                    : max(int64_t{0}, min(int64_t{p.lengths[index]}, p.positions));
     g.own_offset = g.own = 0;
     g.causal = p.causal;
     return g;

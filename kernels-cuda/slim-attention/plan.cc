@@ -25,10 +25,9 @@ Cost Sum(double matrix_flops, double plain_flops, double bytes, bool matrix,
   cost.flops = matrix_flops + plain_flops;
   cost.bytes = bytes;
   const double rate = limits.multiprocessors;
-  cost.seconds =
-      std::max(matrix_flops / (rate * (matrix ? kMatrixFlops : kPlainFlops)) +
-                   plain_flops / (rate * kPlainFlops),
-               bytes / (kBytes * rate / 132));
+  cost.seconds = std::max(matrix_flops / (rate * (matrix ? kMatrixFlops : kPlainFlops)) +
+                              plain_flops / (rate * kPlainFlops),
+                          bytes / (kBytes * rate / 132));
   return cost;
 }
 
@@ -60,8 +59,8 @@ bool LayOut(const Problem& p, const DeviceLimits& limits, int64_t heads, StreamS
   s->tile_stride = static_cast<int32_t>(element == 2 ? bytes + 16 : bytes + 64 - bytes % 128);
   s->query_stride = static_cast<int32_t>(bytes + 16);
   s->weight_stride = 48;
-  s->turned_stride =
-      static_cast<int32_t>(p.head_size * element + (element == 2 ? 16 : 64 - p.head_size * 4 % 128));
+  s->turned_stride = static_cast<int32_t>(p.head_size * element +
+                                          (element == 2 ? 16 : 64 - p.head_size * 4 % 128));
   const bool turns = p.rotary != Rotary::kNone && !p.rotated;
   Place(&end, kStages * keys * s->tile_stride);
   s->query = static_cast<int32_t>(Place(&end, s->tokens * s->query_stride));
@@ -71,6 +70,7 @@ bool LayOut(const Problem& p, const DeviceLimits& limits, int64_t heads, StreamS
   s->scores = static_cast<int32_t>(Place(&end, s->warps * kStreamTokens * keys * 4));
   s->turned = static_cast<int32_t>(Place(&end, turns ? s->warps * keys * s->turned_stride : 0));
   s->keys = static_cast<int32_t>(Place(&end, 8 * keys * 16));
+  s->work = static_cast<int32_t>(Place(&end, 256));
   s->bytes = static_cast<int32_t>(std::min<int64_t>(end, 1 << 30));
   return end <= limits.shared_per_block;
 }
@@ -79,8 +79,7 @@ bool LayOut(const Problem& p, const DeviceLimits& limits, int64_t heads, StreamS
 int32_t Splits(const Problem& p, const DeviceLimits& limits, const StreamShape& s) {
   const double places = std::max(1, limits.multiprocessors / s.cluster);
   const int64_t keys = p.groups > 0 ? KeysOf(p) / p.groups : 0;
-  const int64_t most =
-      std::clamp<int64_t>(CeilDivide(keys, TileKeys(p.row_type)) / kStages, 1, 64);
+  const int64_t most = std::clamp<int64_t>(CeilDivide(keys, TileKeys(p.row_type)) / kStages, 1, 64);
   const auto fill = [&](int64_t splits) {
     const double waves = static_cast<double>(s.items * splits) / places;
     return waves / std::ceil(waves);
@@ -153,8 +152,8 @@ Cost CostOfSums(const Problem& p, double keys, const DeviceLimits& limits) {
   const double scores = 2 * tokens * keys * width;
   const double sums = 2 * tokens * keys * heads * width;
   const double values = 2 * tokens * width * heads * static_cast<double>(p.value_size);
-  const double bytes = reads * keys * width * static_cast<double>(BytesOf(p.row_type)) +
-                       8 * tokens * heads * width;
+  const double bytes =
+      reads * keys * width * static_cast<double>(BytesOf(p.row_type)) + 8 * tokens * heads * width;
   return Sum(groups * (scores + sums), groups * values, groups * bytes,
              p.row_type != Type::kFloat32, limits);
 }
@@ -166,8 +165,8 @@ Cost CostOfValues(const Problem& p, double keys, const DeviceLimits& limits) {
   const double make = 2 * keys * width * values;
   const double attend = 2 * tokens * keys * (width + values);
   // Each token reads every key and value again, most of it from a cache: counted as a tenth.
-  const double bytes = (1 + 0.1 * tokens) * keys *
-                       (width * static_cast<double>(BytesOf(p.row_type)) + 4 * values);
+  const double bytes =
+      (1 + 0.1 * tokens) * keys * (width * static_cast<double>(BytesOf(p.row_type)) + 4 * values);
   return Sum(0, groups * (make + attend), groups * bytes, false, limits);
 }
 
@@ -177,8 +176,8 @@ Plan MakePlan(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
   // A place in the lists has no position of its own by which to turn a row back.
   const bool values = (p.steps == nullptr || !p.rotated) && KeysOf(p) > 0;
   const double keys = p.groups > 0 ? static_cast<double>(KeysOf(p)) / p.groups : 0;
-  bool first_values = values && CostOfValues(p, keys, limits).seconds <
-                                    CostOfSums(p, keys, limits).seconds;
+  bool first_values =
+      values && CostOfValues(p, keys, limits).seconds < CostOfSums(p, keys, limits).seconds;
   if (tuning.way >= 0) first_values = values && tuning.way == static_cast<int32_t>(Way::kValues);
   if (first_values) {
     plan.way = Way::kValues;

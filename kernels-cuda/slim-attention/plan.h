@@ -12,7 +12,8 @@
 //   output = (softmax(s) x) W_KV,h + b_h                           (equation 2.1)
 //
 // Tokens stand in groups that see the same rows, in one of two forms:
-//   pool:       rows in blocks of 16 slots; `steps` lists the groups as flash-decode's cached.h says
+//   pool:       rows in blocks of 16 slots; `steps` lists the groups as flash-decode's cached.h
+//   says
 //               (first token, tokens, offset into shared, shared, offset into own, own a token,
 //               causal, 0). These lists stay in device memory: no host reads them.
 //   contiguous: rows [groups][positions], tokens / groups tokens a group.
@@ -106,8 +107,8 @@ enum class Way : int32_t {
 
 // What is otherwise chosen by shape; tests force every value in turn.
 struct Tuning {
-  int32_t way = -1;  // a Way; kStream is taken only where it can serve
-  int32_t splits = 0;
+  int32_t way = -1;       // a Way; kStream is taken only where it can serve
+  int32_t splits = 0;     // up to 64
   int32_t row_tiles = 0;  // 1, 2 or 4
   int32_t warps = 0;      // 1 to 16: fewer warps hold fewer columns, so clusters grow
 };
@@ -146,6 +147,7 @@ struct StreamShape {
   int32_t weight_stride = 0;
   int32_t turned_stride = 0;  // from row to row of a head's turned slice
   int32_t query = 0, weights = 0, rescale = 0, state = 0, scores = 0, turned = 0, keys = 0;
+  int32_t work = 0;
   int32_t bytes = 0;
 };
 

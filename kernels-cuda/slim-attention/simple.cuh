@@ -112,8 +112,7 @@ class SimpleBlock {
 #if GRAFT_FAULT != 1
       __syncthreads();
 #endif
-      const auto keys =
-          static_cast<int32_t>(min(int64_t{kSimpleThreads}, group_.keys() - j));
+      const auto keys = static_cast<int32_t>(min(int64_t{kSimpleThreads}, group_.keys() - j));
       for (int32_t c = thread_; c < count; c += kSimpleThreads) {
         float x = columns_[c] * rescale;
         for (int32_t k = 0; k < keys; ++k) {
@@ -157,8 +156,8 @@ class SimpleBlock {
   // Column of what is added up: of the value, or of the whole row as it was projected.
   GRAFT_DEVICE float ValueOf(int64_t j, int64_t row, int64_t column) const {
     if (a_.values != nullptr) {
-      return a_.values[(ValueRow(p_, group_, place_, j) * p_.heads + head_) * p_.value_size +
-                       column];
+      return a_
+          .values[(ValueRow(p_, group_, place_, j) * p_.heads + head_) * p_.value_size + column];
     }
     return Element(row, column / p_.head_size, static_cast<int32_t>(column % p_.head_size), j,
                    p_.rotated, true);

@@ -17,7 +17,7 @@ struct StoreArguments {
   int64_t row_stride, block_stride, slots, width;
   const void* from;  // [count][width]
   Type type;
-  int64_t from_stride;  // elements from row to row
+  int64_t from_stride;   // elements from row to row
   const int32_t* write;  // [count] slot of each; one that the pool does not have: left out
   int64_t count;
 };

@@ -27,6 +27,13 @@ namespace slim_attention {
 
 constexpr int32_t kNotes = 8;  // tiles whose keys are noted in shared memory
 
+// Clusters come with sm_90; before it every block is alone, and plans know.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr bool kClusters = true;
+#else
+constexpr bool kClusters = false;
+#endif
+
 struct StreamArguments {
   Problem problem;
   StreamShape shape;
@@ -52,8 +59,7 @@ GRAFT_DEVICE Chunk FindChunk(const Problem& p, int64_t item, int32_t size) {
   }
   for (int64_t g0 = 0; g0 < p.groups && group < 0; g0 += kWarp) {
     const int64_t g = g0 + Lane();
-    const auto mine =
-        static_cast<int32_t>(g < p.groups ? (TokensOf(p, g) + size - 1) / size : 0);
+    const auto mine = static_cast<int32_t>(g < p.groups ? (TokensOf(p, g) + size - 1) / size : 0);
     int32_t sum = mine;
 #pragma unroll
     for (int32_t step = 1; step < kWarp; step *= 2) {
@@ -83,17 +89,18 @@ struct KeyRow {
   int64_t low, shared;  // first shared position, and how many
   int64_t own;          // of a token
   int64_t count;
-
-  GRAFT_DEVICE KeyRow(const Problem& p, const Chunk& chunk) {
-    const Group& g = chunk.group;
-    const int64_t first = g.Position(chunk.first);
-    const int64_t last = g.Position(chunk.first + chunk.tokens - 1);
-    low = p.window > 0 ? max(int64_t{0}, first - p.window + 1) : 0;
-    shared = max(int64_t{0}, min(g.shared, last + 1) - low);
-    own = g.own;
-    count = shared + chunk.tokens * own;
-  }
 };
+GRAFT_DEVICE KeyRow KeysFor(const Problem& p, const Chunk& chunk) {
+  const Group& g = chunk.group;
+  const int64_t first = g.Position(chunk.first);
+  const int64_t last = g.Position(chunk.first + chunk.tokens - 1);
+  KeyRow keys;
+  keys.low = p.window > 0 ? max(int64_t{0}, first - p.window + 1) : 0;
+  keys.shared = max(int64_t{0}, min(g.shared, last + 1) - keys.low);
+  keys.own = g.own;
+  keys.count = keys.shared + chunk.tokens * g.own;
+  return keys;
+}
 
 // A key: where its row stands (below 0: nowhere), its position, and the only token of the chunk
 // that sees it (below 0: all).
@@ -102,6 +109,17 @@ struct Note {
   int32_t position, token;
 };
 
+// What the threads of a block share of its work, in shared memory: registers are for sums.
+struct Work {
+  Chunk chunk;
+  KeyRow keys;
+  int64_t first;  // tile of this split
+  int32_t tiles, split;
+  int32_t head0, mine;  // first head of this block, and heads
+  int32_t columns;      // of these heads
+};
+static_assert(sizeof(Work) <= 256, "as much as plan.cc leaves for it");
+
 template <typename R, int32_t kRowTiles>
 class StreamBlock {
  public:
@@ -109,47 +127,34 @@ class StreamBlock {
       : a_(a), p_(a.problem), s_(a.shape), memory_(SharedMemory()) {
     warp_ = WarpIndex();
     lane_ = Lane();
-    rank_ = s_.cluster > 1 ? ClusterRank() : 0;
-    const int64_t unit = static_cast<int64_t>(blockIdx.x) / s_.cluster;
-    split_ = static_cast<int32_t>(unit % s_.splits);
-    chunk_ = FindChunk(p_, unit / s_.splits, s_.tokens);
-    heads_ = static_cast<int32_t>(p_.heads);
-    head_size_ = static_cast<int32_t>(p_.head_size);
-    head0_ = rank_ * s_.heads;
-    mine_ = min(s_.heads, heads_ - head0_);
-    columns_ = mine_ * head_size_;
+    w_ = At<Work>(s_.work);
   }
 
   GRAFT_DEVICE void Run() {
-    if (chunk_.tokens <= 0) return;  // and so does every block of the cluster
-    const KeyRow keys(p_, chunk_);
-    const int64_t all = (keys.count + kKeys - 1) / kKeys;
-    first_ = all * split_ / s_.splits;
-    tiles_ = static_cast<int32_t>(all * (split_ + 1) / s_.splits - first_);
-    Prepare(keys);
+    if (warp_ == 0) Begin();
+    __syncthreads();
+    const int32_t tiles = w_->tiles;
+    if (tiles < 0) return;  // and so does every block of the cluster
+    Prepare();
     __syncthreads();
     Load(0);
     CopyCommit();
     Load(1);
     CopyCommit();
     float sums[kRowTiles][kPairs][2][4] = {};
-    for (int32_t i = -1; i < tiles_; ++i) {
+    for (int32_t i = -1; i < tiles; ++i) {
 #if GRAFT_FAULT == 3
       CopyWait<2>();  // one too many may be on its way
 #else
       CopyWait<1>();
 #endif
       // Tile i + 1 is there for all, the weights of tile i are, and nobody reads tile i - 1.
-      if (s_.cluster > 1) {
-        ClusterSync();
-      } else {
-        __syncthreads();
-      }
+      Meet();
       Load(i + 3);
       CopyCommit();
       NoteKeys(i + 4);
-      slot_ = SlotOf(keys, i + 5);
-      if (i + 1 < tiles_) Scores(i + 1);
+      AskForKeys(i + 5);
+      if (i + 1 < tiles) Scores(i + 1);
       if (i < 0) continue;
       if (p_.rotated) {
         TurnBack(i);
@@ -179,21 +184,55 @@ class StreamBlock {
   GRAFT_DEVICE R* Weights(int32_t tile, int32_t row) const {
     return At<R>(s_.weights + (tile % 2 * kRows + row) * s_.weight_stride);
   }
-  GRAFT_DEVICE float* Rescale(int32_t tile) const { return At<float>(s_.rescale) + tile % 2 * kRows; }
+  GRAFT_DEVICE float* Rescale(int32_t tile) const {
+    return At<float>(s_.rescale) + tile % 2 * kRows;
+  }
   GRAFT_DEVICE float* Highest() const { return At<float>(s_.state); }
   GRAFT_DEVICE float* Sum() const { return At<float>(s_.state) + kRows; }
   GRAFT_DEVICE float* LeftOut() const { return At<float>(s_.state) + 2 * kRows; }
 
+  GRAFT_DEVICE int32_t Heads() const { return static_cast<int32_t>(p_.heads); }
+  GRAFT_DEVICE int32_t HeadSize() const { return static_cast<int32_t>(p_.head_size); }
+
   // Row of the matrices for a token of the chunk.
   GRAFT_DEVICE int32_t RowOf(int32_t token, int32_t head) const {
 #if GRAFT_FAULT == 5
-    return head * chunk_.tokens + token;
+    return head * w_->chunk.tokens + token;
 #else
-    return token * heads_ + head;
+    return token * Heads() + head;
 #endif
   }
 
-  GRAFT_DEVICE void Prepare(const KeyRow& keys) {
+  // Waits for all blocks of the cluster.
+  GRAFT_DEVICE void Meet() const {
+    if constexpr (kClusters) {
+      if (s_.cluster > 1) return ClusterSync();
+    }
+    __syncthreads();
+  }
+
+  // Finds out what this block is to do; one warp.
+  GRAFT_DEVICE void Begin() const {
+    const int64_t unit = static_cast<int64_t>(blockIdx.x) / s_.cluster;
+    Work work = {};
+    work.split = static_cast<int32_t>(unit % s_.splits);
+    work.chunk = FindChunk(p_, unit / s_.splits, s_.tokens);
+    work.tiles = -1;
+    if (work.chunk.tokens > 0) {
+      work.keys = KeysFor(p_, work.chunk);
+      const int64_t all = (work.keys.count + kKeys - 1) / kKeys;
+      work.first = all * work.split / s_.splits;
+      work.tiles = static_cast<int32_t>(all * (work.split + 1) / s_.splits - work.first);
+    }
+    if constexpr (kClusters) {
+      if (s_.cluster > 1) work.head0 = ClusterRank() * s_.heads;
+    }
+    work.mine = min(s_.heads, static_cast<int32_t>(p_.heads) - work.head0);
+    work.columns = work.mine * static_cast<int32_t>(p_.head_size);
+    if (lane_ == 0) *w_ = work;
+  }
+
+  GRAFT_DEVICE void Prepare() {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const auto threads = static_cast<int32_t>(blockDim.x);
     for (int32_t i = thread; i < 2 * kRows * kKeys; i += threads) {
@@ -204,58 +243,60 @@ class StreamBlock {
       Highest()[i] = NegativeInfinity();
       Sum()[i] = LeftOut()[i] = 0.0f;
     }
-    for (int32_t token = 0; token < chunk_.tokens; ++token) {
-      const int64_t from = (chunk_.group.first + chunk_.first + token) * p_.query_stride +
-                           int64_t{head0_} * head_size_;
-      for (int32_t c = thread; c < columns_; c += threads) {
+    for (int32_t token = 0; token < w_->chunk.tokens; ++token) {
+      const int64_t from = (w_->chunk.group.first + w_->chunk.first + token) * p_.query_stride +
+                           w_->head0 * p_.head_size;
+      for (int32_t c = thread; c < w_->columns; c += threads) {
         At<R>(s_.query + token * s_.query_stride)[c] =
             FromFloat<R>(ReadAs(p_.query, p_.type, from + c));
       }
     }
     for (int32_t tile = 0; tile < 3; ++tile) {
-      slot_ = SlotOf(keys, tile);
+      AskForKeys(tile);
       NoteKeys(tile);
     }
-    slot_ = SlotOf(keys, 3);
+    AskForKeys(3);
   }
 
-  // A key's slot is asked for a step before it is needed: this thread's key of a tile.
-  GRAFT_DEVICE int64_t SlotOf(const KeyRow& keys, int32_t tile) {
-    if (static_cast<int32_t>(threadIdx.x) >= kKeys || tile >= tiles_) return -1;
-    int64_t x = (first_ + tile) * kKeys + static_cast<int32_t>(threadIdx.x);
-    token_ = -1;
-    position_ = -1;
-    if (x >= keys.count) return -1;
+  // Asks for the slot of this thread's key of a tile, a step before it is noted.
+  GRAFT_DEVICE void AskForKeys(int32_t tile) {
+    if (static_cast<int32_t>(threadIdx.x) >= kKeys || tile >= w_->tiles) return;
+    const KeyRow& keys = w_->keys;
+    const Chunk& chunk = w_->chunk;
+    int64_t x = (w_->first + tile) * kKeys + static_cast<int32_t>(threadIdx.x);
+    token_ = position_ = slot_ = -1;
+    if (x >= keys.count) return;
     if (x < keys.shared) {
-      position_ = keys.low + x;
-      return SharedSlot(p_, chunk_.group, position_);
+      position_ = static_cast<int32_t>(keys.low + x);
+      slot_ = static_cast<int32_t>(SharedSlot(p_, chunk.group, position_));
+      return;
     }
     x -= keys.shared;
     token_ = static_cast<int32_t>(x / keys.own);
     const int64_t j = x - token_ * keys.own;
-    position_ = chunk_.group.shared + j;
-    return OwnSlot(p_, chunk_.group, chunk_.first + token_, j);
+    position_ = static_cast<int32_t>(chunk.group.shared + j);
+    slot_ = static_cast<int32_t>(OwnSlot(p_, chunk.group, chunk.first + token_, j));
   }
 
-  GRAFT_DEVICE void NoteKeys(int32_t tile) {
-    if (static_cast<int32_t>(threadIdx.x) >= kKeys || tile >= tiles_) return;
+  GRAFT_DEVICE void NoteKeys(int32_t tile) const {
+    if (static_cast<int32_t>(threadIdx.x) >= kKeys || tile >= w_->tiles) return;
     Note note = {-1, 0, token_};
     if (position_ >= 0 && HasAngle(p_, position_)) {
-      note.row = RowOfSlot(p_, chunk_.group, slot_);
-      note.position = static_cast<int32_t>(position_);
+      note.row = RowOfSlot(p_, w_->chunk.group, slot_);
+      note.position = position_;
     }
     Notes(tile)[threadIdx.x] = note;
   }
 
   // Asks for a tile: this block's columns of every row, zeros for keys that are not there.
   GRAFT_DEVICE void Load(int32_t tile) {
-    if (tile >= tiles_) return;
+    if (tile >= w_->tiles) return;
     for (int32_t k = warp_; k < kKeys; k += s_.warps) {
       const int64_t row = Notes(tile)[k].row;
-      const R* from = static_cast<const R*>(p_.rows) + int64_t{head0_} * head_size_;
+      const R* from = static_cast<const R*>(p_.rows) + int64_t{w_->head0} * HeadSize();
       if (row > 0) from += row;
       R* to = Tile(tile) + k * TileStride();
-      for (int32_t c = lane_ * kVector<R>; c < columns_; c += kWarp * kVector<R>) {
+      for (int32_t c = lane_ * kVector<R>; c < w_->columns; c += kWarp * kVector<R>) {
         CopyAsync<16>(to + c, from + c, row >= 0);
       }
     }
@@ -265,15 +306,15 @@ class StreamBlock {
   // `rows`, `stride` apart.
   GRAFT_DEVICE void Multiply(const R* rows, int32_t stride, int32_t head, float* out) const {
     const auto query = [&](int32_t token) {
-      return At<const R>(s_.query + token * s_.query_stride) + head * head_size_;
+      return At<const R>(s_.query + token * s_.query_stride) + head * HeadSize();
     };
     if constexpr (sizeof(R) == 2) {
       const int32_t g = lane_ / 4, t = lane_ % 4;
       const R* from = rows + lane_ % 16 * stride + lane_ / 16 * 8;
-      const bool has = g < chunk_.tokens;
+      const bool has = g < w_->chunk.tokens;
       const R* q = query(has ? g : 0) + 2 * t;
       float d[4] = {};
-      for (int32_t c = 0; c < head_size_; c += 16) {
+      for (int32_t c = 0; c < HeadSize(); c += 16) {
         uint32_t a[4], b[2] = {0, 0};
         LoadMatrices(a, from + c);
         if (has) {
@@ -286,9 +327,10 @@ class StreamBlock {
       for (int32_t i = 0; i < 4; ++i) out[(2 * t + i % 2) * kKeys + g + i / 2 * 8] = d[i];
     } else {
       const int32_t k = lane_ / 4, part = lane_ % 4;
-      for (int32_t token = 0; token < chunk_.tokens; ++token) {
+      for (int32_t token = 0; token < w_->chunk.tokens; ++token) {
         float dot = 0.0f;
-        for (int32_t c = 4 * part; c < head_size_; c += 16) {
+#pragma unroll 2  // more would not fit beside the sums
+        for (int32_t c = 4 * part; c < HeadSize(); c += 16) {
           float x[4], q[4];
           LoadVector(rows + k * stride + c, x);
           LoadVector(query(token) + c, q);
@@ -311,23 +353,23 @@ class StreamBlock {
   GRAFT_DEVICE void Scores(int32_t tile) {
     const Note* notes = Notes(tile);
     float* products = At<float>(s_.scores) + warp_ * kStreamTokens * kKeys;
-    for (int32_t h = warp_; h < mine_; h += s_.warps) {
-      const R* rows = Tile(tile) + h * head_size_;
+    for (int32_t h = warp_; h < w_->mine; h += s_.warps) {
+      const R* rows = Tile(tile) + h * HeadSize();
       int32_t stride = TileStride();
       if (p_.rotary != Rotary::kNone && !p_.rotated) {
         stride = s_.turned_stride / static_cast<int32_t>(sizeof(R));
         R* turned = At<R>(s_.turned + warp_ * kKeys * s_.turned_stride);
-        for (int32_t i = lane_; i < kKeys * head_size_; i += kWarp) {
-          const int32_t k = i / head_size_, c = i - k * head_size_;
-          turned[k * stride + c] = FromFloat<R>(
-              TurnedFeature(rows + k * TileStride(), notes[k].position, c, false));
+        for (int32_t i = lane_; i < kKeys * HeadSize(); i += kWarp) {
+          const int32_t k = i / HeadSize(), c = i - k * HeadSize();
+          turned[k * stride + c] =
+              FromFloat<R>(TurnedFeature(rows + k * TileStride(), notes[k].position, c, false));
         }
         rows = turned;
         __syncwarp();
       }
       Multiply(rows, stride, h, products);
       __syncwarp();
-      Softmax(tile, head0_ + h, products);
+      Softmax(tile, w_->head0 + h, products);
       __syncwarp();
     }
   }
@@ -338,11 +380,11 @@ class StreamBlock {
     const int32_t k = lane_ % kKeys;
     const Note note = Notes(tile)[k];
     const float scale = ScaleOf(p_);
-    for (int32_t t0 = 0; t0 < chunk_.tokens; t0 += kWarp / kKeys) {
+    for (int32_t t0 = 0; t0 < w_->chunk.tokens; t0 += kWarp / kKeys) {
       const int32_t token = t0 + lane_ / kKeys;
-      const bool active = token < chunk_.tokens;
+      const bool active = token < w_->chunk.tokens;
       const int32_t row = RowOf(active ? token : 0, head);
-      const int64_t distance = chunk_.group.Position(chunk_.first + token) - note.position;
+      const int64_t distance = w_->chunk.group.Position(w_->chunk.first + token) - note.position;
       float score = NegativeInfinity();
       if (active && note.row >= 0 && (note.token < 0 || note.token == token) &&
           Sees(p_, distance)) {
@@ -352,7 +394,7 @@ class StreamBlock {
       const float highest = fmaxf(before, WarpMax<kKeys>(score));
       float weight = score == NegativeInfinity() ? 0.0f : exp2f(score - highest);
       const bool small = weight < p_.skip;
-      const float left = WarpSum<kKeys>(small ? weight : 0.0f);
+      const float left = p_.skip > 0.0f ? WarpSum<kKeys>(small ? weight : 0.0f) : 0.0f;
       // What counts is what will be added up: weights as rounded, so that their shares make up 1.
       const R rounded = FromFloat<R>(weight);
       const float all = WarpSum<kKeys>(small ? weight : ToFloat(rounded));
@@ -372,11 +414,13 @@ class StreamBlock {
   // Writes to a place in the shared memory of all blocks of the cluster.
   template <typename T>
   GRAFT_DEVICE void Give(T* to, T x) const {
-    if (s_.cluster == 1) {
-      *to = x;
-      return;
+    if constexpr (kClusters) {
+      if (s_.cluster > 1) {
+        for (int32_t r = 0; r < s_.cluster; ++r) *ClusterMap(to, r) = x;
+        return;
+      }
     }
-    for (int32_t r = 0; r < s_.cluster; ++r) *ClusterMap(to, r) = x;
+    *to = x;
   }
 
   // Turns a tile back: what was kept turned becomes what was projected.
@@ -385,9 +429,9 @@ class StreamBlock {
     for (int32_t k = warp_; k < kKeys; k += s_.warps) {
       const int32_t position = Notes(tile)[k].position;
       R* row = Tile(tile) + k * TileStride();
-      for (int32_t i = lane_; i < mine_ * pairs; i += kWarp) {
+      for (int32_t i = lane_; i < w_->mine * pairs; i += kWarp) {
         const int32_t head = i / pairs, pair = i - head * pairs;
-        R* slice = row + head * head_size_;
+        R* slice = row + head * HeadSize();
         const int32_t c = p_.rotary == Rotary::kHalf ? pair : 2 * pair;
         const int32_t partner = TurnOf(p_, c).partner;
         const float x = TurnedFeature(slice, position, c, true);
@@ -424,7 +468,7 @@ class StreamBlock {
       }
     }
     const R* rows = Tile(tile);
-    const int32_t stride = TileStride(), pairs = columns_ / 16;
+    const int32_t stride = TileStride(), pairs = w_->columns / 16;
     if constexpr (sizeof(R) == 2) {
       uint32_t weights[kRowTiles][4];
       bool any = p_.skip <= 0.0f;
@@ -483,21 +527,21 @@ class StreamBlock {
 
   // Place of a row of the matrices among all partial results.
   GRAFT_DEVICE int64_t PlaceOf(int32_t row) const {
-    const int64_t token = chunk_.group.first + chunk_.first + row / heads_;
-    return (token * s_.splits + split_) * heads_ + row % heads_;
+    const int64_t token = w_->chunk.group.first + w_->chunk.first + row / Heads();
+    return (token * s_.splits + w_->split) * Heads() + row % Heads();
   }
 
   GRAFT_DEVICE void Write(const float (&sums)[kRowTiles][kPairs][2][4]) const {
     const int32_t g = lane_ / 4, t = lane_ % 4;
-    const int32_t rows = chunk_.tokens * heads_;
-    const int32_t pairs = columns_ / 16 - (GRAFT_FAULT == 4 ? 1 : 0);
+    const int32_t rows = w_->chunk.tokens * Heads();
+    const int32_t pairs = w_->columns / 16 - (GRAFT_FAULT == 4 ? 1 : 0);
 #pragma unroll
     for (int32_t m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int32_t i = 0; i < 2; ++i) {
         const int32_t row = 16 * m + 8 * i + g;
         if (row >= rows) continue;
-        float* to = a_.sums + PlaceOf(row) * WidthOf(p_) + head0_ * head_size_ + 2 * t;
+        float* to = a_.sums + PlaceOf(row) * WidthOf(p_) + w_->head0 * HeadSize() + 2 * t;
 #pragma unroll
         for (int32_t n = 0; n < kPairs; ++n) {
           const int32_t pair = warp_ + n * s_.warps;
@@ -512,11 +556,10 @@ class StreamBlock {
     }
     for (int32_t row = static_cast<int32_t>(threadIdx.x); row < rows;
          row += static_cast<int32_t>(blockDim.x)) {
-      const int32_t head = row % heads_;
-      if (head < head0_ || head >= head0_ + mine_) continue;
-      *reinterpret_cast<float4*>(a_.states + PlaceOf(row) * kStateNumbers) =
-          make_float4(Highest()[row], Sum()[row], LeftOut()[row],
-                      chunk_.group.keys() > 0 ? 1.0f : 0.0f);
+      const int32_t head = row % Heads();
+      if (head < w_->head0 || head >= w_->head0 + w_->mine) continue;
+      *reinterpret_cast<float4*>(a_.states + PlaceOf(row) * kStateNumbers) = make_float4(
+          Highest()[row], Sum()[row], LeftOut()[row], w_->chunk.group.keys() > 0 ? 1.0f : 0.0f);
     }
   }
 
@@ -524,15 +567,10 @@ class StreamBlock {
   const Problem& p_;
   const StreamShape& s_;
   unsigned char* memory_;
-  Chunk chunk_;
-  int32_t warp_, lane_, rank_, split_;
-  int32_t heads_, head_size_;
-  int32_t head0_, mine_, columns_;  // first head of this block, heads, and their columns
-  int64_t first_;                   // tile of this split, and how many there are
-  int32_t tiles_;
+  Work* w_;
+  int32_t warp_, lane_;
   // The key that this thread notes next.
-  int64_t slot_ = -1, position_ = -1;
-  int32_t token_ = -1;
+  int32_t slot_ = -1, position_ = -1, token_ = -1;
 };
 
 template <typename R, int32_t kRowTiles>

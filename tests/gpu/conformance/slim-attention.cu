@@ -144,8 +144,8 @@ class Case {
       p_.tokens += g.tokens;
       g.shared = random_.Size(0, random_.Chance(10) ? 300 : 60);
       if (!pool_) {
-        g.shared = g.causal ? random_.Between(tokens, p_.positions)
-                            : random_.Between(0, p_.positions);
+        g.shared =
+            g.causal ? random_.Between(tokens, p_.positions) : random_.Between(0, p_.positions);
         lengths_.push_back(static_cast<int32_t>(g.shared));
       } else if (g.causal) {
         g.shared += g.tokens;
@@ -175,9 +175,8 @@ class Case {
     std::vector<double> cosine, sine;
     for (int64_t n = 0; n < p_.angles; ++n) {
       for (int64_t j = 0; j < p_.pairs; ++j) {
-        const double angle =
-            static_cast<double>(n) *
-            std::pow(1e4, -static_cast<double>(j) / static_cast<double>(p_.pairs));
+        const double angle = static_cast<double>(n) *
+                             std::pow(1e4, -static_cast<double>(j) / static_cast<double>(p_.pairs));
         cosine.push_back(std::cos(angle));
         sine.push_back(std::sin(angle));
       }
@@ -273,8 +272,8 @@ class Case {
       for (int64_t c = 0; c < p_.width(); ++c) {
         // What is drawn in the type that it arrives in may round again on its way in: it must be
         // the number that the reference reads.
-        double& x = from[(write_.size() - 1) * static_cast<size_t>(store_stride_) +
-                         static_cast<size_t>(c)];
+        double& x =
+            from[(write_.size() - 1) * static_cast<size_t>(store_stride_) + static_cast<size_t>(c)];
         x = Round(x);
         (*rows)[static_cast<size_t>(At(slot) + c)] = kNaN;
         stored_.push_back({At(slot) + c, x});
@@ -293,9 +292,10 @@ class Case {
     return Wide(Narrow<float>(x));
   }
   StoreArguments Storing() const {
-    return {rows_.data(), p_.row_type,   p_.row_stride,         p_.block_stride,
-            p_.slots,     p_.width(),    from_.data(),          p_.type,
-            store_stride_, device_write_->data(), device_write_->size()};
+    return {
+        rows_.data(),         p_.row_type,  p_.row_stride, p_.block_stride, p_.slots,
+        p_.width(),           from_.data(), p_.type,       store_stride_,   device_write_->data(),
+        device_write_->size()};
   }
 
   void DrawRest() {
@@ -371,9 +371,9 @@ class Case {
   int64_t RowOf(const TokenGroup& g, int64_t token, int64_t j) const {
     if (p_.rotary != Rotary::kNone && j >= p_.angles) return -1;
     if (!pool_) return (&g - groups_.data()) * p_.block_stride + j * p_.row_stride;
-    const int64_t slot = j < g.shared
-                             ? shared_[static_cast<size_t>(g.shared_offset + j)]
-                             : own_[static_cast<size_t>(g.own_offset + token * g.own + j - g.shared)];
+    const int64_t slot =
+        j < g.shared ? shared_[static_cast<size_t>(g.shared_offset + j)]
+                     : own_[static_cast<size_t>(g.own_offset + token * g.own + j - g.shared)];
     return slot < 0 || slot >= p_.slots ? -1 : At(slot);
   }
 
@@ -442,10 +442,10 @@ class Case {
         w /= sum;
         if (w < p_.skip * 1.05) below += w;
       }
-      const double left_out = p_.skipped != nullptr
-                                  ? static_cast<double>(skipped[static_cast<size_t>(
-                                        token * p_.heads + h)])
-                                  : 0;
+      const double left_out =
+          p_.skipped != nullptr
+              ? static_cast<double>(skipped[static_cast<size_t>(token * p_.heads + h)])
+              : 0;
       if (!(left_out >= 0) || left_out > below * 1.05 + 1e-6) {
         trial_.Fail("skipped is " + std::to_string(left_out) + ", at most " +
                     std::to_string(below) + " has too little probability");
@@ -464,11 +464,12 @@ class Case {
         if (sum == 0) want = g.shared + g.own > 0 ? kNaN : 0;
         Tolerance tolerance = allowed;
         tolerance.absolute += 1.01 * left_out * largest;
-        trial_.Expect("output of token " + std::to_string(token) + " head " + std::to_string(h) +
-                          " column " + std::to_string(c) + ",",
-                      std::vector<Exact>{{output[static_cast<size_t>(
-                          token * p_.output_stride + h * p_.value_size + c)]}},
-                      {want}, tolerance);
+        trial_.Expect(
+            "output of token " + std::to_string(token) + " head " + std::to_string(h) + " column " +
+                std::to_string(c) + ",",
+            std::vector<Exact>{
+                {output[static_cast<size_t>(token * p_.output_stride + h * p_.value_size + c)]}},
+            {want}, tolerance);
       }
     }
   }
