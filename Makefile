@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test bench bench-peers lint setup runtime plugins cuda cuda-test graft go-test cxx-test sanitize arm64 peers fmt clean
+.PHONY: all demo test bench bench-peers lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test cxx-test sanitize arm64 peers fmt clean
 
 all: graft
 
@@ -88,6 +88,12 @@ sanitize: runtime
 # What make cuda made: exports, device code, registers, and words where there is no driver. Needs no GPU.
 cuda-test: cuda
 	@go test -tags cuda ./tests/cuda
+
+# What a machine with a GPU runs, with neither Go nor network: build/graft-gpu-check.tar.gz. Needs no GPU itself.
+gpu-bundle: cuda
+	@cmake --build $(BUILD)/cuda --target gpu-bundle -j$(JOBS) >$(BUILD)/cuda/bundle.log 2>&1 || { tail -50 $(BUILD)/cuda/bundle.log; exit 1; }
+	@grep 'tar.gz:' $(BUILD)/cuda/bundle.log
+	@python3 -B tests/gpu/bundle_test.py $(BUILD)/graft-gpu-check.tar.gz .
 
 # Go and C++ for arm64, compiled only.
 arm64: setup

@@ -179,9 +179,9 @@ class Check(unittest.TestCase):
     def fake_device(self):
         self.fake("device", says=json.dumps(DEVICE))
 
-    def fake_conform(self, name, problems, failed=0, **plan):
+    def fake_conform(self, name, problems, failed=0, fault="y[1] is 2", **plan):
         result = [{"kernel": "k", "problems": problems, "failed": failed, "worst_error": 0.25, "seconds": 1,
-                   "first_failure": "problem 7 (n 3): y[1] is 2" if failed else ""}]
+                   "first_failure": f"problem 7 (n 3): {fault}" if failed else ""}]
         self.fake(name, json=json.dumps(result), **plan)
 
     def check(self, *args, code):
@@ -298,6 +298,7 @@ class Check(unittest.TestCase):
             ("fault-a-2", 1, {"code": 3}, True),  # the device lost under a problem, which was counted
             ("fault-b-1", 0, {"code": 0}, False),
             ("fault-b-2", 0, {"code": 139}, False),
+            ("fault-b-3", 1, {"code": 3, "fault": "cudaMalloc: out of memory"}, False),
         ):
             self.fake_conform(name, 200, failed=failed, **plan)
             with self.subTest(name):

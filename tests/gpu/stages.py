@@ -23,6 +23,7 @@ NAMES = tuple(SHARES)
 
 LONGEST = 3600.0  # seconds of one program where no --minutes bound it
 NO_DEVICE = 4
+NOT_THE_KERNEL = re.compile("driver version|no CUDA-capable|initialization error|out of memory|no kernel image")
 SANITIZED = {False: 60, True: 10}  # problems a kernel, by --quick
 
 
@@ -171,8 +172,8 @@ class Run:
         found = self.conform_all(programs, self.args.fault_problems, 1)
         for name, r in found.items():
             r["kernel"] = re.sub(r"-\d+$", "", name)
-            # Found is what conformance counted: a program that merely does not work has found nothing.
-            r["found"] = r["failed"] > 0 and not r["fault"]
+            # Found is what conformance counted: a program that merely does not work here has found nothing.
+            r["found"] = r["failed"] > 0 and not r["fault"] and not NOT_THE_KERNEL.search(r["first_failure"])
         self.results["faults"] = found
         missed = [name for name, r in found.items() if not r["found"]]
         if missed:
