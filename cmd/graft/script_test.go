@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the commands as a shell would. In the scripts, $TINY is a
 // model, $G2P a model folder, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver
-// without a device, and graft knows of none unless told.
+// without a device, and graft knows of none unless told. $FIXTURE is the loader's test plugin, in C over $HEADER.
 func TestScripts(t *testing.T) {
 	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
 	if err != nil {
@@ -45,6 +46,14 @@ func TestScripts(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(plugins, name, plugin.ManifestName)); err != nil {
 			t.Fatalf("%v: run make plugins", err)
 		}
+	}
+	fixture, err := filepath.Abs("../../host/plugin/testdata/fixture/plugin.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := filepath.Abs("../../abi")
+	if err != nil {
+		t.Fatal(err)
 	}
 	cudaDriver := cudatest.Library(t)
 	runtime, err := ort.Find("")
@@ -66,6 +75,9 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PLUGINS", plugins)
 			e.Setenv("G2P", g2p)
 			e.Setenv("CUDA_DRIVER", cudaDriver)
+			e.Setenv("FIXTURE", fixture)
+			e.Setenv("HEADER", header)
+			e.Setenv("ARCH", goruntime.GOARCH)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
