@@ -1,0 +1,288 @@
+// Multi-head attention over hidden states that stand in for keys and values (Yan et al.:
+// EL-Attention, 2021, equations 5 to 9), in full:
+//
+//   expanded = query W_K^T of the head                       project.cuh
+//   sums     = softmax(scale * (expanded X^T + query b_K)) X attention.cuh
+//   output   = sums W_V of the head + b_V                    project.cuh
+//
+// with new rows written first, and joined by log-sum-exp with attention over keys and values that
+// stand behind the rows in a pool of their own (flash-decode).
+#ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
+#define GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
+
+#include <cmath>
+
+#include "../flash-decode/float_decode.cuh"
+#include "../flash-decode/merge.cuh"
+#include "../flash-decode/simple.cuh"
+#include "attention.cuh"
+#include "project.cuh"
+#include "store.cuh"
+
+namespace graft {
+namespace cuda {
+namespace el_attention {
+
+// All tensors but the rows are float32.
+struct Latent {
+  Rows rows;
+  Lists lists;  // `behind` is not set here: it is kv_lists.steps
+  int32_t tokens = 0, heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
+
+  const float* query = nullptr;         // [tokens][heads][head_size]
+  int64_t query_stride = 0;             // floats from token to token
+  const float* key_weight = nullptr;    // [kv_heads][width / 16, rounded up][head_size][16]
+  const float* value_weight = nullptr;  // [kv_heads][value_size / 16, rounded up][width][16]
+  const float* key_bias = nullptr;      // [kv_heads][head_size], or none
+  const float* value_bias = nullptr;    // [kv_heads][value_size], or none
+  const float* bias = nullptr;          // [heads][distances], or none
+  int32_t distances = 0;
+  float scale = 0.0f;    // 0: 1 / sqrt(head_size)
+  float softcap = 0.0f;  // 0: none
+  int32_t window = 0;    // 0: none
+
+  const float* input = nullptr;  // [tokens][width], rows to write, or none
+  int64_t input_stride = 0;
+  const int32_t* write = nullptr;  // [tokens]
+
+  // Positions behind the rows: the same groups. None where kv_lists.steps is.
+  KeyPool kv_pool;
+  Lists kv_lists;
+  const float* key = nullptr;  // [tokens][kv_heads][head_size], written at kv_write, or none
+  const float* value = nullptr;
+  int64_t key_stride = 0, value_stride = 0;
+  const int32_t* kv_write = nullptr;
+
+  float* output = nullptr;  // [tokens][heads][value_size]
+
+  bool HasBehind() const { return kv_lists.steps != nullptr; }
+  float Scale() const {
+    return scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(head_size));
+  }
+};
+
+// Where things stand in the workspace, in bytes, all multiples of 64.
+struct LatentPlan {
+  int64_t expanded = 0;  // [tokens * heads][stride], of the rows' type
+  int64_t stride = 0;    // numbers: the width in vectors of 16 bytes
+  int64_t shift = 0;     // [tokens * heads]
+  int64_t sums = 0;      // [tokens * heads][stride] float32
+  int64_t lse = 0;       // [tokens * heads]
+  int64_t behind = 0;    // [tokens * heads][value_size]
+  int64_t behind_lse = 0;
+  int64_t inner = 0;  // workspace of the attentions, one after the other
+  int64_t total = 0;
+};
+
+// The attention over rows of a call whose workspace begins at `workspace`.
+inline Problem AttentionOf(const Latent& l, const LatentPlan& plan, void* workspace) {
+  auto* at = static_cast<char*>(workspace);
+  Problem p;
+  p.rows = l.rows;
+  p.lists = l.lists;
+  p.lists.behind = l.kv_lists.steps;
+  p.tokens = l.tokens;
+  p.heads = l.heads;
+  p.query = at + plan.expanded;
+  p.query_stride = p.output_stride = plan.stride;
+  p.shift = l.key_bias == nullptr ? nullptr : reinterpret_cast<float*>(at + plan.shift);
+  p.bias = l.bias;
+  p.distances = l.distances;
+  p.scale = l.Scale();
+  p.softcap = l.softcap;
+  p.window = l.window;
+  p.output = at + plan.sums;
+  p.lse = reinterpret_cast<float*>(at + plan.lse);
+  return p;
+}
+
+inline flash_decode::Problem BehindOf(const Latent& l, const LatentPlan& plan, void* workspace) {
+  auto* at = static_cast<char*>(workspace);
+  flash_decode::Problem p;
+  p.groups = l.kv_lists.groups;
+  p.rows = l.tokens;
+  p.heads = l.heads;
+  p.kv_heads = l.kv_heads;
+  p.head_size = l.head_size;
+  p.value_size = l.value_size;
+  p.query = {l.query, {0, l.head_size, l.query_stride, 1}};
+  p.output = {at + plan.behind, {0, l.value_size, int64_t{l.heads} * l.value_size, 1}};
+  p.lse = reinterpret_cast<float*>(at + plan.behind_lse);
+  p.places = flash_decode::Places::kPool;
+  const KeyPool& pool = l.kv_pool;
+  p.key = {pool.data, {pool.block_floats, 16 * pool.head_size, pool.head_size, 1}};
+  p.value = {pool.data + 16 * pool.kv_heads * pool.head_size,
+             {pool.block_floats, 16 * pool.value_size, pool.value_size, 1}};
+  p.blocks = pool.blocks;
+  p.block_slots = 16;
+  p.steps = l.kv_lists.steps;
+  p.shared = l.kv_lists.shared;
+  p.own = l.kv_lists.own;
+  p.shared_length = l.kv_lists.shared_length;
+  p.own_length = l.kv_lists.own_length;
+  p.scale = l.scale;
+  p.softcap = l.softcap;
+  p.window = l.window;
+  p.distance_bias = l.bias;
+  p.distances = l.distances;
+  p.zero_masked_rows = true;
+  return p;
+}
+
+// Reads shapes and addresses alone; the workspace does for any address.
+inline LatentPlan MakeLatentPlan(const Latent& l, const DeviceLimits& limits,
+                                 const Tuning& tuning = Tuning()) {
+  LatentPlan plan;
+  const int64_t rows = int64_t{l.tokens} * l.heads;
+  int64_t offset = 0;
+  const auto take = [&](int64_t bytes) {
+    const int64_t begin = offset;
+    offset += RoundUp(bytes, 64);
+    return begin;
+  };
+  plan.stride = RoundUp(l.rows.width, 8);
+  plan.expanded = take(rows * plan.stride * BytesOf(l.rows.type));
+  plan.shift = take(l.key_bias != nullptr ? rows * 4 : 0);
+  plan.sums = take(rows * plan.stride * 4);
+  plan.lse = take(rows * 4);
+  plan.behind = take(l.HasBehind() ? rows * l.value_size * 4 : 0);
+  plan.behind_lse = take(l.HasBehind() ? rows * 4 : 0);
+  int64_t inner = WorkspaceBytes(AttentionOf(l, plan, nullptr), limits, tuning);
+  if (l.HasBehind()) {
+    const auto behind = flash_decode::MakePlan(BehindOf(l, plan, nullptr), limits);
+    inner = std::max(inner, behind.workspace_bytes);
+  }
+  plan.inner = take(inner);
+  plan.total = offset;
+  return plan;
+}
+
+// Queries of many panels take four at once; few columns are cut finer, to fill the device.
+template <typename Kernel4, typename Kernel1, typename... Arguments>
+Status EnqueueProduct(Kernel4 four, Kernel1 one, const Product& p, int64_t extra,
+                      const DeviceLimits& limits, Stream stream, const Arguments&... arguments) {
+  LaunchShape shape;
+  shape.threads = kProductThreads;
+  shape.grid_y = p.kv_heads;
+  shape.grid_z = std::min(CeilDivide(p.rows(), kProductRows), kMaxGridYZ);
+  shape.grid_x = CeilDivide(p.panels(), 4);
+  const bool coarse = shape.grid_x * shape.grid_y * shape.grid_z >= 4 * limits.multiprocessors;
+  if (!coarse) shape.grid_x = p.panels();
+  shape.shared_bytes = ProductBytes(coarse ? 4 : 1) + extra;
+  return Launch(coarse ? four : one, shape, stream, p, arguments...);
+}
+
+template <typename T>
+Status Expand(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits, char* at,
+              Stream stream) {
+  Product p;
+  p.left = l.query;
+  p.token_stride = l.query_stride;
+  p.head_stride = p.depth = l.head_size;
+  p.weight = l.key_weight;
+  p.columns = l.rows.width;
+  p.tokens = l.tokens;
+  p.heads = l.heads;
+  p.kv_heads = l.kv_heads;
+  if (l.key_bias != nullptr) {
+    LaunchShape shape;
+    shape.threads = kStoreThreads;
+    shape.grid_x = CeilDivide(int64_t{l.tokens} * l.heads, kStoreThreads / kWarp);
+    const Status status = Launch(&ShiftKernel<kStoreThreads>, shape, stream, p, l.key_bias,
+                                 l.Scale(), reinterpret_cast<float*>(at + plan.shift));
+    if (status != kOk) return status;
+  }
+  return EnqueueProduct(&ExpandKernel<T, 4>, &ExpandKernel<T, 1>, p, 0, limits, stream,
+                        reinterpret_cast<T*>(at + plan.expanded), plan.stride);
+}
+
+inline Status Contract(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits,
+                       char* at, Stream stream) {
+  Product p;
+  p.left = reinterpret_cast<float*>(at + plan.sums);
+  p.head_stride = plan.stride;
+  p.token_stride = plan.stride * l.heads;
+  p.weight = l.value_weight;
+  p.depth = l.rows.width;
+  p.columns = l.value_size;
+  p.tokens = l.tokens;
+  p.heads = l.heads;
+  p.kv_heads = l.kv_heads;
+  Join join;
+  join.lists = l.lists;
+  join.lists.behind = l.kv_lists.steps;
+  join.lse = reinterpret_cast<float*>(at + plan.lse);
+  join.value_bias = l.value_bias;
+  if (l.HasBehind()) {
+    join.behind = reinterpret_cast<float*>(at + plan.behind);
+    join.behind_lse = reinterpret_cast<float*>(at + plan.behind_lse);
+  }
+  join.output = l.output;
+  return EnqueueProduct(&ContractKernel<4>, &ContractKernel<1>, p, kShareBytes, limits, stream,
+                        join);
+}
+
+template <int32_t kRows>
+Status DecodeBehind(const flash_decode::Problem& p, const flash_decode::Plan& plan,
+                    const flash_decode::Partials& partials, Stream stream) {
+  const auto kernel = plan.size_class == 64    ? &flash_decode::FloatDecodeKernel<kRows, 64>
+                      : plan.size_class == 128 ? &flash_decode::FloatDecodeKernel<kRows, 128>
+                                               : &flash_decode::FloatDecodeKernel<kRows, 256>;
+  return Launch(kernel, plan.attend, stream, p, plan.cut, partials);
+}
+
+inline Status AttendBehind(const Latent& l, const LatentPlan& whole, const DeviceLimits& limits,
+                           char* at, Stream stream) {
+  const flash_decode::Problem p = BehindOf(l, whole, at);
+  const flash_decode::Plan plan = flash_decode::MakePlan(p, limits);
+  if (plan.cut.items == 0) return kOk;
+  if (!plan.fast) {
+    return Launch(&flash_decode::SimpleKernel<float>, plan.attend, stream, p, plan.cut);
+  }
+  flash_decode::Partials partials;
+  partials.states = reinterpret_cast<flash_decode::State*>(at + whole.inner);
+  partials.sums = reinterpret_cast<float*>(at + whole.inner + plan.sums_at);
+  const Status status = plan.tile_rows == 1 ? DecodeBehind<1>(p, plan, partials, stream)
+                                            : DecodeBehind<8>(p, plan, partials, stream);
+  if (status != kOk || plan.cut.splits == 1) return status;
+  return Launch(&flash_decode::MergeKernel<float>, plan.merge, stream, p, plan.cut, plan.tile_rows,
+                partials);
+}
+
+// Enqueues all of it. `workspace` is plan.total bytes on the device, 64-byte aligned.
+inline Status Enqueue(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits,
+                      void* workspace, Stream stream, const Tuning& tuning = Tuning()) {
+  if (l.tokens == 0) return kOk;
+  auto* at = static_cast<char*>(workspace);
+  Status status = kOk;
+  const auto then = [&](auto enqueue) {
+    if (status == kOk) status = enqueue();
+  };
+  if (l.input != nullptr && l.write != nullptr) {
+    then([&] { return StoreRows(l.rows, l.input, l.input_stride, l.write, l.tokens, stream); });
+  }
+  if (l.key != nullptr && l.kv_write != nullptr && l.HasBehind()) {
+    then([&] {
+      return StoreKeys(l.kv_pool, l.key, l.key_stride, l.value, l.value_stride, l.kv_write,
+                       l.tokens, stream);
+    });
+  }
+  then([&] {
+    return l.rows.type == Type::kFloat32   ? Expand<float>(l, plan, limits, at, stream)
+           : l.rows.type == Type::kFloat16 ? Expand<Half>(l, plan, limits, at, stream)
+                                           : Expand<BFloat16>(l, plan, limits, at, stream);
+  });
+  then([&] {
+    const Problem p = AttentionOf(l, plan, workspace);
+    return Enqueue(p, MakePlan(p, limits, tuning), at + plan.inner, stream);
+  });
+  if (l.HasBehind()) then([&] { return AttendBehind(l, plan, limits, at, stream); });
+  then([&] { return Contract(l, plan, limits, at, stream); });
+  return status;
+}
+
+}  // namespace el_attention
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
