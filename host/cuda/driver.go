@@ -135,10 +135,9 @@ func (d *Driver) findFunctions(l *library) error {
 	}
 	for e := range entries {
 		var function uintptr
-		var status int32
 		name := cString(entries[e].name)
-		r := callC(find, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&function)), uintptr(entries[e].since), legacyStream, uintptr(unsafe.Pointer(&status)))
-		if Result(r) != Success || status != 0 || function == 0 {
+		r := callC(find, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&function)), uintptr(entries[e].since), legacyStream, 0)
+		if Result(r) != Success || function == 0 {
 			return d.missing(entries[e].name+" of CUDA "+entries[e].since.String(), nil)
 		}
 		d.functions[e] = function

@@ -336,6 +336,33 @@ func useAndClose(x *things) error {
 	return memory.Close()
 }
 
+// TestCloseWaits for a call that another goroutine makes.
+func TestCloseWaits(t *testing.T) {
+	for name, closeOne := range map[string]func(*things) error{
+		"stream":  func(x *things) error { return x.stream.Close() },
+		"context": func(x *things) error { return x.context.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := makeThings(t)
+			x.fake.Set("slow", "50")
+			done := make(chan error)
+			go func() { done <- x.stream.Synchronize() }()
+			for x.fake.Get("waiting") == 0 {
+				runtime.Gosched()
+			}
+			if err := closeOne(x); err != nil {
+				t.Error(err)
+			}
+			if x.fake.Get("waiting") != 0 {
+				t.Error("closed while a call waits")
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestStreamsAreAsynchronous: nothing waits that was not asked to.
 func TestStreamsAreAsynchronous(t *testing.T) {
 	x := makeThings(t)
@@ -402,6 +429,17 @@ func TestModules(t *testing.T) {
 	}
 	if _, _, err := x.module.Global("none"); !errors.Is(err, cuda.NotFound) || !strings.HasSuffix(err.Error(), `: "none"`) {
 		t.Errorf("a variable that is not there: %v", err)
+	}
+	// The driver learns the end of PTX from a zero. An image that fills its memory has none behind it by luck.
+	for spaces := range 64 {
+		image := append(cudatest.Kernels[:len(cudatest.Kernels):len(cudatest.Kernels)], strings.Repeat(" ", spaces)...)
+		module, err := x.context.LoadModuleData(image)
+		if err != nil || x.fake.Get("image") != len(image) {
+			t.Fatalf("an image of %d bytes comes as one of %d: %v", len(image), x.fake.Get("image"), err)
+		}
+		if err := module.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 	path := filepath.Join(t.TempDir(), "kernels.ptx")
 	if err := os.WriteFile(path, cudatest.Kernels, 0o600); err != nil {

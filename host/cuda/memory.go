@@ -12,8 +12,8 @@ type DevicePtr uint64
 
 // Pointer is a place in device memory: a *Memory, a [Range] of one, or a DevicePtr that came from elsewhere.
 type Pointer interface {
-	// place is the address, how many bytes are known to be there (math.MaxInt64 where that is not known),
-	// and what has to stay open.
+	// place is the address, how many bytes are known to be there (math.MaxInt64 where that is not known,
+	// less than 0 where the place is outside of its memory), and what has to stay open.
 	place() (address DevicePtr, size int64, owner *handle)
 }
 
@@ -73,7 +73,7 @@ func (m *Memory) place() (DevicePtr, int64, *handle) {
 
 func (r Range) place() (DevicePtr, int64, *handle) {
 	address, size, owner := r.memory.place()
-	if r.offset < 0 || r.offset > size {
+	if r.offset < 0 {
 		return 0, -1, owner
 	}
 	return address + DevicePtr(r.offset), size - r.offset, owner

@@ -116,7 +116,8 @@ func (f *Fake) Set(name, value string) {
 
 // Get asks how many there are of contexts, memory, host, streams, events, modules; how much went away with
 // its context instead of being closed ("abandoned"); how many contexts the calling thread has ("current");
-// or in how many calls a failure comes ("fail").
+// how many calls wait for a stream ("waiting"); how long the last PTX was ("image"); or in how many calls a
+// failure comes ("fail").
 func (f *Fake) Get(name string) int {
 	n := append([]byte(name), 0)
 	r, _, _ := purego.SyscallN(f.get, uintptr(unsafe.Pointer(&n[0])))

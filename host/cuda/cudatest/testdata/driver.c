@@ -16,7 +16,8 @@
 //  devices=N        how many devices there are, 2 unless told; without any, cuInit fails as the
 //  real one does init=N           cuInit's result hide=NAME        a function that is not there
 //  fail=NAME:N:CODE the Nth call from now of a function gives CODE
-//  signals=0        handlers are left alone
+//  signals=0        handlers are left alone; 2: they stay, without SA_ONSTACK
+//  slow=N           to wait for a stream takes N milliseconds, during which others can call
 //  contexts=N       how often the first device's context counts as retained
 //  abandoned=N      what was abandoned until now counts as N
 #define _GNU_SOURCE
@@ -118,13 +119,14 @@ struct event {
 };
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static int version = 13000, devices = 2, init_result = 0, take_signals = 1;
+static int version = 13000, devices = 2, init_result = 0, take_signals = 1, slow;
 static char hidden[64], fail_name[64];
 static int fail_in, fail_code;
 static bool started, taken_module, taken_launch;
 static struct context contexts[MAX_DEVICES];
 static struct object objects[MAX_OBJECTS];
-static int object_count, abandoned;
+static int object_count, abandoned, waiting;
+static size_t image_length;
 static double now;
 static char complaint[256];
 static _Thread_local struct context *stack[32];
@@ -148,6 +150,7 @@ EXPORT void fake_set(const char *name, const char *value) {
   if (!strcmp(name, "signals")) take_signals = atoi(value);
   if (!strcmp(name, "contexts")) contexts[0].references = atoi(value);
   if (!strcmp(name, "abandoned")) abandoned = atoi(value);
+  if (!strcmp(name, "slow")) slow = atoi(value);
   if (!strcmp(name, "hide")) snprintf(hidden, sizeof hidden, "%s", value);
   if (!strcmp(name, "fail")) sscanf(value, "%63[^:]:%d:%d", fail_name, &fail_in, &fail_code);
   pthread_mutex_unlock(&lock);
@@ -164,6 +167,10 @@ EXPORT int64_t fake_get(const char *name) {
     n = depth;
   } else if (!strcmp(name, "abandoned")) {
     n = abandoned;  // what went away with its context
+  } else if (!strcmp(name, "waiting")) {
+    n = waiting;  // for streams
+  } else if (!strcmp(name, "image")) {
+    n = (int64_t)image_length;  // of the last module
   } else if (!strcmp(name, "fail")) {
     n = fail_in;  // 0 once the failure has happened
   }
@@ -207,8 +214,12 @@ static void take_handlers(void) {
   action.sa_handler = handler;  // no SA_ONSTACK
   sigemptyset(&action.sa_mask);
   for (int s = 1; s <= 64; s++) {
-    if (s != SIGKILL && s != SIGSTOP)
-      sigaction(s, &action, NULL);  // libc keeps 32 and 33 to itself
+    if (s == SIGKILL || s == SIGSTOP) continue;
+    if (take_signals == 2) {
+      if (sigaction(s, NULL, &action)) continue;
+      action.sa_flags &= ~SA_ONSTACK;
+    }
+    sigaction(s, &action, NULL);  // libc keeps 32 and 33 to itself
   }
 }
 
@@ -685,6 +696,14 @@ static CUresult cuStreamDestroy(CUstream s) {
 static CUresult cuStreamSynchronize(CUstream s) {
   ENTER(true);
   REQUIRE(s && is_stream(s), INVALID_HANDLE);
+  if (slow) {
+    waiting++;
+    pthread_mutex_unlock(&lock);
+    usleep(1000u * (unsigned)slow);
+    pthread_mutex_lock(&lock);
+    waiting--;
+    REQUIRE(is_stream(s), INVALID_HANDLE);
+  }
   run_until(s, s->length);
   return leave(SUCCESS);
 }
@@ -801,6 +820,7 @@ static CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned co
   log[room - 1] = 0;  // it is as large as it says
   if (!memcmp(image, "\177ELF", 4)) return leave(NO_BINARY);
   if (!strstr(image, ".version ")) return leave(INVALID_IMAGE);
+  image_length = strlen(image);
   struct module *m = calloc(1, sizeof *m);
   if (!parse(m, image)) {
     values[1] = (void *)(uintptr_t)snprintf(
@@ -1023,6 +1043,8 @@ static const struct {
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **out, int asked, uint64_t flags,
                                     int *status) {
   pthread_mutex_lock(&lock);
+  int unasked;
+  if (!status) status = &unasked;
   *out = NULL;
   *status = 1;  // no such name
   REQUIRE(flags == 1, INVALID_VALUE);
