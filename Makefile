@@ -86,7 +86,7 @@ sanitize: runtime
 	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS)
 
 # What make cuda made: exports, device code, registers, and words where there is no driver. Needs no GPU.
-cuda-test: cuda
+cuda-test: plugins cuda
 	@go test -tags cuda ./tests/cuda
 
 # What a machine with a GPU runs, with neither Go nor network: build/graft-gpu-check.tar.gz. Needs no GPU itself.

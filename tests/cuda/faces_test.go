@@ -1,0 +1,44 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// A model's node is served by whichever variant the session's providers call for: to the node they must be one.
+func TestFaces(t *testing.T) {
+	program := compile(t, "faces.c", "faces", "-ldl")
+	for name, library := range built(t) {
+		manifest, err := plugin.ReadManifest(filepath.Dir(library))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cpu, err := manifest.VariantFor("cpu", plugin.ThisPlatform)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(program, library, filepath.Join(filepath.Dir(library), cpu.File)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			t.Errorf("%s: its CUDA variant against its CPU one: %s", name, strings.TrimSpace(line))
+		}
+	}
+}
+
+// The comparison itself: other plugins' operators are not fused-gelu's.
+func TestFacesDiffer(t *testing.T) {
+	program := compile(t, "faces.c", "faces", "-ldl")
+	library := built(t)["fused-gelu"]
+	out, err := exec.Command(program, library, filepath.Join(plugins, "flash-decode", "libflash_decode.so")).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "FusedGelu: the other has no such operator" {
+		t.Errorf("found %v, %s", err, out)
+	}
+}
