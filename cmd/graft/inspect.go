@@ -172,8 +172,9 @@ func (c *cli) analyse(path string, set *patch.Set, flags *planFlags) (*patch.Ana
 		return nil, nil, err
 	}
 	manifests := set.Manifests()
+	o = set.Plan(o)
 	if on != nil {
-		o.Device, manifests = on.Device, on.Manifests(manifests)
+		o, manifests = on.Plan(o), on.Manifests(manifests)
 	}
 	p := c.progress("reading " + path)
 	defer p.end()
@@ -182,7 +183,7 @@ func (c *cli) analyse(path string, set *patch.Set, flags *planFlags) (*patch.Ana
 		return nil, nil, err
 	}
 	p.say("analysing " + path)
-	a, err := patch.Analyse(m, manifests, set.Plan(o))
+	a, err := patch.Analyse(m, manifests, o)
 	if err != nil {
 		m.Close()
 	}

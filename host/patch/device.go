@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -183,6 +184,16 @@ func sameFaces(p *plugin.Plugin, cpu []*plugin.Plugin) error {
 		}
 	}
 	return nil
+}
+
+// Plan completes options of Set.Plan for sessions on the device.
+func (s *Served) Plan(o plan.Options) plan.Options {
+	o.Device = s.Device
+	if f, ok := o.Folder.(fold.Plugins); ok { // whose CPU variants come first
+		f.Loaded = append(f.Loaded[:len(f.Loaded):len(f.Loaded)], s.Plugins...)
+		o.Folder = f
+	}
+	return o
 }
 
 // Manifests adds to those of the CPU's plugins those that have a variant for the device alone.

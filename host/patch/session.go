@@ -46,7 +46,7 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 	served := &Served{}
 	if device.Kind == "cuda" {
 		served = s.CUDA.On(device.Index, s.Plugins)
-		o.Device = served.Device
+		*o = served.Plan(*o)
 		manifests = served.Manifests(manifests)
 	}
 	m, err := open(r)
