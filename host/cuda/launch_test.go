@@ -81,6 +81,10 @@ func TestLaunchLimits(t *testing.T) {
 		t.Error(err)
 	}
 	refused(t, reverse.Launch(cuda.LaunchConfig{Grid: one, Block: one, SharedMem: 100<<10 + 1}, x.memory), cuda.ErrArgument, "need at most 102400")
+	if err := reverse.SetMaxDynamicSharedSize(1 << 10); err != nil {
+		t.Error(err)
+	}
+	refused(t, reverse.Launch(cuda.LaunchConfig{Grid: one, Block: one, SharedMem: 2 << 10}, x.memory), cuda.ErrArgument, "need at most 1024")
 	refused(t, reverse.SetMaxDynamicSharedSize(-1), cuda.ErrArgument, "found -1 bytes, need 0 or more")
 	if err := reverse.SetMaxDynamicSharedSize(1 << 20); err == nil {
 		t.Error("a block got a mebibyte of shared memory")
@@ -104,6 +108,9 @@ func TestCopyArguments(t *testing.T) {
 		"cuMemcpyHtoD: found 1 bytes where there are 0":                               func() error { return c.MemcpyHtoD((*cuda.Memory)(nil), b[:1]) },
 		"cuMemcpyHtoDAsync: found memory of the host that may move or be freed, need memory of Context.MemAllocHost": func() error {
 			return c.MemcpyHtoDAsync(x.memory, b[:1], x.stream)
+		},
+		"cuMemcpyHtoDAsync: found memory of the host that may": func() error { // its end is outside
+			return c.MemcpyHtoDAsync(x.memory, unsafe.Slice(&x.host.Bytes()[1020], 5), nil)
 		},
 		"cuMemcpyDtoHAsync: found memory of the host that may move": func() error { return c.MemcpyDtoHAsync(b[:1], x.memory, nil) },
 		"cuMemsetD32: found 1028 bytes where there are 1024":        func() error { return c.MemsetD32(x.memory, 0, 257) },

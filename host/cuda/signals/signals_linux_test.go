@@ -66,6 +66,18 @@ func TestGoKeepsItsSignals(t *testing.T) {
 	}
 }
 
+// TestOnDevice runs the checks beside NVIDIA's own driver.
+func TestOnDevice(t *testing.T) {
+	if _, err := cuda.Open(); errors.Is(err, cuda.ErrNoDriver) || errors.Is(err, cuda.ErrNoDevice) {
+		t.Skip(err)
+	}
+	for check := range checks {
+		if out, err := runChild(t, "device", check, "-"); err != nil || out != "fine\n" {
+			t.Errorf("%s: %v\n%s", check, err, out)
+		}
+	}
+}
+
 // runChild runs a check in a child, and again when the runtime's signal for preemption came while the
 // driver's handlers were in force, which a busy machine makes likely.
 func runChild(t *testing.T, way, check, library string) (string, error) {
@@ -91,7 +103,15 @@ func child(way, check, library string) {
 	case "compare":
 		err = compare(library)
 	case "host/cuda":
-		err = useDriver(library)
+		var driver *cuda.Driver
+		if driver, err = cuda.OpenPath(library); err == nil {
+			err = useDriver(driver)
+		}
+	case "device":
+		var driver *cuda.Driver
+		if driver, err = cuda.Open(); err == nil {
+			err = useDriver(driver)
+		}
 	case "kept":
 		signals.Keep(func() { err = takeSignals(library) })
 	case "bare":
@@ -127,11 +147,7 @@ func takeSignals(library string) error {
 
 // useDriver comes by all three places where the driver takes handlers: its start, the first module, and the
 // first launch.
-func useDriver(library string) error {
-	driver, err := cuda.OpenPath(library)
-	if err != nil {
-		return err
-	}
+func useDriver(driver *cuda.Driver) error {
 	device, err := driver.Device(0)
 	if err != nil {
 		return err
