@@ -44,7 +44,10 @@ const (
 )
 
 // plusOne is an operator written in Go: y = x + 1 over float32[2].
-func plusOne(t testing.TB) uintptr {
+func plusOne(t testing.TB) uintptr { return plusOneThen(t, func() {}) }
+
+// plusOneThen is plusOne, and calls a function in each run.
+func plusOneThen(t testing.TB, also func()) uintptr {
 	name := []byte("PlusOne\x00")
 	constant := func(v uintptr) uintptr { return purego.NewCallback(func(a, b uintptr) uintptr { return v }) }
 	zero, one := constant(0), constant(1)
@@ -66,6 +69,7 @@ func plusOne(t testing.TB) uintptr {
 		opGetVariadicOutputMinArity:    zero,
 		opGetVariadicOutputHomogeneity: zero,
 		opKernelCompute: purego.NewCallback(func(kernel, context uintptr) {
+			also()
 			const getInput, getOutput slot = 90, 91
 			var in, out, x, y uintptr
 			shape := []int64{2}

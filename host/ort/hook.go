@@ -68,7 +68,8 @@ type hook struct {
 
 	kept sync.Map // OrtSession address -> Patch.Keep
 
-	appended appendedTo
+	appended  appendedTo
+	firstRuns firstRuns
 }
 
 // An entry is one replaced function pointer.
@@ -108,6 +109,7 @@ func (h *hook) uninstall() error {
 	if h.active.Swap(nil) == nil {
 		return nil
 	}
+	defer h.firstRuns.clear()
 	defer h.appended.clear()
 	var errs []error
 	for _, e := range h.entries {
@@ -147,6 +149,7 @@ func (h *hook) makeEntries() []*entry {
 			return h.create(creation{env: env, model: model, size: size, options: options, container: container, prepacked: true, out: out})
 		})
 	replace("ReleaseSession", slotReleaseSession, func(session uintptr) {
+		h.firstRuns.forget(session)
 		keep, _ := h.kept.LoadAndDelete(session) // before the address can name another session
 		l.original(slotReleaseSession, session)
 		_ = keep
@@ -199,6 +202,19 @@ func (l *Library) original(s slot, args ...uintptr) uintptr {
 
 // create serves the functions that are patched. It returns an OrtStatus.
 func (h *hook) create(c creation) uintptr {
+	status := h.createPatched(c)
+	if status != 0 || !c.foreign(h.library) {
+		return status
+	}
+	if err := h.firstRuns.await(*wordAt(c.out)); err != nil {
+		if active := h.active.Load(); active != nil {
+			active.Logger.Warn("signal handlers that the session's first run takes stay taken", "reason", err)
+		}
+	}
+	return status
+}
+
+func (h *hook) createPatched(c creation) uintptr {
 	l := h.library
 	active := h.active.Load()
 	if active == nil {

@@ -93,7 +93,7 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 		return l, nil
 	}
 	l := &Library{path: path, version: version, handle: handle, api: api}
-	l.hook.library = l
+	l.hook.library, l.hook.firstRuns.library = l, l
 	if libraries.byTable == nil {
 		libraries.byTable = map[uintptr]*Library{}
 	}

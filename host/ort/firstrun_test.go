@@ -1,0 +1,83 @@
+//go:build linux
+
+package ort
+
+import (
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// handlerOf asks the kernel for the handler of a signal.
+func handlerOf(t testing.TB, signal syscall.Signal) uintptr {
+	t.Helper()
+	var action [4]uint64 // handler, flags, restorer, mask
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(signal), 0, uintptr(unsafe.Pointer(&action)), 8, 0, 0); errno != 0 {
+		t.Fatal(errno)
+	}
+	return uintptr(action[0])
+}
+
+// TestFirstRunGivesSignalsBack runs sessions of another binding whose operator takes a signal handler from Go,
+// as CUDA's driver does: of a session with a provider of a device Go has it back after the first run, and
+// ONNX Runtime its own functions.
+func TestFirstRunGivesSignalsBack(t *testing.T) {
+	const stolen = syscall.SIGUSR2
+	before := handlerOf(t, stolen)
+	take := func() {
+		action := [4]uint64{1} // SIG_IGN
+		if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(stolen), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0); errno != 0 {
+			t.Error(errno)
+		}
+	}
+	m := unary("PlusOne")
+	m.Graph.Node[0].Domain = proto.String("test.graft")
+	m.OpsetImport = append(m.OpsetImport, &onnx.OperatorSet{Domain: proto.String("test.graft"), Version: proto.Int64(1)})
+	runs := 0
+	content := marshal(t, m)
+	domains := []Domain{{Name: "test.graft", Operators: []uintptr{plusOneThen(t, func() {
+		if runs++; runs == 1 {
+			take()
+		}
+	})}}}
+	install(t, Hook{Strict: true, Patcher: func(Request) (*Patch, error) { return &Patch{Model: content, Domains: domains}, nil }})
+	own := library.fn(slotRun)
+	r := newRaw(t)
+	at, size := r.bytes(marshal(t, unary("Relu")))
+	create := func(options uintptr) *Session {
+		s, err := r.session(slotCreateSessionFromArray, at, size, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	plain := create(r.options())
+	if library.fn(slotRun) != own {
+		t.Error("a session without providers is watched")
+	}
+	foreign := r.options()
+	library.hook.appended.add(foreign, Appended{CUDA, 0})
+	first, second := create(foreign), create(foreign)
+	if library.fn(slotRun) == own {
+		t.Fatal("a session with CUDA is not watched")
+	}
+	expect(t, "the first run", run(t, first, 1, 2), 2, 3)
+	if got := handlerOf(t, stolen); got != before {
+		t.Errorf("after the first run the handler is %#x, was %#x", got, before)
+	}
+	expect(t, "another run", run(t, first, 3, 4), 4, 5)
+	expect(t, "another session", run(t, plain, 5, 6), 6, 7)
+	if library.fn(slotRun) == own {
+		t.Error("the second session is not watched any more")
+	}
+	library.call(slotReleaseSession, second.native)
+	second.closed.Store(true)
+	second.cleanup.Stop()
+	if library.fn(slotRun) != own {
+		t.Error("the function that runs sessions was not put back")
+	}
+}
