@@ -31,7 +31,7 @@ GRAFT_DEVICE void WriteRow(const Problem& p, const Tile& tile, int32_t kv_head, 
     output[c * s.feature] = FromFloat<T>(weightless ? factor : sum_at(c) * factor);
   }
   if (p.lse != nullptr && first == 0) {
-    const int64_t before = p.steps != nullptr ? tile.first_row : tile.group * p.rows;
+    const int64_t before = IsPool(p) ? tile.first_row : tile.group * p.rows;
     p.lse[(before + token) * p.heads + head] = state.maximum * unit * kLn2 + logf(state.sum);
   }
 }

@@ -25,7 +25,7 @@ struct Lengths {
   int64_t shared, own;
 };
 Lengths LengthsOf(const Problem& p) {
-  if (p.steps != nullptr) {
+  if (IsPool(p)) {
     return {CeilDivide(p.shared_length, std::max<int64_t>(p.groups, 1)),
             CeilDivide(p.own_length, std::max<int64_t>(p.rows, 1))};
   }
@@ -35,12 +35,12 @@ Lengths LengthsOf(const Problem& p) {
 }
 
 int64_t RowsOfGroup(const Problem& p) {
-  return p.steps == nullptr ? p.rows : CeilDivide(p.rows, std::max<int64_t>(p.groups, 1));
+  return !IsPool(p) ? p.rows : CeilDivide(p.rows, std::max<int64_t>(p.groups, 1));
 }
 
 // The most tiles that the groups can come to, each group ending with one that may not be full.
 int64_t TilesOf(const Problem& p, int64_t tile_tokens, int64_t head_parts) {
-  if (p.steps == nullptr) return p.groups * CeilDivide(p.rows, tile_tokens) * head_parts;
+  if (!IsPool(p)) return p.groups * CeilDivide(p.rows, tile_tokens) * head_parts;
   const int64_t groups = std::min(p.groups, p.rows);
   return (p.rows + groups * (tile_tokens - 1)) / tile_tokens * head_parts;
 }

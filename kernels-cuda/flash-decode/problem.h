@@ -115,6 +115,8 @@ struct Problem {
   ScoresStage scores_stage = ScoresStage::kProbabilities;
 };
 
+constexpr bool IsPool(const Problem& p) { return p.places == Places::kPool; }
+
 }  // namespace flash_decode
 }  // namespace cuda
 }  // namespace graft

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kSimpleThreads) SimpleKernel(Problem p, Cut cu
           FromFloat<T>(weightless ? factor : memory.sums[c] * factor);
     }
     if (p.lse != nullptr && column0 == 0 && thread == 0) {
-      const int64_t row = p.steps != nullptr ? tile.first_row : tile.group * p.rows;
+      const int64_t row = IsPool(p) ? tile.first_row : tile.group * p.rows;
       p.lse[(row + token) * p.heads + head] = state.maximum + logf(state.sum);
     }
     if (writes_scores && p.scores_stage == ScoresStage::kProbabilities) {

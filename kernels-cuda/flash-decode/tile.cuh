@@ -38,7 +38,7 @@ GRAFT_DEVICE Sight SightOf(const Problem& p, const Tile& tile, int32_t token) {
   Sight sight;
   int64_t high = tile.shared + tile.own;
   if (high > p.key_limit) high = p.key_limit;
-  if (p.causal || tile.advance == 0 || p.steps != nullptr) {
+  if (p.causal || tile.advance == 0 || IsPool(p)) {
     if (high > position + 1) high = position + 1 > 0 ? position + 1 : 0;
   }
   sight.high = static_cast<int32_t>(high);
@@ -75,7 +75,7 @@ GRAFT_DEVICE int32_t RowsOfStep(const Problem& p, int64_t group) {
 GRAFT_DEVICE Tile FindTile(const Problem& p, const Cut& cut, int64_t index) {
   Tile tile;
   int32_t rows = 0, place = 0;
-  if (p.steps == nullptr) {
+  if (!IsPool(p)) {
     rows = static_cast<int32_t>(p.rows);
     const int64_t tiles = CeilDivide(p.rows, cut.tile_tokens) * cut.head_parts;
     tile.group = static_cast<int32_t>(index / tiles);
@@ -110,7 +110,7 @@ GRAFT_DEVICE Tile FindTile(const Problem& p, const Cut& cut, int64_t index) {
   tile.token0 = place / cut.head_parts * cut.tile_tokens;
   tile.tokens = min(cut.tile_tokens, rows - tile.token0);
 
-  if (p.steps != nullptr) {
+  if (IsPool(p)) {
     const int32_t* step = p.steps + static_cast<int64_t>(tile.group) * kStepColumns;
     tile.first_row = step[kStepFirstRow];
     tile.shared = step[kStepShared];
@@ -201,7 +201,7 @@ GRAFT_DEVICE Found<T> Find(const Problem& p, const Tile& tile, Key key, int32_t 
 // Offset of a tensor's row: [group, head, token], the rows of all groups in one batch with steps.
 GRAFT_DEVICE int64_t RowOffset(const Problem& p, const Tile& tile, const Strides& s, int64_t head,
                                int32_t token) {
-  const int64_t batch = p.steps != nullptr ? tile.first_row * s.position : tile.group * s.batch;
+  const int64_t batch = IsPool(p) ? tile.first_row * s.position : tile.group * s.batch;
   return batch + head * s.head + token * s.position;
 }
 

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cached.h"
 #include "graft.h"
@@ -61,21 +63,25 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
 //          all that are further
 //
 // Output: [T, heads, 1, value_size], or as output_layout and output_rank say.
-class CachedAttention {
+//
+// The face and what follows from it; a variant adds Workspace and Run.
+class CachedAttentionFace {
  public:
-  static Operator Describe() {
-    return Operator("CachedAttention",
-                    "attention of tokens over a pool of keys and values, which it writes in place")
-        .Input("query", kFloat32)
-        .OptionalInput("key", kFloat32)
-        .OptionalInput("value", kFloat32)
-        .Input("cache", kFloat32)
+  // `number` is the type of queries, keys, values and pool; with "T" it is one of `types`.
+  static Operator Describe(const Types& number, std::vector<DataType> types = {}) {
+    Operator face("CachedAttention",
+                  "attention of tokens over a pool of keys and values, which it writes in place");
+    if (!types.empty()) face.TypeVariable("T", std::move(types));
+    return face.Input("query", number)
+        .OptionalInput("key", number)
+        .OptionalInput("value", number)
+        .Input("cache", number)
         .Input("steps", kInt32)
         .Input("shared", kInt32)
         .OptionalInput("own", kInt32)
         .OptionalInput("write", kInt32)
         .OptionalInput("bias", kFloat32)
-        .Output("output", kFloat32)
+        .Output("output", number)
         .Int("num_heads", 0)
         .Required()
         .Int("kv_num_heads", 0)
@@ -90,7 +96,7 @@ class CachedAttention {
         .Int("output_rank", 4);
   }
 
-  explicit CachedAttention(const CreateContext& context)
+  explicit CachedAttentionFace(const CreateContext& context)
       : heads_(context.Int("num_heads")),
         kv_heads_(context.Int("kv_num_heads")),
         head_size_(context.Int("head_size")),
@@ -119,33 +125,22 @@ class CachedAttention {
 
   void Infer(InferContext& context) const {
     const Dim rows = context.InputDim(kQuery, 0);
+    const DataType type = context.InputType(kQuery);
     switch (output_rank_) {
       case 2:
-        return context.SetOutput(0, kFloat32, {rows, heads_ * value_size_});
+        return context.SetOutput(0, type, {rows, heads_ * value_size_});
       case 3:
-        return context.SetOutput(0, kFloat32, {rows, 1, heads_ * value_size_});
+        return context.SetOutput(0, type, {rows, 1, heads_ * value_size_});
       default:
-        if (heads_first_) return context.SetOutput(0, kFloat32, {rows, heads_, 1, value_size_});
-        return context.SetOutput(0, kFloat32, {rows, 1, heads_, value_size_});
+        if (heads_first_) return context.SetOutput(0, type, {rows, heads_, 1, value_size_});
+        return context.SetOutput(0, type, {rows, 1, heads_, value_size_});
     }
   }
 
-  uint64_t Workspace(const WorkspaceContext& context) const {
-    return WorkspaceSize(Bind(context.inputs), ThreadsOf(context.concurrency));
-  }
-
-  void Run(const RunContext& context) const {
-    CachedProblem problem = Bind(context.inputs);
-    problem.output = context.outputs[0].data<float>();
-    const std::string fault = Validate(problem);
-    Require(fault.empty(), "CachedAttention: ", fault);
-    attention::Run(problem, context.workspace(), RunnerOf(context));
-  }
-
- private:
+ protected:
   enum Input : uint64_t { kQuery, kKey, kValue, kCache, kSteps, kShared, kOwn, kWrite, kBias };
 
-  // Shapes, and pointers where there is memory already.
+  // Shapes, and pointers where there is memory already: addresses, whatever the type of numbers.
   CachedProblem Bind(const Tensors& inputs) const {
     CachedProblem p;
     p.pool = PoolOf("CachedAttention", inputs[kCache], offset_, kv_heads_, head_size_, value_size_);
@@ -171,8 +166,13 @@ class CachedAttention {
         p.key = RowsOf(inputs[kKey], "key", p.rows, p.key_stride);
         p.value = RowsOf(inputs[kValue], "value", p.rows, p.value_stride);
       } else {
-        p.key = p.query + p.query_stride;
-        p.value = p.key + p.key_stride;
+        const auto behind = [&](const float* from, int64_t numbers) {
+          const auto bytes = static_cast<int64_t>(BytesOf(inputs[kQuery].type()));
+          return reinterpret_cast<const float*>(reinterpret_cast<const char*>(from) +
+                                                numbers * bytes);
+        };
+        p.key = behind(p.query, p.query_stride);
+        p.value = behind(p.key, p.key_stride);
         p.query_stride += p.key_stride + p.value_stride;
         p.key_stride = p.value_stride = p.query_stride;
       }
@@ -199,6 +199,7 @@ class CachedAttention {
     return p;
   }
 
+ private:
   static const float* RowsOf(const Tensor& tensor, const char* name, int64_t rows, int64_t width) {
     Require(tensor.elements() == rows * width, "CachedAttention: ", name, " has ",
             tensor.elements(), " elements, ", rows, " tokens of ", width, " need ", rows * width);
@@ -211,6 +212,25 @@ class CachedAttention {
   bool heads_first_;
 };
 
+class CachedAttention : public CachedAttentionFace {
+ public:
+  static Operator Describe() { return CachedAttentionFace::Describe(kFloat32); }
+
+  using CachedAttentionFace::CachedAttentionFace;
+
+  uint64_t Workspace(const WorkspaceContext& context) const {
+    return WorkspaceSize(Bind(context.inputs), ThreadsOf(context.concurrency));
+  }
+
+  void Run(const RunContext& context) const {
+    CachedProblem problem = Bind(context.inputs);
+    problem.output = context.outputs[0].data<float>();
+    const std::string fault = Validate(problem);
+    Require(fault.empty(), "CachedAttention: ", fault);
+    attention::Run(problem, context.workspace(), RunnerOf(context));
+  }
+};
+
 // Stores keys and values of whole sequences in a pool: what cross attention reads afterwards.
 // Inputs:
 //
@@ -221,13 +241,17 @@ class CachedAttention {
 //   write  N * S slots, or -1 for positions to leave out
 //
 // Output: int32 [1], the number of positions stored. Whoever reads the slots must come after it.
-class StoreCache {
+//
+// The face and what follows from it; a variant adds Run.
+class StoreCacheFace {
  public:
-  static Operator Describe() {
-    return Operator("StoreCache", "keys and values of whole sequences, written into a pool")
-        .Input("key", kFloat32, GRAFT_PARAMETER_STRIDED)
-        .Input("value", kFloat32, GRAFT_PARAMETER_STRIDED)
-        .Input("cache", kFloat32)
+  // As of CachedAttentionFace.
+  static Operator Describe(const Types& number, std::vector<DataType> types = {}) {
+    Operator face("StoreCache", "keys and values of whole sequences, written into a pool");
+    if (!types.empty()) face.TypeVariable("T", std::move(types));
+    return face.Input("key", number, GRAFT_PARAMETER_STRIDED)
+        .Input("value", number, GRAFT_PARAMETER_STRIDED)
+        .Input("cache", number)
         .Input("write", kInt32)
         .Output("count", kInt32)
         .Int("kv_num_heads", 0)
@@ -240,7 +264,7 @@ class StoreCache {
         .String("value_layout", "bhsd");
   }
 
-  explicit StoreCache(const CreateContext& context)
+  explicit StoreCacheFace(const CreateContext& context)
       : kv_heads_(context.Int("kv_num_heads")),
         head_size_(context.Int("head_size")),
         value_size_(context.Int("value_size")),
@@ -260,28 +284,26 @@ class StoreCache {
 
   void Infer(InferContext& context) const { context.SetOutput(0, kInt32, {1}); }
 
-  void Run(const RunContext& context) const {
+ protected:
+  StoreProblem Bind(const Tensors& inputs) const {
     StoreProblem p;
-    p.pool = PoolOf("StoreCache", context.inputs[2], offset_, kv_heads_, head_size_, value_size_);
-    p.key = Bind(context.inputs[0], "key", key_layout_, head_size_, p);
+    p.pool = PoolOf("StoreCache", inputs[2], offset_, kv_heads_, head_size_, value_size_);
+    p.key = BindSide(inputs[0], "key", key_layout_, head_size_, p);
     const int64_t batch = p.batch, positions = p.positions;
-    p.value = Bind(context.inputs[1], "value", value_layout_, value_size_, p);
+    p.value = BindSide(inputs[1], "value", value_layout_, value_size_, p);
     Require(p.batch == batch && p.positions == positions, "StoreCache: value has ", p.batch,
             " sequences of ", p.positions, ", key has ", batch, " of ", positions);
-    const Tensor write = context.inputs[3];
+    const Tensor write = inputs[3];
     Require(write.elements() == batch * positions, "StoreCache: write has ", write.elements(),
             " elements, needed is one a position, ", batch * positions);
     p.write = static_cast<const int32_t*>(write.raw());
-    const std::string fault = Validate(p);
-    Require(fault.empty(), "StoreCache: ", fault);
-    *context.outputs[0].data<int32_t>() =
-        static_cast<int32_t>(attention::Run(p, RunnerOf(context)));
+    return p;
   }
 
  private:
   // Reads a tensor's shape into batch and positions of the problem.
-  attention::Input Bind(const Tensor& tensor, const char* name, const std::string& layout,
-                        int64_t size, StoreProblem& p) const {
+  attention::Input BindSide(const Tensor& tensor, const char* name, const std::string& layout,
+                            int64_t size, StoreProblem& p) const {
     const bool folded = tensor.rank() == 3;
     Require(folded || tensor.rank() == 4, "StoreCache: ", name, " has rank ", tensor.rank(),
             ", needed is 3 or 4");
@@ -310,6 +332,21 @@ class StoreCache {
 
   int64_t kv_heads_, head_size_, value_size_, offset_;
   std::string key_layout_, value_layout_;
+};
+
+class StoreCache : public StoreCacheFace {
+ public:
+  static Operator Describe() { return StoreCacheFace::Describe(kFloat32); }
+
+  using StoreCacheFace::StoreCacheFace;
+
+  void Run(const RunContext& context) const {
+    const StoreProblem problem = Bind(context.inputs);
+    const std::string fault = Validate(problem);
+    Require(fault.empty(), "StoreCache: ", fault);
+    *context.outputs[0].data<int32_t>() =
+        static_cast<int32_t>(attention::Run(problem, RunnerOf(context)));
+  }
 };
 
 }  // namespace attention

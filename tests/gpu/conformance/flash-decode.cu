@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "../../../kernels-cuda/flash-decode/flash_decode.cuh"
+#include "../../../kernels-cuda/flash-decode/store.cuh"
 #include "../check.h"
 #include "../memory.h"
 
@@ -651,14 +652,90 @@ class Maker {
   bool wants_scores_ = false;
 };
 
+// Copies into a cache: every element of what is named, and nothing else.
+template <typename T>
+void ConformStore(Trial& trial) {
+  Random& random = trial.random;
+  fd::StoreProblem p;
+  p.type = kType<T>;
+  p.batch = random.Between(1, 3);
+  p.heads = random.Between(1, 3);
+  p.positions = random.Between(0, 9);
+  p.block_slots = random.Pick({1, 4, 16});
+  const bool listed = random.Chance(2);
+  const int64_t blocks = (p.batch * p.positions + 20) / p.block_slots + 1;
+  p.slots = blocks * p.block_slots;
+  p.first_position = listed ? 0 : random.Between(0, 3);
+  std::vector<int32_t> slots(static_cast<size_t>(p.slots)), write;
+  std::iota(slots.begin(), slots.end(), 0);
+  for (size_t i = slots.size(); i > 1; --i) {
+    std::swap(slots[i - 1],
+              slots[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i) - 1))]);
+  }
+  for (int64_t i = 0; i < p.batch * p.positions; ++i) {
+    write.push_back(random.Chance(5) ? random.Pick({-1, static_cast<int32_t>(p.slots), 1 << 30})
+                                     : slots[static_cast<size_t>(i)]);
+  }
+  Array<int32_t> list(trial, write, 1);
+  if (listed) p.write = list.data();
+  trial.about << "store: type " << static_cast<int>(p.type) << " batch " << p.batch << " heads "
+              << p.heads << " positions " << p.positions << " first " << p.first_position
+              << " listed " << listed << " slots " << p.block_slots;
+  std::unique_ptr<Array<T>> from[2], to[2];
+  std::vector<double> want[2];
+  for (int side = 0; side < 2; ++side) {
+    fd::Copied& c = p.tensors[side];
+    c.size = random.Pick({1, 8, 20, 64, 72, 300});
+    const Layout<T> layout(random, true), target(random, false);
+    Tensor<T> source({p.batch, p.heads, p.positions, c.size}, layout.order, layout.gap, Nan<T>());
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t s = 0; s < p.positions; ++s) Draw(random, source, b, s);
+    }
+    Tensor<T> cache({listed ? blocks : p.batch, p.heads,
+                     listed ? p.block_slots : p.first_position + p.positions, c.size},
+                    target.order, target.gap, Nan<T>());
+    want[side].assign(cache.data.size(), std::nan(""));
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t s = 0; s < p.positions; ++s) {
+        const int64_t slot = write[static_cast<size_t>(b * p.positions + s)];
+        if (listed && (slot < 0 || slot >= p.slots)) continue;
+        for (int64_t h = 0; h < p.heads; ++h) {
+          for (int64_t d = 0; d < c.size; ++d) {
+            want[side][listed ? cache.At(slot / p.block_slots, h, slot % p.block_slots, d)
+                              : cache.At(b, h, p.first_position + s, d)] =
+                Wide(source.data[source.At(b, h, s, d)]);
+          }
+        }
+      }
+    }
+    from[side] = std::make_unique<Array<T>>(trial, source.data, layout.shift);
+    to[side] = std::make_unique<Array<T>>(trial, cache.data, target.shift);
+    c.from = {from[side]->data(), source.strides};
+    c.to = {to[side]->data(), cache.strides};
+  }
+  trial.Expect(fd::Store(p, random.Between(1, 20), nullptr));
+  for (int side = 0; side < 2; ++side) trial.Expect("cache", to[side]->Read(), want[side], {0, 0});
+  Array<int32_t> stored(trial, 1);
+  trial.Expect(fd::CountStored(list.data(), list.size(), p.slots, stored.data(), nullptr));
+  int32_t count = 0;
+  for (const int32_t slot : write) count += slot >= 0 && slot < p.slots ? 1 : 0;
+  trial.ExpectSame("stored", stored.Read(), {count});
+}
+
+template <typename T>
+void ConformAs(Trial& trial) {
+  if (trial.random.Chance(8)) return ConformStore<T>(trial);
+  Maker<T>(trial).Run();
+}
+
 void Conform(Trial& trial) {
   switch (trial.random.Between(0, 2)) {
     case 0:
-      return Maker<float>(trial).Run();
+      return ConformAs<float>(trial);
     case 1:
-      return Maker<cuda::Half>(trial).Run();
+      return ConformAs<cuda::Half>(trial);
     default:
-      return Maker<cuda::BFloat16>(trial).Run();
+      return ConformAs<cuda::BFloat16>(trial);
   }
 }
 

@@ -1,0 +1,107 @@
+// The operators of flash-decode on a GPU: the faces of the CPU variant over kernels-cuda.
+//
+// Lists, lengths and slots stay on the device. Launches are planned from shapes, and an index out
+// of range is not followed: such a key is not there, such a slot is not written.
+#include "../cached_attention.h"
+#include "../flash_decode.h"
+#include "flash-decode/flash_decode.cuh"
+#include "flash_decode_cuda.h"
+#include "graft/cuda.h"
+
+namespace graft {
+namespace attention {
+namespace {
+
+const std::vector<DataType> kTypes = {kFloat32, kFloat16, kBFloat16};
+
+// Blocks of a launch that only copies: eight a multiprocessor hide the latency of memory.
+int64_t CopyBlocks() { return int64_t{cuda::Limits().multiprocessors} * 8; }
+
+// The layer's area must lie within a block: what the lists hold is not known here.
+void RequirePool(const char* name, const Pool& pool) {
+  Require(pool.offset + pool.floats() <= pool.block_floats, name, ": a block has ",
+          pool.block_floats, " numbers, the layer takes ", pool.offset, " .. ",
+          pool.offset + pool.floats() - 1);
+}
+
+class FlashDecodeCuda : public FlashDecodeFace {
+ public:
+  static Operator Describe() { return FlashDecodeFace::Describe(kTypes); }
+
+  using FlashDecodeFace::FlashDecodeFace;
+
+  uint64_t Workspace(const WorkspaceContext& context) const {
+    const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
+    const fd::Problem d = DeviceProblem(Bind(context.inputs, context.outputs), type);
+    return static_cast<uint64_t>(fd::MakePlan(d, cuda::Limits()).workspace_bytes);
+  }
+
+  void Run(const RunContext& context) const {
+    const Problem problem = Bind(context.inputs, context.outputs);
+    if (const char* fault = Validate(problem)) {
+      throw Error(GRAFT_ERROR_INVALID_ARGUMENT, Text("FlashDecode: ", fault));
+    }
+    const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
+    const cuda::Stream stream = cuda::StreamOf(context);
+    for (const bool past : {true, false}) {
+      const fd::StoreProblem present = PresentOf(problem, type, past);
+      if (present.tensors[0].to.data == nullptr && present.tensors[1].to.data == nullptr) continue;
+      cuda::Check(fd::Store(present, CopyBlocks(), stream), "FlashDecode");
+    }
+    const fd::Problem d = DeviceProblem(problem, type);
+    const fd::Plan plan = fd::MakePlan(d, cuda::Limits());
+    cuda::Check(fd::Run(d, plan, context.workspace(), stream), "FlashDecode");
+  }
+};
+
+class CachedAttentionCuda : public CachedAttentionFace {
+ public:
+  static Operator Describe() { return CachedAttentionFace::Describe("T", kTypes); }
+
+  using CachedAttentionFace::CachedAttentionFace;
+
+  uint64_t Workspace(const WorkspaceContext& context) const {
+    const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
+    const fd::Problem d = DeviceProblem(Bind(context.inputs), type);
+    return static_cast<uint64_t>(fd::MakePlan(d, cuda::Limits()).workspace_bytes);
+  }
+
+  void Run(const RunContext& context) const {
+    CachedProblem problem = Bind(context.inputs);
+    problem.output = static_cast<float*>(context.outputs[0].raw());
+    RequirePool("CachedAttention", problem.pool);
+    const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
+    const cuda::Stream stream = cuda::StreamOf(context);
+    if (problem.key != nullptr) {
+      cuda::Check(fd::Store(StoreOf(problem, type), CopyBlocks(), stream), "CachedAttention");
+    }
+    const fd::Problem d = DeviceProblem(problem, type);
+    const fd::Plan plan = fd::MakePlan(d, cuda::Limits());
+    cuda::Check(fd::Run(d, plan, context.workspace(), stream), "CachedAttention");
+  }
+};
+
+class StoreCacheCuda : public StoreCacheFace {
+ public:
+  static Operator Describe() { return StoreCacheFace::Describe("T", kTypes); }
+
+  using StoreCacheFace::StoreCacheFace;
+
+  void Run(const RunContext& context) const {
+    const StoreProblem problem = Bind(context.inputs);
+    RequirePool("StoreCache", problem.pool);
+    const cuda::Type type = cuda::KernelType(context.inputs[0].type());
+    const cuda::Stream stream = cuda::StreamOf(context);
+    cuda::Check(fd::Store(StoreOf(problem, type), CopyBlocks(), stream), "StoreCache");
+    cuda::Check(fd::CountStored(problem.write, problem.batch * problem.positions,
+                                problem.pool.slots(), context.outputs[0].data<int32_t>(), stream),
+                "StoreCache");
+  }
+};
+
+}  // namespace
+}  // namespace attention
+}  // namespace graft
+
+GRAFT_PLUGIN_WITH(graft::cuda::Hooks, graft::attention::FlashDecodeCuda,
+                  graft::attention::CachedAttentionCuda, graft::attention::StoreCacheCuda);
