@@ -150,6 +150,8 @@ class ClusterBlock {
   }
 
   GRAFT_DEVICE void Start() {
+    const bool shares = cut_.columns * cut_.splits > 1;
+    if (shares) Arrive();  // memory of a block may be written once it has begun
     const T* query = static_cast<const T*>(p_.query) +
                      (int64_t{group_.first} * p_.heads + row0_) * p_.query_stride;
     for (int32_t row = warp_; row < kTileRows; row += Piece::kWarps) {
@@ -167,6 +169,7 @@ class ClusterBlock {
         for (int32_t i = 0; i < 4; ++i) sums_[m][n][i] = 0.0f;
       }
     }
+    if (shares) AwaitOthers();
     if (tiles_ == 0) return;
     CopyWait<kStages - 2>();
     __syncthreads();

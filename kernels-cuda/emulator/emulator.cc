@@ -329,6 +329,9 @@ void ClusterSync() {
 void* ClusterMap(void* shared, int32_t rank) {
   CheckShared("ClusterMap", shared, 0, 1);
   if (rank < 0 || rank >= run->shape.cluster) Fail("ClusterMap to block " + std::to_string(rank));
+  if (rank != run->current->block->rank && run->round == 0) {
+    Fail("ClusterMap to a block that may not have begun: no barrier of the cluster came before");
+  }
   const Block& other = *run->cluster[static_cast<size_t>(rank)];
   return other.shared + (static_cast<unsigned char*>(shared) - run->current->block->shared);
 }

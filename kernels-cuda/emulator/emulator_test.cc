@@ -63,6 +63,7 @@ __global__ void Diverge() {
 __global__ void MeetElsewhere(int* out) {
   *out = Lane() < 16 ? __shfl_xor_sync(kAllLanes, 1, 1) : __any_sync(kAllLanes, 1);
 }
+__global__ void ReachTooSoon() { *ClusterMap(SharedMemory(), 1 - ClusterRank()) = 1; }
 __global__ void WriteBehind() { SharedMemory()[100 + threadIdx.x] = 1; }
 __global__ void CopyAstray(const float* from) { CopyAsync<16>(SharedMemory() + 4, from); }
 
@@ -73,6 +74,10 @@ TEST(Emulator, NamesFaults) {
   EXPECT_NE(launch(Diverge, 0).find("wait for ones that never come"), std::string::npos);
   EXPECT_NE(launch(WriteBehind, 128).find("behind its shared memory"), std::string::npos);
   EXPECT_EQ(launch(WriteBehind, 164), "");
+  EXPECT_NE(FaultOf([] {
+              Launch(ReachTooSoon, Shape(2, 32, 16, 2), nullptr);
+            }).find("may not have begun"),
+            std::string::npos);
   int out = 0;
   EXPECT_NE(FaultOf([&] { Launch(MeetElsewhere, Shape(1, 32), nullptr, &out); }).find("meet in"),
             std::string::npos);
@@ -167,6 +172,7 @@ TEST(Emulator, ClustersShareMemory) {
 // Each block tells the next a number a round and hears of it only after a wait; two places take
 // turns, since a neighbour may be a round ahead.
 __global__ void Rounds(float* out, int32_t places, bool waits) {
+  ClusterSync();  // all have begun
   auto* shared = reinterpret_cast<float*>(SharedMemory());
   const int32_t next = (ClusterRank() + 1) % ClusterSize();
   float sum = 0;
