@@ -3,7 +3,7 @@
 package cudatest
 
 import (
-	_ "embed"
+	"embed"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +16,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-//go:embed testdata/driver.c
-var source []byte
+//go:embed testdata/*.c testdata/*.h
+var source embed.FS
 
 // Kernels is PTX of three kernels that the fake driver knows and that devices run too:
 //
@@ -37,10 +37,10 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	c, so := filepath.Join(dir, "driver.c"), filepath.Join(dir, "libcuda.so.1")
-	if err := os.WriteFile(c, source, 0o600); err != nil {
+	if err := os.CopyFS(dir, source); err != nil {
 		return nil, err
 	}
+	c, so := filepath.Join(dir, "testdata/driver.c"), filepath.Join(dir, "libcuda.so.1")
 	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wall", "-Werror", "-pthread", "-o", so, c).CombinedOutput()
 	if err != nil {
 		return nil, &exec.Error{Name: "gcc: " + string(out), Err: err}
