@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,12 +50,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// program is one that uses another binding, which needs cgo; nil without.
+var program func(library string) error
+
 // child makes and runs a session and prints what was chosen for it and what it answers. What the provider and
 // the plugin do is printed by themselves.
 func child(what string) error {
 	at, err := runtimeIn(os.Getenv(peer))
 	if err != nil {
 		return err
+	}
+	if what == "program" {
+		return program(at)
 	}
 	l, err := ort.Open(at)
 	if err != nil {
@@ -249,11 +256,15 @@ func TestProviderChooses(t *testing.T) {
 		never        []string
 	}{
 		{"cpu", whole, []string{`choice: variant "cpu"`, "cpu run stream (nil)\n", right}, []string{"cuda", "copy"}},
-		{"cuda", whole, append(onDevice, `choice: variant "cuda"`), []string{"cpu run"}},
+		{"cuda", whole, append(slices.Clone(onDevice), `choice: variant "cuda"`), []string{"cpu run"}},
 		{"cuda", part, []string{`choice: variant "": looks: none for cuda: `, "liblooks_cuda.so: no such file"}, []string{" run "}},
+		{"program", whole, append(slices.Clone(onDevice), "device=cuda:2 "), []string{"cpu run"}},
 		{"cpu first", whole, onDevice, []string{"cpu run"}},
 		{"cuda first", whole, onDevice, []string{"cpu run"}},
 	} {
+		if test.what == "program" && program == nil {
+			continue
+		}
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), scenario+"="+test.what, folder+"="+test.plugin, "LD_LIBRARY_PATH="+libraries, "GRAFT_CUDA_DRIVER="+driver,
 			plugin.PathVariable+"=", "XDG_DATA_HOME="+t.TempDir())
