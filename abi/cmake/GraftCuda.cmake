@@ -54,7 +54,7 @@ function(graft_compile_cuda target name source architectures)
   file(MAKE_DIRECTORY "${folder}" "${CMAKE_BINARY_DIR}/report/${name}")
   set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
   add_custom_command(
-    OUTPUT "${object}" BYPRODUCTS "${report}" DEPFILE "${object}.d"
+    OUTPUT "${object}" "${report}" DEPFILE "${object}.d"
     DEPENDS "${path}" "${folder}/plugin.h" "${GRAFT_CUDA_SCRIPT}" "${GRAFT_NVCC}"
     COMMENT "Compiling CUDA ${name}/${stem}"
     COMMAND "${CMAKE_COMMAND}" "-DREPORT=${report}" -P "${GRAFT_CUDA_SCRIPT}" --

@@ -2,8 +2,8 @@
 #
 #   cmake -DREPORT=file -P compile_cuda.cmake -- nvcc ARGUMENTS...
 #
-# REPORT gets the lines of "ptxas info" and the resources that they introduce, in order, once the compilation
-# succeeded; warnings and errors are printed.
+# REPORT gets the lines of "ptxas info" and the resources that they introduce, in order, and the seconds that it took,
+# once the compilation succeeded; warnings and errors are printed.
 set(command "")
 set(past FALSE)
 math(EXPR last "${CMAKE_ARGC} - 1")
@@ -15,7 +15,10 @@ foreach(i RANGE ${last})
   endif()
 endforeach()
 
+string(TIMESTAMP start "%s")
 execute_process(COMMAND ${command} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
+string(TIMESTAMP end "%s")
+math(EXPR seconds "${end} - ${start}")
 
 # Lines become a list: what would split or join its items is put aside.
 string(REPLACE "[" "<:" err "${out}\n${err}")
@@ -42,4 +45,4 @@ endif()
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "nvcc: exit status ${code}")
 endif()
-file(WRITE "${REPORT}" "${report}")
+file(WRITE "${REPORT}" "${report}compiled in ${seconds} s\n")
