@@ -41,14 +41,12 @@ int32_t Attribute(cudaDeviceAttr attribute) {
 
 }  // namespace
 
-bool OpenDevice(Facts* facts, std::string* why) {
+namespace {
+
+void Describe(Facts* facts) {
   int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    cudaGetLastError();
-    *why = error != cudaSuccess ? cudaGetErrorString(error) : "the driver shows no device";
-    return false;
-  }
+  Check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (count == 0) throw std::runtime_error("the driver shows no device");
   cudaDeviceProp properties;
   Check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
   facts->device = properties.name;
@@ -66,7 +64,18 @@ bool OpenDevice(Facts* facts, std::string* why) {
   limits.shared_per_block = Attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   limits.shared_per_processor = Attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   limits.l2_bytes = Attribute(cudaDevAttrL2CacheSize);
-  return true;
+}
+
+}  // namespace
+
+bool OpenDevice(Facts* facts, std::string* why) {
+  try {
+    Describe(facts);
+    return true;
+  } catch (const std::exception& error) {
+    *why = error.what();
+    return false;
+  }
 }
 
 int64_t FreeMemory() {

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "check.h"
 #include "clock.h"
 #include "inputs.cuh"
 #include "limits.h"
@@ -28,9 +29,7 @@ void Expect(cuda::Status status) {
   }
 }
 
-double Wide(float x) { return x; }
-double Wide(cuda::Half x) { return cuda::WidenHalf(x.bits); }
-double Wide(cuda::BFloat16 x) { return cuda::WidenBFloat16(x.bits); }
+using gpu::Wide;
 
 template <typename T>
 std::string WrongNumber(const std::vector<unsigned char>& bytes, bool infinite) {
@@ -43,6 +42,37 @@ std::string WrongNumber(const std::vector<unsigned char>& bytes, bool infinite) 
     }
   }
   return "";
+}
+
+// Both are within the type's tolerance of the truth.
+template <typename T>
+std::string Disagreement(const std::vector<unsigned char>& got,
+                         const std::vector<unsigned char>& want, gpu::Tolerance tolerance) {
+  for (size_t i = 0; i + sizeof(T) <= got.size(); i += sizeof(T)) {
+    T x, y;
+    std::memcpy(static_cast<void*>(&x), &got[i], sizeof(T));
+    std::memcpy(static_cast<void*>(&y), &want[i], sizeof(T));
+    const double g = Wide(x), w = Wide(y);
+    if (g == w || std::abs(g - w) <= 2 * (tolerance.absolute + tolerance.relative * std::abs(w))) {
+      continue;
+    }
+    return "output [" + std::to_string(i / sizeof(T)) + "] is " + std::to_string(g) +
+           ", the reference gives " + std::to_string(w);
+  }
+  return "";
+}
+
+std::string Disagreement(cuda::Type type, const std::vector<unsigned char>& got,
+                         const std::vector<unsigned char>& want) {
+  const gpu::Tolerance tolerance = gpu::ToleranceOf(type);
+  switch (type) {
+    case cuda::Type::kFloat32:
+      return Disagreement<float>(got, want, tolerance);
+    case cuda::Type::kFloat16:
+      return Disagreement<cuda::Half>(got, want, tolerance);
+    default:
+      return Disagreement<cuda::BFloat16>(got, want, tolerance);
+  }
 }
 
 template <typename T>
@@ -105,11 +135,30 @@ void Inputs::FillFrom(void* memory, const void* from, int64_t bytes) {
   gpu::CopyBytes(memory, from, bytes, gpu::Direction::kToDevice);
 }
 
+void Inputs::Refer() const {
+  for (const Reference& reference : references_) {
+    const cuda::Status status = reference.launch(gpu::WorkStream());
+    if (status != cuda::kOk) {
+      throw std::runtime_error("the reference could not be launched: " + std::to_string(status));
+    }
+  }
+}
+
 std::string Inputs::Wrong() const {
+  const auto host = [](const void* memory, int64_t bytes) {
+    std::vector<unsigned char> copy(static_cast<size_t>(bytes));
+    gpu::CopyBytes(copy.data(), memory, bytes, gpu::Direction::kToHost);
+    return copy;
+  };
+  for (const Reference& reference : references_) {
+    const int64_t bytes = reference.count * cuda::BytesOf(reference.type);
+    const std::string wrong =
+        Disagreement(reference.type, host(reference.out, bytes), host(reference.want, bytes));
+    if (!wrong.empty()) return wrong;
+  }
   for (const Block& block : blocks_) {
     if (block.kind < kOutputFinite) continue;
-    std::vector<unsigned char> bytes(static_cast<size_t>(block.bytes));
-    gpu::CopyBytes(bytes.data(), block.memory, block.bytes, gpu::Direction::kToHost);
+    const std::vector<unsigned char> bytes = host(block.memory, block.bytes);
     const bool infinite = block.kind == kOutputNumbers;
     std::string wrong;
     if (block.kind == kOutputIntegers) {

@@ -73,7 +73,7 @@ class Prepared {
   size_t sets() const { return sets_.size(); }
   const Case& one() const { return one_; }
 
-  // Two rounds over all sets at the least, and 20 ms.
+  // Two rounds over all sets at the least, and 100 ms: clocks rise only under load.
   void WarmUp(bool timed) const {
     double spent = 0;
     int64_t turn = 0;
@@ -83,7 +83,7 @@ class Prepared {
         spent += ms;
       }
       turn += static_cast<int64_t>(sets());
-    } while (timed && (turn < 2 * static_cast<int64_t>(sets()) || spent < 20) && turn < 20000);
+    } while (timed && (turn < 2 * static_cast<int64_t>(sets()) || spent < 100) && turn < 20000);
   }
 
   // A graph of so many launches that a replay takes a while.
@@ -95,6 +95,7 @@ class Prepared {
 
   void Check() const {
     for (size_t i = 0; i < sets_.size(); ++i) {
+      sets_[i].Refer();
       const std::string wrong = sets_[i].Wrong();
       if (!wrong.empty()) throw std::runtime_error("inputs " + std::to_string(i) + ": " + wrong);
     }

@@ -48,10 +48,8 @@ using Shape = std::vector<std::pair<std::string, int64_t>>;
 class Inputs {
  public:
   explicit Inputs(uint64_t seed) : seed_(seed) {}
-  Inputs(Inputs&& other) noexcept
-      : seed_(other.seed_), bytes_(other.bytes_), blocks_(std::move(other.blocks_)) {
-    other.blocks_.clear();
-  }
+  Inputs(const Inputs&) = delete;
+  Inputs& operator=(const Inputs&) = delete;
   ~Inputs();
 
   // Random numbers of mean 0 and this deviation, none above 3.5 of it.
@@ -99,7 +97,17 @@ class Inputs {
         Add(count * static_cast<int64_t>(sizeof(T)), kind, TypeOf<T>(), sizeof(T)));
   }
 
+  // Another way to the same answer: `reference` writes `want` (also made by Output) from the same
+  // inputs. It runs once, after the times are taken, and `out` must agree with it: at the sizes
+  // that are timed, which random problems do not reach.
+  template <typename T>
+  void Against(const T* out, const T* want, int64_t count, Launch reference) {
+    references_.push_back({out, want, count, TypeOf<T>(), std::move(reference)});
+  }
+
   int64_t bytes() const { return bytes_; }
+  // Runs the references. Throws when one cannot be launched.
+  void Refer() const;
   // What is wrong with an output; empty when nothing is. Waits for all work.
   std::string Wrong() const;
 
@@ -111,6 +119,13 @@ class Inputs {
     Kind kind;
     cuda::Type type;  // of an output's numbers
     int32_t element;  // bytes of an output's integer
+  };
+
+  struct Reference {
+    const void *out, *want;
+    int64_t count;
+    cuda::Type type;
+    Launch launch;
   };
 
   template <typename T>
@@ -127,6 +142,7 @@ class Inputs {
   uint64_t seed_;
   int64_t bytes_ = 0;
   std::vector<Block> blocks_;
+  std::vector<Reference> references_;
 };
 
 struct Case {
