@@ -258,7 +258,7 @@ class LatentAttention : public RowAttention {
     Compute(problem, context);
   }
 
- private:
+ protected:
   enum Input : uint64_t {
     kQuery,
     kCache,
@@ -311,6 +311,7 @@ class LatentAttention : public RowAttention {
     return p;
   }
 
+ private:
   // Returns whether keys and values stand beside the query.
   bool BindSecond(const Tensors& inputs, Problem& p) const {
     const bool keys = inputs[kKey].present();

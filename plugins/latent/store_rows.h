@@ -42,6 +42,15 @@ class StoreRows {
   void Infer(InferContext& context) const { context.SetOutput(0, kInt32, {1}); }
 
   void Run(const RunContext& context) const {
+    const StoreProblem p = Bind(context);
+    const std::string fault = Validate(p);
+    Require(fault.empty(), "StoreRows: ", fault);
+    *context.outputs[0].data<int32_t>() =
+        static_cast<int32_t>(latent::Run(p, attention::RunnerOf(context)));
+  }
+
+ protected:
+  StoreProblem Bind(const RunContext& context) const {
     const Tensor rows = context.inputs[0], write = context.inputs[2];
     StoreProblem p;
     p.pool = RowsIn("StoreRows", context.inputs[1], width_, offset_, storage_);
@@ -50,10 +59,7 @@ class StoreRows {
             " elements, ", p.count, " slots of ", width_, " need ", p.count * width_);
     p.rows = DataOf<float>(rows);
     p.write = DataOf<int32_t>(write);
-    const std::string fault = Validate(p);
-    Require(fault.empty(), "StoreRows: ", fault);
-    *context.outputs[0].data<int32_t>() =
-        static_cast<int32_t>(latent::Run(p, attention::RunnerOf(context)));
+    return p;
   }
 
  private:

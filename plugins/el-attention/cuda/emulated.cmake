@@ -1,0 +1,7 @@
+graft_add_emulated_plugin(el-attention
+  SOURCES cuda/el_attention_cuda.cu
+  TEST cuda/emulated_test.cc ../latent/tests/latent_problem.cc ../latent/tests/latent_reference.cc
+  INCLUDES "${CMAKE_SOURCE_DIR}/plugins/latent" "${CMAKE_SOURCE_DIR}/plugins/latent/tests"
+           "${CMAKE_SOURCE_DIR}/plugins/flash-decode")
+target_link_libraries(el_attention_emulated PRIVATE latent_fold)
+target_link_libraries(el_attention_cuda_tests PRIVATE latent_kernel flash_decode_kernel)

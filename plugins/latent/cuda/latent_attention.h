@@ -1,0 +1,140 @@
+// The operators ELAttention and InputAttention on CUDA: the face of latent_attention.h, bound to
+// kernels-cuda/el-attention.
+//
+// Lists, steps and slots stay in device memory: nothing of a call is read or checked by the host
+// but shapes. An index that lies outside of its list or pool is a key that is not there, or is not
+// written; on the CPU the call fails.
+#ifndef GRAFT_PLUGINS_LATENT_CUDA_LATENT_ATTENTION_H_
+#define GRAFT_PLUGINS_LATENT_CUDA_LATENT_ATTENTION_H_
+
+#include <cstdint>
+#include <limits>
+
+#include "../latent_attention.h"
+#include "el-attention/latent.cuh"
+#include "graft/cuda.h"
+
+namespace graft {
+namespace latent_cuda {
+
+namespace el = cuda::el_attention;
+
+inline int32_t Size(const char* name, const char* what, int64_t size) {
+  Require(size >= 0 && size <= std::numeric_limits<int32_t>::max(), name, ": ", what, " is ", size,
+          ", needed is at most ", std::numeric_limits<int32_t>::max());
+  return static_cast<int32_t>(size);
+}
+
+inline cuda::Type TypeOf(latent::Storage storage) {
+  return storage == latent::Storage::kFloat32   ? cuda::Type::kFloat32
+         : storage == latent::Storage::kFloat16 ? cuda::Type::kFloat16
+                                                : cuda::Type::kBFloat16;
+}
+
+// The area of rows of a pool.
+inline el::Rows RowsOf(const char* name, const latent::RowPool& pool) {
+  Require(pool.width <= el::kMostWidth, name, ": width is ", pool.width, ", needed is at most ",
+          el::kMostWidth);
+  el::Rows rows;
+  rows.data = pool.data == nullptr ? nullptr : pool.data + pool.offset;
+  rows.type = TypeOf(pool.storage);
+  rows.slots = Size(name, "the number of slots", pool.slots());
+  rows.width = static_cast<int32_t>(pool.width);
+  rows.block_slots = static_cast<int32_t>(latent::kBlockSlots);
+  rows.block_bytes = pool.block_floats * 4;
+  rows.row_bytes = pool.width * pool.element_bytes();
+  return rows;
+}
+
+inline el::Lists ListsOf(const char* name, int64_t groups, const int32_t* steps,
+                         const int32_t* shared, int64_t shared_length, const int32_t* own,
+                         int64_t own_length) {
+  el::Lists lists;
+  lists.groups = Size(name, "the number of groups", groups);
+  lists.steps = steps;
+  lists.shared = shared;
+  lists.own = own;
+  lists.shared_length = Size(name, "the length of shared", shared_length);
+  lists.own_length = Size(name, "the length of own", own_length);
+  return lists;
+}
+
+// A call of the CPU's operator, whose pointers are the device's.
+inline el::Latent CallOf(const char* name, const latent::Problem& p) {
+  Require((p.input != nullptr) == (p.write != nullptr) || p.tokens == 0, name,
+          ": rows and their slots must be given together");
+  Require(p.bias == nullptr || p.distances >= 1, name, ": the bias has no distances");
+  el::Latent l;
+  l.rows = RowsOf(name, p.pool);
+  l.lists = ListsOf(name, p.groups, p.steps, p.shared, p.shared_length, p.own, p.own_length);
+  l.tokens = Size(name, "the number of tokens", p.tokens);
+  Size(name, "the number of rows", p.tokens * p.heads);
+  l.heads = Size(name, "num_heads", p.heads);
+  l.kv_heads = Size(name, "kv_num_heads", p.kv_heads);
+  l.head_size = Size(name, "head_size", p.head_size);
+  l.value_size = Size(name, "value_size", p.value_size);
+  l.query = p.query;
+  l.query_stride = p.query_stride;
+  l.key_weight = p.key_weight;
+  l.value_weight = p.value_weight;
+  l.key_bias = p.key_bias;
+  l.value_bias = p.value_bias;
+  l.bias = p.bias;
+  l.distances = Size(name, "the number of distances", p.distances);
+  l.scale = p.scale;
+  l.softcap = p.softcap;
+  l.window = Size(name, "window", p.window);
+  l.input = p.input;
+  l.input_stride = p.input_stride;
+  l.write = p.write;
+  l.output = p.output;
+  if (p.kv_steps == nullptr) return l;
+  const attention::Pool& pool = p.kv_pool;
+  Require(pool.offset + pool.floats() <= pool.block_floats, name, ": a block of kv_cache has ",
+          pool.block_floats, " floats, keys and values from ", pool.offset, " on end at ",
+          pool.offset + pool.floats());
+  l.kv_lists = ListsOf(name, p.groups, p.kv_steps, p.kv_shared, p.kv_shared_length, p.kv_own,
+                       p.kv_own_length);
+  l.kv_pool.data = pool.data == nullptr ? nullptr : pool.data + pool.offset;
+  l.kv_pool.blocks = pool.blocks;
+  l.kv_pool.block_floats = pool.block_floats;
+  l.kv_pool.kv_heads = l.kv_heads;
+  l.kv_pool.head_size = l.head_size;
+  l.kv_pool.value_size = l.value_size;
+  l.key = p.key;
+  l.value = p.value;
+  l.key_stride = p.key_stride;
+  l.value_stride = p.value_stride;
+  l.kv_write = p.kv_write;
+  return l;
+}
+
+template <bool kSecondPart>
+class LatentAttention : public latent::LatentAttention<kSecondPart> {
+  using Face = latent::LatentAttention<kSecondPart>;
+
+ public:
+  using Face::Face;
+
+  uint64_t Workspace(const WorkspaceContext& context) const {
+    const el::Latent l = CallOf(Face::kName, this->Bind(context.inputs));
+    return static_cast<uint64_t>(el::MakeLatentPlan(l, cuda::Limits()).total);
+  }
+
+  void Run(const RunContext& context) const {
+    el::Latent l = CallOf(Face::kName, this->Bind(context.inputs));
+    l.output = context.outputs[0].data<float>();
+    const cuda::DeviceLimits& limits = cuda::Limits();
+    cuda::Check(el::Enqueue(l, el::MakeLatentPlan(l, limits), limits, context.workspace(),
+                            cuda::StreamOf(context)),
+                Face::kName);
+  }
+};
+
+using ELAttention = LatentAttention<true>;
+using InputAttention = LatentAttention<false>;
+
+}  // namespace latent_cuda
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_LATENT_CUDA_LATENT_ATTENTION_H_

@@ -1,0 +1,29 @@
+// The operator StoreRows on CUDA: the face of store_rows.h.
+#ifndef GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
+#define GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
+
+#include "../store_rows.h"
+#include "el-attention/store.cuh"
+#include "latent_attention.h"
+
+namespace graft {
+namespace latent_cuda {
+
+class StoreRows : public latent::StoreRows {
+ public:
+  using latent::StoreRows::StoreRows;
+
+  void Run(const RunContext& context) const {
+    const latent::StoreProblem p = Bind(context);
+    const el::Rows rows = RowsOf("StoreRows", p.pool);
+    const cuda::Stream stream = cuda::StreamOf(context);
+    cuda::Check(el::StoreRows(rows, p.rows, rows.width, p.write, p.count, stream), "StoreRows");
+    cuda::Check(el::CountStored(rows, p.write, p.count, context.outputs[0].data<int32_t>(), stream),
+                "StoreRows");
+  }
+};
+
+}  // namespace latent_cuda
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
