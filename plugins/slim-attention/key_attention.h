@@ -108,6 +108,7 @@ class KeyAttention : public RowAttention {
     return Rotary::kNone;
   }
 
+ protected:
   // Shapes, and pointers where there is memory already.
   Problem Bind(const Tensors& inputs) const {
     const int64_t width = heads_ * head_size_;
@@ -132,6 +133,7 @@ class KeyAttention : public RowAttention {
     return p;
   }
 
+ private:
   void BindRotary(const Tensor& cosine, const Tensor& sine, Problem& p) const {
     const bool turns = rotary_ != Rotary::kNone;
     Require(cosine.present() == turns && sine.present() == turns, name_,

@@ -1,0 +1,107 @@
+#include "graft/cuda.h"
+#include "key_attention_cuda.h"
+#include "slim-attention/slim_attention.cuh"
+
+namespace graft {
+namespace latent_cuda {
+namespace {
+
+namespace slim = cuda::slim_attention;
+
+cuda::Type RowType(latent::Storage storage) {
+  switch (storage) {
+    case latent::Storage::kFloat16:
+      return cuda::Type::kFloat16;
+    case latent::Storage::kBfloat16:
+      return cuda::Type::kBFloat16;
+    case latent::Storage::kFloat32:
+      break;
+  }
+  return cuda::Type::kFloat32;
+}
+
+slim::Rotary RotaryOf(latent::Rotary rotary) {
+  switch (rotary) {
+    case latent::Rotary::kHalf:
+      return slim::Rotary::kHalf;
+    case latent::Rotary::kInterleaved:
+      return slim::Rotary::kInterleaved;
+    case latent::Rotary::kNone:
+      break;
+  }
+  return slim::Rotary::kNone;
+}
+
+// The same call as the kernel on a device takes it.
+slim::Problem ProblemOf(const latent::Problem& from) {
+  const int64_t panels = cuda::CeilDivide(from.value_size, slim::kPanel);
+  slim::Problem p;
+  p.tokens = from.tokens;
+  p.groups = from.groups;
+  p.heads = from.heads;
+  p.head_size = from.head_size;
+  p.value_size = from.value_size;
+  p.rows = from.pool.data + from.pool.offset;
+  p.row_type = RowType(from.pool.storage);
+  p.row_stride = from.pool.width;
+  p.block_stride = from.pool.block_floats * 4 / from.pool.element_bytes();
+  p.slots = from.pool.slots();
+  p.steps = from.steps;
+  p.shared = from.shared;
+  p.own = from.own;
+  p.shared_length = from.shared_length;
+  p.own_length = from.own_length;
+  p.query = from.query;
+  p.query_stride = from.query_stride;
+  p.value_weight = from.value_weight;
+  p.weight_row = slim::kPanel;
+  p.weight_panel = p.width() * slim::kPanel;
+  p.weight_head = panels * p.weight_panel;
+  p.value_bias = from.value_bias;
+  p.bias = from.bias;
+  p.distances = from.distances;
+  p.rotary = RotaryOf(from.rotary);
+  p.rotated = from.rotated;
+  p.cosine = from.cosine;
+  p.sine = from.sine;
+  p.angles = from.positions;
+  p.pairs = from.pairs;
+  p.skip = from.skip;
+  p.scale = from.scale;
+  p.softcap = from.softcap;
+  p.window = from.window;
+  p.output_stride = from.heads * from.value_size;
+  return p;
+}
+
+}  // namespace
+
+uint64_t KeyAttention::Workspace(const WorkspaceContext& context) const {
+  return static_cast<uint64_t>(slim::WorkspaceOf(ProblemOf(Bind(context.inputs)), cuda::Limits()));
+}
+
+void KeyAttention::Run(const RunContext& context) const {
+  const latent::Problem bound = Bind(context.inputs);
+  Require(bound.pairs * 2 <= bound.head_size, name_, ": rotary positions turn ", bound.pairs,
+          " pairs, heads of ", bound.head_size, " have at most ", bound.head_size / 2);
+  Require((bound.input != nullptr) == (bound.write != nullptr), name_,
+          ": key and write must be given together");
+  Require(bound.bias == nullptr || bound.distances > 0, name_, ": the bias has no distances");
+  slim::Problem p = ProblemOf(bound);
+  if (p.tokens == 0) return;
+  p.output = context.outputs[0].data<float>();
+  if (context.outputs[1].present()) p.skipped = context.outputs[1].data<float>();
+  const cuda::Stream stream = cuda::StreamOf(context);
+  if (bound.write != nullptr) {
+    cuda::Check(slim::Store({const_cast<void*>(p.rows), p.row_type, p.row_stride, p.block_stride,
+                             p.slots, p.width(), bound.input, cuda::Type::kFloat32,
+                             bound.input_stride, bound.write, p.tokens},
+                            stream),
+                name_);
+  }
+  const slim::Plan plan = slim::MakePlan(p, cuda::Limits());
+  cuda::Check(slim::Run(p, plan, context.workspace(), stream), name_);
+}
+
+}  // namespace latent_cuda
+}  // namespace graft

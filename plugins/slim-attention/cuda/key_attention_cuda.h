@@ -1,0 +1,26 @@
+// KeyAttention on a device: the face of the CPU's operator over kernels-cuda/slim-attention.
+//
+// Lists and slots stay on the device, where nothing refuses them: a slot or place that is out of
+// range is a key that is not there, or a row that is not written.
+#ifndef GRAFT_PLUGINS_SLIM_ATTENTION_CUDA_KEY_ATTENTION_CUDA_H_
+#define GRAFT_PLUGINS_SLIM_ATTENTION_CUDA_KEY_ATTENTION_CUDA_H_
+
+#include <cstdint>
+
+#include "key_attention.h"
+
+namespace graft {
+namespace latent_cuda {
+
+class KeyAttention : public latent::KeyAttention {
+ public:
+  using latent::KeyAttention::KeyAttention;
+
+  uint64_t Workspace(const WorkspaceContext& context) const;
+  void Run(const RunContext& context) const;
+};
+
+}  // namespace latent_cuda
+}  // namespace graft
+
+#endif  // GRAFT_PLUGINS_SLIM_ATTENTION_CUDA_KEY_ATTENTION_CUDA_H_
