@@ -12,7 +12,7 @@ namespace cuda {
 namespace flash_decode {
 
 template <int32_t kRows, int32_t kSize>
-__global__ void __launch_bounds__(kWarps* kWarp)
+__global__ void __launch_bounds__(kWarps* kWarp, 2)
     FloatDecodeKernel(Problem p, Cut cut, Partials partials) {
   constexpr int32_t kKeys = 8;
   const int32_t lane = Lane();

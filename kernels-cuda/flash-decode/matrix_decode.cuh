@@ -73,7 +73,7 @@ GRAFT_DEVICE void DropUnused(const Products& weights, T* values, int32_t stride)
 }
 
 template <typename T, int32_t kSize>
-__global__ void __launch_bounds__(kWarps* kWarp)
+__global__ void __launch_bounds__(kWarps* kWarp, 2)
     MatrixDecodeKernel(Problem p, Cut cut, Partials partials) {
   constexpr int32_t kKeys = 16;
   const int32_t lane = Lane();

@@ -46,6 +46,7 @@ class Ring {
         next_(begin + WarpIndex() * kKeys),
         end_(end),
         now_(next_) {
+    Seek();
     for (int32_t i = 0; i < cut.stages - 1; ++i) Fetch();
   }
 
@@ -83,21 +84,27 @@ class Ring {
  private:
   GRAFT_DEVICE int32_t StageSize() const { return kKeys * (cut_.key_stride + cut_.value_stride); }
 
+  // Finds the keys to fetch next, a lane each. This goes ahead of their copies by a turn: where
+  // lists say which slots they are, nobody waits for the lists.
+  GRAFT_DEVICE void Seek() {
+    found_ = {nullptr, nullptr};
+    const int32_t mine = next_ + Lane();
+    if (Lane() < kKeys && mine < end_) found_ = Find<T>(p_, tile_, KeyAt(tile_, mine), kv_head_);
+  }
+
   GRAFT_DEVICE void Fetch() {
     if (next_ < end_) {
-      Found<T> found{nullptr, nullptr};
-      const int32_t mine = next_ + Lane();
-      if (Lane() < kKeys && mine < end_) found = Find<T>(p_, tile_, KeyAt(tile_, mine), kv_head_);
-      const uint64_t bits = __ballot_sync(kAllLanes, found.key != nullptr);
+      const uint64_t bits = __ballot_sync(kAllLanes, found_.key != nullptr);
       known_ = (known_ & ~(uint64_t{0xffff} << (write_ * 16))) | bits << (write_ * 16);
       T* stage = memory_ + write_ * StageSize();
       const void* somewhere = p_.key.data != nullptr ? p_.key.data : p_.fresh_key.data;
-      CopyRows<T, kKeys>(stage, cut_.key_stride, found.key, static_cast<int32_t>(p_.head_size),
+      CopyRows<T, kKeys>(stage, cut_.key_stride, found_.key, static_cast<int32_t>(p_.head_size),
                          somewhere);
-      CopyRows<T, kKeys>(stage + kKeys * cut_.key_stride, cut_.value_stride, found.value,
+      CopyRows<T, kKeys>(stage + kKeys * cut_.key_stride, cut_.value_stride, found_.value,
                          static_cast<int32_t>(p_.value_size), somewhere);
       next_ += kWarps * kKeys;
       write_ = write_ + 1 == cut_.stages ? 0 : write_ + 1;
+      Seek();
     }
     CopyCommit();  // an empty group keeps the count of groups under way
   }
@@ -111,6 +118,7 @@ class Ring {
   const int32_t end_;
   int32_t now_;
   int32_t read_ = 0, write_ = 0;
+  Found<T> found_;
   uint64_t known_ = 0;  // `there` of each stage
 };
 
