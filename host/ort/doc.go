@@ -6,7 +6,8 @@
 //     with an ordinary package client, [Open] maps it, [Loaded] finds the one that another binding
 //     has already mapped into the process;
 //   - the hook: [Library.Install] puts a [Patcher] in front of every function of the C API that
-//     creates a session, so that sessions made by any binding in the process are patched;
+//     creates a session, so that sessions made by any binding in the process are patched, and
+//     watches which execution providers their options are given: [Request.Appended];
 //   - sessions: [Library.NewSession] and [Library.NewSessionFromBytes], tensors over Go memory,
 //     over memory of the runtime, or over device memory, and [Binding] for runs that reuse buffers;
 //   - errors: everything that ONNX Runtime refuses becomes an [*Error] with its code and message.
