@@ -78,9 +78,15 @@ Case Keys(const Sizes& z, const cuda::DeviceLimits& limits) {
     p.weight_head = z.head_size;
     p.weight_panel = slim::kPanel;
     p.weight_row = z.width();
-    p.output = in.Output<BFloat16>(z.tokens() * z.width());
+    auto* output = in.Output<BFloat16>(z.tokens() * z.width());
+    p.output = output;
     const slim::Plan plan = slim::MakePlan(p, limits);
     void* workspace = in.Scratch<float>(plan.workspace / 4 + 1);
+    auto* plain = in.Output<BFloat16>(z.tokens() * z.width());
+    slim::Problem simple = p;
+    simple.output = plain;
+    in.Against(output, plain, z.tokens() * z.width(),
+               [=](cuda::Stream stream) { return slim::RunSimple(simple, nullptr, stream); });
     return [=](cuda::Stream stream) { return slim::Run(p, plan, workspace, stream); };
   };
   return one;
