@@ -103,7 +103,7 @@ GRAFT_DEVICE int32_t FaultOf(const IndexView& index, const Step& step) {
 
 // One block. Afterwards head holds where each row will end, and before what it continues. With
 // `grow` the tokens are added as well.
-inline __global__ void IndexBegin(IndexView index, Step step, bool grow) {
+[[maybe_unused]] static __global__ void IndexBegin(IndexView index, Step step, bool grow) {
   auto* counter = reinterpret_cast<unsigned long long*>(SharedMemory());
   auto* scan = reinterpret_cast<int32_t*>(SharedMemory() + 64);
   const int64_t rows = step.rows.rows, thread = threadIdx.x, threads = blockDim.x;
@@ -145,7 +145,7 @@ inline __global__ void IndexBegin(IndexView index, Step step, bool grow) {
   if (grow) GrowAll(index, step, thread, threads);
 }
 
-inline __global__ void IndexGrow(IndexView index, Step step) {
+[[maybe_unused]] static __global__ void IndexGrow(IndexView index, Step step) {
   if (index.header->fault != kIndexGood) return;
   GrowAll(index, step, static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
           static_cast<int64_t>(gridDim.x) * blockDim.x);
@@ -163,7 +163,7 @@ GRAFT_DEVICE void RefuseRow(const Scores& scores, int64_t row) {
   }
 }
 
-inline __global__ void IndexBan(IndexView index, Scores scores, int64_t rows) {
+[[maybe_unused]] static __global__ void IndexBan(IndexView index, Scores scores, int64_t rows) {
   const int64_t warps = blockDim.x / kWarp;
   const bool good = index.header->fault == kIndexGood;
   for (int64_t row = blockIdx.x * warps + WarpIndex(); row < rows; row += gridDim.x * warps) {

@@ -1,0 +1,56 @@
+// How a step's tail is launched. Plain C++.
+#ifndef GRAFT_KERNELS_CUDA_STEP_TAIL_PLAN_H_
+#define GRAFT_KERNELS_CUDA_STEP_TAIL_PLAN_H_
+
+#include "problem.h"
+
+namespace graft {
+namespace cuda {
+namespace step_tail {
+
+// The most candidates a group that the fast kernel serves.
+constexpr int64_t kMostCandidates = 64;
+
+// The most tokens it serves: numbers of tokens, and sums of a few of them, are int32.
+constexpr int64_t kMostTokens = int64_t{1} << 30;
+
+// Where things stand in the shared memory of the fast kernel, in bytes.
+struct Layout {
+  int32_t parts = 1;    // blocks that share a group: a cluster
+  int32_t at_once = 1;  // rows of a group between two meetings of the cluster
+  int32_t found = 0;    // room for scores of one part of one row
+  int32_t kept = 0;     // of these, handed on: at most
+  int32_t ranked = 0;   // room for candidates of all parts and rows
+  int64_t bitmap = 0, list = 0, records = 0, gathered = 0, ranks = 0, best = 0, order = 0;
+  int64_t bytes = 0;
+};
+
+// Words of what a part hands on of a row.
+constexpr int64_t RecordWords(const Layout& layout) { return 8 + 2 * int64_t{layout.kept}; }
+
+struct TailPlan {
+  bool fast = false;
+  Layout layout;
+  LaunchShape shape;
+  int64_t workspace = 0;  // bytes, 16-byte aligned
+};
+
+// What a plan depends on, all of it known before the step's data are.
+struct Shape {
+  int64_t rows = 0, vocab = 0, groups = 0;
+  int64_t group_rows = 1;  // or a guess, where groups are listed
+  int64_t width = 1;
+  bool samples = false;  // some group may draw
+  bool named = false;    // edits or bans
+};
+
+TailPlan PlanTail(const Shape& shape, const DeviceLimits& limits);
+
+// A plan with its choices given: for tests.
+TailPlan PlanTailAs(bool fast, int32_t parts, int32_t at_once, int32_t threads, const Shape& shape);
+
+}  // namespace step_tail
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_STEP_TAIL_PLAN_H_
