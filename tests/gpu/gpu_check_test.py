@@ -145,6 +145,29 @@ class Figures(unittest.TestCase):
             self.assertIn(words, row.measured)
 
 
+class Names(unittest.TestCase):
+    """The timing programs time what the figures are about: names and numbers are the same."""
+
+    def test_all_cases_are_timed(self):
+        listed = []
+        with tempfile.TemporaryDirectory() as scratch:
+            path = pathlib.Path(scratch) / "list"
+            for program in sorted(BIN.glob("timing-*")):
+                subprocess.run([program, "--list", "--json", path], check=True, stdout=subprocess.DEVNULL)
+                listed += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        limits, peers = good_records()
+        for r in listed:
+            r.update(milliseconds=1.0, ratio=1.0, gigabytes_per_second=r.get("bytes"), teraflops=r.get("flops"))
+        found = rows_of(listed + limits[:1], peers)
+        timed = [r for r in found.values() if r.name not in ("answers", "faults", "memcheck", "racecheck")]
+        self.assertEqual({r.name: r.measured for r in timed if "not measured" in r.measured or not r.measured}, {})
+        # Bytes and operations are those of the shape: K and V once, and few others.
+        case = next(r for r in listed if r["variant"] == "contiguous" and r["shape"]["keys"] == 16384)
+        self.assertAlmostEqual(case["bytes"] / (2 * 2 * 16384 * 32 * 128), 1, delta=0.001)
+        case = next(r for r in listed if r["kernel"] == "el-attention" and r["shape"] == figures.EL)
+        self.assertAlmostEqual(case["flops"] / (4 * 32 * 4 * 16 * 1024 * 1024), 1, delta=0.01)
+
+
 # A made-up program: writes, says, waits and ends as its plan says.
 FAKE = """#!{python}
 import json, pathlib, sys, time

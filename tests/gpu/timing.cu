@@ -1,4 +1,7 @@
-// Times kernels: `timing [--only KERNEL]... [--tiny] [--rounds N] [--json FILE] [--append]`.
+// Times kernels: `timing [--only KERNEL]... [--tiny] [--list] [--rounds N] [--json FILE]
+// [--append]`.
+// --tiny runs small shapes and reports no time; --list runs nothing and names the cases at full
+// size.
 //
 // Ends with 0 when all cases ran and their outputs hold no NaN, 1 when some did not, 2 on bad
 // usage, 4 where there is no device.
@@ -36,7 +39,7 @@ constexpr int64_t kCopied = int64_t{1} << 30;  // bytes
 
 struct Options {
   std::vector<std::string> only;
-  bool tiny = false, append = false;
+  bool tiny = false, list = false, append = false;
   int64_t rounds = 51;
   std::string json;
 };
@@ -50,6 +53,22 @@ const char* NameOf(cuda::Type type) {
     default:
       return "bfloat16";
   }
+}
+
+std::string Words(const Case& one) {
+  std::string out = one.variant + " " + NameOf(one.type);
+  for (const auto& entry : one.shape) out += " " + entry.first + "=" + std::to_string(entry.second);
+  return out;
+}
+
+std::string Json(const char* kernel, const Case& one) {
+  std::string out = "\"kernel\": " + Quoted(kernel) + ", \"variant\": " + Quoted(one.variant) +
+                    ", \"type\": \"" + NameOf(one.type) + "\", \"shape\": {";
+  for (size_t i = 0; i < one.shape.size(); ++i) {
+    out += (i == 0 ? "" : ", ") + Quoted(one.shape[i].first) + ": " +
+           std::to_string(one.shape[i].second);
+  }
+  return out + "}, \"bytes\": " + Number(one.bytes) + ", \"flops\": " + Number(one.flops);
 }
 
 // A case with its sets of inputs.
@@ -101,16 +120,6 @@ class Prepared {
     }
   }
 
-  std::string Json(const char* kernel) const {
-    std::string out = "\"kernel\": " + Quoted(kernel) + ", \"variant\": " + Quoted(one_.variant) +
-                      ", \"type\": \"" + NameOf(one_.type) + "\", \"shape\": {";
-    for (size_t i = 0; i < one_.shape.size(); ++i) {
-      out += (i == 0 ? "" : ", ") + Quoted(one_.shape[i].first) + ": " +
-             std::to_string(one_.shape[i].second);
-    }
-    return out + "}";
-  }
-
  private:
   void Add() {
     sets_.emplace_back(0x6772616674 + sets_.size());
@@ -122,12 +131,6 @@ class Prepared {
   std::vector<timing::Launch> launches_;
 };
 
-std::string Words(const Case& one) {
-  std::string out = one.variant + " " + NameOf(one.type);
-  for (const auto& entry : one.shape) out += " " + entry.first + "=" + std::to_string(entry.second);
-  return out;
-}
-
 // Milliseconds a launch: by events around each, and by replays of a graph where it is short.
 struct Measured {
   Sample events, graph;
@@ -136,8 +139,7 @@ struct Measured {
   const Sample& best() const { return launches > 0 ? graph : events; }
   std::string Json(const Prepared& p) const {
     const double ms = best().median();
-    return "\"bytes\": " + Number(p.one().bytes) + ", \"flops\": " + Number(p.one().flops) +
-           ", \"sets\": " + std::to_string(p.sets()) + ", \"milliseconds\": " + Number(ms) +
+    return "\"sets\": " + std::to_string(p.sets()) + ", \"milliseconds\": " + Number(ms) +
            ", \"gigabytes_per_second\": " + Number(p.one().bytes / ms / 1e6) +
            ", \"teraflops\": " + Number(p.one().flops / ms / 1e9) +
            ", \"events\": " + events.Json() +
@@ -149,7 +151,10 @@ struct Measured {
 class Runner : public Bench {
  public:
   Runner(const Options& options, const gpu::Facts& facts, std::ofstream* json)
-      : options_(options), facts_(facts), timed_(facts.timed && !options.tiny), json_(json) {
+      : options_(options),
+        facts_(facts),
+        timed_(facts.timed && !options.tiny && !options.list),
+        json_(json) {
     if (timed_) copy_ = gpu::CopyBandwidth(facts, kCopied);
     Record("\"record\": \"limits\", \"device\": " + Quoted(facts.device) + ", \"driver\": " +
            std::to_string(facts.driver) + ", \"runtime\": " + std::to_string(facts.runtime) +
@@ -164,10 +169,11 @@ class Runner : public Bench {
   }
   int64_t failed() const { return failed_; }
 
-  bool tiny() const override { return options_.tiny || !facts_.timed; }
+  bool tiny() const override { return options_.tiny || !(facts_.timed || options_.list); }
   const cuda::DeviceLimits& limits() const override { return facts_.limits; }
 
   void Time(const Case& one) override {
+    if (options_.list) return List(one);
     Guard(one, [&] {
       const Prepared p(one, limits(), gpu::FreeMemory() / 10 * 9, tiny());
       const Measured m = Alternate({&p})[0];
@@ -177,6 +183,11 @@ class Runner : public Bench {
   }
 
   void Compare(const Case& slow, const Case& fast) override {
+    if (options_.list) {
+      List(slow);
+      List(fast);
+      return RecordPair(slow, fast, "null", "null");
+    }
     Guard(fast, [&] {
       const Prepared b(fast, limits(), gpu::FreeMemory() / 10 * 3, tiny());
       const Prepared a(slow, limits(), gpu::FreeMemory() / 10 * 9, tiny());
@@ -185,7 +196,6 @@ class Runner : public Bench {
       b.Check();
       Report(a, m[0]);
       Report(b, m[1]);
-      std::string ratios = "null";
       Sample ratio;
       if (timed_) {
         const std::vector<double>&x = m[0].best().raw(), &y = m[1].best().raw();
@@ -195,10 +205,8 @@ class Runner : public Bench {
         std::printf("  %s over %s: %.3f\n", slow.variant.c_str(), fast.variant.c_str(),
                     ratio.median());
       }
-      Record("\"record\": \"pair\", " + b.Json(kernel_) + ", \"slow\": " + Quoted(slow.variant) +
-             ", \"fast\": " + Quoted(fast.variant) +
-             ", \"ratio\": " + (timed_ ? Number(ratio.median()) : "null") +
-             ", \"ratios\": " + (timed_ ? ratio.Json() : "null"));
+      RecordPair(slow, fast, timed_ ? Number(ratio.median()) : "null",
+                 timed_ ? ratio.Json() : "null");
     });
   }
 
@@ -254,8 +262,7 @@ class Runner : public Bench {
     const Case& one = p.one();
     if (!timed_) {
       std::printf("  %s: ran, not timed\n", Words(one).c_str());
-      Record("\"record\": \"case\", " + p.Json(kernel_) + ", \"bytes\": " + Number(one.bytes) +
-             ", \"flops\": " + Number(one.flops) + ", \"milliseconds\": null");
+      Record("\"record\": \"case\", " + Json(kernel_, one) + ", \"milliseconds\": null");
       return;
     }
     const double ms = m.best().median(), rate = one.bytes / ms / 1e6;
@@ -264,8 +271,20 @@ class Runner : public Bench {
     std::printf("; %.0f GB/s, %.0f %% of copy", rate, 100 * rate / copy_);
     if (one.flops > 0) std::printf("; %.1f TFLOP/s", one.flops / ms / 1e9);
     std::printf("\n");
-    Record("\"record\": \"case\", " + p.Json(kernel_) + ", " + m.Json(p) +
+    Record("\"record\": \"case\", " + Json(kernel_, one) + ", " + m.Json(p) +
            ", \"share_of_copy\": " + Number(rate / copy_));
+  }
+
+  void List(const Case& one) {
+    std::printf("  %s\n", Words(one).c_str());
+    Record("\"record\": \"case\", " + Json(kernel_, one) + ", \"milliseconds\": null");
+  }
+
+  void RecordPair(const Case& slow, const Case& fast, const std::string& ratio,
+                  const std::string& ratios) {
+    Record("\"record\": \"pair\", " + Json(kernel_, fast) + ", \"slow\": " + Quoted(slow.variant) +
+           ", \"fast\": " + Quoted(fast.variant) + ", \"ratio\": " + ratio +
+           ", \"ratios\": " + ratios);
   }
 
   void Record(const std::string& fields) {
@@ -286,6 +305,8 @@ bool Parse(int argc, char** argv, Options* options) {
     const std::string flag = argv[i];
     if (flag == "--tiny") {
       options->tiny = true;
+    } else if (flag == "--list") {
+      options->list = true;
     } else if (flag == "--append") {
       options->append = true;
     } else if (i + 1 == argc) {
@@ -307,13 +328,14 @@ int Main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) {
     std::fprintf(stderr,
-                 "usage: %s [--only KERNEL]... [--tiny] [--rounds N] [--json FILE] [--append]\n",
+                 "usage: %s [--only KERNEL]... [--tiny] [--list] [--rounds N] [--json FILE] "
+                 "[--append]\n",
                  argv[0]);
     return 2;
   }
   gpu::Facts facts;
   std::string why;
-  if (!gpu::OpenDevice(&facts, &why)) {
+  if (!gpu::OpenDevice(&facts, &why) && !options.list) {
     std::fprintf(stderr, "%s: no device to time on: %s\n", argv[0], why.c_str());
     return 4;
   }
