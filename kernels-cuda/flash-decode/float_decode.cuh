@@ -29,6 +29,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const Item item = ItemAt<kKeys>(p, cut, index);
     const Tile& tile = item.tile;
     if (tile.group < 0) continue;
+    // Keys are on their way before the queries are.
+    Ring<float, kKeys> ring(p, tile, cut, item.kv_head, ring_memory, item.begin, item.end);
     CopyQueries<float, kRows>(p, tile, cut, item.kv_head, queries);
     __syncthreads();
 
@@ -38,7 +40,6 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
 #pragma unroll
     for (int32_t r = 0; r < kRows; ++r) state[r] = {NegativeInfinity(), 0};
 
-    Ring<float, kKeys> ring(p, tile, cut, item.kv_head, ring_memory, item.begin, item.end);
     while (ring.Next()) {
       float s[kRows] = {};
       const float* key = ring.keys + lane / 4 * cut.key_stride;

@@ -88,6 +88,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     const Item item = ItemAt<kKeys>(p, cut, index);
     const Tile& tile = item.tile;
     if (tile.group < 0) continue;
+    // Keys are on their way before the queries are.
+    Ring<T, kKeys> ring(p, tile, cut, item.kv_head, ring_memory, item.begin, item.end);
     CopyQueries<T, kMatrixRows>(p, tile, cut, item.kv_head, queries);
     __syncthreads();
 
@@ -97,7 +99,6 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
     State state[2] = {{NegativeInfinity(), 0}, {NegativeInfinity(), 0}};
     float sums[kSize / 8][4] = {};
 
-    Ring<T, kKeys> ring(p, tile, cut, item.kv_head, ring_memory, item.begin, item.end);
     while (ring.Next()) {
       Products s = {};
       MultiplyKeys<T, kSize>(queries, ring.keys, cut.key_stride, static_cast<int32_t>(p.head_size),

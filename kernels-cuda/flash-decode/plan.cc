@@ -9,6 +9,9 @@ namespace {
 
 constexpr int64_t kMostSize = 256;  // of a head, in the fast kernel
 constexpr int64_t kMostSplits = 128;
+// Blocks that the registers of a multiprocessor hold, of the kernels as they compile.
+constexpr int64_t kFloatResident = 2;
+constexpr int64_t kMatrixResident = 3;
 constexpr int64_t kReserved = 1024;  // bytes of shared memory that a block costs besides its own
 // What a block costs besides its keys, and what joining splits costs, in turns of its loop.
 constexpr int64_t kBlockTurns = 2;

@@ -33,18 +33,28 @@ GRAFT_DEVICE Item ItemAt(const Problem& p, const Cut& cut, int64_t index) {
 template <typename T, int32_t kRows>
 GRAFT_DEVICE void CopyQueries(const Problem& p, const Tile& tile, const Cut& cut, int32_t kv_head,
                               T* to) {
+  constexpr int32_t kThreads = kWarps * kWarp;
+  constexpr int32_t kAtOnce = 8;  // loads under way before the first is stored
   const int64_t head0 = kv_head * (p.heads / p.kv_heads) + tile.head0;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kRows * cut.key_stride;
-       i += kWarps * kWarp) {
-    const int32_t row = i / cut.key_stride, f = i % cut.key_stride;
-    T x{};
-    if (row < tile.Rows() && f < p.head_size) {
-      const Strides& s = p.query.strides;
-      x = static_cast<const T*>(p.query.data)[RowOffset(p, tile, s, head0 + row % tile.heads,
-                                                        tile.token0 + row / tile.heads) +
-                                              f * s.feature];
+  const Strides& s = p.query.strides;
+  const int32_t count = kRows * cut.key_stride;
+  for (int32_t first = static_cast<int32_t>(threadIdx.x); first < count;
+       first += kThreads * kAtOnce) {
+    T x[kAtOnce];
+#pragma unroll
+    for (int32_t k = 0; k < kAtOnce; ++k) {
+      const int32_t i = first + k * kThreads;
+      const int32_t row = i / cut.key_stride, f = i % cut.key_stride;
+      x[k] = T{};
+      if (row >= tile.Rows() || f >= p.head_size) continue;
+      x[k] = static_cast<const T*>(p.query.data)[RowOffset(p, tile, s, head0 + row % tile.heads,
+                                                           tile.token0 + row / tile.heads) +
+                                                 f * s.feature];
     }
-    to[i] = x;
+#pragma unroll
+    for (int32_t k = 0; k < kAtOnce; ++k) {
+      if (first + k * kThreads < count) to[first + k * kThreads] = x[k];
+    }
   }
 }
 
