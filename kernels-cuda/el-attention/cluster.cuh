@@ -447,7 +447,12 @@ class ClusterBlock {
 template <typename T, int32_t kWarpColumns>
 __global__ void __launch_bounds__(kTileThreads, 1)
     ClusterKernel(Problem p, Parts parts, ClusterCut cut) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  // Wider blocks do not fit the shared memory of these devices, and no plan has them.
+  if constexpr (kWarpColumns <= 48) ClusterBlock<T, kWarpColumns>(p, parts, cut).Run();
+#else
   ClusterBlock<T, kWarpColumns>(p, parts, cut).Run();
+#endif
 }
 
 }  // namespace el_attention

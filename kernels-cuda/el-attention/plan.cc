@@ -40,7 +40,8 @@ int32_t FillingParts(const Problem& p, int64_t wanted, int64_t blocks, int64_t k
 
 bool FitsCluster(const ClusterCut& cut, const DeviceLimits& limits) {
   if (cut.columns > MostColumns(cut.warp_columns)) return false;
-  if (cut.columns * cut.splits > 1 && limits.major < 9) return false;
+  const bool hopper = limits.major >= 9;
+  if (!hopper && (cut.columns * cut.splits > 1 || cut.warp_columns > 48)) return false;
   return LayOut(cut.warp_columns, cut.columns).total <= limits.shared_per_block;
 }
 
