@@ -1,5 +1,5 @@
-// Products with W_KV: of what the stream kernel's splits have added up, joined by log-sum-exp, and
-// of rows themselves, where values are made first.
+// Products with W_KV by multiplications of float32, and values made of rows by them, where these
+// come first.
 //
 // A block multiplies kContractRows rows by 64 columns of one head's weight, some hundred features
 // at a time: rows stand in shared memory as [feature][row], so that a thread takes one weight and
@@ -107,68 +107,6 @@ GRAFT_DEVICE void Contract(const Problem& p, const ContractPlace& at, int32_t ro
   }
 }
 
-// A row's softmax in one split.
-constexpr int32_t kStateNumbers = 4;  // highest score (of base 2), sum, skipped, unused
-
-struct FinishArguments {
-  Problem problem;
-  const float* sums;    // [tokens][splits][heads][width]
-  const float* states;  // [tokens][splits][heads][kStateNumbers]
-  int32_t splits;
-};
-
-// Joins the splits of kContractRows tokens and multiplies what they have added up by W_KV.
-template <typename W>
-__global__ void __launch_bounds__(kContractThreads, 2) FinishKernel(FinishArguments a) {
-  const Problem& p = a.problem;
-  const ContractPlace at(p, blockIdx.x);
-  const auto rows = static_cast<int32_t>(min(int64_t{kContractRows}, p.tokens - at.row0));
-  const int32_t splits = a.splits;
-  const auto place = [&](int32_t row, int32_t split) {
-    return ((at.row0 + row) * splits + split) * p.heads + at.head;
-  };
-  // Shares of the splits [row][split], which are what each counts for in the row's softmax.
-  float* shares = reinterpret_cast<float*>(SharedMemory()) + kContractFloats;
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  if (thread < rows) {
-    const auto state = [&](int32_t split) {
-      return a.states + place(thread, split) * kStateNumbers;
-    };
-    float highest = NegativeInfinity(), sum = 0.0f, left_out = 0.0f;
-    for (int32_t s = 0; s < splits; ++s) highest = fmaxf(highest, state(s)[0]);
-    for (int32_t s = 0; s < splits; ++s) {
-      const float own = state(s)[0];
-#if GRAFT_FAULT == 2
-      highest = own;
-#endif
-      const float share = own == NegativeInfinity() ? 0.0f : exp2f(own - highest);
-      shares[thread * splits + s] = share;
-      sum += share * state(s)[1];
-      left_out += share * state(s)[2];
-    }
-    // Keys without any weight give NaN, as a softmax does.
-    for (int32_t s = 0; s < splits; ++s) shares[thread * splits + s] /= sum;
-    if (p.skipped != nullptr && at.column0 == 0) {
-      p.skipped[(at.row0 + thread) * p.heads + at.head] = sum > 0.0f ? left_out / sum : 0.0f;
-    }
-  }
-  __syncthreads();
-  const auto fill = [&](int32_t row, int32_t f) {
-    float x = 0.0f;
-    for (int32_t s = 0; s < splits; ++s) {
-      x += shares[row * splits + s] * a.sums[place(row, s) * WidthOf(p) + f];
-    }
-    return x;
-  };
-  const auto store = [&](int32_t row, int64_t c, float x) {
-    if (p.value_bias != nullptr) x += p.value_bias[at.head * p.value_size + c];
-    const bool any = a.states[place(row, 0) * kStateNumbers + 3] != 0.0f;
-    WriteAs(p.output, p.type, (at.row0 + row) * p.output_stride + at.head * p.value_size + c,
-            any ? x : 0.0f);
-  };
-  Contract<W>(p, at, rows, fill, store);
-}
-
 struct ValueArguments {
   Problem problem;
   float* values;  // [keys][heads][value_size], by place in the lists
@@ -221,16 +159,6 @@ Status RunContract(void (*kernel)(Arguments), const Arguments& arguments, int64_
   return Launch(kernel, shape, stream, arguments);
 }
 
-inline Status RunFinish(const FinishArguments& a, Stream stream) {
-  switch (a.problem.weight_type) {
-    case Type::kFloat16:
-      return RunContract(&FinishKernel<Half>, a, a.problem.tokens, a.splits, stream);
-    case Type::kBFloat16:
-      return RunContract(&FinishKernel<BFloat16>, a, a.problem.tokens, a.splits, stream);
-    default:
-      return RunContract(&FinishKernel<float>, a, a.problem.tokens, a.splits, stream);
-  }
-}
 inline Status RunValues(const ValueArguments& a, Stream stream) {
   switch (a.problem.weight_type) {
     case Type::kFloat16:

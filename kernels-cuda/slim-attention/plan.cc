@@ -43,6 +43,13 @@ bool Aligned(const Problem& p) {
          p.block_stride % vector == 0;
 }
 
+// Whether W_KV comes in whole panels of 16-bit numbers that can be copied by 16 bytes.
+bool HasMatrixWeight(const Problem& p) {
+  return p.weight_type != Type::kFloat32 && p.value_size % kPanel == 0 && p.weight_head % 8 == 0 &&
+         p.weight_panel % 8 == 0 && p.weight_row % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(p.value_weight) % 16 == 0;
+}
+
 int64_t Place(int64_t* end, int64_t bytes) {
   const int64_t at = *end;
   *end = RoundUp(at + bytes, 16);
@@ -185,6 +192,7 @@ Plan MakePlan(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
     plan.workspace = plan.value_rows * p.heads * p.value_size * 4;
   } else if (streams && tuning.way != static_cast<int32_t>(Way::kSimple)) {
     plan.way = Way::kStream;
+    plan.matrix_finish = HasMatrixWeight(p);
     const int64_t rows = p.tokens * plan.stream.splits * p.heads;
     plan.states = RoundUp(rows * p.width() * 4, 64);
     plan.workspace = plan.states + rows * 4 * 4;

@@ -127,6 +127,7 @@ Cost CostOfValues(const Problem& problem, double keys, const DeviceLimits& limit
 constexpr int32_t kStages = 4;
 constexpr int32_t kStreamTokens = 8;
 constexpr int32_t kStreamWarps = 16;
+constexpr int32_t kFinishWarps = 16;
 constexpr int32_t TileKeys(Type type) { return type == Type::kFloat32 ? 8 : 16; }
 // Pairs of 8-column tiles that a warp accumulates, by its tiles of 16 rows.
 constexpr int32_t PairsOf(int32_t row_tiles) { return row_tiles == 4 ? 2 : 5; }
@@ -154,6 +155,7 @@ struct StreamShape {
 struct Plan {
   Way way = Way::kSimple;
   StreamShape stream;
+  bool matrix_finish = false;  // W_KV is multiplied on the tensor cores
   // Workspace, in bytes from a 64-byte aligned start: sums [tokens][splits][heads][width] and their
   // states [tokens][splits][heads][4]; or values [keys][heads][value_size].
   int64_t states = 0;

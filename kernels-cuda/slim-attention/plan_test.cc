@@ -126,6 +126,24 @@ TEST(SlimAttentionPlan, WhatNothingFastServesIsServedPlainly) {
   EXPECT_EQ(MakePlan(Contiguous(1, 1, 4, 64, 0), limits).way, Way::kStream);
 }
 
+TEST(SlimAttentionPlan, MultipliesWholePanelsOfWeightsOnMatrices) {
+  const DeviceLimits limits;
+  Problem p = Contiguous(2, 1, 4, 64, 100);
+  p.weight_head = 64;
+  p.weight_panel = kPanel;
+  p.weight_row = 256;
+  EXPECT_TRUE(MakePlan(p, limits).matrix_finish);
+  Problem odd = p;
+  odd.value_size = 60;
+  EXPECT_FALSE(MakePlan(odd, limits).matrix_finish);
+  Problem shifted = p;
+  shifted.value_weight = reinterpret_cast<const void*>(2);
+  EXPECT_FALSE(MakePlan(shifted, limits).matrix_finish);
+  Problem wide = p;
+  wide.weight_type = Type::kFloat32;
+  EXPECT_FALSE(MakePlan(wide, limits).matrix_finish);
+}
+
 // Every plan can be launched.
 TEST(SlimAttentionPlan, StaysWithinTheDevice) {
   DeviceLimits ampere;

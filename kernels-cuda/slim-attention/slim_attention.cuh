@@ -3,6 +3,7 @@
 #define GRAFT_KERNELS_CUDA_SLIM_ATTENTION_SLIM_ATTENTION_CUH_
 
 #include "contract.cuh"
+#include "finish.cuh"
 #include "simple.cuh"
 #include "store.cuh"
 #include "stream.cuh"
@@ -22,7 +23,8 @@ inline Status Run(const Problem& problem, const Plan& plan, void* workspace, Str
   }
   auto* states = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan.states);
   const Status status = RunStream({problem, plan.stream, floats, states}, stream);
-  return status == kOk ? RunFinish({problem, floats, states, plan.stream.splits}, stream) : status;
+  if (status != kOk) return status;
+  return RunFinish({problem, floats, states, plan.stream.splits}, plan.matrix_finish, stream);
 }
 
 }  // namespace slim_attention

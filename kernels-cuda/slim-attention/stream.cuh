@@ -18,7 +18,7 @@
 #include "../device/async_copy.cuh"
 #include "../device/launch.cuh"
 #include "../device/matrix.cuh"
-#include "contract.cuh"
+#include "finish.cuh"
 #include "keys.cuh"
 
 namespace graft {

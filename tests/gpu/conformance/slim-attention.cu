@@ -95,7 +95,8 @@ class Case {
       trial_.about << " (" << plan.stream.row_tiles << " row tiles, " << plan.stream.warps
                    << " warps, cluster " << plan.stream.cluster << " of " << plan.stream.heads
                    << " heads, " << plan.stream.tokens << " tokens, " << plan.stream.splits
-                   << " splits, " << plan.stream.items << " items)";
+                   << " splits, " << plan.stream.items << " items, "
+                   << (plan.matrix_finish ? "matrix" : "plain") << " finish)";
     }
     if (plan.workspace > WorkspaceOf(p_, limits, tuning)) trial_.Fail("workspace is too small");
     Array<char> workspace(trial_, plan.workspace);
@@ -120,6 +121,7 @@ class Case {
     if (random_.Chance(30)) p_.heads = random_.Between(10, 70), p_.head_size = 16;
     if (random_.Chance(40)) p_.heads = random_.Between(5, 9), p_.head_size = 256;
     p_.value_size = random_.Chance(20) ? random_.Between(60, 140) : random_.Size(1, 33);
+    if (random_.Chance(2)) p_.value_size = 16 * random_.Size(1, 6);
     if (random_.Chance(3)) p_.scale = static_cast<float>(random_.Uniform(0.05, 0.5));
     if (random_.Chance(5)) p_.softcap = static_cast<float>(random_.Uniform(0.5, 8));
     if (random_.Chance(5)) p_.window = random_.Size(1, 40);
@@ -318,7 +320,7 @@ class Case {
     } else {
       p_.weight_head = p_.value_size;
       p_.weight_panel = kPanel;
-      p_.weight_row = p_.heads * p_.value_size + random_.Size(0, 5);
+      p_.weight_row = p_.heads * p_.value_size + 8 * random_.Size(0, 2) + random_.Size(0, 1);
     }
     int64_t size = 0;
     for (const bool write : {false, true}) {
@@ -334,7 +336,10 @@ class Case {
           }
         }
       }
-      if (write) weight_ = Numbers(trial_, p_.weight_type, weight, random_.Between(0, 3));
+      if (write) {
+        weight_ =
+            Numbers(trial_, p_.weight_type, weight, random_.Chance(3) ? random_.Between(1, 3) : 0);
+      }
     }
     p_.value_weight = weight_.data();
     if (random_.Chance(2)) {
