@@ -271,15 +271,16 @@ class ClusterBlock {
   }
 
   GRAFT_DEVICE void Step(int32_t t) {
-    const uint32_t there = __ballot_sync(kAllLanes, Find(t) >= 0);
+    // Lists are read here and looked at behind the products, which take longer.
     const int32_t coming = t + kStages - 1;
-    const int64_t found = Find(coming);
+    const int64_t present = Find(t), found = Find(coming);
     CopyWait<kStages - 3>();
     __syncthreads();
     float next[8];
     const bool more = t + 1 < tiles_;
     if (more) Score(t + 1, coming, next);
     Take(t, scores_);
+    const uint32_t there = __ballot_sync(kAllLanes, present >= 0);
     const bool grown = Soften(t, there, scores_);
     if (more) Give(t + 1, next);
     const bool rescale = __syncthreads_or(grown) != 0;
