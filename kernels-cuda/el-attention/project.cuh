@@ -40,7 +40,7 @@ constexpr int64_t ProductBytes(int32_t panels) {
 // column, x) takes each number.
 template <int32_t kPanels, typename Store>
 GRAFT_DEVICE void MultiplyPanels(const Product& p, int32_t g, int32_t row0, int32_t panel0,
-                           const Store& store) {
+                                 const Store& store) {
   constexpr int32_t kStride = kProductRows + 4;  // rows of four stay aligned, columns spread
   auto* left = reinterpret_cast<float*>(SharedMemory());  // [depth][rows]
   float* right = left + kProductDepth * kStride;          // [depth][columns]
@@ -168,18 +168,17 @@ __global__ void __launch_bounds__(kProductThreads) ContractKernel(Product p, Joi
     ShareRows(p, join, g, row, shares);
     __syncthreads();
     const int32_t group_heads = p.heads / p.kv_heads;
-    MultiplyPanels<kPanels>(p, g, row, static_cast<int32_t>(blockIdx.x) * kPanels,
-                      [&](int32_t token, int32_t head, int32_t column, float x) {
-                        const RowShare share =
-                            shares[token * group_heads + head % group_heads - row];
-                        const int64_t at = (int64_t{token} * p.heads + head) * p.columns + column;
-                        if (join.value_bias != nullptr)
-                          x += join.value_bias[g * p.columns + column];
-                        float y = share.otherwise;
-                        if (share.first > 0.0f) y += share.first * x;
-                        if (share.second > 0.0f) y += share.second * join.behind[at];
-                        join.output[at] = y;
-                      });
+    MultiplyPanels<kPanels>(
+        p, g, row, static_cast<int32_t>(blockIdx.x) * kPanels,
+        [&](int32_t token, int32_t head, int32_t column, float x) {
+          const RowShare share = shares[token * group_heads + head % group_heads - row];
+          const int64_t at = (int64_t{token} * p.heads + head) * p.columns + column;
+          if (join.value_bias != nullptr) x += join.value_bias[g * p.columns + column];
+          float y = share.otherwise;
+          if (share.first > 0.0f) y += share.first * x;
+          if (share.second > 0.0f) y += share.second * join.behind[at];
+          join.output[at] = y;
+        });
     __syncthreads();
   }
 }
