@@ -11,6 +11,13 @@ namespace graft {
 namespace cuda {
 namespace step_tail {
 
+// A function that is never inlined.
+#if defined(__CUDACC__)
+#define GRAFT_APART __device__ __noinline__
+#else
+#define GRAFT_APART inline
+#endif
+
 constexpr uint32_t kNothingBits = 0xff800000u;  // -inf
 GRAFT_DEVICE float Nothing() { return __uint_as_float(kNothingBits); }
 GRAFT_DEVICE bool IsBad(float x) { return !(x < __uint_as_float(0x7f800000u)); }

@@ -165,15 +165,16 @@ struct Finder {
 };
 
 // Keeps exactly the k best of what the list held before and what the threads hold now.
+// Rare, so it stands apart and leaves its registers to what is not.
 template <typename T>
-GRAFT_DEVICE void Prune(const Tile<T>& tile, int32_t k, int32_t before, const Memory& memory,
-                        Finder* finder) {
+GRAFT_APART void Prune(const Tile<T>& tile, int32_t k, int32_t before, Found* list,
+                       int32_t* numbers, Finder* finder) {
   const auto threads = static_cast<int32_t>(blockDim.x), thread = static_cast<int32_t>(threadIdx.x);
   Found held[kHeld];
 #pragma unroll
   for (int32_t i = 0; i < kHeld; ++i) {
     const int32_t at = i * threads + thread;
-    held[i] = at < before ? memory.list[at] : Found{Nothing(), 0};
+    held[i] = at < before ? list[at] : Found{Nothing(), 0};
   }
   const auto each = [&](const auto& use) {
 #pragma unroll
@@ -189,14 +190,14 @@ GRAFT_DEVICE void Prune(const Tile<T>& tile, int32_t k, int32_t before, const Me
   const uint64_t last = LastThat([&](uint64_t order) {
     int32_t mine = 0;
     each([&](float x, int32_t token) { mine += OrderOf(x, token) >= order; });
-    return CountAll(mine, memory.numbers + kPrune) >= k;
+    return CountAll(mine, numbers + kPrune) >= k;
   });
   __syncthreads();
-  if (thread == 0) memory.numbers[kFoundCount] = 0;
+  if (thread == 0) numbers[kFoundCount] = 0;
   __syncthreads();
   each([&](float x, int32_t token) {
     if (OrderOf(x, token) < last) return;
-    memory.list[atomicAdd(memory.numbers + kFoundCount, 1)] = {x, token};
+    list[atomicAdd(numbers + kFoundCount, 1)] = {x, token};
   });
   finder->least = ScoreOf(last);
   finder->exact = true;
@@ -225,7 +226,12 @@ GRAFT_DEVICE void Find(const Tile<T>& tile, float greatest, int32_t k, float bia
     if (at < room) memory.list[at] = {x, token};
   }
   __syncthreads();
-  if (memory.numbers[kFoundCount] > room) Prune(tile, k, before, memory, finder);
+  if (memory.numbers[kFoundCount] > room) {
+    const Tile<T> copy = tile;  // whose address is taken, so that the tile stays in registers
+    Finder apart = *finder;
+    Prune(copy, k, before, memory.list, memory.numbers, &apart);
+    *finder = apart;
+  }
 }
 
 // Puts the `kept` best of the list into the record, in order.

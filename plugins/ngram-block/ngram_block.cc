@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "face.h"
 #include "graft.h"
 #include "index.h"
 #include "scan.h"
@@ -12,39 +13,10 @@ namespace {
 
 namespace ngram = graft::ngram;
 
-enum Input : uint64_t { kScores, kTokens, kLengths, kParents, kIndex };
-
-class NGramBlock {
+class NGramBlock : public ngram::NGramBlockFace {
  public:
-  static graft::Operator Describe() {
-    return graft::Operator("NGramBlock", "bans tokens that would repeat an n-gram of their row")
-        .TypeVariable("T", {graft::kFloat32, graft::kFloat16, graft::kBFloat16})
-        .TypeVariable("I", {graft::kInt32, graft::kInt64})
-        .Input("scores", "T")
-        .Input("tokens", "I")
-        .OptionalInput("lengths", {graft::kInt32, graft::kInt64})
-        .OptionalInput("parents", graft::kInt32)
-        .OptionalInput("index", graft::kUInt8)
-        .Output("output", "T")
-        .Int("ngram_size", 0)
-        .Required()
-        .Int("pad_token_id", -1);
-  }
-
   explicit NGramBlock(const graft::CreateContext& context)
-      : n_(context.Int("ngram_size")),
-        pad_(context.Int("pad_token_id")),
-        scanner_(*ngram::FindScanner(graft::Isa::kBest)) {
-    graft::Require(n_ >= 1, "NGramBlock: ngram_size is ", n_, ", needed is 1 or more");
-  }
-
-  void Infer(graft::InferContext& context) const {
-    graft::Require(context.InputRank(kScores) >= 2, "NGramBlock: scores have rank ",
-                   context.InputRank(kScores), ", needed is rows by vocabulary");
-    graft::Require(context.InputRank(kTokens) == 2, "NGramBlock: tokens have rank ",
-                   context.InputRank(kTokens), ", needed is rows by length");
-    context.SetOutputLike(0, kScores);
-  }
+      : NGramBlockFace(context), scanner_(*ngram::FindScanner(graft::Isa::kBest)) {}
 
   void Run(const graft::RunContext& context) const {
     const graft::Tensor tokens = context.inputs[kTokens];
@@ -174,8 +146,6 @@ class NGramBlock {
     });
   }
 
-  int64_t n_;
-  int64_t pad_;
   const ngram::Scanner& scanner_;
 };
 

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "face.h"
 #include "graft.h"
 #include "index.h"
 #include "tail.h"
@@ -14,7 +14,6 @@
 namespace {
 
 namespace tail = graft::tail;
-using graft::Dim;
 
 tail::Type TypeOf(graft::DataType type) {
   if (type == graft::kFloat16) return tail::Type::kFloat16;
@@ -37,63 +36,9 @@ const T* Elements(graft::Tensor tensor, const char* name, int64_t count) {
   return tensor.data<T>();
 }
 
-class StepTail {
+class StepTail : public tail::StepTailFace {
  public:
-  static graft::Operator Describe() {
-    return graft::Operator("StepTail", "candidates of a search from the scores of a decoding step")
-        .TypeVariable("T", {graft::kFloat32, graft::kFloat16, graft::kBFloat16})
-        .Input("scores", "T")
-        .OptionalInput("groups", graft::kInt32)
-        .OptionalInput("warpers", graft::kFloat32)
-        .OptionalInput("bias", graft::kFloat32)
-        .OptionalInput("edit_offsets", graft::kInt32)
-        .OptionalInput("edit_tokens", graft::kInt32)
-        .OptionalInput("edit_ops", graft::kInt32)
-        .OptionalInput("edit_values", graft::kFloat32)
-        .OptionalInput("draws", graft::kFloat32)
-        .OptionalInput("tokens", graft::kInt32)
-        .OptionalInput("parents", graft::kInt32)
-        .OptionalInput("index", graft::kUInt8)
-        .Output("candidate_scores", graft::kFloat32)
-        .Output("candidate_rows", graft::kInt32)
-        .Output("candidate_tokens", graft::kInt32)
-        .OptionalOutput("fault", graft::kInt32)
-        .Int("k", 1)
-        .String("mode", "log_probs")
-        .Int("ngram_size", 0);
-  }
-
-  explicit StepTail(const graft::CreateContext& context)
-      : k_(context.Int("k")), ngram_size_(context.Int("ngram_size")) {
-    graft::Require(k_ >= 1, "StepTail: k is ", k_, ", needed is 1 or more");
-    graft::Require(ngram_size_ >= 0, "StepTail: ngram_size is ", ngram_size_,
-                   ", needed is 0 (none) or more");
-    const std::string mode = context.String("mode");
-    graft::Require(mode == "log_probs" || mode == "raw", "StepTail: mode is ", mode,
-                   ", needed is log_probs or raw");
-    mode_ = mode == "raw" ? tail::Mode::kRaw : tail::Mode::kLogProbs;
-  }
-
-  void Infer(graft::InferContext& context) const {
-    graft::Require(context.InputRank(kScores) >= 2, "StepTail: scores have rank ",
-                   context.InputRank(kScores), ", needed is rows by vocabulary");
-    Dim count;
-    if (context.HasInput(kGroups)) {
-      graft::Require(
-          context.InputRank(kGroups) == 2 && Fits(context.InputDim(kGroups, 1), Dim(kGroupFields)),
-          "StepTail: groups are not [groups, ", kGroupFields, "]");
-      count = context.InputDim(kGroups, 0);
-    } else {
-      count = context.InputDim(kScores, 0);
-      for (int32_t axis = 1; axis + 1 < context.InputRank(kScores); ++axis) {
-        count = count * context.InputDim(kScores, axis);
-      }
-    }
-    context.SetOutput(0, graft::kFloat32, {count, Dim(k_)});
-    context.SetOutput(1, graft::kInt32, {count, Dim(k_)});
-    context.SetOutput(2, graft::kInt32, {count, Dim(k_)});
-    context.SetOutput(3, graft::kInt32, {Dim(4)});
-  }
+  using StepTailFace::StepTailFace;
 
   void Run(const graft::RunContext& context) const {
     const graft::Tensor scores = context.inputs[kScores];
@@ -139,22 +84,6 @@ class StepTail {
   }
 
  private:
-  enum Input : uint64_t {
-    kScores,
-    kGroups,
-    kWarpers,
-    kBias,
-    kEditOffsets,
-    kEditTokens,
-    kEditOps,
-    kEditValues,
-    kDraws,
-    kTokens,
-    kParents,
-    kIndex
-  };
-  static constexpr int64_t kGroupFields = 8, kWarperFields = 4;
-
   // Groups as the input states them; without it, each row is a group of its own.
   void ReadGroups(const graft::RunContext& context, tail::Problem* problem) const {
     const graft::Tensor groups = context.inputs[kGroups];
@@ -164,7 +93,7 @@ class StepTail {
         tail::Group& group = problem->groups[static_cast<size_t>(r)];
         group.first = r;
         group.k = k_;
-        group.mode = mode_;
+        group.mode = raw_ ? tail::Mode::kRaw : tail::Mode::kLogProbs;
       }
       return;
     }
@@ -259,42 +188,12 @@ class StepTail {
                    "StepTail: every token of the group that begins with row ", fault.row,
                    " is banned");
   }
-
-  int64_t k_;
-  int64_t ngram_size_;
-  tail::Mode mode_;
 };
 
 // LogSoftmax and TopK along the last axis, in one pass: the values and indices of ONNX's TopK.
-class LogSoftmaxTopK {
+class LogSoftmaxTopK : public tail::LogSoftmaxTopKFace {
  public:
-  static graft::Operator Describe() {
-    return graft::Operator("LogSoftmaxTopK", "the greatest log-probabilities along the last axis")
-        .Input("x", graft::kFloat32)
-        .Input("k", graft::kInt64)
-        .Output("values", graft::kFloat32)
-        .Output("indices", graft::kInt64);
-  }
-
-  explicit LogSoftmaxTopK(const graft::CreateContext& context) {
-    const graft::Tensor k = context.Constant(1);
-    if (!k.present() || k.elements() != 1) return;
-    k_ = k.data<int64_t>()[0];
-    graft::Require(k_ >= 0, "LogSoftmaxTopK: k is ", k_, ", needed is 0 or more");
-  }
-
-  void Infer(graft::InferContext& context) const {
-    const int32_t rank = context.InputRank(0);
-    graft::Require(rank >= 1, "LogSoftmaxTopK: x is a scalar, needed is an axis");
-    std::vector<Dim> dims;
-    for (int32_t axis = 0; axis + 1 < rank; ++axis) dims.push_back(context.InputDim(0, axis));
-    const Dim vocab = context.InputDim(0, -1);
-    graft::Require(!vocab.known() || k_ <= vocab.value(), "LogSoftmaxTopK: k is ", k_,
-                   ", the last axis has ", vocab.value());
-    dims.push_back(k_ < 0 ? Dim() : Dim(k_));
-    context.SetOutput(0, graft::kFloat32, dims.data(), rank);
-    context.SetOutput(1, graft::kInt64, dims.data(), rank);
-  }
+  using LogSoftmaxTopKFace::LogSoftmaxTopKFace;
 
   void Run(const graft::RunContext& context) const {
     const graft::Tensor x = context.inputs[0];
@@ -347,8 +246,6 @@ class LogSoftmaxTopK {
       indices[at++] = t;
     }
   }
-
-  int64_t k_ = -1;
 };
 
 }  // namespace
