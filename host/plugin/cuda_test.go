@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -245,7 +246,8 @@ func TestSameFace(t *testing.T) {
 		op := &OperatorInfo{Name: "A",
 			Inputs:     []Parameter{{Name: "x", Types: []DType{Float32}}, {Name: "b", Types: []DType{Int64}, Optional: true}},
 			Outputs:    []Parameter{{Name: "y", Types: []DType{Float32}}},
-			Attributes: []AttributeInfo{{Name: "by", Kind: "ints", Default: []int64{1, 2}}, {Name: "to", Kind: "int", Default: int64(1)}}}
+			Attributes: []AttributeInfo{{Name: "by", Kind: "ints", Default: []int64{1, 2}}, {Name: "to", Kind: "int", Default: int64(1)},
+				{Name: "fill", Kind: "float", Default: math.NaN()}}}
 		if change != nil {
 			change(op)
 		}
@@ -262,7 +264,7 @@ func TestSameFace(t *testing.T) {
 		{"2 inputs in one, 1 in the other", func(op *OperatorInfo) { op.Inputs = op.Inputs[:1] }},
 		{"input 1, b, differs", func(op *OperatorInfo) { op.Inputs[1].Optional = false }},
 		{"output 0, y, differs", func(op *OperatorInfo) { op.Outputs[0].Name = "z" }},
-		{"attribute to differs", func(op *OperatorInfo) { op.Attributes = op.Attributes[:1] }},
+		{"attribute to differs", func(op *OperatorInfo) { op.Attributes = append(op.Attributes[:1], op.Attributes[2]) }},
 		{"attribute more differs", func(op *OperatorInfo) { op.Attributes = append(op.Attributes, AttributeInfo{Name: "more"}) }},
 		{"attribute by differs", func(op *OperatorInfo) { op.Attributes[0].Default = []int64{1, 3} }},
 	} {
