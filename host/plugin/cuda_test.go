@@ -244,8 +244,8 @@ func TestInspectVariants(t *testing.T) {
 func TestSameFace(t *testing.T) {
 	face := func(change func(*OperatorInfo)) *OperatorInfo {
 		op := &OperatorInfo{Name: "A",
-			Inputs:     []Parameter{{Name: "x", Types: []DType{Float32}}, {Name: "b", Types: []DType{Int64}, Optional: true}},
-			Outputs:    []Parameter{{Name: "y", Types: []DType{Float32}}},
+			Inputs:  []Parameter{{Name: "x", Types: []DType{Float32}}, {Name: "b", Types: []DType{Int64}, Optional: true}},
+			Outputs: []Parameter{{Name: "y", Types: []DType{Float32}}},
 			Attributes: []AttributeInfo{{Name: "by", Kind: "ints", Default: []int64{1, 2}}, {Name: "to", Kind: "int", Default: int64(1)},
 				{Name: "fill", Kind: "float", Default: math.NaN()}}}
 		if change != nil {
