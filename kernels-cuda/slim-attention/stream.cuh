@@ -18,6 +18,8 @@
 #include "../device/async_copy.cuh"
 #include "../device/launch.cuh"
 #include "../device/matrix.cuh"
+#include "add.cuh"
+#include "chunk.cuh"
 #include "finish.cuh"
 #include "keys.cuh"
 
@@ -39,74 +41,6 @@ struct StreamArguments {
   StreamShape shape;
   float* sums;    // [tokens][splits][heads][width]
   float* states;  // [tokens][splits][heads][kStateNumbers]
-};
-
-// The tokens of a block.
-struct Chunk {
-  Group group;
-  int64_t first;   // place in the group
-  int32_t tokens;  // 0: the launch has more blocks than there are chunks
-};
-
-// Chunk number `item` of all groups, each cut into chunks of `size` tokens. Whole warps call.
-GRAFT_DEVICE Chunk FindChunk(const Problem& p, int64_t item, int32_t size) {
-  Chunk chunk = {};
-  int64_t before = 0, group = -1;
-  if (p.steps == nullptr) {
-    const int64_t each = (p.tokens / p.groups + size - 1) / size;
-    group = item / each;
-    before = group * each;
-  }
-  for (int64_t g0 = 0; g0 < p.groups && group < 0; g0 += kWarp) {
-    const int64_t g = g0 + Lane();
-    const auto mine = static_cast<int32_t>(g < p.groups ? (TokensOf(p, g) + size - 1) / size : 0);
-    int32_t sum = mine;
-#pragma unroll
-    for (int32_t step = 1; step < kWarp; step *= 2) {
-      const int32_t other = __shfl_up_sync(kAllLanes, sum, static_cast<uint32_t>(step));
-      if (Lane() >= step) sum += other;
-    }
-    const uint32_t reached = __ballot_sync(kAllLanes, before + sum > item);
-    const int32_t lane = reached != 0 ? __ffs(static_cast<int32_t>(reached)) - 1 : kWarp - 1;
-    const int32_t through = __shfl_sync(kAllLanes, sum, lane);
-    if (reached != 0) {
-      group = g0 + lane;
-      before += through - __shfl_sync(kAllLanes, mine, lane);
-    } else {
-      before += through;
-    }
-  }
-  if (group < 0) return chunk;
-  chunk.group = GroupAt(p, group);
-  chunk.first = (item - before) * size;
-  chunk.tokens = static_cast<int32_t>(min(int64_t{size}, chunk.group.tokens - chunk.first));
-  return chunk;
-}
-
-// The keys that a chunk looks at, as one row of places: shared positions that some token sees, then
-// own ones, a token after the other.
-struct KeyRow {
-  int64_t low, shared;  // first shared position, and how many
-  int64_t own;          // of a token
-  int64_t count;
-};
-GRAFT_DEVICE KeyRow KeysFor(const Problem& p, const Chunk& chunk) {
-  const Group& g = chunk.group;
-  const int64_t first = g.Position(chunk.first);
-  const int64_t last = g.Position(chunk.first + chunk.tokens - 1);
-  KeyRow keys;
-  keys.low = p.window > 0 ? max(int64_t{0}, first - p.window + 1) : 0;
-  keys.shared = max(int64_t{0}, min(g.shared, last + 1) - keys.low);
-  keys.own = g.own;
-  keys.count = keys.shared + chunk.tokens * g.own;
-  return keys;
-}
-
-// A key: where its row stands (below 0: nowhere), its position, and the only token of the chunk
-// that sees it (below 0: all).
-struct Note {
-  int64_t row;
-  int32_t position, token;
 };
 
 // What the threads of a block share of its work, in shared memory: registers are for sums.
@@ -205,6 +139,7 @@ class StreamBlock {
 
   // Waits for all blocks of the cluster.
   GRAFT_DEVICE void Meet() const {
+    __syncwarp();
     if constexpr (kClusters) {
       if (s_.cluster > 1) return ClusterSync();
     }
@@ -442,11 +377,9 @@ class StreamBlock {
     }
   }
 
-  // Adds weights times rows of a tile. Accumulators of a lane (g, t), for tile m of 16 rows and
-  // columns 16 * pair + 8 * half: rows 16m + g, 16m + g + 8 and columns 2t, 2t + 1, as matrix
-  // products leave them.
+  // Adds weights times rows of a tile, behind what is there by the newest highest scores.
   GRAFT_DEVICE void Add(int32_t tile, float (&sums)[kRowTiles][kPairs][2][4]) const {
-    const int32_t g = lane_ / 4, t = lane_ % 4;
+    const int32_t g = lane_ / 4;
     float rescale[kRowTiles][2];
     bool changes = false;
 #pragma unroll
@@ -467,61 +400,14 @@ class StreamBlock {
         }
       }
     }
-    const R* rows = Tile(tile);
-    const int32_t stride = TileStride(), pairs = w_->columns / 16;
+    const int32_t weight_stride = s_.weight_stride / static_cast<int32_t>(sizeof(R));
+    const int32_t pairs = w_->columns / 16;
     if constexpr (sizeof(R) == 2) {
-      uint32_t weights[kRowTiles][4];
-      bool any = p_.skip <= 0.0f;
-#pragma unroll
-      for (int32_t m = 0; m < kRowTiles; ++m) {
-        LoadMatrices(weights[m], Weights(tile, 16 * m + lane_ % 16) + lane_ / 16 * 8);
-#pragma unroll
-        for (int32_t i = 0; i < 4; ++i) any |= weights[m][i] != 0;
-      }
-      if (!__any_sync(kAllLanes, any)) return;  // all of it was skipped
-      rows += lane_ % 16 * stride + lane_ / 16 * 8;
-#pragma unroll
-      for (int32_t n = 0; n < kPairs; ++n) {
-        const int32_t pair = warp_ + n * s_.warps;
-        if (pair >= pairs) break;
-        uint32_t x[4];
-        LoadMatrices<true>(x, rows + 16 * pair);
-        const uint32_t halves[2][2] = {{x[0], x[1]}, {x[2], x[3]}};
-#pragma unroll
-        for (int32_t m = 0; m < kRowTiles; ++m) {
-          cuda::Multiply<R>(sums[m][n][0], weights[m], halves[0]);
-          cuda::Multiply<R>(sums[m][n][1], weights[m], halves[1]);
-        }
-      }
+      AddMatrix<R>(Weights(tile, 0), weight_stride, Tile(tile), TileStride(), pairs, s_.warps,
+                   p_.skip > 0.0f, sums);
     } else {
-      for (int32_t k = 0; k < kKeys; ++k) {
-        float weights[kRowTiles][2];
-        bool any = p_.skip <= 0.0f;
-#pragma unroll
-        for (int32_t i = 0; i < 2 * kRowTiles; ++i) {
-          const float weight = Weights(tile, 8 * i + g)[k];
-          weights[i / 2][i % 2] = weight;
-          any |= weight != 0.0f;
-        }
-        if (!__any_sync(kAllLanes, any)) continue;
-#pragma unroll
-        for (int32_t n = 0; n < kPairs; ++n) {
-          const int32_t pair = warp_ + n * s_.warps;
-          if (pair >= pairs) break;
-#pragma unroll
-          for (int32_t half = 0; half < 2; ++half) {
-            const R* x = rows + k * stride + 16 * pair + 8 * half + 2 * t;
-            const float2 two = *reinterpret_cast<const float2*>(x);
-#pragma unroll
-            for (int32_t m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-              for (int32_t i = 0; i < 4; ++i) {
-                sums[m][n][half][i] += weights[m][i / 2] * (i % 2 == 0 ? two.x : two.y);
-              }
-            }
-          }
-        }
-      }
+      AddFloats(Weights(tile, 0), weight_stride, Tile(tile), TileStride(), kKeys, pairs, s_.warps,
+                p_.skip > 0.0f, sums);
     }
   }
 
