@@ -148,6 +148,8 @@ class Figures(unittest.TestCase):
 class Names(unittest.TestCase):
     """The timing programs time what the figures are about: names and numbers are the same."""
 
+    maxDiff = None
+
     def test_all_cases_are_timed(self):
         listed = []
         with tempfile.TemporaryDirectory() as scratch:
