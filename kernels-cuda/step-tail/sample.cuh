@@ -10,8 +10,12 @@ namespace graft {
 namespace cuda {
 namespace step_tail {
 
+// exp(value - greatest), in float32 as long as it does not vanish there: a draw without replacement
+// may come to what is left when all else is taken.
 GRAFT_DEVICE double Weight(float value, float greatest) {
-  return value > Nothing() ? static_cast<double>(expf(value - greatest)) : 0.0;
+  const float below = value - greatest;
+  if (below > -80.0f) return static_cast<double>(expf(below));
+  return value > Nothing() ? ::exp(static_cast<double>(below)) : 0.0;
 }
 
 // The greatest, or the sum, of all threads' numbers, known to all of them. `scratch` holds two
