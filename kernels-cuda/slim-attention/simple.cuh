@@ -196,7 +196,7 @@ class SimpleBlock {
 };
 
 template <int32_t kThreads>
-__global__ void __launch_bounds__(kThreads) SimpleKernel(SimpleArguments a) {
+__global__ void __launch_bounds__(kThreads, 8) SimpleKernel(SimpleArguments a) {
   const int64_t rows = a.problem.tokens * a.problem.heads;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     SimpleBlock(a, row / a.problem.heads, row % a.problem.heads).Run();
