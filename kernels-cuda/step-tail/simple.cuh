@@ -119,7 +119,7 @@ GRAFT_DEVICE bool Overlaps(const Problem& p, const Group& group, int64_t g) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(512) Simple(Problem p, Outputs out, Workspace work) {
+__global__ void __launch_bounds__(512, 1) Simple(Problem p, Outputs out, Workspace work) {
   auto* numbers = reinterpret_cast<int32_t*>(SharedMemory());
   auto* scratch = reinterpret_cast<float*>(SharedMemory() + 256);
   for (int64_t g = blockIdx.x; g < p.count; g += gridDim.x) {
