@@ -46,9 +46,13 @@ class Bundle(unittest.TestCase):
         self.assertEqual(set(self.programs), want)
 
     def test_plugins(self):
-        for source in SOURCE.glob("plugins/*/cuda/*_cuda.cu"):
-            name = source.parts[-3]
-            self.assertTrue((self.folder / "plugins" / name / f"lib{source.stem}.so").exists(), name)
+        """The library of every manifest that has a variant for CUDA."""
+        want = set()
+        for manifest in SOURCE.glob("plugins/*/plugin.yaml"):
+            for file in re.findall(r"device: cuda,.*file: (\S+)}", manifest.read_text(encoding="utf-8")):
+                want.add(f"{manifest.parent.name}/{file}")
+        self.assertTrue(want)
+        self.assertEqual({str(path.relative_to(self.folder / "plugins")) for path in self.folder.glob("plugins/*/*.so")}, want)
 
     def test_needs_nothing_but_glibc(self):
         for name, path in self.programs.items():
