@@ -65,6 +65,7 @@ const (
 const (
 	faultScore   = 1 // row, token and score say which
 	faultNothing = 2 // row is the first of its group
+	faultRequest = 3 // of a plugin on a device, which cannot throw: a group, edit or index contradicts itself
 )
 
 // Open finds the plugin step-tail in the ordinary places and makes a Tail of it. Errors are those of
@@ -113,6 +114,8 @@ func (t *Tail) Run(req *search.Request) ([][]search.Candidate, error) {
 		return nil, &search.RowError{Row: row, Found: fmt.Sprintf("the score of token %d is %g", t.fault[2], score)}
 	case faultNothing:
 		return nil, &search.RowError{Row: row, Found: "every token is banned or impossible"}
+	case faultRequest:
+		return nil, fmt.Errorf("%s: row %d: its group, an edit or the index of n-grams contradicts itself", Operator, row)
 	}
 	return t.candidates(len(req.Groups), width), nil
 }
