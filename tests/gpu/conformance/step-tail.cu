@@ -138,11 +138,15 @@ void CheckBest(Trial& trial, const Case& c, int64_t g, const float* scores, cons
     by_pair.erase(found);
     const double error = std::abs(got.score - scores[i]) / (slack + 1e-4 * std::abs(got.score));
     const bool other = got.row != want.row || got.token != want.token;
-    // Where rounding may decide, a neighbour may stand here. Equal scores have their order, but for
-    // edited ones, which only float64 may make equal.
-    const bool tie = got.key == want.key && (exact || got.row == want.row) &&
-                     !IsEdited(c, got.row, got.token) && !IsEdited(c, want.row, want.token);
-    if (!(error <= 1) || (other && (tie || std::abs(got.key - want.key) > slack))) {
+    // Where rounding may decide, a neighbour may stand here. Equal scores have their order among
+    // themselves, but for edited ones, which only float64 may make equal.
+    bool tie = false;
+    for (const auto& [pair, left] : by_pair) {
+      if (pair >= std::make_pair(got.row, got.token)) break;
+      tie = tie || (left->key == got.key && (exact || left->row == got.row) &&
+                    !IsEdited(c, left->row, left->token) && !IsEdited(c, got.row, got.token));
+    }
+    if (!(error <= 1) || tie || (other && std::abs(got.key - want.key) > slack)) {
       std::ostringstream text;
       text.precision(9);
       text << place << " is row " << got.row << " token " << got.token << " with " << scores[i]
