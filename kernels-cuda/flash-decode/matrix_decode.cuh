@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
 #pragma unroll
         for (int32_t i = 0; i < 4; ++i) sums[n][i] *= shrink[i / 2];
       }
-      if (p.mask.data != nullptr || p.bias.data != nullptr) {
+      if (p.mask.data != nullptr || p.bias.data != nullptr || p.distance_bias != nullptr) {
         DropUnused(s, ring.values, cut.value_stride);
       }
       AddValues<T, kSize>(s, ring.values, cut.value_stride, static_cast<int32_t>(p.value_size),
