@@ -47,6 +47,26 @@ GRAFT_DEVICE void BarrierSync(int32_t id, int32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Waits until the launch before this one has ended and what it wrote can be seen, where this one is
+// dependent (LaunchShape): every thread of its kernel calls it, before it touches what that launch
+// reads or writes. In another launch it does nothing.
+GRAFT_DEVICE void WaitForLaunch() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next launch begin, where that is dependent: once all blocks have called it or ended.
+// Says nothing about what this one has written: the other still waits for its end.
+GRAFT_DEVICE void LetNextBegin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Delays the calling thread by some 20 us, for seeded faults: an order that merely always happens
+// to come out right on a GPU then comes out wrong.
+GRAFT_DEVICE void Linger() { __nanosleep(20000); }
+
 // Place of this block in its cluster, and how many there are; sm_90 and later.
 GRAFT_DEVICE int32_t ClusterRank() {
   uint32_t rank;
@@ -84,6 +104,9 @@ GRAFT_DEVICE T* ClusterMap(T* shared, int32_t rank) {
 #else
 
 GRAFT_DEVICE void BarrierSync(int32_t id, int32_t threads) { emulator::Barrier(id, threads); }
+GRAFT_DEVICE void WaitForLaunch() { emulator::WaitForLaunch(); }
+GRAFT_DEVICE void LetNextBegin() {}
+GRAFT_DEVICE void Linger() {}
 GRAFT_DEVICE int32_t ClusterRank() { return emulator::ClusterRank(); }
 GRAFT_DEVICE int32_t ClusterSize() { return emulator::ClusterSize(); }
 GRAFT_DEVICE void ClusterArrive() { emulator::ClusterArrive(); }

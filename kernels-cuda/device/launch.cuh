@@ -2,10 +2,68 @@
 #ifndef GRAFT_KERNELS_CUDA_DEVICE_LAUNCH_CUH_
 #define GRAFT_KERNELS_CUDA_DEVICE_LAUNCH_CUH_
 
+#include <mutex>
+#include <set>
+#include <utility>
+
 #include "device.cuh"
 
 namespace graft {
 namespace cuda {
+
+#if defined(__CUDACC__)
+
+inline Status CurrentDevice(int32_t* device) { return cudaGetDevice(device); }
+
+// The most dynamic shared memory, in bytes, that a block of `kernel` can have on `device`.
+inline Status LargestShared(const void* kernel, int32_t device, int64_t* bytes) {
+  int optin = 0;
+  cudaFuncAttributes attributes;
+  cudaError_t error =
+      cudaDeviceGetAttribute(&optin, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaSuccess) *bytes = optin - static_cast<int64_t>(attributes.sharedSizeBytes);
+  return error;
+}
+
+inline Status SetSharedLimit(const void* kernel, int64_t bytes) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
+#else
+
+using emulator::CurrentDevice;
+using emulator::LargestShared;
+using emulator::SetSharedLimit;
+
+#endif
+
+// Takes an error from the runtime's memory, or the next call of anybody's on this thread would be
+// told of it.
+inline Status Forget(Status status) {
+#if defined(__CUDACC__)
+  if (status != kOk) cudaGetLastError();
+#endif
+  return status;
+}
+
+// Lets blocks of `kernel` ask for all the shared memory that the current device has, once a device.
+// A limit set anew for what each launch needs could be lowered by another thread before the launch.
+inline Status RaiseSharedLimit(const void* kernel) {
+  static std::mutex mutex;
+  static std::set<std::pair<const void*, int32_t>> raised;
+  int32_t device = 0;
+  Status status = CurrentDevice(&device);
+  if (status != kOk) return status;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (raised.count({kernel, device}) != 0) return kOk;
+  int64_t bytes = 0;
+  status = LargestShared(kernel, device, &bytes);
+  if (status == kOk) status = SetSharedLimit(kernel, bytes);
+  if (status == kOk) raised.insert({kernel, device});
+  return status;
+}
 
 // A parameter that says nothing of a template's arguments, so that what is given is converted.
 template <typename T>
@@ -14,41 +72,40 @@ struct AsDeclared {
 };
 
 // Enqueues kernel(arguments...) and returns without waiting: kOk, kBadLaunch, or the runtime's
-// error. Safe while a stream is being captured. Raises the kernel's limit of dynamic shared memory
-// where the shape needs it.
+// error. Safe while a stream is being captured, and on several threads at once.
 template <typename... Parameters>
 Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream stream,
               typename AsDeclared<Parameters>::Type... arguments) {
   if (!IsLegal(shape)) return kBadLaunch;
-#if defined(__CUDACC__)
+  const auto* const address = reinterpret_cast<const void*>(kernel);
   if (shape.shared_bytes > kSharedWithoutAsking) {
-    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(shape.shared_bytes));
-    if (error != cudaSuccess) {
-      cudaGetLastError();
-      return error;
-    }
+    const Status status = RaiseSharedLimit(address);
+    if (status != kOk) return Forget(status);
   }
+#if defined(__CUDACC__)
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
                         static_cast<unsigned>(shape.grid_z));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = stream;
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
-  config.attrs = &cluster;
-  config.numAttrs = shape.cluster > 1 ? 1 : 0;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (error != cudaSuccess) cudaGetLastError();
-  return error;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
+  if (shape.dependent) {
+    cudaLaunchAttribute& dependent = attributes[config.numAttrs++];
+    dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    dependent.val.programmaticStreamSerializationAllowed = 1;
+  }
+  return Forget(cudaLaunchKernelEx(&config, kernel, arguments...));
 #else
   static_cast<void>(stream);
-  return emulator::Launch(shape, [=] { kernel(arguments...); });
+  return emulator::Launch(address, shape, [=] { kernel(arguments...); });
 #endif
 }
 

@@ -36,6 +36,11 @@ struct LaunchShape {
   int32_t threads = 1;                         // of a block, all along x
   int64_t shared_bytes = 0;                    // dynamic shared memory of a block
   int32_t cluster = 1;  // blocks along x that share memory; above 1 needs 9.0
+  // Programmatic dependent launch (9.0): a dependent launch may begin while the one before it on
+  // the stream still runs; its threads call WaitForLaunch before they touch what that one reads or
+  // writes. The one before is `followed`: the next launch on its stream is dependent.
+  bool dependent = false;
+  bool followed = false;
 };
 
 // Codes of a launch: kOk, a CUDA runtime error (its positive number), or kBadLaunch for a shape

@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -49,6 +50,7 @@ struct Thread {
   Block* block = nullptr;
   int32_t index = 0;
   bool ended = false;
+  bool depended = false;        // called WaitForLaunch
   bool owes = false;            // a wait, having arrived at the cluster's barrier
   int64_t round = 0;            // of that barrier, when it arrived
   const char* waits = nullptr;  // what for, where it does
@@ -78,9 +80,19 @@ struct Block {
   int32_t counted = 0;                        // the last BarrierCount's answer
 };
 
+// A launch, and the one before it where that has not run yet.
+struct Work {
+  LaunchShape shape;
+  std::function<void()> body;
+  std::unique_ptr<Work> before;
+};
+thread_local std::unique_ptr<Work> followed;  // the last launch, where it waits for the next
+
 struct Run {
   LaunchShape shape;
   const std::function<void()>* body = nullptr;
+  Work* before = nullptr;          // runs once nobody can go on without it
+  std::vector<Thread*> dependent;  // threads that wait for it
   std::vector<std::unique_ptr<Block>> cluster;
   std::vector<Thread*> ready;
   Thread* current = nullptr;
@@ -93,6 +105,25 @@ struct Run {
   std::string fault;
 };
 thread_local Run* run = nullptr;
+
+// The limits of shared memory that kernels were given, a device.
+struct Limits {
+  std::mutex mutex;
+  std::map<std::pair<const void*, int32_t>, int64_t> shared;
+  int64_t set = 0;
+};
+Limits& KernelLimits() {
+  static Limits limits;
+  return limits;
+}
+thread_local int32_t current_device = 0;
+
+int64_t LimitOf(const void* kernel) {
+  Limits& limits = KernelLimits();
+  const std::lock_guard<std::mutex> lock(limits.mutex);
+  const auto at = limits.shared.find({kernel, current_device});
+  return at == limits.shared.end() ? kSharedWithoutAsking : at->second;
+}
 
 std::string NameOf(const Thread& thread) {
   std::ostringstream text;
@@ -184,6 +215,9 @@ void Begin(Block* block, int64_t x, int64_t y, int64_t z, int32_t rank) {
       if (thread->owes && run->fault.empty()) {
         run->fault = NameOf(*thread) + " ended between ClusterArrive and ClusterWait";
       }
+      if (run->shape.dependent && !thread->depended && run->fault.empty()) {
+        run->fault = NameOf(*thread) + " of a dependent launch ended without WaitForLaunch";
+      }
       thread->ended = true;
       --thread->block->alive;
       --run->alive;
@@ -206,6 +240,20 @@ void CheckCanary(const Block& block) {
   }
 }
 
+Status RunWork(Work* work);
+
+// Runs the launch before this one, if it has not run yet.
+void RunBefore() {
+  Work* before = std::exchange(run->before, nullptr);
+  if (before == nullptr) return;
+  Run* const mine = std::exchange(run, nullptr);
+  const Place here = place;
+  RunWork(before);
+  place = here;
+  run = mine;
+  Release(run->dependent);
+}
+
 void RunCluster() {
   while (!run->ready.empty()) {
     const uint32_t pick = order.Below(static_cast<uint32_t>(run->ready.size()));
@@ -217,30 +265,16 @@ void RunCluster() {
     run->current = nullptr;
     if (!run->fault.empty()) throw Fault(run->fault);
     if (thread->ended) Recheck(thread->block);
+    if (run->ready.empty()) RunBefore();
   }
   if (run->alive > 0) throw Fault(Waiting());
   for (const auto& block : run->cluster) CheckCanary(*block);
 }
 
-}  // namespace
-
-void Seed(uint64_t seed) { order.state = seed * 0x9e3779b97f4a7c15 + 0xd1b54a32d192ed03; }
-
-uint64_t Launches() { return launches; }
-
-Status Launch(const LaunchShape& shape, const std::function<void()>& body) {
-  if (!IsLegal(shape)) return kBadLaunch;
-  const DeviceLimits limits;
-  if (shape.shared_bytes > limits.shared_per_block) {
-    throw Fault("a block asks for " + std::to_string(shape.shared_bytes) +
-                " bytes of shared memory, the device has " +
-                std::to_string(limits.shared_per_block));
-  }
-  ++launches;
-  place.threads = {static_cast<uint32_t>(shape.threads), 1, 1};
-  place.blocks = {static_cast<uint32_t>(shape.grid_x), static_cast<uint32_t>(shape.grid_y),
-                  static_cast<uint32_t>(shape.grid_z)};
-  // Clusters in an order of their own: a walk of a stride that has no divisor in common.
+// Runs one cluster after the other, in an order of its own: a walk of a stride that has no divisor
+// in common.
+Status RunWork(Work* work) {
+  const LaunchShape& shape = work->shape;
   const int64_t clusters = shape.grid_x / shape.cluster * shape.grid_y * shape.grid_z;
   const auto divides = [&](int64_t stride) {
     int64_t a = clusters, b = stride;
@@ -253,11 +287,15 @@ Status Launch(const LaunchShape& shape, const std::function<void()>& body) {
   for (int64_t i = 0; i < clusters; ++i, at = (at + stride) % clusters) {
     Run state;
     state.shape = shape;
-    state.body = &body;
+    state.body = &work->body;
+    state.before = work->before.get();
     run = &state;
     struct Reset {
       ~Reset() { run = nullptr; }
     } reset;
+    place.threads = {static_cast<uint32_t>(shape.threads), 1, 1};
+    place.blocks = {static_cast<uint32_t>(shape.grid_x), static_cast<uint32_t>(shape.grid_y),
+                    static_cast<uint32_t>(shape.grid_z)};
     const int64_t across = shape.grid_x / shape.cluster;
     for (int32_t rank = 0; rank < shape.cluster; ++rank) {
       state.cluster.push_back(std::make_unique<Block>());
@@ -265,8 +303,74 @@ Status Launch(const LaunchShape& shape, const std::function<void()>& body) {
             at / across % shape.grid_y, at / across / shape.grid_y, rank);
     }
     RunCluster();
+    work->before.reset();
   }
   return kOk;
+}
+
+}  // namespace
+
+void Seed(uint64_t seed) {
+  followed.reset();  // of a test that ended between two launches
+  order.state = seed * 0x9e3779b97f4a7c15 + 0xd1b54a32d192ed03;
+}
+
+uint64_t Launches() { return launches; }
+
+Status Launch(const void* kernel, const LaunchShape& shape, const std::function<void()>& body) {
+  auto work = std::make_unique<Work>();
+  work->shape = shape;
+  work->body = body;
+  work->before = std::move(followed);
+  if (!IsLegal(shape)) return kBadLaunch;
+  if (work->before != nullptr && !shape.dependent) {
+    throw Fault("a launch was to be followed by a dependent one, and was not");
+  }
+  if (shape.shared_bytes > LimitOf(kernel)) {
+    throw Fault("a block asks for " + std::to_string(shape.shared_bytes) +
+                " bytes of shared memory, its kernel's limit is " +
+                std::to_string(LimitOf(kernel)));
+  }
+  ++launches;
+  if (shape.followed) {
+    followed = std::move(work);
+    return kOk;
+  }
+  return RunWork(work.get());
+}
+
+void WaitForLaunch() {
+  Thread* self = run->current;
+  if (!run->shape.dependent) return;
+  self->depended = true;
+  if (run->before == nullptr) return;
+  run->dependent.push_back(self);
+  Wait("WaitForLaunch");
+}
+
+Status CurrentDevice(int32_t* device) {
+  *device = current_device;
+  return kOk;
+}
+void SetDevice(int32_t device) { current_device = device; }
+
+Status LargestShared(const void*, int32_t, int64_t* bytes) {
+  *bytes = DeviceLimits().shared_per_block;
+  return kOk;
+}
+
+Status SetSharedLimit(const void* kernel, int64_t bytes) {
+  Limits& limits = KernelLimits();
+  const std::lock_guard<std::mutex> lock(limits.mutex);
+  limits.shared[{kernel, current_device}] = bytes;
+  ++limits.set;
+  return kOk;
+}
+
+int64_t SharedLimitsSet() {
+  Limits& limits = KernelLimits();
+  const std::lock_guard<std::mutex> lock(limits.mutex);
+  return limits.set;
 }
 
 unsigned char* SharedMemory() { return run->current->block->shared; }

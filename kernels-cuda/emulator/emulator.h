@@ -9,6 +9,8 @@
 // device takes. Shared memory is full of NaN when a block begins, and so is whatever an
 // asynchronous copy has not been waited for.
 //
+// Launches run one after the other, but for dependent ones (LaunchShape).
+//
 // Not modelled: time, caches, registers, and memory order beyond what barriers give.
 #ifndef GRAFT_KERNELS_CUDA_EMULATOR_EMULATOR_H_
 #define GRAFT_KERNELS_CUDA_EMULATOR_EMULATOR_H_
@@ -77,8 +79,21 @@ extern thread_local Place place;
 // The order of threads and blocks of later launches of this thread of the program.
 void Seed(uint64_t seed);
 
-// Runs `body` once a thread of the shape and returns when all have ended: kOk. Throws Fault.
-Status Launch(const LaunchShape& shape, const std::function<void()>& body);
+// Runs `body` once a thread of the shape and returns when all have ended: kOk. Throws Fault. A
+// launch that is followed runs with the next one: some blocks of that one come to WaitForLaunch
+// before it begins. `kernel` names what is launched.
+Status Launch(const void* kernel, const LaunchShape& shape, const std::function<void()>& body);
+
+// Until the launch before this one has run, where this one is dependent.
+void WaitForLaunch();
+
+// What the runtime knows of devices and limits of kernels; the device is a thread's.
+Status CurrentDevice(int32_t* device);
+void SetDevice(int32_t device);
+Status LargestShared(const void* kernel, int32_t device, int64_t* bytes);
+Status SetSharedLimit(const void* kernel, int64_t bytes);
+// The times a limit was set since the program began.
+int64_t SharedLimitsSet();
 
 // Launches since the program began.
 uint64_t Launches();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "../device/async_copy.cuh"
@@ -210,6 +211,73 @@ TEST(Emulator, AnArrivalIsWaitedFor) {
               Launch(ArriveOnly, Shape(2, 32, 0, 2), nullptr);
             }).find("ended between ClusterArrive and ClusterWait"),
             std::string::npos);
+}
+
+__global__ void Write(float* out, float x) { out[blockIdx.x * blockDim.x + threadIdx.x] = x; }
+// out = 2 * in, which the launch before writes; waits for it, or does not before it reads.
+__global__ void Twice(const float* in, float* out, bool waits) {
+  const uint32_t at = blockIdx.x * blockDim.x + threadIdx.x;
+  float x = in[at];
+  WaitForLaunch();
+  if (waits) x = in[at];
+  LetNextBegin();
+  out[at] = 2 * x;
+}
+__global__ void NeverWaits(float*) {}
+
+TEST(Emulator, ADependentLaunchBeginsBeforeTheOtherHasRun) {
+  LaunchShape first = Shape(3, 32), middle = Shape(3, 32), last = Shape(3, 32);
+  first.followed = middle.dependent = middle.followed = last.dependent = true;
+  for (const bool waits : {true, false}) {
+    emulator::Seed(1);
+    float x[96] = {}, y[96] = {}, z[96] = {};
+    ASSERT_EQ(Launch(Write, first, nullptr, x, 3.0f), kOk);
+    EXPECT_EQ(x[0], 0);  // not yet
+    ASSERT_EQ(Launch(Twice, middle, nullptr, x, y, waits), kOk);
+    ASSERT_EQ(Launch(Twice, last, nullptr, y, z, waits), kOk);
+    int stale = 0;
+    for (int i = 0; i < 96; ++i) stale += y[i] != 6 || z[i] != 12;
+    EXPECT_EQ(stale == 0, waits) << stale;
+  }
+  float x[96] = {}, y[96] = {};
+  ASSERT_EQ(Launch(Twice, last, nullptr, x, y, true), kOk);  // after a launch that has run
+  EXPECT_NE(FaultOf([&] {
+              Launch(Write, first, nullptr, x, 1.0f);
+              Launch(NeverWaits, last, nullptr, x);
+            }).find("without WaitForLaunch"),
+            std::string::npos);
+  EXPECT_NE(FaultOf([&] {
+              Launch(Write, first, nullptr, x, 1.0f);
+              Launch(Write, Shape(1, 32), nullptr, x, 1.0f);
+            }).find("followed by a dependent one"),
+            std::string::npos);
+}
+
+__global__ void Touch() { SharedMemory()[0] = 1; }
+
+TEST(Launch, SharedLimitIsRaisedOnceADeviceAndNeverLowered) {
+  const int64_t before = emulator::SharedLimitsSet();
+  std::vector<std::thread> threads;
+  std::vector<int> bad(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t, &bad] {
+      for (int i = 0; i < 50; ++i) {
+        try {
+          bad[t] += Launch(Touch, Shape(1, 32, (i + t) % 2 == 0 ? 50 << 10 : 200 << 10), nullptr);
+        } catch (const emulator::Fault&) {
+          ++bad[t];
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(bad, std::vector<int>(4));
+  EXPECT_EQ(emulator::SharedLimitsSet() - before, 1);
+  std::thread([] {
+    emulator::SetDevice(1);
+    EXPECT_EQ(Launch(Touch, Shape(1, 32, 100 << 10), nullptr), kOk);
+  }).join();
+  EXPECT_EQ(emulator::SharedLimitsSet() - before, 2);
 }
 
 __global__ void Reduce(const float* from, float* sum, float* most, int* order) {
