@@ -42,10 +42,13 @@ With --ablation techniques are turned on one at a time instead.`,
 				return usageError{errors.New("--rounds and --warmup need one or more, --threads, --absolute and --relative zero or more")}
 			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
+				if err := without(cmd, "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "absolute", "relative"); err != nil {
+					return err
+				}
 				return c.abFolder(cmd, args[0], o, &g)
 			}
-			if g.ablation {
-				return usageError{fmt.Errorf("--ablation needs a model folder, got %s", args[0])}
+			if err := without(cmd, "a model folder, got "+args[0], generationFlagNames...); err != nil {
+				return err
 			}
 			o.Dims = map[string]int64{}
 			for _, d := range dims {

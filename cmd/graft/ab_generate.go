@@ -30,6 +30,9 @@ type generationFlags struct {
 	ablation                              bool
 }
 
+// generationFlagNames are those that say nothing about a single model.
+var generationFlagNames = []string{"ablation", "beam", "prompt-length", "max-new-tokens", "batch-size", "input", "set", "max-cache"}
+
 func (g *generationFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVar(&g.beams, "beam", 1, "folders: beams of a sample")

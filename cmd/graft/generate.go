@@ -251,6 +251,12 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		return errors.Join(err, finish())
 	}
 	start, p := time.Now(), c.progress("generating")
+	if out, ok := c.out.(*os.File); ok && o.output == "-" && isTerminal(out) {
+		p = &bar{}
+	}
+	if o.output != "-" {
+		c.resumable = "; go on with --resume"
+	}
 	summary, err := g.Run(cmd.Context(), options, read, func(r generate.Result) error {
 		r.Index += skipped
 		if r.Error != "" {

@@ -84,8 +84,8 @@ func TestInterrupt(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != exitError {
-				t.Errorf("exit code %d, want %d", code, exitError)
+			if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+				t.Errorf("exit code %d, want %d", code, exitInterrupted)
 			}
 			if got, want := talk.String(), "graft: interrupted; nothing was left half-written\n"; got != want {
 				t.Errorf("standard error %q, want %q", got, want)

@@ -29,6 +29,7 @@ const (
 	exitVerification = 3
 	exitIncompatible = 4
 	exitDiffers      = 5
+	exitInterrupted  = 130 // 128 and the signal's number, as shells count it
 )
 
 func main() {
@@ -52,7 +53,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	if ctx.Err() != nil {
-		err = errors.New("interrupted; nothing was left half-written")
+		fmt.Fprintf(stderr, "graft: interrupted; nothing was left half-written%s\n", c.resumable)
+		return exitInterrupted
 	}
 	if !errors.Is(err, errSaid) {
 		fmt.Fprintf(stderr, "graft: %s\n", strings.TrimPrefix(err.Error(), "graft: "))
@@ -95,6 +97,7 @@ type cli struct {
 	quiet     bool     // no talk on stderr
 	runtime   string   // path of libonnxruntime
 	folders   []string // plugin folders that come first
+	resumable string   // what an interrupt says of going on
 }
 
 func (c *cli) root() *cobra.Command {
@@ -105,13 +108,14 @@ func (c *cli) root() *cobra.Command {
 and swaps them in. The model file stays, the answers stay; time and memory shrink.
 
 Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
-3 verification failed, 4 incompatible plugin, 5 answers differ.`,
+3 verification failed, 4 incompatible plugin, 5 answers differ, 130 interrupted.`,
+		Version:           buildVersion(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.chooseFormat(cmd) },
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              noCommand,
-		RunE:              needsCommand,
+		RunE:              showHelp,
 		Example:           "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
 	}
 	f := root.PersistentFlags()
@@ -122,22 +126,15 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
+	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	return root
 }
 
-// needsCommand prints what there is below a command that does nothing itself.
-func needsCommand(cmd *cobra.Command, _ []string) error {
-	var names []string
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			names = append(names, sub.Name())
-		}
-	}
-	return usageError{fmt.Errorf("%s needs one of %s; see %[1]s --help", cmd.CommandPath(), strings.Join(names, ", "))}
-}
+// showHelp is what a command does that only holds others.
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // noCommand refuses arguments that should have been a command.
 func noCommand(cmd *cobra.Command, args []string) error {

@@ -21,7 +21,7 @@ func (c *cli) plugin() *cobra.Command {
 		Example: `  graft plugin install ./build/plugins/flash-decode
   graft plugin list`,
 		Args: noCommand,
-		RunE: needsCommand,
+		RunE: showHelp,
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove())
 	return cmd

@@ -16,7 +16,8 @@ const patience = 300 * time.Millisecond
 
 // bar shows the progress of long work on a terminal, and nothing in a pipe: its
 // step and the time it takes, and a bar once a total is known. It goes away when
-// the work is done.
+// the work is done. Where results stream to a terminal there is none: it would be
+// drawn over them.
 type bar struct {
 	terminal *os.File // nil for silence
 	step     atomic.Pointer[string]

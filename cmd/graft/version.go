@@ -26,10 +26,15 @@ func (c *cli) version() *cobra.Command {
 				Platform      string `json:"platform"`
 			}{schemaVersion, buildVersion(), plugin.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			return c.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "graft %s, plugin ABI %s, %s, %s\n", v.Version, v.ABI, v.Go, v.Platform)
+				fmt.Fprintln(w, versionLine())
 			})
 		},
 	}
+}
+
+// versionLine is what graft version and graft --version print.
+func versionLine() string {
+	return fmt.Sprintf("graft %s, plugin ABI %s, %s, %s/%s", buildVersion(), plugin.HostABI, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // buildVersion is the module's version, or the revision that it was built from.
