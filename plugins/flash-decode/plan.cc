@@ -110,7 +110,8 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
                        : ChooseRowChunk(plan, std::max<int64_t>(1, heads), threads);
   if (scores) plan.row_chunk = std::min(plan.row_chunk, kScoreRows);
   plan.row_chunk = std::max<int64_t>(1, std::min(plan.row_chunk, plan.rows));
-  plan.row_chunks = DivideUp(plan.rows, plan.row_chunk);
+  // Without queries there is present to write all the same.
+  plan.row_chunks = std::max<int64_t>(1, DivideUp(plan.rows, plan.row_chunk));
   plan.groups = heads * plan.row_chunks;
 
   int64_t splits = tuning.splits > 0

@@ -19,11 +19,14 @@ const char* Validate(const Problem& p) {
   if (p.heads < 1 || p.kv_heads < 1 || p.heads % p.kv_heads != 0) {
     return "the number of query heads must be a multiple of the number of key/value heads";
   }
-  if (p.query.data == nullptr || p.output.data == nullptr) return "query and output are required";
-  if (p.fresh > 0 && (p.key.data == nullptr || p.value.data == nullptr)) {
+  // A tensor without elements may have no address.
+  if (p.batch > 0 && p.queries > 0 && (p.query.data == nullptr || p.output.data == nullptr)) {
+    return "query and output are required";
+  }
+  if (p.batch > 0 && p.fresh > 0 && (p.key.data == nullptr || p.value.data == nullptr)) {
     return "key and value are required unless all keys come from past_key";
   }
-  if (p.past > 0 && (p.past_key.data == nullptr || p.past_value.data == nullptr)) {
+  if (p.batch > 0 && p.past > 0 && (p.past_key.data == nullptr || p.past_value.data == nullptr)) {
     return "past_key and past_value are required when past positions are counted";
   }
   if (p.present_key.strides.feature != 1 || p.present_value.strides.feature != 1) {

@@ -158,6 +158,7 @@ class Worker {
         problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
     lowest_ = every_high_ = std::numeric_limits<int64_t>::max();
     highest_ = every_low_ = 0;
+    if (rows_ == 0) return;
     // A packed product takes queries where they lie, if all rows are equally far apart; the scale
     // then goes into the keys while they are packed.
     const Strides& s = problem_.query.strides;

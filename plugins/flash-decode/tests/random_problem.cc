@@ -48,7 +48,7 @@ class Maker {
     p.batch = Pick(1, 3);
     p.kv_heads = Pick(1, 3);
     p.heads = p.kv_heads * (Chance(0.5) ? 1 : Pick(2, 5));
-    p.queries = Chance(0.5) ? 1 : (Chance(0.8) ? Pick(2, 9) : Pick(10, 70));
+    p.queries = Chance(0.03) ? 0 : Chance(0.5) ? 1 : (Chance(0.8) ? Pick(2, 9) : Pick(10, 70));
     p.past = Chance(0.3) ? 0 : (Chance(0.7) ? Pick(1, 70) : Pick(70, 300));
     p.fresh = p.past > 0 && Chance(0.2) ? 0 : (Chance(0.8) ? p.queries : Pick(1, 90));
     if (Chance(0.01)) p.past = p.fresh = 0;

@@ -1,0 +1,52 @@
+package parity
+
+import (
+	"maps"
+	"path/filepath"
+	"testing"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/models"
+)
+
+// TestZeroLengths: where ONNX Runtime runs a model with an axis of no elements, the patched model runs
+// and agrees.
+func TestZeroLengths(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	for _, f := range models.Fixtures() {
+		if f.Exporter == "full" {
+			continue
+		}
+		t.Run(f.String(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "model.onnx")
+			if err := f.Write(path, 1); err != nil {
+				t.Fatal(err)
+			}
+			for _, zero := range []string{"batch_size", "sequence_length", "past_sequence_length", "encoder_sequence_length"} {
+				at := maps.Clone(others)
+				maps.Copy(at, points[1])
+				at[zero] = 0
+				o := ab.Options{A: "none", B: "none", Force: true, Seed: 1, Dims: at, LooseDims: true}
+				if _, err := ab.Answers(t.Context(), l, set, path, o); err != nil {
+					continue // nothing to agree with
+				}
+				served++
+				o.B = "auto"
+				t.Run(zero, func(t *testing.T) { same(t, l, set, path, o) })
+			}
+		})
+	}
+	if served == 0 {
+		t.Error("ONNX Runtime ran no model with an axis of no elements")
+	}
+}
