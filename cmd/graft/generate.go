@@ -76,8 +76,8 @@ is a folder as optimum writes it: encoder_model.onnx with its decoders, or
 model.onnx, with config.json, generation_config.json and the tokenizer's files.
 For a speech model (Whisper) a line is the path of a WAV file, or of a NumPy file
 of features.
-Outputs go to --output FILE, or to stdout, and with a file a summary to stdout
-(-o json: as an object). Options that are not given are those of generation_config.json; --set takes any
+Outputs go to --output FILE, or to stdout (-o json: as --format jsonl), and with a file
+a summary to stdout (-o json: as an object). Options that are not given are those of generation_config.json; --set takes any
 other of Hugging Face's, and one that is not supported is refused by name.
 
 With --format jsonl a line is an object: index, sequences (text, score, tokens,
@@ -93,6 +93,12 @@ served is empty. Exit code 1 when any line could not be served.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.output = c.file; o.output == "" {
 				o.output = "-"
+			}
+			if c.json && o.output == "-" {
+				if cmd.Flags().Changed("format") && o.form == "text" {
+					return usageError{errors.New("-o json and --format text both say what goes to stdout: leave one out")}
+				}
+				o.form = "jsonl"
 			}
 			return c.runGenerate(cmd, args[0], &o)
 		},

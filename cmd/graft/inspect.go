@@ -58,7 +58,7 @@ func (p *planFlags) options(c *cli, set *patch.Set) (plan.Options, error) {
 		o.Plugins = p.plugins
 	}
 	if p.file != "" {
-		fixed, err := plan.ReadFile(p.file)
+		fixed, err := plan.ReadFile(p.file, set.Manifests())
 		if err != nil {
 			return o, err
 		}

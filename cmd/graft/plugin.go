@@ -29,7 +29,7 @@ func (c *cli) plugin() *cobra.Command {
 
 // checks are the options of a library's first run, with its progress as talk.
 func (c *cli) checks(deadline time.Duration) plugin.CheckOptions {
-	return plugin.CheckOptions{Deadline: deadline, Progress: func(p plugin.Progress) {
+	return plugin.CheckOptions{Deadline: deadline, Search: plugin.DiscoverOptions{Folders: c.folders}, Progress: func(p plugin.Progress) {
 		if p.Total > 0 {
 			c.say("[%d/%d] %s", p.Done+1, p.Total, p.Step)
 			return

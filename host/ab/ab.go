@@ -224,7 +224,7 @@ func planOptions(set *patch.Set, name string, o Options) (plan.Options, error) {
 		return po, fmt.Errorf("a side has no name, needs none, auto, a plugin's name or a plan file")
 	case name == "none", name == "auto":
 	case strings.HasSuffix(name, ".json") || strings.ContainsRune(name, os.PathSeparator):
-		fixed, err := plan.ReadFile(name)
+		fixed, err := plan.ReadFile(name, set.Manifests())
 		if err != nil {
 			return po, err
 		}

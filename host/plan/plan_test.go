@@ -186,12 +186,14 @@ func TestPastLayoutIsAConstraint(t *testing.T) {
 }
 
 func TestPlanFiles(t *testing.T) {
-	p := makePlan(t, decoder, plan.Options{Force: true}, attention(t, "fast", "Fast", `dtype: float32`, 1))
+	fast := attention(t, "fast", "Fast", `dtype: float32`, 1)
+	manifests := []*plugin.Manifest{fast, attention(t, "lame", "Lame", `dtype: float32`, 1)}
+	p := makePlan(t, decoder, plan.Options{Force: true}, fast)
 	path := filepath.Join(t.TempDir(), "plan.json")
 	if err := plan.WriteFile(path, p); err != nil {
 		t.Fatal(err)
 	}
-	got, err := plan.ReadFile(path)
+	got, err := plan.ReadFile(path, manifests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,15 +205,16 @@ func TestPlanFiles(t *testing.T) {
 		{`{"schema_version": 1, "choise": []}`, "is no plan file"},
 		{`{"schema_version": 1, "choices": [{"node": "n"}]}`, "has a choice without node or operator"},
 		{`no JSON`, "is no plan file"},
+		{`{"schema_version": 1, "choices": [{"node": "n", "operator": "fasst"}]}`, `names the operator "fasst" for n, and no plugin that is loaded has it, did you mean Fast?`},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := plan.ReadFile(path); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+		if _, err := plan.ReadFile(path, manifests); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got the error %v, want %q", c.text, err, c.want)
 		}
 	}
-	if _, err := plan.ReadFile(path + ".missing"); err == nil || !strings.Contains(err.Error(), "cannot read the plan file") {
+	if _, err := plan.ReadFile(path+".missing", manifests); err == nil || !strings.Contains(err.Error(), "cannot read the plan file") {
 		t.Errorf("a missing file gives %v", err)
 	}
 	if err := plan.WriteFile(filepath.Join(path, "inside", "a.file"), p); err == nil || !strings.Contains(err.Error(), "cannot write the plan file") {

@@ -18,6 +18,8 @@ type CheckOptions struct {
 	Progress func(Progress)
 	// Executable is the child's program; empty for worker's own choice.
 	Executable string
+	// Search says where Verify looks for a name that is not installed.
+	Search DiscoverOptions
 }
 
 // Progress is one step of an installation or a verification.

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,10 +80,18 @@ func (s *Store) Install(ctx context.Context, source string, opts CheckOptions) (
 	if err := s.recordChecked(ctx, m, checked); err != nil {
 		return nil, err
 	}
+	// Read before it is gone: what only the old version held is forgotten.
+	before, _ := readRecord(result.Folder)
 	if result.Replaced, err = s.place(ctx, folder, result.Folder); err != nil {
 		return nil, err
 	}
-	return result, nil
+	if before == nil {
+		return result, nil
+	}
+	for _, c := range checked {
+		maps.DeleteFunc(before.Files, func(_, sha string) bool { return sha == c.SHA256 })
+	}
+	return result, s.trust.update(ctx, func(libraries map[string]Verified) { forget(libraries, before.Files, result.Folder) })
 }
 
 // staging is a folder in the store that is not a plugin yet.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -151,15 +152,11 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	if recordErr != nil {
 		return nil // what it had recorded is not known
 	}
-	return s.trust.update(ctx, func(libraries map[string]Verified) {
-		for _, sha := range record.Files {
-			delete(libraries, sha)
-		}
-	})
+	return s.trust.update(ctx, func(libraries map[string]Verified) { forget(libraries, record.Files, folder) })
 }
 
-// Verify checks installed plugins, all of them without names, or plugin folders anywhere: a name with a
-// separator in it is a folder. The files of installed ones must be the recorded ones; then the libraries
+// Verify checks installed plugins, all of them without names, or plugins anywhere: a name with a
+// separator in it is a folder, and one that is not installed is looked for where Discover looks. The files of installed ones must be the recorded ones; then the libraries
 // run in a child process again, and their hashes are recorded, so that Open takes them.
 func (s *Store) Verify(ctx context.Context, names []string, opts CheckOptions) ([]Verification, error) {
 	if len(names) == 0 {
@@ -192,6 +189,16 @@ func (s *Store) Verify(ctx context.Context, names []string, opts CheckOptions) (
 	return out, errors.Join(problems...)
 }
 
+// folderNamed is the folder of the plugin that a search finds under a name, "" where it finds none.
+func folderNamed(name string, where DiscoverOptions) string {
+	for _, f := range Discover(where).Found {
+		if f.Manifest != nil && f.Manifest.Name == name && f.ShadowedBy == "" {
+			return f.Folder
+		}
+	}
+	return ""
+}
+
 // Verification is the result of Verify for one plugin.
 type Verification struct {
 	Name    string    `json:"name"`
@@ -208,10 +215,11 @@ func (s *Store) verify(ctx context.Context, name string, opts CheckOptions) (Ver
 		if v.Folder, err = filepath.Abs(name); err != nil {
 			return v, &Error{Kind: ErrNotFound, Path: name, Found: err.Error(), Cause: err}
 		}
-	} else {
-		if v.Folder, err = s.folderOf(name); err != nil {
+	} else if v.Folder, err = s.folderOf(name); err != nil {
+		if v.Folder = folderNamed(name, opts.Search); v.Folder == "" {
 			return v, err
 		}
+	} else {
 		record, err := readRecord(v.Folder)
 		if err != nil {
 			return v, err
@@ -232,7 +240,12 @@ func (s *Store) verify(ctx context.Context, name string, opts CheckOptions) (Ver
 func (s *Store) recordChecked(ctx context.Context, m *Manifest, checked []Checked) error {
 	return s.trust.update(ctx, func(libraries map[string]Verified) {
 		for _, c := range checked {
-			libraries[c.SHA256] = c.verified(m)
+			v, folder := c.verified(m), filepath.Dir(c.Path)
+			v.Folders = libraries[c.SHA256].Folders
+			if !slices.Contains(v.Folders, folder) {
+				v.Folders = append(slices.Clone(v.Folders), folder)
+			}
+			libraries[c.SHA256] = v
 		}
 	})
 }

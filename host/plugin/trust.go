@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -54,6 +55,7 @@ type Verified struct {
 	ABI     ABIVersion `json:"abi"`
 	Cases   int        `json:"cases"` // how many passed
 	Time    time.Time  `json:"time"`
+	Folders []string   `json:"folders"` // of the plugins that hold it, where it was verified
 }
 
 // trustContent is the file.
@@ -93,6 +95,21 @@ func (t *Trust) Lookup(sha string) (Verified, bool, error) {
 	}
 	v, ok := content.Libraries[sha]
 	return v, ok, nil
+}
+
+// forget takes libraries of a plugin that is no longer in the folder out of the record. One that was
+// verified in another folder too stays.
+func forget(libraries map[string]Verified, files map[string]string, folder string) {
+	for _, sha := range files {
+		v, ok := libraries[sha]
+		if !ok {
+			continue
+		}
+		v.Folders = slices.DeleteFunc(slices.Clone(v.Folders), func(f string) bool { return f == folder })
+		if libraries[sha] = v; len(v.Folders) == 0 {
+			delete(libraries, sha)
+		}
+	}
 }
 
 // requireTrust refuses a library whose hash is not recorded.

@@ -5,7 +5,9 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,12 +29,17 @@ func Find(folder string) (*Files, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("%s: found a file, needed is the folder of a model as optimum writes it", folder)
 	}
+	var unreadable error // the first file that is there, or may be, and cannot be looked at
 	for _, in := range []string{folder, filepath.Join(folder, "onnx")} {
 		has := func(names ...string) string {
 			for _, name := range names {
 				path := filepath.Join(in, name)
-				if _, err := os.Stat(path); err == nil {
+				_, err := os.Stat(path)
+				if err == nil {
 					return path
+				}
+				if !errors.Is(err, fs.ErrNotExist) && unreadable == nil {
+					unreadable = err
 				}
 			}
 			return ""
@@ -49,7 +56,13 @@ func Find(folder string) (*Files, error) {
 		if f.Decoder != "" && f.First != "" {
 			return f, nil
 		}
+		if unreadable != nil {
+			break
+		}
 		return nil, fmt.Errorf("%s: found an encoder without its decoders; needed are decoder_model.onnx and decoder_with_past_model.onnx, or decoder_model_merged.onnx", in)
+	}
+	if unreadable != nil {
+		return nil, fmt.Errorf("%s: cannot look for the model's graphs: %w", strings.TrimSuffix(folder, "/"), unreadable)
 	}
 	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli export onnx` writes it", strings.TrimSuffix(folder, "/"))
 }
