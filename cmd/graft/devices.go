@@ -45,7 +45,7 @@ func (d *diagnosis) findDevices() {
 	if err != nil {
 		problem := err.Error()
 		if e := (*cuda.Error)(nil); errors.As(err, &e) {
-			d.mend(e.Mend)
+			d.advise(e.Mend)
 			without := *e
 			without.Mend = ""
 			problem = without.Error()

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,13 +20,18 @@ import (
 // diagnosis is the JSON object of graft doctor.
 type diagnosis struct {
 	SchemaVersion int             `json:"schema_version"`
+	Ready         bool            `json:"ready"` // a runtime, and a plugin that runs
+	Verdict       string          `json:"verdict"`
 	Runtime       foundRuntime    `json:"runtime"`
 	Plugins       []foundPlugin   `json:"plugins"`
 	Searched      []plugin.Place  `json:"searched"`
 	CPU           foundCPU        `json:"cpu"`
 	Devices       []foundDevice   `json:"devices"`
-	Mends         []string        `json:"mends"` // what to do about what is missing
+	Fixes         []string        `json:"fixes"` // what to do about what is missing
 	Environment   *ab.Environment `json:"environment,omitempty"`
+
+	fetchable  bool     // no runtime was found, and none was named
+	unverified []string // folders of plugins that only have to be verified
 }
 
 type foundRuntime struct {
@@ -58,13 +65,14 @@ type foundCPU struct {
 }
 
 func (c *cli) doctor() *cobra.Command {
-	var fetch, measure bool
+	var fetch, fix, measure bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what was found: runtime, plugins and their variants, CPU, devices; and what to do about what was not",
 		Example: `  graft doctor
+  graft doctor --fix        # do what it advises: fetch ONNX Runtime, verify plugins
   graft doctor --fetch      # bring the pinned ONNX Runtime into the cache first
-  graft doctor -o json | jq .mends`,
+  graft doctor -o json | jq .fixes`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if fetch {
@@ -78,6 +86,12 @@ func (c *cli) doctor() *cobra.Command {
 				}
 			}
 			d := c.diagnose(measure)
+			if fix && d.fixable() {
+				if err := c.fix(cmd.Context(), d); err != nil {
+					return err
+				}
+				d = c.diagnose(measure)
+			}
 			if err := c.print(d, func(w io.Writer) { d.text(w) }); err != nil {
 				return err
 			}
@@ -88,12 +102,37 @@ func (c *cli) doctor() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&fetch, "fetch", false, "bring the pinned ONNX Runtime into the cache; with --quiet do nothing else")
+	cmd.Flags().BoolVar(&fix, "fix", false, "fetch ONNX Runtime where none is found, and verify plugins that were not, before looking")
 	cmd.Flags().BoolVar(&measure, "measure", false, "measure the machine's read bandwidth too")
 	return cmd
 }
 
+// fixable reports whether fix has anything to do.
+func (d *diagnosis) fixable() bool { return d.fetchable || len(d.unverified) > 0 }
+
+// fix does what can be done without asking: it fetches the runtime and runs plugins apart for the first
+// time.
+func (c *cli) fix(ctx context.Context, d *diagnosis) error {
+	if d.fetchable {
+		path, err := ort.Fetch(ctx, func(line string) { c.say("%s", line) })
+		if err != nil {
+			return err
+		}
+		c.say("ONNX Runtime is at %s", path)
+	}
+	if len(d.unverified) == 0 {
+		return nil
+	}
+	s, err := plugin.UserStore()
+	if err != nil {
+		return err
+	}
+	_, err = s.Verify(ctx, d.unverified, c.checks(0))
+	return err
+}
+
 func (c *cli) diagnose(measure bool) *diagnosis {
-	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Mends: []string{}}
+	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Fixes: []string{}}
 	d.findDevices()
 	d.CPU = foundCPU{Name: ab.CPUName(), Cores: runtime.NumCPU(), ISA: instructionSets()}
 	l := d.findRuntime(c.runtime)
@@ -107,23 +146,50 @@ func (c *cli) diagnose(measure bool) *diagnosis {
 		d.Plugins = append(d.Plugins, d.examine(f))
 	}
 	if len(search.Found) == 0 {
-		d.mend("install a plugin with: graft plugin install DIR, or set " + plugin.PathVariable + " to a folder of plugins")
+		d.advise("install a plugin with: graft plugin install DIR, or set " + plugin.PathVariable + " to a folder of plugins")
 	}
+	d.judge()
 	return d
+}
+
+// judge says in one line whether graft works here.
+func (d *diagnosis) judge() {
+	running := 0
+	for i := range d.Plugins {
+		if d.Plugins[i].runs() {
+			running++
+		}
+	}
+	var missing []string
+	if d.Runtime.Problem != "" {
+		missing = append(missing, "no usable ONNX Runtime")
+	}
+	if running == 0 {
+		missing = append(missing, "no plugin that runs")
+	}
+	if d.Ready = len(missing) == 0; d.Ready {
+		d.Verdict = fmt.Sprintf("ready: ONNX Runtime %s, %d of %d plugins run here", d.Runtime.Version, running, len(d.Plugins))
+		return
+	}
+	d.Verdict = "not ready: " + strings.Join(missing, ", ")
+	if d.fixable() {
+		d.Verdict += "; run: graft doctor --fix"
+	}
 }
 
 func (d *diagnosis) findRuntime(option string) *ort.Library {
 	at, err := ort.Find(option)
 	if err != nil {
 		d.Runtime.Problem = err.Error()
-		d.mend("run: graft doctor --fetch, or set " + ort.EnvPath + " to a libonnxruntime of your own")
+		d.fetchable = option == "" && os.Getenv(ort.EnvPath) == ""
+		d.advise("run: graft doctor --fetch, or set " + ort.EnvPath + " to a libonnxruntime of your own")
 		return nil
 	}
 	d.Runtime.Path, d.Runtime.Source = at.Path, at.Source
 	l, err := ort.Open(at.Path)
 	if err != nil {
 		d.Runtime.Problem = err.Error()
-		d.mend("name another libonnxruntime with " + ort.EnvPath + " or --onnxruntime")
+		d.advise("name another libonnxruntime with " + ort.EnvPath + " or --onnxruntime")
 		return nil
 	}
 	d.Runtime.Version = l.Version()
@@ -162,6 +228,9 @@ func (d *diagnosis) examine(f plugin.Found) foundPlugin {
 				found.Problem = said(err) // a machine need not have every device
 			default:
 				found.Problem = d.problem(err)
+				if errors.Is(err, plugin.ErrVerification) && !slices.Contains(d.unverified, f.Folder) {
+					d.unverified = append(d.unverified, f.Folder)
+				}
 			}
 		}
 		p.Variants = append(p.Variants, found)
@@ -172,20 +241,20 @@ func (d *diagnosis) examine(f plugin.Found) foundPlugin {
 // other is the device whose variant serves where one's file is absent.
 var other = map[string]string{"cpu": "cuda", "cuda": "cpu"}
 
-// mend notes what to do, once.
-func (d *diagnosis) mend(what string) {
-	if what != "" && !slices.Contains(d.Mends, what) {
-		d.Mends = append(d.Mends, what)
+// advise notes what to do, once.
+func (d *diagnosis) advise(what string) {
+	if what != "" && !slices.Contains(d.Fixes, what) {
+		d.Fixes = append(d.Fixes, what)
 	}
 }
 
-// problem is what was found, and its mend goes to the mends.
+// problem is what was found, and its fix goes to the fixes.
 func (d *diagnosis) problem(err error) string {
 	var e *plugin.Error
 	if !errors.As(err, &e) {
 		return err.Error()
 	}
-	d.mend(e.Mend)
+	d.advise(e.Mend)
 	return said(err)
 }
 
@@ -214,12 +283,18 @@ func (d *diagnosis) text(w io.Writer) {
 		}
 		return "--"
 	}
+	fmt.Fprintln(w, d.Verdict)
 	r := d.Runtime
 	if r.Problem == "" {
 		fmt.Fprintf(w, "ok  ONNX Runtime %s, %s (%s)\n", r.Version, r.Path, r.Source)
 		fmt.Fprintf(w, "    providers: %s\n", strings.Join(r.Providers, ", "))
 	} else {
-		fmt.Fprintf(w, "--  ONNX Runtime: %s\n", r.Problem)
+		first, places, searched := strings.Cut(r.Problem, "\n")
+		if searched {
+			first, _, _ = strings.Cut(first, ";")
+			first += fmt.Sprintf(" in %d places, which graft doctor -o json lists", strings.Count(places, "\n")+1)
+		}
+		fmt.Fprintf(w, "--  ONNX Runtime: %s\n", first)
 	}
 	for _, p := range d.Plugins {
 		name := strings.TrimSpace(p.Name + " " + p.Version)
@@ -256,10 +331,10 @@ func (d *diagnosis) text(w io.Writer) {
 	for _, dev := range d.Devices {
 		fmt.Fprintln(w, dev)
 	}
-	if len(d.Mends) > 0 {
+	if len(d.Fixes) > 0 {
 		fmt.Fprintln(w, "\nto do:")
 	}
-	for _, m := range d.Mends {
+	for _, m := range d.Fixes {
 		fmt.Fprintf(w, "  %s\n", m)
 	}
 }
