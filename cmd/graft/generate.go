@@ -248,7 +248,15 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return err
 	}
-	write, finish, skipped, err := o.results(c.out)
+	var origin *generate.Origin
+	if o.output != "-" {
+		if origin, err = generate.OriginOf(folder, o.input, options, map[string]string{
+			"format": o.form, "max_input_tokens": strconv.Itoa(o.maxInput), "attention": o.attention.name,
+		}); err != nil {
+			return err
+		}
+	}
+	write, finish, skipped, err := o.results(c.out, origin)
 	if err != nil {
 		return err
 	}
@@ -364,7 +372,7 @@ func inputs(path string) (read func() (string, error), total int64, done func() 
 }
 
 // results opens what is written, and says how many results it holds already.
-func (o *generation) results(stdout io.Writer) (write func(generate.Result) error, finish func() error, held int, err error) {
+func (o *generation) results(stdout io.Writer, origin *generate.Origin) (write func(generate.Result) error, finish func() error, held int, err error) {
 	var line func(string) error
 	if o.output == "-" {
 		b := bufio.NewWriter(stdout)
@@ -378,14 +386,26 @@ func (o *generation) results(stdout io.Writer) (write func(generate.Result) erro
 			out, err := pipeline.Create(o.output)
 			return out, 0, err
 		}
+		begun := false
 		if o.resume {
 			open = func() (*pipeline.Output, int, error) { return pipeline.Resume(o.output) }
+			info, err := os.Stat(o.output)
+			if begun = err == nil && info.Size() > 0; begun {
+				if err := origin.Continues(o.output, o.input); err != nil {
+					return nil, nil, 0, err
+				}
+			}
 		}
 		var out *pipeline.Output
 		if out, held, err = open(); err != nil {
 			return nil, nil, 0, err
 		}
 		line, finish = out.Write, out.Close
+		if !begun {
+			if err := origin.Write(o.output); err != nil {
+				return nil, nil, 0, errors.Join(err, finish())
+			}
+		}
 	}
 	return func(r generate.Result) error {
 		if o.form == "jsonl" {
