@@ -102,13 +102,25 @@ With --ablation techniques are turned on one at a time instead.`,
 	return cmd
 }
 
+// shownInputs is how many inputs a comparison lists for people: a decoder has a past for each layer.
+const shownInputs = 6
+
 // comparison prints a result for people.
 func comparison(w io.Writer, r *ab.Result) {
 	verdict := "equal"
 	if !r.Parity.OK {
 		verdict = "DIFFERENT"
 	}
-	fmt.Fprintf(w, "answers of b against a: %s\n", verdict)
+	inputs := [][]string{{"input", "type", "shape", "holds"}}
+	for i, in := range r.Inputs {
+		if i == shownInputs {
+			inputs = append(inputs, []string{fmt.Sprintf("... %d more, see -o json", len(r.Inputs)-i), "", "", ""})
+			break
+		}
+		inputs = append(inputs, []string{in.Name, in.Type, fmt.Sprint(in.Shape), in.From})
+	}
+	table(w, inputs)
+	fmt.Fprintf(w, "\nanswers of b against a: %s\n", verdict)
 	rows := [][]string{{"output", "type", "max abs", "max rel", "top-1", ""}}
 	for _, o := range r.Parity.Outputs {
 		top := ""

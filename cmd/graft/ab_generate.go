@@ -36,7 +36,7 @@ var generationFlagNames = []string{"ablation", "beam", "prompt-length", "max-new
 func (g *generationFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVar(&g.beams, "beam", 1, "folders: beams of a sample")
-	f.IntVar(&g.promptLength, "prompt-length", 128, "folders: tokens of a prompt, or of an encoder's input, that is made; speech models read windows of one length")
+	f.IntVar(&g.promptLength, "prompt-length", 0, "folders: tokens of a prompt, or of an encoder's input, that is made (default: 128, or what the model's positions allow); speech models read windows of one length")
 	f.IntVar(&g.newTokens, "max-new-tokens", 64, "folders: tokens that every sample generates; end tokens do not count when inputs are made")
 	f.IntVar(&g.batch, "batch-size", 1, "folders: inputs that are made")
 	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a speech model; instead of inputs that are made")
@@ -47,11 +47,17 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 
 // abFolder compares whole generations of a model folder.
 func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *generationFlags) error {
-	if g.beams < 1 || g.promptLength < 1 || g.newTokens < 1 || g.batch < 1 {
-		return usageError{errors.New("--beam, --prompt-length, --max-new-tokens and --batch-size need one or more")}
+	if g.beams < 1 || g.promptLength < 0 || g.newTokens < 1 || g.batch < 1 {
+		return usageError{errors.New("--beam, --max-new-tokens and --batch-size need one or more, --prompt-length zero or more")}
 	}
 	if g.ablation {
 		return c.abAblation(cmd, folder, o, g)
+	}
+	if g.promptLength == 0 {
+		var err error
+		if g.promptLength, err = ab.PromptLength(folder, g.newTokens); err != nil {
+			return err
+		}
 	}
 	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
 	if g.input == "" {

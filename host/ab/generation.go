@@ -256,6 +256,24 @@ func (o *GenerationOptions) inputs(config *decode.Config) ([]*decode.Input, erro
 	return list, nil
 }
 
+// PromptLength is the length of inputs where none is asked for: 128 tokens, or as many as the model's
+// positions hold beside newTokens.
+func PromptLength(folder string, newTokens int) (int, error) {
+	config, err := decode.ReadConfig(folder)
+	if err != nil {
+		return 0, err
+	}
+	o, err := search.FromConfig(nil, config.JSON)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", folder, err)
+	}
+	room := config.Positions + 1 - int64(newTokens) // the last token is never fed
+	if o.IsEncoderDecoder {
+		room = config.EncoderPositions
+	}
+	return int(max(1, min(128, room))), nil
+}
+
 // madePrompts are inputs of random tokens.
 func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
 	r := rand.New(rand.NewPCG(seed, 0x67656e))
