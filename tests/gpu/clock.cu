@@ -5,6 +5,12 @@
 #include "../../kernels-cuda/device/device.cuh"
 #include "clock.h"
 
+#if defined(__CUDACC__)
+// Of cuda_profiler_api.h, which not every toolkit brings; the runtime has both.
+extern "C" cudaError_t CUDARTAPI cudaProfilerStart();
+extern "C" cudaError_t CUDARTAPI cudaProfilerStop();
+#endif
+
 namespace graft {
 namespace gpu {
 
@@ -139,6 +145,10 @@ std::vector<double> TimeEach(int64_t count, const Work& work) {
   return milliseconds;
 }
 
+void Profile(bool seen) {
+  Check(seen ? cudaProfilerStart() : cudaProfilerStop(), "cudaProfilerStart");
+}
+
 Graph::Graph(int64_t count, const Work& work) {
   Check(cudaStreamBeginCapture(WorkStream(), cudaStreamCaptureModeThreadLocal), "begin of capture");
   cuda::Status status = cuda::kOk;
@@ -189,6 +199,8 @@ std::vector<double> TimeEach(int64_t count, const Work& work) {
   for (int64_t i = 0; i < count; ++i) CheckLaunch(work(i));
   return std::vector<double>(static_cast<size_t>(count));
 }
+
+void Profile(bool) {}
 
 // The work is kept in place of a graph.
 Graph::Graph(int64_t count, const Work& work)

@@ -47,6 +47,9 @@ void Wait();
 using Work = std::function<cuda::Status(int64_t)>;
 std::vector<double> TimeEach(int64_t count, const Work& work);
 
+// Begins or ends what a profiler sees; nothing where none watches.
+void Profile(bool seen);
+
 // work(0) to work(count - 1) captured as one CUDA graph.
 class Graph {
  public:

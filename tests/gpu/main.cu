@@ -1,6 +1,7 @@
 // Runs the conformance of kernels: `conform [--problems N] [--first I] [--seconds S] [--seed S]
-// [--only KERNEL]... [--json FILE]`: problems I to I + N - 1 of a seed, fewer where the seconds are
-// over before.
+// [--only KERNEL]... [--until-failure] [--pooled] [--separate] [--json FILE]`: problems I to
+// I + N - 1 of a seed, fewer where the seconds are over before, or with --until-failure after one
+// that failed. --pooled and --separate say where arrays come from (memory.h).
 //
 // Ends with 0 when all agreed, 1 when some did not, 2 on bad usage, 3 when the device was lost
 // under a problem, which counts as failed.
@@ -16,6 +17,7 @@
 #include "../../kernels-cuda/device/device.cuh"
 #include "check.h"
 #include "json.h"
+#include "memory.h"
 
 namespace graft {
 namespace gpu {
@@ -27,10 +29,13 @@ std::vector<Conformance>& Conformances() {
 
 namespace {
 
+constexpr double kWriteSeconds = 2;  // between what is written on the way
+
 struct Options {
   int64_t problems = 1000, first = 0;
   double seconds = 1e9;
   uint64_t seed = 1;
+  bool until_failure = false;
   std::vector<std::string> only;
   std::string json;
 };
@@ -39,6 +44,7 @@ struct Result {
   const char* kernel = nullptr;
   int64_t problems = 0, failed = 0;
   double worst = 0, seconds = 0;
+  int64_t calls = 0;  // of the device, for arrays
   std::string first;  // failure
 };
 
@@ -61,11 +67,38 @@ std::string About(const Trial& trial, int64_t index, const std::string& fault) {
   return "problem " + std::to_string(index) + " (" + trial.about.str() + "): " + fault;
 }
 
+void Print(const Result& r) {
+  std::printf("%-16s %9lld %7lld %11.3f %9.2f\n", r.kernel, static_cast<long long>(r.problems),
+              static_cast<long long>(r.failed), r.worst, r.seconds);
+  if (r.failed > 0) std::printf("  %s\n", r.first.c_str());
+  std::fflush(stdout);
+}
+
+// The file is there whole or not at all: this program may be killed at any time.
+void Write() {
+  if (options.json.empty()) return;
+  const std::string part = options.json + ".part";
+  std::ofstream file(part);
+  file << "[\n";
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Result& r = results[i];
+    file << "  {\"kernel\": " << Quoted(r.kernel) << ", \"problems\": " << r.problems
+         << ", \"failed\": " << r.failed << ", \"worst_error\": " << Number(r.worst)
+         << ", \"seconds\": " << r.seconds << ", \"device_calls\": " << r.calls
+         << ", \"first_failure\": " << Quoted(r.first) << '}'
+         << (i + 1 < results.size() ? ",\n" : "\n");
+  }
+  file << "]\n";
+  file.close();
+  std::rename(part.c_str(), options.json.c_str());
+}
+
 void Run(const Conformance& c) {
   results.emplace_back();
   Result& result = results.back();
   result.kernel = c.kernel;
   const auto start = std::chrono::steady_clock::now();
+  double written = 0;
   const int64_t end = options.first + options.problems;
   for (int64_t i = options.first; i < end && result.seconds < options.seconds; ++i) {
     const uint64_t seed = SeedOf(options.seed, c.kernel, i);
@@ -86,28 +119,13 @@ void Run(const Conformance& c) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (trial.failed() && result.failed++ == 0) result.first = About(trial, i, trial.fault());
     trying = nullptr;
+    result.calls = DeviceCalls();
+    if (result.seconds > written + kWriteSeconds) {
+      Write();
+      written = result.seconds;
+    }
+    if (options.until_failure && result.failed > 0) break;
   }
-}
-
-void Print(const Result& r) {
-  std::printf("%-16s %9lld %7lld %11.3f %9.2f\n", r.kernel, static_cast<long long>(r.problems),
-              static_cast<long long>(r.failed), r.worst, r.seconds);
-  if (r.failed > 0) std::printf("  %s\n", r.first.c_str());
-  std::fflush(stdout);
-}
-
-void Write() {
-  if (options.json.empty()) return;
-  std::ofstream file(options.json);
-  file << "[\n";
-  for (size_t i = 0; i < results.size(); ++i) {
-    const Result& r = results[i];
-    file << "  {\"kernel\": " << Quoted(r.kernel) << ", \"problems\": " << r.problems
-         << ", \"failed\": " << r.failed << ", \"worst_error\": " << Number(r.worst)
-         << ", \"seconds\": " << r.seconds << ", \"first_failure\": " << Quoted(r.first) << '}'
-         << (i + 1 < results.size() ? ",\n" : "\n");
-  }
-  file << "]\n";
 }
 
 // Counts of all kernels, as the last line.
@@ -126,6 +144,14 @@ int64_t Close() {
 bool Parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
+    if (flag == "--until-failure" || flag == "--pooled" || flag == "--separate") {
+      if (flag == "--until-failure") {
+        options.until_failure = true;
+      } else {
+        PoolArrays(flag == "--pooled");
+      }
+      continue;
+    }
     if (i + 1 == argc) return false;
     const char* value = argv[++i];
     if (flag == "--problems") {
@@ -151,7 +177,7 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv)) {
     std::fprintf(stderr,
                  "usage: %s [--problems N] [--first I] [--seconds S] [--seed S] [--only KERNEL]... "
-                 "[--json FILE]\n",
+                 "[--until-failure] [--pooled] [--separate] [--json FILE]\n",
                  argv[0]);
     return 2;
   }

@@ -3,10 +3,6 @@
 #define GRAFT_TESTS_GPU_MEMORY_H_
 
 #include <cstdint>
-#include <cstring>
-#include <new>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -21,64 +17,65 @@ void CopyToDevice(void* to, const void* from, int64_t bytes);
 // Waits for all work first; a failure of that work is the trial's.
 void CopyFromDevice(Trial& trial, void* to, const void* from, int64_t bytes);
 
-// `count` elements on the device, between two guard bands of NaN. Read, or the end of the array's
-// life, fails the trial if anything outside was written.
+// Where arrays come from. Pooled: all arrays of a problem lie in one allocation, which the next
+// problem takes again; they are filled through pinned memory without waiting, and the guard bands
+// of all are read back at once when the last array dies. Otherwise each is an allocation of its
+// own, which a tool that watches memory sees. By default pooled on a GPU and not on the emulator.
+void PoolArrays(bool pooled);
+// Calls of the device for arrays so far that may wait for it: allocations, frees, reads.
+int64_t DeviceCalls();
+
+// Bytes on the device between two guard bands, all of it poison (0xff).
+class Memory {
+ public:
+  // `shift` bytes lie between the first guard band and the first byte.
+  Memory(Trial& trial, int64_t bytes, int64_t shift);
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory();
+
+  unsigned char* data() const { return memory_ + first_; }
+  int64_t size() const { return bytes_; }
+  void Write(const void* from);
+  // Waits for all work; fails the trial if anything outside was written.
+  void Read(void* to) const;
+
+ private:
+  Trial* trial_;
+  int64_t bytes_, first_;            // first_: of the bytes, counted from memory_
+  int64_t whole_;                    // with both guard bands
+  unsigned char* memory_ = nullptr;  // on the device
+  unsigned char* mirror_ = nullptr;  // on the host, of pooled ones
+  bool written_ = false;
+};
+
+// `count` elements. Full of NaN (of -1 in integers) until written: what a kernel leaves out is
+// seen. `shift` moves the first element that many elements behind a multiple of 256 bytes.
 template <typename T>
 class Array {
  public:
-  // Full of NaN (of -1 in integers): what a kernel leaves out is seen. `shift` moves the first
-  // element that many elements behind a multiple of 256 bytes.
   Array(Trial& trial, int64_t count, int64_t shift = 0)
-      : trial_(&trial), count_(count), shift_(shift) {
-    bytes_ = kGuard + (shift + count) * static_cast<int64_t>(sizeof(T)) + kGuard;
-    memory_ = static_cast<unsigned char*>(Allocate(bytes_));
-    const std::vector<unsigned char> poison(static_cast<size_t>(bytes_), kPoison);
-    CopyToDevice(memory_, poison.data(), bytes_);
-  }
+      : count_(count), memory_(trial, count * kBytes, shift * kBytes) {}
   Array(Trial& trial, const std::vector<T>& values, int64_t shift = 0)
       : Array(trial, static_cast<int64_t>(values.size()), shift) {
     Write(values);
   }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  ~Array() {
-    Read();
-    Free(memory_);
-  }
 
-  T* data() const {
-    return reinterpret_cast<T*>(memory_ + kGuard + shift_ * static_cast<int64_t>(sizeof(T)));
-  }
+  T* data() const { return reinterpret_cast<T*>(memory_.data()); }
   int64_t size() const { return count_; }
 
-  void Write(const std::vector<T>& values) {
-    CopyToDevice(data(), values.data(), count_ * static_cast<int64_t>(sizeof(T)));
-  }
+  void Write(const std::vector<T>& values) { memory_.Write(values.data()); }
   std::vector<T> Read() const {
-    std::vector<unsigned char> all(static_cast<size_t>(bytes_));
-    CopyFromDevice(*trial_, all.data(), memory_, bytes_);
-    const auto* first = all.data() + (reinterpret_cast<unsigned char*>(data()) - memory_);
-    const auto* last = first + count_ * static_cast<int64_t>(sizeof(T));
-    for (const unsigned char* at = all.data(); at < all.data() + all.size(); ++at) {
-      if ((at < first || at >= last) && *at != kPoison) {
-        trial_->Fail("a byte " + std::to_string(at < first ? first - at : at - last + 1) +
-                     (at < first ? " before" : " behind") + " an array was written");
-        break;
-      }
-    }
     std::vector<T> values(static_cast<size_t>(count_));
-    if (count_ > 0)
-      std::memcpy(static_cast<void*>(values.data()), first, static_cast<size_t>(last - first));
+    memory_.Read(values.data());
     return values;
   }
 
  private:
-  static constexpr int64_t kGuard = 512;
-  static constexpr unsigned char kPoison = 0xff;
+  static constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
 
-  Trial* trial_;
-  int64_t count_, shift_, bytes_ = 0;
-  unsigned char* memory_ = nullptr;
+  int64_t count_;
+  Memory memory_;
 };
 
 }  // namespace gpu

@@ -1,7 +1,10 @@
-// Times kernels: `timing [--only KERNEL]... [--tiny] [--list] [--rounds N] [--json FILE]
-// [--append]`.
-// --tiny runs small shapes and reports no time; --list runs nothing and names the cases at full
-// size.
+// Times kernels: `timing [--only KERNEL]... [--case WORDS]... [--tiny] [--list] [--once] [--rounds
+// N]
+// [--json FILE] [--append]`.
+// --case runs only cases of these words, which are those that are printed before the colon; of two
+// that are compared, one alone where the other is not named. --tiny runs small shapes and reports
+// no time; --list runs nothing and names the cases at full size; --once launches each case twice
+// and opens the door to a profiler for the second, as `ncu --profile-from-start off` needs.
 //
 // Ends with 0 when all cases ran and their outputs hold no NaN, 1 when some did not, 2 on bad
 // usage, 4 where there is no device.
@@ -38,8 +41,8 @@ constexpr int64_t kMostSets = 256;
 constexpr int64_t kCopied = int64_t{1} << 30;  // bytes
 
 struct Options {
-  std::vector<std::string> only;
-  bool tiny = false, list = false, append = false;
+  std::vector<std::string> only, cases;
+  bool tiny = false, list = false, once = false, append = false;
   int64_t rounds = 51;
   std::string json;
 };
@@ -153,7 +156,7 @@ class Runner : public Bench {
   Runner(const Options& options, const gpu::Facts& facts, std::ofstream* json)
       : options_(options),
         facts_(facts),
-        timed_(facts.timed && !options.tiny && !options.list),
+        timed_(facts.timed && !options.tiny && !options.list && !options.once),
         json_(json) {
     if (timed_) copy_ = gpu::CopyBandwidth(facts, kCopied);
     Record("\"record\": \"limits\", \"device\": " + Quoted(facts.device) + ", \"driver\": " +
@@ -173,7 +176,9 @@ class Runner : public Bench {
   const cuda::DeviceLimits& limits() const override { return facts_.limits; }
 
   void Time(const Case& one) override {
+    if (!Wanted(one)) return;
     if (options_.list) return List(one);
+    if (options_.once) return Once(one);
     Guard(one, [&] {
       const Prepared p(one, limits(), gpu::FreeMemory() / 10 * 9, tiny());
       const Measured m = Alternate({&p})[0];
@@ -183,6 +188,10 @@ class Runner : public Bench {
   }
 
   void Compare(const Case& slow, const Case& fast) override {
+    if (!options_.list && (options_.once || !Wanted(slow) || !Wanted(fast))) {
+      Time(slow);
+      return Time(fast);
+    }
     if (options_.list) {
       List(slow);
       List(fast);
@@ -211,6 +220,23 @@ class Runner : public Bench {
   }
 
  private:
+  bool Wanted(const Case& one) const {
+    return options_.cases.empty() || std::find(options_.cases.begin(), options_.cases.end(),
+                                               Words(one)) != options_.cases.end();
+  }
+
+  void Once(const Case& one) {
+    Guard(one, [&] {
+      Inputs inputs(0x6772616674);
+      const timing::Launch launch = one.make(inputs);
+      gpu::TimeEach(1, [&](int64_t) { return launch(gpu::WorkStream()); });
+      gpu::Profile(true);
+      gpu::TimeEach(1, [&](int64_t) { return launch(gpu::WorkStream()); });
+      gpu::Profile(false);
+      std::printf("  %s: launched\n", Words(one).c_str());
+    });
+  }
+
   // All of them in turns, so that what the machine does meanwhile is shared by all.
   std::vector<Measured> Alternate(const std::vector<const Prepared*>& cases) {
     std::vector<Measured> out(cases.size());
@@ -307,12 +333,16 @@ bool Parse(int argc, char** argv, Options* options) {
       options->tiny = true;
     } else if (flag == "--list") {
       options->list = true;
+    } else if (flag == "--once") {
+      options->once = true;
     } else if (flag == "--append") {
       options->append = true;
     } else if (i + 1 == argc) {
       return false;
     } else if (flag == "--only") {
       options->only.push_back(argv[++i]);
+    } else if (flag == "--case") {
+      options->cases.push_back(argv[++i]);
     } else if (flag == "--rounds") {
       options->rounds = std::atoll(argv[++i]);
     } else if (flag == "--json") {
@@ -328,8 +358,8 @@ int Main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) {
     std::fprintf(stderr,
-                 "usage: %s [--only KERNEL]... [--tiny] [--list] [--rounds N] [--json FILE] "
-                 "[--append]\n",
+                 "usage: %s [--only KERNEL]... [--case WORDS]... [--tiny] [--list] [--once] "
+                 "[--rounds N] [--json FILE] [--append]\n",
                  argv[0]);
     return 2;
   }
