@@ -89,11 +89,12 @@ sanitize: runtime
 cuda-test: plugins cuda
 	@go test -tags cuda ./tests/cuda
 
-# What a machine with a GPU runs, with neither Go nor network: build/graft-gpu-check.tar.gz. Needs no GPU itself.
-gpu-bundle: cuda
+# What a machine with a GPU runs, with neither Go nor network: build/graft-gpu-check.tar.xz. Needs no GPU itself.
+gpu-bundle: plugins cuda
+	@go run ./tests/gpu/cases $(BUILD)/cuda/graft-gpu-check/cases $(BUILD)/plugins/*/
 	@cmake --build $(BUILD)/cuda --target gpu-bundle -j$(JOBS) >$(BUILD)/cuda/bundle.log 2>&1 || { tail -50 $(BUILD)/cuda/bundle.log; exit 1; }
-	@grep 'tar.gz:' $(BUILD)/cuda/bundle.log
-	@python3 -B tests/gpu/bundle_test.py $(BUILD)/graft-gpu-check.tar.gz .
+	@grep 'tar.xz:' $(BUILD)/cuda/bundle.log
+	@python3 -B tests/gpu/bundle_test.py $(BUILD)/graft-gpu-check.tar.xz .
 
 # Go and C++ for arm64, compiled only.
 arm64: setup

@@ -1,7 +1,8 @@
 """What is needed of the kernels on a GPU, and whether what was measured meets it.
 
 Records are those of the timing programs and of pytorch.py, one JSON object a line: `limits`, `case` and `pair`
-(README.md names the cases). Nothing here measures, and nothing is taken as met that is not in a record.
+(README.md names the cases), and what the probe of the matrix peak says. Nothing here measures, and nothing is taken as
+met that is not in a record.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +20,17 @@ EL = {"batch": 32, "beam": 4, "heads": 16, "width": 1024, "keys": 1024}
 SLIM = {"batch": 64, "heads": 20, "head_size": 64, "keys": 1500}
 NGRAM = {"rows": 512, "tokens": 1024, "n": 3, "vocabulary": 50257}
 TAIL = {"rows": 128, "vocabulary": 50257, "beam": 4}
+
+# Cases that a profiler looks at, by kernel and variant: what must be in their shape.
+COUNTED = {
+    ("flash-decode", "contiguous"): {**DECODE, "keys": 131072},
+    ("flash-decode", "per-beam"): {**PREFIX, "beam": 4, "prefix": 2048},
+    ("flash-decode", "shared-prefix"): {**PREFIX, "beam": 4, "prefix": 2048},
+    ("el-attention", None): EL,
+    ("slim-attention", None): SLIM,
+    ("ngram-block", None): NGRAM,
+    ("step-tail", None): TAIL,
+}
 
 # Two runs of one kernel differ by as much: what is not slower than itself passes.
 NOISE = 0.01
@@ -40,9 +52,17 @@ class Row:
 class Records:
     """Finds times among records."""
 
-    def __init__(self, timings, peers):
+    def __init__(self, timings, peers, matrix=None):
         self.copy = best(r.get("copy_gigabytes_per_second") for r in timings if r["record"] == "limits")
-        self.matrix = best(r.get("matrix_teraflops") for r in peers if r["record"] == "limits")
+        peaks = {f"the probe's {way['way']}": way["teraflops"] for way in (matrix or {}).get("ways", [])
+                 if way["teraflops"] and not way["wrong"]}
+        self.warp_matrix = peaks.get("the probe's mma.sync")
+        product = best(r.get("matrix_teraflops") for r in peers if r["record"] == "limits")
+        if product:
+            peaks["PyTorch's product of 8192 x 8192"] = product
+        # The best of all: a share of it is never flattered by a probe that is too slow.
+        self.matrix_by = max(peaks, key=peaks.get) if peaks else None
+        self.matrix = peaks.get(self.matrix_by)
         self.cases = {key(r): r for r in timings if r["record"] == "case"}
         self.pairs = {key(r, r["slow"], r["fast"]): r for r in timings if r["record"] == "pair"}
         self.peers = {}
@@ -90,6 +110,14 @@ def judge(row, values, holds, show, lowest=True):
     elif not missing:
         row.verdict = "met"
     return row
+
+
+def counted(record):
+    """Whether a profiler looks at a listed case."""
+    if record["record"] != "case":
+        return False
+    kernel = record["kernel"]
+    return record["shape"] == COUNTED.get((kernel, record["variant"]), COUNTED.get((kernel, None)))
 
 
 def divided(a, b):
@@ -146,7 +174,8 @@ def el_rows(records):
     yield judge(Row("el-attention-rate", what, "above 307 TFLOP/s"), {"rate": rate}, lambda v: v > 307,
                 lambda v: f"{v:.0f} TFLOP/s")
     yield judge(Row("el-attention-peak", what, "at least 45 % of the matrix peak"),
-                {"share": divided(rate, records.matrix)}, lambda v: v >= 0.45, percent)
+                {"share": divided(rate, records.matrix)}, lambda v: v >= 0.45,
+                lambda v: f"{percent(v)} of {records.matrix:.0f} TFLOP/s by {records.matrix_by}")
     yield judge(Row("el-attention-pytorch", what, "at least 1.2x batched products and softmax in PyTorch"),
                 {"ratio": divided(pair and pair[0], case and case["milliseconds"])}, lambda v: v >= 1.2, times)
 
@@ -178,31 +207,38 @@ def times(v):
     return f"{v:.2f}x"
 
 
-def conformance_row(conformance, on_gpu):
-    """`conformance`: results by kernel, as gpu-check keeps them."""
+def conformance_row(conformance, quick, on_gpu):
+    """`conformance` and `quick`: results by kernel, as gpu-check keeps them. The few problems of the second stand where
+    there is nothing else, and a failure among them stands in any case."""
     row = Row("answers", "answers of every kernel against float64, fp32, fp16 and bf16",
               f"{PROBLEMS:,} problems a kernel, all within tolerance")
-    row.details = conformance
-    failed = {k: r for k, r in conformance.items() if r["failed"] or r["fault"]}
-    short = [k for k in KERNELS if conformance.get(k, {}).get("problems", 0) < PROBLEMS]
-    problems = sum(r["problems"] for r in conformance.values())
-    if conformance:
-        row.measured = f"{problems:,} problems of {len(conformance)} kernels, " + (
+    results = {**quick, **conformance}
+    row.details = results
+    failed = {k for some in (quick, conformance) for k, r in some.items() if r["failed"] or r["fault"]}
+    short = [k for k in KERNELS if results.get(k, {}).get("problems", 0) < PROBLEMS]
+    problems = sum(r["problems"] for r in results.values())
+    if results:
+        row.measured = f"{problems:,} problems of {len(results)} kernels, " + (
             "failed: " + ", ".join(sorted(failed)) if failed else "none failed")
-    row.verdict = settle(not failed and bool(conformance), short, row, on_gpu, "fewer problems than needed")
+    row.verdict = settle(not failed and bool(results), short, row, on_gpu, "fewer problems than needed")
     return row
 
 
 def faults_row(faults, on_gpu):
-    row = Row("faults", "faults seeded into the kernels", "each found by conformance")
+    row = Row("faults", "faults seeded into the kernels",
+              "each found by conformance; those that are hazards alone, by racecheck")
     row.details = faults
-    escaped = sorted(name for name, r in faults.items() if not r["found"])
+    escaped = sorted(name for name, r in faults.items() if r["found"] is False)
+    unjudged = sorted(name for name, r in faults.items() if r["found"] is None)
     without = [k for k in KERNELS if not any(r["kernel"] == k for r in faults.values())]
     if faults:
-        row.measured = f"{len(faults) - len(escaped)} of {len(faults)} found"
+        row.measured = f"{len(faults) - len(escaped) - len(unjudged)} of {len(faults)} found"
         if escaped:
             row.measured += "; not found: " + ", ".join(escaped)
     row.verdict = settle(bool(faults) and not escaped, without, row, on_gpu, "no fault of")
+    if unjudged and row.verdict == "met":
+        row.verdict = "unmeasured"
+        row.measured += f"; not judged: {', '.join(unjudged)} ({faults[unjudged[0]]['why']})"
     return row
 
 
@@ -220,6 +256,21 @@ def sanitizer_rows(sanitizer, on_gpu):
         yield row
 
 
+def runtime_row(operators, on_gpu):
+    """`operators`: what came of plugins inside ONNX Runtime."""
+    row = Row("runtime", "operators of the plugins inside ONNX Runtime's CUDA provider",
+              "each case of every plugin agrees with its CPU variant")
+    plugins = operators.get("plugins", {})
+    row.details = plugins
+    if plugins:
+        bad = sorted(name for name, r in plugins.items() if r["wrong"] or r["fault"] or not r["agree"])
+        row.measured = f"{sum(r['agree'] for r in plugins.values())} cases of {len(plugins)} plugins agree" + (
+            "; not: " + ", ".join(bad) if bad else "")
+        on_gpu = on_gpu and operators.get("provider") == "CUDAExecutionProvider"
+        row.verdict = settle(not bad, [k for k in KERNELS if k not in plugins], row, on_gpu, "not run")
+    return row
+
+
 def settle(good, missing, row, on_gpu, why):
     """met, missed or unmeasured, with the reason for the last in row.measured."""
     if not row.details:
@@ -235,15 +286,17 @@ def settle(good, missing, row, on_gpu, why):
     return "met"
 
 
-def rows(timings, peers, conformance, faults, sanitizer, on_gpu):
-    """All figures, in the order of the table."""
-    records = Records(timings, peers)
+def rows(timings, peers, results, on_gpu):
+    """All figures, in the order of the table. `results`: those of the stages, as gpu-check keeps them."""
+    of = lambda stage: results.get(stage, {})  # noqa: E731
+    records = Records(timings, peers, of("matrix"))
     out = []
     for make in (decode_rows, prefix_rows, el_rows, other_rows):
         out.extend(make(records))
-    out.append(conformance_row(conformance, on_gpu))
-    out.append(faults_row(faults, on_gpu))
-    out.extend(sanitizer_rows(sanitizer, on_gpu))
+    out.append(conformance_row(of("conformance"), of("quick"), on_gpu))
+    out.append(faults_row(of("faults"), on_gpu))
+    out.extend(sanitizer_rows(of("sanitizer"), on_gpu))
+    out.append(runtime_row(of("operators"), on_gpu))
     return out
 
 

@@ -4,10 +4,10 @@
     gpu_check_test.py BIN     BIN: the emulator's programs (build/cmake/gpu/bin)
 """
 
-import copy
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
+from figures_test import case, good_records, pair  # noqa: E402
 
 BIN = None
 
@@ -25,161 +26,33 @@ DEVICE = {"device": "Made-up GPU", "timed": True, "driver_cuda": 13000, "runtime
           "multiprocessors": 132, "capability": "9.0", "shared_per_block": 232448, "l2_bytes": 62914560}
 
 
-def case(kernel, variant, shape, milliseconds, **more):
-    return {"record": "case", "kernel": kernel, "variant": variant, "type": more.pop("type", "bfloat16"),
-            "shape": shape, "milliseconds": milliseconds, **more}
-
-
-def pair(kernel, slow, fast, shape, ratio, type_="bfloat16"):
-    return {"record": "pair", "kernel": kernel, "slow": slow, "fast": fast, "variant": fast, "type": type_,
-            "shape": shape, "ratio": ratio}
-
-
-def good_records():
-    """Records of a machine with 1,000 GB/s and 800 TFLOP/s, on which every figure is met, none by much."""
-    timings = [{"record": "limits", "copy_gigabytes_per_second": 1000.0}]
-    peers = [{"record": "limits", "matrix_teraflops": 800.0}]
-    for keys in figures.DECODE_KEYS:
-        shape = {**figures.DECODE, "keys": keys}
-        timings.append(case("flash-decode", "contiguous", shape, 1.0, gigabytes_per_second=801.0))
-        peers += [case("flash-decode", "sdpa-flash", shape, 1.01), case("flash-decode", "sdpa-math", shape, 9.0)]
-    for beam in figures.PREFIX_BEAMS:
-        for prefix in figures.SHORT_PREFIXES + figures.LONG_PREFIXES:
-            shape = {**figures.PREFIX, "beam": beam, "prefix": prefix}
-            gain = beam * (prefix + 64) / (prefix + beam * 64)
-            ratio = 0.995 if prefix in figures.SHORT_PREFIXES else 0.81 * gain
-            timings.append(case("flash-decode", "per-beam", shape, 1.0, gigabytes_per_second=810.0))
-            timings.append(pair("flash-decode", "per-beam", "shared-prefix", shape, ratio))
-    timings.append(case("el-attention", "el-attention", figures.EL, 0.02, teraflops=361.0))
-    peers += [case("el-attention", "matmul-softmax-matmul", figures.EL, 0.025),
-              case("el-attention", "sdpa-math", figures.EL, 0.001)]
-    timings.append(pair("slim-attention", "kv-cache", "k-cache", figures.SLIM, 1.61))
-    timings.append(case("ngram-block", "ngram-block", figures.NGRAM, 0.0099, type="float32"))
-    peers.append(case("ngram-block", "scatter-reduce", figures.NGRAM, 0.1, type="float32"))
-    timings.append(pair("step-tail", "step-tail", "reading", figures.TAIL, 1.49, "float32"))
-    return timings, peers
-
-
-def conformed(problems=figures.PROBLEMS, failed=0, fault=""):
-    return {"problems": problems, "failed": failed, "worst_error": 0.5, "seconds": 1.0, "first_failure": "",
-            "fault": fault}
-
-
-def rows_of(timings, peers, conformance=None, faults=None, sanitizer=None, on_gpu=True):
-    return {r.name: r for r in figures.rows(timings, peers, conformance or {}, faults or {}, sanitizer or {}, on_gpu)}
-
-
-class Figures(unittest.TestCase):
-    """Verdicts from records."""
-
-    def test_every_figure_met(self):
-        conformance = {k: conformed() for k in figures.KERNELS}
-        faults = {f"{k}-1": {**conformed(50, 3), "kernel": k, "found": True} for k in figures.KERNELS}
-        tool = {"state": "met", "words": "clean", "kernels": {k: 0 for k in figures.KERNELS}}
-        found = rows_of(*good_records(), conformance, faults, {"memcheck": tool, "racecheck": tool})
-        self.assertEqual({r.verdict for r in found.values()}, {"met"}, found)
-        self.assertEqual(len(found), 16)
-
-    def test_nothing_measured_is_nothing_met(self):
-        self.assertEqual({r.verdict for r in rows_of([], []).values()}, {"unmeasured"})
-        timings, peers = good_records()
-        for r in timings + peers:  # as the emulator and --tiny leave them
-            for name in ("milliseconds", "ratio", "copy_gigabytes_per_second", "matrix_teraflops"):
-                if name in r:
-                    r[name] = None
-        self.assertEqual({r.verdict for r in rows_of(timings, peers).values()}, {"unmeasured"})
-
-    def test_just_missed(self):
-        """Each figure alone, by a record that is worse by a little."""
-        def set_in(records, name, value, **which):
-            for r in records:
-                if all(r.get(k) == v or r.get("shape", {}).get(k) == v for k, v in which.items()):
-                    r[name] = value
-                    return
-            self.fail(f"no record of {which}")
-
-        long = {"beam": 8, "prefix": 16384, "record": "pair"}
-        for row, change in {
-            "flash-decode-bandwidth": lambda t, p: set_in(t, "gigabytes_per_second", 799.0, keys=65536),
-            "flash-decode-pytorch": lambda t, p: set_in(p, "milliseconds", 0.99, keys=131072),
-            "per-beam-bandwidth": lambda t, p: set_in(t, "gigabytes_per_second", 799.0, prefix=2048, record="case"),
-            "shared-prefix": lambda t, p: set_in(t, "ratio", 0.79 * 8 * 16448 / 16896, **long),
-            "shared-prefix-short": lambda t, p: set_in(t, "ratio", 0.98, prefix=128, record="pair"),
-            "el-attention-peak": lambda t, p: set_in(p, "matrix_teraflops", 803.0, record="limits"),
-            "el-attention-pytorch": lambda t, p: set_in(p, "milliseconds", 0.0239, variant="matmul-softmax-matmul"),
-            "slim-attention": lambda t, p: set_in(t, "ratio", 1.59, kernel="slim-attention"),
-            "ngram-block": lambda t, p: set_in(t, "milliseconds", 0.01, variant="ngram-block"),
-            "ngram-block-pytorch": lambda t, p: set_in(p, "milliseconds", 0.098, kernel="ngram-block"),
-            "step-tail": lambda t, p: set_in(t, "ratio", 1.51, kernel="step-tail"),
-        }.items():
-            with self.subTest(row):
-                timings, peers = copy.deepcopy(good_records())
-                change(timings, peers)
-                found = rows_of(timings, peers)
-                missed = {name for name, r in found.items() if r.verdict == "missed"}
-                self.assertEqual(missed, {row})
-        timings, peers = copy.deepcopy(good_records())
-        set_in(timings, "teraflops", 307.0, kernel="el-attention")
-        self.assertEqual(rows_of(timings, peers)["el-attention-rate"].verdict, "missed")
-
-    def test_one_shape_missing(self):
-        timings, peers = good_records()
-        timings = [r for r in timings if r.get("shape", {}).get("keys") != 32768]
-        row = rows_of(timings, peers)["flash-decode-bandwidth"]
-        self.assertEqual(row.verdict, "unmeasured")
-        self.assertIn("not measured: 32768 keys", row.measured)
-
-    def test_answers(self):
-        full = {k: conformed() for k in figures.KERNELS}
-        for conformance, on_gpu, verdict, words in (
-            (full, True, "met", "none failed"),
-            (full, False, "unmeasured", "on the emulator"),
-            ({**full, "step-tail": conformed(9999)}, True, "unmeasured", "fewer problems than needed: step-tail"),
-            ({**full, "step-tail": conformed(failed=1)}, True, "missed", "failed: step-tail"),
-            ({**full, "step-tail": conformed(failed=1)}, False, "missed", "failed: step-tail"),
-            ({**full, "step-tail": conformed(fault="killed")}, True, "missed", "failed: step-tail"),
-            ({k: r for k, r in full.items() if k != "ngram-block"}, True, "unmeasured", "ngram-block"),
-        ):
-            row = rows_of([], [], conformance, on_gpu=on_gpu)["answers"]
-            self.assertEqual(row.verdict, verdict)
-            self.assertIn(words, row.measured)
-
-
-class Names(unittest.TestCase):
-    """The timing programs time what the figures are about: names and numbers are the same."""
-
-    maxDiff = None
-
-    def test_all_cases_are_timed(self):
-        listed = []
-        with tempfile.TemporaryDirectory() as scratch:
-            path = pathlib.Path(scratch) / "list"
-            for program in sorted(BIN.glob("timing-*")):
-                subprocess.run([program, "--list", "--json", path], check=True, stdout=subprocess.DEVNULL)
-                listed += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        limits, peers = good_records()
-        for r in listed:
-            r.update(milliseconds=1.0, ratio=1.0, gigabytes_per_second=r.get("bytes"), teraflops=r.get("flops"))
-        found = rows_of(listed + limits[:1], peers)
-        timed = [r for r in found.values() if r.name not in ("answers", "faults", "memcheck", "racecheck")]
-        self.assertEqual({r.name: r.measured for r in timed if "not measured" in r.measured or not r.measured}, {})
-        # Bytes and operations are those of the shape: K and V once, and few others.
-        case = next(r for r in listed if r.get("variant") == "contiguous" and r["shape"]["keys"] == 16384)
-        self.assertAlmostEqual(case["bytes"] / (2 * 2 * 16384 * 32 * 128), 1, delta=0.001)
-        case = next(r for r in listed if r.get("kernel") == "el-attention" and r["shape"] == figures.EL)
-        self.assertAlmostEqual(case["flops"] / (4 * 32 * 4 * 16 * 1024 * 1024), 1, delta=0.01)
+def until(holds, seconds=30):
+    """Waits for a condition; what it reads may not be there yet."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if holds():
+                return
+        except (OSError, ValueError, KeyError):
+            pass
+        time.sleep(0.05)
+    raise AssertionError("waited in vain")
 
 
 # A made-up program: writes, says, waits and ends as its plan says.
 FAKE = """#!{python}
-import json, pathlib, sys, time
+import json, os, pathlib, sys, time
 plan = json.loads({plan!r})
 args = sys.argv[1:]
+if "pid" in plan:
+    pathlib.Path(plan["pid"]).write_text(str(os.getpid()))
 if "--json" in args and plan.get("json") is not None:
     path = pathlib.Path(args[args.index("--json") + 1])
     with path.open("a" if "--append" in args else "w") as f:
         f.write(plan["json"])
 print(plan.get("says", ""))
+if "--probe" in args:
+    sys.exit(0)
 time.sleep(plan.get("sleeps", 0))
 sys.exit(plan.get("code", 0))
 """
@@ -209,17 +82,28 @@ class Check(unittest.TestCase):
                    "first_failure": f"problem 7 (n 3): {fault}" if failed else ""}]
         self.fake(name, json=json.dumps(result), **plan)
 
+    def script(self, name, text):
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + text, encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    def command(self, *args):
+        return [sys.executable, "-B", HERE / "gpu-check", "--bin", self.bin, "--out", self.out, *args]
+
     def check(self, *args, code):
-        said = subprocess.run([sys.executable, "-B", HERE / "gpu-check", "--bin", self.bin, "--out", self.out, *args],
-                              capture_output=True, text=True, check=False, timeout=300)
+        said = subprocess.run(self.command(*args), capture_output=True, text=True, check=False, timeout=300)
         self.assertEqual(said.returncode, code, said.stdout + said.stderr)
         return said
 
     def results(self):
-        self.assertEqual(sorted(os.listdir(self.out)), sorted(
-            {"gpu-check.json", "log.txt", "table.md"}
-            | (set(os.listdir(self.out)) & {"timings.jsonl", "pytorch.jsonl"})))
+        """Of few and named files, none of them a part of one."""
+        self.assertLessEqual(set(os.listdir(self.out)), {"gpu-check.json", "log.txt", "table.md", "timings.jsonl",
+                                                         "variants.jsonl", "pytorch.jsonl"})
         return json.loads((self.out / "gpu-check.json").read_text(encoding="utf-8"))
+
+    def state(self, stage):
+        return self.results()["stages"][stage]["state"]
 
     def row(self, name):
         return next(r for r in self.results()["rows"] if r["name"] == name)
@@ -228,17 +112,26 @@ class Check(unittest.TestCase):
         """The real programs: answers agree, a fault is found, timing runs; nothing of it passes for a GPU's."""
         programs = os.listdir(BIN)
         fault = sorted(p for p in programs if p.startswith("fault-gelu"))
-        for name in ["device", "timing-memory"] + fault + [p for p in programs if p.startswith("conform-")]:
+        for name in ["device", "peak", "timing-memory"] + fault + [p for p in programs if p.startswith("conform-")]:
             (self.bin / name).symlink_to((BIN / name).resolve())
-        self.check("--problems", "6", "--fault-problems", "60", "--jobs", "2", code=0)
+        # In three parts, as on a machine that is lent for minutes at a time.
+        for part in "123":
+            self.check("--part", part, "--problems", "6", "--fault-problems", "60", "--jobs", "2", code=0)
         results = self.results()
-        self.assertEqual(results["schema"], 1)
+        self.assertEqual([run["part"] for run in results["runs"]], [1, 2, 3])
+        self.assertEqual(results["schema"], 2)
         self.assertEqual(results["machine"]["device"], "emulator")
-        for name, r in results["conformance"].items():
-            self.assertEqual((r["problems"], r["failed"], r["fault"]), (6, 0, ""), name)
-        self.assertTrue(results["faults"] and all(r["found"] for r in results["faults"].values()))
-        self.assertEqual({s: results["stages"][s]["state"] for s in ("conformance", "faults", "timing")},
-                         {"conformance": "done", "faults": "done", "timing": "done"})
+        for stage in ("quick", "conformance"):
+            self.assertTrue(results[stage])
+            for name, r in results[stage].items():
+                self.assertEqual((r["problems"], r["failed"], r["fault"]), (6, 0, ""), name)
+        self.assertTrue(results["faults"])
+        for name, r in results["faults"].items():  # up to the first that fails
+            self.assertEqual((r["found"], r["failed"], r["judge"]), (True, 1, "conformance"), name)
+        self.assertEqual({s: r["state"] for s, r in results["stages"].items() if r["state"] == "done"},
+                         dict.fromkeys(("peak", "quick", "timing", "variants", "conformance", "faults"), "done"))
+        self.assertEqual([(way["way"], way["wrong"], way["teraflops"]) for way in results["matrix"]["ways"]],
+                         [("mma.sync", "", None)])
         self.assertEqual({r["verdict"] for r in results["rows"]}, {"unmeasured"})
         self.assertIsNone(results["limits"]["copy_gigabytes_per_second"])
         records = [json.loads(line) for line in (self.out / "timings.jsonl").read_text().splitlines()]
@@ -269,15 +162,38 @@ class Check(unittest.TestCase):
             self.fake_conform(f"conform-{kernel}", 10000)
             self.fake_conform(f"fault-{kernel}-1", 200, failed=9, code=1)
         self.fake("timing-all", json=lines(timings))
-        python = self.fake("python-with-torch", json=lines(peers))
-        tool = self.folder / "tool"
-        tool.write_text("#!/bin/sh\ncase \"$2 $3\" in\n"
-                        "memcheck*sanitizer-*) echo '========= ERROR SUMMARY: 1 error' ;;\n"
-                        "racecheck*sanitizer-*) echo '========= RACECHECK SUMMARY: 2 hazards displayed' ;;\n"
-                        "memcheck*) echo '========= ERROR SUMMARY: 0 errors' ;;\n"
-                        "*) echo '========= RACECHECK SUMMARY: 0 hazards displayed' ;;\nesac\n", encoding="utf-8")
-        tool.chmod(0o755)
-        self.check("--jobs", "1", "--python", python, "--sanitizer", tool, code=0)
+        self.fake("peak", says=json.dumps({"record": "matrix", "timed": True, "ways": [
+            {"way": "wgmma", "teraflops": 700.0, "wrong": ""}]}))
+        python = self.peers(lines(peers))
+        for kernel in figures.KERNELS:
+            self.plugin(kernel)
+        tool = self.script("tool", "case \"$2 $3\" in\n"
+                           "memcheck*sanitizer-*) echo '========= ERROR SUMMARY: 1 error' ;;\n"
+                           "racecheck*sanitizer-*) echo '========= RACECHECK SUMMARY: 2 hazards displayed' ;;\n"
+                           "memcheck*) echo '========= ERROR SUMMARY: 0 errors' ;;\n"
+                           "*) echo '========= RACECHECK SUMMARY: 0 hazards displayed' ;;\nesac\n")
+        ncu = self.script("ncu", "cat <<END\n==PROF== connected\n"
+                          '"ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum",'
+                          '"launch__registers_per_thread"\n"","","","","ns","register/thread"\n'
+                          '"0","Attend(int, float*)","(128, 1, 1)","(132, 1, 1)","1,234.5","168"\nEND\n')
+        more = ("--jobs", "2", "--python", python, "--sanitizer", tool, "--ncu", ncu)
+        # Each part completes what is there.
+        self.check("--part", "1", *more, code=1)  # made-up libraries do not load
+        self.assertEqual(set(self.results()["stages"]), {"peak", "quick", "plugins", "runtime", "timing"})
+        first = self.results()
+        self.assertEqual(self.row("el-attention-pytorch")["verdict"], "unmeasured")
+        self.check("--part", "2", *more, code=0)
+        self.assertEqual(self.row("el-attention-pytorch")["verdict"], "met")
+        self.check("--part", "3", *more, code=0)
+        results = self.results()
+        self.assertEqual(len(results["stages"]), 11)
+        for stage in first["stages"]:
+            self.assertEqual(results["stages"][stage], first["stages"][stage])
+        self.assertEqual(results["limits"]["matrix_teraflops"], 800.0)
+        counted = results["counters"]["step-tail step-tail float32 " + " ".join(
+            f"{k}={v}" for k, v in figures.TAIL.items())]["kernels"]
+        self.assertEqual(counted, [{"name": "Attend(int, float*)", "grid": "(132, 1, 1)", "block": "(128, 1, 1)",
+                                    "nanoseconds": 1234.5, "registers": 168.0}])
         self.assertEqual({r["name"]: r["verdict"] for r in self.results()["rows"] if r["verdict"] != "met"}, {})
         self.assertIn("Made-up GPU", (self.out / "table.md").read_text(encoding="utf-8"))
         # The table can be made again from the folder.
@@ -285,6 +201,166 @@ class Check(unittest.TestCase):
         subprocess.run([sys.executable, "-B", HERE / "gpu-check", "--report", self.out], check=True,
                        stdout=subprocess.DEVNULL)
         self.assertIn("| met |", (self.out / "table.md").read_text(encoding="utf-8"))
+        # A part that is run again replaces what its own stages left, and no more.
+        (self.bin / "python").write_text("#!/bin/sh\nexit 5\n", encoding="utf-8")
+        self.check("--part", "2", *more, code=0)
+        self.assertEqual(self.row("el-attention-pytorch")["verdict"], "unmeasured")
+        self.assertEqual(self.row("answers")["verdict"], "met")
+        self.assertEqual(self.row("step-tail")["verdict"], "met")
+
+    def peers(self, lines):
+        """A Python with PyTorch and ONNX Runtime, made up."""
+        path = self.bin / "python"
+        agrees = {"record": "operator", "operator": "Op", "type": "float32", "state": "agrees", "worst_error": 0.5}
+        path.write_text(f"""#!{sys.executable}
+import pathlib, sys
+out = pathlib.Path(sys.argv[sys.argv.index("--json") + 1]) if "--json" in sys.argv else None
+if out:
+    out.write_text({lines!r} if "pytorch" in sys.argv[2] else {json.dumps(agrees)!r} + chr(10))
+print("onnxruntime made up")
+""", encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    def plugin(self, name):
+        library = self.folder / "plugins" / name / f"lib{name.replace('-', '_')}_cuda.so"
+        cases = self.folder / "cases" / name / "cases.json"
+        for path in (library, cases):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("", encoding="utf-8")
+
+    def test_other_results_in_the_folder(self):
+        """Parts of different machines or commits are not mixed."""
+        self.fake_device()
+        self.fake("peak", says='{"ways": [], "timed": true}')
+        self.check("--stages", "peak", code=0)
+        self.fake("device", says=json.dumps({**DEVICE, "device": "Another GPU"}))
+        said = self.check("--stages", "peak", code=2)
+        self.assertIn("found results of device Made-up GPU, these are of Another GPU; name another folder", said.stderr)
+        self.assertEqual(self.results()["machine"]["device"], "Made-up GPU")
+
+    def test_killed_half_way(self):
+        """Whatever ends it, what was done stays, and no program outlives it."""
+        for number, words in ((signal.SIGTERM, "stopped by a signal"), (signal.SIGKILL, "ended before it was done")):
+            with self.subTest(number):
+                self.fake_device()
+                self.fake("peak", says='{"ways": [], "timed": true}')
+                self.fake_conform("conform-a", 50)
+                pid = self.folder / "pid"
+                pid.unlink(missing_ok=True)
+                self.fake_conform("conform-b", 50, sleeps=100, pid=str(pid))
+                process = subprocess.Popen(self.command("--stages", "peak,quick,timing", "--jobs", "2"),
+                                           stdout=subprocess.DEVNULL)
+                self.addCleanup(process.kill)
+                until(lambda: pid.read_text() and json.loads(  # pylint: disable=cell-var-from-loop
+                    (self.out / "gpu-check.json").read_text())["quick"]["a"]["problems"] == 100)
+                process.send_signal(number)
+                self.assertIn(process.wait(30), (1, -signal.SIGKILL))
+                results = self.results()
+                self.assertEqual(results["quick"]["a"]["problems"], 100)
+                self.assertEqual(results["quick"].get("b", {}).get("fault", ""), "")
+                self.assertEqual({s: (r["state"], r["why"]) for s, r in results["stages"].items()},
+                                 {"peak": ("done", ""), "quick": ("unmeasured", words)})
+                self.assertIn("| quick | unmeasured |", (self.out / "table.md").read_text(encoding="utf-8"))
+                until(lambda: not pathlib.Path(f"/proc/{pid.read_text()}").exists())  # pylint: disable=cell-var-from-loop
+
+    def test_faults_that_racecheck_judges(self):
+        self.fake_device()
+        for name, failed in (("fault-a-1", 0), ("fault-a-2", 3)):
+            self.fake_conform(name, 200, failed=failed, code=1 if failed else 0)
+        (self.folder / "faults").mkdir()
+        (self.folder / "faults" / "a.txt").write_text("1 racecheck: a hazard alone\n2 a wrong answer\n",
+                                                      encoding="utf-8")
+        summary = "echo '========= RACECHECK SUMMARY: {} hazards displayed'\n"
+        late = 'case "$*" in *"--first 6 "*) ' + summary.format(1).strip() + ";; *) " + summary.format(0).strip()
+        for name, script, code, found, verdict in (
+            ("at-once", summary.format(2), 0, True, "unmeasured"),  # of the kernels that are needed there is none
+            ("later", late + ";; esac\n", 0, True, "unmeasured"),
+            ("blind", summary.format(0), 1, False, "missed"),
+            ("refuses", "echo '========= Error: Device not supported'\n", 0, None, "unmeasured"),
+            ("absent", None, 0, None, "unmeasured"),
+        ):
+            with self.subTest(name):
+                tool = self.script(name, script) if script else self.folder / "no-such-tool"
+                self.check("--stages", "faults", "--sanitizer", tool, code=code)
+                faults = self.results()["faults"]
+                self.assertEqual((faults["a-1"]["found"], faults["a-1"]["judge"]), (found, "racecheck"))
+                self.assertEqual((faults["a-2"]["found"], faults["a-2"]["judge"]), (True, "conformance"))
+                self.assertEqual(self.row("faults")["verdict"], verdict)
+        # On the emulator it is conformance that must find it.
+        self.out = self.folder / "emulated"
+        self.fake("device", says=json.dumps({**DEVICE, "device": "emulator", "timed": False}))
+        self.check("--stages", "faults", code=1)
+        self.assertEqual(self.results()["faults"]["a-1"]["judge"], "conformance")
+
+    def test_variants(self):
+        self.fake_device()
+        listed = [case("k", "one", {"n": 1}, 2.0), case("k", "two", {"n": 1}, 1.0), case("k", "one", {"n": 2}, 1.0),
+                  case("k", "slow", {"n": 3}, 1.0), case("k", "fast", {"n": 3}, 1.0),
+                  pair("k", "slow", "fast", {"n": 3}, 1.0)]
+        self.fake("timing-k", json="".join(json.dumps(r) + "\n" for r in listed))
+        self.check("--stages", "variants", code=0)
+        self.assertEqual(self.results()["stages"]["variants"]["why"], "1 groups")
+        log = (self.out / "log.txt").read_text(encoding="utf-8")
+        self.assertIn("--case one bfloat16 n=1 --case two bfloat16 n=1 --rounds 102", log)
+        self.assertIn("| k | bfloat16 | n=1 | two | 1000.00 |", (self.out / "table.md").read_text(encoding="utf-8"))
+
+    def test_counters(self):
+        self.fake_device()
+        self.fake("timing-k", json=json.dumps(case("step-tail", "step-tail", figures.TAIL, None, type="float32")) + "\n")
+        for name, script, state, words in (
+            ("absent", None, "unmeasured", "no-such-tool on the PATH"),
+            ("refused", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1\n", "unmeasured",
+             "is refused here: ERR_NVGPUCTRPERM"),
+            ("long", "cat <<END\n" '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+             '"0","Tail","gpu__time_duration.sum","ns","5"\n"0","Tail","launch__registers_per_thread","","40"\nEND\n',
+             "done", "1 cases"),
+        ):
+            with self.subTest(name):
+                tool = self.script(name, script) if script else self.folder / "no-such-tool"
+                self.check("--stages", "counters", "--ncu", tool, code=0)
+                stage = self.results()["stages"]["counters"]
+                self.assertEqual(stage["state"], state, stage)
+                self.assertIn(words, stage["why"])
+        entry = next(iter(self.results()["counters"].values()))
+        self.assertEqual(entry["kernels"], [{"name": "Tail", "grid": "", "block": "", "nanoseconds": 5.0,
+                                             "registers": 40.0}])
+
+    def test_peak_that_is_wrong(self):
+        """A probe that multiplies wrongly is no peak."""
+        self.fake_device()
+        self.fake("peak", code=1, says=json.dumps({"timed": True, "ways": [
+            {"way": "mma.sync", "teraflops": 600.0, "wrong": ""},
+            {"way": "wgmma", "teraflops": None, "wrong": "[0][0] is 3, float64 gives 4"}]}))
+        self.check("--stages", "peak", code=1)
+        self.assertIn("wgmma: [0][0] is 3", self.results()["stages"]["peak"]["why"])
+        self.assertEqual(self.results()["limits"]["matrix_teraflops"], 600.0)
+
+    def test_no_onnx_runtime(self):
+        self.fake_device()
+        self.plugin("step-tail")
+        python = self.script("python-without", "echo 'ONNX Runtime is not there'\nexit 5\n")
+        path = {**os.environ, "PATH": str(self.folder)}
+        said = subprocess.run(self.command("--stages", "runtime", "--python", python), capture_output=True, text=True,
+                              check=False, timeout=300, env=path)
+        stage = self.results()["stages"]["runtime"]
+        if stage["state"] == "unmeasured":  # unless this very Python has the provider
+            self.assertEqual(said.returncode, 0)
+            self.assertIn("pip install --target onnxruntime-gpu onnxruntime-gpu==", stage["why"])
+
+    def test_operators_that_disagree(self):
+        self.fake_device()
+        self.plugin("step-tail")
+        for state, code in (("wrong", 1), ("failed", 1), ("agrees", 0)):
+            record = {"operator": "StepTail", "type": "float16", "case": "beams", "state": state, "worst_error": 0.5,
+                      "why": "output y0 [3] is 1"}
+            python = self.fake("python", json=json.dumps(record) + "\n", code=code, says="onnxruntime made up")
+            self.check("--stages", "runtime", "--python", python, code=code)
+            stage = self.results()["stages"]["runtime"]
+            self.assertIn("StepTail float16, beams: output y0 [3] is 1" if code else "1 cases of 1 plugins agree",
+                          stage["why"])
+        python = self.fake("python", code=0, says="crashed before it wrote")
+        self.check("--stages", "runtime", "--python", python, code=1)
 
     def test_wrong_answers(self):
         self.fake_device()

@@ -1,30 +1,48 @@
-"""The stages of gpu-check: each runs programs and leaves what they said in the results.
+"""The stages of gpu-check, the parts that they make, and how their programs are run.
 
-As a program, with the path of a library: says as JSON whether that plugin runs on the first device.
+What a stage does stands in proving.py (answers), speed.py (times) and operators.py (plugins).
 """
 
-import concurrent.futures
+import contextlib
 import ctypes
 import json
 import os
-import pathlib
-import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
-# Names, and the share of --minutes that is gone when a stage ends at the latest.
-SHARES = {"conformance": 0.35, "faults": 0.45, "plugins": 0.47, "sanitizer": 0.6, "timing": 0.82, "pytorch": 1.0}
-NAMES = tuple(SHARES)
+import operators
+import proving
+import speed
 
+# Of each stage: the part it belongs to, what it does, and its share of a part's time. What a stage leaves of its time
+# goes to those after it.
+STAGES = {
+    "peak": (1, speed.peak, 25),
+    "quick": (1, proving.quick, 70),
+    "plugins": (1, operators.plugins, 10),
+    "runtime": (1, operators.runtime, 75),
+    "timing": (1, speed.timing, 360),
+    "pytorch": (2, speed.pytorch, 220),
+    "variants": (2, speed.variants, 120),
+    "counters": (2, speed.counters, 200),
+    "conformance": (3, proving.conformance, 330),
+    "faults": (3, proving.faults, 90),
+    "sanitizer": (3, proving.sanitizer, 120),
+}
+PART_MINUTES = 9
+ENDING = 6.0  # seconds that are kept for the end
 LONGEST = 3600.0  # seconds of one program where no --minutes bound it
 NO_DEVICE = 4
-NOT_THE_KERNEL = re.compile("driver version|no CUDA-capable|initialization error|out of memory|no kernel image")
-SANITIZED = {False: 60, True: 10}  # problems a kernel, by --quick
+LOGGED = 100_000  # characters of what one program says, from its begin and from its end
+LOG_BYTES = 8 << 20
+
+
+def of_part(part):
+    return [name for name, (of, _, _) in STAGES.items() if of == part]
 
 
 def find_device(programs):
@@ -62,15 +80,30 @@ def built(folder):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"commit": "unknown"}
 
 
-class Run:
-    """One run of gpu-check over the programs of a folder."""
+class Stopped(Exception):
+    """A signal has come."""
 
-    def __init__(self, args, out, results):
-        self.args, self.out, self.results = args, out, results
-        self.start, self.lock = time.monotonic(), threading.Lock()
+
+def die_with_parent():
+    """A program must not outlive gpu-check, whatever ends it: it would disturb what is timed next."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Run:
+    """One run of gpu-check over the programs of a folder. `save` writes the results as they stand."""
+
+    def __init__(self, args, out, results, save, start):
+        self.args, self.out, self.results, self.save_results = args, out, results, save
+        self.start, self.lock = start, threading.RLock()
         self.deadline = self.start + LONGEST
+        self.stopped, self.children = False, set()
         self.log = out / "log.txt"
-        self.log.write_text("", encoding="utf-8")
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            self.log.write_bytes(self.log.read_bytes()[-LOG_BYTES // 2:])
+
+    def save(self):
+        with self.lock:
+            self.save_results()
 
     def programs(self, prefix):
         """Programs of a kind, by what stands behind its name."""
@@ -80,259 +113,103 @@ class Run:
     def left(self):
         return self.deadline - time.monotonic()
 
+    def tool(self, name):
+        return shutil.which(str(name))
+
     def run(self, command, seconds=None, **more):
         """Ends with the program's code and what it said; -1 when it took too long, and is killed with its children."""
         limit = min(seconds or LONGEST, max(self.left(), 1.0))
-        began = time.monotonic()
+        began, words = time.monotonic(), [str(part) for part in command]
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+            process = None
             try:
-                process = subprocess.Popen([str(part) for part in command], stdout=said, stderr=subprocess.STDOUT,
-                                           stdin=subprocess.DEVNULL, start_new_session=True, **more)
+                with self.lock:
+                    if self.stopped:
+                        return -1, "not begun: stopped by a signal"
+                    process = subprocess.Popen(  # pylint: disable=subprocess-popen-preexec-fn
+                        words, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                        start_new_session=True, preexec_fn=die_with_parent, **more)
+                    self.children.add(process)
                 code = process.wait(limit)
             except OSError as error:
                 code, text = -2, f"does not run: {error}"
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                self.kill(process)
                 process.wait()
                 code = -1
+            finally:
+                self.children.discard(process)
             if code != -2:
                 said.seek(0)
                 text = said.read()
             if code == -1:
                 text += f"\nkilled after {limit:.0f} s"
-        with self.lock, self.log.open("a", encoding="utf-8") as log:
-            log.write(f"$ {' '.join(str(part) for part in command)}\n{text.rstrip()}\n"
-                      f"ended with {code} after {time.monotonic() - began:.1f} s\n\n")
+        self.note(f"$ {' '.join(words)}\n{shortened(text.rstrip())}\n"
+                  f"ended with {code} after {time.monotonic() - began:.1f} s\n\n")
         return code, text
+
+    def note(self, text):
+        with self.lock, self.log.open("a", encoding="utf-8") as log:
+            log.write(text)
+
+    @staticmethod
+    def kill(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def stop(self, *_):
+        """What a signal does: ends all programs; the stage that runs ends as unmeasured, with what it has."""
+        if self.stopped:
+            return
+        self.stopped = True
+        for process in list(self.children):
+            self.kill(process)
+        raise Stopped
+
+    def all(self, names):
+        """Runs stages one after another."""
+        shares = [STAGES[name][2] for name in names]
+        for i, name in enumerate(names):
+            if self.args.minutes:
+                total = 60 * self.args.minutes
+                total -= min(ENDING, total / 10)
+                self.deadline = self.start + total * sum(shares[:i + 1]) / sum(shares)
+            else:
+                self.deadline = time.monotonic() + LONGEST
+            self.stage(name)
 
     def stage(self, name):
         """Runs one stage and says how it went: done, failed or unmeasured, and why."""
         print(f"{name} ...", flush=True)
         began = time.monotonic()
-        if self.args.minutes:
-            self.deadline = self.start + 60 * self.args.minutes * SHARES[name]
-        else:
-            self.deadline = began + LONGEST
-        if self.left() <= 0:
-            state, why = "unmeasured", "no time left"
-        else:
-            state, why = getattr(self, name)()
-        seconds = time.monotonic() - began
-        self.results["stages"][name] = {"state": state, "why": why, "seconds": round(seconds, 1)}
-        print(f"{name}: {state}{', ' if why else ''}{why} ({seconds:.0f} s)", flush=True)
-
-    def conform(self, name, program, first, problems, scratch):
-        """Results of problems first to first + problems - 1 of one program; `fault` where it did not end well."""
-        path = pathlib.Path(scratch) / f"{name}-{first}.json"
-        soft = max(self.left() - 10, 1)
-        code, text = self.run([program, "--problems", problems, "--first", first, "--seconds", f"{soft:.0f}",
-                               "--json", path])
-        result = {"problems": 0, "failed": 0, "worst_error": 0.0, "seconds": 0.0, "first_failure": "", "fault": ""}
+        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        entry = self.results["stages"][name] = {"state": "unmeasured", "why": "ended before it was done",
+                                                "seconds": 0.0, "date": date}
+        for key in RESULTS.get(name, ()):
+            self.results[key] = {}
+        self.save()  # a run that is killed leaves this
         try:
-            for r in json.loads(path.read_text(encoding="utf-8")):
-                merge(result, r)
-        except (OSError, ValueError):
-            result["fault"] = f"wrote no results, ended with {code}: {last_line(text)}"
-        # 1 says that problems failed, which the results count; 3 that the device was lost under one of them.
-        if not result["fault"] and (code not in (0, 1, 3) or (code != 0 and result["failed"] == 0)):
-            result["fault"] = f"ended with {code}: {last_line(text)}"
-        return result
-
-    def conform_all(self, programs, problems, shards):
-        """Results by name. A program's problems are shared out to `shards` processes of it."""
-        with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(self.args.jobs) as pool:
-            size = -(-problems // shards)
-            tasks = {name: [pool.submit(self.conform, name, program, first, min(size, problems - first), scratch)
-                            for first in range(0, problems, size)] for name, program in programs.items()}
-            out = {}
-            for name, parts in tasks.items():
-                out[name] = parts[0].result()
-                for part in parts[1:]:
-                    merge(out[name], part.result())
-        return out
-
-    def conformance(self):
-        programs = self.programs("conform")
-        if not programs:
-            return "unmeasured", f"no programs in {self.args.bin}"
-        shards = max(1, min(self.args.jobs // len(programs), 8))
-        found = self.results["conformance"] = self.conform_all(programs, self.args.problems, shards)
-        bad = [name for name, r in found.items() if r["failed"] or r["fault"]]
-        for name in bad:
-            print(f"  {name}: {found[name]['failed']} of {found[name]['problems']} failed; "
-                  f"{found[name]['first_failure'] or found[name]['fault']}")
-        if bad:
-            return "failed", ", ".join(bad)
-        return "done", f"{sum(r['problems'] for r in found.values()):,} problems of {len(found)} kernels"
-
-    def faults(self):
-        programs = self.programs("fault")
-        if not programs:
-            return "unmeasured", f"no programs in {self.args.bin}"
-        found = self.conform_all(programs, self.args.fault_problems, 1)
-        for name, r in found.items():
-            r["kernel"] = re.sub(r"-\d+$", "", name)
-            # Found is what conformance counted: a program that merely does not work here has found nothing.
-            r["found"] = r["failed"] > 0 and not r["fault"] and not NOT_THE_KERNEL.search(r["first_failure"])
-        self.results["faults"] = found
-        missed = [name for name, r in found.items() if not r["found"]]
-        if missed:
-            return "failed", "not found: " + ", ".join(missed)
-        return "done", f"all of {len(found)} found"
-
-    def plugins(self):
-        """Loads each CUDA library and asks whether it runs here."""
-        paths = sorted((self.args.bin.parent / "plugins").glob("*/lib*_cuda.so"))
-        if not paths:
-            return "unmeasured", "no libraries"
-        for path in paths:
-            # In a process of its own: a driver can take its caller down.
-            code, text = self.run([sys.executable, "-B", os.path.realpath(__file__), path.absolute()], 60)
-            try:
-                answer = json.loads(last_line(text))
-            except ValueError:
-                answer = {"score": 0, "why": f"ended with {code}: {last_line(text)}"}
-            self.results["plugins"][path.parent.name] = answer
-        bad = [name for name, r in self.results["plugins"].items() if r["score"] == 0]
-        if bad:
-            return "failed", "; ".join(f"{name}: {self.results['plugins'][name]['why']}" for name in bad)
-        return "done", f"{len(paths)} libraries load and accept the device"
-
-    def sanitizer(self):
-        tool = shutil.which(self.args.sanitizer)
-        if tool is None:
-            return "unmeasured", f"no {self.args.sanitizer} on the PATH"
-        broken = {"memcheck": "out-of-bounds", "racecheck": "missing-barrier"}
-        states = [self.sanitize(tool, check, self.args.bin.absolute() / f"sanitizer-{broken[check]}")
-                  for check in broken]
-        words = "; ".join(f"{check}: {self.results['sanitizer'][check]['words']}" for check in broken)
-        for state in ("unmeasured", "missed"):
-            if state in states:
-                return ("unmeasured" if state == "unmeasured" else "failed"), words
-        return "done", words
-
-    def sanitize(self, tool, check, broken):
-        """One tool over the program that it must catch, then over some problems of every kernel."""
-        result = self.results["sanitizer"][check] = {"state": "unmeasured", "words": "", "kernels": {}}
-        caught, text = sanitized(self, tool, check, [broken])
-        if caught is None:
-            result["words"] = f"compute-sanitizer does not work here: {text}"
-            return result["state"]
-        if caught == 0:
-            result["state"], result["words"] = "missed", f"did not catch {broken.name}"
-            return result["state"]
-        bad = []
-        for kernel, program in self.programs("conform").items():
-            if self.left() < 5:
-                break
-            errors, text = sanitized(self, tool, check,
-                                     [program, "--problems", SANITIZED[self.args.quick], "--first", 1000000])
-            if errors is None:
-                continue
-            result["kernels"][kernel] = errors
-            if errors:
-                bad.append(f"{kernel} ({errors})")
-        result["state"] = "missed" if bad else "met"
-        result["words"] = f"caught {broken.name}; " + (
-            "errors in " + ", ".join(bad) if bad else f"{len(result['kernels'])} kernels clean")
-        return result["state"]
-
-    def timing(self):
-        path = self.out / "timings.jsonl"
-        path.write_text("", encoding="utf-8")
-        programs, bad = self.programs("timing"), []
-        if not programs:
-            return "unmeasured", f"no programs in {self.args.bin}"
-        for name, program in programs.items():
             if self.left() <= 0:
-                return "unmeasured", f"no time left for {name} and what follows it"
-            code, text = self.run([program, "--rounds", self.args.rounds, "--json", path.absolute(), "--append"])
-            if code != 0:
-                bad.append(f"{name} ended with {code}: {last_line(text)}")
-        if bad:
-            return "failed", "; ".join(bad)
-        return "done", "" if self.results["machine"]["timed"] else "on the emulator: ran, not timed"
-
-    def pytorch(self):
-        script = pathlib.Path(os.path.realpath(__file__)).parent / "pytorch.py"
-        path = self.out / "pytorch.jsonl"
-        path.write_text("", encoding="utf-8")
-        tiny = [] if self.results["machine"]["timed"] else ["--tiny", "--device", "cpu"]
-        code, text = self.run([self.args.python, "-B", script, "--json", path.absolute(), "--rounds", self.args.rounds,
-                               "--seconds", f"{max(self.left() - 20, 1):.0f}", *tiny])
-        if code == 5:
-            return "unmeasured", last_line(text)
-        if code != 0:
-            return "failed", f"ended with {code}: {last_line(text)}"
-        return "done", ""
+                entry["why"] = "no time left"
+            else:
+                entry["state"], entry["why"] = STAGES[name][1](self)
+        except Stopped:
+            entry["why"] = "stopped by a signal"
+            raise
+        finally:
+            entry["seconds"] = round(time.monotonic() - began, 1)
+            self.save()
+            why = entry["why"]
+            print(f"{name}: {entry['state']}{', ' if why else ''}{why} ({entry['seconds']:.0f} s)", flush=True)
 
 
-def merge(into, more):
-    """Adds the counts of one result to another."""
-    into["problems"] += more["problems"]
-    into["failed"] += more["failed"]
-    into["worst_error"] = max(into["worst_error"], more["worst_error"] or 0.0)
-    into["seconds"] += more["seconds"]
-    into["first_failure"] = into["first_failure"] or more["first_failure"]
-    into["fault"] = into["fault"] or more.get("fault", "")
+# What a stage writes of the results, and begins anew.
+RESULTS = {"peak": ("matrix",), "quick": ("quick",), "plugins": ("plugins",), "runtime": ("operators",),
+           "counters": ("counters",), "conformance": ("conformance",), "faults": ("faults",),
+           "sanitizer": ("sanitizer",)}
 
 
-def last_line(text):
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
-
-
-def sanitized(run, tool, check, command):
-    """What the tool counts over a program: errors, or None and why where it could not look."""
-    code, text = run.run([tool, "--tool", check, *command])
-    found = re.search(r"RACECHECK SUMMARY: (\d+) hazards?" if check == "racecheck" else r"ERROR SUMMARY: (\d+) error",
-                      text)
-    # A tool that the device refuses reports an error of its first call, and no kernel at all was run.
-    refused = re.search(r"Device not supported|not supported on this device|Unable to attach|error 999", text)
-    if refused or found is None or code == -1:
-        return None, refused.group(0) if refused else last_line(text)
-    return int(found.group(1)), ""
-
-
-class _Message(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint64), ("next", ctypes.c_void_p), ("text", ctypes.c_char_p),
-                ("capacity", ctypes.c_uint64)]
-
-
-class _Device(ctypes.Structure):
-    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
-
-
-class _Probed(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint64), ("next", ctypes.c_void_p), ("score", ctypes.c_int32),
-                ("reserved", ctypes.c_uint32)]
-
-
-class _Plugin(ctypes.Structure):
-    """The head of graft_plugin in abi/graft_plugin.h."""
-
-    _fields_ = [("size", ctypes.c_uint64), ("next", ctypes.c_void_p), ("abi_major", ctypes.c_uint32),
-                ("abi_minor", ctypes.c_uint32), ("describe", ctypes.c_void_p),
-                ("probe", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Device), ctypes.POINTER(_Probed),
-                                           ctypes.POINTER(_Message)))]
-
-
-def probe(path):
-    """A library's score for the first CUDA device, and its words where that is 0."""
-    try:
-        library = ctypes.CDLL(str(path.absolute()))
-        library.graft_plugin_v1.restype = ctypes.POINTER(_Plugin)
-        plugin = library.graft_plugin_v1().contents
-    except (OSError, AttributeError) as error:
-        return {"score": 0, "why": str(error)}
-    room = ctypes.create_string_buffer(4096)
-    device, probed = _Device(2, 0), _Probed(ctypes.sizeof(_Probed), None, 0, 0)
-    message = _Message(ctypes.sizeof(_Message), None, ctypes.cast(room, ctypes.c_char_p), len(room))
-    code = plugin.probe(ctypes.byref(device), ctypes.byref(probed), ctypes.byref(message))
-    if code != 0:
-        return {"score": 0, "why": f"probe answered {code}: {room.value.decode(errors='replace')}"}
-    return {"score": probed.score, "why": room.value.decode(errors="replace")}
-
-
-if __name__ == "__main__":
-    print(json.dumps(probe(pathlib.Path(sys.argv[1]))))
+def shortened(text):
+    if len(text) <= 2 * LOGGED:
+        return text
+    return f"{text[:LOGGED]}\n... {len(text) - 2 * LOGGED} characters ...\n{text[-LOGGED:]}"

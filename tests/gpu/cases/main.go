@@ -134,7 +134,7 @@ func one(p *plugin.Plugin, c *plugin.Case, t plugin.DType, data *[]byte) (*recor
 		return nil, nil, nil
 	}
 	as, types := *c, make([]plugin.DType, len(drawn)) // types: of the node's inputs
-	any, optional := false, false
+	taken, optional := false, false
 	as.Inputs = slices.Clone(c.Inputs)
 	for i, x := range drawn {
 		if x == nil {
@@ -148,14 +148,14 @@ func one(p *plugin.Plugin, c *plugin.Case, t plugin.DType, data *[]byte) (*recor
 			continue
 		}
 		optional = optional || !listed
-		types[i], any = t, true
+		types[i], taken = t, true
 		for j := range as.Inputs {
 			if as.Inputs[j].Name == parameter.Name {
 				as.Inputs[j].DType = string(t)
 			}
 		}
 	}
-	if !any {
+	if !taken {
 		return nil, nil, nil
 	}
 	inputs, err := as.Tensors(op)
