@@ -11,6 +11,7 @@ Ends with 0, 1 when a case was wrong or failed, or 5 where ONNX Runtime or the p
 """
 
 import argparse
+import ctypes
 import importlib.util
 import json
 import pathlib
@@ -20,25 +21,58 @@ DTYPES = {"bool": "bool", "float32": "<f4", "float64": "<f8", **{f"{sign}int{bit
           for sign in ("", "u") for bits in (8, 16, 32, 64)}}
 
 
-def load(provider):
-    """The module, or None and why; CUDA's libraries come from PyTorch or from their Python packages."""
-    if provider == "CUDAExecutionProvider":
+# What ONNX Runtime's CUDA provider is linked to, in an order in which each finds those it needs.
+CUDA_LIBRARIES = ("libcudart", "libnvrtc", "libcublasLt", "libcublas", "libcurand", "libcufft", "libcudnn")
+
+
+def load_cuda():
+    """CUDA's libraries of the packages nvidia-*, which no loader would find by itself; else those of PyTorch."""
+    nvidia = importlib.util.find_spec("nvidia")
+    found = [path for name in CUDA_LIBRARIES for folder in (nvidia.submodule_search_locations or () if nvidia else ())
+             for path in sorted(pathlib.Path(folder).glob(f"*/lib/{name}.so.*"))]
+    for path in found:
+        try:
+            ctypes.CDLL(str(path))
+        except OSError:
+            pass  # of another release of CUDA, perhaps: a session says what is missing
+    if not found:
         try:
             import torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
         except (ImportError, OSError):
             pass
+
+
+def identity():
+    """The smallest model there is, as bytes: y = x."""
+    part = lambda number, payload: bytes([number << 3 | 2, len(payload)]) + payload  # noqa: E731
+    kind = part(2, part(1, b"\x08\x01" + part(2, part(1, b"\x08\x01"))))  # float32 [1]
+    graph = (part(1, part(1, b"x") + part(2, b"y") + part(4, b"Identity")) + part(2, b"g") +
+             part(11, part(1, b"x") + kind) + part(12, part(1, b"y") + kind))
+    return b"\x08\x08" + part(7, graph) + part(8, b"\x10\x11")
+
+
+def load(provider):
+    """The module, or None and why."""
+    if provider == "CUDAExecutionProvider":
+        load_cuda()
     try:
         import onnxruntime as ort  # pylint: disable=import-outside-toplevel
     except (ImportError, OSError) as error:
         return None, f"ONNX Runtime is not there: {error}"
-    if provider == "CUDAExecutionProvider" and hasattr(ort, "preload_dlls"):
-        nvidia = importlib.util.find_spec("nvidia")
-        for folder in (nvidia.submodule_search_locations or [] if nvidia else []):
-            ort.preload_dlls(directory=str(pathlib.Path(folder).parent))
-            break
     if provider not in ort.get_available_providers():
         return None, f"onnxruntime {ort.__version__} of {ort.__file__} has no {provider}"
     return ort, ""
+
+
+def works(ort, provider):
+    """Empty, or why a session of the provider cannot be had."""
+    try:
+        session = ort.InferenceSession(identity(), providers=[provider])
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        return f"{provider}: {error}"
+    if session.get_providers()[0] != provider:
+        return f"{provider} does not load here; a session says {session.get_providers()[0]}"
+    return ""
 
 
 def array(np, record, data):
@@ -105,6 +139,10 @@ def main():
         print(why)
         return 5
     if args.probe:
+        why = works(ort, args.provider)
+        if why:
+            print(why)
+            return 5
         print(f"onnxruntime {ort.__version__} of {pathlib.Path(ort.__file__).parent}")
         return 0
     import numpy as np  # pylint: disable=import-outside-toplevel

@@ -84,9 +84,12 @@ class Stopped(Exception):
     """A signal has come."""
 
 
+PRCTL = ctypes.CDLL(None).prctl
+
+
 def die_with_parent():
     """A program must not outlive gpu-check, whatever ends it: it would disturb what is timed next."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    PRCTL(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Run:
