@@ -312,6 +312,8 @@ print("onnxruntime made up")
             ("absent", None, "unmeasured", "no-such-tool on the PATH"),
             ("refused", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1\n", "unmeasured",
              "is refused here: ERR_NVGPUCTRPERM"),
+            ("older", 'case "$*" in *pipe_tensor*) echo "==ERROR== Failed to find metric"; exit 1;; esac\ncat <<END\n'
+             '"ID","Kernel Name","gpu__time_duration.sum"\n"0","Tail","5"\nEND\n', "done", "1 cases"),
             ("long", "cat <<END\n" '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
              '"0","Tail","gpu__time_duration.sum","ns","5"\n"0","Tail","launch__registers_per_thread","","40"\nEND\n',
              "done", "1 cases"),
@@ -370,6 +372,15 @@ print("onnxruntime made up")
         self.assertIn("bad: 2 of 50 failed; problem 7 (n 3): y[1] is 2", said.stdout)
         self.assertEqual(self.row("answers")["verdict"], "missed")
 
+    def test_too_little_time(self):
+        """Fewer problems than were asked for are not all, even where none failed."""
+        self.fake_device()
+        self.fake_conform("conform-good", 20)
+        self.check("--stages", "conformance", "--problems", "50", code=1)
+        self.assertEqual(self.state("conformance"), "unmeasured")
+        self.assertIn("20 problems of 1 kernels, 50 of each were asked for",
+                      self.results()["stages"]["conformance"]["why"])
+
     def test_broken_programs(self):
         """A program that does not count what it did has proved nothing, whatever it ends with."""
         for name, plan in {
@@ -389,7 +400,7 @@ print("onnxruntime made up")
         self.fake_device()
         self.fake("conform-slow", sleeps=120)
         began = time.monotonic()
-        self.check("--stages", "conformance,timing", "--minutes", "0.1", "--jobs", "1", code=1)
+        self.check("--stages", "conformance,timing", "--minutes", "0.4", "--jobs", "1", code=1)
         self.assertLess(time.monotonic() - began, 60)
         self.assertIn("killed after", (self.out / "log.txt").read_text(encoding="utf-8"))
 

@@ -11,6 +11,7 @@ from words import last_line
 NOT_THE_KERNEL = re.compile("driver version|no CUDA-capable|initialization error|out of memory|no kernel image")
 QUICK = 500  # problems a kernel
 SANITIZED = {False: 60, True: 10}  # problems a kernel, by --quick
+SHORTEST = 2.0  # seconds below which no process is begun
 CHUNK = 250  # problems of one process at the least
 # Problems of a fault that racecheck judges, from and how many: it is slow, and most faults show in the first.
 RACED = ((0, 6), (6, 18), (24, 72))
@@ -36,9 +37,13 @@ def prove(run, key, problems):
     for name in bad:
         print(f"  {name}: {found[name]['failed']} of {found[name]['problems']} failed; "
               f"{found[name]['first_failure'] or found[name]['fault']}")
+    done = sum(r["problems"] for r in found.values())
+    words = f"{done:,} problems of {len(found)} kernels"
     if bad:
         return "failed", ", ".join(sorted(bad))
-    return "done", f"{sum(r['problems'] for r in found.values()):,} problems of {len(found)} kernels"
+    if done < problems * len(programs):
+        return "unmeasured", f"too little time: {words}, {problems:,} of each were asked for"
+    return "done", words
 
 
 def nothing():
@@ -59,6 +64,8 @@ def conform(run, name, program, first, problems, scratch, *more):
     """Results of problems first to first + problems - 1 of one program; `fault` where it did not end well."""
     path = pathlib.Path(scratch) / f"{name}-{first}.json"
     soft = max(run.left() - 10, 1)
+    if run.left() < SHORTEST and run.args.minutes:
+        return nothing()
     code, text = run.run([program, "--problems", problems, "--first", first, "--seconds", f"{soft:.0f}",
                           "--json", path, *more])
     result = nothing()
@@ -127,6 +134,9 @@ def faults(run):
 def fail(run, name, program, scratch):
     """A fault's conformance, up to the first problem that fails."""
     r = conform(run, name, program, 0, run.args.fault_problems, scratch, "--until-failure")
+    if r["problems"] == 0 and not r["fault"]:
+        r.update(judge="conformance", found=None, why="no time left")
+        return r
     # Found is what conformance counted: a program that merely does not work here has found nothing.
     r.update(judge="conformance", why="",
              found=r["failed"] > 0 and not r["fault"] and not NOT_THE_KERNEL.search(r["first_failure"]))

@@ -98,7 +98,7 @@ def variants(out):
 
 def counters(found):
     """What a profiler counted, a kernel a line."""
-    names = ("nanoseconds", "dram_percent", "l2_percent", "sm_percent", "occupancy_percent", "registers", "waves")
+    names = ("nanoseconds", "dram_percent", "l2_percent", "sm_percent", "tensor_percent", "occupancy_percent", "registers", "waves")
     lines = [f"| {case} | {k['name'].split('(')[0][:60]} | " + " | ".join(f"{k[n]:.1f}" if n in k else "-" for n in names)
              + " |" for case, entry in found.items() for k in entry["kernels"]]
     if not lines:

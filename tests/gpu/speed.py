@@ -17,11 +17,12 @@ COUNTERS = {
     "dram__bytes_write.sum": "dram_bytes_written",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_percent",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "sm_percent",
-    "sm__inst_executed_pipe_tensor.sum": "tensor_instructions",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy_percent",
     "launch__registers_per_thread": "registers",
     "launch__waves_per_multiprocessor": "waves",
 }
+# Those that not every release of ncu knows, which then reads nothing at all.
+MORE = {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_percent"}
 REFUSED = re.compile(r"==ERROR== (.*)")
 FEWEST = 20.0  # seconds that are kept for each program that is still to come
 
@@ -162,10 +163,14 @@ def counters(run):
     for name, r in work:
         if run.left() <= 5 or run.stopped:
             break
-        code, text = run.run([
-            tool, "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw", "--print-units",
-            "base", "--metrics", ",".join(COUNTERS), programs[name], "--once", "--case", r["words"]], 90)
-        kernels = counted(text)
+        for metrics in ({**COUNTERS, **MORE}, COUNTERS):
+            code, text = run.run([
+                tool, "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw",
+                "--print-units", "base", "--metrics", ",".join(metrics), programs[name], "--once", "--case",
+                r["words"]], 90)
+            kernels = counted(text)
+            if kernels or "metric" not in text:
+                break
         why = "" if kernels else words_of_ncu(text, code)
         found[f"{r['kernel']} {r['words']}"] = {"kernels": kernels, "why": why}
         refused = refused or why
@@ -189,7 +194,7 @@ def counted(text):
         kernel = out.setdefault(row["ID"], {"name": row["Kernel Name"], "grid": row.get("Grid Size", ""),
                                             "block": row.get("Block Size", "")})
         named = {row["Metric Name"]: row["Metric Value"]} if "Metric Name" in row else row
-        for metric, name in COUNTERS.items():
+        for metric, name in {**COUNTERS, **MORE}.items():
             value = number(named.get(metric))
             if value is not None:
                 kernel[name] = value
