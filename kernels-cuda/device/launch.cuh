@@ -109,6 +109,41 @@ Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream st
 #endif
 }
 
+// Clusters of the shape's size that run at once with this kernel on the current device, or on the
+// emulator. 0: none, or the runtime cannot tell.
+template <typename... Parameters>
+int32_t ActiveClusters(void (*kernel)(Parameters...), const LaunchShape& shape) {
+#if defined(__CUDACC__)
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  int device = 0, most = 0, count = 0;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(shape.cluster));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+          cudaSuccess &&
+      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most) ==
+          cudaSuccess &&
+      cudaOccupancyMaxActiveClusters(&count, function, &config) == cudaSuccess) {
+    return count;
+  }
+  cudaGetLastError();
+  return 0;
+#else
+  static_cast<void>(kernel);
+  int32_t size = 0;
+  while (1 << (size + 1) <= shape.cluster) ++size;
+  return DeviceLimits().clusters[size];
+#endif
+}
+
 }  // namespace cuda
 }  // namespace graft
 

@@ -11,6 +11,9 @@ namespace cuda {
 
 using Stream = CUstream_st*;  // cudaStream_t, CUstream
 
+// Blocks of a cluster: 1, 2, 4 or 8.
+constexpr int32_t kClusterSizes = 4;
+
 // What kernels are planned for. The defaults are an H100's and an H200's.
 struct DeviceLimits {
   int32_t multiprocessors = 132;
@@ -18,6 +21,9 @@ struct DeviceLimits {
   int64_t shared_per_block = 227 * 1024;  // bytes that one block may ask for
   int64_t shared_per_processor = 228 * 1024;
   int64_t l2_bytes = int64_t{50} << 20;
+  // Clusters of 1, 2, 4 and 8 blocks that run at once where a block takes a whole multiprocessor.
+  // Fewer than multiprocessors would hold where groups of these are uneven; 0 before 9.0.
+  int32_t clusters[kClusterSizes] = {132, 66, 32, 16};
 };
 
 constexpr int32_t kWarp = 32;

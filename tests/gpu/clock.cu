@@ -2,8 +2,10 @@
 #include <new>
 #include <stdexcept>
 
-#include "../../kernels-cuda/device/device.cuh"
 #include "clock.h"
+#if defined(__CUDACC__)
+#include "../../kernels-cuda/device/limits.cuh"
+#endif
 
 #if defined(__CUDACC__)
 // Of cuda_profiler_api.h, which not every toolkit brings; the runtime has both.
@@ -39,16 +41,6 @@ void Check(cudaError_t error, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-int32_t Attribute(cudaDeviceAttr attribute) {
-  int value = 0;
-  Check(cudaDeviceGetAttribute(&value, attribute, 0), "cudaDeviceGetAttribute");
-  return value;
-}
-
-}  // namespace
-
-namespace {
-
 void Describe(Facts* facts) {
   int count = 0;
   Check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
@@ -63,13 +55,7 @@ void Describe(Facts* facts) {
   Check(cudaRuntimeGetVersion(&version), "cudaRuntimeGetVersion");
   facts->runtime = version;
   facts->memory = static_cast<int64_t>(properties.totalGlobalMem);
-  cuda::DeviceLimits& limits = facts->limits;
-  limits.multiprocessors = Attribute(cudaDevAttrMultiProcessorCount);
-  limits.major = Attribute(cudaDevAttrComputeCapabilityMajor);
-  limits.minor = Attribute(cudaDevAttrComputeCapabilityMinor);
-  limits.shared_per_block = Attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  limits.shared_per_processor = Attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-  limits.l2_bytes = Attribute(cudaDevAttrL2CacheSize);
+  Check(static_cast<cudaError_t>(cuda::ReadLimits(&facts->limits)), "limits of the device");
 }
 
 }  // namespace

@@ -5,9 +5,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
-#include "device/launch.h"
+#include "device/limits.cuh"
 #include "graft/cuda_probe.h"
 #include "graft/error.h"
 
@@ -27,37 +28,26 @@ inline void CheckDevice(Status status, const char* what) {
   Check(static_cast<cudaError_t>(status), what);
 }
 
-// What the device `id` allows, asked of the driver. Makes no context.
-inline DeviceLimits ReadLimits(int32_t id) {
-  const auto attribute = [id](cudaDeviceAttr which) {
-    int value = 0;
-    Check(cudaDeviceGetAttribute(&value, which, id), "cudaDeviceGetAttribute");
-    return value;
-  };
-  DeviceLimits limits;
-  limits.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
-  limits.major = attribute(cudaDevAttrComputeCapabilityMajor);
-  limits.minor = attribute(cudaDevAttrComputeCapabilityMinor);
-  limits.shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  limits.shared_per_processor = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-  limits.l2_bytes = attribute(cudaDevAttrL2CacheSize);
-  return limits;
-}
-
-// The limits of the device that is current on this thread, read once a process.
+// The limits of the device that is current on this thread, read once a process: for runs, as the
+// first reading makes the device's context.
 inline const DeviceLimits& Limits() {
-  static const std::vector<DeviceLimits> all = [] {
+  struct Device {
+    std::once_flag once;
+    DeviceLimits limits;
+  };
+  static std::vector<Device> all = [] {
     int count = 0;
     Check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-    std::vector<DeviceLimits> list;
-    for (int i = 0; i < count; ++i) list.push_back(ReadLimits(i));
-    return list;
+    return std::vector<Device>(static_cast<size_t>(count));
   }();
   int current = 0;
   Check(cudaGetDevice(&current), "cudaGetDevice");
   Require(current >= 0 && static_cast<size_t>(current) < all.size(), "device ", current,
           " is current, ", all.size(), " are known");
-  return all[static_cast<size_t>(current)];
+  Device& device = all[static_cast<size_t>(current)];
+  std::call_once(device.once,
+                 [&] { CheckDevice(ReadLimits(&device.limits), "limits of a device"); });
+  return device.limits;
 }
 
 // Asks the driver about a device, without a context.

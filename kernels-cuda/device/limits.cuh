@@ -1,0 +1,50 @@
+// What the device allows, asked of CUDA's runtime. For sources that nvcc compiles.
+#ifndef GRAFT_KERNELS_CUDA_DEVICE_LIMITS_CUH_
+#define GRAFT_KERNELS_CUDA_DEVICE_LIMITS_CUH_
+
+#include "launch.cuh"
+
+namespace graft {
+namespace cuda {
+
+// What clusters are counted with. It is never launched.
+template <int32_t kThreads>
+__global__ void ProbeKernel() {}
+
+// Reads the limits of the device that is current on this thread: kOk, or the runtime's error. To
+// count clusters makes the device's context.
+inline Status ReadLimits(DeviceLimits* limits) {
+  cudaError_t error = cudaSuccess;
+  int device = 0;
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&value, which, device);
+    return value;
+  };
+  error = cudaGetDevice(&device);
+  limits->multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  limits->major = attribute(cudaDevAttrComputeCapabilityMajor);
+  limits->minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  limits->shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  limits->shared_per_processor = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  limits->l2_bytes = attribute(cudaDevAttrL2CacheSize);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return error;
+  }
+  LaunchShape shape;
+  shape.threads = kWarp;
+  shape.shared_bytes = limits->shared_per_block;
+  for (int32_t i = 0; i < kClusterSizes; ++i) {
+    shape.cluster = 1 << i;
+    limits->clusters[i] = i == 0              ? limits->multiprocessors
+                          : limits->major < 9 ? 0
+                                              : ActiveClusters(&ProbeKernel<kWarp>, shape);
+  }
+  return kOk;
+}
+
+}  // namespace cuda
+}  // namespace graft
+
+#endif  // GRAFT_KERNELS_CUDA_DEVICE_LIMITS_CUH_
