@@ -31,6 +31,33 @@ inline Status SetSharedLimit(const void* kernel, int64_t bytes) {
                               static_cast<int>(bytes));
 }
 
+// A shape as the runtime takes it.
+struct RuntimeLaunch {
+  cudaLaunchConfig_t config = {};
+  cudaLaunchAttribute attributes[2] = {};
+
+  explicit RuntimeLaunch(const LaunchShape& shape) {
+    config.gridDim = dim3(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
+                          static_cast<unsigned>(shape.grid_z));
+    config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+    config.attrs = attributes;
+    if (shape.cluster > 1) {
+      cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+      cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    }
+    if (shape.dependent) {
+      cudaLaunchAttribute& dependent = attributes[config.numAttrs++];
+      dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      dependent.val.programmaticStreamSerializationAllowed = 1;
+    }
+  }
+  RuntimeLaunch(const RuntimeLaunch&) = delete;
+  RuntimeLaunch& operator=(const RuntimeLaunch&) = delete;
+};
+
 #else
 
 using emulator::CurrentDevice;
@@ -83,59 +110,27 @@ Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream st
     if (status != kOk) return Forget(status);
   }
 #if defined(__CUDACC__)
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
-                        static_cast<unsigned>(shape.grid_z));
-  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  config.attrs = attributes;
-  if (shape.cluster > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  }
-  if (shape.dependent) {
-    cudaLaunchAttribute& dependent = attributes[config.numAttrs++];
-    dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    dependent.val.programmaticStreamSerializationAllowed = 1;
-  }
-  return Forget(cudaLaunchKernelEx(&config, kernel, arguments...));
+  RuntimeLaunch launch(shape);
+  launch.config.stream = stream;
+  return Forget(cudaLaunchKernelEx(&launch.config, kernel, arguments...));
 #else
   static_cast<void>(stream);
   return emulator::Launch(address, shape, [=] { kernel(arguments...); });
 #endif
 }
 
-// Clusters of the shape's size that run at once with this kernel on the current device, or on the
-// emulator. 0: none, or the runtime cannot tell.
+// Clusters of the shape's size, above 1, that run at once with this kernel on the current device,
+// or on the emulator. 0: none, or the runtime cannot tell.
 template <typename... Parameters>
 int32_t ActiveClusters(void (*kernel)(Parameters...), const LaunchShape& shape) {
+  if (!IsLegal(shape)) return 0;
 #if defined(__CUDACC__)
-  const auto* function = reinterpret_cast<const void*>(kernel);
-  int device = 0, most = 0, count = 0;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(shape.cluster));
-  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  if (cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
-          cudaSuccess &&
-      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most) ==
-          cudaSuccess &&
-      cudaOccupancyMaxActiveClusters(&count, function, &config) == cudaSuccess) {
-    return count;
-  }
-  cudaGetLastError();
-  return 0;
+  const auto* const address = reinterpret_cast<const void*>(kernel);
+  const RuntimeLaunch launch(shape);
+  int count = 0;
+  Status status = RaiseSharedLimit(address);
+  if (status == kOk) status = cudaOccupancyMaxActiveClusters(&count, address, &launch.config);
+  return Forget(status) == kOk ? count : 0;
 #else
   static_cast<void>(kernel);
   int32_t size = 0;

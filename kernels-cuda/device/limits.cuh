@@ -28,20 +28,16 @@ inline Status ReadLimits(DeviceLimits* limits) {
   limits->shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   limits->shared_per_processor = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   limits->l2_bytes = attribute(cudaDevAttrL2CacheSize);
-  if (error != cudaSuccess) {
-    cudaGetLastError();
-    return error;
+  limits->clusters[0] = limits->multiprocessors;
+  for (int32_t i = 1; i < kClusterSizes; ++i) {
+    LaunchShape shape;
+    shape.grid_x = shape.cluster = 1 << i;
+    shape.threads = kWarp;
+    shape.shared_bytes = limits->shared_per_block;
+    limits->clusters[i] =
+        error == cudaSuccess && limits->major >= 9 ? ActiveClusters(&ProbeKernel<kWarp>, shape) : 0;
   }
-  LaunchShape shape;
-  shape.threads = kWarp;
-  shape.shared_bytes = limits->shared_per_block;
-  for (int32_t i = 0; i < kClusterSizes; ++i) {
-    shape.cluster = 1 << i;
-    limits->clusters[i] = i == 0              ? limits->multiprocessors
-                          : limits->major < 9 ? 0
-                                              : ActiveClusters(&ProbeKernel<kWarp>, shape);
-  }
-  return kOk;
+  return Forget(error);
 }
 
 }  // namespace cuda

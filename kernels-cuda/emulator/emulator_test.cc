@@ -280,6 +280,16 @@ TEST(Launch, SharedLimitIsRaisedOnceADeviceAndNeverLowered) {
   EXPECT_EQ(emulator::SharedLimitsSet() - before, 2);
 }
 
+TEST(Launch, ClustersThatRunAtOnceAreThoseOfTheLimits) {
+  LaunchShape shape = Shape(8, 32, 100 << 10);
+  for (int i = 0; i < kClusterSizes; ++i) {
+    shape.cluster = 1 << i;
+    EXPECT_EQ(ActiveClusters(Touch, shape), DeviceLimits().clusters[i]);
+  }
+  shape.cluster = 3;  // of 8 blocks: no launch
+  EXPECT_EQ(ActiveClusters(Touch, shape), 0);
+}
+
 __global__ void Reduce(const float* from, float* sum, float* most, int* order) {
   sum[threadIdx.x] = WarpSum(from[threadIdx.x]);
   most[threadIdx.x] = WarpMax<8>(from[threadIdx.x]);
