@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace graft {
 namespace cuda {
@@ -9,9 +10,8 @@ namespace {
 
 // Partial results of one call, at most.
 constexpr int64_t kMostPartBytes = int64_t{64} << 20;
-// Keys that a part should have, so that joining it costs little beside it.
+// Keys that a part of the simple kernel should have, so that joining it costs little beside it.
 constexpr int64_t kLeastPartKeys = 256;
-constexpr int64_t kLeastSplitKeys = 128;
 // What blocks of columns may number: their exchange must fit beside the tiles.
 constexpr int32_t MostColumns(int32_t warp_columns) { return warp_columns > 48 ? 2 : 4; }
 
@@ -38,11 +38,41 @@ int32_t FillingParts(const Problem& p, int64_t wanted, int64_t blocks, int64_t k
   return static_cast<int32_t>(std::max<int64_t>(1, parts));
 }
 
+// Clusters of a cut that run at once; of sizes between, as many as of the next larger one.
+int32_t Clusters(const ClusterCut& cut, const DeviceLimits& limits) {
+  for (int32_t i = 0; i < kClusterSizes; ++i) {
+    if (cut.columns * cut.splits <= 1 << i) return limits.clusters[i];
+  }
+  return 0;
+}
+
 bool FitsCluster(const ClusterCut& cut, const DeviceLimits& limits) {
   if (cut.columns > MostColumns(cut.warp_columns)) return false;
-  const bool hopper = limits.major >= 9;
-  if (!hopper && (cut.columns * cut.splits > 1 || cut.warp_columns > 48)) return false;
-  return LayOut(cut.warp_columns, cut.columns).total <= limits.shared_per_block;
+  if (limits.major < 9 && (cut.columns * cut.splits > 1 || cut.warp_columns > 48)) return false;
+  return Clusters(cut, limits) > 0 &&
+         LayOut(cut.warp_columns, cut.columns).total <= limits.shared_per_block;
+}
+
+// Cycles that a block takes, by the bytes that go through its shared memory, 128 a cycle: README.md
+// counts them.
+constexpr int64_t kStartCycles = 4000;  // queries and the first tile on their way
+constexpr int64_t TileCycles(const ClusterCut& cut) { return 800 + 24 * cut.warp_columns; }
+// Sums through distributed shared memory at a quarter of that rate, and its two barriers.
+constexpr int64_t JoinCycles(const ClusterCut& cut) {
+  const int64_t sums = int64_t{kTileRows} * 8 * cut.warp_columns * 4;
+  return cut.splits == 1 ? 0 : 1000 + sums * (cut.splits - 1) / cut.splits / 32;
+}
+// Another launch, and parts written and read at a device's 4 TB/s, in cycles at 1.75 GHz.
+int64_t MergeCycles(const Problem& p, const ClusterCut& cut) {
+  return cut.parts == 1 ? 0 : 3500 + 2 * cut.parts * PartBytes(p) / 2286;
+}
+
+// What `tiles` of rows over `keys` take, in waves of clusters.
+int64_t PredictedCycles(const Problem& p, const ClusterCut& cut, int64_t tiles, int64_t keys,
+                        const DeviceLimits& limits) {
+  const int64_t waves = CeilDivide(tiles * cut.parts, Clusters(cut, limits));
+  const int64_t steps = CeilDivide(CeilDivide(keys, kTileKeys), cut.parts * cut.splits);
+  return waves * (kStartCycles + steps * TileCycles(cut) + JoinCycles(cut)) + MergeCycles(p, cut);
 }
 
 // The fewest blocks a row, then the fewest columns that are not there.
@@ -61,6 +91,35 @@ bool ChooseColumns(const Problem& p, const DeviceLimits& limits, const Tuning& t
   return found;
 }
 
+// The parts of the keys, within the cluster and beyond it, that take the least time.
+ClusterCut ChooseParts(const Problem& p, const DeviceLimits& limits, const Tuning& tuning,
+                       const ClusterCut& columns, int64_t tiles) {
+  const int64_t keys = SharedKeys(p);
+  const int64_t most =
+      std::clamp<int64_t>(kMostPartBytes / std::max<int64_t>(1, PartBytes(p)), 1, kMostParts);
+  const auto cut_in = [&](int32_t splits) {
+    ClusterCut cut = columns;
+    cut.splits = splits;
+    return cut;
+  };
+  const auto fits = [&](int32_t splits) {
+    return columns.columns * splits <= 8 && FitsCluster(cut_in(splits), limits);
+  };
+  const int32_t forced = tuning.splits == 0 ? 0 : fits(tuning.splits) ? tuning.splits : 1;
+  ClusterCut best = columns;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const int32_t splits : {1, 2, 4}) {
+    if (forced != 0 ? splits != forced : !fits(splits)) continue;
+    ClusterCut cut = cut_in(splits);
+    const int64_t last = tuning.parts > 0 ? tuning.parts : most;
+    for (cut.parts = std::max(1, tuning.parts); cut.parts <= last; ++cut.parts) {
+      const int64_t cycles = PredictedCycles(p, cut, tiles, keys, limits);
+      if (cycles < least) least = cycles, best = cut;
+    }
+  }
+  return best;
+}
+
 bool PlanCluster(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, Plan* plan) {
   if (tuning.simple || p.rows.type == Type::kFloat32 || p.rows.width % 8 != 0) return false;
   ClusterCut cut;
@@ -74,18 +133,7 @@ bool PlanCluster(const Problem& p, const DeviceLimits& limits, const Tuning& tun
     most = p.lists.groups + rows / kTileRows;
     likely = std::max<int64_t>(p.lists.groups, CeilDivide(rows, kTileRows));
   }
-  const int64_t blocks = likely * cut.columns, keys = SharedKeys(p);
-  for (const int32_t splits : {2, 4}) {
-    ClusterCut wider = cut;
-    wider.splits = splits;
-    if (splits * cut.columns > 8 || !FitsCluster(wider, limits)) continue;
-    const bool chosen =
-        blocks * splits <= limits.multiprocessors && keys / splits >= kLeastSplitKeys;
-    if (tuning.splits == 0 ? chosen : tuning.splits == splits) cut = wider;
-  }
-  cut.parts = tuning.parts > 0
-                  ? tuning.parts
-                  : FillingParts(p, limits.multiprocessors, blocks * cut.splits, keys / cut.splits);
+  cut = ChooseParts(p, limits, tuning, cut, likely);
   plan->cluster = true;
   plan->cluster_cut = cut;
   plan->cluster_shape.cluster = cut.columns * cut.splits;

@@ -31,6 +31,16 @@ DeviceLimits Ampere() {
   limits.multiprocessors = 108;
   limits.major = 8;
   limits.shared_per_block = 163 * 1024;
+  limits.clusters[0] = 108;
+  limits.clusters[1] = limits.clusters[2] = limits.clusters[3] = 0;
+  return limits;
+}
+
+// A part on which not every group of multiprocessors is a multiple of four or eight.
+DeviceLimits Uneven(int32_t fours, int32_t eights) {
+  DeviceLimits limits;
+  limits.clusters[2] = fours;
+  limits.clusters[3] = eights;
   return limits;
 }
 
@@ -46,6 +56,42 @@ TEST(ElAttentionPlan, BartLargeFillsTheDeviceInOneLaunch) {
   EXPECT_EQ(plan.workspace, 0);
 }
 
+TEST(ElAttentionPlan, NoSecondWaveForTheLastClusters) {
+  for (const DeviceLimits& limits : {Uneven(31, 14), Uneven(30, 13), Uneven(16, 0), Uneven(0, 0)}) {
+    const Plan plan = MakePlan(Dense(32, 4, 16, 1024, 1024), limits);
+    ASSERT_TRUE(plan.legal && plan.cluster && !plan.simple);
+    EXPECT_EQ(plan.cluster_shape.cluster, 2);  // the two blocks of columns
+    EXPECT_EQ(plan.cluster_cut.splits, 1);
+    EXPECT_EQ(plan.cluster_cut.parts, 2);  // the keys in two, joined through the workspace
+    EXPECT_EQ(plan.cluster_shape.grid_x * plan.cluster_shape.grid_y, 128);
+    EXPECT_EQ(plan.workspace, 2 * 2048 * (1024 * 4 + 4));
+  }
+  // Fewer samples leave room for splits within the cluster after all.
+  EXPECT_EQ(MakePlan(Dense(31, 4, 16, 1024, 1024), Uneven(31, 14)).cluster_cut.splits, 2);
+  // A second wave that cannot be avoided is no reason for parts.
+  const Plan many = MakePlan(Dense(256, 4, 16, 1024, 1024), Uneven(31, 14));
+  EXPECT_EQ(many.cluster_cut.splits * many.cluster_cut.parts, 1);
+}
+
+TEST(ElAttentionPlan, WithoutClustersOfTwoWideRowsAreSimple) {
+  DeviceLimits limits = Uneven(0, 0);
+  limits.clusters[1] = 0;
+  EXPECT_FALSE(MakePlan(Dense(32, 4, 16, 1024, 1024), limits).cluster);
+  EXPECT_TRUE(MakePlan(Dense(32, 4, 6, 1024, 384), limits).cluster);
+}
+
+TEST(ElAttentionPlan, WhatIsForcedIsTaken) {
+  Tuning two;
+  two.splits = 1;
+  two.parts = 2;
+  const Plan plan = MakePlan(Dense(32, 4, 16, 1024, 1024), DeviceLimits(), two);
+  EXPECT_EQ(plan.cluster_cut.splits, 1);
+  EXPECT_EQ(plan.cluster_cut.parts, 2);
+  two.splits = 4;
+  EXPECT_EQ(MakePlan(Dense(32, 4, 16, 1024, 1024), DeviceLimits(), two).cluster_cut.splits, 4);
+  EXPECT_EQ(MakePlan(Dense(32, 4, 16, 1024, 1024), Uneven(31, 0), two).cluster_cut.splits, 1);
+}
+
 TEST(ElAttentionPlan, TunedWidthsWasteNoColumns) {
   for (const auto& [width, warp_columns] : {std::pair{768, 48}, {1024, 64}, {1280, 80}}) {
     const Plan plan = MakePlan(Dense(32, 4, 16, 1024, width), DeviceLimits());
@@ -58,7 +104,7 @@ TEST(ElAttentionPlan, TunedWidthsWasteNoColumns) {
 TEST(ElAttentionPlan, OneSampleIsSplitOverTheDevice) {
   const Plan plan = MakePlan(Dense(1, 4, 16, 65536, 1024), DeviceLimits());
   EXPECT_EQ(plan.cluster_cut.splits, 4);
-  EXPECT_GT(plan.cluster_cut.parts, 8);
+  EXPECT_EQ(plan.cluster_cut.parts, 16);
   EXPECT_LE(plan.cluster_shape.grid_x * plan.cluster_shape.grid_y, 132);
   EXPECT_GT(plan.workspace, 0);
 }
@@ -101,7 +147,7 @@ TEST(ElAttentionPlan, PositionsThatTokensDoNotShareGoBeside) {
 
 // Whatever is drawn fits a launch, and the workspace asked for does for every address.
 TEST(ElAttentionPlan, AllSizesAreLegal) {
-  for (const DeviceLimits& limits : {DeviceLimits(), Ampere()}) {
+  for (const DeviceLimits& limits : {DeviceLimits(), Ampere(), Uneven(30, 13), Uneven(0, 0)}) {
     for (const int32_t width : {1, 8, 100, 512, 640, 1000, 1536, 1544, 2048, 16384}) {
       for (const int32_t tokens : {1, 7, 5000}) {
         for (const int32_t keys : {0, 1, 700, 100000}) {

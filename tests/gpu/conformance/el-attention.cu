@@ -81,8 +81,7 @@ void Check(Trial& trial, Drawn& d) {
   } else if (!d.lists.lengths.empty()) {
     p.lists.lengths = lengths.data();
   }
-  cuda::DeviceLimits limits;
-  const el::Plan plan = el::MakePlan(p, limits, d.tuning);
+  const el::Plan plan = el::MakePlan(p, d.limits, d.tuning);
   const Array<unsigned char> workspace(trial, plan.workspace);
   trial.about << (plan.cluster ? "cluster " : "") << (plan.simple ? "simple " : "") << "columns "
               << plan.cluster_cut.warp_columns << " x " << plan.cluster_cut.columns << " splits "

@@ -30,6 +30,7 @@ struct HostLists {
 struct Drawn {
   el::Problem p;
   el::Tuning tuning;
+  cuda::DeviceLimits limits;
   HostLists lists;
   bool dense = false;
   int64_t row_gap = 0, block_gap = 0, query_gap = 0, output_gap = 0, shift = 0;
@@ -46,8 +47,21 @@ inline void DrawTuning(Random& random, bool cluster, Drawn* d) {
   if (random.Chance(2)) d->tuning.parts = static_cast<int32_t>(random.Between(1, 3));
   if (random.Chance(3)) d->tuning.heads = static_cast<int32_t>(random.Between(1, 8));
   if (!cluster) return;
-  d->tuning.splits = random.Pick({1, 1, 2, 4});
+  if (!random.Chance(4)) d->tuning.splits = random.Pick({1, 1, 2, 4});
   d->tuning.warp_columns = random.Chance(20) ? random.Pick({48, 64, 80}) : 16;
+}
+
+// A device: what it has at most changes how a call is cut, and never what comes out.
+inline cuda::DeviceLimits DrawLimits(Random& random) {
+  cuda::DeviceLimits limits;
+  if (random.Chance(2)) limits.clusters[2] = static_cast<int32_t>(random.Between(0, 32));
+  if (random.Chance(2)) limits.clusters[3] = static_cast<int32_t>(random.Between(0, 16));
+  if (random.Chance(4)) {
+    limits.multiprocessors = static_cast<int32_t>(random.Between(1, 40));
+    limits.clusters[0] = limits.multiprocessors;
+    limits.clusters[1] = limits.multiprocessors / 2;
+  }
+  return limits;
 }
 
 inline void DrawScores(Random& random, Drawn* d) {
@@ -143,6 +157,7 @@ Drawn Draw(Trial& trial) {
                 : std::is_same<T, cuda::Half>::value ? Type::kFloat16
                                                      : Type::kBFloat16;
   DrawTuning(random, cluster, &d);
+  d.limits = DrawLimits(random);
   p.heads = static_cast<int32_t>(random.Size(1, 20));
   if (cluster) {
     const int32_t wide = 8 * d.tuning.warp_columns, most = d.tuning.warp_columns > 48 ? 2 : 4;

@@ -309,7 +309,7 @@ void ConformLatentAs(Trial& trial) {
     l.kv_write = given(kv_write);
   }
   l.output = output.data();
-  const cuda::DeviceLimits limits;
+  const cuda::DeviceLimits& limits = call.d.limits;
   const el::LatentPlan plan = el::MakeLatentPlan(l, limits, call.d.tuning);
   const Array<unsigned char> workspace(trial, plan.total);
   trial.about << "latent: groups " << l.lists.groups << " tokens " << l.tokens << " heads "
