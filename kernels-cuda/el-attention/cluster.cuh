@@ -67,12 +67,14 @@ class ClusterBlock {
 
   GRAFT_DEVICE void Run() {
     const int32_t size = cut_.columns * cut_.splits;
-    if (!FindTile(p_, static_cast<int32_t>(blockIdx.x) / size, kTileRows, &group_, &row0_)) return;
+    if (!FindTile(p_, static_cast<int32_t>(blockIdx.x) / size, kTileRows, &group_, &row0_)) {
+      return WaitForLaunch();
+    }
     count_ = min(kTileRows, group_.tokens * p_.heads - row0_);
     ChooseKeys();
-    FindRow();
     Start();
     for (int32_t t = 0; t < tiles_; ++t) Step(t);
+    LetNextBegin();
     CopyWait<0>();
     total_ += __shfl_xor_sync(kAllLanes, total_, 1);
     total_ += __shfl_xor_sync(kAllLanes, total_, 2);
@@ -135,23 +137,19 @@ class ClusterBlock {
   }
 
   // Starts the copy of a tile whose keys were found, four keys a warp.
-  GRAFT_DEVICE void Copy(int32_t tile, int64_t found) {
-    if (tile < tiles_) {
-      const auto* data = static_cast<const char*>(p_.rows.data);
+  GRAFT_DEVICE void Copy(int32_t tile, int64_t found) const {
+    if (tile >= tiles_) return;
+    const auto* data = static_cast<const char*>(p_.rows.data);
 #pragma unroll
-      for (int32_t i = 0; i < kTileKeys / Piece::kWarps; ++i) {
-        const int32_t key = warp_ * (kTileKeys / Piece::kWarps) + i;
-        const int64_t byte = __shfl_sync(kAllLanes, found, key);
-        Piece::CopyRow(Stage(tile), key, data + max(byte, int64_t{0}), column0_, p_.rows.width,
-                       byte >= 0);
-      }
+    for (int32_t i = 0; i < kTileKeys / Piece::kWarps; ++i) {
+      const int32_t key = warp_ * (kTileKeys / Piece::kWarps) + i;
+      const int64_t byte = __shfl_sync(kAllLanes, found, key);
+      Piece::CopyRow(Stage(tile), key, data + max(byte, int64_t{0}), column0_, p_.rows.width,
+                     byte >= 0);
     }
-    CopyCommit();
   }
 
-  GRAFT_DEVICE void Start() {
-    const bool shares = cut_.columns * cut_.splits > 1;
-    if (shares) Arrive();  // memory of a block may be written once it has begun
+  GRAFT_DEVICE void CopyQueries() const {
     const T* query = static_cast<const T*>(p_.query) +
                      (int64_t{group_.first} * p_.heads + row0_) * p_.query_stride;
     for (int32_t row = warp_; row < kTileRows; row += Piece::kWarps) {
@@ -159,8 +157,27 @@ class ClusterBlock {
       Piece::CopyRow(shared_ + at_.query, row, query + (valid ? row : 0) * p_.query_stride,
                      column0_, p_.rows.width, valid);
     }
+  }
+
+  GRAFT_DEVICE void Start() {
+    const bool shares = cut_.columns * cut_.splits > 1;
+    if (shares) Arrive();  // memory of a block may be written once it has begun
+    // The launch before may still make queries and their shifts, and reads no rows of X.
+    Copy(0, Find(0));
+#if GRAFT_FAULT != 7
+    WaitForLaunch();
+#endif
+    CopyQueries();
+    CopyCommit();
+#if GRAFT_FAULT == 7
+    WaitForLaunch();
+#endif
+    FindRow();
 #pragma unroll
-    for (int32_t tile = 0; tile < kStages - 1; ++tile) Copy(tile, Find(tile));
+    for (int32_t tile = 1; tile < kStages - 1; ++tile) {
+      Copy(tile, Find(tile));
+      CopyCommit();
+    }
 #pragma unroll
     for (int32_t m = 0; m < 4; ++m) {
 #pragma unroll
@@ -182,6 +199,9 @@ class ClusterBlock {
     typename Piece::Scores scores;
     Piece::Score(shared_ + at_.query, Stage(tile), scores);
     const int32_t half = warp_ / 4, quarter = warp_ % 4;
+#if GRAFT_FAULT == 5
+    if (quarter > 0) Linger();
+#endif
     float4* places = Reduce(free) + lane_;
     // Of four slabs of 8 rows a warp keeps one and gives the others away.
 #pragma unroll
@@ -226,6 +246,9 @@ class ClusterBlock {
   GRAFT_DEVICE void Take(int32_t tile, float (&scores)[8]) {
     if (cut_.columns == 1) return;
     AwaitOthers();
+#if GRAFT_FAULT == 4
+    if (column_ > 0) Linger();
+#endif
     float sum[8] = {};
     for (int32_t source = 0; source < cut_.columns; ++source) {
       if (source == column_) {
@@ -285,6 +308,7 @@ class ClusterBlock {
     if (more) Give(t + 1, next);
     const bool rescale = __syncthreads_or(grown) != 0;
     Copy(coming, found);
+    CopyCommit();
     if (rescale) Rescale();
     Piece::Add(shared_ + at_.weights, Stage(t), sums_);
     if (more) {
@@ -327,6 +351,7 @@ class ClusterBlock {
           *Of(State(split_, row_), split * cut_.columns + column_) = mine;
         }
       }
+      __syncwarp();  // all lanes arrive together
       GiveSums();
       Arrive();
       AwaitOthers();

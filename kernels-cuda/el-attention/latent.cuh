@@ -1,12 +1,13 @@
 // Multi-head attention over hidden states that stand in for keys and values (Yan et al.:
 // EL-Attention, 2021, equations 5 to 9), in full:
 //
-//   expanded = query W_K^T of the head                       project.cuh
+//   expanded = query W_K^T of the head                       project_*.cuh
 //   sums     = softmax(scale * (expanded X^T + query b_K)) X attention.cuh
-//   output   = sums W_V of the head + b_V                    project.cuh
+//   output   = sums W_V of the head + b_V                    project_*.cuh
 //
 // with new rows written first, and joined by log-sum-exp with attention over keys and values that
-// stand behind the rows in a pool of their own (flash-decode).
+// stand behind the rows in a pool of their own (flash-decode). The three run one behind the other,
+// each beginning while the one before it ends.
 #ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
 #define GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
 
@@ -16,7 +17,8 @@
 #include "../flash-decode/merge.cuh"
 #include "../flash-decode/simple.cuh"
 #include "attention.cuh"
-#include "project.cuh"
+#include "project_float.cuh"
+#include "project_matrix.cuh"
 #include "store.cuh"
 
 namespace graft {
@@ -66,7 +68,7 @@ struct LatentPlan {
   int64_t expanded = 0;  // [tokens * heads][stride], of the rows' type
   int64_t stride = 0;    // numbers: the width in vectors of 16 bytes
   int64_t shift = 0;     // [tokens * heads]
-  int64_t sums = 0;      // [tokens * heads][stride] float32
+  int64_t sums = 0;      // [tokens * heads][stride], of the rows' type
   int64_t lse = 0;       // [tokens * heads]
   int64_t behind = 0;    // [tokens * heads][value_size]
   int64_t behind_lse = 0;
@@ -92,6 +94,7 @@ inline Problem AttentionOf(const Latent& l, const LatentPlan& plan, void* worksp
   p.softcap = l.softcap;
   p.window = l.window;
   p.output = at + plan.sums;
+  p.output_type = l.rows.type;
   p.lse = reinterpret_cast<float*>(at + plan.lse);
   return p;
 }
@@ -143,7 +146,7 @@ inline LatentPlan MakeLatentPlan(const Latent& l, const DeviceLimits& limits,
   plan.stride = RoundUp(l.rows.width, 8);
   plan.expanded = take(rows * plan.stride * BytesOf(l.rows.type));
   plan.shift = take(l.key_bias != nullptr ? rows * 4 : 0);
-  plan.sums = take(rows * plan.stride * 4);
+  plan.sums = take(rows * plan.stride * BytesOf(l.rows.type));
   plan.lse = take(rows * 4);
   plan.behind = take(l.HasBehind() ? rows * l.value_size * 4 : 0);
   plan.behind_lse = take(l.HasBehind() ? rows * 4 : 0);
@@ -157,57 +160,57 @@ inline LatentPlan MakeLatentPlan(const Latent& l, const DeviceLimits& limits,
   return plan;
 }
 
-// Queries of many panels take four at once; few columns are cut finer, to fill the device.
-template <typename Kernel4, typename Kernel1, typename... Arguments>
-Status EnqueueProduct(Kernel4 four, Kernel1 one, const Product& p, int64_t extra,
-                      const DeviceLimits& limits, Stream stream, const Arguments&... arguments) {
+inline LaunchShape ProductShape(const Product& p, int32_t rows, int32_t columns, int32_t threads,
+                                int64_t bytes) {
   LaunchShape shape;
-  shape.threads = kProductThreads;
+  shape.grid_x = CeilDivide(p.rows(), rows);
   shape.grid_y = p.kv_heads;
-  shape.grid_z = std::min(CeilDivide(p.rows(), kProductRows), kMaxGridYZ);
-  shape.grid_x = CeilDivide(p.panels(), 4);
-  const bool coarse = shape.grid_x * shape.grid_y * shape.grid_z >= 4 * limits.multiprocessors;
-  if (!coarse) shape.grid_x = p.panels();
-  shape.shared_bytes = ProductBytes(coarse ? 4 : 1) + extra;
-  return Launch(coarse ? four : one, shape, stream, p, arguments...);
+  shape.grid_z = CeilDivide(p.columns, columns);
+  shape.threads = threads;
+  shape.shared_bytes = bytes;
+  return shape;
+}
+
+inline Product ProductOf(const Latent& l) {
+  Product p;
+  p.tokens = l.tokens;
+  p.heads = l.heads;
+  p.kv_heads = l.kv_heads;
+  return p;
 }
 
 template <typename T>
-Status Expand(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits, char* at,
-              Stream stream) {
-  Product p;
+Status Expand(const Latent& l, const LatentPlan& plan, bool chained, char* at, Stream stream) {
+  Product p = ProductOf(l);
   p.left = l.query;
   p.token_stride = l.query_stride;
   p.head_stride = p.depth = l.head_size;
   p.weight = l.key_weight;
   p.columns = l.rows.width;
-  p.tokens = l.tokens;
-  p.heads = l.heads;
-  p.kv_heads = l.kv_heads;
-  if (l.key_bias != nullptr) {
-    LaunchShape shape;
-    shape.threads = kStoreThreads;
-    shape.grid_x = CeilDivide(int64_t{l.tokens} * l.heads, kStoreThreads / kWarp);
-    const Status status = Launch(&ShiftKernel<kStoreThreads>, shape, stream, p, l.key_bias,
-                                 l.Scale(), reinterpret_cast<float*>(at + plan.shift));
-    if (status != kOk) return status;
+  const Shift shift{l.key_bias, l.Scale(), reinterpret_cast<float*>(at + plan.shift)};
+  auto* expanded = reinterpret_cast<T*>(at + plan.expanded);
+  if constexpr (sizeof(T) == 4) {
+    LaunchShape shape = ProductShape(p, kFloatRows, kFloatColumns, kFloatThreads, kFloatBytes);
+    shape.followed = chained;
+    return Launch(&ExpandFloatKernel<kFloatThreads>, shape, stream, p, shift, expanded,
+                  plan.stride);
+  } else {
+    LaunchShape shape = ProductShape(p, kMatrixRows, kExpandColumns, kMatrixThreads,
+                                     MatrixProduct<float, kExpandColumns>::Bytes(p.depth));
+    shape.followed = chained;
+    return Launch(&ExpandKernel<T>, shape, stream, p, shift, expanded, plan.stride);
   }
-  return EnqueueProduct(&ExpandKernel<T, 4>, &ExpandKernel<T, 1>, p, 0, limits, stream,
-                        reinterpret_cast<T*>(at + plan.expanded), plan.stride);
 }
 
-inline Status Contract(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits,
-                       char* at, Stream stream) {
-  Product p;
-  p.left = reinterpret_cast<float*>(at + plan.sums);
+template <typename T>
+Status Contract(const Latent& l, const LatentPlan& plan, bool chained, char* at, Stream stream) {
+  Product p = ProductOf(l);
+  p.left = at + plan.sums;
   p.head_stride = plan.stride;
   p.token_stride = plan.stride * l.heads;
   p.weight = l.value_weight;
   p.depth = l.rows.width;
   p.columns = l.value_size;
-  p.tokens = l.tokens;
-  p.heads = l.heads;
-  p.kv_heads = l.kv_heads;
   Join join;
   join.lists = l.lists;
   join.lists.behind = l.kv_lists.steps;
@@ -218,8 +221,18 @@ inline Status Contract(const Latent& l, const LatentPlan& plan, const DeviceLimi
     join.behind_lse = reinterpret_cast<float*>(at + plan.behind_lse);
   }
   join.output = l.output;
-  return EnqueueProduct(&ContractKernel<4>, &ContractKernel<1>, p, kShareBytes, limits, stream,
-                        join);
+  if constexpr (sizeof(T) == 4) {
+    LaunchShape shape = ProductShape(p, kFloatRows, kFloatColumns, kFloatThreads,
+                                     kFloatBytes + kFloatRows * sizeof(RowShare));
+    shape.dependent = chained;
+    return Launch(&ContractFloatKernel<kFloatThreads>, shape, stream, p, join);
+  } else {
+    LaunchShape shape = ProductShape(
+        p, kMatrixRows, kContractColumns, kMatrixThreads,
+        MatrixProduct<T, kContractColumns>::Bytes(p.depth) + kMatrixRows * sizeof(RowShare));
+    shape.dependent = chained;
+    return Launch(&ContractKernel<T>, shape, stream, p, join);
+  }
 }
 
 template <int32_t kRows>
@@ -249,6 +262,20 @@ inline Status AttendBehind(const Latent& l, const LatentPlan& whole, const Devic
                 partials);
 }
 
+template <typename T>
+Status AttendRows(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits, char* at,
+                  Stream stream, const Tuning& tuning) {
+  const Problem p = AttentionOf(l, plan, at);
+  const Plan attention = MakePlan(p, limits, tuning);
+  if (!attention.legal) return kBadLaunch;
+  const bool chained = attention.chained;
+  Status status = Expand<T>(l, plan, chained, at, stream);
+  if (status == kOk) {
+    status = Enqueue(p, attention, at + plan.inner, stream, Neighbours{chained, chained});
+  }
+  return status == kOk ? Contract<T>(l, plan, chained, at, stream) : status;
+}
+
 // Enqueues all of it. `workspace` is plan.total bytes on the device, 64-byte aligned.
 inline Status Enqueue(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits,
                       void* workspace, Stream stream, const Tuning& tuning = Tuning()) {
@@ -267,17 +294,13 @@ inline Status Enqueue(const Latent& l, const LatentPlan& plan, const DeviceLimit
                        l.tokens, stream);
     });
   }
-  then([&] {
-    return l.rows.type == Type::kFloat32   ? Expand<float>(l, plan, limits, at, stream)
-           : l.rows.type == Type::kFloat16 ? Expand<Half>(l, plan, limits, at, stream)
-                                           : Expand<BFloat16>(l, plan, limits, at, stream);
-  });
-  then([&] {
-    const Problem p = AttentionOf(l, plan, workspace);
-    return Enqueue(p, MakePlan(p, limits, tuning), at + plan.inner, stream);
-  });
   if (l.HasBehind()) then([&] { return AttendBehind(l, plan, limits, at, stream); });
-  then([&] { return Contract(l, plan, limits, at, stream); });
+  then([&] {
+    return l.rows.type == Type::kFloat32 ? AttendRows<float>(l, plan, limits, at, stream, tuning)
+           : l.rows.type == Type::kFloat16
+               ? AttendRows<Half>(l, plan, limits, at, stream, tuning)
+               : AttendRows<BFloat16>(l, plan, limits, at, stream, tuning);
+  });
   return status;
 }
 

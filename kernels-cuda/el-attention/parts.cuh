@@ -45,27 +45,45 @@ constexpr int32_t kMergeThreads = 128;
 // Block x joins the parts of row x.
 template <typename T>
 __global__ void __launch_bounds__(kMergeThreads) MergeKernel(Problem p, Parts parts) {
+  WaitForLaunch();
+  LetNextBegin();
   const int64_t row = blockIdx.x, rows = int64_t{p.tokens} * p.heads;
   float most = NegativeInfinity();
   for (int32_t part = 0; part < parts.count; ++part) {
     most = fmaxf(most, parts.lse[part * rows + row]);
   }
   const bool seen = most > NegativeInfinity();
+  const auto weight = [&](int32_t part) {
+    return exp2f((parts.lse[part * rows + row] - most) * kLog2E);
+  };
   float sum = 0.0f;
-  for (int32_t part = 0; seen && part < parts.count; ++part) {
-    sum += exp2f((parts.lse[part * rows + row] - most) * kLog2E);
-  }
+  for (int32_t part = 0; seen && part < parts.count; ++part) sum += weight(part);
   const float inverse = seen ? 1.0f / sum : 0.0f;
   Parts whole;
   const Place<T> place(p, whole, 0, row);
   if (threadIdx.x == 0 && place.lse != nullptr) {
     *place.lse = seen ? most + log2f(sum) * kLn2 : NegativeInfinity();
   }
-  for (int32_t c = static_cast<int32_t>(threadIdx.x); c < p.rows.width; c += kMergeThreads) {
+  const int32_t width = p.rows.width;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t vectors = width % 4 == 0 ? width / 4 : 0;
+  for (int32_t v = thread; v < vectors; v += kMergeThreads) {
+    float x[4] = {};
+#pragma unroll 4
+    for (int32_t part = 0; part < (seen ? parts.count : 0); ++part) {
+      const float share = weight(part) * inverse;
+      float y[4];
+      LoadVector(parts.rows + (part * rows + row) * width + v * 4, y);
+#pragma unroll
+      for (int32_t i = 0; i < 4; ++i) x[i] += share * y[i];
+    }
+#pragma unroll
+    for (int32_t i = 0; i < 4; ++i) Put<T>(place.row, place.type, v * 4 + i, x[i]);
+  }
+  for (int32_t c = vectors * 4 + thread; c < width; c += kMergeThreads) {
     float x = 0.0f;
     for (int32_t part = 0; seen && part < parts.count; ++part) {
-      const float weight = exp2f((parts.lse[part * rows + row] - most) * kLog2E) * inverse;
-      x += weight * parts.rows[(part * rows + row) * p.rows.width + c];
+      x += weight(part) * inverse * parts.rows[(part * rows + row) * width + c];
     }
     Put<T>(place.row, place.type, c, x);
   }

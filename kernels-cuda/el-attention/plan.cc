@@ -173,6 +173,7 @@ Plan MakePlanFor(const Problem& p, const DeviceLimits& limits, const Tuning& tun
   if (!cluster || HasOwn(p)) PlanSimple(p, limits, tuning, &plan);
   plan.parts =
       (plan.cluster ? plan.cluster_cut.parts : 0) + (plan.simple ? plan.simple_cut.parts : 0);
+  plan.chained = limits.major >= 9;
   plan.workspace = plan.parts > 1 ? RoundUp(plan.parts * PartBytes(p), 16) : 0;
   plan.legal = p.rows.width >= 1 && p.rows.width <= kMostWidth &&
                (!plan.cluster || IsLegal(plan.cluster_shape)) &&

@@ -78,7 +78,10 @@ struct Plan {
   LaunchShape simple_shape;
   int32_t parts = 1;      // of both together
   int64_t workspace = 0;  // bytes, 16-byte aligned
+  bool chained = false;   // launches may begin before the one before has ended (9.0)
   bool legal = true;      // false: rows are too wide, or a size does not fit a launch
+
+  int32_t launches() const { return (cluster ? 1 : 0) + (simple ? 1 : 0) + (parts > 1 ? 1 : 0); }
 };
 
 // Whether addresses and strides let the cluster kernel copy 16 bytes at once. Pointers that are

@@ -19,6 +19,8 @@ namespace el_attention {
 template <typename T, int32_t kHeads>
 __global__ void __launch_bounds__(kSimpleThreads)
     SimpleKernel(Problem p, Parts parts, SimpleCut cut, bool own_only) {
+  WaitForLaunch();
+  LetNextBegin();
   const int32_t chunks = (p.heads + cut.heads - 1) / cut.heads;
   const int32_t token = static_cast<int32_t>(blockIdx.x) / chunks;
   const int32_t head0 = static_cast<int32_t>(blockIdx.x) % chunks * cut.heads;
@@ -101,6 +103,9 @@ __global__ void __launch_bounds__(kSimpleThreads)
       if (lane == 0) rescale[r] = factor;
     }
     __syncthreads();
+#if GRAFT_FAULT == 1
+    if (warp > 0) Linger();
+#endif
     for (int32_t c = thread; c < width; c += kSimpleThreads) {
       float add[kHeads] = {};
       for (int32_t k = 0; k < count; ++k) {
