@@ -239,7 +239,7 @@ class MatrixProduct {
     unsigned char* left = Stage(step);
     const auto* right = reinterpret_cast<const float*>(left + kTerms * kTermBytes) +
                         warp_column_ / kPanel * (kMatrixDepth * kPanel);
-#pragma unroll
+#pragma unroll 1
     for (int32_t i = 0; i < kSlices; ++i) {
       const int32_t slice = warp_group_ * kSlices + i;
       uint32_t a[2][kTerms][4];
