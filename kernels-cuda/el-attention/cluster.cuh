@@ -170,6 +170,7 @@ class ClusterBlock {
     CopyQueries();
     CopyCommit();
 #if GRAFT_FAULT == 7
+    CopyWait<0>();
     WaitForLaunch();
 #endif
     FindRow();

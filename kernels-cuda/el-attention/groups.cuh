@@ -167,6 +167,21 @@ GRAFT_DEVICE void Put(void* to, Type type, int64_t at, float x) {
   }
 }
 
+// Writes four, at once where they are aligned.
+template <typename T>
+GRAFT_DEVICE void PutFour(void* to, Type type, int64_t at, const float (&x)[4]) {
+  const bool wide = type == Type::kFloat32;
+  if (reinterpret_cast<uintptr_t>(to) % (wide ? 16 : 8) != 0) {
+#pragma unroll
+    for (int32_t i = 0; i < 4; ++i) Put<T>(to, type, at + i, x[i]);
+  } else if (wide) {
+    StoreVector(static_cast<float*>(to) + at, x);
+  } else if constexpr (sizeof(T) == 2) {
+    *reinterpret_cast<uint2*>(static_cast<T*>(to) + at) =
+        make_uint2(Pack<T>(x[0], x[1]), Pack<T>(x[2], x[3]));
+  }
+}
+
 }  // namespace el_attention
 }  // namespace cuda
 }  // namespace graft

@@ -77,8 +77,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeKernel(Problem p, Parts pa
 #pragma unroll
       for (int32_t i = 0; i < 4; ++i) x[i] += share * y[i];
     }
-#pragma unroll
-    for (int32_t i = 0; i < 4; ++i) Put<T>(place.row, place.type, v * 4 + i, x[i]);
+    PutFour<T>(place.row, place.type, v * 4, x);
   }
   for (int32_t c = vectors * 4 + thread; c < width; c += kMergeThreads) {
     float x = 0.0f;

@@ -54,6 +54,7 @@ TEST(ElAttentionPlan, BartLargeFillsTheDeviceInOneLaunch) {
   EXPECT_EQ(plan.cluster_shape.grid_x, 128);
   EXPECT_EQ(plan.cluster_shape.cluster, 4);
   EXPECT_EQ(plan.workspace, 0);
+  EXPECT_EQ(plan.launches(), 1);
 }
 
 TEST(ElAttentionPlan, NoSecondWaveForTheLastClusters) {
@@ -65,6 +66,8 @@ TEST(ElAttentionPlan, NoSecondWaveForTheLastClusters) {
     EXPECT_EQ(plan.cluster_cut.parts, 2);  // the keys in two, joined through the workspace
     EXPECT_EQ(plan.cluster_shape.grid_x * plan.cluster_shape.grid_y, 128);
     EXPECT_EQ(plan.workspace, 2 * 2048 * (1024 * 4 + 4));
+    EXPECT_EQ(plan.launches(), 2);
+    EXPECT_TRUE(plan.chained);
   }
   // Fewer samples leave room for splits within the cluster after all.
   EXPECT_EQ(MakePlan(Dense(31, 4, 16, 1024, 1024), Uneven(31, 14)).cluster_cut.splits, 2);
@@ -114,6 +117,7 @@ TEST(ElAttentionPlan, ClustersNeedHopper) {
   const Plan plan = MakePlan(Dense(108, 1, 6, 1500, 384), Ampere());
   EXPECT_TRUE(plan.cluster);
   EXPECT_EQ(plan.cluster_shape.cluster, 1);
+  EXPECT_FALSE(plan.chained);
 }
 
 TEST(ElAttentionPlan, EverythingElseIsSimple) {

@@ -61,6 +61,10 @@ inline cuda::DeviceLimits DrawLimits(Random& random) {
     limits.clusters[0] = limits.multiprocessors;
     limits.clusters[1] = limits.multiprocessors / 2;
   }
+  if (random.Chance(8)) {
+    limits.major = 8;
+    for (int32_t i = 1; i < cuda::kClusterSizes; ++i) limits.clusters[i] = 0;
+  }
   return limits;
 }
 
