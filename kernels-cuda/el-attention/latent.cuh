@@ -13,9 +13,7 @@
 
 #include <cmath>
 
-#include "../flash-decode/float_decode.cuh"
-#include "../flash-decode/merge.cuh"
-#include "../flash-decode/simple.cuh"
+#include "../flash-decode/flash_decode.cuh"
 #include "attention.cuh"
 #include "project_float.cuh"
 #include "project_matrix.cuh"
@@ -235,31 +233,10 @@ Status Contract(const Latent& l, const LatentPlan& plan, bool chained, char* at,
   }
 }
 
-template <int32_t kRows>
-Status DecodeBehind(const flash_decode::Problem& p, const flash_decode::Plan& plan,
-                    const flash_decode::Partials& partials, Stream stream) {
-  const auto kernel = plan.size_class == 64    ? &flash_decode::FloatDecodeKernel<kRows, 64>
-                      : plan.size_class == 128 ? &flash_decode::FloatDecodeKernel<kRows, 128>
-                                               : &flash_decode::FloatDecodeKernel<kRows, 256>;
-  return Launch(kernel, plan.attend, stream, p, plan.cut, partials);
-}
-
 inline Status AttendBehind(const Latent& l, const LatentPlan& whole, const DeviceLimits& limits,
                            char* at, Stream stream) {
   const flash_decode::Problem p = BehindOf(l, whole, at);
-  const flash_decode::Plan plan = flash_decode::MakePlan(p, limits);
-  if (plan.cut.items == 0) return kOk;
-  if (!plan.fast) {
-    return Launch(&flash_decode::SimpleKernel<float>, plan.attend, stream, p, plan.cut);
-  }
-  flash_decode::Partials partials;
-  partials.states = reinterpret_cast<flash_decode::State*>(at + whole.inner);
-  partials.sums = reinterpret_cast<float*>(at + whole.inner + plan.sums_at);
-  const Status status = plan.tile_rows == 1 ? DecodeBehind<1>(p, plan, partials, stream)
-                                            : DecodeBehind<8>(p, plan, partials, stream);
-  if (status != kOk || plan.cut.splits == 1) return status;
-  return Launch(&flash_decode::MergeKernel<float>, plan.merge, stream, p, plan.cut, plan.tile_rows,
-                partials);
+  return flash_decode::RunAs<float>(p, flash_decode::MakePlan(p, limits), at + whole.inner, stream);
 }
 
 template <typename T>

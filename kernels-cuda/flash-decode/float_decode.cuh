@@ -12,9 +12,10 @@ namespace cuda {
 namespace flash_decode {
 
 template <int32_t kRows, int32_t kSize>
-__global__ void __launch_bounds__(kWarps* kWarp, 2)
+__global__ void __launch_bounds__(kWarps* kWarp, ResidentByRegisters(Type::kFloat32, kRows, kSize))
     FloatDecodeKernel(Problem p, Cut cut, Partials partials) {
   constexpr int32_t kKeys = 8;
+  LetNextBegin();
   const int32_t lane = Lane();
   const Units units = UnitsOf(p);
   const auto size = static_cast<int32_t>(p.head_size);
@@ -101,9 +102,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
         if (column < columns) ring_memory[r * columns + column] = sums[r][c];
       }
     }
-    JoinWarps<float, kRows>(p, tile, cut, item.kv_head, index, states, rings, ring_size, units.unit,
+    JoinParts<float, kRows>(p, tile, cut, item.kv_head, index, states, rings, ring_size, units.unit,
                             partials);
-    __syncthreads();
   }
 }
 

@@ -73,9 +73,11 @@ GRAFT_DEVICE void DropUnused(const Products& weights, T* values, int32_t stride)
 }
 
 template <typename T, int32_t kSize>
-__global__ void __launch_bounds__(kWarps* kWarp, 2)
+__global__ void __launch_bounds__(kWarps* kWarp,
+                                  ResidentByRegisters(Type::kFloat16, kMatrixRows, kSize))
     MatrixDecodeKernel(Problem p, Cut cut, Partials partials) {
   constexpr int32_t kKeys = 16;
+  LetNextBegin();
   const int32_t lane = Lane();
   const Units units = UnitsOf(p);
   const int32_t ring_size = cut.stages * kKeys * (cut.key_stride + cut.value_stride);
@@ -166,10 +168,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
         }
       }
     }
-    JoinWarps<T, kMatrixRows>(
-        p, tile, cut, item.kv_head, index, states, reinterpret_cast<const float*>(rings),
+    JoinParts<T, kMatrixRows>(
+        p, tile, cut, item.kv_head, index, states, reinterpret_cast<float*>(rings),
         ring_size * static_cast<int64_t>(sizeof(T)) / 4, units.unit, partials);
-    __syncthreads();
   }
 }
 

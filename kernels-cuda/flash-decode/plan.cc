@@ -7,15 +7,11 @@ namespace cuda {
 namespace flash_decode {
 namespace {
 
-constexpr int64_t kMostSize = 256;  // of a head, in the fast kernel
-constexpr int64_t kMostSplits = 128;
-// Blocks that the registers of a multiprocessor hold, of the kernels as they compile.
-constexpr int64_t kFloatResident = 2;
-constexpr int64_t kMatrixResident = 3;
+constexpr int64_t kMostSize = 256;   // of a head, in the fast kernel
 constexpr int64_t kReserved = 1024;  // bytes of shared memory that a block costs besides its own
 // What a block costs besides its keys, and what joining splits costs, in turns of its loop.
 constexpr int64_t kBlockTurns = 2;
-constexpr int64_t kMergeTurns = 4;
+constexpr int64_t kJoinTurns = 2;
 
 bool IsAligned(const Input& input, int64_t words) {
   const Strides& s = input.strides;
@@ -96,6 +92,43 @@ void PlanSimple(const Problem& p, const Tuning& tuning, Plan* plan) {
   plan->attend.shared_bytes = kSimpleColumns * 4 + kSimpleThreads * (4 + 8) + kWarps * 4;
 }
 
+// Blocks of the fast kernel that a multiprocessor holds at once.
+int64_t Resident(const Problem& p, const DeviceLimits& limits, const Plan& plan) {
+  const int64_t by_shared = limits.shared_per_processor / (plan.attend.shared_bytes + kReserved);
+  const int64_t by_registers = ResidentByRegisters(p.type, plan.tile_rows, plan.size_class);
+  return std::max<int64_t>(1, std::min(by_shared, by_registers));
+}
+
+// Clusters of blocks of the plan's size that run at once. As many as whole multiprocessors would
+// hold, for each block that shares one: where groups of multiprocessors are uneven there is room
+// for more, which is not counted on.
+int64_t ClustersAtOnce(const DeviceLimits& limits, int32_t size, int64_t resident) {
+  int32_t at = 0;
+  while (1 << at < size) ++at;
+  return limits.clusters[at] * resident;
+}
+
+// How `blocks` tiles, each of several splits, come to one result each.
+void PlanJoin(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, int64_t blocks,
+              int64_t slots, Plan* plan) {
+  Cut& cut = plan->cut;
+  cut.clustered = tuning.join != JoinBy::kLaunch && IsCluster(cut.splits, limits) &&
+                  (tuning.join == JoinBy::kCluster ||
+                   FitsAsClusters(blocks, cut.splits,
+                                  ClustersAtOnce(limits, cut.splits, plan->resident), slots));
+  if (cut.clustered) {
+    plan->attend.cluster = cut.splits;
+    plan->attend.grid_x = std::max<int64_t>(1, plan->attend.grid_x / cut.splits) * cut.splits;
+    return;
+  }
+  const int64_t rows = blocks * cut.tile_tokens * cut.tile_heads;
+  plan->attend.followed = plan->merge.dependent = limits.major >= 9;
+  plan->merge.grid_x = Blocks(CeilDivide(rows * CeilDivide(p.value_size, kWarp), kWarps), tuning);
+  plan->merge.threads = kWarps * kWarp;
+  plan->sums_at = RoundUp(rows * cut.splits * 8, 256);
+  plan->workspace_bytes = plan->sums_at + rows * cut.splits * p.value_size * 4;
+}
+
 void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, Plan* plan) {
   Cut& cut = plan->cut;
   plan->fast = true;
@@ -114,34 +147,28 @@ void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
   plan->attend.shared_bytes = SharedBytes(p, *plan);
 
   const int64_t step = int64_t{kWarps} * KeysOf(p.type);
-  const int64_t resident = std::max<int64_t>(
-      1,
-      std::min<int64_t>(4, limits.shared_per_processor / (plan->attend.shared_bytes + kReserved)));
-  const int64_t slots = resident * limits.multiprocessors;
   const Lengths lengths = LengthsOf(p);
-  cut.tile_tokens = tuning.tile_tokens > 0
-                        ? std::min(tuning.tile_tokens, most_tokens)
-                        : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.own,
-                                           p.kv_heads * cut.head_parts, most_tokens, step,
-                                           limits.multiprocessors, slots);
+  cut.tile_tokens =
+      tuning.tile_tokens > 0
+          ? std::min(tuning.tile_tokens, most_tokens)
+          : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.own,
+                             p.kv_heads * cut.head_parts, most_tokens, step, limits.multiprocessors,
+                             Resident(p, limits, *plan) * limits.multiprocessors);
   if (p.type == Type::kFloat32 && cut.tile_tokens * cut.tile_heads == 1) {
     plan->tile_rows = 1;
     plan->attend.shared_bytes = SharedBytes(p, *plan);
   }
+  plan->resident = Resident(p, limits, *plan);
+  const int64_t slots = plan->resident * limits.multiprocessors;
   cut.tiles = TilesOf(p, cut.tile_tokens, cut.head_parts);
   const int64_t blocks = cut.tiles * p.kv_heads;
   const int64_t turns = CeilDivide(lengths.shared + cut.tile_tokens * lengths.own, step);
-  cut.splits = tuning.splits > 0 ? tuning.splits
+  cut.splits = tuning.splits > 0 ? std::min(tuning.splits, kMostSplits)
                                  : ChooseSplits(blocks, turns, limits.multiprocessors, slots);
   cut.items = blocks * cut.splits;
   plan->attend.grid_x = Blocks(cut.items, tuning);
   plan->attend.threads = kWarps * kWarp;
-  if (cut.splits == 1) return;
-  const int64_t rows = blocks * plan->tile_rows;
-  plan->merge.grid_x = Blocks(CeilDivide(rows, kWarps), tuning);
-  plan->merge.threads = kWarps * kWarp;
-  plan->sums_at = RoundUp(rows * cut.splits * 8, 256);
-  plan->workspace_bytes = plan->sums_at + rows * cut.splits * p.value_size * 4;
+  if (cut.splits > 1) PlanJoin(p, limits, tuning, blocks, slots, plan);
 }
 
 }  // namespace
@@ -156,7 +183,7 @@ bool IsFast(const Problem& p) {
 
 int32_t ChooseSplits(int64_t blocks, int64_t steps, int64_t multiprocessors, int64_t slots) {
   if (steps <= 4 || blocks * 10 >= multiprocessors * 8) return 1;
-  const int64_t most = std::min({kMostSplits, steps, slots});
+  const int64_t most = std::min({int64_t{kMostSplits}, steps, slots});
   // Of full waves, how much a number of splits fills, the last wave included.
   const auto efficiency = [&](int64_t splits) {
     const double waves = static_cast<double>(blocks * splits) / static_cast<double>(slots);
@@ -177,6 +204,14 @@ int32_t ChooseSplits(int64_t blocks, int64_t steps, int64_t multiprocessors, int
   return 1;
 }
 
+bool IsCluster(int32_t splits, const DeviceLimits& limits) {
+  return limits.major >= 9 && (splits == 2 || splits == 4 || splits == kMostCluster);
+}
+
+bool FitsAsClusters(int64_t blocks, int32_t splits, int64_t clusters, int64_t slots) {
+  return clusters > 0 && CeilDivide(blocks, clusters) <= CeilDivide(blocks * splits, slots);
+}
+
 int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t own,
                          int64_t kv_heads, int32_t most, int64_t step_keys, int64_t multiprocessors,
                          int64_t slots) {
@@ -185,7 +220,7 @@ int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t o
     const int64_t turns = CeilDivide(shared + tokens * own, step_keys);
     const int64_t splits = ChooseSplits(blocks, turns, multiprocessors, slots);
     const int64_t part = CeilDivide(turns, splits) + kBlockTurns;
-    return CeilDivide(blocks * splits, slots) * part + (splits > 1 ? kMergeTurns : 0);
+    return CeilDivide(blocks * splits, slots) * part + (splits > 1 ? kJoinTurns : 0);
   };
   const auto together = static_cast<int32_t>(std::min<int64_t>(most, std::max<int64_t>(rows, 1)));
   return turns_of(together) <= turns_of(1) ? together : 1;

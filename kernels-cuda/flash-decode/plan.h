@@ -16,16 +16,29 @@ constexpr int32_t kWarps = 4;
 constexpr int32_t KeysOf(Type type) { return type == Type::kFloat32 ? 8 : 16; }
 constexpr int32_t kSimpleThreads = 128;
 constexpr int32_t kSimpleColumns = 512;  // of the value that a block of the simple kernel sums
+constexpr int32_t kMostSplits = 128;
+constexpr int32_t kMostCluster = 8;  // splits that a cluster joins: 2, 4 or 8
+
+// Blocks of a fast kernel that the registers of a multiprocessor hold: its launch bounds hold the
+// compiler to it. `rows` and `size_class` are the plan's.
+constexpr int32_t ResidentByRegisters(Type type, int32_t rows, int32_t size_class) {
+  if (type == Type::kFloat32) return rows == 1 ? 4 : 2;
+  return size_class <= 128 ? 3 : 2;
+}
 
 enum class Path : int32_t { kChosen, kSimple, kFast };
 
+// What joins splits: the blocks of a cluster among themselves, or a second launch.
+enum class JoinBy : int32_t { kChosen, kCluster, kLaunch };
+
 // What is otherwise chosen by the shapes; tests force every value in turn.
 struct Tuning {
-  Path path = Path::kChosen;  // kFast falls back where the fast kernel cannot
-  int32_t tile_tokens = 0;    // rows of a group that share a read of keys; 0: chosen
-  int32_t splits = 0;         // parts of the keys of a tile; 0: chosen
-  int32_t stages = 0;         // 2 to 4; 0: chosen
-  int64_t most_blocks = 0;    // of a launch; the rest is looped over. 0: as many as a grid takes
+  Path path = Path::kChosen;      // kFast falls back where the fast kernel cannot
+  JoinBy join = JoinBy::kChosen;  // kCluster falls back where no cluster has as many blocks
+  int32_t tile_tokens = 0;        // rows of a group that share a read of keys; 0: chosen
+  int32_t splits = 0;             // parts of the keys of a tile; 0: chosen
+  int32_t stages = 0;             // 2 to 4; 0: chosen
+  int64_t most_blocks = 0;  // of a launch; the rest is looped over. 0: as many as a grid takes
 };
 
 // What a kernel must know of the plan. A tile is a number of rows of one group times a number of
@@ -35,6 +48,7 @@ struct Cut {
   int32_t tile_heads = 1;
   int32_t head_parts = 1;
   int32_t splits = 1;
+  bool clustered = false;  // splits of a tile are the blocks of a cluster
   int32_t stages = 3;
   int32_t key_stride = 0, value_stride = 0;  // of rows in shared memory, in numbers
   int32_t columns = 1;                       // parts of the value's columns; the simple kernel's
@@ -46,9 +60,10 @@ struct Plan {
   bool fast = false;
   int32_t tile_rows = 1;   // rows that the kernel has registers for
   int32_t size_class = 0;  // head sizes up to this
+  int64_t resident = 1;    // blocks that a multiprocessor holds
   Cut cut;
   LaunchShape attend;
-  LaunchShape merge;    // where there are splits: joins their results
+  LaunchShape merge;    // where splits are joined by a launch
   int64_t sums_at = 0;  // bytes into the workspace, behind the states
   int64_t workspace_bytes = 0;
 };
@@ -62,6 +77,11 @@ Plan MakePlan(const Problem& problem, const DeviceLimits& limits, const Tuning& 
 // The parts that the keys of each tile are cut into. `blocks` is how many blocks there are without
 // splits, `steps` how often each loops over its keys, `slots` how many blocks run at once.
 int32_t ChooseSplits(int64_t blocks, int64_t steps, int64_t multiprocessors, int64_t slots);
+
+// Whether as many splits can be the blocks of a cluster, and whether clusters of them, `clusters`
+// of which run at once, take no more waves than blocks that are placed one by one.
+bool IsCluster(int32_t splits, const DeviceLimits& limits);
+bool FitsAsClusters(int64_t blocks, int32_t splits, int64_t clusters, int64_t slots);
 
 // Rows that share a tile: of 1 and `most` the one whose model of time is less. `shared` and `own`
 // are keys of a group that all rows share, and keys of each row alone.

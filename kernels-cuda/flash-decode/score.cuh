@@ -67,7 +67,7 @@ GRAFT_DEVICE float Masked(const Problem& p, const Tile& tile, int32_t token, int
 
 // The state of a row's softmax over the keys seen so far: Milakov and Gimelshein, Online normalizer
 // calculation for softmax, 2018, algorithm 3.
-struct State {
+struct alignas(8) State {
   float maximum, sum;
 };
 

@@ -53,6 +53,9 @@ class Ring {
   // Waits for the next keys; false at the end. What stood in the stage before it is given up.
   GRAFT_DEVICE bool Next() {
     if (now_ >= end_) {
+#if GRAFT_FAULT == 2
+      if (WarpIndex() == 0) Linger();
+#endif
       CopyWait<0>();
       return false;
     }

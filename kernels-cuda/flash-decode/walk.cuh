@@ -10,7 +10,8 @@ namespace graft {
 namespace cuda {
 namespace flash_decode {
 
-// One block's share of the work: a tile, a KV head, and a part of the stream.
+// One block's share of the work: a tile, a KV head, and a part of the stream. Parts of the same
+// tile follow each other: where they are a cluster's, its blocks go through tiles together.
 struct Item {
   Tile tile;
   int32_t kv_head, begin, end;
@@ -18,9 +19,10 @@ struct Item {
 template <int32_t kKeys>
 GRAFT_DEVICE Item ItemAt(const Problem& p, const Cut& cut, int64_t index) {
   Item item;
-  item.tile = FindTile(p, cut, index % cut.tiles);
-  item.kv_head = static_cast<int32_t>(index / cut.tiles % p.kv_heads);
-  const auto split = static_cast<int32_t>(index / cut.tiles / p.kv_heads);
+  const auto split = static_cast<int32_t>(index % cut.splits);
+  const int64_t place = index / cut.splits;
+  item.tile = FindTile(p, cut, place % cut.tiles);
+  item.kv_head = static_cast<int32_t>(place / cut.tiles);
   constexpr int32_t kStep = kWarps * kKeys;
   const int32_t steps = (item.tile.stream + kStep - 1) / kStep;
   const int32_t part = (steps + cut.splits - 1) / cut.splits * kStep;

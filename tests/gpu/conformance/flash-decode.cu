@@ -108,11 +108,16 @@ void Launch(Trial& trial, Case<T>& c) {
   fd::Tuning tuning;
   if (random.Chance(3)) tuning.path = fd::Path::kSimple;
   if (random.Chance(2)) tuning.tile_tokens = static_cast<int32_t>(random.Between(1, 16));
-  if (random.Chance(2)) tuning.splits = static_cast<int32_t>(random.Between(1, 6));
+  if (random.Chance(2)) {
+    tuning.splits = random.Chance(12) ? static_cast<int32_t>(random.Between(33, 80))
+                                      : random.Pick({1, 2, 2, 3, 4, 4, 5, 8, 8});
+  }
+  tuning.join = random.Pick({fd::JoinBy::kChosen, fd::JoinBy::kCluster, fd::JoinBy::kLaunch});
   if (random.Chance(2)) tuning.stages = random.Pick({2, 3, 4});
   if (random.Chance(2)) tuning.most_blocks = random.Between(1, 9);
   cuda::DeviceLimits limits;
   if (random.Chance(3)) limits.multiprocessors = 20;
+  if (random.Chance(6)) limits.major = 8;  // neither clusters nor dependent launches
   const fd::Plan plan = fd::MakePlan(p, limits, tuning);
   trial.about << "type " << static_cast<int>(p.type) << " places " << static_cast<int>(p.places)
               << " groups " << p.groups << " rows " << p.rows << " heads " << p.heads << '/'
@@ -124,8 +129,8 @@ void Launch(Trial& trial, Case<T>& c) {
               << " after " << p.mask_after_bias << " distances " << p.distances << " limit "
               << p.key_limit << " scores " << c.wants_scores << " | fast " << plan.fast
               << " tile rows " << plan.tile_rows << " tokens " << plan.cut.tile_tokens << " splits "
-              << plan.cut.splits << " stages " << plan.cut.stages << " blocks "
-              << plan.attend.grid_x;
+              << plan.cut.splits << (plan.cut.clustered ? " of a cluster" : "") << " stages "
+              << plan.cut.stages << " blocks " << plan.attend.grid_x;
   Array<unsigned char> workspace(trial, plan.workspace_bytes);
   trial.Expect(fd::Run(p, plan, workspace.data(), nullptr));
   Compare(trial, c, output, scores.get(), lse.get());
