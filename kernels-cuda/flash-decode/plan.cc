@@ -9,9 +9,10 @@ namespace {
 
 constexpr int64_t kMostSize = 256;   // of a head, in the fast kernel
 constexpr int64_t kReserved = 1024;  // bytes of shared memory that a block costs besides its own
-// What a block costs besides its keys, and what joining splits costs, in turns of its loop.
+// What a block costs besides its keys, in turns of its loop; and what joining splits costs.
 constexpr int64_t kBlockTurns = 2;
-constexpr int64_t kJoinTurns = 2;
+constexpr int64_t kClusterTurns = 1;
+constexpr int64_t kLaunchTurns = 4;
 
 bool IsAligned(const Input& input, int64_t words) {
   const Strides& s = input.strides;
@@ -99,29 +100,18 @@ int64_t Resident(const Problem& p, const DeviceLimits& limits, const Plan& plan)
   return std::max<int64_t>(1, std::min(by_shared, by_registers));
 }
 
-// Clusters of blocks of the plan's size that run at once. As many as whole multiprocessors would
-// hold, for each block that shares one: where groups of multiprocessors are uneven there is room
-// for more, which is not counted on.
-int64_t ClustersAtOnce(const DeviceLimits& limits, int32_t size, int64_t resident) {
-  int32_t at = 0;
-  while (1 << at < size) ++at;
-  return limits.clusters[at] * resident;
-}
-
-// How `blocks` tiles, each of several splits, come to one result each.
-void PlanJoin(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, int64_t blocks,
-              int64_t slots, Plan* plan) {
+// How `tiles` of several splits each come to one result each.
+void PlanJoin(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, int64_t tiles,
+              const Slots& slots, Plan* plan) {
   Cut& cut = plan->cut;
-  cut.clustered = tuning.join != JoinBy::kLaunch && IsCluster(cut.splits, limits) &&
-                  (tuning.join == JoinBy::kCluster ||
-                   FitsAsClusters(blocks, cut.splits,
-                                  ClustersAtOnce(limits, cut.splits, plan->resident), slots));
+  cut.clustered = tuning.join != JoinBy::kLaunch && IsCluster(cut.splits, slots) &&
+                  (tuning.join == JoinBy::kCluster || FitsAsClusters(tiles, cut.splits, slots));
   if (cut.clustered) {
     plan->attend.cluster = cut.splits;
     plan->attend.grid_x = std::max<int64_t>(1, plan->attend.grid_x / cut.splits) * cut.splits;
     return;
   }
-  const int64_t rows = blocks * cut.tile_tokens * cut.tile_heads;
+  const int64_t rows = tiles * cut.tile_tokens * cut.tile_heads;
   plan->attend.followed = plan->merge.dependent = limits.major >= 9;
   plan->merge.grid_x = Blocks(CeilDivide(rows * CeilDivide(p.value_size, kWarp), kWarps), tuning);
   plan->merge.threads = kWarps * kWarp;
@@ -148,27 +138,35 @@ void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
 
   const int64_t step = int64_t{kWarps} * KeysOf(p.type);
   const Lengths lengths = LengthsOf(p);
-  cut.tile_tokens =
-      tuning.tile_tokens > 0
-          ? std::min(tuning.tile_tokens, most_tokens)
-          : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.own,
-                             p.kv_heads * cut.head_parts, most_tokens, step, limits.multiprocessors,
-                             Resident(p, limits, *plan) * limits.multiprocessors);
+  cut.tile_tokens = tuning.tile_tokens > 0
+                        ? std::min(tuning.tile_tokens, most_tokens)
+                        : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.own,
+                                           p.kv_heads * cut.head_parts, most_tokens, step,
+                                           SlotsOf(limits, Resident(p, limits, *plan)));
   if (p.type == Type::kFloat32 && cut.tile_tokens * cut.tile_heads == 1) {
     plan->tile_rows = 1;
     plan->attend.shared_bytes = SharedBytes(p, *plan);
   }
   plan->resident = Resident(p, limits, *plan);
-  const int64_t slots = plan->resident * limits.multiprocessors;
+  const Slots slots = SlotsOf(limits, plan->resident);
   cut.tiles = TilesOf(p, cut.tile_tokens, cut.head_parts);
   const int64_t blocks = cut.tiles * p.kv_heads;
   const int64_t turns = CeilDivide(lengths.shared + cut.tile_tokens * lengths.own, step);
-  cut.splits = tuning.splits > 0 ? std::min(tuning.splits, kMostSplits)
-                                 : ChooseSplits(blocks, turns, limits.multiprocessors, slots);
+  cut.splits =
+      tuning.splits > 0 ? std::min(tuning.splits, kMostSplits) : ChooseSplits(blocks, turns, slots);
   cut.items = blocks * cut.splits;
   plan->attend.grid_x = Blocks(cut.items, tuning);
   plan->attend.threads = kWarps * kWarp;
   if (cut.splits > 1) PlanJoin(p, limits, tuning, blocks, slots, plan);
+}
+
+// The model of time: waves of blocks, times the turns of one.
+int64_t TurnsOf(int64_t blocks, int64_t steps, int32_t splits, const Slots& slots) {
+  const int64_t waves = CeilDivide(blocks * splits, slots.blocks);
+  const int64_t join = splits == 1                             ? 0
+                       : FitsAsClusters(blocks, splits, slots) ? kClusterTurns
+                                                               : kLaunchTurns;
+  return waves * (CeilDivide(steps, splits) + kBlockTurns) + join;
 }
 
 }  // namespace
@@ -181,46 +179,48 @@ bool IsFast(const Problem& p) {
          IsAligned(p.fresh_value, words);
 }
 
-int32_t ChooseSplits(int64_t blocks, int64_t steps, int64_t multiprocessors, int64_t slots) {
-  if (steps <= 4 || blocks * 10 >= multiprocessors * 8) return 1;
-  const int64_t most = std::min({int64_t{kMostSplits}, steps, slots});
-  // Of full waves, how much a number of splits fills, the last wave included.
-  const auto efficiency = [&](int64_t splits) {
-    const double waves = static_cast<double>(blocks * splits) / static_cast<double>(slots);
-    const auto whole = static_cast<double>(CeilDivide(blocks * splits, slots));
-    return waves / whole;
-  };
-  // A split more is worth looking at only if the longest part becomes shorter by it.
-  const auto shortens = [&](int64_t splits) {
-    return splits == 1 || CeilDivide(steps, splits) != CeilDivide(steps, splits - 1);
-  };
-  double best = 0;
-  for (int64_t s = 1; s <= most; ++s) {
-    if (shortens(s)) best = std::max(best, efficiency(s));
+Slots SlotsOf(const DeviceLimits& limits, int64_t resident) {
+  Slots slots;
+  slots.multiprocessors = limits.multiprocessors;
+  slots.blocks = limits.multiprocessors * resident;
+  // As many as blocks of whole multiprocessors make, for each block that shares one. Where groups
+  // of multiprocessors are uneven there may be room for more, which is not counted on.
+  for (int32_t i = 0; i < kClusterSizes; ++i) {
+    slots.clusters[i] = limits.major >= 9 ? limits.clusters[i] * resident : 0;
   }
-  for (int64_t s = 1; s <= most; ++s) {
-    if (shortens(s) && efficiency(s) >= 0.85 * best) return static_cast<int32_t>(s);
-  }
-  return 1;
+  return slots;
 }
 
-bool IsCluster(int32_t splits, const DeviceLimits& limits) {
-  return limits.major >= 9 && (splits == 2 || splits == 4 || splits == kMostCluster);
+bool IsCluster(int32_t splits, const Slots& slots) {
+  for (int32_t i = 1; i < kClusterSizes; ++i) {
+    if (splits == 1 << i) return slots.clusters[i] > 0;
+  }
+  return false;
 }
 
-bool FitsAsClusters(int64_t blocks, int32_t splits, int64_t clusters, int64_t slots) {
-  return clusters > 0 && CeilDivide(blocks, clusters) <= CeilDivide(blocks * splits, slots);
+bool FitsAsClusters(int64_t tiles, int32_t splits, const Slots& slots) {
+  for (int32_t i = 1; i < kClusterSizes; ++i) {
+    if (splits == 1 << i) return tiles <= slots.clusters[i];
+  }
+  return false;
+}
+
+int32_t ChooseSplits(int64_t blocks, int64_t steps, const Slots& slots) {
+  if (steps <= 4 || blocks * 10 >= slots.multiprocessors * 8) return 1;
+  const auto most = static_cast<int32_t>(std::min({int64_t{kMostSplits}, steps, slots.blocks}));
+  int32_t best = 1;
+  for (int32_t splits = 2; splits <= most; ++splits) {
+    if (TurnsOf(blocks, steps, splits, slots) < TurnsOf(blocks, steps, best, slots)) best = splits;
+  }
+  return best;
 }
 
 int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t own,
-                         int64_t kv_heads, int32_t most, int64_t step_keys, int64_t multiprocessors,
-                         int64_t slots) {
+                         int64_t kv_heads, int32_t most, int64_t step_keys, const Slots& slots) {
   const auto turns_of = [&](int64_t tokens) {
     const int64_t blocks = groups * CeilDivide(rows, tokens) * kv_heads;
-    const int64_t turns = CeilDivide(shared + tokens * own, step_keys);
-    const int64_t splits = ChooseSplits(blocks, turns, multiprocessors, slots);
-    const int64_t part = CeilDivide(turns, splits) + kBlockTurns;
-    return CeilDivide(blocks * splits, slots) * part + (splits > 1 ? kJoinTurns : 0);
+    const int64_t steps = CeilDivide(shared + tokens * own, step_keys);
+    return TurnsOf(blocks, steps, ChooseSplits(blocks, steps, slots), slots);
   };
   const auto together = static_cast<int32_t>(std::min<int64_t>(most, std::max<int64_t>(rows, 1)));
   return turns_of(together) <= turns_of(1) ? together : 1;

@@ -28,7 +28,7 @@ constexpr int32_t ResidentByRegisters(Type type, int32_t rows, int32_t size_clas
 
 enum class Path : int32_t { kChosen, kSimple, kFast };
 
-// What joins splits: the blocks of a cluster among themselves, or a second launch.
+// What joins splits: the blocks of a cluster, or a second launch.
 enum class JoinBy : int32_t { kChosen, kCluster, kLaunch };
 
 // What is otherwise chosen by the shapes; tests force every value in turn.
@@ -74,20 +74,26 @@ bool IsFast(const Problem& problem);
 
 Plan MakePlan(const Problem& problem, const DeviceLimits& limits, const Tuning& tuning = Tuning());
 
-// The parts that the keys of each tile are cut into. `blocks` is how many blocks there are without
-// splits, `steps` how often each loops over its keys, `slots` how many blocks run at once.
-int32_t ChooseSplits(int64_t blocks, int64_t steps, int64_t multiprocessors, int64_t slots);
+// What runs at once: blocks, and clusters of 1, 2, 4 and 8 blocks.
+struct Slots {
+  int64_t multiprocessors = 0, blocks = 0;
+  int64_t clusters[kClusterSizes] = {};
+};
+Slots SlotsOf(const DeviceLimits& limits, int64_t resident);
 
-// Whether as many splits can be the blocks of a cluster, and whether clusters of them, `clusters`
-// of which run at once, take no more waves than blocks that are placed one by one.
-bool IsCluster(int32_t splits, const DeviceLimits& limits);
-bool FitsAsClusters(int64_t blocks, int32_t splits, int64_t clusters, int64_t slots);
+// Whether the blocks of a tile, one a split, can be a cluster; and whether all such clusters run at
+// once, so that none waits for as many places in one group of multiprocessors.
+bool IsCluster(int32_t splits, const Slots& slots);
+bool FitsAsClusters(int64_t tiles, int32_t splits, const Slots& slots);
+
+// The parts that the keys of each tile are cut into. `blocks` is how many blocks there are without
+// splits, `steps` how often each loops over its keys.
+int32_t ChooseSplits(int64_t blocks, int64_t steps, const Slots& slots);
 
 // Rows that share a tile: of 1 and `most` the one whose model of time is less. `shared` and `own`
 // are keys of a group that all rows share, and keys of each row alone.
 int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t own,
-                         int64_t kv_heads, int32_t most, int64_t step_keys, int64_t multiprocessors,
-                         int64_t slots);
+                         int64_t kv_heads, int32_t most, int64_t step_keys, const Slots& slots);
 
 }  // namespace flash_decode
 }  // namespace cuda
