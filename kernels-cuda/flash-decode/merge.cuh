@@ -217,10 +217,10 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8)
   const int64_t count = cut.tiles * p.kv_heads * tile_rows * runs;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWarps + WarpIndex(); i < count;
        i += static_cast<int64_t>(gridDim.x) * kWarps) {
-    const auto run = static_cast<int32_t>(i % runs),
-               row = static_cast<int32_t>(i / runs % tile_rows);
+    const auto run = static_cast<int32_t>(i % runs);
+    const auto row = static_cast<int32_t>(i / runs % tile_rows);
     const int64_t place = i / runs / tile_rows;             // of the tile and KV head
-    const Tile tile = FindTile(p, cut, place % cut.tiles);  // the splits still run
+    const Tile tile = FindTile(p, cut, place % cut.tiles);  // while splits still run
 #if GRAFT_FAULT != 7
     WaitForLaunch();
 #endif
