@@ -208,7 +208,7 @@ GRAFT_DEVICE void JoinParts(const Problem& p, const Tile& tile, const Cut& cut, 
 
 // Joins the splits of each tile from the workspace, a warp a row and run of 32 columns.
 template <typename T>
-__global__ void __launch_bounds__(kWarps* kWarp, 8)
+__global__ void __launch_bounds__(kWarps* kWarp, 9)
     MergeKernel(Problem p, Cut cut, Partials partials) {
   const float unit = UnitsOf(p).unit;
   const auto size = static_cast<int32_t>(p.value_size);
