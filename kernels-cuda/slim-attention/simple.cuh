@@ -96,6 +96,7 @@ class SimpleBlock {
   // The weighted sum of some columns, and with it the softmax, over all keys.
   GRAFT_DEVICE void AddUp(int64_t begin, int32_t count) {
     for (int32_t c = thread_; c < count; c += kSimpleThreads) columns_[c] = 0.0f;
+    __syncthreads();  // without keys, what follows reads them at once
     highest_ = NegativeInfinity();
     sum_ = left_out_ = 0.0f;
     for (int64_t j = 0; j < group_.keys(); j += kSimpleThreads) {
@@ -108,6 +109,9 @@ class SimpleBlock {
       sum_ = sum_ * rescale + BlockReduce<false>(weight, scratch_);
       left_out_ = left_out_ * rescale + BlockReduce<false>(small ? weight : 0.0f, scratch_);
       highest_ = highest;
+#if GRAFT_FAULT == 1
+      if (WarpIndex() == 0) Linger();
+#endif
       weights_[thread_] = small ? 0.0f : weight;
 #if GRAFT_FAULT != 1
       __syncthreads();

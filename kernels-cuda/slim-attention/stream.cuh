@@ -325,7 +325,8 @@ class StreamBlock {
           Sees(p_, distance)) {
         score = kLog2E * Score(p_, head, distance, scale * products[token * kKeys + k]);
       }
-      const float before = Highest()[row], sum = Sum()[row], left_out = LeftOut()[row];
+      float before = NegativeInfinity(), sum = 0.0f, left_out = 0.0f;
+      if (active) before = Highest()[row], sum = Sum()[row], left_out = LeftOut()[row];
       const float highest = fmaxf(before, WarpMax<kKeys>(score));
       float weight = score == NegativeInfinity() ? 0.0f : exp2f(score - highest);
       const bool small = weight < p_.skip;
@@ -334,6 +335,7 @@ class StreamBlock {
       const R rounded = FromFloat<R>(weight);
       const float all = WarpSum<kKeys>(small ? weight : ToFloat(rounded));
       const float rescale = before == NegativeInfinity() ? 1.0f : exp2f(before - highest);
+      __syncwarp();  // all lanes have read the row's state, which one of them replaces
       if (active) {
         Give(Weights(tile, row) + k, small ? FromFloat<R>(0.0f) : rounded);
         if (k == 0) {
