@@ -69,6 +69,19 @@ GRAFT_DEVICE KeyRow KeysFor(const Problem& p, const Chunk& chunk) {
   return keys;
 }
 
+// What the threads of a block share of its work, in shared memory: registers are for sums.
+struct Work {
+  Chunk chunk;
+  KeyRow keys;
+  int64_t first;        // tile of this block's split
+  int32_t tiles;        // of the split; below 0: there is nothing to do
+  int32_t steps;        // of the block, at least as many
+  int32_t part, join;   // which of the results of the keys' splits, and which split of that
+  int32_t head0, mine;  // first head of this block, and heads
+  int32_t columns;      // of these heads
+};
+static_assert(sizeof(Work) <= 256, "as much as plan.cc leaves for it");
+
 // A key: where its row stands (below 0: nowhere), its position, and the only token of the chunk
 // that sees it (below 0: all).
 struct Note {

@@ -18,7 +18,6 @@ namespace slim_attention {
 
 constexpr int32_t kContractThreads = 256;
 constexpr int32_t kContractRows = 8;
-constexpr int32_t kContractColumns = 64;
 constexpr int32_t kContractFeatures = 512;                     // at a time
 constexpr int32_t kContractLanes = kContractThreads / kPanel;  // threads that share a column
 constexpr int32_t kContractPanels = kContractColumns / kPanel;
@@ -151,22 +150,23 @@ __global__ void __launch_bounds__(kContractThreads, 2) ValueKernel(ValueArgument
 
 template <typename Arguments>
 Status RunContract(void (*kernel)(Arguments), const Arguments& arguments, int64_t rows,
-                   int32_t splits, Stream stream) {
+                   int32_t splits, bool dependent, Stream stream) {
   LaunchShape shape;
   shape.grid_x = ContractPlace::Blocks(arguments.problem, rows);
   shape.threads = kContractThreads;
   shape.shared_bytes = 4 * (kContractFloats + kContractRows * splits);
+  shape.dependent = dependent;
   return Launch(kernel, shape, stream, arguments);
 }
 
 inline Status RunValues(const ValueArguments& a, Stream stream) {
   switch (a.problem.weight_type) {
     case Type::kFloat16:
-      return RunContract(&ValueKernel<Half>, a, a.keys, 0, stream);
+      return RunContract(&ValueKernel<Half>, a, a.keys, 0, false, stream);
     case Type::kBFloat16:
-      return RunContract(&ValueKernel<BFloat16>, a, a.keys, 0, stream);
+      return RunContract(&ValueKernel<BFloat16>, a, a.keys, 0, false, stream);
     default:
-      return RunContract(&ValueKernel<float>, a, a.keys, 0, stream);
+      return RunContract(&ValueKernel<float>, a, a.keys, 0, false, stream);
   }
 }
 

@@ -10,6 +10,13 @@ namespace graft {
 namespace cuda {
 namespace slim_attention {
 
+// Clusters come with sm_90; before it every block is alone, and plans know.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr bool kClusters = true;
+#else
+constexpr bool kClusters = false;
+#endif
+
 constexpr float kLog2E = 1.44269504f;
 
 GRAFT_DEVICE float NegativeInfinity() { return -__int_as_float(0x7f800000); }

@@ -82,20 +82,83 @@ bool LayOut(const Problem& p, const DeviceLimits& limits, int64_t heads, StreamS
   return end <= limits.shared_per_block;
 }
 
-// The fewest splits whose waves of blocks are nearly as full as any number's.
-int32_t Splits(const Problem& p, const DeviceLimits& limits, const StreamShape& s) {
-  const double places = std::max(1, limits.multiprocessors / s.cluster);
+// What part of a device's time `blocks` of equal work fill, `places` of them at a time.
+double Fill(int64_t blocks, int64_t places, const DeviceLimits& limits) {
+  const auto some = std::max<int64_t>(1, blocks);
+  return static_cast<double>(some) /
+         static_cast<double>(CeilDivide(some, places) * limits.multiprocessors);
+}
+
+// Clusters of a size that run side by side, one block a multiprocessor.
+int64_t ClustersOf(const DeviceLimits& limits, int32_t size) {
+  return std::max(1, limits.multiprocessors / size);
+}
+
+// Whether what the others of so many joined splits send a block fits where its tiles stood.
+bool JoinFits(const Problem& p, const DeviceLimits& limits, const StreamShape& s, int32_t joined) {
+  if (joined == 1) return true;
+  const int64_t pairs = s.heads * p.head_size / 16;
+  const int64_t slots = SentSlots(static_cast<int32_t>(pairs), joined);
+  const int64_t sent = (joined - 1) * 2 * s.row_tiles * slots * kWarp * 8;
+  return limits.major >= 9 && s.cluster * joined <= 8 &&
+         sent <= kStages * TileKeys(p.row_type) * s.tile_stride;
+}
+
+// The fewest splits whose waves of blocks are nearly as full as any number's, and as many of them
+// joined in a cluster as leave them so.
+void Split(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, StreamShape* s) {
   const int64_t keys = p.groups > 0 ? KeysOf(p) / p.groups : 0;
   const int64_t most = std::clamp<int64_t>(CeilDivide(keys, TileKeys(p.row_type)) / kStages, 1, 64);
-  const auto fill = [&](int64_t splits) {
-    const double waves = static_cast<double>(s.items * splits) / places;
-    return waves / std::ceil(waves);
+  // 0: these splits cannot be joined so.
+  const auto fill = [&](int64_t splits, int32_t joined) {
+    if (splits % joined != 0 || !JoinFits(p, limits, *s, joined)) return 0.0;
+    const int32_t size = s->cluster * joined;
+    return size * Fill(s->items * splits / joined, ClustersOf(limits, size), limits);
   };
-  double best = 0;
-  for (int64_t splits = 1; splits <= most; ++splits) best = std::max(best, fill(splits));
   int64_t splits = 1;
-  while (fill(splits) < 0.85 * best) ++splits;
-  return static_cast<int32_t>(splits);
+  double enough = 0;
+  for (int64_t n = 1; n <= most; ++n) enough = std::max(enough, 0.85 * fill(n, 1));
+  while (fill(splits, 1) < enough) ++splits;
+  if (tuning.splits > 0) splits = tuning.splits, enough = 0.85 * fill(splits, 1);
+  int32_t joined = tuning.joined > 0 ? tuning.joined : kJoined;
+  const auto takes = [&](int32_t n) {
+    return fill(splits, n) > 0 && (tuning.joined > 0 || fill(splits, n) >= enough);
+  };
+  while (joined > 1 && !takes(joined)) joined /= 2;
+  s->splits = static_cast<int32_t>(splits);
+  s->joined = joined;
+}
+
+// Cuts the product of the sums with W_KV so that its blocks are about one wave.
+FinishShape ShapeFinish(const Problem& p, const DeviceLimits& limits, const Tuning& tuning) {
+  FinishShape f;
+  if (!HasMatrixWeight(p)) return f;
+  f.matrix = true;
+  const int64_t steps = p.width() / 16;
+  const int64_t columns = CeilDivide(p.value_size, kContractColumns) * p.heads;
+  const int64_t most = limits.major < 9 ? 1 : std::min<int64_t>(8, steps);
+  const auto blocks = [&](int32_t row_tiles, int64_t cuts) {
+    return columns * CeilDivide(p.tokens, 16 * row_tiles) * cuts;
+  };
+  const auto fill = [&](int32_t row_tiles, int64_t cuts) {
+    return Fill(blocks(row_tiles, cuts), limits.multiprocessors, limits);
+  };
+  double best[3] = {};
+  for (const int32_t tiles : {1, 2}) {
+    for (int64_t cuts = 1; cuts <= most; ++cuts)
+      best[tiles] = std::max(best[tiles], fill(tiles, cuts));
+  }
+  // More tokens a block read less of W_KV.
+  f.row_tiles = p.tokens > 16 && best[2] >= 0.85 * best[1] ? 2 : 1;
+  if (tuning.finish_tiles > 0) f.row_tiles = tuning.finish_tiles;
+  while (fill(f.row_tiles, f.cuts) < 0.85 * best[f.row_tiles]) ++f.cuts;
+  if (tuning.finish_cuts > 0)
+    f.cuts = static_cast<int32_t>(std::min<int64_t>(most, tuning.finish_cuts));
+  f.blocks = blocks(f.row_tiles, f.cuts);
+  f.warps = static_cast<int32_t>(
+      std::min<int64_t>(tuning.warps > 0 ? std::min(tuning.warps, kFinishWarps) : kFinishWarps,
+                        CeilDivide(steps, f.cuts)));
+  return f;
 }
 
 // Whether the stream kernel can serve, and how.
@@ -141,7 +204,7 @@ bool ShapeStream(const Problem& p, const DeviceLimits& limits, const Tuning& tun
   s.items = p.steps == nullptr
                 ? p.groups * CeilDivide(each, s.tokens)
                 : std::min(p.tokens, (p.tokens + p.groups * (s.tokens - 1)) / s.tokens);
-  s.splits = tuning.splits > 0 ? tuning.splits : Splits(p, limits, s);
+  Split(p, limits, tuning, &s);
   *shape = s;
   return true;
 }
@@ -192,8 +255,9 @@ Plan MakePlan(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
     plan.workspace = plan.value_rows * p.heads * p.value_size * 4;
   } else if (streams && tuning.way != static_cast<int32_t>(Way::kSimple)) {
     plan.way = Way::kStream;
-    plan.matrix_finish = HasMatrixWeight(p);
-    const int64_t rows = p.tokens * plan.stream.splits * p.heads;
+    plan.finish = ShapeFinish(p, limits, tuning);
+    plan.dependent = limits.major >= 9;
+    const int64_t rows = p.tokens * plan.stream.parts() * p.heads;
     plan.states = RoundUp(rows * p.width() * 4, 64);
     plan.workspace = plan.states + rows * 4 * 4;
   }

@@ -32,7 +32,8 @@ namespace slim_attention {
 
 constexpr int32_t kBlockSlots = 16;
 constexpr int32_t kStepColumns = 8;
-constexpr int32_t kPanel = 16;  // neighbouring columns of a weight
+constexpr int32_t kPanel = 16;            // neighbouring columns of a weight
+constexpr int32_t kContractColumns = 64;  // of a head's weight that a block multiplies by
 
 // Rotary angles that turn keys. kHalf turns (x[j], x[j + pairs]), kInterleaved (x[2j], x[2j + 1]).
 enum class Rotary : int32_t { kNone, kHalf, kInterleaved };
@@ -107,10 +108,13 @@ enum class Way : int32_t {
 
 // What is otherwise chosen by shape; tests force every value in turn.
 struct Tuning {
-  int32_t way = -1;       // a Way; kStream is taken only where it can serve
-  int32_t splits = 0;     // up to 64
-  int32_t row_tiles = 0;  // 1, 2 or 4
-  int32_t warps = 0;      // 1 to 16: fewer warps hold fewer columns, so clusters grow
+  int32_t way = -1;          // a Way; kStream is taken only where it can serve
+  int32_t splits = 0;        // up to 64
+  int32_t row_tiles = 0;     // 1, 2 or 4
+  int32_t warps = 0;         // 1 to 16: fewer warps hold fewer columns, so clusters grow
+  int32_t joined = 0;        // 1, 2 or 4: no more than fit
+  int32_t finish_tiles = 0;  // 1 or 2
+  int32_t finish_cuts = 0;   // 1 to 8: no more than features allow
 };
 
 // Arithmetic and traffic of one order of the products.
@@ -127,10 +131,16 @@ Cost CostOfValues(const Problem& problem, double keys, const DeviceLimits& limit
 constexpr int32_t kStages = 4;
 constexpr int32_t kStreamTokens = 8;
 constexpr int32_t kStreamWarps = 16;
-constexpr int32_t kFinishWarps = 16;
+constexpr int32_t kJoined = 2;  // splits that a plan joins in a cluster, at most
+constexpr int32_t kFinishWarps = 8;
 constexpr int32_t TileKeys(Type type) { return type == Type::kFloat32 ? 8 : 16; }
 // Pairs of 8-column tiles that a warp accumulates, by its tiles of 16 rows.
 constexpr int32_t PairsOf(int32_t row_tiles) { return row_tiles == 4 ? 2 : 5; }
+
+// What one block of joined splits sends another, in runs of 8 columns of its `pairs` of them.
+constexpr int32_t SentSlots(int32_t pairs, int32_t joined) {
+  return (2 * pairs + joined - 1) / joined;
+}
 
 // How the stream kernel cuts a call.
 struct StreamShape {
@@ -140,7 +150,11 @@ struct StreamShape {
   int32_t heads = 0;    // of a block
   int32_t tokens = 0;   // of a block
   int32_t splits = 1;   // of the keys
+  int32_t joined = 1;   // splits whose blocks stand in one cluster, and leave one set of sums
   int64_t items = 0;    // blocks' worth of tokens, over all groups: an upper bound
+
+  constexpr int32_t parts() const { return splits / joined; }  // sets of sums that leave
+  constexpr int64_t blocks() const { return items * splits * cluster; }
 
   // Shared memory, in bytes from its start.
   int32_t tile_stride = 0;   // from row to row of a tile
@@ -152,12 +166,22 @@ struct StreamShape {
   int32_t bytes = 0;
 };
 
+// How the product of sums and W_KV is cut on the tensor cores.
+struct FinishShape {
+  bool matrix = false;    // or it is made of multiplications of float32
+  int32_t row_tiles = 1;  // of 16 tokens
+  int32_t cuts = 1;       // of the features, by blocks of a cluster
+  int32_t warps = 0;      // of a block
+  int64_t blocks = 0;     // of all
+};
+
 struct Plan {
   Way way = Way::kSimple;
   StreamShape stream;
-  bool matrix_finish = false;  // W_KV is multiplied on the tensor cores
-  // Workspace, in bytes from a 64-byte aligned start: sums [tokens][splits][heads][width] and their
-  // states [tokens][splits][heads][4]; or values [keys][heads][value_size].
+  FinishShape finish;
+  bool dependent = false;  // the product's launch begins while the stream kernel ends
+  // Workspace, in bytes from a 64-byte aligned start: sums [tokens][parts][heads][width] and their
+  // states [tokens][parts][heads][4]; or values [keys][heads][value_size].
   int64_t states = 0;
   int64_t value_rows = 0;
   int64_t workspace = 0;

@@ -35,6 +35,15 @@ Problem Pool(int64_t groups, int64_t tokens, int64_t heads, int64_t head_size, i
   return p;
 }
 
+// An A100.
+DeviceLimits Ampere() {
+  DeviceLimits limits;
+  limits.major = 8;
+  limits.multiprocessors = 108;
+  limits.shared_per_block = 163 * 1024;
+  return limits;
+}
+
 TEST(SlimAttentionPlan, WhisperLargeIsOneWaveOfWholeRows) {
   const Plan plan = MakePlan(Contiguous(64, 1, 20, 64, 1500), DeviceLimits());
   ASSERT_EQ(plan.way, Way::kStream);
@@ -44,7 +53,72 @@ TEST(SlimAttentionPlan, WhisperLargeIsOneWaveOfWholeRows) {
   EXPECT_EQ(plan.stream.items, 64);
   EXPECT_EQ(plan.stream.splits, 2);  // 128 blocks on 132 multiprocessors
   EXPECT_LE(plan.stream.bytes, DeviceLimits().shared_per_block);
-  EXPECT_EQ(plan.states, 64 * 2 * 20 * 1280 * 4);
+  EXPECT_EQ(plan.stream.joined, 2);  // in 64 of 66 clusters
+  EXPECT_EQ(plan.states, 64 * 1 * 20 * 1280 * 4);
+  EXPECT_TRUE(plan.dependent);
+}
+
+TEST(SlimAttentionPlan, SplitsAreJoinedWhereClustersHoldThem) {
+  const Problem whisper = Contiguous(64, 1, 20, 64, 1500);
+  const Problem small = Contiguous(32, 1, 12, 64, 1500);
+  EXPECT_EQ(MakePlan(small, DeviceLimits()).stream.joined, 2);
+  EXPECT_EQ(MakePlan(small, Ampere()).stream.joined, 1);
+  EXPECT_FALSE(MakePlan(small, Ampere()).dependent);
+  const auto joined = [](const Problem& p, int32_t splits, int32_t wanted) {
+    Tuning tuning;
+    tuning.splits = splits;
+    tuning.joined = wanted;
+    const StreamShape s = MakePlan(p, DeviceLimits(), tuning).stream;
+    EXPECT_EQ(s.splits, splits);
+    return s.joined;
+  };
+  EXPECT_EQ(joined(whisper, 1, 4), 1);
+  EXPECT_EQ(joined(whisper, 3, 4), 1);
+  EXPECT_EQ(joined(whisper, 6, 4), 2);
+  EXPECT_EQ(joined(whisper, 8, 4), 4);
+  EXPECT_EQ(joined(whisper, 8, 1), 1);
+  // Eight blocks a cluster: three share a row's columns.
+  EXPECT_EQ(joined(Contiguous(64, 5, 20, 64, 1500), 4, 4), 2);
+  // What three others send fits where tiles stood for 16 and 32 rows, not for 64.
+  EXPECT_EQ(joined(Contiguous(64, 4, 2, 64, 1500), 4, 4), 4);
+  EXPECT_EQ(joined(Contiguous(64, 5, 8, 64, 1500), 4, 4), 2);
+  // A pair of neighbours leaves an odd multiprocessor out; where that costs a wave, none is joined.
+  DeviceLimits odd;
+  odd.multiprocessors = 3;
+  Problem p = Contiguous(3, 1, 20, 64, 1500);
+  p.positions = 100;
+  EXPECT_EQ(MakePlan(p, odd).stream.splits, 1);
+  Tuning two;
+  two.splits = 2;
+  EXPECT_EQ(MakePlan(p, odd, two).stream.joined, 1);
+}
+
+// Each multiprocessor multiplies about as much by W_KV as any other.
+TEST(SlimAttentionPlan, TheProductIsOneWaveOfBlocks) {
+  const auto finish = [](int64_t batch, const DeviceLimits& limits, int64_t heads = 20) {
+    Problem p = Contiguous(batch, 1, heads, 64, 1500);
+    p.weight_head = 64;
+    p.weight_panel = kPanel;
+    p.weight_row = p.width();
+    return MakePlan(p, limits).finish;
+  };
+  const FinishShape whisper = finish(64, DeviceLimits());
+  EXPECT_EQ(whisper.row_tiles, 2);
+  EXPECT_EQ(whisper.cuts, 3);
+  EXPECT_EQ(whisper.blocks, 120);  // on 132 multiprocessors
+  EXPECT_EQ(whisper.warps, 8);
+  const FinishShape one = finish(1, DeviceLimits());
+  EXPECT_EQ(one.row_tiles, 1);
+  EXPECT_EQ(one.cuts, 6);
+  EXPECT_EQ(one.blocks, 120);
+  const FinishShape many = finish(1024, DeviceLimits());
+  EXPECT_EQ(many.row_tiles, 2);
+  EXPECT_EQ(many.cuts, 1);
+  EXPECT_EQ(many.blocks, 640);
+  const FinishShape ampere = finish(64, Ampere(), 12);  // no clusters: more blocks of fewer tokens
+  EXPECT_EQ(ampere.row_tiles, 1);
+  EXPECT_EQ(ampere.cuts, 1);
+  EXPECT_EQ(ampere.blocks, 48);
 }
 
 TEST(SlimAttentionPlan, BeamsThatShareKeysShareABlock) {
@@ -64,10 +138,7 @@ TEST(SlimAttentionPlan, WideRowsTakeClustersWhereThereAreAny) {
   EXPECT_EQ(plan.stream.row_tiles, 2);
   EXPECT_EQ(plan.stream.cluster, 4);
   EXPECT_EQ(plan.stream.heads, 8);
-  DeviceLimits ampere;
-  ampere.major = 8;
-  ampere.shared_per_block = 163 * 1024;
-  EXPECT_EQ(MakePlan(p, ampere).way, Way::kSimple);
+  EXPECT_EQ(MakePlan(p, Ampere()).way, Way::kSimple);
 }
 
 // The tokens of lists are known to the device only: there are blocks enough for any of them.
@@ -132,24 +203,21 @@ TEST(SlimAttentionPlan, MultipliesWholePanelsOfWeightsOnMatrices) {
   p.weight_head = 64;
   p.weight_panel = kPanel;
   p.weight_row = 256;
-  EXPECT_TRUE(MakePlan(p, limits).matrix_finish);
+  EXPECT_TRUE(MakePlan(p, limits).finish.matrix);
   Problem odd = p;
   odd.value_size = 60;
-  EXPECT_FALSE(MakePlan(odd, limits).matrix_finish);
+  EXPECT_FALSE(MakePlan(odd, limits).finish.matrix);
   Problem shifted = p;
   shifted.value_weight = reinterpret_cast<const void*>(2);
-  EXPECT_FALSE(MakePlan(shifted, limits).matrix_finish);
+  EXPECT_FALSE(MakePlan(shifted, limits).finish.matrix);
   Problem wide = p;
   wide.weight_type = Type::kFloat32;
-  EXPECT_FALSE(MakePlan(wide, limits).matrix_finish);
+  EXPECT_FALSE(MakePlan(wide, limits).finish.matrix);
 }
 
 // Every plan can be launched.
 TEST(SlimAttentionPlan, StaysWithinTheDevice) {
-  DeviceLimits ampere;
-  ampere.major = 8;
-  ampere.shared_per_block = 163 * 1024;
-  for (const DeviceLimits& limits : {DeviceLimits(), ampere}) {
+  for (const DeviceLimits& limits : {DeviceLimits(), Ampere()}) {
     for (const Type type : {Type::kFloat32, Type::kFloat16}) {
       for (int64_t heads = 1; heads <= 64; ++heads) {
         for (const int64_t head_size : {16, 48, 64, 80, 128, 256}) {
@@ -159,8 +227,8 @@ TEST(SlimAttentionPlan, StaysWithinTheDevice) {
             const Plan plan = MakePlan(p, limits);
             if (plan.way != Way::kStream) continue;
             const StreamShape& s = plan.stream;
-            const LaunchShape shape{
-                s.items * s.splits * s.cluster, 1, 1, s.warps * kWarp, s.bytes, s.cluster};
+            const LaunchShape shape{s.blocks(),      1,       1,
+                                    s.warps * kWarp, s.bytes, s.cluster * s.joined};
             ASSERT_TRUE(IsLegal(shape)) << heads << " heads of " << head_size;
             ASSERT_LE(s.bytes, limits.shared_per_block);
             ASSERT_LE(s.tokens * heads, 16 * s.row_tiles);
@@ -168,7 +236,8 @@ TEST(SlimAttentionPlan, StaysWithinTheDevice) {
             ASSERT_GE(s.heads * s.cluster, heads);
             ASSERT_LT(s.heads * (s.cluster - 1), heads) << "a block without a head";
             ASSERT_LE(CeilDivide(s.heads * head_size, 16), s.warps * PairsOf(s.row_tiles));
-            ASSERT_TRUE(s.cluster == 1 || limits.major >= 9);
+            ASSERT_TRUE(s.cluster * s.joined == 1 || limits.major >= 9);
+            ASSERT_EQ(s.splits % s.joined, 0);
           }
         }
       }

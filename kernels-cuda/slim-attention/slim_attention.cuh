@@ -22,9 +22,10 @@ inline Status Run(const Problem& problem, const Plan& plan, void* workspace, Str
     return status == kOk ? RunSimple(problem, floats, stream) : status;
   }
   auto* states = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan.states);
-  const Status status = RunStream({problem, plan.stream, floats, states}, stream);
+  const Status status = RunStream({problem, plan.stream, floats, states}, plan.dependent, stream);
   if (status != kOk) return status;
-  return RunFinish({problem, floats, states, plan.stream.splits}, plan.matrix_finish, stream);
+  return RunFinish({problem, plan.finish, floats, states, plan.stream.parts()}, plan.dependent,
+                   stream);
 }
 
 }  // namespace slim_attention

@@ -20,7 +20,7 @@
 #include "../device/matrix.cuh"
 #include "add.cuh"
 #include "chunk.cuh"
-#include "finish.cuh"
+#include "join.cuh"
 #include "keys.cuh"
 
 namespace graft {
@@ -28,31 +28,6 @@ namespace cuda {
 namespace slim_attention {
 
 constexpr int32_t kNotes = 8;  // tiles whose keys are noted in shared memory
-
-// Clusters come with sm_90; before it every block is alone, and plans know.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-constexpr bool kClusters = true;
-#else
-constexpr bool kClusters = false;
-#endif
-
-struct StreamArguments {
-  Problem problem;
-  StreamShape shape;
-  float* sums;    // [tokens][splits][heads][width]
-  float* states;  // [tokens][splits][heads][kStateNumbers]
-};
-
-// What the threads of a block share of its work, in shared memory: registers are for sums.
-struct Work {
-  Chunk chunk;
-  KeyRow keys;
-  int64_t first;  // tile of this split
-  int32_t tiles, split;
-  int32_t head0, mine;  // first head of this block, and heads
-  int32_t columns;      // of these heads
-};
-static_assert(sizeof(Work) <= 256, "as much as plan.cc leaves for it");
 
 template <typename R, int32_t kRowTiles>
 class StreamBlock {
@@ -67,7 +42,7 @@ class StreamBlock {
   GRAFT_DEVICE void Run() {
     if (warp_ == 0) Begin();
     __syncthreads();
-    const int32_t tiles = w_->tiles;
+    const int32_t tiles = w_->tiles, steps = w_->steps;
     if (tiles < 0) return;  // and so does every block of the cluster
     Prepare();
     __syncthreads();
@@ -76,7 +51,7 @@ class StreamBlock {
     Load(1);
     CopyCommit();
     float sums[kRowTiles][kPairs][2][4] = {};
-    for (int32_t i = -1; i < tiles; ++i) {
+    for (int32_t i = -1; i < steps; ++i) {
 #if GRAFT_FAULT == 3
       CopyWait<2>();  // one too many may be on its way
 #else
@@ -89,14 +64,21 @@ class StreamBlock {
       NoteKeys(i + 4);
       AskForKeys(i + 5);
       if (i + 1 < tiles) Scores(i + 1);
-      if (i < 0) continue;
+      if (i < 0 || i >= tiles) continue;
       if (p_.rotated) {
         TurnBack(i);
         __syncthreads();
       }
+#if GRAFT_FAULT == 9
+      if (i + 1 == tiles && w_->join == 0) Linger();
+#endif
       Add(i, sums);
     }
-    Write(sums);
+    LetNextBegin();
+#if GRAFT_FAULT == 10
+    Linger();
+#endif
+    StreamResult<kRowTiles>(a_, *w_, memory_).Write(sums);
   }
 
  private:
@@ -148,20 +130,25 @@ class StreamBlock {
 
   // Finds out what this block is to do; one warp.
   GRAFT_DEVICE void Begin() const {
-    const int64_t unit = static_cast<int64_t>(blockIdx.x) / s_.cluster;
+    const int32_t blocks = s_.cluster * s_.joined, parts = s_.parts();
+    const int64_t unit = static_cast<int64_t>(blockIdx.x) / blocks;
+    const auto rank = static_cast<int32_t>(blockIdx.x % static_cast<uint32_t>(blocks));
     Work work = {};
-    work.split = static_cast<int32_t>(unit % s_.splits);
-    work.chunk = FindChunk(p_, unit / s_.splits, s_.tokens);
+    work.part = static_cast<int32_t>(unit % parts);
+    work.join = rank / s_.cluster;
+    work.chunk = FindChunk(p_, unit / parts, s_.tokens);
     work.tiles = -1;
     if (work.chunk.tokens > 0) {
       work.keys = KeysFor(p_, work.chunk);
+      const int64_t split = work.part * s_.joined + work.join;
       const int64_t all = (work.keys.count + kKeys - 1) / kKeys;
-      work.first = all * work.split / s_.splits;
-      work.tiles = static_cast<int32_t>(all * (work.split + 1) / s_.splits - work.first);
+      work.first = all * split / s_.splits;
+      work.tiles = static_cast<int32_t>(all * (split + 1) / s_.splits - work.first);
+      // Blocks that meet at every tile meet as often.
+      work.steps =
+          s_.cluster > 1 ? static_cast<int32_t>((all + s_.splits - 1) / s_.splits) : work.tiles;
     }
-    if constexpr (kClusters) {
-      if (s_.cluster > 1) work.head0 = ClusterRank() * s_.heads;
-    }
+    work.head0 = rank % s_.cluster * s_.heads;
     work.mine = min(s_.heads, static_cast<int32_t>(p_.heads) - work.head0);
     work.columns = work.mine * static_cast<int32_t>(p_.head_size);
     if (lane_ == 0) *w_ = work;
@@ -348,12 +335,13 @@ class StreamBlock {
     }
   }
 
-  // Writes to a place in the shared memory of all blocks of the cluster.
+  // Writes to a place in the shared memory of all blocks that share this split's rows.
   template <typename T>
   GRAFT_DEVICE void Give(T* to, T x) const {
     if constexpr (kClusters) {
       if (s_.cluster > 1) {
-        for (int32_t r = 0; r < s_.cluster; ++r) *ClusterMap(to, r) = x;
+        const int32_t first = w_->join * s_.cluster;
+        for (int32_t r = 0; r < s_.cluster; ++r) *ClusterMap(to, first + r) = x;
         return;
       }
     }
@@ -392,16 +380,7 @@ class StreamBlock {
         changes |= rescale[m][i] != 1.0f;
       }
     }
-    if (__any_sync(kAllLanes, changes)) {
-#pragma unroll
-      for (int32_t m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-        for (int32_t n = 0; n < kPairs; ++n) {
-#pragma unroll
-          for (int32_t i = 0; i < 8; ++i) sums[m][n][i / 4][i % 4] *= rescale[m][i % 4 / 2];
-        }
-      }
-    }
+    if (__any_sync(kAllLanes, changes)) ScaleRows(rescale, sums);
     const int32_t weight_stride = s_.weight_stride / static_cast<int32_t>(sizeof(R));
     const int32_t pairs = w_->columns / 16;
     if constexpr (sizeof(R) == 2) {
@@ -410,44 +389,6 @@ class StreamBlock {
     } else {
       AddFloats(Weights(tile, 0), weight_stride, Tile(tile), TileStride(), kKeys, pairs, s_.warps,
                 p_.skip > 0.0f, sums);
-    }
-  }
-
-  // Place of a row of the matrices among all partial results.
-  GRAFT_DEVICE int64_t PlaceOf(int32_t row) const {
-    const int64_t token = w_->chunk.group.first + w_->chunk.first + row / Heads();
-    return (token * s_.splits + w_->split) * Heads() + row % Heads();
-  }
-
-  GRAFT_DEVICE void Write(const float (&sums)[kRowTiles][kPairs][2][4]) const {
-    const int32_t g = lane_ / 4, t = lane_ % 4;
-    const int32_t rows = w_->chunk.tokens * Heads();
-    const int32_t pairs = w_->columns / 16 - (GRAFT_FAULT == 4 ? 1 : 0);
-#pragma unroll
-    for (int32_t m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int32_t i = 0; i < 2; ++i) {
-        const int32_t row = 16 * m + 8 * i + g;
-        if (row >= rows) continue;
-        float* to = a_.sums + PlaceOf(row) * WidthOf(p_) + w_->head0 * HeadSize() + 2 * t;
-#pragma unroll
-        for (int32_t n = 0; n < kPairs; ++n) {
-          const int32_t pair = warp_ + n * s_.warps;
-          if (pair >= pairs) break;
-#pragma unroll
-          for (int32_t half = 0; half < 2; ++half) {
-            *reinterpret_cast<float2*>(to + 16 * pair + 8 * half) =
-                make_float2(sums[m][n][half][2 * i], sums[m][n][half][2 * i + 1]);
-          }
-        }
-      }
-    }
-    for (int32_t row = static_cast<int32_t>(threadIdx.x); row < rows;
-         row += static_cast<int32_t>(blockDim.x)) {
-      const int32_t head = row % Heads();
-      if (head < w_->head0 || head >= w_->head0 + w_->mine) continue;
-      *reinterpret_cast<float4*>(a_.states + PlaceOf(row) * kStateNumbers) = make_float4(
-          Highest()[row], Sum()[row], LeftOut()[row], w_->chunk.group.keys() > 0 ? 1.0f : 0.0f);
     }
   }
 
@@ -467,12 +408,13 @@ __global__ void __launch_bounds__(kStreamWarps* kWarp, 1) StreamKernel(StreamArg
 }
 
 template <typename R>
-Status RunStreamOf(const StreamArguments& a, Stream stream) {
+Status RunStreamOf(const StreamArguments& a, bool followed, Stream stream) {
   LaunchShape shape;
-  shape.grid_x = a.shape.items * a.shape.splits * a.shape.cluster;
+  shape.grid_x = a.shape.blocks();
   shape.threads = a.shape.warps * kWarp;
   shape.shared_bytes = a.shape.bytes;
-  shape.cluster = a.shape.cluster;
+  shape.cluster = a.shape.cluster * a.shape.joined;
+  shape.followed = followed;
   switch (a.shape.row_tiles) {
     case 1:
       return Launch(&StreamKernel<R, 1>, shape, stream, a);
@@ -483,14 +425,15 @@ Status RunStreamOf(const StreamArguments& a, Stream stream) {
   }
 }
 
-inline Status RunStream(const StreamArguments& a, Stream stream) {
+// `followed`: the next launch on the stream is a dependent one.
+inline Status RunStream(const StreamArguments& a, bool followed, Stream stream) {
   switch (a.problem.row_type) {
     case Type::kFloat16:
-      return RunStreamOf<Half>(a, stream);
+      return RunStreamOf<Half>(a, followed, stream);
     case Type::kBFloat16:
-      return RunStreamOf<BFloat16>(a, stream);
+      return RunStreamOf<BFloat16>(a, followed, stream);
     default:
-      return RunStreamOf<float>(a, stream);
+      return RunStreamOf<float>(a, followed, stream);
   }
 }
 

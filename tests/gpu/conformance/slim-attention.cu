@@ -82,21 +82,31 @@ class Case {
     DrawRotary();
     DrawRows();
     DrawRest();
-    const cuda::DeviceLimits limits;
+    cuda::DeviceLimits limits;
+    if (random_.Chance(6)) limits.major = 8;  // no clusters, no dependent launch
     Tuning tuning;
     tuning.way = static_cast<int32_t>(random_.Between(-1, 2));
     if (random_.Chance(3)) tuning.way = static_cast<int32_t>(Way::kStream);
     if (random_.Chance(2)) tuning.splits = static_cast<int32_t>(random_.Between(1, 5));
     tuning.row_tiles = random_.Pick({0, 0, 1, 2, 4});
     tuning.warps = random_.Pick({0, 1, 1, 2, 4});
+    tuning.joined = random_.Pick({0, 1, 2, 4});
+    tuning.finish_tiles = random_.Pick({0, 1, 2});
+    tuning.finish_cuts = random_.Pick({0, 1, 2, 3, 8});
     const Plan plan = MakePlan(p_, limits, tuning);
     trial_.about << " way " << static_cast<int32_t>(plan.way);
     if (plan.way == Way::kStream) {
       trial_.about << " (" << plan.stream.row_tiles << " row tiles, " << plan.stream.warps
                    << " warps, cluster " << plan.stream.cluster << " of " << plan.stream.heads
                    << " heads, " << plan.stream.tokens << " tokens, " << plan.stream.splits
-                   << " splits, " << plan.stream.items << " items, "
-                   << (plan.matrix_finish ? "matrix" : "plain") << " finish)";
+                   << " splits by " << plan.stream.joined << ", " << plan.stream.items
+                   << " items, finish ";
+      if (plan.finish.matrix) {
+        trial_.about << "of " << plan.finish.row_tiles << " row tiles, " << plan.finish.warps
+                     << " warps, cut in " << plan.finish.cuts << ')';
+      } else {
+        trial_.about << "plain)";
+      }
     }
     if (plan.workspace > WorkspaceOf(p_, limits, tuning)) trial_.Fail("workspace is too small");
     Array<char> workspace(trial_, plan.workspace);
