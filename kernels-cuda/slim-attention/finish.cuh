@@ -283,9 +283,7 @@ class FinishBlock {
       }
     }
     if (s_.cuts == 1) return;
-#if GRAFT_FAULT == 11
-    __syncthreads();
-#else
+#if GRAFT_FAULT != 11
     Arrive();
     Wait();
 #endif

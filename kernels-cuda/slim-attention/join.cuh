@@ -199,10 +199,8 @@ class StreamResult {
       }
     });
     // All has come, and no block touches another's memory from here on.
+#if GRAFT_FAULT != 8
     __syncwarp();
-#if GRAFT_FAULT == 8
-    __syncthreads();
-#else
     ClusterSync();
 #endif
     ForColumns(true, [&](int32_t n, int32_t half, int32_t pair, int32_t) {

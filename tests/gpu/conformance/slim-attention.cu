@@ -87,7 +87,7 @@ class Case {
     Tuning tuning;
     tuning.way = static_cast<int32_t>(random_.Between(-1, 2));
     if (random_.Chance(3)) tuning.way = static_cast<int32_t>(Way::kStream);
-    if (random_.Chance(2)) tuning.splits = static_cast<int32_t>(random_.Between(1, 5));
+    if (random_.Chance(2)) tuning.splits = random_.Pick({1, 2, 2, 3, 4, 4, 5, 6, 8});
     tuning.row_tiles = random_.Pick({0, 0, 1, 2, 4});
     tuning.warps = random_.Pick({0, 1, 1, 2, 4});
     tuning.joined = random_.Pick({0, 1, 2, 4});

@@ -1,5 +1,5 @@
 // A decode step over keys alone against one over keys and values: Whisper-large's cross attention.
-#include <memory>
+#include <string>
 
 #include "../../../kernels-cuda/flash-decode/flash_decode.cuh"
 #include "../../../kernels-cuda/flash-decode/plan.h"
@@ -44,23 +44,33 @@ Case Cached(const Sizes& z, const cuda::DeviceLimits& limits) {
     p.query = {in.Normal<BFloat16>(z.tokens() * z.width()), rows};
     p.key = {in.Normal<BFloat16>(cache), slots};
     p.value = {in.Normal<BFloat16>(cache), slots};
-    p.output = {in.Output<BFloat16>(z.tokens() * z.width()), rows};
+    auto* output = in.Output<BFloat16>(z.tokens() * z.width());
+    p.output = {output, rows};
     const fd::Plan plan = fd::MakePlan(p, limits);
     void* workspace = in.Scratch<float>(plan.workspace_bytes / 4 + 1);
+    auto* plain = in.Output<BFloat16>(z.tokens() * z.width());
+    fd::Problem simple = p;
+    simple.output = {plain, rows};
+    fd::Tuning plainly;
+    plainly.path = fd::Path::kSimple;
+    const fd::Plan reference = fd::MakePlan(simple, limits, plainly);
+    in.Against(output, plain, z.tokens() * z.width(),
+               [=](cuda::Stream stream) { return fd::Run(simple, reference, nullptr, stream); });
     return [=](cuda::Stream stream) { return fd::Run(p, plan, workspace, stream); };
   };
   return one;
 }
 
 // The keys of all heads side by side, [batch][keys][width], and W_KV [width][width].
-Case Keys(const Sizes& z, const cuda::DeviceLimits& limits) {
-  Case one{"k-cache", Type::kBFloat16, z.shape()};
+Case Keys(const std::string& variant, const Sizes& z, const cuda::DeviceLimits& limits,
+          const cuda::slim_attention::Tuning& tuning = cuda::slim_attention::Tuning()) {
+  Case one{variant, Type::kBFloat16, z.shape()};
   const int64_t cache = z.batch * z.keys * z.width();
   const auto tokens = static_cast<double>(z.tokens()), width = static_cast<double>(z.width());
   const auto keys = static_cast<double>(z.keys);
   one.bytes = 2 * (static_cast<double>(cache) + 2 * tokens * width + width * width);
   one.flops = 2 * tokens * (keys * width * (1 + static_cast<double>(z.heads)) + width * width);
-  one.make = [z, cache, limits](Inputs& in) -> Launch {
+  one.make = [z, cache, limits, tuning](Inputs& in) -> Launch {
     namespace slim = cuda::slim_attention;
     slim::Problem p;
     p.tokens = z.tokens();
@@ -80,7 +90,7 @@ Case Keys(const Sizes& z, const cuda::DeviceLimits& limits) {
     p.weight_row = z.width();
     auto* output = in.Output<BFloat16>(z.tokens() * z.width());
     p.output = output;
-    const slim::Plan plan = slim::MakePlan(p, limits);
+    const slim::Plan plan = slim::MakePlan(p, limits, tuning);
     void* workspace = in.Scratch<float>(plan.workspace / 4 + 1);
     auto* plain = in.Output<BFloat16>(z.tokens() * z.width());
     slim::Problem simple = p;
@@ -97,8 +107,15 @@ void Time(Bench& bench) {
   // usual width of search.
   for (const int64_t beam : {1, 5}) {
     const Sizes sizes = bench.tiny() ? Sizes{2, beam, 3, 32, 70} : Sizes{64, beam, 20, 64, 1500};
-    bench.Compare(Cached(sizes, bench.limits()), Keys(sizes, bench.limits()));
+    bench.Compare(Cached(sizes, bench.limits()), Keys("k-cache", sizes, bench.limits()));
   }
+  // What the joining of splits inside a cluster brings.
+  const Sizes sizes = bench.tiny() ? Sizes{2, 1, 3, 32, 140} : Sizes{64, 1, 20, 64, 1500};
+  cuda::slim_attention::Tuning apart, joined;
+  apart.splits = joined.splits = 2;
+  apart.joined = 1;
+  bench.Compare(Keys("k-cache-apart", sizes, bench.limits(), apart),
+                Keys("k-cache-joined", sizes, bench.limits(), joined));
 }
 
 GRAFT_TIMING("slim-attention", Time);
