@@ -224,7 +224,9 @@ TEST(SlimAttentionPlan, StaysWithinTheDevice) {
           for (const int64_t tokens : {1, 2, 5, 9}) {
             Problem p = Contiguous(3, tokens, heads, head_size, 300, type);
             p.rotary = Rotary::kHalf;
-            const Plan plan = MakePlan(p, limits);
+            Tuning tuning;
+            if (heads % 2 == 0) tuning.splits = tuning.joined = 4;
+            const Plan plan = MakePlan(p, limits, tuning);
             if (plan.way != Way::kStream) continue;
             const StreamShape& s = plan.stream;
             const LaunchShape shape{s.blocks(),      1,       1,
@@ -238,6 +240,9 @@ TEST(SlimAttentionPlan, StaysWithinTheDevice) {
             ASSERT_LE(CeilDivide(s.heads * head_size, 16), s.warps * PairsOf(s.row_tiles));
             ASSERT_TRUE(s.cluster * s.joined == 1 || limits.major >= 9);
             ASSERT_EQ(s.splits % s.joined, 0);
+            const auto pairs = static_cast<int32_t>(s.heads * head_size / 16);
+            ASSERT_LE((s.joined - 1) * 2 * s.row_tiles * SentSlots(pairs, s.joined) * kWarp * 8,
+                      kStages * TileKeys(type) * s.tile_stride);
           }
         }
       }

@@ -125,7 +125,7 @@ class Case {
   void DrawSizes() {
     p_.row_type = random_.Pick({Type::kFloat32, Type::kFloat16, Type::kBFloat16});
     p_.type = random_.Chance(2) ? Type::kFloat32 : p_.row_type;
-    p_.weight_type = random_.Chance(2) ? Type::kFloat32 : p_.row_type;
+    p_.weight_type = random_.Chance(3) ? Type::kFloat32 : p_.row_type;
     p_.heads = random_.Size(1, 9);
     p_.head_size = random_.Chance(4) ? random_.Between(1, 24) : 16 * random_.Size(1, 5);
     if (random_.Chance(30)) p_.heads = random_.Between(10, 70), p_.head_size = 16;
@@ -348,7 +348,7 @@ class Case {
       }
       if (write) {
         weight_ =
-            Numbers(trial_, p_.weight_type, weight, random_.Chance(3) ? random_.Between(1, 3) : 0);
+            Numbers(trial_, p_.weight_type, weight, random_.Chance(6) ? random_.Between(1, 3) : 0);
       }
     }
     p_.value_weight = weight_.data();
