@@ -145,19 +145,19 @@ FinishShape ShapeFinish(const Problem& p, const DeviceLimits& limits, const Tuni
   };
   double best[3] = {};
   for (const int32_t tiles : {1, 2}) {
-    for (int64_t cuts = 1; cuts <= most; ++cuts)
+    for (int64_t cuts = 1; cuts <= most; ++cuts) {
       best[tiles] = std::max(best[tiles], fill(tiles, cuts));
+    }
   }
   // More tokens a block read less of W_KV.
   f.row_tiles = p.tokens > 16 && best[2] >= 0.85 * best[1] ? 2 : 1;
   if (tuning.finish_tiles > 0) f.row_tiles = tuning.finish_tiles;
   while (fill(f.row_tiles, f.cuts) < 0.85 * best[f.row_tiles]) ++f.cuts;
-  if (tuning.finish_cuts > 0)
-    f.cuts = static_cast<int32_t>(std::min<int64_t>(most, tuning.finish_cuts));
+  const auto wanted = std::min<int64_t>(most, tuning.finish_cuts);
+  if (wanted > 0) f.cuts = static_cast<int32_t>(wanted);
   f.blocks = blocks(f.row_tiles, f.cuts);
-  f.warps = static_cast<int32_t>(
-      std::min<int64_t>(tuning.warps > 0 ? std::min(tuning.warps, kFinishWarps) : kFinishWarps,
-                        CeilDivide(steps, f.cuts)));
+  const int32_t warps = tuning.warps > 0 ? std::min(tuning.warps, kFinishWarps) : kFinishWarps;
+  f.warps = static_cast<int32_t>(std::min<int64_t>(warps, CeilDivide(steps, f.cuts)));
   return f;
 }
 
