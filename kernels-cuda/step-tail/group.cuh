@@ -94,28 +94,33 @@ GRAFT_DEVICE float Edit(int32_t op, float value, float score) {
   return op == kBan ? Nothing() : value;
 }
 
-// Calls ban(token) on some thread of the block for every token of the vocabulary that would repeat
-// an n-gram of the row. All threads call it. `scratch` is shared memory of kTrimBytes.
+// Calls ban(token) on some lane for every token of the vocabulary that would repeat an n-gram of
+// the row, as the index has it. All lanes of a warp call it.
 template <typename Ban>
-GRAFT_DEVICE void ForEachBan(const Problem& p, int64_t row, int32_t* scratch, const Ban& ban) {
-  const auto within = [&](int64_t token) {
+GRAFT_DEVICE void ForEachIndexBan(const Problem& p, int64_t row, const Ban& ban) {
+  if (p.index.header == nullptr) return;
+  ngram_block::ForEachBanned(p.index, p.index.head[row], [&](int64_t token) {
     if (token >= 0 && token < p.vocab) ban(token);
-  };
-  if (p.index.header != nullptr && WarpIndex() == 0) {
-    ngram_block::ForEachBanned(p.index, p.index.head[row], within);
-  }
+  });
+}
+
+// The same on some thread of the block, as the row's tokens have it. All threads of the block call
+// it. `scratch` is shared memory of kTrimBytes.
+template <typename Ban>
+GRAFT_DEVICE void ForEachHistoryBan(const Problem& p, int64_t row, int32_t* scratch,
+                                    const Ban& ban) {
   if (p.ngram_size <= 0) return;
   const int64_t length = ngram_block::LengthOf(p.history, row);
-  int64_t first, last;
-  if (p.history.wide_tokens) {
-    const auto* tokens = static_cast<const int64_t*>(p.history.tokens) + row * p.history.stride;
+  const auto scan = [&](const auto* tokens) {
+    int64_t first, last;
     ngram_block::Trim(tokens, length, p.history.pad, scratch, &first, &last);
-    ngram_block::ForEachRepeat(tokens, first, last, p.ngram_size, 0, 1, within);
-  } else {
-    const auto* tokens = static_cast<const int32_t*>(p.history.tokens) + row * p.history.stride;
-    ngram_block::Trim(tokens, length, p.history.pad, scratch, &first, &last);
-    ngram_block::ForEachRepeat(tokens, first, last, p.ngram_size, 0, 1, within);
-  }
+    ngram_block::ForEachRepeat(tokens, first, last, p.ngram_size, 0, 1, [&](int64_t token) {
+      if (token >= 0 && token < p.vocab) ban(token);
+    });
+  };
+  const int64_t at = row * p.history.stride;
+  if (p.history.wide_tokens) return scan(static_cast<const int64_t*>(p.history.tokens) + at);
+  scan(static_cast<const int32_t*>(p.history.tokens) + at);
 }
 
 // The fault of a group, if it has one. Of several the first is told.

@@ -14,14 +14,28 @@ constexpr int64_t kMostCandidates = 64;
 // The most tokens it serves: numbers of tokens, and sums of a few of them, are int32.
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 
-// Where things stand in the shared memory of the fast kernel, in bytes.
+constexpr int32_t kMostParts = 8;      // blocks that share a row
+constexpr int32_t kMostTeams = 4;      // of a block
+constexpr int32_t kMostThreads = 256;  // of a block of the fast kernel
+constexpr int32_t kMostRows = 4;       // of a group between two meetings of its cluster
+constexpr int32_t kSlots = 4;          // chunks of a row that are under way to a team
+constexpr int32_t kHeld = 3;           // Layout::found, in threads of a team
+
+// Where things stand in the shared memory of the fast kernel, in bytes. The slots of all teams lie
+// from `ring` to the end; what the first block selects in takes their place.
 struct Layout {
-  int32_t parts = 1;    // blocks that share a group: a cluster
-  int32_t at_once = 1;  // rows of a group between two meetings of the cluster
-  int32_t found = 0;    // room for scores of one part of one row
-  int32_t kept = 0;     // of these, handed on: at most
-  int32_t ranked = 0;   // room for candidates of all parts and rows
-  int64_t bitmap = 0, list = 0, records = 0, gathered = 0, ranks = 0, best = 0, order = 0;
+  int32_t parts = 1;     // blocks that share a group: a cluster
+  int32_t at_once = 1;   // rows of a group between two meetings of the cluster
+  int32_t teams = 1;     // of a block; each reads a row
+  int32_t chunk = 1;     // vectors of 16 bytes of a slot
+  int32_t chunks = 1;    // of one part of one row
+  int32_t found = 0;     // room for scores of one part of one row
+  int32_t kept = 0;      // of these, handed on: at most
+  int32_t ranked = 0;    // room for candidates of all parts and rows
+  int32_t words = 0;     // of the bitmap of one part of one row; 0: nothing is named
+  int32_t ban_rows = 0;  // rows whose bans the first block has room for at once
+  int64_t lists = 0, gathered = 0, joined = 0, best = 0, bitmaps = 0, ring = 0;
+  int64_t ranks = 0, order = 0, bans = 0;
   int64_t bytes = 0;
 };
 
@@ -42,12 +56,16 @@ struct Shape {
   int64_t width = 1;
   bool samples = false;  // some group may draw
   bool named = false;    // edits or bans
+  Type type = Type::kFloat32;
 };
 
 TailPlan PlanTail(const Shape& shape, const DeviceLimits& limits);
 
-// A plan with its choices given: for tests.
-TailPlan PlanTailAs(bool fast, int32_t parts, int32_t at_once, int32_t threads, const Shape& shape);
+// Plans with their choices given: for tests.
+TailPlan PlanSimple(int32_t threads, const Shape& shape);
+// `bytes`: of shared memory, at most, where that leaves each slot a vector.
+TailPlan PlanFast(int32_t parts, int32_t at_once, int32_t teams, int32_t team_threads,
+                  int64_t bytes, const Shape& shape);
 
 }  // namespace step_tail
 }  // namespace cuda

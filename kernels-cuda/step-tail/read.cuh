@@ -1,324 +1,346 @@
-// One block's part of one row: its maximum, its sum of exponentials and its greatest scores, in one
-// read.
+// One team's part of one row: its maximum, its sum of exponentials and its greatest scores, in one
+// read of device memory.
+//
+// Scores come to shared memory by asynchronous copies, a few chunks ahead, across the ends of rows.
+// A thread copies what it will look at itself, so that chunks need no barrier to be seen or used
+// again.
 #ifndef GRAFT_KERNELS_CUDA_STEP_TAIL_READ_CUH_
 #define GRAFT_KERNELS_CUDA_STEP_TAIL_READ_CUH_
 
-#include "plan.h"
-#include "select.cuh"
+#include "../device/async_copy.cuh"
+#include "memory.cuh"
 
 namespace graft {
 namespace cuda {
 namespace step_tail {
 
-struct Found {
-  float value;
-  int32_t token;
-};
-
-// What a part hands on of a row.
-struct Record {
-  float rest_max, rest_sum;    // of tokens that neither edits nor bans name: sum of exp(x - max)
-  float named_max, named_sum;  // of those that they name
-  int32_t bad;                 // the first token with a bad score, or INT32_MAX
-  int32_t count;
-  int32_t unused[2];
-  Found found[1];  // `count` of the greatest, best first
-};
-
-// Shared memory of a block, by a Layout.
-struct Memory {
-  float* scratch;    // a number a thread and one more
-  int32_t* numbers;  // counters
-  uint32_t* bitmap;  // tokens that edits or bans name
-  Found* list;
-  unsigned char* records;
-  unsigned char* gathered;
-  Ranked* ranked;
-  Ranked* best;
-  int32_t* order;
-};
-
-GRAFT_DEVICE Memory Divide(const Layout& layout) {
-  unsigned char* at = SharedMemory();
-  return {reinterpret_cast<float*>(at + 256),
-          reinterpret_cast<int32_t*>(at),
-          reinterpret_cast<uint32_t*>(at + layout.bitmap),
-          reinterpret_cast<Found*>(at + layout.list),
-          at + layout.records,
-          at + layout.gathered,
-          reinterpret_cast<Ranked*>(at + layout.ranks),
-          reinterpret_cast<Ranked*>(at + layout.best),
-          reinterpret_cast<int32_t*>(at + layout.order)};
-}
-
-// Places of counters in Memory::numbers.
-enum Counter : int32_t { kFoundCount, kBadToken, kTrim, kRankedCount, kLeft, kPrune };
-
-// A running maximum and the sum of exp(x - maximum).
-struct Sum {
-  float max, sum;
-};
-GRAFT_DEVICE Sum NoSum() { return {Nothing(), 0}; }
-GRAFT_DEVICE void Raise(Sum* s, float max) {
-  if (max <= s->max) return;
-  s->sum *= __expf(s->max - max);
-  s->max = max;
-}
-GRAFT_DEVICE void Add(Sum* s, const Sum& other) {
-  if (other.max == Nothing()) return;
-  Raise(s, other.max);
-  s->sum += other.sum * __expf(other.max - s->max);
-}
-GRAFT_DEVICE void Add(Sum* s, float x) { Add(s, Sum{x, 1}); }
-
-// The sum over the block, known to all threads. `scratch` holds two numbers a warp.
-GRAFT_DEVICE Sum SumAll(Sum mine, float* scratch) {
-#pragma unroll
-  for (int32_t step = kWarp / 2; step > 0; step /= 2) {
-    const Sum other{__shfl_xor_sync(kAllLanes, mine.max, step),
-                    __shfl_xor_sync(kAllLanes, mine.sum, step)};
-    Add(&mine, other);
-  }
-  __syncthreads();
-  if (Lane() == 0) {
-    scratch[2 * WarpIndex()] = mine.max;
-    scratch[2 * WarpIndex() + 1] = mine.sum;
-  }
-  __syncthreads();
-  Sum all = NoSum();
-  for (int32_t w = 0; w < static_cast<int32_t>(blockDim.x) / kWarp; ++w) {
-    Add(&all, Sum{scratch[2 * w], scratch[2 * w + 1]});
-  }
-  __syncthreads();
-  return all;
-}
-
-// Marks the tokens of [begin, end) that bans and, with `edits`, edits of a row name.
-GRAFT_DEVICE void MarkNamed(const Problem& p, int64_t row, int64_t begin, int64_t end, bool edits,
-                            const Memory& memory) {
-  for (int64_t w = begin / 32 + threadIdx.x; w <= (end - 1) / 32; w += blockDim.x) {
-    memory.bitmap[w] = 0;
-  }
-#if GRAFT_FAULT != 1  // words are cleared while others already mark in them
-  __syncthreads();
-#endif
-  const auto mark = [&](int64_t token) {
-    if (token >= begin && token < end) atomicOr(memory.bitmap + token / 32, 1u << token % 32);
-  };
-  ForEachBan(p, row, memory.numbers + kTrim, mark);
-  int32_t first, last;
-  if (edits && EditsOf(p, row, &first, &last)) {
-    for (int32_t e = first + static_cast<int32_t>(threadIdx.x); e < last;
-         e += static_cast<int32_t>(blockDim.x)) {
-      mark(p.edit_tokens[e]);
-    }
-  }
-  __syncthreads();
-}
-
-constexpr int32_t kItems = 16;  // scores a thread holds at once
-constexpr int32_t kHeld = 4;    // Layout::found, in threads
-
-// Scores that a thread holds, and their first token; those of one vector follow each other.
+// A block's part of a row: whole vectors of 16 bytes, and the scores before the first (in the first
+// part) or behind the last (in the last part) that fill none.
 template <typename T>
-struct Tile {
-  float x[kItems];
-  int32_t token[kItems / kVector<T>];
-};
+struct Part {
+  const T* row;
+  int32_t vocab;
+  int32_t head;     // scores before the row's first vector
+  int32_t tail;     // token of the first score behind the last vector
+  int32_t first;    // token of the part's first vector
+  int32_t vectors;  // in the part
+  bool begins, ends;
 
-// Reads the thread's share of a tile: vectors at `at`, in numbers from the 16-byte boundary before
-// the row. Numbers beside the row are -inf.
-template <typename T>
-GRAFT_DEVICE void ReadTile(const T* row, int32_t skew, int32_t vocab, int32_t at, int32_t end,
-                           Tile<T>* tile) {
-#pragma unroll
-  for (int32_t v = 0; v < kItems / kVector<T>; ++v) {
-    const int32_t first =
-        at +
-        (v * static_cast<int32_t>(blockDim.x) + static_cast<int32_t>(threadIdx.x)) * kVector<T>;
-    float part[kVector<T>];
-    if (first < end && first >= skew && first + kVector<T> <= skew + vocab) {
-      LoadVector(row + (first - skew), part);
-    } else {
-#pragma unroll
-      for (int32_t i = 0; i < kVector<T>; ++i) {
-        const int32_t t = first + i - skew;
+  GRAFT_DEVICE Part(const Problem& p, int64_t at_row, int32_t part, int32_t parts)
+      : row(static_cast<const T*>(p.scores) + at_row * p.stride),
+        vocab(static_cast<int32_t>(p.vocab)),
+        begins(part == 0),
+        ends(part == parts - 1) {
+    const auto skew = static_cast<int32_t>(reinterpret_cast<uint64_t>(row) % 16 / sizeof(T));
+    head = skew == 0 ? 0 : min(kVector<T> - skew, vocab);
+    const int32_t whole = (vocab - head) / kVector<T>, step = (whole + parts - 1) / parts;
+    const int32_t begin = min(part * step, whole);
+    vectors = min(step, whole - begin);
+    tail = head + whole * kVector<T>;
+    first = head + begin * kVector<T>;
+  }
+  GRAFT_DEVICE int32_t first_token() const { return begins ? 0 : first; }
+  GRAFT_DEVICE int32_t last_token() const { return ends ? vocab : first + vectors * kVector<T>; }
+  // The token of the score that fills no vector and falls to a thread; -1 where none does.
+  GRAFT_DEVICE int32_t Single(int32_t thread) const {
 #if GRAFT_FAULT == 3  // the last scores of a row, which fill no vector, are not read
-        if (t >= vocab / kVector<T> * kVector<T>)
-          part[i] = Nothing();
-        else
+    if (thread >= kVector<T>) return -1;
 #endif
-          part[i] = first < end && t >= 0 && t < vocab ? ToFloat(row[t]) : Nothing();
-      }
-    }
-#pragma unroll
-    for (int32_t i = 0; i < kVector<T>; ++i) tile->x[v * kVector<T> + i] = part[i];
-    tile->token[v] = first - skew;
+    if (begins && thread < head) return thread;
+    const int32_t behind = tail + thread - kVector<T>;
+    return ends && thread >= kVector<T> && behind < vocab ? behind : -1;
   }
-}
-
-// The greatest scores of a part, in shared memory, as they are found.
-struct Finder {
-  float least = 0;     // scores below it are not among the best
-  bool exact = false;  // scores equal to it are not either: lower tokens have them
-  bool begun = false;
 };
 
-// Keeps exactly the k best of what the list held before and what the threads hold now.
-// Rare, so it stands apart and leaves its registers to what is not.
+// A thread's chunks under way, in the order in which its team's rows and their chunks come.
 template <typename T>
-GRAFT_APART void Prune(const Tile<T>& tile, int32_t k, int32_t before, Found* list,
-                       int32_t* numbers, Finder* finder) {
-  const auto threads = static_cast<int32_t>(blockDim.x), thread = static_cast<int32_t>(threadIdx.x);
+struct Ring {
+  const Problem& p;
+  const Layout& layout;
+  Team team;
+  int32_t part;
+  unsigned char* slots;
+  int64_t row, last_row;  // the next to copy of, and where the team's rows end
+  int32_t chunk = 0;      // the next of that row
+  int32_t slot = 0;       // the next to look at
+
+  GRAFT_DEVICE unsigned char* At(int32_t i) const {
+    return slots + static_cast<int64_t>(i) * layout.chunk * 16;
+  }
+  // Copies the next chunk to slot `to`. Nothing is left of chunks behind the last.
+  GRAFT_DEVICE void Fill(int32_t to) {
+    if (row < last_row) {
+      const Part<T> from(p, row, part, layout.parts);
+      const int32_t begin = chunk * layout.chunk;
+      const int32_t count = min(layout.chunk, from.vectors - begin);
+      const T* vector = from.row + from.first + static_cast<int64_t>(begin) * kVector<T>;
+      for (int32_t i = team.thread; i < count; i += team.threads) {
+        CopyAsync<16>(At(to) + i * 16, vector + static_cast<int64_t>(i) * kVector<T>);
+      }
+      if (++chunk == layout.chunks) chunk = 0, row += layout.teams;
+    }
+    CopyCommit();
+  }
+  GRAFT_DEVICE void Begin() {
+    for (int32_t i = 0; i < kSlots; ++i) Fill(i);
+  }
+};
+
+// The greatest scores of a part as they are found, in shared memory.
+struct Finder {
+  Found* list;
+  int32_t* added;     // three counters, which chunks take in turns
+  int32_t room;       // of the list
+  int32_t count = 0;  // in the list, up to the chunk before
+  float bar;          // scores up to it are not among the best
+  uint64_t last = 0;  // nor are those below it, as OrderOf has them
+
+  // Adds a score to the list, or counts it where there is no room.
+  GRAFT_DEVICE void Add(float x, int32_t token, int32_t turn) const {
+    if (!(x > bar) || OrderOf(x, token) < last) return;
+    const int32_t at = count + atomicAdd(added + turn, 1);
+    if (at < room) list[at] = {x, token};
+  }
+};
+
+// One chunk of a thread's own scores, as they stand in its slot, and its single one.
+template <typename T>
+struct Chunk {
+  T* at;          // of the thread's first vector
+  int32_t first;  // its token
+  int32_t step;   // numbers from one of its vectors to the next
+  int32_t count;  // its vectors
+  float single;
+  int32_t single_token;
+
+  template <typename Use>
+  GRAFT_DEVICE void ForEachVector(const Use& use) const {
+    T* vector = at;
+    int32_t token = first;
+#pragma unroll 4
+    for (int32_t i = 0; i < count; ++i, vector += step, token += step) use(vector, token);
+  }
+  template <typename Use>
+  GRAFT_DEVICE void ForEach(const Use& use) const {
+    ForEachVector([&](const T* vector, int32_t token) {
+      float x[kVector<T>];
+      LoadVector(vector, x);
+#pragma unroll
+      for (int32_t j = 0; j < kVector<T>; ++j) use(x[j], token + j);
+    });
+    use(single, single_token);
+  }
+};
+
+// Keeps exactly the k best of the list's first `before` and of the chunk, and raises what comes
+// next must exceed. Rare, so it stands apart and leaves its registers to what is not. All threads
+// of the team.
+template <typename T>
+GRAFT_APART void Prune(const Chunk<T>& chunk, const Team& team, int32_t k, int32_t* counter,
+                       Finder* finder) {
   Found held[kHeld];
 #pragma unroll
   for (int32_t i = 0; i < kHeld; ++i) {
-    const int32_t at = i * threads + thread;
-    held[i] = at < before ? list[at] : Found{Nothing(), 0};
+    const int32_t at = i * team.threads + team.thread;
+    held[i] = at < finder->count ? finder->list[at] : Found{Nothing(), 0};
   }
   const auto each = [&](const auto& use) {
 #pragma unroll
     for (int32_t i = 0; i < kHeld; ++i) {
       if (held[i].value > Nothing()) use(held[i].value, held[i].token);
     }
-#pragma unroll
-    for (int32_t i = 0; i < kItems; ++i) {
-      const auto token = tile.token[i / kVector<T>] + i % kVector<T>;
-      if (tile.x[i] > Nothing()) use(tile.x[i], token);
-    }
+    chunk.ForEach([&](float x, int32_t token) {
+      if (x > finder->bar) use(x, token);
+    });
   };
   const uint64_t last = LastThat([&](uint64_t order) {
     int32_t mine = 0;
     each([&](float x, int32_t token) { mine += OrderOf(x, token) >= order; });
-    return CountAll(mine, numbers + kPrune) >= k;
+    return CountAll(team, mine, counter) >= k;
   });
-  __syncthreads();
-  if (thread == 0) numbers[kFoundCount] = 0;
-  __syncthreads();
+  if (team.thread == 0) *counter = 0;
+  team.Sync();
   each([&](float x, int32_t token) {
     if (OrderOf(x, token) < last) return;
-    list[atomicAdd(numbers + kFoundCount, 1)] = {x, token};
+    finder->list[atomicAdd(counter, 1)] = {x, token};
   });
-  finder->least = ScoreOf(last);
-  finder->exact = true;
-  __syncthreads();
+  finder->count = k;
+  finder->last = last;
+  // Below the last of them, so that equal scores pass and are told apart by their tokens. By two
+  // numbers: just below zero stands another zero.
+  finder->bar = fmaxf(finder->bar, ScoreOf(last - (uint64_t{2} << 32)));
+  team.Sync();
 }
 
-// Adds a tile's greatest scores to the list.
+// What a part is left with of a row.
+struct Read {
+  Sum rest, named;
+  int32_t bad;
+};
+
+// Looks at what a thread has of a chunk: takes off what is named, notes what is bad.
 template <typename T>
-GRAFT_DEVICE void Find(const Tile<T>& tile, float greatest, int32_t k, float bias, int32_t room,
-                       const Memory& memory, Finder* finder) {
-  if (!finder->begun) {
-    finder->begun = true;
-    const float reached = Reached(greatest, k, memory.scratch);
-    // Rounding may make equal what is not: scores so close below stay with the best.
-    finder->least = reached - 0x1p-21f * (2 * fabsf(reached) + fabsf(bias) + 40);
-    if (!(finder->least > Nothing())) finder->least = Nothing();
-  }
-  const int32_t before = memory.numbers[kFoundCount];
-  __syncthreads();
+GRAFT_DEVICE void LookAt(const Part<T>& part, const uint32_t* bitmap, bool sum, Chunk<T>* chunk,
+                         Read* read) {
+  const int32_t base = part.first_token() / 32;
+  const auto take = [&](float x) {
+    if (sum && !IsBad(x)) Add(&read->named, x);
+  };
+  chunk->ForEachVector([&](T* vector, int32_t token) {
+    float x[kVector<T>];
+    LoadVector(vector, x);
+    bool bad = false;
 #pragma unroll
-  for (int32_t i = 0; i < kItems; ++i) {
-    const float x = tile.x[i];
-    if (!(finder->exact ? x > finder->least : x >= finder->least) || !(x > Nothing())) continue;
-    const int32_t at = atomicAdd(memory.numbers + kFoundCount, 1);
-    const auto token = tile.token[i / kVector<T>] + i % kVector<T>;
-    if (at < room) memory.list[at] = {x, token};
+    for (int32_t j = 0; j < kVector<T>; ++j) bad = bad || IsBad(x[j]);
+    if (bad) {
+#pragma unroll
+      for (int32_t j = kVector<T> - 1; j >= 0; --j) {
+        if (IsBad(x[j])) read->bad = min(read->bad, token + j);
+      }
+    }
+    if (bitmap != nullptr) {
+      const uint32_t low = bitmap[token / 32 - base];
+      const uint32_t high = bitmap[(token + kVector<T> - 1) / 32 - base];
+      const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+      const auto bits = static_cast<uint32_t>(both >> token % 32);
+      if ((bits & ((1u << kVector<T>)-1)) != 0) {
+#pragma unroll
+        for (int32_t j = 0; j < kVector<T>; ++j) {
+          if ((bits >> j & 1) == 0) continue;
+          take(x[j]);
+          x[j] = Nothing();
+        }
+        StoreVector(vector, x);
+      }
+    }
+#pragma unroll
+    for (int32_t j = 0; j < kVector<T>; ++j) read->rest.max = fmaxf(read->rest.max, x[j]);
+  });
+  if (chunk->single_token < 0) return;
+  const int32_t token = chunk->single_token;
+  if (IsBad(chunk->single)) read->bad = min(read->bad, token);
+  if (bitmap != nullptr && (bitmap[token / 32 - base] >> token % 32 & 1) != 0) {
+    take(chunk->single);
+    chunk->single = Nothing();
   }
-  __syncthreads();
-  if (memory.numbers[kFoundCount] > room) {
-    const Tile<T> copy = tile;  // whose address is taken, so that the tile stays in registers
-    Finder apart = *finder;
-    Prune(copy, k, before, memory.list, memory.numbers, &apart);
-    *finder = apart;
-  }
+  read->rest.max = fmaxf(read->rest.max, chunk->single);
 }
 
-// Puts the `kept` best of the list into the record, in order.
-GRAFT_DEVICE void HandOn(const Memory& memory, int32_t kept, Record* record) {
-  const int32_t count = memory.numbers[kFoundCount];
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < count;
-       i += static_cast<int32_t>(blockDim.x)) {
-    const Found mine = memory.list[i];
+// Scores so close below what k scores reach stay with the best: rounding may make them equal.
+GRAFT_DEVICE float BarBelow(float reached, float bias) {
+  const float bar = reached - 0x1p-21f * (2 * fabsf(reached) + fabsf(bias) + 40);
+  return bar > Nothing() ? bar : Nothing();
+}
+
+// Puts the `kept` best of the list and the sums of all threads of the team into the record.
+GRAFT_DEVICE void HandOn(const Team& team, const Finder& finder, int32_t kept, bool sum, Read read,
+                         uint32_t* scratch, Record* record) {
+#pragma unroll
+  for (int32_t step = kWarp / 2; step > 0; step /= 2) {
+    read.bad = min(read.bad, __shfl_xor_sync(kAllLanes, read.bad, step));
+    if (sum) {
+      Add(&read.rest, Across(read.rest, step));
+      Add(&read.named, Across(read.named, step));
+    } else {
+      read.rest.max = fmaxf(read.rest.max, __shfl_xor_sync(kAllLanes, read.rest.max, step));
+    }
+  }
+  const int32_t warp = team.thread / kWarp;
+  auto* reads = reinterpret_cast<Read*>(scratch);
+  if (Lane() == 0) reads[warp] = read;
+  team.Sync();
+  for (int32_t i = team.thread; i < finder.count; i += team.threads) {
+    const Found mine = finder.list[i];
     int32_t rank = 0;
-    for (int32_t j = 0; j < count && rank < kept; ++j) {
-      const Found other = memory.list[j];
+    for (int32_t j = 0; j < finder.count && rank < kept; ++j) {
+      const Found other = finder.list[j];
       rank += other.value > mine.value || (other.value == mine.value && other.token < mine.token);
     }
     if (rank < kept) record->found[rank] = mine;
   }
-  if (threadIdx.x == 0) record->count = count < kept ? count : kept;
+  if (team.thread != 0) return;
+  for (int32_t w = 1; w < team.threads / kWarp; ++w) {
+    read.bad = min(read.bad, reads[w].bad);
+    if (sum) {
+      Add(&read.rest, reads[w].rest);
+      Add(&read.named, reads[w].named);
+    } else {
+      read.rest.max = fmaxf(read.rest.max, reads[w].rest.max);
+    }
+  }
+  record->rest = read.rest;
+  record->named = read.named;
+  record->bad = read.bad;
+  record->count = finder.count < kept ? finder.count : kept;
 }
 
-// Reads part `part` of a row into `record`. `sum` asks for sums of exponentials.
+// Reads the team's part of a row, whose chunks come next in the ring, into `record`, which may be
+// another block's. `sum` asks for sums of exponentials. *turn goes round the list's counters, of
+// which the next is zero.
 template <typename T>
-GRAFT_DEVICE void ReadPart(const Problem& p, const Layout& layout, int64_t row, int32_t part,
-                           int32_t k, bool sum, const Memory& memory, Record* record) {
-  const T* scores = static_cast<const T*>(p.scores) + row * p.stride;
-  const auto skew = static_cast<int32_t>(reinterpret_cast<uint64_t>(scores) % 16 / sizeof(T));
-  const auto vocab = static_cast<int32_t>(p.vocab);
-  const int32_t width = (skew + vocab + layout.parts - 1) / layout.parts;
-  const int32_t step = (width + kVector<T> - 1) / kVector<T> * kVector<T>;
-  const int32_t begin = part * step;
-  const int32_t end = begin + step < skew + vocab ? begin + step : skew + vocab;
-  const int32_t first_token = begin < skew ? 0 : begin - skew, last_token = end - skew;
+GRAFT_DEVICE void ReadPart(const Problem& p, const Layout& layout, int64_t row, int32_t k, bool sum,
+                           const uint32_t* bitmap, const TeamMemory& memory, Ring<T>* ring,
+                           int32_t* turn, Record* record) {
+  const Team team = ring->team;
+  const Part<T> part(p, row, ring->part, layout.parts);
   const float bias = p.bias != nullptr ? p.bias[row] : 0;
-  const bool named = HasNamed(p) && first_token < last_token;
-  if (threadIdx.x == 0) {
-    memory.numbers[kFoundCount] = 0;
-    memory.numbers[kBadToken] = INT32_MAX;
-  }
-  if (named) MarkNamed(p, row, first_token, last_token, true, memory);
-  __syncthreads();
-
-  Sum rest = NoSum();
+  Chunk<T> chunk;
+  chunk.single_token = part.Single(team.thread);
+  chunk.single = chunk.single_token < 0 ? Nothing() : ToFloat(part.row[chunk.single_token]);
+  chunk.step = team.threads * kVector<T>;
+  Read read = {NoSum(), NoSum(), INT32_MAX};
   Finder finder;
-  for (int32_t at = begin; at < end; at += kItems * static_cast<int32_t>(blockDim.x)) {
-    Tile<T> tile;
-    ReadTile(scores, skew, vocab, at, end, &tile);
-    float greatest = Nothing();
-#pragma unroll
-    for (int32_t i = 0; i < kItems; ++i) {
-      const int32_t token = tile.token[i / kVector<T>] + i % kVector<T>;
-      float& x = tile.x[i];
-      if (IsBad(x)) atomicMin(memory.numbers + kBadToken, token);
-      if (named && token >= first_token && token < last_token &&
-          (memory.bitmap[token / 32] >> token % 32 & 1) != 0) {
-        x = Nothing();
-      }
-      greatest = fmaxf(greatest, x);
+  finder.list = memory.list;
+  finder.added = memory.counters;
+  finder.room = layout.found;
+  finder.bar = Nothing();
+  for (int32_t c = 0; c < layout.chunks; ++c) {
+    const int32_t slot = ring->slot;
+    ring->slot = (slot + 1) % kSlots;
+    const int32_t begin = c * layout.chunk;
+    const int32_t left = min(layout.chunk, part.vectors - begin) - team.thread;
+    chunk.count = left > 0 ? (left + team.threads - 1) / team.threads : 0;
+    chunk.at = reinterpret_cast<T*>(ring->At(slot)) + team.thread * kVector<T>;
+    chunk.first = part.first + (begin + team.thread) * kVector<T>;
+    const float before = read.rest.max;
+#if GRAFT_FAULT == 5  // a chunk is read before it has landed
+    CopyWait<kSlots>();
+#else
+    CopyWait<kSlots - 1>();
+#endif
+    LookAt(part, bitmap, sum, &chunk, &read);
+    if (c == 0 || 2 * finder.count > finder.room) {
+      const float reached = Reached(team, read.rest.max, k, memory.maxima);
+      finder.bar = fmaxf(finder.bar, BarBelow(reached, bias));
     }
-    if (sum && greatest > Nothing()) {
-      Raise(&rest, greatest);
-#pragma unroll
-      for (int32_t i = 0; i < kItems; ++i) rest.sum += __expf(tile.x[i] - rest.max);
+    const float max = read.rest.max;
+    if (sum && max > before) read.rest.sum *= Exp(before - max);
+    const bool adds = sum && max > Nothing();
+    float total = 0;
+    chunk.ForEach([&](float x, int32_t token) {
+      if (adds) total += Exp(x - max);
+      if (x > finder.bar) finder.Add(x, token, *turn);
+    });
+    read.rest.sum += total;
+    team.Sync();
+    const int32_t held = finder.count + finder.added[*turn];
+    // Of the two other counters the one before: all have read it, and it is needed after the next.
+    *turn = (*turn + 1) % 3;
+#if GRAFT_FAULT != 6  // what earlier chunks added is counted again
+    if (team.thread == 0) finder.added[(*turn + 1) % 3] = 0;
+#endif
+    if (held <= finder.room) {
+      finder.count = held;
     } else {
-      rest.max = fmaxf(rest.max, greatest);
+      const Chunk<T> copy = chunk;  // whose address is taken, so that the other stays in registers
+      Finder apart = finder;
+      Prune(copy, team, k, memory.counters + 3, &apart);
+      finder = apart;
     }
-    Find(tile, greatest, k, bias, layout.found, memory, &finder);
+    chunk.single = Nothing();
+    ring->Fill(slot);
   }
-
-  Sum named_sum = NoSum();
-  if (named && sum) {
-    for (int32_t w = first_token / 32 + static_cast<int32_t>(threadIdx.x);
-         w <= (last_token - 1) / 32; w += static_cast<int32_t>(blockDim.x)) {
-      for (uint32_t bits = memory.bitmap[w]; bits != 0; bits &= bits - 1) {
-        const float x = ToFloat(scores[w * 32 + __ffs(static_cast<int32_t>(bits)) - 1]);
-        if (!IsBad(x)) Add(&named_sum, x);
-      }
-    }
-  }
-  rest = SumAll(rest, memory.scratch);
-  if (named && sum) named_sum = SumAll(named_sum, memory.scratch);
-  HandOn(memory, layout.kept, record);
-  if (threadIdx.x == 0) {
-    record->rest_max = rest.max;
-    record->rest_sum = rest.sum;
-    record->named_max = named_sum.max;
-    record->named_sum = named_sum.sum;
-    record->bad = memory.numbers[kBadToken];
-  }
-  __syncthreads();
+  HandOn(team, finder, layout.kept, sum, read, memory.sums, record);
 }
 
 }  // namespace step_tail

@@ -63,7 +63,7 @@ struct Items {
   GRAFT_DEVICE int32_t Count(const Counts& counts) const {
     int32_t mine = 0;
     ForEach([&](float value, int32_t token) { mine += counts(value, token); });
-    return CountAll(mine, numbers);
+    return CountAll(WholeBlock(), mine, numbers);
   }
   template <typename Counts>
   GRAFT_DEVICE double Mass(float greatest, const Counts& counts) const {

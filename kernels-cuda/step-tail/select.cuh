@@ -1,4 +1,4 @@
-// Selection among what the threads of a block hold.
+// Selection among what threads hold.
 #ifndef GRAFT_KERNELS_CUDA_STEP_TAIL_SELECT_CUH_
 #define GRAFT_KERNELS_CUDA_STEP_TAIL_SELECT_CUH_
 
@@ -8,30 +8,43 @@ namespace graft {
 namespace cuda {
 namespace step_tail {
 
+// Threads of a block that work together: whole warps, with a barrier of their own.
+struct Team {
+  int32_t barrier, threads, thread;
+  GRAFT_DEVICE void Sync() const { BarrierSync(barrier, threads); }
+};
+GRAFT_DEVICE Team WholeBlock() {
+  return {0, static_cast<int32_t>(blockDim.x), static_cast<int32_t>(threadIdx.x)};
+}
+
 // A number at least k of all `mine` reach, cheaply: the k-th greatest of the maxima of groups of
-// lanes; -inf where there are fewer groups than k. All threads call it and get it. `scratch` holds
-// a number a thread and one more; nobody may touch it before the next barrier.
-GRAFT_DEVICE float Reached(float mine, int32_t k, float* scratch) {
-  const auto threads = static_cast<int32_t>(blockDim.x), thread = static_cast<int32_t>(threadIdx.x);
+// lanes; -inf where there are fewer groups than k. All threads of the team call it and get it.
+// `scratch` holds a number a thread and one more; nobody may touch it before the next barrier.
+GRAFT_DEVICE float Reached(const Team& team, float mine, int32_t k, float* scratch) {
   int32_t lanes = kWarp;
-  while (lanes > 1 && threads / lanes < 2 * k) lanes /= 2;
-  const int32_t groups = threads / lanes;
+  while (lanes > 1 && team.threads / lanes < 2 * k) lanes /= 2;
+  const int32_t groups = team.threads / lanes;
   for (int32_t step = lanes / 2; step > 0; step /= 2) {
     mine = fmaxf(mine, __shfl_xor_sync(kAllLanes, mine, step));
   }
-  if (thread % lanes == 0) scratch[thread / lanes] = mine;
-  if (thread == 0) scratch[groups] = Nothing();
-  __syncthreads();
-  if (thread < groups) {
-    const float value = scratch[thread];
+#if GRAFT_FAULT == 4
+  if (team.thread >= kWarp) Linger();
+#endif
+  if (team.thread % lanes == 0) scratch[team.thread / lanes] = mine;
+  if (team.thread == 0) scratch[groups] = Nothing();
+#if GRAFT_FAULT != 4  // maxima are ranked before all have been written
+  team.Sync();
+#endif
+  if (team.thread < groups) {
+    const float value = scratch[team.thread];
     int32_t rank = 0;
     for (int32_t i = 0; i < groups; ++i) {
       const float other = scratch[i];
-      rank += other > value || (other == value && i < thread);
+      rank += other > value || (other == value && i < team.thread);
     }
     if (rank == k - 1) scratch[groups] = value;
   }
-  __syncthreads();
+  team.Sync();
   return scratch[groups];
 }
 
@@ -47,7 +60,7 @@ GRAFT_DEVICE float ScoreOf(uint64_t order) {
 }
 
 // The greatest number that `enough` says true for; it must say true for 0 and, up to some number,
-// for all below that one. All threads of the block ask together.
+// for all below that one. All threads ask together.
 template <typename Enough>
 GRAFT_DEVICE uint64_t LastThat(const Enough& enough) {
   uint64_t last = 0;
@@ -59,41 +72,38 @@ GRAFT_DEVICE uint64_t LastThat(const Enough& enough) {
 }
 
 // The sum of all threads' numbers, known to all of them. `scratch` holds a number.
-GRAFT_DEVICE int32_t CountAll(int32_t mine, int32_t* scratch) {
-  if (threadIdx.x == 0) *scratch = 0;
-  __syncthreads();
+GRAFT_DEVICE int32_t CountAll(const Team& team, int32_t mine, int32_t* scratch) {
+  if (team.thread == 0) *scratch = 0;
+  team.Sync();
   if (mine != 0) atomicAdd(scratch, mine);
-  __syncthreads();
+  team.Sync();
   const int32_t all = *scratch;
-  __syncthreads();
+  team.Sync();
   return all;
 }
 
-// Brings the k best of ranked[0, count) to its front, in order, and gives their number. `order`
-// and `best` have room for as many numbers as ranked and for k candidates.
-GRAFT_DEVICE int32_t KeepBest(Ranked* ranked, int32_t count, int32_t k, Ranked* best,
+// Brings the k best of ranked[0, count) to `best`, in order, and gives their number. All threads of
+// the block. `order` has room for as many numbers as `ranked`.
+GRAFT_DEVICE int32_t KeepBest(const Ranked* ranked, int32_t count, int32_t k, Ranked* best,
                               int32_t* order, float* scratch, int32_t* counter) {
-  const auto threads = static_cast<int32_t>(blockDim.x), thread = static_cast<int32_t>(threadIdx.x);
+  const Team block = WholeBlock();
   float mine = Nothing();
-  for (int32_t i = thread; i < count; i += threads) mine = fmaxf(mine, ranked[i].key);
-  if (thread == 0) *counter = 0;
-  const float least = Reached(mine, k, scratch);
-  for (int32_t i = thread; i < count; i += threads) {
+  for (int32_t i = block.thread; i < count; i += block.threads) mine = fmaxf(mine, ranked[i].key);
+  if (block.thread == 0) *counter = 0;
+  const float least = Reached(block, mine, k, scratch);
+  for (int32_t i = block.thread; i < count; i += block.threads) {
     if (ranked[i].key >= least) order[atomicAdd(counter, 1)] = i;
   }
-  __syncthreads();
+  block.Sync();
   const int32_t left = *counter;
-  for (int32_t i = thread; i < left; i += threads) {
+  for (int32_t i = block.thread; i < left; i += block.threads) {
     const Ranked candidate = ranked[order[i]];
     int32_t rank = 0;
     for (int32_t j = 0; j < left && rank < k; ++j) rank += Before(ranked[order[j]], candidate);
     if (rank < k) best[rank] = candidate;
   }
-  __syncthreads();
-  const int32_t kept = left < k ? left : k;
-  for (int32_t i = thread; i < kept; i += threads) ranked[i] = best[i];
-  __syncthreads();
-  return kept;
+  block.Sync();
+  return left < k ? left : k;
 }
 
 }  // namespace step_tail

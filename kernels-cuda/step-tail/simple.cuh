@@ -56,7 +56,9 @@ GRAFT_DEVICE void WorkOut(const Problem& p, const Group& group, int64_t row, flo
     Subtract(values, p.vocab, greatest, log);
   }
   __syncthreads();
-  ForEachBan(p, row, numbers + 1, [&](int64_t token) { values[token] = Nothing(); });
+  const auto ban = [&](int64_t token) { values[token] = Nothing(); };
+  if (WarpIndex() == 0) ForEachIndexBan(p, row, ban);
+  ForEachHistoryBan(p, row, numbers + 1, ban);
   __syncthreads();
   int32_t first, last;
   if (!EditsOf(p, row, &first, &last)) return Tell(fault, kBadRequest, row, -1, 0);

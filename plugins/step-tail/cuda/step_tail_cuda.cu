@@ -101,6 +101,7 @@ class StepTailCuda : public StepTailFace {
     shape.width = width;
     shape.samples = inputs[kDraws].present();
     shape.named = problem.edit_offsets != nullptr || ngram_size_ > 0;
+    shape.type = problem.type;
     return device::PlanTail(shape, cuda::Limits());
   }
 

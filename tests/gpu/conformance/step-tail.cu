@@ -343,18 +343,21 @@ void Solve(Trial& trial, cuda::Type type) {
     trial.Expect(ngram::AdvanceIndex(p.index, step, plan, nullptr));
   }
 
-  tail::Shape shape{c.rows,  c.vocab,          c.count(),        c.listed ? 4 : p.group_rows,
-                    c.width, !c.draws.empty(), tail::HasNamed(p)};
-  tail::TailPlan plan;
-  const auto threads = static_cast<int32_t>(32 * random.Between(1, 3));
-  const bool fast = c.draws.empty() && c.width <= tail::kMostCandidates && !random.Chance(6);
-  // Every path at small sizes: clusters, rounds of few rows.
-  const int32_t parts = random.Pick({1, 1, 2, 4, 8});
-  plan =
-      tail::PlanTailAs(fast, parts, static_cast<int32_t>(random.Between(1, 4)),
-                       std::max<int32_t>(threads, fast && c.width > 2 * threads ? 64 : 32), shape);
-  trial.about << (fast ? ", fast, parts " : ", simple, parts ") << plan.layout.parts << ", threads "
-              << plan.shape.threads;
+  tail::Shape shape{c.rows,  c.vocab,          c.count(),         c.listed ? 4 : p.group_rows,
+                    c.width, !c.draws.empty(), tail::HasNamed(p), type};
+  tail::TailPlan plan = tail::PlanSimple(static_cast<int32_t>(32 * random.Between(1, 3)), shape);
+  if (c.draws.empty() && c.width <= tail::kMostCandidates && !random.Chance(6)) {
+    // Every path at small sizes: clusters, rounds of few rows, rings of few and of many chunks.
+    const auto teams = static_cast<int32_t>(random.Between(1, tail::kMostTeams));
+    const auto warps = static_cast<int32_t>(random.Between(1, teams > 2 ? 2 : 3));
+    plan = tail::PlanFast(random.Pick({1, 1, 2, 4, 8}), static_cast<int32_t>(random.Between(1, 4)),
+                          teams, 32 * warps, random.Size(0, 60000), shape);
+    trial.about << ", fast, parts " << plan.layout.parts << ", at once " << plan.layout.at_once
+                << ", teams " << teams << ", chunks " << plan.layout.chunks << " of "
+                << plan.layout.chunk;
+  }
+  if (random.Chance(8)) plan = tail::PlanTail(shape, {});  // as it is on a device
+  trial.about << (plan.fast ? "" : ", simple") << ", threads " << plan.shape.threads;
   Array<unsigned char> workspace(trial, plan.workspace);
   trial.Expect(tail::TakeTail(
       p, {out_score.data(), out_row.data(), out_token.data(), c.width, faults.data()}, plan,

@@ -38,6 +38,7 @@ Case Tail(const Sizes& z, cuda::Type type, const cuda::DeviceLimits& limits) {
     shape.groups = groups;
     shape.group_rows = z.beam;
     shape.width = k;
+    shape.type = type;
     const auto outputs = [&](bool checked) {
       tail::Outputs out;
       out.scores = checked ? in.Output<float>(groups * k) : in.Scratch<float>(groups * k);
@@ -49,7 +50,7 @@ Case Tail(const Sizes& z, cuda::Type type, const cuda::DeviceLimits& limits) {
     };
     const tail::Outputs out = outputs(true), want = outputs(true);
     const tail::TailPlan plan = tail::PlanTail(shape, limits);
-    const tail::TailPlan simple = tail::PlanTailAs(false, 1, 1, 256, shape);
+    const tail::TailPlan simple = tail::PlanSimple(256, shape);
     void* workspace = in.Scratch<float>(simple.workspace / 4 + 1);
     in.Against(out.scores, want.scores, groups * k, [=](cuda::Stream stream) {
       return tail::TakeTail(p, want, simple, workspace, stream);
