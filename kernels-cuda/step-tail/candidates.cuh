@@ -36,6 +36,51 @@ GRAFT_DEVICE Record* RecordOf(const Memory& memory, int32_t part, int32_t row) {
   return record;
 }
 
+// Reads this block's part of `rows` rows from `first` on; *turn goes on from rows before. Apart, so
+// that it has the registers.
+template <typename T>
+GRAFT_APART void ReadRows(const Problem& p, const Layout& layout, int64_t first, int32_t rows,
+                          int32_t k, bool sum, int32_t* turn) {
+  const Memory memory{SharedMemory(), layout};
+  const auto part = static_cast<int32_t>(blockIdx.x) % layout.parts;
+  const int32_t threads = static_cast<int32_t>(blockDim.x) / layout.teams;
+  const int32_t mine = static_cast<int32_t>(threadIdx.x) / threads;
+  const Team team{1 + mine, threads, static_cast<int32_t>(threadIdx.x) % threads};
+  Ring<T> ring{
+      p,     layout, team, part,   memory.at + layout.ring + mine * kSlots * layout.chunk * 16,
+      first, mine,   rows, nullptr};
+  ring.Begin();
+  if (HasNamed(p)) {
+    MarkNamed(p, first, rows, true, memory.bitmap(0), layout.words, memory.trim(),
+              [&](int64_t row, int32_t* begin, int32_t* end) {
+                const Part<T> of(p, row, part, layout.parts);
+                *begin = of.first_token();
+                *end = of.last_token();
+              });
+  }
+#if GRAFT_FAULT == 2
+  Await(layout);
+  Arrive(layout);
+  Await(layout);
+  if (part != 0) Linger();
+#elif GRAFT_FAULT != 7
+  Await(layout);
+#endif
+  int32_t next = *turn;
+  for (int32_t i = mine; i < rows; i += layout.teams) {
+    ReadPart<T>(p, layout, first + i, k, sum, HasNamed(p) ? memory.bitmap(i) : nullptr,
+                memory.Of(team, mine), &ring, &next, RecordOf(memory, part, i));
+  }
+  *turn = next;
+#if GRAFT_FAULT == 7  // records are written while the first block still takes those of before
+  Await(layout);
+#endif
+#if GRAFT_FAULT != 2  // the first block takes records before the others have written them
+  Arrive(layout);
+  Await(layout);
+#endif
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads, 3)
     Candidates(const __grid_constant__ Problem p, const __grid_constant__ Outputs out,
@@ -43,69 +88,28 @@ __global__ void __launch_bounds__(kMostThreads, 3)
   const Memory memory{SharedMemory(), layout};
   const auto part = static_cast<int32_t>(blockIdx.x) % layout.parts;
   const int64_t clusters = gridDim.x / layout.parts;
-  Team team;
-  team.threads = static_cast<int32_t>(blockDim.x) / layout.teams;
-  const int32_t mine = static_cast<int32_t>(threadIdx.x) / team.threads;
-  team.thread = static_cast<int32_t>(threadIdx.x) % team.threads;
-  team.barrier = 1 + mine;
   if (threadIdx.x < 4 * kMostTeams) memory.counters()[threadIdx.x] = 0;
   int32_t turn = 0;
   // Every arrival but those behind records says: the first block's records may be written.
   Arrive(layout);
   for (int64_t g = blockIdx.x / layout.parts; g < p.count; g += clusters) {
     const Group group = ReadGroup(p, g, out.width);
-    const Best best{memory, group.k};
     Fault fault = {kNone, -1, -1, 0};
     if (!group.good || group.mode == kSample) {
       Tell(&fault, kBadRequest, group.first, -1, 0);
       if (part == 0) PutGroup(out, g, fault, group.first, memory.best(), 0);
       continue;  // all blocks of the cluster alike
     }
+    if (threadIdx.x == 0) *memory.ranked_count() = 0;
     const bool sum = group.mode == kLogProbs || group.normalize;
     for (int64_t r = 0; r < group.count; r += layout.at_once) {
       const auto rows = static_cast<int32_t>(min(int64_t{layout.at_once}, group.count - r));
-      const int64_t first = group.first + r;
-      Ring<T> ring{p,
-                   layout,
-                   team,
-                   part,
-                   memory.at + layout.ring + int64_t{mine} * kSlots * layout.chunk * 16,
-                   first + mine,
-                   first + rows};
-      ring.Begin();
-      if (HasNamed(p)) {
-        MarkNamed(p, first, rows, true, memory.bitmap(0), layout.words, memory.trim(),
-                  [&](int64_t row, int32_t* begin, int32_t* end) {
-                    const Part<T> of(p, row, part, layout.parts);
-                    *begin = of.first_token();
-                    *end = of.last_token();
-                  });
-      }
-      if (r == 0 && threadIdx.x == 0) *memory.ranked_count() = 0;
-#if GRAFT_FAULT == 2
-      Await(layout);
-      Arrive(layout);
-      Await(layout);
-      if (part != 0) Linger();
-#elif GRAFT_FAULT != 7
-      Await(layout);
-#endif
-      for (int32_t i = mine; i < rows; i += layout.teams) {
-        ReadPart<T>(p, layout, first + i, group.k, sum, HasNamed(p) ? memory.bitmap(i) : nullptr,
-                    memory.Of(team, mine), &ring, &turn, RecordOf(memory, part, i));
-      }
-#if GRAFT_FAULT == 7  // records are written while the first block still takes those of before
-      Await(layout);
-#endif
-#if GRAFT_FAULT != 2  // the first block takes records before the others have written them
-      Arrive(layout);
-      Await(layout);
-#endif
+      ReadRows<T>(p, layout, group.first + r, rows, group.k, sum, &turn);
 #if GRAFT_FAULT == 7
       if (part == 0) Linger();
 #endif
       if (part == 0 && fault.kind == kNone) {
-        TakeRows<T>(p, group, memory, first, rows, best, &fault);
+        TakeRows<T>(p, layout, group, group.first + r, rows, &fault);
       }
       __syncthreads();
       Arrive(layout);

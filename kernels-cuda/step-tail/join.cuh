@@ -207,11 +207,12 @@ GRAFT_DEVICE void JoinRows(const Problem& p, const Group& group, const Memory& m
 }
 
 // Takes `rows` rows, of which all parts were read, into the group's best. All threads of the first
-// block.
+// block. Apart, so that reading has the registers.
 template <typename T>
-GRAFT_DEVICE void TakeRows(const Problem& p, const Group& group, const Memory& memory,
-                           int64_t first_row, int32_t rows, const Best& best, Fault* fault) {
-  const Layout& layout = memory.layout;
+GRAFT_APART void TakeRows(const Problem& p, const Layout& layout, Group group, int64_t first_row,
+                          int32_t rows, Fault* fault) {
+  const Memory memory{SharedMemory(), layout};
+  const Best best{memory, group.k};
   best.Bring();
   JoinRows(p, group, memory, first_row, rows);
   const Edited<T> edited{p, group, best, first_row};

@@ -19,14 +19,50 @@ Shape ShapeOf(int64_t rows, int64_t vocab, int64_t groups, int64_t group_rows, i
 
 TEST(TailPlan, BeamSearchIsOneWaveOfClusters) {
   const DeviceLimits h200;
-  const TailPlan plan = PlanTail(ShapeOf(128, 50257, 32, 4, 8), h200);
-  EXPECT_TRUE(plan.fast);
-  EXPECT_EQ(plan.shape.cluster, 8);
+  for (const Type type : {Type::kFloat32, Type::kBFloat16}) {
+    for (const bool named : {false, true}) {
+      Shape shape = ShapeOf(128, 50257, 32, 4, 8);
+      shape.type = type;
+      shape.named = named;
+      const TailPlan plan = PlanTail(shape, h200);
+      EXPECT_TRUE(plan.fast);
+      EXPECT_EQ(plan.shape.cluster, 8);
+      EXPECT_EQ(plan.shape.grid_x, 256);
+      // A team a row, and room for three blocks a multiprocessor: 256 are there at once even where
+      // clusters cannot fill a part of the device evenly.
+      EXPECT_EQ(plan.layout.at_once, 4);
+      EXPECT_EQ(plan.layout.teams, 4);
+      EXPECT_EQ(plan.shape.threads, 256);
+      EXPECT_LE((plan.shape.shared_bytes + 1024) * 3, h200.shared_per_processor);
+      // Of float32 more than half of the block's 100 KB are under way at once, of 16 bits all.
+      const int64_t under_way = int64_t{kSlots} * plan.layout.chunk * 16 * 4;
+      EXPECT_GE(under_way, type == Type::kFloat32 ? 58000 : 50000);
+      EXPECT_EQ(plan.layout.chunks, type == Type::kFloat32 ? 7 : 4);
+      EXPECT_EQ(plan.workspace, 0);
+    }
+  }
+}
+
+TEST(TailPlan, TeamsHaveTwoThreadsACandidate) {
+  for (const int64_t width : {1, 8, 33, 64}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 9}) {
+      const TailPlan plan = PlanTail(ShapeOf(rows * 8, 50257, 8, rows, width), DeviceLimits());
+      ASSERT_TRUE(plan.fast);
+      ASSERT_GE(plan.shape.threads / plan.layout.teams, 2 * width);
+      ASSERT_LE(plan.shape.threads, kMostThreads);
+      ASSERT_LE(plan.layout.teams, plan.layout.at_once);
+    }
+  }
+  // Five rows are three and two, not four and one.
+  EXPECT_EQ(PlanTail(ShapeOf(40, 50257, 8, 5, 8), DeviceLimits()).layout.at_once, 3);
+}
+
+TEST(TailPlan, OneRowAGroupIsReadByAllThreads) {
+  const TailPlan plan = PlanTail(ShapeOf(64, 50257, 64, 1, 1), DeviceLimits());
   EXPECT_EQ(plan.shape.grid_x, 256);
-  // Blocks for which a multiprocessor has registers at once: three.
-  EXPECT_LE(plan.shape.grid_x, int64_t{3} * h200.multiprocessors);
-  EXPECT_LE(plan.shape.shared_bytes * 3, h200.shared_per_processor);
-  EXPECT_EQ(plan.workspace, 0);
+  EXPECT_EQ(plan.layout.teams, 1);
+  EXPECT_EQ(plan.shape.threads, 256);
+  EXPECT_EQ(plan.layout.chunks, kSlots);  // all of a part is under way at once
 }
 
 TEST(TailPlan, ManyGroupsNeedNoCluster) {
@@ -66,11 +102,21 @@ TEST(TailPlan, EveryShapeIsLegal) {
             if (!plan.fast) continue;
             const Layout& at = plan.layout;
             ASSERT_EQ(plan.shape.grid_x % at.parts, 0);
-            ASSERT_GE(at.list - at.bitmap, named ? (vocab + 31) / 32 * 4 : 0);
-            ASSERT_GE(at.records - at.list, int64_t{8} * at.found);
+            const int64_t threads = plan.shape.threads / at.teams;
+            ASSERT_EQ(threads * at.teams, plan.shape.threads);
+            ASSERT_EQ(threads % kWarp, 0);
+            ASSERT_GE(at.gathered - at.lists, at.teams * int64_t{8} * at.found);
+            ASSERT_EQ(at.found, kHeld * threads);
             ASSERT_GE(at.kept, width);
             ASSERT_GE(at.found, at.kept);
-            ASSERT_GE(at.ranked, at.parts * at.at_once * at.kept + width);
+            ASSERT_GE(at.joined - at.gathered, at.parts * at.at_once * 4 * RecordWords(at));
+            ASSERT_GE(at.ring - at.bitmaps, int64_t{4} * at.at_once * at.words);
+            if (named) ASSERT_GE(int64_t{32} * (at.words - 2) * at.parts, vocab);
+            ASSERT_GE(at.ranked, at.parts * at.at_once * at.kept + width + plan.shape.threads);
+            ASSERT_GE(at.bytes - at.bans, named ? (vocab + 31) / 32 * 4 * at.ban_rows : 0);
+            ASSERT_GE(at.bytes - at.ring, int64_t{16} * at.teams * kSlots * at.chunk);
+            ASSERT_GE(int64_t{at.chunks} * at.chunk, vocab / 4 / at.parts);
+            ASSERT_GE(at.chunk, 1);
           }
         }
       }

@@ -60,28 +60,42 @@ struct Ring {
   Team team;
   int32_t part;
   unsigned char* slots;
-  int64_t row, last_row;  // the next to copy of, and where the team's rows end
-  int32_t chunk = 0;      // the next of that row
-  int32_t slot = 0;       // the next to look at
+  int64_t first;        // of the rows
+  int32_t row, rows;    // the one that is copied, and how many there are
+  const T* from;        // of that row: the thread's first vector of its next chunk
+  int32_t vectors = 0;  // from the next chunk on
+  int32_t chunks = 0;   // still to come
+  int32_t slot = 0;     // the next to look at
 
-  GRAFT_DEVICE unsigned char* At(int32_t i) const {
-    return slots + static_cast<int64_t>(i) * layout.chunk * 16;
+  GRAFT_DEVICE unsigned char* At(int32_t i) const { return slots + i * layout.chunk * 16; }
+  GRAFT_DEVICE void Turn() {
+    if (row >= rows) return;
+    const Part<T> of(p, first + row, part, layout.parts);
+    from = of.row + of.first + team.thread * kVector<T>;
+    vectors = of.vectors;
+    chunks = layout.chunks;
   }
-  // Copies the next chunk to slot `to`. Nothing is left of chunks behind the last.
+  // Copies the next chunk to slot `to`; behind the last there is nothing to copy.
   GRAFT_DEVICE void Fill(int32_t to) {
-    if (row < last_row) {
-      const Part<T> from(p, row, part, layout.parts);
-      const int32_t begin = chunk * layout.chunk;
-      const int32_t count = min(layout.chunk, from.vectors - begin);
-      const T* vector = from.row + from.first + static_cast<int64_t>(begin) * kVector<T>;
+    if (chunks > 0) {
+      const int32_t count = min(layout.chunk, vectors);
+      const T* vector = from;
       for (int32_t i = team.thread; i < count; i += team.threads) {
-        CopyAsync<16>(At(to) + i * 16, vector + static_cast<int64_t>(i) * kVector<T>);
+        CopyAsync<16>(At(to) + i * 16, vector);
+        vector += team.threads * kVector<T>;
       }
-      if (++chunk == layout.chunks) chunk = 0, row += layout.teams;
+      from += layout.chunk * kVector<T>;
+      vectors -= layout.chunk;
+      if (--chunks == 0) {
+        row += layout.teams;
+        Turn();
+      }
     }
     CopyCommit();
   }
   GRAFT_DEVICE void Begin() {
+    Turn();
+#pragma unroll 1
     for (int32_t i = 0; i < kSlots; ++i) Fill(i);
   }
 };
@@ -113,20 +127,24 @@ struct Chunk {
   float single;
   int32_t single_token;
 
+  // Calls use(numbers of a vector, the first one's token).
   template <typename Use>
   GRAFT_DEVICE void ForEachVector(const Use& use) const {
-    T* vector = at;
+    const T* vector = at;
     int32_t token = first;
-#pragma unroll 4
-    for (int32_t i = 0; i < count; ++i, vector += step, token += step) use(vector, token);
+#pragma unroll 2
+    for (int32_t i = 0; i < count; ++i) {
+      float x[kVector<T>];
+      LoadVector(vector, x);
+      use(x, token);
+      vector += step, token += step;
+    }
   }
   template <typename Use>
   GRAFT_DEVICE void ForEach(const Use& use) const {
-    ForEachVector([&](const T* vector, int32_t token) {
-      float x[kVector<T>];
-      LoadVector(vector, x);
+    ForEachVector([&](const float(&x)[kVector<T>], int32_t token) {
 #pragma unroll
-      for (int32_t j = 0; j < kVector<T>; ++j) use(x[j], token + j);
+      for (int32_t i = 0; i < kVector<T>; ++i) use(x[i], token + i);
     });
     use(single, single_token);
   }
@@ -178,52 +196,64 @@ struct Read {
   int32_t bad;
 };
 
-// Looks at what a thread has of a chunk: takes off what is named, notes what is bad.
+// Takes what is named off a thread's scores of a chunk.
 template <typename T>
-GRAFT_DEVICE void LookAt(const Part<T>& part, const uint32_t* bitmap, bool sum, Chunk<T>* chunk,
-                         Read* read) {
-  const int32_t base = part.first_token() / 32;
-  const auto take = [&](float x) {
-    if (sum && !IsBad(x)) Add(&read->named, x);
+GRAFT_DEVICE void TakeOff(const uint32_t* bitmap, int32_t base, bool sum, Chunk<T>* chunk,
+                          Read* read) {
+  const auto take = [&](float x, int32_t token) {
+    if (IsBad(x)) {
+      read->bad = min(read->bad, token);
+    } else if (sum) {
+      Add(&read->named, x);
+    }
+    return Nothing();
   };
-  chunk->ForEachVector([&](T* vector, int32_t token) {
-    float x[kVector<T>];
-    LoadVector(vector, x);
-    bool bad = false;
-#pragma unroll
-    for (int32_t j = 0; j < kVector<T>; ++j) bad = bad || IsBad(x[j]);
-    if (bad) {
-#pragma unroll
-      for (int32_t j = kVector<T> - 1; j >= 0; --j) {
-        if (IsBad(x[j])) read->bad = min(read->bad, token + j);
-      }
+  T* vector = chunk->at;
+  int32_t token = chunk->first;
+#pragma unroll 1
+  for (int32_t i = 0; i < chunk->count; ++i, vector += chunk->step, token += chunk->step) {
+    const uint32_t low = bitmap[token / 32 - base];
+    const uint32_t high = bitmap[(token + kVector<T> - 1) / 32 - base];
+    const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+    auto bits = static_cast<uint32_t>(both >> token % 32) & ((1u << kVector<T>)-1);
+    for (; bits != 0; bits &= bits - 1) {
+      const int32_t j = __ffs(static_cast<int32_t>(bits)) - 1;
+      vector[j] = FromFloat<T>(take(ToFloat(vector[j]), token + j));
     }
-    if (bitmap != nullptr) {
-      const uint32_t low = bitmap[token / 32 - base];
-      const uint32_t high = bitmap[(token + kVector<T> - 1) / 32 - base];
-      const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
-      const auto bits = static_cast<uint32_t>(both >> token % 32);
-      if ((bits & ((1u << kVector<T>)-1)) != 0) {
-#pragma unroll
-        for (int32_t j = 0; j < kVector<T>; ++j) {
-          if ((bits >> j & 1) == 0) continue;
-          take(x[j]);
-          x[j] = Nothing();
-        }
-        StoreVector(vector, x);
-      }
-    }
-#pragma unroll
-    for (int32_t j = 0; j < kVector<T>; ++j) read->rest.max = fmaxf(read->rest.max, x[j]);
-  });
-  if (chunk->single_token < 0) return;
-  const int32_t token = chunk->single_token;
-  if (IsBad(chunk->single)) read->bad = min(read->bad, token);
-  if (bitmap != nullptr && (bitmap[token / 32 - base] >> token % 32 & 1) != 0) {
-    take(chunk->single);
-    chunk->single = Nothing();
   }
-  read->rest.max = fmaxf(read->rest.max, chunk->single);
+  token = chunk->single_token;
+  if (token >= 0 && (bitmap[token / 32 - base] >> token % 32 & 1) != 0) {
+    chunk->single = take(chunk->single, token);
+  }
+}
+
+// Adds a chunk's exponentials, and those of its scores to the list that may be among the best.
+template <typename T>
+GRAFT_DEVICE void Take(const Chunk<T>& chunk, bool sum, const Finder& finder, int32_t turn,
+                       float before, Read* read) {
+  const float max = read->rest.max;
+  if (sum && max > before) read->rest.sum *= Exp(before - max);
+  const bool adds = sum && max > Nothing();
+  float total = 0;
+  chunk.ForEachVector([&](const float(&x)[kVector<T>], int32_t token) {
+    bool any = false;
+#pragma unroll
+    for (int32_t i = 0; i < kVector<T>; ++i) {
+      if (adds) total += Exp(x[i] - max);
+      any = any || x[i] > finder.bar;
+    }
+    if (!any) return;
+#pragma unroll
+    for (int32_t i = 0; i < kVector<T>; ++i) finder.Add(x[i], token + i, turn);
+  });
+  if (adds) total += Exp(chunk.single - max);
+  finder.Add(chunk.single, chunk.single_token, turn);
+  read->rest.sum += total;
+  // Of a bad score nothing comes but a sum that is no number.
+  if (adds && total < __uint_as_float(0x7f800000u)) return;
+  chunk.ForEach([&](float x, int32_t token) {
+    if (IsBad(x)) read->bad = min(read->bad, token);
+  });
 }
 
 // Scores so close below what k scores reach stay with the best: rounding may make them equal.
@@ -308,20 +338,13 @@ GRAFT_DEVICE void ReadPart(const Problem& p, const Layout& layout, int64_t row, 
 #else
     CopyWait<kSlots - 1>();
 #endif
-    LookAt(part, bitmap, sum, &chunk, &read);
+    if (bitmap != nullptr) TakeOff(bitmap, part.first_token() / 32, sum, &chunk, &read);
+    chunk.ForEach([&](float x, int32_t) { read.rest.max = fmaxf(read.rest.max, x); });
     if (c == 0 || 2 * finder.count > finder.room) {
       const float reached = Reached(team, read.rest.max, k, memory.maxima);
       finder.bar = fmaxf(finder.bar, BarBelow(reached, bias));
     }
-    const float max = read.rest.max;
-    if (sum && max > before) read.rest.sum *= Exp(before - max);
-    const bool adds = sum && max > Nothing();
-    float total = 0;
-    chunk.ForEach([&](float x, int32_t token) {
-      if (adds) total += Exp(x - max);
-      if (x > finder.bar) finder.Add(x, token, *turn);
-    });
-    read.rest.sum += total;
+    Take(chunk, sum, finder, *turn, before, &read);
     team.Sync();
     const int32_t held = finder.count + finder.added[*turn];
     // Of the two other counters the one before: all have read it, and it is needed after the next.
@@ -335,7 +358,7 @@ GRAFT_DEVICE void ReadPart(const Problem& p, const Layout& layout, int64_t row, 
       const Chunk<T> copy = chunk;  // whose address is taken, so that the other stays in registers
       Finder apart = finder;
       Prune(copy, team, k, memory.counters + 3, &apart);
-      finder = apart;
+      finder.count = apart.count, finder.bar = apart.bar, finder.last = apart.last;
     }
     chunk.single = Nothing();
     ring->Fill(slot);

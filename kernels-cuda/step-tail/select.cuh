@@ -11,7 +11,14 @@ namespace step_tail {
 // Threads of a block that work together: whole warps, with a barrier of their own.
 struct Team {
   int32_t barrier, threads, thread;
-  GRAFT_DEVICE void Sync() const { BarrierSync(barrier, threads); }
+  // Barriers by their numbers: for one that a register names, a block is given all sixteen.
+  GRAFT_DEVICE void Sync() const {
+    if (barrier == 0) return BarrierSync(0, threads);
+    if (barrier == 1) return BarrierSync(1, threads);
+    if (barrier == 2) return BarrierSync(2, threads);
+    if (barrier == 3) return BarrierSync(3, threads);
+    BarrierSync(4, threads);
+  }
 };
 GRAFT_DEVICE Team WholeBlock() {
   return {0, static_cast<int32_t>(blockDim.x), static_cast<int32_t>(threadIdx.x)};
