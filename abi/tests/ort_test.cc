@@ -241,7 +241,7 @@ TEST(Ort, HandsOutItsOperators) {
   uint64_t count = 0;
   Message message;
   ASSERT_EQ(extension->get(Base(), &ops, &count, &message.c), GRAFT_OK) << message.text;
-  ASSERT_EQ(count, 6u);  // two overloads of Everything and of Total, one of Join and of Fails
+  ASSERT_EQ(count, 7u);  // two overloads of Everything and of Total, one of each other
   OrtCustomOpDomain* domain = nullptr;
   Ok(Api()->CreateCustomOpDomain(GRAFT_ONNX_DOMAIN, &domain));
   for (uint64_t i = 0; i < count; ++i) {
@@ -287,6 +287,41 @@ TEST(Ort, AbsentInputsOutputsAttributesAndConstants) {
   // Sizes change from run to run.
   EXPECT_EQ(session.Run({{"x", {{4, 1}, {1, 2, 3, 4}}}}, {"n"})[0].data, (std::vector<float>{4}));
   EXPECT_EQ(session.Run({{"x", {{0, 3}, {}}}}, {"y"})[0].shape, (std::vector<int64_t>{0, 3}));
+}
+
+// An operator's output has the memory of its input where a node before it made that and nobody else
+// reads it: not that of the graph's own input, nor one that is read again or given out.
+TEST(Ort, AnOutputTakesItsInputsPlaceWhereNobodyElseReadsIt) {
+  const Options options({KIT_CHECK});
+  const auto run = [&](Model model) {
+    const Session session(options, model.Bytes());
+    return session.Run({{"x", kX}}, {"y", "shared"});
+  };
+  const std::vector<float> plus_one{2, 3, 4, 5, 6, 7};
+  const auto begin = [] { return Model().Input("x", {2, 3}).Output("y").Output("shared", true); };
+
+  std::vector<Value> got =
+      run(begin().Node("Abs", {"x"}, {"a"}, {}, "").Node("Increment", {"a"}, {"y", "shared"}));
+  EXPECT_EQ(got[0].data, plus_one);
+  EXPECT_EQ(got[1].data[0], 1);
+
+  got = run(begin().Node("Increment", {"x"}, {"y", "shared"}));
+  EXPECT_EQ(got[0].data, plus_one);
+  EXPECT_EQ(got[1].data[0], 0);
+
+  got = run(begin()
+                .Node("Abs", {"x"}, {"a"}, {}, "")
+                .Node("Increment", {"a"}, {"b", "shared"})
+                .Node("Total", {"a", "b"}, {"y"}));
+  EXPECT_EQ(got[0].data, (std::vector<float>{3, 5, 7, 9, 11, 13}));
+  EXPECT_EQ(got[1].data[0], 0);
+
+  got = run(begin()
+                .Node("Abs", {"x"}, {"a"}, {}, "")
+                .Node("Increment", {"a"}, {"y", "shared"})
+                .Output("a"));
+  EXPECT_EQ(got[0].data, plus_one);
+  EXPECT_EQ(got[1].data[0], 0);
 }
 
 TEST(Ort, VariadicInputsBeyondTheStack) {

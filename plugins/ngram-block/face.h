@@ -13,6 +13,9 @@ class NGramBlockFace {
  public:
   enum Input : uint64_t { kScores, kTokens, kLengths, kParents, kIndex };
 
+  // Where nobody else reads the scores, bans are written into them, and nothing is copied.
+  static constexpr InPlace kInPlace{kScores, 0};
+
   static Operator Describe() {
     return Operator("NGramBlock", "bans tokens that would repeat an n-gram of their row")
         .TypeVariable("T", {kFloat32, kFloat16, kBFloat16})

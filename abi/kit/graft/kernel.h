@@ -30,6 +30,18 @@ struct HasWorkspace : std::false_type {};
 template <typename Kernel>
 struct HasWorkspace<Kernel, std::void_t<decltype(&Kernel::Workspace)>> : std::true_type {};
 
+// An output that may have the memory of an input of its size, where nobody else reads that input: a
+// kernel class says so by
+//   static constexpr graft::InPlace kInPlace{input, output};
+// and its Run is right where both have one address and where they do not.
+struct InPlace {
+  int32_t input, output;
+};
+template <typename Kernel, typename = void>
+struct HasInPlace : std::false_type {};
+template <typename Kernel>
+struct HasInPlace<Kernel, std::void_t<decltype(Kernel::kInPlace)>> : std::true_type {};
+
 template <typename Kernel>
 class KernelBox final : public KernelBase {
  public:
@@ -53,16 +65,26 @@ class KernelBox final : public KernelBase {
 struct OperatorEntry {
   const graft_operator* face;
   std::unique_ptr<KernelBase> (*make)(const graft_operator* face, const CreateContext& context);
+  // Points to the input and the output of kInPlace and gives 1; null where the class has none.
+  size_t (*in_place)(int** input, int** output) = nullptr;
 };
 
 template <typename Kernel>
 OperatorEntry EntryOf() {
   static Operator description = Kernel::Describe();
-  return {
+  OperatorEntry entry{
       description.Freeze(),
       [](const graft_operator* face, const CreateContext& context) -> std::unique_ptr<KernelBase> {
         return std::make_unique<KernelBox<Kernel>>(face, context);
       }};
+  if constexpr (HasInPlace<Kernel>::value) {
+    entry.in_place = [](int** input, int** output) -> size_t {
+      static int places[2] = {Kernel::kInPlace.input, Kernel::kInPlace.output};
+      *input = places, *output = places + 1;
+      return 1;
+    };
+  }
+  return entry;
 }
 
 // Flags of a parameter that a node may have no tensor for.

@@ -112,6 +112,10 @@ inline void FillCallbacks(Op* op, bool may_infer) {
     return GuardOrt(node->api(), node->name(), [&] { node->Compute(context); });
   };
   op->KernelDestroy = [](void* kernel) { delete static_cast<NodeKernel*>(kernel); };
+  if (op->entry.in_place != nullptr) {
+    op->GetMayInplace = op->entry.in_place;
+    op->ReleaseMayInplace = [](int*, int*) {};  // static memory
+  }
   if (may_infer) {
     op->InferOutputShapeFn = [](const OrtCustomOp* self,
                                 OrtShapeInferContext* context) -> OrtStatusPtr {

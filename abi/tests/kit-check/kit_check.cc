@@ -153,6 +153,29 @@ class Join {
   }
 };
 
+// y = x + 1, which may take the place of x; shared: whether it did.
+class Increment {
+ public:
+  static constexpr graft::InPlace kInPlace{0, 0};
+  static graft::Operator Describe() {
+    return graft::Operator("Increment", "adds one in place")
+        .Input("x", graft::kFloat32)
+        .Output("y", graft::kFloat32)
+        .Output("shared", graft::kInt64);
+  }
+  explicit Increment(const graft::CreateContext&) {}
+  void Infer(graft::InferContext& context) const {
+    context.SetOutputLike(0, 0);
+    context.SetOutput(1, graft::kInt64, {1});
+  }
+  void Run(const graft::RunContext& context) const {
+    const float* x = context.inputs[0].data<float>();
+    float* y = context.outputs[0].data<float>();
+    context.outputs[1].data<int64_t>()[0] = x == y;
+    for (int64_t i = 0; i < context.inputs[0].elements(); ++i) y[i] = x[i] + 1;
+  }
+};
+
 // Throws where `where` says: create, infer, run, task.
 class Fails {
  public:
@@ -202,4 +225,4 @@ struct Hooks {
 
 }  // namespace
 
-GRAFT_PLUGIN_WITH(Hooks, Everything, Total, Join, Fails);
+GRAFT_PLUGIN_WITH(Hooks, Everything, Total, Join, Fails, Increment);
