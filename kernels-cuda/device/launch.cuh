@@ -26,9 +26,14 @@ inline Status LargestShared(const void* kernel, int32_t device, int64_t* bytes) 
   return error;
 }
 
+// And the most of a multiprocessor's memory as shared memory: by itself the driver may leave room
+// for fewer blocks than a plan counts on.
 inline Status SetSharedLimit(const void* kernel, int64_t bytes) {
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(bytes));
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
 }
 
 // A shape as the runtime takes it.

@@ -4,6 +4,7 @@
 #define GRAFT_KERNELS_CUDA_NGRAM_BLOCK_STAGED_CUH_
 
 #include "../device/async_copy.cuh"
+#include "../device/warp.cuh"
 #include "plan.h"
 #include "rows.cuh"
 
@@ -47,15 +48,20 @@ __global__ void ScanStaged(Scores scores, Rows rows, int64_t n, int64_t chunk, i
     const int64_t from = task % parts * chunk;
     const int64_t begin = from < n - 1 ? 0 : from - (n - 1);
     int64_t to = from + chunk < rows.columns ? from + chunk : rows.columns;
+    // The length is asked for first: what follows waits for tokens that fill no 16 bytes.
+    const int64_t length = LengthOf(rows, row);
     const Token* at = staged + Stage(tokens, begin, to, staged) - begin;  // at[i] is token i
 
     int64_t first, last;
-    Trim(tokens, LengthOf(rows, row), rows.pad, scratch, &first, &last);
+    Trim(tokens, length, rows.pad, scratch, &first, &last);
+#if GRAFT_FAULT == 1
+    if (WarpIndex() == 0) Linger();
+#endif
     for (int64_t j = threadIdx.x; j < n - 1 && j < last; j += blockDim.x) {
       tail[j] = tokens[last - 1 - j];
     }
     CopyWait<0>();
-#if GRAFT_FAULT != 1  // a barrier is missing
+#if GRAFT_FAULT != 1  // what other threads stage is read before it has landed
     __syncthreads();
 #endif
     const int64_t lowest = first + n - 1;
