@@ -289,8 +289,8 @@ TEST(Ort, AbsentInputsOutputsAttributesAndConstants) {
   EXPECT_EQ(session.Run({{"x", {{0, 3}, {}}}}, {"y"})[0].shape, (std::vector<int64_t>{0, 3}));
 }
 
-// An operator's output has the memory of its input where a node before it made that and nobody else
-// reads it: not that of the graph's own input, nor one that is read again or given out.
+// An operator's output has the memory of its input where a node before it made that, nobody else
+// reads it, and the output is not the graph's.
 TEST(Ort, AnOutputTakesItsInputsPlaceWhereNobodyElseReadsIt) {
   const Options options({KIT_CHECK});
   const auto run = [&](Model model) {
@@ -300,15 +300,25 @@ TEST(Ort, AnOutputTakesItsInputsPlaceWhereNobodyElseReadsIt) {
   const std::vector<float> plus_one{2, 3, 4, 5, 6, 7};
   const auto begin = [] { return Model().Input("x", {2, 3}).Output("y").Output("shared", true); };
 
-  std::vector<Value> got =
-      run(begin().Node("Abs", {"x"}, {"a"}, {}, "").Node("Increment", {"a"}, {"y", "shared"}));
+  // Between two nodes.
+  std::vector<Value> got = run(begin()
+                                   .Node("Abs", {"x"}, {"a"}, {}, "")
+                                   .Node("Increment", {"a"}, {"b", "shared"})
+                                   .Node("Abs", {"b"}, {"y"}, {}, ""));
   EXPECT_EQ(got[0].data, plus_one);
   EXPECT_EQ(got[1].data[0], 1);
 
-  got = run(begin().Node("Increment", {"x"}, {"y", "shared"}));
+  // Of the graph's input.
+  got = run(begin().Node("Increment", {"x"}, {"b", "shared"}).Node("Abs", {"b"}, {"y"}, {}, ""));
   EXPECT_EQ(got[0].data, plus_one);
   EXPECT_EQ(got[1].data[0], 0);
 
+  // As the graph's output.
+  got = run(begin().Node("Abs", {"x"}, {"a"}, {}, "").Node("Increment", {"a"}, {"y", "shared"}));
+  EXPECT_EQ(got[0].data, plus_one);
+  EXPECT_EQ(got[1].data[0], 0);
+
+  // Of what is read again.
   got = run(begin()
                 .Node("Abs", {"x"}, {"a"}, {}, "")
                 .Node("Increment", {"a"}, {"b", "shared"})
@@ -316,9 +326,11 @@ TEST(Ort, AnOutputTakesItsInputsPlaceWhereNobodyElseReadsIt) {
   EXPECT_EQ(got[0].data, (std::vector<float>{3, 5, 7, 9, 11, 13}));
   EXPECT_EQ(got[1].data[0], 0);
 
+  // Of what is given out.
   got = run(begin()
                 .Node("Abs", {"x"}, {"a"}, {}, "")
-                .Node("Increment", {"a"}, {"y", "shared"})
+                .Node("Increment", {"a"}, {"b", "shared"})
+                .Node("Abs", {"b"}, {"y"}, {}, "")
                 .Output("a"));
   EXPECT_EQ(got[0].data, plus_one);
   EXPECT_EQ(got[1].data[0], 0);
