@@ -22,13 +22,26 @@
 #define GRAFT_DEVICE __device__ __forceinline__
 #define GRAFT_BOTH __host__ __device__ __forceinline__
 
-// Seeded faults: conformance must fail for each number that a kernel knows. 0: none.
-#ifndef GRAFT_FAULT
-#define GRAFT_FAULT 0
-#endif
-
 namespace graft {
 namespace cuda {
+
+// Whether the seeded fault `n` is on: conformance must fail for each number that a kernel's
+// faults.txt lists. Tests turn one on by SeedFault; with nvcc they are compiled with
+// GRAFT_SEEDED_FAULTS, without which no fault can be on.
+#if !defined(__CUDACC__)
+GRAFT_DEVICE bool Seeded(int32_t n) { return emulator::seeded_fault == n; }
+inline Status SeedFault(int32_t n) {
+  emulator::seeded_fault = n;
+  return kOk;
+}
+#elif defined(GRAFT_SEEDED_FAULTS)
+static __constant__ int32_t seeded_fault;
+GRAFT_DEVICE bool Seeded(int32_t n) { return seeded_fault == n; }
+inline Status SeedFault(int32_t n) { return cudaMemcpyToSymbol(seeded_fault, &n, sizeof n); }
+#else
+constexpr GRAFT_BOTH bool Seeded(int32_t) { return false; }
+inline Status SeedFault(int32_t n) { return n == 0 ? kOk : kBadLaunch; }
+#endif
 
 // The block's dynamic shared memory, 128-byte aligned.
 GRAFT_DEVICE unsigned char* SharedMemory() {
@@ -44,6 +57,7 @@ GRAFT_DEVICE unsigned char* SharedMemory() {
 
 // Waits for `threads` threads of the block at barrier `id`, 1 to 15: a part of the block only.
 GRAFT_DEVICE void BarrierSync(int32_t id, int32_t threads) {
+  __syncwarp();  // the instruction is for whole warps
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
@@ -83,9 +97,11 @@ GRAFT_DEVICE int32_t ClusterSize() {
 // another may still touch its memory: end with one of these. In two halves, other work may stand
 // between arriving and waiting for the others; every arrival is waited for before the next.
 GRAFT_DEVICE void ClusterArrive() {
+  __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 GRAFT_DEVICE void ClusterWait() {
+  __syncwarp();
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 GRAFT_DEVICE void ClusterSync() {

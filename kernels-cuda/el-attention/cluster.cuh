@@ -94,9 +94,7 @@ class ClusterBlock {
   GRAFT_DEVICE float4* Exchange(int32_t tile, int32_t source, int32_t of) const {
     const int32_t others = cut_.columns - 1;
     const int32_t place = (source - of - 1 + cut_.columns) % cut_.columns;
-#if GRAFT_FAULT == 4
-    tile = 0;
-#endif
+    if (Seeded(4)) tile = 0;
     return reinterpret_cast<float4*>(shared_ + at_.exchange) +
            ((tile & 1) * others + place) * (kTileRows * kTileKeys / 4) + warp_ * (2 * kWarp) +
            lane_;
@@ -164,15 +162,13 @@ class ClusterBlock {
     if (shares) Arrive();  // memory of a block may be written once it has begun
     // The launch before may still make queries and their shifts, and reads no rows of X.
     Copy(0, Find(0));
-#if GRAFT_FAULT != 7
-    WaitForLaunch();
-#endif
+    if (!Seeded(7)) WaitForLaunch();
     CopyQueries();
     CopyCommit();
-#if GRAFT_FAULT == 7
-    CopyWait<0>();
-    WaitForLaunch();
-#endif
+    if (Seeded(7)) {
+      CopyWait<0>();
+      WaitForLaunch();
+    }
     FindRow();
 #pragma unroll
     for (int32_t tile = 1; tile < kStages - 1; ++tile) {
@@ -200,9 +196,7 @@ class ClusterBlock {
     typename Piece::Scores scores;
     Piece::Score(shared_ + at_.query, Stage(tile), scores);
     const int32_t half = warp_ / 4, quarter = warp_ % 4;
-#if GRAFT_FAULT == 5
-    if (quarter > 0) Linger();
-#endif
+    if (Seeded(5) && quarter > 0) Linger();
     float4* places = Reduce(free) + lane_;
     // Of four slabs of 8 rows a warp keeps one and gives the others away.
 #pragma unroll
@@ -219,9 +213,7 @@ class ClusterBlock {
         to[kWarp] = make_float4(own[4], own[5], own[6], own[7]);
       }
     }
-#if GRAFT_FAULT != 5
-    BarrierSync(1 + half, kTileThreads / 2);
-#endif
+    if (!Seeded(5)) BarrierSync(1 + half, kTileThreads / 2);
 #pragma unroll
     for (int32_t i = 0; i < 3; ++i) AddTo(mine, places + (warp_ * 3 + i) * (2 * kWarp));
   }
@@ -247,9 +239,7 @@ class ClusterBlock {
   GRAFT_DEVICE void Take(int32_t tile, float (&scores)[8]) {
     if (cut_.columns == 1) return;
     AwaitOthers();
-#if GRAFT_FAULT == 4
-    if (column_ > 0) Linger();
-#endif
+    if (Seeded(4) && column_ > 0) Linger();
     float sum[8] = {};
     for (int32_t source = 0; source < cut_.columns; ++source) {
       if (source == column_) {
@@ -434,11 +424,7 @@ class ClusterBlock {
           low += weights[s] * x, high += weights[s] * y;
         }
         const int32_t column = column0_ + warp_ * kWarpColumns + n * 8 + lane_ % 4 * 2;
-#if GRAFT_FAULT == 3
-        if (column >= p_.rows.width - 8) continue;
-#else
-        if (column >= p_.rows.width) continue;
-#endif
+        if (column >= p_.rows.width - (Seeded(3) ? 8 : 0)) continue;
         if (place.type == Type::kFloat32) {
           *reinterpret_cast<float2*>(static_cast<float*>(place.row) + column) =
               make_float2(low, high);

@@ -147,9 +147,7 @@ GRAFT_DEVICE float ScoreOf(const Problem& p, float product, float shift, int32_t
   float score = p.scale * product + shift;
   if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
   if (p.bias != nullptr) {
-#if GRAFT_FAULT == 2
-    head = (head + 1) % p.heads;
-#endif
+    if (Seeded(2)) head = (head + 1) % p.heads;
     const int32_t at = Clamp(distance, 0, p.distances - 1);
     score += p.bias[int64_t{head} * p.distances + at];
   }

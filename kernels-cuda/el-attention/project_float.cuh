@@ -28,9 +28,7 @@ GRAFT_DEVICE void MultiplyFloats(const Product& p, int32_t g, int32_t row0, int3
   float sums[4][2] = {};
   for (int32_t begin = 0; begin < p.depth; begin += kFloatDepth) {
     const int32_t count = min(kFloatDepth, p.depth - begin);
-#if GRAFT_FAULT == 6
-    if (begin > 0 && count < kFloatDepth) break;
-#endif
+    if (Seeded(6) && begin > 0 && count < kFloatDepth) break;
     for (int32_t i = thread; i < kFloatRows * kFloatDepth; i += kFloatThreads) {
       const int32_t r = i / kFloatDepth, c = i % kFloatDepth;
       const bool there = row0 + r < p.rows() && c < count;

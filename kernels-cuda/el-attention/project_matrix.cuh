@@ -67,9 +67,7 @@ class MatrixProduct {
         column0_(static_cast<int32_t>(blockIdx.z) * kColumns),
         steps_(Steps(p.depth)),
         shared_(SharedMemory()) {
-#if GRAFT_FAULT == 6
-    if (steps_ > 1) steps_ = p.depth / kMatrixDepth;
-#endif
+    if (Seeded(6) && steps_ > 1) steps_ = p.depth / kMatrixDepth;
     const int32_t warp = WarpIndex();
     warp_row_ = warp % 2 * 32;
     warp_column_ = warp / 2 % kAcross * 32;
@@ -114,9 +112,7 @@ class MatrixProduct {
     CopyWait<0>();
     __syncthreads();
     Collect();
-#if GRAFT_FAULT != 8
-    __syncthreads();
-#endif
+    if (!Seeded(8)) __syncthreads();
     constexpr int32_t kPairs = kColumns / 2;
 #pragma unroll
     for (int32_t i = 0; i < kMatrixRows * kPairs / kMatrixThreads; ++i) {
@@ -284,9 +280,7 @@ class MatrixProduct {
                                      (group * kMatrixRows + row) * kSumStride + column);
   }
   GRAFT_DEVICE void Collect() const {
-#if GRAFT_FAULT == 8
-    if (warp_group_ > 0) Linger();
-#endif
+    if (Seeded(8) && warp_group_ > 0) Linger();
 #pragma unroll
     for (int32_t m = 0; m < 2; ++m) {
 #pragma unroll
@@ -315,9 +309,7 @@ __global__ void __launch_bounds__(kMatrixThreads, 2)
   MatrixProduct<float, kExpandColumns> product(p);
   product.Begin();
   LetNextBegin();
-#if GRAFT_FAULT == 7
-  Linger();
-#endif
+  if (Seeded(7)) Linger();
   if (blockIdx.z == 0) {
     ShiftRows<kMatrixRows, kMatrixThreads>(p, shift, product.g(), product.row0());
   }

@@ -103,9 +103,7 @@ __global__ void __launch_bounds__(kSimpleThreads)
       if (lane == 0) rescale[r] = factor;
     }
     __syncthreads();
-#if GRAFT_FAULT == 1
-    if (warp > 0) Linger();
-#endif
+    if (Seeded(1) && warp > 0) Linger();
     for (int32_t c = thread; c < width; c += kSimpleThreads) {
       float add[kHeads] = {};
       for (int32_t k = 0; k < count; ++k) {
@@ -121,9 +119,7 @@ __global__ void __launch_bounds__(kSimpleThreads)
         if (r < heads) sums[r * width + c] = sums[r * width + c] * rescale[r] + add[r];
       }
     }
-#if GRAFT_FAULT != 1
-    __syncthreads();
-#endif
+    if (!Seeded(1)) __syncthreads();
   }
 
 #pragma unroll

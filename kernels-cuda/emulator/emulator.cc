@@ -16,6 +16,7 @@ namespace cuda {
 namespace emulator {
 
 thread_local Place place;
+int32_t seeded_fault = 0;
 
 namespace {
 

@@ -76,6 +76,9 @@ struct Place {
 };
 extern thread_local Place place;
 
+// The fault that is seeded into kernels; 0 for none.
+extern int32_t seeded_fault;
+
 // The order of threads and blocks of later launches of this thread of the program.
 void Seed(uint64_t seed);
 

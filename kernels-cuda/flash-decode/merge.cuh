@@ -80,11 +80,8 @@ class Joined {
     return part < count_ ? state_at_(part) : State{NegativeInfinity(), 0.0f};
   }
   GRAFT_DEVICE float Weight(const State& part) const {
-#if GRAFT_FAULT == 3
-    return WeightOf(state.maximum, BaseOf(part.maximum), unit_);
-#else
+    if (Seeded(3)) return WeightOf(state.maximum, BaseOf(part.maximum), unit_);
     return WeightOf(part.maximum, BaseOf(state.maximum), unit_);
-#endif
   }
 
   const int32_t count_;
@@ -128,12 +125,8 @@ template <typename T, int32_t kRows>
 GRAFT_DEVICE void JoinWarps(const Problem& p, const Tile& tile, const Cut& cut, int32_t kv_head,
                             int64_t item, State* states, float* sums, int64_t warp_floats,
                             float unit, const Partials& partials) {
-#if GRAFT_FAULT == 7 || GRAFT_FAULT == 8
-  if (item % cut.splits == 0) Linger();
-#endif
-#if GRAFT_FAULT != 2
-  __syncthreads();
-#endif
+  if ((Seeded(7) || Seeded(8)) && item % cut.splits == 0) Linger();
+  if (!Seeded(2)) __syncthreads();
   const auto size = static_cast<int32_t>(p.value_size);
   for (int32_t row = WarpIndex(); row < tile.Rows(); row += kWarps) {
     const auto joined =
@@ -162,33 +155,29 @@ template <typename T>
 GRAFT_DEVICE void JoinCluster(const Problem& p, const Tile& tile, const Cut& cut, int32_t kv_head,
                               State* states, float* sums, float unit) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // a plan for less has no clusters
-#if GRAFT_FAULT == 8
-  __syncthreads();
-#else
-  ClusterSync();
-#endif
-#if GRAFT_FAULT == 9
-  if (ClusterRank() != 0) Linger();
-#endif
+  if (Seeded(8)) {
+    __syncthreads();
+  } else {
+    ClusterSync();
+  }
+  if (Seeded(9) && ClusterRank() != 0) Linger();
   const auto size = static_cast<int32_t>(p.value_size);
   const int32_t rows = tile.Rows(), warps = cut.splits * kWarps;
   const int32_t parts = max(1, min((size + kWarp - 1) / kWarp, warps / rows));
   for (int32_t i = WarpIndex() * cut.splits + ClusterRank(); i < rows * parts; i += warps) {
     const int32_t row = i / parts, part = i % parts;
     const auto joined = JoinStates<kMostCluster>(cut.splits, unit, [&](int32_t s) {
-#if GRAFT_FAULT == 6
-      s = (s + 1) % cut.splits;
-#endif
+      if (Seeded(6)) s = (s + 1) % cut.splits;
       return ClusterMap(states, s)[row];
     });
     WriteRow<T>(p, tile, kv_head, row, joined, unit, part * kWarp, parts * kWarp,
                 [&](int32_t s, int32_t c) { return ClusterMap(sums, s)[row * size + c]; });
   }
-#if GRAFT_FAULT == 9
-  __syncthreads();
-#else
-  ClusterSync();  // no block's memory is used anew, or gone, while another reads it
-#endif
+  if (Seeded(9)) {
+    __syncthreads();
+  } else {
+    ClusterSync();  // no block's memory is used anew, or gone, while another reads it
+  }
 #endif
 }
 
@@ -221,9 +210,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 9)
     const auto row = static_cast<int32_t>(i / runs % tile_rows);
     const int64_t place = i / runs / tile_rows;             // of the tile and KV head
     const Tile tile = FindTile(p, cut, place % cut.tiles);  // while splits still run
-#if GRAFT_FAULT != 7
-    WaitForLaunch();
-#endif
+    if (!Seeded(7)) WaitForLaunch();
     if (tile.group < 0 || row >= tile.Rows()) continue;
     const State* states = partials.states + place * cut.splits * tile_rows + row;
     const float* sums = partials.sums + (place * cut.splits * tile_rows + row) * size;

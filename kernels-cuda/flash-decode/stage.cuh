@@ -53,9 +53,7 @@ class Ring {
   // Waits for the next keys; false at the end. What stood in the stage before it is given up.
   GRAFT_DEVICE bool Next() {
     if (now_ >= end_) {
-#if GRAFT_FAULT == 2
-      if (WarpIndex() == 0) Linger();
-#endif
+      if (Seeded(2) && WarpIndex() == 0) Linger();
       CopyWait<0>();
       return false;
     }
@@ -66,9 +64,8 @@ class Ring {
     } else {
       CopyWait<2>();
     }
-#if GRAFT_FAULT != 1
-    __syncwarp();  // all lanes' copies are there, and all lanes are done with the stage to fill
-#endif
+    // All lanes' copies are there, and all lanes are done with the stage to fill.
+    if (!Seeded(1)) __syncwarp();
     index = now_;
     keys = memory_ + read_ * StageSize();
     values = keys + kKeys * cut_.key_stride;

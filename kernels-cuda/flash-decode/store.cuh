@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(kStoreWarps* kWarp) StoreKernel(StoreProblem p
         *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
       }
     }
-#if GRAFT_FAULT != 5
-    for (int64_t at = done + Lane(); at < c.size; at += kWarp) {
-      to[at * t.feature] = from[at * f.feature];
+    if (!Seeded(5)) {
+      for (int64_t at = done + Lane(); at < c.size; at += kWarp) {
+        to[at * t.feature] = from[at * f.feature];
+      }
     }
-#endif
   }
 }
 

@@ -90,11 +90,7 @@ GRAFT_DEVICE bool IsClean(const Tile& tile, const Sight& all, const Units& units
 template <typename T>
 GRAFT_DEVICE float ScoreOf(const Problem& p, const Tile& tile, const Units& units,
                            const RowSight& row, Key key, bool there, float product) {
-#if GRAFT_FAULT == 4
-  const bool mine = true;
-#else
-  const bool mine = key.owner < 0 || key.owner == row.token;
-#endif
+  const bool mine = key.owner < 0 || key.owner == row.token || Seeded(4);
   if (!there || row.token < 0 || !mine || key.position < row.sight.low ||
       key.position >= row.sight.high) {
     return NegativeInfinity();

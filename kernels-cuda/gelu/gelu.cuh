@@ -31,9 +31,7 @@ __global__ void __launch_bounds__(kThreads)
     StoreVector(y + i * kLanes, v);
   }
   int64_t i = vectors * kLanes + first;
-#if GRAFT_FAULT == 1
-  i += 1;
-#endif
+  if (Seeded(1)) i += 1;
   for (; i < count; i += step) y[i] = FromFloat<T>(Apply<kTanh>(ToFloat(x[i])));
 }
 

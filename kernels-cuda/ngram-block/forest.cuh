@@ -96,11 +96,8 @@ GRAFT_DEVICE void ForEachBanned(const IndexView& index, int32_t head, const Ban&
       node = index.next[node];
     }
     if (mine >= 0 && index.root[mine] == static_cast<int32_t>(root) &&
-        SameContext(index, index.parent[mine], head)
-#if GRAFT_FAULT != 3  // a row is held against what other rows generated
-        && IsAncestor(index, mine, head)
-#endif
-    ) {
+        SameContext(index, index.parent[mine], head) &&
+        (IsAncestor(index, mine, head) || Seeded(3))) {
       ban(static_cast<int64_t>(index.token[mine]));
     }
   }

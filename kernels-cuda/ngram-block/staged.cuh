@@ -54,21 +54,15 @@ __global__ void ScanStaged(Scores scores, Rows rows, int64_t n, int64_t chunk, i
 
     int64_t first, last;
     Trim(tokens, length, rows.pad, scratch, &first, &last);
-#if GRAFT_FAULT == 1
-    if (WarpIndex() == 0) Linger();
-#endif
+    if (Seeded(1) && WarpIndex() == 0) Linger();
     for (int64_t j = threadIdx.x; j < n - 1 && j < last; j += blockDim.x) {
       tail[j] = tokens[last - 1 - j];
     }
     CopyWait<0>();
-#if GRAFT_FAULT != 1  // what other threads stage is read before it has landed
-    __syncthreads();
-#endif
+    if (!Seeded(1)) __syncthreads();
     const int64_t lowest = first + n - 1;
     if (to > last) to = last;
-#if GRAFT_FAULT == 2  // places that do not fill the block are not looked at
-    to = from + (to - from) / blockDim.x * blockDim.x;
-#endif
+    if (Seeded(2)) to = from + (to - from) / blockDim.x * blockDim.x;
     for (int64_t i = from + threadIdx.x; i < to; i += blockDim.x) {
       bool equal = i >= lowest;
       for (int64_t j = 1; j < n && equal; ++j) equal = at[i - j] == tail[j - 1];

@@ -37,9 +37,7 @@ class Joined {
     for (int32_t s = 0; s < a.splits; ++s) highest = fmaxf(highest, State(row, s)[0]);
     for (int32_t s = 0; s < a.splits; ++s) {
       const float own = State(row, s)[0];
-#if GRAFT_FAULT == 2
-      highest = own;
-#endif
+      if (Seeded(2)) highest = own;
       const float share = own == NegativeInfinity() ? 0.0f : exp2f(own - highest);
       shares[row * a.splits + s] = share;
       sum += share * State(row, s)[1];
@@ -145,16 +143,14 @@ class FinishBlock {
 
   GRAFT_DEVICE void Run() const {
     const int32_t begin = first_ + WarpIndex();
-#if GRAFT_FAULT != 6
+    if (!Seeded(6)) {
 #pragma unroll
-    for (int32_t stage = 0; stage < kFinishStages; ++stage) {
-      Load(begin + stage * s_.warps, stage);
+      for (int32_t stage = 0; stage < kFinishStages; ++stage) {
+        Load(begin + stage * s_.warps, stage);
+      }
     }
-#endif
     Arrive();
-#if GRAFT_FAULT != 10
-    WaitForLaunch();
-#endif
+    if (!Seeded(10)) WaitForLaunch();
     const Joined joined(a_, head_, row0_, rows_, column0_ == 0 && cut_ == 0,
                         memory_ + FinishShares(kTiles, s_.cuts, s_.warps));
     __syncthreads();
@@ -163,11 +159,11 @@ class FinishBlock {
     for (int32_t step = begin; step < end_; step += s_.warps) {
       uint32_t left[kTiles][4];
       Gather(joined, step, left);
-#if GRAFT_FAULT == 6
-      Load(step, stage);
-#else
-      CopyWait<kFinishStages - 1>();
-#endif
+      if (Seeded(6)) {
+        Load(step, stage);
+      } else {
+        CopyWait<kFinishStages - 1>();
+      }
       __syncwarp();
       const W* tile = Tile(stage) + Lane() % 16 * kFinishStride + Lane() / 16 * 8;
 #pragma unroll
@@ -189,9 +185,7 @@ class FinishBlock {
     CopyWait<0>();
     __syncthreads();
     AddUp(d, joined);
-#if GRAFT_FAULT == 10
-    WaitForLaunch();
-#endif
+    if (Seeded(10)) WaitForLaunch();
   }
 
  private:
@@ -265,9 +259,7 @@ class FinishBlock {
     const auto threads = static_cast<int32_t>(blockDim.x);
     const int32_t part = FinishPart(kTiles, s_.cuts);
     float* received = memory_ + s_.warps * kOfWarp;
-#if GRAFT_FAULT == 11
-    if (cut_ == 1) Linger();
-#endif
+    if (Seeded(11) && cut_ == 1) Linger();
     Wait();
     for (int32_t i = thread; i < rows_ * kContractColumns; i += threads) {
       float x = 0.0f;
@@ -283,20 +275,20 @@ class FinishBlock {
       }
     }
     if (s_.cuts == 1) return;
-#if GRAFT_FAULT != 11
-    Arrive();
-    Wait();
-#endif
+    if (!Seeded(11)) {
+      Arrive();
+      Wait();
+    }
     for (int32_t i = thread; i < part; i += threads) {
       if (cut_ * part + i >= rows_ * kContractColumns) break;
       float x = 0.0f;
       for (int32_t cut = 0; cut < s_.cuts; ++cut) x += received[cut * part + i];
       Write(joined, cut_ * part + i, x);
     }
-#if GRAFT_FAULT == 11
-    Arrive();
-    Wait();
-#endif
+    if (Seeded(11)) {
+      Arrive();
+      Wait();
+    }
   }
 
   GRAFT_DEVICE void Write(const Joined& joined, int32_t output, float x) const {

@@ -60,7 +60,7 @@ class StreamResult {
     }
     if (s_.joined == 1) WriteStates();
     const int32_t g = Lane() / 4, t = Lane() % 4;
-    const int32_t pairs = pairs_ - (GRAFT_FAULT == 4 ? 1 : 0);
+    const int32_t pairs = pairs_ - (Seeded(4) ? 1 : 0);
 #pragma unroll
     for (int32_t m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -164,10 +164,7 @@ class StreamResult {
   GRAFT_DEVICE void Join(Sums& sums) const {
     const int32_t g = Lane() / 4, apart = Apart();
     // All blocks have added up all their tiles: none reads its tiles, or changes its states.
-#if GRAFT_FAULT != 9
-    __syncwarp();
-    ClusterSync();
-#endif
+    if (!Seeded(9)) ClusterSync();
     float shares[kRowTiles][2];
 #pragma unroll
     for (int32_t m = 0; m < kRowTiles; ++m) {
@@ -176,19 +173,13 @@ class StreamResult {
         const int32_t row = 16 * m + 8 * i + g, head = row % static_cast<int32_t>(p_.heads);
         shares[m][i] = 0.0f;
         if (row >= rows_) continue;
-#if GRAFT_FAULT == 7
-        const int32_t join = s_.joined - 1 - w_.join;
-#else
-        const int32_t join = w_.join;
-#endif
+        const int32_t join = Seeded(7) ? s_.joined - 1 - w_.join : w_.join;
         shares[m][i] = ShareOf(row, head, join, HighestOf(row, head));
       }
     }
     ScaleRows(shares, sums);
     WriteStates();
-#if GRAFT_FAULT == 8
-    if (w_.join == 1) Linger();
-#endif
+    if (Seeded(8) && w_.join == 1) Linger();
     ForColumns(false, [&](int32_t n, int32_t half, int32_t pair, int32_t taker) {
       float2* to = ClusterMap(Sent(w_.join > taker ? w_.join - 1 : w_.join, pair),
                               taker * s_.cluster + w_.head0 / s_.heads);
@@ -199,10 +190,7 @@ class StreamResult {
       }
     });
     // All has come, and no block touches another's memory from here on.
-#if GRAFT_FAULT != 8
-    __syncwarp();
-    ClusterSync();
-#endif
+    if (!Seeded(8)) ClusterSync();
     ForColumns(true, [&](int32_t n, int32_t half, int32_t pair, int32_t) {
       for (int32_t sender = 0; sender < s_.joined - 1; ++sender) {
         const float2* from = Sent(sender, pair);
@@ -215,10 +203,7 @@ class StreamResult {
         }
       }
     });
-#if GRAFT_FAULT == 8
-    __syncwarp();
-    ClusterSync();
-#endif
+    if (Seeded(8)) ClusterSync();
   }
 
   const StreamArguments& a_;

@@ -109,13 +109,9 @@ class SimpleBlock {
       sum_ = sum_ * rescale + BlockReduce<false>(weight, scratch_);
       left_out_ = left_out_ * rescale + BlockReduce<false>(small ? weight : 0.0f, scratch_);
       highest_ = highest;
-#if GRAFT_FAULT == 1
-      if (WarpIndex() == 0) Linger();
-#endif
+      if (Seeded(1) && WarpIndex() == 0) Linger();
       weights_[thread_] = small ? 0.0f : weight;
-#if GRAFT_FAULT != 1
-      __syncthreads();
-#endif
+      if (!Seeded(1)) __syncthreads();
       const auto keys = static_cast<int32_t>(min(int64_t{kSimpleThreads}, group_.keys() - j));
       for (int32_t c = thread_; c < count; c += kSimpleThreads) {
         float x = columns_[c] * rescale;

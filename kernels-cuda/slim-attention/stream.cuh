@@ -52,11 +52,11 @@ class StreamBlock {
     CopyCommit();
     float sums[kRowTiles][kPairs][2][4] = {};
     for (int32_t i = -1; i < steps; ++i) {
-#if GRAFT_FAULT == 3
-      CopyWait<2>();  // one too many may be on its way
-#else
-      CopyWait<1>();
-#endif
+      if (Seeded(3)) {
+        CopyWait<2>();  // one too many may be on its way
+      } else {
+        CopyWait<1>();
+      }
       // Tile i + 1 is there for all, the weights of tile i are, and nobody reads tile i - 1.
       Meet();
       Load(i + 3);
@@ -69,15 +69,11 @@ class StreamBlock {
         TurnBack(i);
         __syncthreads();
       }
-#if GRAFT_FAULT == 9
-      if (i + 1 == tiles && w_->join == 0) Linger();
-#endif
+      if (Seeded(9) && i + 1 == tiles && w_->join == 0) Linger();
       Add(i, sums);
     }
     LetNextBegin();
-#if GRAFT_FAULT == 10
-    Linger();
-#endif
+    if (Seeded(10)) Linger();
     StreamResult<kRowTiles>(a_, *w_, memory_).Write(sums);
   }
 
@@ -112,11 +108,7 @@ class StreamBlock {
 
   // Row of the matrices for a token of the chunk.
   GRAFT_DEVICE int32_t RowOf(int32_t token, int32_t head) const {
-#if GRAFT_FAULT == 5
-    return head * w_->chunk.tokens + token;
-#else
-    return token * Heads() + head;
-#endif
+    return Seeded(5) ? head * w_->chunk.tokens + token : token * Heads() + head;
   }
 
   // Waits for all blocks of the cluster.

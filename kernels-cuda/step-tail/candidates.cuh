@@ -61,27 +61,23 @@ GRAFT_APART void ReadRows(const Problem& p, const Layout& layout, int64_t first,
                 *end = of.last_token();
               });
   }
-#if GRAFT_FAULT == 2
-  Await(layout);
-  Arrive(layout);
-  Await(layout);
-  if (part != 0) Linger();
-#elif GRAFT_FAULT != 7
-  Await(layout);
-#endif
+  if (!Seeded(7)) Await(layout);
+  if (Seeded(2)) {
+    Arrive(layout);
+    Await(layout);
+    if (part != 0) Linger();
+  }
   int32_t next = *turn;
   for (int32_t i = mine; i < rows; i += layout.teams) {
     ReadPart<T>(p, layout, first + i, k, sum, HasNamed(p) ? memory.bitmap(i) : nullptr,
                 memory.Of(team, mine), &ring, &next, RecordOf(memory, part, i));
   }
   *turn = next;
-#if GRAFT_FAULT == 7  // records are written while the first block still takes those of before
-  Await(layout);
-#endif
-#if GRAFT_FAULT != 2  // the first block takes records before the others have written them
-  Arrive(layout);
-  Await(layout);
-#endif
+  if (Seeded(7)) Await(layout);
+  if (!Seeded(2)) {
+    Arrive(layout);
+    Await(layout);
+  }
 }
 
 template <typename T>
@@ -108,9 +104,7 @@ __global__ void __launch_bounds__(kMostThreads, 3)
     for (int64_t r = 0; r < group.count; r += layout.at_once) {
       const auto rows = static_cast<int32_t>(min(int64_t{layout.at_once}, group.count - r));
       ReadRows<T>(p, layout, group.first + r, rows, group.k, sum, &turn);
-#if GRAFT_FAULT == 7
-      if (part == 0) Linger();
-#endif
+      if (Seeded(7) && part == 0) Linger();
       if (part == 0 && fault.kind == kNone) {
         TakeRows<T>(p, layout, group, group.first + r, rows, &fault);
       }

@@ -123,13 +123,9 @@ GRAFT_DEVICE void MarkNamed(const Problem& p, int64_t first, int32_t rows, bool 
                             uint32_t* bitmaps, int32_t words, int32_t* scratch,
                             const Range& range) {
   const auto threads = static_cast<int32_t>(blockDim.x), thread = static_cast<int32_t>(threadIdx.x);
-#if GRAFT_FAULT == 1
-  if (WarpIndex() % 2 == 0) Linger();
-#endif
+  if (Seeded(1) && WarpIndex() % 2 == 0) Linger();
   for (int32_t w = thread; w < rows * words; w += threads) bitmaps[w] = 0;
-#if GRAFT_FAULT != 1  // words are cleared while others already mark in them
-  __syncthreads();
-#endif
+  if (!Seeded(1)) __syncthreads();
   const auto marking = [&](int32_t i) {
     int32_t begin, end;
     range(first + i, &begin, &end);

@@ -43,9 +43,7 @@ struct Part {
   GRAFT_DEVICE int32_t last_token() const { return ends ? vocab : first + vectors * kVector<T>; }
   // The token of the score that fills no vector and falls to a thread; -1 where none does.
   GRAFT_DEVICE int32_t Single(int32_t thread) const {
-#if GRAFT_FAULT == 3  // the last scores of a row, which fill no vector, are not read
-    if (thread >= kVector<T>) return -1;
-#endif
+    if (Seeded(3) && thread >= kVector<T>) return -1;
     if (begins && thread < head) return thread;
     const int32_t behind = tail + thread - kVector<T>;
     return ends && thread >= kVector<T> && behind < vocab ? behind : -1;
@@ -333,11 +331,11 @@ GRAFT_DEVICE void ReadPart(const Problem& p, const Layout& layout, int64_t row, 
     chunk.at = reinterpret_cast<T*>(ring->At(slot)) + team.thread * kVector<T>;
     chunk.first = part.first + (begin + team.thread) * kVector<T>;
     const float before = read.rest.max;
-#if GRAFT_FAULT == 5  // a chunk is read before it has landed
-    CopyWait<kSlots>();
-#else
-    CopyWait<kSlots - 1>();
-#endif
+    if (Seeded(5)) {
+      CopyWait<kSlots>();
+    } else {
+      CopyWait<kSlots - 1>();
+    }
     if (bitmap != nullptr) TakeOff(bitmap, part.first_token() / 32, sum, &chunk, &read);
     chunk.ForEach([&](float x, int32_t) { read.rest.max = fmaxf(read.rest.max, x); });
     if (c == 0 || 2 * finder.count > finder.room) {
@@ -349,9 +347,7 @@ GRAFT_DEVICE void ReadPart(const Problem& p, const Layout& layout, int64_t row, 
     const int32_t held = finder.count + finder.added[*turn];
     // Of the two other counters the one before: all have read it, and it is needed after the next.
     *turn = (*turn + 1) % 3;
-#if GRAFT_FAULT != 6  // what earlier chunks added is counted again
-    if (team.thread == 0) finder.added[(*turn + 1) % 3] = 0;
-#endif
+    if (!Seeded(6) && team.thread == 0) finder.added[(*turn + 1) % 3] = 0;
     if (held <= finder.room) {
       finder.count = held;
     } else {

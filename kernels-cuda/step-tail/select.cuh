@@ -34,14 +34,10 @@ GRAFT_DEVICE float Reached(const Team& team, float mine, int32_t k, float* scrat
   for (int32_t step = lanes / 2; step > 0; step /= 2) {
     mine = fmaxf(mine, __shfl_xor_sync(kAllLanes, mine, step));
   }
-#if GRAFT_FAULT == 4
-  if (team.thread >= kWarp) Linger();
-#endif
+  if (Seeded(4) && team.thread >= kWarp) Linger();
   if (team.thread % lanes == 0) scratch[team.thread / lanes] = mine;
   if (team.thread == 0) scratch[groups] = Nothing();
-#if GRAFT_FAULT != 4  // maxima are ranked before all have been written
-  team.Sync();
-#endif
+  if (!Seeded(4)) team.Sync();
   if (team.thread < groups) {
     const float value = scratch[team.thread];
     int32_t rank = 0;

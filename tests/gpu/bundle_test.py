@@ -35,7 +35,8 @@ class Bundle(unittest.TestCase):
         self.assertLessEqual(os.path.getsize(ARCHIVE), LARGEST)
 
     def test_programs(self):
-        """One of conformance a kernel, one of timing where there are times, one a seeded fault, and no more."""
+        """One of conformance a kernel and one of its seeded faults, which has each fault's name too, one of timing where
+        there are times, and no more."""
         want = {"device", "peak", "sanitizer-out-of-bounds", "sanitizer-missing-barrier"}
         for source in (SOURCE / "tests/gpu/conformance").glob("*.cu"):
             want.add(f"conform-{source.stem}")
@@ -44,7 +45,10 @@ class Bundle(unittest.TestCase):
             self.assertTrue(faults, source)
             listed = self.folder / "faults" / f"{source.stem}.txt"
             self.assertEqual(listed.read_text(encoding="utf-8").splitlines(), lines)
-            want.update(f"fault-{source.stem}-{n}" for n in faults)
+            want.add(f"faults-{source.stem}")
+            for name in (f"fault-{source.stem}-{n}" for n in faults):
+                want.add(name)
+                self.assertEqual(os.readlink(self.programs[name]), f"faults-{source.stem}")
         want.update(f"timing-{source.stem}" for source in (SOURCE / "tests/gpu/timing").glob("*.cu"))
         self.assertEqual(set(self.programs), want)
 

@@ -125,23 +125,23 @@ class Trial {
 // counts as failed.
 [[noreturn]] void DeviceLost(const std::string& what);
 
-// One kernel's conformance.
+// One kernel's conformance. `seed` turns a seeded fault of it on (device.cuh).
 struct Conformance {
   const char* kernel;
   void (*conform)(Trial&);
+  cuda::Status (*seed)(int32_t fault);
 };
 std::vector<Conformance>& Conformances();
 
 struct AddConformance {
-  AddConformance(const char* kernel, void (*conform)(Trial&)) {
-    Conformances().push_back({kernel, conform});
-  }
+  explicit AddConformance(const Conformance& conformance) { Conformances().push_back(conformance); }
 };
 
 }  // namespace gpu
 }  // namespace graft
 
-#define GRAFT_CONFORM(kernel, function) \
-  static const ::graft::gpu::AddConformance graft_add_##function(kernel, function)
+#define GRAFT_CONFORM(kernel, function)                           \
+  static const ::graft::gpu::AddConformance graft_add_##function( \
+      {kernel, function, &::graft::cuda::SeedFault})
 
 #endif  // GRAFT_TESTS_GPU_CHECK_H_

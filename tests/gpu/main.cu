@@ -1,7 +1,8 @@
 // Runs the conformance of kernels: `conform [--problems N] [--first I] [--seconds S] [--seed S]
-// [--only KERNEL]... [--until-failure] [--pooled] [--separate] [--json FILE]`: problems I to
-// I + N - 1 of a seed, fewer where the seconds are over before, or with --until-failure after one
-// that failed. --pooled and --separate say where arrays come from (memory.h).
+// [--only KERNEL]... [--fault N] [--until-failure] [--pooled] [--separate] [--json FILE]`: problems I
+// to I + N - 1 of a seed, fewer where the seconds are over before, or with --until-failure after one
+// that failed. --fault turns a seeded fault on; so does being called fault-KERNEL-N. --pooled and
+// --separate say where arrays come from (memory.h).
 //
 // Ends with 0 when all agreed, 1 when some did not, 2 on bad usage, 3 when the device was lost
 // under a problem, which counts as failed.
@@ -35,6 +36,7 @@ struct Options {
   int64_t problems = 1000, first = 0;
   double seconds = 1e9;
   uint64_t seed = 1;
+  int32_t fault = 0;
   bool until_failure = false;
   std::vector<std::string> only;
   std::string json;
@@ -162,6 +164,8 @@ bool Parse(int argc, char** argv) {
       options.seconds = std::atof(value);
     } else if (flag == "--seed") {
       options.seed = std::strtoull(value, nullptr, 10);
+    } else if (flag == "--fault") {
+      options.fault = std::atoi(value);
     } else if (flag == "--only") {
       options.only.emplace_back(value);
     } else if (flag == "--json") {
@@ -173,11 +177,18 @@ bool Parse(int argc, char** argv) {
   return options.problems > 0 && options.first >= 0 && options.seconds > 0;
 }
 
+// The seeded fault that a program's name ends with: fault-KERNEL-N.
+int32_t FaultOf(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return name.rfind("fault-", 0) == 0 ? std::atoi(name.c_str() + name.rfind('-') + 1) : 0;
+}
+
 int Main(int argc, char** argv) {
+  options.fault = FaultOf(argv[0]);
   if (!Parse(argc, argv)) {
     std::fprintf(stderr,
                  "usage: %s [--problems N] [--first I] [--seconds S] [--seed S] [--only KERNEL]... "
-                 "[--until-failure] [--pooled] [--separate] [--json FILE]\n",
+                 "[--fault N] [--until-failure] [--pooled] [--separate] [--json FILE]\n",
                  argv[0]);
     return 2;
   }
@@ -186,6 +197,10 @@ int Main(int argc, char** argv) {
     bool wanted = options.only.empty();
     for (const std::string& name : options.only) wanted = wanted || name == c.kernel;
     if (!wanted) continue;
+    if (c.seed(options.fault) != cuda::kOk) {
+      std::fprintf(stderr, "%s: cannot seed fault %d\n", argv[0], options.fault);
+      return 2;
+    }
     Run(c);
     Print(results.back());
   }
