@@ -89,9 +89,13 @@ double Fill(int64_t blocks, int64_t places, const DeviceLimits& limits) {
          static_cast<double>(CeilDivide(some, places) * limits.multiprocessors);
 }
 
-// Clusters of a size that run side by side, one block a multiprocessor.
+// Clusters of a size that run side by side, one block a multiprocessor; of a size that is no power
+// of two, as many blocks as in clusters of the next one.
 int64_t ClustersOf(const DeviceLimits& limits, int32_t size) {
-  return std::max(1, limits.multiprocessors / size);
+  if (size == 1) return limits.multiprocessors;
+  int32_t power = 0;
+  while (1 << power < size) ++power;
+  return std::max(1, (limits.clusters[power] << power) / size);
 }
 
 // Whether what the others of so many joined splits send a block fits where its tiles stood.

@@ -64,6 +64,10 @@ TEST(SlimAttentionPlan, SplitsAreJoinedWhereClustersHoldThem) {
   EXPECT_EQ(MakePlan(small, DeviceLimits()).stream.joined, 2);
   EXPECT_EQ(MakePlan(small, Ampere()).stream.joined, 1);
   EXPECT_FALSE(MakePlan(small, Ampere()).dependent);
+  // Groups of multiprocessors that hold fewer pairs than there are multiprocessors for.
+  DeviceLimits uneven;
+  uneven.clusters[1] = 40;
+  EXPECT_EQ(MakePlan(small, uneven).stream.joined, 1);
   const auto joined = [](const Problem& p, int32_t splits, int32_t wanted) {
     Tuning tuning;
     tuning.splits = splits;
@@ -84,7 +88,8 @@ TEST(SlimAttentionPlan, SplitsAreJoinedWhereClustersHoldThem) {
   EXPECT_EQ(joined(Contiguous(64, 5, 8, 64, 1500), 4, 4), 2);
   // A pair of neighbours leaves an odd multiprocessor out; where that costs a wave, none is joined.
   DeviceLimits odd;
-  odd.multiprocessors = 3;
+  odd.multiprocessors = odd.clusters[0] = 3;
+  odd.clusters[1] = 1;
   Problem p = Contiguous(3, 1, 20, 64, 1500);
   p.positions = 100;
   EXPECT_EQ(MakePlan(p, odd).stream.splits, 1);
