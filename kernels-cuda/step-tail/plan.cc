@@ -85,11 +85,14 @@ TailPlan PlanFast(int32_t parts, int32_t at_once, int32_t teams, int32_t team_th
 TailPlan PlanTail(const Shape& shape, const DeviceLimits& limits) {
   const TailPlan simple = PlanSimple(kSimpleThreads, shape);
   if (shape.samples || shape.width > kMostCandidates || shape.vocab > kMostTokens) return simple;
-  // Blocks of a cluster split each row, as long as two a multiprocessor hold all.
+  // Blocks of a cluster split each row, as long as two a multiprocessor hold all, and all clusters
+  // run at once.
   int32_t parts = 1;
-  while (limits.major >= 9 && parts < kMostParts &&
-         shape.groups * parts * 2 <= int64_t{2} * limits.multiprocessors &&
-         shape.vocab >= 2 * parts * kLeastPart) {
+  for (int32_t i = 1; i < kClusterSizes && parts < kMostParts; ++i) {
+    if (limits.major < 9 || shape.groups * parts * 2 > int64_t{2} * limits.multiprocessors ||
+        shape.groups > kResident * limits.clusters[i] || shape.vocab < 2 * parts * kLeastPart) {
+      break;
+    }
     parts *= 2;
   }
   const int64_t bytes =

@@ -65,6 +65,16 @@ TEST(TailPlan, OneRowAGroupIsReadByAllThreads) {
   EXPECT_EQ(plan.layout.chunks, kSlots);  // all of a part is under way at once
 }
 
+// Clusters of 8 need parts of the device that they fill; where too few run at once, smaller ones
+// are planned, so that no second wave doubles the time.
+TEST(TailPlan, ClustersAreAsLargeAsRunAtOnce) {
+  DeviceLimits uneven;
+  uneven.clusters[3] = 14;
+  EXPECT_EQ(PlanTail(ShapeOf(128, 50257, 32, 4, 8), uneven).shape.cluster, 8);
+  uneven.clusters[3] = 10;
+  EXPECT_EQ(PlanTail(ShapeOf(128, 50257, 32, 4, 8), uneven).shape.cluster, 4);
+}
+
 TEST(TailPlan, ManyGroupsNeedNoCluster) {
   EXPECT_EQ(PlanTail(ShapeOf(4096, 50257, 1024, 4, 8), DeviceLimits()).shape.cluster, 1);
 }
