@@ -239,7 +239,10 @@ class ClusterBlock {
   GRAFT_DEVICE void Take(int32_t tile, float (&scores)[8]) {
     if (cut_.columns == 1) return;
     AwaitOthers();
-    if (Seeded(4) && column_ > 0) Linger();
+    if (Seeded(4)) {
+      if (column_ > 0) Linger();
+      for (int32_t i = 0; i < 8 * column_; ++i) __syncwarp();  // others may pass meanwhile
+    }
     float sum[8] = {};
     for (int32_t source = 0; source < cut_.columns; ++source) {
       if (source == column_) {
