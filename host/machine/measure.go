@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/machine/probe"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
@@ -38,7 +39,6 @@ const (
 	productRows    = 256
 	productDepth   = 1024
 	productColumns = 512
-	panelColumns   = 16
 )
 
 // measure takes the machine's figures: how fast attention reads keys and values that
@@ -167,7 +167,7 @@ func newProduct(p *plugin.Plugin, crew *plugin.Crew) (*product, error) {
 		x.close()
 		return nil, err
 	}
-	x.in = []*plugin.Tensor{rows, {DType: plugin.Float32, Shape: []int64{productColumns / panelColumns, productDepth, panelColumns},
+	x.in = []*plugin.Tensor{rows, {DType: plugin.Float32, Shape: []int64{abi.Panels(productColumns), productDepth, abi.PanelColumns},
 		Data: unsafe.Pointer(unsafe.SliceData(list))}}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {

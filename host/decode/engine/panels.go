@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
@@ -23,8 +24,6 @@ const (
 	linearPlugin  = "packed-linear"
 	linear        = plugin.Domain + ".PackedLinear"
 	packPanels    = "PackPanels"
-	panelColumns  = 16
-	panelAlign    = 64 / 4 // floats
 	weightOperand = 1
 )
 
@@ -63,12 +62,13 @@ type matrix struct {
 	nodes          []*graph.Node
 }
 
-func (m *matrix) count() int64 { return (m.columns + panelColumns - 1) / panelColumns }
-
-// floats are those of the panels, rounded up to a line of a cache.
-func (m *matrix) floats() int64 {
-	return (m.count()*m.depth*panelColumns + panelAlign - 1) / panelAlign * panelAlign
+// shape is that of the panels.
+func (m *matrix) shape() []int64 {
+	return []int64{abi.Panels(m.columns), m.depth, abi.PanelColumns}
 }
+
+// floats are those of the panels.
+func (m *matrix) floats() int64 { return abi.Panels(m.columns) * m.depth * abi.PanelColumns }
 
 // pack lays out the weights of every PackedLinear of a graph, unless together they
 // take more than so many bytes: then all stay as they lie. The graph's products
@@ -100,14 +100,13 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 	}
 	rest := made.memory.Floats()
 	for _, w := range list {
-		shape := []int64{w.count(), w.depth, panelColumns}
-		data := rest[:w.count()*w.depth*panelColumns]
+		shape, data := w.shape(), rest[:w.floats()]
 		rest = rest[w.floats():]
 		if err := w.pack(m, p, data, shape, threads); err != nil {
 			return nil, fmt.Errorf("weights %s: %w", w.value.Name, err)
 		}
 		name := g.FreshName("graft.panels." + w.value.Name)
-		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), panelColumns))
+		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), int(shape[2])))
 		if err != nil {
 			return nil, err
 		}
