@@ -94,8 +94,8 @@ Status EnqueueAs(const Problem& p, const Plan& plan, void* workspace, Stream str
 // `workspace` holds plan.workspace bytes, 16-byte aligned. Nothing is read from device memory here.
 inline Status Enqueue(const Problem& p, const Plan& plan, void* workspace, Stream stream,
                       Neighbours neighbours = Neighbours()) {
-  if (!plan.legal) return kBadLaunch;
   if (p.tokens == 0 || p.heads == 0) return kOk;
+  if (!plan.legal) return kBadLaunch;
   switch (p.rows.type) {
     case Type::kFloat32:
       return EnqueueAs<float>(p, plan, workspace, stream, neighbours);
