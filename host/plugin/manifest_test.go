@@ -221,7 +221,7 @@ p:14: operator A: pattern: value y is an output of nodes[0] (Erf) but nothing us
 		{"huge case", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {q: {shape: [65536, 65536]}}, expect: {reference: attention}, tolerance: {absolute: 0}}]\n",
 			`p:13: cases[0].inputs.q.shape has more than 67108864 elements, need a smaller case`},
 		{"unknown reference", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {reference: atention}, tolerance: {absolute: 0}}]\n",
-			`p:13: cases[0].expect.reference is "atention", need one of attention, linear (did you mean "attention"?)`},
+			`p:13: cases[0].expect.reference is "atention", need one of attention, cached-attention, linear (did you mean "attention"?)`},
 		{"bad formula", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {formula: {y: x + sinus(x)}}, tolerance: {absolute: 0}}]\n",
 			`p:13: cases[0].expect.formula.y: found the function sinus at byte 5, need one of abs, cos, erf, exp, log, max, min, sin, sqrt, tanh`},
 	} {
