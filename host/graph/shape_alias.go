@@ -1,6 +1,9 @@
 package graph
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // What a model calls a length is a claim, not a fact: exporters give one name to
 // lengths that differ, and two names to one length. So each axis has a symbol of
@@ -167,17 +170,21 @@ func (s *Shapes) suppose(a, b Dim) {
 // none to be believed.
 func (s *Shapes) claimed(d Dim) Dim {
 	return d.replace(func(name string) Dim {
-		claim, ok := s.claims[name]
-		if !ok {
-			return Dim{}
-		}
-		for _, of := range claim.Symbols() {
-			if s.doubted[of] {
-				return Dim{}
-			}
-		}
-		return claim
+		return s.claims[name] // unknown without one
 	})
+}
+
+// believed is what is believed of the name of an axis: one that an input gives to
+// several axes says something of the axes at one place only, and nothing in a sum.
+func (s *Shapes) believed(claim Dim, index int) Dim {
+	if !slices.ContainsFunc(claim.Symbols(), func(name string) bool { return s.doubted[name] }) {
+		return claim
+	}
+	name, single := claim.symbol()
+	if !single {
+		return Dim{}
+	}
+	return DimSym(name + "@" + strconv.Itoa(index))
 }
 
 // called are the symbols of lengths by what the model calls them; "" where it calls

@@ -72,7 +72,7 @@ func (s *Shapes) symbol(v *Value, index int, claim Dim, isResult bool) Dim {
 		var single bool
 		if name, single = claim.symbol(); single {
 			if _, taken := s.order[name]; !taken {
-				s.made[at], s.origin[name], s.order[name], s.claims[name] = name, at, len(s.order), claim
+				s.made[at], s.origin[name], s.order[name], s.claims[name] = name, at, len(s.order), s.believed(claim, index)
 				s.declared = append(s.declared, name)
 				return DimSym(name)
 			}
@@ -85,7 +85,7 @@ func (s *Shapes) symbol(v *Value, index int, claim Dim, isResult bool) Dim {
 		for s.reserved[name] || s.Invented(name) {
 			name += "." + strconv.Itoa(len(s.own))
 		}
-		s.made[at], s.origin[name], s.order[name], s.claims[name] = name, at, len(s.order), claim
+		s.made[at], s.origin[name], s.order[name], s.claims[name] = name, at, len(s.order), s.believed(claim, index)
 		s.inside[name] = v.Graph
 		s.invented[name] = isResult
 		s.own = append(s.own, name)
