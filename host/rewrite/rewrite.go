@@ -149,7 +149,7 @@ func (r *rewriter) declare(v, as *graph.Value) {
 		dim := &onnx.Shape_Dim{}
 		if n, ok := d.Const(); ok {
 			dim.Value = &onnx.Shape_Dim_DimValue{DimValue: n}
-		} else if symbols := d.Symbols(); len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) && !r.shapes.Invented(symbols[0]) {
+		} else if symbols := d.Symbols(); len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) && r.shapes.Declarable(symbols[0]) {
 			dim.Value = &onnx.Shape_Dim_DimParam{DimParam: symbols[0]}
 		}
 		shape.Dim = append(shape.Dim, dim)

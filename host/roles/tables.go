@@ -56,7 +56,7 @@ func indexed(v *graph.Value, depth int) int64 {
 		switch {
 		case n.Is("Gather") && u.Index == 1 && n.Int("axis", 0) == 0 && isTable(n.Input(0)):
 			found = n.Input(0).Tensor.Dims[0]
-		case n.Op() == "com.microsoft.GatherBlockQuantized" && u.Index == 1 && n.Input(0) != nil && n.Input(0).Tensor != nil && len(n.Input(0).Tensor.Dims) > 0:
+		case n.Op() == "com.microsoft.GatherBlockQuantized" && u.Index == 1 && isTable(n.Input(0)):
 			found = n.Input(0).Tensor.Dims[0]
 		case n.Op() == embedNorm && (u.Index < 2 || u.Index == 8):
 			// Words are looked up in input 2, segments in input 4, positions in input 3.
@@ -81,19 +81,9 @@ func indexed(v *graph.Value, depth int) int64 {
 	return rows
 }
 
-// isTable reports a constant of at least two rows of numbers.
+// isTable reports a constant that has rows.
 func isTable(v *graph.Value) bool {
-	if v == nil {
-		return false
-	}
-	if v.Tensor == nil {
-		// Quantised weights are made floats first.
-		if n := v.Producer; n.Is("DequantizeLinear", "Cast", "Identity", "Transpose") {
-			return false
-		}
-		return false
-	}
-	return len(v.Tensor.Dims) > 0
+	return v != nil && v.Tensor != nil && len(v.Tensor.Dims) > 0
 }
 
 // used is what an input is by the nodes that read it.
