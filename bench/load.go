@@ -84,9 +84,9 @@ func load() figure {
 		}}
 }
 
-// child loads one model and prints what it took.
-func child(_ context.Context, args []string) int {
-	if err := loadOne(args); err != nil {
+// child runs what a process of its own is for, and gives its status.
+func child(run func([]string) error, args []string) int {
+	if err := run(args); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return 1
 	}
@@ -126,14 +126,23 @@ func loadOne(args []string) error {
 	if err != nil {
 		return err
 	}
-	m := loaded{Seconds: time.Since(start).Seconds()}
-	for field, to := range map[string]*float64{"VmHWM": &m.PeakMB, "RssAnon": &m.AnonMB, "RssFile": &m.FileMB} {
-		if *to, err = statusMB(field); err != nil {
-			return err
-		}
+	m, err := took(start)
+	if err != nil {
+		return err
 	}
 	s.Close()
 	return json.NewEncoder(os.Stdout).Encode(m)
+}
+
+// took is the time since start, and the memory that this process has now.
+func took(start time.Time) (m loaded, err error) {
+	m.Seconds = time.Since(start).Seconds()
+	for field, to := range map[string]*float64{"VmHWM": &m.PeakMB, "RssAnon": &m.AnonMB, "RssFile": &m.FileMB} {
+		if *to, err = statusMB(field); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
 }
 
 // statusMB is a field of what the system says of this process's memory: VmHWM is

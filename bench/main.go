@@ -30,8 +30,10 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == loadChild {
-		os.Exit(child(ctx, os.Args[2:]))
+	for name, run := range map[string]func([]string) error{loadChild: loadOne, openChild: openOne} {
+		if len(os.Args) > 1 && os.Args[1] == name {
+			os.Exit(child(run, os.Args[2:]))
+		}
 	}
 	if len(os.Args) > 1 && os.Args[1] == generateChild {
 		if err := generateOneChild(ctx, os.Stdin, os.Stdout); err != nil {

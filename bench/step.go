@@ -54,6 +54,8 @@ func figures() []figure {
 			map[string]int64{"batch_size": 16, "encoder_sequence_length": 1024, "past_decoder_sequence_length": 64}),
 		prefill(),
 		load(),
+		opening("opening-gpt2", "gpt2-124m", 2),
+		opening("opening-bart", "bart-large", 2),
 		linear(false),
 		linear(true),
 		tokens(),
