@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
-	"github.com/opgraft/graft/host/tune/subject"
 )
 
 // tuning is the JSON object of graft tune.
@@ -42,7 +42,8 @@ type tunedKind struct {
 
 func (c *cli) tune() *cobra.Command {
 	var threads, repeats int
-	var o subject.Options
+	var o prepare.Expected
+	var beams int64
 	cmd := &cobra.Command{
 		Use:   "tune MODEL_DIR",
 		Short: "Measure on this machine what the attention of a model folder could keep, for later sessions to choose by",
@@ -56,9 +57,10 @@ for this machine, these builds of the plugins and this number of threads.`,
   graft tune models/g2p --beam 4 --batch-size 8 -o json`,
 		Args: exactly(1, "one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if threads < 0 || repeats < 1 || o.Beams < 1 || o.Batch < 1 || o.NewTokens < 1 || o.MaxPositions < 1 {
+			if threads < 0 || repeats < 1 || beams < 1 || o.Batch < 1 || o.NewTokens < 1 || o.MaxPositions < 1 {
 				return usageError{errors.New("--beam, --batch-size, --max-new-tokens, --max-positions and --rounds need one or more, --threads none or more")}
 			}
+			o.Beams, o.MaxInput = [2]int64{1, beams}, o.MaxPositions
 			t, err := c.measure(cmd.Context(), args[0], o, threads, repeats)
 			if err != nil {
 				return err
@@ -67,7 +69,7 @@ for this machine, these builds of the plugins and this number of threads.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Int64Var(&o.Beams, "beam", 8, "the most beams of a sample")
+	f.Int64Var(&beams, "beam", 8, "the most beams of a sample")
 	f.Int64Var(&o.Batch, "batch-size", 16, "the most samples of a step; fewer where memory holds no more")
 	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a sample generates")
 	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
@@ -77,8 +79,13 @@ for this machine, these builds of the plugins and this number of threads.`,
 }
 
 // measure measures the attention of a model folder and keeps the tables.
-func (c *cli) measure(ctx context.Context, folder string, o subject.Options, threads, repeats int) (*tuning, error) {
-	subjects, err := subject.Find(folder, o)
+func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, threads, repeats int) (*tuning, error) {
+	opened, err := prepare.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	layers, err := opened.Layers()
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +104,10 @@ func (c *cli) measure(ctx context.Context, folder string, o subject.Options, thr
 		t.Machine.Problem = problem.Error()
 		c.say("graft: %v", problem)
 	}
-	for _, s := range subjects {
-		b.say("measuring " + s.Layers.Type + " attention")
-		table, err := tune.Measure(ctx, s.Layers, tune.Options{Plugins: set.Plugins, Threads: threads, Range: s.Range, Repeats: repeats, Progress: b.set})
+	for _, l := range layers {
+		b.say("measuring " + l.Type + " attention")
+		r := opened.Range(l, o)
+		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
@@ -108,7 +116,7 @@ func (c *cli) measure(ctx context.Context, folder string, o subject.Options, thr
 			return nil, err
 		}
 		report := table.Report(plan.NewPredictor(m, set.Manifests(), nil), set.Plugins)
-		t.Kinds = append(t.Kinds, tunedKind{report, s.Range, path})
+		t.Kinds = append(t.Kinds, tunedKind{report, r, path})
 	}
 	return t, nil
 }

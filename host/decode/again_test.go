@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
@@ -26,12 +27,12 @@ func TestPlanIsMadeAgain(t *testing.T) {
 	}
 	user := os.Getenv("XDG_CACHE_HOME")
 	for _, c := range []struct {
-		attention decode.Attention
+		attention prepare.Attention
 		want      plan.Keep
 		refused   string
 	}{
-		{decode.Attention{}, plan.KeepInputs, "singular"},
-		{decode.Attention{Prefer: plan.PreferMemory}, plan.KeepKeys, ""},
+		{prepare.Attention{}, plan.KeepInputs, "singular"},
+		{prepare.Attention{Prefer: plan.PreferMemory}, plan.KeepKeys, ""},
 	} {
 		t.Run(c.want.String(), func(t *testing.T) {
 			g := open(t, dir, func(o *decode.Options) {

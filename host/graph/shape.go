@@ -124,6 +124,9 @@ func (s *Shapes) Of(v *Value) Fact {
 	return Fact{Rank: -1}
 }
 
+// Know states what is known of a value that was made after Infer ran, or was changed.
+func (s *Shapes) Know(v *Value, f Fact) { s.facts[v] = f }
+
 // Symbols lists the names that lengths may depend on, those the model declares
 // first. Each kind stands in the order in which the graph brings it up.
 func (s *Shapes) Symbols() []string { return slices.Concat(s.declared, s.own) }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -65,6 +66,9 @@ type matrix struct {
 
 func (m *matrix) count() int64 { return (m.columns + panelColumns - 1) / panelColumns }
 
+// shape is (panels, depth, columns of a panel).
+func (m *matrix) shape() []int64 { return []int64{m.count(), m.depth, panelColumns} }
+
 // floats are those of the panels, rounded up to a line of a cache.
 func (m *matrix) floats() int64 {
 	return (m.count()*m.depth*panelColumns + panelAlign - 1) / panelAlign * panelAlign
@@ -99,19 +103,26 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 		return nil, fmt.Errorf("weights in panels: %w", err)
 	}
 	rest := made.memory.Floats()
+	at := map[*matrix][]float32{}
 	for _, w := range list {
-		shape := []int64{w.count(), w.depth, panelColumns}
-		data := rest[:w.count()*w.depth*panelColumns]
-		rest = rest[w.floats():]
-		if err := w.pack(m, p, data, shape, threads); err != nil {
+		at[w], rest = rest[:w.count()*w.depth*panelColumns], rest[w.floats():]
+	}
+	// The largest first: a matrix lies in memory twice while it is laid out, and then
+	// the fewest others do.
+	bySize := slices.SortedStableFunc(slices.Values(list), func(a, b *matrix) int { return cmp.Compare(b.floats(), a.floats()) })
+	for _, w := range bySize {
+		if err := w.pack(m, p, at[w], w.shape(), threads); err != nil {
 			return nil, fmt.Errorf("weights %s: %w", w.value.Name, err)
 		}
+	}
+	for _, w := range list {
+		shape := w.shape()
 		name := g.FreshName("graft.panels." + w.value.Name)
 		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), panelColumns))
 		if err != nil {
 			return nil, err
 		}
-		if made.tensors[name], err = ort.NewTensor(l, shape, data); err != nil {
+		if made.tensors[name], err = ort.NewTensor(l, shape, at[w]); err != nil {
 			return nil, err
 		}
 		for _, n := range w.nodes {
