@@ -32,7 +32,7 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 	}
 	// With 8 beams and a batch of 16, what graft tune measures by default.
 	expected := prepare.Expected{Beams: [2]int64{1, slices.Max(m.beams)}, Batch: slices.Max(m.batches), NewTokens: plannerSteps, MaxPositions: 2048, MaxInput: 2048}
-	roofline, err := machine.Roofline(b.set.Plugins, machine.Options{Again: true})
+	roofline, err := tune.Machine(b.set.Plugins, plan.Servers{}, machine.Options{Again: true})
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		a.kinds, a.encoder = append(a.kinds, k), a.encoder || l.Type == "cross"
 	}
 	a.tables = measured.All()
-	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), measured)
+	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), plan.Servers{}, measured)
 	return a, nil
 }
 

@@ -96,9 +96,10 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, th
 	b := c.progress("measuring this machine")
 	defer b.end()
 	t := &tuning{SchemaVersion: schemaVersion, Model: folder, Kinds: []tunedKind{}}
-	m, problem := machine.Roofline(set.Plugins, machine.Options{Threads: threads, Again: true})
+	servers := plan.Servers{}.Among(set.Manifests())
+	m, problem := tune.Machine(set.Plugins, servers, machine.Options{Threads: threads, Again: true})
 	t.roofline = m
-	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
+	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, servers, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
 		CacheBytes: m.LastCacheBytes, GFLOPS: m.FLOPS / 1e9}
 	if problem != nil {
 		t.Machine.Problem = problem.Error()
@@ -107,7 +108,7 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, th
 	for _, l := range layers {
 		b.say("measuring " + l.Type + " attention")
 		r := opened.Range(l, o)
-		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
+		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Servers: servers, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
@@ -115,7 +116,7 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, th
 		if err != nil {
 			return nil, err
 		}
-		report := table.Report(plan.NewPredictor(m, set.Manifests(), nil), set.Plugins)
+		report := table.Report(plan.NewPredictor(m, set.Manifests(), servers, nil), set.Plugins, servers)
 		t.Kinds = append(t.Kinds, tunedKind{report, r, path})
 	}
 	return t, nil
@@ -126,7 +127,7 @@ func (t *tuning) text(w io.Writer) {
 	if t.Machine.Problem != "" {
 		estimated = ", as estimated"
 	}
-	fmt.Fprintf(w, "%s, %d cores, %d threads: %s%s\n", t.Machine.CPU, t.Machine.Cores, t.Machine.Threads, machine.Describe(t.roofline), estimated)
+	fmt.Fprintf(w, "%s, %d cores, %d threads: %s%s\n", t.Machine.CPU, t.Machine.Cores, t.Machine.Threads, t.roofline, estimated)
 	for _, k := range t.Kinds {
 		fmt.Fprintf(w, "\n%s: milliseconds of a step, measured (predicted)\n", k.Layers)
 		rows := [][]string{{"shared", "own", "beams", "batch"}}

@@ -17,7 +17,7 @@ type weights struct {
 
 // rowStore is the operator that puts rows into a pool.
 func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
-	p, err := prepare.WithRows(e.plugins)
+	p, err := prepare.With(e.plugins, prepare.StoreRows)
 	if err != nil {
 		return nil, err
 	}

@@ -29,12 +29,16 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	// Any layer may come to keep keys and values.
+	if err := o.Plugins.Require([]string{o.Attention.Servers.Of(plan.KeepKeysAndValues).Plugin}); err != nil {
+		return nil, nil, err
+	}
 	c.answers = rewrite.Answers{}
 	limits := plan.CacheOptions{Prefer: o.Attention.Prefer, Within: o.CacheBytes}
 	if o.Bounded {
 		limits.MaxBytes = o.CacheBytes
 	}
-	p := plan.NewPredictor(plan.ThisMachine(), o.Plugins.Manifests(), nil)
+	p := plan.NewPredictor(plan.ThisMachine(), o.Plugins.Manifests(), o.Attention.Servers, nil)
 	if open || o.Explain { // only a choice is worth knowing the machine for
 		p = c.predictor(layers)
 	}
@@ -121,13 +125,14 @@ func (o *Options) expected() Expected {
 // predictor knows this machine, and what was measured on it.
 func (c *chooser) predictor(layers []plan.Layers) *plan.Predictor {
 	g, o := c.generation, c.options
-	m, err := machine.Roofline(o.Plugins.Plugins, machine.Options{Threads: o.Threads})
+	servers := o.Attention.Servers
+	m, err := tune.Machine(o.Plugins.Plugins, servers, machine.Options{Threads: o.Threads})
 	if err != nil {
 		g.Notes = append(g.Notes, err) // m is an estimate then
 	}
-	measured, notes := tune.Load("", o.Plugins.Plugins, o.Threads, layers...)
+	measured, notes := tune.Load("", o.Plugins.Plugins, servers, o.Threads, layers...)
 	g.Notes = append(g.Notes, notes...)
-	return plan.NewPredictor(m, o.Plugins.Manifests(), measured)
+	return plan.NewPredictor(m, o.Plugins.Manifests(), servers, measured)
 }
 
 // planned is the decoder as the choices have it.

@@ -5,11 +5,13 @@ import (
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// Operands of FlashDecode that hide keys, or add to scores.
+// Operands of operators that serve blocks of attention: what hides keys, or adds to
+// scores.
 const (
 	biasOperand = 5
 	maskOperand = 6
@@ -32,19 +34,29 @@ func (gen *Generation) encoder(o Options) error {
 	defer exported.close()
 	gen.Encoder, err = replace(x, o, func(g *graph.Graph) {
 		if gen.EncoderPositions <= mostMasked {
-			dropIdleMasks(g, exported, gen.EncoderPositions)
+			dropIdleMasks(g, attends(x.Plan), exported, gen.EncoderPositions)
 		}
 	})
 	return err
+}
+
+// attends are the operators that stand for blocks of attention.
+func attends(p *plan.Plan) (ops []string) {
+	for _, c := range p.Choices {
+		if c.Block != nil && c.Operator != nil {
+			ops = append(ops, plugin.Domain+"."+c.Operator.Name)
+		}
+	}
+	return ops
 }
 
 // dropIdleMasks takes masks off attention that hide nothing. An engine encodes one
 // input at a time, without padding, for which most encoders' masks are zeros: as
 // many as there are pairs of positions, computed and added for nothing. A mask is
 // idle when it is so for the shortest and for the longest input.
-func dropIdleMasks(g *graph.Graph, exported *evaluator, positions int64) {
+func dropIdleMasks(g *graph.Graph, attends []string, exported *evaluator, positions int64) {
 	for _, n := range g.Nodes {
-		if !n.Is(plugin.Domain + ".FlashDecode") {
+		if !n.Is(attends...) {
 			continue
 		}
 		for operand, idle := range map[int]float32{biasOperand: 0, maskOperand: 1} {

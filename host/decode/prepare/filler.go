@@ -18,17 +18,21 @@ import (
 // FillWrite is the filler's input of slots.
 const FillWrite = "graft.write"
 
-// StoreRows is the operator that puts rows into a pool.
-const StoreRows = "StoreRows"
+// The operators that put an encoder's output into a pool: rows of one width, or keys and
+// values by heads.
+const (
+	StoreRows     = "StoreRows"
+	storeHeadKeys = "StoreCache"
+)
 
-// WithRows is a plugin that has it, as graft's own that attend over rows do.
-func WithRows(plugins []*plugin.Plugin) (*plugin.Plugin, error) {
+// With is a loaded plugin that has an operator.
+func With(plugins []*plugin.Plugin, operator string) (*plugin.Plugin, error) {
 	for _, p := range plugins {
-		if _, _, ok := p.Info.Operator(StoreRows); ok {
+		if _, _, ok := p.Info.Operator(operator); ok {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("no plugin at hand has the operator %s, which puts rows into a pool; el-attention and slim-attention have it", StoreRows)
+	return nil, fmt.Errorf("no loaded plugin has the operator %s, which puts what an encoder made into a pool; graft's own that attend over such pools have it", operator)
 }
 
 // filler makes the graph that computes what layers keep of an encoder's output, from the
@@ -84,13 +88,16 @@ func (gen *Generation) filler(o Options) error {
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(plugin.Domain), Version: proto.Int64(1)})
-	with := gen.Interface.Plugins
-	if slices.ContainsFunc(layers, func(s stored) bool { return s.value == "" }) {
-		p, err := WithRows(o.Plugins.Plugins)
+	var with []string
+	for _, operator := range []string{storeHeadKeys, StoreRows} {
+		if !slices.ContainsFunc(g.Node, func(n *onnx.Node) bool { return n.GetDomain() == plugin.Domain && n.GetOpType() == operator }) {
+			continue
+		}
+		p, err := With(o.Plugins.Plugins, operator)
 		if err != nil {
 			return err
 		}
-		with = append(slices.Clone(with), p.Manifest.Name)
+		with = append(with, p.Manifest.Name)
 	}
 	x, err := patch.View(file, part)
 	if err != nil {
@@ -109,7 +116,7 @@ func present(past string) string {
 func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string, _ plan.Storage) []*onnx.Node {
 	key, keyLayout := untransposed(g, keyName)
 	value, valueLayout := untransposed(g, valueName)
-	return []*onnx.Node{{OpType: proto.String("StoreCache"), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+	return []*onnx.Node{{OpType: proto.String(storeHeadKeys), Domain: proto.String(plugin.Domain), Name: proto.String(done),
 		Input:  []string{key, value, rewrite.CrossPool.Cache, FillWrite},
 		Output: []string{done}, Attribute: []*onnx.Attribute{
 			text("key_layout", keyLayout), text("value_layout", valueLayout),

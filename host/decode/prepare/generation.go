@@ -98,6 +98,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 	if o.Folds == nil {
 		o.Folds = fold.User(nil)
 	}
+	o.Attention.Servers = o.Attention.Servers.Among(o.Plugins.Manifests())
 	g := &Generation{Model: m, Storage: o.Attention.Storage, Positions: min(m.Config.Positions, o.MaxPositions), EncoderPositions: m.Config.EncoderPositions}
 	defer func() {
 		if err != nil {
