@@ -83,6 +83,11 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 				return nil, false, fmt.Errorf("%s attention is to keep what %s does, and %s", l.Type, k.Named, why)
 			}
 		}
+		if l.Type == "cross" {
+			if _, err := With(o.Plugins.Plugins, storeHeadKeys); err != nil {
+				k.Refused = map[plan.Candidate]string{{Keep: plan.KeepKeysAndValues, Storage: o.Attention.Storage}: err.Error()}
+			}
+		}
 		open = open || k.Named == plan.KeepPlain && len(k.Candidates) > 1
 		list = append(list, k)
 	}
