@@ -69,12 +69,37 @@ func newEvaluator(l *ort.Library, x *patch.Analysis) *evaluator {
 	return e
 }
 
-// answer evaluates what was asked and is not answered yet.
+// answer evaluates what was asked and is not answered yet: all that is asked at the same
+// lengths in one run, and one by one where that fails.
 func (e *evaluator) answer(asked []rewrite.Question, to rewrite.Answers) {
-	for _, q := range asked {
-		if !to.Has(q) {
-			values, err := e.evaluate(q.Names, q.At)
-			to.Add(q, values, err)
+	for i, q := range asked {
+		if to.Has(q) {
+			continue
+		}
+		together := rewrite.Question{At: q.At}
+		var parts []rewrite.Question
+		for _, other := range asked[i:] {
+			if other.At == q.At && !to.Has(other) {
+				parts = append(parts, other)
+				for _, name := range other.Names {
+					if !slices.Contains(together.Names, name) {
+						together.Names = append(together.Names, name)
+					}
+				}
+			}
+		}
+		all, err := e.evaluate(together.Names, q.At)
+		for _, part := range parts {
+			if err != nil {
+				values, err := e.evaluate(part.Names, part.At)
+				to.Add(part, values, err)
+				continue
+			}
+			var values []rewrite.Evaluated
+			for _, name := range part.Names {
+				values = append(values, all[slices.Index(together.Names, name)])
+			}
+			to.Add(part, values, nil)
 		}
 	}
 }
