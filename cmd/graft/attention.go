@@ -27,6 +27,9 @@ func (a *attentionFlags) parse(manifests []*plugin.Manifest) (o prepare.Attentio
 			return o, usageError{fmt.Errorf("--attention: %w", err)}
 		}
 	}
+	if a.prefer == "" {
+		return o, nil
+	}
 	if o.Prefer, err = plan.ParsePrefer(a.prefer); err != nil {
 		return o, usageError{fmt.Errorf("--prefer: %w", err)}
 	}

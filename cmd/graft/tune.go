@@ -44,6 +44,7 @@ func (c *cli) tune() *cobra.Command {
 	var threads, repeats int
 	var o prepare.Expected
 	var beams int64
+	var attention attentionFlags
 	cmd := &cobra.Command{
 		Use:   "tune MODEL_DIR",
 		Short: "Measure on this machine what the attention of a model folder could keep, for later sessions to choose by",
@@ -61,7 +62,7 @@ for this machine, these builds of the plugins and this number of threads.`,
 				return usageError{errors.New("--beam, --batch-size, --max-new-tokens, --max-positions and --rounds need one or more, --threads none or more")}
 			}
 			o.Beams, o.MaxInput = [2]int64{1, beams}, o.MaxPositions
-			t, err := c.measure(cmd.Context(), args[0], o, threads, repeats)
+			t, err := c.measure(cmd.Context(), args[0], o, attention, threads, repeats)
 			if err != nil {
 				return err
 			}
@@ -73,13 +74,14 @@ for this machine, these builds of the plugins and this number of threads.`,
 	f.Int64Var(&o.Batch, "batch-size", 16, "the most samples of a step; fewer where memory holds no more")
 	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a sample generates")
 	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
+	f.StringVar(&attention.name, "attention", "", "a plugin whose operators are measured in place of graft's own")
 	f.IntVar(&threads, "threads", 0, "threads inside an operator (0: one a core)")
 	f.IntVar(&repeats, "rounds", 7, "how often each time is taken; what takes long is taken three times at least")
 	return cmd
 }
 
 // measure measures the attention of a model folder and keeps the tables.
-func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, threads, repeats int) (*tuning, error) {
+func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, attention attentionFlags, threads, repeats int) (*tuning, error) {
 	opened, err := prepare.Open(folder)
 	if err != nil {
 		return nil, err
@@ -93,10 +95,14 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, th
 	if err != nil {
 		return nil, err
 	}
+	named, err := attention.parse(set.Manifests())
+	if err != nil {
+		return nil, err
+	}
 	b := c.progress("measuring this machine")
 	defer b.end()
 	t := &tuning{SchemaVersion: schemaVersion, Model: folder, Kinds: []tunedKind{}}
-	servers := plan.Servers{}.Among(set.Manifests())
+	servers := named.Servers.Among(set.Manifests())
 	m, problem := tune.Machine(set.Plugins, servers, machine.Options{Threads: threads, Again: true})
 	t.roofline = m
 	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, servers, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
