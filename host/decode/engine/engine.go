@@ -87,6 +87,9 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	if err := e.weights.open(o.Library, e.face.Weights); err != nil {
 		return nil, err
 	}
+	// Weights that were folded went through Go's memory, several times as much as there
+	// is left of it.
+	debug.FreeOSMemory()
 	files := g.Model.Files
 	for _, s := range []struct {
 		graph *prepare.Graph
@@ -99,11 +102,13 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 		if *s.to, err = OpenSession(s.graph, o); err != nil {
 			return nil, modeldir.About(s.path, err)
 		}
+		if err := s.graph.Model.ForgetAll(); err != nil {
+			return nil, err
+		}
 		o.Profile = "" // of the decoder alone
 		o.PanelBytes -= (*s.to).size()
 	}
 	e.decoder.given = e.weights.tensors
-	// Weights went through Go's memory, several times as much as there is left of it.
 	debug.FreeOSMemory()
 	return e, e.openPools(o)
 }

@@ -109,7 +109,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if len(g.Interface.Layers) == 0 {
-		return g, nil
+		return g, m.forget()
 	}
 	if m.Files.Encoder == "" {
 		return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", m.Files.Decoder)
@@ -120,7 +120,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 	if err := g.encoder(o); err != nil {
 		return nil, modeldir.About(m.Files.Encoder, err)
 	}
-	return g, nil
+	return g, m.forget()
 }
 
 // decoder plans what the decoder's attention keeps and rewrites it.

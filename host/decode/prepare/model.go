@@ -67,6 +67,16 @@ func (m *Model) Close() {
 	m.models = nil
 }
 
+// forget lets the system take back the weights that were looked at, in every file.
+func (m *Model) forget() error {
+	for _, file := range m.models {
+		if err := file.ForgetAll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // open maps a file, which Close closes.
 func (m *Model) open(path string) (*model.Model, error) {
 	file, err := model.Open(path)
