@@ -3,6 +3,7 @@ package main
 import (
 	"runtime/debug"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/plan"
 )
@@ -51,7 +52,7 @@ func (d *bytesDetail) pool(name string, parts ...part) (*poolTrial, error) {
 	}()
 	budget := cache.NewBudget(16 << 30)
 	for _, x := range parts {
-		block := plan.Candidate{Keep: x.keep}.Bytes(x.layers, plan.Shape{Keys: cache.BlockSlots, Beams: 1})
+		block := plan.Candidate{Keep: x.keep}.Bytes(x.layers, plan.Shape{Keys: abi.CacheBlockSize, Beams: 1})
 		p, err := cache.NewPool(block/4, budget)
 		if err != nil {
 			return nil, err
@@ -86,7 +87,7 @@ func touch(p *cache.Pool, slots []int32) {
 	const pageFloats = 4096 / 4
 	floats := p.BlockBytes() / 4
 	for _, slot := range slots {
-		if slot%cache.BlockSlots != 0 {
+		if slot%abi.CacheBlockSize != 0 {
 			continue
 		}
 		block := p.Floats()[p.At(slot, 0, 0):][:floats]

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGenerated fails when the header changed and its mirror did not.
+// TestGenerated fails when a header changed and what follows from it did not.
 func TestGenerated(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files, err := generate(root)
@@ -21,7 +21,7 @@ func TestGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s does not follow from %s any more: run go generate ./host/abi", path, headerPath)
+			t.Errorf("%s does not follow from its header any more: run go generate ./host/abi", path)
 		}
 	}
 }
@@ -40,6 +40,12 @@ func TestParseRefuses(t *testing.T) {
 		{"another prefix", "#define OTHER 1", "need #define GRAFT_NAME value"},
 		{"another name at the end", "typedef struct graft_x {\n  int32_t a;\n} graft_y;", "need } graft_x;"},
 		{"an open comment", "/* text", "comment without end"},
+		{"a function of another type", "static inline int32_t graft_f(int64_t a) {\n  return a;\n}", "need static inline int64_t"},
+		{"a function of two statements", "static inline int64_t graft_f(int64_t a) {\n  a = 1;\n  return a;\n}", "need static inline int64_t"},
+		{"a parameter of another type", "static inline int64_t graft_f(int32_t a) {\n  return a;\n}", "need int64_t name"},
+		{"an unknown name", "static inline int64_t graft_f(int64_t a) {\n  return a + b;\n}", `found "b"`},
+		{"another operator", "static inline int64_t graft_f(int64_t a) {\n  return a ? 1 : 2;\n}", `found "?"`},
+		{"an open function", "static inline int64_t graft_f(int64_t a) {\n  return a;", "function without end"},
 		{"an open declaration", "typedef struct graft_x {\n  int32_t a", "declaration without end"},
 	} {
 		if _, err := parse(c.source); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -67,5 +73,25 @@ func TestParseLayout(t *testing.T) {
 	}
 	if got, _ := h.goType(b.members[0].ctype); got != "**unsafe.Pointer" {
 		t.Errorf("found mirror %s, need **unsafe.Pointer", got)
+	}
+}
+
+func TestMirrorOfFunctions(t *testing.T) {
+	h, err := parse("#define GRAFT_SIZE 4\n/* Half. */\nstatic inline int64_t graft_half(int64_t a) { return a / 2; }\n" +
+		"static inline int64_t graft_cache_kv(int64_t kv_heads,\n    int64_t n) {\n  return graft_half(kv_heads) *\n      (n % GRAFT_SIZE);\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := goMirror("a.h", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"// Half mirrors graft_half.\n//\n// Half.\nfunc Half(a int64) int64 {\n\treturn a / 2\n}\n",
+		"func CacheKV(kvHeads, n int64) int64 {\n\treturn Half(kvHeads) * (n % Size)\n}\n",
+	} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("found %s, need %s", got, want)
+		}
 	}
 }

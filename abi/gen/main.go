@@ -1,11 +1,12 @@
-// Command gen writes what follows from graft_plugin.h: the Go mirror of its structs and constants, and
-// the sizes and offsets that both sides assert.
+// Command gen writes what follows from graft_plugin.h and graft_cache.h: the Go mirror of their structs,
+// constants and functions, and the sizes and offsets of structs that both sides assert.
 //
 //	go run ./abi/gen        (from the repository's root; go generate ./host/abi does the same)
 //
-// It reads a restricted C: object-like macros with one number or string, and typedef struct with members
-// of fixed-width types, pointers and function pointers. Anything else in the header is an error, which
-// keeps the header within what other languages can mirror as well.
+// It reads a restricted C: object-like macros with one number or string, typedef struct with members of
+// fixed-width types, pointers and function pointers, and static inline functions of int64_t that return
+// one arithmetic expression. Anything else in a header is an error, which keeps the headers within what
+// other languages can mirror as well.
 package main
 
 import (
@@ -18,10 +19,13 @@ import (
 // Files of the repository, relative to its root.
 const (
 	headerPath = "abi/graft_plugin.h"
-	mirrorPath = "host/abi/abi_gen.go"
+	cachePath  = "abi/graft_cache.h"
 	layoutPath = "host/abi/layout_gen_test.go"
 	assertPath = "abi/graft_plugin_layout.h"
 )
+
+// mirrors are the Go files of the headers.
+var mirrors = map[string]string{headerPath: "host/abi/abi_gen.go", cachePath: "host/abi/cache_gen.go"}
 
 func main() {
 	if err := run("."); err != nil {
@@ -47,23 +51,37 @@ func run(root string) error {
 	return nil
 }
 
-// generate returns the contents of the files that follow from the header under root.
+// generate returns the contents of the files that follow from the headers under root.
 func generate(root string) (map[string][]byte, error) {
-	source, err := os.ReadFile(filepath.Join(root, headerPath))
+	files := map[string][]byte{}
+	for _, path := range []string{headerPath, cachePath} {
+		h, err := read(root, path)
+		if err != nil {
+			return nil, err
+		}
+		if files[mirrors[path]], err = goMirror(path, h); err != nil {
+			return nil, err
+		}
+		if path != headerPath {
+			continue
+		}
+		if files[layoutPath], err = goLayout(h); err != nil {
+			return nil, err
+		}
+		files[assertPath] = cAsserts(h)
+	}
+	return files, nil
+}
+
+// read parses the header at a path under root.
+func read(root, path string) (*header, error) {
+	source, err := os.ReadFile(filepath.Join(root, path))
 	if err != nil {
 		return nil, err
 	}
-	header, err := parse(string(source))
+	h, err := parse(string(source))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", headerPath, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	mirror, err := goMirror(header)
-	if err != nil {
-		return nil, err
-	}
-	layout, err := goLayout(header)
-	if err != nil {
-		return nil, err
-	}
-	return map[string][]byte{mirrorPath: mirror, layoutPath: layout, assertPath: cAsserts(header)}, nil
+	return h, nil
 }

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// header is what the ABI consists of.
+// header is what one header of the ABI declares.
 type header struct {
 	constants []constant
 	structs   []*structure
 	byName    map[string]*structure
+	functions []function
 }
 
 // constant is one macro with a value.
@@ -96,6 +97,19 @@ func parse(source string) (*header, error) {
 			}
 			fresh = false
 			h.constants = append(h.constants, c)
+		case strings.HasPrefix(line, "static inline "):
+			for !strings.HasSuffix(line, "}") {
+				if i++; i == len(lines) {
+					return nil, fail("function without end")
+				}
+				line += " " + strings.TrimSpace(lines[i])
+			}
+			f, err := h.parseFunction(line)
+			if err != nil {
+				return nil, fail("%v", err)
+			}
+			f.comment, comment = comment, ""
+			h.functions = append(h.functions, f)
 		case strings.HasPrefix(line, "typedef struct"):
 			m := structPattern.FindStringSubmatch(line)
 			if m == nil || current != nil {

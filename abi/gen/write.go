@@ -7,12 +7,15 @@ import (
 	"strings"
 )
 
-const generated = "Code generated from abi/graft_plugin.h by abi/gen. DO NOT EDIT."
+// generated is the first line of what follows from a header.
+func generated(path string) string {
+	return fmt.Sprintf("Code generated from %s by abi/gen. DO NOT EDIT.", path)
+}
 
 // initialisms are the words that Go writes in capitals.
 var initialisms = map[string]string{
 	"abi": "ABI", "cpu": "CPU", "cuda": "CUDA", "id": "ID", "ort": "ORT", "onnx": "ONNX", "api": "API",
-	"bfloat": "BFloat", "ok": "OK",
+	"bfloat": "BFloat", "ok": "OK", "kv": "KV",
 }
 
 // goName turns graft_run_context, GRAFT_MAX_RANK or num_inputs into RunContext, MaxRank, NumInputs.
@@ -57,10 +60,13 @@ func comment(out *bytes.Buffer, indent, text string) {
 	}
 }
 
-// goMirror writes the constants and structs.
-func goMirror(h *header) ([]byte, error) {
+// goMirror writes the constants, structs and functions of the header at a path.
+func goMirror(path string, h *header) ([]byte, error) {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "// %s\n\npackage abi\n\nimport \"unsafe\"\n\n", generated)
+	fmt.Fprintf(&out, "// %s\n\npackage abi\n\n", generated(path))
+	if len(h.structs) > 0 {
+		out.WriteString("import \"unsafe\"\n\n")
+	}
 	out.WriteString("// The macros of the header.\nconst (\n")
 	for _, c := range h.constants {
 		if c.section != "" {
@@ -103,13 +109,16 @@ func goMirror(h *header) ([]byte, error) {
 		}
 		out.WriteString("}\n")
 	}
+	for _, f := range h.functions {
+		goFunction(&out, f)
+	}
 	return format.Source(out.Bytes())
 }
 
 // goLayout writes a test that compares the mirror's sizes and offsets with those of the header.
 func goLayout(h *header) ([]byte, error) {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "// %s\n\npackage abi\n\nimport (\n\t\"testing\"\n\t\"unsafe\"\n)\n\n", generated)
+	fmt.Fprintf(&out, "// %s\n\npackage abi\n\nimport (\n\t\"testing\"\n\t\"unsafe\"\n)\n\n", generated(headerPath))
 	out.WriteString("// TestLayout compares what Go laid out with what the header's rules say. The C side asserts the same\n" +
 		"// numbers in abi/graft_plugin_layout.h.\nfunc TestLayout(t *testing.T) {\n" +
 		"\tfor _, c := range []struct {\n\t\twhat string\n\t\tgot uintptr\n\t\twant uintptr\n\t}{\n")
@@ -127,7 +136,7 @@ func goLayout(h *header) ([]byte, error) {
 // cAsserts writes the header that stops a C or C++ compiler which lays out otherwise.
 func cAsserts(h *header) []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "/* %s\n *\n", generated)
+	fmt.Fprintf(&out, "/* %s\n *\n", generated(headerPath))
 	out.WriteString(" * Sizes and offsets that every side of the interface agrees on. */\n" +
 		"#ifndef GRAFT_PLUGIN_LAYOUT_H_\n#define GRAFT_PLUGIN_LAYOUT_H_\n\n" +
 		"#include <assert.h>\n#include <stddef.h>\n\n#include \"graft_plugin.h\"\n\n// clang-format off\n")

@@ -90,7 +90,7 @@ With --ablation techniques are turned on one at a time instead.`,
 	f := cmd.Flags()
 	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name, a plan file, or for folders what generate --attention takes")
 	f.StringVar(&o.B, "b", "auto", "operators of the second side")
-	f.StringArrayVar(&dims, "dim", nil, "length of a symbolic axis, name=length; a name may be cut short; may be repeated")
+	f.StringArrayVar(&dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be repeated")
 	f.StringVar(&o.Inputs, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are made")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the inputs that are made")
 	f.IntVar(&o.Rounds, "rounds", 15, "rounds of A B B A")

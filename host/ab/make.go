@@ -3,16 +3,15 @@ package ab
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 
+	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/roles"
 )
 
 // Inputs are what a model is fed: read from a file or folder, or made. They are
@@ -23,14 +22,15 @@ func Inputs(l *ort.Library, path string, o Options) (map[string]*ort.Value, []In
 		return nil, nil, err
 	}
 	defer done()
-	m := &maker{graph: g, shapes: shapes, random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
+	r := roles.Find(g, shapes, blocks.Find(g, shapes))
+	m := &maker{graph: g, shapes: shapes, roles: r, random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
 	var given map[string]array
 	if o.Inputs != "" {
 		if given, err = readInputs(o.Inputs, g); err != nil {
 			return nil, nil, err
 		}
 	}
-	if m.at, err = bind(g, shapes, given, o); err != nil {
+	if m.at, err = bind(g, shapes, r, given, o); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	values := map[string]*ort.Value{}
@@ -60,135 +60,11 @@ type array struct {
 	data    []byte
 }
 
-// bind gives every length of a model's inputs a number: what was asked for, what
-// the given arrays have, or one row, one token after 128, 128 tokens where there
-// is no past.
-func bind(g *graph.Graph, shapes *graph.Shapes, given map[string]array, o Options) (map[string]int64, error) {
-	var symbols []string
-	for _, in := range g.Inputs {
-		for _, d := range shapes.Of(in).Dims {
-			for _, s := range d.Symbols() {
-				if !slices.Contains(symbols, s) {
-					symbols = append(symbols, s)
-				}
-			}
-		}
-	}
-	at := map[string]int64{}
-	for _, name := range slices.Sorted(maps.Keys(o.Dims)) {
-		n := o.Dims[name]
-		s, err := resolve(symbols, name)
-		if err != nil && o.LooseDims {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if n < 0 {
-			return nil, fmt.Errorf("length %s is %d, needs zero or more", name, n)
-		}
-		if before, ok := at[s]; ok && before != n {
-			return nil, fmt.Errorf("length %s is asked to be both %d and %d", s, before, n)
-		}
-		at[s] = n
-	}
-	for _, in := range g.Inputs {
-		a, ok := given[in.Name]
-		if !ok {
-			continue
-		}
-		for i, d := range shapes.Of(in).Dims {
-			if i < len(a.shape) {
-				solve(d, a.shape[i], at)
-			}
-		}
-	}
-	var sums []string
-	past := slices.ContainsFunc(symbols, func(s string) bool { return strings.Contains(strings.ToLower(s), "past") })
-	for _, s := range symbols {
-		if _, ok := at[s]; ok {
-			continue
-		}
-		name := strings.ToLower(s)
-		switch {
-		case strings.Contains(name, "batch"):
-			at[s] = 1
-		case strings.HasPrefix(name, "total_"):
-			// Past and new together, under a name of its own.
-			sums = append(sums, s)
-		case strings.Contains(name, "past"), strings.Contains(name, "encoder"), !past:
-			at[s] = 128
-		default:
-			at[s] = 1
-		}
-	}
-	for _, s := range sums {
-		rest := s[len("total_"):]
-		at[s] = at[rest] + at["past_"+rest]
-	}
-	return at, nil
-}
-
-// solve finds the one length that d lacks from what d is to be; it leaves alone
-// what it cannot find.
-func solve(d graph.Dim, n int64, at map[string]int64) {
-	missing := ""
-	for _, s := range d.Symbols() {
-		if _, ok := at[s]; ok {
-			continue
-		}
-		if missing != "" {
-			return
-		}
-		missing = s
-	}
-	if missing == "" {
-		return
-	}
-	var y [3]int64 // d with the length at 0, 1, 2: on a line, or not found
-	for x := range y {
-		at[missing] = int64(x)
-		v, ok := d.Eval(at)
-		if !ok {
-			delete(at, missing)
-			return
-		}
-		y[x] = v
-	}
-	delete(at, missing)
-	if slope := y[1] - y[0]; slope != 0 && y[2]-y[1] == slope && (n-y[0])%slope == 0 && (n-y[0])/slope >= 0 {
-		at[missing] = (n - y[0]) / slope
-	}
-}
-
-// resolve finds the length that a name means: itself, or the only one that
-// begins with it ("batch" for batch_size).
-func resolve(symbols []string, name string) (string, error) {
-	if slices.Contains(symbols, name) {
-		return name, nil
-	}
-	var like []string
-	for _, s := range symbols {
-		if strings.HasPrefix(s, name) {
-			like = append(like, s)
-		}
-	}
-	if len(like) == 1 {
-		return like[0], nil
-	}
-	switch {
-	case len(like) > 1:
-		return "", fmt.Errorf("length %q may be %s; write more of it", name, strings.Join(like, " or "))
-	case len(symbols) == 0:
-		return "", fmt.Errorf("no length is called %q, all lengths of the inputs are fixed", name)
-	}
-	return "", fmt.Errorf("no length is called %q, the inputs have %s", name, strings.Join(symbols, ", "))
-}
-
 // maker makes inputs with meaning from a seed.
 type maker struct {
 	graph   *graph.Graph
 	shapes  *graph.Shapes
+	roles   *roles.Roles
 	at      map[string]int64
 	random  *rand.Rand
 	noCache bool // use_cache_branch is false
@@ -252,35 +128,34 @@ func (m *maker) fits(a array, f graph.Fact, source string) error {
 // maxInputElements bounds an input that is made (8 GiB of float32).
 const maxInputElements = 1 << 31
 
-// values chooses what an input holds by its name and type: masks are masks,
-// positions go on from the past, tokens lie within the table they index.
+// values chooses what an input holds by what it means and its type: positions go
+// on from the past, tokens lie within the table they index.
 func (m *maker) values(v *graph.Value, f graph.Fact, shape []int64) (value func(i int64) float64, from string, err error) {
-	name := strings.ToLower(v.Name)
 	last := int64(1)
 	if len(shape) > 0 {
 		last = max(shape[len(shape)-1], 1)
 	}
-	past := m.past()
-	switch {
-	case strings.Contains(name, "use_cache_branch"):
-		if m.noCache {
-			return func(int64) float64 { return 0 }, "false", nil
-		}
-		return func(int64) float64 { return 1 }, "true", nil
-	case strings.Contains(name, "mask"):
+	past, queries := m.length(roles.Cached), m.length(roles.New)
+	same := func(x int64) func(int64) float64 { return func(int64) float64 { return float64(x) } }
+	switch is := m.roles.Of(v); {
+	case is == roles.UseCacheBranch && m.noCache:
+		return same(0), "false", nil
+	case is == roles.UseCacheBranch:
+		return same(1), "true", nil
+	case is == roles.Mask:
 		return m.mask(shape, last), "mask", nil
-	case strings.Contains(name, "position") && isInteger(f.DType):
+	case is == roles.Positions && isInteger(f.DType):
 		return func(i int64) float64 { return float64(past + i%last) }, "positions", nil
-	case strings.Contains(name, "seqlens"):
-		return func(int64) float64 { return float64(past + m.queries() - 1) }, "length", nil
-	case strings.Contains(name, "total_sequence"):
-		return func(int64) float64 { return float64(past + m.queries()) }, "length", nil
-	case strings.Contains(name, "logits_to_keep"):
-		return func(int64) float64 { return 1 }, "count", nil
+	case is == roles.KeyLengths:
+		return same(past + queries - 1), "length", nil
+	case is == roles.Total:
+		return same(past + queries), "length", nil
+	case is == roles.Count:
+		return same(1), "count", nil
 	case f.DType == onnx.Tensor_BOOL:
 		return func(int64) float64 { return float64(m.random.IntN(2)) }, "random", nil
 	case isInteger(f.DType):
-		limit := tableRows(v, 8)
+		limit := roles.Rows(v)
 		if limit <= 0 {
 			limit = 2
 		}
@@ -306,56 +181,21 @@ func (m *maker) mask(shape []int64, last int64) func(i int64) float64 {
 	}
 }
 
-func (m *maker) past() int64 {
-	for _, s := range slices.Sorted(maps.Keys(m.at)) {
-		if name := strings.ToLower(s); strings.Contains(name, "past") && !strings.Contains(name, "encoder") {
-			return m.at[s]
-		}
-	}
-	return 0
-}
-
-func (m *maker) queries() int64 {
+// length is what the inputs have of a length; 0 for a past that is not there, 1 for
+// anything else.
+func (m *maker) length(l roles.Length) int64 {
 	for _, in := range m.graph.Inputs {
-		if d := m.shapes.Of(in).Dims; strings.Contains(in.Name, "input_ids") && len(d) == 2 {
-			if n, ok := d[1].Eval(m.at); ok {
+		for i, d := range m.shapes.Of(in).Dims {
+			// A sum is not the length that it holds.
+			if n, ok := d.Eval(m.at); ok && m.roles.Axis(in, i).Length == l && m.roles.Of(in) != roles.Mask {
 				return n
 			}
 		}
 	}
-	return 1
-}
-
-// tableRows is the number of rows of the smallest table that the value indexes,
-// 0 when it indexes none.
-func tableRows(v *graph.Value, depth int) int64 {
-	rows := int64(0)
-	for _, u := range v.Uses {
-		n := u.Node
-		found := int64(0)
-		switch {
-		case n.Is("Gather") && u.Index == 1 && n.Input(0).Tensor != nil && len(n.Input(0).Tensor.Dims) > 0:
-			found = n.Input(0).Tensor.Dims[0]
-		case n.Op() == "com.microsoft.EmbedLayerNormalization" && u.Index < 2:
-			// Words are looked up in input 2, segments in input 4.
-			if t := n.Input(2 + 2*u.Index); t != nil && t.Tensor != nil {
-				found = t.Tensor.Dims[0]
-			}
-		case depth > 0 && n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If"):
-			found = rowsBehind(n, depth)
-		}
-		if found > 0 && (rows == 0 || found < rows) {
-			rows = found
-		}
-	}
-	return rows
-}
-
-func rowsBehind(n *graph.Node, depth int) int64 {
-	if len(n.Out) == 0 || n.Out[0] == nil {
+	if l == roles.Cached {
 		return 0
 	}
-	return tableRows(n.Out[0], depth-1)
+	return 1
 }
 
 func isInteger(t onnx.Tensor_DataType) bool {

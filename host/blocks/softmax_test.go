@@ -295,7 +295,7 @@ func TestFactsOfDrawings(t *testing.T) {
 			w = Softmax(a)
 			y = MatMul(w, vt)`,
 			func(b *blocks.Block) bool {
-				return b.Attention.PastLayout == "bshd" && b.Attention.Past.PresentKey == "present_key" && b.Wiring.AllKeys.String() == "p + s"
+				return b.Attention.PastLayout == "bshd" && b.Attention.Past.PresentKey == "present_key" && b.Wiring.AllKeys.String() == "k.1 + p"
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -55,12 +55,11 @@ func (f Fact) Count() Dim {
 // Shapes is what is known of the values of a model: shapes over symbolic
 // lengths, types, and the content of small tensors.
 //
-// The lengths that inputs declare by name are symbols, one for each name, and
-// sums and products of names are read as such; unnamed lengths get a symbol of
-// their own, named after value and axis ("mask.1"). A model is taken at its
-// word: equal names are equal lengths. Where an operator's result cannot be
-// expressed, the declared length stands, and failing that a new symbol, so that
-// what is derived from it can still be compared. Three things are taken for
+// Each axis of an input has a symbol. The first axis that a model calls by a name
+// goes by it, any other by value and axis ("mask.1"). Names are not believed:
+// two symbols are one where the graph shows it (shape_alias.go). An operator's
+// result that cannot be expressed is a new symbol, so that what is derived from
+// it can still be compared. Three things are taken for
 // granted that no graph states: a slice between symbolic bounds of a table with
 // a constant number of rows lies inside the table, a slice of one row (or of
 // all but one) finds that row, and a computed length that a Reshape is given is
@@ -72,11 +71,15 @@ func (f Fact) Count() Dim {
 type Shapes struct {
 	facts     map[*Value]Fact
 	reserved  map[string]bool   // symbols that the model names anywhere
-	seen      map[string]bool   // those of them that facts name
-	declared  []string          // the same, in order of appearance
-	invented  map[string]bool   // symbols made here; true for results that could not be expressed
+	declared  []string          // symbols with a name of the model's, in order of appearance
+	invented  map[string]bool   // symbols with another; true for results that could not be expressed
 	own       []string          // the same, in order
+	order     map[string]int    // when each symbol was made
+	claims    map[string]Dim    // what the model calls the axis of a symbol; unknown for nothing
+	doubted   map[string]bool   // names that are not one length
+	scope     *scope            // symbols that are other lengths; nil when nothing more is found
 	made      map[axis]string   // the symbol made for an axis
+	origin    map[string]axis   // the same, the other way
 	inside    map[string]*Graph // the graph of that axis
 	functions map[string]bool   // operators that the model itself defines
 	elements  int               // elements followed so far
@@ -104,9 +107,12 @@ func Infer(g *Graph) *Shapes {
 	s := &Shapes{
 		facts:     map[*Value]Fact{},
 		reserved:  map[string]bool{},
-		seen:      map[string]bool{},
 		invented:  map[string]bool{},
+		order:     map[string]int{},
+		claims:    map[string]Dim{},
+		doubted:   map[string]bool{},
 		made:      map[axis]string{},
+		origin:    map[string]axis{},
 		inside:    map[string]*Graph{},
 		functions: map[string]bool{},
 	}
@@ -114,10 +120,17 @@ func Infer(g *Graph) *Shapes {
 		s.functions[opName(f.GetDomain(), f.GetName())] = true
 	}
 	s.reserveNames(g)
+	s.doubt(g)
+	s.enter()
 	for _, v := range g.Inputs {
 		s.facts[v] = s.input(v, Fact{Rank: -1})
 	}
 	s.graph(g, 0)
+	s.settle(g)
+	s.honour(g)
+	left := func(name string) bool { _, gone := s.scope.is[name]; return gone }
+	s.declared, s.own = slices.DeleteFunc(s.declared, left), slices.DeleteFunc(s.own, left)
+	s.scope = nil
 	return s
 }
 
@@ -125,6 +138,9 @@ func Infer(g *Graph) *Shapes {
 // after Infer ran, but of a new constant what it says.
 func (s *Shapes) Of(v *Value) Fact {
 	if f, ok := s.facts[v]; ok {
+		if s.scope != nil {
+			f = s.current(f)
+		}
 		return f
 	}
 	if v != nil && v.Tensor != nil {
@@ -136,13 +152,31 @@ func (s *Shapes) Of(v *Value) Fact {
 // Know states what is known of a value that was made after Infer ran, or was changed.
 func (s *Shapes) Know(v *Value, f Fact) { s.facts[v] = f }
 
-// Symbols lists the names that lengths may depend on, those the model declares
+// Symbols lists the names that lengths may depend on, those that the model gives
 // first. Each kind stands in the order in which the graph brings it up.
 func (s *Shapes) Symbols() []string { return slices.Concat(s.declared, s.own) }
 
-// Invented reports whether a symbol is not the model's but made here, for an
-// input's length without a name or a result that could not be expressed.
+// Invented reports whether a symbol's name is not the model's but made here, for an
+// input's length without a name of its own or a result that could not be expressed.
 func (s *Shapes) Invented(name string) bool {
 	_, ok := s.invented[name]
 	return ok
 }
+
+// Origin is the value and axis that a symbol was made for; nil for none.
+func (s *Shapes) Origin(name string) (v *Value, index int) {
+	at := s.origin[name]
+	return at.value, at.index
+}
+
+// Claimed is what the model calls the axis that a symbol was made for: unknown when
+// it has no name. It may be wrong.
+func (s *Shapes) Claimed(name string) Dim { return s.claims[name] }
+
+// Claims are what the model calls the axes of a value, unknown where they have no
+// name. They may be wrong.
+func (v *Value) Claims() []Dim { return fromType(v.Type).Dims }
+
+// Declarable reports whether all axes of inputs that the model calls by a symbol's
+// name have that length, so that the name may be given to others.
+func (s *Shapes) Declarable(name string) bool { return !s.Invented(name) && !s.doubted[name] }

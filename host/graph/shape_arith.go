@@ -34,13 +34,13 @@ func binary(t onnx.Tensor_DataType, ints func(a, b Dim) Dim, floats func(a, b fl
 	return func(c *call) {
 		f := c.in(0)
 		for i := 1; i < len(c.n.In); i++ {
-			f = combine(t, f, c.in(i), ints, floats)
+			f = c.s.combine(t, f, c.in(i), ints, floats)
 		}
 		c.set(0, f)
 	}
 }
 
-func combine(t onnx.Tensor_DataType, a, b Fact, ints func(a, b Dim) Dim, floats func(a, b float64) float64) Fact {
+func (s *Shapes) combine(t onnx.Tensor_DataType, a, b Fact, ints func(a, b Dim) Dim, floats func(a, b float64) float64) Fact {
 	f := Fact{DType: t}
 	if t == onnx.Tensor_UNDEFINED {
 		f.DType = a.DType
@@ -48,7 +48,7 @@ func combine(t onnx.Tensor_DataType, a, b Fact, ints func(a, b Dim) Dim, floats 
 			f.DType = b.DType
 		}
 	}
-	f.Rank, f.Dims = broadcast(a, b)
+	f.Rank, f.Dims = s.broadcast(a, b)
 	if n, ok := f.size(); !ok || n > maxElems || n < 0 {
 		return f
 	}
@@ -317,7 +317,7 @@ func clipRule(c *call) {
 		f.Elems = x.Elems
 		for i, want := range []int{1, -1} {
 			if c.has(1 + i) {
-				f.Elems = combine(f.DType, shaped(f.DType, x.Dims...).holding(Fact{Elems: f.Elems}),
+				f.Elems = c.s.combine(f.DType, shaped(f.DType, x.Dims...).holding(Fact{Elems: f.Elems}),
 					c.in(1+i), extreme(want), nil).Elems
 			}
 		}

@@ -2,7 +2,7 @@ package graph
 
 // broadcast is the shape of an elementwise operator over these inputs, rank -1
 // when it cannot be told.
-func broadcast(in ...Fact) (rank int, dims []Dim) {
+func (s *Shapes) broadcast(in ...Fact) (rank int, dims []Dim) {
 	for _, f := range in {
 		if f.Rank < 0 {
 			return -1, nil
@@ -16,7 +16,7 @@ func broadcast(in ...Fact) (rank int, dims []Dim) {
 	for _, f := range in {
 		lead := rank - f.Rank
 		for i, d := range f.Dims {
-			dims[lead+i] = meet(dims[lead+i], d)
+			dims[lead+i] = s.meet(dims[lead+i], d)
 		}
 	}
 	return rank, dims
@@ -24,8 +24,11 @@ func broadcast(in ...Fact) (rank int, dims []Dim) {
 
 // meet is the length that two lengths of one axis broadcast to. Of a symbol
 // and a constant other than one it is the constant, of two symbols it is
-// unknown unless one of them certainly exceeds one.
-func meet(a, b Dim) Dim {
+// unknown unless one of them certainly exceeds one, or the model calls them the
+// same.
+func (s *Shapes) meet(a, b Dim) Dim {
+	s.suppose(a, b)
+	a, b = s.now(a), s.now(b)
 	one := DimInt(1)
 	switch {
 	case a.Is(1):

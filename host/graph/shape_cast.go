@@ -77,7 +77,7 @@ func whereRule(c *call) {
 	if f.DType == onnx.Tensor_UNDEFINED {
 		f.DType = y.DType
 	}
-	f.Rank, f.Dims = broadcast(cond, x, y)
+	f.Rank, f.Dims = c.s.broadcast(cond, x, y)
 	defer func() { c.set(0, f) }()
 	if n, ok := f.size(); !ok || n > maxElems || n < 0 || cond.Elems == nil {
 		return

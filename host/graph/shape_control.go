@@ -31,7 +31,9 @@ func ifRule(c *call) {
 		for _, v := range g.Inputs {
 			c.s.facts[v] = c.s.input(v, Fact{Rank: -1})
 		}
+		c.s.enter()
 		c.s.graph(g, c.depth)
+		c.s.leave(g)
 	}
 	yes, no := c.n.attrGraph("then_branch"), c.n.attrGraph("else_branch")
 	if yes == nil || no == nil {
@@ -53,7 +55,7 @@ func ifRule(c *call) {
 			for k, d := range f.Dims {
 				// What is declared cannot be true of two different lengths.
 				if v := c.n.Output(i); v != nil && !d.Known() {
-					f.Dims[k] = c.s.invent(v, k, true)
+					f.Dims[k] = c.s.symbol(v, k, Dim{}, true)
 				}
 			}
 			c.set(i, f)
@@ -167,7 +169,7 @@ func (c *call) varying(body *Graph, first int, carried []Fact) []Fact {
 			if want := declared.Dim(k); len(want.terms) == 0 && want.Known() {
 				f.Dims[k] = want
 			} else {
-				f.Dims[k] = c.s.invent(v, k, false)
+				f.Dims[k] = c.s.symbol(v, k, Dim{}, false)
 			}
 		}
 		list[i] = f

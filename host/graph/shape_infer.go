@@ -18,6 +18,21 @@ const (
 	maxRepeats     = 2       // depth of loops to which bodies are gone through again
 )
 
+// ownDomain is that of plugins' operators: a rewrite declares their results from what
+// was inferred, so that these names are believed.
+const ownDomain = "graft"
+
+// trust is a declared length whose names are symbols.
+func (s *Shapes) trust(d Dim) Dim {
+	for _, name := range d.Symbols() {
+		if _, taken := s.order[name]; !taken {
+			s.order[name], s.claims[name] = len(s.order), DimSym(name)
+			s.declared = append(s.declared, name)
+		}
+	}
+	return s.now(d)
+}
+
 // reserveNames collects the names that the model gives to lengths anywhere, so
 // that none of them is invented.
 func (s *Shapes) reserveNames(g *Graph) {
@@ -48,24 +63,20 @@ func named(name string) Dim {
 	return d
 }
 
-// declare notes the symbols of a declared length that a fact takes over.
-func (s *Shapes) declare(d Dim) Dim {
-	for _, t := range d.terms {
-		for _, name := range t.syms {
-			if !s.seen[name] {
-				s.seen[name] = true
-				s.declared = append(s.declared, name)
-			}
-		}
-	}
-	return d
-}
-
-// invent is the symbol made for an axis of a value, always the same one.
-func (s *Shapes) invent(v *Value, index int, isResult bool) Dim {
+// symbol is the symbol made for an axis of a value, always the same one: the
+// name that the model claims for it where no other axis has it.
+func (s *Shapes) symbol(v *Value, index int, claim Dim, isResult bool) Dim {
 	at := axis{v, index}
 	name, ok := s.made[at]
 	if !ok {
+		var single bool
+		if name, single = claim.symbol(); single {
+			if _, taken := s.order[name]; !taken {
+				s.made[at], s.origin[name], s.order[name], s.claims[name] = name, at, len(s.order), claim
+				s.declared = append(s.declared, name)
+				return DimSym(name)
+			}
+		}
 		stem := v.Name
 		if len(stem) > maxNameLength {
 			stem = stem[:maxNameLength]
@@ -74,7 +85,7 @@ func (s *Shapes) invent(v *Value, index int, isResult bool) Dim {
 		for s.reserved[name] || s.Invented(name) {
 			name += "." + strconv.Itoa(len(s.own))
 		}
-		s.made[at] = name
+		s.made[at], s.origin[name], s.order[name], s.claims[name] = name, at, len(s.order), claim
 		s.inside[name] = v.Graph
 		s.invented[name] = isResult
 		s.own = append(s.own, name)
@@ -180,9 +191,9 @@ func (s *Shapes) node(n *Node, depth int) {
 	}
 }
 
-// complete adds to what was found what is declared, and symbols for lengths of
-// which nothing is known. A declaration never overrides what was found, but for
-// a symbol that was itself made for want of anything better.
+// complete adds to what was found the numbers that are declared, and symbols for
+// lengths of which nothing is known. A declaration never overrides what was found,
+// but for a symbol that was itself made for want of anything better.
 func (s *Shapes) complete(v *Value, f Fact, isResult bool) Fact {
 	declared := fromType(v.Type)
 	if f.DType == onnx.Tensor_UNDEFINED {
@@ -206,12 +217,15 @@ func (s *Shapes) complete(v *Value, f Fact, isResult bool) Fact {
 		if declared.Rank == f.Rank {
 			want := declared.Dims[i]
 			name, single := d.symbol()
-			if _, ok := want.Const(); ok && single && s.invented[name] || !d.Known() && want.Known() {
-				d = s.declare(want)
+			if _, ok := want.Const(); ok && (!d.Known() || single && s.invented[name]) {
+				d = want
 			}
 		}
+		if !d.Known() && declared.Dim(i).Known() && v.Producer != nil && v.Producer.Proto.GetDomain() == ownDomain {
+			d = s.trust(declared.Dim(i))
+		}
 		if !d.Known() {
-			d = s.invent(v, i, isResult)
+			d = s.symbol(v, i, declared.Dim(i), isResult)
 		}
 		dims[i] = d
 	}
@@ -311,7 +325,9 @@ func (c *call) body(g *Graph, inputs []Fact) {
 		}
 		c.s.facts[v] = c.s.charge(c.s.input(v, f))
 	}
+	c.s.enter()
 	c.s.graph(g, c.depth+1)
+	c.s.leave(g)
 }
 
 // shaped is a tensor of which type and shape are known, as far as they are.

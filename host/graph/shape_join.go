@@ -42,6 +42,9 @@ func concatRule(c *call) {
 		}
 		sum = sum.Add(p.Dims[a])
 		for i, d := range p.Dims {
+			if i != a {
+				c.s.equate(f.Dims[i], d)
+			}
 			f.Dims[i] = same(f.Dims[i], d)
 		}
 	}

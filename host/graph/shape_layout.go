@@ -62,6 +62,7 @@ func reshapeRule(c *call) {
 	f := unranked(x.DType)
 	switch {
 	case want != nil:
+		x, want = c.counted(x, want)
 		f = shaped(x.DType, reshaped(x, want, c.n.Int("allowzero", 0) != 0)...)
 	case given:
 		if n, ok := c.in(1).Dim(0).Const(); ok && n >= 0 && n <= maxRank {
@@ -72,6 +73,35 @@ func reshapeRule(c *call) {
 		f = f.holding(x)
 	}
 	c.set(0, f)
+}
+
+// counted notes that the lengths of what Reshape makes are those of what it is
+// given where the model calls them the same and the number of elements, which
+// must be, is the same under these names.
+func (c *call) counted(x Fact, want []Dim) (Fact, []Dim) {
+	from, to := c.s.claimed(x.Count()), DimInt(1)
+	open := 0
+	for i, d := range want {
+		if n, ok := d.Const(); ok && n <= 0 || !d.Known() {
+			if n == 0 && ok && i < x.Rank {
+				to = to.Mul(c.s.claimed(x.Dims[i]))
+				continue
+			}
+			open++
+			continue
+		}
+		to = to.Mul(c.s.claimed(d))
+	}
+	if _, divides := from.Div(to); open > 1 || open == 1 && !divides || open == 0 && !from.Equal(to) {
+		return x, want
+	}
+	given := c.s.called(x.Dims)
+	for name, symbol := range c.s.called(want) {
+		if other := given[name]; other != "" && symbol != "" {
+			c.s.suppose(DimSym(symbol), DimSym(other))
+		}
+	}
+	return c.s.current(x), c.s.currentList(want)
 }
 
 // reshaped are the lengths that Reshape makes. One length that the list leaves
@@ -222,7 +252,7 @@ func expandRule(c *call) {
 		want = make([]Dim, n)
 	}
 	f := Fact{DType: x.DType}
-	f.Rank, f.Dims = broadcast(x, shaped(x.DType, want...))
+	f.Rank, f.Dims = c.s.broadcast(x, shaped(x.DType, want...))
 	if _, ok := constants(f.Dims); ok && f.Rank >= 0 {
 		f = spread(x, f.Dims)
 	}

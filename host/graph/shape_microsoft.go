@@ -33,7 +33,7 @@ func microsoftRules() map[string]func(*call) {
 			c.set(0, like(c.in(0), onnx.Tensor_UNDEFINED))
 			c.set(1, like(c.in(0), onnx.Tensor_UNDEFINED))
 		},
-		ms + "GemmFastGelu":                 func(c *call) { c.set(0, multiplied(c.in(0), c.in(1), onnx.Tensor_UNDEFINED)) },
+		ms + "GemmFastGelu":                 func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(1), onnx.Tensor_UNDEFINED)) },
 		ms + "FusedMatMul":                  fusedMatMulRule,
 		ms + "TransposeMatMul":              fusedMatMulRule,
 		ms + "FusedMatMulActivation":        fusedMatMulRule,
@@ -42,9 +42,9 @@ func microsoftRules() map[string]func(*call) {
 		ms + "MatMulNBits":                  matMulPackedRule,
 		ms + "MatMulBnb4":                   matMulPackedRule,
 		ms + "MatMulFpQ4":                   func(c *call) {},
-		ms + "DynamicQuantizeMatMul":        func(c *call) { c.set(0, multiplied(c.in(0), c.in(1), c.in(0).DType)) },
-		ms + "MatMulIntegerToFloat":         func(c *call) { c.set(0, multiplied(c.in(0), c.in(1), c.in(2).DType)) },
-		ms + "MatMulInteger16":              func(c *call) { c.set(0, multiplied(c.in(0), c.in(1), onnx.Tensor_INT32)) },
+		ms + "DynamicQuantizeMatMul":        func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(1), c.in(0).DType)) },
+		ms + "MatMulIntegerToFloat":         func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(1), c.in(2).DType)) },
+		ms + "MatMulInteger16":              func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(1), onnx.Tensor_INT32)) },
 		ms + "QLinearAdd":                   quantBinaryRule,
 		ms + "QLinearMul":                   quantBinaryRule,
 		ms + "GatherBlockQuantized":         gatherQuantizedRule,
@@ -76,7 +76,7 @@ func fusedMatMulRule(c *call) {
 		c.set(0, unranked(c.in(0).DType))
 		return
 	}
-	c.set(0, multiplied(matrix(c.in(0), c.n.Int("transA", 0) != 0), matrix(c.in(1), c.n.Int("transB", 0) != 0),
+	c.set(0, c.s.multiplied(matrix(c.in(0), c.n.Int("transA", 0) != 0), matrix(c.in(1), c.n.Int("transB", 0) != 0),
 		onnx.Tensor_UNDEFINED))
 }
 
@@ -90,7 +90,7 @@ func matMulPackedRule(c *call) {
 
 func quantBinaryRule(c *call) {
 	f := Fact{DType: c.in(0).DType}
-	f.Rank, f.Dims = broadcast(c.in(0), c.in(3))
+	f.Rank, f.Dims = c.s.broadcast(c.in(0), c.in(3))
 	c.set(0, f)
 }
 

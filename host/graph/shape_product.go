@@ -9,9 +9,9 @@ import (
 
 func productRules() map[string]func(*call) {
 	return map[string]func(*call){
-		"MatMul":        func(c *call) { c.set(0, multiplied(c.in(0), c.in(1), onnx.Tensor_UNDEFINED)) },
-		"MatMulInteger": func(c *call) { c.set(0, multiplied(c.in(0), c.in(1), onnx.Tensor_INT32)) },
-		"QLinearMatMul": func(c *call) { c.set(0, multiplied(c.in(0), c.in(3), c.in(7).DType)) },
+		"MatMul":        func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(1), onnx.Tensor_UNDEFINED)) },
+		"MatMulInteger": func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(1), onnx.Tensor_INT32)) },
+		"QLinearMatMul": func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(3), c.in(7).DType)) },
 		"Gemm":          gemmRule,
 		"Einsum":        einsumRule,
 		"Det": func(c *call) {
@@ -24,7 +24,7 @@ func productRules() map[string]func(*call) {
 
 // multiplied is the product of two tensors as numpy multiplies them: vectors
 // are rows on the left and columns on the right, and leading axes broadcast.
-func multiplied(a, b Fact, t onnx.Tensor_DataType) Fact {
+func (s *Shapes) multiplied(a, b Fact, t onnx.Tensor_DataType) Fact {
 	if t == onnx.Tensor_UNDEFINED {
 		t = a.DType
 		if t == onnx.Tensor_UNDEFINED {
@@ -41,7 +41,8 @@ func multiplied(a, b Fact, t onnx.Tensor_DataType) Fact {
 	if right.Rank == 1 {
 		right = shaped(t, b.Dims[0], DimInt(1))
 	}
-	_, dims := broadcast(shaped(t, left.Dims[:left.Rank-2]...), shaped(t, right.Dims[:right.Rank-2]...))
+	s.equate(left.Dim(-1), right.Dim(-2))
+	_, dims := s.broadcast(shaped(t, left.Dims[:left.Rank-2]...), shaped(t, right.Dims[:right.Rank-2]...))
 	if a.Rank > 1 {
 		dims = append(dims, left.Dim(-2))
 	}
@@ -106,16 +107,16 @@ func (c *call) einsum(equation string) (dims []Dim, ok bool) {
 			return nil, false
 		}
 		for k, l := range before {
-			letters[l] = meet(orOne(letters, l), f.Dims[k])
+			letters[l] = c.s.meet(orOne(letters, l), f.Dims[k])
 		}
 		for k, l := range after {
-			letters[l] = meet(orOne(letters, l), f.Dims[f.Rank-len(after)+k])
+			letters[l] = c.s.meet(orOne(letters, l), f.Dims[f.Rank-len(after)+k])
 		}
 		if has {
 			ellipsis = append(ellipsis, shaped(f.DType, f.Dims[len(before):f.Rank-len(after)]...))
 		}
 	}
-	_, spread := broadcast(ellipsis...)
+	_, spread := c.s.broadcast(ellipsis...)
 	if !explicit {
 		right = dots + implicit(left)
 	}

@@ -59,6 +59,9 @@ func sliceRule(c *call) {
 			step = at(steps, i)
 		}
 		s, e = at(starts, i), at(ends, i)
+		c.s.suppose(x.Dims[a], e)
+		e = c.s.now(e)
+		x.Dims = c.s.currentList(x.Dims)
 		f.Dims[a], from[a], ok = sliced(x.Dims[a], s, e, step)
 		by[a], _ = step.Const()
 		follow = follow && ok

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plugin"
 )
@@ -33,7 +34,6 @@ const (
 	productRows    = 256
 	productDepth   = 1024
 	productColumns = 512
-	panelColumns   = 16
 )
 
 // measure takes the machine's figures: how fast attention reads keys and values that
@@ -100,12 +100,6 @@ func named(plugins []*plugin.Plugin, name string) *plugin.Plugin {
 	return nil
 }
 
-// Columns of an attention operator's steps, and positions of a block of its cache.
-const (
-	stepColumns = 8
-	blockSlots  = 16
-)
-
 // reader reads keys and values.
 type reader struct {
 	kernel  *plugin.Kernel
@@ -116,15 +110,15 @@ type reader struct {
 }
 
 func newReader(p *plugin.Plugin, operator string, bytes int64, crew *plugin.Crew) (_ *reader, err error) {
-	blocks := bytes / positionBytes / blockSlots
-	keys := blocks / readers * blockSlots // of each sample
+	blocks := bytes / positionBytes / abi.CacheBlockSize
+	keys := blocks / readers * abi.CacheBlockSize // of each sample
 	x := &reader{bytes: float64(keys * readers * positionBytes)}
 	defer func() {
 		if err != nil {
 			x.close()
 		}
 	}()
-	if x.cache, err = memory.Reserve(blocks * blockSlots * positionBytes); err != nil {
+	if x.cache, err = memory.Reserve(blocks * abi.CacheBlockSize * positionBytes); err != nil {
 		return nil, err
 	}
 	list := x.cache.Floats()
@@ -135,7 +129,7 @@ func newReader(p *plugin.Plugin, operator string, bytes int64, crew *plugin.Crew
 		{Name: "head_size", Value: int64(readSize)}, {Name: "value_size", Value: int64(readSize)}}, nil, plugin.CPU); err != nil {
 		return nil, err
 	}
-	steps, err := plugin.NewTensor(plugin.Int32, readers, stepColumns)
+	steps, err := plugin.NewTensor(plugin.Int32, readers, abi.SequenceColumns)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +141,7 @@ func newReader(p *plugin.Plugin, operator string, bytes int64, crew *plugin.Crew
 		plugin.Elems[int32](shared)[i] = int32(i)
 	}
 	for i := range int32(readers) { // each a row of its own, over positions of its own
-		copy(plugin.Elems[int32](steps)[i*stepColumns:], []int32{i, 1, i * int32(keys), int32(keys)})
+		copy(plugin.Elems[int32](steps)[i*abi.SequenceColumns:], []int32{i, 1, i * int32(keys), int32(keys)})
 	}
 	query, err := plugin.NewTensor(plugin.Float32, readers, readHeads*readSize)
 	if err != nil {
@@ -157,7 +151,7 @@ func newReader(p *plugin.Plugin, operator string, bytes int64, crew *plugin.Crew
 	if err != nil {
 		return nil, err
 	}
-	cache := &plugin.Tensor{DType: plugin.Float32, Shape: []int64{blocks, blockSlots * positionBytes / 4}, Data: unsafe.Pointer(unsafe.SliceData(list))}
+	cache := &plugin.Tensor{DType: plugin.Float32, Shape: []int64{blocks, abi.CacheBlockSize * positionBytes / 4}, Data: unsafe.Pointer(unsafe.SliceData(list))}
 	x.in, x.out = []*plugin.Tensor{query, nil, nil, cache, steps, shared}, []*plugin.Tensor{out}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {
@@ -215,7 +209,7 @@ func newProduct(p *plugin.Plugin, crew *plugin.Crew) (*product, error) {
 		x.close()
 		return nil, err
 	}
-	x.in = []*plugin.Tensor{rows, {DType: plugin.Float32, Shape: []int64{productColumns / panelColumns, productDepth, panelColumns},
+	x.in = []*plugin.Tensor{rows, {DType: plugin.Float32, Shape: []int64{abi.Panels(productColumns), productDepth, abi.PanelColumns},
 		Data: unsafe.Pointer(unsafe.SliceData(list))}}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {

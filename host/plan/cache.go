@@ -107,6 +107,14 @@ const (
 	BFloat16 Storage = "bfloat16"
 )
 
+// Bytes is the size of one number; "" is Float32.
+func (s Storage) Bytes() int64 {
+	if s == Float16 || s == BFloat16 {
+		return 2
+	}
+	return 4
+}
+
 // Candidate is one way of serving all layers of a kind.
 type Candidate struct {
 	Keep    Keep

@@ -1,22 +1,23 @@
 package plan
 
-import "math"
+import (
+	"math"
 
-// blockSlots is the number of positions of a block, as in host/decode/cache.
-const blockSlots = 16
+	"github.com/opgraft/graft/host/abi"
+)
 
-// blocks is the slots of whole blocks that hold so many positions.
+// wholeBlocks is the slots of whole blocks that hold so many positions.
 func wholeBlocks(positions int64) int64 {
-	return (positions + blockSlots - 1) / blockSlots * blockSlots
+	return abi.CacheBlocks(positions) * abi.CacheBlockSize
 }
 
-// rowBytes is the bytes of a row of some width, an area of a block being a whole
-// number of 64-byte lines.
+// rowBytes is the bytes of a row of some width: its share of a block's area.
 func (c Candidate) rowBytes(width int64) int64 {
-	if !c.half() {
-		return 4 * width
+	storage := Float32
+	if c.half() {
+		storage = c.Storage
 	}
-	return 4 * ((blockSlots*width/2 + blockSlots - 1) / blockSlots)
+	return 4 * abi.CacheRowArea(width, storage.Bytes()) / abi.CacheBlockSize
 }
 
 // slotBytes is what one position takes of all layers, at positions that are shared

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"strings"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/roles"
 )
 
 // Machine is what the cost model needs to know: a roofline with a cache. The
@@ -88,64 +88,12 @@ type estimator struct {
 	bytesOnly bool // machine is traffic
 }
 
-func newEstimator(s *graph.Shapes, o Options) *estimator {
-	e := &estimator{shapes: s, machine: o.Machine, range_: samples(s.Symbols())}
+func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
+	e := &estimator{shapes: s, machine: o.Machine, range_: samples(s.Symbols(), r)}
 	if o.Device != nil {
 		e.machine, e.bytesOnly = traffic, true
 	}
 	return e
-}
-
-// lengths are the values of a symbol that the range is made of, by what its
-// name says it counts. A model with a past decodes one token at a time, most of
-// the time.
-func lengths(symbol string, hasPast bool) []int64 {
-	switch name := strings.ToLower(symbol); {
-	case strings.Contains(name, "+"):
-		return nil
-	case strings.Contains(name, "batch"):
-		return []int64{1, 4}
-	case strings.Contains(name, "past"):
-		return []int64{16, 256, 960}
-	case strings.Contains(name, "encoder"):
-		return []int64{64, 1024}
-	case hasPast:
-		return []int64{1}
-	default:
-		return []int64{16, 128, 512}
-	}
-}
-
-// maxSamples bounds the range that is looked at.
-const maxSamples = 64
-
-// samples is the grid of lengths over a model's symbols.
-func samples(symbols []string) []map[string]int64 {
-	hasPast := false
-	for _, s := range symbols {
-		hasPast = hasPast || strings.Contains(strings.ToLower(s), "past")
-	}
-	grid := []map[string]int64{{}}
-	for _, s := range symbols {
-		values := lengths(s, hasPast)
-		if len(grid)*len(values) > maxSamples && len(values) > 0 {
-			values = values[len(values)-1:]
-		}
-		var next []map[string]int64
-		for _, at := range grid {
-			for _, v := range values {
-				to := map[string]int64{s: v}
-				for k, x := range at {
-					to[k] = x
-				}
-				next = append(next, to)
-			}
-		}
-		if len(next) > 0 {
-			grid = next
-		}
-	}
-	return grid
 }
 
 // attention compares a block as drawn with an operator in its place.

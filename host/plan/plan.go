@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/roles"
 )
 
 // MinGain is the expected speed-up, over the range of shapes, below which an
@@ -71,7 +72,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		o.Machine = ThisMachine()
 	}
 	p := &Plan{}
-	e := newEstimator(shapes, o)
+	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
 	for _, b := range report.Blocks {
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))
 	}

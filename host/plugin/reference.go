@@ -9,8 +9,9 @@ import (
 // references are the operators that the host computes in float64 for conformance cases: inputs by name,
 // result by output name.
 var references = map[string]func(inputs map[string]*Tensor, attributes []Attribute) (map[string][]float64, error){
-	"attention": referenceAttention,
-	"linear":    referenceLinear,
+	"attention":        referenceAttention,
+	"cached-attention": referenceCached,
+	"linear":           referenceLinear,
 }
 
 // attributeOr gives an attribute's value or its default.

@@ -3,7 +3,6 @@ package rewrite
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/opgraft/graft/host/graph"
 )
@@ -117,6 +116,9 @@ func (r *rewriter) binary(g *graph.Graph, op string, a, b *graph.Value) (*graph.
 // one around it.
 func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
 	in, i := r.input(g, graph.DimSym(name))
+	if in == nil && r.block != nil {
+		in, i = r.value(g, name)
+	}
 	if in == nil {
 		return nil, fmt.Errorf("no input has the length %s", name)
 	}
@@ -132,23 +134,44 @@ func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
 	return axis.Out[0], nil
 }
 
-// input finds an axis of an input that has a length; nil when none has. Masks
-// come last: optimum's merged decoders name the length of a mask, which covers
-// the past too, like that of the tokens.
+// input finds an axis of an input that has a length; nil when none has. In a branch,
+// inputs that it reads come first: it says more about them than the other does.
 func (r *rewriter) input(g *graph.Graph, length graph.Dim) (v *graph.Value, axis int) {
-	var mask *graph.Value
-	at := 0
+	branch := g
 	for ; g != nil; g = g.Parent {
 		for _, in := range g.Inputs {
 			i := slices.IndexFunc(r.shapes.Of(in).Dims, length.Equal)
 			switch {
 			case i < 0:
-			case !strings.Contains(in.Name, "mask"):
+			case readIn(in, branch):
 				return in, i
-			case mask == nil:
-				mask, at = in, i
+			case v == nil:
+				v, axis = in, i
 			}
 		}
 	}
-	return mask, at
+	return v, axis
+}
+
+// readIn reports a value that nodes of a graph, or of graphs inside it, read.
+func readIn(v *graph.Value, g *graph.Graph) bool {
+	return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		for at := u.Node.Graph; at != nil; at = at.Parent {
+			if at == g {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// value finds the value that a symbol was made for, where a graph can read it.
+func (r *rewriter) value(g *graph.Graph, symbol string) (v *graph.Value, axis int) {
+	v, axis = r.shapes.Origin(symbol)
+	for ; v != nil && g != nil; g = g.Parent {
+		if now := r.now(v); v.Graph == g && r.block.before(now) {
+			return now, axis
+		}
+	}
+	return nil, 0
 }

@@ -57,6 +57,7 @@ type rewriter struct {
 	main    *graph.Graph
 	shapes  *graph.Shapes
 	lengths map[lengthKey]*graph.Value
+	block   *span                         // when set, lengths may be read off values before it
 	instead map[*graph.Value]*graph.Value // what stands for a value that was replaced
 }
 

@@ -22,6 +22,7 @@ func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) er
 	for _, n := range region {
 		inside[n] = true
 	}
+	within := &span{ins, made}
 	for _, n := range region {
 		for _, v := range n.Out {
 			if v == nil || slices.Contains(made, v) {
@@ -31,22 +32,26 @@ func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) er
 				if inside[u.Node] || !u.Node.Is("Shape") {
 					continue
 				}
-				if err := r.freeShape(u.Node); err != nil {
+				if err := r.freeShape(u.Node, within); err != nil {
 					return &tiedError{fmt.Errorf("the shape of %s is read elsewhere: %w", v.Name, err)}
 				}
 			}
 		}
 	}
 	for _, n := range shapesBetween(made, ins) {
-		if err := r.freeShape(n); err != nil {
+		if err := r.freeShape(n, within); err != nil {
 			return &tiedError{fmt.Errorf("what it reads is made from the shape of what it makes: %w", err)}
 		}
 	}
 	return nil
 }
 
-// freeShape replaces a Shape by its lengths, made from the graph's inputs.
-func (r *rewriter) freeShape(n *graph.Node) error {
+// span is what a block reads and makes.
+type span struct{ ins, made []*graph.Value }
+
+// freeShape replaces a Shape by its lengths, made from the graph's inputs, or from
+// values before a block.
+func (r *rewriter) freeShape(n *graph.Node, block *span) error {
 	shape := n.Output(0)
 	lengths := r.shapes.Of(shape).Elems
 	if lengths == nil {
@@ -54,10 +59,43 @@ func (r *rewriter) freeShape(n *graph.Node) error {
 	}
 	to, err := r.list(n.Graph, lengths)
 	if err != nil {
+		// What is read here may be too late for others: it is not kept for them.
+		kept := r.lengths
+		r.lengths, r.block = map[lengthKey]*graph.Value{}, block
+		to, err = r.list(n.Graph, lengths)
+		r.lengths, r.block = kept, nil
+	}
+	if err != nil {
 		return err
 	}
 	n.Graph.Replace(shape, to)
 	return nil
+}
+
+// before reports a value that is there before a block: it comes from nothing that
+// the block makes, and from what it reads by its shape at most.
+func (b *span) before(v *graph.Value) bool {
+	return slices.Contains(b.ins, v) || !comesFrom(v, b.made, true) && !comesFrom(v, b.ins, false)
+}
+
+// comesFrom reports a value that is one of some, or made from them; their shapes
+// count too when asked. Inputs of the graph come from nothing.
+func comesFrom(v *graph.Value, from []*graph.Value, shapes bool) bool {
+	seen := map[*graph.Node]bool{}
+	var made func(v *graph.Value) bool
+	var by func(n *graph.Node) bool
+	made = func(v *graph.Value) bool {
+		return v != nil && v.Producer != nil && (slices.Contains(from, v) || by(v.Producer))
+	}
+	by = func(n *graph.Node) bool {
+		if seen[n] || n.Is("Shape") && !shapes {
+			return false
+		}
+		seen[n] = true
+		return slices.ContainsFunc(n.In, made) ||
+			slices.ContainsFunc(n.Subgraphs, func(g *graph.Graph) bool { return slices.ContainsFunc(g.Nodes, by) })
+	}
+	return made(v)
 }
 
 // shapesBetween lists the Shape nodes through which values depend on others.

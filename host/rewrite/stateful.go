@@ -313,7 +313,7 @@ func (s *stateful) freeRest() error {
 	for _, n := range slices.Clone(s.main.Nodes) {
 		if n.Is("Shape") && n.In[0] != s.tokens {
 			// What cannot be had from the tokens shows when an input is still read.
-			_ = s.freeShape(n)
+			_ = s.freeShape(n, nil)
 		}
 	}
 	if err := s.main.Sort(); err != nil {

@@ -6,15 +6,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
-
-// slotsOfBlock is the number of slots of a block of a pool.
-const slotsOfBlock = 16
 
 // put puts the operator in place that serves a layer.
 func (s *stateful) put(l *Layer, c *crossing) error {
@@ -49,7 +47,7 @@ func (s *stateful) pool(p PoolInputs) (list [3]*graph.Value, err error) {
 		dims []any
 	}{
 		{p.Cache, onnx.Tensor_FLOAT, []any{p.Cache + ".blocks", p.Cache + ".floats"}},
-		{p.Steps, onnx.Tensor_INT32, []any{p.Steps + ".groups", 8}},
+		{p.Steps, onnx.Tensor_INT32, []any{p.Steps + ".groups", abi.SequenceColumns}},
 		{p.Shared, onnx.Tensor_INT32, []any{p.Shared + ".slots"}},
 	} {
 		if list[i], err = s.input(in.name, in.kind, in.dims...); err != nil {
@@ -95,10 +93,7 @@ func (s *stateful) rowFloats(width int64) int64 {
 
 // RowFloats is the size, in floats, of a block's area of rows of a width.
 func RowFloats(width int64, storage plan.Storage) int64 {
-	if storage == plan.Float16 || storage == plan.BFloat16 {
-		return (slotsOfBlock*width/2 + 15) / 16 * 16
-	}
-	return slotsOfBlock * width
+	return abi.CacheRowArea(width, storage.Bytes())
 }
 
 // rows are the attributes of operators over rows.
@@ -111,7 +106,7 @@ func (s *stateful) rows(offset int64) []any {
 }
 
 func keysValuesFloats(a *blocks.Attention) int64 {
-	return slotsOfBlock * a.KVHeads * (a.HeadSize + a.ValueSize)
+	return abi.CacheKVArea(a.KVHeads, a.HeadSize, a.ValueSize)
 }
 
 // attend adds an operator and lets its output stand for the block's. Attributes are

@@ -14,17 +14,14 @@ namespace graft {
 namespace cuda {
 namespace step_tail {
 
-// The cluster's barrier in its halves: the block's own where a group has one block. Lanes of a warp
-// come to it together.
+// The cluster's barrier in its halves: the block's own where a group has one block.
 GRAFT_DEVICE void Arrive(const Layout& layout) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  __syncwarp();
   if (layout.parts > 1) ClusterArrive();
 #endif
 }
 GRAFT_DEVICE void Await(const Layout& layout) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  __syncwarp();
   if (layout.parts > 1) return ClusterWait();
 #endif
   __syncthreads();

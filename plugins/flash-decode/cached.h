@@ -21,16 +21,15 @@
 #include <string>
 
 #include "attention.h"
+#include "graft_cache.h"
 
 namespace graft {
 namespace attention {
 
-// Slots of a block. Slot s is the slot s % 16 of block s / 16.
-constexpr int64_t kBlockSlots = 16;
+constexpr int64_t kBlockSlots = GRAFT_CACHE_BLOCK_SIZE;
 
-// The keys and values of one layer in a pool: a float32 tensor [blocks, block_floats]. A block
-// holds an area a layer; this layer's begins at `offset`, and in it stand keys
-// [kv_heads][16][head_size], then values [kv_heads][16][value_size].
+// The keys and values of one layer in a pool, laid out as graft_cache.h says: a float32 tensor
+// [blocks, block_floats], this layer's area at `offset` of every block.
 struct Pool {
   float* data = nullptr;
   int64_t blocks = 0;
@@ -42,29 +41,29 @@ struct Pool {
 
   int64_t slots() const { return blocks * kBlockSlots; }
   // Floats of the area.
-  int64_t floats() const { return kv_heads * kBlockSlots * (head_size + value_size); }
+  int64_t floats() const { return graft_cache_kv_area(kv_heads, head_size, value_size); }
   // Where head 0 of a slot's key and value stand, in floats from data; the next head is
   // kBlockSlots * head_size, or value_size, further.
   int64_t KeyOffset(int64_t slot) const {
-    return slot / kBlockSlots * block_floats + offset + slot % kBlockSlots * head_size;
+    return graft_cache_key_offset(slot, 0, block_floats, offset, head_size);
   }
   int64_t ValueOffset(int64_t slot) const {
-    return slot / kBlockSlots * block_floats + offset + kv_heads * kBlockSlots * head_size +
-           slot % kBlockSlots * value_size;
+    return graft_cache_value_offset(slot, 0, block_floats, offset, kv_heads, head_size, value_size);
   }
 };
 
-// Columns of CachedProblem::steps.
+// Columns of CachedProblem::steps, the sequence descriptors of graft_cache.h: n rows of a group, S
+// shared and m own positions.
 enum StepColumn {
-  kStepFirstRow,
-  kStepRows,          // n
-  kStepSharedOffset,  // into shared
-  kStepShared,        // S: slots of positions 0 .. S-1, the same for all rows
-  kStepOwnOffset,     // into own
-  kStepOwn,           // m: slots of positions S .. S+m-1, m a row, one row after the other
-  kStepCausal,        // 1: row i is position S - n + i and sees nothing beyond it; m is 0
-  kStepReserved,      // 0
-  kStepColumns,
+  kStepFirstRow = GRAFT_SEQUENCE_FIRST_TOKEN,
+  kStepRows = GRAFT_SEQUENCE_TOKENS,
+  kStepSharedOffset = GRAFT_SEQUENCE_SHARED_OFFSET,
+  kStepShared = GRAFT_SEQUENCE_SHARED,
+  kStepOwnOffset = GRAFT_SEQUENCE_PRIVATE_OFFSET,
+  kStepOwn = GRAFT_SEQUENCE_PRIVATE,
+  kStepCausal = GRAFT_SEQUENCE_CAUSAL,
+  kStepReserved = GRAFT_SEQUENCE_RESERVED,
+  kStepColumns = GRAFT_SEQUENCE_COLUMNS,
 };
 
 // One call: new keys and values are written first, then all rows attend. Row i of a group that is

@@ -5,6 +5,8 @@
 #define HWY_TARGET_INCLUDE "kernel.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "math-inl.h"
+#include "memory-inl.h"
 #include "pool_worker-inl.h"
 #include "worker-inl.h"
 
@@ -12,6 +14,26 @@ HWY_BEFORE_NAMESPACE();
 namespace graft {
 namespace attention {
 namespace HWY_NAMESPACE {
+
+// Entries for tests, in place: exp(x) and 2^x, x <= 0, and tanh(x).
+void ExpForTest(float* values, int64_t count) {
+  const DF d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(ExpOfNonPositive(d, hn::LoadU(d, values + i)), d, values + i);
+  }
+}
+void Exp2ForTest(float* values, int64_t count) {
+  const DF d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(Exp2OfNonPositive(d, hn::LoadU(d, values + i)), d, values + i);
+  }
+}
+void TanhForTest(float* values, int64_t count) {
+  const DF d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(Tanh(d, hn::LoadU(d, values + i)), d, values + i);
+  }
+}
 
 constexpr Kernel kKernel = {&RunWorker, &RunCachedWorker, &ExpForTest, &Exp2ForTest, &TanhForTest};
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "attention.h"
+#include "graft/merge-inl.h"
 #include "hwy/highway.h"
 #include "lanes-inl.h"
 #include "math-inl.h"
@@ -21,6 +22,8 @@ namespace graft {
 namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace kit = graft::HWY_NAMESPACE;
+using kit::OnlineRow;
 
 constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
 
@@ -94,13 +97,6 @@ HWY_INLINE void ApplyLimits(int64_t low, int64_t high, int64_t count, float* HWY
   for (int64_t i = 0; i < low && i < padded; ++i) scores[i] = kNegativeInfinity;
   for (int64_t i = high < 0 ? 0 : high; i < padded; ++i) scores[i] = kNegativeInfinity;
 }
-
-// The state of one row's softmax over the keys seen so far.
-// Milakov, Gimelshein: Online normalizer calculation for softmax, 2018, algorithm 3.
-struct OnlineRow {
-  float maximum;  // -inf while no key was seen
-  float sum;      // of exp(score - maximum)
-};
 
 // Takes in a tile of scores, turns them into weights relative to the new maximum, and returns the
 // factor by which everything accumulated before must shrink. sums is a vector, its lanes together

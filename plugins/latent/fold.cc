@@ -246,11 +246,12 @@ std::vector<double> FoldBias(const double* base_bias, const Matrix& folded, cons
 }
 
 std::vector<double> ColumnPanels(const Matrix& weight, int64_t heads) {
-  const int64_t size = weight.columns / heads, panels = (size + kPanel - 1) / kPanel;
+  const int64_t size = weight.columns / heads, panels = graft_panels(size);
   std::vector<double> out(static_cast<size_t>(heads * panels * weight.rows * kPanel), 0.0);
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t c = 0; c < size; ++c) {
-      double* to = out.data() + (h * panels + c / kPanel) * weight.rows * kPanel + c % kPanel;
+      double* to =
+          out.data() + h * panels * weight.rows * kPanel + graft_panel_offset(c, 0, weight.rows);
       const double* from = weight.data + h * size + c;
       for (int64_t f = 0; f < weight.rows; ++f) to[f * kPanel] = from[f * weight.columns];
     }
@@ -259,11 +260,11 @@ std::vector<double> ColumnPanels(const Matrix& weight, int64_t heads) {
 }
 
 std::vector<double> RowPanels(const Matrix& weight, int64_t heads) {
-  const int64_t size = weight.columns / heads, panels = (weight.rows + kPanel - 1) / kPanel;
+  const int64_t size = weight.columns / heads, panels = graft_panels(weight.rows);
   std::vector<double> out(static_cast<size_t>(heads * panels * size * kPanel), 0.0);
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t f = 0; f < weight.rows; ++f) {
-      double* to = out.data() + (h * panels + f / kPanel) * size * kPanel + f % kPanel;
+      double* to = out.data() + h * panels * size * kPanel + graft_panel_offset(f, 0, size);
       const double* from = weight.data + f * weight.columns + h * size;
       for (int64_t c = 0; c < size; ++c) to[c * kPanel] = from[c];
     }

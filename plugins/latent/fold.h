@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "graft_cache.h"
+
 namespace graft {
 namespace fold {
 
@@ -93,8 +95,7 @@ Measured Measure(const Matrix& base, const double* base_bias, const Matrix& weig
 // base_bias * folded subtracted from bias: b_KV. Either bias may be null, which is zeros.
 std::vector<double> FoldBias(const double* base_bias, const Matrix& folded, const double* bias);
 
-// Columns that a kernel multiplies at once.
-constexpr int64_t kPanel = 16;
+constexpr int64_t kPanel = GRAFT_PANEL_COLUMNS;
 
 // [heads][ceil(head_size / 16)][rows][16] from rows x heads * head_size: columns of a head side by
 // side, zero beyond head_size. For products with rows of width `rows`.

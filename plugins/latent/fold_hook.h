@@ -133,7 +133,7 @@ struct Hooks {
                                                s.value_size, "values", s.storage, &bias);
     const std::vector<double> panels =
         ColumnPanels({folded.data(), key.columns, value.columns}, s.heads);
-    context.Emit("value_weight", {s.heads, PanelsOf(s.value_size), key.columns, kPanel},
+    context.Emit("value_weight", {s.heads, graft_panels(s.value_size), key.columns, kPanel},
                  panels.data());
     context.Emit("value_bias", {value.columns}, bias.data());
   }
@@ -157,9 +157,9 @@ struct Hooks {
       key = {keys.data(), base.columns, key.columns};
       value = {values.data(), base.columns, value.columns};
     }
-    Emit(context, "key_weight", s.kv_heads, PanelsOf(key.rows), s.head_size,
+    Emit(context, "key_weight", s.kv_heads, graft_panels(key.rows), s.head_size,
          RowPanels(key, s.kv_heads));
-    Emit(context, "value_weight", s.kv_heads, PanelsOf(s.value_size), value.rows,
+    Emit(context, "value_weight", s.kv_heads, graft_panels(s.value_size), value.rows,
          ColumnPanels(value, s.kv_heads));
   }
 
@@ -167,8 +167,6 @@ struct Hooks {
                    int64_t length, const std::vector<double>& data) {
     context.Emit(name, {heads, panels, length, kPanel}, data.data());
   }
-
-  static int64_t PanelsOf(int64_t size) { return (size + kPanel - 1) / kPanel; }
 };
 
 }  // namespace fold

@@ -24,6 +24,7 @@
 #include <string>
 
 #include "cached.h"
+#include "graft_cache.h"
 
 namespace graft {
 namespace latent {
@@ -31,13 +32,12 @@ namespace latent {
 using attention::kBlockSlots;
 using attention::Runner;
 
-// Columns of a weight's panel.
-constexpr int64_t kPanel = 16;
+constexpr int64_t kPanel = GRAFT_PANEL_COLUMNS;
 
 // What a number of a row takes in the pool.
 enum class Storage { kFloat32, kFloat16, kBfloat16 };
 
-// One area of a pool: of every block, [16][width] numbers from `offset` on.
+// One area of rows of a pool, laid out as graft_cache.h says.
 struct RowPool {
   float* data = nullptr;  // [blocks][block_floats]
   int64_t blocks = 0;
@@ -48,15 +48,11 @@ struct RowPool {
 
   int64_t slots() const { return blocks * kBlockSlots; }
   int64_t element_bytes() const { return storage == Storage::kFloat32 ? 4 : 2; }
-  // Floats of a block that the area takes: whole cache lines where rows are halves.
-  int64_t area_floats() const {
-    const int64_t floats = kBlockSlots * width * element_bytes() / 4;
-    return (floats + 15) / 16 * 16;
-  }
+  // Floats of a block that the area takes.
+  int64_t area_floats() const { return graft_cache_row_area(width, element_bytes()); }
   // Where a slot's row stands, in bytes from data.
   int64_t RowOffset(int64_t slot) const {
-    return (slot / kBlockSlots * block_floats + offset) * 4 +
-           slot % kBlockSlots * width * element_bytes();
+    return graft_cache_row_offset(slot, block_floats, offset, width, element_bytes());
   }
 };
 
@@ -91,7 +87,7 @@ struct Problem {
   const float* key_bias = nullptr;    // [kv_heads][head_size], or none
   const float* value_bias = nullptr;  // [kv_heads][value_size], or none
 
-  const int32_t* steps = nullptr;  // [groups][8], see cached.h
+  const int32_t* steps = nullptr;  // [groups][kStepColumns], see cached.h
   int64_t groups = 0;
   const int32_t* shared = nullptr;
   int64_t shared_length = 0;

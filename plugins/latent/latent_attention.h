@@ -164,7 +164,6 @@ class RowAttention {
             " elements, needed is [", heads, ", ", panels, ", ", length, ", ", kPanel, "]");
     return DataOf<float>(tensor);
   }
-  static int64_t Panels(int64_t size) { return (size + kPanel - 1) / kPanel; }
 
   void Compute(Problem& problem, const RunContext& context) const {
     problem.output = context.outputs[0].data<float>();
@@ -291,9 +290,9 @@ class LatentAttention : public RowAttention {
     BindLists(inputs[kSteps], inputs[kShared], inputs[kOwn], p);
     BindBias(inputs[kBias], p);
     p.key_weight =
-        PanelsOf(inputs[kKeyWeight], "key_weight", kv_heads_, Panels(width_), head_size_);
-    p.value_weight =
-        PanelsOf(inputs[kValueWeight], "value_weight", kv_heads_, Panels(value_size_), width_);
+        PanelsOf(inputs[kKeyWeight], "key_weight", kv_heads_, graft_panels(width_), head_size_);
+    p.value_weight = PanelsOf(inputs[kValueWeight], "value_weight", kv_heads_,
+                              graft_panels(value_size_), width_);
     p.key_bias = FloatsOf(inputs[kKeyBias], "key_bias", kv_heads_, head_size_);
     p.value_bias = FloatsOf(inputs[kValueBias], "value_bias", kv_heads_, value_size_);
     p.input = FloatsOf(inputs[kInput], "input", p.tokens, width_);

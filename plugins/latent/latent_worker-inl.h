@@ -9,13 +9,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "area-inl.h"
+#include "contraction-inl.h"
+#include "graft/tasks.h"
 #include "hwy/highway.h"
 #include "latent.h"
 #include "latent_plan.h"
@@ -38,7 +38,6 @@ class Worker {
         workspace_(workspace),
         groups_(reinterpret_cast<const Group*>(workspace + plan.group_offset)),
         tokens_(At<const int32_t>(plan.token_offset)),
-        owner_(At<const int32_t>(plan.owner_offset)),
         queries_(At<float>(plan.query_offset)),
         shifts_(At<float>(plan.shift_offset)),
         partials_(At<float>(plan.partial_offset)),
@@ -47,7 +46,8 @@ class Worker {
         scratch_(workspace + plan.worker_offset + static_cast<size_t>(index) * plan.worker_bytes),
         layout_(LayOutWorker(plan)),
         rows_(problem, plan, reinterpret_cast<float*>(scratch_ + layout_.sum_rows),
-              reinterpret_cast<float*>(scratch_ + layout_.key_rows)) {
+              reinterpret_cast<float*>(scratch_ + layout_.key_rows)),
+        contraction_(problem, plan, workspace, scratch_) {
     scores_ = Scratch<float>(layout_.scores);
     maximum_ = Scratch<float>(layout_.maximum);
     sums_ = Scratch<float>(layout_.sums);
@@ -59,12 +59,10 @@ class Worker {
 
   void Work() {
     Phase(kNextWrite, plan_.writes, [this](int64_t task) { Write(task); });
-    Wait(kDoneWrites, plan_.writes);
     Phase(kNextExpand, plan_.expands, [this](int64_t task) { Expand(task); });
-    Wait(kDoneExpands, plan_.expands);
     Phase(kNextItem, plan_.items, [this](int64_t task) { Attend(task); });
-    Wait(kDoneItems, plan_.items);
-    Phase(kNextContract, plan_.contracts, [this](int64_t task) { Contract(task); });
+    TakeTasks(Counters()[kNextContract], plan_.contracts,
+              [this](int64_t task) { contraction_.Contract(task); });
   }
 
  private:
@@ -81,26 +79,9 @@ class Worker {
   // Takes tasks until none is left. The counter behind `next` counts those that are done.
   template <class Body>
   void Phase(Counter next, int64_t tasks, const Body& body) {
-    if (tasks == 0) return;
     std::atomic<int64_t>* counters = Counters();
-    for (;;) {
-      const int64_t task = counters[next].fetch_add(1, std::memory_order_relaxed);
-      if (task >= tasks) return;
-      body(task);
-      if (next != kNextContract) counters[next + 1].fetch_add(1, std::memory_order_acq_rel);
-    }
-  }
-  // Only tasks that run already are waited for, so a host that runs workers one after the other
-  // does not hang.
-  void Wait(Counter done, int64_t tasks) const {
-    std::atomic<int64_t>& finished = Counters()[done];
-    for (int spin = 0; finished.load(std::memory_order_acquire) < tasks;) {
-      if (++spin < 1000) {
-        hwy::Pause();
-      } else {
-        std::this_thread::yield();
-      }
-    }
+    TakeTasks(counters[next], counters[next + 1], tasks, body);
+    WaitForTasks(counters[next + 1], tasks);
   }
 
   void Write(int64_t task) const {
@@ -352,124 +333,11 @@ class Worker {
     });
   }
 
-  // Joins the parts of some tokens and one KV head and multiplies what they added up by W_V.
-  void Contract(int64_t task) {
-    const int64_t g = task % problem_.kv_heads;
-    const int64_t begin = task / problem_.kv_heads * plan_.contract_tokens;
-    const int64_t end = std::min(plan_.few_tokens, begin + plan_.contract_tokens);
-    const int64_t panels = plan_.value_stride / kPanel;
-    const Panels weight{problem_.value_weight + g * panels * problem_.pool.width * kPanel,
-                        problem_.pool.width, panels};
-    ForTiles((end - begin) * plan_.group_heads, [&](int64_t r0, int64_t count) {
-      const float* from[kTileRows];
-      float* to[kTileRows];
-      Total total[kTileRows];
-      int64_t row[kTileRows];
-      for (int64_t r = 0; r < count; ++r) {
-        const int64_t token = tokens_[begin + (r0 + r) / plan_.group_heads];
-        const int64_t head = g * plan_.group_heads + (r0 + r) % plan_.group_heads;
-        row[r] = token * problem_.heads + head;
-        from[r] = Merge(groups_[owner_[begin + (r0 + r) / plan_.group_heads]], row[r],
-                        Scratch<float>(layout_.merged) + r * plan_.width, total[r]);
-        to[r] = Scratch<float>(layout_.outputs) + r * plan_.value_stride;
-      }
-      MultiplyPanels(from, count, weight, 0, panels, 1.0f, to);
-      for (int64_t r = 0; r < count; ++r) Finish(row[r], g, total[r], to[r]);
-    });
-  }
-
-  // State of a row over all parts.
-  struct Total {
-    float maximum, sum, skipped;
-    bool keys;  // whether there are any, seen or not
-  };
-
-  // Joins the parts of a row by log-sum-exp, into `merged` where there are several. Dao et al.:
-  // Flash-Decoding for long-context inference, 2023.
-  const float* Merge(const Group& group, int64_t row, float* merged, Total& total) const {
-    const DF d;
-    const int64_t r = row - group.first * problem_.heads;
-    const auto state = [&](int64_t part) {
-      return states_ + (group.first_partial + part * group.rows + r) * kStates;
-    };
-    const auto sums = [&](int64_t part) {
-      return partials_ + (group.first_partial + part * group.rows + r) * plan_.width;
-    };
-    total = {kNegativeInfinity, 0.0f, 0.0f, group.keys() + group.behind > 0};
-    if (group.parts == 1) {
-      total.maximum = state(0)[kMaximum];
-      total.sum = state(0)[kSum];
-      total.skipped = state(0)[kSkipped];
-      return sums(0);
-    }
-    for (int64_t part = 0; part < group.parts; ++part) {
-      total.maximum = std::max(total.maximum, state(part)[kMaximum]);
-    }
-    const float base = total.maximum == kNegativeInfinity ? 0.0f : total.maximum;
-    std::memset(merged, 0, static_cast<size_t>(plan_.width) * sizeof(float));
-    for (int64_t part = 0; part < group.parts; ++part) {
-      const float* s = state(part);
-      // A part that saw no key of this row has nothing to add.
-      if (s[kMaximum] == kNegativeInfinity && s[kSum] == 0.0f) continue;
-      const float weight = plan_.base2 ? simd::PowerOfNonPositive<true>(s[kMaximum] - base)
-                                       : simd::PowerOfNonPositive<false>(s[kMaximum] - base);
-      total.sum += weight * s[kSum];
-      total.skipped += weight * s[kSkipped];
-      const VF factor = hn::Set(d, weight);
-      const float* from = sums(part);
-      for (int64_t i = 0; i < plan_.width; i += kLanes) {
-        hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, from + i), hn::LoadU(d, merged + i)), d,
-                   merged + i);
-      }
-    }
-    return merged;
-  }
-
-  // Writes one row of output: divided by its sum, joined with the second part.
-  void Finish(int64_t row, int64_t g, const Total& total, const float* product) const {
-    const int64_t size = problem_.value_size;
-    const bool seen = !(total.maximum == kNegativeInfinity && total.sum == 0.0f);
-    const float* second = nullptr;
-    float first_weight = 1.0f, second_weight = 0.0f;
-    if (problem_.kv_steps != nullptr) {
-      const float lse = At<float>(plan_.second_lse)[row];
-      const float own = total.maximum * (plan_.base2 ? 0.693147181f : 1.0f) + std::log(total.sum);
-      if (!(lse == kNegativeInfinity)) {
-        second = At<float>(plan_.second_offset) + row * size;
-        const float base = seen ? std::max(lse, own) : lse;
-        second_weight = std::exp(lse - base);
-        first_weight = seen ? std::exp(own - base) : 0.0f;
-        const float sum = first_weight + second_weight;
-        first_weight /= sum;
-        second_weight /= sum;
-      }
-    }
-    float* to = problem_.output + row * size;
-    const float* bias = problem_.value_bias != nullptr ? problem_.value_bias + g * size : nullptr;
-    if (!seen && second == nullptr) {
-      // No key has any weight. Without a single key the products are empty sums: zeros.
-      const float fill = total.keys ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
-      for (int64_t i = 0; i < size; ++i) to[i] = fill;
-    } else {
-      const float factor = seen ? first_weight / total.sum : 0.0f;
-      for (int64_t i = 0; i < size; ++i) {
-        float value = seen ? product[i] * factor : 0.0f;
-        if (bias != nullptr) value += first_weight * bias[i];
-        if (second != nullptr) value += second_weight * second[i];
-        to[i] = value;
-      }
-    }
-    if (problem_.skipped != nullptr) {
-      problem_.skipped[row] = seen ? total.skipped / total.sum : 0.0f;
-    }
-  }
-
   const Problem& problem_;
   const Plan& plan_;
   char* workspace_;
   const Group* groups_;
   const int32_t* tokens_;
-  const int32_t* owner_;
   float* queries_;
   float* shifts_;
   float* partials_;
@@ -478,6 +346,7 @@ class Worker {
   char* scratch_;
   const WorkerLayout layout_;
   TileRows rows_;
+  Contraction contraction_;
   Asker asker_;  // for the tile after the current one
 
   // Of the current task.

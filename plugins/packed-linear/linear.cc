@@ -78,7 +78,7 @@ void Work(void* argument, int64_t worker) {
 }  // namespace
 
 size_t PackedFloats(int64_t depth, int64_t columns) {
-  return static_cast<size_t>(Panels(columns) * kPanelColumns * depth);
+  return static_cast<size_t>(graft_panels(columns) * kPanelColumns * depth);
 }
 
 void Pack(const float* weight, int64_t depth, int64_t columns, bool transposed, float* panels,

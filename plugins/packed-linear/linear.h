@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "graft/isa.h"
+#include "graft_cache.h"
 
 namespace graft {
 namespace linear {
@@ -63,11 +64,7 @@ struct Tuning {
   int64_t splits = 0;        // parts that the depth is split into; 0: chosen
 };
 
-// Columns of a panel.
-constexpr int64_t kPanelColumns = 16;
-
-// Panels of N columns.
-constexpr int64_t Panels(int64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
+constexpr int64_t kPanelColumns = GRAFT_PANEL_COLUMNS;
 
 // Floats of W [K, N] in panels.
 size_t PackedFloats(int64_t depth, int64_t columns);

@@ -73,11 +73,11 @@ class PackedLinear {
     graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);
     if (columns_ > 0) {
       const graft::Dim panels = context.InputDim(kWeight, 0), width = context.InputDim(kWeight, 2);
-      graft::Require(Fits(panels, graft::Dim(linear::Panels(columns_))) &&
+      graft::Require(Fits(panels, graft::Dim(graft_panels(columns_))) &&
                          Fits(width, graft::Dim(linear::kPanelColumns)),
                      "PackedLinear: weight is ", panels.value(), " panels of ", width.value(),
-                     " columns, needed are ", linear::Panels(columns_), " of ",
-                     linear::kPanelColumns, " for ", columns_, " columns");
+                     " columns, needed are ", graft_panels(columns_), " of ", linear::kPanelColumns,
+                     " for ", columns_, " columns");
       columns = graft::Dim(columns_);
     }
     graft::Require(Fits(context.InputDim(kX, -1), depth), "PackedLinear: rows of x have ",
@@ -199,7 +199,7 @@ class PackPanels {
                    ", needed is 2");
     const graft::Dim columns = context.InputDim(0, transposed_ ? 0 : 1);
     graft::Require(columns.known(), "PackPanels: the size of weight is not known");
-    const graft::Dim dims[] = {graft::Dim(linear::Panels(columns.value())),
+    const graft::Dim dims[] = {graft::Dim(graft_panels(columns.value())),
                                context.InputDim(0, transposed_ ? 1 : 0),
                                graft::Dim(linear::kPanelColumns)};
     context.SetOutput(0, graft::kFloat32, dims, 3);

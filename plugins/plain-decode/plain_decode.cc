@@ -1,5 +1,6 @@
 // Attention over the host's pool of keys and values, in its simplest form: what a kernel for graft
-// generate has to compute. The face is that of flash-decode's CachedAttention.
+// generate has to compute. Its inputs, and what lies where, are those of "The KV cache" in
+// abi/README.md.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,14 +9,13 @@
 #include <vector>
 
 #include "graft.h"
+#include "graft_cache.h"
 
 namespace {
 
 using graft::Dim;
 using graft::Require;
 using graft::Tensor;
-
-constexpr int64_t kSlots = 16;  // of a block of the pool
 
 class PlainDecode {
  public:
@@ -72,32 +72,31 @@ class PlainDecode {
 
   void Run(const graft::RunContext& c) const {
     const Tensor cache = c.inputs[3], steps = c.inputs[4];
-    Require(cache.rank() == 2 && steps.rank() == 2 && steps.dim(1) == 8,
-            "PlainDecode: cache needs rank 2, steps 8 columns");
-    Require(offset_ + kSlots * kv_heads_ * (key_size_ + value_size_) <= cache.dim(1),
+    Require(cache.rank() == 2 && steps.rank() == 2 && steps.dim(1) == GRAFT_SEQUENCE_COLUMNS,
+            "PlainDecode: cache needs rank 2, steps ", GRAFT_SEQUENCE_COLUMNS, " columns");
+    Require(offset_ + graft_cache_kv_area(kv_heads_, key_size_, value_size_) <= cache.dim(1),
             "PlainDecode: a block of cache has ", cache.dim(1), " floats, too few for the layer");
-    const Pool pool{static_cast<float*>(const_cast<void*>(cache.raw())) + offset_, cache.dim(1)};
+    const Pool pool{static_cast<float*>(const_cast<void*>(cache.raw())), cache.dim(1)};
     Write(c, pool);
     const auto* step = static_cast<const int32_t*>(steps.raw());
-    for (int64_t g = 0; g < steps.dim(0); ++g, step += 8) {
-      c.ParallelFor(static_cast<uint64_t>(step[1] * heads_), [&](uint64_t i) {
+    for (int64_t g = 0; g < steps.dim(0); ++g, step += GRAFT_SEQUENCE_COLUMNS) {
+      c.ParallelFor(static_cast<uint64_t>(step[GRAFT_SEQUENCE_TOKENS] * heads_), [&](uint64_t i) {
         Attend(c, pool, step, static_cast<int64_t>(i) / heads_, static_cast<int64_t>(i) % heads_);
       });
     }
   }
 
  private:
-  // The layer's area: keys [kv_heads][16][key_size], then values [kv_heads][16][value_size].
   struct Pool {
     float* data;
     int64_t block_floats;
   };
   float* Key(const Pool& p, int64_t slot, int64_t head) const {
-    return p.data + slot / kSlots * p.block_floats + (head * kSlots + slot % kSlots) * key_size_;
+    return p.data + graft_cache_key_offset(slot, head, p.block_floats, offset_, key_size_);
   }
   float* Value(const Pool& p, int64_t slot, int64_t head) const {
-    return p.data + slot / kSlots * p.block_floats + kSlots * kv_heads_ * key_size_ +
-           (head * kSlots + slot % kSlots) * value_size_;
+    return p.data + graft_cache_value_offset(slot, head, p.block_floats, offset_, kv_heads_,
+                                             key_size_, value_size_);
   }
   // Floats from one row of queries to the next: key and value may stand beside the query.
   int64_t QueryStride(const graft::RunContext& c) const {
@@ -126,21 +125,23 @@ class PlainDecode {
     }
   }
 
-  // One row and head of a group: step is its line of steps.
+  // One token and head of a sequence, whose descriptor step is.
   void Attend(const graft::RunContext& c, const Pool& pool, const int32_t* step, int64_t row,
               int64_t head) const {
-    const auto* shared = static_cast<const int32_t*>(c.inputs[5].raw()) + step[2];
-    const auto* own = c.inputs[6].present()
-                          ? static_cast<const int32_t*>(c.inputs[6].raw()) + step[4] + row * step[5]
-                          : nullptr;
-    const int64_t all = step[3] + step[5];
+    const int64_t n = step[GRAFT_SEQUENCE_TOKENS], first = step[GRAFT_SEQUENCE_FIRST_TOKEN];
+    const int64_t s = step[GRAFT_SEQUENCE_SHARED], m = step[GRAFT_SEQUENCE_PRIVATE];
+    const auto* shared =
+        static_cast<const int32_t*>(c.inputs[5].raw()) + step[GRAFT_SEQUENCE_SHARED_OFFSET];
+    const auto* own = c.inputs[6].present() ? static_cast<const int32_t*>(c.inputs[6].raw()) +
+                                                  step[GRAFT_SEQUENCE_PRIVATE_OFFSET] + row * m
+                                            : nullptr;
     // The row's own position, and how many it sees: of a prompt (causal) none behind itself.
-    const int64_t position = step[6] != 0 ? step[3] - step[1] + row : all - 1;
+    const int64_t position = step[GRAFT_SEQUENCE_CAUSAL] != 0 ? s - n + row : s + m - 1;
     const int64_t seen = position + 1;
     const int64_t kv_head = head * kv_heads_ / heads_;
     const float* query = static_cast<const float*>(c.inputs[0].raw()) +
-                         (step[0] + row) * QueryStride(c) + head * key_size_;
-    const auto slot = [&](int64_t j) { return j < step[3] ? shared[j] : own[j - step[3]]; };
+                         (first + row) * QueryStride(c) + head * key_size_;
+    const auto slot = [&](int64_t j) { return j < s ? shared[j] : own[j - s]; };
 
     std::vector<double> weights(static_cast<size_t>(std::max<int64_t>(seen, 0)));
     double highest = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -165,7 +166,7 @@ class PlainDecode {
       sum += weight;
       for (int64_t f = 0; f < value_size_; ++f) result[static_cast<size_t>(f)] += weight * value[f];
     }
-    float* output = c.outputs[0].data<float>() + ((step[0] + row) * heads_ + head) * value_size_;
+    float* output = c.outputs[0].data<float>() + ((first + row) * heads_ + head) * value_size_;
     for (int64_t f = 0; f < value_size_; ++f) {
       output[f] = seen > 0 ? static_cast<float>(result[static_cast<size_t>(f)] / sum) : 0.0f;
     }

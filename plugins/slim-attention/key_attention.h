@@ -124,7 +124,7 @@ class KeyAttention : public RowAttention {
     BindLists(inputs[kSteps], inputs[kShared], inputs[kOwn], p);
     BindBias(inputs[kBias], p);
     p.value_weight =
-        PanelsOf(inputs[kValueWeight], "value_weight", heads_, Panels(value_size_), width);
+        PanelsOf(inputs[kValueWeight], "value_weight", heads_, graft_panels(value_size_), width);
     p.value_bias = FloatsOf(inputs[kValueBias], "value_bias", heads_, value_size_);
     p.input = FloatsOf(inputs[kKey], "key", p.tokens, width);
     p.input_stride = width;

@@ -131,9 +131,14 @@ def faults(run):
     return "done", words
 
 
+def number(name):
+    """Of a fault, KERNEL-N: a tool may start the program by another name than that of the link."""
+    return name.rpartition("-")[2]
+
+
 def fail(run, name, program, scratch):
     """A fault's conformance, up to the first problem that fails."""
-    r = conform(run, name, program, 0, run.args.fault_problems, scratch, "--until-failure")
+    r = conform(run, name, program, 0, run.args.fault_problems, scratch, "--until-failure", "--fault", number(name))
     if r["problems"] == 0 and not r["fault"]:
         r.update(judge="conformance", found=None, why="no time left")
         return r
@@ -154,7 +159,8 @@ def race(run, name, program, _):
         if run.left() < 10:
             r["why"] = f"no time left after {r['problems']} problems"
             return r
-        hazards, why = sanitized(run, tool, "racecheck", conform_few(run, program, first, problems))
+        command = [*conform_few(run, program, first, problems), "--fault", number(name)]
+        hazards, why = sanitized(run, tool, "racecheck", command)
         if hazards is None:
             r["why"] = why
             return r

@@ -6,10 +6,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/host/abi"
 )
 
 // small blocks have a float for each slot, which says everything.
-const small = BlockSlots
+const small = abi.CacheBlockSize
 
 const smallBytes = 4 * small
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/decode/cache"
 )
 
@@ -33,7 +34,7 @@ func anonymous(t *testing.T) int64 {
 func grown(t *testing.T, p *cache.Pool, samples, prompt, steps, beams int) []*cache.Sample {
 	t.Helper()
 	const line = 16 // floats of a cache line, of which one is written
-	width, r := p.BlockBytes()/4/cache.BlockSlots, rand.New(rand.NewPCG(5, 6))
+	width, r := p.BlockBytes()/4/abi.CacheBlockSize, rand.New(rand.NewPCG(5, 6))
 	fill := func(slots []int32) {
 		for _, slot := range slots {
 			for at := p.At(slot, 0, width); at < p.At(slot, width, width); at += line {
@@ -87,7 +88,7 @@ func TestCountAgreesWithTheProcess(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := anonymous(t)
-			p, err := cache.NewPool(cache.BlockSlots*c.floats, cache.NewBudget(reserved))
+			p, err := cache.NewPool(abi.CacheBlockSize*c.floats, cache.NewBudget(reserved))
 			if err != nil {
 				t.Fatal(err)
 			}

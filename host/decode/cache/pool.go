@@ -1,5 +1,5 @@
-// Package cache keeps what decoders attend over. A Pool is memory in blocks of 16
-// slots; a slot holds what all layers keep of one token, as rewrite.Layout says. A
+// Package cache keeps what decoders attend over. A Pool is memory in blocks of
+// slots, as abi/graft_cache.h says; a slot holds what all layers keep of one token, as rewrite.Layout says. A
 // Sample is one input with its rows (beams): the slots of positions on which its
 // rows agree are kept once, those of the others once for each row that differs.
 // Reordering rows moves numbers of slots, never what they hold.
@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/memory"
 )
-
-// BlockSlots is the number of slots of a block.
-const BlockSlots = 16
 
 // ErrFull reports that no block is free, or that the budget is spent.
 var ErrFull = errors.New("the cache is full")
@@ -52,9 +50,9 @@ func NewPool(floats int64, budget *Budget) (*Pool, error) {
 	if floats <= 0 {
 		return nil, fmt.Errorf("a cache with blocks of %d floats is none", floats)
 	}
-	blocks := min(budget.most/(4*floats), math.MaxInt32/BlockSlots)
+	blocks := min(budget.most/(4*floats), math.MaxInt32/abi.CacheBlockSize)
 	if blocks <= 0 {
-		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", budget.most, BlockSlots, 4*floats)
+		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", budget.most, abi.CacheBlockSize, 4*floats)
 	}
 	region, err := memory.Reserve(4 * blocks * floats)
 	if err != nil {
@@ -84,7 +82,7 @@ func (p *Pool) Peak() int64 { return int64(p.peak) * p.BlockBytes() }
 // At is where a slot's row of so many floats begins, in rows that stand at an offset
 // in every block.
 func (p *Pool) At(slot int32, offset, width int64) int64 {
-	return int64(slot/BlockSlots)*p.floats + offset + int64(slot%BlockSlots)*width
+	return int64(slot/abi.CacheBlockSize)*p.floats + offset + int64(slot%abi.CacheBlockSize)*width
 }
 
 // take gives a block.
@@ -99,7 +97,7 @@ func (p *Pool) take() (int32, error) {
 		b = p.fresh
 		p.fresh++
 	default:
-		return 0, fmt.Errorf("%w: all %d positions of %d bytes are in use", ErrFull, int64(p.capacity)*BlockSlots, int64(p.capacity)*p.BlockBytes())
+		return 0, fmt.Errorf("%w: all %d positions of %d bytes are in use", ErrFull, int64(p.capacity)*abi.CacheBlockSize, int64(p.capacity)*p.BlockBytes())
 	}
 	p.used++
 	p.peak = max(p.peak, p.used)

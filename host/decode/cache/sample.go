@@ -3,6 +3,8 @@ package cache
 import (
 	"fmt"
 	"slices"
+
+	"github.com/opgraft/graft/host/abi"
 )
 
 // Sample is the positions of one input: a part that all its rows share, and
@@ -18,7 +20,7 @@ type Sample struct {
 
 // NewSample is a sample of no positions with one row.
 func NewSample(p *Pool) *Sample {
-	return &Sample{pool: p, own: make([][]int32, 1), filled: BlockSlots}
+	return &Sample{pool: p, own: make([][]int32, 1), filled: abi.CacheBlockSize}
 }
 
 // Rows is the number of rows.
@@ -38,7 +40,7 @@ func (s *Sample) Bytes() int64 { return int64(len(s.blocks)) * s.pool.BlockBytes
 
 // slot takes the next slot of the sample's blocks.
 func (s *Sample) slot() (int32, error) {
-	if s.filled == BlockSlots {
+	if s.filled == abi.CacheBlockSize {
 		s.drop()
 		b, err := s.pool.take()
 		if err != nil {
@@ -47,7 +49,7 @@ func (s *Sample) slot() (int32, error) {
 		s.blocks, s.filled = append(s.blocks, b), 0
 	}
 	s.filled++
-	return s.blocks[len(s.blocks)-1]*BlockSlots + int32(s.filled-1), nil
+	return s.blocks[len(s.blocks)-1]*abi.CacheBlockSize + int32(s.filled-1), nil
 }
 
 // Extend adds n positions that all rows share, as a prompt is, and returns their
@@ -143,13 +145,13 @@ func (s *Sample) join() {
 
 // drop gives blocks back of which no row reads a slot any more.
 func (s *Sample) drop() {
-	if len(s.own) == 1 && len(s.own[0]) == 0 && len(s.shared) == len(s.blocks)*BlockSlots {
+	if len(s.own) == 1 && len(s.own[0]) == 0 && len(s.shared) == len(s.blocks)*abi.CacheBlockSize {
 		return
 	}
 	read := make(map[int32]bool, len(s.blocks))
 	mark := func(slots []int32) {
 		for _, slot := range slots {
-			read[slot/BlockSlots] = true
+			read[slot/abi.CacheBlockSize] = true
 		}
 	}
 	mark(s.shared)

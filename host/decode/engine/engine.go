@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
@@ -214,9 +215,9 @@ func (e *Engine) StepBytes() int64 {
 // PromptBytes is what a step reads for each position of a prompt.
 func (e *Engine) PromptBytes() int64 {
 	if e.prompt != nil {
-		return e.prompt.BlockBytes() / cache.BlockSlots
+		return e.prompt.BlockBytes() / abi.CacheBlockSize
 	}
-	return e.self.BlockBytes() / cache.BlockSlots
+	return e.self.BlockBytes() / abi.CacheBlockSize
 }
 
 // Skipped is the probability of keys whose values were left out of sums.

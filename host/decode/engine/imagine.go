@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/decode/cache"
 )
 
@@ -48,7 +49,7 @@ func back(p *pool, s *cache.Sample) {
 	done := map[int32]bool{}
 	clearBlocks := func(slots []int32) {
 		for _, slot := range slots {
-			b := slot / cache.BlockSlots
+			b := slot / abi.CacheBlockSize
 			if done[b] {
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
@@ -24,8 +25,6 @@ const (
 	linearPlugin  = "packed-linear"
 	linear        = plugin.Domain + ".PackedLinear"
 	packPanels    = "PackPanels"
-	panelColumns  = 16
-	panelAlign    = 64 / 4 // floats
 	weightOperand = 1
 )
 
@@ -64,15 +63,13 @@ type matrix struct {
 	nodes          []*graph.Node
 }
 
-func (m *matrix) count() int64 { return (m.columns + panelColumns - 1) / panelColumns }
-
-// shape is (panels, depth, columns of a panel).
-func (m *matrix) shape() []int64 { return []int64{m.count(), m.depth, panelColumns} }
-
-// floats are those of the panels, rounded up to a line of a cache.
-func (m *matrix) floats() int64 {
-	return (m.count()*m.depth*panelColumns + panelAlign - 1) / panelAlign * panelAlign
+// shape is that of the panels.
+func (m *matrix) shape() []int64 {
+	return []int64{abi.Panels(m.columns), m.depth, abi.PanelColumns}
 }
+
+// floats are those of the panels.
+func (m *matrix) floats() int64 { return abi.Panels(m.columns) * m.depth * abi.PanelColumns }
 
 // pack lays out the weights of every PackedLinear of a graph, unless together they
 // take more than so many bytes: then all stay as they lie. The graph's products
@@ -105,7 +102,7 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 	rest := made.memory.Floats()
 	at := map[*matrix][]float32{}
 	for _, w := range list {
-		at[w], rest = rest[:w.count()*w.depth*panelColumns], rest[w.floats():]
+		at[w], rest = rest[:w.floats()], rest[w.floats():]
 	}
 	// The largest first: a matrix lies in memory twice while it is laid out, and then
 	// the fewest others do.
@@ -118,7 +115,7 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 	for _, w := range list {
 		shape := w.shape()
 		name := g.FreshName("graft.panels." + w.value.Name)
-		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), panelColumns))
+		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), int(shape[2])))
 		if err != nil {
 			return nil, err
 		}

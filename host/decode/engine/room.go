@@ -1,6 +1,6 @@
 package engine
 
-import "github.com/opgraft/graft/host/decode/cache"
+import "github.com/opgraft/graft/host/abi"
 
 // Room is how many bytes the pools may take in all.
 func (e *Engine) Room() int64 { return e.budget.Left() + e.budget.Used() }
@@ -39,5 +39,5 @@ func (e *Engine) keeps(positions, beams int) (keys, output bool) {
 }
 
 func blocksOf(positions int) int64 {
-	return int64(positions+cache.BlockSlots-1) / cache.BlockSlots
+	return abi.CacheBlocks(int64(positions))
 }

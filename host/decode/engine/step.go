@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
 )
-
-// stepWidth is the number of numbers that describe a group of rows: its first
-// row, its rows, where its shared slots begin and how many they are, where its
-// rows' own slots begin and how many each has, whether it is causal, and zero.
-const stepWidth = 8
 
 // stepBuffers are the inputs of a step, used again and again.
 type stepBuffers struct {
@@ -34,11 +30,16 @@ func (l *lists) reset() {
 // group adds a group of n rows from a first row on, with the slots of a sample, which
 // may be nil: it sees nothing of the pool.
 func (l *lists) group(first, n int, s *cache.Sample, causal int32) {
+	d := [abi.SequenceColumns]int32{
+		abi.SequenceFirstToken: int32(first), abi.SequenceTokens: int32(n),
+		abi.SequenceSharedOffset: int32(len(l.shared)), abi.SequencePrivateOffset: int32(len(l.own)),
+	}
 	if s == nil {
-		l.steps = append(l.steps, int32(first), int32(n), int32(len(l.shared)), 0, int32(len(l.own)), 0, 0, 0)
+		l.steps = append(l.steps, d[:]...)
 		return
 	}
-	l.steps = append(l.steps, int32(first), int32(n), int32(len(l.shared)), int32(len(s.Shared())), int32(len(l.own)), int32(len(s.Own(0))), causal, 0)
+	d[abi.SequenceShared], d[abi.SequencePrivate], d[abi.SequenceCausal] = int32(len(s.Shared())), int32(len(s.Own(0))), causal
+	l.steps = append(l.steps, d[:]...)
 	l.shared = append(l.shared, s.Shared()...)
 	if len(s.Own(0)) == 0 {
 		return
@@ -54,7 +55,7 @@ func (l *lists) add(f *feeder, names rewrite.PoolInputs, p *pool) {
 		return
 	}
 	f.values[names.Cache] = p.tensor
-	add(f, names.Steps, l.steps, int64(len(l.steps)/stepWidth), stepWidth)
+	add(f, names.Steps, l.steps, int64(len(l.steps)/abi.SequenceColumns), abi.SequenceColumns)
 	add(f, names.Shared, l.shared, int64(len(l.shared)))
 }
 
@@ -164,7 +165,7 @@ func (b *stepBuffers) goOn(s *Sample, first, n int) error {
 func none(n int) []int32 {
 	list := make([]int32, n)
 	for i := range list {
-		list[i] = -1
+		list[i] = abi.CacheNoSlot
 	}
 	return list
 }

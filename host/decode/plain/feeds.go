@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/roles"
 )
 
 // feeds are the inputs of a run.
@@ -57,7 +57,7 @@ func (b *batch) encode(ctx context.Context, inputs []Input) error {
 		switch {
 		case info.Element == ort.Float32:
 			err = add(f, info.Name, values, shape...)
-		case strings.Contains(info.Name, "mask"):
+		case roles.ByName(info.Name) == roles.Mask:
 			err = add(f, info.Name, ones(n*length), n, length)
 		default:
 			err = add(f, info.Name, tokens, n, length)
@@ -87,22 +87,22 @@ func ones(n int64) []int64 {
 func (b *batch) common(f *feeds, s *ort.Session, tokens []int64, rows, n, encoder int64, past bool) error {
 	for _, in := range s.Inputs() {
 		var err error
-		switch {
-		case strings.HasSuffix(in.Name, "input_ids"):
+		switch is := roles.ByName(in.Name); {
+		case is == roles.Tokens:
 			err = add(f, in.Name, tokens, rows, n)
-		case in.Name == "encoder_attention_mask":
+		case is == roles.Mask && roles.Named(in.Name) == roles.Encoder:
 			err = add(f, in.Name, ones(rows*encoder), rows, encoder)
-		case in.Name == "attention_mask":
+		case is == roles.Mask:
 			err = add(f, in.Name, ones(rows*(int64(b.length)+n)), rows, int64(b.length)+n)
-		case in.Name == "position_ids":
+		case is == roles.Positions:
 			list := make([]int64, rows*n)
 			for i := range list {
 				list[i] = int64(b.length) + int64(i)%n
 			}
 			err = add(f, in.Name, list, rows, n)
-		case in.Name == "use_cache_branch":
+		case is == roles.UseCacheBranch:
 			err = add(f, in.Name, []bool{past}, 1)
-		case in.Name == "encoder_hidden_states":
+		case is == roles.EncoderOutput:
 			f.values[in.Name] = b.hidden
 			if past {
 				// The branch with a past reads only its batch, which must be that of the rows.

@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
@@ -18,9 +19,6 @@ type face struct {
 	weights              int64
 	keyShape, valueShape []int64 // nil where there is none
 }
-
-// panelColumns is the columns of a weight's panel.
-const panelColumns = 16
 
 func faceOf(l plan.Layers, c plan.Candidate, servers *plan.Servers) (*face, error) {
 	if why := c.Serves(l); why != "" || c.Keep == plan.KeepPlain {
@@ -38,7 +36,7 @@ func faceOf(l plan.Layers, c plan.Candidate, servers *plan.Servers) (*face, erro
 	}
 	switch c.Keep {
 	case plan.KeepKeysAndValues:
-		f.area = blockSlots * (l.KeyWidth() + l.ValueWidth())
+		f.area = abi.CacheKVArea(l.KVHeads, l.HeadSize, l.ValueSize)
 		return f, nil
 	case plan.KeepKeys, plan.KeepFirstKeys:
 		f.rows = l.KeyWidth()
@@ -50,18 +48,15 @@ func faceOf(l plan.Layers, c plan.Candidate, servers *plan.Servers) (*face, erro
 		storage = plan.Float32
 	}
 	set("storage", string(storage))
-	f.area = blockSlots * f.rows
-	if storage != plan.Float32 {
-		f.area = (blockSlots*f.rows/2 + blockSlots - 1) / blockSlots * blockSlots
-	}
+	f.area = abi.CacheRowArea(f.rows, storage.Bytes())
 	f.one = l.Type == "cross" && c.Keep != plan.KeepKeys
-	panels := (l.ValueSize + panelColumns - 1) / panelColumns
+	panels := abi.Panels(l.ValueSize)
 	if c.Keep == plan.KeepKeys {
-		f.valueShape = []int64{l.Heads, panels, f.rows, panelColumns}
+		f.valueShape = []int64{l.Heads, panels, f.rows, abi.PanelColumns}
 	} else {
 		set("width", f.rows)
-		f.keyShape = []int64{l.KVHeads, (f.rows + panelColumns - 1) / panelColumns, l.HeadSize, panelColumns}
-		f.valueShape = []int64{l.KVHeads, panels, f.rows, panelColumns}
+		f.keyShape = []int64{l.KVHeads, abi.Panels(f.rows), l.HeadSize, abi.PanelColumns}
+		f.valueShape = []int64{l.KVHeads, panels, f.rows, abi.PanelColumns}
 	}
 	f.weights = elements(f.keyShape) + elements(f.valueShape)
 	return f, nil
@@ -103,5 +98,5 @@ func Needs(l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape) in
 	if f.one {
 		areas = 1
 	}
-	return 4 * (first/blockSlots*f.area*areas + second*(l.KeyWidth()+l.ValueWidth())*layers + f.weights*layers)
+	return 4 * (first/abi.CacheBlockSize*f.area*areas + second*(l.KeyWidth()+l.ValueWidth())*layers + f.weights*layers)
 }

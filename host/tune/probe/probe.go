@@ -8,13 +8,11 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
-
-// blockSlots is the number of positions of a block of a pool.
-const blockSlots = 16
 
 // Layers is attention of one kind and candidate, with memory for shapes up to a
 // largest one. It is not for concurrent use.
@@ -38,7 +36,7 @@ type pool struct {
 }
 
 func newPool(positions, area, areas int64) (*pool, error) {
-	p := &pool{shape: []int64{(positions + blockSlots - 1) / blockSlots, area * areas}}
+	p := &pool{shape: []int64{abi.CacheBlocks(positions), area * areas}}
 	if areas > 1 {
 		p.area = area
 	}
@@ -91,7 +89,7 @@ func New(p *plugin.Plugin, servers *plan.Servers, l plan.Layers, c plan.Candidat
 		}
 		area := face.area
 		if i > 0 {
-			area = blockSlots * (l.KeyWidth() + l.ValueWidth())
+			area = abi.CacheKVArea(l.KVHeads, l.HeadSize, l.ValueSize)
 		}
 		made, err := newPool(max(n, 1), area, areas)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -44,10 +45,10 @@ func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *plugin.
 	return x, err
 }
 
-func (x *Projections) panels() int64 { return (x.columns + panelColumns - 1) / panelColumns }
+func (x *Projections) panels() int64 { return abi.Panels(x.columns) }
 
 // floats are those of one layer.
-func (x *Projections) floats() int64 { return x.panels() * x.depth * panelColumns }
+func (x *Projections) floats() int64 { return x.panels() * x.depth * abi.PanelColumns }
 
 // Close frees the kernel and memory.
 func (x *Projections) Close() {
@@ -81,7 +82,7 @@ func (x *Projections) Rows(rows int64) (*Projection, error) {
 	t.outputs = []*plugin.Tensor{out}
 	for i := range x.layers {
 		list := x.weights.Floats()[i*x.floats():][:x.floats()]
-		t.inputs = append(t.inputs, []*plugin.Tensor{in, {DType: plugin.Float32, Shape: []int64{x.panels(), x.depth, panelColumns}, Data: unsafe.Pointer(unsafe.SliceData(list))}})
+		t.inputs = append(t.inputs, []*plugin.Tensor{in, {DType: plugin.Float32, Shape: []int64{x.panels(), x.depth, abi.PanelColumns}, Data: unsafe.Pointer(unsafe.SliceData(list))}})
 	}
 	need, err := x.kernel.Workspace(t.inputs[0], t.outputs, x.crew.Threads())
 	if err != nil {

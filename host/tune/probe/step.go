@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
@@ -34,7 +35,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 	}
 	first, second := positions(l, x.candidate, s)
 	for i, n := range []int64{first, second} {
-		if i < len(x.pools) && n > x.pools[i].shape[0]*blockSlots || i >= len(x.pools) && n > 0 {
+		if i < len(x.pools) && n > x.pools[i].shape[0]*abi.CacheBlockSize || i >= len(x.pools) && n > 0 {
 			return nil, fmt.Errorf("%s: a step of %+v needs more memory than was made for the largest", x.candidate, s)
 		}
 	}

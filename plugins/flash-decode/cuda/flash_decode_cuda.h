@@ -85,6 +85,15 @@ inline fd::StoreProblem PresentOf(const Problem& p, cuda::Type type, bool past) 
   return s;
 }
 
+// The kernels know nothing of the ABI; their columns are the contract's all the same.
+static_assert(fd::kStepFirstRow == GRAFT_SEQUENCE_FIRST_TOKEN &&
+              fd::kStepRows == GRAFT_SEQUENCE_TOKENS &&
+              fd::kStepSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
+              fd::kStepShared == GRAFT_SEQUENCE_SHARED &&
+              fd::kStepOwnOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
+              fd::kStepOwn == GRAFT_SEQUENCE_PRIVATE && fd::kStepCausal == GRAFT_SEQUENCE_CAUSAL &&
+              fd::kStepColumns == GRAFT_SEQUENCE_COLUMNS);
+
 // Strides of a layer in a pool: from block to block, head to head, slot to slot.
 inline fd::Strides PoolStrides(const Pool& pool, int64_t size) {
   return {pool.block_floats, kBlockSlots * size, size, 1};

@@ -19,6 +19,17 @@ namespace latent_cuda {
 
 namespace el = cuda::el_attention;
 
+// The kernels know nothing of the ABI; their numbers are the contract's all the same. They write
+// the block size of the second part's pool as 16.
+static_assert(el::kStepFirst == GRAFT_SEQUENCE_FIRST_TOKEN &&
+              el::kStepTokens == GRAFT_SEQUENCE_TOKENS &&
+              el::kStepSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
+              el::kStepShared == GRAFT_SEQUENCE_SHARED &&
+              el::kStepOwnOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
+              el::kStepOwn == GRAFT_SEQUENCE_PRIVATE && el::kStepCausal == GRAFT_SEQUENCE_CAUSAL &&
+              el::kStepColumns == GRAFT_SEQUENCE_COLUMNS);
+static_assert(el::kPanel == GRAFT_PANEL_COLUMNS && GRAFT_CACHE_BLOCK_SIZE == 16);
+
 inline int32_t Size(const char* name, const char* what, int64_t size) {
   Require(size >= 0 && size <= std::numeric_limits<int32_t>::max(), name, ": ", what, " is ", size,
           ", needed is at most ", std::numeric_limits<int32_t>::max());

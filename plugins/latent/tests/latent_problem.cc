@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <sstream>
 
+#include "dice.h"
 #include "latent_reference.h"
 
 namespace graft {
@@ -17,29 +17,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class Dice {
- public:
-  explicit Dice(uint32_t seed) : random_(seed) {}
-  int64_t Draw(int64_t least, int64_t most) {
-    return std::uniform_int_distribution<int64_t>(least, most)(random_);
-  }
-  bool Chance(int percent) { return Draw(0, 99) < percent; }
-  float Float(float most) { return std::uniform_real_distribution<float>(-most, most)(random_); }
-  template <size_t kCount>
-  int64_t Pick(const int64_t (&from)[kCount]) {
-    return from[Draw(0, static_cast<int64_t>(kCount) - 1)];
-  }
-  void Fill(std::vector<float>& to, int64_t count, float most) {
-    for (int64_t i = 0; i < count; ++i) to.push_back(Float(most));
-  }
-  template <typename T>
-  void Shuffle(std::vector<T>& list) {
-    std::shuffle(list.begin(), list.end(), random_);
-  }
-
- private:
-  std::mt19937 random_;
-};
+using graft::testing::Dice;
 
 // One part of a group: shared positions, own ones, and whether it is causal.
 struct Part {

@@ -8,6 +8,15 @@ namespace {
 
 namespace slim = cuda::slim_attention;
 
+// The kernels know nothing of the ABI; their numbers are the contract's all the same.
+static_assert(slim::kBlockSlots == GRAFT_CACHE_BLOCK_SIZE &&
+              slim::kStepColumns == GRAFT_SEQUENCE_COLUMNS && slim::kPanel == GRAFT_PANEL_COLUMNS);
+// They read the columns of a descriptor by number.
+static_assert(GRAFT_SEQUENCE_FIRST_TOKEN == 0 && GRAFT_SEQUENCE_TOKENS == 1 &&
+              GRAFT_SEQUENCE_SHARED_OFFSET == 2 && GRAFT_SEQUENCE_SHARED == 3 &&
+              GRAFT_SEQUENCE_PRIVATE_OFFSET == 4 && GRAFT_SEQUENCE_PRIVATE == 5 &&
+              GRAFT_SEQUENCE_CAUSAL == 6);
+
 cuda::Type RowType(latent::Storage storage) {
   switch (storage) {
     case latent::Storage::kFloat16:

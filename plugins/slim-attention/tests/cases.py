@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the cases of plugin.yaml: answers of plain multi-head attention in float64 (needs numpy).
+"""Prints the cases of plugin.yaml that have no reference in the host: folds, and attention with rotary
+positions and skipping (needs numpy).
 
 Keys and values are made from a layer's inputs, and weights are inverted, by numpy.
 
@@ -51,48 +52,21 @@ def half(x, pos, cos, sin, hs):
     return x
 
 
-def attend(q, keys, values, heads, hs, vs, scale, bias=None, window=0, softcap=0, group=1):
+def attend(q, keys, values, heads, hs, vs, scale):
     out = []; n = len(keys)
     for h in range(heads):
-        s = np.array([scale * q[h*hs:(h+1)*hs] @ k[h//group*hs:(h//group+1)*hs] for k in keys])
-        if softcap: s = softcap * np.tanh(s / softcap)
-        for j in range(n):
-            d = n - 1 - j
-            if bias is not None: s[j] += bias[h, min(d, bias.shape[1]-1)]
-            if window and d >= window: s[j] = -np.inf
+        s = np.array([scale * q[h*hs:(h+1)*hs] @ k[h*hs:(h+1)*hs] for k in keys])
         p = np.exp(s - s.max()); p /= p.sum()
-        out.append(sum(p[j] * values[j][h//group*vs:(h//group+1)*vs] for j in range(n)))
+        out.append(sum(p[j] * values[j][h*vs:(h+1)*vs] for j in range(n)))
     return np.concatenate(out)
 
 
 def emit(s): print(s)
 
 
-# 1. KeyAttention, two beams with a shared past, biases; values are those of a fold.
-H, hs, vs = 2, 2, 2; e = H * hs; d = 4
+# 1. The fold, with biases.
 wk = np.round(np.eye(4) + r3(4, 4, scale=.4), 3); wv = r3(4, 4); bk = r3(4); bv = r3(4)
-x = r3(8, 4, scale=2)
-k = f32(x @ wk + bk)          # cached with their bias
 wkv = np.linalg.solve(wk, wv); bkv = bv - bk @ wkv
-v = x @ wv + bv
-cache = np.full((1, 16, 4), 9.5); cache[0, :8] = k
-q = r3(2, 4, scale=2)
-own = [[3, 5], [3, 6]]
-o = [attend(q[i], [k[j] for j in [0, 1, 2] + own[i]], [v[j] for j in [0, 1, 2] + own[i]], H, hs, vs, 1/np.sqrt(2)) for i in range(2)]
-emit(f"""  - name: keys of two beams that share a prompt and one ancestor
-    operator: KeyAttention
-    attributes: {{num_heads: 2, head_size: 2}}
-    inputs:
-      query: {{shape: [2, 2, 1, 2], values: {lst(q)}}}
-      cache: {{shape: [1, 64], values: {lst(cache, 9)}}}
-      steps: {{shape: [1, 8], dtype: int32, values: [0, 2, 0, 3, 0, 2, 0, 0]}}
-      shared: {{shape: [3], dtype: int32, values: [0, 1, 2]}}
-      own: {{shape: [4], dtype: int32, values: [3, 5, 3, 6]}}
-      value_weight: {{shape: [2, 1, 4, 16], values: {lst(panels_cols(wkv, 2), 9)}}}
-      value_bias: {{shape: [4], values: {lst(bkv, 9)}}}
-    expect:
-      values: {{output: {lst(np.concatenate(o), 8)}}}
-    tolerance: {{absolute: 1e-5, relative: 1e-4}}""")
 emit(f"""  - name: values out of keys
     operator: KeyAttention
     attributes: {{num_heads: 2, head_size: 2}}
@@ -193,27 +167,8 @@ emit(f"""  - name: values out of keys that are wider than the layer's input
         key_weight: {{shape: [2, 2], values: [1, 1, 1, 1.01]}}
         value_weight: {{shape: [2, 2], values: [1, 0, 0, 1]}}
     expect: {{refused: for float16}}""")
-# 5. InputAttention, grouped, distances, with key bias without effect.
-H, G, hs, vs, d = 2, 1, 2, 1, 3
-wk, wv, bv = r3(3, 2), r3(3, 1), r3(1); x = r3(5, 3, scale=2); bias = r3(2, 3)
-q = r3(1, 4, scale=2); k = x @ wk; v = x @ wv + bv
-o = attend(q[0], list(k), list(v), 2, 2, 1, 0.5, bias=bias, window=4, softcap=5.0, group=2)
-cache = np.full((1, 50), 9.5); cache[0, 2:17] = x.ravel()
-emit(f"""  - name: inputs of a layer with grouped heads, distances, a window and a softcap
-    operator: InputAttention
-    attributes: {{num_heads: 2, kv_num_heads: 1, head_size: 2, value_size: 1, width: 3, offset: 2, scale: 0.5, window: 4, softcap: 5.0, output_rank: 3}}
-    inputs:
-      query: {{shape: [1, 1, 4], values: {lst(q)}}}
-      cache: {{shape: [1, 50], values: {lst(cache)}}}
-      steps: {{shape: [1, 8], dtype: int32, values: [0, 1, 0, 5, 0, 0, 0, 0]}}
-      shared: {{shape: [5], dtype: int32, values: [0, 1, 2, 3, 4]}}
-      key_weight: {{shape: [1, 1, 2, 16], values: {lst(panels_rows(wk, 1))}}}
-      value_weight: {{shape: [1, 1, 3, 16], values: {lst(panels_cols(wv, 1))}}}
-      value_bias: {{shape: [1], values: {lst(bv)}}}
-      bias: {{shape: [2, 3], values: {lst(bias)}}}
-    expect:
-      values: {{output: {lst(o, 8)}}}
-    tolerance: {{absolute: 1e-5, relative: 1e-4}}""")
+# 5. InputAttention's fold.
+wk, wv = r3(3, 2), r3(3, 1)
 emit(f"""  - name: weights in panels
     operator: InputAttention
     attributes: {{num_heads: 2, kv_num_heads: 1, head_size: 2, value_size: 1}}
@@ -249,13 +204,3 @@ emit(f"""  - name: weights for keys of another layer in place of inputs
         value_weight: {{shape: [2, 2], seed: 2}}
         base_key_weight: {{shape: [2, 2], values: [1, 1, 1, 1]}}
     expect: {{refused: singular}}""")
-emit("""  - name: no row stored
-    operator: StoreRows
-    attributes: {width: 3, offset: 1, storage: bfloat16}
-    inputs:
-      rows: {shape: [1, 2, 3], seed: 1}
-      cache: {shape: [1, 40], seed: 2}
-      write: {shape: [2], dtype: int32, values: [-1, -1]}
-    expect:
-      values: {count: [0]}
-    tolerance: {absolute: 0, relative: 0}""")

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 #include <sstream>
 #include <stdexcept>
 
+#include "dice.h"
 #include "fold.h"
 
 namespace graft {
@@ -17,31 +17,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-class Dice {
- public:
-  explicit Dice(uint32_t seed) : random_(seed) {}
-  int64_t Draw(int64_t least, int64_t most) {
-    return std::uniform_int_distribution<int64_t>(least, most)(random_);
-  }
-  bool Chance(int percent) { return Draw(0, 99) < percent; }
-  double Normal() { return normal_(random_); }
-  double Real(double least, double most) {
-    return std::uniform_real_distribution<double>(least, most)(random_);
-  }
-  template <size_t kCount>
-  int64_t Pick(const int64_t (&from)[kCount]) {
-    return from[Draw(0, static_cast<int64_t>(kCount) - 1)];
-  }
-  std::vector<double> Matrix(int64_t rows, int64_t columns, double deviation) {
-    std::vector<double> m;
-    for (int64_t i = 0; i < rows * columns; ++i) m.push_back(deviation * Normal());
-    return m;
-  }
-
- private:
-  std::mt19937 random_;
-  std::normal_distribution<double> normal_;
-};
+using graft::testing::Dice;
 
 // Reflects every row of m at random planes, which leaves singular values as they are.
 void Reflect(Dice& dice, std::vector<double>& m, int64_t rows, int64_t columns, int times) {

@@ -1,0 +1,31 @@
+package abi
+
+import "testing"
+
+// TestCacheExamples are the worked examples of "The KV cache" in abi/README.md; abi/tests/cache_test.cc
+// checks the header with the same.
+func TestCacheExamples(t *testing.T) {
+	area := CacheKVArea(2, 4, 4)
+	for _, c := range []struct {
+		what      string
+		got, want int64
+	}{
+		{"area of keys and values", area, 256},
+		{"key of slot 19, head 1, in the second layer", CacheKeyOffset(19, 1, 2*area, area, 4), 844},
+		{"value of slot 19, head 1, in the second layer", CacheValueOffset(19, 1, 2*area, area, 2, 4, 4), 972},
+		{"area of float32 rows of 5", CacheRowArea(5, 4), 80},
+		{"area of float16 rows of 5, in whole lines", CacheRowArea(5, 2), 48},
+		{"area of float16 rows of 6", CacheRowArea(6, 2), 48},
+		{"byte of the float16 row of slot 19", CacheRowOffset(19, 48, 0, 5, 2), 222},
+		{"blocks of no position", CacheBlocks(0), 0},
+		{"blocks of 16 positions", CacheBlocks(16), 1},
+		{"blocks of 17 positions", CacheBlocks(17), 2},
+		{"panels of 16 columns", Panels(16), 1},
+		{"panels of 20 columns", Panels(20), 2},
+		{"row 3 of column 17 in panels of depth 8", PanelOffset(17, 3, 8), 177},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: found %d, need %d", c.what, c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package graph
+
+import "slices"
+
+// What a model calls a length is a claim, not a fact: exporters give one name to
+// lengths that differ, and two names to one length. So each axis has a symbol of
+// its own, and two symbols are one length where the graph shows it: where an
+// operator takes nothing else (a concatenation, the inner lengths of a product),
+// and where lengths are broadcast or copied that the model calls the same.
+
+// scope holds the symbols that were found to be other lengths. What a subgraph
+// shows holds inside it: it may not run.
+type scope struct {
+	up *scope
+	is map[string]Dim // in older symbols only
+}
+
+func (s *Shapes) enter() { s.scope = &scope{up: s.scope, is: map[string]Dim{}} }
+
+// leave settles what is known of a subgraph's values and forgets what only it shows.
+func (s *Shapes) leave(g *Graph) {
+	if len(s.scope.is) > 0 {
+		s.settle(g)
+	}
+	s.scope = s.scope.up
+}
+
+func (s *Shapes) settle(g *Graph) {
+	for _, v := range g.values {
+		if f, ok := s.facts[v]; ok {
+			s.facts[v] = s.current(f)
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, sub := range n.Subgraphs {
+			s.settle(sub)
+		}
+	}
+}
+
+// current is a fact in the symbols that are left.
+func (s *Shapes) current(f Fact) Fact {
+	f.Dims, f.Elems = s.currentList(f.Dims), s.currentList(f.Elems)
+	return f
+}
+
+func (s *Shapes) currentList(list []Dim) []Dim {
+	copied := false
+	for i, d := range list {
+		if !s.stale(d) {
+			continue
+		}
+		if !copied {
+			list, copied = slices.Clone(list), true
+		}
+		list[i] = s.now(d)
+	}
+	return list
+}
+
+func (s *Shapes) stale(d Dim) bool {
+	for _, t := range d.terms {
+		for _, name := range t.syms {
+			if _, ok := s.found(name); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Shapes) found(name string) (d Dim, ok bool) {
+	for at := s.scope; at != nil; at = at.up {
+		if d, ok = at.is[name]; ok {
+			return d, true
+		}
+	}
+	return Dim{}, false
+}
+
+// now is a length in the symbols that are left.
+func (s *Shapes) now(d Dim) Dim {
+	if !s.stale(d) {
+		return d
+	}
+	return d.replace(func(name string) Dim {
+		to, ok := s.found(name)
+		if !ok {
+			return DimSym(name)
+		}
+		to = s.now(to)
+		s.scope.is[name] = to
+		return to
+	})
+}
+
+// replace puts other lengths in the places of symbols.
+func (d Dim) replace(by func(name string) Dim) Dim {
+	sum := DimInt(d.c)
+	for _, t := range d.terms {
+		p := DimInt(t.coef)
+		for _, name := range t.syms {
+			p = p.Mul(by(name))
+		}
+		sum = sum.Add(p)
+	}
+	if !d.known {
+		return Dim{}
+	}
+	return sum
+}
+
+// equate notes that two lengths are one, as an operator needs them to be.
+func (s *Shapes) equate(a, b Dim) {
+	a, b = s.now(a), s.now(b)
+	if s.scope == nil || !a.known || !b.known || a.Equal(b) {
+		return
+	}
+	// Solved for the youngest symbol, the others being older.
+	difference := a.Sub(b)
+	youngest, at := "", -1
+	for _, t := range difference.terms {
+		for _, name := range t.syms {
+			if order, ok := s.order[name]; ok && order > at {
+				youngest, at = name, order
+			}
+		}
+	}
+	if at < 0 {
+		return
+	}
+	rest, coef := Dim{known: true, c: difference.c}, int64(0)
+	for _, t := range difference.terms {
+		switch {
+		case len(t.syms) == 1 && t.syms[0] == youngest:
+			coef = t.coef
+		case slices.Contains(t.syms, youngest):
+			return
+		default:
+			rest.terms = append(rest.terms, t)
+		}
+	}
+	switch coef {
+	case 1:
+		rest = rest.Mul(DimInt(-1))
+	case -1:
+	default:
+		return
+	}
+	if n, ok := rest.Const(); rest.known && (!ok || n >= 0) {
+		s.scope.is[youngest] = rest
+	}
+}
+
+// suppose notes that two lengths are one where the model calls them the same and
+// an operator lets them be.
+func (s *Shapes) suppose(a, b Dim) {
+	if a, b = s.now(a), s.now(b); a.Equal(b) {
+		return
+	}
+	if x, y := s.claimed(a), s.claimed(b); x.Equal(y) {
+		s.equate(a, b)
+	}
+}
+
+// claimed is a length in the model's own names; unknown where it has none, or
+// none to be believed.
+func (s *Shapes) claimed(d Dim) Dim {
+	return d.replace(func(name string) Dim {
+		claim, ok := s.claims[name]
+		if !ok {
+			return Dim{}
+		}
+		for _, of := range claim.Symbols() {
+			if s.doubted[of] {
+				return Dim{}
+			}
+		}
+		return claim
+	})
+}
+
+// called are the symbols of lengths by what the model calls them; "" where it calls
+// two the same.
+func (s *Shapes) called(dims []Dim) map[string]string {
+	by := map[string]string{}
+	for _, d := range dims {
+		for _, symbol := range d.Symbols() {
+			name := s.claims[symbol].String()
+			if before, ok := by[name]; ok && before != symbol {
+				symbol = ""
+			}
+			by[name] = symbol
+		}
+	}
+	return by
+}
+
+// doubt finds the names that one input gives to two of its axes, but for the square
+// that a mask of queries and keys may be.
+func (s *Shapes) doubt(g *Graph) {
+	for _, v := range g.Inputs {
+		seen := map[string]int{}
+		dims := v.Type.GetTensorType().GetShape().GetDim()
+		for i, d := range dims {
+			name, ok := named(d.GetDimParam()).symbol()
+			if !ok {
+				continue
+			}
+			if before, ok := seen[name]; ok && !(len(dims) > 2 && before == len(dims)-2 && i == len(dims)-1) {
+				s.doubted[name] = true
+			}
+			seen[name] = i
+		}
+	}
+}
+
+// honour finds the names that mean one length wherever an input has them.
+func (s *Shapes) honour(g *Graph) {
+	means := map[string]Dim{}
+	for _, v := range g.Inputs {
+		declared, f := fromType(v.Type), s.facts[v]
+		for i, d := range declared.Dims {
+			name, ok := d.symbol()
+			if !ok || i >= len(f.Dims) {
+				continue
+			}
+			if before, ok := means[name]; ok && !before.Equal(f.Dims[i]) {
+				s.doubted[name] = true
+			}
+			means[name] = f.Dims[i]
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package roles
+
+import (
+	"slices"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// maxTypes is the number of rows up to which a table tells kinds of tokens apart.
+const maxTypes = 16
+
+// maxDepth bounds how far a value is followed.
+const maxDepth = 12
+
+const embedNorm = "com.microsoft.EmbedLayerNormalization"
+
+// tables finds the integers that index tables: tokens index the largest.
+func (r *Roles) tables(g *graph.Graph) {
+	rows := map[*graph.Value]int64{}
+	var largest *graph.Value
+	for _, v := range g.Inputs {
+		if r.inputs[v] != Other {
+			continue
+		}
+		if rows[v] = Rows(v); rows[v] > 0 && named(v.Name) != Positions && (largest == nil || rows[v] > rows[largest]) {
+			largest = v
+		}
+	}
+	for v, n := range rows {
+		switch in := named(v.Name); {
+		case n == 0:
+		case r.embeds(v, 1), in == Types, v != largest && in != Positions && n <= maxTypes:
+			r.inputs[v] = Types
+		case v == largest:
+			r.inputs[v] = Tokens
+		default:
+			r.inputs[v] = Positions
+		}
+	}
+}
+
+// embeds reports an input of the fused embedding at one place.
+func (r *Roles) embeds(v *graph.Value, index int) bool {
+	return slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return u.Node.Op() == embedNorm && u.Index == index })
+}
+
+// Rows is the number of rows of the smallest table that a value indexes, 0 when it
+// indexes none.
+func Rows(v *graph.Value) int64 { return indexed(v, maxDepth) }
+
+func indexed(v *graph.Value, depth int) int64 {
+	rows := int64(0)
+	for _, u := range v.Uses {
+		n, found := u.Node, int64(0)
+		switch {
+		case n.Is("Gather") && u.Index == 1 && n.Int("axis", 0) == 0 && isTable(n.Input(0)):
+			found = n.Input(0).Tensor.Dims[0]
+		case n.Op() == "com.microsoft.GatherBlockQuantized" && u.Index == 1 && n.Input(0) != nil && n.Input(0).Tensor != nil && len(n.Input(0).Tensor.Dims) > 0:
+			found = n.Input(0).Tensor.Dims[0]
+		case n.Op() == embedNorm && (u.Index < 2 || u.Index == 8):
+			// Words are looked up in input 2, segments in input 4, positions in input 3.
+			at := map[int]int{0: 2, 1: 4, 8: 3}[u.Index]
+			if t := n.Input(at); t != nil && t.Tensor != nil && len(t.Tensor.Dims) > 0 {
+				found = t.Tensor.Dims[0]
+			}
+		case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil && n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand"):
+			if u.Index == 0 {
+				found = indexed(n.Out[0], depth-1)
+			}
+		case depth > 0 && n.Is("Add") && len(n.Out) > 0 && n.Out[0] != nil:
+			// Positions begin behind a few rows of padding.
+			if c, ok := n.Input(1 - u.Index).Ints(); ok && len(c) == 1 && c[0] >= 0 {
+				found = max(indexed(n.Out[0], depth-1)-c[0], 0)
+			}
+		}
+		if found > 0 && (rows == 0 || found < rows) {
+			rows = found
+		}
+	}
+	return rows
+}
+
+// isTable reports a constant of at least two rows of numbers.
+func isTable(v *graph.Value) bool {
+	if v == nil {
+		return false
+	}
+	if v.Tensor == nil {
+		// Quantised weights are made floats first.
+		if n := v.Producer; n.Is("DequantizeLinear", "Cast", "Identity", "Transpose") {
+			return false
+		}
+		return false
+	}
+	return len(v.Tensor.Dims) > 0
+}
+
+// used is what an input is by the nodes that read it.
+func (r *Roles) used(v *graph.Value) Input {
+	f := r.shapes.Of(v)
+	switch {
+	case decides(v, 4):
+		return UseCacheBranch
+	case f.Rank >= 3 && convolved(v, 4) != nil:
+		return Image
+	case (f.DType == onnx.Tensor_INT64 || f.DType == onnx.Tensor_INT32) && f.Rank > 0 && turns(v, maxDepth):
+		return Positions
+	}
+	return Other
+}
+
+// decides reports the condition of an If.
+func decides(v *graph.Value, depth int) bool {
+	return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		n := u.Node
+		return n.Is("If") && u.Index == 0 ||
+			depth > 0 && n.Is("Squeeze", "Reshape", "Cast", "Identity", "Not") && u.Index == 0 && n.Output(0) != nil && decides(n.Output(0), depth-1)
+	})
+}
+
+// turns reports positions that become the angles of a rotary embedding.
+func turns(v *graph.Value, depth int) bool {
+	return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		n := u.Node
+		switch {
+		case n.Is("Cos", "Sin"), n.Op() == "com.microsoft.RotaryEmbedding" && u.Index == 1, n.Is("RotaryEmbedding") && u.Index == 3:
+			return true
+		case depth == 0 || n.Output(0) == nil:
+			return false
+		}
+		return n.Is("Cast", "Unsqueeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity", "Squeeze") && turns(n.Output(0), depth-1)
+	})
+}
+
+// convolved is the convolution that reads a value first, or nil.
+func convolved(v *graph.Value, depth int) *graph.Node {
+	for _, u := range v.Uses {
+		n := u.Node
+		if n.Is("Conv") && u.Index == 0 {
+			return n
+		}
+		if depth > 0 && n.Is("Cast", "Identity", "Sub", "Mul", "Div", "Add", "Pad") && n.Output(0) != nil {
+			if c := convolved(n.Output(0), depth-1); c != nil {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// positionsOf is the number of rows of the smallest table of positions: one that is
+// indexed by counting. It is 0 where there is none.
+func positionsOf(g *graph.Graph) int64 {
+	rows := int64(0)
+	g.Walk(func(n *graph.Node) {
+		if !n.Is("Gather") || n.Int("axis", 0) != 0 || !isTable(n.Input(0)) || len(n.Input(0).Tensor.Dims) != 2 {
+			return
+		}
+		shift, ok := counted(n.Input(1), maxDepth)
+		if found := n.Input(0).Tensor.Dims[0] - shift; ok && found > 0 && (rows == 0 || found < rows) {
+			rows = found
+		}
+	})
+	return rows
+}
+
+// counted reports a value that counts positions, and from which number on.
+func counted(v *graph.Value, depth int) (from int64, ok bool) {
+	if v == nil || depth == 0 || v.Producer == nil {
+		return 0, false
+	}
+	n := v.Producer
+	switch {
+	case n.Is("Range", "CumSum"):
+		return 0, true
+	case n.Is("Add", "Sub"):
+		for i := range 2 {
+			from, ok := counted(n.Input(i), depth-1)
+			if !ok || n.Is("Sub") && i == 1 {
+				continue
+			}
+			if c, constant := n.Input(1 - i).Ints(); constant && len(c) == 1 {
+				if n.Is("Sub") {
+					c[0] = -c[0]
+				}
+				from += c[0]
+			} else if other, too := counted(n.Input(1-i), depth-1); too {
+				return max(from, other), n.Is("Add")
+			}
+			return from, true
+		}
+		return 0, false
+	case n.Is("Unsqueeze", "Squeeze", "Reshape", "Cast", "Expand", "Tile", "Slice", "Identity", "Mul"):
+		return counted(n.Input(0), depth-1)
+	}
+	return 0, false
+}

@@ -1,0 +1,204 @@
+// One task: rows of a KV head against a range of keys.
+#if defined(GRAFT_FLASH_DECODE_TASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_FLASH_DECODE_TASK_INL_H_
+#undef GRAFT_FLASH_DECODE_TASK_INL_H_
+#else
+#define GRAFT_FLASH_DECODE_TASK_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "attention.h"
+#include "hwy/highway.h"
+#include "memory-inl.h"
+#include "plan.h"
+#include "rows-inl.h"
+#include "softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace attention {
+namespace HWY_NAMESPACE {
+
+// The rows of a worker's current task, what is known of them, and the worker's scratch.
+class Task {
+ public:
+  Task(const Problem& problem, const Plan& plan, char* workspace, int64_t index)
+      : problem_(problem),
+        plan_(plan),
+        workspace_(workspace),
+        group_size_(problem.heads / problem.kv_heads),
+        key_vectors_(DivideUp(problem.head_size, kLanes)),
+        value_vectors_(DivideUp(problem.value_size, kLanes)),
+        element_(ElementSize(problem.type)) {
+    char* scratch = workspace + plan.worker_offset + static_cast<size_t>(index) * plan.worker_bytes;
+    const WorkerLayout layout = LayOutWorker(plan);
+    query_ = reinterpret_cast<float*>(scratch + layout.query);
+    scores_ = reinterpret_cast<float*>(scratch + layout.scores);
+    accumulator_ = reinterpret_cast<float*>(scratch + layout.accumulator);
+    maximum_ = reinterpret_cast<float*>(scratch + layout.maximum);
+    sums_ = reinterpret_cast<float*>(scratch + layout.sums);
+    rescale_ = reinterpret_cast<float*>(scratch + layout.rescale);
+    head_ = reinterpret_cast<int64_t*>(scratch + layout.head);
+    position_ = reinterpret_cast<int64_t*>(scratch + layout.position);
+    low_ = reinterpret_cast<int64_t*>(scratch + layout.low);
+    high_ = reinterpret_cast<int64_t*>(scratch + layout.high);
+    begun_ = reinterpret_cast<bool*>(scratch + layout.begun);
+    packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
+    key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
+    value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
+    // Scores that nothing is done to but a softmax are taken times log2(e), and weights as powers
+    // of 2.
+    base2_ = problem.bias.data == nullptr && problem.mask.data == nullptr &&
+             problem.softcap <= 0.0f && problem.scores.data == nullptr;
+    scale_ = base2_ ? plan.scale * 1.44269504f : plan.scale;
+    masks_ = problem.bias.data != nullptr || problem.mask.data != nullptr;
+  }
+
+ protected:
+  int64_t HeadOf(int64_t row) const { return head_[row]; }
+  int64_t QueryOf(int64_t row) const { return position_[row]; }
+
+  const char* At(const Input& input, int64_t head, int64_t position) const {
+    return static_cast<const char*>(input.data) +
+           (b_ * input.strides.batch + head * input.strides.head +
+            position * input.strides.position) *
+               element_;
+  }
+  char* At(const Output& output, int64_t head, int64_t position) const {
+    return static_cast<char*>(output.data) +
+           (b_ * output.strides.batch + head * output.strides.head +
+            position * output.strides.position) *
+               element_;
+  }
+
+  // Reads the rows' queries, scaled, and the range of keys that each may see.
+  void StartRows() {
+    const int64_t valid = ValidKeys(problem_, b_);
+    const int64_t offset =
+        problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
+    lowest_ = every_high_ = std::numeric_limits<int64_t>::max();
+    highest_ = every_low_ = 0;
+    if (rows_ == 0) return;
+    // A packed product takes queries where they lie, if all rows are equally far apart; the scale
+    // then goes into the keys while they are packed.
+    const Strides& s = problem_.query.strides;
+    const bool even = group_size_ == 1 || s.head == problem_.queries * s.position;
+    const bool in_place = plan_.packed && even && s.feature == 1 && problem_.type == Type::kFloat32;
+    queries_ = {query_, plan_.key_stride};
+    key_scale_ = 1.0f;
+    if (in_place) {
+      queries_.first = reinterpret_cast<const float*>(At(
+          problem_.query, g_ * group_size_ + row0_ / problem_.queries, row0_ % problem_.queries));
+      queries_.stride = s.position;
+      key_scale_ = scale_;
+    }
+    int64_t head = g_ * group_size_ + row0_ / problem_.queries;
+    int64_t query = row0_ % problem_.queries;
+    for (int64_t r = 0; r < rows_; ++r) {
+      head_[r] = head;
+      position_[r] = query;
+      const int64_t position = query + offset;
+      if (++query == problem_.queries) {
+        query = 0;
+        ++head;
+      }
+      int64_t low = 0;
+      int64_t high = std::min(valid, problem_.key_limit);
+      if (problem_.causal) high = std::max<int64_t>(0, std::min(high, position + 1));
+      if (problem_.window > 0) low = std::max(low, position - problem_.window + 1);
+      if (low < high) {
+        lowest_ = std::min(lowest_, low);
+        highest_ = std::max(highest_, high);
+      } else {
+        low = high = 0;
+      }
+      low_[r] = low;
+      high_[r] = high;
+      every_low_ = std::max(every_low_, low);
+      every_high_ = std::min(every_high_, high);
+      if (!in_place) {
+        LoadRow(problem_.type, At(problem_.query, HeadOf(r), QueryOf(r)),
+                problem_.query.strides.feature, problem_.head_size, plan_.key_stride, scale_,
+                query_ + r * plan_.key_stride);
+      }
+      maximum_[r] = kNegativeInfinity;
+    }
+    std::memset(sums_, 0, static_cast<size_t>(rows_ * kLanes) * sizeof(float));
+    if (plan_.packed) {
+      std::memset(begun_, 0, static_cast<size_t>(PackedBlocks(rows_)));
+    } else {
+      std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
+    }
+  }
+
+  // The last key that any of these rows sees, or -1.
+  int64_t LastKey(int64_t r0, int64_t rows) const {
+    return *std::max_element(high_ + r0, high_ + r0 + rows) - 1;
+  }
+
+  // Whether every row sees every key of j .. j+count-1.
+  bool SeenByAll(int64_t j, int64_t count) const {
+    return every_low_ <= j && every_high_ >= j + count;
+  }
+
+  // How many of the keys j .. j+count-1, from the first on, any of these rows may see.
+  int64_t SeenBy(int64_t r0, int64_t rows, int64_t j, int64_t count) const {
+    int64_t low = std::numeric_limits<int64_t>::max();
+    int64_t high = 0;
+    for (int64_t r = r0; r < r0 + rows; ++r) {
+      low = std::min(low, low_[r]);
+      high = std::max(high, high_[r]);
+    }
+    if (low >= j + count || high <= j) return 0;
+    return std::min(high - j, count);
+  }
+
+  OnlineRow State(int64_t r) const {
+    const DF d;
+    return {maximum_[r], hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sums_ + r * kLanes)))};
+  }
+
+  const Problem& problem_;
+  const Plan& plan_;
+  char* workspace_;
+  const int64_t group_size_;
+  const int64_t key_vectors_;
+  const int64_t value_vectors_;
+  const int64_t element_;
+  bool masks_;
+  bool base2_;
+  float scale_;
+
+  // Of the current item.
+  int64_t b_, g_, row0_, rows_;
+  bool copies_;
+  RowsOfType<float> queries_;       // what a packed product reads
+  float key_scale_;                 // what packed keys are multiplied by
+  int64_t lowest_, highest_;        // keys that some row may see
+  int64_t every_low_, every_high_;  // keys that every row sees
+
+  float* query_;        // [row_chunk][key_stride], scaled
+  float* scores_;       // [row_chunk][score_stride]
+  float* accumulator_;  // [row_chunk][value_stride]
+  float* maximum_;      // [row_chunk], of the scores seen so far
+  float* sums_;         // [row_chunk][kLanes], of the weights relative to it
+  float* rescale_;      // [row_chunk]
+  int64_t* head_;       // [row_chunk], of the query
+  int64_t* position_;   // [row_chunk], of the query
+  int64_t* low_;        // [row_chunk]
+  int64_t* high_;       // [row_chunk]
+  bool* begun_;         // [PackedBlocks(row_chunk)], blocks whose accumulators hold something
+  float* packed_keys_;  // [key_stride][kMaxTile]
+  float* key_rows_;     // [tile][key_stride]
+  float* value_rows_;   // [tile][value_stride]
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace attention
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_FLASH_DECODE_TASK_INL_H_

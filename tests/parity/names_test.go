@@ -1,0 +1,164 @@
+package parity
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/models"
+)
+
+// lies are what an exporter may have called the axes of a tensor instead.
+var lies = map[string]func(names []string){
+	// The names of one tensor's axes, each on another axis.
+	"swapped": func(names []string) {
+		var at []int
+		for i, name := range names {
+			if name != "" {
+				at = append(at, i)
+			}
+		}
+		for i, j := 0, len(at)-1; i < j; i, j = i+1, j-1 {
+			names[at[i]], names[at[j]] = names[at[j]], names[at[i]]
+		}
+	},
+	"merged": func(names []string) {
+		for i, name := range names {
+			if name != "" {
+				names[i] = "batch"
+			}
+		}
+	},
+	"dropped": func(names []string) { clear(names) },
+	// The names say nothing, and two are the same only where they were before.
+	"meaningless": func(names []string) {
+		for i, name := range names {
+			if name != "" {
+				names[i] = fmt.Sprintf("x%x", name)
+			}
+		}
+	},
+}
+
+// reused is what ONNX Runtime itself says of a model under some names: it takes equal
+// names for equal lengths when it plans memory.
+const reused = "ONNX Runtime itself: shape mismatch attempting to re-use buffer"
+
+// noReference are models that ONNX Runtime does not run under their names.
+var noReference = map[string]string{
+	"dynamo18/gpt2 merged":         reused,
+	"dynamo18/llama merged":        reused,
+	"dynamo23/gpt2 merged":         reused,
+	"dynamo23/llama merged":        reused,
+	"ortopt/gpt2-attention merged": reused,
+}
+
+// fewer are the blocks that are left unchanged where names say nothing: lengths that
+// are broadcast to each other may be 1, and a reshape to lengths of another input
+// cannot be followed. Each choice of the plan says so.
+var fewer = map[string]int{
+	"dynamo18/llama dropped": 2, "dynamo23/llama dropped": 1,
+	"optimum/bart-decoder dropped": 2, "optimum/bart-decoder merged": 2, "optimum/bart-decoder swapped": 2,
+	"optimum/bart-decoder-merged dropped": 2, "optimum/bart-decoder-merged merged": 2, "optimum/bart-decoder-merged swapped": 2,
+	"optimum/gpt2 dropped": 2, "optimum/gpt2 merged": 2,
+	"optimum/gpt2-eager dropped": 2, "optimum/gpt2-eager merged": 2,
+	"optimum/gpt2-merged dropped": 4, "optimum/gpt2-merged merged": 4,
+	"optimum/gpt2-runtime-scale dropped": 2, "optimum/gpt2-runtime-scale merged": 2,
+}
+
+// TestDeclaredNames: what a model calls its lengths says nothing about them. Whatever
+// the names, the patched model agrees with the unpatched one, as many blocks are
+// replaced, and inputs can be made.
+func TestDeclaredNames(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range models.Fixtures() {
+		if f.Exporter == "full" {
+			continue
+		}
+		t.Run(f.String(), func(t *testing.T) {
+			honest := filepath.Join(t.TempDir(), "model.onnx")
+			if err := f.Write(honest, 1); err != nil {
+				t.Fatal(err)
+			}
+			// Rows, tokens and past are of three lengths.
+			at := maps.Clone(others)
+			maps.Copy(at, points[1])
+			if unrunnable[f.String()+"/1"] != "" {
+				maps.Copy(at, points[0])
+			}
+			o := ab.Options{A: "none", B: "auto", Force: true, Seed: 1, Dims: at, LooseDims: true}
+			needed := same(t, l, set, honest, o)
+			for _, lie := range slices.Sorted(maps.Keys(lies)) {
+				t.Run(lie, func(t *testing.T) {
+					path := filepath.Join(t.TempDir(), "model.onnx")
+					renameAxes(t, honest, path, lies[lie])
+					name := f.String() + " " + lie
+					if why := noReference[name]; why != "" {
+						t.Logf("there is no reference: %s", why)
+						return
+					}
+					// Both sides are fed what is made for the model whose names are right.
+					o := o
+					o.ModelB = path
+					if n := same(t, l, set, honest, o); n != needed-fewer[name] {
+						t.Errorf("%d blocks are replaced, needed are %d", n, needed-fewer[name])
+					}
+					same(t, l, set, path, ab.Options{A: "none", B: "auto", Force: true, Seed: 1})
+				})
+			}
+		})
+	}
+}
+
+// renameAxes copies a model with other names for the axes of its tensors.
+func renameAxes(t *testing.T, from, to string, lie func([]string)) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &onnx.Model{}
+	if err := proto.Unmarshal(b, m); err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range [][]*onnx.ValueInfo{m.Graph.Input, m.Graph.Output, m.Graph.ValueInfo} {
+		for _, v := range list {
+			dims := v.GetType().GetTensorType().GetShape().GetDim()
+			names := make([]string, len(dims))
+			for i, d := range dims {
+				names[i] = d.GetDimParam()
+			}
+			lie(names)
+			for i, d := range dims {
+				switch {
+				case names[i] != "":
+					d.Value = &onnx.Shape_Dim_DimParam{DimParam: names[i]}
+				case d.GetDimParam() != "":
+					d.Value = nil
+				}
+			}
+		}
+	}
+	if b, err = proto.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
