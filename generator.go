@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/ort"
@@ -116,7 +117,7 @@ func NewGenerator(folder string, opts ...GeneratorOption) (*Generator, error) {
 		return nil, err
 	}
 	if o.attention != "" {
-		if o.decode.Attention, err = decode.ParseAttention(o.attention, set.Manifests()); err != nil {
+		if o.decode.Attention, err = prepare.ParseAttention(o.attention, set.Manifests()); err != nil {
 			return nil, err
 		}
 	}

@@ -14,12 +14,14 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
-// What attention keeps in the figures, as decode.ParseAttention reads it.
+// What attention keeps in the figures, as prepare.ParseAttention reads it.
 const (
 	keepShared = "flash-decode"
 	keepOutput = "self=flash-decode,cross=el-attention"
@@ -33,7 +35,7 @@ func attentionFigures() []figure {
 
 // openAttention opens a model whose layers keep what is named, all of them.
 func openAttention(l *ort.Library, set *patch.Set, folder, keep string, batch int) (*decode.Generator, error) {
-	attention, err := decode.ParseAttention(keep, nil)
+	attention, err := prepare.ParseAttention(keep, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +257,7 @@ func madeTokens(seed uint64, length, vocab int) []int32 {
 }
 
 // madeSound are features for a speech model; nil for others.
-func madeSound(seed uint64, c *decode.Config) []float32 {
+func madeSound(seed uint64, c *modeldir.Config) []float32 {
 	shape := c.FeatureShape()
 	if shape == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/plain"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/plan"
@@ -107,11 +107,11 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 
 // exportedCross is what the model as exported keeps of one input for all its beams.
 func exportedCross(ctx context.Context, b *bench, folder string, j generateJob) (int64, error) {
-	files, err := engine.Find(folder)
+	files, err := modeldir.Find(folder)
 	if err != nil {
 		return 0, err
 	}
-	config, err := decode.ReadConfig(folder)
+	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return 0, err
 	}

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ab"
-	"github.com/opgraft/graft/host/machine/probe"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/tune/probe"
 	"github.com/opgraft/graft/models"
 )
 
@@ -78,7 +78,7 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		layers, err := probe.New(p, l, plan.Candidate{Keep: keep}, l.Layers, shape, crew)
+		layers, err := probe.New(p, &plan.Servers{}, l, plan.Candidate{Keep: keep}, l.Layers, shape, crew)
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -162,7 +163,7 @@ func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDe
 		return nil, false, err
 	}
 	defer plain.Close()
-	packed, err := engine.OpenSession(path, panelsOptions(b.library, b.set))
+	packed, err := openPanels(path, b.library, b.set)
 	if err != nil {
 		return nil, false, err
 	}
@@ -224,9 +225,14 @@ type runner interface {
 // panelsSide is the side of a process that opens a model as the engine does.
 const panelsSide = "panels"
 
-func panelsOptions(l *ort.Library, set *patch.Set) engine.Options {
-	return engine.Options{Library: l, Plugins: set, PanelBytes: memory.Half(), Plan: plan.Options{Plugins: []string{"packed-linear"}},
-		Config: map[string]string{"session.force_spinning_stop": "1"}}
+// openPanels opens a model as an engine does.
+func openPanels(path string, l *ort.Library, set *patch.Set) (*engine.Session, error) {
+	g, err := prepare.Single(path, set, plan.Options{Plugins: []string{"packed-linear"}})
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	return engine.OpenSession(g, engine.Options{Library: l, Plugins: set, PanelBytes: memory.Half(), Config: map[string]string{"session.force_spinning_stop": "1"}})
 }
 
 func closeAll(list []*ort.Value) {

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -119,7 +118,7 @@ func loadOne(args []string) error {
 		if err != nil {
 			return err
 		}
-		open = func() (interface{ Close() }, error) { return engine.OpenSession(args[1], panelsOptions(l, set)) }
+		open = func() (interface{ Close() }, error) { return openPanels(args[1], l, set) }
 	}
 	start := time.Now()
 	s, err := open()

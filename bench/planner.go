@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ab"
-	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
 	"github.com/opgraft/graft/models"
@@ -215,16 +214,12 @@ func (m plannerModel) cells() (list []plannerCell) {
 // plannerModel opens an engine for each way of keeping, asks the planner for every cell of
 // a model, and times them.
 func (b *bench) plannerModel(ctx context.Context, m plannerModel, folder string) (*plannerReport, error) {
-	files, err := engine.Find(folder)
-	if err != nil {
-		return nil, err
-	}
 	asked, err := b.ask(ctx, folder, m)
 	if err != nil {
 		return nil, err
 	}
 	r := &plannerReport{Model: m.name, Tables: asked.tables, Cells: m.cells()}
-	if err := b.timeCells(ctx, asked, files, folder, m, r); err != nil {
+	if err := b.timeCells(ctx, asked, folder, m, r); err != nil {
 		return nil, err
 	}
 	for _, x := range m.exported {

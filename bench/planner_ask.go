@@ -4,11 +4,11 @@ import (
 	"context"
 	"slices"
 
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
-	tuned "github.com/opgraft/graft/host/tune/subject"
 )
 
 // asked is the planner as a user has it who just ran graft tune on a model.
@@ -21,37 +21,43 @@ type asked struct {
 
 // ask makes it, and measures what graft tune measures.
 func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked, error) {
-	o := tuned.Options{Beams: slices.Max(m.beams), Batch: slices.Max(m.batches), NewTokens: plannerSteps, MaxPositions: 2048}
-	subjects, err := tuned.Find(folder, o) // with 8 beams and a batch of 16, what graft tune measures by default
+	opened, err := prepare.Open(folder)
 	if err != nil {
 		return nil, err
 	}
-	roofline, err := machine.Roofline(b.set.Plugins, machine.Options{Again: true})
+	defer opened.Close()
+	layers, err := opened.Layers()
+	if err != nil {
+		return nil, err
+	}
+	// With 8 beams and a batch of 16, what graft tune measures by default.
+	expected := prepare.Expected{Beams: [2]int64{1, slices.Max(m.beams)}, Batch: slices.Max(m.batches), NewTokens: plannerSteps, MaxPositions: 2048, MaxInput: 2048}
+	roofline, err := tune.Machine(b.set.Plugins, plan.Servers{}, machine.Options{Again: true})
 	if err != nil {
 		return nil, err
 	}
 	a, measured := &asked{}, &tune.Tables{}
-	for _, s := range subjects {
-		table, err := tune.Measure(ctx, s.Layers, tune.Options{Plugins: b.set.Plugins, Range: s.Range})
+	for _, l := range layers {
+		table, err := tune.Measure(ctx, l, tune.Options{Plugins: b.set.Plugins, Range: opened.Range(l, expected)})
 		if err != nil {
 			return nil, err
 		}
 		measured.With(table)
-		k := plan.Kind{Layers: s.Layers, Either: true}
+		k := plan.Kind{Layers: l, Either: true}
 		for _, keep := range plan.Keeps() {
-			if _, missing := patch.Named(b.set.Plugins, keep.Plugin()); missing == nil && keep.Within(s.Layers.Type) == keep {
+			if _, missing := patch.Named(b.set.Plugins, keep.Plugin()); missing == nil && keep.Within(l.Type) == keep {
 				k.Candidates = append(k.Candidates, plan.Candidate{Keep: keep})
 			}
 		}
-		a.kinds, a.encoder = append(a.kinds, k), a.encoder || s.Layers.Type == "cross"
+		a.kinds, a.encoder = append(a.kinds, k), a.encoder || l.Type == "cross"
 	}
 	a.tables = measured.All()
-	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), measured)
+	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), plan.Servers{}, measured)
 	return a, nil
 }
 
 // refuse notes what a layer's weights rule out, so that the planner is asked without it,
-// as decode.Open does.
+// as prepare does.
 func (a *asked) refuse(kind string, c plan.Candidate, why string) {
 	for i := range a.kinds {
 		k := &a.kinds[i]

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 )
@@ -39,17 +40,29 @@ type fillOf []float64
 
 // openSide opens a model as an engine does that keeps what is named, with room for the
 // decoder's weights alone: no encoder runs.
-func (b *bench) openSide(a *asked, files *engine.Files, folder, name string) (*plannerSide, error) {
-	attention, err := decode.ParseAttention(name, nil)
+func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
+	attention, err := prepare.ParseAttention(name, nil)
 	if err != nil {
 		return nil, err
 	}
-	config, err := decode.ReadConfig(folder)
+	opened, err := prepare.Open(folder)
 	if err != nil {
 		return nil, err
 	}
-	panels, err := weightBytes(files.Decoder)
+	generation, err := opened.Make(prepare.Options{Library: b.library, Plugins: b.set, Attention: attention, CacheBytes: plannerCache,
+		MaxPositions: modeldir.DefaultPositions, Batch: 1})
 	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, c := range generation.Choices {
+		if l := c.Kind.Layers; !slices.ContainsFunc(a.kinds, func(k plan.Kind) bool { return k.Layers == l }) {
+			generation.Close()
+			return nil, fmt.Errorf("the engine has %s, of which nothing was asked", l)
+		}
+	}
+	panels, err := weightBytes(opened.Files.Decoder)
+	if err != nil {
+		generation.Close()
 		return nil, err
 	}
 	for _, k := range a.kinds {
@@ -58,19 +71,8 @@ func (b *bench) openSide(a *asked, files *engine.Files, folder, name string) (*p
 		}
 	}
 	s := &plannerSide{Name: name, Kept: map[string]int{}, Fill: map[int64]fillOf{}}
-	s.engine, err = engine.Open(files, engine.Options{
-		Library: b.library, Plugins: b.set, CacheBytes: plannerCache, PanelBytes: panels,
-		Config:    map[string]string{"session.force_spinning_stop": "1"},
-		Positions: min(config.Positions, decode.DefaultPositions), EncoderPositions: config.EncoderPositions,
-		Decide: func(kinds []plan.Layers) (engine.Keeps, error) {
-			for _, l := range kinds {
-				if !slices.ContainsFunc(a.kinds, func(k plan.Kind) bool { return k.Layers == l }) {
-					return engine.Keeps{}, fmt.Errorf("the engine has %s, of which nothing was asked", l)
-				}
-			}
-			return engine.Keeps{Self: attention.Self, Cross: attention.Cross}, nil
-		},
-	})
+	s.engine, err = engine.Open(generation, engine.Options{Library: b.library, Plugins: b.set, CacheBytes: plannerCache, PanelBytes: panels,
+		Config: map[string]string{"session.force_spinning_stop": "1"}})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

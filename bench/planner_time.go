@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
 )
@@ -26,7 +25,6 @@ const (
 type openSides struct {
 	bench  *bench
 	asked  *asked
-	files  *engine.Files
 	folder string
 	all    []*plannerSide
 }
@@ -36,7 +34,7 @@ func (o *openSides) add(name string) error {
 	if o.named(name) != nil {
 		return nil
 	}
-	s, err := o.bench.openSide(o.asked, o.files, o.folder, name)
+	s, err := o.bench.openSide(o.asked, o.folder, name)
 	if err != nil {
 		return err
 	}
@@ -76,12 +74,12 @@ func (o *openSides) differ() (list []*plannerSide) {
 
 // timeCells opens the sides of a model, lets the planner choose in each cell, and times
 // them.
-func (b *bench) timeCells(ctx context.Context, a *asked, files *engine.Files, folder string, m plannerModel, r *plannerReport) error {
-	config, err := decode.ReadConfig(folder)
+func (b *bench) timeCells(ctx context.Context, a *asked, folder string, m plannerModel, r *plannerReport) error {
+	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return err
 	}
-	o := &openSides{b, a, files, folder, nil}
+	o := &openSides{b, a, folder, nil}
 	defer func() {
 		for _, s := range o.all {
 			s.close()

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/ab"
-	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/speech"
@@ -155,7 +155,7 @@ func (g *generationFlags) inputs(folder string) ([][]int32, []*engine.Features, 
 	if g.input == "" {
 		return nil, nil, nil
 	}
-	config, err := decode.ReadConfig(folder)
+	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return nil, nil, err
 	}

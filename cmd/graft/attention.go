@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
@@ -21,11 +21,14 @@ func (a *attentionFlags) add(f *pflag.FlagSet) {
 }
 
 // parse reads them; the names of plugins are those of manifests.
-func (a *attentionFlags) parse(manifests []*plugin.Manifest) (o decode.Attention, err error) {
+func (a *attentionFlags) parse(manifests []*plugin.Manifest) (o prepare.Attention, err error) {
 	if a.name != "" {
-		if o, err = decode.ParseAttention(a.name, manifests); err != nil {
+		if o, err = prepare.ParseAttention(a.name, manifests); err != nil {
 			return o, usageError{fmt.Errorf("--attention: %w", err)}
 		}
+	}
+	if a.prefer == "" {
+		return o, nil
 	}
 	if o.Prefer, err = plan.ParsePrefer(a.prefer); err != nil {
 		return o, usageError{fmt.Errorf("--prefer: %w", err)}

@@ -32,7 +32,8 @@ type attentionKind struct {
 	Options   []plan.Option `json:"options"`
 }
 
-// inspectFolder opens a folder's engine and says what serves its attention, and why.
+// inspectFolder prepares a folder for generation and says what serves its attention, and
+// why. No engine is opened.
 func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache string, beams, batch int) error {
 	cache, err := bytesOf(maxCache)
 	if err != nil {
@@ -51,18 +52,18 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 		return err
 	}
 	attention.Beams = beams
-	p := c.progress("opening " + folder)
-	g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch, Explain: true})
+	p := c.progress("planning " + folder)
+	g, err := decode.Prepare(folder, decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch, Explain: true})
 	p.end()
 	if err != nil {
 		return err
 	}
 	defer g.Close()
-	for _, note := range g.Notes() {
+	for _, note := range g.Notes {
 		c.say("graft: %v", note)
 	}
-	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Plugins(), Layers: g.Engine().Served()}
-	for _, x := range g.Choices() {
+	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Decoder.Plugins, Layers: g.Interface.Served}
+	for _, x := range g.Choices {
 		r.Attention = append(r.Attention, attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})
 	}
 	return c.print(r, func(w io.Writer) { r.text(w) })

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
-	"github.com/opgraft/graft/host/tune/subject"
 )
 
 // tuning is the JSON object of graft tune.
@@ -42,7 +42,9 @@ type tunedKind struct {
 
 func (c *cli) tune() *cobra.Command {
 	var threads, repeats int
-	var o subject.Options
+	var o prepare.Expected
+	var beams int64
+	var attention attentionFlags
 	cmd := &cobra.Command{
 		Use:   "tune MODEL_DIR",
 		Short: "Measure on this machine what the attention of a model folder could keep, for later sessions to choose by",
@@ -56,10 +58,11 @@ for this machine, these builds of the plugins and this number of threads.`,
   graft tune models/g2p --beam 4 --batch-size 8 -o json`,
 		Args: exactly(1, "one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if threads < 0 || repeats < 1 || o.Beams < 1 || o.Batch < 1 || o.NewTokens < 1 || o.MaxPositions < 1 {
+			if threads < 0 || repeats < 1 || beams < 1 || o.Batch < 1 || o.NewTokens < 1 || o.MaxPositions < 1 {
 				return usageError{errors.New("--beam, --batch-size, --max-new-tokens, --max-positions and --rounds need one or more, --threads none or more")}
 			}
-			t, err := c.measure(cmd.Context(), args[0], o, threads, repeats)
+			o.Beams, o.MaxInput = [2]int64{1, beams}, o.MaxPositions
+			t, err := c.measure(cmd.Context(), args[0], o, attention, threads, repeats)
 			if err != nil {
 				return err
 			}
@@ -67,18 +70,24 @@ for this machine, these builds of the plugins and this number of threads.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Int64Var(&o.Beams, "beam", 8, "the most beams of a sample")
+	f.Int64Var(&beams, "beam", 8, "the most beams of a sample")
 	f.Int64Var(&o.Batch, "batch-size", 16, "the most samples of a step; fewer where memory holds no more")
 	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a sample generates")
 	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
+	f.StringVar(&attention.name, "attention", "", "a plugin whose operators are measured in place of graft's own")
 	f.IntVar(&threads, "threads", 0, "threads inside an operator (0: one a core)")
 	f.IntVar(&repeats, "rounds", 7, "how often each time is taken; what takes long is taken three times at least")
 	return cmd
 }
 
 // measure measures the attention of a model folder and keeps the tables.
-func (c *cli) measure(ctx context.Context, folder string, o subject.Options, threads, repeats int) (*tuning, error) {
-	subjects, err := subject.Find(folder, o)
+func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, attention attentionFlags, threads, repeats int) (*tuning, error) {
+	opened, err := prepare.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	layers, err := opened.Layers()
 	if err != nil {
 		return nil, err
 	}
@@ -86,20 +95,26 @@ func (c *cli) measure(ctx context.Context, folder string, o subject.Options, thr
 	if err != nil {
 		return nil, err
 	}
+	named, err := attention.parse(set.Manifests())
+	if err != nil {
+		return nil, err
+	}
 	b := c.progress("measuring this machine")
 	defer b.end()
 	t := &tuning{SchemaVersion: schemaVersion, Model: folder, Kinds: []tunedKind{}}
-	m, problem := machine.Roofline(set.Plugins, machine.Options{Threads: threads, Again: true})
+	servers := named.Servers.Among(set.Manifests())
+	m, problem := tune.Machine(set.Plugins, servers, machine.Options{Threads: threads, Again: true})
 	t.roofline = m
-	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
+	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, servers, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
 		CacheBytes: m.LastCacheBytes, GFLOPS: m.FLOPS / 1e9}
 	if problem != nil {
 		t.Machine.Problem = problem.Error()
 		c.say("graft: %v", problem)
 	}
-	for _, s := range subjects {
-		b.say("measuring " + s.Layers.Type + " attention")
-		table, err := tune.Measure(ctx, s.Layers, tune.Options{Plugins: set.Plugins, Threads: threads, Range: s.Range, Repeats: repeats, Progress: b.set})
+	for _, l := range layers {
+		b.say("measuring " + l.Type + " attention")
+		r := opened.Range(l, o)
+		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Servers: servers, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
@@ -107,8 +122,8 @@ func (c *cli) measure(ctx context.Context, folder string, o subject.Options, thr
 		if err != nil {
 			return nil, err
 		}
-		report := table.Report(plan.NewPredictor(m, set.Manifests(), nil), set.Plugins)
-		t.Kinds = append(t.Kinds, tunedKind{report, s.Range, path})
+		report := table.Report(plan.NewPredictor(m, set.Manifests(), servers, nil), set.Plugins, servers)
+		t.Kinds = append(t.Kinds, tunedKind{report, r, path})
 	}
 	return t, nil
 }
@@ -118,7 +133,7 @@ func (t *tuning) text(w io.Writer) {
 	if t.Machine.Problem != "" {
 		estimated = ", as estimated"
 	}
-	fmt.Fprintf(w, "%s, %d cores, %d threads: %s%s\n", t.Machine.CPU, t.Machine.Cores, t.Machine.Threads, machine.Describe(t.roofline), estimated)
+	fmt.Fprintf(w, "%s, %d cores, %d threads: %s%s\n", t.Machine.CPU, t.Machine.Cores, t.Machine.Threads, t.roofline, estimated)
 	for _, k := range t.Kinds {
 		fmt.Fprintf(w, "\n%s: milliseconds of a step, measured (predicted)\n", k.Layers)
 		rows := [][]string{{"shared", "own", "beams", "batch"}}

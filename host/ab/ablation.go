@@ -82,7 +82,10 @@ const (
 )
 
 // cachePlugin is the plugin that an engine cannot do without.
-const cachePlugin = "flash-decode"
+func (a *ablation) cachePlugin() string {
+	servers := plan.Servers{}.Among(a.set.Manifests())
+	return servers.Of(plan.KeepKeysAndValues).Plugin
+}
 
 // technique is a row with what runs it.
 type technique struct {
@@ -221,7 +224,7 @@ func (a *ablation) open() error {
 // engines are the rows of the engine: with the cache's own plugin, the tail of a
 // step, and each other plugin that serves the model.
 func (a *ablation) engines(so search.Options, p pipeline.Options) error {
-	g, err := a.generator(generate.Open, a.options.Batch, true, cachePlugin)
+	g, err := a.generator(generate.Open, a.options.Batch, true, a.cachePlugin())
 	if err != nil {
 		return err
 	}
@@ -231,7 +234,7 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 		a.skip(tail.Name, "the plugin is not loaded")
 	} else {
 		plainTail = false
-		if g, err = a.generator(generate.Open, a.options.Batch, false, cachePlugin); err != nil {
+		if g, err = a.generator(generate.Open, a.options.Batch, false, a.cachePlugin()); err != nil {
 			return err
 		}
 		a.row(tail.Name, g, so, p)
@@ -240,10 +243,10 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 	if err != nil {
 		return err
 	}
-	used := []string{cachePlugin}
+	used := []string{a.cachePlugin()}
 	var others []string
 	for _, name := range full.Plugins() {
-		if name != cachePlugin {
+		if name != used[0] {
 			others = append(others, name)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 )
@@ -41,7 +41,7 @@ func GenerateChild(ctx context.Context, l *ort.Library, set *patch.Set, in io.Re
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return fmt.Errorf("the job is not understood: %w", err)
 	}
-	config, err := decode.ReadConfig(j.Folder)
+	config, err := modeldir.ReadConfig(j.Folder)
 	if err != nil {
 		return err
 	}

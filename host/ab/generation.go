@@ -12,7 +12,9 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/plain"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -24,7 +26,7 @@ import (
 type GenerationOptions struct {
 	// A and B: "none" is the model as exported, with past and present as tensors,
 	// written as well as that goes (package plain); "auto" is the engine; what
-	// decode.ParseAttention reads is the engine with that attention; another plugin's
+	// prepare.ParseAttention reads is the engine with that attention; another plugin's
 	// name is the engine with the cache's own plugin and that one alone.
 	A, B string
 	// Search are options in the words of Hugging Face's generation configuration.
@@ -120,7 +122,7 @@ func Generate(ctx context.Context, l *ort.Library, set *patch.Set, folder string
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	config, err := decode.ReadConfig(folder)
+	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +229,7 @@ func (r *Generation) compare(a, b [][]search.Hypothesis) {
 }
 
 // inputs are those that are given, or made ones.
-func (o *GenerationOptions) inputs(config *decode.Config) ([]*decode.Input, error) {
+func (o *GenerationOptions) inputs(config *modeldir.Config) ([]*decode.Input, error) {
 	var list []*decode.Input
 	if shape := config.FeatureShape(); shape != nil {
 		if len(o.Inputs) > 0 {
@@ -259,7 +261,7 @@ func (o *GenerationOptions) inputs(config *decode.Config) ([]*decode.Input, erro
 // PromptLength is the length of inputs where none is asked for: 128 tokens, or as many as the model's
 // positions hold beside newTokens.
 func PromptLength(folder string, newTokens int) (int, error) {
-	config, err := decode.ReadConfig(folder)
+	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return 0, err
 	}
@@ -297,13 +299,13 @@ func fits(inputs []*decode.Input, most int) error {
 	return nil
 }
 
-func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode.Config, inputs []*decode.Input, o GenerationOptions) (*way, error) {
+func openWay(l *ort.Library, set *patch.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input, o GenerationOptions) (*way, error) {
 	if name == "none" {
 		return openPlain(l, set, folder, config, inputs, o)
 	}
 	w := &way{GenerationSide: GenerationSide{Name: name}}
 	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs)}
-	if attention, err := decode.ParseAttention(name, set.Manifests()); err == nil {
+	if attention, err := prepare.ParseAttention(name, set.Manifests()); err == nil {
 		options.Attention = attention
 	} else if strings.ContainsAny(name, "=:") {
 		return nil, err // no plugin has such a name
@@ -356,8 +358,8 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *decode
 	return w, nil
 }
 
-func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Config, made []*decode.Input, o GenerationOptions) (*way, error) {
-	files, err := engine.Find(folder)
+func openPlain(l *ort.Library, set *patch.Set, folder string, config *modeldir.Config, made []*decode.Input, o GenerationOptions) (*way, error) {
+	files, err := modeldir.Find(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -365,7 +367,7 @@ func openPlain(l *ort.Library, set *patch.Set, folder string, config *decode.Con
 	if err != nil {
 		return nil, err
 	}
-	if err := fits(made, config.InputLimit(so, files.Encoder != "", min(config.Positions, decode.DefaultPositions))); err != nil {
+	if err := fits(made, config.InputLimit(so, files.Encoder != "", min(config.Positions, modeldir.DefaultPositions))); err != nil {
 		return nil, err
 	}
 	m, err := plain.Open(l, files, o.Threads)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
@@ -26,22 +27,22 @@ func TestPlanIsMadeAgain(t *testing.T) {
 	}
 	user := os.Getenv("XDG_CACHE_HOME")
 	for _, c := range []struct {
-		attention decode.Attention
+		attention prepare.Attention
 		want      plan.Keep
 		refused   string
 	}{
-		{decode.Attention{}, plan.KeepInputs, "singular"},
-		{decode.Attention{Prefer: plan.PreferMemory}, plan.KeepKeys, ""},
+		{prepare.Attention{}, plan.KeepInputs, "singular"},
+		{prepare.Attention{Prefer: plan.PreferMemory}, plan.KeepKeys, ""},
 	} {
 		t.Run(c.want.String(), func(t *testing.T) {
 			g := open(t, dir, func(o *decode.Options) {
 				o.Attention = c.attention
 				t.Setenv("XDG_CACHE_HOME", t.TempDir())
-				table := &tune.Table{SchemaVersion: 1, Machine: tune.Identify(o.Plugins.Plugins, 0),
+				table := &tune.Table{SchemaVersion: 2, Machine: tune.Identify(o.Plugins.Plugins, plan.Servers{}, 0),
 					Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
 					Axes:   tune.Axes{Keys: []int64{1, 4}, Own: []int64{0, 64}, Beams: []int64{1, 8}, Batch: []int64{1, 8}}}
 				for keep, seconds := range map[plan.Keep]float64{plan.KeepKeysAndValues: 1, plan.KeepKeys: 0.1, plan.KeepInputs: 0.5, plan.KeepLatent: 2} {
-					table.Rows = append(table.Rows, tune.Row{Keep: keep, Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
+					table.Rows = append(table.Rows, tune.Row{Keep: keep, Server: (&plan.Servers{}).Of(keep), Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
 				}
 				if _, err := table.Save(""); err != nil {
 					t.Fatal(err)

@@ -8,25 +8,15 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/memory"
 )
 
-// AutoBatch as Options.Batch lets as many samples be under way as memory holds, up to
-// autoRows rows.
-const AutoBatch = -1
-
-// autoRows is the most rows of a step that are worth having. A step of few rows waits
-// for the weights, which are read once for all; at 128 it computes several times
-// longer than it reads, and more rows take longer in proportion.
-const autoRows = 128
+// AutoBatch as Options.Batch lets as many samples be under way as memory holds.
+const AutoBatch = prepare.AutoBatch
 
 // limit is the most samples that a run may have under way.
-func (g *Generator) limit(rows int) int {
-	if g.options.Batch != AutoBatch {
-		return g.options.Batch
-	}
-	return max(1, autoRows/rows)
-}
+func (g *Generator) limit(rows int) int { return prepare.Limit(g.options.Batch, rows) }
 
 // Batch is the most samples that are let under way at once, or, with AutoBatch and
 // after a run, the most that were.

@@ -5,16 +5,14 @@ package decode
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
 	"github.com/opgraft/graft/host/fold"
@@ -36,7 +34,7 @@ type Options struct {
 	// MaxPositions bounds the sequences of the decoder below what the model
 	// allows; 0 is 4,096.
 	MaxPositions int64
-	// Batch is the most samples that are under way at once; 0 is 8, and AutoBatch as
+	// Batch is the most samples that are under way at once; 0 is 8, and prepare.AutoBatch as
 	// many as memory holds.
 	Batch int
 	// StepTokens is the most tokens of prompts that one step takes, the last prompt
@@ -45,7 +43,7 @@ type Options struct {
 	// Profile is that of engine.Options.
 	Profile string
 	// Attention says what layers keep; the zero value leaves it to the planner.
-	Attention Attention
+	Attention prepare.Attention
 	// Explain predicts times for Choices where nothing is left to choose, too.
 	Explain bool
 	// Folds keeps folded weights; nil: the user's own cache.
@@ -60,13 +58,12 @@ type Options struct {
 type Generator struct {
 	engine  *engine.Engine
 	options Options
-	config  *Config
+	config  *modeldir.Config
 	search  search.Options // as the model's configuration says
 	tail    search.Tail
 	bounded bool // the caller bounded the cache
 	batch   int  // see Batch
 	choices []plan.CacheChoice
-	refused map[string]map[plan.Candidate]string // by kind of attention: what weights ruled out
 	notes   []error
 	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 
@@ -95,41 +92,55 @@ type Output struct {
 	FirstToken time.Time // when its first token was chosen
 }
 
+// Prepare leads a model folder to what an engine is opened with, and opens none.
+func Prepare(path string, o Options) (*prepare.Generation, error) {
+	bounded := o.CacheBytes > 0
+	o = o.withDefaults()
+	m, err := prepare.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return m.Make(prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads, Attention: o.Attention, Explain: o.Explain,
+		CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
+}
+
 // Open opens a model folder.
-func Open(folder string, o Options) (*Generator, error) {
-	files, err := engine.Find(folder)
+func Open(path string, o Options) (_ *Generator, err error) {
+	prepared, err := Prepare(path, o)
 	if err != nil {
 		return nil, err
 	}
-	config, err := ReadConfig(folder)
-	if err != nil {
-		return nil, err
-	}
-	g := &Generator{options: o.withDefaults(), config: config, bounded: o.CacheBytes > 0}
+	g := &Generator{options: o.withDefaults(), config: prepared.Model.Config, bounded: o.CacheBytes > 0, choices: prepared.Choices, notes: prepared.Notes,
+		tail: &search.Plain{}, closeTail: func() {}}
+	defer func() {
+		if err != nil {
+			prepared.Close()
+			g.closeTail()
+		}
+	}()
 	g.batch = max(1, g.options.Batch)
-	if g.search, err = SearchOf(folder, config, nil); err != nil {
+	if g.search, err = SearchOf(path, g.config, nil); err != nil {
 		return nil, err
 	}
-	g.tail, g.closeTail = &search.Plain{}, func() {}
 	if !o.PlainTail {
 		if g.tail, g.closeTail, err = TailOf(o.Plugins, o.Threads); err != nil {
 			return nil, err
 		}
 	}
-	for err = errAgain; errors.Is(err, errAgain); {
-		g.engine, err = engine.Open(files, engine.Options{
-			Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-			Decide: g.decide, Accept: g.accept, Folds: g.options.Folds, CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Profile: o.Profile,
-			Positions: min(config.Positions, g.options.MaxPositions), EncoderPositions: config.EncoderPositions,
-		})
-	}
+	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2})
 	if err != nil {
-		g.closeTail()
 		return nil, err
 	}
 	g.advance = g.engine.Step
 	return g, nil
 }
+
+// Choices are what each kind of attention keeps, with what else it could.
+func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
+
+// Notes are what the planner went without, and why: figures of this machine.
+func (g *Generator) Notes() []error { return g.notes }
 
 // TailOf takes the tail of a step from its plugin where that is at hand, else from
 // plain Go. What it returns second frees it.
@@ -140,7 +151,7 @@ func TailOf(set *patch.Set, threads int) (search.Tail, func(), error) {
 	}
 	t, err := tail.New(p, threads)
 	if err != nil {
-		return nil, nil, err
+		return nil, func() {}, err
 	}
 	return t, t.Close, nil
 }
@@ -150,7 +161,7 @@ func (o Options) withDefaults() Options {
 		o.CacheBytes = memory.Half()
 	}
 	if o.MaxPositions == 0 {
-		o.MaxPositions = DefaultPositions
+		o.MaxPositions = modeldir.DefaultPositions
 	}
 	if o.Batch == 0 {
 		o.Batch = 8
@@ -254,7 +265,7 @@ func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
 	}
 	s.prompt, s.output.Prompt = input.Prompt, len(input.Prompt)
 	limit := o.LengthLimit(len(s.prompt))
-	if err := CheckLimit(limit, r.engine.Positions()); err != nil {
+	if err := modeldir.CheckLimit(limit, r.engine.Positions()); err != nil {
 		return nil, err
 	}
 	rows := max(o.NumBeams, o.NumReturnSequences)
@@ -418,40 +429,4 @@ func (g *Generator) Peak() (self, cross int64) {
 func (g *Generator) Check(tokens []int32) error { return g.config.CheckTokens(tokens) }
 
 // Config is the model's configuration.
-func (g *Generator) Config() *Config { return g.config }
-
-// SearchWith are the options of the model's own configuration with some set anew,
-// a JSON object in the words of Hugging Face's generation configuration.
-func (g *Generator) SearchWith(object []byte) (search.Options, error) {
-	return with(g.Search(), object)
-}
-
-// SearchOf are the options of a folder's configuration with some set anew, as
-// SearchWith takes them; nil sets none.
-func SearchOf(folder string, config *Config, object []byte) (search.Options, error) {
-	generation, err := os.ReadFile(filepath.Join(folder, "generation_config.json"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return search.Options{}, err
-	}
-	o, err := search.FromConfig(generation, config.JSON)
-	if err != nil {
-		return o, fmt.Errorf("%s: %w", folder, err)
-	}
-	return with(o, object)
-}
-
-func with(o search.Options, object []byte) (search.Options, error) {
-	if object == nil {
-		return o, nil
-	}
-	var set map[string]json.RawMessage
-	if err := json.Unmarshal(object, &set); err != nil {
-		return o, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if err := o.Set(name, set[name]); err != nil {
-			return o, err
-		}
-	}
-	return o, o.Validate()
-}
+func (g *Generator) Config() *modeldir.Config { return g.config }

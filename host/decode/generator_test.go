@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/plain"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/ort"
@@ -65,7 +65,7 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 			if err := models.Small(f.Name, dir); err != nil {
 				t.Fatal(err)
 			}
-			files, err := engine.Find(dir)
+			files, err := modeldir.Find(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

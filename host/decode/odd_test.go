@@ -11,8 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/plain"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -82,7 +83,7 @@ func bent(t *testing.T, g *onnx.Graph, names ...string) {
 // the tokens are those of the model as exported.
 func TestOddLayers(t *testing.T) {
 	const past, first = "decoder_with_past_model", "decoder_model"
-	either := decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent, Choose: func(positions, _ int) bool { return positions%2 == 0 }}
+	either := prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent, Choose: func(positions, _ int) bool { return positions%2 == 0 }}
 	bentEncoder := func(t *testing.T, file string, g *onnx.Graph) {
 		if file == first {
 			bent(t, g, "layers.1/encoder_attn/k_proj", "layers.1/encoder_attn/v_proj")
@@ -91,7 +92,7 @@ func TestOddLayers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(t *testing.T, file string, g *onnx.Graph)
-		way    decode.Attention
+		way    prepare.Attention
 		keeps  []plan.Keep // of the layers: self, cross, self, cross
 		plan   plan.Options
 	}{
@@ -100,21 +101,21 @@ func TestOddLayers(t *testing.T) {
 			func(t *testing.T, _ string, g *onnx.Graph) {
 				projection(t, g, "layers.1/self_attn/k_proj").Input[1] = projection(t, g, "layers.0/self_attn/k_proj").Input[1]
 			},
-			decode.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
 			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues},
 			plan.Options{},
 		},
 		{
 			"no inverse of self attention's second layer",
 			func(t *testing.T, _ string, g *onnx.Graph) { singular(t, g, "layers.1/self_attn/k_proj") },
-			decode.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
 			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepInputs, plan.KeepKeysAndValues},
 			plan.Options{},
 		},
 		{
 			"a prompt is kept for all layers or for none",
 			func(t *testing.T, _ string, g *onnx.Graph) { bent(t, g, "layers.1/self_attn/v_proj") },
-			decode.Attention{Self: plan.KeepLatent, Cross: plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.KeepLatent, Cross: plan.KeepKeysAndValues},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
 			plan.Options{},
 		},
@@ -125,7 +126,7 @@ func TestOddLayers(t *testing.T) {
 					singular(t, g, "layers.1/encoder_attn/k_proj")
 				}
 			},
-			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
+			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepLatent},
 			plan.Options{},
 		},
@@ -136,7 +137,7 @@ func TestOddLayers(t *testing.T) {
 					singular(t, g, "layers.1/encoder_attn/k_proj")
 				}
 			},
-			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
+			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
 			plan.Options{Except: []string{"el-attention"}},
 		},
@@ -147,21 +148,21 @@ func TestOddLayers(t *testing.T) {
 					singular(t, g, "layers.0/encoder_attn/k_proj")
 				}
 			},
-			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
+			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepLatent},
 			plan.Options{},
 		},
 		{
 			"keys of one layer are no projection of the encoder's output",
 			bentEncoder,
-			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent},
+			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
 			plan.Options{},
 		},
 		{
 			"keys of one layer cannot be computed from those of another",
 			bentEncoder,
-			decode.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
+			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
 			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepFirstKeys, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
 			plan.Options{},
 		},
@@ -199,7 +200,7 @@ func TestOddLayers(t *testing.T) {
 // exported.
 func likeExported(t *testing.T, g *decode.Generator, dir string) {
 	t.Helper()
-	files, err := engine.Find(dir)
+	files, err := modeldir.Find(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

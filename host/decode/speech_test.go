@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
@@ -30,7 +31,7 @@ func TestLanguageIsHeardWithEveryWay(t *testing.T) {
 	var want []decode.Output
 	for _, keep := range plan.Keeps() {
 		g := open(t, dir, func(o *decode.Options) {
-			o.Attention, o.Folds, o.Batch = decode.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}, folds, 3
+			o.Attention, o.Folds, o.Batch = prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}, folds, 3
 		})
 		shape := g.Config().FeatureShape()
 		var inputs []*decode.Input

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/plain"
 	"github.com/opgraft/graft/host/decode/search"
 )
@@ -16,7 +16,7 @@ import (
 // compared with. A batch is inputs of one length.
 type Exported struct {
 	model     *plain.Model
-	config    *decode.Config
+	config    *modeldir.Config
 	search    search.Options
 	encoder   bool
 	batch     int
@@ -43,11 +43,11 @@ func OpenExported(folder string, o decode.Options) (*Generator, error) {
 }
 
 func openExported(folder string, o decode.Options) (*Exported, error) {
-	files, err := engine.Find(folder)
+	files, err := modeldir.Find(folder)
 	if err != nil {
 		return nil, err
 	}
-	config, err := decode.ReadConfig(folder)
+	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (e *Exported) Close() {
 func (e *Exported) Search() search.Options { return e.search }
 
 // Config is the model's configuration.
-func (e *Exported) Config() *decode.Config { return e.config }
+func (e *Exported) Config() *modeldir.Config { return e.config }
 
 // Check reports an input that the model cannot take.
 func (e *Exported) Check(tokens []int32) error { return e.config.CheckTokens(tokens) }
@@ -96,7 +96,7 @@ func (e *Exported) Plugins() []string { return []string{} }
 // Batch is the most inputs of a batch.
 func (e *Exported) Batch() int { return e.batch }
 
-func (e *Exported) positions() int64 { return min(e.config.Positions, decode.DefaultPositions) }
+func (e *Exported) positions() int64 { return min(e.config.Positions, modeldir.DefaultPositions) }
 
 // Positions is the most tokens that an input may have.
 func (e *Exported) Positions(o search.Options) int {
@@ -160,7 +160,7 @@ func (e *Exported) generate(ctx context.Context, o search.Options, batch []*deco
 		if err := e.config.CheckTokens(in.Tokens, known); err != nil {
 			return fmt.Errorf("input %d: %w", in.Index, err)
 		}
-		if err := decode.CheckLimit(o.LengthLimit(len(p.Prompt)), e.positions()); err != nil {
+		if err := modeldir.CheckLimit(o.LengthLimit(len(p.Prompt)), e.positions()); err != nil {
 			return fmt.Errorf("input %d: %w", in.Index, err)
 		}
 		inputs[i] = p

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/score"
@@ -24,7 +25,7 @@ type Device interface {
 	// each output over when its sample ends.
 	Run(ctx context.Context, o search.Options, next func() (*decode.Input, error), done func(decode.Output) error) error
 	Search() search.Options         // of the model's own configuration, a copy
-	Config() *decode.Config         // the model's configuration
+	Config() *modeldir.Config       // the model's configuration
 	Positions(o search.Options) int // the most tokens that an input may have
 	Check(tokens []int32) error     // reports an input that the model cannot take
 	Plugins() []string              // those whose operators run
@@ -63,10 +64,10 @@ func Open(folder string, o decode.Options) (*Generator, error) {
 
 // around opens what a folder has around its graphs.
 func around(folder string) (*Generator, error) {
-	if _, err := engine.Find(folder); err != nil {
+	if _, err := modeldir.Find(folder); err != nil {
 		return nil, err // what is no model folder at all is said first
 	}
-	config, err := decode.ReadConfig(folder)
+	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/opgraft/graft/host/model/onnx"
 )
@@ -91,10 +92,18 @@ type axis struct {
 	index int
 }
 
+// inferences counts calls of Infer.
+var inferences atomic.Int64
+
+// Inferred is how often this process inferred the shapes of a model: to tell work that
+// is done twice.
+func Inferred() int64 { return inferences.Load() }
+
 // Infer finds what can be known of every value of a model from its main graph,
 // subgraphs included. It never fails: what is wrong or not understood is
 // unknown.
 func Infer(g *Graph) *Shapes {
+	inferences.Add(1)
 	s := &Shapes{
 		facts:     map[*Value]Fact{},
 		reserved:  map[string]bool{},
@@ -139,6 +148,9 @@ func (s *Shapes) Of(v *Value) Fact {
 	}
 	return Fact{Rank: -1}
 }
+
+// Know states what is known of a value that was made after Infer ran, or was changed.
+func (s *Shapes) Know(v *Value, f Fact) { s.facts[v] = f }
 
 // Symbols lists the names that lengths may depend on, those that the model gives
 // first. Each kind stands in the order in which the graph brings it up.

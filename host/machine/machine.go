@@ -1,5 +1,5 @@
-// Package machine knows the roofline of the machine that it runs on: what graft's own
-// operators reach in bytes and in operations a second. It is measured once, in less
+// Package machine knows the roofline of the machine that it runs on: what operators
+// of plugins reach in bytes and in operations a second. It is measured once, in less
 // than half a second, and kept in the user's cache folder.
 package machine
 
@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/machine/record"
-	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
 
@@ -96,37 +95,35 @@ func (f Figures) plausible() bool {
 		(f.LastCacheBytes == 0 && f.LastCacheBandwidth == 0 || in(f.LastCacheBandwidth, 1e8, 1e15) && in(f.LastCacheBytes, 1e4, 1e11))
 }
 
-// on are the figures over what is not measured.
-func (f Figures) on(m plan.Machine) plan.Machine {
-	m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth, f.LastCacheBytes
-	return m
-}
-
 // Options say where figures are kept and who hears of what is amiss.
 type Options struct {
 	Folder  string // "": the user's cache folder
 	Threads int    // that an operator uses; 0 is one a core
 	Log     *slog.Logger
 	Again   bool // measure although figures are kept
+	// Attention is the operator that attends over keys and values, with which reading is
+	// measured.
+	Attention Operator
 }
+
+// Operator is one of a plugin's.
+type Operator struct{ Plugin, Name string }
 
 // fileName is the file's name.
 const fileName = "machine.json"
 
-// Roofline is this machine's, as kept or else measured now. It needs the plugins
-// flash-decode and packed-linear; where it cannot be measured it is
-// plan.ThisMachine's estimate, and the error says why. Where it cannot be kept the
-// log says so.
-func Roofline(plugins []*plugin.Plugin, o Options) (plan.Machine, error) {
+// Roofline is this machine's, as kept or else measured now. It needs the plugins of
+// Options.Attention and of products with weights; where it cannot be measured the error
+// says why, and nothing is known. Where it cannot be kept the log says so.
+func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	log := o.Log
 	if log == nil {
 		log = slog.Default()
 	}
-	estimate := plan.ThisMachine()
-	id := This(plugins, o.Threads, attentionPlugin, linearPlugin)
-	for _, name := range []string{attentionPlugin, linearPlugin} {
+	id := This(plugins, o.Threads, o.Attention.Plugin, linearPlugin)
+	for _, name := range []string{o.Attention.Plugin, linearPlugin} {
 		if id.Plugins[name] == "" {
-			return estimate, fmt.Errorf("the machine is estimated, not measured: no plugin %s is loaded", name)
+			return Figures{}, fmt.Errorf("the machine is estimated, not measured: no plugin %s is loaded", name)
 		}
 	}
 	path, kept, err := read(o.Folder)
@@ -136,19 +133,19 @@ func Roofline(plugins []*plugin.Plugin, o Options) (plan.Machine, error) {
 	if !o.Again {
 		for _, e := range kept.Rooflines {
 			if id.Differs(e.ID) == "" && e.plausible() {
-				return e.on(estimate), nil
+				return e.Figures, nil
 			}
 		}
 	}
-	f, err := measure(plugins, id.Threads)
+	f, err := measure(plugins, o.Attention, id.Threads)
 	if err == nil && !f.plausible() {
 		err = fmt.Errorf("measured %+v, which no machine has", f)
 	}
 	if err != nil {
-		return estimate, fmt.Errorf("the machine is estimated, not measured: %w", err)
+		return Figures{}, fmt.Errorf("the machine is estimated, not measured: %w", err)
 	}
 	if path == "" {
-		return f.on(estimate), nil
+		return f, nil
 	}
 	kept.SchemaVersion = fileVersion
 	kept.Rooflines = slices.DeleteFunc(kept.Rooflines, func(e entry) bool { return id.Differs(e.ID) == "" })
@@ -157,7 +154,7 @@ func Roofline(plugins []*plugin.Plugin, o Options) (plan.Machine, error) {
 	if err := record.Write(path, kept); err != nil {
 		log.Warn("graft: figures of this machine", "error", err)
 	}
-	return f.on(estimate), nil
+	return f, nil
 }
 
 // read reads the file; what cannot be read is as if nothing had been kept.
@@ -203,13 +200,4 @@ func cpuOf(info string) string {
 		return runtime.GOARCH
 	}
 	return strings.Join(parts, ", ")
-}
-
-// Describe is a machine's figures for people.
-func Describe(m plan.Machine) string {
-	s := fmt.Sprintf("reads %.3g GB/s from memory", m.Bandwidth/1e9)
-	if m.LastCacheBytes > 0 {
-		s += fmt.Sprintf(" and %.3g GB/s from %.3g MiB of cache", m.LastCacheBandwidth/1e9, m.LastCacheBytes/(1<<20))
-	}
-	return s + fmt.Sprintf(", computes %.3g GFLOP/s", m.FLOPS/1e9)
 }

@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
+
+// attends is the operator that the tests measure reading with.
+var attends = Operator{"flash-decode", "CachedAttention"}
 
 // load opens plugins of those just built.
 func load(t *testing.T, names ...string) []*plugin.Plugin {
@@ -32,17 +34,16 @@ func load(t *testing.T, names ...string) []*plugin.Plugin {
 }
 
 func TestRooflineIsMeasuredOnce(t *testing.T) {
-	plugins := load(t, attentionPlugin, linearPlugin)
+	plugins := load(t, attends.Plugin, linearPlugin)
 	var said bytes.Buffer
-	o := Options{Folder: filepath.Join(t.TempDir(), "cache"), Log: slog.New(slog.NewTextHandler(&said, nil))}
+	o := Options{Attention: attends, Folder: filepath.Join(t.TempDir(), "cache"), Log: slog.New(slog.NewTextHandler(&said, nil))}
 	start := time.Now()
 	m, err := Roofline(plugins, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v in %v", m, time.Since(start))
-	estimate := plan.ThisMachine()
-	if m == estimate || m.Dispatch != estimate.Dispatch || m.Bandwidth < 1e8 || m.FLOPS < 1e8 || m.LastCacheBandwidth < m.Bandwidth && m.LastCacheBytes > 0 {
+	if m.Bandwidth < 1e8 || m.FLOPS < 1e8 || m.LastCacheBandwidth < m.Bandwidth && m.LastCacheBytes > 0 {
 		t.Errorf("measured %+v", m)
 	}
 	start = time.Now()
@@ -70,27 +71,27 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 		}
 		said.Reset()
 		m, err := Roofline(plugins, o)
-		if err != nil || m == estimate || m.FLOPS > 1e16 {
+		if err != nil || !m.plausible() {
 			t.Errorf("%s: %+v, %v", c.what, m, err)
 		}
 		if c.log == "" && said.Len() > 0 || !strings.Contains(said.String(), c.log) {
 			t.Errorf("%s: the log says %q, want %q", c.what, said.String(), c.log)
 		}
-		if _, kept, err := read(o.Folder); err != nil || kept.Rooflines[0].on(estimate) != m {
+		if _, kept, err := read(o.Folder); err != nil || kept.Rooflines[0].Figures != m {
 			t.Errorf("%s: kept %+v, %v", c.what, kept, err)
 		}
 	}
 	// A folder that cannot be written is no reason to fail.
 	said.Reset()
 	o.Folder = filepath.Join(path, "below")
-	if m, err := Roofline(plugins, o); err != nil || m == estimate || !strings.Contains(said.String(), "cannot keep what was measured") {
+	if m, err := Roofline(plugins, o); err != nil || !m.plausible() || !strings.Contains(said.String(), "cannot keep what was measured") {
 		t.Errorf("without a folder: %+v, %v, the log says %q", m, err, said.String())
 	}
 }
 
 func TestRooflineWithoutPlugins(t *testing.T) {
-	m, err := Roofline(load(t, attentionPlugin), Options{Folder: t.TempDir()})
-	if m != plan.ThisMachine() || err == nil || err.Error() != "the machine is estimated, not measured: no plugin packed-linear is loaded" {
+	m, err := Roofline(load(t, attends.Plugin), Options{Attention: attends, Folder: t.TempDir()})
+	if m != (Figures{}) || err == nil || err.Error() != "the machine is estimated, not measured: no plugin packed-linear is loaded" {
 		t.Errorf("got %+v, %v", m, err)
 	}
 }
@@ -118,8 +119,8 @@ func TestDiffers(t *testing.T) {
 	if got := same.Differs(more); got != "" {
 		t.Errorf("a plugin that is not asked about matters: %q", got)
 	}
-	this := This(load(t, attentionPlugin), 0, attentionPlugin, linearPlugin)
-	if len(this.Plugins) != 1 || len(this.Plugins[attentionPlugin]) != 64 || this.Threads != this.Cores || this.CPU == "" {
+	this := This(load(t, attends.Plugin), 0, attends.Plugin, linearPlugin)
+	if len(this.Plugins) != 1 || len(this.Plugins[attends.Plugin]) != 64 || this.Threads != this.Cores || this.CPU == "" {
 		t.Errorf("this machine is %+v", this)
 	}
 }

@@ -10,17 +10,12 @@ import (
 	"unsafe"
 
 	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/machine/probe"
 	"github.com/opgraft/graft/host/memory"
-	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 )
 
-// The plugins that are measured with.
-const (
-	attentionPlugin = "flash-decode"
-	linearPlugin    = "packed-linear"
-)
+// linearPlugin is the plugin that multiplies with weights.
+const linearPlugin = "packed-linear"
 
 // rounds is how often each figure is taken, the three in turn.
 const rounds = 11
@@ -45,17 +40,17 @@ const (
 // lie in memory, and that lie in the last cache, and how fast a product of many rows
 // computes. Each is the median of several rounds in which all take turns, since
 // machines have fast and slow spells.
-func measure(plugins []*plugin.Plugin, threads int) (Figures, error) {
-	attention, linear := named(plugins, attentionPlugin), named(plugins, linearPlugin)
+func measure(plugins []*plugin.Plugin, attends Operator, threads int) (Figures, error) {
+	attention, linear := named(plugins, attends.Plugin), named(plugins, linearPlugin)
 	cache := lastCache("/sys/devices/system/cpu/cpu0/cache")
 	crew := plugin.NewCrew(threads)
 	defer crew.Close()
-	inMemory, err := newReader(attention, min(max(4*cache, 64<<20), 256<<20), crew)
+	inMemory, err := newReader(attention, attends.Name, min(max(4*cache, 64<<20), 256<<20), crew)
 	if err != nil {
 		return Figures{}, err
 	}
 	defer inMemory.close()
-	inCache, err := newReader(attention, max(cache/2, 1<<20), crew)
+	inCache, err := newReader(attention, attends.Name, max(cache/2, 1<<20), crew)
 	if err != nil {
 		return Figures{}, err
 	}
@@ -107,32 +102,79 @@ func named(plugins []*plugin.Plugin, name string) *plugin.Plugin {
 
 // reader reads keys and values.
 type reader struct {
-	layers *probe.Layers
-	step   *probe.Step
-	bytes  float64
+	kernel  *plugin.Kernel
+	cache   *memory.Region
+	in, out []*plugin.Tensor
+	context plugin.RunContext
+	bytes   float64
 }
 
-func newReader(p *plugin.Plugin, bytes int64, crew *plugin.Crew) (*reader, error) {
-	l := plan.Layers{Type: "cross", Layers: 1, Heads: readHeads, KVHeads: readHeads, HeadSize: readSize, ValueSize: readSize, Width: readHeads * readSize}
-	s := plan.Shape{Keys: bytes / positionBytes / readers, Beams: 1, Batch: readers}
-	layers, err := probe.New(p, l, plan.Candidate{Keep: plan.KeepKeysAndValues}, 1, s, crew)
+func newReader(p *plugin.Plugin, operator string, bytes int64, crew *plugin.Crew) (_ *reader, err error) {
+	blocks := bytes / positionBytes / abi.CacheBlockSize
+	keys := blocks / readers * abi.CacheBlockSize // of each sample
+	x := &reader{bytes: float64(keys * readers * positionBytes)}
+	defer func() {
+		if err != nil {
+			x.close()
+		}
+	}()
+	if x.cache, err = memory.Reserve(blocks * abi.CacheBlockSize * positionBytes); err != nil {
+		return nil, err
+	}
+	list := x.cache.Floats()
+	for i := range list {
+		list[i] = 1e-2
+	}
+	if x.kernel, err = p.Create(operator, []plugin.Attribute{{Name: "num_heads", Value: int64(readHeads)}, {Name: "kv_num_heads", Value: int64(readHeads)},
+		{Name: "head_size", Value: int64(readSize)}, {Name: "value_size", Value: int64(readSize)}}, nil, plugin.CPU); err != nil {
+		return nil, err
+	}
+	steps, err := plugin.NewTensor(plugin.Int32, readers, abi.SequenceColumns)
 	if err != nil {
 		return nil, err
 	}
-	step, err := layers.Step(s)
+	shared, err := plugin.NewTensor(plugin.Int32, readers*keys)
 	if err != nil {
-		layers.Close()
 		return nil, err
 	}
-	return &reader{layers, step, float64(s.Keys * s.Batch * positionBytes)}, nil
+	for i := range plugin.Elems[int32](shared) {
+		plugin.Elems[int32](shared)[i] = int32(i)
+	}
+	for i := range int32(readers) { // each a row of its own, over positions of its own
+		copy(plugin.Elems[int32](steps)[i*abi.SequenceColumns:], []int32{i, 1, i * int32(keys), int32(keys)})
+	}
+	query, err := plugin.NewTensor(plugin.Float32, readers, readHeads*readSize)
+	if err != nil {
+		return nil, err
+	}
+	out, err := plugin.NewTensor(plugin.Float32, readers, readHeads, 1, readSize)
+	if err != nil {
+		return nil, err
+	}
+	cache := &plugin.Tensor{DType: plugin.Float32, Shape: []int64{blocks, abi.CacheBlockSize * positionBytes / 4}, Data: unsafe.Pointer(unsafe.SliceData(list))}
+	x.in, x.out = []*plugin.Tensor{query, nil, nil, cache, steps, shared}, []*plugin.Tensor{out}
+	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
+	if err != nil {
+		return nil, err
+	}
+	x.context = plugin.RunContext{Crew: crew, Workspace: plugin.NewWorkspace(need)}
+	return x, nil
 }
 
-func (r *reader) close() { r.layers.Close() }
+func (x *reader) close() {
+	if x.kernel != nil {
+		x.kernel.Destroy()
+	}
+	if x.cache != nil {
+		_ = x.cache.Close() // nothing can be done about a mapping that stays
+	}
+}
 
 // rate is bytes a second.
-func (r *reader) rate() (float64, error) {
-	took, err := r.step.Run(0)
-	return r.bytes / seconds(took), err
+func (x *reader) rate() (float64, error) {
+	start := time.Now()
+	err := x.kernel.Run(&x.context, x.in, x.out)
+	return x.bytes / seconds(time.Since(start)), err
 }
 
 // product computes.

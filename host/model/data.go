@@ -43,15 +43,30 @@ func (m *Model) Forget(t *onnx.Tensor) error {
 	if !refers || !ref.raw() {
 		return nil
 	}
-	ref.src.mu.Lock()
-	defer ref.src.mu.Unlock()
-	if ref.src.release == nil || ref.src.data == nil {
-		return nil // in memory of the caller's
-	}
-	if err := forget(ref.src.data[ref.offset : ref.offset+ref.length]); err != nil {
+	if err := ref.src.forget(ref.offset, ref.length); err != nil {
 		return located(err, m.shown())
 	}
 	return nil
+}
+
+// ForgetAll is Forget of every tensor.
+func (m *Model) ForgetAll() error {
+	for _, s := range m.allSources() {
+		if err := s.forget(0, s.size); err != nil {
+			return located(err, m.shown())
+		}
+	}
+	return nil
+}
+
+// forget lets the system take back a part of a mapping.
+func (s *source) forget(offset, length int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.release == nil || s.data == nil {
+		return nil // in memory of the caller's
+	}
+	return forget(s.data[offset : offset+length])
 }
 
 func (m *Model) data(t *onnx.Tensor) ([]byte, error) {

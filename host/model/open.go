@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/proto"
@@ -71,8 +72,15 @@ func open(path string, limits Limits) (*Model, error) {
 		return nil, err
 	}
 	m.path = path
+	opened.Add(1)
 	return m, nil
 }
+
+// opened counts files that Open read.
+var opened atomic.Int64
+
+// Opened is how many model files this process opened: to tell work that is done twice.
+func Opened() int64 { return opened.Load() }
 
 // Parse reads a model from bytes, which must stay unchanged until Close: large
 // tensors are views of them. External data is looked for in folder; when folder

@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/rewrite"
@@ -28,16 +29,35 @@ type Analysis struct {
 
 // Analyse recognises the blocks of a model and plans which operators take them.
 // Nothing is changed. The model stays the caller's to close.
-func Analyse(m *model.Model, manifests []*plugin.Manifest, o plan.Options) (a *Analysis, err error) {
+func Analyse(m *model.Model, manifests []*plugin.Manifest, o plan.Options) (*Analysis, error) {
+	a, err := View(m, m.Proto())
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Choose(manifests, o); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// View recognises the blocks of a graph whose weights lie with a model. Nothing is
+// planned yet: Choose does that.
+func View(m *model.Model, p *onnx.Model) (a *Analysis, err error) {
 	defer recovered("analysis", m, &err)
-	g, err := graph.New(m.Proto(), m)
+	g, err := graph.New(p, m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path(), err)
 	}
 	a = &Analysis{Model: m, Graph: g, Shapes: graph.Infer(g)}
 	a.Report = blocks.Find(g, a.Shapes)
-	a.Plan = plan.Make(g, a.Shapes, a.Report, manifests, o)
 	return a, nil
+}
+
+// Choose plans which operators take the blocks.
+func (a *Analysis) Choose(manifests []*plugin.Manifest, o plan.Options) (err error) {
+	defer recovered("analysis", a.Model, &err)
+	a.Plan = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o)
+	return nil
 }
 
 // Apply rewrites the model as planned. It may be called once.

@@ -19,7 +19,7 @@ func one(n int64) [2]int64 { return [2]int64{n, n} }
 
 func choose(t *testing.T, m plan.Machine, o plan.CacheOptions, kinds ...plan.Kind) []plan.CacheChoice {
 	t.Helper()
-	choices, err := plan.ChooseCaches(plan.NewPredictor(m, nil, nil), kinds, o)
+	choices, err := plan.ChooseCaches(plan.NewPredictor(m, nil, plan.Servers{}, nil), kinds, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestChoiceForMemory(t *testing.T) {
 		t.Errorf("chose %s, options %+v", got[0].Candidate, got[0].Options)
 	}
 	cross.Candidates = []plan.Candidate{latent}
-	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, nil), []plan.Kind{cross}, plan.CacheOptions{})
+	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Servers{}, nil), []plan.Kind{cross}, plan.CacheOptions{})
 	if err == nil || !strings.Contains(err.Error(), "nothing can serve the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: el-attention: layer 3 is not to be trusted") {
 		t.Errorf("got the error %v", err)
 	}
@@ -158,7 +158,7 @@ func TestBatchesWithinMemory(t *testing.T) {
 }
 
 func TestCrossover(t *testing.T) {
-	p := plan.NewPredictor(twoCores, nil, nil)
+	p := plan.NewPredictor(twoCores, nil, plan.Servers{}, nil)
 	x := plan.NewCrossover(p, tinyCross, flash, latent)
 	s := plan.Shape{Beams: 1, Batch: 16, Steps: 0}
 	n := x.Keys(s, 1500)
@@ -237,7 +237,7 @@ func TestMeasuredProjectionsCount(t *testing.T) {
 		{self, flash, 1.5, 0}, {self, keysOnly, 1.25, 0}, {self, inputs, 1, 0}, {self, latent, 1.5, 0},
 		{bartLarge, flash, 1, 0.5}, {bartLarge, keysOnly, 1, 0.25}, {bartLarge, latent, 1, 0}, {bartLarge, hybrid, 1, 0.25 / 12},
 	} {
-		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, projected{all, 0.5}).Predict(c.layers, c.candidate, s)
+		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, plan.Servers{}, projected{all, 0.5}).Predict(c.layers, c.candidate, s)
 		if math.Abs(got.Seconds-c.seconds) > 1e-9 || math.Abs(got.Prefill-c.prefill) > 1e-9 || !got.Measured {
 			t.Errorf("%s attention, %s: %+v, want %g and before it %g", c.layers.Type, c.candidate, got, c.seconds, c.prefill)
 		}
@@ -257,12 +257,12 @@ func TestMeasurementsCount(t *testing.T) {
 		{table{plan.KeepLatent: 1e-9}, latent},
 		{table{plan.KeepKeysAndValues: 1e-9}, flash},
 	} {
-		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, c.measured), []plan.Kind{k}, plan.CacheOptions{})
+		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Servers{}, c.measured), []plan.Kind{k}, plan.CacheOptions{})
 		if err != nil || got[0].Candidate != c.want {
 			t.Errorf("%v: chose %s, %v; want %s", c.measured, got[0].Candidate, err, c.want)
 		}
 	}
-	p := plan.NewPredictor(twoCores, nil, table{plan.KeepLatent: 0.25})
+	p := plan.NewPredictor(twoCores, nil, plan.Servers{}, table{plan.KeepLatent: 0.25})
 	x := p.Predict(bartLarge, latent, r.Largest())
 	if !x.Measured || x.Seconds != 0.25 || x.Model == x.Seconds || p.Operators(bartLarge, latent, r.Largest()) != x.Model {
 		t.Errorf("measured: %+v", x)
@@ -311,7 +311,7 @@ func TestNamedKinds(t *testing.T) {
 		}
 	}
 	own.Named = plan.KeepFirstKeys
-	if _, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, nil), []plan.Kind{own}, plan.CacheOptions{}); err == nil || !strings.HasPrefix(err.Error(), "slim-hybrid is no candidate of the ") {
+	if _, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Servers{}, nil), []plan.Kind{own}, plan.CacheOptions{}); err == nil || !strings.HasPrefix(err.Error(), "slim-hybrid is no candidate of the ") {
 		t.Errorf("found %v", err)
 	}
 }

@@ -41,16 +41,17 @@ type Predictor struct {
 	measured Measurements
 }
 
-// NewPredictor makes one of a machine's roofline, of what the plugins say of their
-// operators (nil: nothing), and of measurements (nil: none).
-func NewPredictor(m Machine, manifests []*plugin.Manifest, measured Measurements) *Predictor {
+// NewPredictor makes one of a machine's roofline, of what the manifests say of the
+// operators that will run (nil: nothing), and of measurements of them (nil: none).
+func NewPredictor(m Machine, manifests []*plugin.Manifest, servers Servers, measured Measurements) *Predictor {
 	p := &Predictor{machine: m, costs: usualCosts, measured: measured}
 	for k := KeepKeysAndValues; k < keeps; k++ {
+		server := servers.Of(k)
 		for _, manifest := range manifests {
-			if manifest.Name != k.Plugin() {
+			if manifest.Name != server.Plugin {
 				continue
 			}
-			if op, ok := manifest.Operator(k.Operator()); ok && op.Cost != (plugin.Cost{}) {
+			if op, ok := manifest.Operator(server.Operator); ok && op.Cost != (plugin.Cost{}) {
 				p.costs[k] = op.Cost
 			}
 		}

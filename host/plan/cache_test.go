@@ -158,7 +158,7 @@ func TestPredictions(t *testing.T) {
 		{"what all layers read may stay in cache", plan.Machine{Bandwidth: 1e9, FLOPS: 1e15, LastCacheBandwidth: 4e9, LastCacheBytes: 20e6}, latent, tinyCross,
 			plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, (1+3.0/4)*1500*4*384/1e9 + 4*4*384*2*384/1e9, 0},
 	} {
-		p := plan.NewPredictor(c.machine, costing(t, free), nil)
+		p := plan.NewPredictor(c.machine, costing(t, free), plan.Servers{}, nil)
 		got := p.Predict(c.layers, c.candidate, c.shape)
 		if math.Abs(got.Seconds/c.seconds-1) > 1e-9 || got.Measured {
 			t.Errorf("%s: a step takes %g s, want %g", c.what, got.Seconds, c.seconds)
@@ -179,12 +179,12 @@ func TestPredictions(t *testing.T) {
 // What plugins say of their operators counts.
 func TestCostsOfPlugins(t *testing.T) {
 	s := plan.Shape{Keys: 1024, Beams: 1, Batch: 1}
-	full := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 1, FLOPS: 1}), nil).Predict(bartLarge, flash, s)
-	half := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}), nil).Predict(bartLarge, flash, s)
+	full := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 1, FLOPS: 1}), plan.Servers{}, nil).Predict(bartLarge, flash, s)
+	half := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}), plan.Servers{}, nil).Predict(bartLarge, flash, s)
 	if want := 2*full.Seconds + 12*7e-6; math.Abs(half.Seconds/want-1) > 1e-9 {
 		t.Errorf("at half the bandwidth a step takes %g s, want %g", half.Seconds, want)
 	}
-	usual := plan.NewPredictor(machine, nil, nil).Predict(bartLarge, flash, s)
+	usual := plan.NewPredictor(machine, nil, plan.Servers{}, nil).Predict(bartLarge, flash, s)
 	if usual.Seconds <= full.Seconds || usual.Seconds >= half.Seconds {
 		t.Errorf("without a word of the plugin's a step takes %g s, want between %g and %g", usual.Seconds, full.Seconds, half.Seconds)
 	}

@@ -33,6 +33,15 @@ func ThisMachine() Machine {
 		LastCacheBandwidth: 45e9 * n, LastCacheBytes: 2e6 * n}
 }
 
+// String is the roofline for people.
+func (m Machine) String() string {
+	s := fmt.Sprintf("reads %.3g GB/s from memory", m.Bandwidth/1e9)
+	if m.LastCacheBytes > 0 {
+		s += fmt.Sprintf(" and %.3g GB/s from %.3g MiB of cache", m.LastCacheBandwidth/1e9, m.LastCacheBytes/(1<<20))
+	}
+	return s + fmt.Sprintf(", computes %.3g GFLOP/s", m.FLOPS/1e9)
+}
+
 // Sample is one shape of the range with the expected times, in seconds, of the
 // nodes as drawn and of the operator.
 type Sample struct {

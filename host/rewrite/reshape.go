@@ -21,8 +21,8 @@ func (r *rewriter) settleReshapes() {
 		}
 	})
 	for _, n := range reshapes {
-		elems := r.fact(n.Input(1)).Elems
-		if target, ok := settled(elems, r.fact(n.Input(0)).Dims); ok {
+		elems := r.shapes.Of(n.Input(1)).Elems
+		if target, ok := settled(elems, r.shapes.Of(n.Input(0)).Dims); ok {
 			key := fmt.Sprintf("%p %v", n.Graph, target)
 			if constants[key] == nil {
 				constants[key] = n.Graph.AddInitializer(graph.Int64Tensor("", []int64{int64(len(target))}, target...))

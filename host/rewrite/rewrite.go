@@ -23,7 +23,7 @@ const domainVersion = 1
 // the plan then says why.
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 	r := &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
-		instead: map[*graph.Value]*graph.Value{}, drawn: map[*graph.Value]*graph.Value{}}
+		instead: map[*graph.Value]*graph.Value{}}
 	for i, c := range p.Choices {
 		if c.Operator == nil {
 			continue
@@ -59,14 +59,14 @@ type rewriter struct {
 	lengths map[lengthKey]*graph.Value
 	block   *span                         // when set, lengths may be read off values before it
 	instead map[*graph.Value]*graph.Value // what stands for a value that was replaced
-	drawn   map[*graph.Value]*graph.Value // the value that one stands for
 }
 
 // replace lets an operator's output stand for what the model drew.
 func (r *rewriter) replace(old, to *graph.Value) {
 	old.Graph.Replace(old, to)
+	r.shapes.Know(to, r.shapes.Of(old))
 	r.declare(to, old)
-	r.instead[old], r.drawn[to] = to, old
+	r.instead[old] = to
 }
 
 // now is what stands for a value: one block may read what another made.
@@ -75,14 +75,6 @@ func (r *rewriter) now(v *graph.Value) *graph.Value {
 		return to
 	}
 	return v
-}
-
-// fact is what is known of a value, as of the one it stands for.
-func (r *rewriter) fact(v *graph.Value) graph.Fact {
-	if old := r.drawn[v]; old != nil {
-		v = old
-	}
-	return r.shapes.Of(v)
 }
 
 // attribute makes an attribute from int64, float64, string or lists of them.

@@ -38,7 +38,7 @@ func SelectEarly(g *graph.Graph, shapes *graph.Shapes) error {
 	}
 	pick := g.Nodes[at]
 	// What was a batch of sequences is rows now, and the targets of Reshapes are known.
-	(&rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{}, instead: map[*graph.Value]*graph.Value{}, drawn: map[*graph.Value]*graph.Value{}}).settleReshapes()
+	(&rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{}, instead: map[*graph.Value]*graph.Value{}}).settleReshapes()
 	r := &rows{shapes: shapes, attended: map[*graph.Node]bool{}, late: map[*graph.Node]bool{}}
 	if r.of(pick.In[0]) {
 		r.length = shapes.Of(pick.In[0]).Dims[0]
@@ -54,6 +54,7 @@ func SelectEarly(g *graph.Graph, shapes *graph.Shapes) error {
 		return nil
 	}
 	selected := map[*graph.Value]*graph.Value{}
+	length := shapes.Of(pick.In[1]).Dim(0)
 	for _, n := range slices.Clone(g.Nodes) {
 		if !r.late[n] {
 			continue
@@ -69,13 +70,26 @@ func SelectEarly(g *graph.Graph, shapes *graph.Shapes) error {
 					return err
 				}
 				selected[v] = early.Out[0]
+				shapes.Know(early.Out[0], ofRows(shapes.Of(v), length))
 			}
 			n.SetInput(i, selected[v])
+		}
+		for _, v := range n.Out {
+			if v != nil {
+				shapes.Know(v, ofRows(shapes.Of(v), length))
+			}
 		}
 	}
 	g.Replace(pick.Out[0], pick.In[0])
 	g.Prune()
 	return g.Commit()
+}
+
+// ofRows is what is known of a value with another number of rows.
+func ofRows(f graph.Fact, length graph.Dim) graph.Fact {
+	f.Dims = slices.Clone(f.Dims)
+	f.Dims[0] = length
+	return f
 }
 
 // rows finds the nodes that need to run for selected rows only.
@@ -209,6 +223,7 @@ func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 		n.SetInput(0, x)
 		// What was declared of it is that of flat rows.
 		g.Proto.ValueInfo = slices.DeleteFunc(g.Proto.ValueInfo, func(v *onnx.ValueInfo) bool { return v.GetName() == y.Name })
+		shapes.Know(y, shapes.Of(y.Uses[0].Node.Out[0]))
 		(&rewriter{main: g, shapes: shapes}).declare(y, y.Uses[0].Node.Out[0])
 		for _, u := range slices.Clone(y.Uses) {
 			g.Replace(u.Node.Out[0], y)

@@ -70,32 +70,20 @@ type Engine struct {
 	Plugins                      []string           // those whose operators stand in the graph
 }
 
-// Lengths are what a drawn model is evaluated at: one row of New tokens after
-// Past, over Encoder positions, with nothing hidden by a mask that is given.
-type Lengths struct {
-	Past, New, Encoder int64
-}
-
-// Evaluated is a value's content at some lengths, booleans and integers as
-// numbers.
-type Evaluated struct {
-	Shape []int64
-	Data  []float32
-}
-
-// StatefulOptions are what Stateful cannot find in the graph.
-type StatefulOptions struct {
-	// Evaluate computes values of the model as drawn. Stateful asks it what masks
-	// hide, and for tables of what depends on nothing but a position.
-	Evaluate func(names []string, at Lengths) ([]Evaluated, error)
-	// Positions is the longest sequence: what depends on positions is tabulated
-	// to there.
+// Decoder is an exported decoder that takes a past, as it was read, and what an engine
+// is to make of it.
+type Decoder struct {
+	Graph  *graph.Graph
+	Shapes *graph.Shapes
+	Report *blocks.Report
+	// First is the decoder without a past, whose graph has the weights that make keys and
+	// values of an encoder's output; nil where there is none.
+	First *Decoder
+	// Positions is the longest sequence: what depends on positions is tabulated to there.
 	Positions int64
-	// Self and Cross are what layers keep where they can: otherwise inputs, or keys and
-	// values. Either lets layers that read an encoder's output read keys and values
-	// of the samples that have those instead.
-	Self, Cross plan.Keep
-	Either      bool
+	// Either lets layers that read an encoder's output read keys and values of the
+	// samples that have those instead.
+	Either bool
 	// Servers are the operators that attend over what is kept.
 	Servers plan.Servers
 	// Storage is the type that rows of inputs, keys and encoders' outputs are kept in; ""
@@ -103,53 +91,67 @@ type StatefulOptions struct {
 	// where keys are kept alone. Both cost accuracy.
 	Storage plan.Storage
 	Skip    float64
-	// Encoder gives the weights that make keys and values of an encoder's output, which
-	// the graph of a decoder with a past lacks.
-	Encoder func(*blocks.Block) (key, value *Projection, err error)
-	// Fold computes the weights of an operator from those of the model. Only Keep other
-	// than keys and values asks for it and for Encoder.
-	Fold func(keep plan.Keep, constants []plugin.Weight, attributes []plugin.Attribute) (map[string]*Folded, error)
+	// Answers are to what Questions asked, and to what Attended.Questions did.
+	Answers Answers
 }
 
-// Stateful turns an exported decoder with its past on its face into an engine
-// graph, in which each token is a row: the batch is T tokens of any sequences,
-// the sequence axis is 1. Attention reads keys and values from a pool of the
-// host's by slots, and writes them there; masks go, because the slots say what a
-// row sees; what the graph derives from the length of the past (positions, bias)
-// is looked up by each row's own position; and scores are computed for the rows
-// that are asked for. The report and shapes are those of the graph.
-func Stateful(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, o StatefulOptions) (*Engine, error) {
-	s := &stateful{options: o, engine: &Engine{Tokens: "input_ids", Logits: "logits", Weights: map[string]*Folded{}},
+// Attended is a decoder whose attention reads the host's pools. It is not committed to
+// the model yet: Finish is.
+type Attended struct {
+	s      *stateful
+	needed []tabled
+}
+
+// Attend begins to turn an exported decoder with its past among its inputs into an
+// engine graph, in which each token is a row: the batch is T tokens of any sequences,
+// the sequence axis is 1. Attention reads keys and values from a pool of the host's by
+// slots, and writes them there; masks go, because the slots say what a row sees; what
+// the graph derives from the length of the past (positions, bias) is looked up by each
+// row's own position; and logits are computed for the rows that are asked for. Layers
+// are those of Layer, one for each block of the report, in its order. The graph is
+// changed, also where there is an error.
+func (d *Decoder) Attend(layers []*Layer) (*Attended, error) {
+	s := &stateful{Decoder: d, engine: &Engine{Tokens: "input_ids", Logits: "logits", Weights: map[string]*Folded{}},
 		inputs: map[string]*graph.Value{}, biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
-		rewriter: &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
-			instead: map[*graph.Value]*graph.Value{}, drawn: map[*graph.Value]*graph.Value{}}}
-	if len(report.Unrecognised) > 0 {
-		u := report.Unrecognised[0]
-		return nil, fmt.Errorf("%s was not recognised as attention (%s), which an engine must know", u.Node, u.Reason)
+		rewriter: &rewriter{main: d.Graph, shapes: d.Shapes, lengths: map[lengthKey]*graph.Value{},
+			instead: map[*graph.Value]*graph.Value{}}}
+	if err := s.face(); err != nil {
+		return nil, err
 	}
-	for _, step := range []func() error{
-		func() error { return s.face() },
-		func() error { return s.attentions(report.Blocks) },
-		func() error { return s.selectRows() },
-		func() error { return s.rowPositions() },
-		func() error { return s.finish() },
-	} {
-		if err := step(); err != nil {
-			return nil, err
+	c := &crossing{stateful: s, output: -1}
+	for _, l := range layers { // in the order of the graph, because one block may read what another made
+		if err := s.put(l, c); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.block.Node, err)
 		}
 	}
-	return s.engine, nil
+	if err := s.selectRows(); err != nil {
+		return nil, err
+	}
+	needed, err := s.tables()
+	return &Attended{s, needed}, err
+}
+
+// Finish completes the engine graph and commits it to the model. The decoder's Answers
+// must have those to Questions.
+func (a *Attended) Finish() (*Engine, error) {
+	if err := a.s.rowPositions(a.needed); err != nil {
+		return nil, err
+	}
+	if err := a.s.finish(); err != nil {
+		return nil, err
+	}
+	return a.s.engine, nil
 }
 
 type stateful struct {
 	*rewriter
-	options StatefulOptions
-	engine  *Engine
-	inputs  map[string]*graph.Value // new ones
-	logits  *graph.Value
-	tokens  *graph.Value
-	biases  biasTables
-	angles  map[*graph.Value]*graph.Value // tables of rotary embeddings
+	*Decoder
+	engine *Engine
+	inputs map[string]*graph.Value // new ones
+	logits *graph.Value
+	tokens *graph.Value
+	biases biasTables
+	angles map[*graph.Value]*graph.Value // tables of rotary embeddings
 	// attended are the results of attention with their lengths, which nothing but
 	// the rewrite knows.
 	attended []*onnx.ValueInfo
@@ -184,33 +186,24 @@ func (s *stateful) input(name string, kind onnx.Tensor_DataType, dims ...any) (*
 	return v, nil
 }
 
-// attentions puts an operator over the host's pools in place of every block.
-func (s *stateful) attentions(list []*blocks.Block) error {
-	var self []*blocks.Block
-	for _, b := range list {
-		if b.Wiring.Graph != s.main {
+// Check reports a decoder of which no engine can be made, whatever its layers keep.
+func (d *Decoder) Check() error {
+	if len(d.Report.Unrecognised) > 0 {
+		u := d.Report.Unrecognised[0]
+		return fmt.Errorf("%s was not recognised as attention (%s), which an engine must know", u.Node, u.Reason)
+	}
+	self := false
+	for _, b := range d.Report.Blocks {
+		if b.Wiring.Graph != d.Graph {
 			return fmt.Errorf("%s lies in a subgraph, from which an engine cannot take it", b.Node)
 		}
 		if err := servable(b); err != nil {
 			return fmt.Errorf("%s: %w", b.Node, err)
 		}
-		if b.Attention.Type != "cross" {
-			self = append(self, b)
-		}
+		self = self || b.Attention.Type != "cross"
 	}
-	if len(self) == 0 {
+	if !self {
 		return errors.New("the model has no self attention that could keep a cache")
-	}
-	// In the order of the graph, because one block may read what another made.
-	keepSelf, keepCross := s.selfKeeper(self), s.crossKeeper()
-	for _, b := range list {
-		keep := keepSelf
-		if b.Attention.Type == "cross" {
-			keep = keepCross
-		}
-		if err := keep(b); err != nil {
-			return fmt.Errorf("%s: %w", b.Node, err)
-		}
 	}
 	return nil
 }

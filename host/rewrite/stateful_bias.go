@@ -50,8 +50,9 @@ func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 // biasTable evaluates a block's mask and bias: (heads, distances), or nil when
 // the bias is zero wherever a key is seen.
 func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
-	heads, longest := b.Attention.Heads, s.options.Positions
-	last, err := s.seen(b, Lengths{Past: longest - 1, New: 1, Encoder: 1})
+	heads, longest := b.Attention.Heads, s.Positions
+	ats := s.maskLengths(b)
+	last, err := s.seen(b, ats[0])
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
 		}
 	}
 	// The same must hold for queries in the middle, or it is no function of the distance.
-	for _, at := range []Lengths{{Past: 0, New: min(9, longest), Encoder: 1}, {Past: longest / 3, New: 1, Encoder: 1}} {
+	for _, at := range ats[1:] {
 		few, err := s.seen(b, at)
 		if err != nil {
 			return nil, err
@@ -130,16 +131,16 @@ found:
 
 // nothingHidden checks that a block of cross attention sees every key of its row.
 func (s *stateful) nothingHidden(b *blocks.Block) error {
-	const keys = 5
 	if b.Wiring.Bias == nil && b.Wiring.Keep == nil {
 		return nil
 	}
-	m, err := s.seen(b, Lengths{Past: 2, New: 1, Encoder: keys})
+	at := s.maskLengths(b)[0]
+	m, err := s.seen(b, at)
 	if err != nil {
 		return err
 	}
 	for h := range b.Attention.Heads {
-		for j := range int64(keys) {
+		for j := range at.Encoder {
 			if x, seen := m.at(h, 0, j); !seen || x != 0 {
 				return errors.New("something but the encoder's mask is added to its scores")
 			}
@@ -158,14 +159,7 @@ type mask struct {
 func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
 	w := b.Wiring
 	m := &mask{inverted: w.KeepInverted}
-	var names []string
-	if w.Bias != nil {
-		names = append(names, w.Bias.Name)
-	}
-	if w.Keep != nil {
-		names = append(names, w.Keep.Name)
-	}
-	values, err := s.options.Evaluate(names, at)
+	values, err := s.Answers.of(Question{maskNames(b), at})
 	if err != nil {
 		return nil, fmt.Errorf("its mask cannot be evaluated: %w", err)
 	}

@@ -2,7 +2,6 @@ package rewrite
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -15,109 +14,29 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 )
 
-// Served says what serves one layer of attention, and why not what was asked for.
-type Served struct {
-	Node   string    `json:"node"`
-	Type   string    `json:"type"` // "self" or "cross"
-	Keep   plan.Keep `json:"keeps"`
-	Plugin string    `json:"plugin"`
-	Reason string    `json:"reason,omitempty"`
-}
-
-// refuse says why a layer cannot keep what it was asked to. It keeps something else
-// then.
-func refuse(format string, args ...any) error {
-	return &plugin.Error{Kind: plugin.ErrRefused, Found: fmt.Sprintf(format, args...)}
-}
-
-// refusal is the reason of a refusal, or false for other errors.
-func refusal(err error) (string, bool) {
-	var refused *plugin.Error
-	if errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused) {
-		return refused.Found, true
-	}
-	return "", false
-}
-
-// keeper puts an operator in place of a block, or refuses before it has changed
-// anything.
-type keeper func(b *blocks.Block) error
-
-// keepers are the ways of keeping that a kind of attention has. Each but the last
-// names the one that is tried when it refuses.
-type keepers map[plan.Keep]struct {
-	put     keeper
-	instead plan.Keep
-}
-
-// serve puts the operator in place that was asked for, or what stands in for it.
-func (s *stateful) serve(b *blocks.Block, keep plan.Keep, list keepers) error {
-	reasons := ""
-	if _, ok := list[keep]; !ok {
-		keep = plan.KeepKeysAndValues
-	}
-	for {
-		err := list[keep].put(b)
-		why, refused := refusal(err)
-		if err == nil {
-			s.engine.Served = append(s.engine.Served, Served{b.Node, b.Attention.Type, keep, s.options.Servers.Of(keep).Plugin, reasons})
-			return nil
+// put puts the operator in place that serves a layer.
+func (s *stateful) put(l *Layer, c *crossing) error {
+	s.engine.Served = append(s.engine.Served, l.Served(&s.Servers))
+	if l.block.Attention.Type == "cross" {
+		switch {
+		case l.first || l.Keep == plan.KeepKeys:
+			return c.keys(l)
+		case l.Keep == plan.KeepFirstKeys:
+			return c.hybrid(l)
+		case l.Keep == plan.KeepLatent:
+			return c.encoder(l)
 		}
-		if !refused {
-			return err
-		}
-		if reasons != "" {
-			reasons += "; "
-		}
-		reasons += fmt.Sprintf("%s: %s", keep, why)
-		keep = list[keep].instead
+		return c.keysValues(l.block)
 	}
-}
-
-// selfKeeper serves blocks of self attention.
-func (s *stateful) selfKeeper(list []*blocks.Block) keeper {
-	ways := keepers{
-		plan.KeepKeysAndValues: {put: s.selfKeysValues},
-		plan.KeepKeys:          {s.selfKeys, plan.KeepInputs},
-		plan.KeepInputs:        {s.selfInputs, plan.KeepKeysAndValues},
-		plan.KeepLatent:        {(&prompts{stateful: s, list: list}).put, plan.KeepKeysAndValues},
+	switch l.Keep {
+	case plan.KeepKeys:
+		return s.selfKeys(l)
+	case plan.KeepInputs:
+		return s.selfInputs(l)
+	case plan.KeepLatent:
+		return s.selfPrompt(l)
 	}
-	return func(b *blocks.Block) error { return s.serve(b, s.options.Self, ways) }
-}
-
-// prompts puts the operators over inputs of prompts. A prompt lies in one pool for all
-// layers, so it is all of them or none.
-type prompts struct {
-	*stateful
-	list    []*blocks.Block
-	asked   bool
-	refused error // why it is none
-}
-
-func (p *prompts) put(b *blocks.Block) error {
-	if !p.asked {
-		p.asked = true
-		for _, other := range p.list {
-			_, err := p.sources(other)
-			if why, refused := refusal(err); refused {
-				p.refused = refuse("%s: %s", other.Node, why)
-				break
-			} else if err != nil {
-				return err
-			}
-		}
-	}
-	if p.refused != nil {
-		return p.refused
-	}
-	err := p.selfPrompt(b)
-	if why, refused := refusal(err); refused {
-		if p.engine.Prompt > 0 {
-			return fmt.Errorf("it cannot keep inputs of a prompt, which layers before it do: %s", why)
-		}
-		p.refused = err
-	}
-	return err
+	return s.selfKeysValues(l.block)
 }
 
 // pool gives the inputs cache, steps and shared of a pool.
@@ -169,7 +88,7 @@ func area(pool *int64, floats int64) int64 {
 
 // rowFloats is the size of a block's area of rows.
 func (s *stateful) rowFloats(width int64) int64 {
-	return RowFloats(width, s.options.Storage)
+	return RowFloats(width, s.Storage)
 }
 
 // RowFloats is the size, in floats, of a block's area of rows of a width.
@@ -179,7 +98,7 @@ func RowFloats(width int64, storage plan.Storage) int64 {
 
 // rows are the attributes of operators over rows.
 func (s *stateful) rows(offset int64) []any {
-	storage := s.options.Storage
+	storage := s.Storage
 	if storage == "" {
 		storage = plan.Float32
 	}
@@ -204,11 +123,11 @@ func (s *stateful) attend(b *blocks.Block, keep plan.Keep, ins []*graph.Value, a
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
 	outputs := []string{s.main.FreshName("graft_attention")}
-	if keep == plan.KeepKeys && s.options.Skip > 0 {
-		attributes = append(attributes, "skip", s.options.Skip)
+	if keep == plan.KeepKeys && s.Skip > 0 {
+		attributes = append(attributes, "skip", s.Skip)
 		outputs = append(outputs, s.main.FreshName("graft.skipped"))
 	}
-	server := s.options.Servers.Of(keep)
+	server := s.Servers.Of(keep)
 	if !slices.Contains(s.engine.Plugins, server.Plugin) {
 		s.engine.Plugins = append(s.engine.Plugins, server.Plugin)
 	}
@@ -253,13 +172,10 @@ func (s *stateful) selfKeysValues(b *blocks.Block) error {
 }
 
 // selfInputs keeps what keys and values are projected from.
-func (s *stateful) selfInputs(b *blocks.Block) error {
+func (s *stateful) selfInputs(l *Layer) error {
+	b, from := l.block, l.from
 	a := b.Attention
-	from, err := s.sources(b)
-	if err != nil {
-		return err
-	}
-	weights, err := s.fold(plan.KeepInputs, b, from.key, from.value, nil)
+	weights, err := s.weights(l)
 	if err != nil {
 		return err
 	}
@@ -278,13 +194,10 @@ func (s *stateful) selfInputs(b *blocks.Block) error {
 }
 
 // selfPrompt keeps the inputs of a prompt, and keys and values of what follows it.
-func (s *stateful) selfPrompt(b *blocks.Block) error {
+func (s *stateful) selfPrompt(l *Layer) error {
+	b, from := l.block, l.from
 	a, w := b.Attention, b.Wiring
-	from, err := s.sources(b)
-	if err != nil {
-		return err
-	}
-	weights, err := s.fold(plan.KeepLatent, b, from.key, from.value, nil)
+	weights, err := s.weights(l)
 	if err != nil {
 		return err
 	}
@@ -311,31 +224,18 @@ func (s *stateful) selfPrompt(b *blocks.Block) error {
 }
 
 // selfKeys keeps keys alone.
-func (s *stateful) selfKeys(b *blocks.Block) error {
+func (s *stateful) selfKeys(l *Layer) error {
+	b := l.block
 	a := b.Attention
-	if a.Heads != a.KVHeads {
-		return refuse("its %d heads share %d of keys and values", a.Heads, a.KVHeads)
-	}
-	from, err := s.projections(b)
-	if err != nil {
-		return err
-	}
 	rotary, err := s.rotary(b)
 	if err != nil {
 		return err
 	}
-	// A bias of keys adds the same to all scores of a query, which a softmax does not
-	// see, unless keys are turned or scores bent in between.
-	biased := rotary != nil || a.Softcap != 0
-	keyBias := from.key.Bias
-	if !biased {
-		keyBias = nil
-	}
-	weights, err := s.fold(plan.KeepKeys, b, from.key, from.value, keyBias)
+	weights, err := s.weights(l)
 	if err != nil {
 		return err
 	}
-	query, key, err := s.queryAndKey(b, biased)
+	query, key, err := s.queryAndKey(b, seesKeyBias(a))
 	if err != nil {
 		return err
 	}
@@ -351,6 +251,11 @@ func (s *stateful) selfKeys(b *blocks.Block) error {
 	}
 	return s.attend(b, plan.KeepKeys, ins, attributes...)
 }
+
+// seesKeyBias reports attention whose result a bias of keys changes: it adds the same to
+// all scores of a query, which a softmax does not see, unless keys are turned or scores
+// bent in between.
+func seesKeyBias(a *blocks.Attention) bool { return a.Positions == "rotary" || a.Softcap != 0 }
 
 // attends reports an operator over a pool.
 func attends(n *graph.Node) bool {

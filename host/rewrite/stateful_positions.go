@@ -8,13 +8,20 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// rowPositions gives each row its own position. A model that takes positions as
-// an input is fed them; one that derives them from the length of its past, or of
-// a mask, is cut where a value that depends on lengths alone meets one that
-// depends on tokens: there stands a table over positions, evaluated once from
-// the model as drawn, in which every row looks up its own line. A learned
-// table, sinusoids and rotary angles are all the same to that.
-func (s *stateful) rowPositions() error {
+// tabled is an input of a node that is to be looked up by each row's own position.
+type tabled struct {
+	node  *graph.Node
+	index int
+}
+
+func (t tabled) value() *graph.Value { return t.node.In[t.index] }
+
+// tables finds what each row has to look up by its own position. A model that takes
+// positions as an input is fed them; one that derives them from the length of its past,
+// or of a mask, is cut where a value that depends on lengths alone meets one that
+// depends on tokens. A learned table, sinusoids and rotary angles are all the same to
+// that.
+func (s *stateful) tables() (list []tabled, err error) {
 	s.main.Prune()
 	for _, v := range s.main.Inputs {
 		if v.Name != "position_ids" {
@@ -22,7 +29,7 @@ func (s *stateful) rowPositions() error {
 		}
 		positions, err := s.positions()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, u := range slices.Clone(v.Uses) {
 			u.Node.SetInput(u.Index, positions)
@@ -30,28 +37,59 @@ func (s *stateful) rowPositions() error {
 		break
 	}
 	if err := s.main.Sort(); err != nil {
-		return err
+		return nil, err
 	}
 	kinds := s.dependencies()
-	tables := map[*graph.Value]*graph.Value{}
-	for _, n := range slices.Clone(s.main.Nodes) {
+	for _, n := range s.main.Nodes {
 		if kinds.of(n) != onTokens || n.Is("Shape", "Size") {
 			continue
 		}
 		for i, v := range n.In {
-			if v == nil || kinds[v] != onLengths || s.isLength(n, i) {
-				continue
+			if v != nil && kinds[v] == onLengths && !s.isLength(n, i) {
+				list = append(list, tabled{n, i})
 			}
-			rank := s.fact(n.Out[0]).Rank
-			if tables[v] == nil {
-				table, err := s.tabulate(v, rank)
-				if err != nil {
-					return fmt.Errorf("%s reads %s, which depends on lengths: %w", describe(n), v.Name, err)
-				}
-				tables[v] = table
-			}
-			n.SetInput(i, tables[v])
 		}
+	}
+	return list, nil
+}
+
+// lengthsOf are the lengths that a value is evaluated at to be tabulated: of a whole
+// sequence, of a few tokens, and of one token after others.
+func (s *stateful) lengthsOf() (whole, few, later Lengths) {
+	longest := s.Positions
+	return Lengths{Past: 0, New: longest, Encoder: 1}, Lengths{Past: 0, New: min(7, longest), Encoder: 1}, Lengths{Past: longest / 2, New: 1, Encoder: 1}
+}
+
+// Questions are what Finish needs answers to, of the model as exported.
+func (a *Attended) Questions() []Question {
+	var list questions
+	for _, t := range a.needed {
+		if v := t.value(); a.s.float(v) == nil {
+			whole, few, later := a.s.lengthsOf()
+			for _, at := range []Lengths{whole, few, later} {
+				list.add(Question{[]string{v.Name}, at})
+			}
+		}
+	}
+	return list
+}
+
+// rowPositions gives each row its own position: where one is needed stands a table over
+// positions, evaluated once from the model as exported, in which every row looks up its
+// own line.
+func (s *stateful) rowPositions(needed []tabled) error {
+	tables := map[*graph.Value]*graph.Value{}
+	for _, t := range needed {
+		n, v := t.node, t.value()
+		rank := s.shapes.Of(n.Out[0]).Rank
+		if tables[v] == nil {
+			table, err := s.tabulate(v, rank)
+			if err != nil {
+				return fmt.Errorf("%s reads %s, which depends on lengths: %w", describe(n), v.Name, err)
+			}
+			tables[v] = table
+		}
+		n.SetInput(t.index, tables[v])
 	}
 	s.main.Prune()
 	return nil
@@ -126,21 +164,21 @@ func (s *stateful) isLength(n *graph.Node, i int) bool {
 // lengths alone, or a constant where it is the same at all of them. rank is that
 // of the values it meets.
 func (s *stateful) tabulate(v *graph.Value, rank int) (*graph.Value, error) {
-	longest := s.options.Positions
-	few, later := min(7, longest), longest/2
-	whole, err := s.evaluate(v, Lengths{Past: 0, New: longest, Encoder: 1})
-	if err != nil {
+	atWhole, atFew, atLater := s.lengthsOf()
+	longest, later := atWhole.New, atLater.Past
+	if err := s.float(v); err != nil {
 		return nil, err
 	}
-	part, err := s.evaluate(v, Lengths{Past: 0, New: few, Encoder: 1})
-	if err != nil {
-		return nil, err
+	var answers [3]*Evaluated
+	for i, at := range []Lengths{atWhole, atFew, atLater} {
+		values, err := s.Answers.of(Question{[]string{v.Name}, at})
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = &values[0]
 	}
-	one, err := s.evaluate(v, Lengths{Past: later, New: 1, Encoder: 1})
-	if err != nil {
-		return nil, err
-	}
-	axis, err := grown(whole.Shape, part.Shape, longest, few)
+	whole, part, one := answers[0], answers[1], answers[2]
+	axis, err := grown(whole.Shape, part.Shape, longest, atFew.New)
 	if err != nil {
 		return nil, err
 	}
@@ -185,15 +223,12 @@ func (s *stateful) tabulate(v *graph.Value, rank int) (*graph.Value, error) {
 	return n.Out[0], nil
 }
 
-func (s *stateful) evaluate(v *graph.Value, at Lengths) (*Evaluated, error) {
-	if dtype := s.fact(v).DType; dtype != onnx.Tensor_FLOAT {
-		return nil, fmt.Errorf("it is of type %v; only float32 values are tabulated", dtype)
+// float reports a value that is not tabulated for its type.
+func (s *stateful) float(v *graph.Value) error {
+	if dtype := s.shapes.Of(v).DType; dtype != onnx.Tensor_FLOAT {
+		return fmt.Errorf("it is of type %v; only float32 values are tabulated", dtype)
 	}
-	values, err := s.options.Evaluate([]string{v.Name}, at)
-	if err != nil {
-		return nil, err
-	}
-	return &values[0], nil
+	return nil
 }
 
 // grown is the axis that grew with the number of tokens, -1 when none did.

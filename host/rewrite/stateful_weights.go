@@ -16,9 +16,10 @@ type Folded struct {
 	Data  []float32
 }
 
-// Projection is y = x W + b with constants: W is (Inputs, width), row-major.
+// Projection is y = x W + b with constants: W is (Inputs, Width), row-major.
 type Projection struct {
 	Inputs int64
+	Width  int64 // columns
 	Weight []float64
 	Bias   []float64 // nil: none
 	// From is x, as it was before its rows were shaped for the product.
@@ -27,11 +28,8 @@ type Projection struct {
 	Rows string
 }
 
-// Width is the number of columns.
-func (p *Projection) Width() int64 { return int64(len(p.Weight)) / p.Inputs }
-
 func (p *Projection) weight(name string) plugin.Weight {
-	return plugin.Weight{Name: name, Shape: []int64{p.Inputs, p.Width()}, Floats: p.Weight}
+	return plugin.Weight{Name: name, Shape: []int64{p.Inputs, p.Width}, Floats: p.Weight}
 }
 
 // mostElements bounds a weight that is widened to float64.
@@ -51,7 +49,7 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Projection{Inputs: l.Inputs, Weight: make([]float64, l.Inputs*l.Width), From: unshaped(l.From)}
+	p := &Projection{Inputs: l.Inputs, Width: l.Width, Weight: make([]float64, l.Inputs*l.Width), From: unshaped(l.From)}
 	columns := int64(len(all)) / l.Inputs
 	for i := range l.Inputs {
 		for j := range l.Width {
@@ -99,8 +97,11 @@ type source struct {
 	key, value *Projection
 }
 
+// forget lets go of the weights, which are large and needed for the fold alone.
+func (f *source) forget() { f.key.Weight, f.value.Weight = nil, nil }
+
 // projections reads the weights of a block's keys and values.
-func (s *stateful) projections(b *blocks.Block) (*source, error) {
+func (d *Decoder) projections(b *blocks.Block) (*source, error) {
 	w, p := b.Wiring, b.Attention.Projections
 	if p == nil || p.Key == nil || p.Value == nil {
 		return nil, refuse("its keys and values are no products with constant weights")
@@ -108,68 +109,93 @@ func (s *stateful) projections(b *blocks.Block) (*source, error) {
 	if w.Input == nil {
 		return nil, refuse("its keys and values are not projected from one value")
 	}
-	from := &source{input: w.Input}
-	var err error
-	if from.key, err = ReadProjection(s.main, p.Key); err != nil {
+	return d.read(p, w.Input)
+}
+
+func (d *Decoder) read(p *blocks.Projections, input *graph.Value) (from *source, err error) {
+	from = &source{input: input}
+	if from.key, err = ReadProjection(d.Graph, p.Key); err != nil {
 		return nil, err
 	}
-	if from.value, err = ReadProjection(s.main, p.Value); err != nil {
-		return nil, err
-	}
-	return from, nil
+	from.value, err = ReadProjection(d.Graph, p.Value)
+	return from, err
 }
 
 // sources is projections for attention that works on what keys are projected from:
 // nothing may stand between the projection and the product.
-func (s *stateful) sources(b *blocks.Block) (*source, error) {
+func (d *Decoder) sources(b *blocks.Block) (*source, error) {
 	if b.Attention.Positions == "rotary" {
 		return nil, refuse("a rotary embedding stands between the projection of keys and their product with queries")
 	}
-	return s.projections(b)
+	return d.projections(b)
 }
 
-// fold computes the weights of an operator: two inputs of the graph. keyBias is what
-// cached keys carry, or nil.
-func (s *stateful) fold(keep plan.Keep, b *blocks.Block, key, value *Projection, keyBias []float64) ([2]*graph.Value, error) {
+// crossSources are the projections of keys and values of an encoder's output, which the
+// decoder without a past has.
+func (d *Decoder) crossSources(b *blocks.Block) (*source, error) {
+	if d.First == nil {
+		return nil, refuse("the weights of its keys and values are not there: no decoder without a past was given")
+	}
+	origin := blocks.Origin(b, d.First.Report)
+	if origin == nil || origin.Attention.Projections == nil || origin.Attention.Projections.Key == nil || origin.Attention.Projections.Value == nil {
+		return nil, refuse("found no products that make its keys and values")
+	}
+	from, err := d.First.read(origin.Attention.Projections, nil)
+	if err == nil && (from.key.From != from.value.From || from.key.Inputs != from.value.Inputs) {
+		err = refuse("its keys and values are not projected from one value")
+	}
+	return from, err
+}
+
+// Fold is what a layer asks the operator's plugin to fold.
+type Fold struct {
+	Server     plan.Server
+	Constants  []plugin.Weight
+	Attributes []plugin.Attribute
+}
+
+// fold computes the weights of an operator. keyBias is what cached keys carry, or nil.
+func (d *Decoder) fold(keep plan.Keep, b *blocks.Block, from *source, keyBias []float64) *Fold {
+	key, value := from.key, from.value
 	constants := []plugin.Weight{key.weight("key_weight"), value.weight("value_weight")}
 	if keyBias != nil {
-		constants = append(constants, plugin.Weight{Name: "key_bias", Shape: []int64{key.Width()}, Floats: keyBias})
+		constants = append(constants, plugin.Weight{Name: "key_bias", Shape: []int64{key.Width}, Floats: keyBias})
 	}
 	if value.Bias != nil {
-		constants = append(constants, plugin.Weight{Name: "value_bias", Shape: []int64{value.Width()}, Floats: value.Bias})
+		constants = append(constants, plugin.Weight{Name: "value_bias", Shape: []int64{value.Width}, Floats: value.Bias})
 	}
-	return s.folded(keep, b, constants)
+	return d.foldOf(keep, b, constants)
 }
 
 // foldFrom is fold for layers that read the keys of another layer.
-func (s *stateful) foldFrom(keep plan.Keep, b *blocks.Block, key, value, base *Projection) ([2]*graph.Value, error) {
-	return s.folded(keep, b, []plugin.Weight{key.weight("key_weight"), value.weight("value_weight"), base.weight("base_key_weight")})
+func (d *Decoder) foldFrom(keep plan.Keep, b *blocks.Block, from *source, base *Projection) *Fold {
+	return d.foldOf(keep, b, []plugin.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
 }
 
-// folded asks the plugin and takes what it gives as inputs: key_weight and
-// value_weight, or, of operators that keep keys, value_weight and value_bias.
-func (s *stateful) folded(keep plan.Keep, b *blocks.Block, constants []plugin.Weight) (list [2]*graph.Value, err error) {
+func (d *Decoder) foldOf(keep plan.Keep, b *blocks.Block, constants []plugin.Weight) *Fold {
 	a := b.Attention
-	attributes := []plugin.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
-		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}
-	if s.options.Storage != "" {
-		attributes = append(attributes, plugin.Attribute{Name: "storage", Value: string(s.options.Storage)})
+	f := &Fold{Server: d.Servers.Of(keep), Constants: constants, Attributes: []plugin.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
+		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}}
+	if d.Storage != "" {
+		f.Attributes = append(f.Attributes, plugin.Attribute{Name: "storage", Value: string(d.Storage)})
 	}
-	made, err := s.options.Fold(keep, constants, attributes)
-	if err != nil {
-		return list, err
-	}
+	return f
+}
+
+// weights are a layer's folded weights as inputs: key_weight and value_weight, or, of
+// operators that keep keys, value_weight and value_bias.
+func (s *stateful) weights(l *Layer) (list [2]*graph.Value, err error) {
 	names := [2]string{"key_weight", "value_weight"}
-	if made["key_weight"] == nil {
+	if l.Weights["key_weight"] == nil {
 		names = [2]string{"value_weight", "value_bias"}
 	}
 	for i, name := range names {
-		w := made[name]
+		w := l.Weights[name]
 		if w == nil && name == "value_bias" {
 			continue
 		}
 		if w == nil {
-			return list, fmt.Errorf("the fold of %s gives no %s", s.options.Servers.Of(keep).Operator, name)
+			return list, fmt.Errorf("the fold of %s gives no %s", s.Servers.Of(l.Keep).Operator, name)
 		}
 		input := s.main.FreshName("graft.weights." + name)
 		var dims []any
@@ -215,13 +241,13 @@ func (s *stateful) product(x *graph.Value, parts ...*Projection) (*graph.Value, 
 	inputs, width := parts[0].Inputs, int64(0)
 	biased := false
 	for _, p := range parts {
-		width += p.Width()
+		width += p.Width
 		biased = biased || p.Bias != nil
 	}
 	weight, bias := make([]float32, inputs*width), make([]float32, width)
 	at := int64(0)
 	for _, p := range parts {
-		n := p.Width()
+		n := p.Width
 		for i := range inputs {
 			copy(weight[i*width+at:], rounded(p.Weight[i*n:(i+1)*n]))
 		}
@@ -290,7 +316,7 @@ func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.
 	if err != nil {
 		return nil, nil, err
 	}
-	sizes := s.main.AddInitializer(graph.Int64Tensor("", []int64{2}, q.Width(), k.Width()))
+	sizes := s.main.AddInitializer(graph.Int64Tensor("", []int64{2}, q.Width, k.Width))
 	n, err := s.node(s.main, "", "Split", []*graph.Value{both, sizes},
 		[]string{s.main.FreshName("graft_query"), s.main.FreshName("graft_key")}, "axis", -1)
 	if err != nil {
@@ -311,9 +337,6 @@ func (s *stateful) rotary(b *blocks.Block) (*turning, error) {
 		return nil, nil
 	}
 	r := b.Wiring.Rotary
-	if r == nil || b.Wiring.RawKey == nil {
-		return nil, refuse("its rotary embedding is not understood")
-	}
 	t := &turning{style: r.Style}
 	for _, side := range []struct {
 		v  *graph.Value
@@ -324,7 +347,7 @@ func (s *stateful) rotary(b *blocks.Block) (*turning, error) {
 		}
 		list, err := s.anglesOf(r, side.v)
 		if err != nil {
-			return nil, refuse("the angles of its rotary embedding cannot be tabulated: %v", err)
+			return nil, err
 		}
 		half := r.Size / 2
 		*side.to = s.main.AddInitializer(graph.FloatTensor("graft_angles", []int64{int64(len(list)) / half, half}, list...))
@@ -333,16 +356,33 @@ func (s *stateful) rotary(b *blocks.Block) (*turning, error) {
 	return t, nil
 }
 
+// turns refuses a rotary embedding that cannot be had as tables.
+func (d *Decoder) turns(b *blocks.Block) error {
+	if b.Attention.Positions != "rotary" {
+		return nil
+	}
+	r := b.Wiring.Rotary
+	if r == nil || b.Wiring.RawKey == nil {
+		return refuse("its rotary embedding is not understood")
+	}
+	for _, v := range []*graph.Value{r.Cos, r.Sin} {
+		if _, err := d.anglesOf(r, v); err != nil {
+			return refuse("the angles of its rotary embedding cannot be tabulated: %v", err)
+		}
+	}
+	return nil
+}
+
 // anglesOf are the angles of every position, a line each.
-func (s *stateful) anglesOf(r *blocks.Rotary, v *graph.Value) ([]float32, error) {
+func (d *Decoder) anglesOf(r *blocks.Rotary, v *graph.Value) ([]float32, error) {
 	if r.Rows != nil { // a table already
 		if v.Tensor == nil {
 			return nil, fmt.Errorf("%s is not constant", v.Name)
 		}
-		list, err := s.main.Numbers(v.Tensor, mostElements)
+		list, err := d.Graph.Numbers(v.Tensor, mostElements)
 		return rounded(list), err
 	}
-	values, err := s.options.Evaluate([]string{v.Name}, Lengths{Past: 0, New: s.options.Positions, Encoder: 1})
+	values, err := d.Answers.of(d.angleQuestion(v.Name))
 	if err != nil {
 		return nil, err
 	}

@@ -2,13 +2,9 @@ package score
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
-
-	"github.com/opgraft/graft/host/pipeline"
 )
 
 // Files compares an output file of graft generate, in the form "text" or "jsonl",
@@ -59,23 +55,17 @@ func sequenceOf(form string) (func(line string) (string, error), error) {
 
 // lines reads a file and takes of each line what take gives.
 func lines(path string, take func(string) (string, error)) ([]string, error) {
-	f, err := os.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	var list []string
-	for read := pipeline.Lines(f); ; {
-		line, err := read()
-		if errors.Is(err, io.EOF) {
-			return list, nil
-		}
-		if err == nil {
-			line, err = take(line)
-		}
+	for line := range strings.Lines(string(data)) {
+		line, err := take(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", path, len(list)+1, err)
 		}
 		list = append(list, line)
 	}
+	return list, nil
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/opgraft/graft/host/machine/probe"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune/probe"
 )
 
 // axesOf is the grid over a range: ends and what lies between in equal ratios.

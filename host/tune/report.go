@@ -43,8 +43,8 @@ type Skipped struct {
 }
 
 // Report compares a table with what a predictor says without it.
-func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin) *Report {
-	r := &Report{Layers: t.Layers, Candidates: make([]CandidateSummary, len(t.Rows)), Shapes: []ShapeTimes{}, Skipped: t.skipped(plugins)}
+func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan.Servers) *Report {
+	r := &Report{Layers: t.Layers, Candidates: make([]CandidateSummary, len(t.Rows)), Shapes: []ShapeTimes{}, Skipped: t.skipped(plugins, servers)}
 	for i := range t.Axes.Size() {
 		s := ShapeTimes{Shape: t.Axes.Shape(i)}
 		fastest := 0
@@ -77,15 +77,15 @@ func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin) *Report {
 }
 
 // skipped are the candidates without a row.
-func (t *Table) skipped(plugins []*plugin.Plugin) []Skipped {
+func (t *Table) skipped(plugins []*plugin.Plugin, servers plan.Servers) []Skipped {
 	list := []Skipped{}
 	for _, c := range Candidates {
 		if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Keep == c.Keep }) {
 			continue
 		}
-		why := c.Serves(t.Layers)
-		if why == "" && !slices.ContainsFunc(plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == c.Keep.Plugin() }) {
-			why = "no plugin " + c.Keep.Plugin() + " is loaded"
+		why, name := c.Serves(t.Layers), servers.Of(c.Keep).Plugin
+		if why == "" && !slices.ContainsFunc(plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == name }) {
+			why = "no plugin " + name + " is loaded"
 		}
 		if why == "" {
 			why = "it was not asked for"

@@ -9,12 +9,12 @@ import (
 
 func TestReport(t *testing.T) {
 	table := made() // the second candidate takes twice as long as the first
-	p := plan.NewPredictor(plan.ThisMachine(), nil, nil)
+	p := plan.NewPredictor(plan.ThisMachine(), nil, plan.Servers{}, nil)
 	for i := range table.Rows {
 		table.Rows[i].Seconds[5] = 1 // but for one shape
 	}
 	table.Rows[1].Seconds[5] = 0.25
-	r := table.Report(p, nil)
+	r := table.Report(p, nil, plan.Servers{})
 	if len(r.Shapes) != 24 || r.Candidates[0].Name != "flash-decode" || r.Candidates[1].Name != "el-attention" {
 		t.Fatalf("%+v", r)
 	}

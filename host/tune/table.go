@@ -12,14 +12,14 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/machine"
-	"github.com/opgraft/graft/host/machine/probe"
 	"github.com/opgraft/graft/host/machine/record"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/tune/probe"
 )
 
 // tableVersion is the version of a table's file.
-const tableVersion = 1
+const tableVersion = 2
 
 // Table is what was measured for layers of one kind.
 type Table struct {
@@ -46,8 +46,9 @@ type Axes struct {
 
 // Row is one candidate's times.
 type Row struct {
-	Keep    plan.Keep    `json:"keeps"`
-	Storage plan.Storage `json:"storage,omitempty"`
+	Keep        plan.Keep    `json:"keeps"`
+	Storage     plan.Storage `json:"storage,omitempty"`
+	plan.Server              // the operator that was measured
 	// Seconds is the time of one step's operators of all layers, the batch
 	// varying fastest, then beams, own positions, keys.
 	Seconds []float64 `json:"seconds"`
@@ -233,12 +234,14 @@ var ErrForeign = errors.New("does not hold here")
 // Load reads the tables that were kept for kinds of layers with as many threads (0
 // is one a core); folder "" is the user's cache folder. A table that there is not is
 // left out, and so is one that cannot be used, with the reason.
-func Load(folder string, plugins []*plugin.Plugin, threads int, kinds ...plan.Layers) (*Tables, []error) {
+//
+// Of a table counts what was measured of the operators that will run.
+func Load(folder string, plugins []*plugin.Plugin, servers plan.Servers, threads int, kinds ...plan.Layers) (*Tables, []error) {
 	tables := &Tables{}
-	id := Identify(plugins, threads)
+	id := Identify(plugins, servers, threads)
 	var reasons []error
 	for _, l := range kinds {
-		path, err := Path(folder, l, id.Threads)
+		path, err := Path(folder, l, servers, id.Threads)
 		if err != nil {
 			reasons = append(reasons, err)
 			continue
@@ -265,6 +268,7 @@ func Load(folder string, plugins []*plugin.Plugin, threads int, kinds ...plan.La
 			reasons = append(reasons, err)
 			continue
 		}
+		t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Server != servers.Of(r.Keep) })
 		tables.With(t)
 	}
 	return tables, reasons
@@ -272,16 +276,20 @@ func Load(folder string, plugins []*plugin.Plugin, threads int, kinds ...plan.La
 
 // Save keeps a table and says where.
 func (t *Table) Save(folder string) (string, error) {
-	path, err := Path(folder, t.Layers, t.Machine.Threads)
+	var servers plan.Servers
+	for _, r := range t.Rows {
+		servers[r.Keep] = r.Server
+	}
+	path, err := Path(folder, t.Layers, servers, t.Machine.Threads)
 	if err != nil {
 		return "", err
 	}
 	return path, record.Write(path, t)
 }
 
-// Path is where the table of layers is kept: one file for each shape of layers and
-// number of threads, whatever model they are of.
-func Path(folder string, l plan.Layers, threads int) (string, error) {
+// Path is where the table of layers is kept: one file for each shape of layers, set of
+// plugins beside graft's own, and number of threads, whatever model they are of.
+func Path(folder string, l plan.Layers, servers plan.Servers, threads int) (string, error) {
 	if folder == "" {
 		var err error
 		if folder, err = record.Folder(); err != nil {
@@ -292,16 +300,15 @@ func Path(folder string, l plan.Layers, threads int) (string, error) {
 	if positions == "" {
 		positions = "none"
 	}
-	name := fmt.Sprintf("%s-%d-layers-%d-of-%d-heads-%d-%d-width-%d-%s-%d-threads.json",
+	name := fmt.Sprintf("%s-%d-layers-%d-of-%d-heads-%d-%d-width-%d-%s-%d-threads",
 		l.Type, l.Layers, l.KVHeads, l.Heads, l.HeadSize, l.ValueSize, l.Width, positions, threads)
-	return filepath.Join(folder, "tune", name), nil
+	if others := servers.Others(); others != "" {
+		name += "-" + others
+	}
+	return filepath.Join(folder, "tune", name+".json"), nil
 }
 
 // Identify is the machine with the plugins that measured times depend on.
-func Identify(plugins []*plugin.Plugin, threads int) machine.ID {
-	names := []string{probe.LinearPlugin}
-	for _, c := range Candidates {
-		names = append(names, c.Keep.Plugin())
-	}
-	return machine.This(plugins, threads, names...)
+func Identify(plugins []*plugin.Plugin, servers plan.Servers, threads int) machine.ID {
+	return machine.This(plugins, threads, append(servers.Plugins(), probe.LinearPlugin)...)
 }

@@ -17,10 +17,10 @@ var layers = plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 4, HeadSize
 // made is a table whose times are powers of what a shape has, which logarithms make
 // straight lines of.
 func made() *Table {
-	t := &Table{SchemaVersion: tableVersion, Machine: Identify(nil, 0), Layers: layers,
+	t := &Table{SchemaVersion: tableVersion, Machine: Identify(nil, plan.Servers{}, 0), Layers: layers,
 		Axes: Axes{Keys: []int64{16, 64, 1024}, Own: []int64{0, 31}, Beams: []int64{1, 4}, Batch: []int64{1, 16}}}
 	for _, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent} {
-		r := Row{Keep: keep}
+		r := Row{Keep: keep, Server: (&plan.Servers{}).Of(keep)}
 		for i := range t.Axes.Size() {
 			r.Seconds = append(r.Seconds, law(t.Axes.Shape(i))*float64(keep))
 		}
@@ -78,7 +78,7 @@ func TestBetweenTheGrid(t *testing.T) {
 	if _, ok := tables.Seconds(other, flash, s); ok {
 		t.Error("a table of other layers was used")
 	}
-	if got := plan.NewPredictor(plan.ThisMachine(), nil, &tables).Predict(layers, latent, s); !got.Measured || got.Seconds <= law(s)*float64(plan.KeepLatent) {
+	if got := plan.NewPredictor(plan.ThisMachine(), nil, plan.Servers{}, &tables).Predict(layers, latent, s); !got.Measured || got.Seconds <= law(s)*float64(plan.KeepLatent) {
 		t.Errorf("a predictor makes %+v of it", got)
 	}
 }
@@ -90,7 +90,7 @@ func TestTablesAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := func() (*Tables, []error) { return Load(folder, nil, 0, layers) }
+	load := func() (*Tables, []error) { return Load(folder, nil, plan.Servers{}, 0, layers) }
 	got, reasons := load()
 	if len(reasons) > 0 || len(got.All()) != 1 || got.All()[0].Rows[1].Seconds[3] != table.Rows[1].Seconds[3] {
 		t.Fatalf("loaded %+v, %v", got, reasons)
@@ -117,7 +117,7 @@ func TestTablesAreKept(t *testing.T) {
 		{"with a grid that does not ascend", change(`"own": [`, `"own": [9,`), record.ErrDamaged, "numbers of 0 or more that ascend"},
 		{"of other layers", change(`"width": 32`, `"width": 33`), ErrForeign, "it is of 5 layers of self attention, 4 heads of 8 (4 of keys), width 33"},
 		{"of what nobody knows", change(`"keeps": "el-attention"`, `"keeps": "magic"`), record.ErrDamaged, `"magic" is no way of keeping a cache`},
-		{"of another version", change(`"schema_version": 1`, `"schema_version": 2`), record.ErrDamaged, "found schema_version 2, need 1"},
+		{"of another version", change(`"schema_version": 2`, `"schema_version": 1`), record.ErrDamaged, "found schema_version 1, need 2"},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
@@ -133,10 +133,10 @@ func TestTablesAreKept(t *testing.T) {
 			t.Errorf("%s: loaded %d tables, %v; want %q", c.what, len(got.All()), reasons, c.want)
 		}
 	}
-	if got, reasons := Load(t.TempDir(), nil, 0, layers); len(got.All()) != 0 || reasons != nil {
+	if got, reasons := Load(t.TempDir(), nil, plan.Servers{}, 0, layers); len(got.All()) != 0 || reasons != nil {
 		t.Errorf("of an empty folder: %v, %v", got.All(), reasons)
 	}
-	if got, reasons := Load(folder, nil, 7, layers); len(got.All()) != 0 || reasons != nil {
+	if got, reasons := Load(folder, nil, plan.Servers{}, 7, layers); len(got.All()) != 0 || reasons != nil {
 		t.Errorf("with other threads: %v, %v", got.All(), reasons)
 	}
 }
@@ -150,7 +150,7 @@ func TestForeignPlugins(t *testing.T) {
 	if _, err := table.Save(folder); err != nil {
 		t.Fatal(err)
 	}
-	if _, reasons := Load(folder, load(t, "flash-decode"), 0, layers); len(reasons) != 1 || !strings.HasSuffix(reasons[0].Error(), "does not hold here: it was measured with another build of the plugin flash-decode; graft tune makes a new one") {
+	if _, reasons := Load(folder, load(t, "flash-decode"), plan.Servers{}, 0, layers); len(reasons) != 1 || !strings.HasSuffix(reasons[0].Error(), "does not hold here: it was measured with another build of the plugin flash-decode; graft tune makes a new one") {
 		t.Errorf("got %v", reasons)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -24,12 +25,12 @@ func TestEveryWayOfKeeping(t *testing.T) {
 		t.Fatal(err)
 	}
 	folds := fold.At(t.TempDir(), nil)
-	ways := map[string]decode.Attention{
+	ways := map[string]prepare.Attention{
 		// Every third length keeps keys and values.
 		"either": {Cross: plan.KeepLatent, Self: plan.KeepKeysAndValues, Choose: func(positions, _ int) bool { return positions%3 != 0 }},
 	}
 	for _, keep := range plan.Keeps()[1:] {
-		ways[keep.String()] = decode.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}
+		ways[keep.String()] = prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}
 	}
 	served := map[plan.Keep]int{}
 	for _, name := range Models() {

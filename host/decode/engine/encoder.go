@@ -4,75 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/opgraft/graft/host/decode/cache"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/rewrite"
 )
-
-// Operands of FlashDecode that hide keys, or add to scores.
-const (
-	biasOperand = 5
-	maskOperand = 6
-)
-
-// mostMasked is the longest input of an encoder that its masks are evaluated at.
-const mostMasked = 4096
-
-// openEncoder makes the encoder's session.
-func (e *Engine) openEncoder(path string, o Options) error {
-	drawn, err := newEvaluator(o.Library, path)
-	if err != nil {
-		return err
-	}
-	defer drawn.close()
-	m, err := model.Open(path)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	e.encoder, err = newSession(m, o, func(g *graph.Graph) error {
-		if o.EncoderPositions <= mostMasked {
-			dropIdleMasks(g, drawn, o.EncoderPositions)
-		}
-		return g.Commit()
-	})
-	return err
-}
-
-// dropIdleMasks takes masks off attention that hide nothing. An engine encodes one
-// input at a time, without padding, for which most encoders' masks are zeros: as
-// many as there are pairs of positions, computed and added for nothing. A mask is
-// idle when it is so for the shortest and for the longest input.
-func dropIdleMasks(g *graph.Graph, drawn *evaluator, positions int64) {
-	for _, n := range g.Nodes {
-		if !n.Is(plugin.Domain + ".FlashDecode") {
-			continue
-		}
-		for operand, idle := range map[int]float32{biasOperand: 0, maskOperand: 1} {
-			v := n.Input(operand)
-			if v == nil || drawn.graph.Lookup(v.Name) == nil {
-				continue
-			}
-			if all(drawn, v.Name, positions, idle) && all(drawn, v.Name, 1, idle) {
-				n.SetInput(operand, nil)
-			}
-		}
-	}
-	g.Prune()
-}
-
-// all says whether every element of a value is x for an input of so many
-// positions. What cannot be evaluated is not.
-func all(drawn *evaluator, name string, positions int64, x float32) bool {
-	list, err := drawn.evaluate([]string{name}, rewrite.Lengths{New: positions, Encoder: positions})
-	return err == nil && len(list[0].Data) > 0 && !slices.ContainsFunc(list[0].Data, func(y float32) bool { return y != x })
-}
 
 // Encode runs the encoder over one input that so many beams will attend to, and keeps
 // what layers of cross attention read. Features are what the encoder takes: token
@@ -185,7 +123,7 @@ func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
 		return fmt.Errorf("the encoder's output is %d wide, the decoder attends over another width", width)
 	}
 	if e.store == nil {
-		if e.store, err = e.weights.rowStore(width, e.storage); err != nil {
+		if e.store, err = e.rowStore(width); err != nil {
 			return err
 		}
 	}

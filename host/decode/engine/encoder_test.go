@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
@@ -19,7 +20,7 @@ func TestOutputsOfEncoders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeys} {
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: decode.Attention{Self: plan.KeepKeysAndValues, Cross: keep}})
+		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: plan.KeepKeysAndValues, Cross: keep}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func TestPromptBytes(t *testing.T) {
 	}
 	steps := map[plan.Keep]int64{}
 	for _, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent} {
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: decode.Attention{Self: keep}})
+		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: keep}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,19 +1,18 @@
+// Package engine runs a prepared decoder: keys and values live in pools of the host's
+// (package cache), and one Step feeds any number of samples, prompts and continuations
+// together.
 package engine
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"runtime/debug"
-	"slices"
 
 	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/decode/cache"
-	"github.com/opgraft/graft/host/fold"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -21,15 +20,11 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// plugin is the one that attends over the pools.
-const attentionPlugin = "flash-decode"
-
 // Options are what an engine is opened with.
 type Options struct {
 	Library *ort.Library
 	Plugins *patch.Set
-	Plan    plan.Options // which plugins may be used beside the cache's own
-	Threads int          // 0: one a core
+	Threads int // 0: one a core
 	// Profile is the prefix of a file that the decoder's times of nodes are written to
 	// when the engine is closed, as ONNX Runtime writes them; empty: none.
 	Profile string
@@ -37,35 +32,11 @@ type Options struct {
 	Config map[string]string
 	// CacheBytes is the most that all pools may take together.
 	CacheBytes int64
-	// Decide says what the layers of attention keep where they can; nil: keys and
-	// values.
-	Decide func([]plan.Layers) (Keeps, error)
-	// Accept hears what serves each layer before anything large is made. Its error ends
-	// the opening. nil: anything is accepted.
-	Accept func([]rewrite.Served) error
-	// Folds keeps folded weights; nil: the user's own cache.
-	Folds *fold.Cache
 	// PanelBytes is the most that weights may take when they are laid out anew: the
 	// decoder's, then those that make an encoder's keys and values, then the encoder's.
 	// Those of a session for which that is too little are read as they lie in the
 	// model's file.
 	PanelBytes int64
-	// Positions is the longest sequence of the decoder, EncoderPositions that of the
-	// encoder.
-	Positions, EncoderPositions int64
-}
-
-// Keeps is what layers of attention keep.
-type Keeps struct {
-	Self, Cross plan.Keep
-	// Choose lets each sample keep what its layers of cross attention read: true for the
-	// encoder's output where Cross is plan.KeepLatent, false for keys and values. nil:
-	// all keep what Cross says.
-	Choose func(keys, beams int) bool
-	// Servers, Storage and Skip are those of rewrite.StatefulOptions.
-	Servers plan.Servers
-	Storage plan.Storage
-	Skip    float64
 }
 
 // Engine is an open model: sessions and the pools of its samples. It is not for
@@ -74,7 +45,8 @@ type Engine struct {
 	face      *rewrite.Engine
 	library   *ort.Library
 	decoder   *Session
-	weights   *weights // of operators, beside the products'
+	weights   weights // of operators, beside the products'
+	plugins   []*plugin.Plugin
 	encoder   *Session // nil for a decoder alone
 	filler    *Session // fills the cross pool from an encoder's output; nil where none is read
 	budget    *cache.Budget
@@ -98,12 +70,13 @@ type pool struct {
 	tensor *ort.Value
 }
 
-// Open opens the model of a folder.
-func Open(files *Files, o Options) (_ *Engine, err error) {
-	if err := o.Plugins.Require([]string{attentionPlugin}); err != nil {
-		return nil, err
-	}
-	e := &Engine{library: o.Library, positions: o.Positions, threads: o.Threads}
+// Open makes an engine of a prepared generation, which it takes over, also where there is
+// an error.
+func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
+	e := &Engine{face: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
+		storage: g.Storage, choose: g.Choose, weights: weights{folded: g.Folded}}
+	g.Folded = nil
+	defer g.Close() // sessions have read the files then
 	if e.threads == 0 {
 		e.threads = runtime.NumCPU()
 	}
@@ -112,24 +85,31 @@ func Open(files *Files, o Options) (_ *Engine, err error) {
 			e.Close()
 		}
 	}()
-	if err := e.openDecoder(files, o); err != nil {
-		return nil, about(files.Decoder, err)
+	if err := e.weights.open(o.Library, e.face.Weights); err != nil {
+		return nil, err
 	}
-	o.Profile = "" // of the decoder alone
-	o.PanelBytes -= e.decoder.panels.size()
-	if len(e.face.Layers) > 0 {
-		if files.Encoder == "" {
-			return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", files.Decoder)
+	// Weights that were folded went through Go's memory, several times as much as there
+	// is left of it.
+	debug.FreeOSMemory()
+	files := g.Model.Files
+	for _, s := range []struct {
+		graph *prepare.Graph
+		path  string
+		to    **Session
+	}{{g.Decoder, files.Decoder, &e.decoder}, {g.Filler, files.First, &e.filler}, {g.Encoder, files.Encoder, &e.encoder}} {
+		if s.graph == nil {
+			continue
 		}
-		if err := e.openFiller(files.First, o); err != nil {
-			return nil, about(files.First, err)
+		if *s.to, err = OpenSession(s.graph, o); err != nil {
+			return nil, modeldir.About(s.path, err)
 		}
-		o.PanelBytes -= e.filler.size()
-		if err := e.openEncoder(files.Encoder, o); err != nil {
-			return nil, about(files.Encoder, err)
+		if err := s.graph.Model.ForgetAll(); err != nil {
+			return nil, err
 		}
+		o.Profile = "" // of the decoder alone
+		o.PanelBytes -= (*s.to).size()
 	}
-	// Weights went through Go's memory, several times as much as there is left of it.
+	e.decoder.given = e.weights.tensors
 	debug.FreeOSMemory()
 	return e, e.openPools(o)
 }
@@ -164,73 +144,6 @@ func (p *pool) close() {
 		p.tensor.Close()
 	}
 	p.Pool.Close()
-}
-
-// openDecoder rewrites the decoder and makes its session.
-func (e *Engine) openDecoder(files *Files, o Options) error {
-	path := files.Decoder
-	drawn, err := newEvaluator(o.Library, path)
-	if err != nil {
-		return err
-	}
-	defer drawn.close()
-	m, err := model.Open(path)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if err := takeBranch(m.Proto(), true); err != nil {
-		return err
-	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		return err
-	}
-	shapes := graph.Infer(g)
-	report := blocks.Find(g, shapes)
-	var keeps Keeps
-	if o.Decide != nil {
-		if keeps, err = o.Decide(plan.LayersOf(report.Blocks)); err != nil {
-			return err
-		}
-	}
-	e.storage = keeps.Storage
-	first := &firstDecoder{path: files.First}
-	defer first.close()
-	if o.Folds == nil {
-		o.Folds = fold.User(nil)
-	}
-	e.weights = &weights{plugins: o.Plugins.Plugins, plan: o.Plan, servers: keeps.Servers, cache: o.Folds}
-	e.face, err = rewrite.Stateful(g, shapes, report, rewrite.StatefulOptions{
-		Evaluate: drawn.evaluate, Positions: o.Positions, Self: keeps.Self, Cross: keeps.Cross, Either: keeps.Choose != nil,
-		Servers: keeps.Servers, Storage: keeps.Storage, Skip: keeps.Skip,
-		Encoder: first.projections, Fold: e.weights.fold})
-	if err != nil {
-		return err
-	}
-	if o.Accept != nil {
-		if err := o.Accept(e.face.Served); err != nil {
-			return err
-		}
-	}
-	e.choose = keeps.Choose
-	if e.choose != nil && slices.ContainsFunc(e.face.Layers, func(l rewrite.CrossLayer) bool { return l.Keep != plan.KeepLatent }) {
-		e.choose = func(int, int) bool { return false } // a layer has nothing but keys and values to read
-	}
-	if err := e.weights.open(o.Library, e.face.Weights); err != nil {
-		return err
-	}
-	if g, err = graph.New(m.Proto(), m); err != nil {
-		return err
-	}
-	if err := rewrite.SelectEarly(g, graph.Infer(g)); err != nil {
-		return err
-	}
-	if e.decoder, err = newSession(m, o, nil, e.face.Plugins...); err != nil {
-		return err
-	}
-	e.decoder.given = e.weights.tensors
-	return nil
 }
 
 // Close frees the sessions and the pools.

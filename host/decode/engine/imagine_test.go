@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/models"
 )
 
@@ -22,7 +23,7 @@ func TestImagine(t *testing.T) {
 		if err := models.Small(c.model, folder); err != nil {
 			t.Fatal(err)
 		}
-		attention, err := decode.ParseAttention(c.keep, nil)
+		attention, err := prepare.ParseAttention(c.keep, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

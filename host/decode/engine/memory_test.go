@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
@@ -31,7 +32,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 						t.Fatal(err)
 					}
 					g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
-						Attention: decode.Attention{Self: keep.Within("self"), Cross: keep.Within("cross"), Storage: storage}})
+						Attention: prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross"), Storage: storage}})
 					if err != nil {
 						t.Fatal(err)
 					}

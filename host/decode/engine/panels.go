@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -99,18 +100,26 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 		return nil, fmt.Errorf("weights in panels: %w", err)
 	}
 	rest := made.memory.Floats()
+	at := map[*matrix][]float32{}
 	for _, w := range list {
-		shape, data := w.shape(), rest[:w.floats()]
-		rest = rest[w.floats():]
-		if err := w.pack(m, p, data, shape, threads); err != nil {
+		at[w], rest = rest[:w.floats()], rest[w.floats():]
+	}
+	// The largest first: a matrix lies in memory twice while it is laid out, and then
+	// the fewest others do.
+	bySize := slices.SortedStableFunc(slices.Values(list), func(a, b *matrix) int { return cmp.Compare(b.floats(), a.floats()) })
+	for _, w := range bySize {
+		if err := w.pack(m, p, at[w], w.shape(), threads); err != nil {
 			return nil, fmt.Errorf("weights %s: %w", w.value.Name, err)
 		}
+	}
+	for _, w := range list {
+		shape := w.shape()
 		name := g.FreshName("graft.panels." + w.value.Name)
 		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), int(shape[2])))
 		if err != nil {
 			return nil, err
 		}
-		if made.tensors[name], err = ort.NewTensor(l, shape, data); err != nil {
+		if made.tensors[name], err = ort.NewTensor(l, shape, at[w]); err != nil {
 			return nil, err
 		}
 		for _, n := range w.nodes {

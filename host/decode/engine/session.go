@@ -5,8 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/rewrite"
@@ -20,73 +19,28 @@ type Session struct {
 	plugins []string
 }
 
-// OpenSession opens a model as an engine opens an encoder: plugins stand in wherever
-// they can, and weights of products are laid out anew.
-func OpenSession(path string, o Options) (*Session, error) {
-	m, err := model.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	return newSession(m, o, nil)
-}
-
-// newSession lets plugins stand in wherever the plan gains by them, lays out the
-// weights of their products and makes a session of the result. edit, which may be
-// nil, changes the graph as soon as plugins stand in it. The graph has operators of the
-// plugins that are named already.
-func newSession(m *model.Model, o Options, edit func(*graph.Graph) error, with ...string) (_ *Session, err error) {
-	// A step has few rows nearly always, unlike what the plan must reckon with when
-	// it knows no more of a model than its graph: what can serve, serves.
-	chosen := o.Plan
-	chosen.Force = true
-	a, err := patch.Analyse(m, o.Plugins.Manifests(), o.Plugins.Plan(chosen))
-	if err != nil {
-		return nil, err
-	}
-	if err := a.Apply(); err != nil {
-		return nil, err
-	}
-	plugins := []string{attentionPlugin}
-	for _, name := range append(with, a.Plugins()...) {
-		if !slices.Contains(plugins, name) {
-			plugins = append(plugins, name)
-		}
-	}
-	s := &Session{plugins: plugins}
+// OpenSession makes a session of a graph that prepare made: weights of products are laid
+// out anew where PanelBytes has room for them.
+func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
+	s := &Session{plugins: g.Plugins}
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		return nil, err
-	}
-	if edit != nil {
-		if err := edit(g); err != nil {
-			return nil, err
-		}
-	}
-	if err := rewrite.DropReshapes(g, graph.Infer(g)); err != nil {
-		return nil, err
-	}
-	if s.panels, err = pack(o.Library, m, g, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
+	if s.panels, err = pack(o.Library, g.Model, g.Graph, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
 		return nil, err
 	}
 	if s.panels != nil {
-		if g, err = graph.New(m.Proto(), m); err != nil {
-			return nil, err
-		}
-		if err := rewrite.FuseProducts(g, graph.Infer(g)); err != nil {
+		if err := rewrite.FuseProducts(g.Graph, g.Shapes); err != nil {
 			return nil, err
 		}
 	}
-	domain, err := patch.Domain(o.Plugins.Plugins, plugins, o.Library)
+	domain, err := patch.Domain(o.Plugins.Plugins, s.plugins, o.Library)
 	if err != nil {
 		return nil, err
 	}
-	s.Session, err = open(o.Library, m, m.Proto(), ort.SessionOptions{
+	s.Session, err = g.Open(o.Library, ort.SessionOptions{
 		Plain: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile, Domains: []ort.Domain{domain}})
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -38,7 +39,7 @@ var ErrNoPast = errors.New("the decoder was exported without a past: the plain w
 
 // Open opens the graphs of a folder, unpatched. Merged decoders are taken as they
 // are and told which branch to take.
-func Open(l *ort.Library, f *engine.Files, threads int) (_ *Model, err error) {
+func Open(l *ort.Library, f *modeldir.Files, threads int) (_ *Model, err error) {
 	m := &Model{library: l}
 	defer func() {
 		if err != nil {

@@ -1,8 +1,6 @@
-// Package engine turns an exported decoder into one that generates: the graph is
-// rewritten so that each token is a row (rewrite.Stateful), keys and values live
-// in pools of the host's (package cache), and one Step feeds any number of
-// samples, prompts and continuations together.
-package engine
+// Package modeldir reads what a model folder holds beside its tokenizer: which graphs
+// there are, and the model's configuration.
+package modeldir
 
 import (
 	"errors"
@@ -67,8 +65,8 @@ func Find(folder string) (*Files, error) {
 	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli export onnx` writes it", strings.TrimSuffix(folder, "/"))
 }
 
-// about names the file that an error is about, unless the error does so itself.
-func about(path string, err error) error {
+// About names the file that an error is about, unless the error does so itself.
+func About(path string, err error) error {
 	if strings.HasPrefix(err.Error(), path) {
 		return err
 	}

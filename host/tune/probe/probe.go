@@ -19,6 +19,7 @@ import (
 type Layers struct {
 	layers    plan.Layers
 	candidate plan.Candidate
+	servers   *plan.Servers
 	crew      *plugin.Crew
 	kernels   []*plugin.Kernel // a layer's
 	first     *plugin.Kernel   // of the first layer, where another operator serves it
@@ -62,18 +63,18 @@ func fill(list []float32) {
 	}
 }
 
-// New makes layers of a kind that a candidate serves, with `layers` of them in
+// New makes layers of a kind that a candidate serves, by the plugin p, with `layers` of them in
 // memory, for shapes that need at most as much as the largest. The crew, which may be
 // nil, stays the caller's.
-func New(p *plugin.Plugin, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *plugin.Crew) (_ *Layers, err error) {
-	x := &Layers{layers: l, candidate: c, crew: crew}
+func New(p *plugin.Plugin, servers *plan.Servers, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *plugin.Crew) (_ *Layers, err error) {
+	x := &Layers{layers: l, candidate: c, servers: servers, crew: crew}
 	defer func() {
 		if err != nil {
 			x.Close()
 			err = fmt.Errorf("%s: %w", c, err)
 		}
 	}()
-	face, err := faceOf(l, c)
+	face, err := faceOf(l, c, servers)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func New(p *plugin.Plugin, l plan.Layers, c plan.Candidate, layers int64, larges
 		x.kernels = append(x.kernels, k)
 	}
 	if c.Keep == plan.KeepFirstKeys {
-		keys, err := faceOf(l, plan.Candidate{Keep: plan.KeepKeys, Storage: c.Storage})
+		keys, err := faceOf(l, plan.Candidate{Keep: plan.KeepKeys, Storage: c.Storage}, servers)
 		if err != nil {
 			return nil, err
 		}

@@ -79,7 +79,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 	t.Helper()
 	crew := plugin.NewCrew(2)
 	defer crew.Close()
-	x, err := New(open(t, c.Keep.Plugin()), l, c, 2, shapes[len(shapes)-1], crew)
+	x, err := New(open(t, c.Keep.Plugin()), &plan.Servers{}, l, c, 2, shapes[len(shapes)-1], crew)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 	l := plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32}
 	c := plan.Candidate{Keep: plan.KeepKeysAndValues}
 	p := open(t, "flash-decode")
-	x, err := New(p, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil)
+	x, err := New(p, &plan.Servers{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestRefusals(t *testing.T) {
 	for want, c := range map[string]plan.Candidate{
 		"4 query heads share 2 heads of keys": {Keep: plan.KeepKeys}, "nothing to run": {Keep: plan.KeepPlain}, `found no operator "ELAttention"`: {Keep: plan.KeepLatent},
 	} {
-		if _, err := New(p, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(p, &plan.Servers{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", c, err, want)
 		}
 	}

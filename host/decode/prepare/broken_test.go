@@ -1,7 +1,6 @@
-package decode
+package prepare
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
@@ -10,7 +9,7 @@ import (
 
 // What the planner chose must hold in every layer; what was named, or keeps little, may
 // be stood in for.
-func TestAccept(t *testing.T) {
+func TestBroken(t *testing.T) {
 	flash, keys := plan.Candidate{Keep: plan.KeepKeysAndValues}, plan.Candidate{Keep: plan.KeepKeys}
 	served := []rewrite.Served{{Node: "a", Type: "self", Keep: plan.KeepKeys}, {Node: "b", Type: "self", Keep: plan.KeepInputs, Reason: "slim-keys: singular"}}
 	for _, c := range []struct {
@@ -26,14 +25,13 @@ func TestAccept(t *testing.T) {
 		{"named", Attention{Self: plan.KeepKeys}, keys, served, false},
 		{"for memory", Attention{Prefer: plan.PreferMemory}, keys, served, false},
 	} {
-		g := &Generator{options: Options{Attention: c.attention}, choices: []plan.CacheChoice{{
-			Kind: plan.Kind{Layers: plan.Layers{Type: "self"}}, Candidate: c.chosen, Options: []plan.Option{{Candidate: flash}, {Candidate: keys}}}}}
-		err := g.accept(c.served)
-		if errors.Is(err, errAgain) != c.again || !c.again && err != nil {
-			t.Errorf("%s: %v", c.what, err)
-		}
-		if got := g.refused["self"][keys]; c.again != (got == "b: slim-keys: singular") {
-			t.Errorf("%s: refused because %q", c.what, got)
+		choices := []plan.CacheChoice{{Kind: plan.Kind{Layers: plan.Layers{Type: "self"}}, Candidate: c.chosen, Options: []plan.Option{{Candidate: flash}, {Candidate: keys}}}}
+		i, ruledOut, why := broken(choices, c.attention, c.served)
+		switch {
+		case !c.again && i >= 0:
+			t.Errorf("%s: %s is ruled out: %s", c.what, ruledOut, why)
+		case c.again && (i != 0 || ruledOut != keys || why != "b: slim-keys: singular"):
+			t.Errorf("%s: choice %d, %s because %q", c.what, i, ruledOut, why)
 		}
 	}
 }

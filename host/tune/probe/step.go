@@ -39,7 +39,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 			return nil, fmt.Errorf("%s: a step of %+v needs more memory than was made for the largest", x.candidate, s)
 		}
 	}
-	f, err := faceOf(l, x.candidate)
+	f, err := faceOf(l, x.candidate, x.servers)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 		t.inputs = append(t.inputs, x.arguments(t, f, int64(i), query, steps, kv))
 	}
 	if x.first != nil {
-		keys, err := faceOf(l, plan.Candidate{Keep: plan.KeepKeys, Storage: x.candidate.Storage})
+		keys, err := faceOf(l, plan.Candidate{Keep: plan.KeepKeys, Storage: x.candidate.Storage}, x.servers)
 		if err != nil {
 			return nil, err
 		}

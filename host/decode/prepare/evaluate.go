@@ -1,4 +1,4 @@
-package engine
+package prepare
 
 import (
 	"context"
@@ -12,15 +12,18 @@ import (
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// evaluator computes values of a decoder as it was drawn, at lengths that are
-// asked for: what its masks hide and what it makes of positions.
+// evaluator computes values of a model as exported, at lengths that are asked for: what
+// its masks hide and what it makes of positions. Sessions are of the parts that make
+// the values, never of the whole model.
 type evaluator struct {
 	library *ort.Library
 	model   *model.Model
-	graph   *graph.Graph
+	proto   *onnx.Model // as exported: a copy, but for the weights
+	values  map[string]*graph.Value
 	shapes  *graph.Shapes
 	// symbols are the lengths that the model's inputs name, each with an axis that has
 	// it.
@@ -38,22 +41,23 @@ type inputAxis struct {
 	dim   graph.Dim
 }
 
-// newEvaluator opens the model once more, because the rewrite changes it.
-func newEvaluator(l *ort.Library, path string) (*evaluator, error) {
-	m, err := model.Open(path)
-	if err != nil {
-		return nil, err
+// newEvaluator takes a graph before it is rewritten.
+func newEvaluator(l *ort.Library, x *patch.Analysis) *evaluator {
+	e := &evaluator{library: l, model: x.Model, proto: proto.Clone(x.Graph.Model()).(*onnx.Model), values: map[string]*graph.Value{}, shapes: x.Shapes,
+		symbols: map[string]inputAxis{}, lists: map[string][]graph.Dim{}}
+	keep := func(list []*graph.Value) {
+		for _, v := range list {
+			if v != nil && v.Graph == x.Graph {
+				e.values[v.Name] = v
+			}
+		}
 	}
-	e := &evaluator{library: l, model: m, symbols: map[string]inputAxis{}, lists: map[string][]graph.Dim{}}
-	if err = takeBranch(m.Proto(), true); err == nil {
-		e.graph, err = graph.New(m.Proto(), m)
+	keep(x.Graph.Inputs)
+	for _, n := range x.Graph.Nodes {
+		keep(n.In)
+		keep(n.Out)
 	}
-	if err != nil {
-		m.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	e.shapes = graph.Infer(e.graph)
-	for _, v := range e.graph.Inputs {
+	for _, v := range x.Graph.Inputs {
 		for i, d := range e.shapes.Of(v).Dims {
 			if list := d.Symbols(); len(list) == 1 {
 				if n, ok := d.Eval(map[string]int64{list[0]: 7}); ok && n == 7 {
@@ -62,7 +66,42 @@ func newEvaluator(l *ort.Library, path string) (*evaluator, error) {
 			}
 		}
 	}
-	return e, nil
+	return e
+}
+
+// answer evaluates what was asked and is not answered yet: all that is asked at the same
+// lengths in one run, and one by one where that fails.
+func (e *evaluator) answer(asked []rewrite.Question, to rewrite.Answers) {
+	for i, q := range asked {
+		if to.Has(q) {
+			continue
+		}
+		together := rewrite.Question{At: q.At}
+		var parts []rewrite.Question
+		for _, other := range asked[i:] {
+			if other.At == q.At && !to.Has(other) {
+				parts = append(parts, other)
+				for _, name := range other.Names {
+					if !slices.Contains(together.Names, name) {
+						together.Names = append(together.Names, name)
+					}
+				}
+			}
+		}
+		all, err := e.evaluate(together.Names, q.At)
+		for _, part := range parts {
+			if err != nil {
+				values, err := e.evaluate(part.Names, part.At)
+				to.Add(part, values, err)
+				continue
+			}
+			var values []rewrite.Evaluated
+			for _, name := range part.Names {
+				values = append(values, all[slices.Index(together.Names, name)])
+			}
+			to.Add(part, values, nil)
+		}
+	}
 }
 
 // shape is the input that stands for a node Shape. A mask takes the length of keys
@@ -71,7 +110,7 @@ func (e *evaluator) shape(n *onnx.Node) *onnx.ValueInfo {
 	if n.GetOpType() != "Shape" || len(n.Attribute) > 0 {
 		return nil
 	}
-	x := e.graph.Lookup(n.Input[0])
+	x := e.values[n.Input[0]]
 	if x == nil || e.shapes.Of(x).Rank < 1 {
 		return nil
 	}
@@ -104,19 +143,15 @@ func (e *evaluator) list(dims []graph.Dim, at rewrite.Lengths) (list []int64, er
 	return list, nil
 }
 
+// close frees the session of the last part.
 func (e *evaluator) close() {
-	e.drop()
-	e.model.Close()
-}
-
-func (e *evaluator) drop() {
-	if e.last != nil {
+	if e != nil && e.last != nil {
 		e.last.Close()
 		e.last = nil
 	}
 }
 
-// evaluate is rewrite.StatefulOptions.Evaluate.
+// evaluate computes values at some lengths.
 func (e *evaluator) evaluate(names []string, at rewrite.Lengths) ([]rewrite.Evaluated, error) {
 	s, err := e.part(names)
 	if err != nil {
@@ -151,10 +186,10 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 	if e.last != nil && e.names == key {
 		return e.last, nil
 	}
-	e.drop()
+	e.close()
 	var outputs []*onnx.ValueInfo
 	for _, name := range names {
-		v := e.graph.Lookup(name)
+		v := e.values[name]
 		if v == nil {
 			return nil, fmt.Errorf("the model makes no value %s", name)
 		}
@@ -162,13 +197,13 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 		outputs = append(outputs, &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
 			TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(kind))}}}})
 	}
-	p, err := extract(e.model.Proto(), outputs, e.shape)
+	p, err := extract(e.proto, outputs, e.shape)
 	if err != nil {
 		return nil, err
 	}
 	// Weights are read where they lie: what is computed from them is not asked for often.
 	o := ort.SessionOptions{Plain: true, IntraOpThreads: 1, Config: map[string]string{"session.disable_prepacking": "1"}}
-	if e.last, err = open(e.library, e.model, p, o); err != nil {
+	if e.last, err = session(e.library, e.model, p, o); err != nil {
 		return nil, err
 	}
 	e.names = key
@@ -190,7 +225,7 @@ func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.
 			}
 			continue
 		}
-		v := e.graph.Lookup(in.Name)
+		v := e.values[in.Name]
 		shape := make([]int64, 0, len(in.Shape))
 		for i, d := range e.shapes.Of(v).Dims {
 			n, err := e.length(in.Name, i, d, at)
@@ -312,19 +347,4 @@ func numbers(v *ort.Value) (rewrite.Evaluated, error) {
 		return e, err
 	}
 	return e, fmt.Errorf("it is of type %s, needed is float32, int64 or bool", v.Element())
-}
-
-// open makes a session from a model's graph.
-func open(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions) (*ort.Session, error) {
-	out, err := m.Serialize(p, model.SerializeOptions{})
-	if err != nil {
-		return nil, err
-	}
-	if out.Folder != "" {
-		if o.Config == nil {
-			o.Config = map[string]string{}
-		}
-		o.Config[ort.ConfigExternalFolder] = out.Folder
-	}
-	return l.NewSessionFromBytes(out.Bytes, o)
 }

@@ -1,4 +1,4 @@
-package decode
+package modeldir
 
 import (
 	"encoding/json"

@@ -1,13 +1,13 @@
-package engine
+package prepare
 
 import (
 	"path/filepath"
 	"testing"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/models"
 )
@@ -31,11 +31,6 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := files[0]
-			e, err := newEvaluator(l, path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.close()
 			m, err := model.Open(path)
 			if err != nil {
 				t.Fatal(err)
@@ -44,17 +39,36 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 			if err := takeBranch(m.Proto(), true); err != nil {
 				t.Fatal(err)
 			}
-			g, err := graph.New(m.Proto(), m)
+			x, err := patch.View(m, m.Proto())
 			if err != nil {
 				t.Fatal(err)
 			}
-			shapes := graph.Infer(g)
-			before := len(g.Nodes)
-			face, err := rewrite.Stateful(g, shapes, blocks.Find(g, shapes), rewrite.StatefulOptions{Evaluate: e.evaluate, Positions: 48})
+			before := len(x.Graph.Nodes)
+			e := newEvaluator(l, x)
+			defer e.close()
+			d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: 48, Answers: rewrite.Answers{}}
+			if err := d.Check(); err != nil {
+				t.Fatal(err)
+			}
+			e.answer(d.Questions(plan.KeepKeysAndValues), d.Answers)
+			var layers []*rewrite.Layer
+			for _, b := range x.Report.Blocks {
+				layer, fold, err := d.Layer(b, plan.KeepKeysAndValues, layers)
+				if err != nil || fold != nil {
+					t.Fatalf("%v, %v", fold, err)
+				}
+				layers = append(layers, layer)
+			}
+			attended, err := d.Attend(layers)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s: %d nodes, %d left, %+v", filepath.Base(path), before, len(g.Nodes), face)
+			e.answer(attended.Questions(), d.Answers)
+			made, err := attended.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s: %d nodes, %d left, %+v", filepath.Base(path), before, len(x.Graph.Nodes), made)
 		})
 	}
 }

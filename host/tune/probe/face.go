@@ -20,11 +20,11 @@ type face struct {
 	keyShape, valueShape []int64 // nil where there is none
 }
 
-func faceOf(l plan.Layers, c plan.Candidate) (*face, error) {
+func faceOf(l plan.Layers, c plan.Candidate, servers *plan.Servers) (*face, error) {
 	if why := c.Serves(l); why != "" || c.Keep == plan.KeepPlain {
 		return nil, fmt.Errorf("nothing to run for %s: %s", l, why)
 	}
-	f := &face{operator: c.Keep.Operator()}
+	f := &face{operator: servers.Of(c.Keep).Operator}
 	set := func(name string, value any) {
 		f.attributes = append(f.attributes, plugin.Attribute{Name: name, Value: value})
 	}
@@ -89,7 +89,7 @@ func positions(l plan.Layers, c plan.Candidate, s plan.Shape) (first, second int
 
 // Needs is about how many bytes New takes.
 func Needs(l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape) int64 {
-	f, err := faceOf(l, c)
+	f, err := faceOf(l, c, &plan.Servers{})
 	if err != nil {
 		return 0
 	}

@@ -1,0 +1,55 @@
+package decode_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// Opening a folder reads each of its files once, and infers the shapes of each graph
+// once: of every exported graph that is looked at, and of the decoder's engine graph.
+func TestOpeningReadsOnce(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := patch.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeysAndValues}
+	for _, c := range []struct {
+		model         string
+		attention     prepare.Attention
+		files, graphs int64
+	}{
+		{"gpt2", keys, 1, 2},
+		{"gpt2", prepare.Attention{Self: plan.KeepKeys}, 1, 2},
+		{"bart", keys, 3, 4},        // decoder twice, filler, encoder
+		{"bart-merged", keys, 2, 4}, // a merged decoder is both
+		{"bart", prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent}, 3, 4},    // the decoder without a past, no filler
+		{"bart-merged", prepare.Attention{Self: plan.KeepInputs, Cross: plan.KeepFirstKeys}, 2, 5}, // and a filler
+	} {
+		dir := filepath.Join(t.TempDir(), c.model)
+		if err := models.Small(c.model, dir); err != nil {
+			t.Fatal(err)
+		}
+		files, graphs := model.Opened(), graph.Inferred()
+		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: c.attention})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Close()
+		if files, graphs = model.Opened()-files, graph.Inferred()-graphs; files != c.files || graphs != c.graphs {
+			t.Errorf("%s, %s and %s: %d files were read and the shapes of %d graphs inferred, want %d and %d", c.model, c.attention.Self, c.attention.Cross, files, graphs, c.files, c.graphs)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Attention says what the layers of attention are to keep.
+type Attention struct {
+	// Self and Cross are what to keep wherever it can be; plan.KeepPlain leaves it to the
+	// planner.
+	Self, Cross plan.Keep
+	Servers     plan.Servers // the operators that attend over it
+	Prefer      plan.Prefer  // what the planner aims at; "" is plan.PreferSpeed
+	Beams       int          // of a sample, as far as they are known; 0: 1 to 8
+	// Storage and Skip trade accuracy: the type that rows are kept in, "" for
+	// plan.Float32, and the probability below which a key's value is left out where keys
+	// are kept alone.
+	Storage plan.Storage
+	Skip    float64
+	// Choose lets each sample keep keys and values where it says false, although Cross is
+	// plan.KeepLatent: by the positions of its encoder's output, and its beams. nil: none.
+	Choose func(positions, beams int) bool
+}
+
+// ParseAttention reads what to keep by name: one for all layers, or self=NAME,
+// cross=NAME, or both with a comma between. Names are those of plan.KeepNamed, or of a
+// plugin of the manifests, whose operators then attend over what they say they keep.
+// Behind a name may stand what costs accuracy, for all layers: :float16 or :bfloat16,
+// and :skip=P.
+func ParseAttention(text string, manifests []*plugin.Manifest) (a Attention, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		part, lossy, _ := strings.Cut(part, ":")
+		if err := a.lossy(lossy); err != nil {
+			return a, err
+		}
+		where, name, chosen := strings.Cut(part, "=")
+		if !chosen {
+			where, name = "", part
+		}
+		keep, err := a.served(name, manifests)
+		if err != nil {
+			return a, err
+		}
+		if keep == plan.KeepPlain {
+			return a, fmt.Errorf("an engine keeps nothing as the model was exported; compare with --baseline")
+		}
+		taken := plan.KeepPlain
+		switch where {
+		case "":
+			taken = max(a.Self, a.Cross)
+			a.Self, a.Cross = keep.Within("self"), keep.Within("cross")
+		case "self":
+			taken, a.Self = a.Self, keep
+		case "cross":
+			taken, a.Cross = a.Cross, keep
+		default:
+			return a, fmt.Errorf("%q is no kind of attention, needed is self or cross", where)
+		}
+		if taken != plan.KeepPlain {
+			return a, fmt.Errorf("%s and %s are both named for the same layers", taken, name)
+		}
+		if where != "" && keep.Within(where) != keep {
+			return a, fmt.Errorf("%s attention cannot keep what %s does", where, name)
+		}
+	}
+	return a, a.idle()
+}
+
+// served is what a name keeps. A plugin that keeps several things is taken for the first
+// of its manifest.
+func (a *Attention) served(name string, manifests []*plugin.Manifest) (plan.Keep, error) {
+	keep, unknown := plan.KeepNamed(name)
+	if unknown == nil {
+		return keep, nil
+	}
+	for _, m := range manifests {
+		if m.Name != name {
+			continue
+		}
+		if list := a.Servers.Take(m); len(list) > 0 {
+			return list[0], nil
+		}
+		return 0, fmt.Errorf("no operator of the plugin %s attends over a cache: its %s names none that keeps anything", name, plugin.ManifestName)
+	}
+	if manifests == nil {
+		return 0, unknown
+	}
+	return 0, fmt.Errorf("%w, or a plugin that is loaded", unknown)
+}
+
+// idle reports what costs accuracy where nothing that may be kept takes it.
+func (a *Attention) idle() error {
+	kept := []plan.Keep{a.Self, a.Cross}
+	if a.Skip > 0 && !slices.ContainsFunc(kept, func(k plan.Keep) bool {
+		return k == plan.KeepPlain || k == plan.KeepKeys || k == plan.KeepFirstKeys
+	}) {
+		return fmt.Errorf("skip leaves out values of keys that are kept alone, and neither %s nor %s keeps those", a.Self, a.Cross)
+	}
+	if a.Storage != "" && a.Storage != plan.Float32 && a.Self == plan.KeepKeysAndValues && a.Cross == plan.KeepKeysAndValues {
+		return fmt.Errorf("%s keeps keys and values, which are float32 always, not %s", a.Self, a.Storage)
+	}
+	return nil
+}
+
+// lossy reads what stands behind a name.
+func (a *Attention) lossy(text string) (err error) {
+	if text == "" {
+		return nil
+	}
+	for word := range strings.SplitSeq(text, ":") {
+		p, skip := strings.CutPrefix(word, "skip=")
+		switch {
+		case skip:
+			if a.Skip, err = strconv.ParseFloat(p, 64); err != nil || !(a.Skip >= 0 && a.Skip < 1) {
+				return fmt.Errorf("skip is %q, needed is a probability below 1", p)
+			}
+		case word == string(plan.Float32), word == string(plan.Float16), word == string(plan.BFloat16):
+			a.Storage = plan.Storage(word)
+		default:
+			return fmt.Errorf("%q is not understood, needed is float32, float16, bfloat16 or skip=P", word)
+		}
+	}
+	return nil
+}
+
+// named is what a kind of attention was told to keep, or plan.KeepPlain.
+func (a *Attention) named(kind string) plan.Keep {
+	if kind == "self" {
+		return a.Self
+	}
+	return a.Cross
+}

@@ -1,0 +1,211 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/tune"
+)
+
+// chooser decides what the decoder's attention keeps.
+type chooser struct {
+	generation *Generation
+	options    Options
+	evaluator  *evaluator
+	answers    rewrite.Answers
+	first      *rewrite.Decoder // without a past; nil before it is needed
+}
+
+// choose plans what each kind of attention keeps and tries the folds that this needs.
+// What weights rule out goes back to the planner, until a plan holds.
+func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
+	g, o := c.generation, c.options
+	layers := plan.LayersOf(g.Model.decoder.Report.Blocks)
+	kinds, open, err := c.kinds(layers)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Any layer may come to keep keys and values.
+	if err := o.Plugins.Require([]string{o.Attention.Servers.Of(plan.KeepKeysAndValues).Plugin}); err != nil {
+		return nil, nil, err
+	}
+	c.answers = rewrite.Answers{}
+	limits := plan.CacheOptions{Prefer: o.Attention.Prefer, Within: o.CacheBytes}
+	if o.Bounded {
+		limits.MaxBytes = o.CacheBytes
+	}
+	p := plan.NewPredictor(plan.ThisMachine(), o.Plugins.Manifests(), o.Attention.Servers, nil)
+	if open || o.Explain { // only a choice is worth knowing the machine for
+		p = c.predictor(layers)
+	}
+	for {
+		if g.Choices, err = plan.ChooseCaches(p, kinds, limits); err != nil {
+			return nil, nil, err
+		}
+		d, err := c.planned()
+		if err != nil {
+			return nil, nil, err
+		}
+		layers, err := c.fold(d)
+		if err != nil {
+			return nil, nil, err
+		}
+		var served []rewrite.Served
+		for _, l := range layers {
+			served = append(served, l.Served(&d.Servers))
+		}
+		i, ruledOut, why := broken(g.Choices, o.Attention, served)
+		if i < 0 {
+			return layers, d, nil
+		}
+		if kinds[i].Refused == nil {
+			kinds[i].Refused = map[plan.Candidate]string{}
+		}
+		kinds[i].Refused[ruledOut] = why
+	}
+}
+
+// kinds are what the planner chooses from, and whether anything is open.
+func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err error) {
+	o := c.options
+	for _, l := range layers {
+		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type), Range: c.generation.Model.Range(l, o.expected()), Either: true}
+		if k.Named != plan.KeepPlain {
+			server := o.Attention.Servers.Of(k.Named)
+			if err := o.Plugins.Require([]string{server.Plugin}); err != nil {
+				return nil, false, err
+			}
+			if why := o.Plan.RulesOut(server.Plugin); why != "" && k.Named != plan.KeepKeysAndValues {
+				return nil, false, fmt.Errorf("%s attention is to keep what %s does, and %s", l.Type, k.Named, why)
+			}
+		}
+		if l.Type == "cross" {
+			if _, err := With(o.Plugins.Plugins, storeHeadKeys); err != nil {
+				k.Refused = map[plan.Candidate]string{{Keep: plan.KeepKeysAndValues, Storage: o.Attention.Storage}: err.Error()}
+			}
+		}
+		open = open || k.Named == plan.KeepPlain && len(k.Candidates) > 1
+		list = append(list, k)
+	}
+	return list, open, nil
+}
+
+// candidates are what a kind of attention could keep with the plugins that are loaded and
+// that the caller lets in, the default first.
+func (o *Options) candidates(kind string) (list []plan.Candidate) {
+	for _, keep := range plan.Keeps() {
+		server := o.Attention.Servers.Of(keep)
+		if keep != plan.KeepKeysAndValues && o.Plan.RulesOut(server.Plugin) != "" {
+			continue
+		}
+		if _, err := patch.Named(o.Plugins.Plugins, server.Plugin); err == nil && keep.Within(kind) == keep {
+			list = append(list, plan.Candidate{Keep: keep, Storage: o.Attention.Storage})
+		}
+	}
+	return list
+}
+
+// What a sample is taken to be where its cache is planned: mostBeams where the beams are
+// not known, expectedSteps tokens that it generates, and at most mostPlanned positions of
+// an encoder, as far as graft tune measures.
+const (
+	mostBeams     = 8
+	expectedSteps = 64
+	mostPlanned   = 2048
+)
+
+// expected are the shapes that are planned for.
+func (o *Options) expected() Expected {
+	beams := [2]int64{1, mostBeams}
+	if n := int64(o.Attention.Beams); n > 0 {
+		beams = [2]int64{n, n}
+	}
+	return Expected{Beams: beams, Batch: int64(Limit(o.Batch, int(beams[1]))), NewTokens: expectedSteps, MaxPositions: o.MaxPositions, MaxInput: mostPlanned}
+}
+
+// predictor knows this machine, and what was measured on it.
+func (c *chooser) predictor(layers []plan.Layers) *plan.Predictor {
+	g, o := c.generation, c.options
+	servers := o.Attention.Servers
+	m, err := tune.Machine(o.Plugins.Plugins, servers, machine.Options{Threads: o.Threads})
+	if err != nil {
+		g.Notes = append(g.Notes, err) // m is an estimate then
+	}
+	measured, notes := tune.Load("", o.Plugins.Plugins, servers, o.Threads, layers...)
+	g.Notes = append(g.Notes, notes...)
+	return plan.NewPredictor(m, o.Plugins.Manifests(), servers, measured)
+}
+
+// planned is the decoder as the choices have it.
+func (c *chooser) planned() (*rewrite.Decoder, error) {
+	g, o, x := c.generation, c.options, c.generation.Model.decoder
+	g.Choose = nil
+	for i := range g.Choices {
+		if choice := &g.Choices[i]; choice.Kind.Layers.Type == "cross" {
+			g.Choose = chosenBySample(choice, o)
+		}
+	}
+	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions, Either: g.Choose != nil,
+		Servers: o.Attention.Servers, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers}
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
+	c.evaluator.answer(d.Questions(keptBy(g.Choices, "self")), c.answers)
+	return d, nil
+}
+
+// chosenBySample is what is left to decide for each sample, or nil.
+func chosenBySample(c *plan.CacheChoice, o Options) func(positions, beams int) bool {
+	if c.Either == nil {
+		if c.Kind.Named == plan.KeepLatent {
+			return o.Attention.Choose
+		}
+		return nil
+	}
+	either, steps, batch := c.Either, c.Kind.Range.Steps, o.Batch
+	return func(positions, beams int) bool {
+		return either.Pick(plan.Shape{Keys: int64(positions), Beams: int64(beams), Batch: int64(Limit(batch, beams)), Steps: steps}) == 1
+	}
+}
+
+// keptBy is what a kind of attention is to keep.
+func keptBy(choices []plan.CacheChoice, kind string) plan.Keep {
+	for i := range choices {
+		if c := &choices[i]; c.Kind.Layers.Type == kind {
+			if c.Either != nil {
+				return plan.KeepLatent
+			}
+			return c.Candidate.Keep
+		}
+	}
+	return plan.KeepPlain
+}
+
+// broken finds a choice that the planner made for speed and that does not hold in every
+// layer: its number, or -1, what the weights rule out, and why. What would stand in for
+// it may be slower than the default.
+func broken(choices []plan.CacheChoice, a Attention, served []rewrite.Served) (int, plan.Candidate, string) {
+	if a.Prefer == plan.PreferMemory {
+		return -1, plan.Candidate{}, "" // what stands in for keys takes no more than they
+	}
+	for i := range choices {
+		c := &choices[i]
+		kind := c.Kind.Layers.Type
+		at := slices.IndexFunc(served, func(s rewrite.Served) bool { return s.Type == kind && s.Reason != "" })
+		if at < 0 || a.named(kind) != plan.KeepPlain {
+			continue
+		}
+		ruledOut := c.Candidate
+		if c.Either != nil {
+			ruledOut = c.Either.Candidates()[1]
+		}
+		if ruledOut != c.Options[0].Candidate {
+			return i, ruledOut, served[at].Node + ": " + served[at].Reason
+		}
+	}
+	return -1, plan.Candidate{}, ""
+}

@@ -1,0 +1,157 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// FillWrite is the filler's input of slots.
+const FillWrite = "graft.write"
+
+// The operators that put an encoder's output into a pool: rows of one width, or keys and
+// values by heads.
+const (
+	StoreRows     = "StoreRows"
+	storeHeadKeys = "StoreCache"
+)
+
+// With is a loaded plugin that has an operator.
+func With(plugins []*plugin.Plugin, operator string) (*plugin.Plugin, error) {
+	for _, p := range plugins {
+		if _, _, ok := p.Info.Operator(operator); ok {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no loaded plugin has the operator %s, which puts what an encoder made into a pool; graft's own that attend over such pools have it", operator)
+}
+
+// filler makes the graph that computes what layers keep of an encoder's output, from the
+// decoder that is exported without a past, and puts it into the cross pool. There is none
+// where layers keep nothing of their own.
+func (gen *Generation) filler(o Options) error {
+	var made []*onnx.ValueInfo
+	take := func(name string) string {
+		made = append(made, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
+		return name
+	}
+	type stored struct {
+		rewrite.CrossLayer
+		key, value string
+	}
+	var layers []stored
+	for _, layer := range gen.Interface.Layers {
+		switch {
+		case layer.Keep == plan.KeepKeys:
+			layers = append(layers, stored{layer, take(layer.Rows), ""})
+		case layer.Keep == plan.KeepKeysAndValues, layer.Keep == plan.KeepLatent && gen.Choose != nil:
+			layers = append(layers, stored{layer, take(present(layer.Key)), take(present(layer.Value))})
+		}
+	}
+	if len(layers) == 0 {
+		return nil
+	}
+	file, p, err := gen.Model.first()
+	if err != nil {
+		return err
+	}
+	part, err := extract(p, made, nil)
+	if err != nil {
+		return err
+	}
+	g := part.Graph
+	g.Input = append(g.Input,
+		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
+		&onnx.ValueInfo{Name: proto.String(FillWrite), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
+	g.Output = nil
+	storage := gen.Storage
+	if storage == "" {
+		storage = plan.Float32
+	}
+	for i, layer := range layers {
+		done := fmt.Sprintf("graft.stored.%d", i)
+		n := storeKeysAndValues
+		if layer.value == "" {
+			n = storeKeys
+		}
+		g.Node = append(g.Node, n(g, layer.CrossLayer, layer.key, layer.value, done, storage)...)
+		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
+	}
+	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
+		&onnx.OperatorSet{Domain: proto.String(plugin.Domain), Version: proto.Int64(1)})
+	var with []string
+	for _, operator := range []string{storeHeadKeys, StoreRows} {
+		if !slices.ContainsFunc(g.Node, func(n *onnx.Node) bool { return n.GetDomain() == plugin.Domain && n.GetOpType() == operator }) {
+			continue
+		}
+		p, err := With(o.Plugins.Plugins, operator)
+		if err != nil {
+			return err
+		}
+		with = append(with, p.Manifest.Name)
+	}
+	x, err := patch.View(file, part)
+	if err != nil {
+		return err
+	}
+	gen.Filler, err = replace(x, o, nil, with...)
+	return err
+}
+
+// present is the output that a past comes from.
+func present(past string) string {
+	return "present" + strings.TrimPrefix(past, "past_key_values")
+}
+
+// storeKeysAndValues puts keys and values of a layer into its area.
+func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string, _ plan.Storage) []*onnx.Node {
+	key, keyLayout := untransposed(g, keyName)
+	value, valueLayout := untransposed(g, valueName)
+	return []*onnx.Node{{OpType: proto.String(storeHeadKeys), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+		Input:  []string{key, value, rewrite.CrossPool.Cache, FillWrite},
+		Output: []string{done}, Attribute: []*onnx.Attribute{
+			text("key_layout", keyLayout), text("value_layout", valueLayout),
+			integer("kv_num_heads", l.KVHeads), integer("head_size", l.HeadSize),
+			integer("value_size", l.ValueSize), integer("offset", l.Offset)}}}
+}
+
+// storeKeys puts keys of a layer into its area, heads side by side.
+func storeKeys(_ *onnx.Graph, l rewrite.CrossLayer, key, _, done string, storage plan.Storage) []*onnx.Node {
+	return []*onnx.Node{{OpType: proto.String(StoreRows), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+		Input: []string{key, rewrite.CrossPool.Cache, FillWrite}, Output: []string{done},
+		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}}
+}
+
+// untransposed is a value as it was before heads were moved in front of
+// positions, with its layout: what stores it reads it either way.
+func untransposed(g *onnx.Graph, name string) (from, layout string) {
+	for _, n := range g.Node {
+		if n.GetOpType() != "Transpose" || n.Output[0] != name {
+			continue
+		}
+		for _, a := range n.Attribute {
+			if a.GetName() == "perm" && slices.Equal(a.Ints, []int64{0, 2, 1, 3}) {
+				return n.Input[0], "bshd"
+			}
+		}
+	}
+	return name, "bhsd"
+}
+
+func text(name, v string) *onnx.Attribute {
+	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_STRING.Enum(), S: []byte(v)}
+}
+
+// integer is an attribute of a node.
+func integer(name string, v int64) *onnx.Attribute {
+	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(v)}
+}

@@ -1,0 +1,114 @@
+package prepare
+
+import (
+	"fmt"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// fold finds what each layer can keep of what its kind was chosen to, and has the weights
+// of its operator folded. A layer that cannot says why, and keeps what stands in for it.
+func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
+	g := c.generation
+	self, cross := keptBy(g.Choices, "self"), keptBy(g.Choices, "cross")
+	switch cross {
+	case plan.KeepLatent, plan.KeepKeys, plan.KeepFirstKeys:
+		if d.First, err = c.withoutPast(); err != nil {
+			return nil, modeldir.About(g.Model.Files.First, err)
+		}
+	}
+	layers, refused, err := c.layers(d, self, cross, "")
+	if err == nil && refused != "" { // then no layer keeps inputs of a prompt
+		layers, _, err = c.layers(d, plan.KeepKeysAndValues, cross, refused)
+	}
+	return layers, err
+}
+
+// layers are those of all blocks. The inputs of prompts lie in one pool for all layers of
+// self attention, so all keep them or none does: refused is why one cannot. reason is why
+// self attention does not keep what it was asked to, or "".
+func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Keep, reason string) (layers []*rewrite.Layer, refused string, err error) {
+	c.generation.drop()
+	for _, b := range d.Report.Blocks {
+		keep, why := self, reason
+		if b.Attention.Type == "cross" {
+			keep, why = cross, ""
+		}
+		l, err := c.layer(d, b, keep, why, layers)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", b.Node, err)
+		}
+		if b.Attention.Type != "cross" && self == plan.KeepLatent && l.Keep != self {
+			return nil, fmt.Sprintf("%s: %s: %s", self, b.Node, l.Reason[len(self.String()+": "):]), nil
+		}
+		layers = append(layers, l)
+	}
+	return layers, "", nil
+}
+
+// layer is what a block keeps: what it is asked to, or what stands in for that.
+func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Keep, reason string, before []*rewrite.Layer) (*rewrite.Layer, error) {
+	for {
+		l, err := c.try(d, b, keep, before)
+		if err == nil {
+			l.Reason = reason
+			return l, nil
+		}
+		why, refused := rewrite.Refusal(err)
+		if !refused {
+			return nil, err
+		}
+		if reason != "" {
+			reason += "; "
+		}
+		reason += fmt.Sprintf("%s: %s", keep, why)
+		keep = rewrite.Instead(b.Attention.Type, keep)
+	}
+}
+
+// try is a layer that keeps what it is asked to, or an error.
+func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, keep plan.Keep, before []*rewrite.Layer) (*rewrite.Layer, error) {
+	l, f, err := d.Layer(b, keep, before)
+	if err != nil || f == nil {
+		return l, err
+	}
+	if why := c.options.Plan.RulesOut(f.Server.Plugin); why != "" {
+		return nil, rewrite.Refuse(why)
+	}
+	p, err := patch.Named(c.options.Plugins.Plugins, f.Server.Plugin)
+	if err != nil {
+		return nil, rewrite.Refuse(err.Error())
+	}
+	r, err := c.options.Folds.Get(p, f.Server.Operator, f.Constants, f.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	c.generation.Folded = append(c.generation.Folded, r)
+	l.Weights = map[string]*rewrite.Folded{}
+	for _, w := range r.Weights() {
+		l.Weights[w.Name] = &rewrite.Folded{Shape: w.Shape, Data: w.Floats}
+	}
+	l.Forget()
+	return l, nil
+}
+
+// withoutPast is the decoder without a past, viewed once.
+func (c *chooser) withoutPast() (*rewrite.Decoder, error) {
+	if c.first != nil {
+		return c.first, nil
+	}
+	file, p, err := c.generation.Model.first()
+	if err != nil {
+		return nil, err
+	}
+	x, err := patch.View(file, p)
+	if err != nil {
+		return nil, err
+	}
+	c.first = &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report}
+	return c.first, nil
+}

@@ -1,0 +1,157 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// Options are what a generation is prepared with.
+type Options struct {
+	Library *ort.Library // evaluates masks and tables of positions
+	Plugins *patch.Set
+	Plan    plan.Options // which plugins may be used beside the cache's own
+	Threads int          // of an operator; 0: one a core
+	// Attention says what layers keep; the zero value leaves it to the planner.
+	Attention Attention
+	// Explain predicts times also where nothing is left to choose.
+	Explain bool
+	// CacheBytes is the most that keys and values may take, Bounded that the caller said
+	// so: the planner then fits the largest batch into it.
+	CacheBytes int64
+	Bounded    bool
+	// MaxPositions bounds the sequences of the decoder below what the model allows.
+	MaxPositions int64
+	// Batch is the most samples that are in flight at once, AutoBatch as many as memory
+	// holds.
+	Batch int
+	// Folds keeps folded weights; nil: the user's own cache.
+	Folds *fold.Cache
+}
+
+// AutoBatch as Options.Batch lets as many samples be in flight as memory holds, up to
+// autoRows rows.
+const AutoBatch = -1
+
+// autoRows is the most rows of a step that are worth having. A step of few rows waits
+// for the weights, which are read once for all; at 128 it computes several times
+// longer than it reads, and more rows take longer in proportion.
+const autoRows = 128
+
+// Limit is the most samples of so many rows that may be in flight.
+func Limit(batch, rows int) int {
+	if batch != AutoBatch {
+		return batch
+	}
+	return max(1, autoRows/rows)
+}
+
+// Generation is all that an engine is opened with. It is a value: nothing runs.
+type Generation struct {
+	Model   *Model
+	Decoder *Graph
+	Filler  *Graph // makes what cross attention keeps of an encoder's output; nil where nothing is made
+	Encoder *Graph // nil for a decoder alone
+	// Interface is that of the decoder's graph.
+	Interface *rewrite.Engine
+	// Choices are what each kind of attention keeps, with what else it could, and why not.
+	Choices []plan.CacheChoice
+	// Notes are what the planner went without, and why: figures of this machine.
+	Notes []error
+	// Choose is the one choice that is left: true for samples whose layers of cross
+	// attention read the encoder's output, false for keys and values, by positions and
+	// beams. nil: all keep what Choices say.
+	Choose func(positions, beams int) bool
+	// Folded are the weights that operators read beside the model's.
+	Folded  []*fold.Result
+	Storage plan.Storage
+	// Positions is the longest sequence of the decoder, EncoderPositions that of the
+	// encoder.
+	Positions, EncoderPositions int64
+}
+
+// Close frees the folded weights and ends the mappings of the model's files.
+func (g *Generation) Close() {
+	g.drop()
+	g.Model.Close()
+}
+
+// drop frees the folded weights.
+func (g *Generation) drop() {
+	for _, r := range g.Folded {
+		_ = r.Close() // nothing can be done about a mapping that stays
+	}
+	g.Folded = nil
+}
+
+// Make prepares a generation of an open model, which belongs to the result then, also
+// where there is an error.
+func (m *Model) Make(o Options) (_ *Generation, err error) {
+	if o.Folds == nil {
+		o.Folds = fold.User(nil)
+	}
+	o.Attention.Servers = o.Attention.Servers.Among(o.Plugins.Manifests())
+	g := &Generation{Model: m, Storage: o.Attention.Storage, Positions: min(m.Config.Positions, o.MaxPositions), EncoderPositions: m.Config.EncoderPositions}
+	defer func() {
+		if err != nil {
+			g.Close()
+		}
+	}()
+	if err := g.decoder(o); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if len(g.Interface.Layers) == 0 {
+		return g, m.forget()
+	}
+	if m.Files.Encoder == "" {
+		return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", m.Files.Decoder)
+	}
+	if err := g.filler(o); err != nil {
+		return nil, modeldir.About(m.Files.First, err)
+	}
+	if err := g.encoder(o); err != nil {
+		return nil, modeldir.About(m.Files.Encoder, err)
+	}
+	return g, m.forget()
+}
+
+// decoder plans what the decoder's attention keeps and rewrites it.
+func (g *Generation) decoder(o Options) error {
+	x := g.Model.decoder
+	c := &chooser{generation: g, options: o, evaluator: newEvaluator(o.Library, x)}
+	defer c.evaluator.close()
+	layers, d, err := c.choose()
+	if err != nil {
+		return err
+	}
+	attended, err := d.Attend(layers)
+	if err != nil {
+		return err
+	}
+	c.evaluator.answer(attended.Questions(), d.Answers)
+	if g.Interface, err = attended.Finish(); err != nil {
+		return err
+	}
+	if g.Choose != nil && slices.ContainsFunc(g.Interface.Layers, func(l rewrite.CrossLayer) bool { return l.Keep != plan.KeepLatent }) {
+		g.Choose = func(int, int) bool { return false } // a layer has nothing but keys and values to read
+	}
+	engine, err := graph.New(x.Graph.Model(), x.Model)
+	if err != nil {
+		return err
+	}
+	shapes := graph.Infer(engine)
+	if err := rewrite.SelectEarly(engine, shapes); err != nil {
+		return err
+	}
+	rewritten := &patch.Analysis{Model: x.Model, Graph: engine, Shapes: shapes, Report: &blocks.Report{}} // its attention is replaced
+	g.Decoder, err = replace(rewritten, o, nil, g.Interface.Plugins...)
+	return err
+}

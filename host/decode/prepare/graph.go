@@ -1,0 +1,87 @@
+package prepare
+
+import (
+	"slices"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
+)
+
+// Graph is a rewritten graph, ready for a session.
+type Graph struct {
+	*graph.Graph
+	Model   *model.Model // the opened file that its weights lie in
+	Shapes  *graph.Shapes
+	Plugins []string // those whose operators stand in it
+}
+
+// replace lets plugins stand in wherever they can, and drops what they have no use for.
+// with names plugins whose operators stand in the graph already; edit, which may be nil,
+// changes the graph as soon as the others do.
+func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...string) (*Graph, error) {
+	// A step has few rows nearly always, unlike what the plan must reckon with when
+	// it knows no more of a model than its graph: what can serve, serves.
+	chosen := o.Plan
+	chosen.Force = true
+	if err := x.Choose(o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {
+		return nil, err
+	}
+	if err := x.Apply(); err != nil {
+		return nil, err
+	}
+	g := &Graph{Graph: x.Graph, Model: x.Model, Shapes: x.Shapes}
+	for _, name := range append(with, x.Plugins()...) {
+		if !slices.Contains(g.Plugins, name) {
+			g.Plugins = append(g.Plugins, name)
+		}
+	}
+	if edit != nil {
+		edit(g.Graph)
+	}
+	return g, rewrite.DropReshapes(g.Graph, g.Shapes)
+}
+
+// Single prepares a model alone, as an encoder is. Close ends the mapping of its file.
+func Single(path string, plugins *patch.Set, p plan.Options) (*Graph, error) {
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	x, err := patch.View(m, m.Proto())
+	if err == nil {
+		var g *Graph
+		if g, err = replace(x, Options{Plugins: plugins, Plan: p}, nil); err == nil {
+			return g, nil
+		}
+	}
+	_ = m.Close() // the error at hand says more
+	return nil, err
+}
+
+// Close ends the mapping of a graph that Single made.
+func (g *Graph) Close() { _ = g.Model.Close() } // nothing can be done about a mapping that stays
+
+// Open makes a session of the graph.
+func (g *Graph) Open(l *ort.Library, o ort.SessionOptions) (*ort.Session, error) {
+	return session(l, g.Model, g.Graph.Model(), o)
+}
+
+// session makes one of a graph whose weights lie with a model.
+func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions) (*ort.Session, error) {
+	out, err := m.Serialize(p, model.SerializeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if out.Folder != "" {
+		if o.Config == nil {
+			o.Config = map[string]string{}
+		}
+		o.Config[ort.ConfigExternalFolder] = out.Folder
+	}
+	return l.NewSessionFromBytes(out.Bytes, o)
+}

@@ -1,0 +1,146 @@
+// Package prepare leads a model folder to what an engine is opened with: graphs, blocks,
+// a plan of what attention keeps, folded weights, rewritten graphs. All of it is a value,
+// refusals included; no session of a whole graph is made.
+package prepare
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// Model is an open model folder. Each of its files is mapped once. It is not for
+// concurrent use.
+type Model struct {
+	Files  *modeldir.Files
+	Config *modeldir.Config
+
+	decoder *patch.Analysis
+	merged  *onnx.Model // the branch of a merged decoder that takes no past; nil for separate files
+	models  []*model.Model
+}
+
+// Open opens a model folder and finds the blocks of its decoder.
+func Open(path string) (_ *Model, err error) {
+	m := &Model{}
+	if m.Files, err = modeldir.Find(path); err != nil {
+		return nil, err
+	}
+	if m.Config, err = modeldir.ReadConfig(path); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			m.Close()
+		}
+	}()
+	file, err := m.open(m.Files.Decoder)
+	if err != nil {
+		return nil, err
+	}
+	if m.Files.First == m.Files.Decoder {
+		m.merged = proto.Clone(file.Proto()).(*onnx.Model)
+		if err := takeBranch(m.merged, false); err != nil {
+			return nil, modeldir.About(m.Files.First, err)
+		}
+	}
+	if err := takeBranch(file.Proto(), true); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if m.decoder, err = patch.View(file, file.Proto()); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	return m, nil
+}
+
+// Close ends the mappings of the files. A Generation that was made of the model closes it.
+func (m *Model) Close() {
+	for _, file := range m.models {
+		_ = file.Close() // nothing can be done about a mapping that stays
+	}
+	m.models = nil
+}
+
+// forget lets the system take back the weights that were looked at, in every file.
+func (m *Model) forget() error {
+	for _, file := range m.models {
+		if err := file.ForgetAll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open maps a file, which Close closes.
+func (m *Model) open(path string) (*model.Model, error) {
+	file, err := model.Open(path)
+	if err == nil {
+		m.models = append(m.models, file)
+	}
+	return file, err
+}
+
+// first is the decoder without a past: its file, and its graph.
+func (m *Model) first() (*model.Model, *onnx.Model, error) {
+	if m.merged != nil {
+		return m.decoder.Model, m.merged, nil
+	}
+	file, err := m.open(m.Files.First)
+	if err != nil {
+		return nil, nil, err
+	}
+	return file, file.Proto(), takeBranch(file.Proto(), false)
+}
+
+// Layers are the decoder's layers of attention by kind; it is an error when there are
+// none.
+func (m *Model) Layers() ([]plan.Layers, error) {
+	list := plan.LayersOf(m.decoder.Report.Blocks)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: found no attention that graft recognises; graft inspect says why", m.Files.Decoder)
+	}
+	return list, nil
+}
+
+// Expected bounds the shapes that a generation is expected to meet.
+type Expected struct {
+	Beams        [2]int64 // of a sample, from least to most
+	Batch        int64    // the most samples at once
+	NewTokens    int64    // that a sample generates
+	MaxPositions int64    // of the decoder, where the model allows more
+	MaxInput     int64    // of the encoder, where the model allows more
+}
+
+// leastKeys is the shortest input that is worth a thought of its own, decoderStart the
+// most tokens that a decoder behind an encoder begins with.
+const (
+	leastKeys    = 16
+	decoderStart = 4
+)
+
+// Range is the shapes that layers meet.
+func (m *Model) Range(l plan.Layers, x Expected) plan.Range {
+	positions := min(m.Config.Positions, x.MaxPositions)
+	r := plan.Range{Beams: x.Beams, Batch: [2]int64{1, x.Batch}, Steps: min(x.NewTokens, positions)}
+	if l.Type == "cross" {
+		most := min(m.Config.EncoderPositions, x.MaxInput)
+		r.Keys = [2]int64{min(leastKeys, most), most}
+		if m.Config.FeatureShape() != nil {
+			r.Keys[0] = most // sound is cut and filled up to one length
+		}
+		return r
+	}
+	r.Own = [2]int64{0, r.Steps}
+	most := max(1, positions-r.Steps)
+	r.Keys = [2]int64{min(leastKeys, most), most}
+	if m.Files.Encoder != "" { // the input is the encoder's, and the decoder begins with a few tokens
+		r.Keys = [2]int64{1, min(decoderStart, most)}
+	}
+	return r
+}

@@ -1,0 +1,175 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Layer is a block of attention and what it keeps. Its Weights are those that the fold
+// gave, by name; the fold is the caller's to run.
+type Layer struct {
+	Keep    plan.Keep
+	Reason  string // why not what was asked for
+	Weights map[string]*Folded
+
+	block *blocks.Block
+	from  *source     // what keys and values are projected from; nil where they are kept
+	base  *Projection // of the first layer's keys, of which a hybrid's layer makes its own
+	first bool        // the first layer of a hybrid, which keeps its keys
+}
+
+// Served says what serves one layer of attention, and why not what was asked for.
+type Served struct {
+	Node   string    `json:"node"`
+	Type   string    `json:"type"` // "self" or "cross"
+	Keep   plan.Keep `json:"keeps"`
+	Plugin string    `json:"plugin"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// refuse says why a layer cannot keep what it was asked to. It keeps something else
+// then.
+func refuse(format string, args ...any) error {
+	return &plugin.Error{Kind: plugin.ErrRefused, Found: fmt.Sprintf(format, args...)}
+}
+
+// Refuse is a refusal for a reason.
+func Refuse(why string) error { return refuse("%s", why) }
+
+// Refusal is the reason of a refusal, or false for other errors.
+func Refusal(err error) (string, bool) {
+	var refused *plugin.Error
+	if errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused) {
+		return refused.Found, true
+	}
+	return "", false
+}
+
+// Instead is what a layer keeps that cannot keep what it was asked to; keys and values
+// any layer can.
+func Instead(kind string, keep plan.Keep) plan.Keep {
+	switch {
+	case kind != "cross" && keep == plan.KeepKeys:
+		return plan.KeepInputs
+	case kind == "cross" && (keep == plan.KeepKeys || keep == plan.KeepFirstKeys):
+		return plan.KeepLatent
+	}
+	return plan.KeepKeysAndValues
+}
+
+// Layer checks that a block can keep what it is asked to, as far as that is known without
+// a fold, and gives the fold that it needs, nil for none. before are the layers that stand
+// already, in order. An error for which Refusal is true says why it cannot. Weights that
+// the fold is made of are large: Forget lets go of them.
+func (d *Decoder) Layer(b *blocks.Block, keep plan.Keep, before []*Layer) (*Layer, *Fold, error) {
+	l := &Layer{Keep: keep, block: b}
+	fold := d.selfFold
+	if b.Attention.Type == "cross" {
+		fold = d.crossFold
+	}
+	f, err := fold(l, before)
+	if err != nil {
+		return nil, nil, err
+	}
+	return l, f, nil
+}
+
+// Served says what serves the layer.
+func (l *Layer) Served(servers *plan.Servers) Served {
+	return Served{l.block.Node, l.block.Attention.Type, l.Keep, servers.Of(l.Keep).Plugin, l.Reason}
+}
+
+// Forget lets go of the weights that a layer was folded from, but of those from which
+// others will be folded. It is for layers that stand.
+func (l *Layer) Forget() {
+	if l.from != nil && !l.first {
+		l.from.forget()
+	}
+}
+
+// selfFold is the fold of a layer of self attention.
+func (d *Decoder) selfFold(l *Layer, _ []*Layer) (_ *Fold, err error) {
+	b := l.block
+	switch l.Keep {
+	case plan.KeepKeys:
+		a := b.Attention
+		if a.Heads != a.KVHeads {
+			return nil, refuse("its %d heads share %d of keys and values", a.Heads, a.KVHeads)
+		}
+		if l.from, err = d.projections(b); err != nil {
+			return nil, err
+		}
+		if err := d.turns(b); err != nil {
+			return nil, err
+		}
+		keyBias := l.from.key.Bias
+		if !seesKeyBias(a) {
+			keyBias = nil
+		}
+		return d.fold(l.Keep, b, l.from, keyBias), nil
+	case plan.KeepInputs, plan.KeepLatent:
+		if l.from, err = d.sources(b); err != nil {
+			return nil, err
+		}
+		return d.fold(l.Keep, b, l.from, nil), nil
+	}
+	l.Keep = plan.KeepKeysAndValues
+	return nil, nil
+}
+
+// crossFold is the fold of a layer of cross attention.
+func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
+	b := l.block
+	switch l.Keep {
+	case plan.KeepLatent, plan.KeepKeys, plan.KeepFirstKeys:
+	default:
+		l.Keep = plan.KeepKeysAndValues
+		return nil, nil
+	}
+	first := firstCross(before)
+	l.first = l.Keep == plan.KeepFirstKeys && first == nil
+	if l.Keep == plan.KeepFirstKeys && !l.first && !first.first {
+		return nil, refuse("the first layer keeps no keys")
+	}
+	if l.Keep == plan.KeepKeys || l.first {
+		if b.Attention.Heads != b.Attention.KVHeads {
+			return nil, refuse("its %d heads share %d of keys and values", b.Attention.Heads, b.Attention.KVHeads)
+		}
+	}
+	if l.from, err = d.crossSources(b); err != nil {
+		return nil, err
+	}
+	key := l.from.key
+	switch {
+	case l.Keep == plan.KeepLatent:
+		if !key.From.IsInput {
+			return nil, refuse("its keys and values are projected from %s, which is not the encoder's output", key.From.Name)
+		}
+		return d.fold(l.Keep, b, l.from, nil), nil
+	case b.Attention.Softcap != 0 && key.Bias != nil:
+		return nil, refuse("its scores are bent after the bias of keys is in them")
+	case l.Keep == plan.KeepKeys || l.first:
+		if key.Rows == "" {
+			return nil, refuse("its keys are no product of their own")
+		}
+		return d.fold(plan.KeepKeys, b, l.from, nil), nil
+	case key.From != first.from.key.From:
+		return nil, refuse("its keys are projected from %s, those of the first layer from %s", key.From.Name, first.from.key.From.Name)
+	}
+	l.base = first.from.key
+	return d.foldFrom(l.Keep, b, l.from, l.base), nil
+}
+
+// firstCross is the first layer of cross attention, or nil.
+func firstCross(layers []*Layer) *Layer {
+	for _, l := range layers {
+		if l.block.Attention.Type == "cross" {
+			return l
+		}
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+package tune
+
+import (
+	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// Machine is this machine's roofline as the planner reads it, measured with the operator
+// that attends over keys and values. Where it cannot be measured it is
+// plan.ThisMachine's estimate, and the error says why.
+func Machine(plugins []*plugin.Plugin, servers plan.Servers, o machine.Options) (plan.Machine, error) {
+	server := servers.Of(plan.KeepKeysAndValues)
+	o.Attention = machine.Operator{Plugin: server.Plugin, Name: server.Operator}
+	m := plan.ThisMachine()
+	f, err := machine.Roofline(plugins, o)
+	if err == nil {
+		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth, f.LastCacheBytes
+	}
+	return m, err
+}
