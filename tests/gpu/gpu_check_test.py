@@ -82,6 +82,13 @@ class Check(unittest.TestCase):
                    "first_failure": f"problem 7 (n 3): {fault}" if failed else ""}]
         self.fake(name, json=json.dumps(result), **plan)
 
+    def faults(self, **lists):
+        """Lists of seeded faults, by kernel, as the bundle has them."""
+        folder = self.folder / "faults"
+        folder.mkdir()
+        for kernel, text in lists.items():
+            (folder / f"{kernel}.txt").write_text(text, encoding="utf-8")
+
     def script(self, name, text):
         path = self.folder / name
         path.write_text("#!/bin/sh\n" + text, encoding="utf-8")
@@ -161,6 +168,7 @@ class Check(unittest.TestCase):
         for kernel in figures.KERNELS:
             self.fake_conform(f"conform-{kernel}", 10000)
             self.fake_conform(f"fault-{kernel}-1", 200, failed=9, code=1)
+        self.faults(**dict.fromkeys(figures.KERNELS, "1 a wrong answer\n"))
         self.fake("timing-all", json=lines(timings))
         self.fake("peak", says=json.dumps({"record": "matrix", "timed": True, "ways": [
             {"way": "wgmma", "teraflops": 700.0, "wrong": ""}]}))
@@ -268,9 +276,7 @@ print("onnxruntime made up")
         self.fake_device()
         for name, failed in (("fault-a-1", 0), ("fault-a-2", 3)):
             self.fake_conform(name, 200, failed=failed, code=1 if failed else 0)
-        (self.folder / "faults").mkdir()
-        (self.folder / "faults" / "a.txt").write_text("1 racecheck: a hazard alone\n2 a wrong answer\n",
-                                                      encoding="utf-8")
+        self.faults(a="1 racecheck: a hazard alone\n2 a wrong answer\n")
         summary = "echo '========= RACECHECK SUMMARY: {} hazards displayed'\n"
         late = 'case "$*" in *"--first 6 "*) ' + summary.format(1).strip() + ";; *) " + summary.format(0).strip()
         for name, script, code, found, verdict in (
