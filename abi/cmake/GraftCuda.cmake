@@ -15,7 +15,7 @@
 #
 # GRAFT_CUDA        ON: CUDA variants are built; OFF (default): the function does nothing
 # GRAFT_NVCC        path of nvcc, CUDA 13 (kernels-cuda/toolkit.sh prints one)
-# GRAFT_NVCC_FLAGS  more options of nvcc: -lineinfo, or -DGRAFT_FAULT=1
+# GRAFT_NVCC_FLAGS  more options of nvcc, such as -lineinfo
 
 include_guard(GLOBAL)
 
