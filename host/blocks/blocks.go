@@ -172,6 +172,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 	g.Walk(func(n *graph.Node) {
 		var b *Block
 		var err error
+		f.inside = n.Graph
 		switch {
 		case n.Is("Softmax"):
 			b, err = f.softmax(n)
@@ -193,4 +194,7 @@ type finder struct {
 	shapes  *graph.Shapes
 	guises  guises
 	learned bool // the model adds a table of positions to its embeddings
+	// inside is the graph in whose symbols lengths are told: that of the block, or of the
+	// value whose guises are followed. Views lead out of it.
+	inside *graph.Graph
 }

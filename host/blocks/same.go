@@ -67,6 +67,8 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 		f.guises.first[v] = v
 		return v
 	}
+	defer func(before *graph.Graph) { f.inside = before }(f.inside)
+	f.inside = v.Graph
 	c := v
 	at := view{value: v, dims: [][]axis{}, scale: 1}
 	for i, d := range f.shapes.Of(v).Dims {

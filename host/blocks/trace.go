@@ -38,13 +38,13 @@ func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 	case n.Is("Transpose"):
 		return v.transpose(f.perm(n), in)
 	case reshapes(n):
-		s := f.shapes.Of(in)
+		s := f.shapes.In(f.inside, in)
 		if s.Rank < 0 {
 			return view{}, false
 		}
 		return v.regroup(s.Dims, in)
 	case n.Is("Expand", "Tile") || f.repeats(n):
-		s := f.shapes.Of(in)
+		s := f.shapes.In(f.inside, in)
 		if s.Rank < 0 {
 			return view{}, false
 		}

@@ -78,6 +78,7 @@ type Shapes struct {
 	claims    map[string]Dim    // what the model calls the axis of a symbol; unknown for nothing
 	doubted   map[string]bool   // names that are not one length
 	scope     *scope            // symbols that are other lengths; nil when nothing more is found
+	within    map[*Graph]*scope // the same, where a subgraph ended
 	made      map[axis]string   // the symbol made for an axis
 	origin    map[string]axis   // the same, the other way
 	inside    map[string]*Graph // the graph of that axis
@@ -114,6 +115,7 @@ func Infer(g *Graph) *Shapes {
 		made:      map[axis]string{},
 		origin:    map[string]axis{},
 		inside:    map[string]*Graph{},
+		within:    map[*Graph]*scope{},
 		functions: map[string]bool{},
 	}
 	for _, f := range g.Model().GetFunctions() {

@@ -20,12 +20,52 @@ type scope struct {
 
 func (s *Shapes) enter() { s.scope = &scope{up: s.scope, is: map[string]Dim{}} }
 
-// leave settles what is known of a subgraph's values and forgets what only it shows.
+// leave settles what is known of a subgraph's values. What only it shows counts no
+// more, but for In.
 func (s *Shapes) leave(g *Graph) {
 	if len(s.scope.is) > 0 {
 		s.settle(g)
 	}
+	s.within[g] = s.scope
 	s.scope = s.scope.up
+}
+
+// In is what is known of a value where a graph reads it: a value of a graph around
+// g has its lengths in the symbols that are left in g.
+func (s *Shapes) In(g *Graph, v *Value) Fact {
+	f := s.Of(v)
+	at := s.within[g]
+	if at == nil || v == nil || v.Graph == g {
+		return f
+	}
+	f.Dims, f.Elems = at.resolveAll(f.Dims), at.resolveAll(f.Elems)
+	return f
+}
+
+func (at *scope) resolveAll(list []Dim) []Dim {
+	out := make([]Dim, len(list))
+	for i, d := range list {
+		out[i] = at.resolve(d)
+	}
+	return out
+}
+
+// resolve is a length in the symbols that are left in a scope. It changes nothing.
+func (at *scope) resolve(d Dim) Dim {
+	changed := false
+	to := d.replace(func(name string) Dim {
+		for in := at; in != nil; in = in.up {
+			if is, ok := in.is[name]; ok {
+				changed = true
+				return at.resolve(is)
+			}
+		}
+		return DimSym(name)
+	})
+	if !changed {
+		return d
+	}
+	return to
 }
 
 func (s *Shapes) settle(g *Graph) {

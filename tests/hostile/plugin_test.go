@@ -212,7 +212,7 @@ func TestInterruptedInstall(t *testing.T) {
 		last = talk.Text()
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 1 || last != "graft: interrupted; nothing was left half-written" {
+	if code := cmd.ProcessState.ExitCode(); code != 130 || last != "graft: interrupted; nothing was left half-written" {
 		t.Errorf("exit code %d, %q", code, last)
 	}
 	if got := names(t, filepath.Join(data, "graft", "plugins")); got != ".lock" {
