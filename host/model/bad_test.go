@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -19,7 +20,7 @@ import (
 // What is no ONNX model is named for what it is.
 func TestFilesThatAreNoModel(t *testing.T) {
 	cases := []struct{ name, content, want string }{
-		{"empty", "", "the file is empty: needed an ONNX model; fetch or export it again"},
+		{"empty", "", "the file is empty, needed an ONNX model; fetch or export it again"},
 		{"lfs", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "not an ONNX model: found a Git LFS pointer, needed an ONNX model; this is a Git LFS pointer; fetch the file with git lfs pull"},
 		{"ort", "\x24\x00\x00\x00ORTM\x00\x00", "not an ONNX model: found a model in ORT format, needed an ONNX model; an .ort file cannot be patched: give the .onnx file that it was made from"},
 		{"png", "\x89PNG\r\n\x1a\n", "not an ONNX model: found a PNG image, needed an ONNX model; give the path of an .onnx file"},
@@ -52,7 +53,7 @@ func TestPathsThatAreNoFile(t *testing.T) {
 		}
 	}
 	cases := []struct{ path, want string }{
-		{dir, "is a folder: needed an ONNX file; name the .onnx file inside it"},
+		{dir, "is a folder, needed an ONNX file; name the .onnx file inside it"},
 		{at("pipe"), "is not a regular file: found p---------, needed a file; copy it to a file first"},
 		{at("gone"), "cannot open the file: found no such file or directory; check the path"},
 		{at("nowhere"), "cannot open the file: found no such file or directory; check the path"},
@@ -65,7 +66,7 @@ func TestPathsThatAreNoFile(t *testing.T) {
 	if _, err := Open(at("gone")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the cause is hidden")
 	}
-	if _, err := Open(""); err == nil || err.Error() != "no path was given: needed the path of an .onnx file" {
+	if _, err := Open(""); err == nil || err.Error() != "no path was given, needed the path of an .onnx file; name the model" {
 		t.Errorf("empty path: %v", err)
 	}
 	if os.Getuid() != 0 {
@@ -101,11 +102,11 @@ func TestDamagedAndHostileTensors(t *testing.T) {
 		want   string
 	}{
 		{"negative dimension", tensorBytes(name, float, varintField(1, minus1), bytesField(fieldRawData, make([]byte, 4))),
-			`tensor "w" has a negative dimension: found [-1], needed zero or more in every place`},
+			`tensor "w" has a negative dimension: found [-1], needed zero or more in every place; the file is damaged or incomplete: fetch or export it again`},
 		{"product overflows", tensorBytes(name, float, varintField(1, 1<<32), varintField(1, 1<<32)),
-			`tensor "w" has more elements than can be counted: found [4294967296 4294967296], needed a product below 2^63`},
+			`tensor "w" has more elements than can be counted: found [4294967296 4294967296], needed a product below 2^63; the file is damaged or incomplete: fetch or export it again`},
 		{"product overflows beside a zero", tensorBytes(name, float, varintField(1, 0), varintField(1, 1<<40), varintField(1, 1<<40)),
-			`tensor "w" has more elements than can be counted: found [0 1099511627776 1099511627776], needed a product below 2^63`},
+			`tensor "w" has more elements than can be counted: found [0 1099511627776 1099511627776], needed a product below 2^63; the file is damaged or incomplete: fetch or export it again`},
 		{"too many elements", tensorBytes(name, float, varintField(1, 1<<41)),
 			`tensor "w" has too many elements: found [2199023255552], needed at most 1099511627776` + limit},
 		{"rank", tensorBytes(name, float, bytesField(1, bytes.Repeat([]byte{1}, 65))),
@@ -114,7 +115,7 @@ func TestDamagedAndHostileTensors(t *testing.T) {
 			`tensor "w" does not hold what its shape says: found 4 bytes, needed 8 for float32 [2]` + again},
 		{"too short, long", tensorBytes(name, float, varintField(1, 2000), bytesField(fieldRawData, make([]byte, 7999))),
 			`tensor "w" does not hold what its shape says: found 7999 bytes, needed 8000 for float32 [2000]` + again},
-		{"no data", tensorBytes(name, float, varintField(1, 2)), `tensor "w" holds no data: needed 2 elements of float32` + again},
+		{"no data", tensorBytes(name, float, varintField(1, 2)), `tensor "w" holds no data, needed 2 elements of float32` + again},
 		{"wrong field", tensorBytes(name, float, varintField(1, 2), bytesField(fieldInt32Data, []byte{1, 2})),
 			`tensor "w" does not hold what its shape says: found data in field 5, needed field 4 or raw data for float32 [2]` + again},
 		{"two payloads", tensorBytes(name, float, bytesField(fieldRawData, make([]byte, 4)), bytesField(fieldFloatData, make([]byte, 4))),
@@ -173,7 +174,7 @@ func TestLimits(t *testing.T) {
 	typed.Input = []*onnx.ValueInfo{{Type: typ}}
 	wide := graphOf(rawTensor("a", onnx.Tensor_FLOAT, make([]byte, 4)), rawTensor("b", onnx.Tensor_FLOAT, make([]byte, 4)))
 	wide.Node = []*onnx.Node{{OpType: proto.String("Add")}, {OpType: proto.String("Mul")}}
-	const mend = "; raise the limit in model.Limits if the model is trusted"
+	const fix = "; raise the limit in model.Limits if the model is trusted"
 	cases := []struct {
 		name   string
 		graph  *onnx.Graph
@@ -191,7 +192,7 @@ func TestLimits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := encode(t, modelOf(c.graph))
 			_, err := Parse(b, "", c.limits)
-			wantError(t, err, "model bytes: "+c.want+mend)
+			wantError(t, err, "model bytes: "+c.want+fix)
 			if _, err := Parse(b, ""); err != nil {
 				t.Errorf("the defaults refuse it: %v", err)
 			}
@@ -234,14 +235,14 @@ func smallNested(t testing.TB) *onnx.Model {
 	return p
 }
 
-// Whatever is cut off or flipped, the answer is a model or one *Error.
+// Whatever is cut off or flipped, the answer is a model or one *diagnostic.Error.
 func TestEveryTruncationAndBitFlip(t *testing.T) {
 	b := encode(t, smallNested(t))
 	limits := Limits{Inline: 16}
 	try := func(b []byte) {
 		m, err := Parse(b, "", limits)
 		if err != nil {
-			var e *Error
+			var e *diagnostic.Error
 			if !errors.As(err, &e) || e.Path != "model bytes" || strings.ContainsAny(err.Error(), "\n\x00") {
 				t.Fatalf("not one clear error: %v", err)
 			}
@@ -282,5 +283,5 @@ func TestAFileThatShrinksIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := m.Write(t.Context(), m.Proto(), filepath.Join(t.TempDir(), "out.onnx"), WriteOptions{})
-	wantError(t, err, path+": the file changed while it was in use: needed the same 16777255 bytes; open the model again")
+	wantError(t, err, path+": the file changed while it was in use, needed the same 16777255 bytes; open the model again")
 }

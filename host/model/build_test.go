@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -105,17 +106,17 @@ func mustData(t testing.TB, m *Model, of *onnx.Tensor) []byte {
 	return b
 }
 
-// wantError checks that err is one *Error with this text, after the path.
+// wantError checks that err is one *diagnostic.Error with this text, after the path.
 func wantError(t testing.TB, err error, want string) {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("no error, want %q", want)
 	}
-	var e *Error
+	var e *diagnostic.Error
 	if !errors.As(err, &e) {
-		t.Fatalf("%T is not an *Error: %v", err, err)
+		t.Fatalf("%T is not a *diagnostic.Error: %v", err, err)
 	}
-	if e.Path == "" || e.What == "" {
+	if e.Path == "" || e.Found == "" {
 		t.Errorf("error without path or fault: %#v", e)
 	}
 	if err.Error() != want {

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -94,7 +95,7 @@ func (m *Model) data(t *onnx.Tensor) ([]byte, error) {
 		}
 		if !ref.raw() {
 			if b, err = decodeVarints(ref.src, b, dataType, want); err != nil {
-				return nil, &Error{What: "tensor " + quote(t.GetName()) + " is damaged", Found: err.Error(), Mend: mendDamaged}
+				return nil, &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(t.GetName()) + " is damaged: found " + err.Error(), Fix: fixDamaged}
 			}
 		}
 	case len(t.GetRawData()) > 0:
@@ -103,8 +104,8 @@ func (m *Model) data(t *onnx.Tensor) ([]byte, error) {
 		b = encodeTyped(t)
 	}
 	if int64(len(b)) != want {
-		return nil, &Error{What: "tensor " + quote(t.GetName()) + " does not hold what its shape says", Found: fmt.Sprintf("%d bytes", len(b)),
-			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(t.GetDims())), Mend: mendDamaged}
+		return nil, &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), len(b)),
+			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(t.GetDims())), Fix: fixDamaged}
 	}
 	return b, nil
 }
@@ -188,8 +189,8 @@ func (m *Model) Attach(name string, dataType onnx.Tensor_DataType, dims []int64,
 		return nil, located(err, m.shown())
 	}
 	if int64(len(data)) != want {
-		return nil, &Error{Path: m.shown(), What: "tensor " + quote(name) + " does not hold what its shape says", Found: fmt.Sprintf("%d bytes", len(data)),
-			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(dims))}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(name), len(data)),
+			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(dims)), Fix: "pass as many bytes as the shape has"}
 	}
 	if len(data) <= DefaultLimits().Inline {
 		t.RawData = slices.Clone(data)

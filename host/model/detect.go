@@ -2,10 +2,13 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // signatures are files that people take for an ONNX model, by how they begin.
@@ -13,7 +16,7 @@ var signatures = []struct {
 	at    int
 	magic string
 	found string
-	mend  string
+	fix   string
 }{
 	{0, "version https://git-lfs.github.com/spec/", "a Git LFS pointer", "this is a Git LFS pointer; fetch the file with git lfs pull"},
 	{4, "ORTM", "a model in ORT format", "an .ort file cannot be patched: give the .onnx file that it was made from"},
@@ -40,17 +43,13 @@ var signatures = []struct {
 // looksWrong tells a file that is not ONNX at all from one that might be. Only
 // the first bytes are read.
 func looksWrong(b []byte) error {
-	const needed, mend = "an ONNX model", "give the path of an .onnx file"
+	const needed, fix = "an ONNX model", "give the path of an .onnx file"
 	if len(b) == 0 {
-		return &Error{What: "the file is empty", Needed: needed, Mend: "fetch or export it again"}
+		return &diagnostic.Error{Kind: ErrNotModel, Found: "the file is empty", Needed: needed, Fix: "fetch or export it again"}
 	}
 	for _, s := range signatures {
 		if len(b) >= s.at+len(s.magic) && string(b[s.at:s.at+len(s.magic)]) == s.magic {
-			e := &Error{What: "not an ONNX model", Found: s.found, Needed: needed, Mend: s.mend}
-			if e.Mend == "" {
-				e.Mend = mend
-			}
-			return e
+			return &diagnostic.Error{Kind: ErrNotModel, Found: "not an ONNX model: found " + s.found, Needed: needed, Fix: cmp.Or(s.fix, fix)}
 		}
 	}
 	num, typ, n := protowire.ConsumeTag(b)
@@ -63,7 +62,7 @@ func looksWrong(b []byte) error {
 			return nil
 		}
 	}
-	return &Error{What: "not an ONNX model", Found: firstBytes(b), Needed: needed, Mend: mend}
+	return &diagnostic.Error{Kind: ErrNotModel, Found: "not an ONNX model: found " + firstBytes(b), Needed: needed, Fix: fix}
 }
 
 // firstBytes describes how an unknown file begins.

@@ -7,55 +7,31 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
-// Error says what is wrong with a model, in one line: the file, the fault, what
-// was found there, what is needed, and what mends it. Only What is always set.
-type Error struct {
-	Path   string // file as the caller named it; "model bytes" for bytes
-	What   string // the fault
-	Found  string // what the file holds
-	Needed string // what it would have to hold
-	Mend   string // what the user can do about it
-	Err    error  // cause, when another package reported it
-}
+// What is wrong with a model, for errors.Is. What the operating system reports stays behind an
+// error too: fs.ErrNotExist, fs.ErrPermission, context.Canceled.
+var (
+	ErrNotModel     = errors.New("not an ONNX model")            // another kind of file, a folder, an empty file
+	ErrDamaged      = errors.New("damaged model")                // cut off, changed, or at odds with itself
+	ErrExternalData = errors.New("external data not accessible") // a file that is missing, not allowed or unreadable
+	ErrLimit        = errors.New("model exceeds a limit")        // of Limits
+	ErrTooLarge     = errors.New("model too large")              // for one protobuf message, or for this machine
+	ErrInUse        = errors.New("file in use")                  // changed while it was read, or to be overwritten
+	ErrMisused      = errors.New("model used wrongly")           // closed, or given tensors of another one
+)
 
-// Error joins the parts: "path: what: found X, needed Y; mend".
-func (e *Error) Error() string {
-	var b strings.Builder
-	if e.Path != "" {
-		b.WriteString(e.Path + ": ")
-	}
-	b.WriteString(e.What)
-	var sides []string
-	if e.Found != "" {
-		sides = append(sides, "found "+e.Found)
-	}
-	if e.Needed != "" {
-		sides = append(sides, "needed "+e.Needed)
-	}
-	if len(sides) > 0 {
-		b.WriteString(": " + strings.Join(sides, ", "))
-	}
-	if e.Mend != "" {
-		b.WriteString("; " + e.Mend)
-	}
-	return b.String()
-}
-
-// Unwrap gives the cause, so that errors.Is finds fs.ErrNotExist or
-// context.Canceled behind an Error.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Mends that several faults share.
+// Fixes that several faults share.
 const (
-	mendDamaged = "the file is damaged or incomplete: fetch or export it again"
-	mendLimit   = "raise the limit in model.Limits if the model is trusted"
+	fixDamaged = "the file is damaged or incomplete: fetch or export it again"
+	fixLimit   = "raise the limit in model.Limits if the model is trusted"
 )
 
-// failure makes an Error out of what the operating system said about a file.
-func failure(path, doing string, err error) *Error {
-	e := &Error{Path: path, What: "cannot " + doing, Err: err}
+// failure makes an error out of what the operating system said about a file.
+func failure(path, doing string, err error) *diagnostic.Error {
+	e := &diagnostic.Error{Path: path, Cause: err}
 	var pe *fs.PathError
 	var le *os.LinkError
 	cause := err
@@ -65,19 +41,20 @@ func failure(path, doing string, err error) *Error {
 	case errors.As(err, &le):
 		cause = le.Err
 	}
-	e.Found = cause.Error()
+	found := cause.Error()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		e.Mend = "check the path"
+		e.Fix = "check the path"
 	case errors.Is(err, fs.ErrPermission):
-		e.Mend = "check the permissions of the file and its folder"
+		e.Fix = "check the permissions of the file and its folder"
 	case errors.Is(err, syscall.EROFS):
-		e.Mend = "choose a folder that can be written"
+		e.Fix = "choose a folder that can be written"
 	case errors.Is(err, syscall.ENOSPC):
-		e.Mend = "free some space or choose another folder"
-	case errors.Is(err, syscall.ELOOP) || strings.HasSuffix(e.Found, "too many links"):
-		e.Found, e.Mend = "links that lead in a circle", "point them at the file"
+		e.Fix = "free some space or choose another folder"
+	case errors.Is(err, syscall.ELOOP) || strings.HasSuffix(found, "too many links"):
+		found, e.Fix = "links that lead in a circle", "point them at the file"
 	}
+	e.Found = "cannot " + doing + ": found " + found
 	return e
 }
 

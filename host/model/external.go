@@ -6,12 +6,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
 // resolver finds the files of external data. A location is looked up beside the
 // model as the caller named it, links and all, because a Hugging Face cache
-// keeps links there; the file that the links lead to must lie in the model's
+// leaves links there; the file that the links lead to must lie in the model's
 // folder or in the folder of the file that the model itself is a link to.
 type resolver struct {
 	lookIn  []string // folders that locations are joined to, first match wins
@@ -50,7 +51,8 @@ func (r *resolver) resolve(location string) (*source, error) {
 		return nil, err
 	}
 	if len(r.lookIn) == 0 {
-		return nil, &Error{What: "has external data but no folder to find it in", Found: "location " + quote(location), Mend: "give Parse the folder, or open the model from its file"}
+		return nil, &diagnostic.Error{Kind: ErrExternalData, Found: "has external data but no folder to find it in: found location " + quote(location),
+			Fix: "give Parse the folder, or open the model from its file"}
 	}
 	var final string
 	var err error
@@ -66,22 +68,23 @@ func (r *resolver) resolve(location string) (*source, error) {
 	}
 	if err != nil {
 		e := failure("", "find the external data file "+quote(location), err)
-		e.Mend = "fetch the external data files of the model too, into its folder"
+		e.Kind, e.Fix = ErrExternalData, "fetch the external data files of the model too, into its folder"
 		return nil, e
 	}
 	if !r.inside(final) {
-		return nil, &Error{What: "external data leads out of the model's folder", Found: quote(location) + " at " + final,
-			Needed: "a file in " + strings.Join(r.roots, " or "), Mend: "copy the file into the model's folder"}
+		return nil, &diagnostic.Error{Kind: ErrExternalData, Found: "external data leads out of the model's folder: found " + quote(location) + " at " + final,
+			Needed: "a file in " + strings.Join(r.roots, " or "), Fix: "copy the file into the model's folder"}
 	}
 	s := r.sources[final]
 	if s == nil {
 		if len(r.sources) >= r.limit {
-			return nil, &Error{What: "has too many external data files", Found: fmt.Sprintf("more than %d", r.limit), Needed: fmt.Sprintf("at most %d", r.limit), Mend: mendLimit}
+			return nil, &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("has too many external data files: found more than %d", r.limit),
+				Needed: fmt.Sprintf("at most %d", r.limit), Fix: fixLimit}
 		}
 		if s, err = fileSource(final, final); err != nil {
-			e := *err.(*Error)
-			e.Path, e.What = "", "external data file "+quote(location)+" "+e.What
-			e.Needed, e.Mend = "a file", mendDamaged
+			e := *err.(*diagnostic.Error)
+			e.Kind, e.Path, e.Found = ErrExternalData, "", "external data file "+quote(location)+" "+e.Found
+			e.Needed, e.Fix = "a file", fixDamaged
 			return nil, &e
 		}
 		r.sources[final] = s
@@ -103,8 +106,8 @@ func (r *resolver) inside(final string) bool {
 // checkLocation refuses what a location must not say, before any file is asked.
 func checkLocation(location string) error {
 	refuse := func(why string) error {
-		return &Error{What: "external data has a location that is not allowed", Found: quote(location) + ", " + why,
-			Needed: "a path inside the model's folder", Mend: "do not trust this model, or save it anew with its data beside it"}
+		return &diagnostic.Error{Kind: ErrExternalData, Found: "external data has a location that is not allowed: found " + quote(location) + ", " + why,
+			Needed: "a path inside the model's folder", Fix: "do not trust this model, or save it anew with its data beside it"}
 	}
 	switch {
 	case location == "":
@@ -127,10 +130,14 @@ func checkLocation(location string) error {
 // externalReference finds and checks the bytes of a tensor with external data.
 func (r *reader) externalReference(p *tensorParts, elements int64) (reference, error) {
 	fault := func(what, found, needed string) (reference, error) {
-		return reference{}, &Error{What: "tensor " + quote(p.name) + " " + what, Found: found, Needed: needed, Mend: mendDamaged}
+		what = "tensor " + quote(p.name) + " " + what
+		if found != "" {
+			what += ": found " + found
+		}
+		return reference{}, &diagnostic.Error{Kind: ErrDamaged, Found: what, Needed: needed, Fix: fixDamaged}
 	}
 	if p.dataType == onnx.Tensor_STRING {
-		return fault("keeps strings in external data", "", "strings in the model itself")
+		return fault("has strings in external data", "", "strings in the model itself")
 	}
 	number := func(key, text string, absent int64) (int64, error) {
 		if text == "" {

@@ -167,7 +167,7 @@ func TestHostileExternalData(t *testing.T) {
 		{"zero byte", location("w.bin\x00"), notAllowed + `"w.bin\x00", which holds a zero byte, ` + untrusted},
 		{"address", location("*/_ORT_MEM_ADDR_/*"), notAllowed + `"*/_ORT_MEM_ADDR_/*", which is an address in memory, ` + untrusted},
 		{"missing", location("gone"), `cannot find the external data file "gone": found no such file or directory; fetch the external data files of the model too, into its folder`},
-		{"folder", location("folder"), `external data file "folder" is a folder: needed a file` + again},
+		{"folder", location("folder"), `external data file "folder" is a folder, needed a file` + again},
 		{"negative offset", with("offset", "-1"), `tensor "w" has an external data offset that makes no sense: found "-1", needed a number from 0 to 2^63-1` + again},
 		{"offset no number", with("offset", "0x10"), `tensor "w" has an external data offset that makes no sense: found "0x10", needed a number from 0 to 2^63-1` + again},
 		{"negative length", with("length", "-8"), `tensor "w" has an external data length that makes no sense: found "-8", needed a number from 0 to 2^63-1` + again},
@@ -175,8 +175,8 @@ func TestHostileExternalData(t *testing.T) {
 		{"length of another shape", with("length", "12"), `tensor "w" has external data of the wrong size: found 12 bytes, needed 8 for float32 [2]` + again},
 		{"end beyond the file", with("offset", "93"), `tensor "w" lies outside its external data file: found 8 bytes at 93, needed an end at or before 100, the size of "w.bin"` + again},
 		{"end overflows", with("offset", "9223372036854775807"), `tensor "w" lies outside its external data file: found 8 bytes at 9223372036854775807, needed an end at or before 100, the size of "w.bin"` + again},
-		{"strings", text, `tensor "w" keeps strings in external data: needed strings in the model itself` + again},
-		{"long location", location(strings.Repeat("a", 1<<14+1)), `tensor "w" has an external data entry that is too long: found 16385 bytes, needed at most 16384`},
+		{"strings", text, `tensor "w" has strings in external data, needed strings in the model itself` + again},
+		{"long location", location(strings.Repeat("a", 1<<14+1)), `tensor "w" has an external data entry that is too long: found 16385 bytes, needed at most 16384; the file is damaged or incomplete: fetch or export it again`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -203,6 +203,6 @@ func TestHostileExternalData(t *testing.T) {
 		}
 		_, err := m.Data(m.Proto().GetGraph().Initializer[0])
 		real, _ := filepath.EvalSymlinks(filepath.Join(dir, "w.bin"))
-		wantError(t, err, real+`: the file changed while it was in use: needed the same 100 bytes; open the model again`)
+		wantError(t, err, real+`: the file changed while it was in use, needed the same 100 bytes; open the model again`)
 	})
 }

@@ -8,14 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/proto"
 )
 
-// fuzzLimits keep a single input cheap and small payloads interesting.
+// fuzzLimits make a single input cheap and small payloads interesting.
 var fuzzLimits = Limits{Inline: 8, Nodes: 1000, Tensors: 1000, Depth: 8, Memory: 1 << 22}
 
-// FuzzParse: any bytes give a model or one *Error, and a model that could be
+// FuzzParse: any bytes give a model or one *diagnostic.Error, and a model that could be
 // read can be read, serialised and read again.
 func FuzzParse(f *testing.F) {
 	f.Add(encode(f, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, make([]byte, 40), 2, 5)))))
@@ -25,8 +26,8 @@ func FuzzParse(f *testing.F) {
 		before := bytes.Clone(b)
 		m, err := Parse(b, "", fuzzLimits)
 		if err != nil {
-			var e *Error
-			if !errors.As(err, &e) || e.Path == "" || e.What == "" || strings.ContainsAny(err.Error(), "\n\x00") {
+			var e *diagnostic.Error
+			if !errors.As(err, &e) || e.Path == "" || e.Found == "" || strings.ContainsAny(err.Error(), "\n\x00") {
 				t.Fatalf("not one clear error: %v", err)
 			}
 			return
@@ -75,8 +76,8 @@ func FuzzOpen(f *testing.F) {
 		}
 		m, err := Open(path, fuzzLimits)
 		if err != nil {
-			var e *Error
-			if !errors.As(err, &e) || e.What == "" {
+			var e *diagnostic.Error
+			if !errors.As(err, &e) || e.Found == "" {
 				t.Fatalf("not one clear error: %v", err)
 			}
 			return
@@ -111,8 +112,8 @@ func FuzzExternalData(f *testing.F) {
 		b := encode(t, modelOf(graphOf(x)))
 		m, err := Parse(b, dir)
 		if err != nil {
-			var e *Error
-			if !errors.As(err, &e) || e.Path == "" || e.What == "" {
+			var e *diagnostic.Error
+			if !errors.As(err, &e) || e.Path == "" || e.Found == "" {
 				t.Fatalf("not one clear error: %v", err)
 			}
 			return

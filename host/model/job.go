@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // writeJob writes files under temporary names and then gives them their own.
@@ -50,7 +52,8 @@ func (j *writeJob) stage(final string, pieces func(func(payload) error) error) (
 }
 
 func (j *writeJob) cancelled(final string) error {
-	return &Error{Path: final, What: "writing was interrupted", Found: j.ctx.Err().Error(), Mend: "nothing was left behind; run it again", Err: j.ctx.Err()}
+	return &diagnostic.Error{Path: final, Found: "writing was interrupted: found " + j.ctx.Err().Error(),
+		Fix: "nothing was left behind; run it again", Cause: j.ctx.Err()}
 }
 
 // commit renames the staged files into place, in order. Where several belong
@@ -142,7 +145,7 @@ func createBeside(final string) (string, *os.File, error) {
 const copyChunk = 1 << 20
 
 // copier streams payloads. Files are read, not touched through their mapping:
-// that keeps memory flat, and a file cut short is an error and no fault.
+// that leaves memory flat, and a file cut short is an error and no fault.
 type copier struct {
 	job   *writeJob
 	final string

@@ -9,7 +9,7 @@ import (
 
 // LiftConstants turns every Constant node of p whose value is referred to, and
 // too large to be inline, into an initializer of the same graph, main or
-// subgraph, and returns how many. The value keeps its name; where it is also an
+// subgraph, and returns how many. The name of the value stays; where it is also an
 // output of its graph, an Identity gives it that name. Functions have no
 // initializers, so their constants stay, and so do all constants of models
 // before IR version 4, where an initializer must also be an input.

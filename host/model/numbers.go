@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
@@ -19,13 +20,15 @@ func (m *Model) Int64s(t *onnx.Tensor, most int) ([]int64, error) {
 	dataType := onnx.Tensor_DataType(t.GetDataType())
 	at := integerAt(dataType)
 	if at == nil {
-		return nil, &Error{Path: m.shown(), What: "tensor " + quote(t.GetName()) + " holds no integers", Found: TypeName(dataType), Needed: "an integer type"}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " holds no integers: found " + TypeName(dataType),
+			Needed: "an integer type"}
 	}
 	out := make([]int64, n)
 	for i := range out {
 		out[i] = at(b, i)
 		if dataType == onnx.Tensor_UINT64 && out[i] < 0 {
-			return nil, &Error{Path: m.shown(), What: "tensor " + quote(t.GetName()) + " holds a number beyond int64", Found: fmt.Sprint(uint64(out[i])), Needed: "at most 2^63-1"}
+			return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " holds a number beyond int64: found " + fmt.Sprint(uint64(out[i])),
+				Needed: "at most 2^63-1"}
 		}
 	}
 	return out, nil
@@ -49,7 +52,8 @@ func (m *Model) Float64s(t *onnx.Tensor, most int) ([]float64, error) {
 	}
 	at := integerAt(dataType)
 	if at == nil {
-		return nil, &Error{Path: m.shown(), What: "tensor " + quote(t.GetName()) + " holds no real numbers", Found: TypeName(dataType), Needed: "a floating-point or integer type"}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " holds no real numbers: found " + TypeName(dataType),
+			Needed: "a floating-point or integer type"}
 	}
 	for i := range out {
 		v := at(b, i)
@@ -67,7 +71,8 @@ func (m *Model) elements(t *onnx.Tensor, most int) ([]byte, int, error) {
 		return nil, 0, located(err, m.shown())
 	}
 	if n > int64(most) {
-		return nil, 0, &Error{Path: m.shown(), What: "tensor " + quote(t.GetName()) + " is larger than expected", Found: fmt.Sprintf("%d elements", n), Needed: fmt.Sprintf("at most %d", most)}
+		return nil, 0, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: fmt.Sprintf("tensor %s is larger than expected: found %d elements", quote(t.GetName()), n),
+			Needed: fmt.Sprintf("at most %d", most)}
 	}
 	b, err := m.Data(t)
 	return b, int(n), err

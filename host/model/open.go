@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/proto"
 )
@@ -37,7 +38,7 @@ type reader struct {
 
 // Open reads the model at path. Links are resolved first. The file and its
 // external data stay mapped, unread until touched, until Close; they must not
-// be cut short meanwhile. Every error is an *Error.
+// be cut short meanwhile. Every error is a *diagnostic.Error.
 func Open(path string, limits ...Limits) (*Model, error) {
 	m, err := open(path, effective(limits))
 	if err != nil {
@@ -48,7 +49,7 @@ func Open(path string, limits ...Limits) (*Model, error) {
 
 func open(path string, limits Limits) (*Model, error) {
 	if path == "" {
-		return nil, &Error{What: "no path was given", Needed: "the path of an .onnx file"}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Found: "no path was given", Needed: "the path of an .onnx file", Fix: "name the model"}
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -84,7 +85,7 @@ func Opened() int64 { return opened.Load() }
 
 // Parse reads a model from bytes, which must stay unchanged until Close: large
 // tensors are views of them. External data is looked for in folder; when folder
-// is "", a model with external data is an error. Every error is an *Error.
+// is "", a model with external data is an error. Every error is a *diagnostic.Error.
 func Parse(b []byte, folder string, limits ...Limits) (*Model, error) {
 	l := effective(limits)
 	files := &resolver{limit: l.ExternalFiles}
@@ -106,11 +107,11 @@ func Parse(b []byte, folder string, limits ...Limits) (*Model, error) {
 	return m, nil
 }
 
-// located makes err an *Error that names the path.
+// located makes err a *diagnostic.Error that names the path.
 func located(err error, path string) error {
-	var e *Error
+	var e *diagnostic.Error
 	if !errors.As(err, &e) {
-		return &Error{Path: path, What: "cannot read the model", Found: err.Error(), Err: err}
+		return &diagnostic.Error{Kind: ErrDamaged, Path: path, Found: "cannot read the model: found " + err.Error(), Fix: fixDamaged, Cause: err}
 	}
 	if e.Path == "" {
 		named := *e
@@ -140,10 +141,11 @@ func read(src *source, files *resolver, limits Limits) (m *Model, err error) {
 	}
 	p := &onnx.Model{}
 	if err := proto.Unmarshal(skeleton, p); err != nil {
-		return nil, &Error{What: "is truncated or damaged", Found: err.Error(), Mend: mendDamaged, Err: err}
+		return nil, &diagnostic.Error{Kind: ErrDamaged, Found: "is truncated or damaged: found " + err.Error(), Fix: fixDamaged, Cause: err}
 	}
 	if p.GetGraph() == nil {
-		return nil, &Error{What: "holds no graph", Found: fmt.Sprintf("%d bytes without one", src.size), Needed: "an ONNX model with a graph", Mend: mendDamaged}
+		return nil, &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("holds no graph: found %d bytes without one", src.size),
+			Needed: "an ONNX model with a graph", Fix: fixDamaged}
 	}
 	return &Model{proto: p, src: src, files: files, refs: r.refs}, nil
 }
@@ -229,7 +231,8 @@ func (m *Model) reference(t *onnx.Tensor) (ref reference, ok bool, err error) {
 		ref, err := m.numbered(e.GetValue())
 		return ref, err == nil, err
 	}
-	return reference{}, false, &Error{Path: m.shown(), What: "tensor " + quote(t.GetName()) + " refers to a file by itself", Needed: "data of its own or of an opened model", Mend: "make it with Attach"}
+	return reference{}, false, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " refers to a file by itself",
+		Needed: "data of its own or of an opened model", Fix: "make it with Attach"}
 }
 
 func (m *Model) numbered(index string) (reference, error) {
@@ -237,7 +240,8 @@ func (m *Model) numbered(index string) (reference, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil || i < 0 || i >= len(m.refs) {
-		return reference{}, &Error{Path: m.shown(), What: "a tensor refers to another model", Found: "reference " + quote(index), Needed: fmt.Sprintf("one below %d", len(m.refs)), Mend: "take tensors from one model only"}
+		return reference{}, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "a tensor refers to another model: found reference " + quote(index),
+			Needed: fmt.Sprintf("one below %d", len(m.refs)), Fix: "take tensors from one model only"}
 	}
 	return m.refs[i], nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -35,7 +36,7 @@ type writer struct {
 func (m *Model) write(p *onnx.Model, place placer) (*splice, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
 	if err != nil {
-		return nil, &Error{Path: m.shown(), What: "cannot encode the model", Found: err.Error(), Err: err}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "cannot encode the model: found " + err.Error(), Fix: "undo the last edit of its graph", Cause: err}
 	}
 	w := &writer{m: m, place: place}
 	w.tensor = w.writeTensor
@@ -124,9 +125,9 @@ func fitsShape(t *onnx.Tensor, ref reference) error {
 	if err != nil || want == ref.length {
 		return err
 	}
-	return &Error{What: "tensor " + quote(t.GetName()) + " does not hold what its shape says", Found: fmt.Sprintf("%d bytes", ref.length),
+	return &diagnostic.Error{Kind: ErrMisused, Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), ref.length),
 		Needed: fmt.Sprintf("%d for %s %s", want, TypeName(onnx.Tensor_DataType(t.GetDataType())), shapeText(t.GetDims())),
-		Mend:   "keep the number of elements when a tensor is reshaped"}
+		Fix:    "keep the number of elements when a tensor is reshaped"}
 }
 
 // inlineBound is the longest payload that always stays inline.

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // What decoded things take, roughly, for Limits.Memory: a generated message
@@ -88,7 +90,8 @@ func (w *walker) message(k kind, in []byte, base int64, depth int) error {
 		if f.child == kindGraph || f.child == kindType {
 			below++
 			if w.limits != nil && below > w.limits.Depth {
-				return &Error{What: fmt.Sprintf("%ss are nested too deeply", kindNames[f.child]), Found: fmt.Sprintf("%d levels or more", below), Needed: fmt.Sprintf("at most %d", w.limits.Depth), Mend: mendLimit}
+				return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("%ss are nested too deeply: found %d levels or more", kindNames[f.child], below),
+					Needed: fmt.Sprintf("at most %d", w.limits.Depth), Fix: fixLimit}
 			}
 		}
 		if f.child == kindFunction {
@@ -116,7 +119,8 @@ func (w *walker) enter(k kind) error {
 		return nil
 	}
 	tooMany := func(what string, limit int) error {
-		return &Error{What: "has too many " + what, Found: fmt.Sprintf("more than %d", limit), Needed: fmt.Sprintf("at most %d", limit), Mend: mendLimit}
+		return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("has too many %s: found more than %d", what, limit),
+			Needed: fmt.Sprintf("at most %d", limit), Fix: fixLimit}
 	}
 	switch k {
 	case kindNode:
@@ -152,7 +156,8 @@ func (w *walker) plain(k kind, f field, typ protowire.Type, v []byte) error {
 }
 
 func nameTooLong(of string, length int, limits *Limits) error {
-	return &Error{What: "a name in " + article(of) + " is too long", Found: fmt.Sprintf("%d bytes", length), Needed: fmt.Sprintf("at most %d", limits.NameLength), Mend: mendLimit}
+	return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("a name in %s is too long: found %d bytes", article(of), length),
+		Needed: fmt.Sprintf("at most %d", limits.NameLength), Fix: fixLimit}
 }
 
 // spend adds to the estimate of what the decoded structure takes.
@@ -161,7 +166,8 @@ func (w *walker) spend(n int64) error {
 		return nil
 	}
 	if w.memory += n; w.memory > w.limits.Memory {
-		return &Error{What: "needs too much memory apart from its weights", Found: fmt.Sprintf("more than %d bytes", w.limits.Memory), Needed: fmt.Sprintf("at most %d", w.limits.Memory), Mend: mendLimit}
+		return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("needs too much memory apart from its weights: found more than %d bytes", w.limits.Memory),
+			Needed: fmt.Sprintf("at most %d", w.limits.Memory), Fix: fixLimit}
 	}
 	return nil
 }
@@ -191,12 +197,8 @@ func fieldValue(k kind, num protowire.Number, typ protowire.Type, in []byte, at 
 			return nil, 0, damaged(k, at, "a length that cannot be read")
 		}
 		if length > uint64(len(in)-n) {
-			return nil, 0, &Error{
-				What:   fmt.Sprintf("is truncated or damaged: field %d of %s at byte %d is cut off", num, article(kindNames[k]), at),
-				Found:  fmt.Sprintf("%d bytes", len(in)-n),
-				Needed: fmt.Sprintf("%d", length),
-				Mend:   mendDamaged,
-			}
+			return nil, 0, &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("is truncated or damaged: field %d of %s at byte %d is cut off: found %d bytes", num, article(kindNames[k]), at, len(in)-n),
+				Needed: fmt.Sprintf("%d", length), Fix: fixDamaged}
 		}
 		end := n + int(length)
 		return in[n:end:end], end, nil
@@ -212,7 +214,8 @@ func fieldValue(k kind, num protowire.Number, typ protowire.Type, in []byte, at 
 }
 
 func damaged(k kind, at int64, found string) error {
-	return &Error{What: fmt.Sprintf("is truncated or damaged: %s is broken at byte %d", article(kindNames[k]), at), Found: found, Mend: mendDamaged}
+	return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("is truncated or damaged: %s is broken at byte %d: found %s", article(kindNames[k]), at, found),
+		Fix: fixDamaged}
 }
 
 func article(noun string) string {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/proto"
 )
@@ -62,11 +63,12 @@ func (m *Model) Serialize(p *onnx.Model, o SerializeOptions) (*Serialized, error
 		return nil, err
 	}
 	if s.size() > maxMessage {
-		mend := "write the patched model to a file instead"
+		fix := "write the patched model to a file instead"
 		if m.path == "" && !o.InMemory {
-			mend = "open the model from its file, or serialize it with InMemory"
+			fix = "open the model from its file, or serialize it with InMemory"
 		}
-		return nil, &Error{Path: m.shown(), What: "is too large for one message apart from what it can refer to", Found: fmt.Sprintf("%d bytes", s.size()), Needed: fmt.Sprintf("at most %d", maxMessage), Mend: mend}
+		return nil, &diagnostic.Error{Kind: ErrTooLarge, Path: m.shown(), Found: fmt.Sprintf("is too large for one message apart from what it can refer to: found %d bytes", s.size()),
+			Needed: fmt.Sprintf("at most %d", maxMessage), Fix: fix}
 	}
 	if out.Bytes, err = s.flatten(); err != nil {
 		return nil, located(err, m.shown())

@@ -178,12 +178,12 @@ func TestSerializeRefusesStrangers(t *testing.T) {
 	b := encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000), rawTensor("v", onnx.Tensor_FLOAT, w, 2000))))
 	m := mustParse(t, b, "")
 	_, err := m.Serialize(modelOf(graphOf(externalTensor("x", "/etc/passwd", 0, 8, 2))), SerializeOptions{})
-	wantError(t, err, `model bytes: tensor "x" refers to a file by itself: needed data of its own or of an opened model; make it with Attach`)
+	wantError(t, err, `model bytes: tensor "x" refers to a file by itself, needed data of its own or of an opened model; make it with Attach`)
 	one := mustParse(t, encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000)))), "")
 	_, err = one.Serialize(m.Proto(), SerializeOptions{})
 	wantError(t, err, `model bytes: a tensor refers to another model: found reference "1", needed one below 1; take tensors from one model only`)
 	_, err = m.Attach("x", onnx.Tensor_FLOAT, []int64{3}, w)
-	wantError(t, err, `model bytes: tensor "x" does not hold what its shape says: found 8000 bytes, needed 12 for float32 [3]`)
+	wantError(t, err, `model bytes: tensor "x" does not hold what its shape says: found 8000 bytes, needed 12 for float32 [3]; pass as many bytes as the shape has`)
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}

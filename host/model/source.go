@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // source is a file, or bytes of the caller's, that payloads lie in.
@@ -34,10 +36,11 @@ func fileSource(path, shown string) (*source, error) {
 	}
 	switch {
 	case info.IsDir():
-		return nil, &Error{Path: shown, What: "is a folder", Needed: "an ONNX file", Mend: "name the .onnx file inside it"}
+		return nil, &diagnostic.Error{Kind: ErrNotModel, Path: shown, Found: "is a folder", Needed: "an ONNX file", Fix: "name the .onnx file inside it"}
 	case !info.Mode().IsRegular():
 		// A pipe would block on open and cannot be mapped.
-		return nil, &Error{Path: shown, What: "is not a regular file", Found: info.Mode().Type().String(), Needed: "a file", Mend: "copy it to a file first"}
+		return nil, &diagnostic.Error{Kind: ErrNotModel, Path: shown, Found: "is not a regular file: found " + info.Mode().Type().String(),
+			Needed: "a file", Fix: "copy it to a file first"}
 	}
 	return &source{path: path, shown: shown, info: info, size: info.Size()}, nil
 }
@@ -60,7 +63,8 @@ func (s *source) open() (*os.File, error) {
 }
 
 func (s *source) changed() error {
-	return &Error{Path: s.shown, What: "the file changed while it was in use", Needed: fmt.Sprintf("the same %d bytes", s.size), Mend: "open the model again"}
+	return &diagnostic.Error{Kind: ErrInUse, Path: s.shown, Found: "the file changed while it was in use",
+		Needed: fmt.Sprintf("the same %d bytes", s.size), Fix: "open the model again"}
 }
 
 // bytes is a view of n bytes at offset, which the caller has checked to lie
@@ -74,10 +78,11 @@ func (s *source) bytes(offset, n int64) ([]byte, error) {
 		}
 	}
 	if s.data == nil && s.size > 0 {
-		return nil, &Error{Path: s.shown, What: "the model is closed", Mend: "read its tensors before Close"}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: s.shown, Found: "the model is closed", Fix: "read its tensors before Close"}
 	}
 	if offset < 0 || n < 0 || offset > int64(len(s.data))-n {
-		return nil, &Error{Path: s.shown, What: "a tensor lies outside its file", Found: fmt.Sprintf("bytes %d to %d", offset, offset+n), Needed: fmt.Sprintf("at most %d", len(s.data)), Mend: mendDamaged}
+		return nil, &diagnostic.Error{Kind: ErrDamaged, Path: s.shown, Found: fmt.Sprintf("a tensor lies outside its file: found bytes %d to %d", offset, offset+n),
+			Needed: fmt.Sprintf("at most %d", len(s.data)), Fix: fixDamaged}
 	}
 	return s.data[offset : offset+n : offset+n], nil
 }
@@ -90,7 +95,8 @@ func (s *source) load() error {
 	defer f.Close()
 	if s.size > 0 {
 		if s.size != int64(int(s.size)) {
-			return &Error{Path: s.shown, What: "the file is larger than this machine can map", Found: fmt.Sprintf("%d bytes", s.size), Mend: "use a 64-bit machine"}
+			return &diagnostic.Error{Kind: ErrTooLarge, Path: s.shown, Found: fmt.Sprintf("the file is larger than this machine can map: found %d bytes", s.size),
+				Fix: "use a 64-bit machine"}
 		}
 		data, release, err := mapFile(f, int(s.size))
 		if err != nil {

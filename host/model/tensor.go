@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -58,7 +59,8 @@ func (r *reader) readTensor(_ site, in []byte, base int64) error {
 		return err
 	}
 	if elements > r.limits.Elements {
-		return &Error{What: "tensor " + quote(p.name) + " has too many elements", Found: shapeText(p.dims), Needed: fmt.Sprintf("at most %d", r.limits.Elements), Mend: mendLimit}
+		return &diagnostic.Error{Kind: ErrLimit, Found: "tensor " + quote(p.name) + " has too many elements: found " + shapeText(p.dims),
+			Needed: fmt.Sprintf("at most %d", r.limits.Elements), Fix: fixLimit}
 	}
 	switch {
 	case p.external:
@@ -69,7 +71,8 @@ func (r *reader) readTensor(_ site, in []byte, base int64) error {
 		return r.refer(in, ref)
 	case p.data == 0:
 		if elements > 0 && p.dataType != onnx.Tensor_UNDEFINED {
-			return &Error{What: "tensor " + quote(p.name) + " holds no data", Needed: fmt.Sprintf("%d elements of %s", elements, TypeName(p.dataType)), Mend: mendDamaged}
+			return &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(p.name) + " holds no data",
+				Needed: fmt.Sprintf("%d elements of %s", elements, TypeName(p.dataType)), Fix: fixDamaged}
 		}
 	default:
 		if err := p.check(elements); err != nil {
@@ -176,7 +179,8 @@ func (r *reader) tensorParts(in []byte, base int64) (*tensorParts, error) {
 				}
 				rest = rest[n:]
 				if p.dims = append(p.dims, int64(d)); len(p.dims) > r.limits.Rank {
-					return &Error{What: "tensor " + quote(p.name) + " has too many dimensions", Found: fmt.Sprintf("more than %d", r.limits.Rank), Needed: fmt.Sprintf("at most %d", r.limits.Rank), Mend: mendLimit}
+					return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("tensor %s has too many dimensions: found more than %d", quote(p.name), r.limits.Rank),
+						Needed: fmt.Sprintf("at most %d", r.limits.Rank), Fix: fixLimit}
 				}
 			}
 		case fieldDataType, fieldDataLocation:
@@ -215,7 +219,7 @@ func (r *reader) tensorParts(in []byte, base int64) (*tensorParts, error) {
 	return p, err
 }
 
-// entry keeps the external data entries that the format defines.
+// entry stores the external data entries that the format defines.
 func (p *tensorParts) entry(in []byte, base int64) error {
 	var key, value string
 	err := eachField(kindEntry, in, base, func(num protowire.Number, typ protowire.Type, _, v []byte, at int64) error {
@@ -224,7 +228,8 @@ func (p *tensorParts) entry(in []byte, base int64) error {
 		}
 		const longest = 1 << 14
 		if len(v) > longest {
-			return &Error{What: "tensor " + quote(p.name) + " has an external data entry that is too long", Found: fmt.Sprintf("%d bytes", len(v)), Needed: fmt.Sprintf("at most %d", longest)}
+			return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s has an external data entry that is too long: found %d bytes", quote(p.name), len(v)),
+				Needed: fmt.Sprintf("at most %d", longest), Fix: fixDamaged}
 		}
 		switch num {
 		case 1:
@@ -252,7 +257,8 @@ func (p *tensorParts) run(num protowire.Number, typ protowire.Type, v []byte, at
 		return nil
 	}
 	if p.data != 0 && p.data != num {
-		return &Error{What: "tensor " + quote(p.name) + " holds its data twice", Found: fmt.Sprintf("fields %d and %d", p.data, num), Needed: "one of them", Mend: mendDamaged}
+		return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s holds its data twice: found fields %d and %d", quote(p.name), p.data, num),
+			Needed: "one of them", Fix: fixDamaged}
 	}
 	p.data = num
 	p.runs++
@@ -342,8 +348,8 @@ func typedField(dataType onnx.Tensor_DataType, n int64) (protowire.Number, int64
 // check compares the payload with the shape.
 func (p *tensorParts) check(elements int64) error {
 	mismatch := func(found, needed string) error {
-		return &Error{What: "tensor " + quote(p.name) + " does not hold what its shape says", Found: found,
-			Needed: fmt.Sprintf("%s for %s %s", needed, TypeName(p.dataType), shapeText(p.dims)), Mend: mendDamaged}
+		return &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(p.name) + " does not hold what its shape says: found " + found,
+			Needed: fmt.Sprintf("%s for %s %s", needed, TypeName(p.dataType), shapeText(p.dims)), Fix: fixDamaged}
 	}
 	if p.data == fieldRawData {
 		if p.dataType == onnx.Tensor_STRING {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
@@ -81,7 +82,8 @@ func (m *Model) writeSplit(job *writeJob, p *onnx.Model, path string) error {
 		return err
 	}
 	if head.size() > maxMessage {
-		return &Error{Path: path, What: "the model is too large for one file apart from the weights that can lie beside it", Found: fmt.Sprintf("%d bytes", head.size()), Needed: fmt.Sprintf("at most %d", maxMessage)}
+		return &diagnostic.Error{Kind: ErrTooLarge, Path: path, Found: fmt.Sprintf("the model is too large for one file apart from the weights that can lie beside it: found %d bytes", head.size()),
+			Needed: fmt.Sprintf("at most %d", maxMessage), Fix: "replace fewer blocks"}
 	}
 	job.total = data.size() + head.size()
 	if err := job.stage(dataPath, data.pieces); err != nil {
@@ -125,7 +127,7 @@ func (s *splice) align(n int64) int64 {
 // mayWrite refuses a target that the model is read from, by whatever name.
 func (m *Model) mayWrite(path string) error {
 	if path == "" {
-		return &Error{Path: m.shown(), What: "no path was given to write to", Needed: "the path of an .onnx file"}
+		return &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "no path was given to write to", Needed: "the path of an .onnx file", Fix: "name the file to write"}
 	}
 	there, err := os.Stat(path)
 	switch {
@@ -134,11 +136,12 @@ func (m *Model) mayWrite(path string) error {
 	case err != nil:
 		return failure(path, "write the model", err)
 	case there.IsDir():
-		return &Error{Path: path, What: "cannot write the model", Found: "a folder", Needed: "the path of a file", Mend: "name a file inside it"}
+		return &diagnostic.Error{Kind: ErrMisused, Path: path, Found: "cannot write the model: found a folder", Needed: "the path of a file", Fix: "name a file inside it"}
 	}
 	for _, s := range m.allSources() {
 		if os.SameFile(there, s.info) {
-			return &Error{Path: path, What: "refusing to overwrite a file that the model is read from", Found: s.path, Needed: "another file", Mend: "choose another output path"}
+			return &diagnostic.Error{Kind: ErrInUse, Path: path, Found: "refusing to overwrite a file that the model is read from: found " + s.path,
+				Needed: "another file", Fix: "choose another output path"}
 		}
 	}
 	return nil

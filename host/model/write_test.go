@@ -217,7 +217,7 @@ func TestWriteWhereItCannot(t *testing.T) {
 	gone := filepath.Join(dir, "gone", "out.onnx")
 	wantError(t, m.Write(t.Context(), m.Proto(), gone, WriteOptions{}), gone+": cannot create a file in its folder: found no such file or directory; check the path")
 	wantError(t, m.Write(t.Context(), m.Proto(), dir, WriteOptions{}), dir+": cannot write the model: found a folder, needed the path of a file; name a file inside it")
-	wantError(t, m.Write(t.Context(), m.Proto(), "", WriteOptions{}), m.Path()+": no path was given to write to: needed the path of an .onnx file")
+	wantError(t, m.Write(t.Context(), m.Proto(), "", WriteOptions{}), m.Path()+": no path was given to write to, needed the path of an .onnx file; name the file to write")
 	// A folder where the data should go: found before anything is written.
 	if err := os.MkdirAll(filepath.Join(dir, "out.onnx.data"), 0o755); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestModels(t *testing.T) {
 		want string // of graft inspect, after the path; "" when it accepts the model
 		runs bool   // whether ONNX Runtime makes a session of it
 	}{
-		{name: "empty", data: []byte{}, want: "the file is empty: needed an ONNX model"},
+		{name: "empty", data: []byte{}, want: "the file is empty, needed an ONNX model"},
 		{name: "text", data: []byte("hello\n"), want: `not an ONNX model: found text that begins with "hello"`},
 		{name: "truncated", data: whole[:len(whole)-9], want: "is truncated or damaged"},
 		{name: "of no graph", data: encode(t, &onnx.Model{IrVersion: proto.Int64(8)}), want: "holds no graph"},
