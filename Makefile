@@ -102,7 +102,7 @@ arm64: setup
 	@command -v aarch64-linux-gnu-g++ >/dev/null || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq g++-aarch64-linux-gnu >/dev/null; }
 	$(call build_tree,arm64,-DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins-arm64 -DGRAFT_TESTS=OFF)
+	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/arm64/plugins -DGRAFT_TESTS=OFF)
 
 go-test: graft runtime peers
 	@go test -race -timeout 30m ./...
