@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/cuda"
 )
 
@@ -44,10 +46,10 @@ func (d *diagnosis) findDevices() {
 	}
 	if err != nil {
 		problem := err.Error()
-		if e := (*cuda.Error)(nil); errors.As(err, &e) {
-			d.advise(e.Mend)
+		if e := (*diagnostic.Error)(nil); errors.As(err, &e) {
+			d.advise(e.Fix)
 			without := *e
-			without.Mend = ""
+			without.Fix = ""
 			problem = without.Error()
 		}
 		d.Devices = append(d.Devices, foundDevice{Kind: "cuda", Problem: problem})

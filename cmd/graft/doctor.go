@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/ab"
@@ -250,23 +252,23 @@ func (d *diagnosis) advise(what string) {
 
 // problem is what was found, and its fix goes to the fixes.
 func (d *diagnosis) problem(err error) string {
-	var e *plugin.Error
+	var e *diagnostic.Error
 	if !errors.As(err, &e) {
 		return err.Error()
 	}
-	d.advise(e.Mend)
+	d.advise(e.Fix)
 	return said(err)
 }
 
 // said is what was found and what is needed.
 func said(err error) string {
-	var e *plugin.Error
+	var e *diagnostic.Error
 	if !errors.As(err, &e) {
 		return err.Error()
 	}
 	text := e.Found
-	if e.Need != "" {
-		text += ", need " + e.Need
+	if e.Needed != "" {
+		text += ", needed " + e.Needed
 	}
 	return text
 }

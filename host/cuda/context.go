@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Context is a device's primary context: its memory, modules and streams in this process.
@@ -169,5 +171,5 @@ func (c *Context) disown(h *handle) {
 }
 
 func (c *Context) closed(call string) error {
-	return &Error{Kind: ErrClosed, Path: call, Found: "found a context that is closed"}
+	return &diagnostic.Error{Kind: ErrClosed, Path: call, Found: "found a context that is closed"}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Device is one of the driver's devices. CUDA_VISIBLE_DEVICES says which there are, in which order.
@@ -66,7 +68,7 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 		return Device{}, err
 	}
 	if ordinal < 0 || ordinal >= n {
-		return Device{}, &Error{Kind: ErrNoDevice, Path: d.path, Found: fmt.Sprintf("found no device %d", ordinal), Need: fmt.Sprintf("0 to %d", n-1)}
+		return Device{}, &diagnostic.Error{Kind: ErrNoDevice, Path: d.path, Found: fmt.Sprintf("found no device %d", ordinal), Needed: fmt.Sprintf("0 to %d", n-1)}
 	}
 	device := Device{driver: d, ordinal: ordinal}
 	if err := d.call(cuDeviceGet, uintptr(unsafe.Pointer(&device.handle)), uintptr(ordinal)); err != nil {

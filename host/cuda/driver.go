@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/cuda/signals"
@@ -51,7 +53,7 @@ func once[T any](m *map[string]func() (T, error), path string, open func(string)
 }
 
 // Open loads and starts the driver where the system keeps it, or at the path in GRAFT_CUDA_DRIVER; once, so
-// that later calls give the same answer. The error is an *Error of kind ErrNoDriver, ErrDriverTooOld,
+// that later calls give the same answer. The error is an *diagnostic.Error of kind ErrNoDriver, ErrDriverTooOld,
 // ErrNoDevice or ErrDriver.
 func Open() (*Driver, error) { return OpenPath("") }
 
@@ -82,14 +84,14 @@ func openLibrary(path string) (*library, error) {
 	}
 	function, err := dlsym(handle, "cuDriverGetVersion")
 	if err != nil {
-		return nil, &Error{Kind: ErrDriver, Path: found, Found: "found a library without cuDriverGetVersion", Need: "NVIDIA's driver",
-			Mend: "name its " + libraryName + " with " + EnvPath + ", or name none", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrDriver, Path: found, Found: "found a library without cuDriverGetVersion", Needed: "NVIDIA's driver",
+			Fix: "name its " + libraryName + " with " + EnvPath + ", or name none", Cause: err}
 	}
 	var version int32
 	var r uintptr
 	signals.Keep(func() { r = callC(function, uintptr(unsafe.Pointer(&version))) })
 	if Result(r) != Success {
-		return nil, &Error{Kind: ErrDriver, Path: found, Found: "found that cuDriverGetVersion fails: " + Result(r).Error(), Mend: "install the driver again", Cause: Result(r)}
+		return nil, &diagnostic.Error{Kind: ErrDriver, Path: found, Found: "found that cuDriverGetVersion fails: " + Result(r).Error(), Fix: "install the driver again", Cause: Result(r)}
 	}
 	return &library{path: found, handle: handle, version: Version(version)}, nil
 }
@@ -110,8 +112,8 @@ func start(path string) (*Driver, error) {
 		return nil, err
 	}
 	if l.version < RequiredVersion {
-		return nil, &Error{Kind: ErrDriverTooOld, Path: l.path, Found: "found a driver for CUDA " + l.version.String(), Need: RequiredVersion.String() + " or newer",
-			Mend: "install release " + requiredRelease + " or newer of NVIDIA's driver, or its package cuda-compat-13-0"}
+		return nil, &diagnostic.Error{Kind: ErrDriverTooOld, Path: l.path, Found: "found a driver for CUDA " + l.version.String(), Needed: RequiredVersion.String() + " or newer",
+			Fix: "install release " + requiredRelease + " or newer of NVIDIA's driver, or its package cuda-compat-13-0"}
 	}
 	d := &Driver{path: l.path, version: l.version}
 	if err := d.findFunctions(l); err != nil {
@@ -146,43 +148,43 @@ func (d *Driver) findFunctions(l *library) error {
 }
 
 func (d *Driver) missing(what string, cause error) error {
-	return &Error{Kind: ErrDriver, Path: d.path, Found: "found a driver for CUDA " + d.version.String() + " without " + what, Need: "all of CUDA " + RequiredVersion.String(),
-		Mend: "install NVIDIA's driver again", Cause: cause}
+	return &diagnostic.Error{Kind: ErrDriver, Path: d.path, Found: "found a driver for CUDA " + d.version.String() + " without " + what, Needed: "all of CUDA " + RequiredVersion.String(),
+		Fix: "install NVIDIA's driver again", Cause: cause}
 }
 
 // startError says what a failed cuInit means.
 func (d *Driver) startError(r Result) error {
 	err := d.callError(cuInit, r)
-	e := &Error{Kind: ErrDriver, Path: d.path, Found: "found that the driver does not start: " + err.Error(), Cause: err}
+	e := &diagnostic.Error{Kind: ErrDriver, Path: d.path, Found: "found that the driver does not start: " + err.Error(), Cause: err}
 	switch r {
 	case NoDevice:
 		return d.noDevice(err)
 	case StubLibrary:
-		e.Found, e.Need = "found the toolkit's stub for linking", "the driver"
-		e.Mend = "take the toolkit's folder stubs out of LD_LIBRARY_PATH"
+		e.Found, e.Needed = "found the toolkit's stub for linking", "the driver"
+		e.Fix = "take the toolkit's folder stubs out of LD_LIBRARY_PATH"
 	case DriverMismatch:
 		e.Found = "found a library of another release than the kernel's module"
 		if release := moduleRelease(); release != "" {
 			e.Found += " " + release
 		}
-		e.Need, e.Mend = "the same", "restart the machine after an update of the driver, or remove the older library"
+		e.Needed, e.Fix = "the same", "restart the machine after an update of the driver, or remove the older library"
 	case CompatNotSupported:
-		e.Found, e.Need = "found a library of cuda-compat on a device that it does not support", "the driver's own"
-		e.Mend = "install release " + requiredRelease + " or newer of NVIDIA's driver and take cuda-compat out of LD_LIBRARY_PATH"
+		e.Found, e.Needed = "found a library of cuda-compat on a device that it does not support", "the driver's own"
+		e.Fix = "install release " + requiredRelease + " or newer of NVIDIA's driver and take cuda-compat out of LD_LIBRARY_PATH"
 	case SystemNotReady:
-		e.Mend = "start NVIDIA's fabric manager"
+		e.Fix = "start NVIDIA's fabric manager"
 	default:
-		e.Mend = "see whether nvidia-smi works"
+		e.Fix = "see whether nvidia-smi works"
 	}
 	return e
 }
 
 func (d *Driver) noDevice(cause error) error {
-	e := &Error{Kind: ErrNoDevice, Path: d.path, Found: "found a driver for CUDA " + d.version.String() + " and no device", Need: "an NVIDIA GPU",
-		Mend: "see whether nvidia-smi shows one", Cause: cause}
+	e := &diagnostic.Error{Kind: ErrNoDevice, Path: d.path, Found: "found a driver for CUDA " + d.version.String() + " and no device", Needed: "an NVIDIA GPU",
+		Fix: "see whether nvidia-smi shows one", Cause: cause}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		e.Found += ` among CUDA_VISIBLE_DEVICES="` + visible + `"`
-		e.Mend = "change or unset that"
+		e.Fix = "change or unset that"
 	}
 	return e
 }

@@ -3,7 +3,8 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // The kinds of error. A caller tells them apart with errors.Is.
@@ -22,40 +23,6 @@ var (
 	// ErrArgument: an argument that cannot be right, found before the driver was asked.
 	ErrArgument = errors.New("bad argument")
 )
-
-// Error says where something is wrong, what was found, what is needed, and what to do about it.
-type Error struct {
-	Kind  error  // one of the sentinels above
-	Path  string // of the library, or the call
-	Found string
-	Need  string // empty where Found says it all
-	Mend  string // empty where there is nothing to do
-	Cause error  // the error underneath, whose text is part of Found; may be nil
-}
-
-// Error is "path: found, need ...; mend".
-func (e *Error) Error() string {
-	var b strings.Builder
-	if e.Path != "" {
-		b.WriteString(e.Path + ": ")
-	}
-	b.WriteString(e.Found)
-	if e.Need != "" {
-		b.WriteString(", need " + e.Need)
-	}
-	if e.Mend != "" {
-		b.WriteString("; " + e.Mend)
-	}
-	return b.String()
-}
-
-// Unwrap gives the kind and the cause.
-func (e *Error) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{e.Kind}
-	}
-	return []error{e.Kind, e.Cause}
-}
 
 // Result is a CUresult. Results that callers act on have names here; errors.Is finds them in a *CallError.
 type Result int32
@@ -123,5 +90,5 @@ func detail(err error, format string, args ...any) error {
 
 // badArgument is a refusal before the driver is asked.
 func badArgument(call, found, need string) error {
-	return &Error{Kind: ErrArgument, Path: call, Found: "found " + found, Need: need}
+	return &diagnostic.Error{Kind: ErrArgument, Path: call, Found: "found " + found, Needed: need}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // EnvPath is the environment variable that names the driver's library, for systems that keep it elsewhere.
@@ -62,18 +64,18 @@ func Expected() bool { return os.Getenv(EnvPath) != "" || moduleRelease() != "" 
 
 // notFound is the error of a machine without the library.
 func notFound(tried []string, why error) error {
-	e := &Error{Kind: ErrNoDriver, Path: tried[0], Cause: why}
+	e := &diagnostic.Error{Kind: ErrNoDriver, Path: tried[0], Cause: why}
 	switch release := moduleRelease(); {
 	case len(tried) == 1:
 		e.Found = "found no such library: " + reason(why, tried[0])
-		e.Mend = "name the driver's " + libraryName + " with " + EnvPath + ", or name none"
+		e.Fix = "name the driver's " + libraryName + " with " + EnvPath + ", or name none"
 	case release != "":
 		e.Found = "found the kernel's module " + release + " but not this library of it, nor in " + strings.Join(folders(tried), ", ")
-		e.Mend = "in a container, start that with its GPUs (docker run --gpus all); else install the libraries of NVIDIA's driver, or set " + EnvPath
+		e.Fix = "in a container, start that with its GPUs (docker run --gpus all); else install the libraries of NVIDIA's driver, or set " + EnvPath
 	default:
 		e.Found = "found no NVIDIA driver"
-		e.Need = "release " + requiredRelease + " or newer to use a GPU"
-		e.Mend = "install it, and in a container start that with its GPUs (docker run --gpus all)"
+		e.Needed = "release " + requiredRelease + " or newer to use a GPU"
+		e.Fix = "install it, and in a container start that with its GPUs (docker run --gpus all)"
 	}
 	return e
 }

@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"sync"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // life is whether something is open, and how many calls are using it.
@@ -74,5 +76,5 @@ func (h *handle) close() error {
 }
 
 func (h *handle) closed(call string) error {
-	return &Error{Kind: ErrClosed, Path: call, Found: "found " + h.kind + " that is closed"}
+	return &diagnostic.Error{Kind: ErrClosed, Path: call, Found: "found " + h.kind + " that is closed"}
 }

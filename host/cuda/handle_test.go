@@ -218,7 +218,7 @@ func TestOtherContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	refused(t, other.MemsetD8(x.memory, 0, 1), cuda.ErrArgument, "cuMemsetD8: found memory of another context, need all of one")
+	refused(t, other.MemsetD8(x.memory, 0, 1), cuda.ErrArgument, "cuMemsetD8: found memory of another context, needed all of one")
 	refused(t, other.MemsetD8Async(x.memory, 0, 1, x.stream), cuda.ErrArgument, "of another context")
 	event, err := other.MakeEvent(cuda.EventDefault)
 	if err != nil {
@@ -426,7 +426,7 @@ func TestModules(t *testing.T) {
 		}
 	}
 	_, err := x.context.LoadModuleData(nil)
-	refused(t, err, cuda.ErrArgument, "found an empty image, need PTX")
+	refused(t, err, cuda.ErrArgument, "found an empty image, needed PTX")
 	if _, err := x.module.Function("none"); !errors.Is(err, cuda.NotFound) || !strings.HasSuffix(err.Error(), `: "none"`) {
 		t.Errorf("a function that is not there: %v", err)
 	}

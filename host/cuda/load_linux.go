@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/cuda/signals"
@@ -31,8 +33,8 @@ func load(path string) (handle uintptr, found string, err error) {
 		}
 		// A file that is there and does not load is the answer: another one further down would hide it.
 		if _, stat := os.Stat(place); filepath.IsAbs(place) && !errors.Is(stat, fs.ErrNotExist) {
-			return 0, place, &Error{Kind: ErrDriver, Path: place, Found: "found a library that does not load: " + reason(err, place),
-				Need: fmt.Sprintf("the %s of NVIDIA's driver for %s", libraryName, runtime.GOARCH), Mend: "install the driver again", Cause: err}
+			return 0, place, &diagnostic.Error{Kind: ErrDriver, Path: place, Found: "found a library that does not load: " + reason(err, place),
+				Needed: fmt.Sprintf("the %s of NVIDIA's driver for %s", libraryName, runtime.GOARCH), Fix: "install the driver again", Cause: err}
 		}
 	}
 	return 0, tried[0], notFound(tried, first)

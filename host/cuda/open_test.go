@@ -10,14 +10,16 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/cuda"
 	"github.com/opgraft/graft/host/cuda/cudatest"
 )
 
-// refused requires an *Error of a kind, with every one of the texts.
+// refused requires an *diagnostic.Error of a kind, with every one of the texts.
 func refused(t *testing.T, err error, kind error, texts ...string) {
 	t.Helper()
-	var e *cuda.Error
+	var e *diagnostic.Error
 	if !errors.As(err, &e) || !errors.Is(err, kind) {
 		t.Fatalf("found the error %v, want one of kind %v", err, kind)
 	}
@@ -44,7 +46,7 @@ func TestNoDriver(t *testing.T) {
 			t.Errorf("the second error is not the first: %v", again)
 		}
 		_, err = cuda.Nowhere()
-		refused(t, err, cuda.ErrNoDriver, "libcuda.so.1: found no NVIDIA driver, need release 580 or newer to use a GPU; install it, and in a container")
+		refused(t, err, cuda.ErrNoDriver, "libcuda.so.1: found no NVIDIA driver, needed release 580 or newer to use a GPU; install it, and in a container")
 		for _, call := range []func() error{
 			func() error { _, err := cuda.Devices(); return err },
 			func() error { _, err := cuda.GetDevice(0); return err },
@@ -72,17 +74,17 @@ func TestNotADriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := cuda.OpenPath(text)
-	refused(t, err, cuda.ErrDriver, text+": found a library that does not load: ", "need the libcuda.so.1 of NVIDIA's driver for ")
+	refused(t, err, cuda.ErrDriver, text+": found a library that does not load: ", "needed the libcuda.so.1 of NVIDIA's driver for ")
 
 	other := filepath.Join(t.TempDir(), "libcuda.so.1")
 	compile(t, other, "int x;")
 	_, err = cuda.OpenPath(other)
-	refused(t, err, cuda.ErrDriver, other+": found a library without cuDriverGetVersion, need NVIDIA's driver; ")
+	refused(t, err, cuda.ErrDriver, other+": found a library without cuDriverGetVersion, needed NVIDIA's driver; ")
 
 	early := filepath.Join(t.TempDir(), "libcuda.so.1")
 	compile(t, early, "int cuDriverGetVersion(int *v) { return *v = 13000, 0; }")
 	_, err = cuda.OpenPath(early)
-	refused(t, err, cuda.ErrDriver, early+": found a driver for CUDA 13.0 without cuGetProcAddress_v2, need all of CUDA 13.0; ")
+	refused(t, err, cuda.ErrDriver, early+": found a driver for CUDA 13.0 without cuGetProcAddress_v2, needed all of CUDA 13.0; ")
 }
 
 func compile(t *testing.T, library, source string) {
@@ -102,12 +104,12 @@ func TestUnusableDrivers(t *testing.T) {
 		texts          []string
 	}{
 		{"old", "version=12040", cuda.ErrDriverTooOld, 0,
-			[]string{"found a driver for CUDA 12.4, need 13.0 or newer; install release 580 or newer of NVIDIA's driver, or its package cuda-compat-13-0"}},
+			[]string{"found a driver for CUDA 12.4, needed 13.0 or newer; install release 580 or newer of NVIDIA's driver, or its package cuda-compat-13-0"}},
 		{"very old", "version=10020", cuda.ErrDriverTooOld, 0, []string{"for CUDA 10.2,"}},
 		{"without a version", "version=0", cuda.ErrDriver, cuda.Unknown, []string{"found that cuDriverGetVersion fails: CUDA result 999; install the driver again"}},
 		{"no device", "devices=0", cuda.ErrNoDevice, cuda.NoDevice,
-			[]string{"found a driver for CUDA 13.0 and no device, need an NVIDIA GPU; see whether nvidia-smi shows one"}},
-		{"stub", "init=34", cuda.ErrDriver, cuda.StubLibrary, []string{"found the toolkit's stub for linking, need the driver; take the toolkit's folder stubs out of LD_LIBRARY_PATH"}},
+			[]string{"found a driver for CUDA 13.0 and no device, needed an NVIDIA GPU; see whether nvidia-smi shows one"}},
+		{"stub", "init=34", cuda.ErrDriver, cuda.StubLibrary, []string{"found the toolkit's stub for linking, needed the driver; take the toolkit's folder stubs out of LD_LIBRARY_PATH"}},
 		{"mismatch", "init=803", cuda.ErrDriver, cuda.DriverMismatch, []string{"found a library of another release than the kernel's module", "restart the machine after an update of the driver"}},
 		{"compat", "init=804", cuda.ErrDriver, cuda.CompatNotSupported, []string{"cuda-compat on a device that it does not support"}},
 		{"fabric", "init=802", cuda.ErrDriver, cuda.SystemNotReady, []string{"does not start: cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY); start NVIDIA's fabric manager"}},
@@ -132,7 +134,7 @@ func TestNoVisibleDevice(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "7")
 	fake := cudatest.Load(t, "devices=0")
 	_, err := cuda.OpenPath(fake.Path)
-	refused(t, err, cuda.ErrNoDevice, `and no device among CUDA_VISIBLE_DEVICES="7", need an NVIDIA GPU; change or unset that`)
+	refused(t, err, cuda.ErrNoDevice, `and no device among CUDA_VISIBLE_DEVICES="7", needed an NVIDIA GPU; change or unset that`)
 }
 
 // TestMissingFunctions hides one function after the other.
@@ -140,7 +142,7 @@ func TestMissingFunctions(t *testing.T) {
 	for _, name := range cuda.Functions() {
 		fake := cudatest.Load(t, "hide="+name)
 		_, err := cuda.OpenPath(fake.Path)
-		refused(t, err, cuda.ErrDriver, fake.Path+": found a driver for CUDA 13.0 without "+name+" of CUDA ", "need all of CUDA 13.0")
+		refused(t, err, cuda.ErrDriver, fake.Path+": found a driver for CUDA 13.0 without "+name+" of CUDA ", "needed all of CUDA 13.0")
 	}
 }
 
@@ -177,7 +179,7 @@ func TestEnvironment(t *testing.T) {
 		"signals=0 devices=3":     "13.0 <nil>\n1 <nil>\n3 <nil>\n",
 		"signals=0 version=12080": "12.8 <nil>\n0 LIBRARY: found a driver for CUDA 12.8, need",
 		"signals=0 devices=0":     "13.0 <nil>\n0 LIBRARY: found a driver for CUDA 13.0 and no device",
-		"signals=0 devices=1":     "13.0 <nil>\n0 LIBRARY: found no device 1, need 0 to 0\n1 <nil>\n",
+		"signals=0 devices=1":     "13.0 <nil>\n0 LIBRARY: found no device 1, needed 0 to 0\n1 <nil>\n",
 	} {
 		library := cudatest.Library(t)
 		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
@@ -217,7 +219,7 @@ func TestDevices(t *testing.T) {
 	}
 	for _, ordinal := range []int{-1, 2} {
 		_, err = driver.Device(ordinal)
-		refused(t, err, cuda.ErrNoDevice, fmt.Sprintf("found no device %d, need 0 to 1", ordinal))
+		refused(t, err, cuda.ErrNoDevice, fmt.Sprintf("found no device %d, needed 0 to 1", ordinal))
 	}
 	if _, err := devices[0].Attribute(12345); !errors.Is(err, cuda.InvalidValue) || !strings.Contains(err.Error(), "device attribute 12345") {
 		t.Errorf("an unknown attribute: %v", err)

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/plugin"
 )
 
@@ -56,7 +58,7 @@ func User(logger *slog.Logger) *Cache {
 func (c *Cache) Folder() string { return c.folder }
 
 // Get gives what the plugin's fold makes of the constants, as float32: from the cache,
-// or by computing and storing it. A fold that the plugin refuses is an *plugin.Error of
+// or by computing and storing it. A fold that the plugin refuses is an *diagnostic.Error of
 // kind plugin.ErrRefused, also when the refusal comes from the cache. A folder that
 // cannot be read or written costs time, never the result.
 func (c *Cache) Get(p *plugin.Plugin, operator string, constants []plugin.Weight, attributes []plugin.Attribute) (*Result, error) {
@@ -81,7 +83,7 @@ func (c *Cache) get(s source, operator string, constants []plugin.Weight, attrib
 		return r.orRefusal(s, operator)
 	}
 	computed, err := s.fold(operator, constants, attributes)
-	var refused *plugin.Error
+	var refused *diagnostic.Error
 	switch {
 	case errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused):
 		c.store(name, &Result{refusal: refused.Found})
@@ -102,7 +104,7 @@ func (r *Result) orRefusal(s source, operator string) (*Result, error) {
 	if r.refusal == "" {
 		return r, nil
 	}
-	return nil, &plugin.Error{Kind: plugin.ErrRefused, Path: s.path, Found: r.refusal}
+	return nil, &diagnostic.Error{Kind: plugin.ErrRefused, Path: s.path, Found: r.refusal}
 }
 
 // enter waits while another goroutine has a key under way, so that it is computed

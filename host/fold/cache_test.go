@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/opgraft/graft/host/plugin"
@@ -38,10 +40,10 @@ func (h *half) fold(operator string, constants []plugin.Weight, _ []plugin.Attri
 		halved := plugin.Weight{Name: w.Name, Shape: w.Shape, Floats: []float64{}}
 		for _, x := range w.Floats {
 			if x < 0 {
-				return nil, &plugin.Error{Kind: plugin.ErrRefused, Path: "/plugins/half.so", Found: fmt.Sprintf("fold of %s failed: %v is negative (refused)", operator, x)}
+				return nil, &diagnostic.Error{Kind: plugin.ErrRefused, Path: "/plugins/half.so", Found: fmt.Sprintf("fold of %s failed: %v is negative (refused)", operator, x)}
 			}
 			if math.IsNaN(x) {
-				return nil, &plugin.Error{Kind: plugin.ErrKernel, Path: "/plugins/half.so", Found: "no number"}
+				return nil, &diagnostic.Error{Kind: plugin.ErrKernel, Path: "/plugins/half.so", Found: "no number"}
 			}
 			halved.Floats = append(halved.Floats, x/2)
 		}
@@ -200,7 +202,7 @@ func TestKey(t *testing.T) {
 		seen[k] = name
 	}
 	if _, err := key("l", "O", nil, []plugin.Attribute{{Name: "x", Value: true}}, float32s); err == nil ||
-		err.Error() != "fold of O: attribute x: found a value of type bool, need int64, float64, string, []int64 or []float64" {
+		err.Error() != "fold of O: attribute x: found a value of type bool, needed int64, float64, string, []int64 or []float64" {
 		t.Errorf("an attribute of another type: %v", err)
 	}
 }
@@ -278,7 +280,7 @@ func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
 	h := &half{}
 	c := At(t.TempDir(), nil)
 	in := []plugin.Weight{{Name: "n", Shape: []int64{2}, Ints: []int64{1 << 62, -1}}, {Name: "x", Shape: []int64{1}, Floats: []float64{1e-300}}}
-	if _, err := c.get(h.source(), "Halve", in, nil, float32s); err == nil || err.Error() != "/plugins/half.so: fold of Halve: found the integers n, need real numbers" {
+	if _, err := c.get(h.source(), "Halve", in, nil, float32s); err == nil || err.Error() != "/plugins/half.so: fold of Halve: found the integers n, needed real numbers" {
 		t.Errorf("integers as float32: %v", err)
 	}
 	for range 2 {

@@ -96,7 +96,7 @@ func pack(weights []plugin.Weight, as elements) (*Result, error) {
 	for _, w := range weights {
 		s := stored{Name: w.Name, Shape: w.Shape, Offset: total, Size: int64(as), Integer: w.Floats == nil && w.Ints != nil}
 		if s.Integer && as == float32s {
-			return nil, fmt.Errorf("found the integers %s, need real numbers", w.Name)
+			return nil, fmt.Errorf("found the integers %s, needed real numbers", w.Name)
 		}
 		r.layout = append(r.layout, s)
 		total = aligned(total + s.Size*count(s.Shape))
@@ -216,18 +216,18 @@ func read(path string) (*Result, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: found a %s, need a regular file", path, info.Mode().Type())
+		return nil, fmt.Errorf("%s: found a %s, needed a regular file", path, info.Mode().Type())
 	}
 	start := make([]byte, prelude)
 	if _, err := io.ReadFull(f, start); err != nil {
 		return nil, whole(err)
 	}
 	if !bytes.HasPrefix(start, []byte(magic)) {
-		return nil, damaged("found %q at its start, need %q", start[:len(magic)], magic)
+		return nil, damaged("found %q at its start, needed %q", start[:len(magic)], magic)
 	}
 	headSize, dataSize := binary.LittleEndian.Uint64(start[8:]), binary.LittleEndian.Uint64(start[16:])
 	if headSize > maxHeader || dataSize > maxData || prelude+headSize+dataSize != uint64(info.Size()) {
-		return nil, damaged("found %d bytes, need %d + %d + %d", info.Size(), prelude, headSize, dataSize)
+		return nil, damaged("found %d bytes, needed %d + %d + %d", info.Size(), prelude, headSize, dataSize)
 	}
 	head := make([]byte, headSize)
 	if _, err := io.ReadFull(f, head); err != nil {
@@ -271,7 +271,7 @@ func (r *Result) accept(start, head, data []byte) error {
 		return damaged("its header: %v", err)
 	}
 	if h.Version != version || h.Order != byteOrder() {
-		return damaged("found version %q and byte order %q, need %q and %q", h.Version, h.Order, version, byteOrder())
+		return damaged("found version %q and byte order %q, needed %q and %q", h.Version, h.Order, version, byteOrder())
 	}
 	for _, s := range h.Weights {
 		n := int64(1)

@@ -109,7 +109,7 @@ func (k *keyHash) value(v any) error {
 		k.text("floats")
 		k.floats(v)
 	default:
-		return fmt.Errorf("found a value of type %T, need int64, float64, string, []int64 or []float64", v)
+		return fmt.Errorf("found a value of type %T, needed int64, float64, string, []int64 or []float64", v)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
@@ -32,7 +34,7 @@ func ParseDevice(text string) (plugin.Device, error) {
 			return d, nil
 		}
 	}
-	return d, fmt.Errorf("found device %q, need cpu, cuda or cuda:NUMBER", text)
+	return d, fmt.Errorf("found device %q, needed cpu, cuda or cuda:NUMBER", text)
 }
 
 // onDevice are providers that keep tensors on a device for which plugins have no variants.
@@ -178,9 +180,9 @@ func sameFaces(p *plugin.Plugin, cpu []*plugin.Plugin) error {
 			continue
 		}
 		if err := plugin.SameFace(other, op); err != nil {
-			return &plugin.Error{Kind: plugin.ErrIncompatible, Path: p.Path, Cause: err,
-				Found: fmt.Sprintf("found another face of operator %s than in %s: %v", op.Name, beside.Path, err),
-				Need:  "the same inputs, outputs and attributes", Mend: "build all variants of the plugin from the same source"}
+			return &diagnostic.Error{Kind: plugin.ErrIncompatible, Path: p.Path, Cause: err,
+				Found:  fmt.Sprintf("found another face of operator %s than in %s: %v", op.Name, beside.Path, err),
+				Needed: "the same inputs, outputs and attributes", Fix: "build all variants of the plugin from the same source"}
 		}
 	}
 	return nil

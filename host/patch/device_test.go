@@ -227,7 +227,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 		}
 	}
 	if bad := session(t, set, map[string]string{ConfigDevice: "gpu"}); bad.err == nil ||
-		!strings.HasSuffix(bad.err.Error(), `session config entry graft.device: found device "gpu", need cpu, cuda or cuda:NUMBER`) {
+		!strings.HasSuffix(bad.err.Error(), `session config entry graft.device: found device "gpu", needed cpu, cuda or cuda:NUMBER`) {
 		t.Errorf("a device that is none: %v", bad.err)
 	}
 
@@ -274,7 +274,7 @@ func TestSessionsWithoutADriver(t *testing.T) {
 	}
 	gpu := session(t, set, onCUDA)
 	gpu.expectAnswer(t)
-	if gpu.choice.Operator != nil || !strings.Contains(gpu.choice.Reason, "need a device and a driver for CUDA 13 or newer, as the library's ELF note says") {
+	if gpu.choice.Operator != nil || !strings.Contains(gpu.choice.Reason, "needed a device and a driver for CUDA 13 or newer, as the library's ELF note says") {
 		t.Errorf("on CUDA: %+v", gpu.choice)
 	}
 }
@@ -323,7 +323,7 @@ func TestFacesOfVariants(t *testing.T) {
 	if err := sameFaces(variant("cuda", "a"), nil); err != nil {
 		t.Errorf("a variant alone: %v", err)
 	}
-	want := "/p/lib_cuda.so: found another face of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the other, need the same inputs, outputs and attributes; build all variants of the plugin from the same source"
+	want := "/p/lib_cuda.so: found another face of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the other, needed the same inputs, outputs and attributes; build all variants of the plugin from the same source"
 	if err := sameFaces(variant("cuda", "a"), cpu); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

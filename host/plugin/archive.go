@@ -12,6 +12,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // limits bound what an archive or a folder may bring. They are far above any real plugin.
@@ -42,8 +44,8 @@ type intake struct {
 }
 
 func (in *intake) refuse(name, found, need string) error {
-	return &Error{Kind: ErrArchive, Path: in.source, Found: fmt.Sprintf("found the entry %q, %s", clip(name), found), Need: need,
-		Mend: "do not install it; ask its author for a plain archive of the plugin's folder"}
+	return &diagnostic.Error{Kind: ErrArchive, Path: in.source, Found: fmt.Sprintf("found the entry %q, %s", clip(name), found), Needed: need,
+		Fix: "do not install it; ask its author for a plain archive of the plugin's folder"}
 }
 
 // name checks an entry's name and gives its clean form; "" is the top folder itself.
@@ -74,7 +76,7 @@ func (in *intake) count(name string) error {
 		return err
 	}
 	if in.files++; in.files > in.limits.files {
-		return &Error{Kind: ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d entries", in.limits.files), Need: "fewer", Mend: "leave out what the plugin does not need"}
+		return &diagnostic.Error{Kind: ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d entries", in.limits.files), Needed: "fewer", Fix: "leave out what the plugin does not need"}
 	}
 	if in.seen[name] {
 		return in.refuse(name, "twice", "every name once")
@@ -133,8 +135,8 @@ func (in *intake) copy(f *os.File, content io.Reader, name string) error {
 		n, err := content.Read(in.buffer)
 		in.bytes += int64(n)
 		if in.bytes > in.limits.bytes {
-			return &Error{Kind: ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d bytes of files", in.limits.bytes), Need: "at most that",
-				Mend: "leave out what the plugin does not need"}
+			return &diagnostic.Error{Kind: ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d bytes of files", in.limits.bytes), Needed: "at most that",
+				Fix: "leave out what the plugin does not need"}
 		}
 		if in.packed != nil && in.bytes > slack && in.bytes/in.limits.ratio > in.packed() {
 			return in.refuse(name, fmt.Sprintf("unpacking to more than %d times its size", in.limits.ratio), "an honest archive")
@@ -158,16 +160,16 @@ func (in *intake) stored(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Kind: ErrStore, Path: path.Join(in.root.Name(), name), Found: "cannot write: " + plainCause(err), Mend: "free the disk, or make the folder writable", Cause: err}
+	return &diagnostic.Error{Kind: ErrStore, Path: path.Join(in.root.Name(), name), Found: "cannot write: " + plainCause(err), Fix: "free the disk, or make the folder writable", Cause: err}
 }
 
 // damaged words an error of the source.
 func (in *intake) damaged(err error) error {
-	var already *Error
+	var already *diagnostic.Error
 	if errors.As(err, &already) || in.ctx.Err() != nil {
 		return err
 	}
-	return &Error{Kind: ErrArchive, Path: in.source, Found: "found a damaged archive: " + err.Error(), Need: "a complete one", Mend: "download it again", Cause: err}
+	return &diagnostic.Error{Kind: ErrArchive, Path: in.source, Found: "found a damaged archive: " + err.Error(), Needed: "a complete one", Fix: "download it again", Cause: err}
 }
 
 // plainCause drops the operation and the path, which the message has already.
@@ -198,17 +200,17 @@ func isArchive(name string) bool {
 func unpack(ctx context.Context, source, folder string, l limits) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
-		return &Error{Kind: ErrStore, Path: folder, Found: plainCause(err), Cause: err}
+		return &diagnostic.Error{Kind: ErrStore, Path: folder, Found: plainCause(err), Cause: err}
 	}
 	defer root.Close()
 	f, err := os.Open(source)
 	if err != nil {
-		return &Error{Kind: ErrArchive, Path: source, Found: "cannot read: " + plainCause(err), Cause: err}
+		return &diagnostic.Error{Kind: ErrArchive, Path: source, Found: "cannot read: " + plainCause(err), Cause: err}
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return &Error{Kind: ErrArchive, Path: source, Found: "cannot read: " + plainCause(err), Cause: err}
+		return &diagnostic.Error{Kind: ErrArchive, Path: source, Found: "cannot read: " + plainCause(err), Cause: err}
 	}
 	in := &intake{ctx: ctx, source: source, root: root, limits: l, seen: map[string]bool{}}
 	lower := strings.ToLower(source)
@@ -323,18 +325,18 @@ func (in *intake) zip(f io.ReaderAt, size int64) error {
 func copyFolder(ctx context.Context, source, folder string, l limits) error {
 	from, err := os.OpenRoot(source)
 	if err != nil {
-		return &Error{Kind: ErrNotFound, Path: source, Found: "cannot read: " + plainCause(err), Cause: err}
+		return &diagnostic.Error{Kind: ErrNotFound, Path: source, Found: "cannot read: " + plainCause(err), Cause: err}
 	}
 	defer from.Close()
 	root, err := os.OpenRoot(folder)
 	if err != nil {
-		return &Error{Kind: ErrStore, Path: folder, Found: plainCause(err), Cause: err}
+		return &diagnostic.Error{Kind: ErrStore, Path: folder, Found: plainCause(err), Cause: err}
 	}
 	defer root.Close()
 	in := &intake{ctx: ctx, source: source, root: root, limits: l, seen: map[string]bool{}}
 	return fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return &Error{Kind: ErrStore, Path: path.Join(source, name), Found: "cannot read: " + plainCause(err), Cause: err}
+			return &diagnostic.Error{Kind: ErrStore, Path: path.Join(source, name), Found: "cannot read: " + plainCause(err), Cause: err}
 		}
 		if name != "." && strings.HasPrefix(entry.Name(), ".") {
 			if entry.IsDir() {
@@ -347,14 +349,14 @@ func copyFolder(ctx context.Context, source, folder string, l limits) error {
 		}
 		info, err := from.Stat(name)
 		if err != nil {
-			return &Error{Kind: ErrArchive, Path: path.Join(source, name), Found: "cannot follow the link: " + plainCause(err), Need: "links that stay inside the folder", Mend: "replace it by the file", Cause: err}
+			return &diagnostic.Error{Kind: ErrArchive, Path: path.Join(source, name), Found: "cannot follow the link: " + plainCause(err), Needed: "links that stay inside the folder", Fix: "replace it by the file", Cause: err}
 		}
 		if !info.Mode().IsRegular() {
-			return &Error{Kind: ErrArchive, Path: path.Join(source, name), Found: "found a " + kindOfFile(info.Mode()), Need: "plain files and folders", Mend: "remove it from the folder"}
+			return &diagnostic.Error{Kind: ErrArchive, Path: path.Join(source, name), Found: "found a " + kindOfFile(info.Mode()), Needed: "plain files and folders", Fix: "remove it from the folder"}
 		}
 		f, err := from.Open(name)
 		if err != nil {
-			return &Error{Kind: ErrStore, Path: path.Join(source, name), Found: "cannot read: " + plainCause(err), Cause: err}
+			return &diagnostic.Error{Kind: ErrStore, Path: path.Join(source, name), Found: "cannot read: " + plainCause(err), Cause: err}
 		}
 		defer f.Close()
 		return in.file(name, f)

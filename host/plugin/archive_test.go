@@ -136,26 +136,26 @@ func TestHostileArchives(t *testing.T) {
 	for i := range many {
 		many[i].name = fmt.Sprint("f", i)
 	}
-	const mend = "; do not install it; ask its author for a plain archive of the plugin's folder"
+	const fix = "; do not install it; ask its author for a plain archive of the plugin's folder"
 	for _, test := range []struct {
 		name    string
 		entries []archived
 		want    string // after the archive's path and ": "
 		onlyTar bool
 	}{
-		{"parent", file("../evil"), `found the entry "../evil", which leaves the folder or is not in plain form, need paths inside the plugin's folder` + mend, false},
-		{"parent inside", file("a/../../evil"), `found the entry "a/../../evil", which leaves the folder or is not in plain form, need paths inside the plugin's folder` + mend, false},
-		{"absolute", file("/tmp/evil"), `found the entry "/tmp/evil", an absolute path, need paths inside the plugin's folder` + mend, false},
-		{"backslash", file(`..\evil`), `found the entry "..\\evil", whose name is empty, too long or has a backslash, need a plain path` + mend, false},
+		{"parent", file("../evil"), `found the entry "../evil", which leaves the folder or is not in plain form, needed paths inside the plugin's folder` + fix, false},
+		{"parent inside", file("a/../../evil"), `found the entry "a/../../evil", which leaves the folder or is not in plain form, needed paths inside the plugin's folder` + fix, false},
+		{"absolute", file("/tmp/evil"), `found the entry "/tmp/evil", an absolute path, needed paths inside the plugin's folder` + fix, false},
+		{"backslash", file(`..\evil`), `found the entry "..\\evil", whose name is empty, too long or has a backslash, needed a plain path` + fix, false},
 		{"link", []archived{{name: "a", kind: tar.TypeSymlink, link: "/etc"}}, `found the entry "a", a link`, false},
-		{"hard link", []archived{{name: "a", kind: tar.TypeLink, link: "../../x"}}, `found the entry "a", a link to "../../x", need plain files and folders` + mend, true},
-		{"named pipe", []archived{{name: "a", kind: tar.TypeFifo}}, `found the entry "a", a device or special file, need plain files and folders` + mend, false},
-		{"device", []archived{{name: "a", kind: tar.TypeChar}}, `found the entry "a", a device or special file, need plain files and folders` + mend, true},
-		{"twice", append(file("a"), archived{name: "a"}), `found the entry "a", twice, need every name once` + mend, false},
+		{"hard link", []archived{{name: "a", kind: tar.TypeLink, link: "../../x"}}, `found the entry "a", a link to "../../x", needed plain files and folders` + fix, true},
+		{"named pipe", []archived{{name: "a", kind: tar.TypeFifo}}, `found the entry "a", a device or special file, needed plain files and folders` + fix, false},
+		{"device", []archived{{name: "a", kind: tar.TypeChar}}, `found the entry "a", a device or special file, needed plain files and folders` + fix, true},
+		{"twice", append(file("a"), archived{name: "a"}), `found the entry "a", twice, needed every name once` + fix, false},
 		{"file and folder", append(file("a"), archived{name: "a/b"}), "cannot write: ", false},
-		{"deep", file(strings.Repeat("d/", 40) + "f"), "found the entry \"" + strings.Repeat("d/", 30) + "...\", nested too deep, need at most 8 folders" + mend, false},
-		{"many", many, "found more than 1024 entries, need fewer; leave out what the plugin does not need", false},
-		{"bomb", []archived{{name: "a", data: zeros}}, "unpacking to more than 200 times its size, need an honest archive" + mend, false},
+		{"deep", file(strings.Repeat("d/", 40) + "f"), "found the entry \"" + strings.Repeat("d/", 30) + "...\", nested too deep, needed at most 8 folders" + fix, false},
+		{"many", many, "found more than 1024 entries, needed fewer; leave out what the plugin does not need", false},
+		{"bomb", []archived{{name: "a", data: zeros}}, "unpacking to more than 200 times its size, needed an honest archive" + fix, false},
 	} {
 		for kind, make := range map[string]func(testing.TB, []archived) []byte{
 			"tar.gz": func(t testing.TB, e []archived) []byte { return gzipBytes(t, tarBytes(t, e)) }, "zip": zipBytes,
@@ -196,7 +196,7 @@ func TestDamagedArchives(t *testing.T) {
 		for _, cut := range []int{0, 10, len(data) / 2, len(data) - 30} {
 			writeFile(t, path, data[:cut])
 			_, err := s.Install(context.Background(), path, CheckOptions{})
-			if err == nil || !strings.HasPrefix(err.Error(), path+": found a damaged archive: ") || !strings.HasSuffix(err.Error(), ", need a complete one; download it again") {
+			if err == nil || !strings.HasPrefix(err.Error(), path+": found a damaged archive: ") || !strings.HasSuffix(err.Error(), ", needed a complete one; download it again") {
 				t.Errorf("%s cut to %d: %v", name, cut, err)
 			}
 		}
@@ -212,7 +212,7 @@ func TestArchiveLimits(t *testing.T) {
 	l := defaultLimits
 	l.bytes = 7
 	err := unpack(context.Background(), path, t.TempDir(), l)
-	want := path + ": found more than 7 bytes of files, need at most that; leave out what the plugin does not need"
+	want := path + ": found more than 7 bytes of files, needed at most that; leave out what the plugin does not need"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -121,7 +121,7 @@ func (r *reader) caseFold(f map[string]*yaml.Node, what string) *CaseFold {
 func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []CaseInput {
 	entries, _ := r.entries(n, what)
 	if len(entries) > maxValues {
-		r.fail(n.Line, "%s has %d entries, need at most %d", what, len(entries), maxValues)
+		r.fail(n.Line, "%s has %d entries, needed at most %d", what, len(entries), maxValues)
 		return nil
 	}
 	var out []CaseInput
@@ -149,7 +149,7 @@ func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []
 			size := r.integer(item, fmt.Sprintf("%s.shape[%d]", name, i), 0, maxCaseElements)
 			in.Shape = append(in.Shape, size)
 			if elements *= size; elements > maxCaseElements {
-				r.fail(f["shape"].Line, "%s.shape has more than %d elements, need a smaller case", name, maxCaseElements)
+				r.fail(f["shape"].Line, "%s.shape has more than %d elements, needed a smaller case", name, maxCaseElements)
 				elements = 0
 			}
 		}
@@ -166,14 +166,14 @@ func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []
 		}
 		if f["values"] != nil {
 			if f["seed"] != nil {
-				r.fail(f["values"].Line, "%s has both values and seed, need one", name)
+				r.fail(f["values"].Line, "%s has both values and seed, needed one", name)
 			}
 			in.Values = Floats{}
 			for i, item := range r.list(f["values"], name+".values", maxCaseValues) {
 				in.Values = append(in.Values, r.number(item, fmt.Sprintf("%s.values[%d]", name, i)))
 			}
 			if int64(len(in.Values)) != elements {
-				r.fail(f["values"].Line, "%s has %d values, need %d for its shape", name, len(in.Values), elements)
+				r.fail(f["values"].Line, "%s has %d values, needed %d for its shape", name, len(in.Values), elements)
 			}
 		}
 		out = append(out, in)
@@ -202,7 +202,7 @@ func (r *reader) expect(n *yaml.Node, what string, fold bool) Expect {
 		}
 	}
 	if given != 1 {
-		r.fail(n.Line, "%s has %d of %s, need exactly one", what, given, names)
+		r.fail(n.Line, "%s has %d of %s, needed exactly one", what, given, names)
 	}
 	if f["refused"] != nil {
 		e.Refused = r.required(f["refused"], what+".refused")
@@ -240,7 +240,7 @@ func (r *reader) tolerance(n *yaml.Node, what string) Tolerance {
 	f := r.fields(n, what, "absolute", "relative")
 	t := Tolerance{Absolute: r.finite(f["absolute"], what+".absolute"), Relative: r.finite(f["relative"], what+".relative")}
 	if slices.Min([]float64{t.Absolute, t.Relative}) < 0 {
-		r.fail(n.Line, "%s has a negative bound, need 0 or more", what)
+		r.fail(n.Line, "%s has a negative bound, needed 0 or more", what)
 	}
 	return t
 }

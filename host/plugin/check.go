@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/worker"
 )
 
@@ -147,7 +149,7 @@ func checkVariant(ctx context.Context, folder string, m *Manifest, v *Variant, o
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, &Error{Kind: ErrVerification, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrVerification, Found: err.Error(), Cause: err}
 	}
 	defer child.Close()
 	at := libraryAt{Folder: folder, Device: v.Device}
@@ -175,13 +177,13 @@ func checkVariant(ctx context.Context, folder string, m *Manifest, v *Variant, o
 			return nil, err
 		}
 		if result.Problem != "" {
-			return nil, &Error{Kind: ErrVerification, Path: p.Path, Found: fmt.Sprintf("case %q failed: %s", result.Name, result.Problem),
-				Mend: "report this to the plugin's author; do not use it"}
+			return nil, &diagnostic.Error{Kind: ErrVerification, Path: p.Path, Found: fmt.Sprintf("case %q failed: %s", result.Name, result.Problem),
+				Fix: "report this to the plugin's author; do not use it"}
 		}
 		c.Cases = append(c.Cases, *result)
 	}
 	if sha, err := hashFile(p.Path); err != nil || sha != p.SHA256 {
-		return nil, &Error{Kind: ErrVerification, Path: p.Path, Found: "found that the file changed while it was checked", Mend: "wait until its build is done, then try again", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrVerification, Path: p.Path, Found: "found that the file changed while it was checked", Fix: "wait until its build is done, then try again", Cause: err}
 	}
 	return c, nil
 }

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // CaseResult is the outcome of one conformance case.
@@ -37,7 +39,7 @@ func (p *Plugin) RunCase(ctx context.Context, c *Case) (*CaseResult, error) {
 		run = p.runFold
 	}
 	err := run(ctx, c, result)
-	var own *Error
+	var own *diagnostic.Error
 	switch {
 	case errors.Is(err, errCase):
 		result.Problem = strings.TrimPrefix(err.Error(), errCase.Error()+": ")
@@ -361,11 +363,11 @@ func evaluate(text string, inputs map[string]*Tensor, n int64) ([]float64, error
 	for _, name := range f.inputs {
 		x, ok := inputs[name]
 		if !ok {
-			return nil, fmt.Errorf("found the name %s, need an input of the case", name)
+			return nil, fmt.Errorf("found the name %s, needed an input of the case", name)
 		}
 		values[name] = x.floats()
 		if have := int64(len(values[name])); have != n && have != 1 {
-			return nil, fmt.Errorf("found %d elements of %s, need %d as the output has, or 1", have, name, n)
+			return nil, fmt.Errorf("found %d elements of %s, needed %d as the output has, or 1", have, name, n)
 		}
 	}
 	out := make([]float64, n)

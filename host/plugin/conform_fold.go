@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // runFold runs a case of a fold twice: what comes out must be what the case expects, and the same
@@ -24,7 +26,7 @@ func (p *Plugin) runFold(ctx context.Context, c *Case, result *CaseResult) error
 			return err
 		}
 		found, err := p.Fold(c.Operator, constants, c.Attributes)
-		var refused *Error
+		var refused *diagnostic.Error
 		switch {
 		case errors.As(err, &refused) && refused.Kind == ErrRefused && c.Expect.Refused != "":
 			if !strings.Contains(refused.Found, c.Expect.Refused) {

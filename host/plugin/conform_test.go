@@ -31,8 +31,8 @@ func TestRunCase(t *testing.T) {
 		{"input missing", "inputs: {}\n    expect: {values: {y: [2]}}" + exact, "the operator needs the input x"},
 		{"no such output", "inputs: {x: {shape: [1]}}\n    outputs: [z]\n    expect: {values: {z: [2]}}" + exact, "the operator has no output z"},
 		{"nothing expected", "inputs: {x: {shape: [1]}}\n    expect: {values: {}}" + exact, "the case says nothing of output y"},
-		{"unknown name", "inputs: {x: {shape: [1]}}\n    expect: {formula: {y: x + z}}" + exact, "the formula of y: found the name z, need an input of the case"},
-		{"no query", "inputs: {x: {shape: [1]}}\n    expect: {reference: attention}" + exact, "the reference: found no input query, need it"},
+		{"unknown name", "inputs: {x: {shape: [1]}}\n    expect: {formula: {y: x + z}}" + exact, "the formula of y: found the name z, needed an input of the case"},
+		{"no query", "inputs: {x: {shape: [1]}}\n    expect: {reference: attention}" + exact, "the reference: found no input query, needed it"},
 		{"refused attribute", "attributes: {on: 1}\n    inputs: {x: {shape: [1]}}\n    expect: {values: {y: [2]}}" + exact,
 			"create of Scale failed: the fixture knows only the float attribute by (invalid argument)"},
 	} {
@@ -103,16 +103,16 @@ func TestFormula(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                        "found the end at byte 1, need a number, an input, a function or a parenthesis",
-		"1 +":                     "found the end at byte 4, need a number, an input, a function or a parenthesis",
-		"(1":                      "found the end at byte 3, need a closing parenthesis",
-		"1 2":                     `found "2" at byte 3, need an operator or the end`,
-		"max(1)":                  "found 1 arguments of max at byte 1, need 2",
-		"abs(1, 2)":               "found 2 arguments of abs at byte 1, need 1",
-		"1.2.3":                   `found "1.2.3" at byte 1, need a number`,
-		"x $ y":                   `found "$" at byte 3, need an operator or the end`,
-		"gamma(2)":                "found the function gamma at byte 1, need one of abs, cos, erf, exp, log, max, min, sin, sqrt, tanh",
-		strings.Repeat("(", 1000): "found more than 50 levels, need fewer",
+		"":                        "found the end at byte 1, needed a number, an input, a function or a parenthesis",
+		"1 +":                     "found the end at byte 4, needed a number, an input, a function or a parenthesis",
+		"(1":                      "found the end at byte 3, needed a closing parenthesis",
+		"1 2":                     `found "2" at byte 3, needed an operator or the end`,
+		"max(1)":                  "found 1 arguments of max at byte 1, needed 2",
+		"abs(1, 2)":               "found 2 arguments of abs at byte 1, needed 1",
+		"1.2.3":                   `found "1.2.3" at byte 1, needed a number`,
+		"x $ y":                   `found "$" at byte 3, needed an operator or the end`,
+		"gamma(2)":                "found the function gamma at byte 1, needed one of abs, cos, erf, exp, log, max, min, sin, sqrt, tanh",
+		strings.Repeat("(", 1000): "found more than 50 levels, needed fewer",
 	} {
 		if _, err := parseFormula(text); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", clip(text), err, want)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/cuda"
 )
 
@@ -41,8 +43,8 @@ func (m machine) requireDevice(path string, note *Note) error {
 	}
 	version, err := m.version()
 	if err == nil && version.Major() < major {
-		return &Error{Kind: ErrDevice, Path: path, Found: "found a driver for CUDA " + version.String(),
-			Need: fmt.Sprintf("one for CUDA %d or newer, as the library's ELF note says", major), Mend: "install a newer NVIDIA driver, or use the plugin's CPU variant"}
+		return &diagnostic.Error{Kind: ErrDevice, Path: path, Found: "found a driver for CUDA " + version.String(),
+			Needed: fmt.Sprintf("one for CUDA %d or newer, as the library's ELF note says", major), Fix: "install a newer NVIDIA driver, or use the plugin's CPU variant"}
 	}
 	if err == nil {
 		_, err = m.devices()
@@ -50,15 +52,15 @@ func (m machine) requireDevice(path string, note *Note) error {
 	if err == nil {
 		return nil
 	}
-	refusal := &Error{Kind: ErrDevice, Path: path, Found: "found no driver that runs it: " + err.Error(), Cause: err,
-		Need: fmt.Sprintf("a device and a driver for CUDA %d or newer, as the library's ELF note says", major), Mend: "use the plugin's CPU variant"}
-	if e := (*cuda.Error)(nil); errors.As(err, &e) {
+	refusal := &diagnostic.Error{Kind: ErrDevice, Path: path, Found: "found no driver that runs it: " + err.Error(), Cause: err,
+		Needed: fmt.Sprintf("a device and a driver for CUDA %d or newer, as the library's ELF note says", major), Fix: "use the plugin's CPU variant"}
+	if e := (*diagnostic.Error)(nil); errors.As(err, &e) {
 		refusal.Found = e.Found
 		if e.Path != "" {
 			refusal.Found += " (" + e.Path + ")"
 		}
-		if e.Mend != "" {
-			refusal.Mend = e.Mend + ", or use the plugin's CPU variant"
+		if e.Fix != "" {
+			refusal.Fix = e.Fix + ", or use the plugin's CPU variant"
 		}
 	}
 	return refusal

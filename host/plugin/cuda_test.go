@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/cuda"
 )
 
@@ -17,7 +19,7 @@ import (
 // counts, and its devices, "13000 1"; "none" has no driver.
 const playedMachine = "GRAFT_TEST_MACHINE"
 
-var errNoDriver = &cuda.Error{Kind: cuda.ErrNoDriver, Path: "libcuda.so.1", Found: "found no such library", Need: "NVIDIA's driver", Mend: "install it"}
+var errNoDriver = &diagnostic.Error{Kind: cuda.ErrNoDriver, Path: "libcuda.so.1", Found: "found no such library", Needed: "NVIDIA's driver", Fix: "install it"}
 
 func played(text string) machine {
 	var version cuda.Version
@@ -30,7 +32,7 @@ func played(text string) machine {
 		version: func() (cuda.Version, error) { return version, nil },
 		devices: func() (int, error) {
 			if devices == 0 {
-				return 0, &cuda.Error{Kind: cuda.ErrNoDevice, Found: "found a driver without a device", Mend: "see nvidia-smi"}
+				return 0, &diagnostic.Error{Kind: cuda.ErrNoDevice, Found: "found a driver without a device", Fix: "see nvidia-smi"}
 			}
 			return devices, nil
 		},
@@ -72,10 +74,10 @@ func exists(path string) bool {
 }
 
 func TestOpenForCUDA(t *testing.T) {
-	const need = ", need a device and a driver for CUDA 13 or newer, as the library's ELF note says; "
+	const need = ", needed a device and a driver for CUDA 13 or newer, as the library's ELF note says; "
 	for _, test := range []struct{ machine, want string }{
 		{"none", "found no such library (libcuda.so.1)" + need + "install it, or use the plugin's CPU variant"},
-		{"12040 1", "found a driver for CUDA 12.4, need one for CUDA 13 or newer, as the library's ELF note says; install a newer NVIDIA driver, or use the plugin's CPU variant"},
+		{"12040 1", "found a driver for CUDA 12.4, needed one for CUDA 13 or newer, as the library's ELF note says; install a newer NVIDIA driver, or use the plugin's CPU variant"},
 		{"13000 0", "found a driver without a device" + need + "see nvidia-smi, or use the plugin's CPU variant"},
 		{"13000 1", ""},
 		{"14020 2", ""},
@@ -119,7 +121,7 @@ func TestOpenForCUDARefusals(t *testing.T) {
 	places(t)
 	folder := bothVariants(t, twoVariants, buildFixture(t), buildFixture(t, `-DFOR_CUDA=""`))
 	_, err := Open(folder, OpenOptions{Device: "cuda", AcceptUnverified: true})
-	want := folder + `/libtoy_cuda.so: found cuda="" in the ELF note of a CUDA library, need the major version of CUDA that it is built for; build the library with the CMake function of abi/, which states it`
+	want := folder + `/libtoy_cuda.so: found cuda="" in the ELF note of a CUDA library, needed the major version of CUDA that it is built for; build the library with the CMake function of abi/, which states it`
 	if err == nil || err.Error() != want {
 		t.Errorf("no CUDA in the note: %v", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"go.yaml.in/yaml/v3"
 )
 
@@ -34,17 +36,17 @@ var (
 // BlockKinds are the kinds of block that an operator can name under replaces.
 var BlockKinds = []string{"attention"}
 
-// ReadManifest reads the plugin.yaml of folder. Every problem is an *Error of kind ErrManifest with file
+// ReadManifest reads the plugin.yaml of folder. Every problem is an *diagnostic.Error of kind ErrManifest with file
 // and line; they come joined, at most twenty.
 func ReadManifest(folder string) (*Manifest, error) {
 	path := filepath.Join(folder, ManifestName)
 	data, err := readBounded(path, maxManifestBytes)
 	if os.IsNotExist(err) {
-		return nil, &Error{Kind: ErrManifest, Path: path, Found: "no such file", Need: "the manifest of a plugin",
-			Mend: "point at the folder that holds " + ManifestName, Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrManifest, Path: path, Found: "no such file", Needed: "the manifest of a plugin",
+			Fix: "point at the folder that holds " + ManifestName, Cause: err}
 	}
 	if err != nil {
-		return nil, &Error{Kind: ErrManifest, Path: path, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrManifest, Path: path, Found: err.Error(), Cause: err}
 	}
 	return ParseManifest(path, data)
 }
@@ -57,7 +59,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("found a %s, need a regular file", kindOfFile(info.Mode()))
+		return nil, fmt.Errorf("found a %s, needed a regular file", kindOfFile(info.Mode()))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +71,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("found more than %d bytes, need at most that", limit)
+		return nil, fmt.Errorf("found more than %d bytes, needed at most that", limit)
 	}
 	return data, nil
 }
@@ -117,7 +119,7 @@ func (r *reader) manifest(root *yaml.Node, m *Manifest) {
 	}
 	m.SchemaVersion = int(r.integer(version, "schema_version", 0, 1<<30))
 	if r.problems == nil && m.SchemaVersion != SchemaVersion {
-		r.fail(version.Line, "schema_version is %d, need %d; install a graft that reads it", m.SchemaVersion, SchemaVersion)
+		r.fail(version.Line, "schema_version is %d, needed %d; install a graft that reads it", m.SchemaVersion, SchemaVersion)
 		return
 	}
 	for _, key := range []string{"name", "version", "abi", "license", "summary", "variants", "operators"} {
@@ -163,7 +165,7 @@ func (r *reader) match(n *yaml.Node, what string, form *regexp.Regexp, need stri
 	before := len(r.problems)
 	s := r.text(n, what)
 	if n != nil && len(r.problems) == before && !form.MatchString(s) {
-		r.fail(n.Line, "%s is %q, need %s", what, clip(s), need)
+		r.fail(n.Line, "%s is %q, needed %s", what, clip(s), need)
 	}
 	return s
 }
@@ -173,7 +175,7 @@ func (r *reader) oneOf(n *yaml.Node, what string, allowed ...string) string {
 	before := len(r.problems)
 	s := r.text(n, what)
 	if n != nil && len(r.problems) == before && !slices.Contains(allowed, s) {
-		r.fail(n.Line, "%s is %q, need one of %s%s", what, clip(s), strings.Join(allowed, ", "), suggestion(s, allowed))
+		r.fail(n.Line, "%s is %q, needed one of %s%s", what, clip(s), strings.Join(allowed, ", "), suggestion(s, allowed))
 	}
 	return s
 }
@@ -199,7 +201,7 @@ func (r *reader) variants(n *yaml.Node) []Variant {
 			line:   item.Line,
 		}
 		if n := f["file"]; n != nil && v.File != "" && !plainFile(v.File) {
-			r.fail(n.Line, "%s.file is %q, need the plain name of a file beside %s, without folders", what, clip(v.File), ManifestName)
+			r.fail(n.Line, "%s.file is %q, needed the plain name of a file beside %s, without folders", what, clip(v.File), ManifestName)
 		}
 		for _, other := range out {
 			if other.Device == v.Device && other.OS == v.OS && other.Arch == v.Arch && other.Device != "" {
@@ -210,7 +212,7 @@ func (r *reader) variants(n *yaml.Node) []Variant {
 		out = append(out, v)
 	}
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 && n.Anchor == "" {
-		r.fail(n.Line, "variants is empty, need at least one library")
+		r.fail(n.Line, "variants is empty, needed at least one library")
 	}
 	return out
 }
@@ -220,10 +222,10 @@ func (r *reader) arch(n *yaml.Node, what string) string {
 	if n != nil {
 		switch n.Value {
 		case "x86_64", "x64", "x86-64":
-			r.fail(n.Line, "%s is %q, need amd64 (the name of Go's GOARCH)", what, n.Value)
+			r.fail(n.Line, "%s is %q, needed amd64 (the name of Go's GOARCH)", what, n.Value)
 			return ""
 		case "aarch64":
-			r.fail(n.Line, "%s is %q, need arm64 (the name of Go's GOARCH)", what, n.Value)
+			r.fail(n.Line, "%s is %q, needed arm64 (the name of Go's GOARCH)", what, n.Value)
 			return ""
 		}
 	}
@@ -282,13 +284,13 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		if f["keeps"] != nil {
 			op.Keeps = r.oneOf(f["keeps"], what+": keeps", Kept...)
 			if f["replaces"] != nil {
-				r.fail(f["keeps"].Line, "%s both replaces a block and keeps what the host's cache holds, need one; make two operators of it", what)
+				r.fail(f["keeps"].Line, "%s both replaces a block and keeps what the host's cache holds, needed one; make two operators of it", what)
 			}
 		}
 		out = append(out, op)
 	}
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		r.fail(n.Line, "operators is empty, need at least one")
+		r.fail(n.Line, "operators is empty, needed at least one")
 	}
 	for i := range out {
 		r.knownOperators(&out[i], names)
@@ -323,13 +325,13 @@ func (r *reader) cost(n *yaml.Node, what string) Cost {
 		before := len(r.problems)
 		v := r.finite(f[key], what+"."+key)
 		if f[key] != nil && len(r.problems) == before && (v <= 0 || v > 1) {
-			r.fail(f[key].Line, "%s.%s is %v, need a share of the machine's limit above 0 and at most 1", what, key, v)
+			r.fail(f[key].Line, "%s.%s is %v, needed a share of the machine's limit above 0 and at most 1", what, key, v)
 		}
 		return v
 	}
 	c := Cost{Bandwidth: share("bandwidth"), FLOPS: share("flops"), OverheadUS: r.finite(f["overhead_us"], what+".overhead_us")}
 	if c.OverheadUS < 0 {
-		r.fail(f["overhead_us"].Line, "%s.overhead_us is %v, need 0 or more microseconds", what, c.OverheadUS)
+		r.fail(f["overhead_us"].Line, "%s.overhead_us is %v, needed 0 or more microseconds", what, c.OverheadUS)
 	}
 	return c
 }
@@ -342,9 +344,9 @@ func (r *reader) replaces(n, with *yaml.Node, what string, op *Operator) {
 	block, pattern := f["block"], f["pattern"]
 	switch {
 	case block == nil && pattern == nil:
-		r.fail(n.Line, "%s: replaces is empty, need block or pattern", what)
+		r.fail(n.Line, "%s: replaces is empty, needed block or pattern", what)
 	case block != nil && pattern != nil:
-		r.fail(n.Line, "%s: replaces has both block and pattern, need one; make two operators of it", what)
+		r.fail(n.Line, "%s: replaces has both block and pattern, needed one; make two operators of it", what)
 	case block != nil:
 		op.Replaces.Block = r.oneOf(block, what+": replaces.block", BlockKinds...)
 		if with != nil {

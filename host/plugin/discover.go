@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // PathVariable is the environment variable with a list of folders to search, separated as PATH is.
@@ -215,5 +217,5 @@ func (s *Search) notFound(found string) error {
 		}
 	}
 	b.WriteString("\ninstall one with: graft plugin install DIR, or set " + PathVariable + " to a folder of plugins")
-	return &Error{Kind: ErrNotFound, Found: b.String(), Cause: errors.Join(broken...)}
+	return &diagnostic.Error{Kind: ErrNotFound, Found: b.String(), Cause: errors.Join(broken...)}
 }

@@ -86,7 +86,7 @@ func TestDiscoverNothing(t *testing.T) {
   ` + broken + ` (GRAFT_PLUGIN_PATH)
   ` + data + `/plugins (user data folder): no such folder
   ` + beside + ` (beside the executable): no such folder
-  not usable: ` + broken + `/plugin.yaml:1: schema_version is 9, need 1; install a graft that reads it
+  not usable: ` + broken + `/plugin.yaml:1: schema_version is 9, needed 1; install a graft that reads it
 install one with: graft plugin install DIR, or set GRAFT_PLUGIN_PATH to a folder of plugins`
 	err := s.Err()
 	if err == nil || err.Error() != want {
@@ -128,7 +128,7 @@ func TestVariantFor(t *testing.T) {
 		t.Errorf("cuda on linux/arm64: %v, %v", v, err)
 	}
 	_, err := m.VariantFor("cpu", Platform{"darwin", "arm64"})
-	want := "/p/plugin.yaml: found variants cpu on linux/amd64, cuda on linux/arm64 of toy, need cpu on darwin/arm64; install a release of the plugin for this platform"
+	want := "/p/plugin.yaml: found variants cpu on linux/amd64, cuda on linux/arm64 of toy, needed cpu on darwin/arm64; install a release of the plugin for this platform"
 	if err == nil || err.Error() != want || !errors.Is(err, ErrIncompatible) {
 		t.Errorf("cpu on darwin: %v", err)
 	}
@@ -140,7 +140,7 @@ func TestBest(t *testing.T) {
 		t.Errorf("the higher score: %v, %v", v, err)
 	}
 	_, err := Best("/p", []Probed{{cpu, 0, "needs AVX2"}, {cuda, 0, ""}})
-	want := "/p: found no variant that runs on this machine (cpu on linux/amd64: needs AVX2; cuda on linux/amd64: no reason given), need one; install a release of the plugin for this machine"
+	want := "/p: found no variant that runs on this machine (cpu on linux/amd64: needs AVX2; cuda on linux/amd64: no reason given), needed one; install a release of the plugin for this machine"
 	if err == nil || err.Error() != want || !errors.Is(err, ErrIncompatible) {
 		t.Errorf("none: %v", err)
 	}

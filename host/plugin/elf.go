@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // HostABI is the version of graft_plugin.h that this host speaks.
@@ -52,34 +54,34 @@ var goArch = map[elf.Machine]string{
 var entryPattern = regexp.MustCompile(`^graft_plugin_v(\d{1,5})$`)
 
 // InspectLibrary reads the ELF file at path without running any of it. A file that is not an ELF file, or
-// a damaged one, is an *Error of kind ErrIncompatible.
+// a damaged one, is an *diagnostic.Error of kind ErrIncompatible.
 func InspectLibrary(path string) (*Library, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, &Error{Kind: ErrNotFound, Path: path, Found: "no such file", Need: "a shared library",
-			Mend: "correct the file name in " + ManifestName + " or build the library", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
+			Fix: "correct the file name in " + ManifestName + " or build the library", Cause: err}
 	}
 	if !info.Mode().IsRegular() {
 		return nil, incompatible(path, "a "+kindOfFile(info.Mode()), "a shared library", "")
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, &Error{Kind: ErrStore, Path: path, Found: err.Error(), Mend: "make the file readable", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrStore, Path: path, Found: err.Error(), Fix: "make the file readable", Cause: err}
 	}
 	defer f.Close()
 	return inspectELF(path, f, info.Size())
 }
 
-func incompatible(path, found, need, mend string) *Error {
-	return &Error{Kind: ErrIncompatible, Path: path, Found: "found " + found, Need: need, Mend: mend}
+func incompatible(path, found, need, fix string) *diagnostic.Error {
+	return &diagnostic.Error{Kind: ErrIncompatible, Path: path, Found: "found " + found, Needed: need, Fix: fix}
 }
 
 // inspectELF is InspectLibrary over bytes. It is careful with hostile ones: debug/elf checks bounds, and
 // what it does not bound, sizes of tables and compressed sections, is checked here.
 func inspectELF(path string, file io.ReaderAt, size int64) (*Library, error) {
 	damaged := func(err error) error {
-		return &Error{Kind: ErrIncompatible, Path: path, Found: "found a damaged ELF file: " + err.Error(),
-			Need: "a complete shared library", Mend: "build or download it again", Cause: err}
+		return &diagnostic.Error{Kind: ErrIncompatible, Path: path, Found: "found a damaged ELF file: " + err.Error(),
+			Needed: "a complete shared library", Fix: "build or download it again", Cause: err}
 	}
 	if size > maxLibraryBytes {
 		return nil, incompatible(path, fmt.Sprintf("a file of %d bytes", size), fmt.Sprintf("at most %d", int64(maxLibraryBytes)), "")
@@ -108,7 +110,7 @@ func inspectELF(path string, file io.ReaderAt, size int64) (*Library, error) {
 		tables := s.Type == elf.SHT_DYNSYM || s.Type == elf.SHT_STRTAB || s.Type == elf.SHT_DYNAMIC || s.Type == elf.SHT_GNU_VERSYM ||
 			s.Type == elf.SHT_GNU_VERNEED || s.Type == elf.SHT_GNU_VERDEF
 		if tables && s.Flags&elf.SHF_ALLOC != 0 && (s.Size > maxSymbolBytes || s.Flags&elf.SHF_COMPRESSED != 0) {
-			return nil, damaged(fmt.Errorf("section %q has %d bytes or is compressed, need at most %d plain bytes", clip(s.Name), s.Size, maxSymbolBytes))
+			return nil, damaged(fmt.Errorf("section %q has %d bytes or is compressed, needed at most %d plain bytes", clip(s.Name), s.Size, maxSymbolBytes))
 		}
 	}
 	if lib.Needed, err = f.ImportedLibraries(); err != nil {
@@ -162,7 +164,7 @@ func (l *Library) readSymbols(f *elf.File) error {
 func readNote(f *elf.File) (*Note, error) {
 	read := func(r io.Reader, size uint64) ([]byte, error) {
 		if size > maxNoteBytes {
-			return nil, fmt.Errorf("found notes of %d bytes, need at most %d", size, maxNoteBytes)
+			return nil, fmt.Errorf("found notes of %d bytes, needed at most %d", size, maxNoteBytes)
 		}
 		data := make([]byte, size)
 		_, err := io.ReadFull(r, data)
@@ -203,10 +205,10 @@ var ThisPlatform = Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}
 // String is "os/arch".
 func (p Platform) String() string { return p.OS + "/" + p.Arch }
 
-// Check reports, as an *Error of kind ErrIncompatible, the first reason for which a host of this ABI
+// Check reports, as an *diagnostic.Error of kind ErrIncompatible, the first reason for which a host of this ABI
 // version cannot load the library on this platform.
 func (l *Library) Check(host ABIVersion, platform Platform) error {
-	refuse := func(found, need, mend string) error { return incompatible(l.Path, found, need, mend) }
+	refuse := func(found, need, fix string) error { return incompatible(l.Path, found, need, fix) }
 	if l.Machine != platform.Arch {
 		return refuse("a library for "+l.Machine, platform.Arch, "install the plugin's build for "+platform.String())
 	}
@@ -250,17 +252,17 @@ func (l *Library) abiRefusal(found string, host ABIVersion, major, minor uint32)
 	if host.Minor == 0 {
 		need = "ABI " + host.String()
 	}
-	mend := fmt.Sprintf("update the plugin to a build for ABI %d", host.Major)
+	fix := fmt.Sprintf("update the plugin to a build for ABI %d", host.Major)
 	if major > host.Major || (major == host.Major && minor > host.Minor) {
-		mend = fmt.Sprintf("update graft to one that speaks ABI %d, or install an older release of the plugin", major)
+		fix = fmt.Sprintf("update graft to one that speaks ABI %d, or install an older release of the plugin", major)
 		if major == host.Major {
-			mend = fmt.Sprintf("update graft to one that speaks ABI %d.%d, or install an older release of the plugin", major, minor)
+			fix = fmt.Sprintf("update graft to one that speaks ABI %d.%d, or install an older release of the plugin", major, minor)
 		}
 	}
-	return incompatible(l.Path, found, need, mend)
+	return incompatible(l.Path, found, need, fix)
 }
 
-// Agree reports, as an *Error of kind ErrIncompatible, where the library's note contradicts the manifest.
+// Agree reports, as an *diagnostic.Error of kind ErrIncompatible, where the library's note contradicts the manifest.
 func (l *Library) Agree(m *Manifest, v *Variant) error {
 	if l.Note == nil {
 		return nil

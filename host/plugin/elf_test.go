@@ -66,31 +66,31 @@ func TestLibraryRefusals(t *testing.T) {
 		want string
 	}{
 		{"another architecture", patched(func(b []byte) { binary.LittleEndian.PutUint16(b[18:], uint16(elf.EM_PPC64)) }), HostABI,
-			"found a library for PPC64 (64 bits, 2LSB), need " + arch + "; install the plugin's build for linux/" + arch},
+			"found a library for PPC64 (64 bits, 2LSB), needed " + arch + "; install the plugin's build for linux/" + arch},
 		{"executable", patched(func(b []byte) { binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_EXEC)) }), HostABI,
-			"found an ELF file that is not a shared object, need one linked with -shared; link the plugin as a shared library"},
+			"found an ELF file that is not a shared object, needed one linked with -shared; link the plugin as a shared library"},
 		{"note of a later major", built(note(`abi=2.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=linux\narch=` + arch)), HostABI,
-			"found ABI 2.0, need ABI 1.0; " + newer + "2, or install an older release of the plugin"},
+			"found ABI 2.0, needed ABI 1.0; " + newer + "2, or install an older release of the plugin"},
 		{"note of a later minor", built(note(`abi=1.7\nname=toy\nversion=1.0.0\ndevice=cpu\nos=linux\narch=` + arch)), ABIVersion{1, 3},
-			"found ABI 1.7, need ABI 1.0 to 1.3; " + newer + "1.7, or install an older release of the plugin"},
+			"found ABI 1.7, needed ABI 1.0 to 1.3; " + newer + "1.7, or install an older release of the plugin"},
 		{"note of an earlier major", built(), ABIVersion{2, 1},
-			"found ABI 1.0, need ABI 2.0 to 2.1; update the plugin to a build for ABI 2"},
+			"found ABI 1.0, needed ABI 2.0 to 2.1; update the plugin to a build for ABI 2"},
 		{"symbol of a later major", built("-DENTRY=graft_plugin_v2", "-DNO_NOTE"), HostABI,
-			"found the symbol graft_plugin_v2, need ABI 1.0; " + newer + "2, or install an older release of the plugin"},
+			"found the symbol graft_plugin_v2, needed ABI 1.0; " + newer + "2, or install an older release of the plugin"},
 		{"no symbol", built("-DNO_ENTRY"), HostABI,
-			"found no symbol graft_plugin_v1, need the entry point of a graft plugin; export it from the library (abi/graft_plugin.h), or point at a library that is a graft plugin"},
+			"found no symbol graft_plugin_v1, needed the entry point of a graft plugin; export it from the library (abi/graft_plugin.h), or point at a library that is a graft plugin"},
 		{"no note", built("-DNO_NOTE"), HostABI,
-			"found no ELF note .note.graft, need the note that states ABI version and device; build the plugin with the CMake function or macro of abi/, which adds it"},
+			"found no ELF note .note.graft, needed the note that states ABI version and device; build the plugin with the CMake function or macro of abi/, which adds it"},
 		{"note of another system", built(note(`abi=1.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=freebsd\narch=` + arch)), HostABI,
-			"found a note for freebsd/" + arch + ", need linux/" + arch + "; install the plugin's build for linux/" + arch},
+			"found a note for freebsd/" + arch + ", needed linux/" + arch + "; install the plugin's build for linux/" + arch},
 		{"no registration", built("-DNO_REGISTER"), HostABI,
-			"found no symbol RegisterCustomOps, need ONNX Runtime's registration function; export it from the library; abi/'s C++ kit defines it"},
+			"found no symbol RegisterCustomOps, needed ONNX Runtime's registration function; export it from the library; abi/'s C++ kit defines it"},
 		{"link to the runtime", func(t testing.TB) string {
 			folder := t.TempDir()
 			compile(t, filepath.Join(folder, "libonnxruntime.so"), "-x", "c", "/dev/null", "-Wl,-soname,libonnxruntime.so.1")
 			return buildFixture(t, "-L"+folder, "-Wl,--no-as-needed", "-lonnxruntime")
 		}, HostABI,
-			"found a link to libonnxruntime.so.1, need a plugin without it; take it off the link line: the host passes ONNX Runtime's API in, and the driver is opened at run time"},
+			"found a link to libonnxruntime.so.1, needed a plugin without it; take it off the link line: the host passes ONNX Runtime's API in, and the driver is opened at run time"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := test.make(t)
@@ -131,7 +131,7 @@ func TestInspectLibraryDamaged(t *testing.T) {
 			t.Errorf("a library cut to %d of %d bytes is accepted", n, len(whole))
 		}
 	}
-	if got := refused([]byte("#!/bin/sh\n")); !strings.Contains(got, `found a file that begins with "#!/b", need an ELF shared library (.so)`) {
+	if got := refused([]byte("#!/bin/sh\n")); !strings.Contains(got, `found a file that begins with "#!/b", needed an ELF shared library (.so)`) {
 		t.Errorf("a script: %s", got)
 	}
 	// Single flipped bits in the headers and tables must never bring the reader down.
@@ -141,7 +141,7 @@ func TestInspectLibraryDamaged(t *testing.T) {
 		refused(data)
 	}
 	folder := t.TempDir()
-	if _, err := InspectLibrary(folder); err == nil || err.Error() != folder+": found a folder, need a shared library" {
+	if _, err := InspectLibrary(folder); err == nil || err.Error() != folder+": found a folder, needed a shared library" {
 		t.Errorf("a folder: %v", err)
 	}
 	if _, err := InspectLibrary(filepath.Join(folder, "no.so")); !errors.Is(err, ErrNotFound) || !errors.Is(err, os.ErrNotExist) {
@@ -160,7 +160,7 @@ func TestLibraryAgree(t *testing.T) {
 		t.Errorf("the same: %v", err)
 	}
 	manifest.Version = "0.2.0"
-	want := lib.Path + `: found version "0.1.0" in its ELF note, need "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
+	want := lib.Path + `: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
 	if err := lib.Agree(manifest, variant); err == nil || err.Error() != want {
 		t.Errorf("another version: %v, want %s", err, want)
 	}
@@ -190,17 +190,17 @@ func TestParseNote(t *testing.T) {
 		{"after others", append(note("GNU", 3, "123"), valid...), "found"},
 		{"of another type", note("graft", 2, "1234"), "none"},
 		{"without the last padding", bytes.TrimRight(valid, "\x00"), "found"},
-		{"short head", valid[:7], "found 7 bytes where an ELF note begins, need at least 12"},
+		{"short head", valid[:7], "found 7 bytes where an ELF note begins, needed at least 12"},
 		{"cut", valid[:40], "found an ELF note whose payload has 89 bytes with 20 left in the section"},
 		{"huge name", []byte("\xff\xff\xff\xff\x00\x00\x00\x00\x01\x00\x00\x00"), "found an ELF note whose name has 4294967295 bytes with 0 left in the section"},
-		{"huge section", make([]byte, maxNoteBytes+1), "found a note section of 65537 bytes, need at most 65536"},
+		{"huge section", make([]byte, maxNoteBytes+1), "found a note section of 65537 bytes, needed at most 65536"},
 		{"no name", note("graft", 1, "abi=1.0\n"), "found no name in the graft note"},
-		{"no key", note("graft", 1, "hello"), `found the line "hello" in the graft note, need key=value`},
+		{"no key", note("graft", 1, "hello"), `found the line "hello" in the graft note, needed key=value`},
 		{"twice", note("graft", 1, "abi=1.0\nabi=1.0\n"), "found abi twice in the graft note"},
 		{"not UTF-8", note("graft", 1, "abi=\xff\n"), "found a graft note that is not UTF-8"},
 		{"control character", note("graft", 1, "abi=1\x1b[2J\n"), "found a control character in abi of the graft note"},
-		{"bad ABI", note("graft", 1, strings.Replace(cudaNote, "1.0", "1", 1)), `graft note: found ABI version "1", need major.minor such as "1.0"`},
-		{"bad device", note("graft", 1, strings.Replace(cudaNote, "cuda", "abacus", 1)), `found device "abacus" in the graft note, need one of cpu, cuda`},
+		{"bad ABI", note("graft", 1, strings.Replace(cudaNote, "1.0", "1", 1)), `graft note: found ABI version "1", needed major.minor such as "1.0"`},
+		{"bad device", note("graft", 1, strings.Replace(cudaNote, "cuda", "abacus", 1)), `found device "abacus" in the graft note, needed one of cpu, cuda`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n, found, err := ParseNote(test.data, binary.LittleEndian)

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/abi"
 )
 
@@ -21,7 +23,7 @@ type Weight struct {
 func (p *Plugin) Fold(operator string, constants []Weight, attributes []Attribute) ([]Weight, error) {
 	what := "fold of " + operator
 	if p.table.Fold == 0 {
-		return nil, &Error{Kind: ErrKernel, Path: p.Path, Found: "found no fold function", Need: "one for operator " + operator}
+		return nil, &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: "found no fold function", Needed: "one for operator " + operator}
 	}
 	attrs, err := cAttributes(attributes)
 	if err != nil {
@@ -82,7 +84,7 @@ func (w *Weight) tensor() (*Tensor, error) {
 		t.DType, t.Data, have = Int64, unsafe.Pointer(unsafe.SliceData(w.Ints)), int64(len(w.Ints))
 	}
 	if have != n || (w.Floats != nil && w.Ints != nil) {
-		return nil, fmt.Errorf("constant %s: found %d elements, need %d for shape %v, as floats or as ints", w.Name, have, n, w.Shape)
+		return nil, fmt.Errorf("constant %s: found %d elements, needed %d for shape %v, as floats or as ints", w.Name, have, n, w.Shape)
 	}
 	return t, nil
 }
@@ -98,7 +100,7 @@ func copyWeight(name string, c *abi.Tensor) (Weight, error) {
 	case c == nil || c.Ndim < 0 || c.Ndim > abi.MaxRank || (c.Ndim > 0 && c.Shape == nil):
 		return Weight{}, fmt.Errorf("it emitted %s without a shape", name)
 	case c.Strides != nil && !compact(c):
-		return Weight{}, fmt.Errorf("it emitted %s with strides, need a compact tensor", name)
+		return Weight{}, fmt.Errorf("it emitted %s with strides, needed a compact tensor", name)
 	}
 	w := Weight{Name: name, Shape: append([]int64{}, unsafe.Slice(c.Shape, c.Ndim)...)}
 	n, err := elements(w.Shape)
@@ -106,7 +108,7 @@ func copyWeight(name string, c *abi.Tensor) (Weight, error) {
 		return Weight{}, fmt.Errorf("it emitted %s: %w", name, err)
 	}
 	if n > maxFolded || (n > 0 && c.Data == nil) {
-		return Weight{}, fmt.Errorf("it emitted %s with %d elements at %p, need at most %d", name, n, c.Data, maxFolded)
+		return Weight{}, fmt.Errorf("it emitted %s with %d elements at %p, needed at most %d", name, n, c.Data, maxFolded)
 	}
 	data := unsafe.Add(c.Data, c.ByteOffset)
 	switch dtype, _ := dtypeOf(c.Dtype); dtype {
@@ -115,7 +117,7 @@ func copyWeight(name string, c *abi.Tensor) (Weight, error) {
 	case Int64:
 		w.Ints = append(make([]int64, 0, n), unsafe.Slice((*int64)(data), n)...)
 	default:
-		return Weight{}, fmt.Errorf("it emitted %s with type code %d of %d bits, need float64 or int64", name, c.Dtype.Code, c.Dtype.Bits)
+		return Weight{}, fmt.Errorf("it emitted %s with type code %d of %d bits, needed float64 or int64", name, c.Dtype.Code, c.Dtype.Bits)
 	}
 	return w, nil
 }

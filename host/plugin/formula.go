@@ -62,7 +62,7 @@ func (p *formulaParser) unexpected(need string) error {
 	if c := p.peek(); c != 0 {
 		found = strconv.Quote(string(rune(c)))
 	}
-	return fmt.Errorf("found %s at byte %d, need %s", found, p.at+1, need)
+	return fmt.Errorf("found %s at byte %d, needed %s", found, p.at+1, need)
 }
 
 func (p *formulaParser) sum() (formula, error)     { return p.left("+-", p.product) }
@@ -92,7 +92,7 @@ func (p *formulaParser) left(operators string, operand func() (formula, error)) 
 func (p *formulaParser) unary() (formula, error) {
 	const limit = 50
 	if p.depth++; p.depth > limit {
-		return nil, fmt.Errorf("found more than %d levels, need fewer", limit)
+		return nil, fmt.Errorf("found more than %d levels, needed fewer", limit)
 	}
 	defer func() { p.depth-- }()
 	if p.peek() == '-' {
@@ -130,7 +130,7 @@ func (p *formulaParser) operand() (formula, error) {
 		}
 		number, err := strconv.ParseFloat(p.text[start:p.at], 64)
 		if err != nil {
-			return nil, fmt.Errorf("found %q at byte %d, need a number", clip(p.text[start:p.at]), start+1)
+			return nil, fmt.Errorf("found %q at byte %d, needed a number", clip(p.text[start:p.at]), start+1)
 		}
 		return func(func(string) float64) float64 { return number }, nil
 	case letter(c):
@@ -153,7 +153,7 @@ func (p *formulaParser) operand() (formula, error) {
 func (p *formulaParser) call(name string, start int) (formula, error) {
 	function, ok := formulaFunctions[name]
 	if !ok {
-		return nil, fmt.Errorf("found the function %s at byte %d, need one of %s", clip(name), start+1,
+		return nil, fmt.Errorf("found the function %s at byte %d, needed one of %s", clip(name), start+1,
 			strings.Join(slices.Sorted(maps.Keys(formulaFunctions)), ", "))
 	}
 	var arguments []formula
@@ -174,11 +174,11 @@ func (p *formulaParser) call(name string, start int) (formula, error) {
 		if len(arguments) == 1 {
 			return func(v func(string) float64) float64 { return f(arguments[0](v)) }, nil
 		}
-		return nil, fmt.Errorf("found %d arguments of %s at byte %d, need 1", len(arguments), name, start+1)
+		return nil, fmt.Errorf("found %d arguments of %s at byte %d, needed 1", len(arguments), name, start+1)
 	case func(x, y float64) float64:
 		if len(arguments) == 2 {
 			return func(v func(string) float64) float64 { return f(arguments[0](v), arguments[1](v)) }, nil
 		}
 	}
-	return nil, fmt.Errorf("found %d arguments of %s at byte %d, need 2", len(arguments), name, start+1)
+	return nil, fmt.Errorf("found %d arguments of %s at byte %d, needed 2", len(arguments), name, start+1)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Inspection is what can be said of a plugin without running any of it.
@@ -30,11 +32,11 @@ type Inspected struct {
 func Inspect(ctx context.Context, path string) (*Inspection, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, &Error{Kind: ErrNotFound, Path: path, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: path, Found: err.Error(), Cause: err}
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, &Error{Kind: ErrNotFound, Path: path, Found: "cannot read: " + plainCause(err), Need: "a plugin's folder, an archive of it or a library", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: path, Found: "cannot read: " + plainCause(err), Needed: "a plugin's folder, an archive of it or a library", Cause: err}
 	}
 	switch {
 	case info.IsDir():
@@ -95,7 +97,7 @@ func (e *Inspected) finish(path string, platform Platform, m *Manifest) {
 func inspectArchive(ctx context.Context, path string) (*Inspection, error) {
 	temp, err := os.MkdirTemp("", "graft-inspect-")
 	if err != nil {
-		return nil, &Error{Kind: ErrStore, Path: os.TempDir(), Found: "cannot write: " + plainCause(err), Mend: "set TMPDIR to a writable folder", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrStore, Path: os.TempDir(), Found: "cannot write: " + plainCause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
 	}
 	defer os.RemoveAll(temp)
 	if err := unpack(ctx, path, temp, defaultLimits); err != nil {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Installation is what Install did.
@@ -28,18 +30,18 @@ type Installation struct {
 func (s *Store) Install(ctx context.Context, source string, opts CheckOptions) (*Installation, error) {
 	source, err := filepath.Abs(source)
 	if err != nil {
-		return nil, &Error{Kind: ErrNotFound, Path: source, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: source, Found: err.Error(), Cause: err}
 	}
 	info, err := os.Stat(source)
 	if err != nil {
-		return nil, &Error{Kind: ErrNotFound, Path: source, Found: "cannot read: " + plainCause(err), Need: "a plugin's folder or an archive of it", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: source, Found: "cannot read: " + plainCause(err), Needed: "a plugin's folder or an archive of it", Cause: err}
 	}
 	if !info.IsDir() && !isArchive(source) {
-		need, mend := "a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)", ""
+		need, fix := "a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)", ""
 		if strings.HasSuffix(source, ".so") {
-			mend = "run: graft plugin install " + shellQuote(filepath.Dir(source))
+			fix = "run: graft plugin install " + shellQuote(filepath.Dir(source))
 		}
-		return nil, &Error{Kind: ErrArchive, Path: source, Found: "found a single file", Need: need, Mend: mend}
+		return nil, &diagnostic.Error{Kind: ErrArchive, Path: source, Found: "found a single file", Needed: need, Fix: fix}
 	}
 	staging, err := s.stage(ctx)
 	if err != nil {
@@ -166,8 +168,8 @@ func pluginFolder(folder, source string) (string, error) {
 			return inner, nil
 		}
 	}
-	return "", &Error{Kind: ErrManifest, Path: source, Found: "found no " + ManifestName, Need: "it at the top, beside the libraries",
-		Mend: "point at the folder that holds " + ManifestName}
+	return "", &diagnostic.Error{Kind: ErrManifest, Path: source, Found: "found no " + ManifestName, Needed: "it at the top, beside the libraries",
+		Fix: "point at the folder that holds " + ManifestName}
 }
 
 // place moves a finished folder to its place and gives the version that it replaced.

@@ -64,7 +64,7 @@ func parseNumber(item any) (float64, error) {
 			return math.NaN(), nil
 		}
 	}
-	return 0, fmt.Errorf("found %v, need a number", item)
+	return 0, fmt.Errorf("found %v, needed a number", item)
 }
 
 // plainValue makes an attribute's value fit for JSON.
@@ -136,7 +136,7 @@ func (a *AttributeInfo) UnmarshalJSON(data []byte) error {
 			a.Default, err = parseNumber(item)
 		}
 	default:
-		err = fmt.Errorf("found the kind %q of attribute %s, need int, float, string, ints or floats", a.Kind, a.Name)
+		err = fmt.Errorf("found the kind %q of attribute %s, needed int, float, string, ints or floats", a.Kind, a.Name)
 	}
 	return err
 }

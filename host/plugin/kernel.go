@@ -8,6 +8,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
@@ -30,8 +32,8 @@ type Kernel struct {
 func (p *Plugin) Create(operator string, attributes []Attribute, constants []*Tensor, device Device) (*Kernel, error) {
 	op, index, ok := p.Info.Operator(operator)
 	if !ok {
-		return nil, &Error{Kind: ErrNotFound, Path: p.Path, Found: fmt.Sprintf("found no operator %q", operator),
-			Need: "one of " + strings.Join(p.operatorNames(), ", ")}
+		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: p.Path, Found: fmt.Sprintf("found no operator %q", operator),
+			Needed: "one of " + strings.Join(p.operatorNames(), ", ")}
 	}
 	what := "create of " + operator
 	where, err := device.c()
@@ -61,7 +63,7 @@ func (p *Plugin) Create(operator string, attributes []Attribute, constants []*Te
 	err = p.invoke(what, p.table.Create, newMessage(), uintptr(unsafe.Pointer(request)), uintptr(unsafe.Pointer(out)))
 	runtime.KeepAlive(attributes)
 	if err == nil && *out == 0 {
-		err = &Error{Kind: ErrKernel, Path: p.Path, Found: what + " gave no kernel and no error"}
+		err = &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: what + " gave no kernel and no error"}
 	}
 	if err != nil {
 		k.pins.Unpin()
@@ -81,7 +83,7 @@ func (p *Plugin) operatorNames() []string {
 
 // misuse is an error of the caller's, found before the plugin was called.
 func (p *Plugin) misuse(what string, err error) error {
-	return &Error{Kind: ErrKernel, Path: p.Path, Found: what + ": " + err.Error(), Cause: err}
+	return &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: what + ": " + err.Error(), Cause: err}
 }
 
 // Operator is the face of the kernel's operator.
@@ -117,7 +119,7 @@ func (k *Kernel) Infer(inputs []*Tensor, wanted []bool) ([]*Tensor, error) {
 		}
 		dtype, ok := dtypeOf(c.Dtype)
 		if !ok || c.Ndim < 0 || c.Ndim > abi.MaxRank {
-			return nil, &Error{Kind: ErrKernel, Path: k.plugin.Path, Found: fmt.Sprintf("%s gave output %d type code %d with %d bits and rank %d",
+			return nil, &diagnostic.Error{Kind: ErrKernel, Path: k.plugin.Path, Found: fmt.Sprintf("%s gave output %d type code %d with %d bits and rank %d",
 				what, i, c.Dtype.Code, c.Dtype.Bits, c.Ndim)}
 		}
 		result[i] = &Tensor{DType: dtype, Shape: slices.Clone(shapes[i][:c.Ndim])}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
@@ -50,12 +52,12 @@ var loaded struct {
 
 // Open loads the plugin of a folder for a Device: it reads the manifest and the ELF file, requires the
 // library's hash to be recorded, loads it and checks that it is what the manifest says. A library for CUDA
-// is not loaded, and its driver not started, before all that. Errors are *Error of the kinds ErrManifest,
+// is not loaded, and its driver not started, before all that. Errors are *diagnostic.Error of the kinds ErrManifest,
 // ErrIncompatible, ErrDevice, ErrVerification and ErrNotFound.
 func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
-		return nil, &Error{Kind: ErrNotFound, Path: folder, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: folder, Found: err.Error(), Cause: err}
 	}
 	p, err := prepare(folder, opts.Device)
 	if err != nil {
@@ -73,8 +75,8 @@ func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	defer loaded.Unlock()
 	if old, ok := loaded.libraries[p.Path]; ok {
 		if old.SHA256 != p.SHA256 {
-			return nil, &Error{Kind: ErrVerification, Path: p.Path,
-				Found: "found another file than the one this process loaded before", Need: "the same", Mend: "restart the program"}
+			return nil, &diagnostic.Error{Kind: ErrVerification, Path: p.Path,
+				Found: "found another file than the one this process loaded before", Needed: "the same", Fix: "restart the program"}
 		}
 		p.table, p.ortOps, p.Info = old.table, old.ortOps, old.Info
 		return p, p.agree()
@@ -136,7 +138,7 @@ func (p *Plugin) native(f func()) {
 
 // load runs the library's constructors and reads its table and description.
 func (p *Plugin) load() error {
-	refuse := func(found, need, mend string) error { return incompatible(p.Path, found, need, mend) }
+	refuse := func(found, need, fix string) error { return incompatible(p.Path, found, need, fix) }
 	// The C library keeps the text of an error for the thread that met it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -145,8 +147,8 @@ func (p *Plugin) load() error {
 	p.native(func() { handle, err = purego.Dlopen(p.Path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
 	if err != nil {
 		text := strings.TrimPrefix(printable(err.Error()), p.Path+": ")
-		return &Error{Kind: ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
-			Mend: "install what it needs, or a build of the plugin for this system", Cause: err}
+		return &diagnostic.Error{Kind: ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
+			Fix: "install what it needs, or a build of the plugin for this system", Cause: err}
 	}
 	entry, err := purego.Dlsym(handle, EntrySymbol)
 	if err != nil {
@@ -267,7 +269,7 @@ func (p *Plugin) OrtOps(apiBase uintptr) ([]uintptr, error) {
 		return nil, err
 	}
 	if *count > maxOperators || (*count > 0 && *ops == nil) {
-		return nil, &Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("handing out operators gave %d of them", *count)}
+		return nil, &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("handing out operators gave %d of them", *count)}
 	}
 	return slices.Clone(unsafe.Slice(*ops, *count)), nil
 }
@@ -286,7 +288,7 @@ func (p *Plugin) Probe(device Device) (score int, reason string, err error) {
 		return 0, "", err
 	}
 	if result.Score < 0 || result.Score > 100 {
-		return 0, "", &Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("probe gave the score %d", result.Score), Need: "0 to 100"}
+		return 0, "", &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("probe gave the score %d", result.Score), Needed: "0 to 100"}
 	}
 	if result.Score == 0 {
 		reason = m.string()

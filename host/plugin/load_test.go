@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -66,17 +68,17 @@ func TestOpenRefusals(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		{"another name", []string{`-DDESCRIBED_NAME="tory"`}, `found name "tory" in the library's description, need "toy" as in plugin.yaml` + source},
-		{"another operator", []string{`-DOPERATOR_NAME="Skale"`}, "found operators Skale in the library's description, need Scale too, as in plugin.yaml" + source},
-		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`}, `found a faulty description: operator 0 is called " [2J", need one as abi/graft_plugin.h says; report this to its author`},
-		{"short table", []string{"-DTABLE_SIZE=24"}, "found a table of 24 bytes, need at least 88; build the plugin with the header of ABI 1.0"},
-		{"table of a later minor", []string{"-DTABLE_MINOR=3"}, "found a table for ABI 1.3, need ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release of the plugin"},
-		{"no run", []string{"-DNO_RUN"}, "found a table without the function run, need all but fold; report this to its author"},
-		{"no extension", []string{"-DNO_ORT_OPS"}, "found no extension graft.ort_ops, need the operators for ONNX Runtime; build the plugin with abi/'s C++ kit, which has it"},
+		{"another name", []string{`-DDESCRIBED_NAME="tory"`}, `found name "tory" in the library's description, needed "toy" as in plugin.yaml` + source},
+		{"another operator", []string{`-DOPERATOR_NAME="Skale"`}, "found operators Skale in the library's description, needed Scale too, as in plugin.yaml" + source},
+		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`}, `found a faulty description: operator 0 is called " [2J", needed one as abi/graft_plugin.h says; report this to its author`},
+		{"short table", []string{"-DTABLE_SIZE=24"}, "found a table of 24 bytes, needed at least 88; build the plugin with the header of ABI 1.0"},
+		{"table of a later minor", []string{"-DTABLE_MINOR=3"}, "found a table for ABI 1.3, needed ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release of the plugin"},
+		{"no run", []string{"-DNO_RUN"}, "found a table without the function run, needed all but fold; report this to its author"},
+		{"no extension", []string{"-DNO_ORT_OPS"}, "found no extension graft.ort_ops, needed the operators for ONNX Runtime; build the plugin with abi/'s C++ kit, which has it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := open(t, test.flags...)
-			var e *Error
+			var e *diagnostic.Error
 			if !errors.As(err, &e) || !strings.HasSuffix(e.Path, "/libtoy.so") || err.Error() != e.Path+": "+test.want {
 				t.Errorf("error\n%v\nwant\n%s", err, test.want)
 			}
@@ -96,14 +98,14 @@ func TestOpenRefusals(t *testing.T) {
 	})
 	t.Run("no variant", func(t *testing.T) {
 		_, err := Open(writePlugin(t, t.TempDir(), toyManifest, ""), OpenOptions{Device: "cuda"})
-		if err == nil || !strings.Contains(err.Error(), "need cuda on "+ThisPlatform.String()) || !errors.Is(err, ErrIncompatible) {
+		if err == nil || !strings.Contains(err.Error(), "needed cuda on "+ThisPlatform.String()) || !errors.Is(err, ErrIncompatible) {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("no library", func(t *testing.T) {
 		folder := writePlugin(t, t.TempDir(), toyManifest, "")
 		_, err := Open(folder, OpenOptions{})
-		want := folder + "/libtoy.so: no such file, need a shared library; correct the file name in plugin.yaml or build the library"
+		want := folder + "/libtoy.so: no such file, needed a shared library; correct the file name in plugin.yaml or build the library"
 		if err == nil || err.Error() != want || !errors.Is(err, ErrNotFound) {
 			t.Errorf("error %v, want %s", err, want)
 		}
@@ -120,7 +122,7 @@ func TestOpenWithoutRecord(t *testing.T) {
 	if hashErr != nil {
 		t.Fatal(hashErr)
 	}
-	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] + "...), need one that graft has run apart from this program first; run: graft plugin install " +
+	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] + "...), needed one that graft has run apart from this program first; run: graft plugin install " +
 		quoted + " (or, to use it where it is: graft plugin verify " + quoted + ")"
 	if err == nil || err.Error() != want || !errors.Is(err, ErrVerification) {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
@@ -149,7 +151,7 @@ func TestOpenWithoutRecord(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(folder, "libtoy.so"), readFile(t, buildFixture(t)))
 	t.Setenv(UnverifiedVariable, "1")
-	if _, err := Open(folder, OpenOptions{}); err == nil || err.Error() != folder+"/libtoy.so: found another file than the one this process loaded before, need the same; restart the program" {
+	if _, err := Open(folder, OpenOptions{}); err == nil || err.Error() != folder+"/libtoy.so: found another file than the one this process loaded before, needed the same; restart the program" {
 		t.Errorf("a replaced library: %v", err)
 	}
 }
@@ -236,21 +238,21 @@ func TestKernelErrors(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{"no such operator", func() error { _, err := p.Create("Skale", nil, nil, CPU); return err }, `found no operator "Skale", need one of Scale`},
+		{"no such operator", func() error { _, err := p.Create("Skale", nil, nil, CPU); return err }, `found no operator "Skale", needed one of Scale`},
 		{"refused attribute", func() error { _, err := p.Create("Scale", []Attribute{{"on", int64(3)}}, nil, CPU); return err },
 			"create of Scale failed: the fixture knows only the float attribute by (invalid argument)"},
 		{"odd attribute", func() error { _, err := p.Create("Scale", []Attribute{{"by", 1i}}, nil, CPU); return err },
-			"create of Scale: attribute by: found a value of type complex128, need int64, float64, string, []int64 or []float64"},
+			"create of Scale: attribute by: found a value of type complex128, needed int64, float64, string, []int64 or []float64"},
 		{"odd device", func() error { _, err := p.Create("Scale", nil, nil, Device{Kind: "abacus"}); return err },
-			`create of Scale: found device "abacus", need cpu or cuda`},
+			`create of Scale: found device "abacus", needed cpu or cuda`},
 		{"odd type", func() error { _, err := p.Create("Scale", nil, []*Tensor{{DType: "decimal"}}, CPU); return err },
-			`create of Scale: constant 0: found element type "decimal", need one of [float32 float16 bfloat16 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool]`},
+			`create of Scale: constant 0: found element type "decimal", needed one of [float32 float16 bfloat16 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool]`},
 		{"failing create", func() error { _, err := mustOpen(t, "-DCREATE_FAILS").Create("Scale", nil, nil, CPU); return err },
 			"create of Scale failed: the fixture makes no kernels (not supported)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := test.do()
-			var e *Error
+			var e *diagnostic.Error
 			if !errors.As(err, &e) || err.Error() != e.Path+": "+test.want {
 				t.Errorf("error\n%v\nwant\n%s", err, test.want)
 			}
@@ -300,7 +302,7 @@ func TestFold(t *testing.T) {
 		t.Errorf("constants that do not qualify: %v", err)
 	}
 	_, err = p.Fold("Scale", []Weight{{Name: "w", Shape: []int64{2}, Floats: []float64{1}}}, nil)
-	if err == nil || err.Error() != p.Path+": fold of Scale: constant w: found 1 elements, need 2 for shape [2], as floats or as ints" {
+	if err == nil || err.Error() != p.Path+": fold of Scale: constant w: found 1 elements, needed 2 for shape [2], as floats or as ints" {
 		t.Errorf("too few elements: %v", err)
 	}
 	_, err = p.Fold("Scale", []Weight{{Name: "not a name", Shape: []int64{1}, Floats: []float64{1}}}, nil)

@@ -150,21 +150,21 @@ func TestManifestErrors(t *testing.T) {
 		return head + variantLines + "operators:\n  - name: A\n    cost: {bandwidth: 1, flops: 1, overhead_us: 0}\n    replaces:\n      pattern:\n" + lines
 	}
 	for _, test := range []struct{ name, text, want string }{
-		{"empty", "", `p:1: found an empty file, need a plugin manifest that begins with schema_version: 1`},
+		{"empty", "", `p:1: found an empty file, needed a plugin manifest that begins with schema_version: 1`},
 		{"not YAML", "a: [", `p: not YAML: line 1: did not find expected node content`},
-		{"a list", "- 1\n", `p:1: the manifest is a list, need a mapping (name: value)`},
+		{"a list", "- 1\n", `p:1: the manifest is a list, needed a mapping (name: value)`},
 		{"no schema", "name: x\n", `p:1: schema_version is missing; add schema_version: 1`},
-		{"a later schema", "schema_version: 2\n", `p:1: schema_version is 2, need 1; install a graft that reads it`},
-		{"two documents", head + variantLines + block + "---\na: 1\n", `p:1: found more than one YAML document, need one; remove what follows the second ---`},
+		{"a later schema", "schema_version: 2\n", `p:1: schema_version is 2, needed 1; install a graft that reads it`},
+		{"two documents", head + variantLines + block + "---\na: 1\n", `p:1: found more than one YAML document, needed one; remove what follows the second ---`},
 		{"unknown field", head + variantLines + block + "licence: MIT\n", `p:13: unknown field "licence" in the manifest (did you mean "license"?); known fields: schema_version, name, version, abi, license, summary, homepage, variants, operators, cases`},
 		{"twice", head + variantLines + block + "name: b\n", `p:13: field "name" of the manifest stands twice (first on line 2); remove one`},
 		{"anchor", head + "variants: &a []\noperators: *a\n", `p:7: variants uses a YAML anchor or alias; write the value out
 p:8: operators uses a YAML anchor or alias; write the value out`},
 		{"tag", head + "homepage: !!binary aGk=\n" + variantLines + block, `p:7: homepage carries the YAML tag !!binary; remove it`},
-		{"unquoted ABI", strings.Replace(head, `"1.0"`, "1.0", 1) + variantLines + block, `p:4: abi is the number 1.0, need text; write "1.0" in quotes`},
-		{"bad ABI", strings.Replace(head, `"1.0"`, `"one"`, 1) + variantLines + block, `p:4: abi: found ABI version "one", need major.minor such as "1.0"`},
-		{"bad name", strings.Replace(head, "toy", "../x", 1) + variantLines + block, `p:2: name is "../x", need 1 to 64 of a-z, 0-9 and -, not beginning with -`},
-		{"bad version", strings.Replace(head, "0.1.0", "v1", 1) + variantLines + block, `p:3: version is "v1", need a semantic version such as 1.2.3`},
+		{"unquoted ABI", strings.Replace(head, `"1.0"`, "1.0", 1) + variantLines + block, `p:4: abi is the number 1.0, needed text; write "1.0" in quotes`},
+		{"bad ABI", strings.Replace(head, `"1.0"`, `"one"`, 1) + variantLines + block, `p:4: abi: found ABI version "one", needed major.minor such as "1.0"`},
+		{"bad name", strings.Replace(head, "toy", "../x", 1) + variantLines + block, `p:2: name is "../x", needed 1 to 64 of a-z, 0-9 and -, not beginning with -`},
+		{"bad version", strings.Replace(head, "0.1.0", "v1", 1) + variantLines + block, `p:3: version is "v1", needed a semantic version such as 1.2.3`},
 		{"missing", "schema_version: 1\n", `p:1: name is missing; add it
 p:1: version is missing; add it
 p:1: abi is missing; add it
@@ -173,24 +173,24 @@ p:1: summary is missing; add it
 p:1: variants is missing; add it
 p:1: operators is missing; add it`},
 		{"empty summary", strings.Replace(head, "a toy", `" "`, 1) + variantLines + block, `p:6: summary is empty; fill it in`},
-		{"no variant", head + "variants: []\n" + block, `p:7: variants is empty, need at least one library`},
-		{"no operator", head + variantLines + "operators: []\n", `p:9: operators is empty, need at least one`},
-		{"foreign arch", head + "variants: [{device: cpu, os: linux, arch: x86_64, file: a.so}]\n" + block, `p:7: variants[0].arch is "x86_64", need amd64 (the name of Go's GOARCH)`},
-		{"bad device", head + "variants: [{device: gpu, os: linux, arch: amd64, file: a.so}]\n" + block, `p:7: variants[0].device is "gpu", need one of cpu, cuda`},
-		{"file in a folder", head + "variants: [{device: cpu, os: linux, arch: amd64, file: ../a.so}]\n" + block, `p:7: variants[0].file is "../a.so", need the plain name of a file beside plugin.yaml, without folders`},
+		{"no variant", head + "variants: []\n" + block, `p:7: variants is empty, needed at least one library`},
+		{"no operator", head + variantLines + "operators: []\n", `p:9: operators is empty, needed at least one`},
+		{"foreign arch", head + "variants: [{device: cpu, os: linux, arch: x86_64, file: a.so}]\n" + block, `p:7: variants[0].arch is "x86_64", needed amd64 (the name of Go's GOARCH)`},
+		{"bad device", head + "variants: [{device: gpu, os: linux, arch: amd64, file: a.so}]\n" + block, `p:7: variants[0].device is "gpu", needed one of cpu, cuda`},
+		{"file in a folder", head + "variants: [{device: cpu, os: linux, arch: amd64, file: ../a.so}]\n" + block, `p:7: variants[0].file is "../a.so", needed the plain name of a file beside plugin.yaml, without folders`},
 		{"repeated variant", head + variantLines + "  - {device: cpu, os: linux, arch: amd64, file: b.so}\n" + block, `p:9: variants[1] repeats cpu on linux/amd64 of line 8; keep one (instruction sets are chosen inside the library)`},
-		{"bad block", head + variantLines + strings.Replace(block, "attention", "atention", 1), `p:11: operator A: replaces.block is "atention", need one of attention (did you mean "attention"?)`},
+		{"bad block", head + variantLines + strings.Replace(block, "attention", "atention", 1), `p:11: operator A: replaces.block is "atention", needed one of attention (did you mean "attention"?)`},
 		{"block with with", head + variantLines + block + "    with: {nodes: []}\n", `p:13: operator A: with stands beside replaces.block, whose replacement the host draws; remove with`},
 		{"where of nothing", head + variantLines + strings.Replace(block, "    replaces: {block: attention}\n", "    where: {rank: 2}\n", 1), `p:11: operators[0].where stands without replaces, which it is about; add replaces or remove it`},
-		{"keeps and replaces", head + variantLines + block + "    keeps: keys\n", `p:13: operator A both replaces a block and keeps what the host's cache holds, need one; make two operators of it`},
-		{"bad keeps", head + variantLines + strings.Replace(block, "    replaces: {block: attention}\n", "    keeps: key\n", 1), `p:11: operator A: keeps is "key", need one of keys-and-values, latent, keys, inputs`},
-		{"neither", head + variantLines + strings.Replace(block, "block: attention", "", 1), `p:11: operator A: replaces is empty, need block or pattern`},
-		{"share", head + variantLines + strings.Replace(block, "flops: 1", "flops: 1.5", 1), `p:12: operator A: cost.flops is 1.5, need a share of the machine's limit above 0 and at most 1`},
+		{"keeps and replaces", head + variantLines + block + "    keeps: keys\n", `p:13: operator A both replaces a block and keeps what the host's cache holds, needed one; make two operators of it`},
+		{"bad keeps", head + variantLines + strings.Replace(block, "    replaces: {block: attention}\n", "    keeps: key\n", 1), `p:11: operator A: keeps is "key", needed one of keys-and-values, latent, keys, inputs`},
+		{"neither", head + variantLines + strings.Replace(block, "block: attention", "", 1), `p:11: operator A: replaces is empty, needed block or pattern`},
+		{"share", head + variantLines + strings.Replace(block, "flops: 1", "flops: 1.5", 1), `p:12: operator A: cost.flops is 1.5, needed a share of the machine's limit above 0 and at most 1`},
 		{"min above max", head + variantLines + block + "    where: {head_size: {min: 8, max: 4}}\n", `p:13: operator A: where.head_size has min 8 above max 4, which nothing satisfies; exchange them`},
 		{"empty list", head + variantLines + block + "    where: {dtype: []}\n", `p:13: operator A: where.dtype is an empty list, which nothing satisfies; list the allowed values`},
 		{"unknown bound", head + variantLines + block + "    where: {rank: {most: 4}}\n", `p:13: unknown field "most" in operator A: where.rank; known fields: min, max
 p:13: operator A: where.rank has neither min nor max; give at least one`},
-		{"nested fact", head + variantLines + block + "    where: {rank: [[1]]}\n", `p:13: operator A: where.rank is a list, need text, a number, true or false`},
+		{"nested fact", head + variantLines + block + "    where: {rank: [[1]]}\n", `p:13: operator A: where.rank is a list, needed text, a number, true or false`},
 
 		{"undefined value", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [xx], out: [y]}]}\n"),
 			`p:14: operator A: pattern: node Erf uses xx, which is no input, constant or output of a node; define it`},
@@ -206,7 +206,7 @@ p:14: operator A: pattern: value y is an output of nodes[0] (Erf) but nothing us
 		{"two parts", pattern("        {inputs: [x, w], outputs: [y, z], nodes: [{op: Erf, in: [x], out: [y]}, {op: Erf, in: [w], out: [z]}]}\n"),
 			`p:14: operator A: pattern: the nodes fall into parts that share no value; make an operator of each part`},
 		{"constant of both kinds", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Mul, in: [x, c], out: [y]}], constants: {c: {any: true, value: 1}}}\n"),
-			`p:14: operator A: pattern.constants.c has both value and any, need one`},
+			`p:14: operator A: pattern.constants.c has both value and any, needed one`},
 		{"nothing to fold", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}]}\n") + "    with: {fold: [u], nodes: [{op: MatMul, in: [x, u], out: [y]}]}\n",
 			`p:15: operator A: with.fold has nothing to fold: the pattern has no constant with any: true; add one`},
 		{"unknown operator of ours", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}]}\n") + "    with: {nodes: [{op: B, domain: graft, in: [x], out: [y]}]}\n",
@@ -214,16 +214,16 @@ p:14: operator A: pattern: value y is an output of nodes[0] (Erf) but nothing us
 		{"not captured", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y]}]}\n") + "    with: {nodes: [{op: A, domain: graft, in: [x], out: [y], attributes: {by: \"?a\"}}]}\n",
 			`p:15: operator A: with: attribute by uses ?a, which no node of the pattern captures; write by: "?a" there`},
 		{"mixed attribute", pattern("        {inputs: [x], outputs: [y], nodes: [{op: Erf, in: [x], out: [y], attributes: {a: [1, b]}}]}\n"),
-			`p:14: operator A: pattern.nodes[0].attributes.a mixes numbers and text, need one type`},
+			`p:14: operator A: pattern.nodes[0].attributes.a mixes numbers and text, needed one type`},
 
 		{"case of no operator", head + variantLines + block + "cases: [{name: c, operator: B, inputs: {}, expect: {reference: attention}, tolerance: {absolute: 0}}]\n",
 			`p:13: cases[0].operator is B, which this manifest does not have`},
 		{"huge case", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {q: {shape: [65536, 65536]}}, expect: {reference: attention}, tolerance: {absolute: 0}}]\n",
-			`p:13: cases[0].inputs.q.shape has more than 67108864 elements, need a smaller case`},
+			`p:13: cases[0].inputs.q.shape has more than 67108864 elements, needed a smaller case`},
 		{"unknown reference", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {reference: atention}, tolerance: {absolute: 0}}]\n",
-			`p:13: cases[0].expect.reference is "atention", need one of attention, cached-attention, linear (did you mean "attention"?)`},
+			`p:13: cases[0].expect.reference is "atention", needed one of attention, cached-attention, linear (did you mean "attention"?)`},
 		{"bad formula", head + variantLines + block + "cases: [{name: c, operator: A, inputs: {}, expect: {formula: {y: x + sinus(x)}}, tolerance: {absolute: 0}}]\n",
-			`p:13: cases[0].expect.formula.y: found the function sinus at byte 5, need one of abs, cos, erf, exp, log, max, min, sin, sqrt, tanh`},
+			`p:13: cases[0].expect.formula.y: found the function sinus at byte 5, needed one of abs, cos, erf, exp, log, max, min, sin, sqrt, tanh`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := ParseManifest("p", []byte(test.text))
@@ -254,7 +254,7 @@ func TestManifestProblemsAreBounded(t *testing.T) {
 func TestReadManifestMissing(t *testing.T) {
 	folder := t.TempDir()
 	_, err := ReadManifest(folder)
-	want := folder + "/plugin.yaml: no such file, need the manifest of a plugin; point at the folder that holds plugin.yaml"
+	want := folder + "/plugin.yaml: no such file, needed the manifest of a plugin; point at the folder that holds plugin.yaml"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

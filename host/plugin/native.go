@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
@@ -79,7 +81,7 @@ func (p *Plugin) invoke(what string, function uintptr, m *message, args ...uintp
 	if code == abi.Refused {
 		kind = ErrRefused
 	}
-	return &Error{Kind: kind, Path: p.Path, Found: fmt.Sprintf("%s failed: %s (%s)", what, text, name)}
+	return &diagnostic.Error{Kind: kind, Path: p.Path, Found: fmt.Sprintf("%s failed: %s (%s)", what, text, name)}
 }
 
 // cString makes a zero-terminated copy.
@@ -130,7 +132,7 @@ func cAttributes(attributes []Attribute) ([]*abi.Attribute, error) {
 			}
 			c.Kind, c.Data, c.Count = abi.AttributeFloats, unsafe.Pointer(unsafe.SliceData(narrow)), uint64(len(v))
 		default:
-			return nil, fmt.Errorf("attribute %s: found a value of type %T, need int64, float64, string, []int64 or []float64", a.Name, a.Value)
+			return nil, fmt.Errorf("attribute %s: found a value of type %T, needed int64, float64, string, []int64 or []float64", a.Name, a.Value)
 		}
 		out[i] = c
 	}

@@ -40,11 +40,11 @@ type Note struct {
 // when the notes are well formed and none is graft's.
 func ParseNote(section []byte, order binary.ByteOrder) (note *Note, found bool, err error) {
 	if len(section) > maxNoteBytes {
-		return nil, false, fmt.Errorf("found a note section of %d bytes, need at most %d", len(section), maxNoteBytes)
+		return nil, false, fmt.Errorf("found a note section of %d bytes, needed at most %d", len(section), maxNoteBytes)
 	}
 	for rest := section; len(rest) > 0; {
 		if len(rest) < 12 {
-			return nil, false, fmt.Errorf("found %d bytes where an ELF note begins, need at least 12", len(rest))
+			return nil, false, fmt.Errorf("found %d bytes where an ELF note begins, needed at least 12", len(rest))
 		}
 		nameSize, descSize, kind := order.Uint32(rest), order.Uint32(rest[4:]), order.Uint32(rest[8:])
 		rest = rest[12:]
@@ -90,7 +90,7 @@ func parseNoteText(text string) (*Note, error) {
 		}
 		key, value, ok := strings.Cut(line, "=")
 		if !ok || !factPattern.MatchString(key) {
-			return nil, fmt.Errorf("found the line %q in the graft note, need key=value", clip(line))
+			return nil, fmt.Errorf("found the line %q in the graft note, needed key=value", clip(line))
 		}
 		if _, dup := values[key]; dup {
 			return nil, fmt.Errorf("found %s twice in the graft note", key)
@@ -126,7 +126,7 @@ func parseNoteText(text string) (*Note, error) {
 		ISA: list("isa"), SM: list("sm"), CUDA: take("cuda"),
 	}
 	if !slices.Contains(Devices, n.Device) {
-		return nil, fmt.Errorf("found device %q in the graft note, need one of %s", clip(n.Device), strings.Join(Devices, ", "))
+		return nil, fmt.Errorf("found device %q in the graft note, needed one of %s", clip(n.Device), strings.Join(Devices, ", "))
 	}
 	if len(values) > 0 {
 		n.Other = values

@@ -103,11 +103,11 @@ func (r *reader) checkPattern(p *Pattern, s *scope, f map[string]*yaml.Node) {
 	what := s.what
 	switch {
 	case len(p.Nodes) == 0:
-		r.fail(f["nodes"].Line, "%s.nodes is empty, need at least one node", what)
+		r.fail(f["nodes"].Line, "%s.nodes is empty, needed at least one node", what)
 	case len(p.Inputs) == 0:
-		r.fail(f["inputs"].Line, "%s.inputs is empty, need at least one value", what)
+		r.fail(f["inputs"].Line, "%s.inputs is empty, needed at least one value", what)
 	case len(p.Outputs) == 0:
-		r.fail(f["outputs"].Line, "%s.outputs is empty, need at least one value", what)
+		r.fail(f["outputs"].Line, "%s.outputs is empty, needed at least one value", what)
 	}
 	edges := make([]node, len(p.Nodes))
 	for i, n := range p.Nodes {
@@ -258,14 +258,14 @@ func (s *scope) share(a, b node) bool {
 func (r *reader) constants(n *yaml.Node, what string) []Constant {
 	entries, _ := r.entries(n, what)
 	if len(entries) > maxValues {
-		r.fail(n.Line, "%s has %d entries, need at most %d", what, len(entries), maxValues)
+		r.fail(n.Line, "%s has %d entries, needed at most %d", what, len(entries), maxValues)
 		return nil
 	}
 	var out []Constant
 	for _, e := range entries {
 		name := what + "." + clip(e.key)
 		if !valuePattern.MatchString(e.key) {
-			r.fail(e.line, "%s: %q is not the name of a value, need a letter or _, then letters, digits, _ . -", what, clip(e.key))
+			r.fail(e.line, "%s: %q is not the name of a value, needed a letter or _, then letters, digits, _ . -", what, clip(e.key))
 			continue
 		}
 		f := r.fields(e.value, name, "value", "tolerance", "any", "rank")
@@ -276,9 +276,9 @@ func (r *reader) constants(n *yaml.Node, what string) []Constant {
 		c.Any = r.flag(f["any"], name+".any")
 		switch {
 		case f["value"] != nil && c.Any:
-			r.fail(e.line, "%s has both value and any, need one", name)
+			r.fail(e.line, "%s has both value and any, needed one", name)
 		case f["value"] == nil && !c.Any:
-			r.fail(e.line, "%s has neither value nor any: true, need one", name)
+			r.fail(e.line, "%s has neither value nor any: true, needed one", name)
 		case c.Any:
 			if f["tolerance"] != nil {
 				r.fail(f["tolerance"].Line, "%s has a tolerance without a value; remove it", name)
@@ -297,7 +297,7 @@ func (r *reader) constants(n *yaml.Node, what string) []Constant {
 			if f["tolerance"] != nil {
 				c.Tolerance = r.finite(f["tolerance"], name+".tolerance")
 				if c.Tolerance < 0 || c.Tolerance >= 1 {
-					r.fail(f["tolerance"].Line, "%s.tolerance is %v, need 0 or more and below 1", name, c.Tolerance)
+					r.fail(f["tolerance"].Line, "%s.tolerance is %v, needed 0 or more and below 1", name, c.Tolerance)
 				}
 			}
 		}
@@ -340,7 +340,7 @@ func (r *reader) nodeFields(n *yaml.Node, what string) (out WithNode, ok bool) {
 	if f["out"] != nil {
 		out.Out = r.names(f["out"], what+".out", true)
 		if !slices.ContainsFunc(out.Out, func(s string) bool { return s != "" }) {
-			r.fail(f["out"].Line, "%s.out names no value, need at least one", what)
+			r.fail(f["out"].Line, "%s.out names no value, needed at least one", what)
 		}
 	}
 	if f["attributes"] != nil {
@@ -363,7 +363,7 @@ func (r *reader) patternNodes(n *yaml.Node, what string) []PatternNode {
 func (r *reader) attributes(n *yaml.Node, what string, captures bool) []Attribute {
 	entries, _ := r.entries(n, what)
 	if len(entries) > maxValues {
-		r.fail(n.Line, "%s has %d entries, need at most %d", what, len(entries), maxValues)
+		r.fail(n.Line, "%s has %d entries, needed at most %d", what, len(entries), maxValues)
 		return nil
 	}
 	var out []Attribute
@@ -376,7 +376,7 @@ func (r *reader) attributes(n *yaml.Node, what string, captures bool) []Attribut
 		value := r.attributeValue(e.value, name)
 		if text, isText := value.(string); isText && captures && strings.HasPrefix(text, "?") {
 			if !operatorPattern.MatchString(text[1:]) {
-				r.fail(e.value.Line, "%s captures %q, need ? and a name", name, clip(text))
+				r.fail(e.value.Line, "%s captures %q, needed ? and a name", name, clip(text))
 			}
 			value = Capture(text[1:])
 		}
@@ -424,7 +424,7 @@ func (r *reader) attributeValue(n *yaml.Node, what string) any {
 	case len(ints) == len(items):
 		return ints
 	}
-	r.fail(n.Line, "%s mixes numbers and text, need one type", what)
+	r.fail(n.Line, "%s mixes numbers and text, needed one type", what)
 	return nil
 }
 
@@ -449,6 +449,6 @@ func (r *reader) attributeScalar(n *yaml.Node, what string) any {
 			return r.text(n, what)
 		}
 	}
-	r.fail(n.Line, "%s is %s, need text or a number", what, kindOf(n))
+	r.fail(n.Line, "%s is %s, needed text or a number", what, kindOf(n))
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // recordName is the file in an installed plugin that lists what was installed.
@@ -79,11 +81,11 @@ func readRecord(folder string) (*Record, error) {
 		err = json.Unmarshal(data, r)
 	}
 	if err == nil && r.SchemaVersion != 1 {
-		err = fmt.Errorf("found schema_version %d, need 1", r.SchemaVersion)
+		err = fmt.Errorf("found schema_version %d, needed 1", r.SchemaVersion)
 	}
 	if err != nil {
-		return nil, &Error{Kind: ErrVerification, Path: path, Found: "cannot read the record of the installed files: " + plainCause(err),
-			Mend: "install the plugin again: graft plugin install DIR", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrVerification, Path: path, Found: "cannot read the record of the installed files: " + plainCause(err),
+			Fix: "install the plugin again: graft plugin install DIR", Cause: err}
 	}
 	return r, nil
 }
@@ -100,7 +102,7 @@ func (r *Record) check(folder string) error {
 		case !ok:
 			return changed(folder, name, "found that the file is gone")
 		case found != r.Files[name]:
-			return changed(folder, name, fmt.Sprintf("found sha256 %.12s..., need %.12s... as recorded when it was installed", found, r.Files[name]))
+			return changed(folder, name, fmt.Sprintf("found sha256 %.12s..., needed %.12s... as recorded when it was installed", found, r.Files[name]))
 		}
 		delete(files, name)
 	}
@@ -111,10 +113,10 @@ func (r *Record) check(folder string) error {
 }
 
 func changed(folder, name, found string) error {
-	return &Error{Kind: ErrVerification, Path: filepath.Join(folder, filepath.FromSlash(name)), Found: found, Mend: "install the plugin again: graft plugin install DIR"}
+	return &diagnostic.Error{Kind: ErrVerification, Path: filepath.Join(folder, filepath.FromSlash(name)), Found: found, Fix: "install the plugin again: graft plugin install DIR"}
 }
 
 // storeError words an error of the file system that holds the store.
 func storeError(path, what string, err error) error {
-	return &Error{Kind: ErrStore, Path: path, Found: what + ": " + plainCause(err), Mend: "make the folder writable, or set XDG_DATA_HOME to one that is", Cause: err}
+	return &diagnostic.Error{Kind: ErrStore, Path: path, Found: what + ": " + plainCause(err), Fix: "make the folder writable, or set XDG_DATA_HOME to one that is", Cause: err}
 }

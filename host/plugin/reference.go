@@ -49,19 +49,19 @@ func viewOf(name string, t *Tensor, layout string, heads int64) (*view, error) {
 	s := t.Shape
 	if len(s) == 3 {
 		if heads <= 0 || s[2]%heads != 0 {
-			return nil, fmt.Errorf("found %s of shape %v, need a last axis that %d heads divide", name, s, heads)
+			return nil, fmt.Errorf("found %s of shape %v, needed a last axis that %d heads divide", name, s, heads)
 		}
 		v.size = [4]int64{s[0], heads, s[1], s[2] / heads}
 		v.batch, v.position, v.head, v.one = s[1]*s[2], s[2], v.size[3], 1
 		return v, nil
 	}
 	if len(s) != 4 {
-		return nil, fmt.Errorf("found %s of shape %v, need rank 3 or 4", name, s)
+		return nil, fmt.Errorf("found %s of shape %v, needed rank 3 or 4", name, s)
 	}
 	strides := [4]int64{s[1] * s[2] * s[3], s[2] * s[3], s[3], 1}
 	axes, ok := map[string][4]int{"bhsd": {0, 1, 2, 3}, "bshd": {0, 2, 1, 3}, "bhds": {0, 1, 3, 2}}[layout]
 	if !ok {
-		return nil, fmt.Errorf("found the layout %q of %s, need bhsd, bshd or bhds", layout, name)
+		return nil, fmt.Errorf("found the layout %q of %s, needed bhsd, bshd or bhds", layout, name)
 	}
 	for i, axis := range axes {
 		v.size[i] = s[axis]
@@ -76,7 +76,7 @@ func broadcastOf(name string, t *Tensor, to [4]int64) (*view, error) {
 		return nil, nil
 	}
 	if len(t.Shape) < 1 || len(t.Shape) > 4 {
-		return nil, fmt.Errorf("found %s of shape %v, need rank 1 to 4", name, t.Shape)
+		return nil, fmt.Errorf("found %s of shape %v, needed rank 1 to 4", name, t.Shape)
 	}
 	v := &view{data: t.floats(), size: to}
 	strides := []*int64{&v.batch, &v.head, &v.position, &v.one}
@@ -88,7 +88,7 @@ func broadcastOf(name string, t *Tensor, to [4]int64) (*view, error) {
 			*strides[axis] = step
 		case 1: // a stride of 0
 		default:
-			return nil, fmt.Errorf("found %s of shape %v, need one that broadcasts to %v", name, t.Shape, to)
+			return nil, fmt.Errorf("found %s of shape %v, needed one that broadcasts to %v", name, t.Shape, to)
 		}
 		step *= t.Shape[i]
 	}
@@ -124,7 +124,7 @@ func referenceAttention(inputs map[string]*Tensor, attributes []Attribute) (map[
 		}
 	}
 	if g == 0 || h%g != 0 {
-		return nil, fmt.Errorf("found %d query heads over %d key heads, need a multiple", h, g)
+		return nil, fmt.Errorf("found %d query heads over %d key heads, needed a multiple", h, g)
 	}
 	output, scores := make([]float64, b*h*s*e), make([]float64, b*h*s*a.total)
 	row := make([]float64, a.total)
@@ -170,7 +170,7 @@ func newAttention(inputs map[string]*Tensor, attributes []Attribute) (*attention
 	}
 	query := inputs["query"]
 	if query == nil {
-		return nil, fmt.Errorf("found no input query, need it")
+		return nil, fmt.Errorf("found no input query, needed it")
 	}
 	if attributeOr(attributes, "packed_qkv", int64(0)) != 0 {
 		all := heads + 2*kvHeads
@@ -214,7 +214,7 @@ func (a *attention) addKeys(inputs map[string]*Tensor) error {
 		}
 	}
 	if (a.key == nil && a.pastKey == nil) || (a.value == nil && a.pastValue == nil) {
-		return fmt.Errorf("found no keys or no values, need new ones or past ones")
+		return fmt.Errorf("found no keys or no values, needed new ones or past ones")
 	}
 	if a.pastKey != nil {
 		a.past = a.pastKey.size[2]
@@ -236,7 +236,7 @@ func (a *attention) addKeys(inputs map[string]*Tensor) error {
 	if t := inputs["key_lengths"]; t != nil {
 		a.lengths = t.floats()
 		if int64(len(a.lengths)) != to[0] {
-			return fmt.Errorf("found key_lengths of shape %v, need one a batch row", t.Shape)
+			return fmt.Errorf("found key_lengths of shape %v, needed one a batch row", t.Shape)
 		}
 	}
 	return nil

@@ -34,19 +34,19 @@ func referenceCached(inputs map[string]*Tensor, attributes []Attribute) (map[str
 	c.scale, c.softcap = attributeOr(attributes, "scale", 0.0), attributeOr(attributes, "softcap", 0.0)
 	for _, name := range []string{"query", "cache", "steps", "shared"} {
 		if inputs[name] == nil {
-			return nil, fmt.Errorf("found no input %s, need it", name)
+			return nil, fmt.Errorf("found no input %s, needed it", name)
 		}
 	}
 	for _, name := range []string{"write", "kv_write", "cos", "sin"} {
 		if inputs[name] != nil {
-			return nil, fmt.Errorf("found the input %s, need a case without it", name)
+			return nil, fmt.Errorf("found the input %s, needed a case without it", name)
 		}
 	}
 	if storage := attributeOr(attributes, "storage", "float32"); storage != "float32" {
-		return nil, fmt.Errorf("found rows in %s, need float32", storage)
+		return nil, fmt.Errorf("found rows in %s, needed float32", storage)
 	}
 	if c.heads < 1 || c.headSize < 1 || c.kvHeads < 1 || c.heads%c.kvHeads != 0 {
-		return nil, fmt.Errorf("found %d heads of %d over %d, need a multiple", c.heads, c.headSize, c.kvHeads)
+		return nil, fmt.Errorf("found %d heads of %d over %d, needed a multiple", c.heads, c.headSize, c.kvHeads)
 	}
 	if c.scale == 0 {
 		c.scale = 1 / math.Sqrt(float64(c.headSize))

@@ -27,7 +27,7 @@ func TestReferenceCachedByHand(t *testing.T) {
 		}
 		for i, x := range want {
 			if math.Abs(got["output"][i]-x) > 1e-12 {
-				t.Errorf("%s: found %v, need %v", what, got["output"], want)
+				t.Errorf("%s: found %v, needed %v", what, got["output"], want)
 				break
 			}
 		}
@@ -38,7 +38,7 @@ func TestReferenceCachedByHand(t *testing.T) {
 	inputs["bias"] = given(t, []int64{1, 2}, 0, math.Log(3))
 	check("weights by distance", 32, (3*32+33)/4., (3*33+34)/4., (3*4+16)/4., (3*4+17)/4.)
 	inputs["write"] = given(t, []int64{5}, 0, 0, 0, 0, 0)
-	if _, err := referenceCached(inputs, attributes); err == nil || err.Error() != "found the input write, need a case without it" {
-		t.Errorf("found %v, need a refusal of write", err)
+	if _, err := referenceCached(inputs, attributes); err == nil || err.Error() != "found the input write, needed a case without it" {
+		t.Errorf("found %v, needed a refusal of write", err)
 	}
 }

@@ -7,7 +7,7 @@ import "fmt"
 func referenceLinear(inputs map[string]*Tensor, attributes []Attribute) (map[string][]float64, error) {
 	x, weight, bias := inputs["x"], inputs["weight"], inputs["bias"]
 	if x == nil || weight == nil || len(x.Shape) == 0 || len(weight.Shape) != 2 {
-		return nil, fmt.Errorf("found no x of rank 1 or more with a weight of rank 2, need both")
+		return nil, fmt.Errorf("found no x of rank 1 or more with a weight of rank 2, needed both")
 	}
 	depth, columns := weight.Shape[0], weight.Shape[1]
 	down, across := columns, int64(1) // elements of weight from one to the next
@@ -16,13 +16,13 @@ func referenceLinear(inputs map[string]*Tensor, attributes []Attribute) (map[str
 		across, down = depth, 1
 	}
 	if x.Shape[len(x.Shape)-1] != depth {
-		return nil, fmt.Errorf("found x of shape %v, need a last axis of %d", x.Shape, depth)
+		return nil, fmt.Errorf("found x of shape %v, needed a last axis of %d", x.Shape, depth)
 	}
 	added := make([]float64, columns)
 	if bias != nil {
 		b := bias.floats()
 		if len(b) != 1 && int64(len(b)) != columns {
-			return nil, fmt.Errorf("found a bias of %d elements, need %d", len(b), columns)
+			return nil, fmt.Errorf("found a bias of %d elements, needed %d", len(b), columns)
 		}
 		for i := range added {
 			added[i] = b[i%len(b)]

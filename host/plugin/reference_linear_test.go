@@ -27,9 +27,9 @@ func TestReferenceLinearByHand(t *testing.T) {
 		}
 	}
 	for want, inputs := range map[string]map[string]*Tensor{
-		"need both":           {"x": x},
-		"need a last axis of": {"x": x, "weight": across},
-		"need 2":              {"x": x, "weight": weight, "bias": given(t, []int64{3}, 1, 1, 1)},
+		"needed both":           {"x": x},
+		"needed a last axis of": {"x": x, "weight": across},
+		"needed 2":              {"x": x, "weight": weight, "bias": given(t, []int64{3}, 1, 1, 1)},
 	} {
 		if _, err := referenceLinear(inputs, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got the error %v, want %q", err, want)

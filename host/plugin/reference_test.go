@@ -151,13 +151,13 @@ func TestReferenceAttentionErrors(t *testing.T) {
 		inputs map[string]*Tensor
 		want   string
 	}{
-		{map[string]*Tensor{"key": four}, "found no input query, need it"},
-		{map[string]*Tensor{"query": four}, "found no keys or no values, need new ones or past ones"},
-		{map[string]*Tensor{"query": drawn(t, 1, 2, 2)}, "found query of shape [2 2], need rank 3 or 4"},
-		{map[string]*Tensor{"query": drawn(t, 1, 2, 2, 8)}, "found query of shape [2 2 8], need a last axis that 0 heads divide"},
-		{map[string]*Tensor{"query": four, "key": drawn(t, 1, 1, 3, 2, 8), "value": drawn(t, 1, 1, 3, 2, 8)}, "found 4 query heads over 3 key heads, need a multiple"},
-		{map[string]*Tensor{"query": four, "key": four, "value": four, "attn_bias": drawn(t, 1, 3)}, "found attn_bias of shape [3], need one that broadcasts to [1 4 2 2]"},
-		{map[string]*Tensor{"query": four, "key": four, "value": four, "key_lengths": drawn(t, 1, 3)}, "found key_lengths of shape [3], need one a batch row"},
+		{map[string]*Tensor{"key": four}, "found no input query, needed it"},
+		{map[string]*Tensor{"query": four}, "found no keys or no values, needed new ones or past ones"},
+		{map[string]*Tensor{"query": drawn(t, 1, 2, 2)}, "found query of shape [2 2], needed rank 3 or 4"},
+		{map[string]*Tensor{"query": drawn(t, 1, 2, 2, 8)}, "found query of shape [2 2 8], needed a last axis that 0 heads divide"},
+		{map[string]*Tensor{"query": four, "key": drawn(t, 1, 1, 3, 2, 8), "value": drawn(t, 1, 1, 3, 2, 8)}, "found 4 query heads over 3 key heads, needed a multiple"},
+		{map[string]*Tensor{"query": four, "key": four, "value": four, "attn_bias": drawn(t, 1, 3)}, "found attn_bias of shape [3], needed one that broadcasts to [1 4 2 2]"},
+		{map[string]*Tensor{"query": four, "key": four, "value": four, "key_lengths": drawn(t, 1, 3)}, "found key_lengths of shape [3], needed one a batch row"},
 	} {
 		if _, err := referenceAttention(test.inputs, nil); err == nil || err.Error() != test.want {
 			t.Errorf("error %v, want %s", err, test.want)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Store keeps plugins in a folder, one folder each, and the record of verified libraries beside it.
@@ -23,7 +25,7 @@ type Store struct {
 func UserStore() (*Store, error) {
 	data, err := DataFolder()
 	if err != nil {
-		return nil, &Error{Kind: ErrStore, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrStore, Found: err.Error(), Cause: err}
 	}
 	return StoreAt(data), nil
 }
@@ -116,11 +118,11 @@ func (s *Store) installed(name string, known *trustContent) Installed {
 // folderOf is an installed plugin's folder.
 func (s *Store) folderOf(name string) (string, error) {
 	if !namePattern.MatchString(name) {
-		return "", &Error{Kind: ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", clip(name)), Need: "the name of an installed one", Mend: "run: graft plugin list"}
+		return "", &diagnostic.Error{Kind: ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", clip(name)), Needed: "the name of an installed one", Fix: "run: graft plugin list"}
 	}
 	folder := filepath.Join(s.root, name)
 	if !hasManifest(folder) {
-		return "", &Error{Kind: ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", name), Need: "the name of an installed one", Mend: "run: graft plugin list"}
+		return "", &diagnostic.Error{Kind: ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", name), Needed: "the name of an installed one", Fix: "run: graft plugin list"}
 	}
 	return folder, nil
 }
@@ -168,7 +170,7 @@ func (s *Store) Verify(ctx context.Context, names []string, opts CheckOptions) (
 			names = append(names, in.Name)
 		}
 		if len(names) == 0 {
-			return nil, &Error{Kind: ErrNotFound, Path: s.root, Found: "found no installed plugin", Mend: "install one with: graft plugin install DIR"}
+			return nil, &diagnostic.Error{Kind: ErrNotFound, Path: s.root, Found: "found no installed plugin", Fix: "install one with: graft plugin install DIR"}
 		}
 	}
 	var (
@@ -213,7 +215,7 @@ func (s *Store) verify(ctx context.Context, name string, opts CheckOptions) (Ver
 	var err error
 	if strings.ContainsRune(name, filepath.Separator) || name == "." || name == ".." {
 		if v.Folder, err = filepath.Abs(name); err != nil {
-			return v, &Error{Kind: ErrNotFound, Path: name, Found: err.Error(), Cause: err}
+			return v, &diagnostic.Error{Kind: ErrNotFound, Path: name, Found: err.Error(), Cause: err}
 		}
 	} else if v.Folder, err = s.folderOf(name); err != nil {
 		if v.Folder = folderNamed(name, opts.Search); v.Folder == "" {

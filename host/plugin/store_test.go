@@ -101,7 +101,7 @@ func TestInstall(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(newer, "libtoy.so"), readFile(t, buildFixture(t)))
 	_, err = s.Install(context.Background(), newer, CheckOptions{})
-	wantErr := newer + `/libtoy.so: found version "0.1.0" in its ELF note, need "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
+	wantErr := newer + `/libtoy.so: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
 	if err == nil || err.Error() != wantErr || !errors.Is(err, ErrIncompatible) {
 		t.Errorf("a library of another version: %v, want %s", err, wantErr)
 	}
@@ -128,7 +128,7 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(content.Libraries) != 0 {
 		t.Errorf("after removal the record holds %v, %v", content, err)
 	}
-	wantErr = s.Root() + `: found no plugin "toy", need the name of an installed one; run: graft plugin list`
+	wantErr = s.Root() + `: found no plugin "toy", needed the name of an installed one; run: graft plugin list`
 	if err := s.Remove(context.Background(), "toy"); err == nil || err.Error() != wantErr || !errors.Is(err, ErrNotFound) {
 		t.Errorf("removed again: %v", err)
 	}
@@ -169,12 +169,12 @@ func TestInstallRefusals(t *testing.T) {
 		{"values beyond", []string{"-DWRITE_BEYOND"}, 0, ErrVerification,
 			`: case "twice" failed: it wrote outside output y (1 threads); report this to the plugin's author; do not use it`},
 		{"another description", []string{`-DDESCRIBED_NAME="tory"`}, 0, ErrIncompatible,
-			`: found name "tory" in the library's description, need "toy" as in plugin.yaml; build the library and the manifest from the same source`},
+			`: found name "tory" in the library's description, needed "toy" as in plugin.yaml; build the library and the manifest from the same source`},
 		{"a machine it does not like", []string{"-DSCORE=0"}, 0, ErrIncompatible,
 			": found that it cannot run on this machine: the fixture does not like this machine; install a plugin or a build that suits this machine"},
-		{"a score beyond", []string{"-DSCORE=101"}, 0, ErrKernel, ": probe gave the score 101, need 0 to 100"},
+		{"a score beyond", []string{"-DSCORE=101"}, 0, ErrKernel, ": probe gave the score 101, needed 0 to 100"},
 		{"no symbol", []string{"-DNO_ENTRY"}, 0, ErrIncompatible,
-			": found no symbol graft_plugin_v1, need the entry point of a graft plugin; export it from the library (abi/graft_plugin.h), or point at a library that is a graft plugin"},
+			": found no symbol graft_plugin_v1, needed the entry point of a graft plugin; export it from the library (abi/graft_plugin.h), or point at a library that is a graft plugin"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -209,10 +209,10 @@ func TestInstallSources(t *testing.T) {
 	from := source(t)
 	library := filepath.Join(from, "libtoy.so")
 	for _, test := range []struct{ source, want string }{
-		{filepath.Join(from, "none"), from + "/none: cannot read: no such file or directory, need a plugin's folder or an archive of it"},
-		{library, library + ": found a single file, need a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip); run: graft plugin install " + from},
-		{filepath.Join(from, ManifestName), from + "/plugin.yaml: found a single file, need a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)"},
-		{s.Root(), s.Root() + ": found no plugin.yaml, need it at the top, beside the libraries; point at the folder that holds plugin.yaml"},
+		{filepath.Join(from, "none"), from + "/none: cannot read: no such file or directory, needed a plugin's folder or an archive of it"},
+		{library, library + ": found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip); run: graft plugin install " + from},
+		{filepath.Join(from, ManifestName), from + "/plugin.yaml: found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)"},
+		{s.Root(), s.Root() + ": found no plugin.yaml, needed it at the top, beside the libraries; point at the folder that holds plugin.yaml"},
 	} {
 		if _, err := s.Install(context.Background(), test.source, CheckOptions{}); err == nil || err.Error() != test.want {
 			// The last source exists once the store does.
@@ -227,7 +227,7 @@ func TestInstallSources(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(from, "notes")); err != nil {
 		t.Fatal(err)
 	}
-	want := from + "/notes: cannot follow the link: path escapes from parent, need links that stay inside the folder; replace it by the file"
+	want := from + "/notes: cannot follow the link: path escapes from parent, needed links that stay inside the folder; replace it by the file"
 	if _, err := s.Install(context.Background(), from, CheckOptions{}); err == nil || err.Error() != want {
 		t.Errorf("a link to the outside: %v, want %s", err, want)
 	}
@@ -237,7 +237,7 @@ func TestInstallSources(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want = from + "/pipe: found a named pipe, need plain files and folders; remove it from the folder"
+	want = from + "/pipe: found a named pipe, needed plain files and folders; remove it from the folder"
 	if _, err := s.Install(context.Background(), from, CheckOptions{}); err == nil || err.Error() != want {
 		t.Errorf("a named pipe: %v, want %s", err, want)
 	}

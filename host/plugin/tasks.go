@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/worker"
 )
 
@@ -69,27 +71,27 @@ type caseRequest struct {
 	Case int // index into Manifest.Cases
 }
 
-// reply carries a value or an *Error with its kind.
+// reply carries a value or an *diagnostic.Error with its kind.
 type reply[T any] struct {
 	Value T
 	Error *wireError
 }
 
-// wireError is an *Error on its way between processes.
+// wireError is an *diagnostic.Error on its way between processes.
 type wireError struct {
-	Kind                    int // index into kinds
-	Path, Found, Need, Mend string
+	Kind                     int // index into kinds
+	Path, Found, Needed, Fix string
 }
 
 var kinds = []error{ErrVerification, ErrManifest, ErrIncompatible, ErrArchive, ErrNotFound, ErrStore, ErrKernel, ErrRefused, ErrDevice}
 
-// failure packs an error; one that is not an *Error travels as text.
+// failure packs an error; one that is not an *diagnostic.Error travels as text.
 func failure[T any](err error) (reply[T], error) {
-	var e *Error
+	var e *diagnostic.Error
 	if !errors.As(err, &e) {
 		return reply[T]{}, err
 	}
-	w := &wireError{Path: e.Path, Found: e.Found, Need: e.Need, Mend: e.Mend}
+	w := &wireError{Path: e.Path, Found: e.Found, Needed: e.Needed, Fix: e.Fix}
 	for i, kind := range kinds {
 		if e.Kind == kind {
 			w.Kind = i
@@ -107,14 +109,14 @@ func ask[T any](ctx context.Context, child *worker.Child, task string, request a
 	case err != nil && ctx.Err() != nil:
 		return answer.Value, ctx.Err()
 	case err != nil:
-		return answer.Value, &Error{Kind: ErrVerification, Found: err.Error(), Cause: err}
+		return answer.Value, &diagnostic.Error{Kind: ErrVerification, Found: err.Error(), Cause: err}
 	case answer.Error != nil:
 		w := answer.Error
 		kind := ErrVerification
 		if w.Kind >= 0 && w.Kind < len(kinds) {
 			kind = kinds[w.Kind]
 		}
-		return answer.Value, &Error{Kind: kind, Path: w.Path, Found: w.Found, Need: w.Need, Mend: w.Mend}
+		return answer.Value, &diagnostic.Error{Kind: kind, Path: w.Path, Found: w.Found, Needed: w.Needed, Fix: w.Fix}
 	}
 	return answer.Value, nil
 }

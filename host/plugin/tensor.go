@@ -88,7 +88,7 @@ func (d Device) c() (abi.Device, error) {
 	case "cuda":
 		return abi.Device{Type: abi.DeviceCUDA, ID: int32(d.Index)}, nil
 	}
-	return abi.Device{}, fmt.Errorf("found device %q, need cpu or cuda", d.Kind)
+	return abi.Device{}, fmt.Errorf("found device %q, needed cpu or cuda", d.Kind)
 }
 
 // Tensor is memory of the caller's with a type and a shape. With a nil Data it is a shape alone, as for
@@ -111,7 +111,7 @@ func NewTensor(d DType, shape ...int64) (*Tensor, error) {
 		return nil, err
 	}
 	if d.Size() == 0 {
-		return nil, fmt.Errorf("found element type %q, need one of %v", d, dtypeNames)
+		return nil, fmt.Errorf("found element type %q, needed one of %v", d, dtypeNames)
 	}
 	return &Tensor{DType: d, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(alignedBytes(n * d.Size())))}, nil
 }
@@ -119,12 +119,12 @@ func NewTensor(d DType, shape ...int64) (*Tensor, error) {
 // elements is the product of the sizes.
 func elements(shape []int64) (int64, error) {
 	if len(shape) > abi.MaxRank {
-		return 0, fmt.Errorf("found rank %d, need at most %d", len(shape), abi.MaxRank)
+		return 0, fmt.Errorf("found rank %d, needed at most %d", len(shape), abi.MaxRank)
 	}
 	n := int64(1)
 	for _, size := range shape {
 		if size < 0 || (size > 0 && n > maxElements/size) {
-			return 0, fmt.Errorf("found shape %v, need sizes of 0 or more and fewer than 2^59 elements", shape)
+			return 0, fmt.Errorf("found shape %v, needed sizes of 0 or more and fewer than 2^59 elements", shape)
 		}
 		n *= size
 	}
@@ -168,13 +168,13 @@ func (t *Tensor) c() (*abi.Tensor, error) {
 	}
 	code, bits, ok := t.DType.code()
 	if !ok {
-		return nil, fmt.Errorf("found element type %q, need one of %v", t.DType, dtypeNames)
+		return nil, fmt.Errorf("found element type %q, needed one of %v", t.DType, dtypeNames)
 	}
 	if len(t.Shape) > abi.MaxRank {
-		return nil, fmt.Errorf("found rank %d, need at most %d", len(t.Shape), abi.MaxRank)
+		return nil, fmt.Errorf("found rank %d, needed at most %d", len(t.Shape), abi.MaxRank)
 	}
 	if t.Strides != nil && len(t.Strides) != len(t.Shape) {
-		return nil, fmt.Errorf("found %d strides, need %d as the shape has", len(t.Strides), len(t.Shape))
+		return nil, fmt.Errorf("found %d strides, needed %d as the shape has", len(t.Strides), len(t.Shape))
 	}
 	device := t.Device
 	if device.Kind == "" {

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // UnverifiedVariable, set to 1, makes Open load libraries whose hash is not recorded.
@@ -36,7 +38,7 @@ const maxTrustBytes = 16 << 20
 func UserTrust() (*Trust, error) {
 	data, err := DataFolder()
 	if err != nil {
-		return nil, &Error{Kind: ErrStore, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrStore, Found: err.Error(), Cause: err}
 	}
 	return TrustAt(data), nil
 }
@@ -75,11 +77,11 @@ func (t *Trust) read() (*trustContent, error) {
 		err = json.Unmarshal(data, content)
 	}
 	if err == nil && content.SchemaVersion != 1 {
-		err = fmt.Errorf("found schema_version %d, need 1", content.SchemaVersion)
+		err = fmt.Errorf("found schema_version %d, needed 1", content.SchemaVersion)
 	}
 	if err != nil {
-		return nil, &Error{Kind: ErrStore, Path: t.path, Found: "cannot read the record of verified libraries: " + err.Error(),
-			Mend: "remove the file and install the plugins again", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrStore, Path: t.path, Found: "cannot read the record of verified libraries: " + err.Error(),
+			Fix: "remove the file and install the plugins again", Cause: err}
 	}
 	if content.Libraries == nil {
 		content.Libraries = map[string]Verified{}
@@ -124,10 +126,10 @@ func (p *Plugin) requireTrust(t *Trust) error {
 	if err != nil || ok {
 		return err
 	}
-	return &Error{Kind: ErrVerification, Path: p.Path,
-		Found: fmt.Sprintf("found a library that has not been verified here (sha256 %s...)", p.SHA256[:12]),
-		Need:  "one that graft has run apart from this program first",
-		Mend:  fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)", shellQuote(p.Folder), shellQuote(p.Folder)),
+	return &diagnostic.Error{Kind: ErrVerification, Path: p.Path,
+		Found:  fmt.Sprintf("found a library that has not been verified here (sha256 %s...)", p.SHA256[:12]),
+		Needed: "one that graft has run apart from this program first",
+		Fix:    fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)", shellQuote(p.Folder), shellQuote(p.Folder)),
 	}
 }
 
@@ -156,12 +158,12 @@ func shellQuote(s string) string {
 func hashFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", &Error{Kind: ErrStore, Path: path, Found: err.Error(), Cause: err}
+		return "", &diagnostic.Error{Kind: ErrStore, Path: path, Found: err.Error(), Cause: err}
 	}
 	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
-		return "", &Error{Kind: ErrStore, Path: path, Found: err.Error(), Mend: "check the disk", Cause: err}
+		return "", &diagnostic.Error{Kind: ErrStore, Path: path, Found: err.Error(), Fix: "check the disk", Cause: err}
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // VariantFor returns the library for a device on a platform. There is at most one: instruction sets are
@@ -21,11 +23,11 @@ func (m *Manifest) VariantFor(device string, platform Platform) (*Variant, error
 		}
 		have = append(have, v.String())
 	}
-	return nil, &Error{
+	return nil, &diagnostic.Error{
 		Kind: ErrIncompatible, Path: m.path,
-		Found: fmt.Sprintf("found variants %s of %s", strings.Join(have, ", "), m.Name),
-		Need:  device + " on " + platform.String(),
-		Mend:  "install a release of the plugin for this platform",
+		Found:  fmt.Sprintf("found variants %s of %s", strings.Join(have, ", "), m.Name),
+		Needed: device + " on " + platform.String(),
+		Fix:    "install a release of the plugin for this platform",
 	}
 }
 
@@ -88,5 +90,5 @@ func Best(path string, probed []Probed) (*Variant, error) {
 	if len(reasons) > 0 {
 		found = "found no variant that runs on this machine (" + strings.Join(reasons, "; ") + ")"
 	}
-	return nil, &Error{Kind: ErrIncompatible, Path: path, Found: found, Need: "one", Mend: "install a release of the plugin for this machine"}
+	return nil, &diagnostic.Error{Kind: ErrIncompatible, Path: path, Found: found, Needed: "one", Fix: "install a release of the plugin for this machine"}
 }

@@ -38,14 +38,14 @@ func ParseABIVersion(s string) (ABIVersion, error) {
 			return ABIVersion{Major: a, Minor: b}, nil
 		}
 	}
-	return ABIVersion{}, fmt.Errorf("found ABI version %q, need major.minor such as \"1.0\"", s)
+	return ABIVersion{}, fmt.Errorf("found ABI version %q, needed major.minor such as \"1.0\"", s)
 }
 
 // parsePlain takes digits without sign or leading zero.
 func parsePlain(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || strconv.FormatUint(n, 10) != s {
-		return 0, fmt.Errorf("found %q, need a decimal number", s)
+		return 0, fmt.Errorf("found %q, needed a decimal number", s)
 	}
 	return uint32(n), nil
 }

@@ -10,7 +10,7 @@ func (r *reader) where(n *yaml.Node, what string) Where {
 	var out Where
 	for _, e := range entries {
 		if !factPattern.MatchString(e.key) {
-			r.fail(e.line, "%s: %q is not the name of a fact, need lower-case words joined by _", what, clip(e.key))
+			r.fail(e.line, "%s: %q is not the name of a fact, needed lower-case words joined by _", what, clip(e.key))
 			continue
 		}
 		c := Constraint{Fact: e.key, line: e.line}
@@ -56,7 +56,7 @@ func (r *reader) scalar(n *yaml.Node, what string) any {
 	}
 	switch {
 	case n.Kind != yaml.ScalarNode || n.Tag == "!!null":
-		r.fail(n.Line, "%s is %s, need text, a number, true or false", what, kindOf(n))
+		r.fail(n.Line, "%s is %s, needed text, a number, true or false", what, kindOf(n))
 		return nil
 	case n.Tag == "!!bool":
 		return r.flag(n, what)

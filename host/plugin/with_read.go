@@ -25,7 +25,7 @@ func (r *reader) with(n *yaml.Node, what string, p *Pattern) *With {
 		}
 	}
 	if len(w.Nodes) == 0 && len(r.problems) == before {
-		r.fail(f["nodes"].Line, "%s.nodes is empty, need at least one node", what)
+		r.fail(f["nodes"].Line, "%s.nodes is empty, needed at least one node", what)
 	}
 	if f["fold"] != nil {
 		w.Fold = r.names(f["fold"], what+".fold", false)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"go.yaml.in/yaml/v3"
 )
 
@@ -25,7 +27,7 @@ const maxProblems = 20
 
 func (r *reader) fail(line int, format string, args ...any) {
 	if len(r.problems) < maxProblems {
-		r.problems = append(r.problems, &Error{
+		r.problems = append(r.problems, &diagnostic.Error{
 			Kind: ErrManifest, Path: fmt.Sprintf("%s:%d", r.path, line), Found: fmt.Sprintf(format, args...),
 		})
 	}
@@ -40,20 +42,20 @@ func (r *reader) document(data []byte) *yaml.Node {
 	err := decoder.Decode(&root)
 	switch {
 	case errors.Is(err, io.EOF):
-		r.fail(1, "found an empty file, need a plugin manifest that begins with schema_version: %d", SchemaVersion)
+		r.fail(1, "found an empty file, needed a plugin manifest that begins with schema_version: %d", SchemaVersion)
 		return nil
 	case err != nil:
-		r.problems = append(r.problems, &Error{
+		r.problems = append(r.problems, &diagnostic.Error{
 			Kind: ErrManifest, Path: r.path, Found: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: "), Cause: err,
 		})
 		return nil
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		r.fail(1, "found more than one YAML document, need one; remove what follows the second ---")
+		r.fail(1, "found more than one YAML document, needed one; remove what follows the second ---")
 		return nil
 	}
 	if len(root.Content) != 1 {
-		r.fail(1, "found an empty document, need a mapping")
+		r.fail(1, "found an empty document, needed a mapping")
 		return nil
 	}
 	return root.Content[0]
@@ -89,7 +91,7 @@ func (r *reader) entries(n *yaml.Node, what string) ([]entry, bool) {
 		return nil, false
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fail(n.Line, "%s is %s, need a mapping (name: value)", what, kindOf(n))
+		r.fail(n.Line, "%s is %s, needed a mapping (name: value)", what, kindOf(n))
 		return nil, false
 	}
 	var out []entry
@@ -100,7 +102,7 @@ func (r *reader) entries(n *yaml.Node, what string) ([]entry, bool) {
 			continue
 		}
 		if key.Kind != yaml.ScalarNode || key.Tag != "!!str" {
-			r.fail(key.Line, "a key of %s is %s, need text", what, kindOf(key))
+			r.fail(key.Line, "a key of %s is %s, needed text", what, kindOf(key))
 			continue
 		}
 		if first, dup := seen[key.Value]; dup {
@@ -119,11 +121,11 @@ func (r *reader) list(n *yaml.Node, what string, limit int) []*yaml.Node {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
-		r.fail(n.Line, "%s is %s, need a list", what, kindOf(n))
+		r.fail(n.Line, "%s is %s, needed a list", what, kindOf(n))
 		return nil
 	}
 	if len(n.Content) > limit {
-		r.fail(n.Line, "%s has %d items, need at most %d", what, len(n.Content), limit)
+		r.fail(n.Line, "%s has %d items, needed at most %d", what, len(n.Content), limit)
 		return nil
 	}
 	return n.Content
@@ -148,20 +150,20 @@ func (r *reader) text(n *yaml.Node, what string) string {
 		return ""
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-		mend := ""
+		fix := ""
 		if n.Kind == yaml.ScalarNode {
-			mend = fmt.Sprintf("; write %q in quotes", n.Value)
+			fix = fmt.Sprintf("; write %q in quotes", n.Value)
 		}
-		r.fail(n.Line, "%s is %s, need text%s", what, kindOf(n), mend)
+		r.fail(n.Line, "%s is %s, needed text%s", what, kindOf(n), fix)
 		return ""
 	}
 	const limit = 1024
 	if len(n.Value) > limit {
-		r.fail(n.Line, "%s has %d bytes, need at most %d", what, len(n.Value), limit)
+		r.fail(n.Line, "%s has %d bytes, needed at most %d", what, len(n.Value), limit)
 		return ""
 	}
 	if strings.ContainsFunc(n.Value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		r.fail(n.Line, "%s has a control character or a line break, need one plain line", what)
+		r.fail(n.Line, "%s has a control character or a line break, needed one plain line", what)
 		return ""
 	}
 	return n.Value
@@ -174,7 +176,7 @@ func (r *reader) number(n *yaml.Node, what string) float64 {
 	}
 	var v float64
 	if n.Kind != yaml.ScalarNode || (n.Tag != "!!int" && n.Tag != "!!float") || n.Decode(&v) != nil {
-		r.fail(n.Line, "%s is %s, need a number", what, kindOf(n))
+		r.fail(n.Line, "%s is %s, needed a number", what, kindOf(n))
 		return 0
 	}
 	if math.IsNaN(v) {
@@ -188,7 +190,7 @@ func (r *reader) number(n *yaml.Node, what string) float64 {
 func (r *reader) finite(n *yaml.Node, what string) float64 {
 	v := r.number(n, what)
 	if math.IsInf(v, 0) {
-		r.fail(n.Line, "%s is infinite, need a finite number", what)
+		r.fail(n.Line, "%s is infinite, needed a finite number", what)
 		return 0
 	}
 	return v
@@ -201,11 +203,11 @@ func (r *reader) integer(n *yaml.Node, what string, low, high int64) int64 {
 	}
 	var v int64
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&v) != nil {
-		r.fail(n.Line, "%s is %s, need an integer", what, kindOf(n))
+		r.fail(n.Line, "%s is %s, needed an integer", what, kindOf(n))
 		return 0
 	}
 	if v < low || v > high {
-		r.fail(n.Line, "%s is %d, need %d to %d", what, v, low, high)
+		r.fail(n.Line, "%s is %d, needed %d to %d", what, v, low, high)
 		return 0
 	}
 	return v
@@ -217,7 +219,7 @@ func (r *reader) flag(n *yaml.Node, what string) bool {
 		return false
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-		r.fail(n.Line, "%s is %s, need true or false", what, kindOf(n))
+		r.fail(n.Line, "%s is %s, needed true or false", what, kindOf(n))
 		return false
 	}
 	return n.Value == "true" || n.Value == "True" || n.Value == "TRUE"

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/opgraft/graft/host/diagnostic"
+
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -34,7 +36,7 @@ type Served struct {
 // refuse says why a layer cannot keep what it was asked to. It keeps something else
 // then.
 func refuse(format string, args ...any) error {
-	return &plugin.Error{Kind: plugin.ErrRefused, Found: fmt.Sprintf(format, args...)}
+	return &diagnostic.Error{Kind: plugin.ErrRefused, Found: fmt.Sprintf(format, args...)}
 }
 
 // Refuse is a refusal for a reason.
@@ -42,7 +44,7 @@ func Refuse(why string) error { return refuse("%s", why) }
 
 // Refusal is the reason of a refusal, or false for other errors.
 func Refusal(err error) (string, bool) {
-	var refused *plugin.Error
+	var refused *diagnostic.Error
 	if errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused) {
 		return refused.Found, true
 	}
