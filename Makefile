@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test bench bench-peers lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test cxx-test sanitize arm64 peers fmt clean
+.PHONY: all demo test bench bench-peers chart lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test cxx-test sanitize arm64 peers fmt clean
 
 all: graft
 
@@ -109,9 +109,14 @@ go-test: graft runtime peers
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime
-	@go run ./bench
+	@out=bench/results/$$(date -u +%F); go run ./bench -out $$out; code=$$?; go run ./bench/chart $$out && exit $$code
 
-# Generation against other engines, from their packages; raw times and a chart under bench/results.
+# The README's picture, made again from the results that stand: make chart RESULTS=bench/results/DATE.
+RESULTS ?= $(lastword $(sort $(wildcard bench/results/20*)))
+chart:
+	@go run ./bench/chart $(RESULTS)
+
+# Generation against other engines, from their packages; raw times under bench/results.
 BENCH_PEERS  := $(BUILD)/peers/bench
 PEER_ROUNDS  ?= 16
 $(BENCH_PEERS)/.done: bench/peers/requirements.txt | setup
@@ -120,7 +125,7 @@ $(BENCH_PEERS)/.done: bench/peers/requirements.txt | setup
 
 bench-peers: graft runtime $(BENCH_PEERS)/.done
 	@out=bench/results/$$(date -u +%F); go run ./bench -peers $(BENCH_PEERS:$(CURDIR)/%=%) -rounds $(PEER_ROUNDS) -out $$out; code=$$?; \
-	$(BENCH_PEERS)/bin/python bench/peers/chart.py $$out && exit $$code
+	go run ./bench/chart $$out && exit $$code
 
 lint: setup
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }

@@ -1,0 +1,67 @@
+package readme
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	measuredBy = regexp.MustCompile("`go run ./bench .*-only ([a-z0-9-]+)`")
+	ratio      = regexp.MustCompile(`\b\d+\.\d\dx`)
+	interval   = regexp.MustCompile(`\[(\d+\.\d\d), (\d+\.\d\d)\]`)
+)
+
+// TestPerformanceFigures compares each row of docs/performance.md with what the file of its figure came to.
+func TestPerformanceFigures(t *testing.T) {
+	rows := 0
+	page := text(t, "docs/performance.md")
+	results := filepath.Join(root(t), "bench", regexp.MustCompile(`results/[0-9-]+`).FindString(page))
+	for line := range strings.Lines(page) {
+		m := measuredBy.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		rows++
+		data, err := os.ReadFile(filepath.Join(results, m[1]+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Outcome struct{ Got string }
+		}
+		if err := json.Unmarshal(data, &file); err != nil {
+			t.Fatalf("%s: %v", m[1], err)
+		}
+		claims := ratio.FindAllString(line, -1)
+		for _, i := range interval.FindAllStringSubmatch(line, -1) {
+			claims = append(claims, "95% "+i[1]+" to "+i[2])
+		}
+		for _, claim := range claims {
+			if !strings.Contains(file.Outcome.Got, claim) {
+				t.Errorf("docs/performance.md says %s of %s, which came to: %s", claim, m[1], file.Outcome.Got)
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("found %d rows with a command, there are more", rows)
+	}
+}
+
+// TestReadmeFigures looks up the ratios of README.md's first screen in docs/performance.md.
+func TestReadmeFigures(t *testing.T) {
+	page, found := text(t, "docs/performance.md"), 0
+	first, _, _ := strings.Cut(text(t, "README.md"), "\n## ")
+	for _, claim := range ratio.FindAllString(first, -1) {
+		found++
+		if !strings.Contains(page, claim) {
+			t.Errorf("README.md says %s, docs/performance.md does not", claim)
+		}
+	}
+	if found < 3 {
+		t.Errorf("README.md has %d ratios, there are three", found)
+	}
+}
