@@ -8,11 +8,12 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/statistics"
 	"github.com/opgraft/graft/host/tune/probe"
 	"github.com/opgraft/graft/models"
 )
@@ -30,15 +31,15 @@ type speedDetail struct {
 	// Operators are the cross attention of a step, all layers, in milliseconds; A is
 	// CachedAttention, B ELAttention.
 	Operators struct {
-		Speedup ab.Speedup `json:"speedup"`
-		A       []float64  `json:"a_ms"`
-		B       []float64  `json:"b_ms"`
+		Speedup statistics.Speedup `json:"speedup"`
+		A       []float64          `json:"a_ms"`
+		B       []float64          `json:"b_ms"`
 	} `json:"operators"`
 	// Filled says whether the engine computes keys and values of an encoder's output
 	// before the first token.
-	Filled     [2]bool        `json:"fills_cross"`
-	Generation *ab.Generation `json:"generation"`
-	FirstToken ab.Speedup     `json:"first_token"`
+	Filled     [2]bool             `json:"fills_cross"`
+	Generation *generations.Result `json:"generation"`
+	FirstToken statistics.Speedup  `json:"first_token"`
 }
 
 // attentionSpeed compares cross attention over keys and values with that over the
@@ -57,7 +58,7 @@ func attentionSpeed() figure {
 		out := &outcome{Detail: d, Answers: fmt.Sprintf("%d of %d sequences equal", g.Equal, g.Sequences)}
 		out.Met = s.Median >= speedLeast && s.Significant && d.Filled == [2]bool{true, false} && g.Equal == g.Sequences
 		out.Got = fmt.Sprintf("operators %.2fx (95%% %.2f to %.2f, p %.1g): %.2f -> %.2f ms a step; first token %.2fx, %.0f -> %.0f ms; %.2fx after it, %.0f -> %.0f tokens/s; %.2fx in all, %.0f -> %.0f tokens/s",
-			s.Median, s.CI95[0], s.CI95[1], s.P, ab.Median(d.Operators.A), ab.Median(d.Operators.B),
+			s.Median, s.CI95[0], s.CI95[1], s.P, statistics.Median(d.Operators.A), statistics.Median(d.Operators.B),
 			d.FirstToken.Median, 1e3*g.A.FirstTokenSeconds, 1e3*g.B.FirstTokenSeconds,
 			g.DecodeSpeedup.Median, g.A.DecodeTokensPerSecond, g.B.DecodeTokensPerSecond,
 			g.Speedup.Median, g.A.TokensPerSecond, g.B.TokensPerSecond)
@@ -127,7 +128,7 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 			*list = append(*list, ms)
 		}
 	}
-	o.Speedup = ab.Compare(o.A, o.B)
+	o.Speedup = statistics.SpeedupOf(o.A, o.B)
 	return nil
 }
 
@@ -161,12 +162,12 @@ func (d *speedDetail) whole(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	g, err := ab.Generate(ctx, b.library, b.set, folder, ab.GenerationOptions{
+	g, err := generations.Compare(ctx, b.library, b.set, folder, generations.Options{
 		A: keepShared, B: keepOutput, Search: search, Batch: speedBatch, Seed: 1, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30})
 	if err != nil {
 		return err
 	}
 	g.Model = speedSubject
-	d.Generation, d.FirstToken = g, ab.Compare(g.A.PromptSeconds, g.B.PromptSeconds)
+	d.Generation, d.FirstToken = g, statistics.SpeedupOf(g.A.PromptSeconds, g.B.PromptSeconds)
 	return nil
 }

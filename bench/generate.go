@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/models"
 )
 
@@ -43,7 +43,7 @@ func generation(name, what string, least float64, subject string, batch, prompt,
 		if err != nil {
 			return nil, err
 		}
-		r, err := ab.Generate(ctx, b.library, b.set, folder, ab.GenerationOptions{
+		r, err := generations.Compare(ctx, b.library, b.set, folder, generations.Options{
 			A: "none", B: "auto", Search: options, Batch: batch, PromptLength: prompt, Seed: v.seed, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30,
 		})
 		if err != nil {

@@ -16,14 +16,16 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/statistics"
 )
 
 // weightsFile holds the weights of the models that this figure makes.
@@ -52,7 +54,7 @@ var (
 // linearDetail is the raw figures of one model.
 type linearDetail struct {
 	Products string             `json:"products"`
-	Speedup  ab.Speedup         `json:"speedup"`
+	Speedup  statistics.Speedup `json:"speedup"`
 	PlainMS  []float64          `json:"plain_ms"`
 	GraftMS  []float64          `json:"graft_ms"`
 	Memory   map[string]resides `json:"memory,omitempty"`
@@ -130,7 +132,7 @@ func linear(panels bool) figure {
 					held := d.Memory[side].AnonMB + d.Memory[side].FileMB
 					out.Met = out.Met && d.Speedup.Median >= 1.3 && held < 1.5*float64(bytes)/1e6
 					out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f ms -> %.2f ms; memory of its own for %d MB of weights %.0f MB -> %.0f MB, mapped %.0f MB -> %.0f MB",
-						d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], ab.Median(d.PlainMS), ab.Median(d.GraftMS), bytes/1e6,
+						d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], statistics.Median(d.PlainMS), statistics.Median(d.GraftMS), bytes/1e6,
 						d.Memory["none"].AnonMB, d.Memory[side].AnonMB, d.Memory["none"].FileMB, d.Memory[side].FileMB)
 				} else {
 					out.Got += fmt.Sprintf("; %s %.2fx", name, d.Speedup.Median)
@@ -144,7 +146,7 @@ func linear(panels bool) figure {
 
 // comparePatched times the model as it is against a patched session.
 func comparePatched(ctx context.Context, b *bench, path string, count int) (*linearDetail, bool, error) {
-	r, err := ab.Run(ctx, b.library, b.set, path, ab.Options{A: "none", B: "packed-linear", Force: true, Seed: 1, Rounds: b.rounds, Warmup: 3})
+	r, err := comparison.Run(ctx, b.library, b.set, path, comparison.Options{A: "none", B: "packed-linear", Force: true, Inputs: inputs.Options{Seed: 1}, Rounds: b.rounds, Warmup: 3})
 	if err != nil {
 		return nil, false, err
 	}
@@ -213,7 +215,7 @@ func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDe
 		closeAll(made[0])
 		closeAll(made[1])
 	}
-	d.Speedup = ab.Compare(d.PlainMS, d.GraftMS)
+	d.Speedup = statistics.SpeedupOf(d.PlainMS, d.GraftMS)
 	return d, equal, nil
 }
 

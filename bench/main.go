@@ -21,7 +21,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
@@ -89,13 +89,13 @@ type bench struct {
 
 // result is the file of one figure.
 type result struct {
-	SchemaVersion int            `json:"schema_version"`
-	Figure        string         `json:"figure"`
-	What          string         `json:"what"`
-	Need          string         `json:"need"`
-	Command       string         `json:"command"`
-	Outcome       *outcome       `json:"outcome"`
-	Environment   ab.Environment `json:"environment"`
+	SchemaVersion int                    `json:"schema_version"`
+	Figure        string                 `json:"figure"`
+	What          string                 `json:"what"`
+	Need          string                 `json:"need"`
+	Command       string                 `json:"command"`
+	Outcome       *outcome               `json:"outcome"`
+	Environment   comparison.Environment `json:"environment"`
 }
 
 func run(ctx context.Context, all []figure, command, only, out string, rounds int) error {
@@ -130,7 +130,7 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 			mark = "MISSED"
 			missed++
 		}
-		r := result{1, f.name, f.what, f.need, command + " -only " + f.name, o, ab.Measure(l)}
+		r := result{1, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(l)}
 		fmt.Printf("%-6s %-24s %s\n       need %s; %s; reads %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.ReadBandwidthGB)
 		if err := write(filepath.Join(out, f.name+".json"), r); err != nil {
 			return err

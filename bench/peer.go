@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/statistics"
 	"github.com/opgraft/graft/models"
 )
 
@@ -75,14 +75,14 @@ type peerResult struct {
 	Beams         int     `json:"beams"`
 	// GreedyEqual counts tokens of a greedy run that are the same on both sides, up to
 	// the first that is not; BeamsEqual the best sequences that are.
-	GreedyEqual  int         `json:"greedy_tokens_equal"`
-	GreedyTokens int         `json:"greedy_tokens"`
-	BeamsEqual   int         `json:"beam_sequences_equal"`
-	ReorderShare float64     `json:"reorder_share"` // of the engine's steps
-	A            peerSide    `json:"a"`
-	B            peerSide    `json:"b"`
-	Speedup      ab.Speedup  `json:"speedup"`
-	Ways         []peerTrial `json:"ways,omitempty"` // of using the peer, where there are several
+	GreedyEqual  int                `json:"greedy_tokens_equal"`
+	GreedyTokens int                `json:"greedy_tokens"`
+	BeamsEqual   int                `json:"beam_sequences_equal"`
+	ReorderShare float64            `json:"reorder_share"` // of the engine's steps
+	A            peerSide           `json:"a"`
+	B            peerSide           `json:"b"`
+	Speedup      statistics.Speedup `json:"speedup"`
+	Ways         []peerTrial        `json:"ways,omitempty"` // of using the peer, where there are several
 }
 
 // peerTrial is one way of using a peer, tried before the fastest is compared.
@@ -132,9 +132,9 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 		}
 	}
 	for _, s := range []*peerSide{&r.A, &r.B} {
-		s.TokensPerSecond = float64(r.NewTokens) / ab.Median(s.Seconds)
+		s.TokensPerSecond = float64(r.NewTokens) / statistics.Median(s.Seconds)
 	}
-	r.Speedup = ab.Compare(r.A.Seconds, r.B.Seconds)
+	r.Speedup = statistics.SpeedupOf(r.A.Seconds, r.B.Seconds)
 	r.ReorderShare = own.reorderShare()
 	return r.outcome(c), nil
 }

@@ -11,18 +11,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/statistics"
 )
 
 // pipelined is the raw figures of the pipeline against one thing after the other.
 type pipelined struct {
-	Words           int        `json:"words"`
-	SyncSeconds     []float64  `json:"sync_seconds"`
-	PipelineSeconds []float64  `json:"pipeline_seconds"`
-	Speedup         ab.Speedup `json:"speedup"`
+	Words           int                `json:"words"`
+	SyncSeconds     []float64          `json:"sync_seconds"`
+	PipelineSeconds []float64          `json:"pipeline_seconds"`
+	Speedup         statistics.Speedup `json:"speedup"`
 }
 
 // pipelineFigure compares texts to texts with reading, encoding, decoding and
@@ -80,7 +80,7 @@ func pipelineFigure() figure {
 					}
 				}
 			}
-			d.Speedup = ab.Compare(d.SyncSeconds, d.PipelineSeconds)
+			d.Speedup = statistics.SpeedupOf(d.SyncSeconds, d.PipelineSeconds)
 			out := &outcome{Detail: d, Answers: "texts equal"}
 			equal := slices.Equal(first[0], first[1])
 			if !equal {
@@ -88,7 +88,7 @@ func pipelineFigure() figure {
 			}
 			out.Met = equal && d.Speedup.Median >= 0.98
 			out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f s -> %.2f s for %d words", d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1],
-				ab.Median(d.SyncSeconds), ab.Median(d.PipelineSeconds), len(words))
+				statistics.Median(d.SyncSeconds), statistics.Median(d.PipelineSeconds), len(words))
 			return out, nil
 		}}
 }

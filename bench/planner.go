@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/statistics"
 	"github.com/opgraft/graft/host/tune"
 	"github.com/opgraft/graft/models"
 )
@@ -58,7 +59,7 @@ type plannerReport struct {
 	Sides  []plannerSide `json:"sides"`
 	Cells  []plannerCell `json:"cells"`
 	// Exported are whole generations against the model as exported.
-	Exported []*ab.Generation `json:"exported"`
+	Exported []*generations.Result `json:"exported"`
 }
 
 // plannerCell is one cell. All times are in seconds of a step of the whole batch, with
@@ -106,7 +107,7 @@ const significant = 0.05
 func judge(choice, base string, contest map[string][]float64) (v verdict) {
 	v.Medians, v.Fastest, v.P = map[string]float64{}, choice, 1
 	for name, times := range contest {
-		v.Medians[name] = ab.Median(times)
+		v.Medians[name] = statistics.Median(times)
 	}
 	for name, m := range v.Medians {
 		if m < v.Medians[v.Fastest] {
@@ -115,11 +116,11 @@ func judge(choice, base string, contest map[string][]float64) (v verdict) {
 	}
 	v.Loss = v.Medians[choice] / v.Medians[v.Fastest]
 	if v.Fastest != choice {
-		v.P = ab.Compare(contest[choice], contest[v.Fastest]).P
+		v.P = statistics.SpeedupOf(contest[choice], contest[v.Fastest]).P
 	}
 	v.Right = v.P >= significant
 	if choice != base {
-		c := ab.Compare(contest[choice], contest[base])
+		c := statistics.SpeedupOf(contest[choice], contest[base])
 		v.Slower = c.P < significant && c.Median > 1
 	}
 	return v
@@ -242,10 +243,10 @@ const exportedTokens = 16
 
 // exported compares whole generations of the planner's choice with those of the model as
 // exported.
-func (b *bench) exported(ctx context.Context, folder string, c plannerCell) (*ab.Generation, error) {
+func (b *bench) exported(ctx context.Context, folder string, c plannerCell) (*generations.Result, error) {
 	search := fmt.Sprintf(`{"num_beams": %d, "max_new_tokens": %d, "eos_token_id": [], "no_repeat_ngram_size": 3, "forced_eos_token_id": null, "repetition_penalty": 1.3}`,
 		c.Beams, exportedTokens)
-	g, err := ab.Generate(ctx, b.library, b.set, folder, ab.GenerationOptions{
+	g, err := generations.Compare(ctx, b.library, b.set, folder, generations.Options{
 		A: "none", B: c.Choice, Search: []byte(search), Batch: int(c.Batch), PromptLength: int(c.Length), Seed: 1, Rounds: 2, CacheBytes: plannerCache,
 	})
 	if err != nil {

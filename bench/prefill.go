@@ -9,7 +9,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
@@ -30,7 +31,7 @@ func prefill() figure {
 		defer os.RemoveAll(dir)
 		out := &outcome{Met: true, Answers: "answers equal"}
 		var got []string
-		results := map[string]*ab.Result{}
+		results := map[string]*comparison.Result{}
 		for _, kind := range []string{"products", "mha"} {
 			for _, shape := range [][2]int64{{128, 64}, {256, 64}, {512, 64}, {1024, 64}, {128, 128}, {256, 128}} {
 				name := fmt.Sprintf("%s %dx%d", kind, shape[0], shape[1])
@@ -38,7 +39,7 @@ func prefill() figure {
 				if err := os.WriteFile(path, attentionModel(kind == "mha", shape[0], shape[1]), 0o644); err != nil {
 					return nil, err
 				}
-				r, err := ab.Run(ctx, b.library, b.set, path, ab.Options{A: "none", B: "auto", Force: true, Seed: 1, Rounds: 4 * b.rounds, Warmup: 5})
+				r, err := comparison.Run(ctx, b.library, b.set, path, comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}, Rounds: 4 * b.rounds, Warmup: 5})
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", name, err)
 				}

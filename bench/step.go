@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
 )
 
 // step is a figure of one step's time: model A as it is against model B patched.
@@ -14,13 +15,13 @@ func step(name, what string, least float64, modelA, modelB [2]string, dims map[s
 		if err != nil {
 			return nil, err
 		}
-		o := ab.Options{A: "none", B: "auto", Dims: dims, Seed: 1, Rounds: b.rounds, Warmup: 3}
+		o := comparison.Options{A: "none", B: "auto", Inputs: inputs.Options{Seed: 1, Dims: dims}, Rounds: b.rounds, Warmup: 3}
 		if modelB != modelA {
 			if o.ModelB, err = subject(modelB[0], modelB[1]); err != nil {
 				return nil, err
 			}
 		}
-		r, err := ab.Run(ctx, b.library, b.set, a, o)
+		r, err := comparison.Run(ctx, b.library, b.set, a, o)
 		if err != nil {
 			return nil, err
 		}

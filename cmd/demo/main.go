@@ -15,8 +15,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/greedy"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -159,10 +160,10 @@ func steps(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set) err
 	path := filepath.Join(dir, "model.onnx")
 	fmt.Fprintf(w, "GPT-2-124M as its exporter drew it (weights from a seed), fp32, %d rows, ms a step:\n\n", batch)
 	fmt.Fprintf(w, "  past   ONNX Runtime   with graft   speed-up   answers\n")
-	var last *ab.Result
+	var last *comparison.Result
 	for _, past := range []int64{16, 256, 512, 960} {
-		r, err := ab.Run(ctx, l, set, path, ab.Options{A: "none", B: "auto", Rounds: rounds, Seed: 1,
-			Dims: map[string]int64{"batch_size": batch, "past_sequence_length": past}})
+		r, err := comparison.Run(ctx, l, set, path, comparison.Options{A: "none", B: "auto", Rounds: rounds,
+			Inputs: inputs.Options{Seed: 1, Dims: map[string]int64{"batch_size": batch, "past_sequence_length": past}}})
 		if err != nil {
 			return err
 		}

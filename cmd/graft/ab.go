@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/ort"
 )
 
 func (c *cli) ab() *cobra.Command {
-	var o ab.Options
+	var o comparison.Options
 	var dims []string
 	var g generationFlags
 	cmd := &cobra.Command{
@@ -50,17 +50,17 @@ With --ablation techniques are turned on one at a time instead.`,
 			if err := without(cmd, "a model folder, got "+args[0], generationFlagNames...); err != nil {
 				return err
 			}
-			o.Dims = map[string]int64{}
+			o.Inputs.Dims = map[string]int64{}
 			for _, d := range dims {
 				name, value, _ := strings.Cut(d, "=")
 				n, err := strconv.ParseInt(value, 10, 64)
 				if err != nil || name == "" || n < 0 {
 					return usageError{fmt.Errorf("--dim %q is not understood, needs name=length", d)}
 				}
-				if before, ok := o.Dims[name]; ok && before != n {
+				if before, ok := o.Inputs.Dims[name]; ok && before != n {
 					return usageError{fmt.Errorf("--dim %s is given as both %d and %d", name, before, n)}
 				}
-				o.Dims[name] = n
+				o.Inputs.Dims[name] = n
 			}
 			l, err := ort.FindAndOpen(c.runtime)
 			if err != nil {
@@ -72,12 +72,12 @@ With --ablation techniques are turned on one at a time instead.`,
 			}
 			p := c.progress("comparing")
 			o.Step, o.Progress = p.say, p.set
-			r, err := ab.Run(cmd.Context(), l, set, args[0], o)
+			r, err := comparison.Run(cmd.Context(), l, set, args[0], o)
 			p.end()
 			if err != nil {
 				return err
 			}
-			if err := c.print(r, func(w io.Writer) { comparison(w, r) }); err != nil {
+			if err := c.print(r, func(w io.Writer) { compared(w, r) }); err != nil {
 				return err
 			}
 			if !r.Parity.OK {
@@ -91,8 +91,8 @@ With --ablation techniques are turned on one at a time instead.`,
 	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name, a plan file, or for folders what generate --attention takes")
 	f.StringVar(&o.B, "b", "auto", "operators of the second side")
 	f.StringArrayVar(&dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be repeated")
-	f.StringVar(&o.Inputs, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are made")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of the inputs that are made")
+	f.StringVar(&o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are made")
+	f.Uint64Var(&o.Inputs.Seed, "seed", 1, "seed of the inputs that are made")
 	f.IntVar(&o.Rounds, "rounds", 15, "rounds of A B B A")
 	f.IntVar(&o.Warmup, "warmup", 3, "runs of each side before timing")
 	f.IntVar(&o.Threads, "threads", 0, "threads inside an operator (default: one a core)")
@@ -105,8 +105,8 @@ With --ablation techniques are turned on one at a time instead.`,
 // shownInputs is how many inputs a comparison lists for people: a decoder has a past for each layer.
 const shownInputs = 6
 
-// comparison prints a result for people.
-func comparison(w io.Writer, r *ab.Result) {
+// compared prints a result for people.
+func compared(w io.Writer, r *comparison.Result) {
 	verdict := "equal"
 	if !r.Parity.OK {
 		verdict = "DIFFERENT"
@@ -154,7 +154,7 @@ func comparison(w io.Writer, r *ab.Result) {
 	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
 }
 
-func sideRow(which string, s *ab.Side) []string {
+func sideRow(which string, s *comparison.Side) []string {
 	replaced := "-"
 	if s.Blocks > 0 {
 		replaced = fmt.Sprintf("%d of %d", s.Replaced, s.Blocks)

@@ -8,15 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/statistics"
 )
 
 // ablationBatch is the batch of an ablation where none is given.
 const ablationBatch = 8
 
 // abAblation turns techniques on one at a time.
-func (c *cli) abAblation(cmd *cobra.Command, folder string, o ab.Options, g *generationFlags) error {
+func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags) error {
 	given := cmd.Flags().Changed
 	switch {
 	case given("a") || given("b"):
@@ -40,7 +42,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o ab.Options, g *gen
 	if err != nil {
 		return err
 	}
-	ao := ab.AblationOptions{
+	ao := generations.AblationOptions{
 		Search: search, Inputs: texts, Batch: ablationBatch, Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds,
 	}
 	if given("batch-size") {
@@ -59,7 +61,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o ab.Options, g *gen
 	}
 	p := c.progress("opening the model")
 	ao.Step, ao.Progress = p.say, p.set
-	r, err := ab.Ablate(cmd.Context(), l, set, folder, ao)
+	r, err := generations.Ablate(cmd.Context(), l, set, folder, ao)
 	p.end()
 	if err != nil {
 		return err
@@ -93,7 +95,7 @@ func textsOf(path string) ([]string, error) {
 }
 
 // ablated prints an ablation for people.
-func ablated(w io.Writer, r *ab.Ablation) {
+func ablated(w io.Writer, r *generations.Ablation) {
 	fmt.Fprintf(w, "%d inputs of %d tokens in all, %d new ones\n\n", r.Inputs, r.InputTokens, r.NewTokens)
 	rows := [][]string{{"", "batch", "inputs/s", "tokens/s", "over the row before", "over the first", "cache MB", "equal"}}
 	for i := range r.Rows {
@@ -117,7 +119,7 @@ func ablated(w io.Writer, r *ab.Ablation) {
 }
 
 // gained prints a gain, with a ~ where it is within the noise.
-func gained(s ab.Speedup) string {
+func gained(s statistics.Speedup) string {
 	if s.Significant {
 		return fmt.Sprintf("%.2fx", s.Median)
 	}

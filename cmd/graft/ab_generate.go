@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/ort"
@@ -46,7 +47,7 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 }
 
 // abFolder compares whole generations of a model folder.
-func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *generationFlags) error {
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags) error {
 	if g.beams < 1 || g.promptLength < 0 || g.newTokens < 1 || g.batch < 1 {
 		return usageError{errors.New("--beam, --max-new-tokens and --batch-size need one or more, --prompt-length zero or more")}
 	}
@@ -55,7 +56,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *gener
 	}
 	if g.promptLength == 0 {
 		var err error
-		if g.promptLength, err = ab.PromptLength(folder, g.newTokens); err != nil {
+		if g.promptLength, err = generations.PromptLength(folder, g.newTokens); err != nil {
 			return err
 		}
 	}
@@ -88,15 +89,15 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o ab.Options, g *gener
 		return err
 	}
 	p := c.progress("comparing")
-	r, err := ab.Generate(cmd.Context(), l, set, folder, ab.GenerationOptions{
-		A: o.A, B: o.B, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Seed,
+	r, err := generations.Compare(cmd.Context(), l, set, folder, generations.Options{
+		A: o.A, B: o.B, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
 		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild,
 	})
 	p.end()
 	if err != nil {
 		return err
 	}
-	if err := c.print(r, func(w io.Writer) { generations(w, r) }); err != nil {
+	if err := c.print(r, func(w io.Writer) { comparedGenerations(w, r) }); err != nil {
 		return err
 	}
 	if r.Equal != r.Sequences {
@@ -141,7 +142,7 @@ func (c *cli) abSide() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ab.GenerateChild(cmd.Context(), l, set, os.Stdin, c.out)
+			return generations.RunChild(cmd.Context(), l, set, os.Stdin, c.out)
 		},
 	}
 }
@@ -233,14 +234,14 @@ func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, erro
 	return list, nil
 }
 
-// generations prints a comparison for people.
-func generations(w io.Writer, r *ab.Generation) {
+// comparedGenerations prints a comparison for people.
+func comparedGenerations(w io.Writer, r *generations.Result) {
 	size := fmt.Sprintf("%d tokens", r.InputTokens)
 	if f := r.InputFeatures; f != nil {
 		size = fmt.Sprintf("%d mel bins and %d frames", f[1], f[2])
 	}
 	fmt.Fprintf(w, "%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
-	row := func(which string, s *ab.GenerationSide) []string {
+	row := func(which string, s *generations.Side) []string {
 		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.FirstTokenSeconds), megabytes(s.CacheBytes), megabytes(s.SampleBytes), megabytes(s.OpenedBytes), megabytes(s.RunPeakBytes), megabytes(s.PeakBytes)}
 	}
 	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "first token ms", "cache MB", "a sample MB", "opened MB", "generating MB", "peak MB"}, row("a", &r.A), row("b", &r.B)})
@@ -250,7 +251,7 @@ func generations(w io.Writer, r *ab.Generation) {
 		fmt.Fprintf(w, "b's process takes %.2fx the memory of a's at its peak; keys and values take %.3fx\n",
 			float64(r.B.PeakBytes)/float64(r.A.PeakBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
 	}
-	for _, s := range []*ab.GenerationSide{&r.A, &r.B} {
+	for _, s := range []*generations.Side{&r.A, &r.B} {
 		for _, l := range s.Attention {
 			if l.Reason != "" {
 				fmt.Fprintf(w, "%s: %s keeps %s: %s\n", s.Name, l.Node, l.Keep, l.Reason)

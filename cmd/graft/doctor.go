@@ -14,23 +14,23 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
 )
 
 // diagnosis is the JSON object of graft doctor.
 type diagnosis struct {
-	SchemaVersion int             `json:"schema_version"`
-	Ready         bool            `json:"ready"` // a runtime, and a plugin that runs
-	Verdict       string          `json:"verdict"`
-	Runtime       foundRuntime    `json:"runtime"`
-	Plugins       []foundPlugin   `json:"plugins"`
-	Searched      []plugin.Place  `json:"searched"`
-	CPU           foundCPU        `json:"cpu"`
-	Devices       []foundDevice   `json:"devices"`
-	Fixes         []string        `json:"fixes"` // what to do about what is missing
-	Environment   *ab.Environment `json:"environment,omitempty"`
+	SchemaVersion int                     `json:"schema_version"`
+	Ready         bool                    `json:"ready"` // a runtime, and a plugin that runs
+	Verdict       string                  `json:"verdict"`
+	Runtime       foundRuntime            `json:"runtime"`
+	Plugins       []foundPlugin           `json:"plugins"`
+	Searched      []plugin.Place          `json:"searched"`
+	CPU           foundCPU                `json:"cpu"`
+	Devices       []foundDevice           `json:"devices"`
+	Fixes         []string                `json:"fixes"` // what to do about what is missing
+	Environment   *comparison.Environment `json:"environment,omitempty"`
 
 	fetchable  bool     // no runtime was found, and none was named
 	unverified []string // folders of plugins that only have to be verified
@@ -136,10 +136,10 @@ func (c *cli) fix(ctx context.Context, d *diagnosis) error {
 func (c *cli) diagnose(measure bool) *diagnosis {
 	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Fixes: []string{}}
 	d.findDevices()
-	d.CPU = foundCPU{Name: ab.CPUName(), Cores: runtime.NumCPU(), ISA: instructionSets()}
+	d.CPU = foundCPU{Name: comparison.CPUName(), Cores: runtime.NumCPU(), ISA: instructionSets()}
 	l := d.findRuntime(c.runtime)
 	if measure {
-		e := ab.Measure(l)
+		e := comparison.Measure(l)
 		d.Environment = &e
 	}
 	search := plugin.Discover(plugin.DiscoverOptions{Folders: c.folders})

@@ -12,9 +12,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -147,7 +147,7 @@ func (c *computed) values(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	inputs, _, err := ab.Inputs(c.library, c.path, ab.Options{Seed: 3, Dims: at, LooseDims: true})
+	inputs, _, err := inputs.Make(c.library, c.path, inputs.Options{Seed: 3, Dims: at, LooseDims: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -69,7 +69,7 @@ func served(c testCase) error {
 		return err
 	}
 	defer closeAll(found)
-	return differences(c.model, want, found, ab.CompareValues)
+	return differences(c.model, want, found, comparison.CompareValues)
 }
 
 // replaced checks that the whole graph of a case became one operator of a plugin.
@@ -114,7 +114,7 @@ func run(s *ort.Session, inputs map[string]*ort.Value) (map[string]*ort.Value, e
 }
 
 // differences compares the outputs of a model.
-func differences(m *onnx.Model, want, found map[string]*ort.Value, compare func(name string, a, b *ort.Value, absolute, relative float64) ab.OutputParity) error {
+func differences(m *onnx.Model, want, found map[string]*ort.Value, compare func(name string, a, b *ort.Value, absolute, relative float64) comparison.OutputParity) error {
 	var failed []string
 	for _, o := range m.Graph.Output {
 		name := o.GetName()

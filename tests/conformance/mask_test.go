@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -76,7 +76,7 @@ func TestShortMask(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer closeAll(found)
-			if err := differences(short, want, found, ab.CompareValues); err != nil {
+			if err := differences(short, want, found, comparison.CompareValues); err != nil {
 				t.Error(err)
 			}
 		})

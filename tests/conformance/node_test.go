@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 )
@@ -150,7 +150,7 @@ func (n *totals) check(c testCase) error {
 func (n *totals) compare(c testCase, plain, auto, force result, replaced int) error {
 	comparer := identical
 	if replaced > 0 {
-		comparer = ab.CompareValues
+		comparer = comparison.CompareValues
 	}
 	if err := errors.Join(
 		differences(c.model, plain.outputs, auto.outputs, comparer),
@@ -167,13 +167,13 @@ func (n *totals) compare(c testCase, plain, auto, force result, replaced int) er
 		return err
 	}
 	defer closeAll(want)
-	if differences(c.model, want, plain.outputs, ab.CompareValues) != nil {
+	if differences(c.model, want, plain.outputs, comparison.CompareValues) != nil {
 		return nil
 	}
 	n.add(&n.onnx)
 	return errors.Join(
-		differences(c.model, want, auto.outputs, ab.CompareValues),
-		differences(c.model, want, force.outputs, ab.CompareValues))
+		differences(c.model, want, auto.outputs, comparison.CompareValues),
+		differences(c.model, want, force.outputs, comparison.CompareValues))
 }
 
 // try makes a session and runs it once.
@@ -209,9 +209,9 @@ func same(what string, plain, patched error) error {
 }
 
 // identical compares values bit by bit.
-func identical(name string, a, b *ort.Value, _, _ float64) ab.OutputParity {
-	p := ab.OutputParity{Name: name, Type: a.Kind().String(), Shape: a.Shape()}
-	fail := func(format string, args ...any) ab.OutputParity {
+func identical(name string, a, b *ort.Value, _, _ float64) comparison.OutputParity {
+	p := comparison.OutputParity{Name: name, Type: a.Kind().String(), Shape: a.Shape()}
+	fail := func(format string, args ...any) comparison.OutputParity {
 		p.Problem = fmt.Sprintf(format, args...)
 		return p
 	}

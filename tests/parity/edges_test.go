@@ -9,8 +9,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/blocks/blockstest"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -63,8 +64,8 @@ func TestEdges(t *testing.T) {
 			for _, dims := range []map[string]int64{
 				{"batch": 2, "seq": 3, "past": 5}, {"batch": 1, "seq": 1, "past": 0}, {"batch": 3, "seq": 1, "past": 7},
 			} {
-				o := ab.Options{A: "none", B: "auto", Force: true, Seed: 1, Dims: dims, LooseDims: true}
-				r, err := ab.Answers(context.Background(), l, set, path, o)
+				o := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1, Dims: dims, LooseDims: true}}
+				r, err := comparison.Answers(context.Background(), l, set, path, o)
 				if err != nil {
 					t.Fatalf("at %v: %v", dims, err)
 				}

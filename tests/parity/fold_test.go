@@ -11,7 +11,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -37,7 +38,7 @@ func TestFold(t *testing.T) {
 			if err := os.WriteFile(path, product(t, test.rank), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			r, err := ab.Answers(context.Background(), l, set, path, ab.Options{A: "none", B: "low-rank", Seed: 1})
+			r, err := comparison.Answers(context.Background(), l, set, path, comparison.Options{A: "none", B: "low-rank", Inputs: inputs.Options{Seed: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}

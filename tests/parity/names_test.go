@@ -10,7 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -102,7 +103,7 @@ func TestDeclaredNames(t *testing.T) {
 			if unrunnable[f.String()+"/1"] != "" {
 				maps.Copy(at, points[0])
 			}
-			o := ab.Options{A: "none", B: "auto", Force: true, Seed: 1, Dims: at, LooseDims: true}
+			o := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1, Dims: at, LooseDims: true}}
 			needed := same(t, l, set, honest, o)
 			for _, lie := range slices.Sorted(maps.Keys(lies)) {
 				t.Run(lie, func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestDeclaredNames(t *testing.T) {
 					if n := same(t, l, set, honest, o); n != needed-fewer[name] {
 						t.Errorf("%d blocks are replaced, needed are %d", n, needed-fewer[name])
 					}
-					same(t, l, set, path, ab.Options{A: "none", B: "auto", Force: true, Seed: 1})
+					same(t, l, set, path, comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}})
 				})
 			}
 		})

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
@@ -63,14 +64,14 @@ func TestFixtures(t *testing.T) {
 				}
 				at := maps.Clone(others)
 				maps.Copy(at, dims)
-				o := ab.Options{A: "none", B: "auto", Force: true, Seed: uint64(i + 1), Dims: at, LooseDims: true}
+				o := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: uint64(i + 1), Dims: at, LooseDims: true}}
 				t.Run(fmt.Sprint(i), func(t *testing.T) { same(t, l, set, path, o) })
 			}
 			if strings.HasSuffix(f.Name, "-merged") {
 				at := maps.Clone(others)
 				maps.Copy(at, map[string]int64{"batch_size": 2, "sequence_length": 7, "decoder_sequence_length": 7,
 					"past_sequence_length": 0, "past_decoder_sequence_length": 0})
-				o := ab.Options{A: "none", B: "auto", Force: true, Seed: 9, Dims: at, LooseDims: true, NoCache: true}
+				o := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 9, Dims: at, LooseDims: true, NoCache: true}}
 				t.Run("without-cache", func(t *testing.T) { same(t, l, set, path, o) })
 			}
 		})
@@ -79,9 +80,9 @@ func TestFixtures(t *testing.T) {
 
 // same runs a model patched and unpatched and expects equal answers. It returns
 // the number of blocks replaced.
-func same(t *testing.T, l *ort.Library, set *patch.Set, path string, o ab.Options) int {
+func same(t *testing.T, l *ort.Library, set *patch.Set, path string, o comparison.Options) int {
 	t.Helper()
-	r, err := ab.Answers(context.Background(), l, set, path, o)
+	r, err := comparison.Answers(context.Background(), l, set, path, o)
 	if err != nil {
 		t.Error(err)
 		return -1

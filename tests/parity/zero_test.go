@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
@@ -36,8 +37,8 @@ func TestZeroLengths(t *testing.T) {
 				at := maps.Clone(others)
 				maps.Copy(at, points[1])
 				at[zero] = 0
-				o := ab.Options{A: "none", B: "none", Force: true, Seed: 1, Dims: at, LooseDims: true}
-				if _, err := ab.Answers(t.Context(), l, set, path, o); err != nil {
+				o := comparison.Options{A: "none", B: "none", Force: true, Inputs: inputs.Options{Seed: 1, Dims: at, LooseDims: true}}
+				if _, err := comparison.Answers(t.Context(), l, set, path, o); err != nil {
 					continue // nothing to agree with
 				}
 				served++

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft"
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -145,7 +145,7 @@ func write(t *testing.T, library *ort.Library, set *patch.Set, f models.Fixture)
 	if f.Exporter == "genai" {
 		dims["sequence_length"] = 1 // GroupQueryAttention takes more after a past for one row only
 	}
-	values, _, err := ab.Inputs(library, j.Model, ab.Options{Seed: 1, Dims: dims, LooseDims: true})
+	values, _, err := inputs.Make(library, j.Model, inputs.Options{Seed: 1, Dims: dims, LooseDims: true})
 	if err != nil {
 		return j, err
 	}

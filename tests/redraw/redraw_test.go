@@ -11,9 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/ab"
 	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -202,8 +203,8 @@ func TestAnswersStay(t *testing.T) {
 			}
 			s.Close()
 			runs++
-			options := ab.Options{A: "none", B: "auto", Force: true, Seed: seed, Dims: lengths, LooseDims: true}
-			r, err := ab.Answers(context.Background(), l, set, path, options)
+			options := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: seed, Dims: lengths, LooseDims: true}}
+			r, err := comparison.Answers(context.Background(), l, set, path, options)
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}

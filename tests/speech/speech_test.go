@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/ab"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
@@ -295,19 +295,19 @@ func TestFeaturesInsteadOfSound(t *testing.T) {
 func TestSidesAgreeOnMadeFeatures(t *testing.T) {
 	o := options(t)
 	dir := load(t).folder(t, "whisper", nil)
-	compare := func(g ab.GenerationOptions) (*ab.Generation, error) {
+	compare := func(g generations.Options) (*generations.Result, error) {
 		g.A, g.B, g.Rounds, g.Seed, g.CacheBytes = "none", "auto", 1, 5, o.CacheBytes
 		g.Search = []byte(`{"num_beams": 4, "max_new_tokens": 24, "eos_token_id": []}`)
-		return ab.Generate(t.Context(), o.Library, o.Plugins, dir, g)
+		return generations.Compare(t.Context(), o.Library, o.Plugins, dir, g)
 	}
-	r, err := compare(ab.GenerationOptions{Batch: 2})
+	r, err := compare(generations.Options{Batch: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Equal != 2 || r.Sequences != 2 || r.NewTokens != 48 || !slices.Equal(r.InputFeatures, []int64{1, 16, 120}) {
 		t.Errorf("%d of %d sequences equal, %d tokens, of features %d", r.Equal, r.Sequences, r.NewTokens, r.InputFeatures)
 	}
-	if _, err := compare(ab.GenerationOptions{Inputs: [][]int32{{1, 2}}}); err == nil || !strings.Contains(err.Error(), "the model reads speech, and the inputs are tokens") {
+	if _, err := compare(generations.Options{Inputs: [][]int32{{1, 2}}}); err == nil || !strings.Contains(err.Error(), "the model reads speech, and the inputs are tokens") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,12 +1,9 @@
-package ab
+package statistics
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -73,7 +70,7 @@ func TestQuantile(t *testing.T) {
 	if got := quantile([]float64{3}, 0.9); got != 3 {
 		t.Errorf("quantile of one is %g, want 3", got)
 	}
-	if got := median(nil); !math.IsNaN(got) {
+	if got := Median(nil); !math.IsNaN(got) {
 		t.Errorf("median of nothing is %g, want NaN", got)
 	}
 }
@@ -107,65 +104,12 @@ func TestBootstrap(t *testing.T) {
 }
 
 func TestSpeedup(t *testing.T) {
-	s := speedup([]float64{20, 21, 22, 20, 21, 22, 21}, []float64{10, 11, 10, 11, 10, 11, 10})
+	s := SpeedupOf([]float64{20, 21, 22, 20, 21, 22, 21}, []float64{10, 11, 10, 11, 10, 11, 10})
 	if s.Median != 2.1 || !s.Significant || s.CI95[0] > 2.1 || s.CI95[1] < 2.1 {
 		t.Errorf("%+v, want a significant 2.1", s)
 	}
-	s = speedup([]float64{1, 2, 3, 4}, []float64{1.5, 2.5, 3.5, 2})
+	s = SpeedupOf([]float64{1, 2, 3, 4}, []float64{1.5, 2.5, 3.5, 2})
 	if s.Significant {
 		t.Errorf("%+v is called significant", s)
-	}
-}
-
-// TestInterleave: warm-up runs are not timed, the order is A B B A, every time
-// is kept.
-func TestInterleave(t *testing.T) {
-	var order strings.Builder
-	at := map[string]float64{}
-	side := func(name string) func() (float64, error) {
-		return func() (float64, error) {
-			order.WriteString(name)
-			at[name]++
-			if name == "b" && at[name] == 6 {
-				return 1e6, nil // an outlier
-			}
-			return at[name], nil
-		}
-	}
-	var told []string
-	a, b, err := interleave(side("a"), side("b"), Options{Warmup: 2, Rounds: 3, Progress: func(done, total int64) {
-		told = append(told, fmt.Sprintf("%d/%d", done, total))
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := order.String(), "abab"+"abba"+"abba"+"abba"; got != want {
-		t.Errorf("order %s, want %s", got, want)
-	}
-	if want := []float64{3, 4, 5, 6, 7, 8}; !slices.Equal(a, want) {
-		t.Errorf("times of a %v, want %v", a, want)
-	}
-	if want := []float64{3, 4, 5, 1e6, 7, 8}; !slices.Equal(b, want) {
-		t.Errorf("times of b %v, want %v", b, want)
-	}
-	if want := []string{"1/3", "2/3", "3/3"}; !slices.Equal(told, want) {
-		t.Errorf("progress %v, want %v", told, want)
-	}
-}
-
-// TestInterleaveStops: the first error ends the comparison.
-func TestInterleaveStops(t *testing.T) {
-	broken := errors.New("broken")
-	runs := 0
-	good := func() (float64, error) { runs++; return 1, nil }
-	bad := func() (float64, error) { return 0, broken }
-	for _, warmup := range []int{0, 1} {
-		runs = 0
-		if _, _, err := interleave(good, bad, Options{Warmup: warmup, Rounds: 5}); !errors.Is(err, broken) {
-			t.Errorf("warm-up %d: error %v, want %v", warmup, err, broken)
-		}
-		if runs != 1 {
-			t.Errorf("warm-up %d: %d runs after the error", warmup, runs)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package ab
+package comparison
 
 import (
 	"context"
@@ -11,9 +11,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/statistics"
 )
 
 const tiny = "../../models/tiny-gpt2/model.onnx"
@@ -40,8 +42,8 @@ func plugins(t *testing.T) *patch.Set {
 func TestRun(t *testing.T) {
 	path := adder(t)
 	var steps []string
-	r, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none", Seed: 3, Warmup: 1, Rounds: 4,
-		Dims: map[string]int64{"rows": 2, "width": 5}, Step: func(what string) { steps = append(steps, what) }})
+	r, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none", Warmup: 1, Rounds: 4,
+		Inputs: inputs.Options{Seed: 3, Dims: map[string]int64{"rows": 2, "width": 5}}, Step: func(what string) { steps = append(steps, what) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +53,7 @@ func TestRun(t *testing.T) {
 	if len(r.A.TimesMS) != 8 || len(r.B.TimesMS) != 8 || r.Rounds != 4 || r.Warmup != 1 || r.Seed != 3 {
 		t.Errorf("%d and %d times of %d rounds, seed %d", len(r.A.TimesMS), len(r.B.TimesMS), r.Rounds, r.Seed)
 	}
-	if r.Speedup.Median != r.A.MedianMS/r.B.MedianMS || r.A.MedianMS != median(r.A.TimesMS) {
+	if r.Speedup.Median != r.A.MedianMS/r.B.MedianMS || r.A.MedianMS != statistics.Median(r.A.TimesMS) {
 		t.Errorf("%+v of %g and %g", r.Speedup, r.A.MedianMS, r.B.MedianMS)
 	}
 	e := r.Environment
@@ -93,7 +95,7 @@ func TestRun(t *testing.T) {
 
 // TestAnswersOfTwoModels: answers that differ are found and measured.
 func TestAnswersOfTwoModels(t *testing.T) {
-	r, err := Answers(context.Background(), library(t), noPlugins, adder(t), Options{A: "none", B: "none", ModelB: tripler(t), Dims: map[string]int64{"rows": 3, "width": 4}})
+	r, err := Answers(context.Background(), library(t), noPlugins, adder(t), Options{A: "none", B: "none", ModelB: tripler(t), Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func TestSides(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(filepath.Base(c.b), func(t *testing.T) {
-			r, err := Answers(context.Background(), library(t), set, tiny, Options{A: "none", B: c.b, Force: c.force, Seed: 1, Dims: map[string]int64{"past": 9}})
+			r, err := Answers(context.Background(), library(t), set, tiny, Options{A: "none", B: c.b, Force: c.force, Inputs: inputs.Options{Seed: 1, Dims: map[string]int64{"past": 9}}})
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Fatalf("error %v, want %q", err, c.want)
@@ -166,7 +168,7 @@ func TestSides(t *testing.T) {
 			}
 		})
 	}
-	r, err := Answers(context.Background(), library(t), set, tiny, Options{A: "none", B: "auto", Force: true, Seed: 1})
+	r, err := Answers(context.Background(), library(t), set, tiny, Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +190,7 @@ func TestRunErrors(t *testing.T) {
 	if _, err := Run(context.Background(), library(t), noPlugins, broken, Options{A: "none", B: "none"}); err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("broken model: error %v", err)
 	}
-	refused := write(t, []face{{name: "x", dims: []any{1}}}, []face{{name: "y", dims: []any{1}}}, nil, "y = NoSuchOperator(x)")
+	refused := write(t, "y = NoSuchOperator(x)")
 	if _, err := Run(context.Background(), library(t), noPlugins, refused, Options{A: "none", B: "none"}); err == nil ||
 		!strings.HasPrefix(err.Error(), "a (none): ") || !strings.Contains(err.Error(), "NoSuchOperator") {
 		t.Errorf("model that ONNX Runtime refuses: error %v", err)

@@ -1,4 +1,6 @@
-package ab
+// Package statistics says how much faster one list of times is than another, and
+// whether chance alone could have done it.
+package statistics
 
 import (
 	"cmp"
@@ -18,20 +20,16 @@ type Speedup struct {
 // significance is the level of the U-test.
 const significance = 0.05
 
-func speedup(a, b []float64) Speedup {
-	s := Speedup{Median: median(a) / median(b), P: uTest(a, b)}
+// SpeedupOf compares the times of A's and B's runs, in one unit.
+func SpeedupOf(a, b []float64) Speedup {
+	s := Speedup{Median: Median(a) / Median(b), P: uTest(a, b)}
 	s.CI95 = bootstrap(a, b)
 	s.Significant = s.P < significance
 	return s
 }
 
-// Compare is the speed-up of B over A from the seconds of their runs.
-func Compare(a, b []float64) Speedup { return speedup(a, b) }
-
 // Median is the middle of a list; NaN of nothing.
-func Median(list []float64) float64 { return median(list) }
-
-func median(list []float64) float64 { return quantile(list, 0.5) }
+func Median(list []float64) float64 { return quantile(list, 0.5) }
 
 // quantile interpolates linearly between the nearest ranks; NaN of nothing.
 func quantile(list []float64, q float64) float64 {
@@ -48,7 +46,7 @@ func quantile(list []float64, q float64) float64 {
 	return s[i] + (at-float64(i))*(s[i+1]-s[i])
 }
 
-// bootstrap is the percentile interval of median(a)/median(b) over 2,000
+// bootstrap is the percentile interval of Median(a)/Median(b) over 2,000
 // resamples, from a fixed seed.
 func bootstrap(a, b []float64) [2]float64 {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -61,7 +59,7 @@ func bootstrap(a, b []float64) [2]float64 {
 		for j := range rb {
 			rb[j] = b[r.IntN(len(b))]
 		}
-		ratios[i] = median(ra) / median(rb)
+		ratios[i] = Median(ra) / Median(rb)
 	}
 	return [2]float64{quantile(ratios, 0.025), quantile(ratios, 0.975)}
 }

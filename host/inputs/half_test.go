@@ -1,12 +1,10 @@
-package ab
+package inputs
 
 import (
 	"math"
 	"testing"
 
 	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/ort"
 )
 
 // TestHalfRoundTrip: every half precision number becomes itself again.
@@ -49,33 +47,5 @@ func TestHalfRounding(t *testing.T) {
 		if got := halfBits(x); got != want {
 			t.Errorf("%g becomes %#04x, want %#04x", x, got, want)
 		}
-	}
-}
-
-// TestReader: numbers written in a type are read back.
-func TestReader(t *testing.T) {
-	for kind, element := range map[onnx.Tensor_DataType]ort.ElementType{
-		onnx.Tensor_FLOAT: ort.Float32, onnx.Tensor_DOUBLE: ort.Float64, onnx.Tensor_FLOAT16: ort.Float16, onnx.Tensor_BFLOAT16: ort.BFloat16,
-	} {
-		var data []byte
-		want := []float64{0, 1, -2.5, 0.09375, -96}
-		for _, x := range want {
-			var err error
-			if data, err = appendNumber(data, kind, x); err != nil {
-				t.Fatal(err)
-			}
-		}
-		read := reader(element)
-		for i, x := range want {
-			if got := read(data, int64(i)); got != x {
-				t.Errorf("%s: %g was read as %g", element, x, got)
-			}
-		}
-	}
-	if reader(ort.Int64) != nil {
-		t.Error("integers are read as floats")
-	}
-	if _, err := appendNumber(nil, onnx.Tensor_STRING, 1); err == nil {
-		t.Error("a number became a string")
 	}
 }

@@ -1,12 +1,14 @@
-package ab
+package comparison
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/ort"
 )
 
@@ -216,4 +218,23 @@ func topAgreement(x, y []byte, read func([]byte, int64) float64, n, width int64)
 		return 1
 	}
 	return float64(same) / float64(rows)
+}
+
+// reader reads the i-th element of a type as a number; nil for types that are
+// compared byte by byte.
+func reader(e ort.ElementType) func(b []byte, i int64) float64 {
+	le := binary.LittleEndian
+	switch e {
+	case ort.Float32:
+		return func(b []byte, i int64) float64 { return float64(math.Float32frombits(le.Uint32(b[4*i:]))) }
+	case ort.Float64:
+		return func(b []byte, i int64) float64 { return math.Float64frombits(le.Uint64(b[8*i:])) }
+	case ort.BFloat16:
+		return func(b []byte, i int64) float64 {
+			return float64(math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16))
+		}
+	case ort.Float16:
+		return func(b []byte, i int64) float64 { return graph.HalfToFloat(le.Uint16(b[2*i:])) }
+	}
+	return nil
 }

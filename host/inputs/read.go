@@ -1,4 +1,4 @@
-package ab
+package inputs
 
 import (
 	"archive/zip"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,12 +18,11 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/ort"
 )
 
-// readInputs reads a .npz archive, or a folder of input_N.pb as ONNX's test data
+// readFile reads a .npz archive, or a folder of input_N.pb as ONNX's test data
 // has.
-func readInputs(path string, g *graph.Graph) (map[string]array, error) {
+func readFile(path string, g *graph.Graph) (map[string]array, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read inputs: %w", err)
@@ -61,7 +59,7 @@ func readFolder(folder string, g *graph.Graph) (map[string]array, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read inputs: %w", err)
 		}
-		a, err := ReadTensor(data)
+		a, err := readTensor(data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -80,34 +78,34 @@ func readFolder(folder string, g *graph.Graph) (map[string]array, error) {
 	return given, nil
 }
 
-// Tensor is a tensor as raw bytes.
-type Tensor struct {
+// tensor is a tensor as raw bytes.
+type tensor struct {
 	Name     string // may be empty
 	DataType int32
 	Shape    []int64
 	Data     []byte
 }
 
-// ReadTensor decodes a serialized TensorProto of a fixed-width type.
-func ReadTensor(data []byte) (Tensor, error) {
+// readTensor decodes a serialized TensorProto of a fixed-width type.
+func readTensor(data []byte) (tensor, error) {
 	t := &onnx.Tensor{}
 	if err := proto.Unmarshal(data, t); err != nil {
-		return Tensor{}, fmt.Errorf("no serialized tensor: %w", err)
+		return tensor{}, fmt.Errorf("no serialized tensor: %w", err)
 	}
 	m := &onnx.Model{Graph: &onnx.Graph{Initializer: []*onnx.Tensor{t}}, IrVersion: proto.Int64(8)}
 	whole, err := proto.Marshal(m)
 	if err != nil {
-		return Tensor{}, err
+		return tensor{}, err
 	}
 	parsed, err := model.Parse(whole, "")
 	if err != nil {
-		return Tensor{}, err
+		return tensor{}, err
 	}
 	raw, err := parsed.Data(parsed.Proto().Graph.Initializer[0])
 	if err != nil {
-		return Tensor{}, err
+		return tensor{}, err
 	}
-	return Tensor{t.GetName(), t.GetDataType(), t.Dims, raw}, nil
+	return tensor{t.GetName(), t.GetDataType(), t.Dims, raw}, nil
 }
 
 var npyHeader = regexp.MustCompile(`'descr':\s*'([^']+)',\s*'fortran_order':\s*(True|False),\s*'shape':\s*\(([^)]*)\)`)
@@ -195,23 +193,4 @@ func readNPY(f *zip.File) (array, error) {
 		return array{}, fmt.Errorf("its data end early: %w", err)
 	}
 	return a, nil
-}
-
-// reader reads the i-th element of a type as a number; nil for types that are
-// compared byte by byte.
-func reader(e ort.ElementType) func(b []byte, i int64) float64 {
-	le := binary.LittleEndian
-	switch e {
-	case ort.Float32:
-		return func(b []byte, i int64) float64 { return float64(math.Float32frombits(le.Uint32(b[4*i:]))) }
-	case ort.Float64:
-		return func(b []byte, i int64) float64 { return math.Float64frombits(le.Uint64(b[8*i:])) }
-	case ort.BFloat16:
-		return func(b []byte, i int64) float64 {
-			return float64(math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16))
-		}
-	case ort.Float16:
-		return func(b []byte, i int64) float64 { return graph.HalfToFloat(le.Uint16(b[2*i:])) }
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package ab
+package inputs
 
 import (
 	"archive/zip"
@@ -160,7 +160,7 @@ func TestGivenInputs(t *testing.T) {
 	path := decoder(t)
 	ids := npy(1, "<i8", "False", "3, 2", make([]byte, 48))
 	good := npz(t, map[string][]byte{"input_ids.npy": ids})
-	_, infos := made(t, path, Options{Inputs: good, Dims: map[string]int64{"past": 5}})
+	_, infos := made(t, path, Options{File: good, Dims: map[string]int64{"past": 5}})
 	if infos["input_ids"].From != good {
 		t.Errorf("input_ids comes from %q, want %q", infos["input_ids"].From, good)
 	}
@@ -170,7 +170,7 @@ func TestGivenInputs(t *testing.T) {
 		}
 	}
 	// The mask's length is the past's and the new tokens' together.
-	_, infos = made(t, path, Options{Inputs: npz(t, map[string][]byte{"input_ids.npy": ids, "attention_mask.npy": npy(1, "<i8", "False", "3, 9", make([]byte, 216))})})
+	_, infos = made(t, path, Options{File: npz(t, map[string][]byte{"input_ids.npy": ids, "attention_mask.npy": npy(1, "<i8", "False", "3, 9", make([]byte, 216))})})
 	if got := fmt.Sprint(infos["past_key_values.0.key"].Shape); got != "[3 2 7 4]" {
 		t.Errorf("the past is made in shape %s, want [3 2 7 4]", got)
 	}
@@ -188,7 +188,7 @@ func TestGivenInputs(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := Inputs(library(t), path, Options{Inputs: npz(t, c.npz), Dims: c.dims})
+			_, _, err := Make(library(t), path, Options{File: npz(t, c.npz), Dims: c.dims})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
@@ -213,7 +213,7 @@ func testData(t *testing.T, tensors map[string]*onnx.Tensor) string {
 }
 
 func TestReadFolder(t *testing.T) {
-	two := write(t, []face{{name: "a", dims: []any{"n"}}, {name: "b", dims: []any{"n"}}}, []face{{name: "y", dims: []any{"n"}}}, nil, "y = Sub(a, b)")
+	two := write(t, []value{{name: "a", dims: []any{"n"}}, {name: "b", dims: []any{"n"}}}, []value{{name: "y", dims: []any{"n"}}}, nil, "y = Sub(a, b)")
 	tensor := func(name string, data ...float32) *onnx.Tensor {
 		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{int64(len(data))}, FloatData: data}
 	}
@@ -223,7 +223,7 @@ func TestReadFolder(t *testing.T) {
 		"other names":  testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("first", 1, 2), "input_1.pb": tensor("second", 3, 4)}),
 		"with outputs": testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("a", 1, 2), "input_1.pb": tensor("b", 3, 4), "output_0.pb": tensor("y", 0, 0)}),
 	} {
-		values, _ := made(t, two, Options{Inputs: folder})
+		values, _ := made(t, two, Options{File: folder})
 		if a, b := data[float32](t, values["a"]), data[float32](t, values["b"]); !slices.Equal(a, []float32{1, 2}) || !slices.Equal(b, []float32{3, 4}) {
 			t.Errorf("%s: a is %v, b is %v", name, a, b)
 		}
@@ -239,7 +239,7 @@ func TestReadFolder(t *testing.T) {
 		"no such file or directory":    filepath.Join(t.TempDir(), "nowhere"),
 		"input_0.pb: model bytes: ten": testData(t, map[string]*onnx.Tensor{"input_0.pb": {DataType: proto.Int32(1), Dims: []int64{5}, FloatData: []float32{1}}}),
 	} {
-		if _, _, err := Inputs(library(t), two, Options{Inputs: folder}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Make(library(t), two, Options{File: folder}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

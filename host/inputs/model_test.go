@@ -1,4 +1,4 @@
-package ab
+package inputs
 
 import (
 	"os"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 )
 
 // library opens ONNX Runtime, which the tests need.
@@ -23,15 +22,15 @@ func library(t testing.TB) *ort.Library {
 	return l
 }
 
-// face is an input or an output: its name, type and dimensions, numbers or
+// value is an input or an output: its name, type and dimensions, numbers or
 // names.
-type face struct {
+type value struct {
 	name string
 	dims []any
 	kind onnx.Tensor_DataType
 }
 
-func (f face) info() *onnx.ValueInfo {
+func (f value) info() *onnx.ValueInfo {
 	shape := &onnx.Shape{}
 	for _, d := range f.dims {
 		switch d := d.(type) {
@@ -66,7 +65,7 @@ func table(name string, dims ...int64) *onnx.Tensor {
 }
 
 // write makes a model file.
-func write(t testing.TB, ins, outs []face, initializers []*onnx.Tensor, nodes ...string) string {
+func write(t testing.TB, ins, outs []value, initializers []*onnx.Tensor, nodes ...string) string {
 	t.Helper()
 	g := &onnx.Graph{Name: proto.String("g"), Initializer: initializers}
 	for _, f := range ins {
@@ -88,15 +87,3 @@ func write(t testing.TB, ins, outs []face, initializers []*onnx.Tensor, nodes ..
 	}
 	return path
 }
-
-// adder is y = x + x over (rows, width).
-func adder(t testing.TB) string {
-	return write(t, []face{{name: "x", dims: []any{"rows", "width"}}}, []face{{name: "y", dims: []any{"rows", "width"}}}, nil, "y = Add(x, x)")
-}
-
-// tripler is y = x + x + x, for answers that differ from adder's.
-func tripler(t testing.TB) string {
-	return write(t, []face{{name: "x", dims: []any{"rows", "width"}}}, []face{{name: "y", dims: []any{"rows", "width"}}}, nil, "a = Add(x, x)", "y = Add(a, x)")
-}
-
-var noPlugins = &patch.Set{}

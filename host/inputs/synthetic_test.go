@@ -1,4 +1,4 @@
-package ab
+package inputs
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ const (
 // decoder has the inputs that decoders with past have, under the names that
 // exporters give them; the graph only looks tokens up.
 func decoder(t testing.TB) string {
-	return write(t, []face{
+	return write(t, []value{
 		{name: "input_ids", dims: []any{"batch_size", "sequence_length"}, kind: i64},
 		{name: "token_type_ids", dims: []any{"batch_size", "sequence_length"}, kind: i64},
 		{name: "attention_mask", dims: []any{"batch_size", "past_sequence_length + sequence_length"}, kind: i64},
@@ -30,18 +30,18 @@ func decoder(t testing.TB) string {
 		{name: "num_logits_to_keep", dims: []any{}, kind: i64},
 		{name: "flags", dims: []any{50}, kind: onnx.Tensor_BOOL},
 		{name: "half", dims: []any{1000}, kind: onnx.Tensor_FLOAT16},
-	}, []face{{name: "y", dims: []any{"batch_size", "sequence_length", 3}}, {name: "z", dims: []any{"batch_size", "sequence_length", 3}}},
+	}, []value{{name: "y", dims: []any{"batch_size", "sequence_length", 3}}, {name: "z", dims: []any{"batch_size", "sequence_length", 3}}},
 		[]*onnx.Tensor{table("words", 11, 3), table("segments", 2, 3)},
 		"y = Gather(words, input_ids)", "z = Gather(segments, token_type_ids)")
 }
 
-func made(t *testing.T, path string, o Options) (map[string]*ort.Value, map[string]InputInfo) {
+func made(t *testing.T, path string, o Options) (map[string]*ort.Value, map[string]Info) {
 	t.Helper()
-	values, infos, err := Inputs(library(t), path, o)
+	values, infos, err := Make(library(t), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]InputInfo{}
+	byName := map[string]Info{}
 	for _, in := range infos {
 		byName[in.Name] = in
 	}
@@ -150,7 +150,7 @@ func TestDefaultLengths(t *testing.T) {
 		{[]any{"rows + 1", 7}, "[129 7]"},
 	}
 	for _, c := range cases {
-		path := write(t, []face{{name: "x", dims: c.dims}}, []face{{name: "y", dims: c.dims}}, nil, "y = Identity(x)")
+		path := write(t, []value{{name: "x", dims: c.dims}}, []value{{name: "y", dims: c.dims}}, nil, "y = Identity(x)")
 		_, infos := made(t, path, Options{})
 		if got := fmt.Sprint(infos["x"].Shape); got != c.want {
 			t.Errorf("%v becomes %s, want %s", c.dims, got, c.want)
@@ -159,7 +159,7 @@ func TestDefaultLengths(t *testing.T) {
 }
 
 func TestWrongLengths(t *testing.T) {
-	fixed := write(t, []face{{name: "x", dims: []any{2, 3}}}, []face{{name: "y", dims: []any{2, 3}}}, nil, "y = Identity(x)")
+	fixed := write(t, []value{{name: "x", dims: []any{2, 3}}}, []value{{name: "y", dims: []any{2, 3}}}, nil, "y = Identity(x)")
 	cases := []struct {
 		name, path string
 		dims       map[string]int64
@@ -167,7 +167,7 @@ func TestWrongLengths(t *testing.T) {
 	}{
 		{"unknown", decoder(t), map[string]int64{"btch": 4}, `no length is called "btch", the inputs have batch_size, sequence_length, past_sequence_length`},
 		{"fixed", fixed, map[string]int64{"batch": 4}, `no length is called "batch", all lengths of the inputs are fixed`},
-		{"ambiguous", write(t, []face{{name: "x", dims: []any{"seq_a", "seq_b"}}}, []face{{name: "y", dims: []any{"seq_a", "seq_b"}}}, nil, "y = Identity(x)"),
+		{"ambiguous", write(t, []value{{name: "x", dims: []any{"seq_a", "seq_b"}}}, []value{{name: "y", dims: []any{"seq_a", "seq_b"}}}, nil, "y = Identity(x)"),
 			map[string]int64{"seq": 4}, `length "seq" may be seq_a or seq_b`},
 		{"negative", decoder(t), map[string]int64{"batch": -1}, "length batch is -1, needs zero or more"},
 		{"twice", decoder(t), map[string]int64{"batch": 1, "batch_size": 2}, "length batch_size is asked to be both 1 and 2"},
@@ -176,7 +176,7 @@ func TestWrongLengths(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := Inputs(library(t), c.path, Options{Dims: c.dims})
+			_, _, err := Make(library(t), c.path, Options{Dims: c.dims})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
 				t.Errorf("error %v, want %q with the path", err, c.want)
 			}
@@ -189,9 +189,9 @@ func TestWrongLengths(t *testing.T) {
 
 // TestInputsNotMade: what cannot be made must be given.
 func TestInputsNotMade(t *testing.T) {
-	text := face{name: "x", dims: []any{1}, kind: onnx.Tensor_STRING}
-	path := write(t, []face{text}, []face{{name: "y", dims: []any{1}, kind: onnx.Tensor_STRING}}, nil, "y = Identity(x)")
-	_, _, err := Inputs(library(t), path, Options{})
+	text := value{name: "x", dims: []any{1}, kind: onnx.Tensor_STRING}
+	path := write(t, []value{text}, []value{{name: "y", dims: []any{1}, kind: onnx.Tensor_STRING}}, nil, "y = Identity(x)")
+	_, _, err := Make(library(t), path, Options{})
 	if want := path + ": input x: inputs of type string are not made; give it with --inputs"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}

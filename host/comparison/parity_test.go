@@ -1,6 +1,7 @@
-package ab
+package comparison
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"strings"
@@ -152,5 +153,33 @@ func TestTolerance(t *testing.T) {
 		if a, r := Tolerance(e); [2]float64{a, r} != want {
 			t.Errorf("%s: %g and %g, want %v", e, a, r, want)
 		}
+	}
+}
+
+// TestReader: numbers are read as they were written, integers are not read.
+func TestReader(t *testing.T) {
+	le := binary.LittleEndian
+	for element, write := range map[ort.ElementType]func(b []byte, x float64) []byte{
+		ort.Float32:  func(b []byte, x float64) []byte { return le.AppendUint32(b, math.Float32bits(float32(x))) },
+		ort.Float64:  func(b []byte, x float64) []byte { return le.AppendUint64(b, math.Float64bits(x)) },
+		ort.BFloat16: func(b []byte, x float64) []byte { return le.AppendUint16(b, uint16(math.Float32bits(float32(x))>>16)) },
+		ort.Float16: func(b []byte, x float64) []byte {
+			return le.AppendUint16(b, map[float64]uint16{0: 0, 1: 0x3c00, -2.5: 0xc100, 0.09375: 0x2e00, -96: 0xd600}[x])
+		},
+	} {
+		var data []byte
+		want := []float64{0, 1, -2.5, 0.09375, -96}
+		for _, x := range want {
+			data = write(data, x)
+		}
+		read := reader(element)
+		for i, x := range want {
+			if got := read(data, int64(i)); got != x {
+				t.Errorf("%s: %g was read as %g", element, x, got)
+			}
+		}
+	}
+	if reader(ort.Int64) != nil {
+		t.Error("integers are read as floats")
 	}
 }

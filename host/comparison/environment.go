@@ -1,4 +1,4 @@
-package ab
+package comparison
 
 import (
 	"bufio"
@@ -59,7 +59,7 @@ func ReadBandwidth() float64 {
 			wg.Go(func() {
 				part := buf[size/cores*c : size/cores*(c+1)]
 				if bytes.IndexByte(part, 2) >= 0 {
-					panic("ab: a byte that was never written")
+					panic("comparison: a byte that was never written")
 				}
 			})
 		}

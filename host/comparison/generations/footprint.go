@@ -1,4 +1,4 @@
-package ab
+package generations
 
 import (
 	"bytes"
@@ -30,13 +30,13 @@ type Footprint struct {
 type job struct {
 	Folder  string
 	Side    string
-	Options GenerationOptions
+	Options Options
 }
 
-// GenerateChild does the work of a process that Generate started to measure one
+// RunChild does the work of a process that Compare started to measure one
 // side's memory: it reads a job from in, generates once and writes the footprint to
 // out.
-func GenerateChild(ctx context.Context, l *ort.Library, set *patch.Set, in io.Reader, out io.Writer) error {
+func RunChild(ctx context.Context, l *ort.Library, set *patch.Set, in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return fmt.Errorf("the job is not understood: %w", err)

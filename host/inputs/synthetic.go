@@ -1,4 +1,6 @@
-package ab
+// Package inputs gives a model what it is fed: arrays of a file or folder, and
+// synthetic ones of what its inputs mean.
+package inputs
 
 import (
 	"encoding/binary"
@@ -14,9 +16,27 @@ import (
 	"github.com/opgraft/graft/host/roles"
 )
 
-// Inputs are what a model is fed: read from a file or folder, or made. They are
-// the caller's to close.
-func Inputs(l *ort.Library, path string, o Options) (map[string]*ort.Value, []InputInfo, error) {
+// Options say what a model is fed.
+type Options struct {
+	File string // .npz file or ONNX test-data folder; "" makes inputs from Seed
+	Dims map[string]int64
+	// LooseDims passes over lengths in Dims that the model does not have.
+	LooseDims bool
+	Seed      uint64
+	NoCache   bool // merged decoders take the branch without a past
+}
+
+// Info describes one input.
+type Info struct {
+	Name  string  `json:"name"`
+	Type  string  `json:"type"`
+	Shape []int64 `json:"shape"`
+	From  string  `json:"from"` // what the values mean: "mask", "positions", "tokens" ...
+}
+
+// Make gives values for all inputs of a model: read from a file or folder, or
+// synthetic. They are the caller's to close.
+func Make(l *ort.Library, path string, o Options) (map[string]*ort.Value, []Info, error) {
 	g, shapes, done, err := lengthsOf(path)
 	if err != nil {
 		return nil, nil, err
@@ -25,8 +45,8 @@ func Inputs(l *ort.Library, path string, o Options) (map[string]*ort.Value, []In
 	r := roles.Find(g, shapes, blocks.Find(g, shapes))
 	m := &maker{graph: g, shapes: shapes, roles: r, random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
 	var given map[string]array
-	if o.Inputs != "" {
-		if given, err = readInputs(o.Inputs, g); err != nil {
+	if o.File != "" {
+		if given, err = readFile(o.File, g); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -34,9 +54,9 @@ func Inputs(l *ort.Library, path string, o Options) (map[string]*ort.Value, []In
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	values := map[string]*ort.Value{}
-	var infos []InputInfo
+	var infos []Info
 	for _, in := range g.Inputs {
-		a, from, err := m.input(in, given, o.Inputs)
+		a, from, err := m.input(in, given, o.File)
 		var v *ort.Value
 		if err == nil {
 			v, err = l.NewTensorBytes(ort.ElementType(a.element), a.shape, a.data)
@@ -48,7 +68,7 @@ func Inputs(l *ort.Library, path string, o Options) (map[string]*ort.Value, []In
 			return nil, nil, fmt.Errorf("%s: input %s: %w", path, in.Name, err)
 		}
 		values[in.Name] = v
-		infos = append(infos, InputInfo{in.Name, model.TypeName(a.element), a.shape, from})
+		infos = append(infos, Info{in.Name, model.TypeName(a.element), a.shape, from})
 	}
 	return values, infos, nil
 }
@@ -252,4 +272,19 @@ func halfBits(x float64) uint16 {
 	}
 	frac, exp := math.Frexp(x) // x = frac * 2^exp, frac in [0.5, 1)
 	return sign | uint16(int(math.RoundToEven(frac*2048))-1024+(exp+14)<<10)
+}
+
+// lengthsOf reads a model's declared input shapes as polynomials, and what its
+// integer inputs may hold.
+func lengthsOf(path string) (*graph.Graph, *graph.Shapes, func(), error) {
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	g, err := graph.New(m.Proto(), m)
+	if err != nil {
+		m.Close()
+		return nil, nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return g, graph.Infer(g), func() { m.Close() }, nil
 }

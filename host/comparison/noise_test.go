@@ -1,9 +1,10 @@
-package ab
+package comparison
 
 import (
 	"context"
 	"testing"
 
+	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/ort"
 )
 
@@ -12,8 +13,12 @@ import (
 func TestArbitrate(t *testing.T) {
 	path := adder(t)
 	l := library(t)
-	o := Options{A: "none", Dims: map[string]int64{"rows": 1, "width": 4}}
-	inputs, _ := made(t, path, o)
+	o := Options{A: "none", Inputs: inputs.Options{Dims: map[string]int64{"rows": 1, "width": 4}}}
+	fed, _, err := inputs.Make(l, path, o.Inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fed["x"].Close)
 	s, err := open(l, noPlugins, path, "none", o)
 	if err != nil {
 		t.Fatal(err)
@@ -22,14 +27,17 @@ func TestArbitrate(t *testing.T) {
 	missed := func(name string, x *ort.Value) *pair {
 		s.results = []*ort.Value{x}
 		out := OutputParity{Name: name, Disagree: 1, MaxAbsolute: 0.5, Absolute: 1e-5, Relative: 1e-4}
-		return &pair{a: s, inputs: inputs, result: &Result{Parity: Parity{Outputs: []OutputParity{out}}}}
+		return &pair{a: s, fed: fed, result: &Result{Parity: Parity{Outputs: []OutputParity{out}}}}
 	}
-	answers, err := s.session.Run(context.Background(), inputs)
+	answers, err := s.session.Run(context.Background(), fed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer answers[0].Close()
-	right := data[float32](t, answers[0])
+	right, err := ort.Data[float32](answers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
 	near := append([]float32{}, right...)
 	near[2] += 0.3
 	cases := []struct {

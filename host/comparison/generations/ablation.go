@@ -1,4 +1,4 @@
-package ab
+package generations
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
@@ -16,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/statistics"
 )
 
 // AblationOptions say what techniques are turned on over.
@@ -44,8 +46,8 @@ type Ablation struct {
 	Rows          []AblationRow `json:"rows"`
 	Skipped       []Skipped     `json:"skipped"`
 	// Equal says that every row gave the tokens and texts of the first.
-	Equal       bool        `json:"equal"`
-	Environment Environment `json:"environment"`
+	Equal       bool                   `json:"equal"`
+	Environment comparison.Environment `json:"environment"`
 }
 
 // Skipped is a technique without a row.
@@ -64,8 +66,8 @@ type AblationRow struct {
 	InputsPerSecond float64   `json:"inputs_per_second"`
 	TokensPerSecond float64   `json:"tokens_per_second"`
 	// Gain is over the row before, Speedup over the first; 1 for the first.
-	Gain    Speedup `json:"gain"`
-	Speedup Speedup `json:"speedup"`
+	Gain    statistics.Speedup `json:"gain"`
+	Speedup statistics.Speedup `json:"speedup"`
 	// CacheBytes is the most that keys and values took, all copies counted.
 	CacheBytes int64 `json:"cache_bytes"`
 	Equal      int   `json:"equal"` // inputs with the tokens and the text of the first row
@@ -140,13 +142,13 @@ func Ablate(ctx context.Context, l *ort.Library, set *patch.Set, folder string, 
 		o.Progress(int64(round+1), int64(o.Rounds))
 	}
 	for i, t := range a.rows {
-		t.InputsPerSecond = float64(r.Inputs) / median(t.Seconds)
-		t.TokensPerSecond = float64(r.NewTokens) / median(t.Seconds)
-		t.Gain, t.Speedup = speedup(a.rows[max(0, i-1)].Seconds, t.Seconds), speedup(a.rows[0].Seconds, t.Seconds)
+		t.InputsPerSecond = float64(r.Inputs) / statistics.Median(t.Seconds)
+		t.TokensPerSecond = float64(r.NewTokens) / statistics.Median(t.Seconds)
+		t.Gain, t.Speedup = statistics.SpeedupOf(a.rows[max(0, i-1)].Seconds, t.Seconds), statistics.SpeedupOf(a.rows[0].Seconds, t.Seconds)
 		r.Rows = append(r.Rows, t.AblationRow)
 	}
 	o.Step("measuring the machine")
-	r.Environment = Measure(l)
+	r.Environment = comparison.Measure(l)
 	return r, nil
 }
 

@@ -1,0 +1,153 @@
+// Package comparison compares a model with itself under two sets of operators: first the
+// answers, output by output, then the time, in interleaved runs.
+package comparison
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/statistics"
+)
+
+// Options say what is compared and how long.
+type Options struct {
+	A, B   string // "none", "auto", a plugin's name, or the path of a plan file
+	ModelB string // another model with the same inputs for side B; "" is the same
+	Inputs inputs.Options
+	// Force uses operators whatever they are expected to gain.
+	Force   bool
+	Threads int // intra-op threads; 0 is one a core
+	Warmup  int // runs of each side before timing
+	Rounds  int // ABBA rounds: each times both sides twice
+	// Tolerance of answers; zero fields take the data type's default.
+	Absolute, Relative float64
+	// Step is told what begins; nil for silence.
+	Step func(what string)
+	// Progress is told the rounds done and their number; nil for silence.
+	Progress func(done, total int64)
+}
+
+// Side is one of the two.
+type Side struct {
+	Name     string    `json:"name"`
+	Plugins  []string  `json:"plugins"`
+	Replaced int       `json:"replaced"`
+	Blocks   int       `json:"blocks"`
+	LoadMS   float64   `json:"load_ms"`
+	MedianMS float64   `json:"median_ms"`
+	TimesMS  []float64 `json:"times_ms"` // every timed run, in order; none is left out
+}
+
+// Result is the whole comparison. Speed-ups are time of A over time of B.
+type Result struct {
+	SchemaVersion int                `json:"schema_version"`
+	Model         string             `json:"model"`
+	ModelB        string             `json:"model_b,omitempty"` // when B is another model
+	Seed          uint64             `json:"seed"`
+	Warmup        int                `json:"warmup"` // runs of each side before timing
+	Rounds        int                `json:"rounds"` // of A B B A
+	A             Side               `json:"a"`
+	B             Side               `json:"b"`
+	Inputs        []inputs.Info      `json:"inputs"`
+	Parity        Parity             `json:"parity"`
+	Speedup       statistics.Speedup `json:"speedup"`
+	Environment   Environment        `json:"environment"`
+}
+
+// pair is both sides, open, with the inputs they are fed and their first answers.
+type pair struct {
+	a, b   *side
+	fed    map[string]*ort.Value
+	result *Result
+}
+
+// Run compares answers and times. The plugins of set are those that "auto" and
+// names refer to.
+func Run(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (*Result, error) {
+	if o.Rounds <= 0 {
+		o.Rounds = 15
+	}
+	if o.Warmup <= 0 {
+		o.Warmup = 3
+	}
+	p, err := answers(ctx, l, set, path, o)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	o.step("timing")
+	p.a.TimesMS, p.b.TimesMS, err = interleave(p.a.timed(ctx, p.fed), p.b.timed(ctx, p.fed), o)
+	if err != nil {
+		return nil, err
+	}
+	r := p.result
+	r.Warmup, r.Rounds = o.Warmup, o.Rounds
+	p.a.MedianMS, p.b.MedianMS = statistics.Median(p.a.TimesMS), statistics.Median(p.b.TimesMS)
+	r.A, r.B = p.a.Side, p.b.Side
+	r.Speedup = statistics.SpeedupOf(p.a.TimesMS, p.b.TimesMS)
+	o.step("measuring the machine")
+	r.Environment = Measure(l)
+	return r, nil
+}
+
+// Answers compares answers only.
+func Answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (*Result, error) {
+	p, err := answers(ctx, l, set, path, o)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	p.result.A, p.result.B = p.a.Side, p.b.Side
+	return p.result, nil
+}
+
+// answers opens both sides, feeds them the same and compares what they say.
+func answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (_ *pair, err error) {
+	p := &pair{result: &Result{SchemaVersion: 1, Model: path, ModelB: o.ModelB, Seed: o.Inputs.Seed}}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	// A name that is wrong should be said before a large model is loaded.
+	for _, name := range []string{o.A, o.B} {
+		if _, err := planOptions(set, name, o); err != nil {
+			return nil, err
+		}
+	}
+	o.step("making inputs")
+	if p.fed, p.result.Inputs, err = inputs.Make(l, path, o.Inputs); err != nil {
+		return nil, err
+	}
+	o.step("loading a: " + o.A)
+	if p.a, err = first(ctx, l, set, path, o.A, o, p.fed); err != nil {
+		return nil, fmt.Errorf("a (%s): %w", o.A, err)
+	}
+	if o.ModelB != "" {
+		path = o.ModelB
+	}
+	o.step("loading b: " + o.B)
+	if p.b, err = first(ctx, l, set, path, o.B, o, p.fed); err != nil {
+		return nil, fmt.Errorf("b (%s): %w", o.B, err)
+	}
+	o.step("comparing answers")
+	p.result.Parity = compare(p.a, p.b, o)
+	return p, p.arbitrate(ctx, l, p.result.Model, o)
+}
+
+func (o *Options) step(what string) {
+	if o.Step != nil {
+		o.Step(what)
+	}
+}
+
+func (p *pair) close() {
+	p.a.close()
+	p.b.close()
+	for _, v := range p.fed {
+		v.Close()
+	}
+}

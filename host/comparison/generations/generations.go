@@ -1,0 +1,216 @@
+// Package generations compares whole generations of a model folder: two sides, token by
+// token and in interleaved runs, or techniques that are turned on one after the other.
+package generations
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/statistics"
+)
+
+// Options say what two ways of generating are compared on.
+type Options struct {
+	// A and B: "none" is the model as exported, with past and present as tensors,
+	// written as well as that goes (package plain); "auto" is the engine; what
+	// prepare.ParseAttention reads is the engine with that attention; another plugin's
+	// name is the engine with the cache's own plugin and that one alone.
+	A, B string
+	// Search are options in the words of Hugging Face's generation configuration.
+	Search []byte
+	// Inputs are tokens of one length; without them Batch inputs of PromptLength
+	// tokens are made from Seed. A speech model takes Features, of one shape, instead;
+	// without them Batch inputs of the shape that it was made for are made.
+	Inputs              [][]int32
+	Features            []*engine.Features
+	Batch, PromptLength int
+	Seed                uint64
+	Threads             int
+	CacheBytes          int64
+	Rounds              int                     // of A B B A
+	Step                func(what string)       `json:"-"`
+	Progress            func(done, total int64) `json:"-"`
+	// Child starts this program anew in a way that calls RunChild. Each side
+	// generates once in such a process, for its peak memory; nil measures none.
+	Child func(ctx context.Context) *exec.Cmd `json:"-"`
+}
+
+// Side is one way of generating.
+type Side struct {
+	Name string `json:"name"`
+	// Seconds of whole runs and, of those, until every sample had its first token.
+	Seconds       []float64 `json:"seconds"`
+	PromptSeconds []float64 `json:"prompt_seconds"`
+	// TokensPerSecond is new tokens over whole runs, DecodeTokensPerSecond over what
+	// follows the prompt; both medians.
+	TokensPerSecond       float64 `json:"tokens_per_second"`
+	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
+	// FirstTokenSeconds is the median of PromptSeconds.
+	FirstTokenSeconds float64 `json:"first_token_seconds"`
+	// CacheBytes is the most that attention kept, all copies counted; SampleBytes is the
+	// most that it kept of one input.
+	CacheBytes  int64 `json:"cache_bytes"`
+	SampleBytes int64 `json:"cache_bytes_per_sample"`
+	// Attention says what serves each layer; nil for the model as exported.
+	Attention []rewrite.Served `json:"attention,omitempty"`
+	Footprint
+	Plugins []string `json:"plugins"`
+}
+
+// Result compares two ways end to end.
+type Result struct {
+	SchemaVersion int     `json:"schema_version"`
+	Model         string  `json:"model"`
+	Batch         int     `json:"batch"`
+	InputTokens   int     `json:"input_tokens"`             // of one input
+	InputFeatures []int64 `json:"input_features,omitempty"` // shape of one input of a speech model
+	NewTokens     int     `json:"new_tokens"`               // of the best sequences, all inputs
+	DistinctLeast int     `json:"distinct_tokens_least"`
+	ReorderShare  float64 `json:"reorder_share"` // of the steps of B's samples, when B is the engine
+	// Equal sequences of all, the same number of tokens and the same tokens.
+	Equal         int                `json:"equal"`
+	Sequences     int                `json:"sequences"`
+	A             Side               `json:"a"`
+	B             Side               `json:"b"`
+	Speedup       statistics.Speedup `json:"speedup"`
+	DecodeSpeedup statistics.Speedup `json:"decode_speedup"`
+	// StepFloor compares B's steps with what the machine's memory allows; nil where B
+	// is not the engine.
+	StepFloor   *StepFloor             `json:"step_floor,omitempty"`
+	Environment comparison.Environment `json:"environment"`
+}
+
+// StepFloor is the least time that a step could take: that of reading the weights
+// of all products, and the keys and values of distinct positions of prompts and
+// encoders' inputs, once.
+type StepFloor struct {
+	Bytes   int64   `json:"bytes"`
+	ReadGB  float64 `json:"read_gb_s"` // median over the rounds, measured between runs
+	FloorMS float64 `json:"floor_ms"`
+	StepMS  float64 `json:"step_ms"` // median
+	Ratio   float64 `json:"ratio"`
+}
+
+// Compare compares whole generations of a model folder.
+func Compare(ctx context.Context, l *ort.Library, set *patch.Set, folder string, o Options) (*Result, error) {
+	if o.Rounds <= 0 {
+		o.Rounds = 3
+	}
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	config, err := modeldir.ReadConfig(folder)
+	if err != nil {
+		return nil, err
+	}
+	given := o
+	inputs, err := o.inputs(config)
+	if err != nil {
+		return nil, err
+	}
+	var memory [2]Footprint
+	for i, name := range []string{o.A, o.B} {
+		if o.Child == nil {
+			break
+		}
+		o.Step("measuring the memory of " + name)
+		if memory[i], err = (job{folder, name, given}).footprint(ctx, o.Child(ctx)); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	var sides [2]*way
+	for i, name := range []string{o.A, o.B} {
+		o.Step("opening " + name)
+		if sides[i], err = openWay(l, set, folder, name, config, inputs, o); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		defer sides[i].close()
+		sides[i].Footprint = memory[i]
+	}
+	r := &Result{SchemaVersion: 1, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens)}
+	if f := inputs[0].Features; f != nil {
+		r.InputFeatures = f.Shape
+	}
+	var first [2][][]search.Hypothesis
+	for i, w := range sides {
+		o.Step("generating with " + w.Name)
+		if first[i], _, err = w.run(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", w.Name, err)
+		}
+	}
+	r.compare(first[0], first[1])
+	o.Step("timing")
+	var reads []float64
+	for round := range o.Rounds {
+		for _, i := range []int{0, 1, 1, 0} {
+			start := time.Now()
+			_, prompt, err := sides[i].run(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", sides[i].Name, err)
+			}
+			sides[i].Seconds = append(sides[i].Seconds, time.Since(start).Seconds())
+			sides[i].PromptSeconds = append(sides[i].PromptSeconds, prompt.Seconds())
+		}
+		if sides[1].stepBytes > 0 {
+			reads = append(reads, comparison.ReadBandwidth()/1e9)
+		}
+		if o.Progress != nil {
+			o.Progress(int64(round+1), int64(o.Rounds))
+		}
+	}
+	var after [2][]float64
+	for i, w := range sides {
+		for j, s := range w.Seconds {
+			after[i] = append(after[i], s-w.PromptSeconds[j])
+		}
+		w.FirstTokenSeconds = statistics.Median(w.PromptSeconds)
+		w.TokensPerSecond = float64(r.NewTokens) / statistics.Median(w.Seconds)
+		w.DecodeTokensPerSecond = float64(r.NewTokens-r.Batch) / statistics.Median(after[i])
+	}
+	r.ReorderShare = sides[1].share()
+	r.A, r.B = sides[0].Side, sides[1].Side
+	r.Speedup, r.DecodeSpeedup = statistics.SpeedupOf(r.A.Seconds, r.B.Seconds), statistics.SpeedupOf(after[0], after[1])
+	if steps := float64(r.NewTokens)/float64(r.Batch) - 1; sides[1].stepBytes > 0 && steps > 0 {
+		f := &StepFloor{Bytes: sides[1].stepBytes, ReadGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[1]) / steps}
+		f.FloorMS = float64(f.Bytes) / f.ReadGB / 1e6
+		f.Ratio = f.StepMS / f.FloorMS
+		r.StepFloor = f
+	}
+	o.Step("measuring the machine")
+	r.Environment = comparison.Measure(l)
+	return r, nil
+}
+
+// compare counts equal sequences and how varied the best ones are.
+func (r *Result) compare(a, b [][]search.Hypothesis) {
+	r.DistinctLeast = -1
+	for i := range a {
+		for j := range a[i] {
+			r.Sequences++
+			if j < len(b[i]) && slices.Equal(a[i][j].Tokens, b[i][j].Tokens) {
+				r.Equal++
+			}
+		}
+		if len(b[i]) == 0 {
+			continue
+		}
+		distinct := map[int32]bool{}
+		for _, t := range b[i][0].Tokens {
+			distinct[t] = true
+		}
+		r.NewTokens += len(b[i][0].Tokens)
+		if r.DistinctLeast < 0 || len(distinct) < r.DistinctLeast {
+			r.DistinctLeast = len(distinct)
+		}
+	}
+}

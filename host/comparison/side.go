@@ -1,0 +1,144 @@
+package comparison
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// side is an open session of one of the two.
+type side struct {
+	Side
+	session *ort.Session
+	results []*ort.Value
+}
+
+// first opens a side and runs it once.
+func first(ctx context.Context, l *ort.Library, set *patch.Set, path, name string, o Options, fed map[string]*ort.Value) (*side, error) {
+	s, err := open(l, set, path, name, o)
+	if err != nil {
+		return nil, err
+	}
+	if s.results, err = s.session.Run(ctx, fed); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// stopSpinning lets a session's threads rest when a run has ended. Otherwise they
+// wait for the next run on the cores that the other side is timed on.
+const stopSpinning = "session.force_spinning_stop"
+
+// open makes the session of one side.
+func open(l *ort.Library, set *patch.Set, path, name string, o Options) (*side, error) {
+	s := &side{Side: Side{Name: name, Plugins: []string{}}}
+	so := ort.SessionOptions{IntraOpThreads: o.Threads, Plain: true, Config: map[string]string{stopSpinning: "1"}}
+	if name != "none" {
+		po, err := planOptions(set, name, o)
+		if err != nil {
+			return nil, err
+		}
+		so.Plain = false
+		so.Patcher = (&patch.Sessions{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
+			s.Blocks, s.Replaced, s.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
+			if s.Plugins == nil {
+				s.Plugins = []string{}
+			}
+		}}).Patch
+	}
+	start := time.Now()
+	var err error
+	s.session, err = l.NewSession(path, so)
+	s.LoadMS = float64(time.Since(start).Microseconds()) / 1e3
+	return s, err
+}
+
+// planOptions reads the name of a side.
+func planOptions(set *patch.Set, name string, o Options) (plan.Options, error) {
+	po := plan.Options{Force: o.Force}
+	switch {
+	case name == "":
+		return po, fmt.Errorf("a side has no name, needs none, auto, a plugin's name or a plan file")
+	case name == "none", name == "auto":
+	case strings.HasSuffix(name, ".json") || strings.ContainsRune(name, os.PathSeparator):
+		fixed, err := plan.ReadFile(name, set.Manifests())
+		if err != nil {
+			return po, err
+		}
+		po.Fixed = fixed
+	default:
+		if _, err := patch.Named(set.Plugins, name); err != nil {
+			return po, err
+		}
+		po.Plugins = []string{name}
+	}
+	return po, nil
+}
+
+func (s *side) close() {
+	if s == nil {
+		return
+	}
+	for _, v := range s.results {
+		v.Close()
+	}
+	if s.session != nil {
+		s.session.Close()
+	}
+}
+
+// timed is a run of a side, with its time in milliseconds. Results go into the
+// memory of the first run, so that no run pays for fresh memory.
+func (s *side) timed(ctx context.Context, fed map[string]*ort.Value) func() (float64, error) {
+	names := s.names()
+	return func() (float64, error) {
+		start := time.Now()
+		err := s.session.RunInto(ctx, fed, names, s.results)
+		return float64(time.Since(start).Nanoseconds()) / 1e6, err
+	}
+}
+
+// interleave warms both sides up, then times them in the order A B B A, so that
+// drifts of the machine fall on both alike. Every timed run counts, however long
+// it took.
+func interleave(a, b func() (float64, error), o Options) (timesA, timesB []float64, err error) {
+	for range o.Warmup {
+		for _, run := range []func() (float64, error){a, b} {
+			if _, err := run(); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	for i := range o.Rounds {
+		for _, isA := range []bool{true, false, false, true} {
+			run, times := b, &timesB
+			if isA {
+				run, times = a, &timesA
+			}
+			t, err := run()
+			if err != nil {
+				return nil, nil, err
+			}
+			*times = append(*times, t)
+		}
+		if o.Progress != nil {
+			o.Progress(int64(i+1), int64(o.Rounds))
+		}
+	}
+	return timesA, timesB, nil
+}
+
+func (s *side) names() []string {
+	var list []string
+	for _, out := range s.session.Outputs() {
+		list = append(list, out.Name)
+	}
+	return list
+}
