@@ -1,105 +1,143 @@
 package graft_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
 
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
-	"github.com/opgraft/graft/host/ort"
 )
 
-// A program on onnxruntime_go: the one line is graft.Enable.
-func Example() {
-	onnx.SetSharedLibraryPath(runtimePath())
+// A program on onnxruntime_go: the one line is graft.Enable. Here its sessions are compared with those of
+// before.
+func ExampleEnable() {
+	path, err := graft.RuntimePath()
+	if err != nil {
+		log.Fatal(err)
+	}
+	onnx.SetSharedLibraryPath(path)
 	if err := onnx.InitializeEnvironment(); err != nil {
 		log.Fatal(err)
 	}
 	defer onnx.DestroyEnvironment()
 
+	before, err := encode("models/g2p/encoder_model.onnx", []int64{0, 22, 18, 4, 21, 2})
+	if err != nil {
+		log.Fatal(err)
+	}
 	if err := graft.Enable(); err != nil {
 		log.Fatal(err)
 	}
 	defer graft.Disable()
-
-	// From here on everything is as it was.
-	token, err := firstToken("models/tiny-gpt2/model.onnx", []int64{40, 101, 12})
+	after, err := encode("models/g2p/encoder_model.onnx", []int64{0, 22, 18, 4, 21, 2})
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	graft.Disable()
-	plain, err := firstToken("models/tiny-gpt2/model.onnx", []int64{40, 101, 12})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("same token:", token == plain)
-	// Output: same token: true
+	equal := slices.EqualFunc(before, after, func(a, b float32) bool { return math.Abs(float64(a-b)) < 1e-4 })
+	fmt.Println(len(after), "numbers, equal:", equal)
+	// Output: 768 numbers, equal: true
 }
 
-// firstToken runs a prompt through a GPT-2 type model and returns the most
-// probable next token.
-func firstToken(model string, prompt []int64) (int64, error) {
-	ins, outs, err := onnx.GetInputOutputInfo(model)
+// encode runs an encoder over the tokens of one text and returns its hidden states.
+func encode(model string, tokens []int64) ([]float32, error) {
+	session, err := onnx.NewDynamicAdvancedSession(model, []string{"input_ids", "attention_mask"}, []string{"last_hidden_state"}, nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var names, results []string
-	var inputs []onnx.Value
-	n := int64(len(prompt))
-	for _, in := range ins {
-		var v onnx.Value
-		switch in.Name {
-		case "input_ids":
-			v, err = onnx.NewTensor(onnx.NewShape(1, n), prompt)
-		case "attention_mask":
-			// One position of padding stands in the past, hidden by the mask.
-			v, err = onnx.NewTensor(onnx.NewShape(1, n+1), []int64{0, 1, 1, 1})
-		case "position_ids":
-			v, err = onnx.NewTensor(onnx.NewShape(1, n), []int64{0, 1, 2})
-		default: // past_key_values.*
-			v, err = onnx.NewTensor(onnx.NewShape(1, in.Dimensions[1], 1, in.Dimensions[3]), make([]float32, in.Dimensions[1]*in.Dimensions[3]))
-		}
+	defer session.Destroy()
+	shape := onnx.NewShape(1, int64(len(tokens)))
+	ids, err := onnx.NewTensor(shape, tokens)
+	if err != nil {
+		return nil, err
+	}
+	defer ids.Destroy()
+	mask, err := onnx.NewTensor(shape, slices.Repeat([]int64{1}, len(tokens)))
+	if err != nil {
+		return nil, err
+	}
+	defer mask.Destroy()
+	outputs := []onnx.Value{nil}
+	if err := session.Run([]onnx.Value{ids, mask}, outputs); err != nil {
+		return nil, err
+	}
+	defer outputs[0].Destroy()
+	return slices.Clone(outputs[0].(*onnx.Tensor[float32]).GetData()), nil
+}
+
+// A patched file is for programs in any language, which register the libraries that it needs.
+func ExamplePatch() {
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+
+	patched, err := graft.Patch(context.Background(), "models/tiny-gpt2/model.onnx", filepath.Join(folder, "patched.onnx"),
+		graft.Plugins("flash-decode"), graft.Force())
+	if errors.Is(err, graft.ErrNothingReplaced) {
+		fmt.Println("the model is best as it is:", err)
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(patched.Replaced, "of", patched.Blocks, "blocks replaced")
+	for _, path := range patched.Libraries {
+		fmt.Println("needs", filepath.Base(path))
+	}
+	// Output:
+	// 5 of 5 blocks replaced
+	// needs libflash_decode.so
+}
+
+// Texts to texts with a model folder: here from the spelling of words to their pronunciation.
+func ExampleNewGenerator() {
+	ctx := context.Background()
+	g, err := graft.NewGenerator(ctx, "models/g2p", graft.Beams(4), graft.MaxNewTokens(24))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+
+	words := []string{"soared", "moynahan", "bove"}
+	for out, err := range g.Generate(ctx, slices.Values(words)) {
 		if err != nil {
-			return 0, err
+			log.Fatal(err)
 		}
-		defer v.Destroy()
-		names, inputs = append(names, in.Name), append(inputs, v)
+		fmt.Printf("%s: %s\n", words[out.Index], out.Sequences[0].Text)
 	}
-	for _, out := range outs {
-		results = append(results, out.Name)
-	}
-	s, err := onnx.NewDynamicAdvancedSession(model, names, results, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Destroy()
-	outputs := make([]onnx.Value, len(results))
-	if err := s.Run(inputs, outputs); err != nil {
-		return 0, err
-	}
-	defer func() {
-		for _, o := range outputs {
-			o.Destroy()
-		}
-	}()
-	logits := outputs[0].(*onnx.Tensor[float32])
-	row := logits.GetData()[len(logits.GetData())-int(logits.GetShape()[2]):]
-	best := 0
-	for i, x := range row {
-		if x > row[best] {
-			best = i
-		}
-	}
-	return int64(best), nil
+	// Output:
+	// soared: S AO1 R D
+	// moynahan: M OY1 N AH0 HH AE0 N
+	// bove: B OW1 V
 }
 
-// runtimePath finds libonnxruntime as the graft command does.
-func runtimePath() string {
-	at, err := ort.Find("")
+// Options of one call stand for those that the generator was opened with. Calls from several goroutines
+// are computed together.
+func ExampleGenerator_GenerateText() {
+	ctx := context.Background()
+	g, err := graft.NewGenerator(ctx, "models/g2p", graft.Beams(4))
 	if err != nil {
 		log.Fatal(err)
 	}
-	return at.Path
+	defer g.Close()
+
+	out, err := g.GenerateText(ctx, "read", graft.ReturnSequences(2), graft.Set("early_stopping", "never"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range out.Sequences {
+		fmt.Println(s.Text)
+	}
+	// Output:
+	// R IY1 D
+	// R EH1 D
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 	"iter"
-	"strconv"
+	"slices"
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/prepare"
@@ -17,169 +17,212 @@ import (
 
 // Generator generates text with an exported model: a folder as optimum writes
 // it, of a decoder or an encoder-decoder with its tokenizer, speech models
-// included. One run at a time.
+// included. It is safe for concurrent use.
 type Generator struct {
 	generator *generate.Generator
 	search    search.Options
-	pipeline  pipeline.Options
+	running   chan struct{} // holds a value while a call runs
 }
 
-// Generation is what became of one input: its sequences, best first, or why
-// there are none.
-type Generation = generate.Result
+// Generation is what was generated for one input.
+type Generation struct {
+	Index     int        // the input's number, from 0
+	Sequences []Sequence // the best first; one, unless [ReturnSequences] asks for more
+}
 
-// GeneratorOption adjusts NewGenerator.
-type GeneratorOption func(*generatorOptions)
+// Sequence is one generated text.
+type Sequence struct {
+	Text   string
+	Tokens []int32 // the generated ones, without the prompt
+	// Score is the sum of the tokens' log-probabilities, with beams divided by a power of the length
+	// ([LengthPenalty]). In greedy search it is 0 unless output_scores is set.
+	Score float64
+	// Ended says that the last token is an end token. Otherwise the limit of length was reached.
+	Ended bool
+}
 
 type generatorOptions struct {
-	options
-	decode   decode.Options
-	pipeline pipeline.Options
-	runtime  string
-	set      []setting
-
+	pluginOptions
+	decode    decode.Options
+	runtime   string
 	attention string
-	prefer    plan.Prefer
+	maxInput  int
+	settings  settings
+	err       error // the first option that is out of range
 }
 
-type setting struct {
-	name string
-	json string
-}
+type generatorOption func(*generatorOptions)
 
-// With sets an option of the search by its name in Hugging Face's generation
-// configuration ("no_repeat_ngram_size") to a JSON value ("3"). What is not set
-// is as generation_config.json says.
-func With(name, json string) GeneratorOption {
-	return func(o *generatorOptions) { o.set = append(o.set, setting{name, json}) }
-}
+func (f generatorOption) generator(o *generatorOptions) { f(o) }
 
-// WithBeams searches with so many beams.
-func WithBeams(n int) GeneratorOption {
-	return func(o *generatorOptions) { o.set = append(o.set, setting{"num_beams", strconv.Itoa(n)}) }
-}
-
-// WithMaxNewTokens ends outputs after so many tokens.
-func WithMaxNewTokens(n int) GeneratorOption {
-	return func(o *generatorOptions) { o.set = append(o.set, setting{"max_new_tokens", strconv.Itoa(n)}) }
-}
-
-// WithBatch has at most so many inputs under way at once; 8 without it.
-func WithBatch(n int) GeneratorOption { return func(o *generatorOptions) { o.decode.Batch = n } }
-
-// WithMaxCache bounds the memory for keys and values, in bytes; without it half
-// of the machine's.
-func WithMaxCache(bytes int64) GeneratorOption {
-	return func(o *generatorOptions) { o.decode.CacheBytes = bytes }
-}
-
-// WithAttention names what attention keeps, instead of what is expected to be best:
-// flash-decode, el-attention, slim-keys, slim-inputs or slim-hybrid, or self=NAME and
-// cross=NAME with a comma between. Layers that cannot keep it keep something else.
-func WithAttention(name string) GeneratorOption {
-	return func(o *generatorOptions) { o.attention = name }
-}
-
-// WithMemory lets attention keep as few bytes as it can, whatever that does to speed.
-func WithMemory() GeneratorOption {
-	return func(o *generatorOptions) { o.prefer = plan.PreferMemory }
-}
-
-// WithThreads sets the threads inside an operator; one a core without it.
-func WithThreads(n int) GeneratorOption { return func(o *generatorOptions) { o.decode.Threads = n } }
-
-// WithRuntime names the libonnxruntime to use, as GRAFT_ONNXRUNTIME does.
-func WithRuntime(path string) GeneratorOption { return func(o *generatorOptions) { o.runtime = path } }
-
-// WithPlugins takes the options that Enable takes: Folders, Plugins, Except,
-// Force, AcceptUnverified.
-func WithPlugins(opts ...Option) GeneratorOption {
-	return func(o *generatorOptions) {
-		for _, f := range opts {
-			f(&o.options)
+// positive is an option whose value has to be above 0.
+func positive[N int | int64](name string, n N, set func(*generatorOptions)) GeneratorOption {
+	return generatorOption(func(o *generatorOptions) {
+		if n <= 0 && o.err == nil {
+			o.err = refuse("%s is %d: at least 1 is needed", name, n)
 		}
+		set(o)
+	})
+}
+
+// BatchSize has at most n inputs in flight at once, of all calls together; 8 without it.
+func BatchSize(n int) GeneratorOption {
+	return positive("BatchSize", n, func(o *generatorOptions) { o.decode.Batch = n })
+}
+
+// AutoBatchSize has as many inputs in flight as memory holds.
+func AutoBatchSize() GeneratorOption {
+	return generatorOption(func(o *generatorOptions) { o.decode.Batch = decode.AutoBatch })
+}
+
+// MaxCache bounds the memory of the KV cache, in bytes; without it half of the machine's.
+func MaxCache(bytes int64) GeneratorOption {
+	return positive("MaxCache", bytes, func(o *generatorOptions) { o.decode.CacheBytes = bytes })
+}
+
+// MaxInputTokens cuts inputs after n tokens. Without it they are cut at what the model's positions allow.
+func MaxInputTokens(n int) GeneratorOption {
+	return positive("MaxInputTokens", n, func(o *generatorOptions) { o.maxInput = n })
+}
+
+// Threads sets the threads of an operator; one a core without it.
+func Threads(n int) GeneratorOption {
+	return positive("Threads", n, func(o *generatorOptions) { o.decode.Threads = n })
+}
+
+// Attention names the KV-cache strategy instead of leaving it to the planner:
+// flash-decode, el-attention, slim-keys, slim-inputs or slim-hybrid, or self=NAME and
+// cross=NAME with a comma between. Layers that cannot follow it use another.
+func Attention(name string) GeneratorOption {
+	return generatorOption(func(o *generatorOptions) { o.attention = name })
+}
+
+// PreferMemory chooses the KV-cache strategy of the fewest bytes instead of the fastest.
+func PreferMemory() GeneratorOption {
+	return generatorOption(func(o *generatorOptions) { o.decode.Attention.Prefer = plan.PreferMemory })
+}
+
+// Runtime names the libonnxruntime to use, as the environment variable GRAFT_ONNXRUNTIME does.
+func Runtime(path string) GeneratorOption {
+	return generatorOption(func(o *generatorOptions) { o.runtime = path })
+}
+
+// NewGenerator opens a model folder. Options of the search count for every call of Generate that does not
+// set others. A context that ends makes it return at once with the context's error; what was being
+// loaded is freed as soon as that can be.
+func NewGenerator(ctx context.Context, folder string, opts ...GeneratorOption) (*Generator, error) {
+	var o generatorOptions
+	for _, x := range opts {
+		x.generator(&o)
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	type opened struct {
+		g   *Generator
+		err error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		g, err := o.open(ctx, folder)
+		done <- opened{g, err}
+	}()
+	select {
+	case got := <-done:
+		return got.g, got.err
+	case <-ctx.Done():
+		go func() {
+			if got := <-done; got.g != nil {
+				got.g.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
 	}
 }
 
-// NewGenerator opens a model folder. Errors name the file, what was found there
-// and what is needed.
-func NewGenerator(folder string, opts ...GeneratorOption) (*Generator, error) {
-	var o generatorOptions
-	for _, f := range opts {
-		f(&o)
-	}
-	l, err := ort.FindAndOpen(o.runtime)
+// open is NewGenerator after the options are read.
+func (o *generatorOptions) open(ctx context.Context, folder string) (*Generator, error) {
+	library, err := ort.FindAndOpen(o.runtime)
 	if err != nil {
-		return nil, err
+		return nil, public(err, ErrNoRuntime)
 	}
 	set, err := o.load()
 	if err != nil {
 		return nil, err
 	}
 	if o.attention != "" {
+		prefer := o.decode.Attention.Prefer
 		if o.decode.Attention, err = prepare.ParseAttention(o.attention, set.Manifests()); err != nil {
-			return nil, err
+			return nil, public(err, ErrOption)
 		}
+		o.decode.Attention.Prefer = prefer
 	}
-	o.decode.Attention.Prefer = o.prefer
-	for _, s := range o.set {
-		if s.name == "num_beams" {
-			o.decode.Attention.Beams, _ = strconv.Atoi(s.json) // what is no number is refused below
-		}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
-	o.decode.Library, o.decode.Plugins, o.decode.Plan = l, set, o.plan
+	o.decode.Attention.Beams = o.settings.beams()
+	o.decode.Library, o.decode.Plugins, o.decode.Plan = library, set, o.plan
 	inner, err := generate.Open(folder, o.decode)
 	if err != nil {
-		return nil, err
+		return nil, public(err, ErrBadModel)
 	}
-	g := &Generator{generator: inner, search: inner.Search(), pipeline: o.pipeline}
-	for _, s := range o.set {
-		if err = g.search.Set(s.name, []byte(s.json)); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		err = g.search.Validate()
-	}
-	if err != nil {
+	inner.MaxInput = o.maxInput
+	g := &Generator{generator: inner, search: inner.Search(), running: make(chan struct{}, 1)}
+	if err := o.settings.apply(&g.search); err != nil {
 		g.Close()
 		return nil, err
 	}
 	return g, nil
 }
 
-// Close frees the model.
-func (g *Generator) Close() { g.generator.Close() }
+// Close ends what is being generated with [ErrClosed] and frees the model.
+func (g *Generator) Close() error {
+	g.generator.Close()
+	return nil
+}
 
 // Generate generates for every input and yields the results in the order of the
-// inputs, each as soon as all before it are there. An input is a text, for a speech
-// model the path of a WAV file or a NumPy file of features. Inputs are drawn as they are
-// needed; an input that cannot be served yields a Generation with an Error. The
-// error that is yielded last, if any, ended the run: ctx's, or the engine's.
-// Leaving the loop ends it too.
-func (g *Generator) Generate(ctx context.Context, inputs iter.Seq[string]) iter.Seq2[Generation, error] {
+// inputs, each as soon as all before it are there. An input is a text; for a speech
+// model it is the path of a WAV file or of a NumPy file of features. Inputs are read ahead,
+// by another goroutine.
+//
+// For an input from which nothing can be generated the error is an [*InputError], and the loop
+// may go on. Any other error is the last of the loop: the context's, [ErrOption],
+// [ErrClosed], or that of the engine. Leaving the loop withdraws the inputs that are left.
+func (g *Generator) Generate(ctx context.Context, inputs iter.Seq[string], opts ...GenerateOption) iter.Seq2[Generation, error] {
 	return func(yield func(Generation, error) bool) {
+		var list settings
+		for _, x := range opts {
+			x.generate(&list)
+		}
+		o := g.search
+		if err := list.apply(&o); err != nil {
+			yield(Generation{}, err)
+			return
+		}
+		g.running <- struct{}{}
+		defer func() { <-g.running }()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		next, stop := iter.Pull(inputs)
-		results := make(chan Generation)
+		results := make(chan generate.Result)
 		failed := make(chan error, 1)
 		go func() {
 			defer close(results)
-			_, err := g.generator.Run(ctx, g.search, reader(next), func(r Generation) error {
+			_, err := g.generator.Run(ctx, o, reader(next), func(r generate.Result) error {
 				select {
 				case results <- r:
 					return nil
 				case <-ctx.Done():
-					return ctx.Err()
+					return context.Cause(ctx)
 				}
-			}, g.pipeline)
+			}, pipeline.Options{})
 			failed <- err
 		}()
-		defer stop() // after the run, which draws from the inputs
+		defer stop() // after the run, which reads the inputs
 		left := false
 		for r := range results {
-			if !left && !yield(r, nil) {
+			if !left && !yield(generation(r)) {
 				left = true
 				cancel()
 			}
@@ -188,6 +231,26 @@ func (g *Generator) Generate(ctx context.Context, inputs iter.Seq[string]) iter.
 			yield(Generation{}, err)
 		}
 	}
+}
+
+// GenerateText is Generate for one input.
+func (g *Generator) GenerateText(ctx context.Context, input string, opts ...GenerateOption) (Generation, error) {
+	for out, err := range g.Generate(ctx, slices.Values([]string{input}), opts...) {
+		return out, err
+	}
+	return Generation{}, context.Cause(ctx)
+}
+
+// generation is what is yielded of a result.
+func generation(r generate.Result) (Generation, error) {
+	out := Generation{Index: r.Index}
+	if r.Err != nil {
+		return out, &InputError{Index: r.Index, Err: r.Err}
+	}
+	for _, s := range r.Sequences {
+		out.Sequences = append(out.Sequences, Sequence{Text: s.Text, Tokens: s.Tokens, Score: s.Score, Ended: s.Ended})
+	}
+	return out, nil
 }
 
 // reader reads a sequence as a pipeline does a file.

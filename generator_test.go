@@ -2,95 +2,199 @@ package graft_test
 
 import (
 	"context"
-	"fmt"
-	"log"
+	"errors"
+	"io/fs"
+	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/models"
 )
 
-func ExampleNewGenerator() {
-	g, err := graft.NewGenerator("models/g2p", graft.WithBeams(4), graft.WithPlugins(graft.AcceptUnverified()))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer g.Close()
-	words := []string{"soared", "moynahan", "bove"}
-	for out, err := range g.Generate(context.Background(), slices.Values(words)) {
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%s: %s\n", words[out.Index], out.Sequences[0].Text)
-	}
-	// Output:
-	// soared: S AO1 R D
-	// moynahan: M OY1 N AH0 HH AE0 N
-	// bove: B OW1 V
-}
-
-// Leaving the loop ends the run, and the generator can be used again.
-func TestGenerateLeftEarly(t *testing.T) {
-	g, err := graft.NewGenerator("models/g2p", graft.WithBeams(2), graft.WithBatch(2), graft.WithPlugins(graft.AcceptUnverified()))
+// opened is a generator over the small model from letters to phonemes.
+func opened(t *testing.T, opts ...graft.GeneratorOption) *graft.Generator {
+	t.Helper()
+	g, err := graft.NewGenerator(t.Context(), "models/g2p", append(opts, graft.AcceptUnverified())...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.Close()
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// Leaving the loop ends the call, and the generator can be used again.
+func TestGenerateLeftEarly(t *testing.T) {
+	g := opened(t, graft.Beams(2), graft.BatchSize(2))
 	for range 3 {
-		drawn := 0
+		read := 0
 		endless := func(yield func(string) bool) {
 			for yield("word") {
-				drawn++
+				read++
 			}
 		}
 		seen := 0
 		for out, err := range g.Generate(t.Context(), endless) {
-			if err != nil || out.Error != "" || out.Index != seen {
+			if err != nil || out.Index != seen {
 				t.Fatalf("result %d: %+v, %v", seen, out, err)
 			}
 			if seen++; seen == 3 {
 				break
 			}
 		}
-		if drawn > 2000 {
-			t.Errorf("%d inputs were drawn for 3 results", drawn)
+		if read > 2000 {
+			t.Errorf("%d inputs were read for 3 results", read)
 		}
-	}
-	var last error
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, err := range g.Generate(ctx, slices.Values([]string{"word"})) {
-		last = err
-	}
-	if last == nil {
-		t.Error("a cancelled run ended without an error")
 	}
 }
 
-// What a model folder lacks, and options that mean nothing, are one clear error.
+func TestGenerateCancelled(t *testing.T) {
+	g := opened(t)
+	cause := errors.New("no longer needed")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	var last error
+	for _, err := range g.Generate(ctx, slices.Values([]string{"word"})) {
+		last = err
+	}
+	if !errors.Is(last, cause) {
+		t.Errorf("a cancelled call ended with %v", last)
+	}
+	if _, err := g.GenerateText(ctx, "word"); !errors.Is(err, cause) {
+		t.Errorf("a cancelled call ended with %v", err)
+	}
+}
+
+// An input from which nothing can be generated does not touch those beside it.
+func TestInputErrors(t *testing.T) {
+	g := opened(t)
+	var bad []int
+	var texts []string
+	for out, err := range g.Generate(t.Context(), slices.Values([]string{"soared", "\xff", "bove"})) {
+		var of *graft.InputError
+		if errors.As(err, &of) && of.Index == out.Index && len(out.Sequences) == 0 {
+			bad = append(bad, of.Index)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, out.Sequences[0].Text)
+	}
+	if !slices.Equal(bad, []int{1}) || !slices.Equal(texts, []string{"S AO1 R D", "B OW1 V"}) {
+		t.Errorf("inputs %v were refused, the others gave %q", bad, texts)
+	}
+	if _, err := g.GenerateText(t.Context(), "\xff"); err == nil || !strings.HasPrefix(err.Error(), "input 0: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Options of a call hold for that call.
+func TestOptionsOfACall(t *testing.T) {
+	g := opened(t, graft.Beams(4), graft.MaxNewTokens(24))
+	short, err := g.GenerateText(t.Context(), "moynahan", graft.MaxNewTokens(2), graft.ReturnSequences(3))
+	if err != nil || len(short.Sequences) != 3 || len(short.Sequences[0].Tokens) != 2 {
+		t.Errorf("%+v, %v", short, err)
+	}
+	whole, err := g.GenerateText(t.Context(), "moynahan")
+	if err != nil || len(whole.Sequences) != 1 || !whole.Sequences[0].Ended || whole.Sequences[0].Text != "M OY1 N AH0 HH AE0 N" {
+		t.Errorf("%+v, %v", whole, err)
+	}
+}
+
+// An option that means nothing, or that would be ignored, is an error of the call that it was given to.
+func TestOptionErrors(t *testing.T) {
+	g := opened(t, graft.Beams(4))
+	for _, c := range []struct {
+		options []graft.GenerateOption
+		want    string
+	}{
+		{[]graft.GenerateOption{graft.Set("no_such_option", 3)}, "no_such_option is not an option of the search"},
+		{[]graft.GenerateOption{graft.Set("penalty_alpha", 0.6)}, "not supported"},
+		{[]graft.GenerateOption{graft.Set("num_beams", "four")}, "num_beams: found \"four\""},
+		{[]graft.GenerateOption{graft.Set("num_beams", make(chan int))}, "num_beams: json: unsupported type"},
+		{[]graft.GenerateOption{graft.DoSample(true), graft.Temperature(math.NaN())}, "temperature: "},
+		{[]graft.GenerateOption{graft.Beams(0)}, "num_beams is 0"},
+		{[]graft.GenerateOption{graft.Temperature(0.7)}, "temperature is set and would be ignored: do_sample is off"},
+		{[]graft.GenerateOption{graft.Seed(1)}, "seed is set and would be ignored: do_sample is off"},
+		{[]graft.GenerateOption{graft.Beams(1), graft.LengthPenalty(2)}, "length_penalty is set and would be ignored: num_beams is 1"},
+		{[]graft.GenerateOption{graft.MaxLength(9), graft.MaxNewTokens(8)}, "max_length is set and would be ignored: max_new_tokens is 8"},
+		{[]graft.GenerateOption{graft.MinLength(3), graft.MinNewTokens(2)}, "min_length is set and would be ignored: min_new_tokens is 2"},
+		{[]graft.GenerateOption{graft.Language("german")}, "language"},
+		{[]graft.GenerateOption{graft.Task("translate")}, "task"},
+	} {
+		_, err := g.GenerateText(t.Context(), "word", c.options...)
+		if !errors.Is(err, graft.ErrOption) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want ErrOption with %q", err, c.want)
+		}
+	}
+	// null turns an option off; that is never ignored.
+	if _, err := g.GenerateText(t.Context(), "word", graft.Set("temperature", nil), graft.Set("no_repeat_ngram_size", nil)); err != nil {
+		t.Error(err)
+	}
+	// Every option that has a function, where it applies.
+	sampling := []graft.GenerateOption{graft.Beams(1), graft.DoSample(true), graft.Temperature(0.9), graft.TopK(40), graft.TopP(0.95),
+		graft.MinP(0.01), graft.TypicalP(0.99), graft.Seed(7), graft.RepetitionPenalty(1.1), graft.NoRepeatNgramSize(3), graft.ReturnSequences(2)}
+	groups := []graft.GenerateOption{graft.BeamGroups(2), graft.DiversityPenalty(0.5), graft.LengthPenalty(0.8), graft.EarlyStopping(true),
+		graft.MaxLength(30), graft.MinLength(2)}
+	for _, options := range [][]graft.GenerateOption{sampling, groups} {
+		if out, err := g.GenerateText(t.Context(), "word", options...); err != nil || out.Sequences[0].Text == "" {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}
+}
+
+// What a model folder lacks, and options that mean nothing, are one clear error of its kind.
 func TestNewGeneratorErrors(t *testing.T) {
-	accept := graft.WithPlugins(graft.AcceptUnverified())
+	accept := graft.AcceptUnverified()
 	bare := t.TempDir() // a model without its tokenizer
 	if err := models.Small("gpt2", bare); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		folder, want string
-		option       graft.GeneratorOption
+		folder string
+		option graft.GeneratorOption
+		kind   error
+		want   string
 	}{
-		{"nowhere", "nowhere", accept},
-		{"docs", "found no model.onnx and no encoder_model.onnx", accept},
-		{bare, "tokenizer", accept},
-		{"models/g2p", "not supported", graft.With("penalty_alpha", "0.6")},
-		{"models/g2p", "num_beams", graft.WithBeams(0)},
-		{"models/g2p", "is no way of keeping a cache", graft.WithAttention("fast")},
-		{"models/g2p", "needed", graft.With("num_beams", `"four"`)},
+		{"nowhere", accept, graft.ErrBadModel, "nowhere"},
+		{"nowhere", accept, fs.ErrNotExist, "nowhere"},
+		{"docs", accept, graft.ErrBadModel, "found no model.onnx and no encoder_model.onnx"},
+		{bare, accept, graft.ErrBadModel, "tokenizer"},
+		{"models/g2p", graft.Set("penalty_alpha", 0.6), graft.ErrOption, "not supported"},
+		{"models/g2p", graft.Beams(0), graft.ErrOption, "num_beams"},
+		{"models/g2p", graft.TopP(0.5), graft.ErrOption, "do_sample is off"},
+		{"models/g2p", graft.Attention("fast"), graft.ErrOption, "fast"},
+		{"models/g2p", graft.BatchSize(0), graft.ErrOption, "BatchSize is 0: at least 1 is needed"},
+		{"models/g2p", graft.Threads(-1), graft.ErrOption, "Threads is -1"},
+		{"models/g2p", graft.MaxCache(0), graft.ErrOption, "MaxCache is 0"},
+		{"models/g2p", graft.MaxInputTokens(0), graft.ErrOption, "MaxInputTokens is 0"},
+		{"models/g2p", graft.Runtime("nowhere.so"), graft.ErrNoRuntime, "nowhere.so"},
+		{"models/g2p", graft.Plugins("nothing"), graft.ErrNoPlugin, `no plugin "nothing"`},
 	} {
-		_, err := graft.NewGenerator(c.folder, accept, c.option)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want an error with %q", c.folder, err, c.want)
+		g, err := graft.NewGenerator(t.Context(), c.folder, accept, c.option)
+		if g != nil || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error of the kind %v with %q", c.folder, err, c.kind, c.want)
 		}
+	}
+}
+
+// A context that ends ends the opening of a model.
+func TestNewGeneratorCancelled(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		g, err := graft.NewGenerator(ctx, "models/g2p", graft.AcceptUnverified())
+		if g != nil {
+			g.Close() // it was faster
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %v: %v", after, err)
+		}
+		cancel()
 	}
 }

@@ -1,89 +1,66 @@
-// Package graft swaps faster operators into ONNX models while ONNX Runtime
-// creates their sessions. One line after the runtime's initialisation turns it
-// on for every session made from then on:
+// Package graft makes ONNX models faster in Go programs.
+//
+// # Sessions of ONNX Runtime
+//
+// [Enable] replaces parts of a model by faster operators while ONNX Runtime
+// creates the model's session. One line after the runtime's initialisation turns it
+// on for every session created from then on, whichever binding creates it:
 //
 //	ort.InitializeEnvironment()
 //	if err := graft.Enable(); err != nil { ... }
 //
-// Model files, programs and answers stay as they are. Operators come from
-// plugins: shared libraries that a host finds beside the program, in the user's
-// data folder, or where GRAFT_PLUGIN_PATH says; `graft plugin install` puts them
-// there. `graft inspect` shows what would be replaced in a model, and why.
+// Model files stay as they are, and so does the rest of the program. A session that cannot be patched is
+// created as it would have been, with a warning; see [Strict] and [Logger].
+// [Patch] writes the same rewrite to a file, for programs in other languages.
+//
+// # Text
+//
+// [NewGenerator] opens a model folder as Hugging Face's optimum exports it, and generates text from
+// texts or, with a speech model, from sound:
+//
+//	g, err := graft.NewGenerator(ctx, "bart-large-cnn", graft.Beams(4), graft.MaxNewTokens(128))
+//	if err != nil { ... }
+//	defer g.Close()
+//	for out, err := range g.Generate(ctx, slices.Values(texts)) { ... }
+//
+// Options have the names and the meaning of Hugging Face's generation configuration, and so have the tokens.
+// What is not set is as the model's generation_config.json says. [Set] sets options that have no
+// function of their own. A Generator may be used from several goroutines at once; their inputs are computed
+// together.
+//
+// # What is needed
+//
+// Operators come from plugins: shared libraries that are found beside the program, in the user's
+// data folder (`graft plugin install` puts them there), or where GRAFT_PLUGIN_PATH says.
+// [Plugins], [Except] and [Folders] choose among them. ONNX Runtime 1.29 or newer is needed:
+// Enable works with the one in the process, NewGenerator finds one as [RuntimePath] does. `graft doctor` says what
+// is there and brings what is missing. `graft inspect` shows what would be replaced in a model, and why.
+//
+// # Options and errors
+//
+// An option fits the calls that its type says: Strict is an [EnableOption] and does not compile as an
+// option of Patch. One that fits by its type and would have no effect, such as [Temperature] without
+// [DoSample], is [ErrOption]. Errors are told apart with [errors.Is].
 package graft
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"sync"
 
-	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
-	"github.com/opgraft/graft/host/plan"
 )
 
 // ConfigDisable, ConfigPlugins and ConfigDevice are entries of ONNX Runtime's
 // session config by which a program steers one session: "graft.disable" set to
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
 // between, and "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
-// when its execution providers cannot be seen: see Enable.
+// when its execution providers cannot be seen: see [Enable].
 const (
 	ConfigDisable = patch.ConfigDisable
 	ConfigPlugins = patch.ConfigPlugins
 	ConfigDevice  = patch.ConfigDevice
 )
-
-// Option adjusts Enable and Patch.
-type Option func(*options)
-
-type options struct {
-	folders    []string
-	unverified bool
-	strict     bool
-	logger     *slog.Logger
-	plan       plan.Options
-}
-
-// Plugins uses only the plugins of these names, which must be at hand.
-func Plugins(names ...string) Option {
-	return func(o *options) { o.plan.Plugins = append(o.plan.Plugins, names...) }
-}
-
-// Except never uses the plugins of these names.
-func Except(names ...string) Option {
-	return func(o *options) { o.plan.Except = append(o.plan.Except, names...) }
-}
-
-// Folders searches these folders for plugins before the ordinary places.
-func Folders(paths ...string) Option {
-	return func(o *options) { o.folders = append(o.folders, paths...) }
-}
-
-// Logger receives one line for every session and one warning for every session
-// that could not be patched. Without it only warnings are written, to
-// slog.Default.
-func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
-
-// Strict makes a failure to patch the failure of the session. Otherwise such a
-// session is made unpatched, with one warning.
-func Strict() Option { return func(o *options) { o.strict = true } }
-
-// Force uses every operator that can serve, whatever it is expected to gain.
-func Force() Option { return func(o *options) { o.plan.Force = true } }
-
-// AcceptUnverified loads plugins whose hashes `graft plugin install` or `graft
-// plugin verify` has not recorded: for their authors.
-func AcceptUnverified() Option { return func(o *options) { o.unverified = true } }
-
-// load finds and loads plugins; those that were asked for by name must be there.
-func (o *options) load() (*patch.Set, error) {
-	set, err := patch.Load(o.folders, o.unverified)
-	if err == nil {
-		err = set.Require(o.plan.Plugins)
-	}
-	return set, err
-}
 
 // enabling keeps Enable and Disable from interleaving.
 var enabling sync.Mutex
@@ -91,20 +68,22 @@ var enabling sync.Mutex
 // Enable patches every session that this process creates from now on through
 // ONNX Runtime's C API, whichever binding asks for it. It must be called after
 // the runtime was initialised, and before execution providers are appended to
-// session options: a session with the CUDA provider is served by the plugins'
-// variants for CUDA, any other by those for the CPU. Calling it again replaces
-// the options. It is safe from several goroutines. Errors say which runtime or plugins were looked for,
-// where, and what to do; after an error nothing is changed.
-func Enable(opts ...Option) error {
-	var o options
-	for _, f := range opts {
-		f(&o)
+// session options: a session with the CUDA provider uses the plugins'
+// variants for CUDA, any other those for the CPU. Calling it again replaces
+// the options. It is safe from several goroutines.
+//
+// Errors say which runtime or plugins were looked for, where, and what to do: [ErrNoRuntime],
+// [ErrNoPlugin], [ErrBadPlugin]. After an error nothing is changed.
+func Enable(opts ...EnableOption) error {
+	var o enableOptions
+	for _, x := range opts {
+		x.enable(&o)
 	}
 	enabling.Lock()
 	defer enabling.Unlock()
 	libraries, err := ort.Loaded()
 	if len(libraries) == 0 {
-		return err
+		return public(err, ErrNoRuntime)
 	}
 	set, err := o.load()
 	if err != nil {
@@ -118,7 +97,7 @@ func Enable(opts ...Option) error {
 			for _, f := range undo {
 				err = errors.Join(err, f())
 			}
-			return err
+			return public(err, nil)
 		}
 		undo = append(undo, func() error {
 			if before == nil {
@@ -130,7 +109,7 @@ func Enable(opts ...Option) error {
 	return nil
 }
 
-// Disable undoes Enable. Sessions that exist stay as they are.
+// Disable undoes [Enable]. Sessions that exist stay as they are.
 func Disable() error {
 	enabling.Lock()
 	defer enabling.Unlock()
@@ -145,29 +124,10 @@ func Disable() error {
 	return errors.Join(failed...)
 }
 
-// Patch writes the model at path, with operators swapped in and its weights, to
-// out, for programs in any language. It returns the number of blocks replaced;
-// with none, nothing is written.
-func Patch(ctx context.Context, path, out string, opts ...Option) (replaced int, err error) {
-	var o options
-	for _, f := range opts {
-		f(&o)
-	}
-	set, err := o.load()
-	if err != nil {
-		return 0, err
-	}
-	m, err := model.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer m.Close()
-	a, err := patch.Analyse(m, set.Manifests(), set.Plan(o.plan))
-	if err != nil || a.Plan.Replaced() == 0 {
-		return 0, err
-	}
-	if err := a.Apply(); err != nil {
-		return 0, err
-	}
-	return a.Plan.Replaced(), a.Write(ctx, out, model.WriteOptions{})
+// RuntimePath finds ONNX Runtime's shared library, for a binding that asks for its path: what
+// GRAFT_ONNXRUNTIME names, else what `graft doctor --fetch` brought, what is beside the program, or
+// what the system has. Without one it is [ErrNoRuntime], with the places that were searched.
+func RuntimePath() (string, error) {
+	at, err := ort.Find("")
+	return at.Path, public(err, ErrNoRuntime)
 }

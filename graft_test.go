@@ -1,6 +1,8 @@
 package graft_test
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -34,15 +36,15 @@ func TestEnableBeforeRuntime(t *testing.T) {
 // called, with the same answers.
 func TestEnable(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
-	plain := d.answers(t, tiny, nil)
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
 	var log record
 	for range 2 {
 		if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	same(t, d.answers(t, tiny, nil), plain)
+	same(t, d.answers(t, tiny, nil), unpatched)
 	log.expect(t, 5, "flash-decode")
 
 	// The last call's options hold.
@@ -50,7 +52,7 @@ func TestEnable(t *testing.T) {
 	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Logger(other.logger())); err != nil {
 		t.Fatal(err)
 	}
-	same(t, d.answers(t, tiny, nil), plain)
+	same(t, d.answers(t, tiny, nil), unpatched)
 	other.expect(t, 10, "flash-decode", "fused-gelu")
 
 	for range 2 {
@@ -58,7 +60,7 @@ func TestEnable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := d.answers(t, tiny, nil); !slices.Equal(got, plain) {
+	if got := d.answers(t, tiny, nil); !slices.Equal(got, unpatched) {
 		t.Error("answers after Disable are not those of before, bit for bit")
 	}
 	if list := slices.Concat(log.take(t), other.take(t)); len(list) > 0 {
@@ -69,8 +71,8 @@ func TestEnable(t *testing.T) {
 // TestSessionsOutliveDisable: a session that was patched runs on.
 func TestSessionsOutliveDisable(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
-	plain := d.answers(t, tiny, nil)
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
 	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict()); err != nil {
 		t.Fatal(err)
 	}
@@ -86,25 +88,25 @@ func TestSessionsOutliveDisable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, got, plain)
+	same(t, got, unpatched)
 }
 
 func TestOptions(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
-	plain := d.answers(t, tiny, nil)
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
 	cases := []struct {
 		name     string
-		options  []graft.Option
+		options  []graft.EnableOption
 		replaced int
 		plugins  []string
 	}{
-		{"all", []graft.Option{graft.Force()}, 10, []string{"flash-decode", "fused-gelu"}},
-		{"one by name", []graft.Option{graft.Force(), graft.Plugins("fused-gelu")}, 5, []string{"fused-gelu"}},
-		{"two by name", []graft.Option{graft.Force(), graft.Plugins("fused-gelu"), graft.Plugins("flash-decode")}, 10, []string{"flash-decode", "fused-gelu"}},
-		{"except", []graft.Option{graft.Force(), graft.Except("fused-gelu")}, 5, []string{"flash-decode"}},
-		{"except what is not there", []graft.Option{graft.Force(), graft.Except("other")}, 10, []string{"flash-decode", "fused-gelu"}},
-		{"except all", []graft.Option{graft.Force(), graft.Except("fused-gelu", "flash-decode")}, 0, nil},
+		{"all", []graft.EnableOption{graft.Force()}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"one by name", []graft.EnableOption{graft.Force(), graft.Plugins("fused-gelu")}, 5, []string{"fused-gelu"}},
+		{"two by name", []graft.EnableOption{graft.Force(), graft.Plugins("fused-gelu"), graft.Plugins("flash-decode")}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"except", []graft.EnableOption{graft.Force(), graft.Except("fused-gelu")}, 5, []string{"flash-decode"}},
+		{"except what is not there", []graft.EnableOption{graft.Force(), graft.Except("other")}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"except all", []graft.EnableOption{graft.Force(), graft.Except("fused-gelu", "flash-decode")}, 0, nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,7 +115,7 @@ func TestOptions(t *testing.T) {
 			if err := graft.Enable(options...); err != nil {
 				t.Fatal(err)
 			}
-			same(t, d.answers(t, tiny, nil), plain)
+			same(t, d.answers(t, tiny, nil), unpatched)
 			log.expect(t, c.replaced, c.plugins...)
 		})
 	}
@@ -122,7 +124,7 @@ func TestOptions(t *testing.T) {
 // TestEnableRefuses: an error says what is missing, and changes nothing.
 func TestEnableRefuses(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
+	d := signature(t, tiny)
 	var log record
 	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger())); err != nil {
 		t.Fatal(err)
@@ -133,20 +135,21 @@ func TestEnableRefuses(t *testing.T) {
 	}
 	cases := []struct {
 		name    string
-		options []graft.Option
+		options []graft.EnableOption
+		kind    error
 		want    []string
 	}{
-		{"no plugins", nil, []string{"found no plugin; looked in:", "graft/plugins (user data folder)", "(beside the executable)", "install one with: graft plugin install DIR"}},
-		{"an empty folder", []graft.Option{graft.Folders(t.TempDir())}, []string{"(option)", "found no plugin"}},
-		{"not verified", []graft.Option{built(t, "flash-decode")}, []string{"has not been verified here", "run: graft plugin install "}},
-		{"a broken manifest", []graft.Option{graft.Folders(broken)}, []string{broken, "schema_version"}},
-		{"a name that no plugin has", []graft.Option{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Plugins("flash")}, []string{`no plugin "flash" is loaded, found flash-decode`}},
+		{"no plugins", nil, graft.ErrNoPlugin, []string{"found no plugin; looked in:", "graft/plugins (user data folder)", "(beside the executable)", "install one with: graft plugin install DIR"}},
+		{"an empty folder", []graft.EnableOption{graft.Folders(t.TempDir())}, graft.ErrNoPlugin, []string{"(option)", "found no plugin"}},
+		{"not verified", []graft.EnableOption{built(t, "flash-decode")}, graft.ErrBadPlugin, []string{"has not been verified here", "run: graft plugin install "}},
+		{"a broken manifest", []graft.EnableOption{graft.Folders(broken)}, graft.ErrBadPlugin, []string{broken, "schema_version"}},
+		{"a name that no plugin has", []graft.EnableOption{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Plugins("flash")}, graft.ErrNoPlugin, []string{`no plugin "flash" is loaded, found flash-decode`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			err := graft.Enable(c.options...)
-			if err == nil {
-				t.Fatal("no error")
+			if !errors.Is(err, c.kind) {
+				t.Fatalf("%v, want an error of the kind %v", err, c.kind)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
@@ -163,10 +166,10 @@ func TestEnableRefuses(t *testing.T) {
 // config.
 func TestSessionConfig(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
-	plain := d.answers(t, tiny, nil)
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
 	var log record
-	enable := func(more ...graft.Option) {
+	enable := func(more ...graft.EnableOption) {
 		t.Helper()
 		if err := graft.Enable(append(more, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger()))...); err != nil {
 			t.Fatal(err)
@@ -196,13 +199,13 @@ func TestSessionConfig(t *testing.T) {
 		{graft.ConfigPlugins, "", 0, nil},
 	} {
 		t.Run(c.key+"="+c.value, func(t *testing.T) {
-			same(t, d.answers(t, tiny, with(t, c.key, c.value)), plain)
+			same(t, d.answers(t, tiny, with(t, c.key, c.value)), unpatched)
 			log.expect(t, c.replaced, c.plugins...)
 		})
 	}
 	t.Run("disabled", func(t *testing.T) {
-		if got := d.answers(t, tiny, with(t, graft.ConfigDisable, "1")); !slices.Equal(got, plain) {
-			t.Error("answers of a session that is left alone are not the plain ones, bit for bit")
+		if got := d.answers(t, tiny, with(t, graft.ConfigDisable, "1")); !slices.Equal(got, unpatched) {
+			t.Error("answers of a session that is left alone are not those of the unpatched model, bit for bit")
 		}
 		if list := log.take(t); len(list) > 0 {
 			t.Errorf("the log says %+v of a session that is left alone", list)
@@ -210,8 +213,8 @@ func TestSessionConfig(t *testing.T) {
 	})
 	const reason = `session config entry graft.plugins: no plugin "other" is loaded, found flash-decode, fused-gelu`
 	t.Run("wrong name", func(t *testing.T) {
-		if got := d.answers(t, tiny, with(t, graft.ConfigPlugins, "other")); !slices.Equal(got, plain) {
-			t.Error("answers of a session made unpatched are not the plain ones")
+		if got := d.answers(t, tiny, with(t, graft.ConfigPlugins, "other")); !slices.Equal(got, unpatched) {
+			t.Error("answers of a session made unpatched are not those of the unpatched model")
 		}
 		list := log.take(t)
 		if len(list) != 1 || list[0].Level != "WARN" || !strings.Contains(list[0].Reason, reason) || list[0].Model != tiny {
@@ -237,8 +240,8 @@ func TestSessionConfig(t *testing.T) {
 // TestBytes: a model given as bytes, which may go once the session is made.
 func TestBytes(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
-	plain := d.answers(t, tiny, nil)
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
 	var log record
 	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(log.logger())); err != nil {
 		t.Fatal(err)
@@ -257,7 +260,7 @@ func TestBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, got, plain)
+	same(t, got, unpatched)
 	log.expect(t, 5, "flash-decode")
 }
 
@@ -292,13 +295,13 @@ func TestHuggingFaceCache(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := face(t, whole)
-	plain := d.answers(t, whole, nil)
+	d := signature(t, whole)
+	unpatched := d.answers(t, whole, nil)
 	var log record
 	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(log.logger())); err != nil {
 		t.Fatal(err)
 	}
-	same(t, d.answers(t, path, nil), plain)
+	same(t, d.answers(t, path, nil), unpatched)
 	if list := log.take(t); len(list) != 1 || list[0].Replaced == 0 {
 		t.Errorf("the log says %+v, want a patched session", list)
 	}
@@ -308,9 +311,9 @@ func TestHuggingFaceCache(t *testing.T) {
 // from several goroutines at once.
 func TestConcurrent(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
-	plain := d.answers(t, tiny, nil)
-	on := []graft.Option{built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(slog.New(slog.DiscardHandler))}
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
+	on := []graft.EnableOption{built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(slog.New(slog.DiscardHandler))}
 	if err := graft.Enable(on...); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +337,7 @@ func TestConcurrent(t *testing.T) {
 				if got, err := d.run(s); err != nil {
 					t.Error(err)
 				} else {
-					same(t, got, plain)
+					same(t, got, unpatched)
 				}
 				s.Destroy()
 			}
@@ -346,8 +349,8 @@ func TestConcurrent(t *testing.T) {
 // TestTwoSessions: two patched sessions run at once, each from two goroutines.
 func TestTwoSessions(t *testing.T) {
 	environment(t)
-	d := face(t, tiny)
-	plain := d.answers(t, tiny, nil)
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
 	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Strict()); err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +369,7 @@ func TestTwoSessions(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					same(t, got, plain)
+					same(t, got, unpatched)
 				}
 			})
 		}
@@ -377,17 +380,14 @@ func TestTwoSessions(t *testing.T) {
 func TestPatch(t *testing.T) {
 	environment(t)
 	folder := t.TempDir()
-	options := []graft.Option{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force()}
+	options := []graft.PatchOption{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force()}
 	out := filepath.Join(folder, "patched.onnx")
-	n, err := graft.Patch(t.Context(), tiny, out, options...)
-	if err != nil || n != 5 {
-		t.Fatalf("%d replaced, %v", n, err)
-	}
-	if _, err := os.Stat(out); err != nil {
-		t.Error(err)
+	patched, err := graft.Patch(t.Context(), tiny, out, options...)
+	if err != nil || patched.Replaced != 5 || patched.Blocks != 5 || len(patched.Libraries) != 1 {
+		t.Fatalf("%+v, %v", patched, err)
 	}
 	// Its operators are in no library of the runtime's own.
-	d := face(t, tiny)
+	d := signature(t, tiny)
 	if s, err := d.open(out, nil); err == nil {
 		s.Destroy()
 		t.Error("the patched file loads without the plugin's library")
@@ -397,19 +397,51 @@ func TestPatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Destroy()
-	if err := o.RegisterCustomOpsLibrary("build/plugins/flash-decode/libflash_decode.so"); err != nil {
+	if err := o.RegisterCustomOpsLibrary(patched.Libraries[0]); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, out, o), d.answers(t, tiny, nil))
+}
 
-	nothing := filepath.Join(folder, "nothing.onnx")
-	if n, err := graft.Patch(t.Context(), tiny, nothing, append(options, graft.Except("flash-decode"))...); n != 0 || err != nil {
-		t.Errorf("%d replaced, %v", n, err)
+// TestPatchRefuses: an error has its kind and says why, and no file is written.
+func TestPatchRefuses(t *testing.T) {
+	environment(t)
+	folder := t.TempDir()
+	nowhere, no := filepath.Join(folder, "nowhere.onnx"), filepath.Join(folder, "no.onnx")
+	if err := os.WriteFile(no, []byte("no model"), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := os.Stat(nothing); !os.IsNotExist(err) {
-		t.Errorf("a file with nothing replaced was written: %v", err)
-	}
-	if _, err := graft.Patch(t.Context(), filepath.Join(folder, "nowhere.onnx"), nothing, options...); err == nil || !strings.Contains(err.Error(), "nowhere.onnx: cannot open the file") {
-		t.Errorf("error %v", err)
+	here := []graft.PatchOption{built(t, "flash-decode"), graft.AcceptUnverified()}
+	for _, c := range []struct {
+		name, model string
+		options     []graft.PatchOption
+		kind        error
+		want        []string
+	}{
+		{"every plugin is excepted", tiny, append(slices.Clip(here), graft.Except("flash-decode")), graft.ErrNothingReplaced,
+			[]string{tiny + ": nothing to replace among 5 blocks: 5 because ", "graft inspect"}},
+		{"no block", "host/pipeline/pipeline.go", here, graft.ErrBadModel, []string{"host/pipeline/pipeline.go"}},
+		{"no file", nowhere, here, graft.ErrBadModel, []string{"nowhere.onnx: cannot open the file"}},
+		{"no file, as the system tells it", nowhere, here, fs.ErrNotExist, nil},
+		{"no model", no, here, graft.ErrBadModel, []string{no}},
+		{"no plugin", tiny, nil, graft.ErrNoPlugin, []string{"found no plugin"}},
+		{"a name that no plugin has", tiny, append(slices.Clip(here), graft.Plugins("flash")), graft.ErrNoPlugin, []string{`no plugin "flash"`}},
+		{"not verified", tiny, here[:1], graft.ErrBadPlugin, []string{"has not been verified here"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := filepath.Join(folder, "out.onnx")
+			patched, err := graft.Patch(t.Context(), c.model, out, c.options...)
+			if patched != nil || !errors.Is(err, c.kind) {
+				t.Fatalf("%+v, %v, want an error of the kind %v", patched, err, c.kind)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q, want %q in it", err, want)
+				}
+			}
+			if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a file was written: %v", err)
+			}
+		})
 	}
 }

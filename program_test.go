@@ -16,7 +16,6 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
-	"github.com/opgraft/graft/host/ort"
 )
 
 const tiny = "models/tiny-gpt2/model.onnx"
@@ -36,14 +35,14 @@ func TestMain(m *testing.M) {
 // whoever runs it.
 func environment(t *testing.T) {
 	t.Helper()
-	at, err := ort.Find("")
+	path, err := graft.RuntimePath()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "")
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	onnx.SetSharedLibraryPath(at.Path)
+	onnx.SetSharedLibraryPath(path)
 	if err := onnx.InitializeEnvironment(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func environment(t *testing.T) {
 
 // built is the option that finds the plugins of this repository, as `make
 // plugins` built them.
-func built(t *testing.T, names ...string) graft.Option {
+func built(t *testing.T, names ...string) graft.PluginOption {
 	t.Helper()
 	var folders []string
 	for _, name := range names {
@@ -75,7 +74,7 @@ func built(t *testing.T, names ...string) graft.Option {
 	return graft.Folders(folders...)
 }
 
-// record keeps what a logger is told.
+// record is what a logger was told.
 type record struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -122,15 +121,15 @@ func (r *record) expect(t *testing.T, replaced int, plugins ...string) {
 	}
 }
 
-// decoder is a model with a past and the names of its face.
+// decoder is a model with a past and the names of its inputs and outputs.
 type decoder struct {
 	inputs, outputs []string
 	shapes          map[string]onnx.Shape
 }
 
-// face reads the names of a model's inputs and outputs from a file that ONNX
+// signature reads the names of a model's inputs and outputs from a file that ONNX
 // Runtime reads by itself.
-func face(t *testing.T, path string) decoder {
+func signature(t *testing.T, path string) decoder {
 	t.Helper()
 	ins, outs, err := onnx.GetInputOutputInfo(path)
 	if err != nil {
@@ -209,6 +208,6 @@ func (d decoder) run(s *onnx.DynamicAdvancedSession) ([]float32, error) {
 func same(t *testing.T, got, want []float32) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-4, 1e-5)); diff != "" {
-		t.Errorf("answers differ (-plain +patched):\n%.2000s", diff)
+		t.Errorf("answers differ (-unpatched +patched):\n%.2000s", diff)
 	}
 }

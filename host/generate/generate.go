@@ -87,7 +87,8 @@ func around(folder string) (*Generator, error) {
 type Result struct {
 	Index     int        `json:"index"` // the input's number, from 0
 	Sequences []Sequence `json:"sequences"`
-	Error     string     `json:"error,omitempty"` // why there are none
+	Error     string     `json:"error,omitempty"` // why there are none: the text of Err
+	Err       error      `json:"-"`
 }
 
 // Sequence is one generated text.
@@ -166,7 +167,7 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 		Decode: func(index int, out decode.Output) (Result, error) { return g.decode(o, index, out) },
 		Failed: func(index int, err error) (Result, error) {
 			failed.Add(1)
-			return Result{Index: index, Error: err.Error()}, nil
+			return Result{Index: index, Error: err.Error(), Err: err}, nil
 		},
 		Write: func(_ int, r Result) error {
 			s.Inputs++

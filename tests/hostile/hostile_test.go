@@ -151,7 +151,7 @@ func (r *report) take(t *testing.T) []line {
 }
 
 // enable patches sessions of a test with the trap.
-func enable(t *testing.T, more ...graft.Option) *report {
+func enable(t *testing.T, more ...graft.EnableOption) *report {
 	t.Helper()
 	r := &report{}
 	options := append(more, graft.Folders(made.trap), graft.AcceptUnverified(), graft.Force(), graft.Logger(slog.New(slog.NewJSONHandler(r, nil))))

@@ -1,0 +1,104 @@
+package graft
+
+import (
+	"log/slog"
+
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// An option can be given to the calls that it applies to and to no others: which, says its type.
+type (
+	// EnableOption is an option of [Enable].
+	EnableOption interface{ enable(*enableOptions) }
+	// PatchOption is an option of [Patch].
+	PatchOption interface{ patch(*pluginOptions) }
+	// GeneratorOption is an option of [NewGenerator].
+	GeneratorOption interface{ generator(*generatorOptions) }
+	// GenerateOption is an option of [Generator.Generate] and [Generator.GenerateText].
+	GenerateOption interface{ generate(*settings) }
+
+	// PluginOption says which plugins may be used. Enable, Patch and NewGenerator take it.
+	PluginOption interface {
+		EnableOption
+		PatchOption
+		GeneratorOption
+	}
+	// SearchOption says what is generated. NewGenerator takes it for all calls of Generate, and
+	// Generate for one.
+	SearchOption interface {
+		GeneratorOption
+		GenerateOption
+	}
+)
+
+// pluginOptions say which plugins are used.
+type pluginOptions struct {
+	folders    []string
+	unverified bool
+	plan       plan.Options
+}
+
+// load finds and loads plugins; those that were asked for by name must be there.
+func (o *pluginOptions) load() (*patch.Set, error) {
+	set, err := patch.Load(o.folders, o.unverified)
+	if err != nil {
+		return nil, public(err, ErrBadPlugin)
+	}
+	return set, public(set.Require(o.plan.Plugins), ErrNoPlugin)
+}
+
+type pluginOption func(*pluginOptions)
+
+func (f pluginOption) enable(o *enableOptions)       { f(&o.pluginOptions) }
+func (f pluginOption) patch(o *pluginOptions)        { f(o) }
+func (f pluginOption) generator(o *generatorOptions) { f(&o.pluginOptions) }
+
+// Plugins uses only the plugins of these names. One that is not installed is an error.
+func Plugins(names ...string) PluginOption {
+	return pluginOption(func(o *pluginOptions) { o.plan.Plugins = append(o.plan.Plugins, names...) })
+}
+
+// Except never uses the plugins of these names.
+func Except(names ...string) PluginOption {
+	return pluginOption(func(o *pluginOptions) { o.plan.Except = append(o.plan.Except, names...) })
+}
+
+// Folders searches these folders for plugins before the usual ones.
+func Folders(paths ...string) PluginOption {
+	return pluginOption(func(o *pluginOptions) { o.folders = append(o.folders, paths...) })
+}
+
+// Force uses every operator that can implement a block, whatever it is expected to gain.
+func Force() PluginOption {
+	return pluginOption(func(o *pluginOptions) { o.plan.Force = true })
+}
+
+// AcceptUnverified loads plugins whose hashes `graft plugin install` or `graft
+// plugin verify` has not recorded: for their authors.
+func AcceptUnverified() PluginOption {
+	return pluginOption(func(o *pluginOptions) { o.unverified = true })
+}
+
+type enableOptions struct {
+	pluginOptions
+	strict bool
+	logger *slog.Logger
+}
+
+type enableOption func(*enableOptions)
+
+func (f enableOption) enable(o *enableOptions) { f(o) }
+
+// Logger receives one line for every session and one warning for every session
+// that could not be patched. Without it only warnings are written, to
+// [slog.Default].
+func Logger(l *slog.Logger) EnableOption {
+	return enableOption(func(o *enableOptions) { o.logger = l })
+}
+
+// Strict makes a failure to patch the failure of the session. Otherwise such a
+// session is created unpatched, with one warning.
+func Strict() EnableOption {
+	return enableOption(func(o *enableOptions) { o.strict = true })
+}

@@ -1,0 +1,51 @@
+package graft
+
+import (
+	"context"
+
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// Patched says what [Patch] wrote.
+type Patched struct {
+	Blocks   int // blocks that were recognised, those that were replaced among them
+	Replaced int
+	// Libraries are the paths of the shared libraries that a program registers with ONNX Runtime
+	// (RegisterCustomOpsLibrary) before it loads the file.
+	Libraries []string
+}
+
+// Patch writes the model at path, with operators replaced and its weights, to
+// out, for programs in any language. What fits into no single ONNX file (2 GiB) gets a second one,
+// out with ".data" after its name. It is [ErrNothingReplaced] that no block is replaced; nothing is
+// written then.
+func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched, error) {
+	var o pluginOptions
+	for _, x := range opts {
+		x.patch(&o)
+	}
+	set, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, public(err, ErrBadModel)
+	}
+	defer m.Close()
+	a, err := patch.Analyse(m, set.Manifests(), set.Plan(o.plan))
+	if err != nil {
+		return nil, public(err, ErrBadModel)
+	}
+	if a.Plan.Replaced() == 0 {
+		return nil, nothing(path, a.Plan)
+	}
+	if err := a.Apply(); err != nil {
+		return nil, public(err, ErrBadModel)
+	}
+	if err := a.Write(ctx, out, model.WriteOptions{}); err != nil {
+		return nil, err
+	}
+	return &Patched{Blocks: len(a.Plan.Choices), Replaced: a.Plan.Replaced(), Libraries: set.Libraries(a.Plugins(), nil)}, nil
+}
