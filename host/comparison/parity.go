@@ -192,7 +192,7 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 	return out
 }
 
-// finite keeps a difference within what JSON can hold.
+// finite limits a difference to what JSON can hold.
 func finite(x float64) float64 { return min(x, math.MaxFloat64) }
 
 // topAgreement is the share of rows of the last axis whose largest element
