@@ -18,7 +18,7 @@ type cached struct {
 	window                  int64
 }
 
-// referenceCached computes the output of one step. It knows nothing of slot mappings (write), of rows that
+// referenceCached computes the output of one step. It knows nothing of slot mappings, of rows that
 // are stored as halves, turned or skipped.
 func referenceCached(inputs map[string]*Tensor, attributes []Attribute) (map[string][]float64, error) {
 	integer := func(name string, otherwise int64) int64 {
@@ -32,12 +32,12 @@ func referenceCached(inputs map[string]*Tensor, attributes []Attribute) (map[str
 	c.width = integer("width", c.heads*c.headSize)
 	c.offset, c.kvOffset, c.window = integer("offset", 0), integer("kv_offset", 0), integer("window", 0)
 	c.scale, c.softcap = attributeOr(attributes, "scale", 0.0), attributeOr(attributes, "softcap", 0.0)
-	for _, name := range []string{"query", "cache", "steps", "shared"} {
+	for _, name := range []string{"query", "cache", "sequences", "shared_slots"} {
 		if inputs[name] == nil {
 			return nil, fmt.Errorf("found no input %s, needed it", name)
 		}
 	}
-	for _, name := range []string{"write", "kv_write", "cos", "sin"} {
+	for _, name := range []string{"slot_mapping", "kv_slot_mapping", "cos", "sin"} {
 		if inputs[name] != nil {
 			return nil, fmt.Errorf("found the input %s, needed a case without it", name)
 		}
@@ -116,23 +116,23 @@ func (c *cached) rows() slotReader {
 
 // part is one pool with its lists.
 type part struct {
-	read               slotReader
-	steps, shared, own []float64
+	read                       slotReader
+	sequences, shared, private []float64
 }
 
 // slots are those of a token of a group, and whether the group is causal.
 func (p part) slots(group, token int64) (slots []float64, causal bool) {
-	d := p.steps[group*abi.SequenceColumns:][:abi.SequenceColumns]
+	d := p.sequences[group*abi.SequenceColumns:][:abi.SequenceColumns]
 	slots = append(slots, p.shared[int64(d[abi.SequenceSharedOffset]):][:int64(d[abi.SequenceShared])]...)
 	if m := int64(d[abi.SequencePrivate]); m > 0 {
-		slots = append(slots, p.own[int64(d[abi.SequencePrivateOffset])+token*m:][:m]...)
+		slots = append(slots, p.private[int64(d[abi.SequencePrivateOffset])+token*m:][:m]...)
 	}
 	return slots, d[abi.SequenceCausal] != 0
 }
 
 // output computes all tokens of all groups.
 func (c *cached) output() (map[string][]float64, error) {
-	first := part{steps: c.floats("steps"), shared: c.floats("shared"), own: c.floats("own")}
+	first := part{sequences: c.floats("sequences"), shared: c.floats("shared_slots"), private: c.floats("private_slots")}
 	if c.inputs["value_weight"] == nil {
 		first.read = c.keysAndValues("cache", c.offset)
 	} else {
@@ -140,12 +140,12 @@ func (c *cached) output() (map[string][]float64, error) {
 	}
 	parts := []part{first}
 	if c.inputs["kv_cache"] != nil {
-		parts = append(parts, part{c.keysAndValues("kv_cache", c.kvOffset), c.floats("kv_steps"), c.floats("kv_shared"), c.floats("kv_own")})
+		parts = append(parts, part{c.keysAndValues("kv_cache", c.kvOffset), c.floats("kv_sequences"), c.floats("kv_shared_slots"), c.floats("kv_private_slots")})
 	}
 	query, bias := c.floats("query"), c.floats("bias")
 	out := make([]float64, int64(len(query))/c.headSize*c.valueSize)
-	for g := range int64(len(first.steps)) / abi.SequenceColumns {
-		d := first.steps[g*abi.SequenceColumns:][:abi.SequenceColumns]
+	for g := range int64(len(first.sequences)) / abi.SequenceColumns {
+		d := first.sequences[g*abi.SequenceColumns:][:abi.SequenceColumns]
 		n := int64(d[abi.SequenceTokens])
 		for i := range n {
 			token := int64(d[abi.SequenceFirstToken]) + i

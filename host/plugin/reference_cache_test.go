@@ -15,8 +15,8 @@ func TestReferenceCachedByHand(t *testing.T) {
 	}
 	inputs := map[string]*Tensor{
 		"query": given(t, []int64{5, 1}, 1, 1, 1, 1, 1), "cache": given(t, []int64{3, 32}, cache...),
-		"steps":  given(t, []int64{2, 8}, 0, 3, 0, 3, 0, 0, 1, 0, 3, 2, 3, 4, 0, 2, 0, 0),
-		"shared": given(t, []int64{7}, 32, 33, 34, 0, 1, 2, 3), "own": given(t, []int64{4}, 4, 16, 4, 17),
+		"sequences":    given(t, []int64{2, 8}, 0, 3, 0, 3, 0, 0, 1, 0, 3, 2, 3, 4, 0, 2, 0, 0),
+		"shared_slots": given(t, []int64{7}, 32, 33, 34, 0, 1, 2, 3), "private_slots": given(t, []int64{4}, 4, 16, 4, 17),
 	}
 	attributes := []Attribute{{"num_heads", int64(1)}, {"head_size", int64(1)}}
 	check := func(what string, want ...float64) {
@@ -37,8 +37,8 @@ func TestReferenceCachedByHand(t *testing.T) {
 	check("a window", 32, 32.5, 33.5, 10, 10.5)
 	inputs["bias"] = given(t, []int64{1, 2}, 0, math.Log(3))
 	check("weights by distance", 32, (3*32+33)/4., (3*33+34)/4., (3*4+16)/4., (3*4+17)/4.)
-	inputs["write"] = given(t, []int64{5}, 0, 0, 0, 0, 0)
-	if _, err := referenceCached(inputs, attributes); err == nil || err.Error() != "found the input write, needed a case without it" {
-		t.Errorf("found %v, needed a refusal of write", err)
+	inputs["slot_mapping"] = given(t, []int64{5}, 0, 0, 0, 0, 0)
+	if _, err := referenceCached(inputs, attributes); err == nil || err.Error() != "found the input slot_mapping, needed a case without it" {
+		t.Errorf("found %v, needed a refusal of slot_mapping", err)
 	}
 }

@@ -20,15 +20,15 @@ const (
 
 // PoolInputs are the inputs by which a graph attends over one pool of the host's.
 type PoolInputs struct {
-	Cache  string // float32 (blocks, floats): see host/decode/cache
-	Steps  string // int32 (G, 8): the groups of rows that share positions
-	Shared string // int32: slots of the positions that all rows of a group see
-	Own    string // int32: slots of the positions of each row
-	Write  string // int32 (T): the slot that each row's own goes to, or -1
+	Cache        string // float32 (blocks, floats): see host/decode/cache
+	Sequences    string // int32 (G, 8): sequence descriptors, one row a group of tokens that share positions
+	SharedSlots  string // int32: slots of the positions that all tokens of a group see
+	PrivateSlots string // int32: slots of the positions of each token
+	SlotMapping  string // int32 (T): the slot that each token is written to, or -1
 }
 
 func poolInputs(name string) PoolInputs {
-	return PoolInputs{"graft." + name + "cache", "graft." + name + "steps", "graft." + name + "shared", "graft." + name + "own", "graft." + name + "write"}
+	return PoolInputs{"graft." + name + "cache", "graft." + name + "sequences", "graft." + name + "shared_slots", "graft." + name + "private_slots", "graft." + name + "slot_mapping"}
 }
 
 // The pools: what layers keep of a decoder's own positions, or of those that a

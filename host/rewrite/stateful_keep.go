@@ -39,7 +39,7 @@ func (s *stateful) put(l *Layer, c *crossing) error {
 	return s.selfKeysValues(l.block)
 }
 
-// pool gives the inputs cache, steps and shared of a pool.
+// pool gives the inputs of a pool: its memory, sequence descriptors and shared slots.
 func (s *stateful) pool(p PoolInputs) (list [3]*graph.Value, err error) {
 	for i, in := range []struct {
 		name string
@@ -47,8 +47,8 @@ func (s *stateful) pool(p PoolInputs) (list [3]*graph.Value, err error) {
 		dims []any
 	}{
 		{p.Cache, onnx.Tensor_FLOAT, []any{p.Cache + ".blocks", p.Cache + ".floats"}},
-		{p.Steps, onnx.Tensor_INT32, []any{p.Steps + ".groups", abi.SequenceColumns}},
-		{p.Shared, onnx.Tensor_INT32, []any{p.Shared + ".slots"}},
+		{p.Sequences, onnx.Tensor_INT32, []any{p.Sequences + ".groups", abi.SequenceColumns}},
+		{p.SharedSlots, onnx.Tensor_INT32, []any{p.SharedSlots + ".slots"}},
 	} {
 		if list[i], err = s.input(in.name, in.kind, in.dims...); err != nil {
 			return list, err
@@ -59,8 +59,8 @@ func (s *stateful) pool(p PoolInputs) (list [3]*graph.Value, err error) {
 
 // face is what operators of self attention read beside queries, keys and values.
 type face struct {
-	cache, steps, shared, own, write *graph.Value
-	bias                             *graph.Value // nil where nothing is added to scores
+	cache, sequences, sharedSlots, privateSlots, slotMapping *graph.Value
+	bias                                                     *graph.Value // nil where nothing is added to scores
 }
 
 func (s *stateful) selfFace(b *blocks.Block) (f face, err error) {
@@ -71,11 +71,11 @@ func (s *stateful) selfFace(b *blocks.Block) (f face, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.cache, f.steps, f.shared = p[0], p[1], p[2]
-	if f.own, err = s.input(SelfPool.Own, onnx.Tensor_INT32, SelfPool.Own+".slots"); err != nil {
+	f.cache, f.sequences, f.sharedSlots = p[0], p[1], p[2]
+	if f.privateSlots, err = s.input(SelfPool.PrivateSlots, onnx.Tensor_INT32, SelfPool.PrivateSlots+".slots"); err != nil {
 		return f, err
 	}
-	f.write, err = s.input(SelfPool.Write, onnx.Tensor_INT32, rowsSymbol)
+	f.slotMapping, err = s.input(SelfPool.SlotMapping, onnx.Tensor_INT32, rowsSymbol)
 	return f, err
 }
 
@@ -163,7 +163,7 @@ func (s *stateful) selfKeysValues(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	ins := []*graph.Value{s.now(w.Query), nil, nil, f.cache, f.steps, f.shared, f.own, f.write, f.bias}
+	ins := []*graph.Value{s.now(w.Query), nil, nil, f.cache, f.sequences, f.sharedSlots, f.privateSlots, f.slotMapping, f.bias}
 	if !w.Packed {
 		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
@@ -187,8 +187,8 @@ func (s *stateful) selfInputs(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	ins := []*graph.Value{query, f.cache, f.steps, f.shared, weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias),
-		f.bias, f.own, s.now(from.input), f.write}
+	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias),
+		f.bias, f.privateSlots, s.now(from.input), f.slotMapping}
 	return s.attend(b, plan.KeepInputs, ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
@@ -205,7 +205,7 @@ func (s *stateful) selfPrompt(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	promptWrite, err := s.input(PromptPool.Write, onnx.Tensor_INT32, rowsSymbol)
+	promptWrite, err := s.input(PromptPool.SlotMapping, onnx.Tensor_INT32, rowsSymbol)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (s *stateful) selfPrompt(l *Layer) error {
 	}
 	ins := []*graph.Value{s.now(w.Query), prompt[0], prompt[1], prompt[2], weights[0], weights[1],
 		s.row(from.key.Bias), s.row(from.value.Bias), f.bias, nil, s.now(from.input), promptWrite,
-		nil, nil, f.cache, f.steps, f.shared, f.own, f.write}
+		nil, nil, f.cache, f.sequences, f.sharedSlots, f.privateSlots, f.slotMapping}
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
@@ -243,7 +243,7 @@ func (s *stateful) selfKeys(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	ins := []*graph.Value{query, f.cache, f.steps, f.shared, weights[0], weights[1], f.bias, f.own, key, f.write}
+	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], f.bias, f.privateSlots, key, f.slotMapping}
 	attributes := s.rows(area(&s.engine.Self, s.rowFloats(a.Heads*a.HeadSize)))
 	if rotary != nil {
 		ins = append(ins, rotary.cos, rotary.sin)

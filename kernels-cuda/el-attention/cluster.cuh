@@ -201,16 +201,18 @@ class ClusterBlock {
     // Of four slabs of 8 rows a warp keeps one and gives the others away.
 #pragma unroll
     for (int32_t slab = 0; slab < 4; ++slab) {
-      float own[8];
+      float private_slots[8];
 #pragma unroll
-      for (int32_t i = 0; i < 8; ++i) own[i] = scores[slab / 2][i / 2][slab % 2 * 2 + i % 2];
+      for (int32_t i = 0; i < 8; ++i)
+        private_slots[i] = scores[slab / 2][i / 2][slab % 2 * 2 + i % 2];
       if (slab == quarter) {
 #pragma unroll
-        for (int32_t i = 0; i < 8; ++i) mine[i] = own[i];
+        for (int32_t i = 0; i < 8; ++i) mine[i] = private_slots[i];
       } else {
         float4* to = places + ((half * 4 + slab) * 3 + (quarter - slab + 3) % 4) * (2 * kWarp);
-        to[0] = make_float4(own[0], own[1], own[2], own[3]);
-        to[kWarp] = make_float4(own[4], own[5], own[6], own[7]);
+        to[0] = make_float4(private_slots[0], private_slots[1], private_slots[2], private_slots[3]);
+        to[kWarp] =
+            make_float4(private_slots[4], private_slots[5], private_slots[6], private_slots[7]);
       }
     }
     if (!Seeded(5)) BarrierSync(1 + half, kTileThreads / 2);

@@ -22,11 +22,11 @@ GRAFT_DEVICE int32_t Clamp(int32_t x, int32_t low, int32_t high) {
 struct Group {
   int32_t first = 0, tokens = 0;
   int32_t shared_offset = 0, shared = 0;
-  int32_t own_offset = 0, own = 0;
+  int32_t private_offset = 0, private_count = 0;
   int32_t behind = 0;
   bool causal = false;
 
-  GRAFT_DEVICE int32_t keys() const { return shared + own; }
+  GRAFT_DEVICE int32_t keys() const { return shared + private_count; }
   GRAFT_DEVICE int32_t Position(int32_t token) const {
     return causal ? shared - tokens + token : keys() + behind - 1;
   }
@@ -34,7 +34,7 @@ struct Group {
 
 GRAFT_DEVICE Group ReadGroup(const Lists& lists, int32_t g, int32_t tokens) {
   Group group;
-  if (lists.steps == nullptr) {
+  if (lists.sequences == nullptr) {
     group.first = g * lists.group_tokens;
     group.tokens = lists.group_tokens;
     group.shared_offset = g * lists.group_keys;
@@ -43,17 +43,17 @@ GRAFT_DEVICE Group ReadGroup(const Lists& lists, int32_t g, int32_t tokens) {
     group.causal = lists.causal;
     return group;
   }
-  const int32_t* step = lists.steps + int64_t{g} * kStepColumns;
-  group.first = Clamp(step[kStepFirst], 0, tokens);
-  group.tokens = Clamp(step[kStepTokens], 0, tokens - group.first);
-  group.shared_offset = step[kStepSharedOffset];
-  group.shared = Clamp(step[kStepShared], 0, lists.shared_length);
-  group.own_offset = step[kStepOwnOffset];
-  group.own = Clamp(step[kStepOwn], 0, lists.own_length);
-  group.causal = step[kStepCausal] != 0;
+  const int32_t* step = lists.sequences + int64_t{g} * kSequenceColumns;
+  group.first = Clamp(step[kSequenceFirstToken], 0, tokens);
+  group.tokens = Clamp(step[kSequenceTokens], 0, tokens - group.first);
+  group.shared_offset = step[kSequenceSharedOffset];
+  group.shared = Clamp(step[kSequenceShared], 0, lists.shared_length);
+  group.private_offset = step[kSequencePrivateOffset];
+  group.private_count = Clamp(step[kSequencePrivate], 0, lists.private_length);
+  group.causal = step[kSequenceCausal] != 0;
   if (lists.behind != nullptr) {
-    const int32_t* behind = lists.behind + int64_t{g} * kStepColumns;
-    group.behind = max(behind[kStepShared], 0) + max(behind[kStepOwn], 0);
+    const int32_t* behind = lists.behind + int64_t{g} * kSequenceColumns;
+    group.behind = max(behind[kSequenceShared], 0) + max(behind[kSequencePrivate], 0);
   }
   return group;
 }
@@ -62,14 +62,15 @@ GRAFT_DEVICE Group ReadGroup(const Lists& lists, int32_t g, int32_t tokens) {
 GRAFT_DEVICE int32_t SlotOf(const Lists& lists, const Group& group, int32_t token, int32_t position,
                             int32_t slots) {
   int32_t slot = -1;
-  if (lists.steps == nullptr) {
+  if (lists.sequences == nullptr) {
     slot = group.shared_offset + position;
   } else if (position < group.shared) {
     const int64_t at = int64_t{group.shared_offset} + position;
-    if (at >= 0 && at < lists.shared_length) slot = lists.shared[at];
+    if (at >= 0 && at < lists.shared_length) slot = lists.shared_slots[at];
   } else {
-    const int64_t at = group.own_offset + int64_t{token} * group.own + (position - group.shared);
-    if (at >= 0 && at < lists.own_length) slot = lists.own[at];
+    const int64_t at =
+        group.private_offset + int64_t{token} * group.private_count + (position - group.shared);
+    if (at >= 0 && at < lists.private_length) slot = lists.private_slots[at];
   }
   return slot >= 0 && slot < slots ? slot : -1;
 }
@@ -81,7 +82,7 @@ GRAFT_DEVICE int64_t ByteOf(const Rows& rows, int32_t slot) {
 
 // The group of a token, or false: all lanes of a warp ask for the same one.
 GRAFT_DEVICE bool FindGroup(const Lists& lists, int32_t tokens, int32_t token, Group* group) {
-  if (lists.steps == nullptr) {
+  if (lists.sequences == nullptr) {
     const int32_t g = token / lists.group_tokens;
     if (g >= lists.groups) return false;
     *group = ReadGroup(lists, g, tokens);
@@ -107,7 +108,7 @@ GRAFT_DEVICE bool FindGroup(const Lists& lists, int32_t tokens, int32_t token, G
 GRAFT_DEVICE bool FindTile(const Problem& p, int32_t tile, int32_t height, Group* group,
                            int32_t* row) {
   const Lists& lists = p.lists;
-  if (lists.steps == nullptr) {
+  if (lists.sequences == nullptr) {
     const int32_t tiles = (lists.group_tokens * p.heads + height - 1) / height;
     const int32_t g = tile / tiles;
     if (g >= lists.groups) return false;

@@ -26,7 +26,7 @@ namespace el_attention {
 // All tensors but the rows are float32.
 struct Latent {
   Rows rows;
-  Lists lists;  // `behind` is not set here: it is kv_lists.steps
+  Lists lists;  // `behind` is not set here: it is kv_lists.sequences
   int32_t tokens = 0, heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
 
   const float* query = nullptr;         // [tokens][heads][head_size]
@@ -43,19 +43,19 @@ struct Latent {
 
   const float* input = nullptr;  // [tokens][width], rows to write, or none
   int64_t input_stride = 0;
-  const int32_t* write = nullptr;  // [tokens]
+  const int32_t* slot_mapping = nullptr;  // [tokens]
 
-  // Positions behind the rows: the same groups. None where kv_lists.steps is.
+  // Positions behind the rows: the same groups. None where kv_lists.sequences is.
   KeyPool kv_pool;
   Lists kv_lists;
-  const float* key = nullptr;  // [tokens][kv_heads][head_size], written at kv_write, or none
+  const float* key = nullptr;  // [tokens][kv_heads][head_size], written at kv_slot_mapping, or none
   const float* value = nullptr;
   int64_t key_stride = 0, value_stride = 0;
-  const int32_t* kv_write = nullptr;
+  const int32_t* kv_slot_mapping = nullptr;
 
   float* output = nullptr;  // [tokens][heads][value_size]
 
-  bool HasBehind() const { return kv_lists.steps != nullptr; }
+  bool HasBehind() const { return kv_lists.sequences != nullptr; }
   float Scale() const {
     return scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(head_size));
   }
@@ -80,7 +80,7 @@ inline Problem AttentionOf(const Latent& l, const LatentPlan& plan, void* worksp
   Problem p;
   p.rows = l.rows;
   p.lists = l.lists;
-  p.lists.behind = l.kv_lists.steps;
+  p.lists.behind = l.kv_lists.sequences;
   p.tokens = l.tokens;
   p.heads = l.heads;
   p.query = at + plan.expanded;
@@ -116,11 +116,11 @@ inline flash_decode::Problem BehindOf(const Latent& l, const LatentPlan& plan, v
              {pool.block_floats, 16 * pool.value_size, pool.value_size, 1}};
   p.blocks = pool.blocks;
   p.block_slots = 16;
-  p.steps = l.kv_lists.steps;
-  p.shared = l.kv_lists.shared;
-  p.own = l.kv_lists.own;
+  p.sequences = l.kv_lists.sequences;
+  p.shared_slots = l.kv_lists.shared_slots;
+  p.private_slots = l.kv_lists.private_slots;
   p.shared_length = l.kv_lists.shared_length;
-  p.own_length = l.kv_lists.own_length;
+  p.private_length = l.kv_lists.private_length;
   p.scale = l.scale;
   p.softcap = l.softcap;
   p.window = l.window;
@@ -211,7 +211,7 @@ Status Contract(const Latent& l, const LatentPlan& plan, bool chained, char* at,
   p.columns = l.value_size;
   Join join;
   join.lists = l.lists;
-  join.lists.behind = l.kv_lists.steps;
+  join.lists.behind = l.kv_lists.sequences;
   join.lse = reinterpret_cast<float*>(at + plan.lse);
   join.value_bias = l.value_bias;
   if (l.HasBehind()) {
@@ -262,12 +262,14 @@ inline Status Enqueue(const Latent& l, const LatentPlan& plan, const DeviceLimit
   const auto then = [&](auto enqueue) {
     if (status == kOk) status = enqueue();
   };
-  if (l.input != nullptr && l.write != nullptr) {
-    then([&] { return StoreRows(l.rows, l.input, l.input_stride, l.write, l.tokens, stream); });
-  }
-  if (l.key != nullptr && l.kv_write != nullptr && l.HasBehind()) {
+  if (l.input != nullptr && l.slot_mapping != nullptr) {
     then([&] {
-      return StoreKeys(l.kv_pool, l.key, l.key_stride, l.value, l.value_stride, l.kv_write,
+      return StoreRows(l.rows, l.input, l.input_stride, l.slot_mapping, l.tokens, stream);
+    });
+  }
+  if (l.key != nullptr && l.kv_slot_mapping != nullptr && l.HasBehind()) {
+    then([&] {
+      return StoreKeys(l.kv_pool, l.key, l.key_stride, l.value, l.value_stride, l.kv_slot_mapping,
                        l.tokens, stream);
     });
   }

@@ -15,15 +15,17 @@ constexpr int64_t kLeastPartKeys = 256;
 // What blocks of columns may number: their exchange must fit beside the tiles.
 constexpr int32_t MostColumns(int32_t warp_columns) { return warp_columns > 48 ? 2 : 4; }
 
-bool HasOwn(const Problem& p) { return p.lists.steps != nullptr && p.lists.own_length > 0; }
+bool HasPrivate(const Problem& p) {
+  return p.lists.sequences != nullptr && p.lists.private_length > 0;
+}
 
 // Positions of a group, as far as shapes tell. A list serves all groups, mostly in equal shares.
 int64_t SharedKeys(const Problem& p) {
-  if (p.lists.steps == nullptr) return p.lists.group_keys;
+  if (p.lists.sequences == nullptr) return p.lists.group_keys;
   return CeilDivide(p.lists.shared_length, std::max(1, p.lists.groups));
 }
 int64_t OwnKeys(const Problem& p) {
-  return HasOwn(p) ? CeilDivide(p.lists.own_length, std::max(1, p.tokens)) : 0;
+  return HasPrivate(p) ? CeilDivide(p.lists.private_length, std::max(1, p.tokens)) : 0;
 }
 
 int64_t PartBytes(const Problem& p) {
@@ -127,7 +129,7 @@ bool PlanCluster(const Problem& p, const DeviceLimits& limits, const Tuning& tun
 
   const int64_t rows = int64_t{p.tokens} * p.heads;
   int64_t most, likely;  // tiles of rows
-  if (p.lists.steps == nullptr) {
+  if (p.lists.sequences == nullptr) {
     most = likely = p.lists.groups * CeilDivide(int64_t{p.lists.group_tokens} * p.heads, kTileRows);
   } else {
     most = p.lists.groups + rows / kTileRows;
@@ -170,7 +172,7 @@ void PlanSimple(const Problem& p, const DeviceLimits& limits, const Tuning& tuni
 Plan MakePlanFor(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, bool aligned) {
   Plan plan;
   const bool cluster = aligned && PlanCluster(p, limits, tuning, &plan);
-  if (!cluster || HasOwn(p)) PlanSimple(p, limits, tuning, &plan);
+  if (!cluster || HasPrivate(p)) PlanSimple(p, limits, tuning, &plan);
   plan.parts =
       (plan.cluster ? plan.cluster_cut.parts : 0) + (plan.simple ? plan.simple_cut.parts : 0);
   plan.chained = limits.major >= 9;

@@ -140,10 +140,10 @@ TEST(ElAttentionPlan, WideRowsFoldHeads) {
 TEST(ElAttentionPlan, PositionsThatTokensDoNotShareGoBeside) {
   Problem p = Dense(2, 4, 16, 1024, 1024);
   static const int32_t somewhere = 0;
-  p.lists.steps = &somewhere;
+  p.lists.sequences = &somewhere;
   p.lists.shared_length = 2048;
   EXPECT_FALSE(MakePlan(p, DeviceLimits()).simple);
-  p.lists.own_length = 80;
+  p.lists.private_length = 80;
   const Plan plan = MakePlan(p, DeviceLimits());
   EXPECT_TRUE(plan.cluster && plan.simple);
   EXPECT_EQ(plan.parts, plan.cluster_cut.parts + plan.simple_cut.parts);

@@ -30,28 +30,28 @@ struct Rows {
   int64_t row_bytes = 0;
 };
 
-// Columns of `steps`, as the engine's graphs give them.
-enum StepColumn {
-  kStepFirst,         // token
-  kStepTokens,        // n
-  kStepSharedOffset,  // into shared
-  kStepShared,        // S: slots of positions 0 .. S-1, the same for all tokens
-  kStepOwnOffset,     // into own
-  kStepOwn,           // m: slots of positions S .. S+m-1, m a token, one token after the other
-  kStepCausal,        // 1: token i is position S - n + i and sees nothing beyond it; m is 0
-  kStepReserved,
-  kStepColumns,
+// Columns of `sequences`, as the engine's graphs give them.
+enum SequenceColumn {
+  kSequenceFirstToken,     // token
+  kSequenceTokens,         // n
+  kSequenceSharedOffset,   // into shared_slots
+  kSequenceShared,         // S: slots of positions 0 .. S-1, the same for all tokens
+  kSequencePrivateOffset,  // into private_slots
+  kSequencePrivate,        // m: slots of positions S .. S+m-1, m a token, one token after the other
+  kSequenceCausal,         // 1: token i is position S - n + i and sees nothing beyond it; m is 0
+  kSequenceReserved,
+  kSequenceColumns,
 };
 
 // Groups, and the slots of their positions; pointers of device memory. An index that lies outside
 // of a list, or a slot outside of the rows, is a key that is not there.
 struct Lists {
   int32_t groups = 0;
-  const int32_t* steps = nullptr;  // [groups][8]; none: the dense form below
-  const int32_t* shared = nullptr;
-  const int32_t* own = nullptr;
+  const int32_t* sequences = nullptr;  // [groups][8]; none: the dense form below
+  const int32_t* shared_slots = nullptr;
+  const int32_t* private_slots = nullptr;
   int32_t shared_length = 0;
-  int32_t own_length = 0;
+  int32_t private_length = 0;
   // [groups][8] of positions behind these, which are attended to elsewhere; or none.
   const int32_t* behind = nullptr;
 

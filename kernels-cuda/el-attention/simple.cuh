@@ -18,7 +18,7 @@ namespace el_attention {
 // share are left out.
 template <typename T, int32_t kHeads>
 __global__ void __launch_bounds__(kSimpleThreads)
-    SimpleKernel(Problem p, Parts parts, SimpleCut cut, bool own_only) {
+    SimpleKernel(Problem p, Parts parts, SimpleCut cut, bool private_only) {
   WaitForLaunch();
   LetNextBegin();
   const int32_t chunks = (p.heads + cut.heads - 1) / cut.heads;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kSimpleThreads)
   Group group;
   const bool known = FindGroup(p.lists, p.tokens, token, &group);
   const int32_t local = token - group.first, position = known ? group.Position(local) : -1;
-  int32_t low = own_only ? group.shared : 0;
+  int32_t low = private_only ? group.shared : 0;
   if (p.window > 0) low = max(low, position - p.window + 1);
   const int32_t high = min(group.keys(), position + 1);
   // Parts begin at whole tiles.

@@ -17,10 +17,10 @@ constexpr int32_t kStoreThreads = 256;
 // from [count][rows.width] float32, rounded to the rows' type. A block a row, folded.
 template <typename T>
 __global__ void __launch_bounds__(kStoreThreads)
-    StoreRowsKernel(Rows rows, const float* from, int64_t stride, const int32_t* write,
+    StoreRowsKernel(Rows rows, const float* from, int64_t stride, const int32_t* slot_mapping,
                     int64_t count) {
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
-    const int32_t slot = write[i];
+    const int32_t slot = slot_mapping[i];
     if (slot < 0 || slot >= rows.slots) continue;
     T* to =
         reinterpret_cast<T*>(static_cast<char*>(const_cast<void*>(rows.data)) + ByteOf(rows, slot));
@@ -33,11 +33,11 @@ __global__ void __launch_bounds__(kStoreThreads)
 // How many of `count` slots are slots of the rows: one block.
 template <int32_t kThreads>
 __global__ void __launch_bounds__(kThreads)
-    CountKernel(int32_t slots, const int32_t* write, int64_t count, int32_t* stored) {
+    CountKernel(int32_t slots, const int32_t* slot_mapping, int64_t count, int32_t* stored) {
   auto* sums = reinterpret_cast<int32_t*>(SharedMemory());
   int32_t mine = 0;
   for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-    mine += write[i] >= 0 && write[i] < slots ? 1 : 0;
+    mine += slot_mapping[i] >= 0 && slot_mapping[i] < slots ? 1 : 0;
   }
   sums[threadIdx.x] = mine;
   __syncthreads();
@@ -58,10 +58,10 @@ struct KeyPool {
 template <int32_t kThreads>
 __global__ void __launch_bounds__(kThreads)
     StoreKeysKernel(KeyPool pool, const float* key, int64_t key_stride, const float* value,
-                    int64_t value_stride, const int32_t* write, int64_t count) {
+                    int64_t value_stride, const int32_t* slot_mapping, int64_t count) {
   const int32_t keys = pool.kv_heads * pool.head_size, values = pool.kv_heads * pool.value_size;
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
-    const int32_t slot = write[i];
+    const int32_t slot = slot_mapping[i];
     if (slot < 0 || slot >= pool.blocks * 16) continue;
     float* block = pool.data + slot / 16 * pool.block_floats;
     for (auto c = static_cast<int32_t>(threadIdx.x); c < keys + values; c += kThreads) {
@@ -81,11 +81,11 @@ inline LaunchShape StoreShape(int64_t count) {
   return shape;
 }
 
-inline Status StoreRows(const Rows& rows, const float* from, int64_t stride, const int32_t* write,
-                        int64_t count, Stream stream) {
+inline Status StoreRows(const Rows& rows, const float* from, int64_t stride,
+                        const int32_t* slot_mapping, int64_t count, Stream stream) {
   if (count == 0) return kOk;
   const auto launch = [&](auto kernel) {
-    return Launch(kernel, StoreShape(count), stream, rows, from, stride, write, count);
+    return Launch(kernel, StoreShape(count), stream, rows, from, stride, slot_mapping, count);
   };
   switch (rows.type) {
     case Type::kFloat32:
@@ -98,20 +98,21 @@ inline Status StoreRows(const Rows& rows, const float* from, int64_t stride, con
   return kBadLaunch;
 }
 
-inline Status CountStored(const Rows& rows, const int32_t* write, int64_t count, int32_t* stored,
-                          Stream stream) {
+inline Status CountStored(const Rows& rows, const int32_t* slot_mapping, int64_t count,
+                          int32_t* stored, Stream stream) {
   LaunchShape shape;
   shape.threads = kStoreThreads;
   shape.shared_bytes = kStoreThreads * 4;
-  return Launch(&CountKernel<kStoreThreads>, shape, stream, rows.slots, write, count, stored);
+  return Launch(&CountKernel<kStoreThreads>, shape, stream, rows.slots, slot_mapping, count,
+                stored);
 }
 
 inline Status StoreKeys(const KeyPool& pool, const float* key, int64_t key_stride,
-                        const float* value, int64_t value_stride, const int32_t* write,
+                        const float* value, int64_t value_stride, const int32_t* slot_mapping,
                         int64_t count, Stream stream) {
   if (count == 0) return kOk;
   return Launch(&StoreKeysKernel<kStoreThreads>, StoreShape(count), stream, pool, key, key_stride,
-                value, value_stride, write, count);
+                value, value_stride, slot_mapping, count);
 }
 
 }  // namespace el_attention

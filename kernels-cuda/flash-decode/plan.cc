@@ -22,12 +22,12 @@ bool IsAligned(const Input& input, int64_t words) {
 
 // What groups share and what each row has alone, on average: what steps list is not known here.
 struct Lengths {
-  int64_t shared, own;
+  int64_t shared, private_count;
 };
 Lengths LengthsOf(const Problem& p) {
   if (IsPool(p)) {
     return {CeilDivide(p.shared_length, std::max<int64_t>(p.groups, 1)),
-            CeilDivide(p.own_length, std::max<int64_t>(p.rows, 1))};
+            CeilDivide(p.private_length, std::max<int64_t>(p.rows, 1))};
   }
   if (p.places != Places::kIndirection) return {p.keys, 0};
   const int64_t shared = std::min(p.prefix, p.keys);
@@ -138,11 +138,12 @@ void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
 
   const int64_t step = int64_t{kWarps} * KeysOf(p.type);
   const Lengths lengths = LengthsOf(p);
-  cut.tile_tokens = tuning.tile_tokens > 0
-                        ? std::min(tuning.tile_tokens, most_tokens)
-                        : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.own,
-                                           p.kv_heads * cut.head_parts, most_tokens, step,
-                                           SlotsOf(limits, Resident(p, limits, *plan)));
+  cut.tile_tokens =
+      tuning.tile_tokens > 0
+          ? std::min(tuning.tile_tokens, most_tokens)
+          : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.private_count,
+                             p.kv_heads * cut.head_parts, most_tokens, step,
+                             SlotsOf(limits, Resident(p, limits, *plan)));
   if (p.type == Type::kFloat32 && cut.tile_tokens * cut.tile_heads == 1) {
     plan->tile_rows = 1;
     plan->attend.shared_bytes = SharedBytes(p, *plan);
@@ -151,7 +152,7 @@ void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
   const Slots slots = SlotsOf(limits, plan->resident);
   cut.tiles = TilesOf(p, cut.tile_tokens, cut.head_parts);
   const int64_t blocks = cut.tiles * p.kv_heads;
-  const int64_t turns = CeilDivide(lengths.shared + cut.tile_tokens * lengths.own, step);
+  const int64_t turns = CeilDivide(lengths.shared + cut.tile_tokens * lengths.private_count, step);
   cut.splits =
       tuning.splits > 0 ? std::min(tuning.splits, kMostSplits) : ChooseSplits(blocks, turns, slots);
   cut.items = blocks * cut.splits;
@@ -215,11 +216,11 @@ int32_t ChooseSplits(int64_t blocks, int64_t steps, const Slots& slots) {
   return best;
 }
 
-int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t own,
+int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t private_count,
                          int64_t kv_heads, int32_t most, int64_t step_keys, const Slots& slots) {
   const auto turns_of = [&](int64_t tokens) {
     const int64_t blocks = groups * CeilDivide(rows, tokens) * kv_heads;
-    const int64_t steps = CeilDivide(shared + tokens * own, step_keys);
+    const int64_t steps = CeilDivide(shared + tokens * private_count, step_keys);
     return TurnsOf(blocks, steps, ChooseSplits(blocks, steps, slots), slots);
   };
   const auto together = static_cast<int32_t>(std::min<int64_t>(most, std::max<int64_t>(rows, 1)));

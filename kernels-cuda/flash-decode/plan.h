@@ -90,9 +90,9 @@ bool FitsAsClusters(int64_t tiles, int32_t splits, const Slots& slots);
 // splits, `steps` how often each loops over its keys.
 int32_t ChooseSplits(int64_t blocks, int64_t steps, const Slots& slots);
 
-// Rows that share a tile: of 1 and `most` the one whose model of time is less. `shared` and `own`
-// are keys of a group that all rows share, and keys of each row alone.
-int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t own,
+// Rows that share a tile: of 1 and `most` the one whose model of time is less. `shared_slots` and
+// `private_slots` are keys of a group that all rows share, and keys of each row alone.
+int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t private_count,
                          int64_t kv_heads, int32_t most, int64_t step_keys, const Slots& slots);
 
 }  // namespace flash_decode

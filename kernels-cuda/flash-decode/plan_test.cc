@@ -54,7 +54,7 @@ Problem PooledBeams(int64_t samples, int64_t beams, int64_t prefix, int64_t suff
   p.rows = samples * beams;
   p.block_slots = 16;
   p.shared_length = samples * prefix;
-  p.own_length = p.rows * suffix;
+  p.private_length = p.rows * suffix;
   return p;
 }
 
@@ -249,8 +249,8 @@ TEST(Plan, ShortPrefixesAreSharedToo) {
 // What the crossover rule promises: the tile is chosen only where the model says that reading row
 // by row is no faster, and for one row there is nothing to choose.
 TEST(Plan, SharesOnlyWhereItPays) {
-  const auto tokens = [](int64_t groups, int64_t shared, int64_t own, int64_t heads) {
-    return ChooseTileTokens(groups, 4, shared, own, heads, 16, 64, kTwoEach);
+  const auto tokens = [](int64_t groups, int64_t shared, int64_t private_count, int64_t heads) {
+    return ChooseTileTokens(groups, 4, shared, private_count, heads, 16, 64, kTwoEach);
   };
   EXPECT_EQ(tokens(32, 512, 64, 32), 4);
   EXPECT_EQ(tokens(32, 64, 64, 32), 4);

@@ -45,20 +45,20 @@ enum class Places : int32_t {
   kBlockTable,  // block = table[group, position / block_slots]
   kIndirection,  // a block a row, slot = position. Below `prefix` the group's first row's block;
                  // from there on block = table[row, position]
-  kPool,         // slots as `steps` list them: block = slot / block_slots
+  kPool,         // slots as `sequences` list them: block = slot / block_slots
 };
 
-// Columns of `steps`, int32, a row a group.
-enum StepColumn : int32_t {
-  kStepFirstRow,
-  kStepRows,
-  kStepSharedOffset,  // into shared
-  kStepShared,        // slots of the positions that all rows share
-  kStepOwnOffset,     // into own
-  kStepOwn,           // slots behind those of each row, one row after the other
-  kStepCausal,        // 1: row i is position shared - rows + i; else all are the last position
-  kStepReserved,
-  kStepColumns,
+// Columns of `sequences`, int32, a row a group.
+enum SequenceColumn : int32_t {
+  kSequenceFirstToken,
+  kSequenceTokens,
+  kSequenceSharedOffset,   // into shared_slots
+  kSequenceShared,         // slots of the positions that all rows share
+  kSequencePrivateOffset,  // into private_slots
+  kSequencePrivate,        // slots behind those of each row, one row after the other
+  kSequenceCausal,         // 1: row i is position shared - rows + i; else all are the last position
+  kSequenceReserved,
+  kSequenceColumns,
 };
 
 // The stage of the scores that Problem::scores receives.
@@ -68,26 +68,26 @@ struct Problem {
   Type type = Type::kFloat32;  // of all tensors but masks, lists, lengths and distance_bias
 
   int64_t groups = 0;
-  int64_t rows = 0;  // of each group; with steps, of all of them together
+  int64_t rows = 0;  // of each group; with sequences, of all of them together
   int64_t heads = 0, kv_heads = 0;
   int64_t head_size = 0, value_size = 0;
 
-  // [group, head, row, feature]; with steps the rows of all groups stand in one batch.
+  // [group, head, row, feature]; with sequences the rows of all groups stand in one batch.
   Input query;
   Output output;
   float* lse = nullptr;  // [row, head]: log of the sum of exp(s), -inf where no key counts
 
   Places places = Places::kContiguous;
-  int64_t keys = 0;  // positions of a group, at most; with steps not used
+  int64_t keys = 0;  // positions of a group, at most; with sequences not used
   int64_t past = std::numeric_limits<int64_t>::max();
   Input key, value, fresh_key, fresh_value;
   int64_t blocks = 0, block_slots = 1;  // kBlockTable, kPool; kIndirection: blocks
   const int32_t* table = nullptr;       // kBlockTable, kIndirection
   int64_t table_stride = 0;             // from group to group, from row to row
   int64_t prefix = 0;                   // kIndirection
-  const int32_t* steps = nullptr;       // kPool, as are the next
-  const int32_t *shared = nullptr, *own = nullptr;
-  int64_t shared_length = 0, own_length = 0;
+  const int32_t* sequences = nullptr;   // kPool, as are the next
+  const int32_t *shared_slots = nullptr, *private_slots = nullptr;
+  int64_t shared_length = 0, private_length = 0;
 
   // Positions of each group that count, [groups]; at most one is given.
   const int32_t* lengths32 = nullptr;
@@ -101,7 +101,7 @@ struct Problem {
   // Row i of a contiguous or tabled group is position diagonal + i; where negative, the group's
   // last rows are its last positions.
   int64_t diagonal = -1;
-  Input bias;  // [group, head, row, key]; with steps there is none
+  Input bias;  // [group, head, row, key]; with sequences there is none
   Input mask;  // likewise, bytes
   float mask_fill = -std::numeric_limits<float>::infinity();
   bool mask_after_bias = false;
@@ -111,7 +111,7 @@ struct Problem {
   // all because there is none gives zeros.
   bool zero_masked_rows = false;
 
-  Output scores;  // [group, head, row, key]; with steps there are none
+  Output scores;  // [group, head, row, key]; with sequences there are none
   ScoresStage scores_stage = ScoresStage::kProbabilities;
 };
 

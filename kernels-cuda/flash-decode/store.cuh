@@ -26,7 +26,7 @@ struct StoreProblem {
   Copied tensors[2];           // keys and values; one without `to.data` is left out
   int64_t first_position = 0;  // of the destination
   // The slot of each position, [batch, positions]; one that is not in the pool is left out.
-  const int32_t* write = nullptr;
+  const int32_t* slot_mapping = nullptr;
   int64_t slots = 0, block_slots = 1;
 };
 
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kStoreWarps* kWarp) StoreKernel(StoreProblem p
     const int64_t token = i % rows / p.heads;
     const int64_t batch = token / p.positions, position = token % p.positions;
     int64_t to_batch = batch, to_position = p.first_position + position;
-    if (p.write != nullptr) {
-      const int64_t slot = p.write[token];
+    if (p.slot_mapping != nullptr) {
+      const int64_t slot = p.slot_mapping[token];
       if (slot < 0 || slot >= p.slots) continue;
       to_batch = slot / p.block_slots;
       to_position = slot % p.block_slots;
@@ -72,14 +72,14 @@ __global__ void __launch_bounds__(kStoreWarps* kWarp) StoreKernel(StoreProblem p
   }
 }
 
-// How many of `write` name a slot of the pool.
+// How many of `slot_mapping` name a slot of the pool.
 template <int32_t kThreads>
 __global__ void __launch_bounds__(kThreads)
-    CountKernel(const int32_t* write, int64_t count, int64_t slots, int32_t* stored) {
+    CountKernel(const int32_t* slot_mapping, int64_t count, int64_t slots, int32_t* stored) {
   auto* sums = reinterpret_cast<int32_t*>(SharedMemory());
   int32_t mine = 0;
   for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-    mine += write[i] >= 0 && write[i] < slots ? 1 : 0;
+    mine += slot_mapping[i] >= 0 && slot_mapping[i] < slots ? 1 : 0;
   }
   for (int32_t step = kWarp / 2; step > 0; step /= 2) {
     mine += __shfl_xor_sync(kAllLanes, mine, step);
@@ -103,13 +103,13 @@ inline Status Store(const StoreProblem& p, int64_t blocks, Stream stream) {
                                   : Launch(&StoreKernel<uint16_t>, shape, stream, p);
 }
 
-inline Status CountStored(const int32_t* write, int64_t count, int64_t slots, int32_t* stored,
-                          Stream stream) {
+inline Status CountStored(const int32_t* slot_mapping, int64_t count, int64_t slots,
+                          int32_t* stored, Stream stream) {
   constexpr int32_t kThreads = 256;
   LaunchShape shape;
   shape.threads = kThreads;
   shape.shared_bytes = kThreads / kWarp * 4;
-  return Launch(&CountKernel<kThreads>, shape, stream, write, count, slots, stored);
+  return Launch(&CountKernel<kThreads>, shape, stream, slot_mapping, count, slots, stored);
 }
 
 }  // namespace flash_decode

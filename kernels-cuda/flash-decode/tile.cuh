@@ -13,16 +13,16 @@ namespace flash_decode {
 // Row r of a tile is token token0 + r / heads, query head head0 + r % heads of the KV head.
 struct Tile {
   int32_t group = -1;     // none: there are fewer tiles than planned for
-  int32_t first_row = 0;  // of the group, where steps say so
+  int32_t first_row = 0;  // of the group, where sequences say so
   int32_t token0 = 0, tokens = 0;
   int32_t head0 = 0, heads = 0;
-  int32_t shared = 0;  // positions on which all rows of the group agree
-  int32_t own = 0;     // positions behind them, of each row
+  int32_t shared = 0;         // positions on which all rows of the group agree
+  int32_t private_count = 0;  // positions behind them, of each row
   const int32_t* shared_slots = nullptr;
-  const int32_t* own_slots = nullptr;  // of token0
-  int32_t diagonal = 0, advance = 0;   // token i is position diagonal + i * advance
-  int32_t low = 0, zone = 0;           // of shared positions, low .. low + zone - 1 are seen
-  int32_t stream = 0;                  // keys to go through: the zone, then each token's own ones
+  const int32_t* private_slots = nullptr;  // of token0
+  int32_t diagonal = 0, advance = 0;       // token i is position diagonal + i * advance
+  int32_t low = 0, zone = 0;               // of shared positions, low .. low + zone - 1 are seen
+  int32_t stream = 0;  // keys to go through: the zone, then each token's private ones
   bool keyless = false;
 
   GRAFT_DEVICE int32_t Rows() const { return tokens * heads; }
@@ -36,7 +36,7 @@ struct Sight {
 GRAFT_DEVICE Sight SightOf(const Problem& p, const Tile& tile, int32_t token) {
   const int64_t position = tile.Position(token);
   Sight sight;
-  int64_t high = tile.shared + tile.own;
+  int64_t high = tile.shared + tile.private_count;
   if (high > p.key_limit) high = p.key_limit;
   if (p.causal || tile.advance == 0 || IsPool(p)) {
     if (high > position + 1) high = position + 1 > 0 ? position + 1 : 0;
@@ -57,16 +57,16 @@ GRAFT_DEVICE int32_t LengthOf(const Problem& p, int32_t group) {
   return static_cast<int32_t>(length);
 }
 
-// Rows of a group as `steps` tell them; none where its columns do not fit the tensors.
+// Rows of a group as `sequences` tell them; none where its columns do not fit the tensors.
 GRAFT_DEVICE int32_t RowsOfStep(const Problem& p, int64_t group) {
-  const int32_t* step = p.steps + group * kStepColumns;
-  const int64_t first = step[kStepFirstRow], rows = step[kStepRows];
-  const int64_t shared_at = step[kStepSharedOffset], shared = step[kStepShared];
-  const int64_t own_at = step[kStepOwnOffset], own = step[kStepOwn];
+  const int32_t* step = p.sequences + group * kSequenceColumns;
+  const int64_t first = step[kSequenceFirstToken], rows = step[kSequenceTokens];
+  const int64_t shared_at = step[kSequenceSharedOffset], shared = step[kSequenceShared];
+  const int64_t own_at = step[kSequencePrivateOffset], private_count = step[kSequencePrivate];
   const bool fits = first >= 0 && rows >= 1 && first + rows <= p.rows && shared_at >= 0 &&
                     shared >= 0 && shared_at + shared <= p.shared_length && own_at >= 0 &&
-                    own >= 0 && own_at + rows * own <= p.own_length &&
-                    (step[kStepCausal] == 0 || (own == 0 && shared >= rows));
+                    private_count >= 0 && own_at + rows * private_count <= p.private_length &&
+                    (step[kSequenceCausal] == 0 || (private_count == 0 && shared >= rows));
   return fits ? static_cast<int32_t>(rows) : 0;
 }
 
@@ -111,21 +111,22 @@ GRAFT_DEVICE Tile FindTile(const Problem& p, const Cut& cut, int64_t index) {
   tile.tokens = min(cut.tile_tokens, rows - tile.token0);
 
   if (IsPool(p)) {
-    const int32_t* step = p.steps + static_cast<int64_t>(tile.group) * kStepColumns;
-    tile.first_row = step[kStepFirstRow];
-    tile.shared = step[kStepShared];
-    tile.own = step[kStepOwn];
-    tile.shared_slots = p.shared + step[kStepSharedOffset];
-    tile.own_slots = p.own + step[kStepOwnOffset] + static_cast<int64_t>(tile.token0) * tile.own;
-    const bool causal = step[kStepCausal] != 0;
-    tile.diagonal = causal ? tile.shared - rows : tile.shared + tile.own - 1;
+    const int32_t* step = p.sequences + static_cast<int64_t>(tile.group) * kSequenceColumns;
+    tile.first_row = step[kSequenceFirstToken];
+    tile.shared = step[kSequenceShared];
+    tile.private_count = step[kSequencePrivate];
+    tile.shared_slots = p.shared_slots + step[kSequenceSharedOffset];
+    tile.private_slots = p.private_slots + step[kSequencePrivateOffset] +
+                         static_cast<int64_t>(tile.token0) * tile.private_count;
+    const bool causal = step[kSequenceCausal] != 0;
+    tile.diagonal = causal ? tile.shared - rows : tile.shared + tile.private_count - 1;
     tile.advance = causal ? 1 : 0;
-    tile.keyless = tile.shared + tile.own == 0;
+    tile.keyless = tile.shared + tile.private_count == 0;
   } else {
     const int32_t length = LengthOf(p, tile.group);
     const bool beams = p.places == Places::kIndirection;
     tile.shared = beams && p.prefix < length ? static_cast<int32_t>(p.prefix) : length;
-    tile.own = length - tile.shared;
+    tile.private_count = length - tile.shared;
     tile.advance = beams ? 0 : 1;
     tile.diagonal = beams             ? length - 1
                     : p.diagonal >= 0 ? static_cast<int32_t>(p.diagonal)
@@ -138,7 +139,7 @@ GRAFT_DEVICE Tile FindTile(const Problem& p, const Cut& cut, int64_t index) {
   const Sight last = SightOf(p, tile, tile.token0 + tile.tokens - 1);
   tile.low = min(first.low, tile.shared);
   tile.zone = max(min(last.high, tile.shared) - tile.low, 0);
-  tile.stream = tile.zone + tile.tokens * tile.own;
+  tile.stream = tile.zone + tile.tokens * tile.private_count;
   return tile;
 }
 
@@ -149,9 +150,10 @@ struct Key {
 GRAFT_DEVICE Key KeyAt(const Tile& tile, int32_t index) {
   if (index < tile.zone) return {tile.low + index, -1};
   const auto behind = static_cast<uint32_t>(index - tile.zone);
-  const auto own = static_cast<uint32_t>(tile.own);
-  const uint32_t owner = behind / own;
-  return {tile.shared + static_cast<int32_t>(behind - owner * own), static_cast<int32_t>(owner)};
+  const auto private_count = static_cast<uint32_t>(tile.private_count);
+  const uint32_t owner = behind / private_count;
+  return {tile.shared + static_cast<int32_t>(behind - owner * private_count),
+          static_cast<int32_t>(owner)};
 }
 
 // Where a key and its value stand for a KV head; null where the lists name no such place.
@@ -185,7 +187,8 @@ GRAFT_DEVICE Found<T> Find(const Problem& p, const Tile& tile, Key key, int32_t 
     case Places::kPool:
       slot = key.owner < 0
                  ? tile.shared_slots[slot]
-                 : tile.own_slots[static_cast<int64_t>(key.owner) * tile.own + slot - tile.shared];
+                 : tile.private_slots[static_cast<int64_t>(key.owner) * tile.private_count + slot -
+                                      tile.shared];
       block = slot < 0 ? -1 : slot / p.block_slots;
       slot = slot < 0 ? 0 : slot % p.block_slots;
       break;
@@ -198,7 +201,8 @@ GRAFT_DEVICE Found<T> Find(const Problem& p, const Tile& tile, Key key, int32_t 
       static_cast<const T*>(values->data) + block * v.batch + kv_head * v.head + slot * v.position};
 }
 
-// Offset of a tensor's row: [group, head, token], the rows of all groups in one batch with steps.
+// Offset of a tensor's row: [group, head, token], the rows of all groups in one batch with
+// sequences.
 GRAFT_DEVICE int64_t RowOffset(const Problem& p, const Tile& tile, const Strides& s, int64_t head,
                                int32_t token) {
   const int64_t batch = IsPool(p) ? tile.first_row * s.position : tile.group * s.batch;

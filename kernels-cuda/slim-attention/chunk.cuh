@@ -19,7 +19,7 @@ struct Chunk {
 GRAFT_DEVICE Chunk FindChunk(const Problem& p, int64_t item, int32_t size) {
   Chunk chunk = {};
   int64_t before = 0, group = -1;
-  if (p.steps == nullptr) {
+  if (p.sequences == nullptr) {
     const int64_t each = (p.tokens / p.groups + size - 1) / size;
     group = item / each;
     before = group * each;
@@ -53,8 +53,8 @@ GRAFT_DEVICE Chunk FindChunk(const Problem& p, int64_t item, int32_t size) {
 // The keys that a chunk looks at, as one row of places: shared positions that some token sees, then
 // own ones, a token after the other.
 struct KeyRow {
-  int64_t low, shared;  // first shared position, and how many
-  int64_t own;          // of a token
+  int64_t low, shared;    // first shared position, and how many
+  int64_t private_count;  // of a token
   int64_t count;
 };
 GRAFT_DEVICE KeyRow KeysFor(const Problem& p, const Chunk& chunk) {
@@ -64,8 +64,8 @@ GRAFT_DEVICE KeyRow KeysFor(const Problem& p, const Chunk& chunk) {
   KeyRow keys;
   keys.low = p.window > 0 ? max(int64_t{0}, first - p.window + 1) : 0;
   keys.shared = max(int64_t{0}, min(g.shared, last + 1) - keys.low);
-  keys.own = g.own;
-  keys.count = keys.shared + chunk.tokens * g.own;
+  keys.private_count = g.private_count;
+  keys.count = keys.shared + chunk.tokens * g.private_count;
   return keys;
 }
 

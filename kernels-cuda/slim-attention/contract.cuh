@@ -122,9 +122,10 @@ __global__ void __launch_bounds__(kContractThreads, 2) ValueKernel(ValueArgument
   const auto row_of = [&](int64_t place, int64_t* position) {
     Group group = {};
     *position = 0;
-    if (p.steps != nullptr) {
+    if (p.sequences != nullptr) {
       return RowOfSlot(p, group,
-                       place < p.shared_length ? p.shared[place] : p.own[place - p.shared_length]);
+                       place < p.shared_length ? p.shared_slots[place]
+                                               : p.private_slots[place - p.shared_length]);
     }
     group = GroupAt(p, place / p.positions);
     *position = place % p.positions;

@@ -40,15 +40,15 @@ GRAFT_DEVICE void WriteAs(void* to, Type type, int64_t i, float x) {
 }
 
 // Tokens that see the same rows. Positions 0 .. shared - 1 are the same for all of them, then
-// follow `own` a token.
+// follow `private_slots` a token.
 struct Group {
   int64_t index;
   int64_t first, tokens;
   int64_t shared_offset, shared;
-  int64_t own_offset, own;
+  int64_t private_offset, private_count;
   bool causal;
 
-  GRAFT_DEVICE int64_t keys() const { return shared + own; }
+  GRAFT_DEVICE int64_t keys() const { return shared + private_count; }
   GRAFT_DEVICE int64_t Position(int64_t token) const {
     return causal ? shared - tokens + token : keys() - 1;
   }
@@ -56,8 +56,8 @@ struct Group {
 
 // Tokens of a group, cut to those that the call has.
 GRAFT_DEVICE int64_t TokensOf(const Problem& p, int64_t index) {
-  if (p.steps == nullptr) return p.tokens / p.groups;
-  const int32_t* step = p.steps + index * kStepColumns;
+  if (p.sequences == nullptr) return p.tokens / p.groups;
+  const int32_t* step = p.sequences + index * kSequenceColumns;
   const int64_t first = step[0];
   if (first < 0 || first >= p.tokens) return 0;
   return max(int64_t{0}, min(int64_t{step[1]}, p.tokens - first));
@@ -67,21 +67,21 @@ GRAFT_DEVICE Group GroupAt(const Problem& p, int64_t index) {
   Group g;
   g.index = index;
   g.tokens = TokensOf(p, index);
-  if (p.steps == nullptr) {
+  if (p.sequences == nullptr) {
     g.first = index * g.tokens;
     g.shared_offset = 0;
     g.shared = p.lengths == nullptr ? p.positions
                                     : max(int64_t{0}, min(int64_t{p.lengths[index]}, p.positions));
-    g.own_offset = g.own = 0;
+    g.private_offset = g.private_count = 0;
     g.causal = p.causal;
     return g;
   }
-  const int32_t* step = p.steps + index * kStepColumns;
+  const int32_t* step = p.sequences + index * kSequenceColumns;
   g.first = step[0];
   g.shared_offset = step[2];
   g.shared = max(0, step[3]);
-  g.own_offset = step[4];
-  g.own = max(0, step[5]);
+  g.private_offset = step[4];
+  g.private_count = max(0, step[5]);
   g.causal = step[6] != 0;
   return g;
 }
@@ -89,18 +89,18 @@ GRAFT_DEVICE Group GroupAt(const Problem& p, int64_t index) {
 // The slot of a shared position, or of an own one (position g.shared + j) of a token of the group;
 // of contiguous rows the position itself. Below 0: there is none.
 GRAFT_DEVICE int64_t SharedSlot(const Problem& p, const Group& g, int64_t j) {
-  if (p.steps == nullptr) return j;
+  if (p.sequences == nullptr) return j;
   const int64_t at = g.shared_offset + j;
-  return at < 0 || at >= p.shared_length ? -1 : p.shared[at];
+  return at < 0 || at >= p.shared_length ? -1 : p.shared_slots[at];
 }
-GRAFT_DEVICE int64_t OwnSlot(const Problem& p, const Group& g, int64_t token, int64_t j) {
-  const int64_t at = g.own_offset + token * g.own + j;
-  return at < 0 || at >= p.own_length ? -1 : p.own[at];
+GRAFT_DEVICE int64_t PrivateSlot(const Problem& p, const Group& g, int64_t token, int64_t j) {
+  const int64_t at = g.private_offset + token * g.private_count + j;
+  return at < 0 || at >= p.private_length ? -1 : p.private_slots[at];
 }
 
 // Where the row of a slot stands, in elements from the first; below 0: not there.
 GRAFT_DEVICE int64_t RowOfSlot(const Problem& p, const Group& g, int64_t slot) {
-  if (p.steps == nullptr) return g.index * p.block_stride + slot * p.row_stride;
+  if (p.sequences == nullptr) return g.index * p.block_stride + slot * p.row_stride;
   if (slot < 0 || slot >= p.slots) return -1;
   return slot / kBlockSlots * p.block_stride + slot % kBlockSlots * p.row_stride;
 }

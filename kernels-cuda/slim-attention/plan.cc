@@ -205,7 +205,7 @@ bool ShapeStream(const Problem& p, const DeviceLimits& limits, const Tuning& tun
   }
   if (!fits) return false;
   const int64_t each = p.tokens / p.groups;
-  s.items = p.steps == nullptr
+  s.items = p.sequences == nullptr
                 ? p.groups * CeilDivide(each, s.tokens)
                 : std::min(p.tokens, (p.tokens + p.groups * (s.tokens - 1)) / s.tokens);
   Split(p, limits, tuning, &s);
@@ -216,7 +216,7 @@ bool ShapeStream(const Problem& p, const DeviceLimits& limits, const Tuning& tun
 }  // namespace
 
 int64_t KeysOf(const Problem& p) {
-  return p.steps != nullptr ? p.shared_length + p.own_length : p.groups * p.positions;
+  return p.sequences != nullptr ? p.shared_length + p.private_length : p.groups * p.positions;
 }
 
 Cost CostOfSums(const Problem& p, double keys, const DeviceLimits& limits) {
@@ -248,7 +248,7 @@ Plan MakePlan(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
   Plan plan;
   const bool streams = Aligned(p) && ShapeStream(p, limits, tuning, &plan.stream);
   // A place in the lists has no position of its own by which to turn a row back.
-  const bool values = (p.steps == nullptr || !p.rotated) && KeysOf(p) > 0;
+  const bool values = (p.sequences == nullptr || !p.rotated) && KeysOf(p) > 0;
   const double keys = p.groups > 0 ? static_cast<double>(KeysOf(p)) / p.groups : 0;
   bool first_values =
       values && CostOfValues(p, keys, limits).seconds < CostOfSums(p, keys, limits).seconds;

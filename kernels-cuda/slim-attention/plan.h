@@ -12,10 +12,11 @@
 //   output = (softmax(s) x) W_KV,h + b_h                           (equation 2.1)
 //
 // Tokens stand in groups that see the same rows, in one of two forms:
-//   pool:       rows in blocks of 16 slots; `steps` lists the groups as flash-decode's cached.h
+//   pool:       rows in blocks of 16 slots; `sequences` lists the groups as flash-decode's cached.h
 //   says
-//               (first token, tokens, offset into shared, shared, offset into own, own a token,
-//               causal, 0). These lists stay in device memory: no host reads them.
+//               (first token, tokens, offset into shared_slots, shared positions, offset into
+//               private_slots, private ones a token, causal, 0). These lists stay in device memory:
+//               no host reads them.
 //   contiguous: rows [groups][positions], tokens / groups tokens a group.
 // A slot or a list's place that is out of range is a key that is not there, and so is a position
 // without rotary angles.
@@ -31,7 +32,7 @@ namespace cuda {
 namespace slim_attention {
 
 constexpr int32_t kBlockSlots = 16;
-constexpr int32_t kStepColumns = 8;
+constexpr int32_t kSequenceColumns = 8;
 constexpr int32_t kPanel = 16;            // neighbouring columns of a weight
 constexpr int32_t kContractColumns = 64;  // of a head's weight that a block multiplies by
 
@@ -50,10 +51,10 @@ struct Problem {
   int64_t slots = 0;         // of the pool
 
   // Pool form.
-  const int32_t* steps = nullptr;  // [groups][8]; none: contiguous
-  const int32_t* shared = nullptr;
-  const int32_t* own = nullptr;
-  int64_t shared_length = 0, own_length = 0;
+  const int32_t* sequences = nullptr;  // [groups][8]; none: contiguous
+  const int32_t* shared_slots = nullptr;
+  const int32_t* private_slots = nullptr;
+  int64_t shared_length = 0, private_length = 0;
   // Contiguous form.
   int64_t positions = 0;
   const int32_t* lengths = nullptr;  // [groups], positions that count; none: all

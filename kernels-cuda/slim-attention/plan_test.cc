@@ -30,7 +30,7 @@ Problem Pool(int64_t groups, int64_t tokens, int64_t heads, int64_t head_size, i
   p.tokens = tokens;
   p.slots = shared;
   p.block_stride = kBlockSlots * p.row_stride;
-  p.steps = p.shared = &somewhere;
+  p.sequences = p.shared_slots = &somewhere;
   p.shared_length = shared;
   return p;
 }

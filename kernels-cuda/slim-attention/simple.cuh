@@ -35,9 +35,9 @@ GRAFT_DEVICE bool FindGroup(const Problem& p, int64_t token, Group* group, int64
 
 // Place of key j in the lists: the row of `values`.
 GRAFT_DEVICE int64_t ValueRow(const Problem& p, const Group& g, int64_t token, int64_t j) {
-  if (p.steps == nullptr) return g.index * p.positions + j;
+  if (p.sequences == nullptr) return g.index * p.positions + j;
   if (j < g.shared) return g.shared_offset + j;
-  return p.shared_length + g.own_offset + token * g.own + j - g.shared;
+  return p.shared_length + g.private_offset + token * g.private_count + j - g.shared;
 }
 
 // The largest, or the sum, over the block. `scratch` has a float a warp.
@@ -129,7 +129,7 @@ class SimpleBlock {
     int64_t row = -1;
     if (j < group_.keys() && Sees(p_, group_.Position(place_) - j)) {
       const int64_t slot = j < group_.shared ? SharedSlot(p_, group_, j)
-                                             : OwnSlot(p_, group_, place_, j - group_.shared);
+                                             : PrivateSlot(p_, group_, place_, j - group_.shared);
       if (HasAngle(p_, j)) row = RowOfSlot(p_, group_, slot);
     }
     places_[thread_] = row;

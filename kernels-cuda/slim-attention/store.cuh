@@ -17,8 +17,8 @@ struct StoreArguments {
   int64_t row_stride, block_stride, slots, width;
   const void* from;  // [count][width]
   Type type;
-  int64_t from_stride;   // elements from row to row
-  const int32_t* write;  // [count] slot of each; one that the pool does not have: left out
+  int64_t from_stride;          // elements from row to row
+  const int32_t* slot_mapping;  // [count] slot of each; one that the pool does not have: left out
   int64_t count;
 };
 
@@ -27,7 +27,7 @@ constexpr int32_t kStoreThreads = 256;
 template <int32_t kThreads>
 __global__ void __launch_bounds__(kThreads) StoreKernel(StoreArguments a) {
   for (int64_t i = blockIdx.x; i < a.count; i += gridDim.x) {
-    const int64_t slot = a.write[i];
+    const int64_t slot = a.slot_mapping[i];
     if (slot < 0 || slot >= a.slots) continue;
     const int64_t to = slot / kBlockSlots * a.block_stride + slot % kBlockSlots * a.row_stride;
     for (int64_t c = threadIdx.x; c < a.width; c += kThreads) {

@@ -186,10 +186,10 @@ class StreamBlock {
       return;
     }
     x -= keys.shared;
-    token_ = static_cast<int32_t>(x / keys.own);
-    const int64_t j = x - token_ * keys.own;
+    token_ = static_cast<int32_t>(x / keys.private_count);
+    const int64_t j = x - token_ * keys.private_count;
     position_ = static_cast<int32_t>(chunk.group.shared + j);
-    slot_ = static_cast<int32_t>(OwnSlot(p_, chunk.group, chunk.first + token_, j));
+    slot_ = static_cast<int32_t>(PrivateSlot(p_, chunk.group, chunk.first + token_, j));
   }
 
   GRAFT_DEVICE void NoteKeys(int32_t tile) const {

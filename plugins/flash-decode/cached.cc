@@ -79,34 +79,35 @@ std::string ValidatePool(const Pool& p) {
 }
 
 std::string ValidateStep(const CachedProblem& p, int64_t g) {
-  const int32_t* step = p.steps + g * kStepColumns;
-  const int64_t first = step[kStepFirstRow], rows = step[kStepRows];
-  const int64_t so = step[kStepSharedOffset], shared = step[kStepShared];
-  const int64_t oo = step[kStepOwnOffset], own = step[kStepOwn];
+  const int32_t* step = p.sequences + g * kSequenceColumns;
+  const int64_t first = step[kSequenceFirstToken], rows = step[kSequenceTokens];
+  const int64_t so = step[kSequenceSharedOffset], shared = step[kSequenceShared];
+  const int64_t oo = step[kSequencePrivateOffset], private_count = step[kSequencePrivate];
   const auto fault = [g](const auto&... parts) { return Join("group ", g, " ", parts...); };
   if (first < 0 || rows < 1 || first + rows > p.rows) {
     return fault("has rows ", first, " .. ", first + rows - 1, ", there are ", p.rows);
   }
   if (so < 0 || shared < 0 || so + shared > p.shared_length) {
-    return fault("takes shared[", so, " .. ", so + shared, "), which has ", p.shared_length);
+    return fault("takes shared_slots[", so, " .. ", so + shared, "), which has ", p.shared_length);
   }
-  if (oo < 0 || own < 0 || oo + rows * own > p.own_length) {
-    return fault("takes own[", oo, " .. ", oo + rows * own, "), which has ", p.own_length);
+  if (oo < 0 || private_count < 0 || oo + rows * private_count > p.private_length) {
+    return fault("takes private_slots[", oo, " .. ", oo + rows * private_count, "), which has ",
+                 p.private_length);
   }
-  const int32_t causal = step[kStepCausal];
+  const int32_t causal = step[kSequenceCausal];
   if (causal != 0 && causal != 1) return fault("has causal ", causal, ", needed is 0 or 1");
-  if (causal == 1 && (own != 0 || shared < rows)) {
-    return fault("is causal with ", rows, " rows, ", shared, " shared positions and ", own,
-                 " own ones; needed are at least ", rows, " and 0");
+  if (causal == 1 && (private_count != 0 || shared < rows)) {
+    return fault("is causal with ", rows, " rows, ", shared, " shared positions and ",
+                 private_count, " private ones; needed are at least ", rows, " and 0");
   }
-  if (step[kStepReserved] != 0) {
-    return fault("has ", step[kStepReserved], " in the reserved column, needed is 0");
+  if (step[kSequenceReserved] != 0) {
+    return fault("has ", step[kSequenceReserved], " in the reserved column, needed is 0");
   }
   const int64_t slots = p.pool.slots();
-  int64_t wrong = FirstOutside(p.shared + so, shared, 0, slots);
-  if (wrong >= 0) return Slot("shared", so + wrong, p.shared[so + wrong], slots);
-  wrong = FirstOutside(p.own + oo, rows * own, 0, slots);
-  if (wrong >= 0) return Slot("own", oo + wrong, p.own[oo + wrong], slots);
+  int64_t wrong = FirstOutside(p.shared_slots + so, shared, 0, slots);
+  if (wrong >= 0) return Slot("shared_slots", so + wrong, p.shared_slots[so + wrong], slots);
+  wrong = FirstOutside(p.private_slots + oo, rows * private_count, 0, slots);
+  if (wrong >= 0) return Slot("private_slots", oo + wrong, p.private_slots[oo + wrong], slots);
   return std::string();
 }
 
@@ -114,23 +115,24 @@ std::string ValidateStep(const CachedProblem& p, int64_t g) {
 std::string ValidateCover(const CachedProblem& p) {
   int64_t next = 0;
   int64_t g = 0;
-  for (; g < p.groups && p.steps[g * kStepColumns + kStepFirstRow] == next; ++g) {
-    next += p.steps[g * kStepColumns + kStepRows];
+  for (; g < p.groups && p.sequences[g * kSequenceColumns + kSequenceFirstToken] == next; ++g) {
+    next += p.sequences[g * kSequenceColumns + kSequenceTokens];
   }
   if (g < p.groups) {
     std::vector<int64_t> order(static_cast<size_t>(p.groups));
     for (int64_t i = 0; i < p.groups; ++i) order[static_cast<size_t>(i)] = i;
     std::sort(order.begin(), order.end(), [&p](int64_t a, int64_t b) {
-      return p.steps[a * kStepColumns + kStepFirstRow] < p.steps[b * kStepColumns + kStepFirstRow];
+      return p.sequences[a * kSequenceColumns + kSequenceFirstToken] <
+             p.sequences[b * kSequenceColumns + kSequenceFirstToken];
     });
     next = 0;
     for (int64_t i : order) {
-      const int32_t* step = p.steps + i * kStepColumns;
-      if (step[kStepFirstRow] != next) {
-        return Join("group ", i, " begins with row ", step[kStepFirstRow],
+      const int32_t* step = p.sequences + i * kSequenceColumns;
+      if (step[kSequenceFirstToken] != next) {
+        return Join("group ", i, " begins with row ", step[kSequenceFirstToken],
                     ", the groups before it end at ", next);
       }
-      next += step[kStepRows];
+      next += step[kSequenceTokens];
     }
   }
   if (next != p.rows) return Join("the groups hold ", next, " rows, there are ", p.rows);
@@ -155,7 +157,7 @@ CachedPlan MakePlan(const CachedProblem& problem, int64_t threads, const CachedT
   plan.writes = problem.key != nullptr ? DivideUp(problem.rows, plan.write_rows) : 0;
 
   int64_t most_parts =
-      std::min(kMostParts, DivideUp(problem.shared_length + problem.own_length, kPartCost));
+      std::min(kMostParts, DivideUp(problem.shared_length + problem.private_length, kPartCost));
   if (tuning.parts > 0) most_parts = tuning.parts;
   const int64_t split_rows =
       std::min(problem.rows, kMostSplitRows * problem.groups) * problem.heads;
@@ -186,18 +188,18 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
   double positions = 0.0;  // that are read, once a KV head
   double pairs = 0.0;      // of rows and positions
   for (int64_t g = 0; g < problem.groups; ++g) {
-    const int32_t* step = problem.steps + g * kStepColumns;
+    const int32_t* step = problem.sequences + g * kSequenceColumns;
     CachedGroup& group = groups[g];
-    group.first = step[kStepFirstRow];
-    group.rows = step[kStepRows];
-    group.shared = problem.shared + step[kStepSharedOffset];
-    group.shared_count = step[kStepShared];
-    group.own = problem.own + step[kStepOwnOffset];
-    group.own_count = step[kStepOwn];
-    group.causal = step[kStepCausal] != 0;
+    group.first = step[kSequenceFirstToken];
+    group.rows = step[kSequenceTokens];
+    group.shared_slots = problem.shared_slots + step[kSequenceSharedOffset];
+    group.shared_count = step[kSequenceShared];
+    group.private_slots = problem.private_slots + step[kSequencePrivateOffset];
+    group.private_count = step[kSequencePrivate];
+    group.causal = step[kSequenceCausal] != 0;
     const double rows = static_cast<double>(group.rows);
     positions +=
-        static_cast<double>(group.shared_count) + rows * static_cast<double>(group.own_count);
+        static_cast<double>(group.shared_count) + rows * static_cast<double>(group.private_count);
     pairs += rows * static_cast<double>(group.keys());
   }
   const double cost =
@@ -223,7 +225,7 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
         group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);
       }
       group.row_chunks = DivideUp(group.rows, group.row_chunk);
-      const int64_t read = group.shared_count + group.rows * group.own_count;
+      const int64_t read = group.shared_count + group.rows * group.private_count;
       group.parts = 1;
       if (!many) {
         group.parts = tuning.parts > 0
@@ -293,7 +295,7 @@ CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
   layout.scores = take(plan.head_rows * kMaxTile, sizeof(float));
   layout.low = take(plan.row_chunk, sizeof(int64_t));
   layout.high = take(plan.row_chunk, sizeof(int64_t));
-  const int64_t listed = plan.row_chunk * kOwnTile + kMaxTile;
+  const int64_t listed = plan.row_chunk * kPrivateTile + kMaxTile;
   for (int i = 0; i < 2; ++i) {
     layout.key_offsets[i] = take(listed, sizeof(int64_t));
     layout.value_offsets[i] = take(listed, sizeof(int64_t));
@@ -308,7 +310,7 @@ CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
 std::string Validate(const CachedProblem& p) {
   std::string fault = ValidatePool(p.pool);
   if (!fault.empty()) return fault;
-  if (p.rows < 0 || p.groups < 0 || p.shared_length < 0 || p.own_length < 0) {
+  if (p.rows < 0 || p.groups < 0 || p.shared_length < 0 || p.private_length < 0) {
     return "a size is negative";
   }
   if (p.heads < 1 || p.heads % p.pool.kv_heads != 0) {
@@ -319,10 +321,10 @@ std::string Validate(const CachedProblem& p) {
     return "query and output are required";
   }
   const bool writes = p.key != nullptr;
-  if (p.rows > 0 && (writes != (p.value != nullptr) || writes != (p.write != nullptr))) {
-    return "key, value and write must be given together";
+  if (p.rows > 0 && (writes != (p.value != nullptr) || writes != (p.slot_mapping != nullptr))) {
+    return "key, value and slot_mapping must be given together";
   }
-  if (p.groups > 0 && p.steps == nullptr) return "steps are required";
+  if (p.groups > 0 && p.sequences == nullptr) return "sequence descriptors are required";
   if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
   if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
   for (int64_t g = 0; g < p.groups; ++g) {
@@ -331,8 +333,8 @@ std::string Validate(const CachedProblem& p) {
   }
   fault = ValidateCover(p);
   if (!fault.empty() || !writes) return fault;
-  const int64_t wrong = FirstOutside(p.write, p.rows, -1, p.pool.slots());
-  return wrong < 0 ? fault : Slot("write", wrong, p.write[wrong], p.pool.slots());
+  const int64_t wrong = FirstOutside(p.slot_mapping, p.rows, -1, p.pool.slots());
+  return wrong < 0 ? fault : Slot("slot_mapping", wrong, p.slot_mapping[wrong], p.pool.slots());
 }
 
 size_t WorkspaceSize(const CachedProblem& problem, int64_t threads, const CachedTuning& tuning) {
@@ -368,11 +370,12 @@ std::string Validate(const StoreProblem& p) {
   if (!fault.empty()) return fault;
   if (p.batch < 0 || p.positions < 0) return "a size is negative";
   const int64_t count = p.batch * p.positions;
-  if (count > 0 && (p.key.data == nullptr || p.value.data == nullptr || p.write == nullptr)) {
-    return "key, value and write are required";
+  if (count > 0 &&
+      (p.key.data == nullptr || p.value.data == nullptr || p.slot_mapping == nullptr)) {
+    return "key, value and slot_mapping are required";
   }
-  const int64_t wrong = FirstOutside(p.write, count, -1, p.pool.slots());
-  return wrong < 0 ? fault : Slot("write", wrong, p.write[wrong], p.pool.slots());
+  const int64_t wrong = FirstOutside(p.slot_mapping, count, -1, p.pool.slots());
+  return wrong < 0 ? fault : Slot("slot_mapping", wrong, p.slot_mapping[wrong], p.pool.slots());
 }
 
 namespace {
@@ -405,7 +408,7 @@ void StoreTask(void* argument, int64_t index) {
   const int64_t end = std::min(p.positions, begin + kStorePositions);
   for (int64_t h = 0; h < pool.kv_heads; ++h) {
     for (int64_t j = begin; j < end; ++j) {
-      const int32_t slot = p.write[b * p.positions + j];
+      const int32_t slot = p.slot_mapping[b * p.positions + j];
       if (slot < 0) continue;
       CopyRow(p.key, b, h, j, pool.head_size,
               pool.data + pool.KeyOffset(slot) + h * kBlockSlots * pool.head_size);
@@ -426,7 +429,8 @@ int64_t Run(const StoreProblem& problem, const Runner& runner) {
     runner.parallel_for(runner.context, tasks, StoreTask, &call);
   }
   int64_t stored = 0;
-  for (int64_t i = 0; i < problem.batch * problem.positions; ++i) stored += problem.write[i] >= 0;
+  for (int64_t i = 0; i < problem.batch * problem.positions; ++i)
+    stored += problem.slot_mapping[i] >= 0;
   return stored;
 }
 

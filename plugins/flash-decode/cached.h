@@ -52,18 +52,18 @@ struct Pool {
   }
 };
 
-// Columns of CachedProblem::steps, the sequence descriptors of graft_cache.h: n rows of a group, S
-// shared and m own positions.
-enum StepColumn {
-  kStepFirstRow = GRAFT_SEQUENCE_FIRST_TOKEN,
-  kStepRows = GRAFT_SEQUENCE_TOKENS,
-  kStepSharedOffset = GRAFT_SEQUENCE_SHARED_OFFSET,
-  kStepShared = GRAFT_SEQUENCE_SHARED,
-  kStepOwnOffset = GRAFT_SEQUENCE_PRIVATE_OFFSET,
-  kStepOwn = GRAFT_SEQUENCE_PRIVATE,
-  kStepCausal = GRAFT_SEQUENCE_CAUSAL,
-  kStepReserved = GRAFT_SEQUENCE_RESERVED,
-  kStepColumns = GRAFT_SEQUENCE_COLUMNS,
+// Columns of CachedProblem::sequences, the sequence descriptors of graft_cache.h: n tokens of a
+// group, S shared and m private positions.
+enum SequenceColumn {
+  kSequenceFirstToken = GRAFT_SEQUENCE_FIRST_TOKEN,
+  kSequenceTokens = GRAFT_SEQUENCE_TOKENS,
+  kSequenceSharedOffset = GRAFT_SEQUENCE_SHARED_OFFSET,
+  kSequenceShared = GRAFT_SEQUENCE_SHARED,
+  kSequencePrivateOffset = GRAFT_SEQUENCE_PRIVATE_OFFSET,
+  kSequencePrivate = GRAFT_SEQUENCE_PRIVATE,
+  kSequenceCausal = GRAFT_SEQUENCE_CAUSAL,
+  kSequenceReserved = GRAFT_SEQUENCE_RESERVED,
+  kSequenceColumns = GRAFT_SEQUENCE_COLUMNS,
 };
 
 // One call: new keys and values are written first, then all rows attend. Row i of a group that is
@@ -79,18 +79,19 @@ struct CachedProblem {
   int64_t query_stride = 0;      // floats from row to row
   int64_t key_stride = 0;
   int64_t value_stride = 0;
-  const int32_t* write = nullptr;  // [T] slot of each row, -1: not written. Slots must differ.
-  float* output = nullptr;         // [T][heads][value_size]
-  int64_t output_stride = 0;       // floats from row to row; 0: compact
+  const int32_t* slot_mapping =
+      nullptr;                // [T] slot of each row, -1: not written. Slots must differ.
+  float* output = nullptr;    // [T][heads][value_size]
+  int64_t output_stride = 0;  // floats from row to row; 0: compact
   float* lse =
       nullptr;  // [T][heads] log of the sum of exp(s[j]), -inf where no key counts; or none
 
-  const int32_t* steps = nullptr;  // [groups][kStepColumns]; each row is in exactly one group
+  const int32_t* sequences = nullptr;  // [groups][kStepColumns]; each row is in exactly one group
   int64_t groups = 0;
-  const int32_t* shared = nullptr;
+  const int32_t* shared_slots = nullptr;
   int64_t shared_length = 0;
-  const int32_t* own = nullptr;
-  int64_t own_length = 0;
+  const int32_t* private_slots = nullptr;
+  int64_t private_length = 0;
 
   const float* bias = nullptr;  // [heads][distances]
   int64_t distances = 0;
@@ -130,7 +131,7 @@ struct StoreProblem {
   int64_t positions = 0;
   Input key;
   Input value;
-  const int32_t* write = nullptr;  // [batch * positions] slot of each, -1: left out
+  const int32_t* slot_mapping = nullptr;  // [batch * positions] slot of each, -1: left out
 };
 
 std::string Validate(const StoreProblem& problem);

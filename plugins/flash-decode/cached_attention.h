@@ -52,15 +52,19 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
 
 // Attention of T tokens over a pool. Inputs:
 //
-//   query  [T, ...], heads * head_size floats a token; with write, and without key and value,
+//   query  [T, ...], heads * head_size floats a token; with slot_mapping, and without key and
+//   value,
 //          query, key and value of a token side by side
-//   key    [T, ...], kv_heads * head_size; absent with value and write: nothing is written
+//   key    [T, ...], kv_heads * head_size; absent with value and slot_mapping: nothing is written
 //   value  [T, ...], kv_heads * value_size
 //   cache  [blocks, floats], written in place: each block holds an area a layer, this one's at
-//   offset steps  [G, 8], shared [*], own [*]: see cached.h; own may be absent where no step lists
-//   any write  [T], the slot of each token's key and value, or -1 bias   [heads, D], added to the
-//   score of a key that is d positions before the query; D - 1 serves
-//          all that are further
+//          offset
+//   sequences [G, 8], shared_slots [*], private_slots [*]: see cached.h; private_slots may be
+//   absent
+//          where no sequence has any
+//   slot_mapping [T], the slot of each token's key and value, or -1
+//   bias   [heads, D], added to the score of a key that is d positions before the query; D - 1
+//          stands for all that are further
 //
 // Output: [T, heads, 1, value_size], or as output_layout and output_rank say.
 //
@@ -76,10 +80,10 @@ class CachedAttentionFace {
         .OptionalInput("key", number)
         .OptionalInput("value", number)
         .Input("cache", number)
-        .Input("steps", kInt32)
-        .Input("shared", kInt32)
-        .OptionalInput("own", kInt32)
-        .OptionalInput("write", kInt32)
+        .Input("sequences", kInt32)
+        .Input("shared_slots", kInt32)
+        .OptionalInput("private_slots", kInt32)
+        .OptionalInput("slot_mapping", kInt32)
         .OptionalInput("bias", kFloat32)
         .Output("output", number)
         .Int("num_heads", 0)
@@ -138,7 +142,17 @@ class CachedAttentionFace {
   }
 
  protected:
-  enum Input : uint64_t { kQuery, kKey, kValue, kCache, kSteps, kShared, kOwn, kWrite, kBias };
+  enum Input : uint64_t {
+    kQuery,
+    kKey,
+    kValue,
+    kCache,
+    kSequences,
+    kSharedSlots,
+    kPrivateSlots,
+    kSlotMapping,
+    kBias
+  };
 
   // Shapes, and pointers where there is memory already: addresses, whatever the type of numbers.
   CachedProblem Bind(const Tensors& inputs) const {
@@ -150,16 +164,16 @@ class CachedAttentionFace {
     p.window = window_;
     p.rows = inputs[kQuery].rank() > 0 ? inputs[kQuery].dim(0) : 0;
     p.query_stride = heads_ * head_size_;
-    const bool packed = inputs[kWrite].present() && !inputs[kKey].present();
+    const bool packed = inputs[kSlotMapping].present() && !inputs[kKey].present();
     p.query = RowsOf(inputs[kQuery], "query", p.rows,
                      p.query_stride + (packed ? kv_heads_ * (head_size_ + value_size_) : 0));
     Require(inputs[kKey].present() == inputs[kValue].present() &&
-                (inputs[kWrite].present() || !inputs[kKey].present()),
-            "CachedAttention: key, value and write must be given together");
-    if (inputs[kWrite].present()) {
-      p.write = static_cast<const int32_t*>(inputs[kWrite].raw());
-      Require(inputs[kWrite].elements() == p.rows, "CachedAttention: write has ",
-              inputs[kWrite].elements(), " elements, needed is one a token, ", p.rows);
+                (inputs[kSlotMapping].present() || !inputs[kKey].present()),
+            "CachedAttention: key, value and slot_mapping must be given together");
+    if (inputs[kSlotMapping].present()) {
+      p.slot_mapping = static_cast<const int32_t*>(inputs[kSlotMapping].raw());
+      Require(inputs[kSlotMapping].elements() == p.rows, "CachedAttention: slot_mapping has ",
+              inputs[kSlotMapping].elements(), " elements, needed is one a token, ", p.rows);
       p.key_stride = kv_heads_ * head_size_;
       p.value_stride = kv_heads_ * value_size_;
       if (!packed) {
@@ -177,17 +191,18 @@ class CachedAttentionFace {
         p.key_stride = p.value_stride = p.query_stride;
       }
     }
-    const Tensor steps = inputs[kSteps];
-    Require(steps.rank() == 2 && steps.dim(1) == kStepColumns, "CachedAttention: steps has rank ",
-            steps.rank(), " and ", steps.rank() > 0 ? steps.dim(-1) : 0,
-            " columns, needed are 2 and ", static_cast<int>(kStepColumns));
-    p.steps = static_cast<const int32_t*>(steps.raw());
-    p.groups = steps.dim(0);
-    p.shared = static_cast<const int32_t*>(inputs[kShared].raw());
-    p.shared_length = inputs[kShared].elements();
-    if (inputs[kOwn].present()) {
-      p.own = static_cast<const int32_t*>(inputs[kOwn].raw());
-      p.own_length = inputs[kOwn].elements();
+    const Tensor sequences = inputs[kSequences];
+    Require(sequences.rank() == 2 && sequences.dim(1) == kSequenceColumns,
+            "CachedAttention: sequences has rank ", sequences.rank(), " and ",
+            sequences.rank() > 0 ? sequences.dim(-1) : 0, " columns, needed are 2 and ",
+            static_cast<int>(kSequenceColumns));
+    p.sequences = static_cast<const int32_t*>(sequences.raw());
+    p.groups = sequences.dim(0);
+    p.shared_slots = static_cast<const int32_t*>(inputs[kSharedSlots].raw());
+    p.shared_length = inputs[kSharedSlots].elements();
+    if (inputs[kPrivateSlots].present()) {
+      p.private_slots = static_cast<const int32_t*>(inputs[kPrivateSlots].raw());
+      p.private_length = inputs[kPrivateSlots].elements();
     }
     if (const Tensor bias = inputs[kBias]; bias.present()) {
       Require(bias.rank() == 2 && bias.dim(0) == heads_, "CachedAttention: bias has rank ",
@@ -238,7 +253,7 @@ class CachedAttention : public CachedAttentionFace {
 //          [N, S, kv_heads * head_size]
 //   value  likewise, with value_size
 //   cache  as in CachedAttention, written in place
-//   write  N * S slots, or -1 for positions to leave out
+//   slot_mapping  N * S slots, or -1 for positions to leave out
 //
 // Output: int32 [1], the number of positions stored. Whoever reads the slots must come after it.
 //
@@ -252,7 +267,7 @@ class StoreCacheFace {
     return face.Input("key", number, GRAFT_PARAMETER_STRIDED)
         .Input("value", number, GRAFT_PARAMETER_STRIDED)
         .Input("cache", number)
-        .Input("write", kInt32)
+        .Input("slot_mapping", kInt32)
         .Output("count", kInt32)
         .Int("kv_num_heads", 0)
         .Required()
@@ -293,10 +308,10 @@ class StoreCacheFace {
     p.value = BindSide(inputs[1], "value", value_layout_, value_size_, p);
     Require(p.batch == batch && p.positions == positions, "StoreCache: value has ", p.batch,
             " sequences of ", p.positions, ", key has ", batch, " of ", positions);
-    const Tensor write = inputs[3];
-    Require(write.elements() == batch * positions, "StoreCache: write has ", write.elements(),
-            " elements, needed is one a position, ", batch * positions);
-    p.write = static_cast<const int32_t*>(write.raw());
+    const Tensor slot_mapping = inputs[3];
+    Require(slot_mapping.elements() == batch * positions, "StoreCache: slot_mapping has ",
+            slot_mapping.elements(), " elements, needed is one a position, ", batch * positions);
+    p.slot_mapping = static_cast<const int32_t*>(slot_mapping.raw());
     return p;
   }
 

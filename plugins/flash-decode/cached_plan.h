@@ -11,17 +11,17 @@
 namespace graft {
 namespace attention {
 
-// Positions of a step over shared positions, and over own ones: whole vectors of scores.
+// Positions of a step over shared positions, and over private ones: whole vectors of scores.
 constexpr int64_t kSharedTile = 32;
-constexpr int64_t kOwnTile = 16;
+constexpr int64_t kPrivateTile = 16;
 
 // One group of rows. Its tasks are (rows, KV heads, part of the keys).
 struct CachedGroup {
   int64_t first, rows;
-  const int32_t* shared;
+  const int32_t* shared_slots;
   int64_t shared_count;  // S
-  const int32_t* own;
-  int64_t own_count;  // m
+  const int32_t* private_slots;
+  int64_t private_count;  // m
   bool causal;
 
   int64_t row_chunk, row_chunks;
@@ -33,14 +33,14 @@ struct CachedGroup {
   size_t first_partial;  // floats: a part's sums [rows * heads][value_stride], then its [2] states
 
   int64_t items() const { return row_chunks * head_chunks * parts; }
-  int64_t keys() const { return shared_count + own_count; }
+  int64_t keys() const { return shared_count + private_count; }
   int64_t position(int64_t row) const { return causal ? shared_count - rows + row : keys() - 1; }
-  // The first key of a part; parts cost the same in bytes, an own position counting once a row.
+  // The first key of a part; parts cost the same in bytes, a private position counting once a row.
   int64_t PartBegin(int64_t part) const {
     if (part >= parts) return keys();
-    const int64_t cost = (shared_count + rows * own_count) * part / parts;
+    const int64_t cost = (shared_count + rows * private_count) * part / parts;
     if (cost < shared_count) return cost / kBlockSlots * kBlockSlots;
-    return shared_count + (cost - shared_count) / rows / kOwnTile * kOwnTile;
+    return shared_count + (cost - shared_count) / rows / kPrivateTile * kPrivateTile;
   }
 };
 

@@ -61,18 +61,18 @@ class PoolTiles : public PoolTask {
       tile.count = std::min(most, std::min(end, group.shared_count) - j);
       tile.lists = 1;
       tile.padded = most;
-      ListSlots(group.shared + j, tile.count, most, tile.key_offsets, tile.value_offsets);
+      ListSlots(group.shared_slots + j, tile.count, most, tile.key_offsets, tile.value_offsets);
       return;
     }
-    tile.count = std::min(kOwnTile, end - j);
+    tile.count = std::min(kPrivateTile, end - j);
     tile.lists = rows_;
-    tile.padded = kOwnTile;
-    const int64_t m = group.own_count;
-    const int32_t* own = group.own + row0_ * m + (j - group.shared_count);
+    tile.padded = kPrivateTile;
+    const int64_t m = group.private_count;
+    const int32_t* private_slots = group.private_slots + row0_ * m + (j - group.shared_count);
     for (int64_t i = 0; i < rows_; ++i) {
       // A shared tile before this one asks for its first kSharedTile entries.
-      ListSlots(own + i * m, tile.count, i + 1 < rows_ ? kOwnTile : kSharedTile,
-                tile.key_offsets + i * kOwnTile, tile.value_offsets + i * kOwnTile);
+      ListSlots(private_slots + i * m, tile.count, i + 1 < rows_ ? kPrivateTile : kSharedTile,
+                tile.key_offsets + i * kPrivateTile, tile.value_offsets + i * kPrivateTile);
     }
   }
   void ListSlots(const int32_t* slots, int64_t count, int64_t padded, int64_t* keys,

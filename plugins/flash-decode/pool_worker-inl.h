@@ -64,7 +64,7 @@ class CachedWorker : public PoolOutput {
   }
 
   void WriteRow(int64_t row) const {
-    const int32_t slot = problem_.write[row];
+    const int32_t slot = problem_.slot_mapping[row];
     if (slot < 0) return;
     CopyHeads(problem_.key + row * problem_.key_stride, pool_.head_size,
               pool_.data + pool_.KeyOffset(slot));

@@ -116,7 +116,7 @@ class Contraction {
     const bool seen = !total.row.empty();
     const float* second = nullptr;
     float first_weight = 1.0f, second_weight = 0.0f;
-    if (problem_.kv_steps != nullptr) {
+    if (problem_.kv_sequences != nullptr) {
       const float lse = second_lse_[row];
       const float own =
           total.row.maximum * (plan_.base2 ? 0.693147181f : 1.0f) + std::log(total.row.sum);

@@ -20,9 +20,10 @@ std::string Join(const Parts&... parts) {
 
 // The lists of a part as a problem of attention over a pool with as many slots, whose check of them
 // serves here too. Nothing behind these pointers is read but lists.
-attention::CachedProblem ListsOf(int64_t blocks, int64_t tokens, const int32_t* steps,
-                                 int64_t groups, const int32_t* shared, int64_t shared_length,
-                                 const int32_t* own, int64_t own_length, const int32_t* write) {
+attention::CachedProblem ListsOf(int64_t blocks, int64_t tokens, const int32_t* sequences,
+                                 int64_t groups, const int32_t* shared_slots, int64_t shared_length,
+                                 const int32_t* private_slots, int64_t private_length,
+                                 const int32_t* slot_mapping) {
   static float anything;
   attention::CachedProblem p;
   p.pool.data = &anything;
@@ -32,14 +33,14 @@ attention::CachedProblem ListsOf(int64_t blocks, int64_t tokens, const int32_t* 
   p.rows = tokens;
   p.heads = 1;
   p.query = p.output = &anything;
-  if (write != nullptr) p.key = p.value = &anything;
-  p.write = write;
-  p.steps = steps;
+  if (slot_mapping != nullptr) p.key = p.value = &anything;
+  p.slot_mapping = slot_mapping;
+  p.sequences = sequences;
   p.groups = groups;
-  p.shared = shared;
+  p.shared_slots = shared_slots;
   p.shared_length = shared_length;
-  p.own = own;
-  p.own_length = own_length;
+  p.private_slots = private_slots;
+  p.private_length = private_length;
   return p;
 }
 
@@ -63,8 +64,9 @@ std::string ValidateKeys(const Problem& p) {
   }
   if (p.cosine == nullptr || p.sine == nullptr) return "rotary angles are required";
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* step = p.steps + g * attention::kStepColumns;
-    const int64_t keys = int64_t{step[attention::kStepShared]} + step[attention::kStepOwn];
+    const int32_t* step = p.sequences + g * attention::kSequenceColumns;
+    const int64_t keys =
+        int64_t{step[attention::kSequenceShared]} + step[attention::kSequencePrivate];
     if (keys > p.positions) {
       return Join("group ", g, " has ", keys, " positions, there are angles for ", p.positions);
     }
@@ -75,7 +77,7 @@ std::string ValidateKeys(const Problem& p) {
 std::string ValidateSecond(const Problem& p) {
   using namespace attention;
   if ((p.key != nullptr) != (p.value != nullptr)) return "key and value must be given together";
-  if (p.kv_steps == nullptr) return std::string();
+  if (p.kv_sequences == nullptr) return std::string();
   if (p.kind != RowKind::kHiddenStates) return "a second part needs rows of hidden states";
   if (p.kv_pool.kv_heads != p.kv_heads || p.kv_pool.head_size != p.head_size ||
       p.kv_pool.value_size != p.value_size) {
@@ -84,16 +86,17 @@ std::string ValidateSecond(const Problem& p) {
                 " of ", p.head_size, " and ", p.value_size);
   }
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* rows = p.steps + g * kStepColumns;
-    const int32_t* keys = p.kv_steps + g * kStepColumns;
-    if (rows[kStepFirstRow] != keys[kStepFirstRow] || rows[kStepRows] != keys[kStepRows]) {
-      return Join("group ", g, " of the second part has ", keys[kStepRows], " tokens from ",
-                  keys[kStepFirstRow], " on, the first part ", rows[kStepRows], " from ",
-                  rows[kStepFirstRow], " on");
+    const int32_t* rows = p.sequences + g * kSequenceColumns;
+    const int32_t* keys = p.kv_sequences + g * kSequenceColumns;
+    if (rows[kSequenceFirstToken] != keys[kSequenceFirstToken] ||
+        rows[kSequenceTokens] != keys[kSequenceTokens]) {
+      return Join("group ", g, " of the second part has ", keys[kSequenceTokens], " tokens from ",
+                  keys[kSequenceFirstToken], " on, the first part ", rows[kSequenceTokens],
+                  " from ", rows[kSequenceFirstToken], " on");
     }
-    const bool has_rows = rows[kStepShared] + int64_t{rows[kStepOwn]} > 0;
-    const bool has_keys = keys[kStepShared] + int64_t{keys[kStepOwn]} > 0;
-    if (has_rows && has_keys && (rows[kStepCausal] != 0 || keys[kStepCausal] != 0)) {
+    const bool has_rows = rows[kSequenceShared] + int64_t{rows[kSequencePrivate]} > 0;
+    const bool has_keys = keys[kSequenceShared] + int64_t{keys[kSequencePrivate]} > 0;
+    if (has_rows && has_keys && (rows[kSequenceCausal] != 0 || keys[kSequenceCausal] != 0)) {
       return Join("group ", g, " is causal and has positions in both parts");
     }
   }
@@ -107,21 +110,21 @@ attention::CachedProblem SecondOf(const Problem& p, float* output, float* lse) {
   second.heads = p.heads;
   second.query = p.query;
   second.query_stride = p.query_stride;
-  if (p.kv_write != nullptr) {
+  if (p.kv_slot_mapping != nullptr) {
     second.key = p.key;
     second.value = p.value;
     second.key_stride = p.key_stride;
     second.value_stride = p.value_stride;
-    second.write = p.kv_write;
+    second.slot_mapping = p.kv_slot_mapping;
   }
   second.output = output;
   second.lse = lse;
-  second.steps = p.kv_steps;
+  second.sequences = p.kv_sequences;
   second.groups = p.groups;
-  second.shared = p.kv_shared;
+  second.shared_slots = p.kv_shared_slots;
   second.shared_length = p.kv_shared_length;
-  second.own = p.kv_own;
-  second.own_length = p.kv_own_length;
+  second.private_slots = p.kv_private_slots;
+  second.private_length = p.kv_private_length;
   second.bias = p.bias;
   second.distances = p.distances;
   second.scale = p.scale;
@@ -143,9 +146,9 @@ attention::CachedProblem PromptOf(const Problem& p, const Prompt& prompt, const 
   inner.query_stride = p.query_stride;
   inner.output = p.output + (group.first * p.heads + head) * p.value_size;
   inner.output_stride = p.heads * p.value_size;
-  inner.steps = step;
+  inner.sequences = step;
   inner.groups = 1;
-  inner.shared = list;
+  inner.shared_slots = list;
   inner.shared_length = list_length;
   inner.bias = p.bias != nullptr ? p.bias + head * p.distances : nullptr;
   inner.distances = p.distances;
@@ -200,14 +203,14 @@ void RunPrompt(Call call, const Group& group, const Runner& runner, const Tuning
   const Plan& plan = *call.plan;
   int32_t* list = reinterpret_cast<int32_t*>(call.workspace + plan.prompt_list);
   for (int64_t j = 0; j < group.shared_count; ++j) list[j] = static_cast<int32_t>(j);
-  const int32_t step[attention::kStepColumns] = {0,
-                                                 static_cast<int32_t>(group.tokens),
-                                                 0,
-                                                 static_cast<int32_t>(group.shared_count),
-                                                 0,
-                                                 0,
-                                                 group.causal ? 1 : 0,
-                                                 0};
+  const int32_t step[attention::kSequenceColumns] = {0,
+                                                     static_cast<int32_t>(group.tokens),
+                                                     0,
+                                                     static_cast<int32_t>(group.shared_count),
+                                                     0,
+                                                     0,
+                                                     group.causal ? 1 : 0,
+                                                     0};
   Prompt prompt;
   prompt.group = &group;
   prompt.pool.data = reinterpret_cast<float*>(call.workspace + plan.prompt_pool);
@@ -236,7 +239,7 @@ void CopySecond(const Problem& p, const Group& group, const float* second) {
   const int64_t row = p.heads * p.value_size;
   float* to = p.output + group.first * row;
   const size_t bytes = static_cast<size_t>(group.tokens * row) * sizeof(float);
-  if (p.kv_steps != nullptr) {
+  if (p.kv_sequences != nullptr) {
     std::memcpy(to, second + group.first * row, bytes);
   } else {
     std::memset(to, 0, bytes);
@@ -252,7 +255,7 @@ void CopySecond(const Problem& p, const Group& group, const float* second) {
 std::string Validate(const Problem& p) {
   std::string fault = ValidatePool(p.pool);
   if (!fault.empty()) return fault;
-  if (p.tokens < 0 || p.groups < 0 || p.shared_length < 0 || p.own_length < 0) {
+  if (p.tokens < 0 || p.groups < 0 || p.shared_length < 0 || p.private_length < 0) {
     return "a size is negative";
   }
   if (p.heads < 1 || p.kv_heads < 1 || p.heads % p.kv_heads != 0) {
@@ -271,17 +274,18 @@ std::string Validate(const Problem& p) {
   if (p.value_weight == nullptr || (p.kind == RowKind::kHiddenStates && p.key_weight == nullptr)) {
     return "weights are required";
   }
-  if (p.tokens > 0 && (p.input != nullptr) != (p.write != nullptr)) {
+  if (p.tokens > 0 && (p.input != nullptr) != (p.slot_mapping != nullptr)) {
     return "rows and their slots must be given together";
   }
-  if (p.groups > 0 && p.steps == nullptr) return "steps are required";
+  if (p.groups > 0 && p.sequences == nullptr) return "sequence descriptors are required";
   if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
   if (p.skip < 0.0f || !(p.skip < 1.0f)) return Join("skip is ", p.skip, ", needed is 0 to 1");
   if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
-  fault = attention::Validate(ListsOf(p.pool.blocks, p.tokens, p.steps, p.groups, p.shared,
-                                      p.shared_length, p.own, p.own_length, p.write));
+  fault = attention::Validate(ListsOf(p.pool.blocks, p.tokens, p.sequences, p.groups,
+                                      p.shared_slots, p.shared_length, p.private_slots,
+                                      p.private_length, p.slot_mapping));
   if (fault.empty()) fault = ValidateKeys(p);
-  if (!fault.empty() || p.kv_steps == nullptr) return fault.empty() ? ValidateSecond(p) : fault;
+  if (!fault.empty() || p.kv_sequences == nullptr) return fault.empty() ? ValidateSecond(p) : fault;
   float nowhere;
   fault = attention::Validate(SecondOf(p, &nowhere, nullptr));
   if (!fault.empty()) return "second part: " + fault;
@@ -301,7 +305,7 @@ void Run(const Problem& problem, void* workspace, const Runner& runner, const Tu
   float* second = reinterpret_cast<float*>(aligned + plan.second_offset);
   FillPlan(problem, tuning, aligned, plan);
   Call call{&problem, &plan, nullptr, &ChooseKernel(tuning.isa), aligned};
-  if (problem.kv_steps != nullptr) {
+  if (problem.kv_sequences != nullptr) {
     attention::Run(SecondOf(problem, second, reinterpret_cast<float*>(aligned + plan.second_lse)),
                    aligned + plan.inner_offset, runner, InnerTuning(tuning));
   }
@@ -317,10 +321,11 @@ std::string Validate(const StoreProblem& p) {
   if (!fault.empty()) return fault;
   if (p.count < 0) return "a size is negative";
   if (p.count == 0) return fault;
-  if (p.rows == nullptr || p.write == nullptr) return "rows and their slots are required";
+  if (p.rows == nullptr || p.slot_mapping == nullptr) return "rows and their slots are required";
   for (int64_t i = 0; i < p.count; ++i) {
-    if (p.write[i] < -1 || p.write[i] >= p.pool.slots()) {
-      return Join("write[", i, "] is slot ", p.write[i], ", the pool has ", p.pool.slots());
+    if (p.slot_mapping[i] < -1 || p.slot_mapping[i] >= p.pool.slots()) {
+      return Join("slot_mapping[", i, "] is slot ", p.slot_mapping[i], ", the pool has ",
+                  p.pool.slots());
     }
   }
   return fault;
@@ -336,9 +341,9 @@ void StoreTask(void* argument, int64_t index) {
   const Kernel& kernel = ChooseKernel(Isa::kBest);
   const int64_t end = std::min(p.count, (index + 1) * kStoreRows);
   for (int64_t i = index * kStoreRows; i < end; ++i) {
-    if (p.write[i] < 0) continue;
+    if (p.slot_mapping[i] < 0) continue;
     kernel.write_row(p.pool.storage, p.rows + i * p.pool.width, p.pool.width,
-                     reinterpret_cast<char*>(p.pool.data) + p.pool.RowOffset(p.write[i]));
+                     reinterpret_cast<char*>(p.pool.data) + p.pool.RowOffset(p.slot_mapping[i]));
   }
 }
 
@@ -353,7 +358,7 @@ int64_t Run(const StoreProblem& problem, const Runner& runner) {
     runner.parallel_for(runner.context, tasks, StoreTask, &p);
   }
   int64_t stored = 0;
-  for (int64_t i = 0; i < p.count; ++i) stored += p.write[i] >= 0;
+  for (int64_t i = 0; i < p.count; ++i) stored += p.slot_mapping[i] >= 0;
   return stored;
 }
 

@@ -2,9 +2,9 @@
 // were never made (Yan et al.: EL-Attention, 2021, eq. 5), or the keys of all heads side by side,
 // from which values follow (Graef: Slim attention, 2025). Raw pointers, no runtime.
 //
-// A pool holds one row of `width` numbers a slot, in blocks of 16 slots; groups, steps and lists
-// are those of flash-decode's cached.h. For token i of a group, query head h of KV head g and the
-// row x[j] of position j, with W_K, W_V of head g and d = position of i - j:
+// A pool holds one row of `width` numbers a slot, in blocks of 16 slots; sequence descriptors and
+// lists of slots are those of flash-decode's cached.h. For token i of a group, query head h of KV
+// head g and the row x[j] of position j, with W_K, W_V of head g and d = position of i - j:
 //
 //   s[j]   = scale * (dot(query[i, h] W_K^T, x[j]) + dot(query[i, h], b_K))
 //   s[j]   = softcap * tanh(s[j] / softcap)                       where softcap > 0
@@ -87,32 +87,32 @@ struct Problem {
   const float* key_bias = nullptr;    // [kv_heads][head_size], or none
   const float* value_bias = nullptr;  // [kv_heads][value_size], or none
 
-  const int32_t* steps = nullptr;  // [groups][kStepColumns], see cached.h
+  const int32_t* sequences = nullptr;  // [groups][kStepColumns], see cached.h
   int64_t groups = 0;
-  const int32_t* shared = nullptr;
+  const int32_t* shared_slots = nullptr;
   int64_t shared_length = 0;
-  const int32_t* own = nullptr;
-  int64_t own_length = 0;
+  const int32_t* private_slots = nullptr;
+  int64_t private_length = 0;
 
   const float* bias = nullptr;  // [heads][distances]
   int64_t distances = 0;
 
-  const float* input = nullptr;    // [T][width], rows to write, or none
-  int64_t input_stride = 0;        // floats from token to token
-  const int32_t* write = nullptr;  // [T] slot of each, -1: not written. Slots must differ.
+  const float* input = nullptr;           // [T][width], rows to write, or none
+  int64_t input_stride = 0;               // floats from token to token
+  const int32_t* slot_mapping = nullptr;  // [T] slot of each, -1: not written. Slots must differ.
 
-  // Keys and values behind the rows, where kv_steps is given: groups of the same tokens in the same
-  // order. key and value are written at kv_write, and may also serve a prompt all of whose rows are
-  // new instead of keys and values made from these.
+  // Keys and values behind the rows, where kv_sequences is given: groups of the same tokens in the
+  // same order. key and value are written at kv_slot_mapping, and may also serve a prompt all of
+  // whose rows are new instead of keys and values made from these.
   attention::Pool kv_pool;
-  const int32_t* kv_steps = nullptr;
-  const int32_t* kv_shared = nullptr;
+  const int32_t* kv_sequences = nullptr;
+  const int32_t* kv_shared_slots = nullptr;
   int64_t kv_shared_length = 0;
-  const int32_t* kv_own = nullptr;
-  int64_t kv_own_length = 0;
-  const int32_t* kv_write = nullptr;  // [T]
-  const float* key = nullptr;         // [T][kv_heads][head_size], or none
-  const float* value = nullptr;       // [T][kv_heads][value_size]
+  const int32_t* kv_private_slots = nullptr;
+  int64_t kv_private_length = 0;
+  const int32_t* kv_slot_mapping = nullptr;  // [T]
+  const float* key = nullptr;                // [T][kv_heads][head_size], or none
+  const float* value = nullptr;              // [T][kv_heads][value_size]
   int64_t key_stride = 0;
   int64_t value_stride = 0;
 
@@ -166,7 +166,7 @@ struct StoreProblem {
   RowPool pool;
   const float* rows = nullptr;  // [count][width]
   int64_t count = 0;
-  const int32_t* write = nullptr;  // [count] slot of each, -1: left out
+  const int32_t* slot_mapping = nullptr;  // [count] slot of each, -1: left out
 };
 
 std::string Validate(const StoreProblem& problem);

@@ -109,7 +109,7 @@ class RowAttention {
   }
 
  protected:
-  // Sizes, and the lists of a part: steps, shared and own.
+  // Sizes, and the lists of a part: sequences, shared_slots and private_slots.
   void BindSizes(Problem& p) const {
     p.heads = heads_;
     p.head_size = head_size_;
@@ -119,20 +119,22 @@ class RowAttention {
     p.window = window_;
   }
 
-  void BindLists(const Tensor& steps, const Tensor& shared, const Tensor& own, Problem& p) const {
-    p.groups = GroupsOf(steps, "steps");
-    p.steps = DataOf<int32_t>(steps);
-    p.shared = DataOf<int32_t>(shared);
-    p.shared_length = shared.present() ? shared.elements() : 0;
-    p.own = DataOf<int32_t>(own);
-    p.own_length = own.present() ? own.elements() : 0;
+  void BindLists(const Tensor& sequences, const Tensor& shared_slots, const Tensor& private_slots,
+                 Problem& p) const {
+    p.groups = GroupsOf(sequences, "sequences");
+    p.sequences = DataOf<int32_t>(sequences);
+    p.shared_slots = DataOf<int32_t>(shared_slots);
+    p.shared_length = shared_slots.present() ? shared_slots.elements() : 0;
+    p.private_slots = DataOf<int32_t>(private_slots);
+    p.private_length = private_slots.present() ? private_slots.elements() : 0;
   }
 
-  int64_t GroupsOf(const Tensor& steps, const char* what) const {
-    Require(steps.rank() == 2 && steps.dim(1) == attention::kStepColumns, name_, ": ", what,
-            " has rank ", steps.rank(), " and ", steps.rank() > 0 ? steps.dim(-1) : 0,
-            " columns, needed are 2 and ", static_cast<int>(attention::kStepColumns));
-    return steps.dim(0);
+  int64_t GroupsOf(const Tensor& sequences, const char* what) const {
+    Require(sequences.rank() == 2 && sequences.dim(1) == attention::kSequenceColumns, name_, ": ",
+            what, " has rank ", sequences.rank(), " and ",
+            sequences.rank() > 0 ? sequences.dim(-1) : 0, " columns, needed are 2 and ",
+            static_cast<int>(attention::kSequenceColumns));
+    return sequences.dim(0);
   }
 
   void BindBias(const Tensor& bias, Problem& p) const {
@@ -185,18 +187,22 @@ class RowAttention {
 //
 //   query         [T, ...], num_heads * head_size floats a token, b_Q included
 //   cache         [blocks, floats], rows of `width` at `offset`, written in place
-//   steps  [G, 8], shared [*], own [*]: see flash-decode's cached.h; own may be absent
+//   sequences [G, 8], shared_slots [*], private_slots [*]: see flash-decode's cached.h;
+//   private_slots
+//                 may be absent
 //   key_weight    [kv_num_heads, ceil(width / 16), head_size, 16]: see latent.h
 //   value_weight  [kv_num_heads, ceil(value_size / 16), width, 16]
 //   key_bias      [kv_num_heads * head_size]; value_bias [kv_num_heads * value_size]
 //   bias          [num_heads, D], added to the score of a key that is d positions before the query;
 //                 D - 1 serves all that are further
-//   input [T, width], write [T]: rows written to the slots of cache (or -1) before anything is read
-//   key, value    [T, ...], of the new tokens, written to kv_cache at kv_write
+//   input [T, width], slot_mapping [T]: rows written to the slots of cache (or -1) before anything
+//   is read key, value    [T, ...], of the new tokens, written to kv_cache at kv_slot_mapping
 //   kv_cache      [blocks, floats], keys and values at `kv_offset` as in CachedAttention
-//   kv_steps, kv_shared, kv_own: the same groups' lists in it; kv_write [T]
+//   kv_sequences, kv_shared_slots, kv_private_slots: the same groups' lists in it; kv_slot_mapping
+//   [T]
 //
-// With kv_write and without key and value, query, key and value of a token stand side by side.
+// With kv_slot_mapping and without key and value, query, key and value of a token stand side by
+// side.
 //
 // Output: [T, num_heads, 1, value_size], or as output_layout and output_rank say.
 template <bool kSecondPart>
@@ -210,24 +216,24 @@ class LatentAttention : public RowAttention {
                                     : "attention over a layer's inputs, kept in place of keys");
     description.Input("query", kFloat32)
         .Input("cache", kFloat32)
-        .Input("steps", kInt32)
-        .Input("shared", kInt32)
+        .Input("sequences", kInt32)
+        .Input("shared_slots", kInt32)
         .Input("key_weight", kFloat32)
         .Input("value_weight", kFloat32)
         .OptionalInput("key_bias", kFloat32)
         .OptionalInput("value_bias", kFloat32)
         .OptionalInput("bias", kFloat32)
-        .OptionalInput("own", kInt32)
+        .OptionalInput("private_slots", kInt32)
         .OptionalInput("input", kFloat32)
-        .OptionalInput("write", kInt32);
+        .OptionalInput("slot_mapping", kInt32);
     if (kSecondPart) {
       description.OptionalInput("key", kFloat32)
           .OptionalInput("value", kFloat32)
           .OptionalInput("kv_cache", kFloat32)
-          .OptionalInput("kv_steps", kInt32)
-          .OptionalInput("kv_shared", kInt32)
-          .OptionalInput("kv_own", kInt32)
-          .OptionalInput("kv_write", kInt32);
+          .OptionalInput("kv_sequences", kInt32)
+          .OptionalInput("kv_shared_slots", kInt32)
+          .OptionalInput("kv_private_slots", kInt32)
+          .OptionalInput("kv_slot_mapping", kInt32);
     }
     description.Output("output", kFloat32).Int("width", 0).Required().Int("kv_num_heads", 0);
     if (kSecondPart) description.Int("kv_offset", 0);
@@ -261,23 +267,23 @@ class LatentAttention : public RowAttention {
   enum Input : uint64_t {
     kQuery,
     kCache,
-    kSteps,
-    kShared,
+    kSequences,
+    kSharedSlots,
     kKeyWeight,
     kValueWeight,
     kKeyBias,
     kValueBias,
     kBias,
-    kOwn,
+    kPrivateSlots,
     kInput,
-    kWrite,
+    kSlotMapping,
     kKey,
     kValue,
     kKvCache,
-    kKvSteps,
-    kKvShared,
-    kKvOwn,
-    kKvWrite
+    kKvSequences,
+    kKvSharedSlots,
+    kKvPrivateSlots,
+    kKvSlotMapping
   };
 
   // Shapes, and pointers where there is memory already.
@@ -287,7 +293,7 @@ class LatentAttention : public RowAttention {
     p.kv_heads = kv_heads_;
     p.tokens = inputs[kQuery].rank() > 0 ? inputs[kQuery].dim(0) : 0;
     p.pool = RowsIn(kName, inputs[kCache], width_, offset_, storage_);
-    BindLists(inputs[kSteps], inputs[kShared], inputs[kOwn], p);
+    BindLists(inputs[kSequences], inputs[kSharedSlots], inputs[kPrivateSlots], p);
     BindBias(inputs[kBias], p);
     p.key_weight =
         PanelsOf(inputs[kKeyWeight], "key_weight", kv_heads_, graft_panels(width_), head_size_);
@@ -297,7 +303,7 @@ class LatentAttention : public RowAttention {
     p.value_bias = FloatsOf(inputs[kValueBias], "value_bias", kv_heads_, value_size_);
     p.input = FloatsOf(inputs[kInput], "input", p.tokens, width_);
     p.input_stride = width_;
-    p.write = SlotsOf(inputs[kWrite], "write", p.tokens);
+    p.slot_mapping = SlotsOf(inputs[kSlotMapping], "slot_mapping", p.tokens);
     p.query_stride = heads_ * head_size_;
     bool packed = false;
     if constexpr (kSecondPart) packed = BindSecond(inputs, p);
@@ -316,26 +322,28 @@ class LatentAttention : public RowAttention {
     const bool keys = inputs[kKey].present();
     Require(keys == inputs[kValue].present(), kName, ": key and value must be given together");
     const bool second = inputs[kKvCache].present();
-    Require(second == inputs[kKvSteps].present() && second == inputs[kKvShared].present(), kName,
-            ": kv_cache, kv_steps and kv_shared must be given together");
-    Require(second || !inputs[kKvWrite].present(), kName, ": kv_write needs kv_cache");
+    Require(second == inputs[kKvSequences].present() && second == inputs[kKvSharedSlots].present(),
+            kName, ": kv_cache, kv_sequences and kv_shared_slots must be given together");
+    Require(second || !inputs[kKvSlotMapping].present(), kName, ": kv_slot_mapping needs kv_cache");
     p.key_stride = kv_heads_ * head_size_;
     p.value_stride = kv_heads_ * value_size_;
     p.key = FloatsOf(inputs[kKey], "key", p.tokens, p.key_stride);
     p.value = FloatsOf(inputs[kValue], "value", p.tokens, p.value_stride);
-    p.kv_write = SlotsOf(inputs[kKvWrite], "kv_write", p.tokens);
-    const bool packed = p.kv_write != nullptr && !keys;
+    p.kv_slot_mapping = SlotsOf(inputs[kKvSlotMapping], "kv_slot_mapping", p.tokens);
+    const bool packed = p.kv_slot_mapping != nullptr && !keys;
     if (packed) p.query_stride += p.key_stride + p.value_stride;
     if (!second) return packed;
     p.kv_pool =
         attention::PoolOf(kName, inputs[kKvCache], kv_offset_, kv_heads_, head_size_, value_size_);
-    const int64_t groups = GroupsOf(inputs[kKvSteps], "kv_steps");
-    Require(groups == p.groups, kName, ": kv_steps has ", groups, " groups, steps ", p.groups);
-    p.kv_steps = DataOf<int32_t>(inputs[kKvSteps]);
-    p.kv_shared = DataOf<int32_t>(inputs[kKvShared]);
-    p.kv_shared_length = inputs[kKvShared].elements();
-    p.kv_own = DataOf<int32_t>(inputs[kKvOwn]);
-    p.kv_own_length = inputs[kKvOwn].present() ? inputs[kKvOwn].elements() : 0;
+    const int64_t groups = GroupsOf(inputs[kKvSequences], "kv_sequences");
+    Require(groups == p.groups, kName, ": kv_sequences has ", groups, " groups, sequences ",
+            p.groups);
+    p.kv_sequences = DataOf<int32_t>(inputs[kKvSequences]);
+    p.kv_shared_slots = DataOf<int32_t>(inputs[kKvSharedSlots]);
+    p.kv_shared_length = inputs[kKvSharedSlots].elements();
+    p.kv_private_slots = DataOf<int32_t>(inputs[kKvPrivateSlots]);
+    p.kv_private_length =
+        inputs[kKvPrivateSlots].present() ? inputs[kKvPrivateSlots].elements() : 0;
     return packed;
   }
 

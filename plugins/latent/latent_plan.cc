@@ -53,7 +53,7 @@ double BreakEven(const Problem& p) {
 }
 
 bool AllowsPrompt(const Problem& p, const Group& group) {
-  return group.own_count == 0 && group.behind == 0 && group.shared_count > 0 &&
+  return group.private_count == 0 && group.behind == 0 && group.shared_count > 0 &&
          (p.skip == 0.0f || group.tokens > 1);
 }
 
@@ -88,7 +88,7 @@ bool MayBePrompt(const Problem& p, const Tuning& tuning) {
 int64_t MostFewTokens(const Problem& p, const Tuning& tuning) {
   const double most = 2.0 * BreakEven(p) + 1.0;  // a causal prompt has at least half of all pairs
   // Groups that are no prompts for another reason may hold any number of tokens.
-  const int64_t others = p.own_length + p.kv_shared_length + p.kv_own_length;
+  const int64_t others = p.private_length + p.kv_shared_length + p.kv_private_length;
   if (tuning.prompt == 0 || others > 0 || !(most < static_cast<double>(p.tokens))) return p.tokens;
   return std::min(p.tokens, p.groups * static_cast<int64_t>(most));
 }
@@ -131,12 +131,12 @@ void TakePrompt(const Problem& p, int64_t threads, const Tuning& tuning, Plan& p
   q.rows = p.tokens;
   q.pool.head_size = p.head_size;
   q.pool.value_size = p.value_size;
-  if (p.kv_steps != nullptr) {
+  if (p.kv_sequences != nullptr) {
     q.pool.kv_heads = p.kv_heads;
     q.groups = p.groups;
     q.shared_length = p.kv_shared_length;
-    q.own_length = p.kv_own_length;
-    q.key = p.kv_write != nullptr ? p.query : nullptr;
+    q.private_length = p.kv_private_length;
+    q.key = p.kv_slot_mapping != nullptr ? p.query : nullptr;
     inner = attention::WorkspaceSize(q, threads, inner_tuning);
   }
   plan.prompt_heads = 0;
@@ -152,7 +152,7 @@ void TakePrompt(const Problem& p, int64_t threads, const Tuning& tuning, Plan& p
     q.groups = 1;
     q.rows = p.tokens;
     q.shared_length = p.shared_length;
-    q.own_length = 0;
+    q.private_length = 0;
     q.key = nullptr;
     inner = std::max(inner, attention::WorkspaceSize(q, threads, inner_tuning));
   }
@@ -201,10 +201,11 @@ Plan MakePlan(const Problem& p, int64_t threads, const Tuning& tuning) {
   plan.row_chunk = std::min(plan.row_chunk, std::max<int64_t>(1, p.tokens * p.heads));
   plan.workers = std::max<int64_t>(1, threads);
   plan.write_rows = std::max<int64_t>(1, 16384 / plan.width);
-  plan.writes = p.write != nullptr ? DivideUp(p.tokens, plan.write_rows) : 0;
+  plan.writes = p.slot_mapping != nullptr ? DivideUp(p.tokens, plan.write_rows) : 0;
 
   const int64_t few = MostFewTokens(p, tuning), rows = few * p.heads;
-  int64_t most_parts = std::min(kMostParts, DivideUp(p.shared_length + p.own_length, kPartCost));
+  int64_t most_parts =
+      std::min(kMostParts, DivideUp(p.shared_length + p.private_length, kPartCost));
   int64_t split_rows = std::min(rows, p.groups * kMostSplitRows);
   if (tuning.parts > 0) {
     most_parts = tuning.parts;
@@ -226,7 +227,7 @@ Plan MakePlan(const Problem& p, int64_t threads, const Tuning& tuning) {
   plan.shift_offset = take(rows, sizeof(float));
   plan.partial_offset = take(partial_rows * plan.width, sizeof(float));
   plan.state_offset = take(partial_rows * kStates, sizeof(float));
-  const bool second = p.kv_steps != nullptr;
+  const bool second = p.kv_sequences != nullptr;
   plan.second_offset = take(second ? p.tokens * p.heads * p.value_size : 0, sizeof(float));
   plan.second_lse = take(second ? p.tokens * p.heads : 0, sizeof(float));
   TakePrompt(p, threads, tuning, plan, offset);
@@ -242,26 +243,27 @@ namespace {
 double ReadGroups(const Problem& p, const Tuning& tuning, const Plan& plan, Group* groups) {
   double work = 0.0;
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* step = p.steps + g * attention::kStepColumns;
+    const int32_t* step = p.sequences + g * attention::kSequenceColumns;
     Group& group = groups[g];
-    group.first = step[attention::kStepFirstRow];
-    group.tokens = step[attention::kStepRows];
-    group.shared = p.shared + step[attention::kStepSharedOffset];
-    group.shared_count = step[attention::kStepShared];
-    group.own = p.own + step[attention::kStepOwnOffset];
-    group.own_count = step[attention::kStepOwn];
-    group.causal = step[attention::kStepCausal] != 0;
+    group.first = step[attention::kSequenceFirstToken];
+    group.tokens = step[attention::kSequenceTokens];
+    group.shared_slots = p.shared_slots + step[attention::kSequenceSharedOffset];
+    group.shared_count = step[attention::kSequenceShared];
+    group.private_slots = p.private_slots + step[attention::kSequencePrivateOffset];
+    group.private_count = step[attention::kSequencePrivate];
+    group.causal = step[attention::kSequenceCausal] != 0;
     group.behind = 0;
-    if (p.kv_steps != nullptr) {
-      const int32_t* behind = p.kv_steps + g * attention::kStepColumns;
-      group.behind = int64_t{behind[attention::kStepShared]} + behind[attention::kStepOwn];
+    if (p.kv_sequences != nullptr) {
+      const int32_t* behind = p.kv_sequences + g * attention::kSequenceColumns;
+      group.behind =
+          int64_t{behind[attention::kSequenceShared]} + behind[attention::kSequencePrivate];
     }
     group.way = Choose(p, tuning, group);
     if (group.way == Way::kMadeKeys && plan.prompt_heads == 0) group.way = Way::kRows;
     group.rows = group.tokens * p.heads;
     group.row_chunk = std::min(group.rows, plan.row_chunk);
     if (tuning.row_chunk > 0) group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);
-    const int64_t read = group.shared_count + group.tokens * group.own_count;
+    const int64_t read = group.shared_count + group.tokens * group.private_count;
     group.parts = 1;
     if (tuning.parts > 0) {
       group.parts = tuning.parts;

@@ -18,9 +18,10 @@ constexpr int64_t DivideUp(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// Positions of a step at most, over shared positions and over own ones; whole vectors of scores.
+// Positions of a step at most, over shared positions and over private ones; whole vectors of
+// scores.
 constexpr int64_t kMostTile = 64;
-constexpr int64_t kOwnTile = 16;
+constexpr int64_t kPrivateTile = 16;
 // Positions of which keys and values are made at once.
 constexpr int64_t kPromptTile = 48;
 
@@ -31,10 +32,10 @@ enum class Way { kRows, kMadeKeys, kSecondPart };
 // One group of tokens. Its rows are [token][head]; its tasks are (some rows, part of the keys).
 struct Group {
   int64_t first, tokens;
-  const int32_t* shared;
+  const int32_t* shared_slots;
   int64_t shared_count;  // S
-  const int32_t* own;
-  int64_t own_count;  // m
+  const int32_t* private_slots;
+  int64_t private_count;  // m
   bool causal;
   int64_t behind;  // positions of the second part
   Way way;
@@ -48,16 +49,16 @@ struct Group {
       first_partial;  // row of partial sums; part p of row r stands at first_partial + p * rows + r
 
   int64_t items() const { return way == Way::kRows ? row_chunks * parts : 0; }
-  int64_t keys() const { return shared_count + own_count; }
+  int64_t keys() const { return shared_count + private_count; }
   int64_t position(int64_t token) const {
     return causal ? shared_count - tokens + token : keys() + behind - 1;
   }
-  // The first position of a part. An own position is read once a token.
+  // The first position of a part. A private position is read once a token.
   int64_t PartBegin(int64_t part) const {
     if (part >= parts) return keys();
-    const int64_t cost = (shared_count + tokens * own_count) * part / parts;
+    const int64_t cost = (shared_count + tokens * private_count) * part / parts;
     if (cost < shared_count) return cost / kBlockSlots * kBlockSlots;
-    return shared_count + (cost - shared_count) / tokens / kOwnTile * kOwnTile;
+    return shared_count + (cost - shared_count) / tokens / kPrivateTile * kPrivateTile;
   }
 };
 

@@ -88,7 +88,7 @@ class Worker {
     const RowPool& pool = problem_.pool;
     const int64_t end = std::min(problem_.tokens, (task + 1) * plan_.write_rows);
     for (int64_t t = task * plan_.write_rows; t < end; ++t) {
-      const int32_t slot = problem_.write[t];
+      const int32_t slot = problem_.slot_mapping[t];
       if (slot < 0) continue;
       WriteRow(pool.storage, problem_.input + t * problem_.input_stride, pool.width,
                reinterpret_cast<char*>(pool.data) + pool.RowOffset(slot));
@@ -176,20 +176,21 @@ class Worker {
     for (int64_t j = begin + FullTiles(begin, plan_.tile); j < shared_end;) {
       const int64_t tile = std::min(plan_.tile, shared_end - j);
       const int64_t after = std::min(plan_.tile, shared_end - j - tile);
-      rows_.List(group.shared + j, j, tile);
-      asker_ = rows_.Ask(group.shared + j + tile, after);
+      rows_.List(group.shared_slots + j, j, tile);
+      asker_ = rows_.Ask(group.shared_slots + j + tile, after);
       Step(0, count_, j, tile);
       j += tile;
     }
     const int64_t own_begin = std::max(begin, group.shared_count);
-    for (int64_t j = own_begin + FullTiles(own_begin, kOwnTile); j < end; j += kOwnTile) {
-      const int64_t tile = std::min(kOwnTile, end - j);
+    for (int64_t j = own_begin + FullTiles(own_begin, kPrivateTile); j < end; j += kPrivateTile) {
+      const int64_t tile = std::min(kPrivateTile, end - j);
       // All tokens of a tile come before the next tile: tokens that share slots then find them in
       // the nearest cache.
       for (int64_t r = 0, rows; r < count_; r += rows) {
         const int64_t token = (row0_ + r) / problem_.heads;
         rows = std::min(count_, (token + 1) * problem_.heads - row0_) - r;
-        rows_.List(group.own + token * group.own_count + (j - group.shared_count), j, tile);
+        rows_.List(group.private_slots + token * group.private_count + (j - group.shared_count), j,
+                   tile);
         Step(r, rows, j, tile);
       }
     }

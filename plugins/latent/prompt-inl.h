@@ -40,7 +40,7 @@ class KeyMaker {
       CopyNew();
       return;
     }
-    rows_.List(prompt_.group->shared + begin_, begin_, count_);
+    rows_.List(prompt_.group->shared_slots + begin_, begin_, count_);
     const bool hidden = problem_.kind == RowKind::kHiddenStates;
     const float* rows = hidden ? rows_.Gather(count_) : nullptr;
     for (int64_t h = 0; h < prompt_.heads; ++h) {

@@ -14,7 +14,7 @@ namespace latent {
 //
 //   rows   [..., width]
 //   cache  [blocks, floats], rows of `width` at `offset` in every block, written in place
-//   write  a slot for each row, or -1 for rows to leave out
+//   slot_mapping  a slot for each row, or -1 for rows to leave out
 //
 // Output: int32 [1], the number of rows stored. Whoever reads the slots must come after it.
 class StoreRows {
@@ -23,7 +23,7 @@ class StoreRows {
     return Operator("StoreRows", "rows of whole sequences, written into a pool")
         .Input("rows", kFloat32)
         .Input("cache", kFloat32)
-        .Input("write", kInt32)
+        .Input("slot_mapping", kInt32)
         .Output("count", kInt32)
         .Int("width", 0)
         .Required()
@@ -51,14 +51,14 @@ class StoreRows {
 
  protected:
   StoreProblem Bind(const RunContext& context) const {
-    const Tensor rows = context.inputs[0], write = context.inputs[2];
+    const Tensor rows = context.inputs[0], slot_mapping = context.inputs[2];
     StoreProblem p;
     p.pool = RowsIn("StoreRows", context.inputs[1], width_, offset_, storage_);
-    p.count = write.elements();
+    p.count = slot_mapping.elements();
     Require(rows.elements() == p.count * width_, "StoreRows: rows has ", rows.elements(),
             " elements, ", p.count, " slots of ", width_, " need ", p.count * width_);
     p.rows = DataOf<float>(rows);
-    p.write = DataOf<int32_t>(write);
+    p.slot_mapping = DataOf<int32_t>(slot_mapping);
     return p;
   }
 

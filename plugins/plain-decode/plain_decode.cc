@@ -25,10 +25,10 @@ class PlainDecode {
         .OptionalInput("key", graft::kFloat32)
         .OptionalInput("value", graft::kFloat32)
         .Input("cache", graft::kFloat32)
-        .Input("steps", graft::kInt32)
-        .Input("shared", graft::kInt32)
-        .OptionalInput("own", graft::kInt32)
-        .OptionalInput("write", graft::kInt32)
+        .Input("sequences", graft::kInt32)
+        .Input("shared_slots", graft::kInt32)
+        .OptionalInput("private_slots", graft::kInt32)
+        .OptionalInput("slot_mapping", graft::kInt32)
         .OptionalInput("bias", graft::kFloat32)
         .Output("output", graft::kFloat32)
         .Int("num_heads", 0)
@@ -71,15 +71,16 @@ class PlainDecode {
   }
 
   void Run(const graft::RunContext& c) const {
-    const Tensor cache = c.inputs[3], steps = c.inputs[4];
-    Require(cache.rank() == 2 && steps.rank() == 2 && steps.dim(1) == GRAFT_SEQUENCE_COLUMNS,
-            "PlainDecode: cache needs rank 2, steps ", GRAFT_SEQUENCE_COLUMNS, " columns");
+    const Tensor cache = c.inputs[3], sequences = c.inputs[4];
+    Require(
+        cache.rank() == 2 && sequences.rank() == 2 && sequences.dim(1) == GRAFT_SEQUENCE_COLUMNS,
+        "PlainDecode: cache needs rank 2, sequences ", GRAFT_SEQUENCE_COLUMNS, " columns");
     Require(offset_ + graft_cache_kv_area(kv_heads_, key_size_, value_size_) <= cache.dim(1),
             "PlainDecode: a block of cache has ", cache.dim(1), " floats, too few for the layer");
     const Pool pool{static_cast<float*>(const_cast<void*>(cache.raw())), cache.dim(1)};
     Write(c, pool);
-    const auto* step = static_cast<const int32_t*>(steps.raw());
-    for (int64_t g = 0; g < steps.dim(0); ++g, step += GRAFT_SEQUENCE_COLUMNS) {
+    const auto* step = static_cast<const int32_t*>(sequences.raw());
+    for (int64_t g = 0; g < sequences.dim(0); ++g, step += GRAFT_SEQUENCE_COLUMNS) {
       c.ParallelFor(static_cast<uint64_t>(step[GRAFT_SEQUENCE_TOKENS] * heads_), [&](uint64_t i) {
         Attend(c, pool, step, static_cast<int64_t>(i) / heads_, static_cast<int64_t>(i) % heads_);
       });
@@ -130,18 +131,19 @@ class PlainDecode {
               int64_t head) const {
     const int64_t n = step[GRAFT_SEQUENCE_TOKENS], first = step[GRAFT_SEQUENCE_FIRST_TOKEN];
     const int64_t s = step[GRAFT_SEQUENCE_SHARED], m = step[GRAFT_SEQUENCE_PRIVATE];
-    const auto* shared =
+    const auto* shared_slots =
         static_cast<const int32_t*>(c.inputs[5].raw()) + step[GRAFT_SEQUENCE_SHARED_OFFSET];
-    const auto* own = c.inputs[6].present() ? static_cast<const int32_t*>(c.inputs[6].raw()) +
-                                                  step[GRAFT_SEQUENCE_PRIVATE_OFFSET] + row * m
-                                            : nullptr;
+    const auto* private_slots = c.inputs[6].present()
+                                    ? static_cast<const int32_t*>(c.inputs[6].raw()) +
+                                          step[GRAFT_SEQUENCE_PRIVATE_OFFSET] + row * m
+                                    : nullptr;
     // The row's own position, and how many it sees: of a prompt (causal) none behind itself.
     const int64_t position = step[GRAFT_SEQUENCE_CAUSAL] != 0 ? s - n + row : s + m - 1;
     const int64_t seen = position + 1;
     const int64_t kv_head = head * kv_heads_ / heads_;
     const float* query = static_cast<const float*>(c.inputs[0].raw()) +
                          (first + row) * QueryStride(c) + head * key_size_;
-    const auto slot = [&](int64_t j) { return j < s ? shared[j] : own[j - s]; };
+    const auto slot = [&](int64_t j) { return j < s ? shared_slots[j] : private_slots[j - s]; };
 
     std::vector<double> weights(static_cast<size_t>(std::max<int64_t>(seen, 0)));
     double highest = -std::numeric_limits<double>::infinity(), sum = 0;

@@ -16,13 +16,13 @@ namespace latent {
 //   query         [T, ...], num_heads * head_size floats a token, turned already where there are
 //                 rotary positions
 //   cache         [blocks, floats], rows of num_heads * head_size at `offset`, written in place
-//   steps [G, 8], shared [*], own [*]: see flash-decode's cached.h; own may be absent
-//   value_weight  [num_heads, ceil(value_size / 16), num_heads * head_size, 16], from the fold
-//   value_bias    [num_heads * value_size], from the fold
-//   bias          [num_heads, D], added to the score of a key that is d positions before the query;
+//   sequences [G, 8], shared_slots [*], private_slots [*]: see flash-decode's cached.h;
+//   private_slots may be absent value_weight  [num_heads, ceil(value_size / 16), num_heads *
+//   head_size, 16], from the fold value_bias    [num_heads * value_size], from the fold bias
+//   [num_heads, D], added to the score of a key that is d positions before the query;
 //                 D - 1 serves all that are further
-//   key [T, ...], write [T]: keys written to the slots of cache (or -1) before anything is read
-//   cos, sin      [positions, r / 2], rotary angles by position, r <= head_size
+//   key [T, ...], slot_mapping [T]: keys written to the slots of cache (or -1) before anything is
+//   read cos, sin      [positions, r / 2], rotary angles by position, r <= head_size
 //
 // Keys are kept as they are projected and turned when scores are computed (section 4, option 1), or
 // with rotated = 1 as `key` brings them, turned already, and turned back for the weighted sum
@@ -38,14 +38,14 @@ class KeyAttention : public RowAttention {
     Operator description("KeyAttention", "attention over keys, from which values are computed");
     description.Input("query", kFloat32)
         .Input("cache", kFloat32)
-        .Input("steps", kInt32)
-        .Input("shared", kInt32)
+        .Input("sequences", kInt32)
+        .Input("shared_slots", kInt32)
         .Input("value_weight", kFloat32)
         .OptionalInput("value_bias", kFloat32)
         .OptionalInput("bias", kFloat32)
-        .OptionalInput("own", kInt32)
+        .OptionalInput("private_slots", kInt32)
         .OptionalInput("key", kFloat32)
-        .OptionalInput("write", kInt32)
+        .OptionalInput("slot_mapping", kInt32)
         .OptionalInput("cos", kFloat32)
         .OptionalInput("sin", kFloat32)
         .Output("output", kFloat32)
@@ -88,14 +88,14 @@ class KeyAttention : public RowAttention {
   enum Input : uint64_t {
     kQuery,
     kCache,
-    kSteps,
-    kShared,
+    kSequences,
+    kSharedSlots,
     kValueWeight,
     kValueBias,
     kBias,
-    kOwn,
+    kPrivateSlots,
     kKey,
-    kWrite,
+    kSlotMapping,
     kCos,
     kSin
   };
@@ -121,14 +121,14 @@ class KeyAttention : public RowAttention {
     p.query = FloatsOf(inputs[kQuery], "query", p.tokens, width);
     p.query_stride = width;
     p.pool = RowsIn(name_, inputs[kCache], width, offset_, storage_);
-    BindLists(inputs[kSteps], inputs[kShared], inputs[kOwn], p);
+    BindLists(inputs[kSequences], inputs[kSharedSlots], inputs[kPrivateSlots], p);
     BindBias(inputs[kBias], p);
     p.value_weight =
         PanelsOf(inputs[kValueWeight], "value_weight", heads_, graft_panels(value_size_), width);
     p.value_bias = FloatsOf(inputs[kValueBias], "value_bias", heads_, value_size_);
     p.input = FloatsOf(inputs[kKey], "key", p.tokens, width);
     p.input_stride = width;
-    p.write = SlotsOf(inputs[kWrite], "write", p.tokens);
+    p.slot_mapping = SlotsOf(inputs[kSlotMapping], "slot_mapping", p.tokens);
     BindRotary(inputs[kCos], inputs[kSin], p);
     return p;
   }

@@ -36,7 +36,7 @@ func check(p *Pool, s *Sample, rows []row) error {
 		return fmt.Errorf("%d rows, want %d", s.Rows(), len(rows))
 	}
 	for i, want := range rows {
-		slots := slices.Concat(s.Shared(), s.Own(i))
+		slots := slices.Concat(s.Shared(), s.Private(i))
 		if len(slots) != len(want) || s.Len() != len(want) {
 			return fmt.Errorf("row %d has %d positions, want %d", i, len(slots), len(want))
 		}
@@ -46,9 +46,9 @@ func check(p *Pool, s *Sample, rows []row) error {
 			}
 		}
 	}
-	if len(s.Own(0)) > 0 {
-		first := s.Own(0)[0]
-		if !slices.ContainsFunc(s.own, func(o []int32) bool { return o[0] != first }) {
+	if len(s.Private(0)) > 0 {
+		first := s.Private(0)[0]
+		if !slices.ContainsFunc(s.private, func(o []int32) bool { return o[0] != first }) {
 			return errors.New("all rows agree on a position that is not shared")
 		}
 	}

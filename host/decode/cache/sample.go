@@ -10,30 +10,30 @@ import (
 // Sample is the positions of one input: a part that all its rows share, and
 // behind it a part of each row's own. All rows are equally long.
 type Sample struct {
-	pool   *Pool
-	shared []int32   // slots of positions 0 .. len-1
-	own    [][]int32 // a row: slots of the positions after the shared ones
-	spare  [][]int32 // lists to be used again
-	blocks []int32   // all that the sample holds, the one being filled last
-	filled int       // slots taken of the last block
+	pool    *Pool
+	shared  []int32   // slots of positions 0 .. len-1
+	private [][]int32 // a row: slots of the positions after the shared ones
+	spare   [][]int32 // lists to be used again
+	blocks  []int32   // all that the sample holds, the one being filled last
+	filled  int       // slots taken of the last block
 }
 
 // NewSample is a sample of no positions with one row.
 func NewSample(p *Pool) *Sample {
-	return &Sample{pool: p, own: make([][]int32, 1), filled: abi.CacheBlockSize}
+	return &Sample{pool: p, private: make([][]int32, 1), filled: abi.CacheBlockSize}
 }
 
 // Rows is the number of rows.
-func (s *Sample) Rows() int { return len(s.own) }
+func (s *Sample) Rows() int { return len(s.private) }
 
 // Len is the number of positions of each row.
-func (s *Sample) Len() int { return len(s.shared) + len(s.own[0]) }
+func (s *Sample) Len() int { return len(s.shared) + len(s.private[0]) }
 
 // Shared are the slots of the positions on which all rows agree, from 0 on.
 func (s *Sample) Shared() []int32 { return s.shared }
 
-// Own are the slots of a row's positions after the shared ones.
-func (s *Sample) Own(row int) []int32 { return s.own[row] }
+// Private are the slots of a row's positions after the shared ones.
+func (s *Sample) Private(row int) []int32 { return s.private[row] }
 
 // Bytes is what the sample's blocks take.
 func (s *Sample) Bytes() int64 { return int64(len(s.blocks)) * s.pool.BlockBytes() }
@@ -56,7 +56,7 @@ func (s *Sample) slot() (int32, error) {
 // slots. The rows must have no positions of their own. On an error nothing has
 // changed but blocks that the sample now holds.
 func (s *Sample) Extend(n int) ([]int32, error) {
-	if len(s.own[0]) > 0 {
+	if len(s.private[0]) > 0 {
 		return nil, fmt.Errorf("a sample whose rows differ cannot be given positions that they share")
 	}
 	before := len(s.shared)
@@ -75,19 +75,19 @@ func (s *Sample) Extend(n int) ([]int32, error) {
 // which must be as long as there are rows. A single row's position is shared.
 // On an error no row has grown.
 func (s *Sample) Append(slots []int32) error {
-	for i := range s.own {
+	for i := range s.private {
 		slot, err := s.slot()
 		if err != nil {
 			return err
 		}
 		slots[i] = slot
 	}
-	if len(s.own) == 1 {
+	if len(s.private) == 1 {
 		s.shared = append(s.shared, slots[0])
 		return nil
 	}
-	for i := range s.own {
-		s.own[i] = append(s.own[i], slots[i])
+	for i := range s.private {
+		s.private[i] = append(s.private[i], slots[i])
 	}
 	return nil
 }
@@ -100,23 +100,23 @@ func (s *Sample) Reorder(parents []int) error {
 		return fmt.Errorf("a sample needs at least one row")
 	}
 	for _, p := range parents {
-		if p < 0 || p >= len(s.own) {
-			return fmt.Errorf("row %d is continued, there are %d", p, len(s.own))
+		if p < 0 || p >= len(s.private) {
+			return fmt.Errorf("row %d is continued, there are %d", p, len(s.private))
 		}
 	}
-	old := s.own
-	s.own = make([][]int32, 0, len(parents))
+	old := s.private
+	s.private = make([][]int32, 0, len(parents))
 	taken := make([]bool, len(old))
 	for _, p := range parents {
 		if !taken[p] {
-			s.own, taken[p] = append(s.own, old[p]), true
+			s.private, taken[p] = append(s.private, old[p]), true
 			continue
 		}
 		var list []int32
 		if n := len(s.spare); n > 0 {
 			list, s.spare = s.spare[n-1][:0], s.spare[:n-1]
 		}
-		s.own = append(s.own, append(list, old[p]...))
+		s.private = append(s.private, append(list, old[p]...))
 	}
 	for i, list := range old {
 		if !taken[i] && cap(list) > 0 {
@@ -131,21 +131,21 @@ func (s *Sample) Reorder(parents []int) error {
 // position have one ancestor there, so they agree on all before it.
 func (s *Sample) join() {
 	n := 0
-	for n < len(s.own[0]) && !slices.ContainsFunc(s.own, func(o []int32) bool { return o[n] != s.own[0][n] }) {
+	for n < len(s.private[0]) && !slices.ContainsFunc(s.private, func(o []int32) bool { return o[n] != s.private[0][n] }) {
 		n++
 	}
 	if n == 0 {
 		return
 	}
-	s.shared = append(s.shared, s.own[0][:n]...)
-	for i := range s.own {
-		s.own[i] = append(s.own[i][:0], s.own[i][n:]...)
+	s.shared = append(s.shared, s.private[0][:n]...)
+	for i := range s.private {
+		s.private[i] = append(s.private[i][:0], s.private[i][n:]...)
 	}
 }
 
 // drop gives blocks back of which no row reads a slot any more.
 func (s *Sample) drop() {
-	if len(s.own) == 1 && len(s.own[0]) == 0 && len(s.shared) == len(s.blocks)*abi.CacheBlockSize {
+	if len(s.private) == 1 && len(s.private[0]) == 0 && len(s.shared) == len(s.blocks)*abi.CacheBlockSize {
 		return
 	}
 	read := make(map[int32]bool, len(s.blocks))
@@ -155,7 +155,7 @@ func (s *Sample) drop() {
 		}
 	}
 	mark(s.shared)
-	for _, o := range s.own {
+	for _, o := range s.private {
 		mark(o)
 	}
 	s.blocks = slices.DeleteFunc(s.blocks, func(b int32) bool {
@@ -169,5 +169,5 @@ func (s *Sample) drop() {
 // Release gives all blocks back. The sample must not be used afterwards.
 func (s *Sample) Release() {
 	s.pool.give(s.blocks...)
-	s.blocks, s.shared, s.own = nil, nil, nil
+	s.blocks, s.shared, s.private = nil, nil, nil
 }

@@ -13,7 +13,7 @@ import (
 func (e *Engine) fillCross(ctx context.Context, hidden *ort.Value, slots []int32) error {
 	f := &feeder{library: e.library, values: map[string]*ort.Value{rewrite.CrossPool.Cache: e.cross.tensor}}
 	defer f.close()
-	add(f, prepare.FillWrite, slots, int64(len(slots)))
+	add(f, prepare.FillSlotMapping, slots, int64(len(slots)))
 	for _, info := range e.filler.Inputs() {
 		switch {
 		case f.values[info.Name] != nil:

@@ -63,6 +63,6 @@ func back(p *pool, s *cache.Sample) {
 	}
 	clearBlocks(s.Shared())
 	for row := range s.Rows() {
-		clearBlocks(s.Own(row))
+		clearBlocks(s.Private(row))
 	}
 }

@@ -20,11 +20,11 @@ type stepBuffers struct {
 
 // lists are the groups and slots of one pool.
 type lists struct {
-	steps, shared, own, write []int32
+	sequences, sharedSlots, privateSlots, slotMapping []int32
 }
 
 func (l *lists) reset() {
-	l.steps, l.shared, l.own, l.write = l.steps[:0], l.shared[:0], l.own[:0], l.write[:0]
+	l.sequences, l.sharedSlots, l.privateSlots, l.slotMapping = l.sequences[:0], l.sharedSlots[:0], l.privateSlots[:0], l.slotMapping[:0]
 }
 
 // group adds a group of n rows from a first row on, with the slots of a sample, which
@@ -32,20 +32,20 @@ func (l *lists) reset() {
 func (l *lists) group(first, n int, s *cache.Sample, causal int32) {
 	d := [abi.SequenceColumns]int32{
 		abi.SequenceFirstToken: int32(first), abi.SequenceTokens: int32(n),
-		abi.SequenceSharedOffset: int32(len(l.shared)), abi.SequencePrivateOffset: int32(len(l.own)),
+		abi.SequenceSharedOffset: int32(len(l.sharedSlots)), abi.SequencePrivateOffset: int32(len(l.privateSlots)),
 	}
 	if s == nil {
-		l.steps = append(l.steps, d[:]...)
+		l.sequences = append(l.sequences, d[:]...)
 		return
 	}
-	d[abi.SequenceShared], d[abi.SequencePrivate], d[abi.SequenceCausal] = int32(len(s.Shared())), int32(len(s.Own(0))), causal
-	l.steps = append(l.steps, d[:]...)
-	l.shared = append(l.shared, s.Shared()...)
-	if len(s.Own(0)) == 0 {
+	d[abi.SequenceShared], d[abi.SequencePrivate], d[abi.SequenceCausal] = int32(len(s.Shared())), int32(len(s.Private(0))), causal
+	l.sequences = append(l.sequences, d[:]...)
+	l.sharedSlots = append(l.sharedSlots, s.Shared()...)
+	if len(s.Private(0)) == 0 {
 		return
 	}
 	for row := range s.Rows() {
-		l.own = append(l.own, s.Own(row)...)
+		l.privateSlots = append(l.privateSlots, s.Private(row)...)
 	}
 }
 
@@ -55,8 +55,8 @@ func (l *lists) add(f *feeder, names rewrite.PoolInputs, p *pool) {
 		return
 	}
 	f.values[names.Cache] = p.tensor
-	add(f, names.Steps, l.steps, int64(len(l.steps)/abi.SequenceColumns), abi.SequenceColumns)
-	add(f, names.Shared, l.shared, int64(len(l.shared)))
+	add(f, names.Sequences, l.sequences, int64(len(l.sequences)/abi.SequenceColumns), abi.SequenceColumns)
+	add(f, names.SharedSlots, l.sharedSlots, int64(len(l.sharedSlots)))
 }
 
 func (b *stepBuffers) close() {
@@ -129,7 +129,7 @@ func (b *stepBuffers) begin(s *Sample, first, n int) error {
 		if err != nil {
 			return err
 		}
-		b.self.write = append(b.self.write, slots...)
+		b.self.slotMapping = append(b.self.slotMapping, slots...)
 		b.self.group(first, n, s.own, 1)
 		return nil
 	}
@@ -140,22 +140,22 @@ func (b *stepBuffers) begin(s *Sample, first, n int) error {
 	if err != nil {
 		return err
 	}
-	b.prompt.write = append(b.prompt.write, slots...)
+	b.prompt.slotMapping = append(b.prompt.slotMapping, slots...)
 	b.prompt.group(first, n, s.prompt, 1)
-	b.self.write = append(b.self.write, none(n)...)
+	b.self.slotMapping = append(b.self.slotMapping, none(n)...)
 	b.self.group(first, n, nil, 0)
 	return nil
 }
 
 // goOn lets each row of a sample grow by a token.
 func (b *stepBuffers) goOn(s *Sample, first, n int) error {
-	b.self.write = append(b.self.write, none(n)...)
-	if err := s.own.Append(b.self.write[first:]); err != nil {
+	b.self.slotMapping = append(b.self.slotMapping, none(n)...)
+	if err := s.own.Append(b.self.slotMapping[first:]); err != nil {
 		return err
 	}
 	b.self.group(first, n, s.own, 0)
 	if s.prompt != nil {
-		b.prompt.write = append(b.prompt.write, none(n)...)
+		b.prompt.slotMapping = append(b.prompt.slotMapping, none(n)...)
 		b.prompt.group(first, n, s.prompt, 0)
 	}
 	return nil
@@ -182,10 +182,10 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	}
 	add(in, rewrite.SelectInput, b.selected, int64(len(b.selected)))
 	b.self.add(in, rewrite.SelfPool, e.self)
-	add(in, rewrite.SelfPool.Own, b.self.own, int64(len(b.self.own)))
-	add(in, rewrite.SelfPool.Write, b.self.write, rows)
+	add(in, rewrite.SelfPool.PrivateSlots, b.self.privateSlots, int64(len(b.self.privateSlots)))
+	add(in, rewrite.SelfPool.SlotMapping, b.self.slotMapping, rows)
 	if e.prompt != nil {
-		add(in, rewrite.PromptPool.Write, b.prompt.write, rows)
+		add(in, rewrite.PromptPool.SlotMapping, b.prompt.slotMapping, rows)
 	}
 	b.prompt.add(in, rewrite.PromptPool, e.prompt)
 	b.cross.add(in, rewrite.CrossPool, e.cross)

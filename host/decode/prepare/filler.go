@@ -15,8 +15,8 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// FillWrite is the filler's input of slots.
-const FillWrite = "graft.write"
+// FillSlotMapping is the filler's input of slots (int32).
+const FillSlotMapping = "graft.slot_mapping"
 
 // The operators that put an encoder's output into a pool: rows of one width, or keys and
 // values by heads.
@@ -71,7 +71,7 @@ func (gen *Generation) filler(o Options) error {
 	g := part.Graph
 	g.Input = append(g.Input,
 		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
-		&onnx.ValueInfo{Name: proto.String(FillWrite), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
+		&onnx.ValueInfo{Name: proto.String(FillSlotMapping), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
 	g.Output = nil
 	storage := gen.Storage
 	if storage == "" {
@@ -117,7 +117,7 @@ func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName,
 	key, keyLayout := untransposed(g, keyName)
 	value, valueLayout := untransposed(g, valueName)
 	return []*onnx.Node{{OpType: proto.String(storeHeadKeys), Domain: proto.String(plugin.Domain), Name: proto.String(done),
-		Input:  []string{key, value, rewrite.CrossPool.Cache, FillWrite},
+		Input:  []string{key, value, rewrite.CrossPool.Cache, FillSlotMapping},
 		Output: []string{done}, Attribute: []*onnx.Attribute{
 			text("key_layout", keyLayout), text("value_layout", valueLayout),
 			integer("kv_num_heads", l.KVHeads), integer("head_size", l.HeadSize),
@@ -127,7 +127,7 @@ func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName,
 // storeKeys puts keys of a layer into its area, heads side by side.
 func storeKeys(_ *onnx.Graph, l rewrite.CrossLayer, key, _, done string, storage plan.Storage) []*onnx.Node {
 	return []*onnx.Node{{OpType: proto.String(StoreRows), Domain: proto.String(plugin.Domain), Name: proto.String(done),
-		Input: []string{key, rewrite.CrossPool.Cache, FillWrite}, Output: []string{done},
+		Input: []string{key, rewrite.CrossPool.Cache, FillSlotMapping}, Output: []string{done},
 		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}}
 }
 

@@ -45,25 +45,25 @@ class Call {
     const int64_t values = p_.kv_heads * p_.value_size;
     Floats({t, queries}, p_.query, p_.query_stride);
     cache_ = Floats({p_.pool.blocks, p_.pool.block_floats}, p_.pool.data, p_.pool.block_floats);
-    Lists({p_.groups, 8}, made.steps);
-    Lists({static_cast<int64_t>(made.shared.size())}, made.shared);
+    Lists({p_.groups, 8}, made.sequences);
+    Lists({static_cast<int64_t>(made.shared_slots.size())}, made.shared_slots);
     Floats({p_.kv_heads, panels, p_.head_size, 16}, p_.key_weight);
     Floats({p_.kv_heads, value_panels, p_.pool.width, 16}, p_.value_weight);
     Floats({keys}, p_.key_bias);
     Floats({values}, p_.value_bias);
     Floats({p_.heads, p_.distances}, p_.bias);
-    Lists({static_cast<int64_t>(made.own.size())}, made.own);
+    Lists({static_cast<int64_t>(made.private_slots.size())}, made.private_slots);
     Floats({t, p_.pool.width}, p_.input, p_.input_stride);
-    Lists({t}, made.write, p_.input != nullptr);
+    Lists({t}, made.slot_mapping, p_.input != nullptr);
     Floats({t, keys}, p_.key, p_.key_stride);
     Floats({t, values}, p_.value, p_.value_stride);
-    const bool second = p_.kv_steps != nullptr;
+    const bool second = p_.kv_sequences != nullptr;
     kv_cache_ = Floats({p_.kv_pool.blocks, p_.kv_pool.block_floats},
                        second ? p_.kv_pool.data : nullptr, p_.kv_pool.block_floats);
-    Lists({p_.groups, 8}, made.kv_steps, second);
-    Lists({static_cast<int64_t>(made.kv_shared.size())}, made.kv_shared, second);
-    Lists({static_cast<int64_t>(made.kv_own.size())}, made.kv_own, second);
-    Lists({t}, made.kv_write, second && p_.key != nullptr);
+    Lists({p_.groups, 8}, made.kv_sequences, second);
+    Lists({static_cast<int64_t>(made.kv_shared_slots.size())}, made.kv_shared_slots, second);
+    Lists({static_cast<int64_t>(made.kv_private_slots.size())}, made.kv_private_slots, second);
+    Lists({t}, made.kv_slot_mapping, second && p_.key != nullptr);
     output_ = std::make_unique<Buffer>(kFloat32, std::vector<int64_t>{t, p_.heads * p_.value_size});
   }
 
@@ -131,7 +131,7 @@ class Call {
 
 // Calls that the emulator runs in less than a second.
 bool IsSmall(const Problem& p) {
-  return p.tokens * p.heads * (p.shared_length + p.own_length + p.kv_own_length) < 20000;
+  return p.tokens * p.heads * (p.shared_length + p.private_length + p.kv_private_length) < 20000;
 }
 
 TEST(ElAttentionCuda, AnswersAsTheCpuVariant) {
@@ -143,7 +143,7 @@ TEST(ElAttentionCuda, AnswersAsTheCpuVariant) {
     if (p.kind != latent::RowKind::kHiddenStates || !IsSmall(p)) continue;
     ++rounds;
     halves += p.pool.storage != Storage::kFloat32;
-    seconds += p.kv_steps != nullptr;
+    seconds += p.kv_sequences != nullptr;
     Call cuda(made), cpu(made);
     const std::vector<float> got = cuda.Run(CUDA_LIBRARY), want = cpu.Run(CPU_LIBRARY);
     ASSERT_EQ(got.size(), want.size()) << made.description;
@@ -164,11 +164,11 @@ TEST(ElAttentionCuda, StoresRowsAsTheCpuVariant) {
   for (const char* storage : {"float32", "float16", "bfloat16"}) {
     for (const int64_t width : {1, 24, 300}) {
       const int64_t count = 9, blocks = 2, floats = 16 * width + 3;
-      Buffer rows(kFloat32, {3, 3, width}), write(kInt32, {count});
+      Buffer rows(kFloat32, {3, 3, width}), slot_mapping(kInt32, {count});
       for (int64_t i = 0; i < count * width; ++i) {
         rows.data<float>()[i] = std::sin(static_cast<float>(i)) * 3;
       }
-      write.Set<int32_t>({4, -1, 31, 0, 17, 16, -1, 3, 15});
+      slot_mapping.Set<int32_t>({4, -1, 31, 0, 17, 16, -1, 3, 15});
       std::vector<uint32_t> caches[2];
       for (const bool cuda : {false, true}) {
         Buffer cache(kFloat32, {blocks, floats}), stored(kInt32, {1});
@@ -176,8 +176,9 @@ TEST(ElAttentionCuda, StoresRowsAsTheCpuVariant) {
         Attributes attributes;
         attributes.Int("width", width).Int("offset", 3).String("storage", storage);
         ASSERT_EQ(kernel.Create(attributes), GRAFT_OK) << kernel.message.text;
-        ASSERT_EQ(kernel.Run({rows.tensor(), cache.tensor(), write.tensor()}, {stored.tensor()}),
-                  GRAFT_OK)
+        ASSERT_EQ(
+            kernel.Run({rows.tensor(), cache.tensor(), slot_mapping.tensor()}, {stored.tensor()}),
+            GRAFT_OK)
             << kernel.message.text;
         EXPECT_EQ(stored.Get<int32_t>(), std::vector<int32_t>{7});
         EXPECT_TRUE(cache.intact() && stored.intact());
@@ -190,14 +191,15 @@ TEST(ElAttentionCuda, StoresRowsAsTheCpuVariant) {
 
 // Lists are device memory, which the host never reads: a slot out of range is left out.
 TEST(ElAttentionCuda, LeavesOutSlotsThatThePoolLacks) {
-  Buffer rows(kFloat32, {3, 2}), write(kInt32, {3}), cache(kFloat32, {1, 32}), stored(kInt32, {1});
+  Buffer rows(kFloat32, {3, 2}), slot_mapping(kInt32, {3}), cache(kFloat32, {1, 32}),
+      stored(kInt32, {1});
   rows.Set<float>({1, 2, 3, 4, 5, 6});
-  write.Set<int32_t>({16, -7, 15});
+  slot_mapping.Set<int32_t>({16, -7, 15});
   Kernel kernel(Load(CUDA_LIBRARY), "StoreRows");
   Attributes attributes;
   attributes.Int("width", 2);
   ASSERT_EQ(kernel.Create(attributes), GRAFT_OK) << kernel.message.text;
-  ASSERT_EQ(kernel.Run({rows.tensor(), cache.tensor(), write.tensor()}, {stored.tensor()}),
+  ASSERT_EQ(kernel.Run({rows.tensor(), cache.tensor(), slot_mapping.tensor()}, {stored.tensor()}),
             GRAFT_OK);
   EXPECT_EQ(stored.Get<int32_t>(), std::vector<int32_t>{1});
   EXPECT_TRUE(cache.intact());
@@ -207,13 +209,13 @@ TEST(ElAttentionCuda, LeavesOutSlotsThatThePoolLacks) {
 }
 
 TEST(ElAttentionCuda, RefusesRowsThatAreTooWide) {
-  Buffer rows(kFloat32, {1, 16385}), write(kInt32, {1}), stored(kInt32, {1});
+  Buffer rows(kFloat32, {1, 16385}), slot_mapping(kInt32, {1}), stored(kInt32, {1});
   Buffer cache(kFloat32, {1, 16 * 16385});
   Kernel kernel(Load(CUDA_LIBRARY), "StoreRows");
   Attributes attributes;
   attributes.Int("width", 16385);
   ASSERT_EQ(kernel.Create(attributes), GRAFT_OK);
-  EXPECT_NE(kernel.Run({rows.tensor(), cache.tensor(), write.tensor()}, {stored.tensor()}),
+  EXPECT_NE(kernel.Run({rows.tensor(), cache.tensor(), slot_mapping.tensor()}, {stored.tensor()}),
             GRAFT_OK);
   EXPECT_STREQ(kernel.message.text, "StoreRows: width is 16385, needed is at most 16384");
 }

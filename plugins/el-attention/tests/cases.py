@@ -94,7 +94,7 @@ def show(name, operator, attributes, inputs, output):
     print("    tolerance: {absolute: 1e-5, relative: 1e-4}")
 
 
-INTEGERS = {"steps", "shared"}
+INTEGERS = {"sequences", "shared_slots"}
 
 
 def halves(storage, rounded, bits):
@@ -105,7 +105,7 @@ def halves(storage, rounded, bits):
     packed = b"".join(bits(x) for x in layer.cache())
     floats = list(struct.unpack(f"<{len(packed) // 4}f", packed))
     inputs = {"query": ([2, 2], sum(query, [])), "cache": ([1, len(floats)], floats),
-              "steps": ([1, 8], [0, 2, 0, 3, 0, 0, 1, 0]), "shared": ([3], [3, 8, 9]), **layer.weights()}
+              "sequences": ([1, 8], [0, 2, 0, 3, 0, 0, 1, 0]), "shared_slots": ([3], [3, 8, 9]), **layer.weights()}
     rows = [layer.rows[s] for s in (3, 8, 9)]
     out = sum((layer.answer(q, rows[: i + 2]) for i, q in enumerate(query)), [])
     show(f"rows stored as {storage}", "ELAttention",

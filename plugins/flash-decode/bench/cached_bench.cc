@@ -30,7 +30,7 @@ namespace {
 struct Shape {
   const char* name;
   int64_t samples, rows;  // rows of each sample: beams, or tokens of a prompt
-  int64_t shared, own;
+  int64_t shared, private_count;
   bool causal, random_lineage, sparse;  // sparse: of every 4 slots of shared, one is used
   int64_t heads, kv_heads, size, layers;
 };
@@ -58,7 +58,7 @@ class Memory {
 };
 
 struct Lists {
-  std::vector<int32_t> steps, shared, own, write;
+  std::vector<int32_t> sequences, shared_slots, private_slots, slot_mapping;
   int64_t slots = 0;     // the pool needs
   int64_t distinct = 0;  // that are read
 };
@@ -70,38 +70,40 @@ Lists MakeLists(const Shape& s) {
   int32_t next = 0;
   for (int64_t sample = 0; sample < s.samples; ++sample) {
     next = static_cast<int32_t>((next + kBlockSlots - 1) / kBlockSlots * kBlockSlots);
-    const int32_t so = static_cast<int32_t>(lists.shared.size());
-    const int32_t oo = static_cast<int32_t>(lists.own.size());
-    lists.steps.insert(
-        lists.steps.end(),
-        {static_cast<int32_t>(sample * s.rows), static_cast<int32_t>(s.rows), so,
-         static_cast<int32_t>(s.shared), oo, static_cast<int32_t>(s.own), s.causal ? 1 : 0, 0});
+    const int32_t so = static_cast<int32_t>(lists.shared_slots.size());
+    const int32_t oo = static_cast<int32_t>(lists.private_slots.size());
+    lists.sequences.insert(lists.sequences.end(),
+                           {static_cast<int32_t>(sample * s.rows), static_cast<int32_t>(s.rows), so,
+                            static_cast<int32_t>(s.shared), oo,
+                            static_cast<int32_t>(s.private_count), s.causal ? 1 : 0, 0});
     for (int64_t j = 0; j < s.shared; ++j) {
-      lists.shared.push_back(next);
+      lists.shared_slots.push_back(next);
       used.insert(next);
       next += s.sparse ? 4 : 1;
     }
     next = static_cast<int32_t>((next + kBlockSlots - 1) / kBlockSlots * kBlockSlots);
     // Rows that are born side by side; a random lineage keeps each row's ancestor of every step
     // anywhere among them, all of them in use.
-    std::vector<int32_t> rows(static_cast<size_t>(s.rows * s.own));
-    for (int64_t j = 0; j < s.own; ++j) {
+    std::vector<int32_t> rows(static_cast<size_t>(s.rows * s.private_count));
+    for (int64_t j = 0; j < s.private_count; ++j) {
       std::vector<int32_t> born;
       for (int64_t i = 0; i < s.rows; ++i) born.push_back(next++);
       used.insert(born.begin(), born.end());
       if (s.random_lineage) std::shuffle(born.begin(), born.end(), random);
       for (int64_t i = 0; i < s.rows; ++i) {
-        rows[static_cast<size_t>(i * s.own + j)] = born[static_cast<size_t>(i)];
+        rows[static_cast<size_t>(i * s.private_count + j)] = born[static_cast<size_t>(i)];
       }
     }
-    lists.own.insert(lists.own.end(), rows.begin(), rows.end());
+    lists.private_slots.insert(lists.private_slots.end(), rows.begin(), rows.end());
     for (int64_t i = 0; i < s.rows; ++i) {
-      if (s.own > 0) {
-        lists.write.push_back(rows[static_cast<size_t>(i * s.own + s.own - 1)]);
+      if (s.private_count > 0) {
+        lists.slot_mapping.push_back(
+            rows[static_cast<size_t>(i * s.private_count + s.private_count - 1)]);
       } else if (s.causal) {
-        lists.write.push_back(lists.shared[static_cast<size_t>(so + s.shared - s.rows + i)]);
+        lists.slot_mapping.push_back(
+            lists.shared_slots[static_cast<size_t>(so + s.shared - s.rows + i)]);
       } else {
-        lists.write.push_back(-1);
+        lists.slot_mapping.push_back(-1);
       }
     }
   }
@@ -136,17 +138,17 @@ class Bench {
     std::vector<float> fresh(static_cast<size_t>(p.rows * s.kv_heads * s.size), 0.02f);
     std::vector<float> output(query.size());
     p.query = query.data();
-    p.key = p.value = s.own > 0 || s.causal ? fresh.data() : nullptr;
-    p.write = p.key != nullptr ? lists.write.data() : nullptr;
+    p.key = p.value = s.private_count > 0 || s.causal ? fresh.data() : nullptr;
+    p.slot_mapping = p.key != nullptr ? lists.slot_mapping.data() : nullptr;
     p.query_stride = s.heads * s.size;
     p.key_stride = p.value_stride = s.kv_heads * s.size;
     p.output = output.data();
-    p.steps = lists.steps.data();
+    p.sequences = lists.sequences.data();
     p.groups = s.samples;
-    p.shared = lists.shared.data();
-    p.shared_length = static_cast<int64_t>(lists.shared.size());
-    p.own = lists.own.data();
-    p.own_length = static_cast<int64_t>(lists.own.size());
+    p.shared_slots = lists.shared_slots.data();
+    p.shared_length = static_cast<int64_t>(lists.shared_slots.size());
+    p.private_slots = lists.private_slots.data();
+    p.private_length = static_cast<int64_t>(lists.private_slots.size());
     std::vector<char> workspace(WorkspaceSize(p, runner_.threads, tuning_));
     const double bytes =
         static_cast<double>(lists.distinct * s.kv_heads * 2 * s.size) * sizeof(float);

@@ -319,10 +319,10 @@ void RunCached(RandomCachedProblem& made, const char* library, bool packed) {
   call.In(kFloat32, packed || p.key == nullptr ? nullptr : key.data(), {p.rows, k}, {});
   call.In(kFloat32, packed || p.key == nullptr ? nullptr : value.data(), {p.rows, v}, {});
   call.In(kFloat32, pool.data, {pool.blocks, pool.block_floats}, {});
-  call.In(kInt32, p.steps, {p.groups, 8}, {});
-  call.In(kInt32, p.shared, {p.shared_length}, {});
-  call.In(kInt32, p.own, {p.own_length}, {});
-  call.In(kInt32, p.key == nullptr ? nullptr : p.write, {p.rows}, {});
+  call.In(kInt32, p.sequences, {p.groups, 8}, {});
+  call.In(kInt32, p.shared_slots, {p.shared_length}, {});
+  call.In(kInt32, p.private_slots, {p.private_length}, {});
+  call.In(kInt32, p.key == nullptr ? nullptr : p.slot_mapping, {p.rows}, {});
   call.In(kFloat32, p.bias, {p.heads, p.distances}, {});
   call.Out(kFloat32, p.output, {p.rows, p.heads, 1, pool.value_size}, {});
   call.Run(library, "CachedAttention", a);
@@ -355,17 +355,17 @@ TEST(CachedAttentionCuda, FollowsNoIndexOutOfRange) {
   std::vector<float> query(2 * 8, 0.5f), key(2 * 8, 1), value(2 * 8, 3);
   Buffer pool(kFloat32, {2, 16 * 16}), out(kFloat32, {2, 1, 1, 8});
   pool.Set(std::vector<float>(2 * 16 * 16, 1.0f));
-  const std::vector<int32_t> steps = {0, 2, 0, 3, 0, 1, 0, 0}, shared = {5, -1, 1 << 30},
-                             own = {32, 7}, write = {32, -7};
+  const std::vector<int32_t> sequences = {0, 2, 0, 3, 0, 1, 0, 0}, shared_slots = {5, -1, 1 << 30},
+                             private_slots = {32, 7}, slot_mapping = {32, -7};
   Call call;
   call.In(kFloat32, query.data(), {2, 8}, {});
   call.In(kFloat32, key.data(), {2, 8}, {});
   call.In(kFloat32, value.data(), {2, 8}, {});
   call.In(kFloat32, pool.data<void>(), {2, 256}, {});
-  call.In(kInt32, steps.data(), {1, 8}, {});
-  call.In(kInt32, shared.data(), {3}, {});
-  call.In(kInt32, own.data(), {2}, {});
-  call.In(kInt32, write.data(), {2}, {});
+  call.In(kInt32, sequences.data(), {1, 8}, {});
+  call.In(kInt32, shared_slots.data(), {3}, {});
+  call.In(kInt32, private_slots.data(), {2}, {});
+  call.In(kInt32, slot_mapping.data(), {2}, {});
   call.In(kFloat32, nullptr, {}, {});
   call.Out(kFloat32, out.data<void>(), {2, 1, 1, 8}, {});
   Attributes a;
@@ -388,11 +388,11 @@ TEST(StoreCacheCuda, StoresAsTheCpuVariant) {
     key.Set(numbers);
     numbers.resize(static_cast<size_t>(n * s * heads * (d + 1)), 0.25f);
     value.Set(numbers);
-    std::vector<int32_t> slots(64), write;
+    std::vector<int32_t> slots(64), slot_mapping;
     for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
     std::shuffle(slots.begin(), slots.end(), random);
     for (int64_t i = 0; i < n * s; ++i)
-      write.push_back(i % 4 == 3 ? -1 : slots[static_cast<size_t>(i)]);
+      slot_mapping.push_back(i % 4 == 3 ? -1 : slots[static_cast<size_t>(i)]);
     Attributes a;
     a.Int("kv_num_heads", heads).Int("head_size", d).Int("value_size", d + 1).Int("offset", 3);
     std::vector<std::vector<float>> pools;
@@ -401,7 +401,7 @@ TEST(StoreCacheCuda, StoresAsTheCpuVariant) {
       Buffer pool(kFloat32, {blocks, floats}), count(kInt32, {1});
       pool.Set(std::vector<float>(static_cast<size_t>(blocks * floats), 7.0f));
       Buffer list(kInt32, {n * s});
-      list.Set(write);
+      list.Set(slot_mapping);
       Kernel kernel(Load(library), "StoreCache");
       ASSERT_EQ(kernel.Create(a), GRAFT_OK) << kernel.message.text;
       ASSERT_EQ(kernel.Run({key.tensor(), value.tensor(), pool.tensor(), list.tensor()},

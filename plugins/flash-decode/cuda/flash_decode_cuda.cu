@@ -93,7 +93,7 @@ class StoreCacheCuda : public StoreCacheFace {
     const cuda::Type type = cuda::KernelType(context.inputs[0].type());
     const cuda::Stream stream = cuda::StreamOf(context);
     cuda::Check(fd::Store(StoreOf(problem, type), CopyBlocks(), stream), "StoreCache");
-    cuda::Check(fd::CountStored(problem.write, problem.batch * problem.positions,
+    cuda::Check(fd::CountStored(problem.slot_mapping, problem.batch * problem.positions,
                                 problem.pool.slots(), context.outputs[0].data<int32_t>(), stream),
                 "StoreCache");
   }

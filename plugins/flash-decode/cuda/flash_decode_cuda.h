@@ -86,13 +86,14 @@ inline fd::StoreProblem PresentOf(const Problem& p, cuda::Type type, bool past) 
 }
 
 // The kernels know nothing of the ABI; their columns are the contract's all the same.
-static_assert(fd::kStepFirstRow == GRAFT_SEQUENCE_FIRST_TOKEN &&
-              fd::kStepRows == GRAFT_SEQUENCE_TOKENS &&
-              fd::kStepSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
-              fd::kStepShared == GRAFT_SEQUENCE_SHARED &&
-              fd::kStepOwnOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
-              fd::kStepOwn == GRAFT_SEQUENCE_PRIVATE && fd::kStepCausal == GRAFT_SEQUENCE_CAUSAL &&
-              fd::kStepColumns == GRAFT_SEQUENCE_COLUMNS);
+static_assert(fd::kSequenceFirstToken == GRAFT_SEQUENCE_FIRST_TOKEN &&
+              fd::kSequenceTokens == GRAFT_SEQUENCE_TOKENS &&
+              fd::kSequenceSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
+              fd::kSequenceShared == GRAFT_SEQUENCE_SHARED &&
+              fd::kSequencePrivateOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
+              fd::kSequencePrivate == GRAFT_SEQUENCE_PRIVATE &&
+              fd::kSequenceCausal == GRAFT_SEQUENCE_CAUSAL &&
+              fd::kSequenceColumns == GRAFT_SEQUENCE_COLUMNS);
 
 // Strides of a layer in a pool: from block to block, head to head, slot to slot.
 inline fd::Strides PoolStrides(const Pool& pool, int64_t size) {
@@ -123,11 +124,11 @@ inline fd::Problem DeviceProblem(const CachedProblem& p, cuda::Type type) {
   d.value = {PoolValues(p.pool, type), PoolStrides(p.pool, d.value_size)};
   d.blocks = p.pool.blocks;
   d.block_slots = kBlockSlots;
-  d.steps = p.steps;
-  d.shared = p.shared;
-  d.own = p.own;
+  d.sequences = p.sequences;
+  d.shared_slots = p.shared_slots;
+  d.private_slots = p.private_slots;
   d.shared_length = p.shared_length;
-  d.own_length = p.own_length;
+  d.private_length = p.private_length;
   d.scale = p.scale;
   d.softcap = p.softcap;
   d.window = p.window;
@@ -154,7 +155,7 @@ inline fd::StoreProblem StoreOf(const CachedProblem& p, cuda::Type type) {
   fd::StoreProblem s = PoolStore(p.pool, type);
   s.batch = 1;
   s.positions = p.rows;
-  s.write = p.write;
+  s.slot_mapping = p.slot_mapping;
   s.tensors[0].from = {p.key, {0, p.pool.head_size, p.key_stride, 1}};
   s.tensors[1].from = {p.value, {0, p.pool.value_size, p.value_stride, 1}};
   return s;
@@ -164,7 +165,7 @@ inline fd::StoreProblem StoreOf(const StoreProblem& p, cuda::Type type) {
   fd::StoreProblem s = PoolStore(p.pool, type);
   s.batch = p.batch;
   s.positions = p.positions;
-  s.write = p.write;
+  s.slot_mapping = p.slot_mapping;
   s.tensors[0].from = DeviceInput(p.key);
   s.tensors[1].from = DeviceInput(p.value);
   return s;

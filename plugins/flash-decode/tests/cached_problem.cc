@@ -60,7 +60,7 @@ class Slots {
 };
 
 struct Shape {
-  int64_t rows, shared, own;
+  int64_t rows, shared, private_count;
   bool causal;
 };
 
@@ -70,7 +70,8 @@ Shape DrawShape(std::mt19937& random, int64_t most) {
   s.rows = Chance(random, 8) ? Draw(random, 1, 70) : Draw(random, 1, 6);
   if (Chance(random, 8)) most *= 8;
   s.shared = Chance(random, 15) ? 0 : Draw(random, 0, most);
-  s.own = s.causal || Chance(random, 20) ? 0 : Draw(random, 1, Chance(random, 20) ? most : 20);
+  s.private_count =
+      s.causal || Chance(random, 20) ? 0 : Draw(random, 1, Chance(random, 20) ? most : 20);
   if (s.causal) s.shared = s.rows + (Chance(random, 50) ? 0 : s.shared);
   return s;
 }
@@ -105,7 +106,7 @@ std::vector<float> GuardedPool::Expected(const CachedProblem& problem) const {
   if (problem.key == nullptr) return memory;
   // Written out by the formula of the contract, not by the pool's own functions.
   for (int64_t t = 0; t < problem.rows; ++t) {
-    const int64_t slot = problem.write[t];
+    const int64_t slot = problem.slot_mapping[t];
     if (slot < 0) continue;
     const int64_t at = slot / 16 * p.block_floats + p.offset;
     for (int64_t h = 0; h < p.kv_heads; ++h) {
@@ -142,7 +143,7 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   int64_t slots = 0;
   for (int64_t g = 0; g < groups; ++g) {
     shapes.push_back(DrawShape(random, 70));
-    slots += shapes.back().shared + shapes.back().rows * shapes.back().own;
+    slots += shapes.back().shared + shapes.back().rows * shapes.back().private_count;
     p.rows += shapes.back().rows;
   }
   sizes.blocks = slots / kBlockSlots + groups * 2 + Draw(random, 0, 3);
@@ -162,36 +163,38 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   }
 
   Slots free(sizes.blocks, random);
-  made.write.assign(static_cast<size_t>(p.rows), -1);
-  made.shared.assign(static_cast<size_t>(Draw(random, 0, 3)), -5);  // lists that no step takes
-  made.own.assign(static_cast<size_t>(Draw(random, 0, 3)), 1 << 30);
+  made.slot_mapping.assign(static_cast<size_t>(p.rows), -1);
+  made.shared_slots.assign(static_cast<size_t>(Draw(random, 0, 3)),
+                           -5);  // lists that no step takes
+  made.private_slots.assign(static_cast<size_t>(Draw(random, 0, 3)), 1 << 30);
   for (int64_t g = 0; g < groups; ++g) {
     const Shape& s = shapes[static_cast<size_t>(g)];
     const int64_t row0 = first[static_cast<size_t>(g)];
-    const int64_t so = static_cast<int64_t>(made.shared.size());
-    const int64_t oo = static_cast<int64_t>(made.own.size());
-    made.steps.insert(made.steps.end(),
-                      {static_cast<int32_t>(row0), static_cast<int32_t>(s.rows),
-                       static_cast<int32_t>(so), static_cast<int32_t>(s.shared),
-                       static_cast<int32_t>(oo), static_cast<int32_t>(s.own), s.causal ? 1 : 0, 0});
-    const std::vector<int32_t> shared = free.Take(s.shared, Chance(random, 30));
-    made.shared.insert(made.shared.end(), shared.begin(), shared.end());
+    const int64_t so = static_cast<int64_t>(made.shared_slots.size());
+    const int64_t oo = static_cast<int64_t>(made.private_slots.size());
+    made.sequences.insert(
+        made.sequences.end(),
+        {static_cast<int32_t>(row0), static_cast<int32_t>(s.rows), static_cast<int32_t>(so),
+         static_cast<int32_t>(s.shared), static_cast<int32_t>(oo),
+         static_cast<int32_t>(s.private_count), s.causal ? 1 : 0, 0});
+    const std::vector<int32_t> shared_slots = free.Take(s.shared, Chance(random, 30));
+    made.shared_slots.insert(made.shared_slots.end(), shared_slots.begin(), shared_slots.end());
     for (int64_t j = 0; j < s.shared; ++j) {
       const int64_t token = j - (s.shared - s.rows);
       const bool fresh = writes && s.causal && token >= 0 && Chance(random, 95);
       if (fresh) {
-        made.write[static_cast<size_t>(row0 + token)] = shared[static_cast<size_t>(j)];
+        made.slot_mapping[static_cast<size_t>(row0 + token)] = shared_slots[static_cast<size_t>(j)];
       } else {
-        pool.Fill(shared[static_cast<size_t>(j)], random);
+        pool.Fill(shared_slots[static_cast<size_t>(j)], random);
       }
     }
     // Own positions: some of a step's slots survive, and each row descends from any of them.
     free.NewBlock();
-    std::vector<std::vector<int32_t>> own(static_cast<size_t>(s.own));
-    for (int64_t j = 0; j < s.own; ++j) {
+    std::vector<std::vector<int32_t>> private_slots(static_cast<size_t>(s.private_count));
+    for (int64_t j = 0; j < s.private_count; ++j) {
       const std::vector<int32_t> born = free.Take(s.rows, Chance(random, 10));
-      const bool last = j == s.own - 1;
-      std::vector<int32_t>& chosen = own[static_cast<size_t>(j)];
+      const bool last = j == s.private_count - 1;
+      std::vector<int32_t>& chosen = private_slots[static_cast<size_t>(j)];
       for (int64_t i = 0; i < s.rows; ++i) {
         chosen.push_back(born[static_cast<size_t>(last ? i : Draw(random, 0, s.rows - 1))]);
       }
@@ -201,19 +204,19 @@ void Make(uint32_t index, RandomCachedProblem& made) {
       for (int32_t slot : used) {
         if (last && writes && Chance(random, 95)) {
           const int64_t i = std::find(chosen.begin(), chosen.end(), slot) - chosen.begin();
-          made.write[static_cast<size_t>(row0 + i)] = slot;
+          made.slot_mapping[static_cast<size_t>(row0 + i)] = slot;
         } else {
           pool.Fill(slot, random);
         }
       }
     }
     for (int64_t i = 0; i < s.rows; ++i) {
-      for (int64_t j = 0; j < s.own; ++j) {
-        made.own.push_back(own[static_cast<size_t>(j)][static_cast<size_t>(i)]);
+      for (int64_t j = 0; j < s.private_count; ++j) {
+        made.private_slots.push_back(private_slots[static_cast<size_t>(j)][static_cast<size_t>(i)]);
       }
     }
   }
-  made.shared.push_back(-7);
+  made.shared_slots.push_back(-7);
 
   const auto draw = [&random](std::vector<float>& to, int64_t count, float most) {
     for (int64_t i = 0; i < count; ++i) to.push_back(DrawFloat(random, most));
@@ -228,7 +231,7 @@ void Make(uint32_t index, RandomCachedProblem& made) {
     draw(made.value, p.rows * p.value_stride + 1, 1.5f);
     p.key = made.key.data();
     p.value = made.value.data();
-    p.write = made.write.data();
+    p.slot_mapping = made.slot_mapping.data();
   }
   if (Chance(random, 30)) {
     p.distances = Chance(random, 50) ? Draw(random, 1, 20) : Draw(random, 1, 300);
@@ -244,12 +247,12 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   made.output.assign(static_cast<size_t>(p.rows * p.heads * sizes.value_size + 2 * kOutputBand),
                      kNan);
   p.output = made.output.data() + kOutputBand;
-  p.steps = made.steps.data();
+  p.sequences = made.sequences.data();
   p.groups = groups;
-  p.shared = made.shared.data();
-  p.shared_length = static_cast<int64_t>(made.shared.size());
-  p.own = made.own.data();
-  p.own_length = static_cast<int64_t>(made.own.size());
+  p.shared_slots = made.shared_slots.data();
+  p.shared_length = static_cast<int64_t>(made.shared_slots.size());
+  p.private_slots = made.private_slots.data();
+  p.private_length = static_cast<int64_t>(made.private_slots.size());
 
   std::vector<Isa> isas;
   for (Isa isa : kIsas) {
@@ -272,7 +275,7 @@ void Make(uint32_t index, RandomCachedProblem& made) {
        << ", row chunk " << made.tuning.row_chunk << ", serial " << made.tuning.serial_cost
        << ", threads " << made.threads << "; groups";
   for (const Shape& s : shapes) {
-    text << " (" << s.rows << " rows, " << s.shared << " shared, " << s.own << " own"
+    text << " (" << s.rows << " rows, " << s.shared << " shared, " << s.private_count << " own"
          << (s.causal ? ", causal)" : ")");
   }
   made.description = text.str();
@@ -285,19 +288,20 @@ std::vector<double> Compute(const CachedProblem& p, const float* pool) {
       p.scale != 0.0f ? p.scale : 1.0 / std::sqrt(static_cast<double>(sizes.head_size));
   std::vector<double> output(static_cast<size_t>(p.rows * p.heads * sizes.value_size));
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* step = p.steps + g * 8;
-    const int64_t rows = step[1], shared = step[3], own = step[5];
+    const int32_t* step = p.sequences + g * 8;
+    const int64_t rows = step[1], shared = step[3], private_count = step[5];
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = step[0] + i;
-      const int64_t seen = step[6] != 0 ? shared - rows + i + 1 : shared + own;
+      const int64_t seen = step[6] != 0 ? shared - rows + i + 1 : shared + private_count;
       for (int64_t head = 0; head < p.heads; ++head) {
         const int64_t h = head / group_heads;
         std::vector<double> scores(static_cast<size_t>(seen));
         std::vector<const float*> values(static_cast<size_t>(seen));
         double highest = -std::numeric_limits<double>::infinity();
         for (int64_t j = 0; j < seen; ++j) {
-          const int64_t slot =
-              j < shared ? p.shared[step[2] + j] : p.own[step[4] + i * own + j - shared];
+          const int64_t slot = j < shared
+                                   ? p.shared_slots[step[2] + j]
+                                   : p.private_slots[step[4] + i * private_count + j - shared];
           const float* at = pool + slot / 16 * sizes.block_floats + sizes.offset;
           const float* key = at + (h * 16 + slot % 16) * sizes.head_size;
           values[static_cast<size_t>(j)] =

@@ -38,7 +38,7 @@ struct RandomCachedProblem {
   std::vector<GuardedPool> pool;  // one
   std::vector<float> query, key, value, bias;
   std::vector<float> output;  // NaN, between two bands
-  std::vector<int32_t> steps, shared, own, write;
+  std::vector<int32_t> sequences, shared_slots, private_slots, slot_mapping;
   std::string description;
 };
 constexpr int64_t kOutputBand = 64;

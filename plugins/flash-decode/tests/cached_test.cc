@@ -90,15 +90,15 @@ TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
     const CachedProblem& all = made.problem;
     for (int64_t g = 0; g < all.groups; ++g, ++groups) {
       CachedProblem one = all;
-      std::vector<int32_t> step(made.steps.begin() + g * 8, made.steps.begin() + g * 8 + 8);
+      std::vector<int32_t> step(made.sequences.begin() + g * 8, made.sequences.begin() + g * 8 + 8);
       const int64_t row = step[0];
       step[0] = 0;
-      one.steps = step.data();
+      one.sequences = step.data();
       one.groups = 1;
       one.rows = step[1];
       one.query += row * one.query_stride;
       one.key = one.value = nullptr;  // written already
-      one.write = nullptr;
+      one.slot_mapping = nullptr;
       std::vector<float> output(static_cast<size_t>(one.rows * one.heads * one.pool.value_size),
                                 kNan);
       one.output = output.data();
@@ -116,10 +116,10 @@ TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
 struct Small {
   CachedProblem p;
   std::vector<float> memory, query, key, value, output;
-  std::vector<int32_t> steps = {0, 3, 0, 4, 0, 2, 0, 0, 3, 5, 4, 6, 0, 0, 1, 0};
-  std::vector<int32_t> shared = {0, 1, 2, 3, 16, 17, 18, 19, 20, 21};
-  std::vector<int32_t> own = {4, 7, 4, 8, 5, 9};
-  std::vector<int32_t> write = {7, 8, 9, 17, 18, 19, 20, 21};
+  std::vector<int32_t> sequences = {0, 3, 0, 4, 0, 2, 0, 0, 3, 5, 4, 6, 0, 0, 1, 0};
+  std::vector<int32_t> shared_slots = {0, 1, 2, 3, 16, 17, 18, 19, 20, 21};
+  std::vector<int32_t> private_slots = {4, 7, 4, 8, 5, 9};
+  std::vector<int32_t> slot_mapping = {7, 8, 9, 17, 18, 19, 20, 21};
 
   Small() {
     p.pool.blocks = 2;
@@ -141,13 +141,13 @@ struct Small {
     p.output = output.data();
     p.query_stride = 16;
     p.key_stride = p.value_stride = 8;
-    p.write = write.data();
-    p.steps = steps.data();
+    p.slot_mapping = slot_mapping.data();
+    p.sequences = sequences.data();
     p.groups = 2;
-    p.shared = shared.data();
+    p.shared_slots = shared_slots.data();
     p.shared_length = 10;
-    p.own = own.data();
-    p.own_length = 6;
+    p.private_slots = private_slots.data();
+    p.private_length = 6;
   }
 };
 
@@ -158,35 +158,42 @@ TEST(Cached, SaysWhatIsWrong) {
     return Validate(small.p);
   };
   EXPECT_EQ(fault([](Small&) {}), "");
-  EXPECT_EQ(fault([](Small& s) { s.shared[3] = 32; }), "shared[3] is slot 32, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.shared[9] = -1; }), "shared[9] is slot -1, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.shared[0] = std::numeric_limits<int32_t>::min(); }),
-            "shared[0] is slot -2147483648, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.own[5] = 1000; }), "own[5] is slot 1000, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.write[1] = 32; }), "write[1] is slot 32, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.write[1] = -2; }), "write[1] is slot -2, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.write[1] = -1; }), "");
-  EXPECT_EQ(fault([](Small& s) { s.steps[1] = 0; }), "group 0 has rows 0 .. -1, there are 8");
-  EXPECT_EQ(fault([](Small& s) { s.steps[9] = 6; }), "group 1 has rows 3 .. 8, there are 8");
-  EXPECT_EQ(fault([](Small& s) { s.steps[8] = -1; }), "group 1 has rows -1 .. 3, there are 8");
-  EXPECT_EQ(fault([](Small& s) { s.steps[11] = 7; }),
-            "group 1 takes shared[4 .. 11), which has 10");
-  EXPECT_EQ(fault([](Small& s) { s.steps[2] = -1; }),
-            "group 0 takes shared[-1 .. 3), which has 10");
-  EXPECT_EQ(fault([](Small& s) { s.steps[5] = 3; }), "group 0 takes own[0 .. 9), which has 6");
-  EXPECT_EQ(fault([](Small& s) { s.steps[4] = -2; }), "group 0 takes own[-2 .. 4), which has 6");
+  EXPECT_EQ(fault([](Small& s) { s.shared_slots[3] = 32; }),
+            "shared_slots[3] is slot 32, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.shared_slots[9] = -1; }),
+            "shared_slots[9] is slot -1, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.shared_slots[0] = std::numeric_limits<int32_t>::min(); }),
+            "shared_slots[0] is slot -2147483648, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.private_slots[5] = 1000; }),
+            "private_slots[5] is slot 1000, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.slot_mapping[1] = 32; }),
+            "slot_mapping[1] is slot 32, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.slot_mapping[1] = -2; }),
+            "slot_mapping[1] is slot -2, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.slot_mapping[1] = -1; }), "");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[1] = 0; }), "group 0 has rows 0 .. -1, there are 8");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[9] = 6; }), "group 1 has rows 3 .. 8, there are 8");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[8] = -1; }), "group 1 has rows -1 .. 3, there are 8");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[11] = 7; }),
+            "group 1 takes shared_slots[4 .. 11), which has 10");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[2] = -1; }),
+            "group 0 takes shared_slots[-1 .. 3), which has 10");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[5] = 3; }),
+            "group 0 takes private_slots[0 .. 9), which has 6");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[4] = -2; }),
+            "group 0 takes private_slots[-2 .. 4), which has 6");
   EXPECT_EQ(
-      fault([](Small& s) { s.steps[6] = 1; }),
-      "group 0 is causal with 3 rows, 4 shared positions and 2 own ones; needed are at least 3 "
+      fault([](Small& s) { s.sequences[6] = 1; }),
+      "group 0 is causal with 3 rows, 4 shared positions and 2 private ones; needed are at least 3 "
       "and 0");
   EXPECT_EQ(
-      fault([](Small& s) { s.steps[11] = 4; }),
-      "group 1 is causal with 5 rows, 4 shared positions and 0 own ones; needed are at least 5 "
+      fault([](Small& s) { s.sequences[11] = 4; }),
+      "group 1 is causal with 5 rows, 4 shared positions and 0 private ones; needed are at least 5 "
       "and 0");
-  EXPECT_EQ(fault([](Small& s) { s.steps[6] = 2; }), "group 0 has causal 2, needed is 0 or 1");
-  EXPECT_EQ(fault([](Small& s) { s.steps[7] = 1; }),
+  EXPECT_EQ(fault([](Small& s) { s.sequences[6] = 2; }), "group 0 has causal 2, needed is 0 or 1");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[7] = 1; }),
             "group 0 has 1 in the reserved column, needed is 0");
-  EXPECT_EQ(fault([](Small& s) { s.steps[8] = 2; }),
+  EXPECT_EQ(fault([](Small& s) { s.sequences[8] = 2; }),
             "group 1 begins with row 2, the groups before it end at 3");
   EXPECT_EQ(fault([](Small& s) { s.p.groups = 1; }), "the groups hold 3 rows, there are 8");
   EXPECT_EQ(fault([](Small& s) { s.p.pool.offset = 257; }),
@@ -196,20 +203,20 @@ TEST(Cached, SaysWhatIsWrong) {
   EXPECT_EQ(fault([](Small& s) { s.p.heads = 0; }),
             "there are 0 query heads, needed is a multiple of 1 key and value heads");
   EXPECT_EQ(fault([](Small& s) { s.p.value = nullptr; }),
-            "key, value and write must be given together");
+            "key, value and slot_mapping must be given together");
   EXPECT_EQ(fault([](Small& s) { s.p.window = -1; }), "window is -1, needed is 0 or more");
   EXPECT_EQ(fault([](Small& s) { s.p.pool.data = nullptr; }), "the pool has no memory");
 }
 
 TEST(Cached, GroupsMayComeInAnyOrderOfTheirRows) {
   Small small;
-  std::rotate(small.steps.begin(), small.steps.begin() + 8, small.steps.end());
+  std::rotate(small.sequences.begin(), small.sequences.begin() + 8, small.sequences.end());
   EXPECT_EQ(Validate(small.p), "");
 }
 
 TEST(Cached, ARowWithoutAnyPositionIsZero) {
   Small small;
-  small.steps = {0, 8, 0, 0, 0, 0, 0, 0};
+  small.sequences = {0, 8, 0, 0, 0, 0, 0, 0};
   small.p.groups = 1;
   ASSERT_EQ(Validate(small.p), "");
   RunPoisoned(small.p, 1, CachedTuning());
@@ -264,7 +271,7 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
       if (draw(0, 9) == 0) slot = -1;
       stored += slot >= 0 ? 1 : 0;
     }
-    p.write = slots.data();
+    p.slot_mapping = slots.data();
     // Tokens first, as CachedAttention's writes come, and the same data by head with strides.
     CachedProblem same;
     same.pool = sizes;
@@ -278,7 +285,7 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
     }
     same.key = key.data();
     same.value = value.data();
-    same.write = slots.data();
+    same.slot_mapping = slots.data();
     const bool transposed = draw(0, 1) != 0;
     std::vector<float> keys(key);
     p.key = {key.data(), {p.positions * same.key_stride, sizes.head_size, same.key_stride, 1}};
@@ -315,12 +322,12 @@ TEST(Store, SaysWhatIsWrong) {
   p.batch = 2;
   p.positions = 2;
   p.key = p.value = {small.key.data(), {16, 8, 8, 1}};
-  p.write = small.write.data();
+  p.slot_mapping = small.slot_mapping.data();
   EXPECT_EQ(Validate(p), "");
-  small.write[2] = 32;
-  EXPECT_EQ(Validate(p), "write[2] is slot 32, the pool has 32");
-  p.write = nullptr;
-  EXPECT_EQ(Validate(p), "key, value and write are required");
+  small.slot_mapping[2] = 32;
+  EXPECT_EQ(Validate(p), "slot_mapping[2] is slot 32, the pool has 32");
+  p.slot_mapping = nullptr;
+  EXPECT_EQ(Validate(p), "key, value and slot_mapping are required");
 }
 
 }  // namespace

@@ -69,14 +69,14 @@ class Bench {
     if (std::string(s.name).find(filter_) == std::string::npos) return;
     const int64_t blocks = (s.keys + 15) / 16 * s.samples, tokens = s.samples * s.beams;
     const size_t weight = static_cast<size_t>(s.width * s.heads * s.size);
-    std::vector<int32_t> steps, shared;
+    std::vector<int32_t> sequences, shared_slots;
     for (int64_t i = 0; i < s.samples; ++i) {
       for (int64_t value : {i * s.beams, s.beams, i * s.keys, s.keys, int64_t{0}, int64_t{0},
                             int64_t{0}, int64_t{0}}) {
-        steps.push_back(static_cast<int32_t>(value));
+        sequences.push_back(static_cast<int32_t>(value));
       }
       for (int64_t j = 0; j < s.keys; ++j) {
-        shared.push_back(static_cast<int32_t>((s.keys + 15) / 16 * 16 * i + j));
+        shared_slots.push_back(static_cast<int32_t>((s.keys + 15) / 16 * 16 * i + j));
       }
     }
     std::vector<float> query(static_cast<size_t>(tokens * s.heads * s.size), 0.01f);
@@ -96,10 +96,10 @@ class Bench {
     p.query = query.data();
     p.query_stride = s.heads * s.size;
     p.output = output.data();
-    p.steps = steps.data();
+    p.sequences = sequences.data();
     p.groups = s.samples;
-    p.shared = shared.data();
-    p.shared_length = static_cast<int64_t>(shared.size());
+    p.shared_slots = shared_slots.data();
+    p.shared_length = static_cast<int64_t>(shared_slots.size());
     p.key_weight = p.value_weight = weights.data();
 
     attention::CachedProblem f;
@@ -114,9 +114,9 @@ class Bench {
     f.query = p.query;
     f.query_stride = p.query_stride;
     f.output = p.output;
-    f.steps = p.steps;
+    f.sequences = p.sequences;
     f.groups = p.groups;
-    f.shared = p.shared;
+    f.shared_slots = p.shared_slots;
     f.shared_length = p.shared_length;
 
     std::vector<char> workspace(WorkspaceSize(p, runner_.threads, tuning_));

@@ -21,13 +21,14 @@ namespace el = cuda::el_attention;
 
 // The kernels know nothing of the ABI; their numbers are the contract's all the same. They write
 // the block size of the second part's pool as 16.
-static_assert(el::kStepFirst == GRAFT_SEQUENCE_FIRST_TOKEN &&
-              el::kStepTokens == GRAFT_SEQUENCE_TOKENS &&
-              el::kStepSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
-              el::kStepShared == GRAFT_SEQUENCE_SHARED &&
-              el::kStepOwnOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
-              el::kStepOwn == GRAFT_SEQUENCE_PRIVATE && el::kStepCausal == GRAFT_SEQUENCE_CAUSAL &&
-              el::kStepColumns == GRAFT_SEQUENCE_COLUMNS);
+static_assert(el::kSequenceFirstToken == GRAFT_SEQUENCE_FIRST_TOKEN &&
+              el::kSequenceTokens == GRAFT_SEQUENCE_TOKENS &&
+              el::kSequenceSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
+              el::kSequenceShared == GRAFT_SEQUENCE_SHARED &&
+              el::kSequencePrivateOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
+              el::kSequencePrivate == GRAFT_SEQUENCE_PRIVATE &&
+              el::kSequenceCausal == GRAFT_SEQUENCE_CAUSAL &&
+              el::kSequenceColumns == GRAFT_SEQUENCE_COLUMNS);
 static_assert(el::kPanel == GRAFT_PANEL_COLUMNS && GRAFT_CACHE_BLOCK_SIZE == 16);
 
 inline int32_t Size(const char* name, const char* what, int64_t size) {
@@ -57,27 +58,28 @@ inline el::Rows RowsOf(const char* name, const latent::RowPool& pool) {
   return rows;
 }
 
-inline el::Lists ListsOf(const char* name, int64_t groups, const int32_t* steps,
-                         const int32_t* shared, int64_t shared_length, const int32_t* own,
-                         int64_t own_length) {
+inline el::Lists ListsOf(const char* name, int64_t groups, const int32_t* sequences,
+                         const int32_t* shared_slots, int64_t shared_length,
+                         const int32_t* private_slots, int64_t private_length) {
   el::Lists lists;
   lists.groups = Size(name, "the number of groups", groups);
-  lists.steps = steps;
-  lists.shared = shared;
-  lists.own = own;
-  lists.shared_length = Size(name, "the length of shared", shared_length);
-  lists.own_length = Size(name, "the length of own", own_length);
+  lists.sequences = sequences;
+  lists.shared_slots = shared_slots;
+  lists.private_slots = private_slots;
+  lists.shared_length = Size(name, "the length of shared_slots", shared_length);
+  lists.private_length = Size(name, "the length of private_slots", private_length);
   return lists;
 }
 
 // A call of the CPU's operator, whose pointers are the device's.
 inline el::Latent CallOf(const char* name, const latent::Problem& p) {
-  Require((p.input != nullptr) == (p.write != nullptr) || p.tokens == 0, name,
+  Require((p.input != nullptr) == (p.slot_mapping != nullptr) || p.tokens == 0, name,
           ": rows and their slots must be given together");
   Require(p.bias == nullptr || p.distances >= 1, name, ": the bias has no distances");
   el::Latent l;
   l.rows = RowsOf(name, p.pool);
-  l.lists = ListsOf(name, p.groups, p.steps, p.shared, p.shared_length, p.own, p.own_length);
+  l.lists = ListsOf(name, p.groups, p.sequences, p.shared_slots, p.shared_length, p.private_slots,
+                    p.private_length);
   l.tokens = Size(name, "the number of tokens", p.tokens);
   Size(name, "the number of rows", p.tokens * p.heads);
   l.heads = Size(name, "num_heads", p.heads);
@@ -97,15 +99,15 @@ inline el::Latent CallOf(const char* name, const latent::Problem& p) {
   l.window = Size(name, "window", p.window);
   l.input = p.input;
   l.input_stride = p.input_stride;
-  l.write = p.write;
+  l.slot_mapping = p.slot_mapping;
   l.output = p.output;
-  if (p.kv_steps == nullptr) return l;
+  if (p.kv_sequences == nullptr) return l;
   const attention::Pool& pool = p.kv_pool;
   Require(pool.offset + pool.floats() <= pool.block_floats, name, ": a block of kv_cache has ",
           pool.block_floats, " floats, keys and values from ", pool.offset, " on end at ",
           pool.offset + pool.floats());
-  l.kv_lists = ListsOf(name, p.groups, p.kv_steps, p.kv_shared, p.kv_shared_length, p.kv_own,
-                       p.kv_own_length);
+  l.kv_lists = ListsOf(name, p.groups, p.kv_sequences, p.kv_shared_slots, p.kv_shared_length,
+                       p.kv_private_slots, p.kv_private_length);
   l.kv_pool.data = pool.data == nullptr ? nullptr : pool.data + pool.offset;
   l.kv_pool.blocks = pool.blocks;
   l.kv_pool.block_floats = pool.block_floats;
@@ -116,7 +118,7 @@ inline el::Latent CallOf(const char* name, const latent::Problem& p) {
   l.value = p.value;
   l.key_stride = p.key_stride;
   l.value_stride = p.value_stride;
-  l.kv_write = p.kv_write;
+  l.kv_slot_mapping = p.kv_slot_mapping;
   return l;
 }
 

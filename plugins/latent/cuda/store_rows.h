@@ -17,9 +17,11 @@ class StoreRows : public latent::StoreRows {
     const latent::StoreProblem p = Bind(context);
     const el::Rows rows = RowsOf("StoreRows", p.pool);
     const cuda::Stream stream = cuda::StreamOf(context);
-    cuda::Check(el::StoreRows(rows, p.rows, rows.width, p.write, p.count, stream), "StoreRows");
-    cuda::Check(el::CountStored(rows, p.write, p.count, context.outputs[0].data<int32_t>(), stream),
+    cuda::Check(el::StoreRows(rows, p.rows, rows.width, p.slot_mapping, p.count, stream),
                 "StoreRows");
+    cuda::Check(
+        el::CountStored(rows, p.slot_mapping, p.count, context.outputs[0].data<int32_t>(), stream),
+        "StoreRows");
   }
 };
 

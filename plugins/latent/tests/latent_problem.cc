@@ -21,9 +21,9 @@ using graft::testing::Dice;
 
 // One part of a group: shared positions, own ones, and whether it is causal.
 struct Part {
-  int64_t shared = 0, own = 0;
+  int64_t shared = 0, private_count = 0;
   bool causal = false;
-  int64_t slots(int64_t tokens) const { return shared + tokens * own; }
+  int64_t slots(int64_t tokens) const { return shared + tokens * private_count; }
 };
 struct Shape {
   int64_t tokens = 0;
@@ -34,7 +34,7 @@ Part DrawPart(Dice& dice, int64_t most) {
   Part part;
   if (dice.Chance(8)) most *= 6;
   part.shared = dice.Chance(20) ? 0 : dice.Draw(1, most);
-  part.own = dice.Chance(60) ? 0 : dice.Draw(1, dice.Chance(20) ? most : 20);
+  part.private_count = dice.Chance(60) ? 0 : dice.Draw(1, dice.Chance(20) ? most : 20);
   return part;
 }
 
@@ -72,7 +72,7 @@ std::vector<int32_t> FreeSlots(Dice& dice, int64_t blocks) {
 // Lists of one part of all groups. Slots that a token writes are its last own position, or its
 // place in a prompt; the others are in `filled`.
 struct Lists {
-  std::vector<int32_t> steps, shared, own, write, filled;
+  std::vector<int32_t> sequences, shared_slots, private_slots, slot_mapping, filled;
 };
 
 Lists MakeLists(Dice& dice, const std::vector<Shape>& shapes, const std::vector<int64_t>& first,
@@ -84,50 +84,51 @@ Lists MakeLists(Dice& dice, const std::vector<Shape>& shapes, const std::vector<
     free.pop_back();
     return slot;
   };
-  lists.write.assign(static_cast<size_t>(tokens), -1);
-  lists.shared.assign(static_cast<size_t>(dice.Draw(0, 2)), -5);  // lists that no step takes
-  lists.own.assign(static_cast<size_t>(dice.Draw(0, 2)), 1 << 30);
+  lists.slot_mapping.assign(static_cast<size_t>(tokens), -1);
+  lists.shared_slots.assign(static_cast<size_t>(dice.Draw(0, 2)), -5);  // lists that no step takes
+  lists.private_slots.assign(static_cast<size_t>(dice.Draw(0, 2)), 1 << 30);
   for (size_t g = 0; g < shapes.size(); ++g) {
     const Part& s = shapes[g].*part;
     const int64_t rows = shapes[g].tokens, row0 = first[g];
-    for (int64_t value :
-         {row0, rows, static_cast<int64_t>(lists.shared.size()), s.shared,
-          static_cast<int64_t>(lists.own.size()), s.own, int64_t{s.causal ? 1 : 0}, int64_t{0}}) {
-      lists.steps.push_back(static_cast<int32_t>(value));
+    for (int64_t value : {row0, rows, static_cast<int64_t>(lists.shared_slots.size()), s.shared,
+                          static_cast<int64_t>(lists.private_slots.size()), s.private_count,
+                          int64_t{s.causal ? 1 : 0}, int64_t{0}}) {
+      lists.sequences.push_back(static_cast<int32_t>(value));
     }
     for (int64_t j = 0; j < s.shared; ++j) {
       const int32_t slot = take();
-      lists.shared.push_back(slot);
+      lists.shared_slots.push_back(slot);
       const int64_t token = j - (s.shared - rows);
       if (writes && s.causal && token >= 0 && dice.Chance(90)) {
-        lists.write[static_cast<size_t>(row0 + token)] = slot;
+        lists.slot_mapping[static_cast<size_t>(row0 + token)] = slot;
       } else {
         lists.filled.push_back(slot);
       }
     }
     // Own positions: a token descends from any of those that were born at a position.
-    std::vector<std::vector<int32_t>> own(static_cast<size_t>(s.own));
-    for (int64_t j = 0; j < s.own; ++j) {
+    std::vector<std::vector<int32_t>> private_slots(static_cast<size_t>(s.private_count));
+    for (int64_t j = 0; j < s.private_count; ++j) {
       std::vector<int32_t> born;
       for (int64_t i = 0; i < rows; ++i) born.push_back(take());
-      const bool last = j == s.own - 1;
+      const bool last = j == s.private_count - 1;
       for (int64_t i = 0; i < rows; ++i) {
-        own[static_cast<size_t>(j)].push_back(
+        private_slots[static_cast<size_t>(j)].push_back(
             born[static_cast<size_t>(last ? i : dice.Draw(0, rows - 1))]);
         if (last && writes && dice.Chance(90)) {
-          lists.write[static_cast<size_t>(row0 + i)] = born[static_cast<size_t>(i)];
+          lists.slot_mapping[static_cast<size_t>(row0 + i)] = born[static_cast<size_t>(i)];
         } else {
           lists.filled.push_back(born[static_cast<size_t>(i)]);
         }
       }
     }
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < s.own; ++j) {
-        lists.own.push_back(own[static_cast<size_t>(j)][static_cast<size_t>(i)]);
+      for (int64_t j = 0; j < s.private_count; ++j) {
+        lists.private_slots.push_back(
+            private_slots[static_cast<size_t>(j)][static_cast<size_t>(i)]);
       }
     }
   }
-  lists.shared.push_back(-7);
+  lists.shared_slots.push_back(-7);
   return lists;
 }
 
@@ -233,13 +234,13 @@ std::string Describe(uint32_t index, const RandomProblem& made, const std::vecto
        << ", storage " << static_cast<int>(p.pool.storage) << ", biases " << (p.key_bias != nullptr)
        << (p.value_bias != nullptr) << ", distances " << p.distances << ", softcap " << p.softcap
        << ", window " << p.window << ", rotary " << static_cast<int>(p.rotary)
-       << (p.rotated ? " rotated" : "") << ", writes " << (p.write != nullptr) << ", second "
-       << (p.kv_steps != nullptr) << ", isa " << static_cast<int>(made.tuning.isa) << ", parts "
+       << (p.rotated ? " rotated" : "") << ", writes " << (p.slot_mapping != nullptr) << ", second "
+       << (p.kv_sequences != nullptr) << ", isa " << static_cast<int>(made.tuning.isa) << ", parts "
        << made.tuning.parts << ", row chunk " << made.tuning.row_chunk << ", prompt "
        << made.tuning.prompt << ", serial " << made.tuning.serial_cost << ", threads "
        << made.threads << "; groups";
   const auto part = [&text](const Part& s) {
-    text << s.shared << "+" << s.own << (s.causal ? " causal" : "");
+    text << s.shared << "+" << s.private_count << (s.causal ? " causal" : "");
   };
   for (const Shape& s : shapes) {
     text << " (" << s.tokens << " tokens, rows ";
@@ -305,7 +306,7 @@ void Make(uint32_t index, RandomProblem& made) {
     const Shape& s = shapes.back();
     slots += s.rows.slots(s.tokens);
     kv_slots += s.keys.slots(s.tokens);
-    positions = std::max(positions, s.rows.shared + s.rows.own);
+    positions = std::max(positions, s.rows.shared + s.rows.private_count);
     p.tokens += s.tokens;
   }
   p.groups = groups;
@@ -334,20 +335,20 @@ void Make(uint32_t index, RandomProblem& made) {
 
   Lists lists = MakeLists(dice, shapes, first, p.tokens, p.pool.blocks, writes, &Shape::rows);
   for (int32_t slot : lists.filled) FillRow(dice, made, slot);
-  made.steps = lists.steps;
-  made.shared = lists.shared;
-  made.own = lists.own;
-  made.write = lists.write;
-  p.steps = made.steps.data();
-  p.shared = made.shared.data();
-  p.shared_length = static_cast<int64_t>(made.shared.size());
-  p.own = made.own.data();
-  p.own_length = static_cast<int64_t>(made.own.size());
+  made.sequences = lists.sequences;
+  made.shared_slots = lists.shared_slots;
+  made.private_slots = lists.private_slots;
+  made.slot_mapping = lists.slot_mapping;
+  p.sequences = made.sequences.data();
+  p.shared_slots = made.shared_slots.data();
+  p.shared_length = static_cast<int64_t>(made.shared_slots.size());
+  p.private_slots = made.private_slots.data();
+  p.private_length = static_cast<int64_t>(made.private_slots.size());
   if (writes) {
     p.input_stride = p.pool.width + (dice.Chance(20) ? 3 : 0);
     dice.Fill(made.input, p.tokens * p.input_stride + 1, 1.5f);
     p.input = made.input.data();
-    p.write = made.write.data();
+    p.slot_mapping = made.slot_mapping.data();
   }
 
   if (second) {
@@ -361,26 +362,27 @@ void Make(uint32_t index, RandomProblem& made) {
     made.keys.assign(static_cast<size_t>(2 * kBand + p.kv_pool.blocks * p.kv_pool.block_floats * 4),
                      static_cast<char>(0xFF));
     p.kv_pool.data = reinterpret_cast<float*>(made.keys.data() + made.keys_start);
-    const bool kv_writes = dice.Chance(75);
-    lists = MakeLists(dice, shapes, first, p.tokens, p.kv_pool.blocks, kv_writes, &Shape::keys);
+    const bool kv_slot_mappings = dice.Chance(75);
+    lists =
+        MakeLists(dice, shapes, first, p.tokens, p.kv_pool.blocks, kv_slot_mappings, &Shape::keys);
     for (int32_t slot : lists.filled) FillKeys(dice, made, slot);
-    made.kv_steps = lists.steps;
-    made.kv_shared = lists.shared;
-    made.kv_own = lists.own;
-    made.kv_write = lists.write;
-    p.kv_steps = made.kv_steps.data();
-    p.kv_shared = made.kv_shared.data();
-    p.kv_shared_length = static_cast<int64_t>(made.kv_shared.size());
-    p.kv_own = made.kv_own.data();
-    p.kv_own_length = static_cast<int64_t>(made.kv_own.size());
-    if (kv_writes) {
+    made.kv_sequences = lists.sequences;
+    made.kv_shared_slots = lists.shared_slots;
+    made.kv_private_slots = lists.private_slots;
+    made.kv_slot_mapping = lists.slot_mapping;
+    p.kv_sequences = made.kv_sequences.data();
+    p.kv_shared_slots = made.kv_shared_slots.data();
+    p.kv_shared_length = static_cast<int64_t>(made.kv_shared_slots.size());
+    p.kv_private_slots = made.kv_private_slots.data();
+    p.kv_private_length = static_cast<int64_t>(made.kv_private_slots.size());
+    if (kv_slot_mappings) {
       p.key_stride = p.kv_heads * p.head_size + (dice.Chance(20) ? 3 : 0);
       p.value_stride = p.kv_heads * p.value_size + (dice.Chance(20) ? 5 : 0);
       dice.Fill(made.key, p.tokens * p.key_stride + 1, 1.5f);
       dice.Fill(made.value, p.tokens * p.value_stride + 1, 1.5f);
       p.key = made.key.data();
       p.value = made.value.data();
-      p.kv_write = made.kv_write.data();
+      p.kv_slot_mapping = made.kv_slot_mapping.data();
     }
   }
   if (p.key != nullptr) {
@@ -389,7 +391,7 @@ void Make(uint32_t index, RandomProblem& made) {
     for (size_t g = 0; g < shapes.size(); ++g) {
       if (!shapes[g].rows.causal || shapes[g].rows.shared != shapes[g].tokens) continue;
       for (int64_t i = 0; i < shapes[g].tokens; ++i) {
-        const int64_t slot = made.shared[static_cast<size_t>(made.steps[g * 8 + 2] + i)];
+        const int64_t slot = made.shared_slots[static_cast<size_t>(made.sequences[g * 8 + 2] + i)];
         const std::vector<double> x = RowOf(p, memory.data() + made.rows_start, slot);
         const auto write = [&](const std::vector<float>& w, const float* bias, int64_t columns,
                                float* to) {

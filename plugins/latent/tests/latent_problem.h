@@ -29,7 +29,8 @@ struct RandomProblem {
   std::vector<float> query, input, key, value, bias, cosine, sine;
   std::vector<float> output;  // NaN, between two bands
   std::vector<float> skipped;
-  std::vector<int32_t> steps, shared, own, write, kv_steps, kv_shared, kv_own, kv_write;
+  std::vector<int32_t> sequences, shared_slots, private_slots, slot_mapping, kv_sequences,
+      kv_shared_slots, kv_private_slots, kv_slot_mapping;
   std::string description;
 };
 

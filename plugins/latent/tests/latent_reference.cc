@@ -167,9 +167,9 @@ double FromBits(Storage storage, const char* at) {
 std::vector<char> ExpectedRows(const RandomProblem& made) {
   std::vector<char> memory = made.rows;
   const Problem& p = made.problem;
-  for (int64_t t = 0; t < p.tokens && p.write != nullptr; ++t) {
-    if (p.write[t] < 0) continue;
-    char* at = memory.data() + made.rows_start + RowByte(p.pool, p.write[t]);
+  for (int64_t t = 0; t < p.tokens && p.slot_mapping != nullptr; ++t) {
+    if (p.slot_mapping[t] < 0) continue;
+    char* at = memory.data() + made.rows_start + RowByte(p.pool, p.slot_mapping[t]);
     for (int64_t f = 0; f < p.pool.width; ++f) {
       uint32_t bits = 0;
       Rounded(p.pool.storage, p.input[t * p.input_stride + f], &bits);
@@ -183,12 +183,12 @@ std::vector<char> ExpectedRows(const RandomProblem& made) {
 std::vector<char> ExpectedKeys(const RandomProblem& made) {
   std::vector<char> memory = made.keys;
   const Problem& p = made.problem;
-  if (p.kv_write == nullptr) return memory;
+  if (p.kv_slot_mapping == nullptr) return memory;
   const auto write = [&](int64_t at, const float* from, int64_t size) {
     std::memcpy(memory.data() + made.keys_start + at * 4, from, static_cast<size_t>(size) * 4);
   };
   for (int64_t t = 0; t < p.tokens; ++t) {
-    const int64_t slot = p.kv_write[t];
+    const int64_t slot = p.kv_slot_mapping[t];
     if (slot < 0) continue;
     for (int64_t h = 0; h < p.kv_heads; ++h) {
       write(KeyFloat(p.kv_pool, slot, h), p.key + t * p.key_stride + h * p.head_size, p.head_size);
@@ -238,20 +238,20 @@ std::vector<double> Compute(const RandomProblem& made, const char* rows, const c
     return &(of_keys[slot] = FromKeys(p, reinterpret_cast<const float*>(keys), slot));
   };
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* s = p.steps + g * 8;
+    const int32_t* s = p.sequences + g * 8;
     for (int64_t i = 0; i < s[1]; ++i) {
       std::vector<const Position*> seen;
       const int64_t shared = s[6] != 0 ? s[3] - s[1] + i + 1 : s[3];
-      for (int64_t j = 0; j < shared; ++j) seen.push_back(from_row(p.shared[s[2] + j], j));
+      for (int64_t j = 0; j < shared; ++j) seen.push_back(from_row(p.shared_slots[s[2] + j], j));
       for (int64_t j = 0; j < s[5]; ++j) {
-        seen.push_back(from_row(p.own[s[4] + i * s[5] + j], shared + j));
+        seen.push_back(from_row(p.private_slots[s[4] + i * s[5] + j], shared + j));
       }
-      if (p.kv_steps != nullptr) {
-        const int32_t* b = p.kv_steps + g * 8;
+      if (p.kv_sequences != nullptr) {
+        const int32_t* b = p.kv_sequences + g * 8;
         const int64_t behind = b[6] != 0 ? b[3] - b[1] + i + 1 : b[3];
-        for (int64_t j = 0; j < behind; ++j) seen.push_back(from_keys(p.kv_shared[b[2] + j]));
+        for (int64_t j = 0; j < behind; ++j) seen.push_back(from_keys(p.kv_shared_slots[b[2] + j]));
         for (int64_t j = 0; j < b[5]; ++j) {
-          seen.push_back(from_keys(p.kv_own[b[4] + i * b[5] + j]));
+          seen.push_back(from_keys(p.kv_private_slots[b[4] + i * b[5] + j]));
         }
       }
       const int64_t token = s[0] + i;

@@ -94,21 +94,21 @@ TEST(Latent, ResultsDoNotDependOnThreadsOrCompany) {
     const Problem& all = made.problem;
     for (int64_t g = 0; g < all.groups; ++g, ++groups) {
       Problem one = all;
-      std::vector<int32_t> step(made.steps.begin() + g * 8, made.steps.begin() + g * 8 + 8);
+      std::vector<int32_t> step(made.sequences.begin() + g * 8, made.sequences.begin() + g * 8 + 8);
       std::vector<int32_t> behind;
       const int64_t token = step[0];
       step[0] = 0;
-      one.steps = step.data();
-      if (one.kv_steps != nullptr) {
-        behind.assign(made.kv_steps.begin() + g * 8, made.kv_steps.begin() + g * 8 + 8);
+      one.sequences = step.data();
+      if (one.kv_sequences != nullptr) {
+        behind.assign(made.kv_sequences.begin() + g * 8, made.kv_sequences.begin() + g * 8 + 8);
         behind[0] = 0;
-        one.kv_steps = behind.data();
+        one.kv_sequences = behind.data();
       }
       one.groups = 1;
       one.tokens = step[1];
       one.query += token * one.query_stride;
       one.input = nullptr;  // written already
-      one.write = one.kv_write = nullptr;
+      one.slot_mapping = one.kv_slot_mapping = nullptr;
       if (one.key != nullptr) {
         one.key += token * one.key_stride;
         one.value += token * one.value_stride;
@@ -139,9 +139,9 @@ double LargestValue(const RandomProblem& made, const char* rows) {
     }
   };
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* s = p.steps + g * 8;
-    for (int64_t j = 0; j < s[3]; ++j) look(p.shared[s[2] + j]);
-    for (int64_t j = 0; j < s[1] * s[5]; ++j) look(p.own[s[4] + j]);
+    const int32_t* s = p.sequences + g * 8;
+    for (int64_t j = 0; j < s[3]; ++j) look(p.shared_slots[s[2] + j]);
+    for (int64_t j = 0; j < s[1] * s[5]; ++j) look(p.private_slots[s[4] + j]);
   }
   return largest;
 }
@@ -154,7 +154,7 @@ TEST(Latent, SkippingReportsWhatItLeavesOut) {
     Make(index, made);
     Problem& p = made.problem;
     if (p.rotary != Rotary::kNone && p.rotated) continue;  // LargestValue reads rows as they lie
-    if (p.kv_steps != nullptr || p.tokens == 0) continue;
+    if (p.kv_sequences != nullptr || p.tokens == 0) continue;
     made.tuning.prompt = 0;
     made.skipped.assign(static_cast<size_t>(p.tokens * p.heads), kNan);
     p.skipped = made.skipped.data();
@@ -165,7 +165,7 @@ TEST(Latent, SkippingReportsWhatItLeavesOut) {
     RunPoisoned(p, made.threads, made.tuning);
     const double largest = LargestValue(made, made.rows.data() + made.rows_start);
     for (int64_t g = 0; g < p.groups; ++g) {
-      const int32_t* s = p.steps + g * 8;
+      const int32_t* s = p.sequences + g * 8;
       for (int64_t row = s[0] * p.heads; row < (s[0] + s[1]) * p.heads; ++row) {
         const double skipped = made.skipped[static_cast<size_t>(row)];
         if (s[3] + s[5] == 0) {
@@ -195,8 +195,10 @@ TEST(Latent, SkippingReportsWhatItLeavesOut) {
 struct Small {
   Problem p;
   std::vector<float> memory, keys, weight, query, output;
-  std::vector<int32_t> steps = {0, 2, 0, 3, 0, 0, 0, 0}, shared = {0, 1, 2}, write = {1, -1};
-  std::vector<int32_t> kv_steps = {0, 2, 0, 0, 0, 1, 0, 0}, kv_own = {0, 1}, kv_write = {0, 1};
+  std::vector<int32_t> sequences = {0, 2, 0, 3, 0, 0, 0, 0}, shared_slots = {0, 1, 2},
+                       slot_mapping = {1, -1};
+  std::vector<int32_t> kv_sequences = {0, 2, 0, 0, 0, 1, 0, 0}, kv_private_slots = {0, 1},
+                       kv_slot_mapping = {0, 1};
 
   Small() {
     p.pool.blocks = 2;
@@ -213,12 +215,12 @@ struct Small {
     query.assign(8, 0.25f);
     p.query = p.input = query.data();
     p.query_stride = p.input_stride = 4;
-    p.write = write.data();
+    p.slot_mapping = slot_mapping.data();
     output.assign(8, kNan);
     p.output = output.data();
-    p.steps = steps.data();
+    p.sequences = sequences.data();
     p.groups = 1;
-    p.shared = shared.data();
+    p.shared_slots = shared_slots.data();
     p.shared_length = 3;
     p.kv_pool.blocks = 1;
     p.kv_pool.kv_heads = 1;
@@ -226,10 +228,10 @@ struct Small {
     p.kv_pool.block_floats = 128;
     keys.assign(128, 0.5f);
     p.kv_pool.data = keys.data();
-    p.kv_steps = kv_steps.data();
-    p.kv_own = kv_own.data();
-    p.kv_own_length = 2;
-    p.kv_write = kv_write.data();
+    p.kv_sequences = kv_sequences.data();
+    p.kv_private_slots = kv_private_slots.data();
+    p.kv_private_length = 2;
+    p.kv_slot_mapping = kv_slot_mapping.data();
     p.key = p.value = query.data();
     p.key_stride = p.value_stride = 4;
   }
@@ -251,23 +253,26 @@ TEST(Latent, SaysWhatIsWrong) {
   EXPECT_EQ(fault([](Small& s) { s.p.value_weight = nullptr; }), "weights are required");
   EXPECT_EQ(fault([](Small& s) { s.p.input = nullptr; }),
             "rows and their slots must be given together");
-  EXPECT_EQ(fault([](Small& s) { s.shared[1] = 32; }), "shared[1] is slot 32, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.write[1] = -2; }), "write[1] is slot -2, the pool has 32");
-  EXPECT_EQ(fault([](Small& s) { s.steps[3] = 4; }), "group 0 takes shared[0 .. 4), which has 3");
+  EXPECT_EQ(fault([](Small& s) { s.shared_slots[1] = 32; }),
+            "shared_slots[1] is slot 32, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.slot_mapping[1] = -2; }),
+            "slot_mapping[1] is slot -2, the pool has 32");
+  EXPECT_EQ(fault([](Small& s) { s.sequences[3] = 4; }),
+            "group 0 takes shared_slots[0 .. 4), which has 3");
   EXPECT_EQ(fault([](Small& s) { s.p.skip = 1.0f; }), "skip is 1, needed is 0 to 1");
   EXPECT_EQ(fault([](Small& s) { s.p.window = -1; }), "window is -1, needed is 0 or more");
-  EXPECT_EQ(fault([](Small& s) { s.kv_own[1] = 16; }),
-            "second part: own[1] is slot 16, the pool has 16");
+  EXPECT_EQ(fault([](Small& s) { s.kv_private_slots[1] = 16; }),
+            "second part: private_slots[1] is slot 16, the pool has 16");
   EXPECT_EQ(fault([](Small& s) { s.p.key = nullptr; }),
-            "second part: key, value and write must be given together");
+            "second part: key, value and slot_mapping must be given together");
   EXPECT_EQ(fault([](Small& s) { s.p.value = s.p.key = nullptr; }),
-            "second part: key, value and write must be given together");
+            "second part: key, value and slot_mapping must be given together");
   EXPECT_EQ(fault([](Small& s) { s.p.kv_pool.value_size = 3; }),
             "the pool of keys and values has 1 heads of 4 and 3, needed are 1 of 4 and 4");
-  EXPECT_EQ(fault([](Small& s) { s.steps[6] = 1; }),
+  EXPECT_EQ(fault([](Small& s) { s.sequences[6] = 1; }),
             "group 0 is causal and has positions in both parts");
   EXPECT_EQ(fault([](Small& s) {
-              s.p.kv_steps = nullptr;
+              s.p.kv_sequences = nullptr;
               s.p.kind = RowKind::kKeys;
               s.p.head_size = 2;
             }),
@@ -277,7 +282,7 @@ TEST(Latent, SaysWhatIsWrong) {
   static const float angles[4] = {1.0f, 1.0f, 1.0f, 1.0f};
   const auto turned = [&](int64_t pairs, int64_t positions) {
     return fault([=](Small& s) {
-      s.p.kv_steps = nullptr;
+      s.p.kv_sequences = nullptr;
       s.p.kind = RowKind::kKeys;
       s.p.rotary = Rotary::kHalf;
       s.p.cosine = s.p.sine = angles;
@@ -295,20 +300,20 @@ TEST(Latent, GroupsMayShareTheirLists) {
   const int64_t groups = 4, tokens = 40;
   Small small;
   Problem& p = small.p;
-  p.kv_steps = nullptr;
+  p.kv_sequences = nullptr;
   p.key = p.value = nullptr;
-  p.kv_write = nullptr;
+  p.kv_slot_mapping = nullptr;
   p.input = nullptr;
-  p.write = nullptr;
+  p.slot_mapping = nullptr;
   p.tokens = groups * tokens;
   p.groups = groups;
-  small.steps.clear();
-  std::vector<int32_t> own;
+  small.sequences.clear();
+  std::vector<int32_t> private_slots;
   for (int32_t g = 0; g < groups; ++g) {
-    small.steps.insert(small.steps.end(), {g * static_cast<int32_t>(tokens),
-                                           static_cast<int32_t>(tokens), 0, 3, 0, 1, 0, 0});
+    small.sequences.insert(small.sequences.end(), {g * static_cast<int32_t>(tokens),
+                                                   static_cast<int32_t>(tokens), 0, 3, 0, 1, 0, 0});
   }
-  for (int32_t i = 0; i < tokens; ++i) own.push_back(3 + i % 29);
+  for (int32_t i = 0; i < tokens; ++i) private_slots.push_back(3 + i % 29);
   for (size_t i = 0; i < small.memory.size(); ++i) {
     small.memory[i] = static_cast<float>(i % 11) * 0.1f;
   }
@@ -319,9 +324,9 @@ TEST(Latent, GroupsMayShareTheirLists) {
   small.output.assign(small.query.size(), kNan);
   p.query = small.query.data();
   p.output = small.output.data();
-  p.steps = small.steps.data();
-  p.own = own.data();
-  p.own_length = tokens;
+  p.sequences = small.sequences.data();
+  p.private_slots = private_slots.data();
+  p.private_length = tokens;
   ASSERT_EQ(Validate(p), "");
   RunPoisoned(p, 2, Tuning());
   const size_t group = static_cast<size_t>(tokens * 4);
@@ -339,8 +344,8 @@ TEST(Latent, NoKeyThatCountsIsNotANumber) {
   ASSERT_EQ(Validate(small.p), "");
   RunPoisoned(small.p, 1, Tuning());
   for (float value : small.output) EXPECT_TRUE(std::isnan(value));
-  small.p.kv_steps = nullptr;
-  small.steps[3] = 0;  // no key at all: empty sums
+  small.p.kv_sequences = nullptr;
+  small.sequences[3] = 0;  // no key at all: empty sums
   RunPoisoned(small.p, 1, Tuning());
   for (float value : small.output) EXPECT_EQ(value, 0.0f);
 }
@@ -359,9 +364,9 @@ TEST(StoreRows, StoresWhatHasASlotAndRoundsOnce) {
                      static_cast<char>(0xFF));
     p.pool.data = reinterpret_cast<float*>(made.rows.data());
     std::vector<float> rows;
-    std::vector<int32_t> write;
+    std::vector<int32_t> slot_mapping;
     for (int64_t i = 0; i < count; ++i) {
-      write.push_back(i % 7 == 3 ? -1 : static_cast<int32_t>((i * 11) % 160));
+      slot_mapping.push_back(i % 7 == 3 ? -1 : static_cast<int32_t>((i * 11) % 160));
       // Subnormal halves and ties among them.
       for (int64_t f = 0; f < width; ++f) {
         rows.push_back(std::ldexp(1.0f + static_cast<float>((i * width + f) * 37 % 4096) / 4096.0f,
@@ -371,18 +376,18 @@ TEST(StoreRows, StoresWhatHasASlotAndRoundsOnce) {
     }
     p.rows = rows.data();
     p.count = count;
-    p.write = write.data();
+    p.slot_mapping = slot_mapping.data();
     ASSERT_EQ(Validate(p), "");
     made.problem.pool = p.pool;
     made.problem.tokens = count;
     made.problem.input = rows.data();
     made.problem.input_stride = width;
-    made.problem.write = write.data();
+    made.problem.slot_mapping = slot_mapping.data();
     const std::vector<char> expected = ExpectedRows(made);
     EXPECT_EQ(latent::Run(p, test::Threads<Runner>(2)), count - 21);
     EXPECT_TRUE(expected == made.rows) << "storage " << static_cast<int>(storage);
-    write[8] = 160;
-    EXPECT_EQ(Validate(p), "write[8] is slot 160, the pool has 160");
+    slot_mapping[8] = 160;
+    EXPECT_EQ(Validate(p), "slot_mapping[8] is slot 160, the pool has 160");
   }
 }
 

@@ -60,20 +60,21 @@ struct Step {
     for (int64_t i = 0; i < samples; ++i) {
       for (int64_t value :
            {i * beams, beams, i * keys, keys, int64_t{0}, int64_t{0}, int64_t{0}, int64_t{0}}) {
-        steps.push_back(static_cast<int32_t>(value));
+        sequences.push_back(static_cast<int32_t>(value));
       }
-      for (int64_t j = 0; j < keys; ++j) shared.push_back(static_cast<int32_t>(span * 16 * i + j));
+      for (int64_t j = 0; j < keys; ++j)
+        shared_slots.push_back(static_cast<int32_t>(span * 16 * i + j));
     }
   }
   template <typename AnyProblem>
   void Bind(AnyProblem& p) const {
-    p.steps = steps.data();
-    p.groups = static_cast<int64_t>(steps.size()) / 8;
-    p.shared = shared.data();
-    p.shared_length = static_cast<int64_t>(shared.size());
+    p.sequences = sequences.data();
+    p.groups = static_cast<int64_t>(sequences.size()) / 8;
+    p.shared_slots = shared_slots.data();
+    p.shared_length = static_cast<int64_t>(shared_slots.size());
   }
   int64_t tokens, blocks;
-  std::vector<int32_t> steps, shared;
+  std::vector<int32_t> sequences, shared_slots;
 };
 
 constexpr int64_t kLayers = 6, kRepetitions = 11;

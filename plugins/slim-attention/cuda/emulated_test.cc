@@ -124,8 +124,8 @@ class Call {
     static const int32_t none = 0;  // where a list is empty, but must be there
     std::vector<const graft_tensor*> all{
         Tensor(p_.query, {p_.tokens, p_.heads * p_.head_size}), cache_->tensor(),
-        Tensor(p_.steps, {p_.groups, 8}),
-        Tensor(p_.shared != nullptr ? p_.shared : &none, {p_.shared_length})};
+        Tensor(p_.sequences, {p_.groups, 8}),
+        Tensor(p_.shared_slots != nullptr ? p_.shared_slots : &none, {p_.shared_length})};
     if (p_.kind != RowKind::kKeys) {
       all.push_back(Tensor(p_.key_weight,
                            {p_.kv_heads, (width + kPanel - 1) / kPanel, p_.head_size, kPanel}));
@@ -136,9 +136,9 @@ class Call {
     }
     all.push_back(Tensor(p_.value_bias, {p_.kv_heads * p_.value_size}));
     all.push_back(Tensor(p_.bias, {p_.heads, p_.distances}));
-    all.push_back(Tensor(p_.own, {p_.own_length}));
+    all.push_back(Tensor(p_.private_slots, {p_.private_length}));
     all.push_back(Tensor(p_.input, {p_.tokens, width}));
-    all.push_back(Tensor(p_.write, {p_.tokens}));
+    all.push_back(Tensor(p_.slot_mapping, {p_.tokens}));
     if (p_.kind == RowKind::kKeys) {
       all.push_back(Tensor(p_.cosine, {p_.positions, p_.pairs}));
       all.push_back(Tensor(p_.sine, {p_.positions, p_.pairs}));
@@ -191,18 +191,19 @@ TEST(SlimCuda, StoresRowsAsTheCpuVariant) {
   for (const char* storage : kStorages) {
     std::vector<std::vector<int32_t>> results;
     for (const char* library : {CPU_LIBRARY, CUDA_LIBRARY}) {
-      Buffer rows(kFloat32, {kRows, kWidth}), write(kInt32, {kRows}), count(kInt32, {1});
+      Buffer rows(kFloat32, {kRows, kWidth}), slot_mapping(kInt32, {kRows}), count(kInt32, {1});
       Buffer cache(kFloat32, {2, 16 * kWidth + 3});
       std::vector<float> values;
       for (int i = 0; i < kRows * kWidth; ++i) values.push_back(std::sin(static_cast<float>(i)));
       rows.Set(values);
-      write.Set(std::vector<int32_t>{3, -1, 0, 31, 16, -1, 5, 6, 30});
+      slot_mapping.Set(std::vector<int32_t>{3, -1, 0, 31, 16, -1, 5, 6, 30});
       test::Kernel kernel(test::Load(library), "StoreRows");
       ASSERT_EQ(kernel.Create(std::move(
                     Attributes().Int("width", kWidth).Int("offset", 3).String("storage", storage))),
                 GRAFT_OK);
-      ASSERT_EQ(kernel.Run({rows.tensor(), cache.tensor(), write.tensor()}, {count.tensor()}),
-                GRAFT_OK)
+      ASSERT_EQ(
+          kernel.Run({rows.tensor(), cache.tensor(), slot_mapping.tensor()}, {count.tensor()}),
+          GRAFT_OK)
           << kernel.message.text;
       EXPECT_TRUE(cache.intact());
       results.push_back(cache.Get<int32_t>());

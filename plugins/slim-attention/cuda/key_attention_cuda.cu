@@ -10,7 +10,8 @@ namespace slim = cuda::slim_attention;
 
 // The kernels know nothing of the ABI; their numbers are the contract's all the same.
 static_assert(slim::kBlockSlots == GRAFT_CACHE_BLOCK_SIZE &&
-              slim::kStepColumns == GRAFT_SEQUENCE_COLUMNS && slim::kPanel == GRAFT_PANEL_COLUMNS);
+              slim::kSequenceColumns == GRAFT_SEQUENCE_COLUMNS &&
+              slim::kPanel == GRAFT_PANEL_COLUMNS);
 // They read the columns of a descriptor by number.
 static_assert(GRAFT_SEQUENCE_FIRST_TOKEN == 0 && GRAFT_SEQUENCE_TOKENS == 1 &&
               GRAFT_SEQUENCE_SHARED_OFFSET == 2 && GRAFT_SEQUENCE_SHARED == 3 &&
@@ -55,11 +56,11 @@ slim::Problem ProblemOf(const latent::Problem& from) {
   p.row_stride = from.pool.width;
   p.block_stride = from.pool.block_floats * 4 / from.pool.element_bytes();
   p.slots = from.pool.slots();
-  p.steps = from.steps;
-  p.shared = from.shared;
-  p.own = from.own;
+  p.sequences = from.sequences;
+  p.shared_slots = from.shared_slots;
+  p.private_slots = from.private_slots;
   p.shared_length = from.shared_length;
-  p.own_length = from.own_length;
+  p.private_length = from.private_length;
   p.query = from.query;
   p.query_stride = from.query_stride;
   p.value_weight = from.value_weight;
@@ -93,18 +94,18 @@ void KeyAttention::Run(const RunContext& context) const {
   const latent::Problem bound = Bind(context.inputs);
   Require(bound.pairs * 2 <= bound.head_size, name_, ": rotary positions turn ", bound.pairs,
           " pairs, heads of ", bound.head_size, " have at most ", bound.head_size / 2);
-  Require((bound.input != nullptr) == (bound.write != nullptr), name_,
-          ": key and write must be given together");
+  Require((bound.input != nullptr) == (bound.slot_mapping != nullptr), name_,
+          ": key and slot_mapping must be given together");
   Require(bound.bias == nullptr || bound.distances > 0, name_, ": the bias has no distances");
   slim::Problem p = ProblemOf(bound);
   if (p.tokens == 0) return;
   p.output = context.outputs[0].data<float>();
   if (context.outputs[1].present()) p.skipped = context.outputs[1].data<float>();
   const cuda::Stream stream = cuda::StreamOf(context);
-  if (bound.write != nullptr) {
+  if (bound.slot_mapping != nullptr) {
     cuda::Check(slim::Store({const_cast<void*>(p.rows), p.row_type, p.row_stride, p.block_stride,
                              p.slots, p.width(), bound.input, cuda::Type::kFloat32,
-                             bound.input_stride, bound.write, p.tokens},
+                             bound.input_stride, bound.slot_mapping, p.tokens},
                             stream),
                 name_);
   }

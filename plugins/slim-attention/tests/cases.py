@@ -97,8 +97,8 @@ for rotated, kept in ((0, kraw), (1, f32(krot))):
     inputs:
       query: {{shape: [3, 4], values: {lst(q)}}}
       cache: {{shape: [1, 64], values: {lst(cache, 9)}}}
-      steps: {{shape: [1, 8], dtype: int32, values: [0, 3, 0, 5, 0, 0, 1, 0]}}
-      shared: {{shape: [5], dtype: int32, values: [0, 1, 2, 3, 4]}}
+      sequences: {{shape: [1, 8], dtype: int32, values: [0, 3, 0, 5, 0, 0, 1, 0]}}
+      shared_slots: {{shape: [5], dtype: int32, values: [0, 1, 2, 3, 4]}}
       value_weight: {{shape: [2, 1, 4, 16], values: {lst(panels_cols(wkv2, 2), 9)}}}
       cos: {{shape: [5, 1], values: {lst(cos, 9)}}}
       sin: {{shape: [5, 1], values: {lst(sin, 9)}}}
@@ -113,8 +113,8 @@ emit("""  - name: keys of little probability are skipped and what they had is re
     inputs:
       query: {shape: [1, 1], values: [1]}
       cache: {shape: [1, 16], values: [10, 1, 1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]}
-      steps: {shape: [1, 8], dtype: int32, values: [0, 1, 0, 4, 0, 0, 0, 0]}
-      shared: {shape: [4], dtype: int32, values: [0, 1, 2, 3]}
+      sequences: {shape: [1, 8], dtype: int32, values: [0, 1, 0, 4, 0, 0, 0, 0]}
+      shared_slots: {shape: [4], dtype: int32, values: [0, 1, 2, 3]}
       value_weight: {shape: [1, 1, 1, 16], values: [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]}
     outputs: [output, skipped]
     expect:

@@ -137,7 +137,7 @@ Folded Fold(Dice& dice, double condition, Layer& made) {
 }
 
 struct Group {
-  int64_t tokens, shared, own;
+  int64_t tokens, shared, private_count;
   bool causal;
 };
 
@@ -147,9 +147,9 @@ Group DrawGroup(Dice& dice) {
   if (g.causal) {
     g.shared = g.tokens + (dice.Chance(50) ? 0 : g.shared);
   } else {
-    g.own = dice.Chance(40) ? 0 : dice.Draw(1, 12);
+    g.private_count = dice.Chance(40) ? 0 : dice.Draw(1, 12);
   }
-  if (g.shared + g.own == 0) g.own = 1;
+  if (g.shared + g.private_count == 0) g.private_count = 1;
   return g;
 }
 
@@ -237,8 +237,8 @@ void Make(uint32_t index, double condition, Layer& made) {
   int64_t slots = 0, positions = 1;
   for (int64_t g = dice.Draw(1, 3); g > 0; --g) {
     groups.push_back(DrawGroup(dice));
-    slots += groups.back().shared + groups.back().tokens * groups.back().own;
-    positions = std::max(positions, groups.back().shared + groups.back().own);
+    slots += groups.back().shared + groups.back().tokens * groups.back().private_count;
+    positions = std::max(positions, groups.back().shared + groups.back().private_count);
     p.tokens += groups.back().tokens;
   }
   MakeRotary(dice, positions, made);
@@ -258,7 +258,7 @@ void Make(uint32_t index, double condition, Layer& made) {
   }
   made.inputs.resize(free.size());
   made.positions.resize(free.size());
-  made.write.assign(static_cast<size_t>(p.tokens), -1);
+  made.slot_mapping.assign(static_cast<size_t>(p.tokens), -1);
   made.rows.assign(static_cast<size_t>(p.tokens * p.pool.width), kNan);
   const bool writes = dice.Chance(75);
   // Takes a slot for a position; token is whose new row it is, or -1.
@@ -273,7 +273,7 @@ void Make(uint32_t index, double condition, Layer& made) {
     if (p.rotated) Turn(made, position, row);
     float* to = p.pool.data + p.pool.RowOffset(slot) / 4;
     if (writes && token >= 0) {
-      made.write[static_cast<size_t>(token)] = slot;
+      made.slot_mapping[static_cast<size_t>(token)] = slot;
       to = made.rows.data() + token * p.pool.width;
     }
     for (int64_t f = 0; f < p.pool.width; ++f) to[f] = static_cast<float>(row[size_t(f)]);
@@ -282,34 +282,34 @@ void Make(uint32_t index, double condition, Layer& made) {
   int64_t token = 0;
   std::ostringstream text;
   for (const Group& g : groups) {
-    for (int64_t value :
-         {token, g.tokens, static_cast<int64_t>(made.shared.size()), g.shared,
-          static_cast<int64_t>(made.own.size()), g.own, int64_t{g.causal ? 1 : 0}, int64_t{0}}) {
-      made.steps.push_back(static_cast<int32_t>(value));
+    for (int64_t value : {token, g.tokens, static_cast<int64_t>(made.shared_slots.size()), g.shared,
+                          static_cast<int64_t>(made.private_slots.size()), g.private_count,
+                          int64_t{g.causal ? 1 : 0}, int64_t{0}}) {
+      made.sequences.push_back(static_cast<int32_t>(value));
     }
     for (int64_t j = 0; j < g.shared; ++j) {
       const int64_t i = j - (g.shared - g.tokens);
-      made.shared.push_back(take(j, g.causal && i >= 0 ? token + i : -1));
+      made.shared_slots.push_back(take(j, g.causal && i >= 0 ? token + i : -1));
     }
     for (int64_t i = 0; i < g.tokens; ++i) {
-      for (int64_t j = 0; j < g.own; ++j) {
-        made.own.push_back(take(g.shared + j, j == g.own - 1 ? token + i : -1));
+      for (int64_t j = 0; j < g.private_count; ++j) {
+        made.private_slots.push_back(take(g.shared + j, j == g.private_count - 1 ? token + i : -1));
       }
     }
     token += g.tokens;
-    text << " (" << g.tokens << " tokens, " << g.shared << "+" << g.own
+    text << " (" << g.tokens << " tokens, " << g.shared << "+" << g.private_count
          << (g.causal ? " causal)" : ")");
   }
-  p.steps = made.steps.data();
+  p.sequences = made.sequences.data();
   p.groups = static_cast<int64_t>(groups.size());
-  p.shared = made.shared.data();
-  p.shared_length = static_cast<int64_t>(made.shared.size());
-  p.own = made.own.data();
-  p.own_length = static_cast<int64_t>(made.own.size());
+  p.shared_slots = made.shared_slots.data();
+  p.shared_length = static_cast<int64_t>(made.shared_slots.size());
+  p.private_slots = made.private_slots.data();
+  p.private_length = static_cast<int64_t>(made.private_slots.size());
   if (writes) {
     p.input = made.rows.data();
     p.input_stride = p.pool.width;
-    p.write = made.write.data();
+    p.slot_mapping = made.slot_mapping.data();
   }
   p.kind = made.kept == Kept::kKeys ? RowKind::kKeys : RowKind::kHiddenStates;
   p.heads = made.heads;
@@ -360,12 +360,13 @@ Answer Compute(const Layer& layer) {
   answer.below_skip.assign(static_cast<size_t>(p.tokens * p.heads), 0.0);
   answer.largest.assign(static_cast<size_t>(p.tokens * p.heads), 0.0);
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* s = p.steps + g * 8;
+    const int32_t* s = p.sequences + g * 8;
     for (int64_t i = 0; i < s[1]; ++i) {
       std::vector<size_t> seen;
       const int64_t shared = s[6] != 0 ? s[3] - s[1] + i + 1 : s[3];
-      for (int64_t j = 0; j < shared; ++j) seen.push_back(size_t(p.shared[s[2] + j]));
-      for (int64_t j = 0; j < s[5]; ++j) seen.push_back(size_t(p.own[s[4] + i * s[5] + j]));
+      for (int64_t j = 0; j < shared; ++j) seen.push_back(size_t(p.shared_slots[s[2] + j]));
+      for (int64_t j = 0; j < s[5]; ++j)
+        seen.push_back(size_t(p.private_slots[s[4] + i * s[5] + j]));
       const int64_t count = static_cast<int64_t>(seen.size());
       for (int64_t h = 0; h < p.heads; ++h) {
         const int64_t at = (s[0] + i) * p.heads + h, kv = h / group_heads;

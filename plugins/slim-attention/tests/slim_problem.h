@@ -40,7 +40,7 @@ struct Layer {
   int threads = 1;
   std::vector<float> pool, key_panels, value_panels, folded_key_bias, folded_value_bias;
   std::vector<float> query, rows, bias, output, skipped;
-  std::vector<int32_t> steps, shared, own, write;
+  std::vector<int32_t> sequences, shared_slots, private_slots, slot_mapping;
   std::string description;
 };
 

@@ -79,9 +79,9 @@ TEST(Slim, ReportsTheProbabilityThatWasSkipped) {
   }
   query[0] = 1.0f;
   for (int64_t f = 0; f < kSize; ++f) weight[static_cast<size_t>(f * 16 + f)] = 1.0f;
-  const std::vector<int32_t> steps = {0, 1, 0, kKeys, 0, 0, 0, 0};
-  std::vector<int32_t> shared;
-  for (int32_t s = 0; s < kKeys; ++s) shared.push_back(s);
+  const std::vector<int32_t> sequences = {0, 1, 0, kKeys, 0, 0, 0, 0};
+  std::vector<int32_t> shared_slots;
+  for (int32_t s = 0; s < kKeys; ++s) shared_slots.push_back(s);
   float output[kSize], skipped = -1;
 
   Problem p;
@@ -95,8 +95,8 @@ TEST(Slim, ReportsTheProbabilityThatWasSkipped) {
   p.query = query.data();
   p.query_stride = kSize;
   p.value_weight = weight.data();
-  p.steps = steps.data();
-  p.shared = shared.data();
+  p.sequences = sequences.data();
+  p.shared_slots = shared_slots.data();
   p.shared_length = kKeys;
   p.scale = 1.0f;
   p.output = output;

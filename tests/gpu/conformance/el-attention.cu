@@ -17,7 +17,7 @@ void Reference(const Drawn& d, const std::vector<T>& rows, const std::vector<T>&
     const RowPlace at = PlaceOf(d, row / p.heads);
     std::vector<double> scores;
     std::vector<size_t> from;
-    for (int32_t j = 0; j < at.shared + at.own; ++j) {
+    for (int32_t j = 0; j < at.shared + at.private_count; ++j) {
       const int32_t slot = SlotAt(d, at, j), distance = at.position - j;
       if (slot < 0 || distance < 0 || (p.window > 0 && distance >= p.window)) continue;
       from.push_back(ElementOf<T>(p.rows, slot));
@@ -63,8 +63,9 @@ void Check(Trial& trial, Drawn& d) {
 
   const Array<T> data(trial, x, d.shift), query(trial, q, d.shift);
   const Array<float> shift(trial, shifts), bias(trial, biases);
-  const Array<int32_t> steps(trial, d.lists.steps), shared(trial, d.lists.shared),
-      own(trial, d.lists.own), behind(trial, d.lists.behind), lengths(trial, d.lists.lengths);
+  const Array<int32_t> sequences(trial, d.lists.sequences),
+      shared_slots(trial, d.lists.shared_slots), private_slots(trial, d.lists.private_slots),
+      behind(trial, d.lists.behind), lengths(trial, d.lists.lengths);
   const Array<Output> output(trial, rows * p.output_stride, d.shift);
   const Array<float> lse(trial, rows);
   p.rows.data = data.data();
@@ -74,9 +75,9 @@ void Check(Trial& trial, Drawn& d) {
   p.shift = shifts.empty() ? nullptr : shift.data();
   p.bias = biases.empty() ? nullptr : bias.data();
   if (!d.dense) {
-    p.lists.steps = steps.data();
-    p.lists.shared = shared.data();
-    p.lists.own = own.data();
+    p.lists.sequences = sequences.data();
+    p.lists.shared_slots = shared_slots.data();
+    p.lists.private_slots = private_slots.data();
     if (!d.lists.behind.empty()) p.lists.behind = behind.data();
   } else if (!d.lists.lengths.empty()) {
     p.lists.lengths = lengths.data();
@@ -88,7 +89,7 @@ void Check(Trial& trial, Drawn& d) {
               << plan.cluster_cut.splits << " parts " << plan.cluster_cut.parts << "+"
               << plan.simple_cut.parts << (d.dense ? " dense" : " lists") << " groups "
               << p.lists.groups << " tokens " << p.tokens << " heads " << p.heads << " keys "
-              << p.lists.group_keys << "/" << p.lists.shared_length << "+" << p.lists.own_length
+              << p.lists.group_keys << "/" << p.lists.shared_length << "+" << p.lists.private_length
               << " width " << p.rows.width << " window " << p.window << " distances " << p.distances
               << " softcap " << p.softcap << " type " << static_cast<int>(p.rows.type) << " to "
               << static_cast<int>(p.output_type);

@@ -120,7 +120,7 @@ struct Case {
       const int64_t at = std::max<int64_t>(0, std::min(distance, p.distances - 1));
       add(distances[static_cast<size_t>(head * p.distances + at)]);
     }
-    const bool ordered = p.causal || p.steps != nullptr;
+    const bool ordered = p.causal || p.sequences != nullptr;
     if (j >= row.keys || j >= p.key_limit || (ordered && distance < 0) ||
         (p.window > 0 && distance >= p.window)) {
       gone = true;

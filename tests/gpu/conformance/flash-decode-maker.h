@@ -193,9 +193,9 @@ class Maker {
   void MakePool() {
     p().block_slots = random_.Pick({16, 16, 8});
     p().rows = 0;
-    std::vector<int32_t> steps, shared, own;
-    shared.assign(static_cast<size_t>(random_.Between(0, 3)), -5);  // what no step takes
-    own.assign(static_cast<size_t>(random_.Between(0, 3)), 1 << 30);
+    std::vector<int32_t> sequences, shared_slots, private_slots;
+    shared_slots.assign(static_cast<size_t>(random_.Between(0, 3)), -5);  // what no step takes
+    private_slots.assign(static_cast<size_t>(random_.Between(0, 3)), 1 << 30);
     p().groups = random_.Chance(12) ? random_.Between(30, 40) : p().groups;
     const int64_t most = p().groups > 3 ? 5 : std::max<int64_t>(p().keys, 1);
     int32_t next = 0;
@@ -215,39 +215,41 @@ class Maker {
       int64_t s = random_.Between(0, most);
       const int64_t m = causal || random_.Chance(5) ? 0 : random_.Between(1, 20);
       if (causal) s += rows;
-      steps.insert(steps.end(),
-                   {static_cast<int32_t>(p().rows), static_cast<int32_t>(rows),
-                    static_cast<int32_t>(shared.size()), static_cast<int32_t>(s),
-                    static_cast<int32_t>(own.size()), static_cast<int32_t>(m), causal ? 1 : 0, 0});
-      for (int64_t j = 0; j < s; ++j) shared.push_back(take());
-      for (int64_t j = 0; j < rows * m; ++j) own.push_back(take());
+      sequences.insert(
+          sequences.end(),
+          {static_cast<int32_t>(p().rows), static_cast<int32_t>(rows),
+           static_cast<int32_t>(shared_slots.size()), static_cast<int32_t>(s),
+           static_cast<int32_t>(private_slots.size()), static_cast<int32_t>(m), causal ? 1 : 0, 0});
+      for (int64_t j = 0; j < s; ++j) shared_slots.push_back(take());
+      for (int64_t j = 0; j < rows * m; ++j) private_slots.push_back(take());
       for (int64_t i = 0; i < rows; ++i) {
         c_.rows.push_back({g, i, causal ? s - rows + i : s + m - 1, s + m, s});
       }
       p().rows += rows;
     }
     if (lacking) {
-      for (auto* list : {&shared, &own}) {
+      for (auto* list : {&shared_slots, &private_slots}) {
         for (int32_t& slot : *list) {
           if (random_.Chance(6)) slot = random_.Chance(2) ? -1 : 1 << 30;
         }
       }
     }
-    p().shared_length = static_cast<int64_t>(shared.size());
-    p().own_length = static_cast<int64_t>(own.size());
+    p().shared_length = static_cast<int64_t>(shared_slots.size());
+    p().private_length = static_cast<int64_t>(private_slots.size());
     const int64_t block_slots = p().block_slots, slots = p().blocks * block_slots;
     MakeCaches(p().blocks, block_slots, [=](const auto& row, int64_t j) {
-      const auto step = steps.begin() + row.group * 8;
+      const auto step = sequences.begin() + row.group * 8;
       const int64_t slot =
-          j < step[3] ? shared[static_cast<size_t>(step[2] + j)]
-                      : own[static_cast<size_t>(step[4] + row.row * step[5] + j - step[3])];
+          j < step[3]
+              ? shared_slots[static_cast<size_t>(step[2] + j)]
+              : private_slots[static_cast<size_t>(step[4] + row.row * step[5] + j - step[3])];
       return slot < 0 || slot >= slots
                  ? std::pair<int64_t, int64_t>(-1, 0)
                  : std::pair<int64_t, int64_t>(slot / block_slots, slot % block_slots);
     });
-    p().steps = List(steps);
-    p().shared = List(shared);
-    p().own = List(own);
+    p().sequences = List(sequences);
+    p().shared_slots = List(shared_slots);
+    p().private_slots = List(private_slots);
   }
 
   // Fills only what `at` names for some row.
@@ -277,7 +279,7 @@ class Maker {
     if (random_.Chance(6)) p().softcap = static_cast<float>(random_.Uniform(0.5, 20));
     if (random_.Chance(4)) p().window = random_.Between(1, 50);
     p().zero_masked_rows = random_.Chance(2);
-    if (p().steps == nullptr) {
+    if (p().sequences == nullptr) {
       p().causal = random_.Chance(3);
       if (random_.Chance(10)) p().key_limit = random_.Between(0, p().keys);
     }
@@ -363,7 +365,7 @@ class Maker {
   }
 
   void MakeRows() {
-    const bool pool = p().steps != nullptr;
+    const bool pool = p().sequences != nullptr;
     const int64_t batch = pool ? 1 : p().groups;
     const int64_t sizes[4] = {batch, p().heads, p().rows, p().head_size};
     const int64_t out[4] = {batch, p().heads, p().rows, p().value_size};

@@ -17,7 +17,7 @@ void Compare(Trial& trial, Case<T>& c, const Array<T>& output, const Array<T>* s
   std::vector<double> want_scores(c.scores != nullptr ? c.scores->data.size() : 0, std::nan(""));
   std::vector<double> want_lse;
   double slack = 0;
-  const bool pool = p.steps != nullptr;
+  const bool pool = p.sequences != nullptr;
   for (size_t r = 0; r < c.rows.size(); ++r) {
     const auto& row = c.rows[r];
     const int64_t batch = pool ? 0 : row.group;
@@ -123,7 +123,7 @@ void Launch(Trial& trial, Case<T>& c) {
               << " groups " << p.groups << " rows " << p.rows << " heads " << p.heads << '/'
               << p.kv_heads << " of " << p.head_size << '/' << p.value_size << " keys " << p.keys
               << " past " << p.past << " prefix " << p.prefix << " shared " << p.shared_length
-              << " own " << p.own_length << " causal " << p.causal << " window " << p.window
+              << " own " << p.private_length << " causal " << p.causal << " window " << p.window
               << " diagonal " << p.diagonal << " softcap " << p.softcap << " bias "
               << (c.bias != nullptr) << " mask " << (c.mask != nullptr) << " fill " << p.mask_fill
               << " after " << p.mask_after_bias << " distances " << p.distances << " limit "
@@ -150,18 +150,19 @@ void ConformStore(Trial& trial) {
   const int64_t blocks = (p.batch * p.positions + 20) / p.block_slots + 1;
   p.slots = blocks * p.block_slots;
   p.first_position = listed ? 0 : random.Between(0, 3);
-  std::vector<int32_t> slots(static_cast<size_t>(p.slots)), write;
+  std::vector<int32_t> slots(static_cast<size_t>(p.slots)), slot_mapping;
   std::iota(slots.begin(), slots.end(), 0);
   for (size_t i = slots.size(); i > 1; --i) {
     std::swap(slots[i - 1],
               slots[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i) - 1))]);
   }
   for (int64_t i = 0; i < p.batch * p.positions; ++i) {
-    write.push_back(random.Chance(5) ? random.Pick({-1, static_cast<int32_t>(p.slots), 1 << 30})
-                                     : slots[static_cast<size_t>(i)]);
+    slot_mapping.push_back(random.Chance(5)
+                               ? random.Pick({-1, static_cast<int32_t>(p.slots), 1 << 30})
+                               : slots[static_cast<size_t>(i)]);
   }
-  Array<int32_t> list(trial, write, 1);
-  if (listed) p.write = list.data();
+  Array<int32_t> list(trial, slot_mapping, 1);
+  if (listed) p.slot_mapping = list.data();
   trial.about << "store: type " << static_cast<int>(p.type) << " batch " << p.batch << " heads "
               << p.heads << " positions " << p.positions << " first " << p.first_position
               << " listed " << listed << " slots " << p.block_slots;
@@ -181,7 +182,7 @@ void ConformStore(Trial& trial) {
     want[side].assign(cache.data.size(), std::nan(""));
     for (int64_t b = 0; b < p.batch; ++b) {
       for (int64_t s = 0; s < p.positions; ++s) {
-        const int64_t slot = write[static_cast<size_t>(b * p.positions + s)];
+        const int64_t slot = slot_mapping[static_cast<size_t>(b * p.positions + s)];
         if (listed && (slot < 0 || slot >= p.slots)) continue;
         for (int64_t h = 0; h < p.heads; ++h) {
           for (int64_t d = 0; d < c.size; ++d) {
@@ -202,7 +203,7 @@ void ConformStore(Trial& trial) {
   Array<int32_t> stored(trial, 1);
   trial.Expect(fd::CountStored(list.data(), list.size(), p.slots, stored.data(), nullptr));
   int32_t count = 0;
-  for (const int32_t slot : write) count += slot >= 0 && slot < p.slots ? 1 : 0;
+  for (const int32_t slot : slot_mapping) count += slot >= 0 && slot < p.slots ? 1 : 0;
   trial.ExpectSame("stored", stored.Read(), {count});
 }
 

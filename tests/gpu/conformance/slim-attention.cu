@@ -67,9 +67,11 @@ class Numbers {
 };
 
 struct TokenGroup {
-  int64_t first, tokens, shared_offset, shared, own_offset, own;
+  int64_t first, tokens, shared_offset, shared, private_offset, private_count;
   bool causal;
-  int64_t Position(int64_t i) const { return causal ? shared - tokens + i : shared + own - 1; }
+  int64_t Position(int64_t i) const {
+    return causal ? shared - tokens + i : shared + private_count - 1;
+  }
 };
 
 class Case {
@@ -162,16 +164,16 @@ class Case {
       } else if (g.causal) {
         g.shared += g.tokens;
       } else {
-        g.own = random_.Size(0, 9);
+        g.private_count = random_.Size(0, 9);
       }
       g.shared_offset = p_.shared_length + random_.Between(0, 2);
-      g.own_offset = p_.own_length;
+      g.private_offset = p_.private_length;
       p_.shared_length = g.shared_offset + g.shared;
-      p_.own_length += g.own * g.tokens;
-      most_ = std::max(most_, g.shared + g.own);
+      p_.private_length += g.private_count * g.tokens;
+      most_ = std::max(most_, g.shared + g.private_count);
       groups_.push_back(g);
       if (i < 3) {
-        trial_.about << " (" << g.tokens << " tokens, " << g.shared << '+' << g.own
+        trial_.about << " (" << g.tokens << " tokens, " << g.shared << '+' << g.private_count
                      << (g.causal ? " causal)" : ")");
       }
     }
@@ -209,7 +211,7 @@ class Case {
       return aligned ? cuda::RoundUp(wide, vector) : wide;
     };
     p_.row_stride = stride(p_.width());
-    const int64_t needed = p_.shared_length + p_.own_length;
+    const int64_t needed = p_.shared_length + p_.private_length;
     p_.slots = cuda::RoundUp(needed + 1, kBlockSlots);
     p_.block_stride = stride((pool_ ? kBlockSlots : p_.positions) * p_.row_stride);
     const int64_t blocks = pool_ ? p_.slots / kBlockSlots : p_.groups;
@@ -235,31 +237,31 @@ class Case {
         return slot;
       };
       for (int64_t j = 0; j < p_.shared_length; ++j) shared_.push_back(take());
-      for (int64_t j = 0; j < p_.own_length; ++j) own_.push_back(take());
+      for (int64_t j = 0; j < p_.private_length; ++j) own_.push_back(take());
       DrawStore(&rows);
     } else {
       for (const TokenGroup& g : groups_) {
         const int64_t index = &g - groups_.data();
         for (int64_t j = 0; j < g.shared; ++j) fill(index * p_.block_stride + j * p_.row_stride);
       }
-      p_.shared_length = p_.own_length = 0;
+      p_.shared_length = p_.private_length = 0;
     }
     rows_ = Numbers(trial_, p_.row_type, rows,
                     aligned ? vector * random_.Between(0, 1) : random_.Between(0, 3));
     p_.rows = rows_.data();
     if (pool_) {
       for (const TokenGroup& g : groups_) {
-        for (const int64_t x : {g.first, g.tokens, g.shared_offset, g.shared, g.own_offset, g.own,
-                                int64_t{g.causal ? 1 : 0}, int64_t{0}}) {
+        for (const int64_t x : {g.first, g.tokens, g.shared_offset, g.shared, g.private_offset,
+                                g.private_count, int64_t{g.causal ? 1 : 0}, int64_t{0}}) {
           steps_.push_back(static_cast<int32_t>(x));
         }
       }
       device_steps_ = std::make_unique<Array<int32_t>>(trial_, steps_);
       device_shared_ = std::make_unique<Array<int32_t>>(trial_, shared_);
       device_own_ = std::make_unique<Array<int32_t>>(trial_, own_);
-      p_.steps = device_steps_->data();
-      p_.shared = device_shared_->data();
-      p_.own = device_own_->data();
+      p_.sequences = device_steps_->data();
+      p_.shared_slots = device_shared_->data();
+      p_.private_slots = device_own_->data();
     } else {
       device_lengths_ = std::make_unique<Array<int32_t>>(trial_, lengths_);
       p_.lengths = device_lengths_->data();
@@ -387,8 +389,9 @@ class Case {
     if (p_.rotary != Rotary::kNone && j >= p_.angles) return -1;
     if (!pool_) return (&g - groups_.data()) * p_.block_stride + j * p_.row_stride;
     const int64_t slot =
-        j < g.shared ? shared_[static_cast<size_t>(g.shared_offset + j)]
-                     : own_[static_cast<size_t>(g.own_offset + token * g.own + j - g.shared)];
+        j < g.shared
+            ? shared_[static_cast<size_t>(g.shared_offset + j)]
+            : own_[static_cast<size_t>(g.private_offset + token * g.private_count + j - g.shared)];
     return slot < 0 || slot >= p_.slots ? -1 : At(slot);
   }
 
@@ -426,7 +429,7 @@ class Case {
     const int64_t token = g.first + i;
     std::vector<std::vector<double>> keys, raw;
     std::vector<int64_t> distances;
-    for (int64_t j = 0; j < g.shared + g.own; ++j) {
+    for (int64_t j = 0; j < g.shared + g.private_count; ++j) {
       const int64_t distance = g.Position(i) - j, at = RowOf(g, i, j);
       if (at < 0 || distance < 0 || (p_.window > 0 && distance >= p_.window)) continue;
       keys.push_back(Row(at, j, true));
@@ -476,7 +479,7 @@ class Case {
           largest = std::max(largest, std::abs(value));
         }
         if (p_.value_bias != nullptr) want += value_bias_[h * p_.value_size + c];
-        if (sum == 0) want = g.shared + g.own > 0 ? kNaN : 0;
+        if (sum == 0) want = g.shared + g.private_count > 0 ? kNaN : 0;
         Tolerance tolerance = allowed;
         tolerance.absolute += 1.01 * left_out * largest;
         trial_.Expect(

@@ -41,7 +41,7 @@ void Count(Case* one, const Heads& heads, int64_t rows, int64_t seen, int64_t re
 template <typename T>
 Launch Planned(Inputs& in, fd::Problem p, const cuda::DeviceLimits& limits) {
   const int64_t numbers =
-      p.heads * p.value_size * (p.steps != nullptr ? p.rows : p.groups * p.rows);
+      p.heads * p.value_size * (p.sequences != nullptr ? p.rows : p.groups * p.rows);
   fd::Problem plain = p;
   T *output = in.Output<T>(numbers), *want = in.Output<T>(numbers);
   p.output.data = output;
@@ -130,18 +130,18 @@ Case Shared(Shape shape, int64_t batch, int64_t beam, const Heads& heads, int64_
     p.block_slots = 16;
     p.blocks = cuda::CeilDivide(batch * (prefix + beam * suffix), 16);
     p.shared_length = batch * prefix;
-    p.own_length = batch * beam * suffix;
-    std::vector<int32_t> steps, slots(static_cast<size_t>(p.shared_length + p.own_length));
+    p.private_length = batch * beam * suffix;
+    std::vector<int32_t> sequences, slots(static_cast<size_t>(p.shared_length + p.private_length));
     std::iota(slots.begin(), slots.end(), 0);
     for (int64_t b = 0; b < batch; ++b) {
       for (const int64_t column : {b * beam, beam, b * prefix, prefix, b * beam * suffix, suffix,
                                    int64_t{0}, int64_t{0}}) {
-        steps.push_back(static_cast<int32_t>(column));
+        sequences.push_back(static_cast<int32_t>(column));
       }
     }
-    p.steps = in.Copy(steps);
-    p.shared = in.Copy(slots);
-    p.own = p.shared + p.shared_length;
+    p.sequences = in.Copy(sequences);
+    p.shared_slots = in.Copy(slots);
+    p.private_slots = p.shared_slots + p.shared_length;
     const int64_t block = heads.kv * 16 * heads.size;
     p.key = {in.Normal<T>(p.blocks * block), {block, 16 * heads.size, heads.size, 1}};
     p.value = {in.Normal<T>(p.blocks * block), p.key.strides};

@@ -23,7 +23,7 @@ namespace el = cuda::el_attention;
 
 // Lists of a call, on the host.
 struct HostLists {
-  std::vector<int32_t> steps, shared, own, behind, lengths;
+  std::vector<int32_t> sequences, shared_slots, private_slots, behind, lengths;
 };
 
 // A call as it is drawn: sizes, and how each thing lies in memory.
@@ -38,7 +38,7 @@ struct Drawn {
 
 // Tokens of a prompt or beams of a sample.
 struct GroupSize {
-  int32_t tokens, shared, own, behind;
+  int32_t tokens, shared, private_count, behind;
   bool causal;
 };
 
@@ -104,9 +104,9 @@ inline void DrawLists(Random& random, bool cluster, Drawn* d) {
     s.causal = random.Chance(4);
     s.tokens = static_cast<int32_t>(random.Size(many ? 0 : 1, many ? 2 : cluster ? 10 : 4));
     s.shared = static_cast<int32_t>(random.Size(0, many ? 20 : cluster ? 150 : 80));
-    s.own = s.causal || !owns ? 0 : static_cast<int32_t>(random.Size(0, many ? 4 : 40));
+    s.private_count = s.causal || !owns ? 0 : static_cast<int32_t>(random.Size(0, many ? 4 : 40));
     s.behind = behind && !s.causal ? static_cast<int32_t>(random.Between(0, 9)) : 0;
-    slots += s.shared + s.tokens * s.own;
+    slots += s.shared + s.tokens * s.private_count;
     sizes.push_back(s);
   }
   d->p.rows.slots = static_cast<int32_t>(cuda::RoundUp(slots + random.Between(0, 20), 16));
@@ -131,24 +131,25 @@ inline void DrawLists(Random& random, bool cluster, Drawn* d) {
   for (int32_t i = 0; i < lists.groups; ++i) {
     const auto g = static_cast<size_t>(backwards ? lists.groups - 1 - i : i);
     const GroupSize& s = sizes[g];
-    if (random.Chance(4)) d->lists.shared.push_back(-5);  // taken by no group
+    if (random.Chance(4)) d->lists.shared_slots.push_back(-5);  // taken by no group
     const int32_t step[8] = {firsts[g],
                              s.tokens,
-                             static_cast<int32_t>(d->lists.shared.size()),
+                             static_cast<int32_t>(d->lists.shared_slots.size()),
                              s.shared,
-                             static_cast<int32_t>(d->lists.own.size()),
-                             s.own,
+                             static_cast<int32_t>(d->lists.private_slots.size()),
+                             s.private_count,
                              s.causal ? 1 : 0,
                              0};
-    d->lists.steps.insert(d->lists.steps.end(), step, step + 8);
+    d->lists.sequences.insert(d->lists.sequences.end(), step, step + 8);
     const int32_t after[8] = {firsts[g], s.tokens, 0, s.behind / 2, 0, s.behind - s.behind / 2,
                               0,         0};
     if (behind) d->lists.behind.insert(d->lists.behind.end(), after, after + 8);
-    for (int32_t j = 0; j < s.shared; ++j) d->lists.shared.push_back(take());
-    for (int32_t j = 0; j < s.tokens * s.own; ++j) d->lists.own.push_back(take());
+    for (int32_t j = 0; j < s.shared; ++j) d->lists.shared_slots.push_back(take());
+    for (int32_t j = 0; j < s.tokens * s.private_count; ++j)
+      d->lists.private_slots.push_back(take());
   }
-  lists.shared_length = static_cast<int32_t>(d->lists.shared.size());
-  lists.own_length = static_cast<int32_t>(d->lists.own.size());
+  lists.shared_length = static_cast<int32_t>(d->lists.shared_slots.size());
+  lists.private_length = static_cast<int32_t>(d->lists.private_slots.size());
 }
 
 template <typename T>
@@ -195,7 +196,7 @@ Drawn Draw(Trial& trial) {
 
 // One row: its group, and how far it sees.
 struct RowPlace {
-  int32_t position = -1, shared = 0, own = 0;
+  int32_t position = -1, shared = 0, private_count = 0;
   int32_t shared_at = 0, own_at = 0;
 };
 
@@ -212,9 +213,9 @@ inline RowPlace PlaceOf(const Drawn& d, int32_t token) {
     return at;
   }
   for (int32_t g = 0; g < lists.groups; ++g) {
-    const int32_t* step = d.lists.steps.data() + 8 * g;
+    const int32_t* step = d.lists.sequences.data() + 8 * g;
     if (token < step[0] || token >= step[0] + step[1]) continue;
-    at.shared = step[3], at.own = step[5];
+    at.shared = step[3], at.private_count = step[5];
     at.shared_at = step[2], at.own_at = step[4] + (token - step[0]) * step[5];
     const int32_t* after = d.lists.behind.empty() ? nullptr : d.lists.behind.data() + 8 * g;
     at.position = step[6] != 0 ? step[3] - step[1] + token - step[0]
@@ -225,8 +226,9 @@ inline RowPlace PlaceOf(const Drawn& d, int32_t token) {
 
 inline int32_t SlotAt(const Drawn& d, const RowPlace& at, int32_t j) {
   if (d.dense) return at.shared_at + j;
-  const int32_t slot = j < at.shared ? d.lists.shared[static_cast<size_t>(at.shared_at + j)]
-                                     : d.lists.own[static_cast<size_t>(at.own_at + j - at.shared)];
+  const int32_t slot = j < at.shared
+                           ? d.lists.shared_slots[static_cast<size_t>(at.shared_at + j)]
+                           : d.lists.private_slots[static_cast<size_t>(at.own_at + j - at.shared)];
   return slot < d.p.rows.slots ? slot : -1;
 }
 
@@ -259,7 +261,7 @@ std::vector<T> MakeRows(Random& random, const Drawn& d) {
   std::vector<bool> named(static_cast<size_t>(rows.slots), false);
   for (int32_t token = 0; token < d.p.tokens; ++token) {
     const RowPlace at = PlaceOf(d, token);
-    for (int32_t j = 0; j < at.shared + at.own; ++j) {
+    for (int32_t j = 0; j < at.shared + at.private_count; ++j) {
       const int32_t slot = SlotAt(d, at, j);
       if (slot >= 0) named[static_cast<size_t>(slot)] = true;
     }

@@ -38,7 +38,8 @@ struct LatentCall {
   el::Latent l;
   Floats key_matrix, value_matrix, key_bias, value_bias, bias, query, key, value, input;
   Floats pool;  // of keys and values
-  std::vector<int32_t> write, kv_steps, kv_shared, kv_own, kv_write;
+  std::vector<int32_t> slot_mapping, kv_sequences, kv_shared_slots, kv_private_slots,
+      kv_slot_mapping;
 };
 
 // Distinct slots for some of the tokens to write, -1 or one out of range for the others.
@@ -65,15 +66,15 @@ inline void DrawBehind(Random& random, LatentCall* call) {
     const int32_t* drawn = call->d.lists.behind.data() + g;
     const int32_t step[8] = {drawn[0],
                              drawn[1],
-                             static_cast<int32_t>(call->kv_shared.size()),
+                             static_cast<int32_t>(call->kv_shared_slots.size()),
                              drawn[3],
-                             static_cast<int32_t>(call->kv_own.size()),
+                             static_cast<int32_t>(call->kv_private_slots.size()),
                              drawn[5],
                              0,
                              0};
-    call->kv_steps.insert(call->kv_steps.end(), step, step + 8);
-    for (int32_t j = 0; j < step[3]; ++j) call->kv_shared.push_back(slots++);
-    for (int32_t j = 0; j < step[1] * step[5]; ++j) call->kv_own.push_back(slots++);
+    call->kv_sequences.insert(call->kv_sequences.end(), step, step + 8);
+    for (int32_t j = 0; j < step[3]; ++j) call->kv_shared_slots.push_back(slots++);
+    for (int32_t j = 0; j < step[1] * step[5]; ++j) call->kv_private_slots.push_back(slots++);
   }
   el::KeyPool& pool = l.kv_pool;
   pool.kv_heads = l.kv_heads;
@@ -86,7 +87,7 @@ inline void DrawBehind(Random& random, LatentCall* call) {
   l.value_stride = l.kv_heads * l.value_size + random.Between(0, 3);
   call->key = Numbers<float>(random, l.tokens * l.key_stride, -1.5, 1.5);
   call->value = Numbers<float>(random, l.tokens * l.value_stride, -1.5, 1.5);
-  call->kv_write = DrawWrites(random, l.tokens, static_cast<int32_t>(pool.blocks) * 16);
+  call->kv_slot_mapping = DrawWrites(random, l.tokens, static_cast<int32_t>(pool.blocks) * 16);
 }
 
 // Where the key (or value) of a slot stands in the pool of keys and values.
@@ -131,7 +132,7 @@ LatentCall DrawLatent(Trial& trial) {
   if (random.Chance(2)) {
     l.input_stride = width + random.Between(0, 3);
     call.input = Numbers<float>(random, l.tokens * l.input_stride, -1, 1);
-    call.write = DrawWrites(random, l.tokens, l.rows.slots);
+    call.slot_mapping = DrawWrites(random, l.tokens, l.rows.slots);
   }
   if (!call.d.lists.behind.empty()) DrawBehind(random, &call);
   return call;
@@ -144,20 +145,23 @@ void WritePools(const LatentCall& call, std::vector<T>* rows, Floats* pool) {
   const int32_t kv_slots = static_cast<int32_t>(l.kv_pool.blocks) * 16;
   for (int32_t i = 0; i < l.tokens; ++i) {
     const auto t = static_cast<size_t>(i);
-    if (!call.write.empty() && call.write[t] >= 0 && call.write[t] < l.rows.slots) {
+    if (!call.slot_mapping.empty() && call.slot_mapping[t] >= 0 &&
+        call.slot_mapping[t] < l.rows.slots) {
       for (int32_t c = 0; c < l.rows.width; ++c) {
-        (*rows)[ElementOf<T>(l.rows, call.write[t]) + static_cast<size_t>(c)] =
+        (*rows)[ElementOf<T>(l.rows, call.slot_mapping[t]) + static_cast<size_t>(c)] =
             Narrow<T>(call.input[static_cast<size_t>(i * l.input_stride + c)]);
       }
     }
-    if (call.kv_write.empty() || call.kv_write[t] < 0 || call.kv_write[t] >= kv_slots) continue;
+    if (call.kv_slot_mapping.empty() || call.kv_slot_mapping[t] < 0 ||
+        call.kv_slot_mapping[t] >= kv_slots)
+      continue;
     for (int32_t g = 0; g < l.kv_heads; ++g) {
       for (int32_t c = 0; c < l.head_size; ++c) {
-        (*pool)[KeyAt(l.kv_pool, call.kv_write[t], g, false) + static_cast<size_t>(c)] =
+        (*pool)[KeyAt(l.kv_pool, call.kv_slot_mapping[t], g, false) + static_cast<size_t>(c)] =
             call.key[static_cast<size_t>(i * l.key_stride + g * l.head_size + c)];
       }
       for (int32_t c = 0; c < l.value_size; ++c) {
-        (*pool)[KeyAt(l.kv_pool, call.kv_write[t], g, true) + static_cast<size_t>(c)] =
+        (*pool)[KeyAt(l.kv_pool, call.kv_slot_mapping[t], g, true) + static_cast<size_t>(c)] =
             call.value[static_cast<size_t>(i * l.value_stride + g * l.value_size + c)];
       }
     }
@@ -193,7 +197,7 @@ std::vector<Seen> SeenBy(const LatentCall& call, int32_t token, int32_t g,
   const el::Latent& l = call.l;
   std::vector<Seen> seen;
   const RowPlace at = PlaceOf(call.d, token);
-  for (int32_t j = 0; j < at.shared + at.own; ++j) {
+  for (int32_t j = 0; j < at.shared + at.private_count; ++j) {
     const int32_t slot = SlotAt(call.d, at, j), distance = at.position - j;
     if (slot < 0 || distance < 0 || (l.window > 0 && distance >= l.window)) continue;
     Doubles x;
@@ -204,14 +208,14 @@ std::vector<Seen> SeenBy(const LatentCall& call, int32_t token, int32_t g,
                     Times(x, call.value_matrix, call.value_bias, l.kv_heads, g, l.value_size),
                     distance});
   }
-  for (size_t s = 0; s < call.kv_steps.size(); s += 8) {
-    const int32_t* step = call.kv_steps.data() + s;
+  for (size_t s = 0; s < call.kv_sequences.size(); s += 8) {
+    const int32_t* step = call.kv_sequences.data() + s;
     if (token < step[0] || token >= step[0] + step[1]) continue;
     for (int32_t j = 0; j < step[3] + step[5]; ++j) {
       const int32_t distance = step[3] + step[5] - 1 - j;
       if (l.window > 0 && distance >= l.window) continue;
-      const int32_t slot = j < step[3] ? call.kv_shared[static_cast<size_t>(step[2] + j)]
-                                       : call.kv_own[static_cast<size_t>(
+      const int32_t slot = j < step[3] ? call.kv_shared_slots[static_cast<size_t>(step[2] + j)]
+                                       : call.kv_private_slots[static_cast<size_t>(
                                              step[4] + (token - step[0]) * step[5] + j - step[3])];
       const auto key = pool.begin() + static_cast<int64_t>(KeyAt(l.kv_pool, slot, g, false));
       const auto value = pool.begin() + static_cast<int64_t>(KeyAt(l.kv_pool, slot, g, true));
@@ -250,9 +254,9 @@ Doubles LatentReference(const LatentCall& call, const std::vector<T>& rows, cons
     for (const double s : scores) sum += std::exp(s - most);
     // Keys that count for nothing give NaN, as a softmax does; no keys at all give zeros.
     const RowPlace at = PlaceOf(call.d, token);
-    int32_t keys = at.shared + at.own;
-    for (size_t s = 0; s < call.kv_steps.size(); s += 8) {
-      const int32_t* step = call.kv_steps.data() + s;
+    int32_t keys = at.shared + at.private_count;
+    for (size_t s = 0; s < call.kv_sequences.size(); s += 8) {
+      const int32_t* step = call.kv_sequences.data() + s;
       if (token >= step[0] && token < step[0] + step[1]) keys += step[3] + step[5];
     }
     const double none = keys > 0 ? std::numeric_limits<double>::quiet_NaN() : 0;
@@ -280,14 +284,16 @@ void ConformLatentAs(Trial& trial) {
       value_weight(trial,
                    PanelsOf(call.value_matrix, l.rows.width, l.kv_heads, l.value_size, false)),
       output(trial, int64_t{l.tokens} * l.heads * l.value_size);
-  const Array<int32_t> steps(trial, call.d.lists.steps), shared(trial, call.d.lists.shared),
-      own(trial, call.d.lists.own), write(trial, call.write), kv_steps(trial, call.kv_steps),
-      kv_shared(trial, call.kv_shared), kv_own(trial, call.kv_own), kv_write(trial, call.kv_write);
+  const Array<int32_t> sequences(trial, call.d.lists.sequences),
+      shared_slots(trial, call.d.lists.shared_slots),
+      private_slots(trial, call.d.lists.private_slots), slot_mapping(trial, call.slot_mapping),
+      kv_sequences(trial, call.kv_sequences), kv_shared_slots(trial, call.kv_shared_slots),
+      kv_private_slots(trial, call.kv_private_slots), kv_slot_mapping(trial, call.kv_slot_mapping);
   const auto given = [](const auto& array) { return array.size() > 0 ? array.data() : nullptr; };
   l.rows.data = rows.data();
-  l.lists.steps = steps.data();
-  l.lists.shared = shared.data();
-  l.lists.own = own.data();
+  l.lists.sequences = sequences.data();
+  l.lists.shared_slots = shared_slots.data();
+  l.lists.private_slots = private_slots.data();
   l.query = query.data();
   l.key_weight = key_weight.data();
   l.value_weight = value_weight.data();
@@ -295,18 +301,18 @@ void ConformLatentAs(Trial& trial) {
   l.value_bias = given(value_bias);
   l.bias = given(bias);
   l.input = given(input);
-  l.write = given(write);
-  if (!call.kv_steps.empty()) {
+  l.slot_mapping = given(slot_mapping);
+  if (!call.kv_sequences.empty()) {
     l.kv_pool.data = pool.data();
     l.kv_lists.groups = l.lists.groups;
-    l.kv_lists.steps = kv_steps.data();
-    l.kv_lists.shared = kv_shared.data();
-    l.kv_lists.own = kv_own.data();
-    l.kv_lists.shared_length = static_cast<int32_t>(call.kv_shared.size());
-    l.kv_lists.own_length = static_cast<int32_t>(call.kv_own.size());
+    l.kv_lists.sequences = kv_sequences.data();
+    l.kv_lists.shared_slots = kv_shared_slots.data();
+    l.kv_lists.private_slots = kv_private_slots.data();
+    l.kv_lists.shared_length = static_cast<int32_t>(call.kv_shared_slots.size());
+    l.kv_lists.private_length = static_cast<int32_t>(call.kv_private_slots.size());
     l.key = given(key);
     l.value = given(value);
-    l.kv_write = given(kv_write);
+    l.kv_slot_mapping = given(kv_slot_mapping);
   }
   l.output = output.data();
   const cuda::DeviceLimits& limits = call.d.limits;
@@ -315,10 +321,10 @@ void ConformLatentAs(Trial& trial) {
   trial.about << "latent: groups " << l.lists.groups << " tokens " << l.tokens << " heads "
               << l.heads << "/" << l.kv_heads << " of " << l.head_size << "/" << l.value_size
               << " width " << l.rows.width << " keys " << l.lists.shared_length << "+"
-              << l.lists.own_length << " behind " << call.kv_shared.size() << "+"
-              << call.kv_own.size() << " window " << l.window << " distances " << l.distances
-              << " softcap " << l.softcap << " biases " << call.key_bias.size() << " "
-              << call.value_bias.size() << " type " << static_cast<int>(l.rows.type);
+              << l.lists.private_length << " behind " << call.kv_shared_slots.size() << "+"
+              << call.kv_private_slots.size() << " window " << l.window << " distances "
+              << l.distances << " softcap " << l.softcap << " biases " << call.key_bias.size()
+              << " " << call.value_bias.size() << " type " << static_cast<int>(l.rows.type);
   trial.Expect(el::Enqueue(l, plan, limits, workspace.data(), nullptr, call.d.tuning));
 
   WritePools(call, &x, &call.pool);
