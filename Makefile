@@ -16,7 +16,8 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test bench bench-peers chart lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test cxx-test sanitize arm64 peers fmt clean
+.PHONY: all demo test test-long bench bench-peers chart lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+  sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
 
@@ -26,8 +27,14 @@ demo: graft runtime
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft plugin verify --quiet $(BIN)/plugins/*
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/demo
 
-# Every test: Go with the race detector, C++ plain and under sanitizers, CUDA variants, conformance, peers.
-test: graft runtime peers cxx-test sanitize cuda-test go-test
+# Every kind of test, in minutes: C++ against float64, the emulator, a sanitizer, Go, peers; packages with goroutines
+# under the race detector.
+test: graft runtime peers cxx-test sanitize-kit go-test race-test
+
+# What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
+# the CUDA variants, sanitizers over everything, and the whole of Go with the race detector.
+test-long: graft runtime peers cxx-test-long sanitize cuda-test
+	@go test -race -timeout 40m ./...
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
 setup:
@@ -39,20 +46,16 @@ setup:
 	fi
 	@go mod download
 
-# cmake configures and builds one tree: folder, options, options of the build.
-define build_tree
-	@mkdir -p $(BUILD)/$(1)
-	@cmake -S . -B $(BUILD)/$(1) -DGRAFT_ORT_INCLUDE=$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) $(2) >$(BUILD)/$(1)/log 2>&1 \
-	  && cmake --build $(BUILD)/$(1) $(3) -j$(JOBS) >>$(BUILD)/$(1)/log 2>&1 || { tail -50 $(BUILD)/$(1)/log; exit 1; }
-endef
+# cmake configures and builds one tree, with a line of progress now and then: folder, options, options of the build.
+build_tree = abi/cmake/build-tree.sh $(BUILD)/$(1) $(JOBS) -DGRAFT_ORT_INCLUDE=$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) $(2) -- $(3)
 
 # The plugins, into build/plugins.
 plugins: setup
-	$(call build_tree,cmake,-DCMAKE_BUILD_TYPE=Release -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins)
+	@$(call build_tree,cmake,-DCMAKE_BUILD_TYPE=Release -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins)
 
 # The CUDA variants, into build/plugins beside the CPU ones; nvcc from the PATH or from PyPI. Needs no GPU.
 cuda: setup
-	$(call build_tree,cuda,-DCMAKE_BUILD_TYPE=Release -DGRAFT_CUDA=ON -DGRAFT_NVCC=$$(kernels-cuda/toolkit.sh) \
+	@$(call build_tree,cuda,-DCMAKE_BUILD_TYPE=Release -DGRAFT_CUDA=ON -DGRAFT_NVCC=$$(kernels-cuda/toolkit.sh) \
 	  -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins,--target graft-cuda)
 
 graft: plugins
@@ -77,13 +80,19 @@ $(PEERS): tests/conformance/cases.py | setup
 # The library that C++ tests make sessions with.
 ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxruntime.*\)".*/\1/p' | head -1)
 
-cxx-test: runtime
-	$(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
-	@ctest --test-dir $(BUILD)/cmake --output-on-failure -j$(JOBS)
+cxx-test cxx-test-long: runtime
+	@$(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(if $(findstring long,$@),ON,OFF) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
+	@ctest --test-dir $(BUILD)/cmake --output-on-failure --progress -j$(JOBS)
+
+# Sanitizers: over the C++ kit alone, and over everything.
+SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB)
+sanitize-kit: runtime
+	@$(call build_tree,sanitize,$(SANITIZED),--target abi_tests)
+	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -R '^abi$$'
 
 sanitize: runtime
-	$(call build_tree,sanitize,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
-	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS)
+	@$(call build_tree,sanitize,$(SANITIZED))
+	@ctest --test-dir $(BUILD)/sanitize --output-on-failure --progress -j$(JOBS)
 
 # What make cuda made: exports, device code, registers, and words where there is no driver. Needs no GPU.
 cuda-test: plugins cuda
@@ -101,11 +110,15 @@ arm64: setup
 	@GOARCH=arm64 CGO_ENABLED=0 go build ./host/... ./cmd/...
 	@command -v aarch64-linux-gnu-g++ >/dev/null || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq g++-aarch64-linux-gnu >/dev/null; }
-	$(call build_tree,arm64,-DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	@$(call build_tree,arm64,-DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/arm64/plugins -DGRAFT_TESTS=OFF)
 
 go-test: graft runtime peers
-	@go test -race -timeout 30m ./...
+	@go test -short -timeout 20m ./...
+
+# Packages with goroutines of their own.
+race-test: graft runtime
+	@go test -race -short -timeout 20m . ./host/cuda/... ./host/decode ./host/ort/... ./host/pipeline ./host/worker
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime

@@ -85,6 +85,9 @@ func TestPlannerOutcome(t *testing.T) {
 
 // The figure over a few cells of small models, with measurements and a cache of their own.
 func TestPlannerOfSmallModels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("every strategy is timed for every small model: make test-long")
+	}
 	l, err := ort.FindAndOpen("")
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ func TestDeclaredNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range models.Fixtures() {
+	for i, f := range models.Fixtures() {
 		if f.Exporter == "full" {
 			continue
 		}
@@ -105,7 +105,11 @@ func TestDeclaredNames(t *testing.T) {
 			}
 			o := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1, Dims: at, LooseDims: true}}
 			needed := same(t, l, set, honest, o)
-			for _, lie := range slices.Sorted(maps.Keys(lies)) {
+			names := slices.Sorted(maps.Keys(lies))
+			if testing.Short() { // one for each fixture, in turn
+				names = names[i%len(names):][:1]
+			}
+			for _, lie := range names {
 				t.Run(lie, func(t *testing.T) {
 					path := filepath.Join(t.TempDir(), "model.onnx")
 					renameAxes(t, honest, path, lies[lie])
