@@ -167,7 +167,7 @@ func TestQuotedMessagesExist(t *testing.T) {
 	quoted := 0
 	for document, after := range map[string][]string{
 		"docs/troubleshooting.md": {"| message |"},
-		"docs/recognition.md":     {"## Recognised, and left as drawn", "## Not recognised"},
+		"docs/recognition.md":     {"## Recognised, and left unchanged", "## Not recognised"},
 	} {
 		whole := text(t, document)
 		for _, start := range after {
