@@ -91,7 +91,7 @@ func Threads(n int) GeneratorOption {
 }
 
 // Attention names the KV-cache strategy instead of leaving it to the planner:
-// flash-decode, el-attention, slim-keys, slim-inputs or slim-hybrid, or self=NAME and
+// keys_values, prompt_hidden_states, keys, hidden_states or first_layer_keys, or self=NAME and
 // cross=NAME with a comma between. Layers that cannot follow it use another.
 func Attention(name string) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.attention = name })

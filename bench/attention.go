@@ -23,9 +23,9 @@ import (
 
 // What attention keeps in the figures, as prepare.ParseAttention reads it.
 const (
-	keepShared = "flash-decode"
-	keepOutput = "self=flash-decode,cross=el-attention"
-	keepLeast  = "self=slim-keys,cross=el-attention"
+	keepShared = "keys_values"
+	keepOutput = "self=keys_values,cross=prompt_hidden_states"
+	keepLeast  = "self=keys,cross=prompt_hidden_states"
 )
 
 // attentionFigures are those of what attention keeps.
@@ -43,10 +43,10 @@ func openAttention(l *ort.Library, set *patch.Set, folder, keep string, batch in
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range g.Engine().Served() {
+	for _, s := range g.Engine().Strategies() {
 		if s.Reason != "" {
 			g.Close()
-			return nil, fmt.Errorf("%s keeps %s instead of what was named: %s", s.Node, s.Keep, s.Reason)
+			return nil, fmt.Errorf("%s keeps %s instead of what was named: %s", s.Node, s.Strategy, s.Reason)
 		}
 	}
 	return g, nil

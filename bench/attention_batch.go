@@ -55,7 +55,7 @@ type batchDetail struct {
 // from two small ones, and then run.
 func attentionBatch() figure {
 	const what = "largest batch under 8 GiB of process memory, BART-large shape, 1,024 in, beam 4, 64 new tokens"
-	need := fmt.Sprintf("cross=el-attention at least %.1fx flash-decode, self=slim-keys as well %.0fx; run at most 8 GiB and %.0f %% off", batchWays[1].least, batchWays[2].least, 100*batchAgrees)
+	need := fmt.Sprintf("cross=prompt_hidden_states at least %.1fx keys_values, self=keys as well %.0fx; run at most 8 GiB and %.0f %% off", batchWays[1].least, batchWays[2].least, 100*batchAgrees)
 	return figure{"attention-batch", what, need, func(ctx context.Context, b *bench) (*outcome, error) {
 		folder, err := models.Cached(batchSubject, say)
 		if err != nil {

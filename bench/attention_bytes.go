@@ -61,7 +61,7 @@ func attentionBytes() figure {
 		if err := d.whisper(ctx, b); err != nil {
 			return nil, err
 		}
-		usual, keys, least := d.Whisper[keepShared], d.Whisper["slim-keys"], d.Whisper[keepLeast]
+		usual, keys, least := d.Whisper[keepShared], d.Whisper["keys"], d.Whisper[keepLeast]
 		claim("Whisper-tiny run, keys alone", float64(usual.Self+usual.Cross)/float64(keys.Self+keys.Cross), 2, 2)
 		claim("with the encoder's output for cross attention", float64(usual.Self+usual.Cross)/float64(least.Self+least.Cross), 4.65, 7.95)
 		if err := d.pools(claim); err != nil {
@@ -142,7 +142,7 @@ func (d *bytesDetail) whisper(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, keep := range []string{keepShared, "slim-keys", keepLeast} {
+	for _, keep := range []string{keepShared, "keys", keepLeast} {
 		g, err := openAttention(b.library, b.set, folder, keep, 1)
 		if err != nil {
 			return err
@@ -185,15 +185,15 @@ func (d *bytesDetail) pools(claim func(what string, ratio, least, most float64))
 	const encoded = 1500
 	for i, w := range whisperShapes {
 		self, cross := w.kinds()
-		usual, err := d.pool("Whisper "+w.name+", keys and values", part{self, plan.KeepKeysAndValues, whisperContext}, part{cross, plan.KeepKeysAndValues, encoded})
+		usual, err := d.pool("Whisper "+w.name+", keys and values", part{self, plan.KeysValues, whisperContext}, part{cross, plan.KeysValues, encoded})
 		if err != nil {
 			return err
 		}
-		keys, err := d.pool("Whisper "+w.name+", keys", part{self, plan.KeepKeys, whisperContext}, part{cross, plan.KeepKeys, encoded})
+		keys, err := d.pool("Whisper "+w.name+", keys", part{self, plan.Keys, whisperContext}, part{cross, plan.Keys, encoded})
 		if err != nil {
 			return err
 		}
-		least, err := d.pool("Whisper "+w.name+", keys and the encoder's output", part{self, plan.KeepKeys, whisperContext}, part{cross, plan.KeepLatent, encoded})
+		least, err := d.pool("Whisper "+w.name+", keys and the encoder's output", part{self, plan.Keys, whisperContext}, part{cross, plan.PromptHiddenStates, encoded})
 		if err != nil {
 			return err
 		}
@@ -209,11 +209,11 @@ func (d *bytesDetail) pools(claim func(what string, ratio, least, most float64))
 		claim("with the output", ratio(usual.Sample(), least.Sample()), low, high)
 	}
 	t5 := plan.Layers{Type: "self", Layers: 1, Heads: 128, KVHeads: 128, HeadSize: 128, ValueSize: 128, Width: 1024, Positions: "relative"}
-	usual, err := d.pool("T5-11B layer, keys and values", part{t5, plan.KeepKeysAndValues, 512})
+	usual, err := d.pool("T5-11B layer, keys and values", part{t5, plan.KeysValues, 512})
 	if err != nil {
 		return err
 	}
-	inputs, err := d.pool("T5-11B layer, inputs", part{t5, plan.KeepInputs, 512})
+	inputs, err := d.pool("T5-11B layer, inputs", part{t5, plan.HiddenStates, 512})
 	if err != nil {
 		return err
 	}

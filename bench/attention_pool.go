@@ -11,7 +11,7 @@ import (
 // part is what layers of one kind keep of so many positions.
 type part struct {
 	layers    plan.Layers
-	keep      plan.Keep
+	keep      plan.Strategy
 	positions int
 }
 
@@ -52,7 +52,7 @@ func (d *bytesDetail) pool(name string, parts ...part) (*poolTrial, error) {
 	}()
 	budget := cache.NewBudget(16 << 30)
 	for _, x := range parts {
-		block := plan.Candidate{Keep: x.keep}.Bytes(x.layers, plan.Shape{Keys: abi.CacheBlockSize, Beams: 1})
+		block := plan.Candidate{Strategy: x.keep}.Bytes(x.layers, plan.Shape{Keys: abi.CacheBlockSize, Beams: 1})
 		p, err := cache.NewPool(block/4, budget)
 		if err != nil {
 			return nil, err

@@ -74,12 +74,12 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 	crew := plugin.NewCrew(runtime.GOMAXPROCS(0))
 	defer crew.Close()
 	var steps [2]*probe.Step
-	for i, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent} {
-		p, err := patch.Named(b.set.Plugins, keep.Plugin())
+	for i, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
+		p, err := patch.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin)
 		if err != nil {
 			return err
 		}
-		layers, err := probe.New(p, &plan.Servers{}, l, plan.Candidate{Keep: keep}, l.Layers, shape, crew)
+		layers, err := probe.New(p, plan.Implementations{}, l, plan.Candidate{Strategy: keep}, l.Layers, shape, crew)
 		if err != nil {
 			return err
 		}

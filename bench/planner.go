@@ -257,11 +257,11 @@ func (b *bench) exported(ctx context.Context, folder string, c plannerCell) (*ge
 }
 
 // sideName is how a way of keeping is asked for by name.
-func sideName(keeps map[string]plan.Keep) string {
+func sideName(keeps map[string]plan.Strategy) string {
 	var parts []string
 	for _, kind := range []string{"self", "cross"} {
 		if keep, ok := keeps[kind]; ok {
-			parts = append(parts, kind+"="+keep.String())
+			parts = append(parts, kind+"="+string(keep))
 		}
 	}
 	return strings.Join(parts, ",")

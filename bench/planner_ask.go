@@ -32,7 +32,7 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 	}
 	// With 8 beams and a batch of 16, what graft tune measures by default.
 	expected := prepare.Expected{Beams: [2]int64{1, slices.Max(m.beams)}, Batch: slices.Max(m.batches), NewTokens: plannerSteps, MaxPositions: 2048, MaxInput: 2048}
-	roofline, err := tune.Machine(b.set.Plugins, plan.Servers{}, machine.Options{Again: true})
+	roofline, err := tune.Machine(b.set.Plugins, plan.Implementations{}, machine.Options{Again: true})
 	if err != nil {
 		return nil, err
 	}
@@ -44,15 +44,15 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		}
 		measured.With(table)
 		k := plan.Kind{Layers: l, Either: true}
-		for _, keep := range plan.Keeps() {
-			if _, missing := patch.Named(b.set.Plugins, keep.Plugin()); missing == nil && keep.Within(l.Type) == keep {
-				k.Candidates = append(k.Candidates, plan.Candidate{Keep: keep})
+		for _, keep := range plan.AllStrategies() {
+			if _, missing := patch.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin); missing == nil && keep.Within(l.Type) == keep {
+				k.Candidates = append(k.Candidates, plan.Candidate{Strategy: keep})
 			}
 		}
 		a.kinds, a.encoder = append(a.kinds, k), a.encoder || l.Type == "cross"
 	}
 	a.tables = measured.All()
-	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), plan.Servers{}, measured)
+	a.predictor = plan.NewPredictor(roofline, b.set.Manifests(), plan.Implementations{}, measured)
 	return a, nil
 }
 
@@ -81,13 +81,13 @@ func (a *asked) choose(c *plannerCell) error {
 	if err != nil {
 		return err
 	}
-	keeps := map[string]plan.Keep{}
+	keeps := map[string]plan.Strategy{}
 	c.Options = map[string][]foreseen{}
 	for _, x := range choices {
 		kind := x.Kind.Layers.Type
-		keeps[kind] = x.Candidate.Keep
+		keeps[kind] = x.Candidate.Strategy
 		if x.Either != nil {
-			keeps[kind] = x.Either.Candidates()[x.Either.Pick(x.Kind.Range.Largest())].Keep
+			keeps[kind] = x.Either.Candidates()[x.Either.Pick(x.Kind.Range.Largest())].Strategy
 		}
 		c.Reasons = append(c.Reasons, kind+": "+x.Reason)
 		for _, o := range x.Options {
@@ -115,35 +115,35 @@ func (a *asked) shapes(l plan.Layers, c *plannerCell) plan.Range {
 // can serve for one kind of attention, the other kind as it is by default, and each that
 // does for both.
 func (a *asked) sides() (names []string) {
-	base := map[string]plan.Keep{}
+	base := map[string]plan.Strategy{}
 	for _, k := range a.kinds {
-		base[k.Layers.Type] = plan.KeepKeysAndValues
+		base[k.Layers.Type] = plan.KeysValues
 	}
-	add := func(change func(plan.Layers) plan.Keep) {
-		keeps := map[string]plan.Keep{}
+	add := func(change func(plan.Layers) plan.Strategy) {
+		keeps := map[string]plan.Strategy{}
 		for _, k := range a.kinds {
 			l := k.Layers
-			c := plan.Candidate{Keep: change(l)}
-			if c.Keep == plan.KeepPlain || !slices.Contains(k.Candidates, c) || c.Serves(l) != "" {
-				c.Keep = plan.KeepKeysAndValues
+			c := plan.Candidate{Strategy: change(l)}
+			if c.Strategy == plan.Exported || !slices.Contains(k.Candidates, c) || c.Serves(l) != "" {
+				c.Strategy = plan.KeysValues
 			}
-			keeps[l.Type] = c.Keep
+			keeps[l.Type] = c.Strategy
 		}
 		if name := sideName(keeps); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	add(func(plan.Layers) plan.Keep { return plan.KeepKeysAndValues })
-	for _, keep := range plan.Keeps()[1:] {
+	add(func(plan.Layers) plan.Strategy { return plan.KeysValues })
+	for _, keep := range plan.AllStrategies()[1:] {
 		if keep.Within("self") == keep {
-			add(func(l plan.Layers) plan.Keep { return keep.Within(l.Type) })
+			add(func(l plan.Layers) plan.Strategy { return keep.Within(l.Type) })
 		}
 		if a.encoder {
-			add(func(l plan.Layers) plan.Keep {
+			add(func(l plan.Layers) plan.Strategy {
 				if l.Type == "cross" {
 					return keep
 				}
-				return plan.KeepPlain
+				return plan.Exported
 			})
 		}
 	}

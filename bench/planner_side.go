@@ -80,8 +80,8 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 		s.close()
 		return nil, fmt.Errorf("%s: %d bytes are too few for the decoder's weights", name, panels)
 	}
-	for _, x := range s.engine.Served() {
-		s.Kept[x.Type+"="+x.Keep.String()]++
+	for _, x := range s.engine.Strategies() {
+		s.Kept[x.Type+"="+string(x.Strategy)]++
 		if x.Reason == "" {
 			continue
 		}
@@ -92,7 +92,7 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 		if x.Type == "cross" {
 			asked = attention.Cross
 		}
-		a.refuse(x.Type, plan.Candidate{Keep: asked}, x.Node+": "+x.Reason)
+		a.refuse(x.Type, plan.Candidate{Strategy: asked}, x.Node+": "+x.Reason)
 	}
 	return s, nil
 }
@@ -140,7 +140,7 @@ func (s *plannerSide) end() {
 // keep keeps an encoder's output once more, and its time where that is one of a length.
 func (s *plannerSide) keep(ctx context.Context, hidden *ort.Value, length int64) error {
 	start := time.Now()
-	x, err := s.engine.Keep(ctx, hidden, 1)
+	x, err := s.engine.Store(ctx, hidden, 1)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)
 	}

@@ -100,8 +100,8 @@ func TestPlannerOfSmallModels(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache) // after the runtime was found in the user's
 	b := &bench{library: l, set: set, rounds: 1}
 	for name, sides := range map[string][]string{
-		"bart": {"self=flash-decode,cross=flash-decode", "self=el-attention,cross=el-attention", "self=flash-decode,cross=el-attention"},
-		"gpt2": {"self=flash-decode", "self=el-attention", "self=slim-keys", "self=slim-inputs"},
+		"bart": {"self=keys_values,cross=keys_values", "self=prompt_hidden_states,cross=prompt_hidden_states", "self=keys_values,cross=prompt_hidden_states"},
+		"gpt2": {"self=keys_values", "self=prompt_hidden_states", "self=keys", "self=hidden_states"},
 	} {
 		folder := filepath.Join(cache, name)
 		if err := models.Small(name, folder); err != nil {

@@ -40,7 +40,7 @@ func (o *openSides) add(name string) error {
 	}
 	o.all = append(o.all, s)
 	for _, x := range o.all[:len(o.all)-1] {
-		if x.SameAs == "" && slices.EqualFunc(x.engine.Served(), s.engine.Served(), func(a, b rewrite.Served) bool { return a.Keep == b.Keep }) {
+		if x.SameAs == "" && slices.EqualFunc(x.engine.Strategies(), s.engine.Strategies(), func(a, b rewrite.LayerStrategy) bool { return a.Strategy == b.Strategy }) {
 			s.SameAs = x.Name
 			s.close()
 			break

@@ -254,7 +254,7 @@ func comparedGenerations(w io.Writer, r *generations.Result) {
 	for _, s := range []*generations.Side{&r.A, &r.B} {
 		for _, l := range s.Attention {
 			if l.Reason != "" {
-				fmt.Fprintf(w, "%s: %s keeps %s: %s\n", s.Name, l.Node, l.Keep, l.Reason)
+				fmt.Fprintf(w, "%s: %s keeps %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)
 			}
 		}
 	}

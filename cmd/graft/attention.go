@@ -16,7 +16,7 @@ type attentionFlags struct {
 }
 
 func (a *attentionFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&a.name, "attention", "", "what attention keeps: flash-decode, el-attention, slim-keys, slim-inputs, slim-hybrid or a plugin, or self=NAME,cross=NAME; behind it :float16, :bfloat16 or :skip=P, which cost accuracy (default: as predicted)")
+	f.StringVar(&a.name, "attention", "", "KV-cache strategy: keys_values, prompt_hidden_states, keys, hidden_states, first_layer_keys or a plugin that implements one, or self=NAME,cross=NAME; after it :float16, :bfloat16 or :skip=P, which cost accuracy (default: as predicted)")
 	f.StringVar(&a.prefer, "prefer", string(plan.PreferSpeed), "speed or memory: what attention that is not named is chosen for")
 }
 

@@ -105,7 +105,7 @@ attention keep, what else they could, with the time and memory that is predicted
 was measured (graft tune), and why a layer keeps something else.`,
 		Example: `  graft inspect model.onnx
   graft inspect bart-large-cnn --prefer memory --max-cache 8GiB --beam 4
-  graft inspect whisper-small --attention slim-keys
+  graft inspect whisper-small --attention keys
   graft inspect model.onnx -o json | jq '.blocks[].operator'
   graft inspect model.onnx --write-plan plan.json`,
 		Args: exactly(1, "one model or one model folder"),

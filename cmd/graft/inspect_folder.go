@@ -15,11 +15,11 @@ import (
 // folderInspection is the JSON object of graft inspect for the folder of a model that
 // generates.
 type folderInspection struct {
-	SchemaVersion int              `json:"schema_version"`
-	Model         string           `json:"model"`
-	Plugins       []string         `json:"plugins"`
-	Attention     []attentionKind  `json:"attention"`
-	Layers        []rewrite.Served `json:"layers"`
+	SchemaVersion int                     `json:"schema_version"`
+	Model         string                  `json:"model"`
+	Plugins       []string                `json:"plugins"`
+	Attention     []attentionKind         `json:"attention"`
+	Layers        []rewrite.LayerStrategy `json:"layers"`
 }
 
 // attentionKind is one kind of attention with all that it could keep.
@@ -62,7 +62,7 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 	for _, note := range g.Notes {
 		c.say("graft: %v", note)
 	}
-	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Decoder.Plugins, Layers: g.Interface.Served}
+	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Decoder.Plugins, Layers: g.Interface.Strategies}
 	for _, x := range g.Choices {
 		r.Attention = append(r.Attention, attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})
 	}
@@ -74,7 +74,7 @@ func (r *folderInspection) text(w io.Writer) {
 		s := k.Range.Largest()
 		fmt.Fprintf(w, "%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
 		fmt.Fprintf(w, "at %d positions, %d beams and %d samples at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
-		rows := [][]string{{"keeps", "MB a sample", "predicted ms a step", "measured", "speed over the range", "at worst", "samples in the cache"}}
+		rows := [][]string{{"strategy", "MB a sample", "predicted ms a step", "measured", "speed over the range", "at worst", "samples in the cache"}}
 		for _, o := range k.Options {
 			if o.Refused != "" {
 				rows = append(rows, []string{o.Name, "-", "-", "-", "-", "-", o.Refused})
@@ -95,7 +95,7 @@ func (r *folderInspection) text(w io.Writer) {
 	}
 	kept := map[string]int{}
 	for _, l := range r.Layers {
-		kept[l.Type+" attention: "+l.Keep.String()]++
+		kept[l.Type+" attention: "+string(l.Strategy)]++
 	}
 	for _, what := range slices.Sorted(maps.Keys(kept)) {
 		fmt.Fprintf(w, "%d of %s\n", kept[what], what)

@@ -102,7 +102,7 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	b := c.progress("measuring this machine")
 	defer b.end()
 	t := &tuning{SchemaVersion: schemaVersion, Model: folder, Kinds: []tunedKind{}}
-	servers := named.Servers.Among(set.Manifests())
+	servers := named.Implementations.Among(set.Manifests())
 	m, problem := tune.Machine(set.Plugins, servers, machine.Options{Threads: threads, Again: true})
 	t.roofline = m
 	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, servers, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
@@ -114,7 +114,7 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	for _, l := range layers {
 		b.say("measuring " + l.Type + " attention")
 		r := opened.Range(l, o)
-		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Servers: servers, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
+		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Implementations: servers, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}

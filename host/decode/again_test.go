@@ -28,38 +28,38 @@ func TestPlanIsMadeAgain(t *testing.T) {
 	user := os.Getenv("XDG_CACHE_HOME")
 	for _, c := range []struct {
 		attention prepare.Attention
-		want      plan.Keep
+		want      plan.Strategy
 		refused   string
 	}{
-		{prepare.Attention{}, plan.KeepInputs, "singular"},
-		{prepare.Attention{Prefer: plan.PreferMemory}, plan.KeepKeys, ""},
+		{prepare.Attention{}, plan.HiddenStates, "singular"},
+		{prepare.Attention{Prefer: plan.PreferMemory}, plan.Keys, ""},
 	} {
-		t.Run(c.want.String(), func(t *testing.T) {
+		t.Run(string(c.want), func(t *testing.T) {
 			g := open(t, dir, func(o *decode.Options) {
 				o.Attention = c.attention
 				t.Setenv("XDG_CACHE_HOME", t.TempDir())
-				table := &tune.Table{SchemaVersion: 2, Machine: tune.Identify(o.Plugins.Plugins, plan.Servers{}, 0),
+				table := &tune.Table{SchemaVersion: 3, Machine: tune.Identify(o.Plugins.Plugins, plan.Implementations{}, 0),
 					Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
 					Axes:   tune.Axes{Keys: []int64{1, 4}, Own: []int64{0, 64}, Beams: []int64{1, 8}, Batch: []int64{1, 8}}}
-				for keep, seconds := range map[plan.Keep]float64{plan.KeepKeysAndValues: 1, plan.KeepKeys: 0.1, plan.KeepInputs: 0.5, plan.KeepLatent: 2} {
-					table.Rows = append(table.Rows, tune.Row{Keep: keep, Server: (&plan.Servers{}).Of(keep), Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
+				for keep, seconds := range map[plan.Strategy]float64{plan.KeysValues: 1, plan.Keys: 0.1, plan.HiddenStates: 0.5, plan.PromptHiddenStates: 2} {
+					table.Rows = append(table.Rows, tune.Row{Strategy: keep, Implementation: plan.Implementations{}.Of(keep), Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
 				}
 				if _, err := table.Save(""); err != nil {
 					t.Fatal(err)
 				}
 			})
 			choice := g.Choices()[slices.IndexFunc(g.Choices(), func(x plan.CacheChoice) bool { return x.Kind.Layers.Type == "self" })]
-			if choice.Candidate.Keep != c.want {
+			if choice.Candidate.Strategy != c.want {
 				t.Errorf("chose %s because %q, want %s", choice.Candidate, choice.Reason, c.want)
 			}
 			for _, o := range choice.Options {
-				if o.Candidate.Keep == plan.KeepKeys && (o.Refused == "") != (c.refused == "") || !strings.Contains(o.Refused, c.refused) && o.Candidate.Keep == plan.KeepKeys {
+				if o.Candidate.Strategy == plan.Keys && (o.Refused == "") != (c.refused == "") || !strings.Contains(o.Refused, c.refused) && o.Candidate.Strategy == plan.Keys {
 					t.Errorf("%s is refused because %q, want %q", o.Name, o.Refused, c.refused)
 				}
 			}
-			for _, x := range g.Engine().Served() {
-				if c.refused != "" && x.Type == "self" && (x.Keep != c.want || x.Reason != "") {
-					t.Errorf("%s keeps %s: %s", x.Node, x.Keep, x.Reason)
+			for _, x := range g.Engine().Strategies() {
+				if c.refused != "" && x.Type == "self" && (x.Strategy != c.want || x.Reason != "") {
+					t.Errorf("%s keeps %s: %s", x.Node, x.Strategy, x.Reason)
 				}
 			}
 			t.Setenv("XDG_CACHE_HOME", user) // which has the runtime

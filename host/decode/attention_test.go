@@ -25,9 +25,9 @@ func TestMachineIsMeasuredForAChoice(t *testing.T) {
 		measured  bool
 	}{
 		{"open", prepare.Attention{}, false, true},
-		{"one kind is open", prepare.Attention{Self: plan.KeepKeysAndValues}, false, true},
-		{"named", prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeysAndValues}, false, false},
-		{"named, to be explained", prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeysAndValues}, true, true},
+		{"one kind is open", prepare.Attention{Self: plan.KeysValues}, false, true},
+		{"named", prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}, false, false},
+		{"named, to be explained", prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			folder := t.TempDir()
@@ -58,7 +58,7 @@ func TestPlanOfAutoBatch(t *testing.T) {
 // What the pools hold is not promised twice: no sample is begun that could not end.
 func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
 	const length, more = 124, 110
-	g := opened(t, "bart", Options{Batch: 2, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeysAndValues}})
+	g := opened(t, "bart", Options{Batch: 2, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
 	set, err := json.Marshal(map[string]any{"num_beams": 1, "max_new_tokens": more, "eos_token_id": []int{}, "forced_eos_token_id": nil})
 	if err != nil {
 		t.Fatal(err)
@@ -103,16 +103,16 @@ func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
 func TestPluginsThatAreRuledOut(t *testing.T) {
 	for _, c := range []struct {
 		plan  plan.Options
-		keeps []plan.Keep // what is used at all
+		keeps []plan.Strategy // what is used at all
 	}{
-		{plan.Options{Except: []string{"el-attention", "slim-attention"}}, []plan.Keep{plan.KeepKeysAndValues}},
-		{plan.Options{Plugins: []string{"packed-linear"}}, []plan.Keep{plan.KeepKeysAndValues}},
-		{plan.Options{Except: []string{"el-attention"}}, []plan.Keep{plan.KeepKeys, plan.KeepInputs, plan.KeepFirstKeys}},
+		{plan.Options{Except: []string{"el-attention", "slim-attention"}}, []plan.Strategy{plan.KeysValues}},
+		{plan.Options{Plugins: []string{"packed-linear"}}, []plan.Strategy{plan.KeysValues}},
+		{plan.Options{Except: []string{"el-attention"}}, []plan.Strategy{plan.Keys, plan.HiddenStates, plan.FirstLayerKeys}},
 	} {
 		g := opened(t, "bart", Options{CacheBytes: 64 << 20, Plan: c.plan, Attention: prepare.Attention{Prefer: plan.PreferMemory}})
-		for _, served := range g.engine.Served() {
-			if !slices.Contains(c.keeps, served.Keep) {
-				t.Errorf("%+v: %s keeps %s", c.plan, served.Node, served.Keep)
+		for _, served := range g.engine.Strategies() {
+			if !slices.Contains(c.keeps, served.Strategy) {
+				t.Errorf("%+v: %s keeps %s", c.plan, served.Node, served.Strategy)
 			}
 		}
 	}
@@ -120,9 +120,9 @@ func TestPluginsThatAreRuledOut(t *testing.T) {
 	if err := models.Small("bart", dir); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{CacheBytes: 64 << 20, Plan: plan.Options{Except: []string{"el-attention"}}, Attention: prepare.Attention{Cross: plan.KeepLatent}}
+	o := Options{CacheBytes: 64 << 20, Plan: plan.Options{Except: []string{"el-attention"}}, Attention: prepare.Attention{Cross: plan.PromptHiddenStates}}
 	load(t, &o)
-	if _, err := Open(dir, o); err == nil || !strings.HasSuffix(err.Error(), ": cross attention is to keep what el-attention does, and el-attention is excepted") {
+	if _, err := Open(dir, o); err == nil || !strings.HasSuffix(err.Error(), ": cross attention is to use el-attention, and el-attention is excepted") {
 		t.Errorf("found %v", err)
 	}
 }

@@ -25,18 +25,18 @@ func TestOpeningReadsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeysAndValues}
+	keys := prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}
 	for _, c := range []struct {
 		model         string
 		attention     prepare.Attention
 		files, graphs int64
 	}{
 		{"gpt2", keys, 1, 2},
-		{"gpt2", prepare.Attention{Self: plan.KeepKeys}, 1, 2},
+		{"gpt2", prepare.Attention{Self: plan.Keys}, 1, 2},
 		{"bart", keys, 3, 4},        // decoder twice, filler, encoder
 		{"bart-merged", keys, 2, 4}, // a merged decoder is both
-		{"bart", prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent}, 3, 4},    // the decoder without a past, no filler
-		{"bart-merged", prepare.Attention{Self: plan.KeepInputs, Cross: plan.KeepFirstKeys}, 2, 5}, // and a filler
+		{"bart", prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates}, 3, 4},      // the decoder without a past, no filler
+		{"bart-merged", prepare.Attention{Self: plan.HiddenStates, Cross: plan.FirstLayerKeys}, 2, 5}, // and a filler
 	} {
 		dir := filepath.Join(t.TempDir(), c.model)
 		if err := models.Small(c.model, dir); err != nil {

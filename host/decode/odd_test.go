@@ -83,7 +83,7 @@ func bent(t *testing.T, g *onnx.Graph, names ...string) {
 // the tokens are those of the model as exported.
 func TestOddLayers(t *testing.T) {
 	const past, first = "decoder_with_past_model", "decoder_model"
-	either := prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent, Choose: func(positions, _ int) bool { return positions%2 == 0 }}
+	either := prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates, Choose: func(positions, _ int) bool { return positions%2 == 0 }}
 	bentEncoder := func(t *testing.T, file string, g *onnx.Graph) {
 		if file == first {
 			bent(t, g, "layers.1/encoder_attn/k_proj", "layers.1/encoder_attn/v_proj")
@@ -93,7 +93,7 @@ func TestOddLayers(t *testing.T) {
 		name   string
 		change func(t *testing.T, file string, g *onnx.Graph)
 		way    prepare.Attention
-		keeps  []plan.Keep // of the layers: self, cross, self, cross
+		keeps  []plan.Strategy // of the layers: self, cross, self, cross
 		plan   plan.Options
 	}{
 		{
@@ -101,22 +101,22 @@ func TestOddLayers(t *testing.T) {
 			func(t *testing.T, _ string, g *onnx.Graph) {
 				projection(t, g, "layers.1/self_attn/k_proj").Input[1] = projection(t, g, "layers.0/self_attn/k_proj").Input[1]
 			},
-			prepare.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
-			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.Keys, Cross: plan.KeysValues},
+			[]plan.Strategy{plan.Keys, plan.KeysValues, plan.Keys, plan.KeysValues},
 			plan.Options{},
 		},
 		{
 			"no inverse of self attention's second layer",
 			func(t *testing.T, _ string, g *onnx.Graph) { singular(t, g, "layers.1/self_attn/k_proj") },
-			prepare.Attention{Self: plan.KeepKeys, Cross: plan.KeepKeysAndValues},
-			[]plan.Keep{plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepInputs, plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.Keys, Cross: plan.KeysValues},
+			[]plan.Strategy{plan.Keys, plan.KeysValues, plan.HiddenStates, plan.KeysValues},
 			plan.Options{},
 		},
 		{
 			"a prompt is kept for all layers or for none",
 			func(t *testing.T, _ string, g *onnx.Graph) { bent(t, g, "layers.1/self_attn/v_proj") },
-			prepare.Attention{Self: plan.KeepLatent, Cross: plan.KeepKeysAndValues},
-			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.PromptHiddenStates, Cross: plan.KeysValues},
+			[]plan.Strategy{plan.KeysValues, plan.KeysValues, plan.KeysValues, plan.KeysValues},
 			plan.Options{},
 		},
 		{
@@ -126,8 +126,8 @@ func TestOddLayers(t *testing.T) {
 					singular(t, g, "layers.1/encoder_attn/k_proj")
 				}
 			},
-			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
-			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepLatent},
+			prepare.Attention{Self: plan.KeysValues, Cross: plan.Keys},
+			[]plan.Strategy{plan.KeysValues, plan.Keys, plan.KeysValues, plan.PromptHiddenStates},
 			plan.Options{},
 		},
 		{
@@ -137,8 +137,8 @@ func TestOddLayers(t *testing.T) {
 					singular(t, g, "layers.1/encoder_attn/k_proj")
 				}
 			},
-			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepKeys},
-			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepKeys, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.KeysValues, Cross: plan.Keys},
+			[]plan.Strategy{plan.KeysValues, plan.Keys, plan.KeysValues, plan.KeysValues},
 			plan.Options{Except: []string{"el-attention"}},
 		},
 		{
@@ -148,29 +148,29 @@ func TestOddLayers(t *testing.T) {
 					singular(t, g, "layers.0/encoder_attn/k_proj")
 				}
 			},
-			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
-			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepLatent},
+			prepare.Attention{Self: plan.KeysValues, Cross: plan.FirstLayerKeys},
+			[]plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.KeysValues, plan.PromptHiddenStates},
 			plan.Options{},
 		},
 		{
 			"keys of one layer are no projection of the encoder's output",
 			bentEncoder,
-			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepLatent},
-			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates},
+			[]plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.KeysValues, plan.KeysValues},
 			plan.Options{},
 		},
 		{
 			"keys of one layer cannot be computed from those of another",
 			bentEncoder,
-			prepare.Attention{Self: plan.KeepKeysAndValues, Cross: plan.KeepFirstKeys},
-			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepFirstKeys, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			prepare.Attention{Self: plan.KeysValues, Cross: plan.FirstLayerKeys},
+			[]plan.Strategy{plan.KeysValues, plan.FirstLayerKeys, plan.KeysValues, plan.KeysValues},
 			plan.Options{},
 		},
 		{
 			"samples choose, and one layer cannot",
 			bentEncoder,
 			either,
-			[]plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeysAndValues, plan.KeepKeysAndValues},
+			[]plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.KeysValues, plan.KeysValues},
 			plan.Options{},
 		},
 	} {
@@ -183,10 +183,10 @@ func TestOddLayers(t *testing.T) {
 				edit(t, filepath.Join(dir, file+".onnx"), func(g *onnx.Graph) { c.change(t, file, g) })
 			}
 			g := open(t, dir, func(o *decode.Options) { o.Attention, o.Plan, o.Folds = c.way, c.plan, fold.At(t.TempDir(), nil) })
-			var keeps []plan.Keep
-			for _, layer := range g.Engine().Served() {
-				keeps = append(keeps, layer.Keep)
-				t.Logf("%s: %s %s", layer.Node, layer.Keep, layer.Reason)
+			var keeps []plan.Strategy
+			for _, layer := range g.Engine().Strategies() {
+				keeps = append(keeps, layer.Strategy)
+				t.Logf("%s: %s %s", layer.Node, layer.Strategy, layer.Reason)
 			}
 			if !slices.Equal(keeps, c.keeps) {
 				t.Errorf("layers keep %v, want %v", keeps, c.keeps)

@@ -48,11 +48,11 @@ func TestStrangersOperatorAlone(t *testing.T) {
 	for _, c := range []struct {
 		model  string
 		others []string
-		cross  plan.Keep
+		cross  plan.Strategy
 	}{
-		{"gpt2", nil, plan.KeepPlain},
-		{"gpt2", []string{"packed-linear", "step-tail"}, plan.KeepPlain},
-		{"bart", []string{"el-attention", "packed-linear"}, plan.KeepLatent}, // which plain-decode has no operator to store for
+		{"gpt2", nil, ""},
+		{"gpt2", []string{"packed-linear", "step-tail"}, ""},
+		{"bart", []string{"el-attention", "packed-linear"}, plan.PromptHiddenStates}, // which plain-decode has no operator to store for
 	} {
 		dir := filepath.Join(t.TempDir(), c.model)
 		if err := models.Small(c.model, dir); err != nil {
@@ -61,18 +61,18 @@ func TestStrangersOperatorAlone(t *testing.T) {
 		alone := loadedFrom(t, append(built(c.others...), plainDecode)...)
 		g := open(t, dir, func(o *decode.Options) {
 			o.Plugins, o.PlainTail = alone, true
-			o.Attention.Self = plan.KeepKeysAndValues
+			o.Attention.Self = plan.KeysValues
 		})
-		for _, s := range g.Engine().Served() {
-			if s.Type == "self" && (s.Plugin != "plain-decode" || s.Keep != plan.KeepKeysAndValues) || s.Type == "cross" && s.Keep != c.cross {
+		for _, s := range g.Engine().Strategies() {
+			if s.Type == "self" && (s.Plugin != "plain-decode" || s.Strategy != plan.KeysValues) || s.Type == "cross" && s.Strategy != c.cross {
 				t.Errorf("%s: %+v", c.model, s)
 			}
 		}
-		if c.cross != plan.KeepPlain {
+		if c.cross != "" {
 			likeExported(t, g, dir)
 			continue
 		}
-		own := open(t, dir, func(o *decode.Options) { o.Attention.Self = plan.KeepKeysAndValues })
+		own := open(t, dir, func(o *decode.Options) { o.Attention.Self = plan.KeysValues })
 		o := g.Search()
 		o.NumBeams, o.MaxNewTokens = 3, 12
 		inputs := func() []*decode.Input {
@@ -119,9 +119,9 @@ func TestStrangersCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.Replace(string(text), "    keeps: keys-and-values\n", "    keeps: keys-and-values\n    cost: {bandwidth: 0.01, flops: 0.01, overhead_us: 900}\n", 1)
+	changed := strings.Replace(string(text), "    kv_cache: {strategy: keys_values}\n", "    kv_cache: {strategy: keys_values}\n    cost: {bandwidth: 0.01, flops: 0.01, overhead_us: 900}\n", 1)
 	if changed == string(text) {
-		t.Fatal("the manifest has no keys-and-values")
+		t.Fatal("the manifest declares no strategy")
 	}
 	if err := os.WriteFile(manifest, []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestStrangersCost(t *testing.T) {
 	if a, b := usual.Options[0].Largest.Model, costly.Options[0].Largest.Model; b < a+2*800e-6 {
 		t.Errorf("the operator is predicted to take %g s, and %g s with another cost", a, b)
 	}
-	if usual.Candidate.Keep != plan.KeepKeysAndValues || costly.Candidate.Keep == plan.KeepKeysAndValues {
+	if usual.Candidate.Strategy != plan.KeysValues || costly.Candidate.Strategy == plan.KeysValues {
 		t.Errorf("chose %s because %s, and with another cost %s because %s", usual.Candidate, usual.Reason, costly.Candidate, costly.Reason)
 	}
 }

@@ -2,99 +2,72 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 )
 
-// Keep is what a decoder's attention keeps of the positions that it will attend to
-// again.
-type Keep int
+// Strategy is the name of a KV-cache strategy: what a decoder's attention stores of the
+// positions that it will attend to again. "" stands for none that was decided on.
+type Strategy string
 
-// What can be kept. d is the width of what keys and values are projected from,
-// hs and vs the sizes of a key's and a value's head.
+// The strategies that graft's own plugins implement, and the one that needs none.
 const (
-	// KeepPlain is the model as exported: keys and values a layer, once for each beam.
-	KeepPlain Keep = iota
-	// KeepKeysAndValues is keys and values a layer, positions that beams share once.
-	KeepKeysAndValues
-	// KeepLatent is, for cross attention, the encoder's output once for all layers; for
-	// self attention the layer's inputs at the prompt's positions, and keys and values
+	// Exported is the model as exported: keys and values a layer, once for each beam.
+	Exported Strategy = "exported"
+	// KeysValues is keys and values a layer, positions that beams share once.
+	KeysValues Strategy = "keys_values"
+	// PromptHiddenStates is, for cross attention, the encoder's output once for all layers;
+	// for self attention the layer's inputs at the prompt's positions, and keys and values
 	// of those that follow (EL-attention, https://arxiv.org/abs/2105.04779, section 3.2).
-	KeepLatent
-	// KeepKeys is keys alone (slim attention, https://arxiv.org/abs/2503.05840, section 2).
-	KeepKeys
-	// KeepInputs is the layer's inputs at all positions (the same, section 6).
-	KeepInputs
-	// KeepFirstKeys is, for cross attention, the keys of the first layer, from which the
-	// other layers attend too (the same, section 7, the hybrid).
-	KeepFirstKeys
-	keeps
+	PromptHiddenStates Strategy = "prompt_hidden_states"
+	// Keys is keys alone (slim attention, https://arxiv.org/abs/2503.05840, section 2).
+	Keys Strategy = "keys"
+	// HiddenStates is the layer's inputs at all positions (slim attention, section 6).
+	HiddenStates Strategy = "hidden_states"
+	// FirstLayerKeys is, for cross attention, the keys of the first layer, from which the
+	// other layers attend too (slim attention, section 7, the hybrid).
+	FirstLayerKeys Strategy = "first_layer_keys"
 )
 
-// keepNames are the names by which a user asks for them.
-var keepNames = [keeps]string{"plain", "flash-decode", "el-attention", "slim-keys", "slim-inputs", "slim-hybrid"}
-
-// String is the name by which a user asks for it.
-func (k Keep) String() string {
-	if k < 0 || k >= keeps {
-		return fmt.Sprintf("Keep(%d)", int(k))
+// ParseStrategy finds a strategy by its name.
+func ParseStrategy(name string) (Strategy, error) {
+	if s := Strategy(name); slices.Contains(AllStrategies(), s) || s == Exported {
+		return s, nil
 	}
-	return keepNames[k]
+	return "", fmt.Errorf("%q is no KV-cache strategy, needed is one of %v", name, AllStrategies())
 }
-
-// KeepNamed finds one by its name.
-func KeepNamed(name string) (Keep, error) {
-	if name == KeepKeys.Plugin() {
-		return KeepKeys, nil
-	}
-	for k, n := range keepNames {
-		if n == name {
-			return Keep(k), nil
-		}
-	}
-	return 0, fmt.Errorf("%q is no way of keeping a cache, needed is one of %v", name, keepNames[KeepKeysAndValues:])
-}
-
-// MarshalText is the name, for JSON.
-func (k Keep) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // UnmarshalText reads a name.
-func (k *Keep) UnmarshalText(text []byte) (err error) {
-	*k, err = KeepNamed(string(text))
+func (s *Strategy) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseStrategy(string(text))
 	return err
 }
 
-// operators attend over what is kept, by plugin.
-var operators = [keeps]struct{ plugin, operator string }{
-	KeepKeysAndValues: {"flash-decode", "CachedAttention"},
-	KeepLatent:        {"el-attention", "ELAttention"},
-	KeepKeys:          {"slim-attention", "KeyAttention"},
-	KeepInputs:        {"slim-attention", "InputAttention"},
-	KeepFirstKeys:     {"slim-attention", "InputAttention"}, // KeyAttention in the first layer
+// operators attend over what is stored, by plugin.
+var operators = map[Strategy]Implementation{
+	KeysValues:         {"flash-decode", "CachedAttention"},
+	PromptHiddenStates: {"el-attention", "ELAttention"},
+	Keys:               {"slim-attention", "KeyAttention"},
+	HiddenStates:       {"slim-attention", "InputAttention"},
+	FirstLayerKeys:     {"slim-attention", "InputAttention"}, // KeyAttention in the first layer
 }
 
-// Keeps are all that a host can keep, the usual first.
-func Keeps() []Keep {
-	return []Keep{KeepKeysAndValues, KeepLatent, KeepKeys, KeepInputs, KeepFirstKeys}
+// AllStrategies are those that an engine can use, the default first.
+func AllStrategies() []Strategy {
+	return []Strategy{KeysValues, PromptHiddenStates, Keys, HiddenStates, FirstLayerKeys}
 }
 
-// Within is what a kind of attention ("self" or "cross") keeps where all layers are
-// asked to keep k: the inputs of cross attention are the encoder's output, and layers of
+// Within is the strategy of a kind of attention ("self" or "cross") where s is wanted for
+// all layers: the inputs of cross attention are the encoder's output, and layers of
 // self attention have no inputs in common.
-func (k Keep) Within(kind string) Keep {
+func (s Strategy) Within(kind string) Strategy {
 	switch {
-	case kind == "cross" && k == KeepInputs:
-		return KeepLatent
-	case kind == "self" && k == KeepFirstKeys:
-		return KeepKeys
+	case kind == "cross" && s == HiddenStates:
+		return PromptHiddenStates
+	case kind == "self" && s == FirstLayerKeys:
+		return Keys
 	}
-	return k
+	return s
 }
-
-// Plugin is the plugin whose operator attends over what is kept, Operator the
-// operator; both are empty for KeepPlain.
-func (k Keep) Plugin() string { return operators[k].plugin }
-
-// Operator is the name of the operator.
-func (k Keep) Operator() string { return operators[k].operator }
 
 // Storage is the element type that rows are kept in.
 type Storage string
@@ -117,20 +90,20 @@ func (s Storage) Bytes() int64 {
 
 // Candidate is one way of serving all layers of a kind.
 type Candidate struct {
-	Keep    Keep
-	Storage Storage
+	Strategy Strategy
+	Storage  Storage
 }
 
 func (c Candidate) String() string {
 	if c.half() {
-		return c.Keep.String() + " in " + string(c.Storage)
+		return string(c.Strategy) + " in " + string(c.Storage)
 	}
-	return c.Keep.String()
+	return string(c.Strategy)
 }
 
 // half reports rows of two bytes an element.
 func (c Candidate) half() bool {
-	return (c.Storage == Float16 || c.Storage == BFloat16) && c.Keep != KeepPlain && c.Keep != KeepKeysAndValues
+	return (c.Storage == Float16 || c.Storage == BFloat16) && c.Strategy != Exported && c.Strategy != KeysValues
 }
 
 // Layers are attention layers of a decoder that are alike.
@@ -162,29 +135,29 @@ const maxWidth = 16384
 // alone, or "". That the weights allow it, too, is known when they are folded.
 func (c Candidate) Serves(l Layers) string {
 	rotary := l.Positions == "rotary" && l.Type == "self"
-	switch c.Keep {
-	case KeepPlain, KeepKeysAndValues:
+	switch c.Strategy {
+	case Exported, KeysValues:
 		return ""
-	case KeepLatent, KeepInputs:
+	case PromptHiddenStates, HiddenStates:
 		switch {
-		case c.Keep == KeepInputs && l.Type == "cross":
-			return "its inputs are the encoder's output: that is el-attention"
+		case c.Strategy == HiddenStates && l.Type == "cross":
+			return "its inputs are the encoder's output: that is prompt_hidden_states"
 		case rotary:
 			return "rotary positions lie between the projection of keys and their product with queries"
 		case l.Width > maxWidth:
-			return fmt.Sprintf("its inputs are %d wide, at most %d can be kept", l.Width, maxWidth)
+			return fmt.Sprintf("its inputs are %d wide, at most %d can be stored", l.Width, maxWidth)
 		}
 		return ""
 	}
 	switch e := l.KeyWidth(); {
-	case c.Keep == KeepFirstKeys && l.Type != "cross":
+	case c.Strategy == FirstLayerKeys && l.Type != "cross":
 		return "its layers have inputs of their own"
 	case l.KVHeads != l.Heads:
 		return fmt.Sprintf("%d query heads share %d heads of keys, from which values cannot be had", l.Heads, l.KVHeads)
 	case e < l.Width:
 		return fmt.Sprintf("its keys are %d wide and made from %d: values cannot be had from them", e, l.Width)
 	case e > maxWidth:
-		return fmt.Sprintf("its keys are %d wide, at most %d can be kept", e, maxWidth)
+		return fmt.Sprintf("its keys are %d wide, at most %d can be stored", e, maxWidth)
 	}
 	return ""
 }

@@ -24,20 +24,20 @@ func (c Candidate) rowBytes(width int64) int64 {
 // and at those generated since; they are the same where one pool holds both.
 func (c Candidate) slotBytes(l Layers) (shared, own int64) {
 	both := 4 * (l.KeyWidth() + l.ValueWidth())
-	switch c.Keep {
-	case KeepLatent:
+	switch c.Strategy {
+	case PromptHiddenStates:
 		if l.Type == "cross" {
 			n := c.rowBytes(l.Width)
 			return n, n
 		}
 		return l.Layers * c.rowBytes(l.Width), l.Layers * both
-	case KeepKeys:
+	case Keys:
 		n := l.Layers * c.rowBytes(l.KeyWidth())
 		return n, n
-	case KeepInputs:
+	case HiddenStates:
 		n := l.Layers * c.rowBytes(l.Width)
 		return n, n
-	case KeepFirstKeys:
+	case FirstLayerKeys:
 		n := c.rowBytes(l.KeyWidth())
 		return n, n
 	}
@@ -54,12 +54,12 @@ func (c Candidate) Bytes(l Layers, s Shape) int64 {
 		generated = 0
 	}
 	switch {
-	case c.Keep == KeepPlain:
+	case c.Strategy == Exported:
 		if l.Type == "cross" {
 			return shared * s.Keys * max(s.Beams, 1)
 		}
 		return shared * (s.Keys + s.Own) * max(s.Beams, 1)
-	case c.Keep == KeepLatent && l.Type == "self": // two pools
+	case c.Strategy == PromptHiddenStates && l.Type == "self": // two pools
 		return shared*wholeBlocks(s.Keys) + own*wholeBlocks(generated)
 	}
 	return shared * wholeBlocks(s.Keys+generated)

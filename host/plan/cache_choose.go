@@ -31,9 +31,9 @@ type Kind struct {
 	Layers     Layers
 	Candidates []Candidate
 	Refused    map[Candidate]string // candidates that the weights rule out, with the reason
-	// Named is what was decided already, one of the candidates' Keep; KeepPlain leaves it
+	// Named is what was decided already, one of the candidates' Strategy; "" leaves it
 	// open.
-	Named Keep
+	Named Strategy
 	Range Range
 	// Either says that the host can decide for each sample between the candidates that
 	// keep keys and values and the encoder's output.
@@ -132,8 +132,8 @@ func (p *Predictor) weigh(k Kind) []Option {
 
 // choose takes one of the options, memory being no bound.
 func (c *CacheChoice) choose(p *Predictor, prefer Prefer) error {
-	if named := c.Kind.Named; named != KeepPlain {
-		i := slices.IndexFunc(c.Options, func(x Option) bool { return x.Candidate.Keep == named })
+	if named := c.Kind.Named; named != "" {
+		i := slices.IndexFunc(c.Options, func(x Option) bool { return x.Candidate.Strategy == named })
 		if i < 0 {
 			return fmt.Errorf("%s is no candidate of the %s", named, c.Kind.Layers)
 		}
@@ -166,10 +166,10 @@ func (c *CacheChoice) choose(p *Predictor, prefer Prefer) error {
 	c.Candidate = chosen.Candidate
 	switch {
 	case prefer == PreferMemory && best != first:
-		c.Reason = fmt.Sprintf("keeps %s a sample, %.3gx fewer than %s; expected %.2fx its speed, %.2fx at worst",
+		c.Reason = fmt.Sprintf("stores %s a sample, %.3gx fewer than %s; expected %.2fx its speed, %.2fx at worst",
 			size(chosen.Largest.Bytes), ratio(c.Options[first].Largest.Bytes, chosen.Largest.Bytes), c.Options[first].Name, chosen.Speedup, chosen.Worst)
 	case prefer == PreferMemory:
-		c.Reason = fmt.Sprintf("keeps %s a sample, and nothing else keeps less", size(chosen.Largest.Bytes))
+		c.Reason = fmt.Sprintf("stores %s a sample, and nothing else stores less", size(chosen.Largest.Bytes))
 	case best != first:
 		c.Reason = fmt.Sprintf("%s %.2fx the speed of %s over the range, %.2fx at worst", chosen.source(), chosen.Speedup, c.Options[first].Name, chosen.Worst)
 	default:
@@ -219,15 +219,15 @@ const rareShapes = 16
 // encoder's output is the better choice at every shape of the range.
 func (c *CacheChoice) either(p *Predictor, first int) {
 	k := c.Kind
-	if !k.Either || k.Layers.Type != "cross" || c.Options[first].Candidate.Keep != KeepKeysAndValues {
+	if !k.Either || k.Layers.Type != "cross" || c.Options[first].Candidate.Strategy != KeysValues {
 		return
 	}
-	if keep := c.Candidate.Keep; keep != KeepKeysAndValues && keep != KeepLatent {
+	if keep := c.Candidate.Strategy; keep != KeysValues && keep != PromptHiddenStates {
 		return
 	}
 	for i := range c.Options {
 		x := &c.Options[i]
-		if x.Refused != "" || x.Candidate.Keep != KeepLatent {
+		if x.Refused != "" || x.Candidate.Strategy != PromptHiddenStates {
 			continue
 		}
 		cross := NewCrossover(p, k.Layers, c.Options[first].Candidate, x.Candidate)

@@ -19,7 +19,7 @@ func one(n int64) [2]int64 { return [2]int64{n, n} }
 
 func choose(t *testing.T, m plan.Machine, o plan.CacheOptions, kinds ...plan.Kind) []plan.CacheChoice {
 	t.Helper()
-	choices, err := plan.ChooseCaches(plan.NewPredictor(m, nil, plan.Servers{}, nil), kinds, o)
+	choices, err := plan.ChooseCaches(plan.NewPredictor(m, nil, plan.Implementations{}, nil), kinds, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestChoiceForMemory(t *testing.T) {
 	if got[0].Candidate != keysOnly && got[0].Candidate != inputs || got[1].Candidate != latent {
 		t.Errorf("chose %s and %s", got[0].Candidate, got[1].Candidate)
 	}
-	if want := "keeps 4 MiB a sample, 24x fewer than flash-decode; expected "; !strings.HasPrefix(got[1].Reason, want) {
+	if want := "stores 4 MiB a sample, 24x fewer than keys_values; expected "; !strings.HasPrefix(got[1].Reason, want) {
 		t.Errorf("because %q, want %q", got[1].Reason, want)
 	}
 	// What the weights rule out is not taken, and its reason shown.
@@ -82,8 +82,8 @@ func TestChoiceForMemory(t *testing.T) {
 		t.Errorf("chose %s, options %+v", got[0].Candidate, got[0].Options)
 	}
 	cross.Candidates = []plan.Candidate{latent}
-	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Servers{}, nil), []plan.Kind{cross}, plan.CacheOptions{})
-	if err == nil || !strings.Contains(err.Error(), "nothing can serve the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: el-attention: layer 3 is not to be trusted") {
+	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{cross}, plan.CacheOptions{})
+	if err == nil || !strings.Contains(err.Error(), "nothing can serve the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: prompt_hidden_states: layer 3 is not to be trusted") {
 		t.Errorf("got the error %v", err)
 	}
 }
@@ -119,8 +119,8 @@ func TestChoiceWithinMemory(t *testing.T) {
 		most int64
 		want string
 	}{
-		{30 << 20, "30 MiB hold 1 of the largest samples, and none with flash-decode, the first choice"},
-		{1 << 20, "1 MiB hold none of the largest samples, and none with flash-decode, the first choice"},
+		{30 << 20, "30 MiB hold 1 of the largest samples, and none with keys_values, the first choice"},
+		{1 << 20, "1 MiB hold none of the largest samples, and none with keys_values, the first choice"},
 	} {
 		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: c.most}, kinds...)
 		if got[1].Candidate == flash || got[1].Reason != c.want {
@@ -158,7 +158,7 @@ func TestBatchesWithinMemory(t *testing.T) {
 }
 
 func TestCrossover(t *testing.T) {
-	p := plan.NewPredictor(twoCores, nil, plan.Servers{}, nil)
+	p := plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil)
 	x := plan.NewCrossover(p, tinyCross, flash, latent)
 	s := plan.Shape{Beams: 1, Batch: 16, Steps: 0}
 	n := x.Keys(s, 1500)
@@ -183,7 +183,7 @@ func TestCrossover(t *testing.T) {
 	// A range on both sides is decided a sample.
 	k := plan.Kind{Layers: tinyCross, Candidates: crossAll, Either: true, Range: plan.Range{Keys: one(1500), Beams: [2]int64{1, 8}, Batch: [2]int64{1, 16}}}
 	got := choose(t, twoCores, plan.CacheOptions{}, k)[0]
-	if got.Either == nil || got.Candidate != flash || !strings.HasPrefix(got.Reason, "each sample's shape decides: el-attention at ") {
+	if got.Either == nil || got.Candidate != flash || !strings.HasPrefix(got.Reason, "each sample's shape decides: prompt_hidden_states at ") {
 		t.Errorf("chose %s because %q", got.Candidate, got.Reason)
 	}
 	k.Either = false
@@ -205,10 +205,10 @@ func TestCrossPhaseCounts(t *testing.T) {
 }
 
 // table is measurements of everything, a factor off.
-type table map[plan.Keep]float64
+type table map[plan.Strategy]float64
 
 func (m table) Seconds(_ plan.Layers, c plan.Candidate, _ plan.Shape) (float64, bool) {
-	x, ok := m[c.Keep]
+	x, ok := m[c.Strategy]
 	return x, ok
 }
 
@@ -227,7 +227,7 @@ func (m projected) Projection(plan.Layers, plan.Shape) (float64, bool) { return 
 func TestMeasuredProjectionsCount(t *testing.T) {
 	self := bartLarge
 	self.Type = "self"
-	all := table{plan.KeepKeysAndValues: 1, plan.KeepKeys: 1, plan.KeepInputs: 1, plan.KeepLatent: 1, plan.KeepFirstKeys: 1}
+	all := table{plan.KeysValues: 1, plan.Keys: 1, plan.HiddenStates: 1, plan.PromptHiddenStates: 1, plan.FirstLayerKeys: 1}
 	s := plan.Shape{Keys: 1024, Beams: 1, Batch: 1}
 	for _, c := range []struct {
 		layers           plan.Layers
@@ -237,7 +237,7 @@ func TestMeasuredProjectionsCount(t *testing.T) {
 		{self, flash, 1.5, 0}, {self, keysOnly, 1.25, 0}, {self, inputs, 1, 0}, {self, latent, 1.5, 0},
 		{bartLarge, flash, 1, 0.5}, {bartLarge, keysOnly, 1, 0.25}, {bartLarge, latent, 1, 0}, {bartLarge, hybrid, 1, 0.25 / 12},
 	} {
-		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, plan.Servers{}, projected{all, 0.5}).Predict(c.layers, c.candidate, s)
+		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, plan.Implementations{}, projected{all, 0.5}).Predict(c.layers, c.candidate, s)
 		if math.Abs(got.Seconds-c.seconds) > 1e-9 || math.Abs(got.Prefill-c.prefill) > 1e-9 || !got.Measured {
 			t.Errorf("%s attention, %s: %+v, want %g and before it %g", c.layers.Type, c.candidate, got, c.seconds, c.prefill)
 		}
@@ -252,17 +252,17 @@ func TestMeasurementsCount(t *testing.T) {
 		measured table
 		want     plan.Candidate
 	}{
-		{table{plan.KeepKeysAndValues: 1, plan.KeepLatent: 0.9}, latent},
-		{table{plan.KeepKeysAndValues: 1, plan.KeepLatent: 0.97}, flash},
-		{table{plan.KeepLatent: 1e-9}, latent},
-		{table{plan.KeepKeysAndValues: 1e-9}, flash},
+		{table{plan.KeysValues: 1, plan.PromptHiddenStates: 0.9}, latent},
+		{table{plan.KeysValues: 1, plan.PromptHiddenStates: 0.97}, flash},
+		{table{plan.PromptHiddenStates: 1e-9}, latent},
+		{table{plan.KeysValues: 1e-9}, flash},
 	} {
-		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Servers{}, c.measured), []plan.Kind{k}, plan.CacheOptions{})
+		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, c.measured), []plan.Kind{k}, plan.CacheOptions{})
 		if err != nil || got[0].Candidate != c.want {
 			t.Errorf("%v: chose %s, %v; want %s", c.measured, got[0].Candidate, err, c.want)
 		}
 	}
-	p := plan.NewPredictor(twoCores, nil, plan.Servers{}, table{plan.KeepLatent: 0.25})
+	p := plan.NewPredictor(twoCores, nil, plan.Implementations{}, table{plan.PromptHiddenStates: 0.25})
 	x := p.Predict(bartLarge, latent, r.Largest())
 	if !x.Measured || x.Seconds != 0.25 || x.Model == x.Seconds || p.Operators(bartLarge, latent, r.Largest()) != x.Model {
 		t.Errorf("measured: %+v", x)
@@ -292,16 +292,16 @@ func TestNamedKinds(t *testing.T) {
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
 	most := 16 * (keysOnly.Bytes(self, own.Range.Largest()) + flash.Bytes(bartLarge, r.Largest()))
 	for _, c := range []struct {
-		named plan.Keep
+		named plan.Strategy
 		want  plan.Candidate // of cross attention
 		batch int64
 	}{
-		{plan.KeepKeys, flash, 16},
-		{plan.KeepKeysAndValues, flash, 14},
+		{plan.Keys, flash, 16},
+		{plan.KeysValues, flash, 14},
 	} {
 		own.Named = c.named
 		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: most}, own, cross)
-		if got[0].Candidate.Keep != c.named || !strings.HasPrefix(got[0].Reason, "as named") || got[1].Candidate != c.want {
+		if got[0].Candidate.Strategy != c.named || !strings.HasPrefix(got[0].Reason, "as named") || got[1].Candidate != c.want {
 			t.Errorf("%s is named: chose %s because %q and %s because %q, want %s", c.named, got[0].Candidate, got[0].Reason, got[1].Candidate, got[1].Reason, c.want)
 		}
 		for _, o := range got[1].Options {
@@ -310,8 +310,8 @@ func TestNamedKinds(t *testing.T) {
 			}
 		}
 	}
-	own.Named = plan.KeepFirstKeys
-	if _, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Servers{}, nil), []plan.Kind{own}, plan.CacheOptions{}); err == nil || !strings.HasPrefix(err.Error(), "slim-hybrid is no candidate of the ") {
+	own.Named = plan.FirstLayerKeys
+	if _, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{own}, plan.CacheOptions{}); err == nil || !strings.HasPrefix(err.Error(), "first_layer_keys is no candidate of the ") {
 		t.Errorf("found %v", err)
 	}
 }

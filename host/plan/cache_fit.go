@@ -95,7 +95,7 @@ func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combi
 	wanted := int64(1)
 	for i := range choices {
 		o := &choices[i].Options[at[i]]
-		if o.Refused != "" && choices[i].Kind.Named == KeepPlain {
+		if o.Refused != "" && choices[i].Kind.Named == "" {
 			return combined{}
 		}
 		x.sample += o.Largest.Bytes
@@ -125,7 +125,7 @@ func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combi
 func first(choices []CacheChoice, at []int) []int {
 	list := make([]int, len(at))
 	for i := range list {
-		if choices[i].Kind.Named != KeepPlain {
+		if choices[i].Kind.Named != "" {
 			list[i] = at[i]
 		}
 	}
@@ -135,7 +135,7 @@ func first(choices []CacheChoice, at []int) []int {
 // advance counts through the options of all kinds that are open.
 func advance(at []int, choices []CacheChoice) bool {
 	for i := range at {
-		if choices[i].Kind.Named != KeepPlain {
+		if choices[i].Kind.Named != "" {
 			continue
 		}
 		if at[i]++; at[i] < len(choices[i].Options) {

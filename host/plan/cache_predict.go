@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"maps"
+
 	"github.com/opgraft/graft/host/plugin"
 )
 
@@ -37,15 +39,15 @@ type Measurements interface {
 // goroutines at once.
 type Predictor struct {
 	machine  Machine
-	costs    [keeps]plugin.Cost
+	costs    map[Strategy]plugin.Cost
 	measured Measurements
 }
 
 // NewPredictor makes one of a machine's roofline, of what the manifests say of the
 // operators that will run (nil: nothing), and of measurements of them (nil: none).
-func NewPredictor(m Machine, manifests []*plugin.Manifest, servers Servers, measured Measurements) *Predictor {
-	p := &Predictor{machine: m, costs: usualCosts, measured: measured}
-	for k := KeepKeysAndValues; k < keeps; k++ {
+func NewPredictor(m Machine, manifests []*plugin.Manifest, servers Implementations, measured Measurements) *Predictor {
+	p := &Predictor{machine: m, costs: maps.Clone(usualCosts), measured: measured}
+	for _, k := range AllStrategies() {
 		server := servers.Of(k)
 		for _, manifest := range manifests {
 			if manifest.Name != server.Plugin {
@@ -60,13 +62,13 @@ func NewPredictor(m Machine, manifests []*plugin.Manifest, servers Servers, meas
 }
 
 // usualCosts are the shares of operators whose plugin states none.
-var usualCosts = [keeps]plugin.Cost{
-	KeepPlain:         {Bandwidth: 0.6, FLOPS: 0.3, OverheadUS: 20},
-	KeepKeysAndValues: {Bandwidth: 0.92, FLOPS: 0.5, OverheadUS: 6},
-	KeepLatent:        {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
-	KeepKeys:          {Bandwidth: 0.9, FLOPS: 0.8, OverheadUS: 10},
-	KeepInputs:        {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
-	KeepFirstKeys:     {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
+var usualCosts = map[Strategy]plugin.Cost{
+	Exported:           {Bandwidth: 0.6, FLOPS: 0.3, OverheadUS: 20},
+	KeysValues:         {Bandwidth: 0.92, FLOPS: 0.5, OverheadUS: 6},
+	PromptHiddenStates: {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
+	Keys:               {Bandwidth: 0.9, FLOPS: 0.8, OverheadUS: 10},
+	HiddenStates:       {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
+	FirstLayerKeys:     {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},
 }
 
 // work is what a layer's step moves and computes.
@@ -93,8 +95,8 @@ func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
 	out.Prefill = p.products(4*float64(l.Width)*columns, 2*float64(s.Keys)*float64(l.Width)*columns)
 	product := p.products(w.projection, w.projected)
 	out.Model = layers * (p.operator(l, c, s, w) + product)
-	if c.Keep == KeepFirstKeys { // the first layer has its keys
-		k := Candidate{KeepKeys, c.Storage}
+	if c.Strategy == FirstLayerKeys { // the first layer has its keys
+		k := Candidate{Keys, c.Storage}
 		out.Model += p.operator(l, k, s, works(l, k, s)) - p.operator(l, c, s, w)
 	}
 	out.Seconds = out.Model
@@ -134,14 +136,14 @@ func (p *Predictor) withoutMeasurements() *Predictor {
 // on it overlap, as reading weights and multiplying with them do; the phases follow
 // each other.
 func (p *Predictor) operator(l Layers, c Candidate, s Shape, w work) float64 {
-	cost := p.costs[c.Keep]
+	cost := p.costs[c.Strategy]
 	read := w.cache / (p.machine.Bandwidth * share(cost.Bandwidth))
 	if w.shared && l.Layers > 1 && w.cache+float64(OtherWeights(l)) <= p.machine.LastCacheBytes {
 		again := w.cache / (p.machine.LastCacheBandwidth * share(cost.Bandwidth))
 		read = (read + again*float64(l.Layers-1)) / float64(l.Layers)
 	}
 	compute := w.attend / (p.machine.FLOPS * share(cost.FLOPS))
-	both := p.costs[KeepKeysAndValues]
+	both := p.costs[KeysValues]
 	own := max(w.own/(p.machine.Bandwidth*share(both.Bandwidth)), w.attendOwn/(p.machine.FLOPS*share(both.FLOPS)))
 	return p.machine.Dispatch + cost.OverheadUS*1e-6 + max(read, compute) + own + p.products(w.weights, w.product)
 }
@@ -166,9 +168,9 @@ func works(l Layers, c Candidate, s Shape) work {
 	both := 4 * g * (hs + vs) // bytes of a position's keys and values
 	read := batch * (n + beams*m)
 	var w work
-	if l.Type == "self" && c.Keep != KeepInputs {
+	if l.Type == "self" && c.Strategy != HiddenStates {
 		values := g * vs
-		if c.Keep == KeepKeys {
+		if c.Strategy == Keys {
 			values = 0 // folded into the operator's own weights
 		}
 		w.projection = 4 * d * (g*hs + values)
@@ -181,29 +183,29 @@ func works(l Layers, c Candidate, s Shape) work {
 		w.weights += 4 * width * g * (hs + vs)
 		w.product += 2 * rows * h * width * (hs + vs)
 	}
-	switch c.Keep {
-	case KeepPlain:
+	switch c.Strategy {
+	case Exported:
 		w.cache = rows * (n + m) * both
 		w.attend = rows * (n + m) * h * 2 * (hs + vs)
-	case KeepKeysAndValues:
+	case KeysValues:
 		w.cache = read * both
 		w.attend = rows * (n + m) * h * 2 * (hs + vs)
-	case KeepLatent:
+	case PromptHiddenStates:
 		w.cache = batch * n * float64(c.rowBytes(l.Width))
 		over(d, n)
 		w.shared = l.Type == "cross"
 		w.own = batch * beams * m * both
 		w.attendOwn = rows * m * h * 2 * (hs + vs)
-	case KeepInputs:
+	case HiddenStates:
 		w.cache = read * float64(c.rowBytes(l.Width))
 		over(d, n+m)
-	case KeepKeys:
+	case Keys:
 		e := h * hs
 		w.cache = read * float64(c.rowBytes(l.KeyWidth()))
 		w.attend = rows * (n + m) * h * 2 * (hs + e)
 		w.weights = 4 * e * h * vs
 		w.product = 2 * rows * h * e * vs
-	case KeepFirstKeys:
+	case FirstLayerKeys:
 		w.cache = read * float64(c.rowBytes(l.KeyWidth()))
 		over(h*hs, n)
 		w.shared = true
@@ -217,12 +219,12 @@ func filled(l Layers, c Candidate) float64 {
 	if l.Type != "cross" {
 		return 0
 	}
-	switch c.Keep {
-	case KeepLatent:
+	switch c.Strategy {
+	case PromptHiddenStates:
 		return 0
-	case KeepKeys:
+	case Keys:
 		return float64(l.Layers * l.KeyWidth())
-	case KeepFirstKeys:
+	case FirstLayerKeys:
 		return float64(l.KeyWidth())
 	}
 	return float64(l.Layers * (l.KeyWidth() + l.ValueWidth()))

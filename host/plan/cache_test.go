@@ -23,12 +23,12 @@ func whisper(kind string, layers, width int64) plan.Layers {
 }
 
 var (
-	plain    = plan.Candidate{Keep: plan.KeepPlain}
-	flash    = plan.Candidate{Keep: plan.KeepKeysAndValues}
-	latent   = plan.Candidate{Keep: plan.KeepLatent}
-	keysOnly = plan.Candidate{Keep: plan.KeepKeys}
-	inputs   = plan.Candidate{Keep: plan.KeepInputs}
-	hybrid   = plan.Candidate{Keep: plan.KeepFirstKeys}
+	plain    = plan.Candidate{Strategy: plan.Exported}
+	flash    = plan.Candidate{Strategy: plan.KeysValues}
+	latent   = plan.Candidate{Strategy: plan.PromptHiddenStates}
+	keysOnly = plan.Candidate{Strategy: plan.Keys}
+	inputs   = plan.Candidate{Strategy: plan.HiddenStates}
+	hybrid   = plan.Candidate{Strategy: plan.FirstLayerKeys}
 )
 
 // machine is one on which figures are easily counted by hand.
@@ -112,10 +112,10 @@ func TestBytesOfRest(t *testing.T) {
 		{"no prompt to speak of", latent, self, plan.Shape{Keys: 0, Own: 16, Beams: 1}, 16 * 1024},
 		{"inputs of all", inputs, self, plan.Shape{Keys: 17, Own: 5, Beams: 4}, 48 * 512},
 		{"keys of the first layer", hybrid, whisper("cross", 4, 64), plan.Shape{Keys: 32, Beams: 4}, 32 * 256},
-		{"halves", plan.Candidate{Keep: plan.KeepLatent, Storage: plan.Float16}, bartLarge, plan.Shape{Keys: 1024, Beams: 4}, 1024 * 2048},
-		{"halves of an odd width in whole lines", plan.Candidate{Keep: plan.KeepInputs, Storage: plan.BFloat16},
+		{"halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, bartLarge, plan.Shape{Keys: 1024, Beams: 4}, 1024 * 2048},
+		{"halves of an odd width in whole lines", plan.Candidate{Strategy: plan.HiddenStates, Storage: plan.BFloat16},
 			plan.Layers{Type: "self", Layers: 1, Heads: 1, KVHeads: 1, HeadSize: 3, ValueSize: 3, Width: 3}, plan.Shape{Keys: 16, Beams: 1}, 16 * 8},
-		{"keys and values have no halves", plan.Candidate{Keep: plan.KeepKeysAndValues, Storage: plan.Float16}, self, plan.Shape{Keys: 16, Beams: 1}, 16 * 1024},
+		{"keys and values have no halves", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Float16}, self, plan.Shape{Keys: 16, Beams: 1}, 16 * 1024},
 	} {
 		if got := c.candidate.Bytes(c.layers, c.shape); got != c.want {
 			t.Errorf("%s: %s takes %d bytes, want %d", c.what, c.candidate, got, c.want)
@@ -158,7 +158,7 @@ func TestPredictions(t *testing.T) {
 		{"what all layers read may stay in cache", plan.Machine{Bandwidth: 1e9, FLOPS: 1e15, LastCacheBandwidth: 4e9, LastCacheBytes: 20e6}, latent, tinyCross,
 			plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, (1+3.0/4)*1500*4*384/1e9 + 4*4*384*2*384/1e9, 0},
 	} {
-		p := plan.NewPredictor(c.machine, costing(t, free), plan.Servers{}, nil)
+		p := plan.NewPredictor(c.machine, costing(t, free), plan.Implementations{}, nil)
 		got := p.Predict(c.layers, c.candidate, c.shape)
 		if math.Abs(got.Seconds/c.seconds-1) > 1e-9 || got.Measured {
 			t.Errorf("%s: a step takes %g s, want %g", c.what, got.Seconds, c.seconds)
@@ -179,12 +179,12 @@ func TestPredictions(t *testing.T) {
 // What plugins say of their operators counts.
 func TestCostsOfPlugins(t *testing.T) {
 	s := plan.Shape{Keys: 1024, Beams: 1, Batch: 1}
-	full := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 1, FLOPS: 1}), plan.Servers{}, nil).Predict(bartLarge, flash, s)
-	half := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}), plan.Servers{}, nil).Predict(bartLarge, flash, s)
+	full := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 1, FLOPS: 1}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
+	half := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
 	if want := 2*full.Seconds + 12*7e-6; math.Abs(half.Seconds/want-1) > 1e-9 {
 		t.Errorf("at half the bandwidth a step takes %g s, want %g", half.Seconds, want)
 	}
-	usual := plan.NewPredictor(machine, nil, plan.Servers{}, nil).Predict(bartLarge, flash, s)
+	usual := plan.NewPredictor(machine, nil, plan.Implementations{}, nil).Predict(bartLarge, flash, s)
 	if usual.Seconds <= full.Seconds || usual.Seconds >= half.Seconds {
 		t.Errorf("without a word of the plugin's a step takes %g s, want between %g and %g", usual.Seconds, full.Seconds, half.Seconds)
 	}
@@ -219,7 +219,7 @@ func TestServes(t *testing.T) {
 		{flash, llama, ""}, {plain, llama, ""},
 		{latent, llama, "rotary positions lie between"}, {inputs, codeLlama, "rotary positions lie between"},
 		{keysOnly, codeLlama, ""}, {keysOnly, llama, "32 query heads share 4 heads of keys"},
-		{latent, bartLarge, ""}, {inputs, bartLarge, "that is el-attention"}, {latent, wide, "20000 wide"},
+		{latent, bartLarge, ""}, {inputs, bartLarge, "that is prompt_hidden_states"}, {latent, wide, "20000 wide"},
 		{keysOnly, narrow, "512 wide and made from 1024"}, {hybrid, narrow, "512 wide and made from 1024"},
 		{hybrid, t5XXL, "inputs of their own"}, {hybrid, bartLarge, ""}, {keysOnly, t5XXL, ""}, {inputs, t5XXL, ""},
 	} {
@@ -232,15 +232,15 @@ func TestServes(t *testing.T) {
 
 func TestNamesOfCaches(t *testing.T) {
 	for _, c := range []plan.Candidate{plain, flash, latent, keysOnly, inputs, hybrid} {
-		k, err := plan.KeepNamed(c.String())
-		if err != nil || k != c.Keep {
+		k, err := plan.ParseStrategy(c.String())
+		if err != nil || k != c.Strategy {
 			t.Errorf("%s is %v, %v", c, k, err)
 		}
 	}
-	if _, err := plan.KeepNamed("slim"); err == nil || !strings.Contains(err.Error(), `"slim" is no way of keeping a cache, needed is one of [flash-decode el-attention`) {
+	if _, err := plan.ParseStrategy("slim"); err == nil || !strings.Contains(err.Error(), `"slim" is no KV-cache strategy, needed is one of [keys_values prompt_hidden_states`) {
 		t.Errorf("got the error %v", err)
 	}
-	if got := (plan.Candidate{Keep: plan.KeepKeys, Storage: plan.Float16}).String(); got != "slim-keys in float16" {
+	if got := (plan.Candidate{Strategy: plan.Keys, Storage: plan.Float16}).String(); got != "keys in float16" {
 		t.Errorf("got %q", got)
 	}
 	if _, err := plan.ParsePrefer("size"); err == nil || !strings.Contains(err.Error(), "needed is speed or memory") {

@@ -1,43 +1,55 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/opgraft/graft/host/plugin"
 )
 
-// Server is an operator that attends over what is kept, and its plugin.
-type Server struct {
+// Implementation is an operator that attends over what is kept, and its plugin.
+type Implementation struct {
 	Plugin   string `json:"plugin"`
 	Operator string `json:"operator"`
 }
 
-// Servers say which operator serves each way of keeping. The zero value is graft's own.
-type Servers [keeps]Server
+// Implementations say which operator implements each strategy, where it is not graft's own. A
+// value is never changed: With makes another.
+type Implementations struct{ of map[Strategy]Implementation }
 
 // Of is the operator of a way of keeping.
-func (s *Servers) Of(k Keep) Server {
-	if k == KeepFirstKeys && s[KeepInputs] != (Server{}) {
-		return s[KeepInputs] // which its layers are, but for the first
+func (s Implementations) Of(k Strategy) Implementation {
+	if x, ok := s.of[HiddenStates]; ok && k == FirstLayerKeys {
+		return x // which its layers are, but for the first
 	}
-	if s[k] != (Server{}) {
-		return s[k]
+	if x, ok := s.of[k]; ok {
+		return x
 	}
-	return Server{k.Plugin(), k.Operator()}
+	return operators[k]
+}
+
+// With is s with another operator for a strategy.
+func (s Implementations) With(k Strategy, x Implementation) Implementations {
+	of := maps.Clone(s.of)
+	if of == nil {
+		of = map[Strategy]Implementation{}
+	}
+	of[k] = x
+	return Implementations{of}
 }
 
 // Among are the operators that run with the plugins of these manifests: where graft's own
 // plugin is not among them, the first of another that keeps the same.
-func (s Servers) Among(manifests []*plugin.Manifest) Servers {
-	for k := KeepKeysAndValues; k < keeps; k++ {
-		if s[k] != (Server{}) || slices.ContainsFunc(manifests, func(m *plugin.Manifest) bool { return m.Name == k.Plugin() }) {
+func (s Implementations) Among(manifests []*plugin.Manifest) Implementations {
+	for _, k := range AllStrategies() {
+		if _, named := s.of[k]; named || slices.ContainsFunc(manifests, func(m *plugin.Manifest) bool { return m.Name == operators[k].Plugin }) {
 			continue
 		}
 		for _, m := range manifests {
-			i := slices.IndexFunc(m.Operators, func(op plugin.Operator) bool { return op.Keeps != "" && keepWords[op.Keeps] == k })
+			i := slices.IndexFunc(m.Operators, func(op plugin.Operator) bool { return op.KVCache != nil && Strategy(op.KVCache.Strategy) == k })
 			if i >= 0 {
-				s[k] = Server{m.Name, m.Operators[i].Name}
+				s = s.With(k, Implementation{m.Name, m.Operators[i].Name})
 				break
 			}
 		}
@@ -46,19 +58,20 @@ func (s Servers) Among(manifests []*plugin.Manifest) Servers {
 }
 
 // Others names the plugins that are not graft's own, with dashes between; "" for none.
-func (s Servers) Others() string {
+func (s Implementations) Others() string {
 	var names []string
-	for _, x := range s {
-		if x.Plugin != "" && !slices.Contains(names, x.Plugin) && !slices.ContainsFunc(Keeps(), func(k Keep) bool { return k.Plugin() == x.Plugin }) {
+	for _, x := range s.of {
+		if !slices.Contains(names, x.Plugin) && !slices.ContainsFunc(AllStrategies(), func(k Strategy) bool { return operators[k].Plugin == x.Plugin }) {
 			names = append(names, x.Plugin)
 		}
 	}
+	slices.Sort(names)
 	return strings.Join(names, "-")
 }
 
 // Plugins are those of all operators.
-func (s *Servers) Plugins() (names []string) {
-	for _, k := range Keeps() {
+func (s Implementations) Plugins() (names []string) {
+	for _, k := range AllStrategies() {
 		if name := s.Of(k).Plugin; !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -66,15 +79,13 @@ func (s *Servers) Plugins() (names []string) {
 	return names
 }
 
-// keepWords are the words of plugin.Kept.
-var keepWords = map[string]Keep{"keys-and-values": KeepKeysAndValues, "latent": KeepLatent, "keys": KeepKeys, "inputs": KeepInputs}
-
-// Take lets a plugin's operators serve what they say they keep, and returns what that
-// is, in the order of its manifest.
-func (s *Servers) Take(m *plugin.Manifest) (list []Keep) {
+// Take lets a plugin's operators implement the strategies that its manifest says, and
+// returns these, in the order of the manifest.
+func (s *Implementations) Take(m *plugin.Manifest) (list []Strategy) {
 	for _, op := range m.Operators {
-		if k, ok := keepWords[op.Keeps]; ok {
-			s[k] = Server{m.Name, op.Name}
+		if op.KVCache != nil {
+			k := Strategy(op.KVCache.Strategy)
+			*s = s.With(k, Implementation{m.Name, op.Name})
 			list = append(list, k)
 		}
 	}

@@ -242,7 +242,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	names := map[string]int{}
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
-		f := r.fields(item, what, "name", "replaces", "keeps", "where", "with", "cost")
+		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost")
 		if f == nil {
 			continue
 		}
@@ -281,10 +281,10 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		if f["replaces"] != nil {
 			r.replaces(f["replaces"], f["with"], what, &op)
 		}
-		if f["keeps"] != nil {
-			op.Keeps = r.oneOf(f["keeps"], what+": keeps", Kept...)
+		if f["kv_cache"] != nil {
+			op.KVCache = r.kvCache(f["kv_cache"], what+": kv_cache")
 			if f["replaces"] != nil {
-				r.fail(f["keeps"].Line, "%s both replaces a block and keeps what the host's cache holds, needed one; make two operators of it", what)
+				r.fail(f["kv_cache"].Line, "%s both replaces a block and attends over the host's KV cache, need one; make two operators of it", what)
 			}
 		}
 		out = append(out, op)

@@ -60,15 +60,21 @@ type Operator struct {
 	Where    Where    `json:"where,omitempty"`
 	With     *With    `json:"with,omitempty"` // never nil when Replaces.Pattern is set
 	Cost     Cost     `json:"cost"`
-	// Keeps is one of Kept, of an operator that attends for graft generate over what the
-	// host keeps: its inputs, attributes and fold are those that graft's own has.
-	Keeps string `json:"keeps,omitempty"`
+	// KVCache is of an operator that attends for graft generate over the host's KV cache.
+	KVCache *KVCache `json:"kv_cache,omitempty"`
 
 	line int
 }
 
-// Kept is what attention can keep of the positions that it has seen.
-var Kept = []string{"keys-and-values", "latent", "keys", "inputs"}
+// KVCache says how an operator attends over the host's KV cache.
+type KVCache struct {
+	// Strategy is one of Strategies: the operator's inputs, attributes and fold are those
+	// that graft's own of that strategy has.
+	Strategy string `json:"strategy"`
+}
+
+// Strategies are the KV-cache strategies that an operator can implement.
+var Strategies = []string{"keys_values", "prompt_hidden_states", "keys", "hidden_states"}
 
 // Replaces is either a kind of block that the host recognises or a pattern of ONNX nodes; with neither,
 // nothing is replaced.

@@ -14,9 +14,9 @@ import (
 // Layer is a block of attention and what it keeps. Its Weights are those that the fold
 // gave, by name; the fold is the caller's to run.
 type Layer struct {
-	Keep    plan.Keep
-	Reason  string // why not what was asked for
-	Weights map[string]*Folded
+	Strategy plan.Strategy
+	Reason   string // why not what was asked for
+	Weights  map[string]*Folded
 
 	block *blocks.Block
 	from  *source     // what keys and values are projected from; nil where they are kept
@@ -24,13 +24,13 @@ type Layer struct {
 	first bool        // the first layer of a hybrid, which keeps its keys
 }
 
-// Served says what serves one layer of attention, and why not what was asked for.
-type Served struct {
-	Node   string    `json:"node"`
-	Type   string    `json:"type"` // "self" or "cross"
-	Keep   plan.Keep `json:"keeps"`
-	Plugin string    `json:"plugin"`
-	Reason string    `json:"reason,omitempty"`
+// LayerStrategy is the KV-cache strategy of one layer of attention, and why not what was asked for.
+type LayerStrategy struct {
+	Node     string        `json:"node"`
+	Type     string        `json:"type"` // "self" or "cross"
+	Strategy plan.Strategy `json:"strategy"`
+	Plugin   string        `json:"plugin"`
+	Reason   string        `json:"reason,omitempty"`
 }
 
 // refuse says why a layer cannot keep what it was asked to. It keeps something else
@@ -53,22 +53,22 @@ func Refusal(err error) (string, bool) {
 
 // Instead is what a layer keeps that cannot keep what it was asked to; keys and values
 // any layer can.
-func Instead(kind string, keep plan.Keep) plan.Keep {
+func Instead(kind string, keep plan.Strategy) plan.Strategy {
 	switch {
-	case kind != "cross" && keep == plan.KeepKeys:
-		return plan.KeepInputs
-	case kind == "cross" && (keep == plan.KeepKeys || keep == plan.KeepFirstKeys):
-		return plan.KeepLatent
+	case kind != "cross" && keep == plan.Keys:
+		return plan.HiddenStates
+	case kind == "cross" && (keep == plan.Keys || keep == plan.FirstLayerKeys):
+		return plan.PromptHiddenStates
 	}
-	return plan.KeepKeysAndValues
+	return plan.KeysValues
 }
 
 // Layer checks that a block can keep what it is asked to, as far as that is known without
 // a fold, and gives the fold that it needs, nil for none. before are the layers that stand
 // already, in order. An error for which Refusal is true says why it cannot. Weights that
 // the fold is made of are large: Forget lets go of them.
-func (d *Decoder) Layer(b *blocks.Block, keep plan.Keep, before []*Layer) (*Layer, *Fold, error) {
-	l := &Layer{Keep: keep, block: b}
+func (d *Decoder) Layer(b *blocks.Block, keep plan.Strategy, before []*Layer) (*Layer, *Fold, error) {
+	l := &Layer{Strategy: keep, block: b}
 	fold := d.selfFold
 	if b.Attention.Type == "cross" {
 		fold = d.crossFold
@@ -80,9 +80,9 @@ func (d *Decoder) Layer(b *blocks.Block, keep plan.Keep, before []*Layer) (*Laye
 	return l, f, nil
 }
 
-// Served says what serves the layer.
-func (l *Layer) Served(servers *plan.Servers) Served {
-	return Served{l.block.Node, l.block.Attention.Type, l.Keep, servers.Of(l.Keep).Plugin, l.Reason}
+// Report says which strategy the layer has.
+func (l *Layer) Report(implementations plan.Implementations) LayerStrategy {
+	return LayerStrategy{l.block.Node, l.block.Attention.Type, l.Strategy, implementations.Of(l.Strategy).Plugin, l.Reason}
 }
 
 // Forget lets go of the weights that a layer was folded from, but of those from which
@@ -96,8 +96,8 @@ func (l *Layer) Forget() {
 // selfFold is the fold of a layer of self attention.
 func (d *Decoder) selfFold(l *Layer, _ []*Layer) (_ *Fold, err error) {
 	b := l.block
-	switch l.Keep {
-	case plan.KeepKeys:
+	switch l.Strategy {
+	case plan.Keys:
 		a := b.Attention
 		if a.Heads != a.KVHeads {
 			return nil, refuse("its %d heads share %d of keys and values", a.Heads, a.KVHeads)
@@ -112,32 +112,32 @@ func (d *Decoder) selfFold(l *Layer, _ []*Layer) (_ *Fold, err error) {
 		if !seesKeyBias(a) {
 			keyBias = nil
 		}
-		return d.fold(l.Keep, b, l.from, keyBias), nil
-	case plan.KeepInputs, plan.KeepLatent:
+		return d.fold(l.Strategy, b, l.from, keyBias), nil
+	case plan.HiddenStates, plan.PromptHiddenStates:
 		if l.from, err = d.sources(b); err != nil {
 			return nil, err
 		}
-		return d.fold(l.Keep, b, l.from, nil), nil
+		return d.fold(l.Strategy, b, l.from, nil), nil
 	}
-	l.Keep = plan.KeepKeysAndValues
+	l.Strategy = plan.KeysValues
 	return nil, nil
 }
 
 // crossFold is the fold of a layer of cross attention.
 func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
 	b := l.block
-	switch l.Keep {
-	case plan.KeepLatent, plan.KeepKeys, plan.KeepFirstKeys:
+	switch l.Strategy {
+	case plan.PromptHiddenStates, plan.Keys, plan.FirstLayerKeys:
 	default:
-		l.Keep = plan.KeepKeysAndValues
+		l.Strategy = plan.KeysValues
 		return nil, nil
 	}
 	first := firstCross(before)
-	l.first = l.Keep == plan.KeepFirstKeys && first == nil
-	if l.Keep == plan.KeepFirstKeys && !l.first && !first.first {
+	l.first = l.Strategy == plan.FirstLayerKeys && first == nil
+	if l.Strategy == plan.FirstLayerKeys && !l.first && !first.first {
 		return nil, refuse("the first layer keeps no keys")
 	}
-	if l.Keep == plan.KeepKeys || l.first {
+	if l.Strategy == plan.Keys || l.first {
 		if b.Attention.Heads != b.Attention.KVHeads {
 			return nil, refuse("its %d heads share %d of keys and values", b.Attention.Heads, b.Attention.KVHeads)
 		}
@@ -147,23 +147,23 @@ func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
 	}
 	key := l.from.key
 	switch {
-	case l.Keep == plan.KeepLatent:
+	case l.Strategy == plan.PromptHiddenStates:
 		if !key.From.IsInput {
 			return nil, refuse("its keys and values are projected from %s, which is not the encoder's output", key.From.Name)
 		}
-		return d.fold(l.Keep, b, l.from, nil), nil
+		return d.fold(l.Strategy, b, l.from, nil), nil
 	case b.Attention.Softcap != 0 && key.Bias != nil:
 		return nil, refuse("its scores are bent after the bias of keys is in them")
-	case l.Keep == plan.KeepKeys || l.first:
+	case l.Strategy == plan.Keys || l.first:
 		if key.Rows == "" {
 			return nil, refuse("its keys are no product of their own")
 		}
-		return d.fold(plan.KeepKeys, b, l.from, nil), nil
+		return d.fold(plan.Keys, b, l.from, nil), nil
 	case key.From != first.from.key.From:
 		return nil, refuse("its keys are projected from %s, those of the first layer from %s", key.From.Name, first.from.key.From.Name)
 	}
 	l.base = first.from.key
-	return d.foldFrom(l.Keep, b, l.from, l.base), nil
+	return d.foldFrom(l.Strategy, b, l.from, l.base), nil
 }
 
 // firstCross is the first layer of cross attention, or nil.

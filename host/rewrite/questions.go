@@ -68,7 +68,7 @@ func (l *questions) add(q Question) {
 // Questions are what must be known of the exported model before its layers are checked
 // and attended: what masks hide, and the angles of rotary embeddings where self
 // attention is to keep keys.
-func (d *Decoder) Questions(self plan.Keep) []Question {
+func (d *Decoder) Questions(self plan.Strategy) []Question {
 	var list questions
 	for _, b := range d.Report.Blocks {
 		if b.Wiring == nil || b.Attention == nil {
@@ -79,7 +79,7 @@ func (d *Decoder) Questions(self plan.Keep) []Question {
 				list.add(Question{names, at})
 			}
 		}
-		if b.Attention.Type != "cross" && self == plan.KeepKeys {
+		if b.Attention.Type != "cross" && self == plan.Keys {
 			if r := b.Wiring.Rotary; r != nil && r.Rows == nil {
 				list.add(d.angleQuestion(r.Cos.Name))
 				list.add(d.angleQuestion(r.Sin.Name))

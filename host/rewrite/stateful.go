@@ -50,9 +50,9 @@ const rowsSymbol = "graft.batch"
 // keys and values, and where they stand now.
 type CrossLayer struct {
 	Key, Value                   string
-	Keep                         plan.Keep
+	Strategy                     plan.Strategy
 	KVHeads, HeadSize, ValueSize int64
-	Rows                         string // of plan.KeepKeys: the keys without a bias, in the decoder without a past
+	Rows                         string // of plan.Keys: the keys without a bias, in the decoder without a past
 	Offset                       int64  // in the pool of cross attention, or of the encoder's output
 }
 
@@ -64,7 +64,7 @@ type Engine struct {
 	// Floats of a block of each pool; 0 for one that is not read.
 	Self, Prompt, Cross, Encoder int64
 	Layers                       []CrossLayer
-	Served                       []Served           // by layer
+	Strategies                   []LayerStrategy    // by layer
 	Weights                      map[string]*Folded // inputs that hold weights
 	Skipped                      []string           // outputs (T, H): the probability that was left out
 	Plugins                      []string           // those whose operators stand in the graph
@@ -84,8 +84,8 @@ type Decoder struct {
 	// Either lets layers that read an encoder's output read keys and values of the
 	// samples that have those instead.
 	Either bool
-	// Servers are the operators that attend over what is kept.
-	Servers plan.Servers
+	// Implementations are the operators that attend over what is kept.
+	Implementations plan.Implementations
 	// Storage is the type that rows of inputs, keys and encoders' outputs are kept in; ""
 	// is plan.Float32. Skip is the probability below which a key's value is left out
 	// where keys are kept alone. Both cost accuracy.

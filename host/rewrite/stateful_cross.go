@@ -15,7 +15,7 @@ type crossing struct {
 }
 
 // layer is what is known of a block's layer, with its inputs checked.
-func (c *crossing) layer(b *blocks.Block, keep plan.Keep) (CrossLayer, error) {
+func (c *crossing) layer(b *blocks.Block, keep plan.Strategy) (CrossLayer, error) {
 	a, w := b.Attention, b.Wiring
 	key, value := w.Key, w.Value
 	if key == nil {
@@ -24,13 +24,13 @@ func (c *crossing) layer(b *blocks.Block, keep plan.Keep) (CrossLayer, error) {
 	if key == nil || value == nil || !key.IsInput || !value.IsInput {
 		return CrossLayer{}, errors.New("its keys and values are not inputs of the model; take the decoder that is exported with past")
 	}
-	l := CrossLayer{Key: key.Name, Value: value.Name, Keep: keep, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
+	l := CrossLayer{Key: key.Name, Value: value.Name, Strategy: keep, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
 	return l, c.nothingHidden(b)
 }
 
 // keysValues keeps keys and values a layer.
 func (c *crossing) keysValues(b *blocks.Block) error {
-	l, err := c.layer(b, plan.KeepKeysAndValues)
+	l, err := c.layer(b, plan.KeysValues)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *crossing) keysValues(b *blocks.Block) error {
 	}
 	l.Offset = area(&c.engine.Cross, keysValuesFloats(b.Attention))
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.KeepKeysAndValues, []*graph.Value{c.now(b.Wiring.Query), nil, nil, p[0], p[1], p[2]},
+	return c.attend(b, plan.KeysValues, []*graph.Value{c.now(b.Wiring.Query), nil, nil, p[0], p[1], p[2]},
 		"kv_num_heads", l.KVHeads, "offset", l.Offset)
 }
 
@@ -48,7 +48,7 @@ func (c *crossing) keysValues(b *blocks.Block) error {
 // decided for each sample, keys and values.
 func (c *crossing) encoder(of *Layer) error {
 	b, key, value := of.block, of.from.key, of.from.value
-	l, err := c.layer(b, plan.KeepLatent)
+	l, err := c.layer(b, plan.PromptHiddenStates)
 	if err != nil {
 		return err
 	}
@@ -76,13 +76,13 @@ func (c *crossing) encoder(of *Layer) error {
 		attributes = append(attributes, "kv_offset", l.Offset)
 	}
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.KeepLatent, ins, attributes...)
+	return c.attend(b, plan.PromptHiddenStates, ins, attributes...)
 }
 
 // keys keeps keys a layer.
 func (c *crossing) keys(of *Layer) error {
 	b := of.block
-	l, err := c.layer(b, plan.KeepKeys)
+	l, err := c.layer(b, plan.Keys)
 	if err != nil {
 		return err
 	}
@@ -97,14 +97,14 @@ func (c *crossing) keys(of *Layer) error {
 	}
 	l.Offset = area(&c.engine.Cross, c.rowFloats(l.KVHeads*l.HeadSize))
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.KeepKeys, []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
+	return c.attend(b, plan.Keys, []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
 		c.rows(l.Offset)...)
 }
 
 // hybrid lets a layer compute its keys from those of the first layer.
 func (c *crossing) hybrid(of *Layer) error {
 	b := of.block
-	l, err := c.layer(b, plan.KeepFirstKeys)
+	l, err := c.layer(b, plan.FirstLayerKeys)
 	if err != nil {
 		return err
 	}
@@ -119,5 +119,5 @@ func (c *crossing) hybrid(of *Layer) error {
 	l.Offset = c.engine.Layers[0].Offset
 	c.engine.Layers = append(c.engine.Layers, l)
 	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(of.from.value.Bias)}
-	return c.attend(b, plan.KeepFirstKeys, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", of.base.Width)...)
+	return c.attend(b, plan.FirstLayerKeys, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", of.base.Width)...)
 }

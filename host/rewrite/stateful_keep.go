@@ -16,24 +16,24 @@ import (
 
 // put puts the operator in place that serves a layer.
 func (s *stateful) put(l *Layer, c *crossing) error {
-	s.engine.Served = append(s.engine.Served, l.Served(&s.Servers))
+	s.engine.Strategies = append(s.engine.Strategies, l.Report(s.Implementations))
 	if l.block.Attention.Type == "cross" {
 		switch {
-		case l.first || l.Keep == plan.KeepKeys:
+		case l.first || l.Strategy == plan.Keys:
 			return c.keys(l)
-		case l.Keep == plan.KeepFirstKeys:
+		case l.Strategy == plan.FirstLayerKeys:
 			return c.hybrid(l)
-		case l.Keep == plan.KeepLatent:
+		case l.Strategy == plan.PromptHiddenStates:
 			return c.encoder(l)
 		}
 		return c.keysValues(l.block)
 	}
-	switch l.Keep {
-	case plan.KeepKeys:
+	switch l.Strategy {
+	case plan.Keys:
 		return s.selfKeys(l)
-	case plan.KeepInputs:
+	case plan.HiddenStates:
 		return s.selfInputs(l)
-	case plan.KeepLatent:
+	case plan.PromptHiddenStates:
 		return s.selfPrompt(l)
 	}
 	return s.selfKeysValues(l.block)
@@ -111,7 +111,7 @@ func keysValuesFloats(a *blocks.Attention) int64 {
 
 // attend adds an operator and lets its output stand for the block's. Attributes are
 // name, value pairs beside those that every operator over a pool has.
-func (s *stateful) attend(b *blocks.Block, keep plan.Keep, ins []*graph.Value, attributes ...any) error {
+func (s *stateful) attend(b *blocks.Block, keep plan.Strategy, ins []*graph.Value, attributes ...any) error {
 	a, w := b.Attention, b.Wiring
 	for len(ins) > 0 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
@@ -123,11 +123,11 @@ func (s *stateful) attend(b *blocks.Block, keep plan.Keep, ins []*graph.Value, a
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
 	outputs := []string{s.main.FreshName("graft_attention")}
-	if keep == plan.KeepKeys && s.Skip > 0 {
+	if keep == plan.Keys && s.Skip > 0 {
 		attributes = append(attributes, "skip", s.Skip)
 		outputs = append(outputs, s.main.FreshName("graft.skipped"))
 	}
-	server := s.Servers.Of(keep)
+	server := s.Implementations.Of(keep)
 	if !slices.Contains(s.engine.Plugins, server.Plugin) {
 		s.engine.Plugins = append(s.engine.Plugins, server.Plugin)
 	}
@@ -167,7 +167,7 @@ func (s *stateful) selfKeysValues(b *blocks.Block) error {
 	if !w.Packed {
 		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, plan.KeepKeysAndValues, ins, "kv_num_heads", a.KVHeads,
+	return s.attend(b, plan.KeysValues, ins, "kv_num_heads", a.KVHeads,
 		"offset", area(&s.engine.Self, keysValuesFloats(a)))
 }
 
@@ -189,7 +189,7 @@ func (s *stateful) selfInputs(l *Layer) error {
 	}
 	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias),
 		f.bias, f.privateSlots, s.now(from.input), f.slotMapping}
-	return s.attend(b, plan.KeepInputs, ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
+	return s.attend(b, plan.HiddenStates, ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
 
@@ -219,7 +219,7 @@ func (s *stateful) selfPrompt(l *Layer) error {
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, plan.KeepLatent, ins, append(s.rows(area(&s.engine.Prompt, s.rowFloats(from.key.Inputs))),
+	return s.attend(b, plan.PromptHiddenStates, ins, append(s.rows(area(&s.engine.Prompt, s.rowFloats(from.key.Inputs))),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs, "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))...)
 }
 
@@ -249,7 +249,7 @@ func (s *stateful) selfKeys(l *Layer) error {
 		ins = append(ins, rotary.cos, rotary.sin)
 		attributes = append(attributes, "rotary", rotary.style)
 	}
-	return s.attend(b, plan.KeepKeys, ins, attributes...)
+	return s.attend(b, plan.Keys, ins, attributes...)
 }
 
 // seesKeyBias reports attention whose result a bias of keys changes: it adds the same to

@@ -149,13 +149,13 @@ func (d *Decoder) crossSources(b *blocks.Block) (*source, error) {
 
 // Fold is what a layer asks the operator's plugin to fold.
 type Fold struct {
-	Server     plan.Server
-	Constants  []plugin.Weight
-	Attributes []plugin.Attribute
+	Implementation plan.Implementation
+	Constants      []plugin.Weight
+	Attributes     []plugin.Attribute
 }
 
 // fold computes the weights of an operator. keyBias is what cached keys carry, or nil.
-func (d *Decoder) fold(keep plan.Keep, b *blocks.Block, from *source, keyBias []float64) *Fold {
+func (d *Decoder) fold(keep plan.Strategy, b *blocks.Block, from *source, keyBias []float64) *Fold {
 	key, value := from.key, from.value
 	constants := []plugin.Weight{key.weight("key_weight"), value.weight("value_weight")}
 	if keyBias != nil {
@@ -168,13 +168,13 @@ func (d *Decoder) fold(keep plan.Keep, b *blocks.Block, from *source, keyBias []
 }
 
 // foldFrom is fold for layers that read the keys of another layer.
-func (d *Decoder) foldFrom(keep plan.Keep, b *blocks.Block, from *source, base *Projection) *Fold {
+func (d *Decoder) foldFrom(keep plan.Strategy, b *blocks.Block, from *source, base *Projection) *Fold {
 	return d.foldOf(keep, b, []plugin.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
 }
 
-func (d *Decoder) foldOf(keep plan.Keep, b *blocks.Block, constants []plugin.Weight) *Fold {
+func (d *Decoder) foldOf(keep plan.Strategy, b *blocks.Block, constants []plugin.Weight) *Fold {
 	a := b.Attention
-	f := &Fold{Server: d.Servers.Of(keep), Constants: constants, Attributes: []plugin.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
+	f := &Fold{Implementation: d.Implementations.Of(keep), Constants: constants, Attributes: []plugin.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
 		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}}
 	if d.Storage != "" {
 		f.Attributes = append(f.Attributes, plugin.Attribute{Name: "storage", Value: string(d.Storage)})
@@ -195,7 +195,7 @@ func (s *stateful) weights(l *Layer) (list [2]*graph.Value, err error) {
 			continue
 		}
 		if w == nil {
-			return list, fmt.Errorf("the fold of %s gives no %s", s.Servers.Of(l.Keep).Operator, name)
+			return list, fmt.Errorf("the fold of %s gives no %s", s.Implementations.Of(l.Strategy).Operator, name)
 		}
 		input := s.main.FreshName("graft.weights." + name)
 		var dims []any

@@ -9,8 +9,8 @@ import (
 // Machine is this machine's roofline as the planner reads it, measured with the operator
 // that attends over keys and values. Where it cannot be measured it is
 // plan.ThisMachine's estimate, and the error says why.
-func Machine(plugins []*plugin.Plugin, servers plan.Servers, o machine.Options) (plan.Machine, error) {
-	server := servers.Of(plan.KeepKeysAndValues)
+func Machine(plugins []*plugin.Plugin, servers plan.Implementations, o machine.Options) (plan.Machine, error) {
+	server := servers.Of(plan.KeysValues)
 	o.Attention = machine.Operator{Plugin: server.Plugin, Name: server.Operator}
 	m := plan.ThisMachine()
 	f, err := machine.Roofline(plugins, o)

@@ -15,14 +15,14 @@ import (
 
 // Candidates are what is measured where its plugin is at hand and it can serve.
 var Candidates = []plan.Candidate{
-	{Keep: plan.KeepKeysAndValues}, {Keep: plan.KeepLatent}, {Keep: plan.KeepKeys}, {Keep: plan.KeepInputs}, {Keep: plan.KeepFirstKeys},
+	{Strategy: plan.KeysValues}, {Strategy: plan.PromptHiddenStates}, {Strategy: plan.Keys}, {Strategy: plan.HiddenStates}, {Strategy: plan.FirstLayerKeys},
 }
 
 // Options say what is measured and with what.
 type Options struct {
-	Plugins []*plugin.Plugin
-	Servers plan.Servers // the operators that are measured
-	Threads int          // that an operator uses; 0 is one a core
+	Plugins         []*plugin.Plugin
+	Implementations plan.Implementations // the operators that are measured
+	Threads         int                  // that an operator uses; 0 is one a core
 	// Candidates to measure; nil for all. Those whose plugin is not loaded, or that
 	// cannot serve, are left out.
 	Candidates []plan.Candidate
@@ -54,7 +54,7 @@ const (
 // the first. Three layers are in memory: the first one and the others are timed
 // apart, and the others stand for the rest.
 func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
-	id := Identify(o.Plugins, o.Servers, o.Threads)
+	id := Identify(o.Plugins, o.Implementations, o.Threads)
 	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range), Date: time.Now().UTC().Format(time.RFC3339)}
 	candidates := o.Candidates
 	if candidates == nil {
@@ -80,17 +80,17 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 		return nil, err
 	}
 	for _, c := range candidates {
-		server := o.Servers.Of(c.Keep)
+		server := o.Implementations.Of(c.Strategy)
 		i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == server.Plugin })
 		if i < 0 || c.Serves(l) != "" {
 			continue
 		}
-		s, err := probe.New(o.Plugins[i], &o.Servers, l, c, layers, t.Axes.largest(), crew)
+		s, err := probe.New(o.Plugins[i], o.Implementations, l, c, layers, t.Axes.largest(), crew)
 		if err != nil {
 			return nil, err
 		}
 		subjects = append(subjects, s)
-		t.Rows = append(t.Rows, Row{Keep: c.Keep, Storage: c.Storage, Server: server, Seconds: make([]float64, t.Axes.Size())})
+		t.Rows = append(t.Rows, Row{Strategy: c.Strategy, Storage: c.Storage, Implementation: server, Seconds: make([]float64, t.Axes.Size())})
 	}
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can serve it is loaded", l)

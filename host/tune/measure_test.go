@@ -58,7 +58,7 @@ func TestMeasure(t *testing.T) {
 	got := measureUntil(t, layers, &o, func(got *Table) bool {
 		return slices.Max(got.Rows[0].Seconds) > got.Rows[0].Seconds[0]
 	})
-	if err := got.check(); err != nil || last != 12 || len(got.Rows) != 1 || got.Rows[0].Keep != plan.KeepKeysAndValues {
+	if err := got.check(); err != nil || last != 12 || len(got.Rows) != 1 || got.Rows[0].Strategy != plan.KeysValues {
 		t.Errorf("%d shapes, %+v, %v", last, got, err)
 	}
 	if _, err := got.Save(t.TempDir()); err != nil {

@@ -43,7 +43,7 @@ type Skipped struct {
 }
 
 // Report compares a table with what a predictor says without it.
-func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan.Servers) *Report {
+func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan.Implementations) *Report {
 	r := &Report{Layers: t.Layers, Candidates: make([]CandidateSummary, len(t.Rows)), Shapes: []ShapeTimes{}, Skipped: t.skipped(plugins, servers)}
 	for i := range t.Axes.Size() {
 		s := ShapeTimes{Shape: t.Axes.Shape(i)}
@@ -77,13 +77,13 @@ func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan
 }
 
 // skipped are the candidates without a row.
-func (t *Table) skipped(plugins []*plugin.Plugin, servers plan.Servers) []Skipped {
+func (t *Table) skipped(plugins []*plugin.Plugin, servers plan.Implementations) []Skipped {
 	list := []Skipped{}
 	for _, c := range Candidates {
-		if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Keep == c.Keep }) {
+		if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Strategy == c.Strategy }) {
 			continue
 		}
-		why, name := c.Serves(t.Layers), servers.Of(c.Keep).Plugin
+		why, name := c.Serves(t.Layers), servers.Of(c.Strategy).Plugin
 		if why == "" && !slices.ContainsFunc(plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == name }) {
 			why = "no plugin " + name + " is loaded"
 		}

@@ -22,7 +22,7 @@ func TestNoiseIsTakenOff(t *testing.T) {
 		before := slices.Clone(r.Seconds)
 		table.Axes.settle(r.Seconds)
 		if !slices.Equal(before, r.Seconds) {
-			t.Errorf("%s: times that grow with every axis changed from %v to %v", r.Keep, before, r.Seconds)
+			t.Errorf("%s: times that grow with every axis changed from %v to %v", r.Strategy, before, r.Seconds)
 		}
 	}
 	// Wherever a time is settled, none of a larger shape is below it.

@@ -19,7 +19,7 @@ import (
 )
 
 // tableVersion is the version of a table's file.
-const tableVersion = 2
+const tableVersion = 3
 
 // Table is what was measured for layers of one kind.
 type Table struct {
@@ -46,16 +46,18 @@ type Axes struct {
 
 // Row is one candidate's times.
 type Row struct {
-	Keep        plan.Keep    `json:"keeps"`
-	Storage     plan.Storage `json:"storage,omitempty"`
-	plan.Server              // the operator that was measured
+	Strategy            plan.Strategy `json:"strategy"`
+	Storage             plan.Storage  `json:"storage,omitempty"`
+	plan.Implementation               // the operator that was measured
 	// Seconds is the time of one step's operators of all layers, the batch
 	// varying fastest, then beams, own positions, keys.
 	Seconds []float64 `json:"seconds"`
 }
 
 // Candidate is what the row is of.
-func (r *Row) Candidate() plan.Candidate { return plan.Candidate{Keep: r.Keep, Storage: r.Storage} }
+func (r *Row) Candidate() plan.Candidate {
+	return plan.Candidate{Strategy: r.Strategy, Storage: r.Storage}
+}
 
 // lists are the axes in the order of a row's numbers.
 func (a *Axes) lists() [4][]int64 { return [4][]int64{a.Keys, a.Own, a.Beams, a.Batch} }
@@ -89,11 +91,11 @@ func (t *Table) check() error {
 	}
 	for _, r := range t.Rows {
 		if len(r.Seconds) != t.Axes.Size() {
-			return fmt.Errorf("%s has %d times, the grid %d shapes", r.Keep, len(r.Seconds), t.Axes.Size())
+			return fmt.Errorf("%s has %d times, the grid %d shapes", r.Strategy, len(r.Seconds), t.Axes.Size())
 		}
 		for _, x := range r.Seconds {
 			if !(x > 0 && x < 1e6) {
-				return fmt.Errorf("%s takes %g s at a shape", r.Keep, x)
+				return fmt.Errorf("%s takes %g s at a shape", r.Strategy, x)
 			}
 		}
 	}
@@ -114,7 +116,7 @@ func (t *Table) check() error {
 func (t *Table) Seconds(c plan.Candidate, s plan.Shape) (float64, bool) {
 	var row []float64
 	for i := range t.Rows {
-		if r := &t.Rows[i]; r.Keep == c.Keep && whole(r.Storage) == whole(c.Storage) {
+		if r := &t.Rows[i]; r.Strategy == c.Strategy && whole(r.Storage) == whole(c.Storage) {
 			row = r.Seconds
 		}
 	}
@@ -236,7 +238,7 @@ var ErrForeign = errors.New("does not hold here")
 // left out, and so is one that cannot be used, with the reason.
 //
 // Of a table counts what was measured of the operators that will run.
-func Load(folder string, plugins []*plugin.Plugin, servers plan.Servers, threads int, kinds ...plan.Layers) (*Tables, []error) {
+func Load(folder string, plugins []*plugin.Plugin, servers plan.Implementations, threads int, kinds ...plan.Layers) (*Tables, []error) {
 	tables := &Tables{}
 	id := Identify(plugins, servers, threads)
 	var reasons []error
@@ -268,7 +270,7 @@ func Load(folder string, plugins []*plugin.Plugin, servers plan.Servers, threads
 			reasons = append(reasons, err)
 			continue
 		}
-		t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Server != servers.Of(r.Keep) })
+		t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Implementation != servers.Of(r.Strategy) })
 		tables.With(t)
 	}
 	return tables, reasons
@@ -276,9 +278,9 @@ func Load(folder string, plugins []*plugin.Plugin, servers plan.Servers, threads
 
 // Save keeps a table and says where.
 func (t *Table) Save(folder string) (string, error) {
-	var servers plan.Servers
+	var servers plan.Implementations
 	for _, r := range t.Rows {
-		servers[r.Keep] = r.Server
+		servers = servers.With(r.Strategy, r.Implementation)
 	}
 	path, err := Path(folder, t.Layers, servers, t.Machine.Threads)
 	if err != nil {
@@ -289,7 +291,7 @@ func (t *Table) Save(folder string) (string, error) {
 
 // Path is where the table of layers is kept: one file for each shape of layers, set of
 // plugins beside graft's own, and number of threads, whatever model they are of.
-func Path(folder string, l plan.Layers, servers plan.Servers, threads int) (string, error) {
+func Path(folder string, l plan.Layers, servers plan.Implementations, threads int) (string, error) {
 	if folder == "" {
 		var err error
 		if folder, err = record.Folder(); err != nil {
@@ -309,6 +311,6 @@ func Path(folder string, l plan.Layers, servers plan.Servers, threads int) (stri
 }
 
 // Identify is the machine with the plugins that measured times depend on.
-func Identify(plugins []*plugin.Plugin, servers plan.Servers, threads int) machine.ID {
+func Identify(plugins []*plugin.Plugin, servers plan.Implementations, threads int) machine.ID {
 	return machine.This(plugins, threads, append(servers.Plugins(), probe.LinearPlugin)...)
 }

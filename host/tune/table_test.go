@@ -17,17 +17,20 @@ var layers = plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 4, HeadSize
 // made is a table whose times are powers of what a shape has, which logarithms make
 // straight lines of.
 func made() *Table {
-	t := &Table{SchemaVersion: tableVersion, Machine: Identify(nil, plan.Servers{}, 0), Layers: layers,
+	t := &Table{SchemaVersion: tableVersion, Machine: Identify(nil, plan.Implementations{}, 0), Layers: layers,
 		Axes: Axes{Keys: []int64{16, 64, 1024}, Own: []int64{0, 31}, Beams: []int64{1, 4}, Batch: []int64{1, 16}}}
-	for _, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent} {
-		r := Row{Keep: keep, Server: (&plan.Servers{}).Of(keep)}
+	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
+		r := Row{Strategy: strategy, Implementation: plan.Implementations{}.Of(strategy)}
 		for i := range t.Axes.Size() {
-			r.Seconds = append(r.Seconds, law(t.Axes.Shape(i))*float64(keep))
+			r.Seconds = append(r.Seconds, law(t.Axes.Shape(i))*times[strategy])
 		}
 		t.Rows = append(t.Rows, r)
 	}
 	return t
 }
+
+// times are how much longer than law each strategy takes.
+var times = map[plan.Strategy]float64{plan.KeysValues: 1, plan.PromptHiddenStates: 2}
 
 func law(s plan.Shape) float64 {
 	power := func(x int64, p float64) float64 { return math.Pow(float64(1+x), p) }
@@ -36,13 +39,13 @@ func law(s plan.Shape) float64 {
 
 func TestBetweenTheGrid(t *testing.T) {
 	table := made()
-	flash, latent := plan.Candidate{Keep: plan.KeepKeysAndValues}, plan.Candidate{Keep: plan.KeepLatent, Storage: plan.Float32}
+	flash, latent := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float32}
 	for _, s := range []plan.Shape{
 		{Keys: 16, Own: 0, Beams: 1, Batch: 1}, {Keys: 1024, Own: 31, Beams: 4, Batch: 16}, {Keys: 64, Own: 31, Beams: 1, Batch: 16},
 		{Keys: 700, Own: 0, Beams: 2, Batch: 5}, {Keys: 17, Own: 3, Beams: 3, Batch: 15},
 	} {
 		for i, c := range []plan.Candidate{flash, latent} {
-			want := law(s) * float64(c.Keep)
+			want := law(s) * times[c.Strategy]
 			if got, ok := table.Seconds(c, s); !ok || math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("%d, %+v: %g, %v; want %g", i, s, got, ok, want)
 			}
@@ -55,7 +58,7 @@ func TestBetweenTheGrid(t *testing.T) {
 			t.Errorf("%+v lies outside and gives %g", s, got)
 		}
 	}
-	for _, c := range []plan.Candidate{{Keep: plan.KeepKeys}, {Keep: plan.KeepLatent, Storage: plan.Float16}} {
+	for _, c := range []plan.Candidate{{Strategy: plan.Keys}, {Strategy: plan.PromptHiddenStates, Storage: plan.Float16}} {
 		if got, ok := table.Seconds(c, table.Axes.Shape(0)); ok {
 			t.Errorf("%s was not measured and gives %g", c, got)
 		}
@@ -78,7 +81,7 @@ func TestBetweenTheGrid(t *testing.T) {
 	if _, ok := tables.Seconds(other, flash, s); ok {
 		t.Error("a table of other layers was used")
 	}
-	if got := plan.NewPredictor(plan.ThisMachine(), nil, plan.Servers{}, &tables).Predict(layers, latent, s); !got.Measured || got.Seconds <= law(s)*float64(plan.KeepLatent) {
+	if got := plan.NewPredictor(plan.ThisMachine(), nil, plan.Implementations{}, &tables).Predict(layers, latent, s); !got.Measured || got.Seconds <= law(s)*times[plan.PromptHiddenStates] {
 		t.Errorf("a predictor makes %+v of it", got)
 	}
 }
@@ -90,7 +93,7 @@ func TestTablesAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := func() (*Tables, []error) { return Load(folder, nil, plan.Servers{}, 0, layers) }
+	load := func() (*Tables, []error) { return Load(folder, nil, plan.Implementations{}, 0, layers) }
 	got, reasons := load()
 	if len(reasons) > 0 || len(got.All()) != 1 || got.All()[0].Rows[1].Seconds[3] != table.Rows[1].Seconds[3] {
 		t.Fatalf("loaded %+v, %v", got, reasons)
@@ -116,8 +119,8 @@ func TestTablesAreKept(t *testing.T) {
 		{"with another grid", change(`"beams": [`, `"beams": [0,`), record.ErrDamaged, "times, the grid"},
 		{"with a grid that does not ascend", change(`"own": [`, `"own": [9,`), record.ErrDamaged, "numbers of 0 or more that ascend"},
 		{"of other layers", change(`"width": 32`, `"width": 33`), ErrForeign, "it is of 5 layers of self attention, 4 heads of 8 (4 of keys), width 33"},
-		{"of what nobody knows", change(`"keeps": "el-attention"`, `"keeps": "magic"`), record.ErrDamaged, `"magic" is no way of keeping a cache`},
-		{"of another version", change(`"schema_version": 2`, `"schema_version": 1`), record.ErrDamaged, "found schema_version 1, need 2"},
+		{"of what nobody knows", change(`"strategy": "prompt_hidden_states"`, `"strategy": "magic"`), record.ErrDamaged, `"magic" is no KV-cache strategy`},
+		{"of another version", change(`"schema_version": 3`, `"schema_version": 1`), record.ErrDamaged, "found schema_version 1, need 3"},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
@@ -133,10 +136,10 @@ func TestTablesAreKept(t *testing.T) {
 			t.Errorf("%s: loaded %d tables, %v; want %q", c.what, len(got.All()), reasons, c.want)
 		}
 	}
-	if got, reasons := Load(t.TempDir(), nil, plan.Servers{}, 0, layers); len(got.All()) != 0 || reasons != nil {
+	if got, reasons := Load(t.TempDir(), nil, plan.Implementations{}, 0, layers); len(got.All()) != 0 || reasons != nil {
 		t.Errorf("of an empty folder: %v, %v", got.All(), reasons)
 	}
-	if got, reasons := Load(folder, nil, plan.Servers{}, 7, layers); len(got.All()) != 0 || reasons != nil {
+	if got, reasons := Load(folder, nil, plan.Implementations{}, 7, layers); len(got.All()) != 0 || reasons != nil {
 		t.Errorf("with other threads: %v, %v", got.All(), reasons)
 	}
 }
@@ -150,7 +153,7 @@ func TestForeignPlugins(t *testing.T) {
 	if _, err := table.Save(folder); err != nil {
 		t.Fatal(err)
 	}
-	if _, reasons := Load(folder, load(t, "flash-decode"), plan.Servers{}, 0, layers); len(reasons) != 1 || !strings.HasSuffix(reasons[0].Error(), "does not hold here: it was measured with another build of the plugin flash-decode; graft tune makes a new one") {
+	if _, reasons := Load(folder, load(t, "flash-decode"), plan.Implementations{}, 0, layers); len(reasons) != 1 || !strings.HasSuffix(reasons[0].Error(), "does not hold here: it was measured with another build of the plugin flash-decode; graft tune makes a new one") {
 		t.Errorf("got %v", reasons)
 	}
 }

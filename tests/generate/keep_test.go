@@ -29,12 +29,12 @@ func TestEveryWayOfKeeping(t *testing.T) {
 	folds := fold.At(t.TempDir(), nil)
 	ways := map[string]prepare.Attention{
 		// Every third length keeps keys and values.
-		"either": {Cross: plan.KeepLatent, Self: plan.KeepKeysAndValues, Choose: func(positions, _ int) bool { return positions%3 != 0 }},
+		"either": {Cross: plan.PromptHiddenStates, Self: plan.KeysValues, Choose: func(positions, _ int) bool { return positions%3 != 0 }},
 	}
-	for _, keep := range plan.Keeps()[1:] {
-		ways[keep.String()] = prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}
+	for _, keep := range plan.AllStrategies()[1:] {
+		ways[string(keep)] = prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}
 	}
-	served := map[plan.Keep]int{}
+	served := map[plan.Strategy]int{}
 	for _, name := range Models() {
 		e, err := Load(name)
 		if err != nil {
@@ -63,26 +63,26 @@ func TestEveryWayOfKeeping(t *testing.T) {
 					if way == "either" && !g.Engine().HasEncoder() {
 						return
 					}
-					for _, layer := range g.Engine().Served() {
+					for _, layer := range g.Engine().Strategies() {
 						want := a.Self
 						if layer.Type == "cross" {
 							want = a.Cross
 						}
-						served[layer.Keep]++
-						if layer.Keep == want || layer.Keep == plan.KeepKeys && want == plan.KeepFirstKeys {
+						served[layer.Strategy]++
+						if layer.Strategy == want || layer.Strategy == plan.Keys && want == plan.FirstLayerKeys {
 							continue
 						}
 						if layer.Reason == "" {
-							t.Errorf("%s keeps %s without a reason, %s was asked for", layer.Node, layer.Keep, want)
+							t.Errorf("%s keeps %s without a reason, %s was asked for", layer.Node, layer.Strategy, want)
 						}
-						t.Logf("%s keeps %s: %s", layer.Node, layer.Keep, layer.Reason)
+						t.Logf("%s keeps %s: %s", layer.Node, layer.Strategy, layer.Reason)
 					}
 					compare(t, g, e)
 				})
 			}
 		}
 	}
-	for _, keep := range plan.Keeps() {
+	for _, keep := range plan.AllStrategies() {
 		if served[keep] == 0 {
 			t.Errorf("no layer of any model keeps what %s does", keep)
 		}

@@ -85,8 +85,8 @@ const (
 
 // cachePlugin is the plugin that an engine cannot do without.
 func (a *ablation) cachePlugin() string {
-	servers := plan.Servers{}.Among(a.set.Manifests())
-	return servers.Of(plan.KeepKeysAndValues).Plugin
+	servers := plan.Implementations{}.Among(a.set.Manifests())
+	return servers.Of(plan.KeysValues).Plugin
 }
 
 // technique is a row with what runs it.

@@ -62,7 +62,7 @@ type Side struct {
 	CacheBytes  int64 `json:"cache_bytes"`
 	SampleBytes int64 `json:"cache_bytes_per_sample"`
 	// Attention says what serves each layer; nil for the model as exported.
-	Attention []rewrite.Served `json:"attention,omitempty"`
+	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
 	Footprint
 	Plugins []string `json:"plugins"`
 }

@@ -54,7 +54,7 @@ func openWay(l *ort.Library, set *patch.Set, folder, name string, config *modeld
 		g.Close()
 		return nil, err
 	}
-	w.close, w.Plugins, w.Attention = g.Close, g.Engine().Plugins(), g.Engine().Served()
+	w.close, w.Plugins, w.Attention = g.Close, g.Engine().Plugins(), g.Engine().Strategies()
 	steps, reorders := 0, 0
 	w.share = func() float64 { return float64(reorders) / float64(max(steps, 1)) }
 	w.run = func(ctx context.Context) ([][]search.Hypothesis, time.Duration, error) {

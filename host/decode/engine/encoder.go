@@ -21,7 +21,7 @@ func (e *Engine) Encode(ctx context.Context, in Features, beams int) (*Encoded, 
 		return nil, err
 	}
 	defer hidden.Close()
-	return e.Keep(ctx, hidden, beams)
+	return e.Store(ctx, hidden, beams)
 }
 
 // encode runs the encoder.
@@ -64,7 +64,7 @@ func (e *Engine) EncodeCopies(ctx context.Context, in Features, beams, copies in
 	}
 	defer hidden.Close()
 	for range copies {
-		s, err := e.Keep(ctx, hidden, beams)
+		s, err := e.Store(ctx, hidden, beams)
 		if err != nil {
 			return err
 		}
@@ -75,9 +75,9 @@ func (e *Engine) EncodeCopies(ctx context.Context, in Features, beams, copies in
 	return nil
 }
 
-// Keep is the second half of Encode: it keeps what layers of cross attention read of
+// Store is the second half of Encode: it keeps what layers of cross attention read of
 // an encoder's output (1, positions, width).
-func (e *Engine) Keep(ctx context.Context, hidden *ort.Value, beams int) (s *Encoded, err error) {
+func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *Encoded, err error) {
 	s = &Encoded{}
 	defer func() {
 		if err != nil {

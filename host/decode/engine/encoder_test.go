@@ -19,8 +19,8 @@ func TestOutputsOfEncoders(t *testing.T) {
 	if err := models.Small("bart", dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent, plan.KeepKeys} {
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: plan.KeepKeysAndValues, Cross: keep}})
+	for _, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.Keys} {
+		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: keep}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestOutputsOfEncoders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, err := e.Keep(t.Context(), hidden, 1)
+			kept, err := e.Store(t.Context(), hidden, 1)
 			hidden.Close()
 			if err == nil {
 				kept.Release()
@@ -68,21 +68,21 @@ func TestPromptBytes(t *testing.T) {
 	if err := models.Small("gpt2", dir); err != nil {
 		t.Fatal(err)
 	}
-	steps := map[plan.Keep]int64{}
-	for _, keep := range []plan.Keep{plan.KeepKeysAndValues, plan.KeepLatent} {
+	steps := map[plan.Strategy]int64{}
+	for _, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
 		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: keep}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		layers := g.Choices()[0].Kind.Layers
-		want := plan.Candidate{Keep: keep}.Bytes(layers, plan.Shape{Keys: 16, Beams: 1}) / 16
+		want := plan.Candidate{Strategy: keep}.Bytes(layers, plan.Shape{Keys: 16, Beams: 1}) / 16
 		if got := g.Engine().PromptBytes(); got != want {
 			t.Errorf("%s: %d bytes a position, want %d", keep, got, want)
 		}
 		steps[keep] = g.Engine().StepBytes()
 		g.Close()
 	}
-	if steps[plan.KeepLatent] <= steps[plan.KeepKeysAndValues] {
+	if steps[plan.PromptHiddenStates] <= steps[plan.KeysValues] {
 		t.Errorf("a step reads %v bytes of weights: those of attention over inputs are more", steps)
 	}
 }

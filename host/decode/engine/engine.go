@@ -174,8 +174,8 @@ func (e *Engine) HasEncoder() bool { return e.encoder != nil }
 // before the first token.
 func (e *Engine) FillsCross() bool { return e.filler != nil }
 
-// Served says what serves each layer of attention, in the order of the graph.
-func (e *Engine) Served() []rewrite.Served { return e.face.Served }
+// Strategies says what serves each layer of attention, in the order of the graph.
+func (e *Engine) Strategies() []rewrite.LayerStrategy { return e.face.Strategies }
 
 // Memory is what the caches take: now, and at most since the engine was opened,
 // in bytes; the decoder's own and the encoder's side.

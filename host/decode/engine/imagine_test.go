@@ -17,7 +17,7 @@ func TestImagine(t *testing.T) {
 	l, set := loaded(t)
 	ctx := context.Background()
 	for _, c := range []struct{ model, keep string }{
-		{"gpt2", "flash-decode"}, {"gpt2", "el-attention"}, {"gpt2", "slim-inputs"}, {"bart", "flash-decode"}, {"bart", "el-attention"},
+		{"gpt2", "keys_values"}, {"gpt2", "prompt_hidden_states"}, {"gpt2", "hidden_states"}, {"bart", "keys_values"}, {"bart", "prompt_hidden_states"},
 	} {
 		folder := filepath.Join(t.TempDir(), c.model)
 		if err := models.Small(c.model, folder); err != nil {

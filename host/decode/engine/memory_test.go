@@ -19,14 +19,14 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 	const keys, beams, steps = 37, 3, 29
 	l, set := loaded(t)
 	folds := fold.At(t.TempDir(), nil)
-	compared := map[plan.Keep]int{}
+	compared := map[plan.Strategy]int{}
 	for _, model := range []string{"gpt2", "llama-mha", "bart", "t5", "t5-wide", "whisper", "marian"} {
-		for _, keep := range plan.Keeps() {
+		for _, keep := range plan.AllStrategies() {
 			for _, storage := range []plan.Storage{plan.Float32, plan.Float16} {
-				if storage == plan.Float16 && keep == plan.KeepKeys {
+				if storage == plan.Float16 && keep == plan.Keys {
 					continue // refused by the check of these layers
 				}
-				t.Run(model+"/"+plan.Candidate{Keep: keep, Storage: storage}.String(), func(t *testing.T) {
+				t.Run(model+"/"+plan.Candidate{Strategy: keep, Storage: storage}.String(), func(t *testing.T) {
 					dir := t.TempDir()
 					if err := models.Small(model, dir); err != nil {
 						t.Fatal(err)
@@ -40,8 +40,8 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 					e := g.Engine()
 					for _, c := range g.Choices() {
 						l := c.Kind.Layers
-						for _, served := range e.Served() {
-							if served.Type == l.Type && served.Keep != c.Candidate.Keep && served.Keep != plan.KeepKeys {
+						for _, served := range e.Strategies() {
+							if served.Type == l.Type && served.Strategy != c.Candidate.Strategy && served.Strategy != plan.Keys {
 								return // another way stands in, with other bytes
 							}
 						}
@@ -53,13 +53,13 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 						if math.Abs(float64(got-want)) > float64(slack) {
 							t.Errorf("%s attention keeps %d bytes, the planner says %d", l.Type, got, want)
 						}
-						compared[c.Candidate.Keep]++
+						compared[c.Candidate.Strategy]++
 					}
 				})
 			}
 		}
 	}
-	for _, keep := range plan.Keeps() {
+	for _, keep := range plan.AllStrategies() {
 		if compared[keep] == 0 {
 			t.Errorf("nothing was compared for %s", keep)
 		}

@@ -12,24 +12,24 @@ import (
 
 // Attention says what the layers of attention are to keep.
 type Attention struct {
-	// Self and Cross are what to keep wherever it can be; plan.KeepPlain leaves it to the
+	// Self and Cross are what to keep wherever it can be; "" leaves it to the
 	// planner.
-	Self, Cross plan.Keep
-	Servers     plan.Servers // the operators that attend over it
-	Prefer      plan.Prefer  // what the planner aims at; "" is plan.PreferSpeed
-	Beams       int          // of a sample, as far as they are known; 0: 1 to 8
+	Self, Cross     plan.Strategy
+	Implementations plan.Implementations // the operators that attend over it
+	Prefer          plan.Prefer          // what the planner aims at; "" is plan.PreferSpeed
+	Beams           int                  // of a sample, as far as they are known; 0: 1 to 8
 	// Storage and Skip trade accuracy: the type that rows are kept in, "" for
 	// plan.Float32, and the probability below which a key's value is left out where keys
 	// are kept alone.
 	Storage plan.Storage
 	Skip    float64
 	// Choose lets each sample keep keys and values where it says false, although Cross is
-	// plan.KeepLatent: by the positions of its encoder's output, and its beams. nil: none.
+	// plan.PromptHiddenStates: by the positions of its encoder's output, and its beams. nil: none.
 	Choose func(positions, beams int) bool
 }
 
 // ParseAttention reads what to keep by name: one for all layers, or self=NAME,
-// cross=NAME, or both with a comma between. Names are those of plan.KeepNamed, or of a
+// cross=NAME, or both with a comma between. Names are those of plan.ParseStrategy, or of a
 // plugin of the manifests, whose operators then attend over what they say they keep.
 // Behind a name may stand what costs accuracy, for all layers: :float16 or :bfloat16,
 // and :skip=P.
@@ -47,10 +47,10 @@ func ParseAttention(text string, manifests []*plugin.Manifest) (a Attention, err
 		if err != nil {
 			return a, err
 		}
-		if keep == plan.KeepPlain {
-			return a, fmt.Errorf("an engine keeps nothing as the model was exported; compare with --baseline")
+		if keep == plan.Exported {
+			return a, fmt.Errorf("exported is no strategy of an engine; compare with --baseline")
 		}
-		taken := plan.KeepPlain
+		var taken plan.Strategy
 		switch where {
 		case "":
 			taken = max(a.Self, a.Cross)
@@ -62,11 +62,11 @@ func ParseAttention(text string, manifests []*plugin.Manifest) (a Attention, err
 		default:
 			return a, fmt.Errorf("%q is no kind of attention, needed is self or cross", where)
 		}
-		if taken != plan.KeepPlain {
+		if taken != "" {
 			return a, fmt.Errorf("%s and %s are both named for the same layers", taken, name)
 		}
 		if where != "" && keep.Within(where) != keep {
-			return a, fmt.Errorf("%s attention cannot keep what %s does", where, name)
+			return a, fmt.Errorf("%s attention cannot use %s", where, name)
 		}
 	}
 	return a, a.idle()
@@ -74,8 +74,8 @@ func ParseAttention(text string, manifests []*plugin.Manifest) (a Attention, err
 
 // served is what a name keeps. A plugin that keeps several things is taken for the first
 // of its manifest.
-func (a *Attention) served(name string, manifests []*plugin.Manifest) (plan.Keep, error) {
-	keep, unknown := plan.KeepNamed(name)
+func (a *Attention) served(name string, manifests []*plugin.Manifest) (plan.Strategy, error) {
+	keep, unknown := plan.ParseStrategy(name)
 	if unknown == nil {
 		return keep, nil
 	}
@@ -83,27 +83,27 @@ func (a *Attention) served(name string, manifests []*plugin.Manifest) (plan.Keep
 		if m.Name != name {
 			continue
 		}
-		if list := a.Servers.Take(m); len(list) > 0 {
+		if list := a.Implementations.Take(m); len(list) > 0 {
 			return list[0], nil
 		}
-		return 0, fmt.Errorf("no operator of the plugin %s attends over a cache: its %s names none that keeps anything", name, plugin.ManifestName)
+		return "", fmt.Errorf("no operator of the plugin %s attends over a KV cache: its %s declares no kv_cache", name, plugin.ManifestName)
 	}
 	if manifests == nil {
-		return 0, unknown
+		return "", unknown
 	}
-	return 0, fmt.Errorf("%w, or a plugin that is loaded", unknown)
+	return "", fmt.Errorf("%w, or a plugin that is loaded", unknown)
 }
 
 // idle reports what costs accuracy where nothing that may be kept takes it.
 func (a *Attention) idle() error {
-	kept := []plan.Keep{a.Self, a.Cross}
-	if a.Skip > 0 && !slices.ContainsFunc(kept, func(k plan.Keep) bool {
-		return k == plan.KeepPlain || k == plan.KeepKeys || k == plan.KeepFirstKeys
+	kept := []plan.Strategy{a.Self, a.Cross}
+	if a.Skip > 0 && !slices.ContainsFunc(kept, func(k plan.Strategy) bool {
+		return k == "" || k == plan.Keys || k == plan.FirstLayerKeys
 	}) {
-		return fmt.Errorf("skip leaves out values of keys that are kept alone, and neither %s nor %s keeps those", a.Self, a.Cross)
+		return fmt.Errorf("skip leaves out values where keys are stored alone, and neither %s nor %s stores those", a.Self, a.Cross)
 	}
-	if a.Storage != "" && a.Storage != plan.Float32 && a.Self == plan.KeepKeysAndValues && a.Cross == plan.KeepKeysAndValues {
-		return fmt.Errorf("%s keeps keys and values, which are float32 always, not %s", a.Self, a.Storage)
+	if a.Storage != "" && a.Storage != plan.Float32 && a.Self == plan.KeysValues && a.Cross == plan.KeysValues {
+		return fmt.Errorf("%s stores keys and values, which are float32 always, not %s", a.Self, a.Storage)
 	}
 	return nil
 }
@@ -129,8 +129,8 @@ func (a *Attention) lossy(text string) (err error) {
 	return nil
 }
 
-// named is what a kind of attention was told to keep, or plan.KeepPlain.
-func (a *Attention) named(kind string) plan.Keep {
+// named is what a kind of attention was told to keep, or "".
+func (a *Attention) named(kind string) plan.Strategy {
 	if kind == "self" {
 		return a.Self
 	}

@@ -10,19 +10,19 @@ import (
 // What the planner chose must hold in every layer; what was named, or keeps little, may
 // be stood in for.
 func TestBroken(t *testing.T) {
-	flash, keys := plan.Candidate{Keep: plan.KeepKeysAndValues}, plan.Candidate{Keep: plan.KeepKeys}
-	served := []rewrite.Served{{Node: "a", Type: "self", Keep: plan.KeepKeys}, {Node: "b", Type: "self", Keep: plan.KeepInputs, Reason: "slim-keys: singular"}}
+	flash, keys := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.Keys}
+	served := []rewrite.LayerStrategy{{Node: "a", Type: "self", Strategy: plan.Keys}, {Node: "b", Type: "self", Strategy: plan.HiddenStates, Reason: "keys: singular"}}
 	for _, c := range []struct {
 		what      string
 		attention Attention
 		chosen    plan.Candidate
-		served    []rewrite.Served
+		served    []rewrite.LayerStrategy
 		again     bool
 	}{
 		{"a layer has another", Attention{}, keys, served, true},
 		{"all layers have it", Attention{}, keys, served[:1], false},
 		{"the default", Attention{}, flash, served, false},
-		{"named", Attention{Self: plan.KeepKeys}, keys, served, false},
+		{"named", Attention{Self: plan.Keys}, keys, served, false},
 		{"for memory", Attention{Prefer: plan.PreferMemory}, keys, served, false},
 	} {
 		choices := []plan.CacheChoice{{Kind: plan.Kind{Layers: plan.Layers{Type: "self"}}, Candidate: c.chosen, Options: []plan.Option{{Candidate: flash}, {Candidate: keys}}}}
@@ -30,7 +30,7 @@ func TestBroken(t *testing.T) {
 		switch {
 		case !c.again && i >= 0:
 			t.Errorf("%s: %s is ruled out: %s", c.what, ruledOut, why)
-		case c.again && (i != 0 || ruledOut != keys || why != "b: slim-keys: singular"):
+		case c.again && (i != 0 || ruledOut != keys || why != "b: keys: singular"):
 			t.Errorf("%s: choice %d, %s because %q", c.what, i, ruledOut, why)
 		}
 	}

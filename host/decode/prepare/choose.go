@@ -30,7 +30,7 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 		return nil, nil, err
 	}
 	// Any layer may come to keep keys and values.
-	if err := o.Plugins.Require([]string{o.Attention.Servers.Of(plan.KeepKeysAndValues).Plugin}); err != nil {
+	if err := o.Plugins.Require([]string{o.Attention.Implementations.Of(plan.KeysValues).Plugin}); err != nil {
 		return nil, nil, err
 	}
 	c.answers = rewrite.Answers{}
@@ -38,7 +38,7 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 	if o.Bounded {
 		limits.MaxBytes = o.CacheBytes
 	}
-	p := plan.NewPredictor(plan.ThisMachine(), o.Plugins.Manifests(), o.Attention.Servers, nil)
+	p := plan.NewPredictor(plan.ThisMachine(), o.Plugins.Manifests(), o.Attention.Implementations, nil)
 	if open || o.Explain { // only a choice is worth knowing the machine for
 		p = c.predictor(layers)
 	}
@@ -54,9 +54,9 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		var served []rewrite.Served
+		var served []rewrite.LayerStrategy
 		for _, l := range layers {
-			served = append(served, l.Served(&d.Servers))
+			served = append(served, l.Report(d.Implementations))
 		}
 		i, ruledOut, why := broken(g.Choices, o.Attention, served)
 		if i < 0 {
@@ -74,21 +74,21 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 	o := c.options
 	for _, l := range layers {
 		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type), Range: c.generation.Model.Range(l, o.expected()), Either: true}
-		if k.Named != plan.KeepPlain {
-			server := o.Attention.Servers.Of(k.Named)
+		if k.Named != "" {
+			server := o.Attention.Implementations.Of(k.Named)
 			if err := o.Plugins.Require([]string{server.Plugin}); err != nil {
 				return nil, false, err
 			}
-			if why := o.Plan.RulesOut(server.Plugin); why != "" && k.Named != plan.KeepKeysAndValues {
-				return nil, false, fmt.Errorf("%s attention is to keep what %s does, and %s", l.Type, k.Named, why)
+			if why := o.Plan.RulesOut(server.Plugin); why != "" && k.Named != plan.KeysValues {
+				return nil, false, fmt.Errorf("%s attention is to use %s, and %s", l.Type, k.Named, why)
 			}
 		}
 		if l.Type == "cross" {
 			if _, err := With(o.Plugins.Plugins, storeHeadKeys); err != nil {
-				k.Refused = map[plan.Candidate]string{{Keep: plan.KeepKeysAndValues, Storage: o.Attention.Storage}: err.Error()}
+				k.Refused = map[plan.Candidate]string{{Strategy: plan.KeysValues, Storage: o.Attention.Storage}: err.Error()}
 			}
 		}
-		open = open || k.Named == plan.KeepPlain && len(k.Candidates) > 1
+		open = open || k.Named == "" && len(k.Candidates) > 1
 		list = append(list, k)
 	}
 	return list, open, nil
@@ -97,13 +97,13 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 // candidates are what a kind of attention could keep with the plugins that are loaded and
 // that the caller lets in, the default first.
 func (o *Options) candidates(kind string) (list []plan.Candidate) {
-	for _, keep := range plan.Keeps() {
-		server := o.Attention.Servers.Of(keep)
-		if keep != plan.KeepKeysAndValues && o.Plan.RulesOut(server.Plugin) != "" {
+	for _, keep := range plan.AllStrategies() {
+		server := o.Attention.Implementations.Of(keep)
+		if keep != plan.KeysValues && o.Plan.RulesOut(server.Plugin) != "" {
 			continue
 		}
 		if _, err := patch.Named(o.Plugins.Plugins, server.Plugin); err == nil && keep.Within(kind) == keep {
-			list = append(list, plan.Candidate{Keep: keep, Storage: o.Attention.Storage})
+			list = append(list, plan.Candidate{Strategy: keep, Storage: o.Attention.Storage})
 		}
 	}
 	return list
@@ -130,7 +130,7 @@ func (o *Options) expected() Expected {
 // predictor knows this machine, and what was measured on it.
 func (c *chooser) predictor(layers []plan.Layers) *plan.Predictor {
 	g, o := c.generation, c.options
-	servers := o.Attention.Servers
+	servers := o.Attention.Implementations
 	m, err := tune.Machine(o.Plugins.Plugins, servers, machine.Options{Threads: o.Threads})
 	if err != nil {
 		g.Notes = append(g.Notes, err) // m is an estimate then
@@ -150,7 +150,7 @@ func (c *chooser) planned() (*rewrite.Decoder, error) {
 		}
 	}
 	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions, Either: g.Choose != nil,
-		Servers: o.Attention.Servers, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers}
+		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers}
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (c *chooser) planned() (*rewrite.Decoder, error) {
 // chosenBySample is what is left to decide for each sample, or nil.
 func chosenBySample(c *plan.CacheChoice, o Options) func(positions, beams int) bool {
 	if c.Either == nil {
-		if c.Kind.Named == plan.KeepLatent {
+		if c.Kind.Named == plan.PromptHiddenStates {
 			return o.Attention.Choose
 		}
 		return nil
@@ -173,30 +173,30 @@ func chosenBySample(c *plan.CacheChoice, o Options) func(positions, beams int) b
 }
 
 // keptBy is what a kind of attention is to keep.
-func keptBy(choices []plan.CacheChoice, kind string) plan.Keep {
+func keptBy(choices []plan.CacheChoice, kind string) plan.Strategy {
 	for i := range choices {
 		if c := &choices[i]; c.Kind.Layers.Type == kind {
 			if c.Either != nil {
-				return plan.KeepLatent
+				return plan.PromptHiddenStates
 			}
-			return c.Candidate.Keep
+			return c.Candidate.Strategy
 		}
 	}
-	return plan.KeepPlain
+	return ""
 }
 
 // broken finds a choice that the planner made for speed and that does not hold in every
 // layer: its number, or -1, what the weights rule out, and why. What would stand in for
 // it may be slower than the default.
-func broken(choices []plan.CacheChoice, a Attention, served []rewrite.Served) (int, plan.Candidate, string) {
+func broken(choices []plan.CacheChoice, a Attention, served []rewrite.LayerStrategy) (int, plan.Candidate, string) {
 	if a.Prefer == plan.PreferMemory {
 		return -1, plan.Candidate{}, "" // what stands in for keys takes no more than they
 	}
 	for i := range choices {
 		c := &choices[i]
 		kind := c.Kind.Layers.Type
-		at := slices.IndexFunc(served, func(s rewrite.Served) bool { return s.Type == kind && s.Reason != "" })
-		if at < 0 || a.named(kind) != plan.KeepPlain {
+		at := slices.IndexFunc(served, func(s rewrite.LayerStrategy) bool { return s.Type == kind && s.Reason != "" })
+		if at < 0 || a.named(kind) != "" {
 			continue
 		}
 		ruledOut := c.Candidate

@@ -50,10 +50,10 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 			if err := d.Check(); err != nil {
 				t.Fatal(err)
 			}
-			e.answer(d.Questions(plan.KeepKeysAndValues), d.Answers)
+			e.answer(d.Questions(plan.KeysValues), d.Answers)
 			var layers []*rewrite.Layer
 			for _, b := range x.Report.Blocks {
-				layer, fold, err := d.Layer(b, plan.KeepKeysAndValues, layers)
+				layer, fold, err := d.Layer(b, plan.KeysValues, layers)
 				if err != nil || fold != nil {
 					t.Fatalf("%v, %v", fold, err)
 				}

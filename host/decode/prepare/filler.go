@@ -51,9 +51,9 @@ func (gen *Generation) filler(o Options) error {
 	var layers []stored
 	for _, layer := range gen.Interface.Layers {
 		switch {
-		case layer.Keep == plan.KeepKeys:
+		case layer.Strategy == plan.Keys:
 			layers = append(layers, stored{layer, take(layer.Rows), ""})
-		case layer.Keep == plan.KeepKeysAndValues, layer.Keep == plan.KeepLatent && gen.Choose != nil:
+		case layer.Strategy == plan.KeysValues, layer.Strategy == plan.PromptHiddenStates && gen.Choose != nil:
 			layers = append(layers, stored{layer, take(present(layer.Key)), take(present(layer.Value))})
 		}
 	}

@@ -16,14 +16,14 @@ func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) 
 	g := c.generation
 	self, cross := keptBy(g.Choices, "self"), keptBy(g.Choices, "cross")
 	switch cross {
-	case plan.KeepLatent, plan.KeepKeys, plan.KeepFirstKeys:
+	case plan.PromptHiddenStates, plan.Keys, plan.FirstLayerKeys:
 		if d.First, err = c.withoutPast(); err != nil {
 			return nil, modeldir.About(g.Model.Files.First, err)
 		}
 	}
 	layers, refused, err := c.layers(d, self, cross, "")
 	if err == nil && refused != "" { // then no layer keeps inputs of a prompt
-		layers, _, err = c.layers(d, plan.KeepKeysAndValues, cross, refused)
+		layers, _, err = c.layers(d, plan.KeysValues, cross, refused)
 	}
 	return layers, err
 }
@@ -31,7 +31,7 @@ func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) 
 // layers are those of all blocks. The inputs of prompts lie in one pool for all layers of
 // self attention, so all keep them or none does: refused is why one cannot. reason is why
 // self attention does not keep what it was asked to, or "".
-func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Keep, reason string) (layers []*rewrite.Layer, refused string, err error) {
+func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason string) (layers []*rewrite.Layer, refused string, err error) {
 	c.generation.drop()
 	for _, b := range d.Report.Blocks {
 		keep, why := self, reason
@@ -42,8 +42,8 @@ func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Keep, reason strin
 		if err != nil {
 			return nil, "", fmt.Errorf("%s: %w", b.Node, err)
 		}
-		if b.Attention.Type != "cross" && self == plan.KeepLatent && l.Keep != self {
-			return nil, fmt.Sprintf("%s: %s: %s", self, b.Node, l.Reason[len(self.String()+": "):]), nil
+		if b.Attention.Type != "cross" && self == plan.PromptHiddenStates && l.Strategy != self {
+			return nil, fmt.Sprintf("%s: %s: %s", self, b.Node, l.Reason[len(string(self)+": "):]), nil
 		}
 		layers = append(layers, l)
 	}
@@ -51,7 +51,7 @@ func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Keep, reason strin
 }
 
 // layer is what a block keeps: what it is asked to, or what stands in for that.
-func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Keep, reason string, before []*rewrite.Layer) (*rewrite.Layer, error) {
+func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy, reason string, before []*rewrite.Layer) (*rewrite.Layer, error) {
 	for {
 		l, err := c.try(d, b, keep, before)
 		if err == nil {
@@ -71,19 +71,19 @@ func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Keep, rea
 }
 
 // try is a layer that keeps what it is asked to, or an error.
-func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, keep plan.Keep, before []*rewrite.Layer) (*rewrite.Layer, error) {
+func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy, before []*rewrite.Layer) (*rewrite.Layer, error) {
 	l, f, err := d.Layer(b, keep, before)
 	if err != nil || f == nil {
 		return l, err
 	}
-	if why := c.options.Plan.RulesOut(f.Server.Plugin); why != "" {
+	if why := c.options.Plan.RulesOut(f.Implementation.Plugin); why != "" {
 		return nil, rewrite.Refuse(why)
 	}
-	p, err := patch.Named(c.options.Plugins.Plugins, f.Server.Plugin)
+	p, err := patch.Named(c.options.Plugins.Plugins, f.Implementation.Plugin)
 	if err != nil {
 		return nil, rewrite.Refuse(err.Error())
 	}
-	r, err := c.options.Folds.Get(p, f.Server.Operator, f.Constants, f.Attributes)
+	r, err := c.options.Folds.Get(p, f.Implementation.Operator, f.Constants, f.Attributes)
 	if err != nil {
 		return nil, err
 	}

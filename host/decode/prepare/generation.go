@@ -98,7 +98,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 	if o.Folds == nil {
 		o.Folds = fold.User(nil)
 	}
-	o.Attention.Servers = o.Attention.Servers.Among(o.Plugins.Manifests())
+	o.Attention.Implementations = o.Attention.Implementations.Among(o.Plugins.Manifests())
 	g := &Generation{Model: m, Storage: o.Attention.Storage, Positions: min(m.Config.Positions, o.MaxPositions), EncoderPositions: m.Config.EncoderPositions}
 	defer func() {
 		if err != nil {
@@ -140,7 +140,7 @@ func (g *Generation) decoder(o Options) error {
 	if g.Interface, err = attended.Finish(); err != nil {
 		return err
 	}
-	if g.Choose != nil && slices.ContainsFunc(g.Interface.Layers, func(l rewrite.CrossLayer) bool { return l.Keep != plan.KeepLatent }) {
+	if g.Choose != nil && slices.ContainsFunc(g.Interface.Layers, func(l rewrite.CrossLayer) bool { return l.Strategy != plan.PromptHiddenStates }) {
 		g.Choose = func(int, int) bool { return false } // a layer has nothing but keys and values to read
 	}
 	engine, err := graph.New(x.Graph.Model(), x.Model)

@@ -20,25 +20,25 @@ type face struct {
 	keyShape, valueShape []int64 // nil where there is none
 }
 
-func faceOf(l plan.Layers, c plan.Candidate, servers *plan.Servers) (*face, error) {
-	if why := c.Serves(l); why != "" || c.Keep == plan.KeepPlain {
+func faceOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*face, error) {
+	if why := c.Serves(l); why != "" || c.Strategy == plan.Exported {
 		return nil, fmt.Errorf("nothing to run for %s: %s", l, why)
 	}
-	f := &face{operator: servers.Of(c.Keep).Operator}
+	f := &face{operator: servers.Of(c.Strategy).Operator}
 	set := func(name string, value any) {
 		f.attributes = append(f.attributes, plugin.Attribute{Name: name, Value: value})
 	}
 	set("num_heads", l.Heads)
 	set("head_size", l.HeadSize)
 	set("value_size", l.ValueSize)
-	if c.Keep != plan.KeepKeys {
+	if c.Strategy != plan.Keys {
 		set("kv_num_heads", l.KVHeads)
 	}
-	switch c.Keep {
-	case plan.KeepKeysAndValues:
+	switch c.Strategy {
+	case plan.KeysValues:
 		f.area = abi.CacheKVArea(l.KVHeads, l.HeadSize, l.ValueSize)
 		return f, nil
-	case plan.KeepKeys, plan.KeepFirstKeys:
+	case plan.Keys, plan.FirstLayerKeys:
 		f.rows = l.KeyWidth()
 	default:
 		f.rows = l.Width
@@ -49,9 +49,9 @@ func faceOf(l plan.Layers, c plan.Candidate, servers *plan.Servers) (*face, erro
 	}
 	set("storage", string(storage))
 	f.area = abi.CacheRowArea(f.rows, storage.Bytes())
-	f.one = l.Type == "cross" && c.Keep != plan.KeepKeys
+	f.one = l.Type == "cross" && c.Strategy != plan.Keys
 	panels := abi.Panels(l.ValueSize)
-	if c.Keep == plan.KeepKeys {
+	if c.Strategy == plan.Keys {
 		f.valueShape = []int64{l.Heads, panels, f.rows, abi.PanelColumns}
 	} else {
 		set("width", f.rows)
@@ -81,7 +81,7 @@ func positions(l plan.Layers, c plan.Candidate, s plan.Shape) (first, second int
 	if l.Type == "cross" {
 		own = 0
 	}
-	if c.Keep == plan.KeepLatent {
+	if c.Strategy == plan.PromptHiddenStates {
 		return s.Keys * s.Batch, own
 	}
 	return s.Keys*s.Batch + own, 0
@@ -89,7 +89,7 @@ func positions(l plan.Layers, c plan.Candidate, s plan.Shape) (first, second int
 
 // Needs is about how many bytes New takes.
 func Needs(l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape) int64 {
-	f, err := faceOf(l, c, &plan.Servers{})
+	f, err := faceOf(l, c, plan.Implementations{})
 	if err != nil {
 		return 0
 	}

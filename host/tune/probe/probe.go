@@ -19,7 +19,7 @@ import (
 type Layers struct {
 	layers    plan.Layers
 	candidate plan.Candidate
-	servers   *plan.Servers
+	servers   plan.Implementations
 	crew      *plugin.Crew
 	kernels   []*plugin.Kernel // a layer's
 	first     *plugin.Kernel   // of the first layer, where another operator serves it
@@ -66,7 +66,7 @@ func fill(list []float32) {
 // New makes layers of a kind that a candidate serves, by the plugin p, with `layers` of them in
 // memory, for shapes that need at most as much as the largest. The crew, which may be
 // nil, stays the caller's.
-func New(p *plugin.Plugin, servers *plan.Servers, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *plugin.Crew) (_ *Layers, err error) {
+func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *plugin.Crew) (_ *Layers, err error) {
 	x := &Layers{layers: l, candidate: c, servers: servers, crew: crew}
 	defer func() {
 		if err != nil {
@@ -106,7 +106,7 @@ func New(p *plugin.Plugin, servers *plan.Servers, l plan.Layers, c plan.Candidat
 	}
 	for i := range layers {
 		attributes := append(face.attributes, plugin.Attribute{Name: "offset", Value: i * x.pools[0].area})
-		if c.Keep == plan.KeepLatent && len(x.pools) > 1 {
+		if c.Strategy == plan.PromptHiddenStates && len(x.pools) > 1 {
 			attributes = append(attributes, plugin.Attribute{Name: "kv_offset", Value: i * x.pools[1].area})
 		}
 		k, err := p.Create(face.operator, attributes, nil, plugin.CPU)
@@ -115,8 +115,8 @@ func New(p *plugin.Plugin, servers *plan.Servers, l plan.Layers, c plan.Candidat
 		}
 		x.kernels = append(x.kernels, k)
 	}
-	if c.Keep == plan.KeepFirstKeys {
-		keys, err := faceOf(l, plan.Candidate{Keep: plan.KeepKeys, Storage: c.Storage}, servers)
+	if c.Strategy == plan.FirstLayerKeys {
+		keys, err := faceOf(l, plan.Candidate{Strategy: plan.Keys, Storage: c.Storage}, servers)
 		if err != nil {
 			return nil, err
 		}

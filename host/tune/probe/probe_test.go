@@ -57,19 +57,19 @@ func TestStepsAttend(t *testing.T) {
 		candidate plan.Candidate
 		want      func(plan.Shape) float64
 	}{
-		{cross, plan.Candidate{Keep: plan.KeepKeysAndValues}, values},
-		{self, plan.Candidate{Keep: plan.KeepKeysAndValues}, values},
-		{grouped, plan.Candidate{Keep: plan.KeepKeysAndValues}, values},
-		{cross, plan.Candidate{Keep: plan.KeepLatent}, made(32)},
-		{self, plan.Candidate{Keep: plan.KeepLatent}, mixed},
-		{grouped, plan.Candidate{Keep: plan.KeepLatent}, mixed},
-		{cross, plan.Candidate{Keep: plan.KeepLatent, Storage: plan.Float16}, half},
-		{cross, plan.Candidate{Keep: plan.KeepKeys}, made(32)},
-		{self, plan.Candidate{Keep: plan.KeepKeys}, made(32)},
-		{wide, plan.Candidate{Keep: plan.KeepKeys, Storage: plan.BFloat16}, func(plan.Shape) float64 { return 32 * 0.0078125 * float64(filling) }},
-		{wide, plan.Candidate{Keep: plan.KeepInputs}, made(24)},
-		{grouped, plan.Candidate{Keep: plan.KeepInputs}, made(32)},
-		{cross, plan.Candidate{Keep: plan.KeepFirstKeys}, made(32)},
+		{cross, plan.Candidate{Strategy: plan.KeysValues}, values},
+		{self, plan.Candidate{Strategy: plan.KeysValues}, values},
+		{grouped, plan.Candidate{Strategy: plan.KeysValues}, values},
+		{cross, plan.Candidate{Strategy: plan.PromptHiddenStates}, made(32)},
+		{self, plan.Candidate{Strategy: plan.PromptHiddenStates}, mixed},
+		{grouped, plan.Candidate{Strategy: plan.PromptHiddenStates}, mixed},
+		{cross, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, half},
+		{cross, plan.Candidate{Strategy: plan.Keys}, made(32)},
+		{self, plan.Candidate{Strategy: plan.Keys}, made(32)},
+		{wide, plan.Candidate{Strategy: plan.Keys, Storage: plan.BFloat16}, func(plan.Shape) float64 { return 32 * 0.0078125 * float64(filling) }},
+		{wide, plan.Candidate{Strategy: plan.HiddenStates}, made(24)},
+		{grouped, plan.Candidate{Strategy: plan.HiddenStates}, made(32)},
+		{cross, plan.Candidate{Strategy: plan.FirstLayerKeys}, made(32)},
 	} {
 		run(t, c.layers, c.candidate, shapes, c.want)
 	}
@@ -79,7 +79,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 	t.Helper()
 	crew := plugin.NewCrew(2)
 	defer crew.Close()
-	x, err := New(open(t, c.Keep.Plugin()), &plan.Servers{}, l, c, 2, shapes[len(shapes)-1], crew)
+	x, err := New(open(t, plan.Implementations{}.Of(c.Strategy).Plugin), plan.Implementations{}, l, c, 2, shapes[len(shapes)-1], crew)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +114,9 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 
 func TestRefusals(t *testing.T) {
 	l := plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32}
-	c := plan.Candidate{Keep: plan.KeepKeysAndValues}
+	c := plan.Candidate{Strategy: plan.KeysValues}
 	p := open(t, "flash-decode")
-	x, err := New(p, &plan.Servers{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil)
+	x, err := New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +137,9 @@ func TestRefusals(t *testing.T) {
 	}
 	l.KVHeads = 2
 	for want, c := range map[string]plan.Candidate{
-		"4 query heads share 2 heads of keys": {Keep: plan.KeepKeys}, "nothing to run": {Keep: plan.KeepPlain}, `found no operator "ELAttention"`: {Keep: plan.KeepLatent},
+		"4 query heads share 2 heads of keys": {Strategy: plan.Keys}, "nothing to run": {Strategy: plan.Exported}, `found no operator "ELAttention"`: {Strategy: plan.PromptHiddenStates},
 	} {
-		if _, err := New(p, &plan.Servers{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", c, err, want)
 		}
 	}

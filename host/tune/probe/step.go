@@ -46,7 +46,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 	query := t.floats(rows, l.Heads*l.HeadSize)
 	t.outputs = []*plugin.Tensor{t.floats(rows, l.Heads, 1, l.ValueSize)}
 	hidden, kv := s, plan.Shape{Beams: s.Beams, Batch: s.Batch}
-	if x.candidate.Keep == plan.KeepLatent {
+	if x.candidate.Strategy == plan.PromptHiddenStates {
 		hidden.Own, kv.Own = 0, s.Own
 	}
 	steps := t.lists(hidden)
@@ -54,7 +54,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 		t.inputs = append(t.inputs, x.arguments(t, f, int64(i), query, steps, kv))
 	}
 	if x.first != nil {
-		keys, err := faceOf(l, plan.Candidate{Keep: plan.KeepKeys, Storage: x.candidate.Storage}, x.servers)
+		keys, err := faceOf(l, plan.Candidate{Strategy: plan.Keys, Storage: x.candidate.Storage}, x.servers)
 		if err != nil {
 			return nil, err
 		}
