@@ -284,7 +284,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		if f["kv_cache"] != nil {
 			op.KVCache = r.kvCache(f["kv_cache"], what+": kv_cache")
 			if f["replaces"] != nil {
-				r.fail(f["kv_cache"].Line, "%s both replaces a block and attends over the host's KV cache, need one; make two operators of it", what)
+				r.fail(f["kv_cache"].Line, "%s both replaces a block and attends over the host's KV cache, needed one; make two operators of it", what)
 			}
 		}
 		out = append(out, op)
