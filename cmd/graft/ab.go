@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 )
 
@@ -38,16 +39,16 @@ With --ablation techniques are turned on one at a time instead.`,
   graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.Rounds < 1 || o.Warmup < 1 || o.Threads < 0 || o.Absolute < 0 || o.Relative < 0 {
-				return usageError{errors.New("--rounds and --warmup need one or more, --threads, --absolute and --relative zero or more")}
+			if err := cmp.Or(atLeast(cmd, 1, "rounds", "warmup"), atLeast(cmd, 0, "threads", "absolute", "relative")); err != nil {
+				return err
 			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "absolute", "relative"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "absolute", "relative"); err != nil {
 					return err
 				}
 				return c.abFolder(cmd, args[0], o, &g)
 			}
-			if err := without(cmd, "a model folder, got "+args[0], generationFlagNames...); err != nil {
+			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
 			}
 			o.Inputs.Dims = map[string]int64{}
@@ -55,10 +56,10 @@ With --ablation techniques are turned on one at a time instead.`,
 				name, value, _ := strings.Cut(d, "=")
 				n, err := strconv.ParseInt(value, 10, 64)
 				if err != nil || name == "" || n < 0 {
-					return usageError{fmt.Errorf("--dim %q is not understood, needs name=length", d)}
+					return misuse("--dim "+d, "name=length")
 				}
 				if before, ok := o.Inputs.Dims[name]; ok && before != n {
-					return usageError{fmt.Errorf("--dim %s is given as both %d and %d", name, before, n)}
+					return misuse(fmt.Sprintf("--dim %s as both %d and %d", name, before, n), "one of them")
 				}
 				o.Inputs.Dims[name] = n
 			}
@@ -81,7 +82,7 @@ With --ablation techniques are turned on one at a time instead.`,
 				return err
 			}
 			if !r.Parity.OK {
-				return fmt.Errorf("%s: %w between %s and %s", args[0], errDiffers, o.A, o.B)
+				return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%v between %s and %s", errDiffers, o.A, o.B)}
 			}
 			return nil
 		},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/comparison/generations"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/statistics"
 )
@@ -22,9 +23,9 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	given := cmd.Flags().Changed
 	switch {
 	case given("a") || given("b"):
-		return usageError{errors.New("--ablation has rows instead of two sides: leave --a and --b out")}
+		return misuse("--ablation with --a or --b", "--ablation alone: it has rows instead of two sides")
 	case g.input == "":
-		return usageError{errors.New("--ablation needs --input FILE: it goes from text to text")}
+		return misuse("--ablation without texts", "--input FILE")
 	}
 	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
 	if err := settings(options, g.set); err != nil {
@@ -36,7 +37,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	}
 	cache, err := bytesOf(g.maxCache)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	texts, err := textsOf(g.input)
 	if err != nil {
@@ -70,7 +71,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 		return err
 	}
 	if !r.Equal {
-		return fmt.Errorf("%s: %w between the rows", folder, errDiffers)
+		return &diagnostic.Error{Kind: errDiffers, Path: folder, Found: errDiffers.Error() + " between the rows"}
 	}
 	return nil
 }

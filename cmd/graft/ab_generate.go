@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/speech"
@@ -48,8 +50,8 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 
 // abFolder compares whole generations of a model folder.
 func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags) error {
-	if g.beams < 1 || g.promptLength < 0 || g.newTokens < 1 || g.batch < 1 {
-		return usageError{errors.New("--beam, --max-new-tokens and --batch-size need one or more, --prompt-length zero or more")}
+	if err := cmp.Or(atLeast(cmd, 1, "beam", "max-new-tokens", "batch-size"), atLeast(cmd, 0, "prompt-length")); err != nil {
+		return err
 	}
 	if g.ablation {
 		return c.abAblation(cmd, folder, o, g)
@@ -74,7 +76,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	}
 	cache, err := bytesOf(g.maxCache)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	inputs, features, err := g.inputs(folder)
 	if err != nil {
@@ -101,7 +103,8 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 		return err
 	}
 	if r.Equal != r.Sequences {
-		return fmt.Errorf("%s: %w between %s and %s: %d of %d sequences are equal", folder, errDiffers, o.A, o.B, r.Equal, r.Sequences)
+		return &diagnostic.Error{Kind: errDiffers, Path: folder,
+			Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, o.B, r.Equal, r.Sequences)}
 	}
 	return nil
 }

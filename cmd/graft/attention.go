@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/pflag"
 
 	"github.com/opgraft/graft/host/decode/prepare"
@@ -24,14 +22,14 @@ func (a *attentionFlags) add(f *pflag.FlagSet) {
 func (a *attentionFlags) parse(manifests []*plugin.Manifest) (o prepare.Attention, err error) {
 	if a.name != "" {
 		if o, err = prepare.ParseAttention(a.name, manifests); err != nil {
-			return o, usageError{fmt.Errorf("--attention: %w", err)}
+			return o, misused("--attention", err)
 		}
 	}
 	if a.prefer == "" {
 		return o, nil
 	}
 	if o.Prefer, err = plan.ParsePrefer(a.prefer); err != nil {
-		return o, usageError{fmt.Errorf("--prefer: %w", err)}
+		return o, misused("--prefer", err)
 	}
 	return o, nil
 }

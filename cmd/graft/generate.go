@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
@@ -96,7 +98,7 @@ served is empty. Exit code 1 when any line could not be served.`,
 			}
 			if c.json && o.output == "-" {
 				if cmd.Flags().Changed("format") && o.form == "text" {
-					return usageError{errors.New("-o json and --format text both say what goes to stdout: leave one out")}
+					return misuse("-o json and --format text, which both say what goes to stdout", "one of them")
 				}
 				o.form = "jsonl"
 			}
@@ -142,7 +144,7 @@ func (o *generation) options(cmd *cobra.Command, base search.Options) (search.Op
 			value = strconv.Quote(value)
 		}
 		if err := base.Set(name, []byte(value)); err != nil {
-			return base, usageError{fmt.Errorf("--%s: %w", flag, err)}
+			return base, misused("--"+flag, err)
 		}
 	}
 	if cmd.Flags().Changed("max-length") && !cmd.Flags().Changed("max-new-tokens") {
@@ -154,11 +156,11 @@ func (o *generation) options(cmd *cobra.Command, base search.Options) (search.Op
 	}
 	for _, name := range slices.Sorted(maps.Keys(others)) {
 		if err := base.Set(name, others[name]); err != nil {
-			return base, usageError{fmt.Errorf("--set: %w", err)}
+			return base, misused("--set", err)
 		}
 	}
 	if err := base.Validate(); err != nil {
-		return base, usageError{err}
+		return base, misused("", err)
 	}
 	return base, nil
 }
@@ -179,7 +181,7 @@ func settings(options map[string]json.RawMessage, set []string) error {
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || !json.Valid([]byte(value)) {
-			return usageError{fmt.Errorf("--set %q is not understood, needs name=JSON", s)}
+			return misuse("--set "+s, "name=JSON")
 		}
 		options[name] = json.RawMessage(value)
 	}
@@ -188,30 +190,30 @@ func settings(options map[string]json.RawMessage, set []string) error {
 
 func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) error {
 	if o.form != "text" && o.form != "jsonl" {
-		return usageError{fmt.Errorf("--format %q is not understood, needs text or jsonl", o.form)}
+		return misuse("--format "+o.form, "text or jsonl")
 	}
-	if o.threads < 0 || o.workers < 1 || o.maxInput < 0 {
-		return usageError{errors.New("--workers needs one or more, --threads and --max-input-tokens zero or more")}
+	if err := cmp.Or(atLeast(cmd, 1, "workers"), atLeast(cmd, 0, "threads", "max-input-tokens")); err != nil {
+		return err
 	}
 	batch, err := o.batchSize()
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if o.resume && o.output == "-" {
-		return usageError{errors.New("--resume needs --output FILE")}
+		return misuse("--resume and results on stdout", "--output FILE")
 	}
 	if o.reference != "" && o.output == "-" {
-		return usageError{errors.New("--reference needs --output FILE")}
+		return misuse("--reference and results on stdout", "--output FILE")
 	}
 	if o.baseline && o.maxCache != "" {
-		return usageError{errors.New("--max-cache bounds the engine's cache, of which --baseline has none: lower --batch-size")}
+		return misuse("--max-cache with --baseline, which has no cache to bound", "a lower --batch-size")
 	}
 	cache, err := bytesOf(o.maxCache)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
-		return usageError{errors.New("--attention and --prefer choose what the engine keeps, and --baseline keeps what the model hands out")}
+		return misuse("--attention or --prefer with --baseline, which runs the model as exported", "one of them")
 	}
 	read, total, done, err := inputs(o.input)
 	if err != nil {
@@ -318,13 +320,13 @@ func generated(w io.Writer, s *generate.Summary) {
 func (o *generation) batchSize() (int, error) {
 	if o.batch == "auto" {
 		if o.baseline {
-			return 0, errors.New("--batch-size auto asks the engine's cache what it holds, and --baseline has none: give a number")
+			return 0, misuse("--batch-size auto with --baseline, which has no cache to ask", "a number")
 		}
 		return decode.AutoBatch, nil
 	}
 	n, err := strconv.Atoi(o.batch)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("--batch-size %q is not understood, needs one or more, or auto", o.batch)
+		return 0, misuse("--batch-size "+o.batch, "one or more, or auto")
 	}
 	return n, nil
 }
@@ -343,7 +345,7 @@ func (o *generation) checkReference(total int64) error {
 		return err
 	}
 	if total > 0 && lines != total {
-		return fmt.Errorf("%s has %d lines and %s %d: one reference a line is needed, in the order of the input", o.reference, lines, o.input, total)
+		return &diagnostic.Error{Path: o.reference, Found: fmt.Sprintf("%d lines", lines), Needed: fmt.Sprintf("%d, one reference for each line of %s", total, o.input)}
 	}
 	return nil
 }
@@ -442,5 +444,5 @@ func bytesOf(size string) (int64, error) {
 		}
 		return int64(n * unit.bytes), nil
 	}
-	return 0, fmt.Errorf("--max-cache %q is not understood, needs a size such as 2GiB", size)
+	return 0, misuse("--max-cache "+size, "a size such as 2GiB")
 }

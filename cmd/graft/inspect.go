@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -38,7 +39,7 @@ func (p *planFlags) add(cmd *cobra.Command) {
 func (p *planFlags) on(set *patch.Set) (*patch.Served, error) {
 	d, err := patch.ParseDevice(p.device)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--device: %w", err)}
+		return nil, misused("--device", err)
 	}
 	return set.On(d), nil
 }
@@ -111,15 +112,15 @@ was measured (graft tune), and why a layer keeps something else.`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan", "device"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan", "device"); err != nil {
 					return err
 				}
-				if beams < 0 || batch < 1 {
-					return usageError{errors.New("--batch-size needs one or more, --beam zero or more")}
+				if err := cmp.Or(atLeast(cmd, 1, "batch-size"), atLeast(cmd, 0, "beam")); err != nil {
+					return err
 				}
 				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
 			}
-			if err := without(cmd, "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
+			if err := without(cmd, args[0], "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
 				return err
 			}
 			set, err := c.load(false)
@@ -148,16 +149,6 @@ was measured (graft tune), and why a layer keeps something else.`,
 	cmd.Flags().IntVar(&batch, "batch-size", 8, "folders: samples at once")
 	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
 	return cmd
-}
-
-// without refuses flags that say nothing about what is given.
-func without(cmd *cobra.Command, needed string, flags ...string) error {
-	for _, name := range flags {
-		if cmd.Flags().Changed(name) {
-			return usageError{fmt.Errorf("--%s needs %s", name, needed)}
-		}
-	}
-	return nil
 }
 
 // analyse opens a model, which is the caller's to close, and plans it for the flags' device, of which it
@@ -335,7 +326,7 @@ libraries for CUDA are named after those for the CPU: register both.`,
 		Args: exactly(1, "one model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.file == "" {
-				return usageError{fmt.Errorf("graft patch needs -o with the file to write")}
+				return misuse("no file to write", "-o FILE")
 			}
 			set, err := c.load(true)
 			if err != nil {
@@ -347,7 +338,8 @@ libraries for CUDA are named after those for the CPU: register both.`,
 			}
 			defer a.Model.Close()
 			if a.Plan.Replaced() == 0 {
-				return fmt.Errorf("%s: no operator at hand is expected to gain, nothing written; graft inspect shows why, --force uses them all the same", args[0])
+				return &diagnostic.Error{Path: args[0], Found: "no installed operator is expected to gain, nothing written",
+					Fix: "graft inspect shows why, --force uses them all the same"}
 			}
 			if err := a.Apply(); err != nil {
 				return err

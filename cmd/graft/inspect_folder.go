@@ -37,7 +37,7 @@ type attentionKind struct {
 func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache string, beams, batch int) error {
 	cache, err := bytesOf(maxCache)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	l, err := ort.FindAndOpen(c.runtime)
 	if err != nil {

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,19 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/worker"
-)
-
-// Exit codes, the same for every command.
-const (
-	exitOK           = 0
-	exitError        = 1
-	exitUsage        = 2
-	exitVerification = 3
-	exitIncompatible = 4
-	exitDiffers      = 5
-	exitInterrupted  = 130 // 128 and the signal's number, as shells count it
 )
 
 func main() {
@@ -48,44 +37,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
+	asJSON := wantsJSON(args)
 	if ctx.Err() != nil {
-		fmt.Fprintf(stderr, "graft: interrupted; nothing was left half-written%s\n", c.resumable)
+		report(stderr, asJSON, &diagnostic.Error{Found: "interrupted", Fix: "nothing was left half-written" + c.resumable})
 		return exitInterrupted
 	}
-	if !errors.Is(err, errSaid) {
-		fmt.Fprintf(stderr, "graft: %s\n", strings.TrimPrefix(err.Error(), "graft: "))
-	}
+	report(stderr, asJSON, helped(cmd, err))
 	return exitCode(err)
-}
-
-// errSaid is an error whose message has been printed already.
-var errSaid = errors.New("said")
-
-// usageError is a wrong command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// errDiffers reports answers outside their tolerance.
-var errDiffers = errors.New("the answers differ")
-
-func exitCode(err error) int {
-	var usage usageError
-	switch {
-	case errors.As(err, &usage):
-		return exitUsage
-	case errors.Is(err, errDiffers):
-		return exitDiffers
-	case errors.Is(err, plugin.ErrIncompatible):
-		return exitIncompatible
-	case errors.Is(err, plugin.ErrVerification):
-		return exitVerification
-	}
-	return exitError
 }
 
 // cli is what all commands share.
@@ -124,7 +86,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	f.StringVar(&c.runtime, "onnxruntime", "", "path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
 	f.StringArrayVar(&c.folders, "plugins-dir", nil, "folder with plugins, searched first; may be repeated")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		return helped(cmd, misused("", err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
@@ -146,7 +108,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
 	}
-	return usageError{fmt.Errorf("%s has no command %q%s; see %[1]s --help", cmd.CommandPath(), args[0], hint)}
+	return helped(cmd, misuse(fmt.Sprintf("%s has no command %q%s", cmd.CommandPath(), args[0], hint), ""))
 }
 
 // helpCommand is cobra's, with an error for a command that there is not.
@@ -157,11 +119,14 @@ func helpCommand() *cobra.Command {
 		Example: "  graft help ab\n  graft help plugin install",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				err = misused("", err)
+			}
 			if err == nil && len(rest) > 0 {
 				err = noCommand(found, rest)
 			}
 			if err != nil {
-				return usageError{err}
+				return err
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()
@@ -176,9 +141,9 @@ func (c *cli) chooseFormat(cmd *cobra.Command) error {
 		case o == "json" || o == "text":
 			c.json = o == "json"
 		case cmd.Annotations[writesFile] == "":
-			return usageError{fmt.Errorf("output format %q is unknown, needs text or json", o)}
+			return misuse(fmt.Sprintf("-o %s", o), "text or json")
 		case c.file != "":
-			return usageError{fmt.Errorf("two files to write: %s and %s", c.file, o)}
+			return misuse(fmt.Sprintf("two files to write, %s and %s", c.file, o), "one")
 		default:
 			c.file = o
 		}
@@ -195,11 +160,11 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		if len(args) == n {
 			return nil
 		}
-		got := "nothing"
+		got := "no argument"
 		if len(args) > 0 {
-			got = strings.Join(args, " ")
+			got = "arguments " + strings.Join(args, " ")
 		}
-		return usageError{fmt.Errorf("%s needs %s, got %s; see %[1]s --help", cmd.CommandPath(), what, got)}
+		return misuse(got, what)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/worker"
 )
@@ -191,7 +192,7 @@ func (c *cli) pluginInspect() *cobra.Command {
 			}
 			for _, l := range in.Libraries {
 				if l.Problem != "" {
-					return fmt.Errorf("%w: %s: %s", plugin.ErrIncompatible, l.File, l.Problem)
+					return &diagnostic.Error{Kind: plugin.ErrIncompatible, Path: l.File, Found: l.Problem}
 				}
 			}
 			return nil
@@ -314,7 +315,7 @@ func workerCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{fmt.Errorf("graft %s is started by graft itself, to run a plugin apart", worker.Subcommand)}
+			return misuse("graft "+worker.Subcommand+" is started by graft itself, to run a plugin apart", "")
 		},
 	}
 }

@@ -23,7 +23,7 @@ several sequences of an input the first counts.`,
 		Args:    exactly(2, "an output file and a file of references"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if form != "text" && form != "jsonl" {
-				return usageError{fmt.Errorf("--format %q is not understood, needs text or jsonl", form)}
+				return misuse("--format "+form, "text or jsonl")
 			}
 			s, err := score.Files(args[0], form, args[1])
 			if err != nil {

@@ -81,7 +81,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "json": jsonCommand, "poke": poke, "folder-of": folderOf,
+			"code": code, "json": jsonCommand, "refusal": refusal, "poke": poke, "folder-of": folderOf,
 		},
 	})
 }
@@ -144,6 +144,28 @@ func jsonCommand(ts *testscript.TestScript, neg bool, args []string) {
 			continue
 		}
 		ts.Fatalf("%s is %v, want %s", args[0], v, args[1])
+	}
+}
+
+// refusal looks a part of the one JSON object on standard error up, beside which nothing stands there:
+//
+//	refusal found 'opset \d+'     the part, as a regular expression of the whole
+//	! refusal path                it is not there
+func refusal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg && len(args) != 1 || !neg && len(args) != 2 {
+		ts.Fatalf("usage: [!] refusal PART [REGEXP]")
+	}
+	var object map[string]string
+	text := ts.ReadFile("stderr")
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		ts.Fatalf("standard error is not one JSON object: %v\n%s", err, text)
+	}
+	part, ok := object[args[0]]
+	if neg == ok {
+		ts.Fatalf("%s: there is %t: %s", args[0], ok, text)
+	}
+	if !neg && !regexp.MustCompile("^(?:"+args[1]+")$").MatchString(part) {
+		ts.Fatalf("%s is %q, want %s", args[0], part, args[1])
 	}
 }
 

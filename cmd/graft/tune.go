@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -58,8 +58,8 @@ for this machine, these builds of the plugins and this number of threads.`,
   graft tune models/g2p --beam 4 --batch-size 8 -o json`,
 		Args: exactly(1, "one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if threads < 0 || repeats < 1 || beams < 1 || o.Batch < 1 || o.NewTokens < 1 || o.MaxPositions < 1 {
-				return usageError{errors.New("--beam, --batch-size, --max-new-tokens, --max-positions and --rounds need one or more, --threads none or more")}
+			if err := cmp.Or(atLeast(cmd, 1, "beam", "batch-size", "max-new-tokens", "max-positions", "rounds"), atLeast(cmd, 0, "threads")); err != nil {
+				return err
 			}
 			o.Beams, o.MaxInput = [2]int64{1, beams}, o.MaxPositions
 			t, err := c.measure(cmd.Context(), args[0], o, attention, threads, repeats)

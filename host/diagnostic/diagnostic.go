@@ -45,8 +45,8 @@ func (e *Error) Unwrap() []error {
 	return under
 }
 
-// JSON is err as one object: "error", its whole text, and the four parts of the outermost
-// Error in it, those that are set.
+// JSON is err as one object: "error", its whole text, and of the four parts of the outermost
+// Error in it those that are set. What another error says is all "found".
 func JSON(err error) ([]byte, error) {
 	object := struct {
 		Error  string `json:"error"`
@@ -54,7 +54,7 @@ func JSON(err error) ([]byte, error) {
 		Found  string `json:"found,omitempty"`
 		Needed string `json:"needed,omitempty"`
 		Fix    string `json:"fix,omitempty"`
-	}{Error: err.Error()}
+	}{Error: err.Error(), Found: err.Error()}
 	var e *Error
 	if errors.As(err, &e) {
 		object.Path, object.Found, object.Needed, object.Fix = e.Path, e.Found, e.Needed, e.Fix

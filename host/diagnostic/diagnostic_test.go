@@ -45,7 +45,7 @@ func TestParts(t *testing.T) {
 		want string
 	}{
 		{err, `{"error":"opening: m.onnx: no such file; check the path","path":"m.onnx","found":"no such file","fix":"check the path"}`},
-		{errors.New("plain"), `{"error":"plain"}`},
+		{errors.New("plain"), `{"error":"plain","found":"plain"}`},
 	} {
 		if got, err := diagnostic.JSON(c.err); err != nil || string(got) != c.want {
 			t.Errorf("%s, %v; want %s", got, err, c.want)
