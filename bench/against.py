@@ -62,7 +62,8 @@ def generation(tree, name):
     subject, batch, prompt, seed, penalty = GENERATIONS[name]
     search = {"num_beams": 4, "max_new_tokens": 64, "eos_token_id": [], "no_repeat_ngram_size": 3,
               "forced_eos_token_id": None, "early_stopping": False, "repetition_penalty": penalty}
-    job = {"Folder": str(model(subject)), "Batch": batch, "Prompt": prompt, "Tokens": 64, "Search": search, "Seed": seed}
+    job = {"Folder": str(model(subject)), "Keep": "flash-decode", "Strategy": "flash-decode",
+           "Batch": batch, "Prompt": prompt, "Tokens": 64, "Search": search, "Seed": seed}
     return graft(tree, ["bin/bench", "generate-one"], json.dumps(job))["seconds"]
 
 
