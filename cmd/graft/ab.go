@@ -92,8 +92,8 @@ With --ablation techniques are turned on one at a time instead.`,
 	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name, a plan file, or for folders what generate --attention takes")
 	f.StringVar(&o.B, "b", "auto", "operators of the second side")
 	f.StringArrayVar(&dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be repeated")
-	f.StringVar(&o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are made")
-	f.Uint64Var(&o.Inputs.Seed, "seed", 1, "seed of the inputs that are made")
+	f.StringVar(&o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are synthetic")
+	f.Uint64Var(&o.Inputs.Seed, "seed", 1, "seed of synthetic inputs")
 	f.IntVar(&o.Rounds, "rounds", 15, "rounds of A B B A")
 	f.IntVar(&o.Warmup, "warmup", 3, "runs of each side before timing")
 	f.IntVar(&o.Threads, "threads", 0, "threads inside an operator (default: one a core)")
@@ -111,6 +111,9 @@ func compared(w io.Writer, r *comparison.Result) {
 	verdict := "equal"
 	if !r.Parity.OK {
 		verdict = "DIFFERENT"
+	}
+	if size := r.Workload.String(); size != "" {
+		fmt.Fprintf(w, "%s\n\n", size)
 	}
 	inputs := [][]string{{"input", "type", "shape", "holds"}}
 	for i, in := range r.Inputs {

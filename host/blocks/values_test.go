@@ -147,15 +147,12 @@ func (c *computed) values(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	inputs, _, err := inputs.Make(c.library, c.path, inputs.Options{Seed: 3, Dims: at, LooseDims: true})
+	batch, err := inputs.Make(c.library, c.path, inputs.Options{Seed: 3, Dims: at, LooseDims: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		for _, v := range inputs {
-			v.Close()
-		}
-	}()
+	defer batch.Close()
+	inputs := batch.Values
 	for _, in := range s.Inputs() {
 		if inputs[in.Name] == nil {
 			t.Fatalf("input %s was not made", in.Name)

@@ -52,6 +52,7 @@ type Result struct {
 	A             Side               `json:"a"`
 	B             Side               `json:"b"`
 	Inputs        []inputs.Info      `json:"inputs"`
+	Workload      inputs.Workload    `json:"workload"`
 	Parity        Parity             `json:"parity"`
 	Speedup       statistics.Speedup `json:"speedup"`
 	Environment   Environment        `json:"environment"`
@@ -60,7 +61,7 @@ type Result struct {
 // pair is both sides, open, with the inputs they are fed and their first answers.
 type pair struct {
 	a, b   *side
-	fed    map[string]*ort.Value
+	fed    *inputs.Batch
 	result *Result
 }
 
@@ -79,7 +80,7 @@ func Run(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Opt
 	}
 	defer p.close()
 	o.step("timing")
-	p.a.TimesMS, p.b.TimesMS, err = interleave(p.a.timed(ctx, p.fed), p.b.timed(ctx, p.fed), o)
+	p.a.TimesMS, p.b.TimesMS, err = interleave(p.a.timed(ctx, p.fed.Values), p.b.timed(ctx, p.fed.Values), o)
 	if err != nil {
 		return nil, err
 	}
@@ -119,18 +120,19 @@ func answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o
 		}
 	}
 	o.step("making inputs")
-	if p.fed, p.result.Inputs, err = inputs.Make(l, path, o.Inputs); err != nil {
+	if p.fed, err = inputs.Make(l, path, o.Inputs); err != nil {
 		return nil, err
 	}
+	p.result.Inputs, p.result.Workload = p.fed.Infos, p.fed.Workload
 	o.step("loading a: " + o.A)
-	if p.a, err = first(ctx, l, set, path, o.A, o, p.fed); err != nil {
+	if p.a, err = first(ctx, l, set, path, o.A, o, p.fed.Values); err != nil {
 		return nil, fmt.Errorf("a (%s): %w", o.A, err)
 	}
 	if o.ModelB != "" {
 		path = o.ModelB
 	}
 	o.step("loading b: " + o.B)
-	if p.b, err = first(ctx, l, set, path, o.B, o, p.fed); err != nil {
+	if p.b, err = first(ctx, l, set, path, o.B, o, p.fed.Values); err != nil {
 		return nil, fmt.Errorf("b (%s): %w", o.B, err)
 	}
 	o.step("comparing answers")
@@ -147,7 +149,5 @@ func (o *Options) step(what string) {
 func (p *pair) close() {
 	p.a.close()
 	p.b.close()
-	for _, v := range p.fed {
-		v.Close()
-	}
+	p.fed.Close()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/models"
 )
 
 const tiny = "../../models/tiny-gpt2/model.onnx"
@@ -174,6 +175,25 @@ func TestSides(t *testing.T) {
 	}
 	if r.B.Replaced < 5 || !slices.Contains(r.B.Plugins, "flash-decode") || !r.Parity.OK {
 		t.Errorf("auto: %d replaced by %v, parity %v", r.B.Replaced, r.B.Plugins, r.Parity.OK)
+	}
+}
+
+// TestMissingExternalData: the model and the file that it lacks are named.
+func TestMissingExternalData(t *testing.T) {
+	f, err := models.Lookup("optimum", "bert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := f.WriteExternal(path, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path + ".data"); err != nil {
+		t.Fatal(err)
+	}
+	want := path + `: cannot find the external data file "model.onnx.data"`
+	if _, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none"}); !errors.Is(err, model.ErrExternalData) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
 

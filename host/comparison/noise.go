@@ -42,7 +42,7 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 	for i, at := range missed {
 		names[i] = p.result.Parity.Outputs[at].Name
 	}
-	again, err := s.Run(ctx, p.fed, names...)
+	again, err := s.Run(ctx, p.fed.Values, names...)
 	if err != nil {
 		return fmt.Errorf("the model without optimisations: %w", err)
 	}

@@ -14,11 +14,11 @@ func TestArbitrate(t *testing.T) {
 	path := adder(t)
 	l := library(t)
 	o := Options{A: "none", Inputs: inputs.Options{Dims: map[string]int64{"rows": 1, "width": 4}}}
-	fed, _, err := inputs.Make(l, path, o.Inputs)
+	fed, err := inputs.Make(l, path, o.Inputs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(fed["x"].Close)
+	t.Cleanup(fed.Close)
 	s, err := open(l, noPlugins, path, "none", o)
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestArbitrate(t *testing.T) {
 		out := OutputParity{Name: name, Disagree: 1, MaxAbsolute: 0.5, Absolute: 1e-5, Relative: 1e-4}
 		return &pair{a: s, fed: fed, result: &Result{Parity: Parity{Outputs: []OutputParity{out}}}}
 	}
-	answers, err := s.session.Run(context.Background(), fed)
+	answers, err := s.session.Run(context.Background(), fed.Values)
 	if err != nil {
 		t.Fatal(err)
 	}

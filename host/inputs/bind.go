@@ -11,23 +11,19 @@ import (
 	"github.com/opgraft/graft/host/roles"
 )
 
-// defaultLength is a past, a text, or what an encoder read, where nothing else is
-// asked for.
-const defaultLength = 128
-
 // binder gives the lengths of a model's inputs numbers.
 type binder struct {
 	graph  *graph.Graph
 	shapes *graph.Shapes
 	roles  *roles.Roles
+	kind   Kind
 	at     map[string]int64 // by symbol
 }
 
 // bind gives every length of a model's inputs a number: what was asked for, what
-// the given arrays have, what its operators need, or one row, one token after 128,
-// 128 tokens where there is no past; less where its tables of positions end.
-func bind(g *graph.Graph, shapes *graph.Shapes, r *roles.Roles, given map[string]array, o Options) (map[string]int64, error) {
-	b := &binder{graph: g, shapes: shapes, roles: r, at: map[string]int64{}}
+// the given arrays have, what its operators need, or the default of its kind.
+func bind(g *graph.Graph, shapes *graph.Shapes, r *roles.Roles, kind Kind, given map[string]array, o Options) (map[string]int64, error) {
+	b := &binder{graph: g, shapes: shapes, roles: r, kind: kind, at: map[string]int64{}}
 	if err := b.asked(o); err != nil {
 		return nil, err
 	}
@@ -184,16 +180,7 @@ func (b *binder) known() map[roles.Length]int64 {
 
 // rest gives numbers to what is left.
 func (b *binder) rest(noCache bool) {
-	lengths := map[roles.Length]int64{roles.Batch: 1, roles.Encoder: defaultLength, roles.Cached: defaultLength, roles.New: defaultLength}
-	room := b.roles.Positions
-	if b.roles.HasPast {
-		lengths[roles.New] = 1
-	}
-	if room > 0 && b.roles.HasPast {
-		lengths[roles.Cached] = max(min(defaultLength, room-1), 0)
-	} else if room > 0 {
-		lengths[roles.New] = min(defaultLength, room)
-	}
+	lengths := b.kind.defaults(b.roles.Positions)
 	// What is known of a length counts for all inputs that have it.
 	known := b.known()
 	maps.Copy(lengths, known)

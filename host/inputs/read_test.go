@@ -188,7 +188,7 @@ func TestGivenInputs(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := Make(library(t), path, Options{File: npz(t, c.npz), Dims: c.dims})
+			_, err := Make(library(t), path, Options{File: npz(t, c.npz), Dims: c.dims})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
@@ -239,7 +239,7 @@ func TestReadFolder(t *testing.T) {
 		"no such file or directory":    filepath.Join(t.TempDir(), "nowhere"),
 		"input_0.pb: model bytes: ten": testData(t, map[string]*onnx.Tensor{"input_0.pb": {DataType: proto.Int32(1), Dims: []int64{5}, FloatData: []float32{1}}}),
 	} {
-		if _, _, err := Make(library(t), two, Options{File: folder}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Make(library(t), two, Options{File: folder}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
@@ -32,45 +33,106 @@ type Info struct {
 	Type  string  `json:"type"`
 	Shape []int64 `json:"shape"`
 	From  string  `json:"from"` // what the values mean: "mask", "positions", "tokens" ...
+	// Padding is the share of positions that a mask hides; nil for other inputs.
+	Padding *float64 `json:"padding,omitempty"`
+}
+
+// Batch is what a model is fed in one run.
+type Batch struct {
+	Values   map[string]*ort.Value
+	Infos    []Info
+	Workload Workload
+}
+
+// Close frees the values.
+func (b *Batch) Close() {
+	if b == nil {
+		return
+	}
+	for _, v := range b.Values {
+		v.Close()
+	}
 }
 
 // Make gives values for all inputs of a model: read from a file or folder, or
-// synthetic. They are the caller's to close.
-func Make(l *ort.Library, path string, o Options) (map[string]*ort.Value, []Info, error) {
+// synthetic. The batch is the caller's to close.
+func Make(l *ort.Library, path string, o Options) (_ *Batch, err error) {
 	g, shapes, done, err := lengthsOf(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer done()
-	r := roles.Find(g, shapes, blocks.Find(g, shapes))
-	m := &maker{graph: g, shapes: shapes, roles: r, random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
+	report := blocks.Find(g, shapes)
+	r := roles.Find(g, shapes, report)
+	m := &maker{graph: g, shapes: shapes, roles: r, kind: kindOf(g, shapes, r, report), seed: o.Seed,
+		random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
 	var given map[string]array
 	if o.File != "" {
 		if given, err = readFile(o.File, g); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	if m.at, err = bind(g, shapes, r, given, o); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	if m.at, err = bind(g, shapes, r, m.kind, given, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	values := map[string]*ort.Value{}
-	var infos []Info
+	b := &Batch{Values: map[string]*ort.Value{}}
+	defer func() {
+		if err != nil {
+			b.Close()
+		}
+	}()
 	for _, in := range g.Inputs {
 		a, from, err := m.input(in, given, o.File)
-		var v *ort.Value
-		if err == nil {
-			v, err = l.NewTensorBytes(ort.ElementType(a.element), a.shape, a.data)
-		}
 		if err != nil {
-			for _, v := range values {
-				v.Close()
-			}
-			return nil, nil, fmt.Errorf("%s: input %s: %w", path, in.Name, err)
+			return nil, fmt.Errorf("%s: input %s: %w", path, in.Name, err)
 		}
-		values[in.Name] = v
-		infos = append(infos, Info{in.Name, model.TypeName(a.element), a.shape, from})
+		if b.Values[in.Name], err = l.NewTensorBytes(ort.ElementType(a.element), a.shape, a.data); err != nil {
+			return nil, fmt.Errorf("%s: input %s: %w", path, in.Name, err)
+		}
+		info := Info{Name: in.Name, Type: model.TypeName(a.element), Shape: a.shape, From: from}
+		if r.Of(in) == roles.Mask {
+			info.Padding = hidden(a)
+		}
+		b.Infos = append(b.Infos, info)
 	}
-	return values, infos, nil
+	b.Workload = m.workload(b.Infos)
+	return b, nil
+}
+
+// hidden is the share of a mask's elements that are 0; nil for a mask of floats,
+// which is added to scores.
+func hidden(a array) *float64 {
+	size := model.ElementBits(a.element) / 8
+	if isFloat(a.element) || size == 0 || len(a.data) == 0 {
+		return nil
+	}
+	zeros, n := 0, len(a.data)/size
+	for i := range n {
+		if !slices.ContainsFunc(a.data[i*size:(i+1)*size], func(b byte) bool { return b != 0 }) {
+			zeros++
+		}
+	}
+	share := float64(zeros) / float64(n)
+	return &share
+}
+
+// workload is the size of the run that the inputs make.
+func (m *maker) workload(infos []Info) Workload {
+	w := Workload{Kind: m.kind, Batch: m.length(roles.Batch), Tokens: m.length(roles.New)}
+	for i, in := range m.graph.Inputs {
+		switch shape := infos[i].Shape; {
+		case m.kind == Image && m.roles.Of(in) == roles.Image && len(shape) == 4:
+			w.Batch, w.Tokens, w.Image = shape[0], 0, shape[1:]
+		case m.roles.Of(in) == roles.EncoderOutput && len(shape) == 3, m.roles.Of(in) == roles.EncoderPast && len(shape) == 4:
+			w.EncoderTokens = m.length(roles.Encoder)
+		case infos[i].Padding != nil && (w.Padding == nil || m.roles.Axis(in, len(shape)-1).Length != roles.Encoder):
+			w.Padding = infos[i].Padding
+		}
+	}
+	if m.kind == DecoderWithPast && !m.noCache {
+		w.Past = m.length(roles.Cached)
+	}
+	return w
 }
 
 // array is a tensor as bytes.
@@ -85,6 +147,8 @@ type maker struct {
 	graph   *graph.Graph
 	shapes  *graph.Shapes
 	roles   *roles.Roles
+	kind    Kind
+	seed    uint64
 	at      map[string]int64
 	random  *rand.Rand
 	noCache bool // use_cache_branch is false
@@ -186,15 +250,29 @@ func (m *maker) values(v *graph.Value, f graph.Fact, shape []int64) (value func(
 	return nil, "", fmt.Errorf("inputs of type %s are not made; give it with --inputs", model.TypeName(f.DType))
 }
 
-// mask shows every position of a row but, in the last row of several, an eighth
-// at its left end: padding, as a batch of prompts has.
+// mask shows every position of a row but those of padding. Texts of an encoder's
+// batch end in it; of a decoder's rows, where there are several, the last has an
+// eighth at its left end, as a batch of prompts has.
 func (m *maker) mask(shape []int64, last int64) func(i int64) float64 {
-	rows := int64(1)
+	rows, size := int64(1), last
 	if len(shape) > 1 {
-		rows = shape[0]
+		rows = max(shape[0], 1)
+		for _, n := range shape[1 : len(shape)-1] {
+			size *= n
+		}
+	}
+	from, to := make([]int64, rows), make([]int64, rows)
+	for i := range to {
+		to[i] = last
+	}
+	switch {
+	case m.kind == Encoder:
+		to = textLengths(m.seed, rows, last)
+	case rows > 1:
+		from[rows-1] = last / 8
 	}
 	return func(i int64) float64 {
-		if rows > 1 && i/last == rows-1 && i%last < last/8 {
+		if row, at := i/size, i%last; at < from[row] || at >= to[row] {
 			return 0
 		}
 		return 1

@@ -37,20 +37,16 @@ func decoder(t testing.TB) string {
 
 func made(t *testing.T, path string, o Options) (map[string]*ort.Value, map[string]Info) {
 	t.Helper()
-	values, infos, err := Make(library(t), path, o)
+	b, err := Make(library(t), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	byName := map[string]Info{}
-	for _, in := range infos {
+	for _, in := range b.Infos {
 		byName[in.Name] = in
 	}
-	t.Cleanup(func() {
-		for _, v := range values {
-			v.Close()
-		}
-	})
-	return values, byName
+	t.Cleanup(b.Close)
+	return b.Values, byName
 }
 
 func data[T ort.Element](t *testing.T, v *ort.Value) []T {
@@ -116,8 +112,8 @@ func TestInputsMean(t *testing.T) {
 // TestInputsOfOneRow: one prompt has no padding.
 func TestInputsOfOneRow(t *testing.T) {
 	values, _ := made(t, decoder(t), Options{Seed: 1})
-	if mask := data[int64](t, values["attention_mask"]); len(mask) != 129 || slices.Contains(mask, 0) {
-		t.Errorf("mask %v, want 129 of 1", mask)
+	if mask := data[int64](t, values["attention_mask"]); len(mask) != 513 || slices.Contains(mask, 0) {
+		t.Errorf("mask %v, want 513 of 1", mask)
 	}
 }
 
@@ -136,7 +132,7 @@ func TestInputsFromSeed(t *testing.T) {
 	}
 }
 
-// TestDefaultLengths: one row; one token after 128, or 128 tokens where there is
+// TestDefaultLengths: one row; one token after 512, or 128 tokens where there is
 // no past.
 func TestDefaultLengths(t *testing.T) {
 	cases := []struct {
@@ -144,9 +140,9 @@ func TestDefaultLengths(t *testing.T) {
 		want string
 	}{
 		{[]any{"batch_size", "sequence_length"}, "[1 128]"},
-		{[]any{"batch_size", "past_sequence_length", "sequence_length"}, "[1 128 1]"},
-		{[]any{"encoder_sequence_length", "decoder_sequence_length", "past_decoder_sequence_length"}, "[128 1 128]"},
-		{[]any{"past_sequence_length", "sequence_length", "total_sequence_length"}, "[128 1 129]"},
+		{[]any{"batch_size", "past_sequence_length", "sequence_length"}, "[1 512 1]"},
+		{[]any{"encoder_sequence_length", "decoder_sequence_length", "past_decoder_sequence_length"}, "[512 1 512]"},
+		{[]any{"past_sequence_length", "sequence_length", "total_sequence_length"}, "[512 1 513]"},
 		{[]any{"rows + 1", 7}, "[129 7]"},
 	}
 	for _, c := range cases {
@@ -176,7 +172,7 @@ func TestWrongLengths(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := Make(library(t), c.path, Options{Dims: c.dims})
+			_, err := Make(library(t), c.path, Options{Dims: c.dims})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
 				t.Errorf("error %v, want %q with the path", err, c.want)
 			}
@@ -191,7 +187,7 @@ func TestWrongLengths(t *testing.T) {
 func TestInputsNotMade(t *testing.T) {
 	text := value{name: "x", dims: []any{1}, kind: onnx.Tensor_STRING}
 	path := write(t, []value{text}, []value{{name: "y", dims: []any{1}, kind: onnx.Tensor_STRING}}, nil, "y = Identity(x)")
-	_, _, err := Make(library(t), path, Options{})
+	_, err := Make(library(t), path, Options{})
 	if want := path + ": input x: inputs of type string are not made; give it with --inputs"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}

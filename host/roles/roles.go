@@ -78,7 +78,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) *Roles {
 		r.HasPast = r.HasPast || r.inputs[v] == Past
 	}
 	r.lengths(g)
-	r.Positions = positionsOf(g)
+	r.Positions = r.positions(g)
 	return r
 }
 

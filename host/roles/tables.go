@@ -139,17 +139,37 @@ func convolved(v *graph.Value, depth int) *graph.Node {
 	return nil
 }
 
-// positionsOf is the number of rows of the smallest table of positions: one that is
-// indexed by counting. It is 0 where there is none.
-func positionsOf(g *graph.Graph) int64 {
+// rotaryCaches are the operators that look angles up in tables, with the input that
+// is one.
+var rotaryCaches = map[string]int{"com.microsoft.GroupQueryAttention": 7, "com.microsoft.RotaryEmbedding": 2, "RotaryEmbedding": 1}
+
+// positions is the number of rows of the smallest table of positions: one that is
+// indexed by counting or by an input of positions, or one of angles. It is 0 where
+// there is none.
+func (r *Roles) positions(g *graph.Graph) int64 {
 	rows := int64(0)
+	table := func(found int64) {
+		if found > 0 && (rows == 0 || found < rows) {
+			rows = found
+		}
+	}
+	for _, v := range g.Inputs {
+		if r.inputs[v] == Positions {
+			table(Rows(v))
+		}
+	}
 	g.Walk(func(n *graph.Node) {
+		if at, ok := rotaryCaches[n.Op()]; ok && isTable(n.Input(at)) && len(n.Input(at).Tensor.Dims) == 2 {
+			table(n.Input(at).Tensor.Dims[0])
+		}
+		if n.Op() == embedNorm && isTable(n.Input(3)) {
+			table(n.Input(3).Tensor.Dims[0])
+		}
 		if !n.Is("Gather") || n.Int("axis", 0) != 0 || !isTable(n.Input(0)) || len(n.Input(0).Tensor.Dims) != 2 {
 			return
 		}
-		shift, ok := counted(n.Input(1), maxDepth)
-		if found := n.Input(0).Tensor.Dims[0] - shift; ok && found > 0 && (rows == 0 || found < rows) {
-			rows = found
+		if shift, ok := counted(n.Input(1), maxDepth); ok {
+			table(n.Input(0).Tensor.Dims[0] - shift)
 		}
 	})
 	return rows

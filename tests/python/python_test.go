@@ -145,17 +145,17 @@ func write(t *testing.T, library *ort.Library, set *patch.Set, f models.Fixture)
 	if f.Exporter == "genai" {
 		dims["sequence_length"] = 1 // GroupQueryAttention takes more after a past for one row only
 	}
-	values, _, err := inputs.Make(library, j.Model, inputs.Options{Seed: 1, Dims: dims, LooseDims: true})
+	batch, err := inputs.Make(library, j.Model, inputs.Options{Seed: 1, Dims: dims, LooseDims: true})
 	if err != nil {
 		return j, err
 	}
-	for i, name := range slices.Sorted(maps.Keys(values)) {
+	defer batch.Close()
+	for i, name := range slices.Sorted(maps.Keys(batch.Values)) {
 		path := filepath.Join(folder, fmt.Sprintf("input_%d.pb", i))
-		if err := writeTensor(path, values[name]); err != nil {
+		if err := writeTensor(path, batch.Values[name]); err != nil {
 			return j, err
 		}
 		j.Inputs[name] = path
-		values[name].Close()
 	}
 	return j, nil
 }
