@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/opgraft/graft/host/greedy"
+	"github.com/opgraft/graft/cmd/demo/greedy"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 )

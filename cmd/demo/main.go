@@ -14,9 +14,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/opgraft/graft/cmd/demo/greedy"
 	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/greedy"
 	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -36,48 +37,63 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := demo(ctx, os.Stdout); err != nil {
+	start := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "[%3.0f s] %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+	}
+	d := &demo{ctx: ctx, out: os.Stdout, say: say}
+	if err := d.run(); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-func demo(ctx context.Context, w io.Writer) error {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		return err
-	}
-	set, err := patch.Load(nil, false)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "ONNX Runtime %s, plugins: %s\n\n", l.Version(), strings.Join(set.Names(), ", "))
-	if err := continuation(ctx, w, l, set); err != nil {
-		return err
-	}
-	if err := pronounce(ctx, w, l, set); err != nil {
-		return err
-	}
-	return steps(ctx, w, l, set)
+// demo is one demonstration.
+type demo struct {
+	ctx     context.Context
+	out     io.Writer                        // results
+	say     func(format string, args ...any) // what begins
+	library *ort.Library
+	set     *patch.Set
 }
 
+func (d *demo) run() (err error) {
+	d.say("loading ONNX Runtime and the plugins")
+	if d.library, err = ort.FindAndOpen(""); err != nil {
+		return err
+	}
+	if d.set, err = patch.Load(nil, false); err != nil {
+		return err
+	}
+	d.print("ONNX Runtime %s, plugins: %s\n\n", d.library.Version(), strings.Join(d.set.Names(), ", "))
+	for _, part := range []func() error{d.continuation, d.pronounce, d.steps} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) print(format string, args ...any) { fmt.Fprintf(d.out, format, args...) }
+
 // continuation prints what was found and the text with and without graft.
-func continuation(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set) error {
+func (d *demo) continuation() error {
 	path := filepath.Join(tiny, "model.onnx")
+	d.say("opening %s twice: unpatched, and with graft", path)
 	var found *patch.Analysis
-	patched, err := l.NewSession(path, ort.SessionOptions{Patcher: (&patch.Sessions{Plugins: set.Plugins, Options: set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
+	patched, err := d.library.NewSession(path, ort.SessionOptions{Patcher: (&patch.Sessions{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
 	if err != nil {
 		return err
 	}
 	defer patched.Close()
-	plain, err := l.NewSession(path, ort.SessionOptions{Plain: true})
+	unpatched, err := d.library.NewSession(path, ort.SessionOptions{Plain: true})
 	if err != nil {
 		return err
 	}
-	defer plain.Close()
+	defer unpatched.Close()
 
-	fmt.Fprintf(w, "%s, trained on public-domain English:\n", path)
-	printBlocks(w, found)
+	d.print("%s, trained on public-domain English:\n", path)
+	d.blocks(found)
 
 	tokenizer, err := text.Open(tiny)
 	if err != nil {
@@ -89,12 +105,13 @@ func continuation(ctx context.Context, w io.Writer, l *ort.Library, set *patch.S
 	}
 	same := 0
 	picked := []int{1, 8}
-	for _, i := range picked {
-		without, err := greedy.Continue(ctx, l, plain, prompts[i], newTokens)
+	for at, i := range picked {
+		d.say("continuing prompt %d of %d by %d tokens", at+1, len(picked), newTokens)
+		without, err := greedy.Continue(d.ctx, d.library, unpatched, prompts[i], newTokens)
 		if err != nil {
 			return err
 		}
-		with, err := greedy.Continue(ctx, l, patched, prompts[i], newTokens)
+		with, err := greedy.Continue(d.ctx, d.library, patched, prompts[i], newTokens)
 		if err != nil {
 			return err
 		}
@@ -111,18 +128,18 @@ func continuation(ctx context.Context, w io.Writer, l *ort.Library, set *patch.S
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "%s%s\n", part.name, line)
+			d.print("%s%s\n", part.name, line)
 		}
 	}
-	fmt.Fprintf(w, "\n  %d of %d tokens equal\n\n", same, newTokens*len(picked))
+	d.print("\n  %d of %d tokens equal\n\n", same, newTokens*len(picked))
 	if same != newTokens*len(picked) {
 		return errors.New("the tokens differ")
 	}
 	return nil
 }
 
-// printBlocks says what was recognised and what replaced it, alike ones once.
-func printBlocks(w io.Writer, a *patch.Analysis) {
+// blocks says what was recognised and what replaced it, alike ones once.
+func (d *demo) blocks(a *patch.Analysis) {
 	counts := map[string]int{}
 	var order []string
 	for _, c := range a.Plan.Choices {
@@ -134,7 +151,7 @@ func printBlocks(w io.Writer, a *patch.Analysis) {
 			f := c.Block.Attention
 			what = fmt.Sprintf("%s attention, %d heads of %d", f.Type, f.Heads, f.HeadSize)
 		}
-		line := fmt.Sprintf("%s stays as drawn", what)
+		line := fmt.Sprintf("%s, left unchanged", what)
 		if c.Operator != nil {
 			line = fmt.Sprintf("%s -> %s", what, c.Operator.Name)
 		} else if c.Block == nil {
@@ -146,23 +163,24 @@ func printBlocks(w io.Writer, a *patch.Analysis) {
 		counts[line]++
 	}
 	for _, line := range order {
-		fmt.Fprintf(w, "  %d x %s\n", counts[line], line)
+		d.print("  %d x %s\n", counts[line], line)
 	}
-	fmt.Fprintf(w, "  %d softmax or attention operators not recognised\n", len(a.Report.Unrecognised))
+	d.print("  %d softmax or attention operators not recognised\n", len(a.Report.Unrecognised))
 }
 
-// steps prints the time of a step of the full-size shape, plain and patched.
-func steps(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set) error {
-	dir, err := models.Cached(subject, func(dir string) { fmt.Fprintf(os.Stderr, "making %s, once\n", dir) })
+// steps prints the time of a step of the full-size shape, unpatched and patched.
+func (d *demo) steps() error {
+	dir, err := models.Cached(subject, func(dir string) { d.say("making %s, once", dir) })
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(dir, "model.onnx")
-	fmt.Fprintf(w, "GPT-2-124M as its exporter drew it (weights from a seed), fp32, %d rows, ms a step:\n\n", batch)
-	fmt.Fprintf(w, "  past   ONNX Runtime   with graft   speed-up   answers\n")
+	d.print("GPT-2-124M as exported (weights from a seed), fp32, %d rows, ms a step:\n\n", batch)
+	d.print("  past   ONNX Runtime   with graft   speed-up   answers\n")
 	var last *comparison.Result
 	for _, past := range []int64{16, 256, 512, 960} {
-		r, err := comparison.Run(ctx, l, set, path, comparison.Options{A: "none", B: "auto", Rounds: rounds,
+		d.say("timing steps after %d positions, unpatched and with graft", past)
+		r, err := comparison.Run(d.ctx, d.library, d.set, path, comparison.Options{A: "none", B: "auto", Rounds: rounds,
 			Inputs: inputs.Options{Seed: 1, Dims: map[string]int64{"batch_size": batch, "past_sequence_length": past}}})
 		if err != nil {
 			return err
@@ -175,15 +193,15 @@ func steps(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set) err
 		if !r.Speedup.Significant {
 			speedup = "~"
 		}
-		fmt.Fprintf(w, "  %4d   %12.1f   %10.1f   %8s   %s\n", past, r.A.MedianMS, r.B.MedianMS, speedup, answers)
+		d.print("  %4d   %12.1f   %10.1f   %8s   %s\n", past, r.A.MedianMS, r.B.MedianMS, speedup, answers)
 		if !r.Parity.OK {
 			return errors.New("the answers differ")
 		}
 		last = r
 	}
 	e := last.Environment
-	fmt.Fprintf(w, "\n%s, %d cores, reads %.0f GB/s; medians of %d interleaved runs, ~ is not significant\n", e.CPU, e.Cores, e.ReadBandwidthGB, 2*rounds)
-	fmt.Fprintf(w, "next: bin/graft inspect YOUR-MODEL.onnx, then bin/graft ab YOUR-MODEL.onnx\n")
+	d.print("\n%s, %d cores, memory bandwidth %.0f GB/s; medians of %d interleaved runs, ~ is not significant\n", e.CPU, e.Cores, e.ReadBandwidthGB, 2*rounds)
+	d.print("next: bin/graft inspect YOUR-MODEL.onnx, then bin/graft ab YOUR-MODEL.onnx\n")
 	return nil
 }
 

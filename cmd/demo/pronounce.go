@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,8 +9,6 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/pipeline"
 )
 
@@ -24,7 +20,8 @@ const (
 
 // pronounce generates pronunciations of words that the model was not trained on,
 // with four beams, and counts those that the dictionary has.
-func pronounce(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set) error {
+func (d *demo) pronounce() error {
+	d.say("opening %s and generating %d pronunciations", g2p, words)
 	data, err := os.ReadFile(filepath.Join(g2p, "held_out.txt"))
 	if err != nil {
 		return err
@@ -39,16 +36,16 @@ func pronounce(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set)
 			break
 		}
 	}
-	g, err := generate.Open(g2p, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Batch: 16})
+	g, err := generate.Open(g2p, decode.Options{Library: d.library, Plugins: d.set, CacheBytes: 256 << 20, Batch: 16})
 	if err != nil {
 		return err
 	}
 	defer g.Close()
-	fmt.Fprintf(w, "%s, spelling to pronunciation, an encoder-decoder with 4 beams:\n\n", g2p)
+	d.print("%s, spelling to pronunciation, an encoder-decoder with 4 beams:\n\n", g2p)
 	right := 0
 	o := g.Search()
 	o.NumBeams = 4
-	summary, err := g.Run(ctx, o, pipeline.Lines(strings.NewReader(list.String())), func(r generate.Result) error {
+	summary, err := g.Run(d.ctx, o, pipeline.Lines(strings.NewReader(list.String())), func(r generate.Result) error {
 		if r.Error != "" {
 			return fmt.Errorf("%s: %s", known[r.Index][0], r.Error)
 		}
@@ -59,13 +56,13 @@ func pronounce(ctx context.Context, w io.Writer, l *ort.Library, set *patch.Set)
 			mark = "="
 		}
 		if r.Index < shown {
-			fmt.Fprintf(w, "  %-12s %-32s %s dictionary: %s\n", known[r.Index][0], said, mark, strings.Join(known[r.Index][1:], ", "))
+			d.print("  %-12s %-32s %s dictionary: %s\n", known[r.Index][0], said, mark, strings.Join(known[r.Index][1:], ", "))
 		}
 		return nil
 	}, pipeline.Options{})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n  %d of %d held-out words as the dictionary has them, %.0f words/s\n\n", right, summary.Inputs, float64(summary.Inputs)/summary.Seconds)
+	d.print("\n  %d of %d held-out words as the dictionary has them, %.0f words/s\n\n", right, summary.Inputs, float64(summary.Inputs)/summary.Seconds)
 	return nil
 }

@@ -1,6 +1,7 @@
-// Package greedy continues token sequences with a decoder that has its past on
-// its face, the most probable token first. It is the plain loop that a program
-// would write around a session, used to compare sessions token by token.
+// Package greedy continues token sequences with a decoder whose past and present are
+// inputs and outputs, the most probable token first. It is the loop that a program
+// would write around a session; the demonstration and the benchmark of tokens compare
+// sessions with it.
 package greedy
 
 import (
@@ -32,7 +33,7 @@ func Continue(ctx context.Context, l *ort.Library, s *ort.Session, prompt []int6
 	return tokens, nil
 }
 
-// decoder is a sequence under way.
+// decoder is a sequence in flight.
 type decoder struct {
 	library *ort.Library
 	session *ort.Session
