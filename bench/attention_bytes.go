@@ -7,9 +7,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/decode/plain"
-	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
 )
@@ -107,30 +105,23 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 
 // exportedCross is what the model as exported keeps of one input for all its beams.
 func exportedCross(ctx context.Context, b *bench, folder string, j generateJob) (int64, error) {
-	files, err := modeldir.Find(folder)
+	g, err := exported.Open(folder, decode.Options{Library: b.library, PlainTail: true})
 	if err != nil {
 		return 0, err
 	}
-	config, err := modeldir.ReadConfig(folder)
+	defer g.Close()
+	o, err := decode.SearchOf(folder, g.Config(), j.Search)
 	if err != nil {
 		return 0, err
 	}
-	o, err := decode.SearchOf(folder, config, j.Search)
-	if err != nil {
-		return 0, err
-	}
-	start, err := o.DecoderPrompt()
-	if err != nil {
-		return 0, err
-	}
-	m, err := plain.Open(b.library, files, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer m.Close()
-	in := plain.Input{Prompt: start, Encoder: madeTokens(j.Seed, j.Prompt, config.Inputs)}
-	_, err = m.Generate(ctx, &search.Plain{}, o, []plain.Input{in}, config.Vocab)
-	return m.Cross, err
+	waiting := []*decode.Input{{Tokens: madeTokens(j.Seed, j.Prompt, g.Config().Inputs)}, nil}
+	err = g.Run(ctx, o, func() (*decode.Input, error) {
+		in := waiting[0]
+		waiting = waiting[1:]
+		return in, nil
+	}, func(decode.Output) error { return nil })
+	_, cross := g.Peak()
+	return cross, err
 }
 
 // whisperContext is the most positions of a Whisper decoder.

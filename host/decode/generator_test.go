@@ -1,6 +1,7 @@
 package decode_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,8 +9,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/decode/plain"
+	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -39,7 +39,9 @@ func open(t *testing.T, folder string, change func(*decode.Options)) *decode.Gen
 }
 
 // run generates for all inputs and returns the outputs in the order of the input.
-func run(t *testing.T, g *decode.Generator, o search.Options, inputs []*decode.Input) []decode.Output {
+func run(t *testing.T, g interface {
+	Run(context.Context, search.Options, func() (*decode.Input, error), func(decode.Output) error) error
+}, o search.Options, inputs []*decode.Input) []decode.Output {
 	t.Helper()
 	outputs := make([]decode.Output, len(inputs))
 	i := -1
@@ -65,17 +67,13 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 			if err := models.Small(f.Name, dir); err != nil {
 				t.Fatal(err)
 			}
-			files, err := modeldir.Find(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
 			g := open(t, dir, nil)
 			l, err := ort.FindAndOpen("")
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := plain.Open(l, files, 1)
-			if errors.Is(err, plain.ErrNoPast) || g.Config().ModelType == "whisper" {
+			m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, Batch: 3, PlainTail: true})
+			if errors.Is(err, exported.ErrNoPast) || g.Config().ModelType == "whisper" {
 				return // compared with Hugging Face's tokens alone, in tests/generate
 			}
 			if err != nil {
@@ -90,27 +88,14 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 					o.DiversityPenalty = 0.7
 				}
 				var inputs []*decode.Input
-				var batch []plain.Input
 				for range 3 {
 					tokens := make([]int32, 17)
 					for i := range tokens {
 						tokens[i] = int32(5 + r.IntN(g.Config().Vocab-120))
 					}
 					inputs = append(inputs, &decode.Input{Tokens: tokens})
-					in := plain.Input{Prompt: tokens}
-					if g.Engine().HasEncoder() {
-						prompt, err := o.DecoderPrompt()
-						if err != nil {
-							t.Fatal(err)
-						}
-						in = plain.Input{Encoder: tokens, Prompt: prompt}
-					}
-					batch = append(batch, in)
 				}
-				want, err := m.Generate(t.Context(), &search.Plain{}, o, batch, g.Config().Vocab)
-				if err != nil {
-					t.Fatal(err)
-				}
+				want := run(t, m, o, inputs)
 				for i, out := range run(t, g, o, inputs) {
 					for j, h := range out.Hypotheses {
 						if !slices.Equal(h.Tokens, want[i].Hypotheses[j].Tokens) {

@@ -11,10 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/decode/plain"
+	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -200,44 +198,31 @@ func TestOddLayers(t *testing.T) {
 // exported.
 func likeExported(t *testing.T, g *decode.Generator, dir string) {
 	t.Helper()
-	files, err := modeldir.Find(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	l, err := ort.FindAndOpen("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := plain.Open(l, files, 1)
+	m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, PlainTail: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	o := g.Search()
 	o.NumBeams, o.MaxNewTokens = 3, 20
-	prompt, err := o.DecoderPrompt()
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := rand.New(rand.NewPCG(5, 2))
 	var inputs []*decode.Input
-	var want [][]search.Hypothesis
 	for length := range 4 {
 		tokens := make([]int32, 20+length)
 		for i := range tokens {
 			tokens[i] = int32(5 + r.IntN(g.Config().Vocab-120))
 		}
 		inputs = append(inputs, &decode.Input{Tokens: tokens})
-		results, err := m.Generate(t.Context(), &search.Plain{}, o, []plain.Input{{Encoder: tokens, Prompt: prompt}}, g.Config().Vocab)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, results[0].Hypotheses)
 	}
+	want := run(t, m, o, inputs)
 	for i, out := range run(t, g, o, inputs) {
 		for j, h := range out.Hypotheses {
-			if !slices.Equal(h.Tokens, want[i][j].Tokens) {
-				t.Errorf("input %d:\n%v, as exported\n%v", i, h.Tokens, want[i][j].Tokens)
+			if want := want[i].Hypotheses[j]; !slices.Equal(h.Tokens, want.Tokens) {
+				t.Errorf("input %d:\n%v, as exported\n%v", i, h.Tokens, want.Tokens)
 			}
 		}
 	}

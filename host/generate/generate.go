@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/pipeline"
@@ -19,7 +20,7 @@ import (
 )
 
 // Device generates from tokens: the engine (decode.Generator) or the model as
-// exported (Exported).
+// exported (exported.Generator).
 type Device interface {
 	// Run generates for every input that next gives, until it gives none, and hands
 	// each output over when its sample ends.
@@ -52,18 +53,16 @@ type Generator struct {
 
 // Open opens a model folder as an engine.
 func Open(folder string, o decode.Options) (*Generator, error) {
-	g, err := around(folder)
-	if err != nil {
-		return nil, err
-	}
-	if g.Device, err = decode.Open(folder, o); err != nil {
-		return nil, err
-	}
-	return g, nil
+	return open(folder, func() (Device, error) { return decode.Open(folder, o) })
 }
 
-// around opens what a folder has around its graphs.
-func around(folder string) (*Generator, error) {
+// OpenExported opens a model folder as it is, without graft.
+func OpenExported(folder string, o decode.Options) (*Generator, error) {
+	return open(folder, func() (Device, error) { return exported.Open(folder, o) })
+}
+
+// open opens a device and what a folder has around its graphs.
+func open(folder string, device func() (Device, error)) (*Generator, error) {
 	if _, err := modeldir.Find(folder); err != nil {
 		return nil, err // what is no model folder at all is said first
 	}
@@ -78,6 +77,9 @@ func around(folder string) (*Generator, error) {
 		}
 	}
 	if g.Tokenizer, err = text.Open(folder); err != nil {
+		return nil, err
+	}
+	if g.Device, err = device(); err != nil {
 		return nil, err
 	}
 	return g, nil

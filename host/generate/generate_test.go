@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/plain"
+	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/ort"
@@ -91,7 +91,7 @@ func TestExportedEqualsEngine(t *testing.T) {
 	inputs := words(t, 40)
 	inputs[7], inputs[20] = "", "\xff" // one of the special tokens alone, one that is refused
 	engine := opened(t, generate.Open, options(t, 8))
-	exported := []*generate.Generator{opened(t, generate.OpenExported, options(t, 1)), opened(t, generate.OpenExported, options(t, 8))}
+	asExported := []*generate.Generator{opened(t, generate.OpenExported, options(t, 1)), opened(t, generate.OpenExported, options(t, 8))}
 	for _, set := range []func(*search.Options){
 		func(o *search.Options) { o.NumBeams = 4 },
 		func(o *search.Options) { o.NumBeams = 1 },
@@ -103,7 +103,7 @@ func TestExportedEqualsEngine(t *testing.T) {
 		o := engine.Search()
 		set(&o)
 		want, sum := results(t, engine, o, inputs, pipeline.Options{})
-		for _, g := range exported {
+		for _, g := range asExported {
 			batch := g.Batch()
 			for _, sync := range []bool{false, true} {
 				got, s := results(t, g, o, inputs, pipeline.Options{Sync: sync})
@@ -162,7 +162,7 @@ func TestExportedRefusesDecoderWithoutPast(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = generate.OpenExported(dir, options(t, 1))
-	if !errors.Is(err, plain.ErrNoPast) || !strings.Contains(err.Error(), "model.onnx: the decoder was exported without a past") {
+	if !errors.Is(err, exported.ErrNoPast) || !strings.Contains(err.Error(), "model.onnx: the decoder was exported without a past") {
 		t.Errorf("%v", err)
 	}
 }

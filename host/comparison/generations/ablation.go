@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
 	"github.com/opgraft/graft/host/generate"
@@ -209,7 +210,7 @@ func (a *ablation) open() error {
 		a.skip(techniqueBatch, "batches of one input were asked for")
 	} else {
 		copied := *single
-		copied.Device = single.Device.(*generate.Exported).InBatches(o.Batch)
+		copied.Device = single.Device.(*exported.Generator).InBatches(o.Batch)
 		many = &copied
 		a.row(techniqueBatch, many, so, slow)
 	}

@@ -1,4 +1,4 @@
-package plain
+package exported
 
 import (
 	"context"
@@ -36,20 +36,20 @@ func add[T ort.Element](f *feeds, name string, list []T, shape ...int64) error {
 }
 
 // encode runs the encoder over the batch.
-func (b *batch) encode(ctx context.Context, inputs []Input) error {
+func (b *batch) encode(ctx context.Context, inputs []request) error {
 	f := b.feeds()
 	defer f.close()
-	n, length := int64(len(inputs)), int64(len(inputs[0].Encoder))
+	n, length := int64(len(inputs)), int64(len(inputs[0].encoder))
 	var tokens []int64
 	var values []float32
 	var shape []int64
 	for _, in := range inputs {
-		for _, t := range in.Encoder {
+		for _, t := range in.encoder {
 			tokens = append(tokens, int64(t))
 		}
-		if in.Features != nil {
-			values = append(values, in.Features.Values...)
-			shape = append([]int64{n}, in.Features.Shape[1:]...)
+		if in.features != nil {
+			values = append(values, in.features.Values...)
+			shape = append([]int64{n}, in.features.Shape[1:]...)
 		}
 	}
 	for _, info := range b.encoder.Inputs() {
