@@ -149,7 +149,7 @@ func parsePart(fields map[string]string) (part, error) {
 	return p, nil
 }
 
-// cut keeps the rows or columns that a slice "axis:start:end" names.
+// cut selects the rows or columns that a slice "axis:start:end" names.
 func (p *part) cut(slice string) error {
 	var axis, start, end int64
 	if n, err := fmt.Sscanf(slice, "%d:%d:%d", &axis, &start, &end); n != 3 || err != nil {

@@ -1,4 +1,4 @@
-# Runs nvcc, and keeps what ptxas reports apart from what a reader must see.
+# Runs nvcc, and separates what ptxas reports from what a reader must see.
 #
 #   cmake -DREPORT=file -P compile_cuda.cmake -- nvcc ARGUMENTS...
 #

@@ -43,7 +43,7 @@ class Encoder(torch.nn.Module):
 
 
 def inputs_of(model, with_past, batch=2, step=3, past=5):
-    """Example arguments, their dynamic dimensions and the names of the graph's face."""
+    """Example arguments, their dynamic dimensions and the names of the graph's inputs and outputs."""
     config = model.config
     sequence = {0: "batch_size", 1: "sequence_length"}
     tokens = torch.arange(batch * step).reshape(batch, step)

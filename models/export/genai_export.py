@@ -19,7 +19,7 @@ TINY = {"llama": ("llama", "fp32"), "llama-int4": ("llama", "int4")}
 def quantised(tensor):
     """Weights of four bits and their scales: quantised, so not found by value.
 
-    The bytes of a MatMulNBits weight are drawn as such; with scales around
+    The bytes of a MatMulNBits weight are random; with scales around
     0.025 and the zero point in the middle they are weights of deviation 0.12.
     """
     if tensor.data_type == onnx.TensorProto.UINT8 and len(tensor.dims) == 3:

@@ -3,7 +3,7 @@
 ONNX Runtime's optimizer has no pattern that takes optimum's GPT-2 to
 MultiHeadAttention: it fuses norms and activations and leaves attention alone. This
 adds the missing fusion, in the optimizer's own terms, so that the runtime's fused
-operator can be compared on the very same model (same face, same parameters).
+operator can be compared on the very same model (same inputs and outputs, same parameters).
 """
 
 import tempfile

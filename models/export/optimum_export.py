@@ -67,10 +67,10 @@ def merge(model, folder, task):
     pair["decoder_model"][1].post_process_exported_models(folder, pair, names)
     path = folder / "decoder_model_merged.onnx"
     merged = onnx.load(path)
-    faces = {i.name: i for i in onnx.load(folder / names[1]).graph.input}
+    inputs = {i.name: i for i in onnx.load(folder / names[1]).graph.input}
     for i in merged.graph.input:
         if i.name == "attention_mask":
-            i.CopyFrom(faces[i.name])
+            i.CopyFrom(inputs[i.name])
     onnx.save(merged, path)
 
 

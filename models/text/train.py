@@ -4,7 +4,7 @@
   python models/text/train.py --answers-only [--only NAME ...]
 
 Training anew does not give the same vocabulary for every kind (the trainers
-break ties by hash); --answers-only keeps the files and asks for their answers
+break ties by hash); --answers-only leaves the files and asks for their answers
 again, which are the same.
 
 The training text is that of models/tiny-gpt2 (public domain) and generated

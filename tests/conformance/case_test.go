@@ -96,13 +96,13 @@ func closeAll(values map[string]*ort.Value) {
 	}
 }
 
-func (c testCase) read(l *ort.Library, side string, i int, face *onnx.ValueInfo) (*ort.Value, error) {
+func (c testCase) read(l *ort.Library, side string, i int, declared *onnx.ValueInfo) (*ort.Value, error) {
 	name := filepath.Join(filepath.Dir(c.path), "test_data_set_0", fmt.Sprintf("%s_%d.pb", side, i))
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	v, err := decode(l, data, face.Type)
+	v, err := decode(l, data, declared.Type)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

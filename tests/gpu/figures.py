@@ -208,7 +208,7 @@ def times(v):
 
 
 def conformance_row(conformance, quick, on_gpu):
-    """`conformance` and `quick`: results by kernel, as gpu-check keeps them. The few problems of the second stand where
+    """`conformance` and `quick`: results by kernel, as gpu-check stores them. The few problems of the second stand where
     there is nothing else, and a failure among them stands in any case."""
     row = Row("answers", "answers of every kernel against float64, fp32, fp16 and bf16",
               f"{PROBLEMS:,} problems a kernel, all within tolerance")
@@ -287,7 +287,7 @@ def settle(good, missing, row, on_gpu, why):
 
 
 def rows(timings, peers, results, on_gpu):
-    """All figures, in the order of the table. `results`: those of the stages, as gpu-check keeps them."""
+    """All figures, in the order of the table. `results`: those of the stages, as gpu-check stores them."""
     of = lambda stage: results.get(stage, {})  # noqa: E731
     records = Records(timings, peers, of("matrix"))
     out = []

@@ -176,7 +176,7 @@ func TestSessionsOfFlips(t *testing.T) {
 	}
 }
 
-// attempt makes a session of a model whose face is not known and closes it.
+// attempt makes a session of a model whose inputs and outputs are not known and closes it.
 func attempt(path string) error {
 	s, err := session(path)
 	if err == nil {

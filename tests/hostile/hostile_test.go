@@ -1,5 +1,5 @@
 // Package hostile feeds bad models, bad plugins and bad places to graft by its
-// public face: graft.Enable under onnxruntime_go, graft.Patch, and the command.
+// public interface: graft.Enable under onnxruntime_go, graft.Patch, and the command.
 // Each gets one clear error, or a session that is made unpatched with one
 // warning; nothing is left half-written, and the process goes on.
 package hostile

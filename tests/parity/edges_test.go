@@ -17,7 +17,7 @@ import (
 	"github.com/opgraft/graft/host/patch"
 )
 
-const face = `
+const signature = `
 	in q f32[batch, 4, seq, 16]
 	in k f32[batch, 4, seq, 16]
 	in v f32[batch, 4, seq, 16]
@@ -85,40 +85,40 @@ func TestEdges(t *testing.T) {
 func edges(t *testing.T) map[string]*onnx.Model {
 	draw := func(text string) *onnx.Model { return blockstest.Proto(t, text) }
 	list := map[string]*onnx.Model{
-		"shape of the scores leaves": draw(face + present + attention + `
+		"shape of the scores leaves": draw(signature + present + attention + `
 			out n i64[4]
 			out y f32[batch, 4, seq, 16]
 			n = Shape(s)
 			y = Identity(o)`),
-		"one shape leaves twice": draw(face + present + attention + `
+		"one shape leaves twice": draw(signature + present + attention + `
 			out n i64[4]
 			out m i64[4]
 			out y f32[batch, 4, seq, 16]
 			n = Shape(s)
 			m = Shape(a)
 			y = Identity(o)`),
-		"a constant shape leaves": draw(face + present + attention + `
+		"a constant shape leaves": draw(signature + present + attention + `
 			out n i64[1]
 			out y f32[batch, 4, seq, 16]
 			n = Shape(s) start=1 end=2
 			y = Identity(o)`),
-		"count of the scores": draw(face + present + attention + `
+		"count of the scores": draw(signature + present + attention + `
 			out n i64[]
 			out y f32[batch, 4, seq, 16]
 			n = Size(s)
 			y = Identity(o)`),
-		"result leaves": draw(face + present + attention + `
+		"result leaves": draw(signature + present + attention + `
 			out o f32[batch, 4, seq, 16]
 			out y f32[batch, 4, seq, 16]
 			y = Relu(o)`),
-		"attention of attention": draw(face + present + attention + `
+		"attention of attention": draw(signature + present + attention + `
 			out o2 f32[batch, 4, seq, 16]
 			kt2 = Transpose(k) perm=0,1,3,2
 			a2 = MatMul(o, kt2)
 			s2 = Mul(a2, 0.25)
 			p2 = Softmax(s2)
 			o2 = MatMul(p2, v)`),
-		"present is the next past": draw(face + present + attention + `
+		"present is the next past": draw(signature + present + attention + `
 			out o2 f32[batch, 4, seq, 16]
 			next_key = Concat(present_key, k) axis=2
 			next_value = Concat(present_value, v) axis=2
@@ -127,7 +127,7 @@ func edges(t *testing.T) map[string]*onnx.Model {
 			s2 = Mul(a2, 0.25)
 			p2 = Softmax(s2)
 			o2 = MatMul(p2, next_value)`),
-		"a length that may be zero beside one left open": draw(face + present + attention + `
+		"a length that may be zero beside one left open": draw(signature + present + attention + `
 			in pairs f32[2*batch, past, 8]
 			out y f32[batch, past, 16]
 			out z f32[batch, 4, seq, 16]
@@ -136,7 +136,7 @@ func edges(t *testing.T) map[string]*onnx.Model {
 			n = Shape(past_key) start=2 end=3
 			t = Concat(b, n, [16]) axis=0
 			y = Reshape(pairs, t)`),
-		"targets of all kinds": draw(face + present + attention + `
+		"targets of all kinds": draw(signature + present + attention + `
 			out y f32[batch, seq, 64]
 			out z f32[rows, 64]
 			out w f32[batch, seq, 4, 16]
@@ -153,7 +153,7 @@ func edges(t *testing.T) map[string]*onnx.Model {
 	}
 	list["a cache that grows in a loop"] = growing(t)
 	list["attention in a function's caller"] = calling(t)
-	old := draw(face + present + attention + "out y f32[batch, 4, seq, 16]\nn = Shape(s) start=1 end=3\nt = Concat([0], n, [16]) axis=0\ny = Reshape(o, t)")
+	old := draw(signature + present + attention + "out y f32[batch, 4, seq, 16]\nn = Shape(s) start=1 end=3\nt = Concat([0], n, [16]) axis=0\ny = Reshape(o, t)")
 	old.IrVersion = proto.Int64(3)
 	for _, c := range old.Graph.Initializer {
 		old.Graph.Input = append(old.Graph.Input, &onnx.ValueInfo{Name: c.Name, Type: &onnx.Type{Value: &onnx.Type_TensorType_{
@@ -200,7 +200,7 @@ func growing(t *testing.T) *onnx.Model {
 	for _, c := range body.Initializer {
 		rename(body, c.GetName(), "body_"+c.GetName())
 	}
-	p := blockstest.Proto(t, face+`
+	p := blockstest.Proto(t, signature+`
 		out last_key f32[batch, 4, last, 16]
 		out last_value f32[batch, 4, last, 16]
 		out y f32[batch, 4, seq, 16]
@@ -216,7 +216,7 @@ func growing(t *testing.T) *onnx.Model {
 
 // calling has attention beside a function of the model's own.
 func calling(t *testing.T) *onnx.Model {
-	p := blockstest.Proto(t, face+present+attention+`
+	p := blockstest.Proto(t, signature+present+attention+`
 		out y f32[batch, 4, seq, 16]
 		y = own.Twice(o)`)
 	p.OpsetImport = append(p.OpsetImport, &onnx.OperatorSet{Domain: proto.String("own"), Version: proto.Int64(1)})

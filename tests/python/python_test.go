@@ -128,7 +128,7 @@ func write(t *testing.T, library *ort.Library, set *patch.Set, f models.Fixture)
 	}
 	for _, c := range a.Plan.Choices {
 		if c.Operator == nil && c.Block != nil && c.Block.Obstacle == "" {
-			t.Errorf("%s: %s stays as drawn under Force: %s", f, c.Node, c.Reason)
+			t.Errorf("%s: %s is left unchanged under Force: %s", f, c.Node, c.Reason)
 		}
 	}
 	patched, err := graft.Patch(context.Background(), j.Model, j.Patched, graft.Force(), graft.AcceptUnverified())

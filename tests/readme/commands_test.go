@@ -85,7 +85,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestNotRunIsUsed keeps the list of what is not run from growing stale.
+// TestNotRunIsUsed finds what the list of commands that are not run holds for nothing.
 func TestNotRunIsUsed(t *testing.T) {
 	var all []command
 	for _, document := range documents(t) {

@@ -1,4 +1,4 @@
-package redraw
+package equivalent
 
 import (
 	"math"
@@ -11,30 +11,30 @@ import (
 )
 
 var rules = []rule{
-	{"commute", (*drawer).commute},
-	{"compare from the other side", (*drawer).compare},
-	{"negate a condition", (*drawer).negate},
-	{"count the axis from the other end", (*drawer).axis},
-	{"detour", (*drawer).detour},
-	{"detour again", (*drawer).detour},
-	{"constant as node or initializer", (*drawer).constants},
-	{"split a transpose", (*drawer).splitTranspose},
-	{"merge transposes", (*drawer).mergeTransposes},
-	{"split a reshape", (*drawer).splitReshape},
-	{"merge reshapes", (*drawer).mergeReshapes},
-	{"draw a factor anew", (*drawer).refactor},
-	{"scale before a view", (*drawer).scaleBefore},
-	{"scale after a view", (*drawer).scaleAfter},
-	{"scale before a product", (*drawer).scaleOperands},
-	{"scale after a product", (*drawer).scaleProduct},
-	{"slices for a split", (*drawer).slices},
-	{"split for slices", (*drawer).split},
-	{"product and sum for a Gemm", (*drawer).ungemm},
-	{"Gemm for a product", (*drawer).gemm},
-	{"repeat by other means", (*drawer).repeat},
+	{"commute", (*writer).commute},
+	{"compare from the other side", (*writer).compare},
+	{"negate a condition", (*writer).negate},
+	{"count the axis from the other end", (*writer).axis},
+	{"detour", (*writer).detour},
+	{"detour again", (*writer).detour},
+	{"constant as node or initializer", (*writer).constants},
+	{"split a transpose", (*writer).splitTranspose},
+	{"merge transposes", (*writer).mergeTransposes},
+	{"split a reshape", (*writer).splitReshape},
+	{"merge reshapes", (*writer).mergeReshapes},
+	{"write a factor otherwise", (*writer).refactor},
+	{"scale before a view", (*writer).scaleBefore},
+	{"scale after a view", (*writer).scaleAfter},
+	{"scale before a matmul", (*writer).scaleOperands},
+	{"scale after a matmul", (*writer).scaleProduct},
+	{"slices for a split", (*writer).slices},
+	{"split for slices", (*writer).split},
+	{"matmul and sum for a Gemm", (*writer).ungemm},
+	{"Gemm for a matmul", (*writer).gemm},
+	{"repeat by other means", (*writer).repeat},
 }
 
-func (d *drawer) commute(n *graph.Node) bool {
+func (d *writer) commute(n *graph.Node) bool {
 	if !n.Is("Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min") || len(n.In) != 2 {
 		return false
 	}
@@ -44,7 +44,7 @@ func (d *drawer) commute(n *graph.Node) bool {
 	return true
 }
 
-func (d *drawer) compare(n *graph.Node) bool {
+func (d *writer) compare(n *graph.Node) bool {
 	to := map[string]string{"Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual"}[n.Op()]
 	if to == "" {
 		return false
@@ -56,7 +56,7 @@ func (d *drawer) compare(n *graph.Node) bool {
 	return true
 }
 
-func (d *drawer) negate(n *graph.Node) bool {
+func (d *writer) negate(n *graph.Node) bool {
 	if !n.Is("Where") {
 		return false
 	}
@@ -67,7 +67,7 @@ func (d *drawer) negate(n *graph.Node) bool {
 	return true
 }
 
-func (d *drawer) axis(n *graph.Node) bool {
+func (d *writer) axis(n *graph.Node) bool {
 	a := n.Attr("axis")
 	rank := int64(d.of(n.Input(0)).Rank)
 	if !n.Is("Softmax", "Concat", "Split", "Gather") || a == nil || rank <= 0 {
@@ -81,9 +81,9 @@ func (d *drawer) axis(n *graph.Node) bool {
 	return true
 }
 
-// constants draws a Constant as an initializer, or a small initializer that a
+// constants writes a Constant as an initializer, or a small initializer that a
 // node reads as a Constant.
-func (d *drawer) constants(n *graph.Node) bool {
+func (d *writer) constants(n *graph.Node) bool {
 	if n.Is("Constant") {
 		if n.Out[0].Tensor == nil || n.Out[0].IsOutput {
 			return false
@@ -126,7 +126,7 @@ func perm(n *graph.Node, rank int) []int64 {
 	return p
 }
 
-func (d *drawer) splitTranspose(n *graph.Node) bool {
+func (d *writer) splitTranspose(n *graph.Node) bool {
 	f := d.of(n.Input(0))
 	if !n.Is("Transpose") || f.Rank < 2 {
 		return false
@@ -142,7 +142,7 @@ func (d *drawer) splitTranspose(n *graph.Node) bool {
 	return true
 }
 
-func (d *drawer) mergeTransposes(n *graph.Node) bool {
+func (d *writer) mergeTransposes(n *graph.Node) bool {
 	f := d.of(n.Input(0))
 	if !n.Is("Transpose") || !n.In[0].Producer.Is("Transpose") || n.In[0].Graph != n.Graph || f.Rank < 2 {
 		return false
@@ -159,7 +159,7 @@ func (d *drawer) mergeTransposes(n *graph.Node) bool {
 
 // free reports a Reshape to a shape without zeros, which would take a length
 // from the input's own shape.
-func (d *drawer) free(n *graph.Node) bool {
+func (d *writer) free(n *graph.Node) bool {
 	if !n.Is("Reshape") || n.Int("allowzero", 0) != 0 || !neverEmpty(d.of(n.Out[0])) {
 		return false
 	}
@@ -171,8 +171,8 @@ func (d *drawer) free(n *graph.Node) bool {
 	return !slices.ContainsFunc(list, func(x graph.Dim) bool { return !x.Known() || x.Is(0) })
 }
 
-// splitReshape draws a Reshape through a row, or through one more dimension.
-func (d *drawer) splitReshape(n *graph.Node) bool {
+// splitReshape writes a Reshape through a row, or through one more dimension.
+func (d *writer) splitReshape(n *graph.Node) bool {
 	if !d.free(n) {
 		return false
 	}
@@ -182,7 +182,7 @@ func (d *drawer) splitReshape(n *graph.Node) bool {
 	return true
 }
 
-func (d *drawer) mergeReshapes(n *graph.Node) bool {
+func (d *writer) mergeReshapes(n *graph.Node) bool {
 	if !d.free(n) || !n.In[0].Producer.Is("Reshape", "Squeeze", "Unsqueeze", "Flatten") {
 		return false
 	}
@@ -190,8 +190,8 @@ func (d *drawer) mergeReshapes(n *graph.Node) bool {
 	return true
 }
 
-// refactor draws x*c as x/(1/c), as two factors, or with its operands commuted.
-func (d *drawer) refactor(n *graph.Node) bool {
+// refactor writes x*c as x/(1/c), as two factors, or with its operands commuted.
+func (d *writer) refactor(n *graph.Node) bool {
 	x, c, ok := d.factor(n)
 	if !ok || x.Graph != n.Graph {
 		return false
@@ -200,8 +200,8 @@ func (d *drawer) refactor(n *graph.Node) bool {
 	return true
 }
 
-// again draws a view of another value.
-func (d *drawer) again(n *graph.Node, x *graph.Value, known graph.Fact) *graph.Value {
+// again writes a view of another value.
+func (d *writer) again(n *graph.Node, x *graph.Value, known graph.Fact) *graph.Value {
 	in := append([]*graph.Value{x}, n.In[1:]...)
 	attributes := make([]*onnx.Attribute, len(n.Proto.Attribute))
 	for i, a := range n.Proto.Attribute {
@@ -214,8 +214,8 @@ func isView(n *graph.Node) bool {
 	return n.Is("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 }
 
-// scaleBefore draws view(x)*c as view(x*c).
-func (d *drawer) scaleBefore(n *graph.Node) bool {
+// scaleBefore writes view(x)*c as view(x*c).
+func (d *writer) scaleBefore(n *graph.Node) bool {
 	x, c, ok := d.factor(n)
 	if !ok || !isView(x.Producer) || !sole(x) || x.Producer.In[0].Graph != n.Graph {
 		return false
@@ -225,8 +225,8 @@ func (d *drawer) scaleBefore(n *graph.Node) bool {
 	return true
 }
 
-// scaleAfter draws view(x*c) as view(x)*c.
-func (d *drawer) scaleAfter(n *graph.Node) bool {
+// scaleAfter writes view(x*c) as view(x)*c.
+func (d *writer) scaleAfter(n *graph.Node) bool {
 	if !isView(n) || !sole(n.In[0]) {
 		return false
 	}
@@ -238,12 +238,12 @@ func (d *drawer) scaleAfter(n *graph.Node) bool {
 	return true
 }
 
-func (d *drawer) isProduct(n *graph.Node) bool {
+func (d *writer) isProduct(n *graph.Node) bool {
 	return n.Is("MatMul") && d.of(n.Input(0)).Rank >= 3 && d.of(n.Input(1)).Rank >= 3 && n.In[0].Graph == n.Graph && n.In[1].Graph == n.Graph
 }
 
-// scaleOperands draws (a b)*c as (a*c) b, a (b*c), or with half of c on each.
-func (d *drawer) scaleOperands(n *graph.Node) bool {
+// scaleOperands writes (a b)*c as (a*c) b, a (b*c), or with half of c on each.
+func (d *writer) scaleOperands(n *graph.Node) bool {
 	x, c, ok := d.factor(n)
 	if !ok || !d.isProduct(x.Producer) || !sole(x) {
 		return false
@@ -261,8 +261,8 @@ func (d *drawer) scaleOperands(n *graph.Node) bool {
 	return true
 }
 
-// scaleProduct draws (a*c) b or a (b*c) as (a b)*c.
-func (d *drawer) scaleProduct(n *graph.Node) bool {
+// scaleProduct writes (a*c) b or a (b*c) as (a b)*c.
+func (d *writer) scaleProduct(n *graph.Node) bool {
 	if !d.isProduct(n) {
 		return false
 	}
@@ -280,8 +280,8 @@ func (d *drawer) scaleProduct(n *graph.Node) bool {
 	return false
 }
 
-// slices draws a Split as one Slice for each part.
-func (d *drawer) slices(n *graph.Node) bool {
+// slices writes a Split as one Slice for each part.
+func (d *writer) slices(n *graph.Node) bool {
 	if !n.Is("Split") || d.of(n.In[0]).Rank < 1 {
 		return false
 	}
@@ -307,7 +307,7 @@ func (d *drawer) slices(n *graph.Node) bool {
 }
 
 // run is the part of an axis that a Slice takes, when it is known.
-func (d *drawer) run(n *graph.Node) (axis, start, end int64, ok bool) {
+func (d *writer) run(n *graph.Node) (axis, start, end int64, ok bool) {
 	rank := int64(d.of(n.Input(0)).Rank)
 	if !n.Is("Slice") || len(n.In) < 4 || len(n.In) > 5 || rank < 1 {
 		return 0, 0, 0, false
@@ -343,8 +343,8 @@ func (d *drawer) run(n *graph.Node) (axis, start, end int64, ok bool) {
 	return axis, start, min(end, length), a && b && c && known
 }
 
-// split draws two Slices that share out an axis as one Split.
-func (d *drawer) split(n *graph.Node) bool {
+// split writes two Slices that share out an axis as one Split.
+func (d *writer) split(n *graph.Node) bool {
 	axis, start, end, ok := d.run(n)
 	if !ok || start != 0 || n.Graph.Opset("") < 13 { // sizes were an attribute before
 		return false
@@ -357,7 +357,7 @@ func (d *drawer) split(n *graph.Node) bool {
 		}
 		g := n.Graph
 		split, err := g.AddNode(&onnx.Node{OpType: proto.String("Split"), Attribute: []*onnx.Attribute{intAttribute("axis", axis)}},
-			[]*graph.Value{n.In[0], d.ints(g, end, length-end)}, []string{g.FreshName("redrawn"), g.FreshName("redrawn")})
+			[]*graph.Value{n.In[0], d.ints(g, end, length-end)}, []string{g.FreshName("variant"), g.FreshName("variant")})
 		if err != nil {
 			panic(err) // fresh names are never taken
 		}
@@ -370,8 +370,8 @@ func (d *drawer) split(n *graph.Node) bool {
 	return false
 }
 
-// ungemm draws a Gemm as a product and a sum.
-func (d *drawer) ungemm(n *graph.Node) bool {
+// ungemm writes a Gemm as a matmul and a sum.
+func (d *writer) ungemm(n *graph.Node) bool {
 	if !n.Is("Gemm") || n.Int("transA", 0) != 0 || n.Float("alpha", 1) != 1 || n.Float("beta", 1) != 1 {
 		return false
 	}
@@ -392,9 +392,9 @@ func (d *drawer) ungemm(n *graph.Node) bool {
 	return true
 }
 
-// gemm draws the product of activations and a weight as a Gemm over a matrix,
+// gemm writes the matmul of activations and a weight as a Gemm over a matrix,
 // with the bias that follows it, if one does.
-func (d *drawer) gemm(n *graph.Node) bool {
+func (d *writer) gemm(n *graph.Node) bool {
 	x, f := d.of(n.Input(0)), d.of(n.Out[0])
 	if !n.Is("MatMul") || x.Rank != 3 || n.In[1].Tensor == nil || len(n.In[1].Tensor.Dims) != 2 || x.DType != onnx.Tensor_FLOAT || !neverEmpty(x) {
 		return false
@@ -429,9 +429,9 @@ func (d *drawer) gemm(n *graph.Node) bool {
 	return true
 }
 
-// repeat draws an Expand of one dimension by a constant as a Tile, or as a
+// repeat writes an Expand of one dimension by a constant as a Tile, or as a
 // Concat of copies.
-func (d *drawer) repeat(n *graph.Node) bool {
+func (d *writer) repeat(n *graph.Node) bool {
 	in, out := d.of(n.Input(0)), d.of(n.Out[0])
 	if !n.Is("Expand") || in.Rank != out.Rank || in.Rank < 1 {
 		return false

@@ -1,4 +1,4 @@
-/* Compares the operators of two libraries of a plugin: faces VARIANT OTHER. Prints a line for each
+/* Compares the operators of two libraries of a plugin: signatures VARIANT OTHER. Prints a line for each
  * thing in which an operator of VARIANT differs from that of OTHER as a model's node sees it;
  * element types and where tensors lie may differ. Operators that OTHER alone has are none of its
  * business. */
@@ -75,7 +75,7 @@ static void CompareAttributes(const graft_operator* a, const graft_operator* b) 
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    fprintf(stderr, "usage: faces VARIANT OTHER\n");
+    fprintf(stderr, "usage: signatures VARIANT OTHER\n");
     return 2;
   }
   const graft_plugin_info *variant = Describe(argv[1]), *other = Describe(argv[2]);

@@ -14,10 +14,9 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestEveryWayOfKeeping generates every case with each way of keeping what attention
-// reads, forced on every layer that it can serve: the tokens are the same. A layer
-// that keeps something else says why, and those that must be served are.
-func TestEveryWayOfKeeping(t *testing.T) {
+// TestEveryStrategy generates every case with each KV-cache strategy, forced on every layer that can use it: the
+// tokens are equal. A layer with another strategy says why, and each strategy is used by some layer.
+func TestEveryStrategy(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
 		t.Fatal(err)
@@ -27,14 +26,14 @@ func TestEveryWayOfKeeping(t *testing.T) {
 		t.Fatal(err)
 	}
 	folds := fold.At(t.TempDir(), nil)
-	ways := map[string]prepare.Attention{
-		// Every third length keeps keys and values.
+	attentions := map[string]prepare.Attention{
+		// Every third length has keys and values.
 		"either": {Cross: plan.PromptHiddenStates, Self: plan.KeysValues, Choose: func(positions, _ int) bool { return positions%3 != 0 }},
 	}
-	for _, keep := range plan.AllStrategies()[1:] {
-		ways[string(keep)] = prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}
+	for _, s := range plan.AllStrategies()[1:] {
+		attentions[string(s)] = prepare.Attention{Self: s.Within("self"), Cross: s.Within("cross")}
 	}
-	served := map[plan.Strategy]int{}
+	used := map[plan.Strategy]int{}
 	for _, name := range Models() {
 		e, err := Load(name)
 		if err != nil {
@@ -44,13 +43,13 @@ func TestEveryWayOfKeeping(t *testing.T) {
 			if f.Model != e.Model {
 				continue
 			}
-			names := slices.Sorted(maps.Keys(ways))
+			names := slices.Sorted(maps.Keys(attentions))
 			if testing.Short() { // one for each folder, in turn
 				names = names[i%len(names):][:1]
 			}
-			for _, way := range names {
-				a := ways[way]
-				t.Run(f.Name+"/"+way, func(t *testing.T) {
+			for _, name := range names {
+				a := attentions[name]
+				t.Run(f.Name+"/"+name, func(t *testing.T) {
 					dir := t.TempDir()
 					if err := models.Small(f.Name, dir); err != nil {
 						t.Fatal(err)
@@ -60,7 +59,7 @@ func TestEveryWayOfKeeping(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer g.Close()
-					if way == "either" && !g.Engine().HasEncoder() {
+					if name == "either" && !g.Engine().HasEncoder() {
 						return
 					}
 					for _, layer := range g.Engine().Strategies() {
@@ -68,23 +67,23 @@ func TestEveryWayOfKeeping(t *testing.T) {
 						if layer.Type == "cross" {
 							want = a.Cross
 						}
-						served[layer.Strategy]++
+						used[layer.Strategy]++
 						if layer.Strategy == want || layer.Strategy == plan.Keys && want == plan.FirstLayerKeys {
 							continue
 						}
 						if layer.Reason == "" {
-							t.Errorf("%s keeps %s without a reason, %s was asked for", layer.Node, layer.Strategy, want)
+							t.Errorf("%s has %s without a reason, %s was asked for", layer.Node, layer.Strategy, want)
 						}
-						t.Logf("%s keeps %s: %s", layer.Node, layer.Strategy, layer.Reason)
+						t.Logf("%s has %s: %s", layer.Node, layer.Strategy, layer.Reason)
 					}
 					compare(t, g, e)
 				})
 			}
 		}
 	}
-	for _, keep := range plan.AllStrategies() {
-		if served[keep] == 0 {
-			t.Errorf("no layer of any model keeps what %s does", keep)
+	for _, s := range plan.AllStrategies() {
+		if used[s] == 0 {
+			t.Errorf("no layer of any model has %s", s)
 		}
 	}
 }

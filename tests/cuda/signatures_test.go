@@ -11,9 +11,9 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 )
 
-// A model's node is served by whichever variant the session's providers call for: to the node they must be one.
-func TestFaces(t *testing.T) {
-	program := compile(t, "faces.c", "faces", "-ldl")
+// A session's providers decide which variant runs a node, so both have one signature.
+func TestSignatures(t *testing.T) {
+	program := compile(t, "signatures.c", "signatures", "-ldl")
 	for name, library := range built(t) {
 		manifest, err := plugin.ReadManifest(filepath.Dir(library))
 		if err != nil {
@@ -34,8 +34,8 @@ func TestFaces(t *testing.T) {
 }
 
 // The comparison itself: other plugins' operators are not fused-gelu's.
-func TestFacesDiffer(t *testing.T) {
-	program := compile(t, "faces.c", "faces", "-ldl")
+func TestSignaturesDiffer(t *testing.T) {
+	program := compile(t, "signatures.c", "signatures", "-ldl")
 	library := built(t)["fused-gelu"]
 	out, err := exec.Command(program, library, filepath.Join(plugins, "flash-decode", "libflash_decode.so")).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "FusedGelu: the other has no such operator" {

@@ -1,4 +1,4 @@
-package redraw
+package equivalent
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	drawings = flag.Int("drawings", 200, "redrawings of each graph whose facts are compared")
-	only     = flag.Uint64("seed", 0, "compare only the redrawing of this seed")
+	variants = flag.Int("variants", 200, "variants of each graph whose facts are compared")
+	only     = flag.Uint64("seed", 0, "compare only the variant of this seed")
 )
 
 // fixtures are the small graphs of all exporters.
@@ -54,7 +54,7 @@ func fixtures(t *testing.T, f func(t *testing.T, o *Original, m *model.Model)) {
 }
 
 // facts are the blocks' facts in an order and with names that do not depend on
-// the drawing.
+// the variant.
 func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string) (list []string) {
 	t.Helper()
 	g, err := graph.New(p, m)
@@ -109,7 +109,7 @@ func TestFactsStay(t *testing.T) {
 			}
 			steps := map[string]int{}
 			defer func() { applied <- steps }()
-			count := uint64(*drawings)
+			count := uint64(*variants)
 			if testing.Short() {
 				count = min(count, 20)
 			}
@@ -117,7 +117,7 @@ func TestFactsStay(t *testing.T) {
 				if *only != 0 {
 					seed = *only
 				}
-				d, err := o.Redraw(seed)
+				d, err := o.Vary(seed)
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -125,7 +125,7 @@ func TestFactsStay(t *testing.T) {
 					steps[name] += n
 				}
 				if got := facts(t, d.Model, m, d.Names); !slices.Equal(got, want) {
-					t.Fatalf("the redrawing of seed %d has other facts (go test ./tests/redraw -run '%s' -seed %d)\n%s", seed, t.Name(), seed, difference(got, want))
+					t.Fatalf("the variant of seed %d has other facts (go test ./tests/equivalent -run '%s' -seed %d)\n%s", seed, t.Name(), seed, difference(got, want))
 				}
 				if *only != 0 {
 					break
@@ -143,7 +143,7 @@ func TestFactsStay(t *testing.T) {
 	t.Log(total)
 	for _, r := range rules {
 		if *only == 0 && !t.Failed() && total[r.name] == 0 {
-			t.Errorf("no graph was redrawn by the rule %q", r.name)
+			t.Errorf("no graph was varied by the rule %q", r.name)
 		}
 	}
 }
@@ -179,27 +179,27 @@ func TestAnswersStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered := 5 // redrawings of each graph that are run
+	answered := 5 // variants of each graph that are run
 	if testing.Short() {
 		answered = 1
 	}
 	fixtures(t, func(t *testing.T, o *Original, m *model.Model) {
 		for seed, runs := uint64(1), 0; runs < answered; seed++ {
 			if seed > uint64(4*answered) {
-				t.Fatalf("ONNX Runtime itself ran only %d of %d drawings", runs, seed)
+				t.Fatalf("ONNX Runtime itself ran only %d of %d variants", runs, seed)
 			}
 			if *only != 0 {
 				seed = *only
 			}
-			d, err := o.Redraw(seed)
+			d, err := o.Vary(seed)
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join(t.TempDir(), "redrawn.onnx")
+			path := filepath.Join(t.TempDir(), "variant.onnx")
 			if err := m.Write(context.Background(), d.Model, path, model.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			// Rare drawings are sound and yet more than ONNX Runtime's own
+			// Rare variants are sound and yet more than ONNX Runtime's own
 			// optimizer or shape inference can take.
 			s, err := l.NewSession(path, ort.SessionOptions{Plain: true})
 			if err != nil {
@@ -225,9 +225,9 @@ func TestAnswersStay(t *testing.T) {
 	})
 }
 
-// TestDrawingsDiffer holds the redrawer itself to account: drawings of two
+// TestVariantsDiffer tests the rules themselves: variants of two
 // seeds are not alike, and those of one are.
-func TestDrawingsDiffer(t *testing.T) {
+func TestVariantsDiffer(t *testing.T) {
 	f, err := models.Lookup("optimum", "gpt2")
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestDrawingsDiffer(t *testing.T) {
 	for seed := range uint64(20) {
 		var ops [2]string
 		for i := range ops {
-			d, err := o.Redraw(seed)
+			d, err := o.Vary(seed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,7 +258,7 @@ func TestDrawingsDiffer(t *testing.T) {
 			sizes[len(d.Model.Graph.Node)] = true
 		}
 		if ops[0] != ops[1] {
-			t.Errorf("seed %d draws two graphs", seed)
+			t.Errorf("seed %d gives two graphs", seed)
 		}
 	}
 	if len(sizes) < 10 {

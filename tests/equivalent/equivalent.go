@@ -1,8 +1,8 @@
-// Package redraw draws the graph of a model in other ways that compute the same,
-// as another exporter or optimizer might have drawn it: operands commuted,
+// Package equivalent rewrites the graph of a model in other ways that compute the same,
+// as another exporter or optimizer might have written it: operands commuted,
 // reshapes and transposes split and merged, scales moved, copies put in, values
 // renamed, nodes in another order. Recognition must not notice.
-package redraw
+package equivalent
 
 import (
 	"math"
@@ -15,14 +15,14 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// Drawing is a model drawn anew.
-type Drawing struct {
+// Variant is a model written in another way.
+type Variant struct {
 	Model *onnx.Model
 	Names map[string]string // new name of a constant to the one it had
 	Steps map[string]int    // how often each rule was applied
 }
 
-// Original is a model to be drawn anew.
+// Original is a model whose variants are made.
 type Original struct {
 	Model   *onnx.Model
 	Tensors graph.Tensors
@@ -30,7 +30,7 @@ type Original struct {
 	facts []graph.Fact // of the values, in the order of each
 }
 
-// Read looks at a model once, for any number of drawings.
+// Read looks at a model once, for any number of variants.
 func Read(m *onnx.Model, tensors graph.Tensors) (*Original, error) {
 	g, err := graph.New(m, tensors)
 	if err != nil {
@@ -51,15 +51,15 @@ func values(g *graph.Graph, f func(*graph.Value)) {
 	})
 }
 
-// Redraw draws a model in another way that the seed picks. The model itself is
-// left alone; its constants are shared with the drawing.
-func (o *Original) Redraw(seed uint64) (*Drawing, error) {
+// Vary writes a model in another way that the seed picks. The model itself is
+// left alone; its constants are shared with the variant.
+func (o *Original) Vary(seed uint64) (*Variant, error) {
 	p := proto.Clone(o.Model).(*onnx.Model)
 	g, err := graph.New(p, o.Tensors)
 	if err != nil {
 		return nil, err
 	}
-	d := &drawer{rand: rand.New(rand.NewPCG(seed, 0x726564726177)),
+	d := &writer{rand: rand.New(rand.NewPCG(seed, 0x726564726177)),
 		facts: map[*graph.Value]graph.Fact{}, names: map[string]string{}, steps: map[string]int{}}
 	i := 0
 	values(g, func(v *graph.Value) {
@@ -82,27 +82,27 @@ func (o *Original) Redraw(seed uint64) (*Drawing, error) {
 	if d.rand.IntN(4) > 0 {
 		d.rename(p)
 	}
-	return &Drawing{p, d.names, d.steps}, nil
+	return &Variant{p, d.names, d.steps}, nil
 }
 
-// rule draws one node in another way. It returns false, and leaves the graph as
+// rule writes one node in another way. It returns false, and leaves the graph as
 // it was, where it does not fit.
 type rule struct {
 	name  string
-	apply func(d *drawer, n *graph.Node) bool
+	apply func(d *writer, n *graph.Node) bool
 }
 
-// drawer is a drawing in the making.
-type drawer struct {
+// writer makes a variant.
+type writer struct {
 	rand  *rand.Rand
 	facts map[*graph.Value]graph.Fact
 	names map[string]string
 	steps map[string]int
 }
 
-// apply tries a rule on each node that stands now, at a rate drawn for it: never,
+// apply tries a rule on each node that stands now, at a rate chosen for it: never,
 // here and there, or nearly everywhere.
-func (d *drawer) apply(g *graph.Graph, r rule) {
+func (d *writer) apply(g *graph.Graph, r rule) {
 	rate := []float64{0, 0.02, 0.1, 0.25}[d.rand.IntN(4)]
 	if rate == 0 {
 		return
@@ -117,16 +117,16 @@ func (d *drawer) apply(g *graph.Graph, r rule) {
 }
 
 // of is what is known of a value.
-func (d *drawer) of(v *graph.Value) graph.Fact {
+func (d *writer) of(v *graph.Value) graph.Fact {
 	if f, ok := d.facts[v]; ok {
 		return f
 	}
 	return graph.Fact{Rank: -1}
 }
 
-// node draws a node with one output, of which this much is known.
-func (d *drawer) node(g *graph.Graph, op string, known graph.Fact, in []*graph.Value, attributes ...*onnx.Attribute) *graph.Value {
-	n, err := g.AddNode(&onnx.Node{OpType: proto.String(op), Attribute: attributes}, in, []string{g.FreshName("redrawn")})
+// node writes a node with one output, of which this much is known.
+func (d *writer) node(g *graph.Graph, op string, known graph.Fact, in []*graph.Value, attributes ...*onnx.Attribute) *graph.Value {
+	n, err := g.AddNode(&onnx.Node{OpType: proto.String(op), Attribute: attributes}, in, []string{g.FreshName("variant")})
 	if err != nil {
 		panic(err) // a fresh name is never taken
 	}
@@ -139,8 +139,8 @@ func like(f graph.Fact, dims ...graph.Dim) graph.Fact {
 	return graph.Fact{DType: f.DType, Rank: len(dims), Dims: dims}
 }
 
-// constant draws a constant as an initializer or as a node.
-func (d *drawer) constant(g *graph.Graph, t *onnx.Tensor) *graph.Value {
+// constant writes a constant as an initializer or as a node.
+func (d *writer) constant(g *graph.Graph, t *onnx.Tensor) *graph.Value {
 	known := graph.Fact{DType: onnx.Tensor_DataType(t.GetDataType()), Rank: len(t.Dims)}
 	for _, n := range t.Dims {
 		known.Dims = append(known.Dims, graph.DimInt(n))
@@ -155,12 +155,12 @@ func (d *drawer) constant(g *graph.Graph, t *onnx.Tensor) *graph.Value {
 	return v
 }
 
-func (d *drawer) ints(g *graph.Graph, list ...int64) *graph.Value {
+func (d *writer) ints(g *graph.Graph, list ...int64) *graph.Value {
 	return d.constant(g, graph.Int64Tensor("", []int64{int64(len(list))}, list...))
 }
 
-// number draws a floating scalar; only float32 has one here.
-func (d *drawer) number(g *graph.Graph, x float64) *graph.Value {
+// number writes a floating scalar; only float32 has one here.
+func (d *writer) number(g *graph.Graph, x float64) *graph.Value {
 	dims := [][]int64{nil, {1}}[d.rand.IntN(2)]
 	return d.constant(g, graph.FloatTensor("", dims, float32(x)))
 }
@@ -174,7 +174,7 @@ func intsAttribute(name string, list []int64) *onnx.Attribute {
 }
 
 // replace lets a new value stand for the only output of a node, which goes.
-func (d *drawer) replace(n *graph.Node, to *graph.Value) {
+func (d *writer) replace(n *graph.Node, to *graph.Value) {
 	g := n.Graph
 	g.Replace(n.Out[0], to)
 	g.Remove(n)
@@ -186,7 +186,7 @@ func sole(v *graph.Value) bool {
 }
 
 // scalar is the number that a value holds at load time.
-func (d *drawer) scalar(v *graph.Value) (float64, bool) {
+func (d *writer) scalar(v *graph.Value) (float64, bool) {
 	if v == nil {
 		return 0, false
 	}
@@ -201,7 +201,7 @@ func (d *drawer) scalar(v *graph.Value) (float64, bool) {
 
 // factor splits a float32 product or quotient with a number into the rest and
 // what that is multiplied by.
-func (d *drawer) factor(n *graph.Node) (x *graph.Value, c float64, ok bool) {
+func (d *writer) factor(n *graph.Node) (x *graph.Value, c float64, ok bool) {
 	if !n.Is("Mul", "Div") || d.of(n.Out[0]).DType != onnx.Tensor_FLOAT {
 		return nil, 0, false
 	}
@@ -220,8 +220,8 @@ func (d *drawer) factor(n *graph.Node) (x *graph.Value, c float64, ok bool) {
 	return nil, 0, false
 }
 
-// scaled draws x times a number, in one of several ways.
-func (d *drawer) scaled(x *graph.Value, c float64) *graph.Value {
+// scaled writes x times a number, in one of several ways.
+func (d *writer) scaled(x *graph.Value, c float64) *graph.Value {
 	g, f := x.Graph, d.of(x)
 	known := like(f, f.Dims...)
 	switch d.rand.IntN(4) {
@@ -238,8 +238,8 @@ func (d *drawer) scaled(x *graph.Value, c float64) *graph.Value {
 	return d.node(g, "Mul", known, []*graph.Value{x, d.number(g, c)})
 }
 
-// shuffle puts the nodes of all graphs in a random order; sorting mends it.
-func (d *drawer) shuffle(g *graph.Graph) {
+// shuffle puts the nodes of all graphs in a random order; sorting puts it right.
+func (d *writer) shuffle(g *graph.Graph) {
 	d.rand.Shuffle(len(g.Nodes), func(i, j int) { g.Nodes[i], g.Nodes[j] = g.Nodes[j], g.Nodes[i] })
 	for _, n := range g.Nodes {
 		for _, s := range n.Subgraphs {

@@ -1,4 +1,4 @@
-package redraw
+package equivalent
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ import (
 
 // detour puts nodes that change nothing before one input of a node, or between
 // a node and the graph's output.
-func (d *drawer) detour(n *graph.Node) bool {
+func (d *writer) detour(n *graph.Node) bool {
 	if len(n.Subgraphs) > 0 {
 		return false
 	}
@@ -35,7 +35,7 @@ func (d *drawer) detour(n *graph.Node) bool {
 	return true
 }
 
-func (d *drawer) beforeOutput(g *graph.Graph, o *graph.Value) bool {
+func (d *writer) beforeOutput(g *graph.Graph, o *graph.Value) bool {
 	f := d.of(o)
 	if f.DType == onnx.Tensor_UNDEFINED {
 		return false
@@ -46,14 +46,14 @@ func (d *drawer) beforeOutput(g *graph.Graph, o *graph.Value) bool {
 	return true
 }
 
-// detours draw the same value again: nil where they do not fit.
-var detours = []func(*drawer, *graph.Graph, *graph.Value, graph.Fact) *graph.Value{
+// detours give the same value again: nil where they do not fit.
+var detours = []func(*writer, *graph.Graph, *graph.Value, graph.Fact) *graph.Value{
 	copied, copied, transposed, unsqueezed, merged, cut, flattened, expanded,
 }
 
 // copied is the value behind an Identity, a Cast to its own type, or a Dropout
 // that is not training.
-func copied(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
+func copied(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
 	if f.DType == onnx.Tensor_UNDEFINED {
 		return nil
 	}
@@ -84,15 +84,15 @@ func permuted(f graph.Fact, p []int64) graph.Fact {
 	return like(f, dims...)
 }
 
-// drawable reports a tensor of data, rather than a shape or an axis, whose
+// ofData reports a tensor of data, rather than a shape or an axis, whose
 // dimensions are known.
-func drawable(f graph.Fact, rank int) bool {
+func ofData(f graph.Fact, rank int) bool {
 	return f.Rank >= rank && f.Rank <= 5 && (f.DType == onnx.Tensor_FLOAT || f.DType == onnx.Tensor_BOOL)
 }
 
 // transposed is the value behind two transposes that undo each other.
-func transposed(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
-	if !drawable(f, 2) {
+func transposed(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
+	if !ofData(f, 2) {
 		return nil
 	}
 	p, inverse := permutation(d.rand, f.Rank)
@@ -101,7 +101,7 @@ func transposed(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.
 }
 
 // unsqueezed is the value given an axis and relieved of it.
-func unsqueezed(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
+func unsqueezed(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
 	if f.Rank < 0 || f.Rank > 5 || f.DType == onnx.Tensor_UNDEFINED || g.Opset("") < 13 { // axes were an attribute before
 		return nil
 	}
@@ -112,8 +112,8 @@ func unsqueezed(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.
 }
 
 // merged is the value with its last two dimensions made one and parted again.
-func merged(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
-	if !drawable(f, 2) {
+func merged(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
+	if !ofData(f, 2) {
 		return nil
 	}
 	a, ok := f.Dim(-2).Const()
@@ -130,8 +130,8 @@ func merged(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Valu
 }
 
 // cut is the value with its last dimension halved and made one again.
-func cut(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
-	if !drawable(f, 1) {
+func cut(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
+	if !ofData(f, 1) {
 		return nil
 	}
 	n, ok := f.Dim(-1).Const()
@@ -160,8 +160,8 @@ func neverEmpty(f graph.Fact) bool {
 }
 
 // flattened is the value as a row or a matrix, and in its own shape again.
-func flattened(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
-	if !drawable(f, 2) || !neverEmpty(f) {
+func flattened(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
+	if !ofData(f, 2) || !neverEmpty(f) {
 		return nil
 	}
 	count := func(dims []graph.Dim) graph.Dim {
@@ -182,8 +182,8 @@ func flattened(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.V
 }
 
 // expanded is the value behind an Expand that repeats nothing.
-func expanded(d *drawer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
-	if !drawable(f, 1) {
+func expanded(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
+	if !ofData(f, 1) {
 		return nil
 	}
 	ones := make([]int64, f.Rank)

@@ -1,4 +1,4 @@
-package redraw
+package equivalent
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 
 // rename gives every value and node a name that says nothing. Names of inputs
 // and outputs, of subgraphs too, stay. Equal names in two branches stay equal.
-func (d *drawer) rename(m *onnx.Model) {
-	face := map[string]bool{}
+func (d *writer) rename(m *onnx.Model) {
+	fixed := map[string]bool{}
 	names := map[string]string{}
 	each(m.Graph, func(g *onnx.Graph) {
 		for _, v := range append(append([]*onnx.ValueInfo{}, g.Input...), g.Output...) {
-			face[v.GetName()] = true
+			fixed[v.GetName()] = true
 		}
 	})
 	to := func(name string) string {
-		if name == "" || face[name] {
+		if name == "" || fixed[name] {
 			return name
 		}
 		if names[name] == "" {
