@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
@@ -32,7 +33,7 @@ var (
 	// ErrNothingReplaced: [Patch] found no block that a plugin should replace. The text says why.
 	ErrNothingReplaced = errors.New("nothing replaced")
 	// ErrClosed: the [Generator] was closed.
-	ErrClosed = errors.New("generator is closed")
+	ErrClosed = decode.ErrClosed
 )
 
 // InputError says why nothing was generated for one input. The inputs beside it are

@@ -17,11 +17,14 @@ import (
 
 // Generator generates text with an exported model: a folder as optimum writes
 // it, of a decoder or an encoder-decoder with its tokenizer, speech models
-// included. It is safe for concurrent use.
+// included.
+//
+// It is safe for concurrent use. Inputs of all calls that run at once share the steps of the
+// model, each with the options of its call, and calls take turns where there is more than fits. What is
+// generated does not depend on what else runs.
 type Generator struct {
 	generator *generate.Generator
 	search    search.Options
-	running   chan struct{} // holds a value while a call runs
 }
 
 // Generation is what was generated for one input.
@@ -167,7 +170,7 @@ func (o *generatorOptions) open(ctx context.Context, folder string) (*Generator,
 		return nil, public(err, ErrBadModel)
 	}
 	inner.MaxInput = o.maxInput
-	g := &Generator{generator: inner, search: inner.Search(), running: make(chan struct{}, 1)}
+	g := &Generator{generator: inner, search: inner.Search()}
 	if err := o.settings.apply(&g.search); err != nil {
 		g.Close()
 		return nil, err
@@ -200,8 +203,6 @@ func (g *Generator) Generate(ctx context.Context, inputs iter.Seq[string], opts 
 			yield(Generation{}, err)
 			return
 		}
-		g.running <- struct{}{}
-		defer func() { <-g.running }()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		next, stop := iter.Pull(inputs)

@@ -3,10 +3,13 @@ package graft_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,6 +150,111 @@ func TestOptionErrors(t *testing.T) {
 		if out, err := g.GenerateText(t.Context(), "word", options...); err != nil || out.Sequences[0].Text == "" {
 			t.Errorf("%+v, %v", out, err)
 		}
+	}
+}
+
+// kinds are options of calls, of every kind of search.
+var kinds = [][]graft.GenerateOption{
+	nil,
+	{graft.Beams(1), graft.NoRepeatNgramSize(2)},
+	{graft.Beams(3), graft.ReturnSequences(2), graft.LengthPenalty(0.5)},
+	{graft.Beams(1), graft.DoSample(true), graft.Seed(3), graft.ReturnSequences(2)},
+	{graft.Beams(4), graft.BeamGroups(2), graft.DiversityPenalty(0.4)},
+	{graft.Beams(2), graft.DoSample(true), graft.Seed(9), graft.Temperature(1.4)},
+	{graft.Beams(1), graft.MaxNewTokens(3)},
+	{graft.Beams(1), graft.DoSample(true), graft.Seed(4), graft.TopP(0.7)},
+}
+
+// Calls from several goroutines, with options of their own, give what each gives alone; one that is
+// cancelled or left does not touch the others.
+func TestGenerateFromSeveralGoroutines(t *testing.T) {
+	g := opened(t, graft.Beams(4), graft.BatchSize(5))
+	random := rand.New(rand.NewPCG(5, 5))
+	words := make([][]string, len(kinds))
+	want := make([][]graft.Generation, len(kinds))
+	for i, options := range kinds {
+		for range 4 + random.IntN(8) {
+			word := make([]byte, 1+random.IntN(12))
+			for j := range word {
+				word[j] = byte('a' + random.IntN(26))
+			}
+			words[i] = append(words[i], string(word))
+		}
+		want[i] = all(t, g, words[i], options)
+	}
+	var calls sync.WaitGroup
+	for round := range 2 {
+		for i, options := range kinds {
+			calls.Go(func() {
+				if got := all(t, g, words[i], options); fmt.Sprint(texts(got)) != fmt.Sprint(texts(want[i])) {
+					t.Errorf("call %d of round %d: %v, alone %v", i, round, texts(got), texts(want[i]))
+				}
+			})
+			calls.Go(func() { // one that goes away
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for out, err := range g.Generate(ctx, slices.Values(words[i]), options...) {
+					if err != nil && !errors.Is(err, context.Canceled) {
+						t.Errorf("call %d: %v", i, err)
+					}
+					if out.Index == 2 && i%2 == 0 {
+						break
+					}
+					cancel()
+				}
+			})
+		}
+	}
+	calls.Wait()
+}
+
+// all are the results of a call.
+func all(t *testing.T, g *graft.Generator, inputs []string, options []graft.GenerateOption) (list []graft.Generation) {
+	for out, err := range g.Generate(t.Context(), slices.Values(inputs), options...) {
+		if err != nil || out.Index != len(list) {
+			t.Errorf("input %d: %d, %v", len(list), out.Index, err)
+		}
+		list = append(list, out)
+	}
+	return list
+}
+
+// texts are those of results, with their tokens.
+func texts(list []graft.Generation) (out []string) {
+	for _, g := range list {
+		for _, s := range g.Sequences {
+			out = append(out, fmt.Sprint(s.Text, s.Tokens, s.Ended))
+		}
+	}
+	return out
+}
+
+// Closing a generator ends what it does.
+func TestCloseEndsCalls(t *testing.T) {
+	g := opened(t, graft.BatchSize(2))
+	started, ended := make(chan struct{}), make(chan error)
+	go func() {
+		first := sync.OnceFunc(func() { close(started) })
+		endless := func(yield func(string) bool) {
+			for yield("word") {
+			}
+		}
+		var last error
+		for _, err := range g.Generate(t.Context(), endless) {
+			first()
+			last = err
+		}
+		ended <- last
+	}()
+	<-started
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, graft.ErrClosed) {
+		t.Errorf("the call ended with %v", err)
+	}
+	if _, err := g.GenerateText(t.Context(), "word"); !errors.Is(err, graft.ErrClosed) {
+		t.Errorf("a call after Close: %v", err)
 	}
 }
 

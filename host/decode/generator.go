@@ -5,9 +5,6 @@ package decode
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/decode/engine"
@@ -53,8 +50,8 @@ type Options struct {
 	PlainTail bool
 }
 
-// Generator is an open model with its configuration. It is not for concurrent
-// use.
+// Generator is an open model with its configuration. It is safe for concurrent
+// use; its Engine is not, and is the generator's own while a Run is in flight.
 type Generator struct {
 	engine  *engine.Engine
 	options Options
@@ -62,12 +59,12 @@ type Generator struct {
 	search  search.Options // as the model's configuration says
 	tail    search.Tail
 	bounded bool // the caller bounded the cache
-	batch   int  // see Batch
 	choices []plan.CacheChoice
 	notes   []error
 	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 
 	closeTail func()
+	calls
 }
 
 // Input is one sample's: tokens of the encoder's input or, without an encoder, of
@@ -118,7 +115,8 @@ func Open(path string, o Options) (_ *Generator, err error) {
 			g.closeTail()
 		}
 	}()
-	g.batch = max(1, g.options.Batch)
+	g.usage.batch = max(1, g.options.Batch)
+	g.wake = make(chan struct{}, 1)
 	if g.search, err = SearchOf(path, g.config, nil); err != nil {
 		return nil, err
 	}
@@ -133,6 +131,7 @@ func Open(path string, o Options) (_ *Generator, err error) {
 		return nil, err
 	}
 	g.advance = g.engine.Step
+	g.ctx, g.stop = context.WithCancel(context.Background())
 	return g, nil
 }
 
@@ -172,242 +171,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Close frees the engine.
-func (g *Generator) Close() {
-	g.engine.Close()
-	g.closeTail()
-}
-
 // Search are the options of the model's own configuration, a copy.
 func (g *Generator) Search() search.Options { return g.search }
 
 // Engine is what the generator runs on.
 func (g *Generator) Engine() *engine.Engine { return g.engine }
-
-// Run generates for every input that next gives, until it gives none, and hands
-// each output over when its sample ends, in the order of endings. An error of one
-// input ends the run: what was handed over before is whole.
-func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error), done func(Output) error) error {
-	rows := max(o.NumBeams, o.NumReturnSequences)
-	r := &run{Generator: g, o: o, next: next, done: done, batch: g.limit(rows), budget: g.budget()}
-	defer func() {
-		r.release()
-		if g.batch = r.batch; g.options.Batch == AutoBatch {
-			g.batch = r.most
-		}
-	}()
-	for {
-		if err := r.admit(ctx); err != nil || len(r.active) == 0 {
-			return err
-		}
-		if err := r.step(ctx); err != nil {
-			if err = r.retreat(err); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// run is the samples under way.
-type run struct {
-	*Generator
-	o       search.Options
-	next    func() (*Input, error)
-	done    func(Output) error
-	active  []*sample
-	again   []*Input // to be begun before those that next gives
-	batch   int      // the most samples under way
-	most    int      // that were under way at once
-	budget  int64    // bytes of keys and values; 0 is what the pools hold
-	pledged int64    // bytes that the active samples' own positions may come to take
-	ended   bool     // next has no more
-	stepper search.Stepper
-}
-
-// sample is one input under way.
-type sample struct {
-	input   *Input
-	prompt  []int32
-	search  *search.State
-	own     *engine.Sample
-	cross   *engine.Encoded
-	pledged int64
-	output  Output
-	parents []int
-}
-
-func (r *run) release() {
-	for _, s := range r.active {
-		s.release()
-	}
-}
-
-func (s *sample) release() {
-	s.own.Release()
-	if s.cross != nil {
-		s.cross.Release()
-	}
-}
-
-// start begins a sample: its place in the cache, the encoder's run, its search.
-func (r *run) start(ctx context.Context, in *Input) (_ *sample, err error) {
-	s := &sample{input: in, output: Output{Index: in.Index}}
-	o := r.o
-	input := search.Input{Vocab: r.config.Vocab, Index: in.Index}
-	if r.engine.HasEncoder() {
-		prompt, err := o.DecoderPrompt()
-		if err != nil {
-			return nil, err
-		}
-		input.Prompt, input.Encoder = append(prompt, in.Prompt...), in.Tokens
-	} else {
-		input.Prompt = in.Tokens
-	}
-	s.prompt, s.output.Prompt = input.Prompt, len(input.Prompt)
-	limit := o.LengthLimit(len(s.prompt))
-	if err := modeldir.CheckLimit(limit, r.engine.Positions()); err != nil {
-		return nil, err
-	}
-	rows := max(o.NumBeams, o.NumReturnSequences)
-	s.pledged = r.engine.Need(len(s.prompt), rows, limit-len(s.prompt))
-	if err := r.left(s.pledged + r.encodedBytes(in)); err != nil {
-		return nil, err
-	}
-	if err := r.config.CheckTokens(in.Tokens); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil && s.cross != nil {
-			s.cross.Release()
-		}
-	}()
-	if r.engine.HasEncoder() {
-		f := engine.Features{}
-		if in.Features != nil {
-			f = *in.Features
-		}
-		for _, t := range in.Tokens {
-			f.Tokens = append(f.Tokens, int64(t))
-		}
-		if s.cross, err = r.engine.Encode(ctx, f, rows); err != nil {
-			return nil, err
-		}
-		if err = r.left(s.pledged); err != nil {
-			return nil, err
-		}
-		s.output.CrossBytes = s.cross.Bytes()
-		if open := slices.Index(s.prompt, search.NoToken); open >= 0 {
-			if s.prompt[open], err = r.detect(ctx, s.cross, s.prompt[:open]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err = r.config.CheckTokens(s.prompt); err != nil {
-		return nil, err
-	}
-	if s.search, err = search.New(o, input); err != nil {
-		return nil, err
-	}
-	s.own = r.engine.NewSample()
-	r.pledged += s.pledged
-	return s, nil
-}
-
-// detect is the language that the model hears: the best of its languages behind a
-// prompt's first tokens.
-func (r *run) detect(ctx context.Context, cross *engine.Encoded, prompt []int32) (int32, error) {
-	own := r.engine.NewSample()
-	defer own.Release()
-	feed := engine.Feed{Sample: own, Cross: cross, Prompt: true}
-	for _, t := range prompt {
-		feed.Tokens = append(feed.Tokens, int64(t))
-	}
-	scores, err := r.engine.Step(ctx, []engine.Feed{feed})
-	if err != nil {
-		return 0, err
-	}
-	return r.o.Heard(scores.Data)
-}
-
-// step takes every sample one token further, or through its prompt.
-func (r *run) step(ctx context.Context) error {
-	feeds := make([]engine.Feed, len(r.active))
-	searches := make([]*search.State, len(r.active))
-	for i, s := range r.active {
-		f := engine.Feed{Sample: s.own, Cross: s.cross}
-		if s.output.Steps == 0 {
-			f.Prompt = true
-			for _, t := range s.prompt {
-				f.Tokens = append(f.Tokens, int64(t))
-			}
-		} else {
-			for _, m := range s.search.Moves() {
-				f.Tokens = append(f.Tokens, int64(m.Token))
-			}
-		}
-		feeds[i], searches[i] = f, s.search
-	}
-	scores, err := r.advance(ctx, feeds)
-	if err != nil {
-		return err
-	}
-	if scores.Vocab != r.config.Vocab {
-		return fmt.Errorf("the model gives %d scores a token, its config.json says %d (vocab_size): they are not of one model; export it again", scores.Vocab, r.config.Vocab)
-	}
-	if err := r.stepper.Step(r.tail, scores.Data, scores.Vocab, searches); err != nil {
-		return r.named(err)
-	}
-	return r.follow()
-}
-
-// named says which input a refused row belongs to.
-func (r *run) named(err error) error {
-	var at *search.StepError
-	if errors.As(err, &at) {
-		return fmt.Errorf("input %d, step %d: %w", r.active[at.Sample].input.Index, at.Step, at.Err)
-	}
-	return err
-}
-
-// follow moves the cache after the search, and lets go of samples that ended.
-func (r *run) follow() error {
-	kept := r.active[:0]
-	var failed error
-	for _, s := range r.active {
-		if s.output.Steps++; s.output.Steps == 1 {
-			s.output.FirstToken = time.Now()
-		}
-		s.output.CacheBytes = max(s.output.CacheBytes, s.own.Bytes())
-		if !s.search.Done() {
-			moves := s.search.Moves()
-			s.parents = s.parents[:0]
-			same := len(moves) == s.own.Rows()
-			for i, m := range moves {
-				s.parents = append(s.parents, m.Parent)
-				same = same && m.Parent == i
-			}
-			if !same {
-				if s.output.Steps > 1 {
-					s.output.Reorders++
-				}
-				if err := s.own.Reorder(s.parents); err != nil {
-					failed = errors.Join(failed, err)
-				}
-			}
-			kept = append(kept, s)
-			continue
-		}
-		s.output.Hypotheses = s.search.Results()
-		r.pledged -= s.pledged
-		s.release()
-		if failed == nil {
-			failed = r.done(s.output)
-		}
-	}
-	clear(r.active[len(kept):])
-	r.active = kept
-	return failed
-}
 
 // Positions is the most tokens that an input may have: of the encoder's input, or
 // of a prompt that leaves room for what is asked to follow it.
@@ -418,12 +186,19 @@ func (g *Generator) Positions(o search.Options) int {
 // Plugins are those whose operators the engine runs.
 func (g *Generator) Plugins() []string { return g.engine.Plugins() }
 
-// Peak is the most that the decoder's and the encoder's keys and values took, in
-// bytes.
+// Batch is the most requests that are let in flight at once, or, with AutoBatch and
+// after a run, the most that were.
+func (g *Generator) Batch() int { return g.used().batch }
+
+// Peak is the most that the decoder's and the encoder's keys and values took until the end of the last
+// run, in bytes.
 func (g *Generator) Peak() (self, cross int64) {
-	_, self, _, cross = g.engine.Memory()
-	return self, cross
+	u := g.used()
+	return u.self, u.cross
 }
+
+// Skipped is what attention left out until the end of the last run; nil where no layer was asked to.
+func (g *Generator) Skipped() *engine.Skipped { return g.used().skipped }
 
 // Check reports an input that the model cannot take.
 func (g *Generator) Check(tokens []int32) error { return g.config.CheckTokens(tokens) }

@@ -183,7 +183,7 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.TokensPerSecond = float64(s.NewTokens) / s.Seconds
 	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
 	if d, ok := g.Device.(*decode.Generator); ok {
-		s.Skipped = d.Engine().Skipped()
+		s.Skipped = d.Skipped()
 	}
 	s.BatchSize = g.Batch()
 	return s, err

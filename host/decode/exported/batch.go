@@ -105,7 +105,7 @@ func (b *batch) detect(ctx context.Context, o search.Options, inputs []request, 
 	inputs = slices.Clone(inputs)
 	for i := range inputs {
 		inputs[i].prompt = slices.Clone(inputs[i].prompt)
-		if inputs[i].prompt[open], err = o.Heard(logits[i*vocab : (i+1)*vocab]); err != nil {
+		if inputs[i].prompt[open], err = o.Detected(logits[i*vocab : (i+1)*vocab]); err != nil {
 			return nil, fmt.Errorf("input %d: %w", inputs[i].index, err)
 		}
 	}

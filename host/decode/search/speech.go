@@ -79,8 +79,8 @@ func (s *Speech) language() (int32, error) {
 	return 0, fmt.Errorf("language is %q, needed is one of the model's: %s", s.Language, strings.Join(slices.Sorted(maps.Keys(s.Languages)), " "))
 }
 
-// Heard is the language of the best score among those of the model's languages.
-func (o *Options) Heard(scores []float32) (int32, error) {
+// Detected is the language of the best score among those of the model's languages.
+func (o *Options) Detected(scores []float32) (int32, error) {
 	best := NoToken
 	for _, t := range slices.Sorted(maps.Values(o.Speech.Languages)) {
 		if t < 0 || int(t) >= len(scores) {
@@ -99,7 +99,7 @@ func (o *Options) Heard(scores []float32) (int32, error) {
 // DecoderPrompt gives the tokens with which an encoder-decoder model's sequence starts: the start
 // token, then ForcedDecoderIDs or, for a speech model, language, task and that there are no
 // timestamps, as Whisper's generate does for one window of sound. A NoToken among them, always at
-// index 1, is the language where none was chosen: what Heard makes of the scores behind the start
+// index 1, is the language where none was chosen: what Detected makes of the scores behind the start
 // token takes its place. It is an error that there is no start token, that the forced tokens do not follow
 // one another from index 1 or leave one open, or that the model does not know the language or task.
 func (o *Options) DecoderPrompt() ([]int32, error) {
