@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
 // Errors are told apart with [errors.Is]. Their texts name the file, what was found
@@ -59,10 +59,10 @@ var kinds = []struct{ host, kind error }{
 	{ort.ErrNotLoaded, ErrNoRuntime},
 	{ort.ErrNotFound, ErrNoRuntime},
 	{ort.ErrTooOld, ErrNoRuntime},
-	{plugin.ErrNotFound, ErrNoPlugin},
-	{plugin.ErrManifest, ErrBadPlugin},
-	{plugin.ErrIncompatible, ErrBadPlugin},
-	{plugin.ErrVerification, ErrBadPlugin},
+	{refusal.ErrNotFound, ErrNoPlugin},
+	{refusal.ErrManifest, ErrBadPlugin},
+	{refusal.ErrIncompatible, ErrBadPlugin},
+	{refusal.ErrVerification, ErrBadPlugin},
 }
 
 // public gives an error its kind: that of its cause where the host knows it, else usual, which

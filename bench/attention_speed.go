@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/threads"
 	"github.com/opgraft/graft/host/tune/probe"
 	"github.com/opgraft/graft/models"
 )
@@ -71,7 +71,7 @@ func attentionSpeed() figure {
 func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 	_, l := whisperShapes[0].kinds()
 	shape := plan.Shape{Keys: 1500, Beams: 1, Batch: speedBatch}
-	crew := plugin.NewCrew(runtime.GOMAXPROCS(0))
+	crew := threads.NewPool(runtime.GOMAXPROCS(0))
 	defer crew.Close()
 	var steps [2]*probe.Step
 	for i, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
@@ -134,7 +134,7 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 
 // readAll reads bytes of which none is 1: the runtime's search for one is as fast as
 // memory.
-func readAll(crew *plugin.Crew, list []byte) {
+func readAll(crew *threads.Pool, list []byte) {
 	n := uint64(crew.Threads())
 	crew.Do(n, func(i uint64) {
 		if bytes.IndexByte(list[uint64(len(list))*i/n:uint64(len(list))*(i+1)/n], 1) >= 0 {

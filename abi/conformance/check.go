@@ -7,6 +7,10 @@ import (
 	"sync"
 
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/conformance"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Result is the outcome of one check of one case.
@@ -33,7 +37,7 @@ var checks = []struct {
 func Check(ctx context.Context, p *plugin.Plugin, report func(Result)) error {
 	for i := range p.Manifest.Cases {
 		c := &p.Manifest.Cases[i]
-		answers, err := p.RunCase(ctx, c)
+		answers, err := conformance.Run(ctx, p, c)
 		if err != nil {
 			return err
 		}
@@ -68,29 +72,29 @@ func Check(ctx context.Context, p *plugin.Plugin, report func(Result)) error {
 
 // subject is one case with its kernel and the answers of a plain run.
 type subject struct {
-	c      *plugin.Case
-	op     *plugin.OperatorInfo
+	c      *manifest.Case
+	op     *signature.Operator
 	kernel *plugin.Kernel
-	inputs []*plugin.Tensor
+	inputs []*tensor.Tensor
 	wanted []bool
-	shapes []*plugin.Tensor // of the outputs
-	plain  []*plugin.Tensor
+	shapes []*tensor.Tensor // of the outputs
+	plain  []*tensor.Tensor
 }
 
-func newSubject(p *plugin.Plugin, c *plugin.Case) (*subject, error) {
+func newSubject(p *plugin.Plugin, c *manifest.Case) (*subject, error) {
 	op, _, ok := p.Info.Operator(c.Operator)
 	if !ok {
 		return nil, fmt.Errorf("case %s: found no operator %s in the library", c.Name, c.Operator)
 	}
 	s := &subject{c: c, op: op}
 	var err error
-	if s.inputs, err = c.Tensors(op); err != nil {
+	if s.inputs, err = conformance.Tensors(c, op); err != nil {
 		return nil, err
 	}
-	if s.wanted, err = c.Wanted(op); err != nil {
+	if s.wanted, err = conformance.Wanted(c, op); err != nil {
 		return nil, err
 	}
-	if s.kernel, err = p.Create(c.Operator, c.Attributes, nil, plugin.CPU); err != nil {
+	if s.kernel, err = p.Create(c.Operator, c.Attributes, nil, tensor.CPU); err != nil {
 		return nil, err
 	}
 	if s.shapes, err = s.kernel.Infer(s.inputs, s.wanted); err == nil {
@@ -104,8 +108,8 @@ func newSubject(p *plugin.Plugin, c *plugin.Case) (*subject, error) {
 }
 
 // run runs the kernel on fresh outputs, which begin `shift` elements behind a 64-byte boundary.
-func (s *subject) run(inputs []*plugin.Tensor, shift int64) ([]*plugin.Tensor, error) {
-	outputs := make([]*plugin.Tensor, len(s.shapes))
+func (s *subject) run(inputs []*tensor.Tensor, shift int64) ([]*tensor.Tensor, error) {
+	outputs := make([]*tensor.Tensor, len(s.shapes))
 	for i, shape := range s.shapes {
 		if shape == nil {
 			continue
@@ -126,7 +130,7 @@ func (s *subject) run(inputs []*plugin.Tensor, shift int64) ([]*plugin.Tensor, e
 }
 
 // same compares outputs with those of the plain run, within the case's tolerance.
-func (s *subject) same(outputs []*plugin.Tensor) error {
+func (s *subject) same(outputs []*tensor.Tensor) error {
 	for i, y := range outputs {
 		if y == nil {
 			continue
@@ -144,7 +148,7 @@ func (s *subject) same(outputs []*plugin.Tensor) error {
 
 // alignment gives every tensor no more alignment than its elements need.
 func (s *subject) alignment() error {
-	inputs := make([]*plugin.Tensor, len(s.inputs))
+	inputs := make([]*tensor.Tensor, len(s.inputs))
 	for i, x := range s.inputs {
 		if x == nil {
 			continue
@@ -172,7 +176,7 @@ func (s *subject) strides() error {
 		if err != nil {
 			return err
 		}
-		inputs := append([]*plugin.Tensor(nil), s.inputs...)
+		inputs := append([]*tensor.Tensor(nil), s.inputs...)
 		inputs[i] = view
 		outputs, err := s.run(inputs, 0)
 		if err == nil {
@@ -236,12 +240,12 @@ func (s *subject) unknownSizes() error {
 func (s *subject) inferHidden(hide func(input, axis int) bool) error {
 	sizes := map[int64]int64{} // size to symbol
 	back := map[int64]int64{}
-	inputs := make([]*plugin.Tensor, len(s.inputs))
+	inputs := make([]*tensor.Tensor, len(s.inputs))
 	for i, x := range s.inputs {
 		if x == nil {
 			continue
 		}
-		inputs[i] = &plugin.Tensor{DType: x.DType, Shape: append([]int64{}, x.Shape...)}
+		inputs[i] = &tensor.Tensor{DType: x.DType, Shape: append([]int64{}, x.Shape...)}
 		for axis, size := range x.Shape {
 			if !hide(i, axis) {
 				continue
@@ -278,7 +282,7 @@ func (s *subject) inferHidden(hide func(input, axis int) bool) error {
 	return nil
 }
 
-func dims(tensors []*plugin.Tensor) [][]int64 {
+func dims(tensors []*tensor.Tensor) [][]int64 {
 	out := make([][]int64, len(tensors))
 	for i, t := range tensors {
 		if t != nil {

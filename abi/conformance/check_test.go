@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // build compiles the sources of a plugin folder beside a copy of its manifest, and opens it.
@@ -18,11 +19,11 @@ func build(t *testing.T, source, library string) *plugin.Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.ReadFile(filepath.Join(source, plugin.ManifestName))
+	text, err := os.ReadFile(filepath.Join(source, manifest.FileName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := plugin.ParseManifest(filepath.Join(source, plugin.ManifestName), manifest)
+	m, err := manifest.Parse(filepath.Join(source, manifest.FileName), text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func build(t *testing.T, source, library string) *plugin.Plugin {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, plugin.ManifestName), manifest, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, manifest.FileName), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	sources, err := filepath.Glob(filepath.Join(source, "*.cc"))
@@ -117,7 +118,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	for language, file := range map[string]string{"cpp": "softshrink.cc", "yaml": plugin.ManifestName} {
+	for language, file := range map[string]string{"cpp": "softshrink.cc", "yaml": manifest.FileName} {
 		_, rest, found := strings.Cut(string(readme), "```"+language+"\n")
 		code, _, closed := strings.Cut(rest, "```")
 		if !found || !closed {

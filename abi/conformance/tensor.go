@@ -3,25 +3,25 @@ package conformance
 import (
 	"unsafe"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // shifted makes a compact tensor that begins `shift` elements behind a 64-byte boundary.
-func shifted(d plugin.DType, shape []int64, shift int64) (*plugin.Tensor, error) {
+func shifted(d tensor.DType, shape []int64, shift int64) (*tensor.Tensor, error) {
 	elements := int64(1)
 	for _, size := range shape {
 		elements *= size
 	}
-	memory, err := plugin.NewTensor(d, elements+shift)
+	memory, err := tensor.New(d, elements+shift)
 	if err != nil {
 		return nil, err
 	}
-	return &plugin.Tensor{DType: d, Shape: shape, Data: unsafe.Add(memory.Data, shift*d.Size())}, nil
+	return &tensor.Tensor{DType: d, Shape: shape, Data: unsafe.Add(memory.Data, shift*d.Size())}, nil
 }
 
 // reversed stores the elements of x with the first axis innermost and two places an element, the unused
 // ones filled with ones, and describes that with strides.
-func reversed(x *plugin.Tensor) (*plugin.Tensor, error) {
+func reversed(x *tensor.Tensor) (*tensor.Tensor, error) {
 	const gap = 2
 	strides := make([]int64, len(x.Shape))
 	step := int64(gap)
@@ -29,7 +29,7 @@ func reversed(x *plugin.Tensor) (*plugin.Tensor, error) {
 		strides[axis] = step
 		step *= max(x.Shape[axis], 1)
 	}
-	memory, err := plugin.NewTensor(x.DType, step)
+	memory, err := tensor.New(x.DType, step)
 	if err != nil {
 		return nil, err
 	}
@@ -45,5 +45,5 @@ func reversed(x *plugin.Tensor) (*plugin.Tensor, error) {
 		}
 		copy(bytes[to*width:(to+1)*width], x.Bytes()[i*width:])
 	}
-	return &plugin.Tensor{DType: x.DType, Shape: x.Shape, Strides: strides, Data: memory.Data}, nil
+	return &tensor.Tensor{DType: x.DType, Shape: x.Shape, Strides: strides, Data: memory.Data}, nil
 }

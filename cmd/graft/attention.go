@@ -5,7 +5,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // attentionFlags say what the attention of a generating model keeps.
@@ -19,7 +19,7 @@ func (a *attentionFlags) add(f *pflag.FlagSet) {
 }
 
 // parse reads them; the names of plugins are those of manifests.
-func (a *attentionFlags) parse(manifests []*plugin.Manifest) (o prepare.Attention, err error) {
+func (a *attentionFlags) parse(manifests []*manifest.Manifest) (o prepare.Attention, err error) {
 	if a.name != "" {
 		if o, err = prepare.ParseAttention(a.name, manifests); err != nil {
 			return o, misused("--attention", err)

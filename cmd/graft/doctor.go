@@ -10,13 +10,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // diagnosis is the JSON object of graft doctor.
@@ -26,7 +29,7 @@ type diagnosis struct {
 	Verdict       string                  `json:"verdict"`
 	Runtime       foundRuntime            `json:"runtime"`
 	Plugins       []foundPlugin           `json:"plugins"`
-	Searched      []plugin.Place          `json:"searched"`
+	Searched      []discovery.Place       `json:"searched"`
 	CPU           foundCPU                `json:"cpu"`
 	Devices       []foundDevice           `json:"devices"`
 	Fixes         []string                `json:"fixes"` // what to do about what is missing
@@ -125,7 +128,7 @@ func (c *cli) fix(ctx context.Context, d *diagnosis) error {
 	if len(d.unverified) == 0 {
 		return nil
 	}
-	s, err := plugin.UserStore()
+	s, err := store.User()
 	if err != nil {
 		return err
 	}
@@ -142,13 +145,13 @@ func (c *cli) diagnose(measure bool) *diagnosis {
 		e := comparison.Measure(l)
 		d.Environment = &e
 	}
-	search := plugin.Discover(plugin.DiscoverOptions{Folders: c.folders})
+	search := discovery.Find(discovery.Options{Folders: c.folders})
 	d.Searched = search.Places
 	for _, f := range search.Found {
 		d.Plugins = append(d.Plugins, d.examine(f))
 	}
 	if len(search.Found) == 0 {
-		d.advise("install a plugin with: graft plugin install DIR, or set " + plugin.PathVariable + " to a folder of plugins")
+		d.advise("install a plugin with: graft plugin install DIR, or set " + discovery.PathVariable + " to a folder of plugins")
 	}
 	d.judge()
 	return d
@@ -201,7 +204,7 @@ func (d *diagnosis) findRuntime(option string) *ort.Library {
 
 // examine loads a plugin that may be loaded and asks each variant about this
 // machine.
-func (d *diagnosis) examine(f plugin.Found) foundPlugin {
+func (d *diagnosis) examine(f discovery.Found) foundPlugin {
 	p := foundPlugin{Folder: f.Folder, Source: f.Source, Variants: []foundVariant{}}
 	if f.Err != nil {
 		p.Problem = d.problem(f.Err)
@@ -220,17 +223,17 @@ func (d *diagnosis) examine(f plugin.Found) foundPlugin {
 		default:
 			loaded, err := plugin.Open(f.Folder, plugin.OpenOptions{Device: v.Device})
 			if err == nil {
-				found.Score, found.Problem, err = loaded.Probe(plugin.Device{Kind: v.Device})
+				found.Score, found.Problem, err = loaded.Probe(tensor.Device{Kind: v.Device})
 			}
 			switch {
 			case err == nil:
-			case errors.Is(err, plugin.ErrNotFound) && f.Manifest.Has(f.Folder, other[v.Device]):
+			case errors.Is(err, refusal.ErrNotFound) && f.Manifest.Has(f.Folder, other[v.Device]):
 				found.Problem = "absent"
-			case errors.Is(err, plugin.ErrDevice):
+			case errors.Is(err, refusal.ErrDevice):
 				found.Problem = said(err) // a machine need not have every device
 			default:
 				found.Problem = d.problem(err)
-				if errors.Is(err, plugin.ErrVerification) && !slices.Contains(d.unverified, f.Folder) {
+				if errors.Is(err, refusal.ErrVerification) && !slices.Contains(d.unverified, f.Folder) {
 					d.unverified = append(d.unverified, f.Folder)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
 // Exit codes, the same for every command.
@@ -40,9 +40,9 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, errDiffers):
 		return exitDiffers
-	case errors.Is(err, plugin.ErrIncompatible):
+	case errors.Is(err, refusal.ErrIncompatible):
 		return exitIncompatible
-	case errors.Is(err, plugin.ErrVerification):
+	case errors.Is(err, refusal.ErrVerification):
 		return exitVerification
 	}
 	return exitError

@@ -17,12 +17,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/worker"
 )
 
 func main() {
-	worker.Main(plugin.Tasks()) // a child that runs a library apart does not come back
+	worker.Main(verification.Tasks()) // a child that runs a library apart does not come back
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

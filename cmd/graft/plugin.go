@@ -12,6 +12,12 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/host/plugin/trust"
+	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/worker"
 )
 
@@ -29,8 +35,8 @@ func (c *cli) plugin() *cobra.Command {
 }
 
 // checks are the options of a library's first run, with its progress as talk.
-func (c *cli) checks(deadline time.Duration) plugin.CheckOptions {
-	return plugin.CheckOptions{Deadline: deadline, Search: plugin.DiscoverOptions{Folders: c.folders}, Progress: func(p plugin.Progress) {
+func (c *cli) checks(deadline time.Duration) verification.Options {
+	return verification.Options{Deadline: deadline, Search: discovery.Options{Folders: c.folders}, Progress: func(p verification.Progress) {
 		if p.Total > 0 {
 			c.say("[%d/%d] %s", p.Done+1, p.Total, p.Step)
 			return
@@ -51,7 +57,7 @@ records their hashes, and moves the folder into place in one step.`,
   graft plugin install flash-decode-0.1.0.tar.gz -o json`,
 		Args: exactly(1, "a folder or an archive"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := plugin.UserStore()
+			s, err := store.User()
 			if err != nil {
 				return err
 			}
@@ -61,7 +67,7 @@ records their hashes, and moves the folder into place in one step.`,
 			}
 			return c.print(struct {
 				SchemaVersion int `json:"schema_version"`
-				*plugin.Installation
+				*store.Installation
 			}{schemaVersion, done}, func(w io.Writer) {
 				fmt.Fprintf(w, "installed %s %s into %s\n", done.Name, done.Version, done.Folder)
 				skippedText(w, done.Skipped)
@@ -82,8 +88,8 @@ func (c *cli) pluginList() *cobra.Command {
 		Example: "  graft plugin list\n  graft plugin list -o json | jq '.plugins[].name'",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			search := plugin.Discover(plugin.DiscoverOptions{Folders: c.folders})
-			s, err := plugin.UserStore()
+			search := discovery.Find(discovery.Options{Folders: c.folders})
+			s, err := store.User()
 			if err != nil {
 				return err
 			}
@@ -119,9 +125,9 @@ func (c *cli) pluginList() *cobra.Command {
 				rows = append(rows, r)
 			}
 			return c.print(struct {
-				SchemaVersion int            `json:"schema_version"`
-				Plugins       []row          `json:"plugins"`
-				Searched      []plugin.Place `json:"searched"`
+				SchemaVersion int               `json:"schema_version"`
+				Plugins       []row             `json:"plugins"`
+				Searched      []discovery.Place `json:"searched"`
 			}{schemaVersion, rows, search.Places}, func(w io.Writer) {
 				if len(rows) == 0 {
 					if err := search.Err(); err != nil {
@@ -141,14 +147,14 @@ func (c *cli) pluginList() *cobra.Command {
 
 // unverified says why a program would not load the libraries of a folder for this
 // machine, without running them; "" when it would.
-func unverified(ctx context.Context, known *plugin.Trust, folder string) string {
-	in, err := plugin.Inspect(ctx, folder)
+func unverified(ctx context.Context, known *trust.Record, folder string) string {
+	in, err := store.Inspect(ctx, folder)
 	if err != nil {
 		return err.Error()
 	}
 	problem := "no library for this machine"
 	for _, l := range in.Libraries {
-		if l.Variant == nil || l.Variant.OS != plugin.ThisPlatform.OS || l.Variant.Arch != plugin.ThisPlatform.Arch {
+		if l.Variant == nil || l.Variant.OS != manifest.ThisPlatform.OS || l.Variant.Arch != manifest.ThisPlatform.Arch {
 			continue
 		}
 		if l.Absent {
@@ -180,19 +186,19 @@ func (c *cli) pluginInspect() *cobra.Command {
 		Example: "  graft plugin inspect ./flash-decode\n  graft plugin inspect libflash_decode.so -o json",
 		Args:    exactly(1, "a folder, an archive or a library"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := plugin.Inspect(cmd.Context(), args[0])
+			in, err := store.Inspect(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			if err := c.print(struct {
 				SchemaVersion int `json:"schema_version"`
-				*plugin.Inspection
+				*store.Inspection
 			}{schemaVersion, in}, func(w io.Writer) { inspectionText(w, in) }); err != nil {
 				return err
 			}
 			for _, l := range in.Libraries {
 				if l.Problem != "" {
-					return &diagnostic.Error{Kind: plugin.ErrIncompatible, Path: l.File, Found: l.Problem}
+					return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: l.File, Found: l.Problem}
 				}
 			}
 			return nil
@@ -200,7 +206,7 @@ func (c *cli) pluginInspect() *cobra.Command {
 	}
 }
 
-func inspectionText(w io.Writer, in *plugin.Inspection) {
+func inspectionText(w io.Writer, in *store.Inspection) {
 	if m := in.Manifest; m != nil {
 		fmt.Fprintf(w, "%s %s, ABI %s, %s\n%s\n", m.Name, m.Version, m.ABI, m.License, m.Summary)
 		for _, op := range m.Operators {
@@ -246,15 +252,15 @@ func (c *cli) pluginVerify() *cobra.Command {
 		Example: `  graft plugin verify
   graft plugin verify ./build/plugins/flash-decode   # a folder as it stands, without installing it`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := plugin.UserStore()
+			s, err := store.User()
 			if err != nil {
 				return err
 			}
 			list, err := s.Verify(cmd.Context(), args, c.checks(deadline))
 			if len(list) > 0 {
 				if printed := c.print(struct {
-					SchemaVersion int                   `json:"schema_version"`
-					Plugins       []plugin.Verification `json:"plugins"`
+					SchemaVersion int                  `json:"schema_version"`
+					Plugins       []store.Verification `json:"plugins"`
 				}{schemaVersion, list}, func(w io.Writer) { c.verificationText(w, list) }); printed != nil {
 					return printed
 				}
@@ -266,7 +272,7 @@ func (c *cli) pluginVerify() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) verificationText(w io.Writer, list []plugin.Verification) {
+func (c *cli) verificationText(w io.Writer, list []store.Verification) {
 	for _, v := range list {
 		if v.Problem != "" || c.quiet {
 			continue
@@ -279,7 +285,7 @@ func (c *cli) verificationText(w io.Writer, list []plugin.Verification) {
 }
 
 // skippedText names the variants for this platform that were not run.
-func skippedText(w io.Writer, list []plugin.Skipped) {
+func skippedText(w io.Writer, list []verification.Skipped) {
 	for _, s := range list {
 		fmt.Fprintf(w, "not run: %s, for %s: %s\n", s.File, s.Device, s.Reason)
 	}
@@ -292,7 +298,7 @@ func (c *cli) pluginRemove() *cobra.Command {
 		Example: "  graft plugin remove flash-decode",
 		Args:    exactly(1, "the name of an installed plugin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := plugin.UserStore()
+			s, err := store.User()
 			if err != nil {
 				return err
 			}

@@ -15,12 +15,13 @@ import (
 
 	"github.com/opgraft/graft/host/cuda/cudatest"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/worker"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(plugin.Tasks()) // graft plugin install runs this executable as its child
+	worker.Main(verification.Tasks()) // graft plugin install runs this executable as its child
 	testscript.Main(m, map[string]func(){
 		"graft": func() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) },
 	})
@@ -43,7 +44,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"flash-decode", "fused-gelu"} {
-		if _, err := os.Stat(filepath.Join(plugins, name, plugin.ManifestName)); err != nil {
+		if _, err := os.Stat(filepath.Join(plugins, name, manifest.FileName)); err != nil {
 			t.Fatalf("%v: run make plugins", err)
 		}
 	}
@@ -81,7 +82,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "json": jsonCommand, "refusal": refusal, "poke": poke, "folder-of": folderOf,
+			"code": code, "json": jsonCommand, "refusal": refused, "poke": poke, "folder-of": folderOf,
 		},
 	})
 }
@@ -147,11 +148,11 @@ func jsonCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// refusal looks a part of the one JSON object on standard error up, beside which nothing stands there:
+// refused looks a part of the one JSON object on standard error up, beside which nothing stands there:
 //
 //	refusal found 'opset \d+'     the part, as a regular expression of the whole
 //	! refusal path                it is not there
-func refusal(ts *testscript.TestScript, neg bool, args []string) {
+func refused(ts *testscript.TestScript, neg bool, args []string) {
 	if neg && len(args) != 1 || !neg && len(args) != 2 {
 		ts.Fatalf("usage: [!] refusal PART [REGEXP]")
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/library"
 )
 
 func (c *cli) version() *cobra.Command {
@@ -24,7 +24,7 @@ func (c *cli) version() *cobra.Command {
 				ABI           string `json:"abi"`
 				Go            string `json:"go"`
 				Platform      string `json:"platform"`
-			}{schemaVersion, buildVersion(), plugin.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			}{schemaVersion, buildVersion(), library.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			return c.print(v, func(w io.Writer) {
 				fmt.Fprintln(w, versionLine())
 			})
@@ -34,7 +34,7 @@ func (c *cli) version() *cobra.Command {
 
 // versionLine is what graft version and graft --version print.
 func versionLine() string {
-	return fmt.Sprintf("graft %s, plugin ABI %s, %s, %s/%s", buildVersion(), plugin.HostABI, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("graft %s, plugin ABI %s, %s, %s/%s", buildVersion(), library.HostABI, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // buildVersion is the module's version, or the revision that it was built from.

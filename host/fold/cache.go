@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Cache is a folder of results. Its methods are safe from several goroutines, and
@@ -59,21 +61,21 @@ func (c *Cache) Folder() string { return c.folder }
 
 // Get gives what the plugin's fold makes of the constants, as float32: from the cache,
 // or by computing and storing it. A fold that the plugin refuses is an *diagnostic.Error of
-// kind plugin.ErrRefused, also when the refusal comes from the cache. A folder that
+// kind refusal.ErrFold, also when the refusal comes from the cache. A folder that
 // cannot be read or written costs time, never the result.
-func (c *Cache) Get(p *plugin.Plugin, operator string, constants []plugin.Weight, attributes []plugin.Attribute) (*Result, error) {
+func (c *Cache) Get(p *plugin.Plugin, operator string, constants []tensor.Weight, attributes []manifest.Attribute) (*Result, error) {
 	return c.get(from(p), operator, constants, attributes, float32s)
 }
 
 // source is who computes.
 type source struct {
 	path, hash string
-	fold       func(operator string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error)
+	fold       func(operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error)
 }
 
 func from(p *plugin.Plugin) source { return source{p.Path, p.SHA256, p.Fold} }
 
-func (c *Cache) get(s source, operator string, constants []plugin.Weight, attributes []plugin.Attribute, as elements) (*Result, error) {
+func (c *Cache) get(s source, operator string, constants []tensor.Weight, attributes []manifest.Attribute, as elements) (*Result, error) {
 	name, err := key(s.hash, operator, constants, attributes, as)
 	if err != nil {
 		return nil, err
@@ -85,7 +87,7 @@ func (c *Cache) get(s source, operator string, constants []plugin.Weight, attrib
 	computed, err := s.fold(operator, constants, attributes)
 	var refused *diagnostic.Error
 	switch {
-	case errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused):
+	case errors.As(err, &refused) && errors.Is(refused.Kind, refusal.ErrFold):
 		c.store(name, &Result{refusal: refused.Found})
 		return nil, err
 	case err != nil:
@@ -104,7 +106,7 @@ func (r *Result) orRefusal(s source, operator string) (*Result, error) {
 	if r.refusal == "" {
 		return r, nil
 	}
-	return nil, &diagnostic.Error{Kind: plugin.ErrRefused, Path: s.path, Found: r.refusal}
+	return nil, &diagnostic.Error{Kind: refusal.ErrFold, Path: s.path, Found: r.refusal}
 }
 
 // enter waits while another goroutine has a key under way, so that it is computed

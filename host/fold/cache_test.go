@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // half is a plugin that halves its constants, counts its calls, and refuses negative
@@ -29,21 +30,21 @@ type half struct{ calls atomic.Int64 }
 
 func (h *half) source() source { return source{"/plugins/half.so", "5ca1ab1e", h.fold} }
 
-func (h *half) fold(operator string, constants []plugin.Weight, _ []plugin.Attribute) ([]plugin.Weight, error) {
+func (h *half) fold(operator string, constants []tensor.Weight, _ []manifest.Attribute) ([]tensor.Weight, error) {
 	h.calls.Add(1)
-	var out []plugin.Weight
+	var out []tensor.Weight
 	for _, w := range constants {
 		if w.Ints != nil {
-			out = append(out, plugin.Weight{Name: w.Name, Shape: w.Shape, Ints: w.Ints})
+			out = append(out, tensor.Weight{Name: w.Name, Shape: w.Shape, Ints: w.Ints})
 			continue
 		}
-		halved := plugin.Weight{Name: w.Name, Shape: w.Shape, Floats: []float64{}}
+		halved := tensor.Weight{Name: w.Name, Shape: w.Shape, Floats: []float64{}}
 		for _, x := range w.Floats {
 			if x < 0 {
-				return nil, &diagnostic.Error{Kind: plugin.ErrRefused, Path: "/plugins/half.so", Found: fmt.Sprintf("fold of %s failed: %v is negative (refused)", operator, x)}
+				return nil, &diagnostic.Error{Kind: refusal.ErrFold, Path: "/plugins/half.so", Found: fmt.Sprintf("fold of %s failed: %v is negative (refused)", operator, x)}
 			}
 			if math.IsNaN(x) {
-				return nil, &diagnostic.Error{Kind: plugin.ErrKernel, Path: "/plugins/half.so", Found: "no number"}
+				return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: "/plugins/half.so", Found: "no number"}
 			}
 			halved.Floats = append(halved.Floats, x/2)
 		}
@@ -52,12 +53,12 @@ func (h *half) fold(operator string, constants []plugin.Weight, _ []plugin.Attri
 	return out, nil
 }
 
-func constants(seed int) []plugin.Weight {
-	a := plugin.Weight{Name: "a", Shape: []int64{3, 5}}
+func constants(seed int) []tensor.Weight {
+	a := tensor.Weight{Name: "a", Shape: []int64{3, 5}}
 	for i := range 15 {
 		a.Floats = append(a.Floats, float64(seed*100+i))
 	}
-	return []plugin.Weight{a, {Name: "b", Shape: []int64{}, Floats: []float64{0.1}}, {Name: "none", Shape: []int64{0, 2}, Floats: []float64{}}}
+	return []tensor.Weight{a, {Name: "b", Shape: []int64{}, Floats: []float64{0.1}}, {Name: "none", Shape: []int64{0, 2}, Floats: []float64{}}}
 }
 
 // want is what constants fold to.
@@ -145,13 +146,13 @@ func TestGet(t *testing.T) {
 func TestKey(t *testing.T) {
 	type input struct {
 		library, operator string
-		constants         []plugin.Weight
-		attributes        []plugin.Attribute
+		constants         []tensor.Weight
+		attributes        []manifest.Attribute
 		as                elements
 	}
 	base := func() input {
-		return input{"l", "O", []plugin.Weight{{Name: "a", Shape: []int64{2, 3}, Floats: []float64{1, 2, 3, 4, 5, 6}}, {Name: "b", Shape: []int64{1}, Ints: []int64{7}}},
-			[]plugin.Attribute{{Name: "x", Value: int64(1)}, {Name: "y", Value: "s"}}, float32s}
+		return input{"l", "O", []tensor.Weight{{Name: "a", Shape: []int64{2, 3}, Floats: []float64{1, 2, 3, 4, 5, 6}}, {Name: "b", Shape: []int64{1}, Ints: []int64{7}}},
+			[]manifest.Attribute{{Name: "x", Value: int64(1)}, {Name: "y", Value: "s"}}, float32s}
 	}
 	of := func(change func(*input)) string {
 		i := base()
@@ -201,7 +202,7 @@ func TestKey(t *testing.T) {
 		}
 		seen[k] = name
 	}
-	if _, err := key("l", "O", nil, []plugin.Attribute{{Name: "x", Value: true}}, float32s); err == nil ||
+	if _, err := key("l", "O", nil, []manifest.Attribute{{Name: "x", Value: true}}, float32s); err == nil ||
 		err.Error() != "fold of O: attribute x: found a value of type bool, needed int64, float64, string, []int64 or []float64" {
 		t.Errorf("an attribute of another type: %v", err)
 	}
@@ -257,7 +258,7 @@ func TestRefusal(t *testing.T) {
 	const text = "/plugins/half.so: fold of Halve failed: -1 is negative (refused)"
 	for i := range 3 {
 		r, err := c.get(h.source(), "Halve", bad, nil, float32s)
-		if r != nil || !errors.Is(err, plugin.ErrRefused) || err.Error() != text {
+		if r != nil || !errors.Is(err, refusal.ErrFold) || err.Error() != text {
 			t.Errorf("call %d: %v, want %s", i, err, text)
 		}
 	}
@@ -267,7 +268,7 @@ func TestRefusal(t *testing.T) {
 	// A failure is not a refusal: the next call may succeed.
 	bad[0].Floats[7] = math.NaN()
 	for range 2 {
-		if _, err := c.get(h.source(), "Halve", bad, nil, float32s); !errors.Is(err, plugin.ErrKernel) {
+		if _, err := c.get(h.source(), "Halve", bad, nil, float32s); !errors.Is(err, refusal.ErrKernel) {
 			t.Errorf("%v, want a failed call", err)
 		}
 	}
@@ -279,7 +280,7 @@ func TestRefusal(t *testing.T) {
 func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
 	h := &half{}
 	c := At(t.TempDir(), nil)
-	in := []plugin.Weight{{Name: "n", Shape: []int64{2}, Ints: []int64{1 << 62, -1}}, {Name: "x", Shape: []int64{1}, Floats: []float64{1e-300}}}
+	in := []tensor.Weight{{Name: "n", Shape: []int64{2}, Ints: []int64{1 << 62, -1}}, {Name: "x", Shape: []int64{1}, Floats: []float64{1e-300}}}
 	if _, err := c.get(h.source(), "Halve", in, nil, float32s); err == nil || err.Error() != "/plugins/half.so: fold of Halve: found the integers n, needed real numbers" {
 		t.Errorf("integers as float32: %v", err)
 	}
@@ -289,7 +290,7 @@ func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
 			t.Fatal(err)
 		}
 		in[1].Floats = []float64{1e-300}
-		expect := []plugin.Weight{in[0], {Name: "x", Shape: []int64{1}, Floats: []float64{5e-301}}}
+		expect := []tensor.Weight{in[0], {Name: "x", Shape: []int64{1}, Floats: []float64{5e-301}}}
 		if diff := cmp.Diff(expect, r.unpack()); diff != "" {
 			t.Error(diff)
 		}

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/opgraft/graft/host/memory"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // elements is how the numbers of a result are kept.
@@ -90,7 +90,7 @@ const alignment = 64
 func aligned(n int64) int64 { return (n + alignment - 1) / alignment * alignment }
 
 // pack copies what a plugin emitted. As float32s, there may be no integers.
-func pack(weights []plugin.Weight, as elements) (*Result, error) {
+func pack(weights []tensor.Weight, as elements) (*Result, error) {
 	r := &Result{}
 	total := int64(0)
 	for _, w := range weights {
@@ -122,10 +122,10 @@ func pack(weights []plugin.Weight, as elements) (*Result, error) {
 }
 
 // unpack is what pack copied.
-func (r *Result) unpack() []plugin.Weight {
-	out := make([]plugin.Weight, len(r.layout))
+func (r *Result) unpack() []tensor.Weight {
+	out := make([]tensor.Weight, len(r.layout))
 	for i, s := range r.layout {
-		out[i] = plugin.Weight{Name: s.Name, Shape: s.Shape}
+		out[i] = tensor.Weight{Name: s.Name, Shape: s.Shape}
 		if s.Integer {
 			out[i].Ints = append([]int64{}, view[int64](r, s)...)
 		} else {

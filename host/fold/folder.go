@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Plugins are loaded plugins whose folds of patterns go through a cache: a
@@ -15,7 +17,7 @@ type Plugins struct {
 }
 
 // Fold computes with the plugin of a name, or gives what was computed before.
-func (p Plugins) Fold(name, operator string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error) {
+func (p Plugins) Fold(name, operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error) {
 	for _, l := range p.Loaded {
 		if l.Manifest.Name != name {
 			continue

@@ -12,6 +12,9 @@ import (
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/threads"
 )
 
 // linearPlugin is the plugin that multiplies with weights.
@@ -40,10 +43,10 @@ const (
 // lie in memory, and that lie in the last cache, and how fast a product of many rows
 // computes. Each is the median of several rounds in which all take turns, since
 // machines have fast and slow spells.
-func measure(plugins []*plugin.Plugin, attends Operator, threads int) (Figures, error) {
+func measure(plugins []*plugin.Plugin, attends Operator, n int) (Figures, error) {
 	attention, linear := named(plugins, attends.Plugin), named(plugins, linearPlugin)
 	cache := lastCache("/sys/devices/system/cpu/cpu0/cache")
-	crew := plugin.NewCrew(threads)
+	crew := threads.NewPool(n)
 	defer crew.Close()
 	inMemory, err := newReader(attention, attends.Name, min(max(4*cache, 64<<20), 256<<20), crew)
 	if err != nil {
@@ -104,12 +107,12 @@ func named(plugins []*plugin.Plugin, name string) *plugin.Plugin {
 type reader struct {
 	kernel  *plugin.Kernel
 	cache   *memory.Region
-	in, out []*plugin.Tensor
+	in, out []*tensor.Tensor
 	context plugin.RunContext
 	bytes   float64
 }
 
-func newReader(p *plugin.Plugin, operator string, bytes int64, crew *plugin.Crew) (_ *reader, err error) {
+func newReader(p *plugin.Plugin, operator string, bytes int64, crew *threads.Pool) (_ *reader, err error) {
 	blocks := bytes / positionBytes / abi.CacheBlockSize
 	keys := blocks / readers * abi.CacheBlockSize // of each sample
 	x := &reader{bytes: float64(keys * readers * positionBytes)}
@@ -125,34 +128,34 @@ func newReader(p *plugin.Plugin, operator string, bytes int64, crew *plugin.Crew
 	for i := range list {
 		list[i] = 1e-2
 	}
-	if x.kernel, err = p.Create(operator, []plugin.Attribute{{Name: "num_heads", Value: int64(readHeads)}, {Name: "kv_num_heads", Value: int64(readHeads)},
-		{Name: "head_size", Value: int64(readSize)}, {Name: "value_size", Value: int64(readSize)}}, nil, plugin.CPU); err != nil {
+	if x.kernel, err = p.Create(operator, []manifest.Attribute{{Name: "num_heads", Value: int64(readHeads)}, {Name: "kv_num_heads", Value: int64(readHeads)},
+		{Name: "head_size", Value: int64(readSize)}, {Name: "value_size", Value: int64(readSize)}}, nil, tensor.CPU); err != nil {
 		return nil, err
 	}
-	steps, err := plugin.NewTensor(plugin.Int32, readers, abi.SequenceColumns)
+	steps, err := tensor.New(tensor.Int32, readers, abi.SequenceColumns)
 	if err != nil {
 		return nil, err
 	}
-	shared, err := plugin.NewTensor(plugin.Int32, readers*keys)
+	shared, err := tensor.New(tensor.Int32, readers*keys)
 	if err != nil {
 		return nil, err
 	}
-	for i := range plugin.Elems[int32](shared) {
-		plugin.Elems[int32](shared)[i] = int32(i)
+	for i := range tensor.Elems[int32](shared) {
+		tensor.Elems[int32](shared)[i] = int32(i)
 	}
 	for i := range int32(readers) { // each a row of its own, over positions of its own
-		copy(plugin.Elems[int32](steps)[i*abi.SequenceColumns:], []int32{i, 1, i * int32(keys), int32(keys)})
+		copy(tensor.Elems[int32](steps)[i*abi.SequenceColumns:], []int32{i, 1, i * int32(keys), int32(keys)})
 	}
-	query, err := plugin.NewTensor(plugin.Float32, readers, readHeads*readSize)
+	query, err := tensor.New(tensor.Float32, readers, readHeads*readSize)
 	if err != nil {
 		return nil, err
 	}
-	out, err := plugin.NewTensor(plugin.Float32, readers, readHeads, 1, readSize)
+	out, err := tensor.New(tensor.Float32, readers, readHeads, 1, readSize)
 	if err != nil {
 		return nil, err
 	}
-	cache := &plugin.Tensor{DType: plugin.Float32, Shape: []int64{blocks, abi.CacheBlockSize * positionBytes / 4}, Data: unsafe.Pointer(unsafe.SliceData(list))}
-	x.in, x.out = []*plugin.Tensor{query, nil, nil, cache, steps, shared}, []*plugin.Tensor{out}
+	cache := &tensor.Tensor{DType: tensor.Float32, Shape: []int64{blocks, abi.CacheBlockSize * positionBytes / 4}, Data: unsafe.Pointer(unsafe.SliceData(list))}
+	x.in, x.out = []*tensor.Tensor{query, nil, nil, cache, steps, shared}, []*tensor.Tensor{out}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {
 		return nil, err
@@ -181,11 +184,11 @@ func (x *reader) rate() (float64, error) {
 type product struct {
 	kernel  *plugin.Kernel
 	weights *memory.Region
-	in, out []*plugin.Tensor
+	in, out []*tensor.Tensor
 	context plugin.RunContext
 }
 
-func newProduct(p *plugin.Plugin, crew *plugin.Crew) (*product, error) {
+func newProduct(p *plugin.Plugin, crew *threads.Pool) (*product, error) {
 	x := &product{context: plugin.RunContext{Crew: crew}}
 	var err error
 	if x.weights, err = memory.Reserve(4 * productColumns * productDepth); err != nil {
@@ -195,21 +198,21 @@ func newProduct(p *plugin.Plugin, crew *plugin.Crew) (*product, error) {
 	for i := range list {
 		list[i] = 1
 	}
-	if x.kernel, err = p.Create("PackedLinear", []plugin.Attribute{{Name: "columns", Value: int64(productColumns)}}, nil, plugin.CPU); err != nil {
+	if x.kernel, err = p.Create("PackedLinear", []manifest.Attribute{{Name: "columns", Value: int64(productColumns)}}, nil, tensor.CPU); err != nil {
 		x.close()
 		return nil, err
 	}
-	rows, err := plugin.NewTensor(plugin.Float32, productRows, productDepth)
+	rows, err := tensor.New(tensor.Float32, productRows, productDepth)
 	if err == nil {
-		var out *plugin.Tensor
-		out, err = plugin.NewTensor(plugin.Float32, productRows, productColumns)
-		x.out = []*plugin.Tensor{out}
+		var out *tensor.Tensor
+		out, err = tensor.New(tensor.Float32, productRows, productColumns)
+		x.out = []*tensor.Tensor{out}
 	}
 	if err != nil {
 		x.close()
 		return nil, err
 	}
-	x.in = []*plugin.Tensor{rows, {DType: plugin.Float32, Shape: []int64{abi.Panels(productColumns), productDepth, abi.PanelColumns},
+	x.in = []*tensor.Tensor{rows, {DType: tensor.Float32, Shape: []int64{abi.Panels(productColumns), productDepth, abi.PanelColumns},
 		Data: unsafe.Pointer(unsafe.SliceData(list))}}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {

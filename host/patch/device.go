@@ -9,11 +9,15 @@ import (
 	"sync"
 
 	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // ConfigDevice is the session config entry by which a program says on which device a session computes:
@@ -22,9 +26,9 @@ import (
 const ConfigDevice = "graft.device"
 
 // ParseDevice reads "cpu", "cuda" or "cuda:NUMBER".
-func ParseDevice(text string) (plugin.Device, error) {
+func ParseDevice(text string) (tensor.Device, error) {
 	kind, number, numbered := strings.Cut(text, ":")
-	d := plugin.Device{Kind: kind}
+	d := tensor.Device{Kind: kind}
 	switch {
 	case kind == "cpu" && !numbered, kind == "cuda" && !numbered:
 		return d, nil
@@ -46,7 +50,7 @@ var onDevice = map[string]bool{
 
 // deviceOf says where a session computes, by its config entry or its providers. An obstacle is the reason
 // why nothing at hand can serve it.
-func deviceOf(r ort.Request) (d plugin.Device, obstacle string, err error) {
+func deviceOf(r ort.Request) (d tensor.Device, obstacle string, err error) {
 	if text, ok := r.Config(ConfigDevice); ok {
 		if d, err = ParseDevice(text); err != nil {
 			err = fmt.Errorf("session config entry %s: %w", ConfigDevice, err)
@@ -57,12 +61,12 @@ func deviceOf(r ort.Request) (d plugin.Device, obstacle string, err error) {
 	return d, obstacle, nil
 }
 
-func deviceFor(appended []ort.Appended, automatic bool) (d plugin.Device, obstacle string) {
+func deviceFor(appended []ort.Appended, automatic bool) (d tensor.Device, obstacle string) {
 	const say = "; the session config entry " + ConfigDevice + " can say where it computes"
 	for _, p := range appended {
 		switch {
 		case p.Name == ort.CUDA:
-			return plugin.Device{Kind: "cuda", Index: p.Device}, ""
+			return tensor.Device{Kind: "cuda", Index: p.Device}, ""
 		case onDevice[p.Name]:
 			return d, "its tensors lie with " + p.Name + ", for which plugins have no operators" + say
 		}
@@ -70,13 +74,13 @@ func deviceFor(appended []ort.Appended, automatic bool) (d plugin.Device, obstac
 	if automatic {
 		return d, "ONNX Runtime chooses its providers" + say
 	}
-	return plugin.CPU, ""
+	return tensor.CPU, ""
 }
 
 // Variants are the plugins' libraries for CUDA. They are looked at when the first session needs them: a
 // process that makes none never touches their files, nor a driver.
 type Variants struct {
-	found   []plugin.Found
+	found   []discovery.Found
 	options plugin.OpenOptions
 
 	mu      sync.Mutex
@@ -92,7 +96,7 @@ type Served struct {
 	Device  *plan.Device     // the same as the planner needs it
 }
 
-func newVariants(found []plugin.Found, o plugin.OpenOptions) *Variants {
+func newVariants(found []discovery.Found, o plugin.OpenOptions) *Variants {
 	o.Device = "cuda"
 	return &Variants{found: found, options: o}
 }
@@ -100,7 +104,7 @@ func newVariants(found []plugin.Found, o plugin.OpenOptions) *Variants {
 // On is what serves sessions on a device of CUDA. cpu are the loaded CPU variants of the same plugins, which
 // stand beside them in a session's domain. A nil Variants has nothing.
 func (v *Variants) On(number int, cpu []*plugin.Plugin) *Served {
-	device := &plan.Device{Device: plugin.Device{Kind: "cuda", Index: number}, Operators: map[string][]plugin.OperatorInfo{}, Without: map[string]string{}}
+	device := &plan.Device{Device: tensor.Device{Kind: "cuda", Index: number}, Operators: map[string][]signature.Operator{}, Without: map[string]string{}}
 	if v == nil {
 		return &Served{Device: device}
 	}
@@ -138,7 +142,7 @@ func (v *Variants) alone(name string) bool {
 	if v == nil {
 		return false
 	}
-	return slices.ContainsFunc(v.found, func(f plugin.Found) bool {
+	return slices.ContainsFunc(v.found, func(f discovery.Found) bool {
 		return f.Manifest.Name == name && f.Manifest.Has(f.Folder, "cuda") && !f.Manifest.Has(f.Folder, "cpu")
 	})
 }
@@ -151,7 +155,7 @@ func (v *Variants) open(cpu []*plugin.Plugin) {
 	v.opened = true
 	v.refused = map[string]string{}
 	for _, f := range v.found {
-		if _, err := f.Manifest.VariantFor("cuda", plugin.ThisPlatform); err != nil {
+		if _, err := f.Manifest.VariantFor("cuda", manifest.ThisPlatform); err != nil {
 			continue
 		}
 		name := f.Manifest.Name
@@ -179,8 +183,8 @@ func sameFaces(p *plugin.Plugin, cpu []*plugin.Plugin) error {
 		if !ok {
 			continue
 		}
-		if err := plugin.SameFace(other, op); err != nil {
-			return &diagnostic.Error{Kind: plugin.ErrIncompatible, Path: p.Path, Cause: err,
+		if err := signature.Same(other, op); err != nil {
+			return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Path, Cause: err,
 				Found:  fmt.Sprintf("found another face of operator %s than in %s: %v", op.Name, beside.Path, err),
 				Needed: "the same inputs, outputs and attributes", Fix: "build all variants of the plugin from the same source"}
 		}
@@ -199,10 +203,10 @@ func (s *Served) Plan(o plan.Options) plan.Options {
 }
 
 // Manifests adds to those of the CPU's plugins those that have a variant for the device alone.
-func (s *Served) Manifests(cpu []*plugin.Manifest) []*plugin.Manifest {
+func (s *Served) Manifests(cpu []*manifest.Manifest) []*manifest.Manifest {
 	list := cpu
 	for _, p := range s.Plugins {
-		if !slices.ContainsFunc(cpu, func(m *plugin.Manifest) bool { return m.Name == p.Manifest.Name }) {
+		if !slices.ContainsFunc(cpu, func(m *manifest.Manifest) bool { return m.Name == p.Manifest.Name }) {
 			list = append(list[:len(list):len(list)], p.Manifest)
 		}
 	}

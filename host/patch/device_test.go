@@ -21,6 +21,9 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
 )
 
 // noDriver makes this executable run its tests on a machine without a CUDA driver; otherwise it has a fake
@@ -76,9 +79,9 @@ func load(t *testing.T, devices ...string) *Set {
 		t.Fatal(err)
 	}
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	t.Setenv(plugin.PathVariable, "")
+	t.Setenv(discovery.PathVariable, "")
 	folder := t.TempDir()
-	copyFile(t, "../../abi/tests/kit-check/plugin.yaml", filepath.Join(folder, plugin.ManifestName))
+	copyFile(t, "../../abi/tests/kit-check/plugin.yaml", filepath.Join(folder, manifest.FileName))
 	for _, d := range devices {
 		copyFile(t, libraries[d], filepath.Join(folder, filepath.Base(libraries[d])))
 	}
@@ -310,11 +313,11 @@ func TestDeviceFor(t *testing.T) {
 // would refuse every operator of that name, sees it.
 func TestFacesOfVariants(t *testing.T) {
 	variant := func(device string, inputs ...string) *plugin.Plugin {
-		op := plugin.OperatorInfo{Name: "Join"}
+		op := signature.Operator{Name: "Join"}
 		for _, name := range inputs {
-			op.Inputs = append(op.Inputs, plugin.Parameter{Name: name})
+			op.Inputs = append(op.Inputs, signature.Parameter{Name: name})
 		}
-		return &plugin.Plugin{Path: "/p/lib_" + device + ".so", Manifest: &plugin.Manifest{Name: "p"}, Info: &plugin.Info{Operators: []plugin.OperatorInfo{op, {Name: device}}}}
+		return &plugin.Plugin{Path: "/p/lib_" + device + ".so", Manifest: &manifest.Manifest{Name: "p"}, Info: &plugin.Info{Operators: []signature.Operator{op, {Name: device}}}}
 	}
 	cpu := []*plugin.Plugin{variant("cpu", "a", "b")}
 	if err := sameFaces(variant("cuda", "a", "b"), cpu); err != nil {

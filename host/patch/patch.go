@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -29,7 +29,7 @@ type Analysis struct {
 
 // Analyse recognises the blocks of a model and plans which operators take them.
 // Nothing is changed. The model stays the caller's to close.
-func Analyse(m *model.Model, manifests []*plugin.Manifest, o plan.Options) (*Analysis, error) {
+func Analyse(m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
 	a, err := View(m, m.Proto())
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func View(m *model.Model, p *onnx.Model) (a *Analysis, err error) {
 }
 
 // Choose plans which operators take the blocks.
-func (a *Analysis) Choose(manifests []*plugin.Manifest, o plan.Options) (err error) {
+func (a *Analysis) Choose(manifests []*manifest.Manifest, o plan.Options) (err error) {
 	defer recovered("analysis", a.Model, &err)
 	a.Plan = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o)
 	return nil

@@ -10,12 +10,15 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Set is the plugins at hand, in order of preference.
 type Set struct {
 	Plugins []*plugin.Plugin
-	Search  *plugin.Search
+	Search  *discovery.Search
 	Refused []error   // plugins that were found and could not be loaded
 	CUDA    *Variants // what they have for CUDA, not loaded yet
 }
@@ -25,7 +28,7 @@ type Set struct {
 // error only when plugins were found and none could be loaded, or none was found.
 // A plugin that has a library for CUDA alone waits for the sessions that need it.
 func Load(folders []string, unverified bool) (*Set, error) {
-	s := &Set{Search: plugin.Discover(plugin.DiscoverOptions{Folders: folders})}
+	s := &Set{Search: discovery.Find(discovery.Options{Folders: folders})}
 	open := plugin.OpenOptions{AcceptUnverified: unverified}
 	s.CUDA = newVariants(s.Search.Plugins(), open)
 	waits := 0
@@ -58,7 +61,7 @@ func Load(folders []string, unverified bool) (*Set, error) {
 }
 
 // Manifests are those of the plugins, in their order.
-func (s *Set) Manifests() []*plugin.Manifest { return Manifests(s.Plugins) }
+func (s *Set) Manifests() []*manifest.Manifest { return Manifests(s.Plugins) }
 
 // Names are those of the plugins, in their order.
 func (s *Set) Names() []string {
@@ -88,7 +91,7 @@ func (s *Set) Libraries(names []string, on *Served) []string {
 }
 
 // On is what serves on a device, nil for the CPU.
-func (s *Set) On(d plugin.Device) *Served {
+func (s *Set) On(d tensor.Device) *Served {
 	if d.Kind != "cuda" {
 		return nil
 	}
@@ -103,8 +106,8 @@ func (s *Set) Plan(o plan.Options) plan.Options {
 }
 
 // Manifests are those of the plugins, in their order.
-func Manifests(plugins []*plugin.Plugin) []*plugin.Manifest {
-	list := make([]*plugin.Manifest, len(plugins))
+func Manifests(plugins []*plugin.Plugin) []*manifest.Manifest {
+	list := make([]*manifest.Manifest, len(plugins))
 	for i, p := range plugins {
 		list[i] = p.Manifest
 	}
@@ -141,7 +144,7 @@ func (s *Set) Require(names []string) error {
 
 // Domain gathers the ONNX Runtime operators of the named plugins.
 func Domain(plugins []*plugin.Plugin, names []string, l *ort.Library) (ort.Domain, error) {
-	d := ort.Domain{Name: plugin.Domain}
+	d := ort.Domain{Name: manifest.Domain}
 	base, err := l.APIBase()
 	if err != nil {
 		return d, err

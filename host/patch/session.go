@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Entries of ONNX Runtime's own session config by which a program steers one
@@ -107,7 +108,7 @@ func open(r ort.Request) (*model.Model, error) {
 }
 
 // log says in one line what a session is about to be made from.
-func (s *Sessions) log(r ort.Request, a *Analysis, device plugin.Device) {
+func (s *Sessions) log(r ort.Request, a *Analysis, device tensor.Device) {
 	if s.Done != nil {
 		s.Done(a)
 	}

@@ -3,7 +3,7 @@ package plan
 import (
 	"maps"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Prediction is what a candidate is expected to take for all layers of a kind.
@@ -39,21 +39,21 @@ type Measurements interface {
 // goroutines at once.
 type Predictor struct {
 	machine  Machine
-	costs    map[Strategy]plugin.Cost
+	costs    map[Strategy]manifest.Cost
 	measured Measurements
 }
 
 // NewPredictor makes one of a machine's roofline, of what the manifests say of the
 // operators that will run (nil: nothing), and of measurements of them (nil: none).
-func NewPredictor(m Machine, manifests []*plugin.Manifest, servers Implementations, measured Measurements) *Predictor {
+func NewPredictor(m Machine, manifests []*manifest.Manifest, servers Implementations, measured Measurements) *Predictor {
 	p := &Predictor{machine: m, costs: maps.Clone(usualCosts), measured: measured}
 	for _, k := range AllStrategies() {
 		server := servers.Of(k)
-		for _, manifest := range manifests {
-			if manifest.Name != server.Plugin {
+		for _, m := range manifests {
+			if m.Name != server.Plugin {
 				continue
 			}
-			if op, ok := manifest.Operator(server.Operator); ok && op.Cost != (plugin.Cost{}) {
+			if op, ok := m.Operator(server.Operator); ok && op.Cost != (manifest.Cost{}) {
 				p.costs[k] = op.Cost
 			}
 		}
@@ -62,7 +62,7 @@ func NewPredictor(m Machine, manifests []*plugin.Manifest, servers Implementatio
 }
 
 // usualCosts are the shares of operators whose plugin states none.
-var usualCosts = map[Strategy]plugin.Cost{
+var usualCosts = map[Strategy]manifest.Cost{
 	Exported:           {Bandwidth: 0.6, FLOPS: 0.3, OverheadUS: 20},
 	KeysValues:         {Bandwidth: 0.92, FLOPS: 0.5, OverheadUS: 6},
 	PromptHiddenStates: {Bandwidth: 0.9, FLOPS: 0.85, OverheadUS: 12},

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Layers of published models.
@@ -128,7 +128,7 @@ func TestBytesOfRest(t *testing.T) {
 
 // Times are those of bytes or operations, whichever take longer.
 func TestPredictions(t *testing.T) {
-	free := plugin.Cost{Bandwidth: 1, FLOPS: 1}
+	free := manifest.Cost{Bandwidth: 1, FLOPS: 1}
 	d, e := 1024.0, 1024.0
 	for _, c := range []struct {
 		what      string
@@ -179,8 +179,8 @@ func TestPredictions(t *testing.T) {
 // What plugins say of their operators counts.
 func TestCostsOfPlugins(t *testing.T) {
 	s := plan.Shape{Keys: 1024, Beams: 1, Batch: 1}
-	full := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 1, FLOPS: 1}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
-	half := plan.NewPredictor(machine, costing(t, plugin.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
+	full := plan.NewPredictor(machine, costing(t, manifest.Cost{Bandwidth: 1, FLOPS: 1}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
+	half := plan.NewPredictor(machine, costing(t, manifest.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
 	if want := 2*full.Seconds + 12*7e-6; math.Abs(half.Seconds/want-1) > 1e-9 {
 		t.Errorf("at half the bandwidth a step takes %g s, want %g", half.Seconds, want)
 	}
@@ -191,15 +191,15 @@ func TestCostsOfPlugins(t *testing.T) {
 }
 
 // costing are manifests whose operators all cost the same.
-func costing(t *testing.T, c plugin.Cost) []*plugin.Manifest {
+func costing(t *testing.T, c manifest.Cost) []*manifest.Manifest {
 	t.Helper()
-	var list []*plugin.Manifest
+	var list []*manifest.Manifest
 	for name, operators := range map[string][]string{
 		"flash-decode": {"CachedAttention"}, "el-attention": {"ELAttention"}, "slim-attention": {"KeyAttention", "InputAttention"},
 	} {
-		m := &plugin.Manifest{Name: name}
+		m := &manifest.Manifest{Name: name}
 		for _, op := range operators {
-			m.Operators = append(m.Operators, plugin.Operator{Name: op, Cost: c})
+			m.Operators = append(m.Operators, manifest.Operator{Name: op, Cost: c})
 		}
 		list = append(list, m)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/roles"
 )
 
@@ -97,7 +97,7 @@ func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
 }
 
 // attention compares a block as drawn with an operator in its place.
-func (e *estimator) attention(b *blocks.Block, op *plugin.Operator) Expectation {
+func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectation {
 	w := b.Wiring
 	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
 	outs := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
@@ -107,7 +107,7 @@ func (e *estimator) attention(b *blocks.Block, op *plugin.Operator) Expectation 
 
 // compare predicts both sides over the range. Where a length is not known at a
 // sample, the sample tells nothing and is left out.
-func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work graph.Dim, cost plugin.Cost) Expectation {
+func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work graph.Dim, cost manifest.Cost) Expectation {
 	x := Expectation{Worst: math.Inf(1), Bytes: e.bytesOnly}
 	sum, count := 0.0, 0
 	for _, at := range e.range_ {

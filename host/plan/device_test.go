@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // On a device an operator serves when the plugin's variant for it has it and takes the type; that of the
@@ -13,32 +15,32 @@ import (
 func TestChoicesOnADevice(t *testing.T) {
 	fast := attention(t, "fast", "Fast", `dtype: float32`, 1)
 	lame := attention(t, "lame", "Lame", `dtype: float32`, 1e6) // on the CPU
-	operator := func(name string, types ...plugin.DType) plugin.OperatorInfo {
-		return plugin.OperatorInfo{Name: name, Inputs: []plugin.Parameter{{Name: "query", Types: types}}}
+	operator := func(name string, types ...tensor.DType) signature.Operator {
+		return signature.Operator{Name: name, Inputs: []signature.Parameter{{Name: "query", Types: types}}}
 	}
-	type operators = map[string][]plugin.OperatorInfo
+	type operators = map[string][]signature.Operator
 	for _, c := range []struct {
 		name     string
 		device   plan.Device
 		options  plan.Options
-		manifest *plugin.Manifest
+		manifest *manifest.Manifest
 		operator string
 		reason   string
 	}{
-		{"served", plan.Device{Operators: operators{"fast": {operator("Fast", plugin.Float16, plugin.Float32)}}}, plan.Options{}, fast,
+		{"served", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.Float16, tensor.Float32)}}}, plan.Options{}, fast,
 			"Fast", "of the bytes over the range"},
-		{"costs are of the CPU", plan.Device{Operators: operators{"lame": {operator("Lame", plugin.Float32)}}}, plan.Options{}, lame,
+		{"costs are of the CPU", plan.Device{Operators: operators{"lame": {operator("Lame", tensor.Float32)}}}, plan.Options{}, lame,
 			"Lame", "(times on the device are not predicted)"},
 		{"no variant", plan.Device{}, plan.Options{}, fast, "", "fast has no variant for cuda"},
 		{"a variant that was refused", plan.Device{Without: map[string]string{"fast": "no driver"}}, plan.Options{}, fast, "", "fast: none for cuda: no driver"},
-		{"a variant without the operator", plan.Device{Operators: operators{"fast": {operator("Other", plugin.Float32)}}}, plan.Options{}, fast,
+		{"a variant without the operator", plan.Device{Operators: operators{"fast": {operator("Other", tensor.Float32)}}}, plan.Options{}, fast,
 			"", "fast: its variant for cuda has no Fast, and the CPU's would have its tensors copied to the host and back"},
-		{"a variant without the type", plan.Device{Operators: operators{"fast": {operator("Fast", plugin.BFloat16)}}}, plan.Options{}, fast,
+		{"a variant without the type", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.BFloat16)}}}, plan.Options{}, fast,
 			"", "fast: Fast of its variant for cuda takes no float32"},
 		{"force does not make one", plan.Device{}, plan.Options{Force: true}, fast, "", "fast has no variant for cuda"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.device.Device = plugin.Device{Kind: "cuda"}
+			c.device.Device = tensor.Device{Kind: "cuda"}
 			c.options.Device = &c.device
 			got := makePlan(t, decoder, c.options, c.manifest).Choices[0]
 			name, variant := "", ""
@@ -60,7 +62,7 @@ func TestChoicesOnADevice(t *testing.T) {
 
 // An operator of ONNX Runtime's own already moves as few bytes as one of graft's would: it stays.
 func TestBytesOnADevice(t *testing.T) {
-	m := manifest(t, "same", `  - name: Same
+	m := parsed(t, "same", `  - name: Same
     replaces:
       pattern: {inputs: [x], outputs: [y], nodes: [{op: Relu, in: [x], out: [y]}]}
     cost: {bandwidth: 1, flops: 1, overhead_us: 0}
@@ -74,9 +76,9 @@ func TestBytesOnADevice(t *testing.T) {
     with: {nodes: [{op: Identity, in: [x], out: [y]}]}
     cost: {bandwidth: 1, flops: 1, overhead_us: 0}
 `)
-	float := []plugin.Parameter{{Name: "x", Types: []plugin.DType{plugin.Float32}}}
-	on := &plan.Device{Device: plugin.Device{Kind: "cuda"},
-		Operators: map[string][]plugin.OperatorInfo{"same": {{Name: "Same", Inputs: float}, {Name: "Pair", Inputs: float}}}}
+	float := []signature.Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}}}
+	on := &plan.Device{Device: tensor.Device{Kind: "cuda"},
+		Operators: map[string][]signature.Operator{"same": {{Name: "Same", Inputs: float}, {Name: "Pair", Inputs: float}}}}
 	for _, c := range []struct{ text, operator, variant, reason string }{
 		{"y = Relu(x)", "", "", "same: moves 1/1.00 of the bytes over the range, 1/1.00 at worst (times on the device are not predicted)"},
 		{"a = Abs(x)\n\ty = Sqrt(a)", "Pair", "cuda", "moves 1/2.00 of the bytes over the range, 1/2.00 at worst (times on the device are not predicted)"},
@@ -96,7 +98,7 @@ func TestBytesOnADevice(t *testing.T) {
 			t.Errorf("%s: chose %q of variant %q because %q, want %q of %q because %q", c.text, name, got.Variant, got.Reason, c.operator, c.variant, c.reason)
 		}
 	}
-	none := &plan.Device{Device: plugin.Device{Kind: "cuda"}}
+	none := &plan.Device{Device: tensor.Device{Kind: "cuda"}}
 	if p := makePlan(t, head+"a = Abs(x)\n\ty = Sqrt(a)", plan.Options{Device: none}, m); p.Replaced() != 0 || p.Choices[0].Reason != "same has no variant for cuda" {
 		t.Errorf("a pattern without a variant: %+v", p.Choices[0])
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // fileVersion is the version of plan files.
@@ -60,7 +60,7 @@ func WriteFile(path string, p *Plan) error {
 
 // ReadFile reads a plan file for Options.Fixed: node to operator. An operator that no manifest has is an
 // error, which names the one that is spelt most like it.
-func ReadFile(path string, manifests []*plugin.Manifest) (map[string]string, error) {
+func ReadFile(path string, manifests []*manifest.Manifest) (map[string]string, error) {
 	var known []string
 	for _, m := range manifests {
 		for i := range m.Operators {

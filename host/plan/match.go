@@ -10,28 +10,29 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Match is one place where a plugin's pattern of nodes was found.
 type Match struct {
 	Graph    *graph.Graph
-	Operator *plugin.Operator
+	Operator *manifest.Operator
 	Values   map[string]*graph.Value // by the pattern's names, inner ones included
 	Captured map[string]any          // attribute values by capture name
 	Nodes    []*graph.Node
-	Folded   map[string]plugin.Weight // what the plugin's fold made of the captured constants
+	Folded   map[string]tensor.Weight // what the plugin's fold made of the captured constants
 }
 
 // Folder computes weights from weights with a plugin's own fold. An error of kind
 // plugin.ErrRefused means that the constants do not qualify.
 type Folder interface {
-	Fold(plugin string, operator string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error)
+	Fold(plugin string, operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error)
 }
 
 // patterns looks for the patterns of all operators, away from nodes that a
 // chosen block or an earlier match takes.
-func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*plugin.Manifest, o Options) []Choice {
+func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manifest, o Options) []Choice {
 	taken := map[*graph.Node]bool{}
 	for _, c := range p.Choices {
 		if c.Operator != nil && c.Block != nil {
@@ -112,7 +113,7 @@ func (e *estimator) widens(by []int64, v *graph.Value) bool {
 }
 
 // decide weighs one match: constraints, fold, expectation.
-func decide(e *estimator, m *plugin.Manifest, match *Match, o Options) Choice {
+func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice {
 	op, p := match.Operator, match.Operator.Replaces.Pattern
 	c := Choice{Node: match.Nodes[len(match.Nodes)-1].Path(), Kind: "pattern", Match: match}
 	if why := o.excludes(m.Name, op.Name, c.Node); why != "" {
@@ -168,11 +169,11 @@ func smaller(match *Match) Expectation {
 	return Expectation{Speedup: before / after, Worst: before / after}
 }
 
-func fold(name string, match *Match, f Folder) (map[string]plugin.Weight, error) {
+func fold(name string, match *Match, f Folder) (map[string]tensor.Weight, error) {
 	if f == nil {
 		return nil, errors.New("its constants cannot be folded without loading the plugin")
 	}
-	var constants []plugin.Weight
+	var constants []tensor.Weight
 	for _, k := range match.Operator.Replaces.Pattern.Constants {
 		if !k.Any {
 			continue
@@ -183,15 +184,15 @@ func fold(name string, match *Match, f Folder) (map[string]plugin.Weight, error)
 		}
 		constants = append(constants, c)
 	}
-	var attributes []plugin.Attribute
+	var attributes []manifest.Attribute
 	for _, name := range slices.Sorted(maps.Keys(match.Captured)) {
-		attributes = append(attributes, plugin.Attribute{Name: name, Value: match.Captured[name]})
+		attributes = append(attributes, manifest.Attribute{Name: name, Value: match.Captured[name]})
 	}
 	list, err := f.Fold(name, match.Operator.Name, constants, attributes)
 	if err != nil {
 		return nil, err
 	}
-	folded := map[string]plugin.Weight{}
+	folded := map[string]tensor.Weight{}
 	for _, w := range list {
 		folded[w.Name] = w
 	}
@@ -202,9 +203,9 @@ func fold(name string, match *Match, f Folder) (map[string]plugin.Weight, error)
 const maxFoldElements = 1 << 27
 
 // widen reads a constant as float64 or int64.
-func widen(name string, v *graph.Value) (plugin.Weight, error) {
+func widen(name string, v *graph.Value) (tensor.Weight, error) {
 	t := v.Tensor
-	w := plugin.Weight{Name: name, Shape: t.Dims}
+	w := tensor.Weight{Name: name, Shape: t.Dims}
 	var err error
 	switch onnx.Tensor_DataType(t.GetDataType()) {
 	case onnx.Tensor_FLOAT, onnx.Tensor_DOUBLE, onnx.Tensor_FLOAT16, onnx.Tensor_BFLOAT16:
@@ -248,7 +249,7 @@ func values(m *Match, names []string) []*graph.Value {
 }
 
 // find looks for an operator's pattern with its last node at n.
-func find(op *plugin.Operator, n *graph.Node, taken map[*graph.Node]bool) *Match {
+func find(op *manifest.Operator, n *graph.Node, taken map[*graph.Node]bool) *Match {
 	p := op.Replaces.Pattern
 	s := &search{pattern: p, taken: taken, nodes: make([]*graph.Node, len(p.Nodes)),
 		values: map[string]*graph.Value{}, captured: map[string]any{}}
@@ -261,7 +262,7 @@ func find(op *plugin.Operator, n *graph.Node, taken map[*graph.Node]bool) *Match
 // search is the state of a match in the making: which node and value stands for
 // each of the pattern's.
 type search struct {
-	pattern  *plugin.Pattern
+	pattern  *manifest.Pattern
 	taken    map[*graph.Node]bool
 	nodes    []*graph.Node
 	values   map[string]*graph.Value
@@ -289,7 +290,7 @@ func (s *search) solve() bool {
 }
 
 // candidates are the nodes that a bound value leads to.
-func (s *search) candidates(p plugin.PatternNode) (list []*graph.Node, bound bool) {
+func (s *search) candidates(p manifest.PatternNode) (list []*graph.Node, bound bool) {
 	for _, name := range p.Out {
 		if v := s.values[name]; v != nil {
 			if v.Producer == nil {
@@ -336,7 +337,7 @@ func (s *search) try(i int, n *graph.Node) bool {
 	return false
 }
 
-func (s *search) bind(p plugin.PatternNode, n *graph.Node, in []string) bool {
+func (s *search) bind(p manifest.PatternNode, n *graph.Node, in []string) bool {
 	for _, a := range p.Attributes {
 		if !s.attribute(a, n) {
 			return false
@@ -385,7 +386,7 @@ func (s *search) isNumber(name string) bool {
 }
 
 // fits reports a constant that is what the pattern asks for.
-func fits(k *plugin.Constant, v *graph.Value) bool {
+func fits(k *manifest.Constant, v *graph.Value) bool {
 	if v.Tensor == nil {
 		return false
 	}
@@ -399,12 +400,12 @@ func fits(k *plugin.Constant, v *graph.Value) bool {
 	return !slices.ContainsFunc(list, func(x float64) bool { return !k.Matches(x) })
 }
 
-func (s *search) attribute(want plugin.Attribute, n *graph.Node) bool {
+func (s *search) attribute(want manifest.Attribute, n *graph.Node) bool {
 	got, ok := attributeValue(n.Attr(want.Name))
 	if !ok && n.Attr(want.Name) == nil {
 		got, ok = defaults[n.Op()][want.Name]
 	}
-	if name, capture := want.Value.(plugin.Capture); capture {
+	if name, capture := want.Value.(manifest.Capture); capture {
 		s.captured[string(name)] = got
 		return ok
 	}
@@ -453,7 +454,7 @@ func (s *search) closed() bool {
 	return true
 }
 
-func sameOp(p plugin.PatternNode, n *graph.Node) bool {
+func sameOp(p manifest.PatternNode, n *graph.Node) bool {
 	if p.Domain == "" || p.Domain == "ai.onnx" {
 		return n.Is(p.Op)
 	}

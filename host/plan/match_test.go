@@ -30,7 +30,7 @@ const head = `
 	`
 
 func TestPatterns(t *testing.T) {
-	m := manifest(t, "gelu", gelu)
+	m := parsed(t, "gelu", gelu)
 	for _, c := range []struct {
 		name, text string
 		found      int
@@ -121,7 +121,7 @@ func TestPatterns(t *testing.T) {
 }
 
 func TestCaptures(t *testing.T) {
-	m := manifest(t, "norm", `  - name: Norm
+	m := parsed(t, "norm", `  - name: Norm
     replaces:
       pattern:
         inputs: [x]
@@ -159,7 +159,7 @@ func TestCaptures(t *testing.T) {
 // TestNumbersThatBroadcast sees that a number drawn as a tensor is one only where
 // it leaves the shape alone.
 func TestNumbersThatBroadcast(t *testing.T) {
-	m := manifest(t, "hundredth", `  - name: Hundredth
+	m := parsed(t, "hundredth", `  - name: Hundredth
     replaces:
       pattern:
         inputs: [x]
@@ -191,7 +191,7 @@ const linear = `  - name: Linear
 
 // TestDefaults: an attribute that a node leaves out is what ONNX says.
 func TestDefaults(t *testing.T) {
-	m := manifest(t, "linear", linear)
+	m := parsed(t, "linear", linear)
 	for _, c := range []struct {
 		attributes string
 		found      int
@@ -220,7 +220,7 @@ func TestDefaults(t *testing.T) {
 // drawn, so an operator gains most where both take as long, and nothing where the
 // weights fit in a cache or rows are many.
 func TestProductsWithWeights(t *testing.T) {
-	m := manifest(t, "linear", linear)
+	m := parsed(t, "linear", linear)
 	for _, c := range []struct {
 		rows, columns string
 		used          bool

@@ -9,7 +9,8 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/roles"
 )
 
@@ -37,10 +38,10 @@ type Choice struct {
 	Kind     string // "attention" or "pattern"
 	Block    *blocks.Block
 	Match    *Match
-	Plugin   string           // "" when the block stays as drawn
-	Variant  string           // device of the variant that serves, cpu or cuda; "" when none has to
-	Operator *plugin.Operator // nil when the block stays as drawn
-	Reason   string           // why this operator, or why none
+	Plugin   string             // "" when the block stays as drawn
+	Variant  string             // device of the variant that serves, cpu or cuda; "" when none has to
+	Operator *manifest.Operator // nil when the block stays as drawn
+	Reason   string             // why this operator, or why none
 	Expected Expectation
 }
 
@@ -67,7 +68,7 @@ func (p *Plan) Replaced() int {
 
 // Make plans a model. The manifests are those of the plugins at hand, in order
 // of preference.
-func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests []*plugin.Manifest, o Options) *Plan {
+func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests []*manifest.Manifest, o Options) *Plan {
 	if o.Machine == (Machine{}) {
 		o.Machine = ThisMachine()
 	}
@@ -88,13 +89,13 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 // variant is the device of the variants that serve.
 func (o Options) variant() string {
 	if o.Device == nil {
-		return plugin.CPU.Kind
+		return tensor.CPU.Kind
 	}
 	return o.Device.Kind
 }
 
 // choose picks the operator with the best expectation for a block.
-func choose(e *estimator, b *blocks.Block, manifests []*plugin.Manifest, o Options) Choice {
+func choose(e *estimator, b *blocks.Block, manifests []*manifest.Manifest, o Options) Choice {
 	c := Choice{Node: b.Node, Kind: b.Kind, Block: b}
 	if b.Obstacle != "" {
 		c.Reason = b.Obstacle

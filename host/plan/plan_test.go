@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/blocks/blockstest"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // decoder is one layer of attention over a past.
@@ -35,10 +35,10 @@ const decoder = `
 	p = Softmax(c)
 	y = MatMul(p, present_value)`
 
-// manifest reads one as it stands in a plugin's folder.
-func manifest(t *testing.T, name, operators string) *plugin.Manifest {
+// parsed reads a manifest as it stands in a plugin's folder.
+func parsed(t *testing.T, name, operators string) *manifest.Manifest {
 	t.Helper()
-	m, err := plugin.ParseManifest("plugin.yaml", []byte(fmt.Sprintf(`schema_version: 1
+	m, err := manifest.Parse("plugin.yaml", []byte(fmt.Sprintf(`schema_version: 1
 name: %s
 version: 0.1.0
 abi: "1.0"
@@ -55,15 +55,15 @@ operators:
 }
 
 // attention is a manifest with one operator for blocks of attention.
-func attention(t *testing.T, name, operator, where string, overhead float64) *plugin.Manifest {
-	return manifest(t, name, fmt.Sprintf(`  - name: %s
+func attention(t *testing.T, name, operator, where string, overhead float64) *manifest.Manifest {
+	return parsed(t, name, fmt.Sprintf(`  - name: %s
     replaces: {block: attention}
     where: {%s}
     cost: {bandwidth: 0.9, flops: 0.7, overhead_us: %g}
 `, operator, where, overhead))
 }
 
-func makePlan(t *testing.T, text string, o plan.Options, manifests ...*plugin.Manifest) *plan.Plan {
+func makePlan(t *testing.T, text string, o plan.Options, manifests ...*manifest.Manifest) *plan.Plan {
 	t.Helper()
 	g, s := blockstest.Graph(t, text)
 	return plan.Make(g, s, blocks.Find(g, s), manifests, o)
@@ -76,24 +76,24 @@ func TestChoices(t *testing.T) {
 	lame := attention(t, "lame", "Lame", `dtype: float32`, 1e6)
 	for _, c := range []struct {
 		name      string
-		manifests []*plugin.Manifest
+		manifests []*manifest.Manifest
 		options   plan.Options
 		operator  string
 		reason    string
 	}{
 		{"no plugins", nil, plan.Options{}, "", "no plugin at hand serves blocks of kind attention"},
-		{"the one there is", []*plugin.Manifest{fast}, plan.Options{}, "Fast", "x over the range"},
-		{"the faster of two", []*plugin.Manifest{slow, fast}, plan.Options{}, "Fast", "x over the range"},
-		{"constraints", []*plugin.Manifest{half}, plan.Options{}, "", "half: dtype is float32, needs float16"},
-		{"constraints hold under Force", []*plugin.Manifest{half}, plan.Options{Force: true}, "", "half: dtype is float32, needs float16"},
-		{"no gain", []*plugin.Manifest{lame}, plan.Options{}, "", "lame: expected 0.0"},
-		{"no gain, forced", []*plugin.Manifest{lame}, plan.Options{Force: true}, "Lame", "(forced)"},
-		{"excepted", []*plugin.Manifest{fast}, plan.Options{Except: []string{"fast"}}, "", "fast is excepted"},
-		{"excepted, another is left", []*plugin.Manifest{fast, slow}, plan.Options{Except: []string{"fast"}}, "Slow", ""},
-		{"asked for by name", []*plugin.Manifest{fast, slow}, plan.Options{Plugins: []string{"slow"}}, "Slow", ""},
-		{"none asked for", []*plugin.Manifest{fast}, plan.Options{Plugins: []string{}}, "", "fast was not asked for"},
-		{"a plan file", []*plugin.Manifest{fast, lame}, plan.Options{Fixed: map[string]string{"p_Softmax": "Lame"}}, "Lame", "(named in the plan file)"},
-		{"a plan file without it", []*plugin.Manifest{fast}, plan.Options{Fixed: map[string]string{}}, "", "the plan file leaves it as drawn"},
+		{"the one there is", []*manifest.Manifest{fast}, plan.Options{}, "Fast", "x over the range"},
+		{"the faster of two", []*manifest.Manifest{slow, fast}, plan.Options{}, "Fast", "x over the range"},
+		{"constraints", []*manifest.Manifest{half}, plan.Options{}, "", "half: dtype is float32, needs float16"},
+		{"constraints hold under Force", []*manifest.Manifest{half}, plan.Options{Force: true}, "", "half: dtype is float32, needs float16"},
+		{"no gain", []*manifest.Manifest{lame}, plan.Options{}, "", "lame: expected 0.0"},
+		{"no gain, forced", []*manifest.Manifest{lame}, plan.Options{Force: true}, "Lame", "(forced)"},
+		{"excepted", []*manifest.Manifest{fast}, plan.Options{Except: []string{"fast"}}, "", "fast is excepted"},
+		{"excepted, another is left", []*manifest.Manifest{fast, slow}, plan.Options{Except: []string{"fast"}}, "Slow", ""},
+		{"asked for by name", []*manifest.Manifest{fast, slow}, plan.Options{Plugins: []string{"slow"}}, "Slow", ""},
+		{"none asked for", []*manifest.Manifest{fast}, plan.Options{Plugins: []string{}}, "", "fast was not asked for"},
+		{"a plan file", []*manifest.Manifest{fast, lame}, plan.Options{Fixed: map[string]string{"p_Softmax": "Lame"}}, "Lame", "(named in the plan file)"},
+		{"a plan file without it", []*manifest.Manifest{fast}, plan.Options{Fixed: map[string]string{}}, "", "the plan file leaves it as drawn"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := makePlan(t, decoder, c.options, c.manifests...)
@@ -187,7 +187,7 @@ func TestPastLayoutIsAConstraint(t *testing.T) {
 
 func TestPlanFiles(t *testing.T) {
 	fast := attention(t, "fast", "Fast", `dtype: float32`, 1)
-	manifests := []*plugin.Manifest{fast, attention(t, "lame", "Lame", `dtype: float32`, 1)}
+	manifests := []*manifest.Manifest{fast, attention(t, "lame", "Lame", `dtype: float32`, 1)}
 	p := makePlan(t, decoder, plan.Options{Force: true}, fast)
 	path := filepath.Join(t.TempDir(), "plan.json")
 	if err := plan.WriteFile(path, p); err != nil {

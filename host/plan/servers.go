@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Implementation is an operator that attends over what is kept, and its plugin.
@@ -41,13 +41,13 @@ func (s Implementations) With(k Strategy, x Implementation) Implementations {
 
 // Among are the operators that run with the plugins of these manifests: where graft's own
 // plugin is not among them, the first of another that keeps the same.
-func (s Implementations) Among(manifests []*plugin.Manifest) Implementations {
+func (s Implementations) Among(manifests []*manifest.Manifest) Implementations {
 	for _, k := range AllStrategies() {
-		if _, named := s.of[k]; named || slices.ContainsFunc(manifests, func(m *plugin.Manifest) bool { return m.Name == operators[k].Plugin }) {
+		if _, named := s.of[k]; named || slices.ContainsFunc(manifests, func(m *manifest.Manifest) bool { return m.Name == operators[k].Plugin }) {
 			continue
 		}
 		for _, m := range manifests {
-			i := slices.IndexFunc(m.Operators, func(op plugin.Operator) bool { return op.KVCache != nil && Strategy(op.KVCache.Strategy) == k })
+			i := slices.IndexFunc(m.Operators, func(op manifest.Operator) bool { return op.KVCache != nil && Strategy(op.KVCache.Strategy) == k })
 			if i >= 0 {
 				s = s.With(k, Implementation{m.Name, m.Operators[i].Name})
 				break
@@ -81,7 +81,7 @@ func (s Implementations) Plugins() (names []string) {
 
 // Take lets a plugin's operators implement the strategies that its manifest says, and
 // returns these, in the order of the manifest.
-func (s *Implementations) Take(m *plugin.Manifest) (list []Strategy) {
+func (s *Implementations) Take(m *manifest.Manifest) (list []Strategy) {
 	for _, op := range m.Operators {
 		if op.KVCache != nil {
 			k := Strategy(op.KVCache.Strategy)

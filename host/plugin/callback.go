@@ -7,6 +7,8 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/threads"
 )
 
 // purego gives out a limited number of callbacks and never takes one back, so each kind is made once and
@@ -18,14 +20,14 @@ type logger struct{ log func(level int, text string) }
 
 var logLine = sync.OnceValue(func() uintptr {
 	return purego.NewCallback(func(context *logger, level int32, text *byte) {
-		context.log(int(level), printable(goString(text)))
+		context.log(int(level), diagnostic.Printable(goString(text)))
 	})
 })
 
 // crew is the context of parallelFor.
 type crew struct {
 	threads  uint64
-	standing *Crew // nil: goroutines begin and end with each call
+	standing *threads.Pool // nil: goroutines begin and end with each call
 }
 
 var parallelFor = sync.OnceValue(func() uintptr {

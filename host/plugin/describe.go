@@ -8,45 +8,20 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Info is what a library says of itself once it is loaded.
 type Info struct {
-	Name      string         `json:"name"`
-	Version   string         `json:"version"`
-	Summary   string         `json:"summary"`
-	Device    string         `json:"device"`
-	Operators []OperatorInfo `json:"operators"`
-}
-
-// OperatorInfo is the face of one operator.
-type OperatorInfo struct {
-	Name         string          `json:"name"`
-	Summary      string          `json:"summary"`
-	SinceVersion int             `json:"since_version"`
-	Inputs       []Parameter     `json:"inputs"`
-	Outputs      []Parameter     `json:"outputs"`
-	Attributes   []AttributeInfo `json:"attributes"`
-}
-
-// Parameter is an input or an output.
-type Parameter struct {
-	Name         string  `json:"name"`
-	Types        []DType `json:"types"`         // what it may hold
-	TypeVariable int     `json:"type_variable"` // those with the same one, 0 or above, hold the same type
-	Optional     bool    `json:"optional,omitempty"`
-	Variadic     bool    `json:"variadic,omitempty"`
-	MinCount     int     `json:"min_count,omitempty"` // variadic: the fewest tensors
-	Strided      bool    `json:"strided,omitempty"`   // strides are honoured
-	HostMemory   bool    `json:"host_memory,omitempty"`
-}
-
-// AttributeInfo is an attribute's kind and default.
-type AttributeInfo struct {
-	Name     string `json:"name"`
-	Kind     string `json:"kind"` // int, float, string, ints, floats
-	Required bool   `json:"required,omitempty"`
-	Default  any    `json:"default,omitempty"` // as Attribute.Value; nil when required
+	Name      string               `json:"name"`
+	Version   string               `json:"version"`
+	Summary   string               `json:"summary"`
+	Device    string               `json:"device"`
+	Operators []signature.Operator `json:"operators"`
 }
 
 var attributeKinds = []string{
@@ -55,6 +30,8 @@ var attributeKinds = []string{
 
 // Limits of a description, against tables full of garbage.
 const (
+	maxOperators       = 256
+	maxTypes           = 64
 	maxParameters      = 1024
 	maxAttributeValues = 4096
 )
@@ -67,7 +44,7 @@ type describer struct {
 
 func (d *describer) fail(format string, args ...any) {
 	if d.err == nil {
-		d.err = incompatible(d.p.Path, "a faulty description: "+fmt.Sprintf(format, args...), "one as abi/graft_plugin.h says", "report this to its author")
+		d.err = refusal.Incompatible(d.p.Path, "a faulty description: "+fmt.Sprintf(format, args...), "one as abi/graft_plugin.h says", "report this to its author")
 	}
 }
 
@@ -92,8 +69,8 @@ func array[T any](d *describer, first **T, count uint32, limit uint32, what stri
 
 func (d *describer) name(p *byte, what string) string {
 	s := goString(p)
-	if !valuePattern.MatchString(s) {
-		d.fail("%s is called %q", what, printable(clip(s)))
+	if !manifest.IsValueName(s) {
+		d.fail("%s is called %q", what, diagnostic.Printable(diagnostic.Clip(s)))
 	}
 	return s
 }
@@ -105,7 +82,7 @@ func (p *Plugin) describe() (*Info, error) {
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.PluginInfo{}), "it") {
 		return nil, d.err
 	}
-	info := &Info{Name: printable(goString(c.Name)), Version: printable(goString(c.Version)), Summary: printable(goString(c.Summary))}
+	info := &Info{Name: diagnostic.Printable(goString(c.Name)), Version: diagnostic.Printable(goString(c.Version)), Summary: diagnostic.Printable(goString(c.Summary))}
 	switch c.DeviceType {
 	case abi.DeviceCPU:
 		info.Device = "cpu"
@@ -126,10 +103,10 @@ func (p *Plugin) describe() (*Info, error) {
 	return info, nil
 }
 
-func (d *describer) operator(c *abi.Operator, what string) OperatorInfo {
-	op := OperatorInfo{
-		Name: d.name(c.Name, what), Summary: printable(goString(c.Summary)), SinceVersion: int(c.SinceVersion),
-		Inputs: []Parameter{}, Outputs: []Parameter{}, Attributes: []AttributeInfo{},
+func (d *describer) operator(c *abi.Operator, what string) signature.Operator {
+	op := signature.Operator{
+		Name: d.name(c.Name, what), Summary: diagnostic.Printable(goString(c.Summary)), SinceVersion: int(c.SinceVersion),
+		Inputs: []signature.Parameter{}, Outputs: []signature.Parameter{}, Attributes: []signature.Attribute{},
 	}
 	for i, x := range array(d, c.Inputs, c.NumInputs, maxParameters, "inputs of "+what) {
 		op.Inputs = append(op.Inputs, d.parameter(x, fmt.Sprintf("input %d of %s", i, what)))
@@ -143,21 +120,21 @@ func (d *describer) operator(c *abi.Operator, what string) OperatorInfo {
 	return op
 }
 
-func (d *describer) parameter(c *abi.Parameter, what string) Parameter {
+func (d *describer) parameter(c *abi.Parameter, what string) signature.Parameter {
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.Parameter{}), what) {
-		return Parameter{}
+		return signature.Parameter{}
 	}
-	x := Parameter{
+	x := signature.Parameter{
 		Name: d.name(c.Name, what), TypeVariable: int(c.TypeVariable), MinCount: int(c.MinCount),
 		Optional: c.Flags&abi.ParameterOptional != 0, Variadic: c.Flags&abi.ParameterVariadic != 0,
 		Strided: c.Flags&abi.ParameterStrided != 0, HostMemory: c.Flags&abi.ParameterHostMemory != 0,
 	}
-	if c.NumTypes == 0 || c.NumTypes > maxValues || c.Types == nil {
+	if c.NumTypes == 0 || c.NumTypes > maxTypes || c.Types == nil {
 		d.fail("%s lists %d types", what, c.NumTypes)
 		return x
 	}
 	for _, t := range unsafe.Slice(c.Types, c.NumTypes) {
-		name, ok := dtypeOf(t)
+		name, ok := tensor.DTypeOf(t)
 		if !ok {
 			d.fail("%s lists the type of code %d, %d bits, %d lanes", what, t.Code, t.Bits, t.Lanes)
 			return x
@@ -167,11 +144,11 @@ func (d *describer) parameter(c *abi.Parameter, what string) Parameter {
 	return x
 }
 
-func (d *describer) attribute(c *abi.Attribute, what string) AttributeInfo {
+func (d *describer) attribute(c *abi.Attribute, what string) signature.Attribute {
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.Attribute{}), what) {
-		return AttributeInfo{}
+		return signature.Attribute{}
 	}
-	a := AttributeInfo{Name: d.name(c.Name, what), Required: c.Flags&abi.AttributeRequired != 0}
+	a := signature.Attribute{Name: d.name(c.Name, what), Required: c.Flags&abi.AttributeRequired != 0}
 	if c.Kind < abi.AttributeInt || c.Kind > abi.AttributeFloats {
 		d.fail("%s has kind %d", what, c.Kind)
 		return a
@@ -190,7 +167,7 @@ func (d *describer) attribute(c *abi.Attribute, what string) AttributeInfo {
 	case abi.AttributeFloat:
 		a.Default = c.FloatValue
 	case abi.AttributeString:
-		a.Default = printable(string(unsafe.Slice((*byte)(c.Data), c.Count)))
+		a.Default = diagnostic.Printable(string(unsafe.Slice((*byte)(c.Data), c.Count)))
 	case abi.AttributeInts:
 		a.Default = append([]int64{}, unsafe.Slice((*int64)(c.Data), c.Count)...)
 	case abi.AttributeFloats:
@@ -204,8 +181,8 @@ func (d *describer) attribute(c *abi.Attribute, what string) AttributeInfo {
 }
 
 // Operator returns an operator of the description and its index, which create takes.
-func (i *Info) Operator(name string) (op *OperatorInfo, index int, ok bool) {
-	index = slices.IndexFunc(i.Operators, func(op OperatorInfo) bool { return op.Name == name })
+func (i *Info) Operator(name string) (op *signature.Operator, index int, ok bool) {
+	index = slices.IndexFunc(i.Operators, func(op signature.Operator) bool { return op.Name == name })
 	if index < 0 {
 		return nil, 0, false
 	}

@@ -5,25 +5,19 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
-
-// Weight is a constant that goes into a fold or comes out of it: row-major, one of Floats and Ints.
-type Weight struct {
-	Name   string
-	Shape  []int64
-	Floats []float64 // of floating-point constants
-	Ints   []int64   // of integer and boolean ones
-}
 
 // Fold computes weights from weights for an operator of the manifest. An error of kind ErrRefused means
 // that the constants do not qualify, and the place in the model stays as it is.
-func (p *Plugin) Fold(operator string, constants []Weight, attributes []Attribute) ([]Weight, error) {
+func (p *Plugin) Fold(operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error) {
 	what := "fold of " + operator
 	if p.table.Fold == 0 {
-		return nil, &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: "found no fold function", Needed: "one for operator " + operator}
+		return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: "found no fold function", Needed: "one for operator " + operator}
 	}
 	attrs, err := cAttributes(attributes)
 	if err != nil {
@@ -31,18 +25,18 @@ func (p *Plugin) Fold(operator string, constants []Weight, attributes []Attribut
 	}
 	named := make([]*abi.NamedTensor, len(constants))
 	for i, w := range constants {
-		t, err := w.tensor()
+		t, err := w.Tensor()
 		if err != nil {
 			return nil, p.misuse(what, err)
 		}
-		c, err := t.c()
+		c, err := t.ABI()
 		if err != nil {
 			return nil, p.misuse(what, err)
 		}
 		named[i] = &abi.NamedTensor{Size: uint64(unsafe.Sizeof(abi.NamedTensor{})), Name: cString(w.Name), Tensor: c}
 	}
 	var (
-		out    []Weight
+		out    []tensor.Weight
 		faulty error
 	)
 	take := &emitter{take: func(name string, tensor *abi.Tensor) int32 {
@@ -72,52 +66,35 @@ func (p *Plugin) Fold(operator string, constants []Weight, attributes []Attribut
 	return out, nil
 }
 
-// tensor views a weight as a tensor on its own slice.
-func (w *Weight) tensor() (*Tensor, error) {
-	n, err := elements(w.Shape)
-	if err != nil {
-		return nil, fmt.Errorf("constant %s: %w", w.Name, err)
-	}
-	t := &Tensor{DType: Float64, Shape: w.Shape, Data: unsafe.Pointer(unsafe.SliceData(w.Floats))}
-	have := int64(len(w.Floats))
-	if w.Floats == nil && w.Ints != nil {
-		t.DType, t.Data, have = Int64, unsafe.Pointer(unsafe.SliceData(w.Ints)), int64(len(w.Ints))
-	}
-	if have != n || (w.Floats != nil && w.Ints != nil) {
-		return nil, fmt.Errorf("constant %s: found %d elements, needed %d for shape %v, as floats or as ints", w.Name, have, n, w.Shape)
-	}
-	return t, nil
-}
-
 // maxFolded bounds one result of a fold: 8 GiB of float64.
 const maxFolded = 1 << 30
 
 // copyWeight takes what a plugin emitted.
-func copyWeight(name string, c *abi.Tensor) (Weight, error) {
+func copyWeight(name string, c *abi.Tensor) (tensor.Weight, error) {
 	switch {
-	case !valuePattern.MatchString(name):
-		return Weight{}, fmt.Errorf("it emitted a constant called %q", printable(clip(name)))
+	case !manifest.IsValueName(name):
+		return tensor.Weight{}, fmt.Errorf("it emitted a constant called %q", diagnostic.Printable(diagnostic.Clip(name)))
 	case c == nil || c.Ndim < 0 || c.Ndim > abi.MaxRank || (c.Ndim > 0 && c.Shape == nil):
-		return Weight{}, fmt.Errorf("it emitted %s without a shape", name)
+		return tensor.Weight{}, fmt.Errorf("it emitted %s without a shape", name)
 	case c.Strides != nil && !compact(c):
-		return Weight{}, fmt.Errorf("it emitted %s with strides, needed a compact tensor", name)
+		return tensor.Weight{}, fmt.Errorf("it emitted %s with strides, needed a compact tensor", name)
 	}
-	w := Weight{Name: name, Shape: append([]int64{}, unsafe.Slice(c.Shape, c.Ndim)...)}
-	n, err := elements(w.Shape)
+	w := tensor.Weight{Name: name, Shape: append([]int64{}, unsafe.Slice(c.Shape, c.Ndim)...)}
+	n, err := tensor.Elements(w.Shape)
 	if err != nil {
-		return Weight{}, fmt.Errorf("it emitted %s: %w", name, err)
+		return tensor.Weight{}, fmt.Errorf("it emitted %s: %w", name, err)
 	}
 	if n > maxFolded || (n > 0 && c.Data == nil) {
-		return Weight{}, fmt.Errorf("it emitted %s with %d elements at %p, needed at most %d", name, n, c.Data, maxFolded)
+		return tensor.Weight{}, fmt.Errorf("it emitted %s with %d elements at %p, needed at most %d", name, n, c.Data, maxFolded)
 	}
 	data := unsafe.Add(c.Data, c.ByteOffset)
-	switch dtype, _ := dtypeOf(c.Dtype); dtype {
-	case Float64:
+	switch dtype, _ := tensor.DTypeOf(c.Dtype); dtype {
+	case tensor.Float64:
 		w.Floats = append(make([]float64, 0, n), unsafe.Slice((*float64)(data), n)...)
-	case Int64:
+	case tensor.Int64:
 		w.Ints = append(make([]int64, 0, n), unsafe.Slice((*int64)(data), n)...)
 	default:
-		return Weight{}, fmt.Errorf("it emitted %s with type code %d of %d bits, needed float64 or int64", name, c.Dtype.Code, c.Dtype.Bits)
+		return tensor.Weight{}, fmt.Errorf("it emitted %s with type code %d of %d bits, needed float64 or int64", name, c.Dtype.Code, c.Dtype.Bits)
 	}
 	return w, nil
 }

@@ -8,35 +8,39 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/threads"
 )
 
 // Kernel is a plugin's object for one node, called directly, without ONNX Runtime. Infer, Workspace and
 // Run may run at once on several goroutines; Destroy only when none of them does.
 type Kernel struct {
 	plugin  *Plugin
-	op      *OperatorInfo
+	op      *signature.Operator
 	address uintptr
 	once    sync.Once
 	// What create got to see stays valid until destroy.
-	constants []*Tensor
+	constants []*tensor.Tensor
 	pins      runtime.Pinner
 }
 
 // Create makes a kernel. constants has one entry an input, nil where the input is not constant; nil for
 // none at all. Constants must stay unchanged until Destroy.
-func (p *Plugin) Create(operator string, attributes []Attribute, constants []*Tensor, device Device) (*Kernel, error) {
+func (p *Plugin) Create(operator string, attributes []manifest.Attribute, constants []*tensor.Tensor, device tensor.Device) (*Kernel, error) {
 	op, index, ok := p.Info.Operator(operator)
 	if !ok {
-		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: p.Path, Found: fmt.Sprintf("found no operator %q", operator),
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: p.Path, Found: fmt.Sprintf("found no operator %q", operator),
 			Needed: "one of " + strings.Join(p.operatorNames(), ", ")}
 	}
 	what := "create of " + operator
-	where, err := device.c()
+	where, err := device.ABI()
 	if err != nil {
 		return nil, p.misuse(what, err)
 	}
@@ -63,7 +67,7 @@ func (p *Plugin) Create(operator string, attributes []Attribute, constants []*Te
 	err = p.invoke(what, p.table.Create, newMessage(), uintptr(unsafe.Pointer(request)), uintptr(unsafe.Pointer(out)))
 	runtime.KeepAlive(attributes)
 	if err == nil && *out == 0 {
-		err = &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: what + " gave no kernel and no error"}
+		err = &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: what + " gave no kernel and no error"}
 	}
 	if err != nil {
 		k.pins.Unpin()
@@ -83,16 +87,16 @@ func (p *Plugin) operatorNames() []string {
 
 // misuse is an error of the caller's, found before the plugin was called.
 func (p *Plugin) misuse(what string, err error) error {
-	return &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: what + ": " + err.Error(), Cause: err}
+	return &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: what + ": " + err.Error(), Cause: err}
 }
 
 // Operator is the face of the kernel's operator.
-func (k *Kernel) Operator() *OperatorInfo { return k.op }
+func (k *Kernel) Operator() *signature.Operator { return k.op }
 
 // Infer gives types and shapes of the outputs for those of the inputs. Inputs may lack Data and, with
 // sizes below 0, knowledge; nil is an absent input. wanted says which outputs are asked for; the others
 // come back nil.
-func (k *Kernel) Infer(inputs []*Tensor, wanted []bool) ([]*Tensor, error) {
+func (k *Kernel) Infer(inputs []*tensor.Tensor, wanted []bool) ([]*tensor.Tensor, error) {
 	what := "infer_shapes of " + k.op.Name
 	in, err := cTensors(inputs, "input")
 	if err != nil {
@@ -112,23 +116,23 @@ func (k *Kernel) Infer(inputs []*Tensor, wanted []bool) ([]*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := make([]*Tensor, len(wanted))
+	result := make([]*tensor.Tensor, len(wanted))
 	for i, c := range out {
 		if c == nil {
 			continue
 		}
-		dtype, ok := dtypeOf(c.Dtype)
+		dtype, ok := tensor.DTypeOf(c.Dtype)
 		if !ok || c.Ndim < 0 || c.Ndim > abi.MaxRank {
-			return nil, &diagnostic.Error{Kind: ErrKernel, Path: k.plugin.Path, Found: fmt.Sprintf("%s gave output %d type code %d with %d bits and rank %d",
+			return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: k.plugin.Path, Found: fmt.Sprintf("%s gave output %d type code %d with %d bits and rank %d",
 				what, i, c.Dtype.Code, c.Dtype.Bits, c.Ndim)}
 		}
-		result[i] = &Tensor{DType: dtype, Shape: slices.Clone(shapes[i][:c.Ndim])}
+		result[i] = &tensor.Tensor{DType: dtype, Shape: slices.Clone(shapes[i][:c.Ndim])}
 	}
 	return result, nil
 }
 
 // Workspace is the bytes of scratch memory that Run needs for these shapes on `concurrency` threads.
-func (k *Kernel) Workspace(inputs, outputs []*Tensor, concurrency int) (uint64, error) {
+func (k *Kernel) Workspace(inputs, outputs []*tensor.Tensor, concurrency int) (uint64, error) {
 	what := "workspace_size of " + k.op.Name
 	in, err := cTensors(inputs, "input")
 	if err != nil {
@@ -159,7 +163,7 @@ type RunContext struct {
 	// Threads is how many goroutines parallel_for uses; below 2 the plugin gets none and loops.
 	Threads int
 	// Crew runs parallel_for instead, with as many threads as it has, whatever Threads is; nil for none.
-	Crew *Crew
+	Crew *threads.Pool
 	// Log takes the plugin's lines; may be nil. Level is 0 debug, 1 information, 2 warning, 3 error.
 	Log func(level int, text string)
 }
@@ -169,11 +173,11 @@ func NewWorkspace(size uint64) []byte {
 	if size == 0 {
 		return nil
 	}
-	return alignedBytes(int64(size))
+	return tensor.Aligned(int64(size))
 }
 
 // Run computes the outputs, whose memory the caller gives.
-func (k *Kernel) Run(ctx *RunContext, inputs, outputs []*Tensor) error {
+func (k *Kernel) Run(ctx *RunContext, inputs, outputs []*tensor.Tensor) error {
 	what := "run of " + k.op.Name
 	in, err := cTensors(inputs, "input")
 	if err != nil {

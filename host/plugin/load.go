@@ -9,12 +9,19 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/cuda/signals"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/file"
+	"github.com/opgraft/graft/host/plugin/internal/driver"
+	"github.com/opgraft/graft/host/plugin/library"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/plugin/trust"
 )
 
 // Plugin is a loaded library: its code is in this process and stays until the process ends, because ONNX
@@ -23,11 +30,11 @@ type Plugin struct {
 	Folder   string
 	Path     string // of the library
 	SHA256   string // of the library, in hexadecimal
-	Manifest *Manifest
-	Variant  *Variant
+	Manifest *manifest.Manifest
+	Variant  *manifest.Variant
 	Info     *Info // what the library says of itself
 
-	note   *Note
+	note   *library.Note
 	table  *abi.Plugin
 	ortOps *abi.ORTOps
 }
@@ -40,7 +47,7 @@ type OpenOptions struct {
 	// The environment variable GRAFT_PLUGIN_UNVERIFIED=1 does the same.
 	AcceptUnverified bool
 	// Trust holds the recorded hashes; nil is the user's.
-	Trust *Trust
+	Trust *trust.Record
 }
 
 // loaded holds the libraries of this process by path. The C library identifies them by path too, so a
@@ -57,14 +64,16 @@ var loaded struct {
 func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: ErrNotFound, Path: folder, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: folder, Found: err.Error(), Cause: err}
 	}
 	p, err := prepare(folder, opts.Device)
 	if err != nil {
 		return nil, err
 	}
-	if err := here.requireDevice(p.Path, p.note); err != nil {
-		return nil, err
+	if p.note != nil && p.note.Device == "cuda" {
+		if err := driver.Require(p.Path, p.note.CUDA); err != nil {
+			return nil, err
+		}
 	}
 	if !opts.AcceptUnverified && !acceptUnverified() {
 		if err := p.requireTrust(opts.Trust); err != nil {
@@ -75,7 +84,7 @@ func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	defer loaded.Unlock()
 	if old, ok := loaded.libraries[p.Path]; ok {
 		if old.SHA256 != p.SHA256 {
-			return nil, &diagnostic.Error{Kind: ErrVerification, Path: p.Path,
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path,
 				Found: "found another file than the one this process loaded before", Needed: "the same", Fix: "restart the program"}
 		}
 		p.table, p.ortOps, p.Info = old.table, old.ortOps, old.Info
@@ -96,33 +105,29 @@ func prepare(folder, device string) (*Plugin, error) {
 	if device == "" {
 		device = "cpu"
 	}
-	manifest, err := ReadManifest(folder)
+	m, err := manifest.Read(folder)
 	if err != nil {
 		return nil, err
 	}
-	variant, err := manifest.VariantFor(device, ThisPlatform)
+	v, err := m.VariantFor(device, manifest.ThisPlatform)
 	if err != nil {
 		return nil, err
 	}
-	return prepareVariant(folder, manifest, variant)
-}
-
-func prepareVariant(folder string, manifest *Manifest, variant *Variant) (*Plugin, error) {
-	p := &Plugin{Folder: folder, Path: filepath.Join(folder, variant.File), Manifest: manifest, Variant: variant}
-	library, err := InspectLibrary(p.Path)
+	p := &Plugin{Folder: folder, Path: filepath.Join(folder, v.File), Manifest: m, Variant: v}
+	l, err := library.Read(p.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := library.Check(HostABI, ThisPlatform); err != nil {
+	if err := l.Check(library.HostABI, manifest.ThisPlatform); err != nil {
 		return nil, err
 	}
-	if err := library.Agree(manifest, variant); err != nil {
+	if err := l.Agree(m, v); err != nil {
 		return nil, err
 	}
-	if p.SHA256, err = hashFile(p.Path); err != nil {
+	if p.SHA256, err = file.SHA256(p.Path); err != nil {
 		return nil, err
 	}
-	p.note = library.Note
+	p.note = l.Note
 	return p, nil
 }
 
@@ -138,7 +143,7 @@ func (p *Plugin) native(f func()) {
 
 // load runs the library's constructors and reads its table and description.
 func (p *Plugin) load() error {
-	refuse := func(found, need, fix string) error { return incompatible(p.Path, found, need, fix) }
+	refuse := func(found, need, fix string) error { return refusal.Incompatible(p.Path, found, need, fix) }
 	// The C library keeps the text of an error for the thread that met it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -146,13 +151,13 @@ func (p *Plugin) load() error {
 	var err error
 	p.native(func() { handle, err = purego.Dlopen(p.Path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
 	if err != nil {
-		text := strings.TrimPrefix(printable(err.Error()), p.Path+": ")
-		return &diagnostic.Error{Kind: ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
+		text := strings.TrimPrefix(diagnostic.Printable(err.Error()), p.Path+": ")
+		return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
 			Fix: "install what it needs, or a build of the plugin for this system", Cause: err}
 	}
-	entry, err := purego.Dlsym(handle, EntrySymbol)
+	entry, err := purego.Dlsym(handle, library.EntrySymbol)
 	if err != nil {
-		return refuse("no symbol "+EntrySymbol, "the entry point of a graft plugin", "build the plugin again")
+		return refuse("no symbol "+library.EntrySymbol, "the entry point of a graft plugin", "build the plugin again")
 	}
 	address, _, _ := purego.SyscallN(entry)
 	table := pointer[abi.Plugin](address)
@@ -160,14 +165,14 @@ func (p *Plugin) load() error {
 	case table == nil:
 		return refuse("a null table of functions", "a table", "report this to its author")
 	case table.Size < need:
-		return refuse(fmt.Sprintf("a table of %d bytes", table.Size), fmt.Sprintf("at least %d", need), "build the plugin with the header of ABI "+HostABI.String())
+		return refuse(fmt.Sprintf("a table of %d bytes", table.Size), fmt.Sprintf("at least %d", need), "build the plugin with the header of ABI "+library.HostABI.String())
 	}
-	version := ABIVersion{table.ABIMajor, table.ABIMinor}
-	if !HostABI.Accepts(version) {
-		return (&Library{Path: p.Path}).abiRefusal("a table for ABI "+version.String(), HostABI, version.Major, version.Minor)
+	version := manifest.ABIVersion{Major: table.ABIMajor, Minor: table.ABIMinor}
+	if !library.HostABI.Accepts(version) {
+		return library.RefuseABI(p.Path, "a table for ABI "+version.String(), library.HostABI, version.Major, version.Minor)
 	}
 	if version != p.Manifest.ABI {
-		return refuse("a table for ABI "+version.String(), p.Manifest.ABI.String()+" as in "+ManifestName, "build the library and the manifest from the same source")
+		return refuse("a table for ABI "+version.String(), p.Manifest.ABI.String()+" as in "+manifest.FileName, "build the library and the manifest from the same source")
 	}
 	for _, f := range []struct {
 		name    string
@@ -196,20 +201,20 @@ func (p *Plugin) findOrtOps() (*abi.ORTOps, error) {
 		if goString(extension.Name) == abi.ExtensionORTOps {
 			ops := (*abi.ORTOps)(unsafe.Pointer(extension))
 			if ops.Size < uint64(unsafe.Sizeof(abi.ORTOps{})) || ops.Get == 0 {
-				return nil, incompatible(p.Path, "a damaged extension "+abi.ExtensionORTOps, "one with its function", "report this to its author")
+				return nil, refusal.Incompatible(p.Path, "a damaged extension "+abi.ExtensionORTOps, "one with its function", "report this to its author")
 			}
 			return ops, nil
 		}
 		extension = extension.Next
 	}
-	return nil, incompatible(p.Path, "no extension "+abi.ExtensionORTOps, "the operators for ONNX Runtime", "build the plugin with abi/'s C++ kit, which has it")
+	return nil, refusal.Incompatible(p.Path, "no extension "+abi.ExtensionORTOps, "the operators for ONNX Runtime", "build the plugin with abi/'s C++ kit, which has it")
 }
 
 // agree checks what the library says of itself against the manifest.
 func (p *Plugin) agree() error {
 	differ := func(what, found, need string) error {
-		return incompatible(p.Path, fmt.Sprintf("%s %q in the library's description", what, clip(found)),
-			fmt.Sprintf("%q as in %s", need, ManifestName), "build the library and the manifest from the same source")
+		return refusal.Incompatible(p.Path, fmt.Sprintf("%s %q in the library's description", what, diagnostic.Clip(found)),
+			fmt.Sprintf("%q as in %s", need, manifest.FileName), "build the library and the manifest from the same source")
 	}
 	switch {
 	case p.Info.Name != p.Manifest.Name:
@@ -220,41 +225,25 @@ func (p *Plugin) agree() error {
 		return differ("device", p.Info.Device, p.Variant.Device)
 	}
 	if p.Variant.Device != "cpu" {
-		return nil // serves those that it has; the CPU's has all, and folds
+		return nil // has some of them; the CPU's has all, and folds
 	}
-	for _, name := range p.Manifest.emitted() {
-		if !slices.ContainsFunc(p.Info.Operators, func(op OperatorInfo) bool { return op.Name == name }) {
+	for _, name := range p.Manifest.Emits() {
+		if !slices.ContainsFunc(p.Info.Operators, func(op signature.Operator) bool { return op.Name == name }) {
 			var have []string
 			for _, op := range p.Info.Operators {
-				have = append(have, clip(op.Name))
+				have = append(have, diagnostic.Clip(op.Name))
 			}
-			return incompatible(p.Path, "operators "+strings.Join(have, ", ")+" in the library's description",
-				name+" too, as in "+ManifestName, "build the library and the manifest from the same source")
+			return refusal.Incompatible(p.Path, "operators "+strings.Join(have, ", ")+" in the library's description",
+				name+" too, as in "+manifest.FileName, "build the library and the manifest from the same source")
 		}
 	}
 	for i := range p.Manifest.Operators {
 		if w := p.Manifest.Operators[i].With; w != nil && len(w.Fold) > 0 && p.table.Fold == 0 {
-			return incompatible(p.Path, "no fold function", "one, as operator "+p.Manifest.Operators[i].Name+" of "+ManifestName+" folds constants",
+			return refusal.Incompatible(p.Path, "no fold function", "one, as operator "+p.Manifest.Operators[i].Name+" of "+manifest.FileName+" folds constants",
 				"build the library and the manifest from the same source")
 		}
 	}
 	return nil
-}
-
-// emitted lists the operators of graft's domain that replacements put into models.
-func (m *Manifest) emitted() []string {
-	var names []string
-	add := func(name string) {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for i := range m.Operators {
-		for _, name := range m.Operators[i].Emits() {
-			add(name)
-		}
-	}
-	return names
 }
 
 // OrtOps hands out the plugin's operators as pointers to OrtCustomOp, for a registrar that builds the
@@ -269,14 +258,14 @@ func (p *Plugin) OrtOps(apiBase uintptr) ([]uintptr, error) {
 		return nil, err
 	}
 	if *count > maxOperators || (*count > 0 && *ops == nil) {
-		return nil, &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("handing out operators gave %d of them", *count)}
+		return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: fmt.Sprintf("handing out operators gave %d of them", *count)}
 	}
 	return slices.Clone(unsafe.Slice(*ops, *count)), nil
 }
 
 // Probe asks how well the plugin suits a Device: 0 with a reason when it cannot run there, else up to 100.
-func (p *Plugin) Probe(device Device) (score int, reason string, err error) {
-	where, err := device.c()
+func (p *Plugin) Probe(device tensor.Device) (score int, reason string, err error) {
+	where, err := device.ABI()
 	if err != nil {
 		return 0, "", err
 	}
@@ -288,7 +277,7 @@ func (p *Plugin) Probe(device Device) (score int, reason string, err error) {
 		return 0, "", err
 	}
 	if result.Score < 0 || result.Score > 100 {
-		return 0, "", &diagnostic.Error{Kind: ErrKernel, Path: p.Path, Found: fmt.Sprintf("probe gave the score %d", result.Score), Needed: "0 to 100"}
+		return 0, "", &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: fmt.Sprintf("probe gave the score %d", result.Score), Needed: "0 to 100"}
 	}
 	if result.Score == 0 {
 		reason = m.string()

@@ -11,15 +11,22 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/file"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/plugin/trust"
 )
 
 // open loads a variation of the fixture.
 func open(t *testing.T, flags ...string) (*Plugin, error) {
 	t.Helper()
-	folder := writePlugin(t, t.TempDir(), toyManifest, buildFixture(t, flags...))
+	folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, plugintest.Build(t, flags...))
 	return Open(folder, OpenOptions{AcceptUnverified: true})
 }
 
@@ -34,11 +41,11 @@ func mustOpen(t *testing.T, flags ...string) *Plugin {
 
 func TestOpen(t *testing.T) {
 	p := mustOpen(t)
-	want := &Info{Name: "toy", Version: "0.1.0", Summary: "a toy", Device: "cpu", Operators: []OperatorInfo{{
+	want := &Info{Name: "toy", Version: "0.1.0", Summary: "a toy", Device: "cpu", Operators: []signature.Operator{{
 		Name: "Scale", Summary: "y = by * x", SinceVersion: 1,
-		Inputs:     []Parameter{{Name: "x", Types: []DType{Float32}}},
-		Outputs:    []Parameter{{Name: "y", Types: []DType{Float32}}},
-		Attributes: []AttributeInfo{{Name: "by", Kind: "float", Default: 2.0}},
+		Inputs:     []signature.Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}}},
+		Outputs:    []signature.Parameter{{Name: "y", Types: []tensor.DType{tensor.Float32}}},
+		Attributes: []signature.Attribute{{Name: "by", Kind: "float", Default: 2.0}},
 	}}}
 	if diff := cmp.Diff(want, p.Info); diff != "" {
 		t.Errorf("info (-want +got):\n%s", diff)
@@ -47,10 +54,10 @@ func TestOpen(t *testing.T) {
 	if err != nil || again.table != p.table {
 		t.Errorf("opened again: %v; want the same library", err)
 	}
-	if score, reason, err := p.Probe(CPU); score != 50 || reason != "" || err != nil {
+	if score, reason, err := p.Probe(tensor.CPU); score != 50 || reason != "" || err != nil {
 		t.Errorf("probe of the CPU: %d %q %v; want 50", score, reason, err)
 	}
-	if score, reason, err := p.Probe(Device{Kind: "cuda"}); score != 0 || reason != "the fixture does not like this machine" || err != nil {
+	if score, reason, err := p.Probe(tensor.Device{Kind: "cuda"}); score != 0 || reason != "the fixture does not like this machine" || err != nil {
 		t.Errorf("probe of CUDA: %d %q %v; want 0 with a reason", score, reason, err)
 	}
 	if _, err := p.OrtOps(0); err == nil || err.Error() != p.Path+": handing out operators failed: no runtime given (invalid argument)" {
@@ -82,49 +89,49 @@ func TestOpenRefusals(t *testing.T) {
 			if !errors.As(err, &e) || !strings.HasSuffix(e.Path, "/libtoy.so") || err.Error() != e.Path+": "+test.want {
 				t.Errorf("error\n%v\nwant\n%s", err, test.want)
 			}
-			if !errors.Is(err, ErrIncompatible) {
+			if !errors.Is(err, refusal.ErrIncompatible) {
 				t.Error("error is not of kind ErrIncompatible")
 			}
 		})
 	}
 	t.Run("missing library", func(t *testing.T) {
 		folder := t.TempDir()
-		compile(t, filepath.Join(folder, "libgone.so"), "-x", "c", "/dev/null")
-		path := buildFixture(t, "-L"+folder, "-Wl,--no-as-needed", "-lgone")
-		_, err := Open(writePlugin(t, t.TempDir(), toyManifest, path), OpenOptions{AcceptUnverified: true})
-		if err == nil || !strings.Contains(err.Error(), "found that the system cannot load it: libgone.so: cannot open shared object file") || !errors.Is(err, ErrIncompatible) {
+		plugintest.Compile(t, filepath.Join(folder, "libgone.so"), "-x", "c", "/dev/null")
+		path := plugintest.Build(t, "-L"+folder, "-Wl,--no-as-needed", "-lgone")
+		_, err := Open(plugintest.Write(t, t.TempDir(), plugintest.Manifest, path), OpenOptions{AcceptUnverified: true})
+		if err == nil || !strings.Contains(err.Error(), "found that the system cannot load it: libgone.so: cannot open shared object file") || !errors.Is(err, refusal.ErrIncompatible) {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("no variant", func(t *testing.T) {
-		_, err := Open(writePlugin(t, t.TempDir(), toyManifest, ""), OpenOptions{Device: "cuda"})
-		if err == nil || !strings.Contains(err.Error(), "needed cuda on "+ThisPlatform.String()) || !errors.Is(err, ErrIncompatible) {
+		_, err := Open(plugintest.Write(t, t.TempDir(), plugintest.Manifest, ""), OpenOptions{Device: "cuda"})
+		if err == nil || !strings.Contains(err.Error(), "needed cuda on "+manifest.ThisPlatform.String()) || !errors.Is(err, refusal.ErrIncompatible) {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("no library", func(t *testing.T) {
-		folder := writePlugin(t, t.TempDir(), toyManifest, "")
+		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
 		_, err := Open(folder, OpenOptions{})
 		want := folder + "/libtoy.so: no such file, needed a shared library; correct the file name in plugin.yaml or build the library"
-		if err == nil || err.Error() != want || !errors.Is(err, ErrNotFound) {
+		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})
 }
 
 func TestOpenWithoutRecord(t *testing.T) {
-	data := places(t)
+	data := plugintest.Places(t)
 	mark := filepath.Join(t.TempDir(), "ran")
-	folder := writePlugin(t, filepath.Join(t.TempDir(), "it's"), toyManifest, buildFixture(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
+	folder := plugintest.Write(t, filepath.Join(t.TempDir(), "it's"), plugintest.Manifest, plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
 	_, err := Open(folder, OpenOptions{})
 	quoted := strings.ReplaceAll("'"+folder+"'", "it's", `it'\''s`)
-	sha, hashErr := hashFile(filepath.Join(folder, "libtoy.so"))
+	sha, hashErr := file.SHA256(filepath.Join(folder, "libtoy.so"))
 	if hashErr != nil {
 		t.Fatal(hashErr)
 	}
 	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] + "...), needed one that graft has run apart from this program first; run: graft plugin install " +
 		quoted + " (or, to use it where it is: graft plugin verify " + quoted + ")"
-	if err == nil || err.Error() != want || !errors.Is(err, ErrVerification) {
+	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
 	}
 	if _, err := os.Stat(mark); err == nil {
@@ -133,11 +140,11 @@ func TestOpenWithoutRecord(t *testing.T) {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(data, trustFile), []byte("{"))
-	if _, err := Open(folder, OpenOptions{}); err == nil || !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "cannot read the record of verified libraries: unexpected end of JSON input") {
+	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), []byte("{"))
+	if _, err := Open(folder, OpenOptions{}); err == nil || !errors.Is(err, refusal.ErrStore) || !strings.Contains(err.Error(), "cannot read the record of verified libraries: unexpected end of JSON input") {
 		t.Errorf("a damaged record: %v", err)
 	}
-	writeFile(t, filepath.Join(data, trustFile), fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy"}}}`, sha))
+	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy"}}}`, sha))
 	if _, err := Open(folder, OpenOptions{}); err != nil {
 		t.Errorf("a recorded library: %v", err)
 	}
@@ -149,7 +156,7 @@ func TestOpenWithoutRecord(t *testing.T) {
 	if err := os.Remove(filepath.Join(folder, "libtoy.so")); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(folder, "libtoy.so"), readFile(t, buildFixture(t)))
+	plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"), plugintest.ReadFile(t, plugintest.Build(t)))
 	t.Setenv(UnverifiedVariable, "1")
 	if _, err := Open(folder, OpenOptions{}); err == nil || err.Error() != folder+"/libtoy.so: found another file than the one this process loaded before, needed the same; restart the program" {
 		t.Errorf("a replaced library: %v", err)
@@ -158,38 +165,38 @@ func TestOpenWithoutRecord(t *testing.T) {
 
 func TestKernel(t *testing.T) {
 	p := mustOpen(t)
-	k, err := p.Create("Scale", []Attribute{{"by", 3.0}}, []*Tensor{nil}, CPU)
+	k, err := p.Create("Scale", []manifest.Attribute{{Name: "by", Value: 3.0}}, []*tensor.Tensor{nil}, tensor.CPU)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer k.Destroy()
-	x, err := NewTensor(Float32, 5, 7)
+	x, err := tensor.New(tensor.Float32, 5, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range Elems[float32](x) {
-		Elems[float32](x)[i] = float32(i)
+	for i := range tensor.Elems[float32](x) {
+		tensor.Elems[float32](x)[i] = float32(i)
 	}
-	shapes, err := k.Infer([]*Tensor{{DType: Float32, Shape: []int64{5, -1}}}, []bool{true})
-	if err != nil || len(shapes) != 1 || shapes[0].DType != Float32 || !slices.Equal(shapes[0].Shape, []int64{5, -1}) {
+	shapes, err := k.Infer([]*tensor.Tensor{{DType: tensor.Float32, Shape: []int64{5, -1}}}, []bool{true})
+	if err != nil || len(shapes) != 1 || shapes[0].DType != tensor.Float32 || !slices.Equal(shapes[0].Shape, []int64{5, -1}) {
 		t.Fatalf("shapes %v, %v", shapes, err)
 	}
 	for _, threads := range []int{1, 3} {
-		y, err := NewTensor(Float32, 5, 7)
+		y, err := tensor.New(tensor.Float32, 5, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
-		size, err := k.Workspace([]*Tensor{x}, []*Tensor{y}, threads)
+		size, err := k.Workspace([]*tensor.Tensor{x}, []*tensor.Tensor{y}, threads)
 		if err != nil || size != 4096 {
 			t.Fatalf("workspace %d, %v", size, err)
 		}
 		var lines []string
 		log := func(level int, text string) { lines = append(lines, fmt.Sprint(level, " ", text)) }
 		ctx := &RunContext{Workspace: NewWorkspace(size), Threads: threads, Log: log}
-		if err := k.Run(ctx, []*Tensor{x}, []*Tensor{y}); err != nil {
+		if err := k.Run(ctx, []*tensor.Tensor{x}, []*tensor.Tensor{y}); err != nil {
 			t.Fatal(err)
 		}
-		for i, v := range Elems[float32](y) {
+		for i, v := range tensor.Elems[float32](y) {
 			if v != float32(3*i) {
 				t.Fatalf("%d threads: element %d is %v, want %d", threads, i, v, 3*i)
 			}
@@ -198,7 +205,7 @@ func TestKernel(t *testing.T) {
 			t.Errorf("log %q", lines)
 		}
 	}
-	if err := k.Run(&RunContext{}, []*Tensor{x}, []*Tensor{x}); err == nil || err.Error() != p.Path+": run of Scale failed: the workspace is not as asked for (invalid argument)" {
+	if err := k.Run(&RunContext{}, []*tensor.Tensor{x}, []*tensor.Tensor{x}); err == nil || err.Error() != p.Path+": run of Scale failed: the workspace is not as asked for (invalid argument)" {
 		t.Errorf("without workspace: %v", err)
 	}
 	k.Destroy() // the second, by defer, does nothing
@@ -209,19 +216,19 @@ func TestKernelConcurrently(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {
-			k, err := p.Create("Scale", []Attribute{{"by", float64(n)}}, nil, CPU)
+			k, err := p.Create("Scale", []manifest.Attribute{{Name: "by", Value: float64(n)}}, nil, tensor.CPU)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer k.Destroy()
 			for range 20 {
-				x, _ := NewTensor(Float32, 100)
-				y, _ := NewTensor(Float32, 100)
-				Elems[float32](x)[99] = 1
-				if err := k.Run(&RunContext{Workspace: NewWorkspace(4096), Threads: 2}, []*Tensor{x}, []*Tensor{y}); err != nil {
+				x, _ := tensor.New(tensor.Float32, 100)
+				y, _ := tensor.New(tensor.Float32, 100)
+				tensor.Elems[float32](x)[99] = 1
+				if err := k.Run(&RunContext{Workspace: NewWorkspace(4096), Threads: 2}, []*tensor.Tensor{x}, []*tensor.Tensor{y}); err != nil {
 					t.Error(err)
-				} else if got := Elems[float32](y)[99]; got != float32(n) {
+				} else if got := tensor.Elems[float32](y)[99]; got != float32(n) {
 					t.Errorf("got %v, want %d", got, n)
 				}
 				runtime.GC()
@@ -238,16 +245,28 @@ func TestKernelErrors(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{"no such operator", func() error { _, err := p.Create("Skale", nil, nil, CPU); return err }, `found no operator "Skale", needed one of Scale`},
-		{"refused attribute", func() error { _, err := p.Create("Scale", []Attribute{{"on", int64(3)}}, nil, CPU); return err },
+		{"no such operator", func() error { _, err := p.Create("Skale", nil, nil, tensor.CPU); return err }, `found no operator "Skale", needed one of Scale`},
+		{"refused attribute", func() error {
+			_, err := p.Create("Scale", []manifest.Attribute{{Name: "on", Value: int64(3)}}, nil, tensor.CPU)
+			return err
+		},
 			"create of Scale failed: the fixture knows only the float attribute by (invalid argument)"},
-		{"odd attribute", func() error { _, err := p.Create("Scale", []Attribute{{"by", 1i}}, nil, CPU); return err },
+		{"odd attribute", func() error {
+			_, err := p.Create("Scale", []manifest.Attribute{{Name: "by", Value: 1i}}, nil, tensor.CPU)
+			return err
+		},
 			"create of Scale: attribute by: found a value of type complex128, needed int64, float64, string, []int64 or []float64"},
-		{"odd device", func() error { _, err := p.Create("Scale", nil, nil, Device{Kind: "abacus"}); return err },
+		{"odd device", func() error { _, err := p.Create("Scale", nil, nil, tensor.Device{Kind: "abacus"}); return err },
 			`create of Scale: found device "abacus", needed cpu or cuda`},
-		{"odd type", func() error { _, err := p.Create("Scale", nil, []*Tensor{{DType: "decimal"}}, CPU); return err },
+		{"odd type", func() error {
+			_, err := p.Create("Scale", nil, []*tensor.Tensor{{DType: "decimal"}}, tensor.CPU)
+			return err
+		},
 			`create of Scale: constant 0: found element type "decimal", needed one of [float32 float16 bfloat16 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool]`},
-		{"failing create", func() error { _, err := mustOpen(t, "-DCREATE_FAILS").Create("Scale", nil, nil, CPU); return err },
+		{"failing create", func() error {
+			_, err := mustOpen(t, "-DCREATE_FAILS").Create("Scale", nil, nil, tensor.CPU)
+			return err
+		},
 			"create of Scale failed: the fixture makes no kernels (not supported)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -259,14 +278,14 @@ func TestKernelErrors(t *testing.T) {
 		})
 	}
 	for _, shape := range [][]int64{{-1}, {1 << 40, 1 << 40}, make([]int64, 17)} {
-		if _, err := NewTensor(Float32, shape...); err == nil {
+		if _, err := tensor.New(tensor.Float32, shape...); err == nil {
 			t.Errorf("a tensor of shape %v is accepted", shape)
 		}
 	}
 }
 
 func TestAttributesReachC(t *testing.T) {
-	values := []Attribute{{"a", int64(-3)}, {"b", 0.5}, {"c", "text"}, {"d", []int64{1, 2}}, {"e", []float64{0.25, 4}}, {"f", []int64{}}}
+	values := []manifest.Attribute{{Name: "a", Value: int64(-3)}, {Name: "b", Value: 0.5}, {Name: "c", Value: "text"}, {Name: "d", Value: []int64{1, 2}}, {Name: "e", Value: []float64{0.25, 4}}, {Name: "f", Value: []int64{}}}
 	c, err := cAttributes(values)
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +293,7 @@ func TestAttributesReachC(t *testing.T) {
 	d := &describer{p: &Plugin{}}
 	for i, a := range c {
 		got := d.attribute(a, "x")
-		if diff := cmp.Diff(AttributeInfo{values[i].Name, attributeKinds[i%5+1], false, values[i].Value}, got); i < 5 && diff != "" {
+		if diff := cmp.Diff(signature.Attribute{Name: values[i].Name, Kind: attributeKinds[i%5+1], Required: false, Default: values[i].Value}, got); i < 5 && diff != "" {
 			t.Errorf("attribute %d (-want +got):\n%s", i, diff)
 		}
 	}
@@ -285,11 +304,11 @@ func TestAttributesReachC(t *testing.T) {
 
 func TestFold(t *testing.T) {
 	p := mustOpen(t)
-	got, err := p.Fold("Scale", []Weight{{Name: "w", Shape: []int64{3}, Floats: []float64{1, 2, 4}}, {Name: "e", Shape: []int64{0}, Floats: []float64{}}}, nil)
+	got, err := p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{3}, Floats: []float64{1, 2, 4}}, {Name: "e", Shape: []int64{0}, Floats: []float64{}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Weight{
+	want := []tensor.Weight{
 		{Name: "w", Shape: []int64{3}, Floats: []float64{2, 4, 8}},
 		{Name: "e", Shape: []int64{0}, Floats: []float64{}},
 		{Name: "sum", Shape: []int64{}, Floats: []float64{7}},
@@ -297,15 +316,15 @@ func TestFold(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fold (-want +got):\n%s", diff)
 	}
-	_, err = p.Fold("Scale", []Weight{{Name: "w", Shape: []int64{1, 1}, Floats: []float64{1}}}, nil)
-	if !errors.Is(err, ErrRefused) || err.Error() != p.Path+": fold of Scale failed: the fixture folds only float vectors (refused)" {
+	_, err = p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{1, 1}, Floats: []float64{1}}}, nil)
+	if !errors.Is(err, refusal.ErrFold) || err.Error() != p.Path+": fold of Scale failed: the fixture folds only float vectors (refused)" {
 		t.Errorf("constants that do not qualify: %v", err)
 	}
-	_, err = p.Fold("Scale", []Weight{{Name: "w", Shape: []int64{2}, Floats: []float64{1}}}, nil)
+	_, err = p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{2}, Floats: []float64{1}}}, nil)
 	if err == nil || err.Error() != p.Path+": fold of Scale: constant w: found 1 elements, needed 2 for shape [2], as floats or as ints" {
 		t.Errorf("too few elements: %v", err)
 	}
-	_, err = p.Fold("Scale", []Weight{{Name: "not a name", Shape: []int64{1}, Floats: []float64{1}}}, nil)
+	_, err = p.Fold("Scale", []tensor.Weight{{Name: "not a name", Shape: []int64{1}, Floats: []float64{1}}}, nil)
 	if err == nil || err.Error() != p.Path+`: fold of Scale: it emitted a constant called "not a name"` {
 		t.Errorf("a bad name: %v", err)
 	}

@@ -1,21 +1,19 @@
 package plugin
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"unsafe"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
-
-// ErrRefused: a plugin's fold function says that the constants do not qualify. Nothing is wrong.
-var ErrRefused = errors.New("refused by the plugin")
 
 // codeNames are the error codes of graft_plugin.h in words.
 var codeNames = map[int32]string{
@@ -44,17 +42,7 @@ func (m *message) string() string {
 	if end := strings.IndexByte(text, 0); end >= 0 {
 		text = text[:end]
 	}
-	return printable(text)
-}
-
-// printable replaces what could disturb a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	return diagnostic.Printable(text)
 }
 
 // invoke calls a plugin's function that ends with a message pointer, and turns its code into an error.
@@ -77,9 +65,9 @@ func (p *Plugin) invoke(what string, function uintptr, m *message, args ...uintp
 	if text == "" {
 		text = "no reason given"
 	}
-	kind := ErrKernel
+	kind := refusal.ErrKernel
 	if code == abi.Refused {
-		kind = ErrRefused
+		kind = refusal.ErrFold
 	}
 	return &diagnostic.Error{Kind: kind, Path: p.Path, Found: fmt.Sprintf("%s failed: %s (%s)", what, text, name)}
 }
@@ -110,7 +98,7 @@ func pointer[T any](address uintptr) *T {
 }
 
 // cAttributes builds an array of attributes; the pins keep alive what only C would see.
-func cAttributes(attributes []Attribute) ([]*abi.Attribute, error) {
+func cAttributes(attributes []manifest.Attribute) ([]*abi.Attribute, error) {
 	out := make([]*abi.Attribute, len(attributes))
 	for i, a := range attributes {
 		c := &abi.Attribute{Size: uint64(unsafe.Sizeof(abi.Attribute{})), Name: cString(a.Name)}
@@ -135,6 +123,18 @@ func cAttributes(attributes []Attribute) ([]*abi.Attribute, error) {
 			return nil, fmt.Errorf("attribute %s: found a value of type %T, needed int64, float64, string, []int64 or []float64", a.Name, a.Value)
 		}
 		out[i] = c
+	}
+	return out, nil
+}
+
+// cTensors builds an array of DLTensor pointers.
+func cTensors(tensors []*tensor.Tensor, what string) ([]*abi.Tensor, error) {
+	out := make([]*abi.Tensor, len(tensors))
+	for i, t := range tensors {
+		var err error
+		if out[i], err = t.ABI(); err != nil {
+			return nil, fmt.Errorf("%s %d: %w", what, i, err)
+		}
 	}
 	return out, nil
 }

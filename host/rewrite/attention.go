@@ -5,7 +5,7 @@ import (
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // attention puts one operator with the face of canonical attention in place of
@@ -47,7 +47,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 	for len(ins) > 1 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
 	}
-	n, err := r.node(g, plugin.Domain, c.Operator.Name, slices.Clone(ins), outputs, attributes...)
+	n, err := r.node(g, manifest.Domain, c.Operator.Name, slices.Clone(ins), outputs, attributes...)
 	if err != nil {
 		return err
 	}

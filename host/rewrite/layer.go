@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
 // Layer is a block of attention and what it keeps. Its Weights are those that the fold
@@ -36,7 +35,7 @@ type LayerStrategy struct {
 // refuse says why a layer cannot keep what it was asked to. It keeps something else
 // then.
 func refuse(format string, args ...any) error {
-	return &diagnostic.Error{Kind: plugin.ErrRefused, Found: fmt.Sprintf(format, args...)}
+	return &diagnostic.Error{Kind: refusal.ErrFold, Found: fmt.Sprintf(format, args...)}
 }
 
 // Refuse is a refusal for a reason.
@@ -45,7 +44,7 @@ func Refuse(why string) error { return refuse("%s", why) }
 // Refusal is the reason of a refusal, or false for other errors.
 func Refusal(err error) (string, bool) {
 	var refused *diagnostic.Error
-	if errors.As(err, &refused) && errors.Is(refused.Kind, plugin.ErrRefused) {
+	if errors.As(err, &refused) && errors.Is(refused.Kind, refusal.ErrFold) {
 		return refused.Found, true
 	}
 	return "", false

@@ -11,7 +11,8 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // pattern puts the nodes of a plugin's replacement in place of those it matched.
@@ -51,7 +52,7 @@ func (r *rewriter) pattern(c plan.Choice) error {
 		var attributes []any
 		for _, a := range w.Attributes {
 			value := a.Value
-			if name, ok := value.(plugin.Capture); ok {
+			if name, ok := value.(manifest.Capture); ok {
 				value = m.Captured[string(name)]
 			}
 			attributes = append(attributes, a.Name, value)
@@ -74,8 +75,8 @@ func (r *rewriter) pattern(c plan.Choice) error {
 
 // foldType is the type that folded constants take in the graph: that of the
 // first constant that was captured.
-func (r *rewriter) foldType(p *plugin.Pattern, m *plan.Match) onnx.Tensor_DataType {
-	i := slices.IndexFunc(p.Constants, func(k plugin.Constant) bool { return k.Any })
+func (r *rewriter) foldType(p *manifest.Pattern, m *plan.Match) onnx.Tensor_DataType {
+	i := slices.IndexFunc(p.Constants, func(k manifest.Constant) bool { return k.Any })
 	if i < 0 {
 		return onnx.Tensor_FLOAT
 	}
@@ -83,7 +84,7 @@ func (r *rewriter) foldType(p *plugin.Pattern, m *plan.Match) onnx.Tensor_DataTy
 }
 
 // narrow rounds a folded constant to the type it takes in the graph.
-func narrow(c plugin.Weight, to onnx.Tensor_DataType) (*onnx.Tensor, error) {
+func narrow(c tensor.Weight, to onnx.Tensor_DataType) (*onnx.Tensor, error) {
 	if c.Floats == nil {
 		return graph.Int64Tensor("", c.Shape, c.Ints...), nil
 	}

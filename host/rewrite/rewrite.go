@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // domainVersion is the version of the operator set that plugins' operators form.
@@ -45,7 +45,7 @@ func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 		}
 	}
 	r.settleReshapes()
-	g.ImportOpset(plugin.Domain, domainVersion)
+	g.ImportOpset(manifest.Domain, domainVersion)
 	if err := g.Sort(); err != nil {
 		return err
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -49,9 +50,9 @@ const join = `
 	present_key = Concat(past_key, k) axis=2
 	present_value = Concat(past_value, v) axis=2`
 
-func manifest(t *testing.T, operators string) *plugin.Manifest {
+func parsed(t *testing.T, operators string) *manifest.Manifest {
 	t.Helper()
-	m, err := plugin.ParseManifest("plugin.yaml", []byte(`schema_version: 1
+	m, err := manifest.Parse("plugin.yaml", []byte(`schema_version: 1
 name: flash
 version: 0.1.0
 abi: "1.0"
@@ -74,7 +75,7 @@ const flash = `  - name: Flash
 
 // apply plans and rewrites a model under Force, and sees that what comes out is
 // sound: read again, each name defined once, before it is read.
-func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*plugin.Manifest) *onnx.Model {
+func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*manifest.Manifest) *onnx.Model {
 	t.Helper()
 	before := faceOf(p)
 	b, err := proto.Marshal(p)
@@ -155,9 +156,9 @@ func attribute(n *onnx.Node, name string) *onnx.Attribute {
 }
 
 func TestAttention(t *testing.T) {
-	p := apply(t, blockstest.Proto(t, face+join+layer), plan.Options{}, manifest(t, flash))
+	p := apply(t, blockstest.Proto(t, face+join+layer), plan.Options{}, parsed(t, flash))
 	n := node(t, p.Graph, "Flash")
-	if n.GetDomain() != plugin.Domain {
+	if n.GetDomain() != manifest.Domain {
 		t.Errorf("domain %q", n.GetDomain())
 	}
 	if want := []string{"q", "k", "v", "past_key", "past_value"}; !slices.Equal(n.Input[:5], want) || len(n.Input) != 6 {
@@ -184,7 +185,7 @@ func TestAttention(t *testing.T) {
 			t.Errorf("%s is left in %v", gone, ops(p.Graph))
 		}
 	}
-	if i := slices.IndexFunc(p.OpsetImport, func(o *onnx.OperatorSet) bool { return o.GetDomain() == plugin.Domain }); i < 0 {
+	if i := slices.IndexFunc(p.OpsetImport, func(o *onnx.OperatorSet) bool { return o.GetDomain() == manifest.Domain }); i < 0 {
 		t.Error("the operators' domain is not imported")
 	}
 	i := slices.IndexFunc(p.Graph.ValueInfo, func(v *onnx.ValueInfo) bool { return v.GetName() == n.Output[0] })
@@ -216,7 +217,7 @@ func TestMaskFromTheShapeOfPresent(t *testing.T) {
 				text = strings.Replace(text, "c = Add(s, zeros)", "both = Shape(s)\nzeros = ConstantOfShape(both)\nc = Add(s, zeros)", 1)
 				text = strings.Replace(text, "\n\t\n", "\n", -1)
 			}
-			p := apply(t, blockstest.Proto(t, face+join+text), plan.Options{}, manifest(t, flash))
+			p := apply(t, blockstest.Proto(t, face+join+text), plan.Options{}, parsed(t, flash))
 			if slices.Contains(ops(p.Graph), "Softmax") {
 				t.Errorf("left %v", ops(p.Graph))
 			}
@@ -226,7 +227,7 @@ func TestMaskFromTheShapeOfPresent(t *testing.T) {
 
 func TestShapeOfTheScoresIsReadElsewhere(t *testing.T) {
 	text := face + "out size i64[4]\n" + join + layer + "\n\tsize = Shape(a)"
-	p := apply(t, blockstest.Proto(t, text), plan.Options{}, manifest(t, flash))
+	p := apply(t, blockstest.Proto(t, text), plan.Options{}, parsed(t, flash))
 	if slices.Contains(ops(p.Graph), "MatMul") {
 		t.Errorf("the scores were kept for their shape: %v", ops(p.Graph))
 	}
@@ -243,7 +244,7 @@ func TestInvertedMask(t *testing.T) {
 		a = MatMul(q, kt)
 		m = Where(hidden, -1e9, a)
 		p = Softmax(m)
-		y = MatMul(p, v)`), plan.Options{}, manifest(t, flash))
+		y = MatMul(p, v)`), plan.Options{}, parsed(t, flash))
 	n, not := node(t, p.Graph, "Flash"), node(t, p.Graph, "Not")
 	if not.Input[0] != "hidden" || len(n.Input) != 7 || n.Input[6] != not.Output[0] || n.Output[0] != "y" {
 		t.Errorf("%v reads %v", n.Output, n.Input)
@@ -263,7 +264,7 @@ func TestProbabilitiesThatLeave(t *testing.T) {
 		kt = Transpose(k) perm=0,1,3,2
 		a = MatMul(q, kt)
 		p = Softmax(a)
-		y = MatMul(p, v)`), plan.Options{}, manifest(t, flash))
+		y = MatMul(p, v)`), plan.Options{}, parsed(t, flash))
 	n := node(t, p.Graph, "Flash")
 	if want := []string{"y", "", "", "p"}; !slices.Equal(n.Output, want) || attribute(n, "scores_mode").GetI() != 3 {
 		t.Errorf("outputs %v", n.Output)
@@ -296,7 +297,7 @@ func TestBranch(t *testing.T) {
 			}
 		}
 	}
-	p = apply(t, p, plan.Options{}, manifest(t, flash))
+	p = apply(t, p, plan.Options{}, parsed(t, flash))
 	var then *onnx.Graph
 	for _, a := range p.Graph.Node[len(p.Graph.Node)-1].Attribute {
 		if a.GetName() == "then_branch" {
@@ -312,17 +313,17 @@ func TestBranch(t *testing.T) {
 // halves folds a matrix into two.
 type halves struct{}
 
-func (halves) Fold(_, _ string, constants []plugin.Weight, attributes []plugin.Attribute) ([]plugin.Weight, error) {
+func (halves) Fold(_, _ string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error) {
 	w := constants[0]
 	n := int64(len(w.Floats)) / w.Shape[0]
-	return []plugin.Weight{
+	return []tensor.Weight{
 		{Name: "left", Shape: []int64{w.Shape[0], 1}, Floats: w.Floats[:w.Shape[0]]},
 		{Name: "right", Shape: []int64{1, n}, Floats: w.Floats[:n]},
 	}, nil
 }
 
 func TestPatternWithFold(t *testing.T) {
-	m := manifest(t, `  - name: Thin
+	m := parsed(t, `  - name: Thin
     replaces:
       pattern:
         inputs: [x]
@@ -377,7 +378,7 @@ func TestBlockReadsBlock(t *testing.T) {
 		p2 = Softmax(s2)
 		o2 = MatMul(p2, v)
 		t = Transpose(o2) perm=0,2,1,3
-		y = Reshape(t, [0,0,512])`), plan.Options{}, manifest(t, flash))
+		y = Reshape(t, [0,0,512])`), plan.Options{}, parsed(t, flash))
 	if got, want := ops(p.Graph), []string{"Flash", "Flash"}; !slices.Equal(got, want) {
 		t.Errorf("nodes %v, want %v", got, want)
 	}

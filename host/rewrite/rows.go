@@ -7,13 +7,13 @@ import (
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // packedLinear multiplies rows of any number of axes. It takes x, weight, bias, a
 // residual, and scale and bias of a layer normalization.
 const (
-	packedLinear    = plugin.Domain + ".PackedLinear"
+	packedLinear    = manifest.Domain + ".PackedLinear"
 	residualOperand = 3
 	normOperand     = 4
 )
@@ -332,7 +332,7 @@ func activation(n *graph.Node) string {
 	switch {
 	case n.Is("Relu"):
 		return "relu"
-	case n.Is(plugin.Domain+".FusedGelu", "Gelu", "com.microsoft.Gelu"):
+	case n.Is(manifest.Domain+".FusedGelu", "Gelu", "com.microsoft.Gelu"):
 		if approximate == "tanh" {
 			return "gelu_tanh"
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Inputs of an engine graph, beside the model's own input of tokens.
@@ -293,7 +293,7 @@ func (s *stateful) finish() error {
 	}
 	s.main.ForgetTypes() // declared lengths were those of a batch and a sequence
 	s.main.Proto.ValueInfo = s.attended
-	s.main.ImportOpset(plugin.Domain, domainVersion)
+	s.main.ImportOpset(manifest.Domain, domainVersion)
 	if err := s.main.Sort(); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // put puts the operator in place that serves a layer.
@@ -131,7 +131,7 @@ func (s *stateful) attend(b *blocks.Block, keep plan.Strategy, ins []*graph.Valu
 	if !slices.Contains(s.engine.Plugins, server.Plugin) {
 		s.engine.Plugins = append(s.engine.Plugins, server.Plugin)
 	}
-	n, err := s.node(s.main, plugin.Domain, server.Operator, ins, outputs, attributes...)
+	n, err := s.node(s.main, manifest.Domain, server.Operator, ins, outputs, attributes...)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Folded is a weight that a plugin computed, float32.
@@ -28,8 +29,8 @@ type Projection struct {
 	Rows string
 }
 
-func (p *Projection) weight(name string) plugin.Weight {
-	return plugin.Weight{Name: name, Shape: []int64{p.Inputs, p.Width}, Floats: p.Weight}
+func (p *Projection) weight(name string) tensor.Weight {
+	return tensor.Weight{Name: name, Shape: []int64{p.Inputs, p.Width}, Floats: p.Weight}
 }
 
 // mostElements bounds a weight that is widened to float64.
@@ -150,34 +151,34 @@ func (d *Decoder) crossSources(b *blocks.Block) (*source, error) {
 // Fold is what a layer asks the operator's plugin to fold.
 type Fold struct {
 	Implementation plan.Implementation
-	Constants      []plugin.Weight
-	Attributes     []plugin.Attribute
+	Constants      []tensor.Weight
+	Attributes     []manifest.Attribute
 }
 
 // fold computes the weights of an operator. keyBias is what cached keys carry, or nil.
 func (d *Decoder) fold(keep plan.Strategy, b *blocks.Block, from *source, keyBias []float64) *Fold {
 	key, value := from.key, from.value
-	constants := []plugin.Weight{key.weight("key_weight"), value.weight("value_weight")}
+	constants := []tensor.Weight{key.weight("key_weight"), value.weight("value_weight")}
 	if keyBias != nil {
-		constants = append(constants, plugin.Weight{Name: "key_bias", Shape: []int64{key.Width}, Floats: keyBias})
+		constants = append(constants, tensor.Weight{Name: "key_bias", Shape: []int64{key.Width}, Floats: keyBias})
 	}
 	if value.Bias != nil {
-		constants = append(constants, plugin.Weight{Name: "value_bias", Shape: []int64{value.Width}, Floats: value.Bias})
+		constants = append(constants, tensor.Weight{Name: "value_bias", Shape: []int64{value.Width}, Floats: value.Bias})
 	}
 	return d.foldOf(keep, b, constants)
 }
 
 // foldFrom is fold for layers that read the keys of another layer.
 func (d *Decoder) foldFrom(keep plan.Strategy, b *blocks.Block, from *source, base *Projection) *Fold {
-	return d.foldOf(keep, b, []plugin.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
+	return d.foldOf(keep, b, []tensor.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
 }
 
-func (d *Decoder) foldOf(keep plan.Strategy, b *blocks.Block, constants []plugin.Weight) *Fold {
+func (d *Decoder) foldOf(keep plan.Strategy, b *blocks.Block, constants []tensor.Weight) *Fold {
 	a := b.Attention
-	f := &Fold{Implementation: d.Implementations.Of(keep), Constants: constants, Attributes: []plugin.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
+	f := &Fold{Implementation: d.Implementations.Of(keep), Constants: constants, Attributes: []manifest.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
 		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}}
 	if d.Storage != "" {
-		f.Attributes = append(f.Attributes, plugin.Attribute{Name: "storage", Value: string(d.Storage)})
+		f.Attributes = append(f.Attributes, manifest.Attribute{Name: "storage", Value: string(d.Storage)})
 	}
 	return f
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/blocks/blockstest"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -35,7 +35,7 @@ func TestShapeReadOffWhatComesBefore(t *testing.T) {
 	b1 = Mul(b, 0.125)
 	p2 = Softmax(b1)
 	y = MatMul(p2, v)`)
-	pl := plan.Make(g, s, blocks.Find(g, s), []*plugin.Manifest{manifest(t, flash)}, plan.Options{Force: true})
+	pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash)}, plan.Options{Force: true})
 	if pl.Replaced() != 2 {
 		t.Fatalf("%d of 2 blocks are planned: %+v", pl.Replaced(), pl.Choices)
 	}

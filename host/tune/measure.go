@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/threads"
 	"github.com/opgraft/graft/host/tune/probe"
 )
 
@@ -74,7 +75,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 			s.Close()
 		}
 	}()
-	crew := plugin.NewCrew(id.Threads)
+	crew := threads.NewPool(id.Threads)
 	defer crew.Close()
 	if err := shrink(&t.Axes, l, candidates, layers, most); err != nil {
 		return nil, err
@@ -229,13 +230,13 @@ func pass(step timed, layers int64, between *sweep) (float64, error) {
 type sweep struct {
 	region *memory.Region
 	layer  int64
-	crew   *plugin.Crew
+	crew   *threads.Pool
 }
 
 // sweepBytes is more than caches hold.
 const sweepBytes = 96 << 20
 
-func newSweep(layer int64, crew *plugin.Crew) (*sweep, error) {
+func newSweep(layer int64, crew *threads.Pool) (*sweep, error) {
 	r, err := memory.Reserve(sweepBytes)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/library"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // What any Linux has; whatever else a library needs must be inside of it.
@@ -23,27 +24,27 @@ var everywhere = []string{
 func TestLibraries(t *testing.T) {
 	for name, path := range built(t) {
 		t.Run(name, func(t *testing.T) {
-			library, err := plugin.InspectLibrary(path)
+			library, err := library.Read(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := library.Check(plugin.HostABI, plugin.Platform{OS: "linux", Arch: "amd64"}); err != nil {
+			if err := library.Check(library.HostABI, manifest.Platform{OS: "linux", Arch: "amd64"}); err != nil {
 				t.Error(err)
 			}
 			if len(library.Unexpected) > 0 {
 				t.Errorf("found the exported symbols %s, need %s and %s alone", strings.Join(library.Unexpected, ", "),
-					plugin.EntrySymbol, plugin.RegisterSymbol)
+					library.EntrySymbol, library.RegisterSymbol)
 			}
 			for _, needed := range library.Needed {
 				if !slices.Contains(everywhere, needed) {
 					t.Errorf("found a link to %s, need none but to %s", needed, strings.Join(everywhere, ", "))
 				}
 			}
-			manifest, err := plugin.ReadManifest(filepath.Dir(path))
+			manifest, err := manifest.Read(filepath.Dir(path))
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := &plugin.Note{
+			want := &library.Note{
 				ABI: manifest.ABI, Name: manifest.Name, Version: manifest.Version, Device: "cuda", OS: "linux", Arch: "amd64",
 				ISA: []string{"x86-64"}, SM: []string{"80", "90"}, CUDA: "13",
 			}

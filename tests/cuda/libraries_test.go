@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Where make cuda puts libraries and reports, from here.
@@ -37,11 +37,11 @@ func built(t *testing.T) map[string]string {
 		if !cudaPlugin.Match(text) {
 			continue
 		}
-		manifest, err := plugin.ReadManifest(filepath.Dir(list))
+		manifest, err := manifest.Read(filepath.Dir(list))
 		if err != nil {
 			t.Fatal(err)
 		}
-		variant, err := manifest.VariantFor("cuda", plugin.Platform{OS: "linux", Arch: "amd64"})
+		variant, err := manifest.VariantFor("cuda", manifest.Platform{OS: "linux", Arch: "amd64"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // A session's providers decide which variant runs a node, so both have one signature.
 func TestSignatures(t *testing.T) {
 	program := compile(t, "signatures.c", "signatures", "-ldl")
 	for name, library := range built(t) {
-		manifest, err := plugin.ReadManifest(filepath.Dir(library))
+		manifest, err := manifest.Read(filepath.Dir(library))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cpu, err := manifest.VariantFor("cpu", plugin.ThisPlatform)
+		cpu, err := manifest.VariantFor("cpu", manifest.ThisPlatform)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/models"
 )
 
@@ -126,7 +126,7 @@ func TestTruncations(t *testing.T) {
 		m, err := model.Open(path)
 		if err == nil {
 			// Cut between two fields: the graph must be there whole.
-			_, err = patch.Analyse(m, []*plugin.Manifest{}, plan.Options{})
+			_, err = patch.Analyse(m, []*manifest.Manifest{}, plan.Options{})
 			m.Close()
 			if err == nil {
 				continue

@@ -30,7 +30,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 const (
@@ -87,7 +88,7 @@ func child(what string) error {
 			o.Providers = nil
 		}
 	case "cpu first", "cuda first": // as a program in another language registers what graft patch names
-		op, domain, o.Plain = "Join", plugin.Domain, true
+		op, domain, o.Plain = "Join", manifest.Domain, true
 		o.Libraries = []string{filepath.Join(os.Getenv(folder), "liblooks.so"), filepath.Join(os.Getenv(folder), "liblooks_cuda.so")}
 		if what == "cuda first" {
 			o.Libraries[0], o.Libraries[1] = o.Libraries[1], o.Libraries[0]
@@ -211,7 +212,7 @@ func looks(t *testing.T) string {
 			`-DGRAFT_PLUGIN_ISA="baseline"`, `-DGRAFT_PLUGIN_SM="80"`, `-DGRAFT_PLUGIN_CUDA="13"`,
 			"testdata/looks.cc", "-Wl,--version-script=../../abi/cmake/graft.map,-z,nodelete", "-o", filepath.Join(dir, name))
 	}
-	manifest := strings.ReplaceAll(`schema_version: 1
+	text := strings.ReplaceAll(`schema_version: 1
 name: looks
 version: 0.1.0
 abi: "1.0"
@@ -226,7 +227,7 @@ operators:
       pattern: {inputs: [a, b], outputs: [y], nodes: [{op: Concat, in: [a, b], out: [y], attributes: {axis: -1}}]}
     cost: {bandwidth: 1, flops: 1, overhead_us: 1}
 `, "ARCH", runtime.GOARCH)
-	if err := os.WriteFile(filepath.Join(dir, plugin.ManifestName), []byte(manifest), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, manifest.FileName), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -240,7 +241,7 @@ func TestProviderChooses(t *testing.T) {
 	libraries := played(t, filepath.Join(at, "libonnxruntime_providers_cuda.so"))
 	whole, driver := looks(t), cudatest.Library(t)
 	part := t.TempDir() // the same plugin without its library for CUDA
-	for _, name := range []string{plugin.ManifestName, "liblooks.so"} {
+	for _, name := range []string{manifest.FileName, "liblooks.so"} {
 		if err := os.Link(filepath.Join(whole, name), filepath.Join(part, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +268,7 @@ func TestProviderChooses(t *testing.T) {
 		}
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), scenario+"="+test.what, folder+"="+test.plugin, "LD_LIBRARY_PATH="+libraries, "GRAFT_CUDA_DRIVER="+driver,
-			plugin.PathVariable+"=", "XDG_DATA_HOME="+t.TempDir())
+			discovery.PathVariable+"=", "XDG_DATA_HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", test.what, err, out)

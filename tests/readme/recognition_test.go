@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/models"
 )
 
@@ -23,7 +23,7 @@ var twoCores = plan.Machine{Bandwidth: 44e9, CacheBandwidth: 180e9, CacheBytes: 
 func TestRecognitionTable(t *testing.T) {
 	_, section, _ := strings.Cut(text(t, "docs/recognition.md"), "## What stands under models/graphs")
 	section, _, _ = strings.Cut(section, "\n## ")
-	manifest, err := plugin.ReadManifest(filepath.Join(root(t), "plugins", "flash-decode"))
+	flash, err := manifest.Read(filepath.Join(root(t), "plugins", "flash-decode"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestRecognitionTable(t *testing.T) {
 			continue
 		}
 		rows++
-		want := row(t, f, manifest)
+		want := row(t, f, flash)
 		if !strings.Contains(section, want+"\n") {
 			t.Errorf("docs/recognition.md has no row\n%s", want)
 		}
@@ -75,7 +75,7 @@ func TestEveryFactIsDocumented(t *testing.T) {
 }
 
 // row is the line of a fixture: name, forms, recognised, replaced, not recognised.
-func row(t *testing.T, f models.Fixture, manifest *plugin.Manifest) string {
+func row(t *testing.T, f models.Fixture, attention *manifest.Manifest) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")
 	if err := f.Write(path, 1); err != nil {
@@ -86,7 +86,7 @@ func row(t *testing.T, f models.Fixture, manifest *plugin.Manifest) string {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	a, err := patch.Analyse(m, []*plugin.Manifest{manifest}, plan.Options{Machine: twoCores})
+	a, err := patch.Analyse(m, []*manifest.Manifest{attention}, plan.Options{Machine: twoCores})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // root is the repository's root.
@@ -27,7 +27,7 @@ func root(t *testing.T) string {
 func pluginsBuilt(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(root(t), "build", "plugins")
-	if _, err := os.Stat(filepath.Join(path, "flash-decode", plugin.ManifestName)); err != nil {
+	if _, err := os.Stat(filepath.Join(path, "flash-decode", manifest.FileName)); err != nil {
 		t.Fatalf("the plugins are not built: %v; run make plugins", err)
 	}
 	return path

@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -128,15 +129,15 @@ func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
 		}
 	}
 	count := [1]int32{}
-	floats := func(data []float32, shape ...int64) *plugin.Tensor {
-		return &plugin.Tensor{DType: plugin.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(data))}
+	floats := func(data []float32, shape ...int64) *tensor.Tensor {
+		return &tensor.Tensor{DType: tensor.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(data))}
 	}
-	integers := func(data []int32) *plugin.Tensor {
-		return &plugin.Tensor{DType: plugin.Int32, Shape: []int64{int64(len(data))}, Data: unsafe.Pointer(unsafe.SliceData(data))}
+	integers := func(data []int32) *tensor.Tensor {
+		return &tensor.Tensor{DType: tensor.Int32, Shape: []int64{int64(len(data))}, Data: unsafe.Pointer(unsafe.SliceData(data))}
 	}
 	return e.store.Run(&plugin.RunContext{Threads: e.threads},
-		[]*plugin.Tensor{floats(rows, int64(length), width), floats(e.output.Floats(), e.output.Shape()...), integers(slots)},
-		[]*plugin.Tensor{integers(count[:])})
+		[]*tensor.Tensor{floats(rows, int64(length), width), floats(e.output.Floats(), e.output.Shape()...), integers(slots)},
+		[]*tensor.Tensor{integers(count[:])})
 }
 
 // Features are one input of an encoder: tokens, or values of a shape (1, ..).

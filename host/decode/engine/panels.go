@@ -18,12 +18,14 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // The plugin of products, its operators, and what they call a matrix in panels.
 const (
 	linearPlugin  = "packed-linear"
-	linear        = plugin.Domain + ".PackedLinear"
+	linear        = manifest.Domain + ".PackedLinear"
 	packPanels    = "PackPanels"
 	weightOperand = 1
 )
@@ -171,18 +173,18 @@ func (w *matrix) pack(m *model.Model, p *plugin.Plugin, to []float32, shape []in
 	if len(data) == 0 || len(to) == 0 {
 		return errors.New("a matrix without elements")
 	}
-	var attributes []plugin.Attribute
+	var attributes []manifest.Attribute
 	if w.transposed {
-		attributes = append(attributes, plugin.Attribute{Name: "transposed", Value: int64(1)})
+		attributes = append(attributes, manifest.Attribute{Name: "transposed", Value: int64(1)})
 	}
-	k, err := p.Create(packPanels, attributes, nil, plugin.CPU)
+	k, err := p.Create(packPanels, attributes, nil, tensor.CPU)
 	if err != nil {
 		return err
 	}
 	defer k.Destroy()
-	in := &plugin.Tensor{DType: plugin.Float32, Shape: w.value.Tensor.Dims, Data: unsafe.Pointer(unsafe.SliceData(data))}
-	out := &plugin.Tensor{DType: plugin.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(to))}
-	if err := k.Run(&plugin.RunContext{Threads: threads}, []*plugin.Tensor{in}, []*plugin.Tensor{out}); err != nil {
+	in := &tensor.Tensor{DType: tensor.Float32, Shape: w.value.Tensor.Dims, Data: unsafe.Pointer(unsafe.SliceData(data))}
+	out := &tensor.Tensor{DType: tensor.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(to))}
+	if err := k.Run(&plugin.RunContext{Threads: threads}, []*tensor.Tensor{in}, []*tensor.Tensor{out}); err != nil {
 		return err
 	}
 	return m.Forget(w.value.Tensor)

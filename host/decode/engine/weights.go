@@ -6,6 +6,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -25,7 +27,7 @@ func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
 	if storage == "" {
 		storage = plan.Float32
 	}
-	return p.Create(prepare.StoreRows, []plugin.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(storage)}}, nil, plugin.CPU)
+	return p.Create(prepare.StoreRows, []manifest.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(storage)}}, nil, tensor.CPU)
 }
 
 // open makes tensors of them, where they lie.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Attention says what the layers of attention are to keep.
@@ -33,7 +33,7 @@ type Attention struct {
 // plugin of the manifests, whose operators then attend over what they say they keep.
 // Behind a name may stand what costs accuracy, for all layers: :float16 or :bfloat16,
 // and :skip=P.
-func ParseAttention(text string, manifests []*plugin.Manifest) (a Attention, err error) {
+func ParseAttention(text string, manifests []*manifest.Manifest) (a Attention, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part, lossy, _ := strings.Cut(part, ":")
 		if err := a.lossy(lossy); err != nil {
@@ -74,7 +74,7 @@ func ParseAttention(text string, manifests []*plugin.Manifest) (a Attention, err
 
 // served is what a name keeps. A plugin that keeps several things is taken for the first
 // of its manifest.
-func (a *Attention) served(name string, manifests []*plugin.Manifest) (plan.Strategy, error) {
+func (a *Attention) served(name string, manifests []*manifest.Manifest) (plan.Strategy, error) {
 	keep, unknown := plan.ParseStrategy(name)
 	if unknown == nil {
 		return keep, nil
@@ -86,7 +86,7 @@ func (a *Attention) served(name string, manifests []*plugin.Manifest) (plan.Stra
 		if list := a.Implementations.Take(m); len(list) > 0 {
 			return list[0], nil
 		}
-		return "", fmt.Errorf("no operator of the plugin %s attends over a KV cache: its %s declares no kv_cache", name, plugin.ManifestName)
+		return "", fmt.Errorf("no operator of the plugin %s attends over a KV cache: its %s declares no kv_cache", name, manifest.FileName)
 	}
 	if manifests == nil {
 		return "", unknown

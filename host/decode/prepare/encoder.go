@@ -6,7 +6,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -44,7 +44,7 @@ func (gen *Generation) encoder(o Options) error {
 func attends(p *plan.Plan) (ops []string) {
 	for _, c := range p.Choices {
 		if c.Block != nil && c.Operator != nil {
-			ops = append(ops, plugin.Domain+"."+c.Operator.Name)
+			ops = append(ops, manifest.Domain+"."+c.Operator.Name)
 		}
 	}
 	return ops

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -87,10 +88,10 @@ func (gen *Generation) filler(o Options) error {
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
-		&onnx.OperatorSet{Domain: proto.String(plugin.Domain), Version: proto.Int64(1)})
+		&onnx.OperatorSet{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)})
 	var with []string
 	for _, operator := range []string{storeHeadKeys, StoreRows} {
-		if !slices.ContainsFunc(g.Node, func(n *onnx.Node) bool { return n.GetDomain() == plugin.Domain && n.GetOpType() == operator }) {
+		if !slices.ContainsFunc(g.Node, func(n *onnx.Node) bool { return n.GetDomain() == manifest.Domain && n.GetOpType() == operator }) {
 			continue
 		}
 		p, err := With(o.Plugins.Plugins, operator)
@@ -116,7 +117,7 @@ func present(past string) string {
 func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string, _ plan.Storage) []*onnx.Node {
 	key, keyLayout := untransposed(g, keyName)
 	value, valueLayout := untransposed(g, valueName)
-	return []*onnx.Node{{OpType: proto.String(storeHeadKeys), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+	return []*onnx.Node{{OpType: proto.String(storeHeadKeys), Domain: proto.String(manifest.Domain), Name: proto.String(done),
 		Input:  []string{key, value, rewrite.CrossPool.Cache, FillSlotMapping},
 		Output: []string{done}, Attribute: []*onnx.Attribute{
 			text("key_layout", keyLayout), text("value_layout", valueLayout),
@@ -126,7 +127,7 @@ func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName,
 
 // storeKeys puts keys of a layer into its area, heads side by side.
 func storeKeys(_ *onnx.Graph, l rewrite.CrossLayer, key, _, done string, storage plan.Storage) []*onnx.Node {
-	return []*onnx.Node{{OpType: proto.String(StoreRows), Domain: proto.String(plugin.Domain), Name: proto.String(done),
+	return []*onnx.Node{{OpType: proto.String(StoreRows), Domain: proto.String(manifest.Domain), Name: proto.String(done),
 		Input: []string{key, rewrite.CrossPool.Cache, FillSlotMapping}, Output: []string{done},
 		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // Name is the plugin, and Operator its operator.
@@ -26,8 +28,8 @@ type Tail struct {
 	groups, offsets, tokens, ops, rows, outTokens, fault []int32
 	warpers, bias, values, draws, scores                 []float32
 
-	in, out [numInputs]*plugin.Tensor // by position; nil where absent
-	slots   [numInputs + numOutputs]plugin.Tensor
+	in, out [numInputs]*tensor.Tensor // by position; nil where absent
+	slots   [numInputs + numOutputs]tensor.Tensor
 	shapes  [numInputs + numOutputs][2]int64
 }
 
@@ -69,9 +71,9 @@ const (
 )
 
 // Open finds the plugin step-tail in the ordinary places and makes a Tail of it. Errors are those of
-// plugin.Discover and plugin.Open.
+// discovery.Find and plugin.Open.
 func Open(threads int) (*Tail, error) {
-	found, err := plugin.Discover(plugin.DiscoverOptions{}).ByName(Name)
+	found, err := discovery.Find(discovery.Options{}).ByName(Name)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func Open(threads int) (*Tail, error) {
 // New makes a Tail of a loaded plugin. Steps of many scores are shared by up to `threads` goroutines;
 // below 2 the caller's thread does all.
 func New(p *plugin.Plugin, threads int) (*Tail, error) {
-	kernel, err := p.Create(Operator, nil, nil, plugin.CPU)
+	kernel, err := p.Create(Operator, nil, nil, tensor.CPU)
 	if err != nil {
 		return nil, err
 	}
@@ -173,32 +175,32 @@ func (t *Tail) bind(req *search.Request, width int) {
 	t.rows = resize(t.rows, n*width)
 	t.outTokens = resize(t.outTokens, n*width)
 
-	t.in, t.out = [numInputs]*plugin.Tensor{}, [numInputs]*plugin.Tensor{}
-	t.in[inScores] = set(t, inScores, plugin.Float32, req.Scores, len(req.Rows), req.Vocab)
-	t.in[inGroups] = set(t, inGroups, plugin.Int32, t.groups, n, groupFields)
-	t.in[inWarpers] = set(t, inWarpers, plugin.Float32, t.warpers, n, warperFields)
-	t.in[inBias] = set(t, inBias, plugin.Float32, t.bias, len(t.bias))
+	t.in, t.out = [numInputs]*tensor.Tensor{}, [numInputs]*tensor.Tensor{}
+	t.in[inScores] = set(t, inScores, tensor.Float32, req.Scores, len(req.Rows), req.Vocab)
+	t.in[inGroups] = set(t, inGroups, tensor.Int32, t.groups, n, groupFields)
+	t.in[inWarpers] = set(t, inWarpers, tensor.Float32, t.warpers, n, warperFields)
+	t.in[inBias] = set(t, inBias, tensor.Float32, t.bias, len(t.bias))
 	if count := len(t.tokens); count > 0 {
-		t.in[inOffsets] = set(t, inOffsets, plugin.Int32, t.offsets, len(t.offsets))
-		t.in[inTokens] = set(t, inTokens, plugin.Int32, t.tokens, count)
-		t.in[inOps] = set(t, inOps, plugin.Int32, t.ops, count)
-		t.in[inValues] = set(t, inValues, plugin.Float32, t.values, count)
+		t.in[inOffsets] = set(t, inOffsets, tensor.Int32, t.offsets, len(t.offsets))
+		t.in[inTokens] = set(t, inTokens, tensor.Int32, t.tokens, count)
+		t.in[inOps] = set(t, inOps, tensor.Int32, t.ops, count)
+		t.in[inValues] = set(t, inValues, tensor.Float32, t.values, count)
 	}
 	if count := len(t.draws); count > 0 {
-		t.in[inDraws] = set(t, inDraws, plugin.Float32, t.draws, count)
+		t.in[inDraws] = set(t, inDraws, tensor.Float32, t.draws, count)
 	}
-	t.out[outScores] = set(t, numInputs+outScores, plugin.Float32, t.scores, n, width)
-	t.out[outRows] = set(t, numInputs+outRows, plugin.Int32, t.rows, n, width)
-	t.out[outTokens] = set(t, numInputs+outTokens, plugin.Int32, t.outTokens, n, width)
-	t.out[outFault] = set(t, numInputs+outFault, plugin.Int32, t.fault, len(t.fault))
+	t.out[outScores] = set(t, numInputs+outScores, tensor.Float32, t.scores, n, width)
+	t.out[outRows] = set(t, numInputs+outRows, tensor.Int32, t.rows, n, width)
+	t.out[outTokens] = set(t, numInputs+outTokens, tensor.Int32, t.outTokens, n, width)
+	t.out[outFault] = set(t, numInputs+outFault, tensor.Int32, t.fault, len(t.fault))
 }
 
 // set makes the tensor of a slot over memory that the Tail or the request holds.
-func set[E any](t *Tail, slot int, dtype plugin.DType, data []E, shape ...int) *plugin.Tensor {
+func set[E any](t *Tail, slot int, dtype tensor.DType, data []E, shape ...int) *tensor.Tensor {
 	for i, size := range shape {
 		t.shapes[slot][i] = int64(size)
 	}
-	t.slots[slot] = plugin.Tensor{DType: dtype, Shape: t.shapes[slot][:len(shape)], Data: unsafe.Pointer(unsafe.SliceData(data))}
+	t.slots[slot] = tensor.Tensor{DType: dtype, Shape: t.shapes[slot][:len(shape)], Data: unsafe.Pointer(unsafe.SliceData(data))}
 	return &t.slots[slot]
 }
 

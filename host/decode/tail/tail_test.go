@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
 // load opens the plugin as it was built: from GRAFT_PLUGIN_PATH, else from build/plugins.
@@ -376,7 +376,7 @@ func TestErrors(t *testing.T) {
 	} {
 		req := &search.Request{Scores: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
 		change(req)
-		if _, err := tail.Run(req); !errors.Is(err, plugin.ErrKernel) {
+		if _, err := tail.Run(req); !errors.Is(err, refusal.ErrKernel) {
 			t.Errorf("%+v: found %v, want an error of the kernel's", req.Groups[0], err)
 		}
 	}

@@ -5,13 +5,13 @@ import (
 
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // face is how the operator of a candidate is called.
 type face struct {
 	operator   string
-	attributes []plugin.Attribute
+	attributes []manifest.Attribute
 	area       int64 // floats of a layer's area in a block
 	one        bool  // one area serves all layers
 	rows       int64 // width of a row; 0 for keys and values
@@ -26,7 +26,7 @@ func faceOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*fac
 	}
 	f := &face{operator: servers.Of(c.Strategy).Operator}
 	set := func(name string, value any) {
-		f.attributes = append(f.attributes, plugin.Attribute{Name: name, Value: value})
+		f.attributes = append(f.attributes, manifest.Attribute{Name: name, Value: value})
 	}
 	set("num_heads", l.Heads)
 	set("head_size", l.HeadSize)

@@ -12,6 +12,9 @@ import (
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/threads"
 )
 
 // Layers is attention of one kind and candidate, with memory for shapes up to a
@@ -20,7 +23,7 @@ type Layers struct {
 	layers    plan.Layers
 	candidate plan.Candidate
 	servers   plan.Implementations
-	crew      *plugin.Crew
+	crew      *threads.Pool
 	kernels   []*plugin.Kernel // a layer's
 	first     *plugin.Kernel   // of the first layer, where another operator serves it
 	pools     []*pool          // what is kept at shared positions, and where else at those generated since
@@ -48,8 +51,8 @@ func newPool(positions, area, areas int64) (*pool, error) {
 	return p, nil
 }
 
-func (p *pool) tensor() *plugin.Tensor {
-	return &plugin.Tensor{DType: plugin.Float32, Shape: p.shape, Data: unsafe.Pointer(unsafe.SliceData(p.region.Bytes()))}
+func (p *pool) tensor() *tensor.Tensor {
+	return &tensor.Tensor{DType: tensor.Float32, Shape: p.shape, Data: unsafe.Pointer(unsafe.SliceData(p.region.Bytes()))}
 }
 
 // filling is a small number, and two ones where it is read as halves.
@@ -66,7 +69,7 @@ func fill(list []float32) {
 // New makes layers of a kind that a candidate serves, by the plugin p, with `layers` of them in
 // memory, for shapes that need at most as much as the largest. The crew, which may be
 // nil, stays the caller's.
-func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *plugin.Crew) (_ *Layers, err error) {
+func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *threads.Pool) (_ *Layers, err error) {
 	x := &Layers{layers: l, candidate: c, servers: servers, crew: crew}
 	defer func() {
 		if err != nil {
@@ -105,11 +108,11 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 		fill(x.weights.Floats())
 	}
 	for i := range layers {
-		attributes := append(face.attributes, plugin.Attribute{Name: "offset", Value: i * x.pools[0].area})
+		attributes := append(face.attributes, manifest.Attribute{Name: "offset", Value: i * x.pools[0].area})
 		if c.Strategy == plan.PromptHiddenStates && len(x.pools) > 1 {
-			attributes = append(attributes, plugin.Attribute{Name: "kv_offset", Value: i * x.pools[1].area})
+			attributes = append(attributes, manifest.Attribute{Name: "kv_offset", Value: i * x.pools[1].area})
 		}
-		k, err := p.Create(face.operator, attributes, nil, plugin.CPU)
+		k, err := p.Create(face.operator, attributes, nil, tensor.CPU)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +123,7 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 		if err != nil {
 			return nil, err
 		}
-		if x.first, err = p.Create(keys.operator, keys.attributes, nil, plugin.CPU); err != nil {
+		if x.first, err = p.Create(keys.operator, keys.attributes, nil, tensor.CPU); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/threads"
 )
 
 // open opens a plugin as it was built: from GRAFT_PLUGIN_PATH, else from build/plugins.
@@ -21,7 +24,7 @@ func open(t *testing.T, name string) *plugin.Plugin {
 		}
 		t.Setenv("GRAFT_PLUGIN_PATH", folder)
 	}
-	found, err := plugin.Discover(plugin.DiscoverOptions{}).ByName(name)
+	found, err := discovery.Find(discovery.Options{}).ByName(name)
 	if err != nil {
 		t.Fatalf("%v: run make plugins", err)
 	}
@@ -77,7 +80,7 @@ func TestStepsAttend(t *testing.T) {
 
 func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, expected func(plan.Shape) float64) {
 	t.Helper()
-	crew := plugin.NewCrew(2)
+	crew := threads.NewPool(2)
 	defer crew.Close()
 	x, err := New(open(t, plan.Implementations{}.Of(c.Strategy).Plugin), plan.Implementations{}, l, c, 2, shapes[len(shapes)-1], crew)
 	if err != nil {
@@ -94,7 +97,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 		}
 		want := expected(s)
 		for i := range step.Layers() {
-			output := plugin.Elems[float32](step.outputs[0])
+			output := tensor.Elems[float32](step.outputs[0])
 			clear(output)
 			took, err := step.Run(i)
 			if err != nil || took <= 0 {

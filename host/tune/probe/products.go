@@ -9,6 +9,9 @@ import (
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/threads"
 )
 
 // LinearPlugin is the plugin that multiplies with a layer's weights, linear its operator.
@@ -21,7 +24,7 @@ const (
 // reads, as an engine runs them. They are not for concurrent use.
 type Projections struct {
 	depth, columns int64
-	crew           *plugin.Crew
+	crew           *threads.Pool
 	kernel         *plugin.Kernel
 	weights        *memory.Region
 	layers         int64
@@ -29,7 +32,7 @@ type Projections struct {
 }
 
 // NewProjections makes those of so many layers.
-func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *plugin.Crew) (_ *Projections, err error) {
+func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *threads.Pool) (_ *Projections, err error) {
 	x := &Projections{depth: l.Width, columns: l.KeyWidth() + l.ValueWidth(), crew: crew, layers: layers}
 	defer func() {
 		if err != nil {
@@ -41,7 +44,7 @@ func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *plugin.
 		return nil, err
 	}
 	fill(x.weights.Floats())
-	x.kernel, err = p.Create(linear, []plugin.Attribute{{Name: "columns", Value: x.columns}}, nil, plugin.CPU)
+	x.kernel, err = p.Create(linear, []manifest.Attribute{{Name: "columns", Value: x.columns}}, nil, tensor.CPU)
 	return x, err
 }
 
@@ -63,26 +66,26 @@ func (x *Projections) Close() {
 // Projection is the products with some number of rows.
 type Projection struct {
 	of      *Projections
-	inputs  [][]*plugin.Tensor // a layer's
-	outputs []*plugin.Tensor
+	inputs  [][]*tensor.Tensor // a layer's
+	outputs []*tensor.Tensor
 	context plugin.RunContext
 }
 
 // Rows makes the inputs of products with so many rows.
 func (x *Projections) Rows(rows int64) (*Projection, error) {
 	t := &Projection{of: x}
-	in, err := plugin.NewTensor(plugin.Float32, rows, x.depth)
+	in, err := tensor.New(tensor.Float32, rows, x.depth)
 	if err != nil {
 		return nil, err
 	}
-	out, err := plugin.NewTensor(plugin.Float32, rows, x.columns)
+	out, err := tensor.New(tensor.Float32, rows, x.columns)
 	if err != nil {
 		return nil, err
 	}
-	t.outputs = []*plugin.Tensor{out}
+	t.outputs = []*tensor.Tensor{out}
 	for i := range x.layers {
 		list := x.weights.Floats()[i*x.floats():][:x.floats()]
-		t.inputs = append(t.inputs, []*plugin.Tensor{in, {DType: plugin.Float32, Shape: []int64{x.panels(), x.depth, abi.PanelColumns}, Data: unsafe.Pointer(unsafe.SliceData(list))}})
+		t.inputs = append(t.inputs, []*tensor.Tensor{in, {DType: tensor.Float32, Shape: []int64{x.panels(), x.depth, abi.PanelColumns}, Data: unsafe.Pointer(unsafe.SliceData(list))}})
 	}
 	need, err := x.kernel.Workspace(t.inputs[0], t.outputs, x.crew.Threads())
 	if err != nil {

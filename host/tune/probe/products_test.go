@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/threads"
 )
 
 // Rows and weights are known, and so what comes out.
 func TestProjections(t *testing.T) {
-	crew := plugin.NewCrew(2)
+	crew := threads.NewPool(2)
 	defer crew.Close()
 	l := plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 2, HeadSize: 12, ValueSize: 8, Width: 48}
 	x, err := NewProjections(open(t, LinearPlugin), l, 3, crew)
@@ -23,7 +24,7 @@ func TestProjections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, out := plugin.Elems[float32](p.inputs[0][0]), plugin.Elems[float32](p.outputs[0])
+		in, out := tensor.Elems[float32](p.inputs[0][0]), tensor.Elems[float32](p.outputs[0])
 		if p.Layers() != 3 || int64(len(in)) != rows*48 || int64(len(out)) != rows*40 {
 			t.Fatalf("%d rows: %d layers, %d in, %d out", rows, p.Layers(), len(in), len(out))
 		}

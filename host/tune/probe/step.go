@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // stepColumns is the columns of an operator's steps.
@@ -16,9 +17,9 @@ const stepColumns = 8
 // Step is the attention of one step at a shape.
 type Step struct {
 	of      *Layers
-	inputs  [][]*plugin.Tensor // a layer's
-	outputs []*plugin.Tensor
-	first   []*plugin.Tensor // of the first layer, where another operator serves it
+	inputs  [][]*tensor.Tensor // a layer's
+	outputs []*tensor.Tensor
+	first   []*tensor.Tensor // of the first layer, where another operator serves it
 	context plugin.RunContext
 	keep    []any // what tensors point to
 }
@@ -44,7 +45,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 		return nil, err
 	}
 	query := t.floats(rows, l.Heads*l.HeadSize)
-	t.outputs = []*plugin.Tensor{t.floats(rows, l.Heads, 1, l.ValueSize)}
+	t.outputs = []*tensor.Tensor{t.floats(rows, l.Heads, 1, l.ValueSize)}
 	hidden, kv := s, plan.Shape{Beams: s.Beams, Batch: s.Batch}
 	if x.candidate.Strategy == plan.PromptHiddenStates {
 		hidden.Own, kv.Own = 0, s.Own
@@ -58,25 +59,25 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		value := &plugin.Tensor{DType: plugin.Float32, Shape: keys.valueShape, Data: unsafe.Pointer(unsafe.SliceData(x.weights.Floats()))}
-		t.first = []*plugin.Tensor{query, x.pools[0].tensor(), steps[0], steps[1], value, nil, nil, steps[2]}
+		value := &tensor.Tensor{DType: tensor.Float32, Shape: keys.valueShape, Data: unsafe.Pointer(unsafe.SliceData(x.weights.Floats()))}
+		t.first = []*tensor.Tensor{query, x.pools[0].tensor(), steps[0], steps[1], value, nil, nil, steps[2]}
 	}
 	return t, t.workspace()
 }
 
 // arguments are the inputs of one layer's operator.
-func (x *Layers) arguments(t *Step, f *face, layer int64, query *plugin.Tensor, steps [3]*plugin.Tensor, kv plan.Shape) []*plugin.Tensor {
+func (x *Layers) arguments(t *Step, f *face, layer int64, query *tensor.Tensor, steps [3]*tensor.Tensor, kv plan.Shape) []*tensor.Tensor {
 	cache := x.pools[0].tensor()
 	if f.rows == 0 {
-		return []*plugin.Tensor{query, nil, nil, cache, steps[0], steps[1], steps[2]}
+		return []*tensor.Tensor{query, nil, nil, cache, steps[0], steps[1], steps[2]}
 	}
 	at := x.weights.Floats()[layer*f.weights:]
-	value := &plugin.Tensor{DType: plugin.Float32, Shape: f.valueShape, Data: unsafe.Pointer(&at[elements(f.keyShape)])}
+	value := &tensor.Tensor{DType: tensor.Float32, Shape: f.valueShape, Data: unsafe.Pointer(&at[elements(f.keyShape)])}
 	if f.keyShape == nil {
-		return []*plugin.Tensor{query, cache, steps[0], steps[1], value, nil, nil, steps[2]}
+		return []*tensor.Tensor{query, cache, steps[0], steps[1], value, nil, nil, steps[2]}
 	}
-	key := &plugin.Tensor{DType: plugin.Float32, Shape: f.keyShape, Data: unsafe.Pointer(&at[0])}
-	in := []*plugin.Tensor{query, cache, steps[0], steps[1], key, value, nil, nil, nil, steps[2]}
+	key := &tensor.Tensor{DType: tensor.Float32, Shape: f.keyShape, Data: unsafe.Pointer(&at[0])}
+	in := []*tensor.Tensor{query, cache, steps[0], steps[1], key, value, nil, nil, nil, steps[2]}
 	if kv.Own > 0 {
 		behind := t.lists(kv)
 		in = append(in, nil, nil, nil, nil, x.pools[1].tensor(), behind[0], behind[1], behind[2])
@@ -86,7 +87,7 @@ func (x *Layers) arguments(t *Step, f *face, layer int64, query *plugin.Tensor, 
 
 // lists are steps, shared slots and own slots of a shape: a sample's shared positions
 // lie together, and those of its rows behind them, position by position.
-func (t *Step) lists(s plan.Shape) [3]*plugin.Tensor {
+func (t *Step) lists(s plan.Shape) [3]*tensor.Tensor {
 	var steps, shared, own []int32
 	slot, m := int32(0), s.Own
 	for b := range s.Batch {
@@ -107,27 +108,27 @@ func (t *Step) lists(s plan.Shape) [3]*plugin.Tensor {
 		slot += int32(m * s.Beams)
 	}
 	if own == nil {
-		return [3]*plugin.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), nil}
+		return [3]*tensor.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), nil}
 	}
-	return [3]*plugin.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), t.integers(own, int64(len(own)))}
+	return [3]*tensor.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), t.integers(own, int64(len(own)))}
 }
 
-func (t *Step) floats(shape ...int64) *plugin.Tensor {
+func (t *Step) floats(shape ...int64) *tensor.Tensor {
 	list := make([]float32, elements(shape))
 	fill(list)
-	return tensor(t, plugin.Float32, list, shape)
+	return tensorOf(t, tensor.Float32, list, shape)
 }
 
-func (t *Step) integers(list []int32, shape ...int64) *plugin.Tensor {
+func (t *Step) integers(list []int32, shape ...int64) *tensor.Tensor {
 	if len(list) == 0 {
 		list = make([]int32, 1)
 	}
-	return tensor(t, plugin.Int32, list, shape)
+	return tensorOf(t, tensor.Int32, list, shape)
 }
 
-func tensor[E any](t *Step, d plugin.DType, list []E, shape []int64) *plugin.Tensor {
+func tensorOf[E any](t *Step, d tensor.DType, list []E, shape []int64) *tensor.Tensor {
 	t.keep = append(t.keep, list)
-	return &plugin.Tensor{DType: d, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(list))}
+	return &tensor.Tensor{DType: d, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(list))}
 }
 
 // workspace makes room for the operators' own needs.
@@ -148,7 +149,7 @@ func (t *Step) workspace() error {
 	return nil
 }
 
-func (t *Step) operator(layer int) (*plugin.Kernel, []*plugin.Tensor) {
+func (t *Step) operator(layer int) (*plugin.Kernel, []*tensor.Tensor) {
 	if layer == 0 && t.first != nil {
 		return t.of.first, t.first
 	}

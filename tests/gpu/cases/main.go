@@ -19,15 +19,18 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/conformance"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 const maxBytes = 400 << 10 // of a case's inputs
 
 // tolerances are what the project promises of answers in a type (check.h has the same).
-var tolerances = map[plugin.DType]plugin.Tolerance{
-	plugin.Float32:  {Absolute: 1e-5, Relative: 1e-4},
-	plugin.Float16:  {Absolute: 2.5e-3, Relative: 1e-3},
-	plugin.BFloat16: {Absolute: 2e-2, Relative: 1e-2},
+var tolerances = map[tensor.DType]manifest.Tolerance{
+	tensor.Float32:  {Absolute: 1e-5, Relative: 1e-4},
+	tensor.Float16:  {Absolute: 2.5e-3, Relative: 1e-3},
+	tensor.BFloat16: {Absolute: 2e-2, Relative: 1e-2},
 }
 
 // A record describes one model. Its tensors lie in cases.bin, floating-point numbers as float32.
@@ -39,7 +42,7 @@ type record struct {
 	Model    string  `json:"model"`
 	Inputs   []array `json:"inputs"`
 	Outputs  []array `json:"outputs"`
-	plugin.Tolerance
+	manifest.Tolerance
 }
 
 type array struct {
@@ -69,7 +72,7 @@ func write(out, folder string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(p.Manifest.Variants, func(v plugin.Variant) bool { return v.Device == "cuda" }) {
+	if !slices.ContainsFunc(p.Manifest.Variants, func(v manifest.Variant) bool { return v.Device == "cuda" }) {
 		return nil
 	}
 	to := filepath.Join(out, p.Manifest.Name)
@@ -86,14 +89,14 @@ func write(out, folder string) error {
 		if c.Fold != nil {
 			continue // folds run on the host
 		}
-		result, err := p.RunCase(context.Background(), c)
+		result, err := conformance.Run(context.Background(), p, c)
 		if err == nil && result.Problem != "" {
 			err = errors.New(result.Problem)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: case %q: %w", folder, c.Name, err)
 		}
-		for _, t := range []plugin.DType{plugin.Float32, plugin.Float16, plugin.BFloat16} {
+		for _, t := range []tensor.DType{tensor.Float32, tensor.Float16, tensor.BFloat16} {
 			r, model, err := one(p, c, t, &data)
 			if err != nil {
 				return fmt.Errorf("%s: case %q as %s: %w", folder, c.Name, t, err)
@@ -120,20 +123,20 @@ func write(out, folder string) error {
 
 // one makes a case's model with numbers of type t; nil where the operator has no input that takes them, or where
 // that is what the model of another type is.
-func one(p *plugin.Plugin, c *plugin.Case, t plugin.DType, data *[]byte) (*record, []byte, error) {
+func one(p *plugin.Plugin, c *manifest.Case, t tensor.DType, data *[]byte) (*record, []byte, error) {
 	op, _, _ := p.Info.Operator(c.Operator)
-	drawn, err := c.Tensors(op)
+	drawn, err := conformance.Tensors(c, op)
 	if err != nil {
 		return nil, nil, err
 	}
-	wanted, err := c.Wanted(op)
+	wanted, err := conformance.Wanted(c, op)
 	if err != nil {
 		return nil, nil, err
 	}
 	if size(drawn) > maxBytes {
 		return nil, nil, nil
 	}
-	as, types := *c, make([]plugin.DType, len(drawn)) // types: of the node's inputs
+	as, types := *c, make([]tensor.DType, len(drawn)) // types: of the node's inputs
 	taken, optional := false, false
 	as.Inputs = slices.Clone(c.Inputs)
 	for i, x := range drawn {
@@ -143,7 +146,7 @@ func one(p *plugin.Plugin, c *plugin.Case, t plugin.DType, data *[]byte) (*recor
 		parameter := op.Inputs[min(i, len(op.Inputs)-1)]
 		types[i] = x.DType
 		listed := slices.Contains(parameter.Types, t)
-		variable := parameter.TypeVariable >= 0 && slices.Contains(parameter.Types, plugin.Float32)
+		variable := parameter.TypeVariable >= 0 && slices.Contains(parameter.Types, tensor.Float32)
 		if !isFloat(x.DType) || !listed && !variable {
 			continue
 		}
@@ -158,7 +161,7 @@ func one(p *plugin.Plugin, c *plugin.Case, t plugin.DType, data *[]byte) (*recor
 	if !taken {
 		return nil, nil, nil
 	}
-	inputs, err := as.Tensors(op)
+	inputs, err := conformance.Tensors(&as, op)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,7 +203,7 @@ func one(p *plugin.Plugin, c *plugin.Case, t plugin.DType, data *[]byte) (*recor
 	return r, model, err
 }
 
-func size(tensors []*plugin.Tensor) int {
+func size(tensors []*tensor.Tensor) int {
 	sum := 0
 	for _, x := range tensors {
 		if x != nil {
@@ -210,25 +213,25 @@ func size(tensors []*plugin.Tensor) int {
 	return sum
 }
 
-func isFloat(d plugin.DType) bool {
-	return d == plugin.Float32 || d == plugin.Float16 || d == plugin.BFloat16
+func isFloat(d tensor.DType) bool {
+	return d == tensor.Float32 || d == tensor.Float16 || d == tensor.BFloat16
 }
 
 // wide is x as float32.
-func wide(x *plugin.Tensor) (*plugin.Tensor, error) {
-	out, err := plugin.NewTensor(plugin.Float32, x.Shape...)
+func wide(x *tensor.Tensor) (*tensor.Tensor, error) {
+	out, err := tensor.New(tensor.Float32, x.Shape...)
 	if err != nil {
 		return nil, err
 	}
 	for i, v := range x.Floats() {
-		plugin.Elems[float32](out)[i] = float32(v)
+		tensor.Elems[float32](out)[i] = float32(v)
 	}
 	return out, nil
 }
 
 // answer runs the CPU variant.
-func answer(p *plugin.Plugin, c *plugin.Case, inputs []*plugin.Tensor, wanted []bool) ([]*plugin.Tensor, error) {
-	k, err := p.Create(c.Operator, c.Attributes, make([]*plugin.Tensor, len(inputs)), plugin.CPU)
+func answer(p *plugin.Plugin, c *manifest.Case, inputs []*tensor.Tensor, wanted []bool) ([]*tensor.Tensor, error) {
+	k, err := p.Create(c.Operator, c.Attributes, make([]*tensor.Tensor, len(inputs)), tensor.CPU)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +242,7 @@ func answer(p *plugin.Plugin, c *plugin.Case, inputs []*plugin.Tensor, wanted []
 	}
 	for i, y := range outputs {
 		if y != nil {
-			if outputs[i], err = plugin.NewTensor(y.DType, y.Shape...); err != nil {
+			if outputs[i], err = tensor.New(y.DType, y.Shape...); err != nil {
 				return nil, err
 			}
 		}
@@ -251,13 +254,13 @@ func answer(p *plugin.Plugin, c *plugin.Case, inputs []*plugin.Tensor, wanted []
 	return outputs, k.Run(&plugin.RunContext{Workspace: plugin.NewWorkspace(workspace), Threads: 1}, inputs, outputs)
 }
 
-func keep(name string, x *plugin.Tensor, data *[]byte) array {
+func keep(name string, x *tensor.Tensor, data *[]byte) array {
 	a := described(name, x, len(*data))
 	*data = append(*data, x.Bytes()...)
 	return a
 }
 
-func described(name string, x *plugin.Tensor, offset int) array {
+func described(name string, x *tensor.Tensor, offset int) array {
 	a := array{Name: name, DType: string(x.DType), Shape: x.Shape, Offset: offset, Bytes: len(x.Bytes())}
 	if a.Shape == nil {
 		a.Shape = []int64{}

@@ -6,19 +6,21 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-var elements = map[plugin.DType]onnx.Tensor_DataType{
-	plugin.Float32: onnx.Tensor_FLOAT, plugin.Float16: onnx.Tensor_FLOAT16, plugin.BFloat16: onnx.Tensor_BFLOAT16,
-	plugin.Float64: onnx.Tensor_DOUBLE, plugin.Bool: onnx.Tensor_BOOL,
-	plugin.Int8: onnx.Tensor_INT8, plugin.Int16: onnx.Tensor_INT16, plugin.Int32: onnx.Tensor_INT32, plugin.Int64: onnx.Tensor_INT64,
-	plugin.Uint8: onnx.Tensor_UINT8, plugin.Uint16: onnx.Tensor_UINT16, plugin.Uint32: onnx.Tensor_UINT32, plugin.Uint64: onnx.Tensor_UINT64,
+var elements = map[tensor.DType]onnx.Tensor_DataType{
+	tensor.Float32: onnx.Tensor_FLOAT, tensor.Float16: onnx.Tensor_FLOAT16, tensor.BFloat16: onnx.Tensor_BFLOAT16,
+	tensor.Float64: onnx.Tensor_DOUBLE, tensor.Bool: onnx.Tensor_BOOL,
+	tensor.Int8: onnx.Tensor_INT8, tensor.Int16: onnx.Tensor_INT16, tensor.Int32: onnx.Tensor_INT32, tensor.Int64: onnx.Tensor_INT64,
+	tensor.Uint8: onnx.Tensor_UINT8, tensor.Uint16: onnx.Tensor_UINT16, tensor.Uint32: onnx.Tensor_UINT32, tensor.Uint64: onnx.Tensor_UINT64,
 }
 
 // build makes a model of one node of the operator. Its own inputs and outputs are float32 where they are
 // floating-point, as numpy has no bfloat16; casts stand between them and the node.
-func build(c *plugin.Case, op *plugin.OperatorInfo, inputs []*plugin.Tensor, types []plugin.DType, outputs []*plugin.Tensor, t plugin.DType) ([]byte, error) {
+func build(c *manifest.Case, op *signature.Operator, inputs []*tensor.Tensor, types []tensor.DType, outputs []*tensor.Tensor, t tensor.DType) ([]byte, error) {
 	g := &onnx.Graph{Name: proto.String(c.Operator)}
 	node := &onnx.Node{OpType: proto.String(c.Operator), Domain: proto.String("graft")}
 	for _, a := range c.Attributes {
@@ -49,8 +51,8 @@ func build(c *plugin.Case, op *plugin.OperatorInfo, inputs []*plugin.Tensor, typ
 		}
 		name := fmt.Sprintf("y%d", i)
 		g.Output = append(g.Output, value(name, y))
-		if isFloat(y.DType) && t != plugin.Float32 {
-			g.Node = append(g.Node, cast(name+"_narrow", name, plugin.Float32))
+		if isFloat(y.DType) && t != tensor.Float32 {
+			g.Node = append(g.Node, cast(name+"_narrow", name, tensor.Float32))
 			name += "_narrow"
 		}
 		node.Output = append(node.Output, name)
@@ -66,12 +68,12 @@ func build(c *plugin.Case, op *plugin.OperatorInfo, inputs []*plugin.Tensor, typ
 	})
 }
 
-func cast(from, to string, t plugin.DType) *onnx.Node {
+func cast(from, to string, t tensor.DType) *onnx.Node {
 	return &onnx.Node{OpType: proto.String("Cast"), Input: []string{from}, Output: []string{to},
 		Attribute: []*onnx.Attribute{{Name: proto.String("to"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(int64(elements[t]))}}}
 }
 
-func value(name string, x *plugin.Tensor) *onnx.ValueInfo {
+func value(name string, x *tensor.Tensor) *onnx.ValueInfo {
 	shape := &onnx.Shape{}
 	for _, d := range x.Shape {
 		shape.Dim = append(shape.Dim, &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: d}})
@@ -80,7 +82,7 @@ func value(name string, x *plugin.Tensor) *onnx.ValueInfo {
 		TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(elements[x.DType])), Shape: shape}}}}
 }
 
-func attribute(from plugin.Attribute) (*onnx.Attribute, error) {
+func attribute(from manifest.Attribute) (*onnx.Attribute, error) {
 	a := &onnx.Attribute{Name: proto.String(from.Name)}
 	switch v := from.Value.(type) {
 	case int64:

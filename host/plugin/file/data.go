@@ -1,0 +1,21 @@
+package file
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// DataFolder is where graft keeps what belongs to the user: $XDG_DATA_HOME/graft, else
+// ~/.local/share/graft.
+func DataFolder() (string, error) {
+	// A relative XDG_DATA_HOME is invalid by its specification, and would be the working directory.
+	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, "graft"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil || !filepath.IsAbs(home) {
+		return "", errors.New("neither XDG_DATA_HOME nor HOME is set to an absolute path; set one")
+	}
+	return filepath.Join(home, ".local", "share", "graft"), nil
+}

@@ -1,0 +1,34 @@
+package manifest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/opgraft/graft/host/plugin/refusal"
+)
+
+func TestVariantFor(t *testing.T) {
+	m := &Manifest{Name: "toy", path: "/p/plugin.yaml", Variants: []Variant{
+		{Device: "cpu", OS: "linux", Arch: "amd64", File: "a.so"}, {Device: "cuda", OS: "linux", Arch: "arm64", File: "b.so"},
+	}}
+	if v, err := m.VariantFor("cuda", Platform{"linux", "arm64"}); err != nil || v.File != "b.so" {
+		t.Errorf("cuda on linux/arm64: %v, %v", v, err)
+	}
+	_, err := m.VariantFor("cpu", Platform{"darwin", "arm64"})
+	want := "/p/plugin.yaml: found variants cpu on linux/amd64, cuda on linux/arm64 of toy, needed cpu on darwin/arm64; install a release of the plugin for this platform"
+	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrIncompatible) {
+		t.Errorf("cpu on darwin: %v", err)
+	}
+}
+
+func TestBest(t *testing.T) {
+	cpu, cuda := &Variant{Device: "cpu", OS: "linux", Arch: "amd64"}, &Variant{Device: "cuda", OS: "linux", Arch: "amd64"}
+	if v, err := Best("/p", []Probed{{cpu, 10, ""}, {cuda, 90, ""}}); err != nil || v != cuda {
+		t.Errorf("the higher score: %v, %v", v, err)
+	}
+	_, err := Best("/p", []Probed{{cpu, 0, "needs AVX2"}, {cuda, 0, ""}})
+	want := "/p: found no variant that runs on this machine (cpu on linux/amd64: needs AVX2; cuda on linux/amd64: no reason given), needed one; install a release of the plugin for this machine"
+	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrIncompatible) {
+		t.Errorf("none: %v", err)
+	}
+}

@@ -1,0 +1,37 @@
+package signature
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAttributeInfoJSON(t *testing.T) {
+	want := []Attribute{
+		{Name: "i", Kind: "int", Default: int64(1<<53 + 1)},
+		{Name: "f", Kind: "float", Default: math.Inf(-1)},
+		{Name: "g", Kind: "float", Default: 0.5},
+		{Name: "s", Kind: "string", Default: "bhsd"},
+		{Name: "is", Kind: "ints", Default: []int64{1, 2}},
+		{Name: "fs", Kind: "floats", Default: []float64{1, math.Inf(1)}},
+		{Name: "r", Kind: "int", Required: true},
+	}
+	data, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []Attribute
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("after a round trip (-want +got):\n%s", diff)
+	}
+	for _, bad := range []string{`{"name": "a", "kind": "tensor", "default": 1}`, `{"name": "a", "kind": "float", "default": "much"}`, `{"name": "a", "kind": "int", "default": 0.5}`} {
+		if err := json.Unmarshal([]byte(bad), &Attribute{}); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+}

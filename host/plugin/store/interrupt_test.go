@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/verification"
+)
+
+func TestInstallConcurrently(t *testing.T) {
+	data := t.TempDir()
+	from := source(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if _, err := At(data).Install(context.Background(), from, verification.Options{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	stop := make(chan struct{})
+	watched := make(chan struct{})
+	go func() { // from the first installation on, the plugin is there at every moment
+		defer close(watched)
+		s, there := At(data), false
+		for {
+			m, err := manifest.Read(filepath.Join(s.Root(), "toy"))
+			if there && err != nil {
+				t.Errorf("the plugin is not there: %v", err)
+			}
+			there = there || m != nil
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	all.Wait()
+	close(stop)
+	<-watched
+	s := At(data)
+	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
+		t.Errorf("the store holds %q", got)
+	}
+	if _, err := s.Verify(context.Background(), []string{"toy"}, verification.Options{}); err != nil {
+		t.Errorf("verify: %v", err)
+	}
+}
+
+func TestInstallInterrupted(t *testing.T) {
+	s := At(t.TempDir())
+	if _, err := s.Install(context.Background(), source(t), verification.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{{"-DHANG_IN_CONSTRUCTOR"}, {"-DHANG_IN_RUN"}} {
+		ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
+		_, err := s.Install(ctx, source(t, flags...), verification.Options{})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v, want the context's error", flags, err)
+		}
+		if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
+			t.Errorf("%s: the store holds %q", flags, got)
+		}
+	}
+	if _, err := s.Verify(context.Background(), []string{"toy"}, verification.Options{}); err != nil {
+		t.Errorf("the plugin that was there: %v", err)
+	}
+}
+
+// TestInstallKilled kills an installing process outright; the next installation sweeps up.
+func TestInstallKilled(t *testing.T) {
+	s := At(t.TempDir())
+	if from := os.Getenv("GRAFT_TEST_INSTALL_FROM"); from != "" {
+		_, err := At(os.Getenv("GRAFT_TEST_INSTALL_TO")).Install(context.Background(), from, verification.Options{})
+		t.Fatal(err) // unreachable: it is killed while the library hangs
+	}
+	// What the killed process cannot clean up lies here; a socket's path must stay short.
+	temp, err := os.MkdirTemp("/tmp", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(temp)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestInstallKilled$")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"), "GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.Root()))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); len(entries(t, s)) == 0 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if got := entries(t, s); len(got) != 1 || !strings.HasPrefix(got[0], stagingPrefix) {
+		t.Errorf("during the installation the store holds %q", got)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if search := discovery.Find(discovery.Options{Folders: []string{s.Root()}, Only: true}); len(search.Found) != 0 {
+		t.Errorf("a search finds the half of a plugin: %+v", search.Found)
+	}
+	if _, err := s.Install(context.Background(), source(t), verification.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
+		t.Errorf("after the next installation the store holds %q", got)
+	}
+}

@@ -1,0 +1,137 @@
+package tensor
+
+import "math"
+
+// float16 formats: the bits of a half or a bfloat16 to and from float64, to nearest even.
+
+func halfToFloat(bits uint16) float64 {
+	exponent, fraction := int(bits>>10&31), float64(bits&1023)
+	value := math.Ldexp(1024+fraction, exponent-25)
+	switch {
+	case exponent == 0:
+		value = math.Ldexp(fraction, -24)
+	case exponent == 31 && fraction == 0:
+		value = math.Inf(1)
+	case exponent == 31:
+		return math.NaN()
+	}
+	if bits&0x8000 != 0 {
+		value = -value
+	}
+	return value
+}
+
+func floatToHalf(value float64) uint16 {
+	var sign uint16
+	if math.Signbit(value) {
+		sign = 0x8000
+	}
+	magnitude := math.Abs(value)
+	switch {
+	case math.IsNaN(value):
+		return sign | 0x7e00
+	case magnitude >= 65520:
+		return sign | 0x7c00
+	case magnitude == 0:
+		return sign
+	}
+	_, exponent := math.Frexp(magnitude)
+	unit := max(exponent-11, -24) // of the last place
+	steps := uint16(math.RoundToEven(math.Ldexp(magnitude, -unit)))
+	if unit == -24 {
+		return sign | steps
+	}
+	// steps is 1024 to 2048, whose carry into the exponent is right.
+	return sign | (uint16(unit+24)<<10 + steps)
+}
+
+func bfloatToFloat(bits uint16) float64 { return float64(math.Float32frombits(uint32(bits) << 16)) }
+
+func floatToBFloat(value float64) uint16 {
+	bits := math.Float32bits(float32(value))
+	if math.IsNaN(value) {
+		return uint16(bits>>16) | 0x40
+	}
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
+}
+
+// floats reads a compact tensor in host memory as float64; booleans are 0 and 1.
+func (t *Tensor) Floats() []float64 {
+	out := make([]float64, t.Elements())
+	switch t.DType {
+	case Float32:
+		widen(out, Elems[float32](t))
+	case Float64:
+		widen(out, Elems[float64](t))
+	case Int8:
+		widen(out, Elems[int8](t))
+	case Int16:
+		widen(out, Elems[int16](t))
+	case Int32:
+		widen(out, Elems[int32](t))
+	case Int64:
+		widen(out, Elems[int64](t))
+	case Uint8, Bool:
+		widen(out, Elems[uint8](t))
+	case Uint16:
+		widen(out, Elems[uint16](t))
+	case Uint32:
+		widen(out, Elems[uint32](t))
+	case Uint64:
+		widen(out, Elems[uint64](t))
+	case Float16:
+		for i, bits := range Elems[uint16](t) {
+			out[i] = halfToFloat(bits)
+		}
+	case BFloat16:
+		for i, bits := range Elems[uint16](t) {
+			out[i] = bfloatToFloat(bits)
+		}
+	}
+	return out
+}
+
+type number interface {
+	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
+
+func widen[E number](out []float64, in []E) {
+	for i, v := range in {
+		out[i] = float64(v)
+	}
+}
+
+// set writes one element, rounded to the tensor's type.
+func (t *Tensor) Set(i int64, value float64) {
+	switch t.DType {
+	case Float32:
+		Elems[float32](t)[i] = float32(value)
+	case Float64:
+		Elems[float64](t)[i] = value
+	case Int8:
+		Elems[int8](t)[i] = int8(value)
+	case Int16:
+		Elems[int16](t)[i] = int16(value)
+	case Int32:
+		Elems[int32](t)[i] = int32(value)
+	case Int64:
+		Elems[int64](t)[i] = int64(value)
+	case Uint8:
+		Elems[uint8](t)[i] = uint8(value)
+	case Uint16:
+		Elems[uint16](t)[i] = uint16(value)
+	case Uint32:
+		Elems[uint32](t)[i] = uint32(value)
+	case Uint64:
+		Elems[uint64](t)[i] = uint64(value)
+	case Bool:
+		Elems[uint8](t)[i] = 0
+		if value != 0 {
+			Elems[uint8](t)[i] = 1
+		}
+	case Float16:
+		Elems[uint16](t)[i] = floatToHalf(value)
+	case BFloat16:
+		Elems[uint16](t)[i] = floatToBFloat(value)
+	}
+}

@@ -1,0 +1,199 @@
+// Package verification runs a plugin's libraries for the first time, in a child process each.
+package verification
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/conformance"
+	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/file"
+	"github.com/opgraft/graft/host/plugin/library"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/trust"
+	"github.com/opgraft/graft/host/worker"
+)
+
+// Options say how a library is run for the first time.
+type Options struct {
+	// Deadline bounds each task of the child: loading, probing, each case. 0 is 30 seconds.
+	Deadline time.Duration
+	// Progress is called before each step; may be nil.
+	Progress func(Progress)
+	// Executable is the child's program; empty for worker's own choice.
+	Executable string
+	// Search says where a store looks for a name that is not installed.
+	Search discovery.Options
+}
+
+// Progress is one step of an installation or a verification.
+type Progress struct {
+	Step        string // what is about to happen
+	Done, Total int    // steps; Total is 0 where it is not known yet
+}
+
+// Report tells Progress of a step, if there is one to tell.
+func (o *Options) Report(done, total int, format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(Progress{Step: fmt.Sprintf(format, args...), Done: done, Total: total})
+	}
+}
+
+// Checked is a library that has run apart and passed.
+type Checked struct {
+	Path   string               `json:"path"`
+	Device string               `json:"device"`
+	SHA256 string               `json:"sha256"`
+	Info   *plugin.Info         `json:"info"`
+	Score  int                  `json:"score"` // of this machine
+	Cases  []conformance.Result `json:"cases"`
+}
+
+// Verified is what the record of verified libraries has of it.
+func (c *Checked) Verified(m *manifest.Manifest) trust.Verified {
+	return trust.Verified{Name: m.Name, Version: m.Version, Device: c.Device, ABI: m.ABI, Cases: len(c.Cases), Time: time.Now().UTC().Truncate(time.Second)}
+}
+
+// Skipped is a library for this platform that was not run.
+type Skipped struct {
+	File   string `json:"file"`
+	Device string `json:"device"`
+	Reason string `json:"reason"`
+}
+
+// Result is what came out for a plugin's folder.
+type Result struct {
+	Manifest *manifest.Manifest
+	Checked  []Checked
+	Skipped  []Skipped
+}
+
+// Folder checks a plugin's folder: every library there is by its ELF file, and those for this machine
+// by running them in a child each. A variant whose file is absent, and one for a device that this machine
+// lacks, are skipped while another is left; the child learns of the device, as a driver too can end its
+// process.
+func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
+	m, err := manifest.Read(folder)
+	if err != nil {
+		return nil, err
+	}
+	result := &Result{Manifest: m, Checked: []Checked{}, Skipped: []Skipped{}}
+	var run []*manifest.Variant
+	for i := range m.Variants {
+		v := &m.Variants[i]
+		platform := manifest.Platform{OS: v.OS, Arch: v.Arch}
+		if manifest.Absent(folder, v) {
+			if platform == manifest.ThisPlatform {
+				result.Skipped = append(result.Skipped, Skipped{v.File, v.Device, "absent"})
+			}
+			continue // a folder built on one machine need not have the libraries of others
+		}
+		l, err := library.Read(filepath.Join(folder, v.File))
+		if err != nil {
+			return nil, err
+		}
+		if err := l.Check(library.HostABI, platform); err != nil {
+			return nil, err
+		}
+		if err := l.Agree(m, v); err != nil {
+			return nil, err
+		}
+		if platform == manifest.ThisPlatform {
+			run = append(run, v)
+		}
+	}
+	if len(run) == 0 {
+		return nil, noVariant(m, folder)
+	}
+	var refused error
+	for _, v := range run {
+		c, err := checkVariant(ctx, folder, m, v, opts)
+		switch {
+		case err != nil && errors.Is(err, refusal.ErrDevice):
+			result.Skipped = append(result.Skipped, Skipped{v.File, v.Device, err.Error()})
+			refused = err
+		case err != nil:
+			return nil, err
+		default:
+			result.Checked = append(result.Checked, *c)
+		}
+	}
+	if len(result.Checked) == 0 {
+		return nil, refused
+	}
+	return result, nil
+}
+
+// noVariant says that a folder has no library for this machine.
+func noVariant(m *manifest.Manifest, folder string) error {
+	for _, v := range m.ForPlatform(manifest.ThisPlatform) {
+		if _, err := library.Read(filepath.Join(folder, v.File)); err != nil {
+			return err
+		}
+	}
+	_, err := m.VariantFor("cpu", manifest.ThisPlatform)
+	return err
+}
+
+// checkVariant runs one library, whose ELF file is checked, in a child of its own.
+func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *manifest.Variant, opts Options) (*Checked, error) {
+	path := filepath.Join(folder, v.File)
+	sha, err := file.SHA256(path)
+	if err != nil {
+		return nil, err
+	}
+	cases := 0
+	if v.Device == "cpu" { // cases of other devices need memory on the device
+		cases = len(m.Cases)
+	}
+	total := 2 + cases
+	opts.Report(0, total, "loading %s in a child process", v.File)
+	child, err := worker.Start(ctx, worker.Options{Subject: path, Deadline: opts.Deadline, Executable: opts.Executable})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Found: err.Error(), Cause: err}
+	}
+	defer child.Close()
+	at := libraryAt{Folder: folder, Device: v.Device}
+	c := &Checked{Path: path, Device: v.Device, SHA256: sha, Cases: []conformance.Result{}}
+	if c.Info, err = ask[*plugin.Info](ctx, child, taskDescribe, at); err != nil {
+		return nil, err
+	}
+	opts.Report(1, total, "probing %s", v.File)
+	probe, err := ask[probeAnswer](ctx, child, taskProbe, at)
+	if err != nil {
+		return nil, err
+	}
+	if probe.Score == 0 {
+		refused := refusal.Incompatible(path, "that it cannot run on this machine: "+probe.Reason, "", "install a plugin or a build that suits this machine")
+		if v.Device != "cpu" {
+			refused.Kind = refusal.ErrDevice
+		}
+		return nil, refused
+	}
+	c.Score = probe.Score
+	for i := range cases {
+		opts.Report(2+i, total, "case %s", m.Cases[i].Name)
+		result, err := ask[*conformance.Result](ctx, child, taskCase, caseRequest{At: at, Case: i})
+		if err != nil {
+			return nil, err
+		}
+		if result.Problem != "" {
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("case %q failed: %s", result.Name, result.Problem),
+				Fix: "report this to the plugin's author; do not use it"}
+		}
+		c.Cases = append(c.Cases, *result)
+	}
+	if now, err := file.SHA256(path); err != nil || now != sha {
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "found that the file changed while it was checked", Fix: "wait until its build is done, then try again", Cause: err}
+	}
+	return c, nil
+}
