@@ -45,7 +45,7 @@ extern "C" {
 /* Codes that functions return. */
 #define GRAFT_OK 0
 #define GRAFT_ERROR_INVALID_ARGUMENT 1 /* the request contradicts the operator's description */
-#define GRAFT_ERROR_UNSUPPORTED 2      /* a legal request that this build or machine cannot serve */
+#define GRAFT_ERROR_UNSUPPORTED 2      /* a legal request that this build or machine does not support */
 #define GRAFT_ERROR_OUT_OF_MEMORY 3
 #define GRAFT_ERROR_DEVICE 4   /* the device or its driver failed */
 #define GRAFT_ERROR_INTERNAL 5 /* anything else, an escaped C++ exception among them */
@@ -181,7 +181,7 @@ typedef struct graft_attribute {
   uint64_t count;     /* elements of data, the closing zero not counted */
 } graft_attribute;
 
-/* An operator's face. */
+/* An operator's signature. */
 typedef struct graft_operator {
   uint64_t size;
   const graft_extension* next;
@@ -288,7 +288,7 @@ typedef struct graft_plugin {
   const graft_plugin_info* (*describe)(void);
 
   /* Says how well the plugin suits a device. When score is 0 the message says why and what would
-   * mend it. Any thread. May load a driver, must not leave a context current. */
+   * fix it. Any thread. May load a driver, must not leave a context current. */
   int32_t (*probe)(const graft_device* device, graft_probe_result* result, graft_message* message);
 
   /* Computes weights from weights, in float64, when a plan is applied. GRAFT_REFUSED with a text
@@ -324,7 +324,7 @@ typedef struct graft_plugin {
                  const graft_tensor* const* inputs, uint64_t num_inputs,
                  graft_tensor* const* outputs, uint64_t num_outputs, graft_message* message);
 
-  /* Frees a kernel; null does nothing. No other call on that kernel may be under way or follow. */
+  /* Frees a kernel; null does nothing. No other call on that kernel may be in flight or follow. */
   void (*destroy)(void* kernel);
 } graft_plugin;
 
@@ -345,7 +345,7 @@ typedef struct graft_ort_ops {
  * leaves the address of this struct, "0x" and hexadecimal digits, in the options' config entry
  * GRAFT_ORT_DOMAIN_KEY; later ones read it and call join. ops are const OrtCustomOp* and must never
  * be unloaded. Operators of the same plugin that are there already are passed over; a name that
- * another plugin took is refused. Any thread; but no session may be under way from the same options
+ * another plugin took is refused. Any thread; but no session may be in flight from the same options
  * or their clones. The struct lives as long as the process. */
 typedef struct graft_ort_registrar {
   uint64_t size;

@@ -12,7 +12,7 @@ std::string Reason(const Found& found, int32_t id) {
   std::string reason;
   const int32_t score = Judge(found, id, &reason);
   EXPECT_EQ(score == 0, !reason.empty());
-  return score > 0 ? "serves" : reason;
+  return score > 0 ? "supported" : reason;
 }
 
 Found With(int32_t driver, int32_t devices, int32_t major, int32_t minor,
@@ -29,10 +29,10 @@ Found With(int32_t driver, int32_t devices, int32_t major, int32_t minor,
 const std::string kOther = ", or use the plugin's CPU variant";
 
 TEST(CudaProbe, DevicesOfUse) {
-  EXPECT_EQ(Reason(With(13000, 1, 8, 0), 0), "serves");
-  EXPECT_EQ(Reason(With(13000, 1, 8, 9), 0), "serves");
-  EXPECT_EQ(Reason(With(13020, 8, 9, 0), 7), "serves");
-  EXPECT_EQ(Reason(With(14000, 1, 12, 1), 0), "serves");
+  EXPECT_EQ(Reason(With(13000, 1, 8, 0), 0), "supported");
+  EXPECT_EQ(Reason(With(13000, 1, 8, 9), 0), "supported");
+  EXPECT_EQ(Reason(With(13020, 8, 9, 0), 7), "supported");
+  EXPECT_EQ(Reason(With(14000, 1, 12, 1), 0), "supported");
 }
 
 TEST(CudaProbe, NoDriver) {

@@ -16,27 +16,29 @@ class Dice {
  public:
   explicit Dice(uint32_t seed) : random_(seed) {}
 
-  int64_t Draw(int64_t least, int64_t most) {
-    return std::uniform_int_distribution<int64_t>(least, most)(random_);
+  int64_t Between(int64_t minimum, int64_t maximum) {
+    return std::uniform_int_distribution<int64_t>(minimum, maximum)(random_);
   }
-  bool Chance(int percent) { return Draw(0, 99) < percent; }
-  float Float(float most) { return std::uniform_real_distribution<float>(-most, most)(random_); }
-  double Real(double least, double most) {
-    return std::uniform_real_distribution<double>(least, most)(random_);
+  bool Chance(int percent) { return Between(0, 99) < percent; }
+  float Float(float maximum) {
+    return std::uniform_real_distribution<float>(-maximum, maximum)(random_);
+  }
+  double Real(double minimum, double maximum) {
+    return std::uniform_real_distribution<double>(minimum, maximum)(random_);
   }
   double Normal() { return normal_(random_); }
 
   template <size_t kCount>
   int64_t Pick(const int64_t (&from)[kCount]) {
-    return from[Draw(0, static_cast<int64_t>(kCount) - 1)];
+    return from[Between(0, static_cast<int64_t>(kCount) - 1)];
   }
   template <typename T>
   void Shuffle(std::vector<T>& list) {
     std::shuffle(list.begin(), list.end(), random_);
   }
   // Appends `count` numbers of -most .. most.
-  void Fill(std::vector<float>& to, int64_t count, float most) {
-    for (int64_t i = 0; i < count; ++i) to.push_back(Float(most));
+  void Fill(std::vector<float>& to, int64_t count, float maximum) {
+    for (int64_t i = 0; i < count; ++i) to.push_back(Float(maximum));
   }
   // Normal numbers.
   std::vector<double> Matrix(int64_t rows, int64_t columns, double deviation) {

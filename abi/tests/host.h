@@ -36,7 +36,7 @@ struct Message {
   graft_message c{sizeof(graft_message), nullptr, text, sizeof text};
 };
 
-// A tensor in memory with guard bands; the elements begin `offset` elements behind a 64-byte
+// A tensor in memory with guard bands; the elements begin `offset` elements after a 64-byte
 // boundary.
 class Buffer {
  public:

@@ -243,7 +243,7 @@ TEST(OrtDevice, ConstantsLieWhereTheRuntimePutThem) {
   ExpectDevice(seen.constants[1].device, GRAFT_DEVICE_CPU, 0);
 }
 
-// An operator that a device cannot serve through the runtime.
+// An operator that a device cannot run through the runtime.
 class HostOutput {
  public:
   static Operator Describe() {

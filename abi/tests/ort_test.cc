@@ -381,7 +381,7 @@ TEST(Ort, FailuresAreMessages) {
   };
   expect(attempt({{"where", "create"}}), "graft Fails: create failed");
   expect(attempt({{"where", "infer"}}),
-         "graft Fails: infer failed");  // in the run: loading keeps quiet
+         "graft Fails: infer failed");  // in the run: loading stays silent
   expect(attempt({{"where", "run"}}), "graft Fails: unknown C++ exception");
   expect(attempt({{"where", "task"}}), "graft Fails: task failed");
   expect(attempt({}), "graft Fails: attribute where is required and was not given");

@@ -13,7 +13,7 @@
 
 namespace graft::test {
 
-// Keeps threads - 1 threads beside the caller's. `spins` is how often an idle thread looks for work
+// Holds threads - 1 threads beside the caller's. `spins` is how often an idle thread looks for work
 // before it sleeps: a runtime's threads spin, so a benchmark's should. `Runner` is how a kernel is
 // given threads: a struct of parallel_for, context and threads.
 template <typename Runner>

@@ -62,7 +62,7 @@ TEST(Dim, UnknownSpreads) {
   EXPECT_FALSE((three * symbol).known());
   EXPECT_FALSE((three / Dim(0)).known());
   EXPECT_EQ((three + symbol).value(), GRAFT_UNKNOWN_DIM);
-  EXPECT_EQ(Dim(symbol).value(), -5);  // a copy keeps the symbol
+  EXPECT_EQ(Dim(symbol).value(), -5);  // a copy retains the symbol
   EXPECT_TRUE(Fits(symbol, three));
   EXPECT_FALSE(Fits(four, three));
 }

@@ -12,7 +12,7 @@ const (
 	// Codes that functions return.
 	OK                   = 0
 	ErrorInvalidArgument = 1 // the request contradicts the operator's description
-	ErrorUnsupported     = 2 // a legal request that this build or machine cannot serve
+	ErrorUnsupported     = 2 // a legal request that this build or machine does not support
 	ErrorOutOfMemory     = 3
 	ErrorDevice          = 4 // the device or its driver failed
 	ErrorInternal        = 5 // anything else, an escaped C++ exception among them
@@ -165,7 +165,7 @@ type Attribute struct {
 
 // Operator mirrors graft_operator.
 //
-// An operator's face.
+// An operator's signature.
 type Operator struct {
 	Size          uint64
 	Next          *Extension
@@ -288,7 +288,7 @@ type Plugin struct {
 	// const graft_plugin_info* (*describe)(void);
 	Describe uintptr
 	// Says how well the plugin suits a device. When score is 0 the message says why and what would
-	// mend it. Any thread. May load a driver, must not leave a context current.
+	// fix it. Any thread. May load a driver, must not leave a context current.
 	//
 	// int32_t (*probe)(const graft_device* device, graft_probe_result* result, graft_message* message);
 	Probe uintptr
@@ -322,7 +322,7 @@ type Plugin struct {
 	//
 	// int32_t (*run)(const void* kernel, const graft_run_context* context, const graft_tensor* const* inputs, uint64_t num_inputs, graft_tensor* const* outputs, uint64_t num_outputs, graft_message* message);
 	Run uintptr
-	// Frees a kernel; null does nothing. No other call on that kernel may be under way or follow.
+	// Frees a kernel; null does nothing. No other call on that kernel may be in flight or follow.
 	//
 	// void (*destroy)(void* kernel);
 	Destroy uintptr
@@ -349,7 +349,7 @@ type ORTOps struct {
 // leaves the address of this struct, "0x" and hexadecimal digits, in the options' config entry
 // GRAFT_ORT_DOMAIN_KEY; later ones read it and call join. ops are const OrtCustomOp* and must never
 // be unloaded. Operators of the same plugin that are there already are passed over; a name that
-// another plugin took is refused. Any thread; but no session may be under way from the same options
+// another plugin took is refused. Any thread; but no session may be in flight from the same options
 // or their clones. The struct lives as long as the process.
 type ORTRegistrar struct {
 	Size uint64

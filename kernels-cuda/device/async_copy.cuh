@@ -1,6 +1,6 @@
 // Copies from global to shared memory that run while the thread goes on (sm_80, cp.async).
 //
-// A thread sees what it copied after CopyWait, the others after a barrier behind that.
+// A thread sees what it copied after CopyWait, the others after a barrier after that.
 #ifndef GRAFT_KERNELS_CUDA_DEVICE_ASYNC_COPY_CUH_
 #define GRAFT_KERNELS_CUDA_DEVICE_ASYNC_COPY_CUH_
 
@@ -39,7 +39,7 @@ GRAFT_DEVICE void CopyCommit() {
 #endif
 }
 
-// Waits until at most `Pending` of this thread's groups are under way.
+// Waits until at most `Pending` of this thread's groups are in flight.
 template <int32_t Pending>
 GRAFT_DEVICE void CopyWait() {
 #if defined(__CUDACC__)

@@ -110,7 +110,7 @@ Status Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream st
               typename AsDeclared<Parameters>::Type... arguments) {
   if (!IsLegal(shape)) return kBadLaunch;
   const auto* const address = reinterpret_cast<const void*>(kernel);
-  if (shape.shared_bytes > kSharedWithoutAsking) {
+  if (shape.shared_bytes > kSharedByDefault) {
     const Status status = RaiseSharedLimit(address);
     if (status != kOk) return Forget(status);
   }

@@ -30,7 +30,7 @@ constexpr int32_t kWarp = 32;
 constexpr int32_t kMaxThreads = 1024;  // of a block
 constexpr int64_t kMaxGridX = 2147483647;
 constexpr int64_t kMaxGridYZ = 65535;
-constexpr int64_t kSharedWithoutAsking = 48 * 1024;
+constexpr int64_t kSharedByDefault = 48 * 1024;
 
 // Element types of tensors.
 enum class Type : int32_t { kFloat32, kFloat16, kBFloat16 };

@@ -12,13 +12,13 @@ namespace graft {
 namespace cuda {
 namespace el_attention {
 
-// Launches that stand right before and behind a call's, on the same stream.
+// Launches that stand right before and after a call's, on the same stream.
 struct Neighbours {
   bool before = false;  // the one before is followed: the first of the call is dependent
-  bool behind = false;  // the one behind is dependent: the last of the call is followed
+  bool after = false;  // the one after is dependent: the last of the call is followed
 };
 
-// The launches of one call, one behind the other, each dependent on the one before where the device
+// The launches of one call, one after the other, each dependent on the one before where the device
 // knows that.
 class Chain {
  public:
@@ -27,7 +27,7 @@ class Chain {
 
   LaunchShape Next(LaunchShape shape) {
     shape.dependent = first_ ? neighbours_.before : plan_.chained;
-    shape.followed = --left_ == 0 ? neighbours_.behind : plan_.chained;
+    shape.followed = --left_ == 0 ? neighbours_.after : plan_.chained;
     first_ = false;
     return shape;
   }

@@ -6,7 +6,7 @@
 // the softmax, and adds weights times X to its own columns of the sums. With splits, the cluster
 // holds several such sets, each with a part of the keys, and joins them at the end.
 //
-// One step, for the tile t of 32 keys, with the next tile's scores under way:
+// One step, for the tile t of 32 keys, with the next tile's scores in flight:
 //
 //   scores of tile t + 1 over own columns, a quarter of these a warp; quarters added up
 //   wait for the others' scores of tile t; softmax of tile t; weights to shared memory
@@ -18,6 +18,7 @@
 #ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_CLUSTER_CUH_
 #define GRAFT_KERNELS_CUDA_EL_ATTENTION_CLUSTER_CUH_
 
+#include "cluster_tiles.cuh"
 #include "parts.cuh"
 #include "tile.cuh"
 
@@ -25,45 +26,23 @@ namespace graft {
 namespace cuda {
 namespace el_attention {
 
-// Below 9.0 there are no clusters, and a plan for it has none.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-GRAFT_DEVICE int32_t RankOf(bool clustered) { return clustered ? ClusterRank() : 0; }
-GRAFT_DEVICE void Arrive() { ClusterArrive(); }
-GRAFT_DEVICE void AwaitOthers() { ClusterWait(); }
-template <typename V>
-GRAFT_DEVICE V* Of(V* shared, int32_t rank) {
-  return ClusterMap(shared, rank);
-}
-#else
-GRAFT_DEVICE int32_t RankOf(bool) { return 0; }
-GRAFT_DEVICE void Arrive() {}
-GRAFT_DEVICE void AwaitOthers() {}
-template <typename V>
-GRAFT_DEVICE V* Of(V* shared, int32_t) {
-  return shared;
-}
-#endif
-
 // A row's highest score grows by this much, in powers of 2, before sums are rescaled: weights are
 // then at most 256, which every type holds as well as 1, and most tiles leave the sums alone.
 constexpr float kSlack = 8.0f;
 
 template <typename T, int32_t kWarpColumns>
-class ClusterBlock {
+class ClusterBlock : ClusterTiles<T, kWarpColumns> {
+  using Tiles = ClusterTiles<T, kWarpColumns>;
   using Piece = Tile<T, kWarpColumns>;
   static constexpr int32_t kStages = Piece::kStages;
+  using Tiles::at_, Tiles::begin_, Tiles::column0_, Tiles::column_, Tiles::count_, Tiles::cut_,
+      Tiles::group_, Tiles::lane_, Tiles::p_, Tiles::row0_, Tiles::shared_, Tiles::split_,
+      Tiles::tiles_, Tiles::warp_;
+  using Tiles::ChooseKeys, Tiles::Copy, Tiles::CopyQueries, Tiles::Find, Tiles::Stage;
 
  public:
   GRAFT_DEVICE ClusterBlock(const Problem& p, const Parts& parts, const ClusterCut& cut)
-      : p_(p), parts_(parts), cut_(cut), at_(LayOut(kWarpColumns, cut.columns)) {
-    shared_ = SharedMemory();
-    const int32_t size = cut.columns * cut.splits, rank = RankOf(size > 1);
-    column_ = rank % cut.columns;
-    split_ = rank / cut.columns;
-    column0_ = column_ * Piece::kColumns;
-    lane_ = Lane();
-    warp_ = WarpIndex();
-  }
+      : Tiles(p, cut), parts_(parts) {}
 
   GRAFT_DEVICE void Run() {
     const int32_t size = cut_.columns * cut_.splits;
@@ -82,9 +61,6 @@ class ClusterBlock {
   }
 
  private:
-  GRAFT_DEVICE unsigned char* Stage(int32_t tile) const {
-    return shared_ + at_.rows + tile % kStages * Piece::kStageBytes;
-  }
   // The quarters' meeting place: the stage that tile `tile` will come to, which is free so far.
   GRAFT_DEVICE float4* Reduce(int32_t tile) const {
     return reinterpret_cast<float4*>(Piece::kStageBytes >= kReduceBytes ? Stage(tile)
@@ -100,21 +76,6 @@ class ClusterBlock {
            lane_;
   }
 
-  // The positions of this block: a run of as many tiles in every block of the cluster.
-  GRAFT_DEVICE void ChooseKeys() {
-    const int32_t first = group_.Position(row0_ / p_.heads);
-    const int32_t last = group_.Position((row0_ + count_ - 1) / p_.heads);
-    int32_t low = p_.window > 0 ? max(0, first - p_.window + 1) : 0;
-    low -= low % kTileKeys;
-    const int32_t high = min(group_.shared, last + 1);
-    const int32_t tiles = max(0, (high - low + kTileKeys - 1) / kTileKeys);
-    const int32_t pieces = cut_.parts * cut_.splits;
-    const int32_t piece = static_cast<int32_t>(blockIdx.y) * cut_.splits + split_;
-    tiles_ = (tiles + pieces - 1) / pieces;
-    begin_ = low + piece * tiles_ * kTileKeys;
-    end_ = min(high, begin_ + tiles_ * kTileKeys);
-  }
-
   // The row whose softmax this lane does, together with three others: it has the keys 8 n + 2 (lane
   // % 4) and the next of each n.
   GRAFT_DEVICE void FindRow() {
@@ -124,37 +85,6 @@ class ClusterBlock {
     position_ = row_ < count_ ? group_.Position(row / p_.heads) : -1;
     const int64_t index = int64_t{group_.first} * p_.heads + row;
     shift_ = p_.shift == nullptr ? 0.0f : p_.shift[index];
-  }
-
-  // Where lane i's key of a tile stands in the rows; -1: nowhere.
-  GRAFT_DEVICE int64_t Find(int32_t tile) const {
-    const int32_t position = begin_ + tile * kTileKeys + lane_;
-    if (position >= end_) return -1;
-    const int32_t slot = SlotOf(p_.lists, group_, 0, position, p_.rows.slots);
-    return slot < 0 ? -1 : ByteOf(p_.rows, slot);
-  }
-
-  // Starts the copy of a tile whose keys were found, four keys a warp.
-  GRAFT_DEVICE void Copy(int32_t tile, int64_t found) const {
-    if (tile >= tiles_) return;
-    const auto* data = static_cast<const char*>(p_.rows.data);
-#pragma unroll
-    for (int32_t i = 0; i < kTileKeys / Piece::kWarps; ++i) {
-      const int32_t key = warp_ * (kTileKeys / Piece::kWarps) + i;
-      const int64_t byte = __shfl_sync(kAllLanes, found, key);
-      Piece::CopyRow(Stage(tile), key, data + max(byte, int64_t{0}), column0_, p_.rows.width,
-                     byte >= 0);
-    }
-  }
-
-  GRAFT_DEVICE void CopyQueries() const {
-    const T* query = static_cast<const T*>(p_.query) +
-                     (int64_t{group_.first} * p_.heads + row0_) * p_.query_stride;
-    for (int32_t row = warp_; row < kTileRows; row += Piece::kWarps) {
-      const bool valid = row < count_;
-      Piece::CopyRow(shared_ + at_.query, row, query + (valid ? row : 0) * p_.query_stride,
-                     column0_, p_.rows.width, valid);
-    }
   }
 
   GRAFT_DEVICE void Start() {
@@ -198,21 +128,19 @@ class ClusterBlock {
     const int32_t half = warp_ / 4, quarter = warp_ % 4;
     if (Seeded(5) && quarter > 0) Linger();
     float4* places = Reduce(free) + lane_;
-    // Of four slabs of 8 rows a warp keeps one and gives the others away.
+    // Of four slabs of 8 rows a warp holds one and gives the others away.
 #pragma unroll
     for (int32_t slab = 0; slab < 4; ++slab) {
-      float private_slots[8];
+      float part[8];
 #pragma unroll
-      for (int32_t i = 0; i < 8; ++i)
-        private_slots[i] = scores[slab / 2][i / 2][slab % 2 * 2 + i % 2];
+      for (int32_t i = 0; i < 8; ++i) part[i] = scores[slab / 2][i / 2][slab % 2 * 2 + i % 2];
       if (slab == quarter) {
 #pragma unroll
-        for (int32_t i = 0; i < 8; ++i) mine[i] = private_slots[i];
+        for (int32_t i = 0; i < 8; ++i) mine[i] = part[i];
       } else {
         float4* to = places + ((half * 4 + slab) * 3 + (quarter - slab + 3) % 4) * (2 * kWarp);
-        to[0] = make_float4(private_slots[0], private_slots[1], private_slots[2], private_slots[3]);
-        to[kWarp] =
-            make_float4(private_slots[4], private_slots[5], private_slots[6], private_slots[7]);
+        to[0] = make_float4(part[0], part[1], part[2], part[3]);
+        to[kWarp] = make_float4(part[4], part[5], part[6], part[7]);
       }
     }
     if (!Seeded(5)) BarrierSync(1 + half, kTileThreads / 2);
@@ -290,7 +218,7 @@ class ClusterBlock {
   }
 
   GRAFT_DEVICE void Step(int32_t t) {
-    // Lists are read here and looked at behind the products, which take longer.
+    // Lists are read here and looked at after the products, which take longer.
     const int32_t coming = t + kStages - 1;
     const int64_t present = Find(t), found = Find(coming);
     CopyWait<kStages - 3>();
@@ -386,18 +314,18 @@ class ClusterBlock {
 
   // Joins a row's splits: the weight of each, divided by the sum of all, and the row's state.
   GRAFT_DEVICE float2 Join(int32_t row, float (&weights)[4]) const {
-    float most = NegativeInfinity(), sum = 0.0f;
-    for (int32_t s = 0; s < cut_.splits; ++s) most = fmaxf(most, State(s, row)->x);
+    float maximum = NegativeInfinity(), sum = 0.0f;
+    for (int32_t s = 0; s < cut_.splits; ++s) maximum = fmaxf(maximum, State(s, row)->x);
 #pragma unroll
     for (int32_t s = 0; s < 4; ++s) {
       weights[s] = 0.0f;
       if (s >= cut_.splits || !(State(s, row)->x > NegativeInfinity())) continue;
-      weights[s] = exp2f(State(s, row)->x - most);
+      weights[s] = exp2f(State(s, row)->x - maximum);
       sum += weights[s] * State(s, row)->y;
     }
 #pragma unroll
     for (int32_t s = 0; s < 4; ++s) weights[s] = sum > 0.0f ? weights[s] / sum : 0.0f;
-    return make_float2(most, sum);
+    return make_float2(maximum, sum);
   }
 
   // Writes rows 16 m .. of the tile: `local` of this block's `each`.
@@ -440,18 +368,7 @@ class ClusterBlock {
     }
   }
 
-  const Problem& p_;
   const Parts& parts_;
-  const ClusterCut& cut_;
-  const ClusterLayout at_;
-  unsigned char* shared_;
-  int32_t column_, split_;  // which of the cluster this block is
-  int32_t column0_;
-  int32_t lane_, warp_;
-
-  Group group_;
-  int32_t row0_ = 0, count_ = 0;  // rows of the group
-  int32_t tiles_ = 0, begin_ = 0, end_ = 0;
   int32_t row_ = 0, head_ = 0, position_ = 0;
   float shift_ = 0.0f;
 

@@ -23,12 +23,12 @@ struct Group {
   int32_t first = 0, tokens = 0;
   int32_t shared_offset = 0, shared = 0;
   int32_t private_offset = 0, private_count = 0;
-  int32_t behind = 0;
+  int32_t second = 0;
   bool causal = false;
 
   GRAFT_DEVICE int32_t keys() const { return shared + private_count; }
   GRAFT_DEVICE int32_t Position(int32_t token) const {
-    return causal ? shared - tokens + token : keys() + behind - 1;
+    return causal ? shared - tokens + token : keys() + second - 1;
   }
 };
 
@@ -51,9 +51,9 @@ GRAFT_DEVICE Group ReadGroup(const Lists& lists, int32_t g, int32_t tokens) {
   group.private_offset = step[kSequencePrivateOffset];
   group.private_count = Clamp(step[kSequencePrivate], 0, lists.private_length);
   group.causal = step[kSequenceCausal] != 0;
-  if (lists.behind != nullptr) {
-    const int32_t* behind = lists.behind + int64_t{g} * kSequenceColumns;
-    group.behind = max(behind[kSequenceShared], 0) + max(behind[kSequencePrivate], 0);
+  if (lists.second != nullptr) {
+    const int32_t* second = lists.second + int64_t{g} * kSequenceColumns;
+    group.second = max(second[kSequenceShared], 0) + max(second[kSequencePrivate], 0);
   }
   return group;
 }

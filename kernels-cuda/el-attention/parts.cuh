@@ -48,13 +48,13 @@ __global__ void __launch_bounds__(kMergeThreads) MergeKernel(Problem p, Parts pa
   WaitForLaunch();
   LetNextBegin();
   const int64_t row = blockIdx.x, rows = int64_t{p.tokens} * p.heads;
-  float most = NegativeInfinity();
+  float maximum = NegativeInfinity();
   for (int32_t part = 0; part < parts.count; ++part) {
-    most = fmaxf(most, parts.lse[part * rows + row]);
+    maximum = fmaxf(maximum, parts.lse[part * rows + row]);
   }
-  const bool seen = most > NegativeInfinity();
+  const bool seen = maximum > NegativeInfinity();
   const auto weight = [&](int32_t part) {
-    return exp2f((parts.lse[part * rows + row] - most) * kLog2E);
+    return exp2f((parts.lse[part * rows + row] - maximum) * kLog2E);
   };
   float sum = 0.0f;
   for (int32_t part = 0; seen && part < parts.count; ++part) sum += weight(part);
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeKernel(Problem p, Parts pa
   Parts whole;
   const Place<T> place(p, whole, 0, row);
   if (threadIdx.x == 0 && place.lse != nullptr) {
-    *place.lse = seen ? most + log2f(sum) * kLn2 : NegativeInfinity();
+    *place.lse = seen ? maximum + log2f(sum) * kLn2 : NegativeInfinity();
   }
   const int32_t width = p.rows.width;
   const auto thread = static_cast<int32_t>(threadIdx.x);

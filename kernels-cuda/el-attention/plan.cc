@@ -9,11 +9,11 @@ namespace el_attention {
 namespace {
 
 // Partial results of one call, at most.
-constexpr int64_t kMostPartBytes = int64_t{64} << 20;
+constexpr int64_t kMaxPartBytes = int64_t{64} << 20;
 // Keys that a part of the simple kernel should have, so that joining it costs little beside it.
 constexpr int64_t kLeastPartKeys = 256;
 // What blocks of columns may number: their exchange must fit beside the tiles.
-constexpr int32_t MostColumns(int32_t warp_columns) { return warp_columns > 48 ? 2 : 4; }
+constexpr int32_t MaxColumns(int32_t warp_columns) { return warp_columns > 48 ? 2 : 4; }
 
 bool HasPrivate(const Problem& p) {
   return p.lists.sequences != nullptr && p.lists.private_length > 0;
@@ -36,7 +36,7 @@ int64_t PartBytes(const Problem& p) {
 int32_t FillingParts(const Problem& p, int64_t wanted, int64_t blocks, int64_t keys) {
   int64_t parts =
       std::min({wanted / std::max<int64_t>(1, blocks), keys / kLeastPartKeys,
-                kMostPartBytes / std::max<int64_t>(1, PartBytes(p)), int64_t{kMostParts}});
+                kMaxPartBytes / std::max<int64_t>(1, PartBytes(p)), int64_t{kMaxParts}});
   return static_cast<int32_t>(std::max<int64_t>(1, parts));
 }
 
@@ -49,7 +49,7 @@ int32_t Clusters(const ClusterCut& cut, const DeviceLimits& limits) {
 }
 
 bool FitsCluster(const ClusterCut& cut, const DeviceLimits& limits) {
-  if (cut.columns > MostColumns(cut.warp_columns)) return false;
+  if (cut.columns > MaxColumns(cut.warp_columns)) return false;
   if (limits.major < 9 && (cut.columns * cut.splits > 1 || cut.warp_columns > 48)) return false;
   return Clusters(cut, limits) > 0 &&
          LayOut(cut.warp_columns, cut.columns).total <= limits.shared_per_block;
@@ -97,8 +97,8 @@ bool ChooseColumns(const Problem& p, const DeviceLimits& limits, const Tuning& t
 ClusterCut ChooseParts(const Problem& p, const DeviceLimits& limits, const Tuning& tuning,
                        const ClusterCut& columns, int64_t tiles) {
   const int64_t keys = SharedKeys(p);
-  const int64_t most =
-      std::clamp<int64_t>(kMostPartBytes / std::max<int64_t>(1, PartBytes(p)), 1, kMostParts);
+  const int64_t maximum =
+      std::clamp<int64_t>(kMaxPartBytes / std::max<int64_t>(1, PartBytes(p)), 1, kMaxParts);
   const auto cut_in = [&](int32_t splits) {
     ClusterCut cut = columns;
     cut.splits = splits;
@@ -113,7 +113,7 @@ ClusterCut ChooseParts(const Problem& p, const DeviceLimits& limits, const Tunin
   for (const int32_t splits : {1, 2, 4}) {
     if (forced != 0 ? splits != forced : !fits(splits)) continue;
     ClusterCut cut = cut_in(splits);
-    const int64_t last = tuning.parts > 0 ? tuning.parts : most;
+    const int64_t last = tuning.parts > 0 ? tuning.parts : maximum;
     for (cut.parts = std::max(1, tuning.parts); cut.parts <= last; ++cut.parts) {
       const int64_t cycles = PredictedCycles(p, cut, tiles, keys, limits);
       if (cycles < least) least = cycles, best = cut;
@@ -128,18 +128,19 @@ bool PlanCluster(const Problem& p, const DeviceLimits& limits, const Tuning& tun
   if (!ChooseColumns(p, limits, tuning, &cut)) return false;
 
   const int64_t rows = int64_t{p.tokens} * p.heads;
-  int64_t most, likely;  // tiles of rows
+  int64_t maximum, likely;  // tiles of rows
   if (p.lists.sequences == nullptr) {
-    most = likely = p.lists.groups * CeilDivide(int64_t{p.lists.group_tokens} * p.heads, kTileRows);
+    maximum = likely =
+        p.lists.groups * CeilDivide(int64_t{p.lists.group_tokens} * p.heads, kTileRows);
   } else {
-    most = p.lists.groups + rows / kTileRows;
+    maximum = p.lists.groups + rows / kTileRows;
     likely = std::max<int64_t>(p.lists.groups, CeilDivide(rows, kTileRows));
   }
   cut = ChooseParts(p, limits, tuning, cut, likely);
   plan->cluster = true;
   plan->cluster_cut = cut;
   plan->cluster_shape.cluster = cut.columns * cut.splits;
-  plan->cluster_shape.grid_x = most * plan->cluster_shape.cluster;
+  plan->cluster_shape.grid_x = maximum * plan->cluster_shape.cluster;
   plan->cluster_shape.grid_y = cut.parts;
   plan->cluster_shape.threads = kTileThreads;
   plan->cluster_shape.shared_bytes = LayOut(cut.warp_columns, cut.columns).total;
@@ -177,7 +178,7 @@ Plan MakePlanFor(const Problem& p, const DeviceLimits& limits, const Tuning& tun
       (plan.cluster ? plan.cluster_cut.parts : 0) + (plan.simple ? plan.simple_cut.parts : 0);
   plan.chained = limits.major >= 9;
   plan.workspace = plan.parts > 1 ? RoundUp(plan.parts * PartBytes(p), 16) : 0;
-  plan.legal = p.rows.width >= 1 && p.rows.width <= kMostWidth &&
+  plan.legal = p.rows.width >= 1 && p.rows.width <= kMaxWidth &&
                (!plan.cluster || IsLegal(plan.cluster_shape)) &&
                (!plan.simple || (IsLegal(plan.simple_shape) &&
                                  plan.simple_shape.shared_bytes <= limits.shared_per_block));

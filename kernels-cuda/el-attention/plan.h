@@ -9,13 +9,13 @@ namespace cuda {
 namespace el_attention {
 
 // The widest rows of any type.
-constexpr int32_t kMostWidth = 16384;
+constexpr int32_t kMaxWidth = 16384;
 
 // The simple kernel.
 constexpr int32_t kSimpleThreads = 256;
 constexpr int32_t kSimpleKeys = 32;  // of a tile: one a lane
 constexpr int32_t kSimpleHeads = 8;  // most heads of a block
-constexpr int32_t kMostParts = 16;
+constexpr int32_t kMaxParts = 16;
 struct SimpleCut {
   int32_t heads = 1;  // of a block
   int32_t parts = 1;  // of a token's positions
@@ -31,7 +31,7 @@ struct ClusterCut {
   int32_t splits = 1;        // 1, 2, 4: parts of the keys that a cluster joins by itself
   int32_t parts = 1;         // parts of the keys that are joined by another launch
 };
-// Copies of tiles under way, by the size of a tile.
+// Copies of tiles in flight, by the size of a tile.
 constexpr int32_t StagesOf(int32_t warp_columns) { return warp_columns > 64 ? 3 : 4; }
 
 // Bytes of a cluster block's shared memory: where each thing begins.
@@ -62,7 +62,7 @@ constexpr ClusterLayout LayOut(int32_t warp_columns, int32_t columns) {
 
 // What is otherwise chosen by shape; tests force every value in turn. 0: chosen.
 struct Tuning {
-  bool simple = false;  // the simple kernel wherever both serve
+  bool simple = false;  // the simple kernel wherever both can run
   int32_t heads = 0;
   int32_t warp_columns = 0;
   int32_t splits = 0;

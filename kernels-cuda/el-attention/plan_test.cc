@@ -149,7 +149,7 @@ TEST(ElAttentionPlan, PositionsThatTokensDoNotShareGoBeside) {
   EXPECT_EQ(plan.parts, plan.cluster_cut.parts + plan.simple_cut.parts);
 }
 
-// Whatever is drawn fits a launch, and the workspace asked for does for every address.
+// Whatever is sampled fits a launch, and the workspace asked for does for every address.
 TEST(ElAttentionPlan, AllSizesAreLegal) {
   for (const DeviceLimits& limits : {DeviceLimits(), Ampere(), Uneven(30, 13), Uneven(0, 0)}) {
     for (const int32_t width : {1, 8, 100, 512, 640, 1000, 1536, 1544, 2048, 16384}) {
@@ -157,12 +157,12 @@ TEST(ElAttentionPlan, AllSizesAreLegal) {
         for (const int32_t keys : {0, 1, 700, 100000}) {
           for (const Type type : {Type::kFloat32, Type::kFloat16}) {
             Problem p = Dense(3, tokens, 12, keys, width, type);
-            const int64_t most = WorkspaceBytes(p, limits);
+            const int64_t maximum = WorkspaceBytes(p, limits);
             for (const uintptr_t address : {uintptr_t{0}, uintptr_t{4}}) {
               p.rows.data = reinterpret_cast<const void*>(address);
               const Plan plan = MakePlan(p, limits);
               EXPECT_TRUE(plan.legal) << width << ' ' << tokens << ' ' << keys;
-              EXPECT_LE(plan.workspace, most);
+              EXPECT_LE(plan.workspace, maximum);
               EXPECT_LE(plan.workspace, int64_t{64} << 20);
               if (!plan.cluster) continue;
               EXPECT_LE(plan.cluster_shape.shared_bytes, limits.shared_per_block);

@@ -12,6 +12,7 @@
 #ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_PROBLEM_H_
 #define GRAFT_KERNELS_CUDA_EL_ATTENTION_PROBLEM_H_
 
+#include "../device/cache.h"
 #include "../device/launch.h"
 
 namespace graft {
@@ -30,19 +31,6 @@ struct Rows {
   int64_t row_bytes = 0;
 };
 
-// Columns of `sequences`, as the engine's graphs give them.
-enum SequenceColumn {
-  kSequenceFirstToken,     // token
-  kSequenceTokens,         // n
-  kSequenceSharedOffset,   // into shared_slots
-  kSequenceShared,         // S: slots of positions 0 .. S-1, the same for all tokens
-  kSequencePrivateOffset,  // into private_slots
-  kSequencePrivate,        // m: slots of positions S .. S+m-1, m a token, one token after the other
-  kSequenceCausal,         // 1: token i is position S - n + i and sees nothing beyond it; m is 0
-  kSequenceReserved,
-  kSequenceColumns,
-};
-
 // Groups, and the slots of their positions; pointers of device memory. An index that lies outside
 // of a list, or a slot outside of the rows, is a key that is not there.
 struct Lists {
@@ -52,8 +40,8 @@ struct Lists {
   const int32_t* private_slots = nullptr;
   int32_t shared_length = 0;
   int32_t private_length = 0;
-  // [groups][8] of positions behind these, which are attended to elsewhere; or none.
-  const int32_t* behind = nullptr;
+  // [groups][8] of positions after these, which are attended to elsewhere; or none.
+  const int32_t* second = nullptr;
 
   // Dense: group g has tokens g * group_tokens .. and slots g * group_keys .., of which the first
   // lengths[g] count, or all without lengths.

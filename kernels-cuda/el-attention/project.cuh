@@ -15,8 +15,6 @@ namespace graft {
 namespace cuda {
 namespace el_attention {
 
-constexpr int32_t kPanel = 16;  // columns
-
 struct Product {
   // Row (token, head) begins at token * token_stride + head * head_stride: queries in float32, or
   // sums in the type of X.
@@ -78,8 +76,8 @@ struct Join {
   Lists lists;
   const float* lse = nullptr;         // [tokens * heads] of what was added up
   const float* value_bias = nullptr;  // [kv_heads][columns], or none
-  const float* behind = nullptr;      // [tokens * heads][columns], or none
-  const float* behind_lse = nullptr;  // [tokens * heads]
+  const float* second = nullptr;       // [tokens * heads][columns], or none
+  const float* second_lse = nullptr;  // [tokens * heads]
   float* output = nullptr;            // [tokens * heads][columns]
 };
 
@@ -95,19 +93,19 @@ GRAFT_DEVICE void ShareRows(const Product& p, const Join& join, int32_t g, int32
   for (int32_t r = WarpIndex(); r < kRows && row0 + r < p.rows(); r += kThreads / kWarp) {
     const int64_t at = p.IndexOf(g, row0 + r);
     const float first = join.lse[at];
-    const float second = join.behind == nullptr ? NegativeInfinity() : join.behind_lse[at];
+    const float second = join.second == nullptr ? NegativeInfinity() : join.second_lse[at];
     RowShare share{0.0f, 0.0f, 0.0f};
-    const float most = fmaxf(first, second);
-    if (most > NegativeInfinity()) {
-      share.first = exp2f((first - most) * kLog2E);
-      share.second = exp2f((second - most) * kLog2E);
+    const float maximum = fmaxf(first, second);
+    if (maximum > NegativeInfinity()) {
+      share.first = exp2f((first - maximum) * kLog2E);
+      share.second = exp2f((second - maximum) * kLog2E);
       const float sum = share.first + share.second;
       share.first /= sum, share.second /= sum;
     } else {
       // No key has any weight: a softmax over keys gives NaN, one over none zeros.
       Group group;
       const bool any = FindGroup(join.lists, p.tokens, p.RowOf(g, row0 + r).token, &group) &&
-                       group.keys() + group.behind > 0;
+                       group.keys() + group.second > 0;
       share.otherwise = any ? __uint_as_float(0x7fc00000u) : 0.0f;
     }
     if (Lane() == 0) shares[r] = share;
@@ -121,7 +119,7 @@ GRAFT_DEVICE void PutJoined(const Product& p, const Join& join, const RowShare& 
   if (join.value_bias != nullptr) x += join.value_bias[int64_t{g} * p.columns + column];
   float y = share.otherwise;
   if (share.first > 0.0f) y += share.first * x;
-  if (share.second > 0.0f) y += share.second * join.behind[at * p.columns + column];
+  if (share.second > 0.0f) y += share.second * join.second[at * p.columns + column];
   join.output[at * p.columns + column] = y;
 }
 

@@ -31,12 +31,12 @@ constexpr int32_t kContractColumns = 32;
 
 // L: float, or the 16-bit type of X.
 template <typename L, int32_t kColumns>
-class MatrixProduct {
+class MatrixGemm {
   static constexpr bool kSplit = sizeof(L) == 4;
   static constexpr int32_t kTerms = kSplit ? 2 : 1;
   using Number = std::conditional_t<kSplit, BFloat16, L>;
 
-  // Copies under way: many features are read from far away, so few blocks must ask for much.
+  // Copies in flight: many features are read from far away, so few blocks must ask for much.
   static constexpr int32_t kStages = kSplit ? 2 : 6;
   static constexpr int32_t kRowBytes = kMatrixDepth * 2;
   static constexpr int32_t kTermBytes = kMatrixRows * kRowBytes;
@@ -60,7 +60,7 @@ class MatrixProduct {
     return stages > kSumBytes ? stages : kSumBytes;
   }
 
-  GRAFT_DEVICE explicit MatrixProduct(const Product& p)
+  GRAFT_DEVICE explicit MatrixGemm(const Product& p)
       : p_(p),
         g_(static_cast<int32_t>(blockIdx.y)),
         row0_(static_cast<int32_t>(blockIdx.x) * kMatrixRows),
@@ -306,7 +306,7 @@ class MatrixProduct {
 template <typename T>
 __global__ void __launch_bounds__(kMatrixThreads, 2)
     ExpandKernel(Product p, Shift shift, T* expanded, int64_t stride) {
-  MatrixProduct<float, kExpandColumns> product(p);
+  MatrixGemm<float, kExpandColumns> product(p);
   product.Begin();
   LetNextBegin();
   if (Seeded(7)) Linger();
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(kMatrixThreads, 2)
 
 template <typename T>
 __global__ void __launch_bounds__(kMatrixThreads, 2) ContractKernel(Product p, Join join) {
-  using Multiplied = MatrixProduct<T, kContractColumns>;
+  using Multiplied = MatrixGemm<T, kContractColumns>;
   auto* shares = reinterpret_cast<RowShare*>(SharedMemory() + Multiplied::Bytes(p.depth));
   Multiplied product(p);
   product.Begin();

@@ -1,5 +1,5 @@
 // Attention over shared rows at its plainest, for rows of any type, width, stride and list: the
-// reference that the fast kernel is read beside, and what serves wherever that one does not.
+// reference that the fast kernel is read beside, and what runs wherever that one cannot.
 //
 // A block takes some heads of one token and a part of its positions. Queries and sums stand in
 // shared memory as float32; positions come in tiles, whose rows are read twice: once for the
@@ -55,10 +55,10 @@ __global__ void __launch_bounds__(kSimpleThreads)
       sums[r * width + c] = 0.0f;
     }
   }
-  // Warp r keeps the state of rows r, r + warps, ..
-  float most[kHeads], sum[kHeads];
+  // Warp r holds the state of rows r, r + warps, ..
+  float maximum[kHeads], sum[kHeads];
 #pragma unroll
-  for (int32_t r = 0; r < kHeads; ++r) most[r] = NegativeInfinity(), sum[r] = 0.0f;
+  for (int32_t r = 0; r < kHeads; ++r) maximum[r] = NegativeInfinity(), sum[r] = 0.0f;
   const auto* data = static_cast<const char*>(p.rows.data);
 
   for (int32_t first = begin; first < end; first += kSimpleKeys) {
@@ -94,11 +94,11 @@ __global__ void __launch_bounds__(kSimpleThreads)
     for (int32_t r = 0; r < kHeads; ++r) {
       if (r % (kSimpleThreads / kWarp) != warp || r >= heads) continue;
       const float score = lane < count ? scores[r * kSimpleKeys + lane] : NegativeInfinity();
-      const float top = fmaxf(most[r], WarpMax(score));
+      const float top = fmaxf(maximum[r], WarpMax(score));
       const float weight = score > NegativeInfinity() ? exp2f(score - top) : 0.0f;
-      const float factor = most[r] > NegativeInfinity() ? exp2f(most[r] - top) : 0.0f;
+      const float factor = maximum[r] > NegativeInfinity() ? exp2f(maximum[r] - top) : 0.0f;
       sum[r] = sum[r] * factor + WarpSum(weight);
-      most[r] = top;
+      maximum[r] = top;
       if (lane < count) scores[r * kSimpleKeys + lane] = weight;
       if (lane == 0) rescale[r] = factor;
     }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kSimpleThreads)
     total[r] = sum[r];
     const Place<T> place(p, parts, static_cast<int32_t>(blockIdx.y), row0 + r);
     if (place.lse != nullptr) {
-      *place.lse = sum[r] > 0.0f ? (most[r] + log2f(sum[r])) * kLn2 : NegativeInfinity();
+      *place.lse = sum[r] > 0.0f ? (maximum[r] + log2f(sum[r])) * kLn2 : NegativeInfinity();
     }
   }
   __syncthreads();

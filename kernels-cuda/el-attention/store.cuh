@@ -62,13 +62,13 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t keys = pool.kv_heads * pool.head_size, values = pool.kv_heads * pool.value_size;
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
     const int32_t slot = slot_mapping[i];
-    if (slot < 0 || slot >= pool.blocks * 16) continue;
-    float* block = pool.data + slot / 16 * pool.block_floats;
+    if (slot < 0 || slot >= pool.blocks * kBlockSlots) continue;
+    float* block = pool.data + slot / kBlockSlots * pool.block_floats;
     for (auto c = static_cast<int32_t>(threadIdx.x); c < keys + values; c += kThreads) {
       const bool is_key = c < keys;
       const int32_t at = is_key ? c : c - keys, size = is_key ? pool.head_size : pool.value_size;
-      float* area = is_key ? block : block + 16 * keys;
-      area[(at / size * 16 + slot % 16) * size + at % size] =
+      float* area = is_key ? block : block + kBlockSlots * keys;
+      area[(at / size * kBlockSlots + slot % kBlockSlots) * size + at % size] =
           is_key ? key[i * key_stride + at] : value[i * value_stride + at];
     }
   }

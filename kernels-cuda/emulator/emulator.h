@@ -1,11 +1,11 @@
 // CUDA's vocabulary on a CPU: kernels run as they are, so that they can be proved where there is
-// no GPU. Threads of a block are fibers that run one at a time, in an order drawn anew from a seed
+// no GPU. Threads of a block are fibers that run one at a time, in an order chosen anew from a seed
 // each time one waits; whatever depends on an order that no barrier gives comes out wrong for some
 // seed.
 //
 // Faults that stop a launch, with an exception that names the block and the thread: threads that
 // end or wait elsewhere while others wait at a barrier, lanes that meet in different warp
-// functions, misaligned or stray copies, a write behind the end of shared memory, a shape that no
+// functions, misaligned or stray copies, a write after the end of shared memory, a shape that no
 // device takes. Shared memory is full of NaN when a block begins, and so is whatever an
 // asynchronous copy has not been waited for.
 //

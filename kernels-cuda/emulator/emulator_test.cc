@@ -65,7 +65,7 @@ __global__ void MeetElsewhere(int* out) {
   *out = Lane() < 16 ? __shfl_xor_sync(kAllLanes, 1, 1) : __any_sync(kAllLanes, 1);
 }
 __global__ void ReachTooSoon() { *ClusterMap(SharedMemory(), 1 - ClusterRank()) = 1; }
-__global__ void WriteBehind() { SharedMemory()[100 + threadIdx.x] = 1; }
+__global__ void WritePast() { SharedMemory()[100 + threadIdx.x] = 1; }
 __global__ void CopyAstray(const float* from) { CopyAsync<16>(SharedMemory() + 4, from); }
 
 TEST(Emulator, NamesFaults) {
@@ -73,8 +73,8 @@ TEST(Emulator, NamesFaults) {
     return FaultOf([=] { Launch(kernel, Shape(1, 64, shared), nullptr); });
   };
   EXPECT_NE(launch(Diverge, 0).find("wait for ones that never come"), std::string::npos);
-  EXPECT_NE(launch(WriteBehind, 128).find("behind its shared memory"), std::string::npos);
-  EXPECT_EQ(launch(WriteBehind, 164), "");
+  EXPECT_NE(launch(WritePast, 128).find("after its shared memory"), std::string::npos);
+  EXPECT_EQ(launch(WritePast, 164), "");
   EXPECT_NE(FaultOf([] {
               Launch(ReachTooSoon, Shape(2, 32, 16, 2), nullptr);
             }).find("may not have begun"),
@@ -133,7 +133,7 @@ __global__ void Product(const T* a, const T* b, float* d) {
 }
 
 template <typename T>
-void CheckProduct() {
+void CheckMatmul() {
   std::mt19937 random(1);
   T a[256], b[128];
   for (T& x : a) x = FromFloat<T>(static_cast<float>(random() % 200) / 64 - 1.5f);
@@ -150,8 +150,8 @@ void CheckProduct() {
 }
 
 TEST(Emulator, MultipliesFragments) {
-  CheckProduct<Half>();
-  CheckProduct<BFloat16>();
+  CheckMatmul<Half>();
+  CheckMatmul<BFloat16>();
 }
 
 __global__ void SumOfCluster(float* out) {
@@ -290,18 +290,18 @@ TEST(Launch, ClustersThatRunAtOnceAreThoseOfTheLimits) {
   EXPECT_EQ(ActiveClusters(Touch, shape), 0);
 }
 
-__global__ void Reduce(const float* from, float* sum, float* most, int* order) {
+__global__ void Reduce(const float* from, float* sum, float* maximum, int* order) {
   sum[threadIdx.x] = WarpSum(from[threadIdx.x]);
-  most[threadIdx.x] = WarpMax<8>(from[threadIdx.x]);
+  maximum[threadIdx.x] = WarpMax<8>(from[threadIdx.x]);
   order[atomicAdd(order + 64, 1)] = static_cast<int>(threadIdx.x);
 }
 
 TEST(Emulator, ReducesInEveryOrder) {
-  float from[64], sum[64], most[64];
+  float from[64], sum[64], maximum[64];
   int order[65] = {}, other[65] = {};
   for (int i = 0; i < 64; ++i) from[i] = static_cast<float>(i * 7 % 64);
   for (int* list : {order, other}) {
-    Launch(Reduce, Shape(1, 64), nullptr, from, sum, most, list);
+    Launch(Reduce, Shape(1, 64), nullptr, from, sum, maximum, list);
   }
   EXPECT_NE(std::vector<int>(order, order + 64), std::vector<int>(other, other + 64));
   for (int i = 0; i < 64; ++i) {
@@ -309,7 +309,7 @@ TEST(Emulator, ReducesInEveryOrder) {
     for (int j = 0; j < 32; ++j) want += from[i / 32 * 32 + j];
     for (int j = 0; j < 8; ++j) largest = std::max(largest, from[i / 8 * 8 + j]);
     EXPECT_EQ(sum[i], want);
-    EXPECT_EQ(most[i], largest);
+    EXPECT_EQ(maximum[i], largest);
   }
 }
 

@@ -1,7 +1,7 @@
 // The fast kernel for 16-bit numbers: tiles of 16 rows on the tensor cores. Even a single row goes
 // this way: 15/16 of the products are idle, which costs less than reading memory leaves over.
 //
-// Each warp takes every fourth run of 16 keys, copies it to shared memory ahead of time, and keeps
+// Each warp takes every fourth run of 16 keys, copies it to shared memory ahead of time, and holds
 // a softmax and sums of its own; the warps meet at the end.
 #ifndef GRAFT_KERNELS_CUDA_FLASH_DECODE_MATRIX_DECODE_CUH_
 #define GRAFT_KERNELS_CUDA_FLASH_DECODE_MATRIX_DECODE_CUH_

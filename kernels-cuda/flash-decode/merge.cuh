@@ -25,7 +25,7 @@ struct Partials {
 template <int32_t kParts, typename StateAt>
 class Joined {
   static constexpr int32_t kLanes = kParts < kWarp ? kParts : kWarp;
-  static constexpr int32_t kAtOnce = kParts < 8 ? kParts : 8;  // loads under way
+  static constexpr int32_t kAtOnce = kParts < 8 ? kParts : 8;  // loads in flight
 
  public:
   State state;
@@ -166,7 +166,7 @@ GRAFT_DEVICE void JoinCluster(const Problem& p, const Tile& tile, const Cut& cut
   const int32_t parts = max(1, min((size + kWarp - 1) / kWarp, warps / rows));
   for (int32_t i = WarpIndex() * cut.splits + ClusterRank(); i < rows * parts; i += warps) {
     const int32_t row = i / parts, part = i % parts;
-    const auto joined = JoinStates<kMostCluster>(cut.splits, unit, [&](int32_t s) {
+    const auto joined = JoinStates<kMaxCluster>(cut.splits, unit, [&](int32_t s) {
       if (Seeded(6)) s = (s + 1) % cut.splits;
       return ClusterMap(states, s)[row];
     });
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 9)
     const State* states = partials.states + place * cut.splits * tile_rows + row;
     const float* sums = partials.sums + (place * cut.splits * tile_rows + row) * size;
     const auto joined =
-        JoinStates<kMostSplits>(cut.splits, unit, [&](int32_t s) { return states[s * tile_rows]; });
+        JoinStates<kMaxSplits>(cut.splits, unit, [&](int32_t s) { return states[s * tile_rows]; });
     WriteRow<T>(p, tile, static_cast<int32_t>(place / cut.tiles), row, joined, unit, run * kWarp,
                 runs * kWarp, [&](int32_t s, int32_t c) {
                   return sums[static_cast<int64_t>(s) * tile_rows * size + c];

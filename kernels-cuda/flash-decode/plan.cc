@@ -7,7 +7,7 @@ namespace cuda {
 namespace flash_decode {
 namespace {
 
-constexpr int64_t kMostSize = 256;   // of a head, in the fast kernel
+constexpr int64_t kMaxSize = 256;    // of a head, in the fast kernel
 constexpr int64_t kReserved = 1024;  // bytes of shared memory that a block costs besides its own
 // What a block costs besides its keys, in turns of its loop; and what joining splits costs.
 constexpr int64_t kBlockTurns = 2;
@@ -46,8 +46,8 @@ int64_t TilesOf(const Problem& p, int64_t tile_tokens, int64_t head_parts) {
 }
 
 int64_t Blocks(int64_t items, const Tuning& tuning) {
-  const int64_t most = tuning.most_blocks > 0 ? tuning.most_blocks : kMaxGridX;
-  return std::max<int64_t>(1, std::min(items, most));
+  const int64_t maximum = tuning.max_blocks > 0 ? tuning.max_blocks : kMaxGridX;
+  return std::max<int64_t>(1, std::min(items, maximum));
 }
 
 // Numbers between rows in shared memory, so that the rows of a matrix (or, in float32, the keys of
@@ -127,11 +127,11 @@ void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
   plan->size_class = size <= 64 ? 64 : size <= 128 ? 128 : 256;
   cut.key_stride = KeyStride(p.type, p.head_size);
   cut.value_stride = ValueStride(p.type, p.value_size);
-  const int32_t most_rows = p.type == Type::kFloat32 ? 8 : 16;
-  cut.tile_heads = std::min(group_heads, most_rows);
+  const int32_t max_rows = p.type == Type::kFloat32 ? 8 : 16;
+  cut.tile_heads = std::min(group_heads, max_rows);
   cut.head_parts = static_cast<int32_t>(CeilDivide(group_heads, cut.tile_heads));
-  const int32_t most_tokens = most_rows / cut.tile_heads;
-  plan->tile_rows = most_rows;
+  const int32_t max_tokens = max_rows / cut.tile_heads;
+  plan->tile_rows = max_rows;
   cut.stages =
       tuning.stages > 0 ? tuning.stages : static_cast<int32_t>(ChooseStages(p, limits, plan));
   plan->attend.shared_bytes = SharedBytes(p, *plan);
@@ -140,9 +140,9 @@ void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
   const Lengths lengths = LengthsOf(p);
   cut.tile_tokens =
       tuning.tile_tokens > 0
-          ? std::min(tuning.tile_tokens, most_tokens)
+          ? std::min(tuning.tile_tokens, max_tokens)
           : ChooseTileTokens(p.groups, RowsOfGroup(p), lengths.shared, lengths.private_count,
-                             p.kv_heads * cut.head_parts, most_tokens, step,
+                             p.kv_heads * cut.head_parts, max_tokens, step,
                              SlotsOf(limits, Resident(p, limits, *plan)));
   if (p.type == Type::kFloat32 && cut.tile_tokens * cut.tile_heads == 1) {
     plan->tile_rows = 1;
@@ -154,7 +154,7 @@ void PlanFast(const Problem& p, const DeviceLimits& limits, const Tuning& tuning
   const int64_t blocks = cut.tiles * p.kv_heads;
   const int64_t turns = CeilDivide(lengths.shared + cut.tile_tokens * lengths.private_count, step);
   cut.splits =
-      tuning.splits > 0 ? std::min(tuning.splits, kMostSplits) : ChooseSplits(blocks, turns, slots);
+      tuning.splits > 0 ? std::min(tuning.splits, kMaxSplits) : ChooseSplits(blocks, turns, slots);
   cut.items = blocks * cut.splits;
   plan->attend.grid_x = Blocks(cut.items, tuning);
   plan->attend.threads = kWarps * kWarp;
@@ -174,7 +174,7 @@ int64_t TurnsOf(int64_t blocks, int64_t steps, int32_t splits, const Slots& slot
 
 bool IsFast(const Problem& p) {
   const int64_t words = 16 / BytesOf(p.type);
-  return p.head_size <= kMostSize && p.value_size <= kMostSize && p.head_size % words == 0 &&
+  return p.head_size <= kMaxSize && p.value_size <= kMaxSize && p.head_size % words == 0 &&
          p.value_size % words == 0 && p.scores.data == nullptr && IsAligned(p.key, words) &&
          IsAligned(p.value, words) && IsAligned(p.fresh_key, words) &&
          IsAligned(p.fresh_value, words);
@@ -208,22 +208,23 @@ bool FitsAsClusters(int64_t tiles, int32_t splits, const Slots& slots) {
 
 int32_t ChooseSplits(int64_t blocks, int64_t steps, const Slots& slots) {
   if (steps <= 4 || blocks * 10 >= slots.multiprocessors * 8) return 1;
-  const auto most = static_cast<int32_t>(std::min({int64_t{kMostSplits}, steps, slots.blocks}));
+  const auto maximum = static_cast<int32_t>(std::min({int64_t{kMaxSplits}, steps, slots.blocks}));
   int32_t best = 1;
-  for (int32_t splits = 2; splits <= most; ++splits) {
+  for (int32_t splits = 2; splits <= maximum; ++splits) {
     if (TurnsOf(blocks, steps, splits, slots) < TurnsOf(blocks, steps, best, slots)) best = splits;
   }
   return best;
 }
 
 int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t private_count,
-                         int64_t kv_heads, int32_t most, int64_t step_keys, const Slots& slots) {
+                         int64_t kv_heads, int32_t maximum, int64_t step_keys, const Slots& slots) {
   const auto turns_of = [&](int64_t tokens) {
     const int64_t blocks = groups * CeilDivide(rows, tokens) * kv_heads;
     const int64_t steps = CeilDivide(shared + tokens * private_count, step_keys);
     return TurnsOf(blocks, steps, ChooseSplits(blocks, steps, slots), slots);
   };
-  const auto together = static_cast<int32_t>(std::min<int64_t>(most, std::max<int64_t>(rows, 1)));
+  const auto together =
+      static_cast<int32_t>(std::min<int64_t>(maximum, std::max<int64_t>(rows, 1)));
   return turns_of(together) <= turns_of(1) ? together : 1;
 }
 

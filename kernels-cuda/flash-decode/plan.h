@@ -16,8 +16,8 @@ constexpr int32_t kWarps = 4;
 constexpr int32_t KeysOf(Type type) { return type == Type::kFloat32 ? 8 : 16; }
 constexpr int32_t kSimpleThreads = 128;
 constexpr int32_t kSimpleColumns = 512;  // of the value that a block of the simple kernel sums
-constexpr int32_t kMostSplits = 128;
-constexpr int32_t kMostCluster = 8;  // splits that a cluster joins: 2, 4 or 8
+constexpr int32_t kMaxSplits = 128;
+constexpr int32_t kMaxCluster = 8;  // splits that a cluster joins: 2, 4 or 8
 
 // Blocks of a fast kernel that the registers of a multiprocessor hold: its launch bounds hold the
 // compiler to it. `rows` and `size_class` are the plan's.
@@ -38,7 +38,7 @@ struct Tuning {
   int32_t tile_tokens = 0;        // rows of a group that share a read of keys; 0: chosen
   int32_t splits = 0;             // parts of the keys of a tile; 0: chosen
   int32_t stages = 0;             // 2 to 4; 0: chosen
-  int64_t most_blocks = 0;  // of a launch; the rest is looped over. 0: as many as a grid takes
+  int64_t max_blocks = 0;  // of a launch; the rest is looped over. 0: as many as a grid takes
 };
 
 // What a kernel must know of the plan. A tile is a number of rows of one group times a number of
@@ -64,11 +64,11 @@ struct Plan {
   Cut cut;
   LaunchShape attend;
   LaunchShape merge;    // where splits are joined by a launch
-  int64_t sums_at = 0;  // bytes into the workspace, behind the states
+  int64_t sums_at = 0;  // bytes into the workspace, after the states
   int64_t workspace_bytes = 0;
 };
 
-// Whether the fast kernel serves: sizes of full 16-byte words up to 256, caches whose rows are
+// Whether the fast kernel can run: sizes of full 16-byte words up to 256, caches whose rows are
 // aligned to them, and no scores wanted.
 bool IsFast(const Problem& problem);
 
@@ -93,7 +93,7 @@ int32_t ChooseSplits(int64_t blocks, int64_t steps, const Slots& slots);
 // Rows that share a tile: of 1 and `most` the one whose model of time is less. `shared_slots` and
 // `private_slots` are keys of a group that all rows share, and keys of each row alone.
 int32_t ChooseTileTokens(int64_t groups, int64_t rows, int64_t shared, int64_t private_count,
-                         int64_t kv_heads, int32_t most, int64_t step_keys, const Slots& slots);
+                         int64_t kv_heads, int32_t maximum, int64_t step_keys, const Slots& slots);
 
 }  // namespace flash_decode
 }  // namespace cuda

@@ -109,11 +109,11 @@ TEST(Plan, ClustersGoThroughTilesTogether) {
   Tuning tuning;
   tuning.join = JoinBy::kCluster;
   tuning.splits = 4;
-  for (int64_t most = 1; most < 12; ++most) {
-    tuning.most_blocks = most;
+  for (int64_t maximum = 1; maximum < 12; ++maximum) {
+    tuning.max_blocks = maximum;
     const Plan plan = MakePlan(Sequences(3, 8, 2, 64, 1000), kH200, tuning);
     EXPECT_TRUE(plan.cut.clustered);
-    EXPECT_EQ(plan.attend.grid_x, std::max<int64_t>(4, most / 4 * 4));
+    EXPECT_EQ(plan.attend.grid_x, std::max<int64_t>(4, maximum / 4 * 4));
     EXPECT_TRUE(IsLegal(plan.attend));
   }
 }
@@ -144,8 +144,8 @@ TEST(Plan, BlocksOfAMultiprocessorFitItsRegisters) {
   EXPECT_EQ(resident(32, 8, 256, Type::kFloat32), 1);
 }
 
-// Little: 4.8 TB/s for 700 ns over 132 multiprocessors are 25 KB that must be under way in each.
-TEST(Plan, KeepsEnoughBytesUnderWay) {
+// Little: 4.8 TB/s for 700 ns over 132 multiprocessors are 25 KB that must be in flight in each.
+TEST(Plan, HoldsEnoughBytesUnderWay) {
   for (const Type type : {Type::kFloat32, Type::kFloat16}) {
     for (const int64_t size : {32, 64, 96, 128, 192, 256}) {
       const Plan plan = MakePlan(Sequences(1, 32, 32, size, 32768, type), kH200);
@@ -191,7 +191,7 @@ TEST(Splits, AreAtMostTheSteps) {
     for (const int64_t steps : {5, 16, 100, 2048}) {
       const int64_t splits = ChooseSplits(blocks, steps, kTwoEach);
       ASSERT_GE(splits, 1);
-      ASSERT_LE(splits, std::min<int64_t>(steps, kMostSplits));
+      ASSERT_LE(splits, std::min<int64_t>(steps, kMaxSplits));
       // One less would leave each with more to do, or be no cluster.
       if (splits == 1 || IsCluster(static_cast<int32_t>(splits), kTwoEach)) continue;
       ASSERT_LT(CeilDivide(steps, splits), CeilDivide(steps, splits - 1));
@@ -283,7 +283,7 @@ TEST(Plan, WorkspaceHoldsEverySplit) {
   EXPECT_EQ(plan.sums_at, RoundUp(rows * 8, 256));
   EXPECT_EQ(plan.workspace_bytes, plan.sums_at + rows * 64 * 4);
   tuning.splits = 1000;
-  EXPECT_EQ(MakePlan(Sequences(3, 4, 2, 64, 1000), kH200, tuning).cut.splits, kMostSplits);
+  EXPECT_EQ(MakePlan(Sequences(3, 4, 2, 64, 1000), kH200, tuning).cut.splits, kMaxSplits);
   EXPECT_EQ(MakePlan(Sequences(300, 4, 2, 64, 1000), kH200).workspace_bytes, 0);
 }
 

@@ -1,7 +1,7 @@
 // One call of attention: few queries over many keys, wherever those stand.
 //
 // Queries come in groups. A group's rows see the same keys up to some position (a sequence; a
-// sample with its beams; the tokens of a prompt) and, behind it, keys of their own. For row i of
+// sample with its beams; the tokens of a prompt) and, after it, keys of their own. For row i of
 // group g, query head h and the key at position j, with d = position of row i - j:
 //
 //   s[j]   = scale * dot(query[g, i, h], key[j, h / (heads / kv_heads)])
@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "../device/cache.h"
 #include "../device/launch.h"
 
 namespace graft {
@@ -46,19 +47,6 @@ enum class Places : int32_t {
   kIndirection,  // a block a row, slot = position. Below `prefix` the group's first row's block;
                  // from there on block = table[row, position]
   kPool,         // slots as `sequences` list them: block = slot / block_slots
-};
-
-// Columns of `sequences`, int32, a row a group.
-enum SequenceColumn : int32_t {
-  kSequenceFirstToken,
-  kSequenceTokens,
-  kSequenceSharedOffset,   // into shared_slots
-  kSequenceShared,         // slots of the positions that all rows share
-  kSequencePrivateOffset,  // into private_slots
-  kSequencePrivate,        // slots behind those of each row, one row after the other
-  kSequenceCausal,         // 1: row i is position shared - rows + i; else all are the last position
-  kSequenceReserved,
-  kSequenceColumns,
 };
 
 // The stage of the scores that Problem::scores receives.

@@ -106,7 +106,7 @@ class Ring {
       write_ = write_ + 1 == cut_.stages ? 0 : write_ + 1;
       Seek();
     }
-    CopyCommit();  // an empty group keeps the count of groups under way
+    CopyCommit();  // an empty group preserves the count of groups in flight
   }
 
   const Problem& p_;

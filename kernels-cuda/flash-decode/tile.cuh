@@ -17,7 +17,7 @@ struct Tile {
   int32_t token0 = 0, tokens = 0;
   int32_t head0 = 0, heads = 0;
   int32_t shared = 0;         // positions on which all rows of the group agree
-  int32_t private_count = 0;  // positions behind them, of each row
+  int32_t private_count = 0;  // positions after them, of each row
   const int32_t* shared_slots = nullptr;
   const int32_t* private_slots = nullptr;  // of token0
   int32_t diagonal = 0, advance = 0;       // token i is position diagonal + i * advance
@@ -149,10 +149,10 @@ struct Key {
 };
 GRAFT_DEVICE Key KeyAt(const Tile& tile, int32_t index) {
   if (index < tile.zone) return {tile.low + index, -1};
-  const auto behind = static_cast<uint32_t>(index - tile.zone);
+  const auto after = static_cast<uint32_t>(index - tile.zone);
   const auto private_count = static_cast<uint32_t>(tile.private_count);
-  const uint32_t owner = behind / private_count;
-  return {tile.shared + static_cast<int32_t>(behind - owner * private_count),
+  const uint32_t owner = after / private_count;
+  return {tile.shared + static_cast<int32_t>(after - owner * private_count),
           static_cast<int32_t>(owner)};
 }
 

@@ -36,7 +36,7 @@ template <typename T, int32_t kRows>
 GRAFT_DEVICE void CopyQueries(const Problem& p, const Tile& tile, const Cut& cut, int32_t kv_head,
                               T* to) {
   constexpr int32_t kThreads = kWarps * kWarp;
-  constexpr int32_t kAtOnce = 8;  // loads under way before the first is stored
+  constexpr int32_t kAtOnce = 8;  // loads in flight before the first is stored
   const int64_t head0 = kv_head * (p.heads / p.kv_heads) + tile.head0;
   const Strides& s = p.query.strides;
   const int32_t count = kRows * cut.key_stride;

@@ -24,9 +24,9 @@ TEST(GeluPlan, NoMoreBlocksThanWorkOrRoom) {
   EXPECT_EQ(gelu::PlanGelu(At(0), At(0), 4 * 256, 4, limits).shape.grid_x, 1);
   EXPECT_EQ(gelu::PlanGelu(At(0), At(0), 4 * 257, 4, limits).shape.grid_x, 2);
   EXPECT_EQ(gelu::PlanGelu(At(4), At(0), 4 * 256, 4, limits).shape.grid_x, 4);
-  const LaunchShape most = gelu::PlanGelu(At(0), At(0), int64_t{1} << 40, 2, limits).shape;
-  EXPECT_EQ(most.grid_x, 80);
-  EXPECT_TRUE(IsLegal(most));
+  const LaunchShape maximum = gelu::PlanGelu(At(0), At(0), int64_t{1} << 40, 2, limits).shape;
+  EXPECT_EQ(maximum.grid_x, 80);
+  EXPECT_TRUE(IsLegal(maximum));
 }
 
 }  // namespace

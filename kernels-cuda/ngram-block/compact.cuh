@@ -25,7 +25,7 @@ GRAFT_DEVICE int32_t CountBefore(bool said, int32_t* scratch, int32_t* all) {
   return before;
 }
 
-// All threads of the only block. Keeps the nodes that the rows `parents` of the step before need,
+// All threads of the only block. Retains the nodes that the rows `parents` of the step before need,
 // in their order, so parents stay before children. Gives false, and leaves all as it was but for
 // the chains of buckets, which are made anew, when there is no room for `more` even then. `scratch`
 // holds a number a warp.

@@ -8,7 +8,7 @@ namespace graft {
 namespace cuda {
 namespace ngram_block {
 
-// Bytes before `vectors` pieces of 16, those pieces, and what is behind them.
+// Bytes before `vectors` pieces of 16, those pieces, and what is after them.
 [[maybe_unused]] static __global__ void CopyBytes(const unsigned char* from, unsigned char* to,
                                                   int64_t bytes, int64_t head) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kPlaces = 8;
 constexpr int32_t kMost = 256;  // threads of a block
 // Beyond so many blocks they take several tasks each.
-constexpr int64_t kMostBlocks = int64_t{1} << 20;
+constexpr int64_t kMaxBlocks = int64_t{1} << 20;
 
 int32_t Threads(int64_t places) {
   return static_cast<int32_t>(
@@ -39,10 +39,10 @@ ScanPlan PlanScan(int64_t rows, int64_t columns, int64_t n, bool wide, const Dev
   while (chunk > 2 * kMost && rows * CeilDivide(columns, chunk) < wanted)
     chunk = CeilDivide(chunk, 2);
   const int32_t threads = Threads(chunk);
-  if (n <= chunk + 1 && StagedBytes(chunk, n, wide) <= kSharedWithoutAsking) {
-    return PlanScanAs(true, chunk, 0, threads, kMostBlocks, rows, columns, n, wide);
+  if (n <= chunk + 1 && StagedBytes(chunk, n, wide) <= kSharedByDefault) {
+    return PlanScanAs(true, chunk, 0, threads, kMaxBlocks, rows, columns, n, wide);
   }
-  return PlanScanAs(false, 0, CeilDivide(columns, chunk), threads, kMostBlocks, rows, columns, n,
+  return PlanScanAs(false, 0, CeilDivide(columns, chunk), threads, kMaxBlocks, rows, columns, n,
                     wide);
 }
 
@@ -55,9 +55,9 @@ IndexPlan PlanIndex(int64_t rows, int64_t columns) {
                           int64_t{4} * kWarp, kMaxThreads));
   plan.begin.shared_bytes = 256;
   plan.grow.threads = kMost;
-  plan.grow.grid_x = std::clamp<int64_t>(CeilDivide(tokens, kMost), 1, kMostBlocks);
+  plan.grow.grid_x = std::clamp<int64_t>(CeilDivide(tokens, kMost), 1, kMaxBlocks);
   plan.ban.threads = 4 * kWarp;  // a warp a row
-  plan.ban.grid_x = std::clamp<int64_t>(CeilDivide(rows, 4), 1, kMostBlocks);
+  plan.ban.grid_x = std::clamp<int64_t>(CeilDivide(rows, 4), 1, kMaxBlocks);
   return plan;
 }
 

@@ -34,7 +34,7 @@ TEST(NGramPlan, EveryShapeIsLegal) {
         for (const bool wide : {false, true}) {
           const ScanPlan plan = PlanScan(rows, columns, n, wide, h200);
           ASSERT_TRUE(IsLegal(plan.shape)) << rows << " x " << columns << ", n " << n;
-          ASSERT_LE(plan.shape.shared_bytes, kSharedWithoutAsking);
+          ASSERT_LE(plan.shape.shared_bytes, kSharedByDefault);
           ASSERT_EQ(plan.shape.threads % kWarp, 0);
           if (plan.staged) ASSERT_GE(plan.parts * plan.chunk, columns);
         }

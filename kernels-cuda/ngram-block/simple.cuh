@@ -1,5 +1,5 @@
 // Bans by a scan of each row where it lies: any length, any n, any number of rows. The reference,
-// and what serves n-grams that do not fit in shared memory.
+// and what handles n-grams that do not fit in shared memory.
 #ifndef GRAFT_KERNELS_CUDA_NGRAM_BLOCK_SIMPLE_CUH_
 #define GRAFT_KERNELS_CUDA_NGRAM_BLOCK_SIMPLE_CUH_
 

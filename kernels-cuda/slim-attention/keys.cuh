@@ -58,9 +58,9 @@ struct Group {
 GRAFT_DEVICE int64_t TokensOf(const Problem& p, int64_t index) {
   if (p.sequences == nullptr) return p.tokens / p.groups;
   const int32_t* step = p.sequences + index * kSequenceColumns;
-  const int64_t first = step[0];
+  const int64_t first = step[kSequenceFirstToken];
   if (first < 0 || first >= p.tokens) return 0;
-  return max(int64_t{0}, min(int64_t{step[1]}, p.tokens - first));
+  return max(int64_t{0}, min(int64_t{step[kSequenceTokens]}, p.tokens - first));
 }
 
 GRAFT_DEVICE Group GroupAt(const Problem& p, int64_t index) {
@@ -77,12 +77,12 @@ GRAFT_DEVICE Group GroupAt(const Problem& p, int64_t index) {
     return g;
   }
   const int32_t* step = p.sequences + index * kSequenceColumns;
-  g.first = step[0];
-  g.shared_offset = step[2];
-  g.shared = max(0, step[3]);
-  g.private_offset = step[4];
-  g.private_count = max(0, step[5]);
-  g.causal = step[6] != 0;
+  g.first = step[kSequenceFirstToken];
+  g.shared_offset = step[kSequenceSharedOffset];
+  g.shared = max(0, step[kSequenceShared]);
+  g.private_offset = step[kSequencePrivateOffset];
+  g.private_count = max(0, step[kSequencePrivate]);
+  g.causal = step[kSequenceCausal] != 0;
   return g;
 }
 

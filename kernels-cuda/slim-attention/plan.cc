@@ -112,7 +112,8 @@ bool JoinFits(const Problem& p, const DeviceLimits& limits, const StreamShape& s
 // joined in a cluster as leave them so.
 void Split(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, StreamShape* s) {
   const int64_t keys = p.groups > 0 ? KeysOf(p) / p.groups : 0;
-  const int64_t most = std::clamp<int64_t>(CeilDivide(keys, TileKeys(p.row_type)) / kStages, 1, 64);
+  const int64_t maximum =
+      std::clamp<int64_t>(CeilDivide(keys, TileKeys(p.row_type)) / kStages, 1, 64);
   // 0: these splits cannot be joined so.
   const auto fill = [&](int64_t splits, int32_t joined) {
     if (splits % joined != 0 || !JoinFits(p, limits, *s, joined)) return 0.0;
@@ -121,7 +122,7 @@ void Split(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, S
   };
   int64_t splits = 1;
   double enough = 0;
-  for (int64_t n = 1; n <= most; ++n) enough = std::max(enough, 0.85 * fill(n, 1));
+  for (int64_t n = 1; n <= maximum; ++n) enough = std::max(enough, 0.85 * fill(n, 1));
   while (fill(splits, 1) < enough) ++splits;
   if (tuning.splits > 0) splits = tuning.splits, enough = 0.85 * fill(splits, 1);
   int32_t joined = tuning.joined > 0 ? tuning.joined : kJoined;
@@ -140,7 +141,7 @@ FinishShape ShapeFinish(const Problem& p, const DeviceLimits& limits, const Tuni
   f.matrix = true;
   const int64_t steps = p.width() / 16;
   const int64_t columns = CeilDivide(p.value_size, kContractColumns) * p.heads;
-  const int64_t most = limits.major < 9 ? 1 : std::min<int64_t>(8, steps);
+  const int64_t maximum = limits.major < 9 ? 1 : std::min<int64_t>(8, steps);
   const auto blocks = [&](int32_t row_tiles, int64_t cuts) {
     return columns * CeilDivide(p.tokens, 16 * row_tiles) * cuts;
   };
@@ -149,7 +150,7 @@ FinishShape ShapeFinish(const Problem& p, const DeviceLimits& limits, const Tuni
   };
   double best[3] = {};
   for (const int32_t tiles : {1, 2}) {
-    for (int64_t cuts = 1; cuts <= most; ++cuts) {
+    for (int64_t cuts = 1; cuts <= maximum; ++cuts) {
       best[tiles] = std::max(best[tiles], fill(tiles, cuts));
     }
   }
@@ -157,7 +158,7 @@ FinishShape ShapeFinish(const Problem& p, const DeviceLimits& limits, const Tuni
   f.row_tiles = p.tokens > 16 && best[2] >= 0.85 * best[1] ? 2 : 1;
   if (tuning.finish_tiles > 0) f.row_tiles = tuning.finish_tiles;
   while (fill(f.row_tiles, f.cuts) < 0.85 * best[f.row_tiles]) ++f.cuts;
-  const auto wanted = std::min<int64_t>(most, tuning.finish_cuts);
+  const auto wanted = std::min<int64_t>(maximum, tuning.finish_cuts);
   if (wanted > 0) f.cuts = static_cast<int32_t>(wanted);
   f.blocks = blocks(f.row_tiles, f.cuts);
   const int32_t warps = tuning.warps > 0 ? std::min(tuning.warps, kFinishWarps) : kFinishWarps;
@@ -165,7 +166,7 @@ FinishShape ShapeFinish(const Problem& p, const DeviceLimits& limits, const Tuni
   return f;
 }
 
-// Whether the stream kernel can serve, and how.
+// Whether the stream kernel can run, and how.
 bool ShapeStream(const Problem& p, const DeviceLimits& limits, const Tuning& tuning,
                  StreamShape* shape) {
   if (p.head_size % 16 != 0 || p.head_size > 256 || p.heads > 64 || p.groups < 1) return false;
@@ -196,11 +197,11 @@ bool ShapeStream(const Problem& p, const DeviceLimits& limits, const Tuning& tun
     if (s.cluster > 8 || (s.cluster > 1 && limits.major < 9)) return false;
     const int64_t pairs = CeilDivide(mine * p.head_size, 16);
     const int64_t need = CeilDivide(pairs, PairsOf(s.row_tiles));
-    const int64_t most = tuning.warps > 0 ? tuning.warps : kStreamWarps;
-    if (need > most) continue;
-    s.warps = static_cast<int32_t>(std::max<int64_t>(need, std::min<int64_t>(most, 4)));
+    const int64_t maximum = tuning.warps > 0 ? tuning.warps : kStreamWarps;
+    if (need > maximum) continue;
+    s.warps = static_cast<int32_t>(std::max<int64_t>(need, std::min<int64_t>(maximum, 4)));
     // All heads at once, where there are warps for it.
-    s.warps = static_cast<int32_t>(std::max<int64_t>(s.warps, std::min<int64_t>(most, mine)));
+    s.warps = static_cast<int32_t>(std::max<int64_t>(s.warps, std::min<int64_t>(maximum, mine)));
     fits = LayOut(p, limits, CeilDivide(heads, s.cluster), &s);
   }
   if (!fits) return false;

@@ -25,15 +25,13 @@
 
 #include <cstdint>
 
+#include "../device/cache.h"
 #include "../device/launch.h"
 
 namespace graft {
 namespace cuda {
 namespace slim_attention {
 
-constexpr int32_t kBlockSlots = 16;
-constexpr int32_t kSequenceColumns = 8;
-constexpr int32_t kPanel = 16;            // neighbouring columns of a weight
 constexpr int32_t kContractColumns = 64;  // of a head's weight that a block multiplies by
 
 // Rotary angles that turn keys. kHalf turns (x[j], x[j + pairs]), kInterleaved (x[2j], x[2j + 1]).
@@ -109,7 +107,7 @@ enum class Way : int32_t {
 
 // What is otherwise chosen by shape; tests force every value in turn.
 struct Tuning {
-  int32_t way = -1;          // a Way; kStream is taken only where it can serve
+  int32_t way = -1;          // a Way; kStream is taken only where it can run
   int32_t splits = 0;        // up to 64
   int32_t row_tiles = 0;     // 1, 2 or 4
   int32_t warps = 0;         // 1 to 16: fewer warps hold fewer columns, so clusters grow
@@ -128,7 +126,7 @@ struct Cost {
 Cost CostOfSums(const Problem& problem, double keys, const DeviceLimits& limits);
 Cost CostOfValues(const Problem& problem, double keys, const DeviceLimits& limits);
 
-// Rows of a tile of the stream kernel, tiles under way or in use, tokens of a block at most.
+// Rows of a tile of the stream kernel, tiles in flight or in use, tokens of a block at most.
 constexpr int32_t kStages = 4;
 constexpr int32_t kStreamTokens = 8;
 constexpr int32_t kStreamWarps = 16;

@@ -99,7 +99,7 @@ TEST(SlimAttentionPlan, SplitsAreJoinedWhereClustersHoldThem) {
 }
 
 // Each multiprocessor multiplies about as much by W_KV as any other.
-TEST(SlimAttentionPlan, TheProductIsOneWaveOfBlocks) {
+TEST(SlimAttentionPlan, TheMatmulIsOneWaveOfBlocks) {
   const auto finish = [](int64_t batch, const DeviceLimits& limits, int64_t heads = 20) {
     Problem p = Contiguous(batch, 1, heads, 64, 1500);
     p.weight_head = 64;

@@ -1,5 +1,5 @@
 // Slim attention at its plainest: a block computes one head of one token, by equation 2.1 as it
-// stands. It serves every size, stride, type and alignment, needs no workspace, and reads a row
+// stands. It supports every size, stride, type and alignment, needs no workspace, and reads a row
 // once for every head and token.
 //
 // With `values`, V = K W_KV is there already and is what is added up: option 1 of section 2.

@@ -1,4 +1,4 @@
-// New rows on their way into the cache, whatever type it keeps them in.
+// New rows on their way into the cache, whatever type it holds them in.
 #ifndef GRAFT_KERNELS_CUDA_SLIM_ATTENTION_STORE_CUH_
 #define GRAFT_KERNELS_CUDA_SLIM_ATTENTION_STORE_CUH_
 

@@ -359,7 +359,7 @@ class StreamBlock {
     }
   }
 
-  // Adds weights times rows of a tile, behind what is there by the newest highest scores.
+  // Adds weights times rows of a tile, after what is there by the newest highest scores.
   GRAFT_DEVICE void Add(int32_t tile, float (&sums)[kRowTiles][kPairs][2][4]) const {
     const int32_t g = lane_ / 4;
     float rescale[kRowTiles][2];

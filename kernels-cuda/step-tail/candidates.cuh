@@ -1,4 +1,4 @@
-// The candidates of a group in one launch and one read of its scores, for groups that do not draw.
+// The candidates of a group in one launch and one read of its scores, for groups that do not sample.
 //
 // The blocks of a cluster share the rows of a group: each reads its part of a few rows, a team of
 // its threads a row (read.cuh), and puts what it kept into the shared memory of the first block,
@@ -78,15 +78,15 @@ GRAFT_APART void ReadRows(const Problem& p, const Layout& layout, int64_t first,
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kMostThreads, 3)
+__global__ void __launch_bounds__(kMaxThreads, 3)
     Candidates(const __grid_constant__ Problem p, const __grid_constant__ Outputs out,
                const __grid_constant__ Layout layout) {
   const Memory memory{SharedMemory(), layout};
   const auto part = static_cast<int32_t>(blockIdx.x) % layout.parts;
   const int64_t clusters = gridDim.x / layout.parts;
-  if (threadIdx.x < 4 * kMostTeams) memory.counters()[threadIdx.x] = 0;
+  if (threadIdx.x < 4 * kMaxTeams) memory.counters()[threadIdx.x] = 0;
   int32_t turn = 0;
-  // Every arrival but those behind records says: the first block's records may be written.
+  // Every arrival but those after records says: the first block's records may be written.
   Arrive(layout);
   for (int64_t g = blockIdx.x / layout.parts; g < p.count; g += clusters) {
     const Group group = ReadGroup(p, g, out.width);

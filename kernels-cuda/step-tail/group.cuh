@@ -27,9 +27,9 @@ struct Group {
   int64_t first, count;
   int32_t k, mode;
   bool log_softmax, normalize;
-  int64_t top_k, min_keep, first_draw;
+  int64_t top_k, min_keep, first_random_number;
   float temperature, top_p, min_p, typical_p;
-  bool good;  // the request can be served
+  bool good;  // the request can be computed
 };
 
 GRAFT_DEVICE Group ReadGroup(const Problem& p, int64_t g, int64_t width) {
@@ -49,7 +49,7 @@ GRAFT_DEVICE Group ReadGroup(const Problem& p, int64_t g, int64_t width) {
     flags = field[4];
     group.top_k = field[5];
     group.min_keep = field[6];
-    group.first_draw = field[7];
+    group.first_random_number = field[7];
   }
   group.log_softmax = (flags & kFlagLogSoftmax) != 0;
   group.normalize = (flags & kFlagNormalize) != 0;
@@ -63,8 +63,8 @@ GRAFT_DEVICE Group ReadGroup(const Problem& p, int64_t g, int64_t width) {
   group.good = group.first >= 0 && group.count >= 1 && group.first + group.count <= p.rows &&
                group.k >= 1 && group.k <= width && group.mode >= kLogProbs && group.mode <= kSample;
   if (group.mode == kSample) {
-    group.good = group.good && p.draws != nullptr && group.first_draw >= 0 &&
-                 group.first_draw + group.k <= p.num_draws &&
+    group.good = group.good && p.random_numbers != nullptr && group.first_random_number >= 0 &&
+                 group.first_random_number + group.k <= p.num_random_numbers &&
                  (group.log_softmax || group.count == 1);
   }
   if (p.index.header != nullptr && p.index.header->fault != ngram_block::kIndexGood) {
@@ -145,7 +145,7 @@ GRAFT_DEVICE bool Before(const Ranked& a, const Ranked& b) {
   return a.row != b.row ? a.row < b.row : a.token < b.token;
 }
 
-// Writes a group's fault, and what stands for no candidate in its places behind the first `found`;
+// Writes a group's fault, and what stands for no candidate in its places after the first `found`;
 // in all of them where the fault forbids candidates. All threads of the block call it.
 GRAFT_DEVICE void PutRest(const Outputs& out, int64_t g, Fault fault, int64_t first,
                           int32_t found) {

@@ -40,7 +40,7 @@ struct Best {
       memory.ranked()[i] = memory.best()[i];
     }
   }
-  // Keeps the k best. All threads of the block.
+  // Retains the k best. All threads of the block.
   GRAFT_DEVICE void Keep() const {
     __syncthreads();
     const int32_t kept = KeepBest(memory.ranked(), *memory.ranked_count(), k, memory.best(),
@@ -189,7 +189,7 @@ GRAFT_DEVICE void JoinRows(const Problem& p, const Group& group, const Memory& m
       named = record->named;
     }
 #pragma unroll
-    for (int32_t step = kMostParts / 2; step > 0; step /= 2) {
+    for (int32_t step = kMaxParts / 2; step > 0; step /= 2) {
       Add(&row.rest, Across(row.rest, step));
       Add(&named, Across(named, step));
       row.bad = min(row.bad, __shfl_xor_sync(kAllLanes, row.bad, step));

@@ -11,7 +11,7 @@ constexpr int32_t kSimpleThreads = 512;
 constexpr int64_t kHead = 1536;      // counters and scratch at the front of shared memory
 constexpr int64_t kJoined = 64;      // bytes of a Joined
 constexpr int64_t kReserved = 1024;  // shared memory that the system takes of each block
-constexpr int64_t kMostBlocks = int64_t{1} << 20;
+constexpr int64_t kMaxBlocks = int64_t{1} << 20;
 // Scores below which another block costs more than it saves.
 constexpr int64_t kLeastPart = 2048;
 // Blocks for which a multiprocessor has room: a wave is then whole even where clusters cannot fill
@@ -24,7 +24,7 @@ TailPlan PlanSimple(int32_t threads, const Shape& shape) {
   TailPlan plan;
   plan.shape.threads = threads;
   plan.shape.shared_bytes = 512 + int64_t{8} * threads;  // numbers, scratch, a sum a thread
-  plan.shape.grid_x = std::min(shape.groups, kMostBlocks);
+  plan.shape.grid_x = std::min(shape.groups, kMaxBlocks);
   plan.workspace = RoundUp(shape.rows * (shape.vocab + 1) * 4, 16);
   return plan;
 }
@@ -35,7 +35,7 @@ TailPlan PlanFast(int32_t parts, int32_t at_once, int32_t teams, int32_t team_th
   plan.fast = true;
   plan.shape.threads = teams * team_threads;
   plan.shape.cluster = parts;
-  plan.shape.grid_x = std::min(shape.groups, kMostBlocks) * parts;
+  plan.shape.grid_x = std::min(shape.groups, kMaxBlocks) * parts;
 
   Layout& layout = plan.layout;
   layout.parts = parts;
@@ -84,11 +84,11 @@ TailPlan PlanFast(int32_t parts, int32_t at_once, int32_t teams, int32_t team_th
 
 TailPlan PlanTail(const Shape& shape, const DeviceLimits& limits) {
   const TailPlan simple = PlanSimple(kSimpleThreads, shape);
-  if (shape.samples || shape.width > kMostCandidates || shape.vocab > kMostTokens) return simple;
+  if (shape.samples || shape.width > kMaxCandidates || shape.vocab > kMaxTokens) return simple;
   // Blocks of a cluster split each row, as long as two a multiprocessor hold all, and all clusters
   // run at once.
   int32_t parts = 1;
-  for (int32_t i = 1; i < kClusterSizes && parts < kMostParts; ++i) {
+  for (int32_t i = 1; i < kClusterSizes && parts < kMaxParts; ++i) {
     if (limits.major < 9 || shape.groups * parts * 2 > int64_t{2} * limits.multiprocessors ||
         shape.groups > kResident * limits.clusters[i] || shape.vocab < 2 * parts * kLeastPart) {
       break;
@@ -100,11 +100,11 @@ TailPlan PlanTail(const Shape& shape, const DeviceLimits& limits) {
   // A team has two threads for each of the candidates, so that its maxima tell them apart.
   const auto least = static_cast<int32_t>(std::max<int64_t>(RoundUp(2 * shape.width, kWarp), 64));
   const int64_t rows = std::max<int64_t>(shape.group_rows, 1);
-  auto at_once = static_cast<int32_t>(CeilDivide(rows, CeilDivide(rows, kMostRows)));
+  auto at_once = static_cast<int32_t>(CeilDivide(rows, CeilDivide(rows, kMaxRows)));
   TailPlan plan;
   for (;; at_once /= 2) {
-    const int32_t teams = std::min(at_once, kMostThreads / least);
-    const int32_t threads = kMostThreads / teams / kWarp * kWarp;
+    const int32_t teams = std::min(at_once, kMaxThreads / least);
+    const int32_t threads = kMaxThreads / teams / kWarp * kWarp;
     plan = PlanFast(parts, at_once, teams, threads, bytes, shape);
     if (plan.shape.shared_bytes <= bytes || at_once == 1) break;
   }

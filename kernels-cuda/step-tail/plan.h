@@ -8,18 +8,18 @@ namespace graft {
 namespace cuda {
 namespace step_tail {
 
-// The most candidates a group that the fast kernel serves.
-constexpr int64_t kMostCandidates = 64;
+// The most candidates a group that the fast kernel supports.
+constexpr int64_t kMaxCandidates = 64;
 
-// The most tokens it serves: numbers of tokens, and sums of a few of them, are int32.
-constexpr int64_t kMostTokens = int64_t{1} << 30;
+// The most tokens it supports: numbers of tokens, and sums of a few of them, are int32.
+constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
-constexpr int32_t kMostParts = 8;      // blocks that share a row
-constexpr int32_t kMostTeams = 4;      // of a block
-constexpr int32_t kMostThreads = 256;  // of a block of the fast kernel
-constexpr int32_t kMostRows = 4;       // of a group between two meetings of its cluster
-constexpr int32_t kSlots = 4;          // chunks of a row that are under way to a team
-constexpr int32_t kHeld = 3;           // Layout::found, in threads of a team
+constexpr int32_t kMaxParts = 8;      // blocks that share a row
+constexpr int32_t kMaxTeams = 4;      // of a block
+constexpr int32_t kMaxThreads = 256;  // of a block of the fast kernel
+constexpr int32_t kMaxRows = 4;       // of a group between two meetings of its cluster
+constexpr int32_t kSlots = 4;         // chunks of a row that are in flight to a team
+constexpr int32_t kHeld = 3;          // Layout::found, in threads of a team
 
 // Where things stand in the shared memory of the fast kernel, in bytes. The slots of all teams lie
 // from `ring` to the end; what the first block selects in takes their place.
@@ -54,7 +54,7 @@ struct Shape {
   int64_t rows = 0, vocab = 0, groups = 0;
   int64_t group_rows = 1;  // or a guess, where groups are listed
   int64_t width = 1;
-  bool samples = false;  // some group may draw
+  bool samples = false;  // some group may sample
   bool named = false;    // edits or bans
   Type type = Type::kFloat32;
 };

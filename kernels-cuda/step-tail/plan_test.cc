@@ -34,7 +34,7 @@ TEST(TailPlan, BeamSearchIsOneWaveOfClusters) {
       EXPECT_EQ(plan.layout.teams, 4);
       EXPECT_EQ(plan.shape.threads, 256);
       EXPECT_LE((plan.shape.shared_bytes + 1024) * 3, h200.shared_per_processor);
-      // Of float32 more than half of the block's 100 KB are under way at once, of 16 bits all.
+      // Of float32 more than half of the block's 100 KB are in flight at once, of 16 bits all.
       const int64_t under_way = int64_t{kSlots} * plan.layout.chunk * 16 * 4;
       EXPECT_GE(under_way, type == Type::kFloat32 ? 58000 : 50000);
       EXPECT_EQ(plan.layout.chunks, type == Type::kFloat32 ? 7 : 4);
@@ -49,7 +49,7 @@ TEST(TailPlan, TeamsHaveTwoThreadsACandidate) {
       const TailPlan plan = PlanTail(ShapeOf(rows * 8, 50257, 8, rows, width), DeviceLimits());
       ASSERT_TRUE(plan.fast);
       ASSERT_GE(plan.shape.threads / plan.layout.teams, 2 * width);
-      ASSERT_LE(plan.shape.threads, kMostThreads);
+      ASSERT_LE(plan.shape.threads, kMaxThreads);
       ASSERT_LE(plan.layout.teams, plan.layout.at_once);
     }
   }
@@ -62,7 +62,7 @@ TEST(TailPlan, OneRowAGroupIsReadByAllThreads) {
   EXPECT_EQ(plan.shape.grid_x, 256);
   EXPECT_EQ(plan.layout.teams, 1);
   EXPECT_EQ(plan.shape.threads, 256);
-  EXPECT_EQ(plan.layout.chunks, kSlots);  // all of a part is under way at once
+  EXPECT_EQ(plan.layout.chunks, kSlots);  // all of a part is in flight at once
 }
 
 // Clusters of 8 need parts of the device that they fill; where too few run at once, smaller ones
@@ -89,7 +89,7 @@ TEST(TailPlan, WithoutClustersABlockReadsAll) {
   EXPECT_EQ(plan.shape.cluster, 1);
 }
 
-TEST(TailPlan, DrawsAndManyCandidatesAreSimple) {
+TEST(TailPlan, SamplesAndManyCandidatesAreSimple) {
   Shape shape = ShapeOf(4, 1000, 4, 1, 3);
   shape.samples = true;
   EXPECT_FALSE(PlanTail(shape, DeviceLimits()).fast);

@@ -30,7 +30,7 @@ enum FaultKind : int32_t {
       3,  // the group, its edits or its index contradict themselves; token -1 or whose edit
 };
 
-constexpr int64_t kGroupFields = 8;   // first, rows, k, mode, flags, top-k, least kept, first draw
+constexpr int64_t kGroupFields = 8;   // first, rows, k, mode, flags, top-k, least retained, first random number
 constexpr int64_t kWarperFields = 4;  // temperature, top-p, min-p, typical-p
 constexpr int64_t kFaultFields = 4;
 constexpr int32_t kFlagLogSoftmax = 1, kFlagNormalize = 2;
@@ -47,9 +47,9 @@ struct Problem {
   const int32_t* groups = nullptr;  // [count, kGroupFields]
   int64_t group_rows = 1;
   int32_t k = 1, mode = kLogProbs, flags = 0;
-  const float* warpers = nullptr;  // [count, kWarperFields]
-  const float* draws = nullptr;    // numbers in [0, 1) for groups that sample
-  int64_t num_draws = 0;
+  const float* warpers = nullptr;         // [count, kWarperFields]
+  const float* random_numbers = nullptr;  // numbers in [0, 1) for groups that sample
+  int64_t num_random_numbers = 0;
 
   const float* bias = nullptr;            // [rows], added at the end
   const int32_t* edit_offsets = nullptr;  // [rows + 1]; null: no edits

@@ -15,13 +15,13 @@ namespace cuda {
 namespace step_tail {
 
 // A block's part of a row: whole vectors of 16 bytes, and the scores before the first (in the first
-// part) or behind the last (in the last part) that fill none.
+// part) or after the last (in the last part) that fill none.
 template <typename T>
 struct Part {
   const T* row;
   int32_t vocab;
   int32_t head;     // scores before the row's first vector
-  int32_t tail;     // token of the first score behind the last vector
+  int32_t tail;     // token of the first score after the last vector
   int32_t first;    // token of the part's first vector
   int32_t vectors;  // in the part
   bool begins, ends;
@@ -45,12 +45,12 @@ struct Part {
   GRAFT_DEVICE int32_t Single(int32_t thread) const {
     if (Seeded(3) && thread >= kVector<T>) return -1;
     if (begins && thread < head) return thread;
-    const int32_t behind = tail + thread - kVector<T>;
-    return ends && thread >= kVector<T> && behind < vocab ? behind : -1;
+    const int32_t after = tail + thread - kVector<T>;
+    return ends && thread >= kVector<T> && after < vocab ? after : -1;
   }
 };
 
-// A thread's chunks under way, in the order in which its team's rows and their chunks come.
+// A thread's chunks in flight, in the order in which its team's rows and their chunks come.
 template <typename T>
 struct Ring {
   const Problem& p;
@@ -73,7 +73,7 @@ struct Ring {
     vectors = of.vectors;
     chunks = layout.chunks;
   }
-  // Copies the next chunk to slot `to`; behind the last there is nothing to copy.
+  // Copies the next chunk to slot `to`; after the last there is nothing to copy.
   GRAFT_DEVICE void Fill(int32_t to) {
     if (chunks > 0) {
       const int32_t count = min(layout.chunk, vectors);
@@ -148,7 +148,7 @@ struct Chunk {
   }
 };
 
-// Keeps exactly the k best of the list's first `before` and of the chunk, and raises what comes
+// Retains exactly the k best of the list's first `before` and of the chunk, and raises what comes
 // next must exceed. Rare, so it stands apart and leaves its registers to what is not. All threads
 // of the team.
 template <typename T>

@@ -1,4 +1,4 @@
-// Draws from the rows of a group, after the warpers of Hugging Face's generation: by all threads of
+// Samples from the rows of a group, after the warpers of Hugging Face's generation: by all threads of
 // a block, on rows of floats in which -inf is out of the question. Nothing is sorted: whatever is
 // taken from an order is found by bisection over the numbers' bits.
 #ifndef GRAFT_KERNELS_CUDA_STEP_TAIL_SAMPLE_CUH_
@@ -10,7 +10,7 @@ namespace graft {
 namespace cuda {
 namespace step_tail {
 
-// exp(value - greatest), in float32 as long as it does not vanish there: a draw without replacement
+// exp(value - greatest), in float32 as long as it does not vanish there: a sample without replacement
 // may come to what is left when all else is taken.
 GRAFT_DEVICE double Weight(float value, float greatest) {
   const float below = value - greatest;
@@ -45,7 +45,7 @@ GRAFT_DEVICE double TotalAll(double mine, float* scratch) {
   return all;
 }
 
-// The tokens of one row that may still be drawn.
+// The tokens of one row that may still be sampled.
 struct Items {
   float* values;
   int64_t vocab;
@@ -188,12 +188,12 @@ GRAFT_DEVICE void Warp(const Group& group, float* values, int64_t vocab, float b
   __syncthreads();
 }
 
-// Draws from the group's rows, which follow each other in `values`. A draw u takes the first token,
+// Samples from the group's rows, which follow each other in `values`. A random number u takes the first token,
 // by row and then token, at which the running sum of weights exceeds u times their sum; with
 // log_softmax without replacement. Calls put(candidate) on all threads.
 template <typename Put>
-GRAFT_DEVICE void Draw(const Problem& p, const Group& group, float* values, int32_t* numbers,
-                       float* scratch, const Put& put) {
+GRAFT_DEVICE void Between(const Problem& p, const Group& group, float* values, int32_t* numbers,
+                          float* scratch, const Put& put) {
   const int64_t count = group.count * p.vocab;
   const auto threads = static_cast<int64_t>(blockDim.x), thread = static_cast<int64_t>(threadIdx.x);
   const Items items{values, count, numbers, scratch};
@@ -201,7 +201,7 @@ GRAFT_DEVICE void Draw(const Problem& p, const Group& group, float* values, int3
   if (greatest == Nothing()) return;
   double sum = items.Mass(greatest, [](float, int32_t) { return true; });
   const auto log = static_cast<float>(::log(sum));
-  // Each thread has a run of tokens; which one holds the draw is found by the sums of the runs.
+  // Each thread has a run of tokens; which one holds the sample is found by the sums of the runs.
   const int64_t run = (count + threads - 1) / threads;
   const int64_t begin = thread * run < count ? thread * run : count;
   const int64_t end = begin + run < count ? begin + run : count;
@@ -219,7 +219,8 @@ GRAFT_DEVICE void Draw(const Problem& p, const Group& group, float* values, int3
       all += sums[i];
     }
     if (last < 0) return;  // nothing possible is left
-    const double target = static_cast<double>(p.draws[group.first_draw + k]) * all;
+    const double target =
+        static_cast<double>(p.random_numbers[group.first_random_number + k]) * all;
     int64_t holder = last;
     for (int64_t i = 0; i < last; ++i) {
       if (before + sums[i] > target) {
@@ -229,17 +230,17 @@ GRAFT_DEVICE void Draw(const Problem& p, const Group& group, float* values, int3
       before += sums[i];
     }
     if (thread == holder) {
-      int64_t drawn = -1;
+      int64_t sampled = -1;
       for (int64_t i = begin; i < end; ++i) {
         const double weight = Weight(values[i], greatest);
         if (weight == 0) continue;
-        drawn = i;
+        sampled = i;
         if ((before += weight) > target) break;
       }
-      numbers[2] = static_cast<int32_t>(drawn / p.vocab);
-      numbers[3] = static_cast<int32_t>(drawn % p.vocab);
-      scratch[0] = values[drawn];
-      if (group.log_softmax) values[drawn] = Nothing();
+      numbers[2] = static_cast<int32_t>(sampled / p.vocab);
+      numbers[3] = static_cast<int32_t>(sampled % p.vocab);
+      scratch[0] = values[sampled];
+      if (group.log_softmax) values[sampled] = Nothing();
     }
     __syncthreads();
     const float value = scratch[0];

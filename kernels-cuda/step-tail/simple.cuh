@@ -1,5 +1,5 @@
 // The tail at its plainest, a block a group: each row as floats in a workspace, worked on stage by
-// stage, and the best taken one after the other. Serves any k, and groups that draw (sample.cuh).
+// stage, and the best taken one after the other. Supports any k, and groups that sample (sample.cuh).
 #ifndef GRAFT_KERNELS_CUDA_STEP_TAIL_SIMPLE_CUH_
 #define GRAFT_KERNELS_CUDA_STEP_TAIL_SIMPLE_CUH_
 
@@ -81,7 +81,7 @@ GRAFT_DEVICE void WorkOut(const Problem& p, const Group& group, int64_t row, flo
   if (threadIdx.x == 0 && greatest > Nothing()) *shift = greatest + log;
 }
 
-// The best pair of row and token behind `last`, by all threads; key -inf where there is none.
+// The best pair of row and token after `last`, by all threads; key -inf where there is none.
 GRAFT_DEVICE Ranked NextBest(const Problem& p, const Group& group, const Workspace& work,
                              const Ranked& last, Ranked* shared) {
   Ranked best = {Nothing(), INT32_MAX, INT32_MAX, 0};
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(512, 1) Simple(Problem p, Outputs out, Workspa
       ++found;
     };
     if (fault.kind == kNone && group.mode == kSample) {
-      Draw(p, group, work.values + group.first * p.vocab, numbers, scratch, put);
+      Between(p, group, work.values + group.first * p.vocab, numbers, scratch, put);
     } else if (fault.kind == kNone) {
       Ranked last = {__uint_as_float(0x7f800000u), -1, -1, 0};
       while (found < group.k) {

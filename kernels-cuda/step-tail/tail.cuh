@@ -12,7 +12,7 @@ namespace step_tail {
 
 // For each row of a group, in this order: log-softmax (kLogProbs, and kSample with its flag); bans,
 // then edits; warpers (kSample); log-softmax (the flag normalize); the bias. Then the k best pairs
-// of row and token of each group, equal ones by the lower row, then the lower token; or k draws.
+// of row and token of each group, equal ones by the lower row, then the lower token; or k samples.
 // One launch. `workspace` has plan.workspace bytes.
 template <typename T>
 Status TakeTail(const Problem& problem, const Outputs& outputs, const TailPlan& plan,

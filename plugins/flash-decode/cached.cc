@@ -21,13 +21,13 @@ constexpr int64_t kVector = 16;  // floats of the widest vector, to which scratc
 // Parts of a group's keys. A part of this cost, in positions read, outweighs its merge by far; the
 // cut depends on the group alone, so that its results do not depend on its company.
 constexpr int64_t kPartCost = 256;
-constexpr int64_t kMostParts = 8;
+constexpr int64_t kMaxParts = 8;
 // Groups of more rows are cut along rows and heads only.
-constexpr int64_t kMostSplitRows = 16;
+constexpr int64_t kMaxSplitRows = 16;
 
 // Tokens of a task, and rows of query heads: their state stays in the second-level cache.
-constexpr int64_t kMostRows = 96;
-constexpr int64_t kMostQueryRows = 256;
+constexpr int64_t kMaxRows = 96;
+constexpr int64_t kMaxQueryRows = 256;
 
 constexpr int64_t kTasksPerThread = 6;
 
@@ -47,11 +47,11 @@ std::string Join(const Parts&... parts) {
 // a branch.
 int64_t FirstOutside(const int32_t* list, int64_t count, int32_t least, int64_t slots) {
   const uint64_t span = static_cast<uint64_t>(slots - least);
-  const uint32_t most = static_cast<uint32_t>(
+  const uint32_t max_value = static_cast<uint32_t>(
       std::min<uint64_t>(span, (uint64_t{1} << 31) - static_cast<uint64_t>(int64_t{least})));
   uint32_t wrong = 0;
   for (int64_t i = 0; i < count; ++i) {
-    wrong |= static_cast<uint32_t>(list[i]) - static_cast<uint32_t>(least) >= most ? 1u : 0u;
+    wrong |= static_cast<uint32_t>(list[i]) - static_cast<uint32_t>(least) >= max_value ? 1u : 0u;
   }
   if (wrong == 0) return -1;
   for (int64_t i = 0; i < count; ++i) {
@@ -148,19 +148,17 @@ CachedPlan MakePlan(const CachedProblem& problem, int64_t threads, const CachedT
       problem.scale != 0.0f ? problem.scale : 1.0f / std::sqrt(static_cast<float>(pool.head_size));
   plan.key_stride = RoundUp(pool.head_size, kVector);
   plan.value_stride = RoundUp(pool.value_size, kVector);
-  plan.row_chunk = std::min(problem.rows, std::max(kMostSplitRows, kMostRows / plan.group_heads));
+  plan.row_chunk = std::min(problem.rows, std::max(kMaxSplitRows, kMaxRows / plan.group_heads));
   plan.head_rows = plan.row_chunk * plan.group_heads;
-  plan.query_rows =
-      std::max(plan.head_rows, std::min(kMostQueryRows, problem.rows * problem.heads));
+  plan.query_rows = std::max(plan.head_rows, std::min(kMaxQueryRows, problem.rows * problem.heads));
   plan.workers = std::max<int64_t>(1, threads);
   plan.write_rows = std::max<int64_t>(1, 16384 / (pool.kv_heads * plan.key_stride));
   plan.writes = problem.key != nullptr ? DivideUp(problem.rows, plan.write_rows) : 0;
 
-  int64_t most_parts =
-      std::min(kMostParts, DivideUp(problem.shared_length + problem.private_length, kPartCost));
-  if (tuning.parts > 0) most_parts = tuning.parts;
-  const int64_t split_rows =
-      std::min(problem.rows, kMostSplitRows * problem.groups) * problem.heads;
+  int64_t max_parts =
+      std::min(kMaxParts, DivideUp(problem.shared_length + problem.private_length, kPartCost));
+  if (tuning.parts > 0) max_parts = tuning.parts;
+  const int64_t split_rows = std::min(problem.rows, kMaxSplitRows * problem.groups) * problem.heads;
   const int64_t units = problem.groups * pool.kv_heads;
 
   size_t offset = 0;
@@ -169,10 +167,10 @@ CachedPlan MakePlan(const CachedProblem& problem, int64_t threads, const CachedT
     offset += (bytes_needed + 63) / 64 * 64;
     return at;
   };
-  plan.counter_count = kCachedCounters + static_cast<size_t>(most_parts > 1 ? units : 0);
+  plan.counter_count = kCachedCounters + static_cast<size_t>(max_parts > 1 ? units : 0);
   plan.counter_offset = take(plan.counter_count * sizeof(int64_t));
   plan.group_offset = take(static_cast<size_t>(problem.groups) * sizeof(CachedGroup));
-  const int64_t partials = most_parts > 1 ? most_parts * split_rows * (2 + plan.value_stride) : 0;
+  const int64_t partials = max_parts > 1 ? max_parts * split_rows * (2 + plan.value_stride) : 0;
   plan.partial_offset = take(static_cast<size_t>(partials) * sizeof(float));
   plan.worker_bytes = LayOutCachedWorker(plan).total;
   plan.worker_offset = take(static_cast<size_t>(plan.workers) * plan.worker_bytes);
@@ -219,7 +217,7 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
   for (bool many : {true, false}) {
     for (int64_t g = 0; g < problem.groups; ++g) {
       CachedGroup& group = groups[g];
-      if ((group.rows > kMostSplitRows) != many) continue;
+      if ((group.rows > kMaxSplitRows) != many) continue;
       group.row_chunk = DivideUp(group.rows, DivideUp(group.rows, plan.row_chunk));
       if (tuning.row_chunk > 0 && many) {
         group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);
@@ -230,7 +228,7 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
       if (!many) {
         group.parts = tuning.parts > 0
                           ? tuning.parts
-                          : std::max<int64_t>(1, std::min(kMostParts, DivideUp(read, kPartCost)));
+                          : std::max<int64_t>(1, std::min(kMaxParts, DivideUp(read, kPartCost)));
       }
       const double head_cost =
           static_cast<double>(std::max<int64_t>(1, read)) / static_cast<double>(group.parts);

@@ -68,15 +68,16 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
 //
 // Output: [T, heads, 1, value_size], or as output_layout and output_rank say.
 //
-// The face and what follows from it; a variant adds Workspace and Run.
-class CachedAttentionFace {
+// The signature and what follows from it; a variant adds Workspace and Run.
+class CachedAttentionBase {
  public:
   // `number` is the type of queries, keys, values and pool; with "T" it is one of `types`.
   static Operator Describe(const Types& number, std::vector<DataType> types = {}) {
-    Operator face("CachedAttention",
-                  "attention of tokens over a pool of keys and values, which it writes in place");
-    if (!types.empty()) face.TypeVariable("T", std::move(types));
-    return face.Input("query", number)
+    Operator description(
+        "CachedAttention",
+        "attention of tokens over a pool of keys and values, which it writes in place");
+    if (!types.empty()) description.TypeVariable("T", std::move(types));
+    return description.Input("query", number)
         .OptionalInput("key", number)
         .OptionalInput("value", number)
         .Input("cache", number)
@@ -100,7 +101,7 @@ class CachedAttentionFace {
         .Int("output_rank", 4);
   }
 
-  explicit CachedAttentionFace(const CreateContext& context)
+  explicit CachedAttentionBase(const CreateContext& context)
       : heads_(context.Int("num_heads")),
         kv_heads_(context.Int("kv_num_heads")),
         head_size_(context.Int("head_size")),
@@ -180,13 +181,13 @@ class CachedAttentionFace {
         p.key = RowsOf(inputs[kKey], "key", p.rows, p.key_stride);
         p.value = RowsOf(inputs[kValue], "value", p.rows, p.value_stride);
       } else {
-        const auto behind = [&](const float* from, int64_t numbers) {
+        const auto after = [&](const float* from, int64_t numbers) {
           const auto bytes = static_cast<int64_t>(BytesOf(inputs[kQuery].type()));
           return reinterpret_cast<const float*>(reinterpret_cast<const char*>(from) +
                                                 numbers * bytes);
         };
-        p.key = behind(p.query, p.query_stride);
-        p.value = behind(p.key, p.key_stride);
+        p.key = after(p.query, p.query_stride);
+        p.value = after(p.key, p.key_stride);
         p.query_stride += p.key_stride + p.value_stride;
         p.key_stride = p.value_stride = p.query_stride;
       }
@@ -227,11 +228,11 @@ class CachedAttentionFace {
   bool heads_first_;
 };
 
-class CachedAttention : public CachedAttentionFace {
+class CachedAttention : public CachedAttentionBase {
  public:
-  static Operator Describe() { return CachedAttentionFace::Describe(kFloat32); }
+  static Operator Describe() { return CachedAttentionBase::Describe(kFloat32); }
 
-  using CachedAttentionFace::CachedAttentionFace;
+  using CachedAttentionBase::CachedAttentionBase;
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     return WorkspaceSize(Bind(context.inputs), ThreadsOf(context.concurrency));
@@ -257,14 +258,14 @@ class CachedAttention : public CachedAttentionFace {
 //
 // Output: int32 [1], the number of positions stored. Whoever reads the slots must come after it.
 //
-// The face and what follows from it; a variant adds Run.
-class StoreCacheFace {
+// The signature and what follows from it; a variant adds Run.
+class StoreCacheBase {
  public:
-  // As of CachedAttentionFace.
+  // As of CachedAttentionBase.
   static Operator Describe(const Types& number, std::vector<DataType> types = {}) {
-    Operator face("StoreCache", "keys and values of whole sequences, written into a pool");
-    if (!types.empty()) face.TypeVariable("T", std::move(types));
-    return face.Input("key", number, GRAFT_PARAMETER_STRIDED)
+    Operator description("StoreCache", "keys and values of whole sequences, written into a pool");
+    if (!types.empty()) description.TypeVariable("T", std::move(types));
+    return description.Input("key", number, GRAFT_PARAMETER_STRIDED)
         .Input("value", number, GRAFT_PARAMETER_STRIDED)
         .Input("cache", number)
         .Input("slot_mapping", kInt32)
@@ -279,7 +280,7 @@ class StoreCacheFace {
         .String("value_layout", "bhsd");
   }
 
-  explicit StoreCacheFace(const CreateContext& context)
+  explicit StoreCacheBase(const CreateContext& context)
       : kv_heads_(context.Int("kv_num_heads")),
         head_size_(context.Int("head_size")),
         value_size_(context.Int("value_size")),
@@ -349,11 +350,11 @@ class StoreCacheFace {
   std::string key_layout_, value_layout_;
 };
 
-class StoreCache : public StoreCacheFace {
+class StoreCache : public StoreCacheBase {
  public:
-  static Operator Describe() { return StoreCacheFace::Describe(kFloat32); }
+  static Operator Describe() { return StoreCacheBase::Describe(kFloat32); }
 
-  using StoreCacheFace::StoreCacheFace;
+  using StoreCacheBase::StoreCacheBase;
 
   void Run(const RunContext& context) const {
     const StoreProblem problem = Bind(context.inputs);

@@ -6,11 +6,11 @@
 namespace graft {
 namespace attention {
 
-class FlashDecode : public FlashDecodeFace {
+class FlashDecode : public FlashDecodeBase {
  public:
-  static Operator Describe() { return FlashDecodeFace::Describe({kFloat32, kFloat16}); }
+  static Operator Describe() { return FlashDecodeBase::Describe({kFloat32, kFloat16}); }
 
-  using FlashDecodeFace::FlashDecodeFace;
+  using FlashDecodeBase::FlashDecodeBase;
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     return WorkspaceSize(Bind(context.inputs, context.outputs), ThreadsOf(context.concurrency));

@@ -1,4 +1,4 @@
-// What the variants of the operator FlashDecode share: its face, and tensors and attributes of a
+// What the variants of the operator FlashDecode share: its signature, and tensors and attributes of a
 // node bound to a Problem of attention.h.
 #ifndef GRAFT_PLUGINS_FLASH_DECODE_FLASH_DECODE_H_
 #define GRAFT_PLUGINS_FLASH_DECODE_FLASH_DECODE_H_
@@ -95,8 +95,8 @@ inline Strides StridesOf(const Tensor& tensor, Layout layout, int64_t features) 
           tensor.stride(axes.feature)};
 }
 
-// The face and what follows from it; a variant adds Workspace and Run.
-class FlashDecodeFace {
+// The signature and what follows from it; a variant adds Workspace and Run.
+class FlashDecodeBase {
  public:
   // `types` are what the variant computes in.
   static Operator Describe(std::vector<DataType> types) {
@@ -135,7 +135,7 @@ class FlashDecodeFace {
         .Int("scores_mode", 3);
   }
 
-  explicit FlashDecodeFace(const CreateContext& context)
+  explicit FlashDecodeBase(const CreateContext& context)
       : num_heads_(context.Int("num_heads")),
         kv_num_heads_(context.Int("kv_num_heads")),
         query_layout_(LayoutNamed(context.String("query_layout"), "query_layout", false)),

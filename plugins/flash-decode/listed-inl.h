@@ -27,17 +27,17 @@ struct ListedRows {
   const float* Row(int64_t k) const { return base + offsets[k]; }
 };
 
-// Asks for `count` floats that will be read a step later, into the second-level cache: requests for
+// Prefetches `count` floats that will be read a step later, into the second-level cache: requests for
 // the first one hold up the core's own loads (measured: a third slower). Each row of a product asks
 // for one row of the next: in a burst, requests would wait for each other and arithmetic for them.
-HWY_INLINE void Ask(const float* row, int64_t count) {
+HWY_INLINE void Prefetch(const float* row, int64_t count) {
   for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(row + i, 0, 2);
 }
 
 // scores[r][k] = dot(query[r], keys[k]) for kRows rows and k < count; lanes up to the next full
 // vector hold leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
-// `vectors`. With kAsk it asks for `next`.
-template <int kRows, int kVectors, bool kAsk>
+// `vectors`. With kPrefetch it prefetches `next`.
+template <int kRows, int kVectors, bool kPrefetch>
 HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_stride,
                               ListedRows keys, int64_t count, int64_t vectors, ListedRows next,
                               float* HWY_RESTRICT scores, int64_t score_stride) {
@@ -52,9 +52,9 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
         const int64_t at = k + quad * kQuad + pair;
         const float* key0 = keys.Row(at);
         const float* key1 = keys.Row(at + 1);
-        if (kAsk) {
-          Ask(next.Row(at), size * kLanes);
-          Ask(next.Row(at + 1), size * kLanes);
+        if (kPrefetch) {
+          Prefetch(next.Row(at), size * kLanes);
+          Prefetch(next.Row(at + 1), size * kLanes);
         }
         VF part0 = hn::LoadU(d, key0);
         VF part1 = hn::LoadU(d, key1);
@@ -86,26 +86,26 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
   }
 }
 
-template <int kRows, bool kAsk>
+template <int kRows, bool kPrefetch>
 HWY_INLINE void DotListedBlock(const float* query, int64_t query_stride, ListedRows keys,
                                int64_t count, int64_t vectors, ListedRows next, float* scores,
                                int64_t score_stride) {
   switch (vectors) {
     case 4:
-      DotListedRows<kRows, 4, kAsk>(query, query_stride, keys, count, vectors, next, scores,
-                                    score_stride);
+      DotListedRows<kRows, 4, kPrefetch>(query, query_stride, keys, count, vectors, next, scores,
+                                         score_stride);
       break;
     case 8:
-      DotListedRows<kRows, 8, kAsk>(query, query_stride, keys, count, vectors, next, scores,
-                                    score_stride);
+      DotListedRows<kRows, 8, kPrefetch>(query, query_stride, keys, count, vectors, next, scores,
+                                         score_stride);
       break;
     default:
-      DotListedRows<kRows, 0, kAsk>(query, query_stride, keys, count, vectors, next, scores,
-                                    score_stride);
+      DotListedRows<kRows, 0, kPrefetch>(query, query_stride, keys, count, vectors, next, scores,
+                                         score_stride);
   }
 }
 
-// Scores of `rows` query rows against a list of keys, while `next` is asked for.
+// Scores of `rows` query rows against a list of keys, while `next` is prefetched.
 HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t rows, ListedRows keys,
                             int64_t count, int64_t vectors, ListedRows next, float* scores,
                             int64_t score_stride) {
@@ -113,10 +113,10 @@ HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t ro
     const float* q = query + r * query_stride;
     float* s = scores + r * score_stride;
     step = rows - r >= 4 ? 4 : rows - r;
-    const bool asks = r == 0 && next.base != nullptr;
+    const bool prefetches = r == 0 && next.base != nullptr;
     const auto dot = [&](auto block) {
       constexpr int kRows = decltype(block)::kRows;
-      if (asks) {
+      if (prefetches) {
         DotListedBlock<kRows, true>(q, query_stride, keys, count, vectors, next, s, score_stride);
       } else {
         DotListedBlock<kRows, false>(q, query_stride, keys, count, vectors, next, s, score_stride);
@@ -136,7 +136,7 @@ HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t ro
 
 // accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
 // and kVectors vectors of the value from `offset` on.
-template <int kRows, int kVectors, bool kAsk>
+template <int kRows, int kVectors, bool kPrefetch>
 HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
                                ListedRows values, int64_t offset, int64_t count, ListedRows next,
                                const float* rescale, float* HWY_RESTRICT accumulator,
@@ -151,7 +151,7 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
   }
   for (int64_t k = 0; k < count; ++k) {
     const float* value = values.Row(k) + offset;
-    if (kAsk) Ask(next.Row(k) + offset, kVectors * kLanes);
+    if (kPrefetch) Prefetch(next.Row(k) + offset, kVectors * kLanes);
     VF v[kVectors];
     for (int i = 0; i < kVectors; ++i) v[i] = hn::LoadU(d, value + i * kLanes);
     for (int r = 0; r < kRows; ++r) {
@@ -166,14 +166,15 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
   }
 }
 
-template <int kRows, int kBlock, bool kAsk>
+template <int kRows, int kBlock, bool kPrefetch>
 HWY_INLINE void AddListedRows(const float* weights, int64_t weight_stride, ListedRows values,
                               int64_t count, int64_t vectors, ListedRows next, const float* rescale,
                               float* accumulator, int64_t accumulator_stride) {
   int64_t i = 0;
   for (; i + kBlock <= vectors; i += kBlock) {
-    AddListedBlock<kRows, kBlock, kAsk>(weights, weight_stride, values, i * kLanes, count, next,
-                                        rescale, accumulator + i * kLanes, accumulator_stride);
+    AddListedBlock<kRows, kBlock, kPrefetch>(weights, weight_stride, values, i * kLanes, count,
+                                             next, rescale, accumulator + i * kLanes,
+                                             accumulator_stride);
   }
   for (; i < vectors; ++i) {
     AddListedBlock<kRows, 1, false>(weights, weight_stride, values, i * kLanes, count, next,
@@ -181,7 +182,7 @@ HWY_INLINE void AddListedRows(const float* weights, int64_t weight_stride, Liste
   }
 }
 
-// Adds a list of values, weighted, to the accumulators of `rows` rows, while `next` is asked for.
+// Adds a list of values, weighted, to the accumulators of `rows` rows, while `next` is prefetched.
 HWY_NOINLINE void AddWeightedListed(const float* weights, int64_t weight_stride, int64_t rows,
                                     ListedRows values, int64_t count, int64_t vectors,
                                     ListedRows next, const float* rescale, float* accumulator,
@@ -192,11 +193,11 @@ HWY_NOINLINE void AddWeightedListed(const float* weights, int64_t weight_stride,
     const float* w = weights + r * weight_stride;
     float* a = accumulator + r * accumulator_stride;
     step = rows - r >= 4 ? 4 : rows - r;
-    const bool asks = r == 0 && next.base != nullptr;
+    const bool prefetches = r == 0 && next.base != nullptr;
     const auto add = [&](auto block) {
       constexpr int kRows = decltype(block)::kRows;
       constexpr int kBlock = decltype(block)::kBlock;
-      if (asks) {
+      if (prefetches) {
         AddListedRows<kRows, kBlock, true>(w, weight_stride, values, count, vectors, next,
                                            rescale + r, a, accumulator_stride);
       } else {

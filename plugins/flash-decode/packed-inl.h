@@ -24,9 +24,9 @@ constexpr int kBlockVectors = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 4 : 2;
 // c[r][i] = (rescale ? rescale[r] * c[r][i] : 0) + sum_k a[r][k] * b[k][i], for kRows rows and
 // kVectors vectors. Strides are in floats; rows of c are aligned to vectors.
 template <int kRows, int kVectors>
-HWY_INLINE void ProductBlock(const float* HWY_RESTRICT a, int64_t a_stride,
-                             const float* HWY_RESTRICT b, int64_t b_stride, int64_t depth,
-                             const float* rescale, float* HWY_RESTRICT c, int64_t c_stride) {
+HWY_INLINE void GemmBlock(const float* HWY_RESTRICT a, int64_t a_stride,
+                          const float* HWY_RESTRICT b, int64_t b_stride, int64_t depth,
+                          const float* rescale, float* HWY_RESTRICT c, int64_t c_stride) {
   const DF d;
   VF sum[kRows][kVectors];
 #pragma GCC unroll 8
@@ -64,17 +64,17 @@ HWY_INLINE void ProductBlock(const float* HWY_RESTRICT a, int64_t a_stride,
 }
 
 template <int kRows>
-HWY_INLINE void ProductRows(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
-                            int64_t depth, int64_t vectors, const float* rescale, float* c,
-                            int64_t c_stride) {
+HWY_INLINE void GemmRows(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                         int64_t depth, int64_t vectors, const float* rescale, float* c,
+                         int64_t c_stride) {
   int64_t i = 0;
   for (; i + kBlockVectors <= vectors; i += kBlockVectors) {
-    ProductBlock<kRows, kBlockVectors>(a, a_stride, b + i * kLanes, b_stride, depth, rescale,
-                                       c + i * kLanes, c_stride);
+    GemmBlock<kRows, kBlockVectors>(a, a_stride, b + i * kLanes, b_stride, depth, rescale,
+                                    c + i * kLanes, c_stride);
   }
   const auto rest = [&](auto block) {
-    ProductBlock<kRows, decltype(block)::kBlock>(a, a_stride, b + i * kLanes, b_stride, depth,
-                                                 rescale, c + i * kLanes, c_stride);
+    GemmBlock<kRows, decltype(block)::kBlock>(a, a_stride, b + i * kLanes, b_stride, depth, rescale,
+                                              c + i * kLanes, c_stride);
   };
   switch (vectors - i) {
     case 3:
@@ -91,28 +91,28 @@ HWY_INLINE void ProductRows(const float* a, int64_t a_stride, const float* b, in
   }
 }
 
-// ProductBlock for up to kBlockRows rows and any number of vectors.
+// GemmBlock for up to kBlockRows rows and any number of vectors.
 HWY_NOINLINE void Product(const float* a, int64_t a_stride, int64_t rows, const float* b,
                           int64_t b_stride, int64_t depth, int64_t vectors, const float* rescale,
                           float* c, int64_t c_stride) {
   switch (rows) {
     case 1:
-      ProductRows<1>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
+      GemmRows<1>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
       break;
     case 2:
-      ProductRows<2>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
+      GemmRows<2>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
       break;
     case 3:
-      ProductRows<3>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
+      GemmRows<3>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
       break;
     case 4:
-      ProductRows<4>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
+      GemmRows<4>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
       break;
     case 5:
-      ProductRows<5>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
+      GemmRows<5>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
       break;
     default:
-      ProductRows<6>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
+      GemmRows<6>(a, a_stride, b, b_stride, depth, vectors, rescale, c, c_stride);
   }
 }
 

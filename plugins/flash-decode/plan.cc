@@ -14,7 +14,7 @@ constexpr int64_t kPackedRows = 16;
 
 // Rows of a task where there are many: enough that packing a tile of keys is a small share, few
 // enough that their state stays in the second-level cache.
-constexpr int64_t kMostRows = 192;
+constexpr int64_t kMaxRows = 192;
 constexpr int64_t kFewestRows = 48;
 
 // A range of keys shorter than this is not worth a merge.
@@ -46,7 +46,7 @@ int64_t ChooseTile(const Plan& plan, int64_t element) {
 
 int64_t ChooseRowChunk(const Plan& plan, int64_t heads, int64_t threads) {
   if (!plan.packed) return plan.rows;
-  int64_t chunks = DivideUp(plan.rows, kMostRows);
+  int64_t chunks = DivideUp(plan.rows, kMaxRows);
   while (Efficiency(heads * chunks, threads) < 0.9 && plan.rows / (chunks + 1) >= kFewestRows) {
     ++chunks;
   }
@@ -55,9 +55,9 @@ int64_t ChooseRowChunk(const Plan& plan, int64_t heads, int64_t threads) {
 
 int64_t ChooseSplits(const Plan& plan, int64_t groups, int64_t threads) {
   if (threads == 1) return 1;
-  const int64_t most = std::max<int64_t>(1, plan.keys / kFewestSplitKeys);
+  const int64_t max_value = std::max<int64_t>(1, plan.keys / kFewestSplitKeys);
   int64_t best = 1;
-  for (int64_t splits = 1; splits <= most; ++splits) {
+  for (int64_t splits = 1; splits <= max_value; ++splits) {
     const int64_t items = groups * splits;
     if (Efficiency(items, threads) > Efficiency(groups * best, threads)) best = splits;
     // Threads do not run equally fast: several items each let the fast ones take over.

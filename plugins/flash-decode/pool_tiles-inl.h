@@ -40,7 +40,7 @@ class PoolTiles : public PoolTask {
     for (int64_t k = count; k < kSharedTile; ++k) gathered_[k] = gathered_[k - 1];
     return {scratch, gathered_};
   }
-  // What to ask for while something else is computed, if it is read where it lies.
+  // What to prefetch while something else is computed, if it is read where it lies.
   ListedRows Later(const int64_t* offsets, int64_t head, int64_t size) const {
     if (size % kLanes != 0) return {nullptr, nullptr};
     return {pool_.data + head * kBlockSlots * size, offsets};
@@ -57,11 +57,11 @@ class PoolTiles : public PoolTask {
     const CachedGroup& group = *group_;
     tile.begin = j;
     if (j < group.shared_count) {
-      const int64_t most = packed_ ? kMaxTile : kSharedTile;
-      tile.count = std::min(most, std::min(end, group.shared_count) - j);
+      const int64_t maximum = packed_ ? kMaxTile : kSharedTile;
+      tile.count = std::min(maximum, std::min(end, group.shared_count) - j);
       tile.lists = 1;
-      tile.padded = most;
-      ListSlots(group.shared_slots + j, tile.count, most, tile.key_offsets, tile.value_offsets);
+      tile.padded = maximum;
+      ListSlots(group.shared_slots + j, tile.count, maximum, tile.key_offsets, tile.value_offsets);
       return;
     }
     tile.count = std::min(kPrivateTile, end - j);
@@ -70,7 +70,7 @@ class PoolTiles : public PoolTask {
     const int64_t m = group.private_count;
     const int32_t* private_slots = group.private_slots + row0_ * m + (j - group.shared_count);
     for (int64_t i = 0; i < rows_; ++i) {
-      // A shared tile before this one asks for its first kSharedTile entries.
+      // A shared tile before this one prefetches its first kSharedTile entries.
       ListSlots(private_slots + i * m, tile.count, i + 1 < rows_ ? kPrivateTile : kSharedTile,
                 tile.key_offsets + i * kPrivateTile, tile.value_offsets + i * kPrivateTile);
     }

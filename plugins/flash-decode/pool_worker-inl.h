@@ -117,7 +117,7 @@ class CachedWorker : public PoolOutput {
     if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == group.parts) Merge();
   }
 
-  // One tile, for all KV heads of the task. While one head is computed, memory is asked for the
+  // One tile, for all KV heads of the task. While one head is computed, memory is prefetched for the
   // next head, or for the next tile after the last. All rows of a tile come before the next tile,
   // so that rows that share slots find them in the nearest cache.
   void Step(const PoolTile& tile, const PoolTile* next) {

@@ -204,7 +204,7 @@ class Worker : public TaskOutput {
                 accumulator_ + first * plan_.value_stride, plan_.value_stride);
         begun_[block] = true;
       });
-      // Written at once, finished rows are in the nearest cache, and stores wait behind products.
+      // Written at once, finished rows are in the nearest cache, and stores wait after products.
       const int64_t last = LastKey(r0, rows);
       if (plan_.splits == 1 && last >= j && last < j + count) WriteBatch(r0, rows);
     }

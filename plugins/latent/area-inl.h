@@ -10,12 +10,12 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "latent.h"
 #include "memory-inl.h"
+#include "row_attention.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -93,7 +93,7 @@ HWY_INLINE void Turn(Rotary rotary, int64_t pairs, const float* HWY_RESTRICT cos
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 

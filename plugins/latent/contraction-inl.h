@@ -13,14 +13,14 @@
 
 #include "graft/merge-inl.h"
 #include "hwy/highway.h"
-#include "latent.h"
-#include "latent_plan.h"
+#include "row_attention.h"
+#include "row_plan.h"
 #include "softmax-inl.h"
 #include "tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace HWY_NAMESPACE {
 namespace simd = attention::HWY_NAMESPACE;
 namespace kit = graft::HWY_NAMESPACE;
@@ -90,7 +90,7 @@ class Contraction {
     const auto row_of = [&](int64_t part) {
       return simd::OnlineRow{state(part)[kMaximum], state(part)[kSum]};
     };
-    total.keys = group.keys() + group.behind > 0;
+    total.keys = group.keys() + group.second > 0;
     total.skipped = group.parts == 1 ? state(0)[kSkipped] : 0.0f;
     if (group.parts == 1) {
       total.row = row_of(0);
@@ -164,7 +164,7 @@ class Contraction {
 };
 
 }  // namespace HWY_NAMESPACE
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 

@@ -170,13 +170,14 @@ float Stored(double number, Storage storage) {
   // Rounds to even at the lowest bit that the type has.
   const bool half = storage == Storage::kFloat16;
   const int digits = half ? 11 : 8, least_exponent = half ? -14 : -126;
-  const float most = half ? 65504.0f : 0x1.FEp127f;
+  const float maximum = half ? 65504.0f : 0x1.FEp127f;
   int exponent = 0;
   std::frexp(single, &exponent);  // |single| lies in [2^(exponent-1), 2^exponent)
   const float step = std::ldexp(1.0f, std::max(exponent - 1, least_exponent) - (digits - 1));
   const float rounded = std::nearbyint(single / step) * step;
-  return std::fabs(rounded) > most ? std::copysign(std::numeric_limits<float>::infinity(), rounded)
-                                   : rounded;
+  return std::fabs(rounded) > maximum
+             ? std::copysign(std::numeric_limits<float>::infinity(), rounded)
+             : rounded;
 }
 
 Measured Measure(const Matrix& base, const double* base_bias, const Matrix& weight,

@@ -1,7 +1,7 @@
-// Weights computed from weights in float64 for attention that keeps something else than keys and
+// Weights computed from weights in float64 for attention that holds something else than keys and
 // values, and a check of what the computation costs in accuracy.
 //
-// With K = X W_K + b_K and V = X W_V + b_V, a layer that keeps its keys alone finds its values by
+// With K = X W_K + b_K and V = X W_V + b_V, a layer that holds its keys alone finds its values by
 //
 //   V = K W_KV + b_KV,   W_KV = W_K^-1 W_V,   b_KV = b_V - b_K W_KV
 //
@@ -82,7 +82,7 @@ struct Measured {
 // Rows of the sample on which a fold is measured.
 constexpr int64_t kSampleRows = 64;
 
-// Draws rows X of standard normal numbers from `seed`, the same everywhere, and compares X weight +
+// Samples rows X of standard normal numbers from `seed`, the same everywhere, and compares X weight +
 // bias, in float64, with K folded + folded_bias, where K = X base + base_bias is rounded to
 // `storage` and the rest is float32 arithmetic in the kernels' order. The norm: the error of a head
 // (head_size columns of weight) is the largest |difference| of any of its numbers; allowed is

@@ -11,14 +11,14 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "latent.h"
-#include "latent_plan.h"
+#include "row_attention.h"
+#include "row_plan.h"
 #include "tile_rows-inl.h"
 #include "tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace HWY_NAMESPACE {
 
 class KeyMaker {
@@ -86,18 +86,18 @@ class KeyMaker {
   void Keys(int64_t h, const float* rows) {
     const int64_t size = problem_.head_size, g = prompt_.head0 + h;
     const float* weight = problem_.key_weight + g * plan_.width * size;
-    const float* columns[kMostTile];
-    for (int64_t c0 = 0; c0 < size; c0 += kMostTile) {
-      const int64_t count = std::min(kMostTile, size - c0);
+    const float* columns[kMaxRowTile];
+    for (int64_t c0 = 0; c0 < size; c0 += kMaxRowTile) {
+      const int64_t count = std::min(kMaxRowTile, size - c0);
       for (int64_t c = 0; c < RoundUp(count, kPanel); ++c) {
         columns[c] = weight + std::min(c0 + c, size - 1) * kPanel;
       }
       const DotRows dot{columns, count, 0, plan_.width / kPanel, size * kPanel};
-      Asker nothing;
-      Dot(rows, plan_.width, count_, dot, nothing, products_, kMostTile);
+      Prefetcher nothing;
+      Dot(rows, plan_.width, count_, dot, nothing, products_, kMaxRowTile);
       for (int64_t k = 0; k < count_; ++k) {
         float* to = KeyAt(h, k) + c0;
-        const float* from = products_ + k * kMostTile;
+        const float* from = products_ + k * kMaxRowTile;
         for (int64_t c = 0; c < count; ++c) {
           to[c] = from[c] +
                   (problem_.key_bias != nullptr ? problem_.key_bias[g * size + c0 + c] : 0.0f);
@@ -130,7 +130,7 @@ class KeyMaker {
   const Plan& plan_;
   const Prompt& prompt_;
   const WorkerLayout layout_;
-  float* products_;  // [kPromptTile][kMostTile]
+  float* products_;  // [kPromptTile][kMaxRowTile]
   float* outputs_;   // [kTileRows][value_stride]
   TileRows rows_;
   int64_t begin_ = 0, count_ = 0;
@@ -142,7 +142,7 @@ void MakeKeys(const Problem& problem, const Plan& plan, const Prompt& prompt, in
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include "latent_attention.h"
+#include "hidden_state_attention.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 
 // Stores rows in a pool: what attention over rows reads afterwards. Inputs:
 //
@@ -46,7 +46,7 @@ class StoreRows {
     const std::string fault = Validate(p);
     Require(fault.empty(), "StoreRows: ", fault);
     *context.outputs[0].data<int32_t>() =
-        static_cast<int32_t>(latent::Run(p, attention::RunnerOf(context)));
+        static_cast<int32_t>(row_attention::Run(p, attention::RunnerOf(context)));
   }
 
  protected:
@@ -67,7 +67,7 @@ class StoreRows {
   Storage storage_;
 };
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
 #endif  // GRAFT_PLUGINS_LATENT_STORE_ROWS_H_

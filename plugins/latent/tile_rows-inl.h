@@ -12,13 +12,13 @@
 
 #include "area-inl.h"
 #include "hwy/highway.h"
-#include "latent.h"
-#include "latent_plan.h"
+#include "row_attention.h"
+#include "row_plan.h"
 #include "tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace HWY_NAMESPACE {
 
 class TileRows {
@@ -68,13 +68,13 @@ class TileRows {
   }
 
   // The rows of the tile that will be listed next.
-  Asker Ask(const int32_t* slots, int64_t count) {
+  Prefetcher Prefetch(const int32_t* slots, int64_t count) {
     for (int64_t k = 0; k < count; ++k) {
       asked_[k] = reinterpret_cast<const float*>(RowOf(slots[k]));
     }
     asked_slots_ = slots;
     asked_count_ = count;
-    return Asker(asked_, count, problem_.pool.width * problem_.pool.element_bytes());
+    return Prefetcher(asked_, count, problem_.pool.width * problem_.pool.element_bytes());
   }
 
   // Copies the rows that are added up side by side, plan.width floats apart, and returns them.
@@ -104,12 +104,12 @@ class TileRows {
   // A row of the pool as floats.
   const float* Floats(const char* row) {
     if (problem_.pool.storage == Storage::kFloat32) return reinterpret_cast<const float*>(row);
-    float* to = key_rows_ + kMostTile * plan_.key_width;
+    float* to = key_rows_ + kMaxRowTile * plan_.key_width;
     ReadRow(problem_.pool.storage, row, problem_.pool.width, problem_.pool.width, to);
     return to;
   }
 
-  // Turns all heads of a row; a head of `to` begins `slice` floats behind the one before.
+  // Turns all heads of a row; a head of `to` begins `slice` floats after the one before.
   void TurnRow(const float* from, int64_t position, float direction, int64_t slice,
                float* to) const {
     const int64_t size = problem_.head_size, pairs = problem_.pairs;
@@ -141,18 +141,18 @@ class TileRows {
 
   const Problem& problem_;
   const Plan& plan_;
-  float* sum_rows_;  // [kMostTile][width]
-  float* key_rows_;  // [kMostTile][key_width], then a row of the pool
-  const float* lists_[2][kMostTile];
+  float* sum_rows_;  // [kMaxRowTile][width]
+  float* key_rows_;  // [kMaxRowTile][key_width], then a row of the pool
+  const float* lists_[2][kMaxRowTile];
   const float** sums_ = lists_[0];
   const float** asked_ = lists_[1];  // of the tile to come
   const int32_t* asked_slots_ = nullptr;
   int64_t asked_count_ = 0;
-  const float* keys_[kMostTile];  // where they are not what is added up
+  const float* keys_[kMaxRowTile];  // where they are not what is added up
 };
 
 }  // namespace HWY_NAMESPACE
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 

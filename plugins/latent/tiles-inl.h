@@ -11,12 +11,12 @@
 
 #include "hwy/highway.h"
 #include "lanes-inl.h"
-#include "latent.h"
 #include "memory-inl.h"
+#include "row_attention.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using attention::HWY_NAMESPACE::DF;
@@ -68,12 +68,12 @@ HWY_INLINE void ForTiles(int64_t rows, const Body& body) {
   }
 }
 
-// Asks for rows that will be read later, line after line, as arithmetic goes along: in one burst
+// Prefetches rows that will be read later, line after line, as arithmetic goes along: in one burst
 // requests would wait for each other and arithmetic for them. It goes for the second-level cache.
-class Asker {
+class Prefetcher {
  public:
-  Asker() = default;
-  Asker(const float* const* rows, int64_t count, int64_t row_bytes)
+  Prefetcher() = default;
+  Prefetcher(const float* const* rows, int64_t count, int64_t row_bytes)
       : rows_(rows), left_rows_(count), lines_((row_bytes + 63) / 64) {
     if (count > 0) at_ = reinterpret_cast<const char*>(rows[0]);
     left_lines_ = lines_;
@@ -123,7 +123,7 @@ struct DotRows {
 // sum[r][i] = dot(a[r], rows[k + i]), lanes not yet joined.
 template <int kRows, int64_t kColumns>
 HWY_INLINE void DotColumns(const float* HWY_RESTRICT a, int64_t a_stride, const DotRows& b,
-                           int64_t k, Asker& asker, VF (&sum)[kRows][kColumns]) {
+                           int64_t k, Prefetcher& prefetcher, VF (&sum)[kRows][kColumns]) {
   const DF d;
   const float* row[kColumns];
 #pragma GCC unroll 4
@@ -135,7 +135,7 @@ HWY_INLINE void DotColumns(const float* HWY_RESTRICT a, int64_t a_stride, const 
   }
   int64_t at = 0;
   for (int64_t p = 0; p < b.panels; ++p, at += b.step) {
-    asker.Step();
+    prefetcher.Step();
 #pragma GCC unroll 16
     for (int64_t v = 0; v < kPanelVectors; ++v) {
       VF x[kColumns];
@@ -154,9 +154,9 @@ HWY_INLINE void DotColumns(const float* HWY_RESTRICT a, int64_t a_stride, const 
 // scores[r][k] = dot(a[r], rows[k]).
 template <int kRows>
 HWY_INLINE void DotTile(const float* HWY_RESTRICT a, int64_t a_stride, const DotRows& b,
-                        Asker& asker, float* HWY_RESTRICT scores, int64_t score_stride) {
+                        Prefetcher& prefetcher, float* HWY_RESTRICT scores, int64_t score_stride) {
   const DF d;
-  Asker local = asker;
+  Prefetcher local = prefetcher;
   for (int64_t k = 0; k < b.count; k += kLanes) {
     VF quads[kRows][kLanes / kQuad];
     for (int64_t quad = 0; quad < kLanes / kQuad; ++quad) {
@@ -179,10 +179,10 @@ HWY_INLINE void DotTile(const float* HWY_RESTRICT a, int64_t a_stride, const Dot
       hn::StoreU(JoinQuads(quads[r], Sum()), d, scores + r * score_stride + k);
     }
   }
-  asker = local;
+  prefetcher = local;
 }
 
-// Calls of Asker::Step that Dot makes.
+// Calls of Prefetcher::Step that Dot makes.
 HWY_INLINE int64_t DotSteps(int64_t rows, const DotRows& b) {
   const int64_t vectors = (b.count + kLanes - 1) / kLanes;
   return (rows + kTileRows - 1) / kTileRows * vectors * (kLanes / kDotColumns) * b.panels;
@@ -190,10 +190,10 @@ HWY_INLINE int64_t DotSteps(int64_t rows, const DotRows& b) {
 
 // DotTile for any number of rows.
 HWY_NOINLINE void Dot(const float* a, int64_t a_stride, int64_t rows, const DotRows& b,
-                      Asker& asker, float* scores, int64_t score_stride) {
+                      Prefetcher& prefetcher, float* scores, int64_t score_stride) {
   ForTiles(rows, [&](int64_t first, int64_t count) HWY_ATTR {
     WithRows(count, [&](auto tile) HWY_ATTR {
-      DotTile<decltype(tile)::value>(a + first * a_stride, a_stride, b, asker,
+      DotTile<decltype(tile)::value>(a + first * a_stride, a_stride, b, prefetcher,
                                      scores + first * score_stride, score_stride);
     });
   });
@@ -202,8 +202,9 @@ HWY_NOINLINE void Dot(const float* a, int64_t a_stride, int64_t rows, const DotR
 // sums[r] = rescale[r] * sums[r] + sum_k weights[r][k] * rows[k], for kVectors vectors.
 template <int kRows, int kVectors>
 HWY_INLINE void AddTile(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                        const float* const* rows, int64_t offset, int64_t count, Asker& asker,
-                        const float* rescale, float* HWY_RESTRICT sums, int64_t sum_stride) {
+                        const float* const* rows, int64_t offset, int64_t count,
+                        Prefetcher& prefetcher, const float* rescale, float* HWY_RESTRICT sums,
+                        int64_t sum_stride) {
   const DF d;
   VF sum[kRows][kVectors];
 #pragma GCC unroll 8
@@ -212,7 +213,7 @@ HWY_INLINE void AddTile(const float* HWY_RESTRICT weights, int64_t weight_stride
     for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::Zero(d);
   }
   for (int64_t k = 0; k < count; ++k) {
-    asker.Step();
+    prefetcher.Step();
     const float* row = rows[k] + offset;
     VF x[kVectors];
 #pragma GCC unroll 8
@@ -235,7 +236,7 @@ HWY_INLINE void AddTile(const float* HWY_RESTRICT weights, int64_t weight_stride
   }
 }
 
-// Calls of Asker::Step that AddWeighted makes.
+// Calls of Prefetcher::Step that AddWeighted makes.
 HWY_INLINE int64_t AddSteps(int64_t rows, int64_t count, int64_t vectors) {
   const int64_t tiles = vectors / kTileVectors + vectors % kTileVectors;
   return (rows + kTileRows - 1) / kTileRows * tiles * count;
@@ -244,13 +245,14 @@ HWY_INLINE int64_t AddSteps(int64_t rows, int64_t count, int64_t vectors) {
 // AddTile for any number of rows, over `vectors` vectors.
 HWY_NOINLINE void AddWeighted(const float* weights, int64_t weight_stride, int64_t rows,
                               const float* const* tile, int64_t count, int64_t vectors,
-                              Asker& asker, const float* rescale, float* sums, int64_t sum_stride) {
+                              Prefetcher& prefetcher, const float* rescale, float* sums,
+                              int64_t sum_stride) {
   ForTiles(rows, [&](int64_t first, int64_t height) HWY_ATTR {
     WithRows(height, [&](auto block) HWY_ATTR {
       constexpr int kRows = decltype(block)::value;
       const float* w = weights + first * weight_stride;
       float* to = sums + first * sum_stride;
-      Asker local = asker;
+      Prefetcher local = prefetcher;
       int64_t i = 0;
       for (; i + kTileVectors <= vectors; i += kTileVectors) {
         AddTile<kRows, kTileVectors>(w, weight_stride, tile, i * kLanes, count, local,
@@ -260,7 +262,7 @@ HWY_NOINLINE void AddWeighted(const float* weights, int64_t weight_stride, int64
         AddTile<kRows, 1>(w, weight_stride, tile, i * kLanes, count, local, rescale + first,
                           to + i * kLanes, sum_stride);
       }
-      asker = local;
+      prefetcher = local;
     });
   });
 }
@@ -334,7 +336,7 @@ HWY_NOINLINE void MultiplyPanels(const float* const* a, int64_t rows, const Pane
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 

@@ -4,19 +4,19 @@
 #include <cstdint>
 #include <cstring>
 
-#include "face.h"
 #include "graft.h"
 #include "index.h"
 #include "scan.h"
+#include "signature.h"
 
 namespace {
 
 namespace ngram = graft::ngram;
 
-class NGramBlock : public ngram::NGramBlockFace {
+class NGramBlock : public ngram::NGramBlockBase {
  public:
   explicit NGramBlock(const graft::CreateContext& context)
-      : NGramBlockFace(context), scanner_(*ngram::FindScanner(graft::Isa::kBest)) {}
+      : NGramBlockBase(context), scanner_(*ngram::FindScanner(graft::Isa::kBest)) {}
 
   void Run(const graft::RunContext& context) const {
     const graft::Tensor tokens = context.inputs[kTokens];
@@ -122,7 +122,7 @@ class NGramBlock : public ngram::NGramBlockFace {
     const auto element = static_cast<int64_t>(graft::BytesOf(scores.type()));
     const char* from = static_cast<const char*>(scores.raw());
     char* to = static_cast<char*>(output.raw());
-    // Sign, exponent of ones, no fraction: the same bits in front of every type.
+    // Sign, exponent of ones, no fraction: the same bits for every type.
     const uint16_t narrow = scores.type() == graft::kFloat16 ? 0xfc00 : 0xff80;
     const uint32_t wide = 0xff800000;
     // About 40 microseconds of copying a task.

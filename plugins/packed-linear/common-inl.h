@@ -26,13 +26,13 @@ constexpr int64_t kLanes = HWY_LANES(float);
 // Vectors that make a cache line.
 constexpr int kLineVectors = kLanes >= kLine ? 1 : static_cast<int>(kLine / kLanes);
 
-// The order in which to ask for a rectangle of memory: runs of lines as they lie. The CPU's own
+// The order in which to prefetch a rectangle of memory: runs of lines as they lie. The CPU's own
 // prefetcher then sees one long stream, whatever order the arithmetic goes in. A core has few
-// places for lines on their way into its first cache; the second is asked for instead.
+// places for lines on their way into its first cache; the second is filled instead.
 template <int64_t kRun>  // lines of a run
 class Ahead {
  public:
-  // Nothing to ask for: the line at `idle` and those behind it, again and again, which costs
+  // Nothing to prefetch: the line at `idle` and those after it, again and again, which costs
   // little.
   explicit Ahead(const void* idle) : at_(static_cast<const char*>(idle)) {}
 

@@ -30,7 +30,7 @@ constexpr int kDotColumns = 2;
 constexpr int kDotColumns = 2;
 #endif
 
-// Runs are long: rows of W lie one behind the other.
+// Runs are long: rows of W lie one after the other.
 constexpr int64_t kDotRun = 16;
 using DotAhead = Ahead<kDotRun>;
 
@@ -46,7 +46,7 @@ struct DotBlock {
   int64_t y_stride;
 };
 
-// y[r][c] = sum_k x[r][k] * w[c][k] + bias[c], for one tile. Asks for as many lines as it reads
+// y[r][c] = sum_k x[r][k] * w[c][k] + bias[c], for one tile. Prefetches as many lines as it reads
 // where kFetch is set.
 template <int kRows, bool kFetch>
 HWY_NOINLINE void DotTile(const DotBlock& b, DotAhead& caller_ahead) {

@@ -37,8 +37,8 @@ const Kernels<Kernel>& All() {
 const Kernel* FindKernel(Isa isa) { return All().Find(isa); }
 
 const Kernel* ChooseKernel(Isa isa, int64_t rows, Path path) {
-  const int64_t most = path == Path::kPanels ? kFewRowsOfPanels : kFewRows;
-  return rows <= most && path != Path::kBlocked ? All().FindForLoads(isa) : All().Find(isa);
+  const int64_t maximum = path == Path::kPanels ? kFewRowsOfPanels : kFewRows;
+  return rows <= maximum && path != Path::kBlocked ? All().FindForLoads(isa) : All().Find(isa);
 }
 
 }  // namespace linear

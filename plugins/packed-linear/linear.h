@@ -81,7 +81,7 @@ bool Supports(Isa isa);
 size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuning = Tuning());
 
 // Computes the problem. Sums depend on sizes, threads and tuning only, not on which thread did
-// what: the same call gives the same bits. Allocates nothing, throws nothing and keeps nothing:
+// what: the same call gives the same bits. Allocates nothing, throws nothing and retains nothing:
 // concurrent calls with different workspaces are safe. workspace needs no alignment.
 void Run(const Problem& problem, void* workspace, const Runner& runner,
          const Tuning& tuning = Tuning());

@@ -34,7 +34,7 @@ class PackedLinear {
         .Input("x", graft::kFloat32)                   // [..., K]
         .Input("weight", graft::kFloat32)              // [K, N], [N, K] when transposed, or panels
         .OptionalInput("bias", graft::kFloat32)        // [N] or [1]
-        .OptionalInput("residual", graft::kFloat32)    // [..., N], added behind the activation
+        .OptionalInput("residual", graft::kFloat32)    // [..., N], added after the activation
         .OptionalInput("norm_scale", graft::kFloat32)  // [K]: rows of x are normalized first
         .OptionalInput("norm_bias", graft::kFloat32)   // [K]
         .Output("y", graft::kFloat32)                  // [..., N]

@@ -31,7 +31,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 #define GRAFT_GROUP_ROWS 3
 #endif
 
-// Bytes between what is read and what is asked for.
+// Bytes between what is read and what is prefetched.
 constexpr int64_t kPanelAhead = 4096;
 
 // A stretch of a panel and of a group of rows.
@@ -88,7 +88,7 @@ HWY_NOINLINE void PanelTile(const PanelBlock& b) {
 
 using PanelTileFunction = void (*)(const PanelBlock&);
 
-// The tile for some rows, by whether x is packed and whether what follows is asked for.
+// The tile for some rows, by whether x is packed and whether what follows is prefetched.
 template <bool kFetch>
 HWY_INLINE PanelTileFunction ChoosePanelTile(int64_t rows, bool packed) {
   switch (rows) {

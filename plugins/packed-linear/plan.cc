@@ -53,7 +53,7 @@ void PlanStream(const Problem& problem, int64_t threads, const Tuning& tuning, P
   plan->split_depth =
       std::max(kMaxStreamBlock, RoundUp(DivideUp(k, plan->splits), kMaxStreamBlock));
   plan->splits = std::max<int64_t>(1, DivideUp(k, plan->split_depth));
-  // A whole tile may be written where a part of one is asked for; a line more keeps rows of sums
+  // A whole tile may be written where a part of one is asked for; a line more holds rows of sums
   // out of each other's way in the cache.
   plan->sums_stride = RoundUp(plan->panel, 2 * kLine) + kLine;
   plan->sums_floats = static_cast<size_t>(problem.rows * plan->sums_stride);
@@ -91,19 +91,19 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
   const int64_t k = std::max<int64_t>(1, problem.depth);
   plan->pack_depth = DivideUp(k, DivideUp(k, kPanelDepth));
   const int64_t fitting = std::max<int64_t>(1, kPanelFloats / k / kGroupRows) * kGroupRows;
-  const int64_t most = std::min(kMaxRowBlock, fitting);
+  const int64_t maximum = std::min(kMaxRowBlock, fitting);
   const int64_t rows = std::max<int64_t>(1, problem.rows);
-  plan->row_blocks = DivideUp(rows, most);
-  plan->row_block = plan->row_blocks == 1 ? rows : most;
+  plan->row_blocks = DivideUp(rows, maximum);
+  plan->row_block = plan->row_blocks == 1 ? rows : maximum;
 
   // Large tasks first, so that little is done twice, and small ones last, so that all end together.
   const int64_t all = std::max<int64_t>(1, DivideUp(problem.columns, kLine));
-  const int64_t most_shares = DivideUp(all * kLine * k, kTaskFloats);
+  const int64_t max_shares = DivideUp(all * kLine * k, kTaskFloats);
   int64_t small = all;
   if (plan->row_blocks > kTailBlocks * threads) {
     plan->whole_blocks = plan->row_blocks - kTailBlocks * threads;
     plan->panels = kTailShares;
-  } else if (plan->row_blocks > 1 || most_shares < kTailShares * threads) {
+  } else if (plan->row_blocks > 1 || max_shares < kTailShares * threads) {
     plan->panels = DivideUp(kTailBlocks * kTailShares * threads, plan->row_blocks);
   } else {
     plan->large_shares = threads;
@@ -111,7 +111,7 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
     small -= plan->large_shares * plan->large_panel;
     plan->panels = kTailShares * threads;
   }
-  plan->panels = std::max<int64_t>(1, std::min(plan->panels, most_shares));
+  plan->panels = std::max<int64_t>(1, std::min(plan->panels, max_shares));
   plan->panel = DivideUp(small, plan->panels);
   if (tuning.panel > 0) {
     plan->whole_blocks = plan->large_shares = 0;

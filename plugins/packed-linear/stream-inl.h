@@ -43,7 +43,7 @@ struct StreamBlock {
   const float* w;
   int64_t w_stride;
   int64_t depth, columns;
-  const float* ahead;  // what is read next, likewise; asked for meanwhile
+  const float* ahead;  // what is read next, likewise; prefetched meanwhile
   bool first;          // sums start from zero
   float* sums;
   int64_t sums_stride;
@@ -52,7 +52,7 @@ struct StreamBlock {
 // sums[r][i] = (first ? 0 : sums[r][i]) + sum_k x[r][k] * w[k][i], for one tile.
 //
 // A block is summed up by itself first: a long sum of short ones rounds less than one long sum.
-// A core has few places for lines on their way into its first cache; what is read next is asked for
+// A core has few places for lines on their way into its first cache; what is read next is prefetched
 // into the second.
 template <int kRows, int kDepth, bool kFetch>
 HWY_INLINE void StreamTile(const StreamBlock& b, const float* HWY_RESTRICT w, int64_t w_stride,

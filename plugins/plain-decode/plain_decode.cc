@@ -137,7 +137,7 @@ class PlainDecode {
                                     ? static_cast<const int32_t*>(c.inputs[6].raw()) +
                                           step[GRAFT_SEQUENCE_PRIVATE_OFFSET] + row * m
                                     : nullptr;
-    // The row's own position, and how many it sees: of a prompt (causal) none behind itself.
+    // The row's own position, and how many it sees: of a prompt (causal) none after itself.
     const int64_t position = step[GRAFT_SEQUENCE_CAUSAL] != 0 ? s - n + row : s + m - 1;
     const int64_t seen = position + 1;
     const int64_t kv_head = head * kv_heads_ / heads_;

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include "latent_attention.h"
+#include "hidden_state_attention.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 
 // Attention of T tokens over cached keys (Graef: Slim attention, 2025, equation 2.1): each key is a
 // row of all heads side by side, from which values follow by W_KV. Inputs:
@@ -20,7 +20,7 @@ namespace latent {
 //   private_slots may be absent value_weight  [num_heads, ceil(value_size / 16), num_heads *
 //   head_size, 16], from the fold value_bias    [num_heads * value_size], from the fold bias
 //   [num_heads, D], added to the score of a key that is d positions before the query;
-//                 D - 1 serves all that are further
+//                 D - 1 stands for all that are further
 //   key [T, ...], slot_mapping [T]: keys written to the slots of cache (or -1) before anything is
 //   read cos, sin      [positions, r / 2], rotary angles by position, r <= head_size
 //
@@ -31,7 +31,7 @@ namespace latent {
 //
 // Outputs: output [T, num_heads, 1, value_size], or as output_layout and output_rank say; skipped
 // [T, num_heads], the probability of the keys that `skip` left out of the weighted sum: see
-// latent.h.
+// row_attention.h.
 class KeyAttention : public RowAttention {
  public:
   static Operator Describe() {
@@ -157,7 +157,7 @@ class KeyAttention : public RowAttention {
   float skip_;
 };
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
 #endif  // GRAFT_PLUGINS_SLIM_ATTENTION_KEY_ATTENTION_H_

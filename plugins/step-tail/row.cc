@@ -32,15 +32,15 @@ Row::Row(const Problem& problem, const Kernel& kernel, int64_t row)
     first_edit_ = problem.edit_offsets[row];
     last_edit_ = problem.edit_offsets[row + 1];
   }
-  const size_t most = banned_.size() + static_cast<size_t>(last_edit_ - first_edit_);
+  const size_t max_value = banned_.size() + static_cast<size_t>(last_edit_ - first_edit_);
   const int64_t blocks = (problem.vocab + kBlock - 1) / kBlock;
   starts_.assign(static_cast<size_t>(blocks + 1), 0);
-  if (most == 0) return;
+  if (max_value == 0) return;
   size_t size = 16;
-  while (size < 2 * most) size *= 2;
+  while (size < 2 * max_value) size *= 2;
   slots_.assign(size, 0);
-  edited_.reserve(most);
-  places_.reserve(most);
+  edited_.reserve(max_value);
+  places_.reserve(max_value);
   for (const int32_t token : banned_) places_.push_back(Note(token));
   for (int64_t e = first_edit_; e < last_edit_; ++e) {
     places_.push_back(Note(problem.edit_tokens[e]));

@@ -21,7 +21,7 @@ class Row {
  public:
   Row(const Problem& problem, const Kernel& kernel, int64_t row);
 
-  // Reads the row once. Keeps in `found` at least the `best` greatest scores of tokens that no edit
+  // Reads the row once. Collects in `found` at least the `best` greatest scores of tokens that no edit
   // names, whatever rounding does to them later (`bias` is what will be added), unless `capacity`
   // forbids; with `with_ties` also all that equal the last of them. Sums exponentials when `sum`.
   // Gives false when the row holds NaN or plus infinity: see fault().

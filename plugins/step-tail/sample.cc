@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// A token that can still be drawn. weight is exp(value - greatest value).
+// A token that can still be sampled. weight is exp(value - greatest value).
 struct Item {
   float value;
   int32_t token;
@@ -70,7 +70,7 @@ class Warper {
     return order[static_cast<size_t>(k - 1)];
   }
 
-  // Keeps what may stay, in its order.
+  // Retains what may stay, in its order.
   template <typename Stays>
   void Keep(const Stays& stays) {
     items_.erase(std::remove_if(items_.begin(), items_.end(),
@@ -163,7 +163,7 @@ class Warper {
   float greatest_ = kNothing;
 };
 
-// What may be drawn from one row, by token, with everything but the weights.
+// What may be sampled from one row, by token, with everything but the weights.
 Fault Possible(const Problem& problem, const Kernel& kernel, const Group& group, int64_t at,
                std::vector<Item>* items) {
   const float bias = problem.bias != nullptr ? problem.bias[at] : 0;
@@ -213,7 +213,7 @@ Fault Possible(const Problem& problem, const Kernel& kernel, const Group& group,
 }  // namespace
 
 Fault SampleGroup(const Problem& problem, const Kernel& kernel, const Group& group,
-                  std::vector<Candidate>* drawn) {
+                  std::vector<Candidate>* sampled) {
   std::vector<Item> items, row;
   std::vector<size_t> ends;  // of each row's items
   for (int64_t r = group.first; r < group.first + group.count; ++r) {
@@ -228,7 +228,7 @@ Fault SampleGroup(const Problem& problem, const Kernel& kernel, const Group& gro
   const auto log = static_cast<float>(std::log(sum));
   for (int64_t k = 0; k < group.k && !items.empty(); ++k) {
     // The first item at which the running sum exceeds u times the whole.
-    const double target = static_cast<double>(group.draws[k]) * sum;
+    const double target = static_cast<double>(group.random_numbers[k]) * sum;
     double running = 0;
     size_t at = items.size();
     for (size_t i = 0; i < items.size(); ++i) {
@@ -248,7 +248,7 @@ Fault SampleGroup(const Problem& problem, const Kernel& kernel, const Group& gro
     } else {
       candidate.score = candidate.score - all.greatest() - log;
     }
-    drawn->push_back(candidate);
+    sampled->push_back(candidate);
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Draws from the rows of a group, after the warpers.
+// Samples from the rows of a group, after the warpers.
 #ifndef GRAFT_PLUGINS_STEP_TAIL_SAMPLE_H_
 #define GRAFT_PLUGINS_STEP_TAIL_SAMPLE_H_
 
@@ -9,9 +9,9 @@
 namespace graft {
 namespace tail {
 
-// The draws of a group in their order; fewer when nothing possible is left.
+// The samples of a group in their order; fewer when nothing possible is left.
 Fault SampleGroup(const Problem& problem, const Kernel& kernel, const Group& group,
-                  std::vector<Candidate>* drawn);
+                  std::vector<Candidate>* sampled);
 
 }  // namespace tail
 }  // namespace graft

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "face.h"
 #include "graft.h"
 #include "index.h"
+#include "signature.h"
 #include "tail.h"
 
 namespace {
@@ -36,9 +36,9 @@ const T* Elements(graft::Tensor tensor, const char* name, int64_t count) {
   return tensor.data<T>();
 }
 
-class StepTail : public tail::StepTailFace {
+class StepTail : public tail::StepTailBase {
  public:
-  using StepTailFace::StepTailFace;
+  using StepTailBase::StepTailBase;
 
   void Run(const graft::RunContext& context) const {
     const graft::Tensor scores = context.inputs[kScores];
@@ -99,7 +99,7 @@ class StepTail : public tail::StepTailFace {
     }
     const auto* warpers =
         Elements<float>(context.inputs[kWarpers], "warpers", groups.dim(0) * kWarperFields);
-    const graft::Tensor draws = context.inputs[kDraws];
+    const graft::Tensor random_numbers = context.inputs[kRandomNumbers];
     for (int64_t g = 0; g < groups.dim(0); ++g) {
       const int32_t* field = groups.data<int32_t>() + g * kGroupFields;
       tail::Group group;
@@ -121,11 +121,11 @@ class StepTail : public tail::StepTailFace {
         group.typical_p = warper[3];
       }
       if (group.mode == tail::Mode::kSample) {
-        const int64_t count = draws.present() ? draws.elements() : 0;
+        const int64_t count = random_numbers.present() ? random_numbers.elements() : 0;
         graft::Require(field[7] >= 0 && group.k >= 0 && field[7] + group.k <= count,
-                       "StepTail: group ", g, " takes ", group.k, " draws from ", field[7],
+                       "StepTail: group ", g, " takes ", group.k, " random numbers from ", field[7],
                        ", there are ", count);
-        group.draws = draws.data<float>() + field[7];
+        group.random_numbers = random_numbers.data<float>() + field[7];
       }
       problem->groups.push_back(group);
     }
@@ -191,9 +191,9 @@ class StepTail : public tail::StepTailFace {
 };
 
 // LogSoftmax and TopK along the last axis, in one pass: the values and indices of ONNX's TopK.
-class LogSoftmaxTopK : public tail::LogSoftmaxTopKFace {
+class LogSoftmaxTopK : public tail::LogSoftmaxTopKBase {
  public:
-  using LogSoftmaxTopKFace::LogSoftmaxTopKFace;
+  using LogSoftmaxTopKBase::LogSoftmaxTopKBase;
 
   void Run(const graft::RunContext& context) const {
     const graft::Tensor x = context.inputs[0];

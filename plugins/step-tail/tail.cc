@@ -36,12 +36,12 @@ void KeepBest(std::vector<Ranked>* list, int64_t k) {
   }
 }
 
-// One row of a group, or all of a group that draws.
+// One row of a group, or all of a group that samples.
 struct Task {
   int64_t group, row;
   Fault fault;
   std::vector<Ranked> best;
-  std::vector<Candidate> drawn;
+  std::vector<Candidate> sampled;
 };
 
 void TakeRow(const Problem& problem, const Kernel& kernel, const Group& group, Task* task) {
@@ -87,7 +87,7 @@ void Check(const Problem& problem) {
             ", the scores have ", problem.rows, " rows");
     Require(group.k >= 1, "group ", i, " asks for ", group.k, " candidates, needed is 1 or more");
     if (group.mode != Mode::kSample) continue;
-    Require(group.draws != nullptr, "group ", i, " samples and has no draws");
+    Require(group.random_numbers != nullptr, "group ", i, " samples and has no random numbers");
     Require(group.log_softmax || group.count == 1, "group ", i, " samples from ", group.count,
             " rows; only beam sampling has more than one");
   }
@@ -116,7 +116,7 @@ Fault Solve(const Problem& problem, const Runner& runner) {
     Task& task = tasks[static_cast<size_t>(i)];
     const Group& group = problem.groups[static_cast<size_t>(task.group)];
     if (group.mode == Mode::kSample) {
-      task.fault = SampleGroup(problem, kernel, group, &task.drawn);
+      task.fault = SampleGroup(problem, kernel, group, &task.sampled);
     } else {
       TakeRow(problem, kernel, group, &task);
     }
@@ -142,7 +142,7 @@ Fault Solve(const Problem& problem, const Runner& runner) {
       const Task& task = tasks[at];
       if (task.fault.kind != Fault::kNone) return task.fault;
       ranked.insert(ranked.end(), task.best.begin(), task.best.end());
-      best.insert(best.end(), task.drawn.begin(), task.drawn.end());
+      best.insert(best.end(), task.sampled.begin(), task.sampled.end());
     }
     KeepBest(&ranked, group.k);
     std::sort(ranked.begin(), ranked.end(), Before);

@@ -10,7 +10,7 @@
 //   bias                         the running score of the row's beam
 //
 // and then, over all rows of the group, the k best pairs of row and token (equal scores: the lower
-// row, then the lower token), or k draws. Minus infinity is a ban; NaN and plus infinity among the
+// row, then the lower token), or k samples. Minus infinity is a ban; NaN and plus infinity among the
 // scores are an error.
 #ifndef GRAFT_PLUGINS_STEP_TAIL_TAIL_H_
 #define GRAFT_PLUGINS_STEP_TAIL_TAIL_H_
@@ -37,11 +37,11 @@ enum class Op : int32_t {
 struct Group {
   int64_t first = 0, count = 1, k = 1;
   Mode mode = Mode::kLogProbs;
-  bool log_softmax = false;  // kSample: beam sampling, draws without replacement
+  bool log_softmax = false;  // kSample: beam sampling, samples without replacement
   bool normalize = false;    // kRaw: changes the scores of candidates, not their order
   int64_t top_k = 0, min_keep = 0;
   float temperature = 0, top_p = 0, min_p = 0, typical_p = 0;
-  const float* draws = nullptr;  // kSample: k numbers in [0, 1)
+  const float* random_numbers = nullptr;  // kSample: k numbers in [0, 1)
 };
 
 struct Candidate {

@@ -136,7 +136,7 @@ class Bundle(unittest.TestCase):
         said = subprocess.run([self.folder / "gpu-check"], cwd=here, capture_output=True, text=True, check=False,
                               env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(said.returncode, 2, said.stdout + said.stderr)
-        self.assertIn("there is no CUDA device or no driver that serves it", said.stderr)
+        self.assertIn("there is no CUDA device or no driver that supports it", said.stderr)
         self.assertEqual(list(here.iterdir()), [])
 
 

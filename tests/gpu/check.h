@@ -42,7 +42,7 @@ inline double Wide(float x) { return x; }
 inline double Wide(cuda::Half x) { return cuda::WidenHalf(x.bits); }
 inline double Wide(cuda::BFloat16 x) { return cuda::WidenBFloat16(x.bits); }
 
-// Numbers in a type, rounded: what a problem is drawn in, and what its reference reads.
+// Numbers in a type, rounded: what a problem is sampled in, and what its reference reads.
 template <typename T>
 T Narrow(double x);
 template <>
@@ -121,7 +121,7 @@ class Trial {
   double worst_ = 0;
 };
 
-// Ends the program with 3: no call of the device gives anything any more. The problem under way
+// Ends the program with 3: no call of the device gives anything any more. The problem in flight
 // counts as failed.
 [[noreturn]] void DeviceLost(const std::string& what);
 

@@ -16,7 +16,7 @@ namespace gpu {
 struct Facts {
   std::string device;   // its name; "emulator"
   bool timed = false;   // false on the emulator
-  int32_t driver = 0;   // newest CUDA that the driver serves, like 13000; 0 on the emulator
+  int32_t driver = 0;   // newest CUDA that the driver supports, like 13000; 0 on the emulator
   int32_t runtime = 0;  // CUDA that this program was built with
   int64_t memory = 0;   // bytes
   cuda::DeviceLimits limits;

@@ -92,7 +92,7 @@ Inputs::~Inputs() {
 }
 
 void* Inputs::Add(int64_t bytes, Kind kind, cuda::Type type, int32_t element) {
-  // What a kernel may read behind an end that is no multiple of its vectors is memory still.
+  // What a kernel may read after an end that is no multiple of its vectors is memory still.
   const int64_t whole = cuda::RoundUp(std::max<int64_t>(bytes, 1), 256);
   void* memory = gpu::Reserve(whole);
   blocks_.push_back({memory, bytes, kind, type, element});
@@ -107,13 +107,13 @@ void Inputs::FillNormal(void* memory, cuda::Type type, int64_t count, double dev
   const cuda::Stream stream = gpu::WorkStream();
   switch (type) {
     case cuda::Type::kFloat32:
-      return Expect(cuda::Launch(DrawNormal<float>, Fill(count), stream,
+      return Expect(cuda::Launch(RandomNormal<float>, Fill(count), stream,
                                  static_cast<float*>(memory), count, d, seed_));
     case cuda::Type::kFloat16:
-      return Expect(cuda::Launch(DrawNormal<cuda::Half>, Fill(count), stream,
+      return Expect(cuda::Launch(RandomNormal<cuda::Half>, Fill(count), stream,
                                  static_cast<cuda::Half*>(memory), count, d, seed_));
     default:
-      return Expect(cuda::Launch(DrawNormal<cuda::BFloat16>, Fill(count), stream,
+      return Expect(cuda::Launch(RandomNormal<cuda::BFloat16>, Fill(count), stream,
                                  static_cast<cuda::BFloat16*>(memory), count, d, seed_));
   }
 }
@@ -123,10 +123,10 @@ void Inputs::FillIntegers(void* memory, size_t element, int64_t count, int64_t f
   seed_ = BitsAt(seed_, 0);
   const auto many = static_cast<uint64_t>(last - first + 1);
   if (element == sizeof(int32_t)) {
-    Expect(cuda::Launch(DrawIntegers<int32_t>, Fill(count), gpu::WorkStream(),
+    Expect(cuda::Launch(RandomIntegers<int32_t>, Fill(count), gpu::WorkStream(),
                         static_cast<int32_t*>(memory), count, first, many, seed_));
   } else {
-    Expect(cuda::Launch(DrawIntegers<int64_t>, Fill(count), gpu::WorkStream(),
+    Expect(cuda::Launch(RandomIntegers<int64_t>, Fill(count), gpu::WorkStream(),
                         static_cast<int64_t*>(memory), count, first, many, seed_));
   }
 }

@@ -25,7 +25,7 @@ GRAFT_BOTH float NormalAt(uint64_t seed, int64_t index) {
 }
 
 template <typename T>
-__global__ void DrawNormal(T* to, int64_t count, float deviation, uint64_t seed) {
+__global__ void RandomNormal(T* to, int64_t count, float deviation, uint64_t seed) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step) {
@@ -34,7 +34,7 @@ __global__ void DrawNormal(T* to, int64_t count, float deviation, uint64_t seed)
 }
 
 template <typename T>
-__global__ void DrawIntegers(T* to, int64_t count, int64_t first, uint64_t many, uint64_t seed) {
+__global__ void RandomIntegers(T* to, int64_t count, int64_t first, uint64_t many, uint64_t seed) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step) {
@@ -42,7 +42,7 @@ __global__ void DrawIntegers(T* to, int64_t count, int64_t first, uint64_t many,
   }
 }
 
-// 16-byte pieces, four under way in a thread.
+// 16-byte pieces, four in flight in a thread.
 constexpr int32_t kThreads = 256;
 constexpr int32_t kPieces = 4;
 

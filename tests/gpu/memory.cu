@@ -136,7 +136,7 @@ void ExpectIntact(Trial& trial, const unsigned char* all, int64_t whole, int64_t
     if (at >= whole || all[at] == kPoison) continue;
     const bool before = at < first;
     return trial.Fail("a byte " + std::to_string(before ? first - at : at - first - bytes + 1) +
-                      (before ? " before" : " behind") + " an array was written");
+                      (before ? " before" : " after") + " an array was written");
   }
 }
 
@@ -246,7 +246,7 @@ Memory::~Memory() {
 void Memory::Write(const void* from) {
   if (bytes_ == 0) return;
   if (mirror_ == nullptr) return CopyToDevice(data(), from, bytes_);
-  if (written_) Settle();  // a copy from the mirror may still be under way
+  if (written_) Settle();  // a copy from the mirror may still be in flight
   written_ = true;
   std::memcpy(mirror_ + first_, from, static_cast<size_t>(bytes_));
   EnqueueCopy(data(), mirror_ + first_, bytes_);

@@ -50,7 +50,7 @@ class Memory {
 };
 
 // `count` elements. Full of NaN (of -1 in integers) until written: what a kernel leaves out is
-// seen. `shift` moves the first element that many elements behind a multiple of 256 bytes.
+// seen. `shift` moves the first element that many elements after a multiple of 256 bytes.
 template <typename T>
 class Array {
  public:

@@ -53,7 +53,7 @@ class Memory {
 };
 
 // Of either sign, from 1/8 to 2: never zero, and sums do not drown one another.
-std::vector<BFloat16> Draw(gpu::Random& random, int64_t count) {
+std::vector<BFloat16> Randoms(gpu::Random& random, int64_t count) {
   std::vector<BFloat16> list = gpu::Numbers<BFloat16>(random, count, 0.125, 2);
   for (BFloat16& x : list) x.bits ^= static_cast<uint16_t>(random.Between(0, 1) << 15);
   return list;
@@ -103,7 +103,8 @@ double Rate(const Options& options, double flops_a_pass,
 
 Way ByWarps(const gpu::Facts& facts, const Options& options) {
   gpu::Random random(1);
-  const std::vector<BFloat16> a = Draw(random, kSide * kDepth), b = Draw(random, kSide * kDepth);
+  const std::vector<BFloat16> a = Randoms(random, kSide * kDepth),
+                              b = Randoms(random, kSide * kDepth);
   cuda::LaunchShape shape;
   shape.grid_x = facts.timed ? facts.limits.multiprocessors : 2;
   shape.threads = kWarpThreads;
@@ -140,7 +141,7 @@ constexpr uint64_t Descriptor(uint64_t leading, uint64_t stride, uint64_t swizzl
 
 Way ByGroups(const gpu::Facts& facts, const Options& options) {
   gpu::Random random(2);
-  const std::vector<BFloat16> a = Draw(random, kGroups * kM * kK), b = Draw(random, kN * kK);
+  const std::vector<BFloat16> a = Randoms(random, kGroups * kM * kK), b = Randoms(random, kN * kK);
   cuda::LaunchShape shape;
   shape.grid_x = facts.limits.multiprocessors;
   shape.threads = kGroups * kGroupThreads;

@@ -28,8 +28,8 @@ class Random {
     int64_t range = last - first;
     int64_t bits = 0;
     while (range >> bits != 0) ++bits;
-    const int64_t most = (int64_t{1} << Between(0, bits)) - 1;
-    return first + Between(0, most < range ? most : range);
+    const int64_t maximum = (int64_t{1} << Between(0, bits)) - 1;
+    return first + Between(0, maximum < range ? maximum : range);
   }
   bool Chance(int64_t one_in) { return Between(1, one_in) == 1; }
   template <typename T>

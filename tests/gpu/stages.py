@@ -55,7 +55,7 @@ def find_device(programs):
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, f"{program}: does not run: {error}"
     if said.returncode == NO_DEVICE:
-        return None, ("there is no CUDA device or no driver that serves it; run this on a machine with an NVIDIA GPU "
+        return None, ("there is no CUDA device or no driver that supports it; run this on a machine with an NVIDIA GPU "
                       f"of compute capability 8.0 and driver 580 or later ({said.stderr.strip()})")
     try:
         device = json.loads(said.stdout)
@@ -109,7 +109,7 @@ class Run:
             self.save_results()
 
     def programs(self, prefix):
-        """Programs of a kind, by what stands behind its name."""
+        """Programs of a kind, by what stands after its name."""
         paths = sorted(self.args.bin.glob(prefix + "-*"))
         return {path.name[len(prefix) + 1:]: path.absolute() for path in paths if os.access(path, os.X_OK)}
 

@@ -37,7 +37,7 @@ using gpu::Quoted;
 using gpu::Sample;
 
 constexpr double kShort = 0.1;  // ms: below, replays of a graph are timed as well
-constexpr int64_t kMostSets = 256;
+constexpr int64_t kMaxSets = 256;
 constexpr int64_t kCopied = int64_t{1} << 30;  // bytes
 
 struct Options {
@@ -83,7 +83,7 @@ class Prepared {
     Add();
     const auto moved = static_cast<int64_t>(std::max(one.bytes, 1.0));
     int64_t sets = tiny ? 2 : cuda::CeilDivide(16 * limits.l2_bytes, moved);
-    sets = std::min(std::min(std::max<int64_t>(sets, 2), kMostSets),
+    sets = std::min(std::min(std::max<int64_t>(sets, 2), kMaxSets),
                     memory / std::max<int64_t>(sets_[0].bytes(), 1));
     while (static_cast<int64_t>(sets_.size()) < sets) Add();
     gpu::Wait();

@@ -149,7 +149,7 @@ struct Case {
   Case(std::string variant_, cuda::Type type_, Shape shape_)
       : variant(std::move(variant_)), type(type_), shape(std::move(shape_)) {}
 
-  std::string variant;  // what serves it: "contiguous", "shared-prefix", "kv-cache"
+  std::string variant;  // what runs it: "contiguous", "shared-prefix", "kv-cache"
   cuda::Type type;
   Shape shape;
   double bytes = 0;  // of device memory that must be read or written, each once

@@ -1,4 +1,4 @@
-// What CUDA variants share: whether a device serves, its limits, a run's stream, and errors.
+// What CUDA variants share: whether a device is supported, its limits, a run's stream, and errors.
 //
 //   GRAFT_PLUGIN_WITH(graft::cuda::Hooks, MyOp);
 //

@@ -17,14 +17,14 @@ inline constexpr int32_t kNeededMajor = 8;  // compute capability 8.0
 
 // What a machine has.
 struct Found {
-  int32_t driver = 0;            // newest CUDA that the driver serves, 13000 for 13.0; 0: no driver
+  int32_t driver = 0;            // newest CUDA that the driver supports, 13000 for 13.0; 0: no driver
   int32_t devices = 0;           // that the driver shows
   int32_t major = 0, minor = 0;  // compute capability of the device asked for
   std::string problem;           // what the driver says when it does not start or answer
 };
 
 // A score as graft_plugin.probe gives it, for device `id`; 0 with what was found, what is needed
-// and the mend in *reason.
+// and the fix in *reason.
 inline int32_t Judge(const Found& found, int32_t id, std::string* reason) {
   const auto version = [](int32_t cuda) { return Text(cuda / 1000, ".", cuda % 1000 / 10); };
   const std::string other = ", or use the plugin's CPU variant";

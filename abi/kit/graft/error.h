@@ -39,7 +39,7 @@ void Require(bool holds, const Parts&... parts) {
   if (!holds) throw Error(GRAFT_ERROR_INVALID_ARGUMENT, Text(parts...));
 }
 
-// Throws Error for a legal request that this build does not serve.
+// Throws Error for a legal request that this build does not support.
 template <typename... Parts>
 [[noreturn]] void Unsupported(const Parts&... parts) {
   throw Error(GRAFT_ERROR_UNSUPPORTED, Text(parts...));

@@ -65,7 +65,7 @@ class FoldContext {
     Emit(name, shape, kInt64, data);
   }
 
-  // Says that these constants do not qualify; the model keeps its nodes.
+  // Says that these constants do not qualify; the model is left unchanged.
   template <typename... Parts>
   [[noreturn]] void Refuse(const Parts&... parts) const {
     throw Error(GRAFT_REFUSED, Text(parts...));

@@ -103,7 +103,7 @@ inline bool CpuRuns(Isa isa) {
 }
 
 // AMD's family 19h (Zen 4) executes a 512-bit load as two. Arithmetic on packed tiles still gains
-// from the larger register file; reading rows once does not, and 256-bit code keeps more misses in
+// from the larger register file; reading rows once does not, and 256-bit code has more misses in
 // flight (measured: 10 to 40 % faster).
 inline bool CpuHasNarrowLoads() {
 #if defined(__x86_64__)

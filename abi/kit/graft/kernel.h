@@ -14,15 +14,15 @@ namespace graft {
 // One node's kernel, whatever its class.
 class KernelBase {
  public:
-  explicit KernelBase(const graft_operator* face) : face_(face) {}
+  explicit KernelBase(const graft_operator* description) : description_(description) {}
   virtual ~KernelBase() = default;
   virtual void Infer(InferContext& context) const = 0;
   virtual uint64_t Workspace(const WorkspaceContext& context) const = 0;
   virtual void Run(const RunContext& context) const = 0;
-  const graft_operator* face() const { return face_; }
+  const graft_operator* description() const { return description_; }
 
  private:
-  const graft_operator* face_;
+  const graft_operator* description_;
 };
 
 template <typename Kernel, typename = void>
@@ -45,8 +45,8 @@ struct HasInPlace<Kernel, std::void_t<decltype(Kernel::kInPlace)>> : std::true_t
 template <typename Kernel>
 class KernelBox final : public KernelBase {
  public:
-  KernelBox(const graft_operator* face, const CreateContext& context)
-      : KernelBase(face), kernel_(context) {}
+  KernelBox(const graft_operator* description, const CreateContext& context)
+      : KernelBase(description), kernel_(context) {}
   void Infer(InferContext& context) const override { kernel_.Infer(context); }
   uint64_t Workspace(const WorkspaceContext& context) const override {
     if constexpr (HasWorkspace<Kernel>::value) {
@@ -61,10 +61,11 @@ class KernelBox final : public KernelBase {
   const Kernel kernel_;
 };
 
-// One operator of the plugin: its face and the maker of its kernels.
+// One operator of the plugin: its signature and the maker of its kernels.
 struct OperatorEntry {
-  const graft_operator* face;
-  std::unique_ptr<KernelBase> (*make)(const graft_operator* face, const CreateContext& context);
+  const graft_operator* description;
+  std::unique_ptr<KernelBase> (*make)(const graft_operator* description,
+                                      const CreateContext& context);
   // Points to the input and the output of kInPlace and gives 1; null where the class has none.
   size_t (*in_place)(int** input, int** output) = nullptr;
 };
@@ -72,11 +73,11 @@ struct OperatorEntry {
 template <typename Kernel>
 OperatorEntry EntryOf() {
   static Operator description = Kernel::Describe();
-  OperatorEntry entry{
-      description.Freeze(),
-      [](const graft_operator* face, const CreateContext& context) -> std::unique_ptr<KernelBase> {
-        return std::make_unique<KernelBox<Kernel>>(face, context);
-      }};
+  OperatorEntry entry{description.Freeze(),
+                      [](const graft_operator* description,
+                         const CreateContext& context) -> std::unique_ptr<KernelBase> {
+                        return std::make_unique<KernelBox<Kernel>>(description, context);
+                      }};
   if constexpr (HasInPlace<Kernel>::value) {
     entry.in_place = [](int** input, int** output) -> size_t {
       static int places[2] = {Kernel::kInPlace.input, Kernel::kInPlace.output};

@@ -1,4 +1,4 @@
-// How an author states an operator's face, and how a kernel reads its attributes and constants.
+// How an author states an operator's signature, and how a kernel reads its attributes and constants.
 #ifndef GRAFT_KIT_OPERATOR_H_
 #define GRAFT_KIT_OPERATOR_H_
 
@@ -206,8 +206,8 @@ class Operator {
 // which lives as long as the kernel.
 class CreateContext {
  public:
-  CreateContext(const graft_operator* face, const graft_create_request* request)
-      : face_(face), request_(request) {}
+  CreateContext(const graft_operator* description, const graft_create_request* request)
+      : description_(description), request_(request) {}
 
   int64_t Int(const char* name) const { return Find(name, GRAFT_ATTRIBUTE_INT)->int_value; }
   double Float(const char* name) const { return Find(name, GRAFT_ATTRIBUTE_FLOAT)->float_value; }
@@ -235,10 +235,11 @@ class CreateContext {
   // The value given, else the default that the description states.
   const graft_attribute* Find(const char* name, int32_t kind) const {
     const graft_attribute* found = nullptr;
-    for (uint32_t i = 0; i < face_->num_attributes; ++i) {
-      if (std::strcmp(face_->attributes[i]->name, name) == 0) found = face_->attributes[i];
+    for (uint32_t i = 0; i < description_->num_attributes; ++i) {
+      if (std::strcmp(description_->attributes[i]->name, name) == 0)
+        found = description_->attributes[i];
     }
-    Require(found != nullptr, face_->name, " states no attribute ", name);
+    Require(found != nullptr, description_->name, " states no attribute ", name);
     bool given = false;
     for (uint32_t i = 0; i < request_->num_attributes; ++i) {
       if (std::strcmp(request_->attributes[i]->name, name) != 0) continue;
@@ -252,7 +253,7 @@ class CreateContext {
     return found;
   }
 
-  const graft_operator* face_;
+  const graft_operator* description_;
   const graft_create_request* request_;
 };
 

@@ -54,10 +54,10 @@ inline int VariadicOneType(const graft_parameter* const* parameters, uint32_t co
 // Whether the runtime may be asked to infer shapes while it loads. Up to 1.23 its inference context
 // reads the type of every input of the node and ends the process when one is absent, so there
 // operators with optional inputs go without: their outputs keep the shapes that the model states.
-inline bool MayInfer(const OrtApiBase* base, const graft_operator* face) {
+inline bool MayInfer(const OrtApiBase* base, const graft_operator* description) {
   bool has_optional = false;
-  for (uint32_t i = 0; i < face->num_inputs; ++i) {
-    has_optional |= (face->inputs[i]->flags & GRAFT_PARAMETER_OPTIONAL) != 0;
+  for (uint32_t i = 0; i < description->num_inputs; ++i) {
+    has_optional |= (description->inputs[i]->flags & GRAFT_PARAMETER_OPTIONAL) != 0;
   }
   int major = 0, minor = 0;
   if (std::sscanf(base->GetVersionString(), "%d.%d", &major, &minor) != 2) return !has_optional;
@@ -66,7 +66,7 @@ inline bool MayInfer(const OrtApiBase* base, const graft_operator* face) {
 
 inline void FillCallbacks(Op* op, bool may_infer) {
   op->version = kApiVersion;
-  op->GetName = [](const OrtCustomOp* self) { return Self(self)->entry.face->name; };
+  op->GetName = [](const OrtCustomOp* self) { return Self(self)->entry.description->name; };
   op->GetExecutionProviderType = [](const OrtCustomOp* self) -> const char* {
     return Self(self)->device_type == GRAFT_DEVICE_CUDA ? "CUDAExecutionProvider" : nullptr;
   };
@@ -75,35 +75,40 @@ inline void FillCallbacks(Op* op, bool may_infer) {
   op->GetOutputTypeCount = [](const OrtCustomOp* self) { return Self(self)->output_types.size(); };
   op->GetOutputType = [](const OrtCustomOp* self, size_t i) { return Self(self)->output_types[i]; };
   op->GetInputCharacteristic = [](const OrtCustomOp* self, size_t i) {
-    return Characteristic(Self(self)->entry.face->inputs[i]);
+    return Characteristic(Self(self)->entry.description->inputs[i]);
   };
   op->GetOutputCharacteristic = [](const OrtCustomOp* self, size_t i) {
-    return Characteristic(Self(self)->entry.face->outputs[i]);
+    return Characteristic(Self(self)->entry.description->outputs[i]);
   };
   op->GetInputMemoryType = [](const OrtCustomOp* self, size_t i) {
-    const bool host = (Self(self)->entry.face->inputs[i]->flags & GRAFT_PARAMETER_HOST_MEMORY) != 0;
+    const bool host =
+        (Self(self)->entry.description->inputs[i]->flags & GRAFT_PARAMETER_HOST_MEMORY) != 0;
     return host ? OrtMemTypeCPUInput : OrtMemTypeDefault;
   };
   op->GetVariadicInputMinArity = [](const OrtCustomOp* self) {
-    return VariadicMinimum(Self(self)->entry.face->inputs, Self(self)->entry.face->num_inputs);
+    return VariadicMinimum(Self(self)->entry.description->inputs,
+                           Self(self)->entry.description->num_inputs);
   };
   op->GetVariadicInputHomogeneity = [](const OrtCustomOp* self) {
-    return VariadicOneType(Self(self)->entry.face->inputs, Self(self)->entry.face->num_inputs);
+    return VariadicOneType(Self(self)->entry.description->inputs,
+                           Self(self)->entry.description->num_inputs);
   };
   op->GetVariadicOutputMinArity = [](const OrtCustomOp* self) {
-    return VariadicMinimum(Self(self)->entry.face->outputs, Self(self)->entry.face->num_outputs);
+    return VariadicMinimum(Self(self)->entry.description->outputs,
+                           Self(self)->entry.description->num_outputs);
   };
   op->GetVariadicOutputHomogeneity = [](const OrtCustomOp* self) {
-    return VariadicOneType(Self(self)->entry.face->outputs, Self(self)->entry.face->num_outputs);
+    return VariadicOneType(Self(self)->entry.description->outputs,
+                           Self(self)->entry.description->num_outputs);
   };
   op->GetStartVersion = [](const OrtCustomOp* self) {
-    return Self(self)->entry.face->since_version;
+    return Self(self)->entry.description->since_version;
   };
   op->GetEndVersion = [](const OrtCustomOp*) { return INT32_MAX; };
   op->CreateKernelV2 = [](const OrtCustomOp* self, const OrtApi*, const OrtKernelInfo* info,
                           void** kernel) -> OrtStatusPtr {
     const Op* op = Self(self);
-    return GuardOrt(op->api, op->entry.face->name, [&] {
+    return GuardOrt(op->api, op->entry.description->name, [&] {
       *kernel = new NodeKernel(op->api, info, op->entry, op->index, op->device_type);
     });
   };
@@ -137,20 +142,21 @@ inline ONNXTensorElementDataType ChosenType(const graft_parameter* parameter,
 
 inline void AddOverloads(const OrtApiBase* base, const OrtApi* api, const OperatorEntry& entry,
                          uint32_t index, int32_t device_type, OpSet* set) {
-  const graft_operator* face = entry.face;
+  const graft_operator* description = entry.description;
   std::map<int32_t, const graft_parameter*> variables;
-  for (uint32_t i = 0; i < face->num_inputs; ++i) {
-    if (face->inputs[i]->type_variable >= 0) {
-      variables[face->inputs[i]->type_variable] = face->inputs[i];
+  for (uint32_t i = 0; i < description->num_inputs; ++i) {
+    if (description->inputs[i]->type_variable >= 0) {
+      variables[description->inputs[i]->type_variable] = description->inputs[i];
     }
   }
-  for (uint32_t i = 0; i < face->num_outputs; ++i) {
-    const graft_parameter* output = face->outputs[i];
-    Require(output->num_types == 1 || variables.count(output->type_variable) != 0, face->name,
-            ": output ", output->name, " needs one type, or a type variable of an input");
+  for (uint32_t i = 0; i < description->num_outputs; ++i) {
+    const graft_parameter* output = description->outputs[i];
+    Require(output->num_types == 1 || variables.count(output->type_variable) != 0,
+            description->name, ": output ", output->name,
+            " needs one type, or a type variable of an input");
     // The runtime asks custom operators where inputs lie, and puts every output on the device.
     Require(device_type == GRAFT_DEVICE_CPU || (output->flags & GRAFT_PARAMETER_HOST_MEMORY) == 0,
-            face->name, ": output ", output->name,
+            description->name, ": output ", output->name,
             " is said to lie in host memory, which ONNX Runtime cannot give it on a device");
   }
   std::vector<std::map<int32_t, DataType>> choices{{}};
@@ -171,15 +177,15 @@ inline void AddOverloads(const OrtApiBase* base, const OrtApi* api, const Operat
     op.entry = entry;
     op.index = index;
     op.device_type = device_type;
-    for (uint32_t i = 0; i < face->num_inputs; ++i) {
-      op.input_types.push_back(ChosenType(face->inputs[i], choice));
+    for (uint32_t i = 0; i < description->num_inputs; ++i) {
+      op.input_types.push_back(ChosenType(description->inputs[i], choice));
     }
-    for (uint32_t i = 0; i < face->num_outputs; ++i) {
-      op.output_types.push_back(face->outputs[i]->type_variable >= 0
-                                    ? ChosenType(face->outputs[i], choice)
-                                    : TypeToOnnx(face->outputs[i]->types[0]));
+    for (uint32_t i = 0; i < description->num_outputs; ++i) {
+      op.output_types.push_back(description->outputs[i]->type_variable >= 0
+                                    ? ChosenType(description->outputs[i], choice)
+                                    : TypeToOnnx(description->outputs[i]->types[0]));
     }
-    FillCallbacks(&op, MayInfer(base, face));
+    FillCallbacks(&op, MayInfer(base, description));
     set->pointers.push_back(static_cast<const OrtCustomOp*>(&op));
   }
 }

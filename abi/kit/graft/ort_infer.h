@@ -32,12 +32,12 @@ inline bool ReadRaw(const OrtApi* api, OrtShapeInferContext* context, const char
 }
 
 inline void ReadAttributes(const OrtApi* api, OrtShapeInferContext* context,
-                           const graft_operator* face, Attributes* out) {
+                           const graft_operator* description, Attributes* out) {
   constexpr OrtOpAttrType kKinds[] = {ORT_OP_ATTR_UNDEFINED, ORT_OP_ATTR_INT,  ORT_OP_ATTR_FLOAT,
                                       ORT_OP_ATTR_STRING,    ORT_OP_ATTR_INTS, ORT_OP_ATTR_FLOATS};
   std::vector<char> bytes;
-  for (uint32_t i = 0; i < face->num_attributes; ++i) {
-    const graft_attribute& stated = *face->attributes[i];
+  for (uint32_t i = 0; i < description->num_attributes; ++i) {
+    const graft_attribute& stated = *description->attributes[i];
     if (!ReadRaw(api, context, stated.name, kKinds[stated.kind], &bytes)) continue;
     Attributes::Entry& entry = out->Add(stated);
     float number = 0;
@@ -131,16 +131,16 @@ inline void WriteShape(const OrtApi* api, OrtShapeInferContext* context, size_t 
   Check(api, status);
 }
 
-// Infers what can be inferred and keeps quiet about the rest: a model must never fail to load
+// Infers what can be inferred and stays silent about the rest: a model must never fail to load
 // because a shape is not known yet. A real contradiction shows in the run.
 inline void InferAtLoad(const OrtApi* api, OrtShapeInferContext* context,
                         const OperatorEntry& entry, uint32_t operator_index,
                         int32_t device_type) noexcept {
   Guard(nullptr, [&] {
-    const graft_operator* face = entry.face;
+    const graft_operator* description = entry.description;
     size_t num_inputs = 0;
     Check(api, api->ShapeInferContext_GetInputCount(context, &num_inputs));
-    std::vector<Slot> slots(num_inputs + face->num_outputs);
+    std::vector<Slot> slots(num_inputs + description->num_outputs);
     std::vector<const graft_tensor*> inputs;
     Symbols symbols;
     for (size_t i = 0; i < num_inputs; ++i) {
@@ -156,29 +156,30 @@ inline void InferAtLoad(const OrtApi* api, OrtShapeInferContext* context,
       inputs.push_back(&slots[i].tensor);
     }
     std::vector<graft_tensor*> outputs;
-    for (size_t i = 0; i < face->num_outputs; ++i) {
-      if ((face->outputs[i]->flags & GRAFT_PARAMETER_VARIADIC) != 0) return GRAFT_OK;
+    for (size_t i = 0; i < description->num_outputs; ++i) {
+      if ((description->outputs[i]->flags & GRAFT_PARAMETER_VARIADIC) != 0) return GRAFT_OK;
       Slot& slot = slots[num_inputs + i];
       slot.tensor.shape = slot.shape;
       slot.tensor.ndim = -1;
       outputs.push_back(&slot.tensor);
     }
     Attributes attributes;
-    ReadAttributes(api, context, face, &attributes);
+    ReadAttributes(api, context, description, &attributes);
     graft_create_request request{};
     request.size = sizeof request;
     request.operator_index = operator_index;
     request.num_attributes = static_cast<uint32_t>(attributes.pointers.size());
     request.attributes = attributes.pointers.data();
     request.device = {device_type, 0};
-    const std::unique_ptr<KernelBase> kernel = entry.make(face, CreateContext(face, &request));
+    const std::unique_ptr<KernelBase> kernel =
+        entry.make(description, CreateContext(description, &request));
     InferContext infer(inputs.data(), inputs.size(), outputs.data(), outputs.size());
     kernel->Infer(infer);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Slot& slot = slots[num_inputs + i];
       // The runtime writes past its array when the node leaves the output out, and does not tell
       // how many it has: optional outputs stay as the model states them.
-      if ((face->outputs[i]->flags & kMayLack) != 0) break;
+      if ((description->outputs[i]->flags & kMayLack) != 0) break;
       if (slot.tensor.ndim >= 0) WriteShape(api, context, i, symbols, slot);
     }
     return GRAFT_OK;

@@ -57,10 +57,10 @@ struct Attributes {
 };
 
 // Reads from a node those attributes that the operator states and the node has.
-inline void ReadAttributes(const OrtApi* api, const OrtKernelInfo* info, const graft_operator* face,
-                           Attributes* out) {
-  for (uint32_t i = 0; i < face->num_attributes; ++i) {
-    const graft_attribute& stated = *face->attributes[i];
+inline void ReadAttributes(const OrtApi* api, const OrtKernelInfo* info,
+                           const graft_operator* description, Attributes* out) {
+  for (uint32_t i = 0; i < description->num_attributes; ++i) {
+    const graft_attribute& stated = *description->attributes[i];
     Attributes::Entry value;
     size_t count = 0;
     bool given = false;
@@ -152,7 +152,10 @@ class NodeKernel {
  public:
   NodeKernel(const OrtApi* api, const OrtKernelInfo* info, const OperatorEntry& entry,
              uint32_t operator_index, int32_t device_type)
-      : api_(api), face_(entry.face), device_{device_type, 0}, allocator_(nullptr, {api}) {
+      : api_(api),
+        description_(entry.description),
+        device_{device_type, 0},
+        allocator_(nullptr, {api}) {
     OrtAllocator* allocator = nullptr;
     Check(api, api->KernelInfoGetAllocator(info, OrtMemTypeDefault, &allocator));
     allocator_.reset(allocator);
@@ -178,7 +181,7 @@ class NodeKernel {
     }
 
     Attributes attributes;
-    ReadAttributes(api, info, face_, &attributes);
+    ReadAttributes(api, info, description_, &attributes);
     graft_create_request request{};
     request.size = sizeof request;
     request.operator_index = operator_index;
@@ -187,14 +190,14 @@ class NodeKernel {
     request.constants = constants.data();
     request.num_constants = static_cast<uint32_t>(constants.size());
     request.device = device_;
-    kernel_ = entry.make(face_, CreateContext(face_, &request));
+    kernel_ = entry.make(description_, CreateContext(description_, &request));
   }
 
   NodeKernel(const NodeKernel&) = delete;
   NodeKernel& operator=(const NodeKernel&) = delete;
 
   const OrtApi* api() const { return api_; }
-  const char* name() const { return face_->name; }
+  const char* name() const { return description_->name; }
 
   void Compute(OrtKernelContext* context) const {
     // Slots on the stack for any usual node; a variadic one with more tensors allocates.
@@ -228,7 +231,7 @@ class NodeKernel {
   //
   // On a device the run has only been enqueued when the memory goes back to the arena, so what may
   // have it next matters. Memory asked for in the name of the run's stream carries the stream's
-  // mark: the arena gives it to that stream again, whose order keeps the two uses apart, and to
+  // mark: the arena gives it to that stream again, whose order separates the two uses, and to
   // another (of a run at the same time) only once that one has waited. Memory from the allocator's
   // plain Alloc has no mark, and would go to any stream at once. Without a stream all work of the
   // device is in one order, and nothing needs a mark.
@@ -277,10 +280,10 @@ class NodeKernel {
     return host ? graft_device{GRAFT_DEVICE_CPU, 0} : device_;
   }
   graft_device InputDevice(size_t index) const {
-    return Device(ParameterAt(face_->inputs, face_->num_inputs, index));
+    return Device(ParameterAt(description_->inputs, description_->num_inputs, index));
   }
   graft_device OutputDevice(size_t index) const {
-    return Device(ParameterAt(face_->outputs, face_->num_outputs, index));
+    return Device(ParameterAt(description_->outputs, description_->num_outputs, index));
   }
 
   void Compute(OrtKernelContext* context, Slot* slots, const graft_tensor** inputs,
@@ -293,7 +296,7 @@ class NodeKernel {
       View(api_, value, InputDevice(i), &slots[i]);
       inputs[i] = &slots[i].tensor;
     }
-    CheckTensors("input", face_->inputs, face_->num_inputs, inputs, num_inputs_);
+    CheckTensors("input", description_->inputs, description_->num_inputs, inputs, num_inputs_);
 
     Slot* output_slots = slots + num_inputs_;
     for (size_t i = 0; i < num_outputs_; ++i) {
@@ -356,11 +359,11 @@ class NodeKernel {
   }
 
   const OrtApi* api_;
-  const graft_operator* face_;
+  const graft_operator* description_;
   graft_device device_;
   size_t num_inputs_ = 0;
   size_t num_outputs_ = 0;
-  std::deque<Slot> constants_;  // a deque: the kernel keeps pointers into it
+  std::deque<Slot> constants_;  // a deque: the kernel holds pointers into it
   std::unique_ptr<KernelBase> kernel_;
   std::unique_ptr<OrtAllocator, ReleaseAllocator> allocator_;
 };

@@ -66,9 +66,9 @@ class Plugin {
   }
 
   static const graft_plugin_info* Describe() {
-    static const std::vector<const graft_operator*> faces = [] {
+    static const std::vector<const graft_operator*> descriptions = [] {
       std::vector<const graft_operator*> all;
-      for (const OperatorEntry& entry : Entries()) all.push_back(entry.face);
+      for (const OperatorEntry& entry : Entries()) all.push_back(entry.description);
       return all;
     }();
     static const graft_plugin_info info{sizeof(graft_plugin_info),
@@ -78,7 +78,7 @@ class Plugin {
                                         GRAFT_PLUGIN_SUMMARY,
                                         DeviceType(),
                                         uint32_t{sizeof...(Kernels)},
-                                        faces.data()};
+                                        descriptions.data()};
     return &info;
   }
 
@@ -118,7 +118,7 @@ class Plugin {
       Require(request->operator_index < Entries().size(), "operator ", request->operator_index,
               " asked for, the library has ", Entries().size());
       const OperatorEntry& entry = Entries()[request->operator_index];
-      *kernel = entry.make(entry.face, CreateContext(entry.face, request)).release();
+      *kernel = entry.make(entry.description, CreateContext(entry.description, request)).release();
       return GRAFT_OK;
     });
   }
@@ -128,8 +128,8 @@ class Plugin {
                              uint64_t num_outputs, graft_message* message) {
     return Guard(message, [&] {
       const auto* base = static_cast<const KernelBase*>(kernel);
-      const graft_operator* face = base->face();
-      CheckTensors("input", face->inputs, face->num_inputs, inputs, num_inputs);
+      const graft_operator* description = base->description();
+      CheckTensors("input", description->inputs, description->num_inputs, inputs, num_inputs);
       InferContext context(inputs, num_inputs, outputs, num_outputs);
       base->Infer(context);
       return GRAFT_OK;
@@ -152,9 +152,9 @@ class Plugin {
                      graft_tensor* const* outputs, uint64_t num_outputs, graft_message* message) {
     return Guard(message, [&] {
       const auto* base = static_cast<const KernelBase*>(kernel);
-      const graft_operator* face = base->face();
-      CheckTensors("input", face->inputs, face->num_inputs, inputs, num_inputs);
-      CheckTensors("output", face->outputs, face->num_outputs, outputs, num_outputs);
+      const graft_operator* description = base->description();
+      CheckTensors("input", description->inputs, description->num_inputs, inputs, num_inputs);
+      CheckTensors("output", description->outputs, description->num_outputs, outputs, num_outputs);
       base->Run(RunContext(context, inputs, num_inputs, outputs, num_outputs));
       return GRAFT_OK;
     });

@@ -12,7 +12,7 @@
 namespace graft {
 
 // A size along an axis that may be unknown while a model is loaded. Unknown spreads through
-// arithmetic, so that shape rules are written once, for load time and run time. A copied Dim keeps
+// arithmetic, so that shape rules are written once, for load time and run time. A copied Dim retains
 // its symbol.
 class Dim {
  public:
@@ -40,8 +40,8 @@ class Dim {
   int64_t value_;
 };
 
-// A tensor given by the host, possibly absent. Asking an absent tensor for anything but present()
-// is an error of the plugin's.
+// A tensor given by the host, possibly absent. Prefetching an absent tensor for anything but
+// present() is an error of the plugin's.
 class Tensor {
  public:
   explicit Tensor(const graft_tensor* tensor = nullptr) : tensor_(tensor) {}

@@ -1,7 +1,7 @@
-// The CUDA variant of el-attention: the operators of el_attention.cc, with the same face and fold.
+// The CUDA variant of el-attention: the operators of el_attention.cc, with the same signature and fold.
 #include <string>
 
-#include "../../latent/cuda/latent_attention.h"
+#include "../../latent/cuda/hidden_state_attention_cuda.h"
 #include "../../latent/cuda/store_rows.h"
 #include "fold_hook.h"
 
@@ -14,4 +14,5 @@ struct Hooks : graft::cuda::Hooks {
 
 }  // namespace
 
-GRAFT_PLUGIN_WITH(Hooks, graft::latent_cuda::ELAttention, graft::latent_cuda::StoreRows);
+GRAFT_PLUGIN_WITH(Hooks, graft::row_attention_cuda::ELAttention,
+                  graft::row_attention_cuda::StoreRows);

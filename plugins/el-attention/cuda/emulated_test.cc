@@ -7,14 +7,14 @@
 #include <memory>
 
 #include "host.h"
-#include "latent_problem.h"
+#include "row_problem.h"
 
 namespace graft::test {
 namespace {
 
-using latent::Problem;
-using latent::Storage;
-using latent::testing::RandomProblem;
+using row_attention::Problem;
+using row_attention::Storage;
+using row_attention::testing::RandomProblem;
 
 const char* NameOf(Storage storage) {
   return storage == Storage::kFloat32   ? "float32"
@@ -22,7 +22,7 @@ const char* NameOf(Storage storage) {
                                         : "bfloat16";
 }
 
-// What is allowed between the variants: the CPU keeps queries in float32, the GPU rounds them to
+// What is allowed between the variants: the CPU holds queries in float32, the GPU rounds them to
 // what rows are stored in.
 double Allowed(Storage storage, double want) {
   switch (storage) {
@@ -138,9 +138,9 @@ TEST(ElAttentionCuda, AnswersAsTheCpuVariant) {
   int rounds = 0, halves = 0, seconds = 0;
   for (uint32_t index = 0; rounds < 120; ++index) {
     RandomProblem made;
-    latent::testing::Make(index, made);
+    row_attention::testing::Make(index, made);
     const Problem& p = made.problem;
-    if (p.kind != latent::RowKind::kHiddenStates || !IsSmall(p)) continue;
+    if (p.kind != row_attention::RowKind::kHiddenStates || !IsSmall(p)) continue;
     ++rounds;
     halves += p.pool.storage != Storage::kFloat32;
     seconds += p.kv_sequences != nullptr;

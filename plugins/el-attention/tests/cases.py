@@ -13,7 +13,7 @@ import struct
 PANEL = 16
 
 
-def draw(count, digits=3):
+def sample(count, digits=3):
     return [round(random.uniform(-1, 1), digits) for _ in range(count)]
 
 
@@ -62,9 +62,9 @@ class Layer:
 
     def __init__(self, width, size, blocks):
         self.width, self.size = width, size
-        self.wk = [draw(size) for _ in range(width)]
-        self.wv = [draw(size) for _ in range(width)]
-        self.rows = [draw(width) for _ in range(16 * blocks)]
+        self.wk = [sample(size) for _ in range(width)]
+        self.wv = [sample(size) for _ in range(width)]
+        self.rows = [sample(width) for _ in range(16 * blocks)]
 
     def cache(self):
         return [x for row in self.rows for x in row]
@@ -100,7 +100,7 @@ INTEGERS = {"sequences", "shared_slots"}
 def halves(storage, rounded, bits):
     layer = Layer(6, 2, 1)
     layer.rows = [[rounded(x) for x in row] for row in layer.rows]
-    query = [draw(2), draw(2)]
+    query = [sample(2), sample(2)]
     # Two halves make the bits of a float.
     packed = b"".join(bits(x) for x in layer.cache())
     floats = list(struct.unpack(f"<{len(packed) // 4}f", packed))

@@ -82,7 +82,7 @@ Lists MakeLists(const Shape& s) {
       next += s.sparse ? 4 : 1;
     }
     next = static_cast<int32_t>((next + kBlockSlots - 1) / kBlockSlots * kBlockSlots);
-    // Rows that are born side by side; a random lineage keeps each row's ancestor of every step
+    // Rows that are born side by side; a random lineage holds each row's ancestor of every step
     // anywhere among them, all of them in use.
     std::vector<int32_t> rows(static_cast<size_t>(s.rows * s.private_count));
     for (int64_t j = 0; j < s.private_count; ++j) {

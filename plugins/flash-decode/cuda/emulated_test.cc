@@ -1,5 +1,5 @@
 // The CUDA variant on the emulator, through the plugin's table, against the CPU one on random
-// problems over the whole face.
+// problems over the whole signature.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -97,9 +97,9 @@ Attributes AttributesOf(const Problem& p) {
   return a;
 }
 
-// Whether the face can say what the problem says: keys are hidden by a limit only where a mask or
+// Whether the signature can say what the problem says: keys are hidden by a limit only where a mask or
 // bias of several columns ends before them.
-bool HasFace(const RandomProblem& made) {
+bool CanExpress(const RandomProblem& made) {
   const Problem& p = made.problem;
   if (p.key_limit >= p.past + p.fresh) return true;
   const auto limits = [](const Input& input) {
@@ -153,7 +153,7 @@ TEST(FlashDecodeCuda, AnswersAsTheCpuVariant) {
     Make(static_cast<uint32_t>(index), cpu);
     Make(static_cast<uint32_t>(index), cuda);
     const Problem& p = cpu.problem;
-    if (!HasFace(cpu) || p.past + p.fresh == 0) continue;
+    if (!CanExpress(cpu) || p.past + p.fresh == 0) continue;
     ++compared;
     ASSERT_NO_FATAL_FAILURE(RunProblem(cpu, CPU_LIBRARY)) << cpu.description;
     ASSERT_NO_FATAL_FAILURE(RunProblem(cuda, CUDA_LIBRARY)) << cpu.description;
@@ -218,12 +218,12 @@ TEST(FlashDecodeCuda, TakesEveryLayout) {
     const auto fill = [&](Buffer& x) {
       int64_t count = 1;
       for (int32_t i = 0; i < x.tensor()->ndim; ++i) count *= x.tensor()->shape[i];
-      std::uniform_real_distribution<float> draw(-1.5f, 1.5f);
+      std::uniform_real_distribution<float> sample(-1.5f, 1.5f);
       for (int64_t i = 0; i < count; ++i) {
         if (half) {
-          x.data<Float16>()[i] = Float16::From(draw(random));
+          x.data<Float16>()[i] = Float16::From(sample(random));
         } else {
-          x.data<float>()[i] = draw(random);
+          x.data<float>()[i] = sample(random);
         }
       }
     };
@@ -378,13 +378,13 @@ TEST(CachedAttentionCuda, FollowsNoIndexOutOfRange) {
 
 TEST(StoreCacheCuda, StoresAsTheCpuVariant) {
   std::mt19937 random(3);
-  std::uniform_real_distribution<float> draw(-1, 1);
+  std::uniform_real_distribution<float> sample(-1, 1);
   for (int round = 0; round < 30; ++round) {
     const int64_t n = 1 + round % 3, s = 1 + round % 7, heads = 1 + round % 2, d = 4 + round % 5;
     const int64_t blocks = 4, floats = 3 + heads * 16 * (d + d + 1);
     Buffer key(kFloat32, {n, s, heads * d}), value(kFloat32, {n, heads, s, d + 1});
     std::vector<float> numbers(static_cast<size_t>(n * s * heads * d));
-    for (float& x : numbers) x = draw(random);
+    for (float& x : numbers) x = sample(random);
     key.Set(numbers);
     numbers.resize(static_cast<size_t>(n * s * heads * (d + 1)), 0.25f);
     value.Set(numbers);

@@ -1,4 +1,4 @@
-// The operators of flash-decode on a GPU: the faces of the CPU variant over kernels-cuda.
+// The operators of flash-decode on a GPU: the signatures of the CPU variant over kernels-cuda.
 //
 // Lists, lengths and slots stay on the device. Launches are planned from shapes, and an index out
 // of range is not followed: such a key is not there, such a slot is not written.
@@ -24,11 +24,11 @@ void RequirePool(const char* name, const Pool& pool) {
           pool.offset + pool.floats() - 1);
 }
 
-class FlashDecodeCuda : public FlashDecodeFace {
+class FlashDecodeCuda : public FlashDecodeBase {
  public:
-  static Operator Describe() { return FlashDecodeFace::Describe(kTypes); }
+  static Operator Describe() { return FlashDecodeBase::Describe(kTypes); }
 
-  using FlashDecodeFace::FlashDecodeFace;
+  using FlashDecodeBase::FlashDecodeBase;
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
@@ -54,11 +54,11 @@ class FlashDecodeCuda : public FlashDecodeFace {
   }
 };
 
-class CachedAttentionCuda : public CachedAttentionFace {
+class CachedAttentionCuda : public CachedAttentionBase {
  public:
-  static Operator Describe() { return CachedAttentionFace::Describe("T", kTypes); }
+  static Operator Describe() { return CachedAttentionBase::Describe("T", kTypes); }
 
-  using CachedAttentionFace::CachedAttentionFace;
+  using CachedAttentionBase::CachedAttentionBase;
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
@@ -81,11 +81,11 @@ class CachedAttentionCuda : public CachedAttentionFace {
   }
 };
 
-class StoreCacheCuda : public StoreCacheFace {
+class StoreCacheCuda : public StoreCacheBase {
  public:
-  static Operator Describe() { return StoreCacheFace::Describe("T", kTypes); }
+  static Operator Describe() { return StoreCacheBase::Describe("T", kTypes); }
 
-  using StoreCacheFace::StoreCacheFace;
+  using StoreCacheBase::StoreCacheBase;
 
   void Run(const RunContext& context) const {
     const StoreProblem problem = Bind(context.inputs);

@@ -1,4 +1,4 @@
-// Problems of the CPU kernel's faces as those of kernels-cuda/flash-decode.
+// Problems of the CPU kernel's signatures as those of kernels-cuda/flash-decode.
 #ifndef GRAFT_PLUGINS_FLASH_DECODE_CUDA_FLASH_DECODE_CUDA_H_
 #define GRAFT_PLUGINS_FLASH_DECODE_CUDA_FLASH_DECODE_CUDA_H_
 
@@ -84,16 +84,6 @@ inline fd::StoreProblem PresentOf(const Problem& p, cuda::Type type, bool past) 
   }
   return s;
 }
-
-// The kernels know nothing of the ABI; their columns are the contract's all the same.
-static_assert(fd::kSequenceFirstToken == GRAFT_SEQUENCE_FIRST_TOKEN &&
-              fd::kSequenceTokens == GRAFT_SEQUENCE_TOKENS &&
-              fd::kSequenceSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
-              fd::kSequenceShared == GRAFT_SEQUENCE_SHARED &&
-              fd::kSequencePrivateOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
-              fd::kSequencePrivate == GRAFT_SEQUENCE_PRIVATE &&
-              fd::kSequenceCausal == GRAFT_SEQUENCE_CAUSAL &&
-              fd::kSequenceColumns == GRAFT_SEQUENCE_COLUMNS);
 
 // Strides of a layer in a pool: from block to block, head to head, slot to slot.
 inline fd::Strides PoolStrides(const Pool& pool, int64_t size) {

@@ -29,7 +29,7 @@ void RunPoisoned(const RandomProblem& made) {
   std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
   Run(made.problem, workspace.data() + 1, test::Threads<Runner>(made.threads), made.tuning);
   for (size_t i = size + 1; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
+    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
   }
 }
 

@@ -11,20 +11,20 @@ namespace attention {
 namespace testing {
 namespace {
 
-constexpr int64_t kBand = 256;  // floats before and behind the pool
+constexpr int64_t kBand = 256;  // floats before and after the pool
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-int64_t Draw(std::mt19937& random, int64_t least, int64_t most) {
-  return std::uniform_int_distribution<int64_t>(least, most)(random);
+int64_t Between(std::mt19937& random, int64_t least, int64_t maximum) {
+  return std::uniform_int_distribution<int64_t>(least, maximum)(random);
 }
-bool Chance(std::mt19937& random, int percent) { return Draw(random, 0, 99) < percent; }
-float DrawFloat(std::mt19937& random, float most) {
-  return std::uniform_real_distribution<float>(-most, most)(random);
+bool Chance(std::mt19937& random, int percent) { return Between(random, 0, 99) < percent; }
+float RandomFloat(std::mt19937& random, float maximum) {
+  return std::uniform_real_distribution<float>(-maximum, maximum)(random);
 }
 template <size_t kCount>
 int64_t Pick(std::mt19937& random, const int64_t (&from)[kCount]) {
-  return from[Draw(random, 0, static_cast<int64_t>(kCount) - 1)];
+  return from[Between(random, 0, static_cast<int64_t>(kCount) - 1)];
 }
 
 // Hands out slots of a pool: whole blocks in random order, or what is left of them.
@@ -64,14 +64,14 @@ struct Shape {
   bool causal;
 };
 
-Shape DrawShape(std::mt19937& random, int64_t most) {
+Shape RandomShape(std::mt19937& random, int64_t maximum) {
   Shape s;
   s.causal = Chance(random, 35);
-  s.rows = Chance(random, 8) ? Draw(random, 1, 70) : Draw(random, 1, 6);
-  if (Chance(random, 8)) most *= 8;
-  s.shared = Chance(random, 15) ? 0 : Draw(random, 0, most);
+  s.rows = Chance(random, 8) ? Between(random, 1, 70) : Between(random, 1, 6);
+  if (Chance(random, 8)) maximum *= 8;
+  s.shared = Chance(random, 15) ? 0 : Between(random, 0, maximum);
   s.private_count =
-      s.causal || Chance(random, 20) ? 0 : Draw(random, 1, Chance(random, 20) ? most : 20);
+      s.causal || Chance(random, 20) ? 0 : Between(random, 1, Chance(random, 20) ? maximum : 20);
   if (s.causal) s.shared = s.rows + (Chance(random, 50) ? 0 : s.shared);
   return s;
 }
@@ -94,9 +94,9 @@ void GuardedPool::Fill(int64_t slot, std::mt19937& random) {
   const Pool p = pool();
   for (int64_t h = 0; h < p.kv_heads; ++h) {
     float* key = p.data + p.KeyOffset(slot) + h * kBlockSlots * p.head_size;
-    for (int64_t f = 0; f < p.head_size; ++f) key[f] = DrawFloat(random, 1.5f);
+    for (int64_t f = 0; f < p.head_size; ++f) key[f] = RandomFloat(random, 1.5f);
     float* value = p.data + p.ValueOffset(slot) + h * kBlockSlots * p.value_size;
-    for (int64_t f = 0; f < p.value_size; ++f) value[f] = DrawFloat(random, 1.5f);
+    for (int64_t f = 0; f < p.value_size; ++f) value[f] = RandomFloat(random, 1.5f);
   }
 }
 
@@ -128,26 +128,26 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   std::mt19937 random(index * 7919u + 17u);
   CachedProblem& p = made.problem;
   Pool sizes;
-  sizes.kv_heads = Draw(random, 1, 4);
-  p.heads = sizes.kv_heads * (Chance(random, 60) ? 1 : Draw(random, 2, 5));
+  sizes.kv_heads = Between(random, 1, 4);
+  p.heads = sizes.kv_heads * (Chance(random, 60) ? 1 : Between(random, 2, 5));
   sizes.head_size = Pick(random, {1, 3, 8, 16, 24, 32, 40, 64, 64, 64, 80, 128});
   sizes.value_size = Chance(random, 80) ? sizes.head_size : Pick(random, {1, 5, 16, 48, 64, 128});
-  // Before and behind the layer's area stand those of others, of any size.
-  sizes.offset = Chance(random, 50) ? 0 : Draw(random, 1, 2000);
+  // Before and after the layer's area stand those of others, of any size.
+  sizes.offset = Chance(random, 50) ? 0 : Between(random, 1, 2000);
   sizes.block_floats =
-      sizes.offset + sizes.floats() + (Chance(random, 50) ? 0 : Draw(random, 1, 2000));
+      sizes.offset + sizes.floats() + (Chance(random, 50) ? 0 : Between(random, 1, 2000));
 
   const bool writes = Chance(random, 75);
   std::vector<Shape> shapes;
-  const int64_t groups = Chance(random, 3) ? 0 : Draw(random, 1, 3);
+  const int64_t groups = Chance(random, 3) ? 0 : Between(random, 1, 3);
   int64_t slots = 0;
   for (int64_t g = 0; g < groups; ++g) {
-    shapes.push_back(DrawShape(random, 70));
+    shapes.push_back(RandomShape(random, 70));
     slots += shapes.back().shared + shapes.back().rows * shapes.back().private_count;
     p.rows += shapes.back().rows;
   }
-  sizes.blocks = slots / kBlockSlots + groups * 2 + Draw(random, 0, 3);
-  made.pool.emplace_back(sizes, Draw(random, 0, 3));
+  sizes.blocks = slots / kBlockSlots + groups * 2 + Between(random, 0, 3);
+  made.pool.emplace_back(sizes, Between(random, 0, 3));
   GuardedPool& pool = made.pool.back();
   p.pool = pool.pool();
 
@@ -164,9 +164,9 @@ void Make(uint32_t index, RandomCachedProblem& made) {
 
   Slots free(sizes.blocks, random);
   made.slot_mapping.assign(static_cast<size_t>(p.rows), -1);
-  made.shared_slots.assign(static_cast<size_t>(Draw(random, 0, 3)),
+  made.shared_slots.assign(static_cast<size_t>(Between(random, 0, 3)),
                            -5);  // lists that no step takes
-  made.private_slots.assign(static_cast<size_t>(Draw(random, 0, 3)), 1 << 30);
+  made.private_slots.assign(static_cast<size_t>(Between(random, 0, 3)), 1 << 30);
   for (int64_t g = 0; g < groups; ++g) {
     const Shape& s = shapes[static_cast<size_t>(g)];
     const int64_t row0 = first[static_cast<size_t>(g)];
@@ -196,7 +196,7 @@ void Make(uint32_t index, RandomCachedProblem& made) {
       const bool last = j == s.private_count - 1;
       std::vector<int32_t>& chosen = private_slots[static_cast<size_t>(j)];
       for (int64_t i = 0; i < s.rows; ++i) {
-        chosen.push_back(born[static_cast<size_t>(last ? i : Draw(random, 0, s.rows - 1))]);
+        chosen.push_back(born[static_cast<size_t>(last ? i : Between(random, 0, s.rows - 1))]);
       }
       std::vector<int32_t> used = chosen;
       std::sort(used.begin(), used.end());
@@ -218,32 +218,32 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   }
   made.shared_slots.push_back(-7);
 
-  const auto draw = [&random](std::vector<float>& to, int64_t count, float most) {
-    for (int64_t i = 0; i < count; ++i) to.push_back(DrawFloat(random, most));
+  const auto sample = [&random](std::vector<float>& to, int64_t count, float maximum) {
+    for (int64_t i = 0; i < count; ++i) to.push_back(RandomFloat(random, maximum));
   };
-  p.query_stride = p.heads * sizes.head_size + (Chance(random, 20) ? Draw(random, 1, 9) : 0);
-  draw(made.query, p.rows * p.query_stride + 1, 1.5f);
+  p.query_stride = p.heads * sizes.head_size + (Chance(random, 20) ? Between(random, 1, 9) : 0);
+  sample(made.query, p.rows * p.query_stride + 1, 1.5f);
   p.query = made.query.data();
   if (writes) {
     p.key_stride = sizes.kv_heads * sizes.head_size + (Chance(random, 20) ? 3 : 0);
     p.value_stride = sizes.kv_heads * sizes.value_size + (Chance(random, 20) ? 5 : 0);
-    draw(made.key, p.rows * p.key_stride + 1, 1.5f);
-    draw(made.value, p.rows * p.value_stride + 1, 1.5f);
+    sample(made.key, p.rows * p.key_stride + 1, 1.5f);
+    sample(made.value, p.rows * p.value_stride + 1, 1.5f);
     p.key = made.key.data();
     p.value = made.value.data();
     p.slot_mapping = made.slot_mapping.data();
   }
   if (Chance(random, 30)) {
-    p.distances = Chance(random, 50) ? Draw(random, 1, 20) : Draw(random, 1, 300);
-    draw(made.bias, p.heads * p.distances, 3.0f);
+    p.distances = Chance(random, 50) ? Between(random, 1, 20) : Between(random, 1, 300);
+    sample(made.bias, p.heads * p.distances, 3.0f);
     if (p.distances > 2 && Chance(random, 20)) {
-      made.bias[static_cast<size_t>(Draw(random, 1, p.distances - 1))] = -kInfinity;
+      made.bias[static_cast<size_t>(Between(random, 1, p.distances - 1))] = -kInfinity;
     }
     p.bias = made.bias.data();
   }
-  if (Chance(random, 30)) p.scale = 0.01f + std::fabs(DrawFloat(random, 0.5f));
-  if (Chance(random, 15)) p.softcap = 1.0f + std::fabs(DrawFloat(random, 20.0f));
-  if (Chance(random, 25)) p.window = Draw(random, 1, Chance(random, 50) ? 10 : 120);
+  if (Chance(random, 30)) p.scale = 0.01f + std::fabs(RandomFloat(random, 0.5f));
+  if (Chance(random, 15)) p.softcap = 1.0f + std::fabs(RandomFloat(random, 20.0f));
+  if (Chance(random, 25)) p.window = Between(random, 1, Chance(random, 50) ? 10 : 120);
   made.output.assign(static_cast<size_t>(p.rows * p.heads * sizes.value_size + 2 * kOutputBand),
                      kNan);
   p.output = made.output.data() + kOutputBand;
@@ -259,12 +259,12 @@ void Make(uint32_t index, RandomCachedProblem& made) {
     if (Supports(isa)) isas.push_back(isa);
   }
   made.tuning.isa =
-      isas[static_cast<size_t>(Draw(random, 0, static_cast<int64_t>(isas.size()) - 1))];
-  if (Chance(random, 40)) made.tuning.parts = Draw(random, 1, 9);
-  if (Chance(random, 40)) made.tuning.head_chunk = Draw(random, 1, 4);
-  if (Chance(random, 40)) made.tuning.row_chunk = Draw(random, 1, 40);
+      isas[static_cast<size_t>(Between(random, 0, static_cast<int64_t>(isas.size()) - 1))];
+  if (Chance(random, 40)) made.tuning.parts = Between(random, 1, 9);
+  if (Chance(random, 40)) made.tuning.head_chunk = Between(random, 1, 4);
+  if (Chance(random, 40)) made.tuning.row_chunk = Between(random, 1, 40);
   if (Chance(random, 60)) made.tuning.serial_cost = 0;
-  made.threads = static_cast<int>(Draw(random, 1, 4));
+  made.threads = static_cast<int>(Between(random, 1, 4));
 
   std::ostringstream text;
   text << "problem " << index << ": heads " << p.heads << "/" << sizes.kv_heads << " of "

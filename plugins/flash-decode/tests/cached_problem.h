@@ -18,7 +18,7 @@ class GuardedPool {
  public:
   GuardedPool(const Pool& sizes, int64_t misalign);
   Pool pool() const;
-  // Draws key and value of a slot in the pool's layer.
+  // Makes key and value at random of a slot in the pool's layer.
   void Fill(int64_t slot, std::mt19937& random);
   // What memory must look like after the problem's keys and values are written.
   std::vector<float> Expected(const CachedProblem& problem) const;

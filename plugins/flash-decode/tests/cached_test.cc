@@ -29,7 +29,7 @@ void RunPoisoned(const CachedProblem& problem, int threads, const CachedTuning& 
   std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
   Run(problem, workspace.data() + 1, test::Threads<Runner>(threads), tuning);
   for (size_t i = size + 1; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
+    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
   }
 }
 
@@ -53,7 +53,7 @@ void ExpectOutput(const RandomCachedProblem& made, const std::vector<double>& ex
   for (size_t i = 0; i < kOutputBand; ++i) {
     ASSERT_TRUE(std::isnan(made.output[i])) << "wrote before the output";
     ASSERT_TRUE(std::isnan(made.output[kOutputBand + expected.size() + i]))
-        << "wrote behind the output";
+        << "wrote past the output";
   }
 }
 
@@ -246,20 +246,20 @@ TEST(Cached, SmallProblemsStayOnOneThread) {
 TEST(Store, WritesTheSlotsNamedAndNothingElse) {
   std::mt19937 random(5);
   for (int index = 0; index < 200; ++index) {
-    const auto draw = [&random](int64_t least, int64_t most) {
-      return std::uniform_int_distribution<int64_t>(least, most)(random);
+    const auto sample = [&random](int64_t least, int64_t maximum) {
+      return std::uniform_int_distribution<int64_t>(least, maximum)(random);
     };
     graft::attention::Pool sizes;
-    sizes.kv_heads = draw(1, 3);
-    sizes.head_size = draw(1, 20);
-    sizes.value_size = draw(1, 20);
-    sizes.offset = draw(0, 40);
-    sizes.block_floats = sizes.offset + sizes.floats() + draw(0, 40);
+    sizes.kv_heads = sample(1, 3);
+    sizes.head_size = sample(1, 20);
+    sizes.value_size = sample(1, 20);
+    sizes.offset = sample(0, 40);
+    sizes.block_floats = sizes.offset + sizes.floats() + sample(0, 40);
     StoreProblem p;
-    p.batch = draw(0, 3);
-    p.positions = draw(0, 150);
+    p.batch = sample(0, 3);
+    p.positions = sample(0, 150);
     sizes.blocks = p.batch * p.positions / kBlockSlots + 3;
-    GuardedPool pool(sizes, draw(0, 3));
+    GuardedPool pool(sizes, sample(0, 3));
     p.pool = pool.pool();
     const int64_t tokens = p.batch * p.positions;
     std::vector<int32_t> slots(static_cast<size_t>(p.pool.slots()));
@@ -268,7 +268,7 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
     slots.resize(static_cast<size_t>(tokens));
     int64_t stored = 0;
     for (int32_t& slot : slots) {
-      if (draw(0, 9) == 0) slot = -1;
+      if (sample(0, 9) == 0) slot = -1;
       stored += slot >= 0 ? 1 : 0;
     }
     p.slot_mapping = slots.data();
@@ -286,7 +286,7 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
     same.key = key.data();
     same.value = value.data();
     same.slot_mapping = slots.data();
-    const bool transposed = draw(0, 1) != 0;
+    const bool transposed = sample(0, 1) != 0;
     std::vector<float> keys(key);
     p.key = {key.data(), {p.positions * same.key_stride, sizes.head_size, same.key_stride, 1}};
     if (transposed) {  // [batch, heads, size, positions]

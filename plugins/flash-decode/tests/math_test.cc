@@ -61,7 +61,7 @@ TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
   }
 }
 
-TEST(Exponential, KeepsTheValuesThatASoftmaxRestsOn) {
+TEST(Exponential, RetainsTheValuesThatASoftmaxRestsOn) {
   for (const Kernel* kernel : AllKernels()) {
     for (const Power& power : kPowers) {
       float x[16] = {0.0f, -kInfinity, std::nanf(""), -127.0f, -1e30f, -3.4e38f, -0.0f};

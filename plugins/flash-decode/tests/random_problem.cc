@@ -23,7 +23,7 @@ Tensor::Tensor(int64_t element, const int64_t (&sizes)[4], const int (&order)[4]
     if (i == 3) step += gap;
   }
   std::copy(sizes, sizes + 4, sizes_);
-  // Bands before and behind, and a start that is aligned to nothing but an element.
+  // Bands before and after, and a start that is aligned to nothing but an element.
   start_ = 64 + misalign * element;
   bytes_.assign(static_cast<size_t>(start_ + step * element + 128), static_cast<char>(0xFF));
 }

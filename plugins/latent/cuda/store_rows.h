@@ -1,20 +1,20 @@
-// The operator StoreRows on CUDA: the face of store_rows.h.
+// The operator StoreRows on CUDA: the signature of store_rows.h.
 #ifndef GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
 #define GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
 
 #include "../store_rows.h"
 #include "el-attention/store.cuh"
-#include "latent_attention.h"
+#include "hidden_state_attention.h"
 
 namespace graft {
-namespace latent_cuda {
+namespace row_attention_cuda {
 
-class StoreRows : public latent::StoreRows {
+class StoreRows : public row_attention::StoreRows {
  public:
-  using latent::StoreRows::StoreRows;
+  using row_attention::StoreRows::StoreRows;
 
   void Run(const RunContext& context) const {
-    const latent::StoreProblem p = Bind(context);
+    const row_attention::StoreProblem p = Bind(context);
     const el::Rows rows = RowsOf("StoreRows", p.pool);
     const cuda::Stream stream = cuda::StreamOf(context);
     cuda::Check(el::StoreRows(rows, p.rows, rows.width, p.slot_mapping, p.count, stream),
@@ -25,7 +25,7 @@ class StoreRows : public latent::StoreRows {
   }
 };
 
-}  // namespace latent_cuda
+}  // namespace row_attention_cuda
 }  // namespace graft
 
 #endif  // GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_

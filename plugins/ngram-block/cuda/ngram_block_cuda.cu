@@ -1,8 +1,8 @@
-// The operator NGramBlock on a GPU: the face of the CPU variant over kernels-cuda.
+// The operator NGramBlock on a GPU: the signature of the CPU variant over kernels-cuda.
 //
 // Tokens, lengths and parents stay on the device, so nothing about them can be an error here: what
 // is out of range is not followed (see the README).
-#include "../face.h"
+#include "../signature.h"
 #include "graft/cuda.h"
 #include "ngram-block/copy.cuh"
 #include "ngram-block/index.cuh"
@@ -14,9 +14,9 @@ namespace {
 
 namespace device = cuda::ngram_block;
 
-class NGramBlockCuda : public NGramBlockFace {
+class NGramBlockCuda : public NGramBlockBase {
  public:
-  using NGramBlockFace::NGramBlockFace;
+  using NGramBlockBase::NGramBlockBase;
 
   void Run(const RunContext& context) const {
     const Tensor scores = context.inputs[kScores], tokens = context.inputs[kTokens];

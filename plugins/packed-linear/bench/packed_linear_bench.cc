@@ -47,7 +47,7 @@ double Median(std::vector<double> values) {
 
 volatile int64_t g_sink;
 
-// Reads bytes and keeps something that depends on them.
+// Reads bytes and holds something that depends on them.
 void ReadAll(const char* from, size_t bytes) {
   int64_t sums[8] = {};
   for (size_t i = 0; i + 64 <= bytes; i += 64) {
@@ -163,7 +163,7 @@ Weights Map(const char* path) {
   return {static_cast<const char*>(data) + 3, bytes - 3};
 }
 
-// Numbers in memory of large pages, as a host that packs weights keeps them.
+// Numbers in memory of large pages, as a host that packs weights holds them.
 Weights Make(size_t count) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t bytes = count * sizeof(float);

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "cached.h"
-#include "latent.h"
 #include "machine.h"
+#include "row_attention.h"
 #include "thread_pool.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace bench {
 namespace {
 
@@ -195,7 +195,7 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace bench
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-int main(int argc, char** argv) { return graft::latent::bench::Main(argc, argv); }
+int main(int argc, char** argv) { return graft::row_attention::bench::Main(argc, argv); }

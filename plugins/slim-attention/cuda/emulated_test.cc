@@ -12,7 +12,7 @@
 #include "slim_problem.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 namespace {
 
@@ -224,5 +224,5 @@ TEST(SlimCuda, RefusesWhatTheCpuVariantRefuses) {
 
 }  // namespace
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

@@ -3,48 +3,38 @@
 #include "slim-attention/slim_attention.cuh"
 
 namespace graft {
-namespace latent_cuda {
+namespace row_attention_cuda {
 namespace {
 
 namespace slim = cuda::slim_attention;
 
-// The kernels know nothing of the ABI; their numbers are the contract's all the same.
-static_assert(slim::kBlockSlots == GRAFT_CACHE_BLOCK_SIZE &&
-              slim::kSequenceColumns == GRAFT_SEQUENCE_COLUMNS &&
-              slim::kPanel == GRAFT_PANEL_COLUMNS);
-// They read the columns of a descriptor by number.
-static_assert(GRAFT_SEQUENCE_FIRST_TOKEN == 0 && GRAFT_SEQUENCE_TOKENS == 1 &&
-              GRAFT_SEQUENCE_SHARED_OFFSET == 2 && GRAFT_SEQUENCE_SHARED == 3 &&
-              GRAFT_SEQUENCE_PRIVATE_OFFSET == 4 && GRAFT_SEQUENCE_PRIVATE == 5 &&
-              GRAFT_SEQUENCE_CAUSAL == 6);
-
-cuda::Type RowType(latent::Storage storage) {
+cuda::Type RowType(row_attention::Storage storage) {
   switch (storage) {
-    case latent::Storage::kFloat16:
+    case row_attention::Storage::kFloat16:
       return cuda::Type::kFloat16;
-    case latent::Storage::kBfloat16:
+    case row_attention::Storage::kBfloat16:
       return cuda::Type::kBFloat16;
-    case latent::Storage::kFloat32:
+    case row_attention::Storage::kFloat32:
       break;
   }
   return cuda::Type::kFloat32;
 }
 
-slim::Rotary RotaryOf(latent::Rotary rotary) {
+slim::Rotary RotaryOf(row_attention::Rotary rotary) {
   switch (rotary) {
-    case latent::Rotary::kHalf:
+    case row_attention::Rotary::kHalf:
       return slim::Rotary::kHalf;
-    case latent::Rotary::kInterleaved:
+    case row_attention::Rotary::kInterleaved:
       return slim::Rotary::kInterleaved;
-    case latent::Rotary::kNone:
+    case row_attention::Rotary::kNone:
       break;
   }
   return slim::Rotary::kNone;
 }
 
 // The same call as the kernel on a device takes it.
-slim::Problem ProblemOf(const latent::Problem& from) {
-  const int64_t panels = cuda::CeilDivide(from.value_size, slim::kPanel);
+slim::Problem ProblemOf(const row_attention::Problem& from) {
+  const int64_t panels = cuda::CeilDivide(from.value_size, cuda::kPanel);
   slim::Problem p;
   p.tokens = from.tokens;
   p.groups = from.groups;
@@ -64,8 +54,8 @@ slim::Problem ProblemOf(const latent::Problem& from) {
   p.query = from.query;
   p.query_stride = from.query_stride;
   p.value_weight = from.value_weight;
-  p.weight_row = slim::kPanel;
-  p.weight_panel = p.width() * slim::kPanel;
+  p.weight_row = cuda::kPanel;
+  p.weight_panel = p.width() * cuda::kPanel;
   p.weight_head = panels * p.weight_panel;
   p.value_bias = from.value_bias;
   p.bias = from.bias;
@@ -91,7 +81,7 @@ uint64_t KeyAttention::Workspace(const WorkspaceContext& context) const {
 }
 
 void KeyAttention::Run(const RunContext& context) const {
-  const latent::Problem bound = Bind(context.inputs);
+  const row_attention::Problem bound = Bind(context.inputs);
   Require(bound.pairs * 2 <= bound.head_size, name_, ": rotary positions turn ", bound.pairs,
           " pairs, heads of ", bound.head_size, " have at most ", bound.head_size / 2);
   Require((bound.input != nullptr) == (bound.slot_mapping != nullptr), name_,
@@ -113,5 +103,5 @@ void KeyAttention::Run(const RunContext& context) const {
   cuda::Check(slim::Run(p, plan, context.workspace(), stream), name_);
 }
 
-}  // namespace latent_cuda
+}  // namespace row_attention_cuda
 }  // namespace graft

@@ -1,4 +1,4 @@
-// KeyAttention on a device: the face of the CPU's operator over kernels-cuda/slim-attention.
+// KeyAttention on a device: the signature of the CPU's operator over kernels-cuda/slim-attention.
 //
 // Lists and slots stay on the device, where nothing refuses them: a slot or place that is out of
 // range is a key that is not there, or a row that is not written.
@@ -10,17 +10,17 @@
 #include "key_attention.h"
 
 namespace graft {
-namespace latent_cuda {
+namespace row_attention_cuda {
 
-class KeyAttention : public latent::KeyAttention {
+class KeyAttention : public row_attention::KeyAttention {
  public:
-  using latent::KeyAttention::KeyAttention;
+  using row_attention::KeyAttention::KeyAttention;
 
   uint64_t Workspace(const WorkspaceContext& context) const;
   void Run(const RunContext& context) const;
 };
 
-}  // namespace latent_cuda
+}  // namespace row_attention_cuda
 }  // namespace graft
 
 #endif  // GRAFT_PLUGINS_SLIM_ATTENTION_CUDA_KEY_ATTENTION_CUDA_H_

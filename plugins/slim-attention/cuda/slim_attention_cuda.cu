@@ -1,5 +1,5 @@
 // The CUDA variant of slim-attention: attention over keys alone, or over a layer's inputs.
-#include "cuda/latent_attention.h"
+#include "cuda/hidden_state_attention_cuda.h"
 #include "cuda/store_rows.h"
 #include "fold_hook.h"
 #include "graft/cuda.h"
@@ -12,5 +12,5 @@ struct Hooks : graft::cuda::Hooks, graft::fold::Hooks {};
 
 }  // namespace
 
-GRAFT_PLUGIN_WITH(Hooks, graft::latent_cuda::KeyAttention, graft::latent_cuda::InputAttention,
-                  graft::latent_cuda::StoreRows);
+GRAFT_PLUGIN_WITH(Hooks, graft::row_attention_cuda::KeyAttention,
+                  graft::row_attention_cuda::InputAttention, graft::row_attention_cuda::StoreRows);

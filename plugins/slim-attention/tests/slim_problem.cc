@@ -10,7 +10,7 @@
 #include "fold.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 namespace {
 
@@ -99,7 +99,7 @@ Folded Fold(Dice& dice, double condition, Layer& made) {
     int64_t base_columns = e;
     out.row_weight = made.key_weight;
     if (made.kept == Kept::kBase) {
-      base_columns = d + dice.Draw(0, 12);
+      base_columns = d + dice.Between(0, 12);
       out.row_weight = Conditioned(dice, d, base_columns, condition);
     } else if (made.pairs > 0 || p.softcap > 0 || dice.Chance(20)) {
       // A bias that is turned, or under a softcap, does not cancel in the softmax: keys carry it.
@@ -141,13 +141,13 @@ struct Group {
   bool causal;
 };
 
-Group DrawGroup(Dice& dice) {
-  Group g{dice.Chance(6) ? dice.Draw(1, 40) : dice.Draw(1, 4), 0, 0, dice.Chance(30)};
-  g.shared = dice.Chance(8) ? dice.Draw(0, 300) : dice.Draw(0, 50);
+Group RandomGroup(Dice& dice) {
+  Group g{dice.Chance(6) ? dice.Between(1, 40) : dice.Between(1, 4), 0, 0, dice.Chance(30)};
+  g.shared = dice.Chance(8) ? dice.Between(0, 300) : dice.Between(0, 50);
   if (g.causal) {
     g.shared = g.tokens + (dice.Chance(50) ? 0 : g.shared);
   } else {
-    g.private_count = dice.Chance(40) ? 0 : dice.Draw(1, 12);
+    g.private_count = dice.Chance(40) ? 0 : dice.Between(1, 12);
   }
   if (g.shared + g.private_count == 0) g.private_count = 1;
   return g;
@@ -156,7 +156,7 @@ Group DrawGroup(Dice& dice) {
 void MakeRotary(Dice& dice, int64_t positions, Layer& made) {
   Problem& p = made.problem;
   if (made.kept != Kept::kKeys || made.head_size < 2 || dice.Chance(40)) return;
-  made.pairs = dice.Chance(70) ? made.head_size / 2 : dice.Draw(1, made.head_size / 2);
+  made.pairs = dice.Chance(70) ? made.head_size / 2 : dice.Between(1, made.head_size / 2);
   p.rotary = dice.Chance(50) ? Rotary::kHalf : Rotary::kInterleaved;
   p.rotated = dice.Chance(50);
   for (int64_t n = 0; n < positions; ++n) {
@@ -176,7 +176,7 @@ void MakeRotary(Dice& dice, int64_t positions, Layer& made) {
 void MakeScores(Dice& dice, Layer& made) {
   Problem& p = made.problem;
   if (dice.Chance(35)) {
-    p.distances = dice.Draw(1, 80);
+    p.distances = dice.Between(1, 80);
     const bool slopes = dice.Chance(50);
     for (int64_t h = 0; h < made.heads; ++h) {
       for (int64_t n = 0; n < p.distances; ++n) {
@@ -189,7 +189,7 @@ void MakeScores(Dice& dice, Layer& made) {
   }
   if (dice.Chance(30)) p.scale = static_cast<float>(dice.Real(0.05, 0.6));
   if (dice.Chance(15)) p.softcap = static_cast<float>(dice.Real(1, 20));
-  if (dice.Chance(20)) p.window = dice.Draw(1, 60);
+  if (dice.Chance(20)) p.window = dice.Between(1, 60);
   if (made.kept == Kept::kKeys && dice.Chance(40)) {
     p.skip = static_cast<float>(std::pow(10.0, dice.Real(-5, -1)));
   }
@@ -200,12 +200,13 @@ void MakeTuning(Dice& dice, Layer& made) {
   for (Isa isa : kIsas) {
     if (attention::Supports(isa)) isas.push_back(isa);
   }
-  made.tuning.isa = isas[static_cast<size_t>(dice.Draw(0, static_cast<int64_t>(isas.size()) - 1))];
-  if (dice.Chance(40)) made.tuning.parts = dice.Draw(1, 6);
-  if (dice.Chance(40)) made.tuning.row_chunk = dice.Draw(1, 30);
-  if (dice.Chance(60)) made.tuning.prompt = dice.Draw(0, 1);
+  made.tuning.isa =
+      isas[static_cast<size_t>(dice.Between(0, static_cast<int64_t>(isas.size()) - 1))];
+  if (dice.Chance(40)) made.tuning.parts = dice.Between(1, 6);
+  if (dice.Chance(40)) made.tuning.row_chunk = dice.Between(1, 30);
+  if (dice.Chance(60)) made.tuning.prompt = dice.Between(0, 1);
   if (dice.Chance(60)) made.tuning.serial_cost = 0;
-  made.threads = static_cast<int>(dice.Draw(1, 3));
+  made.threads = static_cast<int>(dice.Between(1, 3));
 }
 
 }  // namespace
@@ -214,14 +215,14 @@ void Make(uint32_t index, double condition, Layer& made) {
   Dice dice(index * 6151u + 3u);
   Problem& p = made.problem;
   made.kept = dice.Chance(60) ? Kept::kKeys : dice.Chance(60) ? Kept::kInputs : Kept::kBase;
-  made.kv_heads = dice.Draw(1, 4);
+  made.kv_heads = dice.Between(1, 4);
   const bool grouped = made.kept != Kept::kKeys && dice.Chance(30);
-  made.heads = made.kv_heads * (grouped ? dice.Draw(2, 3) : 1);
+  made.heads = made.kv_heads * (grouped ? dice.Between(2, 3) : 1);
   made.head_size = dice.Pick({1, 4, 8, 16, 17, 32});
   made.value_size = dice.Chance(75) ? made.head_size : dice.Pick({1, 5, 16, 24, 40});
   const int64_t e = made.kv_heads * made.head_size;
   // Keys can be inverted where the weight is square or wide; inputs may be of any width.
-  made.width = made.kept == Kept::kKeys ? (dice.Chance(60) ? e : dice.Draw(1, e))
+  made.width = made.kept == Kept::kKeys ? (dice.Chance(60) ? e : dice.Between(1, e))
                                         : dice.Pick({1, 6, 16, 24, 40, 64});
   made.key_weight = made.kept == Kept::kKeys
                         ? Conditioned(dice, made.width, e, condition)
@@ -235,8 +236,8 @@ void Make(uint32_t index, double condition, Layer& made) {
 
   std::vector<Group> groups;
   int64_t slots = 0, positions = 1;
-  for (int64_t g = dice.Draw(1, 3); g > 0; --g) {
-    groups.push_back(DrawGroup(dice));
+  for (int64_t g = dice.Between(1, 3); g > 0; --g) {
+    groups.push_back(RandomGroup(dice));
     slots += groups.back().shared + groups.back().tokens * groups.back().private_count;
     positions = std::max(positions, groups.back().shared + groups.back().private_count);
     p.tokens += groups.back().tokens;
@@ -245,8 +246,8 @@ void Make(uint32_t index, double condition, Layer& made) {
   MakeScores(dice, made);
   const Folded rows = Fold(dice, condition, made);
 
-  p.pool.blocks = slots / kBlockSlots + 1 + dice.Draw(0, 1);
-  p.pool.offset = dice.Chance(50) ? 0 : dice.Draw(1, 40);
+  p.pool.blocks = slots / kBlockSlots + 1 + dice.Between(0, 1);
+  p.pool.offset = dice.Chance(50) ? 0 : dice.Between(1, 40);
   p.pool.block_floats = p.pool.offset + p.pool.area_floats();
   made.pool.assign(static_cast<size_t>(p.pool.blocks * p.pool.block_floats), kNan);
   p.pool.data = made.pool.data();
@@ -331,7 +332,7 @@ void Make(uint32_t index, double condition, Layer& made) {
   MakeTuning(dice, made);
 
   std::ostringstream all;
-  all << "layer " << index << ": keeps " << static_cast<int>(made.kept) << ", width " << made.width
+  all << "layer " << index << ": caches " << static_cast<int>(made.kept) << ", width " << made.width
       << ", row " << p.pool.width << ", heads " << made.heads << "/" << made.kv_heads << " of "
       << made.head_size << "/" << made.value_size << ", biases " << !made.key_bias.empty()
       << !made.value_bias.empty() << ", rotary " << static_cast<int>(p.rotary) << " x "
@@ -407,5 +408,5 @@ Answer Compute(const Layer& layer) {
 }
 
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

@@ -7,20 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "latent.h"
+#include "row_attention.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 
-// What a layer keeps of each position.
+// What a layer caches of each position.
 enum class Kept {
   kKeys,    // its keys
   kInputs,  // its input
   kBase,    // keys of another layer with the same input (section 7's hybrid)
 };
 
-constexpr int64_t kOutputBand = 64;  // floats before and behind the output
+constexpr int64_t kOutputBand = 64;  // floats before and after the output
 
 // A layer, K = X W_K + b_K and V = X W_V + b_V, with tokens in groups that attend.
 struct Layer {
@@ -58,7 +58,7 @@ struct Answer {
 Answer Compute(const Layer& layer);
 
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
 #endif  // GRAFT_PLUGINS_SLIM_ATTENTION_TESTS_SLIM_PROBLEM_H_

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "latent.h"
+#include "row_attention.h"
 #include "slim_problem.h"
 #include "thread_pool.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 namespace {
 
@@ -25,9 +25,10 @@ int ProblemCount() {
 void RunPoisoned(const Layer& made) {
   const size_t size = WorkspaceSize(made.problem, made.threads, made.tuning);
   std::vector<char> workspace(size + 64, static_cast<char>(0xFF));
-  latent::Run(made.problem, workspace.data(), test::Threads<Runner>(made.threads), made.tuning);
+  row_attention::Run(made.problem, workspace.data(), test::Threads<Runner>(made.threads),
+                     made.tuning);
   for (size_t i = size; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
+    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
   }
 }
 
@@ -53,7 +54,7 @@ TEST(Slim, AgreesWithMultiHeadAttentionOnRandomLayers) {
     for (size_t i = 0; i < kOutputBand; ++i) {
       ASSERT_TRUE(std::isnan(made.output[i])) << "wrote before the output";
       ASSERT_TRUE(std::isnan(made.output[kOutputBand + answer.output.size() + i]))
-          << "wrote behind the output";
+          << "wrote past the output";
     }
     for (size_t row = 0; row + 1 < made.skipped.size(); ++row) {
       ASSERT_GE(made.skipped[row], 0.0f) << made.description;
@@ -61,7 +62,7 @@ TEST(Slim, AgreesWithMultiHeadAttentionOnRandomLayers) {
       if (made.skipped[row] > 0) ++skipped_some;
     }
     if (!made.skipped.empty()) {
-      ASSERT_TRUE(std::isnan(made.skipped.back())) << "wrote behind skipped";
+      ASSERT_TRUE(std::isnan(made.skipped.back())) << "wrote past skipped";
     }
     if (made.pairs > 0) ++turned;
   }
@@ -108,7 +109,7 @@ TEST(Slim, ReportsTheProbabilityThatWasSkipped) {
     p.skip = skip;
     ASSERT_EQ(Validate(p), "");
     std::vector<char> workspace(WorkspaceSize(p, 1, tuning));
-    latent::Run(p, workspace.data(), test::Threads<Runner>(1), tuning);
+    row_attention::Run(p, workspace.data(), test::Threads<Runner>(1), tuning);
     const bool left_out = skip > std::exp(-10.0);
     EXPECT_NEAR(skipped, left_out ? others : 0.0, 1e-7) << skip;
     EXPECT_NEAR(output[1], (left_out ? 0.0 : 50 * others) + (1 - others), 1e-4) << skip;
@@ -119,5 +120,5 @@ TEST(Slim, ReportsTheProbabilityThatWasSkipped) {
 
 }  // namespace
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

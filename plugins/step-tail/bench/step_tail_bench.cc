@@ -56,7 +56,7 @@ void Measure(const Shape& shape, int threads, ThreadPool& pool) {
   problem.rows = shape.rows;
   problem.vocab = shape.vocab;
   problem.isa = shape.isa;
-  std::vector<float> bias(static_cast<size_t>(shape.rows), -1.5f), draws{0.37f};
+  std::vector<float> bias(static_cast<size_t>(shape.rows), -1.5f), random_numbers{0.37f};
   problem.bias = bias.data();
   problem.edit_offsets = offsets.data();
   problem.edit_tokens = tokens.data();
@@ -73,7 +73,7 @@ void Measure(const Shape& shape, int threads, ThreadPool& pool) {
       group.top_k = shape.k;
       group.top_p = 0.95f;
       group.temperature = 0.8f;
-      group.draws = draws.data();
+      group.random_numbers = random_numbers.data();
     }
     problem.groups.push_back(group);
   }

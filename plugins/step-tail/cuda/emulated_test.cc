@@ -1,5 +1,5 @@
 // The CUDA variant on the emulator, through the plugin's table, against the CPU one on random
-// steps: candidates, draws, faults, bans from an index.
+// steps: candidates, samples, faults, bans from an index.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,17 +42,17 @@ struct Answer {
   Buffer scores, rows, tokens, fault;
 };
 
-// Whole numbers as scores, so that order and ties are the same in every arithmetic; draws are
+// Whole numbers as scores, so that order and ties are the same in every arithmetic; samples are
 // apart from any border by the choice of numbers.
 TEST_F(StepTailCuda, StepsAgree) {
-  int64_t compared = 0, drawn = 0;
+  int64_t compared = 0, sampled = 0;
   for (int round = 0; round < 200; ++round) {
     const int64_t groups = Pick(1, 3), vocab = Pick(0, 4) == 0 ? Pick(1, 2500) : Pick(1, 200);
     const int64_t width = Pick(0, 12) == 0 ? Pick(65, 90) : Pick(1, 12);
     const bool samples = Pick(0, 3) == 0, edits = Pick(0, 1) == 0, biased = Pick(0, 1) == 0;
     const int64_t n = Pick(0, 2) == 0 ? Pick(1, 3) : 0;
     std::vector<int32_t> group;
-    std::vector<float> warpers, draws;
+    std::vector<float> warpers, random_numbers;
     int64_t rows = 0;
     for (int64_t g = 0; g < groups; ++g) {
       const bool sample = samples && Pick(0, 1) == 0, beams = sample && Pick(0, 1) == 0;
@@ -63,8 +63,8 @@ TEST_F(StepTailCuda, StepsAgree) {
                     static_cast<int32_t>(k), static_cast<int32_t>(sample ? 2 : Pick(0, 1)),
                     static_cast<int32_t>((beams ? 1 : 0) | (Pick(0, 3) == 0 ? 2 : 0)),
                     static_cast<int32_t>(Pick(0, 1) * Pick(1, 30)),
-                    static_cast<int32_t>(Pick(0, 3)), static_cast<int32_t>(draws.size())});
-      for (int64_t i = 0; sample && i < k; ++i) draws.push_back(Real(0, 0.999f));
+                    static_cast<int32_t>(Pick(0, 3)), static_cast<int32_t>(random_numbers.size())});
+      for (int64_t i = 0; sample && i < k; ++i) random_numbers.push_back(Real(0, 0.999f));
       warpers.insert(warpers.end(), {Pick(0, 1) == 0 ? 0.0f : Real(0.4f, 2), 0, 0, 0});
       if (Pick(0, 2) == 0) warpers[warpers.size() - 2] = Real(0.01f, 0.3f);
       rows += count;
@@ -91,9 +91,9 @@ TEST_F(StepTailCuda, StepsAgree) {
     Buffer group_(kInt32, {groups, 8}), warper(kFloat32, {groups, 4}), bias(kFloat32, {rows});
     Buffer offset(kInt32, {rows + 1}), token(kInt32, {count}), op(kInt32, {count}),
         value(kFloat32, {count});
-    Buffer draw(kFloat32, {static_cast<int64_t>(draws.size())});
+    Buffer number(kFloat32, {static_cast<int64_t>(random_numbers.size())});
     group_.Set(group), warper.Set(warpers), offset.Set(offsets), token.Set(edit_tokens);
-    op.Set(edit_ops), value.Set(edit_values), draw.Set(draws);
+    op.Set(edit_ops), value.Set(edit_values), number.Set(random_numbers);
     for (int64_t r = 0; r < rows; ++r) bias.data<float>()[r] = static_cast<float>(Pick(-20, 0)) / 4;
     const int64_t more = Pick(1, 40), bytes = ngram::Index::Bytes(400, 12);
     Buffer fresh(kInt32, {rows, more}), parents(kInt32, {rows}), index(kUInt8, {bytes});
@@ -112,8 +112,8 @@ TEST_F(StepTailCuda, StepsAgree) {
       const int32_t code =
           kernel.Run({scores.tensor(), group_.tensor(), warper.tensor(), when(biased, bias),
                       when(edits, offset), when(edits, token), when(edits, op), when(edits, value),
-                      when(!draws.empty(), draw), when(n > 0, fresh), when(n > 0, parents),
-                      when(n > 0, index)},
+                      when(!random_numbers.empty(), number), when(n > 0, fresh),
+                      when(n > 0, parents), when(n > 0, index)},
                      answer.tensors());
       return code == GRAFT_OK ? std::string() : std::string(kernel.message.text);
     };
@@ -134,8 +134,8 @@ TEST_F(StepTailCuda, StepsAgree) {
                           want.rows.data<int32_t>()[i] == got.rows.data<int32_t>()[i];
         // Logarithms of two arithmetics may differ by a rounding, and put rows in another order.
         if (sample) {
-          if (!same) break;  // of a border, after which draws without replacement differ
-          ++drawn;
+          if (!same) break;  // of a border, after which samples without replacement differ
+          ++sampled;
         }
         ASSERT_TRUE(a == b || std::abs(a - b) <= 1e-5f + 1e-6f * std::abs(a) + 2e-5f * sample)
             << "round " << round << ", place " << i << ": " << b << ", the CPU has " << a;
@@ -147,7 +147,7 @@ TEST_F(StepTailCuda, StepsAgree) {
     }
   }
   EXPECT_GT(compared, 2000);
-  EXPECT_GT(drawn, 150);
+  EXPECT_GT(sampled, 150);
 }
 
 TEST_F(StepTailCuda, WhatContradictsItselfIsAFault) {

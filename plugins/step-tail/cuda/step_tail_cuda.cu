@@ -1,9 +1,9 @@
-// The operators StepTail and LogSoftmaxTopK on a GPU: the faces of the CPU variants over
+// The operators StepTail and LogSoftmaxTopK on a GPU: the signatures of the CPU variants over
 // kernels-cuda.
 //
 // What groups, edits, tokens and parents hold stays on the device: where it contradicts itself, a
 // group is told as a fault of kind 3 and has no candidates (see the README).
-#include "../face.h"
+#include "../signature.h"
 #include "graft/cuda.h"
 #include "ngram-block/index.cuh"
 #include "step-tail/top_k.cuh"
@@ -26,9 +26,9 @@ const T* Elements(Tensor tensor, const char* name, int64_t count) {
 
 int64_t Count(Tensor tensor) { return tensor.present() ? tensor.elements() : 0; }
 
-class StepTailCuda : public StepTailFace {
+class StepTailCuda : public StepTailBase {
  public:
-  using StepTailFace::StepTailFace;
+  using StepTailBase::StepTailBase;
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     const device::Problem problem = Bind(context.inputs);
@@ -74,8 +74,8 @@ class StepTailCuda : public StepTailFace {
       p.count = groups.dim(0);
       p.groups = groups.data<int32_t>();
       p.warpers = Elements<float>(inputs[kWarpers], "warpers", p.count * kWarperFields);
-      p.num_draws = Count(inputs[kDraws]);
-      if (p.num_draws > 0) p.draws = inputs[kDraws].data<float>();
+      p.num_random_numbers = Count(inputs[kRandomNumbers]);
+      if (p.num_random_numbers > 0) p.random_numbers = inputs[kRandomNumbers].data<float>();
     }
     p.bias = Elements<float>(inputs[kBias], "bias", p.rows);
     p.num_edits = Count(inputs[kEditTokens]);
@@ -99,7 +99,7 @@ class StepTailCuda : public StepTailFace {
     // How many rows a group has stands on the device; most often it is the same for all.
     shape.group_rows = problem.count > 0 ? cuda::CeilDivide(problem.rows, problem.count) : 1;
     shape.width = width;
-    shape.samples = inputs[kDraws].present();
+    shape.samples = inputs[kRandomNumbers].present();
     shape.named = problem.edit_offsets != nullptr || ngram_size_ > 0;
     shape.type = problem.type;
     return device::PlanTail(shape, cuda::Limits());
@@ -129,9 +129,9 @@ class StepTailCuda : public StepTailFace {
   }
 };
 
-class LogSoftmaxTopKCuda : public LogSoftmaxTopKFace {
+class LogSoftmaxTopKCuda : public LogSoftmaxTopKBase {
  public:
-  using LogSoftmaxTopKFace::LogSoftmaxTopKFace;
+  using LogSoftmaxTopKBase::LogSoftmaxTopKBase;
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     const Tensor x = context.inputs[0];

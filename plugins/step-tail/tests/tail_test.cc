@@ -1,4 +1,4 @@
-// Random problems against double, on every instruction set; draws by their frequencies.
+// Random problems against double, on every instruction set; samples by their frequencies.
 #include "tail.h"
 
 #include <gtest/gtest.h>
@@ -191,23 +191,24 @@ TEST(Tail, RandomProblems) {
   }
 }
 
-// Draws come as often as their probability says (chi-square), for plain and for beam sampling.
-TEST(Tail, DrawsByFrequency) {
+// Samples come as often as their probability says (chi-square), for plain and for beam sampling.
+TEST(Tail, SamplesByFrequency) {
   std::mt19937 random(4);
   std::uniform_real_distribution<float> uniform(0, 1);
   std::vector<float> scores;
   for (int i = 0; i < 40; ++i) scores.push_back(std::normal_distribution<float>(0, 1)(random));
-  constexpr int kDraws = 200000;
-  std::vector<float> draws;
-  for (int i = 0; i < kDraws; ++i) draws.push_back(std::min(uniform(random), 0x1.fffffep-1f));
+  constexpr int kRandomNumbers = 200000;
+  std::vector<float> random_numbers;
+  for (int i = 0; i < kRandomNumbers; ++i)
+    random_numbers.push_back(std::min(uniform(random), 0x1.fffffep-1f));
   Problem p;
   p.scores = scores.data();
   p.rows = 1;
   p.vocab = 40;
   Group group;
   group.mode = Mode::kSample;
-  group.k = kDraws;
-  group.draws = draws.data();
+  group.k = kRandomNumbers;
+  group.random_numbers = random_numbers.data();
   group.temperature = 0.7f;
   group.top_k = 12;
   p.groups = {group};
@@ -221,7 +222,8 @@ TEST(Tail, DrawsByFrequency) {
   double sum = 0, chi = 0;
   for (const float x : scores) sum += x >= sorted[11] ? std::exp(x / 0.7) : 0;
   for (size_t t = 0; t < 40; ++t) {
-    const double want = scores[t] >= sorted[11] ? std::exp(scores[t] / 0.7) / sum * kDraws : 0;
+    const double want =
+        scores[t] >= sorted[11] ? std::exp(scores[t] / 0.7) / sum * kRandomNumbers : 0;
     if (want == 0) {
       EXPECT_EQ(counts[t], 0);
     } else {
@@ -231,13 +233,13 @@ TEST(Tail, DrawsByFrequency) {
   EXPECT_LT(chi, 31.3);  // 11 degrees of freedom, one in a thousand
 }
 
-TEST(Tail, BeamSamplingDrawsEachPairOnce) {
+TEST(Tail, BeamSamplingTakesEachPairOnce) {
   std::mt19937 random(5);
   std::vector<float> scores;
   for (int i = 0; i < 3 * 10; ++i) scores.push_back(std::normal_distribution<float>(0, 1)(random));
-  std::vector<float> draws;
+  std::vector<float> random_numbers;
   for (int i = 0; i < 40; ++i)
-    draws.push_back(std::uniform_real_distribution<float>(0, 0.99f)(random));
+    random_numbers.push_back(std::uniform_real_distribution<float>(0, 0.99f)(random));
   Problem p;
   p.scores = scores.data();
   p.rows = 3;
@@ -247,7 +249,7 @@ TEST(Tail, BeamSamplingDrawsEachPairOnce) {
   group.k = 40;
   group.mode = Mode::kSample;
   group.log_softmax = true;
-  group.draws = draws.data();
+  group.random_numbers = random_numbers.data();
   p.groups = {group};
   std::set<std::pair<int32_t, int32_t>> seen;
   p.take = [&](int64_t, const std::vector<Candidate>& list) {
@@ -280,7 +282,7 @@ TEST(Tail, ProblemsThatContradictThemselves) {
   EXPECT_EQ(refused([](Problem* p) { p->groups[0].k = 0; }),
             "group 0 asks for 0 candidates, needed is 1 or more");
   EXPECT_EQ(refused([](Problem* p) { p->groups[0].mode = Mode::kSample; }),
-            "group 0 samples and has no draws");
+            "group 0 samples and has no random numbers");
   const int32_t offsets[] = {0, 1, 1}, backwards[] = {0, 1, 0}, outside[] = {4}, token[] = {1};
   const int32_t op[] = {0}, unknown[] = {7};
   const float value[] = {1};

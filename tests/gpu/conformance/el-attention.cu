@@ -1,7 +1,7 @@
 // Attention over shared rows, and whole attention over hidden states: random problems against
 // float64.
-#include "el-attention/draw.h"
-#include "el-attention/latent.h"
+#include "el-attention/hidden_states.h"
+#include "el-attention/random_call.h"
 
 namespace graft {
 namespace gpu {
@@ -9,7 +9,7 @@ namespace el_attention {
 namespace {
 
 template <typename T>
-void Reference(const Drawn& d, const std::vector<T>& rows, const std::vector<T>& query,
+void Reference(const RandomCall& d, const std::vector<T>& rows, const std::vector<T>& query,
                const std::vector<float>& shift, const std::vector<float>& bias,
                std::vector<double>* output, std::vector<double>* lse) {
   const el::Problem& p = d.p;
@@ -35,15 +35,15 @@ void Reference(const Drawn& d, const std::vector<T>& rows, const std::vector<T>&
       }
       scores.push_back(score);
     }
-    double most = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (const double s : scores) most = std::max(most, s);
-    for (const double s : scores) sum += std::exp(s - most);
+    double maximum = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (const double s : scores) maximum = std::max(maximum, s);
+    for (const double s : scores) sum += std::exp(s - maximum);
     lse->push_back(scores.empty() ? -std::numeric_limits<double>::infinity()
-                                  : most + std::log(sum));
+                                  : maximum + std::log(sum));
     for (int32_t c = 0; c < p.rows.width; ++c) {
       double x = 0;
       for (size_t i = 0; i < scores.size(); ++i) {
-        x += std::exp(scores[i] - most) / sum * Wide(rows[from[i] + static_cast<size_t>(c)]);
+        x += std::exp(scores[i] - maximum) / sum * Wide(rows[from[i] + static_cast<size_t>(c)]);
       }
       output->push_back(x);
     }
@@ -51,7 +51,7 @@ void Reference(const Drawn& d, const std::vector<T>& rows, const std::vector<T>&
 }
 
 template <typename T, typename Output>
-void Check(Trial& trial, Drawn& d) {
+void Check(Trial& trial, RandomCall& d) {
   Random& random = trial.random;
   el::Problem& p = d.p;
   const int64_t rows = int64_t{p.tokens} * p.heads;
@@ -65,7 +65,7 @@ void Check(Trial& trial, Drawn& d) {
   const Array<float> shift(trial, shifts), bias(trial, biases);
   const Array<int32_t> sequences(trial, d.lists.sequences),
       shared_slots(trial, d.lists.shared_slots), private_slots(trial, d.lists.private_slots),
-      behind(trial, d.lists.behind), lengths(trial, d.lists.lengths);
+      second(trial, d.lists.second), lengths(trial, d.lists.lengths);
   const Array<Output> output(trial, rows * p.output_stride, d.shift);
   const Array<float> lse(trial, rows);
   p.rows.data = data.data();
@@ -78,7 +78,7 @@ void Check(Trial& trial, Drawn& d) {
     p.lists.sequences = sequences.data();
     p.lists.shared_slots = shared_slots.data();
     p.lists.private_slots = private_slots.data();
-    if (!d.lists.behind.empty()) p.lists.behind = behind.data();
+    if (!d.lists.second.empty()) p.lists.second = second.data();
   } else if (!d.lists.lengths.empty()) {
     p.lists.lengths = lengths.data();
   }
@@ -114,7 +114,7 @@ void Check(Trial& trial, Drawn& d) {
 
 template <typename T>
 void ConformAs(Trial& trial) {
-  Drawn d = Draw<T>(trial);
+  RandomCall d = MakeRandomCall<T>(trial);
   if (d.p.output_type == Type::kFloat32) {
     Check<T, float>(trial, d);
   } else {
@@ -123,7 +123,7 @@ void ConformAs(Trial& trial) {
 }
 
 void Conform(Trial& trial) {
-  if (trial.random.Chance(4)) return ConformLatent(trial);
+  if (trial.random.Chance(4)) return ConformHiddenStates(trial);
   switch (trial.random.Between(0, 4)) {
     case 0:
       return ConformAs<float>(trial);

@@ -31,7 +31,7 @@ struct Tensor {
   int64_t sizes[4] = {0, 0, 0, 0};
   std::vector<T> data;
 
-  // Axes from the outermost on, as `order` names them; `gap` numbers behind each innermost run.
+  // Axes from the outermost on, as `order` names them; `gap` numbers after each innermost run.
   Tensor(const int64_t (&size)[4], const char* order, int64_t gap, T fill) {
     int64_t* steps[4] = {&strides.batch, &strides.head, &strides.position, &strides.feature};
     int64_t step = 1;

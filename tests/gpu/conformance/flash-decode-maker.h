@@ -13,7 +13,7 @@ namespace gpu {
 namespace flash_decode {
 
 template <typename T>
-void Draw(Random& random, Tensor<T>& t, int64_t b, int64_t s) {
+void Randomize(Random& random, Tensor<T>& t, int64_t b, int64_t s) {
   for (int64_t h = 0; h < t.sizes[1]; ++h) {
     for (int64_t d = 0; d < t.sizes[3]; ++d)
       t.data[t.At(b, h, s, d)] = Narrow<T>(random.Uniform(-1.5, 1.5));
@@ -35,14 +35,14 @@ struct Layout {
   }
 };
 
-// Draws a problem.
+// Makes a random problem.
 template <typename T>
 class Maker {
  public:
   Maker(Trial& trial, Case<T>& made) : trial_(trial), random_(trial.random), c_(made) {}
 
   void Make() {
-    DrawShape();
+    RandomShape();
     switch (p().places) {
       case fd::Places::kContiguous:
         MakeContiguous();
@@ -57,14 +57,14 @@ class Maker {
         MakePool();
         break;
     }
-    DrawScoring();
+    RandomScoring();
     MakeRows();
   }
 
  private:
   fd::Problem& p() { return c_.p; }
 
-  void DrawShape() {
+  void RandomShape() {
     p().type = kType<T>;
     p().places =
         random_.Pick({fd::Places::kContiguous, fd::Places::kContiguous, fd::Places::kBlockTable,
@@ -88,7 +88,7 @@ class Maker {
   }
 
   // Rows of groups, positions and lengths of everything but a pool.
-  void DrawLengths(bool from_start) {
+  void RandomLengths(bool from_start) {
     const bool lengths = random_.Chance(2);
     p().diagonal = from_start && !random_.Chance(3) ? random_.Between(0, p().keys) : -1;
     std::vector<int32_t> list32;
@@ -120,7 +120,7 @@ class Maker {
     const auto make = [&](const Layout<T>& layout, int64_t positions, int64_t size, fd::Input* to) {
       Tensor<T>* t = New({p().groups, p().kv_heads, positions, size}, layout);
       for (int64_t b = 0; b < p().groups; ++b) {
-        for (int64_t s = 0; s < positions; ++s) Draw(random_, *t, b, s);
+        for (int64_t s = 0; s < positions; ++s) Randomize(random_, *t, b, s);
       }
       if (positions > 0) *to = Upload(*t, layout);
       return t;
@@ -136,7 +136,7 @@ class Maker {
       return typename Case<T>::Spot{value ? (is_old ? v : fv) : (is_old ? k : fk), row.group,
                                     is_old ? j : j - past};
     };
-    DrawLengths(true);
+    RandomLengths(true);
   }
 
   void MakeTable() {
@@ -144,7 +144,7 @@ class Maker {
     const int64_t needed = (p().keys + p().block_slots - 1) / p().block_slots;
     p().blocks = p().groups * needed + random_.Between(1, 3);
     p().table_stride = needed + random_.Between(0, 2);
-    DrawLengths(false);
+    RandomLengths(false);
     std::vector<int32_t> order(static_cast<size_t>(p().blocks)), table;
     std::iota(order.begin(), order.end(), 0);
     Shuffle(order);
@@ -170,7 +170,7 @@ class Maker {
     p().prefix = random_.Between(0, p().keys);
     p().blocks = p().groups * p().rows;
     p().table_stride = p().keys + random_.Between(0, 2);
-    DrawLengths(false);
+    RandomLengths(false);
     std::vector<int32_t> table(static_cast<size_t>(p().blocks * p().table_stride), -9);
     const bool lacking = random_.Chance(6);
     for (int64_t r = 0; r < p().blocks; ++r) {
@@ -197,7 +197,7 @@ class Maker {
     shared_slots.assign(static_cast<size_t>(random_.Between(0, 3)), -5);  // what no step takes
     private_slots.assign(static_cast<size_t>(random_.Between(0, 3)), 1 << 30);
     p().groups = random_.Chance(12) ? random_.Between(30, 40) : p().groups;
-    const int64_t most = p().groups > 3 ? 5 : std::max<int64_t>(p().keys, 1);
+    const int64_t maximum = p().groups > 3 ? 5 : std::max<int64_t>(p().keys, 1);
     int32_t next = 0;
     std::vector<int32_t> order;
     const auto take = [&] {
@@ -212,7 +212,7 @@ class Maker {
       const bool causal = random_.Chance(3);
       const int64_t rows =
           random_.Chance(8) && p().groups <= 3 ? random_.Between(7, 20) : random_.Between(1, 5);
-      int64_t s = random_.Between(0, most);
+      int64_t s = random_.Between(0, maximum);
       const int64_t m = causal || random_.Chance(5) ? 0 : random_.Between(1, 20);
       if (causal) s += rows;
       sequences.insert(
@@ -262,8 +262,8 @@ class Maker {
       for (int64_t j = 0; j < row.keys; ++j) {
         const auto [block, slot] = at(row, j);
         if (block < 0 || !std::isnan(Wide(k->data[k->At(block, 0, slot, 0)]))) continue;
-        Draw(random_, *k, block, slot);
-        Draw(random_, *v, block, slot);
+        Randomize(random_, *k, block, slot);
+        Randomize(random_, *v, block, slot);
       }
     }
     c_.find = [=](const auto& row, int64_t j, bool value) {
@@ -274,7 +274,7 @@ class Maker {
     p().value = Upload(*v, layout);
   }
 
-  void DrawScoring() {
+  void RandomScoring() {
     if (random_.Chance(2)) p().scale = static_cast<float>(random_.Uniform(0.05, 0.4));
     if (random_.Chance(6)) p().softcap = static_cast<float>(random_.Uniform(0.5, 20));
     if (random_.Chance(4)) p().window = random_.Between(1, 50);

@@ -114,7 +114,7 @@ void Launch(Trial& trial, Case<T>& c) {
   }
   tuning.join = random.Pick({fd::JoinBy::kChosen, fd::JoinBy::kCluster, fd::JoinBy::kLaunch});
   if (random.Chance(2)) tuning.stages = random.Pick({2, 3, 4});
-  if (random.Chance(2)) tuning.most_blocks = random.Between(1, 9);
+  if (random.Chance(2)) tuning.max_blocks = random.Between(1, 9);
   cuda::DeviceLimits limits;
   if (random.Chance(3)) limits.multiprocessors = 20;
   if (random.Chance(6)) limits.major = 8;  // neither clusters nor dependent launches
@@ -174,7 +174,7 @@ void ConformStore(Trial& trial) {
     const Layout<T> layout(random, true), target(random, false);
     Tensor<T> source({p.batch, p.heads, p.positions, c.size}, layout.order, layout.gap, Nan<T>());
     for (int64_t b = 0; b < p.batch; ++b) {
-      for (int64_t s = 0; s < p.positions; ++s) Draw(random, source, b, s);
+      for (int64_t s = 0; s < p.positions; ++s) Randomize(random, source, b, s);
     }
     Tensor<T> cache({listed ? blocks : p.batch, p.heads,
                      listed ? p.block_slots : p.first_position + p.positions, c.size},

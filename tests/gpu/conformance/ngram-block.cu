@@ -137,11 +137,11 @@ template <typename Word, typename Token>
 void Grow(Trial& trial, cuda::Type type) {
   gpu::Random& random = trial.random;
   const int64_t n = random.Between(1, 5), kinds = random.Between(1, 12);
-  const int64_t vocab = kinds + random.Between(0, 20), most = random.Between(1, 12);
+  const int64_t vocab = kinds + random.Between(0, 20), maximum = random.Between(1, 12);
   const int64_t steps = random.Between(1, 12);
   // Often too small for all that dies, now and then for what lives.
   const int64_t bytes = 64 + random.Between(360, random.Chance(3) ? 3000 : 40000);
-  trial.about << "index of " << bytes << " bytes, n " << n << ", " << most << " rows, " << steps
+  trial.about << "index of " << bytes << " bytes, n " << n << ", " << maximum << " rows, " << steps
               << " steps";
   Array<unsigned char> memory(trial, std::vector<unsigned char>(static_cast<size_t>(bytes), 0));
   ngram::IndexView index;
@@ -149,7 +149,7 @@ void Grow(Trial& trial, cuda::Type type) {
 
   std::vector<Tokens> rows;
   for (int64_t s = 0; s < steps; ++s) {
-    const int64_t count = random.Between(1, most);
+    const int64_t count = random.Between(1, maximum);
     const int64_t columns = random.Chance(3) ? random.Size(0, 90) : 1;
     const bool lengths = random.Chance(4), stray = random.Chance(30);
     std::vector<int32_t> parents, length;

@@ -1,4 +1,4 @@
-// Draws against their definition in float64: the warpers by sorting, then the running sum.
+// Samples against their definition in float64: the warpers by sorting, then the running sum.
 #ifndef GRAFT_TESTS_GPU_CONFORMANCE_STEP_TAIL_SAMPLE_H_
 #define GRAFT_TESTS_GPU_CONFORMANCE_STEP_TAIL_SAMPLE_H_
 
@@ -14,7 +14,7 @@
 namespace graft {
 namespace gpu {
 
-// The tokens of a row that may be drawn, and whether a border lies so near a token that rounding
+// The tokens of a row that may be sampled, and whether a border lies so near a token that rounding
 // decides which side it is on.
 struct Warped {
   std::vector<double> row;  // -inf where not
@@ -116,11 +116,11 @@ inline Warped WarpRow(std::vector<double> row, const int32_t* group, const float
   return out;
 }
 
-// Checks the draws of a group whose rows are `rows` after bans and edits.
-inline void CheckDraws(Trial& trial, const int32_t* group, const float* warper,
-                       const std::vector<float>& draws, const std::vector<float>& bias,
-                       std::vector<std::vector<double>> rows, int64_t width, const float* scores,
-                       const int32_t* out_rows, const int32_t* out_tokens) {
+// Checks the samples of a group whose rows are `rows` after bans and edits.
+inline void CheckSamples(Trial& trial, const int32_t* group, const float* warper,
+                         const std::vector<float>& random_numbers, const std::vector<float>& bias,
+                         std::vector<std::vector<double>> rows, int64_t width, const float* scores,
+                         const int32_t* out_rows, const int32_t* out_tokens) {
   constexpr double kOut = -std::numeric_limits<double>::infinity();
   const bool beams = (group[4] & 1) != 0;
   bool near = false;
@@ -139,13 +139,13 @@ inline void CheckDraws(Trial& trial, const int32_t* group, const float* warper,
     }
     rows[r] = std::move(warped.row);
   }
-  if (near) return;  // what may be drawn depends on rounding
+  if (near) return;  // what may be sampled depends on rounding
   for (const auto& row : rows) {
     for (const double x : row) sum += x > kOut ? std::exp(x - top) : 0;
   }
   const double whole = sum;
   for (int64_t i = 0; i < width; ++i) {
-    const std::string place = "draw " + std::to_string(i);
+    const std::string place = "sample " + std::to_string(i);
     if (i >= group[2] || sum <= 0) {
       if (out_rows[i] != -1 || out_tokens[i] != -1 || scores[i] != -INFINITY) {
         return trial.Fail(place + " is not empty");
@@ -156,7 +156,7 @@ inline void CheckDraws(Trial& trial, const int32_t* group, const float* warper,
     if (r < 0 || r >= group[1] || t < 0 ||
         rows[static_cast<size_t>(r)][static_cast<size_t>(t)] == kOut) {
       return trial.Fail(place + " is row " + std::to_string(out_rows[i]) + " token " +
-                        std::to_string(t) + ", which cannot be drawn");
+                        std::to_string(t) + ", which cannot be sampled");
     }
     double before = 0, own = 0;
     for (int64_t row = 0; row <= r; ++row) {
@@ -169,7 +169,7 @@ inline void CheckDraws(Trial& trial, const int32_t* group, const float* warper,
     }
     double& value = rows[static_cast<size_t>(r)][static_cast<size_t>(t)];
     own = std::exp(value - top);
-    const double u = draws[static_cast<size_t>(group[7] + i)], border = 2e-5;
+    const double u = random_numbers[static_cast<size_t>(group[7] + i)], border = 2e-5;
     if (u < before / sum - border || u > (before + own) / sum + border) {
       return trial.Fail(place + " of " + std::to_string(u) + " is token " + std::to_string(t) +
                         ", which has " + std::to_string(before / sum) + " to " +

@@ -29,7 +29,7 @@ struct Case {
   int64_t rows = 0, vocab = 0, stride = 0, width = 0;
   cuda::Type type = cuda::Type::kFloat32;
   std::vector<double> scores;  // [rows, vocab]
-  std::vector<float> bias, draws, warpers;
+  std::vector<float> bias, random_numbers, warpers;
   std::vector<std::vector<Edit>> edits;       // a row
   std::vector<std::vector<int64_t>> history;  // a row
   int64_t ngram_size = 0;
@@ -96,7 +96,7 @@ bool IsEdited(const Case& c, int64_t row, int64_t token) {
   return std::any_of(edits.begin(), edits.end(), [&](const Edit& e) { return e.token == token; });
 }
 
-// Says what is wrong with a group's candidates in the modes that do not draw.
+// Says what is wrong with a group's candidates in the modes that do not sample.
 void CheckBest(Trial& trial, const Case& c, int64_t g, const float* scores, const int32_t* rows,
                const int32_t* tokens) {
   const int32_t* group = c.group(g);
@@ -169,7 +169,7 @@ bool FindBad(const Case& c, const int32_t* group, int64_t* row, int64_t* token) 
   return false;
 }
 
-void DrawScores(Trial& trial, Case* c) {
+void RandomScores(Trial& trial, Case* c) {
   const int64_t scenery = trial.random.Between(0, 3);
   trial.about << ", scenery " << scenery;
   for (int64_t i = 0; i < c->rows * c->vocab; ++i) {
@@ -182,7 +182,7 @@ void DrawScores(Trial& trial, Case* c) {
 }
 
 // Edits of one row, in an order that matters.
-std::vector<Edit> DrawEdits(Random& random, int64_t vocab) {
+std::vector<Edit> RandomEdits(Random& random, int64_t vocab) {
   std::vector<Edit> list;
   const int64_t count = random.Chance(6) ? random.Size(0, 200) : random.Between(0, 6);
   for (int64_t i = 0; i < count; ++i) {
@@ -196,7 +196,7 @@ std::vector<Edit> DrawEdits(Random& random, int64_t vocab) {
 }
 
 // Groups that follow each other, with rows between them that belong to none.
-void DrawGroups(Trial& trial, Case* c) {
+void RandomGroups(Trial& trial, Case* c) {
   Random& random = trial.random;
   const int64_t count = random.Between(1, 3);
   const bool samples = random.Chance(4);
@@ -212,23 +212,24 @@ void DrawGroups(Trial& trial, Case* c) {
       c->rows += rows;
       continue;
     }
-    const bool draws = samples && random.Chance(2);
-    const bool beams = draws && random.Chance(2);
-    const auto own_rows = static_cast<int32_t>(draws && !beams ? 1 : random.Between(1, 5));
+    const bool random_numbers = samples && random.Chance(2);
+    const bool beams = random_numbers && random.Chance(2);
+    const auto own_rows = static_cast<int32_t>(random_numbers && !beams ? 1 : random.Between(1, 5));
     const auto own_k = static_cast<int32_t>(random.Between(1, c->width));
     c->groups.insert(
         c->groups.end(),
         {static_cast<int32_t>(c->rows), own_rows, own_k,
-         draws ? int32_t{tail::kSample} : static_cast<int32_t>(random.Between(0, 1)),
+         random_numbers ? int32_t{tail::kSample} : static_cast<int32_t>(random.Between(0, 1)),
          (random.Chance(3) ? tail::kFlagNormalize : 0) | (beams ? tail::kFlagLogSoftmax : 0),
          static_cast<int32_t>(random.Chance(2) ? random.Size(1, 60) : 0),
-         static_cast<int32_t>(random.Between(0, 4)), static_cast<int32_t>(c->draws.size())});
-    for (int32_t i = 0; draws && i < own_k; ++i) {
-      c->draws.push_back(static_cast<float>(random.Between(0, (1 << 20) - 1)) / (1 << 20));
+         static_cast<int32_t>(random.Between(0, 4)),
+         static_cast<int32_t>(c->random_numbers.size())});
+    for (int32_t i = 0; random_numbers && i < own_k; ++i) {
+      c->random_numbers.push_back(static_cast<float>(random.Between(0, (1 << 20) - 1)) / (1 << 20));
     }
     c->rows += own_rows + random.Chance(5);
   }
-  for (int64_t g = 0; g < count && !c->draws.empty(); ++g) {
+  for (int64_t g = 0; g < count && !c->random_numbers.empty(); ++g) {
     c->warpers.push_back(random.Chance(2) ? static_cast<float>(random.Uniform(0.3, 2)) : 0);
     c->warpers.push_back(random.Chance(2) ? static_cast<float>(random.Uniform(0.05, 1)) : 0);
     c->warpers.push_back(random.Chance(3) ? static_cast<float>(random.Uniform(0, 0.3)) : 0);
@@ -241,19 +242,20 @@ void Solve(Trial& trial, cuda::Type type) {
   Random& random = trial.random;
   Case c;
   c.type = type;
-  DrawGroups(trial, &c);
+  RandomGroups(trial, &c);
   c.vocab = random.Chance(3) ? random.Size(1, 60) : random.Size(1, 1500);
   c.stride = c.vocab + random.Pick<int64_t>({0, 0, 3});
   trial.about << c.count() << " groups, " << c.rows << " rows of " << c.vocab << ", width "
-              << c.width << (c.listed ? ", listed" : "") << (c.draws.empty() ? "" : ", draws");
-  DrawScores(trial, &c);
+              << c.width << (c.listed ? ", listed" : "")
+              << (c.random_numbers.empty() ? "" : ", samples");
+  RandomScores(trial, &c);
   const bool edits = random.Chance(2), biased = random.Chance(2);
   const int64_t bans = random.Between(0, 3);  // 1: of whole rows, 2: of an index
   if (bans == 1 || bans == 2) c.ngram_size = random.Between(1, 3);
   trial.about << (edits ? ", edits" : "") << (biased ? ", bias" : "") << ", n " << c.ngram_size
               << (bans == 2 ? " by index" : "");
   for (int64_t r = 0; r < c.rows; ++r) {
-    c.edits.push_back(edits ? DrawEdits(random, c.vocab) : std::vector<Edit>());
+    c.edits.push_back(edits ? RandomEdits(random, c.vocab) : std::vector<Edit>());
     c.history.emplace_back();
     const int64_t length = c.ngram_size == 0 ? 0 : random.Size(0, 60);
     for (int64_t i = 0; i < length; ++i) {
@@ -298,7 +300,7 @@ void Solve(Trial& trial, cuda::Type type) {
   Array<int32_t> group(trial, c.groups), offset(trial, offsets), edit_token(trial, edit_tokens);
   Array<int32_t> edit_op(trial, edit_ops), token(trial, tokens), length(trial, lengths);
   Array<int32_t> parent(trial, parents);
-  Array<float> edit_value(trial, edit_values), bias(trial, c.bias), draw(trial, c.draws);
+  Array<float> edit_value(trial, edit_values), bias(trial, c.bias), sample(trial, c.random_numbers);
   Array<float> warper(trial, c.warpers);
   const int64_t places = c.count() * c.width;
   Array<float> out_score(trial, places, 1);
@@ -318,8 +320,8 @@ void Solve(Trial& trial, cuda::Type type) {
     p.group_rows = c.group(0)[1];
     p.k = c.group(0)[2], p.mode = c.group(0)[3], p.flags = c.group(0)[4];
   }
-  if (!c.draws.empty()) p.draws = draw.data(), p.warpers = warper.data();
-  p.num_draws = static_cast<int64_t>(c.draws.size());
+  if (!c.random_numbers.empty()) p.random_numbers = sample.data(), p.warpers = warper.data();
+  p.num_random_numbers = static_cast<int64_t>(c.random_numbers.size());
   if (biased) p.bias = bias.data();
   if (edits) {
     p.edit_offsets = offset.data();
@@ -343,12 +345,18 @@ void Solve(Trial& trial, cuda::Type type) {
     trial.Expect(ngram::AdvanceIndex(p.index, step, plan, nullptr));
   }
 
-  tail::Shape shape{c.rows,  c.vocab,          c.count(),         c.listed ? 4 : p.group_rows,
-                    c.width, !c.draws.empty(), tail::HasNamed(p), type};
+  tail::Shape shape{c.rows,
+                    c.vocab,
+                    c.count(),
+                    c.listed ? 4 : p.group_rows,
+                    c.width,
+                    !c.random_numbers.empty(),
+                    tail::HasNamed(p),
+                    type};
   tail::TailPlan plan = tail::PlanSimple(static_cast<int32_t>(32 * random.Between(1, 3)), shape);
-  if (c.draws.empty() && c.width <= tail::kMostCandidates && !random.Chance(6)) {
+  if (c.random_numbers.empty() && c.width <= tail::kMaxCandidates && !random.Chance(6)) {
     // Every path at small sizes: clusters, rounds of few rows, rings of few and of many chunks.
-    const auto teams = static_cast<int32_t>(random.Between(1, tail::kMostTeams));
+    const auto teams = static_cast<int32_t>(random.Between(1, tail::kMaxTeams));
     const auto warps = static_cast<int32_t>(random.Between(1, teams > 2 ? 2 : 3));
     plan = tail::PlanFast(random.Pick({1, 1, 2, 4, 8}), static_cast<int32_t>(random.Between(1, 4)),
                           teams, 32 * warps, random.Size(0, 60000), shape);
@@ -391,14 +399,14 @@ void Solve(Trial& trial, cuda::Type type) {
       trial.Fail("group " + std::to_string(g) + " tells fault " + std::to_string(fault[0]));
     }
     if (c.group(g)[3] == tail::kSample) {
-      std::vector<std::vector<double>> drawn_from;
+      std::vector<std::vector<double>> sampled_from;
       for (int64_t r = c.group(g)[0]; r < c.group(g)[0] + c.group(g)[1]; ++r) {
         double shift;
-        drawn_from.push_back(Reference(c, c.group(g), r, &shift));
+        sampled_from.push_back(Reference(c, c.group(g), r, &shift));
       }
-      CheckDraws(trial, c.group(g), c.warpers.data() + g * tail::kWarperFields, c.draws, c.bias,
-                 std::move(drawn_from), c.width, got.data() + at, rows.data() + at,
-                 toks.data() + at);
+      CheckSamples(trial, c.group(g), c.warpers.data() + g * tail::kWarperFields, c.random_numbers,
+                   c.bias, std::move(sampled_from), c.width, got.data() + at, rows.data() + at,
+                   toks.data() + at);
     } else {
       CheckBest(trial, c, g, got.data() + at, rows.data() + at, toks.data() + at);
     }

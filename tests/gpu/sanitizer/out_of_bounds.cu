@@ -1,4 +1,4 @@
-// Broken on purpose: writes one number behind the end of its array. memcheck must say so.
+// Broken on purpose: writes one number after the end of its array. memcheck must say so.
 #include <cstdio>
 
 #include "../../../kernels-cuda/device/launch.cuh"

@@ -98,7 +98,7 @@ Case Tabled(int64_t rows, const Heads& heads, int64_t keys, const cuda::DeviceLi
     fd::Problem p = Rows<T>(in, rows, 1, heads);
     p.places = fd::Places::kBlockTable;
     p.keys = keys;
-    p.block_slots = 16;
+    p.block_slots = cuda::kBlockSlots;
     p.table_stride = cuda::CeilDivide(keys, 16);
     p.blocks = rows * p.table_stride;
     std::vector<int32_t> table(static_cast<size_t>(p.blocks));
@@ -109,8 +109,9 @@ Case Tabled(int64_t rows, const Heads& heads, int64_t keys, const cuda::DeviceLi
       table[static_cast<size_t>(i)] = static_cast<int32_t>(i * stride % p.blocks);
     }
     p.table = in.Copy(table);
-    const int64_t block = heads.kv * 16 * heads.size;
-    p.key = {in.Normal<T>(p.blocks * block), {block, 16 * heads.size, heads.size, 1}};
+    const int64_t block = heads.kv * cuda::kBlockSlots * heads.size;
+    p.key = {in.Normal<T>(p.blocks * block),
+             {block, cuda::kBlockSlots * heads.size, heads.size, 1}};
     p.value = {in.Normal<T>(p.blocks * block), p.key.strides};
     return Planned<T>(in, p, limits);
   };
@@ -127,8 +128,8 @@ Case Shared(Shape shape, int64_t batch, int64_t beam, const Heads& heads, int64_
     fd::Problem p = Rows<T>(in, 1, batch * beam, heads);
     p.groups = batch;
     p.places = fd::Places::kPool;
-    p.block_slots = 16;
-    p.blocks = cuda::CeilDivide(batch * (prefix + beam * suffix), 16);
+    p.block_slots = cuda::kBlockSlots;
+    p.blocks = cuda::CeilDivide(batch * (prefix + beam * suffix), cuda::kBlockSlots);
     p.shared_length = batch * prefix;
     p.private_length = batch * beam * suffix;
     std::vector<int32_t> sequences, slots(static_cast<size_t>(p.shared_length + p.private_length));
@@ -142,8 +143,9 @@ Case Shared(Shape shape, int64_t batch, int64_t beam, const Heads& heads, int64_
     p.sequences = in.Copy(sequences);
     p.shared_slots = in.Copy(slots);
     p.private_slots = p.shared_slots + p.shared_length;
-    const int64_t block = heads.kv * 16 * heads.size;
-    p.key = {in.Normal<T>(p.blocks * block), {block, 16 * heads.size, heads.size, 1}};
+    const int64_t block = heads.kv * cuda::kBlockSlots * heads.size;
+    p.key = {in.Normal<T>(p.blocks * block),
+             {block, cuda::kBlockSlots * heads.size, heads.size, 1}};
     p.value = {in.Normal<T>(p.blocks * block), p.key.strides};
     return Planned<T>(in, p, limits);
   };

@@ -86,7 +86,7 @@ Case Keys(const std::string& variant, const Sizes& z, const cuda::DeviceLimits& 
     p.query_stride = p.output_stride = z.width();
     p.value_weight = in.Normal<BFloat16>(z.width() * z.width(), 0.03);
     p.weight_head = z.head_size;
-    p.weight_panel = slim::kPanel;
+    p.weight_panel = cuda::kPanel;
     p.weight_row = z.width();
     auto* output = in.Output<BFloat16>(z.tokens() * z.width());
     p.output = output;

@@ -7,7 +7,7 @@
 
 namespace {
 
-graft::Operator Face(const char* name, uint32_t flags = 0) {
+graft::Operator Signature(const char* name, uint32_t flags = 0) {
   return graft::Operator(name, "a copy that breaks a rule")
       .Input("x", graft::kFloat32, flags)
       .Output("y", graft::kFloat32);
@@ -21,7 +21,7 @@ void Copy(const graft::RunContext& context) {
 
 // Counts on more alignment than is promised.
 struct CountsOnAlignment {
-  static graft::Operator Describe() { return Face("CountsOnAlignment"); }
+  static graft::Operator Describe() { return Signature("CountsOnAlignment"); }
   explicit CountsOnAlignment(const graft::CreateContext&) {}
   void Infer(graft::InferContext& context) const { context.SetOutputLike(0, 0); }
   void Run(const graft::RunContext& context) const {
@@ -34,15 +34,15 @@ struct CountsOnAlignment {
 
 // Says that it honours strides, and does not.
 struct IgnoresStrides {
-  static graft::Operator Describe() { return Face("IgnoresStrides", GRAFT_PARAMETER_STRIDED); }
+  static graft::Operator Describe() { return Signature("IgnoresStrides", GRAFT_PARAMETER_STRIDED); }
   explicit IgnoresStrides(const graft::CreateContext&) {}
   void Infer(graft::InferContext& context) const { context.SetOutputLike(0, 0); }
   void Run(const graft::RunContext& context) const { Copy(context); }
 };
 
-// Keeps scratch in the kernel, which several runs share.
+// Holds scratch in the kernel, which several runs share.
 struct SharesScratch {
-  static graft::Operator Describe() { return Face("SharesScratch"); }
+  static graft::Operator Describe() { return Signature("SharesScratch"); }
   explicit SharesScratch(const graft::CreateContext&) {}
   void Infer(graft::InferContext& context) const { context.SetOutputLike(0, 0); }
   void Run(const graft::RunContext& context) const {
@@ -56,7 +56,7 @@ struct SharesScratch {
 
 // Computes with unknown sizes as if they were numbers.
 struct ReckonsWithUnknown {
-  static graft::Operator Describe() { return Face("ReckonsWithUnknown"); }
+  static graft::Operator Describe() { return Signature("ReckonsWithUnknown"); }
   explicit ReckonsWithUnknown(const graft::CreateContext&) {}
   void Infer(graft::InferContext& context) const {
     context.SetOutput(0, graft::kFloat32, {context.InputDim(0, 0).value() * 1 + 0 == 6 ? 6 : 7});
@@ -66,7 +66,7 @@ struct ReckonsWithUnknown {
 
 // Writes one element too many.
 struct WritesBeyond {
-  static graft::Operator Describe() { return Face("WritesBeyond"); }
+  static graft::Operator Describe() { return Signature("WritesBeyond"); }
   explicit WritesBeyond(const graft::CreateContext&) {}
   void Infer(graft::InferContext& context) const { context.SetOutputLike(0, 0); }
   void Run(const graft::RunContext& context) const {
@@ -77,7 +77,7 @@ struct WritesBeyond {
 
 // Leaves the last element as it was.
 struct LeavesOut {
-  static graft::Operator Describe() { return Face("LeavesOut"); }
+  static graft::Operator Describe() { return Signature("LeavesOut"); }
   explicit LeavesOut(const graft::CreateContext&) {}
   void Infer(graft::InferContext& context) const { context.SetOutputLike(0, 0); }
   void Run(const graft::RunContext& context) const {

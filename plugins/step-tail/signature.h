@@ -1,6 +1,6 @@
-// The faces of the operators, the same for every device: their parameters, attributes and shapes.
-#ifndef GRAFT_PLUGINS_STEP_TAIL_FACE_H_
-#define GRAFT_PLUGINS_STEP_TAIL_FACE_H_
+// The signatures of the operators, the same for every device: their parameters, attributes and shapes.
+#ifndef GRAFT_PLUGINS_STEP_TAIL_SIGNATURE_H_
+#define GRAFT_PLUGINS_STEP_TAIL_SIGNATURE_H_
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 namespace graft {
 namespace tail {
 
-class StepTailFace {
+class StepTailBase {
  public:
   enum Input : uint64_t {
     kScores,
@@ -22,7 +22,7 @@ class StepTailFace {
     kEditTokens,
     kEditOps,
     kEditValues,
-    kDraws,
+    kRandomNumbers,
     kTokens,
     kParents,
     kIndex
@@ -40,7 +40,7 @@ class StepTailFace {
         .OptionalInput("edit_tokens", kInt32)
         .OptionalInput("edit_ops", kInt32)
         .OptionalInput("edit_values", kFloat32)
-        .OptionalInput("draws", kFloat32)
+        .OptionalInput("random_numbers", kFloat32)
         .OptionalInput("tokens", kInt32)
         .OptionalInput("parents", kInt32)
         .OptionalInput("index", kUInt8)
@@ -53,7 +53,7 @@ class StepTailFace {
         .Int("ngram_size", 0);
   }
 
-  explicit StepTailFace(const CreateContext& context)
+  explicit StepTailBase(const CreateContext& context)
       : k_(context.Int("k")), ngram_size_(context.Int("ngram_size")) {
     Require(k_ >= 1, "StepTail: k is ", k_, ", needed is 1 or more");
     Require(ngram_size_ >= 0, "StepTail: ngram_size is ", ngram_size_,
@@ -92,7 +92,7 @@ class StepTailFace {
 };
 
 // LogSoftmax and TopK along the last axis, in one pass: the values and indices of ONNX's TopK.
-class LogSoftmaxTopKFace {
+class LogSoftmaxTopKBase {
  public:
   static Operator Describe() {
     return Operator("LogSoftmaxTopK", "the greatest log-probabilities along the last axis")
@@ -102,7 +102,7 @@ class LogSoftmaxTopKFace {
         .Output("indices", kInt64);
   }
 
-  explicit LogSoftmaxTopKFace(const CreateContext& context) {
+  explicit LogSoftmaxTopKBase(const CreateContext& context) {
     const Tensor k = context.Constant(1);
     if (!k.present() || k.elements() != 1) return;
     k_ = k.data<int64_t>()[0];
@@ -129,4 +129,4 @@ class LogSoftmaxTopKFace {
 }  // namespace tail
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_STEP_TAIL_FACE_H_
+#endif  // GRAFT_PLUGINS_STEP_TAIL_SIGNATURE_H_

@@ -1,20 +1,20 @@
 // The operators ELAttention and InputAttention: tensors and attributes of a node bound to the
-// kernel in latent.h.
+// kernel in row_attention.h.
 //
 // They write to `cache` although it is an input: the host owns the pool and must order whoever
 // reads a slot after whoever writes it, as for flash-decode's CachedAttention.
-#ifndef GRAFT_PLUGINS_LATENT_LATENT_ATTENTION_H_
-#define GRAFT_PLUGINS_LATENT_LATENT_ATTENTION_H_
+#ifndef GRAFT_PLUGINS_LATENT_HIDDEN_STATE_ATTENTION_H_
+#define GRAFT_PLUGINS_LATENT_HIDDEN_STATE_ATTENTION_H_
 
 #include <cstdint>
 #include <string>
 
 #include "cached_attention.h"
 #include "graft.h"
-#include "latent.h"
+#include "row_attention.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 
 inline Storage StorageOf(const char* name, const std::string& storage) {
   if (storage == "float16") return Storage::kFloat16;
@@ -171,7 +171,7 @@ class RowAttention {
     problem.output = context.outputs[0].data<float>();
     const std::string fault = Validate(problem);
     Require(fault.empty(), name_, ": ", fault);
-    latent::Run(problem, context.workspace(), attention::RunnerOf(context));
+    row_attention::Run(problem, context.workspace(), attention::RunnerOf(context));
   }
 
   const char* name_;
@@ -183,18 +183,18 @@ class RowAttention {
 };
 
 // Attention of T tokens over hidden states, which all heads share, and, with the second part, over
-// keys and values behind them. Inputs:
+// keys and values after them. Inputs:
 //
 //   query         [T, ...], num_heads * head_size floats a token, b_Q included
 //   cache         [blocks, floats], rows of `width` at `offset`, written in place
 //   sequences [G, 8], shared_slots [*], private_slots [*]: see flash-decode's cached.h;
 //   private_slots
 //                 may be absent
-//   key_weight    [kv_num_heads, ceil(width / 16), head_size, 16]: see latent.h
+//   key_weight    [kv_num_heads, ceil(width / 16), head_size, 16]: see row_attention.h
 //   value_weight  [kv_num_heads, ceil(value_size / 16), width, 16]
 //   key_bias      [kv_num_heads * head_size]; value_bias [kv_num_heads * value_size]
 //   bias          [num_heads, D], added to the score of a key that is d positions before the query;
-//                 D - 1 serves all that are further
+//                 D - 1 stands for all that are further
 //   input [T, width], slot_mapping [T]: rows written to the slots of cache (or -1) before anything
 //   is read key, value    [T, ...], of the new tokens, written to kv_cache at kv_slot_mapping
 //   kv_cache      [blocks, floats], keys and values at `kv_offset` as in CachedAttention
@@ -206,13 +206,13 @@ class RowAttention {
 //
 // Output: [T, num_heads, 1, value_size], or as output_layout and output_rank say.
 template <bool kSecondPart>
-class LatentAttention : public RowAttention {
+class HiddenStateAttention : public RowAttention {
  public:
   static constexpr const char* kName = kSecondPart ? "ELAttention" : "InputAttention";
 
   static Operator Describe() {
     Operator description(kName, kSecondPart
-                                    ? "attention over hidden states, and keys and values behind"
+                                    ? "attention over hidden states, and keys and values after them"
                                     : "attention over a layer's inputs, kept in place of keys");
     description.Input("query", kFloat32)
         .Input("cache", kFloat32)
@@ -240,7 +240,7 @@ class LatentAttention : public RowAttention {
     return RowAttention::Describe(description);
   }
 
-  explicit LatentAttention(const CreateContext& context)
+  explicit HiddenStateAttention(const CreateContext& context)
       : RowAttention(kName, context),
         kv_heads_(context.Int("kv_num_heads")),
         width_(context.Int("width")),
@@ -350,10 +350,10 @@ class LatentAttention : public RowAttention {
   int64_t kv_heads_, width_, kv_offset_;
 };
 
-using ELAttention = LatentAttention<true>;
-using InputAttention = LatentAttention<false>;
+using ELAttention = HiddenStateAttention<true>;
+using InputAttention = HiddenStateAttention<false>;
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_LATENT_ATTENTION_H_
+#endif  // GRAFT_PLUGINS_LATENT_HIDDEN_STATE_ATTENTION_H_

@@ -1,4 +1,4 @@
-#include "latent_problem.h"
+#include "row_problem.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "dice.h"
-#include "latent_reference.h"
+#include "row_reference.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 namespace {
 
@@ -30,28 +30,28 @@ struct Shape {
   Part rows, keys;
 };
 
-Part DrawPart(Dice& dice, int64_t most) {
+Part RandomPart(Dice& dice, int64_t maximum) {
   Part part;
-  if (dice.Chance(8)) most *= 6;
-  part.shared = dice.Chance(20) ? 0 : dice.Draw(1, most);
-  part.private_count = dice.Chance(60) ? 0 : dice.Draw(1, dice.Chance(20) ? most : 20);
+  if (dice.Chance(8)) maximum *= 6;
+  part.shared = dice.Chance(20) ? 0 : dice.Between(1, maximum);
+  part.private_count = dice.Chance(60) ? 0 : dice.Between(1, dice.Chance(20) ? maximum : 20);
   return part;
 }
 
-Shape DrawShape(Dice& dice, bool second) {
+Shape RandomShape(Dice& dice, bool second) {
   Shape s;
-  s.tokens = dice.Chance(7) ? dice.Draw(1, 60) : dice.Draw(1, 5);
-  s.rows = DrawPart(dice, 60);
+  s.tokens = dice.Chance(7) ? dice.Between(1, 60) : dice.Between(1, 5);
+  s.rows = RandomPart(dice, 60);
   if (dice.Chance(30)) {  // a prompt
     Part prompt;
     prompt.causal = true;
-    prompt.shared = s.tokens + (dice.Chance(50) ? 0 : dice.Draw(0, 60));
+    prompt.shared = s.tokens + (dice.Chance(50) ? 0 : dice.Between(0, 60));
     const bool in_keys = second && dice.Chance(40);
     s.rows = in_keys ? Part() : prompt;
     if (in_keys) s.keys = prompt;
     return s;
   }
-  if (second && dice.Chance(80)) s.keys = DrawPart(dice, 40);
+  if (second && dice.Chance(80)) s.keys = RandomPart(dice, 40);
   return s;
 }
 
@@ -85,8 +85,9 @@ Lists MakeLists(Dice& dice, const std::vector<Shape>& shapes, const std::vector<
     return slot;
   };
   lists.slot_mapping.assign(static_cast<size_t>(tokens), -1);
-  lists.shared_slots.assign(static_cast<size_t>(dice.Draw(0, 2)), -5);  // lists that no step takes
-  lists.private_slots.assign(static_cast<size_t>(dice.Draw(0, 2)), 1 << 30);
+  lists.shared_slots.assign(static_cast<size_t>(dice.Between(0, 2)),
+                            -5);  // lists that no step takes
+  lists.private_slots.assign(static_cast<size_t>(dice.Between(0, 2)), 1 << 30);
   for (size_t g = 0; g < shapes.size(); ++g) {
     const Part& s = shapes[g].*part;
     const int64_t rows = shapes[g].tokens, row0 = first[g];
@@ -113,7 +114,7 @@ Lists MakeLists(Dice& dice, const std::vector<Shape>& shapes, const std::vector<
       const bool last = j == s.private_count - 1;
       for (int64_t i = 0; i < rows; ++i) {
         private_slots[static_cast<size_t>(j)].push_back(
-            born[static_cast<size_t>(last ? i : dice.Draw(0, rows - 1))]);
+            born[static_cast<size_t>(last ? i : dice.Between(0, rows - 1))]);
         if (last && writes && dice.Chance(90)) {
           lists.slot_mapping[static_cast<size_t>(row0 + i)] = born[static_cast<size_t>(i)];
         } else {
@@ -158,8 +159,8 @@ void MakeRotary(Dice& dice, int64_t positions, RandomProblem& made) {
   if (p.kind != RowKind::kKeys || p.head_size < 2 || dice.Chance(40)) return;
   p.rotary = dice.Chance(50) ? Rotary::kHalf : Rotary::kInterleaved;
   p.rotated = dice.Chance(50);
-  p.pairs = dice.Chance(70) ? p.head_size / 2 : dice.Draw(1, p.head_size / 2);
-  p.positions = positions + dice.Draw(0, 2);
+  p.pairs = dice.Chance(70) ? p.head_size / 2 : dice.Between(1, p.head_size / 2);
+  p.positions = positions + dice.Between(0, 2);
   for (int64_t i = 0; i < p.positions * p.pairs; ++i) {
     const float angle = dice.Float(3.0f);
     made.cosine.push_back(std::cos(angle));
@@ -173,7 +174,7 @@ void MakeRotary(Dice& dice, int64_t positions, RandomProblem& made) {
 void MakeScores(Dice& dice, RandomProblem& made) {
   Problem& p = made.problem;
   if (dice.Chance(30)) {
-    p.distances = dice.Chance(50) ? dice.Draw(1, 20) : dice.Draw(1, 200);
+    p.distances = dice.Chance(50) ? dice.Between(1, 20) : dice.Between(1, 200);
     const bool slopes = dice.Chance(40);
     for (int64_t h = 0; h < p.heads; ++h) {
       const float slope =
@@ -183,13 +184,13 @@ void MakeScores(Dice& dice, RandomProblem& made) {
       }
     }
     if (p.distances > 2 && dice.Chance(20)) {
-      made.bias[static_cast<size_t>(dice.Draw(1, p.distances - 1))] = -kInfinity;
+      made.bias[static_cast<size_t>(dice.Between(1, p.distances - 1))] = -kInfinity;
     }
     p.bias = made.bias.data();
   }
   if (dice.Chance(30)) p.scale = 0.01f + std::fabs(dice.Float(0.5f));
   if (dice.Chance(15)) p.softcap = 1.0f + std::fabs(dice.Float(20.0f));
-  if (dice.Chance(25)) p.window = dice.Draw(1, dice.Chance(50) ? 10 : 120);
+  if (dice.Chance(25)) p.window = dice.Between(1, dice.Chance(50) ? 10 : 120);
 }
 
 void FillRow(Dice& dice, RandomProblem& made, int64_t slot) {
@@ -213,17 +214,18 @@ void FillKeys(Dice& dice, RandomProblem& made, int64_t slot) {
   }
 }
 
-void DrawTuning(Dice& dice, RandomProblem& made) {
+void RandomTuning(Dice& dice, RandomProblem& made) {
   std::vector<Isa> isas;
   for (Isa isa : kIsas) {
     if (attention::Supports(isa)) isas.push_back(isa);
   }
-  made.tuning.isa = isas[static_cast<size_t>(dice.Draw(0, static_cast<int64_t>(isas.size()) - 1))];
-  if (dice.Chance(40)) made.tuning.parts = dice.Draw(1, 9);
-  if (dice.Chance(40)) made.tuning.row_chunk = dice.Draw(1, 40);
-  if (dice.Chance(60)) made.tuning.prompt = dice.Draw(0, 1);
+  made.tuning.isa =
+      isas[static_cast<size_t>(dice.Between(0, static_cast<int64_t>(isas.size()) - 1))];
+  if (dice.Chance(40)) made.tuning.parts = dice.Between(1, 9);
+  if (dice.Chance(40)) made.tuning.row_chunk = dice.Between(1, 40);
+  if (dice.Chance(60)) made.tuning.prompt = dice.Between(0, 1);
   if (dice.Chance(60)) made.tuning.serial_cost = 0;
-  made.threads = static_cast<int>(dice.Draw(1, 3));
+  made.threads = static_cast<int>(dice.Between(1, 3));
 }
 
 std::string Describe(uint32_t index, const RandomProblem& made, const std::vector<Shape>& shapes) {
@@ -290,8 +292,8 @@ void Make(uint32_t index, RandomProblem& made) {
   const bool keys = dice.Chance(25);
   const bool second = !keys && dice.Chance(40), writes = dice.Chance(75);
   p.kind = keys ? RowKind::kKeys : RowKind::kHiddenStates;
-  p.kv_heads = dice.Draw(1, 4);
-  p.heads = p.kv_heads * (keys || dice.Chance(65) ? 1 : dice.Draw(2, 4));
+  p.kv_heads = dice.Between(1, 4);
+  p.heads = p.kv_heads * (keys || dice.Chance(65) ? 1 : dice.Between(2, 4));
   p.head_size = dice.Pick({1, 3, 8, 16, 24, 32, 64});
   p.value_size = dice.Chance(75) ? p.head_size : dice.Pick({1, 5, 16, 48, 80});
   p.pool.width = keys ? p.heads * p.head_size : dice.Pick({1, 7, 16, 32, 40, 64, 96, 128, 200});
@@ -299,10 +301,10 @@ void Make(uint32_t index, RandomProblem& made) {
                    : dice.Chance(50) ? Storage::kFloat16
                                      : Storage::kBfloat16;
   std::vector<Shape> shapes;
-  const int64_t groups = dice.Chance(3) ? 0 : dice.Draw(1, 3);
+  const int64_t groups = dice.Chance(3) ? 0 : dice.Between(1, 3);
   int64_t slots = 0, kv_slots = 0, positions = 1;
   for (int64_t g = 0; g < groups; ++g) {
-    shapes.push_back(DrawShape(dice, second));
+    shapes.push_back(RandomShape(dice, second));
     const Shape& s = shapes.back();
     slots += s.rows.slots(s.tokens);
     kv_slots += s.keys.slots(s.tokens);
@@ -321,10 +323,10 @@ void Make(uint32_t index, RandomProblem& made) {
     row += shapes[g].tokens;
   }
 
-  p.pool.blocks = slots / kBlockSlots + 1 + dice.Draw(0, 2);
-  p.pool.offset = dice.Chance(50) ? 0 : dice.Draw(0, 40);
+  p.pool.blocks = slots / kBlockSlots + 1 + dice.Between(0, 2);
+  p.pool.offset = dice.Chance(50) ? 0 : dice.Between(0, 40);
   p.pool.block_floats = p.pool.offset + p.pool.area_floats() + (dice.Chance(50) ? 0 : 16);
-  made.rows_start = kBand + 4 * dice.Draw(0, 3);
+  made.rows_start = kBand + 4 * dice.Between(0, 3);
   made.rows.assign(
       static_cast<size_t>(made.rows_start + p.pool.blocks * p.pool.block_floats * 4 + kBand),
       static_cast<char>(0xFF));
@@ -352,11 +354,11 @@ void Make(uint32_t index, RandomProblem& made) {
   }
 
   if (second) {
-    p.kv_pool.blocks = kv_slots / kBlockSlots + 1 + dice.Draw(0, 2);
+    p.kv_pool.blocks = kv_slots / kBlockSlots + 1 + dice.Between(0, 2);
     p.kv_pool.kv_heads = p.kv_heads;
     p.kv_pool.head_size = p.head_size;
     p.kv_pool.value_size = p.value_size;
-    p.kv_pool.offset = dice.Chance(50) ? 0 : dice.Draw(0, 40);
+    p.kv_pool.offset = dice.Chance(50) ? 0 : dice.Between(0, 40);
     p.kv_pool.block_floats = p.kv_pool.offset + p.kv_pool.floats() + (dice.Chance(50) ? 0 : 7);
     made.keys_start = kBand;
     made.keys.assign(static_cast<size_t>(2 * kBand + p.kv_pool.blocks * p.kv_pool.block_floats * 4),
@@ -408,7 +410,7 @@ void Make(uint32_t index, RandomProblem& made) {
     }
   }
 
-  p.query_stride = p.heads * p.head_size + (dice.Chance(20) ? dice.Draw(1, 9) : 0);
+  p.query_stride = p.heads * p.head_size + (dice.Chance(20) ? dice.Between(1, 9) : 0);
   dice.Fill(made.query, p.tokens * p.query_stride + 1, 1.5f);
   p.query = made.query.data();
   made.output.assign(static_cast<size_t>(p.tokens * p.heads * p.value_size + 2 * kOutputBand),
@@ -418,10 +420,10 @@ void Make(uint32_t index, RandomProblem& made) {
     made.skipped.assign(static_cast<size_t>(p.tokens * p.heads + 1), kNan);
     p.skipped = made.skipped.data();
   }
-  DrawTuning(dice, made);
+  RandomTuning(dice, made);
   made.description = Describe(index, made, shapes);
 }
 
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

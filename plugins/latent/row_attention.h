@@ -16,8 +16,8 @@
 //
 // Behind these positions there may be others, whose keys and values stand in a pool of their own:
 // the softmax is over both.
-#ifndef GRAFT_PLUGINS_LATENT_LATENT_H_
-#define GRAFT_PLUGINS_LATENT_LATENT_H_
+#ifndef GRAFT_PLUGINS_LATENT_ROW_ATTENTION_H_
+#define GRAFT_PLUGINS_LATENT_ROW_ATTENTION_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@
 #include "graft_cache.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 
 using attention::kBlockSlots;
 using attention::Runner;
@@ -66,7 +66,7 @@ enum class RowKind {
 enum class Rotary { kNone, kHalf, kInterleaved };
 
 // One call. New rows, keys and values are written first, then all tokens attend. Token i of a group
-// that is not causal is the last position of all: behind the rows and behind the keys of the second
+// that is not causal is the last position of all: after the rows and after the keys of the second
 // part. Either part of a group may be empty, in which case the other may be causal.
 struct Problem {
   RowPool pool;
@@ -101,7 +101,7 @@ struct Problem {
   int64_t input_stride = 0;               // floats from token to token
   const int32_t* slot_mapping = nullptr;  // [T] slot of each, -1: not written. Slots must differ.
 
-  // Keys and values behind the rows, where kv_sequences is given: groups of the same tokens in the
+  // Keys and values after the rows, where kv_sequences is given: groups of the same tokens in the
   // same order. key and value are written at kv_slot_mapping, and may also serve a prompt all of
   // whose rows are new instead of keys and values made from these.
   attention::Pool kv_pool;
@@ -174,7 +174,7 @@ std::string Validate(const StoreProblem& problem);
 // Stores all rows and returns how many there were.
 int64_t Run(const StoreProblem& problem, const Runner& runner);
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_LATENT_H_
+#endif  // GRAFT_PLUGINS_LATENT_ROW_ATTENTION_H_

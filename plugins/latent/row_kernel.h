@@ -1,14 +1,14 @@
 // The entries of the vector code, one set an instruction set.
-#ifndef GRAFT_PLUGINS_LATENT_LATENT_KERNEL_H_
-#define GRAFT_PLUGINS_LATENT_LATENT_KERNEL_H_
+#ifndef GRAFT_PLUGINS_LATENT_ROW_KERNEL_H_
+#define GRAFT_PLUGINS_LATENT_ROW_KERNEL_H_
 
 #include <cstdint>
 
-#include "latent.h"
-#include "latent_plan.h"
+#include "row_attention.h"
+#include "row_plan.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 
 struct Kernel {
   // Takes tasks of every phase until none is left. workspace is aligned to 64 bytes.
@@ -22,7 +22,7 @@ struct Kernel {
 // The kernel for `isa`, or that for kBest when this CPU or this build has none.
 const Kernel& ChooseKernel(Isa isa);
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_LATENT_KERNEL_H_
+#endif  // GRAFT_PLUGINS_LATENT_ROW_KERNEL_H_

@@ -1,14 +1,14 @@
-#include "latent.h"
+#include "row_attention.h"
 
 #include <algorithm>
 #include <cstring>
 #include <sstream>
 
-#include "latent_kernel.h"
-#include "latent_plan.h"
+#include "row_kernel.h"
+#include "row_plan.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace {
 
 template <typename... Parts>
@@ -19,7 +19,7 @@ std::string Join(const Parts&... parts) {
 }
 
 // The lists of a part as a problem of attention over a pool with as many slots, whose check of them
-// serves here too. Nothing behind these pointers is read but lists.
+// applies here too. Nothing behind these pointers is read but lists.
 attention::CachedProblem ListsOf(int64_t blocks, int64_t tokens, const int32_t* sequences,
                                  int64_t groups, const int32_t* shared_slots, int64_t shared_length,
                                  const int32_t* private_slots, int64_t private_length,
@@ -362,5 +362,5 @@ int64_t Run(const StoreProblem& problem, const Runner& runner) {
   return stored;
 }
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

@@ -1,19 +1,19 @@
-// Random calls over pools of rows, and of keys and values behind them.
-#ifndef GRAFT_PLUGINS_LATENT_TESTS_LATENT_PROBLEM_H_
-#define GRAFT_PLUGINS_LATENT_TESTS_LATENT_PROBLEM_H_
+// Random calls over pools of rows, and of keys and values after them.
+#ifndef GRAFT_PLUGINS_LATENT_TESTS_ROW_PROBLEM_H_
+#define GRAFT_PLUGINS_LATENT_TESTS_ROW_PROBLEM_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "latent.h"
+#include "row_attention.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 
-constexpr int64_t kBand = 256;       // bytes before and behind each pool
-constexpr int64_t kOutputBand = 64;  // floats before and behind the output
+constexpr int64_t kBand = 256;       // bytes before and after each pool
+constexpr int64_t kOutputBand = 64;  // floats before and after the output
 
 struct RandomProblem {
   Problem problem;
@@ -45,7 +45,7 @@ std::vector<float> ColumnPanels(const std::vector<float>& w, int64_t width, int6
                                 int64_t size);
 
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_TESTS_LATENT_PROBLEM_H_
+#endif  // GRAFT_PLUGINS_LATENT_TESTS_ROW_PROBLEM_H_

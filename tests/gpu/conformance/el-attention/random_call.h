@@ -1,7 +1,7 @@
 // Random calls of attention over shared rows: sizes, lists and rows, as the conformance of the
-// kernel and that of whole latent attention draw them.
-#ifndef GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_DRAW_H_
-#define GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_DRAW_H_
+// kernel and that of whole attention over hidden states sample them.
+#ifndef GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_RANDOM_CALL_H_
+#define GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_RANDOM_CALL_H_
 
 #include <algorithm>
 #include <cmath>
@@ -23,11 +23,11 @@ namespace el = cuda::el_attention;
 
 // Lists of a call, on the host.
 struct HostLists {
-  std::vector<int32_t> sequences, shared_slots, private_slots, behind, lengths;
+  std::vector<int32_t> sequences, shared_slots, private_slots, second, lengths;
 };
 
-// A call as it is drawn: sizes, and how each thing lies in memory.
-struct Drawn {
+// A call as it is sampled: sizes, and how each thing lies in memory.
+struct RandomCall {
   el::Problem p;
   el::Tuning tuning;
   cuda::DeviceLimits limits;
@@ -38,11 +38,11 @@ struct Drawn {
 
 // Tokens of a prompt or beams of a sample.
 struct GroupSize {
-  int32_t tokens, shared, private_count, behind;
+  int32_t tokens, shared, private_count, second;
   bool causal;
 };
 
-inline void DrawTuning(Random& random, bool cluster, Drawn* d) {
+inline void RandomTuning(Random& random, bool cluster, RandomCall* d) {
   d->tuning.simple = !cluster;
   if (random.Chance(2)) d->tuning.parts = static_cast<int32_t>(random.Between(1, 3));
   if (random.Chance(3)) d->tuning.heads = static_cast<int32_t>(random.Between(1, 8));
@@ -52,7 +52,7 @@ inline void DrawTuning(Random& random, bool cluster, Drawn* d) {
 }
 
 // A device: what it has at most changes how a call is cut, and never what comes out.
-inline cuda::DeviceLimits DrawLimits(Random& random) {
+inline cuda::DeviceLimits RandomLimits(Random& random) {
   cuda::DeviceLimits limits;
   if (random.Chance(2)) limits.clusters[2] = static_cast<int32_t>(random.Between(0, 32));
   if (random.Chance(2)) limits.clusters[3] = static_cast<int32_t>(random.Between(0, 16));
@@ -68,7 +68,7 @@ inline cuda::DeviceLimits DrawLimits(Random& random) {
   return limits;
 }
 
-inline void DrawScores(Random& random, Drawn* d) {
+inline void RandomScores(Random& random, RandomCall* d) {
   el::Problem& p = d->p;
   p.scale = static_cast<float>(random.Uniform(0.5, 4) / std::sqrt(p.rows.width));
   if (random.Chance(5)) p.softcap = static_cast<float>(random.Uniform(1, 20));
@@ -76,7 +76,7 @@ inline void DrawScores(Random& random, Drawn* d) {
   if (random.Chance(3)) p.distances = static_cast<int32_t>(random.Size(1, 150));
 }
 
-inline void DrawDense(Random& random, bool cluster, Drawn* d) {
+inline void RandomDense(Random& random, bool cluster, RandomCall* d) {
   el::Lists& lists = d->p.lists;
   lists.groups = static_cast<int32_t>(random.Size(1, 3));
   lists.group_tokens = static_cast<int32_t>(random.Size(1, cluster ? 12 : 5));
@@ -92,25 +92,26 @@ inline void DrawDense(Random& random, bool cluster, Drawn* d) {
   }
 }
 
-inline void DrawLists(Random& random, bool cluster, Drawn* d) {
+inline void RandomLists(Random& random, bool cluster, RandomCall* d) {
   el::Lists& lists = d->p.lists;
   lists.groups = static_cast<int32_t>(random.Size(1, random.Chance(20) ? 40 : 4));
   const bool many = lists.groups > 4;
   std::vector<GroupSize> sizes;
   int32_t slots = 0;
-  const bool behind = random.Chance(3), owns = random.Chance(2);
+  const bool second = random.Chance(3), owns = random.Chance(2);
   for (int32_t g = 0; g < lists.groups; ++g) {
     GroupSize s{};
     s.causal = random.Chance(4);
     s.tokens = static_cast<int32_t>(random.Size(many ? 0 : 1, many ? 2 : cluster ? 10 : 4));
     s.shared = static_cast<int32_t>(random.Size(0, many ? 20 : cluster ? 150 : 80));
     s.private_count = s.causal || !owns ? 0 : static_cast<int32_t>(random.Size(0, many ? 4 : 40));
-    s.behind = behind && !s.causal ? static_cast<int32_t>(random.Between(0, 9)) : 0;
+    s.second = second && !s.causal ? static_cast<int32_t>(random.Between(0, 9)) : 0;
     slots += s.shared + s.tokens * s.private_count;
     sizes.push_back(s);
   }
-  d->p.rows.slots = static_cast<int32_t>(cuda::RoundUp(slots + random.Between(0, 20), 16));
-  d->p.rows.block_slots = 16;
+  d->p.rows.slots =
+      static_cast<int32_t>(cuda::RoundUp(slots + random.Between(0, 20), cuda::kBlockSlots));
+  d->p.rows.block_slots = cuda::kBlockSlots;
   std::vector<int32_t> free(static_cast<size_t>(d->p.rows.slots));
   for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
   for (size_t i = free.size(); i > 1; --i) {
@@ -141,9 +142,9 @@ inline void DrawLists(Random& random, bool cluster, Drawn* d) {
                              s.causal ? 1 : 0,
                              0};
     d->lists.sequences.insert(d->lists.sequences.end(), step, step + 8);
-    const int32_t after[8] = {firsts[g], s.tokens, 0, s.behind / 2, 0, s.behind - s.behind / 2,
+    const int32_t after[8] = {firsts[g], s.tokens, 0, s.second / 2, 0, s.second - s.second / 2,
                               0,         0};
-    if (behind) d->lists.behind.insert(d->lists.behind.end(), after, after + 8);
+    if (second) d->lists.second.insert(d->lists.second.end(), after, after + 8);
     for (int32_t j = 0; j < s.shared; ++j) d->lists.shared_slots.push_back(take());
     for (int32_t j = 0; j < s.tokens * s.private_count; ++j)
       d->lists.private_slots.push_back(take());
@@ -153,20 +154,21 @@ inline void DrawLists(Random& random, bool cluster, Drawn* d) {
 }
 
 template <typename T>
-Drawn Draw(Trial& trial) {
+RandomCall MakeRandomCall(Trial& trial) {
   Random& random = trial.random;
-  Drawn d;
+  RandomCall d;
   el::Problem& p = d.p;
   const bool cluster = sizeof(T) == 2 && !random.Chance(3);
   p.rows.type = sizeof(T) == 4                       ? Type::kFloat32
                 : std::is_same<T, cuda::Half>::value ? Type::kFloat16
                                                      : Type::kBFloat16;
-  DrawTuning(random, cluster, &d);
-  d.limits = DrawLimits(random);
+  RandomTuning(random, cluster, &d);
+  d.limits = RandomLimits(random);
   p.heads = static_cast<int32_t>(random.Size(1, 20));
   if (cluster) {
-    const int32_t wide = 8 * d.tuning.warp_columns, most = d.tuning.warp_columns > 48 ? 2 : 4;
-    p.rows.width = static_cast<int32_t>(8 * random.Between(1, wide / 8 * random.Between(1, most)));
+    const int32_t wide = 8 * d.tuning.warp_columns, maximum = d.tuning.warp_columns > 48 ? 2 : 4;
+    p.rows.width =
+        static_cast<int32_t>(8 * random.Between(1, wide / 8 * random.Between(1, maximum)));
     if (d.tuning.warp_columns > 16) p.rows.width = std::max(p.rows.width, wide - 8);
   } else {
     p.rows.width =
@@ -175,12 +177,12 @@ Drawn Draw(Trial& trial) {
   d.dense = random.Chance(2);
   const bool small = !cluster || d.tuning.warp_columns == 16;
   if (d.dense) {
-    DrawDense(random, cluster && small, &d);
+    RandomDense(random, cluster && small, &d);
   } else {
-    DrawLists(random, cluster && small, &d);
+    RandomLists(random, cluster && small, &d);
   }
-  DrawScores(random, &d);
-  // Whole vectors of 16 bytes where the cluster kernel is to serve, anything elsewhere.
+  RandomScores(random, &d);
+  // Whole vectors of 16 bytes where the cluster kernel is to run, anything elsewhere.
   const int64_t unit = cluster && !random.Chance(10) ? 8 : 1;
   d.row_gap = unit * random.Size(0, 3), d.block_gap = unit * random.Size(0, 3);
   d.query_gap = unit * random.Size(0, 3), d.output_gap = unit * random.Size(0, 3);
@@ -200,7 +202,7 @@ struct RowPlace {
   int32_t shared_at = 0, own_at = 0;
 };
 
-inline RowPlace PlaceOf(const Drawn& d, int32_t token) {
+inline RowPlace PlaceOf(const RandomCall& d, int32_t token) {
   const el::Lists& lists = d.p.lists;
   RowPlace at;
   if (d.dense) {
@@ -217,14 +219,14 @@ inline RowPlace PlaceOf(const Drawn& d, int32_t token) {
     if (token < step[0] || token >= step[0] + step[1]) continue;
     at.shared = step[3], at.private_count = step[5];
     at.shared_at = step[2], at.own_at = step[4] + (token - step[0]) * step[5];
-    const int32_t* after = d.lists.behind.empty() ? nullptr : d.lists.behind.data() + 8 * g;
+    const int32_t* after = d.lists.second.empty() ? nullptr : d.lists.second.data() + 8 * g;
     at.position = step[6] != 0 ? step[3] - step[1] + token - step[0]
                                : step[3] + step[5] + (after ? after[3] + after[5] : 0) - 1;
   }
   return at;
 }
 
-inline int32_t SlotAt(const Drawn& d, const RowPlace& at, int32_t j) {
+inline int32_t SlotAt(const RandomCall& d, const RowPlace& at, int32_t j) {
   if (d.dense) return at.shared_at + j;
   const int32_t slot = j < at.shared
                            ? d.lists.shared_slots[static_cast<size_t>(at.shared_at + j)]
@@ -252,7 +254,7 @@ std::vector<T> Spread(Random& random, int64_t count, int64_t width, int64_t stri
 
 // NaN in whatever slot no list names: every slot is written, then others are spoilt.
 template <typename T>
-std::vector<T> MakeRows(Random& random, const Drawn& d) {
+std::vector<T> MakeRows(Random& random, const RandomCall& d) {
   const el::Rows& rows = d.p.rows;
   const auto nan = Narrow<T>(std::numeric_limits<double>::quiet_NaN());
   const int64_t blocks = cuda::CeilDivide(rows.slots, rows.block_slots);
@@ -279,4 +281,4 @@ std::vector<T> MakeRows(Random& random, const Drawn& d) {
 }  // namespace gpu
 }  // namespace graft
 
-#endif  // GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_DRAW_H_
+#endif  // GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_RANDOM_CALL_H_

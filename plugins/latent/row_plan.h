@@ -1,15 +1,15 @@
 // How one call is cut into tasks, and how its workspace is laid out.
-#ifndef GRAFT_PLUGINS_LATENT_LATENT_PLAN_H_
-#define GRAFT_PLUGINS_LATENT_LATENT_PLAN_H_
+#ifndef GRAFT_PLUGINS_LATENT_ROW_PLAN_H_
+#define GRAFT_PLUGINS_LATENT_ROW_PLAN_H_
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "latent.h"
+#include "row_attention.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -20,7 +20,7 @@ constexpr int64_t DivideUp(int64_t value, int64_t divisor) {
 
 // Positions of a step at most, over shared positions and over private ones; whole vectors of
 // scores.
-constexpr int64_t kMostTile = 64;
+constexpr int64_t kMaxRowTile = 64;
 constexpr int64_t kPrivateTile = 16;
 // Positions of which keys and values are made at once.
 constexpr int64_t kPromptTile = 48;
@@ -37,7 +37,7 @@ struct Group {
   const int32_t* private_slots;
   int64_t private_count;  // m
   bool causal;
-  int64_t behind;  // positions of the second part
+  int64_t second;  // positions of the second part
   Way way;
 
   int64_t rows;  // tokens * heads
@@ -51,7 +51,7 @@ struct Group {
   int64_t items() const { return way == Way::kRows ? row_chunks * parts : 0; }
   int64_t keys() const { return shared_count + private_count; }
   int64_t position(int64_t token) const {
-    return causal ? shared_count - tokens + token : keys() + behind - 1;
+    return causal ? shared_count - tokens + token : keys() + second - 1;
   }
   // The first position of a part. A private position is read once a token.
   int64_t PartBegin(int64_t part) const {
@@ -152,7 +152,7 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning);
 // Cuts the groups into tasks, and fills the workspace with what the workers start from.
 void FillPlan(const Problem& problem, const Tuning& tuning, char* workspace, Plan& plan);
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_LATENT_PLAN_H_
+#endif  // GRAFT_PLUGINS_LATENT_ROW_PLAN_H_

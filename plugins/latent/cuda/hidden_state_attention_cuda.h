@@ -1,5 +1,5 @@
-// The operators ELAttention and InputAttention on CUDA: the face of latent_attention.h, bound to
-// kernels-cuda/el-attention.
+// The operators ELAttention and InputAttention on CUDA: the signature of hidden_state_attention.h, bound
+// to kernels-cuda/el-attention.
 //
 // Lists, steps and slots stay in device memory: nothing of a call is read or checked by the host
 // but shapes. An index that lies outside of its list or pool is a key that is not there, or is not
@@ -10,26 +10,14 @@
 #include <cstdint>
 #include <limits>
 
-#include "../latent_attention.h"
-#include "el-attention/latent.cuh"
+#include "../hidden_state_attention.h"
+#include "el-attention/hidden_states.cuh"
 #include "graft/cuda.h"
 
 namespace graft {
-namespace latent_cuda {
+namespace row_attention_cuda {
 
 namespace el = cuda::el_attention;
-
-// The kernels know nothing of the ABI; their numbers are the contract's all the same. They write
-// the block size of the second part's pool as 16.
-static_assert(el::kSequenceFirstToken == GRAFT_SEQUENCE_FIRST_TOKEN &&
-              el::kSequenceTokens == GRAFT_SEQUENCE_TOKENS &&
-              el::kSequenceSharedOffset == GRAFT_SEQUENCE_SHARED_OFFSET &&
-              el::kSequenceShared == GRAFT_SEQUENCE_SHARED &&
-              el::kSequencePrivateOffset == GRAFT_SEQUENCE_PRIVATE_OFFSET &&
-              el::kSequencePrivate == GRAFT_SEQUENCE_PRIVATE &&
-              el::kSequenceCausal == GRAFT_SEQUENCE_CAUSAL &&
-              el::kSequenceColumns == GRAFT_SEQUENCE_COLUMNS);
-static_assert(el::kPanel == GRAFT_PANEL_COLUMNS && GRAFT_CACHE_BLOCK_SIZE == 16);
 
 inline int32_t Size(const char* name, const char* what, int64_t size) {
   Require(size >= 0 && size <= std::numeric_limits<int32_t>::max(), name, ": ", what, " is ", size,
@@ -37,22 +25,22 @@ inline int32_t Size(const char* name, const char* what, int64_t size) {
   return static_cast<int32_t>(size);
 }
 
-inline cuda::Type TypeOf(latent::Storage storage) {
-  return storage == latent::Storage::kFloat32   ? cuda::Type::kFloat32
-         : storage == latent::Storage::kFloat16 ? cuda::Type::kFloat16
-                                                : cuda::Type::kBFloat16;
+inline cuda::Type TypeOf(row_attention::Storage storage) {
+  return storage == row_attention::Storage::kFloat32   ? cuda::Type::kFloat32
+         : storage == row_attention::Storage::kFloat16 ? cuda::Type::kFloat16
+                                                       : cuda::Type::kBFloat16;
 }
 
 // The area of rows of a pool.
-inline el::Rows RowsOf(const char* name, const latent::RowPool& pool) {
-  Require(pool.width <= el::kMostWidth, name, ": width is ", pool.width, ", needed is at most ",
-          el::kMostWidth);
+inline el::Rows RowsOf(const char* name, const row_attention::RowPool& pool) {
+  Require(pool.width <= el::kMaxWidth, name, ": width is ", pool.width, ", needed is at most ",
+          el::kMaxWidth);
   el::Rows rows;
   rows.data = pool.data == nullptr ? nullptr : pool.data + pool.offset;
   rows.type = TypeOf(pool.storage);
   rows.slots = Size(name, "the number of slots", pool.slots());
   rows.width = static_cast<int32_t>(pool.width);
-  rows.block_slots = static_cast<int32_t>(latent::kBlockSlots);
+  rows.block_slots = static_cast<int32_t>(row_attention::kBlockSlots);
   rows.block_bytes = pool.block_floats * 4;
   rows.row_bytes = pool.width * pool.element_bytes();
   return rows;
@@ -72,11 +60,11 @@ inline el::Lists ListsOf(const char* name, int64_t groups, const int32_t* sequen
 }
 
 // A call of the CPU's operator, whose pointers are the device's.
-inline el::Latent CallOf(const char* name, const latent::Problem& p) {
+inline el::HiddenStates CallOf(const char* name, const row_attention::Problem& p) {
   Require((p.input != nullptr) == (p.slot_mapping != nullptr) || p.tokens == 0, name,
           ": rows and their slots must be given together");
   Require(p.bias == nullptr || p.distances >= 1, name, ": the bias has no distances");
-  el::Latent l;
+  el::HiddenStates l;
   l.rows = RowsOf(name, p.pool);
   l.lists = ListsOf(name, p.groups, p.sequences, p.shared_slots, p.shared_length, p.private_slots,
                     p.private_length);
@@ -123,31 +111,31 @@ inline el::Latent CallOf(const char* name, const latent::Problem& p) {
 }
 
 template <bool kSecondPart>
-class LatentAttention : public latent::LatentAttention<kSecondPart> {
-  using Face = latent::LatentAttention<kSecondPart>;
+class HiddenStateAttention : public row_attention::HiddenStateAttention<kSecondPart> {
+  using Base = row_attention::HiddenStateAttention<kSecondPart>;
 
  public:
-  using Face::Face;
+  using Base::Base;
 
   uint64_t Workspace(const WorkspaceContext& context) const {
-    const el::Latent l = CallOf(Face::kName, this->Bind(context.inputs));
-    return static_cast<uint64_t>(el::MakeLatentPlan(l, cuda::Limits()).total);
+    const el::HiddenStates l = CallOf(Base::kName, this->Bind(context.inputs));
+    return static_cast<uint64_t>(el::MakeHiddenStatesPlan(l, cuda::Limits()).total);
   }
 
   void Run(const RunContext& context) const {
-    el::Latent l = CallOf(Face::kName, this->Bind(context.inputs));
+    el::HiddenStates l = CallOf(Base::kName, this->Bind(context.inputs));
     l.output = context.outputs[0].data<float>();
     const cuda::DeviceLimits& limits = cuda::Limits();
-    cuda::Check(el::Enqueue(l, el::MakeLatentPlan(l, limits), limits, context.workspace(),
+    cuda::Check(el::Enqueue(l, el::MakeHiddenStatesPlan(l, limits), limits, context.workspace(),
                             cuda::StreamOf(context)),
-                Face::kName);
+                Base::kName);
   }
 };
 
-using ELAttention = LatentAttention<true>;
-using InputAttention = LatentAttention<false>;
+using ELAttention = HiddenStateAttention<true>;
+using InputAttention = HiddenStateAttention<false>;
 
-}  // namespace latent_cuda
+}  // namespace row_attention_cuda
 }  // namespace graft
 
 #endif  // GRAFT_PLUGINS_LATENT_CUDA_LATENT_ATTENTION_H_

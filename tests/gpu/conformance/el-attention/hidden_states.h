@@ -1,12 +1,12 @@
 // Whole attention over hidden states against multi-head attention in float64, whose keys and values
 // are made from W_K and W_V and never by the algebra that the kernels use.
-#ifndef GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_LATENT_H_
-#define GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_LATENT_H_
+#ifndef GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_HIDDEN_STATES_H_
+#define GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_HIDDEN_STATES_H_
 
 #include <cstring>
 
-#include "../../../../kernels-cuda/el-attention/latent.cuh"
-#include "draw.h"
+#include "../../../../kernels-cuda/el-attention/hidden_states.cuh"
+#include "random_call.h"
 
 namespace graft {
 namespace gpu {
@@ -32,10 +32,10 @@ inline Floats PanelsOf(const Floats& w, int64_t depth, int64_t heads, int64_t si
   return list;
 }
 
-// A call: what attention over rows draws, and what stands around it.
-struct LatentCall {
-  Drawn d;
-  el::Latent l;
+// A call: what attention over rows samples, and what stands around it.
+struct HiddenStatesCall {
+  RandomCall d;
+  el::HiddenStates l;
   Floats key_matrix, value_matrix, key_bias, value_bias, bias, query, key, value, input;
   Floats pool;  // of keys and values
   std::vector<int32_t> slot_mapping, kv_sequences, kv_shared_slots, kv_private_slots,
@@ -43,7 +43,7 @@ struct LatentCall {
 };
 
 // Distinct slots for some of the tokens to write, -1 or one out of range for the others.
-inline std::vector<int32_t> DrawWrites(Random& random, int32_t tokens, int32_t slots) {
+inline std::vector<int32_t> RandomWrites(Random& random, int32_t tokens, int32_t slots) {
   std::vector<int32_t> list, free;
   for (int32_t s = 0; s < slots; ++s) free.push_back(s);
   for (int32_t i = 0; i < tokens; ++i) {
@@ -58,18 +58,18 @@ inline std::vector<int32_t> DrawWrites(Random& random, int32_t tokens, int32_t s
   return list;
 }
 
-// Positions behind the rows: as many as the drawn groups say, in a pool of their own.
-inline void DrawBehind(Random& random, LatentCall* call) {
-  el::Latent& l = call->l;
+// Positions after the rows: as many as the sampled groups say, in a pool of their own.
+inline void RandomSecond(Random& random, HiddenStatesCall* call) {
+  el::HiddenStates& l = call->l;
   int32_t slots = 0;
-  for (size_t g = 0; g < call->d.lists.behind.size(); g += 8) {
-    const int32_t* drawn = call->d.lists.behind.data() + g;
-    const int32_t step[8] = {drawn[0],
-                             drawn[1],
+  for (size_t g = 0; g < call->d.lists.second.size(); g += 8) {
+    const int32_t* sampled = call->d.lists.second.data() + g;
+    const int32_t step[8] = {sampled[0],
+                             sampled[1],
                              static_cast<int32_t>(call->kv_shared_slots.size()),
-                             drawn[3],
+                             sampled[3],
                              static_cast<int32_t>(call->kv_private_slots.size()),
-                             drawn[5],
+                             sampled[5],
                              0,
                              0};
     call->kv_sequences.insert(call->kv_sequences.end(), step, step + 8);
@@ -87,7 +87,7 @@ inline void DrawBehind(Random& random, LatentCall* call) {
   l.value_stride = l.kv_heads * l.value_size + random.Between(0, 3);
   call->key = Numbers<float>(random, l.tokens * l.key_stride, -1.5, 1.5);
   call->value = Numbers<float>(random, l.tokens * l.value_stride, -1.5, 1.5);
-  call->kv_slot_mapping = DrawWrites(random, l.tokens, static_cast<int32_t>(pool.blocks) * 16);
+  call->kv_slot_mapping = RandomWrites(random, l.tokens, static_cast<int32_t>(pool.blocks) * 16);
 }
 
 // Where the key (or value) of a slot stands in the pool of keys and values.
@@ -98,14 +98,14 @@ inline size_t KeyAt(const el::KeyPool& pool, int32_t slot, int32_t head, bool va
 }
 
 template <typename T>
-LatentCall DrawLatent(Trial& trial) {
+HiddenStatesCall RandomHiddenStates(Trial& trial) {
   Random& random = trial.random;
-  LatentCall call;
+  HiddenStatesCall call;
   do {
-    call = LatentCall();
-    call.d = Draw<T>(trial);
+    call = HiddenStatesCall();
+    call.d = MakeRandomCall<T>(trial);
   } while (call.d.dense || call.d.p.rows.width > 600 || call.d.tuning.warp_columns > 16);
-  el::Latent& l = call.l;
+  el::HiddenStates& l = call.l;
   const el::Problem& p = call.d.p;
   l.rows = p.rows;
   l.lists = p.lists;
@@ -132,16 +132,16 @@ LatentCall DrawLatent(Trial& trial) {
   if (random.Chance(2)) {
     l.input_stride = width + random.Between(0, 3);
     call.input = Numbers<float>(random, l.tokens * l.input_stride, -1, 1);
-    call.slot_mapping = DrawWrites(random, l.tokens, l.rows.slots);
+    call.slot_mapping = RandomWrites(random, l.tokens, l.rows.slots);
   }
-  if (!call.d.lists.behind.empty()) DrawBehind(random, &call);
+  if (!call.d.lists.second.empty()) RandomSecond(random, &call);
   return call;
 }
 
 // What pools hold once the call's rows, keys and values are written.
 template <typename T>
-void WritePools(const LatentCall& call, std::vector<T>* rows, Floats* pool) {
-  const el::Latent& l = call.l;
+void WritePools(const HiddenStatesCall& call, std::vector<T>* rows, Floats* pool) {
+  const el::HiddenStates& l = call.l;
   const int32_t kv_slots = static_cast<int32_t>(l.kv_pool.blocks) * 16;
   for (int32_t i = 0; i < l.tokens; ++i) {
     const auto t = static_cast<size_t>(i);
@@ -192,9 +192,9 @@ struct Seen {
 };
 
 template <typename T>
-std::vector<Seen> SeenBy(const LatentCall& call, int32_t token, int32_t g,
+std::vector<Seen> SeenBy(const HiddenStatesCall& call, int32_t token, int32_t g,
                          const std::vector<T>& rows, const Floats& pool) {
-  const el::Latent& l = call.l;
+  const el::HiddenStates& l = call.l;
   std::vector<Seen> seen;
   const RowPlace at = PlaceOf(call.d, token);
   for (int32_t j = 0; j < at.shared + at.private_count; ++j) {
@@ -227,15 +227,16 @@ std::vector<Seen> SeenBy(const LatentCall& call, int32_t token, int32_t g,
 }
 
 template <typename T>
-Doubles LatentReference(const LatentCall& call, const std::vector<T>& rows, const Floats& pool) {
-  const el::Latent& l = call.l;
+Doubles HiddenStatesReference(const HiddenStatesCall& call, const std::vector<T>& rows,
+                              const Floats& pool) {
+  const el::HiddenStates& l = call.l;
   Doubles output;
   const double scale = l.scale != 0 ? l.scale : 1 / std::sqrt(static_cast<double>(l.head_size));
   for (int32_t row = 0; row < l.tokens * l.heads; ++row) {
     const int32_t token = row / l.heads, head = row % l.heads, g = head / (l.heads / l.kv_heads);
     const std::vector<Seen> seen = SeenBy(call, token, g, rows, pool);
     Doubles scores;
-    double most = -std::numeric_limits<double>::infinity(), sum = 0;
+    double maximum = -std::numeric_limits<double>::infinity(), sum = 0;
     for (const Seen& s : seen) {
       double score = 0;
       for (int32_t c = 0; c < l.head_size; ++c) {
@@ -249,9 +250,9 @@ Doubles LatentReference(const LatentCall& call, const std::vector<T>& rows, cons
                                                std::min(s.distance, l.distances - 1))];
       }
       scores.push_back(score);
-      most = std::max(most, score);
+      maximum = std::max(maximum, score);
     }
-    for (const double s : scores) sum += std::exp(s - most);
+    for (const double s : scores) sum += std::exp(s - maximum);
     // Keys that count for nothing give NaN, as a softmax does; no keys at all give zeros.
     const RowPlace at = PlaceOf(call.d, token);
     int32_t keys = at.shared + at.private_count;
@@ -263,7 +264,7 @@ Doubles LatentReference(const LatentCall& call, const std::vector<T>& rows, cons
     for (int32_t c = 0; c < l.value_size; ++c) {
       double x = seen.empty() ? none : 0;
       for (size_t i = 0; i < seen.size(); ++i) {
-        x += std::exp(scores[i] - most) / sum * seen[i].value[static_cast<size_t>(c)];
+        x += std::exp(scores[i] - maximum) / sum * seen[i].value[static_cast<size_t>(c)];
       }
       output.push_back(x);
     }
@@ -272,9 +273,9 @@ Doubles LatentReference(const LatentCall& call, const std::vector<T>& rows, cons
 }
 
 template <typename T>
-void ConformLatentAs(Trial& trial) {
-  LatentCall call = DrawLatent<T>(trial);
-  el::Latent& l = call.l;
+void ConformHiddenStatesAs(Trial& trial) {
+  HiddenStatesCall call = RandomHiddenStates<T>(trial);
+  el::HiddenStates& l = call.l;
   std::vector<T> x = MakeRows<T>(trial.random, call.d);
   const Array<T> rows(trial, x, call.d.shift);
   const Array<float> pool(trial, call.pool), query(trial, call.query), key(trial, call.key),
@@ -316,12 +317,12 @@ void ConformLatentAs(Trial& trial) {
   }
   l.output = output.data();
   const cuda::DeviceLimits& limits = call.d.limits;
-  const el::LatentPlan plan = el::MakeLatentPlan(l, limits, call.d.tuning);
+  const el::HiddenStatesPlan plan = el::MakeHiddenStatesPlan(l, limits, call.d.tuning);
   const Array<unsigned char> workspace(trial, plan.total);
-  trial.about << "latent: groups " << l.lists.groups << " tokens " << l.tokens << " heads "
+  trial.about << "hidden states: groups " << l.lists.groups << " tokens " << l.tokens << " heads "
               << l.heads << "/" << l.kv_heads << " of " << l.head_size << "/" << l.value_size
               << " width " << l.rows.width << " keys " << l.lists.shared_length << "+"
-              << l.lists.private_length << " behind " << call.kv_shared_slots.size() << "+"
+              << l.lists.private_length << " after " << call.kv_shared_slots.size() << "+"
               << call.kv_private_slots.size() << " window " << l.window << " distances "
               << l.distances << " softcap " << l.softcap << " biases " << call.key_bias.size()
               << " " << call.value_bias.size() << " type " << static_cast<int>(l.rows.type);
@@ -335,18 +336,18 @@ void ConformLatentAs(Trial& trial) {
   };
   trial.ExpectSame("bytes of rows", bits(rows.Read()), bits(x));
   trial.ExpectSame("bytes of keys and values", bits(pool.Read()), bits(call.pool));
-  trial.Expect("output", output.Read(), LatentReference(call, x, call.pool),
+  trial.Expect("output", output.Read(), HiddenStatesReference(call, x, call.pool),
                ToleranceOf(l.rows.type));
 }
 
-inline void ConformLatent(Trial& trial) {
+inline void ConformHiddenStates(Trial& trial) {
   switch (trial.random.Between(0, 2)) {
     case 0:
-      return ConformLatentAs<float>(trial);
+      return ConformHiddenStatesAs<float>(trial);
     case 1:
-      return ConformLatentAs<cuda::Half>(trial);
+      return ConformHiddenStatesAs<cuda::Half>(trial);
     default:
-      return ConformLatentAs<cuda::BFloat16>(trial);
+      return ConformHiddenStatesAs<cuda::BFloat16>(trial);
   }
 }
 
@@ -354,4 +355,4 @@ inline void ConformLatent(Trial& trial) {
 }  // namespace gpu
 }  // namespace graft
 
-#endif  // GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_LATENT_H_
+#endif  // GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_HIDDEN_STATES_H_

@@ -1,7 +1,7 @@
 // How far attention over rows is from the machine's limits, and from attention over keys and
 // values.
 //
-//   latent_bench [threads] [isa: best|baseline|sse4|avx2|avx512] [filter]
+//   row_attention_bench [threads] [isa: best|baseline|sse4|avx2|avx512] [filter]
 //
 // Each shape is computed by this kernel and, interleaved with it, by flash-decode's over a pool of
 // keys and values of the same problem: all layers in turn, so that nothing is left in a cache from
@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "cached.h"
-#include "latent.h"
 #include "machine.h"
+#include "row_attention.h"
 #include "thread_pool.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace bench {
 namespace {
 
@@ -197,7 +197,7 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace bench
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-int main(int argc, char** argv) { return graft::latent::bench::Main(argc, argv); }
+int main(int argc, char** argv) { return graft::row_attention::bench::Main(argc, argv); }

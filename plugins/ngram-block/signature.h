@@ -1,6 +1,6 @@
-// The face of NGramBlock, the same for every device: its parameters, attributes and shapes.
-#ifndef GRAFT_PLUGINS_NGRAM_BLOCK_FACE_H_
-#define GRAFT_PLUGINS_NGRAM_BLOCK_FACE_H_
+// The signature of NGramBlock, the same for every device: its parameters, attributes and shapes.
+#ifndef GRAFT_PLUGINS_NGRAM_BLOCK_SIGNATURE_H_
+#define GRAFT_PLUGINS_NGRAM_BLOCK_SIGNATURE_H_
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 namespace graft {
 namespace ngram {
 
-class NGramBlockFace {
+class NGramBlockBase {
  public:
   enum Input : uint64_t { kScores, kTokens, kLengths, kParents, kIndex };
 
@@ -31,7 +31,7 @@ class NGramBlockFace {
         .Int("pad_token_id", -1);
   }
 
-  explicit NGramBlockFace(const CreateContext& context)
+  explicit NGramBlockBase(const CreateContext& context)
       : n_(context.Int("ngram_size")), pad_(context.Int("pad_token_id")) {
     Require(n_ >= 1, "NGramBlock: ngram_size is ", n_, ", needed is 1 or more");
   }
@@ -52,4 +52,4 @@ class NGramBlockFace {
 }  // namespace ngram
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_NGRAM_BLOCK_FACE_H_
+#endif  // GRAFT_PLUGINS_NGRAM_BLOCK_SIGNATURE_H_

@@ -17,15 +17,15 @@
 #include "contraction-inl.h"
 #include "graft/tasks.h"
 #include "hwy/highway.h"
-#include "latent.h"
-#include "latent_plan.h"
+#include "row_attention.h"
+#include "row_plan.h"
 #include "softmax-inl.h"
 #include "tile_rows-inl.h"
 #include "tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace HWY_NAMESPACE {
 namespace simd = attention::HWY_NAMESPACE;
 using simd::kNegativeInfinity;
@@ -76,7 +76,7 @@ class Worker {
   }
   std::atomic<int64_t>* Counters() const { return At<std::atomic<int64_t>>(plan_.counter_offset); }
 
-  // Takes tasks until none is left. The counter behind `next` counts those that are done.
+  // Takes tasks until none is left. The counter after `next` counts those that are done.
   template <class Body>
   void Phase(Counter next, int64_t tasks, const Body& body) {
     std::atomic<int64_t>* counters = Counters();
@@ -177,7 +177,7 @@ class Worker {
       const int64_t tile = std::min(plan_.tile, shared_end - j);
       const int64_t after = std::min(plan_.tile, shared_end - j - tile);
       rows_.List(group.shared_slots + j, j, tile);
-      asker_ = rows_.Ask(group.shared_slots + j + tile, after);
+      prefetcher_ = rows_.Prefetch(group.shared_slots + j + tile, after);
       Step(0, count_, j, tile);
       j += tile;
     }
@@ -232,18 +232,18 @@ class Worker {
   // One step of the online softmax: rows r0 .. r0 + rows - 1 of the task over a tile.
   void Step(int64_t r0, int64_t rows, int64_t j, int64_t tile) {
     Scores(r0, rows, tile);
-    for (int64_t r = r0; r < r0 + rows; ++r) Adjust(r, j, tile, scores_ + (r - r0) * kMostTile);
+    for (int64_t r = r0; r < r0 + rows; ++r) Adjust(r, j, tile, scores_ + (r - r0) * kMaxRowTile);
     for (int64_t r = 0; r < rows; r += kLanes) {
       const int64_t count = std::min(kLanes, rows - r);
-      float* scores = scores_ + r * kMostTile;
+      float* scores = scores_ + r * kMaxRowTile;
       float* sums = sums_ + (r0 + r) * kLanes;
-      // Full vectors of maxima are read and written, those behind `count` without a meaning.
+      // Full vectors of maxima are read and written, those after `count` without a meaning.
       float maximum[kLanes];
       std::memcpy(maximum, maximum_ + r0 + r, sizeof(maximum));
       if (plan_.base2) {
-        simd::TakeTiles<true>(count, tile, scores, kMostTile, maximum, sums, rescale_ + r);
+        simd::TakeTiles<true>(count, tile, scores, kMaxRowTile, maximum, sums, rescale_ + r);
       } else {
-        simd::TakeTiles<false>(count, tile, scores, kMostTile, maximum, sums, rescale_ + r);
+        simd::TakeTiles<false>(count, tile, scores, kMaxRowTile, maximum, sums, rescale_ + r);
       }
       std::memcpy(maximum_ + r0 + r, maximum, static_cast<size_t>(count) * sizeof(float));
     }
@@ -251,9 +251,9 @@ class Worker {
     if (problem_.skip > 0.0f) {
       AddKept(r0, rows, tile, sums);
     } else {
-      asker_.Spread(AddSteps(rows, tile, vectors_), 0);
-      AddWeighted(scores_, kMostTile, rows, rows_.sums(), tile, vectors_, asker_, rescale_, sums,
-                  plan_.width);
+      prefetcher_.Spread(AddSteps(rows, tile, vectors_), 0);
+      AddWeighted(scores_, kMaxRowTile, rows, rows_.sums(), tile, vectors_, prefetcher_, rescale_,
+                  sums, plan_.width);
     }
   }
 
@@ -263,17 +263,17 @@ class Worker {
     const float* queries = queries_ + first * plan_.query_stride;
     DotRows dot{rows_.keys(), tile, 0, plan_.query_stride / kPanel, kPanel};
     if (problem_.kind == RowKind::kHiddenStates) {
-      asker_.Spread(DotSteps(rows, dot), 1);
-      Dot(queries, plan_.query_stride, rows, dot, asker_, scores_, kMostTile);
+      prefetcher_.Spread(DotSteps(rows, dot), 1);
+      Dot(queries, plan_.query_stride, rows, dot, prefetcher_, scores_, kMaxRowTile);
       return;
     }
-    // Scores are a small part of the work on rows of keys: what comes next is asked for later.
-    asker_.Spread(0, 0);
+    // Scores are a small part of the work on rows of keys: what comes next is prefetched later.
+    prefetcher_.Spread(0, 0);
     for (int64_t r = 0; r < std::min(rows, problem_.heads); ++r) {
       dot.shift = (first + r) % problem_.heads * plan_.slice;
       Dot(queries + r * plan_.query_stride, problem_.heads * plan_.query_stride,
-          DivideUp(rows - r, problem_.heads), dot, asker_, scores_ + r * kMostTile,
-          problem_.heads * kMostTile);
+          DivideUp(rows - r, problem_.heads), dot, prefetcher_, scores_ + r * kMaxRowTile,
+          problem_.heads * kMaxRowTile);
     }
   }
 
@@ -305,7 +305,7 @@ class Worker {
   // those that weigh nothing in any of its rows.
   void AddKept(int64_t r0, int64_t rows, int64_t count, float* sums) {
     for (int64_t r = 0; r < rows; ++r) {
-      float* weights = scores_ + r * kMostTile;
+      float* weights = scores_ + r * kMaxRowTile;
       float left_out = 0.0f;
       for (int64_t k = 0; k < count; ++k) {
         const bool small = weights[k] < problem_.skip;
@@ -314,22 +314,22 @@ class Worker {
       }
       skipped_[r0 + r] = rescale_[r] * skipped_[r0 + r] + left_out;
     }
-    asker_.Spread(AddSteps(rows, count, vectors_), 0);
-    const float* kept[kMostTile];
-    float weights[kTileRows * kMostTile];
+    prefetcher_.Spread(AddSteps(rows, count, vectors_), 0);
+    const float* kept[kMaxRowTile];
+    float weights[kTileRows * kMaxRowTile];
     ForTiles(rows, [&](int64_t first, int64_t height) {
       int64_t n = 0;
       for (int64_t k = 0; k < count; ++k) {
         bool any = false;
         for (int64_t r = 0; r < height; ++r) {
-          const float weight = scores_[(first + r) * kMostTile + k];
-          weights[r * kMostTile + n] = weight;
+          const float weight = scores_[(first + r) * kMaxRowTile + k];
+          weights[r * kMaxRowTile + n] = weight;
           any |= !(weight == 0.0f);
         }
         kept[n] = rows_.sums()[k];
         n += any ? 1 : 0;
       }
-      AddWeighted(weights, kMostTile, height, kept, n, vectors_, asker_, rescale_ + first,
+      AddWeighted(weights, kMaxRowTile, height, kept, n, vectors_, prefetcher_, rescale_ + first,
                   sums + first * plan_.width, plan_.width);
     });
   }
@@ -348,7 +348,7 @@ class Worker {
   const WorkerLayout layout_;
   TileRows rows_;
   Contraction contraction_;
-  Asker asker_;  // for the tile after the current one
+  Prefetcher prefetcher_;  // for the tile after the current one
 
   // Of the current task.
   int64_t g_ = 0;
@@ -357,7 +357,7 @@ class Worker {
   int64_t lowest_ = 0, highest_ = 0;  // positions that some row may see
   float* accumulator_ = nullptr;      // [rows][width], among the partial sums
 
-  float* scores_;   // [rows][kMostTile]
+  float* scores_;   // [rows][kMaxRowTile]
   float* maximum_;  // [rows], of the scores seen so far
   float* sums_;     // [rows][kLanes], of the weights relative to it
   float* rescale_;  // [rows]
@@ -375,7 +375,7 @@ void WriteRowOf(Storage storage, const float* from, int64_t width, char* to) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 

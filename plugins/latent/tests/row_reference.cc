@@ -1,4 +1,4 @@
-#include "latent_reference.h"
+#include "row_reference.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <map>
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 namespace {
 
@@ -248,8 +248,8 @@ std::vector<double> Compute(const RandomProblem& made, const char* rows, const c
       }
       if (p.kv_sequences != nullptr) {
         const int32_t* b = p.kv_sequences + g * 8;
-        const int64_t behind = b[6] != 0 ? b[3] - b[1] + i + 1 : b[3];
-        for (int64_t j = 0; j < behind; ++j) seen.push_back(from_keys(p.kv_shared_slots[b[2] + j]));
+        const int64_t after = b[6] != 0 ? b[3] - b[1] + i + 1 : b[3];
+        for (int64_t j = 0; j < after; ++j) seen.push_back(from_keys(p.kv_shared_slots[b[2] + j]));
         for (int64_t j = 0; j < b[5]; ++j) {
           seen.push_back(from_keys(p.kv_private_slots[b[4] + i * b[5] + j]));
         }
@@ -265,5 +265,5 @@ std::vector<double> Compute(const RandomProblem& made, const char* rows, const c
 }
 
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

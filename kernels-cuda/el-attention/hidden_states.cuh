@@ -6,10 +6,10 @@
 //   output   = sums W_V of the head + b_V                    project_*.cuh
 //
 // with new rows written first, and joined by log-sum-exp with attention over keys and values that
-// stand behind the rows in a pool of their own (flash-decode). The three run one behind the other,
+// stand after the rows in a pool of their own (flash-decode). The three run one after the other,
 // each beginning while the one before it ends.
-#ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
-#define GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
+#ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_HIDDEN_STATES_CUH_
+#define GRAFT_KERNELS_CUDA_EL_ATTENTION_HIDDEN_STATES_CUH_
 
 #include <cmath>
 
@@ -24,7 +24,7 @@ namespace cuda {
 namespace el_attention {
 
 // All tensors but the rows are float32.
-struct Latent {
+struct HiddenStates {
   Rows rows;
   Lists lists;  // `behind` is not set here: it is kv_lists.sequences
   int32_t tokens = 0, heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
@@ -45,7 +45,7 @@ struct Latent {
   int64_t input_stride = 0;
   const int32_t* slot_mapping = nullptr;  // [tokens]
 
-  // Positions behind the rows: the same groups. None where kv_lists.sequences is.
+  // Positions after the rows: the same groups. None where kv_lists.sequences is.
   KeyPool kv_pool;
   Lists kv_lists;
   const float* key = nullptr;  // [tokens][kv_heads][head_size], written at kv_slot_mapping, or none
@@ -55,32 +55,32 @@ struct Latent {
 
   float* output = nullptr;  // [tokens][heads][value_size]
 
-  bool HasBehind() const { return kv_lists.sequences != nullptr; }
+  bool HasSecond() const { return kv_lists.sequences != nullptr; }
   float Scale() const {
     return scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(head_size));
   }
 };
 
 // Where things stand in the workspace, in bytes, all multiples of 64.
-struct LatentPlan {
+struct HiddenStatesPlan {
   int64_t expanded = 0;  // [tokens * heads][stride], of the rows' type
   int64_t stride = 0;    // numbers: the width in vectors of 16 bytes
   int64_t shift = 0;     // [tokens * heads]
   int64_t sums = 0;      // [tokens * heads][stride], of the rows' type
   int64_t lse = 0;       // [tokens * heads]
-  int64_t behind = 0;    // [tokens * heads][value_size]
-  int64_t behind_lse = 0;
+  int64_t second = 0;    // [tokens * heads][value_size]
+  int64_t second_lse = 0;
   int64_t inner = 0;  // workspace of the attentions, one after the other
   int64_t total = 0;
 };
 
 // The attention over rows of a call whose workspace begins at `workspace`.
-inline Problem AttentionOf(const Latent& l, const LatentPlan& plan, void* workspace) {
+inline Problem AttentionOf(const HiddenStates& l, const HiddenStatesPlan& plan, void* workspace) {
   auto* at = static_cast<char*>(workspace);
   Problem p;
   p.rows = l.rows;
   p.lists = l.lists;
-  p.lists.behind = l.kv_lists.sequences;
+  p.lists.second = l.kv_lists.sequences;
   p.tokens = l.tokens;
   p.heads = l.heads;
   p.query = at + plan.expanded;
@@ -97,7 +97,8 @@ inline Problem AttentionOf(const Latent& l, const LatentPlan& plan, void* worksp
   return p;
 }
 
-inline flash_decode::Problem BehindOf(const Latent& l, const LatentPlan& plan, void* workspace) {
+inline flash_decode::Problem SecondOf(const HiddenStates& l, const HiddenStatesPlan& plan,
+                                      void* workspace) {
   auto* at = static_cast<char*>(workspace);
   flash_decode::Problem p;
   p.groups = l.kv_lists.groups;
@@ -107,15 +108,15 @@ inline flash_decode::Problem BehindOf(const Latent& l, const LatentPlan& plan, v
   p.head_size = l.head_size;
   p.value_size = l.value_size;
   p.query = {l.query, {0, l.head_size, l.query_stride, 1}};
-  p.output = {at + plan.behind, {0, l.value_size, int64_t{l.heads} * l.value_size, 1}};
-  p.lse = reinterpret_cast<float*>(at + plan.behind_lse);
+  p.output = {at + plan.second, {0, l.value_size, int64_t{l.heads} * l.value_size, 1}};
+  p.lse = reinterpret_cast<float*>(at + plan.second_lse);
   p.places = flash_decode::Places::kPool;
   const KeyPool& pool = l.kv_pool;
-  p.key = {pool.data, {pool.block_floats, 16 * pool.head_size, pool.head_size, 1}};
-  p.value = {pool.data + 16 * pool.kv_heads * pool.head_size,
-             {pool.block_floats, 16 * pool.value_size, pool.value_size, 1}};
+  p.key = {pool.data, {pool.block_floats, kBlockSlots * pool.head_size, pool.head_size, 1}};
+  p.value = {pool.data + kBlockSlots * pool.kv_heads * pool.head_size,
+             {pool.block_floats, kBlockSlots * pool.value_size, pool.value_size, 1}};
   p.blocks = pool.blocks;
-  p.block_slots = 16;
+  p.block_slots = kBlockSlots;
   p.sequences = l.kv_lists.sequences;
   p.shared_slots = l.kv_lists.shared_slots;
   p.private_slots = l.kv_lists.private_slots;
@@ -131,9 +132,9 @@ inline flash_decode::Problem BehindOf(const Latent& l, const LatentPlan& plan, v
 }
 
 // Reads shapes and addresses alone; the workspace does for any address.
-inline LatentPlan MakeLatentPlan(const Latent& l, const DeviceLimits& limits,
-                                 const Tuning& tuning = Tuning()) {
-  LatentPlan plan;
+inline HiddenStatesPlan MakeHiddenStatesPlan(const HiddenStates& l, const DeviceLimits& limits,
+                                             const Tuning& tuning = Tuning()) {
+  HiddenStatesPlan plan;
   const int64_t rows = int64_t{l.tokens} * l.heads;
   int64_t offset = 0;
   const auto take = [&](int64_t bytes) {
@@ -146,20 +147,20 @@ inline LatentPlan MakeLatentPlan(const Latent& l, const DeviceLimits& limits,
   plan.shift = take(l.key_bias != nullptr ? rows * 4 : 0);
   plan.sums = take(rows * plan.stride * BytesOf(l.rows.type));
   plan.lse = take(rows * 4);
-  plan.behind = take(l.HasBehind() ? rows * l.value_size * 4 : 0);
-  plan.behind_lse = take(l.HasBehind() ? rows * 4 : 0);
+  plan.second = take(l.HasSecond() ? rows * l.value_size * 4 : 0);
+  plan.second_lse = take(l.HasSecond() ? rows * 4 : 0);
   int64_t inner = WorkspaceBytes(AttentionOf(l, plan, nullptr), limits, tuning);
-  if (l.HasBehind()) {
-    const auto behind = flash_decode::MakePlan(BehindOf(l, plan, nullptr), limits);
-    inner = std::max(inner, behind.workspace_bytes);
+  if (l.HasSecond()) {
+    const auto second = flash_decode::MakePlan(SecondOf(l, plan, nullptr), limits);
+    inner = std::max(inner, second.workspace_bytes);
   }
   plan.inner = take(inner);
   plan.total = offset;
   return plan;
 }
 
-inline LaunchShape ProductShape(const Product& p, int32_t rows, int32_t columns, int32_t threads,
-                                int64_t bytes) {
+inline LaunchShape GemmShape(const Product& p, int32_t rows, int32_t columns, int32_t threads,
+                             int64_t bytes) {
   LaunchShape shape;
   shape.grid_x = CeilDivide(p.rows(), rows);
   shape.grid_y = p.kv_heads;
@@ -169,7 +170,7 @@ inline LaunchShape ProductShape(const Product& p, int32_t rows, int32_t columns,
   return shape;
 }
 
-inline Product ProductOf(const Latent& l) {
+inline Product GemmOf(const HiddenStates& l) {
   Product p;
   p.tokens = l.tokens;
   p.heads = l.heads;
@@ -178,8 +179,9 @@ inline Product ProductOf(const Latent& l) {
 }
 
 template <typename T>
-Status Expand(const Latent& l, const LatentPlan& plan, bool chained, char* at, Stream stream) {
-  Product p = ProductOf(l);
+Status Expand(const HiddenStates& l, const HiddenStatesPlan& plan, bool chained, char* at,
+              Stream stream) {
+  Product p = GemmOf(l);
   p.left = l.query;
   p.token_stride = l.query_stride;
   p.head_stride = p.depth = l.head_size;
@@ -188,21 +190,22 @@ Status Expand(const Latent& l, const LatentPlan& plan, bool chained, char* at, S
   const Shift shift{l.key_bias, l.Scale(), reinterpret_cast<float*>(at + plan.shift)};
   auto* expanded = reinterpret_cast<T*>(at + plan.expanded);
   if constexpr (sizeof(T) == 4) {
-    LaunchShape shape = ProductShape(p, kFloatRows, kFloatColumns, kFloatThreads, kFloatBytes);
+    LaunchShape shape = GemmShape(p, kFloatRows, kFloatColumns, kFloatThreads, kFloatBytes);
     shape.followed = chained;
     return Launch(&ExpandFloatKernel<kFloatThreads>, shape, stream, p, shift, expanded,
                   plan.stride);
   } else {
-    LaunchShape shape = ProductShape(p, kMatrixRows, kExpandColumns, kMatrixThreads,
-                                     MatrixProduct<float, kExpandColumns>::Bytes(p.depth));
+    LaunchShape shape = GemmShape(p, kMatrixRows, kExpandColumns, kMatrixThreads,
+                                  MatrixGemm<float, kExpandColumns>::Bytes(p.depth));
     shape.followed = chained;
     return Launch(&ExpandKernel<T>, shape, stream, p, shift, expanded, plan.stride);
   }
 }
 
 template <typename T>
-Status Contract(const Latent& l, const LatentPlan& plan, bool chained, char* at, Stream stream) {
-  Product p = ProductOf(l);
+Status Contract(const HiddenStates& l, const HiddenStatesPlan& plan, bool chained, char* at,
+                Stream stream) {
+  Product p = GemmOf(l);
   p.left = at + plan.sums;
   p.head_stride = plan.stride;
   p.token_stride = plan.stride * l.heads;
@@ -211,37 +214,37 @@ Status Contract(const Latent& l, const LatentPlan& plan, bool chained, char* at,
   p.columns = l.value_size;
   Join join;
   join.lists = l.lists;
-  join.lists.behind = l.kv_lists.sequences;
+  join.lists.second = l.kv_lists.sequences;
   join.lse = reinterpret_cast<float*>(at + plan.lse);
   join.value_bias = l.value_bias;
-  if (l.HasBehind()) {
-    join.behind = reinterpret_cast<float*>(at + plan.behind);
-    join.behind_lse = reinterpret_cast<float*>(at + plan.behind_lse);
+  if (l.HasSecond()) {
+    join.second = reinterpret_cast<float*>(at + plan.second);
+    join.second_lse = reinterpret_cast<float*>(at + plan.second_lse);
   }
   join.output = l.output;
   if constexpr (sizeof(T) == 4) {
-    LaunchShape shape = ProductShape(p, kFloatRows, kFloatColumns, kFloatThreads,
-                                     kFloatBytes + kFloatRows * sizeof(RowShare));
+    LaunchShape shape = GemmShape(p, kFloatRows, kFloatColumns, kFloatThreads,
+                                  kFloatBytes + kFloatRows * sizeof(RowShare));
     shape.dependent = chained;
     return Launch(&ContractFloatKernel<kFloatThreads>, shape, stream, p, join);
   } else {
-    LaunchShape shape = ProductShape(
-        p, kMatrixRows, kContractColumns, kMatrixThreads,
-        MatrixProduct<T, kContractColumns>::Bytes(p.depth) + kMatrixRows * sizeof(RowShare));
+    LaunchShape shape =
+        GemmShape(p, kMatrixRows, kContractColumns, kMatrixThreads,
+                  MatrixGemm<T, kContractColumns>::Bytes(p.depth) + kMatrixRows * sizeof(RowShare));
     shape.dependent = chained;
     return Launch(&ContractKernel<T>, shape, stream, p, join);
   }
 }
 
-inline Status AttendBehind(const Latent& l, const LatentPlan& whole, const DeviceLimits& limits,
-                           char* at, Stream stream) {
-  const flash_decode::Problem p = BehindOf(l, whole, at);
+inline Status AttendSecond(const HiddenStates& l, const HiddenStatesPlan& whole,
+                           const DeviceLimits& limits, char* at, Stream stream) {
+  const flash_decode::Problem p = SecondOf(l, whole, at);
   return flash_decode::RunAs<float>(p, flash_decode::MakePlan(p, limits), at + whole.inner, stream);
 }
 
 template <typename T>
-Status AttendRows(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits, char* at,
-                  Stream stream, const Tuning& tuning) {
+Status AttendRows(const HiddenStates& l, const HiddenStatesPlan& plan, const DeviceLimits& limits,
+                  char* at, Stream stream, const Tuning& tuning) {
   const Problem p = AttentionOf(l, plan, at);
   const Plan attention = MakePlan(p, limits, tuning);
   if (!attention.legal) return kBadLaunch;
@@ -254,8 +257,9 @@ Status AttendRows(const Latent& l, const LatentPlan& plan, const DeviceLimits& l
 }
 
 // Enqueues all of it. `workspace` is plan.total bytes on the device, 64-byte aligned.
-inline Status Enqueue(const Latent& l, const LatentPlan& plan, const DeviceLimits& limits,
-                      void* workspace, Stream stream, const Tuning& tuning = Tuning()) {
+inline Status Enqueue(const HiddenStates& l, const HiddenStatesPlan& plan,
+                      const DeviceLimits& limits, void* workspace, Stream stream,
+                      const Tuning& tuning = Tuning()) {
   if (l.tokens == 0) return kOk;
   auto* at = static_cast<char*>(workspace);
   Status status = kOk;
@@ -267,13 +271,13 @@ inline Status Enqueue(const Latent& l, const LatentPlan& plan, const DeviceLimit
       return StoreRows(l.rows, l.input, l.input_stride, l.slot_mapping, l.tokens, stream);
     });
   }
-  if (l.key != nullptr && l.kv_slot_mapping != nullptr && l.HasBehind()) {
+  if (l.key != nullptr && l.kv_slot_mapping != nullptr && l.HasSecond()) {
     then([&] {
       return StoreKeys(l.kv_pool, l.key, l.key_stride, l.value, l.value_stride, l.kv_slot_mapping,
                        l.tokens, stream);
     });
   }
-  if (l.HasBehind()) then([&] { return AttendBehind(l, plan, limits, at, stream); });
+  if (l.HasSecond()) then([&] { return AttendSecond(l, plan, limits, at, stream); });
   then([&] {
     return l.rows.type == Type::kFloat32 ? AttendRows<float>(l, plan, limits, at, stream, tuning)
            : l.rows.type == Type::kFloat16
@@ -287,4 +291,4 @@ inline Status Enqueue(const Latent& l, const LatentPlan& plan, const DeviceLimit
 }  // namespace cuda
 }  // namespace graft
 
-#endif  // GRAFT_KERNELS_CUDA_EL_ATTENTION_LATENT_CUH_
+#endif  // GRAFT_KERNELS_CUDA_EL_ATTENTION_HIDDEN_STATES_CUH_

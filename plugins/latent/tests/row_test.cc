@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "latent_problem.h"
-#include "latent_reference.h"
+#include "row_problem.h"
+#include "row_reference.h"
 #include "thread_pool.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 namespace {
 
@@ -31,7 +31,7 @@ void RunPoisoned(const Problem& problem, int threads, const Tuning& tuning) {
   std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
   Run(problem, workspace.data() + 1, test::Threads<Runner>(threads), tuning);
   for (size_t i = size + 1; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote behind the workspace";
+    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
   }
 }
 
@@ -55,11 +55,11 @@ void ExpectOutput(const RandomProblem& made, const std::vector<double>& expected
   for (size_t i = 0; i < kOutputBand; ++i) {
     ASSERT_TRUE(std::isnan(made.output[i])) << "wrote before the output";
     ASSERT_TRUE(std::isnan(made.output[kOutputBand + expected.size() + i]))
-        << "wrote behind the output";
+        << "wrote past the output";
   }
 }
 
-TEST(Latent, AgreesWithMultiHeadAttentionOnRandomProblems) {
+TEST(HiddenStates, AgreesWithMultiHeadAttentionOnRandomProblems) {
   for (int index = 0; index < ProblemCount(); ++index) {
     RandomProblem made;
     Make(static_cast<uint32_t>(index), made);
@@ -78,7 +78,7 @@ TEST(Latent, AgreesWithMultiHeadAttentionOnRandomProblems) {
 }
 
 // A sample's tokens must not depend on what else is in the batch, or on the machine's load.
-TEST(Latent, ResultsDoNotDependOnThreadsOrCompany) {
+TEST(HiddenStates, ResultsDoNotDependOnThreadsOrCompany) {
   int groups = 0;
   for (uint32_t index = 0; index < 300; ++index) {
     RandomProblem made;
@@ -95,14 +95,14 @@ TEST(Latent, ResultsDoNotDependOnThreadsOrCompany) {
     for (int64_t g = 0; g < all.groups; ++g, ++groups) {
       Problem one = all;
       std::vector<int32_t> step(made.sequences.begin() + g * 8, made.sequences.begin() + g * 8 + 8);
-      std::vector<int32_t> behind;
+      std::vector<int32_t> second;
       const int64_t token = step[0];
       step[0] = 0;
       one.sequences = step.data();
       if (one.kv_sequences != nullptr) {
-        behind.assign(made.kv_sequences.begin() + g * 8, made.kv_sequences.begin() + g * 8 + 8);
-        behind[0] = 0;
-        one.kv_sequences = behind.data();
+        second.assign(made.kv_sequences.begin() + g * 8, made.kv_sequences.begin() + g * 8 + 8);
+        second[0] = 0;
+        one.kv_sequences = second.data();
       }
       one.groups = 1;
       one.tokens = step[1];
@@ -147,7 +147,7 @@ double LargestValue(const RandomProblem& made, const char* rows) {
 }
 
 // What is left out is what is reported, each key of it below the limit.
-TEST(Latent, SkippingReportsWhatItLeavesOut) {
+TEST(HiddenStates, SkippingReportsWhatItLeavesOut) {
   int with = 0, without = 0;
   for (uint32_t index = 0; with < 200 && index < 20000; ++index) {
     RandomProblem made;
@@ -237,7 +237,7 @@ struct Small {
   }
 };
 
-TEST(Latent, SaysWhatIsWrong) {
+TEST(HiddenStates, SaysWhatIsWrong) {
   const auto fault = [](auto change) {
     Small small;
     change(small);
@@ -296,7 +296,7 @@ TEST(Latent, SaysWhatIsWrong) {
 }
 
 // Lists may be the same for several groups: what a call needs does not follow from their length.
-TEST(Latent, GroupsMayShareTheirLists) {
+TEST(HiddenStates, GroupsMayShareTheirLists) {
   const int64_t groups = 4, tokens = 40;
   Small small;
   Problem& p = small.p;
@@ -336,7 +336,7 @@ TEST(Latent, GroupsMayShareTheirLists) {
   }
 }
 
-TEST(Latent, NoKeyThatCountsIsNotANumber) {
+TEST(HiddenStates, NoKeyThatCountsIsNotANumber) {
   const float hidden = -std::numeric_limits<float>::infinity();
   Small small;
   small.p.bias = &hidden;
@@ -384,7 +384,7 @@ TEST(StoreRows, StoresWhatHasASlotAndRoundsOnce) {
     made.problem.input_stride = width;
     made.problem.slot_mapping = slot_mapping.data();
     const std::vector<char> expected = ExpectedRows(made);
-    EXPECT_EQ(latent::Run(p, test::Threads<Runner>(2)), count - 21);
+    EXPECT_EQ(row_attention::Run(p, test::Threads<Runner>(2)), count - 21);
     EXPECT_TRUE(expected == made.rows) << "storage " << static_cast<int>(storage);
     slot_mapping[8] = 160;
     EXPECT_EQ(Validate(p), "slot_mapping[8] is slot 160, the pool has 160");
@@ -393,5 +393,5 @@ TEST(StoreRows, StoresWhatHasASlotAndRoundsOnce) {
 
 }  // namespace
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

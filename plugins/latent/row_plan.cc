@@ -1,4 +1,4 @@
-#include "latent_plan.h"
+#include "row_plan.h"
 
 #include <atomic>
 #include <cmath>
@@ -6,24 +6,24 @@
 #include <new>
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace {
 
-constexpr int64_t kVector = 16;     // floats of the widest vector
-constexpr int64_t kMostHeight = 6;  // rows of the tallest register tile
+constexpr int64_t kVector = 16;    // floats of the widest vector
+constexpr int64_t kMaxHeight = 6;  // rows of the tallest register tile
 
 // Positions of a part of a group's rows, and parts at most. The cut depends on the group alone, so
 // that its results do not depend on its company.
 constexpr int64_t kPartCost = 512;
-constexpr int64_t kMostParts = 8;
+constexpr int64_t kMaxParts = 8;
 // Groups of more rows are not cut: their partial sums would outweigh what they are made of.
-constexpr int64_t kMostSplitRows = 128;
+constexpr int64_t kMaxSplitRows = 128;
 
 // Floats of a tile, and of the expanded queries and sums of a task: together they stay in the
 // second-level cache.
 constexpr int64_t kTileFloats = 32768;
 constexpr int64_t kTaskFloats = 163840;
-constexpr int64_t kMostRows = 192;
+constexpr int64_t kMaxRows = 192;
 
 constexpr int64_t kWeightFloats = 32768;  // of W_K that a task of expanding takes at once
 constexpr int64_t kTasksPerThread = 4;
@@ -53,7 +53,7 @@ double BreakEven(const Problem& p) {
 }
 
 bool AllowsPrompt(const Problem& p, const Group& group) {
-  return group.private_count == 0 && group.behind == 0 && group.shared_count > 0 &&
+  return group.private_count == 0 && group.second == 0 && group.shared_count > 0 &&
          (p.skip == 0.0f || group.tokens > 1);
 }
 
@@ -80,17 +80,20 @@ Way Choose(const Problem& p, const Tuning& tuning, const Group& group) {
 // Whether some group may be a prompt, as far as shapes tell.
 bool MayBePrompt(const Problem& p, const Tuning& tuning) {
   if (tuning.prompt >= 0) return tuning.prompt == 1;
-  const int64_t most = p.tokens - p.groups + 1;  // of one group
-  return static_cast<double>(most) > BreakEven(p) || (p.key != nullptr && most >= kLeastNewTokens);
+  const int64_t max_value = p.tokens - p.groups + 1;  // of one group
+  return static_cast<double>(max_value) > BreakEven(p) ||
+         (p.key != nullptr && max_value >= kLeastNewTokens);
 }
 
 // Tokens that are computed from rows, at most.
-int64_t MostFewTokens(const Problem& p, const Tuning& tuning) {
-  const double most = 2.0 * BreakEven(p) + 1.0;  // a causal prompt has at least half of all pairs
+int64_t MaxFewTokens(const Problem& p, const Tuning& tuning) {
+  const double max_value =
+      2.0 * BreakEven(p) + 1.0;  // a causal prompt has at least half of all pairs
   // Groups that are no prompts for another reason may hold any number of tokens.
   const int64_t others = p.private_length + p.kv_shared_length + p.kv_private_length;
-  if (tuning.prompt == 0 || others > 0 || !(most < static_cast<double>(p.tokens))) return p.tokens;
-  return std::min(p.tokens, p.groups * static_cast<int64_t>(most));
+  if (tuning.prompt == 0 || others > 0 || !(max_value < static_cast<double>(p.tokens)))
+    return p.tokens;
+  return std::min(p.tokens, p.groups * static_cast<int64_t>(max_value));
 }
 
 void ChooseRows(const Problem& p, Plan& plan) {
@@ -172,18 +175,19 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   const bool prompts = plan.prompt_heads > 0;
   // With a vector of room: rows are taken in whole vectors.
   const int64_t rows = plan.row_chunk + kVector;
-  layout.scores = take(std::max(rows, prompts ? kPromptTile : 0) * kMostTile, sizeof(float));
+  layout.scores = take(std::max(rows, prompts ? kPromptTile : 0) * kMaxRowTile, sizeof(float));
   layout.maximum = take(rows, sizeof(float));
   layout.sums = take(rows * kVector, sizeof(float));
   layout.rescale = take(rows, sizeof(float));
   layout.skipped = take(rows, sizeof(float));
   layout.low = take(rows, sizeof(int64_t));
   layout.high = take(rows, sizeof(int64_t));
-  layout.sum_rows = take(plan.direct_sums && !prompts ? 0 : kMostTile * plan.width, sizeof(float));
+  layout.sum_rows =
+      take(plan.direct_sums && !prompts ? 0 : kMaxRowTile * plan.width, sizeof(float));
   const bool floats = plan.key_width > 0 || !plan.direct_sums;
-  layout.key_rows = take(floats ? kMostTile * plan.key_width + plan.width : 0, sizeof(float));
-  layout.outputs = take(kMostHeight * plan.value_stride, sizeof(float));
-  layout.merged = take(kMostHeight * plan.width, sizeof(float));
+  layout.key_rows = take(floats ? kMaxRowTile * plan.key_width + plan.width : 0, sizeof(float));
+  layout.outputs = take(kMaxHeight * plan.value_stride, sizeof(float));
+  layout.merged = take(kMaxHeight * plan.width, sizeof(float));
   layout.total = offset;
   return layout;
 }
@@ -195,23 +199,22 @@ Plan MakePlan(const Problem& p, int64_t threads, const Tuning& tuning) {
   plan.base2 = p.bias == nullptr && p.softcap <= 0.0f;
   plan.value_stride = RoundUp(p.value_size, kPanel);
   ChooseRows(p, plan);
-  plan.tile = std::max(kPanel, std::min(kMostTile, kTileFloats / plan.width / kPanel * kPanel));
-  plan.row_chunk = std::min(kMostRows, kTaskFloats / (plan.width + plan.query_stride));
-  plan.row_chunk = std::max(kMostHeight, plan.row_chunk / kMostHeight * kMostHeight);
+  plan.tile = std::max(kPanel, std::min(kMaxRowTile, kTileFloats / plan.width / kPanel * kPanel));
+  plan.row_chunk = std::min(kMaxRows, kTaskFloats / (plan.width + plan.query_stride));
+  plan.row_chunk = std::max(kMaxHeight, plan.row_chunk / kMaxHeight * kMaxHeight);
   plan.row_chunk = std::min(plan.row_chunk, std::max<int64_t>(1, p.tokens * p.heads));
   plan.workers = std::max<int64_t>(1, threads);
   plan.write_rows = std::max<int64_t>(1, 16384 / plan.width);
   plan.writes = p.slot_mapping != nullptr ? DivideUp(p.tokens, plan.write_rows) : 0;
 
-  const int64_t few = MostFewTokens(p, tuning), rows = few * p.heads;
-  int64_t most_parts =
-      std::min(kMostParts, DivideUp(p.shared_length + p.private_length, kPartCost));
-  int64_t split_rows = std::min(rows, p.groups * kMostSplitRows);
+  const int64_t few = MaxFewTokens(p, tuning), rows = few * p.heads;
+  int64_t max_parts = std::min(kMaxParts, DivideUp(p.shared_length + p.private_length, kPartCost));
+  int64_t split_rows = std::min(rows, p.groups * kMaxSplitRows);
   if (tuning.parts > 0) {
-    most_parts = tuning.parts;
+    max_parts = tuning.parts;
     split_rows = rows;
   }
-  const int64_t partial_rows = rows + std::max<int64_t>(0, most_parts - 1) * split_rows;
+  const int64_t partial_rows = rows + std::max<int64_t>(0, max_parts - 1) * split_rows;
 
   size_t offset = 0;
   const auto take = [&offset](int64_t count, size_t size) {
@@ -252,11 +255,10 @@ double ReadGroups(const Problem& p, const Tuning& tuning, const Plan& plan, Grou
     group.private_slots = p.private_slots + step[attention::kSequencePrivateOffset];
     group.private_count = step[attention::kSequencePrivate];
     group.causal = step[attention::kSequenceCausal] != 0;
-    group.behind = 0;
+    group.second = 0;
     if (p.kv_sequences != nullptr) {
-      const int32_t* behind = p.kv_sequences + g * attention::kSequenceColumns;
-      group.behind =
-          int64_t{behind[attention::kSequenceShared]} + behind[attention::kSequencePrivate];
+      const int32_t* kv = p.kv_sequences + g * attention::kSequenceColumns;
+      group.second = int64_t{kv[attention::kSequenceShared]} + kv[attention::kSequencePrivate];
     }
     group.way = Choose(p, tuning, group);
     if (group.way == Way::kMadeKeys && plan.prompt_heads == 0) group.way = Way::kRows;
@@ -267,8 +269,8 @@ double ReadGroups(const Problem& p, const Tuning& tuning, const Plan& plan, Grou
     group.parts = 1;
     if (tuning.parts > 0) {
       group.parts = tuning.parts;
-    } else if (group.rows < kMostSplitRows) {
-      group.parts = std::max<int64_t>(1, std::min(kMostParts, DivideUp(read, kPartCost)));
+    } else if (group.rows < kMaxSplitRows) {
+      group.parts = std::max<int64_t>(1, std::min(kMaxParts, DivideUp(read, kPartCost)));
     }
     work += static_cast<double>(group.rows) *
             (static_cast<double>(group.keys()) + static_cast<double>(p.head_size)) * 4.0 *
@@ -278,7 +280,7 @@ double ReadGroups(const Problem& p, const Tuning& tuning, const Plan& plan, Grou
 }
 
 // Cuts expanding and contracting, which any cut leaves the same, until all threads are busy.
-void CutProducts(const Problem& p, int64_t threads, Plan& plan) {
+void CutMatmuls(const Problem& p, int64_t threads, Plan& plan) {
   const int64_t panels = plan.width / kPanel, least = kTasksPerThread * threads;
   plan.expand_tokens = plan.contract_tokens =
       std::max<int64_t>(1, std::min(plan.few_tokens, 48 / plan.group_heads));
@@ -293,7 +295,7 @@ void CutProducts(const Problem& p, int64_t threads, Plan& plan) {
     plan.expand_panels = RoundUp(plan.expand_panels / 2, 4);
   }
   while (chunks(plan.contract_tokens) * p.kv_heads < least &&
-         plan.contract_tokens * plan.group_heads > kMostHeight && plan.contract_tokens > 1) {
+         plan.contract_tokens * plan.group_heads > kMaxHeight && plan.contract_tokens > 1) {
     plan.contract_tokens = DivideUp(plan.contract_tokens, 2);
   }
   plan.expands = expands();
@@ -317,17 +319,17 @@ void FillPlan(const Problem& p, const Tuning& tuning, char* workspace, Plan& pla
 
   // Where whole groups leave threads idle their rows are shared out, at the price of reading the
   // same positions several times.
-  const auto count = [&](int64_t most) {
+  const auto count = [&](int64_t max_value) {
     int64_t items = 0;
     for (int64_t g = 0; g < p.groups; ++g) {
       if (groups[g].way != Way::kRows) continue;
-      items += DivideUp(groups[g].rows, std::min(most, groups[g].row_chunk)) * groups[g].parts;
+      items += DivideUp(groups[g].rows, std::min(max_value, groups[g].row_chunk)) * groups[g].parts;
     }
     return items;
   };
   int64_t chunk = plan.row_chunk;
-  while (plan.workers > 1 && count(chunk) < plan.workers && chunk > 2 * kMostHeight) {
-    chunk = RoundUp(chunk / 2, kMostHeight);
+  while (plan.workers > 1 && count(chunk) < plan.workers && chunk > 2 * kMaxHeight) {
+    chunk = RoundUp(chunk / 2, kMaxHeight);
   }
   plan.items = plan.few_tokens = 0;
   int64_t partial = 0;
@@ -348,8 +350,8 @@ void FillPlan(const Problem& p, const Tuning& tuning, char* workspace, Plan& pla
     }
   }
   plan.expands = plan.contracts = 0;
-  if (plan.few_tokens > 0) CutProducts(p, plan.workers, plan);
+  if (plan.few_tokens > 0) CutMatmuls(p, plan.workers, plan);
 }
 
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft

@@ -1,15 +1,15 @@
 // Plain multi-head attention in float64: keys and values are made from rows, then attended to.
-#ifndef GRAFT_PLUGINS_LATENT_TESTS_LATENT_REFERENCE_H_
-#define GRAFT_PLUGINS_LATENT_TESTS_LATENT_REFERENCE_H_
+#ifndef GRAFT_PLUGINS_LATENT_TESTS_ROW_REFERENCE_H_
+#define GRAFT_PLUGINS_LATENT_TESTS_ROW_REFERENCE_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "latent.h"
-#include "latent_problem.h"
+#include "row_attention.h"
+#include "row_problem.h"
 
 namespace graft {
-namespace latent {
+namespace row_attention {
 namespace testing {
 
 // A number of a row as the storage type holds it, and its bits.
@@ -31,7 +31,7 @@ std::vector<double> Project(const std::vector<double>& x, const std::vector<floa
 std::vector<double> Compute(const RandomProblem& made, const char* rows, const char* keys);
 
 }  // namespace testing
-}  // namespace latent
+}  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_TESTS_LATENT_REFERENCE_H_
+#endif  // GRAFT_PLUGINS_LATENT_TESTS_ROW_REFERENCE_H_
