@@ -46,7 +46,7 @@ def graft(tree, arguments, text=None):
     plugins = str(tree / "build/plugins")
     environment = dict(os.environ, GRAFT_PLUGIN_PATH=plugins, GRAFT_PLUGIN_UNVERIFIED="1")
     done = subprocess.run([str(tree / arguments[0]), *arguments[1:]], input=text, env=environment, check=True,
-                          capture_output=True, text=True)
+                          stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
 
 
@@ -62,7 +62,7 @@ def generation(tree, name):
     subject, batch, prompt, seed, penalty = GENERATIONS[name]
     search = {"num_beams": 4, "max_new_tokens": 64, "eos_token_id": [], "no_repeat_ngram_size": 3,
               "forced_eos_token_id": None, "early_stopping": False, "repetition_penalty": penalty}
-    job = {"Folder": str(model(subject)), "Keep": "flash-decode", "Strategy": "flash-decode",
+    job = {"Folder": str(model(subject)), "Keep": "flash-decode", "Strategy": "keys_values",
            "Batch": batch, "Prompt": prompt, "Tokens": 64, "Search": search, "Seed": seed}
     return graft(tree, ["bin/bench", "generate-one"], json.dumps(job))["seconds"]
 

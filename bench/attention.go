@@ -57,7 +57,7 @@ const generateChild = "generate-one"
 
 // generateJob is what such a process is to do.
 type generateJob struct {
-	Folder, Keep          string
+	Folder, Strategy      string
 	Batch, Prompt, Tokens int
 	Search                json.RawMessage
 	Seed                  uint64
@@ -99,7 +99,7 @@ func generateIn(ctx context.Context, j generateJob) (t generateTook, err error) 
 	cmd.Stdin, cmd.Stderr = strings.NewReader(string(task)), os.Stderr
 	data, err := cmd.Output()
 	if err != nil {
-		return t, fmt.Errorf("generating %d samples with %s: %w", j.Batch, j.Keep, err)
+		return t, fmt.Errorf("generating %d samples with %s: %w", j.Batch, j.Strategy, err)
 	}
 	return t, json.Unmarshal(data, &t)
 }
@@ -118,7 +118,7 @@ func generateOneChild(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	g, err := openAttention(l, set, j.Folder, j.Keep, j.Batch)
+	g, err := openAttention(l, set, j.Folder, j.Strategy, j.Batch)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (t *generateTook) weigh(g *decode.Generator) (err error) {
 // say writes a line of progress where that is wanted.
 func (j generateJob) say(format string, args ...any) {
 	if j.Progress {
-		fmt.Fprintf(os.Stderr, j.Keep+": "+format+"\n", args...)
+		fmt.Fprintf(os.Stderr, j.Strategy+": "+format+"\n", args...)
 	}
 }
 

@@ -87,7 +87,7 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 	if err != nil {
 		return nil, err
 	}
-	j := generateJob{Folder: folder, Keep: w.keep, Prompt: batchPrompt, Tokens: batchTokens, Search: search, Seed: 3, Progress: true, Last: true}
+	j := generateJob{Folder: folder, Strategy: w.keep, Prompt: batchPrompt, Tokens: batchTokens, Search: search, Seed: 3, Progress: true, Last: true}
 	d := &batchDetail{Keep: w.keep}
 	for _, j.Batch = range w.small {
 		took, err := generateWhole(ctx, j)
@@ -134,7 +134,7 @@ func generateWhole(ctx context.Context, j generateJob) (*generateTook, error) {
 		need = j.Batch * 2
 	}
 	if took.Tokens != need {
-		return nil, fmt.Errorf("%s: %d tokens of %d samples, needed are %d", j.Keep, took.Tokens, j.Batch, need)
+		return nil, fmt.Errorf("%s: %d tokens of %d samples, needed are %d", j.Strategy, took.Tokens, j.Batch, need)
 	}
 	return &took, nil
 }

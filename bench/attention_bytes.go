@@ -89,7 +89,7 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 	}
 	j := generateJob{Folder: folder, Batch: bytesBatch, Prompt: batchPrompt, Tokens: tokens, Search: search, Seed: 3, Progress: true}
 	for keep, to := range map[string]*generateTook{keepShared: &d.Shared, keepOutput: &d.Output} {
-		j.Keep = keep
+		j.Strategy = keep
 		took, err := generateWhole(ctx, j)
 		if err != nil {
 			return err
@@ -143,7 +143,7 @@ func (d *bytesDetail) whisper(ctx context.Context, b *bench) error {
 			g.Close()
 			return err
 		}
-		took, err := generateJob{Keep: keep, Batch: 1, Search: options, Seed: 1}.run(ctx, g)
+		took, err := generateJob{Strategy: keep, Batch: 1, Search: options, Seed: 1}.run(ctx, g)
 		g.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", keep, err)
