@@ -2,7 +2,7 @@
 
     python check.py WORK
 
-Exit status 1 if tokens of expected.json differ in onnxruntime, if scores differ by
+Exit status 1 if tokens of expected.json differ in onnxruntime, if logits differ by
 more than TOLERANCE, or if the folder holds more than LIMIT bytes.
 """
 
@@ -30,8 +30,8 @@ def nodes(graph: onnx.GraphProto) -> int:
 
 
 @torch.no_grad()
-def scores(work: Path, net, tokenizer) -> tuple[float, float, int]:
-    """Largest absolute difference of scores, the largest score and their number, over padded words of all lengths."""
+def logits(work: Path, net, tokenizer) -> tuple[float, float, int]:
+    """Largest absolute difference of logits, the largest logit and their number, over padded words of all lengths."""
     entries = dictionary.held_out(work)[:WORDS]
     reference = decode.checkpoint(work)
     words = tokenizer([e.word for e in entries], return_tensors="pt", padding=True, return_token_type_ids=False)
@@ -54,11 +54,11 @@ def main() -> None:
               f"{nodes(graph.graph)} nodes, {len(graph.graph.initializer)} initializers")
     net, tokenizer = decode.exported(), model.fast_tokenizer(decode.HERE / "tokenizer.json")
 
-    difference, largest, count = scores(Path(sys.argv[1]), net, tokenizer)
+    difference, largest, count = logits(Path(sys.argv[1]), net, tokenizer)
     print(f"onnxruntime {onnxruntime.__version__} against torch {torch.__version__}: max absolute difference "
-          f"{difference:.2e} over {count} scores, {difference / largest:.2e} of the largest")
+          f"{difference:.2e} over {count} logits, {difference / largest:.2e} of the largest")
     if difference > TOLERANCE:
-        faults.append("scores")
+        faults.append("logits")
 
     cases = json.loads((decode.HERE / "expected.json").read_text())["cases"]
     for name, options in decode.OPTIONS.items():

@@ -21,7 +21,7 @@ var twoCores = plan.Machine{Bandwidth: 44e9, CacheBandwidth: 180e9, CacheBytes: 
 
 // TestRecognitionTable compares the table of docs/recognition.md with what is found in each fixture.
 func TestRecognitionTable(t *testing.T) {
-	_, section, _ := strings.Cut(text(t, "docs/recognition.md"), "## What stands under models/graphs")
+	_, section, _ := strings.Cut(text(t, "docs/recognition.md"), "## The graphs under models/graphs")
 	section, _, _ = strings.Cut(section, "\n## ")
 	flash, err := manifest.Read(filepath.Join(root(t), "plugins", "flash-decode"))
 	if err != nil {
