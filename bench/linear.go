@@ -160,7 +160,7 @@ func comparePatched(ctx context.Context, b *bench, path string, count int) (*lin
 func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDetail, bool, error) {
 	// A side's threads rest while the other is timed.
 	resting := map[string]string{"session.force_spinning_stop": "1"}
-	plain, err := b.library.NewSession(path, ort.SessionOptions{Plain: true, Config: resting})
+	plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true, Config: resting})
 	if err != nil {
 		return nil, false, err
 	}

@@ -100,7 +100,7 @@ func loadOne(args []string) error {
 	if err != nil {
 		return err
 	}
-	o := ort.SessionOptions{Plain: true}
+	o := ort.SessionOptions{Unpatched: true}
 	if args[0] != "none" && args[0] != panelsSide {
 		set, err := patch.Load(nil, false)
 		if err != nil {

@@ -41,7 +41,7 @@ func tokens() figure {
 				}
 				return all, nil
 			}
-			plain, err := run(ort.SessionOptions{Plain: true})
+			plain, err := run(ort.SessionOptions{Unpatched: true})
 			if err != nil {
 				return nil, err
 			}

@@ -34,7 +34,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a bitfield", "typedef struct graft_x {\n  uint32_t on : 1;\n} graft_x;", "found member"},
 		{"an array", "typedef struct graft_x {\n  char text[8];\n} graft_x;", "found member"},
 		{"padding between", "typedef struct graft_x {\n  int32_t a;\n  void* b;\n} graft_x;", "found offset 4, need a multiple of 8; declare the padding"},
-		{"padding behind", "typedef struct graft_x {\n  void* a;\n  int32_t b;\n} graft_x;", "found size 12, need a multiple of 8; declare the padding"},
+		{"padding after", "typedef struct graft_x {\n  void* a;\n  int32_t b;\n} graft_x;", "found size 12, need a multiple of 8; declare the padding"},
 		{"an unknown struct", "typedef struct graft_x {\n  graft_y y;\n} graft_x;", "found type graft_y"},
 		{"an expression", "#define GRAFT_X (1 << 3)", "need one number or string"},
 		{"another prefix", "#define OTHER 1", "need #define GRAFT_NAME value"},

@@ -5,7 +5,7 @@
 //
 // It reads a restricted C: object-like macros with one number or string, typedef struct with members of
 // fixed-width types, pointers and function pointers, and static inline functions of int64_t that return
-// one arithmetic expression. Anything else in a header is an error, which keeps the headers within what
+// one arithmetic expression. Anything else in a header is an error, which holds the headers within what
 // other languages can mirror as well.
 package main
 

@@ -86,7 +86,7 @@ func (d *demo) continuation() error {
 		return err
 	}
 	defer patched.Close()
-	unpatched, err := d.library.NewSession(path, ort.SessionOptions{Plain: true})
+	unpatched, err := d.library.NewSession(path, ort.SessionOptions{Unpatched: true})
 	if err != nil {
 		return err
 	}

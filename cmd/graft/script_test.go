@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 			t.Fatalf("%v: run make plugins", err)
 		}
 	}
-	fixture, err := filepath.Abs("../../host/plugin/testdata/fixture/plugin.c")
+	fixture, err := filepath.Abs("../../host/plugin/plugintest/testdata/plugin.c")
 	if err != nil {
 		t.Fatal(err)
 	}

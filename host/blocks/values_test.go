@@ -142,7 +142,7 @@ func (c *computed) values(t *testing.T) {
 	if err := c.model.Write(t.Context(), p, path, model.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.library.NewSession(path, ort.SessionOptions{Plain: true, IntraOpThreads: 1})
+	s, err := c.library.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 	if len(missed) == 0 || o.A != "none" || o.Absolute != 0 || o.Relative != 0 {
 		return nil
 	}
-	s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: o.Threads, Plain: true, Optimization: ort.OptimizeNone})
+	s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Optimization: ort.OptimizeNone})
 	if err != nil {
 		return fmt.Errorf("the model without optimisations: %w", err)
 	}

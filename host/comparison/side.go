@@ -39,13 +39,13 @@ const stopSpinning = "session.force_spinning_stop"
 // open makes the session of one side.
 func open(l *ort.Library, set *patch.Set, path, name string, o Options) (*side, error) {
 	s := &side{Side: Side{Name: name, Plugins: []string{}}}
-	so := ort.SessionOptions{IntraOpThreads: o.Threads, Plain: true, Config: map[string]string{stopSpinning: "1"}}
+	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	if name != "none" {
 		po, err := planOptions(set, name, o)
 		if err != nil {
 			return nil, err
 		}
-		so.Plain = false
+		so.Unpatched = false
 		so.Patcher = (&patch.Sessions{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
 			s.Blocks, s.Replaced, s.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
 			if s.Plugins == nil {

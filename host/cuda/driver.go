@@ -52,7 +52,7 @@ func once[T any](m *map[string]func() (T, error), path string, open func(string)
 	return f
 }
 
-// Open loads and starts the driver where the system keeps it, or at the path in GRAFT_CUDA_DRIVER; once, so
+// Open loads and starts the driver where the system has it, or at the path in GRAFT_CUDA_DRIVER; once, so
 // that later calls give the same answer. The error is an *diagnostic.Error of kind ErrNoDriver, ErrDriverTooOld,
 // ErrNoDevice or ErrDriver.
 func Open() (*Driver, error) { return OpenPath("") }
@@ -96,7 +96,7 @@ func openLibrary(path string) (*library, error) {
 	return &library{path: found, handle: handle, version: Version(version)}, nil
 }
 
-// callC calls a C function. Pointers are made uintptr in the call expression, which keeps what they name
+// callC calls a C function. Pointers are made uintptr in the call expression, which holds what they name
 // alive and where it is.
 //
 //go:uintptrescapes

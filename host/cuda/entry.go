@@ -61,9 +61,9 @@ const (
 )
 
 // entries hold each function's name and the CUDA version in which the form called here appeared. The
-// driver keeps every older form of a function that changed (cuMemAlloc took 32 bits before CUDA 3.2, its
+// driver has every older form of a function that changed (cuMemAlloc took 32 bits before CUDA 3.2, its
 // symbol since is cuMemAlloc_v2) and finds the right one by name and version; a symbol looked up by its
-// plain name would be the oldest.
+// bare name would be the oldest.
 var entries = [numEntries]struct {
 	name  string
 	since Version

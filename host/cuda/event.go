@@ -30,7 +30,7 @@ func (c *Context) MakeEvent(flags EventFlags) (*Event, error) {
 	return e, nil
 }
 
-// Record puts the event into a stream, behind what is in it.
+// Record puts the event into a stream, after what is in it.
 func (e *Event) Record(stream *Stream) error {
 	return e.run(cuEventRecord, func(c *Context) error {
 		return c.driver.call(cuEventRecord, e.handle.value, stream.value())

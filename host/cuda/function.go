@@ -13,7 +13,7 @@ type Function struct {
 	value      uintptr
 	parameters []int // their sizes in bytes
 	maxThreads int
-	maxShared  atomic.Int64 // dynamic shared memory that a launch may ask for, in bytes
+	maxShared  atomic.Int64 // dynamic shared memory that a launch may request, in bytes
 }
 
 // FunctionAttribute is a CUfunction_attribute.
@@ -86,7 +86,7 @@ func (f *Function) Attribute(a FunctionAttribute) (int, error) {
 	return int(v), detail(err, "attribute %d of %q", int(a), f.name)
 }
 
-// SetMaxDynamicSharedSize lets launches ask for so many bytes of dynamic shared memory, up to the device's
+// SetMaxDynamicSharedSize lets launches request this many bytes of dynamic shared memory, up to the device's
 // MaxSharedMemoryPerBlockOptin less the static; without it the limit is MaxSharedMemoryPerBlock, 48 KiB,
 // less the static.
 func (f *Function) SetMaxDynamicSharedSize(bytes int) error {
@@ -114,7 +114,7 @@ func (f *Function) MaxActiveBlocksPerMultiprocessor(threads, sharedMem int) (int
 }
 
 // MaxPotentialBlockSize is the number of threads a block that fills a multiprocessor best, and how many
-// blocks it takes to fill the device. limit is the most threads wanted, 0 for no limit.
+// blocks it takes to fill the device. limit is the maximum of threads, 0 for no limit.
 func (f *Function) MaxPotentialBlockSize(sharedMem, limit int) (blocks, threads int, err error) {
 	var b, t int32
 	err = f.module.run(cuOccupancyMaxPotentialBlockSize, func(c *Context) error {

@@ -434,7 +434,7 @@ func TestModules(t *testing.T) {
 		t.Errorf("a variable that is not there: %v", err)
 	}
 	// The driver learns the end of PTX from a zero. An image that fills its memory, beside others that were
-	// written to, has none behind it by luck.
+	// written to, has none after it by luck.
 	const size = 4096
 	for range 64 {
 		garbage = bytes.Repeat([]byte("x"), size)

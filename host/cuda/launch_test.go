@@ -25,7 +25,7 @@ func TestLaunchArguments(t *testing.T) {
 		{"struct with a pointer", []any{struct{ p *int }{}, x.memory, float32(1), uint32(1)}, "argument 0 of type struct"},
 		{"empty struct", []any{struct{}{}, x.memory, float32(1), uint32(1)}, "argument 0 of type struct {}"},
 		{"no memory", []any{(*cuda.Memory)(nil), x.memory, float32(1), uint32(1)}, "found argument 0 without memory, needed a place in it, or DevicePtr(0)"},
-		{"behind memory", []any{x.memory.At(1024), x.memory, float32(1), uint32(1)}, "found argument 0 without memory"},
+		{"beyond memory", []any{x.memory.At(1024), x.memory, float32(1), uint32(1)}, "found argument 0 without memory"},
 		{"before memory", []any{x.memory, x.memory.At(-1), float32(1), uint32(1)}, "found argument 1 without memory"},
 		{"wide", []any{x.memory, x.memory, 1.0, uint32(1)}, "found argument 2 of type float64, 8 bytes, needed 4 bytes"},
 		{"narrow", []any{x.memory, x.memory, float32(1), uint16(1)}, "found argument 3 of type uint16, 2 bytes, needed 4 bytes"},

@@ -41,7 +41,7 @@ func load(path string) (handle uintptr, found string, err error) {
 }
 
 func dlopen(path string) (handle uintptr, err error) {
-	// The C library keeps the text of an error for the thread that met it.
+	// The C library holds the text of an error for the thread that met it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals.Keep(func() { handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL) })

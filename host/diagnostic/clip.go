@@ -2,7 +2,7 @@ package diagnostic
 
 import "strings"
 
-// Clip keeps a hostile value from filling the terminal.
+// Clip cuts a hostile value, which could fill the terminal.
 func Clip(s string) string {
 	const limit = 60
 	if len(s) > limit {

@@ -46,7 +46,7 @@ func TestDefaultWorkloads(t *testing.T) {
 			if text, ok := want[f.String()]; ok && b.Workload.String() != text {
 				t.Errorf("%q, want %q", b.Workload, text)
 			}
-			s, err := library(t).NewSession(path, ort.SessionOptions{Plain: true})
+			s, err := library(t).NewSession(path, ort.SessionOptions{Unpatched: true})
 			if err != nil {
 				t.Fatal(err)
 			}

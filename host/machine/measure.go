@@ -160,7 +160,7 @@ func newReader(p *plugin.Plugin, operator string, bytes int64, crew *threads.Poo
 	if err != nil {
 		return nil, err
 	}
-	x.context = plugin.RunContext{Crew: crew, Workspace: plugin.NewWorkspace(need)}
+	x.context = plugin.RunContext{Pool: crew, Workspace: plugin.NewWorkspace(need)}
 	return x, nil
 }
 
@@ -189,7 +189,7 @@ type product struct {
 }
 
 func newProduct(p *plugin.Plugin, crew *threads.Pool) (*product, error) {
-	x := &product{context: plugin.RunContext{Crew: crew}}
+	x := &product{context: plugin.RunContext{Pool: crew}}
 	var err error
 	if x.weights, err = memory.Reserve(4 * productColumns * productDepth); err != nil {
 		return nil, err

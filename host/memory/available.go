@@ -48,7 +48,7 @@ func groupLeft(proc, groups string) (left int64, limited bool) {
 	return left, limited
 }
 
-// field is the number behind a name in a file of lines; 0 where it has none.
+// field is the number after a name in a file of lines; 0 where it has none.
 func field(path, name string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 type Binding struct {
 	session *Session
 	native  uintptr
-	bound   map[string]*Value // keeps what ONNX Runtime refers to
+	bound   map[string]*Value // holds what ONNX Runtime refers to
 	cleanup runtime.Cleanup
 	closed  atomic.Bool
 }

@@ -5,7 +5,7 @@
 //   - finding the runtime: [Find] searches for libonnxruntime, [Fetch] brings the pinned release
 //     with an ordinary package client, [Open] maps it, [Loaded] finds the one that another binding
 //     has already mapped into the process;
-//   - the hook: [Library.Install] puts a [Patcher] in front of every function of the C API that
+//   - the hook: [Library.Install] puts a [Patcher] before every function of the C API that
 //     creates a session, so that sessions made by any binding in the process are patched, and
 //     watches which execution providers their options are given: [Request.Appended];
 //   - sessions: [Library.NewSession] and [Library.NewSessionFromBytes], tensors over Go memory,

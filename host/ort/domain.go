@@ -8,7 +8,7 @@ import (
 
 // domains caches the OrtCustomOpDomain objects of a library. ONNX Runtime reads a domain for as
 // long as any session made with it lives, and gives no sign when the last one is gone; equal
-// domains are therefore made once and kept for the process.
+// domains are therefore made once for the process.
 type domains struct {
 	mu   sync.Mutex
 	made map[string]uintptr

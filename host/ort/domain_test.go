@@ -115,7 +115,7 @@ func TestDomains(t *testing.T) {
 	for range 3 {
 		expect(t, "patched", run(t, session(t, marshal(t, unary("Relu")), SessionOptions{}), 1, 2), 2, 3)
 	}
-	expect(t, "own", run(t, session(t, content, SessionOptions{Domains: domains, Plain: true}), 1, 2), 2, 3)
+	expect(t, "own", run(t, session(t, content, SessionOptions{Domains: domains, Unpatched: true}), 1, 2), 2, 3)
 	if made := len(library.domainCache.made) - before; made != 1 {
 		t.Errorf("%d domains were made for four sessions, want 1", made)
 	}

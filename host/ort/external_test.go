@@ -68,7 +68,7 @@ func TestExternalFilesInMemory(t *testing.T) {
 		{"used in a branch", branches(external("w", "bytes", 1, 2), false), []string{"bytes"}, []float32{11, 22}},
 	}
 	t.Run("beside the program's own", func(t *testing.T) {
-		// The program serves v from memory, the patch serves w.
+		// The program has v in memory, the patch has w.
 		r := newRaw(t)
 		options := r.options()
 		own := rawFloats(100, 200)

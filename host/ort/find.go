@@ -15,7 +15,7 @@ import (
 // EnvPath is the environment variable that names the user's own libonnxruntime.
 const EnvPath = "GRAFT_ONNXRUNTIME"
 
-// fetchHint is the mend for every runtime that is missing or unusable.
+// fetchHint is the fix for every runtime that is missing or unusable.
 const fetchHint = "run `graft doctor --fetch` (or `make setup` in the repository), or set " + EnvPath + " to a libonnxruntime of your own"
 
 // ErrNotFound reports that no libonnxruntime was found; the error lists every path tried.

@@ -55,7 +55,7 @@ func (l *Library) Uninstall() error { return l.hook.uninstall() }
 // Installed is the hook that is installed, nil when there is none.
 func (l *Library) Installed() *Hook { return l.hook.active.Load() }
 
-// hook is the state behind Install. Callbacks, once made, serve for the process: purego cannot
+// hook is the state of Install. Callbacks, once made, last for the process: purego cannot
 // free them, and a thread may have read a slot just before it was put back.
 type hook struct {
 	library *Library
@@ -66,7 +66,7 @@ type hook struct {
 
 	originals sync.Map // slot -> address of ONNX Runtime's own function
 
-	kept sync.Map // OrtSession address -> Patch.Keep
+	retained sync.Map // OrtSession address -> Patch.Keep
 
 	appended  appendedTo
 	firstRuns firstRuns
@@ -150,7 +150,7 @@ func (h *hook) makeEntries() []*entry {
 		})
 	replace("ReleaseSession", slotReleaseSession, func(session uintptr) {
 		h.firstRuns.forget(session)
-		keep, _ := h.kept.LoadAndDelete(session) // before the address can name another session
+		keep, _ := h.retained.LoadAndDelete(session) // before the address can name another session
 		l.original(slotReleaseSession, session)
 		_ = keep
 	})
@@ -200,7 +200,7 @@ func (l *Library) original(s slot, args ...uintptr) uintptr {
 	return r
 }
 
-// create serves the functions that are patched. It returns an OrtStatus.
+// create runs for the functions that are patched. It returns an OrtStatus.
 func (h *hook) create(c creation) uintptr {
 	status := h.createPatched(c)
 	if status != 0 || !c.foreign(h.library) {
@@ -218,7 +218,7 @@ func (h *hook) createPatched(c creation) uintptr {
 	l := h.library
 	active := h.active.Load()
 	if active == nil {
-		return l.createPlain(c)
+		return l.createUnpatched(c)
 	}
 	request := c.request(l)
 	made, err := h.patch(active.Patcher, request, c)
@@ -226,11 +226,11 @@ func (h *hook) createPatched(c creation) uintptr {
 	case made:
 		return 0
 	case err == nil:
-		return l.createPlain(c)
+		return l.createUnpatched(c)
 	case active.Strict:
 		return l.newStatus(CodeFail, fmt.Sprintf("graft: %s was not patched: %v", request.name(), err))
 	}
-	status := l.createPlain(c)
+	status := l.createUnpatched(c)
 	if status == 0 {
 		active.Logger.Warn("session made unpatched", "model", request.name(), "reason", err)
 	} else {
@@ -259,7 +259,7 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 		return false, err
 	}
 	if p.Keep != nil {
-		h.kept.Store(*wordAt(c.out), p.Keep)
+		h.retained.Store(*wordAt(c.out), p.Keep)
 	}
 	return true, nil
 }

@@ -68,7 +68,7 @@ func newRaw(t testing.TB) *raw {
 		t.Fatal(err)
 	}
 	r := &raw{TB: t, env: env}
-	t.Cleanup(func() { clear(r.pins) }) // keeps r, and with it what it pins, through the test
+	t.Cleanup(func() { clear(r.pins) }) // holds r, and with it what it pins, through the test
 	return r
 }
 
@@ -165,13 +165,13 @@ func TestHookReachesEverySession(t *testing.T) {
 			check(t, way.make, 0, 2)
 			install(t, Hook{Patcher: negate, Strict: true})
 			s := check(t, way.make, 1, -2)
-			if kept, ok := library.hook.kept.Load(s.native); !ok || kept != "kept" {
-				t.Errorf("Keep of a live session: got %v", kept)
+			if value, ok := library.hook.retained.Load(s.native); !ok || value != "kept" {
+				t.Errorf("Keep of a live session: got %v", value)
 			}
 			library.call(slotReleaseSession, s.native) // as another binding releases it
 			s.closed.Store(true)
 			s.cleanup.Stop()
-			if _, ok := library.hook.kept.Load(s.native); ok {
+			if _, ok := library.hook.retained.Load(s.native); ok {
 				t.Error("Keep outlived the session")
 			}
 			if err := library.Uninstall(); err != nil {
@@ -361,19 +361,19 @@ func TestConcurrentInstall(t *testing.T) {
 	}
 }
 
-// TestPlainAndOwnPatcher: a session of ours can step around the hook, or bring its own Patcher.
-func TestPlainAndOwnPatcher(t *testing.T) {
+// TestUnpatchedAndOwnPatcher: a session of ours can step around the hook, or bring its own Patcher.
+func TestUnpatchedAndOwnPatcher(t *testing.T) {
 	content := marshal(t, unary("Relu"))
 	expect(t, "own patcher", run(t, session(t, content, SessionOptions{Patcher: negate}), -1, 2), 1, -2)
 	install(t, Hook{Patcher: func(Request) (*Patch, error) { return nil, errors.New("not for this one") }, Strict: true})
-	expect(t, "plain", run(t, session(t, content, SessionOptions{Plain: true}), -1, 2), 0, 2)
+	expect(t, "plain", run(t, session(t, content, SessionOptions{Unpatched: true}), -1, 2), 0, 2)
 	s := session(t, content, SessionOptions{Patcher: negate})
 	expect(t, "own patcher, hook installed", run(t, s, -1, 2), 1, -2)
-	if _, ok := library.hook.kept.Load(s.native); !ok {
+	if _, ok := library.hook.retained.Load(s.native); !ok {
 		t.Error("Keep is not held")
 	}
 	s.Close()
-	if _, ok := library.hook.kept.Load(s.native); ok {
+	if _, ok := library.hook.retained.Load(s.native); ok {
 		t.Error("Keep outlived the session")
 	}
 	own := SessionOptions{Patcher: func(Request) (*Patch, error) { return nil, errors.New("cannot") }}

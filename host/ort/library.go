@@ -49,7 +49,7 @@ func Open(path string) (*Library, error) {
 	} else if path, err = filepath.Abs(resolved); err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
-	// The linker keeps the text of its last error for each thread.
+	// The linker holds the text of its last error for each thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
@@ -146,7 +146,7 @@ func (l *Library) APIBase() (uintptr, error) {
 func (l *Library) fn(s slot) uintptr { return loadWord(l.api, int(s)) }
 
 // call calls the function of a slot. Pointers are converted to uintptr in the call expression,
-// which keeps what they name alive and unmoved until the call returns.
+// which holds what they name alive and unmoved until the call returns.
 //
 //go:uintptrescapes
 func (l *Library) call(s slot, args ...uintptr) uintptr {

@@ -11,7 +11,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fakeRuntime compiles a library with the face of ONNX Runtime and some version.
+// fakeRuntime compiles a library with the entry point of ONNX Runtime and some version.
 func fakeRuntime(t *testing.T, version string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "libonnxruntime.so."+version)

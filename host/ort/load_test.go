@@ -21,7 +21,7 @@ import (
 // load is what a process of its own reports about making one session.
 type load struct {
 	Milliseconds float64
-	PeakKB       int // VmHWM: the most memory the process has had
+	PeakKB       int // VmHWM: peak RSS
 }
 
 const markLoad = "GRAFT_TEST_LOAD"

@@ -66,7 +66,7 @@ func dynamic(t testing.TB, path string, o *onnxruntime.SessionOptions, x ...floa
 	return slices.Clone(outputs[0].(*onnxruntime.Tensor[float32]).GetData()), nil
 }
 
-// TestOnnxruntimeGo: sessions of onnxruntime_go are patched while a hook is installed and plain
+// TestOnnxruntimeGo: sessions of onnxruntime_go are patched while a hook is installed and unpatched
 // otherwise, from bytes and from a file, with options and without.
 func TestOnnxruntimeGo(t *testing.T) {
 	if err := other(); err != nil {
@@ -100,11 +100,11 @@ func TestOnnxruntimeGo(t *testing.T) {
 		}
 	}
 	check("before", 0, 2)
-	kept := func() (n int) {
-		library.hook.kept.Range(func(_, _ any) bool { n++; return true })
+	retained := func() (n int) {
+		library.hook.retained.Range(func(_, _ any) bool { n++; return true })
 		return n
 	}
-	before := kept()
+	before := retained()
 	var entries []string
 	install(t, Hook{Strict: true, Patcher: func(r Request) (*Patch, error) {
 		entry, _ := r.Config("graft.plugins")
@@ -112,7 +112,7 @@ func TestOnnxruntimeGo(t *testing.T) {
 		return negate(r)
 	}})
 	check("installed", 1, -2)
-	if n := kept(); n != before {
+	if n := retained(); n != before {
 		t.Errorf("Keep of %d sessions is held after they were destroyed", n-before)
 	}
 	slices.Sort(entries)
@@ -135,7 +135,7 @@ func TestOnnxruntimeGoFallback(t *testing.T) {
 	var log bytes.Buffer
 	install(t, Hook{Patcher: refuse, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if y, err := dynamic(t, path, nil, -1, 2); err != nil || !slices.Equal(y, []float32{0, 2}) {
-		t.Errorf("got %v (%v), want the plain answer", y, err)
+		t.Errorf("got %v (%v), want the unpatched answer", y, err)
 	}
 	want := `level=WARN msg="session made unpatched" model=` + path + ` reason="softmax has no axis"`
 	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {

@@ -58,14 +58,14 @@ type SessionOptions struct {
 	OptimizedModel string
 	// Profile is the prefix of a profile file that [Session.EndProfiling] completes; empty: none.
 	Profile string
-	// LogSeverity is the least severe message that ONNX Runtime prints; the zero value keeps
+	// LogSeverity is the least severe message that ONNX Runtime prints; the zero value is
 	// the environment's, which is warnings.
 	LogSeverity LogSeverity
 	// NoMemoryPattern and NoArena switch off planned allocation and the arena of the CPU.
 	NoMemoryPattern, NoArena bool
 
-	// Plain makes the session through ONNX Runtime's own functions even while a hook is installed.
-	Plain bool
+	// Unpatched makes the session through ONNX Runtime's own functions even while a hook is installed.
+	Unpatched bool
 	// Patcher patches this session, whatever hook is installed; its failure is an error.
 	Patcher Patcher
 }

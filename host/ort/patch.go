@@ -14,7 +14,7 @@ const ConfigExternalFolder = "session.model_external_initializers_file_folder_pa
 // A Patcher decides what a session is made from. It returns nil to leave the model as it is, and
 // an error when it wanted to patch and could not. It runs on the thread that creates the session,
 // possibly several times at once. It may make sessions of its own only with
-// [SessionOptions.Plain], because any other session comes back to it.
+// [SessionOptions.Unpatched], because any other session comes back to it.
 type Patcher func(Request) (*Patch, error)
 
 // A Request is a session about to be made. It is valid until the Patcher returns.
@@ -60,14 +60,14 @@ type Patch struct {
 	// ExternalFolder is the folder of the model's external data, links resolved. Empty leaves
 	// what the program's options say.
 	ExternalFolder string
-	// ExternalFiles serves external data from memory: location -> content. ONNX Runtime copies
-	// what it keeps, so the bytes may be the caller's own and go away after creation. Measured
-	// with a model of 485 MB given as bytes (ONNX Runtime 1.30, two cores): plain 1.8 s and
-	// 1,367 MB at most, with the weights served this way 0.85 s and 1,367 MB; weights copied
+	// ExternalFiles holds external data in memory: location -> content. ONNX Runtime copies
+	// what it retains, so the bytes may be the caller's own and go away after creation. Measured
+	// with a model of 485 MB given as bytes (ONNX Runtime 1.30, two cores): unpatched 1.8 s and
+	// 1,367 MB at most, with the weights read this way 0.85 s and 1,367 MB; weights copied
 	// into a new model would add their size again.
 	//
-	// ONNX Runtime serves initializers of the main graph this way, and then all of them: those of
-	// a subgraph must be moved to the main graph (a subgraph sees outer values) or keep their
+	// ONNX Runtime reads initializers of the main graph this way, and then all of them: those of
+	// a subgraph must be moved to the main graph (a subgraph sees outer values) or have their
 	// content in the model, and no location of the main graph may name a file on disk.
 	ExternalFiles map[string][]byte
 	// Domains are the custom operators of the rewritten model.
@@ -99,8 +99,8 @@ func (c creation) request(l *Library) Request {
 	return r
 }
 
-// createPlain calls ONNX Runtime's own function with the caller's own arguments.
-func (l *Library) createPlain(c creation) (status uintptr) {
+// createUnpatched calls ONNX Runtime's own function with the caller's own arguments.
+func (l *Library) createUnpatched(c creation) (status uintptr) {
 	withSignals(c.foreign(l), func() { status = l.createAs(c) })
 	return status
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// succeed makes ONNX Runtime's own functions of these slots succeed without doing anything, behind
+// succeed makes ONNX Runtime's own functions of these slots succeed without doing anything, after
 // the hook, which must stay installed until the test ends: a runtime for the CPU takes no provider of a GPU.
 func succeed(t testing.TB, slots ...slot) {
 	t.Helper()
@@ -43,7 +43,7 @@ func replaced(t testing.TB, s slot, callback any) {
 	})
 }
 
-// watched installs a hook that keeps what the last request said of its providers.
+// watched installs a hook that holds what the last request said of its providers.
 type watched struct {
 	list      []Appended
 	automatic bool

@@ -96,7 +96,7 @@ func (l *Library) create(c creation, o SessionOptions) error {
 	}
 	var status uintptr
 	withSignals(len(c.own) > 0, func() {
-		if o.Plain || o.Patcher != nil {
+		if o.Unpatched || o.Patcher != nil {
 			status = l.original(s, args...)
 		} else {
 			status = l.call(s, args...)
@@ -121,7 +121,7 @@ func (l *Library) wrapSession(native uintptr) (*Session, error) {
 }
 
 func (l *Library) releaseSession(native uintptr) {
-	keep, _ := l.hook.kept.LoadAndDelete(native)
+	keep, _ := l.hook.retained.LoadAndDelete(native)
 	l.original(slotReleaseSession, native)
 	runtime.KeepAlive(keep)
 }

@@ -222,7 +222,7 @@ func (l *Library) newValue(native uintptr, pin *runtime.Pinner, backing any) (*V
 
 func (v *Value) describe() error {
 	l := v.library
-	// An optional without content has no memory behind it that could be asked.
+	// An optional without content has no memory that could be asked.
 	var has int32
 	if err := l.try("HasValue", slotHasValue, v.native, uintptr(unsafe.Pointer(&has))); err != nil {
 		return err

@@ -49,7 +49,7 @@ var onDevice = map[string]bool{
 }
 
 // deviceOf says where a session computes, by its config entry or its providers. An obstacle is the reason
-// why nothing at hand can serve it.
+// why no installed plugin can.
 func deviceOf(r ort.Request) (d tensor.Device, obstacle string, err error) {
 	if text, ok := r.Config(ConfigDevice); ok {
 		if d, err = ParseDevice(text); err != nil {
@@ -185,8 +185,8 @@ func sameFaces(p *plugin.Plugin, cpu []*plugin.Plugin) error {
 		}
 		if err := signature.Same(other, op); err != nil {
 			return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Path, Cause: err,
-				Found:  fmt.Sprintf("found another face of operator %s than in %s: %v", op.Name, beside.Path, err),
-				Needed: "the same inputs, outputs and attributes", Fix: "build all variants of the plugin from the same source"}
+				Found:  fmt.Sprintf("found another signature of operator %s than in %s: %v", op.Name, beside.Path, err),
+				Needed: "equal inputs, outputs and attributes", Fix: "build all variants of the plugin from the same source"}
 		}
 	}
 	return nil

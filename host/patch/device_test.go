@@ -258,7 +258,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 	})
 }
 
-// TestSessionsWithoutADriver: a session that says it has CUDA, where no driver is, stays as it is drawn and
+// TestSessionsWithoutADriver: a session that says it has CUDA, where no driver is, is left unchanged and
 // says why; a session on the CPU asks nothing.
 func TestSessionsWithoutADriver(t *testing.T) {
 	if os.Getenv(noDriver) == "" {
@@ -326,7 +326,7 @@ func TestFacesOfVariants(t *testing.T) {
 	if err := sameFaces(variant("cuda", "a"), nil); err != nil {
 		t.Errorf("a variant alone: %v", err)
 	}
-	want := "/p/lib_cuda.so: found another face of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the other, needed the same inputs, outputs and attributes; build all variants of the plugin from the same source"
+	want := "/p/lib_cuda.so: found another signature of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the other, needed equal inputs, outputs and attributes; build all variants of the plugin from the same source"
 	if err := sameFaces(variant("cuda", "a"), cpu); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Set is the plugins at hand, in order of preference.
+// Set is the loaded plugins, in order of preference.
 type Set struct {
 	Plugins []*plugin.Plugin
 	Search  *discovery.Search
@@ -129,7 +129,7 @@ func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 	return nil, fmt.Errorf("no plugin %q is loaded, found %s; see graft plugin list", name, strings.Join(have, ", "))
 }
 
-// Require reports the first of the names that no plugin at hand has.
+// Require reports the first of the names that no loaded plugin has.
 func (s *Set) Require(names []string) error {
 	for _, name := range names {
 		if s.CUDA.alone(name) {

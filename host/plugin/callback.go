@@ -13,7 +13,7 @@ import (
 
 // purego gives out a limited number of callbacks and never takes one back, so each kind is made once and
 // gets its Go value through the context pointer that C carries. The struct that C reads that pointer from
-// keeps the value alive for the length of the call.
+// holds the value for the length of the call.
 
 // logger is the context of logLine.
 type logger struct{ log func(level int, text string) }
@@ -24,16 +24,16 @@ var logLine = sync.OnceValue(func() uintptr {
 	})
 })
 
-// crew is the context of parallelFor.
-type crew struct {
-	threads  uint64
-	standing *threads.Pool // nil: goroutines begin and end with each call
+// team is the context of parallelFor.
+type team struct {
+	threads uint64
+	pool    *threads.Pool // nil: goroutines begin and end with each call
 }
 
 var parallelFor = sync.OnceValue(func() uintptr {
-	return purego.NewCallback(func(context *crew, count uint64, task, taskContext uintptr) int32 {
-		if context.standing != nil {
-			context.standing.Do(count, func(i uint64) { purego.SyscallN(task, taskContext, uintptr(i)) })
+	return purego.NewCallback(func(context *team, count uint64, task, taskContext uintptr) int32 {
+		if context.pool != nil {
+			context.pool.Do(count, func(i uint64) { purego.SyscallN(task, taskContext, uintptr(i)) })
 			return abi.OK
 		}
 		var (

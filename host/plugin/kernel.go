@@ -90,7 +90,7 @@ func (p *Plugin) misuse(what string, err error) error {
 	return &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: what + ": " + err.Error(), Cause: err}
 }
 
-// Operator is the face of the kernel's operator.
+// Operator is the signature of the kernel's operator.
 func (k *Kernel) Operator() *signature.Operator { return k.op }
 
 // Infer gives types and shapes of the outputs for those of the inputs. Inputs may lack Data and, with
@@ -162,8 +162,8 @@ type RunContext struct {
 	WorkspaceSize    uint64
 	// Threads is how many goroutines parallel_for uses; below 2 the plugin gets none and loops.
 	Threads int
-	// Crew runs parallel_for instead, with as many threads as it has, whatever Threads is; nil for none.
-	Crew *threads.Pool
+	// Pool runs parallel_for instead, with as many threads as it has, whatever Threads is; nil for none.
+	Pool *threads.Pool
 	// Log takes the plugin's lines; may be nil. Level is 0 debug, 1 information, 2 warning, 3 error.
 	Log func(level int, text string)
 }
@@ -188,8 +188,8 @@ func (k *Kernel) Run(ctx *RunContext, inputs, outputs []*tensor.Tensor) error {
 		return k.plugin.misuse(what, err)
 	}
 	threads := max(ctx.Threads, 1)
-	if ctx.Crew != nil {
-		threads = ctx.Crew.Threads()
+	if ctx.Pool != nil {
+		threads = ctx.Pool.Threads()
 	}
 	c := &abi.RunContext{
 		Size: uint64(unsafe.Sizeof(abi.RunContext{})), Stream: unsafe.Pointer(pointer[byte](ctx.Stream)), Concurrency: int32(threads),
@@ -199,7 +199,7 @@ func (k *Kernel) Run(ctx *RunContext, inputs, outputs []*tensor.Tensor) error {
 		c.Workspace, c.WorkspaceSize = unsafe.Pointer(pointer[byte](ctx.WorkspaceAddress)), ctx.WorkspaceSize
 	}
 	if threads > 1 {
-		c.ParallelFor, c.ParallelContext = parallelFor(), unsafe.Pointer(&crew{threads: uint64(threads), standing: ctx.Crew})
+		c.ParallelFor, c.ParallelContext = parallelFor(), unsafe.Pointer(&team{threads: uint64(threads), pool: ctx.Pool})
 	}
 	if ctx.Log != nil {
 		c.Log, c.LogContext = logLine(), unsafe.Pointer(&logger{log: ctx.Log})

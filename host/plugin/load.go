@@ -25,7 +25,7 @@ import (
 )
 
 // Plugin is a loaded library: its code is in this process and stays until the process ends, because ONNX
-// Runtime keeps pointers into it. Methods are safe from several goroutines.
+// Runtime holds pointers into it. Methods are safe from several goroutines.
 type Plugin struct {
 	Folder   string
 	Path     string // of the library
@@ -144,7 +144,7 @@ func (p *Plugin) native(f func()) {
 // load runs the library's constructors and reads its table and description.
 func (p *Plugin) load() error {
 	refuse := func(found, need, fix string) error { return refusal.Incompatible(p.Path, found, need, fix) }
-	// The C library keeps the text of an error for the thread that met it.
+	// The C library holds the text of an error for the thread that met it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var handle uintptr

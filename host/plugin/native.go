@@ -26,7 +26,7 @@ type message struct {
 	text   [1024]byte
 }
 
-// newMessage makes one on the heap: C keeps its address during a call, in which a callback may move this
+// newMessage makes one on the heap: C holds its address during a call, in which a callback may move this
 // goroutine's stack.
 //
 //go:noinline
@@ -92,7 +92,7 @@ func goString(p *byte) string {
 }
 
 // pointer turns an address that C returned into a pointer. The memory is C's, so the collector does not
-// care; the indirection is what keeps vet from warning of the general case.
+// care; the indirection is what spares vet's warning of the general case.
 func pointer[T any](address uintptr) *T {
 	return *(**T)(unsafe.Pointer(&address))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Pool is goroutines that wait for work awake, as ONNX Runtime's threads do:
-// parallel_for then costs a microsecond and not a wake-up. It keeps its cores busy
+// parallel_for then costs a microsecond and not a wake-up. Its cores are busy
 // until it is closed, so it is for measurements. One goroutine at a time may use it.
 type Pool struct {
 	helpers int64

@@ -238,28 +238,28 @@ type Error struct {
 
 // Error says what happened, in one sentence, and what to do.
 func (e *Error) Error() string {
-	var what, mend string
+	var what, fix string
 	switch {
 	case e.Signal != "":
 		what = fmt.Sprintf("it was ended by %s", e.Signal)
-		mend = "report this to its author; do not install it"
+		fix = "report this to its author; do not install it"
 	case e.Deadline > 0:
 		what = fmt.Sprintf("it gave no answer within %v and was ended", e.Deadline)
-		mend = "report this to its author, or allow more time when the machine is slow"
+		fix = "report this to its author, or allow more time when the machine is slow"
 	default:
 		what = fmt.Sprintf("it ended the process with exit code %d", e.ExitCode)
-		mend = "report this to its author: a plugin must never end the process"
+		fix = "report this to its author: a plugin must never end the process"
 	}
-	return fmt.Sprintf("%s: %s in a child process (task %s)%s; %s", e.Subject, what, e.Task, e.Output, mend)
+	return fmt.Sprintf("%s: %s in a child process (task %s)%s; %s", e.Subject, what, e.Task, e.Output, fix)
 }
 
-// tail keeps the end of what a child printed.
+// tail holds the end of what a child printed.
 type tail struct {
 	mutex sync.Mutex
 	data  []byte
 }
 
-// Write keeps the last bytes.
+// Write retains the last bytes.
 func (t *tail) Write(p []byte) (int, error) {
 	const limit = 2048
 	t.mutex.Lock()

@@ -26,7 +26,7 @@ func hardenChild() error {
 	return nil
 }
 
-// redirectOutput sends what native code prints to standard error, of which the parent keeps the end.
+// redirectOutput sends what native code prints to standard error, of which the parent holds the end.
 func redirectOutput() {
 	if err := unix.Dup3(2, 1, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "graft worker: cannot redirect standard output:", err)

@@ -18,7 +18,7 @@ import (
 // Subcommand is the one argument with which an executable becomes a child.
 const Subcommand = "worker"
 
-// handshake keeps a parent from talking to some other program. Its version rises when tasks change in a
+// handshake stops a parent from talking to some other program. Its version rises when tasks change in a
 // way that an older graft executable would misunderstand.
 var handshake = goplugin.HandshakeConfig{
 	ProtocolVersion:  1,

@@ -270,7 +270,7 @@ func emptySequence(l *ort.Library, item *onnx.Type) (*ort.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.NewSessionFromBytes(data, ort.SessionOptions{Plain: true})
+	s, err := l.NewSessionFromBytes(data, ort.SessionOptions{Unpatched: true})
 	if err != nil {
 		return nil, err
 	}

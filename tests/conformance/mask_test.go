@@ -47,7 +47,7 @@ func TestShortMask(t *testing.T) {
 			}
 			defer closeAll(padded)
 			o := options()
-			o.Plain = true
+			o.Unpatched = true
 			plain, err := newSession(t, whole, o)
 			if err != nil {
 				t.Fatal(err)

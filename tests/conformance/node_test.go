@@ -111,7 +111,7 @@ func (n *totals) check(c testCase) error {
 	o.Config = map[string]string{configForce: "1"}
 	force := try(fromFile, o, inputs)
 	defer force.close()
-	o.Plain = true
+	o.Unpatched = true
 	plain := try(fromFile, o, inputs)
 	defer plain.close()
 	if plain.load != nil {

@@ -12,9 +12,9 @@ import (
 type Budget struct {
 	Line      int
 	Pattern   string // a Resources.Kernel in which * stands for anything
-	Registers int    // the most a thread
-	Spill     int    // the most bytes of spill stores, and of loads
-	Stack     int    // the most bytes of stack beside what spills take
+	Registers int    // the maximum of a thread
+	Spill     int    // the maximum of bytes of spill stores, and of loads
+	Stack     int    // the maximum of bytes of stack beside what spills take
 	match     *regexp.Regexp
 }
 
@@ -48,7 +48,7 @@ func ParseBudgets(r io.Reader) ([]Budget, error) {
 }
 
 // CheckBudgets holds kernels against budgets: each kernel has the first line that matches it, and each line
-// serves a kernel. It returns a problem a line.
+// matches a kernel. It returns a problem a line.
 func CheckBudgets(budgets []Budget, kernels []Resources) []string {
 	var problems []string
 	used := map[int]bool{}

@@ -65,7 +65,7 @@ func TestMissingCode(t *testing.T) {
 		{[]Code{{false, 80, false}, {false, 90, false}}, "compute_90"},
 		{[]Code{{false, 80, false}, {true, 90, false}}, "sm_90 or sm_90a"},
 		{[]Code{{false, 90, true}, {true, 90, false}}, "sm_80"},
-		// PTX of compute_90a serves no device but 9.0.
+		// PTX of compute_90a runs on no device but 9.0.
 		{[]Code{{false, 80, false}, {false, 90, true}, {true, 90, true}}, "compute_90"},
 	} {
 		if got := MissingCode(c.codes); got != c.want {

@@ -201,7 +201,7 @@ func TestAnswersStay(t *testing.T) {
 			}
 			// Rare variants are sound and yet more than ONNX Runtime's own
 			// optimizer or shape inference can take.
-			s, err := l.NewSession(path, ort.SessionOptions{Plain: true})
+			s, err := l.NewSession(path, ort.SessionOptions{Unpatched: true})
 			if err != nil {
 				t.Logf("seed %d has no reference: %v", seed, err)
 				continue

@@ -88,7 +88,7 @@ func child(what string) error {
 			o.Providers = nil
 		}
 	case "cpu first", "cuda first": // as a program in another language registers what graft patch names
-		op, domain, o.Plain = "Join", manifest.Domain, true
+		op, domain, o.Unpatched = "Join", manifest.Domain, true
 		o.Libraries = []string{filepath.Join(os.Getenv(folder), "liblooks.so"), filepath.Join(os.Getenv(folder), "liblooks_cuda.so")}
 		if what == "cuda first" {
 			o.Libraries[0], o.Libraries[1] = o.Libraries[1], o.Libraries[0]

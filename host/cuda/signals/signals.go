@@ -1,7 +1,7 @@
-// Package signals keeps Go's signal handlers while native code installs its own.
+// Package signals restores Go's signal handlers after native code has installed its own.
 //
 // Go turns a nil dereference into a panic, stops a goroutine that runs too long, and takes profiles, all
-// with signal handlers of its own, and runs them on a stack that it keeps for them. A library that replaces
+// with signal handlers of its own, and runs them on a stack that it has for them. A library that replaces
 // such a handler, or installs one without the flag SA_ONSTACK, breaks this: "non-Go code set up signal
 // handler without SA_ONSTACK flag". CUDA's driver does, when it starts and at some later first uses.
 // [Keep] runs such code and then puts things right:

@@ -47,9 +47,9 @@ var checks = map[string]func() error{
 	"notify":     notifies,
 }
 
-// TestGoKeepsItsSignals runs each check in a program that used a driver that takes all signals: by this
+// TestGoHasItsSignals runs each check in a program that used a driver that takes all signals: by this
 // package, after which it works, and without, after which it does not.
-func TestGoKeepsItsSignals(t *testing.T) {
+func TestGoHasItsSignals(t *testing.T) {
 	library := cudatest.Library(t)
 	for check := range checks {
 		t.Run(check, func(t *testing.T) {

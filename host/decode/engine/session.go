@@ -41,7 +41,7 @@ func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
 		return nil, err
 	}
 	s.Session, err = g.Open(o.Library, ort.SessionOptions{
-		Plain: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile, Domains: []ort.Domain{domain}})
+		Unpatched: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile, Domains: []ort.Domain{domain}})
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func openSessions(l *ort.Library, f *modeldir.Files, threads int) (_ *sessions, 
 			m.close()
 		}
 	}()
-	o := ort.SessionOptions{Plain: true, IntraOpThreads: threads}
+	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: threads}
 	if f.Encoder != "" {
 		if m.encoder, err = openSession(l, f.Encoder, o); err != nil {
 			return nil, err

@@ -202,7 +202,7 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 		return nil, err
 	}
 	// Weights are read where they lie: what is computed from them is not asked for often.
-	o := ort.SessionOptions{Plain: true, IntraOpThreads: 1, Config: map[string]string{"session.disable_prepacking": "1"}}
+	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, Config: map[string]string{"session.disable_prepacking": "1"}}
 	if e.last, err = session(e.library, e.model, p, o); err != nil {
 		return nil, err
 	}

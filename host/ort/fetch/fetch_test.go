@@ -119,7 +119,7 @@ func fixture(t *testing.T) (fetcher, *registry, *[]string) {
 	}, r, said
 }
 
-// expectClean checks that a failed or finished fetch left no work behind.
+// expectClean checks that a failed or finished fetch left no work folder.
 func expectClean(t *testing.T, f fetcher, library bool) {
 	t.Helper()
 	entries, err := os.ReadDir(f.dir)
@@ -187,7 +187,7 @@ func TestFetchFallsBackToPip(t *testing.T) {
 	}
 }
 
-// TestFetchFails: each source's failure is told, with the mend, and nothing is left.
+// TestFetchFails: each source's failure is told, with the fix, and nothing is left.
 func TestFetchFails(t *testing.T) {
 	for _, c := range []struct {
 		name    string

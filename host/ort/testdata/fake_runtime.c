@@ -1,4 +1,4 @@
-// A library with the face of ONNX Runtime and a version of the test's choice. It has no API
+// A library with the entry point of ONNX Runtime and a version of the test's choice. It has no API
 // version at all, and asking an old one (MAY_ASK undefined) is a mistake.
 #include <stddef.h>
 #include <stdint.h>

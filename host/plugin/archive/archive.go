@@ -32,7 +32,7 @@ var defaultLimits = limits{files: 1024, bytes: 4 << 30, ratio: 200, depth: 8}
 // slack is what may be unpacked before the ratio counts: small files of zeros are no bomb.
 const slack = 1 << 20
 
-// intake writes files of an untrusted source below a folder. os.Root keeps every write inside, whatever
+// intake writes files of an untrusted source below a folder. os.Root holds every write inside, whatever
 // the names say; the checks before it are there for a clear message.
 type intake struct {
 	ctx    context.Context
@@ -315,7 +315,7 @@ func (in *intake) zip(f io.ReaderAt, size int64) error {
 }
 
 // Copy copies the files of a plugin's folder below an empty one. Links are followed while they stay
-// inside; hidden files stay behind.
+// inside; hidden files are left out.
 func Copy(ctx context.Context, source, folder string) error {
 	from, err := os.OpenRoot(source)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // runFold runs a case of a fold twice: what comes out must be what the case expects, and the same
-// both times, because a host keeps it.
+// both times, because a host stores it.
 func runFold(ctx context.Context, p *plugin.Plugin, c *manifest.Case, result *Result) error {
 	var constants []tensor.Weight
 	for i := range c.Fold.Constants {

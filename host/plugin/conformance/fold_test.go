@@ -13,7 +13,7 @@ func TestRunCaseOfFold(t *testing.T) {
 	const tolerance = "\n    tolerance: {absolute: 0}"
 	for _, test := range []struct{ name, text, want string }{
 		{"values", "fold: {constants: {a: {shape: [2], values: [1, 0.1]}}}\n    expect: {values: {a: [2, 0.2], sum: [1.1]}}" + tolerance, ""},
-		{"drawn", "fold: {constants: {a: {shape: [3], seed: 4, min: 2, max: 2}}}\n    expect: {values: {a: [4, 4, 4], sum: [6]}}" + tolerance, ""},
+		{"random", "fold: {constants: {a: {shape: [3], seed: 4, min: 2, max: 2}}}\n    expect: {values: {a: [4, 4, 4], sum: [6]}}" + tolerance, ""},
 		{"a wrong value", "fold: {constants: {a: {shape: [1], values: [1]}}}\n    expect: {values: {a: [3], sum: [1]}}" + tolerance,
 			"output a[0] is 2, expected is 3 within 0 + 0 relative"},
 		{"another count", "fold: {constants: {a: {shape: [1], values: [1]}}}\n    expect: {values: {a: [2, 2], sum: [1]}}" + tolerance,

@@ -88,7 +88,7 @@ func TestCaseInputs(t *testing.T) {
 		for i, v := range x.Floats() {
 			low, high = min(low, v), max(high, v)
 			if again.Floats()[i] != v {
-				t.Fatalf("%s: a second draw differs", d)
+				t.Fatalf("%s: a second tensor differs", d)
 			}
 		}
 		wantHigh := 2.9

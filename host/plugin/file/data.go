@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// DataFolder is where graft keeps what belongs to the user: $XDG_DATA_HOME/graft, else
+// DataFolder is where graft stores what belongs to the user: $XDG_DATA_HOME/graft, else
 // ~/.local/share/graft.
 func DataFolder() (string, error) {
 	// A relative XDG_DATA_HOME is invalid by its specification, and would be the working directory.

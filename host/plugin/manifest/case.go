@@ -9,7 +9,7 @@ type Case struct {
 	Inputs     []CaseInput `json:"inputs"` // those not named are absent
 	// Fold makes this a case of the operator's fold: Inputs and Outputs are empty.
 	Fold *CaseFold `json:"fold,omitempty"`
-	// Outputs names the outputs to ask for; empty for all that the operator must have.
+	// Outputs names the outputs to request; empty for all that the operator must have.
 	Outputs   []string  `json:"outputs,omitempty"`
 	Expect    Expect    `json:"expect"`
 	Tolerance Tolerance `json:"tolerance"`
@@ -22,7 +22,7 @@ type CaseFold struct {
 	Constants []CaseInput `json:"constants"`
 }
 
-// CaseInput is a tensor with given elements, or with ones drawn from a seed uniformly in [Min, Max].
+// CaseInput is a tensor with given elements, or with random ones of a seed, uniform in [Min, Max].
 type CaseInput struct {
 	Name   string  `json:"name"`
 	DType  string  `json:"dtype"` // float32, float16, int64, bool...
@@ -30,7 +30,7 @@ type CaseInput struct {
 	Seed   uint64  `json:"seed"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	Values Floats  `json:"values,omitempty"` // row-major; nil to draw from Seed
+	Values Floats  `json:"values,omitempty"` // row-major; nil for random ones of Seed
 }
 
 // Expect says where the right answer comes from; exactly one member is set.

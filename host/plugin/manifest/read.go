@@ -314,7 +314,7 @@ func (r *reader) replaces(n, with *yaml.Node, what string, op *Operator) {
 	case block != nil:
 		op.Replaces.Block = r.oneOf(block, what+": replaces.block", BlockKinds...)
 		if with != nil {
-			r.fail(with.Line, "%s: with stands beside replaces.block, whose replacement the host draws; remove with", what)
+			r.fail(with.Line, "%s: with stands beside replaces.block, whose replacement the host writes; remove with", what)
 		}
 	default:
 		before := len(r.problems)

@@ -15,7 +15,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-// reader walks a YAML document and collects every problem with its line, so that an author mends a file
+// reader walks a YAML document and collects every problem with its line, so that an author fixes a file
 // in one go. It is stricter than decoding into structs: no unknown or repeated field, no anchors, no
 // tags, and a number never passes for a string.
 type reader struct {

@@ -22,7 +22,7 @@ var (
 	ErrArchive = errors.New("bad plugin archive")
 	// ErrNotFound: no such plugin where the host looks.
 	ErrNotFound = errors.New("plugin not found")
-	// ErrStore: the folder that keeps plugins cannot be read or written.
+	// ErrStore: the folder of installed plugins cannot be read or written.
 	ErrStore = errors.New("plugin store")
 	// ErrKernel: a plugin's function returned an error or a result that it may not return.
 	ErrKernel = errors.New("plugin call failed")

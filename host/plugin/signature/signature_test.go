@@ -7,8 +7,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-func TestSameFace(t *testing.T) {
-	face := func(change func(*Operator)) *Operator {
+func TestSame(t *testing.T) {
+	with := func(change func(*Operator)) *Operator {
 		op := &Operator{Name: "A",
 			Inputs:  []Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}}, {Name: "b", Types: []tensor.DType{tensor.Int64}, Optional: true}},
 			Outputs: []Parameter{{Name: "y", Types: []tensor.DType{tensor.Float32}}},
@@ -34,7 +34,7 @@ func TestSameFace(t *testing.T) {
 		{"attribute more differs", func(op *Operator) { op.Attributes = append(op.Attributes, Attribute{Name: "more"}) }},
 		{"attribute by differs", func(op *Operator) { op.Attributes[0].Default = []int64{1, 3} }},
 	} {
-		err := Same(face(nil), face(test.change))
+		err := Same(with(nil), with(test.change))
 		if (err == nil) != (test.want == "") || err != nil && err.Error() != test.want {
 			t.Errorf("got %v, want %q", err, test.want)
 		}

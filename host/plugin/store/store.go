@@ -1,4 +1,4 @@
-// Package store keeps installed plugins in a folder, with a record of what was installed and verified.
+// Package store holds installed plugins in a folder, with a record of what was installed and verified.
 package store
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// Store keeps plugins in a folder, one folder each, and the record of verified libraries beside it.
+// Store holds plugins in a folder, one folder each, and the record of verified libraries beside it.
 // Several processes may use one store at once.
 type Store struct {
 	root  string // of the plugins

@@ -135,7 +135,7 @@ func TestReadOnlyStore(t *testing.T) {
 	data := t.TempDir()
 	from := source(t)
 	for _, folder := range []string{filepath.Dir(data), data, filepath.Dir(filepath.Dir(from)), filepath.Dir(from), from} {
-		if err := os.Chmod(folder, 0o755); err != nil { // t.TempDir keeps others out
+		if err := os.Chmod(folder, 0o755); err != nil { // t.TempDir shuts others out
 			t.Fatal(err)
 		}
 	}

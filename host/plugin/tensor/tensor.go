@@ -111,7 +111,7 @@ type Tensor struct {
 	Device  Device // the zero value is CPU
 }
 
-// maxElements keeps sizes in bytes far from overflow.
+// maxElements bounds sizes in bytes far from overflow.
 const maxElements = math.MaxInt64 / 16
 
 // New makes a compact tensor in host memory, aligned to 64 bytes and filled with zeros.
@@ -163,7 +163,7 @@ func Elems[E any](t *Tensor) []E {
 	return unsafe.Slice((*E)(t.Data), n)
 }
 
-// Aligned makes n bytes that begin at a multiple of 64, with a line to spare behind them.
+// Aligned makes n bytes that begin at a multiple of 64, with a line to spare after them.
 func Aligned(n int64) []byte {
 	const line = 64
 	buffer := make([]byte, n+2*line)

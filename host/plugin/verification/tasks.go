@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/worker"
 )
 
-// The tasks of a child process that runs a library. The child opens it once and keeps it.
+// The tasks of a child process that runs a library. The child opens it once and holds it open.
 const (
 	taskDescribe = "describe"
 	taskProbe    = "probe"

@@ -94,7 +94,7 @@ func (x *Projections) Rows(rows int64) (*Projection, error) {
 	if uint64(len(x.workspace)) < need {
 		x.workspace = plugin.NewWorkspace(need)
 	}
-	t.context = plugin.RunContext{Crew: x.crew, Workspace: x.workspace}
+	t.context = plugin.RunContext{Pool: x.crew, Workspace: x.workspace}
 	return t, nil
 }
 

@@ -145,7 +145,7 @@ func (t *Step) workspace() error {
 	if uint64(len(t.of.workspace)) < need {
 		t.of.workspace = plugin.NewWorkspace(need)
 	}
-	t.context = plugin.RunContext{Crew: t.of.crew, Workspace: t.of.workspace}
+	t.context = plugin.RunContext{Pool: t.of.crew, Workspace: t.of.workspace}
 	return nil
 }
 

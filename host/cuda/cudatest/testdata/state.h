@@ -201,7 +201,7 @@ static void take_handlers(void) {
       if (sigaction(s, NULL, &action)) continue;
       action.sa_flags &= ~SA_ONSTACK;
     }
-    sigaction(s, &action, NULL);  // libc keeps 32 and 33 to itself
+    sigaction(s, &action, NULL);  // libc reserves 32 and 33
   }
 }
 
