@@ -70,19 +70,19 @@ type generateJob struct {
 // generateTook is what it measured of itself.
 type generateTook struct {
 	Batch int `json:"batch"`
-	// OpenedBytes is what was resident when the model was open, PeakBytes the most at any
+	// OpenedRSSBytes is what was resident when the model was open, PeakRSSBytes the most at any
 	// time; AnonBytes of the process's own and FileBytes of mapped files at the end.
-	OpenedBytes int64 `json:"opened_bytes"`
-	PeakBytes   int64 `json:"peak_bytes"`
-	AnonBytes   int64 `json:"anon_bytes"`
-	FileBytes   int64 `json:"file_bytes"`
+	OpenedRSSBytes int64 `json:"opened_rss_bytes"`
+	PeakRSSBytes   int64 `json:"peak_rss_bytes"`
+	AnonBytes      int64 `json:"anon_bytes"`
+	FileBytes      int64 `json:"file_bytes"`
 	// The most that the pools counted.
 	SelfBytes  int64 `json:"self_bytes"`
 	CrossBytes int64 `json:"cross_bytes"`
 	Tokens     int   `json:"tokens"` // of all best sequences
-	// Seconds are of all, FirstTokenSeconds until the last sample had its first token.
+	// Seconds are of all, TTFTMedianSeconds until the last sample had its first token.
 	Seconds           float64 `json:"seconds"`
-	FirstTokenSeconds float64 `json:"first_token_seconds"`
+	TTFTMedianSeconds float64 `json:"ttft_median_seconds"`
 }
 
 // generateIn lets a process of its own do a job.
@@ -140,7 +140,7 @@ func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateToo
 		return nil, err
 	}
 	t := &generateTook{Batch: j.Batch}
-	if t.OpenedBytes, err = statusBytes("VmRSS"); err != nil {
+	if t.OpenedRSSBytes, err = statusBytes("VmRSS"); err != nil {
 		return nil, err
 	}
 	// The inputs hold the same tokens in another order, so that as much of the mapped
@@ -178,7 +178,7 @@ func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateToo
 	if err != nil {
 		return nil, err
 	}
-	t.Seconds, t.FirstTokenSeconds = time.Since(start).Seconds(), first.Sub(start).Seconds()
+	t.Seconds, t.TTFTMedianSeconds = time.Since(start).Seconds(), first.Sub(start).Seconds()
 	return t, t.weigh(g)
 }
 
@@ -194,7 +194,7 @@ func (j generateJob) runLast(ctx context.Context, g *decode.Generator) (*generat
 		return nil, err
 	}
 	e, t, start := g.Engine(), &generateTook{Batch: j.Batch}, time.Now()
-	if t.OpenedBytes, err = statusBytes("VmRSS"); err != nil {
+	if t.OpenedRSSBytes, err = statusBytes("VmRSS"); err != nil {
 		return nil, err
 	}
 	const steps = 2
@@ -225,7 +225,7 @@ func (j generateJob) runLast(ctx context.Context, g *decode.Generator) (*generat
 // weigh asks the pools and the system.
 func (t *generateTook) weigh(g *decode.Generator) (err error) {
 	_, t.SelfBytes, _, t.CrossBytes = g.Engine().Memory()
-	for field, to := range map[string]*int64{"VmHWM": &t.PeakBytes, "RssAnon": &t.AnonBytes, "RssFile": &t.FileBytes} {
+	for field, to := range map[string]*int64{"VmHWM": &t.PeakRSSBytes, "RssAnon": &t.AnonBytes, "RssFile": &t.FileBytes} {
 		if *to, err = statusBytes(field); err != nil {
 			return err
 		}

@@ -41,9 +41,9 @@ type batchDetail struct {
 	// of Small, which all run the last steps alone.
 	Whole    *generateTook `json:"whole"`
 	WholeOff float64       `json:"whole_off"` // of its peak from that of the last steps
-	// FixedBytes and SampleBytes are the line through the peaks of the small batches.
+	// FixedBytes and RequestBytes are the line through the peaks of the small batches.
 	FixedBytes     int64 `json:"fixed_bytes"`
-	SampleBytes    int64 `json:"sample_bytes"`
+	RequestBytes   int64 `json:"sample_bytes"`
 	Batch          int   `json:"batch"`
 	PredictedBytes int64 `json:"predicted_bytes"`
 	// Confirmed is the largest batch in its last steps.
@@ -72,9 +72,9 @@ func attentionBatch() figure {
 			}
 			details[w.name] = d
 			ratio := float64(d.Batch) / float64(details[batchWays[0].name].Batch)
-			out.Met = out.Met && ratio >= w.least && d.Confirmed.PeakBytes <= batchLimit && math.Abs(d.Off) <= batchAgrees && math.Abs(d.WholeOff) <= batchAgrees
+			out.Met = out.Met && ratio >= w.least && d.Confirmed.PeakRSSBytes <= batchLimit && math.Abs(d.Off) <= batchAgrees && math.Abs(d.WholeOff) <= batchAgrees
 			got = append(got, fmt.Sprintf("%s %d (%.2fx), %.2f MB a sample, %.2f GiB at the peak, %+.1f %% of what was predicted; a whole generation of %d %+.1f %%",
-				w.keep, d.Batch, ratio, float64(d.SampleBytes)/1e6, float64(d.Confirmed.PeakBytes)/(1<<30), 100*d.Off, d.Whole.Batch, 100*d.WholeOff))
+				w.keep, d.Batch, ratio, float64(d.RequestBytes)/1e6, float64(d.Confirmed.PeakRSSBytes)/(1<<30), 100*d.Off, d.Whole.Batch, 100*d.WholeOff))
 		}
 		out.Got = strings.Join(got, "; ")
 		return out, nil
@@ -102,14 +102,14 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 	if d.Whole, err = generateWhole(ctx, whole); err != nil {
 		return nil, err
 	}
-	d.WholeOff = float64(d.Whole.PeakBytes)/float64(few.PeakBytes) - 1
-	d.SampleBytes = (many.PeakBytes - few.PeakBytes) / int64(many.Batch-few.Batch)
-	d.FixedBytes = few.PeakBytes - int64(few.Batch)*d.SampleBytes
-	if d.SampleBytes <= 0 {
-		return nil, fmt.Errorf("%s: %d samples take %d bytes and %d take %d: nothing can be extrapolated", w.keep, few.Batch, few.PeakBytes, many.Batch, many.PeakBytes)
+	d.WholeOff = float64(d.Whole.PeakRSSBytes)/float64(few.PeakRSSBytes) - 1
+	d.RequestBytes = (many.PeakRSSBytes - few.PeakRSSBytes) / int64(many.Batch-few.Batch)
+	d.FixedBytes = few.PeakRSSBytes - int64(few.Batch)*d.RequestBytes
+	if d.RequestBytes <= 0 {
+		return nil, fmt.Errorf("%s: %d samples take %d bytes and %d take %d: nothing can be extrapolated", w.keep, few.Batch, few.PeakRSSBytes, many.Batch, many.PeakRSSBytes)
 	}
-	d.Batch = int((batchLimit - batchLimit*batchSpare/100 - d.FixedBytes) / d.SampleBytes)
-	d.PredictedBytes = d.FixedBytes + int64(d.Batch)*d.SampleBytes
+	d.Batch = int((batchLimit - batchLimit*batchSpare/100 - d.FixedBytes) / d.RequestBytes)
+	d.PredictedBytes = d.FixedBytes + int64(d.Batch)*d.RequestBytes
 	j.Batch = d.Batch
 	j.say("%d samples are predicted to take %.2f GiB; trying", d.Batch, float64(d.PredictedBytes)/(1<<30))
 	if d.Confirmed, err = generateWhole(ctx, j); err != nil {
@@ -118,7 +118,7 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 	if got, want := d.Confirmed.CrossBytes, few.CrossBytes/int64(few.Batch)*int64(d.Batch); got != want {
 		return nil, fmt.Errorf("%s: %d bytes of inputs at once, needed are %d of all %d samples", w.keep, got, want, d.Batch)
 	}
-	d.Off = float64(d.Confirmed.PeakBytes)/float64(d.PredictedBytes) - 1
+	d.Off = float64(d.Confirmed.PeakRSSBytes)/float64(d.PredictedBytes) - 1
 	return d, nil
 }
 
@@ -128,7 +128,7 @@ func generateWhole(ctx context.Context, j generateJob) (*generateTook, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.say("%d samples: %.2f GiB at the peak, %.0f s", j.Batch, float64(took.PeakBytes)/(1<<30), took.Seconds)
+	j.say("%d samples: %.2f GiB at the peak, %.0f s", j.Batch, float64(took.PeakRSSBytes)/(1<<30), took.Seconds)
 	need := j.Batch * j.Tokens
 	if j.Last {
 		need = j.Batch * 2

@@ -59,7 +59,7 @@ func attentionSpeed() figure {
 		out.Met = s.Median >= speedLeast && s.Significant && d.Filled == [2]bool{true, false} && g.Equal == g.Sequences
 		out.Got = fmt.Sprintf("operators %.2fx (95%% %.2f to %.2f, p %.1g): %.2f -> %.2f ms a step; first token %.2fx, %.0f -> %.0f ms; %.2fx after it, %.0f -> %.0f tokens/s; %.2fx in all, %.0f -> %.0f tokens/s",
 			s.Median, s.CI95[0], s.CI95[1], s.P, statistics.Median(d.Operators.A), statistics.Median(d.Operators.B),
-			d.FirstToken.Median, 1e3*g.A.FirstTokenSeconds, 1e3*g.B.FirstTokenSeconds,
+			d.FirstToken.Median, 1e3*g.A.TTFTMedianSeconds, 1e3*g.B.TTFTMedianSeconds,
 			g.DecodeSpeedup.Median, g.A.DecodeTokensPerSecond, g.B.DecodeTokensPerSecond,
 			g.Speedup.Median, g.A.TokensPerSecond, g.B.TokensPerSecond)
 		return out, nil
@@ -168,6 +168,6 @@ func (d *speedDetail) whole(ctx context.Context, b *bench) error {
 		return err
 	}
 	g.Model = speedSubject
-	d.Generation, d.FirstToken = g, statistics.SpeedupOf(g.A.PromptSeconds, g.B.PromptSeconds)
+	d.Generation, d.FirstToken = g, statistics.SpeedupOf(g.A.TTFTSeconds, g.B.TTFTSeconds)
 	return nil
 }

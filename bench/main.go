@@ -131,7 +131,7 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 			missed++
 		}
 		r := result{1, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(l)}
-		fmt.Printf("%-6s %-24s %s\n       need %s; %s; reads %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.ReadBandwidthGB)
+		fmt.Printf("%-6s %-24s %s\n       need %s; %s; memory bandwidth %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.MemoryBandwidthGB)
 		if err := write(filepath.Join(out, f.name+".json"), r); err != nil {
 			return err
 		}

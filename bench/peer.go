@@ -61,7 +61,7 @@ type peerSide struct {
 	Plugins         []string          `json:"plugins,omitempty"`
 	Seconds         []float64         `json:"seconds"` // of whole generations
 	TokensPerSecond float64           `json:"tokens_per_second"`
-	Distinct        int               `json:"distinct_tokens_least"`
+	Distinct        int               `json:"min_distinct_tokens"`
 }
 
 // peerResult compares graft with a peer: A is the peer, B the engine.

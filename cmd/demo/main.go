@@ -200,7 +200,7 @@ func (d *demo) steps() error {
 		last = r
 	}
 	e := last.Environment
-	d.print("\n%s, %d cores, memory bandwidth %.0f GB/s; medians of %d interleaved runs, ~ is not significant\n", e.CPU, e.Cores, e.ReadBandwidthGB, 2*rounds)
+	d.print("\n%s, %d cores, memory bandwidth %.0f GB/s; medians of %d interleaved runs, ~ is not significant\n", e.CPU, e.Cores, e.MemoryBandwidthGB, 2*rounds)
 	d.print("next: bin/graft inspect YOUR-MODEL.onnx, then bin/graft ab YOUR-MODEL.onnx\n")
 	return nil
 }

@@ -155,7 +155,7 @@ func compared(w io.Writer, r *comparison.Result) {
 		fmt.Fprintf(w, "\n~ no significant difference in time: b is %.2fx as fast as a (%s); try more --rounds\n", s.Median, range95)
 	}
 	e := r.Environment
-	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
+	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 
 func sideRow(which string, s *comparison.Side) []string {

@@ -116,7 +116,7 @@ func ablated(w io.Writer, r *generations.Ablation) {
 		fmt.Fprintf(w, "no row for %s: %s\n", s.Technique, s.Reason)
 	}
 	e := r.Environment
-	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
+	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 
 // gained prints a gain, with a ~ where it is within the noise.

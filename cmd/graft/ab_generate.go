@@ -38,14 +38,14 @@ var generationFlagNames = []string{"ablation", "beam", "prompt-length", "max-new
 
 func (g *generationFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&g.beams, "beam", 1, "folders: beams of a sample")
-	f.IntVar(&g.promptLength, "prompt-length", 0, "folders: tokens of a prompt, or of an encoder's input, that is made (default: 128, or what the model's positions allow); speech models read windows of one length")
-	f.IntVar(&g.newTokens, "max-new-tokens", 64, "folders: tokens that every sample generates; end tokens do not count when inputs are made")
-	f.IntVar(&g.batch, "batch-size", 1, "folders: inputs that are made")
-	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a speech model; instead of inputs that are made")
+	f.IntVar(&g.beams, "beam", 1, "folders: number of beams")
+	f.IntVar(&g.promptLength, "prompt-length", 0, "folders: tokens of a synthetic prompt or encoder's input (default: 128, or what the model's positions allow); speech models read windows of one length")
+	f.IntVar(&g.newTokens, "max-new-tokens", 64, "folders: new tokens of every request; end tokens do not count with synthetic inputs")
+	f.IntVar(&g.batch, "batch-size", 1, "folders: number of synthetic inputs")
+	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a speech model; instead of synthetic inputs")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
 	f.BoolVar(&g.ablation, "ablation", false, "folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
-	f.StringVar(&g.maxCache, "max-cache", "", "folders: most memory for the engine's keys and values, such as 2GiB")
+	f.StringVar(&g.maxCache, "max-cache", "", "folders: maximum of the engine's KV cache, such as 2GiB")
 }
 
 // abFolder compares whole generations of a model folder.
@@ -245,24 +245,24 @@ func comparedGenerations(w io.Writer, r *generations.Result) {
 	}
 	fmt.Fprintf(w, "%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
 	row := func(which string, s *generations.Side) []string {
-		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.FirstTokenSeconds), megabytes(s.CacheBytes), megabytes(s.SampleBytes), megabytes(s.OpenedBytes), megabytes(s.RunPeakBytes), megabytes(s.PeakBytes)}
+		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.TTFTMedianSeconds), megabytes(s.CacheBytes), megabytes(s.RequestBytes), megabytes(s.OpenedRSSBytes), megabytes(s.GeneratingPeakRSSBytes), megabytes(s.PeakRSSBytes)}
 	}
-	table(w, [][]string{{"", "operators", "tokens/s", "after the prompt", "first token ms", "cache MB", "a sample MB", "opened MB", "generating MB", "peak MB"}, row("a", &r.A), row("b", &r.B)})
-	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx after the prompt\n",
+	table(w, [][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request", "RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A), row("b", &r.B)})
+	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx in decode steps\n",
 		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.DecodeSpeedup.Median)
-	if r.A.PeakBytes > 0 && r.B.PeakBytes > 0 {
-		fmt.Fprintf(w, "b's process takes %.2fx the memory of a's at its peak; keys and values take %.3fx\n",
-			float64(r.B.PeakBytes)/float64(r.A.PeakBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
+	if r.A.PeakRSSBytes > 0 && r.B.PeakRSSBytes > 0 {
+		fmt.Fprintf(w, "peak RSS of b's process is %.2fx that of a's; its KV cache takes %.3fx the bytes\n",
+			float64(r.B.PeakRSSBytes)/float64(r.A.PeakRSSBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
 	}
 	for _, s := range []*generations.Side{&r.A, &r.B} {
 		for _, l := range s.Attention {
 			if l.Reason != "" {
-				fmt.Fprintf(w, "%s: %s keeps %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)
+				fmt.Fprintf(w, "%s: %s uses %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)
 			}
 		}
 	}
 	e := r.Environment
-	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, reads %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.ReadBandwidthGB)
+	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

@@ -139,7 +139,7 @@ func (c *cli) fix(ctx context.Context, d *diagnosis) error {
 func (c *cli) diagnose(measure bool) *diagnosis {
 	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Fixes: []string{}}
 	d.findDevices()
-	d.CPU = foundCPU{Name: comparison.CPUName(), Cores: runtime.NumCPU(), ISA: instructionSets()}
+	d.CPU = foundCPU{Name: comparison.CPUName(), Cores: runtime.NumCPU(), ISA: comparison.InstructionSets()}
 	l := d.findRuntime(c.runtime)
 	if measure {
 		e := comparison.Measure(l)
@@ -328,7 +328,7 @@ func (d *diagnosis) text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "ok  CPU %s, %d cores, %s\n", d.CPU.Name, d.CPU.Cores, strings.Join(d.CPU.ISA, " "))
 	if d.Environment != nil {
-		fmt.Fprintf(w, "    reads %.1f GB/s from memory\n", d.Environment.ReadBandwidthGB)
+		fmt.Fprintf(w, "    reads %.1f GB/s from memory\n", d.Environment.MemoryBandwidthGB)
 	}
 	if !slices.ContainsFunc(d.Devices, func(f foundDevice) bool { return f.Problem == "" }) {
 		fmt.Fprintln(w, "--  no accelerator: CPU variants are used")

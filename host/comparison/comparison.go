@@ -107,7 +107,7 @@ func Answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o
 
 // answers opens both sides, feeds them the same and compares what they say.
 func answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (_ *pair, err error) {
-	p := &pair{result: &Result{SchemaVersion: 1, Model: path, ModelB: o.ModelB, Seed: o.Inputs.Seed}}
+	p := &pair{result: &Result{SchemaVersion: 2, Model: path, ModelB: o.ModelB, Seed: o.Inputs.Seed}}
 	defer func() {
 		if err != nil {
 			p.close()

@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%+v of %g and %g", r.Speedup, r.A.MedianMS, r.B.MedianMS)
 	}
 	e := r.Environment
-	if e.ReadBandwidthGB <= 0.1 || e.ReadBandwidthGB > 1e5 || e.CPU == "" || e.Cores < 1 || e.ONNXRuntime != library(t).Version() || e.Date == "" {
+	if e.MemoryBandwidthGB <= 0.1 || e.MemoryBandwidthGB > 1e5 || e.CPU == "" || e.Cores < 1 || e.ONNXRuntime != library(t).Version() || e.Date == "" {
 		t.Errorf("environment %+v", e)
 	}
 	if want := []string{"making inputs", "loading a: none", "loading b: none", "comparing answers", "timing", "measuring the machine"}; !slices.Equal(steps, want) {
@@ -82,14 +82,14 @@ func TestRun(t *testing.T) {
 			TimesMS []float64 `json:"times_ms"`
 		}
 		Environment struct {
-			Read float64 `json:"read_bandwidth_gb_s"`
+			Read float64 `json:"memory_bandwidth_gb_s"`
 		}
 	}
 	if err := json.Unmarshal(text, &keys); err != nil {
 		t.Fatal(err)
 	}
-	if keys.Version != 1 || keys.Speedup.Median != r.Speedup.Median || len(keys.Speedup.CI95) != 2 || !keys.Parity.OK ||
-		len(keys.Parity.Outputs) != 1 || !slices.Equal(keys.A.TimesMS, r.A.TimesMS) || keys.Environment.Read != e.ReadBandwidthGB {
+	if keys.Version != 2 || keys.Speedup.Median != r.Speedup.Median || len(keys.Speedup.CI95) != 2 || !keys.Parity.OK ||
+		len(keys.Parity.Outputs) != 1 || !slices.Equal(keys.A.TimesMS, r.A.TimesMS) || keys.Environment.Read != e.MemoryBandwidthGB {
 		t.Errorf("JSON %s", text)
 	}
 }

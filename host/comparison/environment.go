@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/cpu"
+
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -16,30 +18,31 @@ import (
 // Environment is where figures were measured. Bandwidth stands beside times
 // because machines have fast and slow spells.
 type Environment struct {
-	CPU             string  `json:"cpu"`
-	Cores           int     `json:"cores"`
-	OS              string  `json:"os"`
-	Arch            string  `json:"arch"`
-	Go              string  `json:"go"`
-	ONNXRuntime     string  `json:"onnxruntime"`
-	ReadBandwidthGB float64 `json:"read_bandwidth_gb_s"` // best of five reads by all cores
-	Date            string  `json:"date"`
+	CPU               string   `json:"cpu"`
+	Cores             int      `json:"cores"`
+	OS                string   `json:"os"`
+	Arch              string   `json:"arch"`
+	ISA               []string `json:"isa"` // instruction sets that matter to operators
+	Go                string   `json:"go"`
+	ONNXRuntime       string   `json:"onnxruntime"`
+	MemoryBandwidthGB float64  `json:"memory_bandwidth_gb_s"` // best of five reads by all cores
+	Date              string   `json:"date"`
 }
 
-// Measure describes the machine and measures its read bandwidth, in about 0.2 s.
+// Measure describes the machine and measures its memory bandwidth, in about 0.2 s.
 func Measure(l *ort.Library) Environment {
-	e := Environment{CPU: CPUName(), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH,
-		Go: runtime.Version(), ReadBandwidthGB: ReadBandwidth() / 1e9, Date: time.Now().UTC().Format(time.RFC3339)}
+	e := Environment{CPU: CPUName(), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH, ISA: InstructionSets(),
+		Go: runtime.Version(), MemoryBandwidthGB: MemoryBandwidth() / 1e9, Date: time.Now().UTC().Format(time.RFC3339)}
 	if l != nil {
 		e.ONNXRuntime = l.Version()
 	}
 	return e
 }
 
-// ReadBandwidth is the best of five reads of 256 MiB by all cores, in bytes a
+// MemoryBandwidth is the best of five reads of 256 MiB by all cores, in bytes a
 // second. The reader is the runtime's vectorised search for a byte that is not
 // there. The memory is of large pages where the system has them.
-func ReadBandwidth() float64 {
+func MemoryBandwidth() float64 {
 	const size = 256 << 20
 	region, err := memory.Reserve(size)
 	if err != nil {
@@ -82,4 +85,22 @@ func CPUName() string {
 		}
 	}
 	return runtime.GOARCH
+}
+
+// InstructionSets are those of the processor that matter to operators.
+func InstructionSets() []string {
+	list := []string{}
+	for _, isa := range []struct {
+		name string
+		has  bool
+	}{
+		{"avx2", cpu.X86.HasAVX2 && cpu.X86.HasFMA}, {"avx512", cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL},
+		{"avx512-vnni", cpu.X86.HasAVX512VNNI}, {"avx512-bf16", cpu.X86.HasAVX512BF16}, {"amx", cpu.X86.HasAMXTile},
+		{"neon", cpu.ARM64.HasASIMD}, {"sve", cpu.ARM64.HasSVE},
+	} {
+		if isa.has {
+			list = append(list, isa.name)
+		}
+	}
+	return list
 }

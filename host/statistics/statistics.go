@@ -11,10 +11,11 @@ import (
 
 // Speedup is the time of A over the time of B.
 type Speedup struct {
-	Median      float64    `json:"median"` // ratio of the medians
-	CI95        [2]float64 `json:"ci95"`   // bootstrap of that ratio
-	P           float64    `json:"p"`      // two-sided Mann-Whitney U-test
-	Significant bool       `json:"significant"`
+	Median float64    `json:"median"` // ratio of the medians
+	CI95   [2]float64 `json:"ci95"`   // bootstrap of that ratio
+	P      float64    `json:"p"`      // two-sided Mann-Whitney U-test
+	// Significant says that P is below 0.05 and that 1 is outside the interval.
+	Significant bool `json:"significant"`
 }
 
 // significance is the level of the U-test.
@@ -24,7 +25,7 @@ const significance = 0.05
 func SpeedupOf(a, b []float64) Speedup {
 	s := Speedup{Median: Median(a) / Median(b), P: uTest(a, b)}
 	s.CI95 = bootstrap(a, b)
-	s.Significant = s.P < significance
+	s.Significant = s.P < significance && (s.CI95[0] > 1 || s.CI95[1] < 1)
 	return s
 }
 

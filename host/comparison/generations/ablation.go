@@ -110,7 +110,7 @@ func Ablate(ctx context.Context, l *ort.Library, set *patch.Set, folder string, 
 	if err := a.open(); err != nil {
 		return nil, err
 	}
-	r := &Ablation{SchemaVersion: 1, Model: folder, Inputs: len(o.Inputs), Skipped: a.skipped, Equal: true}
+	r := &Ablation{SchemaVersion: 2, Model: folder, Inputs: len(o.Inputs), Skipped: a.skipped, Equal: true}
 	for _, t := range a.rows {
 		o.Step("generating with " + t.Technique)
 		summary, err := t.run(ctx, o.Inputs, true)

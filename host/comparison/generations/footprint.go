@@ -18,12 +18,12 @@ import (
 // Footprint is the memory of a process that opened one way of generating and
 // generated once. Resident bytes count what is mapped from files too.
 type Footprint struct {
-	// OpenedBytes is what was resident when the model was open, RunPeakBytes the most
-	// that was from then on, and PeakBytes the most that was at any time; 0 where the
+	// OpenedRSSBytes is what was resident when the model was open, GeneratingPeakRSSBytes the most
+	// that was from then on, and PeakRSSBytes the most that was at any time; 0 where the
 	// system does not say.
-	OpenedBytes  int64 `json:"opened_bytes"`
-	RunPeakBytes int64 `json:"run_peak_bytes"`
-	PeakBytes    int64 `json:"peak_bytes"`
+	OpenedRSSBytes         int64 `json:"opened_rss_bytes"`
+	GeneratingPeakRSSBytes int64 `json:"generating_peak_rss_bytes"`
+	PeakRSSBytes           int64 `json:"peak_rss_bytes"`
 }
 
 // job is what a child is to do.
@@ -54,15 +54,15 @@ func RunChild(ctx context.Context, l *ort.Library, set *patch.Set, in io.Reader,
 		return err
 	}
 	defer w.close()
-	f := Footprint{OpenedBytes: resident("VmRSS"), PeakBytes: resident("VmHWM")}
+	f := Footprint{OpenedRSSBytes: resident("VmRSS"), PeakRSSBytes: resident("VmHWM")}
 	begun := forgetPeak()
 	if _, _, err := w.run(ctx); err != nil {
 		return err
 	}
 	most := resident("VmHWM")
-	f.PeakBytes = max(f.PeakBytes, most)
+	f.PeakRSSBytes = max(f.PeakRSSBytes, most)
 	if begun {
-		f.RunPeakBytes = most
+		f.GeneratingPeakRSSBytes = most
 	}
 	return json.NewEncoder(out).Encode(f)
 }

@@ -49,18 +49,18 @@ type Options struct {
 type Side struct {
 	Name string `json:"name"`
 	// Seconds of whole runs and, of those, until every sample had its first token.
-	Seconds       []float64 `json:"seconds"`
-	PromptSeconds []float64 `json:"prompt_seconds"`
+	Seconds     []float64 `json:"seconds"`
+	TTFTSeconds []float64 `json:"ttft_seconds"`
 	// TokensPerSecond is new tokens over whole runs, DecodeTokensPerSecond over what
 	// follows the prompt; both medians.
 	TokensPerSecond       float64 `json:"tokens_per_second"`
 	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
-	// FirstTokenSeconds is the median of PromptSeconds.
-	FirstTokenSeconds float64 `json:"first_token_seconds"`
-	// CacheBytes is the most that attention kept, all copies counted; SampleBytes is the
+	// TTFTMedianSeconds is the median of TTFTSeconds.
+	TTFTMedianSeconds float64 `json:"ttft_median_seconds"`
+	// CacheBytes is the most that attention kept, all copies counted; RequestBytes is the
 	// most that it kept of one input.
-	CacheBytes  int64 `json:"cache_bytes"`
-	SampleBytes int64 `json:"cache_bytes_per_sample"`
+	CacheBytes   int64 `json:"cache_bytes"`
+	RequestBytes int64 `json:"cache_bytes_per_request"`
 	// Attention says what serves each layer; nil for the model as exported.
 	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
 	Footprint
@@ -75,7 +75,7 @@ type Result struct {
 	InputTokens   int     `json:"input_tokens"`             // of one input
 	InputFeatures []int64 `json:"input_features,omitempty"` // shape of one input of a speech model
 	NewTokens     int     `json:"new_tokens"`               // of the best sequences, all inputs
-	DistinctLeast int     `json:"distinct_tokens_least"`
+	MinDistinct   int     `json:"min_distinct_tokens"`
 	ReorderShare  float64 `json:"reorder_share"` // of the steps of B's samples, when B is the engine
 	// Equal sequences of all, the same number of tokens and the same tokens.
 	Equal         int                `json:"equal"`
@@ -94,11 +94,11 @@ type Result struct {
 // of all products, and the keys and values of distinct positions of prompts and
 // encoders' inputs, once.
 type StepFloor struct {
-	Bytes   int64   `json:"bytes"`
-	ReadGB  float64 `json:"read_gb_s"` // median over the rounds, measured between runs
-	FloorMS float64 `json:"floor_ms"`
-	StepMS  float64 `json:"step_ms"` // median
-	Ratio   float64 `json:"ratio"`
+	Bytes             int64   `json:"bytes"`
+	MemoryBandwidthGB float64 `json:"memory_bandwidth_gb_s"` // median over the rounds, measured between runs
+	FloorMS           float64 `json:"floor_ms"`
+	StepMS            float64 `json:"step_ms"` // median
+	Ratio             float64 `json:"ratio"`
 }
 
 // Compare compares whole generations of a model folder.
@@ -137,7 +137,7 @@ func Compare(ctx context.Context, l *ort.Library, set *patch.Set, folder string,
 		defer sides[i].close()
 		sides[i].Footprint = memory[i]
 	}
-	r := &Result{SchemaVersion: 1, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens)}
+	r := &Result{SchemaVersion: 2, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens)}
 	if f := inputs[0].Features; f != nil {
 		r.InputFeatures = f.Shape
 	}
@@ -159,10 +159,10 @@ func Compare(ctx context.Context, l *ort.Library, set *patch.Set, folder string,
 				return nil, fmt.Errorf("%s: %w", sides[i].Name, err)
 			}
 			sides[i].Seconds = append(sides[i].Seconds, time.Since(start).Seconds())
-			sides[i].PromptSeconds = append(sides[i].PromptSeconds, prompt.Seconds())
+			sides[i].TTFTSeconds = append(sides[i].TTFTSeconds, prompt.Seconds())
 		}
 		if sides[1].stepBytes > 0 {
-			reads = append(reads, comparison.ReadBandwidth()/1e9)
+			reads = append(reads, comparison.MemoryBandwidth()/1e9)
 		}
 		if o.Progress != nil {
 			o.Progress(int64(round+1), int64(o.Rounds))
@@ -171,9 +171,9 @@ func Compare(ctx context.Context, l *ort.Library, set *patch.Set, folder string,
 	var after [2][]float64
 	for i, w := range sides {
 		for j, s := range w.Seconds {
-			after[i] = append(after[i], s-w.PromptSeconds[j])
+			after[i] = append(after[i], s-w.TTFTSeconds[j])
 		}
-		w.FirstTokenSeconds = statistics.Median(w.PromptSeconds)
+		w.TTFTMedianSeconds = statistics.Median(w.TTFTSeconds)
 		w.TokensPerSecond = float64(r.NewTokens) / statistics.Median(w.Seconds)
 		w.DecodeTokensPerSecond = float64(r.NewTokens-r.Batch) / statistics.Median(after[i])
 	}
@@ -181,8 +181,8 @@ func Compare(ctx context.Context, l *ort.Library, set *patch.Set, folder string,
 	r.A, r.B = sides[0].Side, sides[1].Side
 	r.Speedup, r.DecodeSpeedup = statistics.SpeedupOf(r.A.Seconds, r.B.Seconds), statistics.SpeedupOf(after[0], after[1])
 	if steps := float64(r.NewTokens)/float64(r.Batch) - 1; sides[1].stepBytes > 0 && steps > 0 {
-		f := &StepFloor{Bytes: sides[1].stepBytes, ReadGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[1]) / steps}
-		f.FloorMS = float64(f.Bytes) / f.ReadGB / 1e6
+		f := &StepFloor{Bytes: sides[1].stepBytes, MemoryBandwidthGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[1]) / steps}
+		f.FloorMS = float64(f.Bytes) / f.MemoryBandwidthGB / 1e6
 		f.Ratio = f.StepMS / f.FloorMS
 		r.StepFloor = f
 	}
@@ -193,7 +193,7 @@ func Compare(ctx context.Context, l *ort.Library, set *patch.Set, folder string,
 
 // compare counts equal sequences and how varied the best ones are.
 func (r *Result) compare(a, b [][]search.Hypothesis) {
-	r.DistinctLeast = -1
+	r.MinDistinct = -1
 	for i := range a {
 		for j := range a[i] {
 			r.Sequences++
@@ -209,8 +209,8 @@ func (r *Result) compare(a, b [][]search.Hypothesis) {
 			distinct[t] = true
 		}
 		r.NewTokens += len(b[i][0].Tokens)
-		if r.DistinctLeast < 0 || len(distinct) < r.DistinctLeast {
-			r.DistinctLeast = len(distinct)
+		if r.MinDistinct < 0 || len(distinct) < r.MinDistinct {
+			r.MinDistinct = len(distinct)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (w *way) run(ctx context.Context) ([][]search.Hypothesis, time.Duration, er
 		return w.inputs[i], nil
 	}, func(out decode.Output) error {
 		results[out.Index] = out.Hypotheses
-		w.SampleBytes = max(w.SampleBytes, out.CacheBytes+out.CrossBytes)
+		w.RequestBytes = max(w.RequestBytes, out.CacheBytes+out.CrossBytes)
 		w.steps, w.reorders = w.steps+out.Steps, w.reorders+out.Reorders
 		prompt = max(prompt, out.FirstToken.Sub(start))
 		if w.engine != nil {
