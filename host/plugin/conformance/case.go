@@ -80,6 +80,13 @@ func tensorOf(in *manifest.CaseInput) (*tensor.Tensor, error) {
 		return nil, err
 	}
 	sequence := random(in.Seed)
+	if in.Packed != "" {
+		halves := packed(t, tensor.DType(in.Packed))
+		for i := range halves.Elements() {
+			halves.Set(i, sequence.uniform(in.Min, in.Max))
+		}
+		return t, nil
+	}
 	for i := range t.Elements() {
 		switch {
 		case in.Values != nil:
@@ -93,6 +100,11 @@ func tensorOf(in *manifest.CaseInput) (*tensor.Tensor, error) {
 		}
 	}
 	return t, nil
+}
+
+// packed sees the memory of a float32 tensor as numbers of another type, row-major.
+func packed(t *tensor.Tensor, as tensor.DType) *tensor.Tensor {
+	return &tensor.Tensor{DType: as, Shape: []int64{t.Elements() * t.DType.Size() / as.Size()}, Data: t.Data}
 }
 
 // Wanted says which outputs are asked for: those that the case names, else those that are not

@@ -44,7 +44,13 @@ func runFold(ctx context.Context, p *plugin.Plugin, c *manifest.Case, result *Re
 		}
 		if i == 0 {
 			first = found
-			if err := compareFold(c, found, result); err != nil {
+			want := c.Expect.Values
+			if c.Expect.Reference != "" {
+				if want, err = expectedFold(p, c, constants); err != nil {
+					return err
+				}
+			}
+			if err := compareFold(c, want, found, result); err != nil {
 				return err
 			}
 		} else if !slices.EqualFunc(first, found, equalWeights) {
@@ -54,10 +60,27 @@ func runFold(ctx context.Context, p *plugin.Plugin, c *manifest.Case, result *Re
 	return nil
 }
 
+// expectedFold computes the constants that a fold must emit.
+func expectedFold(p *plugin.Plugin, c *manifest.Case, constants []tensor.Weight) (map[string]manifest.Floats, error) {
+	op, ok := p.Manifest.Operator(c.Operator)
+	if !ok || op.KVCache == nil {
+		return nil, caseProblem("the reference: found no kv_cache.strategy of operator %s, needed it", c.Operator)
+	}
+	values, err := referenceFold(op.KVCache.Strategy, constants, c.Attributes)
+	if err != nil {
+		return nil, caseProblem("the reference: %v", err)
+	}
+	out := map[string]manifest.Floats{}
+	for name, list := range values {
+		out[name] = list
+	}
+	return out, nil
+}
+
 // compareFold holds the constants that a fold emitted against the expected ones.
-func compareFold(c *manifest.Case, found []tensor.Weight, result *Result) error {
+func compareFold(c *manifest.Case, expected map[string]manifest.Floats, found []tensor.Weight, result *Result) error {
 	for _, w := range found {
-		want, ok := c.Expect.Values[w.Name]
+		want, ok := expected[w.Name]
 		if !ok {
 			return caseProblem("it emitted %s, of which the case says nothing", w.Name)
 		}
@@ -69,7 +92,7 @@ func compareFold(c *manifest.Case, found []tensor.Weight, result *Result) error 
 			return err
 		}
 	}
-	for name := range c.Expect.Values {
+	for name := range expected {
 		if !slices.ContainsFunc(found, func(w tensor.Weight) bool { return w.Name == name }) {
 			return caseProblem("it emitted no %s", name)
 		}

@@ -3,25 +3,27 @@ package conformance
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// cached is attention over the host's cache, one loop a formula: what abi/README.md calls keys-and-values,
-// keys, inputs and latent, told apart by their inputs.
+// cached is attention over the host's cache, one loop a formula, whatever the strategy: strategies are told
+// apart by their inputs.
 type cached struct {
 	inputs                  map[string]*tensor.Tensor
 	heads, kvHeads          int64
 	headSize, valueSize     int64
 	width, offset, kvOffset int64
-	scale, softcap          float64
+	scale, softcap, skip    float64
 	window                  int64
+	storage                 tensor.DType // of rows
+	turn                    rotation
 }
 
-// referenceCached computes the output of one step. It knows nothing of slot mappings, of rows that
-// are stored as halves, turned or skipped.
+// referenceCached computes the outputs of one step, which writes nothing.
 func referenceCached(inputs map[string]*tensor.Tensor, attributes []manifest.Attribute) (map[string][]float64, error) {
 	integer := func(name string, otherwise int64) int64 {
 		if n := attributeOr(attributes, name, int64(0)); n != 0 {
@@ -33,19 +35,24 @@ func referenceCached(inputs map[string]*tensor.Tensor, attributes []manifest.Att
 	c.kvHeads, c.valueSize = integer("kv_num_heads", c.heads), integer("value_size", c.headSize)
 	c.width = integer("width", c.heads*c.headSize)
 	c.offset, c.kvOffset, c.window = integer("offset", 0), integer("kv_offset", 0), integer("window", 0)
-	c.scale, c.softcap = attributeOr(attributes, "scale", 0.0), attributeOr(attributes, "softcap", 0.0)
+	c.scale, c.softcap, c.skip = attributeOr(attributes, "scale", 0.0), attributeOr(attributes, "softcap", 0.0), attributeOr(attributes, "skip", 0.0)
 	for _, name := range []string{"query", "cache", "sequences", "shared_slots"} {
 		if inputs[name] == nil {
 			return nil, fmt.Errorf("found no input %s, needed it", name)
 		}
 	}
-	for _, name := range []string{"slot_mapping", "kv_slot_mapping", "cos", "sin"} {
+	for _, name := range []string{"slot_mapping", "kv_slot_mapping"} {
 		if inputs[name] != nil {
 			return nil, fmt.Errorf("found the input %s, needed a case without it", name)
 		}
 	}
-	if storage := attributeOr(attributes, "storage", "float32"); storage != "float32" {
-		return nil, fmt.Errorf("found rows in %s, needed float32", storage)
+	c.storage = tensor.DType(attributeOr(attributes, "storage", string(tensor.Float32)))
+	if !slices.Contains([]tensor.DType{tensor.Float32, tensor.Float16, tensor.BFloat16}, c.storage) {
+		return nil, fmt.Errorf("found rows in %s, needed float32, float16 or bfloat16", c.storage)
+	}
+	var err error
+	if c.turn, err = rotationOf(inputs, attributes); err != nil {
+		return nil, err
 	}
 	if c.heads < 1 || c.headSize < 1 || c.kvHeads < 1 || c.heads%c.kvHeads != 0 {
 		return nil, fmt.Errorf("found %d heads of %d over %d, needed a multiple", c.heads, c.headSize, c.kvHeads)
@@ -67,13 +74,13 @@ func (c *cached) floats(name string) []float64 {
 // keyValue is a key and a value of one KV head.
 type keyValue struct{ key, value []float64 }
 
-// slotReader gives what a pool holds at a slot for a KV head.
-type slotReader func(slot, head int64) keyValue
+// slotReader gives what a pool holds at a slot, of the key at a position, for a KV head.
+type slotReader func(slot, position, head int64) keyValue
 
 // keysAndValues reads a pool of keys and values.
 func (c *cached) keysAndValues(pool string, offset int64) slotReader {
 	data, block := c.floats(pool), c.inputs[pool].Shape[1]
-	return func(slot, head int64) keyValue {
+	return func(slot, _, head int64) keyValue {
 		key := abi.CacheKeyOffset(slot, head, block, offset, c.headSize)
 		value := abi.CacheValueOffset(slot, head, block, offset, c.kvHeads, c.headSize, c.valueSize)
 		return keyValue{data[key:][:c.headSize], data[value:][:c.valueSize]}
@@ -82,7 +89,8 @@ func (c *cached) keysAndValues(pool string, offset int64) slotReader {
 
 // rows reads a pool of rows, from which values, and of hidden states keys, are computed.
 func (c *cached) rows() slotReader {
-	data, block := c.floats("cache"), c.inputs["cache"].Shape[1]
+	block, bytes := c.inputs["cache"].Shape[1], c.storage.Size()
+	data := packed(c.inputs["cache"], c.storage).Floats()
 	keyWeight, valueWeight := c.floats("key_weight"), c.floats("value_weight")
 	keyBias, valueBias := c.floats("key_bias"), c.floats("value_bias")
 	added := func(bias []float64, head, size, i int64) float64 {
@@ -91,8 +99,14 @@ func (c *cached) rows() slotReader {
 		}
 		return bias[head*size+i]
 	}
-	return func(slot, head int64) keyValue {
-		row := data[abi.CacheRowOffset(slot, block, c.offset, c.width, 4)/4:][:c.width]
+	return func(slot, position, head int64) keyValue {
+		row := data[abi.CacheRowOffset(slot, block, c.offset, c.width, bytes)/bytes:][:c.width]
+		key := row
+		if c.turn.rotated {
+			row = c.turn.by(row, c.headSize, position, -1)
+		} else {
+			key = c.turn.by(row, c.headSize, position, 1)
+		}
 		p := keyValue{make([]float64, c.headSize), make([]float64, c.valueSize)}
 		for i := range p.value {
 			p.value[i] = added(valueBias, head, c.valueSize, int64(i))
@@ -102,7 +116,7 @@ func (c *cached) rows() slotReader {
 			}
 		}
 		if keyWeight == nil {
-			copy(p.key, row[head*c.headSize:])
+			copy(p.key, key[head*c.headSize:])
 			return p
 		}
 		for i := range p.key {
@@ -146,6 +160,7 @@ func (c *cached) output() (map[string][]float64, error) {
 	}
 	query, bias := c.floats("query"), c.floats("bias")
 	out := make([]float64, int64(len(query))/c.headSize*c.valueSize)
+	skipped := make([]float64, int64(len(query))/c.headSize)
 	for g := range int64(len(first.sequences)) / abi.SequenceColumns {
 		d := first.sequences[g*abi.SequenceColumns:][:abi.SequenceColumns]
 		n := int64(d[abi.SequenceTokens])
@@ -162,7 +177,7 @@ func (c *cached) output() (map[string][]float64, error) {
 						slots = slots[:at+1]
 					}
 					for _, slot := range slots {
-						positions = append(positions, p.read(int64(slot), h/(c.heads/c.kvHeads)))
+						positions = append(positions, p.read(int64(slot), int64(len(positions)), h/(c.heads/c.kvHeads)))
 					}
 				}
 				row := token*c.heads + h
@@ -171,15 +186,16 @@ func (c *cached) output() (map[string][]float64, error) {
 					size := c.inputs["bias"].Shape[1]
 					distances = bias[h*size:][:size]
 				}
-				c.attend(query[row*c.headSize:][:c.headSize], distances, positions, out[row*c.valueSize:][:c.valueSize])
+				skipped[row] = c.attend(query[row*c.headSize:][:c.headSize], distances, positions, out[row*c.valueSize:][:c.valueSize])
 			}
 		}
 	}
-	return map[string][]float64{"output": out}, nil
+	return map[string][]float64{"output": out, "skipped": skipped}, nil
 }
 
-// attend computes one token and head, which stands at the last of its positions.
-func (c *cached) attend(query, distances []float64, positions []keyValue, out []float64) {
+// attend computes one token and head, which stands at the last of its positions. What it returns is the
+// probability of the keys that are skipped: those of less than skip times the probability of the best one.
+func (c *cached) attend(query, distances []float64, positions []keyValue, out []float64) (skipped float64) {
 	weights := make([]float64, len(positions))
 	for j, p := range positions {
 		d := len(positions) - 1 - j
@@ -198,11 +214,20 @@ func (c *cached) attend(query, distances []float64, positions []keyValue, out []
 		}
 	}
 	softmax(weights, false)
+	least := 0.0
+	if c.skip > 0 && len(weights) > 0 {
+		least = c.skip * slices.Max(weights)
+	}
 	for j, p := range positions {
+		if weights[j] < least {
+			skipped += weights[j]
+			continue
+		}
 		for f := range out {
 			if weights[j] != 0 {
 				out[f] += weights[j] * p.value[f]
 			}
 		}
 	}
+	return skipped
 }

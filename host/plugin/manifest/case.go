@@ -31,6 +31,8 @@ type CaseInput struct {
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 	Values Floats  `json:"values,omitempty"` // row-major; nil for random ones of Seed
+	// Packed is float16 or bfloat16 where a float32 tensor is the memory of twice as many such numbers.
+	Packed string `json:"packed,omitempty"`
 }
 
 // Expect says where the right answer comes from; exactly one member is set.
@@ -52,5 +54,9 @@ type Tolerance struct {
 	Relative float64 `json:"relative"`
 }
 
-// References are the operators that package conformance computes in float64, for Expect.
-var References = []string{"attention", "cached-attention", "linear"}
+// References are the operators that package conformance computes in float64, for Expect;
+// FoldReferences those whose fold it computes.
+var (
+	References     = []string{"attention", "cached-attention", "linear"}
+	FoldReferences = []string{"cached-attention"}
+)

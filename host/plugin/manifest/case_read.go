@@ -133,7 +133,7 @@ func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []
 			r.fail(e.line, "%s: %q is not the name of an input", what, diagnostic.Clip(e.key))
 			continue
 		}
-		f := r.fields(e.value, name, "dtype", "shape", "seed", "values", "min", "max")
+		f := r.fields(e.value, name, "dtype", "shape", "seed", "values", "min", "max", "packed")
 		if f == nil {
 			continue
 		}
@@ -163,6 +163,12 @@ func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []
 		if f["max"] != nil {
 			in.Max = r.finite(f["max"], name+".max")
 		}
+		if f["packed"] != nil {
+			in.Packed = r.oneOf(f["packed"], name+".packed", string(tensor.Float16), string(tensor.BFloat16))
+			if in.DType != string(tensor.Float32) || f["values"] != nil {
+				r.fail(f["packed"].Line, "%s.packed needs dtype float32 and a seed", name)
+			}
+		}
 		if in.Min > in.Max {
 			r.fail(e.value.Line, "%s has min %v above max %v; exchange them", name, in.Min, in.Max)
 		}
@@ -184,9 +190,9 @@ func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []
 }
 
 func (r *reader) expect(n *yaml.Node, what string, fold bool) Expect {
-	kinds, names := []string{"formula", "reference", "values"}, "formula, reference and values"
+	kinds, names, references := []string{"formula", "reference", "values"}, "formula, reference and values", References
 	if fold {
-		kinds, names = []string{"values", "refused"}, "values and refused"
+		kinds, names, references = []string{"values", "reference", "refused"}, "values, reference and refused", FoldReferences
 	}
 	f := r.fields(n, what, kinds...)
 	if f == nil {
@@ -206,7 +212,7 @@ func (r *reader) expect(n *yaml.Node, what string, fold bool) Expect {
 		e.Refused = r.required(f["refused"], what+".refused")
 	}
 	if f["reference"] != nil {
-		e.Reference = r.oneOf(f["reference"], what+".reference", References...)
+		e.Reference = r.oneOf(f["reference"], what+".reference", references...)
 	}
 	if f["formula"] != nil {
 		e.Formula = map[string]string{}
