@@ -37,26 +37,6 @@ struct Shape {
 
 volatile int64_t g_sink;
 
-// A pool as a host makes it: one reserved mapping of zeros, then filled.
-class Memory {
- public:
-  explicit Memory(size_t floats) : bytes_((floats * 4 + (2 << 20)) >> 21 << 21) {
-    void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) std::abort();
-    if (std::getenv("SMALL_PAGES") == nullptr) madvise(at, bytes_, MADV_HUGEPAGE);
-    data_ = static_cast<float*>(at);
-    for (size_t i = 0; i < floats; ++i) data_[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
-  }
-  ~Memory() { munmap(data_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  float* data() const { return data_; }
-
- private:
-  size_t bytes_;
-  float* data_;
-};
-
 struct Lists {
   std::vector<int32_t> sequences, shared_slots, private_slots, slot_mapping;
   int64_t slots = 0;     // the pool needs
@@ -130,7 +110,7 @@ class Bench {
     p.pool.head_size = p.pool.value_size = s.size;
     p.pool.block_floats = s.layers * p.pool.floats();
     const size_t floats = static_cast<size_t>(p.pool.blocks * p.pool.block_floats);
-    const Memory memory(floats);
+    const PoolMemory memory(floats);
     p.pool.data = memory.data();
     p.rows = s.samples * s.rows;
     p.heads = s.heads;

@@ -2,11 +2,13 @@
 #ifndef GRAFT_PLUGINS_FLASH_DECODE_BENCH_MACHINE_H_
 #define GRAFT_PLUGINS_FLASH_DECODE_BENCH_MACHINE_H_
 
+#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -122,6 +124,26 @@ inline double PeakRate(bool own_time) {
   (void)kept;
   return best;
 }
+
+// A pool as a host makes it: one mapping, in huge pages but where SMALL_PAGES is set, filled.
+class PoolMemory {
+ public:
+  explicit PoolMemory(size_t floats) : bytes_((floats * 4 + (2 << 20)) >> 21 << 21) {
+    void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) std::abort();
+    if (std::getenv("SMALL_PAGES") == nullptr) madvise(at, bytes_, MADV_HUGEPAGE);
+    data_ = static_cast<float*>(at);
+    for (size_t i = 0; i < floats; ++i) data_[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
+  }
+  ~PoolMemory() { munmap(data_, bytes_); }
+  PoolMemory(const PoolMemory&) = delete;
+  PoolMemory& operator=(const PoolMemory&) = delete;
+  float* data() const { return data_; }
+
+ private:
+  size_t bytes_;
+  float* data_;
+};
 
 // The middle of a list of times.
 inline double Median(std::vector<double> values) {

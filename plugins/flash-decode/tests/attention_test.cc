@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "poison.h"
 #include "random_problem.h"
 #include "reference.h"
 #include "thread_pool.h"
@@ -18,19 +19,14 @@ namespace attention {
 namespace testing {
 namespace {
 
-int ProblemCount() {
-  const char* text = std::getenv("GRAFT_TEST_PROBLEMS");
-  return text != nullptr ? std::atoi(text) : 10000;
-}
+using graft::testing::ProblemCount;
+using graft::testing::WithPoisonedWorkspace;
 
 void RunPoisoned(const RandomProblem& made) {
-  const size_t size = WorkspaceSize(made.problem, made.threads, made.tuning);
-  // The workspace begins on an odd address, is full of NaN, and is followed by a band.
-  std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
-  Run(made.problem, workspace.data() + 1, test::Threads<Runner>(made.threads), made.tuning);
-  for (size_t i = size + 1; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
-  }
+  WithPoisonedWorkspace(
+      WorkspaceSize(made.problem, made.threads, made.tuning), [&](char* workspace) {
+        Run(made.problem, workspace, test::Threads<Runner>(made.threads), made.tuning);
+      });
 }
 
 struct Tolerance {
@@ -93,7 +89,7 @@ void ExpectPresent(const RandomProblem& made, const Tensor& past, const Tensor& 
 }
 
 TEST(Attention, AgreesWithTheReferenceOnRandomProblems) {
-  for (int index = 0; index < ProblemCount(); ++index) {
+  for (int index = 0; index < ProblemCount(10000); ++index) {
     RandomProblem made;
     Make(static_cast<uint32_t>(index), made);
     ASSERT_EQ(Validate(made.problem), nullptr) << made.description;

@@ -15,30 +15,18 @@ constexpr int64_t kBand = 256;  // floats before and after the pool
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-int64_t Between(std::mt19937& random, int64_t least, int64_t maximum) {
-  return std::uniform_int_distribution<int64_t>(least, maximum)(random);
-}
-bool Chance(std::mt19937& random, int percent) { return Between(random, 0, 99) < percent; }
-float RandomFloat(std::mt19937& random, float maximum) {
-  return std::uniform_real_distribution<float>(-maximum, maximum)(random);
-}
-template <size_t kCount>
-int64_t Pick(std::mt19937& random, const int64_t (&from)[kCount]) {
-  return from[Between(random, 0, static_cast<int64_t>(kCount) - 1)];
-}
-
 // Hands out slots of a pool: whole blocks in random order, or what is left of them.
 class Slots {
  public:
-  Slots(int64_t blocks, std::mt19937& random) : random_(random) {
+  Slots(int64_t blocks, Dice& random) : random_(random) {
     for (int64_t b = 0; b < blocks; ++b) blocks_.push_back(static_cast<int32_t>(b));
-    std::shuffle(blocks_.begin(), blocks_.end(), random_);
+    random_.Shuffle(blocks_);
   }
   // `count` slots, adjacent within blocks; with `scattered`, single ones among many blocks.
   std::vector<int32_t> Take(int64_t count, bool scattered) {
     std::vector<int32_t> slots;
     for (int64_t i = 0; i < count; ++i) slots.push_back(Next());
-    if (scattered) std::shuffle(slots.begin(), slots.end(), random_);
+    if (scattered) random_.Shuffle(slots);
     return slots;
   }
   void NewBlock() { used_ = kBlockSlots; }
@@ -53,7 +41,7 @@ class Slots {
     return static_cast<int32_t>(block_ * kBlockSlots + used_++);
   }
 
-  std::mt19937& random_;
+  Dice& random_;
   std::vector<int32_t> blocks_;
   int32_t block_ = 0;
   int64_t used_ = kBlockSlots;
@@ -64,15 +52,15 @@ struct Shape {
   bool causal;
 };
 
-Shape RandomShape(std::mt19937& random, int64_t maximum) {
+Shape RandomShape(Dice& random, int64_t maximum) {
   Shape s;
-  s.causal = Chance(random, 35);
-  s.rows = Chance(random, 8) ? Between(random, 1, 70) : Between(random, 1, 6);
-  if (Chance(random, 8)) maximum *= 8;
-  s.shared = Chance(random, 15) ? 0 : Between(random, 0, maximum);
+  s.causal = random.Chance(35);
+  s.rows = random.Chance(8) ? random.Between(1, 70) : random.Between(1, 6);
+  if (random.Chance(8)) maximum *= 8;
+  s.shared = random.Chance(15) ? 0 : random.Between(0, maximum);
   s.private_count =
-      s.causal || Chance(random, 20) ? 0 : Between(random, 1, Chance(random, 20) ? maximum : 20);
-  if (s.causal) s.shared = s.rows + (Chance(random, 50) ? 0 : s.shared);
+      s.causal || random.Chance(20) ? 0 : random.Between(1, random.Chance(20) ? maximum : 20);
+  if (s.causal) s.shared = s.rows + (random.Chance(50) ? 0 : s.shared);
   return s;
 }
 
@@ -90,13 +78,13 @@ Pool GuardedPool::pool() const {
   return pool;
 }
 
-void GuardedPool::Fill(int64_t slot, std::mt19937& random) {
+void GuardedPool::Fill(int64_t slot, Dice& random) {
   const Pool p = pool();
   for (int64_t h = 0; h < p.kv_heads; ++h) {
     float* key = p.data + p.KeyOffset(slot) + h * kBlockSlots * p.head_size;
-    for (int64_t f = 0; f < p.head_size; ++f) key[f] = RandomFloat(random, 1.5f);
+    for (int64_t f = 0; f < p.head_size; ++f) key[f] = random.Float(1.5f);
     float* value = p.data + p.ValueOffset(slot) + h * kBlockSlots * p.value_size;
-    for (int64_t f = 0; f < p.value_size; ++f) value[f] = RandomFloat(random, 1.5f);
+    for (int64_t f = 0; f < p.value_size; ++f) value[f] = random.Float(1.5f);
   }
 }
 
@@ -125,29 +113,29 @@ std::vector<float> GuardedPool::Expected(const CachedProblem& problem) const {
 }
 
 void Make(uint32_t index, RandomCachedProblem& made) {
-  std::mt19937 random(index * 7919u + 17u);
+  Dice random(index * 7919u + 17u);
   CachedProblem& p = made.problem;
   Pool sizes;
-  sizes.kv_heads = Between(random, 1, 4);
-  p.heads = sizes.kv_heads * (Chance(random, 60) ? 1 : Between(random, 2, 5));
-  sizes.head_size = Pick(random, {1, 3, 8, 16, 24, 32, 40, 64, 64, 64, 80, 128});
-  sizes.value_size = Chance(random, 80) ? sizes.head_size : Pick(random, {1, 5, 16, 48, 64, 128});
+  sizes.kv_heads = random.Between(1, 4);
+  p.heads = sizes.kv_heads * (random.Chance(60) ? 1 : random.Between(2, 5));
+  sizes.head_size = random.Pick({1, 3, 8, 16, 24, 32, 40, 64, 64, 64, 80, 128});
+  sizes.value_size = random.Chance(80) ? sizes.head_size : random.Pick({1, 5, 16, 48, 64, 128});
   // Before and after the layer's area stand those of others, of any size.
-  sizes.offset = Chance(random, 50) ? 0 : Between(random, 1, 2000);
+  sizes.offset = random.Chance(50) ? 0 : random.Between(1, 2000);
   sizes.block_floats =
-      sizes.offset + sizes.floats() + (Chance(random, 50) ? 0 : Between(random, 1, 2000));
+      sizes.offset + sizes.floats() + (random.Chance(50) ? 0 : random.Between(1, 2000));
 
-  const bool writes = Chance(random, 75);
+  const bool writes = random.Chance(75);
   std::vector<Shape> shapes;
-  const int64_t groups = Chance(random, 3) ? 0 : Between(random, 1, 3);
+  const int64_t groups = random.Chance(3) ? 0 : random.Between(1, 3);
   int64_t slots = 0;
   for (int64_t g = 0; g < groups; ++g) {
     shapes.push_back(RandomShape(random, 70));
     slots += shapes.back().shared + shapes.back().rows * shapes.back().private_count;
     p.rows += shapes.back().rows;
   }
-  sizes.blocks = slots / kBlockSlots + groups * 2 + Between(random, 0, 3);
-  made.pool.emplace_back(sizes, Between(random, 0, 3));
+  sizes.blocks = slots / kBlockSlots + groups * 2 + random.Between(0, 3);
+  made.pool.emplace_back(sizes, random.Between(0, 3));
   GuardedPool& pool = made.pool.back();
   p.pool = pool.pool();
 
@@ -155,7 +143,7 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   std::vector<int64_t> first(static_cast<size_t>(groups));
   std::vector<int64_t> order(static_cast<size_t>(groups));
   for (int64_t g = 0; g < groups; ++g) order[static_cast<size_t>(g)] = g;
-  if (Chance(random, 30)) std::shuffle(order.begin(), order.end(), random);
+  if (random.Chance(30)) random.Shuffle(order);
   int64_t row = 0;
   for (int64_t g : order) {
     first[static_cast<size_t>(g)] = row;
@@ -164,9 +152,9 @@ void Make(uint32_t index, RandomCachedProblem& made) {
 
   Slots free(sizes.blocks, random);
   made.slot_mapping.assign(static_cast<size_t>(p.rows), -1);
-  made.shared_slots.assign(static_cast<size_t>(Between(random, 0, 3)),
+  made.shared_slots.assign(static_cast<size_t>(random.Between(0, 3)),
                            -5);  // lists that no step takes
-  made.private_slots.assign(static_cast<size_t>(Between(random, 0, 3)), 1 << 30);
+  made.private_slots.assign(static_cast<size_t>(random.Between(0, 3)), 1 << 30);
   for (int64_t g = 0; g < groups; ++g) {
     const Shape& s = shapes[static_cast<size_t>(g)];
     const int64_t row0 = first[static_cast<size_t>(g)];
@@ -177,11 +165,11 @@ void Make(uint32_t index, RandomCachedProblem& made) {
         {static_cast<int32_t>(row0), static_cast<int32_t>(s.rows), static_cast<int32_t>(so),
          static_cast<int32_t>(s.shared), static_cast<int32_t>(oo),
          static_cast<int32_t>(s.private_count), s.causal ? 1 : 0, 0});
-    const std::vector<int32_t> shared_slots = free.Take(s.shared, Chance(random, 30));
+    const std::vector<int32_t> shared_slots = free.Take(s.shared, random.Chance(30));
     made.shared_slots.insert(made.shared_slots.end(), shared_slots.begin(), shared_slots.end());
     for (int64_t j = 0; j < s.shared; ++j) {
       const int64_t token = j - (s.shared - s.rows);
-      const bool fresh = writes && s.causal && token >= 0 && Chance(random, 95);
+      const bool fresh = writes && s.causal && token >= 0 && random.Chance(95);
       if (fresh) {
         made.slot_mapping[static_cast<size_t>(row0 + token)] = shared_slots[static_cast<size_t>(j)];
       } else {
@@ -192,17 +180,17 @@ void Make(uint32_t index, RandomCachedProblem& made) {
     free.NewBlock();
     std::vector<std::vector<int32_t>> private_slots(static_cast<size_t>(s.private_count));
     for (int64_t j = 0; j < s.private_count; ++j) {
-      const std::vector<int32_t> born = free.Take(s.rows, Chance(random, 10));
+      const std::vector<int32_t> born = free.Take(s.rows, random.Chance(10));
       const bool last = j == s.private_count - 1;
       std::vector<int32_t>& chosen = private_slots[static_cast<size_t>(j)];
       for (int64_t i = 0; i < s.rows; ++i) {
-        chosen.push_back(born[static_cast<size_t>(last ? i : Between(random, 0, s.rows - 1))]);
+        chosen.push_back(born[static_cast<size_t>(last ? i : random.Between(0, s.rows - 1))]);
       }
       std::vector<int32_t> used = chosen;
       std::sort(used.begin(), used.end());
       used.erase(std::unique(used.begin(), used.end()), used.end());
       for (int32_t slot : used) {
-        if (last && writes && Chance(random, 95)) {
+        if (last && writes && random.Chance(95)) {
           const int64_t i = std::find(chosen.begin(), chosen.end(), slot) - chosen.begin();
           made.slot_mapping[static_cast<size_t>(row0 + i)] = slot;
         } else {
@@ -219,31 +207,31 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   made.shared_slots.push_back(-7);
 
   const auto sample = [&random](std::vector<float>& to, int64_t count, float maximum) {
-    for (int64_t i = 0; i < count; ++i) to.push_back(RandomFloat(random, maximum));
+    for (int64_t i = 0; i < count; ++i) to.push_back(random.Float(maximum));
   };
-  p.query_stride = p.heads * sizes.head_size + (Chance(random, 20) ? Between(random, 1, 9) : 0);
+  p.query_stride = p.heads * sizes.head_size + (random.Chance(20) ? random.Between(1, 9) : 0);
   sample(made.query, p.rows * p.query_stride + 1, 1.5f);
   p.query = made.query.data();
   if (writes) {
-    p.key_stride = sizes.kv_heads * sizes.head_size + (Chance(random, 20) ? 3 : 0);
-    p.value_stride = sizes.kv_heads * sizes.value_size + (Chance(random, 20) ? 5 : 0);
+    p.key_stride = sizes.kv_heads * sizes.head_size + (random.Chance(20) ? 3 : 0);
+    p.value_stride = sizes.kv_heads * sizes.value_size + (random.Chance(20) ? 5 : 0);
     sample(made.key, p.rows * p.key_stride + 1, 1.5f);
     sample(made.value, p.rows * p.value_stride + 1, 1.5f);
     p.key = made.key.data();
     p.value = made.value.data();
     p.slot_mapping = made.slot_mapping.data();
   }
-  if (Chance(random, 30)) {
-    p.distances = Chance(random, 50) ? Between(random, 1, 20) : Between(random, 1, 300);
+  if (random.Chance(30)) {
+    p.distances = random.Chance(50) ? random.Between(1, 20) : random.Between(1, 300);
     sample(made.bias, p.heads * p.distances, 3.0f);
-    if (p.distances > 2 && Chance(random, 20)) {
-      made.bias[static_cast<size_t>(Between(random, 1, p.distances - 1))] = -kInfinity;
+    if (p.distances > 2 && random.Chance(20)) {
+      made.bias[static_cast<size_t>(random.Between(1, p.distances - 1))] = -kInfinity;
     }
     p.bias = made.bias.data();
   }
-  if (Chance(random, 30)) p.scale = 0.01f + std::fabs(RandomFloat(random, 0.5f));
-  if (Chance(random, 15)) p.softcap = 1.0f + std::fabs(RandomFloat(random, 20.0f));
-  if (Chance(random, 25)) p.window = Between(random, 1, Chance(random, 50) ? 10 : 120);
+  if (random.Chance(30)) p.scale = 0.01f + std::fabs(random.Float(0.5f));
+  if (random.Chance(15)) p.softcap = 1.0f + std::fabs(random.Float(20.0f));
+  if (random.Chance(25)) p.window = random.Between(1, random.Chance(50) ? 10 : 120);
   made.output.assign(static_cast<size_t>(p.rows * p.heads * sizes.value_size + 2 * kOutputBand),
                      kNan);
   p.output = made.output.data() + kOutputBand;
@@ -259,12 +247,12 @@ void Make(uint32_t index, RandomCachedProblem& made) {
     if (Supports(isa)) isas.push_back(isa);
   }
   made.tuning.isa =
-      isas[static_cast<size_t>(Between(random, 0, static_cast<int64_t>(isas.size()) - 1))];
-  if (Chance(random, 40)) made.tuning.parts = Between(random, 1, 9);
-  if (Chance(random, 40)) made.tuning.head_chunk = Between(random, 1, 4);
-  if (Chance(random, 40)) made.tuning.row_chunk = Between(random, 1, 40);
-  if (Chance(random, 60)) made.tuning.serial_cost = 0;
-  made.threads = static_cast<int>(Between(random, 1, 4));
+      isas[static_cast<size_t>(random.Between(0, static_cast<int64_t>(isas.size()) - 1))];
+  if (random.Chance(40)) made.tuning.parts = random.Between(1, 9);
+  if (random.Chance(40)) made.tuning.head_chunk = random.Between(1, 4);
+  if (random.Chance(40)) made.tuning.row_chunk = random.Between(1, 40);
+  if (random.Chance(60)) made.tuning.serial_cost = 0;
+  made.threads = static_cast<int>(random.Between(1, 4));
 
   std::ostringstream text;
   text << "problem " << index << ": heads " << p.heads << "/" << sizes.kv_heads << " of "

@@ -3,15 +3,17 @@
 #define GRAFT_PLUGINS_FLASH_DECODE_TESTS_CACHED_PROBLEM_H_
 
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "cached.h"
+#include "dice.h"
 
 namespace graft {
 namespace attention {
 namespace testing {
+
+using graft::testing::Dice;
 
 // A pool between two bands. Every float of it is NaN but those that were filled.
 class GuardedPool {
@@ -19,7 +21,7 @@ class GuardedPool {
   GuardedPool(const Pool& sizes, int64_t misalign);
   Pool pool() const;
   // Makes key and value at random of a slot in the pool's layer.
-  void Fill(int64_t slot, std::mt19937& random);
+  void Fill(int64_t slot, Dice& random);
   // What memory must look like after the problem's keys and values are written.
   std::vector<float> Expected(const CachedProblem& problem) const;
   const std::vector<float>& memory() const { return memory_; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cached_problem.h"
+#include "poison.h"
 #include "thread_pool.h"
 
 namespace graft {
@@ -16,21 +17,15 @@ namespace attention {
 namespace testing {
 namespace {
 
+using graft::testing::ProblemCount;
+using graft::testing::WithPoisonedWorkspace;
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-int ProblemCount() {
-  const char* text = std::getenv("GRAFT_TEST_PROBLEMS");
-  return text != nullptr ? std::atoi(text) : 10000;
-}
-
-// Runs with a workspace on an odd address, full of NaN, and followed by a band.
 void RunPoisoned(const CachedProblem& problem, int threads, const CachedTuning& tuning) {
-  const size_t size = WorkspaceSize(problem, threads, tuning);
-  std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
-  Run(problem, workspace.data() + 1, test::Threads<Runner>(threads), tuning);
-  for (size_t i = size + 1; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
-  }
+  WithPoisonedWorkspace(WorkspaceSize(problem, threads, tuning), [&](char* workspace) {
+    Run(problem, workspace, test::Threads<Runner>(threads), tuning);
+  });
 }
 
 void ExpectOutput(const RandomCachedProblem& made, const std::vector<double>& expected) {
@@ -58,7 +53,7 @@ void ExpectOutput(const RandomCachedProblem& made, const std::vector<double>& ex
 }
 
 TEST(Cached, AgreesWithTheReferenceOnRandomProblems) {
-  for (int index = 0; index < ProblemCount(); ++index) {
+  for (int index = 0; index < ProblemCount(10000); ++index) {
     RandomCachedProblem made;
     Make(static_cast<uint32_t>(index), made);
     ASSERT_EQ(Validate(made.problem), "") << made.description;
@@ -244,31 +239,28 @@ TEST(Cached, SmallProblemsStayOnOneThread) {
 }
 
 TEST(Store, WritesTheSlotsNamedAndNothingElse) {
-  std::mt19937 random(5);
+  Dice random(5);
   for (int index = 0; index < 200; ++index) {
-    const auto sample = [&random](int64_t least, int64_t maximum) {
-      return std::uniform_int_distribution<int64_t>(least, maximum)(random);
-    };
     graft::attention::Pool sizes;
-    sizes.kv_heads = sample(1, 3);
-    sizes.head_size = sample(1, 20);
-    sizes.value_size = sample(1, 20);
-    sizes.offset = sample(0, 40);
-    sizes.block_floats = sizes.offset + sizes.floats() + sample(0, 40);
+    sizes.kv_heads = random.Between(1, 3);
+    sizes.head_size = random.Between(1, 20);
+    sizes.value_size = random.Between(1, 20);
+    sizes.offset = random.Between(0, 40);
+    sizes.block_floats = sizes.offset + sizes.floats() + random.Between(0, 40);
     StoreProblem p;
-    p.batch = sample(0, 3);
-    p.positions = sample(0, 150);
+    p.batch = random.Between(0, 3);
+    p.positions = random.Between(0, 150);
     sizes.blocks = p.batch * p.positions / kBlockSlots + 3;
-    GuardedPool pool(sizes, sample(0, 3));
+    GuardedPool pool(sizes, random.Between(0, 3));
     p.pool = pool.pool();
     const int64_t tokens = p.batch * p.positions;
     std::vector<int32_t> slots(static_cast<size_t>(p.pool.slots()));
     for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
-    std::shuffle(slots.begin(), slots.end(), random);
+    random.Shuffle(slots);
     slots.resize(static_cast<size_t>(tokens));
     int64_t stored = 0;
     for (int32_t& slot : slots) {
-      if (sample(0, 9) == 0) slot = -1;
+      if (random.Between(0, 9) == 0) slot = -1;
       stored += slot >= 0 ? 1 : 0;
     }
     p.slot_mapping = slots.data();
@@ -286,7 +278,7 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
     same.key = key.data();
     same.value = value.data();
     same.slot_mapping = slots.data();
-    const bool transposed = sample(0, 1) != 0;
+    const bool transposed = random.Between(0, 1) != 0;
     std::vector<float> keys(key);
     p.key = {key.data(), {p.positions * same.key_stride, sizes.head_size, same.key_stride, 1}};
     if (transposed) {  // [batch, heads, size, positions]

@@ -29,31 +29,12 @@ namespace {
 using attention::bench::Least;
 using attention::bench::Median;
 using attention::bench::Now;
+using attention::bench::PoolMemory;
 
 struct Shape {
   const char* name;
   int64_t samples, beams, keys, heads, size, width, layers;
   Storage storage;
-};
-
-// A pool as a host makes it: one mapping in huge pages, filled.
-class Memory {
- public:
-  explicit Memory(size_t floats) : bytes_((floats * 4 + (2 << 20)) >> 21 << 21) {
-    void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) std::abort();
-    madvise(at, bytes_, MADV_HUGEPAGE);
-    data_ = static_cast<float*>(at);
-    for (size_t i = 0; i < floats; ++i) data_[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
-  }
-  ~Memory() { munmap(data_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  float* data() const { return data_; }
-
- private:
-  size_t bytes_;
-  float* data_;
 };
 
 class Bench {
@@ -81,14 +62,14 @@ class Bench {
     }
     std::vector<float> query(static_cast<size_t>(tokens * s.heads * s.size), 0.01f);
     std::vector<float> output(query.size());
-    const Memory weights(2 * weight * static_cast<size_t>(s.layers));
+    const PoolMemory weights(2 * weight * static_cast<size_t>(s.layers));
 
     Problem p;
     p.pool.blocks = blocks;
     p.pool.width = s.width;
     p.pool.storage = s.storage;
     p.pool.block_floats = p.pool.area_floats();
-    const Memory rows(static_cast<size_t>(blocks * p.pool.block_floats));
+    const PoolMemory rows(static_cast<size_t>(blocks * p.pool.block_floats));
     p.pool.data = rows.data();
     p.tokens = tokens;
     p.heads = p.kv_heads = s.heads;
@@ -107,7 +88,7 @@ class Bench {
     f.pool.kv_heads = s.heads;
     f.pool.head_size = f.pool.value_size = s.size;
     f.pool.block_floats = s.layers * f.pool.floats();
-    const Memory keys(static_cast<size_t>(blocks * f.pool.block_floats));
+    const PoolMemory keys(static_cast<size_t>(blocks * f.pool.block_floats));
     f.pool.data = keys.data();
     f.rows = tokens;
     f.heads = s.heads;

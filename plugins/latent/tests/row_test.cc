@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "poison.h"
 #include "row_problem.h"
 #include "row_reference.h"
 #include "thread_pool.h"
@@ -18,21 +19,15 @@ namespace row_attention {
 namespace testing {
 namespace {
 
+using graft::testing::ProblemCount;
+using graft::testing::WithPoisonedWorkspace;
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-int ProblemCount() {
-  const char* text = std::getenv("GRAFT_TEST_PROBLEMS");
-  return text != nullptr ? std::atoi(text) : 10000;
-}
-
-// Runs with a workspace on an odd address, full of NaN, and followed by a band.
 void RunPoisoned(const Problem& problem, int threads, const Tuning& tuning) {
-  const size_t size = WorkspaceSize(problem, threads, tuning);
-  std::vector<char> workspace(size + 1 + 64, static_cast<char>(0xFF));
-  Run(problem, workspace.data() + 1, test::Threads<Runner>(threads), tuning);
-  for (size_t i = size + 1; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
-  }
+  WithPoisonedWorkspace(WorkspaceSize(problem, threads, tuning), [&](char* workspace) {
+    Run(problem, workspace, test::Threads<Runner>(threads), tuning);
+  });
 }
 
 void ExpectOutput(const RandomProblem& made, const std::vector<double>& expected) {
@@ -60,7 +55,7 @@ void ExpectOutput(const RandomProblem& made, const std::vector<double>& expected
 }
 
 TEST(HiddenStates, AgreesWithMultiHeadAttentionOnRandomProblems) {
-  for (int index = 0; index < ProblemCount(); ++index) {
+  for (int index = 0; index < ProblemCount(10000); ++index) {
     RandomProblem made;
     Make(static_cast<uint32_t>(index), made);
     ASSERT_EQ(Validate(made.problem), "") << made.description;

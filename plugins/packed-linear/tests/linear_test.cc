@@ -13,6 +13,7 @@
 #include <random>
 #include <vector>
 
+#include "poison.h"
 #include "thread_pool.h"
 
 namespace graft {
@@ -231,8 +232,7 @@ std::vector<Isa> Supported() {
 }
 
 TEST(Linear, RandomProblems) {
-  const char* wanted = std::getenv("GRAFT_TEST_PROBLEMS");
-  const int count = wanted != nullptr ? std::atoi(wanted) : 12000;
+  const int count = graft::testing::ProblemCount(12000);
   const std::vector<Isa> isas = Supported();
   ThreadPool pools[] = {ThreadPool(1), ThreadPool(2), ThreadPool(3), ThreadPool(4)};
   for (int i = 0; i < count; ++i) {

@@ -25,31 +25,11 @@ namespace {
 
 using attention::bench::Median;
 using attention::bench::Now;
+using attention::bench::PoolMemory;
 
 struct Shape {
   const char* name;
   int64_t heads, size, width;
-};
-
-// A pool as a host makes it: one mapping in huge pages, filled.
-class Memory {
- public:
-  explicit Memory(int64_t floats)
-      : bytes_((static_cast<size_t>(floats) * 4 + (2 << 20)) >> 21 << 21) {
-    void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) std::abort();
-    madvise(at, bytes_, MADV_HUGEPAGE);
-    data_ = static_cast<float*>(at);
-    for (int64_t i = 0; i < floats; ++i) data_[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
-  }
-  ~Memory() { munmap(data_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  float* data() const { return data_; }
-
- private:
-  size_t bytes_;
-  float* data_;
 };
 
 // The lists of a step: samples with `keys` shared positions each, in blocks of their own.
@@ -85,7 +65,7 @@ class Rows {
       : width_(kind == RowKind::kKeys ? s.heads * s.size : s.width),
         weight_(width_ * s.heads * s.size),
         weights_(2 * weight_ * kLayers),
-        rows_(step.blocks * kLayers * 16 * width_) {
+        rows_(static_cast<size_t>(step.blocks * kLayers * 16 * width_)) {
     p_.kind = kind;
     p_.pool.data = rows_.data();
     p_.pool.blocks = step.blocks;
@@ -115,7 +95,7 @@ class Rows {
 
  private:
   int64_t width_, weight_;
-  Memory weights_, rows_;
+  PoolMemory weights_, rows_;
   Problem p_;
 };
 
@@ -148,7 +128,7 @@ class KeysAndValues {
   }
 
  private:
-  Memory memory_;
+  PoolMemory memory_;
   attention::CachedProblem p_;
 };
 

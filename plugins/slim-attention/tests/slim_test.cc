@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "poison.h"
 #include "row_attention.h"
 #include "slim_problem.h"
 #include "thread_pool.h"
@@ -16,25 +17,20 @@ namespace row_attention {
 namespace testing {
 namespace {
 
-int ProblemCount() {
-  const char* text = std::getenv("GRAFT_TEST_PROBLEMS");
-  return text != nullptr ? std::atoi(text) : 12000;
-}
+using graft::testing::ProblemCount;
+using graft::testing::WithPoisonedWorkspace;
 
-// Runs with a workspace full of NaN, followed by a band.
 void RunPoisoned(const Layer& made) {
-  const size_t size = WorkspaceSize(made.problem, made.threads, made.tuning);
-  std::vector<char> workspace(size + 64, static_cast<char>(0xFF));
-  row_attention::Run(made.problem, workspace.data(), test::Threads<Runner>(made.threads),
-                     made.tuning);
-  for (size_t i = size; i < workspace.size(); ++i) {
-    ASSERT_EQ(workspace[i], static_cast<char>(0xFF)) << "wrote past the workspace";
-  }
+  WithPoisonedWorkspace(WorkspaceSize(made.problem, made.threads, made.tuning),
+                        [&](char* workspace) {
+                          row_attention::Run(made.problem, workspace,
+                                             test::Threads<Runner>(made.threads), made.tuning);
+                        });
 }
 
 TEST(Slim, AgreesWithMultiHeadAttentionOnRandomLayers) {
   int skipped_some = 0, turned = 0;
-  for (int index = 0; index < ProblemCount(); ++index) {
+  for (int index = 0; index < ProblemCount(12000); ++index) {
     Layer made;
     Make(static_cast<uint32_t>(index), 4.0, made);
     const Problem& p = made.problem;
@@ -66,8 +62,8 @@ TEST(Slim, AgreesWithMultiHeadAttentionOnRandomLayers) {
     }
     if (made.pairs > 0) ++turned;
   }
-  EXPECT_GT(skipped_some, ProblemCount() / 20);
-  EXPECT_GT(turned, ProblemCount() / 20);
+  EXPECT_GT(skipped_some, ProblemCount(12000) / 20);
+  EXPECT_GT(turned, ProblemCount(12000) / 20);
 }
 
 // One key has nearly all of the probability, and all others too little to be looked at.

@@ -14,6 +14,7 @@
 
 #include "graft/error.h"
 #include "graft/type.h"
+#include "poison.h"
 #include "reference.h"
 
 namespace graft {
@@ -167,8 +168,7 @@ void Compare(const Case& c, const Group& group, const std::vector<Candidate>& go
 }
 
 TEST(Tail, RandomProblems) {
-  const char* asked = std::getenv("GRAFT_TEST_PROBLEMS");
-  const int rounds = asked != nullptr ? std::atoi(asked) : 10000;
+  const int rounds = graft::testing::ProblemCount(10000);
   Maker maker(1);
   for (int round = 0; round < rounds; ++round) {
     Case c;
