@@ -44,7 +44,7 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		}
 		measured.With(table)
 		k := plan.Kind{Layers: l, Either: true}
-		for _, keep := range plan.AllStrategies() {
+		for _, keep := range plan.StandardStrategies() {
 			if _, missing := patch.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin); missing == nil && keep.Within(l.Type) == keep {
 				k.Candidates = append(k.Candidates, plan.Candidate{Strategy: keep})
 			}
@@ -134,7 +134,7 @@ func (a *asked) sides() (names []string) {
 		}
 	}
 	add(func(plan.Layers) plan.Strategy { return plan.KeysValues })
-	for _, keep := range plan.AllStrategies()[1:] {
+	for _, keep := range plan.StandardStrategies()[1:] {
 		if keep.Within("self") == keep {
 			add(func(l plan.Layers) plan.Strategy { return keep.Within(l.Type) })
 		}

@@ -48,9 +48,8 @@ func (c *cli) tune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune MODEL_DIR",
 		Short: "Measure on this machine what the attention of a model folder could keep, for later sessions to choose by",
-		Long: `Measures how long a step's attention takes with each way of keeping a cache that
-the plugins at hand offer: keys and values (flash-decode), the encoder's output or a
-prompt's inputs (el-attention), keys or inputs alone (slim-attention). No model runs:
+		Long: `Measures how long a step's attention takes with each KV-cache strategy that
+the loaded plugins implement, their own ones included. No model runs:
 the operators work on made-up caches of the model's own layer shapes, over a grid of
 lengths, beams and batches. The tables are kept in the user's cache folder, and hold
 for this machine, these builds of the plugins and this number of threads.`,

@@ -29,7 +29,7 @@ func TestLanguageIsHeardWithEveryWay(t *testing.T) {
 	}
 	folds := fold.At(t.TempDir(), nil)
 	var want []decode.Output
-	for _, keep := range plan.AllStrategies() {
+	for _, keep := range plan.StandardStrategies() {
 		g := open(t, dir, func(o *decode.Options) {
 			o.Attention, o.Folds, o.Batch = prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}, folds, 3
 		})

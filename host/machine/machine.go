@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/machine/record"
 	"github.com/opgraft/graft/host/plugin"
 )
@@ -120,8 +121,8 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	id := This(plugins, o.Threads, o.Attention.Plugin, linearPlugin)
-	for _, name := range []string{o.Attention.Plugin, linearPlugin} {
+	id := This(plugins, o.Threads, o.Attention.Plugin, defaults.Linear.Plugin)
+	for _, name := range []string{o.Attention.Plugin, defaults.Linear.Plugin} {
 		if id.Plugins[name] == "" {
 			return Figures{}, fmt.Errorf("the machine is estimated, not measured: no plugin %s is loaded", name)
 		}

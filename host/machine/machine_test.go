@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/plugin"
 )
 
@@ -34,7 +35,7 @@ func load(t *testing.T, names ...string) []*plugin.Plugin {
 }
 
 func TestRooflineIsMeasuredOnce(t *testing.T) {
-	plugins := load(t, attends.Plugin, linearPlugin)
+	plugins := load(t, attends.Plugin, defaults.Linear.Plugin)
 	var said bytes.Buffer
 	o := Options{Attention: attends, Folder: filepath.Join(t.TempDir(), "cache"), Log: slog.New(slog.NewTextHandler(&said, nil))}
 	start := time.Now()
@@ -119,7 +120,7 @@ func TestDiffers(t *testing.T) {
 	if got := same.Differs(more); got != "" {
 		t.Errorf("a plugin that is not asked about matters: %q", got)
 	}
-	this := This(load(t, attends.Plugin), 0, attends.Plugin, linearPlugin)
+	this := This(load(t, attends.Plugin), 0, attends.Plugin, defaults.Linear.Plugin)
 	if len(this.Plugins) != 1 || len(this.Plugins[attends.Plugin]) != 64 || this.Threads != this.Cores || this.CPU == "" {
 		t.Errorf("this machine is %+v", this)
 	}

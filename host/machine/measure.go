@@ -10,15 +10,13 @@ import (
 	"unsafe"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/threads"
 )
-
-// linearPlugin is the plugin that multiplies with weights.
-const linearPlugin = "packed-linear"
 
 // rounds is how often each figure is taken, the three in turn.
 const rounds = 11
@@ -44,7 +42,7 @@ const (
 // computes. Each is the median of several rounds in which all take turns, since
 // machines have fast and slow spells.
 func measure(plugins []*plugin.Plugin, attends Operator, n int) (Figures, error) {
-	attention, linear := named(plugins, attends.Plugin), named(plugins, linearPlugin)
+	attention, linear := named(plugins, attends.Plugin), named(plugins, defaults.Linear.Plugin)
 	cache := lastCache("/sys/devices/system/cpu/cpu0/cache")
 	crew := threads.NewPool(n)
 	defer crew.Close()
@@ -198,7 +196,7 @@ func newProduct(p *plugin.Plugin, crew *threads.Pool) (*product, error) {
 	for i := range list {
 		list[i] = 1
 	}
-	if x.kernel, err = p.Create("PackedLinear", []manifest.Attribute{{Name: "columns", Value: int64(productColumns)}}, nil, tensor.CPU); err != nil {
+	if x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: int64(productColumns)}}, nil, tensor.CPU); err != nil {
 		x.close()
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Strategy is the name of a KV-cache strategy: what a decoder's attention stores of the
@@ -28,32 +27,13 @@ const (
 	FirstLayerKeys Strategy = "first_layer_keys"
 )
 
-// ParseStrategy finds a strategy by its name.
-func ParseStrategy(name string) (Strategy, error) {
-	if s := Strategy(name); slices.Contains(AllStrategies(), s) || s == Exported {
-		return s, nil
+// StandardStrategies are those that abi/README.md defines, the default first.
+func StandardStrategies() []Strategy {
+	list := make([]Strategy, len(standard))
+	for i, l := range standard {
+		list[i] = l.Strategy
 	}
-	return "", fmt.Errorf("%q is no KV-cache strategy, needed is one of %v", name, AllStrategies())
-}
-
-// UnmarshalText reads a name.
-func (s *Strategy) UnmarshalText(text []byte) (err error) {
-	*s, err = ParseStrategy(string(text))
-	return err
-}
-
-// operators attend over what is stored, by plugin.
-var operators = map[Strategy]Implementation{
-	KeysValues:         {"flash-decode", "CachedAttention"},
-	PromptHiddenStates: {"el-attention", "ELAttention"},
-	Keys:               {"slim-attention", "KeyAttention"},
-	HiddenStates:       {"slim-attention", "InputAttention"},
-	FirstLayerKeys:     {"slim-attention", "InputAttention"}, // KeyAttention in the first layer
-}
-
-// AllStrategies are those that an engine can use, the default first.
-func AllStrategies() []Strategy {
-	return []Strategy{KeysValues, PromptHiddenStates, Keys, HiddenStates, FirstLayerKeys}
+	return list
 }
 
 // Within is the strategy of a kind of attention ("self" or "cross") where s is wanted for
@@ -88,10 +68,13 @@ func (s Storage) Bytes() int64 {
 	return 4
 }
 
-// Candidate is one way of serving all layers of a kind.
+// Candidate is a strategy for all layers of a kind. One of a strategy that is not standard
+// is made by Implementations.Candidate, which knows it.
 type Candidate struct {
 	Strategy Strategy
 	Storage  Storage
+
+	layout *Layout // of a strategy that is not standard
 }
 
 func (c Candidate) String() string {
@@ -103,7 +86,7 @@ func (c Candidate) String() string {
 
 // half reports rows of two bytes an element.
 func (c Candidate) half() bool {
-	return (c.Storage == Float16 || c.Storage == BFloat16) && c.Strategy != Exported && c.Strategy != KeysValues
+	return (c.Storage == Float16 || c.Storage == BFloat16) && c.Layout().half
 }
 
 // Layers are attention layers of a decoder that are alike.
@@ -135,12 +118,15 @@ const maxWidth = 16384
 // alone, or "". That the weights allow it, too, is known when they are folded.
 func (c Candidate) Serves(l Layers) string {
 	rotary := l.Positions == "rotary" && l.Type == "self"
-	switch c.Strategy {
+	inputs := c.Inputs()
+	switch inputs {
+	case "":
+		return "no plugin that is loaded declares it"
 	case Exported, KeysValues:
 		return ""
 	case PromptHiddenStates, HiddenStates:
 		switch {
-		case c.Strategy == HiddenStates && l.Type == "cross":
+		case inputs == HiddenStates && l.Type == "cross":
 			return "its inputs are the encoder's output: that is prompt_hidden_states"
 		case rotary:
 			return "rotary positions lie between the projection of keys and their product with queries"
@@ -150,7 +136,7 @@ func (c Candidate) Serves(l Layers) string {
 		return ""
 	}
 	switch e := l.KeyWidth(); {
-	case c.Strategy == FirstLayerKeys && l.Type != "cross":
+	case inputs == FirstLayerKeys && l.Type != "cross":
 		return "its layers have inputs of their own"
 	case l.KVHeads != l.Heads:
 		return fmt.Sprintf("%d query heads share %d heads of keys, from which values cannot be had", l.Heads, l.KVHeads)

@@ -11,37 +11,29 @@ func wholeBlocks(positions int64) int64 {
 	return abi.CacheBlocks(positions) * abi.CacheBlockSize
 }
 
-// rowBytes is the bytes of a row of some width: its share of a block's area.
-func (c Candidate) rowBytes(width int64) int64 {
+// Area is the floats of a layer's area in a block.
+func (c Candidate) Area(l Layers) int64 {
 	storage := Float32
 	if c.half() {
 		storage = c.Storage
 	}
-	return 4 * abi.CacheRowArea(width, storage.Bytes()) / abi.CacheBlockSize
+	return abi.CacheRowArea(c.Layout().slot(l), storage.Bytes())
 }
+
+// rowBytes is the bytes of one position in a layer's area.
+func (c Candidate) rowBytes(l Layers) int64 { return 4 * c.Area(l) / abi.CacheBlockSize }
 
 // slotBytes is what one position takes of all layers, at positions that are shared
 // and at those generated since; they are the same where one pool holds both.
 func (c Candidate) slotBytes(l Layers) (shared, own int64) {
-	both := 4 * (l.KeyWidth() + l.ValueWidth())
-	switch c.Strategy {
-	case PromptHiddenStates:
-		if l.Type == "cross" {
-			n := c.rowBytes(l.Width)
-			return n, n
-		}
-		return l.Layers * c.rowBytes(l.Width), l.Layers * both
-	case Keys:
-		n := l.Layers * c.rowBytes(l.KeyWidth())
-		return n, n
-	case HiddenStates:
-		n := l.Layers * c.rowBytes(l.Width)
-		return n, n
-	case FirstLayerKeys:
-		n := c.rowBytes(l.KeyWidth())
-		return n, n
+	n := c.rowBytes(l)
+	switch inputs := c.Inputs(); {
+	case inputs == FirstLayerKeys, inputs == PromptHiddenStates && l.Type == "cross":
+		return n, n // one area for all layers
+	case inputs == PromptHiddenStates:
+		return l.Layers * n, l.Layers * 4 * (l.KeyWidth() + l.ValueWidth())
 	}
-	return l.Layers * both, l.Layers * both
+	return l.Layers * n, l.Layers * n
 }
 
 // Bytes is what a sample keeps at a shape, in whole blocks; Batch does not count.
@@ -59,7 +51,7 @@ func (c Candidate) Bytes(l Layers, s Shape) int64 {
 			return shared * s.Keys * max(s.Beams, 1)
 		}
 		return shared * (s.Keys + s.Own) * max(s.Beams, 1)
-	case c.Strategy == PromptHiddenStates && l.Type == "self": // two pools
+	case c.Inputs() == PromptHiddenStates && l.Type == "self": // two pools
 		return shared*wholeBlocks(s.Keys) + own*wholeBlocks(generated)
 	}
 	return shared * wholeBlocks(s.Keys+generated)

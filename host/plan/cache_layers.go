@@ -27,14 +27,16 @@ func LayersOf(list []*blocks.Block) []Layers {
 }
 
 func layersOf(a *blocks.Attention) Layers {
-	l := Layers{Type: a.Type, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Positions: a.Positions}
+	return Layers{Type: a.Type, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Width: WidthOf(a), Positions: a.Positions}
+}
+
+// WidthOf is the width of what a block's keys and values are projected from.
+func WidthOf(a *blocks.Attention) int64 {
 	switch p := a.Projections; {
 	case p != nil && p.Key != nil:
-		l.Width = p.Key.Inputs
+		return p.Key.Inputs
 	case p != nil && p.Query != nil:
-		l.Width = p.Query.Inputs
-	default:
-		l.Width = a.Heads * a.HeadSize
+		return p.Query.Inputs
 	}
-	return l
+	return a.Heads * a.HeadSize
 }

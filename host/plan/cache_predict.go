@@ -45,15 +45,18 @@ type Predictor struct {
 
 // NewPredictor makes one of a machine's roofline, of what the manifests say of the
 // operators that will run (nil: nothing), and of measurements of them (nil: none).
-func NewPredictor(m Machine, manifests []*manifest.Manifest, servers Implementations, measured Measurements) *Predictor {
+func NewPredictor(m Machine, manifests []*manifest.Manifest, implementations Implementations, measured Measurements) *Predictor {
 	p := &Predictor{machine: m, costs: maps.Clone(usualCosts), measured: measured}
-	for _, k := range AllStrategies() {
-		server := servers.Of(k)
+	for _, k := range implementations.Strategies() {
+		if l := implementations.Layout(k); l.Strategy != l.Inputs {
+			p.costs[k] = usualCosts[l.Inputs]
+		}
+		x := implementations.Of(k)
 		for _, m := range manifests {
-			if m.Name != server.Plugin {
+			if m.Name != x.Plugin {
 				continue
 			}
-			if op, ok := m.Operator(server.Operator); ok && op.Cost != (manifest.Cost{}) {
+			if op, ok := m.Operator(x.Operator); ok && op.Cost != (manifest.Cost{}) {
 				p.costs[k] = op.Cost
 			}
 		}
@@ -95,8 +98,8 @@ func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
 	out.Prefill = p.products(4*float64(l.Width)*columns, 2*float64(s.Keys)*float64(l.Width)*columns)
 	product := p.products(w.projection, w.projected)
 	out.Model = layers * (p.operator(l, c, s, w) + product)
-	if c.Strategy == FirstLayerKeys { // the first layer has its keys
-		k := Candidate{Keys, c.Storage}
+	if c.Inputs() == FirstLayerKeys { // the first layer has its keys
+		k := Candidate{Strategy: Keys, Storage: c.Storage}
 		out.Model += p.operator(l, k, s, works(l, k, s)) - p.operator(l, c, s, w)
 	}
 	out.Seconds = out.Model
@@ -168,9 +171,9 @@ func works(l Layers, c Candidate, s Shape) work {
 	both := 4 * g * (hs + vs) // bytes of a position's keys and values
 	read := batch * (n + beams*m)
 	var w work
-	if l.Type == "self" && c.Strategy != HiddenStates {
+	if l.Type == "self" && c.Inputs() != HiddenStates {
 		values := g * vs
-		if c.Strategy == Keys {
+		if c.Inputs() == Keys {
 			values = 0 // folded into the operator's own weights
 		}
 		w.projection = 4 * d * (g*hs + values)
@@ -183,30 +186,30 @@ func works(l Layers, c Candidate, s Shape) work {
 		w.weights += 4 * width * g * (hs + vs)
 		w.product += 2 * rows * h * width * (hs + vs)
 	}
-	switch c.Strategy {
+	switch c.Inputs() {
 	case Exported:
 		w.cache = rows * (n + m) * both
 		w.attend = rows * (n + m) * h * 2 * (hs + vs)
 	case KeysValues:
-		w.cache = read * both
+		w.cache = read * float64(c.rowBytes(l))
 		w.attend = rows * (n + m) * h * 2 * (hs + vs)
 	case PromptHiddenStates:
-		w.cache = batch * n * float64(c.rowBytes(l.Width))
+		w.cache = batch * n * float64(c.rowBytes(l))
 		over(d, n)
 		w.shared = l.Type == "cross"
 		w.own = batch * beams * m * both
 		w.attendOwn = rows * m * h * 2 * (hs + vs)
 	case HiddenStates:
-		w.cache = read * float64(c.rowBytes(l.Width))
+		w.cache = read * float64(c.rowBytes(l))
 		over(d, n+m)
 	case Keys:
 		e := h * hs
-		w.cache = read * float64(c.rowBytes(l.KeyWidth()))
+		w.cache = read * float64(c.rowBytes(l))
 		w.attend = rows * (n + m) * h * 2 * (hs + e)
 		w.weights = 4 * e * h * vs
 		w.product = 2 * rows * h * e * vs
 	case FirstLayerKeys:
-		w.cache = read * float64(c.rowBytes(l.KeyWidth()))
+		w.cache = read * float64(c.rowBytes(l))
 		over(h*hs, n)
 		w.shared = true
 	}
@@ -219,7 +222,7 @@ func filled(l Layers, c Candidate) float64 {
 	if l.Type != "cross" {
 		return 0
 	}
-	switch c.Strategy {
+	switch c.Inputs() {
 	case PromptHiddenStates:
 		return 0
 	case Keys:

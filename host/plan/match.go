@@ -403,7 +403,7 @@ func fits(k *manifest.Constant, v *graph.Value) bool {
 func (s *search) attribute(want manifest.Attribute, n *graph.Node) bool {
 	got, ok := attributeValue(n.Attr(want.Name))
 	if !ok && n.Attr(want.Name) == nil {
-		got, ok = defaults[n.Op()][want.Name]
+		got, ok = onnxDefaults[n.Op()][want.Name]
 	}
 	if name, capture := want.Value.(manifest.Capture); capture {
 		s.captured[string(name)] = got
@@ -418,7 +418,7 @@ func (s *search) attribute(want manifest.Attribute, n *graph.Node) bool {
 
 // defaults are what ONNX says an attribute is where a node leaves it out, of the
 // operators whose exporters do so now and then.
-var defaults = map[string]map[string]any{
+var onnxDefaults = map[string]map[string]any{
 	"Gemm": {"alpha": 1.0, "beta": 1.0, "transA": int64(0), "transB": int64(0)},
 }
 

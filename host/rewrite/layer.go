@@ -17,10 +17,11 @@ type Layer struct {
 	Reason   string // why not what was asked for
 	Weights  map[string]*Folded
 
-	block *blocks.Block
-	from  *source     // what keys and values are projected from; nil where they are kept
-	base  *Projection // of the first layer's keys, of which a hybrid's layer makes its own
-	first bool        // the first layer of a hybrid, which keeps its keys
+	inputs plan.Strategy // the standard strategy whose inputs the operator takes
+	block  *blocks.Block
+	from   *source     // what keys and values are projected from; nil where they are kept
+	base   *Projection // of the first layer's keys, of which a hybrid's layer makes its own
+	first  bool        // the first layer of a hybrid, which keeps its keys
 }
 
 // LayerStrategy is the KV-cache strategy of one layer of attention, and why not what was asked for.
@@ -67,7 +68,7 @@ func Instead(kind string, keep plan.Strategy) plan.Strategy {
 // already, in order. An error for which Refusal is true says why it cannot. Weights that
 // the fold is made of are large: Forget lets go of them.
 func (d *Decoder) Layer(b *blocks.Block, keep plan.Strategy, before []*Layer) (*Layer, *Fold, error) {
-	l := &Layer{Strategy: keep, block: b}
+	l := &Layer{Strategy: keep, inputs: d.signature(keep), block: b}
 	fold := d.selfFold
 	if b.Attention.Type == "cross" {
 		fold = d.crossFold
@@ -77,6 +78,21 @@ func (d *Decoder) Layer(b *blocks.Block, keep plan.Strategy, before []*Layer) (*
 		return nil, nil, err
 	}
 	return l, f, nil
+}
+
+// signature is the standard strategy whose inputs a strategy's operator takes; "" where it is not
+// known.
+func (d *Decoder) signature(k plan.Strategy) plan.Strategy {
+	return d.Implementations.Candidate(k, d.Storage).Inputs()
+}
+
+// attending is the strategy whose operator attends: in the first layer of a hybrid that of
+// keys.
+func (l *Layer) attending() plan.Strategy {
+	if l.first {
+		return plan.Keys
+	}
+	return l.Strategy
 }
 
 // Report says which strategy the layer has.
@@ -95,7 +111,7 @@ func (l *Layer) Forget() {
 // selfFold is the fold of a layer of self attention.
 func (d *Decoder) selfFold(l *Layer, _ []*Layer) (_ *Fold, err error) {
 	b := l.block
-	switch l.Strategy {
+	switch l.inputs {
 	case plan.Keys:
 		a := b.Attention
 		if a.Heads != a.KVHeads {
@@ -118,25 +134,31 @@ func (d *Decoder) selfFold(l *Layer, _ []*Layer) (_ *Fold, err error) {
 		}
 		return d.fold(l.Strategy, b, l.from, nil), nil
 	}
-	l.Strategy = plan.KeysValues
-	return nil, nil
+	return nil, d.keysValues(l)
+}
+
+// keysValues checks a layer whose operator takes keys and values.
+func (d *Decoder) keysValues(l *Layer) error {
+	if l.inputs != plan.KeysValues {
+		return refuse("no plugin that is loaded declares it")
+	}
+	return nil
 }
 
 // crossFold is the fold of a layer of cross attention.
 func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
 	b := l.block
-	switch l.Strategy {
+	switch l.inputs {
 	case plan.PromptHiddenStates, plan.Keys, plan.FirstLayerKeys:
 	default:
-		l.Strategy = plan.KeysValues
-		return nil, nil
+		return nil, d.keysValues(l)
 	}
 	first := firstCross(before)
-	l.first = l.Strategy == plan.FirstLayerKeys && first == nil
-	if l.Strategy == plan.FirstLayerKeys && !l.first && !first.first {
+	l.first = l.inputs == plan.FirstLayerKeys && first == nil
+	if l.inputs == plan.FirstLayerKeys && !l.first && !first.first {
 		return nil, refuse("the first layer keeps no keys")
 	}
-	if l.Strategy == plan.Keys || l.first {
+	if l.inputs == plan.Keys || l.first {
 		if b.Attention.Heads != b.Attention.KVHeads {
 			return nil, refuse("its %d heads share %d of keys and values", b.Attention.Heads, b.Attention.KVHeads)
 		}
@@ -146,18 +168,18 @@ func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
 	}
 	key := l.from.key
 	switch {
-	case l.Strategy == plan.PromptHiddenStates:
+	case l.inputs == plan.PromptHiddenStates:
 		if !key.From.IsInput {
 			return nil, refuse("its keys and values are projected from %s, which is not the encoder's output", key.From.Name)
 		}
 		return d.fold(l.Strategy, b, l.from, nil), nil
 	case b.Attention.Softcap != 0 && key.Bias != nil:
 		return nil, refuse("its scores are bent after the bias of keys is in them")
-	case l.Strategy == plan.Keys || l.first:
+	case l.inputs == plan.Keys || l.first:
 		if key.Rows == "" {
 			return nil, refuse("its keys are no product of their own")
 		}
-		return d.fold(plan.Keys, b, l.from, nil), nil
+		return d.fold(l.attending(), b, l.from, nil), nil
 	case key.From != first.from.key.From:
 		return nil, refuse("its keys are projected from %s, those of the first layer from %s", key.From.Name, first.from.key.From.Name)
 	}

@@ -5,15 +5,18 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// packedLinear multiplies rows of any number of axes. It takes x, weight, bias, a
-// residual, and scale and bias of a layer normalization.
+// linear multiplies rows of any number of axes. It takes x, weight, bias, a residual, and
+// scale and bias of a layer normalization.
+var linear = manifest.Domain + "." + defaults.Linear.Name
+
+// Inputs of linear.
 const (
-	packedLinear    = manifest.Domain + ".PackedLinear"
 	residualOperand = 3
 	normOperand     = 4
 )
@@ -204,7 +207,7 @@ func (r *rows) alone(n *graph.Node) bool {
 // Reshape copies. The graph is one that plugins have taken products of.
 func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 	for _, n := range g.Nodes {
-		if !n.Is(packedLinear) || !n.Input(0).Producer.Is("Reshape") {
+		if !n.Is(linear) || !n.Input(0).Producer.Is("Reshape") {
 			continue
 		}
 		x, y := n.Input(0).Producer.In[0], n.Out[0]
@@ -305,7 +308,7 @@ func normalize(n *graph.Node, shapes *graph.Shapes) {
 	}
 }
 
-func inPanels(n *graph.Node) bool { return n.Is(packedLinear) && n.Int("columns", 0) > 0 }
+func inPanels(n *graph.Node) bool { return n.Is(linear) && n.Int("columns", 0) > 0 }
 
 // setOperand lets a node read a value at a position that it may not have yet.
 func setOperand(n *graph.Node, at int, v *graph.Value) {
@@ -323,7 +326,7 @@ func onlyReader(n *graph.Node) *graph.Node {
 	return nil
 }
 
-// activation is what PackedLinear calls a node's function, or "".
+// activation is what the operator of a linear layer calls a node's function, or "".
 func activation(n *graph.Node) string {
 	approximate := ""
 	if a := n.Attr("approximate"); a != nil {

@@ -51,6 +51,7 @@ const rowsSymbol = "graft.batch"
 type CrossLayer struct {
 	Key, Value                   string
 	Strategy                     plan.Strategy
+	Inputs                       plan.Strategy // the standard strategy whose inputs its operator takes
 	KVHeads, HeadSize, ValueSize int64
 	Rows                         string // of plan.Keys: the keys without a bias, in the decoder without a past
 	Offset                       int64  // in the pool of cross attention, or of the encoder's output
@@ -63,6 +64,7 @@ type Engine struct {
 	Positions bool   // PositionsInput is read
 	// Floats of a block of each pool; 0 for one that is not read.
 	Self, Prompt, Cross, Encoder int64
+	EncoderWidth                 int64 // of a row in the encoder's pool; 0 where there is none
 	Layers                       []CrossLayer
 	Strategies                   []LayerStrategy    // by layer
 	Weights                      map[string]*Folded // inputs that hold weights

@@ -24,13 +24,14 @@ func (c *crossing) layer(b *blocks.Block, keep plan.Strategy) (CrossLayer, error
 	if key == nil || value == nil || !key.IsInput || !value.IsInput {
 		return CrossLayer{}, errors.New("its keys and values are not inputs of the model; take the decoder that is exported with past")
 	}
-	l := CrossLayer{Key: key.Name, Value: value.Name, Strategy: keep, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
+	l := CrossLayer{Key: key.Name, Value: value.Name, Strategy: keep, Inputs: c.signature(keep), KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
 	return l, c.nothingHidden(b)
 }
 
 // keysValues keeps keys and values a layer.
-func (c *crossing) keysValues(b *blocks.Block) error {
-	l, err := c.layer(b, plan.KeysValues)
+func (c *crossing) keysValues(of *Layer) error {
+	b := of.block
+	l, err := c.layer(b, of.Strategy)
 	if err != nil {
 		return err
 	}
@@ -38,9 +39,9 @@ func (c *crossing) keysValues(b *blocks.Block) error {
 	if err != nil {
 		return err
 	}
-	l.Offset = area(&c.engine.Cross, keysValuesFloats(b.Attention))
+	l.Offset = c.area(&c.engine.Cross, of.Strategy, b.Attention, plan.WidthOf(b.Attention))
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.KeysValues, []*graph.Value{c.now(b.Wiring.Query), nil, nil, p[0], p[1], p[2]},
+	return c.attend(b, of.Strategy, []*graph.Value{c.now(b.Wiring.Query), nil, nil, p[0], p[1], p[2]},
 		"kv_num_heads", l.KVHeads, "offset", l.Offset)
 }
 
@@ -48,7 +49,7 @@ func (c *crossing) keysValues(b *blocks.Block) error {
 // decided for each sample, keys and values.
 func (c *crossing) encoder(of *Layer) error {
 	b, key, value := of.block, of.from.key, of.from.value
-	l, err := c.layer(b, plan.PromptHiddenStates)
+	l, err := c.layer(b, of.Strategy)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,8 @@ func (c *crossing) encoder(of *Layer) error {
 		return err
 	}
 	if c.output < 0 {
-		c.output = area(&c.engine.Encoder, c.rowFloats(key.Inputs))
+		c.output = c.area(&c.engine.Encoder, of.Strategy, b.Attention, key.Inputs)
+		c.engine.EncoderWidth = key.Inputs
 	}
 	l.Offset = c.output
 	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], c.seenBias(b, key), c.row(value.Bias)}
@@ -76,13 +78,14 @@ func (c *crossing) encoder(of *Layer) error {
 		attributes = append(attributes, "kv_offset", l.Offset)
 	}
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.PromptHiddenStates, ins, attributes...)
+	return c.attend(b, of.Strategy, ins, attributes...)
 }
 
 // keys keeps keys a layer.
 func (c *crossing) keys(of *Layer) error {
 	b := of.block
-	l, err := c.layer(b, plan.Keys)
+	strategy := of.attending()
+	l, err := c.layer(b, strategy)
 	if err != nil {
 		return err
 	}
@@ -95,16 +98,16 @@ func (c *crossing) keys(of *Layer) error {
 	if err != nil {
 		return err
 	}
-	l.Offset = area(&c.engine.Cross, c.rowFloats(l.KVHeads*l.HeadSize))
+	l.Offset = c.area(&c.engine.Cross, strategy, b.Attention, of.from.key.Inputs)
 	c.engine.Layers = append(c.engine.Layers, l)
-	return c.attend(b, plan.Keys, []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
+	return c.attend(b, strategy, []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
 		c.rows(l.Offset)...)
 }
 
 // hybrid lets a layer compute its keys from those of the first layer.
 func (c *crossing) hybrid(of *Layer) error {
 	b := of.block
-	l, err := c.layer(b, plan.FirstLayerKeys)
+	l, err := c.layer(b, of.Strategy)
 	if err != nil {
 		return err
 	}
@@ -119,5 +122,5 @@ func (c *crossing) hybrid(of *Layer) error {
 	l.Offset = c.engine.Layers[0].Offset
 	c.engine.Layers = append(c.engine.Layers, l)
 	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(of.from.value.Bias)}
-	return c.attend(b, plan.FirstLayerKeys, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", of.base.Width)...)
+	return c.attend(b, of.Strategy, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", of.base.Width)...)
 }

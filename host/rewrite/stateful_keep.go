@@ -19,16 +19,16 @@ func (s *stateful) put(l *Layer, c *crossing) error {
 	s.engine.Strategies = append(s.engine.Strategies, l.Report(s.Implementations))
 	if l.block.Attention.Type == "cross" {
 		switch {
-		case l.first || l.Strategy == plan.Keys:
+		case l.first || l.inputs == plan.Keys:
 			return c.keys(l)
-		case l.Strategy == plan.FirstLayerKeys:
+		case l.inputs == plan.FirstLayerKeys:
 			return c.hybrid(l)
-		case l.Strategy == plan.PromptHiddenStates:
+		case l.inputs == plan.PromptHiddenStates:
 			return c.encoder(l)
 		}
-		return c.keysValues(l.block)
+		return c.keysValues(l)
 	}
-	switch l.Strategy {
+	switch l.inputs {
 	case plan.Keys:
 		return s.selfKeys(l)
 	case plan.HiddenStates:
@@ -36,7 +36,7 @@ func (s *stateful) put(l *Layer, c *crossing) error {
 	case plan.PromptHiddenStates:
 		return s.selfPrompt(l)
 	}
-	return s.selfKeysValues(l.block)
+	return s.selfKeysValues(l)
 }
 
 // pool gives the inputs of a pool: its memory, sequence descriptors and shared slots.
@@ -86,14 +86,10 @@ func area(pool *int64, floats int64) int64 {
 	return offset
 }
 
-// rowFloats is the size of a block's area of rows.
-func (s *stateful) rowFloats(width int64) int64 {
-	return RowFloats(width, s.Storage)
-}
-
-// RowFloats is the size, in floats, of a block's area of rows of a width.
-func RowFloats(width int64, storage plan.Storage) int64 {
-	return abi.CacheRowArea(width, storage.Bytes())
+// area takes room for a layer's strategy in the blocks of a pool and returns where it begins.
+func (s *stateful) area(pool *int64, strategy plan.Strategy, a *blocks.Attention, width int64) int64 {
+	return area(pool, s.Implementations.Candidate(strategy, s.Storage).Area(plan.Layers{Type: a.Type, Layers: 1, Heads: a.Heads, KVHeads: a.KVHeads,
+		HeadSize: a.HeadSize, ValueSize: a.ValueSize, Width: width}))
 }
 
 // rows are the attributes of operators over rows.
@@ -123,15 +119,15 @@ func (s *stateful) attend(b *blocks.Block, keep plan.Strategy, ins []*graph.Valu
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
 	outputs := []string{s.main.FreshName("graft_attention")}
-	if keep == plan.Keys && s.Skip > 0 {
+	if s.signature(keep) == plan.Keys && s.Skip > 0 {
 		attributes = append(attributes, "skip", s.Skip)
 		outputs = append(outputs, s.main.FreshName("graft.skipped"))
 	}
-	server := s.Implementations.Of(keep)
-	if !slices.Contains(s.engine.Plugins, server.Plugin) {
-		s.engine.Plugins = append(s.engine.Plugins, server.Plugin)
+	by := s.Implementations.Of(keep)
+	if !slices.Contains(s.engine.Plugins, by.Plugin) {
+		s.engine.Plugins = append(s.engine.Plugins, by.Plugin)
 	}
-	n, err := s.node(s.main, manifest.Domain, server.Operator, ins, outputs, attributes...)
+	n, err := s.node(s.main, manifest.Domain, by.Operator, ins, outputs, attributes...)
 	if err != nil {
 		return err
 	}
@@ -153,7 +149,8 @@ func (s *stateful) attend(b *blocks.Block, keep plan.Strategy, ins []*graph.Valu
 }
 
 // selfKeysValues keeps keys and values.
-func (s *stateful) selfKeysValues(b *blocks.Block) error {
+func (s *stateful) selfKeysValues(l *Layer) error {
+	b := l.block
 	a, w := b.Attention, b.Wiring
 	// Packed, the query holds keys and values too.
 	if !w.Packed && (w.Key == nil || w.Value == nil) {
@@ -167,8 +164,8 @@ func (s *stateful) selfKeysValues(b *blocks.Block) error {
 	if !w.Packed {
 		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, plan.KeysValues, ins, "kv_num_heads", a.KVHeads,
-		"offset", area(&s.engine.Self, keysValuesFloats(a)))
+	return s.attend(b, l.Strategy, ins, "kv_num_heads", a.KVHeads,
+		"offset", s.area(&s.engine.Self, l.Strategy, a, plan.WidthOf(a)))
 }
 
 // selfInputs keeps what keys and values are projected from.
@@ -189,7 +186,7 @@ func (s *stateful) selfInputs(l *Layer) error {
 	}
 	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias),
 		f.bias, f.privateSlots, s.now(from.input), f.slotMapping}
-	return s.attend(b, plan.HiddenStates, ins, append(s.rows(area(&s.engine.Self, s.rowFloats(from.key.Inputs))),
+	return s.attend(b, l.Strategy, ins, append(s.rows(s.area(&s.engine.Self, l.Strategy, a, from.key.Inputs)),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
 
@@ -219,7 +216,7 @@ func (s *stateful) selfPrompt(l *Layer) error {
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, plan.PromptHiddenStates, ins, append(s.rows(area(&s.engine.Prompt, s.rowFloats(from.key.Inputs))),
+	return s.attend(b, l.Strategy, ins, append(s.rows(s.area(&s.engine.Prompt, l.Strategy, a, from.key.Inputs)),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs, "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))...)
 }
 
@@ -244,12 +241,12 @@ func (s *stateful) selfKeys(l *Layer) error {
 		return err
 	}
 	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], f.bias, f.privateSlots, key, f.slotMapping}
-	attributes := s.rows(area(&s.engine.Self, s.rowFloats(a.Heads*a.HeadSize)))
+	attributes := s.rows(s.area(&s.engine.Self, l.Strategy, a, l.from.key.Inputs))
 	if rotary != nil {
 		ins = append(ins, rotary.cos, rotary.sin)
 		attributes = append(attributes, "rotary", rotary.style)
 	}
-	return s.attend(b, plan.Keys, ins, attributes...)
+	return s.attend(b, l.Strategy, ins, attributes...)
 }
 
 // seesKeyBias reports attention whose result a bias of keys changes: it adds the same to

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -14,9 +15,12 @@ import (
 	"github.com/opgraft/graft/host/tune/probe"
 )
 
-// Candidates are what is measured where its plugin is at hand and it can serve.
-var Candidates = []plan.Candidate{
-	{Strategy: plan.KeysValues}, {Strategy: plan.PromptHiddenStates}, {Strategy: plan.Keys}, {Strategy: plan.HiddenStates}, {Strategy: plan.FirstLayerKeys},
+// candidates are what is measured where its plugin is loaded and it can serve.
+func candidates(implementations plan.Implementations) (list []plan.Candidate) {
+	for _, s := range implementations.Strategies() {
+		list = append(list, implementations.Candidate(s, ""))
+	}
+	return list
 }
 
 // Options say what is measured and with what.
@@ -57,9 +61,9 @@ const (
 func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	id := Identify(o.Plugins, o.Implementations, o.Threads)
 	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range), Date: time.Now().UTC().Format(time.RFC3339)}
-	candidates := o.Candidates
-	if candidates == nil {
-		candidates = Candidates
+	all := o.Candidates
+	if all == nil {
+		all = candidates(o.Implementations)
 	}
 	most := o.MaxBytes
 	if most <= 0 {
@@ -77,10 +81,10 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	}()
 	crew := threads.NewPool(id.Threads)
 	defer crew.Close()
-	if err := shrink(&t.Axes, l, candidates, layers, most); err != nil {
+	if err := shrink(&t.Axes, l, all, layers, most); err != nil {
 		return nil, err
 	}
-	for _, c := range candidates {
+	for _, c := range all {
 		server := o.Implementations.Of(c.Strategy)
 		i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == server.Plugin })
 		if i < 0 || c.Serves(l) != "" {
@@ -97,7 +101,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can serve it is loaded", l)
 	}
 	var made *probe.Projections
-	if i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == probe.LinearPlugin }); i >= 0 {
+	if i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == defaults.Linear.Plugin }); i >= 0 {
 		var err error
 		if made, err = probe.NewProjections(o.Plugins[i], l, layers, crew); err != nil {
 			return nil, err

@@ -146,7 +146,7 @@ func TestAxes(t *testing.T) {
 		t.Errorf("a range of one shape is %+v", one)
 	}
 	a := axesOf(layers, r)
-	if err := shrink(&a, layers, Candidates[:1], 3, 10<<20); err != nil || !slices.Equal(a.Batch, []int64{1, 4}) {
+	if err := shrink(&a, layers, candidates(plan.Implementations{})[:1], 3, 10<<20); err != nil || !slices.Equal(a.Batch, []int64{1, 4}) {
 		t.Errorf("in 10 MiB batches are %v, %v", a.Batch, err)
 	}
 }

@@ -51,18 +51,18 @@ func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan
 		for j := range t.Rows {
 			row := &t.Rows[j]
 			s.Measured = append(s.Measured, row.Seconds[i])
-			s.Predicted = append(s.Predicted, p.Operators(t.Layers, row.Candidate(), s.Shape))
+			s.Predicted = append(s.Predicted, p.Operators(t.Layers, row.Candidate(servers), s.Shape))
 			if s.Measured[j] < s.Measured[fastest] {
 				fastest = j
 			}
 		}
-		s.Fastest = t.Rows[fastest].Candidate().String()
+		s.Fastest = t.Rows[fastest].Candidate(servers).String()
 		r.Candidates[fastest].Fastest++
 		r.Shapes = append(r.Shapes, s)
 	}
 	for j := range t.Rows {
 		c := &r.Candidates[j]
-		c.Name, c.Least = t.Rows[j].Candidate().String(), math.Inf(1)
+		c.Name, c.Least = t.Rows[j].Candidate(servers).String(), math.Inf(1)
 		off, faster := 0.0, 0.0
 		for _, s := range r.Shapes {
 			x := s.Measured[j] / s.Predicted[j]
@@ -79,7 +79,7 @@ func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan
 // skipped are the candidates without a row.
 func (t *Table) skipped(plugins []*plugin.Plugin, servers plan.Implementations) []Skipped {
 	list := []Skipped{}
-	for _, c := range Candidates {
+	for _, c := range candidates(servers) {
 		if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Strategy == c.Strategy }) {
 			continue
 		}

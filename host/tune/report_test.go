@@ -25,7 +25,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("speed-ups %g and %g, want 1 and %g", r.Candidates[0].Speedup, r.Candidates[1].Speedup, want)
 	}
 	s := r.Shapes[9]
-	if want := p.Operators(layers, table.Rows[1].Candidate(), s.Shape); s.Predicted[1] != want || s.Measured[1] != table.Rows[1].Seconds[9] {
+	if want := p.Operators(layers, table.Rows[1].Candidate(plan.Implementations{}), s.Shape); s.Predicted[1] != want || s.Measured[1] != table.Rows[1].Seconds[9] {
 		t.Errorf("shape %+v, want a prediction of %g", s, want)
 	}
 	for _, c := range r.Candidates {

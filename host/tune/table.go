@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/machine/record"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/tune/probe"
 )
 
 // tableVersion is the version of a table's file.
@@ -55,8 +55,8 @@ type Row struct {
 }
 
 // Candidate is what the row is of.
-func (r *Row) Candidate() plan.Candidate {
-	return plan.Candidate{Strategy: r.Strategy, Storage: r.Storage}
+func (r *Row) Candidate(known plan.Implementations) plan.Candidate {
+	return known.Candidate(r.Strategy, r.Storage)
 }
 
 // lists are the axes in the order of a row's numbers.
@@ -312,5 +312,5 @@ func Path(folder string, l plan.Layers, servers plan.Implementations, threads in
 
 // Identify is the machine with the plugins that measured times depend on.
 func Identify(plugins []*plugin.Plugin, servers plan.Implementations, threads int) machine.ID {
-	return machine.This(plugins, threads, append(servers.Plugins(), probe.LinearPlugin)...)
+	return machine.This(plugins, threads, append(servers.Plugins(), defaults.Linear.Plugin)...)
 }

@@ -30,7 +30,7 @@ func TestEveryStrategy(t *testing.T) {
 		// Every third length has keys and values.
 		"either": {Cross: plan.PromptHiddenStates, Self: plan.KeysValues, Choose: func(positions, _ int) bool { return positions%3 != 0 }},
 	}
-	for _, s := range plan.AllStrategies()[1:] {
+	for _, s := range plan.StandardStrategies()[1:] {
 		attentions[string(s)] = prepare.Attention{Self: s.Within("self"), Cross: s.Within("cross")}
 	}
 	used := map[plan.Strategy]int{}
@@ -81,7 +81,7 @@ func TestEveryStrategy(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range plan.AllStrategies() {
+	for _, s := range plan.StandardStrategies() {
 		if used[s] == 0 {
 			t.Errorf("no layer of any model has %s", s)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/rewrite"
 )
 
 // Encode runs the encoder over one input that so many beams will attend to, and keeps
@@ -120,8 +119,8 @@ func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
 		return err
 	}
 	width := int64(len(rows) / length)
-	if need := rewrite.RowFloats(width, e.storage); need != e.face.Encoder {
-		return fmt.Errorf("the encoder's output is %d wide, the decoder attends over another width", width)
+	if need := e.face.EncoderWidth; need != width {
+		return fmt.Errorf("the encoder's output is %d wide, the decoder attends over %d", width, need)
 	}
 	if e.store == nil {
 		if e.store, err = e.rowStore(width); err != nil {

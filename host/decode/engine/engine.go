@@ -56,6 +56,7 @@ type Engine struct {
 	output    *pool // the encoder's output; nil where it is not kept
 	choose    func(keys, beams int) bool
 	storage   plan.Storage
+	storing   plan.Implementation // of an encoder's output
 	threads   int
 	store     *plugin.Kernel // puts the encoder's output into its pool; nil where it is not kept
 	skipped   Skipped
@@ -74,7 +75,7 @@ type pool struct {
 // an error.
 func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	e := &Engine{face: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
-		storage: g.Storage, choose: g.Choose, weights: weights{folded: g.Folded}}
+		storage: g.Storage, storing: g.Store, choose: g.Choose, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then
 	if e.threads == 0 {

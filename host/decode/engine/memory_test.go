@@ -21,7 +21,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 	folds := fold.At(t.TempDir(), nil)
 	compared := map[plan.Strategy]int{}
 	for _, model := range []string{"gpt2", "llama-mha", "bart", "t5", "t5-wide", "whisper", "marian"} {
-		for _, keep := range plan.AllStrategies() {
+		for _, keep := range plan.StandardStrategies() {
 			for _, storage := range []plan.Storage{plan.Float32, plan.Float16} {
 				if storage == plan.Float16 && keep == plan.Keys {
 					continue // refused by the check of these layers
@@ -59,7 +59,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 			}
 		}
 	}
-	for _, keep := range plan.AllStrategies() {
+	for _, keep := range plan.StandardStrategies() {
 		if compared[keep] == 0 {
 			t.Errorf("nothing was compared for %s", keep)
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
@@ -22,13 +23,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// The plugin of products, its operators, and what they call a matrix in panels.
-const (
-	linearPlugin  = "packed-linear"
-	linear        = manifest.Domain + ".PackedLinear"
-	packPanels    = "PackPanels"
-	weightOperand = 1
-)
+// weightOperand is the input of a linear layer's operator that holds its weights.
+const weightOperand = 1
 
 // panels are the weights of a session's products, laid out anew in memory of the
 // host's: the order in which they are multiplied is that in which they lie, in
@@ -73,7 +69,7 @@ func (m *matrix) shape() []int64 {
 // floats are those of the panels.
 func (m *matrix) floats() int64 { return abi.Panels(m.columns) * m.depth * abi.PanelColumns }
 
-// pack lays out the weights of every PackedLinear of a graph, unless together they
+// pack lays out the weights of every linear layer of a graph, unless together they
 // take more than so many bytes: then all stay as they lie. The graph's products
 // are changed to read panels, from inputs that the result holds.
 func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plugin, most int64, threads int) (_ *panels, err error) {
@@ -85,7 +81,7 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 	if total == 0 || 4*total > most {
 		return nil, nil
 	}
-	p, err := patch.Named(plugins, linearPlugin)
+	p, err := patch.Named(plugins, defaults.Panels.Plugin)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +139,7 @@ func matrices(g *graph.Graph) []*matrix {
 	found := map[key]*matrix{}
 	var list []*matrix
 	for _, n := range g.Nodes {
-		if !n.Is(linear) {
+		if !n.Is(manifest.Domain + "." + defaults.Linear.Name) {
 			continue
 		}
 		v := n.Input(weightOperand)
@@ -177,7 +173,7 @@ func (w *matrix) pack(m *model.Model, p *plugin.Plugin, to []float32, shape []in
 	if w.transposed {
 		attributes = append(attributes, manifest.Attribute{Name: "transposed", Value: int64(1)})
 	}
-	k, err := p.Create(packPanels, attributes, nil, tensor.CPU)
+	k, err := p.Create(defaults.Panels.Name, attributes, nil, tensor.CPU)
 	if err != nil {
 		return err
 	}

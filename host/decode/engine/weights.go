@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -19,7 +19,7 @@ type weights struct {
 
 // rowStore is the operator that puts rows into a pool.
 func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
-	p, err := prepare.With(e.plugins, prepare.StoreRows)
+	p, err := patch.Named(e.plugins, e.storing.Plugin)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
 	if storage == "" {
 		storage = plan.Float32
 	}
-	return p.Create(prepare.StoreRows, []manifest.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(storage)}}, nil, tensor.CPU)
+	return p.Create(e.storing.Operator, []manifest.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(storage)}}, nil, tensor.CPU)
 }
 
 // open makes tensors of them, where they lie.

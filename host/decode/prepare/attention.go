@@ -75,10 +75,11 @@ func ParseAttention(text string, manifests []*manifest.Manifest) (a Attention, e
 // served is what a name keeps. A plugin that keeps several things is taken for the first
 // of its manifest.
 func (a *Attention) served(name string, manifests []*manifest.Manifest) (plan.Strategy, error) {
-	keep, unknown := plan.ParseStrategy(name)
-	if unknown == nil {
-		return keep, nil
+	known := a.Implementations.Among(manifests)
+	if s := plan.Strategy(name); known.Layout(s) != nil {
+		return s, nil
 	}
+	unknown := fmt.Errorf("%q is no KV-cache strategy, needed is one of %v", name, known.Strategies())
 	for _, m := range manifests {
 		if m.Name != name {
 			continue

@@ -62,9 +62,6 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 		if i < 0 {
 			return layers, d, nil
 		}
-		if kinds[i].Refused == nil {
-			kinds[i].Refused = map[plan.Candidate]string{}
-		}
 		kinds[i].Refused[ruledOut] = why
 	}
 }
@@ -83,11 +80,7 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 				return nil, false, fmt.Errorf("%s attention is to use %s, and %s", l.Type, k.Named, why)
 			}
 		}
-		if l.Type == "cross" {
-			if _, err := With(o.Plugins.Plugins, storeHeadKeys); err != nil {
-				k.Refused = map[plan.Candidate]string{{Strategy: plan.KeysValues, Storage: o.Attention.Storage}: err.Error()}
-			}
-		}
+		k.Refused = o.refused(l, k)
 		open = open || k.Named == "" && len(k.Candidates) > 1
 		list = append(list, k)
 	}
@@ -97,16 +90,35 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 // candidates are what a kind of attention could keep with the plugins that are loaded and
 // that the caller lets in, the default first.
 func (o *Options) candidates(kind string) (list []plan.Candidate) {
-	for _, keep := range plan.AllStrategies() {
+	for _, keep := range o.Attention.Implementations.Strategies() {
 		server := o.Attention.Implementations.Of(keep)
 		if keep != plan.KeysValues && o.Plan.RulesOut(server.Plugin) != "" {
 			continue
 		}
 		if _, err := patch.Named(o.Plugins.Plugins, server.Plugin); err == nil && keep.Within(kind) == keep {
-			list = append(list, plan.Candidate{Strategy: keep, Storage: o.Attention.Storage})
+			list = append(list, o.Attention.Implementations.Candidate(keep, o.Attention.Storage))
 		}
 	}
 	return list
+}
+
+// refused are candidates that cannot be used with the plugins that are loaded, or not without
+// being named.
+func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string {
+	refused := map[plan.Candidate]string{}
+	for _, c := range k.Candidates {
+		store, stores := o.Attention.Implementations.Store(c.Strategy)
+		_, missing := patch.Named(o.Plugins.Plugins, store.Plugin)
+		switch {
+		case l.Type == "cross" && !stores:
+			refused[c] = fmt.Sprintf("no plugin that is loaded has an operator that stores what an encoder made: no manifest declares kv_cache.store for %s", c.Strategy)
+		case l.Type == "cross" && missing != nil:
+			refused[c] = missing.Error()
+		case !c.Layout().Exact && k.Named != c.Strategy:
+			refused[c] = "its results differ from the exported model's by more than rounding: it is used only where it is named"
+		}
+	}
+	return refused
 }
 
 // What a sample is taken to be where its cache is planned: mostBeams where the beams are

@@ -11,30 +11,12 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
 // FillSlotMapping is the filler's input of slots (int32).
 const FillSlotMapping = "graft.slot_mapping"
-
-// The operators that put an encoder's output into a pool: rows of one width, or keys and
-// values by heads.
-const (
-	StoreRows     = "StoreRows"
-	storeHeadKeys = "StoreCache"
-)
-
-// With is a loaded plugin that has an operator.
-func With(plugins []*plugin.Plugin, operator string) (*plugin.Plugin, error) {
-	for _, p := range plugins {
-		if _, _, ok := p.Info.Operator(operator); ok {
-			return p, nil
-		}
-	}
-	return nil, fmt.Errorf("no loaded plugin has the operator %s, which puts what an encoder made into a pool; graft's own that attend over such pools have it", operator)
-}
 
 // filler makes the graph that computes what layers keep of an encoder's output, from the
 // decoder that is exported without a past, and puts it into the cross pool. There is none
@@ -52,9 +34,12 @@ func (gen *Generation) filler(o Options) error {
 	var layers []stored
 	for _, layer := range gen.Interface.Layers {
 		switch {
-		case layer.Strategy == plan.Keys:
+		case layer.Inputs == plan.Keys:
 			layers = append(layers, stored{layer, take(layer.Rows), ""})
-		case layer.Strategy == plan.KeysValues, layer.Strategy == plan.PromptHiddenStates && gen.Choose != nil:
+		case layer.Inputs == plan.PromptHiddenStates && gen.Choose != nil:
+			layer.Strategy = plan.KeysValues // which stand beside it
+			fallthrough
+		case layer.Inputs == plan.KeysValues:
 			layers = append(layers, stored{layer, take(present(layer.Key)), take(present(layer.Value))})
 		}
 	}
@@ -78,28 +63,25 @@ func (gen *Generation) filler(o Options) error {
 	if storage == "" {
 		storage = plan.Float32
 	}
+	var with []string
 	for i, layer := range layers {
-		done := fmt.Sprintf("graft.stored.%d", i)
-		n := storeKeysAndValues
-		if layer.value == "" {
-			n = storeKeys
+		by, ok := o.Attention.Implementations.Store(layer.Strategy)
+		if !ok {
+			return fmt.Errorf("no plugin that is loaded stores what an encoder made for %s", layer.Strategy)
 		}
-		g.Node = append(g.Node, n(g, layer.CrossLayer, layer.key, layer.value, done, storage)...)
+		if !slices.Contains(with, by.Plugin) {
+			with = append(with, by.Plugin)
+		}
+		done := fmt.Sprintf("graft.stored.%d", i)
+		if layer.value == "" {
+			g.Node = append(g.Node, storeKeys(by.Operator, layer.CrossLayer, layer.key, done, storage))
+		} else {
+			g.Node = append(g.Node, storeKeysAndValues(g, by.Operator, layer.CrossLayer, layer.key, layer.value, done))
+		}
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)})
-	var with []string
-	for _, operator := range []string{storeHeadKeys, StoreRows} {
-		if !slices.ContainsFunc(g.Node, func(n *onnx.Node) bool { return n.GetDomain() == manifest.Domain && n.GetOpType() == operator }) {
-			continue
-		}
-		p, err := With(o.Plugins.Plugins, operator)
-		if err != nil {
-			return err
-		}
-		with = append(with, p.Manifest.Name)
-	}
 	x, err := patch.View(file, part)
 	if err != nil {
 		return err
@@ -114,22 +96,22 @@ func present(past string) string {
 }
 
 // storeKeysAndValues puts keys and values of a layer into its area.
-func storeKeysAndValues(g *onnx.Graph, l rewrite.CrossLayer, keyName, valueName, done string, _ plan.Storage) []*onnx.Node {
+func storeKeysAndValues(g *onnx.Graph, operator string, l rewrite.CrossLayer, keyName, valueName, done string) *onnx.Node {
 	key, keyLayout := untransposed(g, keyName)
 	value, valueLayout := untransposed(g, valueName)
-	return []*onnx.Node{{OpType: proto.String(storeHeadKeys), Domain: proto.String(manifest.Domain), Name: proto.String(done),
+	return &onnx.Node{OpType: proto.String(operator), Domain: proto.String(manifest.Domain), Name: proto.String(done),
 		Input:  []string{key, value, rewrite.CrossPool.Cache, FillSlotMapping},
 		Output: []string{done}, Attribute: []*onnx.Attribute{
 			text("key_layout", keyLayout), text("value_layout", valueLayout),
 			integer("kv_num_heads", l.KVHeads), integer("head_size", l.HeadSize),
-			integer("value_size", l.ValueSize), integer("offset", l.Offset)}}}
+			integer("value_size", l.ValueSize), integer("offset", l.Offset)}}
 }
 
 // storeKeys puts keys of a layer into its area, heads side by side.
-func storeKeys(_ *onnx.Graph, l rewrite.CrossLayer, key, _, done string, storage plan.Storage) []*onnx.Node {
-	return []*onnx.Node{{OpType: proto.String(StoreRows), Domain: proto.String(manifest.Domain), Name: proto.String(done),
+func storeKeys(operator string, l rewrite.CrossLayer, key, done string, storage plan.Storage) *onnx.Node {
+	return &onnx.Node{OpType: proto.String(operator), Domain: proto.String(manifest.Domain), Name: proto.String(done),
 		Input: []string{key, rewrite.CrossPool.Cache, FillSlotMapping}, Output: []string{done},
-		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}}
+		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}
 }
 
 // untransposed is a value as it was before heads were moved in front of

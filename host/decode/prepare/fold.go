@@ -15,7 +15,7 @@ import (
 func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
 	g := c.generation
 	self, cross := keptBy(g.Choices, "self"), keptBy(g.Choices, "cross")
-	switch cross {
+	switch d.Implementations.Candidate(cross, d.Storage).Inputs() {
 	case plan.PromptHiddenStates, plan.Keys, plan.FirstLayerKeys:
 		if d.First, err = c.withoutPast(); err != nil {
 			return nil, modeldir.About(g.Model.Files.First, err)

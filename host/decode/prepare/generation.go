@@ -73,6 +73,9 @@ type Generation struct {
 	// Folded are the weights that operators read beside the model's.
 	Folded  []*fold.Result
 	Storage plan.Storage
+	// Store is the operator that puts an encoder's output into its pool; the zero value where it
+	// is not stored.
+	Store plan.Implementation
 	// Positions is the longest sequence of the decoder, EncoderPositions that of the
 	// encoder.
 	Positions, EncoderPositions int64
@@ -110,6 +113,11 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 	}
 	if len(g.Interface.Layers) == 0 {
 		return g, m.forget()
+	}
+	for _, l := range g.Interface.Layers {
+		if l.Inputs == plan.PromptHiddenStates {
+			g.Store, _ = o.Attention.Implementations.Store(l.Strategy)
+		}
 	}
 	if m.Files.Encoder == "" {
 		return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", m.Files.Decoder)

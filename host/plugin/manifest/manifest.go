@@ -65,14 +65,27 @@ type Operator struct {
 	line int
 }
 
-// KVCache says how an operator attends over the host's KV cache.
+// KVCache says how an operator attends over the host's KV cache, and what lies there.
 type KVCache struct {
-	// Strategy is one of Strategies: the operator's inputs, attributes and fold are those
-	// that graft's own of that strategy has.
+	// Strategy is one of Strategies, of which abi/README.md says all that follows but Store, or a
+	// name of the plugin's own.
 	Strategy string `json:"strategy"`
+	// Inputs is the standard strategy whose inputs, attributes and fold the operator has.
+	Inputs string `json:"inputs"`
+	// Slot is a formula of heads, kv_heads, head_size, value_size and width (of the layer's input): how
+	// many float32 numbers one layer stores of one position. What lies where is the plugin's own affair.
+	Slot string `json:"slot,omitempty"`
+	// Store is the plugin's operator that stores whole sequences, as an encoder makes them; "" where
+	// the strategy is of self attention alone.
+	Store string `json:"store,omitempty"`
+	// Inexact says that results differ from the exported model's by more than rounding. Such an
+	// operator is used only where it is named.
+	Inexact bool `json:"inexact,omitempty"`
+
+	line int
 }
 
-// Strategies are the KV-cache strategies that an operator can implement.
+// Strategies are the KV-cache strategies that abi/README.md defines.
 var Strategies = []string{"keys_values", "prompt_hidden_states", "keys", "hidden_states"}
 
 // Replaces is either a kind of block that the host recognises or a pattern of ONNX nodes; with neither,

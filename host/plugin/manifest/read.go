@@ -226,7 +226,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 			}
 		}
 		op := Operator{
-			Name: r.match(f["name"], what+".name", operatorPattern, "an operator type such as FlashDecode"),
+			Name: r.match(f["name"], what+".name", operatorPattern, "an operator type such as MatMul"),
 			line: item.Line,
 		}
 		if op.Name != "" {
@@ -256,6 +256,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		r.fail(n.Line, "operators is empty, needed at least one")
 	}
+	r.stores(out, names)
 	for i := range out {
 		r.knownOperators(&out[i], names)
 	}

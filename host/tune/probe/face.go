@@ -21,7 +21,7 @@ type face struct {
 }
 
 func faceOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*face, error) {
-	if why := c.Serves(l); why != "" || c.Strategy == plan.Exported {
+	if why := c.Serves(l); why != "" || c.Inputs() == plan.Exported {
 		return nil, fmt.Errorf("nothing to run for %s: %s", l, why)
 	}
 	f := &face{operator: servers.Of(c.Strategy).Operator}
@@ -31,12 +31,13 @@ func faceOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*fac
 	set("num_heads", l.Heads)
 	set("head_size", l.HeadSize)
 	set("value_size", l.ValueSize)
-	if c.Strategy != plan.Keys {
+	inputs := c.Inputs()
+	if inputs != plan.Keys {
 		set("kv_num_heads", l.KVHeads)
 	}
-	switch c.Strategy {
+	f.area = c.Area(l)
+	switch inputs {
 	case plan.KeysValues:
-		f.area = abi.CacheKVArea(l.KVHeads, l.HeadSize, l.ValueSize)
 		return f, nil
 	case plan.Keys, plan.FirstLayerKeys:
 		f.rows = l.KeyWidth()
@@ -48,10 +49,9 @@ func faceOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*fac
 		storage = plan.Float32
 	}
 	set("storage", string(storage))
-	f.area = abi.CacheRowArea(f.rows, storage.Bytes())
-	f.one = l.Type == "cross" && c.Strategy != plan.Keys
+	f.one = l.Type == "cross" && inputs != plan.Keys
 	panels := abi.Panels(l.ValueSize)
-	if c.Strategy == plan.Keys {
+	if inputs == plan.Keys {
 		f.valueShape = []int64{l.Heads, panels, f.rows, abi.PanelColumns}
 	} else {
 		set("width", f.rows)
@@ -81,7 +81,7 @@ func positions(l plan.Layers, c plan.Candidate, s plan.Shape) (first, second int
 	if l.Type == "cross" {
 		own = 0
 	}
-	if c.Strategy == plan.PromptHiddenStates {
+	if c.Inputs() == plan.PromptHiddenStates {
 		return s.Keys * s.Batch, own
 	}
 	return s.Keys*s.Batch + own, 0

@@ -109,7 +109,7 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 	}
 	for i := range layers {
 		attributes := append(face.attributes, manifest.Attribute{Name: "offset", Value: i * x.pools[0].area})
-		if c.Strategy == plan.PromptHiddenStates && len(x.pools) > 1 {
+		if c.Inputs() == plan.PromptHiddenStates && len(x.pools) > 1 {
 			attributes = append(attributes, manifest.Attribute{Name: "kv_offset", Value: i * x.pools[1].area})
 		}
 		k, err := p.Create(face.operator, attributes, nil, tensor.CPU)
@@ -118,7 +118,7 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 		}
 		x.kernels = append(x.kernels, k)
 	}
-	if c.Strategy == plan.FirstLayerKeys {
+	if c.Inputs() == plan.FirstLayerKeys {
 		keys, err := faceOf(l, plan.Candidate{Strategy: plan.Keys, Storage: c.Storage}, servers)
 		if err != nil {
 			return nil, err

@@ -6,18 +6,13 @@ import (
 	"unsafe"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/threads"
-)
-
-// LinearPlugin is the plugin that multiplies with a layer's weights, linear its operator.
-const (
-	LinearPlugin = "packed-linear"
-	linear       = "PackedLinear"
 )
 
 // Projections are the products that make keys and values of what a kind of attention
@@ -44,7 +39,7 @@ func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *threads
 		return nil, err
 	}
 	fill(x.weights.Floats())
-	x.kernel, err = p.Create(linear, []manifest.Attribute{{Name: "columns", Value: x.columns}}, nil, tensor.CPU)
+	x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: x.columns}}, nil, tensor.CPU)
 	return x, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/threads"
@@ -14,7 +15,7 @@ func TestProjections(t *testing.T) {
 	crew := threads.NewPool(2)
 	defer crew.Close()
 	l := plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 2, HeadSize: 12, ValueSize: 8, Width: 48}
-	x, err := NewProjections(open(t, LinearPlugin), l, 3, crew)
+	x, err := NewProjections(open(t, defaults.Linear.Plugin), l, 3, crew)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 	query := t.floats(rows, l.Heads*l.HeadSize)
 	t.outputs = []*tensor.Tensor{t.floats(rows, l.Heads, 1, l.ValueSize)}
 	hidden, kv := s, plan.Shape{Beams: s.Beams, Batch: s.Batch}
-	if x.candidate.Strategy == plan.PromptHiddenStates {
+	if x.candidate.Inputs() == plan.PromptHiddenStates {
 		hidden.Own, kv.Own = 0, s.Own
 	}
 	steps := t.lists(hidden)

@@ -1,0 +1,36 @@
+package imports
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pluginNames are names of graft's own plugins and of their operators. A stranger's plugin
+// is run as they are, so the host must not know them.
+var pluginNames = regexp.MustCompile(`flash-decode|el-attention|slim-attention|packed-linear|` +
+	`FlashDecode|CachedAttention|StoreCache|ELAttention|KeyAttention|InputAttention|StoreRows|PackedLinear|PackPanels`)
+
+// TestHostNamesNoPlugin: host/defaults alone names operators of graft's own plugins.
+func TestHostNamesNoPlugin(t *testing.T) {
+	err := filepath.WalkDir(filepath.Join(root, "host"), func(file string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || d.Name() == "defaults.go" && filepath.Base(filepath.Dir(file)) == "defaults" {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if name := pluginNames.FindString(line); name != "" {
+				t.Errorf("%s:%d names %s; host/defaults is the place for such names", file, i+1, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
