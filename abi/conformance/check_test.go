@@ -89,6 +89,30 @@ func TestCheckPasses(t *testing.T) {
 	}
 }
 
+// TestBundledPlugins holds the plugins that make builds to the rules.
+func TestBundledPlugins(t *testing.T) {
+	manifests, err := filepath.Glob("../../build/*/*/" + manifest.FileName)
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("found no plugin under build, need those that make builds: %v", err)
+	}
+	for _, path := range manifests {
+		folder := filepath.Dir(path)
+		if kind := filepath.Base(filepath.Dir(folder)); kind != "plugins" && kind != "examples" {
+			continue
+		}
+		t.Run(filepath.Base(folder), func(t *testing.T) {
+			p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, _ := problems(t, p)
+			for what, problem := range found {
+				t.Errorf("%s: %s", what, problem)
+			}
+		})
+	}
+}
+
 func TestCheckFinds(t *testing.T) {
 	found, _ := problems(t, build(t, "testdata/rule-breaker", "librule_breaker.so"))
 	want := map[string]string{

@@ -198,9 +198,9 @@ class PackPanels {
     graft::Require(context.InputRank(0) == 2, "PackPanels: weight has rank ", context.InputRank(0),
                    ", needed is 2");
     const graft::Dim columns = context.InputDim(0, transposed_ ? 0 : 1);
-    graft::Require(columns.known(), "PackPanels: the size of weight is not known");
-    const graft::Dim dims[] = {graft::Dim(graft_panels(columns.value())),
-                               context.InputDim(0, transposed_ ? 1 : 0),
+    const graft::Dim panels =
+        columns.known() ? graft::Dim(graft_panels(columns.value())) : graft::Dim();
+    const graft::Dim dims[] = {panels, context.InputDim(0, transposed_ ? 1 : 0),
                                graft::Dim(linear::kPanelColumns)};
     context.SetOutput(0, graft::kFloat32, dims, 3);
   }

@@ -40,7 +40,7 @@ class Dim {
   int64_t value_;
 };
 
-// A tensor given by the host, possibly absent. Prefetching an absent tensor for anything but
+// A tensor given by the host, possibly absent. Asking an absent tensor for anything but
 // present() is an error of the plugin's.
 class Tensor {
  public:
