@@ -80,9 +80,9 @@ type generateTook struct {
 	SelfBytes  int64 `json:"self_bytes"`
 	CrossBytes int64 `json:"cross_bytes"`
 	Tokens     int   `json:"tokens"` // of all best sequences
-	// Seconds are of all, TTFTMedianSeconds until the last sample had its first token.
-	Seconds           float64 `json:"seconds"`
-	TTFTMedianSeconds float64 `json:"ttft_median_seconds"`
+	// Seconds are of all, TTFTSeconds until the last sample had its first token.
+	Seconds     float64 `json:"seconds"`
+	TTFTSeconds float64 `json:"ttft_seconds"`
 }
 
 // generateIn lets a process of its own do a job.
@@ -178,7 +178,7 @@ func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateToo
 	if err != nil {
 		return nil, err
 	}
-	t.Seconds, t.TTFTMedianSeconds = time.Since(start).Seconds(), first.Sub(start).Seconds()
+	t.Seconds, t.TTFTSeconds = time.Since(start).Seconds(), first.Sub(start).Seconds()
 	return t, t.weigh(g)
 }
 

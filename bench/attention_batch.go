@@ -35,15 +35,15 @@ var batchWays = []batchWay{
 
 // batchDetail is what one way came to.
 type batchDetail struct {
-	Keep  string         `json:"keep"`
-	Small []generateTook `json:"small"`
+	Strategy string         `json:"strategy"`
+	Small    []generateTook `json:"small"`
 	// Whole is a generation from its beginning to its end, of as many samples as the first
 	// of Small, which all run the last steps alone.
 	Whole    *generateTook `json:"whole"`
 	WholeOff float64       `json:"whole_off"` // of its peak from that of the last steps
 	// FixedBytes and RequestBytes are the line through the peaks of the small batches.
 	FixedBytes     int64 `json:"fixed_bytes"`
-	RequestBytes   int64 `json:"sample_bytes"`
+	RequestBytes   int64 `json:"request_bytes"`
 	Batch          int   `json:"batch"`
 	PredictedBytes int64 `json:"predicted_bytes"`
 	// Confirmed is the largest batch in its last steps.
@@ -88,7 +88,7 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 		return nil, err
 	}
 	j := generateJob{Folder: folder, Strategy: w.keep, Prompt: batchPrompt, Tokens: batchTokens, Search: search, Seed: 3, Progress: true, Last: true}
-	d := &batchDetail{Keep: w.keep}
+	d := &batchDetail{Strategy: w.keep}
 	for _, j.Batch = range w.small {
 		took, err := generateWhole(ctx, j)
 		if err != nil {

@@ -19,10 +19,10 @@ const bytesBatch = 32
 type bytesDetail struct {
 	// Of BART-large: what the engine's pools counted, what the model as exported keeps of
 	// one input, counted too, and that for all inputs.
-	Shared        generateTook `json:"shared"`
-	Output        generateTook `json:"output"`
-	PerBeamSample int64        `json:"per_beam_sample_bytes"`
-	PerBeamBytes  int64        `json:"per_beam_bytes"`
+	Shared         generateTook `json:"shared"`
+	Output         generateTook `json:"output"`
+	PerBeamRequest int64        `json:"per_beam_request_bytes"`
+	PerBeamBytes   int64        `json:"per_beam_bytes"`
 	// Of Whisper-tiny: the engine's pools with a whole context, by what is kept.
 	Whisper map[string]contextBytes `json:"whisper_tiny"`
 	// Of pools alone.
@@ -96,10 +96,10 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 		}
 		*to = *took
 	}
-	if d.PerBeamSample, err = exportedCross(ctx, b, folder, j); err != nil {
+	if d.PerBeamRequest, err = exportedCross(ctx, b, folder, j); err != nil {
 		return err
 	}
-	d.PerBeamBytes = bytesBatch * d.PerBeamSample
+	d.PerBeamBytes = bytesBatch * d.PerBeamRequest
 	return nil
 }
 

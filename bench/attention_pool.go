@@ -18,8 +18,8 @@ type part struct {
 // poolTrial is pools of some geometry filled with samples.
 type poolTrial struct {
 	Name    string  `json:"name"`
-	Samples int     `json:"samples"`
-	Parts   []int64 `json:"sample_bytes"`  // of one sample, by kind of layers
+	Samples int     `json:"requests"`
+	Parts   []int64 `json:"request_bytes"` // of one request, by kind of layers
 	Counted int64   `json:"counted_bytes"` // by the pools
 	Process int64   `json:"process_bytes"` // that the process grew by
 	Off     float64 `json:"off"`           // of the process from the pools

@@ -39,7 +39,7 @@ type speedDetail struct {
 	// before the first token.
 	Filled     [2]bool             `json:"fills_cross"`
 	Generation *generations.Result `json:"generation"`
-	FirstToken statistics.Speedup  `json:"first_token"`
+	FirstToken statistics.Speedup  `json:"ttft"`
 }
 
 // attentionSpeed compares cross attention over keys and values with that over the

@@ -53,11 +53,11 @@ var (
 
 // linearDetail is the raw figures of one model.
 type linearDetail struct {
-	Products string             `json:"products"`
-	Speedup  statistics.Speedup `json:"speedup"`
-	PlainMS  []float64          `json:"plain_ms"`
-	GraftMS  []float64          `json:"graft_ms"`
-	Memory   map[string]resides `json:"memory,omitempty"`
+	Products    string             `json:"linear_layers"`
+	Speedup     statistics.Speedup `json:"speedup"`
+	UnpatchedMS []float64          `json:"unpatched_ms"`
+	GraftMS     []float64          `json:"graft_ms"`
+	Memory      map[string]resides `json:"memory,omitempty"`
 }
 
 // resides is what a process holds when a session is made.
@@ -132,7 +132,7 @@ func linear(panels bool) figure {
 					held := d.Memory[side].AnonMB + d.Memory[side].FileMB
 					out.Met = out.Met && d.Speedup.Median >= 1.3 && held < 1.5*float64(bytes)/1e6
 					out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f ms -> %.2f ms; memory of its own for %d MB of weights %.0f MB -> %.0f MB, mapped %.0f MB -> %.0f MB",
-						d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], statistics.Median(d.PlainMS), statistics.Median(d.GraftMS), bytes/1e6,
+						d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], statistics.Median(d.UnpatchedMS), statistics.Median(d.GraftMS), bytes/1e6,
 						d.Memory["none"].AnonMB, d.Memory[side].AnonMB, d.Memory["none"].FileMB, d.Memory[side].FileMB)
 				} else {
 					out.Got += fmt.Sprintf("; %s %.2fx", name, d.Speedup.Median)
@@ -153,7 +153,7 @@ func comparePatched(ctx context.Context, b *bench, path string, count int) (*lin
 	if r.B.Replaced != count {
 		return nil, false, fmt.Errorf("%d of %d products replaced", r.B.Replaced, count)
 	}
-	return &linearDetail{Speedup: r.Speedup, PlainMS: r.A.TimesMS, GraftMS: r.B.TimesMS}, r.Parity.OK, nil
+	return &linearDetail{Speedup: r.Speedup, UnpatchedMS: r.A.TimesMS, GraftMS: r.B.TimesMS}, r.Parity.OK, nil
 }
 
 // comparePanels times the model as it is against a session as the engine opens it.
@@ -193,7 +193,7 @@ func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDe
 	for round := range b.rounds + 3 {
 		var made [2][]*ort.Value
 		for _, i := range []int{0, 1, 1, 0} {
-			s, times := runner(plain), &d.PlainMS
+			s, times := runner(plain), &d.UnpatchedMS
 			if i == 1 {
 				s, times = packed, &d.GraftMS
 			}
@@ -215,7 +215,7 @@ func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDe
 		closeAll(made[0])
 		closeAll(made[1])
 	}
-	d.Speedup = statistics.SpeedupOf(d.PlainMS, d.GraftMS)
+	d.Speedup = statistics.SpeedupOf(d.UnpatchedMS, d.GraftMS)
 	return d, equal, nil
 }
 

@@ -23,10 +23,10 @@ const loadChild = "load-one"
 
 // loaded is what such a process measures of itself.
 type loaded struct {
-	Seconds float64 `json:"seconds"` // creating the session
-	PeakMB  float64 `json:"peak_mb"` // VmHWM when it is done
-	AnonMB  float64 `json:"anon_mb"` // RssAnon then: memory of its own
-	FileMB  float64 `json:"file_mb"` // RssFile then: mapped files
+	Seconds float64 `json:"seconds"`     // creating the session
+	PeakMB  float64 `json:"peak_rss_mb"` // VmHWM when it is done
+	AnonMB  float64 `json:"anon_mb"`     // RssAnon then: memory of its own
+	FileMB  float64 `json:"file_mb"`     // RssFile then: mapped files
 }
 
 // load compares the load of a patched model of 650 MB from a file with the plain

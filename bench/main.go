@@ -1,6 +1,6 @@
 // Command bench measures the figures that the README quotes, each in one
-// interleaved run, and writes the raw times beside the machine's read bandwidth
-// under bench/results.
+// interleaved run, and writes a summary and the raw times, beside the machine's memory
+// bandwidth, under bench/results.
 //
 //	go run ./bench                      every figure
 //	go run ./bench -only step -list     what there is
@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -72,30 +71,11 @@ type figure struct {
 	run  func(ctx context.Context, b *bench) (*outcome, error)
 }
 
-// outcome is what a figure came to.
-type outcome struct {
-	Got     string `json:"got"`
-	Met     bool   `json:"met"`
-	Answers string `json:"answers,omitempty"`
-	Detail  any    `json:"detail"`
-}
-
 // bench is what all figures share.
 type bench struct {
 	library *ort.Library
 	set     *patch.Set
 	rounds  int
-}
-
-// result is the file of one figure.
-type result struct {
-	SchemaVersion int                    `json:"schema_version"`
-	Figure        string                 `json:"figure"`
-	What          string                 `json:"what"`
-	Need          string                 `json:"need"`
-	Command       string                 `json:"command"`
-	Outcome       *outcome               `json:"outcome"`
-	Environment   comparison.Environment `json:"environment"`
 }
 
 func run(ctx context.Context, all []figure, command, only, out string, rounds int) error {
@@ -130,9 +110,9 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 			mark = "MISSED"
 			missed++
 		}
-		r := result{1, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(l)}
+		r := result{resultVersion, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(l)}
 		fmt.Printf("%-6s %-24s %s\n       need %s; %s; memory bandwidth %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.MemoryBandwidthGB)
-		if err := write(filepath.Join(out, f.name+".json"), r); err != nil {
+		if err := write(out, r); err != nil {
 			return err
 		}
 	}
@@ -140,14 +120,6 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 		failed = errors.Join(failed, fmt.Errorf("%d figures missed", missed))
 	}
 	return failed
-}
-
-func write(path string, r result) error {
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
 // subject is the path of one file of a full-size model, made when it is missing.

@@ -79,6 +79,38 @@ type plannerCell struct {
 	verdict
 }
 
+// plannerSummary is a model's cells in short.
+type plannerSummary struct {
+	Model    string               `json:"model"`
+	Cells    []cellSummary        `json:"cells"`
+	Exported []statistics.Speedup `json:"exported"` // whole generations against the model as exported
+}
+
+// cellSummary is a cell with what was decided.
+type cellSummary struct {
+	Length int64  `json:"length"`
+	Beams  int64  `json:"beams"`
+	Batch  int64  `json:"batch"`
+	Choice string `json:"choice"`
+	verdict
+}
+
+// summary is every cell with its verdict, without what was measured on the way.
+func (d *plannerOutcome) summary() any {
+	var models []plannerSummary
+	for _, r := range d.Models {
+		s := plannerSummary{Model: r.Model}
+		for _, c := range r.Cells {
+			s.Cells = append(s.Cells, cellSummary{c.Length, c.Beams, c.Batch, c.Choice, c.verdict})
+		}
+		for _, g := range r.Exported {
+			s.Exported = append(s.Exported, g.Speedup)
+		}
+		models = append(models, s)
+	}
+	return map[string]any{"steps": d.Steps, "own": d.Own, "models": models}
+}
+
 // foreseen is what the planner foresaw of an option.
 type foreseen struct {
 	Name    string  `json:"name"`

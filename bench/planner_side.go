@@ -23,7 +23,7 @@ const plannerCache = 32 << 30
 // layers fall back.
 type plannerSide struct {
 	Name   string         `json:"name"`
-	Kept   map[string]int `json:"kept"` // layers by type and what they keep
+	Kept   map[string]int `json:"strategies"` // layers by type and what they keep
 	Reason string         `json:"reason,omitempty"`
 	// SameAs is the side that keeps the same in every layer, which is timed in its place.
 	SameAs string           `json:"same_as,omitempty"`

@@ -77,10 +77,15 @@ type figure struct {
 	} `json:"environment"`
 }
 
+// times stand for the timed runs of a side.
+type times struct {
+	N int `json:"n"`
+}
+
 type side struct {
 	MedianMS float64           `json:"median_ms"`
-	TimesMS  []float64         `json:"times_ms"`
-	Seconds  []float64         `json:"seconds"`
+	TimesMS  times             `json:"times_ms"`
+	Seconds  times             `json:"seconds"`
 	Tokens   float64           `json:"tokens_per_second"`
 	Versions map[string]string `json:"versions"`
 }
@@ -109,9 +114,9 @@ func read(folder string) (*chart, error) {
 				return nil, fmt.Errorf("%s: found no speed-up", r.figure)
 			}
 			one := row{r.label, s.Median, s.CI95[0], s.CI95[1],
-				fmt.Sprintf("%.1f → %.1f tokens/s", a.Tokens, b.Tokens), min(len(a.Seconds), len(b.Seconds))}
-			if len(a.TimesMS) > 0 {
-				one.detail, one.runs = fmt.Sprintf("%.1f → %.1f ms", a.MedianMS, b.MedianMS), min(len(a.TimesMS), len(b.TimesMS))
+				fmt.Sprintf("%.1f → %.1f tokens/s", a.Tokens, b.Tokens), min(a.Seconds.N, b.Seconds.N)}
+			if a.TimesMS.N > 0 {
+				one.detail, one.runs = fmt.Sprintf("%.1f → %.1f ms", a.MedianMS, b.MedianMS), min(a.TimesMS.N, b.TimesMS.N)
 			}
 			drawn.rows = append(drawn.rows, one)
 			add(&machine, fmt.Sprintf("%s, %d cores", e.CPU, e.Cores))

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A result has a summary of its times, and the times beside it.
+func TestWriteSummarisesTimes(t *testing.T) {
+	folder := t.TempDir()
+	detail := map[string]any{"a": map[string]any{"times_ms": []float64{4, 1, 3}, "shape": []int{1, 2, 3}}, "seconds": 2.5}
+	if err := write(folder, result{Figure: "speed", Outcome: &outcome{Got: "1x", Detail: detail}}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(folder, "speed.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Outcome struct {
+			Detail struct {
+				A struct {
+					Times times `json:"times_ms"`
+					Shape []int
+				}
+				Seconds float64
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	if d := r.Outcome.Detail; d.A.Times != (times{3, 3, 1, 4}) || len(d.A.Shape) != 3 || d.Seconds != 2.5 {
+		t.Errorf("%+v of %s", d, data)
+	}
+	f, err := os.Open(filepath.Join(folder, "speed.raw.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var raw struct {
+		A struct {
+			Times []float64 `json:"times_ms"`
+		}
+	}
+	if err := json.NewDecoder(z).Decode(&raw); err != nil || len(raw.A.Times) != 3 || raw.A.Times[0] != 4 {
+		t.Errorf("raw times %v, error %v", raw.A.Times, err)
+	}
+	if err := write(folder, result{Figure: "plain", Outcome: &outcome{Detail: map[string]int{"equal": 3}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "plain.raw.json.gz")); !os.IsNotExist(err) {
+		t.Errorf("a file of raw times without times: %v", err)
+	}
+}
