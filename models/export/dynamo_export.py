@@ -1,4 +1,4 @@
-"""Graphs as torch's dynamo exporter draws them, at opset 18 and at 23."""
+"""Graphs as torch's dynamo exporter writes them, at opset 18 and at 23."""
 
 import tempfile
 from importlib.metadata import version

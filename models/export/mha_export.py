@@ -25,7 +25,7 @@ FULL = {"gpt2-124m-mha": ("gpt2-124m", "full/gpt2-124m-mha", "model")}
 
 
 class FusionMultiHeadAttentionPast(Fusion):
-    """Softmax(Q sqrt(s) (K sqrt(s))^T + mask) V with concatenated past, as optimum draws it."""
+    """Softmax(Q sqrt(s) (K sqrt(s))^T + mask) V with concatenated past, as optimum writes it."""
 
     def __init__(self, model, num_heads):
         super().__init__(model, "MultiHeadAttention", "Softmax")

@@ -1,4 +1,4 @@
-"""Graphs as optimum draws them: torch's TorchScript exporter, opset 18."""
+"""Graphs as optimum writes them: torch's TorchScript exporter, opset 18."""
 
 import tempfile
 from importlib.metadata import version

@@ -1,7 +1,7 @@
 """Graphs as the optimizer of ONNX Runtime 1.20 fuses them (onnxruntime.transformers).
 
 Its patterns follow Transformers as it was in 2024, hence requirements-ortopt.txt.
-GPT-2 goes through the runtime's own GPT-2 tool; the others are drawn by torch's
+GPT-2 goes through the runtime's own GPT-2 tool; the others are exported by torch's
 TorchScript exporter and then fused.
 """
 
@@ -96,7 +96,7 @@ def export_gpt2(model, path):
         position_ids_dtype=torch.int64, attention_mask_dtype=torch.int64)
 
 
-# Fixture: subject, how it is drawn, the optimizer's name for the model.
+# Fixture: subject, how it is exported, the optimizer's name for the model.
 TINY = {
     "gpt2-attention": ("gpt2", export_gpt2, "gpt2"),
     "bert": ("bert", export_bert, "bert"),

@@ -17,7 +17,7 @@ import (
 const attentionCount = 64
 
 // TestAttention runs the base cases of ONNX's Attention under Force: the operator
-// of a plugin serves each, and gives what ONNX expects.
+// of a plugin runs each, and gives what ONNX expects.
 func TestAttention(t *testing.T) {
 	cases := attentionCases(t)
 	if len(cases) != attentionCount {
@@ -25,7 +25,7 @@ func TestAttention(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if err := served(c); err != nil {
+			if err := underForce(c); err != nil {
 				t.Error(err)
 			}
 		})
@@ -42,8 +42,8 @@ func attentionCases(t *testing.T) []testCase {
 	return cases
 }
 
-// served runs a case under Force, from a file and from bytes.
-func served(c testCase) error {
+// underForce runs a case under Force, from a file and from bytes.
+func underForce(c testCase) error {
 	inputs, err := c.inputs(library)
 	if err != nil {
 		return err

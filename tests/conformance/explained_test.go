@@ -1,7 +1,7 @@
 package conformance
 
 // explained are the cases in which a patched session answers otherwise than a
-// plain one, and why. What it answers is what ONNX expects: the test holds it to
+// unpatched one, and why. What it answers is what ONNX expects: the test holds it to
 // that.
 var explained = map[string]string{
 	"test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal": finite,

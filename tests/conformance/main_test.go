@@ -17,7 +17,7 @@ var (
 )
 
 // configForce is a session config entry of these tests alone: such sessions are
-// patched with every operator that can serve, the others with what is expected to
+// patched with every operator that fits, the others with what is expected to
 // gain.
 const configForce = "conformance.force"
 

@@ -48,11 +48,11 @@ func TestShortMask(t *testing.T) {
 			defer closeAll(padded)
 			o := options()
 			o.Unpatched = true
-			plain, err := newSession(t, whole, o)
+			unpatched, err := newSession(t, whole, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := run(plain, padded)
+			want, err := run(unpatched, padded)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func (n *totals) add(counter *int) {
 	n.mu.Unlock()
 }
 
-// TestNodes runs every case three times: in a plain session, in one patched as
+// TestNodes runs every case three times: in an unpatched session, in one patched as
 // programs get it, made from bytes, and in one patched under Force, made from the
 // file. A session in which nothing was replaced must give the same bits, one with
 // operators of plugins the same answer, and what ONNX Runtime refuses it must
@@ -57,7 +57,7 @@ func TestNodes(t *testing.T) {
 						t.Errorf("is explained (%s) but shows no difference", why)
 					}
 					n.add(&n.explained)
-					err = served(c)
+					err = underForce(c)
 				}
 				if err != nil {
 					t.Error(err)
@@ -90,7 +90,7 @@ type result struct {
 
 func (r result) close() { closeAll(r.outputs) }
 
-// check runs a case and says how the patched sessions differ from the plain one.
+// check runs a case and says how the patched sessions differ from the unpatched one.
 func (n *totals) check(c testCase) error {
 	inputs, err := c.inputs(library)
 	if err != nil && !errors.Is(err, errNone) {
@@ -112,13 +112,13 @@ func (n *totals) check(c testCase) error {
 	force := try(fromFile, o, inputs)
 	defer force.close()
 	o.Unpatched = true
-	plain := try(fromFile, o, inputs)
-	defer plain.close()
-	if plain.load != nil {
+	unpatched := try(fromFile, o, inputs)
+	defer unpatched.close()
+	if unpatched.load != nil {
 		// The texts of a refused file and of refused bytes differ.
 		bytes := try(fromBytes, o, inputs)
 		defer bytes.close()
-		if err := errors.Join(same("load", bytes.load, auto.load), same("load under Force", plain.load, force.load)); err != nil {
+		if err := errors.Join(same("load", bytes.load, auto.load), same("load under Force", unpatched.load, force.load)); err != nil {
 			return err
 		}
 		n.add(&n.refused)
@@ -132,29 +132,29 @@ func (n *totals) check(c testCase) error {
 		n.add(&n.unfed)
 		return errors.Join(auto.load, force.load)
 	}
-	if plain.run != nil && replaced == 0 {
-		if err := errors.Join(same("run", plain.run, auto.run), same("run under Force", plain.run, force.run)); err != nil {
+	if unpatched.run != nil && replaced == 0 {
+		if err := errors.Join(same("run", unpatched.run, auto.run), same("run under Force", unpatched.run, force.run)); err != nil {
 			return err
 		}
 		n.add(&n.failed)
 		return nil
 	}
-	if err := errors.Join(plain.run, auto.load, auto.run, force.load, force.run); err != nil {
+	if err := errors.Join(unpatched.run, auto.load, auto.run, force.load, force.run); err != nil {
 		return err
 	}
-	return n.compare(c, plain, auto, force, replaced)
+	return n.compare(c, unpatched, auto, force, replaced)
 }
 
-// compare compares answers with those of the plain session, and with those that
-// ONNX expects where the plain session gives them.
-func (n *totals) compare(c testCase, plain, auto, force result, replaced int) error {
+// compare compares answers with those of the unpatched session, and with those that
+// ONNX expects where the unpatched session gives them.
+func (n *totals) compare(c testCase, unpatched, auto, force result, replaced int) error {
 	comparer := identical
 	if replaced > 0 {
 		comparer = comparison.CompareValues
 	}
 	if err := errors.Join(
-		differences(c.model, plain.outputs, auto.outputs, comparer),
-		differences(c.model, plain.outputs, force.outputs, comparer)); err != nil {
+		differences(c.model, unpatched.outputs, auto.outputs, comparer),
+		differences(c.model, unpatched.outputs, force.outputs, comparer)); err != nil {
 		return err
 	}
 	if replaced > 0 {
@@ -167,7 +167,7 @@ func (n *totals) compare(c testCase, plain, auto, force result, replaced int) er
 		return err
 	}
 	defer closeAll(want)
-	if differences(c.model, want, plain.outputs, comparison.CompareValues) != nil {
+	if differences(c.model, want, unpatched.outputs, comparison.CompareValues) != nil {
 		return nil
 	}
 	n.add(&n.onnx)
@@ -201,11 +201,11 @@ func operators(c testCase) (int, error) {
 }
 
 // same compares errors by their texts.
-func same(what string, plain, patched error) error {
-	if plain == nil && patched == nil || plain != nil && patched != nil && plain.Error() == patched.Error() {
+func same(what string, unpatched, patched error) error {
+	if unpatched == nil && patched == nil || unpatched != nil && patched != nil && unpatched.Error() == patched.Error() {
 		return nil
 	}
-	return fmt.Errorf("%s: plain %q, patched %q", what, fmt.Sprint(plain), fmt.Sprint(patched))
+	return fmt.Errorf("%s: unpatched %q, patched %q", what, fmt.Sprint(unpatched), fmt.Sprint(patched))
 }
 
 // identical compares values bit by bit.
@@ -217,7 +217,7 @@ func identical(name string, a, b *ort.Value, _, _ float64) comparison.OutputPari
 	}
 	switch {
 	case a.Kind() != b.Kind():
-		return fail("plain is a %s, patched a %s", a.Kind(), b.Kind())
+		return fail("unpatched is a %s, patched a %s", a.Kind(), b.Kind())
 	case a.Kind() == ort.KindSequence:
 		x, errX := a.Items()
 		y, errY := b.Items()
@@ -225,7 +225,7 @@ func identical(name string, a, b *ort.Value, _, _ float64) comparison.OutputPari
 			return fail("%v", err)
 		}
 		if len(x) != len(y) {
-			return fail("plain has %d items, patched %d", len(x), len(y))
+			return fail("unpatched has %d items, patched %d", len(x), len(y))
 		}
 		for i := range x {
 			if item := identical(fmt.Sprintf("%s[%d]", name, i), x[i], y[i], 0, 0); !item.OK {
@@ -242,7 +242,7 @@ func identical(name string, a, b *ort.Value, _, _ float64) comparison.OutputPari
 	}
 	p.Type = a.Element().String()
 	if a.Element() != b.Element() || !slices.Equal(a.Shape(), b.Shape()) {
-		return fail("plain is %s%v, patched %s%v", a.Element(), a.Shape(), b.Element(), b.Shape())
+		return fail("unpatched is %s%v, patched %s%v", a.Element(), a.Shape(), b.Element(), b.Shape())
 	}
 	if a.Element() == ort.String {
 		x, errX := a.Strings()
