@@ -48,7 +48,7 @@ import (
 	"sync"
 
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/sessions"
 )
 
 // ConfigDisable, ConfigPlugins and ConfigDevice are entries of ONNX Runtime's
@@ -57,9 +57,9 @@ import (
 // between, and "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
 // when its execution providers cannot be seen: see [Enable].
 const (
-	ConfigDisable = patch.ConfigDisable
-	ConfigPlugins = patch.ConfigPlugins
-	ConfigDevice  = patch.ConfigDevice
+	ConfigDisable = sessions.ConfigDisable
+	ConfigPlugins = sessions.ConfigPlugins
+	ConfigDevice  = sessions.ConfigDevice
 )
 
 // enabling keeps Enable and Disable from interleaving.
@@ -89,7 +89,7 @@ func Enable(opts ...EnableOption) error {
 	if err != nil {
 		return err
 	}
-	s := &patch.Sessions{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Logger: o.logger}
+	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Logger: o.logger}
 	var undo []func() error
 	for _, l := range libraries {
 		before := l.Installed()

@@ -3,7 +3,7 @@ package graft
 import (
 	"log/slog"
 
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/plan"
 )
 
@@ -40,8 +40,8 @@ type pluginOptions struct {
 }
 
 // load finds and loads plugins; those that were asked for by name must be there.
-func (o *pluginOptions) load() (*patch.Set, error) {
-	set, err := patch.Load(o.folders, o.unverified)
+func (o *pluginOptions) load() (*loaded.Set, error) {
+	set, err := loaded.Load(o.folders, o.unverified)
 	if err != nil {
 		return nil, public(err, ErrBadPlugin)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -34,7 +34,7 @@ func attentionFigures() []figure {
 }
 
 // openAttention opens a model whose layers keep what is named, all of them.
-func openAttention(l *ort.Library, set *patch.Set, folder, keep string, batch int) (*decode.Generator, error) {
+func openAttention(l *ort.Library, set *loaded.Set, folder, keep string, batch int) (*decode.Generator, error) {
 	attention, err := prepare.ParseAttention(keep, nil)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func generateOneChild(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	set, err := patch.Load(nil, false)
+	set, err := loaded.Load(nil, false)
 	if err != nil {
 		return err
 	}

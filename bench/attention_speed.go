@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/comparison/generations"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
 	"github.com/opgraft/graft/host/threads"
@@ -75,7 +75,7 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 	defer crew.Close()
 	var steps [2]*probe.Step
 	for i, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
-		p, err := patch.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin)
+		p, err := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin)
 		if err != nil {
 			return err
 		}

@@ -20,10 +20,10 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
 )
@@ -228,7 +228,7 @@ type runner interface {
 const panelsSide = "panels"
 
 // openPanels opens a model as an engine does.
-func openPanels(path string, l *ort.Library, set *patch.Set) (*engine.Session, error) {
+func openPanels(path string, l *ort.Library, set *loaded.Set) (*engine.Session, error) {
 	g, err := prepare.Single(path, set, plan.Options{Plugins: []string{"packed-linear"}})
 	if err != nil {
 		return nil, err
@@ -353,7 +353,7 @@ func writeProducts(path string, list []product, rows int64) error {
 
 // residesIn asks a process of its own what it holds with the model loaded.
 func residesIn(ctx context.Context, side, path string) (resides, error) {
-	var m loaded
+	var m loading
 	self, err := os.Executable()
 	if err != nil {
 		return resides{}, err

@@ -13,16 +13,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/sessions"
 )
 
 // loadChild is the hidden first argument of a process that loads one model.
 const loadChild = "load-one"
 
-// loaded is what such a process measures of itself.
-type loaded struct {
+// loading is what such a process measures of itself.
+type loading struct {
 	Seconds float64 `json:"seconds"`     // creating the session
 	PeakMB  float64 `json:"peak_rss_mb"` // VmHWM when it is done
 	AnonMB  float64 `json:"anon_mb"`     // RssAnon then: memory of its own
@@ -38,7 +39,7 @@ func load() figure {
 			if err != nil {
 				return nil, err
 			}
-			times := map[string][]loaded{}
+			times := map[string][]loading{}
 			one := func(side string, record bool) error {
 				self, err := os.Executable()
 				if err != nil {
@@ -50,7 +51,7 @@ func load() figure {
 				if err != nil {
 					return fmt.Errorf("loading %s: %w", side, err)
 				}
-				var m loaded
+				var m loading
 				if err := json.Unmarshal(data, &m); err != nil {
 					return err
 				}
@@ -66,7 +67,7 @@ func load() figure {
 					}
 				}
 			}
-			pick := func(side string, f func(loaded) float64) float64 {
+			pick := func(side string, f func(loading) float64) float64 {
 				var list []float64
 				for _, m := range times[side] {
 					list = append(list, f(m))
@@ -74,7 +75,7 @@ func load() figure {
 				slices.Sort(list)
 				return list[len(list)/2]
 			}
-			seconds, peak := func(m loaded) float64 { return m.Seconds }, func(m loaded) float64 { return m.PeakMB }
+			seconds, peak := func(m loading) float64 { return m.Seconds }, func(m loading) float64 { return m.PeakMB }
 			t := pick("auto", seconds) / pick("none", seconds)
 			p := pick("auto", peak) / pick("none", peak)
 			return &outcome{Met: t <= 1 && p <= 1.05, Detail: times,
@@ -102,11 +103,11 @@ func loadOne(args []string) error {
 	}
 	o := ort.SessionOptions{Unpatched: true}
 	if args[0] != "none" && args[0] != panelsSide {
-		set, err := patch.Load(nil, false)
+		set, err := loaded.Load(nil, false)
 		if err != nil {
 			return err
 		}
-		sessions := &patch.Sessions{Plugins: set.Plugins}
+		sessions := &sessions.Patcher{Plugins: set.Plugins}
 		if args[0] != "auto" { // the name of a plugin
 			sessions.Options = plan.Options{Plugins: args[:1], Force: true}
 		}
@@ -114,7 +115,7 @@ func loadOne(args []string) error {
 	}
 	open := func() (interface{ Close() }, error) { return l.NewSession(args[1], o) }
 	if args[0] == panelsSide {
-		set, err := patch.Load(nil, false)
+		set, err := loaded.Load(nil, false)
 		if err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func loadOne(args []string) error {
 }
 
 // took is the time since start, and the memory that this process has now.
-func took(start time.Time) (m loaded, err error) {
+func took(start time.Time) (m loading, err error) {
 	m.Seconds = time.Since(start).Seconds()
 	for field, to := range map[string]*float64{"VmHWM": &m.PeakMB, "RssAnon": &m.AnonMB, "RssFile": &m.FileMB} {
 		if *to, err = statusMB(field); err != nil {

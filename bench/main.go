@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -74,7 +74,7 @@ type figure struct {
 // bench is what all figures share.
 type bench struct {
 	library *ort.Library
-	set     *patch.Set
+	set     *loaded.Set
 	rounds  int
 }
 
@@ -83,7 +83,7 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 	if err != nil {
 		return err
 	}
-	set, err := patch.Load(nil, false)
+	set, err := loaded.Load(nil, false)
 	if err != nil {
 		return err
 	}

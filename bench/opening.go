@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -36,7 +36,7 @@ func opening(name, model string, mostPeak float64) figure {
 			if err != nil {
 				return nil, err
 			}
-			var taken []loaded
+			var taken []loading
 			for i := range openings + 1 {
 				m, err := openApart(ctx, folder)
 				if err != nil {
@@ -46,7 +46,7 @@ func opening(name, model string, mostPeak float64) figure {
 					taken = append(taken, m)
 				}
 			}
-			median := func(f func(loaded) float64) float64 {
+			median := func(f func(loading) float64) float64 {
 				list := make([]float64, len(taken))
 				for i, m := range taken {
 					list[i] = f(m)
@@ -54,7 +54,7 @@ func opening(name, model string, mostPeak float64) figure {
 				slices.Sort(list)
 				return list[len(list)/2]
 			}
-			seconds, peak := median(func(m loaded) float64 { return m.Seconds }), median(func(m loaded) float64 { return m.PeakMB })
+			seconds, peak := median(func(m loading) float64 { return m.Seconds }), median(func(m loading) float64 { return m.PeakMB })
 			files := float64(size) / (1 << 20)
 			return &outcome{Met: peak <= mostPeak*files, Detail: taken,
 				Got: fmt.Sprintf("%.2f s, peak RSS %.0f MB, %.2fx the %.0f MB of the model's files", seconds, peak, peak/files, files)}, nil
@@ -78,7 +78,7 @@ func onnxBytes(folder string) (sum int64, err error) {
 }
 
 // openApart opens a folder in a process of its own.
-func openApart(ctx context.Context, folder string) (m loaded, err error) {
+func openApart(ctx context.Context, folder string) (m loading, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return m, err
@@ -101,7 +101,7 @@ func openOne(args []string) error {
 	if err != nil {
 		return err
 	}
-	set, err := patch.Load(nil, false)
+	set, err := loaded.Load(nil, false)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/machine"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
 )
@@ -45,7 +45,7 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		measured.With(table)
 		k := plan.Kind{Layers: l, Either: true}
 		for _, keep := range plan.StandardStrategies() {
-			if _, missing := patch.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin); missing == nil && keep.Within(l.Type) == keep {
+			if _, missing := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin); missing == nil && keep.Within(l.Type) == keep {
 				k.Candidates = append(k.Candidates, plan.Candidate{Strategy: keep})
 			}
 		}

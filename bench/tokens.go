@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/cmd/demo/greedy"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/sessions"
 )
 
 // tokens compares 256 greedy tokens on 64 held-out prompts, with the trained
@@ -46,7 +47,7 @@ func tokens() figure {
 				return nil, err
 			}
 			replaced := 0
-			sessions := &patch.Sessions{Plugins: b.set.Plugins, Done: func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
+			sessions := &sessions.Patcher{Plugins: b.set.Plugins, Done: func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
 			patched, err := run(ort.SessionOptions{Patcher: sessions.Patch})
 			if err != nil {
 				return nil, err

@@ -19,9 +19,11 @@ import (
 	"github.com/opgraft/graft/cmd/demo/greedy"
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/sessions"
 	"github.com/opgraft/graft/host/text"
 	"github.com/opgraft/graft/models"
 )
@@ -54,7 +56,7 @@ type demo struct {
 	out     io.Writer                        // results
 	say     func(format string, args ...any) // what begins
 	library *ort.Library
-	set     *patch.Set
+	set     *loaded.Set
 }
 
 func (d *demo) run() (err error) {
@@ -62,7 +64,7 @@ func (d *demo) run() (err error) {
 	if d.library, err = ort.FindAndOpen(""); err != nil {
 		return err
 	}
-	if d.set, err = patch.Load(nil, false); err != nil {
+	if d.set, err = loaded.Load(nil, false); err != nil {
 		return err
 	}
 	d.print("ONNX Runtime %s, plugins: %s\n\n", d.library.Version(), strings.Join(d.set.Names(), ", "))
@@ -81,7 +83,7 @@ func (d *demo) continuation() error {
 	path := filepath.Join(tiny, "model.onnx")
 	d.say("opening %s twice: unpatched, and with graft", path)
 	var found *patch.Analysis
-	patched, err := d.library.NewSession(path, ort.SessionOptions{Patcher: (&patch.Sessions{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
+	patched, err := d.library.NewSession(path, ort.SessionOptions{Patcher: (&sessions.Patcher{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,11 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // planFlags are the flags that narrow or force a plan.
@@ -36,8 +38,8 @@ func (p *planFlags) add(cmd *cobra.Command) {
 }
 
 // on is what serves on the flags' device, nil for the CPU.
-func (p *planFlags) on(set *patch.Set) (*patch.Served, error) {
-	d, err := patch.ParseDevice(p.device)
+func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
+	d, err := tensor.ParseDevice(p.device)
 	if err != nil {
 		return nil, misused("--device", err)
 	}
@@ -45,13 +47,13 @@ func (p *planFlags) on(set *patch.Set) (*patch.Served, error) {
 }
 
 // options are those of the flags, for the plugins of set.
-func (p *planFlags) options(c *cli, set *patch.Set) (plan.Options, error) {
+func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
 	o := plan.Options{Except: p.except, Force: p.force}
 	if err := set.Require(p.plugins); err != nil {
 		return o, err
 	}
 	for _, name := range p.except {
-		if _, err := patch.Named(set.Plugins, name); err != nil {
+		if _, err := loaded.Named(set.Plugins, name); err != nil {
 			c.say("graft: --except %s: %v", name, err)
 		}
 	}
@@ -153,7 +155,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 
 // analyse opens a model, which is the caller's to close, and plans it for the flags' device, of which it
 // says what serves there.
-func (c *cli) analyse(path string, set *patch.Set, flags *planFlags) (*patch.Analysis, *patch.Served, error) {
+func (c *cli) analyse(path string, set *loaded.Set, flags *planFlags) (*patch.Analysis, *loaded.Backend, error) {
 	o, err := flags.options(c, set)
 	if err != nil {
 		return nil, nil, err
@@ -181,7 +183,7 @@ func (c *cli) analyse(path string, set *patch.Set, flags *planFlags) (*patch.Ana
 	return a, on, err
 }
 
-func describe(path, device string, set *patch.Set, a *patch.Analysis) *inspection {
+func describe(path, device string, set *loaded.Set, a *patch.Analysis) *inspection {
 	r := &inspection{SchemaVersion: schemaVersion, Model: path, Device: device, Plugins: set.Names(),
 		Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised}
 	if r.Unrecognised == nil {

@@ -1,13 +1,11 @@
 package main
 
-import (
-	"github.com/opgraft/graft/host/patch"
-)
+import "github.com/opgraft/graft/host/loaded"
 
 // load finds and loads plugins. When none is there it is an error only if the
 // command cannot do without.
-func (c *cli) load(needed bool) (*patch.Set, error) {
-	set, err := patch.Load(c.folders, false)
+func (c *cli) load(needed bool) (*loaded.Set, error) {
+	set, err := loaded.Load(c.folders, false)
 	if err != nil && needed {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -67,7 +67,7 @@ type pair struct {
 
 // Run compares answers and times. The plugins of set are those that "auto" and
 // names refer to.
-func Run(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (*Result, error) {
+func Run(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (*Result, error) {
 	if o.Rounds <= 0 {
 		o.Rounds = 15
 	}
@@ -95,7 +95,7 @@ func Run(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Opt
 }
 
 // Answers compares answers only.
-func Answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (*Result, error) {
+func Answers(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (*Result, error) {
 	p, err := answers(ctx, l, set, path, o)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func Answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o
 }
 
 // answers opens both sides, feeds them the same and compares what they say.
-func answers(ctx context.Context, l *ort.Library, set *patch.Set, path string, o Options) (_ *pair, err error) {
+func answers(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (_ *pair, err error) {
 	p := &pair{result: &Result{SchemaVersion: 2, Model: path, ModelB: o.ModelB, Seed: o.Inputs.Seed}}
 	defer func() {
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -22,15 +23,15 @@ import (
 const tiny = "../../models/tiny-gpt2/model.onnx"
 
 // built are the plugins of this repository, as `make plugins` built them.
-var built = sync.OnceValues(func() (*patch.Set, error) {
+var built = sync.OnceValues(func() (*loaded.Set, error) {
 	folder, err := filepath.Abs("../../build/plugins")
 	if err != nil {
 		return nil, err
 	}
-	return patch.Load([]string{folder}, true)
+	return loaded.Load([]string{folder}, true)
 })
 
-func plugins(t *testing.T) *patch.Set {
+func plugins(t *testing.T) *loaded.Set {
 	t.Helper()
 	set, err := built()
 	if err != nil {

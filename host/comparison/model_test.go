@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 )
 
 // library opens ONNX Runtime, which the tests need.
@@ -57,4 +57,4 @@ func adder(t testing.TB) string { return write(t, "y = Add(x, x)") }
 // tripler is y = x + x + x, for answers that differ from adder's.
 func tripler(t testing.TB) string { return write(t, "a = Add(x, x)", "y = Add(a, x)") }
 
-var noPlugins = &patch.Set{}
+var noPlugins = &loaded.Set{}

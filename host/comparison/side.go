@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/sessions"
 )
 
 // side is an open session of one of the two.
@@ -20,7 +22,7 @@ type side struct {
 }
 
 // first opens a side and runs it once.
-func first(ctx context.Context, l *ort.Library, set *patch.Set, path, name string, o Options, fed map[string]*ort.Value) (*side, error) {
+func first(ctx context.Context, l *ort.Library, set *loaded.Set, path, name string, o Options, fed map[string]*ort.Value) (*side, error) {
 	s, err := open(l, set, path, name, o)
 	if err != nil {
 		return nil, err
@@ -37,7 +39,7 @@ func first(ctx context.Context, l *ort.Library, set *patch.Set, path, name strin
 const stopSpinning = "session.force_spinning_stop"
 
 // open makes the session of one side.
-func open(l *ort.Library, set *patch.Set, path, name string, o Options) (*side, error) {
+func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side, error) {
 	s := &side{Side: Side{Name: name, Plugins: []string{}}}
 	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	if name != "none" {
@@ -46,7 +48,7 @@ func open(l *ort.Library, set *patch.Set, path, name string, o Options) (*side, 
 			return nil, err
 		}
 		so.Unpatched = false
-		so.Patcher = (&patch.Sessions{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
+		so.Patcher = (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
 			s.Blocks, s.Replaced, s.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
 			if s.Plugins == nil {
 				s.Plugins = []string{}
@@ -61,7 +63,7 @@ func open(l *ort.Library, set *patch.Set, path, name string, o Options) (*side, 
 }
 
 // planOptions reads the name of a side.
-func planOptions(set *patch.Set, name string, o Options) (plan.Options, error) {
+func planOptions(set *loaded.Set, name string, o Options) (plan.Options, error) {
 	po := plan.Options{Force: o.Force}
 	switch {
 	case name == "":
@@ -74,7 +76,7 @@ func planOptions(set *patch.Set, name string, o Options) (plan.Options, error) {
 		}
 		po.Fixed = fixed
 	default:
-		if _, err := patch.Named(set.Plugins, name); err != nil {
+		if _, err := loaded.Named(set.Plugins, name); err != nil {
 			return po, err
 		}
 		po.Plugins = []string{name}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -30,7 +30,7 @@ func load(t *testing.T, o *Options) {
 	if o.Library, err = ort.FindAndOpen(""); err != nil {
 		t.Fatal(err)
 	}
-	if o.Plugins, err = patch.Load(nil, true); err != nil {
+	if o.Plugins, err = loaded.Load(nil, true); err != nil {
 		t.Fatal(err)
 	}
 }

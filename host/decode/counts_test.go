@@ -7,9 +7,9 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
 )
@@ -21,7 +21,7 @@ func TestOpeningReadsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

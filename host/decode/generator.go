@@ -13,16 +13,16 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
 	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 )
 
 // Options are what a generator is opened with.
 type Options struct {
 	Library *ort.Library
-	Plugins *patch.Set
+	Plugins *loaded.Set
 	Plan    plan.Options
 	Threads int // 0: one a core
 	// CacheBytes is the most that keys and values may take; 0 is half of the
@@ -143,8 +143,8 @@ func (g *Generator) Notes() []error { return g.notes }
 
 // TailOf takes the tail of a step from its plugin where that is at hand, else from
 // plain Go. What it returns second frees it.
-func TailOf(set *patch.Set, threads int) (search.Tail, func(), error) {
-	p, missing := patch.Named(set.Plugins, tail.Name)
+func TailOf(set *loaded.Set, threads int) (search.Tail, func(), error) {
+	p, missing := loaded.Named(set.Plugins, tail.Name)
 	if missing != nil {
 		return &search.Plain{}, func() {}, nil
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -22,7 +22,7 @@ func open(t *testing.T, folder string, change func(*decode.Options)) *decode.Gen
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

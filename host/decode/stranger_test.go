@@ -10,8 +10,8 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
 )
@@ -20,12 +20,12 @@ import (
 const plainDecode = "../../build/examples/plain-decode"
 
 // loadedFrom loads the plugins of these folders alone.
-func loadedFrom(t *testing.T, folders ...string) *patch.Set {
+func loadedFrom(t *testing.T, folders ...string) *loaded.Set {
 	t.Helper()
 	path, data := os.Getenv("GRAFT_PLUGIN_PATH"), os.Getenv("XDG_DATA_HOME")
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	set, err := patch.Load(folders, true)
+	set, err := loaded.Load(folders, true)
 	if err != nil || len(set.Plugins) != len(folders) {
 		t.Fatalf("%v: run make plugins", err)
 	}

@@ -1,6 +1,6 @@
 // Package patch leads a model along its whole way: read, viewed as a graph,
-// recognised, planned, rewritten. The command line, the hook on session creation
-// and A/B runs all go through it.
+// recognised, planned, rewritten. The command line, sessions and comparisons all go
+// through it.
 package patch
 
 import (

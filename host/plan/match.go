@@ -25,7 +25,7 @@ type Match struct {
 }
 
 // Folder computes weights from weights with a plugin's own fold. An error of kind
-// plugin.ErrRefused means that the constants do not qualify.
+// refusal.ErrFold means that the constants do not qualify.
 type Folder interface {
 	Fold(plugin string, operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error)
 }

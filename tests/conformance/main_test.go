@@ -6,14 +6,16 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/sessions"
 )
 
 var (
 	library *ort.Library
-	plugins *patch.Set
+	plugins *loaded.Set
 )
 
 // configForce is a session config entry of these tests alone: such sessions are
@@ -39,11 +41,11 @@ func setUp() error {
 	if library, err = ort.FindAndOpen(""); err != nil {
 		return err
 	}
-	if plugins, err = patch.Load(nil, true); err != nil {
+	if plugins, err = loaded.Load(nil, true); err != nil {
 		return err
 	}
-	auto := &patch.Sessions{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{})}
-	force := &patch.Sessions{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{Force: true}),
+	auto := &sessions.Patcher{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{})}
+	force := &sessions.Patcher{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{Force: true}),
 		Done: func(a *patch.Analysis) { analyses.Store(a.Model.Path(), a) }}
 	patcher := func(r ort.Request) (*ort.Patch, error) {
 		if _, ok := r.Config(configForce); ok {

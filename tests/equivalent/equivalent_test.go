@@ -15,10 +15,10 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -175,7 +175,7 @@ func TestAnswersStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

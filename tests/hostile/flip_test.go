@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -66,7 +67,7 @@ func nearLetters(data []byte, at int) bool {
 // line or patched; the whole way, fold and writing included.
 func TestBitFlips(t *testing.T) {
 	data := subject(t)
-	set, err := patch.Load([]string{filepath.Join("..", "..", "build", "plugins")}, true)
+	set, err := loaded.Load([]string{filepath.Join("..", "..", "build", "plugins")}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestBitFlips(t *testing.T) {
 }
 
 // whole leads a model along its whole way to a file.
-func whole(t *testing.T, path, out string, set *patch.Set) error {
+func whole(t *testing.T, path, out string, set *loaded.Set) error {
 	m, err := model.Open(path)
 	if err != nil {
 		return err

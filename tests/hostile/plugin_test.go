@@ -154,7 +154,7 @@ func TestInstall(t *testing.T) {
 		{"a case that throws a number", of("ThrowNumber"), 3, []string{"bad"}},
 		{"a case that writes NaN", of("WriteNaN"), 3, []string{`case "bad" failed`}},
 		{"a library that is cut off", cut, 4, []string{"libtrap.so"}},
-		{"a library that is text", text, 4, []string{"libtrap.so", "need an ELF shared library"}},
+		{"a library that is text", text, 4, []string{"libtrap.so", "needed an ELF shared library"}},
 		{"an unknown key", with("surprise: 1\n"), 1, []string{"plugin.yaml", "surprise"}},
 		{"an archive that leads out", archive(t, &tar.Header{Name: "../escaped", Typeflag: tar.TypeReg}), 1, []string{"../escaped"}},
 		{"an archive with an absolute path", archive(t, &tar.Header{Name: "/tmp/escaped", Typeflag: tar.TypeReg}), 1, []string{"/tmp/escaped"}},

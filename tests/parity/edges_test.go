@@ -12,9 +12,9 @@ import (
 	"github.com/opgraft/graft/host/blocks/blockstest"
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 )
 
 const signature = `
@@ -47,7 +47,7 @@ func TestEdges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

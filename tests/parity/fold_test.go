@@ -13,9 +13,9 @@ import (
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 )
 
 // TestFold runs a product whose weight has rank 4 of 64 through the plugin that
@@ -25,7 +25,7 @@ func TestFold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load([]string{"../../build/examples"}, true)
+	set, err := loaded.Load([]string{"../../build/examples"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

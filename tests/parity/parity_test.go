@@ -11,8 +11,8 @@ import (
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -44,7 +44,7 @@ func TestFixtures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestFixtures(t *testing.T) {
 
 // same runs a model patched and unpatched and expects equal answers. It returns
 // the number of blocks replaced.
-func same(t *testing.T, l *ort.Library, set *patch.Set, path string, o comparison.Options) int {
+func same(t *testing.T, l *ort.Library, set *loaded.Set, path string, o comparison.Options) int {
 	t.Helper()
 	r, err := comparison.Answers(context.Background(), l, set, path, o)
 	if err != nil {

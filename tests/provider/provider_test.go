@@ -26,12 +26,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/cuda/cudatest"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/sessions"
 )
 
 const (
@@ -72,11 +74,11 @@ func child(what string) error {
 	op, domain := "Concat", ""
 	switch what {
 	case "cpu", "cuda":
-		set, err := patch.Load([]string{os.Getenv(folder)}, true)
+		set, err := loaded.Load([]string{os.Getenv(folder)}, true)
 		if err != nil {
 			return err
 		}
-		s := &patch.Sessions{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}, Done: func(a *patch.Analysis) {
+		s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}, Done: func(a *patch.Analysis) {
 			for _, c := range a.Plan.Choices {
 				fmt.Printf("choice: variant %q: %s\n", c.Variant, c.Reason)
 			}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -77,7 +78,7 @@ func TestPatchedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestPatchedFiles(t *testing.T) {
 }
 
 // write writes a fixture, its patched file and inputs for both.
-func write(t *testing.T, library *ort.Library, set *patch.Set, f models.Fixture) (job, error) {
+func write(t *testing.T, library *ort.Library, set *loaded.Set, f models.Fixture) (job, error) {
 	folder := t.TempDir()
 	// In a folder of its own, because a patched file carries its weights.
 	j := job{Name: f.String(), Model: filepath.Join(folder, "model.onnx"), Patched: filepath.Join(t.TempDir(), "patched.onnx"), Inputs: map[string]string{}}

@@ -18,8 +18,8 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/models"
 )
@@ -129,7 +129,7 @@ func options(t *testing.T) decode.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/decode/tail"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
@@ -100,7 +100,7 @@ type technique struct {
 }
 
 // Ablate turns techniques on one at a time and times each, from text to text.
-func Ablate(ctx context.Context, l *ort.Library, set *patch.Set, folder string, o AblationOptions) (*Ablation, error) {
+func Ablate(ctx context.Context, l *ort.Library, set *loaded.Set, folder string, o AblationOptions) (*Ablation, error) {
 	o = o.withDefaults()
 	if len(o.Inputs) == 0 {
 		return nil, errors.New("there is nothing to generate from: an ablation needs texts")
@@ -175,7 +175,7 @@ func (o AblationOptions) withDefaults() AblationOptions {
 // ablation is an ablation with its models open.
 type ablation struct {
 	library *ort.Library
-	set     *patch.Set
+	set     *loaded.Set
 	folder  string
 	options AblationOptions
 
@@ -233,7 +233,7 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 	}
 	a.row(techniqueCache, g, so, p)
 	plainTail := true
-	if _, missing := patch.Named(a.set.Plugins, tail.Name); missing != nil {
+	if _, missing := loaded.Named(a.set.Plugins, tail.Name); missing != nil {
 		a.skip(tail.Name, "the plugin is not loaded")
 	} else {
 		plainTail = false

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 )
 
 // Footprint is the memory of a process that opened one way of generating and
@@ -36,7 +36,7 @@ type job struct {
 // RunChild does the work of a process that Compare started to measure one
 // side's memory: it reads a job from in, generates once and writes the footprint to
 // out.
-func RunChild(ctx context.Context, l *ort.Library, set *patch.Set, in io.Reader, out io.Writer) error {
+func RunChild(ctx context.Context, l *ort.Library, set *loaded.Set, in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return fmt.Errorf("the job is not understood: %w", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/statistics"
 )
@@ -102,7 +102,7 @@ type StepFloor struct {
 }
 
 // Compare compares whole generations of a model folder.
-func Compare(ctx context.Context, l *ort.Library, set *patch.Set, folder string, o Options) (*Result, error) {
+func Compare(ctx context.Context, l *ort.Library, set *loaded.Set, folder string, o Options) (*Result, error) {
 	if o.Rounds <= 0 {
 		o.Rounds = 3
 	}

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/models"
 )
 
@@ -19,7 +19,7 @@ func TestMissingExternalData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := patch.Load(nil, true)
+	set, err := loaded.Load(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 )
 
@@ -36,7 +36,7 @@ func (w *way) close() { w.device.Close() }
 func (w *way) share() float64 { return float64(w.reorders) / float64(max(w.steps, 1)) }
 
 // openWay opens a side by its name, as Options says.
-func openWay(l *ort.Library, set *patch.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input, o Options) (_ *way, err error) {
+func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input, o Options) (_ *way, err error) {
 	w := &way{Side: Side{Name: name}, inputs: inputs}
 	if w.search, err = decode.SearchOf(folder, config, o.Search); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 // TestOutputsOfEncoders: what no layer can attend to is refused, whatever is kept of
 // it, and leaves nothing in the pools.
 func TestOutputsOfEncoders(t *testing.T) {
-	l, set := loaded(t)
+	l, set := open(t)
 	dir := t.TempDir()
 	if err := models.Small("bart", dir); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestOutputsOfEncoders(t *testing.T) {
 
 // TestPromptBytes: a prompt that is kept apart is read as it is kept.
 func TestPromptBytes(t *testing.T) {
-	l, set := loaded(t)
+	l, set := open(t)
 	dir := t.TempDir()
 	if err := models.Small("gpt2", dir); err != nil {
 		t.Fatal(err)

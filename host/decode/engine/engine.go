@@ -13,8 +13,8 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/rewrite"
@@ -23,7 +23,7 @@ import (
 // Options are what an engine is opened with.
 type Options struct {
 	Library *ort.Library
-	Plugins *patch.Set
+	Plugins *loaded.Set
 	Threads int // 0: one a core
 	// Profile is the prefix of a file that the decoder's times of nodes are written to
 	// when the engine is closed, as ONNX Runtime writes them; empty: none.

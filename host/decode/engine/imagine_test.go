@@ -14,7 +14,7 @@ import (
 // A sample that nothing computed is as long, takes as much and grows as one that was
 // fed a prompt and steps, whatever is kept.
 func TestImagine(t *testing.T) {
-	l, set := loaded(t)
+	l, set := open(t)
 	ctx := context.Background()
 	for _, c := range []struct{ model, keep string }{
 		{"gpt2", "keys_values"}, {"gpt2", "prompt_hidden_states"}, {"gpt2", "hidden_states"}, {"bart", "keys_values"}, {"bart", "prompt_hidden_states"},

@@ -17,7 +17,7 @@ import (
 // of keeping and every kind of model.
 func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 	const keys, beams, steps = 37, 3, 29
-	l, set := loaded(t)
+	l, set := open(t)
 	folds := fold.At(t.TempDir(), nil)
 	compared := map[plan.Strategy]int{}
 	for _, model := range []string{"gpt2", "llama-mha", "bart", "t5", "t5-wide", "whisper", "marian"} {

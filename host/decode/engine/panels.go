@@ -13,11 +13,11 @@ import (
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -81,7 +81,7 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 	if total == 0 || 4*total > most {
 		return nil, nil
 	}
-	p, err := patch.Named(plugins, defaults.Panels.Plugin)
+	p, err := loaded.Named(plugins, defaults.Panels.Plugin)
 	if err != nil {
 		return nil, err
 	}

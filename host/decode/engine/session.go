@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -36,7 +36,7 @@ func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
 			return nil, err
 		}
 	}
-	domain, err := patch.Domain(o.Plugins.Plugins, s.plugins, o.Library)
+	domain, err := loaded.Domain(o.Plugins.Plugins, s.plugins, o.Library)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,8 @@ package engine
 
 import (
 	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -19,7 +19,7 @@ type weights struct {
 
 // rowStore is the operator that puts rows into a pool.
 func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
-	p, err := patch.Named(e.plugins, e.storing.Plugin)
+	p, err := loaded.Named(e.plugins, e.storing.Plugin)
 	if err != nil {
 		return nil, err
 	}

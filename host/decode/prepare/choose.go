@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/machine"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/tune"
@@ -95,7 +95,7 @@ func (o *Options) candidates(kind string) (list []plan.Candidate) {
 		if keep != plan.KeysValues && o.Plan.RulesOut(server.Plugin) != "" {
 			continue
 		}
-		if _, err := patch.Named(o.Plugins.Plugins, server.Plugin); err == nil && keep.Within(kind) == keep {
+		if _, err := loaded.Named(o.Plugins.Plugins, server.Plugin); err == nil && keep.Within(kind) == keep {
 			list = append(list, o.Attention.Implementations.Candidate(keep, o.Attention.Storage))
 		}
 	}
@@ -108,7 +108,7 @@ func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string 
 	refused := map[plan.Candidate]string{}
 	for _, c := range k.Candidates {
 		store, stores := o.Attention.Implementations.Store(c.Strategy)
-		_, missing := patch.Named(o.Plugins.Plugins, store.Plugin)
+		_, missing := loaded.Named(o.Plugins.Plugins, store.Plugin)
 		switch {
 		case l.Type == "cross" && !stores:
 			refused[c] = fmt.Sprintf("no plugin that is loaded has an operator that stores what an encoder made: no manifest declares kv_cache.store for %s", c.Strategy)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
@@ -79,7 +80,7 @@ func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy, b
 	if why := c.options.Plan.RulesOut(f.Implementation.Plugin); why != "" {
 		return nil, rewrite.Refuse(why)
 	}
-	p, err := patch.Named(c.options.Plugins.Plugins, f.Implementation.Plugin)
+	p, err := loaded.Named(c.options.Plugins.Plugins, f.Implementation.Plugin)
 	if err != nil {
 		return nil, rewrite.Refuse(err.Error())
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -17,7 +18,7 @@ import (
 // Options are what a generation is prepared with.
 type Options struct {
 	Library *ort.Library // evaluates masks and tables of positions
-	Plugins *patch.Set
+	Plugins *loaded.Set
 	Plan    plan.Options // which plugins may be used beside the cache's own
 	Threads int          // of an operator; 0: one a core
 	// Attention says what layers keep; the zero value leaves it to the planner.

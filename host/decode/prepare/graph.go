@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -47,7 +48,7 @@ func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...stri
 }
 
 // Single prepares a model alone, as an encoder is. Close ends the mapping of its file.
-func Single(path string, plugins *patch.Set, p plan.Options) (*Graph, error) {
+func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 	m, err := model.Open(path)
 	if err != nil {
 		return nil, err

@@ -74,33 +74,6 @@ func DTypeOf(t abi.DataType) (DType, bool) {
 	return "", false
 }
 
-// Device is where a tensor lies or a kernel runs.
-type Device struct {
-	Kind  string // cpu or cuda
-	Index int
-}
-
-// CPU is the host's own memory and processors.
-var CPU = Device{Kind: "cpu"}
-
-// String is "cpu", or "cuda:0" with the device's number.
-func (d Device) String() string {
-	if d.Kind == "cpu" || d.Kind == "" {
-		return "cpu"
-	}
-	return fmt.Sprintf("%s:%d", d.Kind, d.Index)
-}
-
-func (d Device) ABI() (abi.Device, error) {
-	switch d.Kind {
-	case "cpu":
-		return abi.Device{Type: abi.DeviceCPU, ID: int32(d.Index)}, nil
-	case "cuda":
-		return abi.Device{Type: abi.DeviceCUDA, ID: int32(d.Index)}, nil
-	}
-	return abi.Device{}, fmt.Errorf("found device %q, needed cpu or cuda", d.Kind)
-}
-
 // Tensor is memory of the caller's with a type and a shape. With a nil Data it is a shape alone, as for
 // Kernel.Infer, where a negative size is one that is not known.
 type Tensor struct {

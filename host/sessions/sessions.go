@@ -1,12 +1,15 @@
-package patch
+// Package sessions patches sessions of ONNX Runtime as they are made, on the device where they compute.
+package sessions
 
 import (
 	"fmt"
 	"log/slog"
 	"strings"
 
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -19,18 +22,18 @@ const (
 	ConfigPlugins = "graft.plugins" // names of the plugins to use, with commas between
 )
 
-// Sessions patches sessions as they are made.
-type Sessions struct {
+// Patcher patches sessions with a set of plugins.
+type Patcher struct {
 	Plugins []*plugin.Plugin // loaded, in order of preference
-	CUDA    *Variants        // what there is for sessions with the CUDA provider; nil for nothing
+	CUDA    *loaded.Variants // what there is for sessions with the CUDA provider; nil for nothing
 	Options plan.Options
-	Logger  *slog.Logger    // told of every session; nil for silence
-	Done    func(*Analysis) // told of every analysis; nil for none
+	Logger  *slog.Logger          // told of every session; nil for silence
+	Done    func(*patch.Analysis) // told of every analysis; nil for none
 }
 
 // Patch is the ort.Patcher of these plugins. It returns nil for a model in which
 // nothing is replaced.
-func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
+func (s *Patcher) Patch(r ort.Request) (p *ort.Patch, err error) {
 	o, err := s.options(r)
 	if err != nil || o == nil {
 		return nil, err
@@ -43,12 +46,12 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 		s.leave(r, obstacle)
 		return nil, nil
 	}
-	manifests := Manifests(s.Plugins)
-	served := &Served{}
+	manifests := loaded.Manifests(s.Plugins)
+	backend := &loaded.Backend{}
 	if device.Kind == "cuda" {
-		served = s.CUDA.On(device.Index, s.Plugins)
-		*o = served.Plan(*o)
-		manifests = served.Manifests(manifests)
+		backend = s.CUDA.On(device.Index, s.Plugins)
+		*o = backend.Plan(*o)
+		manifests = backend.Manifests(manifests)
 	}
 	m, err := open(r)
 	if err != nil {
@@ -59,7 +62,7 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 			m.Close()
 		}
 	}()
-	a, err := Analyse(m, manifests, *o)
+	a, err := patch.Analyse(m, manifests, *o)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +72,7 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 		}
 	}
 	if a.Plan.Replaced() > 0 {
-		if p, err = s.patch(a, r, served); err != nil {
+		if p, err = s.patch(a, r, backend); err != nil {
 			return nil, err
 		}
 		// External files lie in the model's mapping, which ONNX Runtime still reads.
@@ -80,12 +83,12 @@ func (s *Sessions) Patch(r ort.Request) (p *ort.Patch, err error) {
 }
 
 // patch hands over what the session of a rewritten model is made from.
-func (s *Sessions) patch(a *Analysis, r ort.Request, served *Served) (*ort.Patch, error) {
+func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backend) (*ort.Patch, error) {
 	out, err := a.Model.Serialize(a.Model.Proto(), model.SerializeOptions{InMemory: r.Path == ""})
 	if err != nil {
 		return nil, err
 	}
-	domain, err := served.domain(s.Plugins, a.Plugins(), r.Library)
+	domain, err := backend.Domain(s.Plugins, a.Plugins(), r.Library)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +111,7 @@ func open(r ort.Request) (*model.Model, error) {
 }
 
 // log says in one line what a session is about to be made from.
-func (s *Sessions) log(r ort.Request, a *Analysis, device tensor.Device) {
+func (s *Patcher) log(r ort.Request, a *patch.Analysis, device tensor.Device) {
 	if s.Done != nil {
 		s.Done(a)
 	}
@@ -119,10 +122,10 @@ func (s *Sessions) log(r ort.Request, a *Analysis, device tensor.Device) {
 		"replaced", a.Plan.Replaced(), "plugins", a.Plugins(), "unrecognised", len(a.Report.Unrecognised))
 }
 
-// leave says in one line why a session is left as it is.
-func (s *Sessions) leave(r ort.Request, why string) {
+// leave says in one line why a session is left unchanged.
+func (s *Patcher) leave(r ort.Request, why string) {
 	if s.Logger != nil {
-		s.Logger.Info("graft: model left as it is", "model", modelName(r), "reason", why)
+		s.Logger.Info("graft: model left unchanged", "model", modelName(r), "reason", why)
 	}
 }
 
@@ -133,8 +136,8 @@ func modelName(r ort.Request) string {
 	return r.Path
 }
 
-// options are the session's own, or nil when it asks to be left alone.
-func (s *Sessions) options(r ort.Request) (*plan.Options, error) {
+// options are the session's own, or nil when it is to be left unchanged.
+func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 	if v, ok := r.Config(ConfigDisable); ok && v != "" && v != "0" {
 		return nil, nil
 	}
@@ -145,7 +148,7 @@ func (s *Sessions) options(r ort.Request) (*plan.Options, error) {
 			if name = strings.TrimSpace(name); name == "" {
 				continue
 			}
-			if _, err := Named(s.Plugins, name); err != nil && !s.CUDA.alone(name) {
+			if _, err := loaded.Named(s.Plugins, name); err != nil && !s.CUDA.Alone(name) {
 				return nil, fmt.Errorf("session config entry %s: %w", ConfigPlugins, err)
 			}
 			o.Plugins = append(o.Plugins, name)

@@ -1,4 +1,4 @@
-package patch
+package sessions
 
 import (
 	"bytes"
@@ -17,13 +17,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/cuda/cudatest"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
 // noDriver makes this executable run its tests on a machine without a CUDA driver; otherwise it has a fake
@@ -72,7 +73,7 @@ func TestMain(m *testing.M) {
 }
 
 // load loads the test plugin with its libraries for these devices.
-func load(t *testing.T, devices ...string) *Set {
+func load(t *testing.T, devices ...string) *loaded.Set {
 	t.Helper()
 	libraries, err := check()
 	if err != nil {
@@ -85,7 +86,7 @@ func load(t *testing.T, devices ...string) *Set {
 	for _, d := range devices {
 		copyFile(t, libraries[d], filepath.Join(folder, filepath.Base(libraries[d])))
 	}
-	set, err := Load([]string{folder}, true)
+	set, err := loaded.Load([]string{folder}, true)
 	if err != nil || len(set.Refused) > 0 {
 		t.Fatal(err, set.Refused)
 	}
@@ -135,7 +136,7 @@ type made struct {
 }
 
 // session makes one with these config entries, whose providers are ep.<name> as ONNX Runtime files them.
-func session(t *testing.T, set *Set, config map[string]string) *made {
+func session(t *testing.T, set *loaded.Set, config map[string]string) *made {
 	t.Helper()
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -143,8 +144,8 @@ func session(t *testing.T, set *Set, config map[string]string) *made {
 	}
 	m := &made{}
 	var log bytes.Buffer
-	s := &Sessions{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Done: func(a *Analysis) {
+	s := &Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Done: func(a *patch.Analysis) {
 			if len(a.Plan.Choices) > 0 {
 				m.choice = a.Plan.Choices[0]
 			}
@@ -202,8 +203,8 @@ func TestSessionsChooseVariants(t *testing.T) {
 	if cpu.choice.Variant != "cpu" || len(cpu.domains) != 1 || !strings.Contains(cpu.log, "device=cpu ") {
 		t.Errorf("without providers: variant %q, %d domains, log %s", cpu.choice.Variant, len(cpu.domains), cpu.log)
 	}
-	if set.CUDA.opened {
-		t.Error("a session on the CPU made the CUDA library be looked at")
+	if maps, err := os.ReadFile("/proc/self/maps"); err == nil && bytes.Contains(maps, []byte(set.Plugins[0].Folder+"/libkit_check_cuda.so")) {
+		t.Error("a session on the CPU loaded the CUDA library")
 	}
 
 	gpu := session(t, set, onCUDA)
@@ -259,7 +260,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 }
 
 // TestSessionsWithoutADriver: a session that says it has CUDA, where no driver is, is left unchanged and
-// says why; a session on the CPU asks nothing.
+// says why; a session on the CPU needs none.
 func TestSessionsWithoutADriver(t *testing.T) {
 	if os.Getenv(noDriver) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestSessionsWithoutADriver$", "-test.v")
@@ -303,31 +304,8 @@ func TestDeviceFor(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"cpu": "cpu", "cuda": "cuda:0", "cuda:12": "cuda:12", "cuda:": "", "cuda:-1": "", "cpu:0": "", "cuda:99999": "", "": "", "tpu": ""} {
-		if d, err := ParseDevice(text); (err == nil) != (want != "") || err == nil && d.String() != want {
+		if d, err := tensor.ParseDevice(text); (err == nil) != (want != "") || err == nil && d.String() != want {
 			t.Errorf("%q: %v, %v; want %q", text, d, err, want)
 		}
-	}
-}
-
-// TestFacesOfVariants: a variant that describes an operator otherwise is refused before ONNX Runtime, which
-// would refuse every operator of that name, sees it.
-func TestFacesOfVariants(t *testing.T) {
-	variant := func(device string, inputs ...string) *plugin.Plugin {
-		op := signature.Operator{Name: "Join"}
-		for _, name := range inputs {
-			op.Inputs = append(op.Inputs, signature.Parameter{Name: name})
-		}
-		return &plugin.Plugin{Path: "/p/lib_" + device + ".so", Manifest: &manifest.Manifest{Name: "p"}, Info: &plugin.Info{Operators: []signature.Operator{op, {Name: device}}}}
-	}
-	cpu := []*plugin.Plugin{variant("cpu", "a", "b")}
-	if err := sameFaces(variant("cuda", "a", "b"), cpu); err != nil {
-		t.Error(err)
-	}
-	if err := sameFaces(variant("cuda", "a"), nil); err != nil {
-		t.Errorf("a variant alone: %v", err)
-	}
-	want := "/p/lib_cuda.so: found another signature of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the other, needed equal inputs, outputs and attributes; build all variants of the plugin from the same source"
-	if err := sameFaces(variant("cuda", "a"), cpu); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -1,11 +1,9 @@
-package patch
+package loaded
 
 import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/opgraft/graft/host/diagnostic"
@@ -20,63 +18,6 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// ConfigDevice is the session config entry by which a program says on which device a session computes:
-// "cpu", "cuda", or "cuda:1" for a device of another number. It is for sessions whose providers cannot be
-// seen; the others' are.
-const ConfigDevice = "graft.device"
-
-// ParseDevice reads "cpu", "cuda" or "cuda:NUMBER".
-func ParseDevice(text string) (tensor.Device, error) {
-	kind, number, numbered := strings.Cut(text, ":")
-	d := tensor.Device{Kind: kind}
-	switch {
-	case kind == "cpu" && !numbered, kind == "cuda" && !numbered:
-		return d, nil
-	case kind == "cuda":
-		if n, err := strconv.ParseUint(number, 10, 16); err == nil {
-			d.Index = int(n)
-			return d, nil
-		}
-	}
-	return d, fmt.Errorf("found device %q, needed cpu, cuda or cuda:NUMBER", text)
-}
-
-// onDevice are providers that keep tensors on a device for which plugins have no variants.
-var onDevice = map[string]bool{
-	"TensorrtExecutionProvider": true, "NvTensorRTRTXExecutionProvider": true, "CudaPluginExecutionProvider": true,
-	"ROCMExecutionProvider": true, "MIGraphXExecutionProvider": true, "CANNExecutionProvider": true,
-	"DmlExecutionProvider": true, "WebGpuExecutionProvider": true, "JsExecutionProvider": true,
-}
-
-// deviceOf says where a session computes, by its config entry or its providers. An obstacle is the reason
-// why no installed plugin can.
-func deviceOf(r ort.Request) (d tensor.Device, obstacle string, err error) {
-	if text, ok := r.Config(ConfigDevice); ok {
-		if d, err = ParseDevice(text); err != nil {
-			err = fmt.Errorf("session config entry %s: %w", ConfigDevice, err)
-		}
-		return d, "", err
-	}
-	d, obstacle = deviceFor(r.Appended())
-	return d, obstacle, nil
-}
-
-func deviceFor(appended []ort.Appended, automatic bool) (d tensor.Device, obstacle string) {
-	const say = "; the session config entry " + ConfigDevice + " can say where it computes"
-	for _, p := range appended {
-		switch {
-		case p.Name == ort.CUDA:
-			return tensor.Device{Kind: "cuda", Index: p.Device}, ""
-		case onDevice[p.Name]:
-			return d, "its tensors lie with " + p.Name + ", for which plugins have no operators" + say
-		}
-	}
-	if automatic {
-		return d, "ONNX Runtime chooses its providers" + say
-	}
-	return tensor.CPU, ""
-}
-
 // Variants are the plugins' libraries for CUDA. They are looked at when the first session needs them: a
 // process that makes none never touches their files, nor a driver.
 type Variants struct {
@@ -87,13 +28,13 @@ type Variants struct {
 	opened  bool
 	plugins []*plugin.Plugin
 	refused map[string]string // by plugin: why its library is not used
-	on      map[int]*Served   // by the device's number
+	on      map[int]*Backend  // by the device's number
 }
 
-// Served is what serves sessions on one device.
-type Served struct {
+// Backend is what runs sessions on one device.
+type Backend struct {
 	Plugins []*plugin.Plugin // loaded variants that run there
-	Device  *plan.Device     // the same as the planner needs it
+	Device  *plan.Device     // for the planner
 }
 
 func newVariants(found []discovery.Found, o plugin.OpenOptions) *Variants {
@@ -101,12 +42,12 @@ func newVariants(found []discovery.Found, o plugin.OpenOptions) *Variants {
 	return &Variants{found: found, options: o}
 }
 
-// On is what serves sessions on a device of CUDA. cpu are the loaded CPU variants of the same plugins, which
+// On is what runs sessions on a device of CUDA. cpu are the loaded CPU variants of the same plugins, which
 // stand beside them in a session's domain. A nil Variants has nothing.
-func (v *Variants) On(number int, cpu []*plugin.Plugin) *Served {
+func (v *Variants) On(number int, cpu []*plugin.Plugin) *Backend {
 	device := &plan.Device{Device: tensor.Device{Kind: "cuda", Index: number}, Operators: map[string][]signature.Operator{}, Without: map[string]string{}}
 	if v == nil {
-		return &Served{Device: device}
+		return &Backend{Device: device}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,7 +55,7 @@ func (v *Variants) On(number int, cpu []*plugin.Plugin) *Served {
 		return s
 	}
 	v.open(cpu)
-	s := &Served{Device: device}
+	s := &Backend{Device: device}
 	for name, why := range v.refused {
 		device.Without[name] = why
 	}
@@ -131,14 +72,14 @@ func (v *Variants) On(number int, cpu []*plugin.Plugin) *Served {
 		}
 	}
 	if v.on == nil {
-		v.on = map[int]*Served{}
+		v.on = map[int]*Backend{}
 	}
 	v.on[number] = s
 	return s
 }
 
-// alone reports that a plugin has a library for CUDA and none for the CPU.
-func (v *Variants) alone(name string) bool {
+// Alone reports that a plugin has a library for CUDA and none for the CPU.
+func (v *Variants) Alone(name string) bool {
 	if v == nil {
 		return false
 	}
@@ -161,7 +102,7 @@ func (v *Variants) open(cpu []*plugin.Plugin) {
 		name := f.Manifest.Name
 		p, err := plugin.Open(f.Folder, v.options)
 		if err == nil {
-			err = sameFaces(p, cpu)
+			err = sameSignatures(p, cpu)
 		}
 		if err != nil {
 			v.refused[name] = err.Error()
@@ -171,8 +112,8 @@ func (v *Variants) open(cpu []*plugin.Plugin) {
 	}
 }
 
-// sameFaces refuses a variant that describes an operator otherwise than the CPU's of the same plugin does.
-func sameFaces(p *plugin.Plugin, cpu []*plugin.Plugin) error {
+// sameSignatures refuses a variant that describes an operator otherwise than the CPU's of the same plugin does.
+func sameSignatures(p *plugin.Plugin, cpu []*plugin.Plugin) error {
 	beside, err := Named(cpu, p.Manifest.Name)
 	if err != nil {
 		return nil // it stands alone
@@ -193,7 +134,7 @@ func sameFaces(p *plugin.Plugin, cpu []*plugin.Plugin) error {
 }
 
 // Plan completes options of Set.Plan for sessions on the device.
-func (s *Served) Plan(o plan.Options) plan.Options {
+func (s *Backend) Plan(o plan.Options) plan.Options {
 	o.Device = s.Device
 	if f, ok := o.Folder.(fold.Plugins); ok { // whose CPU variants come first
 		f.Loaded = append(f.Loaded[:len(f.Loaded):len(f.Loaded)], s.Plugins...)
@@ -203,7 +144,7 @@ func (s *Served) Plan(o plan.Options) plan.Options {
 }
 
 // Manifests adds to those of the CPU's plugins those that have a variant for the device alone.
-func (s *Served) Manifests(cpu []*manifest.Manifest) []*manifest.Manifest {
+func (s *Backend) Manifests(cpu []*manifest.Manifest) []*manifest.Manifest {
 	list := cpu
 	for _, p := range s.Plugins {
 		if !slices.ContainsFunc(cpu, func(m *manifest.Manifest) bool { return m.Name == p.Manifest.Name }) {
@@ -213,9 +154,9 @@ func (s *Served) Manifests(cpu []*manifest.Manifest) []*manifest.Manifest {
 	return list
 }
 
-// domain gathers the operators of the named plugins: those of the CPU, which a session may still need for
+// Domain gathers the operators of the named plugins: those of the CPU, which a session may still need for
 // nodes that its device's provider leaves to it, and those of the device.
-func (s *Served) domain(cpu []*plugin.Plugin, names []string, l *ort.Library) (ort.Domain, error) {
+func (s *Backend) Domain(cpu []*plugin.Plugin, names []string, l *ort.Library) (ort.Domain, error) {
 	var host, device []string
 	for _, name := range names {
 		_, onHost := Named(cpu, name)

@@ -1,4 +1,5 @@
-package patch
+// Package loaded holds the plugins that are loaded, and those of their variants that run on a device.
+package loaded
 
 import (
 	"errors"
@@ -74,7 +75,7 @@ func (s *Set) Names() []string {
 
 // Libraries are the paths of the named plugins' libraries, those for a device after the CPU's; on
 // is nil for the CPU alone.
-func (s *Set) Libraries(names []string, on *Served) []string {
+func (s *Set) Libraries(names []string, on *Backend) []string {
 	list := []string{}
 	add := func(plugins []*plugin.Plugin) {
 		for _, p := range plugins {
@@ -90,15 +91,15 @@ func (s *Set) Libraries(names []string, on *Served) []string {
 	return list
 }
 
-// On is what serves on a device, nil for the CPU.
-func (s *Set) On(d tensor.Device) *Served {
+// On is what runs on a device, nil for the CPU.
+func (s *Set) On(d tensor.Device) *Backend {
 	if d.Kind != "cuda" {
 		return nil
 	}
 	return s.CUDA.On(d.Index, s.Plugins)
 }
 
-// Plan completes options with what the plugins' own code computes, which is kept in the
+// Plan completes options with what the plugins' own code computes, which is stored in the
 // user's cache folder.
 func (s *Set) Plan(o plan.Options) plan.Options {
 	o.Folder = fold.Plugins{Cache: fold.User(nil), Loaded: s.Plugins}
@@ -132,7 +133,7 @@ func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 // Require reports the first of the names that no loaded plugin has.
 func (s *Set) Require(names []string) error {
 	for _, name := range names {
-		if s.CUDA.alone(name) {
+		if s.CUDA.Alone(name) {
 			continue
 		}
 		if _, err := Named(s.Plugins, name); err != nil {
