@@ -1,8 +1,8 @@
 // The vocabulary of kernels: CUDA's own under nvcc, the emulator's under any other compiler.
 //
 // A kernel uses threadIdx.x and the like, __syncthreads, the _sync warp functions, atomics on
-// global and shared memory, and from here shared memory, asynchronous copies, matrix products and
-// clusters. Shared memory is dynamic only: the emulator poisons and guards it.
+// global and shared memory, and from here shared memory, asynchronous copies, matrix
+// multiplications and clusters. Shared memory is dynamic only: the emulator poisons and guards it.
 #ifndef GRAFT_KERNELS_CUDA_DEVICE_DEVICE_CUH_
 #define GRAFT_KERNELS_CUDA_DEVICE_DEVICE_CUH_
 

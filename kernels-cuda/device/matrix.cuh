@@ -1,4 +1,5 @@
-// Matrix products of a warp on the tensor cores (sm_80): mma.sync, and ldmatrix that feeds it.
+// Matrix multiplications of a warp on the tensor cores (sm_80): mma.sync, and ldmatrix that feeds
+// it.
 //
 // Fragments of Multiply, for lane = 4 * g + t, in pairs of neighbouring numbers (first in the lower
 // half of the register):

@@ -48,7 +48,7 @@ GRAFT_DEVICE BFloat16 FromFloat<BFloat16>(float x) {
 #endif
 }
 
-// Two 16-bit numbers in a register, the first in the lower half: what matrix products take.
+// Two 16-bit numbers in a register, the first in the lower half: what matrix multiplications take.
 template <typename T>
 GRAFT_DEVICE uint32_t Pack(float first, float second) {
   return static_cast<uint32_t>(FromFloat<T>(first).bits) |

@@ -1,4 +1,4 @@
-// Products of a few rows with a head's weight: queries through W_K to the width of X, and what was
+// Matmuls of a few rows with a head's weight: queries through W_K to the width of X, and what was
 // added up through W_V to the size of a value.
 //
 //   right[r, 16 p + i] = sum over c of left[r, c] * weight[g][p][c][i]
@@ -76,7 +76,7 @@ struct Join {
   Lists lists;
   const float* lse = nullptr;         // [tokens * heads] of what was added up
   const float* value_bias = nullptr;  // [kv_heads][columns], or none
-  const float* second = nullptr;       // [tokens * heads][columns], or none
+  const float* second = nullptr;      // [tokens * heads][columns], or none
   const float* second_lse = nullptr;  // [tokens * heads]
   float* output = nullptr;            // [tokens * heads][columns]
 };

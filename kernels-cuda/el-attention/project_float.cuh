@@ -1,4 +1,4 @@
-// Products in float32 on FMA units: 32 rows by 32 columns a block, 32 features at a time.
+// Matmuls in float32 on FMA units: 32 rows by 32 columns a block, 32 features at a time.
 #ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_PROJECT_FLOAT_CUH_
 #define GRAFT_KERNELS_CUDA_EL_ATTENTION_PROJECT_FLOAT_CUH_
 

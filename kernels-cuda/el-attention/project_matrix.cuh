@@ -1,4 +1,4 @@
-// Products on tensor cores, for rows of X in 16 bits: 64 rows by 128 or 32 columns a block, 64
+// Matmuls on tensor cores, for rows of X in 16 bits: 64 rows by 128 or 32 columns a block, 64
 // features at a time.
 //
 // Weights come by asynchronous copies as they are, float32, and are rounded on their way from

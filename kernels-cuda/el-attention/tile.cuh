@@ -1,5 +1,5 @@
 // A block's tile in shared memory: 64 rows of queries and 32 rows of X, some columns of each, and
-// the two products of a step on the tensor cores.
+// the two matmuls of a step on the tensor cores.
 //
 // 16 bytes of a row stand at their place's exclusive or with the row's last three bits, so that
 // eight rows read by ldmatrix lie in different banks.

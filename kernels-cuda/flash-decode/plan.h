@@ -10,8 +10,8 @@ namespace graft {
 namespace cuda {
 namespace flash_decode {
 
-// Keys that a warp takes at a time, and warps of a block: matrix products take 16 keys, and twice
-// the bytes a number halve that.
+// Keys that a warp takes at a time, and warps of a block: matrix multiplications take 16 keys, and
+// twice the bytes a number halve that.
 constexpr int32_t kWarps = 4;
 constexpr int32_t KeysOf(Type type) { return type == Type::kFloat32 ? 8 : 16; }
 constexpr int32_t kSimpleThreads = 128;

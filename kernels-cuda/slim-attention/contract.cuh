@@ -1,4 +1,4 @@
-// Products with W_KV by multiplications of float32, and values made of rows by them, where these
+// Matmuls with W_KV by multiplications of float32, and values made of rows by them, where these
 // come first.
 //
 // A block multiplies kContractRows rows by 64 columns of one head's weight, some hundred features

@@ -101,9 +101,9 @@ __global__ void __launch_bounds__(kContractThreads, 2) FinishKernel(FinishArgume
 
 // On the tensor cores a block takes some tokens, a head, 64 columns and a part of the features.
 // Each of its warps takes every so manieth run of 16 features: it joins the splits' sums of them on
-// their way into the matrix product, and copies the weight's rows some steps ahead, the first of
-// them before the stream kernel has ended. What the warps have is added up last, and so is what the
-// blocks of a cluster have, which share the features: each adds up a part of the outputs.
+// their way into the matrix multiplication, and copies the weight's rows some steps ahead, the
+// first of them before the stream kernel has ended. What the warps have is added up last, and so is
+// what the blocks of a cluster have, which share the features: each adds up a part of the outputs.
 constexpr int32_t kFinishStages = 4;
 constexpr int32_t kFinishStride = kContractColumns + 8;  // of rows in shared memory, in numbers
 constexpr int32_t kFinishTile = 16 * kFinishStride;

@@ -9,8 +9,8 @@ namespace slim_attention {
 namespace {
 
 // Rates that orders of the products are compared by, not promises: what one multiprocessor does a
-// second with matrix products of 16-bit rows, with multiplications of float32, and what a device of
-// 132 moves.
+// second with matrix multiplications of 16-bit rows, with multiplications of float32, and what a
+// device of 132 moves.
 constexpr double kMatrixFlops = 3e12;
 constexpr double kPlainFlops = 2e11;
 constexpr double kBytes = 4e12;
@@ -134,7 +134,7 @@ void Split(const Problem& p, const DeviceLimits& limits, const Tuning& tuning, S
   s->joined = joined;
 }
 
-// Cuts the product of the sums with W_KV so that its blocks are about one wave.
+// Cuts the matmul of the sums with W_KV so that its blocks are about one wave.
 FinishShape ShapeFinish(const Problem& p, const DeviceLimits& limits, const Tuning& tuning) {
   FinishShape f;
   if (!HasMatrixWeight(p)) return f;

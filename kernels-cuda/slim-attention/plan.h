@@ -98,7 +98,7 @@ struct Problem {
   int64_t width() const { return heads * head_size; }
 };
 
-// The order of the products, and what computes them.
+// The order of the matmuls, and what computes them.
 enum class Way : int32_t {
   kSimple,  // (P K) W_KV, one block a token and head
   kValues,  // V = K W_KV first, then P V: option 1 of section 2
@@ -116,7 +116,7 @@ struct Tuning {
   int32_t finish_cuts = 0;   // 1 to 8: no more than features allow
 };
 
-// Arithmetic and traffic of one order of the products.
+// Arithmetic and traffic of one order of the matmuls.
 struct Cost {
   double flops = 0, bytes = 0;
   double seconds = 0;  // by the device's rates, for comparison only
@@ -165,7 +165,7 @@ struct StreamShape {
   int32_t bytes = 0;
 };
 
-// How the product of sums and W_KV is cut on the tensor cores.
+// How the matmul of sums and W_KV is cut on the tensor cores.
 struct FinishShape {
   bool matrix = false;    // or it is made of multiplications of float32
   int32_t row_tiles = 1;  // of 16 tokens

@@ -5,8 +5,8 @@
 // gives the weights of its heads to all. Tiles of keys pass through shared memory:
 //
 //   scores   a warp takes a head's slice of the tile against the query of each token (16-bit rows:
-//            keys are the rows of the matrix product, tokens its columns), and the step of the
-//            softmax that follows: weights, and by what to rescale what is there already
+//            keys are the rows of the matrix multiplication, tokens its columns), and the step of
+//            the softmax that follows: weights, and by what to rescale what is there already
 //   sums     all warps add (tokens x heads) rows of weights times whole rows of the tile, each its
 //            own columns, on the tensor cores for 16-bit rows: accumulators stay in registers
 //
@@ -216,7 +216,7 @@ class StreamBlock {
     }
   }
 
-  // Products of a head's queries with its slices of the tile, into out [token][key]. The slices are
+  // Matmuls of a head's queries with its slices of the tile, into out [token][key]. The slices are
   // `rows`, `stride` apart.
   GRAFT_DEVICE void Multiply(const R* rows, int32_t stride, int32_t head, float* out) const {
     const auto query = [&](int32_t token) {

@@ -1,4 +1,4 @@
-// Products of a few query rows with keys and values that stand anywhere: each row of them is named
+// Matmuls of a few query rows with keys and values that stand anywhere: each row of them is named
 // by an offset. Making offsets costs more than using them, so one list serves all heads.
 #if defined(GRAFT_FLASH_DECODE_LISTED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_FLASH_DECODE_LISTED_INL_H_
@@ -27,9 +27,10 @@ struct ListedRows {
   const float* Row(int64_t k) const { return base + offsets[k]; }
 };
 
-// Prefetches `count` floats that will be read a step later, into the second-level cache: requests for
-// the first one hold up the core's own loads (measured: a third slower). Each row of a product asks
-// for one row of the next: in a burst, requests would wait for each other and arithmetic for them.
+// Prefetches `count` floats that will be read a step later, into the second-level cache: requests
+// for the first one hold up the core's own loads (measured: a third slower). Each row of a product
+// asks for one row of the next: in a burst, requests would wait for each other and arithmetic for
+// them.
 HWY_INLINE void Prefetch(const float* row, int64_t count) {
   for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(row + i, 0, 2);
 }

@@ -1,4 +1,4 @@
-// Products for many query rows: a register-tiled kernel over packed tiles of keys and values.
+// Matmuls for many query rows: a register-tiled kernel over packed tiles of keys and values.
 #if defined(GRAFT_FLASH_DECODE_PACKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_FLASH_DECODE_PACKED_INL_H_
 #undef GRAFT_FLASH_DECODE_PACKED_INL_H_

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kVector = 16;  // floats of the widest vector, to which scratch rows are padded
 
-// From how many rows on a packed product beats one pass over the keys a row.
+// From how many rows on a packed matmul beats one pass over the keys a row.
 constexpr int64_t kPackedRows = 16;
 
 // Rows of a task where there are many: enough that packing a tile of keys is a small share, few

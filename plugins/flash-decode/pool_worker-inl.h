@@ -117,9 +117,9 @@ class CachedWorker : public PoolOutput {
     if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == group.parts) Merge();
   }
 
-  // One tile, for all KV heads of the task. While one head is computed, memory is prefetched for the
-  // next head, or for the next tile after the last. All rows of a tile come before the next tile,
-  // so that rows that share slots find them in the nearest cache.
+  // One tile, for all KV heads of the task. While one head is computed, memory is prefetched for
+  // the next head, or for the next tile after the last. All rows of a tile come before the next
+  // tile, so that rows that share slots find them in the nearest cache.
   void Step(const PoolTile& tile, const PoolTile* next) {
     const int64_t rows = rows_ / tile.lists;
     for (int64_t h = 0; h < heads_; ++h) {
@@ -137,7 +137,7 @@ class CachedWorker : public PoolOutput {
   }
 
   // One shared tile of many rows, for all KV heads of the task: keys are packed for a
-  // register-tiled product. Scores of all rows first, then all weighted values, so that one packed
+  // register-tiled matmul. Scores of all rows first, then all weighted values, so that one packed
   // tile at a time lives in the nearest cache.
   void StepPacked(const PoolTile& tile) {
     for (int64_t h = 0; h < heads_; ++h) StepPackedHead(h, tile);

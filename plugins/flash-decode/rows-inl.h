@@ -1,4 +1,4 @@
-// Products for a few query rows. Keys are read where they lie, each once from memory, with the
+// Matmuls for a few query rows. Keys are read where they lie, each once from memory, with the
 // vector along the head; nothing is packed, so the cost is the bytes.
 #if defined(GRAFT_FLASH_DECODE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_FLASH_DECODE_ROWS_INL_H_

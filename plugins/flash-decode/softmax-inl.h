@@ -1,4 +1,4 @@
-// What happens to the scores of one query row between the two products.
+// What happens to the scores of one query row between the two matmuls.
 #if defined(GRAFT_FLASH_DECODE_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_FLASH_DECODE_SOFTMAX_INL_H_
 #undef GRAFT_FLASH_DECODE_SOFTMAX_INL_H_

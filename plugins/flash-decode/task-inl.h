@@ -82,7 +82,7 @@ class Task {
     lowest_ = every_high_ = std::numeric_limits<int64_t>::max();
     highest_ = every_low_ = 0;
     if (rows_ == 0) return;
-    // A packed product takes queries where they lie, if all rows are equally far apart; the scale
+    // A packed matmul takes queries where they lie, if all rows are equally far apart; the scale
     // then goes into the keys while they are packed.
     const Strides& s = problem_.query.strides;
     const bool even = group_size_ == 1 || s.head == problem_.queries * s.position;
@@ -175,7 +175,7 @@ class Task {
   // Of the current item.
   int64_t b_, g_, row0_, rows_;
   bool copies_;
-  RowsOfType<float> queries_;       // what a packed product reads
+  RowsOfType<float> queries_;       // what a packed matmul reads
   float key_scale_;                 // what packed keys are multiplied by
   int64_t lowest_, highest_;        // keys that some row may see
   int64_t every_low_, every_high_;  // keys that every row sees

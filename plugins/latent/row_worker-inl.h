@@ -257,7 +257,7 @@ class Worker {
     }
   }
 
-  // Products of queries with the rows of a tile.
+  // Matmuls of queries with the rows of a tile.
   void Scores(int64_t r0, int64_t rows, int64_t tile) {
     const int64_t first = group_->first_query + row0_ + r0;
     const float* queries = queries_ + first * plan_.query_stride;

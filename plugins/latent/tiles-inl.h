@@ -1,4 +1,4 @@
-// Products on register tiles. Each sum is taken in one order whatever the tile around it, so that a
+// Matmuls on register tiles. Each sum is taken in one order whatever the tile around it, so that a
 // result does not depend on which rows happen to be computed together.
 #if defined(GRAFT_LATENT_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_LATENT_TILES_INL_H_

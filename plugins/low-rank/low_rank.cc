@@ -12,7 +12,7 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 
 // Largest relative error, in the Frobenius norm, that a split may add: some roundings of float32.
 constexpr double kTolerance = 1e-6;
-// The split must at least halve the arithmetic, or the second product's overhead eats the gain.
+// The split must at least halve the arithmetic, or the second matmul's overhead eats the gain.
 constexpr double kWorthwhile = 0.5;
 
 struct LowRank {
@@ -33,7 +33,7 @@ struct LowRank {
       context.Refuse("the rank of the ", k, " x ", n, " weight is above ", limit);
     }
 
-    // Range finder (Halko, Martinsson and Tropp 2011, algorithm 4.1): the products of W with a few
+    // Range finder (Halko, Martinsson and Tropp 2011, algorithm 4.1): the matmuls of W with a few
     // more random vectors than its rank span its columns.
     const int64_t probes = std::min(limit + 8, n);
     std::mt19937_64 random(1);

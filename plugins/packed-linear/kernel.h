@@ -19,7 +19,7 @@ struct Kernel {
 // kBaseline.
 const Kernel* FindKernel(Isa isa);
 
-// The kernel to run: FindKernel, except that kBest is narrower for a product that does little but
+// The kernel to run: FindKernel, except that kBest is narrower for a matmul that does little but
 // read, on CPUs that have wide registers but narrow loads.
 const Kernel* ChooseKernel(Isa isa, int64_t rows, Path path);
 

@@ -1,6 +1,6 @@
 // y = x W + b for few and many rows, on the CPU, float32: raw pointers, no runtime.
 //
-// W is read where it lies. A product of few rows is bound by memory: W is streamed once, in the
+// W is read where it lies. A matmul of few rows is bound by memory: W is streamed once, in the
 // order in which it lies, and is copied nowhere. For many rows blocks of W are packed into scratch.
 // A W that lies in panels (Pack) serves any number of rows, nearest to the machine's limits.
 #ifndef GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_

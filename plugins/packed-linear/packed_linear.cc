@@ -30,7 +30,7 @@ linear::Runner RunnerOf(const graft::RunContext& context) {
 class PackedLinear {
  public:
   static graft::Operator Describe() {
-    return graft::Operator("PackedLinear", "a product of few rows with a constant matrix")
+    return graft::Operator("PackedLinear", "a matmul of few rows with a constant matrix")
         .Input("x", graft::kFloat32)                   // [..., K]
         .Input("weight", graft::kFloat32)              // [K, N], [N, K] when transposed, or panels
         .OptionalInput("bias", graft::kFloat32)        // [N] or [1]

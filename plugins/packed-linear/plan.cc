@@ -13,7 +13,7 @@ constexpr int64_t kManyRows = 33;
 // a few rows then wait in the second cache.
 constexpr int64_t kPanel = 3072;
 
-// Columns of the widest blocks of a blocked product.
+// Columns of the widest blocks of a blocked matmul.
 constexpr int64_t kMaxBlockedColumns = 512;
 
 // Floats of W in a task: at least about 10 microseconds of reading.
@@ -32,7 +32,7 @@ constexpr int64_t kTailShares = 4;
 // Tasks for each thread, so that one that is held up leaves its share to the others.
 constexpr int64_t kTasksAThread = 4;
 
-// Products below this many multiplications stay on the caller's thread: handing work out costs some
+// Matmuls below this many multiplications stay on the caller's thread: handing work out costs some
 // microseconds.
 constexpr int64_t kSerialWork = 100000;
 

@@ -20,13 +20,13 @@ constexpr int64_t DivideUp(int64_t value, int64_t divisor) {
 // Floats of a cache line.
 constexpr int64_t kLine = 16;
 
-// Blocked products: rows of a task, columns of the narrowest, and floats of W that are packed at
+// Blocked matmuls: rows of a task, columns of the narrowest, and floats of W that are packed at
 // once: 192 KiB, with the next block on its way less than any recent private cache.
 constexpr int64_t kBlockedRows = 240;
 constexpr int64_t kBlockedColumns = 128;
 constexpr int64_t kBlockedFloats = 49152;
 
-// Rows of W that a streamed product takes at once, for few rows of x and for more.
+// Rows of W that a streamed matmul takes at once, for few rows of x and for more.
 constexpr int64_t kStreamBlock = 8;
 constexpr int64_t kMaxStreamBlock = 16;
 

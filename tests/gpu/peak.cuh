@@ -1,5 +1,5 @@
-// Kernels that do nothing but matrix products, as fast as the tensor cores take them: by wgmma
-// (sm_90a), and by mma.sync, whose operands stay in registers.
+// Kernels that do nothing but matrix multiplications, as fast as the tensor cores take them: by
+// wgmma (sm_90a), and by mma.sync, whose operands stay in registers.
 #ifndef GRAFT_TESTS_GPU_PEAK_CUH_
 #define GRAFT_TESTS_GPU_PEAK_CUH_
 

@@ -35,7 +35,7 @@ def load_torch():
 
 @dataclass
 class Case:
-    """One way of doing one piece of work. `make(sample)` gives a function to time; calling it gives the answer, and
+    """One way of doing one piece of work. `make()` gives a function to time; calling it gives the answer, and
     `reference` the same in float64 from that function's own inputs (its attribute `inputs`)."""
 
     kernel: str
@@ -55,7 +55,7 @@ class Ways:
         self.torch, self.device, self.tiny = torch, device, tiny
         self.type = torch.bfloat16
 
-    def sample(self, *shape, dtype=None):
+    def normal(self, *shape, dtype=None):
         return self.torch.randn(*shape, device=self.device, dtype=dtype or self.type)
 
     def sized(self, shape, **tiny):
@@ -72,8 +72,8 @@ class Ways:
         torch, attend = self.torch, self.torch.nn.functional.scaled_dot_product_attention
 
         def make(backend):
-            q = self.sample(rows, q_heads, 1, size)
-            k, v = self.sample(rows, kv_heads, keys, size), self.sample(rows, kv_heads, keys, size)
+            q = self.normal(rows, q_heads, 1, size)
+            k, v = self.normal(rows, kv_heads, keys, size), self.normal(rows, kv_heads, keys, size)
 
             def run():
                 with sdpa_kernel([backend]):
@@ -122,7 +122,7 @@ class Ways:
         flops = 4 * states * rows
 
         def inputs():
-            return self.sample(s["batch"], rows, s["width"]) / 4, self.sample(s["batch"], s["keys"], s["width"])
+            return self.normal(s["batch"], rows, s["width"]) / 4, self.normal(s["batch"], s["keys"], s["width"])
 
         def products():
             q, x = inputs()
@@ -155,7 +155,7 @@ class Ways:
 
         def inputs():
             tokens = torch.randint(0, vocabulary, (s["rows"], s["tokens"]), device=self.device)
-            return tokens, self.sample(s["rows"], vocabulary, dtype=torch.float32)
+            return tokens, self.normal(s["rows"], vocabulary, dtype=torch.float32)
 
         def matches(tokens):
             windows = tokens.unfold(1, n, 1)
@@ -199,8 +199,8 @@ class Ways:
         samples, vocabulary = s["rows"] // s["beam"], s["vocabulary"]
 
         def make():
-            scores = self.sample(s["rows"], vocabulary, dtype=torch.float32)
-            sums = self.sample(s["rows"], 1, dtype=torch.float32)
+            scores = self.normal(s["rows"], vocabulary, dtype=torch.float32)
+            sums = self.normal(s["rows"], 1, dtype=torch.float32)
             run = lambda: torch.topk(  # noqa: E731
                 (torch.log_softmax(scores, -1) + sums).view(samples, -1), 2 * s["beam"])[0]
             run.inputs = (scores, sums)

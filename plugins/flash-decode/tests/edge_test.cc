@@ -119,7 +119,7 @@ TEST(Edge, WithoutAnyKeyTheOutputIsTheEmptySum) {
 }
 
 TEST(Edge, AFillThatSwampsEveryScoreGivesUniformWeights) {
-  // What GPT-2's exporters sample: Where(mask, score, finfo.min), also in rows that see nothing.
+  // What GPT-2's exporters write: Where(mask, score, finfo.min), also in rows that see nothing.
   for (const Tuning& way : Ways()) {
     Small small(1, 2, 30, 2, 8);
     const std::vector<uint8_t> mask(2 * 32, 0);
