@@ -34,6 +34,7 @@ type diagnosis struct {
 	Devices       []foundDevice           `json:"devices"`
 	Fixes         []string                `json:"fixes"` // what to do about what is missing
 	Environment   *comparison.Environment `json:"environment,omitempty"`
+	Machine       *roofline               `json:"machine,omitempty"` // measured now
 
 	fetchable  bool     // no runtime was found, and none was named
 	unverified []string // folders of plugins that only have to be verified
@@ -90,6 +91,11 @@ func (c *cli) doctor() *cobra.Command {
 					return nil
 				}
 			}
+			if measure {
+				if err := c.measureRoofline(); err != nil {
+					c.say("graft: %v", err)
+				}
+			}
 			d := c.diagnose(measure)
 			if fix && d.fixable() {
 				if err := c.fix(cmd.Context(), d); err != nil {
@@ -108,7 +114,7 @@ func (c *cli) doctor() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&fetch, "fetch", false, "bring the pinned ONNX Runtime into the cache; with --quiet do nothing else")
 	cmd.Flags().BoolVar(&fix, "fix", false, "fetch ONNX Runtime where none is found, and verify plugins that were not, before looking")
-	cmd.Flags().BoolVar(&measure, "measure", false, "measure the machine's read bandwidth too")
+	cmd.Flags().BoolVar(&measure, "measure", false, "measure the machine's memory bandwidth and arithmetic, which graft inspect's estimates rest on")
 	return cmd
 }
 
@@ -144,6 +150,8 @@ func (c *cli) diagnose(measure bool) *diagnosis {
 	if measure {
 		e := comparison.Measure(l)
 		d.Environment = &e
+		_, m := recorded()
+		d.Machine = &m
 	}
 	search := discovery.Find(discovery.Options{Folders: c.folders})
 	d.Searched = search.Places
@@ -328,7 +336,7 @@ func (d *diagnosis) text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "ok  CPU %s, %d cores, %s\n", d.CPU.Name, d.CPU.Cores, strings.Join(d.CPU.ISA, " "))
 	if d.Environment != nil {
-		fmt.Fprintf(w, "    reads %.1f GB/s from memory\n", d.Environment.MemoryBandwidthGB)
+		fmt.Fprintf(w, "    reads %.1f GB/s from memory, operators %.1f GB/s; computes %.0f GFLOP/s\n", d.Environment.MemoryBandwidthGB, d.Machine.BandwidthGB, d.Machine.GFLOPS)
 	}
 	if !slices.ContainsFunc(d.Devices, func(f foundDevice) bool { return f.Problem == "" }) {
 		fmt.Fprintln(w, "--  no accelerator: CPU variants are used")

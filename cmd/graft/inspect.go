@@ -2,73 +2,20 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/roles"
 )
-
-// planFlags are the flags that narrow or force a plan.
-type planFlags struct {
-	plugins, except []string
-	force           bool
-	file            string
-	device          string
-}
-
-func (p *planFlags) add(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringSliceVar(&p.plugins, "plugins", nil, "use only these plugins, by name")
-	f.StringSliceVar(&p.except, "except", nil, "never use these plugins")
-	f.BoolVar(&p.force, "force", false, "use every operator that can serve, whatever it is expected to gain")
-	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
-	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
-}
-
-// on is what serves on the flags' device, nil for the CPU.
-func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
-	d, err := tensor.ParseDevice(p.device)
-	if err != nil {
-		return nil, misused("--device", err)
-	}
-	return set.On(d), nil
-}
-
-// options are those of the flags, for the plugins of set.
-func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
-	o := plan.Options{Except: p.except, Force: p.force}
-	if err := set.Require(p.plugins); err != nil {
-		return o, err
-	}
-	for _, name := range p.except {
-		if _, err := loaded.Named(set.Plugins, name); err != nil {
-			c.say("graft: --except %s: %v", name, err)
-		}
-	}
-	if len(p.plugins) > 0 {
-		o.Plugins = p.plugins
-	}
-	if p.file != "" {
-		fixed, err := plan.ReadFile(p.file, set.Manifests())
-		if err != nil {
-			return o, err
-		}
-		o.Fixed = fixed
-	}
-	return o, nil
-}
 
 // inspection is the JSON object of graft inspect.
 type inspection struct {
@@ -76,8 +23,35 @@ type inspection struct {
 	Model         string                `json:"model"`
 	Device        string                `json:"device"`
 	Plugins       []string              `json:"plugins"`
+	Producer      string                `json:"producer,omitempty"`
+	IRVersion     int64                 `json:"ir_version"`
+	Opsets        []inspectedOpset      `json:"opsets"`
+	Inputs        []inspectedValue      `json:"inputs"`
+	Outputs       []inspectedValue      `json:"outputs"`
 	Blocks        []inspectedBlock      `json:"blocks"`
 	Unrecognised  []blocks.Unrecognised `json:"unrecognised"`
+	Whole         inspectedWhole        `json:"whole_model"`
+}
+
+// inspectedOpset is a set of operators that the model imports; ai.onnx is ONNX's own.
+type inspectedOpset struct {
+	Domain  string `json:"domain"`
+	Version int64  `json:"version"`
+}
+
+// inspectedValue is an input or output of the model.
+type inspectedValue struct {
+	Name   string         `json:"name"`
+	Type   string         `json:"type"`
+	Shape  []any          `json:"shape"` // lengths, and names of lengths as declared; null where the rank is not
+	Role   roles.Input    `json:"role,omitempty"`
+	Counts []roles.Length `json:"counts,omitempty"` // what each axis counts, "" where that is not known
+}
+
+// inspectedWhole is the estimate of a run of the whole model, and the machine that it rests on.
+type inspectedWhole struct {
+	plan.Whole
+	Machine roofline `json:"machine"`
 }
 
 type inspectedBlock struct {
@@ -129,7 +103,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 			if err != nil {
 				return err
 			}
-			a, _, err := c.analyse(args[0], set, &flags)
+			a, o, _, err := c.analyse(args[0], set, &flags)
 			if err != nil {
 				return err
 			}
@@ -140,7 +114,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 				}
 				c.say("wrote %s", write)
 			}
-			report := describe(args[0], flags.device, set, a)
+			report := describe(args[0], flags.device, set, a, wholeModel(a, o))
 			return c.print(report, func(w io.Writer) { report.text(w) })
 		},
 	}
@@ -153,39 +127,26 @@ was measured (graft tune), and why a layer keeps something else.`,
 	return cmd
 }
 
-// analyse opens a model, which is the caller's to close, and plans it for the flags' device, of which it
-// says what serves there.
-func (c *cli) analyse(path string, set *loaded.Set, flags *planFlags) (*patch.Analysis, *loaded.Backend, error) {
-	o, err := flags.options(c, set)
-	if err != nil {
-		return nil, nil, err
-	}
-	on, err := flags.on(set)
-	if err != nil {
-		return nil, nil, err
-	}
-	manifests := set.Manifests()
-	o = set.Plan(o)
-	if on != nil {
-		o, manifests = on.Plan(o), on.Manifests(manifests)
-	}
-	p := c.progress("reading " + path)
-	defer p.end()
-	m, err := model.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	p.say("analysing " + path)
-	a, err := patch.Analyse(m, manifests, o)
-	if err != nil {
-		m.Close()
-	}
-	return a, on, err
-}
-
-func describe(path, device string, set *loaded.Set, a *patch.Analysis) *inspection {
+func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole inspectedWhole) *inspection {
+	p := a.Model.Proto()
 	r := &inspection{SchemaVersion: schemaVersion, Model: path, Device: device, Plugins: set.Names(),
-		Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised}
+		Producer: strings.TrimSpace(p.GetProducerName() + " " + p.GetProducerVersion()), IRVersion: p.GetIrVersion(),
+		Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised, Whole: whole}
+	for _, o := range p.OpsetImport {
+		r.Opsets = append(r.Opsets, inspectedOpset{cmp.Or(o.GetDomain(), "ai.onnx"), o.GetVersion()})
+	}
+	meaning := roles.Find(a.Graph, a.Shapes, a.Report)
+	for _, v := range a.Graph.Inputs {
+		in := inspectValue(a.Shapes, v)
+		in.Role = meaning.Of(v)
+		for i := range in.Shape {
+			in.Counts = append(in.Counts, meaning.Axis(v, i).Length)
+		}
+		r.Inputs = append(r.Inputs, in)
+	}
+	for _, v := range a.Graph.Outputs {
+		r.Outputs = append(r.Outputs, inspectValue(a.Shapes, v))
+	}
 	if r.Unrecognised == nil {
 		r.Unrecognised = []blocks.Unrecognised{}
 	}
@@ -208,174 +169,31 @@ func describe(path, device string, set *loaded.Set, a *patch.Analysis) *inspecti
 	return r
 }
 
-// text prints blocks that are the same in everything but their place once, with
-// the number of them.
-func (r *inspection) text(w io.Writer) {
-	type group struct {
-		block inspectedBlock
-		nodes []string
+// inspectValue is an input or output as it is declared; where it is not, as it was inferred.
+func inspectValue(shapes *graph.Shapes, v *graph.Value) inspectedValue {
+	f := shapes.Of(v)
+	out := inspectedValue{Name: v.Name, Type: model.TypeName(f.DType)}
+	dims := v.Claims()
+	if dims == nil && f.Rank >= 0 {
+		dims = f.Dims
 	}
-	var groups []*group
-	for _, b := range r.Blocks {
-		key := b.alike()
-		i := slices.IndexFunc(groups, func(g *group) bool { return g.block.alike() == key })
-		if i < 0 {
-			groups = append(groups, &group{block: b})
-			i = len(groups) - 1
-		}
-		groups[i].nodes = append(groups[i].nodes, b.Node)
+	if dims != nil || f.Rank == 0 {
+		out.Shape = []any{}
 	}
-	replaced := 0
-	for _, b := range r.Blocks {
-		if b.Operator != "" {
-			replaced++
-		}
-	}
-	fmt.Fprintf(w, "%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
-		r.Model, len(r.Blocks), replaced, len(r.Unrecognised))
-	for _, g := range groups {
-		b := g.block
-		fmt.Fprintf(w, "\n%d x %s\n", len(g.nodes), b.title())
-		if f := b.Facts; f != nil {
-			for _, line := range factLines(f) {
-				fmt.Fprintln(w, "  "+line)
-			}
-		}
-		if b.Operator != "" {
-			plugin := "plugin " + b.Plugin
-			if b.Variant != "" && b.Variant != "cpu" {
-				plugin += ", variant for " + b.Variant
-			}
-			fmt.Fprintf(w, "  -> %s (%s): %s\n", b.Operator, plugin, b.Reason)
+	for _, d := range dims {
+		if n, ok := d.Const(); ok {
+			out.Shape = append(out.Shape, n)
 		} else {
-			fmt.Fprintf(w, "  stays as drawn: %s\n", b.Reason)
-		}
-		fmt.Fprintf(w, "  at %s", g.nodes[0])
-		if n := len(g.nodes); n > 1 {
-			fmt.Fprintf(w, " ... %s", g.nodes[n-1])
-		}
-		fmt.Fprintln(w)
-	}
-	for _, u := range r.Unrecognised {
-		fmt.Fprintf(w, "\nnot recognised: %s (%s)\n  %s\n", u.Node, u.Op, u.Reason)
-	}
-}
-
-func (b inspectedBlock) title() string {
-	if b.Facts == nil {
-		return b.Kind + " of " + b.Pattern
-	}
-	return b.Facts.Type + " " + b.Kind
-}
-
-// alike is everything that is said of a block but names of its own.
-func (b inspectedBlock) alike() string {
-	b.Node = ""
-	if b.Facts != nil {
-		f := *b.Facts
-		f.Projections, f.Past = nil, nil
-		b.Facts = &f
-	}
-	j, err := json.Marshal(b)
-	if err != nil {
-		return b.Reason
-	}
-	return string(j)
-}
-
-func factLines(f *blocks.Attention) []string {
-	heads := fmt.Sprintf("%d heads of %d", f.Heads, f.HeadSize)
-	if f.KVHeads != f.Heads {
-		heads += fmt.Sprintf(", %d of keys and values", f.KVHeads)
-	}
-	if f.ValueSize != f.HeadSize {
-		heads += fmt.Sprintf(", values of %d", f.ValueSize)
-	}
-	lines := []string{fmt.Sprintf("%s, scale %.6g, %s, drawn as %s", heads, f.Scale, f.DType, f.Form)}
-	mask := "no mask"
-	if f.Mask != nil && len(f.Mask.Kinds) > 0 {
-		mask = "mask " + strings.Join(f.Mask.Kinds, " and ")
-		if len(f.Mask.Sources) > 0 {
-			mask += " from " + strings.Join(f.Mask.Sources, ", ")
+			out.Shape = append(out.Shape, d.String())
 		}
 	}
-	if f.Causal {
-		mask += ", causal"
-	}
-	if f.Window > 0 {
-		mask += fmt.Sprintf(", window %d", f.Window)
-	}
-	lines = append(lines, mask+", positions "+f.Positions)
-	if f.Past != nil {
-		lines = append(lines, "past on the model's face, "+f.PastLayout)
-	}
-	return lines
+	return out
 }
 
-func (c *cli) patch() *cobra.Command {
-	var flags planFlags
-	cmd := &cobra.Command{
-		Use:         "patch MODEL.onnx -o OUT.onnx",
-		Short:       "Write the model with operators swapped in, for any language",
-		Annotations: map[string]string{writesFile: "yes"},
-		Long: `Writes the same rewrite that graft.Enable makes in memory to a file, with its
-weights. The file needs the operator libraries that the command names: load them
-with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).
-With --device cuda the rewrite is that for sessions with the CUDA provider, and the
-libraries for CUDA are named after those for the CPU: register both.`,
-		Example: `  graft patch model.onnx -o patched.onnx
-  graft patch model.onnx -o patched.onnx --force --plugins flash-decode -o json`,
-		Args: exactly(1, "one model"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.file == "" {
-				return misuse("no file to write", "-o FILE")
-			}
-			set, err := c.load(true)
-			if err != nil {
-				return err
-			}
-			a, on, err := c.analyse(args[0], set, &flags)
-			if err != nil {
-				return err
-			}
-			defer a.Model.Close()
-			if a.Plan.Replaced() == 0 {
-				return &diagnostic.Error{Path: args[0], Found: "no installed operator is expected to gain, nothing written",
-					Fix: "graft inspect shows why, --force uses them all the same"}
-			}
-			if err := a.Apply(); err != nil {
-				return err
-			}
-			done := c.progress("writing " + c.file)
-			err = a.Write(cmd.Context(), c.file, model.WriteOptions{Progress: done.set})
-			done.end()
-			if err != nil {
-				return err
-			}
-			result := &patched{SchemaVersion: schemaVersion, Model: args[0], Output: c.file,
-				Replaced: a.Plan.Replaced(), Blocks: len(a.Plan.Choices), Libraries: set.Libraries(a.Plugins(), on)}
-			if fi, err := os.Stat(c.file); err == nil {
-				result.Bytes = fi.Size()
-			}
-			return c.print(result, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: %d of %d blocks replaced\n", result.Output, result.Replaced, result.Blocks)
-				for _, l := range result.Libraries {
-					fmt.Fprintf(w, "needs %s\n", l)
-				}
-			})
-		},
-	}
-	flags.add(cmd)
-	return cmd
-}
-
-// patched is the JSON object of graft patch.
-type patched struct {
-	SchemaVersion int      `json:"schema_version"`
-	Model         string   `json:"model"`
-	Output        string   `json:"output"`
-	Bytes         int64    `json:"bytes"`
-	Blocks        int      `json:"blocks"`
-	Replaced      int      `json:"replaced"`
-	Libraries     []string `json:"libraries"`
+// wholeModel estimates a run of the whole model on the roofline that was last measured here.
+func wholeModel(a *patch.Analysis, o plan.Options) inspectedWhole {
+	var w inspectedWhole
+	o.Machine, w.Machine = recorded()
+	w.Whole = a.Plan.Whole(a.Graph, a.Shapes, a.Report, o)
+	return w
 }

@@ -18,6 +18,7 @@ type folderInspection struct {
 	SchemaVersion int                     `json:"schema_version"`
 	Model         string                  `json:"model"`
 	Plugins       []string                `json:"plugins"`
+	Machine       roofline                `json:"machine"`
 	Attention     []attentionKind         `json:"attention"`
 	Layers        []rewrite.LayerStrategy `json:"layers"`
 }
@@ -66,6 +67,7 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 	for _, x := range g.Choices {
 		r.Attention = append(r.Attention, attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})
 	}
+	_, r.Machine = recorded()
 	return c.print(r, func(w io.Writer) { r.text(w) })
 }
 
@@ -93,6 +95,7 @@ func (r *folderInspection) text(w io.Writer) {
 		table(w, rows)
 		fmt.Fprintln(w)
 	}
+	fmt.Fprintf(w, "predictions are for %s\n\n", r.Machine)
 	kept := map[string]int{}
 	for _, l := range r.Layers {
 		kept[l.Type+" attention: "+string(l.Strategy)]++

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // schemaVersion is the version of every JSON object that commands print.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // print writes data: one JSON object, or what text writes.
 func (c *cli) print(data any, text func(w io.Writer)) error {
@@ -43,4 +45,12 @@ func table(w io.Writer, rows [][]string) {
 	for line := range strings.Lines(text.String()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
+}
+
+// printable is a name out of a file as a terminal may show it: control characters escaped.
+func printable(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	return strings.Trim(strconv.QuoteToGraphic(s), `"`)
 }

@@ -136,7 +136,7 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	if g.Speech != nil && g.MaxInput > 0 {
 		return nil, fmt.Errorf("inputs may have %d tokens, and the model reads sound: leave it out (max_input_tokens)", g.MaxInput)
 	}
-	s := &Summary{SchemaVersion: 1}
+	s := &Summary{SchemaVersion: 2}
 	var inputTokens, failed atomic.Int64
 	stages := pipeline.Stages[*decode.Input, decode.Output, Result]{
 		Read: read,

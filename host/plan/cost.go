@@ -98,11 +98,21 @@ func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
 
 // attention compares a block as drawn with an operator in its place.
 func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectation {
+	ins, outs := ends(b)
+	return e.compare(Region(ins, outs), ins, outs, attentionWork(b), e.cost(op))
+}
+
+// ends are the values that a block reads and makes.
+func ends(b *blocks.Block) (ins, outs []*graph.Value) {
 	w := b.Wiring
-	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
-	outs := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
-	work := w.Batch.Mul(w.Queries).Mul(w.AllKeys).Mul(graph.DimInt(2 * b.Attention.Heads * (b.Attention.HeadSize + b.Attention.ValueSize)))
-	return e.compare(Region(ins, outs), ins, outs, work, e.cost(op))
+	return []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths},
+		[]*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
+}
+
+// attentionWork counts the operations of the two matmuls of attention.
+func attentionWork(b *blocks.Block) graph.Dim {
+	w, a := b.Wiring, b.Attention
+	return w.Batch.Mul(w.Queries).Mul(w.AllKeys).Mul(graph.DimInt(2 * a.Heads * (a.HeadSize + a.ValueSize)))
 }
 
 // compare predicts both sides over the range. Where a length is not known at a
@@ -168,18 +178,12 @@ func (e *estimator) drawn(region []*graph.Node, at map[string]int64, bandwidth f
 }
 
 // node is the expected time of one node: what it moves or computes, whichever
-// takes longer, and its dispatch. Views move nothing; ONNX Runtime folds scalar
-// products and transposes of the last axes into the product behind them.
+// takes longer, and its dispatch. Views move nothing; ONNX Runtime folds factors
+// and transposes of the last axes into the matmul after them.
 func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64) (float64, bool) {
 	d := e.machine.Dispatch
-	if n.Is("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Constant", "Dropout") {
-		return d, true
-	}
-	if n.Is("Mul", "Div") && (isNumber(n.Input(1)) || isNumber(n.Input(0))) {
-		return 0, true
-	}
-	if p, ok := n.Ints("perm"); ok && n.Is("Transpose") && len(p) > 2 && p[len(p)-1] == int64(len(p)-2) {
-		return 0, true
+	if t, ok := e.still(n); ok {
+		return t, true
 	}
 	moved := append(append([]*graph.Value{}, n.In...), n.Out...)
 	bytes, ok := e.bytes(moved, at)
@@ -209,6 +213,17 @@ func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64) 
 		}
 	}
 	return d + t, true
+}
+
+// still is the expected time of a node that moves and computes nothing: a view, a number that
+// the matmul after it multiplies by, a transpose that it reads through.
+func (e *estimator) still(n *graph.Node) (float64, bool) {
+	if n.Is("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Constant", "Dropout") {
+		return e.machine.Dispatch, true
+	}
+	p, ok := n.Ints("perm")
+	return 0, n.Is("Mul", "Div") && (isNumber(n.Input(1)) || isNumber(n.Input(0))) ||
+		ok && n.Is("Transpose") && len(p) > 2 && p[len(p)-1] == int64(len(p)-2)
 }
 
 // productShare is the part of the machine's peak that ONNX Runtime's product

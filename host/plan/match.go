@@ -36,9 +36,7 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manif
 	taken := map[*graph.Node]bool{}
 	for _, c := range p.Choices {
 		if c.Operator != nil && c.Block != nil {
-			w := c.Block.Wiring
-			for _, n := range Region([]*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths},
-				[]*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}) {
+			for _, n := range Region(ends(c.Block)) {
 				taken[n] = true
 			}
 		}
@@ -112,9 +110,19 @@ func (e *estimator) widens(by []int64, v *graph.Value) bool {
 	return false
 }
 
+// ends are the values that a match reads, captured constants included, and makes.
+func (m *Match) ends() (ins, outs []*graph.Value) {
+	p := m.Operator.Replaces.Pattern
+	ins, outs = values(m, p.Inputs), values(m, p.Outputs)
+	for _, k := range p.Constants {
+		ins = append(ins, m.Values[k.Name])
+	}
+	return ins, outs
+}
+
 // decide weighs one match: constraints, fold, expectation.
 func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice {
-	op, p := match.Operator, match.Operator.Replaces.Pattern
+	op := match.Operator
 	c := Choice{Node: match.Nodes[len(match.Nodes)-1].Path(), Kind: "pattern", Match: match}
 	if why := o.excludes(m.Name, op.Name, c.Node); why != "" {
 		c.Reason = why
@@ -128,10 +136,7 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 	if c.Reason = o.Device.lacks(m, op, facts["dtype"]); c.Reason != "" {
 		return c
 	}
-	ins, outs := values(match, p.Inputs), values(match, p.Outputs)
-	for _, k := range p.Constants {
-		ins = append(ins, match.Values[k.Name])
-	}
+	ins, outs := match.ends()
 	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), e.cost(op))
 	if len(op.With.Fold) > 0 {
 		folded, err := fold(m.Name, match, o.Folder)

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/model"
+)
+
+func (c *cli) patch() *cobra.Command {
+	var flags planFlags
+	cmd := &cobra.Command{
+		Use:         "patch MODEL.onnx -o OUT.onnx",
+		Short:       "Write the model with operators swapped in, for any language",
+		Annotations: map[string]string{writesFile: "yes"},
+		Long: `Writes the same rewrite that graft.Enable makes in memory to a file, with its
+weights. The file needs the operator libraries that the command names: load them
+with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).
+With --device cuda the rewrite is that for sessions with the CUDA provider, and the
+libraries for CUDA are named after those for the CPU: register both.`,
+		Example: `  graft patch model.onnx -o patched.onnx
+  graft patch model.onnx -o patched.onnx --force --plugins flash-decode -o json`,
+		Args: exactly(1, "one model"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.file == "" {
+				return misuse("no file to write", "-o FILE")
+			}
+			set, err := c.load(true)
+			if err != nil {
+				return err
+			}
+			a, _, on, err := c.analyse(args[0], set, &flags)
+			if err != nil {
+				return err
+			}
+			defer a.Model.Close()
+			if a.Plan.Replaced() == 0 {
+				return &diagnostic.Error{Path: args[0], Found: "no installed operator is expected to gain, nothing written",
+					Fix: "graft inspect shows why, --force uses them all the same"}
+			}
+			if err := a.Apply(); err != nil {
+				return err
+			}
+			done := c.progress("writing " + c.file)
+			err = a.Write(cmd.Context(), c.file, model.WriteOptions{Progress: done.set})
+			done.end()
+			if err != nil {
+				return err
+			}
+			result := &patched{SchemaVersion: schemaVersion, Model: args[0], Output: c.file,
+				Replaced: a.Plan.Replaced(), Blocks: len(a.Plan.Choices), Libraries: set.Libraries(a.Plugins(), on)}
+			if fi, err := os.Stat(c.file); err == nil {
+				result.Bytes = fi.Size()
+			}
+			return c.print(result, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: %d of %d blocks replaced\n", result.Output, result.Replaced, result.Blocks)
+				for _, l := range result.Libraries {
+					fmt.Fprintf(w, "needs %s\n", l)
+				}
+			})
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+// patched is the JSON object of graft patch.
+type patched struct {
+	SchemaVersion int      `json:"schema_version"`
+	Model         string   `json:"model"`
+	Output        string   `json:"output"`
+	Bytes         int64    `json:"bytes"`
+	Blocks        int      `json:"blocks"`
+	Replaced      int      `json:"replaced"`
+	Libraries     []string `json:"libraries"`
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/tensor"
+)
+
+// planFlags are the flags that narrow or force a plan.
+type planFlags struct {
+	plugins, except []string
+	force           bool
+	file            string
+	device          string
+}
+
+func (p *planFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&p.plugins, "plugins", nil, "use only these plugins, by name")
+	f.StringSliceVar(&p.except, "except", nil, "never use these plugins")
+	f.BoolVar(&p.force, "force", false, "use every operator that can serve, whatever it is expected to gain")
+	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
+	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
+}
+
+// on is what serves on the flags' device, nil for the CPU.
+func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
+	d, err := tensor.ParseDevice(p.device)
+	if err != nil {
+		return nil, misused("--device", err)
+	}
+	return set.On(d), nil
+}
+
+// options are those of the flags, for the plugins of set.
+func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
+	o := plan.Options{Except: p.except, Force: p.force}
+	if err := set.Require(p.plugins); err != nil {
+		return o, err
+	}
+	for _, name := range p.except {
+		if _, err := loaded.Named(set.Plugins, name); err != nil {
+			c.say("graft: --except %s: %v", name, err)
+		}
+	}
+	if len(p.plugins) > 0 {
+		o.Plugins = p.plugins
+	}
+	if p.file != "" {
+		fixed, err := plan.ReadFile(p.file, set.Manifests())
+		if err != nil {
+			return o, err
+		}
+		o.Fixed = fixed
+	}
+	return o, nil
+}
+
+// analyse opens a model, which is the caller's to close, and plans it for the flags' device: with which
+// options, and with what of that device.
+func (c *cli) analyse(path string, set *loaded.Set, flags *planFlags) (*patch.Analysis, plan.Options, *loaded.Backend, error) {
+	o, err := flags.options(c, set)
+	if err != nil {
+		return nil, o, nil, err
+	}
+	on, err := flags.on(set)
+	if err != nil {
+		return nil, o, nil, err
+	}
+	manifests := set.Manifests()
+	o = set.Plan(o)
+	if on != nil {
+		o, manifests = on.Plan(o), on.Manifests(manifests)
+	}
+	p := c.progress("reading " + path)
+	defer p.end()
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, o, nil, err
+	}
+	p.say("analysing " + path)
+	a, err := patch.Analyse(m, manifests, o)
+	if err != nil {
+		m.Close()
+	}
+	return a, o, on, err
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/tune"
+)
+
+// roofline is what estimates of times rest on.
+type roofline struct {
+	BandwidthGB float64    `json:"bandwidth_gb_s"`
+	GFLOPS      float64    `json:"gflop_s"`
+	Measured    *time.Time `json:"measured"` // null where it is estimated from the number of cores
+}
+
+// recorded is the roofline that was last measured on this machine, or an estimate of it.
+func recorded() (plan.Machine, roofline) {
+	m := plan.ThisMachine()
+	var r roofline
+	attends := (&plan.Implementations{}).Of(plan.KeysValues)
+	if f, when, ok := machine.Recorded("", 0, attends.Plugin); ok {
+		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth, f.LastCacheBytes
+		r.Measured = &when
+	}
+	r.BandwidthGB, r.GFLOPS = m.Bandwidth/1e9, m.FLOPS/1e9
+	return m, r
+}
+
+// measureRoofline measures this machine's roofline and records it.
+func (c *cli) measureRoofline() error {
+	set, err := c.load(true)
+	if err != nil {
+		return err
+	}
+	_, err = tune.Machine(set.Plugins, plan.Implementations{}.Among(set.Manifests()), machine.Options{Again: true})
+	return err
+}
+
+// String is the roofline for people, and how old it is.
+func (m roofline) String() string {
+	s := fmt.Sprintf("a machine that reads %.3g GB/s from memory and computes %.3g GFLOP/s", m.BandwidthGB, m.GFLOPS)
+	if m.Measured == nil {
+		return s + ", estimated from its cores; graft doctor --measure measures it"
+	}
+	return s + fmt.Sprintf(", measured %s", ago(time.Since(*m.Measured)))
+}
+
+// ago is a time that has passed, for people.
+func ago(d time.Duration) string {
+	switch days := int(d.Hours() / 24); {
+	case d < time.Minute:
+		return "just now"
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d minutes ago", int(d.Minutes()))
+	case days < 2:
+		return fmt.Sprintf("%d hours ago", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%d days ago", days)
+	}
+}
