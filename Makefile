@@ -23,7 +23,9 @@ all: graft
 
 # Patches a real model, shows speed and equal answers.
 demo: graft runtime
+	@echo "building bin/demo" >&2
 	@go build -o $(BIN)/demo ./cmd/demo
+	@echo "running the cases of each plugin" >&2
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft plugin verify --quiet $(BIN)/plugins/*
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/demo
 
@@ -60,11 +62,13 @@ cuda: setup
 
 graft: plugins
 	@mkdir -p $(BIN)
+	@echo "building bin/graft" >&2
 	@go build -o $(BIN)/graft ./cmd/graft
 	@rm -rf $(BIN)/plugins && cp -r $(BUILD)/plugins $(BIN)/plugins
 
 # The pinned ONNX Runtime, into the user's cache.
 runtime: graft
+	@echo "looking for ONNX Runtime; it is fetched into the cache where there is none" >&2
 	@$(BIN)/graft doctor --fetch --quiet
 
 # Python peers for the tests: an old and a new ONNX Runtime, and ONNX's conformance cases.
