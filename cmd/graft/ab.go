@@ -176,12 +176,12 @@ func difference(x float64) string {
 
 // shorten leaves out the middle of a long table whose rows say little.
 func shorten(rows [][]string) [][]string {
-	const most = 9
-	if len(rows) <= most {
+	const limit = 9
+	if len(rows) <= limit {
 		return rows
 	}
-	out := rows[: most-2 : most-2]
-	for _, row := range rows[most-2 : len(rows)-1] {
+	out := rows[: limit-2 : limit-2]
+	for _, row := range rows[limit-2 : len(rows)-1] {
 		if row[5] != "" {
 			out = append(out, row)
 		}

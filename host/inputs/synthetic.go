@@ -154,7 +154,7 @@ type maker struct {
 	noCache bool // use_cache_branch is false
 }
 
-// input is the given array of that name, or one made to its meaning.
+// input is the given array of that name, or a synthetic one of its meaning.
 func (m *maker) input(v *graph.Value, given map[string]array, source string) (array, string, error) {
 	f := m.shapes.Of(v)
 	if a, ok := given[v.Name]; ok {
@@ -209,7 +209,7 @@ func (m *maker) fits(a array, f graph.Fact, source string) error {
 	return nil
 }
 
-// maxInputElements bounds an input that is made (8 GiB of float32).
+// maxInputElements bounds a synthetic input (8 GiB of float32).
 const maxInputElements = 1 << 31
 
 // values chooses what an input holds by what it means and its type: positions go
@@ -247,7 +247,7 @@ func (m *maker) values(v *graph.Value, f graph.Fact, shape []int64) (value func(
 	case isFloat(f.DType):
 		return func(int64) float64 { return m.random.NormFloat64() }, "normal", nil
 	}
-	return nil, "", fmt.Errorf("inputs of type %s are not made; give it with --inputs", model.TypeName(f.DType))
+	return nil, "", fmt.Errorf("there are no synthetic inputs of type %s; give it with --inputs", model.TypeName(f.DType))
 }
 
 // mask shows every position of a row but those of padding. Texts of an encoder's
@@ -330,7 +330,7 @@ func appendNumber(b []byte, t onnx.Tensor_DataType, x float64) ([]byte, error) {
 	case onnx.Tensor_INT8, onnx.Tensor_UINT8, onnx.Tensor_BOOL:
 		return append(b, byte(int64(x))), nil
 	}
-	return nil, fmt.Errorf("inputs of type %s are not made; give it with --inputs", model.TypeName(t))
+	return nil, fmt.Errorf("there are no synthetic inputs of type %s; give it with --inputs", model.TypeName(t))
 }
 
 // halfBits rounds to IEEE half precision, to nearest even; what is too large

@@ -188,7 +188,7 @@ func TestInputsNotMade(t *testing.T) {
 	text := value{name: "x", dims: []any{1}, kind: onnx.Tensor_STRING}
 	path := write(t, []value{text}, []value{{name: "y", dims: []any{1}, kind: onnx.Tensor_STRING}}, nil, "y = Identity(x)")
 	_, err := Make(library(t), path, Options{})
-	if want := path + ": input x: inputs of type string are not made; give it with --inputs"; err == nil || err.Error() != want {
+	if want := path + ": input x: there are no synthetic inputs of type string; give it with --inputs"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

@@ -88,14 +88,14 @@ func (k Kind) defaults(positions int64) map[roles.Length]int64 {
 // so that one text fills its row. Of eight rows about two fifths are padding then.
 func textLengths(seed uint64, rows, longest int64) []int64 {
 	random := rand.New(rand.NewPCG(seed, 0x6c656e67))
-	list, most := make([]float64, rows), 0.0
+	list, largest := make([]float64, rows), 0.0
 	for i := range list {
 		list[i] = math.Exp(spreadOfLength * random.NormFloat64())
-		most = max(most, list[i])
+		largest = max(largest, list[i])
 	}
 	lengths := make([]int64, rows)
 	for i, x := range list {
-		lengths[i] = min(int64(math.Ceil(x/most*float64(longest))), longest)
+		lengths[i] = min(int64(math.Ceil(x/largest*float64(longest))), longest)
 	}
 	return lengths
 }

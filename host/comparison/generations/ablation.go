@@ -25,7 +25,7 @@ import (
 type AblationOptions struct {
 	Search   []byte   // in the words of Hugging Face's generation configuration
 	Inputs   []string // texts
-	MaxInput int      // most tokens of an input; 0 is what the model's positions allow
+	MaxInput int      // maximum of tokens in an input; 0 is what the model's positions allow
 	Batch    int      // inputs of a batch, from the second row on
 	Workers  int      // goroutines that encode, and as many that decode, from the third row on
 
@@ -69,7 +69,7 @@ type AblationRow struct {
 	// Gain is over the row before, Speedup over the first; 1 for the first.
 	Gain    statistics.Speedup `json:"gain"`
 	Speedup statistics.Speedup `json:"speedup"`
-	// CacheBytes is the most that keys and values took, all copies counted.
+	// CacheBytes is the maximum of the KV cache, all copies counted.
 	CacheBytes int64 `json:"cache_bytes"`
 	Equal      int   `json:"equal"` // inputs with the tokens and the text of the first row
 }
@@ -77,7 +77,7 @@ type AblationRow struct {
 // Techniques, in the order in which they are turned on. Of the plugins each that the
 // engine uses has a row under its own name.
 const (
-	techniqueBaseline = "baseline" // the model as exported, one input after the other, in plain Go
+	techniqueBaseline = "baseline" // the model as exported, one input after the other, all processing in Go
 	techniqueBatch    = "batch"
 	techniquePipeline = "pipeline"
 	techniqueIndex    = "n-gram index"
@@ -293,7 +293,7 @@ func (a *ablation) skip(name, reason string) {
 }
 
 // run generates for all inputs.
-func (t *technique) run(ctx context.Context, inputs []string, keep bool) (*generate.Summary, error) {
+func (t *technique) run(ctx context.Context, inputs []string, store bool) (*generate.Summary, error) {
 	i := -1
 	return t.generator.Run(ctx, t.search, func() (string, error) {
 		if i++; i >= len(inputs) {
@@ -304,7 +304,7 @@ func (t *technique) run(ctx context.Context, inputs []string, keep bool) (*gener
 		if r.Error != "" {
 			return fmt.Errorf("input %d: %s", r.Index, r.Error)
 		}
-		if keep {
+		if store {
 			t.results = append(t.results, r)
 		}
 		return nil

@@ -18,9 +18,8 @@ import (
 // Footprint is the memory of a process that opened one way of generating and
 // generated once. Resident bytes count what is mapped from files too.
 type Footprint struct {
-	// OpenedRSSBytes is what was resident when the model was open, GeneratingPeakRSSBytes the most
-	// that was from then on, and PeakRSSBytes the most that was at any time; 0 where the
-	// system does not say.
+	// OpenedRSSBytes is the RSS when the model was open, GeneratingPeakRSSBytes the peak
+	// from then on, and PeakRSSBytes the peak at any time; 0 where the system does not say.
 	OpenedRSSBytes         int64 `json:"opened_rss_bytes"`
 	GeneratingPeakRSSBytes int64 `json:"generating_peak_rss_bytes"`
 	PeakRSSBytes           int64 `json:"peak_rss_bytes"`
@@ -59,15 +58,15 @@ func RunChild(ctx context.Context, l *ort.Library, set *loaded.Set, in io.Reader
 	if _, _, err := w.run(ctx); err != nil {
 		return err
 	}
-	most := resident("VmHWM")
-	f.PeakRSSBytes = max(f.PeakRSSBytes, most)
+	peak := resident("VmHWM")
+	f.PeakRSSBytes = max(f.PeakRSSBytes, peak)
 	if begun {
-		f.GeneratingPeakRSSBytes = most
+		f.GeneratingPeakRSSBytes = peak
 	}
 	return json.NewEncoder(out).Encode(f)
 }
 
-// forgetPeak lets the kernel count the most resident bytes anew.
+// forgetPeak lets the kernel count the peak RSS anew.
 func forgetPeak() bool {
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil
 }

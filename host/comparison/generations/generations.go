@@ -22,15 +22,15 @@ import (
 // Options say what two ways of generating are compared on.
 type Options struct {
 	// A and B: "none" is the model as exported, with past and present as tensors,
-	// written as well as that goes (package plain); "auto" is the engine; what
+	// written as well as that goes (package exported); "auto" is the engine; what
 	// prepare.ParseAttention reads is the engine with that attention; another plugin's
 	// name is the engine with the cache's own plugin and that one alone.
 	A, B string
 	// Search are options in the words of Hugging Face's generation configuration.
 	Search []byte
 	// Inputs are tokens of one length; without them Batch inputs of PromptLength
-	// tokens are made from Seed. A speech model takes Features, of one shape, instead;
-	// without them Batch inputs of the shape that it was made for are made.
+	// tokens are synthetic, from Seed. A speech model takes Features, of one shape, instead;
+	// without them Batch synthetic inputs of the shape that it takes.
 	Inputs              [][]int32
 	Features            []*engine.Features
 	Batch, PromptLength int
@@ -48,7 +48,7 @@ type Options struct {
 // Side is one way of generating.
 type Side struct {
 	Name string `json:"name"`
-	// Seconds of whole runs and, of those, until every sample had its first token.
+	// Seconds of whole runs and, of those, until every request had its first token.
 	Seconds     []float64 `json:"seconds"`
 	TTFTSeconds []float64 `json:"ttft_seconds"`
 	// TokensPerSecond is new tokens over whole runs, DecodeTokensPerSecond over what
@@ -57,8 +57,8 @@ type Side struct {
 	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
 	// TTFTMedianSeconds is the median of TTFTSeconds.
 	TTFTMedianSeconds float64 `json:"ttft_median_seconds"`
-	// CacheBytes is the most that attention kept, all copies counted; RequestBytes is the
-	// most that it kept of one input.
+	// CacheBytes is the maximum of the KV cache, all copies counted; RequestBytes is that
+	// of one request.
 	CacheBytes   int64 `json:"cache_bytes"`
 	RequestBytes int64 `json:"cache_bytes_per_request"`
 	// Attention says what serves each layer; nil for the model as exported.
@@ -76,7 +76,7 @@ type Result struct {
 	InputFeatures []int64 `json:"input_features,omitempty"` // shape of one input of a speech model
 	NewTokens     int     `json:"new_tokens"`               // of the best sequences, all inputs
 	MinDistinct   int     `json:"min_distinct_tokens"`
-	ReorderShare  float64 `json:"reorder_share"` // of the steps of B's samples, when B is the engine
+	ReorderShare  float64 `json:"reorder_share"` // of the steps of B's requests
 	// Equal sequences of all, the same number of tokens and the same tokens.
 	Equal         int                `json:"equal"`
 	Sequences     int                `json:"sequences"`

@@ -11,9 +11,9 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 )
 
-// madeFeatures are inputs of a speech model's encoder: values of about the range
+// syntheticFeatures are inputs of a speech model's encoder: values of about the range
 // that log-mel features have, the same for a seed.
-func madeFeatures(seed uint64, batch int, shape []int64) []*engine.Features {
+func syntheticFeatures(seed uint64, batch int, shape []int64) []*engine.Features {
 	count := int64(1)
 	for _, n := range shape {
 		count *= n
@@ -30,7 +30,7 @@ func madeFeatures(seed uint64, batch int, shape []int64) []*engine.Features {
 	return list
 }
 
-// inputs are those that are given, or made ones.
+// inputs are those that are given, or synthetic ones.
 func (o *Options) inputs(config *modeldir.Config) ([]*decode.Input, error) {
 	var list []*decode.Input
 	if shape := config.FeatureShape(); shape != nil {
@@ -38,14 +38,14 @@ func (o *Options) inputs(config *modeldir.Config) ([]*decode.Input, error) {
 			return nil, errors.New("the model reads speech, and the inputs are tokens: give features, or a batch alone")
 		}
 		if len(o.Features) == 0 {
-			o.Features = madeFeatures(o.Seed, o.Batch, shape)
+			o.Features = syntheticFeatures(o.Seed, o.Batch, shape)
 		}
 		for _, f := range o.Features {
 			list = append(list, &decode.Input{Features: f})
 		}
 	} else {
 		if len(o.Inputs) == 0 {
-			o.Inputs = madePrompts(o.Seed, o.Batch, o.PromptLength, config.Inputs)
+			o.Inputs = syntheticPrompts(o.Seed, o.Batch, o.PromptLength, config.Inputs)
 		}
 		for _, tokens := range o.Inputs {
 			list = append(list, &decode.Input{Tokens: tokens})
@@ -78,8 +78,8 @@ func PromptLength(folder string, newTokens int) (int, error) {
 	return int(max(1, min(128, room))), nil
 }
 
-// madePrompts are inputs of random tokens.
-func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
+// syntheticPrompts are inputs of random tokens.
+func syntheticPrompts(seed uint64, batch, length, vocab int) [][]int32 {
 	r := rand.New(rand.NewPCG(seed, 0x67656e))
 	list := make([][]int32, batch)
 	for i := range list {
@@ -92,10 +92,10 @@ func madePrompts(seed uint64, batch, length, vocab int) [][]int32 {
 }
 
 // fits reports inputs of more tokens than a model takes.
-func fits(inputs []*decode.Input, most int) error {
+func fits(inputs []*decode.Input, limit int) error {
 	for _, in := range inputs {
-		if len(in.Tokens) > most {
-			return fmt.Errorf("inputs have %d tokens, and the model takes %d with so many new ones: shorten them", len(in.Tokens), most)
+		if len(in.Tokens) > limit {
+			return fmt.Errorf("inputs have %d tokens, the model takes at most %d beside the new ones: shorten them", len(in.Tokens), limit)
 		}
 	}
 	return nil

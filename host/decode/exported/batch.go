@@ -198,9 +198,9 @@ func (b *batch) take(output string, v *ort.Value) error {
 		b.cross[input] = t
 		return nil
 	}
-	most := rows * heads * int64(b.limit) * size
-	l := &layer{input: input, output: output, heads: heads, size: size, past: make([]float32, most), present: make([]float32, most)}
-	b.self += 2 * 4 * most
+	elements := rows * heads * int64(b.limit) * size
+	l := &layer{input: input, output: output, heads: heads, size: size, past: make([]float32, elements), present: make([]float32, elements)}
+	b.self += 2 * 4 * elements
 	// As if it were a present of one row a request, from which the first step's rows are taken.
 	copy(l.present, data)
 	b.own = append(b.own, l)
