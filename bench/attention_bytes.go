@@ -105,7 +105,7 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 
 // exportedCross is what the model as exported keeps of one input for all its beams.
 func exportedCross(ctx context.Context, b *bench, folder string, j generateJob) (int64, error) {
-	g, err := exported.Open(folder, decode.Options{Library: b.library, PlainTail: true})
+	g, err := exported.Open(folder, decode.Options{Library: b.library, ReferenceTail: true})
 	if err != nil {
 		return 0, err
 	}

@@ -45,9 +45,9 @@ type Options struct {
 	Explain bool
 	// Folds keeps folded weights; nil: the user's own cache.
 	Folds *fold.Cache
-	// PlainTail takes candidates off the scores in plain Go although the plugin
+	// ReferenceTail takes candidates off the scores in plain Go although the plugin
 	// step-tail is at hand.
-	PlainTail bool
+	ReferenceTail bool
 }
 
 // Generator is an open model with its configuration. It is safe for concurrent
@@ -108,7 +108,7 @@ func Open(path string, o Options) (_ *Generator, err error) {
 		return nil, err
 	}
 	g := &Generator{options: o.withDefaults(), config: prepared.Model.Config, bounded: o.CacheBytes > 0, choices: prepared.Choices, notes: prepared.Notes,
-		tail: &search.Plain{}, closeTail: func() {}}
+		tail: &search.Reference{}, closeTail: func() {}}
 	defer func() {
 		if err != nil {
 			prepared.Close()
@@ -120,7 +120,7 @@ func Open(path string, o Options) (_ *Generator, err error) {
 	if g.search, err = SearchOf(path, g.config, nil); err != nil {
 		return nil, err
 	}
-	if !o.PlainTail {
+	if !o.ReferenceTail {
 		if g.tail, g.closeTail, err = TailOf(o.Plugins, o.Threads); err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func (g *Generator) Notes() []error { return g.notes }
 func TailOf(set *loaded.Set, threads int) (search.Tail, func(), error) {
 	p, missing := loaded.Named(set.Plugins, tail.Name)
 	if missing != nil {
-		return &search.Plain{}, func() {}, nil
+		return &search.Reference{}, func() {}, nil
 	}
 	t, err := tail.New(p, threads)
 	if err != nil {

@@ -254,7 +254,7 @@ func (l *loop) refused(err error) {
 		l.failAll(err)
 		return
 	}
-	bad := l.active[at.Sample]
+	bad := l.active[at.Input]
 	l.fail(bad.call, fmt.Errorf("input %d, step %d: %w", bad.input.Index, at.Step, at.Err))
 	l.restart()
 }

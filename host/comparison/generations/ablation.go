@@ -232,17 +232,17 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 		return err
 	}
 	a.row(techniqueCache, g, so, p)
-	plainTail := true
+	referenceTail := true
 	if _, missing := loaded.Named(a.set.Plugins, tail.Name); missing != nil {
 		a.skip(tail.Name, "the plugin is not loaded")
 	} else {
-		plainTail = false
+		referenceTail = false
 		if g, err = a.generator(generate.Open, a.options.Batch, false, a.cachePlugin()); err != nil {
 			return err
 		}
 		a.row(tail.Name, g, so, p)
 	}
-	full, err := a.generator(generate.Open, a.options.Batch, plainTail)
+	full, err := a.generator(generate.Open, a.options.Batch, referenceTail)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 		used = append(used, name)
 		if i == len(others)-1 {
 			g = full
-		} else if g, err = a.generator(generate.Open, a.options.Batch, plainTail, used...); err != nil {
+		} else if g, err = a.generator(generate.Open, a.options.Batch, referenceTail, used...); err != nil {
 			return err
 		}
 		a.row(name, g, so, p)
@@ -267,11 +267,11 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 }
 
 // generator opens the model with some plugins alone, or with all.
-func (a *ablation) generator(open func(string, decode.Options) (*generate.Generator, error), batch int, plainTail bool, plugins ...string) (*generate.Generator, error) {
+func (a *ablation) generator(open func(string, decode.Options) (*generate.Generator, error), batch int, referenceTail bool, plugins ...string) (*generate.Generator, error) {
 	a.options.Step("opening the model")
 	g, err := open(a.folder, decode.Options{
 		Library: a.library, Plugins: a.set, Plan: plan.Options{Plugins: plugins}, Threads: a.options.Threads,
-		CacheBytes: a.options.CacheBytes, Batch: batch, PlainTail: plainTail,
+		CacheBytes: a.options.CacheBytes, Batch: batch, ReferenceTail: referenceTail,
 	})
 	if err != nil {
 		return nil, err

@@ -42,14 +42,14 @@ func Open(folder string, o decode.Options) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{config: config, encoder: files.Encoder != "", batch: max(1, o.Batch), tail: &search.Plain{}, closeTail: func() {}}
+	g := &Generator{config: config, encoder: files.Encoder != "", batch: max(1, o.Batch), tail: &search.Reference{}, closeTail: func() {}}
 	if g.search, err = decode.SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
 	if g.model, err = openSessions(o.Library, files, o.Threads); err != nil {
 		return nil, err
 	}
-	if !o.PlainTail {
+	if !o.ReferenceTail {
 		if g.tail, g.closeTail, err = decode.TailOf(o.Plugins, o.Threads); err != nil {
 			g.model.close()
 			return nil, err

@@ -8,7 +8,7 @@ import (
 
 // chooseBeams is a step of beam search and of beam sampling. A candidate whose token ends it, or
 // every one when the length limit is reached, is a hypothesis if it is among the first NumBeams of
-// the list (the best, or those drawn first); the others are only there so that enough can go on. Of
+// the list (the best, or those sampled first); the others are only there so that enough can go on. Of
 // those that can, the best NumBeams do.
 func (s *State) chooseBeams(g *group, base int, list []Candidate) {
 	length := s.generated(g) + 1
@@ -22,16 +22,16 @@ func (s *State) chooseBeams(g *group, base int, list []Candidate) {
 		case rank < s.beams:
 			tokens := append(slices.Clone(g.rows[parent].tokens), c.Token)
 			score := s.penalised(c.Score, length)
-			g.found.keep(s.beams, Hypothesis{tokens, float64(score), ended})
+			g.found.insert(s.beams, Hypothesis{tokens, float64(score), ended})
 		}
 	}
-	// Drawn candidates are not in the order of their scores.
+	// Sampled candidates are not in the order of their scores.
 	slices.SortStableFunc(g.next, func(a, b step) int { return cmp.Compare(b.score, a.score) })
 	g.next = g.next[:min(len(g.next), s.beams)]
 	g.done = len(g.next) == 0 || s.closed(g, length)
 }
 
-// closed says that what goes on need not: there are enough hypotheses, and the best beam, weighed at
+// closed says that no beam needs to continue: there are enough hypotheses, and the best beam, weighed at
 // its length or the longest, is no better than the worst of them.
 func (s *State) closed(g *group, length int) bool {
 	if len(g.found.best) < s.beams {
@@ -50,9 +50,9 @@ func (s *State) penalised(sum float32, length int) float32 {
 	return sum / float32(math.Pow(float64(length), s.o.LengthPenalty))
 }
 
-// keep puts a hypothesis in its place, best first and after its equals, if it is among the first
+// insert puts a hypothesis in its place, best first and after its equals, if it is among the first
 // size. Not to be mixed with add.
-func (h *hypotheses) keep(size int, found Hypothesis) {
+func (h *hypotheses) insert(size int, found Hypothesis) {
 	at := len(h.best)
 	for at > 0 && h.best[at-1].Score < found.Score {
 		at--

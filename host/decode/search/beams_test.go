@@ -29,7 +29,7 @@ func TestClosed(t *testing.T) {
 		s.o.EarlyStopping, s.o.LengthPenalty = c.stop, c.penalty
 		g := &group{next: []step{{score: c.best}}}
 		for _, score := range c.found {
-			g.found.keep(s.beams, Hypothesis{Score: score})
+			g.found.insert(s.beams, Hypothesis{Score: score})
 		}
 		if found := s.closed(g, 4); found != c.want {
 			t.Errorf("%s: %t, want %t", c.name, found, c.want)
@@ -37,11 +37,11 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestKeep: the best stay, best first, and of equals those that were found first.
-func TestKeep(t *testing.T) {
+// TestInsert: the best stay, best first, and of equals those that were found first.
+func TestInsert(t *testing.T) {
 	var h hypotheses
 	for i, score := range []float64{-3, -1, -3, -2, -1, -4} {
-		h.keep(4, Hypothesis{Tokens: []int32{int32(i)}, Score: score})
+		h.insert(4, Hypothesis{Tokens: []int32{int32(i)}, Score: score})
 	}
 	var order []int32
 	for _, b := range h.best {

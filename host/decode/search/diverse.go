@@ -50,8 +50,8 @@ func (s *State) penalisedDiverse(sum float32, length int) float64 {
 	return float64(sum) / math.Pow(float64(length), s.o.LengthPenalty)
 }
 
-// add keeps a hypothesis, in the order in which they are found, when there is room or it is better
-// than the worst, which then goes. Not to be mixed with keep.
+// add takes a hypothesis, in the order in which they are found, when there is room or it is better
+// than the worst, which then goes. Not to be mixed with insert.
 func (h *hypotheses) add(size int, found Hypothesis) {
 	if len(h.best) >= size && found.Score <= h.worst {
 		return

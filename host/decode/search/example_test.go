@@ -10,9 +10,9 @@ import (
 func Example() {
 	const vocab = 5
 	next := func(token int32) []float32 {
-		scores := []float32{-2, -1, 0, -1, -2}
-		scores[(token+1)%vocab] = 3
-		return scores
+		logits := []float32{-2, -1, 0, -1, -2}
+		logits[(token+1)%vocab] = 3
+		return logits
 	}
 
 	options := search.Default()
@@ -28,11 +28,11 @@ func Example() {
 	last := []int32{0} // the last token of each row: all that this model reads
 	var stepper search.Stepper
 	for !state.Done() {
-		var scores []float32
+		var logits []float32
 		for _, token := range last {
-			scores = append(scores, next(token)...)
+			logits = append(logits, next(token)...)
 		}
-		if err := stepper.Step(&search.Plain{}, scores, vocab, []*search.State{state}); err != nil {
+		if err := stepper.Step(&search.Reference{}, logits, vocab, []*search.State{state}); err != nil {
 			fmt.Println(err)
 			return
 		}

@@ -63,7 +63,7 @@ func TestHuggingFace(t *testing.T) {
 	for i := range cases {
 		g := &cases[i]
 		l := g.lane(t)
-		generate(t, new(Plain), l)
+		generate(t, new(Reference), l)
 		if err := g.check(l.state.Results()); err != nil {
 			t.Errorf("case %d (%s, seed %d): %v", i, g.Name, g.Seed, err)
 		}
@@ -85,7 +85,7 @@ func TestHuggingFace(t *testing.T) {
 	}
 }
 
-// TestBatch: a sample gives the same in a batch of many as alone, whatever the others do.
+// TestBatch: an input gives the same in a batch of many as alone, whatever the others do.
 func TestBatch(t *testing.T) {
 	var cases []golden
 	readGolden(t, "generate.json.gz", &cases)
@@ -95,7 +95,7 @@ func TestBatch(t *testing.T) {
 		for i := range batch {
 			lanes[i] = batch[i].lane(t)
 		}
-		generate(t, new(Plain), lanes...)
+		generate(t, new(Reference), lanes...)
 		for i := range batch {
 			if err := batch[i].check(lanes[i].state.Results()); err != nil {
 				t.Errorf("case %d (%s): %v", start+i, batch[i].Name, err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// hashModel is the model of testdata/make.py: scores are hashes of the last two tokens and of the
+// hashModel is the model of testdata/make.py: logits are hashes of the last two tokens and of the
 // encoder's input.
 type hashModel struct {
 	seed    uint64
@@ -29,8 +29,8 @@ func newHashModel(seed uint64, vocab int, encoder []int32) hashModel {
 	return hashModel{seed, vocab, h & 0xFFFFFF}
 }
 
-// scores appends the row of scores after a sequence.
-func (m hashModel) scores(to []float32, tokens []int32) []float32 {
+// logits appends the row of logits after a sequence.
+func (m hashModel) logits(to []float32, tokens []int32) []float32 {
 	last, before := uint64(tokens[len(tokens)-1]+1), uint64(0)
 	if len(tokens) > 1 {
 		before = uint64(tokens[len(tokens)-2] + 1)
@@ -42,7 +42,7 @@ func (m hashModel) scores(to []float32, tokens []int32) []float32 {
 	return to
 }
 
-// lane is a sample with what a cache would hold: the sequence of every row, which follows the moves.
+// lane is a search with what a cache would hold: the sequence of every row, which follows the moves.
 type lane struct {
 	state *State
 	model hashModel
@@ -85,31 +85,31 @@ func (l *lane) follow(t testing.TB) {
 func generate(t testing.TB, tail Tail, lanes ...*lane) {
 	t.Helper()
 	var stepper Stepper
-	var scores []float32
+	var logits []float32
 	states := make([]*State, len(lanes))
 	for i, l := range lanes {
 		states[i] = l.state
 	}
 	for steps := 0; ; steps++ {
-		scores = scores[:0]
+		logits = logits[:0]
 		for _, l := range lanes {
 			for _, row := range l.rows {
-				scores = l.model.scores(scores, row)
+				logits = l.model.logits(logits, row)
 			}
 		}
-		if len(scores) == 0 {
+		if len(logits) == 0 {
 			return
 		}
 		if steps > 1000 {
 			t.Fatal("no end after 1,000 steps")
 		}
-		before := append([]float32{}, scores...)
-		if err := stepper.Step(tail, scores, lanes[0].model.vocab, states); err != nil {
+		before := append([]float32{}, logits...)
+		if err := stepper.Step(tail, logits, lanes[0].model.vocab, states); err != nil {
 			t.Fatal(err)
 		}
-		for i := range scores {
-			if scores[i] != before[i] {
-				t.Fatalf("the step wrote to the scores at %d", i)
+		for i := range logits {
+			if logits[i] != before[i] {
+				t.Fatalf("the step wrote to the logits at %d", i)
 			}
 		}
 		for _, l := range lanes {

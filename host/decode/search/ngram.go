@@ -1,6 +1,6 @@
 package search
 
-// ngrams knows which tokens followed each run of n-1 tokens in a text that all rows of a sample
+// ngrams knows which tokens followed each run of n-1 tokens in a text that all rows of an input
 // share (the prompt, or the encoder's input) and in what the rows have generated since. It grows by
 // one entry a token and is never scanned: a look-up follows the entries of one hash. Entries of a
 // row belong to its descendants too and to nobody else, which the rows' paths tell.

@@ -33,7 +33,7 @@ func followers(g repeats, s sequence) []int32 {
 	return distinct(found)
 }
 
-// TestNgramsEqualRescan: over random lineages (rows that fork, join and die) the index of a sample
+// TestNgramsEqualRescan: over random lineages (rows that fork, join and die) the index of an input
 // bans what a scan of each row's own sequence bans.
 func TestNgramsEqualRescan(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

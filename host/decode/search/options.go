@@ -35,7 +35,7 @@ func (e EarlyStopping) String() string {
 	return "false"
 }
 
-// SequenceBias is added to the score of the last of Tokens where the others stand before it.
+// SequenceBias is added to the logit of the last of Tokens where the others stand before it.
 type SequenceBias struct {
 	Tokens []int32
 	Bias   float32
@@ -51,7 +51,7 @@ type ForcedToken struct {
 // Options are the options of a search, under Hugging Face's names and with its meaning. Start from
 // Default, FromConfig or both, then change fields or call Set.
 type Options struct {
-	// NumBeams is the number of beams of a sample; 1 is greedy search or sampling.
+	// NumBeams is the number of beams of an input; 1 is greedy search or sampling.
 	NumBeams int
 	// NumBeamGroups above 1 is diverse beam search (Vijayakumar et al. 2016): groups of
 	// NumBeams/NumBeamGroups beams, each group pushed away from the tokens which the groups
@@ -62,8 +62,8 @@ type Options struct {
 	// divided: above 0 favours long ones, below 0 short ones.
 	LengthPenalty float64
 	EarlyStopping EarlyStopping
-	// NumReturnSequences is the number of hypotheses a sample gives: the best, or, when
-	// sampling without beams, as many independent draws.
+	// NumReturnSequences is the number of hypotheses an input gives: the best, or, when
+	// sampling without beams, independent samples.
 	NumReturnSequences int
 
 	// MaxLength bounds the prompt of the decoder and what was generated, together. 0 is not
@@ -85,7 +85,7 @@ type Options struct {
 	// ScanNgrams finds repeated n-grams by reading each sequence anew in each step, not in an index
 	// that grows with it: the same bans, to compare with.
 	ScanNgrams bool
-	// RepetitionPenalty lowers the scores of tokens that the sequence has already (above 1);
+	// RepetitionPenalty lowers the logits of tokens that the sequence has already (above 1);
 	// EncoderRepetitionPenalty raises those of the encoder's input. 1: off.
 	RepetitionPenalty        float32
 	EncoderRepetitionPenalty float32
@@ -93,7 +93,7 @@ type Options struct {
 	// looked for only once the sequence holds n tokens, and one that is a single end token is
 	// passed over.
 	BadWordsIDs [][]int32
-	// SequenceBias changes scores of tokens and sequences.
+	// SequenceBias changes logits of tokens and sequences.
 	SequenceBias []SequenceBias
 	// ForcedBOSTokenID is the first token after a prompt of one token; ForcedEOSTokenID the last
 	// token at the length limit. NoToken: off.
@@ -109,7 +109,7 @@ type Options struct {
 	// RenormalizeLogits takes the log-softmax again after bans and penalties.
 	RenormalizeLogits bool
 
-	// DoSample draws tokens instead of taking the best; with NumBeams above 1 it is beam
+	// DoSample samples tokens instead of taking the best; with NumBeams above 1 it is beam
 	// sampling. The fields below count only then. Their neutral values: 1, 0, 1, 0, 1.
 	DoSample    bool
 	Temperature float32
@@ -117,10 +117,10 @@ type Options struct {
 	TopP        float32
 	MinP        float32
 	TypicalP    float32
-	// Seed and the index of the sample make its random numbers.
+	// Seed and the index of the input make its random numbers.
 	Seed uint64
 
-	// OutputScores asks for Hypothesis.Score in greedy search too, which costs a log-softmax.
+	// OutputScores gives Hypothesis.Score in greedy search too, which costs a log-softmax.
 	// Beam search and sampling have it anyway.
 	OutputScores bool
 
@@ -232,15 +232,15 @@ func (o *Options) validateNumbers() error {
 			if c.inclusive {
 				least = "at least"
 			}
-			most := ""
+			limit := ""
 			if c.upTo < math.MaxFloat32 {
-				most = fmt.Sprintf(" and at most %g", c.upTo)
+				limit = fmt.Sprintf(" and at most %g", c.upTo)
 			}
-			mend := ""
+			fix := ""
 			if c.name == "temperature" {
-				mend = " (turn do_sample off to take the best token)"
+				fix = " (turn do_sample off to take the best token)"
 			}
-			return fmt.Errorf("%s is %g: a number %s %g%s is needed%s", c.name, v, least, c.above, most, mend)
+			return fmt.Errorf("%s is %g: a number %s %g%s is needed%s", c.name, v, least, c.above, limit, fix)
 		}
 	}
 	return nil

@@ -236,11 +236,11 @@ func TestRefused(t *testing.T) {
 		{map[string]string{"repetition_penalty": "0"}, "repetition_penalty is 0: a number above 0 is needed"},
 		{map[string]string{"bad_words_ids": "[[1],[]]"}, "bad_words_ids: entry 1 is empty: at least one token id is needed"},
 		{map[string]string{"bad_words_ids": "[[-1]]"}, "bad_words_ids: entry 0 has the token -1: token ids are not negative"},
-		{map[string]string{"bad_words_ids": "[[99]]"}, "bad_words_ids has the token 99, but the model has 10 scores"},
-		{map[string]string{"forced_bos_token_id": "10"}, "forced_bos_token_id has the token 10, but the model has 10 scores"},
+		{map[string]string{"bad_words_ids": "[[99]]"}, "bad_words_ids has the token 99, but the model has 10 logits"},
+		{map[string]string{"forced_bos_token_id": "10"}, "forced_bos_token_id has the token 10, but the model has 10 logits"},
 		{map[string]string{"max_length": "3"}, "the prompt has 3 tokens and max_length allows 3 in all: shorten the prompt or set max_new_tokens"},
 		{map[string]string{"is_encoder_decoder": "true", "encoder_no_repeat_ngram_size": "2"}, "encoder_no_repeat_ngram_size is set, but the encoder's input is not made of tokens: leave it out"},
-		{map[string]string{"sequence_bias": "[[[10],1]]"}, "sequence_bias has the token 10, but the model has 10 scores"},
+		{map[string]string{"sequence_bias": "[[[10],1]]"}, "sequence_bias has the token 10, but the model has 10 logits"},
 	} {
 		o := Default()
 		for name, value := range c.options {
@@ -361,11 +361,11 @@ func FuzzFromConfig(f *testing.F) {
 		l := &lane{state: s, model: newHashModel(1, vocab, nil), rows: [][]int32{{3, 4}}}
 		var stepper Stepper
 		for !s.Done() {
-			var scores []float32
+			var logits []float32
 			for _, row := range l.rows {
-				scores = l.model.scores(scores, row)
+				logits = l.model.logits(logits, row)
 			}
-			if err := stepper.Step(new(Plain), scores, vocab, []*State{s}); err != nil {
+			if err := stepper.Step(new(Reference), logits, vocab, []*State{s}); err != nil {
 				return // everything was banned
 			}
 			if s.Rows() > 0 {

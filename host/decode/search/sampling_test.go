@@ -33,17 +33,17 @@ func chiSquare(counts []int, probabilities []float64) (statistic, limit float64)
 	return statistic, k * math.Pow(1-2/(9*k)+3.72*math.Sqrt(2/(9*k)), 3)
 }
 
-// TestSampling: what a search draws has the probabilities of its scores after edits and warpers.
+// TestSampling: what a search samples has the probabilities of its logits after processors and warpers.
 func TestSampling(t *testing.T) {
 	const vocab, sequences, samples = 30, 50, 400
 	for name, change := range map[string]func(*Options){
-		"plain":       func(o *Options) { o.TopK = 0 },
+		"neutral":     func(o *Options) { o.TopK = 0 },
 		"temperature": func(o *Options) { o.TopK, o.Temperature = 0, 0.5 },
 		"top k":       func(o *Options) { o.TopK = 6 },
 		"top p":       func(o *Options) { o.TopK, o.TopP = 0, 0.7 },
 		"min p":       func(o *Options) { o.TopK, o.MinP = 0, 0.1 },
 		"typical p":   func(o *Options) { o.TopK, o.TypicalP = 0, 0.6 },
-		"edits":       func(o *Options) { o.SuppressTokens, o.RepetitionPenalty = []int32{3, 4, 5}, 1.5 },
+		"processors":  func(o *Options) { o.SuppressTokens, o.RepetitionPenalty = []int32{3, 4, 5}, 1.5 },
 		"all":         func(o *Options) { o.Temperature, o.TopK, o.TopP, o.MinP = 1.5, 12, 0.9, 0.05 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,13 +53,13 @@ func TestSampling(t *testing.T) {
 			model := newHashModel(99, vocab, nil)
 			prompt := []int32{7, 9, 7}
 			// The probabilities, directly.
-			p := Plain{row: model.scores(nil, prompt)}
+			p := Reference{row: model.logits(nil, prompt)}
 			for _, token := range o.SuppressTokens {
 				p.row[token] = negInf
 			}
 			if o.RepetitionPenalty != 1 {
 				for _, token := range []int32{7, 9} {
-					edit(p.row, []Edit{{token, Penalise, o.RepetitionPenalty}})
+					apply(p.row, []Processor{{token, Penalise, o.RepetitionPenalty}})
 				}
 			}
 			p.warp(&Group{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP, TypicalP: o.TypicalP})
@@ -75,7 +75,7 @@ func TestSampling(t *testing.T) {
 			counts := make([]int, vocab)
 			for i := range uint64(samples) {
 				l := newLane(t, o, Input{Prompt: prompt, Vocab: vocab, Index: i}, model)
-				generate(t, new(Plain), l)
+				generate(t, new(Reference), l)
 				results := l.state.Results()
 				if len(results) != sequences {
 					t.Fatalf("%d sequences, want %d", len(results), sequences)
@@ -96,19 +96,19 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestBeamSampling: draws without replacement over all rows, the first with the probabilities of
+// TestBeamSampling: samples without replacement over all rows, the first with the probabilities of
 // all pairs, the second with those of what is left.
 func TestBeamSampling(t *testing.T) {
 	const vocab, rows = 6, 2
 	r := rand.New(rand.NewPCG(8, 9))
 	model := newHashModel(5, vocab, nil)
-	req := &Request{Vocab: vocab, Rows: []Row{{Bias: -1}, {Bias: -0.5, Edits: []Edit{{2, Ban, 0}}}}}
-	req.Scores = model.scores(model.scores(nil, []int32{1}), []int32{2})
-	req.Groups = []Group{{Count: rows, K: 2, Mode: Sample, LogSoftmax: true, Temperature: 0.8, TopK: 5, Draws: make([]float32, 2)}}
+	req := &Request{Vocab: vocab, Rows: []Row{{Bias: -1}, {Bias: -0.5, Processors: []Processor{{2, Ban, 0}}}}}
+	req.Logits = model.logits(model.logits(nil, []int32{1}), []int32{2})
+	req.Groups = []Group{{Count: rows, K: 2, Mode: Sample, LogSoftmax: true, Temperature: 0.8, TopK: 5, Uniform: make([]float32, 2)}}
 	weights := make([]float64, rows*vocab)
 	sum := 0.0
 	for i := range rows {
-		p := new(Plain)
+		p := new(Reference)
 		if err := p.prepare(req, &req.Groups[0], i); err != nil {
 			t.Fatal(err)
 		}
@@ -129,10 +129,10 @@ func TestBeamSampling(t *testing.T) {
 	}
 	counts := [2][]int{make([]int, len(weights)), make([]int, len(weights))}
 	for range 20000 {
-		for i := range req.Groups[0].Draws {
-			req.Groups[0].Draws[i] = r.Float32()
+		for i := range req.Groups[0].Uniform {
+			req.Groups[0].Uniform[i] = r.Float32()
 		}
-		lists, err := new(Plain).Run(req)
+		lists, err := new(Reference).Run(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,18 +140,18 @@ func TestBeamSampling(t *testing.T) {
 			counts[i][int(c.Row)*vocab+int(c.Token)]++
 		}
 		if a, b := lists[0][0], lists[0][1]; a.Row == b.Row && a.Token == b.Token {
-			t.Fatalf("drawn twice: %+v", a)
+			t.Fatalf("sampled twice: %+v", a)
 		}
 	}
 	for i, want := range [][]float64{first, second} {
 		if statistic, limit := chiSquare(counts[i], want); statistic > limit {
-			t.Errorf("draw %d: chi-square %.1f, at most %.1f is expected", i, statistic, limit)
+			t.Errorf("sample %d: chi-square %.1f, at most %.1f is expected", i, statistic, limit)
 		}
 	}
 }
 
-// TestDraw: the ends of the interval, and what is impossible.
-func TestDraw(t *testing.T) {
+// TestPick: the ends of the interval, and what is impossible.
+func TestPick(t *testing.T) {
 	for _, c := range []struct {
 		weights []float64
 		u       float32
@@ -163,14 +163,14 @@ func TestDraw(t *testing.T) {
 		{[]float64{0, 1, 1, 0}, 0.99999994, 2},
 		{[]float64{0, 0}, 0.3, -1},
 	} {
-		if found := draw(c.weights, c.u); found != c.want {
-			t.Errorf("draw(%v, %g) = %d, want %d", c.weights, c.u, found, c.want)
+		if found := pick(c.weights, c.u); found != c.want {
+			t.Errorf("pick(%v, %g) = %d, want %d", c.weights, c.u, found, c.want)
 		}
 	}
 }
 
-// TestSampleAlone: with a seed, a sample draws the same alone and in a batch, its first sequences do
-// not depend on how many are asked for, and other seeds and samples draw others.
+// TestSampleAlone: with a seed, an input gives the same alone and in a batch, its first sequences do
+// not depend on how many are returned, and other seeds and inputs give others.
 func TestSampleAlone(t *testing.T) {
 	const vocab = 40
 	o := Default()
@@ -187,23 +187,23 @@ func TestSampleAlone(t *testing.T) {
 		for i := range uint64(12) {
 			batch = append(batch, with(i, same))
 		}
-		generate(t, new(Plain), batch...)
+		generate(t, new(Reference), batch...)
 		different := 0
 		for i := range uint64(12) {
 			alone := with(i, same)
-			generate(t, new(Plain), alone)
+			generate(t, new(Reference), alone)
 			if !equalResults(alone.state.Results(), batch[i].state.Results()) {
-				t.Errorf("%d beams, sample %d: %v alone, %v in a batch", beams, i, alone.state.Results(), batch[i].state.Results())
+				t.Errorf("%d beams, input %d: %v alone, %v in a batch", beams, i, alone.state.Results(), batch[i].state.Results())
 			}
 			if beams == 1 {
 				more := with(i, func(o *Options) { o.NumReturnSequences = 3 })
-				generate(t, new(Plain), more)
+				generate(t, new(Reference), more)
 				if !equalResults(alone.state.Results(), more.state.Results()[:1]) {
-					t.Errorf("sample %d: the first of three sequences is another one", i)
+					t.Errorf("input %d: the first of three sequences is another one", i)
 				}
 			}
 			other := with(i, func(o *Options) { o.Seed = 4 })
-			generate(t, new(Plain), other)
+			generate(t, new(Reference), other)
 			if !equalResults(alone.state.Results(), other.state.Results()) {
 				different++
 			}
@@ -220,24 +220,24 @@ func equalResults(a, b []Hypothesis) bool {
 	})
 }
 
-// hashDraws is a tail whose draws are the hashes that testdata/make.py draws with.
-type hashDraws struct {
-	Plain
+// hashNumbers is a tail whose random numbers are the hashes of testdata/make.py.
+type hashNumbers struct {
+	Reference
 	seed, step uint64
 }
 
-func (h *hashDraws) Run(req *Request) ([][]Candidate, error) {
+func (h *hashNumbers) Run(req *Request) ([][]Candidate, error) {
 	for i := range req.Groups {
-		for k := range req.Groups[i].Draws {
-			req.Groups[i].Draws[k] = float32(mix(h.seed+h.step*64+uint64(k))>>40) / (1 << 24)
+		for k := range req.Groups[i].Uniform {
+			req.Groups[i].Uniform[k] = float32(mix(h.seed+h.step*64+uint64(k))>>40) / (1 << 24)
 		}
 	}
 	h.step++
-	return h.Plain.Run(req)
+	return h.Reference.Run(req)
 }
 
-// TestSamplingHuggingFace: given the same random numbers, sampling and beam sampling draw the tokens
-// that Hugging Face draws.
+// TestSamplingHuggingFace: given the same random numbers, sampling and beam sampling give the tokens
+// that Hugging Face gives.
 func TestSamplingHuggingFace(t *testing.T) {
 	var cases []golden
 	readGolden(t, "sampling.json.gz", &cases)
@@ -247,7 +247,7 @@ func TestSamplingHuggingFace(t *testing.T) {
 	for i := range cases {
 		g := &cases[i]
 		l := g.lane(t)
-		generate(t, &hashDraws{seed: g.Seed}, l)
+		generate(t, &hashNumbers{seed: g.Seed}, l)
 		if err := g.check(l.state.Results()); err != nil {
 			t.Errorf("case %d (%s, seed %d): %v", i, g.Options, g.Seed, err)
 		}

@@ -13,7 +13,7 @@ import (
 // generation_config.json has it (Radford et al. 2022, figure 1: language, task, no
 // timestamps).
 type Speech struct {
-	// Language and Task are what is asked for: a name ("german"), a code ("de") or a
+	// Language and Task are what the caller chose: a name ("german"), a code ("de") or a
 	// token ("<|de|>"); "transcribe" or "translate". "" is not set.
 	Language, Task string
 	// Languages are the tokens of languages by their text ("<|de|>"), Tasks those of
@@ -61,17 +61,17 @@ func setMultilingual(o *Options, raw json.RawMessage) error {
 	return nil
 }
 
-// language is the token of the language that is asked for.
+// language is the token of the language that the caller chose.
 func (s *Speech) language() (int32, error) {
 	if s.Languages == nil {
 		return 0, fmt.Errorf("language is %q, and generation_config.json has no lang_to_id: leave it out, or set forced_decoder_ids", s.Language)
 	}
-	asked := strings.ToLower(s.Language)
-	code := asked
-	if full, ok := languageCodes[asked]; ok {
+	chosen := strings.ToLower(s.Language)
+	code := chosen
+	if full, ok := languageCodes[chosen]; ok {
 		code = full
 	}
-	for _, text := range []string{asked, "<|" + code + "|>"} {
+	for _, text := range []string{chosen, "<|" + code + "|>"} {
 		if token, ok := s.Languages[text]; ok {
 			return token, nil
 		}
@@ -79,19 +79,19 @@ func (s *Speech) language() (int32, error) {
 	return 0, fmt.Errorf("language is %q, needed is one of the model's: %s", s.Language, strings.Join(slices.Sorted(maps.Keys(s.Languages)), " "))
 }
 
-// Detected is the language of the best score among those of the model's languages.
-func (o *Options) Detected(scores []float32) (int32, error) {
+// Detected is the language of the best logit among those of the model's languages.
+func (o *Options) Detected(logits []float32) (int32, error) {
 	best := NoToken
 	for _, t := range slices.Sorted(maps.Values(o.Speech.Languages)) {
-		if t < 0 || int(t) >= len(scores) {
-			return 0, fmt.Errorf("lang_to_id has the token %d, but the model has %d scores", t, len(scores))
+		if t < 0 || int(t) >= len(logits) {
+			return 0, fmt.Errorf("lang_to_id has the token %d, but the model has %d logits", t, len(logits))
 		}
-		if s := scores[t]; s == s && (best == NoToken || s > scores[best]) {
+		if s := logits[t]; s == s && (best == NoToken || s > logits[best]) {
 			best = t
 		}
 	}
 	if best == NoToken {
-		return 0, errors.New("no language has a finite score")
+		return 0, errors.New("no language has a finite logit")
 	}
 	return best, nil
 }
@@ -99,7 +99,7 @@ func (o *Options) Detected(scores []float32) (int32, error) {
 // DecoderPrompt gives the tokens with which an encoder-decoder model's sequence starts: the start
 // token, then ForcedDecoderIDs or, for a speech model, language, task and that there are no
 // timestamps, as Whisper's generate does for one window of sound. A NoToken among them, always at
-// index 1, is the language where none was chosen: what Detected makes of the scores behind the start
+// index 1, is the language where none was chosen: what Detected makes of the logits after the start
 // token takes its place. It is an error that there is no start token, that the forced tokens do not follow
 // one another from index 1 or leave one open, or that the model does not know the language or task.
 func (o *Options) DecoderPrompt() ([]int32, error) {

@@ -7,35 +7,35 @@ import (
 	"slices"
 )
 
-// Input is what a sample starts from.
+// Input is what a search starts from.
 type Input struct {
 	// Prompt are the tokens which the decoder reads first, at least one.
 	Prompt []int32
 	// Encoder are the tokens of the encoder's input, for the options that look at them. Without
 	// an encoder leave it empty: they look at the prompt then.
 	Encoder []int32
-	// Vocab is the width of a row of scores.
+	// Vocab is the width of a row of logits.
 	Vocab int
-	// Index is the sample's place in the whole input. The random numbers of its sequence q
+	// Index is the place among all inputs. The random numbers of its sequence q
 	// are math/rand/v2's PCG seeded with Options.Seed and Index*65536+q, so that they do not depend
 	// on the batch.
 	Index uint64
 }
 
-// Move says how a row of the next step comes about: row Parent of this step goes on with Token.
+// Move says how a row of the next step comes about: row Parent of this step continues with Token.
 type Move struct {
 	Parent int
 	Token  int32
 }
 
-// State is the search over one input, a sample of the batch. It starts with one row, the end of the prompt. One
+// State is the search over one input. It starts with one row, the end of the prompt. One
 // goroutine at a time.
 type State struct {
 	o      Options
 	in     Input
 	limit  int // length, prompt included, at which a sequence ends
 	least  int // length below which end tokens are banned
-	begin  int // length at which BeginSuppressTokens are banned
+	first  int // length at which BeginSuppressTokens are banned
 	groups []group
 	beams  int // rows of a group at most
 
@@ -43,8 +43,8 @@ type State struct {
 	encoder repeats // of the encoder's input
 	nodes   int32   // nodes given to paths so far
 
-	encoderPenalty []Edit // for every row
-	promptPenalty  []Edit
+	encoderPenalty []Processor // for every row
+	promptPenalty  []Processor
 	inPrompt       map[int32]bool // nil: no repetition penalty
 
 	started bool
@@ -56,11 +56,11 @@ type State struct {
 
 // group is a group of beams, or one sequence in greedy search and sampling.
 type group struct {
-	rows  []row
-	next  []step
-	found hypotheses
-	done  bool
-	draws *rand.Rand
+	rows   []row
+	next   []step
+	found  hypotheses
+	done   bool
+	random *rand.Rand
 }
 
 // row is an open sequence. path has a node for each token, shared with those who descend from it;
@@ -68,11 +68,11 @@ type group struct {
 type row struct {
 	tokens    []int32
 	path      []int32
-	penalties []Edit
+	penalties []Processor
 	score     float32
 }
 
-// step is one way on that was taken: a row of the group, a token and the new score.
+// step is one continuation that was taken: a row of the group, a token and the new score.
 type step struct {
 	parent int
 	token  int32
@@ -88,7 +88,7 @@ func New(o Options, in Input) (*State, error) {
 	if err := checkInput(&o, in); err != nil {
 		return nil, err
 	}
-	s := &State{o: o, in: in, limit: o.LengthLimit(len(in.Prompt)), least: o.MinLength, begin: len(in.Prompt)}
+	s := &State{o: o, in: in, limit: o.LengthLimit(len(in.Prompt)), least: o.MinLength, first: len(in.Prompt)}
 	if s.limit <= len(in.Prompt) {
 		return nil, fmt.Errorf("the prompt has %d tokens and max_length allows %d in all: shorten the prompt or set max_new_tokens", len(in.Prompt), s.limit)
 	}
@@ -96,7 +96,7 @@ func New(o Options, in Input) (*State, error) {
 		s.least = len(in.Prompt) + o.MinNewTokens
 	}
 	if len(in.Prompt) == 1 && o.ForcedBOSTokenID != NoToken {
-		s.begin++
+		s.first++
 	}
 	if s.o.PadTokenID == NoToken && len(o.EOSTokenID) > 0 {
 		s.o.PadTokenID = o.EOSTokenID[0]
@@ -110,10 +110,10 @@ func New(o Options, in Input) (*State, error) {
 	for i := range s.groups {
 		s.groups[i].rows = []row{{}}
 		if o.DoSample {
-			s.groups[i].draws = rand.New(rand.NewPCG(o.Seed, in.Index*65536+uint64(i)))
+			s.groups[i].random = rand.New(rand.NewPCG(o.Seed, in.Index*65536+uint64(i)))
 		}
 	}
-	s.prepareEdits()
+	s.prepareProcessors()
 	return s, nil
 }
 
@@ -140,7 +140,7 @@ func checkInput(o *Options, in Input) error {
 	inside := func(name string, tokens ...int32) error {
 		for _, t := range tokens {
 			if int(t) >= in.Vocab {
-				return fmt.Errorf("%s has the token %d, but the model has %d scores", name, t, in.Vocab)
+				return fmt.Errorf("%s has the token %d, but the model has %d logits", name, t, in.Vocab)
 			}
 		}
 		return nil
@@ -161,7 +161,7 @@ func checkInput(o *Options, in Input) error {
 	return inside("forced_eos_token_id", o.ForcedEOSTokenID)
 }
 
-// Rows gives the number of rows whose scores the next step needs; 0 when the sample is done.
+// Rows gives the number of rows whose logits the next step needs; 0 when the search is done.
 func (s *State) Rows() int {
 	if s.done {
 		return 0
@@ -180,7 +180,7 @@ func (s *State) Rows() int {
 // not among them. The slice is valid until the next step.
 func (s *State) Moves() []Move { return s.moves }
 
-// Done says that the sample needs no more scores.
+// Done says that the search needs no more logits.
 func (s *State) Done() bool { return s.done }
 
 // Tokens gives what row i has generated so far. The slice is valid until the next step.
@@ -195,11 +195,11 @@ func (s *State) Tokens(i int) []int32 {
 	return nil
 }
 
-// Limit gives the length, prompt included, at which the sample's sequences end.
+// Limit gives the length, prompt included, at which sequences end.
 func (s *State) Limit() int { return s.limit }
 
-// Results gives the NumReturnSequences best hypotheses, best first (sampled sequences in the order of
-// their draws), once the sample is done. There are fewer where bans left fewer ways to go.
+// Results gives the NumReturnSequences best hypotheses, best first (sampled sequences in the order in
+// which they were sampled), once the search is done. There are fewer where bans left fewer ways to go.
 func (s *State) Results() []Hypothesis { return s.results }
 
 // phases is the number of tail calls in a step.
@@ -210,7 +210,7 @@ func (s *State) phases() int {
 	return 1
 }
 
-// inPhase says whether a group is asked about in a phase.
+// inPhase says whether a group is in a phase's request.
 func (s *State) inPhase(i, phase int) bool {
 	if s.phases() == 1 {
 		return phase == 0 && !s.groups[i].done
@@ -218,8 +218,8 @@ func (s *State) inPhase(i, phase int) bool {
 	return i == phase && !s.groups[i].done
 }
 
-// ask appends the sample's rows to a request, and its groups of that phase.
-func (s *State) ask(phase int, req *Request, edits []Edit) []Edit {
+// request appends the rows to a request, and its groups of that phase.
+func (s *State) request(phase int, req *Request, processors []Processor) []Processor {
 	first := len(req.Rows)
 	for range s.Rows() {
 		req.Rows = append(req.Rows, Row{})
@@ -235,14 +235,14 @@ func (s *State) ask(phase int, req *Request, edits []Edit) []Edit {
 		}
 		if s.inPhase(i, phase) {
 			for j := range g.rows {
-				start := len(edits)
-				edits = s.edits(edits, &g.rows[j])
-				req.Rows[at+j] = Row{Edits: edits[start:len(edits):len(edits)]}
+				start := len(processors)
+				processors = s.processors(processors, &g.rows[j])
+				req.Rows[at+j] = Row{Processors: processors[start:len(processors):len(processors)]}
 				if s.o.NumBeams > 1 {
 					req.Rows[at+j].Bias = g.rows[j].score
 				}
 			}
-			req.Groups = append(req.Groups, s.request(g, at))
+			req.Groups = append(req.Groups, s.group(g, at))
 		} else if g.done && i == phase {
 			// What a group that is done would choose is padding, and counts as chosen.
 			for range s.beams {
@@ -251,16 +251,16 @@ func (s *State) ask(phase int, req *Request, edits []Edit) []Edit {
 		}
 		at += len(g.rows)
 	}
-	return edits
+	return processors
 }
 
-// request gives a group's part of the request.
-func (s *State) request(g *group, first int) Group {
+// group gives a group's part of the request.
+func (s *State) group(g *group, first int) Group {
 	o := &s.o
 	req := Group{First: first, Count: len(g.rows), K: 1, Mode: Raw, Normalize: o.RenormalizeLogits}
 	if o.NumBeams > 1 {
 		req.Mode = LogProbs
-		// So many that there is a token that goes on for every beam, whatever ends.
+		// Enough that every beam has a token that does not end it.
 		req.K = max(2, 1+len(o.EOSTokenID)) * s.beams
 	}
 	if !o.DoSample {
@@ -277,13 +277,13 @@ func (s *State) request(g *group, first int) Group {
 		req.MinKeep = max(2, len(o.EOSTokenID)+1)
 	}
 	for range req.K {
-		req.Draws = append(req.Draws, g.draws.Float32())
+		req.Uniform = append(req.Uniform, g.random.Float32())
 	}
 	return req
 }
 
-// take reads the candidates of the groups that ask asked about, first being the request's number of
-// the sample's first row.
+// take reads the candidates of the groups that request appended, first being the request's number of
+// the first row.
 func (s *State) take(phase, first int, lists [][]Candidate) error {
 	base := first
 	for i := range s.groups {
@@ -310,7 +310,7 @@ func (s *State) choose(g *group, base int, list []Candidate) error {
 	}
 	for _, c := range list {
 		if r := int(c.Row) - base; r < 0 || r >= len(g.rows) || c.Token < 0 || int(c.Token) >= s.in.Vocab {
-			return fmt.Errorf("the step tail gave row %d and token %d: rows %d to %d and tokens below %d were asked for", c.Row, c.Token, base, base+len(g.rows)-1, s.in.Vocab)
+			return fmt.Errorf("the step tail gave row %d and token %d: rows %d to %d and tokens below %d were requested", c.Row, c.Token, base, base+len(g.rows)-1, s.in.Vocab)
 		}
 	}
 	g.next = g.next[:0]

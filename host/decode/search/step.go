@@ -5,39 +5,39 @@ import (
 	"fmt"
 )
 
-// Stepper runs the steps of a batch. It keeps the memory of a request from step to step. One
+// Stepper runs the steps of a batch. It uses the memory of a request again in the next step. One
 // goroutine at a time.
 type Stepper struct {
-	req   Request
-	edits []Edit
+	req        Request
+	processors []Processor
 }
 
-// Step takes one step of every sample that is not done: scores is [rows, vocab], the rows of the
-// samples one after the other (State.Rows of each), and only read. Afterwards each sample's Moves
+// Step takes one step of every state that is not done: logits is [rows, vocab], the rows of the
+// states one after the other (State.Rows of each), and only read. Afterwards each state's Moves
 // say which rows the next step has. Diverse beams take one call of the tail a group, since what a
-// group chooses depends on the groups before it; others one call in all. After an error the samples
+// group chooses depends on the groups before it; others one call in all. After an error the states
 // cannot go on.
-func (st *Stepper) Step(tail Tail, scores []float32, vocab int, samples []*State) error {
+func (st *Stepper) Step(tail Tail, logits []float32, vocab int, states []*State) error {
 	rows, phases := 0, 0
-	for i, s := range samples {
+	for i, s := range states {
 		if s.in.Vocab != vocab {
-			return fmt.Errorf("sample %d was made for %d scores a row and is given %d", i, s.in.Vocab, vocab)
+			return fmt.Errorf("input %d was made for %d logits a row and is given %d", i, s.in.Vocab, vocab)
 		}
 		rows += s.Rows()
 		if !s.done {
 			phases = max(phases, s.phases())
 		}
 	}
-	if len(scores) != rows*vocab {
-		return fmt.Errorf("%d scores for a step of %d rows of %d: %d are needed", len(scores), rows, vocab, rows*vocab)
+	if len(logits) != rows*vocab {
+		return fmt.Errorf("%d logits for a step of %d rows of %d: %d are needed", len(logits), rows, vocab, rows*vocab)
 	}
 	for phase := range phases {
-		if err := st.phase(tail, scores, vocab, samples, phase); err != nil {
+		if err := st.phase(tail, logits, vocab, states, phase); err != nil {
 			return err
 		}
 	}
 	// Only now, so that all calls of a step see the same rows.
-	for _, s := range samples {
+	for _, s := range states {
 		if !s.done {
 			s.advance()
 		}
@@ -45,49 +45,49 @@ func (st *Stepper) Step(tail Tail, scores []float32, vocab int, samples []*State
 	return nil
 }
 
-func (st *Stepper) phase(tail Tail, scores []float32, vocab int, samples []*State, phase int) error {
+func (st *Stepper) phase(tail Tail, logits []float32, vocab int, states []*State, phase int) error {
 	req := &st.req
-	req.Scores, req.Vocab = scores, vocab
-	req.Rows, req.Groups, st.edits = req.Rows[:0], req.Groups[:0], st.edits[:0]
+	req.Logits, req.Vocab = logits, vocab
+	req.Rows, req.Groups, st.processors = req.Rows[:0], req.Groups[:0], st.processors[:0]
 	type span struct{ row, group int }
-	spans := make([]span, 0, len(samples)+1)
-	for _, s := range samples {
+	spans := make([]span, 0, len(states)+1)
+	for _, s := range states {
 		spans = append(spans, span{len(req.Rows), len(req.Groups)})
 		if !s.done {
-			st.edits = s.ask(phase, req, st.edits)
+			st.processors = s.request(phase, req, st.processors)
 		}
 	}
 	spans = append(spans, span{len(req.Rows), len(req.Groups)})
-	lists, err := st.run(tail, samples, func(row int) (sample, at int) {
-		for spans[sample+1].row <= row {
-			sample++
+	lists, err := st.run(tail, states, func(row int) (input, at int) {
+		for spans[input+1].row <= row {
+			input++
 		}
-		return sample, row - spans[sample].row
+		return input, row - spans[input].row
 	})
 	if err != nil {
 		return err
 	}
-	for i, s := range samples {
+	for i, s := range states {
 		if s.done {
 			continue
 		}
 		if err := s.take(phase, spans[i].row, lists[spans[i].group:spans[i+1].group]); err != nil {
-			return fmt.Errorf("sample %d: %w", i, err)
+			return fmt.Errorf("input %d of the batch: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// run calls the tail, unless nothing is asked, and says of which sample and step an error is.
-func (st *Stepper) run(tail Tail, samples []*State, locate func(row int) (sample, at int)) ([][]Candidate, error) {
+// run calls the tail, unless there is no group, and says of which input and step an error is.
+func (st *Stepper) run(tail Tail, states []*State, locate func(row int) (input, at int)) ([][]Candidate, error) {
 	if len(st.req.Groups) == 0 {
 		return nil, nil
 	}
 	lists, err := tail.Run(&st.req)
 	var bad *RowError
 	if errors.As(err, &bad) && bad.Row >= 0 && bad.Row < len(st.req.Rows) {
-		sample, at := locate(bad.Row)
-		return nil, &StepError{Sample: sample, Step: samples[sample].Step(), Row: at, Err: &RowError{at, bad.Found}}
+		input, at := locate(bad.Row)
+		return nil, &StepError{Input: input, Step: states[input].Step(), Row: at, Err: &RowError{at, bad.Found}}
 	}
 	if err != nil {
 		return nil, err
@@ -98,17 +98,17 @@ func (st *Stepper) run(tail Tail, samples []*State, locate func(row int) (sample
 	return lists, nil
 }
 
-// StepError says in which sample of the batch, at which step and in which of the sample's rows the
-// scores cannot be searched.
+// StepError says for which input of the batch, at which step and in which of its rows the
+// logits cannot be searched.
 type StepError struct {
-	Sample int // index in the samples of the call
-	Step   int // tokens that the sample's rows had generated, so 0 is the prompt
-	Row    int // of the sample
-	Err    *RowError
+	Input int // index in the states of the call
+	Step  int // tokens that its rows had generated, so 0 is the prompt
+	Row   int // of the input
+	Err   *RowError
 }
 
 func (e *StepError) Error() string {
-	return fmt.Sprintf("sample %d, step %d: %v", e.Sample, e.Step, e.Err)
+	return fmt.Sprintf("input %d of the batch, step %d: %v", e.Input, e.Step, e.Err)
 }
 
 func (e *StepError) Unwrap() error { return e.Err }

@@ -26,39 +26,39 @@ func TestStepErrors(t *testing.T) {
 		}
 		return s
 	}
-	scores := []float32{1, 2, 3, 4, float32(math.NaN()), 6}
+	logits := []float32{1, 2, 3, 4, float32(math.NaN()), 6}
 	for _, c := range []struct {
 		name   string
 		tail   Tail
-		scores []float32
+		logits []float32
 		vocab  int
 		want   string
 	}{
-		{"NaN", new(Plain), scores, 3, "sample 1, step 0: scores of row 0: the score of token 1 is NaN"},
-		{"length", new(Plain), scores[:5], 3, "5 scores for a step of 2 rows of 3: 6 are needed"},
-		{"vocabulary", new(Plain), scores, 2, "sample 0 was made for 3 scores a row and is given 2"},
-		{"lists", failing{lists: make([][]Candidate, 1)}, scores, 3, "the step tail gave 1 lists of candidates for 2 groups"},
-		{"empty list", failing{lists: make([][]Candidate, 2)}, scores, 3, "sample 0: the step tail gave no candidate for rows 0 to 0: every token is banned or impossible"},
-		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, scores, 3, "sample 0: the step tail gave row 1 and token 0: rows 0 to 0 and tokens below 3 were asked for"},
-		{"its own", failing{err: errors.New("no memory")}, scores, 3, "no memory"},
+		{"NaN", new(Reference), logits, 3, "input 1 of the batch, step 0: logits of row 0: the logit of token 1 is NaN"},
+		{"length", new(Reference), logits[:5], 3, "5 logits for a step of 2 rows of 3: 6 are needed"},
+		{"vocabulary", new(Reference), logits, 2, "input 0 was made for 3 logits a row and is given 2"},
+		{"lists", failing{lists: make([][]Candidate, 1)}, logits, 3, "the step tail gave 1 lists of candidates for 2 groups"},
+		{"empty list", failing{lists: make([][]Candidate, 2)}, logits, 3, "input 0 of the batch: the step tail gave no candidate for rows 0 to 0: every token is banned or impossible"},
+		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, logits, 3, "input 0 of the batch: the step tail gave row 1 and token 0: rows 0 to 0 and tokens below 3 were requested"},
+		{"its own", failing{err: errors.New("no memory")}, logits, 3, "no memory"},
 	} {
-		err := new(Stepper).Step(c.tail, c.scores, c.vocab, []*State{state(), state()})
+		err := new(Stepper).Step(c.tail, c.logits, c.vocab, []*State{state(), state()})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
 		}
 	}
 	var where *StepError
-	err := new(Stepper).Step(new(Plain), scores, 3, []*State{state(), state()})
+	err := new(Stepper).Step(new(Reference), logits, 3, []*State{state(), state()})
 	var row *RowError
 	if !errors.As(err, &row) || row.Row != 0 {
 		t.Errorf("found %#v", err)
 	}
-	if !errors.As(err, &where) || where.Sample != 1 || !strings.Contains(where.Err.Found, "NaN") {
+	if !errors.As(err, &where) || where.Input != 1 || !strings.Contains(where.Err.Found, "NaN") {
 		t.Errorf("found %#v", err)
 	}
 }
 
-// TestRows: the requests of a sample, step by step: one row for the prompt, a row a beam afterwards,
+// TestRows: the requests of an input, step by step: one row for the prompt, a row a beam afterwards,
 // none when it is done; diverse beams ask a group at a time, with the tokens chosen so far lowered.
 func TestRows(t *testing.T) {
 	o := Default()
@@ -73,7 +73,7 @@ func TestRows(t *testing.T) {
 	if s.Rows() != 1 || s.Step() != 0 || s.Limit() != 3 {
 		t.Fatalf("%d rows, step %d, limit %d", s.Rows(), s.Step(), s.Limit())
 	}
-	if err := stepper.Step(tail, model.scores(nil, []int32{1}), 8, []*State{s}); err != nil {
+	if err := stepper.Step(tail, model.logits(nil, []int32{1}), 8, []*State{s}); err != nil {
 		t.Fatal(err)
 	}
 	if len(tail.requests) != 2 || len(tail.requests[0].Groups) != 1 || len(tail.requests[1].Rows) != 1 {
@@ -82,13 +82,13 @@ func TestRows(t *testing.T) {
 	if g := tail.requests[1].Groups[0]; g.First != 0 || g.Count != 1 || g.K != 4 || g.Mode != LogProbs {
 		t.Errorf("the second group's first step: %+v", g)
 	}
-	if edits := tail.requests[0].Rows[0].Edits; len(edits) != 0 {
-		t.Errorf("edits of the first group: %v", edits)
+	if processors := tail.requests[0].Rows[0].Processors; len(processors) != 0 {
+		t.Errorf("processors of the first group: %v", processors)
 	}
 	moves := slices.Clone(s.Moves())
-	want := []Edit{{moves[0].Token, Add, -0.5}, {moves[1].Token, Add, -0.5}}
-	if edits := tail.requests[1].Rows[0].Edits; !slices.Equal(edits, want) {
-		t.Errorf("edits of the second group: %v, want %v", edits, want)
+	want := []Processor{{moves[0].Token, Add, -0.5}, {moves[1].Token, Add, -0.5}}
+	if processors := tail.requests[1].Rows[0].Processors; !slices.Equal(processors, want) {
+		t.Errorf("processors of the second group: %v, want %v", processors, want)
 	}
 	if s.Rows() != 4 || len(moves) != 4 || s.Step() != 1 {
 		t.Fatalf("%d rows, moves %v, step %d", s.Rows(), moves, s.Step())
@@ -98,11 +98,11 @@ func TestRows(t *testing.T) {
 			t.Errorf("row %d has %v after %+v", i, s.Tokens(i), m)
 		}
 	}
-	var scores []float32
+	var logits []float32
 	for _, m := range moves {
-		scores = model.scores(scores, []int32{1, m.Token})
+		logits = model.logits(logits, []int32{1, m.Token})
 	}
-	if err := stepper.Step(tail, scores, 8, []*State{s}); err != nil {
+	if err := stepper.Step(tail, logits, 8, []*State{s}); err != nil {
 		t.Fatal(err)
 	}
 	if g := tail.requests[3].Groups[0]; g.First != 2 || g.Count != 2 {
@@ -113,9 +113,9 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// recording is the plain tail, and keeps what it was asked.
+// recording is the reference, and records what was requested.
 type recording struct {
-	Plain
+	Reference
 	requests []Request
 }
 
@@ -123,10 +123,10 @@ func (r *recording) Run(req *Request) ([][]Candidate, error) {
 	c := *req
 	c.Rows, c.Groups = slices.Clone(req.Rows), slices.Clone(req.Groups)
 	for i := range c.Rows {
-		c.Rows[i].Edits = slices.Clone(c.Rows[i].Edits)
+		c.Rows[i].Processors = slices.Clone(c.Rows[i].Processors)
 	}
 	r.requests = append(r.requests, c)
-	return r.Plain.Run(req)
+	return r.Reference.Run(req)
 }
 
 // canned gives the same candidates in every step, so that what is measured is the search alone.
@@ -151,9 +151,9 @@ func BenchmarkSearch(b *testing.B) {
 	for i := range prompt {
 		prompt[i] = int32(i*7919) % 3000
 	}
-	scores := make([]float32, 4*vocab)
+	logits := make([]float32, 4*vocab)
 	for name, change := range map[string]func(*Options){
-		"plain":      func(o *Options) {},
+		"greedy":     func(o *Options) {},
 		"ngrams":     func(o *Options) { o.NoRepeatNgramSize = 3 },
 		"repetition": func(o *Options) { o.RepetitionPenalty = 1.2 },
 	} {
@@ -170,7 +170,7 @@ func BenchmarkSearch(b *testing.B) {
 				}
 				var stepper Stepper
 				for !s.Done() {
-					if err := stepper.Step(tail, scores[:s.Rows()*vocab], vocab, []*State{s}); err != nil {
+					if err := stepper.Step(tail, logits[:s.Rows()*vocab], vocab, []*State{s}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -22,10 +22,10 @@ func compare(a, b keyed) int {
 	return cmp.Compare(a.Token, b.Token)
 }
 
-// topK keeps the best candidates it is offered, as a heap with the worst at its root.
+// topK holds the best candidates it is offered, as a heap with the worst at its root.
 type topK struct{ heap []keyed }
 
-// offer keeps c when it is among the k best so far.
+// offer takes c when it is among the k best so far.
 func (h *topK) offer(k int, c keyed) {
 	if len(h.heap) < k {
 		h.heap = append(h.heap, c)
@@ -58,7 +58,7 @@ func (h *topK) offer(k int, c keyed) {
 	}
 }
 
-// sorted gives what was kept, best first.
+// sorted gives what it holds, best first.
 func (h *topK) sorted() []Candidate {
 	slices.SortFunc(h.heap, compare)
 	list := make([]Candidate, len(h.heap))

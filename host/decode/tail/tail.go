@@ -1,5 +1,5 @@
 // Package tail runs the end of a decoding step in the plugin step-tail, called directly through its C
-// table: the scores are read where they lie, once, and only candidates come back.
+// table: the logits are read where they lie, once, and only candidates come back.
 package tail
 
 import (
@@ -19,14 +19,14 @@ const (
 	Operator = "StepTail"
 )
 
-// Tail is a search.Tail in native code. It keeps the memory that a step needs, so one goroutine at a time
+// Tail is a search.Tail in native code. It holds the memory that a step needs, so one goroutine at a time
 // may use it; several Tails of one plugin run at once.
 type Tail struct {
 	kernel *plugin.Kernel
 	ctx    plugin.RunContext
 
 	groups, offsets, tokens, ops, rows, outTokens, fault []int32
-	warpers, bias, values, draws, scores                 []float32
+	warpers, bias, values, uniform, scores               []float32
 
 	in, out [numInputs]*tensor.Tensor // by position; nil where absent
 	slots   [numInputs + numOutputs]tensor.Tensor
@@ -35,7 +35,7 @@ type Tail struct {
 
 // Positions of the operator's inputs and outputs.
 const (
-	inScores = iota
+	inLogits = iota
 	inGroups
 	inWarpers
 	inBias
@@ -43,7 +43,7 @@ const (
 	inTokens
 	inOps
 	inValues
-	inDraws
+	inUniform
 	numInputs
 )
 
@@ -65,9 +65,9 @@ const (
 
 // Kinds of fault.
 const (
-	faultScore   = 1 // row, token and score say which
+	faultLogit   = 1 // row, token and logit say which
 	faultNothing = 2 // row is the first of its group
-	faultRequest = 3 // of a plugin on a device, which cannot throw: a group, edit or index contradicts itself
+	faultRequest = 3 // of a plugin on a device, which cannot throw: a group, processor or index contradicts itself
 )
 
 // Open finds the plugin step-tail in the ordinary places and makes a Tail of it. Errors are those of
@@ -84,7 +84,7 @@ func Open(threads int) (*Tail, error) {
 	return New(p, threads)
 }
 
-// New makes a Tail of a loaded plugin. Steps of many scores are shared by up to `threads` goroutines;
+// New makes a Tail of a loaded plugin. Steps of many logits are shared by up to `threads` goroutines;
 // below 2 the caller's thread does all.
 func New(p *plugin.Plugin, threads int) (*Tail, error) {
 	kernel, err := p.Create(Operator, nil, nil, tensor.CPU)
@@ -94,10 +94,10 @@ func New(p *plugin.Plugin, threads int) (*Tail, error) {
 	return &Tail{kernel: kernel, ctx: plugin.RunContext{Threads: threads}, fault: make([]int32, 4)}, nil
 }
 
-// Close frees the kernel. Close a Tail only when no Run is under way.
+// Close frees the kernel. Close a Tail only when no Run is in flight.
 func (t *Tail) Close() { t.kernel.Destroy() }
 
-// Run implements search.Tail. Scores that cannot be searched are a *search.RowError.
+// Run implements search.Tail. Logits that cannot be searched are a *search.RowError.
 func (t *Tail) Run(req *search.Request) ([][]search.Candidate, error) {
 	width, err := t.flatten(req)
 	if err != nil {
@@ -111,44 +111,44 @@ func (t *Tail) Run(req *search.Request) ([][]search.Candidate, error) {
 		return nil, err
 	}
 	switch row := int(t.fault[1]); t.fault[0] {
-	case faultScore:
-		score := math.Float32frombits(uint32(t.fault[3]))
-		return nil, &search.RowError{Row: row, Found: fmt.Sprintf("the score of token %d is %g", t.fault[2], score)}
+	case faultLogit:
+		logit := math.Float32frombits(uint32(t.fault[3]))
+		return nil, &search.RowError{Row: row, Found: fmt.Sprintf("the logit of token %d is %g", t.fault[2], logit)}
 	case faultNothing:
 		return nil, &search.RowError{Row: row, Found: "every token is banned or impossible"}
 	case faultRequest:
-		return nil, fmt.Errorf("%s: row %d: its group, an edit or the index of n-grams contradicts itself", Operator, row)
+		return nil, fmt.Errorf("%s: row %d: its group, a processor or the index of n-grams contradicts itself", Operator, row)
 	}
 	return t.candidates(len(req.Groups), width), nil
 }
 
-// flatten puts a request's rows and groups into flat memory, which is reused, and gives the most
-// candidates that a group asks for.
+// flatten puts a request's rows and groups into flat memory, which is reused, and gives the largest
+// number of candidates that a group asks for.
 func (t *Tail) flatten(req *search.Request) (width int, err error) {
-	if req.Vocab < 1 || len(req.Scores) != len(req.Rows)*req.Vocab {
-		return 0, fmt.Errorf("a request has %d scores for %d rows of %d: %d are needed",
-			len(req.Scores), len(req.Rows), req.Vocab, len(req.Rows)*req.Vocab)
+	if req.Vocab < 1 || len(req.Logits) != len(req.Rows)*req.Vocab {
+		return 0, fmt.Errorf("a request has %d logits for %d rows of %d: %d are needed",
+			len(req.Logits), len(req.Rows), req.Vocab, len(req.Rows)*req.Vocab)
 	}
 	t.bias, t.offsets = t.bias[:0], append(t.offsets[:0], 0)
 	t.tokens, t.ops, t.values = t.tokens[:0], t.ops[:0], t.values[:0]
 	for i := range req.Rows {
 		row := &req.Rows[i]
 		t.bias = append(t.bias, row.Bias)
-		for _, e := range row.Edits {
+		for _, e := range row.Processors {
 			t.tokens = append(t.tokens, e.Token)
 			t.ops = append(t.ops, int32(e.Op))
 			t.values = append(t.values, e.Value)
 		}
 		t.offsets = append(t.offsets, int32(len(t.tokens)))
 	}
-	t.groups, t.warpers, t.draws = t.groups[:0], t.warpers[:0], t.draws[:0]
+	t.groups, t.warpers, t.uniform = t.groups[:0], t.warpers[:0], t.uniform[:0]
 	for i := range req.Groups {
 		g := &req.Groups[i]
 		if g.K < 1 {
 			return 0, fmt.Errorf("group %d asks for %d candidates: at least 1 is needed", i, g.K)
 		}
-		if g.Mode == search.Sample && len(g.Draws) != g.K {
-			return 0, fmt.Errorf("group %d asks for %d draws and gives %d numbers", i, g.K, len(g.Draws))
+		if g.Mode == search.Sample && len(g.Uniform) != g.K {
+			return 0, fmt.Errorf("group %d asks for %d samples and gives %d random numbers", i, g.K, len(g.Uniform))
 		}
 		flags := int32(0)
 		if g.LogSoftmax {
@@ -159,16 +159,16 @@ func (t *Tail) flatten(req *search.Request) (width int, err error) {
 		}
 		width = max(width, g.K)
 		t.groups = append(t.groups, int32(g.First), int32(g.Count), int32(g.K), int32(g.Mode),
-			flags, int32(g.TopK), int32(g.MinKeep), int32(len(t.draws)))
+			flags, int32(g.TopK), int32(g.MinKeep), int32(len(t.uniform)))
 		t.warpers = append(t.warpers, g.Temperature, g.TopP, g.MinP, g.TypicalP)
 		if g.Mode == search.Sample {
-			t.draws = append(t.draws, g.Draws...)
+			t.uniform = append(t.uniform, g.Uniform...)
 		}
 	}
 	return width, nil
 }
 
-// bind points the tensors at the request's scores and at the Tail's own memory.
+// bind points the tensors at the request's logits and at the Tail's own memory.
 func (t *Tail) bind(req *search.Request, width int) {
 	n := len(req.Groups)
 	t.scores = resize(t.scores, n*width)
@@ -176,7 +176,7 @@ func (t *Tail) bind(req *search.Request, width int) {
 	t.outTokens = resize(t.outTokens, n*width)
 
 	t.in, t.out = [numInputs]*tensor.Tensor{}, [numInputs]*tensor.Tensor{}
-	t.in[inScores] = set(t, inScores, tensor.Float32, req.Scores, len(req.Rows), req.Vocab)
+	t.in[inLogits] = set(t, inLogits, tensor.Float32, req.Logits, len(req.Rows), req.Vocab)
 	t.in[inGroups] = set(t, inGroups, tensor.Int32, t.groups, n, groupFields)
 	t.in[inWarpers] = set(t, inWarpers, tensor.Float32, t.warpers, n, warperFields)
 	t.in[inBias] = set(t, inBias, tensor.Float32, t.bias, len(t.bias))
@@ -186,8 +186,8 @@ func (t *Tail) bind(req *search.Request, width int) {
 		t.in[inOps] = set(t, inOps, tensor.Int32, t.ops, count)
 		t.in[inValues] = set(t, inValues, tensor.Float32, t.values, count)
 	}
-	if count := len(t.draws); count > 0 {
-		t.in[inDraws] = set(t, inDraws, tensor.Float32, t.draws, count)
+	if count := len(t.uniform); count > 0 {
+		t.in[inUniform] = set(t, inUniform, tensor.Float32, t.uniform, count)
 	}
 	t.out[outScores] = set(t, numInputs+outScores, tensor.Float32, t.scores, n, width)
 	t.out[outRows] = set(t, numInputs+outRows, tensor.Int32, t.rows, n, width)

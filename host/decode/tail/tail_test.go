@@ -35,18 +35,18 @@ func load(t testing.TB, threads int) *Tail {
 
 var negInf = float32(math.Inf(-1))
 
-// scenery says how scores are drawn.
+// scenery says how logits are made.
 type scenery int
 
 const (
-	smooth  scenery = iota // no two scores are equal
+	smooth  scenery = iota // no two logits are equal
 	ties                   // whole numbers, most of them several times
 	sparse                 // many are -Inf already
 	distant                // far from zero, so that rounding makes some equal
 	sceneries
 )
 
-func scores(r *rand.Rand, s scenery, n int) []float32 {
+func logits(r *rand.Rand, s scenery, n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		switch s {
@@ -92,7 +92,7 @@ func random(r *rand.Rand, s scenery) *search.Request {
 			warp(r, &g, vocab)
 		}
 		for range g.Count {
-			row := search.Row{Edits: edits(r, vocab)}
+			row := search.Row{Processors: processors(r, vocab)}
 			if r.IntN(2) == 0 {
 				row.Bias = -5 * r.Float32()
 			}
@@ -103,17 +103,17 @@ func random(r *rand.Rand, s scenery) *search.Request {
 			req.Rows = append(req.Rows, search.Row{}) // in no group
 		}
 	}
-	req.Scores = scores(r, s, len(req.Rows)*vocab)
+	req.Logits = logits(r, s, len(req.Rows)*vocab)
 	return req
 }
 
-// warp makes a group draw.
+// warp makes a group sample.
 func warp(r *rand.Rand, g *search.Group, vocab int) {
 	if g.LogSoftmax = r.IntN(2) == 0; !g.LogSoftmax {
 		g.Count = 1
 	}
 	for range g.K {
-		g.Draws = append(g.Draws, r.Float32())
+		g.Uniform = append(g.Uniform, r.Float32())
 	}
 	if r.IntN(2) == 0 {
 		g.Temperature = 0.3 + 2*r.Float32()
@@ -133,14 +133,14 @@ func warp(r *rand.Rand, g *search.Group, vocab int) {
 	g.MinKeep = r.IntN(4)
 }
 
-func edits(r *rand.Rand, vocab int) []search.Edit {
+func processors(r *rand.Rand, vocab int) []search.Processor {
 	count := r.IntN(6)
 	if r.IntN(10) == 0 {
 		count = r.IntN(2 * vocab)
 	}
-	var list []search.Edit
+	var list []search.Processor
 	for range min(count, 3000) {
-		e := search.Edit{Token: r.Int32N(int32(vocab)), Op: search.EditOp(r.IntN(3)), Value: 0.5 + r.Float32()}
+		e := search.Processor{Token: r.Int32N(int32(vocab)), Op: search.ProcessorOp(r.IntN(3)), Value: 0.5 + r.Float32()}
 		if r.IntN(200) == 0 {
 			e.Op = search.Only
 		}
@@ -149,7 +149,7 @@ func edits(r *rand.Rand, vocab int) []search.Edit {
 	return list
 }
 
-// near says whether two scores differ by rounding alone, of numbers as large as `of`.
+// near says whether two logits differ by rounding alone, of numbers as large as `of`.
 func near(a, b, of float32) bool {
 	if a == b {
 		return true
@@ -166,9 +166,9 @@ func order(vocab int) func(a, b search.Candidate) int {
 	}
 }
 
-// TestAgainstPlain: the candidates of random requests are those of the tail in plain Go. Where rounding
+// TestAgainstReference: the candidates of random requests are those of the tail in Go. Where rounding
 // puts another token in a place, its score is that place's score too.
-func TestAgainstPlain(t *testing.T) {
+func TestAgainstReference(t *testing.T) {
 	const requests = 4000
 	for _, threads := range []int{1, 3} {
 		tail := load(t, threads)
@@ -177,11 +177,11 @@ func TestAgainstPlain(t *testing.T) {
 		for n := range requests / 2 {
 			s := scenery(n % int(sceneries))
 			req := random(r, s)
-			before := slices.Clone(req.Scores)
-			want, wantErr := new(search.Plain).Run(req)
+			before := slices.Clone(req.Logits)
+			want, wantErr := new(search.Reference).Run(req)
 			got, err := tail.Run(req)
-			if !slices.Equal(before, req.Scores) {
-				t.Fatalf("request %d: the scores were written to", n)
+			if !slices.Equal(before, req.Logits) {
+				t.Fatalf("request %d: the logits were written to", n)
 			}
 			if wantErr != nil || err != nil {
 				if wantErr == nil || err == nil || wantErr.Error() != err.Error() {
@@ -196,7 +196,7 @@ func TestAgainstPlain(t *testing.T) {
 					continue
 				}
 				if g.Mode == search.Sample {
-					sameDraws(t, req, i, got[i], want[i])
+					sameSamples(t, req, i, got[i], want[i])
 				} else {
 					sameBest(t, req, i, got[i], want[i])
 				}
@@ -224,7 +224,7 @@ func sameBest(t *testing.T, req *search.Request, i int, got, want []search.Candi
 	every := *req
 	g.K = g.Count * req.Vocab
 	every.Groups = []search.Group{g}
-	all, err := new(search.Plain).Run(&every)
+	all, err := new(search.Reference).Run(&every)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func sameBest(t *testing.T, req *search.Request, i int, got, want []search.Candi
 		score[[2]int32{c.Row, c.Token}] = c.Score
 	}
 	for j, c := range got {
-		of := req.Scores[int(c.Row)*req.Vocab+int(c.Token)]
+		of := req.Logits[int(c.Row)*req.Vocab+int(c.Token)]
 		if math.IsInf(float64(of), 0) {
 			of = 0
 		}
@@ -249,8 +249,8 @@ func sameBest(t *testing.T, req *search.Request, i int, got, want []search.Candi
 	}
 }
 
-// sameDraws allows another token only where a draw lies within rounding of the border between two.
-func sameDraws(t *testing.T, req *search.Request, i int, got, want []search.Candidate) {
+// sameSamples allows another token only where a random number lies within rounding of the border between two.
+func sameSamples(t *testing.T, req *search.Request, i int, got, want []search.Candidate) {
 	t.Helper()
 	agree := func(list []search.Candidate) bool {
 		return slices.EqualFunc(got, list, func(a, b search.Candidate) bool {
@@ -264,20 +264,20 @@ func sameDraws(t *testing.T, req *search.Request, i int, got, want []search.Cand
 	for _, nudge := range []float32{-3e-6, 3e-6} {
 		moved := *req
 		h := g
-		h.Draws = nil
-		for _, u := range g.Draws {
-			h.Draws = append(h.Draws, min(max(u+nudge, 0), math.Nextafter32(1, 0)))
+		h.Uniform = nil
+		for _, u := range g.Uniform {
+			h.Uniform = append(h.Uniform, min(max(u+nudge, 0), math.Nextafter32(1, 0)))
 		}
 		moved.Groups = []search.Group{h}
-		if list, err := new(search.Plain).Run(&moved); err == nil && agree(list[0]) {
+		if list, err := new(search.Reference).Run(&moved); err == nil && agree(list[0]) {
 			return
 		}
 		// A warper's own border.
 		for _, by := range []float32{1 - 2e-6, 1 + 2e-6} {
-			h.Draws = g.Draws
+			h.Uniform = g.Uniform
 			h.TopP, h.MinP, h.TypicalP = g.TopP*by, g.MinP*by, g.TypicalP*by
 			moved.Groups[0] = h
-			if list, err := new(search.Plain).Run(&moved); err == nil && agree(list[0]) {
+			if list, err := new(search.Reference).Run(&moved); err == nil && agree(list[0]) {
 				return
 			}
 		}
@@ -285,7 +285,7 @@ func sameDraws(t *testing.T, req *search.Request, i int, got, want []search.Cand
 	t.Errorf("group %d %+v: drew %v, want %v", i, g, got, want)
 }
 
-// TestWholeNumbers: with whole scores and no log-softmax nothing is rounded, so lists are equal bit for
+// TestWholeNumbers: with whole logits and no log-softmax nothing is rounded, so lists are equal bit for
 // bit, ties included.
 func TestWholeNumbers(t *testing.T) {
 	tail := load(t, 2)
@@ -294,15 +294,15 @@ func TestWholeNumbers(t *testing.T) {
 		req := random(r, ties)
 		for i := range req.Groups {
 			g := &req.Groups[i]
-			g.Mode, g.Normalize, g.LogSoftmax, g.Draws = search.Raw, false, false, nil
+			g.Mode, g.Normalize, g.LogSoftmax, g.Uniform = search.Raw, false, false, nil
 		}
 		for i := range req.Rows {
 			req.Rows[i].Bias = float32(r.IntN(5) - 2)
-			for j := range req.Rows[i].Edits {
-				req.Rows[i].Edits[j].Value = float32(int(1) << r.IntN(3))
+			for j := range req.Rows[i].Processors {
+				req.Rows[i].Processors[j].Value = float32(int(1) << r.IntN(3))
 			}
 		}
-		want, err := new(search.Plain).Run(req)
+		want, err := new(search.Reference).Run(req)
 		if err != nil {
 			continue // everything was banned
 		}
@@ -325,17 +325,17 @@ func TestErrors(t *testing.T) {
 		for _, bad := range []float32{nan, inf} {
 			for mode := range search.Sample + 1 {
 				for token := 0; token < vocab; token += 1 + vocab/40 {
-					req := &search.Request{Vocab: vocab, Rows: make([]search.Row, 3), Scores: make([]float32, 3*vocab)}
-					req.Scores[2*vocab+token] = bad
+					req := &search.Request{Vocab: vocab, Rows: make([]search.Row, 3), Logits: make([]float32, 3*vocab)}
+					req.Logits[2*vocab+token] = bad
 					req.Groups = []search.Group{{First: 0, Count: 1, K: 1, Mode: mode}, {First: 2, Count: 1, K: 1, Mode: mode}}
 					if mode == search.Sample {
-						req.Groups[0].Draws, req.Groups[1].Draws = []float32{0.5}, []float32{0.5}
+						req.Groups[0].Uniform, req.Groups[1].Uniform = []float32{0.5}, []float32{0.5}
 						req.Groups[1].TopK = token % 2
 					}
 					if token%3 == 0 { // a ban does not hide it
-						req.Rows[2].Edits = []search.Edit{{Token: int32(token), Op: search.Ban}}
+						req.Rows[2].Processors = []search.Processor{{Token: int32(token), Op: search.Ban}}
 					}
-					_, want := new(search.Plain).Run(req)
+					_, want := new(search.Reference).Run(req)
 					_, err := tail.Run(req)
 					var row *search.RowError
 					if !errors.As(err, &row) || row.Row != 2 || err.Error() != want.Error() {
@@ -352,15 +352,15 @@ func TestErrors(t *testing.T) {
 	}{
 		{"all banned", func(r *search.Request) {
 			for i := range 4 {
-				r.Scores[i] = negInf
+				r.Logits[i] = negInf
 			}
 			r.Groups[0].Count = 1
-		}, "scores of row 0: every token is banned or impossible"},
-		{"too few scores", func(r *search.Request) { r.Scores = r.Scores[:7] }, "a request has 7 scores for 2 rows of 4: 8 are needed"},
+		}, "logits of row 0: every token is banned or impossible"},
+		{"too few logits", func(r *search.Request) { r.Logits = r.Logits[:7] }, "a request has 7 logits for 2 rows of 4: 8 are needed"},
 		{"no candidates", func(r *search.Request) { r.Groups[0].K = 0 }, "group 0 asks for 0 candidates: at least 1 is needed"},
-		{"draws", func(r *search.Request) { r.Groups[0].Mode = search.Sample }, "group 0 asks for 2 draws and gives 0 numbers"},
+		{"random numbers", func(r *search.Request) { r.Groups[0].Mode = search.Sample }, "group 0 asks for 2 samples and gives 0 random numbers"},
 	} {
-		req := &search.Request{Scores: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
+		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
 		c.change(req)
 		if _, err := tail.Run(req); err == nil || err.Error() != c.want {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
@@ -370,26 +370,26 @@ func TestErrors(t *testing.T) {
 	for _, change := range []func(*search.Request){
 		func(r *search.Request) { r.Groups[0].First = 1 },
 		func(r *search.Request) { r.Groups[0].Mode = 7 },
-		func(r *search.Request) { r.Rows[1].Edits = []search.Edit{{Token: 4}} },
-		func(r *search.Request) { r.Rows[1].Edits = []search.Edit{{Token: -1}} },
-		func(r *search.Request) { r.Rows[1].Edits = []search.Edit{{Op: 9}} },
+		func(r *search.Request) { r.Rows[1].Processors = []search.Processor{{Token: 4}} },
+		func(r *search.Request) { r.Rows[1].Processors = []search.Processor{{Token: -1}} },
+		func(r *search.Request) { r.Rows[1].Processors = []search.Processor{{Op: 9}} },
 	} {
-		req := &search.Request{Scores: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
+		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
 		change(req)
 		if _, err := tail.Run(req); !errors.Is(err, refusal.ErrKernel) {
 			t.Errorf("%+v: found %v, want an error of the kernel's", req.Groups[0], err)
 		}
 	}
 	if lists, err := tail.Run(&search.Request{Vocab: 4}); err != nil || len(lists) != 0 {
-		t.Errorf("nothing asked: %v, %v", lists, err)
+		t.Errorf("nothing requested: %v, %v", lists, err)
 	}
 }
 
-// BenchmarkStep: the tail of a step of GPT-2's vocabulary, against the one in plain Go.
+// BenchmarkStep: the tail of a step of GPT-2's vocabulary, against the one in Go.
 func BenchmarkStep(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, rows := range []int{1, 4, 16} {
-		req := &search.Request{Vocab: 50257, Rows: make([]search.Row, rows), Scores: scores(r, smooth, rows*50257)}
+		req := &search.Request{Vocab: 50257, Rows: make([]search.Row, rows), Logits: logits(r, smooth, rows*50257)}
 		for first := 0; first < rows; first += 4 {
 			req.Groups = append(req.Groups, search.Group{First: first, Count: min(4, rows), K: 8})
 		}
@@ -405,10 +405,10 @@ func BenchmarkStep(b *testing.B) {
 				}
 			})
 		}
-		var plain search.Plain
-		b.Run(name+", plain Go", func(b *testing.B) {
+		var reference search.Reference
+		b.Run(name+", in Go", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := plain.Run(req); err != nil {
+				if _, err := reference.Run(req); err != nil {
 					b.Fatal(err)
 				}
 			}

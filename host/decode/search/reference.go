@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// Plain is the step tail in plain Go: the reference of the others, and what serves where they
+// Reference is the step tail in Go: what the others are compared with, and what runs where they
 // cannot. It works in float32 with sums in float64. The zero value is ready; one goroutine at a
 // time.
-type Plain struct {
-	row     []float32 // one row of scores while it is worked on
+type Reference struct {
+	row     []float32 // one row of logits while it is worked on
 	joined  []float32 // the rows of a group, when sampling
 	weights []float64
 	order   []int32
 }
 
 // Run implements Tail.
-func (p *Plain) Run(req *Request) ([][]Candidate, error) {
+func (p *Reference) Run(req *Request) ([][]Candidate, error) {
 	if err := checkRequest(req); err != nil {
 		return nil, err
 	}
@@ -41,8 +41,8 @@ func (p *Plain) Run(req *Request) ([][]Candidate, error) {
 }
 
 func checkRequest(req *Request) error {
-	if req.Vocab < 1 || len(req.Scores) != len(req.Rows)*req.Vocab {
-		return fmt.Errorf("a request has %d scores for %d rows of %d: %d are needed", len(req.Scores), len(req.Rows), req.Vocab, len(req.Rows)*req.Vocab)
+	if req.Vocab < 1 || len(req.Logits) != len(req.Rows)*req.Vocab {
+		return fmt.Errorf("a request has %d logits for %d rows of %d: %d are needed", len(req.Logits), len(req.Rows), req.Vocab, len(req.Rows)*req.Vocab)
 	}
 	for i, g := range req.Groups {
 		switch {
@@ -52,15 +52,15 @@ func checkRequest(req *Request) error {
 			return fmt.Errorf("group %d asks for %d candidates: at least 1 is needed", i, g.K)
 		case g.Mode > Sample:
 			return fmt.Errorf("group %d has the mode %d: LogProbs, Raw and Sample are known", i, g.Mode)
-		case g.Mode == Sample && len(g.Draws) != g.K:
-			return fmt.Errorf("group %d asks for %d draws and gives %d numbers", i, g.K, len(g.Draws))
+		case g.Mode == Sample && len(g.Uniform) != g.K:
+			return fmt.Errorf("group %d asks for %d samples and gives %d random numbers", i, g.K, len(g.Uniform))
 		case g.Mode == Sample && !g.LogSoftmax && g.Count != 1:
 			return fmt.Errorf("group %d samples from %d rows: only beam sampling has more than one", i, g.Count)
 		}
 		for r := g.First; r < g.First+g.Count; r++ {
-			for _, e := range req.Rows[r].Edits {
+			for _, e := range req.Rows[r].Processors {
 				if e.Token < 0 || int(e.Token) >= req.Vocab {
-					return fmt.Errorf("row %d has an edit of token %d: there are %d tokens", r, e.Token, req.Vocab)
+					return fmt.Errorf("row %d has a processor of token %d: there are %d tokens", r, e.Token, req.Vocab)
 				}
 			}
 		}
@@ -68,18 +68,18 @@ func checkRequest(req *Request) error {
 	return nil
 }
 
-// prepare makes p.row of one row of scores: everything up to the bias, which it adds too.
-func (p *Plain) prepare(req *Request, g *Group, r int) error {
-	p.row = append(p.row[:0], req.Scores[r*req.Vocab:(r+1)*req.Vocab]...)
+// prepare makes p.row of one row of logits: everything up to the bias, which it adds too.
+func (p *Reference) prepare(req *Request, g *Group, r int) error {
+	p.row = append(p.row[:0], req.Logits[r*req.Vocab:(r+1)*req.Vocab]...)
 	for t, x := range p.row {
 		if x != x || math.IsInf(float64(x), 1) {
-			return &RowError{r, fmt.Sprintf("the score of token %d is %g", t, x)}
+			return &RowError{r, fmt.Sprintf("the logit of token %d is %g", t, x)}
 		}
 	}
 	if g.Mode == LogProbs || g.LogSoftmax {
 		logSoftmax(p.row)
 	}
-	edit(p.row, req.Rows[r].Edits)
+	apply(p.row, req.Rows[r].Processors)
 	if g.Mode == Sample {
 		p.warp(g)
 	}
@@ -94,8 +94,8 @@ func (p *Plain) prepare(req *Request, g *Group, r int) error {
 	return nil
 }
 
-func edit(row []float32, edits []Edit) {
-	for _, e := range edits {
+func apply(row []float32, processors []Processor) {
+	for _, e := range processors {
 		x := &row[e.Token]
 		switch e.Op {
 		case Add:
@@ -119,7 +119,7 @@ func edit(row []float32, edits []Edit) {
 
 var negInf = float32(math.Inf(-1))
 
-// logSumExp gives the greatest score and the logarithm of the sum of exp(score - greatest).
+// logSumExp gives the greatest logit and the logarithm of the sum of exp(logit - greatest).
 func logSumExp(row []float32) (greatest, log float32) {
 	greatest = slices.Max(row)
 	if greatest == negInf {
@@ -144,7 +144,7 @@ func logSoftmax(row []float32) {
 }
 
 // best gives the K best pairs of a group.
-func (p *Plain) best(req *Request, g *Group) ([]Candidate, error) {
+func (p *Reference) best(req *Request, g *Group) ([]Candidate, error) {
 	var top topK
 	for r := g.First; r < g.First+g.Count; r++ {
 		if err := p.prepare(req, g, r); err != nil {

@@ -11,7 +11,7 @@ import (
 // TestWarpers: probabilities after the warpers equal those of Hugging Face's own.
 func TestWarpers(t *testing.T) {
 	var cases []struct {
-		Scores  []*float32
+		Logits  []*float32 `json:"scores"`
 		Options struct {
 			Temperature float32 `json:"temperature"`
 			TopK        int     `json:"top_k"`
@@ -27,14 +27,14 @@ func TestWarpers(t *testing.T) {
 		t.Fatalf("%d cases, 100 are wanted", len(cases))
 	}
 	for i, c := range cases {
-		row := make([]float32, len(c.Scores))
-		for j, s := range c.Scores {
+		row := make([]float32, len(c.Logits))
+		for j, s := range c.Logits {
 			row[j] = negInf
 			if s != nil {
 				row[j] = *s
 			}
 		}
-		p := Plain{row: row}
+		p := Reference{row: row}
 		p.warp(&Group{Temperature: c.Options.Temperature, TopK: c.Options.TopK, TopP: c.Options.TopP, MinP: c.Options.MinP, TypicalP: c.Options.TypicalP, MinKeep: c.Keep})
 		logSoftmax(p.row)
 		for j, x := range p.row {
@@ -46,10 +46,10 @@ func TestWarpers(t *testing.T) {
 	}
 }
 
-// TestPlainDirect: the candidates of random requests equal a direct computation in float64.
-func TestPlainDirect(t *testing.T) {
+// TestReferenceDirect: the candidates of random requests equal a direct computation in float64.
+func TestReferenceDirect(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	var p Plain
+	var p Reference
 	for range 300 {
 		req, want := randomRequest(r)
 		lists, err := p.Run(req)
@@ -92,27 +92,27 @@ func randomRequest(r *rand.Rand) (*Request, [][]pair) {
 			if r.IntN(2) == 0 {
 				row.Bias = -3 * r.Float32()
 			}
-			first := len(req.Scores)
+			first := len(req.Logits)
 			for range vocab {
-				req.Scores = append(req.Scores, float32(r.NormFloat64()*3))
+				req.Logits = append(req.Logits, float32(r.NormFloat64()*3))
 			}
 			x := make([]float64, vocab)
 			for t := range x {
-				x[t] = float64(req.Scores[first+t])
+				x[t] = float64(req.Logits[first+t])
 			}
 			if g.Mode == LogProbs {
 				normalise(x)
 			}
 			for range r.IntN(6) {
-				e := Edit{Token: r.Int32N(int32(vocab)), Op: EditOp(r.IntN(4)), Value: 0.5 + r.Float32()}
+				e := Processor{Token: r.Int32N(int32(vocab)), Op: ProcessorOp(r.IntN(4)), Value: 0.5 + r.Float32()}
 				if e.Op == Only && r.IntN(4) != 0 {
 					e.Op = Ban
 				}
 				if e.Token == 0 && e.Op == Ban {
 					continue // something must be left
 				}
-				row.Edits = append(row.Edits, e)
-				apply(x, e)
+				row.Processors = append(row.Processors, e)
+				applyDirect(x, e)
 			}
 			if g.Normalize {
 				normalise(x)
@@ -128,7 +128,7 @@ func randomRequest(r *rand.Rand) (*Request, [][]pair) {
 		if g.Mode == Raw && g.Normalize && g.Count > 1 {
 			g.Normalize = false
 			req.Rows = req.Rows[:g.First]
-			req.Scores = req.Scores[:g.First*vocab]
+			req.Logits = req.Logits[:g.First*vocab]
 			continue
 		}
 		slices.SortFunc(pairs, func(a, b pair) int {
@@ -142,7 +142,7 @@ func randomRequest(r *rand.Rand) (*Request, [][]pair) {
 		})
 		if len(pairs) == 0 {
 			req.Rows = req.Rows[:g.First]
-			req.Scores = req.Scores[:g.First*vocab]
+			req.Logits = req.Logits[:g.First*vocab]
 			continue
 		}
 		req.Groups = append(req.Groups, g)
@@ -164,7 +164,7 @@ func normalise(x []float64) {
 	}
 }
 
-func apply(x []float64, e Edit) {
+func applyDirect(x []float64, e Processor) {
 	v := float64(e.Value)
 	switch e.Op {
 	case Add:
@@ -185,10 +185,10 @@ func apply(x []float64, e Edit) {
 	}
 }
 
-// TestPlainTies: among equal scores the lower row and token come first.
-func TestPlainTies(t *testing.T) {
-	req := &Request{Scores: []float32{1, 2, 2, 0, 2, 1, 2, 2}, Vocab: 4, Rows: make([]Row, 2), Groups: []Group{{Count: 2, K: 6, Mode: Raw}}}
-	lists, err := new(Plain).Run(req)
+// TestReferenceTies: among equal logits the lower row and token come first.
+func TestReferenceTies(t *testing.T) {
+	req := &Request{Logits: []float32{1, 2, 2, 0, 2, 1, 2, 2}, Vocab: 4, Rows: make([]Row, 2), Groups: []Group{{Count: 2, K: 6, Mode: Raw}}}
+	lists, err := new(Reference).Run(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,10 +198,10 @@ func TestPlainTies(t *testing.T) {
 	}
 }
 
-func TestPlainErrors(t *testing.T) {
+func TestReferenceErrors(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	good := func() *Request {
-		return &Request{Scores: make([]float32, 8), Vocab: 4, Rows: make([]Row, 2), Groups: []Group{{Count: 2, K: 2}}}
+		return &Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]Row, 2), Groups: []Group{{Count: 2, K: 2}}}
 	}
 	for _, c := range []struct {
 		name   string
@@ -209,25 +209,25 @@ func TestPlainErrors(t *testing.T) {
 		want   string
 		row    int // of a RowError, -1: of another kind
 	}{
-		{"NaN", func(r *Request) { r.Scores[6] = nan }, "scores of row 1: the score of token 2 is NaN", 1},
-		{"infinite", func(r *Request) { r.Scores[3] = inf }, "scores of row 0: the score of token 3 is +Inf", 0},
+		{"NaN", func(r *Request) { r.Logits[6] = nan }, "logits of row 1: the logit of token 2 is NaN", 1},
+		{"infinite", func(r *Request) { r.Logits[3] = inf }, "logits of row 0: the logit of token 3 is +Inf", 0},
 		{"all banned", func(r *Request) {
-			for i := range r.Scores {
-				r.Scores[i] = negInf
+			for i := range r.Logits {
+				r.Logits[i] = negInf
 			}
-		}, "scores of row 0: every token is banned or impossible", 0},
-		{"too few scores", func(r *Request) { r.Scores = r.Scores[:7] }, "a request has 7 scores for 2 rows of 4: 8 are needed", -1},
+		}, "logits of row 0: every token is banned or impossible", 0},
+		{"too few logits", func(r *Request) { r.Logits = r.Logits[:7] }, "a request has 7 logits for 2 rows of 4: 8 are needed", -1},
 		{"row outside", func(r *Request) { r.Groups[0].First = 1 }, "group 0 has rows 1 to 2: the request has 2", -1},
 		{"no candidates", func(r *Request) { r.Groups[0].K = 0 }, "group 0 asks for 0 candidates: at least 1 is needed", -1},
 		{"unknown mode", func(r *Request) { r.Groups[0].Mode = 7 }, "group 0 has the mode 7: LogProbs, Raw and Sample are known", -1},
-		{"draws", func(r *Request) { r.Groups[0].Mode = Sample }, "group 0 asks for 2 draws and gives 0 numbers", -1},
-		{"two rows", func(r *Request) { r.Groups[0].Mode, r.Groups[0].Draws = Sample, []float32{0, 0} }, "group 0 samples from 2 rows: only beam sampling has more than one", -1},
-		{"edit outside", func(r *Request) { r.Rows[1].Edits = []Edit{{Token: 4}} }, "row 1 has an edit of token 4: there are 4 tokens", -1},
+		{"random numbers", func(r *Request) { r.Groups[0].Mode = Sample }, "group 0 asks for 2 samples and gives 0 random numbers", -1},
+		{"two rows", func(r *Request) { r.Groups[0].Mode, r.Groups[0].Uniform = Sample, []float32{0, 0} }, "group 0 samples from 2 rows: only beam sampling has more than one", -1},
+		{"processor outside", func(r *Request) { r.Rows[1].Processors = []Processor{{Token: 4}} }, "row 1 has a processor of token 4: there are 4 tokens", -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req := good()
 			c.change(req)
-			_, err := new(Plain).Run(req)
+			_, err := new(Reference).Run(req)
 			if err == nil || err.Error() != c.want {
 				t.Fatalf("found %v, want %s", err, c.want)
 			}
@@ -239,16 +239,16 @@ func TestPlainErrors(t *testing.T) {
 	}
 	// A row that is in no group is not looked at, and one dead row among live ones is nobody's error.
 	req := good()
-	req.Scores[0] = nan
+	req.Logits[0] = nan
 	req.Groups = []Group{{First: 1, Count: 1, K: 1}}
-	if _, err := new(Plain).Run(req); err != nil {
+	if _, err := new(Reference).Run(req); err != nil {
 		t.Errorf("a row that no group has: %v", err)
 	}
 	req = good()
 	for i := range 4 {
-		req.Scores[i] = negInf
+		req.Logits[i] = negInf
 	}
-	lists, err := new(Plain).Run(req)
+	lists, err := new(Reference).Run(req)
 	if err != nil || len(lists[0]) != 2 || lists[0][0].Row != 1 {
 		t.Errorf("a dead row beside a live one: %v, %v", lists, err)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // warp applies a group's warpers to p.row, in Hugging Face's order.
-func (p *Plain) warp(g *Group) {
+func (p *Reference) warp(g *Group) {
 	keep := max(g.MinKeep, 1)
 	if g.Temperature != 0 && g.Temperature != 1 {
 		for t := range p.row {
@@ -28,8 +28,8 @@ func (p *Plain) warp(g *Group) {
 	}
 }
 
-// topK bans the scores below the k-th best.
-func (p *Plain) topK(k int) {
+// topK bans the logits below the k-th best.
+func (p *Reference) topK(k int) {
 	var top topK
 	for t, x := range p.row {
 		if x > negInf {
@@ -48,8 +48,8 @@ func (p *Plain) topK(k int) {
 }
 
 // possible fills p.order with the tokens that are not banned, best first, and p.weights with their
-// exp(score - best) in that order, whose sum it gives.
-func (p *Plain) possible() float64 {
+// exp(logit - best) in that order, whose sum it gives.
+func (p *Reference) possible() float64 {
 	p.order = p.order[:0]
 	for t, x := range p.row {
 		if x > negInf {
@@ -73,7 +73,7 @@ func (p *Plain) possible() float64 {
 }
 
 // topP bans the worst tokens while the probability that goes with them is at most 1-mass.
-func (p *Plain) topP(mass float64, keep int) {
+func (p *Reference) topP(mass float64, keep int) {
 	sum := p.possible()
 	gone := 0.0
 	for i := len(p.order) - 1; i >= keep; i-- {
@@ -85,7 +85,7 @@ func (p *Plain) topP(mass float64, keep int) {
 }
 
 // minP bans the tokens whose probability is below least times the best.
-func (p *Plain) minP(least float64, keep int) {
+func (p *Reference) minP(least float64, keep int) {
 	p.possible()
 	for i := keep; i < len(p.order); i++ {
 		if p.weights[i] < least {
@@ -94,9 +94,9 @@ func (p *Plain) minP(least float64, keep int) {
 	}
 }
 
-// typicalP keeps the tokens whose information lies nearest the row's entropy, up to a probability
+// typicalP leaves the tokens whose information lies nearest the row's entropy, up to a probability
 // (locally typical sampling, Meister et al. 2022).
-func (p *Plain) typicalP(mass float64, keep int) {
+func (p *Reference) typicalP(mass float64, keep int) {
 	sum := p.possible()
 	if len(p.order) == 0 {
 		return
@@ -133,8 +133,8 @@ func (p *Plain) typicalP(mass float64, keep int) {
 	}
 }
 
-// sample draws the candidates of a group.
-func (p *Plain) sample(req *Request, g *Group) ([]Candidate, error) {
+// sample samples the candidates of a group.
+func (p *Reference) sample(req *Request, g *Group) ([]Candidate, error) {
 	p.joined = p.joined[:0]
 	for r := g.First; r < g.First+g.Count; r++ {
 		if err := p.prepare(req, g, r); err != nil {
@@ -151,8 +151,8 @@ func (p *Plain) sample(req *Request, g *Group) ([]Candidate, error) {
 		p.weights = append(p.weights, math.Exp(float64(x-greatest)))
 	}
 	var list []Candidate
-	for _, u := range g.Draws {
-		i := draw(p.weights, u)
+	for _, u := range g.Uniform {
+		i := pick(p.weights, u)
 		if i < 0 {
 			break // nothing possible is left
 		}
@@ -167,9 +167,9 @@ func (p *Plain) sample(req *Request, g *Group) ([]Candidate, error) {
 	return list, nil
 }
 
-// draw gives the first index at which the running sum of the weights exceeds u times their sum, -1
+// pick gives the first index at which the running sum of the weights exceeds u times their sum, -1
 // when all are 0.
-func draw(weights []float64, u float32) int {
+func pick(weights []float64, u float32) int {
 	sum := 0.0
 	for _, w := range weights {
 		sum += w

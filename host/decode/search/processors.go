@@ -4,16 +4,16 @@ import (
 	"slices"
 )
 
-// prepareEdits makes what the rows share: the edits of the prompt's and the encoder's tokens, and
+// prepareProcessors makes what the rows share: the processors of the prompt's and the encoder's tokens, and
 // the indices of their n-grams.
-func (s *State) prepareEdits() {
+func (s *State) prepareProcessors() {
 	o := &s.o
 	encoder := s.in.Encoder
 	if !o.IsEncoderDecoder && len(encoder) == 0 {
 		encoder = s.in.Prompt
 	}
 	if o.EncoderRepetitionPenalty != 1 {
-		// Hugging Face takes the inverse: above 1 raises the scores of the input's tokens.
+		// Hugging Face takes the inverse: above 1 raises the logits of the input's tokens.
 		s.encoderPenalty = s.penalties(encoder, float32(1/float64(o.EncoderRepetitionPenalty)), map[int32]bool{})
 	}
 	if o.RepetitionPenalty != 1 {
@@ -32,50 +32,50 @@ func (s *State) prepareEdits() {
 	})
 }
 
-// penalties gives one edit for each distinct token, and notes the tokens in seen.
-func (s *State) penalties(tokens []int32, value float32, seen map[int32]bool) []Edit {
-	var edits []Edit
+// penalties gives one processor for each distinct token, and notes the tokens in seen.
+func (s *State) penalties(tokens []int32, value float32, seen map[int32]bool) []Processor {
+	var processors []Processor
 	for _, t := range tokens {
 		if !seen[t] {
 			seen[t] = true
-			edits = s.edit(edits, t, Penalise, value)
+			processors = s.process(processors, t, Penalise, value)
 		}
 	}
-	return edits
+	return processors
 }
 
 // penalise notes in a row that it has a token, unless it or the prompt had it before.
 func (s *State) penalise(r *row, token int32) {
-	if s.inPrompt[token] || slices.ContainsFunc(r.penalties, func(e Edit) bool { return e.Token == token }) {
+	if s.inPrompt[token] || slices.ContainsFunc(r.penalties, func(p Processor) bool { return p.Token == token }) {
 		return
 	}
-	r.penalties = s.edit(r.penalties, token, Penalise, s.o.RepetitionPenalty)
+	r.penalties = s.process(r.penalties, token, Penalise, s.o.RepetitionPenalty)
 }
 
-// edit appends an edit of a token that the scores have; a token outside of them has no score to edit.
-func (s *State) edit(edits []Edit, token int32, op EditOp, value float32) []Edit {
+// process appends a processor of a token that the logits have; any other has no logit to change.
+func (s *State) process(processors []Processor, token int32, op ProcessorOp, value float32) []Processor {
 	if token < 0 || int(token) >= s.in.Vocab {
-		return edits
+		return processors
 	}
-	return append(edits, Edit{Token: token, Op: op, Value: value})
+	return append(processors, Processor{Token: token, Op: op, Value: value})
 }
 
-// edits appends the edits of a row in Hugging Face's order: sequence bias, diversity, encoder
+// processors appends the processors of a row in Hugging Face's order: sequence bias, diversity, encoder
 // repetition, repetition, n-grams, the encoder's n-grams, bad words, minimal length, forced
 // tokens, suppressed tokens.
-func (s *State) edits(edits []Edit, r *row) []Edit {
+func (s *State) processors(processors []Processor, r *row) []Processor {
 	o := &s.o
 	seq := s.sequence(r)
 	length := seq.len()
 	if forced := s.forced(length); forced != NoToken {
 		// Nothing that came before is left.
-		edits = s.edit(edits, forced, Only, 0)
+		processors = s.process(processors, forced, Only, 0)
 	} else {
-		edits = s.biases(edits, seq)
-		edits = s.diversity(edits)
-		edits = append(edits, s.encoderPenalty...)
-		edits = append(append(edits, s.promptPenalty...), r.penalties...)
-		ban := func(token int32) { edits = s.edit(edits, token, Ban, 0) }
+		processors = s.biases(processors, seq)
+		processors = s.diversity(processors)
+		processors = append(processors, s.encoderPenalty...)
+		processors = append(append(processors, s.promptPenalty...), r.penalties...)
+		ban := func(token int32) { processors = s.process(processors, token, Ban, 0) }
 		if s.own != nil {
 			s.own.follow(seq, ban)
 		}
@@ -88,17 +88,17 @@ func (s *State) edits(edits []Edit, r *row) []Edit {
 			}
 		}
 		if length < s.least {
-			edits = s.bans(edits, o.EOSTokenID)
+			processors = s.bans(processors, o.EOSTokenID)
 		}
 	}
-	edits = s.bans(edits, o.SuppressTokens)
-	if length == s.begin {
-		edits = s.bans(edits, o.BeginSuppressTokens)
+	processors = s.bans(processors, o.SuppressTokens)
+	if length == s.first {
+		processors = s.bans(processors, o.BeginSuppressTokens)
 	}
-	return edits
+	return processors
 }
 
-// forced gives the only token that a sequence of that length may go on with, or NoToken.
+// forced gives the only token that may follow a sequence of that length, or NoToken.
 func (s *State) forced(length int) int32 {
 	if s.o.ForcedEOSTokenID != NoToken && length == s.limit-1 {
 		return s.o.ForcedEOSTokenID
@@ -109,32 +109,32 @@ func (s *State) forced(length int) int32 {
 	return NoToken
 }
 
-func (s *State) bans(edits []Edit, tokens []int32) []Edit {
+func (s *State) bans(processors []Processor, tokens []int32) []Processor {
 	for _, t := range tokens {
-		edits = s.edit(edits, t, Ban, 0)
+		processors = s.process(processors, t, Ban, 0)
 	}
-	return edits
+	return processors
 }
 
 // biases appends one addition a token: those of a token that ends several sequences are summed
 // first, so that rounding is as in a vector of biases.
-func (s *State) biases(edits []Edit, seq sequence) []Edit {
-	start := len(edits)
+func (s *State) biases(processors []Processor, seq sequence) []Processor {
+	start := len(processors)
 	for _, single := range []bool{true, false} {
 		for _, b := range s.o.SequenceBias {
 			if (len(b.Tokens) == 1) != single || !completes(seq, b.Tokens) {
 				continue
 			}
 			last := b.Tokens[len(b.Tokens)-1]
-			i := slices.IndexFunc(edits[start:], func(e Edit) bool { return e.Token == last })
+			i := slices.IndexFunc(processors[start:], func(p Processor) bool { return p.Token == last })
 			if i >= 0 {
-				edits[start+i].Value += b.Bias
+				processors[start+i].Value += b.Bias
 			} else {
-				edits = s.edit(edits, last, Add, b.Bias)
+				processors = s.process(processors, last, Add, b.Bias)
 			}
 		}
 	}
-	return edits
+	return processors
 }
 
 // completes says whether the last of tokens would complete them. Like Hugging Face, it asks that
@@ -148,9 +148,9 @@ func completes(seq sequence, tokens []int32) bool {
 }
 
 // diversity lowers the tokens that the groups before have chosen in this step, once for each time.
-func (s *State) diversity(edits []Edit) []Edit {
+func (s *State) diversity(processors []Processor) []Processor {
 	if s.o.NumBeamGroups == 1 {
-		return edits
+		return processors
 	}
 	for i, t := range s.chosen {
 		if slices.Contains(s.chosen[:i], t) {
@@ -162,7 +162,7 @@ func (s *State) diversity(edits []Edit) []Edit {
 				times++
 			}
 		}
-		edits = s.edit(edits, t, Add, -(s.o.DiversityPenalty * float32(times)))
+		processors = s.process(processors, t, Add, -(s.o.DiversityPenalty * float32(times)))
 	}
-	return edits
+	return processors
 }
