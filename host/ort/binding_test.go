@@ -1,0 +1,122 @@
+package ort
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+func cpu(t testing.TB) *Memory {
+	t.Helper()
+	m, err := library.Memory("Cpu", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestRunInto: results land in the caller's memory.
+func TestRunInto(t *testing.T) {
+	s := session(t, marshal(t, unary("Neg")), SessionOptions{})
+	x, y := []float32{1, 2}, make([]float32, 2)
+	in, err1 := NewTensor(library, []int64{2}, x)
+	out, err2 := NewTensor(library, []int64{2}, y)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		x[0] = float32(i)
+		if err := s.RunInto(context.Background(), map[string]*Value{"x": in}, []string{"y"}, []*Value{out}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "y", y, float32(-i), -2)
+	}
+	if err := s.RunInto(context.Background(), nil, []string{"y"}, nil); err == nil || !strings.Contains(err.Error(), "0 places for 1 outputs") {
+		t.Errorf("no places: %v", err)
+	}
+}
+
+// TestBinding: runs reuse memory, and an output becomes the next input without a copy.
+func TestBinding(t *testing.T) {
+	w := &onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(Float32)), Dims: []int64{2}, RawData: rawFloats(1, 10)}
+	s := session(t, marshal(t, sum(w)), SessionOptions{})
+	b, err := s.NewBinding()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	buffers := [2][]float32{{0, 0}, {0, 0}}
+	var values [2]*Value
+	for i := range values {
+		if values[i], err = NewTensor(library, []int64{2}, buffers[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for step := range 4 {
+		from, to := values[step%2], values[1-step%2]
+		if err := errors.Join(b.Input("x", from), b.Output("y", to), b.Run(context.Background())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, "after four steps", buffers[0], 4, 40)
+
+	if err := b.OutputTo("y", cpu(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	outputs, err := b.Outputs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := Data[float32](outputs["y"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "allocated output", y, 4, 40)
+	if device, id, err := outputs["y"].Device(); err != nil || device != DeviceCPU || id != 0 {
+		t.Errorf("device %v %d, %v", device, id, err)
+	}
+	outputs["y"].Close()
+
+	if err := b.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Run(context.Background()); err == nil {
+		t.Error("a run without bindings succeeds")
+	}
+	if err := b.Input("nope", values[0]); err == nil || !strings.Contains(err.Error(), `"nope"`) {
+		t.Errorf("unknown name: %v", err)
+	}
+	b.Close()
+	if err := b.Run(context.Background()); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed binding: %v", err)
+	}
+}
+
+// TestDeviceTensor stands on memory that is known by address only, here the host's.
+func TestDeviceTensor(t *testing.T) {
+	at, err := library.Allocate(Float32, []int64{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := Data[float32](at)
+	copy(data, []float32{5, 6})
+	p, err := at.Pointer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := library.NewDeviceTensor(cpu(t), Float32, []int64{1, 2}, p, 8)
+	out := through(t, v, err, Float32, "a", "b")
+	y, _ := Data[float32](out)
+	expect(t, "y", y, 5, 6)
+	if _, err := library.NewDeviceTensor(cpu(t), Float32, []int64{3}, p, 8); err == nil || !strings.Contains(err.Error(), "takes 12 bytes, 8 were given") {
+		t.Errorf("too small: %v", err)
+	}
+}

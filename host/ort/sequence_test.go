@@ -1,0 +1,134 @@
+package ort
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// sequence is the model y = [x, x].
+func sequence() *onnx.Model {
+	m := identity(Float32, "n")
+	m.Graph.Node = []*onnx.Node{node("SequenceConstruct", []string{"x", "x"}, []string{"y"})}
+	m.Graph.Output = []*onnx.ValueInfo{value("y", &onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{
+		ElemType: tensorType(Float32, "n")}}})}
+	return m
+}
+
+func TestSequenceOutput(t *testing.T) {
+	s := session(t, marshal(t, sequence()), SessionOptions{})
+	x, err := NewTensor(library, []int64{2}, []float32{3, 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Run(context.Background(), map[string]*Value{"x": x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(out)
+	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a sequence, a tensor is needed") {
+		t.Errorf("bytes of a sequence: %v", err)
+	}
+	items, err := out[0].Items()
+	if err != nil || len(items) != 2 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	defer closeAll(items)
+	y, _ := Data[float32](items[1])
+	expect(t, "second item", y, 3, 4)
+}
+
+// TestEmptyOptional takes an optional without content from one model to another, where it would
+// end the process.
+func TestEmptyOptional(t *testing.T) {
+	kind := &onnx.Type{Value: &onnx.Type_OptionalType{OptionalType: &onnx.Type_Optional{ElemType: tensorType(Float32, "n")}}}
+	m := identity(Float32, "n")
+	m.Graph.Input = nil
+	none := node("Optional", nil, []string{"y"})
+	none.Attribute = []*onnx.Attribute{{Name: proto.String("type"), Type: onnx.Attribute_TYPE_PROTO.Enum(), Tp: tensorType(Float32, "n")}}
+	m.Graph.Node = []*onnx.Node{none}
+	m.Graph.Output = []*onnx.ValueInfo{value("y", kind)}
+	out, err := session(t, marshal(t, m), SessionOptions{}).Run(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(out)
+	if out[0].Kind() != KindOptional {
+		t.Errorf("an optional without content is a %v", out[0].Kind())
+	}
+	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a optional, a tensor is needed") {
+		t.Errorf("bytes of nothing: %v", err)
+	}
+
+	m = identity(Bool)
+	m.Graph.Input = []*onnx.ValueInfo{value("x", kind)}
+	m.Graph.Node = []*onnx.Node{node("OptionalHasElement", []string{"x"}, []string{"y"})}
+	s := session(t, marshal(t, m), SessionOptions{})
+	_, err = s.Run(context.Background(), map[string]*Value{"x": out[0]})
+	if err == nil || !strings.Contains(err.Error(), `input "x": an optional without content cannot be fed`) {
+		t.Errorf("feeding nothing: %v", err)
+	}
+}
+
+func TestNewSequence(t *testing.T) {
+	m := identity(Float32, "n")
+	kind := &onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{ElemType: tensorType(Float32, "n")}}}
+	m.Graph.Input = []*onnx.ValueInfo{value("x", kind)}
+	m.Graph.Output = []*onnx.ValueInfo{value("y", kind)}
+	m.Graph.Node = []*onnx.Node{node("Identity", []string{"x"}, []string{"y"})}
+	s := session(t, marshal(t, m), SessionOptions{})
+	data := []float32{3, 4}
+	item, err := NewTensor(library, []int64{2}, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := library.NewSequence([]*Value{item, item})
+	if err != nil {
+		t.Fatal(err)
+	}
+	item.Close()
+	data[0] = 5 // the sequence has copies
+	out, err := s.Run(context.Background(), map[string]*Value{"x": x})
+	x.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(out)
+	items, err := out[0].Items()
+	if err != nil || len(items) != 2 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	defer closeAll(items)
+	y, _ := Data[float32](items[1])
+	expect(t, "second item", y, 3, 4)
+
+	words, err := library.NewStrings([]int64{1}, []string{"word"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := library.NewSequence([]*Value{words})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	if items, err := text.Items(); err != nil || len(items) != 1 {
+		t.Errorf("a sequence of strings has %d items, %v", len(items), err)
+	} else if list, err := items[0].Strings(); err != nil || list[0] != "word" {
+		t.Errorf("a sequence of strings holds %q, %v", list, err)
+	}
+
+	if _, err := library.NewSequence(nil); err == nil || !strings.Contains(err.Error(), "at least one tensor, none was given") {
+		t.Errorf("an empty sequence: %v", err)
+	}
+	if _, err := library.NewSequence([]*Value{item}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed item: %v", err)
+	}
+	if _, err := library.NewSequence([]*Value{words, items[0]}); err == nil {
+		t.Error("a sequence of two element types was made")
+	}
+}
