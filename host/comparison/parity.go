@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/half"
 	"github.com/opgraft/graft/host/ort"
 )
 
@@ -230,11 +230,9 @@ func reader(e ort.ElementType) func(b []byte, i int64) float64 {
 	case ort.Float64:
 		return func(b []byte, i int64) float64 { return math.Float64frombits(le.Uint64(b[8*i:])) }
 	case ort.BFloat16:
-		return func(b []byte, i int64) float64 {
-			return float64(math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16))
-		}
+		return func(b []byte, i int64) float64 { return half.BFloatToFloat(le.Uint16(b[2*i:])) }
 	case ort.Float16:
-		return func(b []byte, i int64) float64 { return graph.HalfToFloat(le.Uint16(b[2*i:])) }
+		return func(b []byte, i int64) float64 { return half.ToFloat(le.Uint16(b[2*i:])) }
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/diagnostic"
 )
 
@@ -90,7 +91,7 @@ func (d Device) Name() (string, error) {
 		return "", err
 	}
 	name[len(name)-1] = 0
-	return goString(&name[0]), nil
+	return abi.GoString(&name[0]), nil
 }
 
 // TotalMem is the device's memory in bytes.

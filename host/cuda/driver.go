@@ -2,16 +2,15 @@ package cuda
 
 import (
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/opgraft/graft/host/diagnostic"
-
 	"github.com/ebitengine/purego"
 
+	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/cuda/signals"
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Driver is NVIDIA's driver library, mapped into this process and started. It is never unmapped, and its
@@ -137,7 +136,7 @@ func (d *Driver) findFunctions(l *library) error {
 	}
 	for e := range entries {
 		var function uintptr
-		name := cString(entries[e].name)
+		name := abi.CString(entries[e].name)
 		r := callC(find, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&function)), uintptr(entries[e].since), legacyStream, 0)
 		if Result(r) != Success || function == 0 {
 			return d.missing(entries[e].name+" of CUDA "+entries[e].since.String(), nil)
@@ -225,7 +224,7 @@ func (d *Driver) callError(e entry, r Result) *CallError {
 		if d.result(e, uintptr(r), uintptr(unsafe.Pointer(&s))) != Success {
 			return ""
 		}
-		return goString(s)
+		return abi.GoString(s)
 	}
 	err := &CallError{Function: entries[e].name, Result: r, Name: text(cuGetErrorName), Text: text(cuGetErrorString)}
 	if err.Name == "" {
@@ -235,23 +234,4 @@ func (d *Driver) callError(e entry, r Result) *CallError {
 		err.Text = "an error without a text"
 	}
 	return err
-}
-
-// cString makes a zero-terminated copy.
-func cString(s string) *byte {
-	b := append([]byte(s), 0)
-	return &b[0]
-}
-
-// goString copies a C string of at most 4096 bytes; null is "".
-func goString(p *byte) string {
-	const limit = 4096
-	if p == nil {
-		return ""
-	}
-	n := 0
-	for n < limit && *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
-		n++
-	}
-	return strings.ToValidUTF8(string(unsafe.Slice(p, n)), "?")
 }

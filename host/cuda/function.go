@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/abi"
 )
 
 // Function is a kernel of a module, and open as long as that is.
@@ -35,7 +37,7 @@ const (
 // extern "C".
 func (m *Module) Function(name string) (*Function, error) {
 	f := &Function{module: m, name: name}
-	symbol := cString(name)
+	symbol := abi.CString(name)
 	err := m.run(cuModuleGetFunction, func(c *Context) error {
 		return c.driver.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f.value)), m.handle.value, uintptr(unsafe.Pointer(symbol)))
 	})

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/abi"
 )
 
 // Module is code on a device.
@@ -48,7 +50,7 @@ func (c *Context) LoadModuleData(image []byte) (*Module, error) {
 	})
 	if err != nil {
 		log[len(log)-1] = 0
-		if words := strings.TrimSpace(goString(&log[0])); words != "" {
+		if words := strings.TrimSpace(abi.GoString(&log[0])); words != "" {
 			err = detail(err, "%s", words)
 		}
 		return nil, err
@@ -59,7 +61,7 @@ func (c *Context) LoadModuleData(image []byte) (*Module, error) {
 // Global is the address of a variable of the module, and its size in bytes. It is valid until Close.
 func (m *Module) Global(name string) (DevicePtr, int64, error) {
 	var p, size uintptr
-	symbol := cString(name)
+	symbol := abi.CString(name)
 	err := m.run(cuModuleGetGlobal, func(c *Context) error {
 		return c.driver.call(cuModuleGetGlobal, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&size)), m.handle.value, uintptr(unsafe.Pointer(symbol)))
 	})

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/half"
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
@@ -119,9 +120,9 @@ func (v *Value) Floats() (list []float64, ok bool) {
 		case onnx.Tensor_DOUBLE:
 			list[i] = math.Float64frombits(le.LittleEndian.Uint64(raw[8*i:]))
 		case onnx.Tensor_FLOAT16:
-			list[i] = HalfToFloat(le.LittleEndian.Uint16(raw[2*i:]))
+			list[i] = half.ToFloat(le.LittleEndian.Uint16(raw[2*i:]))
 		case onnx.Tensor_BFLOAT16:
-			list[i] = float64(math.Float32frombits(uint32(le.LittleEndian.Uint16(raw[2*i:])) << 16))
+			list[i] = half.BFloatToFloat(le.LittleEndian.Uint16(raw[2*i:]))
 		default:
 			return nil, false
 		}
@@ -159,24 +160,6 @@ func elementSize(t onnx.Tensor_DataType) int64 {
 		return 8
 	}
 	return 0
-}
-
-// HalfToFloat widens IEEE half precision.
-func HalfToFloat(h uint16) float64 {
-	sign, exp, frac := 1.0, int(h>>10&0x1f), float64(h&0x3ff)
-	if h>>15 != 0 {
-		sign = -1
-	}
-	switch exp {
-	case 0:
-		return sign * math.Ldexp(frac, -24)
-	case 31:
-		if frac != 0 {
-			return math.NaN()
-		}
-		return math.Inf(int(sign))
-	}
-	return sign * math.Ldexp(1024+frac, exp-25)
 }
 
 // Numbers reads a constant of floating-point numbers of any size up to most.

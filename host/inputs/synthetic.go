@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/half"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -318,7 +319,7 @@ func appendNumber(b []byte, t onnx.Tensor_DataType, x float64) ([]byte, error) {
 	case onnx.Tensor_DOUBLE:
 		return le.AppendUint64(b, math.Float64bits(x)), nil
 	case onnx.Tensor_FLOAT16:
-		return le.AppendUint16(b, halfBits(x)), nil
+		return le.AppendUint16(b, half.FromFloat(x)), nil
 	case onnx.Tensor_BFLOAT16:
 		return le.AppendUint16(b, uint16(math.Float32bits(float32(x))>>16)), nil
 	case onnx.Tensor_INT64, onnx.Tensor_UINT64:
@@ -331,25 +332,6 @@ func appendNumber(b []byte, t onnx.Tensor_DataType, x float64) ([]byte, error) {
 		return append(b, byte(int64(x))), nil
 	}
 	return nil, fmt.Errorf("there are no synthetic inputs of type %s; give it with --inputs", model.TypeName(t))
-}
-
-// halfBits rounds to IEEE half precision, to nearest even; what is too large
-// becomes infinite.
-func halfBits(x float64) uint16 {
-	sign := uint16(0)
-	if math.Signbit(x) {
-		sign, x = 0x8000, -x
-	}
-	switch {
-	case math.IsNaN(x):
-		return sign | 0x7e00
-	case x >= 65520:
-		return sign | 0x7c00
-	case x < 0x1p-14:
-		return sign | uint16(math.RoundToEven(x*0x1p24))
-	}
-	frac, exp := math.Frexp(x) // x = frac * 2^exp, frac in [0.5, 1)
-	return sign | uint16(int(math.RoundToEven(frac*2048))-1024+(exp+14)<<10)
 }
 
 // lengthsOf reads a model's declared input shapes as polynomials, and what its

@@ -20,7 +20,7 @@ type logger struct{ log func(level int, text string) }
 
 var logLine = sync.OnceValue(func() uintptr {
 	return purego.NewCallback(func(context *logger, level int32, text *byte) {
-		context.log(int(level), diagnostic.Printable(goString(text)))
+		context.log(int(level), diagnostic.Printable(abi.GoString(text)))
 	})
 })
 
@@ -61,6 +61,6 @@ type emitter struct {
 
 var emit = sync.OnceValue(func() uintptr {
 	return purego.NewCallback(func(context *emitter, name *byte, tensor *abi.Tensor) int32 {
-		return context.take(goString(name), tensor)
+		return context.take(abi.GoString(name), tensor)
 	})
 })

@@ -68,7 +68,7 @@ func array[T any](d *describer, first **T, count uint32, limit uint32, what stri
 }
 
 func (d *describer) name(p *byte, what string) string {
-	s := goString(p)
+	s := abi.GoString(p)
 	if !manifest.IsValueName(s) {
 		d.fail("%s is called %q", what, diagnostic.Printable(diagnostic.Clip(s)))
 	}
@@ -82,7 +82,7 @@ func (p *Plugin) describe() (*Info, error) {
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.PluginInfo{}), "it") {
 		return nil, d.err
 	}
-	info := &Info{Name: diagnostic.Printable(goString(c.Name)), Version: diagnostic.Printable(goString(c.Version)), Summary: diagnostic.Printable(goString(c.Summary))}
+	info := &Info{Name: diagnostic.Printable(abi.GoString(c.Name)), Version: diagnostic.Printable(abi.GoString(c.Version)), Summary: diagnostic.Printable(abi.GoString(c.Summary))}
 	switch c.DeviceType {
 	case abi.DeviceCPU:
 		info.Device = "cpu"
@@ -105,7 +105,7 @@ func (p *Plugin) describe() (*Info, error) {
 
 func (d *describer) operator(c *abi.Operator, what string) signature.Operator {
 	op := signature.Operator{
-		Name: d.name(c.Name, what), Summary: diagnostic.Printable(goString(c.Summary)), SinceVersion: int(c.SinceVersion),
+		Name: d.name(c.Name, what), Summary: diagnostic.Printable(abi.GoString(c.Summary)), SinceVersion: int(c.SinceVersion),
 		Inputs: []signature.Parameter{}, Outputs: []signature.Parameter{}, Attributes: []signature.Attribute{},
 	}
 	for i, x := range array(d, c.Inputs, c.NumInputs, maxParameters, "inputs of "+what) {

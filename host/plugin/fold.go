@@ -33,7 +33,7 @@ func (p *Plugin) Fold(operator string, constants []tensor.Weight, attributes []m
 		if err != nil {
 			return nil, p.misuse(what, err)
 		}
-		named[i] = &abi.NamedTensor{Size: uint64(unsafe.Sizeof(abi.NamedTensor{})), Name: cString(w.Name), Tensor: c}
+		named[i] = &abi.NamedTensor{Size: uint64(unsafe.Sizeof(abi.NamedTensor{})), Name: abi.CString(w.Name), Tensor: c}
 	}
 	var (
 		out    []tensor.Weight
@@ -49,7 +49,7 @@ func (p *Plugin) Fold(operator string, constants []tensor.Weight, attributes []m
 		return abi.OK
 	}}
 	request := &abi.FoldRequest{
-		Size: uint64(unsafe.Sizeof(abi.FoldRequest{})), OperatorName: cString(operator),
+		Size: uint64(unsafe.Sizeof(abi.FoldRequest{})), OperatorName: abi.CString(operator),
 		Constants: unsafe.SliceData(named), NumConstants: uint32(len(named)),
 		Attributes: unsafe.SliceData(attrs), NumAttributes: uint32(len(attrs)),
 		Emit: emit(), EmitContext: unsafe.Pointer(take),

@@ -198,7 +198,7 @@ func (p *Plugin) findOrtOps() (*abi.ORTOps, error) {
 	const limit = 64
 	extension := p.table.Next
 	for n := 0; extension != nil && n < limit; n++ {
-		if goString(extension.Name) == abi.ExtensionORTOps {
+		if abi.GoString(extension.Name) == abi.ExtensionORTOps {
 			ops := (*abi.ORTOps)(unsafe.Pointer(extension))
 			if ops.Size < uint64(unsafe.Sizeof(abi.ORTOps{})) || ops.Get == 0 {
 				return nil, refusal.Incompatible(p.Path, "a damaged extension "+abi.ExtensionORTOps, "one with its function", "report this to its author")

@@ -72,25 +72,6 @@ func (p *Plugin) invoke(what string, function uintptr, m *message, args ...uintp
 	return &diagnostic.Error{Kind: kind, Path: p.Path, Found: fmt.Sprintf("%s failed: %s (%s)", what, text, name)}
 }
 
-// cString makes a zero-terminated copy.
-func cString(s string) *byte {
-	b := append([]byte(s), 0)
-	return &b[0]
-}
-
-// goString copies a C string of at most 4096 bytes; a longer one is cut, null is "".
-func goString(p *byte) string {
-	const limit = 4096
-	if p == nil {
-		return ""
-	}
-	n := 0
-	for n < limit && *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
-		n++
-	}
-	return string(unsafe.Slice(p, n))
-}
-
 // pointer turns an address that C returned into a pointer. The memory is C's, so the collector does not
 // care; the indirection is what spares vet's warning of the general case.
 func pointer[T any](address uintptr) *T {
@@ -101,7 +82,7 @@ func pointer[T any](address uintptr) *T {
 func cAttributes(attributes []manifest.Attribute) ([]*abi.Attribute, error) {
 	out := make([]*abi.Attribute, len(attributes))
 	for i, a := range attributes {
-		c := &abi.Attribute{Size: uint64(unsafe.Sizeof(abi.Attribute{})), Name: cString(a.Name)}
+		c := &abi.Attribute{Size: uint64(unsafe.Sizeof(abi.Attribute{})), Name: abi.CString(a.Name)}
 		switch v := a.Value.(type) {
 		case int64:
 			c.Kind, c.IntValue = abi.AttributeInt, v
@@ -110,7 +91,7 @@ func cAttributes(attributes []manifest.Attribute) ([]*abi.Attribute, error) {
 		case float64:
 			c.Kind, c.FloatValue = abi.AttributeFloat, v
 		case string:
-			c.Kind, c.Data, c.Count = abi.AttributeString, unsafe.Pointer(cString(v)), uint64(len(v))
+			c.Kind, c.Data, c.Count = abi.AttributeString, unsafe.Pointer(abi.CString(v)), uint64(len(v))
 		case []int64:
 			c.Kind, c.Data, c.Count = abi.AttributeInts, unsafe.Pointer(unsafe.SliceData(v)), uint64(len(v))
 		case []float64:

@@ -1,61 +1,8 @@
 package tensor
 
-import "math"
+import "github.com/opgraft/graft/host/half"
 
-// float16 formats: the bits of a half or a bfloat16 to and from float64, to nearest even.
-
-func halfToFloat(bits uint16) float64 {
-	exponent, fraction := int(bits>>10&31), float64(bits&1023)
-	value := math.Ldexp(1024+fraction, exponent-25)
-	switch {
-	case exponent == 0:
-		value = math.Ldexp(fraction, -24)
-	case exponent == 31 && fraction == 0:
-		value = math.Inf(1)
-	case exponent == 31:
-		return math.NaN()
-	}
-	if bits&0x8000 != 0 {
-		value = -value
-	}
-	return value
-}
-
-func floatToHalf(value float64) uint16 {
-	var sign uint16
-	if math.Signbit(value) {
-		sign = 0x8000
-	}
-	magnitude := math.Abs(value)
-	switch {
-	case math.IsNaN(value):
-		return sign | 0x7e00
-	case magnitude >= 65520:
-		return sign | 0x7c00
-	case magnitude == 0:
-		return sign
-	}
-	_, exponent := math.Frexp(magnitude)
-	unit := max(exponent-11, -24) // of the last place
-	steps := uint16(math.RoundToEven(math.Ldexp(magnitude, -unit)))
-	if unit == -24 {
-		return sign | steps
-	}
-	// steps is 1024 to 2048, whose carry into the exponent is right.
-	return sign | (uint16(unit+24)<<10 + steps)
-}
-
-func bfloatToFloat(bits uint16) float64 { return float64(math.Float32frombits(uint32(bits) << 16)) }
-
-func floatToBFloat(value float64) uint16 {
-	bits := math.Float32bits(float32(value))
-	if math.IsNaN(value) {
-		return uint16(bits>>16) | 0x40
-	}
-	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
-}
-
-// floats reads a compact tensor in host memory as float64; booleans are 0 and 1.
+// Floats reads a compact tensor in host memory as float64; booleans are 0 and 1.
 func (t *Tensor) Floats() []float64 {
 	out := make([]float64, t.Elements())
 	switch t.DType {
@@ -81,11 +28,11 @@ func (t *Tensor) Floats() []float64 {
 		widen(out, Elems[uint64](t))
 	case Float16:
 		for i, bits := range Elems[uint16](t) {
-			out[i] = halfToFloat(bits)
+			out[i] = half.ToFloat(bits)
 		}
 	case BFloat16:
 		for i, bits := range Elems[uint16](t) {
-			out[i] = bfloatToFloat(bits)
+			out[i] = half.BFloatToFloat(bits)
 		}
 	}
 	return out
@@ -101,7 +48,7 @@ func widen[E number](out []float64, in []E) {
 	}
 }
 
-// set writes one element, rounded to the tensor's type.
+// Set writes one element, rounded to the tensor's type.
 func (t *Tensor) Set(i int64, value float64) {
 	switch t.DType {
 	case Float32:
@@ -130,8 +77,8 @@ func (t *Tensor) Set(i int64, value float64) {
 			Elems[uint8](t)[i] = 1
 		}
 	case Float16:
-		Elems[uint16](t)[i] = floatToHalf(value)
+		Elems[uint16](t)[i] = half.FromFloat(value)
 	case BFloat16:
-		Elems[uint16](t)[i] = floatToBFloat(value)
+		Elems[uint16](t)[i] = half.BFloatFromFloat(value)
 	}
 }

@@ -1,4 +1,4 @@
-package tensor
+package half
 
 import (
 	"math"
@@ -7,18 +7,18 @@ import (
 
 func TestHalves(t *testing.T) {
 	for bits := range 1 << 16 {
-		if v := halfToFloat(uint16(bits)); math.IsNaN(v) {
-			if back := floatToHalf(v); back&0x7c00 != 0x7c00 || back&0x3ff == 0 {
+		if v := ToFloat(uint16(bits)); math.IsNaN(v) {
+			if back := FromFloat(v); back&0x7c00 != 0x7c00 || back&0x3ff == 0 {
 				t.Fatalf("NaN %#x becomes %#x", bits, back)
 			}
-		} else if back := floatToHalf(v); back != uint16(bits) {
+		} else if back := FromFloat(v); back != uint16(bits) {
 			t.Fatalf("half %#x is %v, back it is %#x", bits, v, back)
 		}
-		if v := bfloatToFloat(uint16(bits)); math.IsNaN(v) {
-			if back := floatToBFloat(v); back&0x7f80 != 0x7f80 || back&0x7f == 0 {
+		if v := BFloatToFloat(uint16(bits)); math.IsNaN(v) {
+			if back := BFloatFromFloat(v); back&0x7f80 != 0x7f80 || back&0x7f == 0 {
 				t.Fatalf("NaN %#x becomes %#x", bits, back)
 			}
-		} else if back := floatToBFloat(v); back != uint16(bits) {
+		} else if back := BFloatFromFloat(v); back != uint16(bits) {
 			t.Fatalf("bfloat16 %#x is %v, back it is %#x", bits, v, back)
 		}
 	}
@@ -37,7 +37,7 @@ func TestHalves(t *testing.T) {
 		{2047.0 / 2048, 0x3bff, 0x3f80},   // below 1
 		{math.Ldexp(-1, -24), 0x8001, 0xb380},
 	} {
-		if half, bfloat := floatToHalf(test.value), floatToBFloat(test.value); half != test.half || bfloat != test.bfloat {
+		if half, bfloat := FromFloat(test.value), BFloatFromFloat(test.value); half != test.half || bfloat != test.bfloat {
 			t.Errorf("%v is %#x and %#x, want %#x and %#x", test.value, half, bfloat, test.half, test.bfloat)
 		}
 	}
