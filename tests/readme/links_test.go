@@ -83,3 +83,22 @@ func hasHeading(text, fragment string) bool {
 	}
 	return false
 }
+
+// named are the code spans of a document that say where in the repository something is.
+var named = regexp.MustCompile("`((?:abi|bench|cmd|docs|host|kernels-cuda|models|plugins|tests)/[A-Za-z0-9_./*-]+)`")
+
+// TestNamedFilesExist looks for the files and folders that documents name without a link.
+func TestNamedFilesExist(t *testing.T) {
+	found := 0
+	for _, document := range append(documents(t), "RATIONALE.md", "abi/README.md", "bench/README.md", "models/README.md", "tests/README.md") {
+		for _, m := range named.FindAllStringSubmatch(text(t, document), -1) {
+			found++
+			if list, err := filepath.Glob(filepath.Join(root(t), m[1])); err != nil || len(list) == 0 {
+				t.Errorf("%s names %s, which does not exist", document, m[1])
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("found %d names of files, there are more", found)
+	}
+}
