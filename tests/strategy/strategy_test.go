@@ -13,8 +13,8 @@ import (
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
 	"github.com/opgraft/graft/models"
@@ -24,7 +24,7 @@ import (
 const interleaved plan.Strategy = "interleaved"
 
 // load builds the plugin outside of this repository's tree and loads it with graft's own.
-func load(t *testing.T) *patch.Set {
+func load(t *testing.T) *loaded.Set {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "interleaved")
 	if err := os.CopyFS(folder, os.DirFS("testdata/interleaved")); err != nil {
@@ -52,7 +52,7 @@ func load(t *testing.T) *patch.Set {
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	set, err := patch.Load(folders, true)
+	set, err := loaded.Load(folders, true)
 	if err != nil || len(set.Plugins) != len(folders) {
 		t.Fatalf("%v: run make plugins", err)
 	}
@@ -97,7 +97,7 @@ func TestStrategyOfAStranger(t *testing.T) {
 }
 
 // planned: the planner weighs the strategy beside the others, by its own bytes and cost.
-func planned(t *testing.T, library *ort.Library, set *patch.Set, dir string) {
+func planned(t *testing.T, library *ort.Library, set *loaded.Set, dir string) {
 	g, err := decode.Prepare(dir, decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func planned(t *testing.T, library *ort.Library, set *patch.Set, dir string) {
 }
 
 // tuned: its operator is measured beside the others, and the table says so.
-func tuned(t *testing.T, set *patch.Set, dir string) {
+func tuned(t *testing.T, set *loaded.Set, dir string) {
 	m, err := prepare.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func tuned(t *testing.T, set *patch.Set, dir string) {
 }
 
 // compared: its tokens are those of the other side.
-func compared(t *testing.T, library *ort.Library, set *patch.Set, dir, against string, beams int) {
+func compared(t *testing.T, library *ort.Library, set *loaded.Set, dir, against string, beams int) {
 	search, err := json.Marshal(map[string]any{"num_beams": beams, "max_new_tokens": 12, "min_new_tokens": 12})
 	if err != nil {
 		t.Fatal(err)
