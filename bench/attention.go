@@ -21,21 +21,21 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// What attention keeps in the figures, as prepare.ParseAttention reads it.
+// KV-cache strategies of the figures, as prepare.ParseAttention reads them.
 const (
-	keepShared = "keys_values"
-	keepOutput = "self=keys_values,cross=prompt_hidden_states"
-	keepLeast  = "self=keys,cross=prompt_hidden_states"
+	strategyShared = "keys_values"
+	strategyOutput = "self=keys_values,cross=prompt_hidden_states"
+	strategyLeast  = "self=keys,cross=prompt_hidden_states"
 )
 
-// attentionFigures are those of what attention keeps.
+// attentionFigures are those of KV-cache strategies.
 func attentionFigures() []figure {
 	return []figure{attentionBytes(), attentionBatch(), attentionSpeed()}
 }
 
-// openAttention opens a model whose layers keep what is named, all of them.
-func openAttention(l *ort.Library, set *loaded.Set, folder, keep string, batch int) (*decode.Generator, error) {
-	attention, err := prepare.ParseAttention(keep, nil)
+// openAttention opens a model whose layers all use the named strategies.
+func openAttention(l *ort.Library, set *loaded.Set, folder, strategy string, batch int) (*decode.Generator, error) {
+	attention, err := prepare.ParseAttention(strategy, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func openAttention(l *ort.Library, set *loaded.Set, folder, keep string, batch i
 	for _, s := range g.Engine().Strategies() {
 		if s.Reason != "" {
 			g.Close()
-			return nil, fmt.Errorf("%s keeps %s instead of what was named: %s", s.Node, s.Strategy, s.Reason)
+			return nil, fmt.Errorf("%s uses %s instead of what was named: %s", s.Node, s.Strategy, s.Reason)
 		}
 	}
 	return g, nil
@@ -63,24 +63,24 @@ type generateJob struct {
 	Seed                  uint64
 	Progress              bool // lines on standard error
 	// Last runs the last steps of the generation alone, with one input really encoded and
-	// the samples as they are then: what a process holds at its most, in minutes.
+	// the requests as they are then: the peak of a process, in minutes.
 	Last bool
 }
 
 // generateTook is what it measured of itself.
 type generateTook struct {
 	Batch int `json:"batch"`
-	// OpenedRSSBytes is what was resident when the model was open, PeakRSSBytes the most at any
+	// OpenedRSSBytes is what was resident when the model was open, PeakRSSBytes the peak at any
 	// time; AnonBytes of the process's own and FileBytes of mapped files at the end.
 	OpenedRSSBytes int64 `json:"opened_rss_bytes"`
 	PeakRSSBytes   int64 `json:"peak_rss_bytes"`
 	AnonBytes      int64 `json:"anon_bytes"`
 	FileBytes      int64 `json:"file_bytes"`
-	// The most that the pools counted.
+	// The maximum that the pools counted.
 	SelfBytes  int64 `json:"self_bytes"`
 	CrossBytes int64 `json:"cross_bytes"`
 	Tokens     int   `json:"tokens"` // of all best sequences
-	// Seconds are of all, TTFTSeconds until the last sample had its first token.
+	// Seconds are of all, TTFTSeconds until the last request had its first token.
 	Seconds     float64 `json:"seconds"`
 	TTFTSeconds float64 `json:"ttft_seconds"`
 }
@@ -99,7 +99,7 @@ func generateIn(ctx context.Context, j generateJob) (t generateTook, err error) 
 	cmd.Stdin, cmd.Stderr = strings.NewReader(string(task)), os.Stderr
 	data, err := cmd.Output()
 	if err != nil {
-		return t, fmt.Errorf("generating %d samples with %s: %w", j.Batch, j.Strategy, err)
+		return t, fmt.Errorf("generating %d requests with %s: %w", j.Batch, j.Strategy, err)
 	}
 	return t, json.Unmarshal(data, &t)
 }
@@ -182,7 +182,7 @@ func (j generateJob) run(ctx context.Context, g *decode.Generator) (*generateToo
 	return t, t.weigh(g)
 }
 
-// runLast makes the samples of a batch as they are two steps before their end, and runs
+// runLast makes the requests of a batch as they are two steps before their end, and runs
 // these steps.
 func (j generateJob) runLast(ctx context.Context, g *decode.Generator) (*generateTook, error) {
 	o, err := g.SearchWith(j.Search)

@@ -19,25 +19,25 @@ const (
 	batchAgrees  = 0.05
 )
 
-// batchWay is one way of keeping, with the batches whose peaks are extrapolated and how
+// batchWay is one strategy, with the batches whose peaks are extrapolated and how
 // many times the batch of the first way it has to allow.
 type batchWay struct {
-	name, keep string
-	small      [2]int
-	least      float64
+	name, strategy string
+	small          [2]int
+	least          float64
 }
 
 var batchWays = []batchWay{
-	{"shared", keepShared, [2]int{8, 24}, 1},
-	{"output", keepOutput, [2]int{8, 48}, 3.8},
-	{"least", keepLeast, [2]int{8, 48}, 5},
+	{"shared", strategyShared, [2]int{8, 24}, 1},
+	{"output", strategyOutput, [2]int{8, 48}, 3.8},
+	{"least", strategyLeast, [2]int{8, 48}, 5},
 }
 
 // batchDetail is what one way came to.
 type batchDetail struct {
 	Strategy string         `json:"strategy"`
 	Small    []generateTook `json:"small"`
-	// Whole is a generation from its beginning to its end, of as many samples as the first
+	// Whole is a generation from its beginning to its end, of as many requests as the first
 	// of Small, which all run the last steps alone.
 	Whole    *generateTook `json:"whole"`
 	WholeOff float64       `json:"whole_off"` // of its peak from that of the last steps
@@ -73,8 +73,8 @@ func attentionBatch() figure {
 			details[w.name] = d
 			ratio := float64(d.Batch) / float64(details[batchWays[0].name].Batch)
 			out.Met = out.Met && ratio >= w.least && d.Confirmed.PeakRSSBytes <= batchLimit && math.Abs(d.Off) <= batchAgrees && math.Abs(d.WholeOff) <= batchAgrees
-			got = append(got, fmt.Sprintf("%s %d (%.2fx), %.2f MB a sample, %.2f GiB at the peak, %+.1f %% of what was predicted; a whole generation of %d %+.1f %%",
-				w.keep, d.Batch, ratio, float64(d.RequestBytes)/1e6, float64(d.Confirmed.PeakRSSBytes)/(1<<30), 100*d.Off, d.Whole.Batch, 100*d.WholeOff))
+			got = append(got, fmt.Sprintf("%s %d (%.2fx), %.2f MB a request, %.2f GiB at the peak, %+.1f %% of what was predicted; a whole generation of %d %+.1f %%",
+				w.strategy, d.Batch, ratio, float64(d.RequestBytes)/1e6, float64(d.Confirmed.PeakRSSBytes)/(1<<30), 100*d.Off, d.Whole.Batch, 100*d.WholeOff))
 		}
 		out.Got = strings.Join(got, "; ")
 		return out, nil
@@ -87,8 +87,8 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 	if err != nil {
 		return nil, err
 	}
-	j := generateJob{Folder: folder, Strategy: w.keep, Prompt: batchPrompt, Tokens: batchTokens, Search: search, Seed: 3, Progress: true, Last: true}
-	d := &batchDetail{Strategy: w.keep}
+	j := generateJob{Folder: folder, Strategy: w.strategy, Prompt: batchPrompt, Tokens: batchTokens, Search: search, Seed: 3, Progress: true, Last: true}
+	d := &batchDetail{Strategy: w.strategy}
 	for _, j.Batch = range w.small {
 		took, err := generateWhole(ctx, j)
 		if err != nil {
@@ -106,17 +106,17 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 	d.RequestBytes = (many.PeakRSSBytes - few.PeakRSSBytes) / int64(many.Batch-few.Batch)
 	d.FixedBytes = few.PeakRSSBytes - int64(few.Batch)*d.RequestBytes
 	if d.RequestBytes <= 0 {
-		return nil, fmt.Errorf("%s: %d samples take %d bytes and %d take %d: nothing can be extrapolated", w.keep, few.Batch, few.PeakRSSBytes, many.Batch, many.PeakRSSBytes)
+		return nil, fmt.Errorf("%s: %d requests take %d bytes and %d take %d: nothing can be extrapolated", w.strategy, few.Batch, few.PeakRSSBytes, many.Batch, many.PeakRSSBytes)
 	}
 	d.Batch = int((batchLimit - batchLimit*batchSpare/100 - d.FixedBytes) / d.RequestBytes)
 	d.PredictedBytes = d.FixedBytes + int64(d.Batch)*d.RequestBytes
 	j.Batch = d.Batch
-	j.say("%d samples are predicted to take %.2f GiB; trying", d.Batch, float64(d.PredictedBytes)/(1<<30))
+	j.say("%d requests are predicted to take %.2f GiB; trying", d.Batch, float64(d.PredictedBytes)/(1<<30))
 	if d.Confirmed, err = generateWhole(ctx, j); err != nil {
 		return nil, err
 	}
 	if got, want := d.Confirmed.CrossBytes, few.CrossBytes/int64(few.Batch)*int64(d.Batch); got != want {
-		return nil, fmt.Errorf("%s: %d bytes of inputs at once, needed are %d of all %d samples", w.keep, got, want, d.Batch)
+		return nil, fmt.Errorf("%s: %d bytes of inputs at once, needed are %d of all %d requests", w.strategy, got, want, d.Batch)
 	}
 	d.Off = float64(d.Confirmed.PeakRSSBytes)/float64(d.PredictedBytes) - 1
 	return d, nil
@@ -128,13 +128,13 @@ func generateWhole(ctx context.Context, j generateJob) (*generateTook, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.say("%d samples: %.2f GiB at the peak, %.0f s", j.Batch, float64(took.PeakRSSBytes)/(1<<30), took.Seconds)
+	j.say("%d requests: %.2f GiB at the peak, %.0f s", j.Batch, float64(took.PeakRSSBytes)/(1<<30), took.Seconds)
 	need := j.Batch * j.Tokens
 	if j.Last {
 		need = j.Batch * 2
 	}
 	if took.Tokens != need {
-		return nil, fmt.Errorf("%s: %d tokens of %d samples, needed are %d", j.Strategy, took.Tokens, j.Batch, need)
+		return nil, fmt.Errorf("%s: %d tokens of %d requests, needed are %d", j.Strategy, took.Tokens, j.Batch, need)
 	}
 	return &took, nil
 }

@@ -17,29 +17,29 @@ const bytesBatch = 32
 
 // bytesDetail is what the figure of bytes came to.
 type bytesDetail struct {
-	// Of BART-large: what the engine's pools counted, what the model as exported keeps of
+	// Of BART-large: what the engine's pools counted, what the model as exported stores of
 	// one input, counted too, and that for all inputs.
 	Shared         generateTook `json:"shared"`
 	Output         generateTook `json:"output"`
 	PerBeamRequest int64        `json:"per_beam_request_bytes"`
 	PerBeamBytes   int64        `json:"per_beam_bytes"`
-	// Of Whisper-tiny: the engine's pools with a whole context, by what is kept.
+	// Of Whisper-tiny: the engine's pools with a whole context, by strategy.
 	Whisper map[string]contextBytes `json:"whisper_tiny"`
 	// Of pools alone.
 	Pools []*poolTrial `json:"pools"`
 }
 
-// contextBytes is what a sample keeps.
+// contextBytes is what a request takes.
 type contextBytes struct {
 	Self  int64 `json:"self_bytes"`
 	Cross int64 `json:"cross_bytes"`
 }
 
-// attentionBytes is what attention keeps, as the pools count it and as the process
+// attentionBytes is what the KV cache takes, as the pools count it and as the process
 // grows by it, against what the papers say.
 func attentionBytes() figure {
 	const need = "BART-large 24x and 96x; Whisper 2x, 8.7x, 4.7x to 7.9x; T5-11B 32x; processes within 5 %"
-	return figure{"attention-bytes", "bytes kept for the input, BART-large, batch 32, 1,024 tokens, beam 4; contexts of Whisper and T5-11B", need, func(ctx context.Context, b *bench) (*outcome, error) {
+	return figure{"attention-bytes", "bytes stored for the input, BART-large, batch 32, 1,024 tokens, beam 4; contexts of Whisper and T5-11B", need, func(ctx context.Context, b *bench) (*outcome, error) {
 		d := &bytesDetail{Whisper: map[string]contextBytes{}}
 		out := &outcome{Met: true, Detail: d, Answers: "not compared: attention-speed and the tests do"}
 		var got []string
@@ -53,13 +53,13 @@ func attentionBytes() figure {
 		if err := d.bart(ctx, b); err != nil {
 			return nil, err
 		}
-		kept := float64(d.Output.CrossBytes)
-		claim("BART-large, against keys and values a layer", float64(d.Shared.CrossBytes)/kept, 24, 24)
-		claim("a layer and a beam", float64(d.PerBeamBytes)/kept, 96, 96)
+		stored := float64(d.Output.CrossBytes)
+		claim("BART-large, against keys and values a layer", float64(d.Shared.CrossBytes)/stored, 24, 24)
+		claim("a layer and a beam", float64(d.PerBeamBytes)/stored, 96, 96)
 		if err := d.whisper(ctx, b); err != nil {
 			return nil, err
 		}
-		usual, keys, least := d.Whisper[keepShared], d.Whisper["keys"], d.Whisper[keepLeast]
+		usual, keys, least := d.Whisper[strategyShared], d.Whisper["keys"], d.Whisper[strategyLeast]
 		claim("Whisper-tiny run, keys alone", float64(usual.Self+usual.Cross)/float64(keys.Self+keys.Cross), 2, 2)
 		claim("with the encoder's output for cross attention", float64(usual.Self+usual.Cross)/float64(least.Self+least.Cross), 4.65, 7.95)
 		if err := d.pools(claim); err != nil {
@@ -76,7 +76,7 @@ func attentionBytes() figure {
 	}}
 }
 
-// bart counts what is kept of the inputs.
+// bart counts what is stored of the inputs.
 func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 	folder, err := models.Cached(batchSubject, say)
 	if err != nil {
@@ -88,8 +88,8 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 		return err
 	}
 	j := generateJob{Folder: folder, Batch: bytesBatch, Prompt: batchPrompt, Tokens: tokens, Search: search, Seed: 3, Progress: true}
-	for keep, to := range map[string]*generateTook{keepShared: &d.Shared, keepOutput: &d.Output} {
-		j.Strategy = keep
+	for strategy, to := range map[string]*generateTook{strategyShared: &d.Shared, strategyOutput: &d.Output} {
+		j.Strategy = strategy
 		took, err := generateWhole(ctx, j)
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// exportedCross is what the model as exported keeps of one input for all its beams.
+// exportedCross is what the model as exported stores of one input for all its beams.
 func exportedCross(ctx context.Context, b *bench, folder string, j generateJob) (int64, error) {
 	g, err := exported.Open(folder, decode.Options{Library: b.library, ReferenceTail: true})
 	if err != nil {
@@ -124,17 +124,17 @@ func exportedCross(ctx context.Context, b *bench, folder string, j generateJob) 
 	return cross, err
 }
 
-// whisperContext is the most positions of a Whisper decoder.
+// whisperContext is the number of positions of a Whisper decoder.
 const whisperContext = 448
 
-// whisper generates to the end of the context with each way of keeping.
+// whisper generates to the end of the context with each strategy.
 func (d *bytesDetail) whisper(ctx context.Context, b *bench) error {
 	folder, err := models.Cached("whisper-tiny"+models.Conditioned, say)
 	if err != nil {
 		return err
 	}
-	for _, keep := range []string{keepShared, "keys", keepLeast} {
-		g, err := openAttention(b.library, b.set, folder, keep, 1)
+	for _, strategy := range []string{strategyShared, "keys", strategyLeast} {
+		g, err := openAttention(b.library, b.set, folder, strategy, 1)
 		if err != nil {
 			return err
 		}
@@ -143,12 +143,12 @@ func (d *bytesDetail) whisper(ctx context.Context, b *bench) error {
 			g.Close()
 			return err
 		}
-		took, err := generateJob{Strategy: keep, Batch: 1, Search: options, Seed: 1}.run(ctx, g)
+		took, err := generateJob{Strategy: strategy, Batch: 1, Search: options, Seed: 1}.run(ctx, g)
 		g.Close()
 		if err != nil {
-			return fmt.Errorf("%s: %w", keep, err)
+			return fmt.Errorf("%s: %w", strategy, err)
 		}
-		d.Whisper[keep] = contextBytes{took.SelfBytes, took.CrossBytes}
+		d.Whisper[strategy] = contextBytes{took.SelfBytes, took.CrossBytes}
 	}
 	return nil
 }
@@ -188,8 +188,8 @@ func (d *bytesDetail) pools(claim func(what string, ratio, least, most float64))
 		if err != nil {
 			return err
 		}
-		claim("Whisper "+w.name+" option 1", ratio(usual.Sample(), keys.Sample()), 2, 2)
-		claim("option 2", ratio(usual.Sample(), least.Parts[0]), 8.65, 8.75)
+		claim("Whisper "+w.name+" option 1", ratio(usual.Request(), keys.Request()), 2, 2)
+		claim("option 2", ratio(usual.Request(), least.Parts[0]), 8.65, 8.75)
 		low, high := 4.65, 7.95
 		switch i {
 		case 0:
@@ -197,7 +197,7 @@ func (d *bytesDetail) pools(claim func(what string, ratio, least, most float64))
 		case len(whisperShapes) - 1:
 			low = 7.85
 		}
-		claim("with the output", ratio(usual.Sample(), least.Sample()), low, high)
+		claim("with the output", ratio(usual.Request(), least.Request()), low, high)
 	}
 	t5 := plan.Layers{Type: "self", Layers: 1, Heads: 128, KVHeads: 128, HeadSize: 128, ValueSize: 128, Width: 1024, Positions: "relative"}
 	usual, err := d.pool("T5-11B layer, keys and values", part{t5, plan.KeysValues, 512})
@@ -208,7 +208,7 @@ func (d *bytesDetail) pools(claim func(what string, ratio, least, most float64))
 	if err != nil {
 		return err
 	}
-	claim("T5-11B layer, inputs", ratio(usual.Sample(), inputs.Sample()), 32, 32)
+	claim("T5-11B layer, inputs", ratio(usual.Request(), inputs.Request()), 32, 32)
 	return nil
 }
 

@@ -8,25 +8,25 @@ import (
 	"github.com/opgraft/graft/host/plan"
 )
 
-// part is what layers of one kind keep of so many positions.
+// part is what layers of one kind store of a number of positions.
 type part struct {
 	layers    plan.Layers
-	keep      plan.Strategy
+	strategy  plan.Strategy
 	positions int
 }
 
-// poolTrial is pools of some geometry filled with samples.
+// poolTrial is pools of some geometry filled with requests.
 type poolTrial struct {
-	Name    string  `json:"name"`
-	Samples int     `json:"requests"`
-	Parts   []int64 `json:"request_bytes"` // of one request, by kind of layers
-	Counted int64   `json:"counted_bytes"` // by the pools
-	Process int64   `json:"process_bytes"` // that the process grew by
-	Off     float64 `json:"off"`           // of the process from the pools
+	Name     string  `json:"name"`
+	Requests int     `json:"requests"`
+	Parts    []int64 `json:"request_bytes"` // of one request, by kind of layers
+	Counted  int64   `json:"counted_bytes"` // by the pools
+	Process  int64   `json:"process_bytes"` // that the process grew by
+	Off      float64 `json:"off"`           // of the process from the pools
 }
 
-// Sample is what one sample takes.
-func (t *poolTrial) Sample() (bytes int64) {
+// Request is what one request takes.
+func (t *poolTrial) Request() (bytes int64) {
 	for _, n := range t.Parts {
 		bytes += n
 	}
@@ -36,7 +36,7 @@ func (t *poolTrial) Sample() (bytes int64) {
 // poolBytes are enough for pages, and what a process does beside, not to count.
 const poolBytes = 256 << 20
 
-// pool fills pools with samples that take poolBytes and more, and takes note of what
+// pool fills pools with requests that take poolBytes and more, and takes note of what
 // they count and of how much the process grows.
 func (d *bytesDetail) pool(name string, parts ...part) (*poolTrial, error) {
 	t := &poolTrial{Name: name}
@@ -52,14 +52,14 @@ func (d *bytesDetail) pool(name string, parts ...part) (*poolTrial, error) {
 	}()
 	budget := cache.NewBudget(16 << 30)
 	for _, x := range parts {
-		block := plan.Candidate{Strategy: x.keep}.Bytes(x.layers, plan.Shape{Keys: abi.CacheBlockSize, Beams: 1})
+		block := plan.Candidate{Strategy: x.strategy}.Bytes(x.layers, plan.Shape{Keys: abi.CacheBlockSize, Beams: 1})
 		p, err := cache.NewPool(block/4, budget)
 		if err != nil {
 			return nil, err
 		}
 		pools = append(pools, p)
 	}
-	for t.Samples = 0; t.Counted < poolBytes; t.Samples++ {
+	for t.Requests = 0; t.Counted < poolBytes; t.Requests++ {
 		t.Parts, t.Counted = nil, 0
 		for i, p := range pools {
 			s := cache.NewSample(p)

@@ -74,12 +74,12 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 	crew := threads.NewPool(runtime.GOMAXPROCS(0))
 	defer crew.Close()
 	var steps [2]*probe.Step
-	for i, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
-		p, err := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin)
+	for i, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
+		p, err := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(strategy).Plugin)
 		if err != nil {
 			return err
 		}
-		layers, err := probe.New(p, plan.Implementations{}, l, plan.Candidate{Strategy: keep}, l.Layers, shape, crew)
+		layers, err := probe.New(p, plan.Implementations{}, l, plan.Candidate{Strategy: strategy}, l.Layers, shape, crew)
 		if err != nil {
 			return err
 		}
@@ -149,8 +149,8 @@ func (d *speedDetail) whole(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for i, keep := range []string{keepShared, keepOutput} {
-		g, err := openAttention(b.library, b.set, folder, keep, 1)
+	for i, strategy := range []string{strategyShared, strategyOutput} {
+		g, err := openAttention(b.library, b.set, folder, strategy, 1)
 		if err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func (d *speedDetail) whole(ctx context.Context, b *bench) error {
 		return err
 	}
 	g, err := generations.Compare(ctx, b.library, b.set, folder, generations.Options{
-		A: keepShared, B: keepOutput, Search: search, Batch: speedBatch, Seed: 1, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30})
+		A: strategyShared, B: strategyOutput, Search: search, Batch: speedBatch, Seed: 1, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30})
 	if err != nil {
 		return err
 	}

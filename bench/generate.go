@@ -23,7 +23,7 @@ type varied struct {
 
 // search are the options of a figure's search. There is no end token: every sample
 // generates as many as are asked for. Random weights repeat themselves unless they
-// are kept from it.
+// are prevented.
 func (v varied) search(tokens int) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"num_beams": 4, "max_new_tokens": tokens, "eos_token_id": []int{}, "no_repeat_ngram_size": 3,

@@ -31,29 +31,29 @@ import (
 // weightsFile holds the weights of the models that this figure makes.
 const weightsFile = "weights.bin"
 
-// product is y = x W + b as GPT-2 draws it; transposed is a W that lies as [N, K],
+// linearLayer is y = x W + b as GPT-2 has it; transposed is a W that lies as [N, K],
 // as the embedding does, behind a Transpose.
-type product struct {
+type linearLayer struct {
 	depth, columns int64
 	transposed     bool
 }
 
-func (p product) String() string {
+func (p linearLayer) String() string {
 	if p.transposed {
 		return fmt.Sprintf("%dx%d transposed", p.depth, p.columns)
 	}
 	return fmt.Sprintf("%dx%d", p.depth, p.columns)
 }
 
-// gpt2Layer and gpt2Head are GPT-2-124M's products.
+// gpt2Layer and gpt2Head are GPT-2-124M's linear layers.
 var (
-	gpt2Layer = []product{{768, 2304, false}, {768, 768, false}, {768, 3072, false}, {3072, 768, false}}
-	gpt2Head  = product{768, 50257, true}
+	gpt2Layer = []linearLayer{{768, 2304, false}, {768, 768, false}, {768, 3072, false}, {3072, 768, false}}
+	gpt2Head  = linearLayer{768, 50257, true}
 )
 
 // linearDetail is the raw figures of one model.
 type linearDetail struct {
-	Products    string             `json:"linear_layers"`
+	Layers      string             `json:"linear_layers"`
 	Speedup     statistics.Speedup `json:"speedup"`
 	UnpatchedMS []float64          `json:"unpatched_ms"`
 	GraftMS     []float64          `json:"graft_ms"`
@@ -66,11 +66,11 @@ type resides struct {
 	FileMB float64 `json:"file_mb"` // mapped files, shared with every process that maps them
 }
 
-// linear compares GPT-2-124M's products at four rows with ONNX Runtime's own: in a
+// linear compares GPT-2-124M's linear layers at four rows with ONNX Runtime's own: in a
 // session that is patched, whose weights stay as they lie in the model's file, and
 // in one such as the generation engine opens, whose weights lie in panels.
 func linear(panels bool) figure {
-	name, side, what := "linear", "packed-linear", "GPT-2-124M's products at four rows, packed-linear against ONNX Runtime's"
+	name, side, what := "linear", "packed-linear", "GPT-2-124M's linear layers at four rows, packed-linear against ONNX Runtime's"
 	if panels {
 		name, side, what = "linear-panels", panelsSide, what+", weights in panels"
 	}
@@ -81,14 +81,14 @@ func linear(panels bool) figure {
 				return nil, err
 			}
 			defer os.RemoveAll(dir)
-			var whole []product
+			var whole []linearLayer
 			for range 12 {
 				whole = append(whole, gpt2Layer...)
 			}
 			whole = append(whole, gpt2Head)
-			lists := [][]product{whole}
+			lists := [][]linearLayer{whole}
 			for _, p := range append(gpt2Layer, gpt2Head) {
-				var same []product
+				var same []linearLayer
 				for bytes := int64(0); bytes < 120e6; bytes += 4 * p.depth * p.columns {
 					same = append(same, p)
 				}
@@ -106,7 +106,7 @@ func linear(panels bool) figure {
 					name = list[0].String()
 				}
 				path := filepath.Join(dir, fmt.Sprintf("model-%d.onnx", i))
-				if err := writeProducts(path, list, 4); err != nil {
+				if err := writeLayers(path, list, 4); err != nil {
 					return nil, err
 				}
 				compare := comparePatched
@@ -120,7 +120,7 @@ func linear(panels bool) figure {
 				if !equal {
 					out.Answers, out.Met = "answers DIFFER", false
 				}
-				d.Products = name
+				d.Layers = name
 				if i == 0 {
 					d.Memory = map[string]resides{}
 					for _, side := range []string{"none", side} {
@@ -151,7 +151,7 @@ func comparePatched(ctx context.Context, b *bench, path string, count int) (*lin
 		return nil, false, err
 	}
 	if r.B.Replaced != count {
-		return nil, false, fmt.Errorf("%d of %d products replaced", r.B.Replaced, count)
+		return nil, false, fmt.Errorf("%d of %d linear layers replaced", r.B.Replaced, count)
 	}
 	return &linearDetail{Speedup: r.Speedup, UnpatchedMS: r.A.TimesMS, GraftMS: r.B.TimesMS}, r.Parity.OK, nil
 }
@@ -160,11 +160,11 @@ func comparePatched(ctx context.Context, b *bench, path string, count int) (*lin
 func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDetail, bool, error) {
 	// A side's threads rest while the other is timed.
 	resting := map[string]string{"session.force_spinning_stop": "1"}
-	plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true, Config: resting})
+	unpatched, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true, Config: resting})
 	if err != nil {
 		return nil, false, err
 	}
-	defer plain.Close()
+	defer unpatched.Close()
 	packed, err := openPanels(path, b.library, b.set)
 	if err != nil {
 		return nil, false, err
@@ -172,7 +172,7 @@ func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDe
 	defer packed.Close()
 	inputs := map[string]*ort.Value{}
 	random := rand.New(rand.NewPCG(3, 4))
-	for _, in := range plain.Inputs() {
+	for _, in := range unpatched.Inputs() {
 		x := make([]float32, in.Shape[0]*in.Shape[1])
 		for i := range x {
 			x[i] = random.Float32()*2 - 1
@@ -193,7 +193,7 @@ func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDe
 	for round := range b.rounds + 3 {
 		var made [2][]*ort.Value
 		for _, i := range []int{0, 1, 1, 0} {
-			s, times := runner(plain), &d.UnpatchedMS
+			s, times := runner(unpatched), &d.UnpatchedMS
 			if i == 1 {
 				s, times = packed, &d.GraftMS
 			}
@@ -268,17 +268,17 @@ func close32(a, b []*ort.Value) (bool, error) {
 }
 
 // writeWeights writes random numbers, as many bytes as the largest list of
-// products needs, and returns those of the first.
-func writeWeights(path string, lists [][]product) (int64, error) {
-	need := func(list []product) (bytes int64) {
+// linear layers needs, and returns those of the first.
+func writeWeights(path string, lists [][]linearLayer) (int64, error) {
+	need := func(list []linearLayer) (bytes int64) {
 		for _, p := range list {
 			bytes += 4 * (p.depth*p.columns + p.columns)
 		}
 		return bytes
 	}
-	most := int64(0)
+	largest := int64(0)
 	for _, list := range lists {
-		most = max(most, need(list))
+		largest = max(largest, need(list))
 	}
 	f, err := os.Create(path)
 	if err != nil {
@@ -288,7 +288,7 @@ func writeWeights(path string, lists [][]product) (int64, error) {
 	w := bufio.NewWriterSize(f, 1<<20)
 	random := rand.New(rand.NewPCG(1, 2))
 	var four [4]byte
-	for range most / 4 {
+	for range largest / 4 {
 		binary.LittleEndian.PutUint32(four[:], math.Float32bits(random.Float32()*0.04-0.02))
 		if _, err := w.Write(four[:]); err != nil {
 			return 0, err
@@ -297,10 +297,10 @@ func writeWeights(path string, lists [][]product) (int64, error) {
 	return need(lists[0]), w.Flush()
 }
 
-// writeProducts writes a model of products side by side, each with an output of its
+// writeLayers writes a model of linear layers side by side, each with an output of its
 // own, over one input for each depth.
-func writeProducts(path string, list []product, rows int64) error {
-	g := &onnx.Graph{Name: proto.String("products")}
+func writeLayers(path string, list []linearLayer, rows int64) error {
+	g := &onnx.Graph{Name: proto.String("linear_layers")}
 	offset := int64(0)
 	weight := func(name string, dims ...int64) {
 		bytes := int64(4)
@@ -314,7 +314,7 @@ func writeProducts(path string, list []product, rows int64) error {
 			DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{entry("location", weightsFile), entry("offset", offset), entry("length", bytes)}})
 		offset += bytes
 	}
-	face := func(name string, dims ...int64) *onnx.ValueInfo {
+	info := func(name string, dims ...int64) *onnx.ValueInfo {
 		s := &onnx.Shape{}
 		for _, d := range dims {
 			s.Dim = append(s.Dim, &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: d}})
@@ -327,7 +327,7 @@ func writeProducts(path string, list []product, rows int64) error {
 		x, w, b, y := fmt.Sprintf("x%d", p.depth), fmt.Sprintf("w%d", i), fmt.Sprintf("b%d", i), fmt.Sprintf("y%d", i)
 		if !seen[p.depth] {
 			seen[p.depth] = true
-			g.Input = append(g.Input, face(x, rows, p.depth))
+			g.Input = append(g.Input, info(x, rows, p.depth))
 		}
 		if p.transposed {
 			t := fmt.Sprintf("t%d", i)
@@ -341,7 +341,7 @@ func writeProducts(path string, list []product, rows int64) error {
 			weight(b, p.columns)
 			g.Node = append(g.Node, &onnx.Node{OpType: proto.String("Gemm"), Input: []string{x, w, b}, Output: []string{y}})
 		}
-		g.Output = append(g.Output, face(y, rows, p.columns))
+		g.Output = append(g.Output, info(y, rows, p.columns))
 	}
 	data, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
 		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})

@@ -30,10 +30,10 @@ type loading struct {
 	FileMB  float64 `json:"file_mb"`     // RssFile then: mapped files
 }
 
-// load compares the load of a patched model of 650 MB from a file with the plain
+// load compares the load of a patched model of 650 MB from a file with the unpatched
 // load: processes of their own, A B B A.
 func load() figure {
-	return figure{"load", "load of GPT-2-124M (650 MB) patched against plain, processes apart", "at most 1.00x time, 1.05x peak memory",
+	return figure{"load", "load of GPT-2-124M (650 MB) patched against unpatched, processes apart", "at most 1.00x time, 1.05x peak RSS",
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			path, err := subject("gpt2-124m", "model.onnx")
 			if err != nil {
@@ -146,7 +146,7 @@ func took(start time.Time) (m loading, err error) {
 }
 
 // statusMB is a field of what the system says of this process's memory: VmHWM is
-// the most that it has had resident.
+// its peak RSS.
 func statusMB(field string) (float64, error) {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -93,7 +93,7 @@ type peerTrial struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// run compares the engine with the fastest way of using the peer.
+// run compares the engine with the fastest way to use the peer.
 func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, error) {
 	folder, err := models.Cached(c.subject, say)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 	return r.outcome(c), nil
 }
 
-// fastest tries every way of using the peer, four times, twice where it is hopeless.
+// fastest tries every way to use the peer, four times, twice where it is hopeless.
 func (c peerCase) fastest(ctx context.Context, venv string, own *peerWork) (string, []peerTrial, error) {
 	if len(c.ways) == 1 {
 		return c.ways[0], nil, nil
@@ -162,7 +162,7 @@ func (c peerCase) fastest(ctx context.Context, venv string, own *peerWork) (stri
 		trials = append(trials, t)
 	}
 	if chosen == "" {
-		return "", nil, fmt.Errorf("no way of using the peer %s works: %+v", c.peer, trials)
+		return "", nil, fmt.Errorf("no way to use the peer %s works: %+v", c.peer, trials)
 	}
 	return chosen, trials, nil
 }
@@ -299,7 +299,7 @@ type peerWork struct {
 	features  *peerFeatures
 	start     []int32 // of a speech model's decoder
 	banned    []int32 // tokens that no output has, the end token first
-	// Of all samples so far.
+	// Of all requests so far.
 	steps, reorders int
 }
 

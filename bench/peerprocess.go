@@ -32,7 +32,7 @@ type peerHello struct {
 }
 
 // peerRequest is one generation of a batch: tokens, or features that both sides
-// draw from the seed of the weights.
+// sample from the seed of the weights.
 type peerRequest struct {
 	Inputs            [][]int32     `json:"inputs,omitempty"`
 	Features          *peerFeatures `json:"features,omitempty"`

@@ -41,8 +41,8 @@ var plannerModels = []plannerModel{
 // plannerShare is the part of the cells in which the planner must be right.
 const plannerShare = 0.95
 
-// plannerSteps is how many tokens a sample generates: what is computed before the first
-// is spread over as many. Cells are timed when a sample has generated plannerOwn.
+// plannerSteps is how many tokens a request generates: what is computed before the first
+// is spread over as many. Cells are timed when a request has generated plannerOwn.
 const plannerSteps, plannerOwn = 64, 24
 
 // plannerOutcome is the detail of the figure.
@@ -69,7 +69,7 @@ type plannerCell struct {
 	Beams   int64                 `json:"beams"`
 	Batch   int64                 `json:"batch"`
 	Choice  string                `json:"choice"`
-	Timed   string                `json:"timed"`   // the side that keeps what was chosen, as far as the weights let it
+	Timed   string                `json:"timed"`   // the side with the chosen strategies, as far as the weights let it
 	Reasons []string              `json:"reasons"` // the planner's, by kind of attention
 	Options map[string][]foreseen `json:"options"`
 	// Screened are the times by which the choice's strongest rival is found; those of the
@@ -120,7 +120,7 @@ type foreseen struct {
 
 // verdict is whether the planner was right.
 type verdict struct {
-	Alone   bool               `json:"alone"` // nothing else could serve: it says nothing of the planner
+	Alone   bool               `json:"alone"` // no other strategy could be used: it says nothing of the planner
 	Fastest string             `json:"fastest"`
 	Medians map[string]float64 `json:"medians"`
 	// Loss is the choice's median over the fastest's, P the U-test of the two.
@@ -160,8 +160,8 @@ func judge(choice, base string, contest map[string][]float64) (v verdict) {
 
 // planner is the figure of the planner's choices.
 func planner() figure {
-	return figure{"planner", "the planner's choice for 5 models, lengths, beams 1 to 8, batches 1 to 16, against every way of keeping a cache",
-		"best or not distinguishable in 95 % of cells, nowhere slower than plain", func(ctx context.Context, b *bench) (*outcome, error) {
+	return figure{"planner", "the planner's choice for 5 models, lengths, beams 1 to 8, batches 1 to 16, against every KV-cache strategy",
+		"best or not distinguishable in 95 % of cells, nowhere slower than keys_values", func(ctx context.Context, b *bench) (*outcome, error) {
 			detail := &plannerOutcome{Steps: plannerSteps, Own: plannerOwn}
 			for _, m := range plannerModels {
 				folder, err := models.Cached(m.name, say)
@@ -221,7 +221,7 @@ func (d *plannerOutcome) outcome() *outcome {
 		share = float64(right) / float64(open)
 	}
 	o.Met = open > 0 && share >= plannerShare && slower == 0 && lost == 0
-	o.Got = fmt.Sprintf("right in %d of %d cells (%.1f%%), at worst %.2fx the time of the fastest; %d slower than flash-decode, %d of %d than as exported; %d more cells have nothing to choose",
+	o.Got = fmt.Sprintf("right in %d of %d cells (%.1f%%), at worst %.2fx the time of the fastest; %d slower than keys_values, %d of %d than as exported; %d more cells have nothing to choose",
 		right, open, 100*share, worst, slower, lost, exported, alone)
 	o.Answers = "wrong: " + strings.Join(wrong, ", ")
 	if len(wrong) == 0 {
@@ -244,7 +244,7 @@ func (m plannerModel) cells() (list []plannerCell) {
 	return list
 }
 
-// plannerModel opens an engine for each way of keeping, asks the planner for every cell of
+// plannerModel opens an engine for each strategy, asks the planner for every cell of
 // a model, and times them.
 func (b *bench) plannerModel(ctx context.Context, m plannerModel, folder string) (*plannerReport, error) {
 	asked, err := b.ask(ctx, folder, m)
@@ -288,12 +288,12 @@ func (b *bench) exported(ctx context.Context, folder string, c plannerCell) (*ge
 	return g, nil
 }
 
-// sideName is how a way of keeping is asked for by name.
-func sideName(keeps map[string]plan.Strategy) string {
+// sideName is how strategies are asked for by name.
+func sideName(strategies map[string]plan.Strategy) string {
 	var parts []string
 	for _, kind := range []string{"self", "cross"} {
-		if keep, ok := keeps[kind]; ok {
-			parts = append(parts, kind+"="+string(keep))
+		if strategy, ok := strategies[kind]; ok {
+			parts = append(parts, kind+"="+string(strategy))
 		}
 	}
 	return strings.Join(parts, ",")

@@ -44,9 +44,9 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		}
 		measured.With(table)
 		k := plan.Kind{Layers: l, Either: true}
-		for _, keep := range plan.StandardStrategies() {
-			if _, missing := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(keep).Plugin); missing == nil && keep.Within(l.Type) == keep {
-				k.Candidates = append(k.Candidates, plan.Candidate{Strategy: keep})
+		for _, strategy := range plan.StandardStrategies() {
+			if _, missing := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(strategy).Plugin); missing == nil && strategy.Within(l.Type) == strategy {
+				k.Candidates = append(k.Candidates, plan.Candidate{Strategy: strategy})
 			}
 		}
 		a.kinds, a.encoder = append(a.kinds, k), a.encoder || l.Type == "cross"
@@ -81,20 +81,20 @@ func (a *asked) choose(c *plannerCell) error {
 	if err != nil {
 		return err
 	}
-	keeps := map[string]plan.Strategy{}
+	strategies := map[string]plan.Strategy{}
 	c.Options = map[string][]foreseen{}
 	for _, x := range choices {
 		kind := x.Kind.Layers.Type
-		keeps[kind] = x.Candidate.Strategy
+		strategies[kind] = x.Candidate.Strategy
 		if x.Either != nil {
-			keeps[kind] = x.Either.Candidates()[x.Either.Pick(x.Kind.Range.Largest())].Strategy
+			strategies[kind] = x.Either.Candidates()[x.Either.Pick(x.Kind.Range.Largest())].Strategy
 		}
 		c.Reasons = append(c.Reasons, kind+": "+x.Reason)
 		for _, o := range x.Options {
 			c.Options[kind] = append(c.Options[kind], foreseen{o.Name, o.Speedup, o.Refused})
 		}
 	}
-	c.Choice = sideName(keeps)
+	c.Choice = sideName(strategies)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (a *asked) shapes(l plan.Layers, c *plannerCell) plan.Range {
 }
 
 // sides are the ways of keeping that are timed: the default first, then each other that
-// can serve for one kind of attention, the other kind as it is by default, and each that
+// can be used for one kind of attention, the other kind as it is by default, and each that
 // does for both.
 func (a *asked) sides() (names []string) {
 	base := map[string]plan.Strategy{}
@@ -120,28 +120,28 @@ func (a *asked) sides() (names []string) {
 		base[k.Layers.Type] = plan.KeysValues
 	}
 	add := func(change func(plan.Layers) plan.Strategy) {
-		keeps := map[string]plan.Strategy{}
+		strategies := map[string]plan.Strategy{}
 		for _, k := range a.kinds {
 			l := k.Layers
 			c := plan.Candidate{Strategy: change(l)}
 			if c.Strategy == plan.Exported || !slices.Contains(k.Candidates, c) || c.Serves(l) != "" {
 				c.Strategy = plan.KeysValues
 			}
-			keeps[l.Type] = c.Strategy
+			strategies[l.Type] = c.Strategy
 		}
-		if name := sideName(keeps); !slices.Contains(names, name) {
+		if name := sideName(strategies); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	add(func(plan.Layers) plan.Strategy { return plan.KeysValues })
-	for _, keep := range plan.StandardStrategies()[1:] {
-		if keep.Within("self") == keep {
-			add(func(l plan.Layers) plan.Strategy { return keep.Within(l.Type) })
+	for _, strategy := range plan.StandardStrategies()[1:] {
+		if strategy.Within("self") == strategy {
+			add(func(l plan.Layers) plan.Strategy { return strategy.Within(l.Type) })
 		}
 		if a.encoder {
 			add(func(l plan.Layers) plan.Strategy {
 				if l.Type == "cross" {
-					return keep
+					return strategy
 				}
 				return plan.Exported
 			})

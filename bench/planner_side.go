@@ -19,26 +19,26 @@ import (
 // plannerCache bounds the caches of one engine: addresses, not memory.
 const plannerCache = 32 << 30
 
-// plannerSide is a way of keeping and what is really kept: where weights rule it out,
+// plannerSide is strategies by kind of attention and those really used: where weights rule it out,
 // layers fall back.
 type plannerSide struct {
-	Name   string         `json:"name"`
-	Kept   map[string]int `json:"strategies"` // layers by type and what they keep
-	Reason string         `json:"reason,omitempty"`
-	// SameAs is the side that keeps the same in every layer, which is timed in its place.
+	Name       string         `json:"name"`
+	Strategies map[string]int `json:"strategies"` // layers by type and strategy
+	Reason     string         `json:"reason,omitempty"`
+	// SameAs is the side with equal strategies in every layer, which is timed in its place.
 	SameAs string           `json:"same_as,omitempty"`
 	Fill   map[int64]fillOf `json:"fill,omitempty"` // by length
 
-	engine  *engine.Engine
-	encoded []*engine.Encoded
-	samples []*engine.Sample
-	feeds   []engine.Feed
+	engine   *engine.Engine
+	encoded  []*engine.Encoded
+	requests []*engine.Sample
+	feeds    []engine.Feed
 }
 
-// fillOf is the seconds that one input's encoder's output takes to be kept.
+// fillOf is the seconds that one input's encoder's output takes to be stored.
 type fillOf []float64
 
-// openSide opens a model as an engine does that keeps what is named, with room for the
+// openSide opens a model as an engine does with the named strategies, with room for the
 // decoder's weights alone: no encoder runs.
 func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 	attention, err := prepare.ParseAttention(name, nil)
@@ -70,7 +70,7 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 			panels += 4 * l.Layers * l.Width * (l.KeyWidth() + l.ValueWidth())
 		}
 	}
-	s := &plannerSide{Name: name, Kept: map[string]int{}, Fill: map[int64]fillOf{}}
+	s := &plannerSide{Name: name, Strategies: map[string]int{}, Fill: map[int64]fillOf{}}
 	s.engine, err = engine.Open(generation, engine.Options{Library: b.library, Plugins: b.set, CacheBytes: plannerCache, PanelBytes: panels,
 		Config: map[string]string{"session.force_spinning_stop": "1"}})
 	if err != nil {
@@ -81,7 +81,7 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 		return nil, fmt.Errorf("%s: %d bytes are too few for the decoder's weights", name, panels)
 	}
 	for _, x := range s.engine.Strategies() {
-		s.Kept[x.Type+"="+string(x.Strategy)]++
+		s.Strategies[x.Type+"="+string(x.Strategy)]++
 		if x.Reason == "" {
 			continue
 		}
@@ -129,16 +129,16 @@ func (s *plannerSide) release() {
 	s.encoded = nil
 }
 
-// end lets go of the samples of a cell.
+// end releases the requests of a cell.
 func (s *plannerSide) end() {
-	for _, x := range s.samples {
+	for _, x := range s.requests {
 		x.Release()
 	}
-	s.samples = nil
+	s.requests = nil
 }
 
-// keep keeps an encoder's output once more, and its time where that is one of a length.
-func (s *plannerSide) keep(ctx context.Context, hidden *ort.Value, length int64) error {
+// store stores an encoder's output once more, and its time where that is one of a length.
+func (s *plannerSide) store(ctx context.Context, hidden *ort.Value, length int64) error {
 	start := time.Now()
 	x, err := s.engine.Store(ctx, hidden, 1)
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *plannerSide) keep(ctx context.Context, hidden *ort.Value, length int64)
 	return nil
 }
 
-// begin makes the samples of a cell.
+// begin makes the requests of a cell.
 func (s *plannerSide) begin(c *plannerCell, encoder bool, vocab int) error {
 	s.end()
 	s.feeds = s.feeds[:0]
@@ -163,7 +163,7 @@ func (s *plannerSide) begin(c *plannerCell, encoder bool, vocab int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		s.samples = append(s.samples, x)
+		s.requests = append(s.requests, x)
 		f := engine.Feed{Sample: x}
 		if encoder {
 			f.Cross = s.encoded[i]

@@ -105,7 +105,7 @@ func (b *bench) timeCells(ctx context.Context, a *asked, folder string, m planne
 	length := int64(0)
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		if len(open) < 2 { // nothing else can serve
+		if len(open) < 2 { // no other strategy can be used
 			c.verdict = verdict{Alone: true, Right: true, Fastest: c.Choice, Loss: 1, P: 1}
 			continue
 		}
@@ -132,7 +132,7 @@ func (a *asked) width() int64 {
 	return 0
 }
 
-// fill keeps so many encoder's outputs of a length in every side. They are random: what
+// fill stores a number of encoder's outputs of a length in every side. They are random: what
 // is timed does not depend on them.
 func fill(ctx context.Context, l *ort.Library, sides []*plannerSide, length, width, count int64) error {
 	for _, s := range sides {
@@ -153,7 +153,7 @@ func fill(ctx context.Context, l *ort.Library, sides []*plannerSide, length, wid
 			if n%2 == 1 {
 				i = len(sides) - 1 - i
 			}
-			if err := sides[i].keep(ctx, hidden, length); err != nil {
+			if err := sides[i].store(ctx, hidden, length); err != nil {
 				return err
 			}
 		}

@@ -18,11 +18,11 @@ import (
 const least = 0.98
 
 // prefill compares attention of many queries, alone in a graph, with ONNX
-// Runtime's: with its products and softmax where tensors are laid out by head
+// Runtime's: with its matmuls and softmax where tensors are laid out by head
 // already, and with its fused MultiHeadAttention. Neither baseline has a mask,
 // a cache or a transpose to save.
 func prefill() figure {
-	const what = "attention alone, many queries, 12 heads, no mask, against ONNX Runtime's products and its MultiHeadAttention"
+	const what = "attention alone, many queries, 12 heads, no mask, against ONNX Runtime's matmuls and its MultiHeadAttention"
 	return figure{"prefill", what, fmt.Sprintf("each at least %.2fx", least), func(ctx context.Context, b *bench) (*outcome, error) {
 		dir, err := os.MkdirTemp("", "graft-prefill-")
 		if err != nil {
@@ -32,7 +32,7 @@ func prefill() figure {
 		out := &outcome{Met: true, Answers: "answers equal"}
 		var got []string
 		results := map[string]*comparison.Result{}
-		for _, kind := range []string{"products", "mha"} {
+		for _, kind := range []string{"matmuls", "mha"} {
 			for _, shape := range [][2]int64{{128, 64}, {256, 64}, {512, 64}, {1024, 64}, {128, 128}, {256, 128}} {
 				name := fmt.Sprintf("%s %dx%d", kind, shape[0], shape[1])
 				path := filepath.Join(dir, kind+".onnx")

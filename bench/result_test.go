@@ -53,10 +53,10 @@ func TestWriteSummarisesTimes(t *testing.T) {
 	if err := json.NewDecoder(z).Decode(&raw); err != nil || len(raw.A.Times) != 3 || raw.A.Times[0] != 4 {
 		t.Errorf("raw times %v, error %v", raw.A.Times, err)
 	}
-	if err := write(folder, result{Figure: "plain", Outcome: &outcome{Detail: map[string]int{"equal": 3}}}); err != nil {
+	if err := write(folder, result{Figure: "untimed", Outcome: &outcome{Detail: map[string]int{"equal": 3}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(folder, "plain.raw.json.gz")); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(folder, "untimed.raw.json.gz")); !os.IsNotExist(err) {
 		t.Errorf("a file of raw times without times: %v", err)
 	}
 }

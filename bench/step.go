@@ -47,7 +47,7 @@ func figures() []figure {
 	long := map[string]int64{"batch_size": 4, "past_sequence_length": 960}
 	short := map[string]int64{"batch_size": 1, "past_sequence_length": 16}
 	return append([]figure{
-		step("gpt2-long", "GPT-2-124M with past, fp32, batch 4, past 960, against plain ONNX Runtime", 1.25, gpt2, gpt2, long),
+		step("gpt2-long", "GPT-2-124M with past, fp32, batch 4, past 960, against ONNX Runtime", 1.25, gpt2, gpt2, long),
 		step("gpt2-long-runtime-scale", "the same where the graph computes its scale at run time", 1.8, scaled, scaled, long),
 		step("gpt2-long-mha", "the same against ONNX Runtime's fused MultiHeadAttention with past", 1.1, fused, gpt2, long),
 		step("gpt2-short", "the same at batch 1, past 16", 0.98, gpt2, gpt2, short),
@@ -68,6 +68,6 @@ func figures() []figure {
 		pipelineFigure(),
 		planner(),
 		profile("profile-gpt2", "what generate-gpt2's time goes into", "gpt2-124m", 704, 64, varied{1, 1.3}),
-		profile("profile-bart", "what the decoder of generate-bart's time goes into, one sample", "bart-large", 1024, 64, varied{3, 1.2}),
+		profile("profile-bart", "what the decoder of generate-bart's time goes into, one request", "bart-large", 1024, 64, varied{3, 1.2}),
 	}, attentionFigures()...)
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // tokens compares 256 greedy tokens on 64 held-out prompts, with the trained
-// model of the repository, plain against patched.
+// model of the repository, unpatched against patched.
 func tokens() figure {
-	return figure{"tokens", "256 greedy tokens on 64 prompts, tiny-gpt2, plain against patched", "equal",
+	return figure{"tokens", "256 greedy tokens on 64 prompts, tiny-gpt2, unpatched against patched", "equal",
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			const path = "models/tiny-gpt2/model.onnx"
 			data, err := os.ReadFile("models/tiny-gpt2/prompts.json")
@@ -42,7 +42,7 @@ func tokens() figure {
 				}
 				return all, nil
 			}
-			plain, err := run(ort.SessionOptions{Unpatched: true})
+			unpatched, err := run(ort.SessionOptions{Unpatched: true})
 			if err != nil {
 				return nil, err
 			}
@@ -53,10 +53,10 @@ func tokens() figure {
 				return nil, err
 			}
 			same, total := 0, 0
-			for i := range plain {
-				for j := range plain[i] {
+			for i := range unpatched {
+				for j := range unpatched[i] {
 					total++
-					if plain[i][j] == patched[i][j] {
+					if unpatched[i][j] == patched[i][j] {
 						same++
 					}
 				}
