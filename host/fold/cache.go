@@ -1,4 +1,4 @@
-// Package fold keeps what plugins compute from a model's weights. A fold depends on
+// Package fold stores what plugins compute from a model's weights. A fold depends on
 // nothing but the plugin's library and what goes in, so its result is stored in a
 // file named by their hash, and a later session reads it instead of computing it.
 // Refusals are kept as well: finding out that a layer cannot be folded takes as long
@@ -161,7 +161,7 @@ func (c *Cache) load(name string) *Result {
 	return nil
 }
 
-// store keeps a result. The file appears whole or not at all: it is written under
+// store stores a result. The file appears whole or not at all: it is written under
 // another name, and others see it when it is renamed.
 func (c *Cache) store(name string, r *Result) {
 	if c.why != nil {

@@ -28,7 +28,7 @@ type ID struct {
 	Plugins map[string]string `json:"plugins"` // SHA-256 of the libraries, by plugin
 }
 
-// This identifies the machine with the named plugins of those at hand. Threads of 0
+// This identifies the machine with the named plugins of those loaded. Threads of 0
 // is one a core.
 func This(plugins []*plugin.Plugin, threads int, names ...string) ID {
 	if threads <= 0 {
@@ -63,7 +63,7 @@ func (id ID) Differs(of ID) string {
 }
 
 // fileVersion is the version of the file of rooflines, maxEntries the most of them
-// that it keeps.
+// that it stores.
 const (
 	fileVersion = 1
 	maxEntries  = 16

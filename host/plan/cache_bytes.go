@@ -36,7 +36,7 @@ func (c Candidate) slotBytes(l Layers) (shared, own int64) {
 	return l.Layers * n, l.Layers * n
 }
 
-// Bytes is what a sample keeps at a shape, in whole blocks; Batch does not count.
+// Bytes is what a sample stores at a shape, in whole blocks; Batch does not count.
 // Positions that beams do not share are counted once a beam: it is the most that a
 // sample can take.
 func (c Candidate) Bytes(l Layers, s Shape) int64 {

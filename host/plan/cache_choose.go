@@ -10,7 +10,7 @@ import (
 type Prefer string
 
 // Speed takes the default where others are not expected to be clearly faster,
-// Memory what keeps the fewest bytes.
+// Memory what stores the fewest bytes.
 const (
 	PreferSpeed  Prefer = "speed"
 	PreferMemory Prefer = "memory"
@@ -74,7 +74,7 @@ type CacheChoice struct {
 	Options   []Option // in the order of the candidates
 }
 
-// ChooseCaches decides what each kind of attention keeps. It is an error when no
+// ChooseCaches decides what each kind of attention stores. It is an error when no
 // candidate of a kind can serve it.
 func ChooseCaches(p *Predictor, kinds []Kind, o CacheOptions) ([]CacheChoice, error) {
 	choices := make([]CacheChoice, len(kinds))

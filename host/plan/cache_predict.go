@@ -217,7 +217,7 @@ func works(l Layers, c Candidate, s Shape) work {
 }
 
 // filled is the columns of all layers' weights with which a candidate makes, before
-// its first step, what it keeps of an encoder's output.
+// its first step, what it stores of an encoder's output.
 func filled(l Layers, c Candidate) float64 {
 	if l.Type != "cross" {
 		return 0

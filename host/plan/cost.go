@@ -43,7 +43,7 @@ func (m Machine) String() string {
 }
 
 // Sample is one shape of the range with the expected times, in seconds, of the
-// nodes as drawn and of the operator.
+// nodes as exported and of the operator.
 type Sample struct {
 	Symbols  map[string]int64 `json:"symbols"`
 	Plain    float64          `json:"plain_s"`
@@ -96,7 +96,7 @@ func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
 	return e
 }
 
-// attention compares a block as drawn with an operator in its place.
+// attention compares a block as exported with an operator in its place.
 func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectation {
 	ins, outs := ends(b)
 	return e.compare(Region(ins, outs), ins, outs, attentionWork(b), e.cost(op))

@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Device is a device that a session computes on, other than the CPU, and what the plugins at hand have
+// Device is a device that a session computes on, other than the CPU, and what the loaded plugins have
 // for it. A session's tensors stay there: an operator for the CPU would have each of its own copied to the
 // host and back, so it takes no part.
 type Device struct {

@@ -17,7 +17,7 @@ import (
 const fileVersion = 1
 
 // file is a plan on disk: which operator stands where. Blocks that it does not
-// name stay as drawn.
+// name are left unchanged.
 type file struct {
 	SchemaVersion int          `json:"schema_version"`
 	Choices       []fileChoice `json:"choices"`

@@ -156,7 +156,7 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// TestNumbersThatBroadcast sees that a number drawn as a tensor is one only where
+// TestNumbersThatBroadcast sees that a number written as a tensor is one only where
 // it leaves the shape alone.
 func TestNumbersThatBroadcast(t *testing.T) {
 	m := parsed(t, "hundredth", `  - name: Hundredth

@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// operands says why the values of a block do not fit the face of an attention
+// operands says why the values of a block do not fit the signature of an attention
 // operator, or "". The operator takes query, key, value, past and bias of one
 // type, and masks of rank 1 to 4.
 func operands(shapes *graph.Shapes, b *blocks.Block) string {

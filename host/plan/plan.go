@@ -26,7 +26,7 @@ type Options struct {
 	Plugins []string          // use only these, by name; nil for all
 	Except  []string          // never use these
 	Force   bool              // use every operator that can serve, whatever it gains
-	Fixed   map[string]string // block's node -> operator, from a plan file; others stay as drawn
+	Fixed   map[string]string // block's node -> operator, from a plan file; others are left unchanged
 	Folder  Folder            // computes folded weights; nil when plugins are not loaded
 	Machine Machine
 	Device  *Device // that the session computes on; nil for the CPU
@@ -38,9 +38,9 @@ type Choice struct {
 	Kind     string // "attention" or "pattern"
 	Block    *blocks.Block
 	Match    *Match
-	Plugin   string             // "" when the block stays as drawn
+	Plugin   string             // "" when the block is left unchanged
 	Variant  string             // device of the variant that serves, cpu or cuda; "" when none has to
-	Operator *manifest.Operator // nil when the block stays as drawn
+	Operator *manifest.Operator // nil when the block is left unchanged
 	Reason   string             // why this operator, or why none
 	Expected Expectation
 }
@@ -66,7 +66,7 @@ func (p *Plan) Replaced() int {
 	return n
 }
 
-// Make plans a model. The manifests are those of the plugins at hand, in order
+// Make plans a model. The manifests are those of the loaded plugins, in order
 // of preference.
 func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests []*manifest.Manifest, o Options) *Plan {
 	if o.Machine == (Machine{}) {
@@ -140,7 +140,7 @@ func choose(e *estimator, b *blocks.Block, manifests []*manifest.Manifest, o Opt
 	case reasons != "":
 		c.Reason = reasons
 	default:
-		c.Reason = "no plugin at hand serves blocks of kind " + b.Kind
+		c.Reason = "no loaded plugin implements blocks of kind " + b.Kind
 	}
 	return c
 }
@@ -151,7 +151,7 @@ func (o Options) excludes(plugin, operator, node string) string {
 		return why
 	}
 	if o.Fixed != nil && o.Fixed[node] != operator {
-		return "the plan file leaves it as drawn"
+		return "the plan file leaves it unchanged"
 	}
 	return ""
 }

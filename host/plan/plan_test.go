@@ -81,7 +81,7 @@ func TestChoices(t *testing.T) {
 		operator  string
 		reason    string
 	}{
-		{"no plugins", nil, plan.Options{}, "", "no plugin at hand serves blocks of kind attention"},
+		{"no plugins", nil, plan.Options{}, "", "no loaded plugin implements blocks of kind attention"},
 		{"the one there is", []*manifest.Manifest{fast}, plan.Options{}, "Fast", "x over the range"},
 		{"the faster of two", []*manifest.Manifest{slow, fast}, plan.Options{}, "Fast", "x over the range"},
 		{"constraints", []*manifest.Manifest{half}, plan.Options{}, "", "half: dtype is float32, needs float16"},
@@ -93,7 +93,7 @@ func TestChoices(t *testing.T) {
 		{"asked for by name", []*manifest.Manifest{fast, slow}, plan.Options{Plugins: []string{"slow"}}, "Slow", ""},
 		{"none asked for", []*manifest.Manifest{fast}, plan.Options{Plugins: []string{}}, "", "fast was not asked for"},
 		{"a plan file", []*manifest.Manifest{fast, lame}, plan.Options{Fixed: map[string]string{"p_Softmax": "Lame"}}, "Lame", "(named in the plan file)"},
-		{"a plan file without it", []*manifest.Manifest{fast}, plan.Options{Fixed: map[string]string{}}, "", "the plan file leaves it as drawn"},
+		{"a plan file without it", []*manifest.Manifest{fast}, plan.Options{Fixed: map[string]string{}}, "", "the plan file leaves it unchanged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := makePlan(t, decoder, c.options, c.manifests...)

@@ -8,7 +8,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// attention puts one operator with the face of canonical attention in place of
+// attention puts one operator with the signature of canonical attention in place of
 // a block.
 func (r *rewriter) attention(c plan.Choice) error {
 	a, w := c.Block.Attention, c.Block.Wiring

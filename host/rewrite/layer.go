@@ -10,7 +10,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-// Layer is a block of attention and what it keeps. Its Weights are those that the fold
+// Layer is a block of attention and what it stores. Its Weights are those that the fold
 // gave, by name; the fold is the caller's to run.
 type Layer struct {
 	Strategy plan.Strategy
@@ -33,7 +33,7 @@ type LayerStrategy struct {
 	Reason   string        `json:"reason,omitempty"`
 }
 
-// refuse says why a layer cannot keep what it was asked to. It keeps something else
+// refuse says why a layer cannot keep what it was asked to. It stores something else
 // then.
 func refuse(format string, args ...any) error {
 	return &diagnostic.Error{Kind: refusal.ErrFold, Found: fmt.Sprintf(format, args...)}
@@ -51,7 +51,7 @@ func Refusal(err error) (string, bool) {
 	return "", false
 }
 
-// Instead is what a layer keeps that cannot keep what it was asked to; keys and values
+// Instead is what a layer stores that cannot keep what it was asked to; keys and values
 // any layer can.
 func Instead(kind string, keep plan.Strategy) plan.Strategy {
 	switch {
@@ -156,7 +156,7 @@ func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
 	first := firstCross(before)
 	l.first = l.inputs == plan.FirstLayerKeys && first == nil
 	if l.inputs == plan.FirstLayerKeys && !l.first && !first.first {
-		return nil, refuse("the first layer keeps no keys")
+		return nil, refuse("the first layer stores no keys")
 	}
 	if l.inputs == plan.Keys || l.first {
 		if b.Attention.Heads != b.Attention.KVHeads {

@@ -19,7 +19,7 @@ import (
 const domainVersion = 1
 
 // Apply edits the graph, and the model behind it, as the plan says. A block that
-// turns out to be tied to the rest of the graph stays as drawn, and its choice in
+// turns out to be tied to the rest of the graph is left unchanged, and its choice in
 // the plan then says why.
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 	r := &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},

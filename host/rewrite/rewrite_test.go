@@ -35,7 +35,7 @@ const layer = `
 	y0 = Reshape(o2, [0,0,512])
 	y = Relu(y0)`
 
-const face = `
+const ends = `
 	in q f32[batch, 8, seq, 64]
 	in k f32[batch, 8, seq, 64]
 	in v f32[batch, 8, seq, 64]
@@ -77,7 +77,7 @@ const flash = `  - name: Flash
 // sound: read again, each name defined once, before it is read.
 func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*manifest.Manifest) *onnx.Model {
 	t.Helper()
-	before := faceOf(p)
+	before := signatureOf(p)
 	b, err := proto.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
@@ -99,8 +99,8 @@ func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*manifest.M
 	if err := rewrite.Apply(g, s, pl); err != nil {
 		t.Fatal(err)
 	}
-	if after := faceOf(m.Proto()); after != before {
-		t.Errorf("the model's face changed from\n%s\nto\n%s", before, after)
+	if after := signatureOf(m.Proto()); after != before {
+		t.Errorf("the model's interface changed from\n%s\nto\n%s", before, after)
 	}
 	again, err := graph.New(m.Proto(), m)
 	if err != nil {
@@ -121,8 +121,8 @@ func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*manifest.M
 	return m.Proto()
 }
 
-// faceOf writes down inputs and outputs with their types.
-func faceOf(m *onnx.Model) string {
+// signatureOf writes down inputs and outputs with their types.
+func signatureOf(m *onnx.Model) string {
 	var b strings.Builder
 	for _, v := range append(append([]*onnx.ValueInfo{}, m.Graph.Input...), m.Graph.Output...) {
 		fmt.Fprintln(&b, v.GetName(), v.GetType())
@@ -156,7 +156,7 @@ func attribute(n *onnx.Node, name string) *onnx.Attribute {
 }
 
 func TestAttention(t *testing.T) {
-	p := apply(t, blockstest.Proto(t, face+join+layer), plan.Options{}, parsed(t, flash))
+	p := apply(t, blockstest.Proto(t, ends+join+layer), plan.Options{}, parsed(t, flash))
 	n := node(t, p.Graph, "Flash")
 	if n.GetDomain() != manifest.Domain {
 		t.Errorf("domain %q", n.GetDomain())
@@ -217,7 +217,7 @@ func TestMaskFromTheShapeOfPresent(t *testing.T) {
 				text = strings.Replace(text, "c = Add(s, zeros)", "both = Shape(s)\nzeros = ConstantOfShape(both)\nc = Add(s, zeros)", 1)
 				text = strings.Replace(text, "\n\t\n", "\n", -1)
 			}
-			p := apply(t, blockstest.Proto(t, face+join+text), plan.Options{}, parsed(t, flash))
+			p := apply(t, blockstest.Proto(t, ends+join+text), plan.Options{}, parsed(t, flash))
 			if slices.Contains(ops(p.Graph), "Softmax") {
 				t.Errorf("left %v", ops(p.Graph))
 			}
@@ -226,7 +226,7 @@ func TestMaskFromTheShapeOfPresent(t *testing.T) {
 }
 
 func TestShapeOfTheScoresIsReadElsewhere(t *testing.T) {
-	text := face + "out size i64[4]\n" + join + layer + "\n\tsize = Shape(a)"
+	text := ends + "out size i64[4]\n" + join + layer + "\n\tsize = Shape(a)"
 	p := apply(t, blockstest.Proto(t, text), plan.Options{}, parsed(t, flash))
 	if slices.Contains(ops(p.Graph), "MatMul") {
 		t.Errorf("the scores were kept for their shape: %v", ops(p.Graph))
@@ -273,11 +273,11 @@ func TestProbabilitiesThatLeave(t *testing.T) {
 
 // TestBranch rewrites attention inside an If whose past is the outer graph's.
 func TestBranch(t *testing.T) {
-	inner := blockstest.Proto(t, face+join+layer).Graph
+	inner := blockstest.Proto(t, ends+join+layer).Graph
 	inner.Input = nil
 	other := blockstest.Proto(t, "out y f32[batch, seq, 512]\nout present_key f32[batch, 8, past + seq, 64]\nout present_value f32[batch, 8, past + seq, 64]\n"+
 		"t = Transpose(q) perm=0,2,1,3\ny = Reshape(t, [0,0,512])\npresent_key = Identity(k)\npresent_value = Identity(v)").Graph
-	p := blockstest.Proto(t, face+"in use bool[1]\ny, present_key, present_value = If(use)")
+	p := blockstest.Proto(t, ends+"in use bool[1]\ny, present_key, present_value = If(use)")
 	for name, g := range map[string]*onnx.Graph{"then_branch": inner, "else_branch": other} {
 		p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute, &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: g})
 	}
@@ -366,7 +366,7 @@ func TestPatternWithFold(t *testing.T) {
 // TestBlockReadsBlock sees that what one operator makes is what the next reads:
 // no node of the first block stays for the sake of the second.
 func TestBlockReadsBlock(t *testing.T) {
-	p := apply(t, blockstest.Proto(t, face+join+`
+	p := apply(t, blockstest.Proto(t, ends+join+`
 		kt = Transpose(present_key) perm=0,1,3,2
 		a = MatMul(q, kt)
 		s = Mul(a, 0.125)

@@ -57,7 +57,7 @@ type CrossLayer struct {
 	Offset                       int64  // in the pool of cross attention, or of the encoder's output
 }
 
-// Engine is the face of a graph that Stateful made.
+// Engine is the interface of a graph that Stateful made.
 type Engine struct {
 	Tokens    string // the input of tokens, int64 (T, 1)
 	Logits    string // the output of scores, float32 (R, 1, V) or (R, V)
@@ -117,7 +117,7 @@ func (d *Decoder) Attend(layers []*Layer) (*Attended, error) {
 		inputs: map[string]*graph.Value{}, biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
 		rewriter: &rewriter{main: d.Graph, shapes: d.Shapes, lengths: map[lengthKey]*graph.Value{},
 			instead: map[*graph.Value]*graph.Value{}}}
-	if err := s.face(); err != nil {
+	if err := s.takeEnds(); err != nil {
 		return nil, err
 	}
 	c := &crossing{stateful: s, output: -1}
@@ -159,8 +159,8 @@ type stateful struct {
 	attended []*onnx.ValueInfo
 }
 
-// face finds tokens and scores, and lets go of all other outputs.
-func (s *stateful) face() error {
+// takeEnds finds tokens and logits, and lets go of all other outputs.
+func (s *stateful) takeEnds() error {
 	for _, v := range s.main.Inputs {
 		if v.Name == s.engine.Tokens || v.Name == "decoder_"+s.engine.Tokens {
 			s.tokens, s.engine.Tokens = v, v.Name

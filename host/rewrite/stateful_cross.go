@@ -28,7 +28,7 @@ func (c *crossing) layer(b *blocks.Block, keep plan.Strategy) (CrossLayer, error
 	return l, c.nothingHidden(b)
 }
 
-// keysValues keeps keys and values a layer.
+// keysValues stores keys and values a layer.
 func (c *crossing) keysValues(of *Layer) error {
 	b := of.block
 	l, err := c.layer(b, of.Strategy)
@@ -45,7 +45,7 @@ func (c *crossing) keysValues(of *Layer) error {
 		"kv_num_heads", l.KVHeads, "offset", l.Offset)
 }
 
-// encoder keeps the encoder's output, once for all layers; beside it, where that is
+// encoder stores the encoder's output, once for all layers; beside it, where that is
 // decided for each sample, keys and values.
 func (c *crossing) encoder(of *Layer) error {
 	b, key, value := of.block, of.from.key, of.from.value
@@ -81,7 +81,7 @@ func (c *crossing) encoder(of *Layer) error {
 	return c.attend(b, of.Strategy, ins, attributes...)
 }
 
-// keys keeps keys a layer.
+// keys stores keys a layer.
 func (c *crossing) keys(of *Layer) error {
 	b := of.block
 	strategy := of.attending()

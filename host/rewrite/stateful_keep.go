@@ -57,13 +57,13 @@ func (s *stateful) pool(p PoolInputs) (list [3]*graph.Value, err error) {
 	return list, nil
 }
 
-// face is what operators of self attention read beside queries, keys and values.
-type face struct {
+// poolOperands are what operators of self attention read beside queries, keys and values.
+type poolOperands struct {
 	cache, sequences, sharedSlots, privateSlots, slotMapping *graph.Value
 	bias                                                     *graph.Value // nil where nothing is added to scores
 }
 
-func (s *stateful) selfFace(b *blocks.Block) (f face, err error) {
+func (s *stateful) operandsOf(b *blocks.Block) (f poolOperands, err error) {
 	if f.bias, err = s.bias(b); err != nil {
 		return f, err
 	}
@@ -148,7 +148,7 @@ func (s *stateful) attend(b *blocks.Block, keep plan.Strategy, ins []*graph.Valu
 	return nil
 }
 
-// selfKeysValues keeps keys and values.
+// selfKeysValues stores keys and values.
 func (s *stateful) selfKeysValues(l *Layer) error {
 	b := l.block
 	a, w := b.Attention, b.Wiring
@@ -156,7 +156,7 @@ func (s *stateful) selfKeysValues(l *Layer) error {
 	if !w.Packed && (w.Key == nil || w.Value == nil) {
 		return errors.New("it has no new keys and values")
 	}
-	f, err := s.selfFace(b)
+	f, err := s.operandsOf(b)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (s *stateful) selfKeysValues(l *Layer) error {
 		"offset", s.area(&s.engine.Self, l.Strategy, a, plan.WidthOf(a)))
 }
 
-// selfInputs keeps what keys and values are projected from.
+// selfInputs stores what keys and values are projected from.
 func (s *stateful) selfInputs(l *Layer) error {
 	b, from := l.block, l.from
 	a := b.Attention
@@ -180,7 +180,7 @@ func (s *stateful) selfInputs(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.selfFace(b)
+	f, err := s.operandsOf(b)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (s *stateful) selfInputs(l *Layer) error {
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
 }
 
-// selfPrompt keeps the inputs of a prompt, and keys and values of what follows it.
+// selfPrompt stores the inputs of a prompt, and keys and values of what follows it.
 func (s *stateful) selfPrompt(l *Layer) error {
 	b, from := l.block, l.from
 	a, w := b.Attention, b.Wiring
@@ -206,7 +206,7 @@ func (s *stateful) selfPrompt(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.selfFace(b)
+	f, err := s.operandsOf(b)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (s *stateful) selfPrompt(l *Layer) error {
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs, "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))...)
 }
 
-// selfKeys keeps keys alone.
+// selfKeys stores keys alone.
 func (s *stateful) selfKeys(l *Layer) error {
 	b := l.block
 	a := b.Attention
@@ -236,7 +236,7 @@ func (s *stateful) selfKeys(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.selfFace(b)
+	f, err := s.operandsOf(b)
 	if err != nil {
 		return err
 	}

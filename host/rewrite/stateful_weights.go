@@ -84,7 +84,7 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 	return p, nil
 }
 
-// unshaped looks through what keeps rows as they are.
+// unshaped looks through what leaves rows as they are.
 func unshaped(v *graph.Value) *graph.Value {
 	for v != nil && v.Producer != nil && v.Producer.Is("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze") {
 		v = v.Producer.Input(0)

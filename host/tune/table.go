@@ -1,5 +1,5 @@
 // Package tune measures how long the ways of keeping a cache take on this machine,
-// for the layers of one model over a grid of shapes, and keeps the tables: what a
+// for the layers of one model over a grid of shapes, and stores the tables: what a
 // plan predicts is replaced by what was measured where there is a table.
 package tune
 
@@ -276,7 +276,7 @@ func Load(folder string, plugins []*plugin.Plugin, servers plan.Implementations,
 	return tables, reasons
 }
 
-// Save keeps a table and says where.
+// Save stores a table and says where.
 func (t *Table) Save(folder string) (string, error) {
 	var servers plan.Implementations
 	for _, r := range t.Rows {

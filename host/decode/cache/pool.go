@@ -1,4 +1,4 @@
-// Package cache keeps what decoders attend over. A Pool is memory in blocks of
+// Package cache stores what decoders attend over. A Pool is memory in blocks of
 // slots, as abi/graft_cache.h says; a slot holds what all layers keep of one token, as rewrite.Layout says. A
 // Sample is one input with its rows (beams): the slots of positions on which its
 // rows agree are kept once, those of the others once for each row that differs.

@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Encode runs the encoder over one input that so many beams will attend to, and keeps
+// Encode runs the encoder over one input that so many beams will attend to, and stores
 // what layers of cross attention read. Features are what the encoder takes: token
 // ids, or float32 features of a given shape.
 func (e *Engine) Encode(ctx context.Context, in Features, beams int) (*Encoded, error) {
@@ -55,7 +55,7 @@ func (e *Engine) encode(ctx context.Context, in Features) (*ort.Value, error) {
 	return hidden[0], nil
 }
 
-// EncodeCopies is Encode of one input for as many samples, of which each keeps its own:
+// EncodeCopies is Encode of one input for as many samples, of which each stores its own:
 // for measuring what many samples take.
 func (e *Engine) EncodeCopies(ctx context.Context, in Features, beams, copies int, done func(*Encoded) error) error {
 	hidden, err := e.encode(ctx, in)
@@ -75,7 +75,7 @@ func (e *Engine) EncodeCopies(ctx context.Context, in Features, beams, copies in
 	return nil
 }
 
-// Store is the second half of Encode: it keeps what layers of cross attention read of
+// Store is the second half of Encode: it stores what layers of cross attention read of
 // an encoder's output (1, positions, width).
 func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *Encoded, err error) {
 	s = &Encoded{}
@@ -90,7 +90,7 @@ func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *En
 		return s, fmt.Errorf("the encoder's output has the shape %v, needed is one input of at least one position: (1, positions, width)", shape)
 	}
 	length := int(shape[1])
-	keys, output := e.keeps(length, beams)
+	keys, output := e.stored(length, beams)
 	if output {
 		if err = e.keepOutput(s, hidden, length); err != nil {
 			return s, err
@@ -119,7 +119,7 @@ func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
 		return err
 	}
 	width := int64(len(rows) / length)
-	if need := e.face.EncoderWidth; need != width {
+	if need := e.graph.EncoderWidth; need != width {
 		return fmt.Errorf("the encoder's output is %d wide, the decoder attends over %d", width, need)
 	}
 	if e.store == nil {

@@ -42,7 +42,7 @@ type Options struct {
 // Engine is an open model: sessions and the pools of its samples. It is not for
 // concurrent use.
 type Engine struct {
-	face      *rewrite.Engine
+	graph     *rewrite.Engine
 	library   *ort.Library
 	decoder   *Session
 	weights   weights // of operators, beside the products'
@@ -74,7 +74,7 @@ type pool struct {
 // Open makes an engine of a prepared generation, which it takes over, also where there is
 // an error.
 func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
-	e := &Engine{face: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
+	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
 		storage: g.Storage, storing: g.Store, choose: g.Choose, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then
@@ -86,7 +86,7 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 			e.Close()
 		}
 	}()
-	if err := e.weights.open(o.Library, e.face.Weights); err != nil {
+	if err := e.weights.open(o.Library, e.graph.Weights); err != nil {
 		return nil, err
 	}
 	// Weights that were folded went through Go's memory, several times as much as there
@@ -121,7 +121,7 @@ func (e *Engine) openPools(o Options) error {
 	for _, p := range []struct {
 		floats int64
 		to     **pool
-	}{{e.face.Self, &e.self}, {e.face.Prompt, &e.prompt}, {e.face.Cross, &e.cross}, {e.face.Encoder, &e.output}} {
+	}{{e.graph.Self, &e.self}, {e.graph.Prompt, &e.prompt}, {e.graph.Cross, &e.cross}, {e.graph.Encoder, &e.output}} {
 		if p.floats == 0 {
 			continue
 		}
@@ -176,7 +176,7 @@ func (e *Engine) HasEncoder() bool { return e.encoder != nil }
 func (e *Engine) FillsCross() bool { return e.filler != nil }
 
 // Strategies says what serves each layer of attention, in the order of the graph.
-func (e *Engine) Strategies() []rewrite.LayerStrategy { return e.face.Strategies }
+func (e *Engine) Strategies() []rewrite.LayerStrategy { return e.graph.Strategies }
 
 // Memory is what the caches take: now, and at most since the engine was opened,
 // in bytes; the decoder's own and the encoder's side.
@@ -230,7 +230,7 @@ type Skipped struct {
 // Skipped says how much attention left out since the engine was opened; nil where no
 // layer was asked to.
 func (e *Engine) Skipped() *Skipped {
-	if len(e.face.Skipped) == 0 {
+	if len(e.graph.Skipped) == 0 {
 		return nil
 	}
 	left := e.skipped

@@ -51,7 +51,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 							got, slack = sampleBytes(t, e, keys, beams, steps), 2*e.BlockBytes()
 						}
 						if math.Abs(float64(got-want)) > float64(slack) {
-							t.Errorf("%s attention keeps %d bytes, the planner says %d", l.Type, got, want)
+							t.Errorf("%s attention stores %d bytes, the planner says %d", l.Type, got, want)
 						}
 						compared[c.Candidate.Strategy]++
 					}
@@ -66,7 +66,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 	}
 }
 
-// sampleBytes is what a sample keeps behind a prompt and steps of beams that never
+// sampleBytes is what a sample stores behind a prompt and steps of beams that never
 // agree.
 func sampleBytes(t *testing.T, e *engine.Engine, prompt, beams, steps int) int64 {
 	t.Helper()

@@ -18,7 +18,7 @@ func (e *Engine) Need(prompt, rows, rest int) int64 {
 
 // EncodedBytes is what an input's encoded positions take, for so many beams.
 func (e *Engine) EncodedBytes(positions, beams int) (bytes int64) {
-	keys, output := e.keeps(positions, beams)
+	keys, output := e.stored(positions, beams)
 	if keys {
 		bytes += blocksOf(positions) * e.cross.BlockBytes()
 	}
@@ -28,8 +28,8 @@ func (e *Engine) EncodedBytes(positions, beams int) (bytes int64) {
 	return bytes
 }
 
-// keeps says which pools an input's encoded positions go to.
-func (e *Engine) keeps(positions, beams int) (keys, output bool) {
+// stored says which pools an input's encoded positions go to.
+func (e *Engine) stored(positions, beams int) (keys, output bool) {
 	keys, output = e.cross != nil, e.output != nil
 	if keys && output && e.choose != nil {
 		output = e.choose(positions, beams)

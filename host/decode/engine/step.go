@@ -176,8 +176,8 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	in := &feeder{library: e.library, values: map[string]*ort.Value{}}
 	defer in.close()
 	rows := int64(len(b.tokens))
-	add(in, e.face.Tokens, b.tokens, rows, 1)
-	if e.face.Positions {
+	add(in, e.graph.Tokens, b.tokens, rows, 1)
+	if e.graph.Positions {
 		add(in, rewrite.PositionsInput, b.positions, rows, 1)
 	}
 	add(in, rewrite.SelectInput, b.selected, int64(len(b.selected)))
@@ -193,7 +193,7 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	if in.err != nil {
 		return nil, in.err
 	}
-	results, err := e.decoder.Run(ctx, in.values, append([]string{e.face.Logits}, e.face.Skipped...)...)
+	results, err := e.decoder.Run(ctx, in.values, append([]string{e.graph.Logits}, e.graph.Skipped...)...)
 	if err != nil {
 		return nil, err
 	}

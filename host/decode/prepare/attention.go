@@ -72,7 +72,7 @@ func ParseAttention(text string, manifests []*manifest.Manifest) (a Attention, e
 	return a, a.idle()
 }
 
-// served is what a name keeps. A plugin that keeps several things is taken for the first
+// served is what a name stores. A plugin that stores several things is taken for the first
 // of its manifest.
 func (a *Attention) served(name string, manifests []*manifest.Manifest) (plan.Strategy, error) {
 	known := a.Implementations.Among(manifests)

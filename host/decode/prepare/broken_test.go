@@ -7,7 +7,7 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// What the planner chose must hold in every layer; what was named, or keeps little, may
+// What the planner chose must hold in every layer; what was named, or takes little, may
 // be stood in for.
 func TestBroken(t *testing.T) {
 	flash, keys := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.Keys}

@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/host/tune"
 )
 
-// chooser decides what the decoder's attention keeps.
+// chooser decides what the decoder's attention stores.
 type chooser struct {
 	generation *Generation
 	options    Options
@@ -20,7 +20,7 @@ type chooser struct {
 	first      *rewrite.Decoder // without a past; nil before it is needed
 }
 
-// choose plans what each kind of attention keeps and tries the folds that this needs.
+// choose plans what each kind of attention stores and tries the folds that this needs.
 // What weights rule out goes back to the planner, until a plan holds.
 func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 	g, o := c.generation, c.options

@@ -12,7 +12,7 @@ import (
 )
 
 // fold finds what each layer can keep of what its kind was chosen to, and has the weights
-// of its operator folded. A layer that cannot says why, and keeps what stands in for it.
+// of its operator folded. A layer that cannot says why, and stores what stands in for it.
 func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
 	g := c.generation
 	self, cross := keptBy(g.Choices, "self"), keptBy(g.Choices, "cross")
@@ -51,7 +51,7 @@ func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason s
 	return layers, "", nil
 }
 
-// layer is what a block keeps: what it is asked to, or what stands in for that.
+// layer is what a block stores: what it is asked to, or what stands in for that.
 func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy, reason string, before []*rewrite.Layer) (*rewrite.Layer, error) {
 	for {
 		l, err := c.try(d, b, keep, before)
@@ -71,7 +71,7 @@ func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy,
 	}
 }
 
-// try is a layer that keeps what it is asked to, or an error.
+// try is a layer that stores what it is asked to, or an error.
 func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy, before []*rewrite.Layer) (*rewrite.Layer, error) {
 	l, f, err := d.Layer(b, keep, before)
 	if err != nil || f == nil {

@@ -34,7 +34,7 @@ type Options struct {
 	// Batch is the most samples that are in flight at once, AutoBatch as many as memory
 	// holds.
 	Batch int
-	// Folds keeps folded weights; nil: the user's own cache.
+	// Folds stores folded weights; nil: the user's own cache.
 	Folds *fold.Cache
 }
 
@@ -63,7 +63,7 @@ type Generation struct {
 	Encoder *Graph // nil for a decoder alone
 	// Interface is that of the decoder's graph.
 	Interface *rewrite.Engine
-	// Choices are what each kind of attention keeps, with what else it could, and why not.
+	// Choices are what each kind of attention stores, with what else it could, and why not.
 	Choices []plan.CacheChoice
 	// Notes are what the planner went without, and why: figures of this machine.
 	Notes []error
@@ -132,7 +132,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 	return g, m.forget()
 }
 
-// decoder plans what the decoder's attention keeps and rewrites it.
+// decoder plans what the decoder's attention stores and rewrites it.
 func (g *Generation) decoder(o Options) error {
 	x := g.Model.decoder
 	c := &chooser{generation: g, options: o, evaluator: newEvaluator(o.Library, x)}

@@ -60,7 +60,7 @@ func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 			return g, nil
 		}
 	}
-	_ = m.Close() // the error at hand says more
+	_ = m.Close() // that error says more
 	return nil, err
 }
 

@@ -1,5 +1,5 @@
 // Package prepare leads a model folder to what an engine is opened with: graphs, blocks,
-// a plan of what attention keeps, folded weights, rewritten graphs. All of it is a value,
+// a plan of what attention stores, folded weights, rewritten graphs. All of it is a value,
 // refusals included; no session of a whole graph is made.
 package prepare
 

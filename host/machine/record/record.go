@@ -1,4 +1,4 @@
-// Package record keeps what was measured in the user's cache folder: small JSON
+// Package record stores what was measured in the user's cache folder: small JSON
 // files, each whole or not there.
 package record
 
@@ -15,7 +15,7 @@ import (
 // maxBytes bounds a file: the largest table takes some 100 KB.
 const maxBytes = 8 << 20
 
-// Folder is where graft keeps what can be made again: "graft" in the user's cache
+// Folder is where graft stores what can be made again: "graft" in the user's cache
 // folder.
 func Folder() (string, error) {
 	cache, err := os.UserCacheDir()
@@ -27,7 +27,7 @@ func Folder() (string, error) {
 
 // Read reads a file into a pointer to a struct, which must have every field that the
 // file has. The error of a file that is not there is os.ErrNotExist; anything else
-// that is wrong is an error that names the file and how to mend it.
+// that is wrong is an error that names the file and how to fix it.
 func Read(path string, version int, into any) error {
 	f, err := os.Open(path)
 	if err != nil {

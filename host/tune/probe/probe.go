@@ -77,12 +77,12 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 			err = fmt.Errorf("%s: %w", c, err)
 		}
 	}()
-	face, err := faceOf(l, c, servers)
+	f, err := callOf(l, c, servers)
 	if err != nil {
 		return nil, err
 	}
 	areas := layers
-	if face.one {
+	if f.one {
 		areas = 1
 	}
 	shared, own := positions(l, c, largest)
@@ -90,7 +90,7 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 		if n == 0 && i > 0 {
 			continue
 		}
-		area := face.area
+		area := f.area
 		if i > 0 {
 			area = abi.CacheKVArea(l.KVHeads, l.HeadSize, l.ValueSize)
 		}
@@ -101,25 +101,25 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 		x.pools = append(x.pools, made)
 		areas = layers
 	}
-	if face.weights > 0 {
-		if x.weights, err = memory.Reserve(4 * face.weights * layers); err != nil {
+	if f.weights > 0 {
+		if x.weights, err = memory.Reserve(4 * f.weights * layers); err != nil {
 			return nil, err
 		}
 		fill(x.weights.Floats())
 	}
 	for i := range layers {
-		attributes := append(face.attributes, manifest.Attribute{Name: "offset", Value: i * x.pools[0].area})
+		attributes := append(f.attributes, manifest.Attribute{Name: "offset", Value: i * x.pools[0].area})
 		if c.Inputs() == plan.PromptHiddenStates && len(x.pools) > 1 {
 			attributes = append(attributes, manifest.Attribute{Name: "kv_offset", Value: i * x.pools[1].area})
 		}
-		k, err := p.Create(face.operator, attributes, nil, tensor.CPU)
+		k, err := p.Create(f.operator, attributes, nil, tensor.CPU)
 		if err != nil {
 			return nil, err
 		}
 		x.kernels = append(x.kernels, k)
 	}
 	if c.Inputs() == plan.FirstLayerKeys {
-		keys, err := faceOf(l, plan.Candidate{Strategy: plan.Keys, Storage: c.Storage}, servers)
+		keys, err := callOf(l, plan.Candidate{Strategy: plan.Keys, Storage: c.Storage}, servers)
 		if err != nil {
 			return nil, err
 		}

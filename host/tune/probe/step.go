@@ -40,7 +40,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 			return nil, fmt.Errorf("%s: a step of %+v needs more memory than was made for the largest", x.candidate, s)
 		}
 	}
-	f, err := faceOf(l, x.candidate, x.servers)
+	f, err := callOf(l, x.candidate, x.servers)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 		t.inputs = append(t.inputs, x.arguments(t, f, int64(i), query, steps, kv))
 	}
 	if x.first != nil {
-		keys, err := faceOf(l, plan.Candidate{Strategy: plan.Keys, Storage: x.candidate.Storage}, x.servers)
+		keys, err := callOf(l, plan.Candidate{Strategy: plan.Keys, Storage: x.candidate.Storage}, x.servers)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 }
 
 // arguments are the inputs of one layer's operator.
-func (x *Layers) arguments(t *Step, f *face, layer int64, query *tensor.Tensor, steps [3]*tensor.Tensor, kv plan.Shape) []*tensor.Tensor {
+func (x *Layers) arguments(t *Step, f *call, layer int64, query *tensor.Tensor, steps [3]*tensor.Tensor, kv plan.Shape) []*tensor.Tensor {
 	cache := x.pools[0].tensor()
 	if f.rows == 0 {
 		return []*tensor.Tensor{query, nil, nil, cache, steps[0], steps[1], steps[2]}

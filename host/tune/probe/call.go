@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// face is how the operator of a candidate is called.
-type face struct {
+// call is how the operator of a candidate is called.
+type call struct {
 	operator   string
 	attributes []manifest.Attribute
 	area       int64 // floats of a layer's area in a block
@@ -20,11 +20,11 @@ type face struct {
 	keyShape, valueShape []int64 // nil where there is none
 }
 
-func faceOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*face, error) {
+func callOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*call, error) {
 	if why := c.Serves(l); why != "" || c.Inputs() == plan.Exported {
 		return nil, fmt.Errorf("nothing to run for %s: %s", l, why)
 	}
-	f := &face{operator: servers.Of(c.Strategy).Operator}
+	f := &call{operator: servers.Of(c.Strategy).Operator}
 	set := func(name string, value any) {
 		f.attributes = append(f.attributes, manifest.Attribute{Name: name, Value: value})
 	}
@@ -89,7 +89,7 @@ func positions(l plan.Layers, c plan.Candidate, s plan.Shape) (first, second int
 
 // Needs is about how many bytes New takes.
 func Needs(l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape) int64 {
-	f, err := faceOf(l, c, plan.Implementations{})
+	f, err := callOf(l, c, plan.Implementations{})
 	if err != nil {
 		return 0
 	}
