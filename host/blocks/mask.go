@@ -3,7 +3,6 @@ package blocks
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -117,6 +116,25 @@ func (f *finder) ancestry(v *graph.Value) origin {
 	return o
 }
 
+// maxDepthOfPlaces bounds how far an input is followed to what it places.
+const maxDepthOfPlaces = 8
+
+// places reports an input that says where tokens are: it indexes a table, or turns into the
+// angles of a rotary embedding.
+func places(v *graph.Value, depth int) bool {
+	for _, u := range v.Uses {
+		n := u.Node
+		switch {
+		case n.Is("Gather") && u.Index == 1 && n.Input(0) != nil && n.Input(0).Tensor != nil, n.Is("Cos", "Sin"):
+			return true
+		case depth == 0 || n.Output(0) == nil || !n.Is("Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity"):
+		case places(n.Output(0), depth-1):
+			return true
+		}
+	}
+	return false
+}
+
 // counts reports a value made by counting positions.
 func (f *finder) counts(v *graph.Value, depth int) bool {
 	if v = f.first(v); v == nil || depth == 0 {
@@ -125,7 +143,7 @@ func (f *finder) counts(v *graph.Value, depth int) bool {
 	n := v.Producer
 	switch {
 	case n == nil:
-		return strings.Contains(v.Name, "position")
+		return v.IsInput && places(v, maxDepthOfPlaces)
 	case n.Is("Range", "CumSum"):
 		return true
 	case n.Is("Add", "Sub"):

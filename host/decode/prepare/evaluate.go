@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/roles"
 )
 
 // evaluator computes values of a model as exported, at lengths that are asked for: what
@@ -25,6 +26,7 @@ type evaluator struct {
 	proto   *onnx.Model // as exported: a copy, but for the weights
 	values  map[string]*graph.Value
 	shapes  *graph.Shapes
+	roles   *roles.Roles
 	// symbols are the lengths that the model's inputs name, each with an axis that has
 	// it.
 	symbols map[string]inputAxis
@@ -44,7 +46,7 @@ type inputAxis struct {
 // newEvaluator takes a graph before it is rewritten.
 func newEvaluator(l *ort.Library, x *patch.Analysis) *evaluator {
 	e := &evaluator{library: l, model: x.Model, proto: proto.Clone(x.Graph.Model()).(*onnx.Model), values: map[string]*graph.Value{}, shapes: x.Shapes,
-		symbols: map[string]inputAxis{}, lists: map[string][]graph.Dim{}}
+		roles: roles.Find(x.Graph, x.Shapes, x.Report), symbols: map[string]inputAxis{}, lists: map[string][]graph.Dim{}}
 	keep := func(list []*graph.Value) {
 		for _, v := range list {
 			if v != nil && v.Graph == x.Graph {
@@ -243,9 +245,9 @@ func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.
 			list := make([]int64, count)
 			for i := range list {
 				switch {
-				case strings.Contains(in.Name, "mask"):
+				case e.roles.Of(v) == roles.Mask:
 					list[i] = 1
-				case strings.Contains(in.Name, "position"):
+				case e.roles.Of(v) == roles.Positions:
 					list[i] = at.Past + int64(i)
 				}
 			}
@@ -256,7 +258,7 @@ func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.
 			values[in.Name] = x
 			continue
 		}
-		if in.Element == ort.Bool || in.Element == ort.Int32 && strings.Contains(in.Name, "mask") {
+		if in.Element == ort.Bool || in.Element == ort.Int32 && e.roles.Of(v) == roles.Mask {
 			for i := range data {
 				if i%int(in.Element.Bits()/8) == 0 {
 					data[i] = 1
@@ -272,46 +274,43 @@ func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.
 	return values, nil
 }
 
-// length is the number that an axis of an input has at some lengths. Exporters
-// name axes, and the name says what it is; a mask covers past and new tokens
-// whatever its axis is called.
+// lengthOf is the number of what an axis counts; ok is false where that is not known.
+func lengthOf(l roles.Length, at rewrite.Lengths) (n int64, ok bool) {
+	switch l {
+	case roles.Batch:
+		return 1, true
+	case roles.New:
+		return at.New, true
+	case roles.Cached:
+		return at.Past, true
+	case roles.All:
+		return at.Past + at.New, true
+	case roles.Encoder:
+		return at.Encoder, true
+	}
+	return at.New, false
+}
+
+// usual is what lengths of an input count where nothing else says so; of others it is new tokens.
+var usual = map[roles.Input]roles.Length{roles.Past: roles.Cached, roles.EncoderPast: roles.Encoder, roles.EncoderOutput: roles.Encoder, roles.Mask: roles.All}
+
+// length is the number that an axis of an input has at some lengths.
 func (e *evaluator) length(input string, axis int, d graph.Dim, at rewrite.Lengths) (int64, error) {
 	if n, ok := d.Const(); ok {
+		return n, nil
+	}
+	v := e.values[input]
+	if n, ok := lengthOf(e.roles.Axis(v, axis).Length, at); ok {
 		return n, nil
 	}
 	if axis == 0 {
 		return 1, nil
 	}
-	if axis == 1 {
-		switch {
-		case strings.Contains(input, "encoder"):
-			return at.Encoder, nil
-		case strings.Contains(input, "mask"):
-			return at.Past + at.New, nil
-		case strings.Contains(input, "input_ids"), strings.Contains(input, "position"):
-			return at.New, nil
-		}
-	}
 	symbols := map[string]int64{}
 	for _, s := range d.Symbols() {
-		name := strings.ToLower(s)
-		switch {
-		case strings.Contains(name, "encoder") && !strings.Contains(name, "decoder"), strings.HasPrefix(name, "encoder"):
-			symbols[s] = at.Encoder
-		case strings.Contains(name, "past"):
-			symbols[s] = at.Past
-		case strings.Contains(name, "batch"):
-			symbols[s] = 1
-		case strings.Contains(name, "total"):
-			symbols[s] = at.Past + at.New
-		default:
-			symbols[s] = at.New
-		}
-		if e.shapes.Invented(s) {
-			symbols[s] = at.Past
-			if strings.Contains(input, ".encoder.") {
-				symbols[s] = at.Encoder
-			}
+		var ok bool
+		if symbols[s], ok = lengthOf(e.roles.Symbol(s), at); !ok {
+			symbols[s], _ = lengthOf(usual[e.roles.Of(v)], at)
 		}
 	}
 	n, ok := d.Eval(symbols)

@@ -1,0 +1,103 @@
+package parity
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/models"
+)
+
+// refusedNames are folders whose first run is an error under some names: no token comes out.
+var refusedNames = map[string]string{
+	"bart swapped": "keys of cross attention are stored by the length that their first axis claims",
+}
+
+// TestGenerationWithLyingNames: whatever a folder's graphs call their lengths, the engine
+// opens it and gives the tokens that it gives under honest names.
+func TestGenerationWithLyingNames(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"gpt2", "bart", "t5", "llama"} {
+		t.Run(name, func(t *testing.T) {
+			honest := filepath.Join(t.TempDir(), name)
+			if err := models.Small(name, honest); err != nil {
+				t.Fatal(err)
+			}
+			want := generated(t, l, set, honest)
+			for lie, rename := range lies {
+				t.Run(lie, func(t *testing.T) {
+					dir := filepath.Join(t.TempDir(), name)
+					if err := os.CopyFS(dir, os.DirFS(honest)); err != nil {
+						t.Fatal(err)
+					}
+					graphs, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
+					if err != nil || len(graphs) == 0 {
+						t.Fatalf("%s holds no graph: %v", dir, err)
+					}
+					for _, path := range graphs {
+						renameAxes(t, path, path, rename)
+					}
+					if why := refusedNames[name+" "+lie]; why != "" {
+						t.Logf("not generated: %s", why)
+						return
+					}
+					for i, tokens := range generated(t, l, set, dir) {
+						if !slices.Equal(tokens, want[i]) {
+							t.Errorf("input %d: %v, needed %v", i, tokens, want[i])
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// generated are the best sequences of a few inputs.
+func generated(t *testing.T, l *ort.Library, set *loaded.Set, dir string) [][]int32 {
+	t.Helper()
+	g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	o := g.Search()
+	o.NumBeams, o.MaxNewTokens = 2, 8
+	inputs := []*decode.Input{{Tokens: []int32{5, 6, 7, 8, 9}}, {Tokens: []int32{11, 12}}, {Tokens: []int32{9, 30, 7, 21, 14, 6, 40}}}
+	list := make([][]int32, len(inputs))
+	next := 0
+	err = g.Run(t.Context(), o, func() (*decode.Input, error) {
+		if next == len(inputs) {
+			return nil, nil
+		}
+		in := inputs[next]
+		in.Index = uint64(next)
+		next++
+		return in, nil
+	}, func(out decode.Output) error {
+		list[out.Index] = best(out.Hypotheses)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func best(list []search.Hypothesis) []int32 {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[0].Tokens
+}
