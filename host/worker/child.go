@@ -16,6 +16,20 @@ import (
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
+
+	"github.com/opgraft/graft/host/diagnostic"
+)
+
+// The kinds of error. A caller tells them apart with errors.Is.
+var (
+	// ErrStart: the child did not start.
+	ErrStart = errors.New("child process did not start")
+	// ErrTask: a task returned an error; the child lives on.
+	ErrTask = errors.New("task failed")
+	// ErrEnded: a crash or an exit ended the child in the middle of a task.
+	ErrEnded = errors.New("child process ended")
+	// ErrDeadline: a task gave no answer in time; the child was ended.
+	ErrDeadline = errors.New("child process gave no answer in time")
 )
 
 // DefaultDeadline bounds one task when Options says nothing.
@@ -56,16 +70,17 @@ func Start(ctx context.Context, opts Options) (*Child, error) {
 		opts.Deadline = DefaultDeadline
 	}
 	if opts.Executable == "" {
-		path, err := executable()
+		path, err := executable(opts.Subject)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", opts.Subject, err)
+			return nil, err
 		}
 		opts.Executable = path
 	}
 	// go-plugin leaves its socket's folder behind when the start fails, so that folder lies in one of ours.
 	folder, err := os.MkdirTemp(socketFolder(), "graft-")
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot make a folder for the child's socket: %w; set TMPDIR to a writable folder", opts.Subject, err)
+		return nil, &diagnostic.Error{Kind: ErrStart, Path: opts.Subject, Cause: err, Fix: "set TMPDIR to a writable folder",
+			Found: "cannot make a folder for the child's socket: " + err.Error()}
 	}
 	c := &Child{opts: opts, tail: &tail{}, folder: folder, process: newProcess(exec.Command(opts.Executable, Subcommand))}
 	c.client = goplugin.NewClient(&goplugin.ClientConfig{
@@ -97,8 +112,8 @@ func Start(ctx context.Context, opts Options) (*Child, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, fmt.Errorf("%s: cannot start the child process %s %s: %w%s; it must be a graft of this version", opts.Subject,
-			opts.Executable, Subcommand, err, c.tail.words())
+		return nil, &diagnostic.Error{Kind: ErrStart, Path: opts.Subject, Cause: err, Fix: "it must be a graft of this version",
+			Found: fmt.Sprintf("cannot start the child process %s %s: %v%s", opts.Executable, Subcommand, err, c.tail.words())}
 	}
 	c.session, c.calls = protocol, raw.(*rpc.Client)
 	return c, nil
@@ -114,7 +129,8 @@ func socketFolder() string {
 }
 
 // Run does a task in the child: request and result are encoded as JSON. An error of the task itself comes
-// back as *TaskError; a crash, an exit or a missed deadline as *Error, after which the child is gone and
+// back as of kind ErrTask; a crash or an exit as of kind ErrEnded, a missed deadline as of kind ErrDeadline, after
+// which the child is gone and
 // every further Run returns the same error. A cancelled context ends the child too.
 func (c *Child) Run(ctx context.Context, task string, request, result any) error {
 	c.mutex.Lock()
@@ -143,14 +159,15 @@ func (c *Child) Run(ctx context.Context, task string, request, result any) error
 			return c.failed
 		}
 		if callErr != nil {
-			return &TaskError{Subject: c.opts.Subject, Task: task, Text: callErr.Error()}
+			return refused(callErr.Error())
 		}
 	case <-c.process.done:
 		c.failed = c.ended(task, returned)
 		return c.failed
 	case <-deadline.C:
 		c.kill(returned)
-		c.failed = &Error{Subject: c.opts.Subject, Task: task, Deadline: c.opts.Deadline, Output: c.tail.words()}
+		c.failed = c.end(ErrDeadline, task, fmt.Sprintf("gave no answer within %v and was ended", c.opts.Deadline),
+			"report this to its author, or allow more time when the machine is slow")
 		return c.failed
 	case <-ctx.Done():
 		c.kill(returned)
@@ -158,7 +175,7 @@ func (c *Child) Run(ctx context.Context, task string, request, result any) error
 		return c.failed
 	}
 	if answer.Error != "" {
-		return &TaskError{Subject: c.opts.Subject, Task: task, Text: answer.Error}
+		return refused(answer.Error)
 	}
 	if err := json.Unmarshal(answer.Result, result); err != nil {
 		return fmt.Errorf("cannot read the result of task %s: %w", task, err)
@@ -173,13 +190,11 @@ func (c *Child) ended(task string, returned <-chan struct{}) error {
 	case <-time.After(2 * time.Second): // native code closed the connection and lives on
 	}
 	c.kill(returned)
-	e := &Error{Subject: c.opts.Subject, Task: task, Output: c.tail.words()}
 	if status, ok := c.process.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		e.Signal = signalName(status.Signal())
-	} else {
-		e.ExitCode = c.process.state.ExitCode()
+		return c.end(ErrEnded, task, "was ended by "+signalName(status.Signal()), "report this to its author; do not install it")
 	}
-	return e
+	return c.end(ErrEnded, task, fmt.Sprintf("ended the process with exit code %d", c.process.state.ExitCode()),
+		"report this to its author: a plugin must never end the process")
 }
 
 // kill ends the child in the middle of a call and waits until it is reaped and its last output is read.
@@ -218,40 +233,14 @@ func (c *Child) Close() {
 // Pid is the child's process number.
 func (c *Child) Pid() int { return c.process.cmd.Process.Pid }
 
-// TaskError is an error that a task returned.
-type TaskError struct {
-	Subject, Task, Text string
+// end words the end of a child in the middle of a task.
+func (c *Child) end(kind error, task, what, fix string) error {
+	return &diagnostic.Error{Kind: kind, Path: c.opts.Subject, Fix: fix,
+		Found: fmt.Sprintf("it %s in a child process (task %s)%s", what, task, c.tail.words())}
 }
 
-// Error is the task's own text: it names the path itself.
-func (e *TaskError) Error() string { return e.Text }
-
-// Error is the end of a child in the middle of a task.
-type Error struct {
-	Subject  string        // what ran in it
-	Task     string        // what it was doing
-	Signal   string        // the signal that ended it, or
-	Deadline time.Duration // the time after which it was ended, or
-	ExitCode int           // the code with which it ended itself
-	Output   string        // the end of what it printed
-}
-
-// Error says what happened, in one sentence, and what to do.
-func (e *Error) Error() string {
-	var what, fix string
-	switch {
-	case e.Signal != "":
-		what = fmt.Sprintf("it was ended by %s", e.Signal)
-		fix = "report this to its author; do not install it"
-	case e.Deadline > 0:
-		what = fmt.Sprintf("it gave no answer within %v and was ended", e.Deadline)
-		fix = "report this to its author, or allow more time when the machine is slow"
-	default:
-		what = fmt.Sprintf("it ended the process with exit code %d", e.ExitCode)
-		fix = "report this to its author: a plugin must never end the process"
-	}
-	return fmt.Sprintf("%s: %s in a child process (task %s)%s; %s", e.Subject, what, e.Task, e.Output, fix)
-}
+// refused is an error that a task returned. Its text names the path itself.
+func refused(text string) error { return &diagnostic.Error{Kind: ErrTask, Found: text} }
 
 // tail holds the end of what a child printed.
 type tail struct {

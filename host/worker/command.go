@@ -2,18 +2,19 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // ErrNoExecutable: no executable that can be the child was found.
 var ErrNoExecutable = errors.New("no graft executable found")
 
 // executable returns the path of a program that can be a child: this one when it called Main, else graft
-// beside this one or on PATH.
-func executable() (string, error) {
+// beside this one or on PATH. subject is the path of errors.
+func executable(subject string) (string, error) {
 	self, err := os.Executable()
 	if err == nil && hosted.Load() {
 		return self, nil
@@ -29,6 +30,6 @@ func executable() (string, error) {
 	if path, err := exec.LookPath("graft"); err == nil && filepath.IsAbs(path) {
 		return path, nil
 	}
-	return "", fmt.Errorf("%w: looked in %s and on PATH, need it to run a plugin apart from this program; install it: "+
-		"go install github.com/opgraft/graft/cmd/graft@latest", ErrNoExecutable, folder)
+	return "", &diagnostic.Error{Kind: ErrNoExecutable, Path: subject, Found: "found no graft executable in " + folder + " and on PATH",
+		Needed: "one to run a plugin apart from this program", Fix: "install it: go install github.com/opgraft/graft/cmd/graft@latest"}
 }

@@ -128,7 +128,6 @@ func TestRun(t *testing.T) {
 			t.Errorf("double %d: %d, %v", n, got, err)
 		}
 	}
-	var task *TaskError
 	for _, test := range []struct {
 		task    string
 		request any
@@ -141,7 +140,7 @@ func TestRun(t *testing.T) {
 	} {
 		var ignored any
 		err := child.Run(context.Background(), test.task, test.request, &ignored)
-		if !errors.As(err, &task) || !strings.HasPrefix(err.Error(), test.want) {
+		if !errors.Is(err, ErrTask) || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", test.task, err, test.want)
 		}
 	}
@@ -169,8 +168,7 @@ func TestCrashes(t *testing.T) {
 			child := start(t, Options{})
 			var ignored any
 			err := child.Run(context.Background(), test.task, test.request, &ignored)
-			var end *Error
-			if !errors.As(err, &end) || err.Error() != test.want {
+			if !errors.Is(err, ErrEnded) || err.Error() != test.want {
 				t.Errorf("error\n%v\nwant\n%s", err, test.want)
 			}
 			if again := child.Run(context.Background(), "double", 1, &ignored); again != err {
@@ -185,7 +183,7 @@ func TestDeadline(t *testing.T) {
 	var ignored any
 	err := child.Run(context.Background(), "hang", 1, &ignored)
 	want := "/p/libtoy.so: it gave no answer within 200ms and was ended in a child process (task hang); report this to its author, or allow more time when the machine is slow"
-	if err == nil || err.Error() != want {
+	if !errors.Is(err, ErrDeadline) || err.Error() != want {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
 	}
 }
@@ -291,14 +289,14 @@ func TestExecutable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := executable(); err != nil || got != self {
+	if got, err := executable("/p/libtoy.so"); err != nil || got != self {
 		t.Errorf("an executable that called Main: %s, %v; want itself", got, err)
 	}
 	hosted.Store(false)
 	folder := t.TempDir()
 	t.Setenv("PATH", folder)
-	_, err = executable()
-	want := "no graft executable found: looked in " + filepath.Dir(self) + " and on PATH, need it to run a plugin apart from this program; install it: go install github.com/opgraft/graft/cmd/graft@latest"
+	_, err = executable("/p/libtoy.so")
+	want := "/p/libtoy.so: found no graft executable in " + filepath.Dir(self) + " and on PATH, needed one to run a plugin apart from this program; install it: go install github.com/opgraft/graft/cmd/graft@latest"
 	if !errors.Is(err, ErrNoExecutable) || err.Error() != want {
 		t.Errorf("without any: %v, want %s", err, want)
 	}
@@ -306,7 +304,7 @@ func TestExecutable(t *testing.T) {
 	if err := os.WriteFile(onPath, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := executable(); err != nil || got != onPath {
+	if got, err := executable("/p/libtoy.so"); err != nil || got != onPath {
 		t.Errorf("on PATH: %s, %v; want %s", got, err, onPath)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
@@ -145,6 +146,9 @@ func TestInstallRefusals(t *testing.T) {
 			}
 			if !errors.Is(err, test.kind) {
 				t.Errorf("error is not of kind %v", test.kind)
+			}
+			if e := (*diagnostic.Error)(nil); !errors.As(err, &e) || e.Path != from+"/libtoy.so" || strings.Contains(e.Found, stagingPrefix) {
+				t.Errorf("the error's parts are %+v, want the path of what the user has", e)
 			}
 			if got := entries(t, s); len(got) != 0 {
 				t.Errorf("the store holds %q", got)

@@ -112,7 +112,7 @@ func ask[T any](ctx context.Context, child *worker.Child, task string, request a
 	case err != nil && ctx.Err() != nil:
 		return answer.Value, ctx.Err()
 	case err != nil:
-		return answer.Value, &diagnostic.Error{Kind: refusal.ErrVerification, Found: err.Error(), Cause: err}
+		return answer.Value, ofChild(err)
 	case answer.Error != nil:
 		w := answer.Error
 		kind := refusal.ErrVerification

@@ -159,7 +159,7 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Found: err.Error(), Cause: err}
+		return nil, ofChild(err)
 	}
 	defer child.Close()
 	at := libraryAt{Folder: folder, Device: v.Device}
@@ -196,4 +196,13 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "found that the file changed while it was checked", Fix: "wait until its build is done, then try again", Cause: err}
 	}
 	return c, nil
+}
+
+// ofChild is an error of the child as one of kind ErrVerification, its parts as they are.
+func ofChild(err error) error {
+	refused := &diagnostic.Error{Kind: refusal.ErrVerification, Found: err.Error(), Cause: err}
+	if e := (*diagnostic.Error)(nil); errors.As(err, &e) {
+		refused.Path, refused.Found, refused.Needed, refused.Fix = e.Path, e.Found, e.Needed, e.Fix
+	}
+	return refused
 }
