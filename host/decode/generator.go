@@ -46,7 +46,7 @@ type Options struct {
 	// Folds keeps folded weights; nil: the user's own cache.
 	Folds *fold.Cache
 	// ReferenceTail takes candidates off the scores in plain Go although the plugin
-	// step-tail is at hand.
+	// logits-top-k is at hand.
 	ReferenceTail bool
 }
 

@@ -26,8 +26,8 @@ constexpr int64_t kGroupRows = 16;
 constexpr int64_t kPanelFloats = 131072;
 
 // Row blocks for each thread whose panels are shared out, and in how many shares.
-constexpr int64_t kTailBlocks = 2;
-constexpr int64_t kTailShares = 4;
+constexpr int64_t kTopKBlocks = 2;
+constexpr int64_t kTopKShares = 4;
 
 // Tasks for each thread, so that one that is held up leaves its share to the others.
 constexpr int64_t kTasksAThread = 4;
@@ -100,16 +100,16 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
   const int64_t all = std::max<int64_t>(1, DivideUp(problem.columns, kLine));
   const int64_t max_shares = DivideUp(all * kLine * k, kTaskFloats);
   int64_t small = all;
-  if (plan->row_blocks > kTailBlocks * threads) {
-    plan->whole_blocks = plan->row_blocks - kTailBlocks * threads;
-    plan->panels = kTailShares;
-  } else if (plan->row_blocks > 1 || max_shares < kTailShares * threads) {
-    plan->panels = DivideUp(kTailBlocks * kTailShares * threads, plan->row_blocks);
+  if (plan->row_blocks > kTopKBlocks * threads) {
+    plan->whole_blocks = plan->row_blocks - kTopKBlocks * threads;
+    plan->panels = kTopKShares;
+  } else if (plan->row_blocks > 1 || max_shares < kTopKShares * threads) {
+    plan->panels = DivideUp(kTopKBlocks * kTopKShares * threads, plan->row_blocks);
   } else {
     plan->large_shares = threads;
     plan->large_panel = all * 2 / 3 / threads;
     small -= plan->large_shares * plan->large_panel;
-    plan->panels = kTailShares * threads;
+    plan->panels = kTopKShares * threads;
   }
   plan->panels = std::max<int64_t>(1, std::min(plan->panels, max_shares));
   plan->panel = DivideUp(small, plan->panels);

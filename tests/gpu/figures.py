@@ -7,7 +7,7 @@ met that is not in a record.
 
 from dataclasses import dataclass, field
 
-KERNELS = ("flash-decode", "el-attention", "slim-attention", "ngram-block", "step-tail")
+KERNELS = ("flash-decode", "el-attention", "slim-attention", "ngram-block", "logits-top-k")
 PROBLEMS = 10000  # of each kernel
 
 DECODE = {"batch": 1, "query_heads": 32, "kv_heads": 32, "head_size": 128}
@@ -19,7 +19,7 @@ LONG_PREFIXES = (1024, 2048, 4096, 8192, 16384)
 EL = {"batch": 32, "beam": 4, "heads": 16, "width": 1024, "keys": 1024}
 SLIM = {"batch": 64, "heads": 20, "head_size": 64, "keys": 1500}
 NGRAM = {"rows": 512, "tokens": 1024, "n": 3, "vocabulary": 50257}
-TAIL = {"rows": 128, "vocabulary": 50257, "beam": 4}
+TOP_K = {"rows": 128, "vocabulary": 50257, "beam": 4}
 
 # Cases that a profiler looks at, by kernel and variant: what must be in their shape.
 COUNTED = {
@@ -29,7 +29,7 @@ COUNTED = {
     ("el-attention", None): EL,
     ("slim-attention", None): SLIM,
     ("ngram-block", None): NGRAM,
-    ("step-tail", None): TAIL,
+    ("logits-top-k", None): TOP_K,
 }
 
 # Two runs of one kernel differ by as much: what is not slower than itself passes.
@@ -193,9 +193,9 @@ def other_rows(records):
                 lowest=False)
     yield judge(Row("ngram-block-pytorch", what, "at least 10x a vectorised PyTorch version"),
                 {"ratio": divided(peer and peer[0], case and case["milliseconds"])}, lambda v: v >= 10, times)
-    yield judge(Row("step-tail", "step's tail, 128 rows x 50k, beam 4",
+    yield judge(Row("logits-top-k", "logits processing and top-k selection, 128 rows x 50k, beam 4",
                     "within 1.5x of reading the scores once"),
-                {"ratio": records.ratio("step-tail", "step-tail", "reading", "float32", TAIL)},
+                {"ratio": records.ratio("logits-top-k", "logits-top-k", "reading", "float32", TOP_K)},
                 lambda v: v <= 1.5, times, lowest=False)
 
 

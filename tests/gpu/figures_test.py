@@ -51,7 +51,7 @@ def good_records():
     timings.append(pair("slim-attention", "kv-cache", "k-cache", figures.SLIM, 1.61))
     timings.append(case("ngram-block", "ngram-block", figures.NGRAM, 0.0099, type="float32"))
     peers.append(case("ngram-block", "scatter-reduce", figures.NGRAM, 0.1, type="float32"))
-    timings.append(pair("step-tail", "step-tail", "reading", figures.TAIL, 1.49, "float32"))
+    timings.append(pair("logits-top-k", "logits-top-k", "reading", figures.TOP_K, 1.49, "float32"))
     return timings, peers
 
 
@@ -114,7 +114,7 @@ class Figures(unittest.TestCase):
             "slim-attention": lambda t, p: set_in(t, "ratio", 1.59, kernel="slim-attention"),
             "ngram-block": lambda t, p: set_in(t, "milliseconds", 0.01, variant="ngram-block"),
             "ngram-block-pytorch": lambda t, p: set_in(p, "milliseconds", 0.098, kernel="ngram-block"),
-            "step-tail": lambda t, p: set_in(t, "ratio", 1.51, kernel="step-tail"),
+            "logits-top-k": lambda t, p: set_in(t, "ratio", 1.51, kernel="logits-top-k"),
         }.items():
             with self.subTest(row):
                 timings, peers = copy.deepcopy(good_records())
@@ -138,10 +138,10 @@ class Figures(unittest.TestCase):
         for conformance, on_gpu, verdict, words in (
             (full, True, "met", "none failed"),
             (full, False, "unmeasured", "on the emulator"),
-            ({**full, "step-tail": conformed(9999)}, True, "unmeasured", "fewer problems than needed: step-tail"),
-            ({**full, "step-tail": conformed(failed=1)}, True, "missed", "failed: step-tail"),
-            ({**full, "step-tail": conformed(failed=1)}, False, "missed", "failed: step-tail"),
-            ({**full, "step-tail": conformed(fault="killed")}, True, "missed", "failed: step-tail"),
+            ({**full, "logits-top-k": conformed(9999)}, True, "unmeasured", "fewer problems than needed: logits-top-k"),
+            ({**full, "logits-top-k": conformed(failed=1)}, True, "missed", "failed: logits-top-k"),
+            ({**full, "logits-top-k": conformed(failed=1)}, False, "missed", "failed: logits-top-k"),
+            ({**full, "logits-top-k": conformed(fault="killed")}, True, "missed", "failed: logits-top-k"),
             ({k: r for k, r in full.items() if k != "ngram-block"}, True, "unmeasured", "ngram-block"),
         ):
             row = rows_of([], [], conformance=conformance, on_gpu=on_gpu)["answers"]
@@ -151,12 +151,12 @@ class Figures(unittest.TestCase):
     def test_quick_answers(self):
         """Few problems are no 10,000, and one that failed among them is not forgotten."""
         full, few = {k: conformed() for k in figures.KERNELS}, {k: conformed(500) for k in figures.KERNELS}
-        bad = {**few, "step-tail": conformed(500, failed=1)}
+        bad = {**few, "logits-top-k": conformed(500, failed=1)}
         for conformance, quick, verdict, words in (
             ({}, few, "unmeasured", "2,500 problems of 5 kernels, none failed; fewer problems than needed"),
             (full, few, "met", "50,000 problems"),
-            ({"step-tail": conformed()}, few, "unmeasured", "12,000 problems"),
-            (full, bad, "missed", "failed: step-tail"),
+            ({"logits-top-k": conformed()}, few, "unmeasured", "12,000 problems"),
+            (full, bad, "missed", "failed: logits-top-k"),
         ):
             row = rows_of([], [], conformance=conformance, quick=quick)["answers"]
             self.assertEqual(row.verdict, verdict)
@@ -164,12 +164,12 @@ class Figures(unittest.TestCase):
 
     def test_faults(self):
         all_found = {f"{k}-1": {**conformed(50, 3), "kernel": k, "found": True} for k in figures.KERNELS}
-        one = lambda found: {**all_found, "step-tail-2": {**conformed(), "kernel": "step-tail", "found": found,  # noqa: E731
+        one = lambda found: {**all_found, "logits-top-k-2": {**conformed(), "kernel": "logits-top-k", "found": found,  # noqa: E731
                                                           "why": "no compute-sanitizer on the PATH"}}
         for faults, verdict, words in (
             (one(True), "met", "6 of 6 found"),
-            (one(False), "missed", "5 of 6 found; not found: step-tail-2"),
-            (one(None), "unmeasured", "5 of 6 found; not judged: step-tail-2 (no compute-sanitizer on the PATH)"),
+            (one(False), "missed", "5 of 6 found; not found: logits-top-k-2"),
+            (one(None), "unmeasured", "5 of 6 found; not judged: logits-top-k-2 (no compute-sanitizer on the PATH)"),
         ):
             row = rows_of([], [], faults=faults)["faults"]
             self.assertEqual((row.verdict, row.measured), (verdict, words))
@@ -177,9 +177,9 @@ class Figures(unittest.TestCase):
     def test_operators_inside_onnx_runtime(self):
         for plugins, verdict, words in (
             (operators(), "met", "20 cases of 5 plugins agree"),
-            (operators(**{"step-tail": ran(wrong=[{}])}), "missed", "not: step-tail"),
-            (operators(**{"step-tail": ran(fault="ended with -11")}), "missed", "not: step-tail"),
-            (operators(**{"step-tail": ran(agree=0)}), "missed", "not: step-tail"),
+            (operators(**{"logits-top-k": ran(wrong=[{}])}), "missed", "not: logits-top-k"),
+            (operators(**{"logits-top-k": ran(fault="ended with -11")}), "missed", "not: logits-top-k"),
+            (operators(**{"logits-top-k": ran(agree=0)}), "missed", "not: logits-top-k"),
             ({**operators(), "provider": "CPUExecutionProvider"}, "unmeasured", "not on a GPU"),
         ):
             row = rows_of([], [], operators=plugins)["runtime"]

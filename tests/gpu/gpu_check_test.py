@@ -214,7 +214,7 @@ class Check(unittest.TestCase):
         self.check("--part", "2", *more, code=0)
         self.assertEqual(self.row("el-attention-pytorch")["verdict"], "unmeasured")
         self.assertEqual(self.row("answers")["verdict"], "met")
-        self.assertEqual(self.row("step-tail")["verdict"], "met")
+        self.assertEqual(self.row("logits-top-k")["verdict"], "met")
 
     def peers(self, lines):
         """A Python with PyTorch and ONNX Runtime, made up."""
@@ -313,15 +313,15 @@ print("onnxruntime made up")
 
     def test_counters(self):
         self.fake_device()
-        self.fake("timing-k", json=json.dumps(case("step-tail", "step-tail", figures.TAIL, None, type="float32")) + "\n")
+        self.fake("timing-k", json=json.dumps(case("logits-top-k", "logits-top-k", figures.TOP_K, None, type="float32")) + "\n")
         for name, script, state, words in (
             ("absent", None, "unmeasured", "no-such-tool on the PATH"),
             ("refused", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1\n", "unmeasured",
              "is refused here: ERR_NVGPUCTRPERM"),
             ("older", 'case "$*" in *pipe_tensor*) echo "==ERROR== Failed to find metric"; exit 1;; esac\ncat <<END\n'
-             '"ID","Kernel Name","gpu__time_duration.sum"\n"0","Tail","5"\nEND\n', "done", "1 cases"),
+             '"ID","Kernel Name","gpu__time_duration.sum"\n"0","TopK","5"\nEND\n', "done", "1 cases"),
             ("long", "cat <<END\n" '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
-             '"0","Tail","gpu__time_duration.sum","ns","5"\n"0","Tail","launch__registers_per_thread","","40"\nEND\n',
+             '"0","TopK","gpu__time_duration.sum","ns","5"\n"0","TopK","launch__registers_per_thread","","40"\nEND\n',
              "done", "1 cases"),
         ):
             with self.subTest(name):
@@ -331,7 +331,7 @@ print("onnxruntime made up")
                 self.assertEqual(stage["state"], state, stage)
                 self.assertIn(words, stage["why"])
         entry = next(iter(self.results()["counters"].values()))
-        self.assertEqual(entry["kernels"], [{"name": "Tail", "grid": "", "block": "", "nanoseconds": 5.0,
+        self.assertEqual(entry["kernels"], [{"name": "TopK", "grid": "", "block": "", "nanoseconds": 5.0,
                                              "registers": 40.0}])
 
     def test_peak_that_is_wrong(self):
@@ -346,7 +346,7 @@ print("onnxruntime made up")
 
     def test_no_onnx_runtime(self):
         self.fake_device()
-        self.plugin("step-tail")
+        self.plugin("logits-top-k")
         python = self.script("python-without", "echo 'ONNX Runtime is not there'\nexit 5\n")
         path = {**os.environ, "PATH": str(self.folder)}
         said = subprocess.run(self.command("--stages", "runtime", "--python", python), capture_output=True, text=True,
@@ -358,14 +358,14 @@ print("onnxruntime made up")
 
     def test_operators_that_disagree(self):
         self.fake_device()
-        self.plugin("step-tail")
+        self.plugin("logits-top-k")
         for state, code in (("wrong", 1), ("failed", 1), ("agrees", 0)):
-            record = {"operator": "StepTail", "type": "float16", "case": "beams", "state": state, "worst_error": 0.5,
+            record = {"operator": "LogitsTopK", "type": "float16", "case": "beams", "state": state, "worst_error": 0.5,
                       "why": "output y0 [3] is 1"}
             python = self.fake("python", json=json.dumps(record) + "\n", code=code, says="onnxruntime made up")
             self.check("--stages", "runtime", "--python", python, code=code)
             stage = self.results()["stages"]["runtime"]
-            self.assertIn("StepTail float16, beams: output y0 [3] is 1" if code else "1 cases of 1 plugins agree",
+            self.assertIn("LogitsTopK float16, beams: output y0 [3] is 1" if code else "1 cases of 1 plugins agree",
                           stage["why"])
         python = self.fake("python", code=0, says="crashed before it wrote")
         self.check("--stages", "runtime", "--python", python, code=1)

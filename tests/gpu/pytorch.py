@@ -192,10 +192,10 @@ class Ways:
         for variant, make in (("scatter-reduce", reduced), ("scatter-extra-column", extra_column)):
             yield Case("ngram-block", variant, s, 8 * s["rows"] * s["tokens"], 0, make, reference, "float32")
 
-    def step_tail(self):
+    def logits_top_k(self):
         """The 2 x beams best continuations of each sample."""
         torch = self.torch
-        s = self.sized(figures.TAIL, rows=8, vocabulary=11, beam=2)
+        s = self.sized(figures.TOP_K, rows=8, vocabulary=11, beam=2)
         samples, vocabulary = s["rows"] // s["beam"], s["vocabulary"]
 
         def make():
@@ -210,10 +210,10 @@ class Ways:
             total = torch.log_softmax(scores.double(), -1) + sums.double()
             return torch.sort(total.view(samples, -1), descending=True)[0][:, : 2 * s["beam"]]
 
-        yield Case("step-tail", "log-softmax-topk", s, 4 * s["rows"] * vocabulary, 0, make, reference, "float32")
+        yield Case("logits-top-k", "log-softmax-topk", s, 4 * s["rows"] * vocabulary, 0, make, reference, "float32")
 
     def all(self):
-        for ways in (self.flash_decode, self.el_attention, self.slim_attention, self.ngram_block, self.step_tail,
+        for ways in (self.flash_decode, self.el_attention, self.slim_attention, self.ngram_block, self.logits_top_k,
                      self.shared_prefix):
             yield from ways()
 

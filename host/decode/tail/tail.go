@@ -1,4 +1,4 @@
-// Package tail runs the end of a decoding step in the plugin step-tail, called directly through its C
+// Package tail runs the end of a decoding step in the plugin logits-top-k, called directly through its C
 // table: the logits are read where they lie, once, and only candidates come back.
 package tail
 
@@ -15,8 +15,8 @@ import (
 
 // Name is the plugin, and Operator its operator.
 const (
-	Name     = "step-tail"
-	Operator = "StepTail"
+	Name     = "logits-top-k"
+	Operator = "LogitsTopK"
 )
 
 // Tail is a search.Tail in native code. It holds the memory that a step needs, so one goroutine at a time
@@ -70,7 +70,7 @@ const (
 	faultRequest = 3 // of a plugin on a device, which cannot throw: a group, processor or index contradicts itself
 )
 
-// Open finds the plugin step-tail in the ordinary places and makes a Tail of it. Errors are those of
+// Open finds the plugin logits-top-k in the ordinary places and makes a Tail of it. Errors are those of
 // discovery.Find and plugin.Open.
 func Open(threads int) (*Tail, error) {
 	found, err := discovery.Find(discovery.Options{}).ByName(Name)
