@@ -62,7 +62,7 @@ const (
 	ConfigDevice  = sessions.ConfigDevice
 )
 
-// enabling keeps Enable and Disable from interleaving.
+// enabling excludes Enable and Disable from each other.
 var enabling sync.Mutex
 
 // Enable patches every session that this process creates from now on through

@@ -59,7 +59,7 @@ func TestPlanIsMadeAgain(t *testing.T) {
 			}
 			for _, x := range g.Engine().Strategies() {
 				if c.refused != "" && x.Type == "self" && (x.Strategy != c.want || x.Reason != "") {
-					t.Errorf("%s keeps %s: %s", x.Node, x.Strategy, x.Reason)
+					t.Errorf("%s has %s: %s", x.Node, x.Strategy, x.Reason)
 				}
 			}
 			t.Setenv("XDG_CACHE_HOME", user) // which has the runtime

@@ -88,11 +88,11 @@ func TestOddLayers(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name   string
-		change func(t *testing.T, file string, g *onnx.Graph)
-		way    prepare.Attention
-		keeps  []plan.Strategy // of the layers: self, cross, self, cross
-		plan   plan.Options
+		name       string
+		change     func(t *testing.T, file string, g *onnx.Graph)
+		way        prepare.Attention
+		strategies []plan.Strategy // of the layers: self, cross, self, cross
+		plan       plan.Options
 	}{
 		{
 			"two layers share the weight of keys",
@@ -181,13 +181,13 @@ func TestOddLayers(t *testing.T) {
 				edit(t, filepath.Join(dir, file+".onnx"), func(g *onnx.Graph) { c.change(t, file, g) })
 			}
 			g := open(t, dir, func(o *decode.Options) { o.Attention, o.Plan, o.Folds = c.way, c.plan, fold.At(t.TempDir(), nil) })
-			var keeps []plan.Strategy
+			var strategies []plan.Strategy
 			for _, layer := range g.Engine().Strategies() {
-				keeps = append(keeps, layer.Strategy)
+				strategies = append(strategies, layer.Strategy)
 				t.Logf("%s: %s %s", layer.Node, layer.Strategy, layer.Reason)
 			}
-			if !slices.Equal(keeps, c.keeps) {
-				t.Errorf("layers keep %v, want %v", keeps, c.keeps)
+			if !slices.Equal(strategies, c.strategies) {
+				t.Errorf("layers have %v, want %v", strategies, c.strategies)
 			}
 			likeExported(t, g, dir)
 		})

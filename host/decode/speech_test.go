@@ -14,7 +14,7 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// The language is heard before the prompt is whole, whatever attention keeps, while
+// The language is detected before the prompt is whole, with every strategy, while
 // other samples are under way.
 func TestLanguageIsHeardWithEveryWay(t *testing.T) {
 	dir := t.TempDir()

@@ -28,7 +28,7 @@ type Stages[T, R, W any] struct {
 	// Read gives the next input; io.EOF ends them.
 	Read   func() (string, error)
 	Encode func(text string) (T, error)
-	// Length is what inputs are put side by side by; nil keeps their order.
+	// Length is what inputs are put side by side by; nil leaves their order.
 	Length func(T) int
 	// Device takes inputs from next (nil: no more) and hands results to done in any
 	// order.

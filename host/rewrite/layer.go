@@ -21,7 +21,7 @@ type Layer struct {
 	block  *blocks.Block
 	from   *source     // what keys and values are projected from; nil where they are kept
 	base   *Projection // of the first layer's keys, of which a hybrid's layer makes its own
-	first  bool        // the first layer of a hybrid, which keeps its keys
+	first  bool        // the first layer of a hybrid, which stores its keys
 }
 
 // LayerStrategy is the KV-cache strategy of one layer of attention, and why not what was asked for.

@@ -117,7 +117,7 @@ func TestDropReshapesAroundProducts(t *testing.T) {
 }
 
 // A Reshape that does not undo the other stays, and so does the other.
-func TestDropReshapesKeepsThoseThatChangeSomething(t *testing.T) {
+func TestDropReshapesLeavesThoseThatChangeSomething(t *testing.T) {
 	_, got := rewritten(t, `
 		in x f32[rows, 2, 64]
 		out z f32[rows, 64]

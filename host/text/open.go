@@ -54,12 +54,12 @@ func missing(dir string) error {
 		}
 	}
 	what := "none of a tokenizer's files"
-	mend := "copy tokenizer.json from where the model comes from"
+	fix := "copy tokenizer.json from where the model comes from"
 	if len(found) > 0 {
 		what = strings.Join(found, ", ") + " only"
-		mend = "write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER)"
+		fix = "write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER)"
 	}
-	return fmt.Errorf("%s: %w: found %s, needed tokenizer.json, or source.spm, target.spm and vocab.json (Marian); %s", dir, ErrNoTokenizer, what, mend)
+	return fmt.Errorf("%s: %w: found %s, needed tokenizer.json, or source.spm, target.spm and vocab.json (Marian); %s", dir, ErrNoTokenizer, what, fix)
 }
 
 func openJSON(dir, path string, data []byte) (*Tokenizer, error) {

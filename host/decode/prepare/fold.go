@@ -23,7 +23,7 @@ func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) 
 		}
 	}
 	layers, refused, err := c.layers(d, self, cross, "")
-	if err == nil && refused != "" { // then no layer keeps inputs of a prompt
+	if err == nil && refused != "" { // then no layer stores hidden states of a prompt
 		layers, _, err = c.layers(d, plan.KeysValues, cross, refused)
 	}
 	return layers, err

@@ -59,7 +59,7 @@ func Limit(batch, rows int) int {
 type Generation struct {
 	Model   *Model
 	Decoder *Graph
-	Filler  *Graph // makes what cross attention keeps of an encoder's output; nil where nothing is made
+	Filler  *Graph // makes what cross attention stores of an encoder's output; nil where nothing is made
 	Encoder *Graph // nil for a decoder alone
 	// Interface is that of the decoder's graph.
 	Interface *rewrite.Engine

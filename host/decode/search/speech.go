@@ -19,7 +19,7 @@ type Speech struct {
 	// Languages are the tokens of languages by their text ("<|de|>"), Tasks those of
 	// tasks by their name.
 	Languages, Tasks map[string]int32
-	// NoTimestamps ends the prompt and keeps times out of the text; NoToken: the model
+	// NoTimestamps ends the prompt and leaves times out of the text; NoToken: the model
 	// has none.
 	NoTimestamps int32
 	// EnglishOnly models have neither languages nor tasks.
