@@ -6,11 +6,13 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/models"
 )
 
@@ -50,6 +52,43 @@ func TestOpeningReadsOnce(t *testing.T) {
 		g.Close()
 		if files, graphs = model.Opened()-files, graph.Inferred()-graphs; files != c.files || graphs != c.graphs {
 			t.Errorf("%s, %s and %s: %d files were read and the shapes of %d graphs inferred, want %d and %d", c.model, c.attention.Self, c.attention.Cross, files, graphs, c.files, c.graphs)
+		}
+	}
+}
+
+// Preparing lays out no weights anew, and makes no session of the decoder: package prepare
+// stands before package engine, which does both, in the order that tests/imports holds.
+func TestPreparingPacksNothing(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "bart")
+	if err := models.Small("bart", dir); err != nil {
+		t.Fatal(err)
+	}
+	g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	for name, x := range map[string]*prepare.Graph{"decoder": g.Decoder, "filler": g.Filler, "encoder": g.Encoder} {
+		linear := 0
+		for _, n := range x.Nodes {
+			if !n.Is(manifest.Domain + "." + defaults.Linear.Name) {
+				continue
+			}
+			linear++
+			if w := n.Input(1); w == nil || w.Tensor == nil || n.Int("columns", 0) != 0 {
+				t.Errorf("%s: the weights of %s are no longer those of the file", name, n)
+			}
+		}
+		if linear == 0 && name != "filler" {
+			t.Errorf("%s: no linear layer was replaced", name)
 		}
 	}
 }

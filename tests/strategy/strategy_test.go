@@ -23,10 +23,10 @@ import (
 // interleaved is the strategy of testdata/interleaved.
 const interleaved plan.Strategy = "interleaved"
 
-// load builds the plugin outside of this repository's tree and loads it with graft's own.
-func load(t *testing.T) *loaded.Set {
+// build builds the plugin outside of this repository's tree.
+func build(t *testing.T) (folder string) {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "interleaved")
+	folder = filepath.Join(t.TempDir(), "interleaved")
 	if err := os.CopyFS(folder, os.DirFS("testdata/interleaved")); err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +45,12 @@ func load(t *testing.T) *loaded.Set {
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return folder
+}
+
+// load loads the plugin with graft's own.
+func load(t *testing.T, folder string) *loaded.Set {
+	t.Helper()
 	folders := []string{folder}
 	for _, name := range []string{"flash-decode", "packed-linear"} {
 		folders = append(folders, filepath.Join("../../build/plugins", name))
@@ -64,7 +70,7 @@ func TestStrategyOfAStranger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := load(t)
+	set := load(t, build(t))
 	for _, model := range []string{"gpt2", "bart"} {
 		dir := filepath.Join(t.TempDir(), model)
 		if err := models.Small(model, dir); err != nil {
@@ -93,6 +99,43 @@ func TestStrategyOfAStranger(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A strategy that is not exact is used where it is named, and nowhere else.
+func TestStrategyThatIsNotExact(t *testing.T) {
+	library, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := build(t)
+	manifest := filepath.Join(folder, "plugin.yaml")
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "      inputs: keys_values\n", "      inputs: keys_values\n      exact: false\n", 1)
+	changed = strings.Replace(changed, "bandwidth: 0.4, flops: 0.05, overhead_us: 8", "bandwidth: 1, flops: 1, overhead_us: 0", 1)
+	if err := os.WriteFile(manifest, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := load(t, folder)
+	dir := filepath.Join(t.TempDir(), "gpt2")
+	if err := models.Small("gpt2", dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range []plan.Strategy{"", interleaved} {
+		g, err := decode.Prepare(dir, decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: named}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := g.Choices[0]
+		g.Close()
+		refused := c.Options[len(c.Options)-1].Refused
+		if named == "" && (c.Candidate.Strategy == interleaved || !strings.HasSuffix(refused, "it is used only where it is named")) ||
+			named != "" && (c.Candidate.Strategy != interleaved || refused != "") {
+			t.Errorf("named %q: %s, refused: %q", named, c.Candidate, refused)
+		}
 	}
 }
 
