@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// distribution says how the values of a parameter are drawn.
+// distribution says how the values of a parameter are sampled.
 type distribution int
 
 const (
@@ -77,7 +77,7 @@ func word(key, index uint64) uint64 {
 	return z ^ (z >> 31)
 }
 
-// generator draws the values of one parameter.
+// generator samples the values of one parameter.
 type generator struct {
 	distribution distribution
 	key          uint64
@@ -117,11 +117,11 @@ func (g *generator) put(b []byte, start, stride int64) {
 		}
 	case normal:
 		for ; len(b) >= 4; b = b[4:] {
-			drawn := g.bits(centredSum(word(g.key, index)))
+			bits := g.bits(centredSum(word(g.key, index)))
 			if g.diagonal != 0 && index/g.columns == index%g.columns {
-				drawn = math.Float32bits(math.Float32frombits(drawn) + float32(g.diagonal))
+				bits = math.Float32bits(math.Float32frombits(bits) + float32(g.diagonal))
 			}
-			binary.LittleEndian.PutUint32(b, drawn)
+			binary.LittleEndian.PutUint32(b, bits)
 			index += step
 		}
 	case uniform:

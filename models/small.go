@@ -113,7 +113,7 @@ func (f SmallFolder) write(file, target string) error {
 }
 
 // Normal returns n values of mean 0 and deviation 1 of the stream name, as the
-// weights are drawn (README.md, "distribution"); for inputs that a test in
+// weights are sampled (README.md, "distribution"); for inputs that a test in
 // another language has to make too.
 func Normal(seed uint64, name string, n int) []float32 {
 	p := parameter{name: name, shape: []int64{int64(n)}, distribution: normal, scale: 1}
