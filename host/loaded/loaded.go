@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -115,7 +117,7 @@ func Manifests(plugins []*plugin.Plugin) []*manifest.Manifest {
 	return list
 }
 
-// Named finds a plugin by name.
+// Named finds a plugin by name. Without one, the error is of kind refusal.ErrNotFound.
 func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 	var have []string
 	for _, p := range plugins {
@@ -127,7 +129,8 @@ func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 	if len(have) == 0 {
 		have = []string{"none"}
 	}
-	return nil, fmt.Errorf("no plugin %q is loaded, found %s; see graft plugin list", name, strings.Join(have, ", "))
+	return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Fix: "see graft plugin list",
+		Found: fmt.Sprintf("no plugin %q is loaded, found %s", name, strings.Join(have, ", "))}
 }
 
 // Require reports the first of the names that no loaded plugin has.

@@ -61,35 +61,3 @@ func (m *Manifest) Has(folder, device string) bool {
 
 // String is "device on os/arch".
 func (v *Variant) String() string { return v.Device + " on " + v.OS + "/" + v.Arch }
-
-// Probed is a variant and what it said of this machine.
-type Probed struct {
-	Variant *Variant
-	Score   int    // 0: cannot run here; up to 100
-	Reason  string // why the score is 0
-}
-
-// Best picks the variant with the highest score; among equals the first. Without any above 0 the error is
-// of kind ErrIncompatible with each one's reason.
-func Best(path string, probed []Probed) (*Variant, error) {
-	best := Probed{}
-	var reasons []string
-	for _, p := range probed {
-		if p.Score > best.Score {
-			best = p
-		}
-		reason := p.Reason
-		if reason == "" {
-			reason = "no reason given"
-		}
-		reasons = append(reasons, p.Variant.String()+": "+reason)
-	}
-	if best.Variant != nil {
-		return best.Variant, nil
-	}
-	found := "found no variant for " + ThisPlatform.String()
-	if len(reasons) > 0 {
-		found = "found no variant that runs on this machine (" + strings.Join(reasons, "; ") + ")"
-	}
-	return nil, &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: path, Found: found, Needed: "one", Fix: "install a release of the plugin for this machine"}
-}

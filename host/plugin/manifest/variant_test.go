@@ -20,15 +20,3 @@ func TestVariantFor(t *testing.T) {
 		t.Errorf("cpu on darwin: %v", err)
 	}
 }
-
-func TestBest(t *testing.T) {
-	cpu, cuda := &Variant{Device: "cpu", OS: "linux", Arch: "amd64"}, &Variant{Device: "cuda", OS: "linux", Arch: "amd64"}
-	if v, err := Best("/p", []Probed{{cpu, 10, ""}, {cuda, 90, ""}}); err != nil || v != cuda {
-		t.Errorf("the higher score: %v, %v", v, err)
-	}
-	_, err := Best("/p", []Probed{{cpu, 0, "needs AVX2"}, {cuda, 0, ""}})
-	want := "/p: found no variant that runs on this machine (cpu on linux/amd64: needs AVX2; cuda on linux/amd64: no reason given), needed one; install a release of the plugin for this machine"
-	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrIncompatible) {
-		t.Errorf("none: %v", err)
-	}
-}
