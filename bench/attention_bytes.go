@@ -105,7 +105,7 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 
 // exportedCross is what the model as exported stores of one input for all its beams.
 func exportedCross(ctx context.Context, b *bench, folder string, j generateJob) (int64, error) {
-	g, err := exported.Open(folder, decode.Options{Library: b.library, ReferenceTail: true})
+	g, err := exported.Open(folder, decode.Options{Library: b.library, ReferenceSelector: true})
 	if err != nil {
 		return 0, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/decode/tail"
+	"github.com/opgraft/graft/host/decode/topk"
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
@@ -45,25 +45,24 @@ type Options struct {
 	Explain bool
 	// Folds keeps folded weights; nil: the user's own cache.
 	Folds *fold.Cache
-	// ReferenceTail takes candidates off the scores in plain Go although the plugin
-	// logits-top-k is at hand.
-	ReferenceTail bool
+	// ReferenceSelector selects candidates in Go although the plugin logits-top-k is loaded.
+	ReferenceSelector bool
 }
 
 // Generator is an open model with its configuration. It is safe for concurrent
 // use; its Engine is not, and is the generator's own while a Run is in flight.
 type Generator struct {
-	engine  *engine.Engine
-	options Options
-	config  *modeldir.Config
-	search  search.Options // as the model's configuration says
-	tail    search.Tail
-	bounded bool // the caller bounded the cache
-	choices []plan.CacheChoice
-	notes   []error
-	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
+	engine   *engine.Engine
+	options  Options
+	config   *modeldir.Config
+	search   search.Options // as the model's configuration says
+	selector search.Selector
+	bounded  bool // the caller bounded the cache
+	choices  []plan.CacheChoice
+	notes    []error
+	advance  func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 
-	closeTail func()
+	closeSelector func()
 	calls
 }
 
@@ -108,11 +107,11 @@ func Open(path string, o Options) (_ *Generator, err error) {
 		return nil, err
 	}
 	g := &Generator{options: o.withDefaults(), config: prepared.Model.Config, bounded: o.CacheBytes > 0, choices: prepared.Choices, notes: prepared.Notes,
-		tail: &search.Reference{}, closeTail: func() {}}
+		selector: &search.Reference{}, closeSelector: func() {}}
 	defer func() {
 		if err != nil {
 			prepared.Close()
-			g.closeTail()
+			g.closeSelector()
 		}
 	}()
 	g.usage.batch = max(1, g.options.Batch)
@@ -120,8 +119,8 @@ func Open(path string, o Options) (_ *Generator, err error) {
 	if g.search, err = SearchOf(path, g.config, nil); err != nil {
 		return nil, err
 	}
-	if !o.ReferenceTail {
-		if g.tail, g.closeTail, err = TailOf(o.Plugins, o.Threads); err != nil {
+	if !o.ReferenceSelector {
+		if g.selector, g.closeSelector, err = SelectorOf(o.Plugins, o.Threads); err != nil {
 			return nil, err
 		}
 	}
@@ -141,14 +140,14 @@ func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
 // Notes are what the planner went without, and why: figures of this machine.
 func (g *Generator) Notes() []error { return g.notes }
 
-// TailOf takes the tail of a step from its plugin where that is at hand, else from
+// SelectorOf takes top-k selection from its plugin where that is loaded, else from
 // plain Go. What it returns second frees it.
-func TailOf(set *loaded.Set, threads int) (search.Tail, func(), error) {
-	p, missing := loaded.Named(set.Plugins, tail.Name)
+func SelectorOf(set *loaded.Set, threads int) (search.Selector, func(), error) {
+	p, missing := loaded.Named(set.Plugins, topk.Name)
 	if missing != nil {
 		return &search.Reference{}, func() {}, nil
 	}
-	t, err := tail.New(p, threads)
+	t, err := topk.New(p, threads)
 	if err != nil {
 		return nil, func() {}, err
 	}

@@ -72,7 +72,7 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, Batch: 3, ReferenceTail: true})
+			m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, Batch: 3, ReferenceSelector: true})
 			if errors.Is(err, exported.ErrNoPast) || g.Config().ModelType == "whisper" {
 				return // compared with Hugging Face's tokens alone, in tests/generate
 			}

@@ -238,7 +238,7 @@ func (l *loop) step() {
 	case scores.Vocab != l.config.Vocab:
 		l.failAll(fmt.Errorf("the model gives %d logits a token, its config.json says %d (vocab_size): they are not of one model; export it again", scores.Vocab, l.config.Vocab))
 	default:
-		if err := l.stepper.Step(l.tail, scores.Data, scores.Vocab, l.searches); err != nil {
+		if err := l.stepper.Step(l.selector, scores.Data, scores.Vocab, l.searches); err != nil {
 			l.refused(err)
 			return
 		}

@@ -202,7 +202,7 @@ func likeExported(t *testing.T, g *decode.Generator, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, ReferenceTail: true})
+	m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, ReferenceSelector: true})
 	if err != nil {
 		t.Fatal(err)
 	}

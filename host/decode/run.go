@@ -171,5 +171,5 @@ func (g *Generator) Close() {
 	g.stop()
 	g.loops.Wait()
 	g.engine.Close()
-	g.closeTail()
+	g.closeSelector()
 }

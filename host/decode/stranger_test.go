@@ -60,7 +60,7 @@ func TestStrangersOperatorAlone(t *testing.T) {
 		}
 		alone := loadedFrom(t, append(built(c.others...), plainDecode)...)
 		g := open(t, dir, func(o *decode.Options) {
-			o.Plugins, o.ReferenceTail = alone, true
+			o.Plugins, o.ReferenceSelector = alone, true
 			o.Attention.Self = plan.KeysValues
 		})
 		for _, s := range g.Engine().Strategies() {

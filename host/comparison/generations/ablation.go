@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/decode/tail"
+	"github.com/opgraft/graft/host/decode/topk"
 	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
@@ -224,7 +224,7 @@ func (a *ablation) open() error {
 	return a.engines(so, fast)
 }
 
-// engines are the rows of the engine: with the cache's own plugin, the tail of a
+// engines are the rows of the engine: with the cache's own plugin, top-k selection of a
 // step, and each other plugin that serves the model.
 func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 	g, err := a.generator(generate.Open, a.options.Batch, true, a.cachePlugin())
@@ -232,17 +232,17 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 		return err
 	}
 	a.row(techniqueCache, g, so, p)
-	referenceTail := true
-	if _, missing := loaded.Named(a.set.Plugins, tail.Name); missing != nil {
-		a.skip(tail.Name, "the plugin is not loaded")
+	referenceSelector := true
+	if _, missing := loaded.Named(a.set.Plugins, topk.Name); missing != nil {
+		a.skip(topk.Name, "the plugin is not loaded")
 	} else {
-		referenceTail = false
+		referenceSelector = false
 		if g, err = a.generator(generate.Open, a.options.Batch, false, a.cachePlugin()); err != nil {
 			return err
 		}
-		a.row(tail.Name, g, so, p)
+		a.row(topk.Name, g, so, p)
 	}
-	full, err := a.generator(generate.Open, a.options.Batch, referenceTail)
+	full, err := a.generator(generate.Open, a.options.Batch, referenceSelector)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 		used = append(used, name)
 		if i == len(others)-1 {
 			g = full
-		} else if g, err = a.generator(generate.Open, a.options.Batch, referenceTail, used...); err != nil {
+		} else if g, err = a.generator(generate.Open, a.options.Batch, referenceSelector, used...); err != nil {
 			return err
 		}
 		a.row(name, g, so, p)
@@ -267,11 +267,11 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 }
 
 // generator opens the model with some plugins alone, or with all.
-func (a *ablation) generator(open func(string, decode.Options) (*generate.Generator, error), batch int, referenceTail bool, plugins ...string) (*generate.Generator, error) {
+func (a *ablation) generator(open func(string, decode.Options) (*generate.Generator, error), batch int, referenceSelector bool, plugins ...string) (*generate.Generator, error) {
 	a.options.Step("opening the model")
 	g, err := open(a.folder, decode.Options{
 		Library: a.library, Plugins: a.set, Plan: plan.Options{Plugins: plugins}, Threads: a.options.Threads,
-		CacheBytes: a.options.CacheBytes, Batch: batch, ReferenceTail: referenceTail,
+		CacheBytes: a.options.CacheBytes, Batch: batch, ReferenceSelector: referenceSelector,
 	})
 	if err != nil {
 		return nil, err

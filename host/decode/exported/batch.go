@@ -43,7 +43,7 @@ func (b *batch) close() {
 }
 
 // choose asks the search about the rows of requests that have not ended.
-func (b *batch) choose(tail search.Tail, requests []*search.State, logits []float32, rows, vocab int) error {
+func (b *batch) choose(selector search.Selector, requests []*search.State, logits []float32, rows, vocab int) error {
 	var open []*search.State
 	gathered := logits
 	all := true
@@ -63,7 +63,7 @@ func (b *batch) choose(tail search.Tail, requests []*search.State, logits []floa
 			open = append(open, s)
 		}
 	}
-	return b.stepper.Step(tail, gathered, vocab, open)
+	return b.stepper.Step(selector, gathered, vocab, open)
 }
 
 // prefill feeds the decoder the first n tokens of every prompt.

@@ -19,13 +19,13 @@ import (
 // Generator is an open model with its configuration, as decode.Generator is one. A
 // batch is inputs of one length. It is not for concurrent use.
 type Generator struct {
-	model     *sessions
-	config    *modeldir.Config
-	search    search.Options
-	encoder   bool
-	batch     int
-	tail      search.Tail
-	closeTail func()
+	model         *sessions
+	config        *modeldir.Config
+	search        search.Options
+	encoder       bool
+	batch         int
+	selector      search.Selector
+	closeSelector func()
 
 	self, cross int64
 }
@@ -42,15 +42,15 @@ func Open(folder string, o decode.Options) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{config: config, encoder: files.Encoder != "", batch: max(1, o.Batch), tail: &search.Reference{}, closeTail: func() {}}
+	g := &Generator{config: config, encoder: files.Encoder != "", batch: max(1, o.Batch), selector: &search.Reference{}, closeSelector: func() {}}
 	if g.search, err = decode.SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
 	if g.model, err = openSessions(o.Library, files, o.Threads); err != nil {
 		return nil, err
 	}
-	if !o.ReferenceTail {
-		if g.tail, g.closeTail, err = decode.TailOf(o.Plugins, o.Threads); err != nil {
+	if !o.ReferenceSelector {
+		if g.selector, g.closeSelector, err = decode.SelectorOf(o.Plugins, o.Threads); err != nil {
 			g.model.close()
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func (g *Generator) InBatches(n int) *Generator {
 // Close frees the sessions.
 func (g *Generator) Close() {
 	g.model.close()
-	g.closeTail()
+	g.closeSelector()
 }
 
 // Search are the options of the model's own configuration, a copy.
@@ -156,7 +156,7 @@ func (g *Generator) generate(ctx context.Context, o search.Options, batch []*dec
 		}
 		requests[i] = p
 	}
-	results, err := g.model.generate(ctx, g.tail, o, requests, g.config.Vocab)
+	results, err := g.model.generate(ctx, g.selector, o, requests, g.config.Vocab)
 	if err != nil {
 		return fmt.Errorf("inputs %d to %d: %w", batch[0].Index, batch[len(batch)-1].Index, err)
 	}

@@ -100,7 +100,7 @@ type result struct {
 
 // generate runs a batch of inputs of one length to its end. The rows of a request
 // that ended run on, as in a loop over a fixed batch.
-func (m *sessions) generate(ctx context.Context, tail search.Tail, o search.Options, inputs []request, vocab int) ([]result, error) {
+func (m *sessions) generate(ctx context.Context, selector search.Selector, o search.Options, inputs []request, vocab int) ([]result, error) {
 	b := &batch{sessions: m, beams: max(o.NumBeams, o.NumReturnSequences), size: len(inputs)}
 	defer b.close()
 	started := time.Now()
@@ -131,7 +131,7 @@ func (m *sessions) generate(ctx context.Context, tail search.Tail, o search.Opti
 	logits, err := b.prompt(ctx, inputs)
 	for rows := 1; err == nil; rows = b.beams {
 		before := rowsOf(requests)
-		if err = b.choose(tail, requests, logits, rows, vocab); err != nil {
+		if err = b.choose(selector, requests, logits, rows, vocab); err != nil {
 			break
 		}
 		for i, s := range requests {

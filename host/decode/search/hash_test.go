@@ -82,7 +82,7 @@ func (l *lane) follow(t testing.TB) {
 }
 
 // generate runs lanes as one batch to their end.
-func generate(t testing.TB, tail Tail, lanes ...*lane) {
+func generate(t testing.TB, selector Selector, lanes ...*lane) {
 	t.Helper()
 	var stepper Stepper
 	var logits []float32
@@ -104,7 +104,7 @@ func generate(t testing.TB, tail Tail, lanes ...*lane) {
 			t.Fatal("no end after 1,000 steps")
 		}
 		before := append([]float32{}, logits...)
-		if err := stepper.Step(tail, logits, lanes[0].model.vocab, states); err != nil {
+		if err := stepper.Step(selector, logits, lanes[0].model.vocab, states); err != nil {
 			t.Fatal(err)
 		}
 		for i := range logits {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Reference is the step tail in Go: what the others are compared with, and what runs where they
+// Reference is top-k selection in Go: what the others are compared with, and what runs where they
 // cannot. It works in float32 with sums in float64. The zero value is ready; one goroutine at a
 // time.
 type Reference struct {
@@ -16,7 +16,7 @@ type Reference struct {
 	order   []int32
 }
 
-// Run implements Tail.
+// Run implements Selector.
 func (p *Reference) Run(req *Request) ([][]Candidate, error) {
 	if err := checkRequest(req); err != nil {
 		return nil, err

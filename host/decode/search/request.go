@@ -103,7 +103,7 @@ type Candidate struct {
 	Score      float32
 }
 
-// Tail is the end of a step: it reads the logits and gives one list of candidates for each
+// Selector is logits processing and top-k selection: it reads the logits and gives one list of candidates for each
 // group, best first. Among equal ones the lower Row*Vocab+Token comes first (torch.topk
 // leaves that order open). Sampled candidates come in the order of their random numbers.
 //
@@ -111,7 +111,7 @@ type Candidate struct {
 // in which every logit is -Inf after the processors (the row named is the group's first). A logit of
 // -Inf in the input is a ban that the model made itself; a row that is all -Inf among others that
 // are not gives no candidates.
-type Tail interface {
+type Selector interface {
 	Run(*Request) ([][]Candidate, error)
 }
 

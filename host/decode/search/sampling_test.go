@@ -220,7 +220,7 @@ func equalResults(a, b []Hypothesis) bool {
 	})
 }
 
-// hashNumbers is a tail whose random numbers are the hashes of testdata/make.py.
+// hashNumbers is a selector whose random numbers are the hashes of testdata/make.py.
 type hashNumbers struct {
 	Reference
 	seed, step uint64

@@ -202,7 +202,7 @@ func (s *State) Limit() int { return s.limit }
 // which they were sampled), once the search is done. There are fewer where bans left fewer ways to go.
 func (s *State) Results() []Hypothesis { return s.results }
 
-// phases is the number of tail calls in a step.
+// phases is the number of selector calls in a step.
 func (s *State) phases() int {
 	if s.o.NumBeamGroups > 1 {
 		return len(s.groups)
@@ -306,11 +306,11 @@ func (s *State) take(phase, first int, lists [][]Candidate) error {
 // choose turns a group's candidates into its next steps and ended hypotheses.
 func (s *State) choose(g *group, base int, list []Candidate) error {
 	if len(list) == 0 {
-		return fmt.Errorf("the step tail gave no candidate for rows %d to %d: every token is banned or impossible", base, base+len(g.rows)-1)
+		return fmt.Errorf("top-k selection gave no candidate for rows %d to %d: every token is banned or impossible", base, base+len(g.rows)-1)
 	}
 	for _, c := range list {
 		if r := int(c.Row) - base; r < 0 || r >= len(g.rows) || c.Token < 0 || int(c.Token) >= s.in.Vocab {
-			return fmt.Errorf("the step tail gave row %d and token %d: rows %d to %d and tokens below %d were requested", c.Row, c.Token, base, base+len(g.rows)-1, s.in.Vocab)
+			return fmt.Errorf("top-k selection gave row %d and token %d: rows %d to %d and tokens below %d were requested", c.Row, c.Token, base, base+len(g.rows)-1, s.in.Vocab)
 		}
 	}
 	g.next = g.next[:0]

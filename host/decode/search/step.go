@@ -14,10 +14,10 @@ type Stepper struct {
 
 // Step takes one step of every state that is not done: logits is [rows, vocab], the rows of the
 // states one after the other (State.Rows of each), and only read. Afterwards each state's Moves
-// say which rows the next step has. Diverse beams take one call of the tail a group, since what a
+// say which rows the next step has. Diverse beams take one call of the selector a group, since what a
 // group chooses depends on the groups before it; others one call in all. After an error the states
 // cannot go on.
-func (st *Stepper) Step(tail Tail, logits []float32, vocab int, states []*State) error {
+func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states []*State) error {
 	rows, phases := 0, 0
 	for i, s := range states {
 		if s.in.Vocab != vocab {
@@ -32,7 +32,7 @@ func (st *Stepper) Step(tail Tail, logits []float32, vocab int, states []*State)
 		return fmt.Errorf("%d logits for a step of %d rows of %d: %d are needed", len(logits), rows, vocab, rows*vocab)
 	}
 	for phase := range phases {
-		if err := st.phase(tail, logits, vocab, states, phase); err != nil {
+		if err := st.phase(selector, logits, vocab, states, phase); err != nil {
 			return err
 		}
 	}
@@ -45,7 +45,7 @@ func (st *Stepper) Step(tail Tail, logits []float32, vocab int, states []*State)
 	return nil
 }
 
-func (st *Stepper) phase(tail Tail, logits []float32, vocab int, states []*State, phase int) error {
+func (st *Stepper) phase(selector Selector, logits []float32, vocab int, states []*State, phase int) error {
 	req := &st.req
 	req.Logits, req.Vocab = logits, vocab
 	req.Rows, req.Groups, st.processors = req.Rows[:0], req.Groups[:0], st.processors[:0]
@@ -58,7 +58,7 @@ func (st *Stepper) phase(tail Tail, logits []float32, vocab int, states []*State
 		}
 	}
 	spans = append(spans, span{len(req.Rows), len(req.Groups)})
-	lists, err := st.run(tail, states, func(row int) (input, at int) {
+	lists, err := st.run(selector, states, func(row int) (input, at int) {
 		for spans[input+1].row <= row {
 			input++
 		}
@@ -78,12 +78,12 @@ func (st *Stepper) phase(tail Tail, logits []float32, vocab int, states []*State
 	return nil
 }
 
-// run calls the tail, unless there is no group, and says of which input and step an error is.
-func (st *Stepper) run(tail Tail, states []*State, locate func(row int) (input, at int)) ([][]Candidate, error) {
+// run calls the selector, unless there is no group, and says of which input and step an error is.
+func (st *Stepper) run(selector Selector, states []*State, locate func(row int) (input, at int)) ([][]Candidate, error) {
 	if len(st.req.Groups) == 0 {
 		return nil, nil
 	}
-	lists, err := tail.Run(&st.req)
+	lists, err := selector.Run(&st.req)
 	var bad *RowError
 	if errors.As(err, &bad) && bad.Row >= 0 && bad.Row < len(st.req.Rows) {
 		input, at := locate(bad.Row)
@@ -93,7 +93,7 @@ func (st *Stepper) run(tail Tail, states []*State, locate func(row int) (input, 
 		return nil, err
 	}
 	if len(lists) != len(st.req.Groups) {
-		return nil, fmt.Errorf("the step tail gave %d lists of candidates for %d groups", len(lists), len(st.req.Groups))
+		return nil, fmt.Errorf("top-k selection gave %d lists of candidates for %d groups", len(lists), len(st.req.Groups))
 	}
 	return lists, nil
 }

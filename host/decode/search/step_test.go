@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// failing is a tail that gives what it was told to.
+// failing is a selector that gives what it was told to.
 type failing struct {
 	lists [][]Candidate
 	err   error
@@ -28,21 +28,21 @@ func TestStepErrors(t *testing.T) {
 	}
 	logits := []float32{1, 2, 3, 4, float32(math.NaN()), 6}
 	for _, c := range []struct {
-		name   string
-		tail   Tail
-		logits []float32
-		vocab  int
-		want   string
+		name     string
+		selector Selector
+		logits   []float32
+		vocab    int
+		want     string
 	}{
 		{"NaN", new(Reference), logits, 3, "input 1 of the batch, step 0: logits of row 0: the logit of token 1 is NaN"},
 		{"length", new(Reference), logits[:5], 3, "5 logits for a step of 2 rows of 3: 6 are needed"},
 		{"vocabulary", new(Reference), logits, 2, "input 0 was made for 3 logits a row and is given 2"},
-		{"lists", failing{lists: make([][]Candidate, 1)}, logits, 3, "the step tail gave 1 lists of candidates for 2 groups"},
-		{"empty list", failing{lists: make([][]Candidate, 2)}, logits, 3, "input 0 of the batch: the step tail gave no candidate for rows 0 to 0: every token is banned or impossible"},
-		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, logits, 3, "input 0 of the batch: the step tail gave row 1 and token 0: rows 0 to 0 and tokens below 3 were requested"},
+		{"lists", failing{lists: make([][]Candidate, 1)}, logits, 3, "top-k selection gave 1 lists of candidates for 2 groups"},
+		{"empty list", failing{lists: make([][]Candidate, 2)}, logits, 3, "input 0 of the batch: top-k selection gave no candidate for rows 0 to 0: every token is banned or impossible"},
+		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, logits, 3, "input 0 of the batch: top-k selection gave row 1 and token 0: rows 0 to 0 and tokens below 3 were requested"},
 		{"its own", failing{err: errors.New("no memory")}, logits, 3, "no memory"},
 	} {
-		err := new(Stepper).Step(c.tail, c.logits, c.vocab, []*State{state(), state()})
+		err := new(Stepper).Step(c.selector, c.logits, c.vocab, []*State{state(), state()})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
 		}
@@ -68,26 +68,26 @@ func TestRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	model := newHashModel(3, 8, nil)
-	tail := &recording{}
+	selector := &recording{}
 	var stepper Stepper
 	if s.Rows() != 1 || s.Step() != 0 || s.Limit() != 3 {
 		t.Fatalf("%d rows, step %d, limit %d", s.Rows(), s.Step(), s.Limit())
 	}
-	if err := stepper.Step(tail, model.logits(nil, []int32{1}), 8, []*State{s}); err != nil {
+	if err := stepper.Step(selector, model.logits(nil, []int32{1}), 8, []*State{s}); err != nil {
 		t.Fatal(err)
 	}
-	if len(tail.requests) != 2 || len(tail.requests[0].Groups) != 1 || len(tail.requests[1].Rows) != 1 {
-		t.Fatalf("requests %+v", tail.requests)
+	if len(selector.requests) != 2 || len(selector.requests[0].Groups) != 1 || len(selector.requests[1].Rows) != 1 {
+		t.Fatalf("requests %+v", selector.requests)
 	}
-	if g := tail.requests[1].Groups[0]; g.First != 0 || g.Count != 1 || g.K != 4 || g.Mode != LogProbs {
+	if g := selector.requests[1].Groups[0]; g.First != 0 || g.Count != 1 || g.K != 4 || g.Mode != LogProbs {
 		t.Errorf("the second group's first step: %+v", g)
 	}
-	if processors := tail.requests[0].Rows[0].Processors; len(processors) != 0 {
+	if processors := selector.requests[0].Rows[0].Processors; len(processors) != 0 {
 		t.Errorf("processors of the first group: %v", processors)
 	}
 	moves := slices.Clone(s.Moves())
 	want := []Processor{{moves[0].Token, Add, -0.5}, {moves[1].Token, Add, -0.5}}
-	if processors := tail.requests[1].Rows[0].Processors; !slices.Equal(processors, want) {
+	if processors := selector.requests[1].Rows[0].Processors; !slices.Equal(processors, want) {
 		t.Errorf("processors of the second group: %v, want %v", processors, want)
 	}
 	if s.Rows() != 4 || len(moves) != 4 || s.Step() != 1 {
@@ -102,10 +102,10 @@ func TestRows(t *testing.T) {
 	for _, m := range moves {
 		logits = model.logits(logits, []int32{1, m.Token})
 	}
-	if err := stepper.Step(tail, logits, 8, []*State{s}); err != nil {
+	if err := stepper.Step(selector, logits, 8, []*State{s}); err != nil {
 		t.Fatal(err)
 	}
-	if g := tail.requests[3].Groups[0]; g.First != 2 || g.Count != 2 {
+	if g := selector.requests[3].Groups[0]; g.First != 2 || g.Count != 2 {
 		t.Errorf("the second group's second step: %+v", g)
 	}
 	if !s.Done() || s.Rows() != 0 || len(s.Moves()) != 0 || len(s.Results()) != 1 || s.Results()[0].Ended || s.Tokens(0) != nil {
@@ -143,7 +143,7 @@ func (c *canned) Run(req *Request) ([][]Candidate, error) {
 	return lists, nil
 }
 
-// BenchmarkSearch is the search without the tail: 64 steps of 4 beams after a prompt of 704 tokens,
+// BenchmarkSearch is the search without the selector: 64 steps of 4 beams after a prompt of 704 tokens,
 // with what each option adds.
 func BenchmarkSearch(b *testing.B) {
 	const vocab = 50257
@@ -161,7 +161,7 @@ func BenchmarkSearch(b *testing.B) {
 			o := Default()
 			o.NumBeams, o.MaxNewTokens = 4, 64
 			change(&o)
-			tail := &canned{}
+			selector := &canned{}
 			b.ReportAllocs()
 			for b.Loop() {
 				s, err := New(o, Input{Prompt: prompt, Vocab: vocab})
@@ -170,7 +170,7 @@ func BenchmarkSearch(b *testing.B) {
 				}
 				var stepper Stepper
 				for !s.Done() {
-					if err := stepper.Step(tail, logits[:s.Rows()*vocab], vocab, []*State{s}); err != nil {
+					if err := stepper.Step(selector, logits[:s.Rows()*vocab], vocab, []*State{s}); err != nil {
 						b.Fatal(err)
 					}
 				}

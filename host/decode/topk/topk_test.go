@@ -1,4 +1,4 @@
-package tail
+package topk
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 )
 
 // load opens the plugin as it was built: from GRAFT_PLUGIN_PATH, else from build/plugins.
-func load(t testing.TB, threads int) *Tail {
+func load(t testing.TB, threads int) *Selector {
 	t.Helper()
 	if os.Getenv("GRAFT_PLUGIN_PATH") == "" {
 		folder, err := filepath.Abs("../../../build/plugins")
@@ -25,12 +25,12 @@ func load(t testing.TB, threads int) *Tail {
 		t.Setenv("GRAFT_PLUGIN_PATH", folder)
 	}
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	tail, err := Open(threads)
+	selector, err := Open(threads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(tail.Close)
-	return tail
+	t.Cleanup(selector.Close)
+	return selector
 }
 
 var negInf = float32(math.Inf(-1))
@@ -166,12 +166,12 @@ func order(vocab int) func(a, b search.Candidate) int {
 	}
 }
 
-// TestAgainstReference: the candidates of random requests are those of the tail in Go. Where rounding
+// TestAgainstReference: the candidates of random requests are those of the selector in Go. Where rounding
 // puts another token in a place, its score is that place's score too.
 func TestAgainstReference(t *testing.T) {
 	const requests = 4000
 	for _, threads := range []int{1, 3} {
-		tail := load(t, threads)
+		selector := load(t, threads)
 		r := rand.New(rand.NewPCG(uint64(threads), 7))
 		total, same := 0, 0
 		for n := range requests / 2 {
@@ -179,7 +179,7 @@ func TestAgainstReference(t *testing.T) {
 			req := random(r, s)
 			before := slices.Clone(req.Logits)
 			want, wantErr := new(search.Reference).Run(req)
-			got, err := tail.Run(req)
+			got, err := selector.Run(req)
 			if !slices.Equal(before, req.Logits) {
 				t.Fatalf("request %d: the logits were written to", n)
 			}
@@ -288,7 +288,7 @@ func sameSamples(t *testing.T, req *search.Request, i int, got, want []search.Ca
 // TestWholeNumbers: with whole logits and no log-softmax nothing is rounded, so lists are equal bit for
 // bit, ties included.
 func TestWholeNumbers(t *testing.T) {
-	tail := load(t, 2)
+	selector := load(t, 2)
 	r := rand.New(rand.NewPCG(11, 12))
 	for n := range 1000 {
 		req := random(r, ties)
@@ -306,7 +306,7 @@ func TestWholeNumbers(t *testing.T) {
 		if err != nil {
 			continue // everything was banned
 		}
-		got, err := tail.Run(req)
+		got, err := selector.Run(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestWholeNumbers(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	tail := load(t, 2)
+	selector := load(t, 2)
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, vocab := range []int{1, 5, 130, 5000} {
 		for _, bad := range []float32{nan, inf} {
@@ -336,7 +336,7 @@ func TestErrors(t *testing.T) {
 						req.Rows[2].Processors = []search.Processor{{Token: int32(token), Op: search.Ban}}
 					}
 					_, want := new(search.Reference).Run(req)
-					_, err := tail.Run(req)
+					_, err := selector.Run(req)
 					var row *search.RowError
 					if !errors.As(err, &row) || row.Row != 2 || err.Error() != want.Error() {
 						t.Fatalf("vocabulary %d, token %d is %v, mode %d: found %v, want %v", vocab, token, bad, mode, err, want)
@@ -362,7 +362,7 @@ func TestErrors(t *testing.T) {
 	} {
 		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
 		c.change(req)
-		if _, err := tail.Run(req); err == nil || err.Error() != c.want {
+		if _, err := selector.Run(req); err == nil || err.Error() != c.want {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
 		}
 	}
@@ -376,16 +376,16 @@ func TestErrors(t *testing.T) {
 	} {
 		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
 		change(req)
-		if _, err := tail.Run(req); !errors.Is(err, refusal.ErrKernel) {
+		if _, err := selector.Run(req); !errors.Is(err, refusal.ErrKernel) {
 			t.Errorf("%+v: found %v, want an error of the kernel's", req.Groups[0], err)
 		}
 	}
-	if lists, err := tail.Run(&search.Request{Vocab: 4}); err != nil || len(lists) != 0 {
+	if lists, err := selector.Run(&search.Request{Vocab: 4}); err != nil || len(lists) != 0 {
 		t.Errorf("nothing requested: %v, %v", lists, err)
 	}
 }
 
-// BenchmarkStep: the tail of a step of GPT-2's vocabulary, against the one in Go.
+// BenchmarkStep: the selector of a step of GPT-2's vocabulary, against the one in Go.
 func BenchmarkStep(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, rows := range []int{1, 4, 16} {
@@ -395,11 +395,11 @@ func BenchmarkStep(b *testing.B) {
 		}
 		name := map[int]string{1: "1 row", 4: "beam 4", 16: "4 x beam 4"}[rows]
 		for _, threads := range []int{1, 2} {
-			tail := load(b, threads)
+			selector := load(b, threads)
 			b.Run(name+map[int]string{1: ", 1 thread", 2: ", 2 threads"}[threads], func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := tail.Run(req); err != nil {
+					if _, err := selector.Run(req); err != nil {
 						b.Fatal(err)
 					}
 				}

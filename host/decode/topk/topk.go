@@ -1,6 +1,6 @@
-// Package tail runs the end of a decoding step in the plugin logits-top-k, called directly through its C
+// Package topk runs the end of a decoding step in the plugin logits-top-k, called directly through its C
 // table: the logits are read where they lie, once, and only candidates come back.
-package tail
+package topk
 
 import (
 	"fmt"
@@ -19,9 +19,9 @@ const (
 	Operator = "LogitsTopK"
 )
 
-// Tail is a search.Tail in native code. It holds the memory that a step needs, so one goroutine at a time
-// may use it; several Tails of one plugin run at once.
-type Tail struct {
+// Selector is a search.Selector in native code. It holds the memory that a step needs, so one goroutine at a time
+// may use it; several Selectors of one plugin run at once.
+type Selector struct {
 	kernel *plugin.Kernel
 	ctx    plugin.RunContext
 
@@ -70,9 +70,9 @@ const (
 	faultRequest = 3 // of a plugin on a device, which cannot throw: a group, processor or index contradicts itself
 )
 
-// Open finds the plugin logits-top-k in the ordinary places and makes a Tail of it. Errors are those of
+// Open finds the plugin logits-top-k in the ordinary places and makes a Selector of it. Errors are those of
 // discovery.Find and plugin.Open.
-func Open(threads int) (*Tail, error) {
+func Open(threads int) (*Selector, error) {
 	found, err := discovery.Find(discovery.Options{}).ByName(Name)
 	if err != nil {
 		return nil, err
@@ -84,21 +84,21 @@ func Open(threads int) (*Tail, error) {
 	return New(p, threads)
 }
 
-// New makes a Tail of a loaded plugin. Steps of many logits are shared by up to `threads` goroutines;
+// New makes a Selector of a loaded plugin. Steps of many logits are shared by up to `threads` goroutines;
 // below 2 the caller's thread does all.
-func New(p *plugin.Plugin, threads int) (*Tail, error) {
+func New(p *plugin.Plugin, threads int) (*Selector, error) {
 	kernel, err := p.Create(Operator, nil, nil, tensor.CPU)
 	if err != nil {
 		return nil, err
 	}
-	return &Tail{kernel: kernel, ctx: plugin.RunContext{Threads: threads}, fault: make([]int32, 4)}, nil
+	return &Selector{kernel: kernel, ctx: plugin.RunContext{Threads: threads}, fault: make([]int32, 4)}, nil
 }
 
-// Close frees the kernel. Close a Tail only when no Run is in flight.
-func (t *Tail) Close() { t.kernel.Destroy() }
+// Close frees the kernel. Close a Selector only when no Run is in flight.
+func (t *Selector) Close() { t.kernel.Destroy() }
 
-// Run implements search.Tail. Logits that cannot be searched are a *search.RowError.
-func (t *Tail) Run(req *search.Request) ([][]search.Candidate, error) {
+// Run implements search.Selector. Logits that cannot be searched are a *search.RowError.
+func (t *Selector) Run(req *search.Request) ([][]search.Candidate, error) {
 	width, err := t.flatten(req)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (t *Tail) Run(req *search.Request) ([][]search.Candidate, error) {
 
 // flatten puts a request's rows and groups into flat memory, which is reused, and gives the largest
 // number of candidates that a group asks for.
-func (t *Tail) flatten(req *search.Request) (width int, err error) {
+func (t *Selector) flatten(req *search.Request) (width int, err error) {
 	if req.Vocab < 1 || len(req.Logits) != len(req.Rows)*req.Vocab {
 		return 0, fmt.Errorf("a request has %d logits for %d rows of %d: %d are needed",
 			len(req.Logits), len(req.Rows), req.Vocab, len(req.Rows)*req.Vocab)
@@ -168,8 +168,8 @@ func (t *Tail) flatten(req *search.Request) (width int, err error) {
 	return width, nil
 }
 
-// bind points the tensors at the request's logits and at the Tail's own memory.
-func (t *Tail) bind(req *search.Request, width int) {
+// bind points the tensors at the request's logits and at the Selector's own memory.
+func (t *Selector) bind(req *search.Request, width int) {
 	n := len(req.Groups)
 	t.scores = resize(t.scores, n*width)
 	t.rows = resize(t.rows, n*width)
@@ -195,8 +195,8 @@ func (t *Tail) bind(req *search.Request, width int) {
 	t.out[outFault] = set(t, numInputs+outFault, tensor.Int32, t.fault, len(t.fault))
 }
 
-// set makes the tensor of a slot over memory that the Tail or the request holds.
-func set[E any](t *Tail, slot int, dtype tensor.DType, data []E, shape ...int) *tensor.Tensor {
+// set makes the tensor of a slot over memory that the Selector or the request holds.
+func set[E any](t *Selector, slot int, dtype tensor.DType, data []E, shape ...int) *tensor.Tensor {
 	for i, size := range shape {
 		t.shapes[slot][i] = int64(size)
 	}
@@ -205,7 +205,7 @@ func set[E any](t *Tail, slot int, dtype tensor.DType, data []E, shape ...int) *
 }
 
 // candidates makes one list a group; they outlive the next Run.
-func (t *Tail) candidates(groups, width int) [][]search.Candidate {
+func (t *Selector) candidates(groups, width int) [][]search.Candidate {
 	lists := make([][]search.Candidate, groups)
 	all := make([]search.Candidate, 0, groups*width)
 	for g := range lists {
