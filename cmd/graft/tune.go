@@ -101,10 +101,10 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	b := c.progress("measuring this machine")
 	defer b.end()
 	t := &tuning{SchemaVersion: schemaVersion, Model: folder, Kinds: []tunedKind{}}
-	servers := named.Implementations.Among(set.Manifests())
-	m, problem := tune.Machine(set.Plugins, servers, machine.Options{Threads: threads, Again: true})
+	implementations := named.Implementations.Among(set.Manifests())
+	m, problem := tune.Machine(set.Plugins, implementations, machine.Options{Threads: threads, Again: true})
 	t.roofline = m
-	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, servers, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
+	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, implementations, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
 		CacheBytes: m.LastCacheBytes, GFLOPS: m.FLOPS / 1e9}
 	if problem != nil {
 		t.Machine.Problem = problem.Error()
@@ -113,7 +113,7 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	for _, l := range layers {
 		b.say("measuring " + l.Type + " attention")
 		r := opened.Range(l, o)
-		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Implementations: servers, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
+		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Implementations: implementations, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
@@ -121,7 +121,7 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 		if err != nil {
 			return nil, err
 		}
-		report := table.Report(plan.NewPredictor(m, set.Manifests(), servers, nil), set.Plugins, servers)
+		report := table.Report(plan.NewPredictor(m, set.Manifests(), implementations, nil), set.Plugins, implementations)
 		t.Kinds = append(t.Kinds, tunedKind{report, r, path})
 	}
 	return t, nil

@@ -9,9 +9,9 @@ import (
 // Machine is this machine's roofline as the planner reads it, measured with the operator
 // that attends over keys and values. Where it cannot be measured it is
 // plan.ThisMachine's estimate, and the error says why.
-func Machine(plugins []*plugin.Plugin, servers plan.Implementations, o machine.Options) (plan.Machine, error) {
-	server := servers.Of(plan.KeysValues)
-	o.Attention = machine.Operator{Plugin: server.Plugin, Name: server.Operator}
+func Machine(plugins []*plugin.Plugin, implementations plan.Implementations, o machine.Options) (plan.Machine, error) {
+	implementation := implementations.Of(plan.KeysValues)
+	o.Attention = machine.Operator{Plugin: implementation.Plugin, Name: implementation.Operator}
 	m := plan.ThisMachine()
 	f, err := machine.Roofline(plugins, o)
 	if err == nil {

@@ -85,8 +85,8 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 		return nil, err
 	}
 	for _, c := range all {
-		server := o.Implementations.Of(c.Strategy)
-		i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == server.Plugin })
+		implementation := o.Implementations.Of(c.Strategy)
+		i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == implementation.Plugin })
 		if i < 0 || c.Serves(l) != "" {
 			continue
 		}
@@ -95,7 +95,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 			return nil, err
 		}
 		subjects = append(subjects, s)
-		t.Rows = append(t.Rows, Row{Strategy: c.Strategy, Storage: c.Storage, Implementation: server, Seconds: make([]float64, t.Axes.Size())})
+		t.Rows = append(t.Rows, Row{Strategy: c.Strategy, Storage: c.Storage, Implementation: implementation, Seconds: make([]float64, t.Axes.Size())})
 	}
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can serve it is loaded", l)

@@ -43,26 +43,26 @@ type Skipped struct {
 }
 
 // Report compares a table with what a predictor says without it.
-func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan.Implementations) *Report {
-	r := &Report{Layers: t.Layers, Candidates: make([]CandidateSummary, len(t.Rows)), Shapes: []ShapeTimes{}, Skipped: t.skipped(plugins, servers)}
+func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, implementations plan.Implementations) *Report {
+	r := &Report{Layers: t.Layers, Candidates: make([]CandidateSummary, len(t.Rows)), Shapes: []ShapeTimes{}, Skipped: t.skipped(plugins, implementations)}
 	for i := range t.Axes.Size() {
 		s := ShapeTimes{Shape: t.Axes.Shape(i)}
 		fastest := 0
 		for j := range t.Rows {
 			row := &t.Rows[j]
 			s.Measured = append(s.Measured, row.Seconds[i])
-			s.Predicted = append(s.Predicted, p.Operators(t.Layers, row.Candidate(servers), s.Shape))
+			s.Predicted = append(s.Predicted, p.Operators(t.Layers, row.Candidate(implementations), s.Shape))
 			if s.Measured[j] < s.Measured[fastest] {
 				fastest = j
 			}
 		}
-		s.Fastest = t.Rows[fastest].Candidate(servers).String()
+		s.Fastest = t.Rows[fastest].Candidate(implementations).String()
 		r.Candidates[fastest].Fastest++
 		r.Shapes = append(r.Shapes, s)
 	}
 	for j := range t.Rows {
 		c := &r.Candidates[j]
-		c.Name, c.Least = t.Rows[j].Candidate(servers).String(), math.Inf(1)
+		c.Name, c.Least = t.Rows[j].Candidate(implementations).String(), math.Inf(1)
 		off, faster := 0.0, 0.0
 		for _, s := range r.Shapes {
 			x := s.Measured[j] / s.Predicted[j]
@@ -77,13 +77,13 @@ func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, servers plan
 }
 
 // skipped are the candidates without a row.
-func (t *Table) skipped(plugins []*plugin.Plugin, servers plan.Implementations) []Skipped {
+func (t *Table) skipped(plugins []*plugin.Plugin, implementations plan.Implementations) []Skipped {
 	list := []Skipped{}
-	for _, c := range candidates(servers) {
+	for _, c := range candidates(implementations) {
 		if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Strategy == c.Strategy }) {
 			continue
 		}
-		why, name := c.Serves(t.Layers), servers.Of(c.Strategy).Plugin
+		why, name := c.Serves(t.Layers), implementations.Of(c.Strategy).Plugin
 		if why == "" && !slices.ContainsFunc(plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == name }) {
 			why = "no plugin " + name + " is loaded"
 		}

@@ -238,12 +238,12 @@ var ErrForeign = errors.New("does not hold here")
 // left out, and so is one that cannot be used, with the reason.
 //
 // Of a table counts what was measured of the operators that will run.
-func Load(folder string, plugins []*plugin.Plugin, servers plan.Implementations, threads int, kinds ...plan.Layers) (*Tables, []error) {
+func Load(folder string, plugins []*plugin.Plugin, implementations plan.Implementations, threads int, kinds ...plan.Layers) (*Tables, []error) {
 	tables := &Tables{}
-	id := Identify(plugins, servers, threads)
+	id := Identify(plugins, implementations, threads)
 	var reasons []error
 	for _, l := range kinds {
-		path, err := Path(folder, l, servers, id.Threads)
+		path, err := Path(folder, l, implementations, id.Threads)
 		if err != nil {
 			reasons = append(reasons, err)
 			continue
@@ -270,7 +270,7 @@ func Load(folder string, plugins []*plugin.Plugin, servers plan.Implementations,
 			reasons = append(reasons, err)
 			continue
 		}
-		t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Implementation != servers.Of(r.Strategy) })
+		t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Implementation != implementations.Of(r.Strategy) })
 		tables.With(t)
 	}
 	return tables, reasons
@@ -278,11 +278,11 @@ func Load(folder string, plugins []*plugin.Plugin, servers plan.Implementations,
 
 // Save stores a table and says where.
 func (t *Table) Save(folder string) (string, error) {
-	var servers plan.Implementations
+	var implementations plan.Implementations
 	for _, r := range t.Rows {
-		servers = servers.With(r.Strategy, r.Implementation)
+		implementations = implementations.With(r.Strategy, r.Implementation)
 	}
-	path, err := Path(folder, t.Layers, servers, t.Machine.Threads)
+	path, err := Path(folder, t.Layers, implementations, t.Machine.Threads)
 	if err != nil {
 		return "", err
 	}
@@ -291,7 +291,7 @@ func (t *Table) Save(folder string) (string, error) {
 
 // Path is where the table of layers is kept: one file for each shape of layers, set of
 // plugins beside graft's own, and number of threads, whatever model they are of.
-func Path(folder string, l plan.Layers, servers plan.Implementations, threads int) (string, error) {
+func Path(folder string, l plan.Layers, implementations plan.Implementations, threads int) (string, error) {
 	if folder == "" {
 		var err error
 		if folder, err = record.Folder(); err != nil {
@@ -304,13 +304,13 @@ func Path(folder string, l plan.Layers, servers plan.Implementations, threads in
 	}
 	name := fmt.Sprintf("%s-%d-layers-%d-of-%d-heads-%d-%d-width-%d-%s-%d-threads",
 		l.Type, l.Layers, l.KVHeads, l.Heads, l.HeadSize, l.ValueSize, l.Width, positions, threads)
-	if others := servers.Others(); others != "" {
+	if others := implementations.Others(); others != "" {
 		name += "-" + others
 	}
 	return filepath.Join(folder, "tune", name+".json"), nil
 }
 
 // Identify is the machine with the plugins that measured times depend on.
-func Identify(plugins []*plugin.Plugin, servers plan.Implementations, threads int) machine.ID {
-	return machine.This(plugins, threads, append(servers.Plugins(), defaults.Linear.Plugin)...)
+func Identify(plugins []*plugin.Plugin, implementations plan.Implementations, threads int) machine.ID {
+	return machine.This(plugins, threads, append(implementations.Plugins(), defaults.Linear.Plugin)...)
 }

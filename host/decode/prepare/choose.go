@@ -72,11 +72,11 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 	for _, l := range layers {
 		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type), Range: c.generation.Model.Range(l, o.expected()), Either: true}
 		if k.Named != "" {
-			server := o.Attention.Implementations.Of(k.Named)
-			if err := o.Plugins.Require([]string{server.Plugin}); err != nil {
+			implementation := o.Attention.Implementations.Of(k.Named)
+			if err := o.Plugins.Require([]string{implementation.Plugin}); err != nil {
 				return nil, false, err
 			}
-			if why := o.Plan.RulesOut(server.Plugin); why != "" && k.Named != plan.KeysValues {
+			if why := o.Plan.RulesOut(implementation.Plugin); why != "" && k.Named != plan.KeysValues {
 				return nil, false, fmt.Errorf("%s attention is to use %s, and %s", l.Type, k.Named, why)
 			}
 		}
@@ -91,11 +91,11 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 // that the caller lets in, the default first.
 func (o *Options) candidates(kind string) (list []plan.Candidate) {
 	for _, keep := range o.Attention.Implementations.Strategies() {
-		server := o.Attention.Implementations.Of(keep)
-		if keep != plan.KeysValues && o.Plan.RulesOut(server.Plugin) != "" {
+		implementation := o.Attention.Implementations.Of(keep)
+		if keep != plan.KeysValues && o.Plan.RulesOut(implementation.Plugin) != "" {
 			continue
 		}
-		if _, err := loaded.Named(o.Plugins.Plugins, server.Plugin); err == nil && keep.Within(kind) == keep {
+		if _, err := loaded.Named(o.Plugins.Plugins, implementation.Plugin); err == nil && keep.Within(kind) == keep {
 			list = append(list, o.Attention.Implementations.Candidate(keep, o.Attention.Storage))
 		}
 	}
@@ -142,14 +142,14 @@ func (o *Options) expected() Expected {
 // predictor knows this machine, and what was measured on it.
 func (c *chooser) predictor(layers []plan.Layers) *plan.Predictor {
 	g, o := c.generation, c.options
-	servers := o.Attention.Implementations
-	m, err := tune.Machine(o.Plugins.Plugins, servers, machine.Options{Threads: o.Threads})
+	implementations := o.Attention.Implementations
+	m, err := tune.Machine(o.Plugins.Plugins, implementations, machine.Options{Threads: o.Threads})
 	if err != nil {
 		g.Notes = append(g.Notes, err) // m is an estimate then
 	}
-	measured, notes := tune.Load("", o.Plugins.Plugins, servers, o.Threads, layers...)
+	measured, notes := tune.Load("", o.Plugins.Plugins, implementations, o.Threads, layers...)
 	g.Notes = append(g.Notes, notes...)
-	return plan.NewPredictor(m, o.Plugins.Manifests(), servers, measured)
+	return plan.NewPredictor(m, o.Plugins.Manifests(), implementations, measured)
 }
 
 // planned is the decoder as the choices have it.

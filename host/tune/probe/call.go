@@ -20,11 +20,11 @@ type call struct {
 	keyShape, valueShape []int64 // nil where there is none
 }
 
-func callOf(l plan.Layers, c plan.Candidate, servers plan.Implementations) (*call, error) {
+func callOf(l plan.Layers, c plan.Candidate, implementations plan.Implementations) (*call, error) {
 	if why := c.Serves(l); why != "" || c.Inputs() == plan.Exported {
 		return nil, fmt.Errorf("nothing to run for %s: %s", l, why)
 	}
-	f := &call{operator: servers.Of(c.Strategy).Operator}
+	f := &call{operator: implementations.Of(c.Strategy).Operator}
 	set := func(name string, value any) {
 		f.attributes = append(f.attributes, manifest.Attribute{Name: name, Value: value})
 	}

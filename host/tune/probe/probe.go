@@ -20,15 +20,15 @@ import (
 // Layers is attention of one kind and candidate, with memory for shapes up to a
 // largest one. It is not for concurrent use.
 type Layers struct {
-	layers    plan.Layers
-	candidate plan.Candidate
-	servers   plan.Implementations
-	crew      *threads.Pool
-	kernels   []*plugin.Kernel // a layer's
-	first     *plugin.Kernel   // of the first layer, where another operator serves it
-	pools     []*pool          // what is kept at shared positions, and where else at those generated since
-	weights   *memory.Region
-	workspace []byte
+	layers          plan.Layers
+	candidate       plan.Candidate
+	implementations plan.Implementations
+	crew            *threads.Pool
+	kernels         []*plugin.Kernel // a layer's
+	first           *plugin.Kernel   // of the first layer, where another operator serves it
+	pools           []*pool          // what is kept at shared positions, and where else at those generated since
+	weights         *memory.Region
+	workspace       []byte
 }
 
 // pool is a cache whose blocks hold an area for each layer, or one for all.
@@ -69,15 +69,15 @@ func fill(list []float32) {
 // New makes layers of a kind that a candidate serves, by the plugin p, with `layers` of them in
 // memory, for shapes that need at most as much as the largest. The crew, which may be
 // nil, stays the caller's.
-func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *threads.Pool) (_ *Layers, err error) {
-	x := &Layers{layers: l, candidate: c, servers: servers, crew: crew}
+func New(p *plugin.Plugin, implementations plan.Implementations, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *threads.Pool) (_ *Layers, err error) {
+	x := &Layers{layers: l, candidate: c, implementations: implementations, crew: crew}
 	defer func() {
 		if err != nil {
 			x.Close()
 			err = fmt.Errorf("%s: %w", c, err)
 		}
 	}()
-	f, err := callOf(l, c, servers)
+	f, err := callOf(l, c, implementations)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func New(p *plugin.Plugin, servers plan.Implementations, l plan.Layers, c plan.C
 		x.kernels = append(x.kernels, k)
 	}
 	if c.Inputs() == plan.FirstLayerKeys {
-		keys, err := callOf(l, plan.Candidate{Strategy: plan.Keys, Storage: c.Storage}, servers)
+		keys, err := callOf(l, plan.Candidate{Strategy: plan.Keys, Storage: c.Storage}, implementations)
 		if err != nil {
 			return nil, err
 		}

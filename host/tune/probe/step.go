@@ -40,7 +40,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 			return nil, fmt.Errorf("%s: a step of %+v needs more memory than was made for the largest", x.candidate, s)
 		}
 	}
-	f, err := callOf(l, x.candidate, x.servers)
+	f, err := callOf(l, x.candidate, x.implementations)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 		t.inputs = append(t.inputs, x.arguments(t, f, int64(i), query, steps, kv))
 	}
 	if x.first != nil {
-		keys, err := callOf(l, plan.Candidate{Strategy: plan.Keys, Storage: x.candidate.Storage}, x.servers)
+		keys, err := callOf(l, plan.Candidate{Strategy: plan.Keys, Storage: x.candidate.Storage}, x.implementations)
 		if err != nil {
 			return nil, err
 		}
