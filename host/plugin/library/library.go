@@ -77,7 +77,7 @@ func Read(path string) (*File, error) {
 	return readELF(path, f, info.Size())
 }
 
-// readELF is InspectLibrary over bytes. It is careful with hostile ones: debug/elf checks bounds, and
+// readELF is Read over bytes. It is careful with hostile ones: debug/elf checks bounds, and
 // what it does not bound, sizes of tables and compressed sections, is checked here.
 func readELF(path string, file io.ReaderAt, size int64) (*File, error) {
 	damaged := func(err error) error {

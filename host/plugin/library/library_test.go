@@ -18,7 +18,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-func TestInspectLibrary(t *testing.T) {
+func TestRead(t *testing.T) {
 	path := plugintest.Build(t)
 	lib, err := Read(path)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestInspectLibrary(t *testing.T) {
 	}
 }
 
-func TestLibraryUnexpectedSymbols(t *testing.T) {
+func TestUnexpectedSymbols(t *testing.T) {
 	lib, err := Read(plugintest.Build(t, "-fvisibility=default", "-Dtask=public_task", "-Dstatic="))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestLibraryUnexpectedSymbols(t *testing.T) {
 	}
 }
 
-func TestLibraryRefusals(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	note := func(text string) string { return `-DNOTE="` + text + `"` }
 	arch := runtime.GOARCH
 	patched := func(patch func([]byte)) func(testing.TB) string {
@@ -112,7 +112,7 @@ func TestLibraryRefusals(t *testing.T) {
 	}
 }
 
-func TestInspectLibraryDamaged(t *testing.T) {
+func TestReadDamaged(t *testing.T) {
 	whole := plugintest.ReadFile(t, plugintest.Build(t))
 	path := filepath.Join(t.TempDir(), "libtoy.so")
 	refused := func(data []byte) string {
@@ -153,7 +153,7 @@ func TestInspectLibraryDamaged(t *testing.T) {
 	}
 }
 
-func TestLibraryAgree(t *testing.T) {
+func TestAgree(t *testing.T) {
 	lib, err := Read(plugintest.Build(t))
 	if err != nil {
 		t.Fatal(err)

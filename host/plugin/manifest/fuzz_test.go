@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-// FuzzManifest holds ParseManifest to what Manifest promises.
+// FuzzManifest holds Parse to what Manifest promises.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(plugintest.Head + plugintest.Variants + geluOperator))
 	f.Add([]byte(plugintest.Manifest + plugintest.Cases))

@@ -80,7 +80,7 @@ func (r *reader) stores(operators []Operator, names map[string]int) {
 func (c *KVCache) SlotNumbers(sizes map[string]int64) int64 {
 	p, err := formula.Parse(c.Slot)
 	if err != nil {
-		panic(fmt.Sprintf("the slot of %s was not checked: %v", c.Strategy, err)) // ReadManifest does
+		panic(fmt.Sprintf("the slot of %s was not checked: %v", c.Strategy, err)) // Read does
 	}
 	return max(1, int64(p.Compute(func(name string) float64 { return float64(sizes[name]) })))
 }

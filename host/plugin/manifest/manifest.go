@@ -12,7 +12,7 @@ const SchemaVersion = 1
 const Domain = "graft"
 
 // Manifest is plugin.yaml: what a plugin is, which libraries carry it and what each of its operators
-// stands in for. ReadManifest has checked everything that its fields promise.
+// stands in for. Read has checked everything that its fields promise.
 type Manifest struct {
 	SchemaVersion int        `json:"schema_version"`
 	Name          string     `json:"name"`               // [a-z0-9-], at most 64 bytes

@@ -15,7 +15,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-func TestReadManifest(t *testing.T) {
+func TestRead(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, FileName)
 	if err := os.WriteFile(path, []byte(plugintest.Head+plugintest.Variants+geluOperator), 0o644); err != nil {
@@ -64,7 +64,7 @@ func TestReadManifest(t *testing.T) {
 	}
 }
 
-func TestReadManifestFoldAndCaptures(t *testing.T) {
+func TestReadFoldAndCaptures(t *testing.T) {
 	m, err := Parse("p", []byte(plugintest.Head+plugintest.Variants+`operators:
   - name: LowRank
     replaces:
@@ -226,7 +226,7 @@ func TestManifestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-func TestReadManifestMissing(t *testing.T) {
+func TestReadMissing(t *testing.T) {
 	folder := t.TempDir()
 	_, err := Read(folder)
 	want := folder + "/plugin.yaml: no such file, needed the manifest of a plugin; point at the folder that holds plugin.yaml"

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAttributeInfoJSON(t *testing.T) {
+func TestAttributeJSON(t *testing.T) {
 	want := []Attribute{
 		{Name: "i", Kind: "int", Default: int64(1<<53 + 1)},
 		{Name: "f", Kind: "float", Default: math.Inf(-1)},
