@@ -8,7 +8,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// attentionFlags say what the attention of a generating model keeps.
+// attentionFlags choose the KV-cache strategy of a generating model.
 type attentionFlags struct {
 	name, prefer string
 }

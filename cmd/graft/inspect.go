@@ -61,7 +61,7 @@ type inspectedBlock struct {
 	Facts    *blocks.Attention `json:"facts,omitempty"`
 	Plugin   string            `json:"plugin,omitempty"`
 	Operator string            `json:"operator,omitempty"`
-	Variant  string            `json:"variant,omitempty"` // device of the plugin's library that serves
+	Variant  string            `json:"variant,omitempty"` // device of the plugin's library that runs
 	Reason   string            `json:"reason"`
 	Expected *float64          `json:"expected_speedup"`
 	Worst    *float64          `json:"expected_worst,omitempty"`
@@ -79,7 +79,7 @@ func (c *cli) inspect() *cobra.Command {
 		Long: `Of a model: every block that was recognised, its facts, and the operator that would
 replace it, or why none. Of a folder as graft generate takes it: what the layers of
 attention keep, what else they could, with the time and memory that is predicted and
-was measured (graft tune), and why a layer keeps something else.`,
+was measured (graft tune), and why a layer has another strategy.`,
 		Example: `  graft inspect model.onnx
   graft inspect bart-large-cnn --prefer memory --max-cache 8GiB --beam 4
   graft inspect whisper-small --attention keys
@@ -120,7 +120,7 @@ was measured (graft tune), and why a layer keeps something else.`,
 	}
 	flags.add(cmd)
 	attention.add(cmd.Flags())
-	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: most memory for what attention keeps, such as 8GiB")
+	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: maximum of memory for the KV cache, such as 8GiB")
 	cmd.Flags().IntVar(&beams, "beam", 0, "folders: beams of a sample (default: 1 to 8)")
 	cmd.Flags().IntVar(&batch, "batch-size", 8, "folders: samples at once")
 	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")

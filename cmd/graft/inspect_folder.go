@@ -33,7 +33,7 @@ type attentionKind struct {
 	Options   []plan.Option `json:"options"`
 }
 
-// inspectFolder prepares a folder for generation and says what serves its attention, and
+// inspectFolder prepares a folder for generation and says which strategy its attention has, and
 // why. No engine is opened.
 func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache string, beams, batch int) error {
 	cache, err := bytesOf(maxCache)

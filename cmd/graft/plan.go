@@ -27,7 +27,7 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
 }
 
-// on is what serves on the flags' device, nil for the CPU.
+// on is the backend of the flags' device, nil for the CPU.
 func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
 	d, err := tensor.ParseDevice(p.device)
 	if err != nil {

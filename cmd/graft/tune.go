@@ -79,7 +79,7 @@ for this machine, these builds of the plugins and this number of threads.`,
 	return cmd
 }
 
-// measure measures the attention of a model folder and keeps the tables.
+// measure measures the attention of a model folder and stores the tables.
 func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, attention attentionFlags, threads, repeats int) (*tuning, error) {
 	opened, err := prepare.Open(folder)
 	if err != nil {

@@ -95,7 +95,7 @@ type Linear struct {
 	BiasFactor float64 `json:"-"`
 }
 
-// Past names the caches on the model's face; empty where there is none.
+// Past names the caches among the model's inputs; empty where there is none.
 type Past struct {
 	Key          string `json:"key,omitempty"`
 	Value        string `json:"value,omitempty"`

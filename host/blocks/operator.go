@@ -282,7 +282,7 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 		a.Past = &Past{Key: f.faceName(past), Value: f.faceName(past), PresentKey: f.outputName(n.Output(1)), PresentValue: f.outputName(n.Output(1))}
 		a.PastLayout = "2bhsd"
 	}
-	b.Obstacle = "its projections lie inside the operator and would have to be drawn out first"
+	b.Obstacle = "its projections lie inside the operator and would have to be taken out first"
 	return nil
 }
 

@@ -5,7 +5,7 @@ import (
 )
 
 // projections looks for the products that make query, key and value and that
-// take the result; nil parts were drawn in another way.
+// take the result; nil parts were exported in another way.
 func (f *finder) projections(a *Attention, w *Wiring) *Projections {
 	p := &Projections{}
 	if w.Packed {

@@ -150,7 +150,7 @@ func (f *finder) unrotate(v *graph.Value) *graph.Value {
 }
 
 // turn recognises a rotary embedding by what it makes: one RotaryEmbedding; or,
-// drawn out, x*cos + rotate(x)*sin, with rotate made of slices, a negation and a
+// written out, x*cos + rotate(x)*sin, with rotate made of slices, a negation and a
 // concatenation; or that of the first features, and the others beside it.
 func (f *finder) turn(v *graph.Value) *turn {
 	n := f.maker(v)
@@ -243,7 +243,7 @@ func (f *finder) halves(v *graph.Value) (x *graph.Value, style string) {
 	return turned.of, "half"
 }
 
-// neighbours matches (-x1, x0, -x3, x2, ...), drawn as every second feature of x,
+// neighbours matches (-x1, x0, -x3, x2, ...), written as every second feature of x,
 // negated, beside the others, and returns x.
 func (f *finder) neighbours(v *graph.Value) (x *graph.Value, style string) {
 	n := f.maker(v)

@@ -15,11 +15,11 @@ import (
 // that undo each other, a reshape there and back. Exporters and optimizers leave
 // such detours anywhere, and no rule should have to think of them: rules ask for
 // the first value that holds the same elements in the same shape, and for who
-// reads it under any of its guises. A value that is drawn twice, by other views
+// reads it under any of its guises. A value that is written twice, by other views
 // of the same one, is one value too.
 type guises struct {
 	first   map[*graph.Value]*graph.Value
-	drawn   map[arrangement]*graph.Value
+	written map[arrangement]*graph.Value
 	uses    map[*graph.Value][]graph.Use  // by first value
 	outputs map[*graph.Value]*graph.Value // first value to the graph output it is
 }
@@ -88,10 +88,10 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 		c = f.first(c)
 	} else if at.value != v { // a view, and maybe not the only one of its kind
 		a := arrangement{v.Graph, at.value, at.text(), fmt.Sprint(f.shapes.Of(v).Dims)}
-		if twin := f.guises.drawn[a]; twin != nil {
+		if twin := f.guises.written[a]; twin != nil {
 			c = twin
 		} else {
-			f.guises.drawn[a] = v
+			f.guises.written[a] = v
 		}
 	}
 	f.guises.first[v] = c

@@ -21,7 +21,7 @@ type scores struct {
 	maskAfterBias bool
 }
 
-// softmax recognises attention drawn as single nodes around a softmax.
+// softmax recognises attention exported as single nodes around a softmax.
 func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	rank := f.shapes.Of(n.Input(0)).Rank
 	def := int64(-1)
@@ -364,7 +364,7 @@ func (f *finder) clears(n *graph.Node, v *graph.Value) bool {
 	return ok && zero == 0 && no == f.first(v) && isNaN.Is("IsNaN") && f.in(isNaN, 0) == no
 }
 
-// onlyClears reports IsNaN(v), negated or not, that serves nothing but clears.
+// onlyClears reports IsNaN(v), negated or not, whose only use is to clear.
 func (f *finder) onlyClears(n *graph.Node, v *graph.Value) bool {
 	if !n.Is("IsNaN", "Not") || f.output(n.Output(0)) != nil {
 		return false

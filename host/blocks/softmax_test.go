@@ -130,7 +130,7 @@ func TestFactsOfDrawings(t *testing.T) {
 			p = Softmax(m)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool { return b.Attention.Causal && b.Attention.Window == 0 }},
-		{"sliding window drawn as mask", operands + causal + `
+		{"sliding window written as mask", operands + causal + `
 			start = Sub(row, [128])
 			near = Greater(keys, start)
 			both = And(seen, near)

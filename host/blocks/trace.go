@@ -228,7 +228,7 @@ func (f *finder) appended(v view, n *graph.Node, ax int) (*cache, error) {
 	dims[ax] = []axis{{role: "s", size: ns.Dims[ax]}}
 	best, _, found := f.up(view{fresh, dims, 1}, false)
 	if !found {
-		return nil, fmt.Errorf("its new part is drawn in an arrangement that no operator reads")
+		return nil, fmt.Errorf("its new part is written in an arrangement that no operator reads")
 	}
 	c := &cache{
 		fresh: best, past: past, present: n.Output(0), layout: layout,

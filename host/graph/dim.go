@@ -131,7 +131,7 @@ func (d Dim) Mul(o Dim) Dim {
 	return sum
 }
 
-// times multiplies by one term, which keeps the order of terms.
+// times multiplies by one term, which leaves the order of terms.
 func (d Dim) times(t term) Dim {
 	if t.coef == 0 {
 		return DimInt(0)

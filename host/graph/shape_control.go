@@ -24,7 +24,7 @@ func (n *Node) attrGraph(name string) *Graph {
 	return n.Subgraphs[i]
 }
 
-// ifRule keeps what both branches agree on, or what the branch that is certain
+// ifRule takes what both branches agree on, or what the branch that is certain
 // to be taken says.
 func ifRule(c *call) {
 	for _, g := range c.n.Subgraphs {

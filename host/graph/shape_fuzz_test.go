@@ -153,7 +153,7 @@ func randomGraph(d *draw, ops []string, prefix string, outer []string, depth int
 	return p
 }
 
-// checkRandom infers a drawn graph and checks that the facts hold together.
+// checkRandom infers a random graph and checks that the facts hold together.
 func checkRandom(t *testing.T, data []byte) (nodes int) {
 	t.Helper()
 	ops := append(slices.Sorted(maps.Keys(rules)), "Unheard.Of")
@@ -199,7 +199,7 @@ func TestInferRandomGraphs(t *testing.T) {
 		nodes += checkRandom(t, data)
 	}
 	if nodes < 5000 {
-		t.Errorf("only %d nodes were drawn", nodes)
+		t.Errorf("only %d nodes were made", nodes)
 	}
 }
 

@@ -69,7 +69,7 @@ func open(path string, limits Limits) (*Model, error) {
 	}
 	m, err := read(src, files, limits)
 	if err != nil {
-		_ = src.close() // the error at hand says more
+		_ = src.close() // the first error says more
 		return nil, err
 	}
 	m.path = path

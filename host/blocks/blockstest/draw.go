@@ -16,7 +16,7 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// Opset is the version of ONNX's operators that drawn models import.
+// Opset is the version of ONNX's operators that the models written here import.
 const Opset = 18
 
 var types = map[string]onnx.Tensor_DataType{
