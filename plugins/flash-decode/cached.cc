@@ -70,9 +70,9 @@ std::string ValidatePool(const Pool& p) {
                 ", needed are at least 1 of 1");
   }
   if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
-  if (p.offset < 0 || p.offset + p.floats() > p.block_floats) {
-    return Join("a block has ", p.block_floats, " floats, the layer takes ", p.offset, " .. ",
-                p.offset + p.floats() - 1);
+  if (p.offset < 0 || p.offset > p.block_floats - p.floats()) {
+    return Join("a block has ", p.block_floats, " floats, the layer takes ", p.floats(), " from ",
+                p.offset, " on");
   }
   if (p.slots() > 0 && p.data == nullptr) return "the pool has no memory";
   return std::string();

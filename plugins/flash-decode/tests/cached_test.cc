@@ -192,9 +192,13 @@ TEST(Cached, SaysWhatIsWrong) {
             "group 1 begins with row 2, the groups before it end at 3");
   EXPECT_EQ(fault([](Small& s) { s.p.groups = 1; }), "the groups hold 3 rows, there are 8");
   EXPECT_EQ(fault([](Small& s) { s.p.pool.offset = 257; }),
-            "a block has 512 floats, the layer takes 257 .. 512");
+            "a block has 512 floats, the layer takes 256 from 257 on");
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(
+      fault([](Small& s) { s.p.pool.offset = kLast - 10; }),
+      "a block has 512 floats, the layer takes 256 from " + std::to_string(kLast - 10) + " on");
   EXPECT_EQ(fault([](Small& s) { s.p.pool.offset = -1; }),
-            "a block has 512 floats, the layer takes -1 .. 254");
+            "a block has 512 floats, the layer takes 256 from -1 on");
   EXPECT_EQ(fault([](Small& s) { s.p.heads = 0; }),
             "there are 0 query heads, needed is a multiple of 1 key and value heads");
   EXPECT_EQ(fault([](Small& s) { s.p.value = nullptr; }),
