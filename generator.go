@@ -93,9 +93,9 @@ func Threads(n int) GeneratorOption {
 	return positive("Threads", n, func(o *generatorOptions) { o.decode.Threads = n })
 }
 
-// Attention names the KV-cache strategy instead of leaving it to the planner:
-// keys_values, prompt_hidden_states, keys, hidden_states or first_layer_keys, or self=NAME and
-// cross=NAME with a comma between. Layers that cannot follow it use another.
+// Attention names the KV-cache strategy instead of leaving it to the planner: keys_values,
+// prompt_hidden_states, keys, hidden_states or first_layer_keys, or a plugin that implements one, or self=NAME
+// and cross=NAME with a comma between. Layers that cannot follow it use another.
 func Attention(name string) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.attention = name })
 }

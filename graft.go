@@ -62,7 +62,7 @@ const (
 	ConfigDevice  = sessions.ConfigDevice
 )
 
-// enabling excludes Enable and Disable from each other.
+// enabling is held by Enable and Disable, which must not interleave.
 var enabling sync.Mutex
 
 // Enable patches every session that this process creates from now on through

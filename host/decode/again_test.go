@@ -41,8 +41,8 @@ func TestPlanIsMadeAgain(t *testing.T) {
 				table := &tune.Table{SchemaVersion: 3, Machine: tune.Identify(o.Plugins.Plugins, plan.Implementations{}, 0),
 					Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
 					Axes:   tune.Axes{Keys: []int64{1, 4}, Own: []int64{0, 64}, Beams: []int64{1, 8}, Batch: []int64{1, 8}}}
-				for keep, seconds := range map[plan.Strategy]float64{plan.KeysValues: 1, plan.Keys: 0.1, plan.HiddenStates: 0.5, plan.PromptHiddenStates: 2} {
-					table.Rows = append(table.Rows, tune.Row{Strategy: keep, Implementation: plan.Implementations{}.Of(keep), Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
+				for strategy, seconds := range map[plan.Strategy]float64{plan.KeysValues: 1, plan.Keys: 0.1, plan.HiddenStates: 0.5, plan.PromptHiddenStates: 2} {
+					table.Rows = append(table.Rows, tune.Row{Strategy: strategy, Implementation: plan.Implementations{}.Of(strategy), Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
 				}
 				if _, err := table.Save(""); err != nil {
 					t.Fatal(err)
@@ -59,7 +59,7 @@ func TestPlanIsMadeAgain(t *testing.T) {
 			}
 			for _, x := range g.Engine().Strategies() {
 				if c.refused != "" && x.Type == "self" && (x.Strategy != c.want || x.Reason != "") {
-					t.Errorf("%s has %s: %s", x.Node, x.Strategy, x.Reason)
+					t.Errorf("%s uses %s: %s", x.Node, x.Strategy, x.Reason)
 				}
 			}
 			t.Setenv("XDG_CACHE_HOME", user) // which has the runtime

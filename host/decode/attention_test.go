@@ -15,7 +15,7 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// The machine is measured where there is a choice, or when its figures are asked for.
+// The machine is measured where there is a choice, or when its figures are wanted.
 func TestMachineIsMeasuredForAChoice(t *testing.T) {
 	user := os.Getenv("XDG_CACHE_HOME")
 	for _, c := range []struct {
@@ -43,19 +43,19 @@ func TestMachineIsMeasuredForAChoice(t *testing.T) {
 	}
 }
 
-// As many samples as memory holds are planned for as many as may come to be under way.
+// As many requests as memory holds are planned for as many as may come to be in flight.
 func TestPlanOfAutoBatch(t *testing.T) {
 	for _, c := range []struct{ batch, beams, want int }{{AutoBatch, 4, 32}, {AutoBatch, 0, 16}, {5, 4, 5}, {0, 0, 8}} {
 		g := opened(t, "bart", Options{CacheBytes: 64 << 20, Batch: c.batch, Attention: prepare.Attention{Beams: c.beams}})
 		for _, x := range g.Choices() {
 			if got := x.Kind.Range.Batch; got != [2]int64{1, int64(c.want)} {
-				t.Errorf("batch %d, %d beams: %s attention is planned for %v samples, want up to %d", c.batch, c.beams, x.Kind.Layers.Type, got, c.want)
+				t.Errorf("batch %d, %d beams: %s attention is planned for %v requests, want up to %d", c.batch, c.beams, x.Kind.Layers.Type, got, c.want)
 			}
 		}
 	}
 }
 
-// What the pools hold is not promised twice: no sample is begun that could not end.
+// What the pools hold is not promised twice: no request is started that could not end.
 func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
 	const length, more = 124, 110
 	g := opened(t, "bart", Options{Batch: 2, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
@@ -86,7 +86,7 @@ func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
 			most = max(most, len(feeds))
 			scores, err := steps(ctx, feeds)
 			if err != nil {
-				t.Errorf("%d bytes, %d samples: %v", c.bytes, len(feeds), err)
+				t.Errorf("%d bytes, %d requests: %v", c.bytes, len(feeds), err)
 			}
 			return scores, err
 		}
@@ -94,7 +94,7 @@ func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
 			t.Error(err)
 		}
 		if most != c.most || g.Batch() != 2 {
-			t.Errorf("%d bytes: %d samples at once, want %d; the batch is %d", c.bytes, most, c.most, g.Batch())
+			t.Errorf("%d bytes: %d requests at once, want %d; the batch is %d", c.bytes, most, c.most, g.Batch())
 		}
 	}
 }
@@ -102,17 +102,17 @@ func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
 // Plugins that the caller rules out are used neither by choice nor in place of another.
 func TestPluginsThatAreRuledOut(t *testing.T) {
 	for _, c := range []struct {
-		plan       plan.Options
-		strategies []plan.Strategy // what is used at all
+		plan plan.Options
+		used []plan.Strategy // by any layer
 	}{
 		{plan.Options{Except: []string{"el-attention", "slim-attention"}}, []plan.Strategy{plan.KeysValues}},
 		{plan.Options{Plugins: []string{"packed-linear"}}, []plan.Strategy{plan.KeysValues}},
 		{plan.Options{Except: []string{"el-attention"}}, []plan.Strategy{plan.Keys, plan.HiddenStates, plan.FirstLayerKeys}},
 	} {
 		g := opened(t, "bart", Options{CacheBytes: 64 << 20, Plan: c.plan, Attention: prepare.Attention{Prefer: plan.PreferMemory}})
-		for _, served := range g.engine.Strategies() {
-			if !slices.Contains(c.strategies, served.Strategy) {
-				t.Errorf("%+v: %s has %s", c.plan, served.Node, served.Strategy)
+		for _, layer := range g.engine.Strategies() {
+			if !slices.Contains(c.used, layer.Strategy) {
+				t.Errorf("%+v: %s uses %s", c.plan, layer.Node, layer.Strategy)
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func TestMemoryThatRunsOutMakesBatchesSmaller(t *testing.T) {
 					t.Fatal(err)
 				}
 				if g.Batch() != 12 {
-					t.Errorf("a batch of %d, 12 were asked for", g.Batch())
+					t.Errorf("a batch of %d, want 12", g.Batch())
 				}
 				refused, steps := 0, 0
 				g.advance = func(ctx context.Context, feeds []engine.Feed) (*engine.Scores, error) {
@@ -148,7 +148,7 @@ func TestMemoryThatIsNeverEnough(t *testing.T) {
 	}
 }
 
-// AutoBatch takes as many samples as the pool holds, and no more rows than are worth
+// AutoBatch takes as many requests as the pool holds, and no more rows than are worth
 // having.
 func TestAutoBatch(t *testing.T) {
 	inputs := prompts(150)

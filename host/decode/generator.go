@@ -1,6 +1,6 @@
-// Package decode generates: it leads samples through an engine's steps, asks the
-// search what follows, and moves the cache after it. Samples of different length
-// share steps, one that ends leaves at once, and the next takes its place.
+// Package decode generates: it leads requests through an engine's steps, lets the
+// search choose what follows, and moves the cache after it. Requests of different length, of one call or
+// several, share steps; one that ends leaves at once, and the next takes its place.
 package decode
 
 import (
@@ -31,7 +31,7 @@ type Options struct {
 	// MaxPositions bounds the sequences of the decoder below what the model
 	// allows; 0 is 4,096.
 	MaxPositions int64
-	// Batch is the most samples that are under way at once; 0 is 8, and prepare.AutoBatch as
+	// Batch is the maximum of requests in flight at once, of all calls together; 0 is 8, and prepare.AutoBatch as
 	// many as memory holds.
 	Batch int
 	// StepTokens is the most tokens of prompts that one step takes, the last prompt
@@ -66,7 +66,7 @@ type Generator struct {
 	calls
 }
 
-// Input is one sample's: tokens of the encoder's input or, without an encoder, of
+// Input is what a request starts from: tokens of the encoder's input or, without an encoder, of
 // the prompt; or features for an encoder that takes them. Prompt continues the
 // decoder's start where there is an encoder.
 type Input struct {
@@ -80,8 +80,8 @@ type Input struct {
 type Output struct {
 	Index      uint64
 	Hypotheses []search.Hypothesis
-	Prompt     int   // tokens that the decoder began with
-	Steps      int   // steps the sample took
+	Prompt     int   // tokens of the decoder's prompt
+	Steps      int   // steps of the request
 	Reorders   int   // steps after which its rows were not those before
 	CacheBytes int64 // the most that its own keys and values took
 	CrossBytes int64
@@ -177,7 +177,7 @@ func (g *Generator) Search() search.Options { return g.search }
 func (g *Generator) Engine() *engine.Engine { return g.engine }
 
 // Positions is the most tokens that an input may have: of the encoder's input, or
-// of a prompt that leaves room for what is asked to follow it.
+// of a prompt that leaves room for the tokens that are to follow it.
 func (g *Generator) Positions(o search.Options) int {
 	return g.config.InputLimit(o, g.engine.HasEncoder(), g.engine.Positions())
 }
@@ -196,7 +196,7 @@ func (g *Generator) Peak() (self, cross int64) {
 	return u.self, u.cross
 }
 
-// Skipped is what attention left out until the end of the last run; nil where no layer was asked to.
+// Skipped is what attention left out until the end of the last run; nil where no layer may.
 func (g *Generator) Skipped() *engine.Skipped { return g.used().skipped }
 
 // Check reports an input that the model cannot take.

@@ -108,7 +108,7 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 	}
 }
 
-// A sample's tokens do not depend on what else is under way: prompts of mixed
+// A request's tokens do not depend on what else is in flight: prompts of mixed
 // lengths in one batch give what each gives alone.
 func TestBatchOfManyIsBatchOfOne(t *testing.T) {
 	dir := t.TempDir()

@@ -13,10 +13,13 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 )
 
-// patience is how long the loop waits for the next input of a call that has room for it, so that inputs
-// which come one right after the other start together. A call that takes longer is not waited for again
-// until it has brought one.
-const patience = 2 * time.Millisecond
+// The loop waits for the next input of a call that has room for it, so that inputs which come one right
+// after the other start together: patience at first, half of that after each time in vain, and not at all until the
+// call has brought one. Beside other calls it waits briefly.
+const (
+	patience = 100 * time.Millisecond
+	briefly  = 2 * time.Millisecond
+)
 
 // loop runs the engine for all calls: it starts requests where there is room, takes all of them one step
 // further, and hands over what has ended.
@@ -137,7 +140,7 @@ func (l *loop) admit() {
 		if len(l.active) > 0 && len(l.active) >= l.limit() {
 			return
 		}
-		p := l.draw()
+		p := l.take()
 		if p == nil {
 			return
 		}
@@ -171,9 +174,9 @@ func (l *loop) admit() {
 	}
 }
 
-// draw takes the input that is started next, nil where none is there: one that has to be started again,
+// take takes the input that is started next, nil where none is there: one that has to be started again,
 // else one of the calls in turn.
-func (l *loop) draw() *pending {
+func (l *loop) take() *pending {
 	if len(l.again) > 0 {
 		p := l.again[0]
 		l.again = slices.Delete(l.again, 0, 1)
@@ -182,7 +185,8 @@ func (l *loop) draw() *pending {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
-		expected := false
+		var expected []*call
+		wait := time.Duration(0)
 		for i := range l.list {
 			at := (l.turn + i) % len(l.list)
 			c := l.list[at]
@@ -194,13 +198,18 @@ func (l *loop) draw() *pending {
 				l.turn = at + 1
 				return &pending{c, in}
 			}
-			expected = expected || !c.ended && !c.late && c.ctx.Err() == nil
+			if !c.ended && !c.late && c.ctx.Err() == nil {
+				expected, wait = append(expected, c), max(wait, c.patience)
+			}
 		}
-		if !expected {
+		if len(expected) == 0 {
 			return nil
 		}
+		if len(l.list) > 1 {
+			wait = min(wait, briefly)
+		}
 		l.mu.Unlock()
-		l.timer.Reset(patience)
+		l.timer.Reset(wait)
 		late := false
 		select {
 		case <-l.wake:
@@ -208,8 +217,10 @@ func (l *loop) draw() *pending {
 			late = true
 		}
 		l.mu.Lock()
-		for _, c := range l.list {
-			c.late = c.late || late
+		for _, c := range expected {
+			if late && len(c.queue) == 0 {
+				c.late, c.patience = true, c.patience/2
+			}
 		}
 	}
 }

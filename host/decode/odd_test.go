@@ -77,7 +77,7 @@ func bent(t *testing.T, g *onnx.Graph, names ...string) {
 	}
 }
 
-// TestOddLayers: what some layers cannot keep they do not, whatever the others do, and
+// TestOddLayers: what some layers cannot store they do not, whatever the others do, and
 // the tokens are those of the model as exported.
 func TestOddLayers(t *testing.T) {
 	const past, first = "decoder_with_past_model", "decoder_model"
@@ -111,7 +111,7 @@ func TestOddLayers(t *testing.T) {
 			plan.Options{},
 		},
 		{
-			"a prompt is kept for all layers or for none",
+			"a prompt is stored for all layers or for none",
 			func(t *testing.T, _ string, g *onnx.Graph) { bent(t, g, "layers.1/self_attn/v_proj") },
 			prepare.Attention{Self: plan.PromptHiddenStates, Cross: plan.KeysValues},
 			[]plan.Strategy{plan.KeysValues, plan.KeysValues, plan.KeysValues, plan.KeysValues},
@@ -129,7 +129,7 @@ func TestOddLayers(t *testing.T) {
 			plan.Options{},
 		},
 		{
-			"the same, and nothing may keep the encoder's output",
+			"the same, and nothing may store the encoder's output",
 			func(t *testing.T, file string, g *onnx.Graph) {
 				if file == first {
 					singular(t, g, "layers.1/encoder_attn/k_proj")
@@ -165,7 +165,7 @@ func TestOddLayers(t *testing.T) {
 			plan.Options{},
 		},
 		{
-			"samples choose, and one layer cannot",
+			"requests choose, and one layer cannot",
 			bentEncoder,
 			either,
 			[]plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.KeysValues, plan.KeysValues},
@@ -187,7 +187,7 @@ func TestOddLayers(t *testing.T) {
 				t.Logf("%s: %s %s", layer.Node, layer.Strategy, layer.Reason)
 			}
 			if !slices.Equal(strategies, c.strategies) {
-				t.Errorf("layers have %v, want %v", strategies, c.strategies)
+				t.Errorf("layers use %v, want %v", strategies, c.strategies)
 			}
 			likeExported(t, g, dir)
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
@@ -48,10 +49,11 @@ type call struct {
 	room chan struct{} // a token for each input that was read and not taken
 
 	// Guarded by calls.mu.
-	queue []*Input
-	ended bool  // next has no more
-	err   error // of next
-	late  bool  // next takes its time: the loop does not wait for it
+	queue    []*Input
+	ended    bool          // next has no more
+	err      error         // of next
+	late     bool          // the loop waited for next in vain
+	patience time.Duration // how long it waits the next time
 
 	requests int // in flight or to be started again; the loop's
 }
@@ -70,7 +72,7 @@ const ahead = 8
 // for the generator.
 func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error), done func(Output) error) error {
 	c := &call{options: o, rows: max(o.NumBeams, o.NumReturnSequences), next: next, done: done,
-		finished: make(chan error, 1), room: make(chan struct{}, ahead)}
+		finished: make(chan error, 1), room: make(chan struct{}, ahead), patience: patience}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	defer c.cancel(nil)
 	if err := g.join(c); err != nil {

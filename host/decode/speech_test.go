@@ -14,9 +14,9 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// The language is detected before the prompt is whole, with every strategy, while
-// other samples are under way.
-func TestLanguageIsHeardWithEveryWay(t *testing.T) {
+// The language is detected before the prompt is whole, with every KV-cache strategy, while
+// other requests are in flight.
+func TestLanguageIsDetectedWithEveryStrategy(t *testing.T) {
 	dir := t.TempDir()
 	if err := models.Small("whisper", dir); err != nil {
 		t.Fatal(err)
@@ -29,9 +29,9 @@ func TestLanguageIsHeardWithEveryWay(t *testing.T) {
 	}
 	folds := fold.At(t.TempDir(), nil)
 	var want []decode.Output
-	for _, keep := range plan.StandardStrategies() {
+	for _, strategy := range plan.StandardStrategies() {
 		g := open(t, dir, func(o *decode.Options) {
-			o.Attention, o.Folds, o.Batch = prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross")}, folds, 3
+			o.Attention, o.Folds, o.Batch = prepare.Attention{Self: strategy.Within("self"), Cross: strategy.Within("cross")}, folds, 3
 		})
 		shape := g.Config().FeatureShape()
 		var inputs []*decode.Input
@@ -44,16 +44,16 @@ func TestLanguageIsHeardWithEveryWay(t *testing.T) {
 		}
 		for i, out := range got {
 			if out.Prompt != 4 || len(out.Hypotheses[0].Tokens) == 0 {
-				t.Errorf("%s, input %d: a prompt of %d tokens, and %d new ones", keep, i, out.Prompt, len(out.Hypotheses[0].Tokens))
+				t.Errorf("%s, input %d: a prompt of %d tokens, and %d new ones", strategy, i, out.Prompt, len(out.Hypotheses[0].Tokens))
 			}
 			for j, h := range out.Hypotheses {
 				if !slices.Equal(h.Tokens, want[i].Hypotheses[j].Tokens) {
-					t.Errorf("%s, input %d: %v, with keys and values %v", keep, i, h.Tokens, want[i].Hypotheses[j].Tokens)
+					t.Errorf("%s, input %d: %v, with keys and values %v", strategy, i, h.Tokens, want[i].Hypotheses[j].Tokens)
 				}
 			}
 		}
 		if self, _, cross, _ := g.Engine().Memory(); self != 0 || cross != 0 {
-			t.Errorf("%s: %d and %d bytes of cache are in use after the run", keep, self, cross)
+			t.Errorf("%s: %d and %d bytes of cache are in use after the run", strategy, self, cross)
 		}
 	}
 }

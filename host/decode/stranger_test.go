@@ -16,7 +16,7 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// plainDecode is the example's folder: an operator that keeps keys and values.
+// plainDecode is the example's folder: an operator over keys and values.
 const plainDecode = "../../build/examples/plain-decode"
 
 // loadedFrom loads the plugins of these folders alone.
@@ -43,7 +43,7 @@ func built(names ...string) (folders []string) {
 }
 
 // Where graft's own operator over keys and values is not installed, a stranger's that
-// keeps them serves without being named, and gives the tokens of the model as exported.
+// reads them is used without being named, and gives the tokens of the model as exported.
 func TestStrangersOperatorAlone(t *testing.T) {
 	for _, c := range []struct {
 		model  string

@@ -23,14 +23,14 @@ import (
 // exported (exported.Generator).
 type Device interface {
 	// Run generates for every input that next gives, until it gives none, and hands
-	// each output over when its sample ends.
+	// each output over when its request ends.
 	Run(ctx context.Context, o search.Options, next func() (*decode.Input, error), done func(decode.Output) error) error
 	Search() search.Options         // of the model's own configuration, a copy
 	Config() *modeldir.Config       // the model's configuration
 	Positions(o search.Options) int // the most tokens that an input may have
 	Check(tokens []int32) error     // reports an input that the model cannot take
 	Plugins() []string              // those whose operators run
-	Batch() int                     // the most inputs that are under way at once
+	Batch() int                     // the most requests in flight at once
 	Peak() (self, cross int64)      // the most that keys and values took, in bytes
 	Close()
 }
@@ -47,7 +47,7 @@ type Generator struct {
 	// model's positions allow.
 	MaxInput int
 	// First is the number of the first input, from which random numbers are made: 0,
-	// or where a run goes on behind what an earlier one did.
+	// or where a run continues after an earlier one.
 	First int
 }
 
@@ -106,24 +106,24 @@ type Summary struct {
 	SchemaVersion   int     `json:"schema_version"`
 	Inputs          int     `json:"inputs"`
 	Failed          int     `json:"failed"`
-	BatchSize       int     `json:"batch_size"` // the most inputs that were let under way at once
+	BatchSize       int     `json:"batch_size"` // the most requests in flight at once
 	InputTokens     int     `json:"input_tokens"`
 	NewTokens       int     `json:"new_tokens"` // of the sequences that are returned
-	Steps           int     `json:"steps"`      // of the samples, added up
-	Reorders        int     `json:"reorders"`   // steps after which a sample's rows were not those before
+	Steps           int     `json:"steps"`      // of the requests, added up
+	Reorders        int     `json:"reorders"`   // steps after which a request's rows were not those before
 	Seconds         float64 `json:"seconds"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the most that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
-	// Skipped is what attention was asked to leave out.
+	// Skipped is what attention left out, where it may.
 	Skipped *engine.Skipped `json:"skipped,omitempty"`
 	// Scores compare the whole output with references, where there are some.
 	Scores *score.Scores `json:"scores,omitempty"`
 }
 
 // Run generates for every text, or path of a file of speech, that read gives and hands the results to write, in
-// the order of the input. An input that cannot be served becomes a result with an
-// error, and the others go on.
+// the order of the input. An input from which nothing can be generated becomes a result with an
+// error, and the others continue.
 func (g *Generator) Run(ctx context.Context, o search.Options, read func() (string, error), write func(Result) error, p pipeline.Options) (*Summary, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -198,11 +198,11 @@ func (g *Generator) encode(o search.Options, line string) (*decode.Input, error)
 		}
 		return &decode.Input{Features: &engine.Features{Values: values, Shape: g.Speech.Shape()}}, nil
 	}
-	most := g.MaxInput
-	if most == 0 {
-		most = g.Positions(o)
+	limit := g.MaxInput
+	if limit == 0 {
+		limit = g.Positions(o)
 	}
-	ids, err := g.Tokenizer.Encode(line, text.EncodeOptions{MaxLength: most, TruncateLeft: !o.IsEncoderDecoder})
+	ids, err := g.Tokenizer.Encode(line, text.EncodeOptions{MaxLength: limit, TruncateLeft: !o.IsEncoderDecoder})
 	if err != nil {
 		return nil, err
 	}

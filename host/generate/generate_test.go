@@ -129,8 +129,8 @@ func sameSequences(a, b generate.Result) bool {
 	})
 }
 
-// A run that goes on behind another draws what one run would have drawn.
-func TestFirstContinuesDraws(t *testing.T) {
+// A run that continues another samples what one run would have sampled.
+func TestFirstContinuesSampling(t *testing.T) {
 	inputs := words(t, 30)
 	for name, open := range map[string]func(string, decode.Options) (*generate.Generator, error){
 		"engine": generate.Open, "exported": generate.OpenExported,

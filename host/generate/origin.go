@@ -19,8 +19,8 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 )
 
-// Origin is what an output file was made from. It lies beside the output, so that a run that goes on with
-// the file goes on with the same model, input and options.
+// Origin is what an output file was made from. It lies beside the output, so that a run that continues
+// the file does so with the same model, input and options.
 type Origin struct {
 	SchemaVersion int               `json:"schema_version"`
 	Model         map[string]string `json:"model"`           // digests of the folder's files, by name
@@ -145,8 +145,8 @@ func snakeCase(name string) string {
 	var out []rune
 	runes := []rune(name)
 	for i, r := range runes {
-		begins := unicode.IsUpper(r) && i > 0 && (!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]))
-		if begins {
+		start := unicode.IsUpper(r) && i > 0 && (!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]))
+		if start {
 			out = append(out, '_')
 		}
 		out = append(out, unicode.ToLower(r))
@@ -154,7 +154,7 @@ func snakeCase(name string) string {
 	return string(out)
 }
 
-// Write puts the origin beside an output that begins, whole or not at all.
+// Write puts the origin beside a new output, whole or not at all.
 func (o *Origin) Write(output string) error {
 	data, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
@@ -177,13 +177,13 @@ func (o *Origin) Write(output string) error {
 	return nil
 }
 
-// Continues refuses to go on with an output that was made from something else. input is the path of the
+// Continues refuses to continue an output that was made from something else. input is the path of the
 // input now, which may have grown.
 func (o *Origin) Continues(output, input string) error {
 	path := output + originSuffix
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: found no %s beside it, which says what it was made from and is needed to go on with it", output, filepath.Base(path))
+		return fmt.Errorf("%s: found no %s beside it, which says what it was made from and is needed to continue it", output, filepath.Base(path))
 	}
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (o *Origin) Continues(output, input string) error {
 		return fmt.Errorf("%s: found schema_version %d, need %d", path, before.SchemaVersion, o.SchemaVersion)
 	}
 	refuse := func(what string) error {
-		return fmt.Errorf("%s was made %s; --resume goes on with the same model, input and options only", output, what)
+		return fmt.Errorf("%s was made %s; --resume continues with the same model, input and options only", output, what)
 	}
 	if name := differs(before.Model, o.Model); name != "" {
 		return refuse("with another model: " + name + " is not the same")

@@ -28,14 +28,14 @@ type Stages[T, R, W any] struct {
 	// Read gives the next input; io.EOF ends them.
 	Read   func() (string, error)
 	Encode func(text string) (T, error)
-	// Length is what inputs are put side by side by; nil leaves their order.
+	// Length is what inputs are sorted by, the longest first; nil leaves their order.
 	Length func(T) int
 	// Device takes inputs from next (nil: no more) and hands results to done in any
 	// order.
 	Device func(ctx context.Context, next func() (*Item[T], error), done func(index int, result R) error) error
 	Decode func(index int, r R) (W, error)
 	// Failed is told of an input that cannot be encoded or decoded and says what is
-	// written in its place, so that the others go on. When it returns an error, or
+	// written in its place, so that the others continue. When it returns an error, or
 	// is nil, the run ends.
 	Failed func(index int, err error) (W, error)
 	// Write takes the results in the order of the input.
@@ -55,7 +55,7 @@ func (s *Stages[T, R, W]) failed(index int, err error) (W, error) {
 type Options struct {
 	Workers int // goroutines that encode, and as many that decode; 0 is 2
 	// Window is the number of inputs that are sorted by length together; 0 is 128.
-	// At most four windows are under way.
+	// At most four windows are in flight.
 	Window int
 	// Sync runs the stages one after another, a window at a time: what to compare
 	// with.
@@ -96,7 +96,7 @@ type runner[T, R, W any] struct {
 	options Options
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	room    chan struct{} // a token for every input under way
+	room    chan struct{} // a token for every input in flight
 }
 
 // outcome is an input that needs no device any more.
@@ -197,8 +197,8 @@ func (r *runner[T, R, W]) encode(texts <-chan Item[string], encoded chan<- Item[
 }
 
 // sort puts inputs side by side by length, the longest first: what needs most
-// memory comes before anything is under way. It hands out what it has whenever
-// the device asks, so that no input waits for a window to fill; while the device
+// memory comes before anything is in flight. It hands out what it has whenever
+// the device wants one, so that no input waits for a window to fill; while the device
 // works a whole window gathers.
 func (r *runner[T, R, W]) sort(encoded <-chan Item[T], windows chan<- []Item[T]) {
 	var window []Item[T]
@@ -262,7 +262,7 @@ func (r *runner[T, R, W]) feed(windows <-chan []Item[T]) func() (*Item[T], error
 	}
 }
 
-// decode goes on when the run has ended: what the device finished is written.
+// decode continues when the run has ended: what the device finished is written.
 func (r *runner[T, R, W]) decode(results <-chan outcome[R, W], lines chan<- line[W]) {
 	for o := range results {
 		if o.instead != nil {

@@ -178,7 +178,7 @@ func TestErrorsEndTheRun(t *testing.T) {
 }
 
 // What was finished without a gap is written when the run is cancelled.
-func TestCancelRetainsWhatIsFinished(t *testing.T) {
+func TestCancelWritesWhatIsFinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out []string
 	s := doubled(100000, 0, 0, &out)

@@ -9,7 +9,7 @@ import (
 
 // Files compares an output file of graft generate, in the form "text" or "jsonl",
 // with a file of references, one a line. Of several sequences of an input the first
-// counts; a line that could not be served counts as empty.
+// counts; a line for which nothing was generated counts as empty.
 func Files(output, form, reference string) (*Scores, error) {
 	first, err := sequenceOf(form)
 	if err != nil {

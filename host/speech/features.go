@@ -49,7 +49,7 @@ func (e *Extractor) Features(s *Sound) ([]float32, error) {
 	return values, nil
 }
 
-// at is the sample at a place, silence behind the end; before the first and behind
+// at is the sample at a place, silence after the end; before the first and after
 // the last the sound is mirrored.
 func (e *Extractor) at(samples []float32, i int) float64 {
 	if i < 0 {

@@ -67,7 +67,7 @@ type wordCache struct {
 }
 
 const (
-	cachedWord  = 256 // bytes of the longest word that is kept
+	cachedWord  = 256 // bytes of the longest word that is cached
 	cachedWords = 512 // words a shard
 )
 

@@ -39,7 +39,7 @@ type EncodeOptions struct {
 // (clean_up_tokenization_spaces).
 type Spaces int
 
-// SpacesConfigured is what tokenizer_config.json says; without it spaces are kept.
+// SpacesConfigured is what tokenizer_config.json says; without it spaces stay.
 const (
 	SpacesConfigured Spaces = iota
 	SpacesKept

@@ -16,7 +16,7 @@ import (
 )
 
 // TestEngineGivesHuggingFacesTokens generates every case with the engine, on every
-// export of its weights, many cases under way at once: tokens equal, scores within
+// export of its weights, many cases in flight at once: tokens equal, scores within
 // 1e-4.
 func TestEngineGivesHuggingFacesTokens(t *testing.T) {
 	l, err := ort.FindAndOpen("")

@@ -118,8 +118,8 @@ func (r *recomputer) encode(ctx context.Context, e *Expected, c Case) (*ort.Valu
 	return out[0], nil
 }
 
-// scores are the logits behind the last of tokens.
-func (r *recomputer) scores(ctx context.Context, hidden *ort.Value, read, tokens []int64) ([]float32, error) {
+// logits are those after the last of tokens.
+func (r *recomputer) logits(ctx context.Context, hidden *ort.Value, read, tokens []int64) ([]float32, error) {
 	inputs := map[string]*ort.Value{}
 	defer closeAll(inputs)
 	n := int64(len(tokens))
@@ -184,11 +184,11 @@ func (r *recomputer) greedy(ctx context.Context, e *Expected, c Case, limit int)
 	tokens := slices.Clone(c.Start(r.config.IsEncoderDecoder, r.config.StartToken))
 	start := len(tokens)
 	for len(tokens)-start < limit {
-		scores, err := r.scores(ctx, hidden, c.Prompt, tokens)
+		logits, err := r.logits(ctx, hidden, c.Prompt, tokens)
 		if err != nil {
 			return nil, err
 		}
-		next := r.choose(scores, len(tokens)-start, limit, len(tokens))
+		next := r.choose(logits, len(tokens)-start, limit, len(tokens))
 		tokens = append(tokens, next)
 		if slices.Contains(r.generation.EOS, next) {
 			break
@@ -198,7 +198,7 @@ func (r *recomputer) greedy(ctx context.Context, e *Expected, c Case, limit int)
 }
 
 // choose is the best token that the folder's generation_config.json allows.
-func (r *recomputer) choose(scores []float32, made, limit, length int) int64 {
+func (r *recomputer) choose(logits []float32, made, limit, length int) int64 {
 	banned := slices.Clone(r.generation.Suppress)
 	for _, word := range r.generation.BadWords {
 		banned = append(banned, word...) // all of one token
@@ -213,8 +213,8 @@ func (r *recomputer) choose(scores []float32, made, limit, length int) int64 {
 		return *g
 	}
 	best := -1
-	for i, x := range scores {
-		if !slices.Contains(banned, i) && (best < 0 || x > scores[best]) {
+	for i, x := range logits {
+		if !slices.Contains(banned, i) && (best < 0 || x > logits[best]) {
 			best = i
 		}
 	}
@@ -237,7 +237,7 @@ func counting(n int64) []int64 {
 	return list
 }
 
-// TestFoldersGenerateWhatIsExpected runs plain greedy cases of every folder.
+// TestFoldersGenerateWhatIsExpected runs greedy cases of every folder.
 func TestFoldersGenerateWhatIsExpected(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -256,7 +256,7 @@ func TestFoldersGenerateWhatIsExpected(t *testing.T) {
 	}
 }
 
-// compare runs the first n plain greedy cases.
+// compare runs the first n greedy cases.
 func (r *recomputer) compare(t *testing.T, e *Expected, n int) {
 	t.Helper()
 	ran := 0
@@ -274,6 +274,6 @@ func (r *recomputer) compare(t *testing.T, e *Expected, n int) {
 		}
 	}
 	if ran < n {
-		t.Fatalf("%s has %d plain greedy cases, need %d", e.Model, ran, n)
+		t.Fatalf("%s has %d greedy cases, need %d", e.Model, ran, n)
 	}
 }

@@ -57,13 +57,13 @@ def run(job):
     stage = "model"
     try:
         inputs = {name: read(path) for name, path in job["inputs"].items()}
-        plain = session(job["model"], [])
+        unpatched = session(job["model"], [])
         stage = "patched"
         # The order in which plugins are registered must not matter.
         patched = [session(job["patched"], order) for order in orders(job["libraries"])]
         stage = "run"
-        names = [o.name for o in plain.get_outputs()]
-        want = plain.run(names, inputs)
+        names = [o.name for o in unpatched.get_outputs()]
+        want = unpatched.run(names, inputs)
         outputs = []
         for s in patched:
             found = s.run(names, inputs)

@@ -100,7 +100,7 @@ func TestPatchedFiles(t *testing.T) {
 		two = two || len(j.Libraries) > 1
 	}
 	if !two {
-		t.Error("no fixture is served by two plugins at once")
+		t.Error("no fixture uses two plugins at once")
 	}
 	for _, peer := range []string{"old", "new"} {
 		t.Run(peer, func(t *testing.T) {

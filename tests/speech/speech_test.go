@@ -41,7 +41,7 @@ type Case struct {
 	Text       string                     `json:"text"`
 }
 
-// name is of the cases that are asked the same.
+// name is of the cases with the same options.
 func (c Case) name() string {
 	var words []string
 	for _, m := range []map[string]json.RawMessage{c.Generation, c.Options} {
@@ -210,7 +210,7 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 	}
 }
 
-// Files that cannot be read are named, and the others go on.
+// Files that cannot be read are named, and the others continue.
 func TestSoundsThatCannotBeServed(t *testing.T) {
 	e := load(t)
 	dir := e.folder(t, "whisper", nil)

@@ -14,7 +14,7 @@ import (
 type Config struct {
 	JSON      []byte // the file
 	ModelType string // such as "bart"
-	Vocab     int    // width of the scores
+	Vocab     int    // width of the logits
 	Inputs    int    // tokens that may be fed
 	Positions int64  // the longest sequence of the decoder
 	// EncoderPositions is the longest input of the encoder.
@@ -80,8 +80,8 @@ func (c *Config) CheckTokens(lists ...[]int32) error {
 // DefaultPositions bounds the sequences of models that allow more.
 const DefaultPositions = 4096
 
-// InputLimit is the most tokens that an input may have with a decoder of so many
-// positions: the encoder's, or those of a prompt that leave room for what is asked
+// InputLimit is the most tokens that an input may have with a decoder of that many
+// positions: the encoder's, or those of a prompt that leave room for what is
 // to follow it.
 func (c *Config) InputLimit(o search.Options, encoder bool, positions int64) int {
 	if encoder {

@@ -20,7 +20,7 @@ type Files struct {
 }
 
 // Find looks through a model folder, and through its subfolder onnx, where some
-// repositories keep the graphs.
+// repositories have the graphs.
 func Find(folder string) (*Files, error) {
 	if info, err := os.Stat(folder); err != nil {
 		return nil, fmt.Errorf("%s: %w; needed is a folder of a model as optimum writes it", folder, err)
