@@ -45,7 +45,7 @@ extern "C" {
 /* Codes that functions return. */
 #define GRAFT_OK 0
 #define GRAFT_ERROR_INVALID_ARGUMENT 1 /* the request contradicts the operator's description */
-#define GRAFT_ERROR_UNSUPPORTED 2      /* a legal request that this build or machine does not support */
+#define GRAFT_ERROR_UNSUPPORTED 2      /* a legal request beyond this build or machine */
 #define GRAFT_ERROR_OUT_OF_MEMORY 3
 #define GRAFT_ERROR_DEVICE 4   /* the device or its driver failed */
 #define GRAFT_ERROR_INTERNAL 5 /* anything else, an escaped C++ exception among them */

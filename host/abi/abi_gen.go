@@ -12,7 +12,7 @@ const (
 	// Codes that functions return.
 	OK                   = 0
 	ErrorInvalidArgument = 1 // the request contradicts the operator's description
-	ErrorUnsupported     = 2 // a legal request that this build or machine does not support
+	ErrorUnsupported     = 2 // a legal request beyond this build or machine
 	ErrorOutOfMemory     = 3
 	ErrorDevice          = 4 // the device or its driver failed
 	ErrorInternal        = 5 // anything else, an escaped C++ exception among them

@@ -15,7 +15,7 @@ namespace el_attention {
 // Launches that stand right before and after a call's, on the same stream.
 struct Neighbours {
   bool before = false;  // the one before is followed: the first of the call is dependent
-  bool after = false;  // the one after is dependent: the last of the call is followed
+  bool after = false;   // the one after is dependent: the last of the call is followed
 };
 
 // The launches of one call, one after the other, each dependent on the one before where the device

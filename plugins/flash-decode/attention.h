@@ -133,7 +133,8 @@ const char* Validate(const Problem& problem);
 size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuning = Tuning());
 
 // Computes the problem, which Validate must have accepted. Allocates nothing, throws nothing and
-// retains nothing: concurrent calls with different workspaces are safe. workspace needs no alignment.
+// retains nothing: concurrent calls with different workspaces are safe. workspace needs no
+// alignment.
 void Run(const Problem& problem, void* workspace, const Runner& runner,
          const Tuning& tuning = Tuning());
 

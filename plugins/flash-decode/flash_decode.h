@@ -1,5 +1,5 @@
-// What the variants of the operator FlashDecode share: its signature, and tensors and attributes of a
-// node bound to a Problem of attention.h.
+// What the variants of the operator FlashDecode share: its signature, and tensors and attributes of
+// a node bound to a Problem of attention.h.
 #ifndef GRAFT_PLUGINS_FLASH_DECODE_FLASH_DECODE_H_
 #define GRAFT_PLUGINS_FLASH_DECODE_FLASH_DECODE_H_
 

@@ -82,8 +82,8 @@ struct Measured {
 // Rows of the sample on which a fold is measured.
 constexpr int64_t kSampleRows = 64;
 
-// Samples rows X of standard normal numbers from `seed`, the same everywhere, and compares X weight +
-// bias, in float64, with K folded + folded_bias, where K = X base + base_bias is rounded to
+// Samples rows X of standard normal numbers from `seed`, the same everywhere, and compares X weight
+// + bias, in float64, with K folded + folded_bias, where K = X base + base_bias is rounded to
 // `storage` and the rest is float32 arithmetic in the kernels' order. The norm: the error of a head
 // (head_size columns of weight) is the largest |difference| of any of its numbers; allowed is
 // ToleranceOf(storage) at the root mean square of X weight over the head. Biases may be null; they

@@ -31,8 +31,8 @@ static_assert(kBlockedColumns % kTileWidth == 0, "a packed block holds whole til
 constexpr int64_t kBlockedRun = kBlockedColumns / kLine;
 using BlockedAhead = Ahead<kBlockedRun>;
 
-// y[r][i] = (first ? 0 : y[r][i]) + sum_k x[r][k] * packed[k][i], for one tile. Prefetches a line of
-// memory with every second step where kFetch is set.
+// y[r][i] = (first ? 0 : y[r][i]) + sum_k x[r][k] * packed[k][i], for one tile. Prefetches a line
+// of memory with every second step where kFetch is set.
 template <int kRows, bool kFetch>
 HWY_INLINE void BlockedTile(const float* HWY_RESTRICT x, int64_t x_stride,
                             const float* HWY_RESTRICT packed, int64_t depth, bool first,

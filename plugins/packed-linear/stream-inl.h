@@ -52,8 +52,8 @@ struct StreamBlock {
 // sums[r][i] = (first ? 0 : sums[r][i]) + sum_k x[r][k] * w[k][i], for one tile.
 //
 // A block is summed up by itself first: a long sum of short ones rounds less than one long sum.
-// A core has few places for lines on their way into its first cache; what is read next is prefetched
-// into the second.
+// A core has few places for lines on their way into its first cache; what is read next is
+// prefetched into the second.
 template <int kRows, int kDepth, bool kFetch>
 HWY_INLINE void StreamTile(const StreamBlock& b, const float* HWY_RESTRICT w, int64_t w_stride,
                            const float* ahead, float* HWY_RESTRICT sums, int64_t sums_stride) {

@@ -17,8 +17,8 @@ inline constexpr int32_t kNeededMajor = 8;  // compute capability 8.0
 
 // What a machine has.
 struct Found {
-  int32_t driver = 0;            // newest CUDA that the driver supports, 13000 for 13.0; 0: no driver
-  int32_t devices = 0;           // that the driver shows
+  int32_t driver = 0;   // newest CUDA that the driver supports, 13000 for 13.0; 0: no driver
+  int32_t devices = 0;  // that the driver shows
   int32_t major = 0, minor = 0;  // compute capability of the device asked for
   std::string problem;           // what the driver says when it does not start or answer
 };

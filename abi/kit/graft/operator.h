@@ -1,4 +1,5 @@
-// How an author states an operator's signature, and how a kernel reads its attributes and constants.
+// How an author states an operator's signature, and how a kernel reads its attributes and
+// constants.
 #ifndef GRAFT_KIT_OPERATOR_H_
 #define GRAFT_KIT_OPERATOR_H_
 

@@ -12,8 +12,8 @@
 namespace graft {
 
 // A size along an axis that may be unknown while a model is loaded. Unknown spreads through
-// arithmetic, so that shape rules are written once, for load time and run time. A copied Dim retains
-// its symbol.
+// arithmetic, so that shape rules are written once, for load time and run time. A copied Dim
+// retains its symbol.
 class Dim {
  public:
   constexpr Dim(int64_t value = GRAFT_UNKNOWN_DIM) : value_(value) {}

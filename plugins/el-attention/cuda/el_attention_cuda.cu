@@ -1,4 +1,5 @@
-// The CUDA variant of el-attention: the operators of el_attention.cc, with the same signature and fold.
+// The CUDA variant of el-attention: the operators of el_attention.cc, with the same signature and
+// fold.
 #include <string>
 
 #include "../../latent/cuda/hidden_state_attention_cuda.h"

@@ -97,8 +97,8 @@ Attributes AttributesOf(const Problem& p) {
   return a;
 }
 
-// Whether the signature can say what the problem says: keys are hidden by a limit only where a mask or
-// bias of several columns ends before them.
+// Whether the signature can say what the problem says: keys are hidden by a limit only where a mask
+// or bias of several columns ends before them.
 bool CanExpress(const RandomProblem& made) {
   const Problem& p = made.problem;
   if (p.key_limit >= p.past + p.fresh) return true;

@@ -1,5 +1,5 @@
-// The operators ELAttention and InputAttention on CUDA: the signature of hidden_state_attention.h, bound
-// to kernels-cuda/el-attention.
+// The operators ELAttention and InputAttention on CUDA: the signature of hidden_state_attention.h,
+// bound to kernels-cuda/el-attention.
 //
 // Lists, steps and slots stay in device memory: nothing of a call is read or checked by the host
 // but shapes. An index that lies outside of its list or pool is a key that is not there, or is not
