@@ -123,7 +123,7 @@ func (f *finder) describe(b *Block) {
 		a.DType = "float32"
 	}
 	if w.PastKey != nil {
-		a.Past = &Past{Key: f.faceName(w.PastKey), Value: f.faceName(w.PastValue),
+		a.Past = &Past{Key: f.inputName(w.PastKey), Value: f.inputName(w.PastValue),
 			PresentKey: f.outputName(w.PresentKey), PresentValue: f.outputName(w.PresentValue)}
 	}
 	a.Rotary = w.Rotary
@@ -160,8 +160,8 @@ func (f *finder) source(v *graph.Value) *graph.Value {
 	return v
 }
 
-// faceName is the name of the graph input behind a value, or "".
-func (f *finder) faceName(v *graph.Value) string {
+// inputName is the name of the graph input behind a value, or "".
+func (f *finder) inputName(v *graph.Value) string {
 	if v = f.source(v); v != nil && v.IsInput {
 		return v.Name
 	}

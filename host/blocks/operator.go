@@ -279,7 +279,7 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 	a.Projections = &Projections{Query: linear(0, sizes[0]), Key: linear(sizes[0], sizes[1]), Value: linear(sizes[0]+sizes[1], sizes[2])}
 	a.Projections.Output = f.consumer(n.Output(0))
 	if past := n.Input(4); past != nil {
-		a.Past = &Past{Key: f.faceName(past), Value: f.faceName(past), PresentKey: f.outputName(n.Output(1)), PresentValue: f.outputName(n.Output(1))}
+		a.Past = &Past{Key: f.inputName(past), Value: f.inputName(past), PresentKey: f.outputName(n.Output(1)), PresentValue: f.outputName(n.Output(1))}
 		a.PastLayout = "2bhsd"
 	}
 	b.Obstacle = "its projections lie inside the operator and would have to be taken out first"

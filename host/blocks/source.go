@@ -59,22 +59,22 @@ func (f *finder) kept(v view, depth int) *graph.Value {
 // A past past_key_values.0.encoder.key is what present.0.encoder.key was. It is
 // nil for a block that makes its own keys, and where no block hands them out.
 func Origin(b *Block, without *Report) *Block {
-	key, value := facePast(b.Wiring.Key), facePast(b.Wiring.Value)
+	key, value := inputPast(b.Wiring.Key), inputPast(b.Wiring.Value)
 	if key == "" || value == "" {
 		return nil
 	}
 	for _, o := range without.Blocks {
 		w := o.Wiring
-		if w.KeptKey != nil && w.KeptValue != nil && facePresent(w.KeptKey) == key && facePresent(w.KeptValue) == value {
+		if w.KeptKey != nil && w.KeptValue != nil && outputPresent(w.KeptKey) == key && outputPresent(w.KeptValue) == value {
 			return o
 		}
 	}
 	return nil
 }
 
-// facePast is what a graph's input that is a past has in common with the output
+// inputPast is what a graph's input that is a past has in common with the output
 // that was its present, or "".
-func facePast(v *graph.Value) string {
+func inputPast(v *graph.Value) string {
 	if v == nil || !v.IsInput {
 		return ""
 	}
@@ -85,7 +85,7 @@ func facePast(v *graph.Value) string {
 	return name
 }
 
-func facePresent(v *graph.Value) string {
+func outputPresent(v *graph.Value) string {
 	name, ok := strings.CutPrefix(v.Name, "present")
 	if !ok {
 		return ""

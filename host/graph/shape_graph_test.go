@@ -381,7 +381,7 @@ func TestOfConstantsThatComeLater(t *testing.T) {
 	}
 }
 
-func TestInferKeepsToItsLimits(t *testing.T) {
+func TestInferStaysWithinItsLimits(t *testing.T) {
 	wide := make([]int64, 1000)
 	for i := range wide {
 		wide[i] = 1

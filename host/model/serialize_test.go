@@ -191,7 +191,7 @@ func TestSerializeRefusesStrangers(t *testing.T) {
 	wantError(t, err, "model bytes: the model is closed; read its tensors before Close")
 }
 
-func TestLiftConstantsKeepsNamesApart(t *testing.T) {
+func TestLiftConstantsMakesNamesThatDiffer(t *testing.T) {
 	_, w := floats(1, 2000)
 	g := graphOf(rawTensor("c_constant_0", onnx.Tensor_FLOAT, w[:4], 1))
 	g.Node = []*onnx.Node{constantNode("c", rawTensor("", onnx.Tensor_FLOAT, w, 2000)), constantNode("small", rawTensor("", onnx.Tensor_FLOAT, w[:4], 1))}

@@ -116,7 +116,7 @@ func TestWriteTwoFiles(t *testing.T) {
 			t.Errorf("bytes of %q changed", name)
 		}
 	}
-	// A second writing replaces both and keeps their permissions.
+	// A second writing replaces both and leaves their permissions.
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
