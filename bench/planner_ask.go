@@ -111,7 +111,7 @@ func (a *asked) shapes(l plan.Layers, c *plannerCell) plan.Range {
 	return r
 }
 
-// sides are the ways of keeping that are timed: the default first, then each other that
+// sides are the strategies that are timed: the default first, then each other that
 // can be used for one kind of attention, the other kind as it is by default, and each that
 // does for both.
 func (a *asked) sides() (names []string) {

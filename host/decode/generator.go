@@ -43,7 +43,7 @@ type Options struct {
 	Attention prepare.Attention
 	// Explain predicts times for Choices where nothing is left to choose, too.
 	Explain bool
-	// Folds keeps folded weights; nil: the user's own cache.
+	// Folds stores folded weights; nil: the user's own cache.
 	Folds *fold.Cache
 	// ReferenceSelector selects candidates in Go although the plugin logits-top-k is loaded.
 	ReferenceSelector bool
@@ -134,7 +134,7 @@ func Open(path string, o Options) (_ *Generator, err error) {
 	return g, nil
 }
 
-// Choices are what each kind of attention keeps, with what else it could.
+// Choices are the strategies of each kind of attention, with the others considered.
 func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
 
 // Notes are what the planner went without, and why: figures of this machine.

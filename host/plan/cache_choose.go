@@ -212,7 +212,7 @@ func (c *CacheChoice) nearest(first int) string {
 	return fmt.Sprintf(" (%s: %s %.2fx, %.2fx at worst)", x.Name, x.source(), x.Speedup, x.Worst)
 }
 
-// rareShapes is the part of a range that a way of keeping must be best in to count.
+// rareShapes is the part of a range that a strategy must be best in to count.
 const rareShapes = 16
 
 // either lets the shape of each sample decide where neither keys and values nor the

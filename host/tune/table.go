@@ -1,4 +1,4 @@
-// Package tune measures how long the ways of keeping a cache take on this machine,
+// Package tune measures how long KV-cache strategies take on this machine,
 // for the layers of one model over a grid of shapes, and stores the tables: what a
 // plan predicts is replaced by what was measured where there is a table.
 package tune

@@ -28,6 +28,10 @@ var private = []struct{ forms, say string }{
 	{"mend|mends|mended|mending", "fix"},
 	{"drawn as|as drawn", "written as, exported as, left unchanged"},
 	{"keeps", "stores, retains, holds; strategy for a choice of what the KV cache holds"},
+	{"way of keeping|ways of keeping", "KV-cache strategy"},
+	{"redraw|redrawn|redrawing", "variant, rewrite"},
+	{"made inputs", "synthetic inputs"},
+	{"the house", "architecture"},
 	{"at hand", "installed, loaded, found"},
 }
 
