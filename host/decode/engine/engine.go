@@ -42,27 +42,29 @@ type Options struct {
 // Engine is an open model: sessions and the pools of its samples. It is not for
 // concurrent use.
 type Engine struct {
-	graph     *rewrite.Engine
-	library   *ort.Library
-	decoder   *Session
-	weights   weights // of operators, beside the products'
-	plugins   []*plugin.Plugin
-	encoder   *Session // nil for a decoder alone
-	filler    *Session // fills the cross pool from an encoder's output; nil where none is read
-	budget    *cache.Budget
-	self      *pool
-	prompt    *pool // nil where prompts are kept as what follows them is
-	cross     *pool // keys, or keys and values, of an encoder's output; nil where none are kept
-	output    *pool // the encoder's output; nil where it is not kept
-	choose    func(keys, beams int) bool
-	storage   plan.Storage
-	storing   plan.Implementation // of an encoder's output
-	threads   int
-	store     *plugin.Kernel // puts the encoder's output into its pool; nil where it is not kept
-	skipped   Skipped
-	skips     int64 // queries and heads that skipped counts
-	positions int64
-	step      stepBuffers
+	graph   *rewrite.Engine
+	library *ort.Library
+	decoder *Session
+	weights weights // of operators, beside the products'
+	plugins []*plugin.Plugin
+	encoder *Session // nil for a decoder alone
+	filler  *Session // fills the cross pool from an encoder's output; nil where none is read
+	// fillerLengths are those of prepare.Generation.
+	fillerLengths map[string][]int
+	budget        *cache.Budget
+	self          *pool
+	prompt        *pool // nil where prompts are kept as what follows them is
+	cross         *pool // keys, or keys and values, of an encoder's output; nil where none are kept
+	output        *pool // the encoder's output; nil where it is not kept
+	choose        func(keys, beams int) bool
+	storage       plan.Storage
+	storing       plan.Implementation // of an encoder's output
+	threads       int
+	store         *plugin.Kernel // puts the encoder's output into its pool; nil where it is not kept
+	skipped       Skipped
+	skips         int64 // queries and heads that skipped counts
+	positions     int64
+	step          stepBuffers
 }
 
 // pool is a cache with the tensor over its memory.
@@ -75,7 +77,7 @@ type pool struct {
 // an error.
 func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
-		storage: g.Storage, storing: g.Store, choose: g.Choose, weights: weights{folded: g.Folded}}
+		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then
 	if e.threads == 0 {

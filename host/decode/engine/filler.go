@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/ort"
@@ -20,8 +21,17 @@ func (e *Engine) fillCross(ctx context.Context, hidden *ort.Value, slots []int32
 		case info.Element == ort.Float32:
 			f.values[info.Name] = hidden
 		default:
-			// Lengths of tokens or of masks that the graph reads and nothing stored depends on.
-			add(f, info.Name, []int64{1}, 1, 1)
+			// Tokens or masks of which the graph reads lengths, and nothing stored depends on more.
+			var shape []int64
+			count := 1
+			for _, axis := range e.fillerLengths[info.Name] {
+				length := int64(1)
+				if axis >= 0 {
+					length = hidden.Shape()[axis]
+				}
+				shape, count = append(shape, length), count*int(length)
+			}
+			add(f, info.Name, slices.Repeat([]int64{1}, count), shape...)
 		}
 	}
 	if f.err != nil {

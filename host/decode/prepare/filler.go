@@ -86,8 +86,36 @@ func (gen *Generation) filler(o Options) error {
 	if err != nil {
 		return err
 	}
-	gen.Filler, err = replace(x, o, nil, with...)
-	return err
+	if gen.Filler, err = replace(x, o, nil, with...); err != nil {
+		return err
+	}
+	gen.FillerLengths = encoderLengths(gen.Filler)
+	return nil
+}
+
+// encoderLengths are the lengths of the filler's integer inputs: by input, for each axis
+// the axis of the encoder's output (1, positions, width) that the graph takes it to be as
+// long as, or -1. The graph may read lengths of the one from the other.
+func encoderLengths(filler *Graph) map[string][]int {
+	element := func(v *graph.Value) int32 { return v.Type.GetTensorType().GetElemType() }
+	isOutput := func(v *graph.Value) bool {
+		return element(v) == int32(onnx.Tensor_FLOAT) && v.Name != rewrite.CrossPool.Cache
+	}
+	at := slices.IndexFunc(filler.Inputs, isOutput)
+	if at < 0 {
+		return nil
+	}
+	output := filler.Shapes.Of(filler.Inputs[at]).Dims
+	lengths := map[string][]int{}
+	for _, in := range filler.Inputs {
+		if element(in) != int32(onnx.Tensor_INT64) {
+			continue
+		}
+		for _, d := range filler.Shapes.Of(in).Dims {
+			lengths[in.Name] = append(lengths[in.Name], slices.IndexFunc(output, d.Equal))
+		}
+	}
+	return lengths
 }
 
 // present is the output that a past comes from.

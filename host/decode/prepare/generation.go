@@ -61,6 +61,9 @@ type Generation struct {
 	Decoder *Graph
 	Filler  *Graph // makes what cross attention stores of an encoder's output; nil where nothing is made
 	Encoder *Graph // nil for a decoder alone
+	// FillerLengths say how long each axis of the filler's integer inputs is: the axis of the
+	// encoder's output (1, positions, width), or -1 for 1.
+	FillerLengths map[string][]int
 	// Interface is that of the decoder's graph.
 	Interface *rewrite.Engine
 	// Choices are what each kind of attention stores, with what else it could, and why not.
