@@ -26,19 +26,19 @@ var (
 func (h *header) parseFunction(line string) (function, error) {
 	m := functionLine.FindStringSubmatch(line)
 	if m == nil {
-		return function{}, fmt.Errorf("found %q, need static inline int64_t graft_name(int64_t a) { return expression; }", line)
+		return function{}, fmt.Errorf("found %q, needed static inline int64_t graft_name(int64_t a) { return expression; }", line)
 	}
 	f := function{name: m[1], words: wordPattern.FindAllString(m[3], -1)}
 	for _, p := range strings.Split(m[2], ", ") {
 		name := parameterPattern.FindStringSubmatch(p)
 		if name == nil {
-			return f, fmt.Errorf("%s: found parameter %q, need int64_t name", f.name, p)
+			return f, fmt.Errorf("%s: found parameter %q, needed int64_t name", f.name, p)
 		}
 		f.parameters = append(f.parameters, name[1])
 	}
 	for _, word := range f.words {
 		if !h.knows(f, word) {
-			return f, fmt.Errorf("%s: found %q in its expression, need numbers, + - * / %%, parameters, constants and functions above", f.name, word)
+			return f, fmt.Errorf("%s: found %q in its expression, needed numbers, + - * / %%, parameters, constants and functions above", f.name, word)
 		}
 	}
 	return f, nil

@@ -33,23 +33,23 @@ func TestParseRefuses(t *testing.T) {
 		{"a bool", "typedef struct graft_x {\n  bool on;\n} graft_x;", "found type bool"},
 		{"a bitfield", "typedef struct graft_x {\n  uint32_t on : 1;\n} graft_x;", "found member"},
 		{"an array", "typedef struct graft_x {\n  char text[8];\n} graft_x;", "found member"},
-		{"padding between", "typedef struct graft_x {\n  int32_t a;\n  void* b;\n} graft_x;", "found offset 4, need a multiple of 8; declare the padding"},
-		{"padding after", "typedef struct graft_x {\n  void* a;\n  int32_t b;\n} graft_x;", "found size 12, need a multiple of 8; declare the padding"},
+		{"padding between", "typedef struct graft_x {\n  int32_t a;\n  void* b;\n} graft_x;", "found offset 4, needed a multiple of 8; declare the padding"},
+		{"padding after", "typedef struct graft_x {\n  void* a;\n  int32_t b;\n} graft_x;", "found size 12, needed a multiple of 8; declare the padding"},
 		{"an unknown struct", "typedef struct graft_x {\n  graft_y y;\n} graft_x;", "found type graft_y"},
-		{"an expression", "#define GRAFT_X (1 << 3)", "need one number or string"},
-		{"another prefix", "#define OTHER 1", "need #define GRAFT_NAME value"},
-		{"another name at the end", "typedef struct graft_x {\n  int32_t a;\n} graft_y;", "need } graft_x;"},
+		{"an expression", "#define GRAFT_X (1 << 3)", "needed one number or string"},
+		{"another prefix", "#define OTHER 1", "needed #define GRAFT_NAME value"},
+		{"another name at the end", "typedef struct graft_x {\n  int32_t a;\n} graft_y;", "needed } graft_x;"},
 		{"an open comment", "/* text", "comment without end"},
-		{"a function of another type", "static inline int32_t graft_f(int64_t a) {\n  return a;\n}", "need static inline int64_t"},
-		{"a function of two statements", "static inline int64_t graft_f(int64_t a) {\n  a = 1;\n  return a;\n}", "need static inline int64_t"},
-		{"a parameter of another type", "static inline int64_t graft_f(int32_t a) {\n  return a;\n}", "need int64_t name"},
+		{"a function of another type", "static inline int32_t graft_f(int64_t a) {\n  return a;\n}", "needed static inline int64_t"},
+		{"a function of two statements", "static inline int64_t graft_f(int64_t a) {\n  a = 1;\n  return a;\n}", "needed static inline int64_t"},
+		{"a parameter of another type", "static inline int64_t graft_f(int32_t a) {\n  return a;\n}", "needed int64_t name"},
 		{"an unknown name", "static inline int64_t graft_f(int64_t a) {\n  return a + b;\n}", `found "b"`},
 		{"another operator", "static inline int64_t graft_f(int64_t a) {\n  return a ? 1 : 2;\n}", `found "?"`},
 		{"an open function", "static inline int64_t graft_f(int64_t a) {\n  return a;", "function without end"},
 		{"an open declaration", "typedef struct graft_x {\n  int32_t a", "declaration without end"},
 	} {
 		if _, err := parse(c.source); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: found error %v, need one with %q", c.what, err, c.want)
+			t.Errorf("%s: found error %v, needed one with %q", c.what, err, c.want)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestParseLayout(t *testing.T) {
 		"/* Two. */\ntypedef struct graft_b {\n  const void* const** p; /* it */\n  graft_a a;\n" +
 		"  int32_t (*call)(void* first,\n                  double second);\n} graft_b;\n")
 	if err == nil {
-		t.Fatal("found no error, need one: call stands at offset 12")
+		t.Fatal("found no error, needed one: call stands at offset 12")
 	}
 	h, err := parse("typedef struct graft_a {\n  uint8_t x;\n  uint8_t y;\n  uint16_t z;\n} graft_a;\n" +
 		"/* Two. */\ntypedef struct graft_b {\n  const void* const** p; /* it */\n  graft_a a;\n  uint32_t reserved;\n" +
@@ -72,7 +72,7 @@ func TestParseLayout(t *testing.T) {
 		t.Errorf("found %+v", b)
 	}
 	if got, _ := h.goType(b.members[0].ctype); got != "**unsafe.Pointer" {
-		t.Errorf("found mirror %s, need **unsafe.Pointer", got)
+		t.Errorf("found mirror %s, needed **unsafe.Pointer", got)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestMirrorOfFunctions(t *testing.T) {
 		"func CacheKV(kvHeads, n int64) int64 {\n\treturn Half(kvHeads) * (n % Size)\n}\n",
 	} {
 		if !strings.Contains(string(got), want) {
-			t.Errorf("found %s, need %s", got, want)
+			t.Errorf("found %s, needed %s", got, want)
 		}
 	}
 }

@@ -86,11 +86,11 @@ func parse(source string) (*header, error) {
 				if strings.HasSuffix(line, "_H_") { // the include guard
 					continue
 				}
-				return nil, fail("found %q, need #define GRAFT_NAME value", line)
+				return nil, fail("found %q, needed #define GRAFT_NAME value", line)
 			}
 			c.name, c.value = m[1], strings.Trim(m[2], "()")
 			if !numberPattern.MatchString(m[2]) && !stringPattern.MatchString(m[2]) {
-				return nil, fail("found value %s, need one number or string", m[2])
+				return nil, fail("found value %s, needed one number or string", m[2])
 			}
 			if fresh {
 				c.section = comment
@@ -113,13 +113,13 @@ func parse(source string) (*header, error) {
 		case strings.HasPrefix(line, "typedef struct"):
 			m := structPattern.FindStringSubmatch(line)
 			if m == nil || current != nil {
-				return nil, fail("found %q, need typedef struct graft_name {", line)
+				return nil, fail("found %q, needed typedef struct graft_name {", line)
 			}
 			current = &structure{name: m[1], comment: comment}
 			comment = ""
 		case current != nil && strings.HasPrefix(line, "}"):
 			if line != "} "+current.name+";" {
-				return nil, fail("found %q, need } %s;", line, current.name)
+				return nil, fail("found %q, needed } %s;", line, current.name)
 			}
 			if err := h.place(current); err != nil {
 				return nil, fail("%v", err)
@@ -165,7 +165,7 @@ func parseMember(line string) (member, error) {
 	}
 	f := memberPattern.FindStringSubmatch(line)
 	if f == nil {
-		return m, fmt.Errorf("found member %q, need a fixed-width type, a pointer or a function pointer", line)
+		return m, fmt.Errorf("found member %q, needed a fixed-width type, a pointer or a function pointer", line)
 	}
 	m.ctype, m.name = strings.ReplaceAll(f[1], "struct ", ""), f[2]
 	return m, nil
@@ -182,14 +182,14 @@ func (h *header) place(s *structure) error {
 			return fmt.Errorf("%s.%s: %w", s.name, m.name, err)
 		}
 		if offset%align != 0 {
-			return fmt.Errorf("%s.%s: found offset %d, need a multiple of %d; declare the padding", s.name, m.name, offset, align)
+			return fmt.Errorf("%s.%s: found offset %d, needed a multiple of %d; declare the padding", s.name, m.name, offset, align)
 		}
 		m.offset = offset
 		offset += size
 		s.align = max(s.align, align)
 	}
 	if offset%s.align != 0 {
-		return fmt.Errorf("%s: found size %d, need a multiple of %d; declare the padding", s.name, offset, s.align)
+		return fmt.Errorf("%s: found size %d, needed a multiple of %d; declare the padding", s.name, offset, s.align)
 	}
 	s.size = offset
 	return nil
@@ -213,5 +213,5 @@ func (h *header) sizeOf(ctype string) (size, align int, err error) {
 	if s, ok := h.byName[ctype]; ok {
 		return s.size, s.align, nil
 	}
-	return 0, 0, fmt.Errorf("found type %s, need a fixed-width integer, double, pointer or struct of this header", ctype)
+	return 0, 0, fmt.Errorf("found type %s, needed a fixed-width integer, double, pointer or struct of this header", ctype)
 }

@@ -129,7 +129,7 @@ func goLayout(h *header) ([]byte, error) {
 			fmt.Fprintf(&out, "\t\t{\"offset of %s.%s\", unsafe.Offsetof(%s{}.%s), %d},\n", s.name, m.name, name, goName(m.name), m.offset)
 		}
 	}
-	out.WriteString("\t} {\n\t\tif c.got != c.want {\n\t\t\tt.Errorf(\"%s is %d, need %d\", c.what, c.got, c.want)\n\t\t}\n\t}\n}\n")
+	out.WriteString("\t} {\n\t\tif c.got != c.want {\n\t\t\tt.Errorf(\"%s is %d, needed %d\", c.what, c.got, c.want)\n\t\t}\n\t}\n}\n")
 	return format.Source(out.Bytes())
 }
 

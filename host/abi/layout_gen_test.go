@@ -146,7 +146,7 @@ func TestLayout(t *testing.T) {
 		{"offset of graft_ort_registrar.domain", unsafe.Offsetof(ORTRegistrar{}.Domain), 24},
 	} {
 		if c.got != c.want {
-			t.Errorf("%s is %d, need %d", c.what, c.got, c.want)
+			t.Errorf("%s is %d, needed %d", c.what, c.got, c.want)
 		}
 	}
 }
