@@ -16,7 +16,8 @@ import (
 // there, what is needed, and what to do.
 var (
 	// ErrNoRuntime: there is no ONNX Runtime to work with. [Enable] found none in the process,
-	// [NewGenerator] and [RuntimePath] found no library, or what was found is too old.
+	// [NewGenerator] and [RuntimePath] found no library, or what was found is too old or
+	// cannot be loaded.
 	ErrNoRuntime = errors.New("no usable onnxruntime")
 	// ErrNoPlugin: no plugin was found, or none of a name that was asked for.
 	ErrNoPlugin = errors.New("no plugin")
@@ -59,6 +60,7 @@ var kinds = []struct{ host, kind error }{
 	{ort.ErrNotLoaded, ErrNoRuntime},
 	{ort.ErrNotFound, ErrNoRuntime},
 	{ort.ErrTooOld, ErrNoRuntime},
+	{ort.ErrUnusable, ErrNoRuntime},
 	{refusal.ErrNotFound, ErrNoPlugin},
 	{refusal.ErrManifest, ErrBadPlugin},
 	{refusal.ErrIncompatible, ErrBadPlugin},

@@ -284,6 +284,7 @@ func TestNewGeneratorErrors(t *testing.T) {
 		{"models/g2p", graft.MaxCache(0), graft.ErrOption, "MaxCache is 0"},
 		{"models/g2p", graft.MaxInputTokens(0), graft.ErrOption, "MaxInputTokens is 0"},
 		{"models/g2p", graft.Runtime("nowhere.so"), graft.ErrNoRuntime, "nowhere.so"},
+		{"models/g2p", graft.Runtime("generator_test.go"), graft.ErrNoRuntime, "generator_test.go: does not load: "},
 		{"models/g2p", graft.Plugins("nothing"), graft.ErrNoPlugin, `no plugin "nothing"`},
 	} {
 		g, err := graft.NewGenerator(t.Context(), c.folder, accept, c.option)

@@ -26,7 +26,7 @@ func TestEnableBeforeRuntime(t *testing.T) {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	out, err := cmd.CombinedOutput()
-	want := "onnxruntime is not loaded in this process: call this after the runtime's own initialisation (ort.InitializeEnvironment with onnxruntime_go) <nil>\n"
+	want := "onnxruntime is not loaded in this process; call this after the runtime's own initialisation (ort.InitializeEnvironment with onnxruntime_go) <nil>\n"
 	if err != nil || string(out) != want {
 		t.Errorf("Enable and Disable say %q, %v, want %q", out, err, want)
 	}

@@ -304,7 +304,7 @@ func (d *diagnosis) text(w io.Writer) {
 	} else {
 		first, places, searched := strings.Cut(r.Problem, "\n")
 		if searched {
-			first, _, _ = strings.Cut(first, ";")
+			first, _, _ = strings.Cut(first, ",")
 			first += fmt.Sprintf(" in %d places, which graft doctor -o json lists", strings.Count(places, "\n")+1)
 		}
 		fmt.Fprintf(w, "--  ONNX Runtime: %s\n", first)

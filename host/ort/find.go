@@ -2,13 +2,13 @@ package ort
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort/fetch"
 )
 
@@ -84,11 +84,11 @@ func Find(option string) (Location, error) {
 			return l, nil
 		}
 	}
-	var tried strings.Builder
+	var places strings.Builder
 	for _, l := range locations {
-		fmt.Fprintf(&tried, "\n  %s (%s)", l.Path, l.Source)
+		places.WriteString("\n  " + l.Path + " (" + l.Source + ")")
 	}
-	return Location{}, fmt.Errorf("%w; %s; tried:%s", ErrNotFound, fetchHint, tried.String())
+	return Location{}, &diagnostic.Error{Kind: ErrNotFound, Found: ErrNotFound.Error(), Needed: "it at one of:" + places.String(), Fix: fetchHint}
 }
 
 // FindAndOpen is [Find] followed by [Open].

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // A Library is a libonnxruntime mapped into this process and its API table. Libraries are never
@@ -38,28 +40,37 @@ var libraries struct {
 	byTable map[uintptr]*Library
 }
 
-// ErrTooOld reports a runtime that lacks functions of the API version in use.
-var ErrTooOld = errors.New("onnxruntime is too old")
+var (
+	// ErrTooOld reports a runtime that lacks functions of the API version in use.
+	ErrTooOld = errors.New("onnxruntime is too old")
+	// ErrUnusable reports a file that cannot be read or loaded, or that is no ONNX Runtime.
+	ErrUnusable = errors.New("no usable onnxruntime")
+)
+
+// unusable is of kind [ErrUnusable].
+func unusable(path, found, needed string, cause error) error {
+	return &diagnostic.Error{Kind: ErrUnusable, Path: path, Found: found, Needed: needed, Fix: fetchHint, Cause: cause}
+}
 
 // Open maps the libonnxruntime at path, which must exist, and checks its version. Opening a
-// library twice gives the same *Library.
+// library twice gives the same *Library. Errors are of kind [ErrUnusable] or [ErrTooOld].
 func Open(path string) (*Library, error) {
 	if resolved, err := filepath.EvalSymlinks(path); err != nil {
-		return nil, fmt.Errorf("onnxruntime: %w; %s", err, fetchHint)
+		return nil, unusable(path, "cannot read: "+diagnostic.Cause(err), "a libonnxruntime", err)
 	} else if path, err = filepath.Abs(resolved); err != nil {
-		return nil, fmt.Errorf("onnxruntime: %w", err)
+		return nil, unusable(path, err.Error(), "a libonnxruntime", err)
 	}
 	// The linker holds the text of its last error for each thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
-		return nil, fmt.Errorf("onnxruntime: %s does not load: %w; %s", path, err, fetchHint)
+		return nil, unusable(path, "does not load: "+strings.TrimPrefix(err.Error(), path+": "), "a libonnxruntime", err)
 	}
 	base, err := purego.Dlsym(handle, baseSymbol)
 	if err != nil {
 		_ = purego.Dlclose(handle)
-		return nil, fmt.Errorf("onnxruntime: %s is not a libonnxruntime: it does not export %s", path, baseSymbol)
+		return nil, unusable(path, "is not a libonnxruntime", "a library that exports "+baseSymbol, err)
 	}
 	l, err := attach(path, handle, base)
 	if err != nil {
@@ -74,7 +85,7 @@ const baseSymbol = "OrtGetApiBase"
 func attach(path string, handle, getBase uintptr) (*Library, error) {
 	base, _, _ := purego.SyscallN(getBase)
 	if base == 0 {
-		return nil, fmt.Errorf("onnxruntime: %s: %s returned null", path, baseSymbol)
+		return nil, unusable(path, baseSymbol+" returned null", "", nil)
 	}
 	text, _, _ := purego.SyscallN(loadWord(base, 1))
 	version := goString(text)
@@ -83,8 +94,7 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 	}
 	api, _, _ := purego.SyscallN(loadWord(base, 0), APIVersion)
 	if api == 0 {
-		return nil, fmt.Errorf("%w: %s says version %q but has no API version %d; %s",
-			ErrTooOld, path, version, APIVersion, fetchHint)
+		return nil, &diagnostic.Error{Kind: ErrTooOld, Path: path, Found: fmt.Sprintf("found version %q without API version %d", version, APIVersion), Fix: fetchHint}
 	}
 
 	libraries.Lock()
@@ -106,11 +116,11 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 func checkVersion(path, version string) error {
 	major, minor, ok := parseVersion(version)
 	if !ok {
-		return fmt.Errorf("onnxruntime: %s: version %q is not of the form major.minor.patch", path, version)
+		return unusable(path, fmt.Sprintf("found version %q", version), "the form major.minor.patch", nil)
 	}
 	if major < 1 || major == 1 && minor < APIVersion {
-		return fmt.Errorf("%w: %s is version %s, 1.%d.0 or newer is needed (API version %d); %s",
-			ErrTooOld, path, version, APIVersion, APIVersion, fetchHint)
+		return &diagnostic.Error{Kind: ErrTooOld, Path: path, Found: "found ONNX Runtime " + version,
+			Needed: fmt.Sprintf("1.%d.0 or newer (API version %[1]d)", APIVersion), Fix: fetchHint}
 	}
 	return nil
 }
@@ -136,7 +146,7 @@ func (l *Library) Version() string { return l.version }
 func (l *Library) APIBase() (uintptr, error) {
 	symbol, err := purego.Dlsym(l.handle, baseSymbol)
 	if err != nil {
-		return 0, fmt.Errorf("onnxruntime: %s: %w", l.path, err)
+		return 0, unusable(l.path, err.Error(), "", err)
 	}
 	base, _, _ := purego.SyscallN(symbol)
 	return base, nil

@@ -39,12 +39,12 @@ func TestOpenRefuses(t *testing.T) {
 		is         error
 		want       []string
 	}{
-		{"missing", filepath.Join(dir, "none.so"), os.ErrNotExist, []string{"none.so", "graft doctor --fetch", EnvPath}},
-		{"not a library", text, nil, []string{text, "does not load"}},
-		{"another library", libc, nil, []string{libc, "is not a libonnxruntime", "OrtGetApiBase"}},
-		{"too old", old, ErrTooOld, []string{old, "is version 1.22.0, 1.29.0 or newer is needed", "graft doctor --fetch"}},
-		{"new enough by name only", young, ErrTooOld, []string{young, `says version "1.29.3" but has no API version 29`}},
-		{"odd version", odd, nil, []string{odd, `version "nightly" is not of the form`}},
+		{"missing", filepath.Join(dir, "none.so"), os.ErrNotExist, []string{"none.so: cannot read: no such file or directory, needed a libonnxruntime; ", "graft doctor --fetch", EnvPath}},
+		{"not a library", text, ErrUnusable, []string{text + ": does not load: "}},
+		{"another library", libc, ErrUnusable, []string{libc + ": is not a libonnxruntime, needed a library that exports OrtGetApiBase; "}},
+		{"too old", old, ErrTooOld, []string{old + ": found ONNX Runtime 1.22.0, needed 1.29.0 or newer (API version 29); ", "graft doctor --fetch"}},
+		{"new enough by name only", young, ErrTooOld, []string{young + `: found version "1.29.3" without API version 29; `}},
+		{"odd version", odd, ErrUnusable, []string{odd + `: found version "nightly", needed the form major.minor.patch; `}},
 	} {
 		l, err := Open(c.path)
 		if l != nil || err == nil || c.is != nil && !errors.Is(err, c.is) {

@@ -12,11 +12,12 @@ import (
 	"strings"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // ErrNotLoaded reports that the process has no ONNX Runtime mapped yet.
-var ErrNotLoaded = errors.New("onnxruntime is not loaded in this process: " +
-	"call this after the runtime's own initialisation (ort.InitializeEnvironment with onnxruntime_go)")
+var ErrNotLoaded = errors.New("onnxruntime is not loaded in this process")
 
 // rtldNoload makes dlopen answer only for what is mapped already (glibc, musl and bionic agree).
 const rtldNoload = 0x4
@@ -24,7 +25,7 @@ const rtldNoload = 0x4
 // Loaded finds every ONNX Runtime that the process has mapped, whoever mapped it. Bindings open
 // the library privately (RTLD_LOCAL), so the dynamic linker's global scope does not show it; the
 // process's memory map does. The error joins the refusals of those that are too old; it is
-// [ErrNotLoaded] when there is none at all.
+// of kind [ErrNotLoaded] when there is none at all.
 func Loaded() ([]*Library, error) {
 	maps, err := readMaps()
 	if err != nil {
@@ -64,7 +65,8 @@ func Loaded() ([]*Library, error) {
 		add(owner.path, purego.RTLD_DEFAULT, symbol) // linked into the executable itself
 	}
 	if len(found) == 0 && len(refused) == 0 {
-		return nil, ErrNotLoaded
+		return nil, &diagnostic.Error{Kind: ErrNotLoaded, Found: ErrNotLoaded.Error(),
+			Fix: "call this after the runtime's own initialisation (ort.InitializeEnvironment with onnxruntime_go)"}
 	}
 	return found, errors.Join(refused...)
 }

@@ -256,7 +256,7 @@ func TestMissingRuntime(t *testing.T) {
 	}
 	text := write(t, filepath.Join(empty, "libonnxruntime.so.1"), []byte("no library"))
 	code, _, stderr = command(t, []string{"GRAFT_ONNXRUNTIME=" + text}, "ab", path, "--b", "none")
-	if code != 1 || !strings.Contains(stderr, text+" does not load") || !strings.Contains(stderr, "graft doctor --fetch") {
+	if code != 1 || !strings.Contains(stderr, text+": does not load") || !strings.Contains(stderr, "graft doctor --fetch") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // A digest is what a file must hash to.
@@ -42,7 +44,7 @@ func (d digest) check(ctx context.Context, path string) error {
 		return err
 	}
 	if found := hex.EncodeToString(h.Sum(nil)); found != d.hex {
-		return fmt.Errorf("%s has %s %s, %s was expected: it is not the pinned file", path, d.algorithm, found, d.hex)
+		return &diagnostic.Error{Path: path, Found: "found " + d.algorithm + " " + found, Needed: d.hex + " of the pinned file"}
 	}
 	return nil
 }
@@ -66,7 +68,7 @@ func extractTarGz(ctx context.Context, archive, member, to string) error {
 	for members := tar.NewReader(unzipped); ; {
 		header, err := members.Next()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("%w: no member %s", fs.ErrNotExist, member)
+			return &diagnostic.Error{Found: "found no member " + member, Cause: fs.ErrNotExist}
 		}
 		if err != nil {
 			return err
@@ -86,7 +88,7 @@ func extractZip(ctx context.Context, archive, member, to string) error {
 	defer z.Close()
 	f, err := z.Open(member)
 	if err != nil {
-		return fmt.Errorf("no member %s: %w", member, err)
+		return &diagnostic.Error{Found: "found no member " + member, Cause: err}
 	}
 	defer f.Close()
 	return write(to, reader{ctx, f})
@@ -100,7 +102,7 @@ func write(path string, content io.Reader) error {
 	}
 	n, err := io.Copy(f, io.LimitReader(content, maxLibrary+1))
 	if err == nil && n > maxLibrary {
-		err = fmt.Errorf("the member is larger than %d bytes", maxLibrary)
+		err = &diagnostic.Error{Found: "found a larger member", Needed: fmt.Sprintf("at most %d bytes", maxLibrary)}
 	}
 	if err == nil {
 		err = f.Sync()

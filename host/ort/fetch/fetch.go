@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Version is the release of ONNX Runtime that is fetched.
@@ -29,7 +31,7 @@ const LibraryName = "libonnxruntime.so.1"
 func Dir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("finding the cache folder: %w; set XDG_CACHE_HOME or HOME", err)
+		return "", &diagnostic.Error{Found: "found no cache folder: " + err.Error(), Fix: "set XDG_CACHE_HOME or HOME", Cause: err}
 	}
 	return filepath.Join(cache, "graft", "onnxruntime", Version, runtime.GOOS+"-"+runtime.GOARCH), nil
 }
@@ -92,8 +94,9 @@ func (f fetcher) run(ctx context.Context) (string, error) {
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", s.client.name, err))
 	}
-	return "", fmt.Errorf("fetching ONNX Runtime %s: %w\n"+
-		"make npm or pip work, or set GRAFT_ONNXRUNTIME to a libonnxruntime of your own", Version, errors.Join(failures...))
+	err = errors.Join(failures...)
+	return "", &diagnostic.Error{Found: "cannot fetch ONNX Runtime " + Version + ":\n" + err.Error(), Cause: err,
+		Fix: "make npm or pip work, or set GRAFT_ONNXRUNTIME to a libonnxruntime of your own"}
 }
 
 // from fetches from one source into a working folder beside the destination and moves the
@@ -148,5 +151,5 @@ func (f fetcher) sweep() {
 }
 
 func (f fetcher) unwritable(err error) error {
-	return fmt.Errorf("the cache folder cannot be written: %w; set XDG_CACHE_HOME to a folder that can", err)
+	return &diagnostic.Error{Path: f.dir, Found: "cannot write: " + diagnostic.Cause(err), Needed: "a cache folder that can be written", Fix: "set XDG_CACHE_HOME to one", Cause: err}
 }

@@ -1,6 +1,6 @@
 package fetch
 
-import "fmt"
+import "github.com/opgraft/graft/host/diagnostic"
 
 // pinned lists where the library for a platform comes from, best first. npm's package holds the
 // libraries of all platforms; pip's wheel the one of its own, built apart, hence other digests.
@@ -24,8 +24,8 @@ func pinned(goos, goarch string) ([]source, error) {
 	}
 	p, ok := pins[goos+"/"+goarch]
 	if !ok {
-		return nil, fmt.Errorf("no ONNX Runtime is pinned for %s/%s (there is linux/amd64 and linux/arm64): "+
-			"set GRAFT_ONNXRUNTIME to a libonnxruntime of your own", goos, goarch)
+		return nil, &diagnostic.Error{Found: "no ONNX Runtime is pinned for " + goos + "/" + goarch, Needed: "linux/amd64 or linux/arm64",
+			Fix: "set GRAFT_ONNXRUNTIME to a libonnxruntime of your own"}
 	}
 	return []source{
 		{

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // A source is a package in a registry that holds the library.
@@ -72,11 +74,11 @@ func (s source) download(ctx context.Context, dir string, report func(string)) e
 		var talk bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &talk, &talk
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, lastLines(talk.String(), 5))
+			return &diagnostic.Error{Path: strings.Join(cmd.Args, " "), Found: err.Error() + ": " + lastLines(talk.String(), 5), Cause: err}
 		}
 		return nil
 	}
-	return fmt.Errorf("not installed (looked for %s in PATH)", strings.Join(missing, ", "))
+	return &diagnostic.Error{Found: "not installed", Needed: strings.Join(missing, " or ") + " in PATH"}
 }
 
 // archive is the one file that the client left.
@@ -92,7 +94,7 @@ func (s source) archive(dir string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%s left %d files *%s, one was expected", s.client.name, len(found), s.client.suffix)
+		return "", &diagnostic.Error{Found: fmt.Sprintf("found %d files *%s after it ran", len(found), s.client.suffix), Needed: "one"}
 	}
 	return found[0], nil
 }
