@@ -56,9 +56,6 @@ func User(logger *slog.Logger) *Cache {
 	return c
 }
 
-// Folder is where the files lie.
-func (c *Cache) Folder() string { return c.folder }
-
 // Get gives what the plugin's fold makes of the constants, as float32: from the cache,
 // or by computing and storing it. A fold that the plugin refuses is an *diagnostic.Error of
 // kind refusal.ErrFold, also when the refusal comes from the cache. A folder that

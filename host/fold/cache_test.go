@@ -111,7 +111,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func stored1(t *testing.T, c *Cache) string {
 	t.Helper()
-	list, err := filepath.Glob(filepath.Join(c.Folder(), "*"+suffix))
+	list, err := filepath.Glob(filepath.Join(c.folder, "*"+suffix))
 	if err != nil || len(list) != 1 {
 		t.Fatalf("found the files %v, %v; want one", list, err)
 	}
@@ -130,7 +130,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("it was computed %d times, want once", h.calls.Load())
 	}
 	// Another process finds it too.
-	r, err := At(c.Folder(), logger).get(h.source(), "Halve", constants(1), nil, float32s)
+	r, err := At(c.folder, logger).get(h.source(), "Halve", constants(1), nil, float32s)
 	check(t, r, err, 1)
 	if h.calls.Load() != 1 {
 		t.Error("a second cache on the folder computed anew")
@@ -138,7 +138,7 @@ func TestGet(t *testing.T) {
 	if got := said(); got[0] != "" {
 		t.Errorf("it said %q", got)
 	}
-	if list, _ := os.ReadDir(c.Folder()); len(list) != 1 {
+	if list, _ := os.ReadDir(c.folder); len(list) != 1 {
 		t.Errorf("the folder holds %v, want one file", list)
 	}
 }

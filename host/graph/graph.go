@@ -224,14 +224,6 @@ func (g *Graph) Lookup(name string) *Value {
 	return nil
 }
 
-// Main is the model's outermost graph.
-func (g *Graph) Main() *Graph {
-	for g.Parent != nil {
-		g = g.Parent
-	}
-	return g
-}
-
 // Model is the proto this view was made from.
 func (g *Graph) Model() *onnx.Model { return g.root.proto }
 

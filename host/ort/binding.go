@@ -86,17 +86,6 @@ func (b *Binding) OutputTo(name string, m *Memory) error {
 	return err
 }
 
-// Clear removes all bindings.
-func (b *Binding) Clear() error {
-	if b.closed.Load() {
-		return ErrClosed
-	}
-	b.session.library.call(slotClearBoundInputs, b.native)
-	b.session.library.call(slotClearBoundOutputs, b.native)
-	clear(b.bound)
-	return nil
-}
-
 // Run runs the session on what is bound. Inputs on devices must be ready; outputs are ready when
 // it returns.
 func (b *Binding) Run(ctx context.Context) error {

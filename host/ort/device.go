@@ -105,12 +105,3 @@ func (v *Value) device() (Device, int, error) {
 	}
 	return Device(device), int(id), nil
 }
-
-// Device says on which device a tensor's memory lies, and its number.
-func (v *Value) Device() (Device, int, error) {
-	if v.closed.Load() {
-		return 0, 0, ErrClosed
-	}
-	defer runtime.KeepAlive(v)
-	return v.device()
-}

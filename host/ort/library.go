@@ -136,9 +136,6 @@ func parseVersion(version string) (major, minor int, ok bool) {
 	return major, minor, err1 == nil && err2 == nil
 }
 
-// Path is the file that the library was mapped from.
-func (l *Library) Path() string { return l.path }
-
 // Version is the runtime's own version, "1.30.0" for example.
 func (l *Library) Version() string { return l.version }
 

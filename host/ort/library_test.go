@@ -74,7 +74,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestOpenTwice(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link.so")
-	if err := os.Symlink(library.Path(), link); err != nil {
+	if err := os.Symlink(library.path, link); err != nil {
 		t.Fatal(err)
 	}
 	again, err := Open(link)

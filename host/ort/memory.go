@@ -58,6 +58,3 @@ func cStrings(list []string) ([]*byte, error) {
 	}
 	return out, nil
 }
-
-// address is the address of a Go slice's first element, 0 when it is empty.
-func address[T any](s []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(s))) }

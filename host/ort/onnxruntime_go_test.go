@@ -16,7 +16,7 @@ import (
 
 // other is onnxruntime_go, initialised once as a program does.
 var other = sync.OnceValue(func() error {
-	onnxruntime.SetSharedLibraryPath(library.Path())
+	onnxruntime.SetSharedLibraryPath(library.path)
 	return onnxruntime.InitializeEnvironment()
 })
 

@@ -76,3 +76,6 @@ func (r *raw) options() uintptr {
 	r.Cleanup(func() { library.call(slotReleaseSessionOptions, options) })
 	return options
 }
+
+// address is the address of a Go slice's first element, 0 when it is empty.
+func address[T any](s []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(s))) }

@@ -1,7 +1,5 @@
 package plan
 
-import "github.com/opgraft/graft/host/abi"
-
 // Margin is how much faster a candidate must be expected to be than the default
 // before it is taken for its speed; MeasuredMargin is that where both were measured
 // on this machine.
@@ -47,31 +45,4 @@ func margin(a, b Prediction) float64 {
 		return MeasuredMargin
 	}
 	return Margin
-}
-
-// Keys is the fewest shared positions, up to most, from which on a candidate other
-// than the default is picked, all else being as in s; 0 for none.
-func (x *Crossover) Keys(s Shape, most int64) int64 {
-	for n := int64(abi.CacheBlockSize); ; n *= 2 {
-		s.Keys = min(n, most)
-		if x.Pick(s) == 0 {
-			if n >= most {
-				return 0
-			}
-			continue
-		}
-		low, high := n/2, s.Keys // the default at low, another at high
-		if n == abi.CacheBlockSize {
-			low = 0
-		}
-		for high-low > 1 {
-			s.Keys = (low + high) / 2
-			if x.Pick(s) == 0 {
-				low = s.Keys
-			} else {
-				high = s.Keys
-			}
-		}
-		return high
-	}
 }

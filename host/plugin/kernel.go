@@ -90,9 +90,6 @@ func (p *Plugin) misuse(what string, err error) error {
 	return &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: what + ": " + err.Error(), Cause: err}
 }
 
-// Operator is the signature of the kernel's operator.
-func (k *Kernel) Operator() *signature.Operator { return k.op }
-
 // Infer gives types and shapes of the outputs for those of the inputs. Inputs may lack Data and, with
 // sizes below 0, knowledge; nil is an absent input. wanted says which outputs are asked for; the others
 // come back nil.

@@ -14,7 +14,7 @@
 //	pretokenize.go  and split into words (patterns, whitespace, punctuation...)
 //	bpe.go, unigram.go, wordpiece.go   a word becomes ids
 //	template.go     special tokens are put around
-//	decode.go       ids become text again, as a stream
+//	decode.go       ids become text again
 //
 // A Tokenizer is safe for concurrent use.
 package text

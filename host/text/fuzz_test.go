@@ -33,7 +33,7 @@ func FuzzRead(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if err := streamed(tok, ids, DecodeOptions{Spaces: SpacesCleaned}); err != nil && !strings.Contains(err.Error(), "needed one from") {
+			if err := decoded(tok, ids, DecodeOptions{Spaces: SpacesCleaned}); err != nil && !strings.Contains(err.Error(), "needed one from") {
 				t.Errorf("%q: %v", s, err)
 			}
 		}
@@ -41,7 +41,7 @@ func FuzzRead(f *testing.F) {
 }
 
 // FuzzText: every text of UTF-8 has ids, all of them below the vocabulary's
-// size, that decode to UTF-8, alike at once and as a stream; where all bytes have
+// size, that decode to UTF-8; where all bytes have
 // a token and nothing is normalised, to the text itself.
 func FuzzText(f *testing.F) {
 	kinds := map[string]*Tokenizer{}
@@ -64,11 +64,11 @@ func FuzzText(f *testing.F) {
 				t.Fatalf("%s: %q: %v", name, s, err)
 			}
 			for _, id := range ids {
-				if id < 0 || id >= int64(tok.VocabSize()) {
-					t.Fatalf("%s: %q: found id %d, needed one below %d", name, s, id, tok.VocabSize())
+				if id < 0 || id >= int64(tok.size()) {
+					t.Fatalf("%s: %q: found id %d, needed one below %d", name, s, id, tok.size())
 				}
 			}
-			if err := streamed(tok, ids, DecodeOptions{}); err != nil {
+			if err := decoded(tok, ids, DecodeOptions{}); err != nil {
 				t.Fatalf("%s: %q: %v", name, s, err)
 			}
 			if name == "gpt2" || name == "whisper" || name == "llama3" {
@@ -80,7 +80,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// FuzzDecode: any ids decode to UTF-8, alike at once and as a stream.
+// FuzzDecode: any ids decode to UTF-8.
 func FuzzDecode(f *testing.F) {
 	kinds := map[string]*Tokenizer{}
 	for _, name := range kindNames(f) {
@@ -91,10 +91,10 @@ func FuzzDecode(f *testing.F) {
 		for name, tok := range kinds {
 			var ids []int64
 			for i := 0; i+1 < len(data); i += 2 {
-				ids = append(ids, (int64(data[i])<<8|int64(data[i+1]))%int64(tok.VocabSize()+5))
+				ids = append(ids, (int64(data[i])<<8|int64(data[i+1]))%int64(tok.size()+5))
 			}
 			for _, o := range []DecodeOptions{{}, {SkipSpecialTokens: true, Spaces: SpacesCleaned}} {
-				if err := streamed(tok, ids, o); err != nil {
+				if err := decoded(tok, ids, o); err != nil {
 					t.Fatalf("%s: %v: %v", name, ids, err)
 				}
 			}

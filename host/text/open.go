@@ -71,9 +71,7 @@ func openJSON(dir, path string, data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{codec: codec, path: path, special: special, clean: config.clean}
-	t.specialIDs = config.roleIDs(t)
-	return t, nil
+	return &Tokenizer{codec: codec, path: path, special: special, clean: config.clean}, nil
 }
 
 // config is what concerns the tokenizer in tokenizer_config.json and special_tokens_map.json.
@@ -152,14 +150,4 @@ func tokenName(data json.RawMessage) string {
 		return token.Content
 	}
 	return ""
-}
-
-func (c *config) roleIDs(t *Tokenizer) map[string]int64 {
-	out := map[string]int64{}
-	for role, token := range c.roles {
-		if id, ok := t.TokenID(token); ok {
-			out[role] = id
-		}
-	}
-	return out
 }

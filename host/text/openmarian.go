@@ -79,8 +79,6 @@ func openMarian(dir string) (*Tokenizer, error) {
 	}
 	t := side(source, ids)
 	t.target = side(target, targetIDs)
-	t.specialIDs = c.roleIDs(t)
-	t.target.specialIDs = t.specialIDs
 	return t, nil
 }
 

@@ -10,11 +10,10 @@ import (
 // concurrent use.
 type Tokenizer struct {
 	codec
-	path       string
-	clean      bool // clean_up_tokenization_spaces of tokenizer_config.json
-	special    map[string]bool
-	specialIDs map[string]int64 // by role: "eos_token" and so on
-	target     *Tokenizer       // Marian: the other language
+	path    string
+	clean   bool // clean_up_tokenization_spaces of tokenizer_config.json
+	special map[string]bool
+	target  *Tokenizer // Marian: the other language
 }
 
 // codec is one way between text and ids: a tokenizer.json or a Marian model.
@@ -71,29 +70,24 @@ func (t *Tokenizer) Encode(s string, o EncodeOptions) ([]int64, error) {
 
 // Decode returns the text of ids.
 func (t *Tokenizer) Decode(ids []int64, o DecodeOptions) (string, error) {
-	d := t.Decoder(o)
+	out := &joined{}
+	var chain sink = out
+	if o.Spaces == SpacesCleaned || o.Spaces == SpacesConfigured && t.clean {
+		chain = cleanDecoder(chain)
+	}
+	chain = t.decoder(chain)
 	for _, id := range ids {
-		token, ok, err := d.tokens(id)
+		token, ok, err := t.named(id)
 		if err != nil {
 			return "", err
 		}
-		if ok && !(d.skipSpecial && d.special[token]) {
-			d.chain.part(token)
-			d.chain.end()
+		if ok && !(o.SkipSpecialTokens && t.special[token]) {
+			chain.part(token)
+			chain.end()
 		}
 	}
-	return d.Flush(), nil
-}
-
-// Decoder returns a stream of the text of ids.
-func (t *Tokenizer) Decoder(o DecodeOptions) *Decoder {
-	d := &Decoder{tokens: t.named, out: &joined{}, skipSpecial: o.SkipSpecialTokens, special: t.special}
-	d.chain = d.out
-	if o.Spaces == SpacesCleaned || o.Spaces == SpacesConfigured && t.clean {
-		d.chain = cleanDecoder(d.chain)
-	}
-	d.chain = t.decoder(d.chain)
-	return d
+	chain.finish()
+	return out.String(), nil
 }
 
 func (t *Tokenizer) named(id int64) (string, bool, error) {
@@ -103,10 +97,6 @@ func (t *Tokenizer) named(id int64) (string, bool, error) {
 	token, ok := t.token(int32(id))
 	return token, ok, nil
 }
-
-// VocabSize is the number of tokens, added ones counted. A model's scores may
-// be wider.
-func (t *Tokenizer) VocabSize() int { return t.size() }
 
 // TokenID returns the id of a token as the vocabulary writes it, such as "</s>" or "Ġthe".
 func (t *Tokenizer) TokenID(token string) (int64, bool) {
@@ -120,23 +110,6 @@ func (t *Tokenizer) Token(id int64) (string, bool) {
 		return "", false
 	}
 	return t.token(int32(id))
-}
-
-// IsSpecial reports whether SkipSpecialTokens leaves the token out.
-func (t *Tokenizer) IsSpecial(id int64) bool {
-	token, ok := t.Token(id)
-	return ok && t.special[token]
-}
-
-// SpecialTokens is the number of ids that Encode puts around a text.
-func (t *Tokenizer) SpecialTokens() int { return t.template().added() }
-
-// RoleID returns the id of the token that tokenizer_config.json or
-// special_tokens_map.json name for a role: "bos_token", "eos_token",
-// "pad_token", "unk_token", "mask_token"...
-func (t *Tokenizer) RoleID(role string) (int64, bool) {
-	id, ok := t.specialIDs[role]
-	return id, ok
 }
 
 // Target is the tokenizer of the language translated into. It is t itself but

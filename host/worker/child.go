@@ -230,9 +230,6 @@ func (c *Child) Close() {
 	os.RemoveAll(c.folder)
 }
 
-// Pid is the child's process number.
-func (c *Child) Pid() int { return c.process.cmd.Process.Pid }
-
 // end words the end of a child in the middle of a task.
 func (c *Child) end(kind error, task, what, fix string) error {
 	return &diagnostic.Error{Kind: kind, Path: c.opts.Subject, Fix: fix,

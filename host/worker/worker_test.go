@@ -68,7 +68,7 @@ var tasks = map[string]Handler{
 		if err != nil {
 			return 0, err
 		}
-		if err := os.WriteFile(path, []byte(strconv.Itoa(child.Pid())), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(strconv.Itoa(child.process.cmd.Process.Pid)), 0o600); err != nil {
 			return 0, err
 		}
 		select {}
@@ -99,7 +99,7 @@ func start(t *testing.T, opts Options) *Child {
 	}
 	t.Cleanup(func() {
 		child.Close()
-		gone(t, child.Pid())
+		gone(t, child.process.cmd.Process.Pid)
 		if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
 		}
@@ -246,7 +246,7 @@ func TestDiesWithParent(t *testing.T) {
 		}
 	}
 	// Only the middle process: the inner one has a group of its own and gets the signal from the kernel.
-	if err := unix.Kill(outer.Pid(), unix.SIGKILL); err != nil {
+	if err := unix.Kill(outer.process.cmd.Process.Pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	gone(t, inner)

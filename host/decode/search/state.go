@@ -183,18 +183,6 @@ func (s *State) Moves() []Move { return s.moves }
 // Done says that the search needs no more logits.
 func (s *State) Done() bool { return s.done }
 
-// Tokens gives what row i has generated so far. The slice is valid until the next step.
-func (s *State) Tokens(i int) []int32 {
-	for g := range s.groups {
-		if rows := s.groups[g].rows; i < len(rows) {
-			return rows[i].tokens
-		} else if s.started {
-			i -= len(rows)
-		}
-	}
-	return nil
-}
-
 // Limit gives the length, prompt included, at which sequences end.
 func (s *State) Limit() int { return s.limit }
 

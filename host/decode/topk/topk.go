@@ -9,7 +9,6 @@ import (
 
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -69,20 +68,6 @@ const (
 	faultNothing = 2 // row is the first of its group
 	faultRequest = 3 // of a plugin on a device, which cannot throw: a group, processor or index contradicts itself
 )
-
-// Open finds the plugin logits-top-k in the ordinary places and makes a Selector of it. Errors are those of
-// discovery.Find and plugin.Open.
-func Open(threads int) (*Selector, error) {
-	found, err := discovery.Find(discovery.Options{}).ByName(Name)
-	if err != nil {
-		return nil, err
-	}
-	p, err := plugin.Open(found.Folder, plugin.OpenOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return New(p, threads)
-}
 
 // New makes a Selector of a loaded plugin. Steps of many logits are shared by up to `threads` goroutines;
 // below 2 the caller's thread does all.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
@@ -25,7 +27,15 @@ func load(t testing.TB, threads int) *Selector {
 		t.Setenv("GRAFT_PLUGIN_PATH", folder)
 	}
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	selector, err := Open(threads)
+	found, err := discovery.Find(discovery.Options{}).ByName(Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plugin.Open(found.Folder, plugin.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	selector, err := New(p, threads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := filepath.Join(s.Root(), "toy")
+	want := filepath.Join(s.root, "toy")
 	if in.Name != "toy" || in.Version != "0.1.0" || in.Folder != want || in.Replaced != "" || len(in.Checked) != 1 ||
 		in.Checked[0].Path != filepath.Join(want, "libtoy.so") || len(in.Checked[0].Cases) != 3 || in.Checked[0].Score != 50 {
 		t.Errorf("installation %+v", in)
@@ -88,7 +88,7 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(content.Libraries) != 0 {
 		t.Errorf("after removal the record holds %v, %v", content, err)
 	}
-	wantErr = s.Root() + `: found no plugin "toy", needed the name of an installed one; run: graft plugin list`
+	wantErr = s.root + `: found no plugin "toy", needed the name of an installed one; run: graft plugin list`
 	if err := s.Remove(context.Background(), "toy"); err == nil || err.Error() != wantErr || !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("removed again: %v", err)
 	}
@@ -175,13 +175,13 @@ func TestInstallSources(t *testing.T) {
 		{filepath.Join(from, "none"), from + "/none: cannot read: no such file or directory, needed a plugin's folder or an archive of it"},
 		{library, library + ": found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip); run: graft plugin install " + from},
 		{filepath.Join(from, manifest.FileName), from + "/plugin.yaml: found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)"},
-		{s.Root(), s.Root() + ": found no plugin.yaml, needed it at the top, beside the libraries; point at the folder that holds plugin.yaml"},
+		{s.root, s.root + ": found no plugin.yaml, needed it at the top, beside the libraries; point at the folder that holds plugin.yaml"},
 	} {
 		if _, err := s.Install(context.Background(), test.source, verification.Options{}); err == nil || err.Error() != test.want {
 			// The last source exists once the store does.
 			t.Errorf("error\n%v\nwant\n%s", err, test.want)
 		}
-		if err := os.MkdirAll(s.Root(), 0o755); err != nil {
+		if err := os.MkdirAll(s.root, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -34,7 +34,7 @@ func TestInstallConcurrently(t *testing.T) {
 		defer close(watched)
 		s, there := At(data), false
 		for {
-			m, err := manifest.Read(filepath.Join(s.Root(), "toy"))
+			m, err := manifest.Read(filepath.Join(s.root, "toy"))
 			if there && err != nil {
 				t.Errorf("the plugin is not there: %v", err)
 			}
@@ -93,7 +93,7 @@ func TestInstallKilled(t *testing.T) {
 	}
 	defer os.RemoveAll(temp)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInstallKilled$")
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"), "GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.Root()))
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"), "GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.root))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestInstallKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if search := discovery.Find(discovery.Options{Folders: []string{s.Root()}, Only: true}); len(search.Found) != 0 {
+	if search := discovery.Find(discovery.Options{Folders: []string{s.root}, Only: true}); len(search.Found) != 0 {
 		t.Errorf("a search finds the half of a plugin: %+v", search.Found)
 	}
 	if _, err := s.Install(context.Background(), source(t), verification.Options{}); err != nil {

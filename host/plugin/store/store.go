@@ -42,9 +42,6 @@ func At(folder string) *Store {
 	return &Store{root: filepath.Join(folder, "plugins"), trust: trust.At(folder)}
 }
 
-// Root is the folder with a folder for each plugin.
-func (s *Store) Root() string { return s.root }
-
 // Record is the store's record of verified libraries.
 func (s *Store) Trust() *trust.Record { return s.trust }
 

@@ -28,7 +28,7 @@ func source(t testing.TB, flags ...string) string {
 // entries lists a store's folder, hidden entries included, without its lock.
 func entries(t testing.TB, s *Store) []string {
 	t.Helper()
-	found, err := os.ReadDir(s.Root())
+	found, err := os.ReadDir(s.root)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestVerifyChanges(t *testing.T) {
 	})
 	t.Run("nothing installed", func(t *testing.T) {
 		s := At(t.TempDir())
-		want := s.Root() + ": found no installed plugin; install one with: graft plugin install DIR"
+		want := s.root + ": found no installed plugin; install one with: graft plugin install DIR"
 		if _, err := s.Verify(context.Background(), nil, verification.Options{}); err == nil || err.Error() != want {
 			t.Errorf("verify: %v, want %s", err, want)
 		}
@@ -153,21 +153,21 @@ func TestReadOnlyStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := At(data)
-	if err := os.MkdirAll(s.Root(), 0o755); err != nil {
+	if err := os.MkdirAll(s.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	plugintest.WriteFile(t, filepath.Join(s.Root(), ".lock"), nil)
-	if err := errors.Join(os.Chmod(filepath.Join(s.Root(), ".lock"), 0o666), os.Chmod(s.Root(), 0o555)); err != nil {
+	plugintest.WriteFile(t, filepath.Join(s.root, ".lock"), nil)
+	if err := errors.Join(os.Chmod(filepath.Join(s.root, ".lock"), 0o666), os.Chmod(s.root, 0o555)); err != nil {
 		t.Fatal(err)
 	}
 	unprivileged(t, func() {
 		_, err := s.Install(context.Background(), from, verification.Options{})
-		want := s.Root() + ": cannot write: permission denied; make the folder writable, or set XDG_DATA_HOME to one that is"
+		want := s.root + ": cannot write: permission denied; make the folder writable, or set XDG_DATA_HOME to one that is"
 		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrStore) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})
-	if err := os.Chmod(s.Root(), 0o755); err != nil {
+	if err := os.Chmod(s.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if got := entries(t, s); len(got) != 0 {

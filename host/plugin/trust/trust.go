@@ -42,9 +42,6 @@ func User() (*Record, error) {
 // At is the record in a folder of the caller's.
 func At(folder string) *Record { return &Record{path: filepath.Join(folder, FileName)} }
 
-// Path is the record's file.
-func (t *Record) Path() string { return t.path }
-
 // Verified is what is recorded of a library.
 type Verified struct {
 	Name    string              `json:"name"` // of the plugin

@@ -145,12 +145,3 @@ func (x *Layers) Close() {
 		_ = x.weights.Close()
 	}
 }
-
-// Bytes is the memory that is held.
-func (x *Layers) Bytes() int64 {
-	n := x.weights.Size()
-	for _, p := range x.pools {
-		n += p.region.Size()
-	}
-	return n
-}
