@@ -2,14 +2,13 @@ package plan
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
@@ -59,7 +58,7 @@ func WriteFile(path string, p *Plan) error {
 }
 
 // ReadFile reads a plan file for Options.Fixed: node to operator. An operator that no manifest has is an
-// error, which names the one that is spelt most like it.
+// error, which names one that is a slip away.
 func ReadFile(path string, manifests []*manifest.Manifest) (map[string]string, error) {
 	var known []string
 	for _, m := range manifests {
@@ -86,40 +85,13 @@ func ReadFile(path string, manifests []*manifest.Manifest) (map[string]string, e
 			return nil, fmt.Errorf("%s has a choice without node or operator", path)
 		}
 		if !slices.Contains(known, c.Operator) {
-			return nil, fmt.Errorf("%s names the operator %q for %s, and no plugin that is loaded has it%s; see graft plugin list", path, c.Operator, c.Node, didYouMean(c.Operator, known))
+			hint := ""
+			if like := diagnostic.Nearest(c.Operator, known); like != "" {
+				hint = ", did you mean " + like + "?"
+			}
+			return nil, fmt.Errorf("%s names the operator %q for %s, and no plugin that is loaded has it%s; see graft plugin list", path, c.Operator, c.Node, hint)
 		}
 		fixed[c.Node] = c.Operator
 	}
 	return fixed, nil
-}
-
-// didYouMean asks after the word that is the fewest edits away.
-func didYouMean(word string, known []string) string {
-	if len(known) == 0 {
-		return ""
-	}
-	best := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(edits(word, a), edits(word, b)) })
-	return fmt.Sprintf(", did you mean %s?", best)
-}
-
-// edits is the Levenshtein distance of two words, without regard to case.
-func edits(a, b string) int {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -248,37 +248,10 @@ func kindOf(n *yaml.Node) string {
 	return "an alias"
 }
 
-// suggestion names the known word that is a slip away: less than a third of the letters.
+// suggestion asks after the known word that is a slip away.
 func suggestion(word string, known []string) string {
-	best, bestDistance := "", (len(diagnostic.Clip(word))+2)/3
-	for _, k := range known {
-		if d := distance(diagnostic.Clip(word), k); d < bestDistance {
-			best, bestDistance = k, d
-		}
+	if like := diagnostic.Nearest(word, known); like != "" {
+		return fmt.Sprintf(" (did you mean %q?)", like)
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", best)
-}
-
-// distance is the Levenshtein distance of two short words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
+	return ""
 }
