@@ -110,7 +110,7 @@ func TestDeviceTensor(t *testing.T) {
 	out := through(t, v, err, Float32, "a", "b")
 	y, _ := Data[float32](out)
 	expect(t, "y", y, 5, 6)
-	if _, err := library.NewDeviceTensor(cpu(t), Float32, []int64{3}, p, 8); err == nil || !strings.Contains(err.Error(), "takes 12 bytes, 8 were given") {
+	if _, err := library.NewDeviceTensor(cpu(t), Float32, []int64{3}, p, 8); err == nil || !strings.Contains(err.Error(), "8 bytes for a tensor of type float32 and shape [3], needed 12") {
 		t.Errorf("too small: %v", err)
 	}
 }

@@ -92,10 +92,12 @@ func (ms mappings) at(address uintptr) (mapping, bool) {
 	return mapping{}, false
 }
 
+const mapsPath = "/proc/self/maps" // the process's memory map
+
 func readMaps() (mappings, error) {
-	f, err := os.Open("/proc/self/maps")
+	f, err := os.Open(mapsPath)
 	if err != nil {
-		return nil, fmt.Errorf("onnxruntime: reading the process's memory map: %w", err)
+		return nil, &diagnostic.Error{Path: mapsPath, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 	}
 	defer f.Close()
 	return parseMaps(f)
@@ -110,13 +112,13 @@ func parseMaps(r io.Reader) (mappings, error) {
 		// 7f01-7f02 r-xp 00000000 fe:00 1234   /lib/x.so (deleted)
 		fields := strings.SplitN(lines.Text(), " ", 6)
 		if len(fields) < 5 {
-			return nil, fmt.Errorf("onnxruntime: memory map line %q has %d fields, at least 5 are needed", lines.Text(), len(fields))
+			return nil, &diagnostic.Error{Path: mapsPath, Found: fmt.Sprintf("%q has %d fields", lines.Text(), len(fields)), Needed: "at least 5"}
 		}
 		low, high, _ := strings.Cut(fields[0], "-")
 		start, err1 := strconv.ParseUint(low, 16, 64)
 		end, err2 := strconv.ParseUint(high, 16, 64)
 		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("onnxruntime: memory map line %q: %w", lines.Text(), err)
+			return nil, &diagnostic.Error{Path: mapsPath, Found: fmt.Sprintf("%q: %v", lines.Text(), err), Cause: err}
 		}
 		m := mapping{start: uintptr(start), end: uintptr(end), perm: fields[1]}
 		if len(fields) == 6 {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // pointer turns an address handed out by C into a pointer. The address lies outside the Go heap,
@@ -39,7 +41,7 @@ func goString(address uintptr) string {
 // cString copies a string and ends it with a zero byte.
 func cString(s string) (*byte, error) {
 	if i := strings.IndexByte(s, 0); i >= 0 {
-		return nil, fmt.Errorf("string %q has a zero byte at %d: ONNX Runtime takes zero-terminated strings", s, i)
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("string %q has a zero byte at %d", s, i), Needed: "none: ONNX Runtime takes zero-terminated strings"}
 	}
 	b := make([]byte, len(s)+1)
 	copy(b, s)

@@ -31,7 +31,7 @@ func TestSequenceOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(out)
-	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a sequence, a tensor is needed") {
+	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a sequence, needed a tensor") {
 		t.Errorf("bytes of a sequence: %v", err)
 	}
 	items, err := out[0].Items()
@@ -61,7 +61,7 @@ func TestEmptyOptional(t *testing.T) {
 	if out[0].Kind() != KindOptional {
 		t.Errorf("an optional without content is a %v", out[0].Kind())
 	}
-	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a optional, a tensor is needed") {
+	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a optional, needed a tensor") {
 		t.Errorf("bytes of nothing: %v", err)
 	}
 
@@ -122,7 +122,7 @@ func TestNewSequence(t *testing.T) {
 		t.Errorf("a sequence of strings holds %q, %v", list, err)
 	}
 
-	if _, err := library.NewSequence(nil); err == nil || !strings.Contains(err.Error(), "at least one tensor, none was given") {
+	if _, err := library.NewSequence(nil); err == nil || !strings.Contains(err.Error(), "a sequence of no tensor, needed at least one") {
 		t.Errorf("an empty sequence: %v", err)
 	}
 	if _, err := library.NewSequence([]*Value{item}); !errors.Is(err, ErrClosed) {

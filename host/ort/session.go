@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // A Session is an OrtSession. Runs may be concurrent. Close it when done; a Session that is
@@ -42,7 +44,7 @@ func (l *Library) NewSession(path string, o SessionOptions) (*Session, error) {
 // external data, if any, lie in the folder that [ConfigExternalFolder] names.
 func (l *Library) NewSessionFromBytes(model []byte, o SessionOptions) (*Session, error) {
 	if len(model) == 0 {
-		return nil, fmt.Errorf("onnxruntime: the model is empty")
+		return nil, &diagnostic.Error{Found: "the model is empty", Needed: "the bytes of an .onnx file"}
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -247,7 +249,7 @@ func (s *Session) RunInto(ctx context.Context, inputs map[string]*Value, outputs
 		return ErrClosed
 	}
 	if len(results) != len(outputs) {
-		return fmt.Errorf("onnxruntime: %d places for %d outputs", len(results), len(outputs))
+		return &diagnostic.Error{Found: fmt.Sprintf("%d places for %d outputs", len(results), len(outputs)), Needed: "one each"}
 	}
 	names := make([]*byte, 0, len(inputs)+len(outputs))
 	values := make([]uintptr, 0, len(inputs)+len(outputs))
@@ -261,7 +263,7 @@ func (s *Session) RunInto(ctx context.Context, inputs map[string]*Value, outputs
 		}
 		if v.kind == KindOptional {
 			// ONNX Runtime 1.30 reads through a null pointer there.
-			return fmt.Errorf("onnxruntime: input %q: an optional without content cannot be fed: leave out the input or feed a content", name)
+			return &diagnostic.Error{Found: fmt.Sprintf("input %q: an optional without content cannot be fed", name), Fix: "leave out the input or feed a content"}
 		}
 		names, values = append(names, p), append(values, v.native)
 	}
@@ -319,7 +321,8 @@ func (s *Session) name(name string) (*byte, error) {
 	if p := s.cnames[name]; p != nil {
 		return p, nil
 	}
-	return nil, fmt.Errorf("onnxruntime: the model has no input or output %q: it has inputs %v and outputs %v", name, s.inputs, s.outputs)
+	return nil, &diagnostic.Error{Found: fmt.Sprintf("the model has no input or output %q", name),
+		Needed: fmt.Sprintf("one of inputs %v and outputs %v", s.inputs, s.outputs)}
 }
 
 // runOptions makes OrtRunOptions that ctx can end, null for a context that cannot end. done must

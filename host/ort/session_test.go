@@ -51,7 +51,7 @@ func TestRunErrors(t *testing.T) {
 		outputs []string
 		want    string
 	}{
-		{"unknown input", ctx, map[string]*Value{"q": x}, nil, `no input or output "q": it has inputs [x: float32[n]]`},
+		{"unknown input", ctx, map[string]*Value{"q": x}, nil, `no input or output "q", needed one of inputs [x: float32[n]]`},
 		{"unknown output", ctx, map[string]*Value{"x": x}, []string{"z"}, `no input or output "z"`},
 		{"missing input", ctx, map[string]*Value{}, nil, "onnxruntime: Run: "},
 		{"wrong type", ctx, map[string]*Value{"x": wrong}, nil, "Unexpected input data type"},

@@ -6,8 +6,11 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // A Value is an OrtValue: a tensor or sequence, or a map or optional that a model gave out. Close
@@ -47,7 +50,7 @@ func (l *Library) NewStrings(shape []int64, data []string) (*Value, error) {
 	if n, err := elements(shape); err != nil {
 		return nil, err
 	} else if n != int64(len(data)) {
-		return nil, fmt.Errorf("onnxruntime: shape %v has %d elements, %d strings were given", shape, n, len(data))
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("%d strings for shape %v", len(data), shape), Needed: strconv.FormatInt(n, 10)}
 	}
 	v, err := l.Allocate(String, shape)
 	if err != nil {
@@ -86,7 +89,7 @@ func (l *Library) Allocate(element ElementType, shape []int64) (*Value, error) {
 // operators hand tensors of a sequence on to their results, which may outlive the items.
 func (l *Library) NewSequence(items []*Value) (*Value, error) {
 	if len(items) == 0 {
-		return nil, errors.New("onnxruntime: a sequence is made of at least one tensor, none was given")
+		return nil, &diagnostic.Error{Found: "a sequence of no tensor", Needed: "at least one"}
 	}
 	copies := make([]*Value, 0, len(items))
 	defer func() { closeAll(copies) }()
@@ -180,10 +183,10 @@ func elements(shape []int64) (int64, error) {
 	n := int64(1)
 	for i, d := range shape {
 		if d < 0 {
-			return 0, fmt.Errorf("onnxruntime: shape %v: dimension %d is %d, at least 0 is needed", shape, i, d)
+			return 0, &diagnostic.Error{Found: fmt.Sprintf("dimension %d of shape %v is %d", i, shape, d), Needed: "0 or more"}
 		}
 		if d > 0 && n > math.MaxInt64/16/d {
-			return 0, fmt.Errorf("onnxruntime: shape %v has too many elements", shape)
+			return 0, &diagnostic.Error{Found: fmt.Sprintf("shape %v has too many elements", shape)}
 		}
 		n *= d
 	}
@@ -196,10 +199,10 @@ func checkSize(element ElementType, shape []int64, bytes int64) error {
 		return err
 	}
 	if element.Bits() == 0 {
-		return fmt.Errorf("onnxruntime: elements of type %v have no fixed width", element)
+		return &diagnostic.Error{Found: fmt.Sprintf("elements of type %v have no fixed width", element)}
 	}
 	if need := element.Bytes(n); need != bytes {
-		return fmt.Errorf("onnxruntime: a tensor of type %v and shape %v takes %d bytes, %d were given", element, shape, need, bytes)
+		return &diagnostic.Error{Found: fmt.Sprintf("%d bytes for a tensor of type %v and shape %v", bytes, element, shape), Needed: strconv.FormatInt(need, 10)}
 	}
 	return nil
 }
@@ -301,7 +304,7 @@ func (v *Value) Pointer() (uintptr, error) {
 		return 0, ErrClosed
 	}
 	if v.kind != KindTensor {
-		return 0, fmt.Errorf("onnxruntime: the value is a %v, a tensor is needed", v.kind)
+		return 0, &diagnostic.Error{Found: fmt.Sprintf("the value is a %v", v.kind), Needed: "a tensor"}
 	}
 	var data uintptr
 	err := v.library.try("GetTensorMutableData", slotGetTensorMutableData, v.native, uintptr(unsafe.Pointer(&data)))
@@ -313,7 +316,7 @@ func (v *Value) Pointer() (uintptr, error) {
 // Strings and device memory cannot be viewed.
 func (v *Value) Bytes() ([]byte, error) {
 	if v.kind == KindTensor && v.element.Bits() == 0 {
-		return nil, fmt.Errorf("onnxruntime: elements of type %v cannot be viewed as bytes", v.element)
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("elements of type %v cannot be viewed as bytes", v.element)}
 	}
 	data, err := v.Pointer()
 	if err != nil {
@@ -322,7 +325,7 @@ func (v *Value) Bytes() ([]byte, error) {
 	if device, id, err := v.device(); err != nil {
 		return nil, err
 	} else if device != DeviceCPU {
-		return nil, fmt.Errorf("onnxruntime: the tensor lies on %v %d: copy it to the host first", device, id)
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("the tensor lies on %v %d", device, id), Fix: "copy it to the host first"}
 	}
 	n := v.element.Bytes(v.Len())
 	if n == 0 {
@@ -335,7 +338,7 @@ func (v *Value) Bytes() ([]byte, error) {
 // bfloat16, or uint8 for any type of eight bits.
 func Data[T Element](v *Value) ([]T, error) {
 	if v.kind == KindTensor && !viewable[T](v.element) {
-		return nil, fmt.Errorf("onnxruntime: a tensor of %v cannot be viewed as %v", v.element, elementTypeOf[T]())
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("a tensor of %v cannot be viewed as %v", v.element, elementTypeOf[T]())}
 	}
 	b, err := v.Bytes()
 	if err != nil || len(b) == 0 {
@@ -350,7 +353,7 @@ func (v *Value) Strings() ([]string, error) {
 		return nil, ErrClosed
 	}
 	if v.kind != KindTensor || v.element != String {
-		return nil, fmt.Errorf("onnxruntime: the value is a %v of %v, a tensor of strings is needed", v.kind, v.element)
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("the value is a %v of %v", v.kind, v.element), Needed: "a tensor of strings"}
 	}
 	defer runtime.KeepAlive(v)
 	list := make([]string, v.Len())
@@ -377,7 +380,7 @@ func (v *Value) Items() ([]*Value, error) {
 		return nil, ErrClosed
 	}
 	if v.kind != KindSequence {
-		return nil, fmt.Errorf("onnxruntime: the value is a %v, a sequence is needed", v.kind)
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("the value is a %v", v.kind), Needed: "a sequence"}
 	}
 	defer runtime.KeepAlive(v)
 	l := v.library

@@ -156,9 +156,9 @@ func TestTensorErrors(t *testing.T) {
 		want string
 	}{
 		{"too few elements", func() error { _, err := NewTensor(library, []int64{2, 3}, make([]float32, 5)); return err },
-			"a tensor of type float32 and shape [2 3] takes 24 bytes, 20 were given"},
+			"20 bytes for a tensor of type float32 and shape [2 3], needed 24"},
 		{"negative dimension", func() error { _, err := NewTensor(library, []int64{2, -3}, make([]float32, 6)); return err },
-			"dimension 1 is -3"},
+			"dimension 1 of shape [2 -3] is -3, needed 0 or more"},
 		{"overflow", func() error {
 			_, err := NewTensor(library, []int64{1 << 32, 1 << 32}, []uint8{})
 			return err
@@ -166,9 +166,9 @@ func TestTensorErrors(t *testing.T) {
 		{"strings as bytes", func() error { _, err := library.NewTensorBytes(String, []int64{1}, []byte{1}); return err },
 			"no fixed width"},
 		{"wrong view", func() error { _, err := Data[int64](good); return err }, "a tensor of float32 cannot be viewed as int64"},
-		{"not strings", func() error { _, err := good.Strings(); return err }, "a tensor of strings is needed"},
-		{"not a sequence", func() error { _, err := good.Items(); return err }, "the value is a tensor, a sequence is needed"},
-		{"number of strings", func() error { _, err := library.NewStrings([]int64{2}, []string{"a"}); return err }, "shape [2] has 2 elements, 1 strings"},
+		{"not strings", func() error { _, err := good.Strings(); return err }, "needed a tensor of strings"},
+		{"not a sequence", func() error { _, err := good.Items(); return err }, "the value is a tensor, needed a sequence"},
+		{"number of strings", func() error { _, err := library.NewStrings([]int64{2}, []string{"a"}); return err }, "1 strings for shape [2], needed 2"},
 		{"closed", func() error { good.Close(); good.Close(); _, err := good.Bytes(); return err }, "used after Close"},
 	}
 	for _, c := range cases {

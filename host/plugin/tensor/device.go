@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // ParseDevice reads "cpu", "cuda" or "cuda:NUMBER".
@@ -21,7 +22,7 @@ func ParseDevice(text string) (Device, error) {
 			return d, nil
 		}
 	}
-	return d, fmt.Errorf("found device %q, needed cpu, cuda or cuda:NUMBER", text)
+	return d, &diagnostic.Error{Found: fmt.Sprintf("found device %q", text), Needed: "cpu, cuda or cuda:NUMBER"}
 }
 
 // Device is where a tensor lies or a kernel runs.
