@@ -6,20 +6,11 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"strconv"
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
-
-// Refers reports whether t's elements lie in a file or a buffer outside the
-// proto, to be read with Data.
-func (m *Model) Refers(t *onnx.Tensor) bool {
-	_, ok, err := m.reference(t)
-	return ok && err == nil
-}
 
 // Data gives t's elements as raw little-endian bytes, ByteSize(t) of them,
 // types below a byte packed with the first element in the low bits. It is a
@@ -177,34 +168,6 @@ func encodeTyped(t *onnx.Tensor) []byte {
 		}
 	}
 	return out
-}
-
-// Attach makes a tensor out of raw little-endian bytes, ByteSize of them, as a
-// fold computes them. Long data is referred to, not copied: it must stay
-// unchanged as long as the model is in use.
-func (m *Model) Attach(name string, dataType onnx.Tensor_DataType, dims []int64, data []byte) (*onnx.Tensor, error) {
-	t := &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(dataType)), Dims: slices.Clone(dims)}
-	want, err := ByteSize(t)
-	if err != nil {
-		return nil, located(err, m.shown())
-	}
-	if int64(len(data)) != want {
-		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(name), len(data)),
-			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(dims)), Fix: "pass as many bytes as the shape has"}
-	}
-	if len(data) <= DefaultLimits().Inline {
-		t.RawData = slices.Clone(data)
-		if t.RawData == nil {
-			t.RawData = []byte{}
-		}
-		return t, nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.refs = append(m.refs, reference{src: memorySource(data), length: want, field: fieldRawData})
-	t.DataLocation = onnx.Tensor_EXTERNAL.Enum()
-	t.ExternalData = []*onnx.Entry{{Key: proto.String(refKey), Value: proto.String(strconv.Itoa(len(m.refs) - 1))}}
-	return t, nil
 }
 
 func sortedKeys[V any](of map[string]V) []string {

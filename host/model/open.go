@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"github.com/opgraft/graft/host/diagnostic"
@@ -24,7 +23,6 @@ type Model struct {
 	src   *source // the model's own bytes
 	files *resolver
 
-	mu   sync.Mutex
 	refs []reference
 }
 
@@ -177,16 +175,6 @@ func (m *Model) Proto() *onnx.Model { return m.proto }
 // Path is the file as Open was given it, "" for a model from bytes.
 func (m *Model) Path() string { return m.path }
 
-// Files lists the files that the model was read from, without links: its own
-// first, unless it came from bytes, then those of its external data.
-func (m *Model) Files() []string {
-	var paths []string
-	for _, s := range m.allSources() {
-		paths = append(paths, s.path)
-	}
-	return paths
-}
-
 // allSources lists the sources that are files.
 func (m *Model) allSources() []*source {
 	var all []*source
@@ -232,13 +220,11 @@ func (m *Model) reference(t *onnx.Tensor) (ref reference, ok bool, err error) {
 		return ref, err == nil, err
 	}
 	return reference{}, false, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " refers to a file by itself",
-		Needed: "data of its own or of an opened model", Fix: "make it with Attach"}
+		Needed: "data of its own or of an opened model"}
 }
 
 func (m *Model) numbered(index string) (reference, error) {
 	i, err := strconv.Atoi(index)
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if err != nil || i < 0 || i >= len(m.refs) {
 		return reference{}, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "a tensor refers to another model: found reference " + quote(index),
 			Needed: fmt.Sprintf("one below %d", len(m.refs)), Fix: "take tensors from one model only"}

@@ -105,8 +105,6 @@ func (m *Model) inFolder(out *Serialized) placer {
 
 // commonFolder is the deepest folder above every file that holds weights.
 func (m *Model) commonFolder() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	var common string
 	seen := map[*source]bool{}
 	for _, r := range m.refs {

@@ -95,14 +95,7 @@ func TestSerializeRefersToMemory(t *testing.T) {
 	p.Graph.Initializer = append(p.Graph.Initializer, externalTensor("external", "w.bin", 5, 6000, 1500))
 	b := encode(t, p)
 	m := mustParse(t, b, dir)
-	_, folded := floats(21, 3000)
-	attached, err := m.Attach("folded", onnx.Tensor_FLOAT, []int64{3000}, folded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	edited := proto.Clone(m.Proto()).(*onnx.Model)
-	edited.Graph.Initializer = append(edited.Graph.Initializer, attached)
-	s, err := m.Serialize(edited, SerializeOptions{InMemory: true})
+	s, err := m.Serialize(m.Proto(), SerializeOptions{InMemory: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,26 +103,23 @@ func TestSerializeRefersToMemory(t *testing.T) {
 	for _, f := range s.Memory {
 		files[f.Name] = f.Data
 	}
-	if s.Folder != "" || len(files) != 3 {
+	if s.Folder != "" || len(files) != 2 {
 		t.Errorf("folder %q, %d files in memory", s.Folder, len(files))
 	}
 	ext := externals(t, s.Bytes)
-	if len(ext) != 4 {
+	if len(ext) != 3 {
 		t.Errorf("%d tensors are external", len(ext))
 	}
-	for _, name := range []string{"weight", "constant", "external", "folded"} {
+	for _, name := range []string{"weight", "constant", "external"} {
 		e := ext[name]
 		at, _ := strconv.Atoi(e["offset"])
 		n, _ := strconv.Atoi(e["length"])
-		want := folded
-		if x := allTensors(m.Proto())[name]; x != nil {
-			want = mustData(t, m, x)
-		}
+		want := mustData(t, m, allTensors(m.Proto())[name])
 		if !bytes.Equal(files[e["location"]][at:at+n], want) {
 			t.Errorf("%q is at %v", name, e)
 		}
 	}
-	if &s.Memory[0].Data[0] != &b[0] && &s.Memory[1].Data[0] != &b[0] && &s.Memory[2].Data[0] != &b[0] {
+	if &s.Memory[0].Data[0] != &b[0] && &s.Memory[1].Data[0] != &b[0] {
 		t.Error("the model's bytes were copied")
 	}
 }
@@ -178,12 +168,10 @@ func TestSerializeRefusesStrangers(t *testing.T) {
 	b := encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000), rawTensor("v", onnx.Tensor_FLOAT, w, 2000))))
 	m := mustParse(t, b, "")
 	_, err := m.Serialize(modelOf(graphOf(externalTensor("x", "/etc/passwd", 0, 8, 2))), SerializeOptions{})
-	wantError(t, err, `model bytes: tensor "x" refers to a file by itself, needed data of its own or of an opened model; make it with Attach`)
+	wantError(t, err, `model bytes: tensor "x" refers to a file by itself, needed data of its own or of an opened model`)
 	one := mustParse(t, encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000)))), "")
 	_, err = one.Serialize(m.Proto(), SerializeOptions{})
 	wantError(t, err, `model bytes: a tensor refers to another model: found reference "1", needed one below 1; take tensors from one model only`)
-	_, err = m.Attach("x", onnx.Tensor_FLOAT, []int64{3}, w)
-	wantError(t, err, `model bytes: tensor "x" does not hold what its shape says: found 8000 bytes, needed 12 for float32 [3]; pass as many bytes as the shape has`)
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +217,9 @@ func TestModelsTooLargeForOneMessageSaySo(t *testing.T) {
 	}
 }
 
-// Readers share a model; Attach and Serialize may run beside them.
+// Readers share a model; Serialize may run beside them.
 func TestUseFromSeveralGoroutines(t *testing.T) {
 	m, _ := spread(t)
-	_, folded := floats(40, 2000)
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
@@ -240,9 +227,6 @@ func TestUseFromSeveralGoroutines(t *testing.T) {
 				if _, err := m.Data(x); err != nil && x.GetDataType() != int32(onnx.Tensor_STRING) {
 					t.Error(err)
 				}
-			}
-			if _, err := m.Attach("folded "+strconv.Itoa(i), onnx.Tensor_FLOAT, []int64{2000}, folded); err != nil {
-				t.Error(err)
 			}
 			if _, err := m.Serialize(m.Proto(), SerializeOptions{InMemory: i%2 == 0}); err != nil {
 				t.Error(err)

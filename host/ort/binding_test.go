@@ -93,24 +93,3 @@ func TestBinding(t *testing.T) {
 		t.Errorf("closed binding: %v", err)
 	}
 }
-
-// TestDeviceTensor stands on memory that is known by address only, here the host's.
-func TestDeviceTensor(t *testing.T) {
-	at, err := library.Allocate(Float32, []int64{2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, _ := Data[float32](at)
-	copy(data, []float32{5, 6})
-	p, err := at.Pointer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := library.NewDeviceTensor(cpu(t), Float32, []int64{1, 2}, p, 8)
-	out := through(t, v, err, Float32, "a", "b")
-	y, _ := Data[float32](out)
-	expect(t, "y", y, 5, 6)
-	if _, err := library.NewDeviceTensor(cpu(t), Float32, []int64{3}, p, 8); err == nil || !strings.Contains(err.Error(), "8 bytes for a tensor of type float32 and shape [3], needed 12") {
-		t.Errorf("too small: %v", err)
-	}
-}

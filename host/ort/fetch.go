@@ -6,9 +6,6 @@ import (
 	"github.com/opgraft/graft/host/ort/fetch"
 )
 
-// PinnedVersion is the release of ONNX Runtime that [Fetch] brings and the tests run with.
-const PinnedVersion = fetch.Version
-
 // CacheDir is the folder that [Fetch] fills and [Find] looks into.
 func CacheDir() (string, error) { return fetch.Dir() }
 

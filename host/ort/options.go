@@ -56,7 +56,7 @@ type SessionOptions struct {
 	Libraries []string
 	// OptimizedModel is a path that the optimised graph is written to; empty: not written.
 	OptimizedModel string
-	// Profile is the prefix of a profile file that [Session.EndProfiling] completes; empty: none.
+	// Profile is the prefix of a profile file that [Session.Close] completes; empty: none.
 	Profile string
 	// LogSeverity is the least severe message that ONNX Runtime prints; the zero value is
 	// the environment's, which is warnings.

@@ -209,24 +209,6 @@ func (s *Session) Close() {
 	s.library.releaseSession(s.native)
 }
 
-// EndProfiling completes the profile that [SessionOptions.Profile] began and gives its path.
-func (s *Session) EndProfiling() (string, error) {
-	if s.closed.Load() {
-		return "", ErrClosed
-	}
-	defer runtime.KeepAlive(s)
-	var allocator, text uintptr
-	l := s.library
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
-		return "", err
-	}
-	if err := l.try("SessionEndProfiling", slotSessionEndProfiling, s.native, allocator, uintptr(unsafe.Pointer(&text))); err != nil {
-		return "", err
-	}
-	path := goString(text)
-	return path, l.try("AllocatorFree", slotAllocatorFree, allocator, text)
-}
-
 // Run computes outputs, all of the model's when the list is empty, from named inputs. Ending ctx
 // ends the run with an error at the next operator. The results are the caller's to close.
 func (s *Session) Run(ctx context.Context, inputs map[string]*Value, outputs ...string) ([]*Value, error) {

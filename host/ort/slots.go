@@ -68,7 +68,6 @@ const (
 	slotReleaseTensorTypeAndShapeInfo                       slot = 99
 	slotReleaseSessionOptions                               slot = 100
 	slotReleaseCustomOpDomain                               slot = 101
-	slotSessionEndProfiling                                 slot = 110
 	slotAddFreeDimensionOverrideByName                      slot = 124
 	slotGetAvailableProviders                               slot = 125
 	slotReleaseAvailableProviders                           slot = 126
@@ -83,8 +82,6 @@ const (
 	slotBindOutputToDevice                                  slot = 138
 	slotGetBoundOutputNames                                 slot = 139
 	slotGetBoundOutputValues                                slot = 140
-	slotClearBoundInputs                                    slot = 141
-	slotClearBoundOutputs                                   slot = 142
 	slotSessionOptionsAppendExecutionProvider_CUDA          slot = 152
 	slotSessionOptionsAppendExecutionProvider_ROCM          slot = 153
 	slotSessionOptionsAppendExecutionProvider_OpenVINO      slot = 154

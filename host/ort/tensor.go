@@ -139,20 +139,6 @@ func (l *Library) copy(v *Value) (*Value, error) {
 	return c, nil
 }
 
-// NewDeviceTensor makes a tensor over memory that the caller owns on a device: address is a
-// device pointer, bytes its length. The memory must outlive the Value.
-func (l *Library) NewDeviceTensor(m *Memory, element ElementType, shape []int64, address uintptr, bytes int64) (*Value, error) {
-	if err := checkSize(element, shape, bytes); err != nil {
-		return nil, err
-	}
-	var native uintptr
-	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, m.native, address, uintptr(bytes),
-		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), l.created(element), uintptr(unsafe.Pointer(&native))); err != nil {
-		return nil, err
-	}
-	return l.newValue(native, nil, m)
-}
-
 // tensorOver makes a tensor over pinned Go memory.
 func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Pointer, bytes int64, backing any) (*Value, error) {
 	if err := checkSize(element, shape, bytes); err != nil {
