@@ -107,8 +107,8 @@ func (d Dim) Add(o Dim) Dim {
 	return Dim{true, c, sum}
 }
 
-// Sub is d - o.
-func (d Dim) Sub(o Dim) Dim { return d.Add(o.Mul(DimInt(-1))) }
+// sub is d - o.
+func (d Dim) sub(o Dim) Dim { return d.Add(o.Mul(DimInt(-1))) }
 
 // Mul is d * o. The product with zero is zero even when the other is unknown.
 func (d Dim) Mul(o Dim) Dim {
@@ -189,7 +189,7 @@ func (d Dim) Div(o Dim) (q Dim, ok bool) {
 		}
 		t := term{top.coef / lead.coef, syms}
 		q = q.Add(DimInt(1).times(t))
-		rest = rest.Sub(o.times(t))
+		rest = rest.sub(o.times(t))
 	}
 	return Dim{}, false
 }

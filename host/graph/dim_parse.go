@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// ParseDim reads the name that a model gives to a length. Exporters write what
+// parseDim reads the name that a model gives to a length. Exporters write what
 // they know about it there: "past_sequence_length + 1", "batch*heads". Sums,
 // differences and products of names and numbers are read as such; any other
 // text is one symbol as it stands. A minus counts between spaces only, since
 // names have hyphens.
-func ParseDim(name string) Dim {
+func parseDim(name string) Dim {
 	p := dimParser{rest: name}
 	d := p.sum()
 	p.space()
@@ -35,7 +35,7 @@ func (p *dimParser) sum() Dim {
 	for !p.failed {
 		switch {
 		case p.take(" - "):
-			d = d.Sub(p.product())
+			d = d.sub(p.product())
 		case p.take("+"):
 			d = d.Add(p.product())
 		default:

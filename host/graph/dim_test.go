@@ -20,18 +20,18 @@ func TestDimString(t *testing.T) {
 		{b, "batch"},
 		{b.Mul(DimInt(64)), "batch*64"},
 		{s.Add(p), "past + seq"},
-		{s.Sub(p), "-past + seq"},
-		{p.Add(s).Sub(p), "seq"},
-		{b.Sub(b), "0"},
+		{s.sub(p), "-past + seq"},
+		{p.Add(s).sub(p), "seq"},
+		{b.sub(b), "0"},
 		{b.Mul(s).Add(b.Mul(p)).Add(DimInt(1)), "batch*past + batch*seq + 1"},
-		{b.Add(DimInt(1)).Mul(b.Sub(DimInt(1))), "batch*batch - 1"},
-		{DimInt(3).Sub(b.Mul(DimInt(2))), "-batch*2 + 3"},
+		{b.Add(DimInt(1)).Mul(b.sub(DimInt(1))), "batch*batch - 1"},
+		{DimInt(3).sub(b.Mul(DimInt(2))), "-batch*2 + 3"},
 		{b.Mul(DimInt(0)), "0"},
 		{Dim{}.Mul(DimInt(0)), "0"},
 		{Dim{}.Add(DimInt(0)), "?"},
 		{DimInt(math.MaxInt64).Add(DimInt(1)), "?"},
 		{DimInt(math.MaxInt64).Mul(DimInt(2)), "?"},
-		{DimInt(math.MinInt64).Sub(DimInt(1)), "?"},
+		{DimInt(math.MinInt64).sub(DimInt(1)), "?"},
 		{b.Mul(DimInt(math.MaxInt64)).Mul(s.Mul(DimInt(3))), "?"},
 	} {
 		if got := c.d.String(); got != c.want {
@@ -63,7 +63,7 @@ func TestParseDim(t *testing.T) {
 		"9223372036854775807 + 9": "9223372036854775807 + 9",
 		"\xff":                    "\xff",
 	} {
-		if got := ParseDim(name).String(); got != want {
+		if got := parseDim(name).String(); got != want {
 			t.Errorf("%q: got %s, want %s", name, got, want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestDimDiv(t *testing.T) {
 		{"a*3", "2", ""},
 		{"a*a + 1", "a + 1", ""},
 	} {
-		q, ok := ParseDim(c.d).Div(ParseDim(c.by))
+		q, ok := parseDim(c.d).Div(parseDim(c.by))
 		if got := q.String(); ok != (c.want != "") || ok && got != c.want {
 			t.Errorf("(%s) / (%s): got %s %v, want %q", c.d, c.by, got, ok, c.want)
 		}
@@ -106,7 +106,7 @@ func TestDimEqualNeedsKnowledge(t *testing.T) {
 	if _, ok := unknown.Const(); ok {
 		t.Error("an unknown length is a number")
 	}
-	if got := ParseDim("c*a + b*b").Symbols(); !slices.Equal(got, []string{"a", "b", "c"}) {
+	if got := parseDim("c*a + b*b").Symbols(); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("symbols: got %v", got)
 	}
 }
@@ -129,7 +129,7 @@ func randomDim(r *rand.Rand, names []string) (Dim, func(map[string]int64) *big.I
 		case 0:
 			d, f = d.Add(e), func(at map[string]int64) *big.Int { return new(big.Int).Add(h(at), g(at)) }
 		case 1:
-			d, f = d.Sub(e), func(at map[string]int64) *big.Int { return new(big.Int).Sub(h(at), g(at)) }
+			d, f = d.sub(e), func(at map[string]int64) *big.Int { return new(big.Int).Sub(h(at), g(at)) }
 		case 2:
 			d, f = d.Mul(e), func(at map[string]int64) *big.Int { return new(big.Int).Mul(h(at), g(at)) }
 		}
@@ -159,7 +159,7 @@ func TestDimAgreesWithIntegers(t *testing.T) {
 		x, y := f(at), g(at)
 		check("", d, x)
 		check("+", d.Add(e), new(big.Int).Add(x, y))
-		check("-", d.Sub(e), new(big.Int).Sub(x, y))
+		check("-", d.sub(e), new(big.Int).Sub(x, y))
 		check("*", d.Mul(e), new(big.Int).Mul(x, y))
 		if q, ok := d.Mul(e).Div(e); e.Is(0) == ok || ok && !q.Equal(d) {
 			t.Fatalf("(%s)*(%s)/(%s): got %s %v", d, e, e, q, ok)
@@ -170,7 +170,7 @@ func TestDimAgreesWithIntegers(t *testing.T) {
 				t.Fatalf("(%s)/(%s) = %s is not exact", d, e, q)
 			}
 		}
-		if back := ParseDim(d.String()); d.String()[0] != '-' && !back.Equal(d) {
+		if back := parseDim(d.String()); d.String()[0] != '-' && !back.Equal(d) {
 			t.Fatalf("%s is read as %s", d, back)
 		}
 		if s := d.sign(); s != 0 && s != x.Sign() || d.atLeastZero() && x.Sign() < 0 {

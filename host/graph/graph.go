@@ -324,8 +324,8 @@ func (n *Node) Ints(name string) (list []int64, ok bool) {
 	return nil, false
 }
 
-// Str is a string attribute, or def.
-func (n *Node) Str(name, def string) string {
+// str is a string attribute, or def.
+func (n *Node) str(name, def string) string {
 	if a := n.Attr(name); a != nil && a.S != nil {
 		return string(a.S)
 	}

@@ -160,7 +160,7 @@ func (s *Shapes) equate(a, b Dim) {
 		return
 	}
 	// Solved for the youngest symbol, the others being older.
-	difference := a.Sub(b)
+	difference := a.sub(b)
 	youngest, at := "", -1
 	for _, t := range difference.terms {
 		for _, name := range t.syms {

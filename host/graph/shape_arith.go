@@ -92,7 +92,7 @@ func compare(holds func(sign int) bool) func(*call) {
 	}
 	return binary(onnx.Tensor_BOOL,
 		func(a, b Dim) Dim {
-			diff := a.Sub(b)
+			diff := a.sub(b)
 			sign := diff.sign()
 			if sign != 0 || diff.Is(0) {
 				return DimInt(truth(holds(sign)))
@@ -102,7 +102,7 @@ func compare(holds func(sign int) bool) func(*call) {
 			if diff.atLeastZero() && holds(0) == holds(1) {
 				return DimInt(truth(holds(0)))
 			}
-			if neg := b.Sub(a); neg.atLeastZero() && holds(0) == holds(-1) {
+			if neg := b.sub(a); neg.atLeastZero() && holds(0) == holds(-1) {
 				return DimInt(truth(holds(0)))
 			}
 			return Dim{}
@@ -209,11 +209,11 @@ func powInts(a, b Dim) Dim {
 func extreme(want int) func(a, b Dim) Dim {
 	return func(a, b Dim) Dim {
 		high, low := a, b
-		if b.Sub(a).atLeastZero() {
+		if b.sub(a).atLeastZero() {
 			high, low = b, a
 		}
 		switch {
-		case !high.Sub(low).atLeastZero():
+		case !high.sub(low).atLeastZero():
 			return Dim{}
 		case want < 0:
 			return low
@@ -227,7 +227,7 @@ func arithmeticRules() map[string]func(*call) {
 	const boolean = onnx.Tensor_BOOL
 	rules := map[string]func(*call){
 		"Add": binary(same, Dim.Add, func(a, b float64) float64 { return a + b }),
-		"Sub": binary(same, Dim.Sub, func(a, b float64) float64 { return a - b }),
+		"Sub": binary(same, Dim.sub, func(a, b float64) float64 { return a - b }),
 		"Mul": binary(same, Dim.Mul, func(a, b float64) float64 { return a * b }),
 		"Div": binary(same, divInts, func(a, b float64) float64 { return a / b }),
 		"Pow": binary(same, powInts, math.Pow),
@@ -247,8 +247,8 @@ func arithmeticRules() map[string]func(*call) {
 		"Less":           compare(func(s int) bool { return s < 0 }),
 		"LessOrEqual":    compare(func(s int) bool { return s <= 0 }),
 
-		"Neg": unary(func(d Dim) Dim { return DimInt(0).Sub(d) }, func(x float64) float64 { return -x }),
-		"Abs": unary(func(d Dim) Dim { return extreme(1)(d, DimInt(0).Sub(d)) }, math.Abs),
+		"Neg": unary(func(d Dim) Dim { return DimInt(0).sub(d) }, func(x float64) float64 { return -x }),
+		"Abs": unary(func(d Dim) Dim { return extreme(1)(d, DimInt(0).sub(d)) }, math.Abs),
 		"Not": unary(onConst(func(n int64) int64 { return 1 - n }), nil),
 		"Sign": unary(func(d Dim) Dim {
 			if s := d.sign(); s != 0 || d.Is(0) {

@@ -36,10 +36,10 @@ func (s *Shapes) meet(a, b Dim) Dim {
 	case b.Is(1), a.Equal(b):
 		return a
 	}
-	if _, ok := a.Const(); ok || a.Sub(one).sign() > 0 {
+	if _, ok := a.Const(); ok || a.sub(one).sign() > 0 {
 		return a
 	}
-	if _, ok := b.Const(); ok || b.Sub(one).sign() > 0 {
+	if _, ok := b.Const(); ok || b.sub(one).sign() > 0 {
 		return b
 	}
 	return Dim{}

@@ -69,9 +69,9 @@ func parseDims(text string) []Dim {
 		case err == nil:
 			dims = append(dims, DimInt(n))
 		case s[0] == '-':
-			dims = append(dims, DimInt(0).Sub(ParseDim(s[1:])))
+			dims = append(dims, DimInt(0).sub(parseDim(s[1:])))
 		default:
-			dims = append(dims, ParseDim(s))
+			dims = append(dims, parseDim(s))
 		}
 	}
 	return dims
@@ -254,9 +254,9 @@ func oddDim(r *rand.Rand) Dim {
 	case 0:
 		return Dim{}
 	case 1:
-		return ParseDim([]string{"batch", "seq", "past + seq", "batch*64", "9000000000*n"}[r.IntN(5)])
+		return parseDim([]string{"batch", "seq", "past + seq", "batch*64", "9000000000*n"}[r.IntN(5)])
 	case 2:
-		return DimInt(0).Sub(DimSym("seq"))
+		return DimInt(0).sub(DimSym("seq"))
 	}
 	return DimInt(odd(r))
 }

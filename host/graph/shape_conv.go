@@ -83,9 +83,9 @@ func (w window) places(d Dim, pad string, ceil bool) Dim {
 	case "SAME_UPPER", "SAME_LOWER":
 		return divUp(d, stride)
 	case "VALID":
-		span = d.Sub(reach)
+		span = d.sub(reach)
 	default:
-		span = d.Add(DimInt(w.before)).Add(DimInt(w.after)).Sub(reach)
+		span = d.Add(DimInt(w.before)).Add(DimInt(w.after)).sub(reach)
 	}
 	n, ok := span.Const()
 	if !ok {
@@ -136,7 +136,7 @@ func (c *call) conv(data, weight int, t onnx.Tensor_DataType) {
 	}
 	if list, ok := c.windows(sizes, n); ok {
 		for i, win := range list {
-			f.Dims[2+i] = win.places(x.Dims[2+i], c.n.Str("auto_pad", "NOTSET"), false)
+			f.Dims[2+i] = win.places(x.Dims[2+i], c.n.str("auto_pad", "NOTSET"), false)
 		}
 	}
 	c.set(0, f)
@@ -155,7 +155,7 @@ func poolRule(c *call) {
 	sizes, _ := c.n.Ints("kernel_shape")
 	if list, ok := c.windows(sizes, x.Rank-2); ok {
 		for i, win := range list {
-			f.Dims[2+i] = win.places(x.Dims[2+i], c.n.Str("auto_pad", "NOTSET"), c.n.Int("ceil_mode", 0) != 0)
+			f.Dims[2+i] = win.places(x.Dims[2+i], c.n.str("auto_pad", "NOTSET"), c.n.Int("ceil_mode", 0) != 0)
 		}
 	}
 	c.set(0, f)
@@ -185,7 +185,7 @@ func convTransposeRule(c *call) {
 	list, ok := c.windows(sizes, n)
 	for i, win := range list {
 		d := x.Dims[2+i]
-		if pad := c.n.Str("auto_pad", "NOTSET"); pad == "SAME_UPPER" || pad == "SAME_LOWER" {
+		if pad := c.n.str("auto_pad", "NOTSET"); pad == "SAME_UPPER" || pad == "SAME_LOWER" {
 			f.Dims[2+i] = d.Mul(DimInt(win.stride))
 			continue
 		}
@@ -193,8 +193,8 @@ func convTransposeRule(c *call) {
 		if i < len(extra) {
 			more = more.Add(DimInt(extra[i]))
 		}
-		f.Dims[2+i] = d.Sub(DimInt(1)).Mul(DimInt(win.stride)).Add(more).
-			Sub(DimInt(win.before)).Sub(DimInt(win.after))
+		f.Dims[2+i] = d.sub(DimInt(1)).Mul(DimInt(win.stride)).Add(more).
+			sub(DimInt(win.before)).sub(DimInt(win.after))
 	}
 	if !ok {
 		copy(f.Dims[2:], make([]Dim, n))
@@ -228,7 +228,7 @@ func resizeRule(c *call) {
 			}
 		}
 	}
-	if c.n.Str("keep_aspect_ratio_policy", "stretch") != "stretch" || len(axes) > x.Rank {
+	if c.n.str("keep_aspect_ratio_policy", "stretch") != "stretch" || len(axes) > x.Rank {
 		return
 	}
 	copy(f.Dims, x.Dims)
@@ -257,7 +257,7 @@ func (c *call) recurrent(gates int64) {
 		seq, batch = batch, seq
 	}
 	directions := DimInt(1)
-	if c.n.Str("direction", "forward") == "bidirectional" {
+	if c.n.str("direction", "forward") == "bidirectional" {
 		directions = DimInt(2)
 	}
 	hidden := DimInt(c.n.Int("hidden_size", 0))

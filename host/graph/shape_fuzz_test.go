@@ -220,7 +220,7 @@ func FuzzParseDim(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		d := ParseDim(name)
+		d := parseDim(name)
 		if len(d.all()) > maxDimTerms+1 {
 			t.Errorf("%q has %d terms", name, len(d.all()))
 		}

@@ -56,7 +56,7 @@ func named(name string) Dim {
 	if name == "" || len(name) > maxNameLength {
 		return Dim{}
 	}
-	d := ParseDim(name)
+	d := parseDim(name)
 	if len(d.terms) == 0 {
 		return Dim{}
 	}

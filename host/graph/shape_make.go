@@ -64,7 +64,7 @@ func rangeRule(c *call) {
 		c.set(0, f)
 		return
 	}
-	first, span, by := start.one(), limit.one().Sub(start.one()), delta.one()
+	first, span, by := start.one(), limit.one().sub(start.one()), delta.one()
 	step, okStep := by.Const()
 	n, okSpan := span.Const()
 	switch {
@@ -82,8 +82,8 @@ func rangeRule(c *call) {
 		}
 	case okStep && step == 1 && span.atLeastZero():
 		f.Dims[0] = span
-	case okStep && step == -1 && DimInt(0).Sub(span).atLeastZero():
-		f.Dims[0] = DimInt(0).Sub(span)
+	case okStep && step == -1 && DimInt(0).sub(span).atLeastZero():
+		f.Dims[0] = DimInt(0).sub(span)
 	}
 	c.set(0, f)
 }

@@ -80,7 +80,7 @@ func matrixDim(f Fact, axis int) Dim {
 
 func einsumRule(c *call) {
 	t := c.in(0).DType
-	dims, ok := c.einsum(strings.ReplaceAll(c.n.Str("equation", ""), " ", ""))
+	dims, ok := c.einsum(strings.ReplaceAll(c.n.str("equation", ""), " ", ""))
 	if !ok {
 		c.set(0, unranked(t))
 		return

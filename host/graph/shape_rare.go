@@ -24,7 +24,7 @@ func rareRules() map[string]func(*call) {
 		"CausalConvWithState": func(c *call) {
 			x := c.in(0)
 			c.set(0, like(x, onnx.Tensor_UNDEFINED))
-			c.set(1, shaped(x.DType, x.Dim(0), x.Dim(1), c.in(1).Dim(2).Sub(DimInt(1))))
+			c.set(1, shaped(x.DType, x.Dim(0), x.Dim(1), c.in(1).Dim(2).sub(DimInt(1))))
 		},
 		"GridSample": func(c *call) {
 			x, grid := c.in(0), c.in(1)
@@ -112,7 +112,7 @@ func centerRule(c *call) {
 // label when they are not reduced.
 func lossRule(c *call) {
 	scores, labels := c.in(0), c.in(1)
-	if c.n.Str("reduction", "mean") == "none" {
+	if c.n.str("reduction", "mean") == "none" {
 		c.set(0, like(labels, scores.DType))
 	} else {
 		c.set(0, shaped(scores.DType))

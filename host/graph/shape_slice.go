@@ -118,12 +118,12 @@ func sliced(d, s, e, step Dim) (length Dim, from int64, ok bool) {
 	if !lo.Known() || !hi.Known() {
 		return Dim{}, 0, false
 	}
-	length = hi.Sub(lo)
+	length = hi.sub(lo)
 	switch {
 	case length.atLeastZero(),
 		okS && okE && length.Add(DimInt(1)).Equal(d): // all but one row, of which there is one
 		return length, 0, false
-	case DimInt(0).Sub(length).atLeastZero():
+	case DimInt(0).sub(length).atLeastZero():
 		return DimInt(0), 0, false
 	}
 	return Dim{}, 0, false
@@ -139,7 +139,7 @@ func bound(d, b Dim) Dim {
 	if isConst && n == 0 {
 		return b
 	}
-	negative := DimInt(0).Sub(b).atLeastZero()
+	negative := DimInt(0).sub(b).atLeastZero()
 	if negative {
 		b = d.Add(b)
 	} else if !b.atLeastZero() {
@@ -148,14 +148,14 @@ func bound(d, b Dim) Dim {
 	rows, _ := d.Const()
 	switch {
 	case !b.Known():
-	case d.Sub(b).atLeastZero() && b.atLeastZero():
+	case d.sub(b).atLeastZero() && b.atLeastZero():
 		return b
-	case b.Sub(d).atLeastZero():
+	case b.sub(d).atLeastZero():
 		return d
 	case rows > 1 && !isConst && !negative, // a table is taken to be long enough
 		isConst && (n == 1 || n == -1): // and anything to have a row
 		return b
-	case negative && DimInt(0).Sub(b).atLeastZero():
+	case negative && DimInt(0).sub(b).atLeastZero():
 		return DimInt(0)
 	}
 	return Dim{}

@@ -60,8 +60,8 @@ const (
 	BFloat16 Storage = "bfloat16"
 )
 
-// Bytes is the size of one number; "" is Float32.
-func (s Storage) Bytes() int64 {
+// bytes is the size of one number; "" is Float32.
+func (s Storage) bytes() int64 {
 	if s == Float16 || s == BFloat16 {
 		return 2
 	}

@@ -17,7 +17,7 @@ func (c Candidate) Area(l Layers) int64 {
 	if c.half() {
 		storage = c.Storage
 	}
-	return abi.CacheRowArea(c.Layout().slot(l), storage.Bytes())
+	return abi.CacheRowArea(c.Layout().slot(l), storage.bytes())
 }
 
 // rowBytes is the bytes of one position in a layer's area.

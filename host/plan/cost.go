@@ -58,8 +58,8 @@ type Expectation struct {
 	Bytes   bool     // of bytes moved and not of time: nothing is predicted of times on a device
 }
 
-// Gains reports whether the operator is worth using.
-func (x Expectation) Gains() bool { return x.Speedup >= MinGain && x.Worst >= MaxLoss }
+// gains reports whether the operator is worth using.
+func (x Expectation) gains() bool { return x.Speedup >= MinGain && x.Worst >= MaxLoss }
 
 // String is "expected 1.50x over the range, 1.10x at worst", or what is said of bytes.
 func (x Expectation) String() string {
@@ -74,7 +74,7 @@ func (x Expectation) reason(o Options) string {
 	switch {
 	case o.Fixed != nil:
 		return s + " (named in the plan file)"
-	case o.Force && !x.Gains():
+	case o.Force && !x.gains():
 		return s + " (forced)"
 	}
 	return s

@@ -147,7 +147,7 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 		x = smaller(match)
 		x.Bytes = e.bytesOnly
 	}
-	if !o.Force && o.Fixed == nil && !x.Gains() {
+	if !o.Force && o.Fixed == nil && !x.gains() {
 		c.Reason = m.Name + ": " + x.String()
 		return c
 	}

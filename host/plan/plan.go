@@ -125,7 +125,7 @@ func choose(e *estimator, b *blocks.Block, manifests []*manifest.Manifest, o Opt
 				continue
 			}
 			x := e.attention(b, op)
-			if !o.Force && o.Fixed == nil && !x.Gains() {
+			if !o.Force && o.Fixed == nil && !x.gains() {
 				reasons = join(reasons, m.Name+": "+x.String())
 				continue
 			}

@@ -20,7 +20,7 @@ type Layer struct {
 	inputs plan.Strategy // the standard strategy whose inputs the operator takes
 	block  *blocks.Block
 	from   *source     // what keys and values are projected from; nil where they are kept
-	base   *Projection // of the first layer's keys, of which a hybrid's layer makes its own
+	base   *projection // of the first layer's keys, of which a hybrid's layer makes its own
 	first  bool        // the first layer of a hybrid, which stores its keys
 }
 

@@ -17,8 +17,8 @@ type Folded struct {
 	Data  []float32
 }
 
-// Projection is y = x W + b with constants: W is (Inputs, Width), row-major.
-type Projection struct {
+// projection is y = x W + b with constants: W is (Inputs, Width), row-major.
+type projection struct {
 	Inputs int64
 	Width  int64 // columns
 	Weight []float64
@@ -29,16 +29,16 @@ type Projection struct {
 	Rows string
 }
 
-func (p *Projection) weight(name string) tensor.Weight {
+func (p *projection) weight(name string) tensor.Weight {
 	return tensor.Weight{Name: name, Shape: []int64{p.Inputs, p.Width}, Floats: p.Weight}
 }
 
 // mostElements bounds a weight that is widened to float64.
 const mostElements = 1 << 27
 
-// ReadProjection reads a product that blocks found, with what its result is
+// readProjection reads a product that blocks found, with what its result is
 // multiplied by on its way.
-func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
+func readProjection(g *graph.Graph, l *blocks.Linear) (*projection, error) {
 	w := g.Lookup(l.Weight)
 	if w == nil || w.Tensor == nil {
 		return nil, refuse("its weights %s are not constant", l.Weight)
@@ -50,7 +50,7 @@ func ReadProjection(g *graph.Graph, l *blocks.Linear) (*Projection, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Projection{Inputs: l.Inputs, Width: l.Width, Weight: make([]float64, l.Inputs*l.Width), From: unshaped(l.From)}
+	p := &projection{Inputs: l.Inputs, Width: l.Width, Weight: make([]float64, l.Inputs*l.Width), From: unshaped(l.From)}
 	columns := int64(len(all)) / l.Inputs
 	for i := range l.Inputs {
 		for j := range l.Width {
@@ -95,7 +95,7 @@ func unshaped(v *graph.Value) *graph.Value {
 // source is what a block's keys and values are projected from, and how.
 type source struct {
 	input      *graph.Value
-	key, value *Projection
+	key, value *projection
 }
 
 // forget lets go of the weights, which are large and needed for the fold alone.
@@ -115,10 +115,10 @@ func (d *Decoder) projections(b *blocks.Block) (*source, error) {
 
 func (d *Decoder) read(p *blocks.Projections, input *graph.Value) (from *source, err error) {
 	from = &source{input: input}
-	if from.key, err = ReadProjection(d.Graph, p.Key); err != nil {
+	if from.key, err = readProjection(d.Graph, p.Key); err != nil {
 		return nil, err
 	}
-	from.value, err = ReadProjection(d.Graph, p.Value)
+	from.value, err = readProjection(d.Graph, p.Value)
 	return from, err
 }
 
@@ -169,7 +169,7 @@ func (d *Decoder) fold(keep plan.Strategy, b *blocks.Block, from *source, keyBia
 }
 
 // foldFrom is fold for layers that read the keys of another layer.
-func (d *Decoder) foldFrom(keep plan.Strategy, b *blocks.Block, from *source, base *Projection) *Fold {
+func (d *Decoder) foldFrom(keep plan.Strategy, b *blocks.Block, from *source, base *projection) *Fold {
 	return d.foldOf(keep, b, []tensor.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
 }
 
@@ -220,7 +220,7 @@ func (s *stateful) row(list []float64) *graph.Value {
 }
 
 // seenBias is a bias of keys where a softmax sees it: behind a softcap.
-func (s *stateful) seenBias(b *blocks.Block, key *Projection) *graph.Value {
+func (s *stateful) seenBias(b *blocks.Block, key *projection) *graph.Value {
 	if b.Attention.Softcap == 0 {
 		return nil
 	}
@@ -238,7 +238,7 @@ func rounded(list []float64) []float32 {
 
 // product adds x W + b for columns of several projections side by side. Reads of x are
 // of rows, whatever its rank is.
-func (s *stateful) product(x *graph.Value, parts ...*Projection) (*graph.Value, error) {
+func (s *stateful) product(x *graph.Value, parts ...*projection) (*graph.Value, error) {
 	inputs, width := parts[0].Inputs, int64(0)
 	biased := false
 	for _, p := range parts {
@@ -272,7 +272,7 @@ func (s *stateful) queryOf(b *blocks.Block) (*graph.Value, error) {
 	if !b.Wiring.Packed {
 		return s.now(b.Wiring.Query), nil
 	}
-	p, err := ReadProjection(s.main, b.Attention.Projections.Query)
+	p, err := readProjection(s.main, b.Attention.Projections.Query)
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +288,7 @@ func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.
 	}
 	x := s.now(w.Input)
 	if !w.Packed {
-		k, err := ReadProjection(s.main, p.Key)
+		k, err := readProjection(s.main, p.Key)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -302,11 +302,11 @@ func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.
 		key, err = s.product(x, k)
 		return s.now(w.Query), key, err
 	}
-	q, err := ReadProjection(s.main, p.Query)
+	q, err := readProjection(s.main, p.Query)
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := ReadProjection(s.main, p.Key)
+	k, err := readProjection(s.main, p.Key)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -92,8 +92,8 @@ var unsupported = map[string][]string{
 	"no_speech_threshold":              nil,
 }
 
-// Names gives the names that Set knows, in order, FastSeq's among them.
-func Names() []string {
+// names gives the names that Set knows, in order, FastSeq's among them.
+func names() []string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(setters)), maps.Keys(aliases))
 	slices.Sort(names)
 	return names
@@ -120,9 +120,9 @@ func (o *Options) Set(name string, value []byte) error {
 		if isNeutral(value, neutral) {
 			return nil
 		}
-		return fmt.Errorf("%s is %s: this option is not supported; leave it out (supported: %q)", name, clip(value), Names())
+		return fmt.Errorf("%s is %s: this option is not supported; leave it out (supported: %q)", name, clip(value), names())
 	}
-	return fmt.Errorf("%s is not an option of the search (supported: %q)", name, Names())
+	return fmt.Errorf("%s is not an option of the search (supported: %q)", name, names())
 }
 
 // isNeutral says whether a JSON value is null or one of those listed, numbers compared as numbers.

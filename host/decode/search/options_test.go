@@ -197,8 +197,8 @@ func TestSet(t *testing.T) {
 	if err := o.Set("num_beams", []byte("four")); err == nil || err.Error() != `num_beams: "four" is not a JSON value` {
 		t.Error(err)
 	}
-	if !slices.IsSorted(Names()) || !slices.Contains(Names(), "beam") || !slices.Contains(Names(), "num_beams") {
-		t.Errorf("names: %v", Names())
+	if !slices.IsSorted(names()) || !slices.Contains(names(), "beam") || !slices.Contains(names(), "num_beams") {
+		t.Errorf("names: %v", names())
 	}
 	for _, value := range []string{"false", "true", `"never"`} {
 		if err := o.Set("early_stopping", []byte(value)); err != nil || o.EarlyStopping.String() != value {
@@ -206,7 +206,7 @@ func TestSet(t *testing.T) {
 		}
 	}
 	// Every option can be turned off.
-	for _, name := range Names() {
+	for _, name := range names() {
 		if err := o.Set(name, []byte("null")); err != nil {
 			t.Errorf("%s = null: %v", name, err)
 		}

@@ -422,8 +422,8 @@ func (s *State) finish() {
 
 func (s *State) sequence(r *row) sequence { return sequence{s.in.Prompt, r.tokens, r.path} }
 
-// Step gives the number of tokens that the open rows have generated.
-func (s *State) Step() int {
+// step gives the number of tokens that the open rows have generated.
+func (s *State) step() int {
 	for i := range s.groups {
 		if rows := s.groups[i].rows; len(rows) > 0 {
 			return len(rows[0].tokens)

@@ -87,7 +87,7 @@ func (st *Stepper) run(selector Selector, states []*State, locate func(row int) 
 	var bad *RowError
 	if errors.As(err, &bad) && bad.Row >= 0 && bad.Row < len(st.req.Rows) {
 		input, at := locate(bad.Row)
-		return nil, &StepError{Input: input, Step: states[input].Step(), Row: at, Err: &RowError{at, bad.Found}}
+		return nil, &StepError{Input: input, Step: states[input].step(), Row: at, Err: &RowError{at, bad.Found}}
 	}
 	if err != nil {
 		return nil, err

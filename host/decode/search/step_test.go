@@ -70,8 +70,8 @@ func TestRows(t *testing.T) {
 	model := newHashModel(3, 8, nil)
 	selector := &recording{}
 	var stepper Stepper
-	if s.Rows() != 1 || s.Step() != 0 || s.Limit() != 3 {
-		t.Fatalf("%d rows, step %d, limit %d", s.Rows(), s.Step(), s.Limit())
+	if s.Rows() != 1 || s.step() != 0 || s.Limit() != 3 {
+		t.Fatalf("%d rows, step %d, limit %d", s.Rows(), s.step(), s.Limit())
 	}
 	if err := stepper.Step(selector, model.logits(nil, []int32{1}), 8, []*State{s}); err != nil {
 		t.Fatal(err)
@@ -90,8 +90,8 @@ func TestRows(t *testing.T) {
 	if processors := selector.requests[1].Rows[0].Processors; !slices.Equal(processors, want) {
 		t.Errorf("processors of the second group: %v, want %v", processors, want)
 	}
-	if s.Rows() != 4 || len(moves) != 4 || s.Step() != 1 {
-		t.Fatalf("%d rows, moves %v, step %d", s.Rows(), moves, s.Step())
+	if s.Rows() != 4 || len(moves) != 4 || s.step() != 1 {
+		t.Fatalf("%d rows, moves %v, step %d", s.Rows(), moves, s.step())
 	}
 	for i, m := range moves {
 		if m.Parent != 0 || !slices.Equal(generated(s, i), []int32{m.Token}) {

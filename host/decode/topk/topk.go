@@ -12,10 +12,10 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Name is the plugin, and Operator its operator.
+// Name is the plugin, and operator its operator.
 const (
 	Name     = "logits-top-k"
-	Operator = "LogitsTopK"
+	operator = "LogitsTopK"
 )
 
 // Selector is a search.Selector in native code. It holds the memory that a step needs, so one goroutine at a time
@@ -72,7 +72,7 @@ const (
 // New makes a Selector of a loaded plugin. Steps of many logits are shared by up to `threads` goroutines;
 // below 2 the caller's thread does all.
 func New(p *plugin.Plugin, threads int) (*Selector, error) {
-	kernel, err := p.Create(Operator, nil, nil, tensor.CPU)
+	kernel, err := p.Create(operator, nil, nil, tensor.CPU)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (t *Selector) Run(req *search.Request) ([][]search.Candidate, error) {
 	case faultNothing:
 		return nil, &search.RowError{Row: row, Found: "every token is banned or impossible"}
 	case faultRequest:
-		return nil, fmt.Errorf("%s: row %d: its group, a processor or the index of n-grams contradicts itself", Operator, row)
+		return nil, fmt.Errorf("%s: row %d: its group, a processor or the index of n-grams contradicts itself", operator, row)
 	}
 	return t.candidates(len(req.Groups), width), nil
 }
