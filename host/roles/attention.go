@@ -1,6 +1,8 @@
 package roles
 
 import (
+	"slices"
+
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 )
@@ -21,7 +23,7 @@ func (r *Roles) attention(g *graph.Graph, report *blocks.Report) {
 		}
 		r.past(origin(w.Key), EncoderPast, w.KeyLayout, a.KVHeads, a.HeadSize, Encoder)
 		r.past(origin(w.Value), EncoderPast, w.ValueLayout, a.KVHeads, a.ValueSize, Encoder)
-		if in := origin(w.Input); in != nil && r.shapes.Of(in).Rank == 3 {
+		if in := origin(w.Input); in != nil && in.IsInput && r.shapes.Of(in).Rank == 3 {
 			r.inputs[in] = EncoderOutput
 		}
 	}
@@ -58,6 +60,9 @@ func (r *Roles) past(v *graph.Value, is Input, layout string, heads, size int64,
 
 // masks finds the inputs that are turned into what hides keys.
 func (r *Roles) masks(g *graph.Graph, report *blocks.Report) {
+	// Without an input that may come from an encoder, attention is called cross attention
+	// because nothing says that queries and keys are equally many.
+	encoder := slices.ContainsFunc(g.Inputs, func(v *graph.Value) bool { return r.inputs[v] != Past && r.shapes.Of(v).Rank >= 3 })
 	for _, b := range report.Blocks {
 		if b.Attention == nil || b.Attention.Mask == nil {
 			continue
@@ -74,7 +79,7 @@ func (r *Roles) masks(g *graph.Graph, report *blocks.Report) {
 			r.inputs[v] = Mask
 			keys := Axis{Length: New}
 			switch {
-			case b.Attention.Type == "cross":
+			case b.Attention.Type == "cross" && encoder:
 				keys.Length = Encoder
 			case b.Attention.Past != nil:
 				keys.Length = All

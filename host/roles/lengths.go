@@ -93,14 +93,18 @@ func (r *Roles) axesOf(v *graph.Value, is Input) []Axis {
 // imageSize is the height and width of images that most vision models take.
 const imageSize = 224
 
-// masked is what the keys of a mask are that no recognised block reads.
+// masked is what the keys of a mask are that no recognised block reads: what its axis or
+// the input is called decides.
 func (r *Roles) masked(v *graph.Value, axis int) Length {
 	if claims := v.Claims(); axis < len(claims) {
 		if l := Named(claims[axis].String()); l == Encoder || l == All {
 			return l
 		}
 	}
-	if r.HasPast {
+	switch {
+	case Named(v.Name) == Encoder && (r.HasInput(EncoderOutput) || r.HasInput(EncoderPast)):
+		return Encoder
+	case r.HasPast:
 		return All
 	}
 	return New

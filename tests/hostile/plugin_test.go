@@ -104,7 +104,7 @@ func TestPluginWritesNaN(t *testing.T) {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	code, stdout, _ = command(t, trapped(), "ab", path, "--force", "--rounds", "1", "-o", "json")
-	if code != 5 || !strings.Contains(stdout, `"schema_version": 1`) {
+	if code != 5 || !strings.Contains(stdout, `"schema_version": 2`) {
 		t.Errorf("as JSON: exit code %d, %q", code, stdout)
 	}
 }

@@ -63,6 +63,10 @@ var noReference = map[string]string{
 	"ortopt/gpt2-attention merged": reused,
 }
 
+// noDefaults are models that ONNX Runtime itself cannot run with the lengths that synthetic
+// inputs have: one name for lengths of decoder and encoder makes it reuse buffers of another size.
+var noDefaults = map[string]bool{"optimum/bart-decoder merged": true, "ortopt/bart-decoder merged": true}
+
 // fewer are the blocks that are left unchanged where names say nothing: lengths that
 // are broadcast to each other may be 1, and a reshape to lengths of another input
 // cannot be followed. Each choice of the plan says so.
@@ -123,6 +127,9 @@ func TestDeclaredNames(t *testing.T) {
 					o.ModelB = path
 					if n := same(t, l, set, honest, o); n != needed-fewer[name] {
 						t.Errorf("%d blocks are replaced, needed are %d", n, needed-fewer[name])
+					}
+					if noDefaults[name] {
+						return
 					}
 					same(t, l, set, path, comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}})
 				})
