@@ -136,11 +136,6 @@ func (g *Graph) family() []*Graph {
 	return list
 }
 
-// Live reports whether anything reads the value.
-func (v *Value) Live() bool {
-	return v.IsOutput || len(v.Uses) > 0 || v.Graph.isOuterOutput(v)
-}
-
 // Remove takes the node and what it makes out of its graph. Its outputs must
 // be read by nothing.
 func (g *Graph) Remove(n *Node) {

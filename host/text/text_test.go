@@ -85,13 +85,13 @@ func TestVocabulary(t *testing.T) {
 		t.Errorf("found %d tokens, needed 7: six and an added one", got)
 	}
 	// The added token has the next free id, whatever the file says.
-	if id, ok := tok.TokenID("<new>"); !ok || id != 6 {
+	if id, ok := tok.id("<new>"); !ok || id != 6 {
 		t.Errorf("found id %d (%v) for an added token, needed 6", id, ok)
 	}
-	if id, ok := tok.TokenID("d"); ok {
+	if id, ok := tok.id("d"); ok {
 		t.Errorf("found id %d for a token that is not there", id)
 	}
-	if token, ok := tok.Token(4); !ok || token != "b" {
+	if token, ok := tok.token(4); !ok || token != "b" {
 		t.Errorf("found %q (%v) for id 4, needed b", token, ok)
 	}
 }

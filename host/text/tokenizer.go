@@ -98,20 +98,6 @@ func (t *Tokenizer) named(id int64) (string, bool, error) {
 	return token, ok, nil
 }
 
-// TokenID returns the id of a token as the vocabulary writes it, such as "</s>" or "Ġthe".
-func (t *Tokenizer) TokenID(token string) (int64, bool) {
-	id, ok := t.id(token)
-	return int64(id), ok
-}
-
-// Token returns the token of an id as the vocabulary writes it.
-func (t *Tokenizer) Token(id int64) (string, bool) {
-	if id < 0 || id > math.MaxInt32 {
-		return "", false
-	}
-	return t.token(int32(id))
-}
-
 // Target is the tokenizer of the language translated into. It is t itself but
 // for Marian, whose two languages have a model each: Encode with t what is to be
 // translated, and with Target what it is compared with. Decode decodes the
