@@ -26,7 +26,7 @@ func choose(t *testing.T, m plan.Machine, o plan.CacheOptions, kinds ...plan.Kin
 	return choices
 }
 
-var crossAll = []plan.Candidate{flash, latent, keysOnly, hybrid}
+var crossAll = []plan.Candidate{flash, hidden, keysOnly, hybrid}
 
 // EL-attention pays on a processor where heads times beams are few, and keys times
 // batch many; it never pays where arithmetic is the limit.
@@ -40,11 +40,11 @@ func TestChoiceForSpeed(t *testing.T) {
 		kind plan.Kind
 		want plan.Candidate
 	}{
-		{"few heads, one beam, many samples", twoCores, between(at(tinyCross, 1500, 1, 16)), latent},
+		{"few heads, one beam, many samples", twoCores, between(at(tinyCross, 1500, 1, 16)), hidden},
 		{"the same, keys too may be kept", twoCores, at(tinyCross, 1500, 1, 16), keysOnly},
 		{"sixteen heads and four beams", twoCores, at(bartLarge, 1024, 4, 4), flash},
 		{"a short input of one sample", twoCores, at(bartLarge, 64, 1, 1), flash},
-		{"the same beams where arithmetic is cheap", gpu, between(at(bartLarge, 1024, 4, 512)), latent},
+		{"the same beams where arithmetic is cheap", gpu, between(at(bartLarge, 1024, 4, 512)), hidden},
 	} {
 		got := choose(t, c.m, plan.CacheOptions{}, c.kind)[0]
 		if got.Candidate != c.want || got.Either != nil || got.Reason == "" {
@@ -67,21 +67,21 @@ func TestChoiceForMemory(t *testing.T) {
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
 	self := bartLarge
 	self.Type = "self"
-	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, latent, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(4)}}
+	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, hidden, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(4)}}
 	got := choose(t, twoCores, plan.CacheOptions{Prefer: plan.PreferMemory}, own, cross)
-	if got[0].Candidate != keysOnly && got[0].Candidate != inputs || got[1].Candidate != latent {
+	if got[0].Candidate != keysOnly && got[0].Candidate != inputs || got[1].Candidate != hidden {
 		t.Errorf("chose %s and %s", got[0].Candidate, got[1].Candidate)
 	}
 	if want := "stores 4 MiB a sample, 24x fewer than keys_values; expected "; !strings.HasPrefix(got[1].Reason, want) {
 		t.Errorf("because %q, want %q", got[1].Reason, want)
 	}
 	// What the weights rule out is not taken, and its reason shown.
-	cross.Refused = map[plan.Candidate]string{latent: "layer 3 is not to be trusted"}
+	cross.Refused = map[plan.Candidate]string{hidden: "layer 3 is not to be trusted"}
 	got = choose(t, twoCores, plan.CacheOptions{Prefer: plan.PreferMemory}, cross)
 	if got[0].Candidate != hybrid || got[0].Options[1].Refused != "layer 3 is not to be trusted" {
 		t.Errorf("chose %s, options %+v", got[0].Candidate, got[0].Options)
 	}
-	cross.Candidates = []plan.Candidate{latent}
+	cross.Candidates = []plan.Candidate{hidden}
 	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{cross}, plan.CacheOptions{})
 	if err == nil || !strings.Contains(err.Error(), "nothing can serve the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: prompt_hidden_states: layer 3 is not to be trusted") {
 		t.Errorf("got the error %v", err)
@@ -129,7 +129,7 @@ func TestChoiceWithinMemory(t *testing.T) {
 	}
 	// Who prefers memory has it at any batch.
 	least := choose(t, twoCores, plan.CacheOptions{Prefer: plan.PreferMemory, MaxBytes: 1 << 30}, kinds...)
-	if least[0].Candidate != keysOnly || least[1].Candidate != latent || least[1].Options[1].Batch != 64 {
+	if least[0].Candidate != keysOnly || least[1].Candidate != hidden || least[1].Options[1].Batch != 64 {
 		t.Errorf("%s and %s, %+v", least[0].Candidate, least[1].Candidate, least[1].Options)
 	}
 }
@@ -159,7 +159,7 @@ func TestBatchesWithinMemory(t *testing.T) {
 
 func TestCrossover(t *testing.T) {
 	p := plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil)
-	x := plan.NewCrossover(p, tinyCross, flash, latent)
+	x := plan.NewCrossover(p, tinyCross, flash, hidden)
 	s := plan.Shape{Beams: 1, Batch: 16, Steps: 0}
 	for _, c := range []struct {
 		keys int64
@@ -169,7 +169,7 @@ func TestCrossover(t *testing.T) {
 			t.Errorf("%d positions: picked %d, want %d", c.keys, x.Pick(s), c.want)
 		}
 	}
-	if n := plan.NewCrossover(p, bartLarge, flash, latent).Pick(plan.Shape{Keys: 1024, Beams: 8, Batch: 4}); n != 0 {
+	if n := plan.NewCrossover(p, bartLarge, flash, hidden).Pick(plan.Shape{Keys: 1024, Beams: 8, Batch: 4}); n != 0 {
 		t.Errorf("with 16 heads and 8 beams: picked %d, want 0", n)
 	}
 	s = plan.Shape{Keys: 1024, Beams: 4, Batch: 4}
@@ -190,8 +190,8 @@ func TestCrossover(t *testing.T) {
 
 // What is computed before the first step counts where outputs are short.
 func TestCrossPhaseCounts(t *testing.T) {
-	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, latent}, Range: plan.Range{Keys: one(1024), Beams: one(1), Batch: one(4), Steps: 1}}
-	if got := choose(t, twoCores, plan.CacheOptions{}, k)[0]; got.Candidate != latent {
+	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, hidden}, Range: plan.Range{Keys: one(1024), Beams: one(1), Batch: one(4), Steps: 1}}
+	if got := choose(t, twoCores, plan.CacheOptions{}, k)[0]; got.Candidate != hidden {
 		t.Errorf("for one token chose %s because %q", got.Candidate, got.Reason)
 	}
 	k.Range.Beams, k.Range.Steps = one(8), 500
@@ -230,8 +230,8 @@ func TestMeasuredProjectionsCount(t *testing.T) {
 		candidate        plan.Candidate
 		seconds, prefill float64
 	}{
-		{self, flash, 1.5, 0}, {self, keysOnly, 1.25, 0}, {self, inputs, 1, 0}, {self, latent, 1.5, 0},
-		{bartLarge, flash, 1, 0.5}, {bartLarge, keysOnly, 1, 0.25}, {bartLarge, latent, 1, 0}, {bartLarge, hybrid, 1, 0.25 / 12},
+		{self, flash, 1.5, 0}, {self, keysOnly, 1.25, 0}, {self, inputs, 1, 0}, {self, hidden, 1.5, 0},
+		{bartLarge, flash, 1, 0.5}, {bartLarge, keysOnly, 1, 0.25}, {bartLarge, hidden, 1, 0}, {bartLarge, hybrid, 1, 0.25 / 12},
 	} {
 		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, plan.Implementations{}, projected{all, 0.5}).Predict(c.layers, c.candidate, s)
 		if math.Abs(got.Seconds-c.seconds) > 1e-9 || math.Abs(got.Prefill-c.prefill) > 1e-9 || !got.Measured {
@@ -243,14 +243,14 @@ func TestMeasuredProjectionsCount(t *testing.T) {
 // Measured times count where there are any, with a smaller margin when both are.
 func TestMeasurementsCount(t *testing.T) {
 	r := plan.Range{Keys: one(1024), Beams: one(4), Batch: one(4)}
-	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, latent}, Range: r}
+	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, hidden}, Range: r}
 	for _, c := range []struct {
 		measured table
 		want     plan.Candidate
 	}{
-		{table{plan.KeysValues: 1, plan.PromptHiddenStates: 0.9}, latent},
+		{table{plan.KeysValues: 1, plan.PromptHiddenStates: 0.9}, hidden},
 		{table{plan.KeysValues: 1, plan.PromptHiddenStates: 0.97}, flash},
-		{table{plan.PromptHiddenStates: 1e-9}, latent},
+		{table{plan.PromptHiddenStates: 1e-9}, hidden},
 		{table{plan.KeysValues: 1e-9}, flash},
 	} {
 		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, c.measured), []plan.Kind{k}, plan.CacheOptions{})
@@ -259,8 +259,8 @@ func TestMeasurementsCount(t *testing.T) {
 		}
 	}
 	p := plan.NewPredictor(twoCores, nil, plan.Implementations{}, table{plan.PromptHiddenStates: 0.25})
-	x := p.Predict(bartLarge, latent, r.Largest())
-	if !x.Measured || x.Seconds != 0.25 || x.Model == x.Seconds || p.Operators(bartLarge, latent, r.Largest()) != x.Model {
+	x := p.Predict(bartLarge, hidden, r.Largest())
+	if !x.Measured || x.Seconds != 0.25 || x.Model == x.Seconds || p.Operators(bartLarge, hidden, r.Largest()) != x.Model {
 		t.Errorf("measured: %+v", x)
 	}
 }
@@ -284,7 +284,7 @@ func TestNamedKinds(t *testing.T) {
 	r := plan.Range{Keys: one(1024), Own: one(64), Beams: one(4), Batch: one(16)}
 	self := bartLarge
 	self.Type = "self"
-	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, latent, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(16)}}
+	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, hidden, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(16)}}
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
 	most := 16 * (keysOnly.Bytes(self, own.Range.Largest()) + flash.Bytes(bartLarge, r.Largest()))
 	for _, c := range []struct {

@@ -25,7 +25,7 @@ func whisper(kind string, layers, width int64) plan.Layers {
 var (
 	plain    = plan.Candidate{Strategy: plan.Exported}
 	flash    = plan.Candidate{Strategy: plan.KeysValues}
-	latent   = plan.Candidate{Strategy: plan.PromptHiddenStates}
+	hidden   = plan.Candidate{Strategy: plan.PromptHiddenStates}
 	keysOnly = plan.Candidate{Strategy: plan.Keys}
 	inputs   = plan.Candidate{Strategy: plan.HiddenStates}
 	hybrid   = plan.Candidate{Strategy: plan.FirstLayerKeys}
@@ -39,17 +39,17 @@ var machine = plan.Machine{Bandwidth: 1e9, FLOPS: 1e12}
 func TestBytesOfELAttention(t *testing.T) {
 	for _, c := range []struct {
 		keys   int64
-		latent int64
+		hidden int64
 	}{{256, 256 * 1024 * 4}, {1024, 1024 * 1024 * 4}} {
 		s := plan.Shape{Keys: c.keys, Own: 64, Beams: 4, Batch: 32}
-		if got := latent.Bytes(bartLarge, s); got != c.latent {
-			t.Errorf("%d keys: the encoder's output takes %d bytes, want %d", c.keys, got, c.latent)
+		if got := hidden.Bytes(bartLarge, s); got != c.hidden {
+			t.Errorf("%d keys: the encoder's output takes %d bytes, want %d", c.keys, got, c.hidden)
 		}
-		if got := flash.Bytes(bartLarge, s); got != 24*c.latent {
-			t.Errorf("%d keys: keys and values take %d bytes, want 24 times %d", c.keys, got, c.latent)
+		if got := flash.Bytes(bartLarge, s); got != 24*c.hidden {
+			t.Errorf("%d keys: keys and values take %d bytes, want 24 times %d", c.keys, got, c.hidden)
 		}
-		if got := plain.Bytes(bartLarge, s); got != 96*c.latent {
-			t.Errorf("%d keys: keys and values a beam take %d bytes, want 96 times %d", c.keys, got, c.latent)
+		if got := plain.Bytes(bartLarge, s); got != 96*c.hidden {
+			t.Errorf("%d keys: keys and values a beam take %d bytes, want 96 times %d", c.keys, got, c.hidden)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestBytesOfWhisper(t *testing.T) {
 		if got := keysOnly.Bytes(cross, heard) + keysOnly.Bytes(self, said); 2*got != base {
 			t.Errorf("%s: option 1 takes %d bytes, want half of %d", c.name, got, base)
 		}
-		said2, heard2 := keysOnly.Bytes(self, said), latent.Bytes(cross, heard)
+		said2, heard2 := keysOnly.Bytes(self, said), hidden.Bytes(cross, heard)
 		for what, x := range map[string]struct {
 			got  int64
 			want float64
@@ -108,8 +108,8 @@ func TestBytesOfRest(t *testing.T) {
 	}{
 		{"whole blocks", flash, self, plan.Shape{Keys: 17, Beams: 1}, 32 * 1024},
 		{"prompt once, what follows once a beam", flash, self, plan.Shape{Keys: 16, Own: 8, Beams: 4}, 48 * 1024},
-		{"two pools", latent, self, plan.Shape{Keys: 17, Own: 5, Beams: 4}, 32*512 + 32*1024},
-		{"no prompt to speak of", latent, self, plan.Shape{Keys: 0, Own: 16, Beams: 1}, 16 * 1024},
+		{"two pools", hidden, self, plan.Shape{Keys: 17, Own: 5, Beams: 4}, 32*512 + 32*1024},
+		{"no prompt to speak of", hidden, self, plan.Shape{Keys: 0, Own: 16, Beams: 1}, 16 * 1024},
 		{"inputs of all", inputs, self, plan.Shape{Keys: 17, Own: 5, Beams: 4}, 48 * 512},
 		{"keys of the first layer", hybrid, whisper("cross", 4, 64), plan.Shape{Keys: 32, Beams: 4}, 32 * 256},
 		{"halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, bartLarge, plan.Shape{Keys: 1024, Beams: 4}, 1024 * 2048},
@@ -141,9 +141,9 @@ func TestPredictions(t *testing.T) {
 	}{
 		{"reading keys and values, once for all beams", machine, flash, bartLarge, plan.Shape{Keys: 1024, Beams: 4, Batch: 2},
 			12 * 2 * 1024 * 4 * 2 * e / 1e9, 12 * 4 * d * 2 * e / 1e9},
-		{"reading the encoder's output, and both weights", machine, latent, bartLarge, plan.Shape{Keys: 1024, Beams: 1, Batch: 2},
+		{"reading the encoder's output, and both weights", machine, hidden, bartLarge, plan.Shape{Keys: 1024, Beams: 1, Batch: 2},
 			12 * (2*1024*4*d + 4*d*2*e) / 1e9, 0},
-		{"computing on the encoder's output", plan.Machine{Bandwidth: 1e15, FLOPS: 1e9}, latent, bartLarge, plan.Shape{Keys: 1024, Beams: 4, Batch: 2},
+		{"computing on the encoder's output", plan.Machine{Bandwidth: 1e15, FLOPS: 1e9}, hidden, bartLarge, plan.Shape{Keys: 1024, Beams: 4, Batch: 2},
 			12 * (8*1024*16*4*d/1e9 + 8*16*2*d*128/0.93e9), 0},
 		{"reading the keys, and their weight", machine, keysOnly, bartLarge, plan.Shape{Keys: 1024, Beams: 1, Batch: 2},
 			12 * (2*1024*4*e + 4*e*e) / 1e9, 12 * 4 * d * e / 1e9},
@@ -155,7 +155,7 @@ func TestPredictions(t *testing.T) {
 			24 * (512*4*1024 + 4*1024*2*16384) / 1e9, 0},
 		{"self attention over keys makes no values", machine, keysOnly, t5XXL, plan.Shape{Keys: 512, Own: 0, Beams: 1, Batch: 1},
 			24 * (512*4*16384 + 4*1024*16384 + 4*16384*16384) / 1e9, 0},
-		{"what all layers read may stay in cache", plan.Machine{Bandwidth: 1e9, FLOPS: 1e15, LastCacheBandwidth: 4e9, LastCacheBytes: 20e6}, latent, tinyCross,
+		{"what all layers read may stay in cache", plan.Machine{Bandwidth: 1e9, FLOPS: 1e15, LastCacheBandwidth: 4e9, LastCacheBytes: 20e6}, hidden, tinyCross,
 			plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, (1+3.0/4)*1500*4*384/1e9 + 4*4*384*2*384/1e9, 0},
 	} {
 		p := plan.NewPredictor(c.machine, costing(t, free), plan.Implementations{}, nil)
@@ -217,9 +217,9 @@ func TestServes(t *testing.T) {
 		want      string
 	}{
 		{flash, llama, ""}, {plain, llama, ""},
-		{latent, llama, "rotary positions lie between"}, {inputs, codeLlama, "rotary positions lie between"},
+		{hidden, llama, "rotary positions lie between"}, {inputs, codeLlama, "rotary positions lie between"},
 		{keysOnly, codeLlama, ""}, {keysOnly, llama, "32 query heads share 4 heads of keys"},
-		{latent, bartLarge, ""}, {inputs, bartLarge, "that is prompt_hidden_states"}, {latent, wide, "20000 wide"},
+		{hidden, bartLarge, ""}, {inputs, bartLarge, "that is prompt_hidden_states"}, {hidden, wide, "20000 wide"},
 		{keysOnly, narrow, "512 wide and made from 1024"}, {hybrid, narrow, "512 wide and made from 1024"},
 		{hybrid, t5XXL, "inputs of their own"}, {hybrid, bartLarge, ""}, {keysOnly, t5XXL, ""}, {inputs, t5XXL, ""},
 	} {
@@ -231,7 +231,7 @@ func TestServes(t *testing.T) {
 }
 
 func TestNamesOfCaches(t *testing.T) {
-	for _, c := range []plan.Candidate{plain, flash, latent, keysOnly, inputs, hybrid} {
+	for _, c := range []plan.Candidate{plain, flash, hidden, keysOnly, inputs, hybrid} {
 		if c.String() != string(c.Strategy) || c.Inputs() != c.Strategy {
 			t.Errorf("%s with the inputs of %s", c, c.Inputs())
 		}

@@ -39,12 +39,12 @@ func law(s plan.Shape) float64 {
 
 func TestBetweenTheGrid(t *testing.T) {
 	table := made()
-	flash, latent := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float32}
+	flash, hidden := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float32}
 	for _, s := range []plan.Shape{
 		{Keys: 16, Own: 0, Beams: 1, Batch: 1}, {Keys: 1024, Own: 31, Beams: 4, Batch: 16}, {Keys: 64, Own: 31, Beams: 1, Batch: 16},
 		{Keys: 700, Own: 0, Beams: 2, Batch: 5}, {Keys: 17, Own: 3, Beams: 3, Batch: 15},
 	} {
-		for i, c := range []plan.Candidate{flash, latent} {
+		for i, c := range []plan.Candidate{flash, hidden} {
 			want := law(s) * times[c.Strategy]
 			if got, ok := table.Seconds(c, s); !ok || math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("%d, %+v: %g, %v; want %g", i, s, got, ok, want)
@@ -66,7 +66,7 @@ func TestBetweenTheGrid(t *testing.T) {
 	var tables Tables
 	tables.With(table)
 	s := plan.Shape{Keys: 700, Own: 5, Beams: 2, Batch: 5}
-	if n := testing.AllocsPerRun(100, func() { tables.Seconds(layers, latent, s) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { tables.Seconds(layers, hidden, s) }); n != 0 {
 		t.Errorf("a look at a table allocates %g times", n)
 	}
 	if got, ok := tables.Projection(layers, s); ok {
@@ -81,7 +81,7 @@ func TestBetweenTheGrid(t *testing.T) {
 	if _, ok := tables.Seconds(other, flash, s); ok {
 		t.Error("a table of other layers was used")
 	}
-	if got := plan.NewPredictor(plan.ThisMachine(), nil, plan.Implementations{}, &tables).Predict(layers, latent, s); !got.Measured || got.Seconds <= law(s)*times[plan.PromptHiddenStates] {
+	if got := plan.NewPredictor(plan.ThisMachine(), nil, plan.Implementations{}, &tables).Predict(layers, hidden, s); !got.Measured || got.Seconds <= law(s)*times[plan.PromptHiddenStates] {
 		t.Errorf("a predictor makes %+v of it", got)
 	}
 }

@@ -2,8 +2,8 @@
 // fold.
 #include <string>
 
-#include "../../latent/cuda/hidden_state_attention_cuda.h"
-#include "../../latent/cuda/store_rows.h"
+#include "../../row-attention/cuda/hidden_state_attention_cuda.h"
+#include "../../row-attention/cuda/store_rows.h"
 #include "fold_hook.h"
 
 namespace {

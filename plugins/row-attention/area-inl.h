@@ -1,9 +1,9 @@
 // Rows between the pool and floats: what the storage types hold, and the turns of rotary positions.
-#if defined(GRAFT_LATENT_AREA_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef GRAFT_LATENT_AREA_INL_H_
-#undef GRAFT_LATENT_AREA_INL_H_
+#if defined(GRAFT_ROW_ATTENTION_AREA_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_ROW_ATTENTION_AREA_INL_H_
+#undef GRAFT_ROW_ATTENTION_AREA_INL_H_
 #else
-#define GRAFT_LATENT_AREA_INL_H_
+#define GRAFT_ROW_ATTENTION_AREA_INL_H_
 #endif
 
 #include <cmath>
@@ -97,4 +97,4 @@ HWY_INLINE void Turn(Rotary rotary, int64_t pairs, const float* HWY_RESTRICT cos
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 
-#endif  // GRAFT_LATENT_AREA_INL_H_
+#endif  // GRAFT_ROW_ATTENTION_AREA_INL_H_

@@ -3,8 +3,8 @@
 //
 // They write to `cache` although it is an input: the host owns the pool and must order whoever
 // reads a slot after whoever writes it, as for flash-decode's CachedAttention.
-#ifndef GRAFT_PLUGINS_LATENT_HIDDEN_STATE_ATTENTION_H_
-#define GRAFT_PLUGINS_LATENT_HIDDEN_STATE_ATTENTION_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_HIDDEN_STATE_ATTENTION_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_HIDDEN_STATE_ATTENTION_H_
 
 #include <cstdint>
 #include <string>
@@ -356,4 +356,4 @@ using InputAttention = HiddenStateAttention<false>;
 }  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_HIDDEN_STATE_ATTENTION_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_HIDDEN_STATE_ATTENTION_H_

@@ -1,6 +1,6 @@
 // How one call is cut into tasks, and how its workspace is laid out.
-#ifndef GRAFT_PLUGINS_LATENT_ROW_PLAN_H_
-#define GRAFT_PLUGINS_LATENT_ROW_PLAN_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_ROW_PLAN_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_ROW_PLAN_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -155,4 +155,4 @@ void FillPlan(const Problem& problem, const Tuning& tuning, char* workspace, Pla
 }  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_ROW_PLAN_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_ROW_PLAN_H_

@@ -1,10 +1,10 @@
 // One worker of a call: writes new rows, expands queries, attends, and contracts what it has added
 // up, each phase after all tasks of the one before are done.
-#if defined(GRAFT_LATENT_WORKER_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef GRAFT_LATENT_WORKER_INL_H_
-#undef GRAFT_LATENT_WORKER_INL_H_
+#if defined(GRAFT_ROW_ATTENTION_WORKER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_ROW_ATTENTION_WORKER_INL_H_
+#undef GRAFT_ROW_ATTENTION_WORKER_INL_H_
 #else
-#define GRAFT_LATENT_WORKER_INL_H_
+#define GRAFT_ROW_ATTENTION_WORKER_INL_H_
 #endif
 
 #include <algorithm>
@@ -379,4 +379,4 @@ void WriteRowOf(Storage storage, const float* from, int64_t width, char* to) {
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 
-#endif  // GRAFT_LATENT_WORKER_INL_H_
+#endif  // GRAFT_ROW_ATTENTION_WORKER_INL_H_

@@ -1,6 +1,6 @@
 // Random calls over pools of rows, and of keys and values after them.
-#ifndef GRAFT_PLUGINS_LATENT_TESTS_ROW_PROBLEM_H_
-#define GRAFT_PLUGINS_LATENT_TESTS_ROW_PROBLEM_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_TESTS_ROW_PROBLEM_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_TESTS_ROW_PROBLEM_H_
 
 #include <cstdint>
 #include <string>
@@ -48,4 +48,4 @@ std::vector<float> ColumnPanels(const std::vector<float>& w, int64_t width, int6
 }  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_TESTS_ROW_PROBLEM_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_TESTS_ROW_PROBLEM_H_

@@ -16,8 +16,8 @@
 //   ceil(value_size / 16), w, 16], w = d without a base.
 //
 // Refuses what has no inverse, and what adds a larger error than Measure allows for the storage.
-#ifndef GRAFT_PLUGINS_LATENT_FOLD_HOOK_H_
-#define GRAFT_PLUGINS_LATENT_FOLD_HOOK_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_FOLD_HOOK_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_FOLD_HOOK_H_
 
 #include <string>
 #include <vector>
@@ -172,4 +172,4 @@ struct Hooks {
 }  // namespace fold
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_FOLD_HOOK_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_FOLD_HOOK_H_

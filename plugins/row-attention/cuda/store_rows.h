@@ -1,6 +1,6 @@
 // The operator StoreRows on CUDA: the signature of store_rows.h.
-#ifndef GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
-#define GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_CUDA_STORE_ROWS_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_CUDA_STORE_ROWS_H_
 
 #include "../store_rows.h"
 #include "el-attention/store.cuh"
@@ -28,4 +28,4 @@ class StoreRows : public row_attention::StoreRows {
 }  // namespace row_attention_cuda
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_CUDA_STORE_ROWS_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_CUDA_STORE_ROWS_H_

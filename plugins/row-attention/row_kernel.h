@@ -1,6 +1,6 @@
 // The entries of the vector code, one set an instruction set.
-#ifndef GRAFT_PLUGINS_LATENT_ROW_KERNEL_H_
-#define GRAFT_PLUGINS_LATENT_ROW_KERNEL_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_ROW_KERNEL_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_ROW_KERNEL_H_
 
 #include <cstdint>
 
@@ -25,4 +25,4 @@ const Kernel& ChooseKernel(Isa isa);
 }  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_ROW_KERNEL_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_ROW_KERNEL_H_

@@ -1,6 +1,6 @@
 // The operator StoreRows: rows of whole sequences, written into a pool.
-#ifndef GRAFT_PLUGINS_LATENT_STORE_ROWS_H_
-#define GRAFT_PLUGINS_LATENT_STORE_ROWS_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_STORE_ROWS_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_STORE_ROWS_H_
 
 #include <cstdint>
 #include <string>
@@ -70,4 +70,4 @@ class StoreRows {
 }  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_STORE_ROWS_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_STORE_ROWS_H_

@@ -1,10 +1,10 @@
 // Matmuls on register tiles. Each sum is taken in one order whatever the tile around it, so that a
 // result does not depend on which rows happen to be computed together.
-#if defined(GRAFT_LATENT_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef GRAFT_LATENT_TILES_INL_H_
-#undef GRAFT_LATENT_TILES_INL_H_
+#if defined(GRAFT_ROW_ATTENTION_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_ROW_ATTENTION_TILES_INL_H_
+#undef GRAFT_ROW_ATTENTION_TILES_INL_H_
 #else
-#define GRAFT_LATENT_TILES_INL_H_
+#define GRAFT_ROW_ATTENTION_TILES_INL_H_
 #endif
 
 #include <algorithm>
@@ -340,4 +340,4 @@ HWY_NOINLINE void MultiplyPanels(const float* const* a, int64_t rows, const Pane
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 
-#endif  // GRAFT_LATENT_TILES_INL_H_
+#endif  // GRAFT_ROW_ATTENTION_TILES_INL_H_

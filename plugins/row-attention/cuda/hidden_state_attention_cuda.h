@@ -4,8 +4,8 @@
 // Lists, steps and slots stay in device memory: nothing of a call is read or checked by the host
 // but shapes. An index that lies outside of its list or pool is a key that is not there, or is not
 // written; on the CPU the call fails.
-#ifndef GRAFT_PLUGINS_LATENT_CUDA_LATENT_ATTENTION_H_
-#define GRAFT_PLUGINS_LATENT_CUDA_LATENT_ATTENTION_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_CUDA_HIDDEN_STATE_ATTENTION_CUDA_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_CUDA_HIDDEN_STATE_ATTENTION_CUDA_H_
 
 #include <cstdint>
 #include <limits>
@@ -138,4 +138,4 @@ using InputAttention = HiddenStateAttention<false>;
 }  // namespace row_attention_cuda
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_CUDA_LATENT_ATTENTION_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_CUDA_HIDDEN_STATE_ATTENTION_CUDA_H_

@@ -1,9 +1,9 @@
 // The last phase of a call: from sums of rows to outputs.
-#if defined(GRAFT_LATENT_CONTRACTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef GRAFT_LATENT_CONTRACTION_INL_H_
-#undef GRAFT_LATENT_CONTRACTION_INL_H_
+#if defined(GRAFT_ROW_ATTENTION_CONTRACTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_ROW_ATTENTION_CONTRACTION_INL_H_
+#undef GRAFT_ROW_ATTENTION_CONTRACTION_INL_H_
 #else
-#define GRAFT_LATENT_CONTRACTION_INL_H_
+#define GRAFT_ROW_ATTENTION_CONTRACTION_INL_H_
 #endif
 
 #include <algorithm>
@@ -168,4 +168,4 @@ class Contraction {
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 
-#endif  // GRAFT_LATENT_CONTRACTION_INL_H_
+#endif  // GRAFT_ROW_ATTENTION_CONTRACTION_INL_H_

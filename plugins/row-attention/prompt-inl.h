@@ -1,10 +1,10 @@
 // Keys and values of a prompt, made from its rows: with many tokens that is less arithmetic than
 // taking scores from the rows themselves.
-#if defined(GRAFT_LATENT_PROMPT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef GRAFT_LATENT_PROMPT_INL_H_
-#undef GRAFT_LATENT_PROMPT_INL_H_
+#if defined(GRAFT_ROW_ATTENTION_PROMPT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_ROW_ATTENTION_PROMPT_INL_H_
+#undef GRAFT_ROW_ATTENTION_PROMPT_INL_H_
 #else
-#define GRAFT_LATENT_PROMPT_INL_H_
+#define GRAFT_ROW_ATTENTION_PROMPT_INL_H_
 #endif
 
 #include <algorithm>
@@ -146,4 +146,4 @@ void MakeKeys(const Problem& problem, const Plan& plan, const Prompt& prompt, in
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 
-#endif  // GRAFT_LATENT_PROMPT_INL_H_
+#endif  // GRAFT_ROW_ATTENTION_PROMPT_INL_H_

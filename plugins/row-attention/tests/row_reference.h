@@ -1,6 +1,6 @@
 // Plain multi-head attention in float64: keys and values are made from rows, then attended to.
-#ifndef GRAFT_PLUGINS_LATENT_TESTS_ROW_REFERENCE_H_
-#define GRAFT_PLUGINS_LATENT_TESTS_ROW_REFERENCE_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_TESTS_ROW_REFERENCE_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_TESTS_ROW_REFERENCE_H_
 
 #include <cstdint>
 #include <vector>
@@ -34,4 +34,4 @@ std::vector<double> Compute(const RandomProblem& made, const char* rows, const c
 }  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_TESTS_ROW_REFERENCE_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_TESTS_ROW_REFERENCE_H_

@@ -12,8 +12,8 @@
 //
 // The same inverse serves layers that read another layer's keys K1 = X W_1 in place of X (section
 // 7's hybrid): their weights become W_1^-1 W_K and W_1^-1 W_V.
-#ifndef GRAFT_PLUGINS_LATENT_FOLD_H_
-#define GRAFT_PLUGINS_LATENT_FOLD_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_FOLD_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_FOLD_H_
 
 #include <cstdint>
 #include <memory>
@@ -108,4 +108,4 @@ std::vector<double> RowPanels(const Matrix& weight, int64_t heads);
 }  // namespace fold
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_FOLD_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_FOLD_H_

@@ -16,8 +16,8 @@
 //
 // Behind these positions there may be others, whose keys and values stand in a pool of their own:
 // the softmax is over both.
-#ifndef GRAFT_PLUGINS_LATENT_ROW_ATTENTION_H_
-#define GRAFT_PLUGINS_LATENT_ROW_ATTENTION_H_
+#ifndef GRAFT_PLUGINS_ROW_ATTENTION_ROW_ATTENTION_H_
+#define GRAFT_PLUGINS_ROW_ATTENTION_ROW_ATTENTION_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -177,4 +177,4 @@ int64_t Run(const StoreProblem& problem, const Runner& runner);
 }  // namespace row_attention
 }  // namespace graft
 
-#endif  // GRAFT_PLUGINS_LATENT_ROW_ATTENTION_H_
+#endif  // GRAFT_PLUGINS_ROW_ATTENTION_ROW_ATTENTION_H_

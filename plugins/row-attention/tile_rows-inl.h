@@ -1,10 +1,10 @@
 // The rows of one tile: what scores are taken from, and what is added up. Both are the pool's rows
 // where they lie, unless they are halves, no whole panels, or turned by rotary positions.
-#if defined(GRAFT_LATENT_TILE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef GRAFT_LATENT_TILE_ROWS_INL_H_
-#undef GRAFT_LATENT_TILE_ROWS_INL_H_
+#if defined(GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_
+#undef GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_
 #else
-#define GRAFT_LATENT_TILE_ROWS_INL_H_
+#define GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_
 #endif
 
 #include <cstring>
@@ -156,4 +156,4 @@ class TileRows {
 }  // namespace graft
 HWY_AFTER_NAMESPACE();
 
-#endif  // GRAFT_LATENT_TILE_ROWS_INL_H_
+#endif  // GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_
