@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -370,128 +367,5 @@ func TestConcurrent(t *testing.T) {
 	list, err := os.ReadDir(folder)
 	if err != nil || len(list) != seeds {
 		t.Errorf("%v, %v; want %d files", list, err, seeds)
-	}
-}
-
-// What a child process is to do, and where.
-const (
-	childTask   = "GRAFT_FOLD_TEST_CHILD"
-	childFolder = "GRAFT_FOLD_TEST_FOLDER"
-)
-
-func TestMain(m *testing.M) {
-	h := &half{}
-	switch task := os.Getenv(childTask); task {
-	case "hang":
-		beforeRename = func(path string) error {
-			fmt.Println(path)
-			select {}
-		}
-		At(os.Getenv(childFolder), nil).get(h.source(), "Halve", constants(5), nil, float32s)
-	case "many":
-		c := At(os.Getenv(childFolder), nil)
-		for i := range 40 {
-			r, err := c.get(h.source(), "Halve", constants(i), nil, float32s)
-			if err != nil {
-				fmt.Println(err)
-				os.Exit(1)
-			}
-			for _, w := range r.Weights() {
-				if diff := cmp.Diff(want(i)[w.Name], w.Floats); diff != "" {
-					fmt.Println(diff)
-					os.Exit(1)
-				}
-			}
-		}
-	default:
-		os.Exit(m.Run())
-	}
-}
-
-func child(t *testing.T, task, folder string) *exec.Cmd {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(program)
-	c.Env = append(os.Environ(), childTask+"="+task, childFolder+"="+folder)
-	return c
-}
-
-// TestKilledBetweenWriteAndRename ends a process when its file is written and has not
-// got its name yet.
-func TestKilledBetweenWriteAndRename(t *testing.T) {
-	folder := t.TempDir()
-	c := child(t, "hang", folder)
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	said := make([]byte, 4096)
-	n, err := out.Read(said)
-	if e := c.Process.Kill(); e != nil || err != nil {
-		t.Fatal(err, e)
-	}
-	c.Wait()
-	unfinished := strings.TrimSpace(string(said[:n]))
-	if _, err := os.Stat(unfinished); err != nil || filepath.Dir(unfinished) != folder {
-		t.Fatalf("the unfinished file %q: %v", unfinished, err)
-	}
-	if list, _ := filepath.Glob(filepath.Join(folder, "*"+suffix)); len(list) != 0 {
-		t.Fatalf("found %v, want no finished file", list)
-	}
-
-	h := &half{}
-	cache := At(folder, nil)
-	for range 2 {
-		r, err := cache.get(h.source(), "Halve", constants(5), nil, float32s)
-		check(t, r, err, 5)
-	}
-	if h.calls.Load() != 1 {
-		t.Errorf("it was computed %d times, want once", h.calls.Load())
-	}
-	// The file of a process that may still live stays; an old one goes.
-	if _, err := os.Stat(unfinished); err != nil {
-		t.Errorf("a young unfinished file: %v", err)
-	}
-	old := time.Now().Add(-2 * abandoned)
-	if err := os.Chtimes(unfinished, old, old); err != nil {
-		t.Fatal(err)
-	}
-	r, err := At(folder, nil).get(h.source(), "Halve", constants(6), nil, float32s)
-	check(t, r, err, 6)
-	if _, err := os.Stat(unfinished); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an abandoned unfinished file: %v, want it gone", err)
-	}
-}
-
-// TestProcesses has several processes fill one folder at once.
-func TestProcesses(t *testing.T) {
-	folder := t.TempDir()
-	var all sync.WaitGroup
-	for range 3 {
-		c := child(t, "many", folder)
-		all.Go(func() {
-			if out, err := c.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
-	}
-	all.Wait()
-	list, err := os.ReadDir(folder)
-	if err != nil || len(list) != 40 {
-		t.Errorf("%d files, %v; want 40 whole ones and nothing else", len(list), err)
-	}
-	for _, e := range list {
-		r, err := read(filepath.Join(folder, e.Name()))
-		if err != nil {
-			t.Errorf("%s: %v", e.Name(), err)
-			continue
-		}
-		r.Close()
 	}
 }
