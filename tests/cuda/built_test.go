@@ -24,31 +24,31 @@ var everywhere = []string{
 func TestLibraries(t *testing.T) {
 	for name, path := range built(t) {
 		t.Run(name, func(t *testing.T) {
-			library, err := library.Read(path)
+			lib, err := library.Read(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := library.Check(library.HostABI, manifest.Platform{OS: "linux", Arch: "amd64"}); err != nil {
+			if err := lib.Check(library.HostABI, manifest.Platform{OS: "linux", Arch: "amd64"}); err != nil {
 				t.Error(err)
 			}
-			if len(library.Unexpected) > 0 {
-				t.Errorf("found the exported symbols %s, need %s and %s alone", strings.Join(library.Unexpected, ", "),
+			if len(lib.Unexpected) > 0 {
+				t.Errorf("found the exported symbols %s, need %s and %s alone", strings.Join(lib.Unexpected, ", "),
 					library.EntrySymbol, library.RegisterSymbol)
 			}
-			for _, needed := range library.Needed {
+			for _, needed := range lib.Needed {
 				if !slices.Contains(everywhere, needed) {
 					t.Errorf("found a link to %s, need none but to %s", needed, strings.Join(everywhere, ", "))
 				}
 			}
-			manifest, err := manifest.Read(filepath.Dir(path))
+			m, err := manifest.Read(filepath.Dir(path))
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := &library.Note{
-				ABI: manifest.ABI, Name: manifest.Name, Version: manifest.Version, Device: "cuda", OS: "linux", Arch: "amd64",
+				ABI: m.ABI, Name: m.Name, Version: m.Version, Device: "cuda", OS: "linux", Arch: "amd64",
 				ISA: []string{"x86-64"}, SM: []string{"80", "90"}, CUDA: "13",
 			}
-			if diff := cmp.Diff(want, library.Note); diff != "" {
+			if diff := cmp.Diff(want, lib.Note); diff != "" {
 				t.Errorf("note: %s", diff)
 			}
 		})

@@ -37,19 +37,19 @@ func built(t *testing.T) map[string]string {
 		if !cudaPlugin.Match(text) {
 			continue
 		}
-		manifest, err := manifest.Read(filepath.Dir(list))
+		m, err := manifest.Read(filepath.Dir(list))
 		if err != nil {
 			t.Fatal(err)
 		}
-		variant, err := manifest.VariantFor("cuda", manifest.Platform{OS: "linux", Arch: "amd64"})
+		variant, err := m.VariantFor("cuda", manifest.Platform{OS: "linux", Arch: "amd64"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		library := filepath.Join(plugins, manifest.Name, variant.File)
+		library := filepath.Join(plugins, m.Name, variant.File)
 		if _, err := os.Stat(library); err != nil {
 			t.Fatalf("%v; run: make cuda", err)
 		}
-		libraries[manifest.Name] = library
+		libraries[m.Name] = library
 	}
 	if len(libraries) == 0 {
 		t.Fatal("found no plugin with a CUDA variant")

@@ -15,11 +15,11 @@ import (
 func TestSignatures(t *testing.T) {
 	program := compile(t, "signatures.c", "signatures", "-ldl")
 	for name, library := range built(t) {
-		manifest, err := manifest.Read(filepath.Dir(library))
+		m, err := manifest.Read(filepath.Dir(library))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cpu, err := manifest.VariantFor("cpu", manifest.ThisPlatform)
+		cpu, err := m.VariantFor("cpu", manifest.ThisPlatform)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-/* Compares the operators of two libraries of a plugin: signatures VARIANT OTHER. Prints a line for each
- * thing in which an operator of VARIANT differs from that of OTHER as a model's node sees it;
+/* Compares the operators of two libraries of a plugin: signatures VARIANT OTHER. Prints a line for
+ * each thing in which an operator of VARIANT differs from that of OTHER as a model's node sees it;
  * element types and where tensors lie may differ. Operators that OTHER alone has are none of its
  * business. */
 #include <dlfcn.h>
