@@ -205,7 +205,7 @@ func (j generateJob) runLast(ctx context.Context, g *decode.Generator) (*generat
 	}
 	err = e.EncodeCopies(ctx, input, o.NumBeams, j.Batch, func(encoded *engine.Encoded) error {
 		own, err := e.Imagine(len(prompt), o.NumBeams, j.Tokens-steps)
-		feeds = append(feeds, engine.Feed{Sample: own, Cross: encoded, Tokens: make([]int64, o.NumBeams)})
+		feeds = append(feeds, engine.Feed{Sequence: own, Cross: encoded, Tokens: make([]int64, o.NumBeams)})
 		return err
 	})
 	if err != nil {

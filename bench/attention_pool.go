@@ -62,7 +62,7 @@ func (d *bytesDetail) pool(name string, parts ...part) (*poolTrial, error) {
 	for t.Requests = 0; t.Counted < poolBytes; t.Requests++ {
 		t.Parts, t.Counted = nil, 0
 		for i, p := range pools {
-			s := cache.NewSample(p)
+			s := cache.NewSequence(p)
 			slots, err := s.Extend(parts[i].positions)
 			if err != nil {
 				return nil, err

@@ -31,7 +31,7 @@ type plannerSide struct {
 
 	engine   *engine.Engine
 	encoded  []*engine.Encoded
-	requests []*engine.Sample
+	requests []*engine.Sequence
 	feeds    []engine.Feed
 }
 
@@ -164,7 +164,7 @@ func (s *plannerSide) begin(c *plannerCell, encoder bool, vocab int) error {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		s.requests = append(s.requests, x)
-		f := engine.Feed{Sample: x}
+		f := engine.Feed{Sequence: x}
 		if encoder {
 			f.Cross = s.encoded[i]
 		}

@@ -16,7 +16,7 @@ type request struct {
 	input   *Input
 	prompt  []int32
 	search  *search.State
-	own     *engine.Sample
+	own     *engine.Sequence
 	cross   *engine.Encoded
 	pledged int64
 	output  Output
@@ -90,7 +90,7 @@ func (l *loop) start(p *pending) (_ *request, err error) {
 	if r.search, err = search.New(o, input); err != nil {
 		return nil, err
 	}
-	r.own = l.engine.NewSample()
+	r.own = l.engine.NewSequence()
 	l.pledged += r.pledged
 	return r, nil
 }
@@ -98,9 +98,9 @@ func (l *loop) start(p *pending) (_ *request, err error) {
 // detect is the language that the model detects: the best of its languages after a
 // prompt's first tokens.
 func (l *loop) detect(ctx context.Context, o *search.Options, cross *engine.Encoded, prompt []int32) (int32, error) {
-	own := l.engine.NewSample()
+	own := l.engine.NewSequence()
 	defer own.Release()
-	feed := engine.Feed{Sample: own, Cross: cross, Prompt: true}
+	feed := engine.Feed{Sequence: own, Cross: cross, Prompt: true}
 	for _, t := range prompt {
 		feed.Tokens = append(feed.Tokens, int64(t))
 	}
@@ -113,7 +113,7 @@ func (l *loop) detect(ctx context.Context, o *search.Options, cross *engine.Enco
 
 // feed is what a request brings to a step.
 func (r *request) feed() engine.Feed {
-	f := engine.Feed{Sample: r.own, Cross: r.cross}
+	f := engine.Feed{Sequence: r.own, Cross: r.cross}
 	if r.output.Steps == 0 {
 		f.Prompt = true
 		for _, t := range r.prompt {

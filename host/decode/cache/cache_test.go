@@ -27,11 +27,11 @@ func newPool(t *testing.T, blocks int64) *Pool {
 // of is what a slot holds.
 func (p *Pool) of(slot int32) *float32 { return &p.Floats()[p.At(slot, 0, 1)] }
 
-// row is a sequence as a plain copy would keep it.
+// row is a sequence as a copy would store it.
 type row []float32
 
-// check compares a sample with plain copies of its rows.
-func check(p *Pool, s *Sample, rows []row) error {
+// check compares a sequence with copies of its rows.
+func check(p *Pool, s *Sequence, rows []row) error {
 	if s.Rows() != len(rows) {
 		return fmt.Errorf("%d rows, want %d", s.Rows(), len(rows))
 	}
@@ -55,9 +55,9 @@ func check(p *Pool, s *Sample, rows []row) error {
 	return nil
 }
 
-// TestSamplesAgainstPlainCopies lets many samples grow, fork, reorder, shrink and
+// TestSequencesAgainstCopies lets many sequences grow, fork, reorder, shrink and
 // end at random in one pool, against rows that are copied outright.
-func TestSamplesAgainstPlainCopies(t *testing.T) {
+func TestSequencesAgainstCopies(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	for round := range 300 {
 		p := newPool(t, 400)
@@ -67,11 +67,11 @@ func TestSamplesAgainstPlainCopies(t *testing.T) {
 			*p.of(slot) = next
 			return next
 		}
-		var samples []*Sample
-		var plain [][]row
+		var sequences []*Sequence
+		var copies [][]row
 		for range 120 {
-			if len(samples) == 0 || len(samples) < 4 && r.IntN(8) == 0 {
-				s := NewSample(p)
+			if len(sequences) == 0 || len(sequences) < 4 && r.IntN(8) == 0 {
+				s := NewSequence(p)
 				slots, err := s.Extend(r.IntN(40))
 				if err != nil {
 					t.Fatal(err)
@@ -80,14 +80,14 @@ func TestSamplesAgainstPlainCopies(t *testing.T) {
 				for _, slot := range slots {
 					copied = append(copied, store(slot))
 				}
-				samples, plain = append(samples, s), append(plain, []row{copied})
+				sequences, copies = append(sequences, s), append(copies, []row{copied})
 			}
-			i := r.IntN(len(samples))
-			s, rows := samples[i], plain[i]
+			i := r.IntN(len(sequences))
+			s, rows := sequences[i], copies[i]
 			switch r.IntN(10) {
 			case 0:
 				s.Release()
-				samples, plain = slices.Delete(samples, i, i+1), slices.Delete(plain, i, i+1)
+				sequences, copies = slices.Delete(sequences, i, i+1), slices.Delete(copies, i, i+1)
 				continue
 			case 1, 2, 3, 4:
 				parents := make([]int, 1+r.IntN(5))
@@ -101,7 +101,7 @@ func TestSamplesAgainstPlainCopies(t *testing.T) {
 				for j, parent := range parents {
 					moved[j] = slices.Clone(rows[parent])
 				}
-				plain[i] = moved
+				copies[i] = moved
 			default:
 				slots := make([]int32, s.Rows())
 				if err := s.Append(slots); err != nil {
@@ -111,17 +111,17 @@ func TestSamplesAgainstPlainCopies(t *testing.T) {
 					rows[j] = append(rows[j], store(slot))
 				}
 			}
-			for k := range samples {
-				if err := check(p, samples[k], plain[k]); err != nil {
-					t.Fatalf("round %d, sample %d: %v", round, k, err)
+			for k := range sequences {
+				if err := check(p, sequences[k], copies[k]); err != nil {
+					t.Fatalf("round %d, sequence %d: %v", round, k, err)
 				}
 			}
 		}
-		for _, s := range samples {
+		for _, s := range sequences {
 			s.Release()
 		}
 		if p.Bytes() != 0 {
-			t.Fatalf("round %d: %d bytes are in use after every sample ended", round, p.Bytes())
+			t.Fatalf("round %d: %d bytes are in use after every sequence ended", round, p.Bytes())
 		}
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestSamplesAgainstPlainCopies(t *testing.T) {
 func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
 	p := newPool(t, 64)
 	defer p.Close()
-	s := NewSample(p)
+	s := NewSequence(p)
 	if err := s.Reorder([]int{0, 0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
 func TestFullPool(t *testing.T) {
 	p := newPool(t, 2)
 	defer p.Close()
-	s := NewSample(p)
+	s := NewSequence(p)
 	if _, err := s.Extend(33); !errors.Is(err, ErrFull) {
 		t.Fatalf("33 positions in 32 slots: %v", err)
 	}
@@ -166,7 +166,7 @@ func TestFullPool(t *testing.T) {
 		t.Errorf("%d positions after a refusal", s.Len())
 	}
 	s.Release()
-	s = NewSample(p)
+	s = NewSequence(p)
 	if _, err := s.Extend(32); err != nil {
 		t.Error(err)
 	}

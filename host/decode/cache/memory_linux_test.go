@@ -29,9 +29,9 @@ func anonymous(t *testing.T) int64 {
 	return kilobytes << 10
 }
 
-// grown are samples of a prompt and generated tokens with beams that are reordered,
+// grown are sequences of a prompt and generated tokens with beams that are reordered,
 // every line of every slot written, as a step does.
-func grown(t *testing.T, p *cache.Pool, samples, prompt, steps, beams int) []*cache.Sample {
+func grown(t *testing.T, p *cache.Pool, sequences, prompt, steps, beams int) []*cache.Sequence {
 	t.Helper()
 	const line = 16 // floats of a cache line, of which one is written
 	width, r := p.BlockBytes()/4/abi.CacheBlockSize, rand.New(rand.NewPCG(5, 6))
@@ -42,9 +42,9 @@ func grown(t *testing.T, p *cache.Pool, samples, prompt, steps, beams int) []*ca
 			}
 		}
 	}
-	list := make([]*cache.Sample, samples)
+	list := make([]*cache.Sequence, sequences)
 	for i := range list {
-		list[i] = cache.NewSample(p)
+		list[i] = cache.NewSequence(p)
 		slots, err := list[i].Extend(prompt)
 		if err != nil {
 			t.Fatal(err)
@@ -78,9 +78,9 @@ func grown(t *testing.T, p *cache.Pool, samples, prompt, steps, beams int) []*ca
 func TestCountAgreesWithTheProcess(t *testing.T) {
 	const reserved = 16 << 30
 	for _, c := range []struct {
-		name                   string
-		floats                 int64 // a position
-		samples, prompt, steps int
+		name                     string
+		floats                   int64 // a position
+		sequences, prompt, steps int
 	}{
 		{"GPT-2", 12 * 2 * 12 * 64, 6, 704, 64},
 		{"BART-large", 12 * 2 * 16 * 64, 3, 1024, 64},
@@ -96,7 +96,7 @@ func TestCountAgreesWithTheProcess(t *testing.T) {
 			if took := anonymous(t) - before; took > 4<<20 {
 				t.Errorf("reserving took %d bytes", took)
 			}
-			samples := grown(t, p, c.samples, c.prompt, c.steps, 4)
+			sequences := grown(t, p, c.sequences, c.prompt, c.steps, 4)
 			process, counted := anonymous(t)-before, p.Bytes()
 			ratio := float64(process) / float64(p.Peak())
 			t.Logf("the pool counts %.1f MB at most and %.1f MB now, the process grew by %.1f MB: %.3f",
@@ -107,10 +107,10 @@ func TestCountAgreesWithTheProcess(t *testing.T) {
 			if ratio < 0.95 || ratio > 1.05 {
 				t.Errorf("the process grew by %d bytes, the pool counts %d: %.3f, needed is within 5 %%", process, p.Peak(), ratio)
 			}
-			for _, s := range samples {
+			for _, s := range sequences {
 				s.Release()
 			}
-			grown(t, p, c.samples, c.prompt, c.steps, 4)
+			grown(t, p, c.sequences, c.prompt, c.steps, 4)
 			if again := anonymous(t) - before; float64(again) > 1.02*float64(process) {
 				t.Errorf("doing the same again took the process from %d to %d bytes", process, again)
 			}

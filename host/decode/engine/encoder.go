@@ -55,8 +55,8 @@ func (e *Engine) encode(ctx context.Context, in Features) (*ort.Value, error) {
 	return hidden[0], nil
 }
 
-// EncodeCopies is Encode of one input for as many samples, of which each stores its own:
-// for measuring what many samples take.
+// EncodeCopies is Encode of one input for as many sequences, of which each stores its own:
+// for measuring what many sequences take.
 func (e *Engine) EncodeCopies(ctx context.Context, in Features, beams, copies int, done func(*Encoded) error) error {
 	hidden, err := e.encode(ctx, in)
 	if err != nil {
@@ -99,7 +99,7 @@ func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *En
 	if !keys {
 		return s, nil
 	}
-	s.keys = cache.NewSample(e.cross.Pool)
+	s.keys = cache.NewSequence(e.cross.Pool)
 	slots, err := s.keys.Extend(length)
 	if err != nil {
 		return s, err
@@ -109,7 +109,7 @@ func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *En
 
 // keepOutput stores an encoder's output (1, length, width) as it is.
 func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
-	s.output = cache.NewSample(e.output.Pool)
+	s.output = cache.NewSequence(e.output.Pool)
 	slots, err := s.output.Extend(length)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package engine runs a prepared decoder: keys and values live in pools of the host's
-// (package cache), and one Step feeds any number of samples, prompts and continuations
+// (package cache), and one Step feeds any number of sequences, prompts and continuations
 // together.
 package engine
 
@@ -39,7 +39,7 @@ type Options struct {
 	PanelBytes int64
 }
 
-// Engine is an open model: sessions and the pools of its samples. It is not for
+// Engine is an open model: sessions and the pools of its sequences. It is not for
 // concurrent use.
 type Engine struct {
 	graph   *rewrite.Engine
@@ -239,17 +239,17 @@ func (e *Engine) Skipped() *Skipped {
 	return &left
 }
 
-// Feed is what one sample brings to a step: a prompt, of which only the last
+// Feed is what one sequence brings to a step: a prompt, of which only the last
 // token's scores are computed, or one token for each of its rows.
 type Feed struct {
-	Sample *Sample
-	Cross  *Encoded // the encoder's side, for decoders that have one
-	Tokens []int64
-	Prompt bool
+	Sequence *Sequence
+	Cross    *Encoded // the encoder's side, for decoders that have one
+	Tokens   []int64
+	Prompt   bool
 }
 
 // Scores are the scores of a step: for each feed in order one row for a prompt,
-// or one a row of the sample. They are valid until the next step.
+// or one a row of the sequence. They are valid until the next step.
 type Scores struct {
 	Data  []float32
 	Rows  int
@@ -259,7 +259,7 @@ type Scores struct {
 // Step feeds tokens and computes scores.
 func (e *Engine) Step(ctx context.Context, feeds []Feed) (*Scores, error) {
 	if len(feeds) == 0 {
-		return nil, errors.New("a step of no samples")
+		return nil, errors.New("a step of no sequences")
 	}
 	if err := e.step.fill(e, feeds); err != nil {
 		return nil, err

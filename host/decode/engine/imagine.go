@@ -5,12 +5,12 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 )
 
-// Imagine makes a sample as it is after a prompt and so many steps of rows that
+// Imagine makes a sequence as it is after a prompt and so many steps of rows that
 // differ, without computing any of it: its positions hold zeros, in memory of their
 // own. What a step costs does not depend on what is kept, so this is how shapes are
 // timed that would take long to get to.
-func (e *Engine) Imagine(prompt, rows, steps int) (_ *Sample, err error) {
-	s := e.NewSample()
+func (e *Engine) Imagine(prompt, rows, steps int) (_ *Sequence, err error) {
+	s := e.NewSequence()
 	defer func() {
 		if err != nil {
 			s.Release()
@@ -42,9 +42,9 @@ func (e *Engine) Imagine(prompt, rows, steps int) (_ *Sample, err error) {
 // pageFloats is at most as many as a page of memory holds.
 const pageFloats = 4096 / 4
 
-// back writes to every page of a sample's blocks: pages that were only ever read are
+// back writes to every page of a sequence's blocks: pages that were only ever read are
 // one and the same.
-func back(p *pool, s *cache.Sample) {
+func back(p *pool, s *cache.Sequence) {
 	list, floats := p.Floats(), p.BlockBytes()/4
 	done := map[int32]bool{}
 	clearBlocks := func(slots []int32) {

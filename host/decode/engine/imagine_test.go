@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// A sample that nothing computed is as long, takes as much and grows as one that was
+// A sequence that nothing computed is as long, takes as much and grows as one that was
 // fed a prompt and steps, whatever is kept.
 func TestImagine(t *testing.T) {
 	l, set := open(t)
@@ -51,10 +51,10 @@ func TestImagine(t *testing.T) {
 			}
 		}
 		const prompt, rows, steps = 20, 3, 4
-		fed := e.NewSample()
-		step := func(s *engine.Sample, isPrompt bool, n int) {
+		fed := e.NewSequence()
+		step := func(s *engine.Sequence, isPrompt bool, n int) {
 			t.Helper()
-			f := engine.Feed{Sample: s, Cross: cross, Prompt: isPrompt}
+			f := engine.Feed{Sequence: s, Cross: cross, Prompt: isPrompt}
 			for i := range n {
 				f.Tokens = append(f.Tokens, int64(5+i))
 			}
@@ -90,7 +90,7 @@ func TestImagine(t *testing.T) {
 			t.Errorf("%s, %s: %d bytes stay", c.model, c.keep, self+enc)
 		}
 		if _, err := e.Imagine(1<<24, 1, 0); err == nil {
-			t.Errorf("%s, %s: a sample larger than the cache", c.model, c.keep)
+			t.Errorf("%s, %s: a sequence larger than the cache", c.model, c.keep)
 		}
 		if self, _, _, _ := e.Memory(); self != 0 {
 			t.Errorf("%s, %s: %d bytes stay after an error", c.model, c.keep, self)

@@ -48,7 +48,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 						want := c.Candidate.Bytes(l, plan.Shape{Keys: keys, Own: steps, Beams: beams, Batch: 1})
 						got, slack := e.EncodedBytes(keys, beams), int64(0)
 						if l.Type == "self" {
-							got, slack = sampleBytes(t, e, keys, beams, steps), 2*e.BlockBytes()
+							got, slack = sequenceBytes(t, e, keys, beams, steps), 2*e.BlockBytes()
 						}
 						if math.Abs(float64(got-want)) > float64(slack) {
 							t.Errorf("%s attention stores %d bytes, the planner says %d", l.Type, got, want)
@@ -66,9 +66,9 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 	}
 }
 
-// sampleBytes is what a sample stores behind a prompt and steps of beams that never
+// sequenceBytes is what a sequence stores behind a prompt and steps of beams that never
 // agree.
-func sampleBytes(t *testing.T, e *engine.Engine, prompt, beams, steps int) int64 {
+func sequenceBytes(t *testing.T, e *engine.Engine, prompt, beams, steps int) int64 {
 	t.Helper()
 	s, err := e.Imagine(prompt, beams, steps)
 	if err != nil {

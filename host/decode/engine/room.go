@@ -5,7 +5,7 @@ import "github.com/opgraft/graft/host/abi"
 // Room is how many bytes the pools may take in all.
 func (e *Engine) Room() int64 { return e.budget.Left() + e.budget.Used() }
 
-// Need is the most bytes that a sample's own positions take: those of its prompt, and
+// Need is the most bytes that a sequence's own positions take: those of its prompt, and
 // so many of each of its rows.
 func (e *Engine) Need(prompt, rows, rest int) int64 {
 	p := e.self

@@ -27,9 +27,9 @@ func (l *lists) reset() {
 	l.sequences, l.sharedSlots, l.privateSlots, l.slotMapping = l.sequences[:0], l.sharedSlots[:0], l.privateSlots[:0], l.slotMapping[:0]
 }
 
-// group adds a group of n rows from a first row on, with the slots of a sample, which
+// group adds a group of n rows from a first row on, with the slots of a sequence, which
 // may be nil: it sees nothing of the pool.
-func (l *lists) group(first, n int, s *cache.Sample, causal int32) {
+func (l *lists) group(first, n int, s *cache.Sequence, causal int32) {
 	d := [abi.SequenceColumns]int32{
 		abi.SequenceFirstToken: int32(first), abi.SequenceTokens: int32(n),
 		abi.SequenceSharedOffset: int32(len(l.sharedSlots)), abi.SequencePrivateOffset: int32(len(l.privateSlots)),
@@ -66,7 +66,7 @@ func (b *stepBuffers) close() {
 	}
 }
 
-// fill lets the samples grow by what they are fed and describes it.
+// fill lets the sequences grow by what they are fed and describes it.
 func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
 	b.tokens, b.positions, b.selected = b.tokens[:0], b.positions[:0], b.selected[:0]
 	for _, l := range []*lists{&b.self, &b.prompt, &b.cross, &b.output} {
@@ -74,14 +74,14 @@ func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
 	}
 	for i, f := range feeds {
 		if err := b.feed(e, f); err != nil {
-			return fmt.Errorf("sample %d of the step: %w", i, err)
+			return fmt.Errorf("sequence %d of the step: %w", i, err)
 		}
 	}
 	return nil
 }
 
 func (b *stepBuffers) feed(e *Engine, f Feed) error {
-	s, n := f.Sample, len(f.Tokens)
+	s, n := f.Sequence, len(f.Tokens)
 	first, past := len(b.tokens), s.Len()
 	grown := past + 1
 	if f.Prompt {
@@ -109,10 +109,10 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	b.tokens = append(b.tokens, f.Tokens...)
 	if f.Prompt {
 		b.selected = append(b.selected, int64(first+n-1))
-		if err := b.begin(s, first, n); err != nil {
+		if err := b.prefill(s, first, n); err != nil {
 			return err
 		}
-	} else if err := b.goOn(s, first, n); err != nil {
+	} else if err := b.decode(s, first, n); err != nil {
 		return err
 	}
 	if f.Cross != nil {
@@ -122,8 +122,8 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	return nil
 }
 
-// begin lets a sample grow by a prompt.
-func (b *stepBuffers) begin(s *Sample, first, n int) error {
+// prefill lets a sequence grow by a prompt.
+func (b *stepBuffers) prefill(s *Sequence, first, n int) error {
 	if s.prompt == nil {
 		slots, err := s.own.Extend(n)
 		if err != nil {
@@ -147,8 +147,8 @@ func (b *stepBuffers) begin(s *Sample, first, n int) error {
 	return nil
 }
 
-// goOn lets each row of a sample grow by a token.
-func (b *stepBuffers) goOn(s *Sample, first, n int) error {
+// decode lets each row of a sequence grow by a token.
+func (b *stepBuffers) decode(s *Sequence, first, n int) error {
 	b.self.slotMapping = append(b.self.slotMapping, none(n)...)
 	if err := s.own.Append(b.self.slotMapping[first:]); err != nil {
 		return err

@@ -7,39 +7,39 @@ import (
 	"github.com/opgraft/graft/host/abi"
 )
 
-// Sample is the positions of one input: a part that all its rows share, and
+// Sequence is the positions of one input: a part that all its rows share, and
 // behind it a part of each row's own. All rows are equally long.
-type Sample struct {
+type Sequence struct {
 	pool    *Pool
 	shared  []int32   // slots of positions 0 .. len-1
 	private [][]int32 // a row: slots of the positions after the shared ones
 	spare   [][]int32 // lists to be used again
-	blocks  []int32   // all that the sample holds, the one being filled last
+	blocks  []int32   // all that the sequence holds, the one being filled last
 	filled  int       // slots taken of the last block
 }
 
-// NewSample is a sample of no positions with one row.
-func NewSample(p *Pool) *Sample {
-	return &Sample{pool: p, private: make([][]int32, 1), filled: abi.CacheBlockSize}
+// NewSequence is a sequence of no positions with one row.
+func NewSequence(p *Pool) *Sequence {
+	return &Sequence{pool: p, private: make([][]int32, 1), filled: abi.CacheBlockSize}
 }
 
 // Rows is the number of rows.
-func (s *Sample) Rows() int { return len(s.private) }
+func (s *Sequence) Rows() int { return len(s.private) }
 
 // Len is the number of positions of each row.
-func (s *Sample) Len() int { return len(s.shared) + len(s.private[0]) }
+func (s *Sequence) Len() int { return len(s.shared) + len(s.private[0]) }
 
 // Shared are the slots of the positions on which all rows agree, from 0 on.
-func (s *Sample) Shared() []int32 { return s.shared }
+func (s *Sequence) Shared() []int32 { return s.shared }
 
 // Private are the slots of a row's positions after the shared ones.
-func (s *Sample) Private(row int) []int32 { return s.private[row] }
+func (s *Sequence) Private(row int) []int32 { return s.private[row] }
 
-// Bytes is what the sample's blocks take.
-func (s *Sample) Bytes() int64 { return int64(len(s.blocks)) * s.pool.BlockBytes() }
+// Bytes is what the sequence's blocks take.
+func (s *Sequence) Bytes() int64 { return int64(len(s.blocks)) * s.pool.BlockBytes() }
 
-// slot takes the next slot of the sample's blocks.
-func (s *Sample) slot() (int32, error) {
+// slot takes the next slot of the sequence's blocks.
+func (s *Sequence) slot() (int32, error) {
 	if s.filled == abi.CacheBlockSize {
 		s.drop()
 		b, err := s.pool.take()
@@ -54,10 +54,10 @@ func (s *Sample) slot() (int32, error) {
 
 // Extend adds n positions that all rows share, as a prompt is, and returns their
 // slots. The rows must have no positions of their own. On an error nothing has
-// changed but blocks that the sample now holds.
-func (s *Sample) Extend(n int) ([]int32, error) {
+// changed but blocks that the sequence now holds.
+func (s *Sequence) Extend(n int) ([]int32, error) {
 	if len(s.private[0]) > 0 {
-		return nil, fmt.Errorf("a sample whose rows differ cannot be given positions that they share")
+		return nil, fmt.Errorf("a sequence whose rows differ cannot be given positions that they share")
 	}
 	before := len(s.shared)
 	for range n {
@@ -74,7 +74,7 @@ func (s *Sample) Extend(n int) ([]int32, error) {
 // Append adds one position to every row and writes the rows' slots to slots,
 // which must be as long as there are rows. A single row's position is shared.
 // On an error no row has grown.
-func (s *Sample) Append(slots []int32) error {
+func (s *Sequence) Append(slots []int32) error {
 	for i := range s.private {
 		slot, err := s.slot()
 		if err != nil {
@@ -95,9 +95,9 @@ func (s *Sample) Append(slots []int32) error {
 // Reorder makes the rows anew: row i continues what was row parents[i]. There
 // may be more or fewer rows than before, at least one. Positions on which all
 // rows now agree become shared.
-func (s *Sample) Reorder(parents []int) error {
+func (s *Sequence) Reorder(parents []int) error {
 	if len(parents) == 0 {
-		return fmt.Errorf("a sample needs at least one row")
+		return fmt.Errorf("a sequence needs at least one row")
 	}
 	for _, p := range parents {
 		if p < 0 || p >= len(s.private) {
@@ -129,7 +129,7 @@ func (s *Sample) Reorder(parents []int) error {
 
 // join moves what all rows agree on to the shared part. Rows that agree on a
 // position have one ancestor there, so they agree on all before it.
-func (s *Sample) join() {
+func (s *Sequence) join() {
 	n := 0
 	for n < len(s.private[0]) && !slices.ContainsFunc(s.private, func(o []int32) bool { return o[n] != s.private[0][n] }) {
 		n++
@@ -144,7 +144,7 @@ func (s *Sample) join() {
 }
 
 // drop gives blocks back of which no row reads a slot any more.
-func (s *Sample) drop() {
+func (s *Sequence) drop() {
 	if len(s.private) == 1 && len(s.private[0]) == 0 && len(s.shared) == len(s.blocks)*abi.CacheBlockSize {
 		return
 	}
@@ -166,8 +166,8 @@ func (s *Sample) drop() {
 	})
 }
 
-// Release gives all blocks back. The sample must not be used afterwards.
-func (s *Sample) Release() {
+// Release gives all blocks back. The sequence must not be used afterwards.
+func (s *Sequence) Release() {
 	s.pool.give(s.blocks...)
 	s.blocks, s.shared, s.private = nil, nil, nil
 }

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"github.com/opgraft/graft/host/decode/cache"
+)
+
+// Sequence is what layers of self attention keep of one input under way.
+type Sequence struct {
+	prompt *cache.Sequence // the prompt's positions, where they are kept apart; else nil
+	own    *cache.Sequence // all others
+}
+
+// NewSequence is an empty sequence of the decoder, of one row.
+func (e *Engine) NewSequence() *Sequence {
+	s := &Sequence{own: cache.NewSequence(e.self.Pool)}
+	if e.prompt != nil {
+		s.prompt = cache.NewSequence(e.prompt.Pool)
+	}
+	return s
+}
+
+// Rows is the number of rows.
+func (s *Sequence) Rows() int { return s.own.Rows() }
+
+// Len is the number of positions of each row.
+func (s *Sequence) Len() int {
+	n := s.own.Len()
+	if s.prompt != nil {
+		n += s.prompt.Len()
+	}
+	return n
+}
+
+// Bytes is what the sequence's blocks take.
+func (s *Sequence) Bytes() int64 {
+	n := s.own.Bytes()
+	if s.prompt != nil {
+		n += s.prompt.Bytes()
+	}
+	return n
+}
+
+// Reorder makes row i a copy of what row parents[i] was.
+func (s *Sequence) Reorder(parents []int) error { return s.own.Reorder(parents) }
+
+// Release gives all blocks back. The sequence must not be used afterwards.
+func (s *Sequence) Release() {
+	s.own.Release()
+	if s.prompt != nil {
+		s.prompt.Release()
+	}
+}
+
+// Encoded is what layers of cross attention read of one input.
+type Encoded struct {
+	keys   *cache.Sequence // keys, or keys and values, of layers; nil where none are kept
+	output *cache.Sequence // the encoder's output; nil where it is not kept
+}
+
+// Len is the number of positions of the encoder's output.
+func (s *Encoded) Len() int {
+	if s.output != nil {
+		return s.output.Len()
+	}
+	return s.keys.Len()
+}
+
+// Bytes is what is kept.
+func (s *Encoded) Bytes() (n int64) {
+	for _, part := range []*cache.Sequence{s.keys, s.output} {
+		if part != nil {
+			n += part.Bytes()
+		}
+	}
+	return n
+}
+
+// Release gives all blocks back.
+func (s *Encoded) Release() {
+	for _, part := range []*cache.Sequence{s.keys, s.output} {
+		if part != nil {
+			part.Release()
+		}
+	}
+	s.keys, s.output = nil, nil
+}
