@@ -46,7 +46,7 @@ type generation struct {
 // searchFlags are the options of the search that have a flag of their own, with
 // their meaning; --set reaches the others.
 var searchFlags = []struct{ name, usage string }{
-	{"num_beams", "beams of a sample; 1 is greedy search or sampling (also --beam)"},
+	{"num_beams", "beams of a request; 1 is greedy search or sampling (also --beam)"},
 	{"num_beam_groups", "groups of beams that are pushed apart (diverse beam search)"},
 	{"diversity_penalty", "how far groups are pushed apart"},
 	{"length_penalty", "exponent of the length that divides a beam's score; above 0 favours long outputs"},

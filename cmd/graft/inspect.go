@@ -121,8 +121,8 @@ was measured (graft tune), and why a layer has another strategy.`,
 	flags.add(cmd)
 	attention.add(cmd.Flags())
 	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: maximum of memory for the KV cache, such as 8GiB")
-	cmd.Flags().IntVar(&beams, "beam", 0, "folders: beams of a sample (default: 1 to 8)")
-	cmd.Flags().IntVar(&batch, "batch-size", 8, "folders: samples at once")
+	cmd.Flags().IntVar(&beams, "beam", 0, "folders: beams of a request (default: 1 to 8)")
+	cmd.Flags().IntVar(&batch, "batch-size", 8, "folders: requests at once")
 	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
 	return cmd
 }

@@ -26,11 +26,11 @@ type folderInspection struct {
 // attentionKind is one kind of attention with all that it could keep.
 type attentionKind struct {
 	plan.Layers
-	Range     plan.Range    `json:"range"`
-	Chosen    string        `json:"chosen"`
-	PerSample bool          `json:"per_sample"` // each sample's shape decides
-	Reason    string        `json:"reason"`
-	Options   []plan.Option `json:"options"`
+	Range      plan.Range    `json:"range"`
+	Chosen     string        `json:"chosen"`
+	PerRequest bool          `json:"per_request"` // each request's shape decides
+	Reason     string        `json:"reason"`
+	Options    []plan.Option `json:"options"`
 }
 
 // inspectFolder prepares a folder for generation and says which strategy its attention has, and
@@ -75,22 +75,22 @@ func (r *folderInspection) text(w io.Writer) {
 	for _, k := range r.Attention {
 		s := k.Range.Largest()
 		fmt.Fprintf(w, "%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
-		fmt.Fprintf(w, "at %d positions, %d beams and %d samples at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
-		rows := [][]string{{"strategy", "MB a sample", "predicted ms a step", "measured", "speed over the range", "at worst", "samples in the cache"}}
+		fmt.Fprintf(w, "at %d positions, %d beams and %d requests at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
+		rows := [][]string{{"strategy", "MB a request", "predicted ms a step", "measured", "speed over the range", "at worst", "requests in the cache"}}
 		for _, o := range k.Options {
 			if o.Refused != "" {
 				rows = append(rows, []string{o.Name, "-", "-", "-", "-", "-", o.Refused})
 				continue
 			}
-			measured, samples := "-", "-"
+			measured, requests := "-", "-"
 			if o.Largest.Measured {
 				measured = fmt.Sprintf("%.2f", 1e3*o.Largest.Seconds)
 			}
 			if o.Batch > 0 {
-				samples = fmt.Sprint(o.Batch)
+				requests = fmt.Sprint(o.Batch)
 			}
 			rows = append(rows, []string{o.Name, megabytes(o.Largest.Bytes), fmt.Sprintf("%.2f", 1e3*o.Largest.Model), measured,
-				fmt.Sprintf("%.2fx", o.Speedup), fmt.Sprintf("%.2fx", o.Worst), samples})
+				fmt.Sprintf("%.2fx", o.Speedup), fmt.Sprintf("%.2fx", o.Worst), requests})
 		}
 		table(w, rows)
 		fmt.Fprintln(w)

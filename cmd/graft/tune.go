@@ -69,9 +69,9 @@ for this machine, these builds of the plugins and this number of threads.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Int64Var(&beams, "beam", 8, "the most beams of a sample")
-	f.Int64Var(&o.Batch, "batch-size", 16, "the most samples of a step; fewer where memory holds no more")
-	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a sample generates")
+	f.Int64Var(&beams, "beam", 8, "the most beams of a request")
+	f.Int64Var(&o.Batch, "batch-size", 16, "the most requests of a step; fewer where memory holds no more")
+	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a request generates")
 	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
 	f.StringVar(&attention.name, "attention", "", "a plugin whose operators are measured in place of graft's own")
 	f.IntVar(&threads, "threads", 0, "threads inside an operator (0: one a core)")

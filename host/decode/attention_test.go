@@ -56,7 +56,7 @@ func TestPlanOfAutoBatch(t *testing.T) {
 }
 
 // What the pools hold is not promised twice: no request is started that could not end.
-func TestSamplesEndInTheMemoryThatIsLeft(t *testing.T) {
+func TestRequestsEndInTheMemoryThatIsLeft(t *testing.T) {
 	const length, more = 124, 110
 	g := opened(t, "bart", Options{Batch: 2, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
 	set, err := json.Marshal(map[string]any{"num_beams": 1, "max_new_tokens": more, "eos_token_id": []int{}, "forced_eos_token_id": nil})

@@ -21,7 +21,7 @@ import (
 // rounds is how often each figure is taken, the three in turn.
 const rounds = 11
 
-// Positions of the attention that reads: a few samples of one row, of 8 heads of 64,
+// Positions of the attention that reads: a few requests of one row, of 8 heads of 64,
 // 4 KiB a position.
 const (
 	readers       = 4
@@ -112,7 +112,7 @@ type reader struct {
 
 func newReader(p *plugin.Plugin, operator string, bytes int64, crew *threads.Pool) (_ *reader, err error) {
 	blocks := bytes / positionBytes / abi.CacheBlockSize
-	keys := blocks / readers * abi.CacheBlockSize // of each sample
+	keys := blocks / readers * abi.CacheBlockSize // of each request
 	x := &reader{bytes: float64(keys * readers * positionBytes)}
 	defer func() {
 		if err != nil {

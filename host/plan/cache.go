@@ -148,13 +148,13 @@ func (c Candidate) Serves(l Layers) string {
 	return ""
 }
 
-// Shape is one step of a decoder: Batch samples of Beams rows each.
+// Shape is one step of a decoder: Batch requests of Beams rows each.
 type Shape struct {
-	Keys  int64 `json:"keys"`  // positions that a sample's rows share: the prompt, or the encoder's output
+	Keys  int64 `json:"keys"`  // positions that a request's rows share: the prompt, or the encoder's output
 	Own   int64 `json:"own"`   // positions generated since, of each row
-	Beams int64 `json:"beams"` // rows of a sample
-	Batch int64 `json:"batch"` // samples
-	// Steps is how many steps a sample is expected to take: what is computed before
+	Beams int64 `json:"beams"` // rows of a request
+	Batch int64 `json:"batch"` // requests
+	// Steps is how many steps a request is expected to take: what is computed before
 	// the first one is spread over them. 0 leaves it out.
 	Steps int64 `json:"steps,omitempty"`
 }

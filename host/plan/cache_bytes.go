@@ -36,9 +36,9 @@ func (c Candidate) slotBytes(l Layers) (shared, own int64) {
 	return l.Layers * n, l.Layers * n
 }
 
-// Bytes is what a sample stores at a shape, in whole blocks; Batch does not count.
+// Bytes is what a request stores at a shape, in whole blocks; Batch does not count.
 // Positions that beams do not share are counted once a beam: it is the most that a
-// sample can take.
+// request can take.
 func (c Candidate) Bytes(l Layers, s Shape) int64 {
 	shared, own := c.slotBytes(l)
 	generated := s.Own * max(s.Beams, 1)
@@ -57,10 +57,10 @@ func (c Candidate) Bytes(l Layers, s Shape) int64 {
 	return shared * wholeBlocks(s.Keys+generated)
 }
 
-// BatchWithin is how many samples of so many bytes a memory holds.
-func BatchWithin(bytes, sample int64) int64 {
-	if sample <= 0 {
+// BatchWithin is how many requests of so many bytes a memory holds.
+func BatchWithin(bytes, request int64) int64 {
+	if request <= 0 {
 		return math.MaxInt64
 	}
-	return bytes / sample
+	return bytes / request
 }

@@ -35,7 +35,7 @@ type Kind struct {
 	// open.
 	Named Strategy
 	Range Range
-	// Either says that the host can decide for each sample between the candidates that
+	// Either says that the host can decide for each request between the candidates that
 	// keep keys and values and the encoder's output.
 	Either bool
 }
@@ -58,7 +58,7 @@ type Option struct {
 	// the first step counts in both.
 	Speedup float64 `json:"speedup,omitempty"`
 	Worst   float64 `json:"worst,omitempty"`
-	// Batch is the most samples of the largest shape whose caches fit into
+	// Batch is the most requests of the largest shape whose caches fit into
 	// CacheOptions.MaxBytes or Within, the other kinds kept as chosen; 0 without these.
 	Batch int64 `json:"batch,omitempty"`
 
@@ -69,7 +69,7 @@ type Option struct {
 type CacheChoice struct {
 	Kind      Kind
 	Candidate Candidate
-	Either    *Crossover // not nil: decided for each sample, Candidate being the default
+	Either    *Crossover // not nil: decided for each request, Candidate being the default
 	Reason    string
 	Options   []Option // in the order of the candidates
 }
@@ -166,10 +166,10 @@ func (c *CacheChoice) choose(p *Predictor, prefer Prefer) error {
 	c.Candidate = chosen.Candidate
 	switch {
 	case prefer == PreferMemory && best != first:
-		c.Reason = fmt.Sprintf("stores %s a sample, %.3gx fewer than %s; expected %.2fx its speed, %.2fx at worst",
+		c.Reason = fmt.Sprintf("stores %s a request, %.3gx fewer than %s; expected %.2fx its speed, %.2fx at worst",
 			size(chosen.Largest.Bytes), ratio(c.Options[first].Largest.Bytes, chosen.Largest.Bytes), c.Options[first].Name, chosen.Speedup, chosen.Worst)
 	case prefer == PreferMemory:
-		c.Reason = fmt.Sprintf("stores %s a sample, and nothing else stores less", size(chosen.Largest.Bytes))
+		c.Reason = fmt.Sprintf("stores %s a request, and nothing else stores less", size(chosen.Largest.Bytes))
 	case best != first:
 		c.Reason = fmt.Sprintf("%s %.2fx the speed of %s over the range, %.2fx at worst", chosen.source(), chosen.Speedup, c.Options[first].Name, chosen.Worst)
 	default:
@@ -215,7 +215,7 @@ func (c *CacheChoice) nearest(first int) string {
 // rareShapes is the part of a range that a strategy must be best in to count.
 const rareShapes = 16
 
-// either lets the shape of each sample decide where neither keys and values nor the
+// either lets the shape of each request decide where neither keys and values nor the
 // encoder's output is the better choice at every shape of the range.
 func (c *CacheChoice) either(p *Predictor, first int) {
 	k := c.Kind
@@ -239,7 +239,7 @@ func (c *CacheChoice) either(p *Predictor, first int) {
 		// Being ready for both takes folded weights: not for a rare shape.
 		if picked[0] > 0 && picked[1]*rareShapes >= len(shapes) {
 			c.Candidate, c.Either = c.Options[first].Candidate, cross
-			c.Reason = fmt.Sprintf("each sample's shape decides: %s at %d of %d shapes of the range, %s at the others", x.Name, picked[1], len(shapes), c.Options[first].Name)
+			c.Reason = fmt.Sprintf("each request's shape decides: %s at %d of %d shapes of the range, %s at the others", x.Name, picked[1], len(shapes), c.Options[first].Name)
 			return
 		}
 	}

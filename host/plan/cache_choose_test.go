@@ -40,10 +40,10 @@ func TestChoiceForSpeed(t *testing.T) {
 		kind plan.Kind
 		want plan.Candidate
 	}{
-		{"few heads, one beam, many samples", twoCores, between(at(tinyCross, 1500, 1, 16)), hidden},
+		{"few heads, one beam, many requests", twoCores, between(at(tinyCross, 1500, 1, 16)), hidden},
 		{"the same, keys too may be kept", twoCores, at(tinyCross, 1500, 1, 16), keysOnly},
 		{"sixteen heads and four beams", twoCores, at(bartLarge, 1024, 4, 4), flash},
-		{"a short input of one sample", twoCores, at(bartLarge, 64, 1, 1), flash},
+		{"a short input of one request", twoCores, at(bartLarge, 64, 1, 1), flash},
 		{"the same beams where arithmetic is cheap", gpu, between(at(bartLarge, 1024, 4, 512)), hidden},
 	} {
 		got := choose(t, c.m, plan.CacheOptions{}, c.kind)[0]
@@ -72,7 +72,7 @@ func TestChoiceForMemory(t *testing.T) {
 	if got[0].Candidate != keysOnly && got[0].Candidate != inputs || got[1].Candidate != hidden {
 		t.Errorf("chose %s and %s", got[0].Candidate, got[1].Candidate)
 	}
-	if want := "stores 4 MiB a sample, 24x fewer than keys_values; expected "; !strings.HasPrefix(got[1].Reason, want) {
+	if want := "stores 4 MiB a request, 24x fewer than keys_values; expected "; !strings.HasPrefix(got[1].Reason, want) {
 		t.Errorf("because %q, want %q", got[1].Reason, want)
 	}
 	// What the weights rule out is not taken, and its reason shown.
@@ -88,7 +88,7 @@ func TestChoiceForMemory(t *testing.T) {
 	}
 }
 
-// A bound on memory takes what generates most with as many samples as fit: fewer
+// A bound on memory takes what generates most with as many requests as fit: fewer
 // bytes pay where they allow a larger batch, and not where they cost more time.
 func TestChoiceWithinMemory(t *testing.T) {
 	self := bartLarge
@@ -98,14 +98,14 @@ func TestChoiceWithinMemory(t *testing.T) {
 		{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}},
 	}
 	free := choose(t, twoCores, plan.CacheOptions{MaxBytes: 64 << 30}, kinds...)
-	if free[0].Candidate != flash || free[1].Candidate != flash || strings.Contains(free[1].Reason, "largest samples") {
+	if free[0].Candidate != flash || free[1].Candidate != flash || strings.Contains(free[1].Reason, "largest requests") {
 		t.Fatalf("with memory to spare: %s and %s because %q", free[0].Candidate, free[1].Candidate, free[1].Reason)
 	}
-	// A sample takes 24 MiB of its own keys and values and 96 MiB of the encoder's. With
+	// A request takes 24 MiB of its own keys and values and 96 MiB of the encoder's. With
 	// 16 heads and 4 beams arithmetic on the encoder's output takes longer than what
 	// twice the batch gains.
 	got := choose(t, twoCores, plan.CacheOptions{MaxBytes: 1 << 30}, kinds...)
-	if got[0].Candidate != flash || got[1].Candidate != flash || !strings.HasSuffix(got[1].Reason, "; 1 GiB hold 8 of the largest samples") {
+	if got[0].Candidate != flash || got[1].Candidate != flash || !strings.HasSuffix(got[1].Reason, "; 1 GiB hold 8 of the largest requests") {
 		t.Errorf("%s and %s because %q", got[0].Candidate, got[1].Candidate, got[1].Reason)
 	}
 	// Where arithmetic is cheap the batch counts.
@@ -119,8 +119,8 @@ func TestChoiceWithinMemory(t *testing.T) {
 		most int64
 		want string
 	}{
-		{30 << 20, "30 MiB hold 1 of the largest samples, and none with keys_values, the first choice"},
-		{1 << 20, "1 MiB hold none of the largest samples, and none with keys_values, the first choice"},
+		{30 << 20, "30 MiB hold 1 of the largest requests, and none with keys_values, the first choice"},
+		{1 << 20, "1 MiB hold none of the largest requests, and none with keys_values, the first choice"},
 	} {
 		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: c.most}, kinds...)
 		if got[1].Candidate == flash || got[1].Reason != c.want {
@@ -146,14 +146,14 @@ func TestBatchesWithinMemory(t *testing.T) {
 	const kv, k = 272 * 24 * 4096, 272 * 12 * 4096
 	for i, want := range []int64{(8 << 30) / (kv + 96<<20), (8 << 30) / (kv + 4<<20), (8 << 30) / (kv + 48<<20), (8 << 30) / (kv + 4<<20)} {
 		if b := got[1].Options[i].Batch; b != want {
-			t.Errorf("%s: %d samples, want %d", got[1].Options[i].Name, b, want)
+			t.Errorf("%s: %d requests, want %d", got[1].Options[i].Name, b, want)
 		}
 	}
 	if a, b := got[1].Options[0].Batch, got[1].Options[1].Batch; float64(b) < 3.8*float64(a) {
-		t.Errorf("%d samples with the encoder's output, %d with keys and values: want 3.8x", b, a)
+		t.Errorf("%d requests with the encoder's output, %d with keys and values: want 3.8x", b, a)
 	}
 	if a, b := int64(8<<30)/(kv+96<<20), int64(8<<30)/(k+4<<20); float64(b) < 5*float64(a) {
-		t.Errorf("%d samples with keys alone too, %d without: want 5x", b, a)
+		t.Errorf("%d requests with keys alone too, %d without: want 5x", b, a)
 	}
 }
 
@@ -176,15 +176,15 @@ func TestCrossover(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { x.Pick(s) }); n != 0 {
 		t.Errorf("a pick allocates %g times", n)
 	}
-	// A range on both sides is decided a sample.
+	// A range on both sides is decided for each request.
 	k := plan.Kind{Layers: tinyCross, Candidates: crossAll, Either: true, Range: plan.Range{Keys: one(1500), Beams: [2]int64{1, 8}, Batch: [2]int64{1, 16}}}
 	got := choose(t, twoCores, plan.CacheOptions{}, k)[0]
-	if got.Either == nil || got.Candidate != flash || !strings.HasPrefix(got.Reason, "each sample's shape decides: prompt_hidden_states at ") {
+	if got.Either == nil || got.Candidate != flash || !strings.HasPrefix(got.Reason, "each request's shape decides: prompt_hidden_states at ") {
 		t.Errorf("chose %s because %q", got.Candidate, got.Reason)
 	}
 	k.Either = false
 	if got := choose(t, twoCores, plan.CacheOptions{}, k)[0]; got.Either != nil {
-		t.Errorf("a host that cannot decide a sample is asked to: %q", got.Reason)
+		t.Errorf("a host that cannot decide a request is asked to: %q", got.Reason)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestNamedKinds(t *testing.T) {
 		}
 		for _, o := range got[1].Options {
 			if o.Candidate == c.want && o.Batch != c.batch {
-				t.Errorf("%s is named: %d samples fit with %s, want %d", c.named, o.Batch, o.Name, c.batch)
+				t.Errorf("%s is named: %d requests fit with %s, want %d", c.named, o.Batch, o.Name, c.batch)
 			}
 		}
 	}
@@ -312,12 +312,12 @@ func TestNamedKinds(t *testing.T) {
 	}
 }
 
-// Without a bound, options are told how many samples fit into what there is.
-func TestSamplesWithin(t *testing.T) {
+// Without a bound, options are told how many requests fit into what there is.
+func TestRequestsWithin(t *testing.T) {
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}}
 	for _, o := range choose(t, twoCores, plan.CacheOptions{Within: 1 << 30}, cross)[0].Options {
 		if want := int64(1<<30) / o.Largest.Bytes; o.Batch != want {
-			t.Errorf("%s: %d samples, want %d", o.Name, o.Batch, want)
+			t.Errorf("%s: %d requests, want %d", o.Name, o.Batch, want)
 		}
 	}
 }

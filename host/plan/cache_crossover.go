@@ -8,7 +8,7 @@ const (
 	MeasuredMargin = 1.08
 )
 
-// Crossover decides between candidates for one sample at a time, by its shape. The
+// Crossover decides between candidates for one request at a time, by its shape. The
 // first is the default, which stays where the others are near. It may be used by
 // several goroutines at once.
 type Crossover struct {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// most is what a choice may come to keep for one sample.
+// most is what a choice may come to keep for one request.
 func (c *CacheChoice) most() int64 {
 	if c.Either == nil {
 		return c.Candidate.Bytes(c.Kind.Layers, c.Kind.Range.Largest())
@@ -28,9 +28,9 @@ func kept(choices []CacheChoice) int64 {
 }
 
 // fit changes choices that together keep more than a bound at the largest batch. Fewer
-// samples then fit, and which ones decides how many: it takes the combination that
+// requests then fit, and which ones decides how many: it takes the combination that
 // generates the most tokens in a time, the rest of the decoder counted, but leaves what
-// was chosen where others are near. Where not one sample fits it takes the smallest.
+// was chosen where others are near. Where not one request fits it takes the smallest.
 func fit(p *Predictor, choices []CacheChoice, most int64) {
 	if kept(choices) <= most {
 		return
@@ -42,14 +42,14 @@ func fit(p *Predictor, choices []CacheChoice, most int64) {
 	}
 	preferred := combine(p, choices, at, most)
 	best, taken := preferred.rate*Margin, at
-	smallest, least := at, preferred.sample
+	smallest, least := at, preferred.request
 	for at = first(choices, at); ; {
 		if x := combine(p, choices, at, most); x.serves {
 			if x.rate > best {
 				best, taken = x.rate, slices.Clone(at)
 			}
-			if x.sample < least {
-				least, smallest = x.sample, slices.Clone(at)
+			if x.request < least {
+				least, smallest = x.request, slices.Clone(at)
 			}
 		}
 		if !advance(at, choices) {
@@ -65,17 +65,17 @@ func fit(p *Predictor, choices []CacheChoice, most int64) {
 		if to := c.Options[j].Candidate; to != c.Candidate || c.Either != nil {
 			before := c.Candidate.String()
 			if c.Either != nil {
-				before = "deciding by each sample's shape"
+				before = "deciding by each request's shape"
 			}
 			c.Candidate, c.Either = to, nil
-			c.Reason = fmt.Sprintf("%s hold %s of the largest samples, and %s with %s, the first choice", size(most), count(x.batch), count(preferred.batch), before)
+			c.Reason = fmt.Sprintf("%s hold %s of the largest requests, and %s with %s, the first choice", size(most), count(x.batch), count(preferred.batch), before)
 			continue
 		}
-		c.Reason += fmt.Sprintf("; %s hold %s of the largest samples", size(most), count(x.batch))
+		c.Reason += fmt.Sprintf("; %s hold %s of the largest requests", size(most), count(x.batch))
 	}
 }
 
-// count is a number of samples for people.
+// count is a number of requests for people.
 func count(n int64) string {
 	if n == 0 {
 		return "none"
@@ -85,10 +85,10 @@ func count(n int64) string {
 
 // combined is what comes of one option of each kind.
 type combined struct {
-	serves bool
-	sample int64   // bytes of the largest sample
-	batch  int64   // samples that a bound holds, at most as many as are wanted
-	rate   float64 // steps of samples a second
+	serves  bool
+	request int64   // bytes of the largest request
+	batch   int64   // requests that a bound holds, at most as many as are wanted
+	rate    float64 // steps of requests a second
 }
 
 func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combined) {
@@ -98,10 +98,10 @@ func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combi
 		if o.Refused != "" && choices[i].Kind.Named == "" {
 			return combined{}
 		}
-		x.sample += o.Largest.Bytes
+		x.request += o.Largest.Bytes
 		wanted = max(wanted, choices[i].Kind.Range.Batch[1])
 	}
-	x.serves, x.batch = true, min(wanted, BatchWithin(most, x.sample))
+	x.serves, x.batch = true, min(wanted, BatchWithin(most, x.request))
 	if x.batch == 0 {
 		return x
 	}
@@ -146,7 +146,7 @@ func advance(at []int, choices []CacheChoice) bool {
 	return false
 }
 
-// batches notes at every option how many samples would fit into a bound.
+// batches notes at every option how many requests would fit into a bound.
 func batches(choices []CacheChoice, most int64) {
 	all := int64(0)
 	for i := range choices {

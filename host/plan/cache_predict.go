@@ -9,8 +9,8 @@ import (
 // Prediction is what a candidate is expected to take for all layers of a kind.
 type Prediction struct {
 	Seconds  float64 `json:"seconds"`           // of one step
-	Bytes    int64   `json:"bytes"`             // kept for one sample
-	Prefill  float64 `json:"prefill_s"`         // of one sample before its first step, beyond what every candidate computes
+	Bytes    int64   `json:"bytes"`             // kept for one request
+	Prefill  float64 `json:"prefill_s"`         // of one request before its first step, beyond what every candidate computes
 	Measured bool    `json:"measured"`          // Seconds is from a table of this machine, and what Prefill and Seconds hold of products
 	Model    float64 `json:"predicted_seconds"` // Seconds as predicted, also where there is a measurement
 }

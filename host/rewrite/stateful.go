@@ -84,7 +84,7 @@ type Decoder struct {
 	// Positions is the longest sequence: what depends on positions is tabulated to there.
 	Positions int64
 	// Either lets layers that read an encoder's output read keys and values of the
-	// samples that have those instead.
+	// requests that have those instead.
 	Either bool
 	// Implementations are the operators that attend over what is kept.
 	Implementations plan.Implementations

@@ -46,7 +46,7 @@ func (c *crossing) keysValues(of *Layer) error {
 }
 
 // encoder stores the encoder's output, once for all layers; beside it, where that is
-// decided for each sample, keys and values.
+// decided for each request, keys and values.
 func (c *crossing) encoder(of *Layer) error {
 	b, key, value := of.block, of.from.key, of.from.value
 	l, err := c.layer(b, of.Strategy)

@@ -1,7 +1,7 @@
 package tune
 
 // settle takes off what can only be noise: a step of fewer positions, beams or
-// samples takes no longer than one of more, so no time may stand above that of a
+// requests takes no longer than one of more, so no time may stand above that of a
 // larger shape.
 func (a *Axes) settle(seconds []float64) {
 	stride := 1

@@ -17,13 +17,13 @@ type Attention struct {
 	Self, Cross     plan.Strategy
 	Implementations plan.Implementations // the operators that attend over it
 	Prefer          plan.Prefer          // what the planner aims at; "" is plan.PreferSpeed
-	Beams           int                  // of a sample, as far as they are known; 0: 1 to 8
+	Beams           int                  // of a request, as far as they are known; 0: 1 to 8
 	// Storage and Skip trade accuracy: the type that rows are kept in, "" for
 	// plan.Float32, and the probability below which a key's value is left out where keys
 	// are kept alone.
 	Storage plan.Storage
 	Skip    float64
-	// Choose lets each sample keep keys and values where it says false, although Cross is
+	// Choose lets each request keep keys and values where it says false, although Cross is
 	// plan.PromptHiddenStates: by the positions of its encoder's output, and its beams. nil: none.
 	Choose func(positions, beams int) bool
 }

@@ -121,7 +121,7 @@ func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string 
 	return refused
 }
 
-// What a sample is taken to be where its cache is planned: mostBeams where the beams are
+// What a request is taken to be where its cache is planned: mostBeams where the beams are
 // not known, expectedSteps tokens that it generates, and at most mostPlanned positions of
 // an encoder, as far as graft tune measures.
 const (
@@ -158,7 +158,7 @@ func (c *chooser) planned() (*rewrite.Decoder, error) {
 	g.Choose = nil
 	for i := range g.Choices {
 		if choice := &g.Choices[i]; choice.Kind.Layers.Type == "cross" {
-			g.Choose = chosenBySample(choice, o)
+			g.Choose = chosenByRequest(choice, o)
 		}
 	}
 	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions, Either: g.Choose != nil,
@@ -170,8 +170,8 @@ func (c *chooser) planned() (*rewrite.Decoder, error) {
 	return d, nil
 }
 
-// chosenBySample is what is left to decide for each sample, or nil.
-func chosenBySample(c *plan.CacheChoice, o Options) func(positions, beams int) bool {
+// chosenByRequest is what is left to decide for each request, or nil.
+func chosenByRequest(c *plan.CacheChoice, o Options) func(positions, beams int) bool {
 	if c.Either == nil {
 		if c.Kind.Named == plan.PromptHiddenStates {
 			return o.Attention.Choose

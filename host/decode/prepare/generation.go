@@ -31,14 +31,14 @@ type Options struct {
 	Bounded    bool
 	// MaxPositions bounds the sequences of the decoder below what the model allows.
 	MaxPositions int64
-	// Batch is the most samples that are in flight at once, AutoBatch as many as memory
+	// Batch is the most requests that are in flight at once, AutoBatch as many as memory
 	// holds.
 	Batch int
 	// Folds stores folded weights; nil: the user's own cache.
 	Folds *fold.Cache
 }
 
-// AutoBatch as Options.Batch lets as many samples be in flight as memory holds, up to
+// AutoBatch as Options.Batch lets as many requests be in flight as memory holds, up to
 // autoRows rows.
 const AutoBatch = -1
 
@@ -47,7 +47,7 @@ const AutoBatch = -1
 // longer than it reads, and more rows take longer in proportion.
 const autoRows = 128
 
-// Limit is the most samples of so many rows that may be in flight.
+// Limit is the most requests of so many rows that may be in flight.
 func Limit(batch, rows int) int {
 	if batch != AutoBatch {
 		return batch
@@ -70,7 +70,7 @@ type Generation struct {
 	Choices []plan.CacheChoice
 	// Notes are what the planner went without, and why: figures of this machine.
 	Notes []error
-	// Choose is the one choice that is left: true for samples whose layers of cross
+	// Choose is the one choice that is left: true for requests whose layers of cross
 	// attention read the encoder's output, false for keys and values, by positions and
 	// beams. nil: all keep what Choices say.
 	Choose func(positions, beams int) bool

@@ -110,9 +110,9 @@ func (m *Model) Layers() ([]plan.Layers, error) {
 
 // Expected bounds the shapes that a generation is expected to meet.
 type Expected struct {
-	Beams        [2]int64 // of a sample, from least to most
-	Batch        int64    // the most samples at once
-	NewTokens    int64    // that a sample generates
+	Beams        [2]int64 // of a request, from least to most
+	Batch        int64    // the most requests at once
+	NewTokens    int64    // that a request generates
 	MaxPositions int64    // of the decoder, where the model allows more
 	MaxInput     int64    // of the encoder, where the model allows more
 }

@@ -85,7 +85,7 @@ func (x *Layers) arguments(t *Step, f *call, layer int64, query *tensor.Tensor, 
 	return in
 }
 
-// lists are steps, shared slots and own slots of a shape: a sample's shared positions
+// lists are steps, shared slots and own slots of a shape: a request's shared positions
 // lie together, and those of its rows behind them, position by position.
 func (t *Step) lists(s plan.Shape) [3]*tensor.Tensor {
 	var steps, shared, own []int32
