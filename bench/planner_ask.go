@@ -124,7 +124,7 @@ func (a *asked) sides() (names []string) {
 		for _, k := range a.kinds {
 			l := k.Layers
 			c := plan.Candidate{Strategy: change(l)}
-			if c.Strategy == plan.Exported || !slices.Contains(k.Candidates, c) || c.Serves(l) != "" {
+			if c.Strategy == plan.Exported || !slices.Contains(k.Candidates, c) || c.Lacks(l) != "" {
 				c.Strategy = plan.KeysValues
 			}
 			strategies[l.Type] = c.Strategy

@@ -251,7 +251,7 @@ func (d *diagnosis) examine(f discovery.Found) foundPlugin {
 	return p
 }
 
-// other is the device whose variant serves where one's file is absent.
+// other is the device whose variant runs where one's file is absent.
 var other = map[string]string{"cpu": "cuda", "cuda": "cpu"}
 
 // advise notes what to do, once.

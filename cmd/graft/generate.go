@@ -52,19 +52,19 @@ var searchFlags = []struct{ name, usage string }{
 	{"length_penalty", "exponent of the length that divides a beam's score; above 0 favours long outputs"},
 	{"early_stopping", "true, false or never: when beam search may end before the length limit"},
 	{"min_length", "no end before this many tokens, the decoder's prompt included"},
-	{"max_length", "most tokens, the decoder's prompt included"},
+	{"max_length", "maximum number of tokens, the decoder's prompt included"},
 	{"min_new_tokens", "no end before this many new tokens"},
-	{"max_new_tokens", "most new tokens"},
+	{"max_new_tokens", "maximum number of new tokens"},
 	{"no_repeat_ngram_size", "no run of this many tokens comes twice"},
 	{"encoder_no_repeat_ngram_size", "no run of this many tokens of the input comes again"},
 	{"repetition_penalty", "above 1 makes tokens that came before less likely"},
 	{"num_return_sequences", "sequences for each input"},
-	{"do_sample", "draw tokens instead of taking the best"},
-	{"temperature", "of the draw"},
-	{"top_k", "draw from the K best tokens"},
-	{"top_p", "draw from the best tokens that make up this probability"},
-	{"seed", "of the draw"},
-	{"language", "speech models: what is spoken, as german, de or <|de|> (default: what the model hears)"},
+	{"do_sample", "sample tokens instead of taking the best"},
+	{"temperature", "of sampling"},
+	{"top_k", "sample from the K best tokens"},
+	{"top_p", "sample from the best tokens that make up this probability"},
+	{"seed", "of sampling"},
+	{"language", "speech models: what is spoken, as german, de or <|de|> (default: the one the model detects)"},
 	{"task", "speech models: transcribe, or translate to English"},
 }
 
@@ -83,9 +83,9 @@ a summary to stdout (-o json: as an object). Options that are not given are thos
 other of Hugging Face's, and one that is not supported is refused by name.
 
 With --format jsonl a line is an object: index, sequences (text, score, tokens,
-ended), and error where an input could not be served. In text, several sequences
-of one input stand in one line with tabs between, and a line that could not be
-served is empty. Exit code 1 when any line could not be served.`,
+ended), and error where nothing could be generated for an input. In text, several
+sequences of one input stand in one line with tabs between, and a failed line is
+empty. Exit code 1 when any line failed.`,
 		Example: `  graft generate bart-large-cnn --input articles.txt --output summaries.txt --beam 4
   echo hello | graft generate models/g2p --beam 4
   graft generate gpt2 --input prompts.txt --do-sample --top-p 0.9 --seed 7 --format jsonl
@@ -298,7 +298,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		}
 	}
 	if summary.Failed > 0 {
-		return fmt.Errorf("%d of %d lines could not be served", summary.Failed, summary.Inputs)
+		return fmt.Errorf("%d of %d lines could not be generated", summary.Failed, summary.Inputs)
 	}
 	return nil
 }

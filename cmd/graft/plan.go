@@ -22,7 +22,7 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&p.plugins, "plugins", nil, "use only these plugins, by name")
 	f.StringSliceVar(&p.except, "except", nil, "never use these plugins")
-	f.BoolVar(&p.force, "force", false, "use every operator that can serve, whatever it is expected to gain")
+	f.BoolVar(&p.force, "force", false, "use every operator that applies, whatever it is expected to gain")
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
 	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
 }

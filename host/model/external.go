@@ -22,7 +22,7 @@ type resolver struct {
 	limit   int
 }
 
-// newResolver serves the model at path, whose links lead to resolved. Both are
+// newResolver resolves the external data of the model at path, whose links lead to resolved. Both are
 // absolute.
 func newResolver(path, resolved string, limit int) (*resolver, error) {
 	folder := filepath.Dir(path)

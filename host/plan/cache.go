@@ -49,11 +49,11 @@ func (s Strategy) Within(kind string) Strategy {
 	return s
 }
 
-// Storage is the element type that rows are kept in.
+// Storage is the element type that rows are stored in.
 type Storage string
 
-// The types that rows can be kept in; the zero value is Float32. Keys and values
-// together are always kept in float32.
+// The types that rows can be stored in; the zero value is Float32. Keys and values
+// together are always stored in float32.
 const (
 	Float32  Storage = "float32"
 	Float16  Storage = "float16"
@@ -114,9 +114,9 @@ func (l Layers) String() string {
 // maxWidth is the widest row that the operators over rows take.
 const maxWidth = 16384
 
-// Serves says why a candidate cannot serve layers, from their shape and positions
+// Lacks says why a candidate cannot run layers, from their shape and positions
 // alone, or "". That the weights allow it, too, is known when they are folded.
-func (c Candidate) Serves(l Layers) string {
+func (c Candidate) Lacks(l Layers) string {
 	rotary := l.Positions == "rotary" && l.Type == "self"
 	inputs := c.Inputs()
 	switch inputs {
@@ -129,7 +129,7 @@ func (c Candidate) Serves(l Layers) string {
 		case inputs == HiddenStates && l.Type == "cross":
 			return "its inputs are the encoder's output: that is prompt_hidden_states"
 		case rotary:
-			return "rotary positions lie between the projection of keys and their product with queries"
+			return "rotary positions lie between the projection of keys and their matmul with queries"
 		case l.Width > maxWidth:
 			return fmt.Sprintf("its inputs are %d wide, at most %d can be stored", l.Width, maxWidth)
 		}

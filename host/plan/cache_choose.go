@@ -25,7 +25,7 @@ func ParsePrefer(name string) (Prefer, error) {
 	return "", fmt.Errorf("%q is no preference, needed is %s or %s", name, PreferSpeed, PreferMemory)
 }
 
-// Kind is the alike layers of one type with the candidates that may serve them, the
+// Kind is the alike layers of one type with the candidates that may run them, the
 // default first, and the shapes that are expected.
 type Kind struct {
 	Layers     Layers
@@ -36,14 +36,14 @@ type Kind struct {
 	Named Strategy
 	Range Range
 	// Either says that the host can decide for each request between the candidates that
-	// keep keys and values and the encoder's output.
+	// store keys and values and the encoder's output.
 	Either bool
 }
 
 // CacheOptions narrow what Choose takes.
 type CacheOptions struct {
 	Prefer   Prefer // "" is PreferSpeed
-	MaxBytes int64  // the most that all kinds together may keep for the largest batch; 0 is any
+	MaxBytes int64  // the maximum that all kinds together may store for the largest batch; 0 is any
 	Within   int64  // what Option.Batch is told for where MaxBytes is 0; 0 is nothing
 }
 
@@ -51,21 +51,21 @@ type CacheOptions struct {
 type Option struct {
 	Candidate Candidate  `json:"-"`
 	Name      string     `json:"name"`
-	Refused   string     `json:"refused,omitempty"` // why it cannot serve
+	Refused   string     `json:"refused,omitempty"` // why it cannot run
 	Largest   Prediction `json:"largest"`           // at the largest shape of the range
 	// Speedup is how many times faster it is than the default, in the geometric mean
 	// over the range; Worst where it is so least. The part of what is computed before
 	// the first step counts in both.
 	Speedup float64 `json:"speedup,omitempty"`
 	Worst   float64 `json:"worst,omitempty"`
-	// Batch is the most requests of the largest shape whose caches fit into
-	// CacheOptions.MaxBytes or Within, the other kinds kept as chosen; 0 without these.
+	// Batch is the maximum number of requests of the largest shape whose caches fit into
+	// CacheOptions.MaxBytes or Within, the other kinds left as chosen; 0 without these.
 	Batch int64 `json:"batch,omitempty"`
 
 	measured bool // at every shape of the range, as the default's
 }
 
-// CacheChoice is what serves one kind.
+// CacheChoice is what runs one kind.
 type CacheChoice struct {
 	Kind      Kind
 	Candidate Candidate
@@ -75,7 +75,7 @@ type CacheChoice struct {
 }
 
 // ChooseCaches decides what each kind of attention stores. It is an error when no
-// candidate of a kind can serve it.
+// candidate of a kind can run it.
 func ChooseCaches(p *Predictor, kinds []Kind, o CacheOptions) ([]CacheChoice, error) {
 	choices := make([]CacheChoice, len(kinds))
 	for i, k := range kinds {
@@ -102,7 +102,7 @@ func (p *Predictor) weigh(k Kind) []Option {
 	options := make([]Option, len(k.Candidates))
 	base := -1
 	for i, c := range k.Candidates {
-		options[i] = Option{Candidate: c, Name: c.String(), Refused: c.Serves(k.Layers)}
+		options[i] = Option{Candidate: c, Name: c.String(), Refused: c.Lacks(k.Layers)}
 		if why := k.Refused[c]; why != "" && options[i].Refused == "" {
 			options[i].Refused = why
 		}
@@ -160,7 +160,7 @@ func (c *CacheChoice) choose(p *Predictor, prefer Prefer) error {
 		}
 	}
 	if first < 0 {
-		return fmt.Errorf("nothing can serve the %s: %s", c.Kind.Layers, c.refusals())
+		return fmt.Errorf("nothing can run the %s: %s", c.Kind.Layers, c.refusals())
 	}
 	chosen := &c.Options[best]
 	c.Candidate = chosen.Candidate
@@ -222,7 +222,7 @@ func (c *CacheChoice) either(p *Predictor, first int) {
 	if !k.Either || k.Layers.Type != "cross" || c.Options[first].Candidate.Strategy != KeysValues {
 		return
 	}
-	if keep := c.Candidate.Strategy; keep != KeysValues && keep != PromptHiddenStates {
+	if strategy := c.Candidate.Strategy; strategy != KeysValues && strategy != PromptHiddenStates {
 		return
 	}
 	for i := range c.Options {
@@ -245,7 +245,7 @@ func (c *CacheChoice) either(p *Predictor, first int) {
 	}
 }
 
-// refusals lists why no candidate serves.
+// refusals lists why no candidate runs.
 func (c *CacheChoice) refusals() string {
 	if len(c.Options) == 0 {
 		return "no candidate was given"

@@ -41,7 +41,7 @@ func TestChoiceForSpeed(t *testing.T) {
 		want plan.Candidate
 	}{
 		{"few heads, one beam, many requests", twoCores, between(at(tinyCross, 1500, 1, 16)), hidden},
-		{"the same, keys too may be kept", twoCores, at(tinyCross, 1500, 1, 16), keysOnly},
+		{"the same, keys too may be stored", twoCores, at(tinyCross, 1500, 1, 16), keysOnly},
 		{"sixteen heads and four beams", twoCores, at(bartLarge, 1024, 4, 4), flash},
 		{"a short input of one request", twoCores, at(bartLarge, 64, 1, 1), flash},
 		{"the same beams where arithmetic is cheap", gpu, between(at(bartLarge, 1024, 4, 512)), hidden},
@@ -83,7 +83,7 @@ func TestChoiceForMemory(t *testing.T) {
 	}
 	cross.Candidates = []plan.Candidate{hidden}
 	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{cross}, plan.CacheOptions{})
-	if err == nil || !strings.Contains(err.Error(), "nothing can serve the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: prompt_hidden_states: layer 3 is not to be trusted") {
+	if err == nil || !strings.Contains(err.Error(), "nothing can run the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: prompt_hidden_states: layer 3 is not to be trusted") {
 		t.Errorf("got the error %v", err)
 	}
 }
@@ -218,7 +218,7 @@ type projected struct {
 
 func (m projected) Projection(plan.Layers, plan.Shape) (float64, bool) { return m.projection, true }
 
-// Products that make keys and values are those of the table, too, not of a roofline
+// Linear layers that make keys and values are those of the table, too, not of a roofline
 // that was measured at another time.
 func TestMeasuredProjectionsCount(t *testing.T) {
 	self := bartLarge

@@ -17,7 +17,7 @@ type Crossover struct {
 	candidates []Candidate
 }
 
-// NewCrossover makes one; there must be at least one candidate, and all must serve.
+// NewCrossover makes one; there must be at least one candidate, and all must be able to run.
 func NewCrossover(p *Predictor, l Layers, candidates ...Candidate) *Crossover {
 	return &Crossover{p, l, candidates}
 }
@@ -25,7 +25,7 @@ func NewCrossover(p *Predictor, l Layers, candidates ...Candidate) *Crossover {
 // Candidates are what Pick chooses from.
 func (x *Crossover) Candidates() []Candidate { return x.candidates }
 
-// Pick is the number of the candidate that serves a shape fastest. It allocates
+// Pick is the number of the candidate that runs a shape fastest. It allocates
 // nothing.
 func (x *Crossover) Pick(s Shape) int {
 	best := 0

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// most is what a choice may come to keep for one request.
-func (c *CacheChoice) most() int64 {
+// largest is what a choice may come to store for one request.
+func (c *CacheChoice) largest() int64 {
 	if c.Either == nil {
 		return c.Candidate.Bytes(c.Kind.Layers, c.Kind.Range.Largest())
 	}
@@ -18,21 +18,21 @@ func (c *CacheChoice) most() int64 {
 	return n
 }
 
-// kept is what all kinds keep for the largest batch.
-func kept(choices []CacheChoice) int64 {
+// stored is what all kinds store for the largest batch.
+func stored(choices []CacheChoice) int64 {
 	sum := int64(0)
 	for i := range choices {
-		sum += choices[i].most() * max(choices[i].Kind.Range.Batch[1], 1)
+		sum += choices[i].largest() * max(choices[i].Kind.Range.Batch[1], 1)
 	}
 	return sum
 }
 
-// fit changes choices that together keep more than a bound at the largest batch. Fewer
+// fit changes choices that together store more than a bound at the largest batch. Fewer
 // requests then fit, and which ones decides how many: it takes the combination that
 // generates the most tokens in a time, the rest of the decoder counted, but leaves what
 // was chosen where others are near. Where not one request fits it takes the smallest.
-func fit(p *Predictor, choices []CacheChoice, most int64) {
-	if kept(choices) <= most {
+func fit(p *Predictor, choices []CacheChoice, limit int64) {
+	if stored(choices) <= limit {
 		return
 	}
 	at := make([]int, len(choices))
@@ -40,11 +40,11 @@ func fit(p *Predictor, choices []CacheChoice, most int64) {
 		c := &choices[i]
 		at[i] = slices.IndexFunc(c.Options, func(x Option) bool { return x.Candidate == c.Candidate })
 	}
-	preferred := combine(p, choices, at, most)
+	preferred := combine(p, choices, at, limit)
 	best, taken := preferred.rate*Margin, at
 	smallest, least := at, preferred.request
 	for at = first(choices, at); ; {
-		if x := combine(p, choices, at, most); x.serves {
+		if x := combine(p, choices, at, limit); x.runs {
 			if x.rate > best {
 				best, taken = x.rate, slices.Clone(at)
 			}
@@ -59,7 +59,7 @@ func fit(p *Predictor, choices []CacheChoice, most int64) {
 	if best == 0 {
 		taken = smallest
 	}
-	x := combine(p, choices, taken, most)
+	x := combine(p, choices, taken, limit)
 	for i, j := range taken {
 		c := &choices[i]
 		if to := c.Options[j].Candidate; to != c.Candidate || c.Either != nil {
@@ -68,10 +68,10 @@ func fit(p *Predictor, choices []CacheChoice, most int64) {
 				before = "deciding by each request's shape"
 			}
 			c.Candidate, c.Either = to, nil
-			c.Reason = fmt.Sprintf("%s hold %s of the largest requests, and %s with %s, the first choice", size(most), count(x.batch), count(preferred.batch), before)
+			c.Reason = fmt.Sprintf("%s hold %s of the largest requests, and %s with %s, the first choice", size(limit), count(x.batch), count(preferred.batch), before)
 			continue
 		}
-		c.Reason += fmt.Sprintf("; %s hold %s of the largest requests", size(most), count(x.batch))
+		c.Reason += fmt.Sprintf("; %s hold %s of the largest requests", size(limit), count(x.batch))
 	}
 }
 
@@ -85,13 +85,13 @@ func count(n int64) string {
 
 // combined is what comes of one option of each kind.
 type combined struct {
-	serves  bool
+	runs    bool
 	request int64   // bytes of the largest request
 	batch   int64   // requests that a bound holds, at most as many as are wanted
 	rate    float64 // steps of requests a second
 }
 
-func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combined) {
+func combine(p *Predictor, choices []CacheChoice, at []int, limit int64) (x combined) {
 	wanted := int64(1)
 	for i := range choices {
 		o := &choices[i].Options[at[i]]
@@ -101,7 +101,7 @@ func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combi
 		x.request += o.Largest.Bytes
 		wanted = max(wanted, choices[i].Kind.Range.Batch[1])
 	}
-	x.serves, x.batch = true, min(wanted, BatchWithin(most, x.request))
+	x.runs, x.batch = true, min(wanted, BatchWithin(limit, x.request))
 	if x.batch == 0 {
 		return x
 	}
@@ -113,7 +113,7 @@ func combine(p *Predictor, choices []CacheChoice, at []int, most int64) (x combi
 		seconds += p.Predict(k.Layers, choices[i].Options[at[i]].Candidate, s).PerStep(s)
 		if k.Layers.Type == "self" { // once for each of the decoder's layers
 			weights := float64(k.Layers.Layers * OtherWeights(k.Layers))
-			seconds += p.products(weights, weights/4*2*float64(s.Batch*s.Beams))
+			seconds += p.linear(weights, weights/4*2*float64(s.Batch*s.Beams))
 		}
 	}
 	x.rate = float64(x.batch) / seconds
@@ -147,16 +147,16 @@ func advance(at []int, choices []CacheChoice) bool {
 }
 
 // batches notes at every option how many requests would fit into a bound.
-func batches(choices []CacheChoice, most int64) {
+func batches(choices []CacheChoice, limit int64) {
 	all := int64(0)
 	for i := range choices {
-		all += choices[i].most()
+		all += choices[i].largest()
 	}
 	for i := range choices {
 		c := &choices[i]
 		for j := range c.Options {
 			if c.Options[j].Refused == "" {
-				c.Options[j].Batch = BatchWithin(most, all-c.most()+c.Options[j].Largest.Bytes)
+				c.Options[j].Batch = BatchWithin(limit, all-c.largest()+c.Options[j].Largest.Bytes)
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // LayersOf sums up the attention of a decoder by type, each as its first layer is:
-// one pool serves all of them, so they are alike. Layers whose graph makes no keys of
+// they share one pool, so they are alike. Layers whose graph makes no keys of
 // its own, as cross attention over a past, are taken to be as wide as what their
 // queries are made from, which an encoder's output nearly always is.
 func LayersOf(list []*blocks.Block) []Layers {

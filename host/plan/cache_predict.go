@@ -9,9 +9,9 @@ import (
 // Prediction is what a candidate is expected to take for all layers of a kind.
 type Prediction struct {
 	Seconds  float64 `json:"seconds"`           // of one step
-	Bytes    int64   `json:"bytes"`             // kept for one request
+	Bytes    int64   `json:"bytes"`             // stored for one request
 	Prefill  float64 `json:"prefill_s"`         // of one request before its first step, beyond what every candidate computes
-	Measured bool    `json:"measured"`          // Seconds is from a table of this machine, and what Prefill and Seconds hold of products
+	Measured bool    `json:"measured"`          // Seconds is from a table of this machine, and what Prefill and Seconds hold of linear layers
 	Model    float64 `json:"predicted_seconds"` // Seconds as predicted, also where there is a measurement
 }
 
@@ -76,13 +76,13 @@ var usualCosts = map[Strategy]manifest.Cost{
 
 // work is what a layer's step moves and computes.
 type work struct {
-	cache  float64 // bytes read of what is kept
+	cache  float64 // bytes read of what is stored
 	attend float64 // operations on it
 	// own is the bytes of keys and values that stand beside rows of another kind, and
 	// attendOwn the operations on them.
 	own, attendOwn float64
 	weights        float64 // bytes of weights, read once for all rows
-	product        float64 // operations on them
+	operations     float64 // operations on them
 	// projection is the bytes of weights with which new keys and values are made
 	// outside of the operator, and projected the operations on them.
 	projection, projected float64
@@ -95,9 +95,9 @@ func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
 	w := works(l, c, s)
 	layers := float64(l.Layers)
 	columns := filled(l, c)
-	out.Prefill = p.products(4*float64(l.Width)*columns, 2*float64(s.Keys)*float64(l.Width)*columns)
-	product := p.products(w.projection, w.projected)
-	out.Model = layers * (p.operator(l, c, s, w) + product)
+	out.Prefill = p.linear(4*float64(l.Width)*columns, 2*float64(s.Keys)*float64(l.Width)*columns)
+	projection := p.linear(w.projection, w.projected)
+	out.Model = layers * (p.operator(l, c, s, w) + projection)
 	if c.Inputs() == FirstLayerKeys { // the first layer has its keys
 		k := Candidate{Strategy: Keys, Storage: c.Storage}
 		out.Model += p.operator(l, k, s, works(l, k, s)) - p.operator(l, c, s, w)
@@ -112,7 +112,7 @@ func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
 	}
 	// The figures of a table were taken together; what a machine did at another time may
 	// be half of it.
-	made := layers * product
+	made := layers * projection
 	if whole, ok := p.measured.Projection(l, s); ok {
 		all := layers * float64(l.KeyWidth()+l.ValueWidth())
 		made = whole * layers * w.projection / (4 * float64(l.Width) * all)
@@ -126,7 +126,7 @@ func (p *Predictor) Predict(l Layers, c Candidate, s Shape) Prediction {
 // measurement of them is held against.
 func (p *Predictor) Operators(l Layers, c Candidate, s Shape) float64 {
 	w := works(l, c, s)
-	return p.withoutMeasurements().Predict(l, c, s).Model - float64(l.Layers)*p.products(w.projection, w.projected)
+	return p.withoutMeasurements().Predict(l, c, s).Model - float64(l.Layers)*p.linear(w.projection, w.projected)
 }
 
 func (p *Predictor) withoutMeasurements() *Predictor {
@@ -135,7 +135,7 @@ func (p *Predictor) withoutMeasurements() *Predictor {
 	return &q
 }
 
-// operator is the time of one layer's operator. Reading what is kept and computing
+// operator is the time of one layer's operator. Reading what is stored and computing
 // on it overlap, as reading weights and multiplying with them do; the phases follow
 // each other.
 func (p *Predictor) operator(l Layers, c Candidate, s Shape, w work) float64 {
@@ -148,11 +148,11 @@ func (p *Predictor) operator(l Layers, c Candidate, s Shape, w work) float64 {
 	compute := w.attend / (p.machine.FLOPS * share(cost.FLOPS))
 	both := p.costs[KeysValues]
 	own := max(w.own/(p.machine.Bandwidth*share(both.Bandwidth)), w.attendOwn/(p.machine.FLOPS*share(both.FLOPS)))
-	return p.machine.Dispatch + cost.OverheadUS*1e-6 + max(read, compute) + own + p.products(w.weights, w.product)
+	return p.machine.Dispatch + cost.OverheadUS*1e-6 + max(read, compute) + own + p.linear(w.weights, w.operations)
 }
 
-// products is the time of products with weights.
-func (p *Predictor) products(bytes, flops float64) float64 {
+// linear is the time of linear layers.
+func (p *Predictor) linear(bytes, flops float64) float64 {
 	return max(bytes/p.machine.Bandwidth, flops/(p.machine.FLOPS*weightShare))
 }
 
@@ -180,11 +180,11 @@ func works(l Layers, c Candidate, s Shape) work {
 		w.projected = 2 * rows * d * (g*hs + values)
 	}
 	// over is the work over rows of a width for positions; expanded and contracted are
-	// products with the weights of keys and values.
+	// linear layers of keys and values.
 	over := func(width float64, positions float64) {
 		w.attend += rows * positions * h * 4 * width
 		w.weights += 4 * width * g * (hs + vs)
-		w.product += 2 * rows * h * width * (hs + vs)
+		w.operations += 2 * rows * h * width * (hs + vs)
 	}
 	switch c.Inputs() {
 	case Exported:
@@ -207,7 +207,7 @@ func works(l Layers, c Candidate, s Shape) work {
 		w.cache = read * float64(c.rowBytes(l))
 		w.attend = rows * (n + m) * h * 2 * (hs + e)
 		w.weights = 4 * e * h * vs
-		w.product = 2 * rows * h * e * vs
+		w.operations = 2 * rows * h * e * vs
 	case FirstLayerKeys:
 		w.cache = read * float64(c.rowBytes(l))
 		over(h*hs, n)

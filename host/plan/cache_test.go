@@ -223,7 +223,7 @@ func TestServes(t *testing.T) {
 		{keysOnly, narrow, "512 wide and made from 1024"}, {hybrid, narrow, "512 wide and made from 1024"},
 		{hybrid, t5XXL, "inputs of their own"}, {hybrid, bartLarge, ""}, {keysOnly, t5XXL, ""}, {inputs, t5XXL, ""},
 	} {
-		got := c.candidate.Serves(c.layers)
+		got := c.candidate.Lacks(c.layers)
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s for %s: %q, want %q", c.candidate, c.layers, got, c.want)
 		}

@@ -45,14 +45,14 @@ func (m Machine) String() string {
 // Sample is one shape of the range with the expected times, in seconds, of the
 // nodes as exported and of the operator.
 type Sample struct {
-	Symbols  map[string]int64 `json:"symbols"`
-	Plain    float64          `json:"plain_s"`
-	Operator float64          `json:"operator_s"`
+	Symbols   map[string]int64 `json:"symbols"`
+	Unpatched float64          `json:"unpatched_s"`
+	Operator  float64          `json:"operator_s"`
 }
 
 // Expectation is what an operator is expected to gain over a range of shapes.
 type Expectation struct {
-	Speedup float64  // geometric mean of Plain/Operator over the samples
+	Speedup float64  // geometric mean of Unpatched/Operator over the samples
 	Worst   float64  // the smallest
 	Samples []Sample // the range; none where only bytes are compared
 	Bytes   bool     // of bytes moved and not of time: nothing is predicted of times on a device
@@ -127,22 +127,22 @@ func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work
 			continue
 		}
 		// What a block reads and makes comes from memory or stays in cache
-		// the same way, however it is drawn.
+		// the same way, however it is written.
 		bandwidth := e.bandwidth(bytes)
-		plain, ok := e.drawn(region, at, bandwidth)
+		unpatched, ok := e.exported(region, at, bandwidth)
 		if !ok {
 			continue
 		}
 		op := e.machine.Dispatch + cost.OverheadUS*1e-6 +
 			max(bytes/(bandwidth*share(cost.Bandwidth)), float64(flops)/(e.machine.FLOPS*share(cost.FLOPS)))
-		if !(plain > 0) || !(op > 0) {
+		if !(unpatched > 0) || !(op > 0) {
 			continue // empty tensors, where only bytes count
 		}
 		if count++; !e.bytesOnly {
-			x.Samples = append(x.Samples, Sample{at, plain, op})
+			x.Samples = append(x.Samples, Sample{at, unpatched, op})
 		}
-		x.Worst = min(x.Worst, plain/op)
-		sum += math.Log(plain / op)
+		x.Worst = min(x.Worst, unpatched/op)
+		sum += math.Log(unpatched / op)
 	}
 	if count == 0 {
 		return Expectation{Speedup: 1, Worst: 1, Bytes: e.bytesOnly}
@@ -165,8 +165,8 @@ func (e *estimator) bandwidth(bytes float64) float64 {
 	return e.machine.Bandwidth
 }
 
-// drawn is the expected time of the nodes as the graph draws them.
-func (e *estimator) drawn(region []*graph.Node, at map[string]int64, bandwidth float64) (seconds float64, ok bool) {
+// exported is the expected time of the nodes as the graph has them.
+func (e *estimator) exported(region []*graph.Node, at map[string]int64, bandwidth float64) (seconds float64, ok bool) {
 	for _, n := range region {
 		t, ok := e.node(n, at, bandwidth)
 		if !ok {
@@ -191,13 +191,13 @@ func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64) 
 		return 0, false
 	}
 	t := bytes / bandwidth
-	if isProduct(n) {
+	if isMatMul(n) {
 		if flops, known := e.flops(n).Eval(at); known {
 			arithmetic := float64(flops) / e.machine.FLOPS
 			if hasWeights(n) {
 				t += arithmetic / weightShare
 			} else {
-				t = max(t, arithmetic/productShare)
+				t = max(t, arithmetic/matmulShare)
 			}
 		}
 	}
@@ -226,36 +226,36 @@ func (e *estimator) still(n *graph.Node) (float64, bool) {
 		ok && n.Is("Transpose") && len(p) > 2 && p[len(p)-1] == int64(len(p)-2)
 }
 
-// productShare is the part of the machine's peak that ONNX Runtime's product
-// reaches; weightShare that of a product with packed weights, which reads them
+// matmulShare is the part of the machine's peak that ONNX Runtime's matmul
+// reaches; weightShare that of a matmul with packed weights, which reads them
 // first and multiplies then: measured from 1 to 64 rows, its time is the sum of
 // both. operatorOverhead is what its attention operators take to set up.
 const (
-	productShare     = 0.7
+	matmulShare      = 0.7
 	weightShare      = 0.93
 	operatorOverhead = 6e-6
 )
 
-func isProduct(n *graph.Node) bool { return n.Is("MatMul", "Gemm", "com.microsoft.FusedMatMul") }
+func isMatMul(n *graph.Node) bool { return n.Is("MatMul", "Gemm", "com.microsoft.FusedMatMul") }
 
-// hasWeights reports a product whose second operand ONNX Runtime packs when a
+// hasWeights reports a matmul whose second operand ONNX Runtime packs when a
 // session is created.
 func hasWeights(n *graph.Node) bool {
 	w := n.Input(1)
 	return w != nil && w.Tensor != nil && len(w.Tensor.Dims) == 2
 }
 
-// flops counts the operations of a product.
+// flops counts the operations of a matmul.
 func (e *estimator) flops(n *graph.Node) graph.Dim {
 	return e.shapes.Of(n.Output(0)).Count().Mul(e.shapes.Of(n.Input(0)).Dim(-1)).Mul(graph.DimInt(2))
 }
 
-// work is the arithmetic of the products among some nodes: what an operator in
+// work is the arithmetic of the matmuls among some nodes: what an operator in
 // their place computes as well.
 func (e *estimator) work(nodes []*graph.Node) graph.Dim {
 	sum := graph.DimInt(0)
 	for _, n := range nodes {
-		if isProduct(n) {
+		if isMatMul(n) {
 			sum = sum.Add(e.flops(n))
 		}
 	}

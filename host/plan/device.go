@@ -20,7 +20,7 @@ type Device struct {
 	Without map[string]string
 }
 
-// lacks says why an operator cannot serve on the device, or "". dtype is the type of the tensors that it is
+// lacks says why an operator cannot run on the device, or "". dtype is the type of the tensors that it is
 // to take, "" where it is not known. A nil Device is the CPU, where every plugin has all of its operators.
 func (d *Device) lacks(m *manifest.Manifest, op *manifest.Operator, dtype any) string {
 	if d == nil || len(op.Emits()) == 0 { // nodes of ONNX's own stand anywhere

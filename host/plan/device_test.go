@@ -10,7 +10,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// On a device an operator serves when the plugin's variant for it has it and takes the type; that of the
+// On a device an operator runs when the plugin's variant for it has it and takes the type; that of the
 // CPU never does.
 func TestChoicesOnADevice(t *testing.T) {
 	fast := attention(t, "fast", "Fast", `dtype: float32`, 1)
@@ -27,7 +27,7 @@ func TestChoicesOnADevice(t *testing.T) {
 		operator string
 		reason   string
 	}{
-		{"served", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.Float16, tensor.Float32)}}}, plan.Options{}, fast,
+		{"runs", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.Float16, tensor.Float32)}}}, plan.Options{}, fast,
 			"Fast", "of the bytes over the range"},
 		{"costs are of the CPU", plan.Device{Operators: operators{"lame": {operator("Lame", tensor.Float32)}}}, plan.Options{}, lame,
 			"Lame", "(times on the device are not predicted)"},

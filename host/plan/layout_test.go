@@ -44,10 +44,10 @@ func TestStrategyOfAManifest(t *testing.T) {
 	}
 }
 
-// A strategy that no loaded plugin declares serves nothing.
+// A strategy that no loaded plugin declares runs nothing.
 func TestStrategyThatIsNotDeclared(t *testing.T) {
 	c := plan.Implementations{}.Candidate("quarters", "")
-	if why := c.Serves(llama); why != "no plugin that is loaded declares it" {
+	if why := c.Lacks(llama); why != "no plugin that is loaded declares it" {
 		t.Errorf("found %q", why)
 	}
 }

@@ -155,7 +155,7 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 	return c
 }
 
-// smaller expects of a fold what its constants weigh less: products with
+// smaller expects of a fold what its constants weigh less: matmuls with
 // constants take the time of reading or multiplying them.
 func smaller(match *Match) Expectation {
 	before, after := 0.0, 0.0

@@ -177,7 +177,7 @@ func TestNumbersThatBroadcast(t *testing.T) {
 	}
 }
 
-// linear is a product with weights, as Gemm draws it.
+// linear is a linear layer, as Gemm writes it.
 const linear = `  - name: Linear
     replaces:
       pattern:

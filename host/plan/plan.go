@@ -1,5 +1,5 @@
-// Package plan decides which operator serves which block: constraints over the
-// block's facts first, then the expected time of what the graph draws against
+// Package plan decides which operator runs which block: constraints over the
+// block's facts first, then the expected time of the graph's nodes against
 // the operator's, over the range of shapes that the graph allows. Every choice
 // carries its reason, also the choice of none.
 package plan
@@ -15,7 +15,7 @@ import (
 )
 
 // MinGain is the expected speed-up, over the range of shapes, below which an
-// operator is not used: the model behind it is not better than that.
+// operator is not used: the cost model is no more exact than that.
 const MinGain = 1.02
 
 // MaxLoss is the expected speed-up that must hold at every shape of the range.
@@ -25,7 +25,7 @@ const MaxLoss = 0.95
 type Options struct {
 	Plugins []string          // use only these, by name; nil for all
 	Except  []string          // never use these
-	Force   bool              // use every operator that can serve, whatever it gains
+	Force   bool              // use every operator that applies, whatever it gains
 	Fixed   map[string]string // block's node -> operator, from a plan file; others are left unchanged
 	Folder  Folder            // computes folded weights; nil when plugins are not loaded
 	Machine Machine
@@ -39,7 +39,7 @@ type Choice struct {
 	Block    *blocks.Block
 	Match    *Match
 	Plugin   string             // "" when the block is left unchanged
-	Variant  string             // device of the variant that serves, cpu or cuda; "" when none has to
+	Variant  string             // device of the variant that runs, cpu or cuda; "" when none has to
 	Operator *manifest.Operator // nil when the block is left unchanged
 	Reason   string             // why this operator, or why none
 	Expected Expectation
@@ -86,7 +86,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 	return p
 }
 
-// variant is the device of the variants that serve.
+// variant is the device of the variants that run.
 func (o Options) variant() string {
 	if o.Device == nil {
 		return tensor.CPU.Kind

@@ -124,8 +124,8 @@ func TestThresholds(t *testing.T) {
 			t.Fatalf("only %d samples of the range", len(x.Samples))
 		}
 		for _, s := range x.Samples {
-			if s.Plain/s.Operator < x.Worst*(1-1e-9) {
-				t.Errorf("overhead %g: %v gains %g, less than the worst of %g", overhead, s.Symbols, s.Plain/s.Operator, x.Worst)
+			if s.Unpatched/s.Operator < x.Worst*(1-1e-9) {
+				t.Errorf("overhead %g: %v gains %g, less than the worst of %g", overhead, s.Symbols, s.Unpatched/s.Operator, x.Worst)
 			}
 		}
 		gains := x.Speedup >= plan.MinGain && x.Worst >= plan.MaxLoss

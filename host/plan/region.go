@@ -5,7 +5,7 @@ import (
 )
 
 // Region lists the nodes that lie between the inputs and outputs of a block and
-// that serve nothing else: they vanish when an operator takes the block. Nodes
+// that feed nothing else: they vanish when an operator takes the block. Nodes
 // whose shape alone is read elsewhere vanish too, since shapes can be had from
 // the graph's inputs.
 func Region(ins, outs []*graph.Value) []*graph.Node {

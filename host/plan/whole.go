@@ -229,9 +229,9 @@ func (w *whole) compared(s *side, at map[string]int64) (unpatched, patched float
 		if !ok {
 			return 0, 0, false
 		}
-		// Scores are written by one product, turned into probabilities in place, and read by the other.
+		// Scores are written by one matmul, turned into probabilities in place, and read by the other.
 		bytes := scorePasses * 4 * float64(n)
-		unpatched = min(unpatched, w.machine.Dispatch+moved+bytes/w.bandwidth(bytes/scorePasses)+arithmetic/productShare)
+		unpatched = min(unpatched, w.machine.Dispatch+moved+bytes/w.bandwidth(bytes/scorePasses)+arithmetic/matmulShare)
 	}
 	return unpatched, patched, true
 }

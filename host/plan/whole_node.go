@@ -103,9 +103,9 @@ func (w *whole) time(n *graph.Node, at map[string]int64, bandwidth float64) (flo
 		return 0, false
 	}
 	t += w.machine.Dispatch
-	work, share := graph.DimInt(0), productShare
+	work, share := graph.DimInt(0), matmulShare
 	switch {
-	case isProduct(n):
+	case isMatMul(n):
 		work = w.flops(n)
 		if hasWeights(n) {
 			share = weightShare

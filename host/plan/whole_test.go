@@ -70,7 +70,7 @@ func TestWholeOfNothingReplaced(t *testing.T) {
 			case x.Reason != "":
 				t.Logf("%v", x)
 				if f.Exporter == "optimum" {
-					t.Errorf("a model of plain operators is not estimated: %s", x.Reason)
+					t.Errorf("a model of ordinary operators is not estimated: %s", x.Reason)
 				}
 			case x.Speedup != 1 || x.Least != 1 || x.Greatest != 1 || len(x.Samples) == 0:
 				t.Errorf("nothing is replaced: %v", x)

@@ -1,5 +1,5 @@
 // Package rewrite applies a plan to a graph: operators take the places of the
-// blocks they serve, what only fed those blocks goes, and inputs and outputs of
+// blocks they implement, what only fed those blocks goes, and inputs and outputs of
 // the model stay exactly as they were.
 package rewrite
 
@@ -18,7 +18,7 @@ import (
 // domainVersion is the version of the operator set that plugins' operators form.
 const domainVersion = 1
 
-// Apply edits the graph, and the model behind it, as the plan says. A block that
+// Apply edits the graph, and its model, as the plan says. A block that
 // turns out to be tied to the rest of the graph is left unchanged, and its choice in
 // the plan then says why.
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {

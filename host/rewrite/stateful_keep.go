@@ -14,7 +14,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// put puts the operator in place that serves a layer.
+// put puts the operator of a layer in place.
 func (s *stateful) put(l *Layer, c *crossing) error {
 	s.engine.Strategies = append(s.engine.Strategies, l.Report(s.Implementations))
 	if l.block.Attention.Type == "cross" {
@@ -107,7 +107,7 @@ func keysValuesFloats(a *blocks.Attention) int64 {
 
 // attend adds an operator and lets its output stand for the block's. Attributes are
 // name, value pairs beside those that every operator over a pool has.
-func (s *stateful) attend(b *blocks.Block, keep plan.Strategy, ins []*graph.Value, attributes ...any) error {
+func (s *stateful) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.Value, attributes ...any) error {
 	a, w := b.Attention, b.Wiring
 	for len(ins) > 0 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
@@ -119,11 +119,11 @@ func (s *stateful) attend(b *blocks.Block, keep plan.Strategy, ins []*graph.Valu
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
 	outputs := []string{s.main.FreshName("graft_attention")}
-	if s.signature(keep) == plan.Keys && s.Skip > 0 {
+	if s.signature(strategy) == plan.Keys && s.Skip > 0 {
 		attributes = append(attributes, "skip", s.Skip)
 		outputs = append(outputs, s.main.FreshName("graft.skipped"))
 	}
-	by := s.Implementations.Of(keep)
+	by := s.Implementations.Of(strategy)
 	if !slices.Contains(s.engine.Plugins, by.Plugin) {
 		s.engine.Plugins = append(s.engine.Plugins, by.Plugin)
 	}

@@ -52,7 +52,7 @@ func shrink(a *Axes, l plan.Layers, candidates []plan.Candidate, layers, most in
 	for {
 		need := int64(0)
 		for _, c := range candidates {
-			if c.Serves(l) == "" {
+			if c.Lacks(l) == "" {
 				need += probe.Needs(l, c, layers, a.largest())
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/opgraft/graft/host/tune/probe"
 )
 
-// candidates are what is measured where its plugin is loaded and it can serve.
+// candidates are what is measured where its plugin is loaded and it can run.
 func candidates(implementations plan.Implementations) (list []plan.Candidate) {
 	for _, s := range implementations.Strategies() {
 		list = append(list, implementations.Candidate(s, ""))
@@ -29,18 +29,18 @@ type Options struct {
 	Implementations plan.Implementations // the operators that are measured
 	Threads         int                  // that an operator uses; 0 is one a core
 	// Candidates to measure; nil for all. Those whose plugin is not loaded, or that
-	// cannot serve, are left out.
+	// cannot run, are left out.
 	Candidates []plan.Candidate
 	Range      plan.Range
 	MaxBytes   int64 // the most that made-up caches may take; 0 is half of what is free, 4 GiB at most
 	// Repeats is how often each time is taken; 0 is 7. What takes long is taken less
 	// often, three times at least.
 	Repeats int
-	// Progress hears how many of the shapes are done.
+	// Progress is told how many of the shapes are done.
 	Progress func(done, total int64)
 }
 
-// Limits of what is kept in memory and of how long one shape is measured.
+// Limits of what is held in memory and of how long one shape is measured.
 const (
 	usualRepeats = 7
 	leastRepeats = 3
@@ -50,7 +50,7 @@ const (
 )
 
 // Measure measures the candidates for layers of one kind. They take turns, since
-// machines have fast and slow spells; what is kept is the lower quartile, since what
+// machines have fast and slow spells; what is recorded is the lower quartile, since what
 // else runs on the machine only ever adds.
 //
 // A decoder reads other weights between two layers, and all of them between two
@@ -87,7 +87,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	for _, c := range all {
 		implementation := o.Implementations.Of(c.Strategy)
 		i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == implementation.Plugin })
-		if i < 0 || c.Serves(l) != "" {
+		if i < 0 || c.Lacks(l) != "" {
 			continue
 		}
 		s, err := probe.New(o.Plugins[i], o.Implementations, l, c, layers, t.Axes.largest(), crew)
@@ -98,7 +98,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 		t.Rows = append(t.Rows, Row{Strategy: c.Strategy, Storage: c.Storage, Implementation: implementation, Seconds: make([]float64, t.Axes.Size())})
 	}
 	if len(subjects) == 0 {
-		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can serve it is loaded", l)
+		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can run it is loaded", l)
 	}
 	var made *probe.Projections
 	if i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == defaults.Linear.Plugin }); i >= 0 {
@@ -257,7 +257,7 @@ func (s *sweep) close() { _ = s.region.Close() } // nothing can be done about a 
 func (s *sweep) all()  { s.read(sweepBytes) }
 func (s *sweep) some() { s.read(s.layer) }
 
-// read reads so many bytes: the runtime's search for a byte that is not there is as
+// read reads n bytes: the runtime's search for a byte that is not there is as
 // fast as memory.
 func (s *sweep) read(n int64) {
 	list := s.region.Bytes()[:n]

@@ -69,7 +69,7 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("the smallest shape takes %g s, the longest %g", small, large)
 	}
 	if got.Projection != nil {
-		t.Errorf("without the plugin of products they take %v", got.Projection)
+		t.Errorf("without the plugin of linear layers they take %v", got.Projection)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -83,12 +83,12 @@ func TestMeasure(t *testing.T) {
 	}
 	o.Plugins = nil
 	o.MaxBytes = 0
-	if _, err := Measure(context.Background(), layers, o); err == nil || !strings.Contains(err.Error(), "no plugin that can serve it is loaded") {
+	if _, err := Measure(context.Background(), layers, o); err == nil || !strings.Contains(err.Error(), "no plugin that can run it is loaded") {
 		t.Errorf("without plugins: %v", err)
 	}
 }
 
-// Products that make keys and values are timed beside the operators: of a step's rows,
+// Linear layers that make keys and values are timed beside the operators: of a step's rows,
 // or of an encoder's output.
 func TestMeasureProjections(t *testing.T) {
 	wide := plan.Layers{Type: "cross", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 64, ValueSize: 64, Width: 256}

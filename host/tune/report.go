@@ -83,7 +83,7 @@ func (t *Table) skipped(plugins []*plugin.Plugin, implementations plan.Implement
 		if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Strategy == c.Strategy }) {
 			continue
 		}
-		why, name := c.Serves(t.Layers), implementations.Of(c.Strategy).Plugin
+		why, name := c.Lacks(t.Layers), implementations.Of(c.Strategy).Plugin
 		if why == "" && !slices.ContainsFunc(plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == name }) {
 			why = "no plugin " + name + " is loaded"
 		}

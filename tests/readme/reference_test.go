@@ -132,7 +132,7 @@ func TestEveryFolderIsDocumented(t *testing.T) {
 	const module = "github.com/opgraft/graft/"
 	for _, p := range lines("go", "list", "./host/...", "./cmd/...") {
 		p = strings.TrimPrefix(p, module)
-		// Below a package of host stands what serves that package alone.
+		// Below a package of host stands what that package alone uses.
 		if strings.Count(p, "/") == 1 {
 			need("CONTRIBUTING.md", p)
 		}

@@ -86,8 +86,8 @@ const (
 
 // cachePlugin is the plugin that an engine cannot do without.
 func (a *ablation) cachePlugin() string {
-	servers := plan.Implementations{}.Among(a.set.Manifests())
-	return servers.Of(plan.KeysValues).Plugin
+	implementations := plan.Implementations{}.Among(a.set.Manifests())
+	return implementations.Of(plan.KeysValues).Plugin
 }
 
 // technique is a row with what runs it.
@@ -225,7 +225,7 @@ func (a *ablation) open() error {
 }
 
 // engines are the rows of the engine: with the cache's own plugin, top-k selection of a
-// step, and each other plugin that serves the model.
+// step, and each other plugin that has an operator for the model.
 func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 	g, err := a.generator(generate.Open, a.options.Batch, true, a.cachePlugin())
 	if err != nil {

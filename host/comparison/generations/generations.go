@@ -61,7 +61,7 @@ type Side struct {
 	// of one request.
 	CacheBytes   int64 `json:"cache_bytes"`
 	RequestBytes int64 `json:"cache_bytes_per_request"`
-	// Attention says what serves each layer; nil for the model as exported.
+	// Attention says which operator runs each layer; nil for the model as exported.
 	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
 	Footprint
 	Plugins []string `json:"plugins"`
@@ -91,7 +91,7 @@ type Result struct {
 }
 
 // StepFloor is the least time that a step could take: that of reading the weights
-// of all products, and the keys and values of distinct positions of prompts and
+// of all linear layers, and the keys and values of distinct positions of prompts and
 // encoders' inputs, once.
 type StepFloor struct {
 	Bytes             int64   `json:"bytes"`

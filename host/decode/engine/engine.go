@@ -30,9 +30,9 @@ type Options struct {
 	Profile string
 	// Config holds ONNX Runtime's session config entries.
 	Config map[string]string
-	// CacheBytes is the most that all pools may take together.
+	// CacheBytes is the maximum that all pools may take together.
 	CacheBytes int64
-	// PanelBytes is the most that weights may take when they are laid out anew: the
+	// PanelBytes is the maximum that weights may take when they are laid out anew: the
 	// decoder's, then those that make an encoder's keys and values, then the encoder's.
 	// Those of a session for which that is too little are read as they lie in the
 	// model's file.
@@ -45,7 +45,7 @@ type Engine struct {
 	graph   *rewrite.Engine
 	library *ort.Library
 	decoder *Session
-	weights weights // of operators, beside the products'
+	weights weights // of operators, beside those of linear layers
 	plugins []*plugin.Plugin
 	encoder *Session // nil for a decoder alone
 	filler  *Session // fills the cross pool from an encoder's output; nil where none is read
@@ -53,14 +53,14 @@ type Engine struct {
 	fillerLengths map[string][]int
 	budget        *cache.Budget
 	self          *pool
-	prompt        *pool // nil where prompts are kept as what follows them is
-	cross         *pool // keys, or keys and values, of an encoder's output; nil where none are kept
-	output        *pool // the encoder's output; nil where it is not kept
+	prompt        *pool // nil where prompts are stored as what follows them is
+	cross         *pool // keys, or keys and values, of an encoder's output; nil where none are stored
+	output        *pool // the encoder's output; nil where it is not stored
 	choose        func(keys, beams int) bool
 	storage       plan.Storage
 	storing       plan.Implementation // of an encoder's output
 	threads       int
-	store         *plugin.Kernel // puts the encoder's output into its pool; nil where it is not kept
+	store         *plugin.Kernel // puts the encoder's output into its pool; nil where it is not stored
 	skipped       Skipped
 	skips         int64 // queries and heads that skipped counts
 	positions     int64
@@ -177,7 +177,7 @@ func (e *Engine) HasEncoder() bool { return e.encoder != nil }
 // before the first token.
 func (e *Engine) FillsCross() bool { return e.filler != nil }
 
-// Strategies says what serves each layer of attention, in the order of the graph.
+// Strategies says which operator runs each layer of attention, in the order of the graph.
 func (e *Engine) Strategies() []rewrite.LayerStrategy { return e.graph.Strategies }
 
 // Memory is what the caches take: now, and at most since the engine was opened,
@@ -207,7 +207,7 @@ func (p *pool) most() int64 {
 }
 
 // StepBytes is what a step reads at least, whatever it is fed: the weights of the
-// decoder's products and of its attention, once; 0 where they lie in the model's file.
+// decoder's linear layers and of its attention, once; 0 where they lie in the model's file.
 func (e *Engine) StepBytes() int64 {
 	if n := e.decoder.panels.size(); n > 0 {
 		return n + e.weights.size()

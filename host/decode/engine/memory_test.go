@@ -13,26 +13,26 @@ import (
 )
 
 // TestPoolsCountWhatThePlannerPredicts: what an engine's pools count, for prompts,
-// generated tokens and encoded inputs, is what the planner's formulas say, for every way
-// of keeping and every kind of model.
+// generated tokens and encoded inputs, is what the planner's formulas say, for every
+// strategy and every kind of model.
 func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 	const keys, beams, steps = 37, 3, 29
 	l, set := open(t)
 	folds := fold.At(t.TempDir(), nil)
 	compared := map[plan.Strategy]int{}
 	for _, model := range []string{"gpt2", "llama-mha", "bart", "t5", "t5-wide", "whisper", "marian"} {
-		for _, keep := range plan.StandardStrategies() {
+		for _, strategy := range plan.StandardStrategies() {
 			for _, storage := range []plan.Storage{plan.Float32, plan.Float16} {
-				if storage == plan.Float16 && keep == plan.Keys {
+				if storage == plan.Float16 && strategy == plan.Keys {
 					continue // refused by the check of these layers
 				}
-				t.Run(model+"/"+plan.Candidate{Strategy: keep, Storage: storage}.String(), func(t *testing.T) {
+				t.Run(model+"/"+plan.Candidate{Strategy: strategy, Storage: storage}.String(), func(t *testing.T) {
 					dir := t.TempDir()
 					if err := models.Small(model, dir); err != nil {
 						t.Fatal(err)
 					}
 					g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
-						Attention: prepare.Attention{Self: keep.Within("self"), Cross: keep.Within("cross"), Storage: storage}})
+						Attention: prepare.Attention{Self: strategy.Within("self"), Cross: strategy.Within("cross"), Storage: storage}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -40,8 +40,8 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 					e := g.Engine()
 					for _, c := range g.Choices() {
 						l := c.Kind.Layers
-						for _, served := range e.Strategies() {
-							if served.Type == l.Type && served.Strategy != c.Candidate.Strategy && served.Strategy != plan.Keys {
+						for _, layer := range e.Strategies() {
+							if layer.Type == l.Type && layer.Strategy != c.Candidate.Strategy && layer.Strategy != plan.Keys {
 								return // another way stands in, with other bytes
 							}
 						}
@@ -59,14 +59,14 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 			}
 		}
 	}
-	for _, keep := range plan.StandardStrategies() {
-		if compared[keep] == 0 {
-			t.Errorf("nothing was compared for %s", keep)
+	for _, strategy := range plan.StandardStrategies() {
+		if compared[strategy] == 0 {
+			t.Errorf("nothing was compared for %s", strategy)
 		}
 	}
 }
 
-// sequenceBytes is what a sequence stores behind a prompt and steps of beams that never
+// sequenceBytes is what a sequence stores after a prompt and steps of beams that never
 // agree.
 func sequenceBytes(t *testing.T, e *engine.Engine, prompt, beams, steps int) int64 {
 	t.Helper()

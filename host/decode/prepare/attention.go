@@ -10,27 +10,27 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// Attention says what the layers of attention are to keep.
+// Attention says what the layers of attention are to store.
 type Attention struct {
-	// Self and Cross are what to keep wherever it can be; "" leaves it to the
+	// Self and Cross are what to store wherever it can be; "" leaves it to the
 	// planner.
 	Self, Cross     plan.Strategy
 	Implementations plan.Implementations // the operators that attend over it
 	Prefer          plan.Prefer          // what the planner aims at; "" is plan.PreferSpeed
 	Beams           int                  // of a request, as far as they are known; 0: 1 to 8
-	// Storage and Skip trade accuracy: the type that rows are kept in, "" for
+	// Storage and Skip trade accuracy: the type that rows are stored in, "" for
 	// plan.Float32, and the probability below which a key's value is left out where keys
-	// are kept alone.
+	// are stored alone.
 	Storage plan.Storage
 	Skip    float64
-	// Choose lets each request keep keys and values where it says false, although Cross is
+	// Choose lets each request store keys and values where it says false, although Cross is
 	// plan.PromptHiddenStates: by the positions of its encoder's output, and its beams. nil: none.
 	Choose func(positions, beams int) bool
 }
 
-// ParseAttention reads what to keep by name: one for all layers, or self=NAME,
+// ParseAttention reads what to store by name: one for all layers, or self=NAME,
 // cross=NAME, or both with a comma between. Names are those of plan.ParseStrategy, or of a
-// plugin of the manifests, whose operators then attend over what they say they keep.
+// plugin of the manifests, whose operators then attend over what they say they store.
 // Behind a name may stand what costs accuracy, for all layers: :float16 or :bfloat16,
 // and :skip=P.
 func ParseAttention(text string, manifests []*manifest.Manifest) (a Attention, err error) {
@@ -43,38 +43,38 @@ func ParseAttention(text string, manifests []*manifest.Manifest) (a Attention, e
 		if !chosen {
 			where, name = "", part
 		}
-		keep, err := a.served(name, manifests)
+		named, err := a.strategy(name, manifests)
 		if err != nil {
 			return a, err
 		}
-		if keep == plan.Exported {
+		if named == plan.Exported {
 			return a, fmt.Errorf("exported is no strategy of an engine; compare with --baseline")
 		}
 		var taken plan.Strategy
 		switch where {
 		case "":
 			taken = max(a.Self, a.Cross)
-			a.Self, a.Cross = keep.Within("self"), keep.Within("cross")
+			a.Self, a.Cross = named.Within("self"), named.Within("cross")
 		case "self":
-			taken, a.Self = a.Self, keep
+			taken, a.Self = a.Self, named
 		case "cross":
-			taken, a.Cross = a.Cross, keep
+			taken, a.Cross = a.Cross, named
 		default:
 			return a, fmt.Errorf("%q is no kind of attention, needed is self or cross", where)
 		}
 		if taken != "" {
 			return a, fmt.Errorf("%s and %s are both named for the same layers", taken, name)
 		}
-		if where != "" && keep.Within(where) != keep {
+		if where != "" && named.Within(where) != named {
 			return a, fmt.Errorf("%s attention cannot use %s", where, name)
 		}
 	}
 	return a, a.idle()
 }
 
-// served is what a name stores. A plugin that stores several things is taken for the first
+// strategy is what a name stores. A plugin that stores several things is taken for the first
 // of its manifest.
-func (a *Attention) served(name string, manifests []*manifest.Manifest) (plan.Strategy, error) {
+func (a *Attention) strategy(name string, manifests []*manifest.Manifest) (plan.Strategy, error) {
 	known := a.Implementations.Among(manifests)
 	if s := plan.Strategy(name); known.Layout(s) != nil {
 		return s, nil
@@ -95,10 +95,10 @@ func (a *Attention) served(name string, manifests []*manifest.Manifest) (plan.St
 	return "", fmt.Errorf("%w, or a plugin that is loaded", unknown)
 }
 
-// idle reports what costs accuracy where nothing that may be kept takes it.
+// idle reports what costs accuracy where nothing that may be stored takes it.
 func (a *Attention) idle() error {
-	kept := []plan.Strategy{a.Self, a.Cross}
-	if a.Skip > 0 && !slices.ContainsFunc(kept, func(k plan.Strategy) bool {
+	stored := []plan.Strategy{a.Self, a.Cross}
+	if a.Skip > 0 && !slices.ContainsFunc(stored, func(k plan.Strategy) bool {
 		return k == "" || k == plan.Keys || k == plan.FirstLayerKeys
 	}) {
 		return fmt.Errorf("skip leaves out values where keys are stored alone, and neither %s nor %s stores those", a.Self, a.Cross)
@@ -109,7 +109,7 @@ func (a *Attention) idle() error {
 	return nil
 }
 
-// lossy reads what stands behind a name.
+// lossy reads what stands after a name.
 func (a *Attention) lossy(text string) (err error) {
 	if text == "" {
 		return nil
@@ -130,7 +130,7 @@ func (a *Attention) lossy(text string) (err error) {
 	return nil
 }
 
-// named is what a kind of attention was told to keep, or "".
+// named is what a kind of attention was told to store, or "".
 func (a *Attention) named(kind string) plan.Strategy {
 	if kind == "self" {
 		return a.Self

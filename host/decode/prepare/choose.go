@@ -29,7 +29,7 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Any layer may come to keep keys and values.
+	// Any layer may come to store keys and values.
 	if err := o.Plugins.Require([]string{o.Attention.Implementations.Of(plan.KeysValues).Plugin}); err != nil {
 		return nil, nil, err
 	}
@@ -54,11 +54,11 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		var served []rewrite.LayerStrategy
+		var reports []rewrite.LayerStrategy
 		for _, l := range layers {
-			served = append(served, l.Report(d.Implementations))
+			reports = append(reports, l.Report(d.Implementations))
 		}
-		i, ruledOut, why := broken(g.Choices, o.Attention, served)
+		i, ruledOut, why := broken(g.Choices, o.Attention, reports)
 		if i < 0 {
 			return layers, d, nil
 		}
@@ -87,16 +87,16 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 	return list, open, nil
 }
 
-// candidates are what a kind of attention could keep with the plugins that are loaded and
+// candidates are what a kind of attention could store with the plugins that are loaded and
 // that the caller lets in, the default first.
 func (o *Options) candidates(kind string) (list []plan.Candidate) {
-	for _, keep := range o.Attention.Implementations.Strategies() {
-		implementation := o.Attention.Implementations.Of(keep)
-		if keep != plan.KeysValues && o.Plan.RulesOut(implementation.Plugin) != "" {
+	for _, strategy := range o.Attention.Implementations.Strategies() {
+		implementation := o.Attention.Implementations.Of(strategy)
+		if strategy != plan.KeysValues && o.Plan.RulesOut(implementation.Plugin) != "" {
 			continue
 		}
-		if _, err := loaded.Named(o.Plugins.Plugins, implementation.Plugin); err == nil && keep.Within(kind) == keep {
-			list = append(list, o.Attention.Implementations.Candidate(keep, o.Attention.Storage))
+		if _, err := loaded.Named(o.Plugins.Plugins, implementation.Plugin); err == nil && strategy.Within(kind) == strategy {
+			list = append(list, o.Attention.Implementations.Candidate(strategy, o.Attention.Storage))
 		}
 	}
 	return list
@@ -166,7 +166,7 @@ func (c *chooser) planned() (*rewrite.Decoder, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	c.evaluator.answer(d.Questions(keptBy(g.Choices, "self")), c.answers)
+	c.evaluator.answer(d.Questions(storedBy(g.Choices, "self")), c.answers)
 	return d, nil
 }
 
@@ -184,8 +184,8 @@ func chosenByRequest(c *plan.CacheChoice, o Options) func(positions, beams int) 
 	}
 }
 
-// keptBy is what a kind of attention is to keep.
-func keptBy(choices []plan.CacheChoice, kind string) plan.Strategy {
+// storedBy is what a kind of attention is to store.
+func storedBy(choices []plan.CacheChoice, kind string) plan.Strategy {
 	for i := range choices {
 		if c := &choices[i]; c.Kind.Layers.Type == kind {
 			if c.Either != nil {
@@ -200,14 +200,14 @@ func keptBy(choices []plan.CacheChoice, kind string) plan.Strategy {
 // broken finds a choice that the planner made for speed and that does not hold in every
 // layer: its number, or -1, what the weights rule out, and why. What would stand in for
 // it may be slower than the default.
-func broken(choices []plan.CacheChoice, a Attention, served []rewrite.LayerStrategy) (int, plan.Candidate, string) {
+func broken(choices []plan.CacheChoice, a Attention, reports []rewrite.LayerStrategy) (int, plan.Candidate, string) {
 	if a.Prefer == plan.PreferMemory {
 		return -1, plan.Candidate{}, "" // what stands in for keys takes no more than they
 	}
 	for i := range choices {
 		c := &choices[i]
 		kind := c.Kind.Layers.Type
-		at := slices.IndexFunc(served, func(s rewrite.LayerStrategy) bool { return s.Type == kind && s.Reason != "" })
+		at := slices.IndexFunc(reports, func(s rewrite.LayerStrategy) bool { return s.Type == kind && s.Reason != "" })
 		if at < 0 || a.named(kind) != "" {
 			continue
 		}
@@ -216,7 +216,7 @@ func broken(choices []plan.CacheChoice, a Attention, served []rewrite.LayerStrat
 			ruledOut = c.Either.Candidates()[1]
 		}
 		if ruledOut != c.Options[0].Candidate {
-			return i, ruledOut, served[at].Node + ": " + served[at].Reason
+			return i, ruledOut, reports[at].Node + ": " + reports[at].Reason
 		}
 	}
 	return -1, plan.Candidate{}, ""

@@ -10,7 +10,7 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// Operands of operators that serve blocks of attention: what hides keys, or adds to
+// Operands of operators that run blocks of attention: what hides keys, or adds to
 // scores.
 const (
 	biasOperand = 5

@@ -15,7 +15,7 @@ import (
 // of its operator folded. A layer that cannot says why, and stores what stands in for it.
 func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
 	g := c.generation
-	self, cross := keptBy(g.Choices, "self"), keptBy(g.Choices, "cross")
+	self, cross := storedBy(g.Choices, "self"), storedBy(g.Choices, "cross")
 	switch d.Implementations.Candidate(cross, d.Storage).Inputs() {
 	case plan.PromptHiddenStates, plan.Keys, plan.FirstLayerKeys:
 		if d.First, err = c.withoutPast(); err != nil {

@@ -26,7 +26,7 @@ type Graph struct {
 // changes the graph as soon as the others do.
 func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...string) (*Graph, error) {
 	// A step has few rows nearly always, unlike what the plan must reckon with when
-	// it knows no more of a model than its graph: what can serve, serves.
+	// it knows no more of a model than its graph: what can run, runs.
 	chosen := o.Plan
 	chosen.Force = true
 	if err := x.Choose(o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {

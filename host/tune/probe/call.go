@@ -13,7 +13,7 @@ type call struct {
 	operator   string
 	attributes []manifest.Attribute
 	area       int64 // floats of a layer's area in a block
-	one        bool  // one area serves all layers
+	one        bool  // all layers share one area
 	rows       int64 // width of a row; 0 for keys and values
 	// Floats of one layer's weights, and the shapes of its parts.
 	weights              int64
@@ -21,7 +21,7 @@ type call struct {
 }
 
 func callOf(l plan.Layers, c plan.Candidate, implementations plan.Implementations) (*call, error) {
-	if why := c.Serves(l); why != "" || c.Inputs() == plan.Exported {
+	if why := c.Lacks(l); why != "" || c.Inputs() == plan.Exported {
 		return nil, fmt.Errorf("nothing to run for %s: %s", l, why)
 	}
 	f := &call{operator: implementations.Of(c.Strategy).Operator}

@@ -25,8 +25,8 @@ type Layers struct {
 	implementations plan.Implementations
 	crew            *threads.Pool
 	kernels         []*plugin.Kernel // a layer's
-	first           *plugin.Kernel   // of the first layer, where another operator serves it
-	pools           []*pool          // what is kept at shared positions, and where else at those generated since
+	first           *plugin.Kernel   // of the first layer, where another operator runs it
+	pools           []*pool          // what is stored at shared positions, and where else at those generated since
 	weights         *memory.Region
 	workspace       []byte
 }
@@ -66,7 +66,7 @@ func fill(list []float32) {
 	}
 }
 
-// New makes layers of a kind that a candidate serves, by the plugin p, with `layers` of them in
+// New makes layers of a kind that a candidate runs, by the plugin p, with `layers` of them in
 // memory, for shapes that need at most as much as the largest. The crew, which may be
 // nil, stays the caller's.
 func New(p *plugin.Plugin, implementations plan.Implementations, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *threads.Pool) (_ *Layers, err error) {

@@ -35,7 +35,7 @@ func open(t *testing.T, name string) *plugin.Plugin {
 	return p
 }
 
-// Everything kept is the same number, so that what comes out is known: that number
+// Everything stored is the same number, so that what comes out is known: that number
 // for values, and sums of products of it with itself for values made of rows.
 func TestStepsAttend(t *testing.T) {
 	cross := plan.Layers{Type: "cross", Layers: 3, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32}

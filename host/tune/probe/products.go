@@ -15,7 +15,7 @@ import (
 	"github.com/opgraft/graft/host/threads"
 )
 
-// Projections are the products that make keys and values of what a kind of attention
+// Projections are the linear layers that make keys and values of what a kind of attention
 // reads, as an engine runs them. They are not for concurrent use.
 type Projections struct {
 	depth, columns int64
@@ -26,7 +26,7 @@ type Projections struct {
 	workspace      []byte
 }
 
-// NewProjections makes those of so many layers.
+// NewProjections makes those of n layers.
 func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *threads.Pool) (_ *Projections, err error) {
 	x := &Projections{depth: l.Width, columns: l.KeyWidth() + l.ValueWidth(), crew: crew, layers: layers}
 	defer func() {
@@ -58,7 +58,7 @@ func (x *Projections) Close() {
 	}
 }
 
-// Projection is the products with some number of rows.
+// Projection is the linear layers with some number of rows.
 type Projection struct {
 	of      *Projections
 	inputs  [][]*tensor.Tensor // a layer's
@@ -66,7 +66,7 @@ type Projection struct {
 	context plugin.RunContext
 }
 
-// Rows makes the inputs of products with so many rows.
+// Rows makes the inputs of linear layers with n rows.
 func (x *Projections) Rows(rows int64) (*Projection, error) {
 	t := &Projection{of: x}
 	in, err := tensor.New(tensor.Float32, rows, x.depth)

@@ -19,9 +19,9 @@ type Step struct {
 	of      *Layers
 	inputs  [][]*tensor.Tensor // a layer's
 	outputs []*tensor.Tensor
-	first   []*tensor.Tensor // of the first layer, where another operator serves it
+	first   []*tensor.Tensor // of the first layer, where another operator runs it
 	context plugin.RunContext
-	keep    []any // what tensors point to
+	held    []any // what tensors point to
 }
 
 // Step makes the inputs of a step. Its shape may need no more than the largest one.
@@ -79,14 +79,14 @@ func (x *Layers) arguments(t *Step, f *call, layer int64, query *tensor.Tensor, 
 	key := &tensor.Tensor{DType: tensor.Float32, Shape: f.keyShape, Data: unsafe.Pointer(&at[0])}
 	in := []*tensor.Tensor{query, cache, steps[0], steps[1], key, value, nil, nil, nil, steps[2]}
 	if kv.Own > 0 {
-		behind := t.lists(kv)
-		in = append(in, nil, nil, nil, nil, x.pools[1].tensor(), behind[0], behind[1], behind[2])
+		own := t.lists(kv)
+		in = append(in, nil, nil, nil, nil, x.pools[1].tensor(), own[0], own[1], own[2])
 	}
 	return in
 }
 
-// lists are steps, shared slots and own slots of a shape: a request's shared positions
-// lie together, and those of its rows behind them, position by position.
+// lists are steps, shared slots and private slots of a shape: a request's shared positions
+// lie together, and those of its rows after them, position by position.
 func (t *Step) lists(s plan.Shape) [3]*tensor.Tensor {
 	var steps, shared, own []int32
 	slot, m := int32(0), s.Own
@@ -127,7 +127,7 @@ func (t *Step) integers(list []int32, shape ...int64) *tensor.Tensor {
 }
 
 func tensorOf[E any](t *Step, d tensor.DType, list []E, shape []int64) *tensor.Tensor {
-	t.keep = append(t.keep, list)
+	t.held = append(t.held, list)
 	return &tensor.Tensor{DType: d, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(list))}
 }
 
