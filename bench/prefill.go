@@ -84,8 +84,8 @@ func attentionModel(fused bool, length, size int64) []byte {
 		g.Node = []*onnx.Node{
 			{OpType: proto.String("Transpose"), Input: []string{"key"}, Output: []string{"turned"},
 				Attribute: []*onnx.Attribute{{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0, 1, 3, 2}}}},
-			{OpType: proto.String("MatMul"), Input: []string{"query", "turned"}, Output: []string{"products"}},
-			{OpType: proto.String("Mul"), Input: []string{"products", "scale"}, Output: []string{"scores"}},
+			{OpType: proto.String("MatMul"), Input: []string{"query", "turned"}, Output: []string{"matmul"}},
+			{OpType: proto.String("Mul"), Input: []string{"matmul", "scale"}, Output: []string{"scores"}},
 			{OpType: proto.String("Softmax"), Input: []string{"scores"}, Output: []string{"weights"},
 				Attribute: []*onnx.Attribute{{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(-1)}}},
 			{OpType: proto.String("MatMul"), Input: []string{"weights", "value"}, Output: []string{"output"}},

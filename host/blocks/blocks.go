@@ -2,7 +2,7 @@
 // cannot vary, a softmax over scores or an attention operator, walks outward
 // through views, scales and masks, and states facts: heads, sizes, scale, mask,
 // positions, projections, past and present. Operators are chosen on the facts,
-// never on the shape in which an exporter happened to draw them.
+// never on the shape in which an exporter happened to write them.
 package blocks
 
 import (
@@ -67,7 +67,7 @@ type Mask struct {
 	Bias    string   `json:"bias,omitempty"` // "relative" when a learned position bias is added, "alibi" when one of fixed slopes
 }
 
-// Projections are the products that make query, key, value, and take the result.
+// Projections are the linear layers that make query, key, value, and take the result.
 type Projections struct {
 	Query  *Linear `json:"query,omitempty"`
 	Key    *Linear `json:"key,omitempty"`
@@ -87,8 +87,8 @@ type Linear struct {
 	Transposed bool   `json:"transposed,omitempty"` // W is stored as (outputs, inputs)
 
 	From *graph.Value `json:"-"` // x
-	// Product is x W, all its columns; nil where the graph adds b in the same node.
-	Product *graph.Value `json:"-"`
+	// Rows is x W, all its columns; nil where the graph adds b in the same node.
+	Rows *graph.Value `json:"-"`
 	// Factor and BiasFactor are what x W and b are multiplied by on their way to
 	// the value that was asked about.
 	Factor     float64 `json:"-"`
@@ -143,9 +143,9 @@ type Wiring struct {
 	RawQuery, RawKey             *graph.Value
 	RawQueryLayout, RawKeyLayout string
 	Rotary                       *Rotary
-	// KeptKey and KeptValue are the graph's outputs that hand out key and value of
+	// LeavingKey and LeavingValue are the graph's outputs that hand out key and value of
 	// a block without a past for a later step; see [Origin].
-	KeptKey, KeptValue *graph.Value
+	LeavingKey, LeavingValue *graph.Value
 }
 
 // Facts are the block's facts under their JSON names, for constraints.

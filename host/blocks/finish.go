@@ -13,7 +13,7 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	a, w := b.Attention, b.Wiring
 	query, end, ok := f.up(q, true)
 	if !ok {
-		return fmt.Errorf("the axes of its query could not be told apart behind %s", describe(q.value))
+		return fmt.Errorf("the axes of its query could not be told apart after %s", describe(q.value))
 	}
 	key, err := f.keyValue(k, true)
 	if err != nil {
@@ -68,7 +68,7 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	}
 	f.rotary(w, query, key.fresh)
 	if key.past == nil {
-		w.KeptKey, w.KeptValue = f.kept(key.fresh, 8), f.kept(value.fresh, 8)
+		w.LeavingKey, w.LeavingValue = f.kept(key.fresh, 8), f.kept(value.fresh, 8)
 	}
 	f.pack(a, w)
 	f.describe(b)
@@ -160,7 +160,7 @@ func (f *finder) source(v *graph.Value) *graph.Value {
 	return v
 }
 
-// inputName is the name of the graph input behind a value, or "".
+// inputName is the name of the graph input that a value is, or "".
 func (f *finder) inputName(v *graph.Value) string {
 	if v = f.source(v); v != nil && v.IsInput {
 		return v.Name

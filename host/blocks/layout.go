@@ -56,7 +56,7 @@ func (v view) layout() string {
 }
 
 // isScores reports the arrangement in which a softmax over the last axis and the
-// products on both sides of it see scores.
+// matmuls on both sides of it see scores.
 func (v view) isScores() bool {
 	s := v.text()
 	return s == "b h s t" || s == "bh s t"

@@ -26,7 +26,7 @@ func (f *finder) at(v *graph.Value, layout string, heads, size int64) (view, boo
 	return view{}, false
 }
 
-// linear recognises x W + b behind reshapes, transposes, splits and scales, where
+// linear recognises x W + b through reshapes, transposes, splits and scales, where
 // columns of W are features of a head, head after head.
 func (f *finder) linear(v view, ok bool) *Linear {
 	if !ok {
@@ -94,7 +94,7 @@ func (f *finder) linear(v view, ok bool) *Linear {
 	}
 }
 
-// columns is a value of which only the last axis matters: columns of a product.
+// columns is a value of which only the last axis matters: columns of a linear layer.
 func (f *finder) columns(v *graph.Value) view {
 	return f.lastAxis(v, []axis{{role: "c", size: f.shapes.Of(v).Dim(-1)}})
 }
@@ -111,7 +111,7 @@ func (f *finder) lastAxis(v *graph.Value, last []axis) view {
 }
 
 // inColumns reports that the last axis holds the features of all heads, head after
-// head, or columns of a product.
+// head, or columns of a linear layer.
 func (v view) inColumns() bool {
 	last := view{dims: v.dims[len(v.dims)-1:]}
 	switch last.text() {

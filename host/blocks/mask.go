@@ -86,7 +86,7 @@ func (f *finder) ancestry(v *graph.Value) origin {
 		case v.Tensor != nil && f.slopesTable(v):
 			o.slopes = true
 			return
-		case n == nil || n.Is("Shape", "Size", "LayerNormalization", "Gemm") || isProduct(n):
+		case n == nil || n.Is("Shape", "Size", "LayerNormalization", "Gemm") || isMatMul(n):
 			return
 		case n.Op() == "com.microsoft.EmbedLayerNormalization": // counts the ones of its mask
 			visit(n.Input(7))
@@ -163,14 +163,14 @@ func (f *finder) window(n *graph.Node) int64 {
 		key, query = query, key
 		op = map[string]string{"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual"}[op]
 	}
-	behind := f.shift(key, 16) - f.shift(query, 16)
+	distance := f.shift(key, 16) - f.shift(query, 16)
 	switch {
-	case behind <= 0:
+	case distance <= 0:
 		return 0
 	case op == "Greater" || op == "LessOrEqual":
-		return behind
+		return distance
 	}
-	return behind + 1
+	return distance + 1
 }
 
 // shift is the constant that is added to counted positions.

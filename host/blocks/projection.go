@@ -4,7 +4,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 )
 
-// projections looks for the products that make query, key and value and that
+// projections looks for the linear layers that make query, key and value and that
 // take the result; nil parts were exported in another way.
 func (f *finder) projections(a *Attention, w *Wiring) *Projections {
 	p := &Projections{}
@@ -138,7 +138,7 @@ func (f *finder) weight(n *graph.Node) *Linear {
 			l.Bias = c.Name
 		}
 	} else {
-		l.Product = n.Output(0)
+		l.Rows = n.Output(0)
 	}
 	l.Inputs, l.Width, l.Transposed = m.Tensor.Dims[0], m.Tensor.Dims[1], transposed
 	if transposed {

@@ -78,7 +78,7 @@ type turn struct {
 
 // raw follows a query or key up to what a rotary embedding is applied to, in a
 // layout that an operator reads. Without one it is the view itself, and nil; not
-// ok when there is one behind which the axes cannot be told apart.
+// ok when there is one after which the axes cannot be told apart.
 func (f *finder) raw(v view) (raw view, t *turn, ok bool) {
 	for at := v; ; {
 		if t := f.turn(at.value); t != nil {
@@ -203,9 +203,9 @@ func (f *finder) turnOperator(n *graph.Node) *turn {
 	return t
 }
 
-// turned matches rotate(x) * sin beside plain = x * cos.
-func (f *finder) turned(product, plain *graph.Node) *turn {
-	for i, side := range product.In {
+// turned matches rotate(x) * sin beside x * cos.
+func (f *finder) turned(sine, cosine *graph.Node) *turn {
+	for i, side := range sine.In {
 		x, style := f.halves(side)
 		if x == nil {
 			x, style = f.neighbours(side)
@@ -213,11 +213,11 @@ func (f *finder) turned(product, plain *graph.Node) *turn {
 		if x == nil {
 			continue
 		}
-		for j := range plain.In {
-			if f.in(plain, j) != x {
+		for j := range cosine.In {
+			if f.in(cosine, j) != x {
 				continue
 			}
-			t := &turn{of: x, Rotary: Rotary{Style: style, Doubled: true, Cos: f.in(plain, 1-j), Sin: f.in(product, 1-i)}}
+			t := &turn{of: x, Rotary: Rotary{Style: style, Doubled: true, Cos: f.in(cosine, 1-j), Sin: f.in(sine, 1-i)}}
 			t.Size, _ = f.shapes.Of(x).Dim(-1).Const()
 			return t
 		}
@@ -254,8 +254,8 @@ func (f *finder) neighbours(v *graph.Value) (x *graph.Value, style string) {
 		return nil, ""
 	}
 	odd, one, negated := f.second(n.Input(0))
-	even, zero, plain := f.second(n.Input(1))
-	if odd == nil || odd != even || one != 1 || zero != 0 || !negated || plain || !f.shapes.Of(v).Dim(-1).Equal(f.shapes.Of(odd).Dim(-1)) {
+	even, zero, known := f.second(n.Input(1))
+	if odd == nil || odd != even || one != 1 || zero != 0 || !negated || known || !f.shapes.Of(v).Dim(-1).Equal(f.shapes.Of(odd).Dim(-1)) {
 		return nil, ""
 	}
 	return odd, "interleaved"

@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/blocks/blockstest"
 )
 
-// projected are query, key and value of four heads of sixteen, from products.
+// projected are query, key and value of four heads of sixteen, from linear layers.
 const projected = `
 in x f32[b, s, 64]
 in ids i64[b, s]
@@ -40,7 +40,7 @@ p = Softmax(a)
 y = MatMul(p, v)
 `
 
-// both draws text twice, with # for q and for k.
+// both writes text twice, with # for q and for k.
 func both(text string) string {
 	return strings.ReplaceAll(text, "#", "q") + strings.ReplaceAll(text, "#", "k")
 }
@@ -197,7 +197,7 @@ func TestRotaryEmbeddings(t *testing.T) {
 func TestAngles(t *testing.T) {
 	half := &blocks.Rotary{Style: "half", Size: 4, Doubled: true}
 	pairs := &blocks.Rotary{Style: "interleaved", Size: 4, Doubled: true}
-	plain := &blocks.Rotary{Style: "half", Size: 4}
+	rotary := &blocks.Rotary{Style: "half", Size: 4}
 	for _, c := range []struct {
 		name  string
 		r     *blocks.Rotary
@@ -208,11 +208,11 @@ func TestAngles(t *testing.T) {
 	}{
 		{"halves", half, []int64{1, 1, 2, 4}, []float32{1, 2, 1, 2, 3, 4, 3, 4}, []float32{1, 2, 3, 4}, ""},
 		{"neighbours", pairs, []int64{1, 2, 1, 4}, []float32{1, 1, 2, 2, 3, 3, 4, 4}, []float32{1, 2, 3, 4}, ""},
-		{"once", plain, []int64{2, 2}, []float32{1, 2, 3, 4}, []float32{1, 2, 3, 4}, ""},
+		{"once", rotary, []int64{2, 2}, []float32{1, 2, 3, 4}, []float32{1, 2, 3, 4}, ""},
 		{"not doubled after all", half, []int64{1, 4}, []float32{1, 2, 1, 3}, nil, "features 1 and 3 of token 0 are turned by different angles (2 and 3)"},
 		{"several rows", half, []int64{2, 2, 4}, make([]float32, 16), nil, "have the shape [2 2 4]: need one axis of tokens before the last"},
 		{"another width", half, []int64{2, 2}, make([]float32, 4), nil, "have the shape [2 2]: need 4 in the last axis"},
-		{"too few", plain, []int64{3, 2}, make([]float32, 4), nil, "have 4 elements, their shape [3 2] needs 6"},
+		{"too few", rotary, []int64{3, 2}, make([]float32, 4), nil, "have 4 elements, their shape [3 2] needs 6"},
 	} {
 		got, err := c.r.Angles(c.shape, c.data)
 		if c.err == "" && (err != nil || !slices.Equal(got, c.want)) {
@@ -224,7 +224,7 @@ func TestAngles(t *testing.T) {
 	}
 }
 
-// TestProjectionsAreOfHeads draws products whose columns are no heads side by side.
+// TestProjectionsAreOfHeads writes linear layers whose columns are no heads side by side.
 func TestProjectionsAreOfHeads(t *testing.T) {
 	const tail = `
 		qh = Transpose(q) perm=0,2,1,3

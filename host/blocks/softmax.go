@@ -9,9 +9,9 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// scores is the way from the product of query and key to the softmax.
+// scores is the way from the matmul of query and key to the softmax.
 type scores struct {
-	product       *graph.Node
+	matmul        *graph.Node
 	scale         float64
 	softcap       float64
 	bias          *graph.Value
@@ -37,27 +37,27 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	}
 	w := &Wiring{Graph: n.Graph, Anchor: n, Bias: sc.bias, Keep: sc.keep, KeepInverted: sc.keepInverted,
 		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, ScoresMode: 3}
-	product, probabilities, err := f.weighted(n.Output(0), w)
+	matmul, probabilities, err := f.weighted(n.Output(0), w)
 	if err != nil {
 		return nil, err
 	}
-	q, k, alpha, err := f.operands(sc.product)
+	q, k, alpha, err := f.operands(sc.matmul)
 	if err != nil {
 		return nil, err
 	}
-	_, v, beta, err := f.operands(product)
+	_, v, beta, err := f.operands(matmul)
 	if err != nil {
 		return nil, err
 	}
-	if beta != 1 || product.Int("transB", 0) != 0 {
-		return nil, errors.New("the product of probabilities and values is scaled or transposed")
+	if beta != 1 || matmul.Int("transB", 0) != 0 {
+		return nil, errors.New("the matmul of probabilities and values is scaled or transposed")
 	}
-	if sc.product.Int("transB", 0) == 0 { // keys arrive as (..., size, positions)
+	if sc.matmul.Int("transB", 0) == 0 { // keys arrive as (..., size, positions)
 		last := len(k.dims) - 1
 		k.dims[last-1][0].role, k.dims[last][0].role = "d", "s"
 	}
-	out := view{value: product.Output(0), scale: 1}
-	if out.dims, err = f.start(product.Output(0), "d"); err != nil {
+	out := view{value: matmul.Output(0), scale: 1}
+	if out.dims, err = f.start(matmul.Output(0), "d"); err != nil {
 		return nil, err
 	}
 	b := &Block{Kind: "attention", Node: n.Path(), Wiring: w}
@@ -66,7 +66,7 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	return b, f.finish(b, q, k, v, out, sc.scale*alpha)
 }
 
-// start labels the dimensions of an operand of a batched product, of which the
+// start labels the dimensions of an operand of a batched matmul, of which the
 // last holds the axis of this role.
 func (f *finder) start(v *graph.Value, last string) ([][]axis, error) {
 	s := f.shapes.Of(v)
@@ -76,7 +76,7 @@ func (f *finder) start(v *graph.Value, last string) ([][]axis, error) {
 		roles = []string{"bh", "s", last}
 	case 4:
 	default:
-		return nil, fmt.Errorf("%s has rank %d where attention's products have 3 or 4", describe(v), s.Rank)
+		return nil, fmt.Errorf("%s has rank %d where attention's matmuls have 3 or 4", describe(v), s.Rank)
 	}
 	dims := make([][]axis, s.Rank)
 	for i, role := range roles {
@@ -85,7 +85,7 @@ func (f *finder) start(v *graph.Value, last string) ([][]axis, error) {
 	return dims, nil
 }
 
-// operands are the labelled inputs of a batched product.
+// operands are the labelled inputs of a batched matmul.
 func (f *finder) operands(n *graph.Node) (a, b view, alpha float64, err error) {
 	alpha = 1
 	if n.Op() == "com.microsoft.FusedMatMul" {
@@ -103,7 +103,7 @@ func (f *finder) operands(n *graph.Node) (a, b view, alpha float64, err error) {
 	return a, b, alpha, err
 }
 
-// scores walks from the softmax up to the product of query and key.
+// scores walks from the softmax up to the matmul of query and key.
 func (f *finder) scores(v *graph.Value) (*scores, error) {
 	dims, err := f.start(v, "t")
 	if err != nil {
@@ -116,15 +116,15 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 		n := at.value.Producer
 		switch {
 		case n == nil:
-			return nil, fmt.Errorf("its input %s is no product of query and key", at.value.Name)
-		case isProduct(n):
+			return nil, fmt.Errorf("its input %s is no matmul of query and key", at.value.Name)
+		case isMatMul(n):
 			if f.isConstant(n.Input(1)) || f.shapes.Of(n.Input(1)).Rank < 3 {
-				return nil, fmt.Errorf("its scores come from %s, a product with a constant and not of query and key", n)
+				return nil, fmt.Errorf("its scores come from %s, a matmul with a constant and not of query and key", n)
 			}
 			if !at.isScores() {
 				return nil, fmt.Errorf("the axes of its scores could not be told apart at %s", n)
 			}
-			sc.product = n
+			sc.matmul = n
 			return sc, nil
 		case n.Is("Cast") && f.isFloat(n.Input(0)):
 			at.value = n.Input(0)
@@ -137,7 +137,7 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 		default:
 			next, ok := f.stepUp(at, false)
 			if !ok {
-				return nil, fmt.Errorf("its scores come from %s %s and not from a product of query and key", n.Op(), n)
+				return nil, fmt.Errorf("its scores come from %s %s and not from a matmul of query and key", n.Op(), n)
 			}
 			at = next
 		}
@@ -156,11 +156,11 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 		return err
 	}
 	a, b := n.Input(0), n.Input(1)
-	if !f.leadsToProduct(a, 32) || f.leadsToProduct(b, 32) && f.addsLater(a, b) {
+	if !f.leadsToMatMul(a, 32) || f.leadsToMatMul(b, 32) && f.addsLater(a, b) {
 		a, b = b, a
 	}
-	if !f.leadsToProduct(a, 32) {
-		return fmt.Errorf("neither side of %s is a product of query and key", n)
+	if !f.leadsToMatMul(a, 32) {
+		return fmt.Errorf("neither side of %s is a matmul of query and key", n)
 	}
 	if err := f.fits(b, *at); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 	if !ok {
 		x, fill = fill, x
 		if c, ok = f.scalar(fill); !ok {
-			return fmt.Errorf("%s hides scores behind a value that is not a number known at load time", n)
+			return fmt.Errorf("%s hides scores with a value that is not a number known at load time", n)
 		}
 		sc.keepInverted = true
 	}
@@ -256,11 +256,11 @@ func (f *finder) fits(mask *graph.Value, over view) error {
 	return nil
 }
 
-func isProduct(n *graph.Node) bool {
+func isMatMul(n *graph.Node) bool {
 	return n.Is("MatMul", "com.microsoft.FusedMatMul")
 }
 
-// isConstant reports a value known at load time, behind copies.
+// isConstant reports a value known at load time, through copies.
 func (f *finder) isConstant(v *graph.Value) bool {
 	v = f.first(v)
 	return v != nil && v.Tensor != nil
@@ -274,37 +274,37 @@ func (f *finder) isFloat(v *graph.Value) bool {
 	return false
 }
 
-// leadsToProduct reports whether the value comes from a product of two
+// leadsToMatMul reports whether the value comes from a matmul of two
 // activations of rank 3 or more, through nodes that scores pass through.
-func (f *finder) leadsToProduct(v *graph.Value, depth int) bool {
+func (f *finder) leadsToMatMul(v *graph.Value, depth int) bool {
 	n := f.maker(v)
 	switch {
 	case n == nil || depth == 0:
 		return false
-	case isProduct(n):
+	case isMatMul(n):
 		return f.shapes.Of(n.Input(1)).Rank >= 3 && !f.isConstant(n.Input(1))
 	case n.Is("Cast", "Transpose", "Tanh") || reshapes(n):
-		return f.leadsToProduct(n.Input(0), depth-1)
+		return f.leadsToMatMul(n.Input(0), depth-1)
 	case n.Is("Mul", "Div"):
 		x, _, ok := f.scalarFactor(n)
-		return ok && f.leadsToProduct(x, depth-1)
+		return ok && f.leadsToMatMul(x, depth-1)
 	case n.Is("Add"):
-		return f.leadsToProduct(n.Input(0), depth-1) || f.leadsToProduct(n.Input(1), depth-1)
+		return f.leadsToMatMul(n.Input(0), depth-1) || f.leadsToMatMul(n.Input(1), depth-1)
 	case n.Is("Where"):
-		return f.leadsToProduct(n.Input(1), depth-1) || f.leadsToProduct(n.Input(2), depth-1)
+		return f.leadsToMatMul(n.Input(1), depth-1) || f.leadsToMatMul(n.Input(2), depth-1)
 	}
 	return false
 }
 
-// addsLater decides between two operands that both come from products: the
+// addsLater decides between two operands that both come from matmuls: the
 // scores are the one that differs between queries and keys of every head.
 func (f *finder) addsLater(a, b *graph.Value) bool {
 	return f.shapes.Of(a).Rank < f.shapes.Of(b).Rank
 }
 
-// weighted walks from the softmax down to the product with the values. The
+// weighted walks from the softmax down to the matmul with the values. The
 // second result is the probabilities, when something else reads them.
-func (f *finder) weighted(v *graph.Value, w *Wiring) (product *graph.Node, read *graph.Value, err error) {
+func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *graph.Value, err error) {
 	dims, err := f.start(v, "t")
 	if err != nil {
 		return nil, nil, err
@@ -316,8 +316,8 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (product *graph.Node, read 
 		for _, u := range f.readers(at.value) {
 			n := u.Node
 			switch {
-			case isProduct(n) && u.Index == 0 && product == nil:
-				product = n
+			case isMatMul(n) && u.Index == 0 && matmul == nil:
+				matmul = n
 			case f.onlyClears(n, at.value):
 				w.ZeroRows = true
 			case next == nil && u.Index == 0 && isView(n) && !f.repeats(n) || n == next:
@@ -329,16 +329,16 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (product *graph.Node, read 
 			}
 		}
 		switch {
-		case product != nil && next == nil:
+		case matmul != nil && next == nil:
 			if !at.isScores() {
-				return nil, nil, fmt.Errorf("the axes of its probabilities could not be told apart at %s", product)
+				return nil, nil, fmt.Errorf("the axes of its probabilities could not be told apart at %s", matmul)
 			}
 			if others {
-				return product, at.value, nil
+				return matmul, at.value, nil
 			}
-			return product, nil, nil
-		case product != nil || next == nil:
-			return nil, nil, errors.New("its probabilities go into no product with values")
+			return matmul, nil, nil
+		case matmul != nil || next == nil:
+			return nil, nil, errors.New("its probabilities go into no matmul with values")
 		case others:
 			return nil, nil, errors.New("its probabilities are read before they are cleared or copied")
 		}

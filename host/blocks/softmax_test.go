@@ -17,7 +17,7 @@ out y f32[b, 4, s, 16]
 kt = Transpose(k) perm=0,1,3,2
 `
 
-// find draws a graph with one softmax or attention operator and recognises it.
+// find writes a graph with one softmax or attention operator and recognises it.
 func find(t *testing.T, text string) *blocks.Block {
 	t.Helper()
 	g, s := blockstest.Graph(t, text)
@@ -28,7 +28,7 @@ func find(t *testing.T, text string) *blocks.Block {
 	return r.Blocks[0]
 }
 
-func TestFactsOfDrawings(t *testing.T) {
+func TestFactsOfGraphs(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		check      func(b *blocks.Block) bool
@@ -180,7 +180,7 @@ func TestFactsOfDrawings(t *testing.T) {
 			p = Softmax(a)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool { return b.Attention.Scores && b.Wiring.Scores.Name == "p" }},
-		{"fused products", `
+		{"fused matmuls", `
 			in q f32[b, 4, s, 16]
 			in k f32[b, 4, t, 16]
 			in v f32[b, 4, t, 16]
@@ -322,7 +322,7 @@ const causal = `
 			seen = LessOrEqual(keys, row)
 			a = MatMul(q, kt)`
 
-// TestReasons draws softmaxes that are no attention, or none that is understood.
+// TestReasons writes softmaxes that are no attention, or none that is understood.
 func TestReasons(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"classification", `
@@ -330,20 +330,20 @@ func TestReasons(t *testing.T) {
 			out y f32[b, 10]
 			const w f32[64, 10]
 			a = MatMul(x, w)
-			y = Softmax(a)`, "rank 2 where attention's products have 3 or 4"},
+			y = Softmax(a)`, "rank 2 where attention's matmuls have 3 or 4"},
 		{"sampling", `
 			in x f32[b, s, 64]
 			out y f32[b, s, 300]
 			const w f32[64, 300]
 			a = MatMul(x, w)
-			y = Softmax(a)`, "a product with a constant and not of query and key"},
+			y = Softmax(a)`, "a matmul with a constant and not of query and key"},
 		{"router of experts", `
 			in x f32[b, s, 64]
 			out y f32[b, s, 2]
 			const w f32[64, 8]
 			a = MatMul(x, w)
 			p = Softmax(a)
-			y, i = TopK(p, [2])`, "a product with a constant and not of query and key"},
+			y, i = TopK(p, [2])`, "a matmul with a constant and not of query and key"},
 		{"another axis", `
 			in x f32[b, 4, s]
 			out y f32[b, 4, s]
@@ -351,7 +351,7 @@ func TestReasons(t *testing.T) {
 		{"an input", `
 			in x f32[b, 4, s]
 			out y f32[b, 4, s]
-			y = Softmax(x)`, "its input x is no product of query and key"},
+			y = Softmax(x)`, "its input x is no matmul of query and key"},
 		{"scale after mask", operands + `
 			in bias f32[b, 1, s, t]
 			a = MatMul(q, kt)
@@ -383,7 +383,7 @@ func TestReasons(t *testing.T) {
 			a = MatMul(q, kt)
 			p = Softmax(a)
 			z = ReduceSum(p, [3])
-			y = Mul(z, v)`, "go into no product with values"},
+			y = Mul(z, v)`, "go into no matmul with values"},
 		{"heads repeated in turns", `
 			in q f32[b, 4, s, 16]
 			in k f32[b, 2, t, 16]

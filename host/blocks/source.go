@@ -65,7 +65,7 @@ func Origin(b *Block, without *Report) *Block {
 	}
 	for _, o := range without.Blocks {
 		w := o.Wiring
-		if w.KeptKey != nil && w.KeptValue != nil && outputPresent(w.KeptKey) == key && outputPresent(w.KeptValue) == value {
+		if w.LeavingKey != nil && w.LeavingValue != nil && outputPresent(w.LeavingKey) == key && outputPresent(w.LeavingValue) == value {
 			return o
 		}
 	}

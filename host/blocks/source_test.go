@@ -12,7 +12,7 @@ import (
 )
 
 // TestProjectionsOfSmallModels: every block of every small model is known by its
-// four products and what they start from, in its own graph or, where keys and
+// four linear layers and what they start from, in its own graph or, where keys and
 // values come in, in the decoder that hands them out.
 func TestProjectionsOfSmallModels(t *testing.T) {
 	for _, folder := range models.SmallFolders() {
@@ -59,7 +59,7 @@ func complete(b *blocks.Block, without *blocks.Report) string {
 	p := a.Projections
 	switch {
 	case p == nil || p.Query == nil || p.Output == nil:
-		return "query or output have no product"
+		return "query or output have no linear layer"
 	case p.Query.Width != a.Heads*a.HeadSize || p.Output.Inputs != a.Heads*a.ValueSize:
 		return "query or output are of another width"
 	case w.RawQuery == nil || w.RawKey == nil:
@@ -82,7 +82,7 @@ func complete(b *blocks.Block, without *blocks.Report) string {
 	}
 	switch {
 	case p.Key == nil || p.Value == nil:
-		return "key or value have no product"
+		return "key or value have no linear layer"
 	case p.Key.Width != a.KVHeads*a.HeadSize || p.Value.Width != a.KVHeads*a.ValueSize:
 		return "key or value are of another width"
 	case w.Input == nil || p.Key.Inputs != p.Value.Inputs:

@@ -175,7 +175,7 @@ func (f *finder) perm(n *graph.Node) []int64 {
 	return p
 }
 
-// cache is a key or value side of a block: what is new, and what was kept.
+// cache is a key or value side of a block: what is new, and what is past.
 type cache struct {
 	fresh       view
 	past        *graph.Value // nil without one
@@ -184,11 +184,11 @@ type cache struct {
 	length      graph.Dim    // new positions
 	pastLength  graph.Dim
 	heads, size graph.Dim
-	scale       float64 // between the product and where past and new, or the new keys, are read
+	scale       float64 // between the matmul and where past and new, or the new keys, are read
 	beyond      float64 // that and what lies further up
 }
 
-// keyValue follows one side of a block from where the product reads it.
+// keyValue follows one side of a block from where the matmul reads it.
 func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
 	best, end, found := f.up(v, scaled)
 	n := end.value.Producer
@@ -206,7 +206,7 @@ func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("its axes could not be told apart behind %s", describe(end.value))
+		return nil, fmt.Errorf("its axes could not be told apart after %s", describe(end.value))
 	}
 	c := &cache{fresh: best, scale: best.scale, beyond: end.scale}
 	return c, c.measure(best)

@@ -21,8 +21,8 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// drawn are the files of all small models and the graphs of all exporters.
-func drawn(t *testing.T) map[string]string {
+// graphs are the files of all small models and the graphs of all exporters.
+func graphs(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	for _, f := range models.SmallFolders() {
@@ -62,20 +62,20 @@ func TestFactsCompute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	products, turned := 0, 0
-	files := drawn(t)
+	projections, turned := 0, 0
+	files := graphs(t)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		t.Run(name, func(t *testing.T) {
 			c := opened(t, l, files[name])
 			c.values(t)
 			for _, b := range c.report.Blocks {
-				products += c.projections(t, b)
+				projections += c.projections(t, b)
 				turned += c.rotary(t, b)
 			}
 		})
 	}
-	if products < 300 || turned < 20 {
-		t.Errorf("%d projections and %d rotary embeddings were computed, want at least 300 and 20", products, turned)
+	if projections < 300 || turned < 20 {
+		t.Errorf("%d projections and %d rotary embeddings were computed, want at least 300 and 20", projections, turned)
 	}
 }
 
@@ -243,7 +243,7 @@ func (c *computed) projections(t *testing.T, b *blocks.Block) (count int) {
 			read = packedValue
 		}
 		got := read(side.v, side.layout)
-		want := c.product(t, side.l)
+		want := c.linear(t, side.l)
 		if err := close32(got, want); err != nil {
 			t.Errorf("%s: its %s is no %s W + b: %v", b.Node, side.name, side.l.From.Name, err)
 		}
@@ -252,8 +252,8 @@ func (c *computed) projections(t *testing.T, b *blocks.Block) (count int) {
 	return count
 }
 
-// product is x W + b as the facts have it.
-func (c *computed) product(t *testing.T, l *blocks.Linear) []float32 {
+// linear is x W + b as the facts have it.
+func (c *computed) linear(t *testing.T, l *blocks.Linear) []float32 {
 	t.Helper()
 	x := c.numbers[l.From.Name]
 	w := c.constant(t, l.Weight)

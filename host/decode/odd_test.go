@@ -40,12 +40,12 @@ func edit(t *testing.T, path string, change func(*onnx.Graph)) {
 	}
 }
 
-// projection is a product of a layer, such as "layers.1/self_attn/k_proj".
+// projection is a linear layer of a decoder layer, such as "layers.1/self_attn/k_proj".
 func projection(t *testing.T, g *onnx.Graph, name string) *onnx.Node {
 	t.Helper()
 	i := slices.IndexFunc(g.Node, func(n *onnx.Node) bool { return strings.HasSuffix(n.GetName(), name+"/MatMul") })
 	if i < 0 {
-		t.Fatalf("no product %s", name)
+		t.Fatalf("no linear layer %s", name)
 	}
 	return g.Node[i]
 }
@@ -66,7 +66,7 @@ func singular(t *testing.T, g *onnx.Graph, name string) {
 	t.Fatalf("%s has no constant weight", name)
 }
 
-// bent puts a function between products and what they read.
+// bent puts a function between linear layers and what they read.
 func bent(t *testing.T, g *onnx.Graph, names ...string) {
 	const to = "bent"
 	first := projection(t, g, names[0])

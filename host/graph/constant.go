@@ -162,12 +162,12 @@ func elementSize(t onnx.Tensor_DataType) int64 {
 	return 0
 }
 
-// Numbers reads a constant of floating-point numbers of any size up to most.
-func (g *Graph) Numbers(t *onnx.Tensor, most int) ([]float64, error) {
-	return g.root.tensors.Float64s(t, most)
+// Numbers reads a constant of floating-point numbers of any size up to limit.
+func (g *Graph) Numbers(t *onnx.Tensor, limit int) ([]float64, error) {
+	return g.root.tensors.Float64s(t, limit)
 }
 
-// Integers reads a constant of integers or booleans of any size up to most.
-func (g *Graph) Integers(t *onnx.Tensor, most int) ([]int64, error) {
-	return g.root.tensors.Int64s(t, most)
+// Integers reads a constant of integers or booleans of any size up to limit.
+func (g *Graph) Integers(t *onnx.Tensor, limit int) ([]int64, error) {
+	return g.root.tensors.Int64s(t, limit)
 }

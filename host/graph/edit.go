@@ -201,7 +201,7 @@ func (g *Graph) Prune() {
 	g.Proto.Input = slices.DeleteFunc(g.Proto.Input, func(in *onnx.ValueInfo) bool { return gone[in.GetName()] })
 }
 
-// Sort orders the nodes so that each stands behind what it reads, keeping the
+// Sort orders the nodes so that each stands after what it reads, keeping the
 // order they have where that allows it. A cycle is an error.
 func (g *Graph) Sort() error {
 	var order []*Node

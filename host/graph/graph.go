@@ -18,8 +18,8 @@ type Tensors interface {
 	// The slice belongs to the model and must not be written.
 	Data(*onnx.Tensor) ([]byte, error)
 	// Float64s and Int64s widen a constant of at most the given elements.
-	Float64s(t *onnx.Tensor, most int) ([]float64, error)
-	Int64s(t *onnx.Tensor, most int) ([]int64, error)
+	Float64s(t *onnx.Tensor, limit int) ([]float64, error)
+	Int64s(t *onnx.Tensor, limit int) ([]int64, error)
 }
 
 // Graph is one graph of a model: the main one, or the body of an attribute.
@@ -59,7 +59,7 @@ type Value struct {
 	Name     string
 	Graph    *Graph
 	Producer *Node        // nil for inputs and initializers
-	Tensor   *onnx.Tensor // the constant behind the value, or nil
+	Tensor   *onnx.Tensor // the value's constant, or nil
 	Type     *onnx.Type   // as declared, or nil
 	IsInput  bool
 	IsOutput bool // a graph output, of its own graph
@@ -252,7 +252,7 @@ func (g *Graph) Walk(f func(*Node)) {
 	}
 }
 
-// Op is the operator's name, with the domain in front unless it is ONNX's own.
+// Op is the operator's name, with its domain before it unless that is ONNX's own.
 func (n *Node) Op() string {
 	if d := n.Proto.GetDomain(); d != "" && d != "ai.onnx" {
 		return d + "." + n.Proto.GetOpType()

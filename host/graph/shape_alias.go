@@ -8,7 +8,7 @@ import (
 // What a model calls a length is a claim, not a fact: exporters give one name to
 // lengths that differ, and two names to one length. So each axis has a symbol of
 // its own, and two symbols are one length where the graph shows it: where an
-// operator takes nothing else (a concatenation, the inner lengths of a product),
+// operator takes nothing else (a concatenation, the inner lengths of a matmul),
 // and where lengths are broadcast or copied that the model calls the same.
 
 // scope holds the symbols that were found to be other lengths. What a subgraph

@@ -139,7 +139,7 @@ func multiHeadRule(c *call) {
 }
 
 // groupQueryRule takes queries (batch, length, heads*size), with keys and
-// values behind them when those are absent.
+// values after them when those are absent.
 func groupQueryRule(c *call) {
 	q := c.in(0)
 	heads, groups := DimInt(c.n.Int("num_heads", 0)), DimInt(c.n.Int("kv_num_heads", 0))

@@ -146,7 +146,7 @@ func attribute(name string, value any) *onnx.Attribute {
 
 type attrs map[string]any
 
-// opCase is one operator call: op is "Op" or "domain:Op", with "@n" behind it
+// opCase is one operator call: op is "Op" or "domain:Op", with "@n" after it
 // for another opset than 21.
 type opCase struct {
 	op    string

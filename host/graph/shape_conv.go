@@ -102,7 +102,7 @@ func (w window) places(d Dim, pad string, ceil bool) Dim {
 		return DimInt(n/w.stride + 1)
 	}
 	count := (n+w.stride-1)/w.stride + 1
-	// The last window must not begin in the padding behind the data.
+	// The last window must not begin in the padding after the data.
 	if have, ok := d.Const(); ok && (count-1)*w.stride >= have+w.before {
 		count--
 	}

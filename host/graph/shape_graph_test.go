@@ -81,7 +81,7 @@ func expect(t *testing.T, g *Graph, s *Shapes, want map[string]string) {
 	}
 }
 
-func TestInferAttentionAsTorchScriptDrawsIt(t *testing.T) {
+func TestInferAttentionAsTorchScriptExportsIt(t *testing.T) {
 	g, s := inferred(t, &onnx.Graph{
 		Input: []*onnx.ValueInfo{typed(t, "x", "f32[batch, seq, 192]"), typed(t, "past", "f32[batch, 4, past, 16]")},
 		Initializer: []*onnx.Tensor{
@@ -124,7 +124,7 @@ func TestInferAttentionAsTorchScriptDrawsIt(t *testing.T) {
 	}
 }
 
-func TestInferExpandAsTorchScriptDrawsIt(t *testing.T) {
+func TestInferExpandAsTorchScriptExportsIt(t *testing.T) {
 	g, s := inferred(t, &onnx.Graph{
 		Input:       []*onnx.ValueInfo{typed(t, "mask", "i64[batch, past + seq]"), typed(t, "ids", "i64[batch, seq]")},
 		Initializer: []*onnx.Tensor{Int64Tensor("axes", []int64{2}, 1, 2), Int64Tensor("minus", nil, -1), Int64Tensor("one", []int64{1}, 1)},

@@ -80,7 +80,7 @@ func fusedMatMulRule(c *call) {
 		onnx.Tensor_UNDEFINED))
 }
 
-// matMulPackedRule is for products with packed weights, whose true width is an
+// matMulPackedRule is for matmuls with packed weights, whose true width is an
 // attribute.
 func matMulPackedRule(c *call) {
 	if n := c.n.Attr("N"); n != nil && n.I != nil {

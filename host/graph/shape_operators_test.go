@@ -7,7 +7,7 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-func TestProducts(t *testing.T) {
+func TestMatMuls(t *testing.T) {
 	runCases(t, []opCase{
 		{"MatMul", nil, []string{"f32[batch, 12, seq, 64]", "f32[batch, 12, 64, total]"}, []string{"f32[batch, 12, seq, total]"}},
 		{"MatMul", nil, []string{"f32[batch, seq, 64]", "f32[64, 256]"}, []string{"f32[batch, seq, 256]"}},

@@ -1,6 +1,6 @@
 // Package machine knows the roofline of the machine that it runs on: what operators
 // of plugins reach in bytes and in operations a second. It is measured once, in less
-// than half a second, and kept in the user's cache folder.
+// than half a second, and stored in the user's cache folder.
 package machine
 
 import (
@@ -62,7 +62,7 @@ func (id ID) Differs(of ID) string {
 	return ""
 }
 
-// fileVersion is the version of the file of rooflines, maxEntries the most of them
+// fileVersion is the version of the file of rooflines, maxEntries the maximum number of them
 // that it stores.
 const (
 	fileVersion = 1
@@ -96,12 +96,12 @@ func (f Figures) plausible() bool {
 		(f.LastCacheBytes == 0 && f.LastCacheBandwidth == 0 || in(f.LastCacheBandwidth, 1e8, 1e15) && in(f.LastCacheBytes, 1e4, 1e11))
 }
 
-// Options say where figures are kept and who hears of what is amiss.
+// Options say where figures are stored and what is told of failures.
 type Options struct {
 	Folder  string // "": the user's cache folder
 	Threads int    // that an operator uses; 0 is one a core
 	Log     *slog.Logger
-	Again   bool // measure although figures are kept
+	Again   bool // measure although figures are stored
 	// Attention is the operator that attends over keys and values, with which reading is
 	// measured.
 	Attention Operator
@@ -113,9 +113,9 @@ type Operator struct{ Plugin, Name string }
 // fileName is the file's name.
 const fileName = "machine.json"
 
-// Roofline is this machine's, as kept or else measured now. It needs the plugins of
-// Options.Attention and of products with weights; where it cannot be measured the error
-// says why, and nothing is known. Where it cannot be kept the log says so.
+// Roofline is this machine's, as stored or else measured now. It needs the plugins of
+// Options.Attention and of linear layers; where it cannot be measured the error
+// says why, and nothing is known. Where it cannot be stored the log says so.
 func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	log := o.Log
 	if log == nil {
@@ -127,12 +127,12 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 			return Figures{}, fmt.Errorf("the machine is estimated, not measured: no plugin %s is loaded", name)
 		}
 	}
-	path, kept, err := read(o.Folder)
+	path, stored, err := read(o.Folder)
 	if err != nil {
 		log.Warn("graft: figures of this machine", "error", err)
 	}
 	if !o.Again {
-		for _, e := range kept.Rooflines {
+		for _, e := range stored.Rooflines {
 			if id.Differs(e.ID) == "" && e.plausible() {
 				return e.Figures, nil
 			}
@@ -148,31 +148,31 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	if path == "" {
 		return f, nil
 	}
-	kept.SchemaVersion = fileVersion
-	kept.Rooflines = slices.DeleteFunc(kept.Rooflines, func(e entry) bool { return id.Differs(e.ID) == "" })
-	kept.Rooflines = slices.Insert(kept.Rooflines, 0, entry{id, f, time.Now().UTC().Format(time.RFC3339)})
-	kept.Rooflines = kept.Rooflines[:min(len(kept.Rooflines), maxEntries)]
-	if err := record.Write(path, kept); err != nil {
+	stored.SchemaVersion = fileVersion
+	stored.Rooflines = slices.DeleteFunc(stored.Rooflines, func(e entry) bool { return id.Differs(e.ID) == "" })
+	stored.Rooflines = slices.Insert(stored.Rooflines, 0, entry{id, f, time.Now().UTC().Format(time.RFC3339)})
+	stored.Rooflines = stored.Rooflines[:min(len(stored.Rooflines), maxEntries)]
+	if err := record.Write(path, stored); err != nil {
 		log.Warn("graft: figures of this machine", "error", err)
 	}
 	return f, nil
 }
 
-// read reads the file; what cannot be read is as if nothing had been kept.
-func read(folder string) (path string, kept file, err error) {
+// read reads the file; what cannot be read is as if nothing had been stored.
+func read(folder string) (path string, stored file, err error) {
 	if folder == "" {
 		if folder, err = record.Folder(); err != nil {
-			return "", kept, err
+			return "", stored, err
 		}
 	}
 	path = filepath.Join(folder, fileName)
-	if err = record.Read(path, fileVersion, &kept); err != nil {
-		kept = file{}
+	if err = record.Read(path, fileVersion, &stored); err != nil {
+		stored = file{}
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil
 		}
 	}
-	return path, kept, err
+	return path, stored, err
 }
 
 // cpu names the processor: by what the system says of the first one.

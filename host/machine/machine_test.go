@@ -50,10 +50,10 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 	start = time.Now()
 	again, err := Roofline(plugins, o)
 	if err != nil || again != m {
-		t.Errorf("kept %+v, %v; measured was %+v", again, err, m)
+		t.Errorf("stored %+v, %v; measured was %+v", again, err, m)
 	}
 	if took := time.Since(start); took > 100*time.Millisecond {
-		t.Errorf("reading what was kept took %v", took)
+		t.Errorf("reading what was stored took %v", took)
 	}
 	path := filepath.Join(o.Folder, fileName)
 	whole, err := os.ReadFile(path)
@@ -78,8 +78,8 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 		if c.log == "" && said.Len() > 0 || !strings.Contains(said.String(), c.log) {
 			t.Errorf("%s: the log says %q, want %q", c.what, said.String(), c.log)
 		}
-		if _, kept, err := read(o.Folder); err != nil || kept.Rooflines[0].Figures != m {
-			t.Errorf("%s: kept %+v, %v", c.what, kept, err)
+		if _, stored, err := read(o.Folder); err != nil || stored.Rooflines[0].Figures != m {
+			t.Errorf("%s: stored %+v, %v", c.what, stored, err)
 		}
 	}
 	// A folder that cannot be written is no reason to fail.

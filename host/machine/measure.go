@@ -30,15 +30,15 @@ const (
 	positionBytes = 4 * 2 * readHeads * readSize
 )
 
-// The product that computes: rows times depth times columns.
+// The matmul that computes: rows times depth times columns.
 const (
-	productRows    = 256
-	productDepth   = 1024
-	productColumns = 512
+	matmulRows    = 256
+	matmulDepth   = 1024
+	matmulColumns = 512
 )
 
 // measure takes the machine's figures: how fast attention reads keys and values that
-// lie in memory, and that lie in the last cache, and how fast a product of many rows
+// lie in memory, and that lie in the last cache, and how fast a matmul of many rows
 // computes. Each is the median of several rounds in which all take turns, since
 // machines have fast and slow spells.
 func measure(plugins []*plugin.Plugin, attends Operator, n int) (Figures, error) {
@@ -56,12 +56,12 @@ func measure(plugins []*plugin.Plugin, attends Operator, n int) (Figures, error)
 		return Figures{}, err
 	}
 	defer inCache.close()
-	product, err := newProduct(linear, crew)
+	matmul, err := newMatmul(linear, crew)
 	if err != nil {
 		return Figures{}, err
 	}
-	defer product.close()
-	tasks := []func() (float64, error){inMemory.rate, inCache.rate, product.rate}
+	defer matmul.close()
+	tasks := []func() (float64, error){inMemory.rate, inCache.rate, matmul.rate}
 	rates := make([][]float64, len(tasks))
 	for round := range rounds + 1 {
 		for i, task := range tasks {
@@ -178,39 +178,39 @@ func (x *reader) rate() (float64, error) {
 	return x.bytes / seconds(time.Since(start)), err
 }
 
-// product computes.
-type product struct {
+// matmul computes.
+type matmul struct {
 	kernel  *plugin.Kernel
 	weights *memory.Region
 	in, out []*tensor.Tensor
 	context plugin.RunContext
 }
 
-func newProduct(p *plugin.Plugin, crew *threads.Pool) (*product, error) {
-	x := &product{context: plugin.RunContext{Pool: crew}}
+func newMatmul(p *plugin.Plugin, crew *threads.Pool) (*matmul, error) {
+	x := &matmul{context: plugin.RunContext{Pool: crew}}
 	var err error
-	if x.weights, err = memory.Reserve(4 * productColumns * productDepth); err != nil {
+	if x.weights, err = memory.Reserve(4 * matmulColumns * matmulDepth); err != nil {
 		return nil, err
 	}
 	list := x.weights.Floats()
 	for i := range list {
 		list[i] = 1
 	}
-	if x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: int64(productColumns)}}, nil, tensor.CPU); err != nil {
+	if x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: int64(matmulColumns)}}, nil, tensor.CPU); err != nil {
 		x.close()
 		return nil, err
 	}
-	rows, err := tensor.New(tensor.Float32, productRows, productDepth)
+	rows, err := tensor.New(tensor.Float32, matmulRows, matmulDepth)
 	if err == nil {
 		var out *tensor.Tensor
-		out, err = tensor.New(tensor.Float32, productRows, productColumns)
+		out, err = tensor.New(tensor.Float32, matmulRows, matmulColumns)
 		x.out = []*tensor.Tensor{out}
 	}
 	if err != nil {
 		x.close()
 		return nil, err
 	}
-	x.in = []*tensor.Tensor{rows, {DType: tensor.Float32, Shape: []int64{abi.Panels(productColumns), productDepth, abi.PanelColumns},
+	x.in = []*tensor.Tensor{rows, {DType: tensor.Float32, Shape: []int64{abi.Panels(matmulColumns), matmulDepth, abi.PanelColumns},
 		Data: unsafe.Pointer(unsafe.SliceData(list))}}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {
@@ -221,7 +221,7 @@ func newProduct(p *plugin.Plugin, crew *threads.Pool) (*product, error) {
 	return x, nil
 }
 
-func (x *product) close() {
+func (x *matmul) close() {
 	if x.kernel != nil {
 		x.kernel.Destroy()
 	}
@@ -229,10 +229,10 @@ func (x *product) close() {
 }
 
 // rate is operations a second.
-func (x *product) rate() (float64, error) {
+func (x *matmul) rate() (float64, error) {
 	start := time.Now()
 	err := x.kernel.Run(&x.context, x.in, x.out)
-	return 2 * productRows * productDepth * productColumns / seconds(time.Since(start)), err
+	return 2 * matmulRows * matmulDepth * matmulColumns / seconds(time.Since(start)), err
 }
 
 func seconds(d time.Duration) float64 { return max(d, 1).Seconds() }

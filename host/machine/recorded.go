@@ -12,12 +12,12 @@ func Recorded(folder string, threads int, plugin string) (f Figures, when time.T
 	if threads <= 0 {
 		threads = runtime.NumCPU()
 	}
-	_, kept, err := read(folder)
+	_, stored, err := read(folder)
 	if err != nil {
 		return f, when, false
 	}
 	here := cpu()
-	for _, e := range kept.Rooflines { // the last measured first
+	for _, e := range stored.Rooflines { // the last measured first
 		date, err := time.Parse(time.RFC3339, e.Date)
 		if err == nil && e.Plugins[plugin] != "" && e.CPU == here && e.Cores == runtime.NumCPU() && e.Threads == threads && e.plausible() {
 			return e.Figures, date, true

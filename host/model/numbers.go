@@ -10,10 +10,10 @@ import (
 )
 
 // Int64s gives the elements of an integer or boolean tensor in row-major order.
-// More than most elements, another data type, and a UINT64 beyond int64 are
+// More than limit elements, another data type, and a UINT64 beyond int64 are
 // errors.
-func (m *Model) Int64s(t *onnx.Tensor, most int) ([]int64, error) {
-	b, n, err := m.elements(t, most)
+func (m *Model) Int64s(t *onnx.Tensor, limit int) ([]int64, error) {
+	b, n, err := m.elements(t, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +36,9 @@ func (m *Model) Int64s(t *onnx.Tensor, most int) ([]int64, error) {
 
 // Float64s gives the elements of a floating-point, integer or boolean tensor in
 // row-major order; every type but INT64 and UINT64 beyond 2^53 is exact. More
-// than most elements, and complex numbers and strings, are errors.
-func (m *Model) Float64s(t *onnx.Tensor, most int) ([]float64, error) {
-	b, n, err := m.elements(t, most)
+// than limit elements, and complex numbers and strings, are errors.
+func (m *Model) Float64s(t *onnx.Tensor, limit int) ([]float64, error) {
+	b, n, err := m.elements(t, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -65,14 +65,14 @@ func (m *Model) Float64s(t *onnx.Tensor, most int) ([]float64, error) {
 	return out, nil
 }
 
-func (m *Model) elements(t *onnx.Tensor, most int) ([]byte, int, error) {
+func (m *Model) elements(t *onnx.Tensor, limit int) ([]byte, int, error) {
 	n, err := NumElements(t)
 	if err != nil {
 		return nil, 0, located(err, m.shown())
 	}
-	if n > int64(most) {
+	if n > int64(limit) {
 		return nil, 0, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: fmt.Sprintf("tensor %s is larger than expected: found %d elements", quote(t.GetName()), n),
-			Needed: fmt.Sprintf("at most %d", most)}
+			Needed: fmt.Sprintf("at most %d", limit)}
 	}
 	b, err := m.Data(t)
 	return b, int(n), err

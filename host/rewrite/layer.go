@@ -19,7 +19,7 @@ type Layer struct {
 
 	inputs plan.Strategy // the standard strategy whose inputs the operator takes
 	block  *blocks.Block
-	from   *source     // what keys and values are projected from; nil where they are kept
+	from   *source     // what keys and values are projected from; nil where they are stored
 	base   *projection // of the first layer's keys, of which a hybrid's layer makes its own
 	first  bool        // the first layer of a hybrid, which stores its keys
 }
@@ -33,7 +33,7 @@ type LayerStrategy struct {
 	Reason   string        `json:"reason,omitempty"`
 }
 
-// refuse says why a layer cannot keep what it was asked to. It stores something else
+// refuse says why a layer cannot store what it was asked to. It stores something else
 // then.
 func refuse(format string, args ...any) error {
 	return &diagnostic.Error{Kind: refusal.ErrFold, Found: fmt.Sprintf(format, args...)}
@@ -51,24 +51,24 @@ func Refusal(err error) (string, bool) {
 	return "", false
 }
 
-// Instead is what a layer stores that cannot keep what it was asked to; keys and values
+// Instead is what a layer stores that cannot store what it was asked to; keys and values
 // any layer can.
-func Instead(kind string, keep plan.Strategy) plan.Strategy {
+func Instead(kind string, strategy plan.Strategy) plan.Strategy {
 	switch {
-	case kind != "cross" && keep == plan.Keys:
+	case kind != "cross" && strategy == plan.Keys:
 		return plan.HiddenStates
-	case kind == "cross" && (keep == plan.Keys || keep == plan.FirstLayerKeys):
+	case kind == "cross" && (strategy == plan.Keys || strategy == plan.FirstLayerKeys):
 		return plan.PromptHiddenStates
 	}
 	return plan.KeysValues
 }
 
-// Layer checks that a block can keep what it is asked to, as far as that is known without
+// Layer checks that a block can store what it is asked to, as far as that is known without
 // a fold, and gives the fold that it needs, nil for none. before are the layers that stand
 // already, in order. An error for which Refusal is true says why it cannot. Weights that
 // the fold is made of are large: Forget lets go of them.
-func (d *Decoder) Layer(b *blocks.Block, keep plan.Strategy, before []*Layer) (*Layer, *Fold, error) {
-	l := &Layer{Strategy: keep, inputs: d.signature(keep), block: b}
+func (d *Decoder) Layer(b *blocks.Block, strategy plan.Strategy, before []*Layer) (*Layer, *Fold, error) {
+	l := &Layer{Strategy: strategy, inputs: d.signature(strategy), block: b}
 	fold := d.selfFold
 	if b.Attention.Type == "cross" {
 		fold = d.crossFold
@@ -177,7 +177,7 @@ func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
 		return nil, refuse("its scores are bent after the bias of keys is in them")
 	case l.inputs == plan.Keys || l.first:
 		if key.Rows == "" {
-			return nil, refuse("its keys are no product of their own")
+			return nil, refuse("its keys have no linear layer of their own")
 		}
 		return d.fold(l.attending(), b, l.from, nil), nil
 	case key.From != first.from.key.From:

@@ -67,7 +67,7 @@ func (l *questions) add(q Question) {
 
 // Questions are what must be known of the exported model before its layers are checked
 // and attended: what masks hide, and the angles of rotary embeddings where self
-// attention is to keep keys.
+// attention is to store keys.
 func (d *Decoder) Questions(self plan.Strategy) []Question {
 	var list questions
 	for _, b := range d.Report.Blocks {

@@ -202,9 +202,9 @@ func (r *rows) alone(n *graph.Node) bool {
 	return r.of(n.Input(0))
 }
 
-// DropReshapes removes Reshapes around products that take rows of any number of
-// axes: exporters flatten rows for a product and unfold them behind it, and each
-// Reshape copies. The graph is one that plugins have taken products of.
+// DropReshapes removes Reshapes around linear layers that take rows of any number of
+// axes: exporters flatten rows for a linear layer and unfold them after it, and each
+// Reshape copies. The graph is one that plugins have taken linear layers of.
 func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 	for _, n := range g.Nodes {
 		if !n.Is(linear) || !n.Input(0).Producer.Is("Reshape") {
@@ -217,10 +217,10 @@ func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 		}
 		unfolded := slices.Clone(from.Dims)
 		unfolded[from.Rank-1] = to.Dims[to.Rank-1]
-		behind := len(y.Uses) > 0 && !slices.ContainsFunc(y.Uses, func(u graph.Use) bool {
+		unfolds := len(y.Uses) > 0 && !slices.ContainsFunc(y.Uses, func(u graph.Use) bool {
 			return !u.Node.Is("Reshape") || u.Index != 0 || u.Node.Out[0].IsOutput || !equal(shapes.Of(u.Node.Out[0]).Dims, unfolded)
 		})
-		if !behind {
+		if !unfolds {
 			continue
 		}
 		n.SetInput(0, x)
@@ -236,11 +236,11 @@ func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 	return g.Commit()
 }
 
-// FuseProducts lets products with weights in panels begin with a layer
+// FuseLinear lets linear layers with weights in panels begin with a layer
 // normalization, and end with what follows them: an activation, and a sum with as
 // many rows, such as the residual of a layer. That saves a way through memory,
 // and a node.
-func FuseProducts(g *graph.Graph, shapes *graph.Shapes) error {
+func FuseLinear(g *graph.Graph, shapes *graph.Shapes) error {
 	for _, n := range slices.Clone(g.Nodes) {
 		normalize(n, shapes)
 	}
@@ -275,7 +275,7 @@ func FuseProducts(g *graph.Graph, shapes *graph.Shapes) error {
 	return g.Commit()
 }
 
-// normalize lets the products that alone read a layer normalization begin with
+// normalize lets the linear layers that alone read a layer normalization begin with
 // it: a row is normalized while it is read anyway.
 func normalize(n *graph.Node, shapes *graph.Shapes) {
 	if !n.Is("LayerNormalization") || n.Out[0].IsOutput || len(n.Out[0].Uses) == 0 {
@@ -318,7 +318,7 @@ func setOperand(n *graph.Node, at int, v *graph.Value) {
 	n.SetInput(at, v)
 }
 
-// onlyReader is the node that alone reads a product, or nil.
+// onlyReader is the node that alone reads a linear layer, or nil.
 func onlyReader(n *graph.Node) *graph.Node {
 	if y := n.Out[0]; !y.IsOutput && len(y.Uses) == 1 && !y.Uses[0].Node.Out[0].IsOutput {
 		return y.Uses[0].Node

@@ -19,7 +19,7 @@ type shape struct {
 	dims []any
 }
 
-// rewritten draws a graph, changes it and gives it with its operators in order.
+// rewritten makes a graph, changes it and gives it with its operators in order.
 func rewritten(t *testing.T, text string, change func(*graph.Graph, *graph.Shapes) error, made ...shape) (*onnx.Graph, []string) {
 	t.Helper()
 	p := blockstest.Proto(t, text)
@@ -45,7 +45,7 @@ func rewritten(t *testing.T, text string, change func(*graph.Graph, *graph.Shape
 }
 
 // engineEnd is the last layer of an engine graph: attention, its projection, a
-// residual, a normalization and the product with the vocabulary.
+// residual, a normalization and the linear layer to the vocabulary.
 const engineEnd = `
 	in x f32[rows, 1, 64]
 	in graft.select i64[chosen]
@@ -96,7 +96,7 @@ func TestSelectEarlyLeavesWhatAttentionReads(t *testing.T) {
 	}
 }
 
-func TestDropReshapesAroundProducts(t *testing.T) {
+func TestDropReshapesAroundLinearLayers(t *testing.T) {
 	const body = `
 		out z f32[rows, 1, 32]
 		in x f32[rows, 1, 64]
@@ -131,7 +131,7 @@ func TestDropReshapesLeavesThoseThatChangeSomething(t *testing.T) {
 	}
 }
 
-const products = `
+const layers = `
 	in x f32[rows, 1, 64]
 	in p1 f32[8, 64, 16]
 	in p2 f32[4, 128, 16]
@@ -145,8 +145,8 @@ const products = `
 	s = Add(x, y)
 	z = Identity(s)`
 
-func TestFuseProductsTakesInWhatIsAroundThem(t *testing.T) {
-	p, got := rewritten(t, products, rewrite.FuseProducts,
+func TestFuseLinearTakesInWhatIsAroundThem(t *testing.T) {
+	p, got := rewritten(t, layers, rewrite.FuseLinear,
 		shape{"h", []any{"rows", 1, 128}}, shape{"a", []any{"rows", 1, 128}}, shape{"y", []any{"rows", 1, 64}})
 	if want := []string{"PackedLinear", "PackedLinear", "Identity"}; !slices.Equal(got, want) {
 		t.Fatalf("nodes %v, want %v", got, want)
@@ -175,8 +175,8 @@ func TestFuseProductsTakesInWhatIsAroundThem(t *testing.T) {
 	}
 }
 
-// A normalization that is read as it is, and a product read twice, stay.
-func TestFuseProductsLeavesWhatIsReadElsewhere(t *testing.T) {
+// A normalization that is read as it is, and a linear layer read twice, stay.
+func TestFuseLinearLeavesWhatIsReadElsewhere(t *testing.T) {
 	_, got := rewritten(t, `
 		in x f32[rows, 1, 64]
 		in p1 f32[4, 64, 16]
@@ -186,7 +186,7 @@ func TestFuseProductsLeavesWhatIsReadElsewhere(t *testing.T) {
 		n = LayerNormalization(x, scale) axis=-1
 		h = graft.PackedLinear(n, p1) columns=64
 		z = Add(n, h)
-		z2 = Relu(h)`, rewrite.FuseProducts, shape{"h", []any{"rows", 1, 64}})
+		z2 = Relu(h)`, rewrite.FuseLinear, shape{"h", []any{"rows", 1, 64}})
 	if len(got) != 4 {
 		t.Errorf("nodes %v", got)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 )
 
-// tiedError reports a block that the rest of the graph needs as it was drawn.
+// tiedError reports a block that the rest of the graph needs as it was exported.
 // Nothing has been taken from the graph when it is returned.
 type tiedError struct{ error }
 
@@ -59,11 +59,11 @@ func (r *rewriter) freeShape(n *graph.Node, block *span) error {
 	}
 	to, err := r.list(n.Graph, lengths)
 	if err != nil {
-		// What is read here may be too late for others: it is not kept for them.
-		kept := r.lengths
+		// What is read here may be too late for others: it is not reused for them.
+		saved := r.lengths
 		r.lengths, r.block = map[lengthKey]*graph.Value{}, block
 		to, err = r.list(n.Graph, lengths)
-		r.lengths, r.block = kept, nil
+		r.lengths, r.block = saved, nil
 	}
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func poolInputs(name string) PoolInputs {
 	return PoolInputs{"graft." + name + "cache", "graft." + name + "sequences", "graft." + name + "shared_slots", "graft." + name + "private_slots", "graft." + name + "slot_mapping"}
 }
 
-// The pools: what layers keep of a decoder's own positions, or of those that a
+// The pools: what layers store of a decoder's own positions, or of those that a
 // prompt does not hold; inputs of a prompt's layers; keys and values of an encoder's
 // output; and the output itself.
 var (
@@ -86,11 +86,11 @@ type Decoder struct {
 	// Either lets layers that read an encoder's output read keys and values of the
 	// requests that have those instead.
 	Either bool
-	// Implementations are the operators that attend over what is kept.
+	// Implementations are the operators that attend over what is stored.
 	Implementations plan.Implementations
-	// Storage is the type that rows of inputs, keys and encoders' outputs are kept in; ""
+	// Storage is the type that rows of inputs, keys and encoders' outputs are stored in; ""
 	// is plan.Float32. Skip is the probability below which a key's value is left out
-	// where keys are kept alone. Both cost accuracy.
+	// where keys are stored alone. Both cost accuracy.
 	Storage plan.Storage
 	Skip    float64
 	// Answers are to what Questions asked, and to what Attended.Questions did.
@@ -188,7 +188,7 @@ func (s *stateful) input(name string, kind onnx.Tensor_DataType, dims ...any) (*
 	return v, nil
 }
 
-// Check reports a decoder of which no engine can be made, whatever its layers keep.
+// Check reports a decoder of which no engine can be made, whatever its layers store.
 func (d *Decoder) Check() error {
 	if len(d.Report.Unrecognised) > 0 {
 		u := d.Report.Unrecognised[0]
@@ -205,7 +205,7 @@ func (d *Decoder) Check() error {
 		self = self || b.Attention.Type != "cross"
 	}
 	if !self {
-		return errors.New("the model has no self attention that could keep a cache")
+		return errors.New("the model has no self attention that could have a cache")
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func servable(b *blocks.Block) error {
 }
 
 // selectRows computes scores for the rows that are asked for: the rows are
-// picked before the product with the vocabulary.
+// picked before the linear layer to the vocabulary.
 func (s *stateful) selectRows() error {
 	v := s.logits
 	for v.Producer != nil && v.Producer.Is("Add", "Mul", "Div", "Cast", "Identity", "Reshape", "Tanh") {
@@ -239,7 +239,7 @@ func (s *stateful) selectRows() error {
 	}
 	n := v.Producer
 	if n == nil || !n.Is("MatMul", "Gemm") || n.Input(0) == nil {
-		return fmt.Errorf("the scores come from %s, needed is a product with the vocabulary", describe(n))
+		return fmt.Errorf("the scores come from %s, needed is a linear layer to the vocabulary", describe(n))
 	}
 	hidden := n.Input(0)
 	rows, err := s.input(SelectInput, onnx.Tensor_INT64, "graft.batch_selected")

@@ -113,18 +113,18 @@ func near(a, b float32) bool {
 // shortened drops the distances at the end that have the bias of the one before
 // them: the operator takes the last for all that are farther.
 func shortened(table []float32, heads, longest int64) []float32 {
-	keep := longest
-	for ; keep > 1; keep-- {
+	length := longest
+	for ; length > 1; length-- {
 		for h := range heads {
-			if table[h*longest+keep-1] != table[h*longest+keep-2] {
+			if table[h*longest+length-1] != table[h*longest+length-2] {
 				goto found
 			}
 		}
 	}
 found:
-	short := make([]float32, 0, heads*keep)
+	short := make([]float32, 0, heads*length)
 	for h := range heads {
-		short = append(short, table[h*longest:h*longest+keep]...)
+		short = append(short, table[h*longest:h*longest+length]...)
 	}
 	return short
 }

@@ -15,7 +15,7 @@ type crossing struct {
 }
 
 // layer is what is known of a block's layer, with its inputs checked.
-func (c *crossing) layer(b *blocks.Block, keep plan.Strategy) (CrossLayer, error) {
+func (c *crossing) layer(b *blocks.Block, strategy plan.Strategy) (CrossLayer, error) {
 	a, w := b.Attention, b.Wiring
 	key, value := w.Key, w.Value
 	if key == nil {
@@ -24,7 +24,7 @@ func (c *crossing) layer(b *blocks.Block, keep plan.Strategy) (CrossLayer, error
 	if key == nil || value == nil || !key.IsInput || !value.IsInput {
 		return CrossLayer{}, errors.New("its keys and values are not inputs of the model; take the decoder that is exported with past")
 	}
-	l := CrossLayer{Key: key.Name, Value: value.Name, Strategy: keep, Inputs: c.signature(keep), KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
+	l := CrossLayer{Key: key.Name, Value: value.Name, Strategy: strategy, Inputs: c.signature(strategy), KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
 	return l, c.nothingHidden(b)
 }
 

@@ -23,7 +23,7 @@ type projection struct {
 	Width  int64 // columns
 	Weight []float64
 	Bias   []float64 // nil: none
-	// From is x, as it was before its rows were shaped for the product.
+	// From is x, as it was before its rows were shaped for the linear layer.
 	From *graph.Value
 	// Rows is the value x W without the bias, by name; "" where the graph has none.
 	Rows string
@@ -36,7 +36,7 @@ func (p *projection) weight(name string) tensor.Weight {
 // mostElements bounds a weight that is widened to float64.
 const mostElements = 1 << 27
 
-// readProjection reads a product that blocks found, with what its result is
+// readProjection reads a linear layer that blocks found, with what its result is
 // multiplied by on its way.
 func readProjection(g *graph.Graph, l *blocks.Linear) (*projection, error) {
 	w := g.Lookup(l.Weight)
@@ -61,8 +61,8 @@ func readProjection(g *graph.Graph, l *blocks.Linear) (*projection, error) {
 			p.Weight[i*l.Width+j] = l.Factor * all[at]
 		}
 	}
-	if l.Factor == 1 && l.Width == columns && l.Product != nil {
-		p.Rows = l.Product.Name
+	if l.Factor == 1 && l.Width == columns && l.Rows != nil {
+		p.Rows = l.Rows.Name
 	}
 	if l.Bias == "" {
 		return p, nil
@@ -105,7 +105,7 @@ func (f *source) forget() { f.key.Weight, f.value.Weight = nil, nil }
 func (d *Decoder) projections(b *blocks.Block) (*source, error) {
 	w, p := b.Wiring, b.Attention.Projections
 	if p == nil || p.Key == nil || p.Value == nil {
-		return nil, refuse("its keys and values are no products with constant weights")
+		return nil, refuse("its keys and values have no linear layers with constant weights")
 	}
 	if w.Input == nil {
 		return nil, refuse("its keys and values are not projected from one value")
@@ -123,10 +123,10 @@ func (d *Decoder) read(p *blocks.Projections, input *graph.Value) (from *source,
 }
 
 // sources is projections for attention that works on what keys are projected from:
-// nothing may stand between the projection and the product.
+// nothing may stand between the projection and the matmul.
 func (d *Decoder) sources(b *blocks.Block) (*source, error) {
 	if b.Attention.Positions == "rotary" {
-		return nil, refuse("a rotary embedding stands between the projection of keys and their product with queries")
+		return nil, refuse("a rotary embedding stands between the projection of keys and their matmul with queries")
 	}
 	return d.projections(b)
 }
@@ -139,7 +139,7 @@ func (d *Decoder) crossSources(b *blocks.Block) (*source, error) {
 	}
 	origin := blocks.Origin(b, d.First.Report)
 	if origin == nil || origin.Attention.Projections == nil || origin.Attention.Projections.Key == nil || origin.Attention.Projections.Value == nil {
-		return nil, refuse("found no products that make its keys and values")
+		return nil, refuse("found no linear layers that make its keys and values")
 	}
 	from, err := d.First.read(origin.Attention.Projections, nil)
 	if err == nil && (from.key.From != from.value.From || from.key.Inputs != from.value.Inputs) {
@@ -148,7 +148,7 @@ func (d *Decoder) crossSources(b *blocks.Block) (*source, error) {
 	return from, err
 }
 
-// Fold is what a layer asks the operator's plugin to fold.
+// Fold is what the operator's plugin folds for a layer.
 type Fold struct {
 	Implementation plan.Implementation
 	Constants      []tensor.Weight
@@ -156,7 +156,7 @@ type Fold struct {
 }
 
 // fold computes the weights of an operator. keyBias is what cached keys carry, or nil.
-func (d *Decoder) fold(keep plan.Strategy, b *blocks.Block, from *source, keyBias []float64) *Fold {
+func (d *Decoder) fold(strategy plan.Strategy, b *blocks.Block, from *source, keyBias []float64) *Fold {
 	key, value := from.key, from.value
 	constants := []tensor.Weight{key.weight("key_weight"), value.weight("value_weight")}
 	if keyBias != nil {
@@ -165,17 +165,17 @@ func (d *Decoder) fold(keep plan.Strategy, b *blocks.Block, from *source, keyBia
 	if value.Bias != nil {
 		constants = append(constants, tensor.Weight{Name: "value_bias", Shape: []int64{value.Width}, Floats: value.Bias})
 	}
-	return d.foldOf(keep, b, constants)
+	return d.foldOf(strategy, b, constants)
 }
 
 // foldFrom is fold for layers that read the keys of another layer.
-func (d *Decoder) foldFrom(keep plan.Strategy, b *blocks.Block, from *source, base *projection) *Fold {
-	return d.foldOf(keep, b, []tensor.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
+func (d *Decoder) foldFrom(strategy plan.Strategy, b *blocks.Block, from *source, base *projection) *Fold {
+	return d.foldOf(strategy, b, []tensor.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
 }
 
-func (d *Decoder) foldOf(keep plan.Strategy, b *blocks.Block, constants []tensor.Weight) *Fold {
+func (d *Decoder) foldOf(strategy plan.Strategy, b *blocks.Block, constants []tensor.Weight) *Fold {
 	a := b.Attention
-	f := &Fold{Implementation: d.Implementations.Of(keep), Constants: constants, Attributes: []manifest.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
+	f := &Fold{Implementation: d.Implementations.Of(strategy), Constants: constants, Attributes: []manifest.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
 		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}}
 	if d.Storage != "" {
 		f.Attributes = append(f.Attributes, manifest.Attribute{Name: "storage", Value: string(d.Storage)})
@@ -184,7 +184,7 @@ func (d *Decoder) foldOf(keep plan.Strategy, b *blocks.Block, constants []tensor
 }
 
 // weights are a layer's folded weights as inputs: key_weight and value_weight, or, of
-// operators that keep keys, value_weight and value_bias.
+// operators that store keys, value_weight and value_bias.
 func (s *stateful) weights(l *Layer) (list [2]*graph.Value, err error) {
 	names := [2]string{"key_weight", "value_weight"}
 	if l.Weights["key_weight"] == nil {
@@ -219,7 +219,7 @@ func (s *stateful) row(list []float64) *graph.Value {
 	return s.main.AddInitializer(graph.FloatTensor("graft_bias", []int64{int64(len(list))}, rounded(list)...))
 }
 
-// seenBias is a bias of keys where a softmax sees it: behind a softcap.
+// seenBias is a bias of keys where a softmax sees it: after a softcap.
 func (s *stateful) seenBias(b *blocks.Block, key *projection) *graph.Value {
 	if b.Attention.Softcap == 0 {
 		return nil
@@ -236,9 +236,9 @@ func rounded(list []float64) []float32 {
 	return short
 }
 
-// product adds x W + b for columns of several projections side by side. Reads of x are
+// linear adds x W + b for columns of several projections side by side. Reads of x are
 // of rows, whatever its rank is.
-func (s *stateful) product(x *graph.Value, parts ...*projection) (*graph.Value, error) {
+func (s *stateful) linear(x *graph.Value, parts ...*projection) (*graph.Value, error) {
 	inputs, width := parts[0].Inputs, int64(0)
 	biased := false
 	for _, p := range parts {
@@ -276,7 +276,7 @@ func (s *stateful) queryOf(b *blocks.Block) (*graph.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.product(s.now(b.Wiring.Input), p)
+	return s.linear(s.now(b.Wiring.Input), p)
 }
 
 // queryAndKey are a block's query and its key before a rotary embedding, without the
@@ -299,7 +299,7 @@ func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.
 			return s.now(w.Query), s.now(s.main.Lookup(k.Rows)), nil
 		}
 		k.Bias = nil
-		key, err = s.product(x, k)
+		key, err = s.linear(x, k)
 		return s.now(w.Query), key, err
 	}
 	q, err := readProjection(s.main, p.Query)
@@ -313,7 +313,7 @@ func (s *stateful) queryAndKey(b *blocks.Block, biased bool) (query, key *graph.
 	if !biased {
 		k.Bias = nil
 	}
-	both, err := s.product(x, q, k)
+	both, err := s.linear(x, q, k)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -51,7 +51,7 @@ var detours = []func(*writer, *graph.Graph, *graph.Value, graph.Fact) *graph.Val
 	copied, copied, transposed, unsqueezed, merged, cut, flattened, expanded,
 }
 
-// copied is the value behind an Identity, a Cast to its own type, or a Dropout
+// copied is the value after an Identity, a Cast to its own type, or a Dropout
 // that is not training.
 func copied(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
 	if f.DType == onnx.Tensor_UNDEFINED {
@@ -90,7 +90,7 @@ func ofData(f graph.Fact, rank int) bool {
 	return f.Rank >= rank && f.Rank <= 5 && (f.DType == onnx.Tensor_FLOAT || f.DType == onnx.Tensor_BOOL)
 }
 
-// transposed is the value behind two transposes that undo each other.
+// transposed is the value after two transposes that undo each other.
 func transposed(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
 	if !ofData(f, 2) {
 		return nil
@@ -181,7 +181,7 @@ func flattened(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.V
 	return d.node(g, "Reshape", f, []*graph.Value{t, shape})
 }
 
-// expanded is the value behind an Expand that repeats nothing.
+// expanded is the value after an Expand that repeats nothing.
 func expanded(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Value {
 	if !ofData(f, 1) {
 		return nil

@@ -78,7 +78,7 @@ func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string)
 			t.Fatal(err)
 		}
 		w := b.Wiring
-		known := fmt.Sprintf(" input %t, before its positions %t, kept %t", w.Input != nil, w.RawKey != nil, w.KeptKey != nil && w.KeptValue != nil)
+		known := fmt.Sprintf(" input %t, before its positions %t, kept %t", w.Input != nil, w.RawKey != nil, w.LeavingKey != nil && w.LeavingValue != nil)
 		list = append(list, b.Obstacle+string(j)+known)
 	}
 	slices.Sort(list)

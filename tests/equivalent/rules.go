@@ -25,7 +25,7 @@ var rules = []rule{
 	{"scale before a view", (*writer).scaleBefore},
 	{"scale after a view", (*writer).scaleAfter},
 	{"scale before a matmul", (*writer).scaleOperands},
-	{"scale after a matmul", (*writer).scaleProduct},
+	{"scale after a matmul", (*writer).scaleMatMul},
 	{"slices for a split", (*writer).slices},
 	{"split for slices", (*writer).split},
 	{"matmul and sum for a Gemm", (*writer).ungemm},

@@ -34,14 +34,14 @@ func (d *writer) scaleAfter(n *graph.Node) bool {
 	return true
 }
 
-func (d *writer) isProduct(n *graph.Node) bool {
+func (d *writer) isMatMul(n *graph.Node) bool {
 	return n.Is("MatMul") && d.of(n.Input(0)).Rank >= 3 && d.of(n.Input(1)).Rank >= 3 && n.In[0].Graph == n.Graph && n.In[1].Graph == n.Graph
 }
 
 // scaleOperands writes (a b)*c as (a*c) b, a (b*c), or with half of c on each.
 func (d *writer) scaleOperands(n *graph.Node) bool {
 	x, c, ok := d.factor(n)
-	if !ok || !d.isProduct(x.Producer) || !sole(x) {
+	if !ok || !d.isMatMul(x.Producer) || !sole(x) {
 		return false
 	}
 	a, b := x.Producer.In[0], x.Producer.In[1]
@@ -57,9 +57,9 @@ func (d *writer) scaleOperands(n *graph.Node) bool {
 	return true
 }
 
-// scaleProduct writes (a*c) b or a (b*c) as (a b)*c.
-func (d *writer) scaleProduct(n *graph.Node) bool {
-	if !d.isProduct(n) {
+// scaleMatMul writes (a*c) b or a (b*c) as (a b)*c.
+func (d *writer) scaleMatMul(n *graph.Node) bool {
+	if !d.isMatMul(n) {
 		return false
 	}
 	for i := range 2 {

@@ -83,42 +83,42 @@ func TestEdges(t *testing.T) {
 }
 
 func edges(t *testing.T) map[string]*onnx.Model {
-	draw := func(text string) *onnx.Model { return blockstest.Proto(t, text) }
+	made := func(text string) *onnx.Model { return blockstest.Proto(t, text) }
 	list := map[string]*onnx.Model{
-		"shape of the scores leaves": draw(signature + present + attention + `
+		"shape of the scores leaves": made(signature + present + attention + `
 			out n i64[4]
 			out y f32[batch, 4, seq, 16]
 			n = Shape(s)
 			y = Identity(o)`),
-		"one shape leaves twice": draw(signature + present + attention + `
+		"one shape leaves twice": made(signature + present + attention + `
 			out n i64[4]
 			out m i64[4]
 			out y f32[batch, 4, seq, 16]
 			n = Shape(s)
 			m = Shape(a)
 			y = Identity(o)`),
-		"a constant shape leaves": draw(signature + present + attention + `
+		"a constant shape leaves": made(signature + present + attention + `
 			out n i64[1]
 			out y f32[batch, 4, seq, 16]
 			n = Shape(s) start=1 end=2
 			y = Identity(o)`),
-		"count of the scores": draw(signature + present + attention + `
+		"count of the scores": made(signature + present + attention + `
 			out n i64[]
 			out y f32[batch, 4, seq, 16]
 			n = Size(s)
 			y = Identity(o)`),
-		"result leaves": draw(signature + present + attention + `
+		"result leaves": made(signature + present + attention + `
 			out o f32[batch, 4, seq, 16]
 			out y f32[batch, 4, seq, 16]
 			y = Relu(o)`),
-		"attention of attention": draw(signature + present + attention + `
+		"attention of attention": made(signature + present + attention + `
 			out o2 f32[batch, 4, seq, 16]
 			kt2 = Transpose(k) perm=0,1,3,2
 			a2 = MatMul(o, kt2)
 			s2 = Mul(a2, 0.25)
 			p2 = Softmax(s2)
 			o2 = MatMul(p2, v)`),
-		"present is the next past": draw(signature + present + attention + `
+		"present is the next past": made(signature + present + attention + `
 			out o2 f32[batch, 4, seq, 16]
 			next_key = Concat(present_key, k) axis=2
 			next_value = Concat(present_value, v) axis=2
@@ -127,7 +127,7 @@ func edges(t *testing.T) map[string]*onnx.Model {
 			s2 = Mul(a2, 0.25)
 			p2 = Softmax(s2)
 			o2 = MatMul(p2, next_value)`),
-		"a length that may be zero beside one left open": draw(signature + present + attention + `
+		"a length that may be zero beside one left open": made(signature + present + attention + `
 			in pairs f32[2*batch, past, 8]
 			out y f32[batch, past, 16]
 			out z f32[batch, 4, seq, 16]
@@ -136,7 +136,7 @@ func edges(t *testing.T) map[string]*onnx.Model {
 			n = Shape(past_key) start=2 end=3
 			t = Concat(b, n, [16]) axis=0
 			y = Reshape(pairs, t)`),
-		"targets of all kinds": draw(signature + present + attention + `
+		"targets of all kinds": made(signature + present + attention + `
 			out y f32[batch, seq, 64]
 			out z f32[rows, 64]
 			out w f32[batch, seq, 4, 16]
@@ -153,7 +153,7 @@ func edges(t *testing.T) map[string]*onnx.Model {
 	}
 	list["a cache that grows in a loop"] = growing(t)
 	list["attention in a function's caller"] = calling(t)
-	old := draw(signature + present + attention + "out y f32[batch, 4, seq, 16]\nn = Shape(s) start=1 end=3\nt = Concat([0], n, [16]) axis=0\ny = Reshape(o, t)")
+	old := made(signature + present + attention + "out y f32[batch, 4, seq, 16]\nn = Shape(s) start=1 end=3\nt = Concat([0], n, [16]) axis=0\ny = Reshape(o, t)")
 	old.IrVersion = proto.Int64(3)
 	for _, c := range old.Graph.Initializer {
 		old.Graph.Input = append(old.Graph.Input, &onnx.ValueInfo{Name: c.Name, Type: &onnx.Type{Value: &onnx.Type_TensorType_{

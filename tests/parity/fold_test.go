@@ -18,7 +18,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// TestFold runs a product whose weight has rank 4 of 64 through the plugin that
+// TestFold runs a linear layer whose weight has rank 4 of 64 through the plugin that
 // folds it into two, and one of full rank that its fold refuses.
 func TestFold(t *testing.T) {
 	l, err := ort.FindAndOpen("")
@@ -35,7 +35,7 @@ func TestFold(t *testing.T) {
 	}{{"low", 4, 1}, {"full", 64, 0}} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := os.WriteFile(path, product(t, test.rank), 0o644); err != nil {
+			if err := os.WriteFile(path, linearLayer(t, test.rank), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			r, err := comparison.Answers(context.Background(), l, set, path, comparison.Options{A: "none", B: "low-rank", Inputs: inputs.Options{Seed: 1}})
@@ -49,8 +49,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// product is a model y = x W with W (64, 64) of a rank.
-func product(t *testing.T, rank int) []byte {
+// linearLayer is a model y = x W with W (64, 64) of a rank.
+func linearLayer(t *testing.T, rank int) []byte {
 	const n = 64
 	random := rand.New(rand.NewPCG(1, uint64(rank)))
 	left, right := make([]float64, n*rank), make([]float64, rank*n)
@@ -80,7 +80,7 @@ func product(t *testing.T, rank int) []byte {
 		IrVersion:   proto.Int64(8),
 		OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(18)}},
 		Graph: &onnx.Graph{
-			Name:   proto.String("product"),
+			Name:   proto.String("linear"),
 			Input:  []*onnx.ValueInfo{matrix("x")},
 			Output: []*onnx.ValueInfo{matrix("y")},
 			Initializer: []*onnx.Tensor{{Name: proto.String("w"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),

@@ -36,7 +36,7 @@ var others = map[string]int64{
 var unrunnable = map[string]string{
 	"genai/llama/1":      "GroupQueryAttention takes several tokens after a past for one row only",
 	"genai/llama-int4/1": "GroupQueryAttention takes several tokens after a past for one row only",
-	"ortopt/gpt2/2":      "padded rows are NaN in layer 0 and ONNX Runtime's products spread them over the batch row",
+	"ortopt/gpt2/2":      "padded rows are NaN in layer 0 and ONNX Runtime's matmuls spread them over the batch row",
 }
 
 func TestFixtures(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package blockstest draws small graphs from text, for tests of recognition,
+// Package blockstest makes small graphs from text, for tests of recognition,
 // planning and rewriting.
 package blockstest
 
@@ -28,14 +28,14 @@ var (
 	nodeLine  = regexp.MustCompile(`^(\S.*?) = ([\w.]+)\((.*?)\)(.*)$`)
 )
 
-// Proto draws a model. A line declares an input, an output or a constant full of
+// Proto makes a model. A line declares an input, an output or a constant full of
 // small numbers ("in q f32[batch, 4, seq, 16]", "const w f32[64, 64]"), or a node
 // with its attributes ("y = Transpose(x) perm=0,2,1,3"). Arguments may be
 // constants themselves: 0.125 is a float32, [0,0,64] a list of int64, and an
 // empty one is an input left out.
 func Proto(t *testing.T, text string) *onnx.Model {
 	t.Helper()
-	p := &onnx.Model{IrVersion: proto.Int64(8), Graph: &onnx.Graph{Name: proto.String("drawn")}, OpsetImport: []*onnx.OperatorSet{
+	p := &onnx.Model{IrVersion: proto.Int64(8), Graph: &onnx.Graph{Name: proto.String("written")}, OpsetImport: []*onnx.OperatorSet{
 		{Domain: proto.String(""), Version: proto.Int64(Opset)}, {Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
 	g := p.Graph
 	for _, line := range strings.Split(text, "\n") {
@@ -67,7 +67,7 @@ func Proto(t *testing.T, text string) *onnx.Model {
 	return p
 }
 
-// Graph draws a model and looks at it.
+// Graph makes a model and looks at it.
 func Graph(t *testing.T, text string) (*graph.Graph, *graph.Shapes) {
 	t.Helper()
 	b, err := proto.Marshal(Proto(t, text))

@@ -26,7 +26,7 @@ import (
 // weightOperand is the input of a linear layer's operator that holds its weights.
 const weightOperand = 1
 
-// panels are the weights of a session's products, laid out anew in memory of the
+// panels are the weights of a session's linear layers, laid out anew in memory of the
 // host's: the order in which they are multiplied is that in which they lie, in
 // large pages. They take the place of those in the model's file, whose pages are
 // given back. The session takes them as inputs.
@@ -53,7 +53,7 @@ func (p *panels) size() int64 {
 	return p.memory.Size()
 }
 
-// matrix is one weight, and the products that read it.
+// matrix is one weight, and the linear layers that read it.
 type matrix struct {
 	value          *graph.Value
 	transposed     bool
@@ -70,15 +70,15 @@ func (m *matrix) shape() []int64 {
 func (m *matrix) floats() int64 { return abi.Panels(m.columns) * m.depth * abi.PanelColumns }
 
 // pack lays out the weights of every linear layer of a graph, unless together they
-// take more than so many bytes: then all stay as they lie. The graph's products
+// take more than limit bytes: then all stay as they lie. The graph's linear layers
 // are changed to read panels, from inputs that the result holds.
-func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plugin, most int64, threads int) (_ *panels, err error) {
+func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plugin, limit int64, threads int) (_ *panels, err error) {
 	list := matrices(g)
 	total := int64(0)
 	for _, w := range list {
 		total += w.floats()
 	}
-	if total == 0 || 4*total > most {
+	if total == 0 || 4*total > limit {
 		return nil, nil
 	}
 	p, err := loaded.Named(plugins, defaults.Panels.Plugin)
@@ -130,7 +130,7 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 	return made, g.Commit()
 }
 
-// matrices are the constant weights of a graph's products.
+// matrices are the constant weights of a graph's linear layers.
 func matrices(g *graph.Graph) []*matrix {
 	type key struct {
 		value      *graph.Value

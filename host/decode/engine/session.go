@@ -19,7 +19,7 @@ type Session struct {
 	plugins []string
 }
 
-// OpenSession makes a session of a graph that prepare made: weights of products are laid
+// OpenSession makes a session of a graph that prepare made: weights of linear layers are laid
 // out anew where PanelBytes has room for them.
 func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
 	s := &Session{plugins: g.Plugins}
@@ -32,7 +32,7 @@ func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
 		return nil, err
 	}
 	if s.panels != nil {
-		if err := rewrite.FuseProducts(g.Graph, g.Shapes); err != nil {
+		if err := rewrite.FuseLinear(g.Graph, g.Shapes); err != nil {
 			return nil, err
 		}
 	}
