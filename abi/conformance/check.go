@@ -107,7 +107,7 @@ func newSubject(p *plugin.Plugin, c *manifest.Case) (*subject, error) {
 	return s, nil
 }
 
-// run runs the kernel on fresh outputs, which begin `shift` elements behind a 64-byte boundary.
+// run runs the kernel on fresh outputs, which begin `shift` elements after a 64-byte boundary.
 func (s *subject) run(inputs []*tensor.Tensor, shift int64) ([]*tensor.Tensor, error) {
 	outputs := make([]*tensor.Tensor, len(s.shapes))
 	for i, shape := range s.shapes {

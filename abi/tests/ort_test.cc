@@ -36,8 +36,8 @@ void Ok(OrtStatus* status) {
   throw std::runtime_error(text);
 }
 
-// The environment, after one session without plugins: the runtime's first session leaves 14 bytes
-// behind for good, which are not the plugins'.
+// The environment, after one session without plugins: the runtime's first session never frees 14
+// bytes, which are not the plugins'.
 OrtEnv* Env() {
   static OrtEnv* env = [] {
 #if defined(GRAFT_SANITIZED)
@@ -169,7 +169,7 @@ TEST(Ort, PluginsShareOneDomainInAnyOrder) {
        {std::vector<std::string>{KIT_CHECK, FUSED_GELU},
         {FUSED_GELU, KIT_CHECK, FUSED_GELU, KIT_CHECK}}) {
     const Options options(libraries);
-    for (int i = 0; i < 2; ++i) {  // options serve several sessions
+    for (int i = 0; i < 2; ++i) {  // several sessions use the same options
       const Session session(options, model);
       const Value y = session.Run({{"x", kX}}, {"y"})[0];
       EXPECT_EQ(y.shape, (std::vector<int64_t>{2, 6}));

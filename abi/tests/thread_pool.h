@@ -101,7 +101,7 @@ class ThreadPool {
   int64_t count_ = 0;
 };
 
-// Runs on so many threads, which are kept for the next call. Call it from one thread only.
+// Runs on `threads` threads, which stay for the next call. Call it from one thread only.
 template <typename Runner>
 Runner Threads(int threads) {
   static std::map<int, std::unique_ptr<ThreadPool<Runner>>> pools;

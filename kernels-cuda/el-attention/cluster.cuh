@@ -218,7 +218,7 @@ class ClusterBlock : ClusterTiles<T, kWarpColumns> {
   }
 
   GRAFT_DEVICE void Step(int32_t t) {
-    // Lists are read here and looked at after the products, which take longer.
+    // Lists are read here and looked at after the matmul, which takes longer.
     const int32_t coming = t + kStages - 1;
     const int64_t present = Find(t), found = Find(coming);
     CopyWait<kStages - 3>();

@@ -80,7 +80,7 @@ GRAFT_DEVICE int64_t ByteOf(const Rows& rows, int32_t slot) {
   return block * rows.block_bytes + (slot - block * rows.block_slots) * rows.row_bytes;
 }
 
-// The group of a token, or false: all lanes of a warp ask for the same one.
+// The group of a token, or false. All lanes of a warp look for the same one.
 GRAFT_DEVICE bool FindGroup(const Lists& lists, int32_t tokens, int32_t token, Group* group) {
   if (lists.sequences == nullptr) {
     const int32_t g = token / lists.group_tokens;
@@ -104,7 +104,7 @@ GRAFT_DEVICE bool FindGroup(const Lists& lists, int32_t tokens, int32_t token, G
 }
 
 // Tile `tile` of `height` rows of a group, rows being [token][head]: its group and first row.
-// All lanes of a warp ask for the same one.
+// All lanes of a warp look for the same one.
 GRAFT_DEVICE bool FindTile(const Problem& p, int32_t tile, int32_t height, Group* group,
                            int32_t* row) {
   const Lists& lists = p.lists;
@@ -142,7 +142,7 @@ GRAFT_DEVICE bool FindTile(const Problem& p, int32_t tile, int32_t height, Group
   return false;
 }
 
-// From a product to a score, for a key that stands `distance` positions before the token.
+// From q k^T to a score, for a key that stands `distance` positions before the token.
 GRAFT_DEVICE float ScoreOf(const Problem& p, float product, float shift, int32_t head,
                            int32_t distance) {
   float score = p.scale * product + shift;

@@ -26,7 +26,7 @@ namespace el_attention {
 // All tensors but the rows are float32.
 struct HiddenStates {
   Rows rows;
-  Lists lists;  // `behind` is not set here: it is kv_lists.sequences
+  Lists lists;  // `second` is not set here: it is kv_lists.sequences
   int32_t tokens = 0, heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
 
   const float* query = nullptr;         // [tokens][heads][head_size]

@@ -19,7 +19,8 @@ bool HasPrivate(const Problem& p) {
   return p.lists.sequences != nullptr && p.lists.private_length > 0;
 }
 
-// Positions of a group, as far as shapes tell. A list serves all groups, mostly in equal shares.
+// Positions of a group, as far as shapes tell. One list holds those of all groups, taken as equal
+// shares.
 int64_t SharedKeys(const Problem& p) {
   if (p.lists.sequences == nullptr) return p.lists.group_keys;
   return CeilDivide(p.lists.shared_length, std::max(1, p.lists.groups));

@@ -69,7 +69,7 @@ TEST(ElAttentionPlan, NoSecondWaveForTheLastClusters) {
     EXPECT_EQ(plan.launches(), 2);
     EXPECT_TRUE(plan.chained);
   }
-  // Fewer samples leave room for splits within the cluster after all.
+  // Fewer requests leave room for splits within the cluster after all.
   EXPECT_EQ(MakePlan(Dense(31, 4, 16, 1024, 1024), Uneven(31, 14)).cluster_cut.splits, 2);
   // A second wave that cannot be avoided is no reason for parts.
   const Plan many = MakePlan(Dense(256, 4, 16, 1024, 1024), Uneven(31, 14));

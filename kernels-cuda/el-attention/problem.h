@@ -2,11 +2,13 @@
 //
 //   s[j]   = scale * dot(query, X[j]) + shift
 //   s[j]   = softcap * tanh(s[j] / softcap)              where softcap > 0
-//   s[j]   = s[j] + bias[head, min(d, distances - 1)]    where there is a bias; d: how far j is
-//   back s[j]   = -inf                                        for d < 0, and d >= window where
-//   window > 0 output = softmax(s) X
+//   s[j]   = s[j] + bias[head, min(d, distances - 1)]    where there is a bias
+//   s[j]   = -inf                                        where d < 0, or d >= window > 0
+//   output = softmax(s) X
 //
-// A row belongs to a token and a head, a token to a group: the tokens of a sample (its beams, or
+// d is the number of positions from j to the row's token.
+//
+// A row belongs to a token and a head, a token to a group: the tokens of a request (its beams, or
 // those of a prompt), which read X together. Everything that says how much there is to do may stand
 // in device memory, so launches are planned from upper bounds.
 #ifndef GRAFT_KERNELS_CUDA_EL_ATTENTION_PROBLEM_H_
@@ -20,7 +22,7 @@ namespace cuda {
 namespace el_attention {
 
 // Where X stands: slot s begins at data + s / block_slots * block_bytes + s % block_slots *
-// row_bytes. A tensor [samples][keys][width] has a block a sample, a pool blocks of 16 slots.
+// row_bytes. A tensor [requests][keys][width] has a block a request, a pool blocks of 16 slots.
 struct Rows {
   const void* data = nullptr;
   Type type = Type::kFloat32;

@@ -71,7 +71,7 @@ GRAFT_DEVICE void ShiftRows(const Product& p, const Shift& shift, int32_t g, int
   }
 }
 
-// What the contraction makes of its products: an output joined with that over positions behind.
+// What the contraction writes: its matmul's output, joined with that over the second part's keys.
 struct Join {
   Lists lists;
   const float* lse = nullptr;         // [tokens * heads] of what was added up
@@ -112,7 +112,7 @@ GRAFT_DEVICE void ShareRows(const Product& p, const Join& join, int32_t g, int32
   }
 }
 
-// Writes the number of a row, `at` of all, and column of which `x` is the product.
+// Writes one number of the output, of row `at` and column `column`; `x` is the matmul's.
 GRAFT_DEVICE void PutJoined(const Product& p, const Join& join, const RowShare& share, int32_t g,
                             int64_t at, int32_t column, float x) {
   if (column >= p.columns) return;

@@ -36,7 +36,7 @@ class MatrixGemm {
   static constexpr int32_t kTerms = kSplit ? 2 : 1;
   using Number = std::conditional_t<kSplit, BFloat16, L>;
 
-  // Copies in flight: many features are read from far away, so few blocks must ask for much.
+  // Copies in flight. Features are many and come from memory, blocks are few: each prefetches much.
   static constexpr int32_t kStages = kSplit ? 2 : 6;
   static constexpr int32_t kRowBytes = kMatrixDepth * 2;
   static constexpr int32_t kTermBytes = kMatrixRows * kRowBytes;

@@ -1,6 +1,6 @@
 // The fast kernel for float32: up to kRows rows by multiply-adds.
 //
-// A warp takes 8 keys at a time. For products four lanes share a key, each with every fourth run of
+// A warp takes 8 keys at a time. For scores four lanes share a key, each with every fourth run of
 // four features; for sums each lane has columns of its own.
 #ifndef GRAFT_KERNELS_CUDA_FLASH_DECODE_FLOAT_DECODE_CUH_
 #define GRAFT_KERNELS_CUDA_FLASH_DECODE_FLOAT_DECODE_CUH_

@@ -1,5 +1,5 @@
 // The fast kernel for 16-bit numbers: tiles of 16 rows on the tensor cores. Even a single row goes
-// this way: 15/16 of the products are idle, which costs less than reading memory leaves over.
+// this way: 15/16 of the matmul are unused, which costs less time than reading memory takes.
 //
 // Each warp takes every fourth run of 16 keys, copies it to shared memory ahead of time, and holds
 // a softmax and sums of its own; the warps meet at the end.

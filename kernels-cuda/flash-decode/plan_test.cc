@@ -37,7 +37,7 @@ DeviceLimits A100() {
   return a100;
 }
 
-// Samples with beams which share a prompt.
+// Requests with beams which share a prompt.
 Problem Beams(int64_t samples, int64_t beams, int64_t prefix, int64_t suffix) {
   Problem p = Sequences(samples, 32, 32, 128, prefix + suffix);
   p.places = Places::kIndirection;
@@ -47,7 +47,7 @@ Problem Beams(int64_t samples, int64_t beams, int64_t prefix, int64_t suffix) {
   return p;
 }
 
-// The same in a pool, whose lists say only on the device which row belongs to which sample.
+// The same in a pool, whose lists say only on the device which row belongs to which request.
 Problem PooledBeams(int64_t samples, int64_t beams, int64_t prefix, int64_t suffix) {
   Problem p = Sequences(samples, 32, 32, 128, 0);
   p.places = Places::kPool;

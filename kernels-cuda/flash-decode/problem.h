@@ -1,7 +1,7 @@
 // One call of attention: few queries over many keys, wherever those stand.
 //
 // Queries come in groups. A group's rows see the same keys up to some position (a sequence; a
-// sample with its beams; the tokens of a prompt) and, after it, keys of their own. For row i of
+// request with its beams; the tokens of a prompt) and, after it, keys of their own. For row i of
 // group g, query head h and the key at position j, with d = position of row i - j:
 //
 //   s[j]   = scale * dot(query[g, i, h], key[j, h / (heads / kv_heads)])

@@ -1,4 +1,4 @@
-// What happens to a product on its way to a weight.
+// From q k^T to the weight of a softmax.
 #ifndef GRAFT_KERNELS_CUDA_FLASH_DECODE_SCORE_CUH_
 #define GRAFT_KERNELS_CUDA_FLASH_DECODE_SCORE_CUH_
 
@@ -12,11 +12,11 @@ constexpr float kLog2E = 1.44269504f;
 constexpr float kLn2 = 0.693147181f;
 GRAFT_DEVICE float NegativeInfinity() { return __int_as_float(static_cast<int32_t>(0xff800000)); }
 
-// score = product * factor; weight = 2^((score - maximum) * unit). Where nothing is done to scores
+// score = q k^T * factor; weight = 2^((score - maximum) * unit). Where nothing is done to scores
 // they are taken times log2(e) at once. A fill of the lowest number would overflow that way.
 struct Units {
   float factor, unit;
-  bool plain;  // scores are products times factor
+  bool plain;  // scores are q k^T times factor
 };
 GRAFT_DEVICE Units UnitsOf(const Problem& p) {
   const float scale = p.scale != 0 ? p.scale : 1.0f / sqrtf(static_cast<float>(p.head_size));

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kSimpleThreads) SimpleKernel(Problem p, Cut cu
     const T* query =
         static_cast<const T*>(p.query.data) + RowOffset(p, tile, p.query.strides, head, token);
     const Sight sight = SightOf(p, tile, token);
-    // The early stages of the scores show the products of hidden keys too.
+    // The early stages of the scores show q k^T of hidden keys too.
     const auto first = scores != nullptr ? 0 : sight.low;
     const auto last = scores != nullptr ? static_cast<int32_t>(p.keys) : sight.high;
     const int64_t columns = min(p.value_size - column0, static_cast<int64_t>(kSimpleColumns));

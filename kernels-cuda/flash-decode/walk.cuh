@@ -78,7 +78,7 @@ GRAFT_DEVICE Sight SeenByAll(const Problem& p, const Tile& tile) {
   return {SightOf(p, tile, tile.token0 + tile.tokens - 1).low, SightOf(p, tile, tile.token0).high};
 }
 
-// Whether the products of a run of keys are scores as they are: all rows see all of them.
+// Whether q k^T of a run of keys needs nothing but a factor: all rows see all of them.
 GRAFT_DEVICE bool IsClean(const Tile& tile, const Sight& all, const Units& units, int32_t index,
                           int32_t count, int32_t end, uint32_t there) {
   const int32_t position = tile.low + index;

@@ -2,8 +2,8 @@
 // sample.
 //
 // The blocks of a cluster share the rows of a group: each reads its part of a few rows, a team of
-// its threads a row (read.cuh), and puts what it kept into the shared memory of the first block,
-// which then takes these rows (join.cuh); and so on for the next rows of the group. Without
+// its threads a row (read.cuh), and puts the scores it selected into the shared memory of the first
+// block, which then takes these rows (join.cuh); and so on for the next rows of the group. Without
 // clusters (before compute capability 9.0) one block reads all.
 #ifndef GRAFT_KERNELS_CUDA_LOGITS_TOP_K_CANDIDATES_CUH_
 #define GRAFT_KERNELS_CUDA_LOGITS_TOP_K_CANDIDATES_CUH_

@@ -47,7 +47,7 @@ TopKPlan PlanFast(int32_t parts, int32_t at_once, int32_t teams, int32_t team_th
                                        plan.shape.threads);
   const int64_t numbers = 16 / BytesOf(shape.type);  // of a vector
   const int64_t vectors = CeilDivide(shape.vocab / numbers, parts);
-  // Of a part's tokens, which also may be those of a vector before and one behind.
+  // Of a part's tokens, which also may be those of a vector before and one after.
   if (shape.named) layout.words = static_cast<int32_t>((vectors + 2) * numbers / 32 + 2);
 
   int64_t at = kHead;

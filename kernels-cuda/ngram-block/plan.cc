@@ -10,7 +10,7 @@ namespace {
 // Places a thread looks at, at most, before another block is worth its cost.
 constexpr int64_t kPlaces = 8;
 constexpr int32_t kMost = 256;  // threads of a block
-// Beyond so many blocks they take several tasks each.
+// With more tasks than this a block takes several.
 constexpr int64_t kMaxBlocks = int64_t{1} << 20;
 
 int32_t Threads(int64_t places) {

@@ -42,7 +42,7 @@ struct ContractPlace {
 };
 
 // Fill(row, feature) gives a number of the left side, Store(row, column, x) takes one of the
-// product; rows are 0 .. kContractRows - 1, of which the caller's own bound says which there are.
+// output; rows are 0 .. kContractRows - 1, of which the caller's own bound says which there are.
 template <typename W, typename Fill, typename Store>
 GRAFT_DEVICE void Contract(const Problem& p, const ContractPlace& at, int32_t rows,
                            const Fill& fill, const Store& store) {

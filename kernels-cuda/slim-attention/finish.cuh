@@ -1,5 +1,5 @@
-// What the stream kernel's splits have added up, joined by log-sum-exp and multiplied by W_KV: the
-// plain way for any weight, and on the tensor cores for 16-bit ones in whole panels.
+// What the stream kernel's splits have added up, joined by log-sum-exp and multiplied by W_KV: on
+// the tensor cores for 16-bit weights in whole panels, by float32 arithmetic for any other.
 #ifndef GRAFT_KERNELS_CUDA_SLIM_ATTENTION_FINISH_CUH_
 #define GRAFT_KERNELS_CUDA_SLIM_ATTENTION_FINISH_CUH_
 
@@ -197,7 +197,7 @@ class FinishBlock {
     return reinterpret_cast<W*>(memory_ + WarpIndex() * kOfWarp) + stage * kFinishTile;
   }
 
-  // Asks for 16 rows of the weight.
+  // Prefetches 16 rows of the weight.
   GRAFT_DEVICE void Load(int32_t step, int32_t stage) const {
     if (step < end_) {
       const int32_t row = Lane() / 2, column = Lane() % 2 * 8;
@@ -212,7 +212,7 @@ class FinishBlock {
     CopyCommit();
   }
 
-  // The left side of a product: 16 features of every row, of all splits.
+  // The left side of a matmul: 16 features of every row, of all splits.
   GRAFT_DEVICE void Gather(const Joined& joined, int32_t step, uint32_t (&left)[kTiles][4]) const {
     const int32_t g = Lane() / 4, t = Lane() % 4;
     float x[2 * kTiles][4] = {};  // of rows g + 8 * i: features 2t, 2t + 1, 2t + 8, 2t + 9

@@ -117,7 +117,7 @@ GRAFT_DEVICE float ScaleOf(const Problem& p) {
   return p.scale != 0.0f ? p.scale : rsqrtf(static_cast<float>(p.head_size));
 }
 
-// From the product of query and key to the score.
+// From q k^T to the score.
 GRAFT_DEVICE float Score(const Problem& p, int64_t head, int64_t distance, float scaled) {
   if (p.softcap > 0.0f) scaled = p.softcap * tanhf(scaled / p.softcap);
   if (p.bias != nullptr) {

@@ -8,7 +8,7 @@ namespace cuda {
 namespace slim_attention {
 namespace {
 
-// Rates that orders of the products are compared by, not promises: what one multiprocessor does a
+// Rates that orders of the matmuls are compared by, not promises: what one multiprocessor does a
 // second with matrix multiplications of 16-bit rows, with multiplications of float32, and what a
 // device of 132 moves.
 constexpr double kMatrixFlops = 3e12;
@@ -98,7 +98,7 @@ int64_t ClustersOf(const DeviceLimits& limits, int32_t size) {
   return std::max(1, (limits.clusters[power] << power) / size);
 }
 
-// Whether what the others of so many joined splits send a block fits where its tiles stood.
+// Whether what the other joined splits send a block fits where its tiles stood.
 bool JoinFits(const Problem& p, const DeviceLimits& limits, const StreamShape& s, int32_t joined) {
   if (joined == 1) return true;
   const int64_t pairs = s.heads * p.head_size / 16;

@@ -12,11 +12,10 @@
 //   output = (softmax(s) x) W_KV,h + b_h                           (equation 2.1)
 //
 // Tokens stand in groups that see the same rows, in one of two forms:
-//   pool:       rows in blocks of 16 slots; `sequences` lists the groups as flash-decode's cached.h
-//   says
-//               (first token, tokens, offset into shared_slots, shared positions, offset into
-//               private_slots, private ones a token, causal, 0). These lists stay in device memory:
-//               no host reads them.
+//   pool:       rows in blocks of 16 slots; `sequences` lists the groups as in cached.h of
+//               flash-decode (first token, tokens, offset into shared_slots, shared positions,
+//               offset into private_slots, private ones a token, causal, 0). These lists stay in
+//               device memory: no host reads them.
 //   contiguous: rows [groups][positions], tokens / groups tokens a group.
 // A slot or a list's place that is out of range is a key that is not there, and so is a position
 // without rotary angles.
@@ -72,8 +71,8 @@ struct Problem {
   const float* bias = nullptr;  // [heads][distances], or none
   int64_t distances = 0;
 
-  // Rows are kept as projected and turned for the scores, or, rotated, kept turned and turned back
-  // for the sum (section 4, options 1 and 2).
+  // Rows are stored as projected and turned for the scores, or, rotated, stored turned and turned
+  // back for the sum (section 4, options 1 and 2).
   Rotary rotary = Rotary::kNone;
   bool rotated = false;
   const float* cosine = nullptr;  // [angles][pairs], by position
@@ -178,7 +177,7 @@ struct Plan {
   Way way = Way::kSimple;
   StreamShape stream;
   FinishShape finish;
-  bool dependent = false;  // the product's launch begins while the stream kernel ends
+  bool dependent = false;  // the last matmul's launch begins while the stream kernel ends
   // Workspace, in bytes from a 64-byte aligned start: sums [tokens][parts][heads][width] and their
   // states [tokens][parts][heads][4]; or values [keys][heads][value_size].
   int64_t states = 0;
@@ -186,7 +185,8 @@ struct Plan {
   int64_t workspace = 0;
 };
 
-// The launches of a call. Reads shapes and the alignment of addresses, nothing behind a pointer.
+// The launches of a call. Reads shapes and the alignment of addresses, nothing that a pointer
+// points to.
 Plan MakePlan(const Problem& problem, const DeviceLimits& limits, const Tuning& tuning = Tuning());
 
 // Positions of all lists together, from shapes: the rows of `values`.

@@ -171,7 +171,7 @@ TEST(SlimAttentionPlan, LongPromptsMakeValuesFirst) {
   const Plan prompt = MakePlan(Contiguous(1, 512, 12, 64, 512, Type::kFloat32), limits);
   EXPECT_EQ(prompt.way, Way::kValues);
   EXPECT_EQ(prompt.workspace, 512 * 12 * 64 * 4);
-  // A row that is kept turned is turned back by a position, which a place in a list has not.
+  // A row that is stored turned is turned back by a position, which a place in a list has not.
   Problem turned = Pool(1, 512, 12, 64, 512);
   turned.row_type = Type::kFloat32;
   turned.rotary = Rotary::kHalf;

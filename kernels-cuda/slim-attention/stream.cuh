@@ -172,7 +172,7 @@ class StreamBlock {
     AskForKeys(3);
   }
 
-  // Asks for the slot of this thread's key of a tile, a step before it is noted.
+  // Loads the slot of this thread's key of a tile, a step before it is noted.
   GRAFT_DEVICE void AskForKeys(int32_t tile) {
     if (static_cast<int32_t>(threadIdx.x) >= kKeys || tile >= w_->tiles) return;
     const KeyRow& keys = w_->keys;
@@ -202,7 +202,7 @@ class StreamBlock {
     Notes(tile)[threadIdx.x] = note;
   }
 
-  // Asks for a tile: this block's columns of every row, zeros for keys that are not there.
+  // Prefetches a tile: this block's columns of every row, zeros for keys that are not there.
   GRAFT_DEVICE void Load(int32_t tile) {
     if (tile >= w_->tiles) return;
     for (int32_t k = warp_; k < kKeys; k += s_.warps) {
@@ -340,7 +340,7 @@ class StreamBlock {
     *to = x;
   }
 
-  // Turns a tile back: what was kept turned becomes what was projected.
+  // Turns a tile back: what was stored turned becomes what was projected.
   GRAFT_DEVICE void TurnBack(int32_t tile) const {
     const auto pairs = static_cast<int32_t>(p_.pairs);
     for (int32_t k = warp_; k < kKeys; k += s_.warps) {

@@ -118,7 +118,7 @@ struct Tuning {
   Isa isa = Isa::kBest;
   int64_t splits = 0;           // parts that the keys of one head are split into; 0: chosen
   int64_t row_chunk = 0;        // query rows of one task; 0: chosen
-  int64_t packed_rows = 0;      // rows from which on keys are packed for a product; 0: chosen
+  int64_t packed_rows = 0;      // rows from which on keys are packed for a matmul; 0: chosen
   int64_t serial_cost = -1;     // work, in nanoseconds, below which one thread does all; -1: chosen
   int64_t streamed_bytes = -1;  // size of present from which on it bypasses the caches; -1: chosen
 };

@@ -2,8 +2,8 @@
 //
 // The kernel knows nothing of any runtime. A pool holds keys and values of many sequences in blocks
 // of 16 slots, with an area a layer; a slot is one token. Rows that share a past (the beams of a
-// sample, the tokens of a prompt) form a group: the positions on which all of them agree are listed
-// once and read once, the others are listed a row. Reordering beams changes lists and moves
+// request, the tokens of a prompt) form a group: the positions on which all of them agree are
+// listed once and read once, the others are listed a row. Reordering beams changes lists and moves
 // nothing.
 //
 // For row i of a group, query head h and the key of position j, with d = position of row i - j:

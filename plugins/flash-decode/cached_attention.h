@@ -53,15 +53,13 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
 // Attention of T tokens over a pool. Inputs:
 //
 //   query  [T, ...], heads * head_size floats a token; with slot_mapping, and without key and
-//   value,
-//          query, key and value of a token side by side
+//          value: query, key and value of a token side by side
 //   key    [T, ...], kv_heads * head_size; absent with value and slot_mapping: nothing is written
 //   value  [T, ...], kv_heads * value_size
 //   cache  [blocks, floats], written in place: each block holds an area a layer, this one's at
 //          offset
 //   sequences [G, 8], shared_slots [*], private_slots [*]: see cached.h; private_slots may be
-//   absent
-//          where no sequence has any
+//          absent where no sequence has any
 //   slot_mapping [T], the slot of each token's key and value, or -1
 //   bias   [heads, D], added to the score of a key that is d positions before the query; D - 1
 //          stands for all that are further

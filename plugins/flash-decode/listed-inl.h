@@ -1,5 +1,5 @@
 // Matmuls of a few query rows with keys and values that stand anywhere: each row of them is named
-// by an offset. Making offsets costs more than using them, so one list serves all heads.
+// by an offset. Making offsets costs more than using them, so all heads use one list.
 #if defined(GRAFT_FLASH_DECODE_LISTED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_FLASH_DECODE_LISTED_INL_H_
 #undef GRAFT_FLASH_DECODE_LISTED_INL_H_
@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows of floats in full vectors. Row k stands at base + offsets[k]. Lists go on with their last
-// offset up to a full vector of scores, so that no product asks where they end.
+// offset up to a full vector of scores, so that no matmul checks where they end.
 struct ListedRows {
   const float* base;  // null: there are none
   const int64_t* offsets;
@@ -28,8 +28,8 @@ struct ListedRows {
 };
 
 // Prefetches `count` floats that will be read a step later, into the second-level cache: requests
-// for the first one hold up the core's own loads (measured: a third slower). Each row of a product
-// asks for one row of the next: in a burst, requests would wait for each other and arithmetic for
+// for the first one hold up the core's own loads (measured: a third slower). Each row of a matmul
+// prefetches one row of the next: in a burst, requests would wait for each other and arithmetic for
 // them.
 HWY_INLINE void Prefetch(const float* row, int64_t count) {
   for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(row + i, 0, 2);

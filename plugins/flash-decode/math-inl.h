@@ -15,7 +15,7 @@ namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// exp(x) for x <= 0, which is all that a softmax asks for: within 2 units in the last place down to
+// exp(x) for x <= 0, which is all that a softmax needs: within 2 units in the last place down to
 // -87.3, exactly 0 below that (so for -inf), NaN for NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpOfNonPositive(D d, V x) {
@@ -24,7 +24,8 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   const V magic = hn::Set(d, 12582912.0f);
   const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
   const V n = hn::Sub(shifted, magic);
-  // ln 2 in two parts, the first with few bits so that n * part is exact without a fused product.
+  // ln 2 in two parts, the first with few bits so that n * part is exact without a fused
+  // multiply-add.
   V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
   // exp(r) = 1 + (r + r^2 P(r)) on |r| <= ln(2) / 2.
@@ -33,14 +34,15 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   y = hn::MulAdd(r, y, hn::Set(d, 0.16666521f));
   y = hn::MulAdd(r, y, hn::Set(d, 0.49999994f));
   y = hn::Add(hn::MulAdd(hn::Mul(r, r), y, r), hn::Set(d, 1.0f));
-  // 2^n: n + 127 in the exponent. A product, not an integer sum, so that NaN stays NaN.
+  // 2^n: n + 127 in the exponent. A multiplication, not an integer sum, so that NaN stays NaN.
   const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 127u)));
   y = hn::Mul(y, hn::BitCast(d, exponent));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), y);
 }
 
 // 2^x for x <= 0: within 2 units in the last place down to -126, exactly 0 below that, NaN for NaN.
-// It spares a softmax whose scores come multiplied by log2(e) a third of the products of exp.
+// It spares a softmax whose scores come multiplied by log2(e) a third of the multiplications of
+// exp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp2OfNonPositive(D d, V x) {
 #if HWY_TARGET == HWY_AVX3

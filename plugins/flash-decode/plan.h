@@ -10,7 +10,7 @@
 namespace graft {
 namespace attention {
 
-// Keys that one step of the online softmax covers at most. Packed products with half as many are
+// Keys that one step of the online softmax covers at most. Packed matmuls with half as many are
 // two percent slower: maxima, factors and accumulators are touched twice as often.
 constexpr int64_t kMaxTile = 128;
 
@@ -18,7 +18,7 @@ constexpr int64_t kMaxTile = 128;
 constexpr int64_t kScoreRows = 8;
 
 // Where rows are many, softmax takes them in batches of as many as the widest vector has lanes, and
-// a product takes a batch in blocks of up to kBlockRows.
+// a matmul takes a batch in blocks of up to kBlockRows.
 constexpr int64_t kBatchRows = 16;
 constexpr int64_t kBlockRows = 6;
 constexpr int64_t kBatchBlocks = (kBatchRows + kBlockRows - 1) / kBlockRows;
@@ -45,7 +45,7 @@ struct Plan {
   int64_t groups;      // B * G * row_chunks: what is merged at the end
   int64_t items;       // groups * splits
   int64_t workers;     // tasks handed to the runtime; each takes items until none is left
-  bool packed;         // keys are packed for a product of many rows
+  bool packed;         // keys are packed for a matmul of many rows
   bool fetched;        // keys and values come from memory, not from a cache
   bool streamed;       // present bypasses the caches
   float scale;

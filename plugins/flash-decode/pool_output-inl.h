@@ -37,7 +37,7 @@ class PoolOutput : public PoolTiles {
     const int64_t row = group_->first + row0_ + i;
     float factor = 1.0f / state.sum;
     if (state.empty()) {
-      // No key has any weight. Without a single key the products are empty sums: zeros.
+      // No key has any weight. Without a single key the sums are empty: zeros.
       std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
       factor = group_->keys() == 0 ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     }

@@ -21,8 +21,8 @@ namespace graft {
 namespace attention {
 namespace HWY_NAMESPACE {
 
-// Positions of one step. Shared ones serve all rows of a KV head at once, own ones each row its
-// own.
+// Positions of one step. All rows of a KV head use shared ones at once; private ones belong to one
+// row each.
 struct PoolTile {
   int64_t begin, count;
   int64_t lists;         // 1, or one a row

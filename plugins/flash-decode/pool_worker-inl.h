@@ -199,7 +199,7 @@ class CachedWorker : public PoolOutput {
     }
   }
 
-  // From products to scores: query row r of KV head h over positions j .. j+count-1.
+  // From q k^T to scores: query row r of KV head h over positions j .. j+count-1.
   void AdjustScores(int64_t h, int64_t r, int64_t j, int64_t count, float* scores) const {
     const int64_t i = r / plan_.group_heads;
     if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);

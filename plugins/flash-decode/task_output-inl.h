@@ -52,7 +52,7 @@ class TaskOutput : public TaskPositions {
     char* to = At(problem_.output, HeadOf(r), QueryOf(r));
     float factor = 1.0f / row.sum;
     if (row.empty()) {
-      // No key has any weight. Without a single key the products are empty sums: zeros.
+      // No key has any weight. Without a single key the sums are empty: zeros.
       const bool zeros = problem_.zero_masked_rows || plan_.keys == 0;
       std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
       factor = zeros ? 0.0f : std::numeric_limits<float>::quiet_NaN();

@@ -56,7 +56,7 @@ class TaskPositions : public Task {
            (problem_.type == Type::kFloat32 || GRAFT_HALF_IN_HARDWARE);
   }
 
-  // Loads one word of each cache line of a tile that comes from memory. The products load from many
+  // Loads one word of each cache line of a tile that comes from memory. The matmuls load from many
   // instructions, each in strides of several rows, which no prefetcher follows past a page; this
   // one instruction it follows. Prefetch instructions, measured, make things worse.
   void Fetch(const Input& past, const Input& fresh, int64_t j, int64_t count, int64_t size) const {

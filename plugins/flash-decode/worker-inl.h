@@ -95,7 +95,7 @@ class Worker : public TaskOutput {
     if (finished == plan_.splits) MergeGroup(group);
   }
 
-  // From products to scores, for one row and keys j .. j+count-1.
+  // From q k^T to scores, for one row and keys j .. j+count-1.
   void AdjustScores(int64_t r, int64_t j, int64_t count, float* scores) const {
     if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
     MaskScores(r, j, count, scores);
@@ -204,7 +204,7 @@ class Worker : public TaskOutput {
                 accumulator_ + first * plan_.value_stride, plan_.value_stride);
         begun_[block] = true;
       });
-      // Written at once, finished rows are in the nearest cache, and stores wait after products.
+      // Written at once, finished rows are in the nearest cache, and stores wait after matmuls.
       const int64_t last = LastKey(r0, rows);
       if (plan_.splits == 1 && last >= j && last < j + count) WriteBatch(r0, rows);
     }
@@ -229,7 +229,7 @@ class Worker : public TaskOutput {
                   : TakeTile<false>(maximum, sums, count, scores);
   }
 
-  // A few rows with all their scores kept, because the caller wants them.
+  // A few rows with all their scores stored, because the caller wants them.
   void ComputeWithScores() {
     const ScoresStage stage = problem_.scores_stage;
     for (int64_t j = 0, count; j < plan_.keys; j += count) {

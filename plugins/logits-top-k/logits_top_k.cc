@@ -172,7 +172,7 @@ class LogitsTopK : public top_k::LogitsTopKBase {
     return index;
   }
 
-  // Scores that cannot be searched: told through the output where it is asked for, else thrown.
+  // Scores that cannot be searched: reported in the output where the node has it, else thrown.
   static void Report(const graft::RunContext& context, const top_k::Fault& fault) {
     const graft::MutableTensor output = context.outputs[3];
     if (output.present()) {

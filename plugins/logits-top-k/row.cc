@@ -134,7 +134,7 @@ bool Row::Read(int64_t best, bool sum, float bias, Found* found, int64_t capacit
     kernel_.chunk_maxima(start, prefix, chunk, maxima);
     break;
   }
-  // Rounding may make equal what is not: scores so close below the last are kept as well.
+  // Rounding may make equal what is not: scores so close below the last are candidates as well.
   const auto slack = [&](float last) {
     const bool exact = !sum && bias == 0 && !with_ties;
     const float shifted = sum ? std::fabs(last - pass.reference) : 0;

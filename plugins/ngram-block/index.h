@@ -2,7 +2,7 @@
 //
 // Tokens are nodes of a forest: a node knows its token and the node before it, and a row is the
 // node of its last token. Rows that continue one row share everything up to it, so the prompt
-// stands once for all beams of a sample, and a reorder changes one number a row. The (n-1)-gram
+// stands once for all beams of a request, and a reorder changes one number a row. The (n-1)-gram
 // before a node is the key that the node is found by; a row is answered with those found nodes that
 // are its own ancestors, so it never sees what was generated in another beam.
 //
@@ -32,7 +32,7 @@ class Index {
   }
 
   // Binds to `bytes` at `data`, which either hold an index of the same ngram_size or are all zeros.
-  // An eighth of the memory is kept for rows. Throws graft::Error.
+  // An eighth of the memory is reserved for rows. Throws graft::Error.
   Index(void* data, int64_t bytes, int64_t ngram_size) : n_(ngram_size) {
     Require(reinterpret_cast<uintptr_t>(data) % kAlignment == 0,
             "the n-gram index begins at an address that is no multiple of ", kAlignment,

@@ -2,7 +2,7 @@
 //
 // W is read where it lies. A matmul of few rows is bound by memory: W is streamed once, in the
 // order in which it lies, and is copied nowhere. For many rows blocks of W are packed into scratch.
-// A W that lies in panels (Pack) serves any number of rows, nearest to the machine's limits.
+// A W that lies in panels (Pack) is the fastest form for any number of rows.
 #ifndef GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_
 #define GRAFT_PLUGINS_PACKED_LINEAR_LINEAR_H_
 
@@ -36,7 +36,7 @@ struct Problem {
   int64_t y_stride = 0;
 
   // y = activation(norm(x) W + b) + residual, where weight lies in panels. norm is layer
-  // normalization (Ba, Kiros and Hinton, 2016) of each row where it is asked for.
+  // normalization (Ba, Kiros and Hinton, 2016) of each row where `norm` is set.
   bool norm = false;
   const float* norm_scale = nullptr;  // [K]
   const float* norm_bias = nullptr;   // [K], or none

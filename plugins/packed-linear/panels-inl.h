@@ -282,7 +282,7 @@ class Paneller {
   float* sums_;
   float* packed_;
   float* normal_;
-  const float* x_ = nullptr;  // rows of the block, normalized where that is asked for
+  const float* x_ = nullptr;  // rows of the block, normalized where the problem says so
   int64_t x_stride_ = 0;
   int64_t block_ = -1, first_row_ = 0, groups_ = 0;
   bool packed_x_ = false;

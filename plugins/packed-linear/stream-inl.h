@@ -1,7 +1,7 @@
 // Few rows, W [K, N]: eight rows of W go by at a time, sixteen where x has many rows, while sums
 // wait in the nearest cache.
 //
-// So many streams are few enough for the CPU's own prefetcher and enough that sums are loaded and
+// Eight streams are few enough for the CPU's own prefetcher and enough that sums are loaded and
 // stored seldom. The order of reading is that of memory, so an odd address of W costs little.
 #if defined(GRAFT_PACKED_LINEAR_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_PACKED_LINEAR_STREAM_INL_H_

@@ -133,7 +133,7 @@ class Contraction {
     float* to = problem_.output + row * size;
     const float* bias = problem_.value_bias != nullptr ? problem_.value_bias + g * size : nullptr;
     if (!seen && second == nullptr) {
-      // No key has any weight. Without a single key the products are empty sums: zeros.
+      // No key has any weight. Without a single key the sums are empty: zeros.
       const float fill = total.keys ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
       for (int64_t i = 0; i < size; ++i) to[i] = fill;
     } else {

@@ -10,8 +10,8 @@
 // makes least of the keys' rounding. It is found by QR, since W_K W_K^T would square the condition
 // number. For e < d there is none.
 //
-// The same inverse serves layers that read another layer's keys K1 = X W_1 in place of X (section
-// 7's hybrid): their weights become W_1^-1 W_K and W_1^-1 W_V.
+// The same inverse is used for layers that read another layer's keys K1 = X W_1 in place of X
+// (section 7's hybrid): their weights become W_1^-1 W_K and W_1^-1 W_V.
 #ifndef GRAFT_PLUGINS_ROW_ATTENTION_FOLD_H_
 #define GRAFT_PLUGINS_ROW_ATTENTION_FOLD_H_
 
@@ -71,7 +71,7 @@ struct Tolerance {
 };
 Tolerance ToleranceOf(Storage storage);
 
-// How far products with folded weights are from those with the weights themselves.
+// How far values computed with folded weights are from those of the weights themselves.
 struct Measured {
   double error = 0;    // of the worst head
   double allowed = 0;  // for that head
@@ -98,11 +98,11 @@ std::vector<double> FoldBias(const double* base_bias, const Matrix& folded, cons
 constexpr int64_t kPanel = GRAFT_PANEL_COLUMNS;
 
 // [heads][ceil(head_size / 16)][rows][16] from rows x heads * head_size: columns of a head side by
-// side, zero beyond head_size. For products with rows of width `rows`.
+// side, zero beyond head_size. For matmuls with rows of width `rows`.
 std::vector<double> ColumnPanels(const Matrix& weight, int64_t heads);
 
 // [heads][ceil(rows / 16)][head_size][16] from rows x heads * head_size: rows of the matrix side by
-// side, zero beyond the last. For products with a head's own columns.
+// side, zero beyond the last. For matmuls with a head's own columns.
 std::vector<double> RowPanels(const Matrix& weight, int64_t heads);
 
 }  // namespace fold

@@ -11,7 +11,7 @@
 //   value_size], either of which may be left out. Emits value_weight [H, ceil(value_size / 16), H *
 //   head_size, 16] and value_bias [H * value_size].
 // ELAttention, InputAttention. Constants: key_weight [d, G * head_size], value_weight [d, G *
-//   value_size], and base_key_weight [d, w] where the rows kept are X base_key_weight, without a
+//   value_size], and base_key_weight [d, w] where the stored rows are X base_key_weight, without a
 //   bias, in place of X. Emits key_weight [G, ceil(w / 16), head_size, 16] and value_weight [G,
 //   ceil(value_size / 16), w, 16], w = d without a base.
 //
@@ -97,7 +97,7 @@ struct Hooks {
     return tensor.data<double>();
   }
 
-  // The product base^-1 weight, or a refusal.
+  // base^-1 weight, or a refusal.
   static std::vector<double> Checked(const FoldContext& context, const Inverse& inverse,
                                      const Matrix& base, const double* base_bias,
                                      const Matrix& weight, const double* bias, int64_t head_size,

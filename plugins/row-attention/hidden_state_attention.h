@@ -188,18 +188,18 @@ class RowAttention {
 //   query         [T, ...], num_heads * head_size floats a token, b_Q included
 //   cache         [blocks, floats], rows of `width` at `offset`, written in place
 //   sequences [G, 8], shared_slots [*], private_slots [*]: see flash-decode's cached.h;
-//   private_slots
-//                 may be absent
+//                 private_slots may be absent
 //   key_weight    [kv_num_heads, ceil(width / 16), head_size, 16]: see row_attention.h
 //   value_weight  [kv_num_heads, ceil(value_size / 16), width, 16]
 //   key_bias      [kv_num_heads * head_size]; value_bias [kv_num_heads * value_size]
 //   bias          [num_heads, D], added to the score of a key that is d positions before the query;
 //                 D - 1 stands for all that are further
 //   input [T, width], slot_mapping [T]: rows written to the slots of cache (or -1) before anything
-//   is read key, value    [T, ...], of the new tokens, written to kv_cache at kv_slot_mapping
+//                 is read
+//   key, value    [T, ...], of the new tokens, written to kv_cache at kv_slot_mapping
 //   kv_cache      [blocks, floats], keys and values at `kv_offset` as in CachedAttention
-//   kv_sequences, kv_shared_slots, kv_private_slots: the same groups' lists in it; kv_slot_mapping
-//   [T]
+//   kv_sequences, kv_shared_slots, kv_private_slots: the same groups' lists in kv_cache
+//   kv_slot_mapping [T]
 //
 // With kv_slot_mapping and without key and value, query, key and value of a token stand side by
 // side.

@@ -19,7 +19,7 @@ std::string Join(const Parts&... parts) {
 }
 
 // The lists of a part as a problem of attention over a pool with as many slots, whose check of them
-// applies here too. Nothing behind these pointers is read but lists.
+// applies here too. Of what these pointers point to only lists are read.
 attention::CachedProblem ListsOf(int64_t blocks, int64_t tokens, const int32_t* sequences,
                                  int64_t groups, const int32_t* shared_slots, int64_t shared_length,
                                  const int32_t* private_slots, int64_t private_length,

@@ -14,7 +14,7 @@
 //
 // Rows of keys have no W_K: slice h of a row is the key of head h, and scores are taken from it.
 //
-// Behind these positions there may be others, whose keys and values stand in a pool of their own:
+// After these positions there may be others, whose keys and values stand in a pool of their own:
 // the softmax is over both.
 #ifndef GRAFT_PLUGINS_ROW_ATTENTION_ROW_ATTENTION_H_
 #define GRAFT_PLUGINS_ROW_ATTENTION_ROW_ATTENTION_H_
@@ -102,8 +102,8 @@ struct Problem {
   const int32_t* slot_mapping = nullptr;  // [T] slot of each, -1: not written. Slots must differ.
 
   // Keys and values after the rows, where kv_sequences is given: groups of the same tokens in the
-  // same order. key and value are written at kv_slot_mapping, and may also serve a prompt all of
-  // whose rows are new instead of keys and values made from these.
+  // same order. key and value are written at kv_slot_mapping, and may also be used for a prompt
+  // all of whose rows are new, instead of keys and values made from these.
   attention::Pool kv_pool;
   const int32_t* kv_sequences = nullptr;
   const int32_t* kv_shared_slots = nullptr;

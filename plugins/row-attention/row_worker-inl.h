@@ -277,7 +277,7 @@ class Worker {
     }
   }
 
-  // From products to scores: row r of the task over positions j .. j + count - 1.
+  // From q k^T to scores: row r of the task over positions j .. j + count - 1.
   void Adjust(int64_t r, int64_t j, int64_t count, float* scores) const {
     const int64_t row = row0_ + r;
     const int64_t i = row / problem_.heads - row0_ / problem_.heads;

@@ -17,15 +17,17 @@ namespace row_attention {
 //                 rotary positions
 //   cache         [blocks, floats], rows of num_heads * head_size at `offset`, written in place
 //   sequences [G, 8], shared_slots [*], private_slots [*]: see flash-decode's cached.h;
-//   private_slots may be absent value_weight  [num_heads, ceil(value_size / 16), num_heads *
-//   head_size, 16], from the fold value_bias    [num_heads * value_size], from the fold bias
-//   [num_heads, D], added to the score of a key that is d positions before the query;
+//                 private_slots may be absent
+//   value_weight  [num_heads, ceil(value_size / 16), num_heads * head_size, 16], from the fold
+//   value_bias    [num_heads * value_size], from the fold
+//   bias          [num_heads, D], added to the score of a key that is d positions before the query;
 //                 D - 1 stands for all that are further
 //   key [T, ...], slot_mapping [T]: keys written to the slots of cache (or -1) before anything is
-//   read cos, sin      [positions, r / 2], rotary angles by position, r <= head_size
+//                 read
+//   cos, sin      [positions, r / 2], rotary angles by position, r <= head_size
 //
-// Keys are kept as they are projected and turned when scores are computed (section 4, option 1), or
-// with rotated = 1 as `key` brings them, turned already, and turned back for the weighted sum
+// Keys are stored as they are projected and turned when scores are computed (section 4, option 1),
+// or with rotated = 1 as `key` brings them, turned already, and turned back for the weighted sum
 // (option 2). rotary says which features turn together: half (j and j + r/2) or interleaved (2j and
 // 2j + 1).
 //

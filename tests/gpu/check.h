@@ -80,7 +80,7 @@ class Trial {
     if (status != cuda::kOk) Fail("launch failed with " + std::to_string(status));
   }
   // Numbers against float64. NaN is equal to nothing but a NaN that is wanted; infinities must be
-  // the same. The largest error, as a share of what is allowed, is kept.
+  // the same. The largest error, as a share of what is allowed, is remembered.
   template <typename T>
   void Expect(const std::string& name, const std::vector<T>& got, const std::vector<double>& want,
               Tolerance tolerance) {

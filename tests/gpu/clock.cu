@@ -188,7 +188,7 @@ std::vector<double> TimeEach(int64_t count, const Work& work) {
 
 void Profile(bool) {}
 
-// The work is kept in place of a graph.
+// The work itself stands in for a graph.
 Graph::Graph(int64_t count, const Work& work)
     : instance_(new std::function<cuda::Status()>([=] {
         cuda::Status status = cuda::kOk;

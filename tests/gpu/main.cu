@@ -1,9 +1,8 @@
 // Runs the conformance of kernels: `conform [--problems N] [--first I] [--seconds S] [--seed S]
 // [--only KERNEL]... [--fault N] [--until-failure] [--pooled] [--separate] [--json FILE]`: problems
 // I to I + N - 1 of a seed, fewer where the seconds are over before, or with --until-failure after
-// one that failed. --fault turns a seeded fault on; so does being called fault-KERNEL-N. --pooled
-// and
-// --separate say where arrays come from (memory.h).
+// one that failed. --fault turns a seeded fault on; so does being called fault-KERNEL-N. Where
+// arrays come from is set by --pooled and --separate (memory.h).
 //
 // Ends with 0 when all agreed, 1 when some did not, 2 on bad usage, 3 when the device was lost
 // under a problem, which counts as failed.

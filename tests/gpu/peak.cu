@@ -1,4 +1,4 @@
-// What the tensor cores do at most: `peak [--rounds N]`, as JSON. Products of random bf16 numbers,
+// What the tensor cores do at most: `peak [--rounds N]`, as JSON. Matmuls of random bf16 numbers,
 // none of them zero, by wgmma where the device has it (9.0) and by mma.sync; each is timed only if
 // its answer is that of float64. On the emulator answers are checked and nothing is timed.
 //

@@ -81,7 +81,7 @@ struct Layout {
   uint32_t left_step, right_step;  // from 16 columns to the next, in units of 16 bytes
 };
 
-// Byte of a row's column within an operand of so many rows.
+// Byte of a row's column within an operand of `rows` rows.
 GRAFT_BOTH int32_t ByteOf(bool swizzled, int32_t rows, int32_t row, int32_t column) {
   const int32_t tile = column / kTileK * rows * kRowBytes;
   const int32_t piece = column % kTileK / 8, in_piece = column % 8 * 2;

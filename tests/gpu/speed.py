@@ -24,7 +24,7 @@ COUNTERS = {
 # Those that not every release of ncu knows, which then reads nothing at all.
 MORE = {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_percent"}
 REFUSED = re.compile(r"==ERROR== (.*)")
-FEWEST = 20.0  # seconds that are kept for each program that is still to come
+FEWEST = 20.0  # seconds reserved for each program that is still to come
 
 
 def peak(run):

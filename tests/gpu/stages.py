@@ -34,7 +34,7 @@ STAGES = {
     "sanitizer": (3, proving.sanitizer, 120),
 }
 PART_MINUTES = 9
-ENDING = 6.0  # seconds that are kept for the end
+ENDING = 6.0  # seconds reserved for the end
 LONGEST = 3600.0  # seconds of one program where no --minutes bound it
 NO_DEVICE = 4
 LOGGED = 100_000  # characters of what one program says, from its begin and from its end

@@ -1,6 +1,5 @@
-// Times kernels: `timing [--only KERNEL]... [--case WORDS]... [--tiny] [--list] [--once] [--rounds
-// N]
-// [--json FILE] [--append]`.
+// Times kernels: `timing [--only KERNEL]... [--case WORDS]... [--tiny] [--list] [--once]
+// [--rounds N] [--json FILE] [--append]`.
 // --case runs only cases of these words, which are those that are printed before the colon; of two
 // that are compared, one alone where the other is not named. --tiny runs small shapes and reports
 // no time; --list runs nothing and names the cases at full size; --once launches each case twice
@@ -108,7 +107,7 @@ class Prepared {
     } while (timed && (turn < 2 * static_cast<int64_t>(sets()) || spent < 100) && turn < 20000);
   }
 
-  // A graph of so many launches that a replay takes a while.
+  // Launches of a graph, each of `ms` milliseconds: a replay takes half a millisecond or more.
   int64_t GraphLaunches(double ms) const {
     const auto sets = static_cast<int64_t>(this->sets());
     const auto wanted = static_cast<int64_t>(0.5 / std::max(ms, 1e-3)) + 1;

@@ -89,7 +89,7 @@ inline const graft_ort_registrar* FindRegistrar(const OrtApi* api,
 }
 
 // Adds operators to the options' domain, which is made when there is none. The domain and its
-// registrar, some hundred bytes, are kept for good: options are copied and freed without notice,
+// registrar, some hundred bytes, are never freed: options are copied and freed without notice,
 // and the runtime holds only pointers.
 inline void JoinDomain(const OrtApi* api, OrtSessionOptions* options, const char* plugin,
                        const std::vector<const void*>& ops) {

@@ -6,7 +6,7 @@
 // streaming copy (or read, where nothing is written) of the same bytes in the same layers,
 // interleaved with it. Each repetition walks through enough layers that nothing is left in a cache
 // from the last. Prefill: arithmetic a second, softmax not counted, against
-// products and sums on registers alone.
+// multiplications and sums on registers alone.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

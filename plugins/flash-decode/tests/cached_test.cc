@@ -68,7 +68,7 @@ TEST(Cached, AgreesWithTheReferenceOnRandomProblems) {
   }
 }
 
-// A sample's tokens must not depend on what else is in the batch, or on the machine's load.
+// A request's tokens must not depend on what else is in the batch, or on the machine's load.
 TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
   int groups = 0;
   for (uint32_t index = 0; index < 300; ++index) {

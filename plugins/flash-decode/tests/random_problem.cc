@@ -209,7 +209,7 @@ class Maker {
   void HideGarbage() {
     Problem& p = made_.problem;
     const int64_t keys = p.past + p.fresh;
-    // The early stages of the scores show the products of hidden keys too.
+    // The early stages of the scores show q k^T of hidden keys too.
     if (p.scores.data != nullptr) return;
     for (int64_t b = 0; b < p.batch; ++b) {
       int64_t valid = keys;

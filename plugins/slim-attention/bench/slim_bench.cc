@@ -2,10 +2,10 @@
 //
 //   slim_bench [threads]
 //
-// Each line is one step of a decoder's self attention: samples of some beams that share all
+// Each line is one step of a decoder's self attention: requests of some beams that share all
 // positions, layers in turn, each with an area of its own in the pool, so that nothing is left in a
 // cache from the last. The three are interleaved; ratios are medians of times taken side by side,
-// above 1 where keeping less is also faster.
+// above 1 where storing less is also faster.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -32,7 +32,7 @@ struct Shape {
   int64_t heads, size, width;
 };
 
-// The lists of a step: samples with `keys` shared positions each, in blocks of their own.
+// The lists of a step: requests with `keys` shared positions each, in blocks of their own.
 struct Step {
   Step(int64_t samples, int64_t beams, int64_t keys) : tokens(samples * beams) {
     const int64_t span = (keys + 15) / 16;

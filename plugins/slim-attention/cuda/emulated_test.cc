@@ -1,5 +1,5 @@
 // The CUDA variant on the emulator, through the plugin's table, against the CPU one: the random
-// layers of tests/slim_problem.h, kept in every storage.
+// layers of tests/slim_problem.h, stored in every type.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -81,7 +81,7 @@ void Turn(const Layer& layer, int64_t position, std::vector<double>& key) {
   }
 }
 
-// The weights that the kernel is given, and what the kept rows are made with.
+// The weights that the kernel is given, and those that the stored rows are made with.
 struct Folded {
   std::vector<double> row_weight, row_bias;  // empty weight: rows are inputs
 };

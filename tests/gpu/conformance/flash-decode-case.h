@@ -92,7 +92,7 @@ struct Case {
   bool wants_scores = false;
 
   // The score of a row's key before the softmax, as the formula says; `hidden`: nobody may look.
-  // Without dot it is the score of a product of 0.
+  // Without dot it is the score where q k^T is 0.
   double ScoreOf(const Row& row, int64_t head, int64_t j, double dot, bool* hidden,
                  std::vector<double>* stages = nullptr) {
     const double scale = p.scale != 0 ? p.scale : 1 / std::sqrt(static_cast<double>(p.head_size));

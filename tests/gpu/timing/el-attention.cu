@@ -1,4 +1,4 @@
-// Attention of all heads and beams over one matrix a sample: BART's cross attention, as it is
+// Attention of all heads and beams over one matrix a request: BART's cross attention, as it is
 // planned and as it might be, and the widths that the kernel is tuned for.
 #include <cmath>
 #include <string>

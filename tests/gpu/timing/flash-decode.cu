@@ -118,7 +118,7 @@ Case Tabled(int64_t rows, const Heads& heads, int64_t keys, const cuda::DeviceLi
   return one;
 }
 
-// Beams over a pool: the prefix of a sample stands in it once, and each beam's suffix.
+// Beams over a pool: the prefix of a request stands in it once, and each beam's suffix.
 template <typename T>
 Case Shared(Shape shape, int64_t batch, int64_t beam, const Heads& heads, int64_t prefix,
             int64_t suffix, const cuda::DeviceLimits& limits) {

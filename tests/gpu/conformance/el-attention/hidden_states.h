@@ -32,7 +32,7 @@ inline Floats PanelsOf(const Floats& w, int64_t depth, int64_t heads, int64_t si
   return list;
 }
 
-// A call: what attention over rows samples, and what stands around it.
+// A call: random attention over rows, and the projections around it.
 struct HiddenStatesCall {
   RandomCall d;
   el::HiddenStates l;

@@ -1,5 +1,5 @@
-// Random calls of attention over shared rows: sizes, lists and rows, as the conformance of the
-// kernel and that of whole attention over hidden states sample them.
+// Random calls of attention over shared rows: sizes, lists and rows. The conformance tests of the
+// kernel and of whole attention over hidden states both use them.
 #ifndef GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_RANDOM_CALL_H_
 #define GRAFT_TESTS_GPU_CONFORMANCE_EL_ATTENTION_RANDOM_CALL_H_
 
@@ -36,7 +36,7 @@ struct RandomCall {
   int64_t row_gap = 0, block_gap = 0, query_gap = 0, output_gap = 0, shift = 0;
 };
 
-// Tokens of a prompt or beams of a sample.
+// Tokens of a prompt or beams of a request.
 struct GroupSize {
   int32_t tokens, shared, private_count, second;
   bool causal;
