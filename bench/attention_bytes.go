@@ -43,10 +43,10 @@ func attentionBytes() figure {
 		d := &bytesDetail{Whisper: map[string]contextBytes{}}
 		out := &outcome{Met: true, Detail: d, Answers: "not compared: attention-speed and the tests do"}
 		var got []string
-		claim := func(what string, ratio, least, most float64) {
+		claim := func(what string, ratio, least, greatest float64) {
 			mark := ""
-			if !(ratio >= least && ratio <= most) {
-				out.Met, mark = false, fmt.Sprintf(" (needed %.2fx to %.2fx)", least, most)
+			if !(ratio >= least && ratio <= greatest) {
+				out.Met, mark = false, fmt.Sprintf(" (needed %.2fx to %.2fx)", least, greatest)
 			}
 			got = append(got, fmt.Sprintf("%s %.2fx%s", what, ratio, mark))
 		}
@@ -172,7 +172,7 @@ func (w whisperShape) kinds() (self, cross plan.Layers) {
 }
 
 // pools counts pools of the geometries of models that are not run.
-func (d *bytesDetail) pools(claim func(what string, ratio, least, most float64)) error {
+func (d *bytesDetail) pools(claim func(what string, ratio, least, greatest float64)) error {
 	const encoded = 1500
 	for i, w := range whisperShapes {
 		self, cross := w.kinds()

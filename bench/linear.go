@@ -32,7 +32,7 @@ import (
 const weightsFile = "weights.bin"
 
 // linearLayer is y = x W + b as GPT-2 has it; transposed is a W that lies as [N, K],
-// as the embedding does, behind a Transpose.
+// as the embedding does, after a Transpose.
 type linearLayer struct {
 	depth, columns int64
 	transposed     bool

@@ -94,13 +94,13 @@ func pipelineFigure() figure {
 }
 
 // heldOut reads the words of a list of words with their pronunciations.
-func heldOut(path string, most int) (words []string, err error) {
+func heldOut(path string, limit int) (words []string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan() && len(words) < most; {
+	for s := bufio.NewScanner(f); s.Scan() && len(words) < limit; {
 		if word, _, _ := strings.Cut(s.Text(), "\t"); word != "" {
 			words = append(words, strings.Fields(word)[0])
 		}

@@ -22,7 +22,7 @@ type plannerModel struct {
 	name           string
 	lengths        []int64 // of the encoder's input, or of the prompt without one
 	beams, batches []int64
-	mostRows       int64
+	maxRows       int64
 	// exported are cells, [length, beams, batch], in which whole generations are compared
 	// with the model as exported.
 	exported [][3]int64
@@ -235,7 +235,7 @@ func (m plannerModel) cells() (list []plannerCell) {
 	for _, length := range m.lengths {
 		for _, beams := range m.beams {
 			for _, batch := range m.batches {
-				if beams*batch <= m.mostRows {
+				if beams*batch <= m.maxRows {
 					list = append(list, plannerCell{Length: length, Beams: beams, Batch: batch})
 				}
 			}

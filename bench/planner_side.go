@@ -149,8 +149,8 @@ func (s *plannerSide) store(ctx context.Context, hidden *ort.Value, length int64
 	return nil
 }
 
-// begin makes the requests of a cell.
-func (s *plannerSide) begin(c *plannerCell, encoder bool, vocab int) error {
+// start makes the requests of a cell.
+func (s *plannerSide) start(c *plannerCell, encoder bool, vocab int) error {
 	s.end()
 	s.feeds = s.feeds[:0]
 	r := rand.New(rand.NewPCG(uint64(c.Length), uint64(c.Beams)))

@@ -175,7 +175,7 @@ func timeCell(ctx context.Context, sides []*plannerSide, c *plannerCell, encoder
 	byName := map[string]*plannerSide{}
 	for _, s := range sides {
 		byName[s.Name] = s
-		if err := s.begin(c, encoder, vocab); err != nil {
+		if err := s.start(c, encoder, vocab); err != nil {
 			return err
 		}
 		if _, err := s.step(ctx, c, 0); err != nil { // the first warms up

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Conditioned, behind the name of a full-size subject, names the subject with
+// Conditioned, after the name of a full-size subject, names the subject with
 // well-conditioned weights of the decoder's keys. Those of a square matrix sampled
 // at random have a condition number of thousands, with which values cannot be had
 // from keys in float32; a trained model's can be far better.

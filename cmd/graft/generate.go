@@ -309,7 +309,7 @@ func generated(w io.Writer, s *generate.Summary) {
 	fmt.Fprintf(w, "cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
 	if s.Skipped != nil {
-		fmt.Fprintf(w, "attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Most)
+		fmt.Fprintf(w, "attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Greatest)
 	}
 	if s.Scores != nil {
 		scored(w, s.Scores)

@@ -78,7 +78,7 @@ func (c *cli) inspect() *cobra.Command {
 		Short: "Show every block recognised, its facts, and the operator that would replace it, or why none",
 		Long: `Of a model: every block that was recognised, its facts, and the operator that would
 replace it, or why none. Of a folder as graft generate takes it: what the layers of
-attention keep, what else they could, with the time and memory that is predicted and
+attention store, what else they could, with the time and memory that is predicted and
 was measured (graft tune), and why a layer has another strategy.`,
 		Example: `  graft inspect model.onnx
   graft inspect bart-large-cnn --prefer memory --max-cache 8GiB --beam 4

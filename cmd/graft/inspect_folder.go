@@ -23,7 +23,7 @@ type folderInspection struct {
 	Layers        []rewrite.LayerStrategy `json:"layers"`
 }
 
-// attentionKind is one kind of attention with all that it could keep.
+// attentionKind is one kind of attention with all that it could store.
 type attentionKind struct {
 	plan.Layers
 	Range      plan.Range    `json:"range"`
@@ -96,12 +96,12 @@ func (r *folderInspection) text(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "predictions are for %s\n\n", r.Machine)
-	kept := map[string]int{}
+	stored := map[string]int{}
 	for _, l := range r.Layers {
-		kept[l.Type+" attention: "+string(l.Strategy)]++
+		stored[l.Type+" attention: "+string(l.Strategy)]++
 	}
-	for _, what := range slices.Sorted(maps.Keys(kept)) {
-		fmt.Fprintf(w, "%d of %s\n", kept[what], what)
+	for _, what := range slices.Sorted(maps.Keys(stored)) {
+		fmt.Fprintf(w, "%d of %s\n", stored[what], what)
 	}
 	for _, l := range r.Layers {
 		if l.Reason != "" {

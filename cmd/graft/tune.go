@@ -37,7 +37,7 @@ type tunedMachine struct {
 type tunedKind struct {
 	*tune.Report
 	Range plan.Range `json:"range"`
-	Table string     `json:"table"` // where it is kept
+	Table string     `json:"table"` // its file
 }
 
 func (c *cli) tune() *cobra.Command {
@@ -47,11 +47,11 @@ func (c *cli) tune() *cobra.Command {
 	var attention attentionFlags
 	cmd := &cobra.Command{
 		Use:   "tune MODEL_DIR",
-		Short: "Measure on this machine what the attention of a model folder could keep, for later sessions to choose by",
+		Short: "Measure on this machine what the attention of a model folder could store, for later sessions to choose by",
 		Long: `Measures how long a step's attention takes with each KV-cache strategy that
 the loaded plugins implement, their own ones included. No model runs:
 the operators work on made-up caches of the model's own layer shapes, over a grid of
-lengths, beams and batches. The tables are kept in the user's cache folder, and hold
+lengths, beams and batches. The tables are stored in the user's cache folder, and hold
 for this machine, these builds of the plugins and this number of threads.`,
 		Example: `  graft tune models/g2p
   graft tune models/g2p --beam 4 --batch-size 8 -o json`,
@@ -69,9 +69,9 @@ for this machine, these builds of the plugins and this number of threads.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Int64Var(&beams, "beam", 8, "the most beams of a request")
-	f.Int64Var(&o.Batch, "batch-size", 16, "the most requests of a step; fewer where memory holds no more")
-	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "the most tokens that a request generates")
+	f.Int64Var(&beams, "beam", 8, "maximum number of beams of a request")
+	f.Int64Var(&o.Batch, "batch-size", 16, "maximum number of requests of a step; fewer where memory holds no more")
+	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "maximum number of tokens that a request generates")
 	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
 	f.StringVar(&attention.name, "attention", "", "a plugin whose operators are measured in place of graft's own")
 	f.IntVar(&threads, "threads", 0, "threads inside an operator (0: one a core)")
@@ -152,7 +152,7 @@ func (t *tuning) text(w io.Writer) {
 		}
 		table(w, rows)
 		for i, x := range k.Candidates {
-			line := fmt.Sprintf("%s: measured %.2f times what was predicted, %.2f to %.2f", x.Name, x.Ratio, x.Least, x.Most)
+			line := fmt.Sprintf("%s: measured %.2f times what was predicted, %.2f to %.2f", x.Name, x.Ratio, x.Least, x.Greatest)
 			if i > 0 {
 				line += fmt.Sprintf("; %.2fx the speed of %s, fastest at %d of %d shapes", x.Speedup, k.Candidates[0].Name, x.Fastest, len(k.Shapes))
 			}
@@ -161,6 +161,6 @@ func (t *tuning) text(w io.Writer) {
 		for _, s := range k.Skipped {
 			fmt.Fprintf(w, "%s was not measured: %s\n", s.Name, strings.TrimSpace(s.Reason))
 		}
-		fmt.Fprintf(w, "kept in %s\n", k.Table)
+		fmt.Fprintf(w, "stored in %s\n", k.Table)
 	}
 }

@@ -133,7 +133,7 @@ func (c *Context) memset(e entry, dst Pointer, value uintptr, count, width int64
 // maxBytes is more than any device's memory.
 const maxBytes = 1 << 50
 
-// at is the address of a place with room for so many bytes, and what has to stay open.
+// at is the address of a place with room for n bytes, and what has to stay open.
 func at(e entry, p Pointer, bytes int64) (DevicePtr, *handle, error) {
 	name := entries[e].name
 	if p == nil {

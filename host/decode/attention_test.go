@@ -76,14 +76,14 @@ func TestRequestsEndInTheMemoryThatIsLeft(t *testing.T) {
 	}
 	own, encoded := g.engine.Need(1, 1, more), g.engine.EncodedBytes(length, 1)
 	for _, c := range []struct {
-		bytes int64
-		most  int
+		bytes   int64
+		largest int
 	}{{own + encoded + max(own, encoded), 1}, {2 * (own + encoded), 2}} {
 		g := opened(t, "bart", Options{Batch: 2, CacheBytes: c.bytes, Attention: g.options.Attention})
 		steps := g.advance
-		most := 0
+		largest := 0
 		g.advance = func(ctx context.Context, feeds []engine.Feed) (*engine.Scores, error) {
-			most = max(most, len(feeds))
+			largest = max(largest, len(feeds))
 			scores, err := steps(ctx, feeds)
 			if err != nil {
 				t.Errorf("%d bytes, %d requests: %v", c.bytes, len(feeds), err)
@@ -93,8 +93,8 @@ func TestRequestsEndInTheMemoryThatIsLeft(t *testing.T) {
 		if _, err := tokens(t, g, o, inputs); err != nil {
 			t.Error(err)
 		}
-		if most != c.most || g.Batch() != 2 {
-			t.Errorf("%d bytes: %d requests at once, want %d; the batch is %d", c.bytes, most, c.most, g.Batch())
+		if largest != c.largest || g.Batch() != 2 {
+			t.Errorf("%d bytes: %d requests at once, want %d; the batch is %d", c.bytes, largest, c.largest, g.Batch())
 		}
 	}
 }

@@ -158,9 +158,9 @@ func TestAutoBatch(t *testing.T) {
 			o := reference.Search()
 			o.MaxNewTokens = 10
 			for _, c := range []struct {
-				beams       int
-				cache       int64
-				least, most int
+				beams          int
+				cache          int64
+				least, largest int
 			}{
 				{1, 256 << 20, 128, 128},
 				{4, 256 << 20, 32, 32},
@@ -177,8 +177,8 @@ func TestAutoBatch(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := g.Batch(); n < c.least || n > c.most {
-					t.Errorf("%d beams, %d bytes: batches of %d, want %d to %d", c.beams, c.cache, n, c.least, c.most)
+				if n := g.Batch(); n < c.least || n > c.largest {
+					t.Errorf("%d beams, %d bytes: batches of %d, want %d to %d", c.beams, c.cache, n, c.least, c.largest)
 				}
 				if fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("%d beams, %d bytes: other tokens than one by one", c.beams, c.cache)

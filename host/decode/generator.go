@@ -25,21 +25,21 @@ type Options struct {
 	Plugins *loaded.Set
 	Plan    plan.Options
 	Threads int // 0: one a core
-	// CacheBytes is the most that keys and values may take; 0 is half of the
+	// CacheBytes is the maximum that keys and values may take; 0 is half of the
 	// machine's memory.
 	CacheBytes int64
 	// MaxPositions bounds the sequences of the decoder below what the model
 	// allows; 0 is 4,096.
 	MaxPositions int64
-	// Batch is the maximum of requests in flight at once, of all calls together; 0 is 8, and prepare.AutoBatch as
+	// Batch is the maximum number of requests in flight at once, of all calls together; 0 is 8, and prepare.AutoBatch as
 	// many as memory holds.
 	Batch int
-	// StepTokens is the most tokens of prompts that one step takes, the last prompt
+	// StepTokens is the maximum number of prompt tokens that one step takes, the last prompt
 	// whole; 0 is 2,048.
 	StepTokens int
 	// Profile is that of engine.Options.
 	Profile string
-	// Attention says what layers keep; the zero value leaves it to the planner.
+	// Attention says what layers store; the zero value leaves it to the planner.
 	Attention prepare.Attention
 	// Explain predicts times for Choices where nothing is left to choose, too.
 	Explain bool
@@ -83,7 +83,7 @@ type Output struct {
 	Prompt     int   // tokens of the decoder's prompt
 	Steps      int   // steps of the request
 	Reorders   int   // steps after which its rows were not those before
-	CacheBytes int64 // the most that its own keys and values took
+	CacheBytes int64 // the maximum that its own keys and values took
 	CrossBytes int64
 	FirstToken time.Time // when its first token was chosen
 }
@@ -176,7 +176,7 @@ func (g *Generator) Search() search.Options { return g.search }
 // Engine is what the generator runs on.
 func (g *Generator) Engine() *engine.Engine { return g.engine }
 
-// Positions is the most tokens that an input may have: of the encoder's input, or
+// Positions is the maximum number of tokens that an input may have: of the encoder's input, or
 // of a prompt that leaves room for the tokens that are to follow it.
 func (g *Generator) Positions(o search.Options) int {
 	return g.config.InputLimit(o, g.engine.HasEncoder(), g.engine.Positions())
@@ -185,11 +185,11 @@ func (g *Generator) Positions(o search.Options) int {
 // Plugins are those whose operators the engine runs.
 func (g *Generator) Plugins() []string { return g.engine.Plugins() }
 
-// Batch is the most requests that are let in flight at once, or, with AutoBatch and
-// after a run, the most that were.
+// Batch is the maximum number of requests that are let in flight at once, or, with AutoBatch and
+// after a run, the number that were.
 func (g *Generator) Batch() int { return g.used().batch }
 
-// Peak is the most that the decoder's and the encoder's keys and values took until the end of the last
+// Peak is the maximum that the decoder's and the encoder's keys and values took until the end of the last
 // run, in bytes.
 func (g *Generator) Peak() (self, cross int64) {
 	u := g.used()

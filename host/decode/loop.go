@@ -29,8 +29,8 @@ type loop struct {
 	again   []*pending // to be started before what calls bring
 	turn    int        // the call whose input is started next
 	joined  int        // calls for which the budget was made
-	reduced int        // the most requests in flight since memory ran out; 0: it has not
-	largest int        // the most that were in flight at once
+	reduced int        // the maximum number of requests in flight since memory ran out; 0: it has not
+	largest int        // the maximum that was in flight at once
 	budget  int64      // bytes of keys and values; 0 is what the pools hold
 	pledged int64      // bytes that the active requests' own positions may come to take
 	stepper search.Stepper
@@ -121,13 +121,13 @@ func (l *loop) failAll(err error) {
 	}
 }
 
-// limit is the most requests that may be in flight beside a new one of that many rows.
+// limit is the maximum number of requests that may be in flight beside a new one of that many rows.
 func (l *loop) limit(rows ...int) int {
-	most := 1
+	largest := 1
 	for _, r := range l.active {
-		most = max(most, r.call.rows)
+		largest = max(largest, r.call.rows)
 	}
-	n := prepare.Limit(l.options.Batch, slices.Max(append(rows, most)))
+	n := prepare.Limit(l.options.Batch, slices.Max(append(rows, largest)))
 	if l.reduced > 0 {
 		n = min(n, l.reduced)
 	}

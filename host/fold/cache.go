@@ -1,7 +1,7 @@
 // Package fold stores what plugins compute from a model's weights. A fold depends on
 // nothing but the plugin's library and what goes in, so its result is stored in a
 // file named by their hash, and a later session reads it instead of computing it.
-// Refusals are kept as well: finding out that a layer cannot be folded takes as long
+// Refusals are stored as well: finding out that a layer cannot be folded takes as long
 // as folding it.
 package fold
 
@@ -33,7 +33,7 @@ type Cache struct {
 	swept  sync.Once
 
 	mutex sync.Mutex
-	busy  map[string]chan struct{} // keys under way
+	busy  map[string]chan struct{} // keys in flight
 }
 
 // At is the cache in a folder, which is made when something is stored. logger is
@@ -106,7 +106,7 @@ func (r *Result) orRefusal(s source, operator string) (*Result, error) {
 	return nil, &diagnostic.Error{Kind: refusal.ErrFold, Path: s.path, Found: r.refusal}
 }
 
-// enter waits while another goroutine has a key under way, so that it is computed
+// enter waits while another goroutine computes a key, so that it is computed
 // once. It returns what ends one's own turn.
 func (c *Cache) enter(name string) (leave func()) {
 	for {
@@ -215,9 +215,9 @@ func (c *Cache) sweep() {
 	}
 }
 
-// unusable says once that folds are not kept.
+// unusable says once that folds are not stored.
 func (c *Cache) unusable(err error) {
 	c.warned.Do(func() {
-		c.logger.Warn("folded weights cannot be kept and are computed for every session", "folder", c.folder, "found", err)
+		c.logger.Warn("folded weights cannot be stored and are computed for every session", "folder", c.folder, "found", err)
 	})
 }

@@ -270,7 +270,7 @@ func TestRefusal(t *testing.T) {
 		}
 	}
 	if h.calls.Load() != 3 {
-		t.Errorf("%d calls, want 3: failures are not kept", h.calls.Load())
+		t.Errorf("%d calls, want 3: failures are not stored", h.calls.Load())
 	}
 }
 
@@ -338,7 +338,7 @@ func TestUnusableFolder(t *testing.T) {
 			if n := h.calls.Load() - before; n != 3 {
 				t.Errorf("it was computed %d times, want 3", n)
 			}
-			if got := said(); len(got) != 1 || !strings.Contains(got[0], "folded weights cannot be kept and are computed for every session") {
+			if got := said(); len(got) != 1 || !strings.Contains(got[0], "folded weights cannot be stored and are computed for every session") {
 				t.Errorf("it said %q, want one line", got)
 			}
 		})

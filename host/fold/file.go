@@ -16,7 +16,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// elements is how the numbers of a result are kept.
+// elements is how the numbers of a result are stored.
 type elements uint32
 
 const (
@@ -137,7 +137,7 @@ func (r *Result) unpack() []tensor.Weight {
 
 // A file is a prelude, a header and the data. The prelude holds the magic, the lengths
 // of the other two (uint64, little endian) and the SHA-256 of everything before and
-// behind it: nothing of a file is trusted before all of it was hashed.
+// after it: nothing of a file is trusted before all of it was hashed.
 const (
 	magic     = "GRFTFLD1"
 	hashStart = 24

@@ -9,7 +9,7 @@ import (
 )
 
 // Plugins are loaded plugins whose folds of patterns go through a cache: a
-// plan.Folder. Results keep the precision in which plugins emit them, because the
+// plan.Folder. Results have the precision in which plugins emit them, because the
 // graph says what they are converted to.
 type Plugins struct {
 	Cache  *Cache

@@ -27,11 +27,11 @@ type Device interface {
 	Run(ctx context.Context, o search.Options, next func() (*decode.Input, error), done func(decode.Output) error) error
 	Search() search.Options         // of the model's own configuration, a copy
 	Config() *modeldir.Config       // the model's configuration
-	Positions(o search.Options) int // the most tokens that an input may have
+	Positions(o search.Options) int // the maximum number of tokens that an input may have
 	Check(tokens []int32) error     // reports an input that the model cannot take
 	Plugins() []string              // those whose operators run
-	Batch() int                     // the most requests in flight at once
-	Peak() (self, cross int64)      // the most that keys and values took, in bytes
+	Batch() int                     // the maximum number of requests in flight at once
+	Peak() (self, cross int64)      // the maximum that keys and values took, in bytes
 	Close()
 }
 
@@ -42,7 +42,7 @@ type Generator struct {
 	// Speech makes features of files, whose paths are the inputs of a speech model; nil
 	// for a model that reads text.
 	Speech *speech.Extractor
-	// MaxInput is the most tokens of an input that are used; longer ones are cut, as
+	// MaxInput is the maximum number of tokens of an input that are used; longer ones are cut, as
 	// Hugging Face's tokenizers do when they are asked to truncate. 0 is what the
 	// model's positions allow.
 	MaxInput int
@@ -106,14 +106,14 @@ type Summary struct {
 	SchemaVersion   int     `json:"schema_version"`
 	Inputs          int     `json:"inputs"`
 	Failed          int     `json:"failed"`
-	BatchSize       int     `json:"batch_size"` // the most requests in flight at once
+	BatchSize       int     `json:"batch_size"` // the maximum number of requests in flight at once
 	InputTokens     int     `json:"input_tokens"`
 	NewTokens       int     `json:"new_tokens"` // of the sequences that are returned
 	Steps           int     `json:"steps"`      // of the requests, added up
 	Reorders        int     `json:"reorders"`   // steps after which a request's rows were not those before
 	Seconds         float64 `json:"seconds"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
-	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the most that was in use
+	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the maximum that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
 	// Skipped is what attention left out, where it may.
 	Skipped *engine.Skipped `json:"skipped,omitempty"`

@@ -168,7 +168,7 @@ func rounded(t onnx.Tensor_DataType, x float64) float64 {
 	return x
 }
 
-// roundTo rounds to the nearest number of so many bits, ties to even, above the
+// roundTo rounds to the nearest number of `bits` bits, ties to even, above the
 // smallest power of two there is; what goes beyond the largest is infinite.
 func roundTo(x float64, bits, smallest int, largest float64) float64 {
 	if x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {

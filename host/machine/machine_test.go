@@ -85,7 +85,7 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 	// A folder that cannot be written is no reason to fail.
 	said.Reset()
 	o.Folder = filepath.Join(path, "below")
-	if m, err := Roofline(plugins, o); err != nil || !m.plausible() || !strings.Contains(said.String(), "cannot keep what was measured") {
+	if m, err := Roofline(plugins, o); err != nil || !m.plausible() || !strings.Contains(said.String(), "cannot store what was measured") {
 		t.Errorf("without a folder: %+v, %v, the log says %q", m, err, said.String())
 	}
 }

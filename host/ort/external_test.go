@@ -21,14 +21,14 @@ func TestExternalFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	skeleton := marshal(t, sum(external("w", "w.bin", 1, 2)))
-	plain := marshal(t, unary("Relu"))
+	relu := marshal(t, unary("Relu"))
 	patch := func(p Patch) Hook {
 		p.Model = skeleton
 		return Hook{Strict: true, Patcher: func(Request) (*Patch, error) { return &p, nil }}
 	}
 	t.Run("of the patch", func(t *testing.T) {
 		install(t, patch(Patch{ExternalFolder: dir}))
-		expect(t, "y", run(t, session(t, plain, SessionOptions{}), 1, 2), 11, 22)
+		expect(t, "y", run(t, session(t, relu, SessionOptions{}), 1, 2), 11, 22)
 	})
 	t.Run("of the program", func(t *testing.T) {
 		var told string
@@ -37,7 +37,7 @@ func TestExternalFolder(t *testing.T) {
 			return &Patch{Model: skeleton}, nil
 		}})
 		o := SessionOptions{Config: map[string]string{ConfigExternalFolder: dir}}
-		expect(t, "y", run(t, session(t, plain, o), 1, 2), 11, 22)
+		expect(t, "y", run(t, session(t, relu, o), 1, 2), 11, 22)
 		if told != dir {
 			t.Errorf("the patcher was told of the folder %q, want %q", told, dir)
 		}
@@ -46,7 +46,7 @@ func TestExternalFolder(t *testing.T) {
 		// The patch knows better: it resolved the links.
 		install(t, patch(Patch{ExternalFolder: dir}))
 		o := SessionOptions{Config: map[string]string{ConfigExternalFolder: t.TempDir()}}
-		expect(t, "y", run(t, session(t, plain, o), 1, 2), 11, 22)
+		expect(t, "y", run(t, session(t, relu, o), 1, 2), 11, 22)
 	})
 }
 

@@ -55,7 +55,7 @@ func TestFirstRunGivesSignalsBack(t *testing.T) {
 		}
 		return s
 	}
-	plain := create(r.options())
+	unpatched := create(r.options())
 	if library.fn(slotRun) != own {
 		t.Error("a session without providers is watched")
 	}
@@ -70,7 +70,7 @@ func TestFirstRunGivesSignalsBack(t *testing.T) {
 		t.Errorf("after the first run the handler is %#x, was %#x", got, before)
 	}
 	expect(t, "another run", run(t, first, 3, 4), 4, 5)
-	expect(t, "another session", run(t, plain, 5, 6), 6, 7)
+	expect(t, "another session", run(t, unpatched, 5, 6), 6, 7)
 	if library.fn(slotRun) == own {
 		t.Error("the second session is not watched any more")
 	}

@@ -285,7 +285,7 @@ func TestConcurrentInstall(t *testing.T) {
 		}
 	}
 	if total[0] == 0 || total[3] == 0 || len(total) != 2 {
-		t.Errorf("results of -3: %v, want some 0 (plain) and some 3 (patched), nothing else", total)
+		t.Errorf("results of -3: %v, want some 0 (unpatched) and some 3 (patched), nothing else", total)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestUnpatchedAndOwnPatcher(t *testing.T) {
 	content := marshal(t, unary("Relu"))
 	expect(t, "own patcher", run(t, session(t, content, SessionOptions{Patcher: negate}), -1, 2), 1, -2)
 	install(t, Hook{Patcher: func(Request) (*Patch, error) { return nil, errors.New("not for this one") }, Strict: true})
-	expect(t, "plain", run(t, session(t, content, SessionOptions{Unpatched: true}), -1, 2), 0, 2)
+	expect(t, "unpatched", run(t, session(t, content, SessionOptions{Unpatched: true}), -1, 2), 0, 2)
 	s := session(t, content, SessionOptions{Patcher: negate})
 	expect(t, "own patcher, hook installed", run(t, s, -1, 2), 1, -2)
 	if _, ok := library.hook.retained.Load(s.native); !ok {

@@ -6,7 +6,7 @@ import (
 	"github.com/opgraft/graft/host/abi"
 )
 
-// wholeBlocks is the slots of whole blocks that hold so many positions.
+// wholeBlocks is the slots of whole blocks that hold n positions.
 func wholeBlocks(positions int64) int64 {
 	return abi.CacheBlocks(positions) * abi.CacheBlockSize
 }
@@ -37,7 +37,7 @@ func (c Candidate) slotBytes(l Layers) (shared, own int64) {
 }
 
 // Bytes is what a request stores at a shape, in whole blocks; Batch does not count.
-// Positions that beams do not share are counted once a beam: it is the most that a
+// Positions that beams do not share are counted once a beam: it is the maximum that a
 // request can take.
 func (c Candidate) Bytes(l Layers, s Shape) int64 {
 	shared, own := c.slotBytes(l)
@@ -57,7 +57,7 @@ func (c Candidate) Bytes(l Layers, s Shape) int64 {
 	return shared * wholeBlocks(s.Keys+generated)
 }
 
-// BatchWithin is how many requests of so many bytes a memory holds.
+// BatchWithin is how many requests of a size in bytes a memory holds.
 func BatchWithin(bytes, request int64) int64 {
 	if request <= 0 {
 		return math.MaxInt64

@@ -116,15 +116,15 @@ func TestChoiceWithinMemory(t *testing.T) {
 	}
 	// Nothing but the smallest fits, or not even that.
 	for _, c := range []struct {
-		most int64
-		want string
+		limit int64
+		want  string
 	}{
 		{30 << 20, "30 MiB hold 1 of the largest requests, and none with keys_values, the first choice"},
 		{1 << 20, "1 MiB hold none of the largest requests, and none with keys_values, the first choice"},
 	} {
-		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: c.most}, kinds...)
+		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: c.limit}, kinds...)
 		if got[1].Candidate == flash || got[1].Reason != c.want {
-			t.Errorf("%d bytes: %s because %q, want %q", c.most, got[1].Candidate, got[1].Reason, c.want)
+			t.Errorf("%d bytes: %s because %q, want %q", c.limit, got[1].Candidate, got[1].Reason, c.want)
 		}
 	}
 	// Who prefers memory has it at any batch.
@@ -286,7 +286,7 @@ func TestNamedKinds(t *testing.T) {
 	self.Type = "self"
 	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, hidden, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(16)}}
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
-	most := 16 * (keysOnly.Bytes(self, own.Range.Largest()) + flash.Bytes(bartLarge, r.Largest()))
+	limit := 16 * (keysOnly.Bytes(self, own.Range.Largest()) + flash.Bytes(bartLarge, r.Largest()))
 	for _, c := range []struct {
 		named plan.Strategy
 		want  plan.Candidate // of cross attention
@@ -296,7 +296,7 @@ func TestNamedKinds(t *testing.T) {
 		{plan.KeysValues, flash, 14},
 	} {
 		own.Named = c.named
-		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: most}, own, cross)
+		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: limit}, own, cross)
 		if got[0].Candidate.Strategy != c.named || !strings.HasPrefix(got[0].Reason, "as named") || got[1].Candidate != c.want {
 			t.Errorf("%s is named: chose %s because %q and %s because %q, want %s", c.named, got[0].Candidate, got[0].Reason, got[1].Candidate, got[1].Reason, c.want)
 		}

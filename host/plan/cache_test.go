@@ -34,7 +34,7 @@ var (
 // machine is one on which figures are easily counted by hand.
 var machine = plan.Machine{Bandwidth: 1e9, FLOPS: 1e12}
 
-// EL-attention, table 4: bytes kept for the input of a batch of 32 by BART-large,
+// EL-attention, table 4: bytes stored for the input of a batch of 32 by BART-large,
 // in 4 bytes an element where the paper has 2.
 func TestBytesOfELAttention(t *testing.T) {
 	for _, c := range []struct {
@@ -66,19 +66,19 @@ func TestBytesOfWhisper(t *testing.T) {
 		{"medium", 24, 1024, 7.7, 8.7}, {"large", 32, 1280, 7.9, 8.7},
 	} {
 		cross, self := whisper("cross", c.layers, c.width), whisper("self", c.layers, c.width)
-		heard, said := plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, plan.Shape{Own: 448, Beams: 1, Batch: 1}
-		base := flash.Bytes(cross, heard) + flash.Bytes(self, said)
+		encoded, generated := plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, plan.Shape{Own: 448, Beams: 1, Batch: 1}
+		base := flash.Bytes(cross, encoded) + flash.Bytes(self, generated)
 		if want := 2 * c.width * c.layers * (1504 + 448) * 4; base != want {
 			t.Errorf("%s: keys and values take %d bytes, want %d", c.name, base, want)
 		}
-		if got := keysOnly.Bytes(cross, heard) + keysOnly.Bytes(self, said); 2*got != base {
+		if got := keysOnly.Bytes(cross, encoded) + keysOnly.Bytes(self, generated); 2*got != base {
 			t.Errorf("%s: option 1 takes %d bytes, want half of %d", c.name, got, base)
 		}
-		said2, heard2 := keysOnly.Bytes(self, said), hidden.Bytes(cross, heard)
+		generated2, encoded2 := keysOnly.Bytes(self, generated), hidden.Bytes(cross, encoded)
 		for what, x := range map[string]struct {
 			got  int64
 			want float64
-		}{"without the encoder's output": {said2, c.quiet}, "with it": {said2 + heard2, c.counted}} {
+		}{"without the encoder's output": {generated2, c.quiet}, "with it": {generated2 + encoded2, c.counted}} {
 			if r := float64(base) / float64(x.got); math.Abs(r-x.want) > 0.06 {
 				t.Errorf("%s: option 2 %s is %.2fx smaller, want %.1fx", c.name, what, r, x.want)
 			}

@@ -217,7 +217,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // TestProductsWithWeights: reading and multiplying are done one after the other as
-// drawn, so an operator gains most where both take as long, and nothing where the
+// written, so an operator gains most where both take as long, and nothing where the
 // weights fit in a cache or rows are many.
 func TestProductsWithWeights(t *testing.T) {
 	m := parsed(t, "linear", linear)

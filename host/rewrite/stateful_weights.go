@@ -33,8 +33,8 @@ func (p *projection) weight(name string) tensor.Weight {
 	return tensor.Weight{Name: name, Shape: []int64{p.Inputs, p.Width}, Floats: p.Weight}
 }
 
-// mostElements bounds a weight that is widened to float64.
-const mostElements = 1 << 27
+// maxElements bounds a weight that is widened to float64.
+const maxElements = 1 << 27
 
 // readProjection reads a linear layer that blocks found, with what its result is
 // multiplied by on its way.
@@ -43,10 +43,10 @@ func readProjection(g *graph.Graph, l *blocks.Linear) (*projection, error) {
 	if w == nil || w.Tensor == nil {
 		return nil, refuse("its weights %s are not constant", l.Weight)
 	}
-	if n := w.Tensor.Dims[0] * w.Tensor.Dims[1]; n > mostElements {
-		return nil, refuse("its weights %s have %d elements, at most %d can be folded", l.Weight, n, mostElements)
+	if n := w.Tensor.Dims[0] * w.Tensor.Dims[1]; n > maxElements {
+		return nil, refuse("its weights %s have %d elements, at most %d can be folded", l.Weight, n, maxElements)
 	}
-	all, err := g.Numbers(w.Tensor, mostElements)
+	all, err := g.Numbers(w.Tensor, maxElements)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func readProjection(g *graph.Graph, l *blocks.Linear) (*projection, error) {
 	if b == nil || b.Tensor == nil {
 		return nil, refuse("its bias %s is not constant", l.Bias)
 	}
-	bias, err := g.Numbers(b.Tensor, mostElements)
+	bias, err := g.Numbers(b.Tensor, maxElements)
 	if err != nil {
 		return nil, err
 	}
@@ -380,7 +380,7 @@ func (d *Decoder) anglesOf(r *blocks.Rotary, v *graph.Value) ([]float32, error) 
 		if v.Tensor == nil {
 			return nil, fmt.Errorf("%s is not constant", v.Name)
 		}
-		list, err := d.Graph.Numbers(v.Tensor, mostElements)
+		list, err := d.Graph.Numbers(v.Tensor, maxElements)
 		return rounded(list), err
 	}
 	values, err := d.Answers.of(d.angleQuestion(v.Name))

@@ -69,7 +69,7 @@ func indexed(v *graph.Value, depth int) int64 {
 				found = indexed(n.Out[0], depth-1)
 			}
 		case depth > 0 && n.Is("Add") && len(n.Out) > 0 && n.Out[0] != nil:
-			// Positions begin behind a few rows of padding.
+			// Positions begin after a few rows of padding.
 			if c, ok := n.Input(1 - u.Index).Ints(); ok && len(c) == 1 && c[0] >= 0 {
 				found = max(indexed(n.Out[0], depth-1)-c[0], 0)
 			}

@@ -117,7 +117,7 @@ func TestFeaturesAreHuggingFaces(t *testing.T) {
 	}
 }
 
-// What lies behind the length that the model takes changes nothing.
+// What lies after the length that the model takes changes nothing.
 func TestLongSoundsAreCut(t *testing.T) {
 	config := []byte(`{"feature_size": 16, "hop_length": 133, "chunk_length": 1}`)
 	e, err := Open(written(t, map[string][]byte{ConfigFile: config}), []int64{1, 16, 120})
@@ -220,7 +220,7 @@ func TestSoundsThatAreRefused(t *testing.T) {
 	good := unpacked(t, "pcm16.wav.gz")
 	format := func(change func(b []byte)) []byte {
 		b := bytes.Clone(good)
-		change(b[20:]) // behind RIFF, size, WAVE, "fmt " and its size
+		change(b[20:]) // after RIFF, size, WAVE, "fmt " and its size
 		return b
 	}
 	for _, c := range []struct {

@@ -39,7 +39,7 @@ func TestUTestLevel(t *testing.T) {
 	const trials = 2000
 	called := 0
 	for range trials {
-		if uTest(draw(r, 20, 1), draw(r, 20, 1)) < significance {
+		if uTest(times(r, 20, 1), times(r, 20, 1)) < significance {
 			called++
 		}
 	}
@@ -48,8 +48,8 @@ func TestUTestLevel(t *testing.T) {
 	}
 }
 
-// draw gives n times as a machine has them: a floor and a long tail.
-func draw(r *rand.Rand, n int, scale float64) []float64 {
+// times gives n times as a machine has them: a floor and a long tail.
+func times(r *rand.Rand, n int, scale float64) []float64 {
 	list := make([]float64, n)
 	for i := range list {
 		list[i] = scale * (1 + 0.2*math.Exp(r.NormFloat64()))
@@ -82,7 +82,7 @@ func TestBootstrap(t *testing.T) {
 	const trials, truth = 100, 1.5
 	covered := 0
 	for range trials {
-		a, b := draw(r, 30, truth), draw(r, 30, 1)
+		a, b := times(r, 30, truth), times(r, 30, 1)
 		ci := bootstrap(a, b)
 		if ci[0] > ci[1] {
 			t.Fatalf("interval %v is the wrong way round", ci)
@@ -94,7 +94,7 @@ func TestBootstrap(t *testing.T) {
 	if covered < 88 {
 		t.Errorf("the interval covers the truth in %d of %d trials", covered, trials)
 	}
-	a, b := draw(r, 10, 1), draw(r, 10, 1)
+	a, b := times(r, 10, 1), times(r, 10, 1)
 	if bootstrap(a, b) != bootstrap(a, b) {
 		t.Error("the interval of the same times differs")
 	}

@@ -14,7 +14,7 @@ type sink interface {
 	finish()
 }
 
-// A decoder makes a fresh sink in front of another.
+// A decoder makes a fresh sink before another.
 type decoder func(next sink) sink
 
 // joined is the last sink: the text.

@@ -30,7 +30,7 @@ type codec interface {
 // Hugging Face's tokenizers do without options.
 type EncodeOptions struct {
 	OmitSpecialTokens bool // leave out what the post-processor puts around a text
-	MaxLength         int  // most ids, special tokens counted; 0: no limit
+	MaxLength         int  // maximum number of ids, special tokens counted; 0: no limit
 	TruncateLeft      bool // over MaxLength, drop the first ids instead of the last
 }
 

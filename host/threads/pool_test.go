@@ -9,13 +9,13 @@ func TestPool(t *testing.T) {
 	for threads := range 4 {
 		c := NewPool(threads)
 		for count := range uint64(200) {
-			var sum, most atomic.Uint64
+			var sum, ran atomic.Uint64
 			c.Do(count, func(i uint64) {
 				sum.Add(i)
-				most.Add(1)
+				ran.Add(1)
 			})
-			if want := count * (max(count, 1) - 1) / 2; sum.Load() != want || most.Load() != count {
-				t.Fatalf("%d threads: %d tasks of %d, sum %d, want %d", threads, most.Load(), count, sum.Load(), want)
+			if want := count * (max(count, 1) - 1) / 2; sum.Load() != want || ran.Load() != count {
+				t.Fatalf("%d threads: %d tasks of %d, sum %d, want %d", threads, ran.Load(), count, sum.Load(), want)
 			}
 		}
 		c.Close()

@@ -48,7 +48,7 @@ func (a *Axes) largest() plan.Shape {
 }
 
 // shrink takes the largest batches off a grid until the made-up caches fit.
-func shrink(a *Axes, l plan.Layers, candidates []plan.Candidate, layers, most int64) error {
+func shrink(a *Axes, l plan.Layers, candidates []plan.Candidate, layers, limit int64) error {
 	for {
 		need := int64(0)
 		for _, c := range candidates {
@@ -56,11 +56,11 @@ func shrink(a *Axes, l plan.Layers, candidates []plan.Candidate, layers, most in
 				need += probe.Needs(l, c, layers, a.largest())
 			}
 		}
-		if need <= most {
+		if need <= limit {
 			return nil
 		}
 		if len(a.Batch) == 1 {
-			return fmt.Errorf("caches of %s take %d bytes to be measured, %d are free", l, need, most)
+			return fmt.Errorf("caches of %s take %d bytes to be measured, %d are free", l, need, limit)
 		}
 		a.Batch = a.Batch[:len(a.Batch)-1]
 	}

@@ -32,7 +32,7 @@ type Options struct {
 	// cannot run, are left out.
 	Candidates []plan.Candidate
 	Range      plan.Range
-	MaxBytes   int64 // the most that made-up caches may take; 0 is half of what is free, 4 GiB at most
+	MaxBytes   int64 // the maximum that synthetic caches may take; 0 is half of what is free, 4 GiB at most
 	// Repeats is how often each time is taken; 0 is 7. What takes long is taken less
 	// often, three times at least.
 	Repeats int
@@ -45,8 +45,8 @@ const (
 	usualRepeats = 7
 	leastRepeats = 3
 	patience     = 400 * time.Millisecond
-	mostLayers   = 3
-	mostBytes    = 4 << 30
+	maxLayers   = 3
+	maxBytes    = 4 << 30
 )
 
 // Measure measures the candidates for layers of one kind. They take turns, since
@@ -65,14 +65,14 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	if all == nil {
 		all = candidates(o.Implementations)
 	}
-	most := o.MaxBytes
-	if most <= 0 {
-		most = mostBytes
+	limit := o.MaxBytes
+	if limit <= 0 {
+		limit = maxBytes
 		if free := memory.Available(); free > 0 {
-			most = min(most, free/2)
+			limit = min(limit, free/2)
 		}
 	}
-	layers := min(l.Layers, mostLayers)
+	layers := min(l.Layers, maxLayers)
 	var subjects []*probe.Layers
 	defer func() {
 		for _, s := range subjects {
@@ -81,7 +81,7 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	}()
 	crew := threads.NewPool(id.Threads)
 	defer crew.Close()
-	if err := shrink(&t.Axes, l, all, layers, most); err != nil {
+	if err := shrink(&t.Axes, l, all, layers, limit); err != nil {
 		return nil, err
 	}
 	for _, c := range all {

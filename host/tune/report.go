@@ -17,14 +17,14 @@ type Report struct {
 }
 
 // CandidateSummary is how well one candidate was predicted over all shapes: the
-// geometric mean of measured by predicted times, and the least and most of it.
+// geometric mean of measured by predicted times, and the least and greatest of them.
 type CandidateSummary struct {
-	Name    string  `json:"name"`
-	Ratio   float64 `json:"measured_by_predicted"`
-	Least   float64 `json:"least"`
-	Most    float64 `json:"most"`
-	Fastest int     `json:"fastest_at"` // how many of the shapes
-	Speedup float64 `json:"speedup"`    // over the first candidate, geometric mean
+	Name     string  `json:"name"`
+	Ratio    float64 `json:"measured_by_predicted"`
+	Least    float64 `json:"least"`
+	Greatest float64 `json:"greatest"`
+	Fastest  int     `json:"fastest_at"` // how many of the shapes
+	Speedup  float64 `json:"speedup"`    // over the first candidate, geometric mean
 }
 
 // ShapeTimes are the times of one shape, in seconds of one step's operators of all
@@ -66,7 +66,7 @@ func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, implementati
 		off, faster := 0.0, 0.0
 		for _, s := range r.Shapes {
 			x := s.Measured[j] / s.Predicted[j]
-			c.Least, c.Most = min(c.Least, x), max(c.Most, x)
+			c.Least, c.Greatest = min(c.Least, x), max(c.Greatest, x)
 			off += math.Log(x)
 			faster += math.Log(s.Measured[0] / s.Measured[j])
 		}

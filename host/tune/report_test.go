@@ -29,7 +29,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("shape %+v, want a prediction of %g", s, want)
 	}
 	for _, c := range r.Candidates {
-		if !(c.Least <= c.Ratio && c.Ratio <= c.Most && c.Least > 0) {
+		if !(c.Least <= c.Ratio && c.Ratio <= c.Greatest && c.Least > 0) {
 			t.Errorf("%+v", c)
 		}
 	}

@@ -233,7 +233,7 @@ func (t *Tables) Projection(l plan.Layers, s plan.Shape) (float64, bool) {
 // ErrForeign is the kind of error of a table that was measured elsewhere.
 var ErrForeign = errors.New("does not hold here")
 
-// Load reads the tables that were kept for kinds of layers with as many threads (0
+// Load reads the tables that were stored for kinds of layers with as many threads (0
 // is one a core); folder "" is the user's cache folder. A table that there is not is
 // left out, and so is one that cannot be used, with the reason.
 //
@@ -289,7 +289,7 @@ func (t *Table) Save(folder string) (string, error) {
 	return path, record.Write(path, t)
 }
 
-// Path is where the table of layers is kept: one file for each shape of layers, set of
+// Path is where the table of layers is stored: one file for each shape of layers, set of
 // plugins beside graft's own, and number of threads, whatever model they are of.
 func Path(folder string, l plan.Layers, implementations plan.Implementations, threads int) (string, error) {
 	if folder == "" {

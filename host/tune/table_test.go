@@ -86,7 +86,7 @@ func TestBetweenTheGrid(t *testing.T) {
 	}
 }
 
-func TestTablesAreKept(t *testing.T) {
+func TestTablesAreStored(t *testing.T) {
 	folder := t.TempDir()
 	table := made()
 	path, err := table.Save(folder)

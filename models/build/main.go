@@ -22,7 +22,7 @@ const usage = `usage: build NAME DIR     make the full-size subject NAME in the 
        build --list       list the subjects and the fixtures
 
 NAME may also be a fixture, as exporter/name, or a subject's with "-conditioned"
-behind it: the weights of its decoder's keys are well conditioned then. --seed N
+after it: the weights of its decoder's keys are well conditioned then. --seed N
 fills other weights.
 
 Example: go run ./models/build gpt2-124m "$HOME/.cache/graft/gpt2-124m"

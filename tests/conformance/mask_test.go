@@ -166,7 +166,7 @@ func (c shortMask) build(columns int64) (*onnx.Model, map[string]*ort.Value, err
 	return &onnx.Model{IrVersion: proto.Int64(11), OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(24)}}, Graph: g}, values, nil
 }
 
-// mask is the mask in so many columns. Column 0 is always seen, because a row
+// mask is the mask in a number of columns. Column 0 is always seen, because a row
 // without visible keys has no answer that ONNX agrees on.
 func (c shortMask) mask(random *rand.Rand, columns int64) (*ort.Value, error) {
 	dims := []int64{c.queries, columns}

@@ -155,12 +155,12 @@ func TestSessionsOfFlips(t *testing.T) {
 		write(t, path, data)
 		data[at] ^= bit
 		disable(t)
-		plain := attempt(path)
+		bare := attempt(path)
 		log := enable(t, graft.Folders(folder))
 		err := attempt(path)
 		lines := log.take(t)
-		if (plain == nil) != (err == nil) {
-			t.Errorf("byte %d, bit %#x: with graft %v, without %v", at, bit, err, plain)
+		if (bare == nil) != (err == nil) {
+			t.Errorf("byte %d, bit %#x: with graft %v, without %v", at, bit, err, bare)
 		}
 		switch {
 		case err != nil && len(lines) > 1, err == nil && len(lines) != 1:

@@ -23,7 +23,7 @@ func external(m *onnx.Model, pairs ...string) *onnx.Model {
 	return m
 }
 
-// nested puts the Exp of a model inside so many branches.
+// nested puts the Exp of a model inside `depth` branches.
 func nested(depth int) *onnx.Model {
 	m := simple("Exp")
 	m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{Name: proto.String("yes"), DataType: proto.Int32(int32(onnx.Tensor_BOOL)), RawData: []byte{1}})
@@ -135,17 +135,17 @@ func TestModels(t *testing.T) {
 // sessions makes a session without graft, with it, and with it strictly.
 func sessions(t *testing.T, path string, runs bool, want string) {
 	t.Helper()
-	plain := attempt(path)
-	if (plain == nil) != runs {
-		t.Errorf("ONNX Runtime by itself: %v, want that it runs to be %v", plain, runs)
+	unpatched := attempt(path)
+	if (unpatched == nil) != runs {
+		t.Errorf("ONNX Runtime by itself: %v, want that it runs to be %v", unpatched, runs)
 	}
 	log := enable(t)
 	err := attempt(path)
 	lines := log.take(t)
 	switch {
-	case plain != nil:
-		if err == nil || err.Error() != plain.Error() {
-			t.Errorf("with graft the error is %v, without %v", err, plain)
+	case unpatched != nil:
+		if err == nil || err.Error() != unpatched.Error() {
+			t.Errorf("with graft the error is %v, without %v", err, unpatched)
 		}
 		for _, l := range lines {
 			if l.Level == "WARN" {

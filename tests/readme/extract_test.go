@@ -26,7 +26,7 @@ var languages = []string{"sh", "console", "go", "python", "c", "cpp", "cmake", "
 // cutBlocks cuts a Markdown document into its fenced blocks.
 func cutBlocks(document string) ([]block, error) {
 	var list []block
-	open := -1 // index of the block under way
+	open := -1 // index of the open block
 	for i, line := range strings.Split(document, "\n") {
 		fence, isFence := strings.CutPrefix(strings.TrimSpace(line), "```")
 		switch {

@@ -211,7 +211,7 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 }
 
 // Files that cannot be read are named, and the others continue.
-func TestSoundsThatCannotBeServed(t *testing.T) {
+func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 	e := load(t)
 	dir := e.folder(t, "whisper", nil)
 	write := func(name string, data []byte) string {

@@ -129,7 +129,7 @@ func TestSequencesAgainstCopies(t *testing.T) {
 	}
 }
 
-// Long generations keep only what a row still reads.
+// Long generations store only what a row still reads.
 func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
 	p := newPool(t, 64)
 	defer p.Close()

@@ -1,7 +1,7 @@
 // Package cache stores what decoders attend over. A Pool is memory in blocks of
-// slots, as abi/graft_cache.h says; a slot holds what all layers keep of one token, as rewrite.Layout says. A
+// slots, as abi/graft_cache.h says; a slot holds what all layers store of one token, as rewrite.Layout says. A
 // Sequence is one input with its rows (beams): the slots of positions on which its
-// rows agree are kept once, those of the others once for each row that differs.
+// rows agree are stored once, those of the others once for each row that differs.
 // Reordering rows moves numbers of slots, never what they hold.
 package cache
 
@@ -19,14 +19,14 @@ var ErrFull = errors.New("the cache is full")
 
 // Budget bounds the bytes that several pools take together.
 type Budget struct {
-	most, used int64
+	limit, used int64
 }
 
-// NewBudget is a budget of so many bytes.
-func NewBudget(bytes int64) *Budget { return &Budget{most: bytes} }
+// NewBudget is a budget in bytes.
+func NewBudget(bytes int64) *Budget { return &Budget{limit: bytes} }
 
 // Left is how many bytes may still be taken.
-func (b *Budget) Left() int64 { return b.most - b.used }
+func (b *Budget) Left() int64 { return b.limit - b.used }
 
 // Used is how many bytes are taken.
 func (b *Budget) Used() int64 { return b.used }
@@ -45,14 +45,14 @@ type Pool struct {
 	peak     int32
 }
 
-// NewPool reserves a pool of blocks of so many floats.
+// NewPool reserves a pool of blocks of a number of floats.
 func NewPool(floats int64, budget *Budget) (*Pool, error) {
 	if floats <= 0 {
 		return nil, fmt.Errorf("a cache with blocks of %d floats is none", floats)
 	}
-	blocks := min(budget.most/(4*floats), math.MaxInt32/abi.CacheBlockSize)
+	blocks := min(budget.limit/(4*floats), math.MaxInt32/abi.CacheBlockSize)
 	if blocks <= 0 {
-		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", budget.most, abi.CacheBlockSize, 4*floats)
+		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", budget.limit, abi.CacheBlockSize, 4*floats)
 	}
 	region, err := memory.Reserve(4 * blocks * floats)
 	if err != nil {
@@ -76,10 +76,10 @@ func (p *Pool) Shape() []int64 { return []int64{int64(p.capacity), p.floats} }
 // Bytes is what the blocks in use take.
 func (p *Pool) Bytes() int64 { return int64(p.used) * p.BlockBytes() }
 
-// Peak is the most bytes that were in use at once.
+// Peak is the maximum number of bytes that were in use at once.
 func (p *Pool) Peak() int64 { return int64(p.peak) * p.BlockBytes() }
 
-// At is where a slot's row of so many floats begins, in rows that stand at an offset
+// At is where a slot's row of floats begins, in rows that stand at an offset
 // in every block.
 func (p *Pool) At(slot int32, offset, width int64) int64 {
 	return int64(slot/abi.CacheBlockSize)*p.floats + offset + int64(slot%abi.CacheBlockSize)*width
@@ -90,7 +90,7 @@ func (p *Pool) take() (int32, error) {
 	var b int32
 	switch {
 	case p.budget.Left() < p.BlockBytes():
-		return 0, fmt.Errorf("%w: %d of %d bytes are in use", ErrFull, p.budget.used, p.budget.most)
+		return 0, fmt.Errorf("%w: %d of %d bytes are in use", ErrFull, p.budget.used, p.budget.limit)
 	case len(p.free) > 0:
 		b, p.free = p.free[len(p.free)-1], p.free[:len(p.free)-1]
 	case p.fresh < p.capacity:

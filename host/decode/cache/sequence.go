@@ -8,7 +8,7 @@ import (
 )
 
 // Sequence is the positions of one input: a part that all its rows share, and
-// behind it a part of each row's own. All rows are equally long.
+// after it a part of each row's own. All rows are equally long.
 type Sequence struct {
 	pool    *Pool
 	shared  []int32   // slots of positions 0 .. len-1

@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Encode runs the encoder over one input that so many beams will attend to, and stores
+// Encode runs the encoder over one input that a number of beams will attend to, and stores
 // what layers of cross attention read. Features are what the encoder takes: token
 // ids, or float32 features of a given shape.
 func (e *Engine) Encode(ctx context.Context, in Features, beams int) (*Encoded, error) {
@@ -92,7 +92,7 @@ func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *En
 	length := int(shape[1])
 	keys, output := e.stored(length, beams)
 	if output {
-		if err = e.keepOutput(s, hidden, length); err != nil {
+		if err = e.storeOutput(s, hidden, length); err != nil {
 			return s, err
 		}
 	}
@@ -107,8 +107,8 @@ func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *En
 	return s, e.fillCross(ctx, hidden, slots)
 }
 
-// keepOutput stores an encoder's output (1, length, width) as it is.
-func (e *Engine) keepOutput(s *Encoded, hidden *ort.Value, length int) error {
+// storeOutput stores an encoder's output (1, length, width) as it is.
+func (e *Engine) storeOutput(s *Encoded, hidden *ort.Value, length int) error {
 	s.output = cache.NewSequence(e.output.Pool)
 	slots, err := s.output.Extend(length)
 	if err != nil {

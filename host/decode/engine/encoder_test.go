@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestOutputsOfEncoders: what no layer can attend to is refused, whatever is kept of
+// TestOutputsOfEncoders: what no layer can attend to is refused, whatever is stored of
 // it, and leaves nothing in the pools.
 func TestOutputsOfEncoders(t *testing.T) {
 	l, set := open(t)
@@ -19,15 +19,15 @@ func TestOutputsOfEncoders(t *testing.T) {
 	if err := models.Small("bart", dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.Keys} {
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: keep}})
+	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.Keys} {
+		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: strategy}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := g.Engine()
 		for _, c := range []struct {
 			shape []int64
-			found string // "": it is kept
+			found string // "": it is stored
 		}{
 			{[]int64{1, 3, 48}, ""},
 			{[]int64{1, 0, 48}, "the encoder's output has the shape [1 0 48], needed is one input of at least one position"},
@@ -44,16 +44,16 @@ func TestOutputsOfEncoders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, err := e.Store(t.Context(), hidden, 1)
+			stored, err := e.Store(t.Context(), hidden, 1)
 			hidden.Close()
 			if err == nil {
-				kept.Release()
+				stored.Release()
 			}
 			if (err == nil) != (c.found == "") || err != nil && !strings.Contains(err.Error(), c.found) {
-				t.Errorf("%s, %v: found %v, want %q", keep, c.shape, err, c.found)
+				t.Errorf("%s, %v: found %v, want %q", strategy, c.shape, err, c.found)
 			}
 			if _, _, cross, _ := e.Memory(); cross != 0 {
-				t.Errorf("%s, %v: %d bytes are left", keep, c.shape, cross)
+				t.Errorf("%s, %v: %d bytes are left", strategy, c.shape, cross)
 			}
 		}
 		g.Close()
@@ -61,7 +61,7 @@ func TestOutputsOfEncoders(t *testing.T) {
 	}
 }
 
-// TestPromptBytes: a prompt that is kept apart is read as it is kept.
+// TestPromptBytes: a prompt that is stored apart is read as it is stored.
 func TestPromptBytes(t *testing.T) {
 	l, set := open(t)
 	dir := t.TempDir()
@@ -69,17 +69,17 @@ func TestPromptBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := map[plan.Strategy]int64{}
-	for _, keep := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: keep}})
+	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
+		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: strategy}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		layers := g.Choices()[0].Kind.Layers
-		want := plan.Candidate{Strategy: keep}.Bytes(layers, plan.Shape{Keys: 16, Beams: 1}) / 16
+		want := plan.Candidate{Strategy: strategy}.Bytes(layers, plan.Shape{Keys: 16, Beams: 1}) / 16
 		if got := g.Engine().PromptBytes(); got != want {
-			t.Errorf("%s: %d bytes a position, want %d", keep, got, want)
+			t.Errorf("%s: %d bytes a position, want %d", strategy, got, want)
 		}
-		steps[keep] = g.Engine().StepBytes()
+		steps[strategy] = g.Engine().StepBytes()
 		g.Close()
 	}
 	if steps[plan.PromptHiddenStates] <= steps[plan.KeysValues] {

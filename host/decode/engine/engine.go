@@ -184,10 +184,10 @@ func (e *Engine) Strategies() []rewrite.LayerStrategy { return e.graph.Strategie
 // in bytes; the decoder's own and the encoder's side.
 func (e *Engine) Memory() (self, selfPeak, cross, crossPeak int64) {
 	for _, p := range []*pool{e.self, e.prompt} {
-		self, selfPeak = self+p.bytes(), selfPeak+p.most()
+		self, selfPeak = self+p.bytes(), selfPeak+p.peak()
 	}
 	for _, p := range []*pool{e.cross, e.output} {
-		cross, crossPeak = cross+p.bytes(), crossPeak+p.most()
+		cross, crossPeak = cross+p.bytes(), crossPeak+p.peak()
 	}
 	return self, selfPeak, cross, crossPeak
 }
@@ -199,7 +199,7 @@ func (p *pool) bytes() int64 {
 	return p.Bytes()
 }
 
-func (p *pool) most() int64 {
+func (p *pool) peak() int64 {
 	if p == nil {
 		return 0
 	}
@@ -225,8 +225,8 @@ func (e *Engine) PromptBytes() int64 {
 
 // Skipped is the probability of keys whose values were left out of sums.
 type Skipped struct {
-	Most float64 `json:"most"` // of one query and head
-	Mean float64 `json:"mean"` // of all queries, heads and layers
+	Greatest float64 `json:"greatest"` // of one query and head
+	Mean     float64 `json:"mean"`     // of all queries, heads and layers
 }
 
 // Skipped says how much attention left out since the engine was opened; nil where no

@@ -5,9 +5,9 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 )
 
-// Imagine makes a sequence as it is after a prompt and so many steps of rows that
+// Imagine makes a sequence as it is after a prompt and steps of rows that
 // differ, without computing any of it: its positions hold zeros, in memory of their
-// own. What a step costs does not depend on what is kept, so this is how shapes are
+// own. What a step costs does not depend on what is stored, so this is how shapes are
 // timed that would take long to get to.
 func (e *Engine) Imagine(prompt, rows, steps int) (_ *Sequence, err error) {
 	s := e.NewSequence()

@@ -12,18 +12,18 @@ import (
 )
 
 // A sequence that nothing computed is as long, takes as much and grows as one that was
-// fed a prompt and steps, whatever is kept.
+// fed a prompt and steps, whatever is stored.
 func TestImagine(t *testing.T) {
 	l, set := open(t)
 	ctx := context.Background()
-	for _, c := range []struct{ model, keep string }{
+	for _, c := range []struct{ model, strategy string }{
 		{"gpt2", "keys_values"}, {"gpt2", "prompt_hidden_states"}, {"gpt2", "hidden_states"}, {"bart", "keys_values"}, {"bart", "prompt_hidden_states"},
 	} {
 		folder := filepath.Join(t.TempDir(), c.model)
 		if err := models.Small(c.model, folder); err != nil {
 			t.Fatal(err)
 		}
-		attention, err := prepare.ParseAttention(c.keep, nil)
+		attention, err := prepare.ParseAttention(c.strategy, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestImagine(t *testing.T) {
 				f.Tokens = append(f.Tokens, int64(5+i))
 			}
 			if _, err := e.Step(ctx, []engine.Feed{f}); err != nil {
-				t.Fatalf("%s, %s: %v", c.model, c.keep, err)
+				t.Fatalf("%s, %s: %v", c.model, c.strategy, err)
 			}
 		}
 		step(fed, true, prompt)
@@ -75,7 +75,7 @@ func TestImagine(t *testing.T) {
 		}
 		for range 3 {
 			if made.Len() != fed.Len() || made.Rows() != fed.Rows() || made.Bytes() != fed.Bytes() {
-				t.Errorf("%s, %s: %d positions of %d rows in %d bytes, one that was fed has %d of %d in %d", c.model, c.keep,
+				t.Errorf("%s, %s: %d positions of %d rows in %d bytes, one that was fed has %d of %d in %d", c.model, c.strategy,
 					made.Len(), made.Rows(), made.Bytes(), fed.Len(), fed.Rows(), fed.Bytes())
 			}
 			step(fed, false, rows)
@@ -87,13 +87,13 @@ func TestImagine(t *testing.T) {
 			cross.Release()
 		}
 		if self, _, enc, _ := e.Memory(); self+enc != 0 {
-			t.Errorf("%s, %s: %d bytes stay", c.model, c.keep, self+enc)
+			t.Errorf("%s, %s: %d bytes stay", c.model, c.strategy, self+enc)
 		}
 		if _, err := e.Imagine(1<<24, 1, 0); err == nil {
-			t.Errorf("%s, %s: a sequence larger than the cache", c.model, c.keep)
+			t.Errorf("%s, %s: a sequence larger than the cache", c.model, c.strategy)
 		}
 		if self, _, _, _ := e.Memory(); self != 0 {
-			t.Errorf("%s, %s: %d bytes stay after an error", c.model, c.keep, self)
+			t.Errorf("%s, %s: %d bytes stay after an error", c.model, c.strategy, self)
 		}
 		g.Close()
 	}

@@ -5,8 +5,8 @@ import "github.com/opgraft/graft/host/abi"
 // Room is how many bytes the pools may take in all.
 func (e *Engine) Room() int64 { return e.budget.Left() + e.budget.Used() }
 
-// Need is the most bytes that a sequence's own positions take: those of its prompt, and
-// so many of each of its rows.
+// Need is the maximum number of bytes that a sequence's own positions take: those of its prompt, and
+// `rest` of each of its rows.
 func (e *Engine) Need(prompt, rows, rest int) int64 {
 	p := e.self
 	if e.prompt != nil {
@@ -16,7 +16,7 @@ func (e *Engine) Need(prompt, rows, rest int) int64 {
 	return blocksOf(prompt)*p.BlockBytes() + (blocksOf(rows*rest)+2)*e.self.BlockBytes()
 }
 
-// EncodedBytes is what an input's encoded positions take, for so many beams.
+// EncodedBytes is what an input's encoded positions take, for a number of beams.
 func (e *Engine) EncodedBytes(positions, beams int) (bytes int64) {
 	keys, output := e.stored(positions, beams)
 	if keys {

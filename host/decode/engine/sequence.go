@@ -4,9 +4,9 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 )
 
-// Sequence is what layers of self attention keep of one input under way.
+// Sequence is what layers of self attention store of one request in flight.
 type Sequence struct {
-	prompt *cache.Sequence // the prompt's positions, where they are kept apart; else nil
+	prompt *cache.Sequence // the prompt's positions, where they are stored apart; else nil
 	own    *cache.Sequence // all others
 }
 
@@ -53,8 +53,8 @@ func (s *Sequence) Release() {
 
 // Encoded is what layers of cross attention read of one input.
 type Encoded struct {
-	keys   *cache.Sequence // keys, or keys and values, of layers; nil where none are kept
-	output *cache.Sequence // the encoder's output; nil where it is not kept
+	keys   *cache.Sequence // keys, or keys and values, of layers; nil where none are stored
+	output *cache.Sequence // the encoder's output; nil where it is not stored
 }
 
 // Len is the number of positions of the encoder's output.
@@ -65,7 +65,7 @@ func (s *Encoded) Len() int {
 	return s.keys.Len()
 }
 
-// Bytes is what is kept.
+// Bytes is what is stored.
 func (s *Encoded) Bytes() (n int64) {
 	for _, part := range []*cache.Sequence{s.keys, s.output} {
 		if part != nil {

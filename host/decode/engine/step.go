@@ -219,7 +219,7 @@ func (b *stepBuffers) left(e *Engine, v *ort.Value) error {
 	for _, p := range list {
 		x := float64(p)
 		e.skips++
-		e.skipped.Most = max(e.skipped.Most, x)
+		e.skipped.Greatest = max(e.skipped.Greatest, x)
 		e.skipped.Mean += (x - e.skipped.Mean) / float64(e.skips)
 	}
 	return err

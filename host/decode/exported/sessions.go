@@ -158,7 +158,7 @@ func (m *sessions) generate(ctx context.Context, selector search.Selector, o sea
 	return results, nil
 }
 
-// count notes a step of a request that had so many rows.
+// count notes a step of a request that had n rows.
 func (r *result) count(s *search.State, rows int) {
 	if r.steps++; r.steps == 1 || s.Done() {
 		return

@@ -80,7 +80,7 @@ func (c *Config) CheckTokens(lists ...[]int32) error {
 // DefaultPositions bounds the sequences of models that allow more.
 const DefaultPositions = 4096
 
-// InputLimit is the most tokens that an input may have with a decoder of that many
+// InputLimit is the maximum number of tokens that an input may have with a decoder of that many
 // positions: the encoder's, or those of a prompt that leave room for what is
 // to follow it.
 func (c *Config) InputLimit(o search.Options, encoder bool, positions int64) int {

@@ -121,22 +121,22 @@ func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string 
 	return refused
 }
 
-// What a request is taken to be where its cache is planned: mostBeams where the beams are
-// not known, expectedSteps tokens that it generates, and at most mostPlanned positions of
+// What a request is taken to be where its cache is planned: maxBeams where the beams are
+// not known, expectedSteps tokens that it generates, and at most maxPlanned positions of
 // an encoder, as far as graft tune measures.
 const (
-	mostBeams     = 8
+	maxBeams     = 8
 	expectedSteps = 64
-	mostPlanned   = 2048
+	maxPlanned   = 2048
 )
 
 // expected are the shapes that are planned for.
 func (o *Options) expected() Expected {
-	beams := [2]int64{1, mostBeams}
+	beams := [2]int64{1, maxBeams}
 	if n := int64(o.Attention.Beams); n > 0 {
 		beams = [2]int64{n, n}
 	}
-	return Expected{Beams: beams, Batch: int64(Limit(o.Batch, int(beams[1]))), NewTokens: expectedSteps, MaxPositions: o.MaxPositions, MaxInput: mostPlanned}
+	return Expected{Beams: beams, Batch: int64(Limit(o.Batch, int(beams[1]))), NewTokens: expectedSteps, MaxPositions: o.MaxPositions, MaxInput: maxPlanned}
 }
 
 // predictor knows this machine, and what was measured on it.

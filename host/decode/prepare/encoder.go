@@ -17,8 +17,8 @@ const (
 	maskOperand = 6
 )
 
-// mostMasked is the longest input of an encoder that its masks are evaluated at.
-const mostMasked = 4096
+// maxMasked is the longest input of an encoder that its masks are evaluated at.
+const maxMasked = 4096
 
 // encoder rewrites the encoder.
 func (gen *Generation) encoder(o Options) error {
@@ -33,7 +33,7 @@ func (gen *Generation) encoder(o Options) error {
 	exported := newEvaluator(o.Library, x)
 	defer exported.close()
 	gen.Encoder, err = replace(x, o, func(g *graph.Graph) {
-		if gen.EncoderPositions <= mostMasked {
+		if gen.EncoderPositions <= maxMasked {
 			dropIdleMasks(g, attends(x.Plan), exported, gen.EncoderPositions)
 		}
 	})

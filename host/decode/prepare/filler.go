@@ -18,9 +18,9 @@ import (
 // FillSlotMapping is the filler's input of slots (int32).
 const FillSlotMapping = "graft.slot_mapping"
 
-// filler makes the graph that computes what layers keep of an encoder's output, from the
+// filler makes the graph that computes what layers store of an encoder's output, from the
 // decoder that is exported without a past, and puts it into the cross pool. There is none
-// where layers keep nothing of their own.
+// where layers store nothing of their own.
 func (gen *Generation) filler(o Options) error {
 	var made []*onnx.ValueInfo
 	take := func(name string) string {
@@ -142,7 +142,7 @@ func storeKeys(operator string, l rewrite.CrossLayer, key, done string, storage 
 		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}
 }
 
-// untransposed is a value as it was before heads were moved in front of
+// untransposed is a value as it was before heads were moved ahead of
 // positions, with its layout: what stores it reads it either way.
 func untransposed(g *onnx.Graph, name string) (from, layout string) {
 	for _, n := range g.Node {

@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// fold finds what each layer can keep of what its kind was chosen to, and has the weights
+// fold finds what each layer can store of what its kind was chosen to, and has the weights
 // of its operator folded. A layer that cannot says why, and stores what stands in for it.
 func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
 	g := c.generation
@@ -30,16 +30,16 @@ func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) 
 }
 
 // layers are those of all blocks. The inputs of prompts lie in one pool for all layers of
-// self attention, so all keep them or none does: refused is why one cannot. reason is why
-// self attention does not keep what it was asked to, or "".
+// self attention, so all store them or none does: refused is why one cannot. reason is why
+// self attention does not store what it was asked to, or "".
 func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason string) (layers []*rewrite.Layer, refused string, err error) {
 	c.generation.drop()
 	for _, b := range d.Report.Blocks {
-		keep, why := self, reason
+		strategy, why := self, reason
 		if b.Attention.Type == "cross" {
-			keep, why = cross, ""
+			strategy, why = cross, ""
 		}
-		l, err := c.layer(d, b, keep, why, layers)
+		l, err := c.layer(d, b, strategy, why, layers)
 		if err != nil {
 			return nil, "", fmt.Errorf("%s: %w", b.Node, err)
 		}
@@ -52,9 +52,9 @@ func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason s
 }
 
 // layer is what a block stores: what it is asked to, or what stands in for that.
-func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy, reason string, before []*rewrite.Layer) (*rewrite.Layer, error) {
+func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy, reason string, before []*rewrite.Layer) (*rewrite.Layer, error) {
 	for {
-		l, err := c.try(d, b, keep, before)
+		l, err := c.try(d, b, strategy, before)
 		if err == nil {
 			l.Reason = reason
 			return l, nil
@@ -66,14 +66,14 @@ func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy,
 		if reason != "" {
 			reason += "; "
 		}
-		reason += fmt.Sprintf("%s: %s", keep, why)
-		keep = rewrite.Instead(b.Attention.Type, keep)
+		reason += fmt.Sprintf("%s: %s", strategy, why)
+		strategy = rewrite.Instead(b.Attention.Type, strategy)
 	}
 }
 
 // try is a layer that stores what it is asked to, or an error.
-func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, keep plan.Strategy, before []*rewrite.Layer) (*rewrite.Layer, error) {
-	l, f, err := d.Layer(b, keep, before)
+func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy, before []*rewrite.Layer) (*rewrite.Layer, error) {
+	l, f, err := d.Layer(b, strategy, before)
 	if err != nil || f == nil {
 		return l, err
 	}

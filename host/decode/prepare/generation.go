@@ -21,17 +21,17 @@ type Options struct {
 	Plugins *loaded.Set
 	Plan    plan.Options // which plugins may be used beside the cache's own
 	Threads int          // of an operator; 0: one a core
-	// Attention says what layers keep; the zero value leaves it to the planner.
+	// Attention says what layers store; the zero value leaves it to the planner.
 	Attention Attention
 	// Explain predicts times also where nothing is left to choose.
 	Explain bool
-	// CacheBytes is the most that keys and values may take, Bounded that the caller said
+	// CacheBytes is the maximum that keys and values may take, Bounded that the caller said
 	// so: the planner then fits the largest batch into it.
 	CacheBytes int64
 	Bounded    bool
 	// MaxPositions bounds the sequences of the decoder below what the model allows.
 	MaxPositions int64
-	// Batch is the most requests that are in flight at once, AutoBatch as many as memory
+	// Batch is the maximum number of requests that are in flight at once, AutoBatch as many as memory
 	// holds.
 	Batch int
 	// Folds stores folded weights; nil: the user's own cache.
@@ -42,12 +42,12 @@ type Options struct {
 // autoRows rows.
 const AutoBatch = -1
 
-// autoRows is the most rows of a step that are worth having. A step of few rows waits
+// autoRows is the maximum number of rows of a step that are worth having. A step of few rows waits
 // for the weights, which are read once for all; at 128 it computes several times
 // longer than it reads, and more rows take longer in proportion.
 const autoRows = 128
 
-// Limit is the most requests of so many rows that may be in flight.
+// Limit is the maximum number of requests of `rows` rows that may be in flight.
 func Limit(batch, rows int) int {
 	if batch != AutoBatch {
 		return batch
@@ -72,7 +72,7 @@ type Generation struct {
 	Notes []error
 	// Choose is the one choice that is left: true for requests whose layers of cross
 	// attention read the encoder's output, false for keys and values, by positions and
-	// beams. nil: all keep what Choices say.
+	// beams. nil: all store what Choices say.
 	Choose func(positions, beams int) bool
 	// Folded are the weights that operators read beside the model's.
 	Folded  []*fold.Result

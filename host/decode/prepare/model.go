@@ -110,15 +110,15 @@ func (m *Model) Layers() ([]plan.Layers, error) {
 
 // Expected bounds the shapes that a generation is expected to meet.
 type Expected struct {
-	Beams        [2]int64 // of a request, from least to most
-	Batch        int64    // the most requests at once
+	Beams        [2]int64 // of a request, from least to greatest
+	Batch        int64    // the maximum number of requests at once
 	NewTokens    int64    // that a request generates
 	MaxPositions int64    // of the decoder, where the model allows more
 	MaxInput     int64    // of the encoder, where the model allows more
 }
 
 // leastKeys is the shortest input that is worth a thought of its own, decoderStart the
-// most tokens that a decoder behind an encoder begins with.
+// maximum number of tokens that the decoder of an encoder-decoder begins with.
 const (
 	leastKeys    = 16
 	decoderStart = 4
@@ -129,18 +129,18 @@ func (m *Model) Range(l plan.Layers, x Expected) plan.Range {
 	positions := min(m.Config.Positions, x.MaxPositions)
 	r := plan.Range{Beams: x.Beams, Batch: [2]int64{1, x.Batch}, Steps: min(x.NewTokens, positions)}
 	if l.Type == "cross" {
-		most := min(m.Config.EncoderPositions, x.MaxInput)
-		r.Keys = [2]int64{min(leastKeys, most), most}
+		longest := min(m.Config.EncoderPositions, x.MaxInput)
+		r.Keys = [2]int64{min(leastKeys, longest), longest}
 		if m.Config.FeatureShape() != nil {
-			r.Keys[0] = most // sound is cut and filled up to one length
+			r.Keys[0] = longest // sound is cut and filled up to one length
 		}
 		return r
 	}
 	r.Own = [2]int64{0, r.Steps}
-	most := max(1, positions-r.Steps)
-	r.Keys = [2]int64{min(leastKeys, most), most}
+	longest := max(1, positions-r.Steps)
+	r.Keys = [2]int64{min(leastKeys, longest), longest}
 	if m.Files.Encoder != "" { // the input is the encoder's, and the decoder begins with a few tokens
-		r.Keys = [2]int64{1, min(decoderStart, most)}
+		r.Keys = [2]int64{1, min(decoderStart, longest)}
 	}
 	return r
 }

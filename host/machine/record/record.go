@@ -73,7 +73,7 @@ func Write(path string, from any) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cannot keep what was measured in %s: %w", path, err)
+			err = fmt.Errorf("cannot store what was measured in %s: %w", path, err)
 		}
 	}()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -52,7 +52,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: got the error %v, want %q", c.what, err, c.want)
 		}
 	}
-	if err := record.Write(filepath.Join(path, "below.json"), content{}); err == nil || !strings.Contains(err.Error(), "cannot keep what was measured in "+path) {
+	if err := record.Write(filepath.Join(path, "below.json"), content{}); err == nil || !strings.Contains(err.Error(), "cannot store what was measured in "+path) {
 		t.Errorf("a path that cannot be gives %v", err)
 	}
 }

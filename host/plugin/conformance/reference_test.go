@@ -9,8 +9,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// drawn makes a tensor of random numbers.
-func drawn(t testing.TB, seed uint64, shape ...int64) *tensor.Tensor {
+// randomTensor makes a tensor of random numbers.
+func randomTensor(t testing.TB, seed uint64, shape ...int64) *tensor.Tensor {
 	t.Helper()
 	in := manifest.CaseInput{DType: "float64", Shape: shape, Seed: seed, Min: -1, Max: 1}
 	x, err := tensorOf(&in)
@@ -89,7 +89,7 @@ func TestReferenceAttentionByHand(t *testing.T) {
 // TestReferenceAttentionLayouts computes one problem in every layout.
 func TestReferenceAttentionLayouts(t *testing.T) {
 	const b, h, g, s, n, d, e = 2, 4, 2, 3, 5, 6, 7
-	query, key, value := drawn(t, 1, b, h, s, d), drawn(t, 2, b, g, n, d), drawn(t, 3, b, g, n, e)
+	query, key, value := randomTensor(t, 1, b, h, s, d), randomTensor(t, 2, b, g, n, d), randomTensor(t, 3, b, g, n, e)
 	base, err := referenceAttention(map[string]*tensor.Tensor{"query": query, "key": key, "value": value}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestReferenceAttentionLayouts(t *testing.T) {
 
 	// One tensor with all three: rows of h + 2g heads.
 	const q = 2
-	x := drawn(t, 4, b, q, (h+2*g)*d)
+	x := randomTensor(t, 4, b, q, (h+2*g)*d)
 	part := func(first, count int64) *tensor.Tensor {
 		y := given(t, []int64{b, q, count * d})
 		for row := range int64(b * q) {
@@ -149,18 +149,18 @@ func TestReferenceAttentionLayouts(t *testing.T) {
 }
 
 func TestReferenceAttentionErrors(t *testing.T) {
-	four := drawn(t, 1, 1, 4, 2, 8)
+	four := randomTensor(t, 1, 1, 4, 2, 8)
 	for _, test := range []struct {
 		inputs map[string]*tensor.Tensor
 		want   string
 	}{
 		{map[string]*tensor.Tensor{"key": four}, "found no input query, needed it"},
 		{map[string]*tensor.Tensor{"query": four}, "found no keys or no values, needed new ones or past ones"},
-		{map[string]*tensor.Tensor{"query": drawn(t, 1, 2, 2)}, "found query of shape [2 2], needed rank 3 or 4"},
-		{map[string]*tensor.Tensor{"query": drawn(t, 1, 2, 2, 8)}, "found query of shape [2 2 8], needed a last axis that 0 heads divide"},
-		{map[string]*tensor.Tensor{"query": four, "key": drawn(t, 1, 1, 3, 2, 8), "value": drawn(t, 1, 1, 3, 2, 8)}, "found 4 query heads over 3 key heads, needed a multiple"},
-		{map[string]*tensor.Tensor{"query": four, "key": four, "value": four, "attn_bias": drawn(t, 1, 3)}, "found attn_bias of shape [3], needed one that broadcasts to [1 4 2 2]"},
-		{map[string]*tensor.Tensor{"query": four, "key": four, "value": four, "key_lengths": drawn(t, 1, 3)}, "found key_lengths of shape [3], needed one a batch row"},
+		{map[string]*tensor.Tensor{"query": randomTensor(t, 1, 2, 2)}, "found query of shape [2 2], needed rank 3 or 4"},
+		{map[string]*tensor.Tensor{"query": randomTensor(t, 1, 2, 2, 8)}, "found query of shape [2 2 8], needed a last axis that 0 heads divide"},
+		{map[string]*tensor.Tensor{"query": four, "key": randomTensor(t, 1, 1, 3, 2, 8), "value": randomTensor(t, 1, 1, 3, 2, 8)}, "found 4 query heads over 3 key heads, needed a multiple"},
+		{map[string]*tensor.Tensor{"query": four, "key": four, "value": four, "attn_bias": randomTensor(t, 1, 3)}, "found attn_bias of shape [3], needed one that broadcasts to [1 4 2 2]"},
+		{map[string]*tensor.Tensor{"query": four, "key": four, "value": four, "key_lengths": randomTensor(t, 1, 3)}, "found key_lengths of shape [3], needed one a batch row"},
 	} {
 		if _, err := referenceAttention(test.inputs, nil); err == nil || err.Error() != test.want {
 			t.Errorf("error %v, want %s", err, test.want)

@@ -125,7 +125,7 @@ func write(out, folder string) error {
 // that is what the model of another type is.
 func one(p *plugin.Plugin, c *manifest.Case, t tensor.DType, data *[]byte) (*record, []byte, error) {
 	op, _, _ := p.Info.Operator(c.Operator)
-	drawn, err := conformance.Tensors(c, op)
+	given, err := conformance.Tensors(c, op)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,13 +133,13 @@ func one(p *plugin.Plugin, c *manifest.Case, t tensor.DType, data *[]byte) (*rec
 	if err != nil {
 		return nil, nil, err
 	}
-	if size(drawn) > maxBytes {
+	if size(given) > maxBytes {
 		return nil, nil, nil
 	}
-	as, types := *c, make([]tensor.DType, len(drawn)) // types: of the node's inputs
+	as, types := *c, make([]tensor.DType, len(given)) // types: of the node's inputs
 	taken, optional := false, false
 	as.Inputs = slices.Clone(c.Inputs)
-	for i, x := range drawn {
+	for i, x := range given {
 		if x == nil {
 			continue
 		}
@@ -179,7 +179,7 @@ func one(p *plugin.Plugin, c *manifest.Case, t tensor.DType, data *[]byte) (*rec
 	r := &record{Name: c.Name, Operator: c.Operator, Type: string(t), Optional: optional, Tolerance: tolerances[t]}
 	r.Absolute, r.Relative = max(r.Absolute, c.Tolerance.Absolute), max(r.Relative, c.Tolerance.Relative)
 	// The model rounds its inputs: all types have the same.
-	for i, x := range drawn {
+	for i, x := range given {
 		if x == nil {
 			continue
 		}
