@@ -22,7 +22,7 @@ type plannerModel struct {
 	name           string
 	lengths        []int64 // of the encoder's input, or of the prompt without one
 	beams, batches []int64
-	maxRows       int64
+	maxRows        int64
 	// exported are cells, [length, beams, batch], in which whole generations are compared
 	// with the model as exported.
 	exported [][3]int64

@@ -115,8 +115,8 @@ type Wiring struct {
 	PastKey, PastValue                         *graph.Value
 	PresentKey, PresentValue                   *graph.Value
 	Bias                                       *graph.Value // additive, broadcastable to (B, H, S, T)
-	Keep                                       *graph.Value // boolean, true where a key is seen
-	KeepInverted                               bool         // Keep is true where a key is hidden
+	BoolMask                                   *graph.Value // boolean, true where a key is seen
+	BoolMaskInverted                           bool         // BoolMask is true where a key is hidden
 	MaskAfterBias                              bool
 	Scale                                      float64 // of these values: factors further up are in them already
 	Window                                     int64   // apply the window inside the operator

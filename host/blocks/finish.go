@@ -68,7 +68,7 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	}
 	f.rotary(w, query, key.fresh)
 	if key.past == nil {
-		w.LeavingKey, w.LeavingValue = f.kept(key.fresh, 8), f.kept(value.fresh, 8)
+		w.LeavingKey, w.LeavingValue = f.leaving(key.fresh, 8), f.leaving(value.fresh, 8)
 	}
 	f.pack(a, w)
 	f.describe(b)

@@ -6,7 +6,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 )
 
-// at is a value whose layout is known, as a view of so many heads of a size.
+// at is a value whose layout is known, as a view of n heads of a size.
 func (f *finder) at(v *graph.Value, layout string, heads, size int64) (view, bool) {
 	if v == nil {
 		return view{}, false

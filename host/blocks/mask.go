@@ -15,7 +15,7 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 	for _, side := range []struct {
 		v    *graph.Value
 		kind string
-	}{{w.Bias, "additive"}, {w.Keep, "boolean"}, {w.Lengths, "lengths"}} {
+	}{{w.Bias, "additive"}, {w.BoolMask, "boolean"}, {w.Lengths, "lengths"}} {
 		if side.v == nil {
 			continue
 		}
@@ -37,7 +37,7 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 		}
 	}
 	m.Sources = sorted(m.Sources)
-	if w.Keep != nil {
+	if w.BoolMask != nil {
 		fill := w.Fill
 		if !math.IsInf(fill, 0) { // infinities have no JSON form; absent stands for them
 			m.Fill = &fill

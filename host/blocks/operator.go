@@ -107,7 +107,7 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 		s := f.shapes.Of(mask)
 		switch s.DType {
 		case onnx.Tensor_BOOL:
-			w.Keep = mask
+			w.BoolMask = mask
 		case onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
 			w.Bias = mask
 		default:

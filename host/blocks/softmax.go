@@ -11,14 +11,14 @@ import (
 
 // scores is the way from the matmul of query and key to the softmax.
 type scores struct {
-	matmul        *graph.Node
-	scale         float64
-	softcap       float64
-	bias          *graph.Value
-	keep          *graph.Value
-	keepInverted  bool
-	fill          float64
-	maskAfterBias bool
+	matmul           *graph.Node
+	scale            float64
+	softcap          float64
+	bias             *graph.Value
+	boolMask         *graph.Value
+	boolMaskInverted bool
+	fill             float64
+	maskAfterBias    bool
 }
 
 // softmax recognises attention exported as single nodes around a softmax.
@@ -35,7 +35,7 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Wiring{Graph: n.Graph, Anchor: n, Bias: sc.bias, Keep: sc.keep, KeepInverted: sc.keepInverted,
+	w := &Wiring{Graph: n.Graph, Anchor: n, Bias: sc.bias, BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
 		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, ScoresMode: 3}
 	matmul, probabilities, err := f.weighted(n.Output(0), w)
 	if err != nil {
@@ -166,7 +166,7 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 		return err
 	}
 	at.value, sc.bias = a, f.first(b)
-	sc.maskAfterBias = sc.keep != nil
+	sc.maskAfterBias = sc.boolMask != nil
 	return nil
 }
 
@@ -211,7 +211,7 @@ func (f *finder) choice(n *graph.Node) (condition, yes, no *graph.Value) {
 
 // where reads a boolean mask.
 func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
-	if sc.keep != nil {
+	if sc.boolMask != nil {
 		return fmt.Errorf("two boolean masks in a row (%s)", n)
 	}
 	if err := sc.unscaled(n); err != nil {
@@ -224,7 +224,7 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 		if c, ok = f.scalar(fill); !ok {
 			return fmt.Errorf("%s hides scores with a value that is not a number known at load time", n)
 		}
-		sc.keepInverted = true
+		sc.boolMaskInverted = true
 	}
 	if c > -1e3 {
 		return fmt.Errorf("%s puts %g in place of scores, which hides nothing", n, c)
@@ -232,7 +232,7 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 	if err := f.fits(condition, *at); err != nil {
 		return err
 	}
-	sc.keep, sc.fill = condition, c
+	sc.boolMask, sc.fill = condition, c
 	at.value = x
 	return nil
 }

@@ -78,7 +78,7 @@ func TestFactsOfGraphs(t *testing.T) {
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool {
 				m := b.Attention.Mask
-				return m.Kinds[0] == "boolean" && *m.Fill == -1e9 && m.Sources[0] == "seen" && !b.Wiring.KeepInverted && !m.PerHead
+				return m.Kinds[0] == "boolean" && *m.Fill == -1e9 && m.Sources[0] == "seen" && !b.Wiring.BoolMaskInverted && !m.PerHead
 			}},
 		{"boolean mask inverted", operands + `
 			in hidden bool[b, 1, s, t]
@@ -86,7 +86,7 @@ func TestFactsOfGraphs(t *testing.T) {
 			m = Where(hidden, -1e9, a)
 			p = Softmax(m)
 			y = MatMul(p, v)`,
-			func(b *blocks.Block) bool { return b.Wiring.KeepInverted && b.Wiring.Keep.Name == "hidden" }},
+			func(b *blocks.Block) bool { return b.Wiring.BoolMaskInverted && b.Wiring.BoolMask.Name == "hidden" }},
 		{"boolean mask inverted by a node", operands + `
 			in hidden bool[b, 1, s, t]
 			seen = Not(hidden)
@@ -95,7 +95,7 @@ func TestFactsOfGraphs(t *testing.T) {
 			p = Softmax(m)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool {
-				return b.Wiring.KeepInverted && b.Wiring.Keep.Name == "hidden" && b.Attention.Mask.Fill == nil
+				return b.Wiring.BoolMaskInverted && b.Wiring.BoolMask.Name == "hidden" && b.Attention.Mask.Fill == nil
 			}},
 		{"mask then bias", operands + `
 			in seen bool[b, 1, s, t]

@@ -32,8 +32,8 @@ func (f *finder) elements(v *graph.Value) *graph.Value {
 	return v
 }
 
-// kept is the output of the graph that hands out a key or value, or nil.
-func (f *finder) kept(v view, depth int) *graph.Value {
+// leaving is the output of the graph that hands out a key or value, or nil.
+func (f *finder) leaving(v view, depth int) *graph.Value {
 	if o := f.output(v.value); o != nil && v.layout() != "" {
 		return o
 	}
@@ -45,7 +45,7 @@ func (f *finder) kept(v view, depth int) *graph.Value {
 			continue
 		}
 		if next, ok := f.stepDown(v, u.Node); ok {
-			if o := f.kept(next, depth-1); o != nil {
+			if o := f.leaving(next, depth-1); o != nil {
 				return o
 			}
 		}

@@ -42,6 +42,6 @@
 //
 // CUDA's driver installs signal handlers, without the flag that Go's runtime needs, when it starts and at
 // some first uses. Loading, starting and the first call of every function are therefore wrapped in
-// [github.com/opgraft/graft/host/cuda/signals.Keep], and Go's handlers survive. Code that reaches CUDA by
+// [github.com/opgraft/graft/host/cuda/signals.Preserve], and Go's handlers survive. Code that reaches CUDA by
 // other ways, such as a session of ONNX Runtime, has to do the same.
 package cuda

@@ -88,7 +88,7 @@ func openLibrary(path string) (*library, error) {
 	}
 	var version int32
 	var r uintptr
-	signals.Keep(func() { r = callC(function, uintptr(unsafe.Pointer(&version))) })
+	signals.Preserve(func() { r = callC(function, uintptr(unsafe.Pointer(&version))) })
 	if Result(r) != Success {
 		return nil, &diagnostic.Error{Kind: ErrDriver, Path: found, Found: "found that cuDriverGetVersion fails: " + Result(r).Error(), Fix: "install the driver again", Cause: Result(r)}
 	}
@@ -203,7 +203,7 @@ func (d *Driver) result(e entry, args ...uintptr) Result {
 		return Result(callC(d.functions[e], args...))
 	}
 	var r uintptr
-	signals.Keep(func() { r = callC(d.functions[e], args...) })
+	signals.Preserve(func() { r = callC(d.functions[e], args...) })
 	d.called[e].Store(true)
 	return Result(r)
 }

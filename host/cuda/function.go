@@ -105,7 +105,7 @@ func (f *Function) SetMaxDynamicSharedSize(bytes int) error {
 	return detail(err, "%d bytes of dynamic shared memory for %q", bytes, f.name)
 }
 
-// MaxActiveBlocksPerMultiprocessor is how many blocks of so many threads, with so much dynamic shared
+// MaxActiveBlocksPerMultiprocessor is how many blocks of a number of threads, with some dynamic shared
 // memory in bytes, run on a multiprocessor at once.
 func (f *Function) MaxActiveBlocksPerMultiprocessor(threads, sharedMem int) (int, error) {
 	var n int32

@@ -44,7 +44,7 @@ func dlopen(path string) (handle uintptr, err error) {
 	// The C library holds the text of an error for the thread that met it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	signals.Keep(func() { handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
+	signals.Preserve(func() { handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
 	return handle, err
 }
 

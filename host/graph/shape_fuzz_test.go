@@ -14,10 +14,10 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// draw reads decisions off a list of bytes; at its end all of them are zero.
-type draw struct{ rest []byte }
+// decisions reads decisions off a list of bytes; at its end all of them are zero.
+type decisions struct{ rest []byte }
 
-func (d *draw) below(n int) int {
+func (d *decisions) below(n int) int {
 	if len(d.rest) == 0 {
 		return 0
 	}
@@ -26,13 +26,13 @@ func (d *draw) below(n int) int {
 	return int(b) % n
 }
 
-func pickOf[T any](d *draw, list ...T) T { return list[d.below(len(list))] }
+func pickOf[T any](d *decisions, list ...T) T { return list[d.below(len(list))] }
 
-func (d *draw) number() int64 {
+func (d *decisions) number() int64 {
 	return pickOf[int64](d, 0, 1, -1, 2, 3, 4, -2, 64, 5, 1<<31, math.MaxInt64, math.MinInt64, 1<<40, -7)
 }
 
-func (d *draw) numbers() []int64 {
+func (d *decisions) numbers() []int64 {
 	list := make([]int64, d.below(6))
 	for i := range list {
 		list[i] = d.number()
@@ -40,8 +40,8 @@ func (d *draw) numbers() []int64 {
 	return list
 }
 
-// shape draws a declaration.
-func (d *draw) shape() *onnx.Type {
+// shape makes a declaration.
+func (d *decisions) shape() *onnx.Type {
 	tensor := &onnx.Type_TensorType{ElemType: proto.Int32(pickOf[int32](d, 1, 7, 9, 10, 6, 2, 0, 99))}
 	if d.below(8) > 0 {
 		tensor.Shape = &onnx.Shape{}
@@ -59,7 +59,7 @@ func (d *draw) shape() *onnx.Type {
 	return &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: tensor}}
 }
 
-func (d *draw) constant(name string) *onnx.Tensor {
+func (d *decisions) constant(name string) *onnx.Tensor {
 	list := d.numbers()
 	dims := []int64{int64(len(list))}
 	if len(list) == 1 && d.below(2) == 0 {
@@ -84,8 +84,8 @@ var fuzzAttributes = []string{"axis", "axes", "perm", "keepdims", "to", "num_hea
 	"noop_with_empty_axes", "fmod", "dtype", "layout", "ceil_mode", "output_padding", "output_shape", "qkv_hidden_sizes", "value",
 	"past_present_share_buffer", "gather_axis", "sample_size", "stash_type"}
 
-// randomGraph draws a graph that reads the names of the graph around it too.
-func randomGraph(d *draw, ops []string, prefix string, outer []string, depth int) *onnx.Graph {
+// randomGraph makes a graph that reads the names of the graph around it too.
+func randomGraph(d *decisions, ops []string, prefix string, outer []string, depth int) *onnx.Graph {
 	p := &onnx.Graph{}
 	names := slices.Clone(outer)
 	add := func() string {
@@ -157,7 +157,7 @@ func randomGraph(d *draw, ops []string, prefix string, outer []string, depth int
 func checkRandom(t *testing.T, data []byte) (nodes int) {
 	t.Helper()
 	ops := append(slices.Sorted(maps.Keys(rules)), "Unheard.Of")
-	d := &draw{data}
+	d := &decisions{data}
 	opset := pickOf[int64](d, 21, 9, 11, 13, 18, 23)
 	p := randomGraph(d, ops, "", nil, 0)
 	g, err := New(&onnx.Model{Graph: p, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(opset)}}}, stored{})

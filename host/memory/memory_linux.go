@@ -2,7 +2,7 @@ package memory
 
 import "syscall"
 
-// hugePage is the size of the pages that are asked for. Blocks of one request's
+// hugePage is the size of the pages that are requested. Blocks of one request's
 // cache lie far apart for a layer, and with pages of 4 KiB looking addresses up
 // takes longer than reading; weights that are read from end to end come a tenth
 // faster.

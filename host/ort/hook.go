@@ -48,7 +48,7 @@ func (l *Library) Install(h Hook) error {
 }
 
 // Uninstall takes the hook away and puts ONNX Runtime's own functions back. Sessions that were
-// patched stay as they are; what the [Patch.Keep] of such a session holds stays until the process
+// patched stay as they are; what the [Patch.Retained] of such a session holds stays until the process
 // ends, because its release is no longer seen. Without a hook it does nothing.
 func (l *Library) Uninstall() error { return l.hook.uninstall() }
 
@@ -66,7 +66,7 @@ type hook struct {
 
 	originals sync.Map // slot -> address of ONNX Runtime's own function
 
-	retained sync.Map // OrtSession address -> Patch.Keep
+	retained sync.Map // OrtSession address -> Patch.Retained
 
 	appended  appendedTo
 	firstRuns firstRuns
@@ -150,9 +150,9 @@ func (h *hook) makeEntries() []*entry {
 		})
 	replace("ReleaseSession", slotReleaseSession, func(session uintptr) {
 		h.firstRuns.forget(session)
-		keep, _ := h.retained.LoadAndDelete(session) // before the address can name another session
+		retained, _ := h.retained.LoadAndDelete(session) // before the address can name another session
 		l.original(slotReleaseSession, session)
-		_ = keep
+		_ = retained
 	})
 
 	h.watchOptions(add)
@@ -258,8 +258,8 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 	if err := h.library.createPatched(c, p); err != nil {
 		return false, err
 	}
-	if p.Keep != nil {
-		h.retained.Store(*wordAt(c.out), p.Keep)
+	if p.Retained != nil {
+		h.retained.Store(*wordAt(c.out), p.Retained)
 	}
 	return true, nil
 }

@@ -40,7 +40,7 @@ func negate(r Request) (*Patch, error) {
 		return nil, nil
 	}
 	content, err := proto.Marshal(m)
-	return &Patch{Model: content, Keep: "kept"}, err
+	return &Patch{Model: content, Retained: "kept"}, err
 }
 
 func install(t testing.TB, h Hook) {
@@ -94,13 +94,13 @@ func TestHookReachesEverySession(t *testing.T) {
 			install(t, Hook{Patcher: negate, Strict: true})
 			s := check(t, way.make, 1, -2)
 			if value, ok := library.hook.retained.Load(s.native); !ok || value != "kept" {
-				t.Errorf("Keep of a live session: got %v", value)
+				t.Errorf("Retained of a live session: got %v", value)
 			}
 			library.call(slotReleaseSession, s.native) // as another binding releases it
 			s.closed.Store(true)
 			s.cleanup.Stop()
 			if _, ok := library.hook.retained.Load(s.native); ok {
-				t.Error("Keep outlived the session")
+				t.Error("Retained outlived the session")
 			}
 			if err := library.Uninstall(); err != nil {
 				t.Fatal(err)
@@ -298,11 +298,11 @@ func TestUnpatchedAndOwnPatcher(t *testing.T) {
 	s := session(t, content, SessionOptions{Patcher: negate})
 	expect(t, "own patcher, hook installed", run(t, s, -1, 2), 1, -2)
 	if _, ok := library.hook.retained.Load(s.native); !ok {
-		t.Error("Keep is not held")
+		t.Error("Retained is not held")
 	}
 	s.Close()
 	if _, ok := library.hook.retained.Load(s.native); ok {
-		t.Error("Keep outlived the session")
+		t.Error("Retained outlived the session")
 	}
 	own := SessionOptions{Patcher: func(Request) (*Patch, error) { return nil, errors.New("cannot") }}
 	if _, err := library.NewSessionFromBytes(content, own); err == nil || !strings.HasSuffix(err.Error(), "bytes in memory was not patched: cannot") {

@@ -113,7 +113,7 @@ func TestOnnxruntimeGo(t *testing.T) {
 	}})
 	check("installed", 1, -2)
 	if n := retained(); n != before {
-		t.Errorf("Keep of %d sessions is held after they were destroyed", n-before)
+		t.Errorf("Retained of %d sessions is held after they were destroyed", n-before)
 	}
 	slices.Sort(entries)
 	if !slices.Equal(entries, []string{"", "", "a", "a"}) {

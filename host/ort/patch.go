@@ -74,8 +74,8 @@ type Patch struct {
 	Domains []Domain
 	// Config holds session config entries to add, over the program's own.
 	Config map[string]string
-	// Keep is held until the session is released.
-	Keep any
+	// Retained is held until the session is released.
+	Retained any
 	// Done, if not nil, is called once ONNX Runtime has read Model and ExternalFiles, whether or
 	// not it made a session: the place to unmap what they stand on.
 	Done func()

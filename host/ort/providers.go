@@ -62,7 +62,7 @@ func (c creation) foreign(l *Library) bool {
 // Go needs.
 func withSignals(foreign bool, f func()) {
 	if foreign {
-		signals.Keep(f)
+		signals.Preserve(f)
 		return
 	}
 	f()
@@ -167,7 +167,7 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 	watch := func(name string, s slot, callback func(original func(args ...uintptr) uintptr) any) {
 		replace(name, s, func(original func(args ...uintptr) uintptr) any {
 			return callback(func(args ...uintptr) (status uintptr) {
-				signals.Keep(func() { status = original(args...) })
+				signals.Preserve(func() { status = original(args...) })
 				return status
 			})
 		})

@@ -123,9 +123,9 @@ func (l *Library) wrapSession(native uintptr) (*Session, error) {
 }
 
 func (l *Library) releaseSession(native uintptr) {
-	keep, _ := l.hook.retained.LoadAndDelete(native)
+	retained, _ := l.hook.retained.LoadAndDelete(native)
 	l.original(slotReleaseSession, native)
-	runtime.KeepAlive(keep)
+	runtime.KeepAlive(retained)
 }
 
 func (s *Session) describe(count, name, typeInfo slot) ([]ValueInfo, error) {

@@ -2,7 +2,7 @@ package plan
 
 import "math"
 
-// Range is the shapes that are expected, each from least to most; Batch is how many
+// Range is the shapes that are expected, each from smallest to largest; Batch is how many
 // requests are in flight, Steps how many tokens a request generates.
 type Range struct {
 	Keys  [2]int64 `json:"keys"`

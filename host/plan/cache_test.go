@@ -23,7 +23,7 @@ func whisper(kind string, layers, width int64) plan.Layers {
 }
 
 var (
-	plain    = plan.Candidate{Strategy: plan.Exported}
+	exported = plan.Candidate{Strategy: plan.Exported}
 	flash    = plan.Candidate{Strategy: plan.KeysValues}
 	hidden   = plan.Candidate{Strategy: plan.PromptHiddenStates}
 	keysOnly = plan.Candidate{Strategy: plan.Keys}
@@ -48,7 +48,7 @@ func TestBytesOfELAttention(t *testing.T) {
 		if got := flash.Bytes(bartLarge, s); got != 24*c.hidden {
 			t.Errorf("%d keys: keys and values take %d bytes, want 24 times %d", c.keys, got, c.hidden)
 		}
-		if got := plain.Bytes(bartLarge, s); got != 96*c.hidden {
+		if got := exported.Bytes(bartLarge, s); got != 96*c.hidden {
 			t.Errorf("%d keys: keys and values a beam take %d bytes, want 96 times %d", c.keys, got, c.hidden)
 		}
 	}
@@ -206,7 +206,7 @@ func costing(t *testing.T, c manifest.Cost) []*manifest.Manifest {
 	return list
 }
 
-func TestServes(t *testing.T) {
+func TestLacks(t *testing.T) {
 	narrow := bartLarge
 	narrow.Heads, narrow.KVHeads = 8, 8
 	wide := bartLarge
@@ -216,7 +216,7 @@ func TestServes(t *testing.T) {
 		layers    plan.Layers
 		want      string
 	}{
-		{flash, llama, ""}, {plain, llama, ""},
+		{flash, llama, ""}, {exported, llama, ""},
 		{hidden, llama, "rotary positions lie between"}, {inputs, codeLlama, "rotary positions lie between"},
 		{keysOnly, codeLlama, ""}, {keysOnly, llama, "32 query heads share 4 heads of keys"},
 		{hidden, bartLarge, ""}, {inputs, bartLarge, "that is prompt_hidden_states"}, {hidden, wide, "20000 wide"},
@@ -231,7 +231,7 @@ func TestServes(t *testing.T) {
 }
 
 func TestNamesOfCaches(t *testing.T) {
-	for _, c := range []plan.Candidate{plain, flash, hidden, keysOnly, inputs, hybrid} {
+	for _, c := range []plan.Candidate{exported, flash, hidden, keysOnly, inputs, hybrid} {
 		if c.String() != string(c.Strategy) || c.Inputs() != c.Strategy {
 			t.Errorf("%s with the inputs of %s", c, c.Inputs())
 		}

@@ -105,7 +105,7 @@ func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectatio
 // ends are the values that a block reads and makes.
 func ends(b *blocks.Block) (ins, outs []*graph.Value) {
 	w := b.Wiring
-	return []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths},
+	return []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.BoolMask, w.Lengths},
 		[]*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
 }
 

@@ -29,7 +29,7 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 	for _, v := range []struct {
 		name  string
 		value *graph.Value
-	}{{"bias", w.Bias}, {"mask", w.Keep}} {
+	}{{"bias", w.Bias}, {"mask", w.BoolMask}} {
 		if v.value == nil {
 			continue
 		}

@@ -135,7 +135,7 @@ func prepare(folder, device string) (*Plugin, error) {
 // needs.
 func (p *Plugin) native(f func()) {
 	if p.Variant.Device == "cuda" {
-		signals.Keep(f)
+		signals.Preserve(f)
 		return
 	}
 	f()

@@ -14,14 +14,14 @@ func (r *rewriter) attention(c plan.Choice) error {
 	a, w := c.Block.Attention, c.Block.Wiring
 	g := w.Graph
 	old := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
-	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.Keep, w.Lengths}
+	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.BoolMask, w.Lengths}
 	for i, v := range ins {
 		ins[i] = r.now(v)
 	}
 	if err := r.freeShapes(plan.Region(ins, old), ins, old); err != nil {
 		return err
 	}
-	if w.Keep != nil && w.KeepInverted {
+	if w.BoolMask != nil && w.BoolMaskInverted {
 		not, err := r.node(g, "", "Not", []*graph.Value{ins[6]}, []string{g.FreshName("graft_visible")})
 		if err != nil {
 			return err

@@ -94,8 +94,8 @@ func maskNames(b *blocks.Block) (names []string) {
 	if b.Wiring.Bias != nil {
 		names = append(names, b.Wiring.Bias.Name)
 	}
-	if b.Wiring.Keep != nil {
-		names = append(names, b.Wiring.Keep.Name)
+	if b.Wiring.BoolMask != nil {
+		names = append(names, b.Wiring.BoolMask.Name)
 	}
 	return names
 }

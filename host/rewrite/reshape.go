@@ -10,7 +10,7 @@ import (
 // nothing: a constant where all lengths but one are numbers or those of the
 // input's axis at the same place (0), else lengths read off the model's inputs,
 // once for all that need the same. Exporters compute such targets with a dozen
-// nodes a layer, which at one token a step cost as much as small products; they
+// nodes a layer, which at one token a step cost as much as small matmuls; they
 // go with their last reader.
 func (r *rewriter) settleReshapes() {
 	constants := map[string]*graph.Value{}

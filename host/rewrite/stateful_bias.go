@@ -21,7 +21,7 @@ type biasTables map[*graph.Value]*graph.Value
 // a table (heads, distances), or nil when nothing is.
 func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 	w := b.Wiring
-	if w.Bias == nil && w.Keep == nil {
+	if w.Bias == nil && w.BoolMask == nil {
 		if !w.Causal {
 			return nil, errors.New("a query sees keys that come after it")
 		}
@@ -29,7 +29,7 @@ func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 	}
 	key := w.Bias
 	if key == nil {
-		key = w.Keep
+		key = w.BoolMask
 	}
 	if table, ok := s.biases[key]; ok {
 		return table, nil
@@ -131,7 +131,7 @@ found:
 
 // nothingHidden checks that a block of cross attention sees every key of its row.
 func (s *stateful) nothingHidden(b *blocks.Block) error {
-	if b.Wiring.Bias == nil && b.Wiring.Keep == nil {
+	if b.Wiring.Bias == nil && b.Wiring.BoolMask == nil {
 		return nil
 	}
 	at := s.maskLengths(b)[0]
@@ -151,14 +151,14 @@ func (s *stateful) nothingHidden(b *blocks.Block) error {
 
 // mask is the evaluated bias and visibility of a block.
 type mask struct {
-	bias, keep *Evaluated
-	inverted   bool
+	bias, boolean *Evaluated
+	inverted      bool
 }
 
 // seen evaluates a block's bias and visibility.
 func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
 	w := b.Wiring
-	m := &mask{inverted: w.KeepInverted}
+	m := &mask{inverted: w.BoolMaskInverted}
 	values, err := s.Answers.of(Question{maskNames(b), at})
 	if err != nil {
 		return nil, fmt.Errorf("its mask cannot be evaluated: %w", err)
@@ -166,10 +166,10 @@ func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
 	if w.Bias != nil {
 		m.bias, values = &values[0], values[1:]
 	}
-	if w.Keep != nil {
-		m.keep = &values[0]
+	if w.BoolMask != nil {
+		m.boolean = &values[0]
 	}
-	for _, e := range []*Evaluated{m.bias, m.keep} {
+	for _, e := range []*Evaluated{m.bias, m.boolean} {
 		if err := e.covers(b.Attention.Heads, at.New, at.keys(b.Attention.Type)); err != nil {
 			return nil, err
 		}
@@ -202,8 +202,8 @@ func (e *Evaluated) covers(heads, queries, keys int64) error {
 // at is the bias of head h, query i and key j, and whether the key is seen.
 func (m *mask) at(h, i, j int64) (bias float32, seen bool) {
 	seen = true
-	if m.keep != nil {
-		seen = (m.keep.at(h, i, j) != 0) != m.inverted
+	if m.boolean != nil {
+		seen = (m.boolean.at(h, i, j) != 0) != m.inverted
 	}
 	if m.bias != nil {
 		bias = m.bias.at(h, i, j)

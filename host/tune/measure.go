@@ -45,8 +45,8 @@ const (
 	usualRepeats = 7
 	leastRepeats = 3
 	patience     = 400 * time.Millisecond
-	maxLayers   = 3
-	maxBytes    = 4 << 30
+	maxLayers    = 3
+	maxBytes     = 4 << 30
 )
 
 // Measure measures the candidates for layers of one kind. They take turns, since

@@ -42,38 +42,38 @@ func set(s unix.Signal, a *action) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(a)), 0, unsafe.Sizeof(a.mask), 0, 0)
 }
 
-// kept is what the calls of Keep that overlap share: with a list each, a second call would take the
+// saved is what the calls of Preserve that overlap share: with a list each, a second call would take the
 // handlers that the first one's library has just installed for Go's.
-var kept struct {
+var saved struct {
 	sync.Mutex
 	calls   int
 	actions [count + 1]action
 }
 
-// Keep calls f and then gives Go back the signal handlers that native code in f took. Calls may overlap.
-func Keep(f func()) {
+// Preserve calls f and then gives Go back the signal handlers that native code in f took. Calls may overlap.
+func Preserve(f func()) {
 	enter()
 	defer leave()
 	f()
 }
 
 func enter() {
-	kept.Lock()
-	defer kept.Unlock()
-	if kept.calls++; kept.calls > 1 {
+	saved.Lock()
+	defer saved.Unlock()
+	if saved.calls++; saved.calls > 1 {
 		return
 	}
-	for s := range kept.actions {
-		kept.actions[s], _ = get(unix.Signal(s)) // there is no signal 0: the kernel refuses it
+	for s := range saved.actions {
+		saved.actions[s], _ = get(unix.Signal(s)) // there is no signal 0: the kernel refuses it
 	}
 }
 
 func leave() {
-	kept.Lock()
-	defer kept.Unlock()
-	kept.calls--
-	for s := range kept.actions {
-		before := &kept.actions[s]
+	saved.Lock()
+	defer saved.Unlock()
+	saved.calls--
+	for s := range saved.actions {
+		before := &saved.actions[s]
 		now, ok := get(unix.Signal(s))
 		switch {
 		case !ok || now.handler == goHandler && now.flags&onStack != 0:

@@ -56,8 +56,8 @@ func TestGoHasItsSignals(t *testing.T) {
 			if out, err := runChild(t, "host/cuda", check, library); err != nil || out != "fine\n" {
 				t.Errorf("with host/cuda: %v\n%s", err, out)
 			}
-			if out, err := runChild(t, "kept", check, library); err != nil || out != "fine\n" {
-				t.Errorf("with Keep: %v\n%s", err, out)
+			if out, err := runChild(t, "saved", check, library); err != nil || out != "fine\n" {
+				t.Errorf("with Preserve: %v\n%s", err, out)
 			}
 			if out, err := runChild(t, "bare", check, library); err == nil || strings.Contains(out, "fine") {
 				t.Errorf("without: the driver does no harm, so the test shows nothing\n%s", out)
@@ -112,8 +112,8 @@ func child(way, check, library string) {
 		if driver, err = cuda.Open(); err == nil {
 			err = useDriver(driver)
 		}
-	case "kept":
-		signals.Keep(func() { err = takeSignals(library) })
+	case "saved":
+		signals.Preserve(func() { err = takeSignals(library) })
 	case "bare":
 		err = takeSignals(library)
 	}
@@ -252,8 +252,8 @@ func handlers() (list [65]action) {
 	return list
 }
 
-// TestKeepGivesBack compares what the kernel says before and after.
-func TestKeepGivesBack(t *testing.T) {
+// TestPreserveGivesBack compares what the kernel says before and after.
+func TestPreserveGivesBack(t *testing.T) {
 	for how, settings := range map[string]string{"other handlers": "signals=1", "the same without SA_ONSTACK": "signals=2"} {
 		t.Setenv("FAKE_CUDA", settings)
 		if out, err := runChild(t, "compare", "handlers", cudatest.Library(t)); err != nil || out != "fine\n" {
@@ -266,10 +266,10 @@ func compare(library string) error {
 	before := handlers()
 	taken := 0
 	var failed error
-	signals.Keep(func() {
+	signals.Preserve(func() {
 		failed = takeSignals(library)
 		// A call that begins while the driver's handlers are there still knows Go's.
-		signals.Keep(func() {
+		signals.Preserve(func() {
 			for s, a := range handlers() {
 				if a != before[s] {
 					taken++
@@ -312,7 +312,7 @@ func TestMeanwhile(t *testing.T) {
 	defer signal.Reset(syscall.SIGUSR1)
 	signal.Ignore(syscall.SIGUSR2)
 	c := make(chan os.Signal, 1)
-	signals.Keep(func() {
+	signals.Preserve(func() {
 		signal.Notify(c, syscall.SIGUSR2)
 		signal.Ignore(syscall.SIGUSR1)
 	})

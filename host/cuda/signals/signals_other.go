@@ -2,5 +2,5 @@
 
 package signals
 
-// Keep calls f.
-func Keep(f func()) { f() }
+// Preserve calls f.
+func Preserve(f func()) { f() }

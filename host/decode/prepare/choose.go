@@ -125,9 +125,9 @@ func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string 
 // not known, expectedSteps tokens that it generates, and at most maxPlanned positions of
 // an encoder, as far as graft tune measures.
 const (
-	maxBeams     = 8
+	maxBeams      = 8
 	expectedSteps = 64
-	maxPlanned   = 2048
+	maxPlanned    = 2048
 )
 
 // expected are the shapes that are planned for.

@@ -47,17 +47,17 @@ type inputAxis struct {
 func newEvaluator(l *ort.Library, x *patch.Analysis) *evaluator {
 	e := &evaluator{library: l, model: x.Model, proto: proto.Clone(x.Graph.Model()).(*onnx.Model), values: map[string]*graph.Value{}, shapes: x.Shapes,
 		roles: roles.Find(x.Graph, x.Shapes, x.Report), symbols: map[string]inputAxis{}, lists: map[string][]graph.Dim{}}
-	keep := func(list []*graph.Value) {
+	note := func(list []*graph.Value) {
 		for _, v := range list {
 			if v != nil && v.Graph == x.Graph {
 				e.values[v.Name] = v
 			}
 		}
 	}
-	keep(x.Graph.Inputs)
+	note(x.Graph.Inputs)
 	for _, n := range x.Graph.Nodes {
-		keep(n.In)
-		keep(n.Out)
+		note(n.In)
+		note(n.Out)
 	}
 	for _, v := range x.Graph.Inputs {
 		for i, d := range e.shapes.Of(v).Dims {

@@ -191,12 +191,12 @@ func one(p *plugin.Plugin, c *manifest.Case, t tensor.DType, data *[]byte) (*rec
 		if at := bytes.Index(*data, x.Bytes()); at >= 0 {
 			r.Inputs = append(r.Inputs, described(fmt.Sprintf("x%d", i), x, at))
 		} else {
-			r.Inputs = append(r.Inputs, keep(fmt.Sprintf("x%d", i), x, data))
+			r.Inputs = append(r.Inputs, store(fmt.Sprintf("x%d", i), x, data))
 		}
 	}
 	for i, y := range answers {
 		if y != nil {
-			r.Outputs = append(r.Outputs, keep(fmt.Sprintf("y%d", i), y, data))
+			r.Outputs = append(r.Outputs, store(fmt.Sprintf("y%d", i), y, data))
 		}
 	}
 	model, err := build(c, op, inputs, types, answers, t)
@@ -254,7 +254,7 @@ func answer(p *plugin.Plugin, c *manifest.Case, inputs []*tensor.Tensor, wanted 
 	return outputs, k.Run(&plugin.RunContext{Workspace: plugin.NewWorkspace(workspace), Threads: 1}, inputs, outputs)
 }
 
-func keep(name string, x *tensor.Tensor, data *[]byte) array {
+func store(name string, x *tensor.Tensor, data *[]byte) array {
 	a := described(name, x, len(*data))
 	*data = append(*data, x.Bytes()...)
 	return a
