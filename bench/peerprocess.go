@@ -127,7 +127,7 @@ func (p *peerProcess) generate(r peerRequest) (peerAnswer, error) {
 	if a.Error != "" {
 		return a, errors.New(a.Error)
 	}
-	if want := r.samples(); len(a.Tokens) != want {
+	if want := r.sequences(); len(a.Tokens) != want {
 		return a, fmt.Errorf("the peer answered %d sequences for %d inputs", len(a.Tokens), want)
 	}
 	for i, tokens := range a.Tokens {
@@ -138,7 +138,7 @@ func (p *peerProcess) generate(r peerRequest) (peerAnswer, error) {
 	return a, nil
 }
 
-func (r *peerRequest) samples() int {
+func (r *peerRequest) sequences() int {
 	if r.Features != nil {
 		return int(r.Features.Shape[0])
 	}

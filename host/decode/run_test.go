@@ -139,7 +139,7 @@ func gate(g *Generator, n int) (steps *atomic.Int64) {
 	return steps
 }
 
-// alike are options under which every request takes so many steps.
+// alike are options under which every request takes `tokens` steps.
 func alike(o search.Options, tokens int) search.Options {
 	o.NumBeams, o.MaxNewTokens, o.MinNewTokens = 1, tokens, tokens
 	return o

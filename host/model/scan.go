@@ -77,7 +77,7 @@ func (w *walker) message(k kind, in []byte, base int64, depth int) error {
 			seen |= 1 << num
 		}
 		if f.form != formMessage {
-			if err := w.plain(k, f, typ, v); err != nil {
+			if err := w.scalar(k, f, typ, v); err != nil {
 				return err
 			}
 			w.out.bytes(in[start:at])
@@ -135,8 +135,8 @@ func (w *walker) enter(k kind) error {
 	return w.spend(messageCost)
 }
 
-// plain checks and counts a field that is not a message.
-func (w *walker) plain(k kind, f field, typ protowire.Type, v []byte) error {
+// scalar checks and counts a field that is not a message.
+func (w *walker) scalar(k kind, f field, typ protowire.Type, v []byte) error {
 	if w.limits == nil {
 		return nil
 	}

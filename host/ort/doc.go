@@ -17,5 +17,5 @@
 // The runtime's API is one table of function pointers (slots.go names the ones in use; a test
 // checks them against the C header). The table is reached through purego, so the package works
 // with CGO_ENABLED=0 and beside bindings that use cgo. OrtGetApiBase().GetApi returns the same
-// table for every version that is asked for, which is why one patched table serves the process.
+// table for every version that is asked for, which is why one patched table is enough for the process.
 package ort

@@ -72,7 +72,7 @@ func dropIdleMasks(g *graph.Graph, attends []string, exported *evaluator, positi
 	g.Prune()
 }
 
-// all says whether every element of a value is x for an input of so many
+// all says whether every element of a value is x for an input of that many
 // positions. What cannot be evaluated is not.
 func all(exported *evaluator, name string, positions int64, x float32) bool {
 	list, err := exported.evaluate([]string{name}, rewrite.Lengths{New: positions, Encoder: positions})

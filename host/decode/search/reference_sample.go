@@ -8,23 +8,23 @@ import (
 
 // warp applies a group's warpers to p.row, in Hugging Face's order.
 func (p *Reference) warp(g *Group) {
-	keep := max(g.MinKeep, 1)
+	minimum := max(g.MinKeep, 1)
 	if g.Temperature != 0 && g.Temperature != 1 {
 		for t := range p.row {
 			p.row[t] /= g.Temperature
 		}
 	}
 	if g.TopK > 0 {
-		p.topK(max(g.TopK, keep))
+		p.topK(max(g.TopK, minimum))
 	}
 	if g.TopP > 0 && g.TopP < 1 {
-		p.topP(float64(g.TopP), keep)
+		p.topP(float64(g.TopP), minimum)
 	}
 	if g.MinP > 0 {
-		p.minP(float64(g.MinP), keep)
+		p.minP(float64(g.MinP), minimum)
 	}
 	if g.TypicalP > 0 && g.TypicalP < 1 {
-		p.typicalP(float64(g.TypicalP), keep)
+		p.typicalP(float64(g.TypicalP), minimum)
 	}
 }
 
@@ -73,10 +73,10 @@ func (p *Reference) possible() float64 {
 }
 
 // topP bans the worst tokens while the probability that goes with them is at most 1-mass.
-func (p *Reference) topP(mass float64, keep int) {
+func (p *Reference) topP(mass float64, minimum int) {
 	sum := p.possible()
 	gone := 0.0
-	for i := len(p.order) - 1; i >= keep; i-- {
+	for i := len(p.order) - 1; i >= minimum; i-- {
 		if gone += p.weights[i]; gone/sum > 1-mass {
 			return
 		}
@@ -85,9 +85,9 @@ func (p *Reference) topP(mass float64, keep int) {
 }
 
 // minP bans the tokens whose probability is below least times the best.
-func (p *Reference) minP(least float64, keep int) {
+func (p *Reference) minP(least float64, minimum int) {
 	p.possible()
-	for i := keep; i < len(p.order); i++ {
+	for i := minimum; i < len(p.order); i++ {
 		if p.weights[i] < least {
 			p.row[p.order[i]] = negInf
 		}
@@ -96,7 +96,7 @@ func (p *Reference) minP(least float64, keep int) {
 
 // typicalP leaves the tokens whose information lies nearest the row's entropy, up to a probability
 // (locally typical sampling, Meister et al. 2022).
-func (p *Reference) typicalP(mass float64, keep int) {
+func (p *Reference) typicalP(mass float64, minimum int) {
 	sum := p.possible()
 	if len(p.order) == 0 {
 		return
@@ -126,7 +126,7 @@ func (p *Reference) typicalP(mass float64, keep int) {
 		}
 		last++
 	}
-	for _, t := range p.order[min(keep, len(p.order)):] {
+	for _, t := range p.order[min(minimum, len(p.order)):] {
 		if distance[t] > distance[p.order[last]] {
 			p.row[t] = negInf
 		}
