@@ -1,5 +1,5 @@
-// What a node of a CUDA session is told: device, stream, memory. The runtime is played, so that it
-// shows on any machine; nothing is computed.
+// What a node of a CUDA session is given: device, stream, memory. The runtime is simulated, so the
+// test runs on any machine; nothing is computed.
 #include <gtest/gtest.h>
 #include <onnxruntime_c_api.h>
 

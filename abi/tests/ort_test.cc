@@ -289,8 +289,8 @@ TEST(Ort, AbsentInputsOutputsAttributesAndConstants) {
   EXPECT_EQ(session.Run({{"x", {{0, 3}, {}}}}, {"y"})[0].shape, (std::vector<int64_t>{0, 3}));
 }
 
-// An operator's output has the memory of its input where a node before it made that, nobody else
-// reads it, and the output is not the graph's.
+// An operator's output has the memory of its input where a node before it made that, no other
+// node reads it, and the output is not the graph's.
 TEST(Ort, AnOutputTakesItsInputsPlaceWhereNobodyElseReadsIt) {
   const Options options({KIT_CHECK});
   const auto run = [&](Model model) {

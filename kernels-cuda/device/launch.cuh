@@ -71,8 +71,8 @@ using emulator::SetSharedLimit;
 
 #endif
 
-// Takes an error from the runtime's memory, or the next call of anybody's on this thread would be
-// told of it.
+// Clears the runtime's last error, or the next CUDA call on this thread, whoever makes it, would
+// return it.
 inline Status Forget(Status status) {
 #if defined(__CUDACC__)
   if (status != kOk) cudaGetLastError();
@@ -80,7 +80,7 @@ inline Status Forget(Status status) {
   return status;
 }
 
-// Lets blocks of `kernel` ask for all the shared memory that the current device has, once a device.
+// Lets blocks of `kernel` have all the shared memory that the current device has, once a device.
 // A limit set anew for what each launch needs could be lowered by another thread before the launch.
 inline Status RaiseSharedLimit(const void* kernel) {
   static std::mutex mutex;

@@ -18,7 +18,7 @@ constexpr int32_t kClusterSizes = 4;
 struct DeviceLimits {
   int32_t multiprocessors = 132;
   int32_t major = 9, minor = 0;           // compute capability
-  int64_t shared_per_block = 227 * 1024;  // bytes that one block may ask for
+  int64_t shared_per_block = 227 * 1024;  // bytes that one block may have
   int64_t shared_per_processor = 228 * 1024;
   int64_t l2_bytes = int64_t{50} << 20;
   // Clusters of 1, 2, 4 and 8 blocks that run at once where a block takes a whole multiprocessor.

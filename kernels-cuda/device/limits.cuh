@@ -1,4 +1,4 @@
-// What the device allows, asked of CUDA's runtime. For sources that nvcc compiles.
+// What the device allows, as CUDA's runtime reports it. For sources that nvcc compiles.
 #ifndef GRAFT_KERNELS_CUDA_DEVICE_LIMITS_CUH_
 #define GRAFT_KERNELS_CUDA_DEVICE_LIMITS_CUH_
 

@@ -149,7 +149,7 @@ TEST(ElAttentionPlan, PositionsThatTokensDoNotShareGoBeside) {
   EXPECT_EQ(plan.parts, plan.cluster_cut.parts + plan.simple_cut.parts);
 }
 
-// Whatever is sampled fits a launch, and the workspace asked for does for every address.
+// Random problems of all sizes fit a launch, and the planned workspace suffices for every address.
 TEST(ElAttentionPlan, AllSizesAreLegal) {
   for (const DeviceLimits& limits : {DeviceLimits(), Ampere(), Uneven(30, 13), Uneven(0, 0)}) {
     for (const int32_t width : {1, 8, 100, 512, 640, 1000, 1536, 1544, 2048, 16384}) {

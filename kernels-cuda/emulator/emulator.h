@@ -126,7 +126,7 @@ void CopyWait(int32_t pending);
 void CheckShared(const char* what, const void* address, int64_t bytes, int64_t alignment);
 
 // Waits for the lanes of `mask`, which must all call with the same name and mask; then `use` runs
-// on each lane with what every lane gave, and none goes on before all have used it.
+// on each lane with what every lane gave, and none continues before all have used it.
 void Meet(const char* name, uint32_t mask, const void* given,
           const std::function<void(const void* const* lanes)>& use);
 template <typename Use>

@@ -170,8 +170,8 @@ TEST(Emulator, ClustersShareMemory) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(out[i], i < 4 ? 10 : 26);
 }
 
-// Each block tells the next a number a round and hears of it only after a wait; two places take
-// turns, since a neighbour may be a round ahead.
+// In each round a block sends the next one a number, which arrives only after a wait. Two places
+// take turns, since a neighbour may be a round ahead.
 __global__ void Rounds(float* out, int32_t places, bool waits) {
   ClusterSync();  // all have begun
   auto* shared = reinterpret_cast<float*>(SharedMemory());

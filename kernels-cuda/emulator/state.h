@@ -68,7 +68,7 @@ struct Work;
 struct Run {
   LaunchShape shape;
   const std::function<void()>* body = nullptr;
-  Work* before = nullptr;          // runs once nobody can go on without it
+  Work* before = nullptr;          // runs once no thread can continue without it
   std::vector<Thread*> dependent;  // threads that wait for it
   std::vector<std::unique_ptr<Block>> cluster;
   std::vector<Thread*> ready;

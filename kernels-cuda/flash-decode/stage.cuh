@@ -1,5 +1,5 @@
 // Keys and values on their way from the cache to a warp: each warp has a ring of stages in shared
-// memory of its own and waits for nobody but itself.
+// memory of its own and waits for no other warp.
 #ifndef GRAFT_KERNELS_CUDA_FLASH_DECODE_STAGE_CUH_
 #define GRAFT_KERNELS_CUDA_FLASH_DECODE_STAGE_CUH_
 
@@ -85,7 +85,7 @@ class Ring {
   GRAFT_DEVICE int32_t StageSize() const { return kKeys * (cut_.key_stride + cut_.value_stride); }
 
   // Finds the keys to fetch next, a lane each. This goes ahead of their copies by a turn: where
-  // lists say which slots they are, nobody waits for the lists.
+  // lists say which slots they are, no warp waits for the lists.
   GRAFT_DEVICE void Seek() {
     found_ = {nullptr, nullptr};
     const int32_t mine = next_ + Lane();

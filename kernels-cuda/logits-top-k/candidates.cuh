@@ -37,8 +37,8 @@ GRAFT_DEVICE Record* RecordOf(const Memory& memory, int32_t part, int32_t row) {
   return record;
 }
 
-// Reads this block's part of `rows` rows from `first` on; *turn goes on from rows before. Apart, so
-// that it has the registers.
+// Reads this block's part of `rows` rows from `first` on; *turn continues from earlier rows. A
+// function by itself, so that it has all registers.
 template <typename T>
 GRAFT_APART void ReadRows(const Problem& p, const Layout& layout, int64_t first, int32_t rows,
                           int32_t k, bool sum, int32_t* turn) {

@@ -123,7 +123,7 @@ GRAFT_DEVICE void ForEachHistoryBan(const Problem& p, int64_t row, int32_t* scra
   scan(static_cast<const int32_t*>(p.history.tokens) + at);
 }
 
-// The fault of a group, if it has one. Of several the first is told.
+// The fault of a group, if it has one. Of several the first is reported.
 struct Fault {
   int32_t kind, row, token, bits;
 };

@@ -76,7 +76,7 @@ struct Outputs {
   float* scores = nullptr;    // [count, width]
   int32_t* rows = nullptr;    // [count, width]
   int32_t* tokens = nullptr;  // [count, width]
-  int64_t width = 0;          // no group may ask for more
+  int64_t width = 0;          // maximum of candidates of a group
   int32_t* faults = nullptr;  // [count, kFaultFields]
 };
 

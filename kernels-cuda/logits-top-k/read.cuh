@@ -182,7 +182,7 @@ GRAFT_APART void Prune(const Chunk<T>& chunk, const Team& team, int32_t k, int32
   });
   finder->count = k;
   finder->last = last;
-  // Below the last of them, so that equal scores pass and are told apart by their tokens. By two
+  // Below the last of them, so that equal scores pass and are ordered by their tokens. By two
   // numbers: just below zero stands another zero.
   finder->bar = fmaxf(finder->bar, ScoreOf(last - (uint64_t{2} << 32)));
   team.Sync();
@@ -303,8 +303,8 @@ GRAFT_DEVICE void HandOn(const Team& team, const Finder& finder, int32_t kept, b
 }
 
 // Reads the team's part of a row, whose chunks come next in the ring, into `record`, which may be
-// another block's. `sum` asks for sums of exponentials. *turn goes round the list's counters, of
-// which the next is zero.
+// another block's. With `sum` it also computes sums of exponentials. *turn cycles through the
+// list's counters, of which the next is zero.
 template <typename T>
 GRAFT_DEVICE void ReadPart(const Problem& p, const Layout& layout, int64_t row, int32_t k, bool sum,
                            const uint32_t* bitmap, const TeamMemory& memory, Ring<T>* ring,

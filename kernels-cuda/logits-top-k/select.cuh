@@ -63,7 +63,7 @@ GRAFT_DEVICE float ScoreOf(uint64_t order) {
 }
 
 // The greatest number that `enough` says true for; it must say true for 0 and, up to some number,
-// for all below that one. All threads ask together.
+// for all below that one. All threads call it together.
 template <typename Enough>
 GRAFT_DEVICE uint64_t LastThat(const Enough& enough) {
   uint64_t last = 0;

@@ -10,8 +10,8 @@ namespace graft {
 namespace cuda {
 namespace logits_top_k {
 
-// Rows as they are worked on: values [rows, vocab] and for each row what normalize takes off the
-// scores that are told.
+// Rows as they are processed: values [rows, vocab], and for each row what normalize subtracts from
+// the scores that are returned.
 struct Workspace {
   float* values;
   float* shifts;
@@ -36,7 +36,7 @@ GRAFT_DEVICE void Subtract(float* values, int64_t vocab, float greatest, float l
   __syncthreads();
 }
 
-// Works a row out up to the edits, and for log-probabilities up to normalize. Tells a fault.
+// Computes a row up to the edits, and for log-probabilities up to normalize. Reports a fault.
 template <typename T>
 GRAFT_DEVICE void WorkOut(const Problem& p, const Group& group, int64_t row, float* values,
                           float* shift, int32_t* numbers, float* scratch, Fault* fault) {

@@ -38,7 +38,7 @@ GRAFT_DEVICE bool Compact(const IndexView& index, const int32_t* parents, int64_
   __syncthreads();
   for (int64_t r = thread; r < rows; r += threads) {
     int32_t node = parents[r] < 0 ? -1 : index.head[parents[r]];
-    // Whoever comes to a marked node leaves the rest of the way to the one before it.
+    // A thread that reaches a marked node ends: the thread that marked it walks the rest.
     while (node >= 0 && atomicExch(place + node, 0) < 0) node = index.parent[node];
   }
   __syncthreads();

@@ -42,7 +42,7 @@ GRAFT_DEVICE uint64_t MixToken(uint64_t hash, int32_t token) {
   return hash ^ hash >> 29;
 }
 
-// Goes on with a hash over `count` tokens that end at `node`.
+// Continues a hash over `count` tokens that end at `node`.
 GRAFT_DEVICE uint64_t MixBack(const IndexView& index, uint64_t hash, int32_t node, int64_t count) {
   for (int64_t i = 0; i < count; ++i, node = index.parent[node]) {
     hash = MixToken(hash, index.token[node]);

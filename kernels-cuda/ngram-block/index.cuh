@@ -2,8 +2,8 @@
 // would repeat an n-gram of theirs is banned. The cost is that of the new tokens and the matches.
 //
 // Two launches for a few tokens, three for a prompt: Begin (one block: room, rows), Grow (a thread
-// a token), Ban (a warp a row). A step that cannot be taken leaves the rows as they were, tells why
-// in the header (IndexFault), and its scores become NaN: no search goes on from them unaware.
+// a token), Ban (a warp a row). A step that cannot be taken leaves the rows as they were and says
+// why in the header (IndexFault). Its scores become NaN, so no search continues from them unaware.
 #ifndef GRAFT_KERNELS_CUDA_NGRAM_BLOCK_INDEX_CUH_
 #define GRAFT_KERNELS_CUDA_NGRAM_BLOCK_INDEX_CUH_
 

@@ -1,5 +1,5 @@
 // The memory of an index of n-grams: the same on the device as on the CPU (plugins/ngram-block,
-// index.h), so that an index begun on one goes on on the other. Plain C++.
+// index.h), so that an index begun on one may be used on the other. Plain C++.
 //
 // Tokens are nodes of a forest, a row is the node of its last token, and rows that continue one row
 // share everything up to it. All arrays follow from the memory's size alone; only how many nodes

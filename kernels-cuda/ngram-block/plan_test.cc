@@ -25,7 +25,7 @@ TEST(NGramPlan, LongRowsAreDealtOut) {
   EXPECT_GE(plan.parts * plan.chunk, 100000);
 }
 
-// Whatever the shape: legal, every place of every row taken, shared memory as it was asked for.
+// Whatever the shape: legal, every place of every row taken, shared memory as planned.
 TEST(NGramPlan, EveryShapeIsLegal) {
   const DeviceLimits h200;
   for (const int64_t rows : {int64_t{1}, int64_t{3}, int64_t{65536}, int64_t{3000000000}}) {

@@ -48,7 +48,7 @@ __global__ void ScanStaged(Scores scores, Rows rows, int64_t n, int64_t chunk, i
     const int64_t from = task % parts * chunk;
     const int64_t begin = from < n - 1 ? 0 : from - (n - 1);
     int64_t to = from + chunk < rows.columns ? from + chunk : rows.columns;
-    // The length is asked for first: what follows waits for tokens that fill no 16 bytes.
+    // The length is loaded first: what follows waits for tokens that fill no 16 bytes.
     const int64_t length = LengthOf(rows, row);
     const Token* at = staged + Stage(tokens, begin, to, staged) - begin;  // at[i] is token i
 

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kContractThreads, 2) ValueKernel(ValueArgument
   const Problem& p = a.problem;
   const ContractPlace at(p, blockIdx.x);
   const auto rows = static_cast<int32_t>(min(int64_t{kContractRows}, a.keys - at.row0));
-  // Where a place's row stands, and its position, which only rows that are turned back ask for.
+  // Where a place's row stands, and its position, which only rows that are turned back need.
   const auto row_of = [&](int64_t place, int64_t* position) {
     Group group = {};
     *position = 0;

@@ -2,8 +2,8 @@
 // kernel in cached.h.
 //
 // Both write to `cache` although it is an input: the host owns the pool, gives the same memory to
-// every layer, and must order whoever reads a slot after whoever writes it. Within a graph each
-// layer has slots of its own, so the order that the graph has anyway is enough.
+// every layer, and must order a node that reads a slot after the one that writes it. Within a graph
+// each layer has slots of its own, so the order that the graph has anyway is enough.
 #ifndef GRAFT_PLUGINS_FLASH_DECODE_CACHED_ATTENTION_H_
 #define GRAFT_PLUGINS_FLASH_DECODE_CACHED_ATTENTION_H_
 
@@ -254,7 +254,7 @@ class CachedAttention : public CachedAttentionBase {
 //   cache  as in CachedAttention, written in place
 //   slot_mapping  N * S slots, or -1 for positions to leave out
 //
-// Output: int32 [1], the number of positions stored. Whoever reads the slots must come after it.
+// Output: int32 [1], the number of positions stored. Nodes that read the slots must come after it.
 //
 // The signature and what follows from it; a variant adds Run.
 class StoreCacheBase {

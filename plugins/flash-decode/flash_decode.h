@@ -81,7 +81,7 @@ struct RunShapes {
   Dim InputDim(uint64_t index, int32_t axis) const { return Dim(inputs[index].dim(axis)); }
 };
 
-// All sizes of a node, each known from whichever input tells it.
+// All sizes of a node, each known from whichever input has it.
 struct NodeSizes {
   Dim batch, heads, kv_heads, queries, past, fresh, head_size, value_size;
 };

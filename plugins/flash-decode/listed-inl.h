@@ -18,7 +18,7 @@ namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of floats in full vectors. Row k stands at base + offsets[k]. Lists go on with their last
+// Rows of floats in full vectors. Row k stands at base + offsets[k]. Lists repeat their last
 // offset up to a full vector of scores, so that no matmul checks where they end.
 struct ListedRows {
   const float* base;  // null: there are none

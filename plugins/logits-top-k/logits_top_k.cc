@@ -210,7 +210,7 @@ class LogSoftmaxTopK : public top_k::LogSoftmaxTopKBase {
     problem.scores = x.raw();
     problem.vocab = vocab;
     problem.rows = x.elements() / vocab;
-    // A row without probabilities is NaN, as its softmax is, and the others go on.
+    // A row without probabilities is NaN, as its softmax is, and the others are computed.
     for (int64_t first = 0; first < problem.rows;) {
       problem.groups.clear();
       for (int64_t r = first; r < problem.rows; ++r) {

@@ -6,7 +6,7 @@
 // before a node is the key that the node is found by; a row is answered with those found nodes that
 // are its own ancestors, so it never sees what was generated in another beam.
 //
-// Nothing is thread-safe but ForEachBanned on an index that nobody advances.
+// Nothing is thread-safe but ForEachBanned on an index that no thread advances.
 #ifndef GRAFT_PLUGINS_NGRAM_BLOCK_INDEX_H_
 #define GRAFT_PLUGINS_NGRAM_BLOCK_INDEX_H_
 

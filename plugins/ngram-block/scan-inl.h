@@ -42,7 +42,7 @@ HWY_INLINE int64_t Search(int64_t count, int32_t* HWY_RESTRICT at, const Vector&
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0, found = 0;
-  // Matches are rare: four vectors are asked at once.
+  // Matches are rare: four vectors are tested at once.
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
     const auto m0 = vector(d, i), m1 = vector(d, i + lanes);
     const auto m2 = vector(d, i + 2 * lanes), m3 = vector(d, i + 3 * lanes);

@@ -13,7 +13,7 @@ class NGramBlockBase {
  public:
   enum Input : uint64_t { kScores, kTokens, kLengths, kParents, kIndex };
 
-  // Where nobody else reads the scores, bans are written into them, and nothing is copied.
+  // Where no other node reads the scores, bans are written into them, and nothing is copied.
   static constexpr InPlace kInPlace{kScores, 0};
 
   static Operator Describe() {

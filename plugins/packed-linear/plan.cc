@@ -53,7 +53,7 @@ void PlanStream(const Problem& problem, int64_t threads, const Tuning& tuning, P
   plan->split_depth =
       std::max(kMaxStreamBlock, RoundUp(DivideUp(k, plan->splits), kMaxStreamBlock));
   plan->splits = std::max<int64_t>(1, DivideUp(k, plan->split_depth));
-  // A whole tile may be written where a part of one is asked for; a line more holds rows of sums
+  // A whole tile may be written where a part of one is needed; a line more holds rows of sums
   // out of each other's way in the cache.
   plan->sums_stride = RoundUp(plan->panel, 2 * kLine) + kLine;
   plan->sums_floats = static_cast<size_t>(problem.rows * plan->sums_stride);

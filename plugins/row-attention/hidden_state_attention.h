@@ -1,8 +1,8 @@
 // The operators ELAttention and InputAttention: tensors and attributes of a node bound to the
 // kernel in row_attention.h.
 //
-// They write to `cache` although it is an input: the host owns the pool and must order whoever
-// reads a slot after whoever writes it, as for flash-decode's CachedAttention.
+// They write to `cache` although it is an input: the host owns the pool and must order a node
+// that reads a slot after the one that writes it, as for flash-decode's CachedAttention.
 #ifndef GRAFT_PLUGINS_ROW_ATTENTION_HIDDEN_STATE_ATTENTION_H_
 #define GRAFT_PLUGINS_ROW_ATTENTION_HIDDEN_STATE_ATTENTION_H_
 

@@ -16,7 +16,7 @@ namespace row_attention {
 //   cache  [blocks, floats], rows of `width` at `offset` in every block, written in place
 //   slot_mapping  a slot for each row, or -1 for rows to leave out
 //
-// Output: int32 [1], the number of rows stored. Whoever reads the slots must come after it.
+// Output: int32 [1], the number of rows stored. Nodes that read the slots must come after it.
 class StoreRows {
  public:
   static Operator Describe() {

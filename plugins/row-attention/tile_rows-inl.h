@@ -29,7 +29,7 @@ class TileRows {
   TileRows(const TileRows&) = delete;
   TileRows& operator=(const TileRows&) = delete;
 
-  // Takes up `count` slots, which hold positions j and on. Lists go on with their last row up to a
+  // Takes up `count` slots, which hold positions j and on. Lists repeat their last row up to a
   // full vector.
   void List(const int32_t* slots, int64_t j, int64_t count) {
     if (plan_.direct_sums && slots == asked_slots_ && count == asked_count_) {

@@ -111,7 +111,7 @@ class Prefetcher {
 };
 
 // What dot products are taken of: `count` rows of `panels` panels of 16 floats, a panel `step`
-// floats after the one before. The list goes on with its last row up to a full vector.
+// floats after the one before. The list repeats its last row up to a full vector.
 struct DotRows {
   const float* const* rows;
   int64_t count;

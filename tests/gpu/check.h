@@ -69,7 +69,7 @@ class Trial {
   explicit Trial(uint64_t seed) : random(seed) {}
 
   Random random;
-  // What the problem is, for whoever reads of its failure: append to it.
+  // What the problem is, for the message of its failure: append to it.
   std::ostringstream about;
 
   void Fail(const std::string& what) {

@@ -18,7 +18,7 @@ namespace graft::cuda {
 // succeeded. `what` names it.
 inline void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // or the next call of anybody's on this thread would be told of it
+  cudaGetLastError();  // or the next CUDA call on this thread, whoever makes it, would return it
   throw Error(error == cudaErrorMemoryAllocation ? GRAFT_ERROR_OUT_OF_MEMORY : GRAFT_ERROR_DEVICE,
               Text(what, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
 }

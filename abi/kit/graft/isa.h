@@ -72,7 +72,7 @@ inline Isa IsaNamed(const std::string& name) {
 }
 
 // Whether this CPU has everything that Highway's code for `isa` may use. In a virtual machine the
-// question costs microseconds: ask once.
+// question costs microseconds: call this once.
 inline bool CpuRuns(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
@@ -119,8 +119,8 @@ inline bool CpuHasNarrowLoads() {
 }
 
 // One kernel, compiled for several instruction sets. `Kernel` is whatever the plugin calls it by: a
-// struct of pointers to functions. Making it asks the CPU, so keep it in a static; finding is an
-// index, from any thread.
+// struct of pointers to functions. Making it queries the CPU, so hold it in a static. Finding is
+// an index, from any thread.
 template <typename Kernel>
 class Kernels {
  public:

@@ -51,9 +51,10 @@ inline int VariadicOneType(const graft_parameter* const* parameters, uint32_t co
   return parameters[count - 1]->type_variable >= 0 || parameters[count - 1]->num_types == 1;
 }
 
-// Whether the runtime may be asked to infer shapes while it loads. Up to 1.23 its inference context
+// Whether the runtime may call shape inference while it loads. Up to 1.23 its inference context
 // reads the type of every input of the node and ends the process when one is absent, so there
-// operators with optional inputs go without: their outputs keep the shapes that the model states.
+// operators with optional inputs infer nothing: their outputs have the shapes that the model
+// states.
 inline bool MayInfer(const OrtApiBase* base, const graft_operator* description) {
   bool has_optional = false;
   for (uint32_t i = 0; i < description->num_inputs; ++i) {
@@ -131,8 +132,8 @@ inline void FillCallbacks(Op* op, bool may_infer) {
   }
 }
 
-// The type the runtime is told: the variable's choice, the only one stated, or "any", which the kit
-// checks.
+// The type that is reported to the runtime: the variable's choice, the only one stated, or "any",
+// which the kit checks.
 inline ONNXTensorElementDataType ChosenType(const graft_parameter* parameter,
                                             const std::map<int32_t, DataType>& choice) {
   if (parameter->type_variable >= 0) return TypeToOnnx(choice.at(parameter->type_variable));

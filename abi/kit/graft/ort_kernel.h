@@ -230,10 +230,10 @@ class NodeKernel {
   // Scratch memory of one run, from the session's arena.
   //
   // On a device the run has only been enqueued when the memory goes back to the arena, so what may
-  // have it next matters. Memory asked for in the name of the run's stream carries the stream's
+  // have it next matters. Memory allocated in the name of the run's stream carries the stream's
   // mark: the arena gives it to that stream again, whose order separates the two uses, and to
   // another (of a run at the same time) only once that one has waited. Memory from the allocator's
-  // plain Alloc has no mark, and would go to any stream at once. Without a stream all work of the
+  // own Alloc has no mark, and would go to any stream at once. Without a stream all work of the
   // device is in one order, and nothing needs a mark.
   class Workspace {
    public:

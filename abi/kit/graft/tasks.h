@@ -27,7 +27,7 @@ void TakeTasks(std::atomic<int64_t>& next, std::atomic<int64_t>& finished, int64
   });
 }
 
-// Returns when `count` tasks are finished; what they wrote is then seen. Whoever calls it has seen
+// Returns when `count` tasks are finished; what they wrote is then seen. Its caller has seen
 // TakeTasks return, so only tasks that run already are waited for: a host that runs workers one
 // after the other does not hang. Spins, since tasks take microseconds; gives the CPU away where
 // that was not enough.

@@ -22,7 +22,7 @@ namespace graft {
 namespace attention {
 namespace bench {
 
-// Seconds on a clock. Of the calling thread's own time where asked: other programs then disturb a
+// Seconds on a clock. With `own_time` of the calling thread alone: other programs then disturb a
 // single-threaded figure through the caches and the memory bus only.
 inline double Now(bool own_time) {
   if (own_time) {

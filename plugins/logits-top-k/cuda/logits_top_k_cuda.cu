@@ -2,7 +2,7 @@
 // kernels-cuda.
 //
 // What groups, edits, tokens and parents hold stays on the device: where it contradicts itself, a
-// group is told as a fault of kind 3 and has no candidates (see the README).
+// group is reported as a fault of kind 3 and has no candidates (see the README).
 #include "../signature.h"
 #include "graft/cuda.h"
 #include "logits-top-k/top_k.cuh"

@@ -136,7 +136,7 @@ TEST_F(NGramBlockCuda, WhatIsOutOfRangeIsNotFollowed) {
   EXPECT_TRUE(output.intact());
 }
 
-// An index without room refuses the step by scores that no search goes on from.
+// An index without room refuses the step by scores from which no search continues.
 TEST_F(NGramBlockCuda, AnIndexWithoutRoomMakesScoresNaN) {
   Kernel kernel(cuda, "NGramBlock");
   ASSERT_EQ(kernel.Create(Attributes().Int("ngram_size", 2)), GRAFT_OK);

@@ -91,7 +91,7 @@ struct Case {
   std::vector<float> distances;
   bool wants_scores = false;
 
-  // The score of a row's key before the softmax, as the formula says; `hidden`: nobody may look.
+  // The score of a row's key before the softmax, as the formula says; `hidden`: no row may read it.
   // Without dot it is the score where q k^T is 0.
   double ScoreOf(const Row& row, int64_t head, int64_t j, double dot, bool* hidden,
                  std::vector<double>* stages = nullptr) {

@@ -48,7 +48,7 @@ void LogSoftmax(std::vector<double>* row) {
   for (double& x : *row) x -= top + std::log(sum);
 }
 
-// A row after its bans and edits, and what normalize takes off told scores.
+// A row after its bans and edits, and what normalize subtracts from returned scores.
 std::vector<double> Reference(const Case& c, const int32_t* group, int64_t r, double* shift) {
   std::vector<double> row(c.scores.begin() + r * c.vocab, c.scores.begin() + (r + 1) * c.vocab);
   const int32_t mode = group[3];

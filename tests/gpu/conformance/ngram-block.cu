@@ -170,8 +170,8 @@ void Grow(Trial& trial, cuda::Type type) {
       }
       more += length.back();
     }
-    // Nodes that live on: what the continued rows hold, shared as it was grown, which only the
-    // index knows; so whether there was room is asked of it.
+    // Nodes that stay are those of the continued rows, shared as they were added. Only the index
+    // knows them, so the index says whether there was room.
     Array<Token> tokens(trial, fresh);
     Array<int32_t> parent(trial, parents), lengths_of(trial, length);
     Lines<Word> lines(trial, type, count, vocab);
