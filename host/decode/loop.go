@@ -72,6 +72,9 @@ func (l *loop) attend() bool {
 		if l.joined != l.calls.joined {
 			l.joined = l.calls.joined
 			l.budget = l.Generator.budget()
+			if len(l.active)+len(l.again) == 0 { // what ran short before may be free again
+				l.reduced, l.largest = 0, 0
+			}
 		}
 		work := len(l.active)+len(l.again) > 0
 		var over []*call

@@ -26,7 +26,7 @@ DEVICE = {"device": "Made-up GPU", "timed": True, "driver_cuda": 13000, "runtime
           "multiprocessors": 132, "capability": "9.0", "shared_per_block": 232448, "l2_bytes": 62914560}
 
 
-def until(holds, seconds=30):
+def until(holds, seconds=300):
     """Waits for a condition; what it reads may not be there yet."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -263,7 +263,7 @@ print("onnxruntime made up")
                 until(lambda: pid.read_text() and json.loads(  # pylint: disable=cell-var-from-loop
                     (self.out / "gpu-check.json").read_text())["quick"]["a"]["problems"] == 100)
                 process.send_signal(number)
-                self.assertIn(process.wait(30), (1, -signal.SIGKILL))
+                self.assertIn(process.wait(300), (1, -signal.SIGKILL))
                 results = self.results()
                 self.assertEqual(results["quick"]["a"]["problems"], 100)
                 self.assertEqual(results["quick"].get("b", {}).get("fault", ""), "")

@@ -8,9 +8,9 @@ namespace {
 
 __global__ void Reverse(float* numbers) {
   auto* shared = reinterpret_cast<float*>(graft::cuda::SharedMemory());
-  shared_slots[threadIdx.x] = numbers[threadIdx.x];
+  shared[threadIdx.x] = numbers[threadIdx.x];
   // The fault: __syncthreads() belongs here.
-  numbers[threadIdx.x] = shared_slots[blockDim.x - 1 - threadIdx.x];
+  numbers[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
 }
 
 }  // namespace
