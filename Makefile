@@ -53,7 +53,7 @@ build_tree = abi/cmake/build-tree.sh $(BUILD)/$(1) $(JOBS) -DGRAFT_ORT_INCLUDE=$
 
 # The plugins, into build/plugins.
 plugins: setup
-	@$(call build_tree,cmake,-DCMAKE_BUILD_TYPE=Release -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins)
+	@$(call build_tree,cmake,-DCMAKE_BUILD_TYPE=Release -DGRAFT_TESTS=OFF -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins)
 
 # The CUDA variants, into build/plugins beside the CPU ones; nvcc from the PATH or from PyPI. Needs no GPU.
 cuda: setup
