@@ -4,6 +4,8 @@
     gpu_check_test.py BIN     BIN: the emulator's programs (build/cmake/gpu/bin)
 """
 
+import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -13,11 +15,13 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
+import stages  # noqa: E402
 from figures_test import case, good_records, pair  # noqa: E402
 
 BIN = None
@@ -271,6 +275,23 @@ print("onnxruntime made up")
                                  {"peak": ("done", ""), "quick": ("unmeasured", words)})
                 self.assertIn("| quick | unmeasured |", (self.out / "table.md").read_text(encoding="utf-8"))
                 until(lambda: not pathlib.Path(f"/proc/{pid.read_text()}").exists())  # pylint: disable=cell-var-from-loop
+
+    def test_a_signal_while_a_program_begins(self):
+        """A program that a signal could not see is ended all the same."""
+        arguments = argparse.Namespace(bin=self.folder, minutes=0)
+        self.out.mkdir(parents=True)
+        run = stages.Run(arguments, self.out, {"stages": {}}, lambda: None, time.monotonic())
+        begin = subprocess.Popen
+
+        def interrupted(*words, **more):
+            process = begin(*words, **more)
+            with contextlib.suppress(stages.Stopped):
+                run.stop()
+            return process
+
+        with unittest.mock.patch.object(stages.subprocess, "Popen", interrupted):
+            code, _ = run.run(["sleep", "20"], 15)
+        self.assertEqual(code, -signal.SIGKILL)
 
     def test_faults_that_racecheck_judges(self):
         self.fake_device()

@@ -133,6 +133,8 @@ class Run:
                         words, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                         start_new_session=True, preexec_fn=die_with_parent, **more)
                     self.children.add(process)
+                if self.stopped:  # while it began, when a signal could not see it
+                    self.kill(process)
                 code = process.wait(limit)
             except OSError as error:
                 code, text = -2, f"does not run: {error}"
