@@ -94,13 +94,24 @@ func TestOpenRefusals(t *testing.T) {
 			}
 		})
 	}
-	t.Run("missing library", func(t *testing.T) {
-		folder := t.TempDir()
-		plugintest.Compile(t, filepath.Join(folder, "libgone.so"), "-x", "c", "/dev/null")
-		path := plugintest.Build(t, "-L"+folder, "-Wl,--no-as-needed", "-lgone")
-		_, err := Open(plugintest.Write(t, t.TempDir(), plugintest.Manifest, path), OpenOptions{AcceptUnverified: true})
-		if err == nil || !strings.Contains(err.Error(), "found that the system cannot load it: libgone.so: cannot open shared object file") || !errors.Is(err, refusal.ErrIncompatible) {
+	t.Run("missing symbol", func(t *testing.T) {
+		_, err := open(t, "-Dmalloc=graft_gone")
+		if err == nil || !strings.HasSuffix(err.Error(), "libtoy.so: found that the system cannot load it: undefined symbol: graft_gone; install what it needs, or a build of the plugin for this system") ||
+			!errors.Is(err, refusal.ErrIncompatible) {
 			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("private library", func(t *testing.T) {
+		mark := filepath.Join(t.TempDir(), "ran")
+		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
+		plugintest.Compile(t, filepath.Join(folder, "libhelper.so"), `-DMARK="`+mark+`"`, "-x", "c", plugintest.Constructor(t))
+		library := plugintest.Build(t, "-L"+folder, "-Wl,--no-as-needed", "-lhelper", "-Wl,-rpath,$ORIGIN")
+		plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"), plugintest.ReadFile(t, library))
+		_, err := Open(folder, OpenOptions{AcceptUnverified: true})
+		want := folder + `/libtoy.so: found the RUNPATH "$ORIGIN", by which the system would load other files with it, needed a library without; ` +
+			"link it without -rpath, --audit, --filter and the like (CMake: SKIP_RPATH), and what it needs statically"
+		if err == nil || err.Error() != want || plugintest.Exists(mark) {
+			t.Errorf("error %v, want %s; the helper ran: %v", err, want, plugintest.Exists(mark))
 		}
 	})
 	t.Run("no variant", func(t *testing.T) {

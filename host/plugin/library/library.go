@@ -44,11 +44,13 @@ type File struct {
 	Machine    string   `json:"machine"`         // GOARCH where Go has one, else the ELF name
 	Bits       int      `json:"bits"`            // 32 or 64
 	Shared     bool     `json:"shared"`          // of type ET_DYN
-	Needed     []string `json:"needed"`          // DT_NEEDED
+	Needed     []string `json:"needed"`          // DT_NEEDED, as the system's loader reads it
 	Entry      string   `json:"entry,omitempty"` // the graft_plugin_v* symbol
 	Registers  bool     `json:"registers"`       // exports RegisterCustomOps
 	Unexpected []string `json:"unexpected,omitempty"`
 	Note       *Note    `json:"note,omitempty"`
+
+	refused []refusedPart
 }
 
 // goArch gives the GOARCH of little-endian 64-bit machines; others keep their ELF name.
@@ -114,8 +116,12 @@ func readELF(path string, file io.ReaderAt, size int64) (*File, error) {
 			return nil, damaged(fmt.Errorf("section %q has %d bytes or is compressed, needed at most %d plain bytes", diagnostic.Clip(s.Name), s.Size, maxSymbolBytes))
 		}
 	}
-	if lib.Needed, err = f.ImportedLibraries(); err != nil {
-		return nil, damaged(err)
+	if known && lib.Bits == 64 && f.Data == elf.ELFDATA2LSB { // Check refuses others
+		l, err := readLoading(f)
+		if err != nil {
+			return nil, damaged(err)
+		}
+		lib.Needed, lib.refused = l.needed, l.refused
 	}
 	if err := lib.readSymbols(f); err != nil {
 		return nil, damaged(err)
@@ -233,7 +239,7 @@ func (l *File) Check(host manifest.ABIVersion, platform manifest.Platform) error
 				"take it off the link line: the host passes ONNX Runtime's API in, and the driver is opened at run time")
 		}
 	}
-	return nil
+	return l.private()
 }
 
 // RefuseABI is the refusal of another ABI version than the host's at path. It says which of the two sides is the older.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
@@ -29,7 +30,7 @@ func TestRead(t *testing.T) {
 		Entry: EntrySymbol, Registers: true,
 		Note: &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "toy", Version: "0.1.0", Device: "cpu", OS: "linux", Arch: runtime.GOARCH, ISA: []string{"baseline"}},
 	}
-	if diff := cmp.Diff(want, lib); diff != "" {
+	if diff := cmp.Diff(want, lib, cmpopts.IgnoreUnexported(File{})); diff != "" {
 		t.Errorf("library (-want +got):\n%s", diff)
 	}
 	if err := lib.Check(HostABI, manifest.ThisPlatform); err != nil {

@@ -104,6 +104,14 @@ func Compile(t testing.TB, out string, args ...string) {
 	}
 }
 
+// Constructor is a source in C whose constructor writes the file MARK.
+func Constructor(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "constructor.c")
+	WriteFile(t, path, []byte("#include <stdio.h>\n__attribute__((constructor)) static void run(void) { fclose(fopen(MARK, \"w\")); }\n"))
+	return path
+}
+
 // Manifest describes the fixture; cases are appended by the tests that want some.
 const Manifest = Head + Variants + `operators:
   - name: Scale
