@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers chart lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers chart fuzz soak lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -119,6 +119,16 @@ arm64: setup
 
 go-test: graft runtime peers
 	@go test -short -timeout 20m ./...
+
+# What takes as long as it is given, and is no part of make test: every fuzz target for TIME, and deaths and load.
+TIME ?= 60s
+fuzz: graft runtime
+	@tests/fuzz/fuzz.py --time $(TIME)
+
+SOAK   ?= 10m
+DEATHS ?= 100
+soak: graft runtime
+	@go run ./tests/soak -deaths $(DEATHS) -load $(SOAK)
 
 # Packages with goroutines of their own.
 race-test: graft runtime

@@ -2,6 +2,7 @@ package ort
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -83,12 +84,25 @@ func (l *Library) env() (uintptr, error) {
 		if err != nil {
 			return 0, err
 		}
+		quiet()
 		const warning = 2
 		if err := l.try("CreateEnv", slotCreateEnv, warning, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&e.env))); err != nil {
 			return 0, err
 		}
 	}
 	return e.env, nil
+}
+
+// EnvTelemetry is ONNX Runtime's own environment variable. Unless it is "1" when the environment of a process is made,
+// official builds report events to their makers' servers, and leave files in the temporary folder.
+const EnvTelemetry = "ORT_DISABLE_TELEMETRY"
+
+// quiet switches ONNX Runtime's telemetry off, unless the user says something about it. It has an effect where graft
+// makes the environment, and none in a program that made its own before.
+func quiet() {
+	if _, said := os.LookupEnv(EnvTelemetry); !said {
+		_ = os.Setenv(EnvTelemetry, "1") // without it the runtime reports, as it does elsewhere
+	}
 }
 
 // device says where a tensor's memory lies.

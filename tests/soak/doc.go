@@ -7,7 +7,7 @@
 // process behind, and the store and the outputs must be whole: the old ones, the new ones, or none. Interrupted
 // generations are resumed until they are complete, and must then equal what an undisturbed run wrote.
 //
-// Load: one process keeps the machine's cores busy for four fifths of the time with sessions and generations,
+// Load: one process takes the cores for four fifths of the time with sessions and generations,
 // cancels calls at random, opens generators anew under running calls, and overwrites, cuts short and deletes model
 // files under sessions that use them. Every answer is compared with one computed before. Memory, descriptors and
 // processes must stay as they were.
