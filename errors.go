@@ -8,7 +8,7 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
@@ -90,9 +90,14 @@ func refuse(format string, values ...any) error {
 }
 
 // nothing says why a plan replaces nothing.
-func nothing(path string, p *plan.Plan) error {
+func nothing(path string, a *patch.Analysis) error {
 	e := &diagnostic.Error{Kind: ErrNothingReplaced, Path: path, Found: "no block that a plugin could replace",
 		Fix: "graft inspect shows what was recognised"}
+	p := a.Plan
+	if a.Obstacle != "" {
+		e.Found, e.Fix = a.Obstacle, "patch the model as it was exported"
+		return e
+	}
 	if len(p.Choices) == 0 {
 		return e
 	}

@@ -39,7 +39,7 @@ func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched
 		return nil, public(err, ErrBadModel)
 	}
 	if a.Plan.Replaced() == 0 {
-		return nil, nothing(path, a.Plan)
+		return nil, nothing(path, a)
 	}
 	if err := a.Apply(); err != nil {
 		return nil, public(err, ErrBadModel)

@@ -28,6 +28,7 @@ type inspection struct {
 	Opsets        []inspectedOpset      `json:"opsets"`
 	Inputs        []inspectedValue      `json:"inputs"`
 	Outputs       []inspectedValue      `json:"outputs"`
+	Obstacle      string                `json:"obstacle,omitempty"` // why no block of the model can be replaced
 	Blocks        []inspectedBlock      `json:"blocks"`
 	Unrecognised  []blocks.Unrecognised `json:"unrecognised"`
 	Whole         inspectedWhole        `json:"whole_model"`
@@ -131,7 +132,7 @@ func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole ins
 	p := a.Model.Proto()
 	r := &inspection{SchemaVersion: schemaVersion, Model: path, Device: device, Plugins: set.Names(),
 		Producer: strings.TrimSpace(p.GetProducerName() + " " + p.GetProducerVersion()), IRVersion: p.GetIrVersion(),
-		Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised, Whole: whole}
+		Obstacle: a.Obstacle, Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised, Whole: whole}
 	for _, o := range p.OpsetImport {
 		r.Opsets = append(r.Opsets, inspectedOpset{cmp.Or(o.GetDomain(), "ai.onnx"), o.GetVersion()})
 	}

@@ -38,6 +38,9 @@ func (r *inspection) text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
 		r.Model, len(r.Blocks), replaced, len(r.Unrecognised))
+	if r.Obstacle != "" {
+		fmt.Fprintf(w, "left unchanged: %s\n", r.Obstacle)
+	}
 	r.interfaceText(w)
 	for _, g := range groups {
 		b := g.block

@@ -38,6 +38,9 @@ libraries for CUDA are named after those for the CPU: register both.`,
 				return err
 			}
 			defer a.Model.Close()
+			if a.Obstacle != "" {
+				return &diagnostic.Error{Path: args[0], Found: a.Obstacle + "; nothing written", Fix: "patch the model as it was exported"}
+			}
 			if a.Plan.Replaced() == 0 {
 				return &diagnostic.Error{Path: args[0], Found: "no installed operator is expected to gain, nothing written",
 					Fix: "graft inspect shows why, --force uses them all the same"}

@@ -146,8 +146,9 @@ func (s *Set) Require(names []string) error {
 	return nil
 }
 
-// Domain gathers the ONNX Runtime operators of the named plugins.
-func Domain(plugins []*plugin.Plugin, names []string, l *ort.Library) (ort.Domain, error) {
+// Domain gathers those operators of the named plugins that stand in a model as ONNX Runtime takes them, and
+// no other: each is listed by its name in operators.
+func Domain(plugins []*plugin.Plugin, names, operators []string, l *ort.Library) (ort.Domain, error) {
 	d := ort.Domain{Name: manifest.Domain}
 	base, err := l.APIBase()
 	if err != nil {
@@ -162,7 +163,11 @@ func Domain(plugins []*plugin.Plugin, names []string, l *ort.Library) (ort.Domai
 		if err != nil {
 			return d, err
 		}
-		d.Operators = append(d.Operators, ops...)
+		for _, op := range ops {
+			if slices.Contains(operators, ort.OperatorName(op)) {
+				d.Operators = append(d.Operators, op)
+			}
+		}
 	}
 	return d, nil
 }

@@ -154,9 +154,9 @@ func (s *Backend) Manifests(cpu []*manifest.Manifest) []*manifest.Manifest {
 	return list
 }
 
-// Domain gathers the operators of the named plugins: those of the CPU, which a session may still need for
-// nodes that its device's provider leaves to it, and those of the device.
-func (s *Backend) Domain(cpu []*plugin.Plugin, names []string, l *ort.Library) (ort.Domain, error) {
+// Domain gathers operators of the named plugins as the function Domain does: those of the CPU, which a
+// session may still need for nodes that its device's provider leaves to it, and those of the device.
+func (s *Backend) Domain(cpu []*plugin.Plugin, names, operators []string, l *ort.Library) (ort.Domain, error) {
 	var host, device []string
 	for _, name := range names {
 		_, onHost := Named(cpu, name)
@@ -171,11 +171,11 @@ func (s *Backend) Domain(cpu []*plugin.Plugin, names []string, l *ort.Library) (
 			device = append(device, name)
 		}
 	}
-	d, err := Domain(cpu, host, l)
+	d, err := Domain(cpu, host, operators, l)
 	if err != nil {
 		return d, err
 	}
-	more, err := Domain(s.Plugins, device, l)
+	more, err := Domain(s.Plugins, device, operators, l)
 	d.Operators = append(d.Operators, more.Operators...)
 	return d, err
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"unsafe"
+
+	"github.com/ebitengine/purego"
 )
 
 // domains caches the OrtCustomOpDomain objects of a library. ONNX Runtime reads a domain for as
@@ -12,6 +14,18 @@ import (
 type domains struct {
 	mu   sync.Mutex
 	made map[string]uintptr
+}
+
+// OperatorName is what an operator of a domain is called; op is the address of an OrtCustomOp, which begins
+// with its version and the functions CreateKernel and GetName.
+func OperatorName(op uintptr) string {
+	custom := (*struct {
+		_       uint32
+		_       uintptr
+		getName uintptr
+	})(pointer(op))
+	name, _, _ := purego.SyscallN(custom.getName, op)
+	return goString(name)
 }
 
 func (l *Library) domain(d Domain) (uintptr, error) {

@@ -23,6 +23,8 @@ type Analysis struct {
 	Shapes *graph.Shapes
 	Report *blocks.Report
 	Plan   *plan.Plan
+	// Obstacle is why graft places nothing in the model, see Brought; "" where it may.
+	Obstacle string
 
 	applied bool
 }
@@ -34,6 +36,7 @@ func Analyse(m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*A
 	if err != nil {
 		return nil, err
 	}
+	a.Obstacle = Brought(m.Proto())
 	if err := a.Choose(manifests, o); err != nil {
 		return nil, err
 	}
@@ -57,6 +60,11 @@ func View(m *model.Model, p *onnx.Model) (a *Analysis, err error) {
 func (a *Analysis) Choose(manifests []*manifest.Manifest, o plan.Options) (err error) {
 	defer recovered("analysis", a.Model, &err)
 	a.Plan = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o)
+	if a.Obstacle != "" {
+		for i := range a.Plan.Choices {
+			a.Plan.Choices[i].Leave(a.Obstacle)
+		}
+	}
 	return nil
 }
 

@@ -88,7 +88,7 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	if err != nil {
 		return nil, err
 	}
-	domain, err := backend.Domain(s.Plugins, a.Plugins(), r.Library)
+	domain, err := backend.Domain(s.Plugins, a.Plugins(), patch.Placed(a.Model.Proto()), r.Library)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +114,10 @@ func open(r ort.Request) (*model.Model, error) {
 func (s *Patcher) log(r ort.Request, a *patch.Analysis, device tensor.Device) {
 	if s.Done != nil {
 		s.Done(a)
+	}
+	if a.Obstacle != "" {
+		s.leave(r, a.Obstacle)
+		return
 	}
 	if s.Logger == nil {
 		return

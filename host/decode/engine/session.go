@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -36,7 +37,7 @@ func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
 			return nil, err
 		}
 	}
-	domain, err := loaded.Domain(o.Plugins.Plugins, s.plugins, o.Library)
+	domain, err := loaded.Domain(o.Plugins.Plugins, s.plugins, patch.Placed(g.Graph.Model()), o.Library)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...stri
 
 // Single prepares a model alone, as an encoder is. Close ends the mapping of its file.
 func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
-	m, err := model.Open(path)
+	m, err := openExported(path)
 	if err != nil {
 		return nil, err
 	}

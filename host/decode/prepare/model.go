@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/patch"
@@ -79,11 +80,24 @@ func (m *Model) forget() error {
 
 // open maps a file, which Close closes.
 func (m *Model) open(path string) (*model.Model, error) {
-	file, err := model.Open(path)
+	file, err := openExported(path)
 	if err == nil {
 		m.models = append(m.models, file)
 	}
 	return file, err
+}
+
+// openExported maps a file in which graft may place operators.
+func openExported(path string) (*model.Model, error) {
+	file, err := model.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if why := patch.Brought(file.Proto()); why != "" {
+		_ = file.Close() // that the model is refused says more
+		return nil, &diagnostic.Error{Path: path, Found: why, Fix: "use the model as it was exported"}
+	}
+	return file, nil
 }
 
 // first is the decoder without a past: its file, and its graph.
