@@ -405,7 +405,7 @@ func (o *generation) results(stdout io.Writer, origin *generate.Origin) (write f
 		line, finish = out.Write, out.Close
 		if !begun {
 			if err := origin.Write(o.output); err != nil {
-				return nil, nil, 0, errors.Join(err, finish())
+				return nil, nil, 0, errors.Join(err, out.Remove())
 			}
 		}
 	}

@@ -12,15 +12,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Cache is a folder of results. Its methods are safe from several goroutines, and
@@ -128,11 +127,8 @@ func (c *Cache) enter(name string) (leave func()) {
 	}
 }
 
-// suffix and temporary name finished files and unfinished ones.
-const (
-	suffix    = ".fold"
-	temporary = ".tmp"
-)
+// suffix ends the names of files.
+const suffix = ".fold"
 
 func (c *Cache) path(name string) string { return filepath.Join(c.folder, name+suffix) }
 
@@ -171,49 +167,26 @@ func (c *Cache) store(name string, r *Result) {
 }
 
 func (c *Cache) write(name string, r *Result) error {
-	if err := os.MkdirAll(c.folder, 0o755); err != nil {
+	if err := os.MkdirAll(c.folder, 0o700); err != nil {
 		return err
 	}
-	c.swept.Do(c.sweep)
-	f, err := os.CreateTemp(c.folder, name[:16]+"-*"+temporary)
+	c.swept.Do(func() { storage.Sweep(c.folder) })
+	f, err := storage.Create(c.path(name), storage.Private)
 	if err != nil {
 		return err
 	}
-	err = r.write(f)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
+	defer f.Discard()
+	if err = r.write(f); err == nil {
 		err = beforeRename(f.Name())
 	}
-	if err == nil {
-		err = os.Rename(f.Name(), c.path(name))
-	}
 	if err != nil {
-		os.Remove(f.Name())
+		return err
 	}
-	return err
+	return f.Commit()
 }
 
 // beforeRename is where tests end a process.
 var beforeRename = func(string) error { return nil }
-
-// abandoned is the age at which an unfinished file has no writer any more.
-const abandoned = time.Hour
-
-// sweep removes what interrupted processes left.
-func (c *Cache) sweep() {
-	list, err := os.ReadDir(c.folder)
-	if err != nil {
-		return
-	}
-	list = slices.DeleteFunc(list, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) != temporary })
-	for _, e := range list {
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandoned {
-			os.Remove(filepath.Join(c.folder, e.Name()))
-		}
-	}
-}
 
 // unusable says once that folds are not stored.
 func (c *Cache) unusable(err error) {

@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"unsafe"
 
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // elements is how the numbers of a result are stored.
@@ -206,7 +206,7 @@ func checksum(start, head, data []byte) []byte {
 
 // read reads a file. Errors that are errDamaged mean that the file is to be removed.
 func read(path string) (*Result, error) {
-	f, err := os.Open(path)
+	f, err := storage.OpenOwn(path)
 	if err != nil {
 		return nil, err
 	}
@@ -214,9 +214,6 @@ func read(path string) (*Result, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: found a %s, needed a regular file", path, info.Mode().Type())
 	}
 	start := make([]byte, prelude)
 	if _, err := io.ReadFull(f, start); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // What a child process is to do, and where.
@@ -96,18 +98,49 @@ func TestKilledBetweenWriteAndRename(t *testing.T) {
 	if h.calls.Load() != 1 {
 		t.Errorf("it was computed %d times, want once", h.calls.Load())
 	}
-	// The file of a process that may still live stays; an old one goes.
-	if _, err := os.Stat(unfinished); err != nil {
-		t.Errorf("a young unfinished file: %v", err)
-	}
-	old := time.Now().Add(-2 * abandoned)
-	if err := os.Chtimes(unfinished, old, old); err != nil {
-		t.Fatal(err)
-	}
-	r, err := At(folder, nil).get(h.source(), "Halve", constants(6), nil, float32s)
-	check(t, r, err, 6)
 	if _, err := os.Stat(unfinished); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an abandoned unfinished file: %v, want it gone", err)
+		t.Errorf("the unfinished file: %v, want it gone", err)
+	}
+}
+
+// TestPlantedFiles puts what is no file of the user's where a fold is looked for: it is not waited for, not read and
+// computed anew.
+func TestPlantedFiles(t *testing.T) {
+	for name, plant := range map[string]func(path string) error{
+		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"link":   func(path string) error { return os.Symlink("/dev/zero", path) },
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"open": func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o666))
+		},
+	} {
+		folder, h := t.TempDir(), &half{}
+		r, err := At(folder, nil).get(h.source(), "Halve", constants(5), nil, float32s)
+		check(t, r, err, 5)
+		list, _ := filepath.Glob(filepath.Join(folder, "*"+suffix))
+		if len(list) != 1 {
+			t.Fatalf("found %v, want one file", list)
+		}
+		if info, err := os.Stat(list[0]); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("weights lie in a file of mode %v, want one that only the user reads", info.Mode())
+		}
+		if err := errors.Join(os.Remove(list[0]), plant(list[0])); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r, err = At(folder, slog.New(slog.DiscardHandler)).get(h.source(), "Halve", constants(5), nil, float32s)
+		}()
+		select {
+		case <-done:
+			check(t, r, err, 5)
+		case <-time.After(60 * time.Second):
+			t.Fatalf("%s: it is waited for", name)
+		}
+		if h.calls.Load() != 2 {
+			t.Errorf("%s: it was computed %d times, want once more", name, h.calls.Load())
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Origin is what an output file was made from. It lies beside the output, so that a run that continues
@@ -36,6 +37,9 @@ type Prefix struct {
 
 // originSuffix is what an output's name gets for that of its origin.
 const originSuffix = ".graft.json"
+
+// maxOriginBytes bounds an origin; a file of the model takes some 100 bytes.
+const maxOriginBytes = 16 << 20
 
 // OriginOf describes a run of a model folder over the file at input, "-" for standard input. more are
 // options beside those of the search.
@@ -161,17 +165,7 @@ func (o *Origin) Write(output string) error {
 		return err
 	}
 	path := output + originSuffix
-	t, err := os.CreateTemp(filepath.Dir(path), ".graft-origin-*")
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	defer os.Remove(t.Name()) // fails once it is renamed
-	_, err = t.Write(append(data, '\n'))
-	err = errors.Join(err, t.Chmod(0o644), t.Close())
-	if err == nil {
-		err = os.Rename(t.Name(), path)
-	}
-	if err != nil {
+	if err := storage.Write(path, append(data, '\n'), storage.Shared); err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	return nil
@@ -181,7 +175,7 @@ func (o *Origin) Write(output string) error {
 // input now, which may have grown.
 func (o *Origin) Continues(output, input string) error {
 	path := output + originSuffix
-	data, err := os.ReadFile(path)
+	data, err := storage.ReadRegular(path, maxOriginBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: found no %s beside it, which says what it was made from and is needed to continue it", output, filepath.Base(path))
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Lines reads inputs, one a line, without the ends of lines.
@@ -84,8 +86,11 @@ func OneLine(text string) string { return oneLine.Replace(text) }
 
 var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
 
-// Close ends the file.
-func (o *Output) Close() error { return o.file.Close() }
+// Close brings what was written to the disk and ends the file.
+func (o *Output) Close() error { return errors.Join(storage.Sync(o.file), o.file.Close()) }
+
+// Remove takes a file away that nothing was written to.
+func (o *Output) Remove() error { return errors.Join(o.file.Close(), os.Remove(o.path)) }
 
 // Skip passes over the first n inputs.
 func Skip(read func() (string, error), n int) error {

@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // fileVersion is the version of plan files.
 const fileVersion = 1
+
+// maxFileBytes bounds a plan file; a choice takes some 100 bytes.
+const maxFileBytes = 64 << 20
 
 // file is a plan on disk: which operator stands where. Blocks that it does not
 // name are left unchanged.
@@ -39,19 +41,7 @@ func WriteFile(path string, p *Plan) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	t, err := os.CreateTemp(filepath.Dir(path), ".graft-plan-*")
-	if err != nil {
-		return fmt.Errorf("cannot write the plan file %s: %w", path, err)
-	}
-	defer os.Remove(t.Name())
-	_, err = t.Write(append(data, '\n'))
-	if cerr := t.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(t.Name(), path)
-	}
-	if err != nil {
+	if err := storage.Write(path, append(data, '\n'), storage.Shared); err != nil {
 		return fmt.Errorf("cannot write the plan file %s: %w", path, err)
 	}
 	return nil
@@ -66,7 +56,7 @@ func ReadFile(path string, manifests []*manifest.Manifest) (map[string]string, e
 			known = append(known, m.Operators[i].Name)
 		}
 	}
-	data, err := os.ReadFile(path)
+	data, err := storage.ReadRegular(path, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the plan file: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // The kinds of error. A caller tells them apart with errors.Is.
@@ -56,7 +57,7 @@ type Child struct {
 	session goplugin.ClientProtocol
 	calls   *rpc.Client
 	tail    *tail
-	folder  string // of its socket
+	folder  *storage.Folder // of its socket
 	mutex   sync.Mutex
 	failed  error // set when the child is gone
 }
@@ -77,7 +78,7 @@ func Start(ctx context.Context, opts Options) (*Child, error) {
 		opts.Executable = path
 	}
 	// go-plugin leaves its socket's folder behind when the start fails, so that folder lies in one of ours.
-	folder, err := os.MkdirTemp(socketFolder(), "graft-")
+	folder, err := storage.Temporary(socketFolder())
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: ErrStart, Path: opts.Subject, Cause: err, Fix: "set TMPDIR to a writable folder",
 			Found: "cannot make a folder for the child's socket: " + err.Error()}
@@ -90,7 +91,7 @@ func Start(ctx context.Context, opts Options) (*Child, error) {
 			c.process.cmd.Env = spec.Env
 			return c.process, nil
 		},
-		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: folder},
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: folder.Path},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolNetRPC},
 		StartTimeout:     startDeadline,
 		Logger:           hclog.NewNullLogger(),
@@ -227,7 +228,7 @@ func (c *Child) Close() {
 	}
 	_ = c.process.Kill(context.Background())
 	c.client.Kill()
-	os.RemoveAll(c.folder)
+	c.folder.Remove()
 }
 
 // end words the end of a child in the middle of a task.

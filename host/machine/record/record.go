@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // maxBytes bounds a file: the largest table takes some 100 KB.
@@ -29,17 +31,12 @@ func Folder() (string, error) {
 // file has. The error of a file that is not there is os.ErrNotExist; anything else
 // that is wrong is an error that names the file and how to fix it.
 func Read(path string, version int, into any) error {
-	f, err := os.Open(path)
-	if err != nil {
+	data, err := storage.ReadOwn(path, maxBytes)
+	if errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %w", path, err)
-	case len(data) > maxBytes:
-		return damaged(path, fmt.Errorf("it is larger than %d bytes", maxBytes))
+	if err != nil {
+		return damaged(path, errors.New(diagnostic.Cause(err)))
 	}
 	var head struct {
 		SchemaVersion int `json:"schema_version"`
@@ -66,33 +63,16 @@ func damaged(path string, err error) error {
 }
 
 // Write puts a file in place in one step, and its folder where there is none.
-func Write(path string, from any) (err error) {
+func Write(path string, from any) error {
 	data, err := json.MarshalIndent(from, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("cannot store what was measured in %s: %w", path, err)
-		}
-	}()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
+	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+		err = storage.Write(path, append(data, '\n'), storage.Private)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot store what was measured in %s: %w", path, err)
 	}
-	defer os.Remove(temp.Name()) // fails once it is renamed
-	_, err = temp.Write(append(data, '\n'))
-	if closed := temp.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Chmod(temp.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	return err
+	return nil
 }

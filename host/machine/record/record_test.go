@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/opgraft/graft/host/machine/record"
 )
 
@@ -42,7 +44,7 @@ func TestRecord(t *testing.T) {
 		{"empty", "", "unexpected end of JSON input"},
 		{"of another version", `{"schema_version": 4, "numbers": []}`, "found schema_version 4, need 3"},
 		{"of something else", `{"schema_version": 3, "words": []}`, `unknown field "words"`},
-		{"too large", strings.Repeat(" ", 8<<20) + "{}", "larger than 8388608 bytes"},
+		{"too large", strings.Repeat(" ", 8<<20) + "{}", "found more than 8388608 bytes"},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
@@ -54,6 +56,36 @@ func TestRecord(t *testing.T) {
 	}
 	if err := record.Write(filepath.Join(path, "below.json"), content{}); err == nil || !strings.Contains(err.Error(), "cannot store what was measured in "+path) {
 		t.Errorf("a path that cannot be gives %v", err)
+	}
+}
+
+// A pipe, a link or a file that others can change is refused at once, and replaced by the next measurement.
+func TestPlantedRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.json")
+	for what, plant := range map[string]func() error{
+		"found a named pipe":          func() error { return unix.Mkfifo(path, 0o600) },
+		"found a symbolic link":       func() error { return os.Symlink("/dev/zero", path) },
+		"found that others can write": func() error { return errors.Join(os.WriteFile(path, []byte("{}"), 0o600), os.Chmod(path, 0o606)) },
+	} {
+		if err := plant(); err != nil {
+			t.Fatal(err)
+		}
+		var got content
+		if err := record.Read(path, 3, &got); !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: got the error %v", what, err)
+		}
+		if err := record.Write(path, content{3, []int{1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := record.Read(path, 3, &got); err != nil {
+			t.Errorf("%s: after it was measured again: %v", what, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: the file has the mode %v, want only the user's", what, info.Mode())
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // limits bound what an archive or a folder may bring. They are far above any real plugin.
@@ -346,7 +346,7 @@ func Copy(ctx context.Context, source, folder string) error {
 			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(source, name), Found: "cannot follow the link: " + diagnostic.Cause(err), Needed: "links that stay inside the folder", Fix: "replace it by the file", Cause: err}
 		}
 		if !info.Mode().IsRegular() {
-			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(source, name), Found: "found a " + file.Kind(info.Mode()), Needed: "plain files and folders", Fix: "remove it from the folder"}
+			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(source, name), Found: "found a " + storage.Kind(info.Mode()), Needed: "plain files and folders", Fix: "remove it from the folder"}
 		}
 		f, err := from.Open(name)
 		if err != nil {

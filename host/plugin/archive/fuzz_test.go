@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // FuzzArchive unpacks archives: nothing may appear outside, and nothing but files and folders inside.
@@ -38,7 +38,7 @@ func FuzzArchive(f *testing.F) {
 				return err
 			}
 			if !e.IsDir() && !e.Type().IsRegular() {
-				t.Errorf("found a %s at %s", file.Kind(e.Type()), at)
+				t.Errorf("found a %s at %s", storage.Kind(e.Type()), at)
 			}
 			if !e.IsDir() && at != path {
 				if !strings.HasPrefix(at, inner+"/") {

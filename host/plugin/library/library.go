@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // HostABI is the version of graft_plugin.h that this host speaks.
@@ -69,7 +69,7 @@ func Read(path string) (*File, error) {
 			Fix: "correct the file name in " + manifest.FileName + " or build the library", Cause: err}
 	}
 	if !info.Mode().IsRegular() {
-		return nil, refusal.Incompatible(path, "a "+file.Kind(info.Mode()), "a shared library", "")
+		return nil, refusal.Incompatible(path, "a "+storage.Kind(info.Mode()), "a shared library", "")
 	}
 	f, err := os.Open(path)
 	if err != nil {

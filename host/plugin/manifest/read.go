@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Limits of a manifest. They bound the work that a hostile file can ask for.
@@ -46,13 +46,13 @@ var BlockKinds = []string{"attention"}
 // and line; they come joined, at most twenty.
 func Read(folder string) (*Manifest, error) {
 	path := filepath.Join(folder, FileName)
-	data, err := file.ReadBounded(path, maxManifestBytes)
+	data, err := storage.ReadRegular(path, maxManifestBytes)
 	if os.IsNotExist(err) {
 		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "no such file", Needed: "the manifest of a plugin",
 			Fix: "point at the folder that holds " + FileName, Cause: err}
 	}
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: err.Error(), Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: diagnostic.Cause(err), Cause: err}
 	}
 	return Parse(path, data)
 }

@@ -2,6 +2,7 @@
 package refusal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -36,6 +37,14 @@ var (
 // Incompatible is an error of kind ErrIncompatible.
 func Incompatible(path, found, needed, fix string) *diagnostic.Error {
 	return &diagnostic.Error{Kind: ErrIncompatible, Path: path, Found: "found " + found, Needed: needed, Fix: fix}
+}
+
+// Locking words an error of a lock of the store; that of a context stays as it is.
+func Locking(ctx context.Context, path string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return Store(path, "cannot lock", err)
 }
 
 // Store words an error of the file system that holds the store.

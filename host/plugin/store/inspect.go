@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Inspection is what can be said of a plugin without running any of it.
@@ -100,19 +101,23 @@ func (e *Inspected) finish(path string, platform manifest.Platform, m *manifest.
 }
 
 func inspectArchive(ctx context.Context, path string) (*Inspection, error) {
-	temp, err := os.MkdirTemp("", "graft-inspect-")
+	folder, err := storage.Temporary("")
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: os.TempDir(), Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
 	}
-	defer os.RemoveAll(temp)
+	defer folder.Remove()
+	temp := filepath.Join(folder.Path, "plugin")
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		return nil, refusal.Store(temp, "cannot write", err)
+	}
 	if err := archive.Unpack(ctx, path, temp); err != nil {
 		return nil, relabel(err, temp, path)
 	}
-	folder, err := pluginFolder(temp, path)
+	inner, err := pluginFolder(temp, path)
 	if err != nil {
 		return nil, err
 	}
-	in, err := inspectFolder(folder)
+	in, err := inspectFolder(inner)
 	if err != nil {
 		return nil, relabel(err, temp, path)
 	}

@@ -11,11 +11,11 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/archive"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Installation is what Install did.
@@ -123,7 +123,7 @@ func (s *Store) stage(ctx context.Context) (*staging, error) {
 	}
 	st := &staging{folder: folder, content: filepath.Join(folder, "plugin")}
 	// The lock tells a later sweep that this process lives.
-	if st.lock, err = file.Lock(ctx, filepath.Join(folder, ".lock")); err == nil {
+	if st.lock, err = storage.Lock(ctx, filepath.Join(folder, ".lock"), nil); err == nil {
 		err = os.Mkdir(st.content, 0o755)
 	}
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *Store) sweep() {
 			os.RemoveAll(folder) // died before it had its lock
 			continue
 		}
-		if free, err := file.TryLock(f); free && err == nil {
+		if free, err := storage.TryLock(f); free && err == nil {
 			os.RemoveAll(folder)
 		}
 		f.Close()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // recordName is the file in an installed plugin that lists what was installed.
@@ -46,7 +46,7 @@ func hashFolder(folder string) (map[string]string, error) {
 			return err
 		}
 		if !entry.Type().IsRegular() {
-			files[filepath.ToSlash(name)] = "a " + file.Kind(entry.Type())
+			files[filepath.ToSlash(name)] = "a " + storage.Kind(entry.Type())
 			return nil
 		}
 		sha, err := file.SHA256(path)
@@ -68,7 +68,7 @@ func writeRecord(folder string, r Record) error {
 		return err
 	}
 	path := filepath.Join(folder, recordName)
-	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+	if err := storage.Write(path, append(data, '\n'), storage.Shared); err != nil {
 		return refusal.Store(path, "cannot write", err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func writeRecord(folder string, r Record) error {
 // readRecord reads the record of an installed plugin.
 func readRecord(folder string) (*Record, error) {
 	path := filepath.Join(folder, recordName)
-	data, err := file.ReadBounded(path, maxRecordBytes)
+	data, err := storage.ReadRegular(path, maxRecordBytes)
 	r := &Record{}
 	if err == nil {
 		err = json.Unmarshal(data, r)

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Store holds plugins in a folder, one folder each, and the record of verified libraries beside it.
@@ -56,7 +57,11 @@ func (s *Store) lock(ctx context.Context) (*os.File, error) {
 	if err := os.MkdirAll(s.root, 0o755); err != nil {
 		return nil, refusal.Store(s.root, "cannot make the folder", err)
 	}
-	return file.Lock(ctx, filepath.Join(s.root, ".lock"))
+	lock, err := storage.Lock(ctx, filepath.Join(s.root, ".lock"), nil)
+	if err != nil {
+		return nil, refusal.Locking(ctx, s.root, err)
+	}
+	return lock, nil
 }
 
 // Installed is a plugin in the store.
@@ -152,7 +157,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		os.Remove(aside)
 		return refusal.Store(folder, "cannot remove", err)
 	}
-	if err := os.RemoveAll(aside); err != nil {
+	if err := errors.Join(storage.SyncFolder(s.root), os.RemoveAll(aside)); err != nil {
 		return refusal.Store(aside, "cannot remove", err)
 	}
 	if recordErr != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Record is the record of the libraries that have been run apart and passed, by hash. It lies in the
@@ -62,7 +63,7 @@ type Content struct {
 // Read gives the content; a missing file is an empty record.
 func (t *Record) Read() (*Content, error) {
 	content := &Content{SchemaVersion: 1, Libraries: map[string]Verified{}}
-	data, err := file.ReadBounded(t.path, maxTrustBytes)
+	data, err := storage.ReadRegular(t.path, maxTrustBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return content, nil
 	}
@@ -73,7 +74,7 @@ func (t *Record) Read() (*Content, error) {
 		err = fmt.Errorf("found schema_version %d, needed 1", content.SchemaVersion)
 	}
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: t.path, Found: "cannot read the record of verified libraries: " + err.Error(),
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: t.path, Found: "cannot read the record of verified libraries: " + diagnostic.Cause(err),
 			Fix: "remove the file and install the plugins again", Cause: err}
 	}
 	if content.Libraries == nil {
@@ -112,9 +113,9 @@ func (t *Record) Update(ctx context.Context, change func(libraries map[string]Ve
 	if err := os.MkdirAll(filepath.Dir(t.path), 0o755); err != nil {
 		return refusal.Store(filepath.Dir(t.path), "cannot make the folder", err)
 	}
-	lock, err := file.Lock(ctx, t.path+".lock")
+	lock, err := storage.Lock(ctx, t.path+".lock", nil)
 	if err != nil {
-		return err
+		return refusal.Locking(ctx, t.path, err)
 	}
 	defer lock.Close()
 	content, err := t.Read()
@@ -126,22 +127,7 @@ func (t *Record) Update(ctx context.Context, change func(libraries map[string]Ve
 	if err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(t.path), "."+FileName+"-")
-	if err != nil {
-		return refusal.Store(filepath.Dir(t.path), "cannot write", err)
-	}
-	defer os.Remove(temp.Name()) // fails once it is renamed
-	_, err = temp.Write(append(data, '\n'))
-	if closeErr := temp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Chmod(temp.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), t.path)
-	}
-	if err != nil {
+	if err := storage.Write(t.path, append(data, '\n'), storage.Shared); err != nil {
 		return refusal.Store(t.path, "cannot write", err)
 	}
 	return nil

@@ -1,0 +1,285 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	if folder := os.Getenv("GRAFT_TEST_KILLED"); folder != "" {
+		beKilled(folder)
+	}
+	os.Exit(m.Run())
+}
+
+// beKilled leaves an unfinished file and a temporary folder, and waits to be killed.
+func beKilled(folder string) {
+	f, err := Create(filepath.Join(folder, "a"), Shared)
+	if err == nil {
+		_, err = f.WriteString("half")
+	}
+	var t *Folder
+	if err == nil {
+		t, err = Temporary(folder)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(t.Path, "socket"), nil, 0o600)
+	}
+	if err != nil {
+		os.Stdout.WriteString(err.Error() + "\n")
+	}
+	os.Stdout.WriteString("ready\n")
+	select {}
+}
+
+func names(t *testing.T, folder string) string {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return strings.Join(out, " ")
+}
+
+func write(t *testing.T, path, content string, access Access) {
+	t.Helper()
+	if err := Write(path, []byte(content), access); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o022))
+	folder := t.TempDir()
+	path := filepath.Join(folder, "a")
+	mode := func() fs.FileMode {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode().Perm()
+	}
+	write(t, path, "1", Shared)
+	if mode() != 0o644 {
+		t.Errorf("a new file has the mode %o, want the umask's", mode())
+	}
+	for _, kept := range []fs.FileMode{0o600, 0o666, 0o640} {
+		if err := os.Chmod(path, kept); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, "2", Shared)
+		if mode() != kept {
+			t.Errorf("a rewritten file has the mode %o, want %o as before", mode(), kept)
+		}
+	}
+	write(t, path, "3", Private)
+	if mode() != 0o600 {
+		t.Errorf("a private file has the mode %o", mode())
+	}
+	if data, err := os.ReadFile(path); string(data) != "3" || err != nil {
+		t.Errorf("found %q, %v", data, err)
+	}
+	if got := names(t, folder); got != "a" {
+		t.Errorf("the folder holds %s", got)
+	}
+}
+
+// A link or a pipe in a file's place is replaced; what a link points at is left.
+func TestWriteInPlaceOfOthers(t *testing.T) {
+	folder := t.TempDir()
+	victim, path := filepath.Join(folder, "victim"), filepath.Join(folder, "a")
+	write(t, victim, "victim", Shared)
+	if err := os.Symlink(victim, path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "mine", Private)
+	if data, _ := os.ReadFile(victim); string(data) != "victim" {
+		t.Errorf("the link's target holds %q", data)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "mine", Private)
+	if data, err := ReadOwn(path, 10); string(data) != "mine" || err != nil {
+		t.Errorf("found %q, %v", data, err)
+	}
+}
+
+func TestAFailedWriteLeavesWhatWasThere(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "a")
+	write(t, path, "old", Shared)
+	full := errors.New("full")
+	if err := WriteFrom(path, Shared, func(w io.Writer) error { _, _ = w.Write([]byte("half")); return full }); !errors.Is(err, full) {
+		t.Errorf("error %v", err)
+	}
+	if data, _ := os.ReadFile(path); string(data) != "old" || names(t, folder) != "a" {
+		t.Errorf("found %q among %s", data, names(t, folder))
+	}
+	if err := os.Mkdir(filepath.Join(folder, "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(filepath.Join(folder, "folder"), nil, Shared); err == nil || names(t, folder) != "a folder" {
+		t.Errorf("in a folder's place: %v, %s", err, names(t, folder))
+	}
+}
+
+// Files and folders of a process that lives are left; those of a killed one go with the next run.
+func TestTheNextRunSweeps(t *testing.T) {
+	folder := t.TempDir()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), "GRAFT_TEST_KILLED="+folder)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 6)
+	if _, err := io.ReadFull(out, said); err != nil || string(said) != "ready\n" {
+		t.Fatalf("the child said %q, %v", said, err)
+	}
+	old := time.Now().Add(-1000 * time.Hour)
+	next := func() (file, folders int) {
+		entries, _ := filepath.Glob(filepath.Join(folder, "*"))
+		hidden, _ := filepath.Glob(filepath.Join(folder, ".a.*"))
+		for _, e := range append(entries, hidden...) {
+			_ = os.Chtimes(e, old, old) // age is no reason
+		}
+		write(t, filepath.Join(folder, "a"), "whole", Shared)
+		f, err := Temporary(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Remove(); err != nil {
+			t.Fatal(err)
+		}
+		entries, _ = filepath.Glob(filepath.Join(folder, folderPrefix+"*"))
+		hidden, _ = filepath.Glob(filepath.Join(folder, ".a.*"))
+		return len(hidden), len(entries)
+	}
+	if file, folders := next(); file != 1 || folders != 1 {
+		t.Errorf("of a living process %d files and %d folders are left, want one each", file, folders)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
+	// Begun, but killed before it had its lock; and what others made with such a name.
+	for _, name := range []string{"begun", "theirs"} {
+		if err := os.Mkdir(filepath.Join(folder, folderPrefix+name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(folder, folderPrefix+"theirs", "precious"), "", Shared)
+	if file, folders := next(); file != 0 || folders != 1 {
+		t.Errorf("of a killed process %d files and %d folders are left, want none, and one that is not graft's", file, folders)
+	}
+	if got := names(t, folder); got != "a "+folderPrefix+"theirs" {
+		t.Errorf("the folder holds %s", got)
+	}
+}
+
+// What is no file of this user's is refused at once: nothing waits for the other end of a pipe.
+func TestOpenOwn(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	write(t, at("mine"), "mine", Private)
+	write(t, at("open"), "open", Private)
+	write(t, at("theirs"), "theirs", Private)
+	for _, err := range []error{
+		os.Symlink(at("mine"), at("link")), unix.Mkfifo(at("pipe"), 0o600), os.Mkdir(at("folder"), 0o700),
+		os.Chmod(at("open"), 0o602), os.Symlink("/dev/zero", at("device")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"mine": "", "link": "found a symbolic link", "pipe": "found a named pipe", "folder": "found a folder", "device": "found a symbolic link",
+		"open": "found that others can write to it (mode 602)",
+	} {
+		if data, err := ReadOwn(at(name), 100); want == "" && (err != nil || string(data) != "mine") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %q, %v; want %s", name, data, err, want)
+		}
+	}
+	for name, want := range map[string]string{"link": "", "pipe": "found a named pipe", "device": "found a device", "folder": "found a folder"} {
+		if data, err := ReadRegular(at(name), 100); want == "" && (err != nil || string(data) != "mine") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %q, %v; want %s", name, data, err, want)
+		}
+	}
+	if _, err := ReadOwn(at("mine"), 3); err == nil || !strings.Contains(err.Error(), "found more than 3 bytes") {
+		t.Errorf("a larger file: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(at("theirs"), 12345, -1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadOwn(at("theirs"), 100); err == nil || !strings.Contains(err.Error(), "belongs to the user 12345") {
+			t.Errorf("another's file: %v", err)
+		}
+	}
+}
+
+func TestManyWritersOfOneFile(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "a")
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 20 {
+				if err := Write(path, []byte(strings.Repeat(string(rune('a'+i)), 1000)), Private); err != nil {
+					t.Error(err)
+				}
+				if data, err := ReadOwn(path, 1000); err != nil || len(data) != 1000 || strings.Count(string(data), string(data[0])) != 1000 {
+					t.Errorf("found %d bytes, %v", len(data), err)
+				}
+				if f, err := Temporary(folder); err != nil || f.Remove() != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := names(t, folder); got != "a" {
+		t.Errorf("the folder holds %s", got)
+	}
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), ".lock")
+	first, err := Lock(context.Background(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	waited := 0
+	if _, err := Lock(ctx, path, func() { waited++; cancel() }); !errors.Is(err, context.Canceled) || waited != 1 {
+		t.Errorf("the second: %v, %d waits", err, waited)
+	}
+	first.Close()
+	second, err := Lock(context.Background(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
+}
