@@ -62,6 +62,7 @@ function(graft_compile_cuda target name source architectures)
             --expt-relaxed-constexpr --threads 2 -Xptxas -v
             -Xcompiler -fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden
             -Xcompiler -ffunction-sections,-fdata-sections,-Wall,-Wno-unknown-pragmas
+            "$<$<BOOL:${GRAFT_HARDEN_COMPILE}>:-Xcompiler;$<JOIN:${GRAFT_HARDEN_COMPILE},$<COMMA>>>"
             -include "${folder}/plugin.h" "$<$<BOOL:${includes}>:-I$<JOIN:${includes},;-I>>" ${GRAFT_NVCC_FLAGS}
             -MD -MF "${object}.d" -c "${path}" -o "${object}"
     COMMAND_EXPAND_LISTS VERBATIM)

@@ -40,6 +40,8 @@ if(GRAFT_SANITIZE)
   set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
 endif()
 
+include("${CMAKE_CURRENT_LIST_DIR}/Hardening.cmake")
+
 # Sets `out` to the value of a top-level key of a plugin.yaml.
 function(graft_manifest_value out manifest key)
   file(STRINGS "${manifest}" lines REGEX "^${key}: *")
@@ -58,7 +60,8 @@ endfunction()
 function(graft_compile target)
   # Optimising what sanitizers have instrumented takes compilers many times longer than it saves.
   target_compile_options(${target} PRIVATE
-    $<IF:$<BOOL:${GRAFT_SANITIZE}>,-O1,-O3> -Wall -Wextra -ffunction-sections -fdata-sections -fno-math-errno ${ARGN} ${GRAFT_SANITIZE_FLAGS})
+    $<IF:$<BOOL:${GRAFT_SANITIZE}>,-O1,-O3> -Wall -Wextra -ffunction-sections -fdata-sections -fno-math-errno
+    ${GRAFT_HARDEN_COMPILE} ${ARGN} ${GRAFT_SANITIZE_FLAGS})
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
 endfunction()
@@ -83,7 +86,7 @@ function(graft_link_plugin target stem folder)
   # nodelete: sessions and options keep pointers into the library, in no order that unloading could honour.
   target_link_options(${target} PRIVATE
     "LINKER:--version-script=${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections
-    LINKER:-z,noexecstack,-z,relro,-z,now,-z,nodelete ${GRAFT_SANITIZE_FLAGS})
+    ${GRAFT_HARDEN_LINK} LINKER:-z,nodelete ${GRAFT_SANITIZE_FLAGS})
   if(NOT GRAFT_SANITIZE)  # the sanitizers' runtime stays undefined until the program brings it
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc LINKER:-z,defs)
   endif()
