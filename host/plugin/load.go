@@ -14,11 +14,11 @@ import (
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/cuda/signals"
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/internal/driver"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/sealed"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/plugin/trust"
@@ -34,9 +34,10 @@ type Plugin struct {
 	Variant  *manifest.Variant
 	Info     *Info // what the library says of itself
 
-	note   *library.Note
-	table  *abi.Plugin
-	ortOps *abi.ORTOps
+	note    *library.Note
+	content *sealed.File // of the library, until it is loaded: what was hashed is what is loaded
+	table   *abi.Plugin
+	ortOps  *abi.ORTOps
 }
 
 // OpenOptions say what Open accepts.
@@ -50,11 +51,18 @@ type OpenOptions struct {
 	Trust *trust.Record
 }
 
-// loaded holds the libraries of this process by path. The C library identifies them by path too, so a
-// file that has been replaced since cannot be loaded beside the old one.
+// loaded holds the libraries of this process by the hash of their content: no content is loaded twice, and two versions of
+// a plugin stand side by side.
 var loaded struct {
 	sync.Mutex
-	libraries map[string]*Plugin
+	libraries map[string]*Plugin // that are in use
+	code      map[string]code    // all, with those that were refused once they were loaded
+}
+
+// code is a loaded library. The C library knows it by the path of its content, which another file would get if it was closed.
+type code struct {
+	handle  uintptr
+	content *sealed.File
 }
 
 // Open loads the plugin of a folder for a Device: it reads the manifest and the ELF file, requires the
@@ -70,6 +78,7 @@ func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer p.release()
 	if p.note != nil && p.note.Device == "cuda" {
 		if err := driver.Require(p.Path, p.note.CUDA); err != nil {
 			return nil, err
@@ -82,21 +91,14 @@ func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	}
 	loaded.Lock()
 	defer loaded.Unlock()
-	if old, ok := loaded.libraries[p.Path]; ok {
-		if old.SHA256 != p.SHA256 {
-			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path,
-				Found: "found another file than the one this process loaded before", Needed: "the same", Fix: "restart the program"}
-		}
+	if old, ok := loaded.libraries[p.SHA256]; ok {
 		p.table, p.ortOps, p.Info = old.table, old.ortOps, old.Info
 		return p, p.agree()
 	}
 	if err := p.load(); err != nil {
 		return nil, err
 	}
-	if loaded.libraries == nil {
-		loaded.libraries = map[string]*Plugin{}
-	}
-	loaded.libraries[p.Path] = p
+	loaded.libraries[p.SHA256] = p
 	return p, p.agree()
 }
 
@@ -114,20 +116,18 @@ func prepare(folder, device string) (*Plugin, error) {
 		return nil, err
 	}
 	p := &Plugin{Folder: folder, Path: filepath.Join(folder, v.File), Manifest: m, Variant: v}
-	l, err := library.Read(p.Path)
+	l, content, err := library.Seal(p.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Check(library.HostABI, manifest.ThisPlatform); err != nil {
+	if err = l.Check(library.HostABI, manifest.ThisPlatform); err == nil {
+		err = l.Agree(m, v)
+	}
+	if err != nil {
+		content.Close()
 		return nil, err
 	}
-	if err := l.Agree(m, v); err != nil {
-		return nil, err
-	}
-	if p.SHA256, err = file.SHA256(p.Path); err != nil {
-		return nil, err
-	}
-	p.note = l.Note
+	p.note, p.content, p.SHA256 = l.Note, content, content.SHA256
 	return p, nil
 }
 
@@ -141,19 +141,52 @@ func (p *Plugin) native(f func()) {
 	f()
 }
 
+// link has the system's loader load the content that was hashed, once.
+func (p *Plugin) link() (uintptr, error) {
+	if c, ok := loaded.code[p.SHA256]; ok {
+		return c.handle, nil
+	}
+	const noLoad = 4 // RTLD_NOLOAD: only what is loaded already
+	path, done, err := p.content.Loadable(func(path string) bool {
+		_, err := purego.Dlopen(path, purego.RTLD_NOW|noLoad)
+		return err == nil
+	})
+	if err != nil {
+		return 0, &diagnostic.Error{Kind: refusal.ErrStore, Path: p.Path, Found: "cannot copy it for loading: " + err.Error(), Fix: "set TMPDIR to a writable folder", Cause: err}
+	}
+	defer done()
+	var handle uintptr
+	p.native(func() { handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
+	if err != nil {
+		text := strings.TrimPrefix(diagnostic.Printable(err.Error()), path+": ")
+		return 0, &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
+			Fix: "install what it needs, or a build of the plugin for this system", Cause: err}
+	}
+	if loaded.code == nil {
+		loaded.code, loaded.libraries = map[string]code{}, map[string]*Plugin{}
+	}
+	loaded.code[p.SHA256] = code{handle, p.content}
+	p.content = nil
+	return handle, nil
+}
+
+// release gives the content back when it was not loaded.
+func (p *Plugin) release() {
+	if p.content != nil {
+		p.content.Close()
+	}
+	p.content = nil
+}
+
 // load runs the library's constructors and reads its table and description.
 func (p *Plugin) load() error {
 	refuse := func(found, need, fix string) error { return refusal.Incompatible(p.Path, found, need, fix) }
 	// The C library holds the text of an error for the thread that met it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var handle uintptr
-	var err error
-	p.native(func() { handle, err = purego.Dlopen(p.Path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
+	handle, err := p.link()
 	if err != nil {
-		text := strings.TrimPrefix(diagnostic.Printable(err.Error()), p.Path+": ")
-		return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
-			Fix: "install what it needs, or a build of the plugin for this system", Cause: err}
+		return err
 	}
 	entry, err := purego.Dlsym(handle, library.EntrySymbol)
 	if err != nil {

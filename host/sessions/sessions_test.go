@@ -203,7 +203,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 	if cpu.choice.Variant != "cpu" || len(cpu.domains) != 1 || !strings.Contains(cpu.log, "device=cpu ") {
 		t.Errorf("without providers: variant %q, %d domains, log %s", cpu.choice.Variant, len(cpu.domains), cpu.log)
 	}
-	if maps, err := os.ReadFile("/proc/self/maps"); err == nil && bytes.Contains(maps, []byte(set.Plugins[0].Folder+"/libkit_check_cuda.so")) {
+	if maps, err := os.ReadFile("/proc/self/maps"); err == nil && bytes.Contains(maps, []byte("libkit_check_cuda.so")) {
 		t.Error("a session on the CPU loaded the CUDA library")
 	}
 

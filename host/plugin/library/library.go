@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/sealed"
 	"github.com/opgraft/graft/host/storage"
 )
 
@@ -41,6 +42,7 @@ const (
 type File struct {
 	Path       string   `json:"path"`
 	Size       int64    `json:"size"`
+	SHA256     string   `json:"-"`               // in hexadecimal, of the bytes that all of this was read of
 	Machine    string   `json:"machine"`         // GOARCH where Go has one, else the ELF name
 	Bits       int      `json:"bits"`            // 32 or 64
 	Shared     bool     `json:"shared"`          // of type ET_DYN
@@ -63,20 +65,37 @@ var entryPattern = regexp.MustCompile(`^graft_plugin_v(\d{1,5})$`)
 // Read reads the ELF file at path without running any of it. A file that is not an ELF file, or
 // a damaged one, is an *diagnostic.Error of kind ErrIncompatible.
 func Read(path string) (*File, error) {
+	lib, content, err := Seal(path)
+	if err != nil {
+		return nil, err
+	}
+	return lib, content.Close()
+}
+
+// Seal is Read, and gives the bytes that were read, for loading them. The caller closes them.
+func Seal(path string) (*File, *sealed.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
+		return nil, nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
 			Fix: "correct the file name in " + manifest.FileName + " or build the library", Cause: err}
 	}
 	if !info.Mode().IsRegular() {
-		return nil, refusal.Incompatible(path, "a "+storage.Kind(info.Mode()), "a shared library", "")
+		return nil, nil, refusal.Incompatible(path, "a "+storage.Kind(info.Mode()), "a shared library", "")
 	}
-	f, err := os.Open(path)
+	if info.Size() > maxLibraryBytes {
+		return nil, nil, refusal.Incompatible(path, fmt.Sprintf("a file of %d bytes", info.Size()), fmt.Sprintf("at most %d", int64(maxLibraryBytes)), "")
+	}
+	content, err := sealed.Read(path, maxLibraryBytes)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: err.Error(), Fix: "make the file readable", Cause: err}
+		return nil, nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: diagnostic.Cause(err), Fix: "make the file readable", Cause: err}
 	}
-	defer f.Close()
-	return readELF(path, f, info.Size())
+	lib, err := readELF(path, content, content.Size)
+	if err != nil {
+		content.Close()
+		return nil, nil, err
+	}
+	lib.SHA256 = content.SHA256
+	return lib, content, nil
 }
 
 // readELF is Read over bytes. It is careful with hostile ones: debug/elf checks bounds, and
@@ -85,9 +104,6 @@ func readELF(path string, file io.ReaderAt, size int64) (*File, error) {
 	damaged := func(err error) error {
 		return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: path, Found: "found a damaged ELF file: " + err.Error(),
 			Needed: "a complete shared library", Fix: "build or download it again", Cause: err}
-	}
-	if size > maxLibraryBytes {
-		return nil, refusal.Incompatible(path, fmt.Sprintf("a file of %d bytes", size), fmt.Sprintf("at most %d", int64(maxLibraryBytes)), "")
 	}
 	var magic [4]byte
 	if n, _ := file.ReadAt(magic[:], 0); n < 4 || string(magic[:]) != elf.ELFMAG {

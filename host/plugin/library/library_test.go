@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -25,8 +26,12 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sum, err := file.SHA256(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := &File{
-		Path: path, Size: lib.Size, Machine: runtime.GOARCH, Bits: 64, Shared: true, Needed: []string{"libc.so.6"},
+		Path: path, Size: lib.Size, SHA256: sum, Machine: runtime.GOARCH, Bits: 64, Shared: true, Needed: []string{"libc.so.6"},
 		Entry: EntrySymbol, Registers: true,
 		Note: &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "toy", Version: "0.1.0", Device: "cpu", OS: "linux", Arch: runtime.GOARCH, ISA: []string{"baseline"}},
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/archive"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -55,7 +54,7 @@ func Inspect(ctx context.Context, path string) (*Inspection, error) {
 		return nil, err
 	}
 	entry := Inspected{File: filepath.Base(path), Library: library}
-	entry.finish(path, manifest.ThisPlatform, nil)
+	entry.finish(manifest.ThisPlatform, nil)
 	return &Inspection{Path: path, Libraries: []Inspected{entry}}, nil
 }
 
@@ -77,7 +76,7 @@ func inspectFolder(folder string) (*Inspection, error) {
 			entry.Problem = err.Error()
 		} else {
 			entry.Library = library
-			entry.finish(path, manifest.Platform{OS: v.OS, Arch: v.Arch}, m)
+			entry.finish(manifest.Platform{OS: v.OS, Arch: v.Arch}, m)
 		}
 		in.Libraries = append(in.Libraries, entry)
 	}
@@ -85,16 +84,12 @@ func inspectFolder(folder string) (*Inspection, error) {
 }
 
 // finish adds hash and problem to a library that could be read.
-func (e *Inspected) finish(path string, platform manifest.Platform, m *manifest.Manifest) {
+func (e *Inspected) finish(platform manifest.Platform, m *manifest.Manifest) {
+	e.SHA256 = e.Library.SHA256
 	err := e.Library.Check(library.HostABI, platform)
 	if err == nil && m != nil {
 		err = e.Library.Agree(m, e.Variant)
 	}
-	sha, hashErr := file.SHA256(path)
-	if err == nil {
-		err = hashErr
-	}
-	e.SHA256 = sha
 	if err != nil {
 		e.Problem = err.Error()
 	}

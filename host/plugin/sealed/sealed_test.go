@@ -1,0 +1,95 @@
+package sealed
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opgraft/graft/host/diagnostic"
+)
+
+func TestRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "libtoy.so")
+	content := strings.Repeat("content", 1000)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Read(path, 7000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sum := sha256.Sum256([]byte(content))
+	if f.Size != 7000 || f.SHA256 != hex.EncodeToString(sum[:]) {
+		t.Errorf("%d bytes with hash %s", f.Size, f.SHA256)
+	}
+	// The file goes, and nobody can change what was read of it.
+	if err := os.WriteFile(path, []byte("other"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	same := func(where string, r io.Reader) {
+		t.Helper()
+		if got, err := io.ReadAll(r); err != nil || string(got) != content {
+			t.Errorf("%s: %d bytes, %v; want what was read", where, len(got), err)
+		}
+	}
+	same("memory", io.NewSectionReader(f, 0, f.Size))
+	if runtime.GOOS == "linux" {
+		if _, err := f.memory.WriteAt([]byte("x"), 0); err == nil {
+			t.Error("the memory can be written")
+		}
+		if err := f.memory.Truncate(1); err == nil {
+			t.Error("the memory can be cut")
+		}
+	}
+	for _, taken := range []bool{false, true} {
+		at, done, err := f.Loadable(func(string) bool { return taken })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(at, "/proc/") == taken {
+			t.Errorf("taken %v: %s", taken, at)
+		}
+		opened, err := os.Open(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(at, opened)
+		opened.Close()
+		if info, err := os.Stat(filepath.Dir(at)); taken && (err != nil || info.Mode().Perm() != 0o700) {
+			t.Errorf("the copy's folder: %v, %v", info.Mode(), err)
+		}
+		done()
+		if _, err := os.Stat(at); taken && !os.IsNotExist(err) {
+			t.Errorf("the copy is left behind: %v", err)
+		}
+	}
+}
+
+func TestReadRefusals(t *testing.T) {
+	folder := t.TempDir()
+	large, pipe := filepath.Join(folder, "large"), filepath.Join(folder, "pipe")
+	if err := os.WriteFile(large, make([]byte, 11), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		folder:        "found a folder, needed a regular file",
+		pipe:          "found a named pipe, needed a regular file",
+		large:         "found 11 bytes, needed at most 10",
+		"/dev/null":   "found a device, needed a regular file",
+		folder + "/x": "open " + folder + "/x: no such file or directory",
+	} {
+		if _, err := Read(path, 10); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+}
