@@ -26,6 +26,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // weightsFile holds the weights of the models that this figure makes.
@@ -76,11 +77,12 @@ func linear(panels bool) figure {
 	}
 	return figure{name, what, "at least 1.30x, no second copy of the weights",
 		func(ctx context.Context, b *bench) (*outcome, error) {
-			dir, err := os.MkdirTemp("", "graft-linear-")
+			temp, err := storage.Temporary("")
 			if err != nil {
 				return nil, err
 			}
-			defer os.RemoveAll(dir)
+			defer temp.Remove()
+			dir := temp.Path
 			var whole []linearLayer
 			for range 12 {
 				whole = append(whole, gpt2Layer...)
@@ -280,11 +282,11 @@ func writeWeights(path string, lists [][]linearLayer) (int64, error) {
 	for _, list := range lists {
 		largest = max(largest, need(list))
 	}
-	f, err := os.Create(path)
+	f, err := storage.Create(path, storage.Shared)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
+	defer f.Discard()
 	w := bufio.NewWriterSize(f, 1<<20)
 	random := rand.New(rand.NewPCG(1, 2))
 	var four [4]byte
@@ -294,7 +296,10 @@ func writeWeights(path string, lists [][]linearLayer) (int64, error) {
 			return 0, err
 		}
 	}
-	return need(lists[0]), w.Flush()
+	if err = w.Flush(); err == nil {
+		err = f.Commit()
+	}
+	return need(lists[0]), err
 }
 
 // writeLayers writes a model of linear layers side by side, each with an output of its
@@ -348,7 +353,7 @@ func writeLayers(path string, list []linearLayer, rows int64) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, 0o644)
+	return storage.Write(path, data, storage.Shared)
 }
 
 // residesIn asks a process of its own what it holds with the model loaded.

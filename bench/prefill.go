@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // least is what "not slower" means where two medians of a noisy machine meet.
@@ -24,11 +24,12 @@ const least = 0.98
 func prefill() figure {
 	const what = "attention alone, many queries, 12 heads, no mask, against ONNX Runtime's matmuls and its MultiHeadAttention"
 	return figure{"prefill", what, fmt.Sprintf("each at least %.2fx", least), func(ctx context.Context, b *bench) (*outcome, error) {
-		dir, err := os.MkdirTemp("", "graft-prefill-")
+		temp, err := storage.Temporary("")
 		if err != nil {
 			return nil, err
 		}
-		defer os.RemoveAll(dir)
+		defer temp.Remove()
+		dir := temp.Path
 		out := &outcome{Met: true, Answers: "answers equal"}
 		var got []string
 		results := map[string]*comparison.Result{}
@@ -36,7 +37,7 @@ func prefill() figure {
 			for _, shape := range [][2]int64{{128, 64}, {256, 64}, {512, 64}, {1024, 64}, {128, 128}, {256, 128}} {
 				name := fmt.Sprintf("%s %dx%d", kind, shape[0], shape[1])
 				path := filepath.Join(dir, kind+".onnx")
-				if err := os.WriteFile(path, attentionModel(kind == "mha", shape[0], shape[1]), 0o644); err != nil {
+				if err := storage.Write(path, attentionModel(kind == "mha", shape[0], shape[1]), storage.Shared); err != nil {
 					return nil, err
 				}
 				r, err := comparison.Run(ctx, b.library, b.set, path, comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}, Rounds: 4 * b.rounds, Warmup: 5})

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/storage"
 	"github.com/opgraft/graft/models"
 )
 
@@ -43,11 +44,12 @@ func profile(name, what, subject string, prompt, tokens int, v varied) figure {
 		if err != nil {
 			return nil, err
 		}
-		dir, err := os.MkdirTemp("", "graft-profile-")
+		temp, err := storage.Temporary("")
 		if err != nil {
 			return nil, err
 		}
-		defer os.RemoveAll(dir)
+		defer temp.Remove()
+		dir := temp.Path
 		if err := generateOnce(ctx, b, folder, filepath.Join(dir, "decoder"), prompt, tokens, v); err != nil {
 			return nil, err
 		}

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // outcome is what a figure came to.
@@ -77,7 +77,7 @@ func write(folder string, r result) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, r.Figure+".json"), append(data, '\n'), 0o644)
+	return storage.Write(filepath.Join(folder, r.Figure+".json"), append(data, '\n'), storage.Shared)
 }
 
 // writeCompressed writes the same bytes for the same data.
@@ -93,7 +93,7 @@ func writeCompressed(path string, data []byte) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	return storage.Write(path, b.Bytes(), storage.Shared)
 }
 
 // summarise puts summaries in the place of lists of times: those whose key says so. left

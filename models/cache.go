@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Cached makes the full-size subject name in the user's cache, unless it is
@@ -41,11 +43,12 @@ func Cached(name string, report func(dir string)) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
 	}
-	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+name+".making-")
+	temp, err := storage.Temporary(filepath.Dir(dir))
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(staging)
+	defer temp.Remove()
+	staging := filepath.Join(temp.Path, name)
 	if _, err := Build(name, staging, DefaultSeed); err != nil {
 		return "", err
 	}
@@ -55,5 +58,5 @@ func Cached(name string, report func(dir string)) (string, error) {
 		}
 		return "", err
 	}
-	return dir, nil
+	return dir, storage.SyncFolder(filepath.Dir(dir))
 }

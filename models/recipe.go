@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 // DefaultSeed fills subjects and fixtures where no other seed is asked for.
@@ -68,7 +70,7 @@ func Build(name, dir string, seed uint64) ([]string, error) {
 		return written, err
 	}
 	path := filepath.Join(dir, "config.json")
-	if err := os.WriteFile(path, config, 0o644); err != nil {
+	if err := storage.Write(path, config, storage.Shared); err != nil {
 		return written, err
 	}
 	return append(written, path), nil

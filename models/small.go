@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 //go:embed small
@@ -73,7 +75,7 @@ func Small(name, dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), b, 0o644); err != nil {
+		if err := storage.Write(filepath.Join(dir, file), b, storage.Shared); err != nil {
 			return err
 		}
 	}

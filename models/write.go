@@ -3,10 +3,10 @@ package models
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 // chunk is how many bytes of a weight a worker makes at a time.
@@ -89,25 +89,17 @@ func (m memory) WriteAt(b []byte, at int64) (int, error) {
 
 // writeFile fills the output into a new file beside path and renames it to path
 // when it is whole.
-func (o *output) writeFile(path string, seed uint64) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+func (o *output) writeFile(path string, seed uint64) error {
+	f, err := storage.Create(path, storage.Shared)
+	if err == nil {
+		defer f.Discard()
+		err = o.writeTo(f, seed)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err = o.writeTo(f, seed); err != nil {
+	if err == nil {
+		err = f.Commit()
+	}
+	if err != nil {
 		return fmt.Errorf("write %s (%d bytes): %w", path, o.size, err)
 	}
-	if err = f.Chmod(0o644); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err = f.Close(); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }

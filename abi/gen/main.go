@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Files of the repository, relative to its root.
@@ -44,7 +46,7 @@ func run(root string) error {
 		if old, err := os.ReadFile(full); err == nil && bytes.Equal(old, data) {
 			continue
 		}
-		if err := os.WriteFile(full, data, 0o644); err != nil {
+		if err := storage.Write(full, data, storage.Shared); err != nil {
 			return err
 		}
 	}

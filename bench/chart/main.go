@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 func main() {
@@ -28,5 +30,5 @@ func write(folder string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, "chart.svg"), c.svg(), 0o644)
+	return storage.Write(filepath.Join(folder, "chart.svg"), c.svg(), storage.Shared)
 }

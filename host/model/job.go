@@ -3,8 +3,6 @@ package model
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -12,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // writeJob writes files under temporary names and then gives them their own.
@@ -22,33 +21,30 @@ type writeJob struct {
 	staged      []stagedFile
 }
 
-type stagedFile struct{ temp, final string }
+type stagedFile struct {
+	file  *storage.File
+	final string
+}
 
 // stage writes the pieces to a temporary file beside final and syncs it.
-func (j *writeJob) stage(final string, pieces func(func(payload) error) error) (err error) {
+func (j *writeJob) stage(final string, pieces func(func(payload) error) error) error {
 	if err := j.ctx.Err(); err != nil {
 		return j.cancelled(final)
 	}
-	temp, f, err := createBeside(final)
+	f, err := storage.Create(final, storage.Shared)
 	if err != nil {
 		return failure(final, "create a file in its folder", err)
 	}
-	j.staged = append(j.staged, stagedFile{temp, final})
+	j.staged = append(j.staged, stagedFile{f, final})
 	c := &copier{job: j, final: final, out: bufio.NewWriterSize(f, copyChunk)}
 	defer c.close()
-	err = pieces(c.payload)
-	if err == nil {
-		if err = c.out.Flush(); err == nil {
-			err = f.Sync()
-		}
-		if err != nil {
-			err = failure(final, "write the file", err)
-		}
+	if err := pieces(c.payload); err != nil {
+		return err
 	}
-	if e := f.Close(); err == nil && e != nil {
-		err = failure(final, "write the file", e)
+	if err := errors.Join(c.out.Flush(), f.Finish()); err != nil {
+		return failure(final, "write the file", err)
 	}
-	return err
+	return nil
 }
 
 func (j *writeJob) cancelled(final string) error {
@@ -59,86 +55,72 @@ func (j *writeJob) cancelled(final string) error {
 // commit renames the staged files into place, in order. Where several belong
 // together, files that stand there already step aside first, the last one
 // first, so that at no time an old model stands beside new data; a failure puts
-// them back.
+// them back, and so does the next run where this one was killed.
 func (j *writeJob) commit() (err error) {
 	if j.ctx.Err() != nil {
 		return j.cancelled(j.staged[len(j.staged)-1].final)
 	}
-	for _, s := range j.staged {
-		if info, err := os.Stat(s.final); err == nil {
-			if err := os.Chmod(s.temp, info.Mode().Perm()); err != nil {
-				return failure(s.final, "keep the permissions of the file", err)
-			}
-		}
-	}
-	var aside []stagedFile // temp: where the old file went
-	var placed []string
+	var aside, placed []string
 	defer func() {
 		if err == nil {
-			for _, a := range aside {
-				_ = os.Remove(a.temp) // the new files stand; the old one is only litter
-			}
 			return
 		}
 		for _, p := range placed {
 			_ = os.Remove(p)
 		}
 		for i := len(aside) - 1; i >= 0; i-- {
-			_ = os.Rename(aside[i].temp, aside[i].final)
+			_ = os.Rename(asideName(aside[i]), aside[i])
 		}
 	}()
 	if len(j.staged) > 1 {
 		for i := len(j.staged) - 1; i >= 0; i-- {
 			final := j.staged[i].final
-			old := besideName(final)
-			switch err := os.Rename(final, old); {
+			switch err := os.Rename(final, asideName(final)); {
 			case err == nil:
-				aside = append(aside, stagedFile{old, final})
+				aside = append(aside, final)
 			case !errors.Is(err, fs.ErrNotExist):
 				return failure(final, "replace the file", err)
 			}
 		}
 	}
 	for _, s := range j.staged {
-		if err := os.Rename(s.temp, s.final); err != nil {
+		if err := s.file.Commit(); err != nil {
 			return failure(s.final, "put the file in place", err)
 		}
 		placed = append(placed, s.final)
 	}
-	j.staged = nil
-	syncFolder(filepath.Dir(placed[0]))
+	for i := len(aside) - 1; i >= 0; i-- { // the data first: a model aside says that both are
+		_ = os.Remove(asideName(aside[i])) // the new files stand; the old one is only litter
+	}
 	return nil
 }
 
 // cleanUp removes temporary files that were not put in place.
 func (j *writeJob) cleanUp() {
 	for _, s := range j.staged {
-		_ = os.Remove(s.temp) // gone already when it was renamed
+		s.file.Discard()
 	}
 }
 
-// syncFolder makes renames durable where the system can; the files themselves
-// are synced, so a failure loses at most the new name.
-func syncFolder(folder string) {
-	if d, err := os.Open(folder); err == nil {
-		_ = d.Sync()
-		_ = d.Close()
+// putBack undoes what a run that was killed in commit left: files aside go back where the model is missing, and away
+// where it stands.
+func putBack(path string) error {
+	data := path + ".data"
+	if _, err := os.Lstat(path); err == nil {
+		_, _ = os.Remove(asideName(path)), os.Remove(asideName(data)) // only litter
+		return nil
 	}
+	for _, final := range []string{data, path} {
+		if err := os.Rename(asideName(final), final); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failure(final, "put the older file back, which an interrupted run had moved", err)
+		}
+	}
+	return nil
 }
 
-// besideName is an unused hidden name in the folder of final.
-func besideName(final string) string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails, as crypto/rand promises
-	return filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+"."+hex.EncodeToString(b[:])+".tmp")
-}
-
-// createBeside makes a new file in final's folder with the usual permissions,
-// which os.CreateTemp would narrow to the owner.
-func createBeside(final string) (string, *os.File, error) {
-	temp := besideName(final)
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	return temp, f, err
+// asideName is where a file lies while the two that replace it and its companion are put in place.
+func asideName(final string) string {
+	return filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".graft-aside")
 }
 
 // copyChunk is what is copied between two looks at the context.

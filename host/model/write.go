@@ -41,6 +41,9 @@ func (m *Model) Write(ctx context.Context, p *onnx.Model, path string, o WriteOp
 	if err := m.mayWrite(path); err != nil {
 		return err
 	}
+	if err := putBack(path); err != nil {
+		return err
+	}
 	whole, err := m.write(p, func(site, payload) (place, error) { return place{}, nil })
 	if err != nil {
 		return err

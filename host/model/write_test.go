@@ -246,22 +246,51 @@ func TestCommitThatFailsPutsTheOldFilesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Remove(job.staged[1].temp); err != nil {
-		t.Fatal(err)
-	}
-	// The mode cannot be kept on a file that is gone; without an old model the
-	// failure comes with the last rename.
-	if err := job.commit(); err == nil {
-		t.Fatal("no error")
-	}
-	if err := os.Rename(at("m"), at("elsewhere")); err != nil {
-		t.Fatal(err)
+	unfinished, _ := filepath.Glob(at(".m.????????????????.tmp"))
+	if len(unfinished) != 1 || os.Remove(unfinished[0]) != nil {
+		t.Fatalf("the unfinished files are %q", unfinished)
 	}
 	err := job.commit()
 	wantError(t, err, at("m")+": cannot put the file in place: found no such file or directory; check the path")
 	job.cleanUp()
-	lists(t, dir, "elsewhere", "m.data")
-	if b, _ := os.ReadFile(at("m.data")); string(b) != "old data" {
-		t.Errorf("data is %q", b)
+	lists(t, dir, "m", "m.data")
+	for name, want := range map[string]string{"m": "old model", "m.data": "old data"} {
+		if b, _ := os.ReadFile(at(name)); string(b) != want {
+			t.Errorf("%s is %q, want %q", name, b, want)
+		}
+	}
+}
+
+// A run that is killed between the renames of two files leaves what the next one puts back, or away.
+func TestKilledBetweenTwoFiles(t *testing.T) {
+	for _, c := range []struct{ there, want string }{
+		{".m.graft-aside m.data", "m=m.graft-aside m.data=m.data"},
+		{".m.graft-aside .m.data.graft-aside", "m=m.graft-aside m.data=m.data.graft-aside"},
+		{".m.graft-aside .m.data.graft-aside m.data", "m=m.graft-aside m.data=m.data.graft-aside"},
+		{".m.graft-aside .m.data.graft-aside m m.data", "m=m m.data=m.data"},
+		{".m.data.graft-aside m m.data", "m=m m.data=m.data"},
+		{".m.graft-aside m", "m=m"},
+		{"m", "m=m"},
+		{"", ""},
+	} {
+		dir := t.TempDir()
+		for _, name := range strings.Fields(c.there) {
+			writeFile(t, filepath.Join(dir, name), []byte(strings.TrimPrefix(name, ".")))
+		}
+		if err := putBack(filepath.Join(dir, "m")); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			b, _ := os.ReadFile(filepath.Join(dir, e.Name()))
+			got = append(got, e.Name()+"="+string(b))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("of %s came %s, want %s", c.there, got, c.want)
+		}
 	}
 }

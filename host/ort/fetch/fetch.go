@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Version is the release of ONNX Runtime that is fetched.
@@ -68,7 +69,7 @@ func (f fetcher) run(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return "", f.unwritable(err)
 	}
-	unlock, err := lock(ctx, filepath.Join(f.dir, ".lock"), func() {
+	lock, err := storage.Lock(ctx, filepath.Join(f.dir, ".lock"), func() {
 		f.report("another process is fetching ONNX Runtime, waiting for it")
 	})
 	if err != nil {
@@ -77,7 +78,7 @@ func (f fetcher) run(ctx context.Context) (string, error) {
 		}
 		return "", f.unwritable(err)
 	}
-	defer unlock()
+	defer lock.Close()
 	if f.verified(path) { // by who held the lock before
 		return path, nil
 	}
@@ -125,7 +126,10 @@ func (f fetcher) from(ctx context.Context, s source, path string) (err error) {
 	if err := s.library.check(ctx, library); err != nil {
 		return err
 	}
-	return os.Rename(library, path)
+	if err := os.Rename(library, path); err != nil {
+		return err
+	}
+	return storage.SyncFolder(f.dir)
 }
 
 // verified reports whether the file is the library of one of the sources.

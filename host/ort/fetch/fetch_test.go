@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 var library = []byte("the library's code")
@@ -318,11 +320,11 @@ func TestFetchWaitsForLockOnlyAsLongAsContext(t *testing.T) {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := lock(context.Background(), filepath.Join(f.dir, ".lock"), func() {})
+	lock, err := storage.Lock(context.Background(), filepath.Join(f.dir, ".lock"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unlock()
+	defer lock.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
 	defer cancel()
 	if _, err := f.run(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ".lock") {

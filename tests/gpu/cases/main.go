@@ -22,6 +22,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/storage"
 )
 
 const maxBytes = 400 << 10 // of a case's inputs
@@ -105,7 +106,7 @@ func write(out, folder string) error {
 				continue
 			}
 			r.Model = fmt.Sprintf("%d-%s.onnx", i, t)
-			if err := os.WriteFile(filepath.Join(to, r.Model), model, 0o644); err != nil {
+			if err := storage.Write(filepath.Join(to, r.Model), model, storage.Shared); err != nil {
 				return err
 			}
 			records = append(records, r)
@@ -115,10 +116,10 @@ func write(out, folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(to, "cases.json"), text, 0o644); err != nil {
+	if err := storage.Write(filepath.Join(to, "cases.json"), text, storage.Shared); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(to, "cases.bin"), data, 0o644)
+	return storage.Write(filepath.Join(to, "cases.bin"), data, storage.Shared)
 }
 
 // one makes a case's model with numbers of type t; nil where the operator has no input that takes them, or where

@@ -1,0 +1,66 @@
+package imports
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// writers are the functions of package os that put files or folders somewhere, and the files that may call them beside
+// host/storage, which does so whole and durably, and clears what killed runs left.
+var writers = map[string][]string{
+	"WriteFile":  {"host/comparison/generations/footprint.go"}, // to /proc
+	"Create":     nil,
+	"CreateTemp": nil,
+	"MkdirTemp": {
+		"host/plugin/store/install.go", "host/plugin/store/store.go", "host/ort/fetch/fetch.go", // in folders of their own, which they sweep under a lock
+		"host/plugin/plugintest/plugintest.go", "host/cuda/cudatest/cudatest.go", // for tests
+	},
+	"Rename": {
+		"host/plugin/store/install.go", "host/plugin/store/store.go", "host/ort/fetch/fetch.go", "models/cache.go", // whole folders, or a synced file
+		"host/model/job.go", // two files that belong together
+	},
+}
+
+func TestFilesAreWrittenByOnePackage(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name == "testdata" || strings.HasPrefix(name, "build") || name == "bin" || name == ".git" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, "host/storage/") {
+			return err
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			pkg, ok := call.X.(*ast.Ident)
+			if allowed, is := writers[call.Sel.Name]; ok && is && pkg.Name == "os" && !slices.Contains(allowed, filepath.ToSlash(rel)) {
+				t.Errorf("%s calls os.%s; host/storage writes files and makes temporary folders", set.Position(call.Pos()), call.Sel.Name)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
