@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"strconv"
@@ -78,7 +77,7 @@ With --ablation techniques are turned on one at a time instead.`,
 			if err != nil {
 				return err
 			}
-			if err := c.print(r, func(w io.Writer) { compared(w, r) }); err != nil {
+			if err := c.print(r, func(w *page) { compared(w, r) }); err != nil {
 				return err
 			}
 			if !r.Parity.OK {
@@ -107,13 +106,13 @@ With --ablation techniques are turned on one at a time instead.`,
 const shownInputs = 6
 
 // compared prints a result for people.
-func compared(w io.Writer, r *comparison.Result) {
+func compared(w *page, r *comparison.Result) {
 	verdict := "equal"
 	if !r.Parity.OK {
 		verdict = "DIFFERENT"
 	}
 	if size := r.Workload.String(); size != "" {
-		fmt.Fprintf(w, "%s\n\n", size)
+		w.printf("%s\n\n", size)
 	}
 	inputs := [][]string{{"input", "type", "shape", "holds"}}
 	for i, in := range r.Inputs {
@@ -123,8 +122,8 @@ func compared(w io.Writer, r *comparison.Result) {
 		}
 		inputs = append(inputs, []string{in.Name, in.Type, fmt.Sprint(in.Shape), in.From})
 	}
-	table(w, inputs)
-	fmt.Fprintf(w, "\nanswers of b against a: %s\n", verdict)
+	w.table(inputs)
+	w.printf("\nanswers of b against a: %s\n", verdict)
 	rows := [][]string{{"output", "type", "max abs", "max rel", "top-1", ""}}
 	for _, o := range r.Parity.Outputs {
 		top := ""
@@ -141,21 +140,21 @@ func compared(w io.Writer, r *comparison.Result) {
 		}
 		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.MaxRelative), top, note})
 	}
-	table(w, shorten(rows))
-	fmt.Fprintln(w)
-	table(w, [][]string{
+	w.table(shorten(rows))
+	w.println()
+	w.table([][]string{
 		{"", "operators", "replaced", "load ms", "median ms"},
 		sideRow("a", &r.A), sideRow("b", &r.B),
 	})
 	s := r.Speedup
 	range95 := fmt.Sprintf("95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each", s.CI95[0], s.CI95[1], s.P, len(r.A.TimesMS))
 	if s.Significant {
-		fmt.Fprintf(w, "\nb is %.2fx as fast as a (%s)\n", s.Median, range95)
+		w.printf("\nb is %.2fx as fast as a (%s)\n", s.Median, range95)
 	} else {
-		fmt.Fprintf(w, "\n~ no significant difference in time: b is %.2fx as fast as a (%s); try more --rounds\n", s.Median, range95)
+		w.printf("\n~ no significant difference in time: b is %.2fx as fast as a (%s); try more --rounds\n", s.Median, range95)
 	}
 	e := r.Environment
-	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 
 func sideRow(which string, s *comparison.Side) []string {

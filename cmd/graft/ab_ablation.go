@@ -67,7 +67,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	if err != nil {
 		return err
 	}
-	if err := c.print(r, func(w io.Writer) { ablated(w, r) }); err != nil {
+	if err := c.print(r, func(w *page) { ablated(w, r) }); err != nil {
 		return err
 	}
 	if !r.Equal {
@@ -96,8 +96,8 @@ func textsOf(path string) ([]string, error) {
 }
 
 // ablated prints an ablation for people.
-func ablated(w io.Writer, r *generations.Ablation) {
-	fmt.Fprintf(w, "%d inputs of %d tokens in all, %d new ones\n\n", r.Inputs, r.InputTokens, r.NewTokens)
+func ablated(w *page, r *generations.Ablation) {
+	w.printf("%d inputs of %d tokens in all, %d new ones\n\n", r.Inputs, r.InputTokens, r.NewTokens)
 	rows := [][]string{{"", "batch", "inputs/s", "tokens/s", "over the row before", "over the first", "cache MB", "equal"}}
 	for i := range r.Rows {
 		row := &r.Rows[i]
@@ -110,13 +110,13 @@ func ablated(w io.Writer, r *generations.Ablation) {
 		rows = append(rows, []string{name, fmt.Sprint(row.BatchSize), fmt.Sprintf("%.1f", row.InputsPerSecond), fmt.Sprintf("%.1f", row.TokensPerSecond),
 			gain, all, megabytes(row.CacheBytes), fmt.Sprintf("%d of %d", row.Equal, r.Inputs)})
 	}
-	table(w, rows)
-	fmt.Fprintln(w)
+	w.table(rows)
+	w.println()
 	for _, s := range r.Skipped {
-		fmt.Fprintf(w, "no row for %s: %s\n", s.Technique, s.Reason)
+		w.printf("no row for %s: %s\n", s.Technique, s.Reason)
 	}
 	e := r.Environment
-	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 
 // gained prints a gain, with a ~ where it is within the noise.

@@ -99,7 +99,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	if err != nil {
 		return err
 	}
-	if err := c.print(r, func(w io.Writer) { comparedGenerations(w, r) }); err != nil {
+	if err := c.print(r, func(w *page) { comparedGenerations(w, r) }); err != nil {
 		return err
 	}
 	if r.Equal != r.Sequences {
@@ -238,31 +238,31 @@ func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, erro
 }
 
 // comparedGenerations prints a comparison for people.
-func comparedGenerations(w io.Writer, r *generations.Result) {
+func comparedGenerations(w *page, r *generations.Result) {
 	size := fmt.Sprintf("%d tokens", r.InputTokens)
 	if f := r.InputFeatures; f != nil {
 		size = fmt.Sprintf("%d mel bins and %d frames", f[1], f[2])
 	}
-	fmt.Fprintf(w, "%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
+	w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
 	row := func(which string, s *generations.Side) []string {
 		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.TTFTMedianSeconds), megabytes(s.CacheBytes), megabytes(s.RequestBytes), megabytes(s.OpenedRSSBytes), megabytes(s.GeneratingPeakRSSBytes), megabytes(s.PeakRSSBytes)}
 	}
-	table(w, [][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request", "RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A), row("b", &r.B)})
-	fmt.Fprintf(w, "\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx in decode steps\n",
+	w.table([][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request", "RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A), row("b", &r.B)})
+	w.printf("\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx in decode steps\n",
 		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.DecodeSpeedup.Median)
 	if r.A.PeakRSSBytes > 0 && r.B.PeakRSSBytes > 0 {
-		fmt.Fprintf(w, "peak RSS of b's process is %.2fx that of a's; its KV cache takes %.3fx the bytes\n",
+		w.printf("peak RSS of b's process is %.2fx that of a's; its KV cache takes %.3fx the bytes\n",
 			float64(r.B.PeakRSSBytes)/float64(r.A.PeakRSSBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
 	}
 	for _, s := range []*generations.Side{&r.A, &r.B} {
 		for _, l := range s.Attention {
 			if l.Reason != "" {
-				fmt.Fprintf(w, "%s: %s uses %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)
+				w.printf("%s: %s uses %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)
 			}
 		}
 	}
 	e := r.Environment
-	fmt.Fprintf(w, "%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

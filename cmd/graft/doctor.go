@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -103,7 +102,7 @@ func (c *cli) doctor() *cobra.Command {
 				}
 				d = c.diagnose(measure)
 			}
-			if err := c.print(d, func(w io.Writer) { d.text(w) }); err != nil {
+			if err := c.print(d, func(w *page) { d.text(w) }); err != nil {
 				return err
 			}
 			if d.Runtime.Problem != "" {
@@ -289,65 +288,65 @@ func (p *foundPlugin) runs() bool {
 	return p.Problem == "" && slices.ContainsFunc(p.Variants, func(v foundVariant) bool { return v.Problem == "" && v.Score > 0 })
 }
 
-func (d *diagnosis) text(w io.Writer) {
+func (d *diagnosis) text(w *page) {
 	mark := func(ok bool) string {
 		if ok {
 			return "ok"
 		}
 		return "--"
 	}
-	fmt.Fprintln(w, d.Verdict)
+	w.println(d.Verdict)
 	r := d.Runtime
 	if r.Problem == "" {
-		fmt.Fprintf(w, "ok  ONNX Runtime %s, %s (%s)\n", r.Version, r.Path, r.Source)
-		fmt.Fprintf(w, "    providers: %s\n", strings.Join(r.Providers, ", "))
+		w.printf("ok  ONNX Runtime %s, %s (%s)\n", r.Version, r.Path, r.Source)
+		w.printf("    providers: %s\n", strings.Join(r.Providers, ", "))
 	} else {
 		first, places, searched := strings.Cut(r.Problem, "\n")
 		if searched {
 			first, _, _ = strings.Cut(first, ",")
 			first += fmt.Sprintf(" in %d places, which graft doctor -o json lists", strings.Count(places, "\n")+1)
 		}
-		fmt.Fprintf(w, "--  ONNX Runtime: %s\n", first)
+		w.printf("--  ONNX Runtime: %s\n", first)
 	}
 	for _, p := range d.Plugins {
 		name := strings.TrimSpace(p.Name + " " + p.Version)
 		if name == "" {
 			name = "that cannot be read"
 		}
-		fmt.Fprintf(w, "%s  plugin %s, %s (%s)\n", mark(p.runs()), name, p.Folder, p.Source)
+		w.printf("%s  plugin %s, %s (%s)\n", mark(p.runs()), name, p.Folder, p.Source)
 		if p.Problem != "" {
-			fmt.Fprintf(w, "    %s\n", p.Problem)
+			w.printf("    %s\n", p.Problem)
 		}
 		for _, v := range p.Variants {
-			fmt.Fprintf(w, "    %s  %s: %s", mark(v.Problem == ""), v.Device, v.File)
+			w.printf("    %s  %s: %s", mark(v.Problem == ""), v.Device, v.File)
 			if v.Problem != "" {
-				fmt.Fprintf(w, ": %s", v.Problem)
+				w.printf(": %s", v.Problem)
 			} else {
-				fmt.Fprintf(w, ", score %d", v.Score)
+				w.printf(", score %d", v.Score)
 			}
-			fmt.Fprintln(w)
+			w.println()
 		}
 	}
 	if len(d.Plugins) == 0 {
-		fmt.Fprintln(w, "--  no plugins; searched:")
+		w.println("--  no plugins; searched:")
 		for _, s := range d.Searched {
-			fmt.Fprintf(w, "    %s (%s) %s\n", s.Folder, s.Source, s.Problem)
+			w.printf("    %s (%s) %s\n", s.Folder, s.Source, s.Problem)
 		}
 	}
-	fmt.Fprintf(w, "ok  CPU %s, %d cores, %s\n", d.CPU.Name, d.CPU.Cores, strings.Join(d.CPU.ISA, " "))
+	w.printf("ok  CPU %s, %d cores, %s\n", d.CPU.Name, d.CPU.Cores, strings.Join(d.CPU.ISA, " "))
 	if d.Environment != nil {
-		fmt.Fprintf(w, "    reads %.1f GB/s from memory, operators %.1f GB/s; computes %.0f GFLOP/s\n", d.Environment.MemoryBandwidthGB, d.Machine.BandwidthGB, d.Machine.GFLOPS)
+		w.printf("    reads %.1f GB/s from memory, operators %.1f GB/s; computes %.0f GFLOP/s\n", d.Environment.MemoryBandwidthGB, d.Machine.BandwidthGB, d.Machine.GFLOPS)
 	}
 	if !slices.ContainsFunc(d.Devices, func(f foundDevice) bool { return f.Problem == "" }) {
-		fmt.Fprintln(w, "--  no accelerator: CPU variants are used")
+		w.println("--  no accelerator: CPU variants are used")
 	}
 	for _, dev := range d.Devices {
-		fmt.Fprintln(w, dev)
+		w.println(dev)
 	}
 	if len(d.Fixes) > 0 {
-		fmt.Fprintln(w, "\nto do:")
+		w.println("\nto do:")
 	}
 	for _, m := range d.Fixes {
-		fmt.Fprintf(w, "  %s\n", m)
+		w.printf("  %s\n", m)
 	}
 }

@@ -105,11 +105,11 @@ func report(w io.Writer, asJSON bool, err error) {
 	}
 	if asJSON {
 		if object, failed := diagnostic.JSON(err); failed == nil {
-			fmt.Fprintf(w, "%s\n", object)
+			fmt.Fprintf(w, "%s\n", diagnostic.PrintableJSON(object))
 			return
 		}
 	}
-	fmt.Fprintf(w, "graft: %s\n", strings.TrimPrefix(err.Error(), "graft: "))
+	fmt.Fprintf(w, "graft: %s\n", diagnostic.PrintableLines(strings.TrimPrefix(err.Error(), "graft: ")))
 }
 
 // wantsJSON reports -o json in a command line, which may be too wrong to be parsed.

@@ -267,7 +267,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		return errors.Join(err, finish())
 	}
 	start, p := time.Now(), c.progress("generating")
-	if out, ok := c.out.(*os.File); ok && o.output == "-" && isTerminal(out) {
+	if o.output == "-" && c.out.terminal() {
 		p = &bar{}
 	}
 	if o.output != "-" {
@@ -276,7 +276,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	summary, err := g.Run(cmd.Context(), options, read, func(r generate.Result) error {
 		r.Index += skipped
 		if r.Error != "" {
-			fmt.Fprintf(c.talk, "graft: line %d: %s\n", r.Index+1, r.Error)
+			c.warn("graft: line %d: %s", r.Index+1, r.Error)
 		}
 		return write(r)
 	}, pipeline.Options{Workers: o.workers, Sync: o.sync, Done: func(n int) {
@@ -293,7 +293,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		}
 	}
 	if o.output != "-" {
-		if err := c.print(summary, func(w io.Writer) { generated(w, summary) }); err != nil {
+		if err := c.print(summary, func(w *page) { generated(w, summary) }); err != nil {
 			return err
 		}
 	}
@@ -304,12 +304,12 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 }
 
 // generated prints a summary for people.
-func generated(w io.Writer, s *generate.Summary) {
-	fmt.Fprintf(w, "%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond, s.BatchSize)
-	fmt.Fprintf(w, "cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
+func generated(w *page, s *generate.Summary) {
+	w.printf("%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond, s.BatchSize)
+	w.printf("cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
 	if s.Skipped != nil {
-		fmt.Fprintf(w, "attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Greatest)
+		w.printf("attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Greatest)
 	}
 	if s.Scores != nil {
 		scored(w, s.Scores)
@@ -374,7 +374,7 @@ func inputs(path string) (read func() (string, error), total int64, done func() 
 }
 
 // results opens what is written, and says how many results it holds already.
-func (o *generation) results(stdout io.Writer, origin *generate.Origin) (write func(generate.Result) error, finish func() error, held int, err error) {
+func (o *generation) results(stdout *output, origin *generate.Origin) (write func(generate.Result) error, finish func() error, held int, err error) {
 	var line func(string) error
 	if o.output == "-" {
 		b := bufio.NewWriter(stdout)
@@ -415,11 +415,15 @@ func (o *generation) results(stdout io.Writer, origin *generate.Origin) (write f
 			if err != nil {
 				return err
 			}
-			return line(string(data))
+			return line(string(diagnostic.PrintableJSON(data)))
 		}
 		var texts []string
 		for _, s := range r.Sequences {
-			texts = append(texts, strings.ReplaceAll(s.Text, "\t", " "))
+			text := strings.ReplaceAll(s.Text, "\t", " ")
+			if o.output == "-" && stdout.terminal() {
+				text = diagnostic.Printable(pipeline.OneLine(text))
+			}
+			texts = append(texts, text)
 		}
 		return line(strings.Join(texts, "\t"))
 	}, finish, held, nil

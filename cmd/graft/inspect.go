@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"io"
 	"os"
 	"strings"
 
@@ -116,7 +115,7 @@ was measured (graft tune), and why a layer has another strategy.`,
 				c.say("wrote %s", write)
 			}
 			report := describe(args[0], flags.device, set, a, wholeModel(a, o))
-			return c.print(report, func(w io.Writer) { report.text(w) })
+			return c.print(report, func(w *page) { report.text(w) })
 		},
 	}
 	flags.add(cmd)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 
@@ -68,14 +67,14 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 		r.Attention = append(r.Attention, attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})
 	}
 	_, r.Machine = recorded()
-	return c.print(r, func(w io.Writer) { r.text(w) })
+	return c.print(r, func(w *page) { r.text(w) })
 }
 
-func (r *folderInspection) text(w io.Writer) {
+func (r *folderInspection) text(w *page) {
 	for _, k := range r.Attention {
 		s := k.Range.Largest()
-		fmt.Fprintf(w, "%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
-		fmt.Fprintf(w, "at %d positions, %d beams and %d requests at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
+		w.printf("%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
+		w.printf("at %d positions, %d beams and %d requests at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
 		rows := [][]string{{"strategy", "MB a request", "predicted ms a step", "measured", "speed over the range", "at worst", "requests in the cache"}}
 		for _, o := range k.Options {
 			if o.Refused != "" {
@@ -92,20 +91,20 @@ func (r *folderInspection) text(w io.Writer) {
 			rows = append(rows, []string{o.Name, megabytes(o.Largest.Bytes), fmt.Sprintf("%.2f", 1e3*o.Largest.Model), measured,
 				fmt.Sprintf("%.2fx", o.Speedup), fmt.Sprintf("%.2fx", o.Worst), requests})
 		}
-		table(w, rows)
-		fmt.Fprintln(w)
+		w.table(rows)
+		w.println()
 	}
-	fmt.Fprintf(w, "predictions are for %s\n\n", r.Machine)
+	w.printf("predictions are for %s\n\n", r.Machine)
 	stored := map[string]int{}
 	for _, l := range r.Layers {
 		stored[l.Type+" attention: "+string(l.Strategy)]++
 	}
 	for _, what := range slices.Sorted(maps.Keys(stored)) {
-		fmt.Fprintf(w, "%d of %s\n", stored[what], what)
+		w.printf("%d of %s\n", stored[what], what)
 	}
 	for _, l := range r.Layers {
 		if l.Reason != "" {
-			fmt.Fprintf(w, "  %s: %s\n", l.Node, l.Reason)
+			w.printf("  %s: %s\n", l.Node, l.Reason)
 		}
 	}
 }

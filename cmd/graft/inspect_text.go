@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +14,7 @@ import (
 
 // text prints blocks that are the same in everything but their place once, with
 // the number of them.
-func (r *inspection) text(w io.Writer) {
+func (r *inspection) text(w *page) {
 	type group struct {
 		block inspectedBlock
 		nodes []string
@@ -36,7 +35,7 @@ func (r *inspection) text(w io.Writer) {
 			replaced++
 		}
 	}
-	fmt.Fprintf(w, "%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
+	w.printf("%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
 		r.Model, len(r.Blocks), replaced, len(r.Unrecognised))
 	if r.Obstacle != "" {
 		fmt.Fprintf(w, "left unchanged: %s\n", r.Obstacle)
@@ -44,10 +43,10 @@ func (r *inspection) text(w io.Writer) {
 	r.interfaceText(w)
 	for _, g := range groups {
 		b := g.block
-		fmt.Fprintf(w, "\n%d x %s\n", len(g.nodes), b.title())
+		w.printf("\n%d x %s\n", len(g.nodes), b.title())
 		if f := b.Facts; f != nil {
 			for _, line := range factLines(f) {
-				fmt.Fprintln(w, "  "+line)
+				w.println("  " + line)
 			}
 		}
 		if b.Operator != "" {
@@ -55,36 +54,36 @@ func (r *inspection) text(w io.Writer) {
 			if b.Variant != "" && b.Variant != "cpu" {
 				plugin += ", variant for " + b.Variant
 			}
-			fmt.Fprintf(w, "  -> %s (%s): %s\n", b.Operator, plugin, b.Reason)
+			w.printf("  -> %s (%s): %s\n", b.Operator, plugin, b.Reason)
 		} else {
-			fmt.Fprintf(w, "  left unchanged: %s\n", b.Reason)
+			w.printf("  left unchanged: %s\n", b.Reason)
 		}
-		fmt.Fprintf(w, "  at %s", g.nodes[0])
+		w.printf("  at %s", g.nodes[0])
 		if n := len(g.nodes); n > 1 {
-			fmt.Fprintf(w, " ... %s", g.nodes[n-1])
+			w.printf(" ... %s", g.nodes[n-1])
 		}
-		fmt.Fprintln(w)
+		w.println()
 	}
 	for _, u := range r.Unrecognised {
-		fmt.Fprintf(w, "\nnot recognised: %s (%s)\n  %s\n", u.Node, u.Op, u.Reason)
+		w.printf("\nnot recognised: %s (%s)\n  %s\n", u.Node, u.Op, u.Reason)
 	}
-	fmt.Fprintf(w, "\nwhole model: %s\n", r.Whole.Whole)
+	w.printf("\nwhole model: %s\n", r.Whole.Whole)
 	if r.Whole.Reason == "" {
-		fmt.Fprintf(w, "  on %s\n", r.Whole.Machine)
+		w.printf("  on %s\n", r.Whole.Machine)
 	}
 }
 
 // interfaceText prints what the model is made of and what goes in and out.
-func (r *inspection) interfaceText(w io.Writer) {
+func (r *inspection) interfaceText(w *page) {
 	var sets []string
 	for _, o := range r.Opsets {
-		sets = append(sets, fmt.Sprintf("%s %d", printable(o.Domain), o.Version))
+		sets = append(sets, fmt.Sprintf("%s %d", o.Domain, o.Version))
 	}
 	made := ""
 	if r.Producer != "" {
-		made = ", made by " + printable(r.Producer)
+		made = ", made by " + r.Producer
 	}
-	fmt.Fprintf(w, "opset %s%s\n\n", strings.Join(sets, ", "), made)
+	w.printf("opset %s%s\n\n", strings.Join(sets, ", "), made)
 	var rows [][]string
 	add := func(kind string, list []inspectedValue) {
 		for _, group := range numbered(list) {
@@ -98,7 +97,7 @@ func (r *inspection) interfaceText(w io.Writer) {
 	}
 	add("inputs", r.Inputs)
 	add("outputs", r.Outputs)
-	table(w, rows)
+	w.table(rows)
 }
 
 // shape is "[batch_size, 128]".
@@ -108,7 +107,7 @@ func (v inspectedValue) shape() string {
 	}
 	dims := make([]string, len(v.Shape))
 	for i, d := range v.Shape {
-		dims[i] = printable(fmt.Sprint(d))
+		dims[i] = fmt.Sprint(d)
 	}
 	return "[" + strings.Join(dims, ", ") + "]"
 }
@@ -150,7 +149,6 @@ func numbered(list []inspectedValue) (groups []inspectedValue) {
 		if r := runs[i]; r.first != r.last {
 			groups[i].Name = layerNumber.ReplaceAllString(groups[i].Name, r.first+"..."+r.last)
 		}
-		groups[i].Name = printable(groups[i].Name)
 	}
 	return groups
 }

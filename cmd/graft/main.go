@@ -23,7 +23,12 @@ import (
 
 func main() {
 	worker.Main(verification.Tasks()) // a child that runs a library apart does not come back
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	code := run(os.Args[1:], os.Stdout, os.Stderr)
+	if err := os.Stdout.Close(); err != nil && code == exitOK {
+		report(os.Stderr, wantsJSON(os.Args[1:]), err)
+		code = exitError
+	}
+	os.Exit(code)
 }
 
 // run is main with its surroundings as parameters, for tests.
@@ -32,12 +37,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	// The first interrupt ends the work in good order, a second one the process.
 	context.AfterFunc(ctx, stop)
-	c := &cli{out: stdout, talk: stderr}
+	c := &cli{out: &output{to: stdout}, talk: stderr}
 	root := c.root()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	root.SetOut(c.out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil || c.out.err != nil {
+		err = c.out.err
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -52,7 +60,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // cli is what all commands share.
 type cli struct {
-	out, talk io.Writer
+	out       *output
+	talk      io.Writer
 	outputs   []string // values of -o
 	json      bool     // one JSON object on stdout
 	file      string   // the value of -o that is no format
@@ -165,12 +174,5 @@ func exactly(n int, what string) cobra.PositionalArgs {
 			got = "arguments " + strings.Join(args, " ")
 		}
 		return misuse(got, what)
-	}
-}
-
-// say prints talk for people.
-func (c *cli) say(format string, args ...any) {
-	if !c.quiet {
-		fmt.Fprintf(c.talk, format+"\n", args...)
 	}
 }

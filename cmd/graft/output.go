@@ -1,35 +1,75 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
+	"os"
+	"reflect"
 	"strings"
 	"text/tabwriter"
-	"unicode"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // schemaVersion is the version of every JSON object that commands print.
 const schemaVersion = 2
 
-// print writes data: one JSON object, or what text writes.
-func (c *cli) print(data any, text func(w io.Writer)) error {
-	if !c.json {
-		text(c.out)
-		return nil
+// output is where data goes. It remembers that it could not all be written.
+type output struct {
+	to  io.Writer
+	err error // the first
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.to.Write(p)
+	if err != nil && o.err == nil {
+		o.err = &diagnostic.Error{Found: "the output could not be written: " + diagnostic.Cause(err), Cause: err}
 	}
-	e := json.NewEncoder(c.out)
+	return n, err
+}
+
+// terminal reports whether a person sees the output as it is written.
+func (o *output) terminal() bool {
+	f, ok := o.to.(*os.File)
+	return ok && isTerminal(f)
+}
+
+// print writes data: one JSON object, or what text writes.
+func (c *cli) print(data any, text func(w *page)) error {
+	if !c.json {
+		var w page
+		text(&w)
+		_, err := c.out.Write(w.text.Bytes())
+		return err
+	}
+	var object bytes.Buffer
+	e := json.NewEncoder(&object)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(data); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	return nil
+	_, err := c.out.Write(diagnostic.PrintableJSON(object.Bytes()))
+	return err
 }
 
+// page is text for people. What is put into its lines may come from a model or a plugin, and is escaped here, for
+// all commands.
+type page struct{ text bytes.Buffer }
+
+func (w *page) printf(format string, args ...any) {
+	if false {
+		_ = fmt.Sprintf(format, args...) // for go vet, which checks format and arguments then
+	}
+	fmt.Fprintf(&w.text, format, printable(args)...)
+}
+
+func (w *page) println(args ...any) { fmt.Fprintln(&w.text, printable(args)...) }
+
 // table writes rows with columns aligned, and no blanks at the ends of lines.
-func table(w io.Writer, rows [][]string) {
+func (w *page) table(rows [][]string) {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -37,20 +77,49 @@ func table(w io.Writer, rows [][]string) {
 			if i > 0 {
 				fmt.Fprint(t, "\t")
 			}
-			fmt.Fprint(t, cell)
+			fmt.Fprint(t, diagnostic.Printable(cell))
 		}
 		fmt.Fprintln(t)
 	}
 	t.Flush()
 	for line := range strings.Lines(text.String()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+		fmt.Fprintln(&w.text, strings.TrimRight(line, " \n"))
 	}
 }
 
-// printable is a name out of a file as a terminal may show it: control characters escaped.
-func printable(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return s
+// printable are arguments of a line: numbers as they are, and texts without what could disturb a terminal. Errors
+// may have several lines.
+func printable(args []any) []any {
+	safe := make([]any, len(args))
+	for i, a := range args {
+		switch v := a.(type) {
+		case string:
+			safe[i] = diagnostic.Printable(v)
+		case error:
+			safe[i] = diagnostic.PrintableLines(v.Error())
+		case fmt.Stringer:
+			safe[i] = diagnostic.Printable(v.String())
+		default:
+			safe[i] = a
+			if k := reflect.ValueOf(a).Kind(); k == reflect.String || k > reflect.Complex128 || k == reflect.Invalid {
+				safe[i] = diagnostic.Printable(fmt.Sprint(a))
+			}
+		}
 	}
-	return strings.Trim(strconv.QuoteToGraphic(s), `"`)
+	return safe
+}
+
+// say prints talk for people.
+func (c *cli) say(format string, args ...any) {
+	if !c.quiet {
+		c.warn(format, args...)
+	}
+}
+
+// warn prints talk that --quiet does not silence.
+func (c *cli) warn(format string, args ...any) {
+	if false {
+		_ = fmt.Sprintf(format, args...)
+	}
+	fmt.Fprintf(c.talk, format+"\n", printable(args)...)
 }

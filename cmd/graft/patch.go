@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -59,10 +57,10 @@ libraries for CUDA are named after those for the CPU: register both.`,
 			if fi, err := os.Stat(c.file); err == nil {
 				result.Bytes = fi.Size()
 			}
-			return c.print(result, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: %d of %d blocks replaced\n", result.Output, result.Replaced, result.Blocks)
+			return c.print(result, func(w *page) {
+				w.printf("%s: %d of %d blocks replaced\n", result.Output, result.Replaced, result.Blocks)
 				for _, l := range result.Libraries {
-					fmt.Fprintf(w, "needs %s\n", l)
+					w.printf("needs %s\n", l)
 				}
 			})
 		},

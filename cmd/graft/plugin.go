@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -68,11 +66,11 @@ records their hashes, and moves the folder into place in one step.`,
 			return c.print(struct {
 				SchemaVersion int `json:"schema_version"`
 				*store.Installation
-			}{schemaVersion, done}, func(w io.Writer) {
-				fmt.Fprintf(w, "installed %s %s into %s\n", done.Name, done.Version, done.Folder)
+			}{schemaVersion, done}, func(w *page) {
+				w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
 				skippedText(w, done.Skipped)
 				if done.Replaced != "" {
-					fmt.Fprintf(w, "in place of %s\n", done.Replaced)
+					w.printf("in place of %s\n", done.Replaced)
 				}
 			})
 		},
@@ -128,10 +126,10 @@ func (c *cli) pluginList() *cobra.Command {
 				SchemaVersion int               `json:"schema_version"`
 				Plugins       []row             `json:"plugins"`
 				Searched      []discovery.Place `json:"searched"`
-			}{schemaVersion, rows, search.Places}, func(w io.Writer) {
+			}{schemaVersion, rows, search.Places}, func(w *page) {
 				if len(rows) == 0 {
 					if err := search.Err(); err != nil {
-						fmt.Fprintln(w, err)
+						w.println(err)
 					}
 					return
 				}
@@ -139,7 +137,7 @@ func (c *cli) pluginList() *cobra.Command {
 				for _, r := range rows {
 					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, r.Problem})
 				}
-				table(w, list)
+				w.table(list)
 			})
 		},
 	}
@@ -193,7 +191,7 @@ func (c *cli) pluginInspect() *cobra.Command {
 			if err := c.print(struct {
 				SchemaVersion int `json:"schema_version"`
 				*store.Inspection
-			}{schemaVersion, in}, func(w io.Writer) { inspectionText(w, in) }); err != nil {
+			}{schemaVersion, in}, func(w *page) { inspectionText(w, in) }); err != nil {
 				return err
 			}
 			for _, l := range in.Libraries {
@@ -206,40 +204,40 @@ func (c *cli) pluginInspect() *cobra.Command {
 	}
 }
 
-func inspectionText(w io.Writer, in *store.Inspection) {
+func inspectionText(w *page, in *store.Inspection) {
 	if m := in.Manifest; m != nil {
-		fmt.Fprintf(w, "%s %s, ABI %s, %s\n%s\n", m.Name, m.Version, m.ABI, m.License, m.Summary)
+		w.printf("%s %s, ABI %s, %s\n%s\n", m.Name, m.Version, m.ABI, m.License, m.Summary)
 		for _, op := range m.Operators {
 			switch {
 			case op.Replaces.Pattern != nil:
-				fmt.Fprintf(w, "  operator %s replaces a pattern of %d nodes\n", op.Name, len(op.Replaces.Pattern.Nodes))
+				w.printf("  operator %s replaces a pattern of %d nodes\n", op.Name, len(op.Replaces.Pattern.Nodes))
 			case op.Replaces.Block != "":
-				fmt.Fprintf(w, "  operator %s replaces block %s\n", op.Name, op.Replaces.Block)
+				w.printf("  operator %s replaces block %s\n", op.Name, op.Replaces.Block)
 			default:
-				fmt.Fprintf(w, "  operator %s\n", op.Name)
+				w.printf("  operator %s\n", op.Name)
 			}
 		}
 	}
 	for _, l := range in.Libraries {
-		fmt.Fprintf(w, "%s", l.File)
+		w.printf("%s", l.File)
 		if l.Absent {
-			fmt.Fprintf(w, ": absent, for %s\n", l.Variant)
+			w.printf(": absent, for %s\n", l.Variant)
 			continue
 		}
 		if l.Problem != "" {
-			fmt.Fprintf(w, ": %s\n", l.Problem)
+			w.printf(": %s\n", l.Problem)
 			continue
 		}
-		fmt.Fprintln(w)
+		w.println()
 		if lib := l.Library; lib != nil && lib.Note != nil {
 			n := lib.Note
-			fmt.Fprintf(w, "  %s %s, ABI %s, %s on %s/%s", n.Name, n.Version, n.ABI, n.Device, n.OS, n.Arch)
+			w.printf("  %s %s, ABI %s, %s on %s/%s", n.Name, n.Version, n.ABI, n.Device, n.OS, n.Arch)
 			if n.Device == "cuda" {
-				fmt.Fprintf(w, ", CUDA %s, SM %s\n", n.CUDA, strings.Join(n.SM, " "))
+				w.printf(", CUDA %s, SM %s\n", n.CUDA, strings.Join(n.SM, " "))
 			} else {
-				fmt.Fprintf(w, ", instruction sets %s\n", strings.Join(n.ISA, " "))
+				w.printf(", instruction sets %s\n", strings.Join(n.ISA, " "))
 			}
-			fmt.Fprintf(w, "  needs %s\n", strings.Join(lib.Needed, " "))
+			w.printf("  needs %s\n", strings.Join(lib.Needed, " "))
 		}
 	}
 }
@@ -261,7 +259,7 @@ func (c *cli) pluginVerify() *cobra.Command {
 				if printed := c.print(struct {
 					SchemaVersion int                  `json:"schema_version"`
 					Plugins       []store.Verification `json:"plugins"`
-				}{schemaVersion, list}, func(w io.Writer) { c.verificationText(w, list) }); printed != nil {
+				}{schemaVersion, list}, func(w *page) { c.verificationText(w, list) }); printed != nil {
 					return printed
 				}
 			}
@@ -272,22 +270,22 @@ func (c *cli) pluginVerify() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) verificationText(w io.Writer, list []store.Verification) {
+func (c *cli) verificationText(w *page, list []store.Verification) {
 	for _, v := range list {
 		if v.Problem != "" || c.quiet {
 			continue
 		}
 		for _, k := range v.Checked {
-			fmt.Fprintf(w, "%s: %s runs here with score %d, %d cases passed\n", v.Name, k.Device, k.Score, len(k.Cases))
+			w.printf("%s: %s runs here with score %d, %d cases passed\n", v.Name, k.Device, k.Score, len(k.Cases))
 		}
 		skippedText(w, v.Skipped)
 	}
 }
 
 // skippedText names the variants for this platform that were not run.
-func skippedText(w io.Writer, list []verification.Skipped) {
+func skippedText(w *page, list []verification.Skipped) {
 	for _, s := range list {
-		fmt.Fprintf(w, "not run: %s, for %s: %s\n", s.File, s.Device, s.Reason)
+		w.printf("not run: %s, for %s: %s\n", s.File, s.Device, s.Reason)
 	}
 }
 
@@ -308,7 +306,7 @@ func (c *cli) pluginRemove() *cobra.Command {
 			return c.print(struct {
 				SchemaVersion int    `json:"schema_version"`
 				Removed       string `json:"removed"`
-			}{schemaVersion, args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", args[0]) })
+			}{schemaVersion, args[0]}, func(w *page) { w.printf("removed %s\n", args[0]) })
 		},
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // patience is how long work may take before anything is shown of it.
@@ -42,7 +44,10 @@ func (c *cli) progress(step string) *bar {
 }
 
 // say names the step that begins.
-func (b *bar) say(step string) { b.step.Store(&step) }
+func (b *bar) say(step string) {
+	step = diagnostic.Printable(step)
+	b.step.Store(&step)
+}
 
 // set shows how much is done of a total; without a total, that work goes on.
 func (b *bar) set(done, total int64) {

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/score"
@@ -32,7 +29,7 @@ several sequences of an input the first counts.`,
 			return c.print(struct {
 				SchemaVersion int `json:"schema_version"`
 				*score.Scores
-			}{schemaVersion, s}, func(w io.Writer) { scored(w, s) })
+			}{schemaVersion, s}, func(w *page) { scored(w, s) })
 		},
 	}
 	cmd.Flags().StringVar(&form, "format", "text", "text or jsonl: the form of the output file")
@@ -40,6 +37,6 @@ several sequences of an input the first counts.`,
 }
 
 // scored prints scores for people.
-func scored(w io.Writer, s *score.Scores) {
-	fmt.Fprintf(w, "ROUGE-1 %.4f, ROUGE-2 %.4f, ROUGE-L %.4f (F1); BLEU %.2f\n", s.ROUGE1, s.ROUGE2, s.ROUGEL, s.BLEU)
+func scored(w *page, s *score.Scores) {
+	w.printf("ROUGE-1 %.4f, ROUGE-2 %.4f, ROUGE-L %.4f (F1); BLEU %.2f\n", s.ROUGE1, s.ROUGE2, s.ROUGEL, s.BLEU)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,7 +64,7 @@ for this machine, these builds of the plugins and this number of threads.`,
 			if err != nil {
 				return err
 			}
-			return c.print(t, func(w io.Writer) { t.text(w) })
+			return c.print(t, func(w *page) { t.text(w) })
 		},
 	}
 	f := cmd.Flags()
@@ -127,14 +126,14 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	return t, nil
 }
 
-func (t *tuning) text(w io.Writer) {
+func (t *tuning) text(w *page) {
 	estimated := ""
 	if t.Machine.Problem != "" {
 		estimated = ", as estimated"
 	}
-	fmt.Fprintf(w, "%s, %d cores, %d threads: %s%s\n", t.Machine.CPU, t.Machine.Cores, t.Machine.Threads, t.roofline, estimated)
+	w.printf("%s, %d cores, %d threads: %s%s\n", t.Machine.CPU, t.Machine.Cores, t.Machine.Threads, t.roofline, estimated)
 	for _, k := range t.Kinds {
-		fmt.Fprintf(w, "\n%s: milliseconds of a step, measured (predicted)\n", k.Layers)
+		w.printf("\n%s: milliseconds of a step, measured (predicted)\n", k.Layers)
 		rows := [][]string{{"shared", "own", "beams", "batch"}}
 		for _, x := range k.Candidates {
 			rows[0] = append(rows[0], x.Name)
@@ -150,17 +149,17 @@ func (t *tuning) text(w io.Writer) {
 			}
 			rows = append(rows, row)
 		}
-		table(w, rows)
+		w.table(rows)
 		for i, x := range k.Candidates {
 			line := fmt.Sprintf("%s: measured %.2f times what was predicted, %.2f to %.2f", x.Name, x.Ratio, x.Least, x.Greatest)
 			if i > 0 {
 				line += fmt.Sprintf("; %.2fx the speed of %s, fastest at %d of %d shapes", x.Speedup, k.Candidates[0].Name, x.Fastest, len(k.Shapes))
 			}
-			fmt.Fprintln(w, line)
+			w.println(line)
 		}
 		for _, s := range k.Skipped {
-			fmt.Fprintf(w, "%s was not measured: %s\n", s.Name, strings.TrimSpace(s.Reason))
+			w.printf("%s was not measured: %s\n", s.Name, strings.TrimSpace(s.Reason))
 		}
-		fmt.Fprintf(w, "stored in %s\n", k.Table)
+		w.printf("stored in %s\n", k.Table)
 	}
 }

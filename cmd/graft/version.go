@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -25,8 +24,8 @@ func (c *cli) version() *cobra.Command {
 				Go            string `json:"go"`
 				Platform      string `json:"platform"`
 			}{schemaVersion, buildVersion(), library.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			return c.print(v, func(w io.Writer) {
-				fmt.Fprintln(w, versionLine())
+			return c.print(v, func(w *page) {
+				w.println(versionLine())
 			})
 		},
 	}

@@ -10,13 +10,3 @@ func Clip(s string) string {
 	}
 	return s
 }
-
-// Printable replaces what could disturb a terminal.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-}

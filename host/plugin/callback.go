@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -20,7 +21,7 @@ type logger struct{ log func(level int, text string) }
 
 var logLine = sync.OnceValue(func() uintptr {
 	return purego.NewCallback(func(context *logger, level int32, text *byte) {
-		context.log(int(level), diagnostic.Printable(abi.GoString(text)))
+		context.log(int(level), diagnostic.Printable(strings.TrimSpace(abi.GoString(text))))
 	})
 })
 

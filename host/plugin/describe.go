@@ -70,7 +70,7 @@ func array[T any](d *describer, first **T, count uint32, limit uint32, what stri
 func (d *describer) name(p *byte, what string) string {
 	s := abi.GoString(p)
 	if !manifest.IsValueName(s) {
-		d.fail("%s is called %q", what, diagnostic.Printable(diagnostic.Clip(s)))
+		d.fail("%s is called %q", what, diagnostic.Clip(s))
 	}
 	return s
 }

@@ -73,7 +73,7 @@ const maxFolded = 1 << 30
 func copyWeight(name string, c *abi.Tensor) (tensor.Weight, error) {
 	switch {
 	case !manifest.IsValueName(name):
-		return tensor.Weight{}, fmt.Errorf("it emitted a constant called %q", diagnostic.Printable(diagnostic.Clip(name)))
+		return tensor.Weight{}, fmt.Errorf("it emitted a constant called %q", diagnostic.Clip(name))
 	case c == nil || c.Ndim < 0 || c.Ndim > abi.MaxRank || (c.Ndim > 0 && c.Shape == nil):
 		return tensor.Weight{}, fmt.Errorf("it emitted %s without a shape", name)
 	case c.Strides != nil && !compact(c):

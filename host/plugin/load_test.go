@@ -77,7 +77,7 @@ func TestOpenRefusals(t *testing.T) {
 	}{
 		{"another name", []string{`-DDESCRIBED_NAME="tory"`}, `found name "tory" in the library's description, needed "toy" as in plugin.yaml` + source},
 		{"another operator", []string{`-DOPERATOR_NAME="Skale"`}, "found operators Skale in the library's description, needed Scale too, as in plugin.yaml" + source},
-		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`}, `found a faulty description: operator 0 is called " [2J", needed one as abi/graft_plugin.h says; report this to its author`},
+		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`}, `found a faulty description: operator 0 is called "\x1b[2J", needed one as abi/graft_plugin.h says; report this to its author`},
 		{"short table", []string{"-DTABLE_SIZE=24"}, "found a table of 24 bytes, needed at least 88; build the plugin with the header of ABI 1.0"},
 		{"table of a later minor", []string{"-DTABLE_MINOR=3"}, "found a table for ABI 1.3, needed ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release of the plugin"},
 		{"no run", []string{"-DNO_RUN"}, "found a table without the function run, needed all but fold; report this to its author"},

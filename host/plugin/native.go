@@ -42,7 +42,7 @@ func (m *message) string() string {
 	if end := strings.IndexByte(text, 0); end >= 0 {
 		text = text[:end]
 	}
-	return diagnostic.Printable(text)
+	return diagnostic.Printable(strings.TrimSpace(text))
 }
 
 // invoke calls a plugin's function that ends with a message pointer, and turns its code into an error.

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, PLUGIN, TEXTS and OUT stand for files.
+var everyCommand = map[string][]string{
+	"graft":                {"", "--version", "MODEL", "--MODEL"},
+	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
+	"graft completion":     {"bash", "zsh", "fish", "powershell"},
+	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
+	"graft generate":       {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
+	"graft help":           {"", "plugin list", "MODEL"},
+	"graft inspect":        {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS"},
+	"graft patch":          {"MODEL --output OUT --force", "FOLDER --output OUT"},
+	"graft plugin":         {"", "MODEL"},
+	"graft plugin inspect": {"PLUGIN", "MODEL", "TEXTS"},
+	"graft plugin install": {"PLUGIN", "TEXTS"},
+	"graft plugin list":    {"", "--plugins-dir PLUGIN"},
+	"graft plugin remove":  {"fused-gelu", "MODEL"},
+	"graft plugin verify":  {"PLUGIN -q=false", "MODEL"},
+	"graft score":          {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
+	"graft tune":           {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
+	"graft version":        {""},
+}
+
+// subjects are the files that command lines name.
+type subjects struct{ model, folder, plugin, texts, out string }
+
+func (s *subjects) arguments(path, line string, more ...string) []string {
+	args := append(strings.Fields(path)[1:], strings.Fields(line)...)
+	for i, a := range args {
+		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out} {
+			args[i] = strings.ReplaceAll(args[i], name, value)
+			if a != args[i] {
+				break
+			}
+		}
+	}
+	return append(args, more...)
+}
+
+// forms are those of the output; one where a command takes seconds.
+func forms(line string) []string {
+	if strings.Contains(line, "FOLDER") && strings.Contains(line, "--rounds") {
+		return []string{"text"}
+	}
+	return []string{"text", "json"}
+}
+
+// paths are those of all commands that people see, the ones without a line in everyCommand being an error.
+func paths(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		if cmd.Hidden {
+			return
+		}
+		if list = append(list, cmd.CommandPath()); everyCommand[cmd.CommandPath()] == nil {
+			t.Errorf("no line for %s; add one to everyCommand", cmd.CommandPath())
+		}
+	}
+	walk((&cli{}).root())
+	slices.Sort(list)
+	return append(list, "graft completion")
+}
+
+// alone keeps a test from the user's own plugins and settings.
+func alone(t *testing.T) {
+	t.Helper()
+	at, err := ort.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins, err := filepath.Abs("../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"GRAFT_ONNXRUNTIME": at.Path, "GRAFT_PLUGIN_PATH": plugins, "GRAFT_PLUGIN_UNVERIFIED": "1",
+		"XDG_DATA_HOME": t.TempDir(), "XDG_CACHE_HOME": t.TempDir()} {
+		t.Setenv(name, value)
+	}
+}
+
+// TestFullDevice: what cannot be written is an error of every command.
+func TestFullDevice(t *testing.T) {
+	alone(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	dir := t.TempDir()
+	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu", filepath.Join(dir, "words"), filepath.Join(dir, "out")}
+	if err := os.WriteFile(s.texts, []byte("a\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths(t) {
+		lines := everyCommand[path][:1]
+		if path == "graft" {
+			lines = everyCommand[path][:2]
+		}
+		for _, line := range lines {
+			for _, form := range forms(line) {
+				os.Remove(s.out)
+				if path == "graft plugin remove" && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
+					t.Fatal("no plugin to remove")
+				}
+				var talk bytes.Buffer
+				args := s.arguments(path, line, "--output="+form)
+				if code := run(args, full, &talk); code != exitError || !strings.Contains(talk.String(), "could not be written: no space left on device") {
+					t.Errorf("%q >/dev/full: exit code %d, %s", args, code, talk.String())
+				}
+			}
+		}
+	}
+}
+
+// hostile is what a model or a plugin may hold instead of a name.
+const hostile = "\x1b[31m\u202e\u200b\u009b2J|`<script>\ngraft: forged\r\x7f\xff"
+
+// TestHostileText: nothing that a model, a plugin, a text or a path holds reaches a terminal raw, by any command.
+func TestHostileText(t *testing.T) {
+	alone(t)
+	dir := filepath.Join(t.TempDir(), strings.ReplaceAll(hostile, "/", "_"))
+	s := &subjects{filepath.Join(dir, "model"+hostile+".onnx"), filepath.Join(dir, "folder"), filepath.Join(dir, "plugin"), filepath.Join(dir, "texts"), filepath.Join(dir, "out")}
+	hostileModel(t, "../../models/tiny-gpt2/model.onnx", s.model)
+	for _, name := range []string{"encoder_model.onnx", "decoder_model_merged.onnx", "config.json", "generation_config.json", "tokenizer.json"} {
+		copyFile(t, filepath.Join("../../models/g2p", name), filepath.Join(s.folder, name))
+	}
+	library, err := filepath.Abs("../../build/plugins/fused-gelu/libfused_gelu.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, library, filepath.Join(s.plugin, "libfused_gelu.so"))
+	manifest, err := os.ReadFile("../../build/plugins/fused-gelu/plugin.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := `"\e[31m\u202e\u200b\u009b2J|<script>\ngraft: forged\r\x7f"`
+	bad := strings.NewReplacer("license: Apache-2.0", "license: "+text, "summary: GELU", "summary: "+text+" #").Replace(string(manifest))
+	write(t, filepath.Join(s.plugin, "plugin.yaml"), bad)
+	write(t, s.texts, "a\x1b[31m\u202e\nb\xff\n\x1b]0;title\a\n")
+	for _, path := range paths(t) {
+		for _, line := range everyCommand[path] {
+			for _, form := range forms(line) {
+				os.Remove(s.out)
+				os.Remove(s.out + ".graft.json")
+				var out, talk bytes.Buffer
+				args := s.arguments(path, line, "--output="+form)
+				run(args, &out, &talk)
+				if path == "graft generate" && form == "text" && !strings.Contains(line, "OUT") && !strings.Contains(line, "jsonl") {
+					out.Reset() // the model's own words, which a pipe gets as they are
+				}
+				for what, text := range map[string]string{"stdout": out.String(), "stderr": talk.String()} {
+					for l := range strings.Lines(text) {
+						l = strings.TrimSuffix(l, "\n")
+						if path == "graft completion" {
+							l = strings.ReplaceAll(l, "\t", "")
+						}
+						if diagnostic.Printable(l) != l || strings.HasPrefix(l, "graft: forged") {
+							t.Errorf("%q: found %q on %s", args, l, what)
+							break
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, to, string(data))
+}
+
+// hostileModel writes a model all of whose names end in hostile.
+func hostileModel(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m onnx.Model
+	if err := proto.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	poison(m.ProtoReflect())
+	if data, err = proto.Marshal(&m); err != nil {
+		t.Fatal(err)
+	}
+	write(t, to, string(data))
+}
+
+// poison appends hostile to all strings of a message but those that say what runs.
+func poison(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		kept := f.Name() == "op_type" || f.Name() == "domain" || f.Parent().Name() == "Attribute" && f.Name() == "name"
+		switch {
+		case f.IsMap() || kept:
+		case f.IsList() && f.Kind() == protoreflect.MessageKind:
+			for i := range v.List().Len() {
+				poison(v.List().Get(i).Message())
+			}
+		case f.IsList() && f.Kind() == protoreflect.StringKind:
+			for i := range v.List().Len() {
+				v.List().Set(i, protoreflect.ValueOfString(v.List().Get(i).String()+hostile))
+			}
+		case f.Kind() == protoreflect.MessageKind:
+			poison(v.Message())
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOfString(v.String()+hostile))
+		}
+		return true
+	})
+}
+
+// TestOneWriter: what commands print goes through output.go, which escapes it.
+func TestOneWriter(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") || name == "output.go" || name == "errors.go" {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			on, ok := s.X.(*ast.Ident)
+			if ok && (on.Name == "fmt" && (strings.HasPrefix(s.Sel.Name, "Fprint") || strings.HasPrefix(s.Sel.Name, "Print")) ||
+				on.Name == "os" && (s.Sel.Name == "Stdout" || s.Sel.Name == "Stderr") && name != "main.go") {
+				t.Errorf("%s: found %s.%s, needed a page, c.say or c.warn, which escape what they print", set.Position(s.Pos()), on.Name, s.Sel.Name)
+			}
+			return true
+		})
+	}
+}
