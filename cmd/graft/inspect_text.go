@@ -38,7 +38,7 @@ func (r *inspection) text(w *page) {
 	w.printf("%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
 		r.Model, len(r.Blocks), replaced, len(r.Unrecognised))
 	if r.Obstacle != "" {
-		fmt.Fprintf(w, "left unchanged: %s\n", r.Obstacle)
+		w.printf("left unchanged: %s\n", r.Obstacle)
 	}
 	r.interfaceText(w)
 	for _, g := range groups {
