@@ -87,7 +87,7 @@ func paths(t *testing.T) []string {
 	return append(list, "graft completion")
 }
 
-// alone keeps a test from the user's own plugins and settings.
+// alone hides the user's own plugins and settings from a test.
 func alone(t *testing.T) {
 	t.Helper()
 	at, err := ort.Find("")
