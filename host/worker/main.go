@@ -4,29 +4,41 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/rpc"
+	"io"
 	"os"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/hashicorp/go-hclog"
-	goplugin "github.com/hashicorp/go-plugin"
 )
 
 // Subcommand is the one argument with which an executable becomes a child.
 const Subcommand = "worker"
 
-// handshake stops a parent from talking to some other program. Its version rises when tasks change in a
-// way that an older graft executable would misunderstand.
-var handshake = goplugin.HandshakeConfig{
-	ProtocolVersion:  1,
-	MagicCookieKey:   "GRAFT_WORKER",
-	MagicCookieValue: "91f1c5f2-native-code-apart",
-}
+// What a child is started with, in its environment: that it is one, and how it is held.
+const (
+	cookieVariable  = "GRAFT_WORKER"
+	settingVariable = "GRAFT_WORKER_SETTING"
+)
 
-const service = "tasks"
+// cookie names what the two processes say to each other. It changes when that does, so that an older graft
+// executable is not mistaken for a child.
+const cookie = "2-native-code-apart"
+
+// The files that a child is started with.
+const (
+	requestsFile = 3 + iota // it reads
+	answersFile             // it writes
+	lifelineFile            // a guard's: closed when the parent is gone
+	statusFile              // a guard's: how the child ended
+)
+
+// setting is how a child is held. It travels in the environment.
+type setting struct {
+	Guard      bool     `json:"guard"`      // the process is the child's guard, and not yet the child
+	Namespaces bool     `json:"namespaces"` // it was started in namespaces of its own
+	Memory     int64    `json:"memory"`     // bytes that the child may take
+	Without    []string `json:"without"`    // layers that are left out, by tests
+	Layers     []Layer  `json:"layers"`     // what holds the child so far
+}
 
 // Handler does a task in the child. Request and result travel as JSON.
 type Handler func(ctx context.Context, request json.RawMessage) (result any, err error)
@@ -50,72 +62,82 @@ var hosted atomic.Bool
 // read.
 func Main(tasks map[string]Handler) {
 	hosted.Store(true)
-	if len(os.Args) != 2 || os.Args[1] != Subcommand || os.Getenv(handshake.MagicCookieKey) != handshake.MagicCookieValue {
+	if len(os.Args) != 2 || os.Args[1] != Subcommand || os.Getenv(cookieVariable) != cookie {
 		return
 	}
-	if err := hardenChild(); err != nil {
+	var s setting
+	err := json.Unmarshal([]byte(os.Getenv(settingVariable)), &s)
+	switch {
+	case err != nil:
+	case s.Guard:
+		err = guard(&s)
+	default:
+		if err = s.hold(); err == nil {
+			err = serve(tasks, s.Layers)
+		}
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "graft worker:", err)
 		os.Exit(1)
 	}
-	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: handshake,
-		Plugins:         goplugin.PluginSet{service: &netService{server: &server{tasks: tasks}}},
-		Logger:          hclog.NewNullLogger(),
-	})
-	// The parent has said goodbye and is closing the connection: leaving first would make it log a broken
-	// pipe. It ends this process itself; the wait is for a parent that forgets to.
-	time.Sleep(5 * time.Second)
 	os.Exit(0)
 }
 
-// netService joins both ends to go-plugin.
-type netService struct{ server *server }
-
-// Server is the child's end.
-func (s *netService) Server(*goplugin.MuxBroker) (any, error) { return s.server, nil }
-
-// Client is the parent's end.
-func (s *netService) Client(_ *goplugin.MuxBroker, c *rpc.Client) (any, error) { return c, nil }
-
-// Call is what travels to the child.
-type Call struct {
-	Task    string
-	Request []byte
+// hello is a child's first message.
+type hello struct {
+	Layers []Layer `json:"layers"`
 }
 
-// Answer is what comes back: a result or the text of an error.
-type Answer struct {
-	Result []byte
-	Error  string
+// call is what travels to the child.
+type call struct {
+	Task    string          `json:"task"`
+	Request json.RawMessage `json:"request"`
 }
 
-type server struct {
-	tasks    map[string]Handler
-	redirect sync.Once
+// answer is what comes back: a result or the text of an error.
+type answer struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  string          `json:"error,omitempty"`
 }
 
-// Do runs one task. It is called by net/rpc.
-func (s *server) Do(call Call, answer *Answer) (err error) {
-	// The handshake has been read by now. What native code prints must not fill a pipe that only carried
-	// the handshake, so from here on it goes to standard error.
-	s.redirect.Do(redirectOutput)
+// serve does tasks until the parent has no more.
+func serve(tasks map[string]Handler, layers []Layer) error {
+	requests := json.NewDecoder(os.NewFile(requestsFile, "requests"))
+	answers := json.NewEncoder(os.NewFile(answersFile, "answers"))
+	if err := answers.Encode(hello{layers}); err != nil {
+		return err
+	}
+	for {
+		var c call
+		if err := requests.Decode(&c); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("cannot read a request: %w", err)
+		}
+		if err := answers.Encode(do(tasks, c)); err != nil {
+			return fmt.Errorf("cannot write an answer: %w", err)
+		}
+	}
+}
+
+// do does one task.
+func do(tasks map[string]Handler, c call) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
-			answer.Error = fmt.Sprintf("task %s panicked: %v\n%s", call.Task, p, debug.Stack())
+			a = answer{Error: fmt.Sprintf("task %s panicked: %v\n%s", c.Task, p, debug.Stack())}
 		}
 	}()
-	handler, ok := s.tasks[call.Task]
+	handler, ok := tasks[c.Task]
 	if !ok {
-		answer.Error = fmt.Sprintf("this executable knows no task %q; use the graft of the same version", call.Task)
-		return nil
+		return answer{Error: fmt.Sprintf("this executable knows no task %q; use the graft of the same version", c.Task)}
 	}
-	result, err := handler(context.Background(), call.Request)
+	result, err := handler(context.Background(), c.Request)
 	if err != nil {
-		answer.Error = err.Error()
-		return nil
+		return answer{Error: err.Error()}
 	}
-	if answer.Result, err = json.Marshal(result); err != nil {
-		answer.Error = fmt.Sprintf("task %s: cannot encode its result: %v", call.Task, err)
+	data, err := json.Marshal(result)
+	if err != nil {
+		return answer{Error: fmt.Sprintf("task %s: cannot encode its result: %v", c.Task, err)}
 	}
-	return nil
+	return answer{Result: data}
 }

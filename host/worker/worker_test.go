@@ -40,7 +40,7 @@ var tasks = map[string]Handler{
 		os.Exit(code)
 		return 0, nil
 	}),
-	"hang": Handle(func(context.Context, int) (int, error) { select {} }),
+	"hang": Handle(func(context.Context, int) (int, error) { time.Sleep(time.Hour); return 0, nil }),
 	"print": Handle(func(_ context.Context, lines int) (int, error) {
 		junk := []byte(strings.Repeat("1|1|unix|/nowhere|", 1000))
 		for range lines {
@@ -50,47 +50,25 @@ var tasks = map[string]Handler{
 		}
 		return lines, nil
 	}),
-	"orphan": Handle(func(context.Context, int) (int, error) {
-		cmd := exec.Command("sleep", "600")
-		cmd.Stdout, cmd.Stderr = os.NewFile(1, "1"), os.NewFile(2, "2")
-		if err := cmd.Start(); err != nil {
-			return 0, err
-		}
-		return cmd.Process.Pid, nil
-	}),
 	"core": Handle(func(context.Context, int) (uint64, error) {
 		var limit unix.Rlimit
 		err := unix.Getrlimit(unix.RLIMIT_CORE, &limit)
 		return limit.Cur, err
 	}),
-	"parent": Handle(func(ctx context.Context, path string) (int, error) {
-		child, err := Start(ctx, Options{Subject: "inner"})
-		if err != nil {
-			return 0, err
-		}
-		if err := os.WriteFile(path, []byte(strconv.Itoa(child.process.cmd.Process.Pid)), 0o600); err != nil {
-			return 0, err
-		}
-		select {}
-	}),
 }
 
 func TestMain(m *testing.M) {
 	Main(tasks)
+	if path := os.Getenv(parentVariable); path != "" {
+		becomeParent(path)
+	}
 	os.Exit(m.Run())
 }
 
-// start starts a child and checks at the end of the test that it is gone and left nothing.
-func start(t *testing.T, opts Options) *Child {
+// started starts a child and checks at the end of the test that it is gone and left nothing.
+func started(t *testing.T, opts Options) *Child {
 	t.Helper()
 	temp := t.TempDir()
-	if len(temp) > 40 { // else the socket's path gets too long and goes elsewhere
-		var err error
-		if temp, err = os.MkdirTemp("/tmp", "w"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { os.RemoveAll(temp) })
-	}
 	t.Setenv("TMPDIR", temp)
 	opts.Subject = "/p/libtoy.so"
 	child, err := Start(context.Background(), opts)
@@ -121,7 +99,7 @@ func gone(t *testing.T, pid int) {
 }
 
 func TestRun(t *testing.T) {
-	child := start(t, Options{})
+	child := started(t, Options{})
 	for n := range 3 {
 		var got int
 		if err := child.Run(context.Background(), "double", n, &got); err != nil || got != 2*n {
@@ -165,7 +143,7 @@ func TestCrashes(t *testing.T) {
 		{"exit", 7, `/p/libtoy.so: it ended the process with exit code 7 in a child process (task exit); report this to its author: a plugin must never end the process`},
 	} {
 		t.Run(fmt.Sprint(test.task, test.request), func(t *testing.T) {
-			child := start(t, Options{})
+			child := started(t, Options{})
 			var ignored any
 			err := child.Run(context.Background(), test.task, test.request, &ignored)
 			if !errors.Is(err, ErrEnded) || err.Error() != test.want {
@@ -179,7 +157,7 @@ func TestCrashes(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	child := start(t, Options{Deadline: 200 * time.Millisecond})
+	child := started(t, Options{Deadline: 200 * time.Millisecond})
 	var ignored any
 	err := child.Run(context.Background(), "hang", 1, &ignored)
 	want := "/p/libtoy.so: it gave no answer within 200ms and was ended in a child process (task hang); report this to its author, or allow more time when the machine is slow"
@@ -189,7 +167,7 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	child := start(t, Options{})
+	child := started(t, Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	var ignored any
@@ -202,7 +180,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestOutputDoesNotDisturb(t *testing.T) {
-	child := start(t, Options{})
+	child := started(t, Options{})
 	var got int
 	if err := child.Run(context.Background(), "print", 200, &got); err != nil || got != 200 {
 		t.Fatalf("print: %d, %v", got, err)
@@ -212,49 +190,55 @@ func TestOutputDoesNotDisturb(t *testing.T) {
 	}
 }
 
-func TestGrandchildrenEnd(t *testing.T) {
-	child := start(t, Options{})
-	var pid int
-	if err := child.Run(context.Background(), "orphan", 1, &pid); err != nil {
-		t.Fatal(err)
+// parentVariable makes the test executable a parent that writes the number of its child's guard to a file
+// and waits.
+const parentVariable = "GRAFT_TEST_PARENT"
+
+func becomeParent(path string) {
+	child, err := Start(context.Background(), Options{Subject: "inner"})
+	if err == nil {
+		err = os.WriteFile(path, []byte(strconv.Itoa(child.process.cmd.Process.Pid)), 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	var ignored any
-	if err := child.Run(context.Background(), "exit", 3, &ignored); err == nil {
-		t.Error("no error of a child that ended itself")
-	}
-	gone(t, pid)
+	_ = child.Run(context.Background(), "hang", 1, &ignored)
 }
 
 func TestDiesWithParent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	outer := start(t, Options{Deadline: 10 * time.Second})
+	outer := exec.Command(os.Args[0])
+	outer.Env = append(os.Environ(), parentVariable+"="+path)
+	if err := outer.Start(); err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		var ignored any
-		_ = outer.Run(context.Background(), "parent", path, &ignored)
+		_ = outer.Wait()
 	}()
-	var inner int
-	for inner == 0 {
+	guard, child := 0, 0
+	for child == 0 {
 		if data, err := os.ReadFile(path); err == nil {
-			inner, _ = strconv.Atoi(string(data))
+			guard, _ = strconv.Atoi(string(data))
+		}
+		if guard > 0 {
+			child = only(guard)
 		}
 		select {
 		case <-done:
-			t.Fatal("the middle process ended early")
+			t.Fatal("the parent ended early")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	// Only the middle process: the inner one has a group of its own and gets the signal from the kernel.
-	if err := unix.Kill(outer.process.cmd.Process.Pid, unix.SIGKILL); err != nil {
+	if err := outer.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, inner)
+	gone(t, guard)
+	gone(t, child)
 	<-done
-	// It could not clean up after itself.
-	for _, left := range mustGlob(t, filepath.Join(os.TempDir(), "graft-*")) {
-		os.RemoveAll(left)
-	}
 }
 
 func mustGlob(t *testing.T, pattern string) []string {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestInstallVariants(t *testing.T) {
-	library, _ := plugintest.Marked(t)
+	library := plugintest.Build(t, `-DFOR_CUDA="13"`)
 	absent := verification.Skipped{File: "libtoy_cuda.so", Device: "cuda", Reason: "absent"}
 	cpuAbsent := verification.Skipped{File: "libtoy.so", Device: "cpu", Reason: "absent"}
 	for _, test := range []struct {

@@ -1,0 +1,10 @@
+//go:build linux && !amd64 && !arm64
+
+package worker
+
+import (
+	"errors"
+	"runtime"
+)
+
+func filter() error { return errors.New("none is written for " + runtime.GOARCH) }
