@@ -72,7 +72,7 @@ func guard(s *setting) error {
 		unix.CloseOnExec(f)
 	}
 	_ = unix.CloseRange(statusFile+1, 1<<30, unix.CLOSE_RANGE_CLOEXEC) // what native code of the parent left open
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)    // the first to go when memory is short
+	goFirst()
 	if s.Namespaces {
 		s.add(LayerReadOnly, readOnly)
 	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
