@@ -2,9 +2,7 @@
 package archive
 
 import (
-	"archive/tar"
-	"archive/zip"
-	"compress/gzip"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +34,8 @@ const slack = 1 << 20
 // the names say; the checks before it are there for a clear message.
 type intake struct {
 	ctx    context.Context
-	source string // for messages
-	root   *os.Root
+	source string   // for messages
+	root   *os.Root // nil: everything is read and checked, nothing is written
 	limits limits
 	packed func() int64 // packed bytes read so far; nil for a source that is not packed
 	files  int
@@ -94,14 +92,14 @@ func (in *intake) folder(raw string) error {
 	if err != nil || name == "" {
 		return err
 	}
-	if err := in.count(name + "/"); err != nil {
+	if err := in.count(name + "/"); err != nil || in.root == nil {
 		return err
 	}
 	return in.stored(name, in.root.MkdirAll(name, 0o755))
 }
 
-// file copies one file.
-func (in *intake) file(raw string, content io.Reader) error {
+// file copies one file, on the disk when it is done. size is what the source says that it has, in bytes.
+func (in *intake) file(raw string, size uint64, content io.Reader) error {
 	name, err := in.name(raw)
 	if err != nil {
 		return err
@@ -112,6 +110,12 @@ func (in *intake) file(raw string, content io.Reader) error {
 	if err := in.count(name); err != nil {
 		return err
 	}
+	if size > uint64(in.limits.bytes) || in.bytes+int64(size) > in.limits.bytes {
+		return in.tooLarge()
+	}
+	if in.root == nil {
+		return in.copy(io.Discard, content, raw)
+	}
 	if err := in.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return in.stored(name, err)
 	}
@@ -119,15 +123,20 @@ func (in *intake) file(raw string, content io.Reader) error {
 	if err != nil {
 		return in.stored(name, err)
 	}
-	err = in.copy(f, content, raw)
-	if closeErr := f.Close(); err == nil {
-		err = in.stored(name, closeErr)
+	if err := in.copy(f, content, raw); err != nil {
+		f.Close()
+		return err
 	}
-	return err
+	return in.stored(name, errors.Join(storage.Sync(f), f.Close()))
+}
+
+func (in *intake) tooLarge() error {
+	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d bytes of files", in.limits.bytes), Needed: "at most that",
+		Fix: "leave out what the plugin does not need"}
 }
 
 // copy copies in pieces, so that limits and a cancelled context stop it soon.
-func (in *intake) copy(f *os.File, content io.Reader, name string) error {
+func (in *intake) copy(f io.Writer, content io.Reader, name string) error {
 	if in.buffer == nil {
 		in.buffer = make([]byte, 256<<10)
 	}
@@ -138,8 +147,7 @@ func (in *intake) copy(f *os.File, content io.Reader, name string) error {
 		n, err := content.Read(in.buffer)
 		in.bytes += int64(n)
 		if in.bytes > in.limits.bytes {
-			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d bytes of files", in.limits.bytes), Needed: "at most that",
-				Fix: "leave out what the plugin does not need"}
+			return in.tooLarge()
 		}
 		if in.packed != nil && in.bytes > slack && in.bytes/in.limits.ratio > in.packed() {
 			return in.refuse(name, fmt.Sprintf("unpacking to more than %d times its size", in.limits.ratio), "an honest archive")
@@ -186,134 +194,6 @@ func Is(name string) bool {
 	return false
 }
 
-// Unpack extracts an archive below an empty folder.
-func Unpack(ctx context.Context, source, folder string) error {
-	return unpack(ctx, source, folder, defaultLimits)
-}
-
-func unpack(ctx context.Context, source, folder string, l limits) error {
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrStore, Path: folder, Found: diagnostic.Cause(err), Cause: err}
-	}
-	defer root.Close()
-	f, err := os.Open(source)
-	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
-	}
-	in := &intake{ctx: ctx, source: source, root: root, limits: l, seen: map[string]bool{}}
-	lower := strings.ToLower(source)
-	switch {
-	case strings.HasSuffix(lower, ".zip"):
-		// Members of a zip can overlap, so the whole file is the measure.
-		in.packed = info.Size
-		return in.zip(f, info.Size())
-	case strings.HasSuffix(lower, ".tar"):
-		return in.tar(f)
-	default:
-		counted := &countingReader{r: f}
-		in.packed = func() int64 { return counted.n }
-		packed, err := gzip.NewReader(counted)
-		if err != nil {
-			return in.damaged(err)
-		}
-		return in.tar(packed)
-	}
-}
-
-type countingReader struct {
-	r io.Reader
-	n int64
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
-func (in *intake) tar(r io.Reader) error {
-	// Headers are read before any file is counted: bound them too.
-	reader := tar.NewReader(&boundedReader{in: in, r: r})
-	for {
-		h, err := reader.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return in.damaged(err)
-		}
-		switch h.Typeflag {
-		case tar.TypeReg:
-			err = in.file(h.Name, reader)
-		case tar.TypeDir:
-			err = in.folder(h.Name)
-		case tar.TypeSymlink, tar.TypeLink:
-			err = in.refuse(h.Name, "a link to "+fmt.Sprintf("%q", diagnostic.Clip(h.Linkname)), "plain files and folders")
-		case tar.TypeXGlobalHeader:
-			err = nil // git archive writes one
-		default:
-			err = in.refuse(h.Name, "a device or special file", "plain files and folders")
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// boundedReader ends a stream that unpacks to more than the limit and the headers that many files need.
-type boundedReader struct {
-	in *intake
-	r  io.Reader
-	n  int64
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	b.n += int64(n)
-	if b.n > b.in.limits.bytes+int64(b.in.limits.files)*4096 {
-		return n, fmt.Errorf("found more than %d bytes", b.n)
-	}
-	if b.in.packed != nil && b.n > slack && b.n/b.in.limits.ratio > b.in.packed() {
-		return n, b.in.refuse("(archive)", fmt.Sprintf("unpacking to more than %d times its size", b.in.limits.ratio), "an honest archive")
-	}
-	return n, err
-}
-
-func (in *intake) zip(f io.ReaderAt, size int64) error {
-	reader, err := zip.NewReader(f, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // bad names are refused one by one below
-		return in.damaged(err)
-	}
-	for _, member := range reader.File {
-		mode := member.Mode()
-		switch {
-		case mode.IsDir():
-			err = in.folder(member.Name)
-		case mode.IsRegular():
-			var content io.ReadCloser
-			if content, err = member.Open(); err != nil {
-				return in.damaged(fmt.Errorf("%q: %w", diagnostic.Clip(member.Name), err))
-			}
-			err = in.file(member.Name, content)
-			content.Close()
-		case mode&fs.ModeSymlink != 0:
-			err = in.refuse(member.Name, "a link", "plain files and folders")
-		default:
-			err = in.refuse(member.Name, "a device or special file", "plain files and folders")
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Copy copies the files of a plugin's folder below an empty one. Links are followed while they stay
 // inside; hidden files are left out.
 func Copy(ctx context.Context, source, folder string) error {
@@ -328,7 +208,7 @@ func Copy(ctx context.Context, source, folder string) error {
 	}
 	defer root.Close()
 	in := &intake{ctx: ctx, source: source, root: root, limits: defaultLimits, seen: map[string]bool{}}
-	return fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name), Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 		}
@@ -353,6 +233,21 @@ func Copy(ctx context.Context, source, folder string) error {
 			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name), Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 		}
 		defer f.Close()
-		return in.file(name, f)
+		return in.file(name, uint64(info.Size()), f)
+	})
+	return cmp.Or(err, in.settle())
+}
+
+// settle brings the names in all folders to the disk.
+func (in *intake) settle() error {
+	return fs.WalkDir(in.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return in.stored(name, err)
+		}
+		d, err := in.root.Open(name)
+		if err != nil {
+			return in.stored(name, err)
+		}
+		return in.stored(name, errors.Join(storage.Sync(d), d.Close()))
 	})
 }
