@@ -178,13 +178,21 @@ func pluginFolder(folder, source string) (string, error) {
 		Fix: "point at the folder that holds " + manifest.FileName}
 }
 
-// place moves a finished folder to its place and gives the version that it replaced.
+// place moves a finished folder to its place, on the disk when it returns, and gives the version that it replaced.
 func (s *Store) place(ctx context.Context, folder, final string) (replaced string, err error) {
 	lock, err := s.lock(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer lock.Close()
+	defer func() {
+		if err != nil {
+			return
+		}
+		if err = storage.SyncFolder(s.root); err != nil {
+			err = refusal.Store(s.root, "cannot sync", err)
+		}
+	}()
 	if old, err := manifest.Read(final); err == nil {
 		replaced = old.Version
 	}
