@@ -2,6 +2,7 @@ package graft
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/plan"
@@ -18,6 +19,11 @@ type (
 	// GenerateOption is an option of [Generator.Generate] and [Generator.GenerateText].
 	GenerateOption interface{ generate(*settings) }
 
+	// AnalysisOption is an option of [Enable] and [Patch].
+	AnalysisOption interface {
+		EnableOption
+		PatchOption
+	}
 	// PluginOption says which plugins may be used. Enable, Patch and NewGenerator take it.
 	PluginOption interface {
 		EnableOption
@@ -37,10 +43,14 @@ type pluginOptions struct {
 	folders    []string
 	unverified bool
 	plan       plan.Options
+	time       time.Duration // that the analysis of a model may take
 }
 
 // load finds and loads plugins; those that were asked for by name must be there.
 func (o *pluginOptions) load() (*loaded.Set, error) {
+	if o.time < 0 {
+		return nil, refuse("AnalysisTime is %v, needed is a time above 0", o.time)
+	}
 	set, err := loaded.Load(o.folders, o.unverified)
 	if err != nil {
 		return nil, public(err, ErrBadPlugin)
@@ -78,6 +88,12 @@ func Force() PluginOption {
 // plugin verify` has not recorded: for their authors.
 func AcceptUnverified() PluginOption {
 	return pluginOption(func(o *pluginOptions) { o.unverified = true })
+}
+
+// AnalysisTime is how long the analysis of one model may take: 10 seconds without this option, and 0 is that too. A
+// model that takes longer, as none that exporters write does, is left unpatched: that is a failure to patch.
+func AnalysisTime(d time.Duration) AnalysisOption {
+	return pluginOption(func(o *pluginOptions) { o.time = d })
 }
 
 type enableOptions struct {

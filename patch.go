@@ -1,6 +1,7 @@
 package graft
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/opgraft/graft/host/model"
@@ -34,14 +35,16 @@ func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched
 		return nil, public(err, ErrBadModel)
 	}
 	defer m.Close()
-	a, err := patch.Analyse(m, set.Manifests(), set.Plan(o.plan))
+	analysis, done := context.WithTimeout(ctx, cmp.Or(o.time, patch.DefaultTime))
+	defer done()
+	a, err := patch.Analyse(analysis, m, set.Manifests(), set.Plan(o.plan))
 	if err != nil {
 		return nil, public(err, ErrBadModel)
 	}
 	if a.Plan.Replaced() == 0 {
 		return nil, nothing(path, a)
 	}
-	if err := a.Apply(); err != nil {
+	if err := a.Apply(analysis); err != nil {
 		return nil, public(err, ErrBadModel)
 	}
 	if err := a.Write(ctx, out, model.WriteOptions{}); err != nil {

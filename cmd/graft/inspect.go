@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"strings"
 
@@ -88,7 +89,7 @@ was measured (graft tune), and why a layer has another strategy.`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan", "device"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan", "device", "analysis-time"); err != nil {
 					return err
 				}
 				if err := cmp.Or(atLeast(cmd, 1, "batch-size"), atLeast(cmd, 0, "beam")); err != nil {
@@ -103,7 +104,7 @@ was measured (graft tune), and why a layer has another strategy.`,
 			if err != nil {
 				return err
 			}
-			a, o, _, err := c.analyse(args[0], set, &flags)
+			a, o, _, err := c.analyse(cmd.Context(), args[0], set, &flags)
 			if err != nil {
 				return err
 			}
@@ -114,7 +115,15 @@ was measured (graft tune), and why a layer has another strategy.`,
 				}
 				c.say("wrote %s", write)
 			}
-			report := describe(args[0], flags.device, set, a, wholeModel(a, o))
+			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
+			defer stop()
+			var report *inspection
+			if err := a.Within(ctx, func() error {
+				report = describe(args[0], flags.device, set, a, wholeModel(a, o))
+				return nil
+			}); err != nil {
+				return err
+			}
 			return c.print(report, func(w *page) { report.text(w) })
 		},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ libraries for CUDA are named after those for the CPU: register both.`,
 			if err != nil {
 				return err
 			}
-			a, _, on, err := c.analyse(args[0], set, &flags)
+			a, _, on, err := c.analyse(cmd.Context(), args[0], set, &flags)
 			if err != nil {
 				return err
 			}
@@ -43,7 +44,9 @@ libraries for CUDA are named after those for the CPU: register both.`,
 				return &diagnostic.Error{Path: args[0], Found: "no installed operator is expected to gain, nothing written",
 					Fix: "graft inspect shows why, --force uses them all the same"}
 			}
-			if err := a.Apply(); err != nil {
+			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
+			defer stop()
+			if err := a.Apply(ctx); err != nil {
 				return err
 			}
 			done := c.progress("writing " + c.file)

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/loaded"
@@ -16,6 +20,7 @@ type planFlags struct {
 	force           bool
 	file            string
 	device          string
+	time            time.Duration
 }
 
 func (p *planFlags) add(cmd *cobra.Command) {
@@ -25,6 +30,7 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&p.force, "force", false, "use every operator that applies, whatever it is expected to gain")
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
 	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
+	f.DurationVar(&p.time, "analysis-time", patch.DefaultTime, "how long the model may be analysed, such as 60s; it is left alone after that")
 }
 
 // on is the backend of the flags' device, nil for the CPU.
@@ -62,7 +68,10 @@ func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
 
 // analyse opens a model, which is the caller's to close, and plans it for the flags' device: with which
 // options, and with what of that device.
-func (c *cli) analyse(path string, set *loaded.Set, flags *planFlags) (*patch.Analysis, plan.Options, *loaded.Backend, error) {
+func (c *cli) analyse(ctx context.Context, path string, set *loaded.Set, flags *planFlags) (*patch.Analysis, plan.Options, *loaded.Backend, error) {
+	if flags.time <= 0 {
+		return nil, plan.Options{}, nil, misused("--analysis-time", fmt.Errorf("%v, needed is a time above 0", flags.time))
+	}
 	o, err := flags.options(c, set)
 	if err != nil {
 		return nil, o, nil, err
@@ -83,7 +92,9 @@ func (c *cli) analyse(path string, set *loaded.Set, flags *planFlags) (*patch.An
 		return nil, o, nil, err
 	}
 	p.say("analysing " + path)
-	a, err := patch.Analyse(m, manifests, o)
+	ctx, done := context.WithTimeout(ctx, flags.time)
+	defer done()
+	a, err := patch.Analyse(ctx, m, manifests, o)
 	if err != nil {
 		m.Close()
 	}

@@ -163,10 +163,11 @@ func (b *Block) Facts() map[string]any {
 	return f
 }
 
-// Find recognises the blocks of a main graph and its subgraphs.
+// Find recognises the blocks of a main graph and its subgraphs. Graph.Bounded stops it.
 func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 	r := &Report{}
-	f := &finder{shapes: shapes}
+	f := &finder{main: g, shapes: shapes, known: map[question]depths{}, read: map[*graph.Value][]graph.Use{},
+		origins: map[*graph.Value]origin{}, leaves: map[leave]*graph.Value{}, tables: map[tableQuestion]bool{}}
 	f.disguise(g)
 	f.learned = f.learnedPositions(g)
 	g.Walk(func(n *graph.Node) {
@@ -191,10 +192,18 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 }
 
 type finder struct {
+	main    *graph.Graph
 	shapes  *graph.Shapes
 	guises  guises
 	learned bool // the model adds a table of positions to its embeddings
 	// inside is the graph in whose symbols lengths are told: that of the block, or of the
 	// value whose guises are followed. Views lead out of it.
 	inside *graph.Graph
+
+	// What was found before, so that no walk is gone again for each of its ends.
+	known   map[question]depths
+	read    map[*graph.Value][]graph.Use // by first value
+	origins map[*graph.Value]origin
+	leaves  map[leave]*graph.Value
+	tables  map[tableQuestion]bool
 }

@@ -66,54 +66,91 @@ type origin struct {
 	window     int64
 }
 
-// ancestry walks all the way up from a mask. Shapes end the walk: a length is
+// ancestry is what lies all the way up from a mask. Shapes end the way: a length is
 // not a source.
 func (f *finder) ancestry(v *graph.Value) origin {
-	var o origin
-	seen := map[*graph.Value]bool{}
-	var visit func(v *graph.Value)
-	visit = func(v *graph.Value) {
-		if v = f.first(v); v == nil || seen[v] {
-			return
-		}
-		seen[v] = true
-		if v.IsInput {
-			o.inputs = append(o.inputs, v.Name)
-			return
-		}
-		n := v.Producer
-		switch {
-		case v.Tensor != nil && f.slopesTable(v):
-			o.slopes = true
-			return
-		case n == nil || n.Is("Shape", "Size", "LayerNormalization", "Gemm") || isMatMul(n):
-			return
-		case n.Op() == "com.microsoft.EmbedLayerNormalization": // counts the ones of its mask
-			visit(n.Input(7))
-			return
-		case n.Is("Trilu"):
-			o.triangular = true
-		case n.Is("LessOrEqual", "Less", "Greater", "GreaterOrEqual"):
-			if f.counts(n.Input(0), 16) && f.counts(n.Input(1), 16) {
-				if w := f.window(n); w > 0 {
-					o.window = w
-				} else {
-					o.triangular = true
-				}
-			}
-		case n.Is("Mul") && (f.isTable(n.Input(0)) && f.counts(n.Input(1), 16) || f.isTable(n.Input(1)) && f.counts(n.Input(0), 16)):
-			o.slopes = true
-		case n.Is("Slice", "Gather") && f.triangularTable(n.Input(0)):
-			o.triangular = true
-		case n.Is("Gather") && f.floatTable(n.Input(0)):
-			o.learned = true
-		}
-		for _, in := range n.In {
-			visit(in)
-		}
+	type step struct {
+		v    *graph.Value
+		o    origin         // of the value alone
+		up   []*graph.Value // what it is made from
+		gone bool           // they were looked at
 	}
-	visit(v)
+	to := f.first(v)
+	for way := []step{{v: to}}; len(way) > 0; {
+		at := &way[len(way)-1]
+		if _, before := f.origins[at.v]; before || at.v == nil {
+			way = way[:len(way)-1]
+			continue
+		}
+		if !at.gone {
+			at.o, at.up = f.origin(at.v)
+			at.gone = true
+			for _, in := range slices.Backward(at.up) {
+				way = append(way, step{v: f.first(in)})
+			}
+			continue
+		}
+		o := at.o
+		for _, in := range at.up {
+			o = o.with(f.origins[f.first(in)])
+			f.main.Spend(1 + len(o.inputs))
+		}
+		f.main.Hold(originBytes)
+		f.origins[at.v], way = o, way[:len(way)-1]
+	}
+	return f.origins[to]
+}
+
+// originBytes are held in memory for each value above a mask.
+const originBytes = 128
+
+// with is an origin with what another adds to it.
+func (o origin) with(up origin) origin {
+	if len(o.inputs) == 0 {
+		o.inputs = up.inputs
+	} else if !slices.Equal(o.inputs, up.inputs) && len(up.inputs) > 0 {
+		o.inputs = sorted(slices.Concat(o.inputs, up.inputs))
+	}
+	o.triangular, o.learned, o.slopes = o.triangular || up.triangular, o.learned || up.learned, o.slopes || up.slopes
+	if up.window > 0 {
+		o.window = up.window
+	}
 	return o
+}
+
+// origin is what a value alone says of a mask, and the values it is made from.
+func (f *finder) origin(v *graph.Value) (o origin, up []*graph.Value) {
+	if v.IsInput {
+		o.inputs = []string{v.Name}
+		return o, nil
+	}
+	n := v.Producer
+	switch {
+	case v.Tensor != nil && f.slopesTable(v):
+		o.slopes = true
+		return o, nil
+	case n == nil || n.Is("Shape", "Size", "LayerNormalization", "Gemm") || isMatMul(n):
+		return o, nil
+	case n.Op() == "com.microsoft.EmbedLayerNormalization": // counts the ones of its mask
+		return o, []*graph.Value{n.Input(7)}
+	case n.Is("Trilu"):
+		o.triangular = true
+	case n.Is("LessOrEqual", "Less", "Greater", "GreaterOrEqual"):
+		if f.counts(n.Input(0), 16) && f.counts(n.Input(1), 16) {
+			if w := f.window(n); w > 0 {
+				o.window = w
+			} else {
+				o.triangular = true
+			}
+		}
+	case n.Is("Mul") && (f.isTable(n.Input(0)) && f.counts(n.Input(1), 16) || f.isTable(n.Input(1)) && f.counts(n.Input(0), 16)):
+		o.slopes = true
+	case n.Is("Slice", "Gather") && f.triangularTable(n.Input(0)):
+		o.triangular = true
+	case n.Is("Gather") && f.floatTable(n.Input(0)):
+		o.learned = true
+	}
+	return o, n.In
 }
 
 // maxDepthOfPlaces bounds how far an input is followed to what it places.
@@ -121,18 +158,21 @@ const maxDepthOfPlaces = 8
 
 // places reports an input that says where tokens are: it indexes a table, or turns into the
 // angles of a rotary embedding.
-func places(v *graph.Value, depth int) bool {
-	for _, u := range v.Uses {
-		n := u.Node
-		switch {
-		case n.Is("Gather") && u.Index == 1 && n.Input(0) != nil && n.Input(0).Tensor != nil, n.Is("Cos", "Sin"):
-			return true
-		case depth == 0 || n.Output(0) == nil || !n.Is("Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity"):
-		case places(n.Output(0), depth-1):
-			return true
+func (f *finder) places(v *graph.Value, depth int) bool {
+	return f.within("places", v, depth, func() bool {
+		f.main.Spend(len(v.Uses))
+		for _, u := range v.Uses {
+			n := u.Node
+			switch {
+			case n.Is("Gather") && u.Index == 1 && n.Input(0) != nil && n.Input(0).Tensor != nil, n.Is("Cos", "Sin"):
+				return true
+			case depth == 0 || n.Output(0) == nil || !n.Is("Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity"):
+			case f.places(n.Output(0), depth-1):
+				return true
+			}
 		}
-	}
-	return false
+		return false
+	})
 }
 
 // counts reports a value made by counting positions.
@@ -140,18 +180,20 @@ func (f *finder) counts(v *graph.Value, depth int) bool {
 	if v = f.first(v); v == nil || depth == 0 {
 		return false
 	}
-	n := v.Producer
-	switch {
-	case n == nil:
-		return v.IsInput && places(v, maxDepthOfPlaces)
-	case n.Is("Range", "CumSum"):
-		return true
-	case n.Is("Add", "Sub"):
-		return f.counts(n.Input(0), depth-1) || f.counts(n.Input(1), depth-1)
-	case n.Is("Expand", "Cast", "Transpose", "Gather", "Slice") || reshapes(n):
-		return f.counts(n.Input(0), depth-1)
-	}
-	return false
+	return f.within("counts", v, depth, func() bool {
+		n := v.Producer
+		switch {
+		case n == nil:
+			return v.IsInput && f.places(v, maxDepthOfPlaces)
+		case n.Is("Range", "CumSum"):
+			return true
+		case n.Is("Add", "Sub"):
+			return f.counts(n.Input(0), depth-1) || f.counts(n.Input(1), depth-1)
+		case n.Is("Expand", "Cast", "Transpose", "Gather", "Slice") || reshapes(n):
+			return f.counts(n.Input(0), depth-1)
+		}
+		return false
+	})
 }
 
 // window reads a comparison of key positions k with query positions q, in
@@ -212,17 +254,24 @@ func (f *finder) floatTable(v *graph.Value) bool {
 	return t != nil && len(t.Dims) == 2 && onnx.Tensor_DataType(t.GetDataType()) == onnx.Tensor_FLOAT
 }
 
+// maxSlopes is how many elements of a table are looked at.
+const maxSlopes = 1 << 24
+
 // slopesTable reports a constant (.., heads, 1, positions) that grows by the same
 // step from each position to the next, by another one for each head: a bias of
 // fixed slopes (Press et al. 2021) that an exporter has already multiplied out.
 func (f *finder) slopesTable(v *graph.Value) bool {
+	return f.content("slopes", v.Tensor, func() bool { return f.slopes(v) })
+}
+
+func (f *finder) slopes(v *graph.Value) bool {
 	t := v.Tensor
 	d := t.Dims
 	if len(d) < 3 || onnx.Tensor_DataType(t.GetDataType()) != onnx.Tensor_FLOAT {
 		return false
 	}
 	heads, positions := d[len(d)-3], d[len(d)-1]
-	if heads < 2 || d[len(d)-2] != 1 || positions < 3 {
+	if heads < 2 || d[len(d)-2] != 1 || positions < 3 || heads > maxSlopes/positions {
 		return false
 	}
 	list, err := v.Graph.Numbers(t, int(heads*positions))
@@ -248,10 +297,14 @@ func (f *finder) slopesTable(v *graph.Value) bool {
 // true on and below its diagonal only: the causal buffer of older exports.
 func (f *finder) triangularTable(v *graph.Value) bool {
 	v = f.first(v)
-	t := v.Tensor
-	if t == nil || len(t.Dims) < 2 {
+	if v == nil || v.Tensor == nil || len(v.Tensor.Dims) < 2 {
 		return false
 	}
+	return f.content("triangle", v.Tensor, func() bool { return f.triangle(v) })
+}
+
+func (f *finder) triangle(v *graph.Value) bool {
+	t := v.Tensor
 	n := t.Dims[len(t.Dims)-1]
 	if n < 2 || n != t.Dims[len(t.Dims)-2] {
 		return false
@@ -261,6 +314,7 @@ func (f *finder) triangularTable(v *graph.Value) bool {
 		return false
 	}
 	for i := int64(0); i < n; i++ {
+		f.main.Spend(1)
 		for j := int64(0); j < n; j++ {
 			if (raw[i*n+j] != 0) != (j <= i) {
 				return false

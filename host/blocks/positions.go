@@ -50,21 +50,23 @@ func (f *finder) positioned(tokens, positions *graph.Value) bool {
 
 // looksUp reports rows gathered from a table of floats, possibly scaled or summed.
 func (f *finder) looksUp(v *graph.Value, depth int) bool {
-	n := f.maker(v)
-	switch {
-	case n == nil || depth == 0:
+	return f.within("looks up", f.first(v), depth, func() bool {
+		n := f.maker(v)
+		switch {
+		case n == nil || depth == 0:
+			return false
+		case n.Is("Gather"):
+			return f.tableLike(n.Input(0))
+		case n.Is("Cast", "Expand", "Transpose") || reshapes(n):
+			return f.looksUp(n.Input(0), depth-1)
+		case n.Is("Mul", "Div"):
+			x, _, ok := f.scalarFactor(n)
+			return ok && f.looksUp(x, depth-1)
+		case n.Is("Add"):
+			return f.looksUp(n.Input(0), depth-1) && f.looksUp(n.Input(1), depth-1)
+		}
 		return false
-	case n.Is("Gather"):
-		return f.tableLike(n.Input(0))
-	case n.Is("Cast", "Expand", "Transpose") || reshapes(n):
-		return f.looksUp(n.Input(0), depth-1)
-	case n.Is("Mul", "Div"):
-		x, _, ok := f.scalarFactor(n)
-		return ok && f.looksUp(x, depth-1)
-	case n.Is("Add"):
-		return f.looksUp(n.Input(0), depth-1) && f.looksUp(n.Input(1), depth-1)
-	}
-	return false
+	})
 }
 
 // table reports a constant matrix of floats with more than one row, or a part.
@@ -88,16 +90,18 @@ func (f *finder) tableLike(v *graph.Value) bool {
 
 // encodes reports features that a convolution made, as audio encoders have.
 func (f *finder) encodes(v *graph.Value, depth int) bool {
-	n := f.maker(v)
-	switch {
-	case n == nil || depth == 0:
+	return f.within("encodes", f.first(v), depth, func() bool {
+		n := f.maker(v)
+		switch {
+		case n == nil || depth == 0:
+			return false
+		case n.Is("Conv"):
+			return true
+		case n.Is("Transpose", "Gelu", "Erf", "Cast") || reshapes(n):
+			return f.encodes(n.Input(0), depth-1)
+		case n.Is("Add", "Mul", "Div"):
+			return f.encodes(n.Input(0), depth-1) || f.encodes(n.Input(1), depth-1)
+		}
 		return false
-	case n.Is("Conv"):
-		return true
-	case n.Is("Transpose", "Gelu", "Erf", "Cast") || reshapes(n):
-		return f.encodes(n.Input(0), depth-1)
-	case n.Is("Add", "Mul", "Div"):
-		return f.encodes(n.Input(0), depth-1) || f.encodes(n.Input(1), depth-1)
-	}
-	return false
+	})
 }

@@ -152,7 +152,12 @@ func (f *finder) unrotate(v *graph.Value) *graph.Value {
 // turn recognises a rotary embedding by what it makes: one RotaryEmbedding; or,
 // written out, x*cos + rotate(x)*sin, with rotate made of slices, a negation and a
 // concatenation; or that of the first features, and the others beside it.
-func (f *finder) turn(v *graph.Value) *turn {
+func (f *finder) turn(v *graph.Value) *turn { return f.turnWithin(v, maxPassed) }
+
+// maxPassed is how often features may be passed beside those that are turned.
+const maxPassed = 8
+
+func (f *finder) turnWithin(v *graph.Value, depth int) *turn {
 	n := f.maker(v)
 	switch {
 	case n.Is("RotaryEmbedding", "com.microsoft.RotaryEmbedding"):
@@ -166,8 +171,8 @@ func (f *finder) turn(v *graph.Value) *turn {
 			return t
 		}
 		return f.turned(l, r)
-	case n.Is("Concat") && len(n.In) == 2 && f.alongLast(n):
-		t, first, rest := f.turn(n.Input(0)), (*piece)(nil), f.piece(n.Input(1))
+	case depth > 0 && n.Is("Concat") && len(n.In) == 2 && f.alongLast(n):
+		t, first, rest := f.turnWithin(n.Input(0), depth-1), (*piece)(nil), f.piece(n.Input(1))
 		if t != nil {
 			first = f.piece(t.of)
 		}

@@ -57,6 +57,7 @@ func (f *finder) disguise(g *graph.Graph) {
 
 // first is the furthest value upstream with the same elements in the same shape.
 func (f *finder) first(v *graph.Value) *graph.Value {
+	f.main.Spend(1)
 	if v == nil || v.Producer == nil {
 		return v
 	}
@@ -74,7 +75,7 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 	for i, d := range f.shapes.Of(v).Dims {
 		at.dims = append(at.dims, []axis{{role: strconv.Itoa(i), size: d}})
 	}
-	for {
+	for range maxDetour {
 		next, ok := f.stepUp(at, false)
 		if !ok {
 			break
@@ -82,6 +83,9 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 		at = next
 		if at.unchanged() {
 			c = at.value
+			if _, ok := f.guises.first[c]; ok && c.Graph == v.Graph && f.sameSizes(c, v) {
+				break // the way on from here was gone before
+			}
 		}
 	}
 	if c != v {
@@ -96,6 +100,16 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 	}
 	f.guises.first[v] = c
 	return c
+}
+
+// maxDetour is how many views in a row are followed at once.
+const maxDetour = 64
+
+// sameSizes reports that the same is known of the lengths of two values.
+func (f *finder) sameSizes(a, b *graph.Value) bool {
+	return slices.EqualFunc(f.shapes.Of(a).Dims, f.shapes.Of(b).Dims, func(x, y graph.Dim) bool {
+		return x.Equal(y) || !x.Known() && !y.Known()
+	})
 }
 
 // unchanged reports that every dimension holds the axis that it began with.
@@ -126,16 +140,21 @@ func (f *finder) output(v *graph.Value) *graph.Value { return f.guises.outputs[f
 // Readers of its shape do not count, nor do nodes that only lead back to it.
 func (f *finder) readers(v *graph.Value) []graph.Use {
 	c := f.first(v)
+	if list, ok := f.read[c]; ok {
+		return list
+	}
 	var list []graph.Use
 	for _, u := range f.guises.uses[c] {
 		if !u.Node.Is("Shape", "Size") && !f.leadsBack(u.Node, c, 8) {
 			list = append(list, u)
 		}
 	}
+	f.read[c] = list
 	return list
 }
 
 func (f *finder) leadsBack(n *graph.Node, c *graph.Value, depth int) bool {
+	f.main.Spend(1)
 	if depth == 0 || len(n.Subgraphs) > 0 || len(n.Out) != 1 && !n.Is("Dropout") || !isView(n) {
 		return false
 	}
@@ -164,6 +183,7 @@ func (f *finder) alike(a, b *graph.Value, depth int) bool {
 	case a == nil || b == nil:
 		return false
 	case a.Tensor != nil && b.Tensor != nil:
+		f.main.Spend(len(a.Tensor.Dims) + len(b.Tensor.Dims))
 		x, err := a.Graph.Data(a.Tensor)
 		y, err2 := b.Graph.Data(b.Tensor)
 		return err == nil && err2 == nil && a.Tensor.GetDataType() == b.Tensor.GetDataType() &&
@@ -174,6 +194,7 @@ func (f *finder) alike(a, b *graph.Value, depth int) bool {
 		slices.Index(m.Out, a) != slices.Index(n.Out, b) || len(m.Proto.Attribute) != len(n.Proto.Attribute) {
 		return false
 	}
+	f.main.Spend(len(m.Proto.Attribute) * len(n.Proto.Attribute))
 	for _, attribute := range m.Proto.Attribute {
 		if !proto.Equal(attribute, n.Attr(attribute.GetName())) {
 			return false

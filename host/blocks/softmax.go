@@ -277,23 +277,25 @@ func (f *finder) isFloat(v *graph.Value) bool {
 // leadsToMatMul reports whether the value comes from a matmul of two
 // activations of rank 3 or more, through nodes that scores pass through.
 func (f *finder) leadsToMatMul(v *graph.Value, depth int) bool {
-	n := f.maker(v)
-	switch {
-	case n == nil || depth == 0:
+	return f.within("leads to a matmul", f.first(v), depth, func() bool {
+		n := f.maker(v)
+		switch {
+		case n == nil || depth == 0:
+			return false
+		case isMatMul(n):
+			return f.shapes.Of(n.Input(1)).Rank >= 3 && !f.isConstant(n.Input(1))
+		case n.Is("Cast", "Transpose", "Tanh") || reshapes(n):
+			return f.leadsToMatMul(n.Input(0), depth-1)
+		case n.Is("Mul", "Div"):
+			x, _, ok := f.scalarFactor(n)
+			return ok && f.leadsToMatMul(x, depth-1)
+		case n.Is("Add"):
+			return f.leadsToMatMul(n.Input(0), depth-1) || f.leadsToMatMul(n.Input(1), depth-1)
+		case n.Is("Where"):
+			return f.leadsToMatMul(n.Input(1), depth-1) || f.leadsToMatMul(n.Input(2), depth-1)
+		}
 		return false
-	case isMatMul(n):
-		return f.shapes.Of(n.Input(1)).Rank >= 3 && !f.isConstant(n.Input(1))
-	case n.Is("Cast", "Transpose", "Tanh") || reshapes(n):
-		return f.leadsToMatMul(n.Input(0), depth-1)
-	case n.Is("Mul", "Div"):
-		x, _, ok := f.scalarFactor(n)
-		return ok && f.leadsToMatMul(x, depth-1)
-	case n.Is("Add"):
-		return f.leadsToMatMul(n.Input(0), depth-1) || f.leadsToMatMul(n.Input(1), depth-1)
-	case n.Is("Where"):
-		return f.leadsToMatMul(n.Input(1), depth-1) || f.leadsToMatMul(n.Input(2), depth-1)
-	}
-	return false
+	})
 }
 
 // addsLater decides between two operands that both come from matmuls: the
@@ -318,7 +320,7 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *
 			switch {
 			case isMatMul(n) && u.Index == 0 && matmul == nil:
 				matmul = n
-			case f.onlyClears(n, at.value):
+			case f.onlyClears(n, at.value, 8):
 				w.ZeroRows = true
 			case next == nil && u.Index == 0 && isView(n) && !f.repeats(n) || n == next:
 				next = n
@@ -365,13 +367,13 @@ func (f *finder) clears(n *graph.Node, v *graph.Value) bool {
 }
 
 // onlyClears reports IsNaN(v), negated or not, whose only use is to clear.
-func (f *finder) onlyClears(n *graph.Node, v *graph.Value) bool {
-	if !n.Is("IsNaN", "Not") || f.output(n.Output(0)) != nil {
+func (f *finder) onlyClears(n *graph.Node, v *graph.Value, depth int) bool {
+	if depth == 0 || !n.Is("IsNaN", "Not") || f.output(n.Output(0)) != nil {
 		return false
 	}
 	readers := f.readers(n.Output(0))
 	for _, u := range readers {
-		if !(f.clears(u.Node, v) && u.Index == 0) && !(u.Node.Is("Not") && f.onlyClears(u.Node, v)) {
+		if !(f.clears(u.Node, v) && u.Index == 0) && !(u.Node.Is("Not") && f.onlyClears(u.Node, v, depth-1)) {
 			return false
 		}
 	}

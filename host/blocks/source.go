@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/opgraft/graft/host/graph"
@@ -40,17 +41,23 @@ func (f *finder) leaving(v view, depth int) *graph.Value {
 	if depth == 0 {
 		return nil
 	}
+	at := leave{v.value, fmt.Sprint(v.dims), depth}
+	if o, before := f.leaves[at]; before {
+		return o
+	}
+	f.leaves[at] = nil
 	for _, u := range f.readers(v.value) {
 		if u.Index != 0 || u.Node.Graph != v.value.Graph {
 			continue
 		}
 		if next, ok := f.stepDown(v, u.Node); ok {
 			if o := f.leaving(next, depth-1); o != nil {
-				return o
+				f.leaves[at] = o
+				break
 			}
 		}
 	}
-	return nil
+	return f.leaves[at]
 }
 
 // Origin finds the block that makes what another takes in as a past: decoders

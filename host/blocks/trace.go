@@ -24,6 +24,7 @@ func (f *finder) up(v view, scaled bool) (best, end view, found bool) {
 }
 
 func (f *finder) stepUp(v view, scaled bool) (view, bool) {
+	f.main.Spend(1)
 	n := v.value.Producer
 	if n == nil {
 		return view{}, false
@@ -74,6 +75,7 @@ func (f *finder) down(v view) (best view, found bool) {
 
 // stepDown takes a view through a node that reads it and only rearranges it.
 func (f *finder) stepDown(v view, n *graph.Node) (view, bool) {
+	f.main.Spend(1)
 	out := n.Output(0)
 	switch {
 	case f.copies(n):

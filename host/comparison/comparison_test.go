@@ -114,7 +114,7 @@ func TestSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	a, err := patch.Analyse(m, set.Manifests(), set.Plan(plan.Options{Force: true, Plugins: []string{"flash-decode"}}))
+	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: true, Plugins: []string{"flash-decode"}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,29 +81,52 @@ func (v *Value) dropUse(n *Node, i int) {
 	v.Uses = slices.DeleteFunc(v.Uses, func(u Use) bool { return u.Node == n && u.Index == i })
 }
 
+// SetInputs makes nodes read other values, to, at different places. Unlike SetInput for
+// each it takes no longer where many nodes read one value.
+func (g *Graph) SetInputs(uses []Use, to []*Value) {
+	left := map[*Value]bool{}
+	for i, u := range uses {
+		if old := u.Node.In[u.Index]; old != nil {
+			left[old] = true
+		}
+		u.Node.In[u.Index] = to[i]
+	}
+	for v := range left {
+		v.Uses = slices.DeleteFunc(v.Uses, func(u Use) bool { return u.Node.In[u.Index] != v })
+	}
+	for i, u := range uses {
+		if to[i] != nil {
+			to[i].Uses = append(to[i].Uses, u)
+		}
+	}
+}
+
+// handOut makes a value the next output of the graph.
+func (g *Graph) handOut(v *Value) {
+	v.handed = append(v.handed, place{g, len(g.Outputs)})
+	g.Outputs = append(g.Outputs, v)
+}
+
 // Replace lets to stand wherever old was read, and gives it old's name when old
 // is an output of the graph: callers know outputs by name. A value that has a
 // name to keep already (an input, a constant, another output, one of a graph
 // further out) is handed out through an Identity.
 func (g *Graph) Replace(old, to *Value) {
-	for _, u := range slices.Clone(old.Uses) {
-		u.Node.SetInput(u.Index, to)
+	uses := old.Uses
+	old.Uses = nil
+	for _, u := range uses {
+		u.Node.In[u.Index] = to
 	}
+	to.Uses = append(to.Uses, uses...)
 	if old.IsOutput && (to.Producer == nil || to.IsOutput || to.Graph != old.Graph) {
 		fresh := []string{old.Graph.FreshName("graft_output")} // which cannot be refused
 		n, _ := old.Graph.AddNode(&onnx.Node{OpType: proto.String("Identity")}, []*Value{to}, fresh)
 		to = n.Out[0]
 	}
-	if !old.IsOutput && !g.isOuterOutput(old) {
-		return
+	for _, at := range old.handed {
+		at.graph.Outputs[at.index] = to
 	}
-	for _, s := range g.family() {
-		for i, o := range s.Outputs {
-			if o == old {
-				s.Outputs[i] = to
-			}
-		}
-	}
+	to.handed, old.handed = append(to.handed, old.handed...), nil
 	if old.IsOutput {
 		old.IsOutput, to.IsOutput = false, true
 		old.Name, to.Name = to.Name, old.Name
@@ -114,51 +137,61 @@ func (g *Graph) Replace(old, to *Value) {
 	}
 }
 
-// isOuterOutput reports whether a subgraph hands the value out as its own
-// output (an outer-scope value named directly as a branch's result).
-func (g *Graph) isOuterOutput(v *Value) bool {
-	for _, s := range g.family() {
-		if s != v.Graph && slices.Contains(s.Outputs, v) {
-			return true
-		}
-	}
-	return false
-}
-
-// family lists this graph and every graph below it.
-func (g *Graph) family() []*Graph {
-	list := []*Graph{g}
-	for _, n := range g.Nodes {
-		for _, s := range n.Subgraphs {
-			list = append(list, s.family()...)
-		}
-	}
-	return list
-}
-
 // Remove takes the node and what it makes out of its graph. Its outputs must
 // be read by nothing.
 func (g *Graph) Remove(n *Node) {
-	g.detach(n)
-	g.Nodes = slices.DeleteFunc(g.Nodes, func(m *Node) bool { return m == n })
+	g.drop([]*Node{n})
 }
 
-// detach lets go of what the node reads, holds and makes.
-func (g *Graph) detach(n *Node) {
-	for i, v := range n.In {
+// drop takes nodes that nothing else reads out of their graph.
+func (g *Graph) drop(nodes []*Node) {
+	if len(nodes) == 0 {
+		return
+	}
+	gone, graphs := map[*Node]bool{}, map[*Graph]bool{}
+	read := map[*Value]bool{}
+	var detach func(n *Node)
+	detach = func(n *Node) {
+		gone[n] = true
+		for _, s := range n.Subgraphs {
+			graphs[s] = true
+			for _, inner := range s.Nodes {
+				detach(inner)
+			}
+			for _, v := range s.Outputs {
+				read[v] = true
+			}
+		}
+		for _, v := range n.Out {
+			if v != nil {
+				delete(n.Graph.values, v.Name)
+			}
+		}
+	}
+	for _, n := range nodes {
+		n.eachRead(func(v *Value) { read[v] = true })
+		detach(n)
+	}
+	for v := range read {
+		v.Uses = slices.DeleteFunc(v.Uses, func(u Use) bool { return gone[u.Node] })
+		v.handed = slices.DeleteFunc(v.handed, func(at place) bool { return graphs[at.graph] })
+	}
+	for s := range graphs {
+		s.Nodes = nil
+	}
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(m *Node) bool { return gone[m] })
+}
+
+// eachRead goes through what the node and the nodes of its subgraphs read.
+func (n *Node) eachRead(f func(*Value)) {
+	for _, v := range n.In {
 		if v != nil {
-			v.dropUse(n, i)
+			f(v)
 		}
 	}
 	for _, s := range n.Subgraphs {
 		for _, inner := range s.Nodes {
-			s.detach(inner)
-		}
-		s.Nodes = nil
-	}
-	for _, v := range n.Out {
-		if v != nil {
-			delete(g.values, v.Name)
+			inner.eachRead(f)
 		}
 	}
 }
@@ -171,26 +204,20 @@ func (g *Graph) Prune() {
 			s.Prune()
 		}
 	}
-	handedOut := map[*Value]bool{}
-	for _, s := range g.family() {
-		for _, o := range s.Outputs {
-			handedOut[o] = true
-		}
-	}
-	dead := map[*Node]bool{}
+	var dead []*Node
+	going := map[*Value]int{} // uses that go
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
-		if slices.ContainsFunc(n.Out, func(v *Value) bool { return v != nil && (len(v.Uses) > 0 || handedOut[v]) }) {
-			continue
+		if !slices.ContainsFunc(n.Out, func(v *Value) bool { return v != nil && (len(v.Uses) > going[v] || len(v.handed) > 0) }) {
+			dead = append(dead, n)
+			n.eachRead(func(v *Value) { going[v]++ })
 		}
-		dead[n] = true
-		g.detach(n)
 	}
-	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *Node) bool { return dead[n] })
+	g.drop(dead)
 	gone := map[string]bool{}
 	g.Proto.Initializer = slices.DeleteFunc(g.Proto.Initializer, func(t *onnx.Tensor) bool {
 		v := g.values[t.GetName()]
-		if v == nil || v.IsInput || len(v.Uses) > 0 || handedOut[v] {
+		if v == nil || v.IsInput || len(v.Uses) > 0 || len(v.handed) > 0 {
 			return false
 		}
 		delete(g.values, t.GetName())
@@ -204,31 +231,36 @@ func (g *Graph) Prune() {
 // Sort orders the nodes so that each stands after what it reads, keeping the
 // order they have where that allows it. A cycle is an error.
 func (g *Graph) Sort() error {
-	var order []*Node
-	state := map[*Node]int8{} // 1: being visited, 2: placed
-	var visit func(n *Node) error
-	visit = func(n *Node) error {
-		switch state[n] {
-		case 1:
-			return fmt.Errorf("node %s depends on itself", n)
-		case 2:
-			return nil
-		}
-		state[n] = 1
-		for _, v := range g.reads(n) {
-			if v.Producer != nil && v.Graph == g {
-				if err := visit(v.Producer); err != nil {
-					return err
-				}
-			}
-		}
-		state[n] = 2
-		order = append(order, n)
-		return nil
+	order := make([]*Node, 0, len(g.Nodes))
+	placed := map[*Node]bool{}
+	open := map[*Node]bool{} // nodes on the way, which must not be met again
+	type step struct {
+		n    *Node
+		left []*Value // what it needs and was not looked at
 	}
+	var way []step // chains of nodes are as long as a model makes them
 	for _, n := range g.Nodes {
-		if err := visit(n); err != nil {
-			return err
+		if !placed[n] {
+			open[n], way = true, append(way, step{n, g.reads(n)})
+		}
+		for len(way) > 0 {
+			at := &way[len(way)-1]
+			if len(at.left) == 0 {
+				delete(open, at.n)
+				placed[at.n] = true
+				order, way = append(order, at.n), way[:len(way)-1]
+				continue
+			}
+			v := at.left[0]
+			at.left = at.left[1:]
+			if v == nil || v.Producer == nil || v.Graph != g || placed[v.Producer] {
+				continue
+			}
+			m := v.Producer
+			if open[m] {
+				return fmt.Errorf("node %s depends on itself", m)
+			}
+			open[m], way = true, append(way, step{m, g.reads(m)})
 		}
 		for _, s := range n.Subgraphs {
 			if err := s.Sort(); err != nil {
@@ -241,14 +273,12 @@ func (g *Graph) Sort() error {
 }
 
 // reads lists what a node needs, the values its subgraphs take from outside
-// included.
+// included; nil for an input left out.
 func (g *Graph) reads(n *Node) []*Value {
-	var list []*Value
-	for _, v := range n.In {
-		if v != nil {
-			list = append(list, v)
-		}
+	if len(n.Subgraphs) == 0 {
+		return n.In
 	}
+	list := slices.Clone(n.In)
 	for _, s := range n.Subgraphs {
 		for _, inner := range s.Nodes {
 			list = append(list, s.reads(inner)...)
@@ -299,5 +329,6 @@ func (g *Graph) ImportOpset(domain string, version int64) {
 	if g.Opset(domain) == 0 {
 		p := g.root.proto
 		p.OpsetImport = append(p.OpsetImport, &onnx.OperatorSet{Domain: proto.String(domain), Version: proto.Int64(version)})
+		g.root.opsets[domain] = version
 	}
 }

@@ -7,6 +7,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/opgraft/graft/host/model/onnx"
@@ -34,6 +35,7 @@ type Graph struct {
 
 	root   *root
 	values map[string]*Value
+	attr   string // the attribute that holds this graph
 }
 
 // root is what all graphs of one model share.
@@ -41,7 +43,9 @@ type root struct {
 	proto   *onnx.Model
 	tensors Tensors
 	names   map[string]bool // every value and node name in the model
+	opsets  map[string]int64
 	fresh   int
+	bounds  bounds
 }
 
 // Node is one operator call. In holds nil where an optional input is left out,
@@ -64,6 +68,13 @@ type Value struct {
 	IsInput  bool
 	IsOutput bool // a graph output, of its own graph
 	Uses     []Use
+	handed   []place
+}
+
+// place is where a graph hands a value out.
+type place struct {
+	graph *Graph
+	index int // among its outputs
 }
 
 // Use is one place where a value is read.
@@ -78,8 +89,15 @@ func New(m *onnx.Model, tensors Tensors) (*Graph, error) {
 	if m.GetGraph() == nil {
 		return nil, fmt.Errorf("the model has no graph")
 	}
-	r := &root{proto: m, tensors: tensors, names: map[string]bool{}}
-	return build(m.Graph, nil, nil, r)
+	r := &root{proto: m, tensors: tensors, names: map[string]bool{}, opsets: map[string]int64{}}
+	r.bounds.parts = 1
+	for _, o := range m.OpsetImport {
+		d := domainName(o.GetDomain())
+		if _, twice := r.opsets[d]; !twice {
+			r.opsets[d] = o.GetVersion()
+		}
+	}
+	return build(m.Graph, nil, nil, "", r)
 }
 
 // overridable is the IR version from which on an initializer may be an input too,
@@ -87,8 +105,8 @@ func New(m *onnx.Model, tensors Tensors) (*Graph, error) {
 // initializer had to be listed among the inputs and none could be fed.
 const overridable = 4
 
-func build(p *onnx.Graph, parent *Graph, owner *Node, r *root) (*Graph, error) {
-	g := &Graph{Proto: p, Parent: parent, Owner: owner, root: r, values: map[string]*Value{}}
+func build(p *onnx.Graph, parent *Graph, owner *Node, attribute string, r *root) (*Graph, error) {
+	g := &Graph{Proto: p, Parent: parent, Owner: owner, attr: attribute, root: r, values: map[string]*Value{}}
 	constants := map[string]bool{}
 	if r.proto.GetIrVersion() < overridable {
 		for _, t := range p.Initializer {
@@ -142,7 +160,7 @@ func build(p *onnx.Graph, parent *Graph, owner *Node, r *root) (*Graph, error) {
 				v.Type = out.Type
 			}
 		}
-		g.Outputs = append(g.Outputs, v)
+		g.handOut(v)
 	}
 	for _, vi := range p.ValueInfo {
 		if v := g.values[vi.GetName()]; v != nil && v.Type == nil {
@@ -156,6 +174,7 @@ func build(p *onnx.Graph, parent *Graph, owner *Node, r *root) (*Graph, error) {
 func (g *Graph) adopt(np *onnx.Node) error {
 	n := &Node{Proto: np, Graph: g}
 	g.root.names[np.GetName()] = true
+	g.root.bounds.parts += int64(1 + len(np.Input) + len(np.Output))
 	for i, name := range np.Input {
 		if name == "" {
 			n.In = append(n.In, nil)
@@ -170,7 +189,7 @@ func (g *Graph) adopt(np *onnx.Node) error {
 	}
 	for _, a := range np.Attribute {
 		for _, sub := range subgraphs(a) {
-			s, err := build(sub, g, n, g.root)
+			s, err := build(sub, g, n, a.GetName(), g.root)
 			if err != nil {
 				return fmt.Errorf("%s of node %q (%s): %w", a.GetName(), np.GetName(), np.GetOpType(), err)
 			}
@@ -230,16 +249,14 @@ func (g *Graph) Model() *onnx.Model { return g.root.proto }
 // Opset is the version of an operator set that the model imports; zero when it
 // imports none. The default domain is "".
 func (g *Graph) Opset(domain string) int64 {
-	for _, o := range g.root.proto.OpsetImport {
-		d := o.GetDomain()
-		if d == "ai.onnx" {
-			d = ""
-		}
-		if d == domain {
-			return o.GetVersion()
-		}
+	return g.root.opsets[domain]
+}
+
+func domainName(d string) string {
+	if d == "ai.onnx" {
+		return ""
 	}
-	return 0
+	return d
 }
 
 // Walk calls f for every node of the graph and its subgraphs, outer first.
@@ -350,18 +367,8 @@ func (n *Node) String() string {
 func (n *Node) Path() string {
 	var parts []string
 	for g := n.Graph; g.Owner != nil; g = g.Parent {
-		parts = append([]string{g.Owner.String() + "/" + g.attrName() + ": "}, parts...)
+		parts = append(parts, g.Owner.String()+"/"+g.attr+": ")
 	}
+	slices.Reverse(parts)
 	return strings.Join(parts, "") + n.String()
-}
-
-func (g *Graph) attrName() string {
-	for _, a := range g.Owner.Proto.Attribute {
-		for _, s := range subgraphs(a) {
-			if s == g.Proto {
-				return a.GetName()
-			}
-		}
-	}
-	return "body"
 }

@@ -30,10 +30,18 @@ func (g *Graph) RemoveInput(v *Value) {
 
 // KeepOutputs takes every other output away; what made it stays until Prune.
 func (g *Graph) KeepOutputs(keep ...*Value) {
-	for _, v := range g.Outputs {
-		v.IsOutput = slices.Contains(keep, v)
+	outputs := g.Outputs
+	g.Outputs = nil
+	for _, v := range outputs {
+		v.IsOutput = false
+		v.handed = slices.DeleteFunc(v.handed, func(at place) bool { return at.graph == g })
 	}
-	g.Outputs = slices.DeleteFunc(g.Outputs, func(v *Value) bool { return !v.IsOutput })
+	for _, v := range outputs {
+		if slices.Contains(keep, v) {
+			v.IsOutput = true
+			g.handOut(v)
+		}
+	}
 	g.Proto.Output = slices.DeleteFunc(g.Proto.Output, func(o *onnx.ValueInfo) bool {
 		return !slices.ContainsFunc(keep, func(v *Value) bool { return v.Name == o.GetName() })
 	})
@@ -42,7 +50,7 @@ func (g *Graph) KeepOutputs(keep ...*Value) {
 // AddOutput hands a value out, under the name it has.
 func (g *Graph) AddOutput(v *Value, kind *onnx.Type) {
 	v.Type, v.IsOutput = kind, true
-	g.Outputs = append(g.Outputs, v)
+	g.handOut(v)
 	g.Proto.Output = append(g.Proto.Output, &onnx.ValueInfo{Name: proto.String(v.Name), Type: kind})
 }
 

@@ -69,6 +69,7 @@ func (f Fact) Count() Dim {
 // iteration. Calls of functions that the model itself defines, and values that
 // are not tensors, are unknown.
 type Shapes struct {
+	main      *Graph
 	facts     map[*Value]Fact
 	reserved  map[string]bool   // symbols that the model names anywhere
 	declared  []string          // symbols with a name of the model's, in order of appearance
@@ -102,10 +103,11 @@ func Inferred() int64 { return inferences.Load() }
 
 // Infer finds what can be known of every value of a model from its main graph,
 // subgraphs included. It never fails: what is wrong or not understood is
-// unknown.
+// unknown. Graph.Bounded stops it.
 func Infer(g *Graph) *Shapes {
 	inferences.Add(1)
 	s := &Shapes{
+		main:      g,
 		facts:     map[*Value]Fact{},
 		reserved:  map[string]bool{},
 		invented:  map[string]bool{},
@@ -130,6 +132,7 @@ func Infer(g *Graph) *Shapes {
 	s.graph(g, 0)
 	s.settle(g)
 	s.honour(g)
+	s.shorten()
 	left := func(name string) bool { _, gone := s.scope.is[name]; return gone }
 	s.declared, s.own = slices.DeleteFunc(s.declared, left), slices.DeleteFunc(s.own, left)
 	s.scope = nil

@@ -26,6 +26,7 @@ func (s *Shapes) leave(g *Graph) {
 	if len(s.scope.is) > 0 {
 		s.settle(g)
 	}
+	s.shorten()
 	s.within[g] = s.scope
 	s.scope = s.scope.up
 }
@@ -121,20 +122,59 @@ func (s *Shapes) found(name string) (d Dim, ok bool) {
 	return Dim{}, false
 }
 
-// now is a length in the symbols that are left.
+// now is a length in the symbols that are left. Rows of symbols that are one another are as
+// long as a model makes them: they are followed without recursion, and made short.
 func (s *Shapes) now(d Dim) Dim {
 	if !s.stale(d) {
 		return d
 	}
-	return d.replace(func(name string) Dim {
-		to, ok := s.found(name)
-		if !ok {
-			return DimSym(name)
+	for open := s.gone(nil, d); len(open) > 0; {
+		name := open[len(open)-1]
+		to, _ := s.found(name)
+		if before := len(open); s.stale(to) {
+			for _, older := range s.gone(nil, to) {
+				if is, _ := s.found(older); s.stale(is) {
+					open = append(open, older)
+				}
+			}
+			if len(open) > before {
+				continue
+			}
+			to = s.replaced(to)
 		}
-		to = s.now(to)
-		s.scope.is[name] = to
-		return to
+		s.scope.is[name], open = to, open[:len(open)-1]
+		s.main.Spend(1)
+	}
+	return s.replaced(d)
+}
+
+// replaced is a length with each symbol that is another length replaced once.
+func (s *Shapes) replaced(d Dim) Dim {
+	return d.replace(func(name string) Dim {
+		if to, ok := s.found(name); ok {
+			return to
+		}
+		return DimSym(name)
 	})
+}
+
+// gone appends the symbols of a length that are other lengths.
+func (s *Shapes) gone(list []string, d Dim) []string {
+	for _, t := range d.terms {
+		for _, name := range t.syms {
+			if _, ok := s.found(name); ok {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
+}
+
+// shorten lets no symbol of the scope be a length that has to be followed further.
+func (s *Shapes) shorten() {
+	for name := range s.scope.is {
+		s.now(DimSym(name))
+	}
 }
 
 // replace puts other lengths in the places of symbols.

@@ -85,6 +85,7 @@ func (s *Shapes) symbol(v *Value, index int, claim Dim, isResult bool) Dim {
 		for s.reserved[name] || s.Invented(name) {
 			name += "." + strconv.Itoa(len(s.own))
 		}
+		s.main.Hold(symbolBytes + 2*len(name))
 		s.made[at], s.origin[name], s.order[name], s.claims[name] = name, at, len(s.order), s.believed(claim, index)
 		s.inside[name] = v.Graph
 		s.invented[name] = isResult
@@ -179,14 +180,16 @@ func (s *Shapes) node(n *Node, depth int) {
 	if rule == nil {
 		rule = unknownRule
 	}
+	before := s.work
 	rule(c)
+	s.main.Spend(1 + len(n.In) + len(n.Out) + (s.work-before)/8)
 	for i, v := range n.Out {
 		switch {
 		case v == nil:
 		case v.Tensor != nil:
 			s.constant(v)
 		default:
-			s.facts[v] = s.charge(s.complete(v, c.out[i], true))
+			s.facts[v] = s.hold(s.charge(s.complete(v, c.out[i], true)))
 		}
 	}
 }
@@ -250,6 +253,31 @@ func (s *Shapes) charge(f Fact) Fact {
 		f.Elems, f.Floats = nil, nil
 	}
 	s.elements += len(f.Elems) + len(f.Floats)
+	return f
+}
+
+// What is held in memory of a value, of each of its axes, of each factor in a length, and of a symbol.
+const (
+	valueBytes  = 160
+	axisBytes   = 40
+	factorBytes = 24
+	symbolBytes = 600
+)
+
+// hold notes the memory that a fact takes.
+func (s *Shapes) hold(f Fact) Fact {
+	bytes := valueBytes + 8*len(f.Floats)
+	for _, list := range [][]Dim{f.Dims, f.Elems} {
+		for _, d := range list {
+			bytes += axisBytes
+			if len(d.terms) > 1 || len(d.terms) == 1 && len(d.terms[0].syms) > 1 {
+				for _, t := range d.terms {
+					bytes += factorBytes * (1 + len(t.syms))
+				}
+			}
+		}
+	}
+	s.main.Hold(bytes)
 	return f
 }
 

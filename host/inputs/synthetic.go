@@ -3,18 +3,19 @@
 package inputs
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/half"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/roles"
 )
 
@@ -58,13 +59,23 @@ func (b *Batch) Close() {
 // Make gives values for all inputs of a model: read from a file or folder, or
 // synthetic. The batch is the caller's to close.
 func Make(l *ort.Library, path string, o Options) (_ *Batch, err error) {
-	g, shapes, done, err := lengthsOf(path)
+	file, err := model.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	report := blocks.Find(g, shapes)
-	r := roles.Find(g, shapes, report)
+	defer file.Close()
+	x, err := patch.View(context.Background(), file, file.Proto())
+	if err != nil {
+		return nil, err
+	}
+	g, shapes, report := x.Graph, x.Shapes, x.Report
+	var r *roles.Roles
+	if err := x.Within(context.Background(), func() error {
+		r = roles.Find(g, shapes, report)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
 	m := &maker{graph: g, shapes: shapes, roles: r, kind: kindOf(g, shapes, r, report), seed: o.Seed,
 		random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
 	var given map[string]array
@@ -332,19 +343,4 @@ func appendNumber(b []byte, t onnx.Tensor_DataType, x float64) ([]byte, error) {
 		return append(b, byte(int64(x))), nil
 	}
 	return nil, fmt.Errorf("there are no synthetic inputs of type %s; give it with --inputs", model.TypeName(t))
-}
-
-// lengthsOf reads a model's declared input shapes as polynomials, and what its
-// integer inputs may hold.
-func lengthsOf(path string) (*graph.Graph, *graph.Shapes, func(), error) {
-	m, err := model.Open(path)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		m.Close()
-		return nil, nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return g, graph.Infer(g), func() { m.Close() }, nil
 }

@@ -6,6 +6,7 @@ package patch
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
@@ -29,53 +30,83 @@ type Analysis struct {
 	applied bool
 }
 
+// DefaultTime is how long the analysis of a model may take where its context has no deadline.
+const DefaultTime = 10 * time.Second
+
+// limited gives a context the deadline that it has not.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, DefaultTime)
+}
+
 // Analyse recognises the blocks of a model and plans which operators take them.
-// Nothing is changed. The model stays the caller's to close.
-func Analyse(m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
-	a, err := View(m, m.Proto())
+// Nothing is changed. The model stays the caller's to close. A model is left alone, with an error of kind
+// [graph.ErrBounds], when that takes more steps or memory than a graph of its size needs, or longer than ctx allows.
+func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
+	ctx, done := limited(ctx)
+	defer done()
+	a, err := View(ctx, m, m.Proto())
 	if err != nil {
 		return nil, err
 	}
 	a.Obstacle = Brought(m.Proto())
-	if err := a.Choose(manifests, o); err != nil {
+	if err := a.Choose(ctx, manifests, o); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
 // View recognises the blocks of a graph whose weights lie with a model. Nothing is
-// planned yet: Choose does that.
-func View(m *model.Model, p *onnx.Model) (a *Analysis, err error) {
+// planned yet: Choose does that. Errors are those of Analyse.
+func View(ctx context.Context, m *model.Model, p *onnx.Model) (a *Analysis, err error) {
 	defer recovered("analysis", m, &err)
 	g, err := graph.New(p, m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path(), err)
 	}
-	a = &Analysis{Model: m, Graph: g, Shapes: graph.Infer(g)}
-	a.Report = blocks.Find(g, a.Shapes)
+	a = &Analysis{Model: m, Graph: g}
+	if err := a.Within(ctx, func() error {
+		a.Shapes = graph.Infer(g)
+		a.Report = blocks.Find(g, a.Shapes)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
 	return a, nil
 }
 
-// Choose plans which operators take the blocks.
-func (a *Analysis) Choose(manifests []*manifest.Manifest, o plan.Options) (err error) {
+// Choose plans which operators take the blocks. Errors are those of Analyse.
+func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) (err error) {
 	defer recovered("analysis", a.Model, &err)
-	a.Plan = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o)
-	if a.Obstacle != "" {
-		for i := range a.Plan.Choices {
-			a.Plan.Choices[i].Leave(a.Obstacle)
+	return a.Within(ctx, func() error {
+		a.Plan = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o)
+		if a.Obstacle != "" {
+			for i := range a.Plan.Choices {
+				a.Plan.Choices[i].Leave(a.Obstacle)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// Apply rewrites the model as planned. It may be called once.
-func (a *Analysis) Apply() (err error) {
+// Apply rewrites the model as planned. It may be called once. After an error, which may be
+// one of Analyse too, the model is not to be used.
+func (a *Analysis) Apply(ctx context.Context) (err error) {
 	defer recovered("rewriting", a.Model, &err)
 	if a.applied {
 		return fmt.Errorf("%s: the plan was applied before", a.Model.Path())
 	}
 	a.applied = true
-	if err := rewrite.Apply(a.Graph, a.Shapes, a.Plan); err != nil {
+	return a.Within(ctx, func() error { return rewrite.Apply(a.Graph, a.Shapes, a.Plan) })
+}
+
+// Within runs one more part of the analysis. Its errors get the model's name, and are those of Analyse too.
+func (a *Analysis) Within(ctx context.Context, part func() error) error {
+	ctx, done := limited(ctx)
+	defer done()
+	if err := a.Graph.Bounded(ctx, part); err != nil {
 		return fmt.Errorf("%s: %w", a.Model.Path(), err)
 	}
 	return nil

@@ -86,10 +86,32 @@ type estimator struct {
 	machine   Machine
 	range_    []map[string]int64
 	bytesOnly bool // machine is traffic
+	regions   map[*blocks.Block][]*graph.Node
+	counts    map[*graph.Value]graph.Dim
+}
+
+// region is that of a block, found once.
+func (e *estimator) region(b *blocks.Block) []*graph.Node {
+	list, ok := e.regions[b]
+	if !ok {
+		list = Region(ends(b))
+		e.regions[b] = list
+	}
+	return list
+}
+
+// count is the number of a value's elements, multiplied once.
+func (e *estimator) count(v *graph.Value) graph.Dim {
+	n, ok := e.counts[v]
+	if !ok {
+		n = e.shapes.Of(v).Count()
+		e.counts[v] = n
+	}
+	return n
 }
 
 func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
-	e := &estimator{shapes: s, machine: o.Machine, range_: samples(s.Symbols(), r)}
+	e := &estimator{shapes: s, machine: o.Machine, range_: samples(s.Symbols(), r), regions: map[*blocks.Block][]*graph.Node{}, counts: map[*graph.Value]graph.Dim{}}
 	if o.Device != nil {
 		e.machine, e.bytesOnly = traffic, true
 	}
@@ -99,7 +121,7 @@ func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
 // attention compares a block as exported with an operator in its place.
 func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectation {
 	ins, outs := ends(b)
-	return e.compare(Region(ins, outs), ins, outs, attentionWork(b), e.cost(op))
+	return e.compare(e.region(b), ins, outs, attentionWork(b), e.cost(op))
 }
 
 // ends are the values that a block reads and makes.
@@ -280,12 +302,12 @@ func (e *estimator) bytes(list []*graph.Value, at map[string]int64) (float64, bo
 			continue
 		}
 		seen[v] = true
-		s := e.shapes.Of(v)
-		n, ok := s.Count().Eval(at)
+		v.Graph.Spend(1)
+		n, ok := e.count(v).Eval(at)
 		if !ok {
 			return 0, false
 		}
-		total += float64(n) * float64(model.ElementBits(s.DType)) / 8
+		total += float64(n) * float64(model.ElementBits(e.shapes.Of(v).DType)) / 8
 	}
 	return total, true
 }

@@ -35,7 +35,7 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manif
 	taken := map[*graph.Node]bool{}
 	for _, c := range p.Choices {
 		if c.Operator != nil && c.Block != nil {
-			for _, n := range Region(ends(c.Block)) {
+			for _, n := range e.region(c.Block) {
 				taken[n] = true
 			}
 		}
@@ -49,6 +49,7 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manif
 			}
 			last := op.Replaces.Pattern.Nodes[len(op.Replaces.Pattern.Nodes)-1]
 			g.Walk(func(n *graph.Node) {
+				g.Spend(1)
 				if taken[n] || !sameOp(last, n) {
 					return
 				}
@@ -273,28 +274,31 @@ type search struct {
 	captured map[string]any
 }
 
-// solve finds nodes for the rest of the pattern, by what is bound already.
+// solve finds nodes for the rest of the pattern, by what is bound already: first those that
+// make a value, of which there is one, then those that read one, which may be many.
 func (s *search) solve() bool {
-	for i, p := range s.pattern.Nodes {
-		if s.nodes[i] != nil {
-			continue
-		}
-		candidates, bound := s.candidates(p)
-		if !bound {
-			continue
-		}
-		for _, n := range candidates {
-			if s.try(i, n) {
-				return true
+	for _, candidates := range []func(manifest.PatternNode) ([]*graph.Node, bool){s.makers, s.readers} {
+		for i, p := range s.pattern.Nodes {
+			if s.nodes[i] != nil {
+				continue
 			}
+			list, bound := candidates(p)
+			if !bound {
+				continue
+			}
+			for _, n := range list {
+				if s.try(i, n) {
+					return true
+				}
+			}
+			return false
 		}
-		return false
 	}
 	return !slices.Contains(s.nodes, nil) && s.closed()
 }
 
-// candidates are the nodes that a bound value leads to.
-func (s *search) candidates(p manifest.PatternNode) (list []*graph.Node, bound bool) {
+// makers are the nodes that make a bound value.
+func (s *search) makers(p manifest.PatternNode) (list []*graph.Node, bound bool) {
 	for _, name := range p.Out {
 		if v := s.values[name]; v != nil {
 			if v.Producer == nil {
@@ -303,10 +307,18 @@ func (s *search) candidates(p manifest.PatternNode) (list []*graph.Node, bound b
 			return []*graph.Node{v.Producer}, true
 		}
 	}
+	return nil, false
+}
+
+// readers are the nodes that read a bound value.
+func (s *search) readers(p manifest.PatternNode) (list []*graph.Node, bound bool) {
 	for _, name := range p.In {
 		if v := s.values[name]; v != nil {
+			v.Graph.Spend(len(v.Uses))
+			seen := map[*graph.Node]bool{}
 			for _, u := range v.Uses {
-				if !slices.Contains(list, u.Node) {
+				if sameOp(p, u.Node) && !seen[u.Node] {
+					seen[u.Node] = true
 					list = append(list, u.Node)
 				}
 			}
@@ -319,6 +331,7 @@ func (s *search) candidates(p manifest.PatternNode) (list []*graph.Node, bound b
 // try binds a node, in either order of its operands where the operator allows,
 // and goes on; it leaves nothing bound when that fails.
 func (s *search) try(i int, n *graph.Node) bool {
+	n.Graph.Spend(1)
 	p := s.pattern.Nodes[i]
 	if s.taken[n] || slices.Contains(s.nodes, n) || !sameOp(p, n) {
 		return false

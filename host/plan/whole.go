@@ -150,7 +150,7 @@ func (w *whole) take(p *Plan) map[*graph.Node]bool {
 		s := side{cost: w.cost(c.Operator)}
 		if b := c.Block; b != nil {
 			s.ins, s.outs = ends(b)
-			s.nodes, s.work = Region(s.ins, s.outs), attentionWork(b)
+			s.nodes, s.work = w.region(b), attentionWork(b)
 			if s.fuses = runtimeFuses(b); s.fuses {
 				s.scores = b.Wiring.Batch.Mul(b.Wiring.Queries).Mul(b.Wiring.AllKeys).Mul(graph.DimInt(b.Attention.Heads))
 				w.runtimeFused++

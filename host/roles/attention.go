@@ -68,6 +68,7 @@ func (r *Roles) masks(g *graph.Graph, report *blocks.Report) {
 			continue
 		}
 		for _, name := range b.Attention.Mask.Sources {
+			g.Spend(1)
 			v := g.Lookup(name)
 			if v == nil || !v.IsInput || v.Graph.Parent != nil || r.inputs[v] != Other && r.inputs[v] != Mask {
 				continue
@@ -101,6 +102,7 @@ func (r *Roles) masks(g *graph.Graph, report *blocks.Report) {
 // origin is the value before nodes that keep the elements.
 func origin(v *graph.Value) *graph.Value {
 	for v != nil && v.Producer.Is("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Cast") {
+		v.Graph.Spend(1)
 		v = v.Producer.Input(0)
 	}
 	return v

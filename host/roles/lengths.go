@@ -12,6 +12,7 @@ func (r *Roles) lengths(g *graph.Graph) {
 	order := []Input{Tokens, Past, EncoderPast, EncoderOutput, Positions, Types, Mask, Image, KeyLengths, UseCacheBranch, Other}
 	for _, is := range order {
 		for _, v := range g.Inputs {
+			g.Spend(1)
 			if r.inputs[v] != is {
 				continue
 			}
@@ -71,7 +72,7 @@ func (r *Roles) axesOf(v *graph.Value, is Input) []Axis {
 		at(first, Batch)
 	case Image:
 		at(0, Batch)
-		if c := convolved(v, 4); c != nil && f.Rank > 1 && c.Input(1) != nil && c.Input(1).Tensor != nil && len(c.Input(1).Tensor.Dims) == f.Rank {
+		if c := convolved(v, 4, r.convolved); c != nil && f.Rank > 1 && c.Input(1) != nil && c.Input(1).Tensor != nil && len(c.Input(1).Tensor.Dims) == f.Rank {
 			axes[1].Fixed = c.Input(1).Tensor.Dims[1] * c.Int("group", 1)
 			if f.Rank == 4 {
 				axes[2].Fixed, axes[3].Fixed = imageSize, imageSize

@@ -48,10 +48,16 @@ type Roles struct {
 	// limit.
 	Positions int64
 
+	main    *graph.Graph
 	shapes  *graph.Shapes
 	inputs  map[*graph.Value]Input
 	axes    map[*graph.Value][]Axis
 	symbols map[string]Length
+
+	rows      walk[int64]
+	decides   walk[bool]
+	turns     walk[bool]
+	convolved walk[*graph.Node]
 }
 
 // Axis is one axis of an input.
@@ -60,9 +66,10 @@ type Axis struct {
 	Fixed  int64 // the length that the model's operators need; 0 for any
 }
 
-// Find decides the roles of the inputs of a main graph.
+// Find decides the roles of the inputs of a main graph. Graph.Bounded stops it.
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) *Roles {
-	r := &Roles{shapes: shapes, inputs: map[*graph.Value]Input{}, axes: map[*graph.Value][]Axis{}, symbols: map[string]Length{}}
+	r := &Roles{main: g, shapes: shapes, inputs: map[*graph.Value]Input{}, axes: map[*graph.Value][]Axis{}, symbols: map[string]Length{},
+		rows: walk[int64]{}, decides: walk[bool]{}, turns: walk[bool]{}, convolved: walk[*graph.Node]{}}
 	r.attention(g, report)
 	r.tables(g)
 	for _, v := range g.Inputs {
@@ -104,6 +111,7 @@ func (r *Roles) Symbol(name string) Length {
 
 // HasInput reports a model that has such an input.
 func (r *Roles) HasInput(in Input) bool {
+	r.main.Spend(len(r.inputs))
 	for _, is := range r.inputs {
 		if is == in {
 			return true

@@ -23,7 +23,7 @@ func (r *Roles) tables(g *graph.Graph) {
 		if r.inputs[v] != Other {
 			continue
 		}
-		if rows[v] = Rows(v); rows[v] > 0 && named(v.Name) != Positions && (largest == nil || rows[v] > rows[largest]) {
+		if rows[v] = indexed(v, maxDepth, r.rows); rows[v] > 0 && named(v.Name) != Positions && (largest == nil || rows[v] > rows[largest]) {
 			largest = v
 		}
 	}
@@ -47,38 +47,40 @@ func (r *Roles) embeds(v *graph.Value, index int) bool {
 
 // Rows is the number of rows of the smallest table that a value indexes, 0 when it
 // indexes none.
-func Rows(v *graph.Value) int64 { return indexed(v, maxDepth) }
+func Rows(v *graph.Value) int64 { return indexed(v, maxDepth, walk[int64]{}) }
 
-func indexed(v *graph.Value, depth int) int64 {
-	rows := int64(0)
-	for _, u := range v.Uses {
-		n, found := u.Node, int64(0)
-		switch {
-		case n.Is("Gather") && u.Index == 1 && n.Int("axis", 0) == 0 && isTable(n.Input(0)):
-			found = n.Input(0).Tensor.Dims[0]
-		case n.Op() == "com.microsoft.GatherBlockQuantized" && u.Index == 1 && isTable(n.Input(0)):
-			found = n.Input(0).Tensor.Dims[0]
-		case n.Op() == embedNorm && (u.Index < 2 || u.Index == 8):
-			// Words are looked up in input 2, segments in input 4, positions in input 3.
-			at := map[int]int{0: 2, 1: 4, 8: 3}[u.Index]
-			if t := n.Input(at); t != nil && t.Tensor != nil && len(t.Tensor.Dims) > 0 {
-				found = t.Tensor.Dims[0]
+func indexed(v *graph.Value, depth int, before walk[int64]) int64 {
+	return before.once(v, depth, func() int64 {
+		rows := int64(0)
+		for _, u := range v.Uses {
+			n, found := u.Node, int64(0)
+			switch {
+			case n.Is("Gather") && u.Index == 1 && n.Int("axis", 0) == 0 && isTable(n.Input(0)):
+				found = n.Input(0).Tensor.Dims[0]
+			case n.Op() == "com.microsoft.GatherBlockQuantized" && u.Index == 1 && isTable(n.Input(0)):
+				found = n.Input(0).Tensor.Dims[0]
+			case n.Op() == embedNorm && (u.Index < 2 || u.Index == 8):
+				// Words are looked up in input 2, segments in input 4, positions in input 3.
+				at := map[int]int{0: 2, 1: 4, 8: 3}[u.Index]
+				if t := n.Input(at); t != nil && t.Tensor != nil && len(t.Tensor.Dims) > 0 {
+					found = t.Tensor.Dims[0]
+				}
+			case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil && n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand"):
+				if u.Index == 0 {
+					found = indexed(n.Out[0], depth-1, before)
+				}
+			case depth > 0 && n.Is("Add") && len(n.Out) > 0 && n.Out[0] != nil:
+				// Positions begin after a few rows of padding.
+				if c, ok := n.Input(1 - u.Index).Ints(); ok && len(c) == 1 && c[0] >= 0 {
+					found = max(indexed(n.Out[0], depth-1, before)-c[0], 0)
+				}
 			}
-		case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil && n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand"):
-			if u.Index == 0 {
-				found = indexed(n.Out[0], depth-1)
-			}
-		case depth > 0 && n.Is("Add") && len(n.Out) > 0 && n.Out[0] != nil:
-			// Positions begin after a few rows of padding.
-			if c, ok := n.Input(1 - u.Index).Ints(); ok && len(c) == 1 && c[0] >= 0 {
-				found = max(indexed(n.Out[0], depth-1)-c[0], 0)
+			if found > 0 && (rows == 0 || found < rows) {
+				rows = found
 			}
 		}
-		if found > 0 && (rows == 0 || found < rows) {
-			rows = found
-		}
-	}
-	return rows
+		return rows
+	})
 }
 
 // isTable reports a constant that has rows.
@@ -90,53 +92,59 @@ func isTable(v *graph.Value) bool {
 func (r *Roles) used(v *graph.Value) Input {
 	f := r.shapes.Of(v)
 	switch {
-	case decides(v, 4):
+	case decides(v, 4, r.decides):
 		return UseCacheBranch
-	case f.Rank >= 3 && convolved(v, 4) != nil:
+	case f.Rank >= 3 && convolved(v, 4, r.convolved) != nil:
 		return Image
-	case (f.DType == onnx.Tensor_INT64 || f.DType == onnx.Tensor_INT32) && f.Rank > 0 && turns(v, maxDepth):
+	case (f.DType == onnx.Tensor_INT64 || f.DType == onnx.Tensor_INT32) && f.Rank > 0 && turns(v, maxDepth, r.turns):
 		return Positions
 	}
 	return Other
 }
 
 // decides reports the condition of an If.
-func decides(v *graph.Value, depth int) bool {
-	return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
-		n := u.Node
-		return n.Is("If") && u.Index == 0 ||
-			depth > 0 && n.Is("Squeeze", "Reshape", "Cast", "Identity", "Not") && u.Index == 0 && n.Output(0) != nil && decides(n.Output(0), depth-1)
+func decides(v *graph.Value, depth int, before walk[bool]) bool {
+	return before.once(v, depth, func() bool {
+		return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+			n := u.Node
+			return n.Is("If") && u.Index == 0 ||
+				depth > 0 && n.Is("Squeeze", "Reshape", "Cast", "Identity", "Not") && u.Index == 0 && n.Output(0) != nil && decides(n.Output(0), depth-1, before)
+		})
 	})
 }
 
 // turns reports positions that become the angles of a rotary embedding.
-func turns(v *graph.Value, depth int) bool {
-	return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
-		n := u.Node
-		switch {
-		case n.Is("Cos", "Sin"), n.Op() == "com.microsoft.RotaryEmbedding" && u.Index == 1, n.Is("RotaryEmbedding") && u.Index == 3:
-			return true
-		case depth == 0 || n.Output(0) == nil:
-			return false
-		}
-		return n.Is("Cast", "Unsqueeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity", "Squeeze") && turns(n.Output(0), depth-1)
+func turns(v *graph.Value, depth int, before walk[bool]) bool {
+	return before.once(v, depth, func() bool {
+		return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+			n := u.Node
+			switch {
+			case n.Is("Cos", "Sin"), n.Op() == "com.microsoft.RotaryEmbedding" && u.Index == 1, n.Is("RotaryEmbedding") && u.Index == 3:
+				return true
+			case depth == 0 || n.Output(0) == nil:
+				return false
+			}
+			return n.Is("Cast", "Unsqueeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity", "Squeeze") && turns(n.Output(0), depth-1, before)
+		})
 	})
 }
 
 // convolved is the convolution that reads a value first, or nil.
-func convolved(v *graph.Value, depth int) *graph.Node {
-	for _, u := range v.Uses {
-		n := u.Node
-		if n.Is("Conv") && u.Index == 0 {
-			return n
-		}
-		if depth > 0 && n.Is("Cast", "Identity", "Sub", "Mul", "Div", "Add", "Pad") && n.Output(0) != nil {
-			if c := convolved(n.Output(0), depth-1); c != nil {
-				return c
+func convolved(v *graph.Value, depth int, before walk[*graph.Node]) *graph.Node {
+	return before.once(v, depth, func() *graph.Node {
+		for _, u := range v.Uses {
+			n := u.Node
+			if n.Is("Conv") && u.Index == 0 {
+				return n
+			}
+			if depth > 0 && n.Is("Cast", "Identity", "Sub", "Mul", "Div", "Add", "Pad") && n.Output(0) != nil {
+				if c := convolved(n.Output(0), depth-1, before); c != nil {
+					return c
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // rotaryCaches are the operators that look angles up in tables, with the input that
@@ -155,10 +163,12 @@ func (r *Roles) positions(g *graph.Graph) int64 {
 	}
 	for _, v := range g.Inputs {
 		if r.inputs[v] == Positions {
-			table(Rows(v))
+			table(indexed(v, maxDepth, r.rows))
 		}
 	}
+	before := walk[count]{}
 	g.Walk(func(n *graph.Node) {
+		g.Spend(1)
 		if at, ok := rotaryCaches[n.Op()]; ok && isTable(n.Input(at)) && len(n.Input(at).Tensor.Dims) == 2 {
 			table(n.Input(at).Tensor.Dims[0])
 		}
@@ -168,41 +178,56 @@ func (r *Roles) positions(g *graph.Graph) int64 {
 		if !n.Is("Gather") || n.Int("axis", 0) != 0 || !isTable(n.Input(0)) || len(n.Input(0).Tensor.Dims) != 2 {
 			return
 		}
-		if shift, ok := counted(n.Input(1), maxDepth); ok {
+		if shift, ok := counted(n.Input(1), maxDepth, before); ok {
 			table(n.Input(0).Tensor.Dims[0] - shift)
 		}
 	})
 	return rows
 }
 
+// count is where counting begins; counts is false of a value that does not count.
+type count struct {
+	from   int64
+	counts bool
+}
+
 // counted reports a value that counts positions, and from which number on.
-func counted(v *graph.Value, depth int) (from int64, ok bool) {
+func counted(v *graph.Value, depth int, before walk[count]) (from int64, ok bool) {
 	if v == nil || depth == 0 || v.Producer == nil {
 		return 0, false
 	}
-	n := v.Producer
-	switch {
-	case n.Is("Range", "CumSum"):
-		return 0, true
-	case n.Is("Add", "Sub"):
-		for i := range 2 {
-			from, ok := counted(n.Input(i), depth-1)
-			if !ok || n.Is("Sub") && i == 1 {
-				continue
-			}
-			if c, constant := n.Input(1 - i).Ints(); constant && len(c) == 1 {
-				if n.Is("Sub") {
-					c[0] = -c[0]
-				}
-				from += c[0]
-			} else if other, too := counted(n.Input(1-i), depth-1); too {
-				return max(from, other), n.Is("Add")
-			}
-			return from, true
+	c := before.once(v, depth, func() count {
+		n := v.Producer
+		switch {
+		case n.Is("Range", "CumSum"):
+			return count{0, true}
+		case n.Is("Add", "Sub"):
+			return countedOn(n, depth, before)
+		case n.Is("Unsqueeze", "Squeeze", "Reshape", "Cast", "Expand", "Tile", "Slice", "Identity", "Mul"):
+			from, ok := counted(n.Input(0), depth-1, before)
+			return count{from, ok}
 		}
-		return 0, false
-	case n.Is("Unsqueeze", "Squeeze", "Reshape", "Cast", "Expand", "Tile", "Slice", "Identity", "Mul"):
-		return counted(n.Input(0), depth-1)
+		return count{}
+	})
+	return c.from, c.counts
+}
+
+// countedOn is where a sum or a difference begins to count.
+func countedOn(n *graph.Node, depth int, before walk[count]) count {
+	for i := range 2 {
+		from, ok := counted(n.Input(i), depth-1, before)
+		if !ok || n.Is("Sub") && i == 1 {
+			continue
+		}
+		if c, constant := n.Input(1 - i).Ints(); constant && len(c) == 1 {
+			if n.Is("Sub") {
+				c[0] = -c[0]
+			}
+			from += c[0]
+		} else if other, too := counted(n.Input(1-i), depth-1, before); too {
+			return count{max(from, other), n.Is("Add")}
+		}
+		return count{from, true}
 	}
-	return 0, false
+	return count{}
 }

@@ -2,9 +2,12 @@
 package sessions
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
@@ -27,6 +30,7 @@ type Patcher struct {
 	Plugins []*plugin.Plugin // loaded, in order of preference
 	CUDA    *loaded.Variants // what there is for sessions with the CUDA provider; nil for nothing
 	Options plan.Options
+	Time    time.Duration         // that the analysis of a model may take; 0 for patch.DefaultTime
 	Logger  *slog.Logger          // told of every session; nil for silence
 	Done    func(*patch.Analysis) // told of every analysis; nil for none
 }
@@ -62,12 +66,14 @@ func (s *Patcher) Patch(r ort.Request) (p *ort.Patch, err error) {
 			m.Close()
 		}
 	}()
-	a, err := patch.Analyse(m, manifests, *o)
+	ctx, done := context.WithTimeout(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
+	defer done()
+	a, err := patch.Analyse(ctx, m, manifests, *o)
 	if err != nil {
 		return nil, err
 	}
 	if a.Plan.Replaced() > 0 {
-		if err := a.Apply(); err != nil {
+		if err := a.Apply(ctx); err != nil {
 			return nil, err
 		}
 	}

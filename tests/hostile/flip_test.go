@@ -106,11 +106,11 @@ func whole(t *testing.T, path, out string, set *loaded.Set) error {
 		return err
 	}
 	defer m.Close()
-	a, err := patch.Analyse(m, set.Manifests(), set.Plan(plan.Options{Force: true}))
+	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: true}))
 	if err != nil || a.Plan.Replaced() == 0 {
 		return err
 	}
-	if err := a.Apply(); err != nil {
+	if err := a.Apply(t.Context()); err != nil {
 		return err
 	}
 	return a.Write(t.Context(), out, model.WriteOptions{})
@@ -127,7 +127,7 @@ func TestTruncations(t *testing.T) {
 		m, err := model.Open(path)
 		if err == nil {
 			// Cut between two fields: the graph must be there whole.
-			_, err = patch.Analyse(m, []*manifest.Manifest{}, plan.Options{})
+			_, err = patch.Analyse(t.Context(), m, []*manifest.Manifest{}, plan.Options{})
 			m.Close()
 			if err == nil {
 				continue

@@ -123,7 +123,7 @@ func write(t *testing.T, library *ort.Library, set *loaded.Set, f models.Fixture
 		return j, err
 	}
 	defer m.Close()
-	a, err := patch.Analyse(m, set.Manifests(), set.Plan(plan.Options{Force: true}))
+	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: true}))
 	if err != nil {
 		return j, err
 	}

@@ -86,7 +86,7 @@ func row(t *testing.T, f models.Fixture, attention *manifest.Manifest) string {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	a, err := patch.Analyse(m, []*manifest.Manifest{attention}, plan.Options{Machine: twoCores})
+	a, err := patch.Analyse(t.Context(), m, []*manifest.Manifest{attention}, plan.Options{Machine: twoCores})
 	if err != nil {
 		t.Fatal(err)
 	}

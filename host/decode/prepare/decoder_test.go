@@ -39,7 +39,7 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 			if err := takeBranch(m.Proto(), true); err != nil {
 				t.Fatal(err)
 			}
-			x, err := patch.View(m, m.Proto())
+			x, err := patch.View(t.Context(), m, m.Proto())
 			if err != nil {
 				t.Fatal(err)
 			}

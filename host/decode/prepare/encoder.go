@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"slices"
 
 	"github.com/opgraft/graft/host/graph"
@@ -26,7 +27,7 @@ func (gen *Generation) encoder(o Options) error {
 	if err != nil {
 		return err
 	}
-	x, err := patch.View(file, file.Proto())
+	x, err := patch.View(context.Background(), file, file.Proto())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,7 +83,7 @@ func (gen *Generation) filler(o Options) error {
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)})
-	x, err := patch.View(file, part)
+	x, err := patch.View(context.Background(), file, part)
 	if err != nil {
 		return err
 	}

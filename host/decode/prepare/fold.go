@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/opgraft/graft/host/blocks"
@@ -106,7 +107,7 @@ func (c *chooser) withoutPast() (*rewrite.Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := patch.View(file, p)
+	x, err := patch.View(context.Background(), file, p)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"slices"
 
 	"github.com/opgraft/graft/host/graph"
@@ -29,10 +30,10 @@ func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...stri
 	// it knows no more of a model than its graph: what can run, runs.
 	chosen := o.Plan
 	chosen.Force = true
-	if err := x.Choose(o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {
+	if err := x.Choose(context.Background(), o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {
 		return nil, err
 	}
-	if err := x.Apply(); err != nil {
+	if err := x.Apply(context.Background()); err != nil {
 		return nil, err
 	}
 	g := &Graph{Graph: x.Graph, Model: x.Model, Shapes: x.Shapes}
@@ -53,7 +54,7 @@ func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := patch.View(m, m.Proto())
+	x, err := patch.View(context.Background(), m, m.Proto())
 	if err == nil {
 		var g *Graph
 		if g, err = replace(x, Options{Plugins: plugins, Plan: p}, nil); err == nil {

@@ -4,6 +4,7 @@
 package prepare
 
 import (
+	"context"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -54,7 +55,7 @@ func Open(path string) (_ *Model, err error) {
 	if err := takeBranch(file.Proto(), true); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
-	if m.decoder, err = patch.View(file, file.Proto()); err != nil {
+	if m.decoder, err = patch.View(context.Background(), file, file.Proto()); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	return m, nil
