@@ -62,7 +62,7 @@ func (a *addedSet) cut(p piece, out []piece) []piece {
 	if a == nil {
 		return append(out, p)
 	}
-	s, done := p.s, 0
+	s, done, spaces := p.s, 0, 0
 	for at := 0; at < len(s); {
 		if !a.starts[s[at]] {
 			at++
@@ -79,11 +79,14 @@ func (a *addedSet) cut(p piece, out []piece) []piece {
 		if t.SingleWord && (wordBefore(s[:start]) || wordAfter(s[stop:])) {
 			continue
 		}
-		if t.LStrip {
-			start = max(len(strings.TrimRightFunc(s[:start], isSpace)), done)
+		if t.LStrip && done < start {
+			start = done + len(strings.TrimRightFunc(s[done:start], isSpace))
 		}
 		if t.RStrip {
-			stop = len(s) - len(strings.TrimLeftFunc(s[stop:], isSpace))
+			if stop >= spaces { // each run of whitespace is read once
+				spaces = len(s) - len(strings.TrimLeftFunc(s[stop:], isSpace))
+			}
+			stop = spaces
 		}
 		if done < start {
 			out = append(out, p.from(done, start))

@@ -105,13 +105,16 @@ func (c *charsmap) longest(s string) (to string, length int) {
 // and then takes the shortest key; runes by themselves otherwise.
 type precompiled struct{ *charsmap }
 
-func (n precompiled) normalize(s string, fresh int) (string, int, error) {
+func (n precompiled) normalize(s string, fresh int, b *budget) (string, int, error) {
 	out := make([]byte, 0, len(s)+16)
 	newFresh := 0
+	var err error
 	put := func(start int, part string) bool {
 		to, ok := n.shortest(part)
-		if ok {
-			out = append(out, to...)
+		if ok && err == nil {
+			if err = b.grow("Precompiled", len(part), len(to)); err == nil {
+				out = append(out, to...)
+			}
 		}
 		if start < fresh {
 			newFresh = len(out)
@@ -145,7 +148,7 @@ func (n precompiled) normalize(s string, fresh int) (string, int, error) {
 		// What stood first is deleted: the next character takes its place.
 		newFresh = firstRune(string(out[:min(len(out), utf8.UTFMax)]))
 	}
-	return string(out), newFresh, nil
+	return string(out), newFresh, err
 }
 
 // newMarks are the marks that the compared release's grapheme clusters know and

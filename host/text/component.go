@@ -14,10 +14,10 @@ import (
 type component struct {
 	Type string `json:"type"`
 
-	Normalizers   []component `json:"normalizers"`
-	PreTokenizers []component `json:"pretokenizers"`
-	Processors    []component `json:"processors"`
-	Decoders      []component `json:"decoders"`
+	Normalizers   components `json:"normalizers"`
+	PreTokenizers components `json:"pretokenizers"`
+	Processors    components `json:"processors"`
+	Decoders      components `json:"decoders"`
 
 	Pattern *struct {
 		String *string `json:"String"`
@@ -272,6 +272,9 @@ func (c *component) pieces() (template, error) {
 				return nil, fmt.Errorf("%s: found token %q in single, needed it in special_tokens", c.Type, p.SpecialToken.ID)
 			}
 			t = append(t, templatePart{ids: token.IDs})
+			if n := t.added(); n > maxAround {
+				return nil, fmt.Errorf("%s: found %d ids around a text, needed at most %d", c.Type, n, maxAround)
+			}
 		default:
 			return nil, fmt.Errorf("%s: found %s in single, needed the sequence A or a special token", c.Type, data)
 		}
@@ -289,9 +292,9 @@ func (c *component) decoder() (decoder, error) {
 				return nil, err
 			}
 		}
-		return func(next sink) sink {
+		return func(next sink, b *budget) sink {
 			for i := len(chain) - 1; i >= 0; i-- {
-				next = chain[i](next)
+				next = chain[i](next, b)
 			}
 			return next
 		}, nil
@@ -306,7 +309,7 @@ func (c *component) decoder() (decoder, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(next sink) sink {
+		return func(next sink, _ *budget) sink {
 			return &metaspaceDecoder{next: next, rune: c.Replacement, drop: scheme != "never"}
 		}, nil
 	case "WordPiece":

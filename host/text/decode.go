@@ -15,7 +15,7 @@ type sink interface {
 }
 
 // A decoder makes a fresh sink before another.
-type decoder func(next sink) sink
+type decoder func(next sink, b *budget) sink
 
 // joined is the last sink: the text.
 type joined struct{ strings.Builder }
@@ -51,7 +51,7 @@ func (w *whole) finish() {
 
 // each rewrites every token by itself.
 func each(rewrite func(token string, index int) string) decoder {
-	return func(next sink) sink {
+	return func(next sink, _ *budget) sink {
 		w := &whole{next: next}
 		w.done = func(token string, index int) {
 			next.part(rewrite(token, index))
@@ -62,17 +62,17 @@ func each(rewrite func(token string, index int) string) decoder {
 }
 
 // spaced puts a space between tokens; it stands where a file has no decoder.
-func spaced(next sink) sink {
+func spaced(next sink, b *budget) sink {
 	return each(func(token string, index int) string {
 		if index > 0 {
 			return " " + token
 		}
 		return token
-	})(next)
+	})(next, b)
 }
 
 // byteLevelDecoder turns runes back into bytes and those into one text.
-func byteLevelDecoder(next sink) sink {
+func byteLevelDecoder(next sink, _ *budget) sink {
 	var pending, out []byte
 	w := &whole{next: next}
 	put := func(n int) {
@@ -95,7 +95,7 @@ func byteLevelDecoder(next sink) sink {
 
 // byteFallbackDecoder joins a run of <0xHH> tokens into text, or into one
 // U+FFFD a token where the run as a whole is not UTF-8.
-func byteFallbackDecoder(next sink) sink {
+func byteFallbackDecoder(next sink, _ *budget) sink {
 	var run []byte
 	w := &whole{next: next}
 	flush := func() {
@@ -156,7 +156,7 @@ func (f fuse) finish() {
 	f.next.finish()
 }
 
-func fuseDecoder(next sink) sink { return fuse{next} }
+func fuseDecoder(next sink, _ *budget) sink { return fuse{next} }
 
 // stripEnds removes a rune at the ends of every token, at most start and stop times.
 type stripEnds struct {
@@ -169,7 +169,7 @@ type stripEnds struct {
 }
 
 func stripDecoder(r string, start, stop int) decoder {
-	return func(next sink) sink { return &stripEnds{next: next, rune: r, start: start, stop: stop} }
+	return func(next sink, _ *budget) sink { return &stripEnds{next: next, rune: r, start: start, stop: stop} }
 }
 
 func (t *stripEnds) part(s string) {
@@ -246,7 +246,7 @@ func wordPieceDecoder(prefix string, cleanup bool) decoder {
 
 // bpeDecoder turns the end-of-word suffix into a space, at the very end into nothing.
 func bpeDecoder(suffix string) decoder {
-	return func(next sink) sink {
+	return func(next sink, _ *budget) sink {
 		held, any := "", false
 		put := func(with string) {
 			next.part(strings.ReplaceAll(held, suffix, with))
@@ -268,13 +268,16 @@ func bpeDecoder(suffix string) decoder {
 	}
 }
 
-// replaceDecoder replaces the matches in every token.
+// replaceDecoder replaces the matches in every token, until one cannot be.
 func replaceDecoder(r replace) decoder {
-	return each(func(token string, _ int) string {
-		s, _, err := r.normalize(token, 0)
-		if err != nil {
-			return token
-		}
-		return s
-	})
+	return func(next sink, b *budget) sink {
+		return each(func(token string, _ int) string {
+			if b.err != nil {
+				return ""
+			}
+			var s string
+			s, _, b.err = r.normalize(token, 0, b)
+			return s
+		})(next, b)
+	}
 }

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"fmt"
 	"slices"
 	"unicode/utf8"
 
@@ -14,16 +15,23 @@ import (
 // ids are compared with, which leaves those alone.
 type unicodeForm norm.Form
 
-func (f unicodeForm) normalize(s string, fresh int) (string, int, error) {
+func (f unicodeForm) normalize(s string, fresh int, b *budget) (string, int, error) {
 	form := norm.Form(f)
 	if form.IsNormalString(s) {
 		return s, fresh, nil
+	}
+	// No form is longer than 11 times the text: what has been made longer already is not made that much longer.
+	if len(s) > formFree+formFactor*b.text {
+		return "", 0, b.exceeded("normalizer", fmt.Sprintf("makes a text of %d bytes more than %d times as long before a Unicode form", b.text, formFactor))
 	}
 	var out string
 	if needsCare(s) {
 		out = f.slow(s)
 	} else {
 		out = form.String(s)
+	}
+	if err := b.grow("Unicode form", len(s), len(out)); err != nil {
+		return "", 0, err
 	}
 	if fresh > 0 {
 		head := s[:min(fresh, len(s))]

@@ -111,7 +111,8 @@ func FuzzSentencePiece(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m.encode(" a\u00e9 newword  b ", nil)
+		text := " a\u00e9 newword  b "
+		m.encode(text, nil, newBudget(len(text)))
 	})
 }
 

@@ -31,6 +31,7 @@ func (h *huggingFace) encode(s string) ([]int32, error) {
 		k.a, k.b, k.c = k.a[:0], k.b[:0], k.c[:0]
 		scratches.Put(k)
 	}()
+	b := newBudget(len(s))
 	k.a = h.verbatim.cut(piece{s: s, id: -1, fresh: firstRune(s)}, k.a)
 	for _, p := range k.a {
 		if p.id >= 0 {
@@ -38,7 +39,7 @@ func (h *huggingFace) encode(s string) ([]int32, error) {
 			continue
 		}
 		var err error
-		if p.s, p.fresh, err = h.normalizer.normalize(p.s, p.fresh); err != nil {
+		if p.s, p.fresh, err = h.normalizer.normalize(p.s, p.fresh, b); err != nil {
 			return nil, err
 		}
 		k.b = h.normalized.cut(p, k.b)
@@ -50,7 +51,7 @@ func (h *huggingFace) encode(s string) ([]int32, error) {
 			continue
 		}
 		var err error
-		if k.c, err = h.pre.split(p, k.c[:0]); err != nil {
+		if k.c, err = h.pre.split(p, k.c[:0], b); err != nil {
 			return nil, err
 		}
 		for _, w := range k.c {
@@ -90,7 +91,7 @@ func (h *huggingFace) id(token string) (int32, bool) {
 
 func (h *huggingFace) size() int { return h.vocabulary }
 
-func (h *huggingFace) decoder(next sink) sink { return h.chain(next) }
+func (h *huggingFace) decoder(next sink, b *budget) sink { return h.chain(next, b) }
 
 // add gives every added token its id: the model's where it knows the token, the
 // next free one otherwise. The ids written in the file are not asked, as
@@ -101,10 +102,15 @@ func (h *huggingFace) add(tokens []addedToken) error {
 	h.vocabulary = h.model.size()
 	var verbatim, normalized []addedToken
 	var verbatimForms, normalizedForms []string
+	b := newBudget(0)
 	for _, t := range tokens {
 		if t.Content == "" {
 			continue
 		}
+		if err := checkToken(t.Content); err != nil {
+			return err
+		}
+		b.token(len(t.Content))
 		id, known := h.id(t.Content)
 		if !known {
 			id = next
@@ -117,7 +123,10 @@ func (h *huggingFace) add(tokens []addedToken) error {
 			verbatim, verbatimForms = append(verbatim, t), append(verbatimForms, t.Content)
 			continue
 		}
-		form, _, err := h.normalizer.normalize(t.Content, 0)
+		form, _, err := h.normalizer.normalize(t.Content, 0, b)
+		if err == nil {
+			err = checkToken(form)
+		}
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type marian struct {
 func (m *marian) encode(s string) ([]int32, error) {
 	var out []int32
 	var pieces []string
+	b := newBudget(len(s))
 	for _, p := range m.added.cut(piece{s: s, id: -1}, nil) {
 		if p.id >= 0 {
 			out = append(out, p.id)
@@ -36,7 +37,10 @@ func (m *marian) encode(s string) ([]int32, error) {
 				pieces, text = append(pieces, text[:end+2]), text[end+2:]
 			}
 		}
-		pieces = m.pieces.encode(text, pieces)
+		var err error
+		if pieces, err = m.pieces.encode(text, pieces, b); err != nil {
+			return nil, err
+		}
 		for _, piece := range pieces {
 			if id, ok := m.id(piece); ok {
 				out = append(out, id)
@@ -73,7 +77,7 @@ func (m *marian) size() int {
 	return n
 }
 
-func (m *marian) decoder(next sink) sink {
+func (m *marian) decoder(next sink, _ *budget) sink {
 	return &marianDecoder{model: m.spoken, special: m.special, next: next, start: true}
 }
 

@@ -9,15 +9,15 @@ import (
 // the first character of the input (see piece); the result says the same of the
 // rewritten text.
 type normalizer interface {
-	normalize(s string, fresh int) (string, int, error)
+	normalize(s string, fresh int, b *budget) (string, int, error)
 }
 
 type normalizers []normalizer
 
-func (ns normalizers) normalize(s string, fresh int) (string, int, error) {
+func (ns normalizers) normalize(s string, fresh int, b *budget) (string, int, error) {
 	var err error
 	for _, n := range ns {
-		if s, fresh, err = n.normalize(s, fresh); err != nil {
+		if s, fresh, err = n.normalize(s, fresh, b); err != nil {
 			return "", 0, err
 		}
 	}
@@ -28,7 +28,7 @@ func (ns normalizers) normalize(s string, fresh int) (string, int, error) {
 // reports whether that differs from r.
 type runeMap func(out []byte, r rune) (_ []byte, changed bool)
 
-func (m runeMap) normalize(s string, fresh int) (string, int, error) {
+func (m runeMap) normalize(s string, fresh int, b *budget) (string, int, error) {
 	var out []byte
 	var buffer [32]byte
 	changedAt := -1 // s[:changedAt] is copied to out, the rest of the loop appends
@@ -55,7 +55,7 @@ func (m runeMap) normalize(s string, fresh int) (string, int, error) {
 	if fresh >= len(s) {
 		newFresh = len(out)
 	}
-	return string(out), newFresh, nil
+	return string(out), newFresh, b.grow("normalizer", len(s), len(out))
 }
 
 func lowercase(out []byte, r rune) ([]byte, bool) {
@@ -131,7 +131,7 @@ func byteLevelRune(out []byte, r rune) ([]byte, bool) {
 // strip removes whitespace at the ends.
 type strip struct{ left, right bool }
 
-func (n strip) normalize(s string, fresh int) (string, int, error) {
+func (n strip) normalize(s string, fresh int, _ *budget) (string, int, error) {
 	if n.left {
 		short := strings.TrimLeftFunc(s, isSpace)
 		fresh = max(0, fresh-(len(s)-len(short)))
@@ -146,9 +146,12 @@ func (n strip) normalize(s string, fresh int) (string, int, error) {
 // prepend puts a text before what is not empty.
 type prepend string
 
-func (n prepend) normalize(s string, fresh int) (string, int, error) {
+func (n prepend) normalize(s string, fresh int, b *budget) (string, int, error) {
 	if s == "" {
 		return s, 0, nil
+	}
+	if err := b.grow("Prepend", 0, len(n)); err != nil {
+		return "", 0, err
 	}
 	if fresh > 0 {
 		fresh += len(n)
@@ -162,19 +165,23 @@ type replace struct {
 	content string
 }
 
-func (n replace) normalize(s string, fresh int) (string, int, error) {
+func (n replace) normalize(s string, fresh int, b *budget) (string, int, error) {
 	var out []byte
 	done, newFresh := 0, fresh
-	err := n.pattern.each(s, func(a, b int) {
-		out = append(out, s[done:a]...)
+	err := n.pattern.each(s, b, func(start, end int) error {
+		if err := b.grow("Replace", end-start, len(n.content)); err != nil {
+			return err
+		}
+		out = append(out, s[done:start]...)
 		out = append(out, n.content...)
 		// What is put in stems from where the last byte it replaces does.
-		if b <= fresh {
-			newFresh += len(n.content) - (b - a)
-		} else if a < fresh {
-			newFresh -= fresh - a
+		if end <= fresh {
+			newFresh += len(n.content) - (end - start)
+		} else if start < fresh {
+			newFresh -= fresh - start
 		}
-		done = b
+		done = end
+		return nil
 	})
 	if err != nil {
 		return "", 0, err

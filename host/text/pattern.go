@@ -1,9 +1,9 @@
 package text
 
 import (
+	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
@@ -11,7 +11,7 @@ import (
 
 // A pattern finds its matches in a text, from left to right.
 type pattern interface {
-	each(s string, match func(start, end int)) error
+	each(s string, b *budget, match func(start, end int) error) error
 }
 
 // newPattern takes a regular expression in the syntax of Oniguruma. The
@@ -32,20 +32,21 @@ func newPattern(expression string) (pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("regular expression %q: %w; needed one that .NET's syntax knows too", expression, err)
 	}
-	re.MatchTimeout = matchTimeout
 	return regexPattern{re, expression}, nil
 }
-
-// matchTimeout bounds backtracking: an expression from a file must not hang the host.
-const matchTimeout = 20 * time.Second
 
 type regexPattern struct {
 	re         *regexp2.Regexp
 	expression string
 }
 
-func (p regexPattern) each(s string, match func(start, end int)) error {
-	m, err := p.re.FindStringMatch(s)
+func (p regexPattern) each(s string, b *budget, match func(start, end int) error) error {
+	// A copy shares all but the time that is left, which bounds backtracking.
+	re := *p.re
+	if re.MatchTimeout = b.left(); re.MatchTimeout <= 0 {
+		return b.overtime(p.expression)
+	}
+	m, err := re.FindStringMatch(s)
 	runes, bytes := 0, 0 // how far rune offsets have been turned into byte offsets
 	forward := func(to int) int {
 		for runes < to {
@@ -58,11 +59,19 @@ func (p regexPattern) each(s string, match func(start, end int)) error {
 	for m != nil && err == nil {
 		start := forward(m.RuneIndex)
 		end := forward(m.RuneIndex + m.RuneLength)
-		match(start, end)
-		m, err = p.re.FindNextMatch(m)
+		if err := match(start, end); err != nil {
+			return err
+		}
+		if re.MatchTimeout = b.left(); re.MatchTimeout <= 0 {
+			return b.overtime(p.expression)
+		}
+		m, err = re.FindNextMatch(m)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, regexp2.ErrBacktrackingStackLimit):
 		return fmt.Errorf("regular expression %q on %d bytes of text: %w", p.expression, len(s), err)
+	case err != nil: // its text is the whole input
+		return b.overtime(p.expression)
 	}
 	return nil
 }
@@ -70,7 +79,7 @@ func (p regexPattern) each(s string, match func(start, end int)) error {
 // literal is a text to be found as it is.
 type literal string
 
-func (p literal) each(s string, match func(start, end int)) error {
+func (p literal) each(s string, _ *budget, match func(start, end int) error) error {
 	if p == "" {
 		return nil
 	}
@@ -79,7 +88,9 @@ func (p literal) each(s string, match func(start, end int)) error {
 		if i < 0 {
 			return nil
 		}
-		match(at+i, at+i+len(p))
+		if err := match(at+i, at+i+len(p)); err != nil {
+			return err
+		}
 		at += i + len(p)
 	}
 }
@@ -87,11 +98,13 @@ func (p literal) each(s string, match func(start, end int)) error {
 // inClass matches every rune of a class.
 type inClass class
 
-func (p inClass) each(s string, match func(start, end int)) error {
+func (p inClass) each(s string, _ *budget, match func(start, end int) error) error {
 	table := unicodeTable()
 	for i, r := range s {
 		if table.of(r)&class(p) != 0 {
-			match(i, i+utf8.RuneLen(r))
+			if err := match(i, i+utf8.RuneLen(r)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -100,7 +113,7 @@ func (p inClass) each(s string, match func(start, end int)) error {
 // wordRuns is \w+|[^\w\s]+, the expression of the Whitespace pre-tokenizer.
 type wordRuns struct{}
 
-func (wordRuns) each(s string, match func(start, end int)) error {
+func (wordRuns) each(s string, _ *budget, match func(start, end int) error) error {
 	table := unicodeTable()
 	const none, inWord, inOther = 0, 1, 2
 	kind, start := none, 0
@@ -114,13 +127,15 @@ func (wordRuns) each(s string, match func(start, end int)) error {
 		}
 		if now != kind {
 			if kind != none {
-				match(start, i)
+				if err := match(start, i); err != nil {
+					return err
+				}
 			}
 			kind, start = now, i
 		}
 	}
 	if kind != none {
-		match(start, len(s))
+		return match(start, len(s))
 	}
 	return nil
 }

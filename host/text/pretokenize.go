@@ -5,25 +5,25 @@ import "strings"
 // A preTokenizer splits each piece of text and appends the parts to out; empty
 // parts are left out.
 type preTokenizer interface {
-	split(p piece, out []piece) ([]piece, error)
+	split(p piece, out []piece, b *budget) ([]piece, error)
 }
 
 // preTokenizers run one after the other.
 type preTokenizers []preTokenizer
 
-func (ps preTokenizers) split(p piece, out []piece) ([]piece, error) {
+func (ps preTokenizers) split(p piece, out []piece, b *budget) ([]piece, error) {
 	switch len(ps) {
 	case 0:
 		return append(out, p), nil
 	case 1:
-		return ps[0].split(p, out)
+		return ps[0].split(p, out, b)
 	}
-	parts, err := ps[0].split(p, nil)
+	parts, err := ps[0].split(p, nil, b)
 	if err != nil {
 		return nil, err
 	}
 	for _, part := range parts {
-		if out, err = ps[1:].split(part, out); err != nil {
+		if out, err = ps[1:].split(part, out, b); err != nil {
 			return nil, err
 		}
 	}
@@ -53,15 +53,16 @@ type span struct {
 	delimiter  bool
 }
 
-func (t splitter) split(p piece, out []piece) ([]piece, error) {
+func (t splitter) split(p piece, out []piece, b *budget) ([]piece, error) {
 	var spans []span
 	done := 0
-	err := t.pattern.each(p.s, func(a, b int) {
-		if done < a {
-			spans = append(spans, span{done, a, t.invert})
+	err := t.pattern.each(p.s, b, func(start, end int) error {
+		if done < start {
+			spans = append(spans, span{done, start, t.invert})
 		}
-		spans = append(spans, span{a, b, !t.invert})
-		done = b
+		spans = append(spans, span{start, end, !t.invert})
+		done = end
+		return b.cut("pre-tokenizer", 1)
 	})
 	if err != nil {
 		return nil, err
@@ -118,28 +119,32 @@ type byteLevel struct {
 	keepBytes   bool // the model's word cache maps the bytes: this runs last
 }
 
-func (t byteLevel) split(p piece, out []piece) ([]piece, error) {
+func (t byteLevel) split(p piece, out []piece, b *budget) ([]piece, error) {
 	if t.prefixSpace && !strings.HasPrefix(p.s, " ") {
 		p.s = " " + p.s
 		if p.fresh > 0 {
 			p.fresh++
 		}
 	}
-	put := func(a, b int) {
-		part := p.from(a, b)
+	put := func(start, end int) error {
+		part := p.from(start, end)
 		if !t.keepBytes {
 			part.s = mapBytes(part.s)
 			if part.fresh > 0 {
-				part.fresh = len(mapBytes(p.s[a : a+part.fresh]))
+				part.fresh = len(mapBytes(p.s[start : start+part.fresh]))
+			}
+			if err := b.grow("ByteLevel", end-start, len(part.s)); err != nil {
+				return err
 			}
 		}
 		out = append(out, part)
+		return b.cut("ByteLevel", 1)
 	}
 	if !t.words {
-		put(0, len(p.s))
-		return out, nil
+		return out, put(0, len(p.s))
 	}
-	return out, gpt2Words{}.each(p.s, put)
+	err := gpt2Words{}.each(p.s, b, put)
+	return out, err
 }
 
 // metaspace turns spaces into a visible rune and splits before each.
@@ -149,7 +154,8 @@ type metaspace struct {
 	splits      bool
 }
 
-func (t metaspace) split(p piece, out []piece) ([]piece, error) {
+func (t metaspace) split(p piece, out []piece, b *budget) ([]piece, error) {
+	before := len(p.s)
 	if strings.Contains(p.s, " ") {
 		p.fresh += strings.Count(p.s[:p.fresh], " ") * (len(t.replacement) - 1)
 		p.s = strings.ReplaceAll(p.s, " ", t.replacement)
@@ -159,6 +165,9 @@ func (t metaspace) split(p piece, out []piece) ([]piece, error) {
 		if p.fresh > 0 {
 			p.fresh += len(t.replacement)
 		}
+	}
+	if err := b.grow("Metaspace", before, len(p.s)); err != nil {
+		return nil, err
 	}
 	if !t.splits {
 		return append(out, p), nil
@@ -179,7 +188,7 @@ func (t metaspace) split(p piece, out []piece) ([]piece, error) {
 // fixedLength cuts into parts of a number of runes.
 type fixedLength int
 
-func (t fixedLength) split(p piece, out []piece) ([]piece, error) {
+func (t fixedLength) split(p piece, out []piece, b *budget) ([]piece, error) {
 	start, runes := 0, 0
 	for i := range p.s {
 		if runes == int(t) {

@@ -36,9 +36,22 @@ type modelHeader struct {
 
 // read builds the codec that a tokenizer.json describes, and the set of its special tokens.
 func read(data []byte) (*huggingFace, map[string]bool, error) {
+	if err := checkDepth(data); err != nil {
+		return nil, nil, err
+	}
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, nil, fmt.Errorf("%w", err)
+	}
+	components, expressions := 0, 0
+	for _, c := range []*component{f.Normalizer, f.PreTokenizer, f.PostProcessor, f.Decoder} {
+		if c != nil {
+			n, e := c.count()
+			components, expressions = components+n, expressions+e
+		}
+	}
+	if components > maxComponents || expressions > maxExpression {
+		return nil, nil, fmt.Errorf("found %d components with %d bytes of regular expressions, needed at most %d and %d", components, expressions, maxComponents, maxExpression)
 	}
 	h := &huggingFace{cache: newWordCache(), prepare: func(word string) string { return word }, chain: spaced}
 	var err error
@@ -113,6 +126,14 @@ func readModel(data []byte) (model, error) {
 	for token, id := range ids {
 		if id < 0 {
 			return nil, fmt.Errorf("vocab: found id %d for token %q, needed none below 0", id, token)
+		}
+		if err := checkToken(token); err != nil {
+			return nil, fmt.Errorf("vocab: %w", err)
+		}
+	}
+	for _, affix := range []string{or(m.Prefix, ""), or(m.Suffix, "")} {
+		if len(affix) > maxAffix {
+			return nil, fmt.Errorf("found a prefix or suffix of %d bytes, needed at most %d", len(affix), maxAffix)
 		}
 	}
 	unknown := or(m.UnknownToken, "")
@@ -207,6 +228,9 @@ func (m *modelHeader) unigram() (model, error) {
 	}
 	tokens, scores := make([]string, len(vocab)), make([]float64, len(vocab))
 	for i, v := range vocab {
+		if err := checkToken(v.token); err != nil {
+			return nil, fmt.Errorf("vocab: %w", err)
+		}
 		tokens[i], scores[i] = v.token, v.score
 	}
 	return newUnigram(tokens, scores, or(m.UnknownID, -1), m.ByteFallback)

@@ -162,6 +162,8 @@ func (m *sentencePiece) readPiece(data []byte) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("piece %d: %w", id, err)
+	case checkToken(piece) != nil:
+		return fmt.Errorf("piece %d: %w", id, checkToken(piece))
 	case piece == "":
 		return fmt.Errorf("piece %d: found an empty one, needed text", id)
 	case kind == pieceUnknown && m.unknown >= 0:
@@ -226,7 +228,7 @@ func (m *sentencePiece) prefix(s string) (string, int) {
 	return s[:n], n
 }
 
-func (m *sentencePiece) normalize(s string) string {
+func (m *sentencePiece) normalize(s string, b *budget) (string, error) {
 	if m.removeExtra {
 		for s != "" {
 			to, n := m.prefix(s)
@@ -237,7 +239,7 @@ func (m *sentencePiece) normalize(s string) string {
 		}
 	}
 	if s == "" {
-		return ""
+		return "", nil
 	}
 	gap := " "
 	if m.escapeSpaces {
@@ -254,6 +256,9 @@ func (m *sentencePiece) normalize(s string) string {
 			to = strings.TrimLeft(to, " ")
 		}
 		if to != "" {
+			if err := b.grow("charsmap", n, len(to)); err != nil {
+				return "", err
+			}
 			for i := range len(to) {
 				if to[i] == ' ' {
 					out = append(out, gap...)
@@ -274,7 +279,7 @@ func (m *sentencePiece) normalize(s string) string {
 			text = strings.TrimSuffix(text, gap)
 		}
 	}
-	return text
+	return text, nil
 }
 
 type floatNode struct {
@@ -284,8 +289,11 @@ type floatNode struct {
 }
 
 // encode appends the pieces of a text.
-func (m *sentencePiece) encode(s string, out []string) []string {
-	s = m.normalize(s)
+func (m *sentencePiece) encode(s string, out []string, b *budget) ([]string, error) {
+	s, err := m.normalize(s, b)
+	if err != nil {
+		return nil, err
+	}
 	path := make([]floatNode, len(s)+1)
 	for i := range path {
 		path[i].start = -1
@@ -323,6 +331,7 @@ func (m *sentencePiece) encode(s string, out []string) []string {
 	}
 	first := len(out)
 	afterUnknown := false // walking back: the piece after this one is unknown
+	unknownEnd := int32(0)
 	for end := int32(len(s)); end > 0; end = path[end].start {
 		piece := s[path[end].start:end]
 		unknown := path[end].id == m.unknown
@@ -332,12 +341,13 @@ func (m *sentencePiece) encode(s string, out []string) []string {
 				out = append(out, fmt.Sprintf("<0x%02X>", piece[i]))
 			}
 		case unknown && afterUnknown:
-			out[len(out)-1] = piece + out[len(out)-1]
+			out[len(out)-1] = s[path[end].start:unknownEnd]
 		default:
+			unknownEnd = end
 			out = append(out, piece)
 		}
 		afterUnknown = unknown
 	}
 	slices.Reverse(out[first:])
-	return out
+	return out, nil
 }

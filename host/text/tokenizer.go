@@ -23,7 +23,7 @@ type codec interface {
 	token(id int32) (string, bool)
 	id(token string) (int32, bool)
 	size() int
-	decoder(next sink) sink
+	decoder(next sink, b *budget) sink
 }
 
 // EncodeOptions are the ways to turn text into ids. The zero value is what
@@ -75,18 +75,23 @@ func (t *Tokenizer) Decode(ids []int64, o DecodeOptions) (string, error) {
 	if o.Spaces == SpacesCleaned || o.Spaces == SpacesConfigured && t.clean {
 		chain = cleanDecoder(chain)
 	}
-	chain = t.decoder(chain)
+	b := newBudget(0)
+	chain = t.decoder(chain, b)
 	for _, id := range ids {
 		token, ok, err := t.named(id)
 		if err != nil {
 			return "", err
 		}
 		if ok && !(o.SkipSpecialTokens && t.special[token]) {
+			b.token(len(token))
 			chain.part(token)
 			chain.end()
 		}
 	}
 	chain.finish()
+	if b.err != nil {
+		return "", fmt.Errorf("%s: %w", t.path, b.err)
+	}
 	return out.String(), nil
 }
 

@@ -68,7 +68,7 @@ func (t scanner) spaces(i int) int {
 // gpt2Words is gpt2Expression.
 type gpt2Words struct{}
 
-func (gpt2Words) each(s string, match func(start, end int)) error {
+func (gpt2Words) each(s string, _ *budget, match func(start, end int) error) error {
 	t := scanner{s, unicodeTable()}
 	for i := 0; i < len(s); {
 		end := i
@@ -92,7 +92,9 @@ func (gpt2Words) each(s string, match func(start, end int)) error {
 				end = t.spaces(i)
 			}
 		}
-		match(i, end)
+		if err := match(i, end); err != nil {
+			return err
+		}
 		i = end
 	}
 	return nil
@@ -101,11 +103,13 @@ func (gpt2Words) each(s string, match func(start, end int)) error {
 // llamaWords is llamaExpression or qwenExpression: at most digits digits a word.
 type llamaWords struct{ digits int }
 
-func (p llamaWords) each(s string, match func(start, end int)) error {
+func (p llamaWords) each(s string, _ *budget, match func(start, end int) error) error {
 	t := scanner{s, unicodeTable()}
 	for i := 0; i < len(s); {
 		end := p.word(t, i)
-		match(i, end)
+		if err := match(i, end); err != nil {
+			return err
+		}
 		i = end
 	}
 	return nil
