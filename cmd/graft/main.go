@@ -37,6 +37,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	// The first interrupt ends the work in good order, a second one the process.
 	context.AfterFunc(ctx, stop)
+	working := make(chan struct{})
+	defer close(working)
+	go holdSignals(working)
+	defer context.AfterFunc(ctx, func() { insist(working, stderr, wantsJSON(args)) })()
 	c := &cli{out: &output{to: stdout}, talk: stderr}
 	root := c.root()
 	root.SetArgs(args)

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +70,7 @@ records their hashes, and moves the folder into place in one step.`,
 				*store.Installation
 			}{schemaVersion, done}, func(w *page) {
 				w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
+				checkedText(w, done.Checked)
 				skippedText(w, done.Skipped)
 				if done.Replaced != "" {
 					w.printf("in place of %s\n", done.Replaced)
@@ -278,7 +281,20 @@ func (c *cli) verificationText(w *page, list []store.Verification) {
 		for _, k := range v.Checked {
 			w.printf("%s: %s runs here with score %d, %d cases passed\n", v.Name, k.Device, k.Score, len(k.Cases))
 		}
+		checkedText(w, v.Checked)
 		skippedText(w, v.Skipped)
+	}
+}
+
+// checkedText names the operators that were not run, and what did not hold the child.
+func checkedText(w *page, list []verification.Checked) {
+	for _, c := range list {
+		if len(c.NotRun) > 0 {
+			w.printf("not run: %s of %s, which no case names\n", strings.Join(c.NotRun, ", "), filepath.Base(c.Path))
+		}
+		if slices.ContainsFunc(c.Held, func(l worker.Layer) bool { return l.Problem != "" }) {
+			w.printf("%s was held by %s\n", filepath.Base(c.Path), worker.Held(c.Held))
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	onnxruntime "github.com/yalue/onnxruntime_go"
 
@@ -112,8 +113,8 @@ func TestPluginWritesNaN(t *testing.T) {
 // TestInstall: what a plugin does when it is run for the first time is a
 // message, and the store stays as it was.
 func TestInstall(t *testing.T) {
-	crash, hang := filepath.Join(t.TempDir(), "trap"), filepath.Join(t.TempDir(), "trap")
-	for folder, macro := range map[string]string{crash: "-DCRASH_IN_CONSTRUCTOR", hang: "-DHANG_IN_CONSTRUCTOR"} {
+	crash, hang, idle := filepath.Join(t.TempDir(), "trap"), filepath.Join(t.TempDir(), "trap"), filepath.Join(t.TempDir(), "trap")
+	for folder, macro := range map[string]string{crash: "-DCRASH_IN_CONSTRUCTOR", hang: "-DHANG_IN_CONSTRUCTOR", idle: "-DHANG_IN_CREATE"} {
 		if err := buildTrap(folder, macro); err != nil {
 			t.Fatal(err)
 		}
@@ -149,6 +150,7 @@ func TestInstall(t *testing.T) {
 	}{
 		{"crash in a constructor", crash, 3, []string{"libtrap.so"}},
 		{"hang in a constructor", hang, 3, []string{"libtrap.so", "2s"}},
+		{"no cases, and a kernel that hangs when it is made", idle, 3, []string{"libtrap.so", "2s", "task create"}},
 		{"a case that cannot be created", of("RefuseCreate"), 3, []string{"the trap makes no kernels"}},
 		{"a case that fails", of("FailRun"), 3, []string{"the trap cannot run"}},
 		{"a case that throws a number", of("ThrowNumber"), 3, []string{"bad"}},
@@ -217,6 +219,47 @@ func TestInterruptedInstall(t *testing.T) {
 	}
 	if got := names(t, filepath.Join(data, "graft", "plugins")); got != ".lock" {
 		t.Errorf("the store holds %s", got)
+	}
+}
+
+// TestInterruptedComparison: graft ab ends soon after one signal, although an operator hangs in this very process
+// and its library ignores and blocks signals.
+func TestInterruptedComparison(t *testing.T) {
+	deaf := filepath.Join(t.TempDir(), "trap")
+	if err := buildTrap(deaf, "-DIGNORE_SIGNALS"); err != nil {
+		t.Fatal(err)
+	}
+	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Cos")))
+	for folder, signal := range map[string]syscall.Signal{made.trap: syscall.SIGTERM, deaf: syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(made.command, "ab", path, "--force", "--rounds", "1")
+			cmd.Env = append(os.Environ(), "GRAFT_PLUGIN_PATH="+folder, "GRAFT_PLUGIN_UNVERIFIED=1")
+			pipe, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+			talk := bufio.NewScanner(pipe)
+			for talk.Scan() && talk.Text() != "the trap hangs" {
+			}
+			time.Sleep(1500 * time.Millisecond) // a signal that is ignored at this moment is lost
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			var last string
+			for talk.Scan() {
+				last = talk.Text()
+			}
+			_ = cmd.Wait()
+			late.Stop()
+			if code := cmd.ProcessState.ExitCode(); code != 130 || last != "graft: interrupted; native code did not stop within 3s and was ended" {
+				t.Errorf("%v: exit code %d, %q", signal, code, last)
+			}
+		})
 	}
 }
 

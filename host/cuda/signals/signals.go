@@ -12,6 +12,8 @@
 // Between the library's sigaction and the end of Preserve its handler is in force; nothing can be done about
 // that from inside the process. [os/signal.Notify], Stop and Ignore may be called meanwhile and hold.
 //
+// [Hold] is for signals that must reach the program whenever native code takes them.
+//
 // It talks to the kernel rather than to the C library, so that programs without cgo have it too. Where
 // there is no such kernel (anything but Linux on amd64 and arm64), Preserve only calls its function.
 package signals

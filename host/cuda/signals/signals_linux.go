@@ -86,3 +86,19 @@ func leave() {
 		}
 	}
 }
+
+// Hold notes how signals are handled now and gives the function that handles them so again, whatever native
+// code did meanwhile.
+func Hold(list ...unix.Signal) (again func()) {
+	actions := make([]action, len(list))
+	for i, s := range list {
+		actions[i], _ = get(s)
+	}
+	return func() {
+		for i, s := range list {
+			if now, ok := get(s); ok && now != actions[i] {
+				set(s, &actions[i])
+			}
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 const (
 	taskDescribe = "describe"
 	taskProbe    = "probe"
+	taskCreate   = "create"
 	taskCase     = "case"
 )
 
@@ -39,6 +40,18 @@ func Tasks() map[string]worker.Handler {
 				return failure[probeAnswer](err)
 			}
 			return reply[probeAnswer]{Value: probeAnswer{Score: score, Reason: reason}}, nil
+		}),
+		taskCreate: worker.Handle(func(_ context.Context, request createRequest) (reply[string], error) {
+			p, err := request.At.open()
+			if err != nil {
+				return failure[string](err)
+			}
+			k, err := p.Create(request.Operator, nil, nil, tensor.CPU)
+			if err != nil {
+				return reply[string]{Value: err.Error()}, nil // it may need attributes or constants, which only a case would tell
+			}
+			k.Destroy()
+			return reply[string]{}, nil
 		}),
 		taskCase: worker.Handle(func(ctx context.Context, request caseRequest) (reply[*conformance.Result], error) {
 			p, err := request.At.open()
@@ -72,6 +85,11 @@ type probeAnswer struct {
 type caseRequest struct {
 	At   libraryAt
 	Case int // index into Manifest.Cases
+}
+
+type createRequest struct {
+	At       libraryAt
+	Operator string
 }
 
 // reply carries a value or an *diagnostic.Error with its kind.

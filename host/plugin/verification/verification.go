@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/diagnostic"
@@ -53,6 +54,10 @@ type Checked struct {
 	Info   *plugin.Info         `json:"info"`
 	Score  int                  `json:"score"` // of this machine
 	Cases  []conformance.Result `json:"cases"`
+	// NotRun are operators without a case: they were created, where they can be without attributes, and not run.
+	NotRun []string `json:"not_run"`
+	// Held are the ways in which the child was held, with those that this system does not allow.
+	Held []worker.Layer `json:"held"`
 }
 
 // Verified is what the record of verified libraries has of it.
@@ -149,6 +154,7 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 		return nil, err
 	}
 	cases := 0
+	notRun := withoutCase(m)
 	if v.Device == "cpu" { // cases of other devices need memory on the device
 		cases = len(m.Cases)
 	}
@@ -163,7 +169,7 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 	}
 	defer child.Close()
 	at := libraryAt{Folder: folder, Device: v.Device}
-	c := &Checked{Path: path, Device: v.Device, SHA256: sha, Cases: []conformance.Result{}}
+	c := &Checked{Path: path, Device: v.Device, SHA256: sha, Cases: []conformance.Result{}, NotRun: notRun, Held: child.Layers()}
 	if c.Info, err = ask[*plugin.Info](ctx, child, taskDescribe, at); err != nil {
 		return nil, err
 	}
@@ -180,6 +186,14 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 		return nil, refused
 	}
 	c.Score = probe.Score
+	for _, name := range notRun {
+		if v.Device != "cpu" {
+			break
+		}
+		if _, err := ask[string](ctx, child, taskCreate, createRequest{At: at, Operator: name}); err != nil {
+			return nil, err
+		}
+	}
 	for i := range cases {
 		opts.Report(2+i, total, "case %s", m.Cases[i].Name)
 		result, err := ask[*conformance.Result](ctx, child, taskCase, caseRequest{At: at, Case: i})
@@ -196,6 +210,17 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "found that the file changed while it was checked", Fix: "wait until its build is done, then try again", Cause: err}
 	}
 	return c, nil
+}
+
+// withoutCase are the operators that no case runs.
+func withoutCase(m *manifest.Manifest) []string {
+	list := []string{}
+	for _, op := range m.Operators {
+		if !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == op.Name }) {
+			list = append(list, op.Name)
+		}
+	}
+	return list
 }
 
 // ofChild is an error of the child as one of kind ErrVerification, its parts as they are.

@@ -1,4 +1,5 @@
 // A plugin whose operators misbehave, one way each; macros make the library itself misbehave.
+#include <cstdio>
 #include <limits>
 #include <stdexcept>
 
@@ -12,6 +13,15 @@ __attribute__((constructor)) static void Crash() { *nowhere = 1; }
 #include <unistd.h>
 __attribute__((constructor)) static void Hang() {
   for (;;) pause();
+}
+#endif
+#ifdef IGNORE_SIGNALS
+#include <signal.h>
+__attribute__((constructor)) static void Ignore() {
+  for (int s : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) signal(s, SIG_IGN);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
 }
 #endif
 
@@ -37,6 +47,10 @@ class Unary {
 struct RefuseCreate : Unary<RefuseCreate> {
   static constexpr const char* kName = "RefuseCreate";
   explicit RefuseCreate(const graft::CreateContext& context) : Unary(context) {
+#ifdef HANG_IN_CREATE
+    for (volatile bool hang = true; hang;) {
+    }
+#endif
     throw std::runtime_error("the trap makes no kernels");
   }
   static float Of(float x) { return x; }
@@ -60,6 +74,17 @@ struct WriteNaN : Unary<WriteNaN> {
   static float Of(float) { return std::numeric_limits<float>::quiet_NaN(); }
 };
 
+struct HangRun : Unary<HangRun> {
+  static constexpr const char* kName = "HangRun";
+  using Unary::Unary;
+  static float Of(float x) {
+    std::fputs("the trap hangs\n", stderr);
+    for (volatile bool hang = true; hang;) {
+    }
+    return x;
+  }
+};
+
 }  // namespace
 
-GRAFT_PLUGIN(RefuseCreate, FailRun, ThrowNumber, WriteNaN);
+GRAFT_PLUGIN(RefuseCreate, FailRun, ThrowNumber, WriteNaN, HangRun);
