@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/store"
@@ -241,8 +243,30 @@ func inspectionText(w *page, in *store.Inspection) {
 				w.printf(", instruction sets %s\n", strings.Join(n.ISA, " "))
 			}
 			w.printf("  needs %s\n", strings.Join(lib.Needed, " "))
+			hardeningText(w, lib.Hardening)
 		}
 	}
+}
+
+// hardeningText says what a library was built with against errors in it.
+func hardeningText(w *page, h library.Hardening) {
+	var has []string
+	for _, part := range []struct {
+		has  bool
+		name string
+	}{
+		{h.ReadOnly != "none", h.ReadOnly + " read-only relocations"}, {h.SeparateCode, "separate code"}, {h.StackProtector, "stack protector"},
+		{h.Fortified, "fortified functions"}, {h.ControlFlow != "none", "control flow (" + h.ControlFlow + ")"},
+	} {
+		if part.has {
+			has = append(has, part.name)
+		}
+	}
+	text := cmp.Or(strings.Join(has, ", "), "in no way")
+	if lacks := h.Lacks(); len(lacks) > 0 {
+		text += "; without " + strings.Join(lacks, ", ")
+	}
+	w.printf("  hardened: %s\n", text)
 }
 
 func (c *cli) pluginVerify() *cobra.Command {

@@ -52,6 +52,8 @@ type File struct {
 	Unexpected []string `json:"unexpected,omitempty"`
 	Note       *Note    `json:"note,omitempty"`
 
+	Hardening Hardening `json:"hardening"`
+
 	refused []refusedPart
 }
 
@@ -157,6 +159,7 @@ func (l *File) readSymbols(f *elf.File) error {
 	if err != nil {
 		return err
 	}
+	l.Hardening = readHardening(f, symbols)
 	for _, s := range symbols {
 		bind, kind := elf.ST_BIND(s.Info), elf.ST_TYPE(s.Info)
 		visibility := elf.ST_VISIBILITY(s.Other)
