@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers chart fuzz soak lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers chart fuzz fuzz-operators soak lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -34,8 +34,8 @@ demo: graft runtime
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
-# the CUDA variants, sanitizers over everything, and the whole of Go with the race detector.
-test-long: graft runtime peers cxx-test-long sanitize cuda-test
+# the CUDA variants, sanitizers over everything, a minute of hostile models, and the whole of Go with the race detector.
+test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
 	@go test -race -timeout 40m ./...
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
@@ -124,6 +124,13 @@ go-test: graft runtime peers
 TIME ?= 60s
 fuzz: graft runtime
 	@tests/fuzz/fuzz.py --time $(TIME)
+
+# Operators of plugins as a model would drive them, in ONNX Runtime under sanitizers, for TIME of processor time.
+fuzz-operators: runtime
+	@$(call build_tree,sanitize,$(SANITIZED),--target fuzz_operators)
+	@rm -rf $(BUILD)/driven/seeds && go run ./tests/driven/seeds $(BUILD)/driven/seeds $(BUILD)/plugins/*/
+	@nice $(BUILD)/sanitize/tests/driven/fuzz/fuzz_operators --runtime $(ORT_LIB) --time $(TIME) --jobs $(JOBS) \
+	  --corpus tests/driven/corpus --corpus $(BUILD)/driven/seeds --work $(BUILD)/driven $(BUILD)/sanitize/plugins/*/lib*.so
 
 SOAK   ?= 10m
 DEATHS ?= 100
