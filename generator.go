@@ -118,6 +118,7 @@ func NewGenerator(ctx context.Context, folder string, opts ...GeneratorOption) (
 	for _, x := range opts {
 		x.generator(&o)
 	}
+	o.decode.MapWeights = o.mapWeights
 	if o.err != nil {
 		return nil, o.err
 	}

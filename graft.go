@@ -89,7 +89,7 @@ func Enable(opts ...EnableOption) error {
 	if err != nil {
 		return err
 	}
-	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger}
+	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights}
 	var undo []func() error
 	for _, l := range libraries {
 		before := l.Installed()

@@ -30,6 +30,11 @@ type (
 		PatchOption
 		GeneratorOption
 	}
+	// SessionOption says how models are opened. Enable and NewGenerator take it.
+	SessionOption interface {
+		EnableOption
+		GeneratorOption
+	}
 	// SearchOption says what is generated. NewGenerator takes it for all calls of Generate, and
 	// Generate for one.
 	SearchOption interface {
@@ -44,6 +49,7 @@ type pluginOptions struct {
 	unverified bool
 	plan       plan.Options
 	time       time.Duration // that the analysis of a model may take
+	mapWeights bool
 }
 
 // load finds and loads plugins; those that were asked for by name must be there.
@@ -94,6 +100,19 @@ func AcceptUnverified() PluginOption {
 // model that takes longer, as none that exporters write does, is left unpatched: that is a failure to patch.
 func AnalysisTime(d time.Duration) AnalysisOption {
 	return pluginOption(func(o *pluginOptions) { o.time = d })
+}
+
+type sessionOption func(*pluginOptions)
+
+func (f sessionOption) enable(o *enableOptions)       { f(&o.pluginOptions) }
+func (f sessionOption) generator(o *generatorOptions) { f(&o.pluginOptions) }
+
+// MapWeights lets sessions map the weights of models that are opened by path, instead of reading them into memory of
+// their own. Processes then share one copy, and opening takes less time. It is for files that never change once they
+// are in place, as where new versions are renamed into it: whoever writes to such a file changes the answers of sessions
+// that are there, and whoever cuts it short ends their processes.
+func MapWeights() SessionOption {
+	return sessionOption(func(o *pluginOptions) { o.mapWeights = true })
 }
 
 type enableOptions struct {

@@ -5,6 +5,7 @@ package decode
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/opgraft/graft/host/decode/engine"
@@ -15,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 )
@@ -45,6 +47,8 @@ type Options struct {
 	Explain bool
 	// Folds stores folded weights; nil: the user's own cache.
 	Folds *fold.Cache
+	// MapWeights is that of engine.Options.
+	MapWeights bool
 	// ReferenceSelector selects candidates in Go although the plugin logits-top-k is loaded.
 	ReferenceSelector bool
 }
@@ -100,8 +104,16 @@ func Prepare(path string, o Options) (*prepare.Generation, error) {
 		CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
 }
 
-// Open opens a model folder.
-func Open(path string, o Options) (_ *Generator, err error) {
+// Open opens a model folder. What changes meanwhile is opened once more.
+func Open(path string, o Options) (*Generator, error) {
+	g, err := open(path, o)
+	if errors.Is(err, model.ErrInUse) {
+		g, err = open(path, o)
+	}
+	return g, err
+}
+
+func open(path string, o Options) (_ *Generator, err error) {
 	prepared, err := Prepare(path, o)
 	if err != nil {
 		return nil, err
@@ -125,7 +137,7 @@ func Open(path string, o Options) (_ *Generator, err error) {
 		}
 	}
 	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2})
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, MapWeights: o.MapWeights})
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,10 @@ func (r *Region) Close() error {
 	return release(mapping)
 }
 
+// Discard gives the memory of a part of the region back, but for the pages that it has in common with others. Nothing
+// may use the part afterwards.
+func (r *Region) Discard(part []byte) { discard(part) }
+
 // Half is half of the machine's memory in bytes, or 4 GiB where that is not known.
 func Half() int64 {
 	if all := total(); all > 0 {

@@ -21,6 +21,17 @@ func reserve(bytes int64) (mapping, memory []byte, err error) {
 	return mapping, memory, nil
 }
 
+func discard(part []byte) {
+	page := int64(syscall.Getpagesize())
+	start := -address(part) & (page - 1)
+	end := (int64(len(part)) - start) &^ (page - 1)
+	if int64(len(part)) < start || end <= 0 {
+		return
+	}
+	// Where it fails, the memory stays until the region is closed.
+	_ = syscall.Madvise(part[start:start+end], syscall.MADV_DONTNEED)
+}
+
 func release(mapping []byte) error { return syscall.Munmap(mapping) }
 
 func total() int64 {

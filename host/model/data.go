@@ -14,54 +14,22 @@ import (
 
 // Data gives t's elements as raw little-endian bytes, ByteSize(t) of them,
 // types below a byte packed with the first element in the low bits. It is a
-// view of the mapped file or of the proto where the bytes already lie so, and a
-// new slice otherwise. It must not be written to, and not be used after Close.
-// A tensor of strings, and one whose bytes do not fit its shape, is an error.
-func (m *Model) Data(t *onnx.Tensor) ([]byte, error) {
-	b, err := m.data(t)
+// view of the proto or of bytes that Parse was given where they already lie so, not to
+// be written to, and otherwise a new slice, read from the file.
+// A tensor of strings, one whose bytes do not fit its shape, and a file that
+// changed since it was opened are errors.
+func (m *Model) Data(t *onnx.Tensor) ([]byte, error) { return m.DataIn(t, nil) }
+
+// DataIn is Data that reads a file into a buffer where that is large enough.
+func (m *Model) DataIn(t *onnx.Tensor, buffer []byte) ([]byte, error) {
+	b, err := m.data(t, buffer)
 	if err != nil {
 		return nil, located(err, m.shown())
 	}
 	return b, nil
 }
 
-// Forget lets the system take back the memory of t's elements where they lie in a
-// mapped file: they are read from it again when they are next touched.
-func (m *Model) Forget(t *onnx.Tensor) error {
-	ref, refers, err := m.reference(t)
-	if err != nil {
-		return located(err, m.shown())
-	}
-	if !refers || !ref.raw() {
-		return nil
-	}
-	if err := ref.src.forget(ref.offset, ref.length); err != nil {
-		return located(err, m.shown())
-	}
-	return nil
-}
-
-// ForgetAll is Forget of every tensor.
-func (m *Model) ForgetAll() error {
-	for _, s := range m.allSources() {
-		if err := s.forget(0, s.size); err != nil {
-			return located(err, m.shown())
-		}
-	}
-	return nil
-}
-
-// forget lets the system take back a part of a mapping.
-func (s *source) forget(offset, length int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.release == nil || s.data == nil {
-		return nil // in memory of the caller's
-	}
-	return forget(s.data[offset : offset+length])
-}
-
-func (m *Model) data(t *onnx.Tensor) ([]byte, error) {
+func (m *Model) data(t *onnx.Tensor, buffer []byte) ([]byte, error) {
 	ref, refers, err := m.reference(t)
 	if err != nil {
 		return nil, err
@@ -81,11 +49,20 @@ func (m *Model) data(t *onnx.Tensor) ([]byte, error) {
 	var b []byte
 	switch {
 	case refers:
-		if b, err = ref.src.bytes(ref.offset, ref.length); err != nil {
+		if ref.raw() && ref.length != want {
+			return nil, sizeError(t, ref.length, want)
+		}
+		if ref.src.path != "" && ref.length <= int64(len(buffer)) {
+			b = buffer[:ref.length]
+			err = ref.src.read(b, ref.offset)
+		} else {
+			b, err = ref.src.bytes(ref.offset, ref.length)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if !ref.raw() {
-			if b, err = decodeVarints(ref.src, b, dataType, want); err != nil {
+			if b, err = decodeVarints(b, dataType, want); err != nil {
 				return nil, &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(t.GetName()) + " is damaged: found " + err.Error(), Fix: fixDamaged}
 			}
 		}
@@ -95,23 +72,26 @@ func (m *Model) data(t *onnx.Tensor) ([]byte, error) {
 		b = encodeTyped(t)
 	}
 	if int64(len(b)) != want {
-		return nil, &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), len(b)),
-			Needed: fmt.Sprintf("%d for %s %s", want, TypeName(dataType), shapeText(t.GetDims())), Fix: fixDamaged}
+		return nil, sizeError(t, int64(len(b)), want)
 	}
 	return b, nil
+}
+
+func sizeError(t *onnx.Tensor, found, want int64) error {
+	return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), found),
+		Needed: fmt.Sprintf("%d for %s %s", want, TypeName(onnx.Tensor_DataType(t.GetDataType())), shapeText(t.GetDims())), Fix: fixDamaged}
 }
 
 // storedWidth is the bytes that one value of a varint field takes in raw data.
 func storedWidth(dataType onnx.Tensor_DataType) int { return max(ElementBits(dataType)/8, 1) }
 
 // decodeVarints turns packed varints into want raw bytes.
-func decodeVarints(src *source, in []byte, dataType onnx.Tensor_DataType, want int64) (out []byte, err error) {
-	defer catchFault(src, &err)()
+func decodeVarints(in []byte, dataType onnx.Tensor_DataType, want int64) ([]byte, error) {
 	width := storedWidth(dataType)
 	if n := countVarints(in); n*int64(width) != want {
 		return nil, fmt.Errorf("%d values where %d belong", n, want/int64(width))
 	}
-	out = make([]byte, 0, want)
+	out := make([]byte, 0, want)
 	for len(in) > 0 {
 		v, n := protowire.ConsumeVarint(in)
 		if n < 0 {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -20,6 +21,7 @@ type resolver struct {
 	found   map[string]*source
 	sources map[string]*source // by path without links
 	limit   int
+	open    atomic.Int32
 }
 
 // newResolver resolves the external data of the model at path, whose links lead to resolved. Both are
@@ -87,6 +89,7 @@ func (r *resolver) resolve(location string) (*source, error) {
 			e.Needed, e.Fix = "a file", fixDamaged
 			return nil, &e
 		}
+		s.open = &r.open
 		r.sources[final] = s
 	}
 	r.found[location] = s

@@ -203,7 +203,7 @@ func TestHostileExternalData(t *testing.T) {
 		}
 		_, err := m.Data(m.Proto().GetGraph().Initializer[0])
 		real, _ := filepath.EvalSymlinks(filepath.Join(dir, "w.bin"))
-		wantError(t, err, real+`: the file changed while it was in use, needed the same 100 bytes; open the model again`)
+		wantError(t, err, real+`: the file changed while it was read, needed the same 100 bytes; open the model again`)
 	})
 }
 

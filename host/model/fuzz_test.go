@@ -39,12 +39,12 @@ func FuzzParse(f *testing.F) {
 				readable = readable && err == nil
 			}
 		}
-		for _, o := range []SerializeOptions{{}, {InMemory: true}} {
+		for _, o := range []SerializeOptions{{}, {Held: true}} {
 			s, err := m.Serialize(m.Proto(), o)
 			if err != nil {
 				t.Fatalf("what was read cannot be serialised: %v", err)
 			}
-			if o.InMemory || !readable {
+			if s.Release(); o.Held || !readable {
 				continue
 			}
 			again, err := Parse(s.Bytes, "")
@@ -62,7 +62,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzOpen: the same through a file, where the bytes are mapped read-only, with
+// FuzzOpen: the same through a file, where the bytes are mapped for a while, with
 // a file beside it that external data may name.
 func FuzzOpen(f *testing.F) {
 	f.Add(encode(f, modelOf(graphOf(externalTensor("w", "w.bin", 3, 8, 2)))))

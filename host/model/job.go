@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,7 +36,6 @@ func (j *writeJob) stage(final string, pieces func(func(payload) error) error) e
 	}
 	j.staged = append(j.staged, stagedFile{f, final})
 	c := &copier{job: j, final: final, out: bufio.NewWriterSize(f, copyChunk)}
-	defer c.close()
 	if err := pieces(c.payload); err != nil {
 		return err
 	}
@@ -126,24 +124,12 @@ func asideName(final string) string {
 // copyChunk is what is copied between two looks at the context.
 const copyChunk = 1 << 20
 
-// copier streams payloads. Files are read, not touched through their mapping:
-// that leaves memory flat, and a file cut short is an error and no fault.
+// copier streams payloads.
 type copier struct {
 	job   *writeJob
 	final string
 	out   *bufio.Writer
 	buf   []byte
-
-	// One file is open at a time: a model may have thousands, a process may not.
-	src *source
-	in  *os.File
-}
-
-func (c *copier) close() {
-	if c.in != nil {
-		c.in.Close()
-	}
-	c.src, c.in = nil, nil
 }
 
 func (c *copier) payload(p payload) error {
@@ -174,22 +160,8 @@ func (c *copier) payload(p payload) error {
 }
 
 func (c *copier) read(s *source, offset, n int64) ([]byte, error) {
-	if c.src != s {
-		c.close()
-		f, err := s.open()
-		if err != nil {
-			return nil, err
-		}
-		c.src, c.in = s, f
-	}
 	if c.buf == nil {
 		c.buf = make([]byte, copyChunk)
 	}
-	if got, err := c.in.ReadAt(c.buf[:n], offset); int64(got) < n {
-		if err == io.EOF {
-			return nil, s.changed()
-		}
-		return nil, failure(s.shown, "read the file", err)
-	}
-	return c.buf[:n], nil
+	return c.buf[:n], s.read(c.buf[:n], offset)
 }

@@ -7,9 +7,7 @@ import (
 	"os"
 )
 
-// mapFile reports that this system has no mapping here; the file is read.
+// mapFile reports that this system has no mapping here.
 func mapFile(*os.File, int) ([]byte, func() error, error) {
 	return nil, nil, errors.ErrUnsupported
 }
-
-func forget([]byte) error { return nil }

@@ -35,8 +35,8 @@ type reader struct {
 }
 
 // Open reads the model at path. Links are resolved first. The file and its
-// external data stay mapped, unread until touched, until Close; they must not
-// be cut short meanwhile. Every error is a *diagnostic.Error.
+// external data may change meanwhile, or later: whatever is read of them then is an
+// error of kind ErrInUse. Every error is a *diagnostic.Error.
 func Open(path string, limits ...Limits) (*Model, error) {
 	m, err := open(path, effective(limits))
 	if err != nil {
@@ -120,11 +120,18 @@ func located(err error, path string) error {
 }
 
 func read(src *source, files *resolver, limits Limits) (m *Model, err error) {
-	defer catchFault(src, &err)()
-	b, err := src.bytes(0, src.size)
+	err = src.view(func(b []byte) error {
+		m, err = structure(b, src, files, limits)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
+	return m, nil
+}
+
+// structure reads a model's bytes, to which nothing refers afterwards.
+func structure(b []byte, src *source, files *resolver, limits Limits) (*Model, error) {
 	if err := looksWrong(b); err != nil {
 		return nil, err
 	}
@@ -187,7 +194,7 @@ func (m *Model) allSources() []*source {
 	return all
 }
 
-// Close ends the mappings. Slices that Data returned must not be used after it.
+// Close closes the files. Weights that Serialize has read stay until each is released.
 func (m *Model) Close() error {
 	first := m.src.close()
 	for _, s := range m.files.sources {

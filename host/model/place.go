@@ -23,7 +23,7 @@ type place struct {
 
 // placer decides where the elements of a tensor go. It is asked about raw
 // payloads above Limits.Inline only.
-type placer func(at site, p payload) (place, error)
+type placer func(at site, t *onnx.Tensor, p payload) (place, error)
 
 // writer turns a proto with referring tensors into bytes that a runtime reads.
 type writer struct {
@@ -152,7 +152,7 @@ func (w *writer) put(at site, in []byte, field protowire.Number, p payload, t *o
 	}
 	var to place
 	if field == fieldRawData && p.length > int64(inlineBound(t.GetDataType())) {
-		if to, err = w.place(at, p); err != nil {
+		if to, err = w.place(at, t, p); err != nil {
 			return err
 		}
 	}

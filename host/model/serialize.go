@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
@@ -13,14 +14,15 @@ import (
 // maxMessage is what protobuf, and so ONNX Runtime, takes as one message.
 const maxMessage = 1<<31 - 1
 
-// SerializeOptions says how a serialized model names its weights.
+// SerializeOptions says where the weights of a serialized model are.
 type SerializeOptions struct {
-	// InMemory names them as files in memory, for sessions that take
-	// AddExternalInitializersFromFilesInMemory, instead of files in a folder.
-	// It is the way for a model from bytes: without it those are copied.
-	// Weights of subgraphs are copied, because ONNX Runtime looks names in
-	// memory up for the main graph only.
-	InMemory bool
+	// Held reads them into memory of our own, as Serialized.Weights, which no change of a file reaches. Weights
+	// of subgraphs become part of Bytes, because ONNX Runtime takes weights from memory for the main graph
+	// only. Without it Bytes refers to files, which must not change as long as the session is there.
+	Held bool
+	// InPlace says of a node that reads a weight, as one of its inputs, that it does so where the weight lies:
+	// Weight.InPlace is that of all its readers. nil is never.
+	InPlace func(n *onnx.Node, input int) bool
 }
 
 // Serialized is a model for CreateSessionFromArray.
@@ -31,32 +33,41 @@ type Serialized struct {
 	// session.model_external_initializers_file_folder_path. "" when no weight
 	// is referred to in a file.
 	Folder string
-	// Memory lists the files in memory, all of which the session must be
-	// given. ONNX Runtime takes either a folder or memory, so with InMemory
-	// the files of external data are here too, mapped.
-	Memory []MemoryFile
+	// Weights are initializers of the main graph that the session must be given. Each is to be released.
+	Weights []Weight
 	// Referred is the bytes of weights that Bytes refers to.
 	Referred int64
 }
 
-// MemoryFile is a name that external data uses and the bytes behind it, which
-// must stay until the session is created, and are not to be written to.
-type MemoryFile struct {
-	Name string
-	Data []byte
+// Weight is an initializer in memory of our own, which sessions of the same file share.
+type Weight struct {
+	Name     string
+	DataType onnx.Tensor_DataType
+	Dims     []int64
+	Data     []byte // raw and little-endian, at the start of a cache line, not to be written to
+	InPlace  bool   // see SerializeOptions
+	Release  func() // to be called once, by any goroutine
+}
+
+// Release releases all weights, where no session takes them.
+func (s *Serialized) Release() {
+	for _, w := range s.Weights {
+		w.Release()
+	}
+	s.Weights = nil
 }
 
 // Serialize encodes p for a session in this process. Weights that lie in files
 // as raw bytes are not copied: the result refers to them there. p is not
 // changed; large Constant nodes become initializers in the result, since only
-// initializers may refer to other files. The files must stay until the session
-// is created, and the Model open when InMemory is set.
+// initializers may refer to other files.
 func (m *Model) Serialize(p *onnx.Model, o SerializeOptions) (*Serialized, error) {
 	p = m.lifted(p)
 	out := &Serialized{}
 	place := m.inFolder(out)
-	if o.InMemory {
-		place = m.inMemory(out)
+	var held collector
+	if o.Held {
+		place = held.place
 	}
 	s, err := m.write(p, place)
 	if err != nil {
@@ -64,13 +75,23 @@ func (m *Model) Serialize(p *onnx.Model, o SerializeOptions) (*Serialized, error
 	}
 	if s.size() > maxMessage {
 		fix := "write the patched model to a file instead"
-		if m.path == "" && !o.InMemory {
-			fix = "open the model from its file, or serialize it with InMemory"
+		if m.path == "" && !o.Held {
+			fix = "open the model from its file, or serialize it with Held"
 		}
 		return nil, &diagnostic.Error{Kind: ErrTooLarge, Path: m.shown(), Found: fmt.Sprintf("is too large for one message apart from what it can refer to: found %d bytes", s.size()),
 			Needed: fmt.Sprintf("at most %d", maxMessage), Fix: fix}
 	}
-	if out.Bytes, err = s.flatten(); err != nil {
+	if out.Bytes, err = s.flatten(); err == nil && o.Held {
+		err = held.read(out, readersInPlace(p.GetGraph(), o.InPlace))
+	}
+	// What was read before, the structure too, is of the files as they are now.
+	for _, s := range m.allSources() {
+		if err == nil {
+			err = s.unchanged()
+		}
+	}
+	if err != nil {
+		out.Release()
 		return nil, located(err, m.shown())
 	}
 	return out, nil
@@ -89,7 +110,7 @@ func (m *Model) lifted(p *onnx.Model) *onnx.Model {
 // inFolder refers to raw bytes in files by their path below a common folder.
 func (m *Model) inFolder(out *Serialized) placer {
 	folder := m.commonFolder()
-	return func(at site, p payload) (place, error) {
+	return func(at site, _ *onnx.Tensor, p payload) (place, error) {
 		if p.src == nil || !at.initializer() {
 			return place{}, nil
 		}
@@ -132,28 +153,91 @@ func under(dir, folder string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// inMemory refers to raw bytes by a name for each buffer or mapped file.
-func (m *Model) inMemory(out *Serialized) placer {
-	names := map[*source]string{}
-	return func(at site, p payload) (place, error) {
-		src := p.src
-		if src == nil {
-			src = p.home
-		}
-		if src == nil || !at.initializer() || at.depth != 1 {
-			return place{}, nil
-		}
-		name, ok := names[src]
-		if !ok {
-			name = fmt.Sprintf("graft-memory-%d", len(names))
-			data, err := src.bytes(0, src.size)
-			if err != nil {
-				return place{}, err
-			}
-			names[src] = name
-			out.Memory = append(out.Memory, MemoryFile{name, data})
-		}
-		out.Referred += p.length
-		return place{name, p.offset}, nil
+// Nowhere is the location of a weight that a session is given. ONNX Runtime wants a file of that name in the folder
+// NowhereFolder, in which nothing can be read at any offset.
+const (
+	NowhereFolder = "/proc/self"
+	Nowhere       = "status"
+)
+
+// collector is told of payloads that are to be held.
+type collector struct {
+	sources  []*source // in the order of their first payload
+	payloads map[*source][]wanted
+}
+
+// wanted is a payload of a tensor.
+type wanted struct {
+	tensor *onnx.Tensor
+	span   span
+}
+
+func (c *collector) place(at site, t *onnx.Tensor, p payload) (place, error) {
+	src := p.src
+	if src == nil {
+		src = p.home
 	}
+	if src == nil || !at.initializer() || at.depth != 1 {
+		return place{}, nil
+	}
+	if c.payloads == nil {
+		c.payloads = map[*source][]wanted{}
+	}
+	if c.payloads[src] == nil {
+		c.sources = append(c.sources, src)
+	}
+	c.payloads[src] = append(c.payloads[src], wanted{t, span{p.offset, p.length}})
+	return place{Nowhere, p.offset}, nil
+}
+
+// read reads what was collected. An error leaves what was read in out.
+func (c *collector) read(out *Serialized, inPlace map[string]bool) error {
+	for _, src := range c.sources {
+		list := c.payloads[src]
+		spans := make([]span, len(list))
+		for i, w := range list {
+			spans[i] = w.span
+		}
+		found, err := src.hold(spans)
+		if err != nil {
+			return err
+		}
+		for i, w := range list {
+			h, name := found[i], w.tensor.GetName()
+			out.Weights = append(out.Weights, Weight{name, onnx.Tensor_DataType(w.tensor.GetDataType()), w.tensor.Dims, h.data, inPlace[name], h.release})
+			out.Referred += w.span.length
+		}
+	}
+	return nil
+}
+
+// readersInPlace says of each value that nodes of a graph read whether all of them read it in place.
+func readersInPlace(g *onnx.Graph, inPlace func(*onnx.Node, int) bool) map[string]bool {
+	found := map[string]bool{}
+	note := func(name string, in bool) {
+		before, seen := found[name]
+		found[name] = in && (before || !seen)
+	}
+	var inside func(g *onnx.Graph)
+	inside = func(g *onnx.Graph) {
+		for _, n := range g.GetNode() {
+			for _, name := range n.GetInput() {
+				note(name, false)
+			}
+			eachSubgraph(n, inside)
+		}
+		for _, o := range g.GetOutput() {
+			note(o.GetName(), false)
+		}
+	}
+	for _, n := range g.GetNode() {
+		for i, name := range n.GetInput() {
+			note(name, inPlace != nil && inPlace(n, i))
+		}
+		eachSubgraph(n, inside)
+	}
+	for _, v := range slices.Concat(g.GetInput(), g.GetOutput()) {
+		note(v.GetName(), false) // the program may give its own, or keep it
+	}
+	return found
 }

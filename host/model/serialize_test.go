@@ -45,8 +45,8 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 	if !proto.Equal(before, m.Proto()) {
 		t.Error("the proto was changed")
 	}
-	if s.Folder != dir || len(s.Memory) != 0 {
-		t.Errorf("folder %q, memory %v", s.Folder, s.Memory)
+	if s.Folder != dir || len(s.Weights) != 0 {
+		t.Errorf("folder %q, weights %v", s.Folder, s.Weights)
 	}
 	ext := externals(t, s.Bytes)
 	// Sparse tensors and function bodies cannot refer to files; integers up to
@@ -87,40 +87,45 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 	}
 }
 
-func TestSerializeRefersToMemory(t *testing.T) {
+func TestSerializeHoldsWeights(t *testing.T) {
 	dir := t.TempDir()
 	_, w := floats(20, 1500)
 	writeFile(t, filepath.Join(dir, "w.bin"), append([]byte("12345"), w...))
 	p := nested(t)
 	p.Graph.Initializer = append(p.Graph.Initializer, externalTensor("external", "w.bin", 5, 6000, 1500))
-	b := encode(t, p)
-	m := mustParse(t, b, dir)
-	s, err := m.Serialize(m.Proto(), SerializeOptions{InMemory: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string][]byte{}
-	for _, f := range s.Memory {
-		files[f.Name] = f.Data
-	}
-	if s.Folder != "" || len(files) != 2 {
-		t.Errorf("folder %q, %d files in memory", s.Folder, len(files))
-	}
-	ext := externals(t, s.Bytes)
-	if len(ext) != 3 {
-		t.Errorf("%d tensors are external", len(ext))
-	}
-	for _, name := range []string{"weight", "constant", "external"} {
-		e := ext[name]
-		at, _ := strconv.Atoi(e["offset"])
-		n, _ := strconv.Atoi(e["length"])
-		want := mustData(t, m, allTensors(m.Proto())[name])
-		if !bytes.Equal(files[e["location"]][at:at+n], want) {
-			t.Errorf("%q is at %v", name, e)
+	p.Graph.Node = append(p.Graph.Node,
+		&onnx.Node{OpType: proto.String("Taker"), Input: []string{"external", "weight"}, Output: []string{"a"}},
+		&onnx.Node{OpType: proto.String("Taker"), Input: []string{"external"}, Output: []string{"b"}},
+		&onnx.Node{OpType: proto.String("Other"), Input: []string{"weight"}, Output: []string{"d"}})
+	path := writeFile(t, filepath.Join(dir, "m.onnx"), encode(t, p))
+	for name, m := range map[string]*Model{"file": mustOpen(t, path), "bytes": mustParse(t, encode(t, p), dir)} {
+		s, err := m.Serialize(m.Proto(), SerializeOptions{Held: true, InPlace: func(n *onnx.Node, _ int) bool { return n.GetOpType() == "Taker" }})
+		if err != nil {
+			t.Fatal(err)
 		}
+		want := map[string][]byte{}
+		for _, w := range []string{"weight", "constant", "external"} {
+			want[w] = mustData(t, m, allTensors(m.Proto())[w])
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		ext := externals(t, s.Bytes)
+		if s.Folder != "" || len(ext) != 3 || len(s.Weights) != 3 || s.Referred != 3*6000 {
+			t.Errorf("%s: folder %q, %d tensors are external, %d weights of %d bytes", name, s.Folder, len(ext), len(s.Weights), s.Referred)
+		}
+		for _, w := range s.Weights {
+			if e := ext[w.Name]; e["location"] != Nowhere || !bytes.Equal(w.Data, want[w.Name]) || w.DataType != onnx.Tensor_FLOAT {
+				t.Errorf("%s: %q is at %v, %d bytes", name, w.Name, e, len(w.Data))
+			}
+			if w.InPlace != (w.Name == "external") {
+				t.Errorf("%s: %q in place: %v", name, w.Name, w.InPlace)
+			}
+		}
+		s.Release()
 	}
-	if &s.Memory[0].Data[0] != &b[0] && &s.Memory[1].Data[0] != &b[0] {
-		t.Error("the model's bytes were copied")
+	if len(holding.files) != 0 {
+		t.Errorf("%d files are still held", len(holding.files))
 	}
 }
 
@@ -228,9 +233,12 @@ func TestUseFromSeveralGoroutines(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if _, err := m.Serialize(m.Proto(), SerializeOptions{InMemory: i%2 == 0}); err != nil {
+			s, err := m.Serialize(m.Proto(), SerializeOptions{Held: i%2 == 0})
+			if err != nil {
 				t.Error(err)
+				return
 			}
+			s.Release()
 		})
 	}
 	group.Wait()

@@ -113,7 +113,7 @@ func (s *splice) flatten() ([]byte, error) {
 	return out, err
 }
 
-// bytes gives the payload, mapped when it lies in a file.
+// bytes gives the payload, read when it lies in a file.
 func (p payload) bytes() ([]byte, error) {
 	if p.src == nil {
 		return p.mem, nil

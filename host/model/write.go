@@ -44,7 +44,7 @@ func (m *Model) Write(ctx context.Context, p *onnx.Model, path string, o WriteOp
 	if err := putBack(path); err != nil {
 		return err
 	}
-	whole, err := m.write(p, func(site, payload) (place, error) { return place{}, nil })
+	whole, err := m.write(p, func(site, *onnx.Tensor, payload) (place, error) { return place{}, nil })
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (m *Model) writeSplit(job *writeJob, p *onnx.Model, path string) error {
 	}
 	data := &splice{}
 	placed := map[payloadKey]int64{}
-	head, err := m.write(m.lifted(p), func(at site, p payload) (place, error) {
+	head, err := m.write(m.lifted(p), func(at site, _ *onnx.Tensor, p payload) (place, error) {
 		if !at.initializer() {
 			return place{}, nil
 		}

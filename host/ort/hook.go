@@ -66,7 +66,7 @@ type hook struct {
 
 	originals sync.Map // slot -> address of ONNX Runtime's own function
 
-	retained sync.Map // OrtSession address -> Patch.Retained
+	retained sync.Map // OrtSession address -> kept
 
 	appended  appendedTo
 	firstRuns firstRuns
@@ -150,9 +150,9 @@ func (h *hook) makeEntries() []*entry {
 		})
 	replace("ReleaseSession", slotReleaseSession, func(session uintptr) {
 		h.firstRuns.forget(session)
-		retained, _ := h.retained.LoadAndDelete(session) // before the address can name another session
+		after := h.drop(session)
 		l.original(slotReleaseSession, session)
-		_ = retained
+		after()
 	})
 
 	h.watchOptions(add)
@@ -255,11 +255,10 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 	if p.Done != nil {
 		defer p.Done()
 	}
-	if err := h.library.createPatched(c, p); err != nil {
+	weights := lent{weights: p.Weights}
+	if err := weights.made(func() error { return h.library.createPatched(c, p, &weights) }); err != nil {
 		return false, err
 	}
-	if p.Retained != nil {
-		h.retained.Store(*wordAt(c.out), p.Retained)
-	}
+	h.keep(*wordAt(c.out), p.Retained, weights)
 	return true, nil
 }

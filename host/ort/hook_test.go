@@ -93,7 +93,7 @@ func TestHookReachesEverySession(t *testing.T) {
 			check(t, way.make, 0, 2)
 			install(t, Hook{Patcher: negate, Strict: true})
 			s := check(t, way.make, 1, -2)
-			if value, ok := library.hook.retained.Load(s.native); !ok || value != "kept" {
+			if value, ok := library.hook.retained.Load(s.native); !ok || value.(kept).retained != "kept" {
 				t.Errorf("Retained of a live session: got %v", value)
 			}
 			library.call(slotReleaseSession, s.native) // as another binding releases it

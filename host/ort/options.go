@@ -52,6 +52,9 @@ type SessionOptions struct {
 	FreeDimensions map[string]int64
 	Providers      []Provider
 	Domains        []Domain
+	// Weights are initializers that an unpatched session takes from memory. They are released by the session's
+	// end, or where none is made.
+	Weights []Weight
 	// Libraries are paths of custom operator libraries that export RegisterCustomOps.
 	Libraries []string
 	// OptimizedModel is a path that the optimised graph is written to; empty: not written.

@@ -3,7 +3,6 @@ package ort
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"unsafe"
 )
 
@@ -60,24 +59,16 @@ type Patch struct {
 	// ExternalFolder is the folder of the model's external data, links resolved. Empty leaves
 	// what the program's options say.
 	ExternalFolder string
-	// ExternalFiles holds external data in memory: location -> content. ONNX Runtime copies
-	// what it retains, so the bytes may be the caller's own and go away after creation. Measured
-	// with a model of 485 MB given as bytes (ONNX Runtime 1.30, two cores): unpatched 1.8 s and
-	// 1,367 MB at most, with the weights read this way 0.85 s and 1,367 MB; weights copied
-	// into a new model would add their size again.
-	//
-	// ONNX Runtime reads initializers of the main graph this way, and then all of them: those of
-	// a subgraph must be moved to the main graph (a subgraph sees outer values) or have their
-	// content in the model, and no location of the main graph may name a file on disk.
-	ExternalFiles map[string][]byte
+	// Weights are initializers that the session takes from memory. It is made with them or they are
+	// released: they are the Patch's no more once it was returned.
+	Weights []Weight
 	// Domains are the custom operators of the rewritten model.
 	Domains []Domain
 	// Config holds session config entries to add, over the program's own.
 	Config map[string]string
 	// Retained is held until the session is released.
 	Retained any
-	// Done, if not nil, is called once ONNX Runtime has read Model and ExternalFiles, whether or
-	// not it made a session: the place to unmap what they stand on.
+	// Done, if not nil, is called once ONNX Runtime has read Model, whether or not it made a session.
 	Done func()
 }
 
@@ -119,7 +110,7 @@ func (l *Library) createAs(c creation) (status uintptr) {
 }
 
 // createPatched makes the session from a patch, on a clone of the caller's options.
-func (l *Library) createPatched(c creation, p *Patch) error {
+func (l *Library) createPatched(c creation, p *Patch, weights *lent) error {
 	if len(p.Model) == 0 {
 		return fmt.Errorf("the patch has no model")
 	}
@@ -154,7 +145,7 @@ func (l *Library) createPatched(c creation, p *Patch) error {
 	if err := l.addDomains(options, p.Domains); err != nil {
 		return err
 	}
-	if err := l.addExternalFiles(options, p.ExternalFiles); err != nil {
+	if err := weights.give(l, options); err != nil {
 		return err
 	}
 	defer runtime.KeepAlive(p)
@@ -170,30 +161,4 @@ func (l *Library) createPatched(c creation, p *Patch) error {
 	var status uintptr
 	withSignals(foreign, func() { status = l.createAs(c) })
 	return l.takeStatus(name, status)
-}
-
-func (l *Library) addExternalFiles(options uintptr, files map[string][]byte) error {
-	if len(files) == 0 {
-		return nil
-	}
-	var locations []string
-	for location := range files {
-		locations = append(locations, location)
-	}
-	slices.Sort(locations)
-	names, err := cStrings(locations)
-	if err != nil {
-		return err
-	}
-	contents := make([]unsafe.Pointer, len(locations))
-	sizes := make([]uintptr, len(locations))
-	for i, location := range locations {
-		contents[i] = unsafe.Pointer(unsafe.SliceData(files[location]))
-		sizes[i] = uintptr(len(files[location]))
-	}
-	defer runtime.KeepAlive(names)
-	defer runtime.KeepAlive(contents)
-	return l.try("AddExternalInitializersFromFilesInMemory", slotAddExternalInitializersFromFilesInMemory, options,
-		uintptr(unsafe.Pointer(&names[0])), uintptr(unsafe.Pointer(&contents[0])),
-		uintptr(unsafe.Pointer(&sizes[0])), uintptr(len(locations)))
 }

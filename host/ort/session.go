@@ -2,6 +2,7 @@ package ort
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -29,6 +30,8 @@ func (s *Session) run(f func()) { withSignals(s.foreign.CompareAndSwap(true, fal
 
 // NewSession makes a session from a model file.
 func (l *Library) NewSession(path string, o SessionOptions) (*Session, error) {
+	weights := lent{weights: o.Weights}
+	defer weights.close()
 	p, err := cString(path)
 	if err != nil {
 		return nil, err
@@ -37,42 +40,55 @@ func (l *Library) NewSession(path string, o SessionOptions) (*Session, error) {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(p)
-	return l.newSession(creation{path: uintptr(unsafe.Pointer(p))}, o)
+	return l.newSession(creation{path: uintptr(unsafe.Pointer(p))}, o, &weights)
 }
 
 // NewSessionFromBytes makes a session from a model in memory, which may go away afterwards. Its
 // external data, if any, lie in the folder that [ConfigExternalFolder] names.
 func (l *Library) NewSessionFromBytes(model []byte, o SessionOptions) (*Session, error) {
+	weights := lent{weights: o.Weights}
+	defer weights.close()
 	if len(model) == 0 {
 		return nil, &diagnostic.Error{Found: "the model is empty", Needed: "the bytes of an .onnx file"}
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&model[0])
-	return l.newSession(creation{model: uintptr(unsafe.Pointer(&model[0])), size: uintptr(len(model))}, o)
+	return l.newSession(creation{model: uintptr(unsafe.Pointer(&model[0])), size: uintptr(len(model))}, o, &weights)
 }
 
-func (l *Library) newSession(c creation, o SessionOptions) (*Session, error) {
+func (l *Library) newSession(c creation, o SessionOptions, weights *lent) (*Session, error) {
+	if len(weights.weights) > 0 && !o.Unpatched {
+		return nil, errors.New("onnxruntime: weights in memory need an unpatched session")
+	}
 	env, err := l.env()
 	if err != nil {
 		return nil, err
 	}
-	options, err := l.newOptions(o)
-	if err != nil {
-		return nil, err
-	}
-	defer l.call(slotReleaseSessionOptions, options)
-
 	var native uintptr
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&native)
-	c.env, c.options, c.out = env, options, uintptr(unsafe.Pointer(&native))
+	c.env, c.out = env, uintptr(unsafe.Pointer(&native))
 	for _, p := range o.Providers {
 		c.own = appendNew(c.own, Appended{providerName(p.Name), deviceNumber(p.Options["device_id"])})
 	}
-	if err := l.create(c, o); err != nil {
+	err = weights.made(func() (err error) {
+		if c.options, err = l.newOptions(o); err != nil {
+			return err
+		}
+		defer l.call(slotReleaseSessionOptions, c.options)
+		if err := weights.give(l, c.options); err != nil {
+			return err
+		}
+		return l.create(c, o)
+	})
+	if err != nil {
 		return nil, err
+	}
+	if len(weights.weights) > 0 {
+		l.hook.keep(native, nil, *weights)
+		*weights = lent{}
 	}
 	made, err := l.wrapSession(native)
 	if err == nil {
@@ -123,9 +139,9 @@ func (l *Library) wrapSession(native uintptr) (*Session, error) {
 }
 
 func (l *Library) releaseSession(native uintptr) {
-	retained, _ := l.hook.retained.LoadAndDelete(native)
+	after := l.hook.drop(native)
 	l.original(slotReleaseSession, native)
-	runtime.KeepAlive(retained)
+	after()
 }
 
 func (s *Session) describe(count, name, typeInfo slot) ([]ValueInfo, error) {

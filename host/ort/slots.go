@@ -74,6 +74,7 @@ const (
 	slotGetStringTensorElementLength                        slot = 127
 	slotGetStringTensorElement                              slot = 128
 	slotAddSessionConfigEntry                               slot = 130
+	slotAddInitializer                                      slot = 150
 	slotRunWithBinding                                      slot = 133
 	slotCreateIoBinding                                     slot = 134
 	slotReleaseIoBinding                                    slot = 135
@@ -101,6 +102,7 @@ const (
 	slotGetCUDAProviderOptionsAsString                      slot = 207
 	slotReleaseCUDAProviderOptions                          slot = 208
 	slotSessionOptionsAppendExecutionProvider_MIGraphX      slot = 209
+	slotAddExternalInitializers                             slot = 210
 	slotSessionOptionsAppendExecutionProvider               slot = 216
 	slotSessionOptionsAppendExecutionProvider_CANN          slot = 220
 	slotMemoryInfoGetDeviceType                             slot = 225
@@ -110,7 +112,6 @@ const (
 	slotSessionOptionsAppendExecutionProvider_Dnnl          slot = 239
 	slotSessionOptionsAppendExecutionProvider_OpenVINO_V2   slot = 275
 	slotSessionOptionsAppendExecutionProvider_VitisAI       slot = 276
-	slotAddExternalInitializersFromFilesInMemory            slot = 279
 	slotGetModelEditorApi                                   slot = 291
 	slotGetCompileApi                                       slot = 294
 	slotGetKeyValuePairs                                    slot = 298

@@ -4,6 +4,7 @@ package sessions
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -33,11 +34,21 @@ type Patcher struct {
 	Time    time.Duration         // that the analysis of a model may take; 0 for patch.DefaultTime
 	Logger  *slog.Logger          // told of every session; nil for silence
 	Done    func(*patch.Analysis) // told of every analysis; nil for none
+	// MapWeights lets sessions map their models' files, which must not change then, instead of holding weights.
+	MapWeights bool
 }
 
 // Patch is the ort.Patcher of these plugins. It returns nil for a model in which
 // nothing is replaced.
-func (s *Patcher) Patch(r ort.Request) (p *ort.Patch, err error) {
+func (s *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
+	p, err := s.once(r)
+	if errors.Is(err, model.ErrInUse) { // replaced by a new version, which is there now
+		p, err = s.once(r)
+	}
+	return p, err
+}
+
+func (s *Patcher) once(r ort.Request) (p *ort.Patch, err error) {
 	o, err := s.options(r)
 	if err != nil || o == nil {
 		return nil, err
@@ -61,11 +72,7 @@ func (s *Patcher) Patch(r ort.Request) (p *ort.Patch, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if p == nil {
-			m.Close()
-		}
-	}()
+	defer m.Close()
 	ctx, done := context.WithTimeout(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
 	defer done()
 	a, err := patch.Analyse(ctx, m, manifests, *o)
@@ -78,34 +85,25 @@ func (s *Patcher) Patch(r ort.Request) (p *ort.Patch, err error) {
 		}
 	}
 	if a.Plan.Replaced() > 0 {
-		if p, err = s.patch(a, r, backend); err != nil {
+		if p, err = s.patch(a, r, backend, device); err != nil {
 			return nil, err
 		}
-		// External files lie in the model's mapping, which ONNX Runtime still reads.
-		p.Done = func() { m.Close() }
 	}
 	s.log(r, a, device)
 	return p, nil
 }
 
 // patch hands over what the session of a rewritten model is made from.
-func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backend) (*ort.Patch, error) {
-	out, err := a.Model.Serialize(a.Model.Proto(), model.SerializeOptions{InMemory: r.Path == ""})
-	if err != nil {
-		return nil, err
-	}
+func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backend, device tensor.Device) (*ort.Patch, error) {
 	domain, err := backend.Domain(s.Plugins, a.Plugins(), patch.Placed(a.Model.Proto()), r.Library)
 	if err != nil {
 		return nil, err
 	}
-	p := &ort.Patch{Model: out.Bytes, ExternalFolder: out.Folder, Domains: []ort.Domain{domain}}
-	for _, f := range out.Memory {
-		if p.ExternalFiles == nil {
-			p.ExternalFiles = map[string][]byte{}
-		}
-		p.ExternalFiles[f.Name] = f.Data
+	out, err := patch.Serialize(a.Model, a.Model.Proto(), device == tensor.CPU, s.MapWeights && r.Path != "")
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}}, nil
 }
 
 func open(r ort.Request) (*model.Model, error) {

@@ -37,6 +37,8 @@ type Options struct {
 	// Those of a session for which that is too little are read as they lie in the
 	// model's file.
 	PanelBytes int64
+	// MapWeights maps weights that are not laid out anew from the model's files, which must not change then.
+	MapWeights bool
 }
 
 // Engine is an open model: sessions and the pools of its sequences. It is not for
@@ -105,9 +107,6 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 		}
 		if *s.to, err = OpenSession(s.graph, o); err != nil {
 			return nil, modeldir.About(s.path, err)
-		}
-		if err := s.graph.Model.ForgetAll(); err != nil {
-			return nil, err
 		}
 		o.Profile = "" // of the decoder alone
 		o.PanelBytes -= (*s.to).size()

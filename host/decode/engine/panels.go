@@ -28,8 +28,7 @@ const weightOperand = 1
 
 // panels are the weights of a session's linear layers, laid out anew in memory of the
 // host's: the order in which they are multiplied is that in which they lie, in
-// large pages. They take the place of those in the model's file, whose pages are
-// given back. The session takes them as inputs.
+// large pages. The session takes them as inputs.
 type panels struct {
 	memory  *memory.Region
 	tensors map[string]*ort.Value
@@ -102,11 +101,14 @@ func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plug
 	for _, w := range list {
 		at[w], rest = rest[:w.floats()], rest[w.floats():]
 	}
-	// The largest first: a matrix lies in memory twice while it is laid out, and then
-	// the fewest others do.
-	bySize := slices.SortedStableFunc(slices.Values(list), func(a, b *matrix) int { return cmp.Compare(b.floats(), a.floats()) })
-	for _, w := range bySize {
-		if err := w.pack(m, p, at[w], w.shape(), threads); err != nil {
+	largest := slices.MaxFunc(list, func(a, b *matrix) int { return cmp.Compare(a.depth*a.columns, b.depth*b.columns) })
+	buffer, err := memory.Reserve(4 * largest.depth * largest.columns)
+	if err != nil {
+		return nil, fmt.Errorf("weights in panels: %w", err)
+	}
+	defer buffer.Close()
+	for _, w := range list {
+		if err := w.pack(m, p, buffer.Bytes(), at[w], w.shape(), threads); err != nil {
 			return nil, fmt.Errorf("weights %s: %w", w.value.Name, err)
 		}
 	}
@@ -160,9 +162,9 @@ func matrices(g *graph.Graph) []*matrix {
 	return list
 }
 
-// pack fills the panels of one matrix.
-func (w *matrix) pack(m *model.Model, p *plugin.Plugin, to []float32, shape []int64, threads int) error {
-	data, err := m.Data(w.value.Tensor)
+// pack fills the panels of one matrix, which is read into a buffer.
+func (w *matrix) pack(m *model.Model, p *plugin.Plugin, buffer []byte, to []float32, shape []int64, threads int) error {
+	data, err := m.DataIn(w.value.Tensor, buffer)
 	if err != nil {
 		return err
 	}
@@ -180,10 +182,7 @@ func (w *matrix) pack(m *model.Model, p *plugin.Plugin, to []float32, shape []in
 	defer k.Destroy()
 	in := &tensor.Tensor{DType: tensor.Float32, Shape: w.value.Tensor.Dims, Data: unsafe.Pointer(unsafe.SliceData(data))}
 	out := &tensor.Tensor{DType: tensor.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(to))}
-	if err := k.Run(&plugin.RunContext{Threads: threads}, []*tensor.Tensor{in}, []*tensor.Tensor{out}); err != nil {
-		return err
-	}
-	return m.Forget(w.value.Tensor)
+	return k.Run(&plugin.RunContext{Threads: threads}, []*tensor.Tensor{in}, []*tensor.Tensor{out})
 }
 
 // integer is an attribute of a node.

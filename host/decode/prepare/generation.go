@@ -85,7 +85,7 @@ type Generation struct {
 	Positions, EncoderPositions int64
 }
 
-// Close frees the folded weights and ends the mappings of the model's files.
+// Close frees the folded weights and closes the model's files.
 func (g *Generation) Close() {
 	g.drop()
 	g.Model.Close()
@@ -116,7 +116,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if len(g.Interface.Layers) == 0 {
-		return g, m.forget()
+		return g, nil
 	}
 	for _, l := range g.Interface.Layers {
 		if l.Inputs == plan.PromptHiddenStates {
@@ -132,7 +132,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 	if err := g.encoder(o); err != nil {
 		return nil, modeldir.About(m.Files.Encoder, err)
 	}
-	return g, m.forget()
+	return g, nil
 }
 
 // decoder plans what the decoder's attention stores and rewrites it.

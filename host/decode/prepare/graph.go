@@ -48,7 +48,7 @@ func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...stri
 	return g, rewrite.DropReshapes(g.Graph, g.Shapes)
 }
 
-// Single prepares a model alone, as an encoder is. Close ends the mapping of its file.
+// Single prepares a model alone, as an encoder is. Close closes its file.
 func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 	m, err := openExported(path)
 	if err != nil {
@@ -65,17 +65,17 @@ func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 	return nil, err
 }
 
-// Close ends the mapping of a graph that Single made.
-func (g *Graph) Close() { _ = g.Model.Close() } // nothing can be done about a mapping that stays
+// Close closes the file of a graph that Single made.
+func (g *Graph) Close() { _ = g.Model.Close() } // it was only read
 
-// Open makes a session of the graph.
-func (g *Graph) Open(l *ort.Library, o ort.SessionOptions) (*ort.Session, error) {
-	return session(l, g.Model, g.Graph.Model(), o)
+// Open makes an unpatched session of the graph, which holds its weights, or with mapped maps the model's files.
+func (g *Graph) Open(l *ort.Library, o ort.SessionOptions, mapped bool) (*ort.Session, error) {
+	return session(l, g.Model, g.Graph.Model(), o, mapped)
 }
 
 // session makes one of a graph whose weights lie with a model.
-func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions) (*ort.Session, error) {
-	out, err := m.Serialize(p, model.SerializeOptions{})
+func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions, mapped bool) (*ort.Session, error) {
+	out, err := patch.Serialize(m, p, true, mapped)
 	if err != nil {
 		return nil, err
 	}
@@ -85,5 +85,6 @@ func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions
 		}
 		o.Config[ort.ConfigExternalFolder] = out.Folder
 	}
-	return l.NewSessionFromBytes(out.Bytes, o)
+	o.Weights = out.Weights
+	return l.NewSessionFromBytes(out.Model, o)
 }

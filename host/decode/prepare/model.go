@@ -17,7 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 )
 
-// Model is an open model folder. Each of its files is mapped once. It is not for
+// Model is an open model folder. Each of its files is read once. It is not for
 // concurrent use.
 type Model struct {
 	Files  *modeldir.Files
@@ -61,25 +61,15 @@ func Open(path string) (_ *Model, err error) {
 	return m, nil
 }
 
-// Close ends the mappings of the files. A Generation that was made of the model closes it.
+// Close closes the files. A Generation that was made of the model closes it.
 func (m *Model) Close() {
 	for _, file := range m.models {
-		_ = file.Close() // nothing can be done about a mapping that stays
+		_ = file.Close() // it was only read
 	}
 	m.models = nil
 }
 
-// forget lets the system take back the weights that were looked at, in every file.
-func (m *Model) forget() error {
-	for _, file := range m.models {
-		if err := file.ForgetAll(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// open maps a file, which Close closes.
+// open reads a file, which Close closes.
 func (m *Model) open(path string) (*model.Model, error) {
 	file, err := openExported(path)
 	if err == nil {

@@ -1,0 +1,135 @@
+package ort
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// outside is memory outside of Go's heap with n copies of x, for as long as the test runs.
+func outside(t *testing.T, n int, x float32) []byte {
+	t.Helper()
+	b, err := syscall.Mmap(-1, 0, 4*n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Munmap(b) })
+	fill(b, x)
+	return b
+}
+
+func fill(b []byte, x float32) {
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], math.Float32bits(x))
+	}
+}
+
+// weight is one of n copies of x, and how often it was released.
+func weight(t *testing.T, name string, x float32, shape ...int64) (Weight, *atomic.Int32) {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	released := new(atomic.Int32)
+	return Weight{Name: name, Element: Float32, Shape: shape, Data: outside(t, int(n), x), Release: func() { released.Add(1) }}, released
+}
+
+const wide = 1 << 10
+
+// TestWeights are given to sessions in each way: those in place are read where they lie and released with the
+// session, of the others there is a copy and they are released when it is made.
+func TestWeights(t *testing.T) {
+	content := marshal(t, sum(external("v", "status", 0, wide), external("w", "status", 0, wide)))
+	x := make([]float32, wide)
+	for _, way := range []string{"session options", "patch"} {
+		t.Run(way, func(t *testing.T) {
+			v, vReleased := weight(t, "v", 10, wide)
+			w, wReleased := weight(t, "w", 1, wide)
+			w.InPlace = true
+			o := SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"}, Weights: []Weight{v, w}}
+			given := content
+			if way == "patch" {
+				given = marshal(t, unary("Relu"))
+				o = SessionOptions{Patcher: func(Request) (*Patch, error) {
+					return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: []Weight{v, w}}, nil
+				}}
+			}
+			s, err := library.NewSessionFromBytes(given, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if vReleased.Load() != 1 || wReleased.Load() != 0 {
+				t.Errorf("released %d times where there is a copy and %d where there is none, want once and never", vReleased.Load(), wReleased.Load())
+			}
+			fill(v.Data, 20)
+			expect(t, "y", run(t, s, x...), slices.Repeat([]float32{11}, wide)...)
+			fill(w.Data, 2)
+			expect(t, "y", run(t, s, x...), slices.Repeat([]float32{12}, wide)...)
+			s.Close()
+			if vReleased.Load() != 1 || wReleased.Load() != 1 {
+				t.Errorf("released %d and %d times by the session's end, want once each", vReleased.Load(), wReleased.Load())
+			}
+		})
+	}
+}
+
+// TestSharedWeightsAreReleasedBySession: two sessions on the same bytes.
+func TestSharedWeightsAreReleasedBySession(t *testing.T) {
+	content := marshal(t, sum(external("w", "status", 0, wide)))
+	w, released := weight(t, "w", 3, wide)
+	w.InPlace = true
+	var list []*Session
+	for range 2 {
+		list = append(list, session(t, content, SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"}, Weights: []Weight{w}}))
+	}
+	list[0].Close()
+	if released.Load() != 1 {
+		t.Errorf("released %d times when one of two sessions ended, want once", released.Load())
+	}
+	expect(t, "y", run(t, list[1], make([]float32, wide)...), slices.Repeat([]float32{3}, wide)...)
+	list[1].Close()
+	if released.Load() != 2 {
+		t.Errorf("released %d times by two sessions, want twice", released.Load())
+	}
+}
+
+// TestWeightsThatAreRefusedAreReleased lists what makes no session.
+func TestWeightsThatAreRefusedAreReleased(t *testing.T) {
+	good := marshal(t, sum(external("w", "status", 0, wide)))
+	for name, c := range map[string]struct {
+		model  []byte
+		change func(*Weight)
+	}{
+		"a name that the model does not have": {good, func(w *Weight) { w.Name = "v" }},
+		"another shape":                       {good, func(w *Weight) { w.Shape = []int64{2, wide / 2} }},
+		"too few bytes":                       {good, func(w *Weight) { w.Data = w.Data[:8] }},
+		"a name with a zero byte":             {good, func(w *Weight) { w.Name = "a\x00" }},
+		"no model":                            {nil, func(*Weight) {}},
+		"a damaged model":                     {[]byte("damaged"), func(*Weight) {}},
+		"an initializer with data of its own": {marshal(t, sum(&onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(Float32)),
+			Dims: []int64{wide}, RawData: rawFloats(make([]float32, wide)...)})), func(*Weight) {}},
+	} {
+		for _, way := range []string{"session options", "patch"} {
+			w, released := weight(t, "w", 3, wide)
+			c.change(&w)
+			o, given := SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"}, Weights: []Weight{w}}, c.model
+			if way == "patch" {
+				o, given = SessionOptions{Patcher: func(Request) (*Patch, error) { return &Patch{Model: c.model, Weights: []Weight{w}}, nil }}, good
+			}
+			if s, err := library.NewSessionFromBytes(given, o); err == nil {
+				s.Close()
+				t.Errorf("%s: a session was made from %s", name, way)
+			}
+			if released.Load() != 1 {
+				t.Errorf("%s, from %s: released %d times, want once", name, way, released.Load())
+			}
+		}
+	}
+}
