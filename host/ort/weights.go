@@ -25,7 +25,7 @@ type Weight struct {
 // lent are the weights of a session that is being made, and what it needs of them afterwards.
 type lent struct {
 	weights []Weight
-	values  []*Value // of weights in place: ONNX Runtime keeps addresses of OrtValues, too
+	values  []*Value // of weights in place: ONNX Runtime has addresses of OrtValues, too
 }
 
 // close releases everything.
