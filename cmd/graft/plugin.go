@@ -2,7 +2,7 @@ package main
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -123,7 +124,7 @@ func (c *cli) pluginList() *cobra.Command {
 				case f.ShadowedBy != "":
 					r.Problem = "hidden by " + f.ShadowedBy
 				case r.Problem == "":
-					r.Problem = unverified(cmd.Context(), s.Trust(), f.Folder)
+					r.Problem = unverified(s.Trust(), f)
 				}
 				rows = append(rows, r)
 			}
@@ -148,35 +149,29 @@ func (c *cli) pluginList() *cobra.Command {
 	}
 }
 
-// unverified says why a program would not load the libraries of a folder for this
+// unverified says why a program would not load the libraries of a plugin for this
 // machine, without running them; "" when it would.
-func unverified(ctx context.Context, known *trust.Record, folder string) string {
-	in, err := store.Inspect(ctx, folder)
-	if err != nil {
-		return err.Error()
-	}
+func unverified(known *trust.Record, f discovery.Found) string {
 	problem := "no library for this machine"
-	for _, l := range in.Libraries {
-		if l.Variant == nil || l.Variant.OS != manifest.ThisPlatform.OS || l.Variant.Arch != manifest.ThisPlatform.Arch {
+	for _, v := range f.Manifest.ForPlatform(manifest.ThisPlatform) {
+		if manifest.Absent(f.Folder, v) {
 			continue
 		}
-		if l.Absent {
-			continue
-		}
-		if l.Problem != "" {
-			problem = l.Problem
-			continue
-		}
-		_, ok, err := known.Lookup(l.SHA256)
+		err := plugin.Check(f.Folder, plugin.OpenOptions{Device: v.Device, Trust: known})
+		var e *diagnostic.Error
 		switch {
-		case err != nil:
-			problem = err.Error()
-		case !ok && os.Getenv(plugin.UnverifiedVariable) == "1":
-			return "not verified, accepted by " + plugin.UnverifiedVariable
-		case !ok:
-			problem = "not verified here; run: graft plugin verify " + folder
-		default:
+		case err == nil:
 			return ""
+		case errors.Is(err, refusal.ErrVerification) && os.Getenv(plugin.UnverifiedVariable) == "1":
+			problem = "not verified, accepted by " + plugin.UnverifiedVariable
+			if err := content.Guarded(f.Folder); err != nil {
+				problem += "; " + err.Error()
+			}
+			return problem
+		case errors.As(err, &e) && errors.Is(err, refusal.ErrVerification) && e.Path == filepath.Join(f.Folder, v.File):
+			problem = "not verified here; run: graft plugin verify " + f.Folder
+		default:
+			problem = err.Error()
 		}
 	}
 	return problem

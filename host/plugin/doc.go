@@ -8,5 +8,6 @@
 //
 // Nothing before Open runs a line of the plugin's code: the manifest is text, and what the library
 // needs stands in an ELF note. The code runs first in a child process (package verification), when a
-// store installs or verifies it; Open then takes only files whose hash that run recorded.
+// store installs or verifies it; Open then takes only folders whose content that run recorded, and loads the
+// bytes that it hashed.
 package plugin

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/cuda/signals"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/internal/driver"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -44,11 +45,13 @@ type Plugin struct {
 type OpenOptions struct {
 	// Device picks the variant; empty is cpu.
 	Device string
-	// AcceptUnverified loads a library whose hash is not recorded: its author's choice while developing.
-	// The environment variable GRAFT_PLUGIN_UNVERIFIED=1 does the same.
+	// AcceptUnverified loads a library that is not recorded, from a folder that others may write to: its
+	// author's choice while developing. The environment variable GRAFT_PLUGIN_UNVERIFIED=1 does the same.
 	AcceptUnverified bool
-	// Trust holds the recorded hashes; nil is the user's.
+	// Trust is what was verified; nil is the user's record.
 	Trust *trust.Record
+	// Files, if not nil, are those that the folder must hold.
+	Files content.Files
 }
 
 // loaded holds the libraries of this process by the hash of their content: no content is loaded twice, and two versions of
@@ -66,7 +69,7 @@ type code struct {
 }
 
 // Open loads the plugin of a folder for a Device: it reads the manifest and the ELF file, requires the
-// library's hash to be recorded, loads it and checks that it is what the manifest says. A library for CUDA
+// folder's content to be recorded, loads the bytes that it read and checks that they are what the manifest says. A library for CUDA
 // is not loaded, and its driver not started, before all that. Errors are *diagnostic.Error of the kinds ErrManifest,
 // ErrIncompatible, ErrDevice, ErrVerification and ErrNotFound.
 func Open(folder string, opts OpenOptions) (*Plugin, error) {
@@ -84,10 +87,8 @@ func Open(folder string, opts OpenOptions) (*Plugin, error) {
 			return nil, err
 		}
 	}
-	if !opts.AcceptUnverified && !acceptUnverified() {
-		if err := p.requireTrust(opts.Trust); err != nil {
-			return nil, err
-		}
+	if err := p.require(opts); err != nil {
+		return nil, err
 	}
 	loaded.Lock()
 	defer loaded.Unlock()

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
@@ -66,6 +68,23 @@ func TestOpen(t *testing.T) {
 	if ops, err := p.OrtOps(1); err != nil || len(ops) != 1 || ops[0] == 0 {
 		t.Errorf("operators: %v, %v; want one", ops, err)
 	}
+}
+
+// recordFolder makes a record of a folder as it is, in another.
+func recordFolder(t *testing.T, data, folder string) *trust.Record {
+	t.Helper()
+	files, err := content.Read(folder, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := trust.Content{SchemaVersion: 2, Plugins: map[string]trust.Verified{}}
+	known.Add(trust.Verified{Name: "toy", Folders: []string{folder}, Files: files, Libraries: map[string]trust.Ran{"libtoy.so": {Device: "cpu"}}})
+	text, err := json.Marshal(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), text)
+	return trust.At(data)
 }
 
 func TestOpenRefusals(t *testing.T) {
@@ -155,7 +174,10 @@ func TestOpenWithoutRecord(t *testing.T) {
 	if _, err := Open(folder, OpenOptions{}); err == nil || !errors.Is(err, refusal.ErrStore) || !strings.Contains(err.Error(), "cannot read the record of verified libraries: unexpected end of JSON input") {
 		t.Errorf("a damaged record: %v", err)
 	}
-	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy"}}}`, sha))
+	if err := os.Remove(filepath.Join(data, trust.FileName)); err != nil {
+		t.Fatal(err)
+	}
+	recordFolder(t, data, folder)
 	if _, err := Open(folder, OpenOptions{}); err != nil {
 		t.Errorf("a recorded library: %v", err)
 	}

@@ -3,18 +3,50 @@ package plugin
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/content"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
 )
 
-// UnverifiedVariable, set to 1, makes Open load libraries whose hash is not recorded.
+// UnverifiedVariable, set to 1, makes Open load libraries that are not recorded.
 const UnverifiedVariable = "GRAFT_PLUGIN_UNVERIFIED"
 
 func acceptUnverified() bool { return os.Getenv(UnverifiedVariable) == "1" }
 
-// requireTrust refuses a library whose hash is not recorded.
+// Check says why Open would refuse a plugin's library, but for what its device lacks, where no unverified ones are
+// accepted. It runs nothing.
+func Check(folder string, opts OpenOptions) error {
+	p, err := prepare(folder, opts.Device)
+	if err != nil {
+		return err
+	}
+	defer p.release()
+	return p.requireTrust(opts.Trust)
+}
+
+// require refuses what is not recorded, where opts ask for that, and a folder with other files than opts name.
+func (p *Plugin) require(opts OpenOptions) error {
+	if opts.Files != nil {
+		files, err := p.files()
+		if err != nil {
+			return err
+		}
+		if name, how := files.Difference(opts.Files); name != "" {
+			return &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(p.Folder, name), Found: how,
+				Needed: "a folder that does not change while it is checked", Fix: "wait until its build is done, then try again"}
+		}
+	}
+	if opts.AcceptUnverified || acceptUnverified() {
+		return nil
+	}
+	return p.requireTrust(opts.Trust)
+}
+
+// requireTrust refuses a folder whose content is not recorded.
 func (p *Plugin) requireTrust(t *trust.Record) error {
 	if t == nil {
 		var err error
@@ -22,13 +54,38 @@ func (p *Plugin) requireTrust(t *trust.Record) error {
 			return err
 		}
 	}
-	_, ok, err := t.Lookup(p.SHA256)
-	if err != nil || ok {
+	known, err := t.Read()
+	if err != nil {
 		return err
+	}
+	again := fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)", diagnostic.Quote(p.Folder), diagnostic.Quote(p.Folder))
+	before := known.At(p.Folder)
+	files, err := p.files()
+	if err != nil || known.Accepts(files, p.Variant.File) {
+		return err
+	}
+	if before != nil {
+		name, how := files.Difference(before.Files)
+		if name != "" && name != p.Variant.File {
+			return &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(p.Folder, name), Found: how,
+				Needed: "the plugin's folder as it was when it was verified", Fix: again}
+		}
 	}
 	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path,
 		Found:  fmt.Sprintf("found a library that has not been verified here (sha256 %s...)", p.SHA256[:12]),
 		Needed: "one that graft has run apart from this program first",
-		Fix:    fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)", diagnostic.Quote(p.Folder), diagnostic.Quote(p.Folder)),
+		Fix:    again,
 	}
+}
+
+// files are those of the folder. Manifest and library have the hashes of what was read of them; those of other
+// variants are not read: they are held against the record when they are opened.
+func (p *Plugin) files() (content.Files, error) {
+	read := map[string]string{}
+	for i := range p.Manifest.Variants {
+		read[p.Manifest.Variants[i].File] = ""
+	}
+	read[manifest.FileName] = p.Manifest.SHA256()
+	read[p.Variant.File] = p.SHA256
+	return content.Read(p.Folder, read)
 }

@@ -26,7 +26,11 @@ type Manifest struct {
 	Cases         []Case     `json:"cases,omitempty"`
 
 	path string // the file, for errors
+	sum  string // the SHA-256 of its bytes
 }
+
+// SHA256 is that of the bytes that the manifest was read of, in hexadecimal.
+func (m *Manifest) SHA256() string { return m.sum }
 
 // Operator returns the operator of that name.
 func (m *Manifest) Operator(name string) (*Operator, bool) {

@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,7 +62,8 @@ func Read(folder string) (*Manifest, error) {
 // Parse reads data as the plugin.yaml that stands at path; path is used in errors only.
 func Parse(path string, data []byte) (*Manifest, error) {
 	r := &reader{path: path}
-	m := &Manifest{path: path}
+	sum := sha256.Sum256(data)
+	m := &Manifest{path: path, sum: hex.EncodeToString(sum[:])}
 	if root := r.document(data); root != nil {
 		r.manifest(root, m)
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,21 +84,13 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 		checked[i].Path = filepath.Join(result.Folder, filepath.Base(checked[i].Path))
 	}
 	// Recorded first: from the moment it is in place, programs may load it.
-	if err := s.recordChecked(ctx, m, checked); err != nil {
+	if err := s.trust.Update(ctx, func(known *trust.Content) { known.Add(done.Verified(result.Folder)) }); err != nil {
 		return nil, err
 	}
-	// Read before it is gone: what only the old version held is forgotten.
-	before, _ := readRecord(result.Folder)
 	if result.Replaced, err = s.place(ctx, folder, result.Folder); err != nil {
 		return nil, err
 	}
-	if before == nil {
-		return result, nil
-	}
-	for _, c := range checked {
-		maps.DeleteFunc(before.Files, func(_, sha string) bool { return sha == c.SHA256 })
-	}
-	return result, s.trust.Update(ctx, func(libraries map[string]trust.Verified) { trust.Forget(libraries, before.Files, result.Folder) })
+	return result, s.trust.Update(ctx, func(known *trust.Content) { known.Forget(result.Folder, done.Files) })
 }
 
 // staging is a folder in the store that is not a plugin yet.

@@ -85,7 +85,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("after removal the store holds %q", got)
 	}
 	content, err := s.Trust().Read()
-	if err != nil || len(content.Libraries) != 0 {
+	if err != nil || len(content.Plugins) != 0 {
 		t.Errorf("after removal the record holds %v, %v", content, err)
 	}
 	wantErr = s.root + `: found no plugin "toy", needed the name of an installed one; run: graft plugin list`
@@ -153,7 +153,7 @@ func TestInstallRefusals(t *testing.T) {
 			if got := entries(t, s); len(got) != 0 {
 				t.Errorf("the store holds %q", got)
 			}
-			if content, err := s.Trust().Read(); err != nil || len(content.Libraries) != 0 {
+			if content, err := s.Trust().Read(); err != nil || len(content.Plugins) != 0 {
 				t.Errorf("the record holds %v, %v", content, err)
 			}
 		})

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -115,9 +114,11 @@ func (s *Store) installed(name string, known *trust.Content) Installed {
 		return in
 	}
 	in.Source, in.Time = record.Source, record.Time
-	for _, v := range m.ForPlatform(manifest.ThisPlatform) {
-		if _, ok := known.Libraries[record.Files[v.File]]; ok {
-			return in
+	if v := known.At(folder); v != nil {
+		for _, variant := range m.ForPlatform(manifest.ThisPlatform) {
+			if _, ran := v.Libraries[variant.File]; ran {
+				return in
+			}
 		}
 	}
 	in.Problem = "no library for this machine is recorded as verified; run: graft plugin verify " + name
@@ -147,7 +148,6 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer lock.Close()
-	record, recordErr := readRecord(folder)
 	aside, err := os.MkdirTemp(s.root, removedPrefix)
 	if err != nil {
 		return refusal.Store(s.root, "cannot write", err)
@@ -160,10 +160,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	if err := errors.Join(storage.SyncFolder(s.root), os.RemoveAll(aside)); err != nil {
 		return refusal.Store(aside, "cannot remove", err)
 	}
-	if recordErr != nil {
-		return nil // what it had recorded is not known
-	}
-	return s.trust.Update(ctx, func(libraries map[string]trust.Verified) { trust.Forget(libraries, record.Files, folder) })
+	return s.trust.Update(ctx, func(known *trust.Content) { known.Forget(folder, nil) })
 }
 
 // Verify checks installed plugins, all of them without names, or plugins anywhere: a name with a
@@ -231,11 +228,10 @@ func (s *Store) verify(ctx context.Context, name string, opts verification.Optio
 			return v, err
 		}
 	} else {
-		record, err := readRecord(v.Folder)
-		if err != nil {
+		if _, err := readRecord(v.Folder); err != nil {
 			return v, err
 		}
-		if err := record.check(v.Folder); err != nil {
+		if err := s.unchanged(v.Folder); err != nil {
 			return v, err
 		}
 	}
@@ -244,19 +240,8 @@ func (s *Store) verify(ctx context.Context, name string, opts verification.Optio
 		return v, err
 	}
 	v.Name, v.Checked, v.Skipped = done.Manifest.Name, done.Checked, done.Skipped
-	return v, s.recordChecked(ctx, done.Manifest, done.Checked)
-}
-
-// recordChecked notes the hashes of libraries that passed.
-func (s *Store) recordChecked(ctx context.Context, m *manifest.Manifest, checked []verification.Checked) error {
-	return s.trust.Update(ctx, func(libraries map[string]trust.Verified) {
-		for _, c := range checked {
-			v, folder := c.Verified(m), filepath.Dir(c.Path)
-			v.Folders = libraries[c.SHA256].Folders
-			if !slices.Contains(v.Folders, folder) {
-				v.Folders = append(slices.Clone(v.Folders), folder)
-			}
-			libraries[c.SHA256] = v
-		}
+	return v, s.trust.Update(ctx, func(known *trust.Content) {
+		known.Add(done.Verified(v.Folder))
+		known.Forget(v.Folder, done.Files)
 	})
 }

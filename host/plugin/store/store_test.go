@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -50,7 +51,7 @@ func TestVerifyChanges(t *testing.T) {
 		}
 		return s, in.Folder
 	}
-	again := "; install the plugin again: graft plugin install DIR"
+	again := ", needed the folder as it was installed; install the plugin again: graft plugin install DIR"
 	for _, test := range []struct {
 		name   string
 		change func(folder string) error
@@ -58,8 +59,8 @@ func TestVerifyChanges(t *testing.T) {
 	}{
 		{"changed", func(f string) error { return appendTo(filepath.Join(f, manifest.FileName), "# x\n") }, "/plugin.yaml: found sha256 "},
 		{"gone", func(f string) error { return os.Remove(filepath.Join(f, "libtoy.so")) }, "/libtoy.so: found that the file is gone" + again},
-		{"added", func(f string) error { return appendTo(filepath.Join(f, "x"), "") }, "/x: found a file that was not installed" + again},
-		{"no record", func(f string) error { return os.Remove(filepath.Join(f, recordName)) }, "/.graft-record.json: cannot read the record of the installed files: no such file or directory" + again},
+		{"added", func(f string) error { return appendTo(filepath.Join(f, "x"), "") }, "/x: found a file that was not there" + again},
+		{"no record", func(f string) error { return os.Remove(filepath.Join(f, content.RecordName)) }, "/.graft-record.json: cannot read the record of the installed files: no such file or directory; install the plugin again: graft plugin install DIR"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, folder := install(t)
@@ -111,7 +112,7 @@ func appendTo(path, text string) error {
 func TestVerifyFolder(t *testing.T) {
 	s := At(t.TempDir())
 	folder := source(t)
-	before, err := hashFolder(folder)
+	before, err := content.Read(folder, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func TestVerifyFolder(t *testing.T) {
 	if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); err != nil {
 		t.Errorf("after: %v", err)
 	}
-	after, err := hashFolder(folder)
+	after, err := content.Read(folder, nil)
 	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Errorf("the folder changed: %v, %v, %v", before, after, err)
 	}

@@ -1,4 +1,4 @@
-// Package trust records which libraries have run apart from the host and passed.
+// Package trust records which plugins have run apart from the host and passed, with all that their folders held.
 package trust
 
 import (
@@ -7,20 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/storage"
 )
 
-// Record is the record of the libraries that have been run apart and passed, by hash. It lies in the
-// user's data folder, never in a plugin's own: a folder cannot vouch for itself.
+// Record is the record of the plugins whose libraries have been run apart and passed, by the content of their folders. It
+// lies in the user's data folder, never in a plugin's own: a folder cannot vouch for itself.
 type Record struct {
 	path string
 }
@@ -28,7 +30,10 @@ type Record struct {
 // FileName is the name of the record in the data folder.
 const FileName = "verified.json"
 
-// maxTrustBytes bounds the record; an entry takes some 200 bytes.
+// schemaVersion 1 had hashes of libraries alone: nothing there says what their folders held.
+const schemaVersion = 2
+
+// maxTrustBytes bounds the record; a plugin takes some 1,000 bytes.
 const maxTrustBytes = 16 << 20
 
 // User is the record in the user's data folder.
@@ -43,73 +48,113 @@ func User() (*Record, error) {
 // At is the record in a folder of the caller's.
 func At(folder string) *Record { return &Record{path: filepath.Join(folder, FileName)} }
 
-// Verified is what is recorded of a library.
+// Verified is what is recorded of a plugin.
 type Verified struct {
-	Name    string              `json:"name"` // of the plugin
-	Version string              `json:"version"`
-	Device  string              `json:"device"`
-	ABI     manifest.ABIVersion `json:"abi"`
-	Cases   int                 `json:"cases"` // how many passed
-	Time    time.Time           `json:"time"`
-	Folders []string            `json:"folders"` // of the plugins that hold it, where it was verified
+	Name      string              `json:"name"`
+	Version   string              `json:"version"`
+	ABI       manifest.ABIVersion `json:"abi"`
+	Time      time.Time           `json:"time"`
+	Folders   []string            `json:"folders"`   // that hold it, where it was verified
+	Files     content.Files       `json:"files"`     // all of the folder's
+	Libraries map[string]Ran      `json:"libraries"` // by file: those that ran and passed
+}
+
+// Ran is what is recorded of a library.
+type Ran struct {
+	Device string `json:"device"`
+	Cases  int    `json:"cases"` // how many passed
 }
 
 // Content is the file.
 type Content struct {
 	SchemaVersion int                 `json:"schema_version"`
-	Libraries     map[string]Verified `json:"libraries"` // by SHA-256 in hexadecimal
+	Plugins       map[string]Verified `json:"plugins"` // by content.Files.Digest
 }
 
-// Read gives the content; a missing file is an empty record.
+// Read gives the content; a missing file is an empty record. One that others can change is refused.
 func (t *Record) Read() (*Content, error) {
-	content := &Content{SchemaVersion: 1, Libraries: map[string]Verified{}}
-	data, err := storage.ReadRegular(t.path, maxTrustBytes)
+	known := &Content{SchemaVersion: schemaVersion}
+	data, err := storage.ReadOwn(t.path, maxTrustBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return content, nil
+		err = nil
+	} else if err == nil {
+		if err = content.Guarded(t.path); err != nil {
+			return nil, err
+		}
+		err = json.Unmarshal(data, known)
 	}
-	if err == nil {
-		err = json.Unmarshal(data, content)
-	}
-	if err == nil && content.SchemaVersion != 1 {
-		err = fmt.Errorf("found schema_version %d, needed 1", content.SchemaVersion)
+	if err == nil && known.SchemaVersion != schemaVersion && known.SchemaVersion != 1 {
+		err = fmt.Errorf("found schema_version %d, needed %d", known.SchemaVersion, schemaVersion)
 	}
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: t.path, Found: "cannot read the record of verified libraries: " + diagnostic.Cause(err),
 			Fix: "remove the file and install the plugins again", Cause: err}
 	}
-	if content.Libraries == nil {
-		content.Libraries = map[string]Verified{}
+	if known.SchemaVersion = schemaVersion; known.Plugins == nil {
+		known.Plugins = map[string]Verified{}
 	}
-	return content, nil
+	return known, nil
 }
 
-// Lookup finds what is recorded of a hash.
-func (t *Record) Lookup(sha string) (Verified, bool, error) {
-	content, err := t.Read()
-	if err != nil {
-		return Verified{}, false, err
+// Accepts reports whether a folder with these files is one whose library was run and passed.
+func (c *Content) Accepts(files content.Files, library string) bool {
+	for _, v := range c.Plugins {
+		if _, ran := v.Libraries[library]; ran {
+			if name, _ := files.Difference(v.Files); name == "" {
+				return true
+			}
+		}
 	}
-	v, ok := content.Libraries[sha]
-	return v, ok, nil
+	return false
 }
 
-// Forget takes libraries of a plugin that is no longer in the folder out of the record. One that was
-// verified in another folder too stays.
-func Forget(libraries map[string]Verified, files map[string]string, folder string) {
-	for _, sha := range files {
-		v, ok := libraries[sha]
-		if !ok {
+// At is what was last recorded of a folder, nil when nothing was.
+func (c *Content) At(folder string) *Verified {
+	var last *Verified
+	for _, v := range c.Plugins {
+		if slices.Contains(v.Folders, folder) && (last == nil || v.Time.After(last.Time)) {
+			last = &v
+		}
+	}
+	return last
+}
+
+// Add records a plugin. What is recorded of the same content stays: other folders, and libraries for devices that this machine
+// lacks now.
+func (c *Content) Add(v Verified) {
+	digest := v.Files.Digest()
+	old := c.Plugins[digest]
+	for _, folder := range old.Folders {
+		if !slices.Contains(v.Folders, folder) {
+			v.Folders = append(v.Folders, folder)
+		}
+	}
+	libraries := maps.Clone(v.Libraries)
+	for file, ran := range old.Libraries {
+		if _, again := libraries[file]; !again {
+			libraries[file] = ran
+		}
+	}
+	v.Libraries = libraries
+	c.Plugins[digest] = v
+}
+
+// Forget takes a folder out of the record, but for what it holds now, nil for nothing. A plugin that was verified in
+// another folder too stays.
+func (c *Content) Forget(folder string, now content.Files) {
+	for digest, v := range c.Plugins {
+		if now != nil && digest == now.Digest() {
 			continue
 		}
 		v.Folders = slices.DeleteFunc(slices.Clone(v.Folders), func(f string) bool { return f == folder })
-		if libraries[sha] = v; len(v.Folders) == 0 {
-			delete(libraries, sha)
+		if c.Plugins[digest] = v; len(v.Folders) == 0 {
+			delete(c.Plugins, digest)
 		}
 	}
 }
 
 // Update changes the record under its lock and puts it in place in one step.
-func (t *Record) Update(ctx context.Context, change func(libraries map[string]Verified)) error {
+func (t *Record) Update(ctx context.Context, change func(*Content)) error {
 	if err := os.MkdirAll(filepath.Dir(t.path), 0o755); err != nil {
 		return refusal.Store(filepath.Dir(t.path), "cannot make the folder", err)
 	}
@@ -118,12 +163,12 @@ func (t *Record) Update(ctx context.Context, change func(libraries map[string]Ve
 		return refusal.Locking(ctx, t.path, err)
 	}
 	defer lock.Close()
-	content, err := t.Read()
+	known, err := t.Read()
 	if err != nil {
 		return err
 	}
-	change(content.Libraries)
-	data, err := json.MarshalIndent(content, "", "  ")
+	change(known)
+	data, err := json.MarshalIndent(known, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package verification
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/conformance"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/worker"
@@ -67,14 +69,30 @@ func Tasks() map[string]worker.Handler {
 	}
 }
 
-// libraryAt names a library for the child.
+// libraryAt names a library for the child, and all that its folder must hold: what is recorded is what ran.
 type libraryAt struct {
 	Folder string
 	Device string
+	Files  content.Files
+}
+
+// opened is the child's library.
+var opened struct {
+	sync.Mutex
+	plugin *plugin.Plugin
 }
 
 func (at libraryAt) open() (*plugin.Plugin, error) {
-	return plugin.Open(at.Folder, plugin.OpenOptions{Device: at.Device, AcceptUnverified: true})
+	opened.Lock()
+	defer opened.Unlock()
+	if p := opened.plugin; p != nil && p.Folder == at.Folder && p.Variant.Device == at.Device {
+		return p, nil
+	}
+	p, err := plugin.Open(at.Folder, plugin.OpenOptions{Device: at.Device, AcceptUnverified: true, Files: at.Files})
+	if err == nil {
+		opened.plugin = p
+	}
+	return p, err
 }
 
 type probeAnswer struct {

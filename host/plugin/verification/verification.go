@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/conformance"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/discovery"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -60,11 +60,6 @@ type Checked struct {
 	Held []worker.Layer `json:"held"`
 }
 
-// Verified is what the record of verified libraries has of it.
-func (c *Checked) Verified(m *manifest.Manifest) trust.Verified {
-	return trust.Verified{Name: m.Name, Version: m.Version, Device: c.Device, ABI: m.ABI, Cases: len(c.Cases), Time: time.Now().UTC().Truncate(time.Second)}
-}
-
 // Skipped is a library for this platform that was not run.
 type Skipped struct {
 	File   string `json:"file"`
@@ -75,8 +70,20 @@ type Skipped struct {
 // Result is what came out for a plugin's folder.
 type Result struct {
 	Manifest *manifest.Manifest
+	Files    content.Files // of the folder, as they were when the libraries ran
 	Checked  []Checked
 	Skipped  []Skipped
+}
+
+// Verified is what is to be recorded of it, in a folder.
+func (r *Result) Verified(folder string) trust.Verified {
+	m := r.Manifest
+	v := trust.Verified{Name: m.Name, Version: m.Version, ABI: m.ABI, Time: time.Now().UTC().Truncate(time.Second), Folders: []string{folder},
+		Files: r.Files, Libraries: map[string]trust.Ran{}}
+	for _, c := range r.Checked {
+		v.Libraries[filepath.Base(c.Path)] = trust.Ran{Device: c.Device, Cases: len(c.Cases)}
+	}
+	return v
 }
 
 // Folder checks a plugin's folder: every library there is by its ELF file, and those for this machine
@@ -89,6 +96,9 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{Manifest: m, Checked: []Checked{}, Skipped: []Skipped{}}
+	if result.Files, err = content.Read(folder, map[string]string{manifest.FileName: m.SHA256()}); err != nil {
+		return nil, err
+	}
 	var run []*manifest.Variant
 	for i := range m.Variants {
 		v := &m.Variants[i]
@@ -118,7 +128,7 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 	}
 	var refused error
 	for _, v := range run {
-		c, err := checkVariant(ctx, folder, m, v, opts)
+		c, err := checkVariant(ctx, folder, result, v, opts)
 		switch {
 		case err != nil && errors.Is(err, refusal.ErrDevice):
 			result.Skipped = append(result.Skipped, Skipped{v.File, v.Device, err.Error()})
@@ -147,12 +157,8 @@ func noVariant(m *manifest.Manifest, folder string) error {
 }
 
 // checkVariant runs one library, whose ELF file is checked, in a child of its own.
-func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *manifest.Variant, opts Options) (*Checked, error) {
-	path := filepath.Join(folder, v.File)
-	sha, err := file.SHA256(path)
-	if err != nil {
-		return nil, err
-	}
+func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Variant, opts Options) (*Checked, error) {
+	path, m := filepath.Join(folder, v.File), r.Manifest
 	cases := 0
 	notRun := withoutCase(m)
 	if v.Device == "cpu" { // cases of other devices need memory on the device
@@ -168,8 +174,8 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 		return nil, ofChild(err)
 	}
 	defer child.Close()
-	at := libraryAt{Folder: folder, Device: v.Device}
-	c := &Checked{Path: path, Device: v.Device, SHA256: sha, Cases: []conformance.Result{}, NotRun: notRun, Held: child.Layers()}
+	at := libraryAt{Folder: folder, Device: v.Device, Files: r.Files}
+	c := &Checked{Path: path, Device: v.Device, SHA256: r.Files[v.File].SHA256, Cases: []conformance.Result{}, NotRun: notRun, Held: child.Layers()}
 	if c.Info, err = ask[*plugin.Info](ctx, child, taskDescribe, at); err != nil {
 		return nil, err
 	}
@@ -205,9 +211,6 @@ func checkVariant(ctx context.Context, folder string, m *manifest.Manifest, v *m
 				Fix: "report this to the plugin's author; do not use it"}
 		}
 		c.Cases = append(c.Cases, *result)
-	}
-	if now, err := file.SHA256(path); err != nil || now != sha {
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "found that the file changed while it was checked", Fix: "wait until its build is done, then try again", Cause: err}
 	}
 	return c, nil
 }
