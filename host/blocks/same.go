@@ -34,8 +34,8 @@ type arrangement struct {
 
 // disguise gathers readers and outputs of a graph and its subgraphs.
 func (f *finder) disguise(g *graph.Graph) {
-	f.guises = guises{map[*graph.Value]*graph.Value{}, map[arrangement]*graph.Value{},
-		map[*graph.Value][]graph.Use{}, map[*graph.Value]*graph.Value{}}
+	f.guises = guises{make(map[*graph.Value]*graph.Value, len(g.Nodes)), map[arrangement]*graph.Value{},
+		make(map[*graph.Value][]graph.Use, len(g.Nodes)), map[*graph.Value]*graph.Value{}}
 	handOut := func(g *graph.Graph) {
 		for _, o := range g.Outputs {
 			f.guises.outputs[f.first(o)] = o

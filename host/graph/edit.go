@@ -169,7 +169,7 @@ func (g *Graph) drop(nodes []*Node) {
 		}
 	}
 	for _, n := range nodes {
-		n.eachRead(func(v *Value) { read[v] = true })
+		n.EachRead(func(v *Value) { read[v] = true })
 		detach(n)
 	}
 	for v := range read {
@@ -182,8 +182,8 @@ func (g *Graph) drop(nodes []*Node) {
 	g.Nodes = slices.DeleteFunc(g.Nodes, func(m *Node) bool { return gone[m] })
 }
 
-// eachRead goes through what the node and the nodes of its subgraphs read.
-func (n *Node) eachRead(f func(*Value)) {
+// EachRead goes through what the node and the nodes of its subgraphs read.
+func (n *Node) EachRead(f func(*Value)) {
 	for _, v := range n.In {
 		if v != nil {
 			f(v)
@@ -191,7 +191,7 @@ func (n *Node) eachRead(f func(*Value)) {
 	}
 	for _, s := range n.Subgraphs {
 		for _, inner := range s.Nodes {
-			inner.eachRead(f)
+			inner.EachRead(f)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (g *Graph) Prune() {
 		n := g.Nodes[i]
 		if !slices.ContainsFunc(n.Out, func(v *Value) bool { return v != nil && (len(v.Uses) > going[v] || len(v.handed) > 0) }) {
 			dead = append(dead, n)
-			n.eachRead(func(v *Value) { going[v]++ })
+			n.EachRead(func(v *Value) { going[v]++ })
 		}
 	}
 	g.drop(dead)
@@ -232,7 +232,7 @@ func (g *Graph) Prune() {
 // order they have where that allows it. A cycle is an error.
 func (g *Graph) Sort() error {
 	order := make([]*Node, 0, len(g.Nodes))
-	placed := map[*Node]bool{}
+	placed := make(map[*Node]bool, len(g.Nodes))
 	open := map[*Node]bool{} // nodes on the way, which must not be met again
 	type step struct {
 		n    *Node

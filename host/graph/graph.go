@@ -89,7 +89,7 @@ func New(m *onnx.Model, tensors Tensors) (*Graph, error) {
 	if m.GetGraph() == nil {
 		return nil, fmt.Errorf("the model has no graph")
 	}
-	r := &root{proto: m, tensors: tensors, names: map[string]bool{}, opsets: map[string]int64{}}
+	r := &root{proto: m, tensors: tensors, names: make(map[string]bool, len(m.Graph.Node)), opsets: map[string]int64{}}
 	r.bounds.parts = 1
 	for _, o := range m.OpsetImport {
 		d := domainName(o.GetDomain())
@@ -106,7 +106,7 @@ func New(m *onnx.Model, tensors Tensors) (*Graph, error) {
 const overridable = 4
 
 func build(p *onnx.Graph, parent *Graph, owner *Node, attribute string, r *root) (*Graph, error) {
-	g := &Graph{Proto: p, Parent: parent, Owner: owner, attr: attribute, root: r, values: map[string]*Value{}}
+	g := &Graph{Proto: p, Parent: parent, Owner: owner, attr: attribute, root: r, values: make(map[string]*Value, len(p.Node)+len(p.Initializer)+len(p.Input))}
 	constants := map[string]bool{}
 	if r.proto.GetIrVersion() < overridable {
 		for _, t := range p.Initializer {

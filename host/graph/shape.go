@@ -108,7 +108,7 @@ func Infer(g *Graph) *Shapes {
 	inferences.Add(1)
 	s := &Shapes{
 		main:      g,
-		facts:     map[*Value]Fact{},
+		facts:     make(map[*Value]Fact, len(g.values)),
 		reserved:  map[string]bool{},
 		invented:  map[string]bool{},
 		order:     map[string]int{},

@@ -70,6 +70,9 @@ func (at *scope) resolve(d Dim) Dim {
 }
 
 func (s *Shapes) settle(g *Graph) {
+	if len(s.scope.is) == 0 && s.scope.up == nil {
+		return
+	}
 	for _, v := range g.values {
 		if f, ok := s.facts[v]; ok {
 			s.facts[v] = s.current(f)

@@ -18,9 +18,11 @@ func (r *rewriter) attention(c plan.Choice) error {
 	for i, v := range ins {
 		ins[i] = r.now(v)
 	}
-	if err := r.freeShapes(plan.Region(ins, old), ins, old); err != nil {
+	region := plan.Region(ins, old)
+	if err := r.freeShapes(region, ins, old); err != nil {
 		return err
 	}
+	r.order.vanish(region...)
 	if w.BoolMask != nil && w.BoolMaskInverted {
 		not, err := r.node(g, "", "Not", []*graph.Value{ins[6]}, []string{g.FreshName("graft_visible")})
 		if err != nil {

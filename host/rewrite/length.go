@@ -139,6 +139,7 @@ func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
 func (r *rewriter) input(g *graph.Graph, length graph.Dim) (v *graph.Value, axis int) {
 	branch := g
 	for ; g != nil; g = g.Parent {
+		g.Spend(len(g.Inputs))
 		for _, in := range g.Inputs {
 			i := slices.IndexFunc(r.shapes.Of(in).Dims, length.Equal)
 			switch {
@@ -169,7 +170,7 @@ func readIn(v *graph.Value, g *graph.Graph) bool {
 func (r *rewriter) value(g *graph.Graph, symbol string) (v *graph.Value, axis int) {
 	v, axis = r.shapes.Origin(symbol)
 	for ; v != nil && g != nil; g = g.Parent {
-		if now := r.now(v); v.Graph == g && r.block.before(now) {
+		if now := r.now(v); v.Graph == g && r.before(now, r.block) {
 			return now, axis
 		}
 	}

@@ -20,20 +20,27 @@ func (r *rewriter) settleReshapes() {
 			reshapes = append(reshapes, n)
 		}
 	})
+	var uses []graph.Use
+	var targets []*graph.Value
+	instead := func(n *graph.Node, v *graph.Value) {
+		uses, targets = append(uses, graph.Use{Node: n, Index: 1}), append(targets, v)
+	}
 	for _, n := range reshapes {
+		r.main.Spend(1)
 		elems := r.shapes.Of(n.Input(1)).Elems
 		if target, ok := settled(elems, r.shapes.Of(n.Input(0)).Dims); ok {
 			key := fmt.Sprintf("%p %v", n.Graph, target)
 			if constants[key] == nil {
 				constants[key] = n.Graph.AddInitializer(graph.Int64Tensor("", []int64{int64(len(target))}, target...))
 			}
-			n.SetInput(1, constants[key])
+			instead(n, constants[key])
 			continue
 		}
 		if v, err := r.list(n.Graph, elems); err == nil && len(elems) > 0 {
-			n.SetInput(1, v)
+			instead(n, v)
 		}
 	}
+	r.main.SetInputs(uses, targets)
 }
 
 // settled is a Reshape's target as constants, given the lengths it comes to and

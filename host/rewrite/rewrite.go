@@ -22,7 +22,7 @@ const domainVersion = 1
 // turns out to be tied to the rest of the graph is left unchanged, and its choice in
 // the plan then says why.
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
-	r := &rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
+	r := &rewriter{main: g, order: order{main: g}, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
 		instead: map[*graph.Value]*graph.Value{}}
 	for i, c := range p.Choices {
 		if c.Operator == nil {
@@ -56,6 +56,7 @@ func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 type rewriter struct {
 	main    *graph.Graph
 	shapes  *graph.Shapes
+	order   order
 	lengths map[lengthKey]*graph.Value
 	block   *span                         // when set, lengths may be read off values before it
 	instead map[*graph.Value]*graph.Value // what stands for a value that was replaced
@@ -64,6 +65,7 @@ type rewriter struct {
 // replace lets an operator's output stand for what the model drew.
 func (r *rewriter) replace(old, to *graph.Value) {
 	old.Graph.Replace(old, to)
+	r.order.moved(to)
 	r.shapes.Know(to, r.shapes.Of(old))
 	r.declare(to, old)
 	r.instead[old] = to
@@ -125,7 +127,11 @@ func (r *rewriter) node(g *graph.Graph, domain, op string, in []*graph.Value, ou
 		}
 		p.Attribute = append(p.Attribute, a)
 	}
-	return g.AddNode(p, in, outputs)
+	n, err := g.AddNode(p, in, outputs)
+	if err == nil {
+		r.order.added(n)
+	}
+	return n, err
 }
 
 // declare states what is known of a new value's shape, as it was known of the

@@ -28,6 +28,7 @@ func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) er
 			if v == nil || slices.Contains(made, v) {
 				continue
 			}
+			r.main.Spend(len(v.Uses))
 			for _, u := range slices.Clone(v.Uses) {
 				if inside[u.Node] || !u.Node.Is("Shape") {
 					continue
@@ -38,7 +39,7 @@ func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) er
 			}
 		}
 	}
-	for _, n := range shapesBetween(made, ins) {
+	for _, n := range r.shapesBetween(made, ins) {
 		if err := r.freeShape(n, within); err != nil {
 			return &tiedError{fmt.Errorf("what it reads is made from the shape of what it makes: %w", err)}
 		}
@@ -69,84 +70,111 @@ func (r *rewriter) freeShape(n *graph.Node, block *span) error {
 		return err
 	}
 	n.Graph.Replace(shape, to)
+	r.order.vanish(n)
+	r.order.moved(to)
 	return nil
 }
 
 // before reports a value that is there before a block: it comes from nothing that
 // the block makes, and from what it reads by its shape at most.
-func (b *span) before(v *graph.Value) bool {
-	return slices.Contains(b.ins, v) || !comesFrom(v, b.made, true) && !comesFrom(v, b.ins, false)
+func (r *rewriter) before(v *graph.Value, b *span) bool {
+	return slices.Contains(b.ins, v) || !r.comesFrom(v, b.made, true) && !r.comesFrom(v, b.ins, false)
 }
 
 // comesFrom reports a value that is one of some, or made from them; their shapes
 // count too when asked. Inputs of the graph come from nothing.
-func comesFrom(v *graph.Value, from []*graph.Value, shapes bool) bool {
-	seen := map[*graph.Node]bool{}
-	var made func(v *graph.Value) bool
-	var by func(n *graph.Node) bool
-	made = func(v *graph.Value) bool {
-		return v != nil && v.Producer != nil && (slices.Contains(from, v) || by(v.Producer))
+func (r *rewriter) comesFrom(v *graph.Value, from []*graph.Value, shapes bool) bool {
+	lowest, any := r.lowest(from)
+	if !any {
+		return false
 	}
-	by = func(n *graph.Node) bool {
-		if seen[n] || n.Is("Shape") && !shapes {
-			return false
+	seen := map[*graph.Node]bool{}
+	for way := []*graph.Value{v}; len(way) > 0; {
+		v, way = way[len(way)-1], way[:len(way)-1]
+		if v == nil || v.Producer == nil {
+			continue
+		}
+		if slices.Contains(from, v) {
+			return true
+		}
+		n := v.Producer
+		if seen[n] || n.Is("Shape") && !shapes || r.order.of(n) < lowest {
+			continue
 		}
 		seen[n] = true
-		return slices.ContainsFunc(n.In, made) ||
-			slices.ContainsFunc(n.Subgraphs, func(g *graph.Graph) bool { return slices.ContainsFunc(g.Nodes, by) })
+		r.main.Spend(1)
+		n.EachRead(func(in *graph.Value) { way = append(way, in) })
 	}
-	return made(v)
+	return false
 }
 
 // shapesBetween lists the Shape nodes through which values depend on others.
-func shapesBetween(from, to []*graph.Value) []*graph.Node {
-	below := map[*graph.Value]bool{}
-	var down func(v *graph.Value)
-	down = func(v *graph.Value) {
-		if v == nil || below[v] {
-			return
-		}
-		below[v] = true
-		for _, u := range v.Uses {
-			// What a node inside a branch reads, the branch's outputs depend on.
-			for n := u.Node; n != nil; n = n.Graph.Owner {
-				for _, o := range n.Out {
-					down(o)
-				}
-			}
-		}
+func (r *rewriter) shapesBetween(from, to []*graph.Value) []*graph.Node {
+	lowest, any := r.lowest(from)
+	if !any {
+		return nil
 	}
-	for _, v := range from {
-		down(v)
-	}
+	below := r.below(from, to, lowest)
 	var list []*graph.Node
 	seen := map[*graph.Node]bool{}
-	var up func(v *graph.Value)
-	var visit func(n *graph.Node)
-	visit = func(n *graph.Node) {
-		for _, in := range n.In {
-			up(in)
-		}
-		for _, s := range n.Subgraphs {
-			for _, inner := range s.Nodes {
-				visit(inner)
-			}
-		}
-	}
-	up = func(v *graph.Value) {
-		if v == nil || v.Producer == nil || seen[v.Producer] {
-			return
+	way := slices.Clone(to)
+	for slices.Reverse(way); len(way) > 0; {
+		v := way[len(way)-1]
+		way = way[:len(way)-1]
+		if v == nil || v.Producer == nil || seen[v.Producer] || r.order.of(v.Producer) < lowest {
+			continue
 		}
 		n := v.Producer
 		seen[n] = true
-		if n.Is("Shape") && below[n.In[0]] {
+		r.main.Spend(1)
+		if n.Is("Shape") && (slices.Contains(from, n.In[0]) || below[n]) {
 			list = append(list, n)
-			return
+			continue
 		}
-		visit(n)
-	}
-	for _, v := range to {
-		up(v)
+		before := len(way)
+		n.EachRead(func(in *graph.Value) { way = append(way, in) })
+		slices.Reverse(way[before:])
 	}
 	return list
+}
+
+// below tells of the nodes above some values, and no lower than a place, whether what they
+// read is one of others or made from them.
+func (r *rewriter) below(from, to []*graph.Value, lowest int) map[*graph.Node]bool {
+	below := map[*graph.Node]bool{}
+	type step struct {
+		n    *graph.Node
+		gone bool // what it reads was looked at
+	}
+	var way []step // chains of nodes are as long as a model makes them
+	visit := func(v *graph.Value) {
+		if v == nil || v.Producer == nil || r.order.of(v.Producer) < lowest {
+			return
+		}
+		if _, seen := below[v.Producer]; !seen {
+			way = append(way, step{n: v.Producer})
+		}
+	}
+	for _, v := range to {
+		visit(v)
+		for len(way) > 0 {
+			at := &way[len(way)-1]
+			n := at.n
+			if !at.gone {
+				if _, seen := below[n]; seen {
+					way = way[:len(way)-1]
+					continue
+				}
+				at.gone, below[n] = true, false
+				r.main.Spend(1)
+				n.EachRead(visit)
+				continue
+			}
+			way = way[:len(way)-1]
+			n.EachRead(func(in *graph.Value) {
+				below[n] = below[n] || slices.Contains(from, in) || in.Producer != nil && below[in.Producer]
+			})
+		}
+	}
+	return below
 }

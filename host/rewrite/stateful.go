@@ -115,7 +115,7 @@ type Attended struct {
 func (d *Decoder) Attend(layers []*Layer) (*Attended, error) {
 	s := &stateful{Decoder: d, engine: &Engine{Tokens: "input_ids", Logits: "logits", Weights: map[string]*Folded{}},
 		inputs: map[string]*graph.Value{}, biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
-		rewriter: &rewriter{main: d.Graph, shapes: d.Shapes, lengths: map[lengthKey]*graph.Value{},
+		rewriter: &rewriter{main: d.Graph, order: order{main: d.Graph}, shapes: d.Shapes, lengths: map[lengthKey]*graph.Value{},
 			instead: map[*graph.Value]*graph.Value{}}}
 	if err := s.takeEnds(); err != nil {
 		return nil, err
