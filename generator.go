@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/plan"
@@ -58,11 +59,14 @@ type generatorOption func(*generatorOptions)
 
 func (f generatorOption) generator(o *generatorOptions) { f(o) }
 
-// positive is an option whose value has to be above 0.
-func positive[N int | int64](name string, n N, set func(*generatorOptions)) GeneratorOption {
+// positive is an option whose value has to be above 0, and at most as much as anyone needs.
+func positive[N int | int64](name string, n, most N, set func(*generatorOptions)) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) {
 		if n <= 0 && o.err == nil {
 			o.err = refuse("%s is %d: at least 1 is needed", name, n)
+		}
+		if n > most && o.err == nil {
+			o.err = refuse("%s is %d: at most %d is possible", name, n, most)
 		}
 		set(o)
 	})
@@ -70,7 +74,7 @@ func positive[N int | int64](name string, n N, set func(*generatorOptions)) Gene
 
 // BatchSize has at most n inputs in flight at once, of all calls together; 8 without it.
 func BatchSize(n int) GeneratorOption {
-	return positive("BatchSize", n, func(o *generatorOptions) { o.decode.Batch = n })
+	return positive("BatchSize", n, limit.Batch, func(o *generatorOptions) { o.decode.Batch = n })
 }
 
 // AutoBatchSize has as many inputs in flight as memory holds.
@@ -80,17 +84,17 @@ func AutoBatchSize() GeneratorOption {
 
 // MaxCache bounds the memory of the KV cache, in bytes; without it half of the machine's.
 func MaxCache(bytes int64) GeneratorOption {
-	return positive("MaxCache", bytes, func(o *generatorOptions) { o.decode.CacheBytes = bytes })
+	return positive("MaxCache", bytes, limit.Cache, func(o *generatorOptions) { o.decode.CacheBytes = bytes })
 }
 
 // MaxInputTokens cuts inputs after n tokens. Without it they are cut at what the model's positions allow.
 func MaxInputTokens(n int) GeneratorOption {
-	return positive("MaxInputTokens", n, func(o *generatorOptions) { o.maxInput = n })
+	return positive("MaxInputTokens", n, limit.Tokens, func(o *generatorOptions) { o.maxInput = n })
 }
 
 // Threads sets the threads of an operator; one a core without it.
 func Threads(n int) GeneratorOption {
-	return positive("Threads", n, func(o *generatorOptions) { o.decode.Threads = n })
+	return positive("Threads", n, limit.Threads, func(o *generatorOptions) { o.decode.Threads = n })
 }
 
 // Attention names the KV-cache strategy instead of leaving it to the planner: keys_values,

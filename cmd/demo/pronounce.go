@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/pipeline"
 )
 
@@ -45,7 +46,7 @@ func (d *demo) pronounce() error {
 	right := 0
 	o := g.Search()
 	o.NumBeams = 4
-	summary, err := g.Run(d.ctx, o, pipeline.Lines(strings.NewReader(list.String())), func(r generate.Result) error {
+	summary, err := g.Run(d.ctx, o, pipeline.Lines("words", strings.NewReader(list.String()), limit.DefaultLine), func(r generate.Result) error {
 		if r.Error != "" {
 			return fmt.Errorf("%s: %s", known[r.Index][0], r.Error)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 )
 
@@ -38,9 +38,6 @@ With --ablation techniques are turned on one at a time instead.`,
   graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cmp.Or(atLeast(cmd, 1, "rounds", "warmup"), atLeast(cmd, 0, "threads", "absolute", "relative")); err != nil {
-				return err
-			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
 				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "absolute", "relative"); err != nil {
 					return err
@@ -54,7 +51,7 @@ With --ablation techniques are turned on one at a time instead.`,
 			for _, d := range dims {
 				name, value, _ := strings.Cut(d, "=")
 				n, err := strconv.ParseInt(value, 10, 64)
-				if err != nil || name == "" || n < 0 {
+				if err != nil || name == "" || n < 0 || n > math.MaxInt32 {
 					return misuse("--dim "+d, "name=length")
 				}
 				if before, ok := o.Inputs.Dims[name]; ok && before != n {
@@ -92,13 +89,13 @@ With --ablation techniques are turned on one at a time instead.`,
 	f.StringVar(&o.B, "b", "auto", "operators of the second side")
 	f.StringArrayVar(&dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be repeated")
 	f.StringVar(&o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are synthetic")
-	f.Uint64Var(&o.Inputs.Seed, "seed", 1, "seed of synthetic inputs")
-	f.IntVar(&o.Rounds, "rounds", 15, "rounds of A B B A")
-	f.IntVar(&o.Warmup, "warmup", 3, "runs of each side before timing")
-	f.IntVar(&o.Threads, "threads", 0, "threads inside an operator (default: one a core)")
+	between(f, &o.Inputs.Seed, "seed", 1, 0, math.MaxUint64, "seed of synthetic inputs")
+	between(f, &o.Rounds, "rounds", 15, 1, 1_000_000, "rounds of A B B A")
+	between(f, &o.Warmup, "warmup", 3, 1, 1_000_000, "runs of each side before timing")
+	between(f, &o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
-	f.Float64Var(&o.Absolute, "absolute", 0, "absolute tolerance of answers (default: the data type's)")
-	f.Float64Var(&o.Relative, "relative", 0, "relative tolerance of answers (default: the data type's)")
+	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
+	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")
 	return cmd
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/statistics"
 )
@@ -35,7 +36,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	if err != nil {
 		return err
 	}
-	cache, err := bytesOf(g.maxCache)
+	cache, err := bytesOf("--max-cache", g.maxCache, limit.Cache)
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 
 // textsOf reads a file of texts.
 func textsOf(path string) ([]string, error) {
-	read, _, done, err := inputs(path)
+	read, _, done, err := inputs(path, limit.DefaultLine)
 	if err != nil {
 		return nil, err
 	}

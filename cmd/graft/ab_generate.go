@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/speech"
@@ -38,10 +38,10 @@ var generationFlagNames = []string{"ablation", "beam", "prompt-length", "max-new
 
 func (g *generationFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&g.beams, "beam", 1, "folders: number of beams")
-	f.IntVar(&g.promptLength, "prompt-length", 0, "folders: tokens of a synthetic prompt or encoder's input (default: 128, or what the model's positions allow); speech models read windows of one length")
-	f.IntVar(&g.newTokens, "max-new-tokens", 64, "folders: new tokens of every request; end tokens do not count with synthetic inputs")
-	f.IntVar(&g.batch, "batch-size", 1, "folders: number of synthetic inputs")
+	between(f, &g.beams, "beam", 1, 1, limit.Beams, "folders: number of beams")
+	between(f, &g.promptLength, "prompt-length", 0, 0, 1<<20, "folders: tokens of a synthetic prompt or encoder's input (default: 128, or what the model's positions allow); speech models read windows of one length")
+	between(f, &g.newTokens, "max-new-tokens", 64, 1, 1<<20, "folders: new tokens of every request; end tokens do not count with synthetic inputs")
+	between(f, &g.batch, "batch-size", 1, 1, 4096, "folders: number of synthetic inputs")
 	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a speech model; instead of synthetic inputs")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
 	f.BoolVar(&g.ablation, "ablation", false, "folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
@@ -50,8 +50,8 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 
 // abFolder compares whole generations of a model folder.
 func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags) error {
-	if err := cmp.Or(atLeast(cmd, 1, "beam", "max-new-tokens", "batch-size"), atLeast(cmd, 0, "prompt-length")); err != nil {
-		return err
+	if g.batch*g.promptLength > limit.Tokens {
+		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength), fmt.Sprintf("%d tokens in all", limit.Tokens))
 	}
 	if g.ablation {
 		return c.abAblation(cmd, folder, o, g)
@@ -74,7 +74,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	if err != nil {
 		return err
 	}
-	cache, err := bytesOf(g.maxCache)
+	cache, err := bytesOf("--max-cache", g.maxCache, limit.Cache)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (g *generationFlags) inputs(folder string) ([][]int32, []*engine.Features, 
 	}
 	defer f.Close()
 	var lines []string
-	for read := pipeline.Lines(f); ; {
+	for read := pipeline.Lines(g.input, f, limit.DefaultLine); ; {
 		line, err := read()
 		if errors.Is(err, io.EOF) {
 			break

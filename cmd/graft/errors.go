@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,17 +63,6 @@ func misused(before string, err error) error {
 		e.Found = before + ": " + e.Found
 	}
 	return e
-}
-
-// atLeast refuses numbers of flags that are below least.
-func atLeast(cmd *cobra.Command, least int, names ...string) error {
-	for _, name := range names {
-		f := cmd.Flags().Lookup(name)
-		if n, err := strconv.ParseFloat(f.Value.String(), 64); err == nil && n < float64(least) {
-			return misuse(fmt.Sprintf("--%s %s", name, f.Value), []string{"zero or more", "one or more"}[least])
-		}
-	}
-	return nil
 }
 
 // without refuses flags that do not apply to the model or folder that is given.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/plan"
@@ -36,6 +36,7 @@ type generation struct {
 	workers       int
 	maxCache      string
 	maxInput      int
+	maxLine       string
 	attention     attentionFlags
 	baseline      bool
 	reference     string
@@ -69,7 +70,10 @@ var searchFlags = []struct{ name, usage string }{
 }
 
 func (c *cli) generate() *cobra.Command {
-	o := generation{values: map[string]*string{}}
+	return c.generateWith(&generation{values: map[string]*string{}})
+}
+
+func (c *cli) generateWith(o *generation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate MODEL_DIR",
 		Short: "Generate text with an exported model: greedy, beams, diverse beams or sampling",
@@ -102,7 +106,7 @@ empty. Exit code 1 when any line failed.`,
 				}
 				o.form = "jsonl"
 			}
-			return c.runGenerate(cmd, args[0], &o)
+			return c.runGenerate(cmd, args[0], o)
 		},
 	}
 	f := cmd.Flags()
@@ -113,11 +117,12 @@ empty. Exit code 1 when any line failed.`,
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
 	f.BoolVar(&o.baseline, "baseline", false, "the model as exported, with past and present as tensors: what to compare with")
 	f.StringVar(&o.batch, "batch-size", "8", "maximum of inputs in flight, or auto: as many as memory holds")
-	f.IntVar(&o.threads, "threads", 0, "threads inside an operator (default: one a core)")
-	f.IntVar(&o.workers, "workers", 2, "goroutines that turn text into tokens, and as many back")
+	between(f, &o.threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
+	between(f, &o.workers, "workers", 2, 1, limit.Workers, "goroutines that turn text into tokens, and as many back")
 	f.StringVar(&o.maxCache, "max-cache", "", "maximum of memory for the KV cache, such as 2GiB (default: half of the machine's)")
 	o.attention.add(f)
-	f.IntVar(&o.maxInput, "max-input-tokens", 0, "longer inputs are cut (default: what the model's positions allow)")
+	between(f, &o.maxInput, "max-input-tokens", 0, 0, limit.Tokens, "longer inputs are cut (default: what the model's positions allow)")
+	f.StringVar(&o.maxLine, "max-line", "1MiB", "a longer line of input or reference is an error, with its number")
 	f.StringArrayVar(&o.set, "set", nil, "any option of generation_config.json, name=JSON; may be repeated")
 	beam := new(string)
 	f.StringVar(beam, "beam", "", "short for --num-beams")
@@ -192,7 +197,8 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.form != "text" && o.form != "jsonl" {
 		return misuse("--format "+o.form, "text or jsonl")
 	}
-	if err := cmp.Or(atLeast(cmd, 1, "workers"), atLeast(cmd, 0, "threads", "max-input-tokens")); err != nil {
+	line, err := bytesOf("--max-line", o.maxLine, limit.Line)
+	if err != nil {
 		return err
 	}
 	batch, err := o.batchSize()
@@ -208,19 +214,19 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline && o.maxCache != "" {
 		return misuse("--max-cache with --baseline, which has no cache to bound", "a lower --batch-size")
 	}
-	cache, err := bytesOf(o.maxCache)
+	cache, err := bytesOf("--max-cache", o.maxCache, limit.Cache)
 	if err != nil {
 		return err
 	}
 	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
 		return misuse("--attention or --prefer with --baseline, which runs the model as exported", "one of them")
 	}
-	read, total, done, err := inputs(o.input)
+	read, total, done, err := inputs(o.input, int(line))
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := o.checkReference(total); err != nil {
+	if err := o.checkReference(total, int(line)); err != nil {
 		return err
 	}
 	l, err := ort.FindAndOpen(c.runtime)
@@ -288,7 +294,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		return err
 	}
 	if o.reference != "" {
-		if summary.Scores, err = score.Files(o.output, o.form, o.reference); err != nil {
+		if summary.Scores, err = score.Files(o.output, o.form, o.reference, int(line)); err != nil {
 			return err
 		}
 	}
@@ -325,19 +331,19 @@ func (o *generation) batchSize() (int, error) {
 		return decode.AutoBatch, nil
 	}
 	n, err := strconv.Atoi(o.batch)
-	if err != nil || n < 1 {
-		return 0, misuse("--batch-size "+o.batch, "one or more, or auto")
+	if err != nil || n < 1 || n > limit.Batch {
+		return 0, misuse("--batch-size "+o.batch, fmt.Sprintf("1 to %d, or auto", limit.Batch))
 	}
 	return n, nil
 }
 
 // checkReference finds references that are missing or too few before anything is
 // generated; total is the number of inputs, 0 when that is not known.
-func (o *generation) checkReference(total int64) error {
+func (o *generation) checkReference(total int64, longest int) error {
 	if o.reference == "" {
 		return nil
 	}
-	_, lines, done, err := inputs(o.reference)
+	_, lines, done, err := inputs(o.reference, longest)
 	if err != nil {
 		return err
 	}
@@ -352,25 +358,27 @@ func (o *generation) checkReference(total int64) error {
 
 // inputs opens what is read, and counts it where it can be read twice; a total of
 // 0 is not known.
-func inputs(path string) (read func() (string, error), total int64, done func() error, err error) {
+func inputs(path string, longest int) (read func() (string, error), total int64, done func() error, err error) {
 	if path == "-" {
-		return pipeline.Lines(os.Stdin), 0, func() error { return nil }, nil
+		return pipeline.Lines("standard input", os.Stdin, longest), 0, func() error { return nil }, nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, 0, nil, err
 	}
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		for count := pipeline.Lines(f); ; total++ {
-			if _, err := count(); err != nil {
-				break
-			}
+		count := pipeline.Lines(path, f, longest)
+		for _, err = count(); err == nil; _, err = count() {
+			total++
+		}
+		if !errors.Is(err, io.EOF) {
+			return nil, 0, nil, errors.Join(err, f.Close())
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, 0, nil, errors.Join(err, f.Close())
 		}
 	}
-	return pipeline.Lines(f), total, f.Close, nil
+	return pipeline.Lines(path, f, longest), total, f.Close, nil
 }
 
 // results opens what is written, and says how many results it holds already.
@@ -427,26 +435,4 @@ func (o *generation) results(stdout *output, origin *generate.Origin) (write fun
 		}
 		return line(strings.Join(texts, "\t"))
 	}, finish, held, nil
-}
-
-// bytesOf reads a size such as 2GiB; "" is 0.
-func bytesOf(size string) (int64, error) {
-	if size == "" {
-		return 0, nil
-	}
-	for _, unit := range []struct {
-		suffix string
-		bytes  float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"", 1}} {
-		number, ok := strings.CutSuffix(size, unit.suffix)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || n <= 0 {
-			break
-		}
-		return int64(n * unit.bytes), nil
-	}
-	return 0, misuse("--max-cache "+size, "a size such as 2GiB")
 }

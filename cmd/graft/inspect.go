@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/patch"
@@ -92,9 +93,6 @@ was measured (graft tune), and why a layer has another strategy.`,
 				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan", "device", "analysis-time"); err != nil {
 					return err
 				}
-				if err := cmp.Or(atLeast(cmd, 1, "batch-size"), atLeast(cmd, 0, "beam")); err != nil {
-					return err
-				}
 				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
 			}
 			if err := without(cmd, args[0], "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
@@ -130,8 +128,8 @@ was measured (graft tune), and why a layer has another strategy.`,
 	flags.add(cmd)
 	attention.add(cmd.Flags())
 	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: maximum of memory for the KV cache, such as 8GiB")
-	cmd.Flags().IntVar(&beams, "beam", 0, "folders: beams of a request (default: 1 to 8)")
-	cmd.Flags().IntVar(&batch, "batch-size", 8, "folders: requests at once")
+	between(cmd.Flags(), &beams, "beam", 0, 0, limit.Beams, "folders: beams of a request (default: 1 to 8)")
+	between(cmd.Flags(), &batch, "batch-size", 8, 1, limit.Batch, "folders: requests at once")
 	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
@@ -35,7 +36,7 @@ type attentionKind struct {
 // inspectFolder prepares a folder for generation and says which strategy its attention has, and
 // why. No engine is opened.
 func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache string, beams, batch int) error {
-	cache, err := bytesOf(maxCache)
+	cache, err := bytesOf("--max-cache", maxCache, limit.Cache)
 	if err != nil {
 		return err
 	}

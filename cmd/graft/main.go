@@ -99,7 +99,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	f.StringVar(&c.runtime, "onnxruntime", "", "path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
 	f.StringArrayVar(&c.folders, "plugins-dir", nil, "folder with plugins, searched first; may be repeated")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return helped(cmd, misused("", err))
+		return helped(cmd, flagError(err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())

@@ -30,7 +30,7 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&p.force, "force", false, "use every operator that applies, whatever it is expected to gain")
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
 	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
-	f.DurationVar(&p.time, "analysis-time", patch.DefaultTime, "how long the model may be analysed, such as 60s; it is left alone after that")
+	between(f, &p.time, "analysis-time", patch.DefaultTime, time.Millisecond, 24*time.Hour, "how long the model may be analysed, such as 60s; it is left alone after that")
 }
 
 // on is the backend of the flags' device, nil for the CPU.

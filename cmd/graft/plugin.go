@@ -81,7 +81,7 @@ records their hashes, and moves the folder into place in one step.`,
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&deadline, "deadline", 30*time.Second, "time that each step of the first run may take")
+	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of the first run may take")
 	return cmd
 }
 
@@ -288,7 +288,7 @@ func (c *cli) pluginVerify() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&deadline, "deadline", 30*time.Second, "time that each step may take")
+	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step may take")
 	return cmd
 }
 

@@ -3,11 +3,12 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/score"
 )
 
 func (c *cli) score() *cobra.Command {
-	var form string
+	var form, maxLine string
 	cmd := &cobra.Command{
 		Use:   "score OUTPUT REFERENCE",
 		Short: "Compare generated texts with references: ROUGE and BLEU",
@@ -22,7 +23,11 @@ several sequences of an input the first counts.`,
 			if form != "text" && form != "jsonl" {
 				return misuse("--format "+form, "text or jsonl")
 			}
-			s, err := score.Files(args[0], form, args[1])
+			line, err := bytesOf("--max-line", maxLine, limit.Line)
+			if err != nil {
+				return err
+			}
+			s, err := score.Files(args[0], form, args[1], int(line))
 			if err != nil {
 				return err
 			}
@@ -32,6 +37,7 @@ several sequences of an input the first counts.`,
 			}{schemaVersion, s}, func(w *page) { scored(w, s) })
 		},
 	}
+	cmd.Flags().StringVar(&maxLine, "max-line", "1MiB", "a longer line is an error, with its number")
 	cmd.Flags().StringVar(&form, "format", "text", "text or jsonl: the form of the output file")
 	return cmd
 }

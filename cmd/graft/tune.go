@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/tune"
@@ -56,9 +56,6 @@ for this machine, these builds of the plugins and this number of threads.`,
   graft tune models/g2p --beam 4 --batch-size 8 -o json`,
 		Args: exactly(1, "one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cmp.Or(atLeast(cmd, 1, "beam", "batch-size", "max-new-tokens", "max-positions", "rounds"), atLeast(cmd, 0, "threads")); err != nil {
-				return err
-			}
 			o.Beams, o.MaxInput = [2]int64{1, beams}, o.MaxPositions
 			t, err := c.measure(cmd.Context(), args[0], o, attention, threads, repeats)
 			if err != nil {
@@ -68,13 +65,13 @@ for this machine, these builds of the plugins and this number of threads.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Int64Var(&beams, "beam", 8, "maximum number of beams of a request")
-	f.Int64Var(&o.Batch, "batch-size", 16, "maximum number of requests of a step; fewer where memory holds no more")
-	f.Int64Var(&o.NewTokens, "max-new-tokens", 64, "maximum number of tokens that a request generates")
-	f.Int64Var(&o.MaxPositions, "max-positions", 2048, "the longest prompt or encoder's input, where the model allows more")
+	between(f, &beams, "beam", 8, 1, limit.Beams, "maximum number of beams of a request")
+	between(f, &o.Batch, "batch-size", 16, 1, 4096, "maximum number of requests of a step; fewer where memory holds no more")
+	between(f, &o.NewTokens, "max-new-tokens", 64, 1, 1<<20, "maximum number of tokens that a request generates")
+	between(f, &o.MaxPositions, "max-positions", 2048, 1, 1<<20, "the longest prompt or encoder's input, where the model allows more")
 	f.StringVar(&attention.name, "attention", "", "a plugin whose operators are measured in place of graft's own")
-	f.IntVar(&threads, "threads", 0, "threads inside an operator (0: one a core)")
-	f.IntVar(&repeats, "rounds", 7, "how often each time is taken; what takes long is taken three times at least")
+	between(f, &threads, "threads", 0, 0, limit.Threads, "threads inside an operator (0: one a core)")
+	between(f, &repeats, "rounds", 7, 1, 10_000, "how often each time is taken; what takes long is taken three times at least")
 	return cmd
 }
 

@@ -2,24 +2,38 @@ package pipeline
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/storage"
 )
 
-// Lines reads inputs, one a line, without the ends of lines.
-func Lines(r io.Reader) func() (string, error) {
-	b := bufio.NewReaderSize(r, 1<<16)
+// Lines reads inputs, one a line, without the ends of lines. A line of more than longest bytes is an error that names
+// the file and the line; no more of it is read.
+func Lines(name string, r io.Reader, longest int) func() (string, error) {
+	b, number := bufio.NewReaderSize(r, 1<<16), 0
 	return func() (string, error) {
-		text, err := b.ReadString('\n')
-		if errors.Is(err, io.EOF) && text != "" {
-			err = nil
+		number++
+		var text []byte
+		for {
+			part, err := b.ReadSlice('\n')
+			text = append(text, part...)
+			if len(bytes.TrimRight(text, "\r\n")) > longest {
+				return "", &diagnostic.Error{Path: name, Found: fmt.Sprintf("line %d has more than %d bytes", number, longest), Needed: "shorter lines", Fix: "split it, or allow more (--max-line)"}
+			}
+			if errors.Is(err, bufio.ErrBufferFull) {
+				continue
+			}
+			if errors.Is(err, io.EOF) && len(text) > 0 {
+				err = nil
+			}
+			return string(bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))), err
 		}
-		return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r"), err
 	}
 }
 
@@ -56,10 +70,13 @@ func Resume(path string) (out *Output, lines int, err error) {
 	whole, at := int64(0), int64(0)
 	b := bufio.NewReaderSize(f, 1<<16)
 	for {
-		text, err := b.ReadString('\n')
+		text, err := b.ReadSlice('\n')
 		at += int64(len(text))
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
 		}
 		if err != nil {
 			return nil, 0, err

@@ -219,7 +219,7 @@ func TestResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := Lines(strings.NewReader(whole))
+		read := Lines("in", strings.NewReader(whole), 100)
 		if err := Skip(read, n); err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func TestResume(t *testing.T) {
 }
 
 func TestLines(t *testing.T) {
-	read := Lines(strings.NewReader("a\r\n\nb c\n\xff last"))
+	read := Lines("in", strings.NewReader("a\r\n\nb c\n\xff last"), 100)
 	var got []string
 	for {
 		text, err := read()
@@ -261,4 +261,40 @@ func TestLines(t *testing.T) {
 	if want := []string{"a", "", "b c", "\xff last"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// TestLongLine: a line of any length is refused by its number, and no more of it is read than is allowed.
+func TestLongLine(t *testing.T) {
+	given := &counted{Reader: io.MultiReader(strings.NewReader("one\n"+strings.Repeat("b", 100_000)+"\r\n"), io.LimitReader(zeros{}, 1<<33))}
+	read := Lines("in.txt", given, 100_000)
+	for _, want := range []string{"one", strings.Repeat("b", 100_000)} {
+		if line, err := read(); err != nil || line != want {
+			t.Fatalf("found %d bytes, %v", len(line), err)
+		}
+	}
+	_, err := read()
+	if err == nil || err.Error() != "in.txt: line 3 has more than 100000 bytes, needed shorter lines; split it, or allow more (--max-line)" {
+		t.Errorf("found %v", err)
+	}
+	if given.bytes > 1<<19 {
+		t.Errorf("read %d bytes", given.bytes)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+type counted struct {
+	io.Reader
+	bytes int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.bytes += n
+	return n, err
 }

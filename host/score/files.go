@@ -2,24 +2,33 @@ package score
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+
+	"github.com/opgraft/graft/host/pipeline"
 )
 
 // Files compares an output file of graft generate, in the form "text" or "jsonl",
 // with a file of references, one a line. Of several sequences of an input the first
-// counts; a line for which nothing was generated counts as empty.
-func Files(output, form, reference string) (*Scores, error) {
+// counts; a line for which nothing was generated counts as empty. No line may have more than longest bytes, and an
+// object 16 times as many.
+func Files(output, form, reference string, longest int) (*Scores, error) {
 	first, err := sequenceOf(form)
 	if err != nil {
 		return nil, err
 	}
-	outputs, err := lines(output, first)
+	room := longest
+	if form == "jsonl" {
+		room *= 16
+	}
+	outputs, err := lines(output, room, first)
 	if err != nil {
 		return nil, err
 	}
-	references, err := lines(reference, func(line string) (string, error) { return line, nil })
+	references, err := lines(reference, longest, func(line string) (string, error) { return line, nil })
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +63,26 @@ func sequenceOf(form string) (func(line string) (string, error), error) {
 }
 
 // lines reads a file and takes of each line what take gives.
-func lines(path string, take func(string) (string, error)) ([]string, error) {
-	data, err := os.ReadFile(path)
+func lines(path string, longest int, take func(string) (string, error)) ([]string, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close()
 	var list []string
-	for line := range strings.Lines(string(data)) {
-		line, err := take(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+	for read := pipeline.Lines(path, f, longest); ; {
+		line, err := read()
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err == nil {
+			if line, err = take(line); err != nil {
+				err = fmt.Errorf("%s, line %d: %w", path, len(list)+1, err)
+			}
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s, line %d: %w", path, len(list)+1, err)
+			return nil, err
 		}
 		list = append(list, line)
 	}
-	return list, nil
 }

@@ -69,7 +69,7 @@ func TestFiles(t *testing.T) {
 	lines := path("out.jsonl", `{"index":0,"sequences":[{"text":"the cat sat"},{"text":"no"}]}`+"\n"+`{"index":1,"sequences":[],"error":"bad"}`+"\n"+`{"index":2,"sequences":[{"text":"the last line here"}]}`+"\n")
 	reference := path("reference.txt", "the cat sat\nnothing\nthe last line here\n")
 	for form, output := range map[string]string{"text": text, "jsonl": lines} {
-		s, err := Files(output, form, reference)
+		s, err := Files(output, form, reference, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,9 +81,10 @@ func TestFiles(t *testing.T) {
 		{text, "text", path("short.txt", "one\n"), "out.txt and " + dir + "/short.txt: there are 3 outputs and 1 references"},
 		{text, "jsonl", reference, "out.txt, line 1: "},
 		{filepath.Join(dir, "none"), "text", reference, "none"},
+		{text, "text", path("long.txt", "a\n"+strings.Repeat("b", 101)+"\n"), "long.txt: line 2 has more than 100 bytes"},
 		{text, "csv", reference, `the form "csv" is not known, needed is text or jsonl`},
 	} {
-		if _, err := Files(c.output, c.form, c.reference); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Files(c.output, c.form, c.reference, 100); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s as %s: %v, want %s", c.output, c.form, err, c.want)
 		}
 	}

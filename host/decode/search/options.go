@@ -3,6 +3,8 @@ package search
 import (
 	"fmt"
 	"math"
+
+	"github.com/opgraft/graft/host/limit"
 )
 
 // NoToken stands for a token that is not set.
@@ -169,22 +171,26 @@ func (o *Options) Validate() error {
 
 func (o *Options) validateCounts() error {
 	for _, c := range []struct {
-		name         string
-		value, least int
+		name               string
+		value, least, most int
 	}{
-		{"num_beams", o.NumBeams, 1},
-		{"num_beam_groups", o.NumBeamGroups, 1},
-		{"num_return_sequences", o.NumReturnSequences, 1},
-		{"max_length", o.MaxLength, 0},
-		{"max_new_tokens", o.MaxNewTokens, 0},
-		{"min_length", o.MinLength, 0},
-		{"min_new_tokens", o.MinNewTokens, 0},
-		{"no_repeat_ngram_size", o.NoRepeatNgramSize, 0},
-		{"encoder_no_repeat_ngram_size", o.EncoderNoRepeatNgramSize, 0},
-		{"top_k", o.TopK, 0},
+		{"num_beams", o.NumBeams, 1, limit.Beams},
+		{"num_beam_groups", o.NumBeamGroups, 1, limit.Beams},
+		{"num_return_sequences", o.NumReturnSequences, 1, limit.Beams},
+		{"max_length", o.MaxLength, 0, limit.Tokens},
+		{"max_new_tokens", o.MaxNewTokens, 0, limit.Tokens},
+		{"min_length", o.MinLength, 0, limit.Tokens},
+		{"min_new_tokens", o.MinNewTokens, 0, limit.Tokens},
+		{"max_position_embeddings", o.MaxPositions, 0, math.MaxInt32},
+		{"no_repeat_ngram_size", o.NoRepeatNgramSize, 0, limit.Tokens},
+		{"encoder_no_repeat_ngram_size", o.EncoderNoRepeatNgramSize, 0, limit.Tokens},
+		{"top_k", o.TopK, 0, math.MaxInt32},
 	} {
 		if c.value < c.least {
 			return fmt.Errorf("%s is %d: at least %d is needed", c.name, c.value, c.least)
+		}
+		if c.value > c.most {
+			return fmt.Errorf("%s is %d: at most %d is possible", c.name, c.value, c.most)
 		}
 	}
 	if o.EarlyStopping > StopNever {
