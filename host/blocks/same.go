@@ -184,10 +184,12 @@ func (f *finder) alike(a, b *graph.Value, depth int) bool {
 		return false
 	case a.Tensor != nil && b.Tensor != nil:
 		f.main.Spend(len(a.Tensor.Dims) + len(b.Tensor.Dims))
+		if a.Tensor.GetDataType() != b.Tensor.GetDataType() || !slices.Equal(a.Tensor.Dims, b.Tensor.Dims) {
+			return false // before either is read from its file
+		}
 		x, err := a.Graph.Data(a.Tensor)
 		y, err2 := b.Graph.Data(b.Tensor)
-		return err == nil && err2 == nil && a.Tensor.GetDataType() == b.Tensor.GetDataType() &&
-			slices.Equal(a.Tensor.Dims, b.Tensor.Dims) && bytes.Equal(x, y)
+		return err == nil && err2 == nil && bytes.Equal(x, y)
 	}
 	m, n := a.Producer, b.Producer
 	if depth == 0 || m == nil || n == nil || m.Op() != n.Op() || len(m.In) != len(n.In) || len(m.Subgraphs) > 0 ||
