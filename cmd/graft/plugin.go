@@ -49,7 +49,10 @@ func (c *cli) checks(deadline time.Duration) verification.Options {
 }
 
 func (c *cli) pluginInstall() *cobra.Command {
-	var deadline time.Duration
+	var (
+		deadline time.Duration
+		replace  string
+	)
 	cmd := &cobra.Command{
 		Use:   "install DIR|FILE",
 		Short: "Check a plugin, run it apart for the first time, and put it into the user's data folder",
@@ -57,14 +60,17 @@ func (c *cli) pluginInstall() *cobra.Command {
 manifest and libraries, runs the libraries for this machine in a child process,
 records their hashes, and moves the folder into place in one step.`,
 		Example: `  graft plugin install ./flash-decode
-  graft plugin install flash-decode-0.1.0.tar.gz -o json`,
+  graft plugin install flash-decode-0.1.0.tar.gz -o json
+  graft plugin install --replace flash-decode flash-decode-0.2.0.tar.gz`,
 		Args: exactly(1, "a folder or an archive"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := store.User()
 			if err != nil {
 				return err
 			}
-			done, err := s.Install(cmd.Context(), args[0], c.checks(deadline))
+			checks := c.checks(deadline)
+			checks.Replace = replace
+			done, err := s.Install(cmd.Context(), args[0], checks)
 			if err != nil {
 				return err
 			}
@@ -82,6 +88,7 @@ records their hashes, and moves the folder into place in one step.`,
 		},
 	}
 	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of the first run may take")
+	cmd.Flags().StringVar(&replace, "replace", "", "name of the plugin, where one of that name from another source is there")
 	return cmd
 }
 

@@ -30,8 +30,8 @@ type Installation struct {
 // Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the
 // store. It copies into a staging folder on the same file system, checks the manifest and the ELF files,
 // runs the libraries for this machine in a child process, records the hashes, and moves the folder into
-// place in one step; a version that is there is replaced in the same step. On any error, and when ctx
-// ends, the store is as it was.
+// place in one step; a version that is there is replaced in the same step. A plugin of the same name from another source is
+// replaced, or hidden, only where opts name it. On any error, and when ctx ends, the store is as it was.
 func (s *Store) Install(ctx context.Context, source string, opts verification.Options) (*Installation, error) {
 	source, err := filepath.Abs(source)
 	if err != nil {
@@ -66,6 +66,9 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 	folder, err := pluginFolder(staging.content, source)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.mayTake(folder, source, opts); err != nil {
+		return nil, relabel(err, folder, source)
 	}
 	done, err := verification.Folder(ctx, folder, opts)
 	if err != nil {

@@ -56,18 +56,18 @@ func TestInstall(t *testing.T) {
 
 	// A newer version takes its place.
 	newer := plugintest.Write(t, filepath.Join(t.TempDir(), "newer"), strings.Replace(plugintest.Manifest, "0.1.0", "0.2.0", 1), "")
-	if _, err := s.Install(context.Background(), newer, verification.Options{}); err == nil {
+	if _, err := s.Install(context.Background(), newer, verification.Options{Replace: "toy"}); err == nil {
 		t.Error("a plugin without its library is installed")
 	}
 	plugintest.WriteFile(t, filepath.Join(newer, "libtoy.so"), plugintest.ReadFile(t, plugintest.Build(t)))
-	_, err = s.Install(context.Background(), newer, verification.Options{})
+	_, err = s.Install(context.Background(), newer, verification.Options{Replace: "toy"})
 	wantErr := newer + `/libtoy.so: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
 	if err == nil || err.Error() != wantErr || !errors.Is(err, refusal.ErrIncompatible) {
 		t.Errorf("a library of another version: %v, want %s", err, wantErr)
 	}
 	plugintest.WriteFile(t, filepath.Join(newer, manifest.FileName), []byte(strings.ReplaceAll(plugintest.Manifest, "amd64", runtime.GOARCH)+"# a newer one\n"))
 	plugintest.WriteFile(t, filepath.Join(newer, "NOTES"), []byte("new"))
-	in, err = s.Install(context.Background(), newer, verification.Options{})
+	in, err = s.Install(context.Background(), newer, verification.Options{Replace: "toy"})
 	if err != nil || in.Replaced != "0.1.0" {
 		t.Fatalf("replacing: %+v, %v", in, err)
 	}

@@ -65,7 +65,7 @@ func TestInstallInterrupted(t *testing.T) {
 	}
 	for _, flags := range [][]string{{"-DHANG_IN_CONSTRUCTOR"}, {"-DHANG_IN_RUN"}} {
 		ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
-		_, err := s.Install(ctx, source(t, flags...), verification.Options{})
+		_, err := s.Install(ctx, source(t, flags...), verification.Options{Replace: "toy"})
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v, want the context's error", flags, err)
@@ -83,7 +83,7 @@ func TestInstallInterrupted(t *testing.T) {
 func TestInstallKilled(t *testing.T) {
 	s := At(t.TempDir())
 	if from := os.Getenv("GRAFT_TEST_INSTALL_FROM"); from != "" {
-		_, err := At(os.Getenv("GRAFT_TEST_INSTALL_TO")).Install(context.Background(), from, verification.Options{})
+		_, err := At(os.Getenv("GRAFT_TEST_INSTALL_TO")).Install(context.Background(), from, verification.Options{Replace: "toy"})
 		t.Fatal(err) // unreachable: it is killed while the library hangs
 	}
 	// What the killed process cannot clean up lies here; a socket's path must stay short.

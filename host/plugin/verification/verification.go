@@ -29,8 +29,10 @@ type Options struct {
 	Progress func(Progress)
 	// Executable is the child's program; empty for worker's own choice.
 	Executable string
-	// Search says where a store looks for a name that is not installed.
+	// Search says where a store looks for a name that is not installed, and for others of the name of what it installs.
 	Search discovery.Options
+	// Replace is the name that what is installed may take from a plugin of another source.
+	Replace string
 }
 
 // Progress is one step of an installation or a verification.
