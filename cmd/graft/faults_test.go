@@ -1,0 +1,359 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/tests/faults"
+)
+
+// asCommand makes the test's executable the command.
+const asCommand = "GRAFT_TEST_AS_COMMAND"
+
+// place is all that a command reads and writes, below one folder.
+type place struct {
+	t      *testing.T
+	folder string
+}
+
+func (p *place) at(parts ...string) string {
+	return filepath.Join(append([]string{p.folder}, parts...)...)
+}
+
+// command runs graft there with a fault.
+func (p *place) command(fault faults.Fault, args ...string) *faults.Run {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	c := exec.Command(os.Args[0], args...)
+	c.Dir = p.folder
+	c.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+p.at("tmp"), "XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
+	run, err := faults.Start(ctx, c, []string{p.folder}, fault)
+	if err != nil {
+		p.t.Fatalf("%v with %+v: %v", args, fault, err)
+	}
+	return run
+}
+
+// files are those below a folder, with their content; folders have a slash at their end.
+func files(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || path == folder {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		if err != nil || e.IsDir() {
+			out[name+"/"] = ""
+			return err
+		}
+		data, err := os.ReadFile(path)
+		out[name] = string(data)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// writing is a command that writes, and what must hold of what it wrote.
+type writing struct {
+	args    []string
+	prepare func(p *place)
+	// whole checks what is there after a fault: old or new, and new where the command went well.
+	whole func(p *place, run *faults.Run) error
+	// again are the arguments with which it goes on after a fault.
+	again []string
+	// after checks what is there once it went well, with nothing left of runs before.
+	after func(p *place) error
+}
+
+// TestFaults makes calls of the system fail, and ends commands there. What they write is the old or the new, whole; an
+// error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1 it walks over
+// every call; else over some, by a seed.
+func TestFaults(t *testing.T) {
+	runtime_, err := ort.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GRAFT_ONNXRUNTIME", runtime_.Path)
+	plugins, err := filepath.Abs("../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GRAFT_PLUGIN_PATH", plugins)
+	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
+	for name, w := range writings(t) {
+		t.Run(name, func(t *testing.T) { w.walk(t) })
+	}
+}
+
+func (w *writing) walk(t *testing.T) {
+	fresh := func() *place {
+		folder, err := filepath.EvalSymlinks(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &place{t, folder}
+		for _, name := range []string{"tmp", "data", "cache", "in", "out"} {
+			if err := os.Mkdir(p.at(name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.prepare(p)
+		return p
+	}
+	p := fresh()
+	calls := p.command(faults.Fault{}, w.args...)
+	if err := w.after(p); calls.Code != 0 || err != nil {
+		t.Fatalf("without a fault: exit code %d, %v\n%s", calls.Code, err, calls.Stderr)
+	}
+	os.RemoveAll(p.folder)
+	all := os.Getenv("GRAFT_TEST_FAULTS_ALL") != ""
+	seeded, hits := rand.New(rand.NewPCG(13, 1)), 0
+	for n := 1; n <= calls.Calls+10 && !t.Failed(); n++ {
+		for _, kill := range []bool{false, true} {
+			if !all && seeded.IntN(calls.Calls) >= 4 { // some four of each kind
+				continue
+			}
+			if hit := w.one(t, fresh(), faults.Fault{At: n, Kill: kill}); hit {
+				hits++
+			}
+		}
+	}
+	t.Logf("%d calls of the system on its files; %d faults, after each all was whole", calls.Calls, hits)
+}
+
+// one runs the command with one fault.
+func (w *writing) one(t *testing.T, p *place, fault faults.Fault) (hit bool) {
+	defer os.RemoveAll(p.folder)
+	run := p.command(fault, w.args...)
+	if run.Hit == "" {
+		return false
+	}
+	wrong := func(format string, args ...any) {
+		t.Errorf("%s (killed: %v): %s\nexit code %d, stderr: %s", run.Hit, fault.Kill, fmt.Sprintf(format, args...), run.Code, run.Stderr)
+	}
+	if err := w.whole(p, run); err != nil {
+		wrong("%v", err)
+	}
+	told := strings.Count("\n"+run.Stderr, "\ngraft: ")
+	switch {
+	case run.Code > 0 && told != 1:
+		wrong("%d errors told, want one", told)
+	case run.Code > 5 || strings.Contains(run.Stderr, "goroutine ") || strings.Contains(run.Stderr, "panic"):
+		wrong("a crash")
+	}
+	again := p.command(faults.Fault{}, w.again...)
+	if again.Code != 0 {
+		wrong("the next run: exit code %d, %s", again.Code, again.Stderr)
+	}
+	if err := w.after(p); err != nil {
+		wrong("after the next run: %v", err)
+	}
+	if left := files(t, p.at("tmp")); len(left) > 0 {
+		wrong("after the next run the temporary folder holds %v", left)
+	}
+	return true
+}
+
+func writings(t *testing.T) map[string]*writing {
+	return map[string]*writing{"install": installing(t), "patch": patching(t), "generate": generating(t)}
+}
+
+// installing replaces an installed plugin.
+func installing(t *testing.T) *writing {
+	sources := map[string]map[string]string{}
+	made := t.TempDir()
+	fixture, err := filepath.Abs("../../host/plugin/plugintest/testdata/plugin.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, level := range map[string]string{"old": "-O1", "new": "-O2"} {
+		library := filepath.Join(made, name+".so")
+		plugintest.Compile(t, library, level, "-DARCH=\""+runtime.GOARCH+"\"", "-I../../abi", fixture)
+		plugintest.Write(t, filepath.Join(made, name), plugintest.Manifest, library)
+		sources[name] = files(t, filepath.Join(made, name))
+	}
+	// installed says which of the sources the store holds.
+	installed := func(p *place) (string, error) {
+		s := store.At(p.at("data", "graft"))
+		list, err := s.List()
+		if err != nil || len(list) != 1 || list[0].Problem != "" {
+			return "", fmt.Errorf("the store holds %+v, %v", list, err)
+		}
+		found := files(t, list[0].Folder)
+		delete(found, ".graft-record.json")
+		for name, content := range sources {
+			if fmt.Sprint(found) == fmt.Sprint(content) {
+				return name, nil
+			}
+		}
+		return "", errors.New("the plugin is neither the old nor the new one")
+	}
+	args := []string{"plugin", "install", "in/new", "-q"}
+	return &writing{args: args, again: args,
+		prepare: func(p *place) {
+			for name, content := range sources {
+				lay(t, p.at("in", name), content)
+			}
+			if run := p.command(faults.Fault{}, "plugin", "install", "in/old", "-q"); run.Code != 0 {
+				t.Fatal(run.Stderr)
+			}
+		},
+		whole: func(p *place, run *faults.Run) error {
+			name, err := installed(p)
+			if err == nil && run.Code == 0 && name != "new" {
+				err = errors.New("it went well, and the old plugin is there")
+			}
+			return err
+		},
+		after: func(p *place) error {
+			name, err := installed(p)
+			if err != nil || name != "new" {
+				return fmt.Errorf("the store has the %s plugin, %v", name, err)
+			}
+			for _, folder := range []string{p.at("data", "graft"), p.at("data", "graft", "plugins")} {
+				entries, err := os.ReadDir(folder)
+				if err != nil {
+					return err
+				}
+				for _, e := range entries {
+					switch e.Name() {
+					case "plugins", "toy", "verified.json", "verified.json.lock", ".lock":
+					default:
+						return fmt.Errorf("%s is left in %s", e.Name(), folder)
+					}
+				}
+			}
+			return nil
+		}}
+}
+
+// lay makes the files below a folder.
+func lay(t *testing.T, folder string, content map[string]string) {
+	t.Helper()
+	for name, text := range content {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(name, "/") {
+			plugintest.WriteFile(t, path, []byte(text))
+		}
+	}
+}
+
+// patching writes a model over an older one.
+func patching(t *testing.T) *writing {
+	model, err := os.ReadFile("../../models/tiny-gpt2/model.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	out := func(p *place) ([]byte, error) {
+		data, err := os.ReadFile(p.at("out", "model.onnx"))
+		if err == nil && !bytes.Equal(data, []byte("old")) && want != nil && !bytes.Equal(data, want) {
+			err = fmt.Errorf("found %d bytes, neither the old file nor the new one", len(data))
+		}
+		return data, err
+	}
+	args := []string{"patch", "in/model.onnx", "-o", "out/model.onnx", "--force", "-q"}
+	return &writing{args: args, again: args,
+		prepare: func(p *place) {
+			plugintest.WriteFile(t, p.at("in", "model.onnx"), model)
+			plugintest.WriteFile(t, p.at("out", "model.onnx"), []byte("old"))
+		},
+		whole: func(p *place, run *faults.Run) error {
+			data, err := out(p)
+			if err == nil && run.Code == 0 && bytes.Equal(data, []byte("old")) {
+				err = errors.New("it went well, and the old file is there")
+			}
+			return err
+		},
+		after: func(p *place) error {
+			data, err := out(p)
+			if want == nil {
+				want = data
+			}
+			if found := files(t, p.at("out")); err == nil && (len(found) != 1 || bytes.Equal(data, []byte("old"))) {
+				err = fmt.Errorf("the folder holds %d files", len(found))
+			}
+			for name := range files(t, p.at("cache")) {
+				if strings.HasSuffix(name, ".tmp") {
+					err = fmt.Errorf("%s is left in the cache", name)
+				}
+			}
+			return err
+		}}
+}
+
+// generating writes outputs line by line, and goes on with --resume.
+func generating(t *testing.T) *writing {
+	var want string
+	out := func(p *place) (string, error) {
+		data, err := os.ReadFile(p.at("out", "text"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+		if text := string(data); err == nil && want != "" && !strings.HasPrefix(want, text) {
+			err = fmt.Errorf("found %q, needed a beginning of %q", text, want)
+		}
+		return string(data), err
+	}
+	args := []string{"generate", "in/g2p", "--input", "in/words", "--output", "out/text", "-q"}
+	return &writing{args: args, again: append(args, "--resume"),
+		prepare: func(p *place) {
+			for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "encoder_model.onnx", "decoder_model_merged.onnx", "vocab.json"} {
+				data, err := os.ReadFile(filepath.Join("../../models/g2p", name))
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				lay(t, p.at("in", "g2p"), map[string]string{name: string(data)})
+			}
+			plugintest.WriteFile(t, p.at("in", "words"), []byte("hello\nworld\ngraft\n"))
+		},
+		whole: func(p *place, run *faults.Run) error {
+			text, err := out(p)
+			if err == nil && run.Code == 0 && text != want {
+				err = fmt.Errorf("it went well, and the output is %q", text)
+			}
+			return err
+		},
+		after: func(p *place) error {
+			text, err := out(p)
+			if want == "" {
+				want = text
+			}
+			if err == nil && (text != want || strings.Count(text, "\n") != 3) {
+				err = fmt.Errorf("the output is %q", text)
+			}
+			for name := range files(t, p.at("out")) {
+				if name != "text" && name != "text.graft.json" {
+					err = fmt.Errorf("%s is left beside the output", name)
+				}
+			}
+			return err
+		}}
+}
