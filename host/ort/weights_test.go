@@ -100,6 +100,36 @@ func TestSharedWeightsAreReleasedBySession(t *testing.T) {
 	}
 }
 
+// TestWeightsThatONNXRuntimeLooksInto are copied after all, where they were to be read in place: here it transposes one
+// ahead of the first run.
+func TestWeightsThatONNXRuntimeLooksInto(t *testing.T) {
+	m := model(&onnx.Graph{
+		Node: []*onnx.Node{node("Transpose", []string{"w"}, []string{"wt"}), node("Gather", []string{"wt", "i"}, []string{"r"}),
+			node("Add", []string{"x", "r"}, []string{"y"})},
+		Input:  []*onnx.ValueInfo{value("x", tensorType(Float32, 2*wide))},
+		Output: []*onnx.ValueInfo{value("y", tensorType(Float32, 2*wide))},
+		Initializer: []*onnx.Tensor{external("w", "status", 0, 2*wide*2),
+			{Name: proto.String("i"), DataType: proto.Int32(int32(Int64)), Int64Data: []int64{1}}},
+	})
+	m.Graph.Initializer[0].Dims = []int64{2 * wide, 2}
+	m.Graph.Initializer[1].Dims = nil
+	w, released := weight(t, "w", 3, 2*wide, 2)
+	w.InPlace = true
+	content := marshal(t, m)
+	s := session(t, marshal(t, unary("Relu")), SessionOptions{LogSeverity: LogFatal, Patcher: func(Request) (*Patch, error) {
+		return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: []Weight{w}}, nil
+	}})
+	if released.Load() != 1 {
+		t.Errorf("released %d times when there is a copy, want once", released.Load())
+	}
+	fill(w.Data, 0)
+	expect(t, "y", run(t, s, make([]float32, 2*wide)...), slices.Repeat([]float32{3}, 2*wide)...)
+	s.Close()
+	if released.Load() != 1 {
+		t.Errorf("released %d times by the session's end, want once", released.Load())
+	}
+}
+
 // TestWeightsThatAreRefusedAreReleased lists what makes no session.
 func TestWeightsThatAreRefusedAreReleased(t *testing.T) {
 	good := marshal(t, sum(external("w", "status", 0, wide)))
