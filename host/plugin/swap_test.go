@@ -3,17 +3,21 @@ package plugin
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/plugin/trust"
 )
 
@@ -146,5 +150,43 @@ func TestRecordOfOthers(t *testing.T) {
 	want = data + ": found that others can write to it (mode 777), needed a place for verified plugins that only its owner can change; run: chmod go-w " + data
 	if _, err := Open(folder, OpenOptions{Trust: record}); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// TestDescriptorIsTaken closes a loaded library's descriptor, as programs do that close all they do not know, and loads another
+// version: the C library, which knows the first by that descriptor's path, must not hand it out for the second.
+func TestDescriptorIsTaken(t *testing.T) {
+	first, err := open(t, "-DSCORE=41")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.Lock()
+	err = loaded.code[first.SHA256].content.Close()
+	loaded.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := open(t, "-DSCORE=42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, p := range map[int]*Plugin{41: first, 42: second} {
+		if score, _, err := p.Probe(tensor.CPU); score != want || err != nil {
+			t.Errorf("score %d, %v; want %d", score, err, want)
+		}
+	}
+}
+
+// TestOldRecord holds that a record of libraries alone, as graft wrote it before, verifies no folder.
+func TestOldRecord(t *testing.T) {
+	data := t.TempDir()
+	folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, plugintest.Build(t))
+	sum, err := file.SHA256(filepath.Join(folder, "libtoy.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy", "folders": [%q]}}}`, sum, folder))
+	if _, err := Open(folder, OpenOptions{Trust: trust.At(data)}); err == nil || !strings.Contains(err.Error(), "found a library that has not been verified here") {
+		t.Errorf("error %v", err)
 	}
 }

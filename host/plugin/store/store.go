@@ -227,7 +227,8 @@ func (s *Store) verify(ctx context.Context, name string, opts verification.Optio
 		if v.Folder = folderNamed(name, opts.Search); v.Folder == "" {
 			return v, err
 		}
-	} else {
+	}
+	if filepath.Dir(v.Folder) == s.root { // installed, whichever way it was named
 		if _, err := readRecord(v.Folder); err != nil {
 			return v, err
 		}

@@ -74,6 +74,10 @@ func TestVerifyChanges(t *testing.T) {
 			if len(checks) != 1 || checks[0].Problem != err.Error() {
 				t.Errorf("results %+v", checks)
 			}
+			// Named as a folder, it is the installed plugin still.
+			if _, again := s.Verify(context.Background(), []string{folder}, verification.Options{}); again == nil || again.Error() != err.Error() {
+				t.Errorf("by its folder: %v, want %v", again, err)
+			}
 		})
 	}
 	t.Run("another library", func(t *testing.T) {
