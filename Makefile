@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers chart fuzz fuzz-operators soak lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers chart fuzz fuzz-operators soak faults lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -136,6 +136,10 @@ SOAK   ?= 10m
 DEATHS ?= 100
 soak: graft runtime
 	@go run ./tests/soak -deaths $(DEATHS) -load $(SOAK)
+
+# Every call of the system of the commands that write, failing once and being their end once; make test takes some of them.
+faults: graft runtime
+	@GRAFT_TEST_FAULTS_ALL=1 go test -count=1 -run '^TestFaults$$' -v -timeout 6h ./cmd/graft
 
 # Packages with goroutines of their own.
 race-test: graft runtime

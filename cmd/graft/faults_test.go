@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,11 +32,21 @@ const asCommand = "GRAFT_TEST_AS_COMMAND"
 type place struct {
 	t      *testing.T
 	folder string
+	below  []string // the folders in it whose files' calls fail; none for all
 }
 
 func (p *place) at(parts ...string) string {
 	return filepath.Join(append([]string{p.folder}, parts...)...)
 }
+
+// libraryPath is ONNX Runtime's, which the commands would not find in a cache of their own.
+var libraryPath = sync.OnceValue(func() string {
+	found, err := ort.Find("")
+	if err != nil {
+		panic(err)
+	}
+	return found.Path
+})
 
 // command runs graft there with a fault.
 func (p *place) command(fault faults.Fault, args ...string) *faults.Run {
@@ -43,8 +55,12 @@ func (p *place) command(fault faults.Fault, args ...string) *faults.Run {
 	defer cancel()
 	c := exec.Command(os.Args[0], args...)
 	c.Dir = p.folder
-	c.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+p.at("tmp"), "XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
-	run, err := faults.Start(ctx, c, []string{p.folder}, fault)
+	c.Env = append(os.Environ(), asCommand+"=1", "GRAFT_ONNXRUNTIME="+libraryPath(), "GRAFT_PLUGIN_PATH="+p.at("plugins"), "GRAFT_PLUGIN_UNVERIFIED=1", "TMPDIR="+p.at("tmp"), "XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
+	below := []string{p.folder}
+	for i, name := range p.below {
+		below = append(below[:i], p.at(name))
+	}
+	run, err := faults.Start(ctx, c, below, fault)
 	if err != nil {
 		p.t.Fatalf("%v with %+v: %v", args, fault, err)
 	}
@@ -83,26 +99,19 @@ type writing struct {
 	// again are the arguments with which it goes on after a fault.
 	again []string
 	// after checks what is there once it went well, with nothing left of runs before.
-	after func(p *place) error
+	after func(p *place, run *faults.Run) error
+	below []string // as in place
 }
 
 // TestFaults makes calls of the system fail, and ends commands there. What they write is the old or the new, whole; an
 // error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1 it walks over
 // every call; else over some, by a seed.
 func TestFaults(t *testing.T) {
-	runtime_, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GRAFT_ONNXRUNTIME", runtime_.Path)
-	plugins, err := filepath.Abs("../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GRAFT_PLUGIN_PATH", plugins)
-	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	for name, w := range writings(t) {
-		t.Run(name, func(t *testing.T) { w.walk(t) })
+	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "patch": patching, "generate": generating, "fold": folding, "tune": tabulating} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			make(t).walk(t)
+		})
 	}
 }
 
@@ -112,18 +121,25 @@ func (w *writing) walk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &place{t, folder}
+		p := &place{t, folder, w.below}
 		for _, name := range []string{"tmp", "data", "cache", "in", "out"} {
 			if err := os.Mkdir(p.at(name), 0o700); err != nil {
 				t.Fatal(err)
 			}
+		}
+		plugins, err := filepath.Abs("../../build/plugins")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(plugins, p.at("plugins")); err != nil {
+			t.Fatal(err)
 		}
 		w.prepare(p)
 		return p
 	}
 	p := fresh()
 	calls := p.command(faults.Fault{}, w.args...)
-	if err := w.after(p); calls.Code != 0 || err != nil {
+	if err := w.after(p, calls); calls.Code != 0 || err != nil {
 		t.Fatalf("without a fault: exit code %d, %v\n%s", calls.Code, err, calls.Stderr)
 	}
 	os.RemoveAll(p.folder)
@@ -131,7 +147,7 @@ func (w *writing) walk(t *testing.T) {
 	seeded, hits := rand.New(rand.NewPCG(13, 1)), 0
 	for n := 1; n <= calls.Calls+10 && !t.Failed(); n++ {
 		for _, kill := range []bool{false, true} {
-			if !all && seeded.IntN(calls.Calls) >= 4 { // some four of each kind
+			if !all && seeded.IntN(calls.Calls) >= 2 { // some two of each kind
 				continue
 			}
 			if hit := w.one(t, fresh(), faults.Fault{At: n, Kill: kill}); hit {
@@ -166,17 +182,13 @@ func (w *writing) one(t *testing.T, p *place, fault faults.Fault) (hit bool) {
 	if again.Code != 0 {
 		wrong("the next run: exit code %d, %s", again.Code, again.Stderr)
 	}
-	if err := w.after(p); err != nil {
+	if err := w.after(p, again); err != nil {
 		wrong("after the next run: %v", err)
 	}
 	if left := files(t, p.at("tmp")); len(left) > 0 {
 		wrong("after the next run the temporary folder holds %v", left)
 	}
 	return true
-}
-
-func writings(t *testing.T) map[string]*writing {
-	return map[string]*writing{"install": installing(t), "patch": patching(t), "generate": generating(t)}
 }
 
 // installing replaces an installed plugin.
@@ -226,7 +238,7 @@ func installing(t *testing.T) *writing {
 			}
 			return err
 		},
-		after: func(p *place) error {
+		after: func(p *place, _ *faults.Run) error {
 			name, err := installed(p)
 			if err != nil || name != "new" {
 				return fmt.Errorf("the store has the %s plugin, %v", name, err)
@@ -289,7 +301,7 @@ func patching(t *testing.T) *writing {
 			}
 			return err
 		},
-		after: func(p *place) error {
+		after: func(p *place, _ *faults.Run) error {
 			data, err := out(p)
 			if want == nil {
 				want = data
@@ -297,13 +309,18 @@ func patching(t *testing.T) *writing {
 			if found := files(t, p.at("out")); err == nil && (len(found) != 1 || bytes.Equal(data, []byte("old"))) {
 				err = fmt.Errorf("the folder holds %d files", len(found))
 			}
-			for name := range files(t, p.at("cache")) {
-				if strings.HasSuffix(name, ".tmp") {
-					err = fmt.Errorf("%s is left in the cache", name)
-				}
-			}
-			return err
+			return errors.Join(err, unfinished(p))
 		}}
+}
+
+// unfinished finds what is left in the cache and should not be.
+func unfinished(p *place) error {
+	for name := range files(p.t, p.at("cache")) {
+		if strings.HasSuffix(name, ".tmp") {
+			return fmt.Errorf("%s is left in the cache", name)
+		}
+	}
+	return nil
 }
 
 // generating writes outputs line by line, and goes on with --resume.
@@ -321,19 +338,7 @@ func generating(t *testing.T) *writing {
 	}
 	args := []string{"generate", "in/g2p", "--input", "in/words", "--output", "out/text", "-q"}
 	return &writing{args: args, again: append(args, "--resume"),
-		prepare: func(p *place) {
-			for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "encoder_model.onnx", "decoder_model_merged.onnx", "vocab.json"} {
-				data, err := os.ReadFile(filepath.Join("../../models/g2p", name))
-				if errors.Is(err, fs.ErrNotExist) {
-					continue
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				lay(t, p.at("in", "g2p"), map[string]string{name: string(data)})
-			}
-			plugintest.WriteFile(t, p.at("in", "words"), []byte("hello\nworld\ngraft\n"))
-		},
+		prepare: g2p,
 		whole: func(p *place, run *faults.Run) error {
 			text, err := out(p)
 			if err == nil && run.Code == 0 && text != want {
@@ -341,7 +346,7 @@ func generating(t *testing.T) *writing {
 			}
 			return err
 		},
-		after: func(p *place) error {
+		after: func(p *place, _ *faults.Run) error {
 			text, err := out(p)
 			if want == "" {
 				want = text
@@ -356,4 +361,73 @@ func generating(t *testing.T) *writing {
 			}
 			return err
 		}}
+}
+
+// g2p brings a model folder, and words for it.
+func g2p(p *place) {
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "encoder_model.onnx", "decoder_model_merged.onnx", "vocab.json"} {
+		data, err := os.ReadFile(filepath.Join("../../models/g2p", name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		lay(p.t, p.at("in", "g2p"), map[string]string{name: string(data)})
+	}
+	plugintest.WriteFile(p.t, p.at("in", "words"), []byte("hello\nworld\ngraft\n"))
+}
+
+// folding stores what plugins compute from weights, and the machine's figures, in the cache. Neither is needed: what
+// cannot be stored or read is computed again, and said.
+func folding(t *testing.T) *writing {
+	want := ""
+	args := []string{"generate", "in/g2p", "--input", "in/words", "--attention", "first_layer_keys", "-q"}
+	whole := func(p *place, run *faults.Run) error {
+		if run.Code == 0 && want != "" && run.Stdout != want {
+			return fmt.Errorf("it went well, and printed %q", run.Stdout)
+		}
+		return nil
+	}
+	return &writing{args: args, again: args, below: []string{"cache", "data", "tmp"}, prepare: g2p, whole: whole,
+		after: func(p *place, run *faults.Run) error {
+			if want == "" {
+				want = run.Stdout
+			}
+			if strings.Contains(run.Stderr, "damaged") {
+				return fmt.Errorf("the run before left a damaged file: %s", run.Stderr)
+			}
+			stored := 0
+			for name := range files(t, p.at("cache")) {
+				if strings.HasSuffix(name, ".fold") {
+					stored++
+				}
+			}
+			if stored == 0 || strings.Count(want, "\n") != 3 {
+				return fmt.Errorf("%d folds are stored, and it printed %q", stored, run.Stdout)
+			}
+			return errors.Join(whole(p, run), unfinished(p))
+		}}
+}
+
+// tabulating stores tables, and the machine's figures.
+func tabulating(t *testing.T) *writing {
+	args := []string{"tune", "in/g2p", "--beam", "1", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "2", "-q"}
+	whole := func(p *place, run *faults.Run) error {
+		stored := 0
+		for name, text := range files(t, p.at("cache")) {
+			if strings.HasSuffix(name, ".json") && !strings.HasPrefix(filepath.Base(name), ".") {
+				stored++
+				if !json.Valid([]byte(text)) {
+					return fmt.Errorf("%s is cut short: %q", name, text)
+				}
+			}
+		}
+		if run.Code == 0 && stored < 2 { // the machine's own may be missing, with a warning
+			return fmt.Errorf("it went well, and %d tables are stored", stored)
+		}
+		return nil
+	}
+	return &writing{args: args, again: args, below: []string{"cache", "data", "tmp"}, prepare: g2p, whole: whole,
+		after: func(p *place, run *faults.Run) error { return errors.Join(whole(p, run), unfinished(p)) }}
 }
