@@ -11,6 +11,8 @@ import (
 
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // SearchWith are the options of the model's own configuration with some set anew,
@@ -22,7 +24,7 @@ func (g *Generator) SearchWith(object []byte) (search.Options, error) {
 // SearchOf are the options of a folder's configuration with some set anew, as
 // SearchWith takes them; nil sets none.
 func SearchOf(folder string, config *modeldir.Config, object []byte) (search.Options, error) {
-	generation, err := os.ReadFile(filepath.Join(folder, "generation_config.json"))
+	generation, err := storage.ReadRegular(filepath.Join(folder, "generation_config.json"), limit.Config)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return search.Options{}, err
 	}

@@ -3,8 +3,10 @@ package inputs
 import (
 	"archive/zip"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // readFile reads a .npz archive, or a folder of input_N.pb as ONNX's test data
@@ -52,8 +55,8 @@ func readFolder(folder string, g *graph.Graph) (map[string]array, error) {
 	given := map[string]array{}
 	for i, in := range g.Inputs {
 		name := filepath.Join(folder, fmt.Sprintf("input_%d.pb", i))
-		data, err := os.ReadFile(name)
-		if os.IsNotExist(err) {
+		data, err := storage.ReadRegular(name, maxArrays)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
@@ -117,25 +120,49 @@ var npyTypes = map[string]onnx.Tensor_DataType{
 	"|b1": onnx.Tensor_BOOL,
 }
 
+// What arrays of files may take. Zeros compress 1,000 times, so that a file says little of what it holds: an archive may
+// hold some that are compressed well, and in all a number of times its own size.
+const (
+	maxArrays    = 8 << 30
+	arraysFree   = 64 << 20
+	arraysFactor = 50
+	maxRank      = 64
+)
+
 // readNPZ reads the arrays of a numpy archive by name.
 func readNPZ(path string) (map[string]array, error) {
-	z, err := zip.OpenReader(path)
+	file, err := storage.OpenRegular(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read inputs: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	z, err := zip.NewReader(file, info.Size())
 	if err != nil {
 		return nil, fmt.Errorf("%s is no .npz archive: %w", path, err)
 	}
-	defer z.Close()
 	given := map[string]array{}
+	left := arraysFree + arraysFactor*info.Size()
 	for _, f := range z.File {
-		a, err := readNPY(f)
+		name := strings.TrimSuffix(f.Name, ".npy")
+		if _, twice := given[name]; twice {
+			return nil, fmt.Errorf("%s: %s: a second array of that name", path, f.Name)
+		}
+		a, err := readNPY(f, left)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
 		}
-		given[strings.TrimSuffix(f.Name, ".npy")] = a
+		left -= int64(len(a.data))
+		given[name] = a
 	}
 	return given, nil
 }
 
-func readNPY(f *zip.File) (array, error) {
+// readNPY reads one of at most left bytes.
+func readNPY(f *zip.File, left int64) (array, error) {
 	r, err := f.Open()
 	if err != nil {
 		return array{}, err
@@ -178,8 +205,8 @@ func readNPY(f *zip.File) (array, error) {
 			continue
 		}
 		d, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || d < 0 || d > 0 && n > maxInputElements/d {
-			return array{}, fmt.Errorf("shape (%s) is not read", m[3])
+		if err != nil || d < 0 || d > maxInputElements || d > 0 && n > maxInputElements/d || len(a.shape) == maxRank {
+			return array{}, fmt.Errorf("shape (%.80s) is not read", m[3])
 		}
 		a.shape = append(a.shape, d)
 		n *= d
@@ -187,6 +214,9 @@ func readNPY(f *zip.File) (array, error) {
 	size64 := n * int64(model.ElementBits(t)/8)
 	if uint64(size64) > f.UncompressedSize64 {
 		return array{}, fmt.Errorf("its data end early: shape (%s) needs %d bytes, the entry has %d", m[3], size64, f.UncompressedSize64)
+	}
+	if size64 > left {
+		return array{}, fmt.Errorf("its %d bytes are more than the %d that an archive of this size may still hold; save with np.savez, which does not compress", size64, max(left, 0))
 	}
 	a.data = make([]byte, size64)
 	if _, err := io.ReadFull(r, a.data); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/half"
+	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -77,7 +78,10 @@ func Make(l *ort.Library, path string, o Options) (_ *Batch, err error) {
 		return nil, err
 	}
 	m := &maker{graph: g, shapes: shapes, roles: r, kind: kindOf(g, shapes, r, report), seed: o.Seed,
-		random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache}
+		random: rand.New(rand.NewPCG(o.Seed, 0x67726166)), noCache: o.NoCache, left: maxInputBytes}
+	if free := memory.Available(); free > 0 {
+		m.left = min(m.left, free/4)
+	}
 	var given map[string]array
 	if o.File != "" {
 		if given, err = readFile(o.File, g); err != nil {
@@ -163,7 +167,8 @@ type maker struct {
 	seed    uint64
 	at      map[string]int64
 	random  *rand.Rand
-	noCache bool // use_cache_branch is false
+	noCache bool  // use_cache_branch is false
+	left    int64 // bytes that may still be made
 }
 
 // input is the given array of that name, or a synthetic one of its meaning.
@@ -188,11 +193,15 @@ func (m *maker) input(v *graph.Value, given map[string]array, source string) (ar
 		}
 		n *= x
 	}
+	width := int64(max(model.ElementBits(f.DType)/8, 1))
+	if m.left -= n * width; m.left < 0 {
+		return array{}, "", fmt.Errorf("shape %v is too large to make: inputs may take a quarter of the memory that is left; give shorter lengths with --dim", a.shape)
+	}
 	value, from, err := m.values(v, f, a.shape)
 	if err != nil {
 		return array{}, "", err
 	}
-	a.data = make([]byte, 0, n*8)
+	a.data = make([]byte, 0, n*width)
 	for i := range n {
 		if a.data, err = appendNumber(a.data, f.DType, value(i)); err != nil {
 			return array{}, "", err
@@ -223,6 +232,9 @@ func (m *maker) fits(a array, f graph.Fact, source string) error {
 
 // maxInputElements bounds a synthetic input (8 GiB of float32).
 const maxInputElements = 1 << 31
+
+// maxInputBytes bounds all inputs of a model together.
+const maxInputBytes = 4 * maxInputElements
 
 // values chooses what an input holds by what it means and its type: positions go
 // on from the past, tokens lie within the table they index.

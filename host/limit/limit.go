@@ -4,13 +4,15 @@ package limit
 
 // The greatest values.
 const (
-	Threads = 1024     // inside an operator
-	Workers = 1024     // goroutines of a stage of a pipeline
-	Batch   = 65536    // requests in flight
-	Beams   = 1024     // of a request, and sequences that it returns
-	Tokens  = 16 << 20 // of a sequence
-	Cache   = 1 << 50  // bytes of a KV cache
-	Line    = 1 << 30  // bytes of a line of input
+	Threads    = 1024      // inside an operator
+	Workers    = 1024      // goroutines of a stage of a pipeline
+	Batch      = 65536     // requests in flight
+	Beams      = 1024      // of a request, and sequences that it returns
+	Tokens     = 16 << 20  // of a sequence
+	Cache      = 1 << 50   // bytes of a KV cache
+	Line       = 1 << 30   // bytes of a line of input
+	Config     = 16 << 20  // bytes of a configuration file
+	Vocabulary = 256 << 20 // bytes of a tokenizer's file
 )
 
 // DefaultLine is the maximum of bytes of a line of input where nothing else is asked for.

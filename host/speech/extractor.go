@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // ConfigFile is the file of a model folder that says how features are computed.
@@ -28,7 +31,7 @@ type Extractor struct {
 // (preprocessor_config.json is missing) only files of features can be read.
 func Open(folder string, shape []int64) (*Extractor, error) {
 	e := &Extractor{path: filepath.Join(folder, ConfigFile), shape: shape}
-	data, err := os.ReadFile(e.path)
+	data, err := storage.ReadRegular(e.path, limit.Config)
 	if errors.Is(err, os.ErrNotExist) {
 		e.missing = fmt.Errorf("%s: not found; needed is how features are computed from sound, which exporters write beside the model", e.path)
 		return e, nil
@@ -66,7 +69,7 @@ func (e *Extractor) configure(data []byte) error {
 		return fmt.Errorf("dither is %g: random noise is not supported; set it to 0", c.Dither)
 	case c.Padding != 0 || c.PaddingSide != "right":
 		return fmt.Errorf("padding_value is %g and padding_side %q; supported is silence (0) at the right", c.Padding, c.PaddingSide)
-	case c.Bins < 1 || c.Bins > 1024, c.Rate < 1 || c.Rate > 1<<20, c.Hop < 1, c.FFT < 4 || c.FFT > 1<<16, !(c.Seconds > 0 && c.Seconds < 3600):
+	case c.Bins < 1 || c.Bins > 1024, c.Rate < 1 || c.Rate > 1<<20, c.Hop < 1, c.FFT < 4 || c.FFT > 1<<13, !(c.Seconds > 0 && c.Seconds*float64(c.Rate) < 1<<24):
 		return fmt.Errorf("feature_size %d, sampling_rate %d, hop_length %d, n_fft %d and chunk_length %g are no sizes of features", c.Bins, c.Rate, c.Hop, c.FFT, c.Seconds)
 	}
 	e.bins, e.rate, e.hop, e.fft, e.samples = c.Bins, c.Rate, c.Hop, c.FFT, int(c.Seconds*float64(c.Rate))

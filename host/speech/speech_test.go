@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/host/limit/limittest"
 )
 
 // sample is one case of testdata/make.py.
@@ -269,7 +271,9 @@ func FuzzReadWAV(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := ReadWAV(bytes.NewReader(data), 1)
+		var s *Sound
+		var err error
+		limittest.Check(t, len(data), func() { s, err = ReadWAV(bytes.NewReader(data), 1) })
 		if err != nil {
 			return
 		}
@@ -282,9 +286,26 @@ func FuzzReadWAV(f *testing.F) {
 func FuzzReadNPY(f *testing.F) {
 	f.Add(npy("<f4", "False", "(2, 3)", []float32{1, 2, 3, 4, 5, 6}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if v, err := readNPY(bytes.NewReader(data), []int64{1, 2, 3}); err == nil && len(v) != 6 {
-			t.Errorf("%d values of 6", len(v))
-		}
+		limittest.Check(t, len(data), func() {
+			if v, err := readNPY(bytes.NewReader(data), []int64{1, 2, 3}); err == nil && len(v) != 6 {
+				t.Errorf("%d values of 6", len(v))
+			}
+		})
+	})
+}
+
+// FuzzConfigure: no preprocessor_config.json makes features that take more than a second of sound should.
+func FuzzConfigure(f *testing.F) {
+	for _, c := range []string{`{}`, `{"feature_size": 1, "sampling_rate": 1048576, "hop_length": 1000000, "chunk_length": 2, "n_fft": 65536}`, `{"feature_size": 2, "hop_length": 1, "chunk_length": 3599, "n_fft": 4}`} {
+		f.Add([]byte(c))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		limittest.Check(t, len(data), func() {
+			e := &Extractor{shape: []int64{1, 2, 3}}
+			if err := e.configure(data); err == nil && (e.samples <= 0 || e.samples > 1<<24 || e.samples/e.hop != 3) {
+				t.Errorf("found %d samples, a frame of %d", e.samples, e.hop)
+			}
+		})
 	})
 }
 

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // ErrNoTokenizer is found in the error of Open for a folder without any.
@@ -27,7 +30,7 @@ func Open(dir string) (*Tokenizer, error) {
 	} else {
 		dir = filepath.Dir(dir)
 	}
-	data, err := os.ReadFile(path)
+	data, err := storage.ReadRegular(path, limit.Vocabulary)
 	switch {
 	case err == nil:
 		return openJSON(dir, path, data)
@@ -87,7 +90,7 @@ func readConfig(dir string) (*config, error) {
 	c := &config{roles: map[string]string{}}
 	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
 		path := filepath.Join(dir, name)
-		data, err := os.ReadFile(path)
+		data, err := storage.ReadRegular(path, limit.Vocabulary)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -3,8 +3,10 @@ package text
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // openMarian reads the files of transformers' MarianTokenizer. Its punctuation
@@ -84,7 +86,7 @@ func openMarian(dir string) (*Tokenizer, error) {
 
 func openPieces(dir, name string) (*sentencePiece, error) {
 	path := filepath.Join(dir, name)
-	data, err := os.ReadFile(path)
+	data, err := storage.ReadRegular(path, limit.Vocabulary)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer of Marian: %w; needed source.spm, target.spm and vocab.json", err)
 	}
@@ -97,7 +99,7 @@ func openPieces(dir, name string) (*sentencePiece, error) {
 
 func openVocabulary(dir, name string) (map[string]int32, error) {
 	path := filepath.Join(dir, name)
-	data, err := os.ReadFile(path)
+	data, err := storage.ReadRegular(path, limit.Vocabulary)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer of Marian: %w; needed source.spm, target.spm and vocab.json", err)
 	}

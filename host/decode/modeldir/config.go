@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Config is what generation needs of a model's config.json.
@@ -27,7 +29,7 @@ const unbounded = 1 << 20
 // ReadConfig reads a folder's config.json.
 func ReadConfig(folder string) (*Config, error) {
 	path := filepath.Join(folder, "config.json")
-	data, err := os.ReadFile(path)
+	data, err := storage.ReadRegular(path, limit.Config)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s: not found; needed is the model's configuration, which exporters write beside it", path)
 	}
@@ -47,20 +49,20 @@ func ReadConfig(folder string) (*Config, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if c.VocabSize <= 0 {
-		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens", path, c.VocabSize)
+	if c.VocabSize <= 0 || c.VocabSize > limit.Tokens {
+		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens, at most %d", path, c.VocabSize, limit.Tokens)
 	}
 	out := &Config{JSON: data, ModelType: c.ModelType, Vocab: c.VocabSize, Inputs: c.VocabSize, Positions: unbounded}
 	for _, n := range []int64{c.MaxTargetPositions, c.MaxPositionEmbeddings, c.NPositions, c.MaxSeqLen} {
 		// n_positions of models with relative positions is the length they were trained at.
 		if n > 0 && c.RelativeBuckets == 0 {
-			out.Positions = n
+			out.Positions = min(n, limit.Tokens)
 			break
 		}
 	}
 	out.EncoderPositions = out.Positions
 	if c.MaxSourcePositions > 0 {
-		out.EncoderPositions = c.MaxSourcePositions
+		out.EncoderPositions = min(c.MaxSourcePositions, limit.Tokens)
 	}
 	return out, nil
 }

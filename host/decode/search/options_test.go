@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/host/limit/limittest"
 )
 
 // field gives the value of an option as JSON would have it.
@@ -343,7 +345,9 @@ func FuzzFromConfig(f *testing.F) {
 	f.Add([]byte(`{"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.5, "no_repeat_ngram_size": 2, "max_new_tokens": 9}`), []byte(`{}`))
 	f.Add([]byte(`{"do_sample": true, "num_beams": 2, "top_p": 0.5, "repetition_penalty": 1.5, "sequence_bias": [[[1, 2], 3]], "max_new_tokens": 4}`), []byte(`null`))
 	f.Fuzz(func(t *testing.T, generation, config []byte) {
-		o, err := FromConfig(generation, config)
+		var o Options
+		var err error
+		limittest.Check(t, len(generation)+len(config), func() { o, err = FromConfig(generation, config) })
 		if err != nil {
 			if !reflect.DeepEqual(o, Default()) {
 				t.Fatalf("options beside an error: %+v", o)

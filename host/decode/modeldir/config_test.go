@@ -1,0 +1,92 @@
+package modeldir_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/limit/limittest"
+)
+
+func folder(t testing.TB, config string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// checkConfig refuses sizes that a model cannot have, from which memory would be reserved.
+func checkConfig(t testing.TB, c *modeldir.Config) {
+	t.Helper()
+	if c.Vocab <= 0 || c.Vocab > limit.Tokens || c.Positions <= 0 || c.Positions > limit.Tokens || c.EncoderPositions <= 0 || c.EncoderPositions > limit.Tokens {
+		t.Errorf("found a vocabulary of %d, %d positions and %d of the encoder", c.Vocab, c.Positions, c.EncoderPositions)
+	}
+	n := int64(1)
+	for _, d := range c.FeatureShape() {
+		if n *= d; d <= 0 || n > 1<<26 {
+			t.Errorf("found features of %v", c.FeatureShape())
+		}
+	}
+}
+
+// TestExtremeConfig: numbers of a configuration are within bounds or an error.
+func TestExtremeConfig(t *testing.T) {
+	for _, n := range []string{"-1", "0", "9223372036854775807", "1e18", "4611686018427387905", "1e400", `"1"`, "null", "[]"} {
+		for _, name := range []string{"vocab_size", "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions", "num_mel_bins"} {
+			config := fmt.Sprintf(`{"vocab_size": 10, "num_mel_bins": 80, "max_source_positions": 1500, %q: %s}`, name, n)
+			if c, err := modeldir.ReadConfig(folder(t, config)); err == nil {
+				checkConfig(t, c)
+			}
+		}
+	}
+}
+
+// TestConfigIsAFile: nothing waits for a pipe, or reads what is far too large.
+func TestConfigIsAFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config.json")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := modeldir.ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "needed a regular file") {
+		t.Errorf("a pipe: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Skip("this file system has no sparse files")
+	}
+	if _, err := modeldir.ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "found more than 16777216 bytes") {
+		t.Errorf("a terabyte: %v", err)
+	}
+}
+
+// FuzzReadConfig: no config.json makes the reader panic, or asks for sizes that no model has.
+func FuzzReadConfig(f *testing.F) {
+	for _, config := range []string{`{"vocab_size": 10, "max_position_embeddings": 9}`, `{"model_type": "whisper", "vocab_size": 51865, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448}`,
+		`{"model_type": "t5", "vocab_size": 32128, "n_positions": 512, "relative_attention_num_buckets": 32}`, strings.Repeat("[", 20000)} {
+		f.Add([]byte(config))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		limittest.Check(t, len(data), func() {
+			if c, err := modeldir.ReadConfig(dir); err == nil {
+				checkConfig(t, c)
+			}
+		})
+	})
+}
