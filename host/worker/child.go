@@ -47,6 +47,9 @@ type Options struct {
 	Deadline time.Duration
 	// Memory bounds what the child may take, in bytes; 0 is half of the machine's memory, at most 32 GiB.
 	Memory int64
+	// Driver is set where the child uses a device's driver. Drivers may try to start helpers, so that this is an
+	// error and does not end the child.
+	Driver bool
 	// Executable is the program to start; empty for the ordinary choice (see the package comment).
 	Executable string
 

@@ -36,7 +36,6 @@ const (
 )
 
 const (
-	ends     = unix.SECCOMP_RET_KILL_PROCESS
 	refuses  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	unknown  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	passes   = unix.SECCOMP_RET_ALLOW
@@ -44,9 +43,13 @@ const (
 	x32Calls = 0x40000000
 )
 
-// rules are the filter's for this process.
-func rules() []rule {
+// rules are the filter's for this process. With a driver nothing ends it but a call of another machine's.
+func rules(driver bool) []rule {
 	self := uint32(os.Getpid())
+	ends := uint32(unix.SECCOMP_RET_KILL_PROCESS)
+	if driver {
+		ends = refuses
+	}
 	list := []rule{
 		{unix.SYS_CLONE, ends, lacksIt, thread},
 		{unix.SYS_CLONE3, unknown, always, 0}, // its flags are in memory; the C library then takes clone
@@ -95,7 +98,7 @@ func program(list []rule) []unix.SockFilter {
 	jump := func(kind uint16, value uint32, yes, no uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | kind, K: value, Jt: yes, Jf: no}
 	}
-	p := []unix.SockFilter{load(machine), jump(unix.BPF_JEQ, auditArch, 1, 0), result(ends), load(number),
+	p := []unix.SockFilter{load(machine), jump(unix.BPF_JEQ, auditArch, 1, 0), result(unix.SECCOMP_RET_KILL_PROCESS), load(number),
 		jump(unix.BPF_JGE, x32Calls, 0, 1), result(unknown)}
 	for _, r := range list {
 		switch r.test {
@@ -114,13 +117,13 @@ func program(list []rule) []unix.SockFilter {
 	return append(p, result(passes))
 }
 
-func filter() error {
+func filter(driver bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	p := program(rules())
+	p := program(rules(driver))
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	other, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(p)

@@ -7,4 +7,4 @@ import (
 	"runtime"
 )
 
-func filter() error { return errors.New("none is written for " + runtime.GOARCH) }
+func filter(bool) error { return errors.New("none is written for " + runtime.GOARCH) }

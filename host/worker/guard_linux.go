@@ -180,7 +180,7 @@ func (s *setting) hold() error {
 		return fmt.Errorf("cannot switch core files off: %w", err)
 	}
 	s.add(LayerLimits, s.limits)
-	s.add(LayerFilter, filter)
+	s.add(LayerFilter, func() error { return filter(s.Driver) })
 	return nil
 }
 

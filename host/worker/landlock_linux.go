@@ -47,7 +47,7 @@ func landlock() error {
 		return errno
 	}
 	defer unix.Close(int(fd))
-	for _, pattern := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri/*", "/dev/kfd"} {
+	for _, pattern := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri/*", "/dev/kfd", "/dev/dxg"} {
 		paths, _ := filepath.Glob(pattern)
 		for _, path := range paths {
 			at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)

@@ -30,6 +30,7 @@ type process struct {
 	allowance  io.LimitedReader // what an answer may still take
 
 	printed chan struct{} // closed when no output is read any more
+	watched chan struct{} // closed when nobody looks at what it takes any more
 	over    chan struct{} // closed when the guard has said how the child ended, or is gone
 	ending  status        // set before over is closed
 	excess  atomic.Pointer[string]
@@ -46,7 +47,7 @@ type status struct {
 
 // startProcess starts a child, in namespaces of its own where the system allows them.
 func startProcess(opts *Options) (*process, error) {
-	s := setting{Guard: guarded, Memory: opts.Memory, Without: opts.without}
+	s := setting{Guard: guarded, Memory: opts.Memory, Driver: opts.Driver, Without: opts.without}
 	if attributes, err := namespaces(opts.without); err == nil {
 		s.Namespaces, s.Layers = true, []Layer{{Name: LayerNamespaces}}
 		p, failed := start(opts, s, attributes)
@@ -62,7 +63,7 @@ func startProcess(opts *Options) (*process, error) {
 }
 
 func start(opts *Options, s setting, attributes *syscall.SysProcAttr) (_ *process, err error) {
-	p := &process{cmd: exec.Command(opts.Executable, Subcommand), namespaces: s.Namespaces, printed: make(chan struct{}), over: make(chan struct{})}
+	p := &process{cmd: exec.Command(opts.Executable, Subcommand), namespaces: s.Namespaces, printed: make(chan struct{}), watched: make(chan struct{}), over: make(chan struct{})}
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -175,6 +176,7 @@ func (p *process) excessive() string {
 // watch ends a child that takes what no limit of the system bounds: memory that is shared or a file's, and
 // threads.
 func (p *process) watch(limit int64) {
+	defer close(p.watched)
 	const often = 50 * time.Millisecond
 	ticks := time.NewTicker(often)
 	defer ticks.Stop()
@@ -224,6 +226,7 @@ func (p *process) end() {
 		}()
 		wait(gone, 10*time.Second) // what hangs inside the kernel cannot be waited for
 		wait(p.over, time.Second)
+		wait(p.watched, time.Second)
 		_ = p.output.SetReadDeadline(time.Now().Add(2 * time.Second)) // in case something still holds it
 		wait(p.printed, 3*time.Second)
 		p.close()

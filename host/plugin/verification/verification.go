@@ -168,7 +168,7 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	}
 	total := 2 + cases
 	opts.Report(0, total, "loading %s in a child process", v.File)
-	child, err := worker.Start(ctx, worker.Options{Subject: path, Deadline: opts.Deadline, Executable: opts.Executable})
+	child, err := worker.Start(ctx, worker.Options{Subject: path, Deadline: opts.Deadline, Driver: v.Device != "cpu", Executable: opts.Executable})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
