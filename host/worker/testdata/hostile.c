@@ -21,7 +21,7 @@ static long forever(void) {
 
 long succeed(long x) { return x; }
 
-// A daemon keeps every pipe open; the process that made it goes on.
+// A daemon holds every pipe open; the process that made it goes on.
 long daemonise(long x) {
   pid_t pid = fork();
   if (pid < 0) return -1;
@@ -34,7 +34,7 @@ long daemonise(long x) {
   return x;
 }
 
-// A daemon keeps every pipe open; the process that made it ends.
+// A daemon holds every pipe open; the process that made it ends.
 long abandon(long x) {
   daemonise(x);
   _exit(0);
