@@ -50,7 +50,21 @@ func recognise(t *testing.T, f models.Fixture) (*graph.Graph, *blocks.Report) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g, blocks.Find(g, graph.Infer(g))
+	if err := g.Complete(); err != nil {
+		t.Error(err)
+	}
+	var report *blocks.Report
+	if err := g.Bounded(t.Context(), func() error {
+		report = blocks.Find(g, graph.Infer(g))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// Budgets are 20 times what graphs of exporters take and more.
+	if steps, parts := g.Steps(); steps > 50*parts {
+		t.Errorf("recognition takes %d steps for %d nodes, inputs and outputs", steps, parts)
+	}
+	return g, report
 }
 
 // fact is one line of the golden file.

@@ -300,6 +300,11 @@ func (g *Graph) Commit() error {
 }
 
 func (g *Graph) commit() {
+	if g.Owner != nil { // it may hand out a value of the graph around it, for which another stands now
+		for i, v := range g.Outputs {
+			g.Proto.Output[i].Name = proto.String(v.Name)
+		}
+	}
 	g.Proto.Node = g.Proto.Node[:0:0]
 	for _, n := range g.Nodes {
 		n.Proto.Input = names(n.In)

@@ -382,11 +382,16 @@ var adversaries = []struct {
 	}},
 }
 
-// bytes is a graph of about n nodes as a file.
+// encoded is a graph of about n nodes as a file.
 func encoded(t testing.TB, drawn func(*drawing, int), n int) []byte {
 	t.Helper()
 	d := draw()
 	drawn(d, n)
+	return encode(t, d)
+}
+
+func encode(t testing.TB, d *drawing) []byte {
+	t.Helper()
 	b, err := proto.Marshal(d.model())
 	if err != nil {
 		t.Fatal(err)

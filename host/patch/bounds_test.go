@@ -3,10 +3,12 @@ package patch_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 )
@@ -63,5 +65,44 @@ func TestLeftAlone(t *testing.T) {
 	_, err := patch.Analyse(ctx, m, nil, plan.Options{})
 	if !errors.Is(err, graph.ErrBounds) || !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestIncomplete: a node without an input that its operator always has is an error that names it.
+func TestIncomplete(t *testing.T) {
+	for _, c := range []struct {
+		op string
+		in []string
+	}{{"Where", nil}, {"Add", []string{"", ""}}, {"MatMul", []string{"v1"}}} {
+		d := draw()
+		x := d.floats("batch", 4, "seq", "seq")
+		d.output(d.of("Softmax", d.of("Add", d.of(c.op, c.in...), x)))
+		_, err := patch.Analyse(t.Context(), parsed(t, encode(t, d)), nil, plan.Options{})
+		if err == nil || !strings.Contains(err.Error(), "("+c.op+") has no input") {
+			t.Errorf("%s: error %v", c.op, err)
+		}
+	}
+}
+
+// TestBranchHandsOut: a branch that hands out what an operator makes now hands out that.
+func TestBranchHandsOut(t *testing.T) {
+	d := draw()
+	c := d.input(onnx.Tensor_BOOL)
+	q, k, v := d.heads()
+	y := d.of("MatMul", d.of("Softmax", d.of("MatMul", q, k)), v)
+	yes, no := d.inside(), d.inside()
+	yes.output(y)
+	no.output(no.of("Neg", y))
+	d.output(d.add("If", []string{c}, "then_branch", yes.p, "else_branch", no.p))
+	m := parsed(t, encode(t, d))
+	a, err := patch.Analyse(unhurried(t), m, manifests(t, "flash-decode"), plan.Options{Force: true})
+	if err != nil || a.Plan.Replaced() != 1 {
+		t.Fatal(err)
+	}
+	if err := a.Apply(unhurried(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := graph.New(m.Proto(), m); err != nil {
+		t.Errorf("the rewritten graph is not sound: %v", err)
 	}
 }

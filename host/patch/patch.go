@@ -63,6 +63,9 @@ func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest
 func View(ctx context.Context, m *model.Model, p *onnx.Model) (a *Analysis, err error) {
 	defer recovered("analysis", m, &err)
 	g, err := graph.New(p, m)
+	if err == nil {
+		err = g.Complete()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path(), err)
 	}
