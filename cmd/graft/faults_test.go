@@ -146,6 +146,9 @@ func (w *writing) walk(t *testing.T) {
 	all := os.Getenv("GRAFT_TEST_FAULTS_ALL") != ""
 	seeded, hits := rand.New(rand.NewPCG(13, 1)), 0
 	for n := 1; n <= calls.Calls+10 && !t.Failed(); n++ {
+		if all && n%20 == 0 {
+			t.Logf("%d of %d calls, %d faults", n, calls.Calls, hits)
+		}
 		for _, kill := range []bool{false, true} {
 			if !all && seeded.IntN(calls.Calls) >= 2 { // some two of each kind
 				continue

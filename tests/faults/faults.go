@@ -14,9 +14,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -66,31 +68,43 @@ func Main() {
 		return
 	}
 	os.Unsetenv(descriptor)
-	runtime.LockOSThread() // a filter is a thread's, and the program's first thread is the one that becomes it
-	listener, err := listen()
-	ready := byte('y')
-	if err != nil {
-		ready = 'n'
+	debug.SetGCPercent(-1) // nothing stops threads below
+	// A filter is a thread's, and the thread that becomes the program has it. Until the parent answers, none of that
+	// thread's calls come back, not even one of Go's for memory: another one hands the descriptor over.
+	var listener, heard atomic.Int64
+	go func() {
+		runtime.LockOSThread()
+		listener.Store(listen())
+		for heard.Load() == 0 {
+			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+		err := syscall.Exec(os.Args[1], os.Args[1:], os.Environ())
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(126)
+	}()
+	for listener.Load() == 0 {
+		time.Sleep(time.Millisecond)
 	}
-	rights := []byte(nil)
-	if err == nil {
-		rights = unix.UnixRights(listener)
-	}
-	if sent := unix.Sendmsg(fd, []byte{ready}, rights, nil, 0); err != nil || sent != nil {
-		fmt.Fprintln(os.Stderr, "no filter:", err, sent)
+	at := int(listener.Load())
+	if at < 0 {
+		unix.Sendmsg(fd, []byte{'n'}, nil, nil, 0)
 		os.Exit(125)
 	}
-	unix.Close(listener)
+	if err := unix.Sendmsg(fd, []byte{'y'}, unix.UnixRights(at), nil, 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(125)
+	}
+	unix.Close(at)
 	unix.Read(fd, []byte{0}) // until the parent listens
 	unix.Close(fd)
-	err = syscall.Exec(os.Args[1], os.Args[1:], os.Environ())
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(126)
+	heard.Store(1)
+	select {}
 }
 
-// listen makes the kernel ask about the calls of this thread, and of all that it will start.
-func listen() (int, error) {
-	const arch, nr = 4, 0 // offsets in seccomp_data
+// listen makes the kernel ask about the calls of this thread, and of all that it will start. It gives the descriptor
+// from which the questions are read, negative where the kernel refuses.
+func listen() int64 {
+	const nr = 0 // offset in seccomp_data
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nr}}
 	for number := range kinds {
 		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(number)},
@@ -99,19 +113,16 @@ func listen() (int, error) {
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return 0, err
+		return -1
 	}
 	// Signals that a call waits out do not make it be asked about twice, where the kernel can do that.
 	for _, more := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} {
 		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|more, uintptr(unsafe.Pointer(&program)))
 		if errno == 0 {
-			return int(fd), nil
-		}
-		if errno != unix.EINVAL || more == 0 {
-			return 0, errno
+			return int64(fd)
 		}
 	}
-	return 0, unix.EINVAL
+	return -1
 }
 
 // errUnsupported says that the kernel asks nobody: it is too old, or a sandbox forbids it.
@@ -207,8 +218,11 @@ func asked(ctx context.Context, command *exec.Cmd, below []string, fault Fault) 
 func receive(socket int) (int, error) {
 	said, room := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	n, size, _, _, err := unix.Recvmsg(socket, said, room, unix.MSG_CMSG_CLOEXEC)
-	if err != nil || n != 1 || said[0] != 'y' {
-		return 0, fmt.Errorf("%w: %v", errUnsupported, err)
+	switch {
+	case err != nil || n != 1:
+		return 0, fmt.Errorf("the program did not come to its beginning: %w", err)
+	case said[0] != 'y':
+		return 0, errUnsupported
 	}
 	messages, err := unix.ParseSocketControlMessage(room[:size])
 	if err != nil || len(messages) != 1 {
