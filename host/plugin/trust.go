@@ -31,7 +31,7 @@ func Check(folder string, opts OpenOptions) error {
 // require refuses what is not recorded, where opts ask for that, and a folder with other files than opts name.
 func (p *Plugin) require(opts OpenOptions) error {
 	if opts.Files != nil {
-		files, err := p.files()
+		files, err := content.ReadAny(p.Folder, p.read())
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (p *Plugin) requireTrust(t *trust.Record) error {
 	}
 	again := fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)", diagnostic.Quote(p.Folder), diagnostic.Quote(p.Folder))
 	before := known.At(p.Folder)
-	files, err := p.files()
+	files, err := content.Read(p.Folder, p.read())
 	if err != nil || known.Accepts(files, p.Variant.File) {
 		return err
 	}
@@ -78,14 +78,14 @@ func (p *Plugin) requireTrust(t *trust.Record) error {
 	}
 }
 
-// files are those of the folder. Manifest and library have the hashes of what was read of them; those of other
+// read is what is known of the folder's files. Manifest and library have the hashes of what was read of them; those of other
 // variants are not read: they are held against the record when they are opened.
-func (p *Plugin) files() (content.Files, error) {
-	read := map[string]string{}
+func (p *Plugin) read() map[string]string {
+	known := map[string]string{}
 	for i := range p.Manifest.Variants {
-		read[p.Manifest.Variants[i].File] = ""
+		known[p.Manifest.Variants[i].File] = ""
 	}
-	read[manifest.FileName] = p.Manifest.SHA256()
-	read[p.Variant.File] = p.SHA256
-	return content.Read(p.Folder, read)
+	known[manifest.FileName] = p.Manifest.SHA256()
+	known[p.Variant.File] = p.SHA256
+	return known
 }

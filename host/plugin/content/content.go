@@ -45,6 +45,15 @@ func Read(folder string, known map[string]string) (Files, error) {
 	if err != nil {
 		return nil, err
 	}
+	return read(folder, known, guard)
+}
+
+// ReadAny is Read of a folder that others may change. A child that runs apart reads it so: who owns what, it cannot see.
+func ReadAny(folder string, known map[string]string) (Files, error) {
+	return read(folder, known, &guard{closed: true})
+}
+
+func read(folder string, known map[string]string, guard *guard) (Files, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, unreadable(folder, err)

@@ -18,7 +18,7 @@ import (
 // guard refuses what others than this user and root can change.
 type guard struct {
 	user   uint32
-	closed bool // a folder above lets nobody else in, so that nothing below can be reached
+	closed bool // nobody else gets in, as a folder above does not let them: nothing below can be reached
 }
 
 // Guarded refuses a file or a folder that others can change: it, or a folder above it, up to the root. As ssh does with its keys,
