@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
@@ -24,7 +25,9 @@ func FuzzManifest(f *testing.F) {
 		f.Add(plugintest.ReadFile(f, path))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := Parse("p", data)
+		var m *Manifest
+		var err error
+		limittest.Check(t, len(data), func() { m, err = Parse("p", data) })
 		if err != nil {
 			if !errors.Is(err, refusal.ErrManifest) || !strings.HasPrefix(err.Error(), "p:") {
 				t.Fatalf("error %v, want one of kind ErrManifest that names the file", err)
