@@ -139,7 +139,7 @@ soak: graft runtime
 
 # Every call of the system of the commands that write, failing once and being their end once; make test takes some of them.
 faults: graft runtime
-	@GRAFT_TEST_FAULTS_ALL=1 go test -count=1 -run '^TestFaults$$' -v -timeout 6h ./cmd/graft
+	@GRAFT_TEST_FAULTS_ALL=1 go test -count=1 -run '^TestFaults' -v -timeout 6h ./cmd/graft ./host/model
 
 # Packages with goroutines of their own.
 race-test: graft runtime
