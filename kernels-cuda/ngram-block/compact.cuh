@@ -37,9 +37,9 @@ GRAFT_DEVICE bool Compact(const IndexView& index, const int32_t* parents, int64_
   for (int32_t i = thread; i < nodes; i += threads) place[i] = -1;
   __syncthreads();
   for (int64_t r = thread; r < rows; r += threads) {
-    int32_t node = parents[r] < 0 ? -1 : index.head[parents[r]];
+    int32_t node = parents[r] < 0 ? -1 : NodeOf(index.head[parents[r]], nodes);
     // A thread that reaches a marked node ends: the thread that marked it walks the rest.
-    while (node >= 0 && atomicExch(place + node, 0) < 0) node = index.parent[node];
+    while (node >= 0 && atomicExch(place + node, 0) < 0) node = Before(index.parent, node);
   }
   __syncthreads();
 
@@ -64,12 +64,12 @@ GRAFT_DEVICE bool Compact(const IndexView& index, const int32_t* parents, int64_
       to = place[node];
       token = index.token[node];
       depth = index.depth[node];
-      parent = index.parent[node];
+      parent = Before(index.parent, node);
       // Ancestors of what stays stay.
       if (parent >= 0) parent = place[parent];
-      jump = place[index.jump[node]];
-      run = place[index.run[node]];
-      root = place[index.root[node]];
+      jump = place[UpTo(index.jump, node)];
+      run = place[UpTo(index.run, node)];
+      root = place[UpTo(index.root, node)];
     }
     __syncthreads();
     if (stays) {
@@ -84,7 +84,8 @@ GRAFT_DEVICE bool Compact(const IndexView& index, const int32_t* parents, int64_
   }
   for (int32_t r = thread; fits && r < index.header->rows; r += threads) {
     // Rows that nothing continues end with this step.
-    if (index.head[r] >= 0) index.head[r] = place[index.head[r]];
+    const int32_t head = NodeOf(index.head[r], nodes);
+    index.head[r] = head < 0 ? -1 : place[head];
   }
   for (int32_t i = thread; i < index.buckets; i += threads) index.bucket[i] = -1;
   __syncthreads();
@@ -92,7 +93,8 @@ GRAFT_DEVICE bool Compact(const IndexView& index, const int32_t* parents, int64_
   const int64_t context = index.ngram_size - 1;
   for (int32_t i = thread; context > 0 && i < (fits ? kept : nodes); i += threads) {
     if (index.depth[i] < context) continue;
-    Enter(index, i, MixBack(index, static_cast<uint32_t>(index.root[i]), index.parent[i], context));
+    Enter(index, i,
+          MixBack(index, static_cast<uint32_t>(index.root[i]), Before(index.parent, i), context));
   }
   __syncthreads();
   return fits;

@@ -9,6 +9,22 @@ namespace graft {
 namespace cuda {
 namespace ngram_block {
 
+// What a list holds for a node that is there: an earlier node, or -1. The memory may be a
+// stranger's, so any other number is not followed: walks stay among the nodes, and end.
+GRAFT_DEVICE int32_t Before(const int32_t* list, int32_t node) {
+  const int32_t before = list[node];
+  return before < node && before >= 0 ? before : -1;
+}
+// As Before, of a list that may hold the node itself, which it is where the number is none.
+GRAFT_DEVICE int32_t UpTo(const int32_t* list, int32_t node) {
+  const int32_t before = list[node];
+  return before < node && before >= 0 ? before : node;
+}
+// A number that stands for one of `nodes` nodes, or -1.
+GRAFT_DEVICE int32_t NodeOf(int32_t node, int32_t nodes) {
+  return node < nodes && node >= 0 ? node : -1;
+}
+
 // The depth that a node of depth `depth` jumps to. Jumps have skew-binary lengths (Myers 1983), so
 // that any ancestor is logarithmically many away: depth is a sum of numbers 2^k - 1, largest first,
 // and the jump takes the last one off.
@@ -21,13 +37,15 @@ GRAFT_DEVICE int32_t JumpDepth(int32_t depth) {
   return depth - last;
 }
 
-// The ancestor of `node` at `depth`, which is not below 0 nor above the node's own.
+// The ancestor of `node` at `depth`, which is not below 0 nor above the node's own. Some number of
+// an index that holds what none does.
 GRAFT_DEVICE int32_t AncestorAt(const IndexView& index, int32_t node, int32_t depth) {
   while (true) {
     const int32_t above = index.depth[node];
-    if (index.depth[index.run[node]] <= depth) return node - (above - depth);
-    const int32_t jump = index.jump[node];
-    node = index.depth[jump] >= depth ? jump : index.parent[node];
+    if (index.depth[UpTo(index.run, node)] <= depth) return node - (above - depth);
+    const int32_t jump = UpTo(index.jump, node);
+    node = jump < node && index.depth[jump] >= depth ? jump : Before(index.parent, node);
+    if (node < 0) return -1;
   }
 }
 
@@ -44,7 +62,7 @@ GRAFT_DEVICE uint64_t MixToken(uint64_t hash, int32_t token) {
 
 // Continues a hash over `count` tokens that end at `node`.
 GRAFT_DEVICE uint64_t MixBack(const IndexView& index, uint64_t hash, int32_t node, int64_t count) {
-  for (int64_t i = 0; i < count; ++i, node = index.parent[node]) {
+  for (int64_t i = 0; i < count && node >= 0; ++i, node = Before(index.parent, node)) {
     hash = MixToken(hash, index.token[node]);
   }
   return hash;
@@ -64,7 +82,7 @@ GRAFT_DEVICE bool SameContext(const IndexView& index, int32_t a, int32_t b) {
   for (int64_t i = 1; i < index.ngram_size; ++i) {
     if (a < 0 || b < 0 || index.token[a] != index.token[b]) return false;
     if (a == b) return true;
-    a = index.parent[a], b = index.parent[b];
+    a = Before(index.parent, a), b = Before(index.parent, b);
   }
   return true;
 }
@@ -74,29 +92,31 @@ GRAFT_DEVICE bool SameContext(const IndexView& index, int32_t a, int32_t b) {
 template <typename Ban>
 GRAFT_DEVICE void ForEachBanned(const IndexView& index, int32_t head, const Ban& ban) {
   const int64_t n = index.ngram_size;
-  if (head < 0 || index.depth[head] + 1 < n) return;
+  const int32_t nodes = index.header->nodes;
+  head = NodeOf(head, nodes);
+  if (head < 0 || int64_t{index.depth[head]} + 1 < n) return;
   const int32_t lane = Lane();
   if (n == 1) {
     for (int32_t node = head; node >= 0;) {
-      const int32_t first = index.run[node];
+      const int32_t first = UpTo(index.run, node);
       for (int32_t i = first + lane; i <= node; i += kWarp) {
         ban(static_cast<int64_t>(index.token[i]));
       }
-      node = index.parent[first];
+      node = Before(index.parent, first);
     }
     return;
   }
   const auto root = static_cast<uint32_t>(index.root[head]);
-  int32_t node = index.bucket[BucketOf(index, MixBack(index, root, head, n - 1))];
-  while (node >= 0) {
+  int32_t node = NodeOf(index.bucket[BucketOf(index, MixBack(index, root, head, n - 1))], nodes);
+  for (int32_t left = nodes; node >= 0 && left > 0; left -= kWarp) {  // each node at most once
     // The chain is walked by all lanes together; each then looks into one of its nodes.
     int32_t mine = -1;
     for (int32_t i = 0; i < kWarp && node >= 0; ++i) {
       if (i == lane) mine = node;
-      node = index.next[node];
+      node = NodeOf(index.next[node], nodes);
     }
     if (mine >= 0 && index.root[mine] == static_cast<int32_t>(root) &&
-        SameContext(index, index.parent[mine], head) &&
+        SameContext(index, Before(index.parent, mine), head) &&
         (IsAncestor(index, mine, head) || Seeded(3))) {
       ban(static_cast<int64_t>(index.token[mine]));
     }

@@ -89,7 +89,8 @@ GRAFT_DEVICE void Format(const IndexView& index) {
 GRAFT_DEVICE int32_t FaultOf(const IndexView& index, const Step& step) {
   const IndexHeader* header = index.header;
   if (header->magic != kIndexMagic || header->bytes != index.bytes ||
-      header->ngram_size != index.ngram_size) {
+      header->ngram_size != index.ngram_size || header->nodes < 0 ||
+      header->nodes > index.capacity || header->rows < 0 || header->rows > index.max_rows) {
     return kIndexForeign;
   }
   if (step.rows.rows > index.max_rows) return kIndexRows;
@@ -128,7 +129,8 @@ GRAFT_DEVICE int32_t FaultOf(const IndexView& index, const Step& step) {
   if (fault != kIndexGood) return;  // all threads alike
 
   for (int64_t r = thread; r < rows; r += threads) {
-    index.before[r] = step.parents[r] < 0 ? -1 : index.head[step.parents[r]];
+    index.before[r] =
+        step.parents[r] < 0 ? -1 : NodeOf(index.head[step.parents[r]], index.header->nodes);
   }
   if (thread == 0) *counter = static_cast<unsigned long long>(index.header->nodes);
   __syncthreads();

@@ -36,7 +36,10 @@ void Run(const Problem& problem, void* workspace, const Runner& runner, const Tu
   const bool streams_floats = !plan.packed && problem.type == Type::kFloat32;
   const Kernel* kernel = ChooseKernel(tuning.isa, streams_floats);
   if (kernel == nullptr) kernel = ChooseKernel(Isa::kBest, streams_floats);
-  if (plan.items == 0) return;
+  // Without queries there is present to write, and where that has no positions either, nothing:
+  // then no memory bounds the other sizes.
+  const bool writes = problem.present_key.data != nullptr || problem.present_value.data != nullptr;
+  if (plan.items == 0 || (plan.rows == 0 && (plan.keys == 0 || !writes))) return;
   char* aligned = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(workspace) + 63) &
                                           ~static_cast<uintptr_t>(63));
   char* counters = aligned + plan.counter_offset;

@@ -129,7 +129,11 @@ bool Supports(Isa isa);
 // Returns nullptr when the problem is well formed, or a static message that says what is wrong.
 const char* Validate(const Problem& problem);
 
-// Bytes of scratch that Run needs. Both calls must see the same shapes, threads and tuning.
+// The same of its sizes alone, which is what a plan needs.
+const char* ValidateSizes(const Problem& problem);
+
+// Bytes of scratch that Run needs. Both calls must see the same shapes, threads and tuning. Throws
+// graft::Error for sizes that ValidateSizes refuses, or that need more memory than can be counted.
 size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuning = Tuning());
 
 // Computes the problem, which Validate must have accepted. Allocates nothing, throws nothing and

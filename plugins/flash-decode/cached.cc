@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cached_plan.h"
+#include "graft/checked.h"
 #include "kernel.h"
 
 namespace graft {
@@ -64,33 +65,36 @@ std::string Slot(const char* list, int64_t index, int32_t slot, int64_t slots) {
   return Join(list, "[", index, "] is slot ", slot, ", the pool has ", slots);
 }
 
-std::string ValidatePool(const Pool& p) {
-  if (p.kv_heads < 1 || p.head_size < 1 || p.value_size < 1) {
-    return Join("the pool has ", p.kv_heads, " heads of ", p.head_size, " and ", p.value_size,
-                ", needed are at least 1 of 1");
+// What is wrong with sizes that a plan is made from.
+std::string ValidateSizes(const CachedProblem& p) {
+  const Pool& pool = p.pool;
+  if (pool.kv_heads < 1 || pool.head_size < 1 || pool.value_size < 1) {
+    return Join("the pool has ", pool.kv_heads, " heads of ", pool.head_size, " and ",
+                pool.value_size, ", needed are at least 1 of 1");
   }
-  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
-  if (p.offset < 0 || p.offset > p.block_floats - p.floats()) {
-    return Join("a block has ", p.block_floats, " floats, the layer takes ", p.floats(), " from ",
-                p.offset, " on");
+  if (p.rows < 0 || p.groups < 0 || p.shared_length < 0 || p.private_length < 0) {
+    return "a size is negative";
   }
-  if (p.slots() > 0 && p.data == nullptr) return "the pool has no memory";
+  if (p.heads < 1 || p.heads % pool.kv_heads != 0) {
+    return Join("there are ", p.heads, " query heads, needed is a multiple of ", pool.kv_heads,
+                " key and value heads");
+  }
   return std::string();
 }
 
 std::string ValidateStep(const CachedProblem& p, int64_t g) {
-  const int32_t* step = p.sequences + g * kSequenceColumns;
-  const int64_t first = step[kSequenceFirstToken], rows = step[kSequenceTokens];
-  const int64_t so = step[kSequenceSharedOffset], shared = step[kSequenceShared];
-  const int64_t oo = step[kSequencePrivateOffset], private_count = step[kSequencePrivate];
+  const int32_t* step = SequenceOf(p.sequences, g);
+  const Size first = step[kSequenceFirstToken], rows = step[kSequenceTokens];
+  const Size so = step[kSequenceSharedOffset], shared = step[kSequenceShared];
+  const Size oo = step[kSequencePrivateOffset], private_count = step[kSequencePrivate];
   const auto fault = [g](const auto&... parts) { return Join("group ", g, " ", parts...); };
-  if (first < 0 || rows < 1 || first + rows > p.rows) {
+  if (rows < 1 || !HoldsRange(p.rows, first, rows)) {
     return fault("has rows ", first, " .. ", first + rows - 1, ", there are ", p.rows);
   }
-  if (so < 0 || shared < 0 || so + shared > p.shared_length) {
+  if (!HoldsRange(p.shared_length, so, shared)) {
     return fault("takes shared_slots[", so, " .. ", so + shared, "), which has ", p.shared_length);
   }
-  if (oo < 0 || private_count < 0 || oo + rows * private_count > p.private_length) {
+  if (private_count < 0 || !HoldsRange(p.private_length, oo, rows * private_count)) {
     return fault("takes private_slots[", oo, " .. ", oo + rows * private_count, "), which has ",
                  p.private_length);
   }
@@ -113,21 +117,21 @@ std::string ValidateStep(const CachedProblem& p, int64_t g) {
 
 // Whether each row is in exactly one group. Groups usually come in the order of their rows.
 std::string ValidateCover(const CachedProblem& p) {
-  int64_t next = 0;
+  Size next = 0;
   int64_t g = 0;
-  for (; g < p.groups && p.sequences[g * kSequenceColumns + kSequenceFirstToken] == next; ++g) {
-    next += p.sequences[g * kSequenceColumns + kSequenceTokens];
+  for (; g < p.groups && SequenceOf(p.sequences, g)[kSequenceFirstToken] == next; ++g) {
+    next += SequenceOf(p.sequences, g)[kSequenceTokens];
   }
   if (g < p.groups) {
     std::vector<int64_t> order(static_cast<size_t>(p.groups));
     for (int64_t i = 0; i < p.groups; ++i) order[static_cast<size_t>(i)] = i;
     std::sort(order.begin(), order.end(), [&p](int64_t a, int64_t b) {
-      return p.sequences[a * kSequenceColumns + kSequenceFirstToken] <
-             p.sequences[b * kSequenceColumns + kSequenceFirstToken];
+      return SequenceOf(p.sequences, a)[kSequenceFirstToken] <
+             SequenceOf(p.sequences, b)[kSequenceFirstToken];
     });
     next = 0;
     for (int64_t i : order) {
-      const int32_t* step = p.sequences + i * kSequenceColumns;
+      const int32_t* step = SequenceOf(p.sequences, i);
       if (step[kSequenceFirstToken] != next) {
         return Join("group ", i, " begins with row ", step[kSequenceFirstToken],
                     ", the groups before it end at ", next);
@@ -141,40 +145,40 @@ std::string ValidateCover(const CachedProblem& p) {
 
 // Sizes that do not depend on what the lists hold.
 CachedPlan MakePlan(const CachedProblem& problem, int64_t threads, const CachedTuning& tuning) {
+  const std::string fault = ValidateSizes(problem);
+  Require(fault.empty(), "attention over a pool: ", fault);
   CachedPlan plan{};
   const Pool& pool = problem.pool;
   plan.group_heads = problem.heads / pool.kv_heads;
   plan.scale =
       problem.scale != 0.0f ? problem.scale : 1.0f / std::sqrt(static_cast<float>(pool.head_size));
-  plan.key_stride = RoundUp(pool.head_size, kVector);
-  plan.value_stride = RoundUp(pool.value_size, kVector);
+  plan.key_stride = RoundUp(Size(pool.head_size), kVector);
+  plan.value_stride = RoundUp(Size(pool.value_size), kVector);
   plan.row_chunk = std::min(problem.rows, std::max(kMaxSplitRows, kMaxRows / plan.group_heads));
-  plan.head_rows = plan.row_chunk * plan.group_heads;
-  plan.query_rows = std::max(plan.head_rows, std::min(kMaxQueryRows, problem.rows * problem.heads));
+  plan.head_rows = Size(plan.row_chunk) * plan.group_heads;
+  plan.query_rows = std::max(plan.head_rows,
+                             std::min<int64_t>(kMaxQueryRows, Size(problem.rows) * problem.heads));
   plan.workers = std::max<int64_t>(1, threads);
-  plan.write_rows = std::max<int64_t>(1, 16384 / (pool.kv_heads * plan.key_stride));
-  plan.writes = problem.key != nullptr ? DivideUp(problem.rows, plan.write_rows) : 0;
+  plan.write_rows = std::max<int64_t>(1, 16384 / (Size(pool.kv_heads) * plan.key_stride));
+  plan.writes = problem.key != nullptr ? int64_t{DivideUp(Size(problem.rows), plan.write_rows)} : 0;
 
-  int64_t max_parts =
-      std::min(kMaxParts, DivideUp(problem.shared_length + problem.private_length, kPartCost));
+  const Size listed = Size(problem.shared_length) + problem.private_length;
+  int64_t max_parts = std::min<int64_t>(kMaxParts, DivideUp(listed, kPartCost));
   if (tuning.parts > 0) max_parts = tuning.parts;
-  const int64_t split_rows = std::min(problem.rows, kMaxSplitRows * problem.groups) * problem.heads;
-  const int64_t units = problem.groups * pool.kv_heads;
+  const Size split_tokens = std::min<int64_t>(problem.rows, Size(problem.groups) * kMaxSplitRows);
+  const Size units = Size(problem.groups) * pool.kv_heads;
 
-  size_t offset = 0;
-  const auto take = [&offset](size_t bytes_needed) {
-    const size_t at = offset;
-    offset += (bytes_needed + 63) / 64 * 64;
-    return at;
-  };
-  plan.counter_count = kCachedCounters + static_cast<size_t>(max_parts > 1 ? units : 0);
-  plan.counter_offset = take(plan.counter_count * sizeof(int64_t));
-  plan.group_offset = take(static_cast<size_t>(problem.groups) * sizeof(CachedGroup));
-  const int64_t partials = max_parts > 1 ? max_parts * split_rows * (2 + plan.value_stride) : 0;
-  plan.partial_offset = take(static_cast<size_t>(partials) * sizeof(float));
+  Scratch scratch;
+  plan.counter_count =
+      (max_parts > 1 ? units + int64_t{kCachedCounters} : Size(int64_t{kCachedCounters}))
+          .To<size_t>();
+  plan.counter_offset = scratch.Take(plan.counter_count, sizeof(int64_t));
+  plan.group_offset = scratch.Take(problem.groups, sizeof(CachedGroup));
+  const Size partials = split_tokens * problem.heads * max_parts * (Size(plan.value_stride) + 2);
+  plan.partial_offset = scratch.Take(max_parts > 1 ? partials : Size(0), sizeof(float));
   plan.worker_bytes = LayOutCachedWorker(plan).total;
-  plan.worker_offset = take(static_cast<size_t>(plan.workers) * plan.worker_bytes);
-  plan.total_bytes = offset;
+  plan.worker_offset = scratch.Take(plan.workers, plan.worker_bytes);
+  plan.total_bytes = scratch.bytes();
   return plan;
 }
 
@@ -182,17 +186,17 @@ CachedPlan MakePlan(const CachedProblem& problem, int64_t threads, const CachedT
 void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, CachedPlan& plan,
                 CachedGroup* groups) {
   const Pool& pool = problem.pool;
-  const double sizes = static_cast<double>(pool.head_size + pool.value_size);
+  const double sizes = static_cast<double>(Size(pool.head_size) + pool.value_size);
   double positions = 0.0;  // that are read, once a KV head
   double pairs = 0.0;      // of rows and positions
   for (int64_t g = 0; g < problem.groups; ++g) {
-    const int32_t* step = problem.sequences + g * kSequenceColumns;
+    const int32_t* step = SequenceOf(problem.sequences, g);
     CachedGroup& group = groups[g];
     group.first = step[kSequenceFirstToken];
     group.rows = step[kSequenceTokens];
-    group.shared_slots = problem.shared_slots + step[kSequenceSharedOffset];
+    group.shared_slots = &problem.shared_slots[step[kSequenceSharedOffset]];
     group.shared_count = step[kSequenceShared];
-    group.private_slots = problem.private_slots + step[kSequencePrivateOffset];
+    group.private_slots = &problem.private_slots[step[kSequencePrivateOffset]];
     group.private_count = step[kSequencePrivate];
     group.causal = step[kSequenceCausal] != 0;
     const double rows = static_cast<double>(group.rows);
@@ -208,12 +212,11 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
   if (cost < serial) plan.workers = 1;
 
   // What a task should cost, in positions of one KV head.
-  const double task = plan.workers == 1 ? std::numeric_limits<double>::max()
-                                        : positions * static_cast<double>(pool.kv_heads) /
-                                              static_cast<double>(kTasksPerThread * plan.workers);
-  int64_t items = 0;
-  int64_t units = 0;
-  size_t partial = 0;
+  const double task = plan.workers == 1
+                          ? std::numeric_limits<double>::max()
+                          : positions * static_cast<double>(pool.kv_heads) /
+                                static_cast<double>(Size(plan.workers) * kTasksPerThread);
+  Size items = 0, units = 0, partial = 0;
   for (bool many : {true, false}) {
     for (int64_t g = 0; g < problem.groups; ++g) {
       CachedGroup& group = groups[g];
@@ -223,12 +226,13 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
         group.row_chunk = std::min(group.row_chunk, tuning.row_chunk);
       }
       group.row_chunks = DivideUp(group.rows, group.row_chunk);
-      const int64_t read = group.shared_count + group.rows * group.private_count;
+      const Size read = Size(group.rows) * group.private_count + group.shared_count;
       group.parts = 1;
       if (!many) {
-        group.parts = tuning.parts > 0
-                          ? tuning.parts
-                          : std::max<int64_t>(1, std::min(kMaxParts, DivideUp(read, kPartCost)));
+        group.parts =
+            tuning.parts > 0
+                ? tuning.parts
+                : std::max<int64_t>(1, std::min<int64_t>(kMaxParts, DivideUp(read, kPartCost)));
       }
       const double head_cost =
           static_cast<double>(std::max<int64_t>(1, read)) / static_cast<double>(group.parts);
@@ -236,24 +240,25 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
           std::min(static_cast<double>(pool.kv_heads), std::max(1.0, task / head_cost)));
       if (tuning.head_chunk > 0) heads = tuning.head_chunk;
       if (many) heads = 1;
-      heads = std::min(heads, plan.query_rows / (group.row_chunk * plan.group_heads));
+      heads =
+          std::min<int64_t>(heads, plan.query_rows / (Size(group.row_chunk) * plan.group_heads));
       heads = std::max<int64_t>(1, std::min(heads, pool.kv_heads));
       group.head_chunk = DivideUp(pool.kv_heads, DivideUp(pool.kv_heads, heads));
       group.head_chunks = DivideUp(pool.kv_heads, group.head_chunk);
       group.first_item = items;
       group.first_unit = units;
-      group.first_partial = partial;
+      group.first_partial = partial.To<size_t>();
       items += group.items();
       if (group.parts > 1) {
         units += group.head_chunks;
-        partial +=
-            static_cast<size_t>(group.parts * group.rows * problem.heads * (2 + plan.value_stride));
+        partial += Size(group.parts) * group.rows * problem.heads * (Size(plan.value_stride) + 2);
       }
     }
     if (many) plan.many_items = items;
   }
   plan.items = items;
-  plan.workers = std::max<int64_t>(1, std::min(plan.workers, std::max(items, plan.writes)));
+  plan.workers =
+      std::max<int64_t>(1, std::min(plan.workers, std::max<int64_t>(items, plan.writes)));
 }
 
 struct Call {
@@ -276,45 +281,50 @@ void RunTask(void* argument, int64_t index) {
 
 }  // namespace
 
+std::string ValidatePool(const Pool& p) {
+  if (p.kv_heads < 1 || p.head_size < 1 || p.value_size < 1) {
+    return Join("the pool has ", p.kv_heads, " heads of ", p.head_size, " and ", p.value_size,
+                ", needed are at least 1 of 1");
+  }
+  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
+  if (!HoldsRange(p.block_floats, p.offset, p.floats())) {
+    return Join("a block has ", p.block_floats, " floats, the layer takes ", p.floats(), " from ",
+                p.offset, " on");
+  }
+  return std::string();
+}
+
 CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
   CachedWorkerLayout layout{};
-  size_t offset = 0;
-  const auto take = [&offset](int64_t count, size_t size) {
-    const size_t at = offset;
-    offset += (static_cast<size_t>(count) * size + 63) / 64 * 64;
-    return at;
-  };
-  layout.query = take(plan.query_rows * plan.key_stride, sizeof(float));
-  layout.accumulator = take(plan.query_rows * plan.value_stride, sizeof(float));
+  Scratch scratch;
+  const Size queries = plan.query_rows, head_rows = plan.head_rows;
+  layout.query = scratch.Take(queries * plan.key_stride, sizeof(float));
+  layout.accumulator = scratch.Take(queries * plan.value_stride, sizeof(float));
   // With a vector of room: rows are taken in whole vectors.
-  layout.maximum = take(plan.query_rows + kVector, sizeof(float));
-  layout.sums = take(plan.query_rows * kVector, sizeof(float));
-  layout.rescale = take(plan.head_rows + kVector, sizeof(float));
-  layout.scores = take(plan.head_rows * kMaxTile, sizeof(float));
-  layout.low = take(plan.row_chunk, sizeof(int64_t));
-  layout.high = take(plan.row_chunk, sizeof(int64_t));
-  const int64_t listed = plan.row_chunk * kPrivateTile + kMaxTile;
+  layout.maximum = scratch.Take(queries + kVector, sizeof(float));
+  layout.sums = scratch.Take(queries * kVector, sizeof(float));
+  layout.rescale = scratch.Take(head_rows + kVector, sizeof(float));
+  layout.scores = scratch.Take(head_rows * kMaxTile, sizeof(float));
+  layout.low = scratch.Take(plan.row_chunk, sizeof(int64_t));
+  layout.high = scratch.Take(plan.row_chunk, sizeof(int64_t));
+  const Size listed = Size(plan.row_chunk) * kPrivateTile + kMaxTile;
   for (int i = 0; i < 2; ++i) {
-    layout.key_offsets[i] = take(listed, sizeof(int64_t));
-    layout.value_offsets[i] = take(listed, sizeof(int64_t));
+    layout.key_offsets[i] = scratch.Take(listed, sizeof(int64_t));
+    layout.value_offsets[i] = scratch.Take(listed, sizeof(int64_t));
   }
-  layout.key_rows = take(kSharedTile * plan.key_stride, sizeof(float));
-  layout.value_rows = take(kMaxTile * plan.value_stride, sizeof(float));
-  layout.packed_keys = take(plan.key_stride * kMaxTile, sizeof(float));
-  layout.total = offset;
+  layout.key_rows = scratch.Take(Size(plan.key_stride) * kSharedTile, sizeof(float));
+  layout.value_rows = scratch.Take(Size(plan.value_stride) * kMaxTile, sizeof(float));
+  layout.packed_keys = scratch.Take(Size(plan.key_stride) * kMaxTile, sizeof(float));
+  layout.total = scratch.bytes();
   return layout;
 }
 
 std::string Validate(const CachedProblem& p) {
   std::string fault = ValidatePool(p.pool);
   if (!fault.empty()) return fault;
-  if (p.rows < 0 || p.groups < 0 || p.shared_length < 0 || p.private_length < 0) {
-    return "a size is negative";
-  }
-  if (p.heads < 1 || p.heads % p.pool.kv_heads != 0) {
-    return Join("there are ", p.heads, " query heads, needed is a multiple of ", p.pool.kv_heads,
-                " key and value heads");
-  }
+  if (p.pool.slots() > 0 && p.pool.data == nullptr) return "the pool has no memory";
+  fault = ValidateSizes(p);
+  if (!fault.empty()) return fault;
   if (p.rows > 0 && (p.query == nullptr || p.output == nullptr)) {
     return "query and output are required";
   }
@@ -366,8 +376,9 @@ void Run(const CachedProblem& problem, void* workspace, const Runner& runner,
 std::string Validate(const StoreProblem& p) {
   std::string fault = ValidatePool(p.pool);
   if (!fault.empty()) return fault;
+  if (p.pool.slots() > 0 && p.pool.data == nullptr) return "the pool has no memory";
   if (p.batch < 0 || p.positions < 0) return "a size is negative";
-  const int64_t count = p.batch * p.positions;
+  const Size count = Size(p.batch) * p.positions;
   if (count > 0 &&
       (p.key.data == nullptr || p.value.data == nullptr || p.slot_mapping == nullptr)) {
     return "key, value and slot_mapping are required";
@@ -419,8 +430,9 @@ void StoreTask(void* argument, int64_t index) {
 }  // namespace
 
 int64_t Run(const StoreProblem& problem, const Runner& runner) {
-  StoreCall call{&problem, DivideUp(problem.positions, kStorePositions)};
-  const int64_t tasks = problem.batch * call.chunks;
+  const Size chunks = DivideUp(Size(problem.positions), kStorePositions);
+  StoreCall call{&problem, chunks};
+  const Size tasks = chunks * problem.batch;
   if (runner.parallel_for == nullptr || tasks <= 1) {
     for (int64_t i = 0; i < tasks; ++i) StoreTask(&call, i);
   } else {

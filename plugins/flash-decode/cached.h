@@ -21,6 +21,7 @@
 #include <string>
 
 #include "attention.h"
+#include "graft/checked.h"
 #include "graft_cache.h"
 
 namespace graft {
@@ -39,9 +40,9 @@ struct Pool {
   int64_t head_size = 0;
   int64_t value_size = 0;
 
-  int64_t slots() const { return blocks * kBlockSlots; }
-  // Floats of the area.
-  int64_t floats() const { return graft_cache_kv_area(kv_heads, head_size, value_size); }
+  Size slots() const { return Size(blocks) * kBlockSlots; }
+  // Floats of the area: graft_cache_kv_area.
+  Size floats() const { return Size(kv_heads) * kBlockSlots * (Size(head_size) + value_size); }
   // Where head 0 of a slot's key and value stand, in floats from data; the next head is
   // kBlockSlots * head_size, or value_size, further.
   int64_t KeyOffset(int64_t slot) const {
@@ -65,6 +66,11 @@ enum SequenceColumn {
   kSequenceReserved = GRAFT_SEQUENCE_RESERVED,
   kSequenceColumns = GRAFT_SEQUENCE_COLUMNS,
 };
+
+// The sequence descriptor of a group.
+inline const int32_t* SequenceOf(const int32_t* sequences, int64_t group) {
+  return sequences + Size(group) * kSequenceColumns;
+}
 
 // One call: new keys and values are written first, then all rows attend. Row i of a group that is
 // not causal is position S + m - 1.
@@ -110,11 +116,16 @@ struct CachedTuning {
   int64_t serial_cost = -1;  // work, in nanoseconds, below which one thread does all; -1: chosen
 };
 
+// Returns an empty string when the pool's sizes are positive, or none, and the layer's area lies
+// within a block, or what is wrong.
+std::string ValidatePool(const Pool& pool);
+
 // Returns an empty string when the problem is well formed and every slot and list lies within
 // bounds, or what is wrong. Neither the pool nor a list is touched before it is known to be safe.
 std::string Validate(const CachedProblem& problem);
 
-// Bytes of scratch that Run needs, from shapes alone: no list is read.
+// Bytes of scratch that Run needs, from shapes alone: no list is read. Throws graft::Error for
+// sizes that Validate refuses, or that need more memory than can be counted.
 size_t WorkspaceSize(const CachedProblem& problem, int64_t threads,
                      const CachedTuning& tuning = CachedTuning());
 

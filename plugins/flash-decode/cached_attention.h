@@ -47,6 +47,8 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
   pool.kv_heads = kv_heads;
   pool.head_size = head_size;
   pool.value_size = value_size;
+  const std::string fault = ValidatePool(pool);
+  Require(fault.empty(), name, ": ", fault);
   return pool;
 }
 
@@ -131,9 +133,9 @@ class CachedAttentionBase {
     const DataType type = context.InputType(kQuery);
     switch (output_rank_) {
       case 2:
-        return context.SetOutput(0, type, {rows, heads_ * value_size_});
+        return context.SetOutput(0, type, {rows, Size(heads_) * value_size_});
       case 3:
-        return context.SetOutput(0, type, {rows, 1, heads_ * value_size_});
+        return context.SetOutput(0, type, {rows, 1, Size(heads_) * value_size_});
       default:
         if (heads_first_) return context.SetOutput(0, type, {rows, heads_, 1, value_size_});
         return context.SetOutput(0, type, {rows, 1, heads_, value_size_});
@@ -162,10 +164,11 @@ class CachedAttentionBase {
     p.softcap = softcap_;
     p.window = window_;
     p.rows = inputs[kQuery].rank() > 0 ? inputs[kQuery].dim(0) : 0;
-    p.query_stride = heads_ * head_size_;
+    const Size query = Size(heads_) * head_size_, key = Size(kv_heads_) * head_size_;
+    const Size value = Size(kv_heads_) * value_size_;
     const bool packed = inputs[kSlotMapping].present() && !inputs[kKey].present();
-    p.query = RowsOf(inputs[kQuery], "query", p.rows,
-                     p.query_stride + (packed ? kv_heads_ * (head_size_ + value_size_) : 0));
+    p.query_stride = packed ? query + key + value : query;
+    p.query = RowsOf(inputs[kQuery], "query", p.rows, p.query_stride);
     Require(inputs[kKey].present() == inputs[kValue].present() &&
                 (inputs[kSlotMapping].present() || !inputs[kKey].present()),
             "CachedAttention: key, value and slot_mapping must be given together");
@@ -173,20 +176,18 @@ class CachedAttentionBase {
       p.slot_mapping = static_cast<const int32_t*>(inputs[kSlotMapping].raw());
       Require(inputs[kSlotMapping].elements() == p.rows, "CachedAttention: slot_mapping has ",
               inputs[kSlotMapping].elements(), " elements, needed is one a token, ", p.rows);
-      p.key_stride = kv_heads_ * head_size_;
-      p.value_stride = kv_heads_ * value_size_;
+      p.key_stride = key;
+      p.value_stride = value;
       if (!packed) {
         p.key = RowsOf(inputs[kKey], "key", p.rows, p.key_stride);
         p.value = RowsOf(inputs[kValue], "value", p.rows, p.value_stride);
       } else {
-        const auto after = [&](const float* from, int64_t numbers) {
-          const auto bytes = static_cast<int64_t>(BytesOf(inputs[kQuery].type()));
-          return reinterpret_cast<const float*>(reinterpret_cast<const char*>(from) +
-                                                numbers * bytes);
+        const auto after = [&](const float* from, Size numbers) {
+          const Size bytes = numbers * BytesOf(inputs[kQuery].type());
+          return reinterpret_cast<const float*>(reinterpret_cast<const char*>(from) + bytes);
         };
-        p.key = after(p.query, p.query_stride);
-        p.value = after(p.key, p.key_stride);
-        p.query_stride += p.key_stride + p.value_stride;
+        p.key = after(p.query, query);
+        p.value = after(p.key, key);
         p.key_stride = p.value_stride = p.query_stride;
       }
     }
@@ -214,7 +215,7 @@ class CachedAttentionBase {
   }
 
  private:
-  static const float* RowsOf(const Tensor& tensor, const char* name, int64_t rows, int64_t width) {
+  static const float* RowsOf(const Tensor& tensor, const char* name, Size rows, Size width) {
     Require(tensor.elements() == rows * width, "CachedAttention: ", name, " has ",
             tensor.elements(), " elements, ", rows, " tokens of ", width, " need ", rows * width);
     return static_cast<const float*>(tensor.raw());
@@ -303,7 +304,7 @@ class StoreCacheBase {
     StoreProblem p;
     p.pool = PoolOf("StoreCache", inputs[2], offset_, kv_heads_, head_size_, value_size_);
     p.key = BindSide(inputs[0], "key", key_layout_, head_size_, p);
-    const int64_t batch = p.batch, positions = p.positions;
+    const Size batch = p.batch, positions = p.positions;
     p.value = BindSide(inputs[1], "value", value_layout_, value_size_, p);
     Require(p.batch == batch && p.positions == positions, "StoreCache: value has ", p.batch,
             " sequences of ", p.positions, ", key has ", batch, " of ", positions);
@@ -317,7 +318,7 @@ class StoreCacheBase {
  private:
   // Reads a tensor's shape into batch and positions of the problem.
   attention::Input BindSide(const Tensor& tensor, const char* name, const std::string& layout,
-                            int64_t size, StoreProblem& p) const {
+                            Size size, StoreProblem& p) const {
     const bool folded = tensor.rank() == 3;
     Require(folded || tensor.rank() == 4, "StoreCache: ", name, " has rank ", tensor.rank(),
             ", needed is 3 or 4");

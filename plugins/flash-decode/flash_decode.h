@@ -88,7 +88,8 @@ struct NodeSizes {
 
 inline Strides StridesOf(const Tensor& tensor, Layout layout, int64_t features) {
   if (tensor.rank() == 3) {
-    return {tensor.stride(0), features * tensor.stride(2), tensor.stride(1), tensor.stride(2)};
+    return {tensor.stride(0), Size(tensor.stride(2)) * features, tensor.stride(1),
+            tensor.stride(2)};
   }
   const Axes axes = AxesOf(layout);
   return {tensor.stride(0), tensor.stride(axes.head), tensor.stride(axes.position),
@@ -176,7 +177,7 @@ class FlashDecodeBase {
     const NodeSizes s = Measure(context);
     const DataType type = context.InputType(kQuery);
     if (output_rank_ == 3) {
-      context.SetOutput(kOutput, type, {s.batch, s.queries, s.heads * s.value_size});
+      context.SetOutput(kOutput, type, {s.batch, s.queries, Dim(s.heads) * s.value_size});
     } else if (output_layout_ == Layout::kBshd) {
       context.SetOutput(kOutput, type, {s.batch, s.queries, s.heads, s.value_size});
     } else {
@@ -225,10 +226,10 @@ class FlashDecodeBase {
     if (packed_) {
       // query, key and value stand side by side in each position.
       const char* start = static_cast<const char*>(query.raw());
-      const int64_t element = static_cast<int64_t>(BytesOf(query.type())) * query.stride(2);
+      const Size head = Size(query.stride(2)) * BytesOf(query.type()) * p.head_size;
       p.key = p.value = p.query;
-      p.key.data = start + p.heads * p.head_size * element;
-      p.value.data = start + (p.heads + p.kv_heads) * p.head_size * element;
+      p.key.data = start + head * p.heads;
+      p.value.data = start + head * (Size(p.heads) + p.kv_heads);
     } else if (inputs[kKey].present()) {
       p.key = Read(inputs[kKey], key_layout_, p.head_size);
       p.value = Read(inputs[kValue], value_layout_, p.value_size);
@@ -237,7 +238,8 @@ class FlashDecodeBase {
       p.past_key = Read(inputs[kPastKey], Layout::kBhsd, p.head_size);
       p.past_value = Read(inputs[kPastValue], Layout::kBhsd, p.value_size);
     }
-    const int64_t sizes[4] = {p.batch, p.heads, p.queries, p.past + p.fresh};
+    const Size keys = Size(p.past) + p.fresh;
+    const int64_t sizes[4] = {p.batch, p.heads, p.queries, keys};
     p.bias = Broadcast(inputs[kAttnBias], sizes, "attn_bias", p.key_limit);
     p.mask = Broadcast(inputs[kAttnMask], sizes, "attn_mask", p.key_limit);
     if (const Tensor lengths = inputs[kKeyLengths]; lengths.present()) {
@@ -252,7 +254,10 @@ class FlashDecodeBase {
     p.output = Written(outputs[kOutput], output_layout_, p.value_size);
     p.present_key = Written(outputs[kPresentKey], Layout::kBhsd, p.head_size);
     p.present_value = Written(outputs[kPresentValue], Layout::kBhsd, p.value_size);
-    p.scores = Written(outputs[kScores], Layout::kBhsd, p.past + p.fresh);
+    p.scores = Written(outputs[kScores], Layout::kBhsd, keys);
+    if (const char* fault = ValidateSizes(p)) {
+      throw Error(GRAFT_ERROR_INVALID_ARGUMENT, Text("FlashDecode: ", fault));
+    }
     return p;
   }
 
@@ -261,13 +266,13 @@ class FlashDecodeBase {
   static Dim Total(const NodeSizes& s) {
     if (s.past.known() && s.past.value() == 0) return s.fresh;
     if (s.fresh.known() && s.fresh.value() == 0) return s.past;
-    return s.past + s.fresh;
+    return Dim(s.past) + s.fresh;
   }
 
   template <typename Context>
   NodeSizes Measure(const Context& context) const {
     NodeSizes s;
-    const int64_t folded = packed_ ? num_heads_ + 2 * kv_num_heads_ : num_heads_;
+    const int64_t folded = packed_ ? Size(kv_num_heads_) * 2 + num_heads_ : Size(num_heads_);
     const Sizes query = SizesOf(context, kQuery, query_layout_, num_heads_, folded);
     s.batch = query.batch;
     s.heads = query.heads;
@@ -334,13 +339,13 @@ class FlashDecodeBase {
             tensor.rank(), ", needed is 1 to 4");
     int64_t strides[4] = {0, 0, 0, 0};
     for (int axis = 4 - tensor.rank(); axis < 4; ++axis) {
-      const int from = axis - 4 + tensor.rank();
+      const int from = axis - (4 - tensor.rank());
       const int64_t size = tensor.dim(from);
       const bool shorter = axis == 3 && size > 1 && size < sizes[axis];
       Require(size == 1 || size == sizes[axis] || shorter, "FlashDecode: axis ", from, " of ", name,
               " is ", size, ", needed is 1 or ", sizes[axis]);
       if (shorter) key_limit = std::min(key_limit, size);
-      strides[axis] = size == 1 ? 0 : tensor.stride(from);
+      if (size != 1) strides[axis] = tensor.stride(from);
     }
     input.data = tensor.raw();
     input.strides = {strides[0], strides[1], strides[2], strides[3]};

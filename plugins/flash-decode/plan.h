@@ -23,6 +23,7 @@ constexpr int64_t kBatchRows = 16;
 constexpr int64_t kBlockRows = 6;
 constexpr int64_t kBatchBlocks = (kBatchRows + kBlockRows - 1) / kBlockRows;
 
+// Of numbers that a plan or a constant bounds; plans themselves round a Size (graft/checked.h).
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

@@ -11,7 +11,7 @@ bool SameStrides(const Strides& a, const Strides& b) {
 
 }  // namespace
 
-const char* Validate(const Problem& p) {
+const char* ValidateSizes(const Problem& p) {
   if (p.batch < 0 || p.heads < 0 || p.kv_heads < 0 || p.queries < 0 || p.past < 0 || p.fresh < 0) {
     return "a dimension is negative";
   }
@@ -19,6 +19,12 @@ const char* Validate(const Problem& p) {
   if (p.heads < 1 || p.kv_heads < 1 || p.heads % p.kv_heads != 0) {
     return "the number of query heads must be a multiple of the number of key/value heads";
   }
+  if (p.window < 0) return "the window is negative";
+  return nullptr;
+}
+
+const char* Validate(const Problem& p) {
+  if (const char* fault = ValidateSizes(p)) return fault;
   // A tensor without elements may have no address.
   if (p.batch > 0 && p.queries > 0 && (p.query.data == nullptr || p.output.data == nullptr)) {
     return "query and output are required";
@@ -43,7 +49,6 @@ const char* Validate(const Problem& p) {
     }
   }
   if (p.lengths32 != nullptr && p.lengths64 != nullptr) return "lengths are given twice";
-  if (p.window < 0) return "the window is negative";
   return nullptr;
 }
 

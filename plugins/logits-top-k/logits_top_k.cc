@@ -29,7 +29,7 @@ top_k::Runner RunnerOf(const graft::RunContext& context) {
 
 // The elements of an input that must have `count` of them, or nullptr where it is absent.
 template <typename T>
-const T* Elements(graft::Tensor tensor, const char* name, int64_t count) {
+const T* Elements(graft::Tensor tensor, const char* name, graft::Size count) {
   if (!tensor.present()) return nullptr;
   graft::Require(tensor.elements() == count, "LogitsTopK: ", name, " has ", tensor.elements(),
                  " elements, needed are ", count);
@@ -46,8 +46,8 @@ class LogitsTopK : public top_k::LogitsTopKBase {
     problem.type = TypeOf(scores.type());
     problem.scores = scores.raw();
     problem.vocab = scores.dim(-1);
-    problem.rows = 1;
-    for (int32_t axis = 0; axis + 1 < scores.rank(); ++axis) problem.rows *= scores.dim(axis);
+    graft::Require(problem.vocab >= 1, "LogitsTopK: the scores have no tokens, needed is 1");
+    problem.rows = graft::ElementsOf(scores.shape(), scores.rank() - 1);
     ReadGroups(context, &problem);
     problem.bias = Elements<float>(context.inputs[kBias], "bias", problem.rows);
     ReadEdits(context, &problem);
@@ -97,11 +97,11 @@ class LogitsTopK : public top_k::LogitsTopKBase {
       }
       return;
     }
-    const auto* warpers =
-        Elements<float>(context.inputs[kWarpers], "warpers", groups.dim(0) * kWarperFields);
+    const auto* warpers = Elements<float>(context.inputs[kWarpers], "warpers",
+                                          graft::Size(groups.dim(0)) * kWarperFields);
     const graft::Tensor random_numbers = context.inputs[kRandomNumbers];
     for (int64_t g = 0; g < groups.dim(0); ++g) {
-      const int32_t* field = groups.data<int32_t>() + g * kGroupFields;
+      const int32_t* field = groups.data<int32_t>() + graft::Size(g) * kGroupFields;
       top_k::Group group;
       group.first = field[0];
       group.count = field[1];
@@ -114,7 +114,7 @@ class LogitsTopK : public top_k::LogitsTopKBase {
       group.top_k = field[5];
       group.min_keep = field[6];
       if (warpers != nullptr) {
-        const float* warper = warpers + g * kWarperFields;
+        const float* warper = warpers + graft::Size(g) * kWarperFields;
         group.temperature = warper[0];
         group.top_p = warper[1];
         group.min_p = warper[2];
@@ -122,9 +122,9 @@ class LogitsTopK : public top_k::LogitsTopKBase {
       }
       if (group.mode == top_k::Mode::kSample) {
         const int64_t count = random_numbers.present() ? random_numbers.elements() : 0;
-        graft::Require(field[7] >= 0 && group.k >= 0 && field[7] + group.k <= count,
-                       "LogitsTopK: group ", g, " takes ", group.k, " random numbers from ",
-                       field[7], ", there are ", count);
+        graft::Require(graft::HoldsRange(count, field[7], group.k), "LogitsTopK: group ", g,
+                       " takes ", group.k, " random numbers from ", field[7], ", there are ",
+                       count);
         group.random_numbers = random_numbers.data<float>() + field[7];
       }
       problem->groups.push_back(group);
@@ -134,8 +134,8 @@ class LogitsTopK : public top_k::LogitsTopKBase {
   static void ReadEdits(const graft::RunContext& context, top_k::Problem* problem) {
     const graft::Tensor tokens = context.inputs[kEditTokens];
     const int64_t count = tokens.present() ? tokens.elements() : 0;
-    problem->edit_offsets =
-        Elements<int32_t>(context.inputs[kEditOffsets], "edit_offsets", problem->rows + 1);
+    problem->edit_offsets = Elements<int32_t>(context.inputs[kEditOffsets], "edit_offsets",
+                                              graft::Size(problem->rows) + 1);
     problem->edit_tokens = Elements<int32_t>(tokens, "edit_tokens", count);
     problem->edit_ops = Elements<int32_t>(context.inputs[kEditOps], "edit_ops", count);
     problem->edit_values = Elements<float>(context.inputs[kEditValues], "edit_values", count);

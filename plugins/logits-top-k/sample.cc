@@ -138,7 +138,10 @@ class Warper {
     std::vector<Typical> all;
     all.reserve(items_.size());
     for (const Item& item : items_) {
-      all.push_back({std::fabs(-std::log(item.weight / sum) - entropy), item});
+      // Scores beyond all limits have no information; NaN would upset the order.
+      const double distance = std::fabs(-std::log(item.weight / sum) - entropy);
+      all.push_back(
+          {std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance, item});
     }
     std::sort(all.begin(), all.end(), [](const Typical& a, const Typical& b) {
       return a.distance != b.distance ? a.distance < b.distance : Earlier(a.item, b.item);

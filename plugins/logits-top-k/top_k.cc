@@ -4,7 +4,7 @@
 #include <limits>
 #include <memory>
 
-#include "graft/error.h"
+#include "graft/checked.h"
 #include "row.h"
 #include "sample.h"
 
@@ -48,7 +48,7 @@ void TakeRow(const Problem& problem, const Kernel& kernel, const Group& group, T
   const float bias = problem.bias != nullptr ? problem.bias[task->row] : 0;
   const bool log_probs = group.mode == Mode::kLogProbs;
   const int64_t wanted = std::min(group.k, problem.vocab);
-  const int64_t capacity = std::max<int64_t>(1024, 2 * wanted + 8 * kStrip);
+  const int64_t capacity = std::max<int64_t>(1024, Size(wanted) * 2 + 8 * kStrip);
   const std::unique_ptr<Found[]> found(new Found[static_cast<size_t>(capacity)]);
   Row row(problem, kernel, task->row);
   if (!row.Read(wanted, log_probs || group.normalize, bias, found.get(), capacity, false)) {
@@ -82,8 +82,8 @@ void Check(const Problem& problem) {
   Require(problem.vocab >= 1, "the scores have ", problem.vocab, " tokens a row, needed is 1");
   for (size_t i = 0; i < problem.groups.size(); ++i) {
     const Group& group = problem.groups[i];
-    Require(group.count >= 1 && group.first >= 0 && group.first + group.count <= problem.rows,
-            "group ", i, " has rows ", group.first, " to ", group.first + group.count - 1,
+    Require(group.count >= 1 && HoldsRange(problem.rows, group.first, group.count), "group ", i,
+            " has rows ", group.first, " to ", Size(group.first) + group.count - 1,
             ", the scores have ", problem.rows, " rows");
     Require(group.k >= 1, "group ", i, " asks for ", group.k, " candidates, needed is 1 or more");
     if (group.mode != Mode::kSample) continue;

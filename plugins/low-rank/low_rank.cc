@@ -20,7 +20,7 @@ struct LowRank {
     const graft::Tensor weight = context.Constant("weight");
     if (weight.type() != graft::kFloat64 || weight.rank() != 2)
       context.Refuse("weight is no real matrix");
-    const int64_t k = weight.dim(0), n = weight.dim(1);
+    const graft::Size k = weight.dim(0), n = weight.dim(1);
     const Eigen::Map<const Matrix> w(weight.data<double>(), k, n);
     const auto limit =
         static_cast<int64_t>(kWorthwhile * static_cast<double>(k * n) / static_cast<double>(k + n));
@@ -28,14 +28,14 @@ struct LowRank {
     if (!w.allFinite()) context.Refuse("the weight holds values that are not finite");
 
     // A corner of full rank settles most weights at a fraction of the cost.
-    const int64_t side = std::min({limit + 1, k, n});
+    const int64_t side = std::min<int64_t>({limit + 1, k, n});
     if (side > limit && Rank(w.topLeftCorner(side, side)) > limit) {
       context.Refuse("the rank of the ", k, " x ", n, " weight is above ", limit);
     }
 
     // Range finder (Halko, Martinsson and Tropp 2011, algorithm 4.1): the matmuls of W with a few
     // more random vectors than its rank span its columns.
-    const int64_t probes = std::min(limit + 8, n);
+    const int64_t probes = std::min<int64_t>(limit + 8, n);
     std::mt19937_64 random(1);
     std::normal_distribution<double> normal;
     Matrix sample = Matrix::NullaryExpr(n, probes, [&] { return normal(random); });

@@ -56,10 +56,11 @@ class NGramBlock : public ngram::NGramBlockBase {
   void RunOn(const graft::RunContext& context, graft::Tensor tokens) const {
     const graft::Tensor scores = context.inputs[kScores];
     const graft::MutableTensor output = context.outputs[0];
-    const int64_t vocab = scores.dim(-1);
-    const int64_t rows = tokens.dim(0);
+    const graft::Size vocab = scores.dim(-1), rows = tokens.dim(0);
     graft::Require(scores.elements() == rows * vocab, "NGramBlock: scores have ", scores.elements(),
                    " elements, needed are ", rows, " rows of ", vocab);
+    // Of empty rows there is nothing to check, and no memory bounds their number.
+    if (output.elements() == 0 && !context.inputs[kIndex].present()) return;
     const Rows<T> input{tokens.data<T>(), tokens.dim(1), context.inputs[kLengths], pad_};
     Check(input, rows, vocab);
 
@@ -86,8 +87,8 @@ class NGramBlock : public ngram::NGramBlockBase {
     ForRows(context, scores, output, rows, [&](int64_t row, const auto& ban) {
       // Tokens of earlier steps were held against the vocabulary of that time.
       index.ForEachBanned(row, [&](int64_t token) {
-        graft::Require(token < vocab, "NGramBlock: row ", row, " holds token ", token,
-                       ", the vocabulary has ", vocab);
+        graft::Require(graft::HoldsIndex(vocab, token), "NGramBlock: row ", row, " holds token ",
+                       token, ", the vocabulary has ", vocab);
         ban(token);
       });
     });
@@ -104,8 +105,9 @@ class NGramBlock : public ngram::NGramBlockBase {
                      length, ", needed is 0 to ", input.stride);
       int64_t first, last;
       input.Trim(row, &first, &last);
-      const T* at = input.tokens + row * input.stride;
-      const int64_t bad = first + ngram::Outside(scanner_, at + first, last - first, vocab);
+      const T* at = input.tokens + graft::Size(row) * input.stride;
+      const graft::Size outside = ngram::Outside(scanner_, &at[first], last - first, vocab);
+      const int64_t bad = outside + first;
       if (bad < last) {
         throw graft::Error(GRAFT_ERROR_INVALID_ARGUMENT,
                            graft::Text("NGramBlock: row ", row, " holds token ", at[bad],
@@ -118,8 +120,8 @@ class NGramBlock : public ngram::NGramBlockBase {
   template <typename ForBanned>
   void ForRows(const graft::RunContext& context, graft::Tensor scores, graft::MutableTensor output,
                int64_t rows, const ForBanned& for_banned) const {
-    const int64_t vocab = scores.dim(-1);
     const auto element = static_cast<int64_t>(graft::BytesOf(scores.type()));
+    const int64_t line_bytes = graft::Size(scores.dim(-1)) * element;
     const char* from = static_cast<const char*>(scores.raw());
     char* to = static_cast<char*>(output.raw());
     // Sign, exponent of ones, no fraction: the same bits for every type.
@@ -127,16 +129,16 @@ class NGramBlock : public ngram::NGramBlockBase {
     const uint32_t wide = 0xff800000;
     // About 40 microseconds of copying a task.
     const int64_t chunk =
-        std::max<int64_t>(1, (int64_t{1} << 19) / std::max<int64_t>(1, vocab * element));
+        std::max<int64_t>(1, (int64_t{1} << 19) / std::max<int64_t>(1, line_bytes));
     context.ParallelFor(static_cast<uint64_t>((rows + chunk - 1) / chunk), [&](uint64_t task) {
       const int64_t begin = static_cast<int64_t>(task) * chunk;
       const int64_t end = std::min(rows, begin + chunk);
       if (from != to) {
-        std::memcpy(to + begin * vocab * element, from + begin * vocab * element,
-                    static_cast<size_t>((end - begin) * vocab * element));
+        std::memcpy(to + begin * line_bytes, from + begin * line_bytes,
+                    static_cast<size_t>((end - begin) * line_bytes));
       }
       for (int64_t row = begin; row < end; ++row) {
-        char* line = to + row * vocab * element;
+        char* line = to + row * line_bytes;
         if (element == 2) {
           for_banned(row, [&](int64_t token) { std::memcpy(line + token * 2, &narrow, 2); });
         } else {

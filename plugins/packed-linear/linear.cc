@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "graft/checked.h"
 #include "kernel.h"
 #include "plan.h"
 
@@ -78,13 +79,14 @@ void Work(void* argument, int64_t worker) {
 }  // namespace
 
 size_t PackedFloats(int64_t depth, int64_t columns) {
-  return static_cast<size_t>(graft_panels(columns) * kPanelColumns * depth);
+  return (RoundUp(Size(columns), kPanelColumns) * depth).To<size_t>();
 }
 
 void Pack(const float* weight, int64_t depth, int64_t columns, bool transposed, float* panels,
           const Runner& runner) {
+  if (depth == 0 || columns == 0) return;
   PackCall call{weight, depth, columns, transposed, panels};
-  const int64_t tasks = DivideUp(columns, kPackPanels * kPanelColumns);
+  const int64_t tasks = DivideUp(Size(columns), kPackPanels * kPanelColumns);
   if (runner.parallel_for == nullptr) {
     for (int64_t task = 0; task < tasks; ++task) PackSome(&call, task);
     return;

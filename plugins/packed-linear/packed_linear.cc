@@ -73,10 +73,10 @@ class PackedLinear {
     graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);
     if (columns_ > 0) {
       const graft::Dim panels = context.InputDim(kWeight, 0), width = context.InputDim(kWeight, 2);
-      graft::Require(Fits(panels, graft::Dim(graft_panels(columns_))) &&
-                         Fits(width, graft::Dim(linear::kPanelColumns)),
+      const graft::Dim needed = graft::DivideUp(graft::Size(columns_), linear::kPanelColumns);
+      graft::Require(Fits(panels, needed) && Fits(width, graft::Dim(linear::kPanelColumns)),
                      "PackedLinear: weight is ", panels.value(), " panels of ", width.value(),
-                     " columns, needed are ", graft_panels(columns_), " of ", linear::kPanelColumns,
+                     " columns, needed are ", needed.value(), " of ", linear::kPanelColumns,
                      " for ", columns_, " columns");
       columns = graft::Dim(columns_);
     }
@@ -115,8 +115,8 @@ class PackedLinear {
 
   uint64_t Workspace(const graft::WorkspaceContext& context) const {
     const linear::Problem problem = Bind(context.inputs);
-    return linear::WorkspaceSize(problem, Threads(context.concurrency)) +
-           SpreadBytes(context.inputs, problem);
+    const graft::Size bytes = linear::WorkspaceSize(problem, Threads(context.concurrency));
+    return (bytes + SpreadBytes(context.inputs, problem)).To<uint64_t>();
   }
 
   void Run(const graft::RunContext& context) const {
@@ -126,9 +126,9 @@ class PackedLinear {
     problem.y = context.outputs[0].data<float>();
     if (const graft::Tensor residual = context.inputs[kResidual]; residual.present()) {
       graft::Require(residual.compact(), "PackedLinear: residual must be compact");
-      graft::Require(residual.elements() == problem.rows * problem.columns,
-                     "PackedLinear: residual has ", residual.elements(), " elements, y has ",
-                     problem.rows * problem.columns);
+      const graft::Size needed = graft::Size(problem.rows) * problem.columns;
+      graft::Require(residual.elements() == needed, "PackedLinear: residual has ",
+                     residual.elements(), " elements, y has ", needed);
       problem.residual = residual.data<float>();
     }
     char* workspace = static_cast<char*>(context.workspace());
@@ -156,8 +156,7 @@ class PackedLinear {
     problem.panels = columns_ > 0;
     problem.depth = x.dim(-1);
     problem.columns = columns_ > 0 ? columns_ : weight.dim(transposed_ ? 0 : 1);
-    problem.rows = 1;
-    for (int32_t i = 0; i + 1 < x.rank(); ++i) problem.rows *= x.dim(i);
+    problem.rows = graft::ElementsOf(x.shape(), x.rank() - 1);
     problem.x_stride = problem.depth;
     problem.y_stride = problem.columns;
     problem.residual_stride = problem.columns;
@@ -173,7 +172,9 @@ class PackedLinear {
   static uint64_t SpreadBytes(const graft::Tensors& inputs, const linear::Problem& problem) {
     const graft::Tensor bias = inputs[kBias];
     if (!bias.present() || bias.elements() == problem.columns) return 0;
-    return (static_cast<uint64_t>(problem.columns) * sizeof(float) + 63) / 64 * 64;
+    graft::Scratch scratch;
+    scratch.Take(problem.columns, sizeof(float));
+    return scratch.bytes();
   }
 
   bool transposed_;
@@ -199,7 +200,9 @@ class PackPanels {
                    ", needed is 2");
     const graft::Dim columns = context.InputDim(0, transposed_ ? 0 : 1);
     const graft::Dim panels =
-        columns.known() ? graft::Dim(graft_panels(columns.value())) : graft::Dim();
+        columns.known()
+            ? graft::Dim(graft::DivideUp(graft::Size(columns.value()), linear::kPanelColumns))
+            : graft::Dim();
     const graft::Dim dims[] = {panels, context.InputDim(0, transposed_ ? 1 : 0),
                                graft::Dim(linear::kPanelColumns)};
     context.SetOutput(0, graft::kFloat32, dims, 3);

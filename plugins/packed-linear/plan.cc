@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graft/checked.h"
+
 namespace graft {
 namespace linear {
 namespace {
@@ -36,37 +38,39 @@ constexpr int64_t kTasksAThread = 4;
 // microseconds.
 constexpr int64_t kSerialWork = 100000;
 
-constexpr size_t kAlignment = 64;
+constexpr int64_t kAlignment = 64;
 
-size_t Align(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+// Bytes of so many floats, in whole lines.
+size_t FloatBytes(Size floats) { return RoundUp(floats * sizeof(float), kAlignment).To<size_t>(); }
 
 void PlanStream(const Problem& problem, int64_t threads, const Tuning& tuning, Plan* plan) {
-  const int64_t n = std::max<int64_t>(1, problem.columns), k = problem.depth;
+  const Size n = std::max<int64_t>(1, problem.columns), k = problem.depth;
   const int64_t wanted =
-      std::min(threads * kTasksAThread, std::max<int64_t>(1, n * k / kTaskFloats));
+      std::min<int64_t>(Size(threads) * kTasksAThread, std::max<int64_t>(1, n * k / kTaskFloats));
   plan->panels = DivideUp(n, kPanel);
-  plan->panel = tuning.panel > 0 ? tuning.panel : RoundUp(DivideUp(n, plan->panels), 2 * kLine);
+  plan->panel =
+      tuning.panel > 0 ? Size(tuning.panel) : RoundUp(DivideUp(n, plan->panels), 2 * kLine);
   plan->panels = DivideUp(n, plan->panel);
-  plan->splits = std::max<int64_t>(1, tuning.splits > 0 ? tuning.splits
-                                                        : std::min(DivideUp(wanted, plan->panels),
-                                                                   DivideUp(k, 8 * kStreamBlock)));
+  plan->splits = std::max<int64_t>(
+      1, tuning.splits > 0
+             ? tuning.splits
+             : std::min<int64_t>(DivideUp(wanted, plan->panels), DivideUp(k, 8 * kStreamBlock)));
   plan->split_depth =
-      std::max(kMaxStreamBlock, RoundUp(DivideUp(k, plan->splits), kMaxStreamBlock));
+      std::max<int64_t>(kMaxStreamBlock, RoundUp(DivideUp(k, plan->splits), kMaxStreamBlock));
   plan->splits = std::max<int64_t>(1, DivideUp(k, plan->split_depth));
   // A whole tile may be written where a part of one is needed; a line more holds rows of sums
   // out of each other's way in the cache.
-  plan->sums_stride = RoundUp(plan->panel, 2 * kLine) + kLine;
-  plan->sums_floats = static_cast<size_t>(problem.rows * plan->sums_stride);
-  if (plan->splits == 1) plan->worker_bytes = Align(sizeof(float) * plan->sums_floats);
+  plan->sums_stride = RoundUp(Size(plan->panel), 2 * kLine) + kLine;
+  plan->sums_floats = (Size(plan->sums_stride) * problem.rows).To<size_t>();
+  if (plan->splits == 1) plan->worker_bytes = FloatBytes(plan->sums_floats);
 }
 
 void PlanDots(const Problem& problem, int64_t threads, const Tuning& tuning, Plan* plan) {
-  const int64_t n = std::max<int64_t>(1, problem.columns);
-  const int64_t k = std::max<int64_t>(1, problem.depth);
-  const int64_t share = DivideUp(n, threads * kTasksAThread);
-  plan->panel = tuning.panel > 0
-                    ? tuning.panel
-                    : RoundUp(std::max<int64_t>(1, std::min(share, DivideUp(kTaskFloats, k))), 4);
+  const Size n = std::max<int64_t>(1, problem.columns);
+  const Size k = std::max<int64_t>(1, problem.depth);
+  const int64_t share = DivideUp(n, Size(threads) * kTasksAThread);
+  const int64_t chosen = std::max<int64_t>(1, std::min<int64_t>(share, DivideUp(kTaskFloats, k)));
+  plan->panel = tuning.panel > 0 ? tuning.panel : RoundUp(chosen, 4);
   plan->panels = DivideUp(n, plan->panel);
 }
 
@@ -74,42 +78,44 @@ void PlanBlocked(const Problem& problem, int64_t threads, const Tuning& tuning, 
   // Wide blocks are read in longer stretches, and lie better in a cache where rows of W are a power
   // of two apart; they must leave every thread its share.
   plan->panel = kBlockedColumns;
-  while (2 * plan->panel <= kMaxBlockedColumns &&
-         problem.columns >= 2 * plan->panel * threads * kTasksAThread) {
-    plan->panel *= 2;
+  const Size share = Size(threads) * kTasksAThread;
+  for (Size wide = 2 * kBlockedColumns;
+       wide <= kMaxBlockedColumns && problem.columns >= share * wide; wide *= 2) {
+    plan->panel = wide;
   }
   if (tuning.panel > 0) plan->panel = RoundUp(tuning.panel, kBlockedColumns);
   plan->pack_depth = std::max<int64_t>(1, kBlockedFloats / plan->panel);
-  plan->panels = DivideUp(problem.columns, plan->panel);
-  plan->row_blocks = std::max<int64_t>(1, DivideUp(problem.rows, kBlockedRows));
-  plan->row_block = DivideUp(problem.rows, plan->row_blocks);
-  plan->worker_bytes = Align(sizeof(float) * static_cast<size_t>(plan->pack_depth * plan->panel));
+  plan->panels = DivideUp(Size(problem.columns), plan->panel);
+  plan->row_blocks = std::max<int64_t>(1, DivideUp(Size(problem.rows), kBlockedRows));
+  plan->row_block = DivideUp(Size(problem.rows), plan->row_blocks);
+  plan->worker_bytes = FloatBytes(Size(plan->pack_depth) * plan->panel);
 }
 
 void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, Plan* plan) {
   // A stretch of a panel and one of a group of x lie in the first cache, x in the second.
-  const int64_t k = std::max<int64_t>(1, problem.depth);
+  const Size k = std::max<int64_t>(1, problem.depth);
   plan->pack_depth = DivideUp(k, DivideUp(k, kPanelDepth));
-  const int64_t fitting = std::max<int64_t>(1, kPanelFloats / k / kGroupRows) * kGroupRows;
-  const int64_t maximum = std::min(kMaxRowBlock, fitting);
-  const int64_t rows = std::max<int64_t>(1, problem.rows);
+  const Size fitting = std::max<int64_t>(1, kPanelFloats / k / kGroupRows);
+  const int64_t maximum = std::min<int64_t>(kMaxRowBlock, fitting * kGroupRows);
+  const Size rows = std::max<int64_t>(1, problem.rows);
   plan->row_blocks = DivideUp(rows, maximum);
-  plan->row_block = plan->row_blocks == 1 ? rows : maximum;
+  plan->row_block = plan->row_blocks == 1 ? int64_t{rows} : maximum;
 
   // Large tasks first, so that little is done twice, and small ones last, so that all end together.
-  const int64_t all = std::max<int64_t>(1, DivideUp(problem.columns, kLine));
+  const Size all = std::max<int64_t>(1, DivideUp(Size(problem.columns), kLine));
   const int64_t max_shares = DivideUp(all * kLine * k, kTaskFloats);
-  int64_t small = all;
-  if (plan->row_blocks > kTopKBlocks * threads) {
-    plan->whole_blocks = plan->row_blocks - kTopKBlocks * threads;
+  const Size blocks = Size(threads) * kTopKBlocks, shares = Size(threads) * kTopKShares;
+  Size small = all;
+  if (plan->row_blocks > blocks) {
+    plan->whole_blocks = plan->row_blocks - blocks;
     plan->panels = kTopKShares;
-  } else if (plan->row_blocks > 1 || max_shares < kTopKShares * threads) {
-    plan->panels = DivideUp(kTopKBlocks * kTopKShares * threads, plan->row_blocks);
+  } else if (plan->row_blocks > 1 || max_shares < shares) {
+    plan->panels = DivideUp(blocks * kTopKShares, plan->row_blocks);
   } else {
     plan->large_shares = threads;
     plan->large_panel = all * 2 / 3 / threads;
-    small -= plan->large_shares * plan->large_panel;
-    plan->panels = kTopKShares * threads;
+    small -= Size(plan->large_shares) * plan->large_panel;
+    plan->panels = shares;
   }
   plan->panels = std::max<int64_t>(1, std::min(plan->panels, max_shares));
   plan->panel = DivideUp(small, plan->panels);
@@ -118,21 +124,22 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
     plan->panel = DivideUp(tuning.panel, kLine);
     small = all;
   }
-  plan->panels = plan->large_shares + DivideUp(small, plan->panel);
-  const int64_t copies = problem.norm ? 2 : 1;  // of x
-  plan->worker_bytes = Align(
-      sizeof(float) * static_cast<size_t>(plan->row_block * (copies * problem.depth + kLine)));
+  plan->panels = Size(plan->large_shares) + DivideUp(small, plan->panel);
+  const Size copies = problem.norm ? 2 : 1;  // of x
+  plan->worker_bytes = FloatBytes((copies * problem.depth + kLine) * plan->row_block);
 }
 
 }  // namespace
 
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
+  Require(problem.rows >= 0 && problem.depth >= 0 && problem.columns >= 0, "a matmul of ",
+          problem.rows, " rows of ", problem.depth, " with ", problem.columns, " columns");
   Plan plan{};
   plan.splits = 1;
   plan.row_blocks = 1;
   plan.split_depth = problem.depth;
   threads = std::max<int64_t>(1, threads);
-  if (problem.rows * problem.depth * problem.columns < kSerialWork) threads = 1;
+  if (Size(problem.rows) * problem.depth * problem.columns < kSerialWork) threads = 1;
   const int64_t many = tuning.blocked_rows > 0 ? tuning.blocked_rows : kManyRows;
   if (problem.panels) {
     plan.path = Path::kPanels;
@@ -147,17 +154,17 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
     plan.path = Path::kStream;
     PlanStream(problem, threads, tuning, &plan);
   }
-  plan.tasks =
-      plan.whole_blocks + plan.panels * plan.splits * (plan.row_blocks - plan.whole_blocks);
+  const Size shared = Size(plan.row_blocks) - plan.whole_blocks;
+  plan.tasks = shared * plan.panels * plan.splits + plan.whole_blocks;
   plan.workers = std::min(threads, plan.tasks);
 
-  plan.counter_count = 1 + static_cast<size_t>(plan.splits > 1 ? plan.panels : 0);
-  plan.partial_offset = Align(plan.counter_count * sizeof(int64_t));
-  plan.worker_offset = plan.partial_offset;
-  if (plan.splits > 1) {
-    plan.worker_offset += Align(sizeof(float) * plan.sums_floats * static_cast<size_t>(plan.tasks));
-  }
-  plan.total_bytes = plan.worker_offset + plan.worker_bytes * static_cast<size_t>(plan.workers);
+  Scratch scratch;
+  plan.counter_count = (Size(plan.splits > 1 ? plan.panels : 0) + 1).To<size_t>();
+  scratch.Take(plan.counter_count, sizeof(int64_t));
+  plan.partial_offset = scratch.bytes();
+  if (plan.splits > 1) scratch.Take(Size(plan.tasks) * plan.sums_floats, sizeof(float));
+  plan.worker_offset = scratch.Take(plan.workers, plan.worker_bytes);
+  plan.total_bytes = scratch.bytes();
   return plan;
 }
 

@@ -14,7 +14,10 @@
 namespace {
 
 using graft::Dim;
+using graft::HoldsIndex;
+using graft::HoldsRange;
 using graft::Require;
+using graft::Size;
 using graft::Tensor;
 
 class PlainDecode {
@@ -57,31 +60,30 @@ class PlainDecode {
         window_(c.Int("window")),
         rank_(c.Int("output_rank")),
         heads_first_(c.String("output_layout") == "bhsd") {
-    Require(heads_ > 0 && kv_heads_ > 0 && heads_ % kv_heads_ == 0 && key_size_ > 0,
-            "PlainDecode: ", heads_, " heads of ", key_size_, " over ", kv_heads_,
-            ", needed are positive numbers, the first a multiple of the last");
+    Require(
+        heads_ > 0 && kv_heads_ > 0 && heads_ % kv_heads_ == 0 && key_size_ > 0 && value_size_ > 0,
+        "PlainDecode: ", heads_, " heads of ", key_size_, " and ", value_size_, " over ", kv_heads_,
+        ", needed are positive numbers, the first a multiple of the last");
   }
 
   void Infer(graft::InferContext& c) const {
     const Dim rows = c.InputDim(0, 0);
-    if (rank_ == 2) return c.SetOutput(0, graft::kFloat32, {rows, heads_ * value_size_});
-    if (rank_ == 3) return c.SetOutput(0, graft::kFloat32, {rows, 1, heads_ * value_size_});
+    const Size width = Size(heads_) * value_size_;
+    if (rank_ == 2) return c.SetOutput(0, graft::kFloat32, {rows, width});
+    if (rank_ == 3) return c.SetOutput(0, graft::kFloat32, {rows, 1, width});
     if (heads_first_) return c.SetOutput(0, graft::kFloat32, {rows, heads_, 1, value_size_});
     c.SetOutput(0, graft::kFloat32, {rows, 1, heads_, value_size_});
   }
 
   void Run(const graft::RunContext& c) const {
+    Check(c);
     const Tensor cache = c.inputs[3], sequences = c.inputs[4];
-    Require(
-        cache.rank() == 2 && sequences.rank() == 2 && sequences.dim(1) == GRAFT_SEQUENCE_COLUMNS,
-        "PlainDecode: cache needs rank 2, sequences ", GRAFT_SEQUENCE_COLUMNS, " columns");
-    Require(offset_ + graft_cache_kv_area(kv_heads_, key_size_, value_size_) <= cache.dim(1),
-            "PlainDecode: a block of cache has ", cache.dim(1), " floats, too few for the layer");
     const Pool pool{static_cast<float*>(const_cast<void*>(cache.raw())), cache.dim(1)};
     Write(c, pool);
     const auto* step = static_cast<const int32_t*>(sequences.raw());
     for (int64_t g = 0; g < sequences.dim(0); ++g, step += GRAFT_SEQUENCE_COLUMNS) {
-      c.ParallelFor(static_cast<uint64_t>(step[GRAFT_SEQUENCE_TOKENS] * heads_), [&](uint64_t i) {
+      const Size tasks = Size(step[GRAFT_SEQUENCE_TOKENS]) * heads_;
+      c.ParallelFor(tasks.To<uint64_t>(), [&](uint64_t i) {
         Attend(c, pool, step, static_cast<int64_t>(i) / heads_, static_cast<int64_t>(i) % heads_);
       });
     }
@@ -92,6 +94,60 @@ class PlainDecode {
     float* data;
     int64_t block_floats;
   };
+
+  // Everything that is read or written by a number from the model must be there.
+  void Check(const graft::RunContext& c) const {
+    const Tensor query = c.inputs[0], key = c.inputs[1], value = c.inputs[2], cache = c.inputs[3];
+    const Tensor sequences = c.inputs[4], shared = c.inputs[5], own = c.inputs[6];
+    const Tensor mapping = c.inputs[7], bias = c.inputs[8];
+    Require(query.rank() >= 1 && cache.rank() == 2 && sequences.rank() == 2 &&
+                sequences.dim(1) == GRAFT_SEQUENCE_COLUMNS,
+            "PlainDecode: query needs rows, cache rank 2, sequences ", GRAFT_SEQUENCE_COLUMNS,
+            " columns");
+    const Size area = Size(kv_heads_) * GRAFT_CACHE_BLOCK_SIZE * (Size(key_size_) + value_size_);
+    Require(HoldsRange(cache.dim(1), offset_, area), "PlainDecode: a block of cache has ",
+            cache.dim(1), " floats, the layer takes ", area, " from ", offset_, " on");
+    const Size rows = query.dim(0), slots = Size(cache.dim(0)) * GRAFT_CACHE_BLOCK_SIZE;
+    Require(query.elements() == rows * QueryStride(c), "PlainDecode: query has ", query.elements(),
+            " elements, needed are ", rows * QueryStride(c));
+    Require(key.present() == value.present() && (mapping.present() || !key.present()),
+            "PlainDecode: key, value and slot_mapping must be given together");
+    Require(!key.present() || (key.elements() == rows * kv_heads_ * key_size_ &&
+                               value.elements() == rows * kv_heads_ * value_size_),
+            "PlainDecode: key and value need ", rows, " rows");
+    Require(!bias.present() || (bias.rank() == 2 && bias.dim(0) == heads_ && bias.dim(1) >= 1),
+            "PlainDecode: bias needs ", heads_, " rows of distances");
+    if (mapping.present()) {
+      Require(mapping.elements() == rows, "PlainDecode: slot_mapping needs a slot a row");
+      CheckSlots(mapping, 0, rows, -1, slots, "slot_mapping");
+    }
+    const auto* step = static_cast<const int32_t*>(sequences.raw());
+    for (int64_t g = 0; g < sequences.dim(0); ++g, step += GRAFT_SEQUENCE_COLUMNS) {
+      const Size n = step[GRAFT_SEQUENCE_TOKENS], s = step[GRAFT_SEQUENCE_SHARED];
+      const Size m = step[GRAFT_SEQUENCE_PRIVATE];
+      Require(HoldsRange(rows, step[GRAFT_SEQUENCE_FIRST_TOKEN], n) && s >= 0 && m >= 0,
+              "PlainDecode: sequence ", g, " has ", n, " tokens, ", s, " shared and ", m,
+              " private positions, there are ", rows, " tokens");
+      Require(step[GRAFT_SEQUENCE_CAUSAL] == 0 || (m == 0 && s >= n), "PlainDecode: sequence ", g,
+              " is causal with ", n, " tokens and ", s, " positions");
+      CheckSlots(shared, step[GRAFT_SEQUENCE_SHARED_OFFSET], s, 0, slots, "shared_slots");
+      CheckSlots(own, step[GRAFT_SEQUENCE_PRIVATE_OFFSET], n * m, 0, slots, "private_slots");
+    }
+  }
+
+  // Slots first .. first + count - 1 of a list, which may be absent, from `least` on.
+  static void CheckSlots(const Tensor& list, Size first, Size count, int64_t least, Size slots,
+                         const char* name) {
+    const Size length = list.present() ? list.elements() : 0;
+    Require(HoldsRange(length, first, count), "PlainDecode: ", name, " has ", length, " slots, ",
+            count, " are taken from ", first, " on");
+    const auto* slot = static_cast<const int32_t*>(list.present() ? list.raw() : nullptr);
+    for (int64_t i = first; i < first + count; ++i) {
+      Require(slot[i] >= least && slot[i] < slots, "PlainDecode: ", name, "[", i, "] is slot ",
+              slot[i], ", the pool has ", slots);
+    }
+  }
+
   float* Key(const Pool& p, int64_t slot, int64_t head) const {
     return p.data + graft_cache_key_offset(slot, head, p.block_floats, offset_, key_size_);
   }
@@ -102,7 +158,8 @@ class PlainDecode {
   // Floats from one row of queries to the next: key and value may stand beside the query.
   int64_t QueryStride(const graft::RunContext& c) const {
     const bool packed = c.inputs[7].present() && !c.inputs[1].present();
-    return heads_ * key_size_ + (packed ? kv_heads_ * (key_size_ + value_size_) : 0);
+    const Size query = Size(heads_) * key_size_;
+    return packed ? query + Size(kv_heads_) * (Size(key_size_) + value_size_) : query;
   }
 
   // Puts the new keys and values where the host says, before anything is read.
@@ -154,7 +211,7 @@ class PlainDecode {
       score *= scale_;
       if (softcap_ > 0) score = softcap_ * std::tanh(score / softcap_);
       if (const Tensor bias = c.inputs[8]; bias.present()) {
-        const int64_t distance = std::min(position - j, bias.dim(1) - 1);
+        const int64_t distance = std::min<int64_t>(position - j, bias.dim(1) - 1);
         score += static_cast<const float*>(bias.raw())[head * bias.dim(1) + distance];
       }
       if (window_ > 0 && position - j >= window_) score = -std::numeric_limits<double>::infinity();

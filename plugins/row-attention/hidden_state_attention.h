@@ -45,9 +45,8 @@ inline RowPool RowsIn(const char* name, const Tensor& cache, int64_t width, int6
   pool.width = width;
   pool.offset = offset;
   pool.storage = storage;
-  Require(offset + pool.area_floats() <= pool.block_floats, name, ": a block of cache has ",
-          pool.block_floats, " floats, rows of ", width, " from ", offset, " on end at ",
-          offset + pool.area_floats());
+  const std::string fault = ValidatePool(pool);
+  Require(fault.empty(), name, ": ", fault);
   return pool;
 }
 
@@ -99,9 +98,9 @@ class RowAttention {
     const Dim rows = context.InputDim(0, 0);
     switch (output_rank_) {
       case 2:
-        return context.SetOutput(0, kFloat32, {rows, heads_ * value_size_});
+        return context.SetOutput(0, kFloat32, {rows, Size(heads_) * value_size_});
       case 3:
-        return context.SetOutput(0, kFloat32, {rows, 1, heads_ * value_size_});
+        return context.SetOutput(0, kFloat32, {rows, 1, Size(heads_) * value_size_});
       default:
         if (heads_first_) return context.SetOutput(0, kFloat32, {rows, heads_, 1, value_size_});
         return context.SetOutput(0, kFloat32, {rows, 1, heads_, value_size_});
@@ -146,7 +145,7 @@ class RowAttention {
   }
 
   // `rows` rows of `width` floats, or null where the input is absent.
-  const float* FloatsOf(const Tensor& tensor, const char* what, int64_t rows, int64_t width) const {
+  const float* FloatsOf(const Tensor& tensor, const char* what, Size rows, Size width) const {
     if (!tensor.present()) return nullptr;
     Require(tensor.elements() == rows * width, name_, ": ", what, " has ", tensor.elements(),
             " elements, ", rows, " rows of ", width, " need ", rows * width);
@@ -158,8 +157,10 @@ class RowAttention {
             " elements, needed is one a token, ", rows);
     return DataOf<int32_t>(tensor);
   }
-  const float* PanelsOf(const Tensor& tensor, const char* what, int64_t heads, int64_t panels,
+  // Weights [heads][panels of `columns`][length][16].
+  const float* PanelsOf(const Tensor& tensor, const char* what, int64_t heads, int64_t columns,
                         int64_t length) const {
+    const Size panels = DivideUp(Size(columns), kPanel);
     Require(tensor.rank() == 4 && tensor.dim(0) == heads && tensor.dim(1) == panels &&
                 tensor.dim(2) == length && tensor.dim(3) == kPanel,
             name_, ": ", what, " has rank ", tensor.rank(), " and ", tensor.elements(),
@@ -295,22 +296,20 @@ class HiddenStateAttention : public RowAttention {
     p.pool = RowsIn(kName, inputs[kCache], width_, offset_, storage_);
     BindLists(inputs[kSequences], inputs[kSharedSlots], inputs[kPrivateSlots], p);
     BindBias(inputs[kBias], p);
-    p.key_weight =
-        PanelsOf(inputs[kKeyWeight], "key_weight", kv_heads_, graft_panels(width_), head_size_);
-    p.value_weight = PanelsOf(inputs[kValueWeight], "value_weight", kv_heads_,
-                              graft_panels(value_size_), width_);
+    p.key_weight = PanelsOf(inputs[kKeyWeight], "key_weight", kv_heads_, width_, head_size_);
+    p.value_weight = PanelsOf(inputs[kValueWeight], "value_weight", kv_heads_, value_size_, width_);
     p.key_bias = FloatsOf(inputs[kKeyBias], "key_bias", kv_heads_, head_size_);
     p.value_bias = FloatsOf(inputs[kValueBias], "value_bias", kv_heads_, value_size_);
     p.input = FloatsOf(inputs[kInput], "input", p.tokens, width_);
     p.input_stride = width_;
     p.slot_mapping = SlotsOf(inputs[kSlotMapping], "slot_mapping", p.tokens);
-    p.query_stride = heads_ * head_size_;
+    p.query_stride = Size(heads_) * head_size_;
     bool packed = false;
     if constexpr (kSecondPart) packed = BindSecond(inputs, p);
     p.query = FloatsOf(inputs[kQuery], "query", p.tokens, p.query_stride);
     if (packed) {
-      p.key = p.query + heads_ * head_size_;
-      p.value = p.key + kv_heads_ * head_size_;
+      p.key = p.query + Size(heads_) * head_size_;
+      p.value = p.key + Size(kv_heads_) * head_size_;
       p.key_stride = p.value_stride = p.query_stride;
     }
     return p;
@@ -325,13 +324,14 @@ class HiddenStateAttention : public RowAttention {
     Require(second == inputs[kKvSequences].present() && second == inputs[kKvSharedSlots].present(),
             kName, ": kv_cache, kv_sequences and kv_shared_slots must be given together");
     Require(second || !inputs[kKvSlotMapping].present(), kName, ": kv_slot_mapping needs kv_cache");
-    p.key_stride = kv_heads_ * head_size_;
-    p.value_stride = kv_heads_ * value_size_;
+    const Size key = Size(kv_heads_) * head_size_, value = Size(kv_heads_) * value_size_;
+    p.key_stride = key;
+    p.value_stride = value;
     p.key = FloatsOf(inputs[kKey], "key", p.tokens, p.key_stride);
     p.value = FloatsOf(inputs[kValue], "value", p.tokens, p.value_stride);
     p.kv_slot_mapping = SlotsOf(inputs[kKvSlotMapping], "kv_slot_mapping", p.tokens);
     const bool packed = p.kv_slot_mapping != nullptr && !keys;
-    if (packed) p.query_stride += p.key_stride + p.value_stride;
+    if (packed) p.query_stride = key + value + p.query_stride;
     if (!second) return packed;
     p.kv_pool =
         attention::PoolOf(kName, inputs[kKvCache], kv_offset_, kv_heads_, head_size_, value_size_);

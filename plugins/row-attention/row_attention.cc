@@ -44,29 +44,13 @@ attention::CachedProblem ListsOf(int64_t blocks, int64_t tokens, const int32_t* 
   return p;
 }
 
-std::string ValidatePool(const RowPool& p) {
-  if (p.width < 1) return Join("rows are ", p.width, " wide, needed is at least 1");
-  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
-  if (p.offset < 0 || p.offset + p.area_floats() > p.block_floats) {
-    return Join("a block has ", p.block_floats, " floats, rows take ", p.offset, " .. ",
-                p.offset + p.area_floats() - 1);
-  }
-  if (p.slots() > 0 && p.data == nullptr) return "the pool has no memory";
-  return std::string();
-}
-
 std::string ValidateKeys(const Problem& p) {
   if (p.rotary == Rotary::kNone) return std::string();
   if (p.kind != RowKind::kKeys) return "rotary positions need rows of keys";
-  if (p.pairs < 1 || 2 * p.pairs > p.head_size) {
-    return Join("rotary positions turn ", p.pairs, " pairs, heads of ", p.head_size, " have 1 to ",
-                p.head_size / 2);
-  }
   if (p.cosine == nullptr || p.sine == nullptr) return "rotary angles are required";
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* step = p.sequences + g * attention::kSequenceColumns;
-    const int64_t keys =
-        int64_t{step[attention::kSequenceShared]} + step[attention::kSequencePrivate];
+    const int32_t* step = attention::SequenceOf(p.sequences, g);
+    const Size keys = Size(step[attention::kSequenceShared]) + step[attention::kSequencePrivate];
     if (keys > p.positions) {
       return Join("group ", g, " has ", keys, " positions, there are angles for ", p.positions);
     }
@@ -86,16 +70,16 @@ std::string ValidateSecond(const Problem& p) {
                 " of ", p.head_size, " and ", p.value_size);
   }
   for (int64_t g = 0; g < p.groups; ++g) {
-    const int32_t* rows = p.sequences + g * kSequenceColumns;
-    const int32_t* keys = p.kv_sequences + g * kSequenceColumns;
+    const int32_t* rows = SequenceOf(p.sequences, g);
+    const int32_t* keys = SequenceOf(p.kv_sequences, g);
     if (rows[kSequenceFirstToken] != keys[kSequenceFirstToken] ||
         rows[kSequenceTokens] != keys[kSequenceTokens]) {
       return Join("group ", g, " of the second part has ", keys[kSequenceTokens], " tokens from ",
                   keys[kSequenceFirstToken], " on, the first part ", rows[kSequenceTokens],
                   " from ", rows[kSequenceFirstToken], " on");
     }
-    const bool has_rows = rows[kSequenceShared] + int64_t{rows[kSequencePrivate]} > 0;
-    const bool has_keys = keys[kSequenceShared] + int64_t{keys[kSequencePrivate]} > 0;
+    const bool has_rows = rows[kSequenceShared] > 0 || rows[kSequencePrivate] > 0;
+    const bool has_keys = keys[kSequenceShared] > 0 || keys[kSequencePrivate] > 0;
     if (has_rows && has_keys && (rows[kSequenceCausal] != 0 || keys[kSequenceCausal] != 0)) {
       return Join("group ", g, " is causal and has positions in both parts");
     }
@@ -136,16 +120,16 @@ attention::CachedProblem SecondOf(const Problem& p, float* output, float* lse) {
 // One prompt over keys and values in scratch: the same query heads as `prompt` has KV heads.
 attention::CachedProblem PromptOf(const Problem& p, const Prompt& prompt, const int32_t* step,
                                   const int32_t* list, int64_t list_length) {
-  const int64_t group_heads = p.heads / p.kv_heads, head = prompt.head0 * group_heads;
+  const Size group_heads = p.heads / p.kv_heads, head = group_heads * prompt.head0;
   const Group& group = *prompt.group;
   attention::CachedProblem inner;
   inner.pool = prompt.pool;
   inner.rows = group.tokens;
-  inner.heads = prompt.heads * group_heads;
-  inner.query = p.query + group.first * p.query_stride + head * p.head_size;
+  inner.heads = group_heads * prompt.heads;
+  inner.query = p.query + (Size(group.first) * p.query_stride + head * p.head_size);
   inner.query_stride = p.query_stride;
-  inner.output = p.output + (group.first * p.heads + head) * p.value_size;
-  inner.output_stride = p.heads * p.value_size;
+  inner.output = p.output + (Size(group.first) * p.heads + head) * p.value_size;
+  inner.output_stride = Size(p.heads) * p.value_size;
   inner.sequences = step;
   inner.groups = 1;
   inner.shared_slots = list;
@@ -252,9 +236,18 @@ void CopySecond(const Problem& p, const Group& group, const float* second) {
 
 }  // namespace
 
-std::string Validate(const Problem& p) {
-  std::string fault = ValidatePool(p.pool);
-  if (!fault.empty()) return fault;
+std::string ValidatePool(const RowPool& p) {
+  if (p.width < 1) return Join("rows are ", p.width, " wide, needed is at least 1");
+  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
+  if (!HoldsRange(p.block_floats, p.offset, p.area_floats())) {
+    return Join("a block has ", p.block_floats, " floats, rows take ", p.area_floats(), " from ",
+                p.offset, " on");
+  }
+  return std::string();
+}
+
+std::string ValidateSizes(const Problem& p) {
+  if (p.pool.width < 1) return Join("rows are ", p.pool.width, " wide, needed is at least 1");
   if (p.tokens < 0 || p.groups < 0 || p.shared_length < 0 || p.private_length < 0) {
     return "a size is negative";
   }
@@ -263,11 +256,26 @@ std::string Validate(const Problem& p) {
                 " key and value heads");
   }
   if (p.head_size < 1 || p.value_size < 1) return "a head has no size";
-  if (p.kind == RowKind::kKeys &&
-      (p.heads != p.kv_heads || p.pool.width != p.heads * p.head_size)) {
+  const Size keys = Size(p.heads) * p.head_size;
+  if (p.kind == RowKind::kKeys && (p.heads != p.kv_heads || p.pool.width != keys)) {
     return Join("rows are ", p.pool.width, " wide, keys of ", p.heads, " heads of ", p.head_size,
-                " need ", p.heads * p.head_size, " and as many KV heads, not ", p.kv_heads);
+                " need ", keys, " and as many KV heads, not ", p.kv_heads);
   }
+  if (p.rotary != Rotary::kNone && p.kind == RowKind::kKeys &&
+      (p.pairs < 1 || p.pairs > p.head_size / 2)) {
+    return Join("rotary positions turn ", p.pairs, " pairs, heads of ", p.head_size, " have 1 to ",
+                p.head_size / 2);
+  }
+  if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
+  if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
+  return std::string();
+}
+
+std::string Validate(const Problem& p) {
+  std::string fault = ValidatePool(p.pool);
+  if (fault.empty()) fault = ValidateSizes(p);
+  if (!fault.empty()) return fault;
+  if (p.pool.slots() > 0 && p.pool.data == nullptr) return "the pool has no memory";
   if (p.tokens > 0 && (p.query == nullptr || p.output == nullptr)) {
     return "query and output are required";
   }
@@ -278,9 +286,7 @@ std::string Validate(const Problem& p) {
     return "rows and their slots must be given together";
   }
   if (p.groups > 0 && p.sequences == nullptr) return "sequence descriptors are required";
-  if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
   if (p.skip < 0.0f || !(p.skip < 1.0f)) return Join("skip is ", p.skip, ", needed is 0 to 1");
-  if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
   fault = attention::Validate(ListsOf(p.pool.blocks, p.tokens, p.sequences, p.groups,
                                       p.shared_slots, p.shared_length, p.private_slots,
                                       p.private_length, p.slot_mapping));
@@ -319,6 +325,7 @@ void Run(const Problem& problem, void* workspace, const Runner& runner, const Tu
 std::string Validate(const StoreProblem& p) {
   std::string fault = ValidatePool(p.pool);
   if (!fault.empty()) return fault;
+  if (p.pool.slots() > 0 && p.pool.data == nullptr) return "the pool has no memory";
   if (p.count < 0) return "a size is negative";
   if (p.count == 0) return fault;
   if (p.rows == nullptr || p.slot_mapping == nullptr) return "rows and their slots are required";

@@ -46,10 +46,12 @@ struct RowPool {
   int64_t width = 0;
   Storage storage = Storage::kFloat32;
 
-  int64_t slots() const { return blocks * kBlockSlots; }
+  Size slots() const { return Size(blocks) * kBlockSlots; }
   int64_t element_bytes() const { return storage == Storage::kFloat32 ? 4 : 2; }
-  // Floats of a block that the area takes.
-  int64_t area_floats() const { return graft_cache_row_area(width, element_bytes()); }
+  // Floats of a block that the area takes: graft_cache_row_area.
+  Size area_floats() const {
+    return RoundUp(Size(width) * kBlockSlots * element_bytes() / 4, GRAFT_CACHE_LINE_FLOATS);
+  }
   // Where a slot's row stands, in bytes from data.
   int64_t RowOffset(int64_t slot) const {
     return graft_cache_row_offset(slot, block_floats, offset, width, element_bytes());
@@ -148,11 +150,20 @@ struct Tuning {
   int64_t serial_cost = -1;  // work, in nanoseconds, below which one thread does all; -1: chosen
 };
 
+// Returns an empty string when the rows have a width and their area lies within a block, or what is
+// wrong.
+std::string ValidatePool(const RowPool& pool);
+
+// Returns an empty string when the sizes are those of one problem, whatever tensors hold, or what
+// is wrong.
+std::string ValidateSizes(const Problem& problem);
+
 // Returns an empty string when the problem is well formed and every slot and list lies within
 // bounds, or what is wrong. Neither a pool nor a list is touched before it is known to be safe.
 std::string Validate(const Problem& problem);
 
-// Bytes of scratch that Run needs, from shapes alone: no list is read.
+// Bytes of scratch that Run needs, from shapes alone: no list is read. Throws graft::Error for
+// sizes that ValidateSizes refuses, or that need more memory than can be counted.
 size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuning = Tuning());
 
 // Computes the problem, which Validate must have accepted. Allocates nothing and throws nothing.

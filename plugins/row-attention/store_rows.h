@@ -55,8 +55,9 @@ class StoreRows {
     StoreProblem p;
     p.pool = RowsIn("StoreRows", context.inputs[1], width_, offset_, storage_);
     p.count = slot_mapping.elements();
-    Require(rows.elements() == p.count * width_, "StoreRows: rows has ", rows.elements(),
-            " elements, ", p.count, " slots of ", width_, " need ", p.count * width_);
+    const Size needed = Size(slot_mapping.elements()) * width_;
+    Require(rows.elements() == needed, "StoreRows: rows has ", rows.elements(), " elements, ",
+            p.count, " slots of ", width_, " need ", needed);
     p.rows = DataOf<float>(rows);
     p.slot_mapping = DataOf<int32_t>(slot_mapping);
     return p;

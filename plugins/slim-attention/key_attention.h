@@ -113,7 +113,7 @@ class KeyAttention : public RowAttention {
  protected:
   // Shapes, and pointers where there is memory already.
   Problem Bind(const Tensors& inputs) const {
-    const int64_t width = heads_ * head_size_;
+    const Size width = Size(heads_) * head_size_;
     Problem p;
     BindSizes(p);
     p.kind = RowKind::kKeys;
@@ -125,8 +125,7 @@ class KeyAttention : public RowAttention {
     p.pool = RowsIn(name_, inputs[kCache], width, offset_, storage_);
     BindLists(inputs[kSequences], inputs[kSharedSlots], inputs[kPrivateSlots], p);
     BindBias(inputs[kBias], p);
-    p.value_weight =
-        PanelsOf(inputs[kValueWeight], "value_weight", heads_, graft_panels(value_size_), width);
+    p.value_weight = PanelsOf(inputs[kValueWeight], "value_weight", heads_, value_size_, width);
     p.value_bias = FloatsOf(inputs[kValueBias], "value_bias", heads_, value_size_);
     p.input = FloatsOf(inputs[kKey], "key", p.tokens, width);
     p.input_stride = width;

@@ -241,7 +241,7 @@ class NodeKernel {
               const void* stream, uint64_t bytes)
         : allocator_(allocator) {
       if (bytes == 0) return;
-      const size_t size = bytes + kAlignment - 1;
+      const auto size = (Size(bytes) + (kAlignment - 1)).To<size_t>();
       if (stream != nullptr) {
         Check(api, api->KernelContext_GetScratchBuffer(context, allocator->Info(allocator), size,
                                                        &block_));

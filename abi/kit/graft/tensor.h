@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "graft/checked.h"
 #include "graft/error.h"
 #include "graft/type.h"
 #include "graft_plugin.h"
@@ -12,22 +13,23 @@
 namespace graft {
 
 // A size along an axis that may be unknown while a model is loaded. Unknown spreads through
-// arithmetic, so that shape rules are written once, for load time and run time. A copied Dim
-// retains its symbol.
+// arithmetic, so that shape rules are written once, for load time and run time; what would wrap
+// throws, as of a Size. A copied Dim retains its symbol.
 class Dim {
  public:
   constexpr Dim(int64_t value = GRAFT_UNKNOWN_DIM) : value_(value) {}
+  constexpr Dim(Size value) : value_(value) {}
   constexpr bool known() const { return value_ >= 0; }
   constexpr int64_t value() const { return value_; }  // negative when unknown
 
   friend constexpr Dim operator+(Dim a, Dim b) {
-    return Both(a, b) ? Dim(a.value_ + b.value_) : Dim();
+    return Both(a, b) ? Dim(Size(a.value_) + b.value_) : Dim();
   }
   friend constexpr Dim operator-(Dim a, Dim b) {
-    return Both(a, b) ? Dim(a.value_ - b.value_) : Dim();
+    return Both(a, b) ? Dim(Size(a.value_) - b.value_) : Dim();
   }
   friend constexpr Dim operator*(Dim a, Dim b) {
-    return Both(a, b) ? Dim(a.value_ * b.value_) : Dim();
+    return Both(a, b) ? Dim(Size(a.value_) * b.value_) : Dim();
   }
   friend constexpr Dim operator/(Dim a, Dim b) {
     return Both(a, b) && b.value_ != 0 ? Dim(a.value_ / b.value_) : Dim();
@@ -50,6 +52,7 @@ class Tensor {
   explicit operator bool() const { return present(); }
 
   int32_t rank() const { return tensor_->ndim; }
+  // What a model chose: compute with it as a Size (graft/checked.h).
   int64_t dim(int32_t axis) const { return tensor_->shape[axis < 0 ? axis + tensor_->ndim : axis]; }
   const int64_t* shape() const { return tensor_->shape; }
   DataType type() const { return tensor_->dtype; }
@@ -59,14 +62,12 @@ class Tensor {
   int64_t stride(int32_t axis) const {
     if (axis < 0) axis += tensor_->ndim;
     if (tensor_->strides != nullptr) return tensor_->strides[axis];
-    int64_t step = 1;
-    for (int32_t i = tensor_->ndim - 1; i > axis; --i) step *= tensor_->shape[i];
-    return step;
+    return ElementsOf(tensor_->shape + axis + 1, tensor_->ndim - axis - 1);
   }
 
   bool compact() const {
     if (tensor_->strides == nullptr) return true;
-    int64_t step = 1;
+    Size step = 1;
     for (int32_t i = tensor_->ndim - 1; i >= 0; --i) {
       if (tensor_->shape[i] != 1 && tensor_->strides[i] != step) return false;
       step *= tensor_->shape[i];
@@ -74,11 +75,7 @@ class Tensor {
     return true;
   }
 
-  int64_t elements() const {
-    int64_t count = 1;
-    for (int32_t i = 0; i < tensor_->ndim; ++i) count *= tensor_->shape[i];
-    return count;
-  }
+  int64_t elements() const { return ElementsOf(tensor_->shape, tensor_->ndim); }
 
   const void* raw() const { return static_cast<const char*>(tensor_->data) + tensor_->byte_offset; }
 

@@ -17,11 +17,19 @@ const std::vector<DataType> kTypes = {kFloat32, kFloat16, kBFloat16};
 // Blocks of a launch that only copies: eight a multiprocessor hide the latency of memory.
 int64_t CopyBlocks() { return int64_t{cuda::Limits().multiprocessors} * 8; }
 
-// The layer's area must lie within a block: what the lists hold is not known here.
-void RequirePool(const char* name, const Pool& pool) {
-  Require(pool.offset + pool.floats() <= pool.block_floats, name, ": a block has ",
-          pool.block_floats, " numbers, the layer takes ", pool.offset, " .. ",
-          pool.offset + pool.floats() - 1);
+// A launch for the problem, whose sizes it can be planned from.
+fd::Plan PlanOf(const char* name, const fd::Problem& p) {
+  const Size keys = Size(p.keys) + p.shared_length + p.private_length;
+  cuda::RequireCountable(name, {p.groups, p.rows, p.heads, Size(p.head_size) + p.value_size});
+  cuda::RequireCountable(name, {p.groups, p.rows, p.heads, keys});
+  return fd::MakePlan(p, cuda::Limits());
+}
+// The same of a copy.
+fd::StoreProblem Copyable(const char* name, const fd::StoreProblem& p) {
+  for (const fd::Copied& c : p.tensors) {
+    cuda::RequireCountable(name, {p.batch, p.positions, p.heads, c.size});
+  }
+  return p;
 }
 
 class FlashDecodeCuda : public FlashDecodeBase {
@@ -33,7 +41,7 @@ class FlashDecodeCuda : public FlashDecodeBase {
   uint64_t Workspace(const WorkspaceContext& context) const {
     const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
     const fd::Problem d = DeviceProblem(Bind(context.inputs, context.outputs), type);
-    return static_cast<uint64_t>(fd::MakePlan(d, cuda::Limits()).workspace_bytes);
+    return static_cast<uint64_t>(PlanOf("FlashDecode", d).workspace_bytes);
   }
 
   void Run(const RunContext& context) const {
@@ -44,12 +52,12 @@ class FlashDecodeCuda : public FlashDecodeBase {
     const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
     const cuda::Stream stream = cuda::StreamOf(context);
     for (const bool past : {true, false}) {
-      const fd::StoreProblem present = PresentOf(problem, type, past);
+      const fd::StoreProblem present = Copyable("FlashDecode", PresentOf(problem, type, past));
       if (present.tensors[0].to.data == nullptr && present.tensors[1].to.data == nullptr) continue;
       cuda::Check(fd::Store(present, CopyBlocks(), stream), "FlashDecode");
     }
     const fd::Problem d = DeviceProblem(problem, type);
-    const fd::Plan plan = fd::MakePlan(d, cuda::Limits());
+    const fd::Plan plan = PlanOf("FlashDecode", d);
     cuda::Check(fd::Run(d, plan, context.workspace(), stream), "FlashDecode");
   }
 };
@@ -63,20 +71,21 @@ class CachedAttentionCuda : public CachedAttentionBase {
   uint64_t Workspace(const WorkspaceContext& context) const {
     const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
     const fd::Problem d = DeviceProblem(Bind(context.inputs), type);
-    return static_cast<uint64_t>(fd::MakePlan(d, cuda::Limits()).workspace_bytes);
+    return static_cast<uint64_t>(PlanOf("CachedAttention", d).workspace_bytes);
   }
 
   void Run(const RunContext& context) const {
     CachedProblem problem = Bind(context.inputs);
     problem.output = static_cast<float*>(context.outputs[0].raw());
-    RequirePool("CachedAttention", problem.pool);
     const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
     const cuda::Stream stream = cuda::StreamOf(context);
     if (problem.key != nullptr) {
-      cuda::Check(fd::Store(StoreOf(problem, type), CopyBlocks(), stream), "CachedAttention");
+      cuda::Check(
+          fd::Store(Copyable("CachedAttention", StoreOf(problem, type)), CopyBlocks(), stream),
+          "CachedAttention");
     }
     const fd::Problem d = DeviceProblem(problem, type);
-    const fd::Plan plan = fd::MakePlan(d, cuda::Limits());
+    const fd::Plan plan = PlanOf("CachedAttention", d);
     cuda::Check(fd::Run(d, plan, context.workspace(), stream), "CachedAttention");
   }
 };
@@ -89,11 +98,11 @@ class StoreCacheCuda : public StoreCacheBase {
 
   void Run(const RunContext& context) const {
     const StoreProblem problem = Bind(context.inputs);
-    RequirePool("StoreCache", problem.pool);
     const cuda::Type type = cuda::KernelType(context.inputs[0].type());
     const cuda::Stream stream = cuda::StreamOf(context);
-    cuda::Check(fd::Store(StoreOf(problem, type), CopyBlocks(), stream), "StoreCache");
-    cuda::Check(fd::CountStored(problem.slot_mapping, problem.batch * problem.positions,
+    cuda::Check(fd::Store(Copyable("StoreCache", StoreOf(problem, type)), CopyBlocks(), stream),
+                "StoreCache");
+    cuda::Check(fd::CountStored(problem.slot_mapping, Size(problem.batch) * problem.positions,
                                 problem.pool.slots(), context.outputs[0].data<int32_t>(), stream),
                 "StoreCache");
   }

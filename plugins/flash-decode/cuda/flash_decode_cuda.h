@@ -37,7 +37,7 @@ inline fd::Problem DeviceProblem(const Problem& p, cuda::Type type) {
   d.value_size = p.value_size;
   d.query = DeviceInput(p.query);
   d.output = DeviceOutput(p.output);
-  d.keys = p.past + p.fresh;
+  d.keys = Size(p.past) + p.fresh;
   if (p.present_key.data != nullptr && p.present_value.data != nullptr) {
     d.key = {p.present_key.data, DeviceStrides(p.present_key.strides)};
     d.value = {p.present_value.data, DeviceStrides(p.present_value.strides)};
@@ -87,14 +87,15 @@ inline fd::StoreProblem PresentOf(const Problem& p, cuda::Type type, bool past) 
 
 // Strides of a layer in a pool: from block to block, head to head, slot to slot.
 inline fd::Strides PoolStrides(const Pool& pool, int64_t size) {
-  return {pool.block_floats, kBlockSlots * size, size, 1};
+  return {pool.block_floats, Size(size) * kBlockSlots, size, 1};
 }
 // Addresses in a pool, whose numbers are of `type`.
 inline char* PoolKeys(const Pool& pool, cuda::Type type) {
-  return reinterpret_cast<char*>(pool.data) + pool.offset * cuda::BytesOf(type);
+  return reinterpret_cast<char*>(pool.data) + Size(pool.offset) * cuda::BytesOf(type);
 }
 inline char* PoolValues(const Pool& pool, cuda::Type type) {
-  return PoolKeys(pool, type) + pool.kv_heads * kBlockSlots * pool.head_size * cuda::BytesOf(type);
+  const Size keys = Size(pool.kv_heads) * kBlockSlots * pool.head_size;
+  return PoolKeys(pool, type) + keys * cuda::BytesOf(type);
 }
 
 // CachedAttention's problem.
@@ -108,7 +109,7 @@ inline fd::Problem DeviceProblem(const CachedProblem& p, cuda::Type type) {
   d.head_size = p.pool.head_size;
   d.value_size = p.pool.value_size;
   d.query = {p.query, {0, d.head_size, p.query_stride, 1}};
-  d.output = {p.output, {0, d.value_size, p.heads * d.value_size, 1}};
+  d.output = {p.output, {0, d.value_size, Size(p.heads) * d.value_size, 1}};
   d.places = fd::Places::kPool;
   d.key = {PoolKeys(p.pool, type), PoolStrides(p.pool, d.head_size)};
   d.value = {PoolValues(p.pool, type), PoolStrides(p.pool, d.value_size)};

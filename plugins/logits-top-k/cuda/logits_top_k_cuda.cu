@@ -17,7 +17,7 @@ namespace ngram = cuda::ngram_block;
 
 // The elements of an input that must have `count` of them, or nullptr where it is absent.
 template <typename T>
-const T* Elements(Tensor tensor, const char* name, int64_t count) {
+const T* Elements(Tensor tensor, const char* name, Size count) {
   if (!tensor.present()) return nullptr;
   Require(tensor.elements() == count, "LogitsTopK: ", name, " has ", tensor.elements(),
           " elements, needed are ", count);
@@ -32,9 +32,9 @@ class LogitsTopKCuda : public LogitsTopKBase {
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     const device::Problem problem = Bind(context.inputs);
-    return static_cast<uint64_t>(
-        PlanOf(context.inputs, problem, context.outputs[0].dim(1)).workspace +
-        problem.count * device::kFaultFields * 4);
+    const Size faults = Size(problem.count) * device::kFaultFields * 4;
+    const device::TopKPlan plan = PlanOf(context.inputs, problem, context.outputs[0].dim(1));
+    return (faults + plan.workspace).To<uint64_t>();
   }
 
   void Run(const RunContext& context) const {
@@ -65,22 +65,21 @@ class LogitsTopKCuda : public LogitsTopKBase {
     p.scores = scores.raw();
     p.type = cuda::KernelType(scores.type());
     p.vocab = p.stride = scores.dim(-1);
-    p.rows = 1;
-    for (int32_t axis = 0; axis + 1 < scores.rank(); ++axis) p.rows *= scores.dim(axis);
+    p.rows = ElementsOf(scores.shape(), scores.rank() - 1);
     Require(p.vocab >= 1, "the scores have ", p.vocab, " tokens a row, needed is 1");
     p.count = p.rows;
-    p.k = static_cast<int32_t>(k_);
+    p.k = Size(k_).To<int32_t>();
     p.mode = raw_ ? device::kRaw : device::kLogProbs;
     if (groups.present()) {
       p.count = groups.dim(0);
       p.groups = groups.data<int32_t>();
-      p.warpers = Elements<float>(inputs[kWarpers], "warpers", p.count * kWarperFields);
+      p.warpers = Elements<float>(inputs[kWarpers], "warpers", Size(p.count) * kWarperFields);
       p.num_random_numbers = Count(inputs[kRandomNumbers]);
       if (p.num_random_numbers > 0) p.random_numbers = inputs[kRandomNumbers].data<float>();
     }
     p.bias = Elements<float>(inputs[kBias], "bias", p.rows);
     p.num_edits = Count(inputs[kEditTokens]);
-    p.edit_offsets = Elements<int32_t>(inputs[kEditOffsets], "edit_offsets", p.rows + 1);
+    p.edit_offsets = Elements<int32_t>(inputs[kEditOffsets], "edit_offsets", Size(p.rows) + 1);
     p.edit_tokens = Elements<int32_t>(inputs[kEditTokens], "edit_tokens", p.num_edits);
     p.edit_ops = Elements<int32_t>(inputs[kEditOps], "edit_ops", p.num_edits);
     p.edit_values = Elements<float>(inputs[kEditValues], "edit_values", p.num_edits);
@@ -93,6 +92,8 @@ class LogitsTopKCuda : public LogitsTopKBase {
 
   device::TopKPlan PlanOf(const Tensors& inputs, const device::Problem& problem,
                           int64_t width) const {
+    cuda::RequireCountable("LogitsTopK", {problem.rows, Size(problem.vocab) + 1});
+    cuda::RequireCountable("LogitsTopK", {problem.count, width});
     device::Shape shape;
     shape.rows = problem.rows;
     shape.vocab = problem.vocab;
@@ -125,6 +126,7 @@ class LogitsTopKCuda : public LogitsTopKBase {
     step.rows.rows = problem->rows;
     step.parents = parents;
     step.vocab = problem->vocab;
+    cuda::RequireCountable("LogitsTopK", {problem->rows, step.rows.columns});
     const ngram::IndexPlan plan = ngram::PlanIndex(problem->rows, step.rows.columns);
     cuda::Check(ngram::AdvanceIndex(problem->index, step, plan, stream), "LogitsTopK");
   }
@@ -158,6 +160,7 @@ class LogSoftmaxTopKCuda : public LogSoftmaxTopKBase {
 
  private:
   static device::TopKPlan PlanOf(int64_t rows, int64_t vocab, int64_t k) {
+    cuda::RequireCountable("LogSoftmaxTopK", {rows, Size(vocab) + 1});
     device::Shape shape;
     shape.rows = shape.groups = rows;
     shape.vocab = vocab;

@@ -155,6 +155,34 @@ TEST_F(NGramBlockCuda, AnIndexWithoutRoomMakesScoresNaN) {
   EXPECT_TRUE(index.intact());
 }
 
+// The memory of an index may be a stranger's: whatever stands in it, nothing outside is touched and
+// every step ends.
+TEST_F(NGramBlockCuda, ADamagedIndexIsNotFollowed) {
+  constexpr int64_t kBytes = 2048, kVocab = 9;
+  for (int round = 0; round < 400; ++round) {
+    Kernel kernel(round % 2 == 0 ? cuda : cpu, "NGramBlock");
+    ASSERT_EQ(kernel.Create(Attributes().Int("ngram_size", Pick(1, 3))), GRAFT_OK);
+    Buffer index(kUInt8, {kBytes});
+    std::memset(index.data<void>(), 0, kBytes);
+    for (int step = 0; step < 6; ++step) {
+      const int64_t more = step == 0 ? 20 : Pick(1, 3);
+      Buffer scores(kFloat32, {2, kVocab}), output(kFloat32, {2, kVocab}), parents(kInt32, {2}),
+          tokens(kInt32, {2, more});
+      FillAnyBits(scores, 2 * kVocab * 4);
+      for (int64_t i = 0; i < 2 * more; ++i) SetToken(tokens, kInt32, i, Pick(0, 2));
+      parents.Set<int32_t>({step == 0 ? -1 : 0, step == 0 ? -1 : 1});
+      const int32_t code =
+          kernel.Run({scores.tensor(), tokens.tensor(), nullptr, parents.tensor(), index.tensor()},
+                     {output.tensor()});
+      ASSERT_TRUE(code == GRAFT_OK || code == GRAFT_ERROR_INVALID_ARGUMENT) << round;
+      ASSERT_TRUE(index.intact() && output.intact()) << round;
+      const int64_t words[] = {1, 9, Pick(16, kBytes / 4 - 1), Pick(16, kBytes / 4 - 1)};
+      const int64_t values[] = {-1, INT32_MIN, INT32_MAX, 1 << 24, Pick(0, 60), Pick(0, 60)};
+      index.data<int32_t>()[words[Pick(0, 3)]] = static_cast<int32_t>(values[Pick(0, 5)]);
+    }
+  }
+}
+
 TEST_F(NGramBlockCuda, ShapesThatDoNotFitAreErrors) {
   Kernel kernel(cuda, "NGramBlock");
   ASSERT_EQ(kernel.Create(Attributes().Int("ngram_size", 2)), GRAFT_OK);

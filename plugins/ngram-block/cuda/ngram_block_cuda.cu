@@ -23,7 +23,7 @@ class NGramBlockCuda : public NGramBlockBase {
     const Tensor lengths = context.inputs[kLengths], memory = context.inputs[kIndex];
     const Tensor parents = context.inputs[kParents];
     const MutableTensor output = context.outputs[0];
-    const int64_t vocab = scores.dim(-1), count = tokens.dim(0);
+    const Size vocab = scores.dim(-1), count = tokens.dim(0);
     Require(scores.elements() == count * vocab, "NGramBlock: scores have ", scores.elements(),
             " elements, needed are ", count, " rows of ", vocab);
     Require(!lengths.present() || lengths.elements() == count,
@@ -55,6 +55,8 @@ class NGramBlockCuda : public NGramBlockBase {
     }
     const cuda::DeviceLimits& limits = cuda::Limits();
     const cuda::Stream stream = cuda::StreamOf(context);
+    cuda::RequireCountable("NGramBlock", {count, vocab});
+    cuda::RequireCountable("NGramBlock", {count, rows.columns});
     const int64_t bytes = count * vocab * cuda::BytesOf(to.type);
     // Eight blocks a multiprocessor hide the latency of memory.
     cuda::Check(device::CopyScores(scores.raw(), output.raw(), bytes,
@@ -67,7 +69,7 @@ class NGramBlockCuda : public NGramBlockBase {
       cuda::Check(device::AdvanceIndex(index, step, plan, stream), "NGramBlock");
       return cuda::Check(device::BanFromIndex(index, to, count, plan, stream), "NGramBlock");
     }
-    if (rows.columns == 0) return;
+    if (rows.columns < n_) return;  // no row is as long as one n-gram
     const device::ScanPlan plan =
         device::PlanScan(count, rows.columns, n_, rows.wide_tokens, limits);
     cuda::Check(device::BanByScan(to, rows, n_, plan, stream), "NGramBlock");

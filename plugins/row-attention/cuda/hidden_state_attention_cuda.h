@@ -7,8 +7,10 @@
 #ifndef GRAFT_PLUGINS_ROW_ATTENTION_CUDA_HIDDEN_STATE_ATTENTION_CUDA_H_
 #define GRAFT_PLUGINS_ROW_ATTENTION_CUDA_HIDDEN_STATE_ATTENTION_CUDA_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "../hidden_state_attention.h"
 #include "el-attention/hidden_states.cuh"
@@ -19,7 +21,7 @@ namespace row_attention_cuda {
 
 namespace el = cuda::el_attention;
 
-inline int32_t Size(const char* name, const char* what, int64_t size) {
+inline int32_t Int32(const char* name, const char* what, int64_t size) {
   Require(size >= 0 && size <= std::numeric_limits<int32_t>::max(), name, ": ", what, " is ", size,
           ", needed is at most ", std::numeric_limits<int32_t>::max());
   return static_cast<int32_t>(size);
@@ -36,13 +38,13 @@ inline el::Rows RowsOf(const char* name, const row_attention::RowPool& pool) {
   Require(pool.width <= el::kMaxWidth, name, ": width is ", pool.width, ", needed is at most ",
           el::kMaxWidth);
   el::Rows rows;
-  rows.data = pool.data == nullptr ? nullptr : pool.data + pool.offset;
+  rows.data = pool.data == nullptr ? nullptr : pool.data + Size(pool.offset);
   rows.type = TypeOf(pool.storage);
-  rows.slots = Size(name, "the number of slots", pool.slots());
+  rows.slots = Int32(name, "the number of slots", pool.slots());
   rows.width = static_cast<int32_t>(pool.width);
   rows.block_slots = static_cast<int32_t>(row_attention::kBlockSlots);
-  rows.block_bytes = pool.block_floats * 4;
-  rows.row_bytes = pool.width * pool.element_bytes();
+  rows.block_bytes = Size(pool.block_floats) * 4;
+  rows.row_bytes = Size(pool.width) * pool.element_bytes();
   return rows;
 }
 
@@ -50,12 +52,12 @@ inline el::Lists ListsOf(const char* name, int64_t groups, const int32_t* sequen
                          const int32_t* shared_slots, int64_t shared_length,
                          const int32_t* private_slots, int64_t private_length) {
   el::Lists lists;
-  lists.groups = Size(name, "the number of groups", groups);
+  lists.groups = Int32(name, "the number of groups", groups);
   lists.sequences = sequences;
   lists.shared_slots = shared_slots;
   lists.private_slots = private_slots;
-  lists.shared_length = Size(name, "the length of shared_slots", shared_length);
-  lists.private_length = Size(name, "the length of private_slots", private_length);
+  lists.shared_length = Int32(name, "the length of shared_slots", shared_length);
+  lists.private_length = Int32(name, "the length of private_slots", private_length);
   return lists;
 }
 
@@ -63,17 +65,23 @@ inline el::Lists ListsOf(const char* name, int64_t groups, const int32_t* sequen
 inline el::HiddenStates CallOf(const char* name, const row_attention::Problem& p) {
   Require((p.input != nullptr) == (p.slot_mapping != nullptr) || p.tokens == 0, name,
           ": rows and their slots must be given together");
-  Require(p.bias == nullptr || p.distances >= 1, name, ": the bias has no distances");
+  const std::string fault = row_attention::ValidateSizes(p);
+  Require(fault.empty(), name, ": ", fault);
+  const int64_t shared = std::max(p.shared_length, p.kv_shared_length);
+  const int64_t own = std::max(p.private_length, p.kv_private_length);
+  cuda::RequireCountable(name, {p.tokens, p.heads, Size(p.head_size) + p.value_size});
+  cuda::RequireCountable(name, {p.tokens, p.heads, Size(shared) + own});
+  cuda::RequireCountable(name, {p.tokens, p.heads, p.pool.width});
   el::HiddenStates l;
   l.rows = RowsOf(name, p.pool);
   l.lists = ListsOf(name, p.groups, p.sequences, p.shared_slots, p.shared_length, p.private_slots,
                     p.private_length);
-  l.tokens = Size(name, "the number of tokens", p.tokens);
-  Size(name, "the number of rows", p.tokens * p.heads);
-  l.heads = Size(name, "num_heads", p.heads);
-  l.kv_heads = Size(name, "kv_num_heads", p.kv_heads);
-  l.head_size = Size(name, "head_size", p.head_size);
-  l.value_size = Size(name, "value_size", p.value_size);
+  l.tokens = Int32(name, "the number of tokens", p.tokens);
+  Int32(name, "the number of rows", Size(p.tokens) * p.heads);
+  l.heads = Int32(name, "num_heads", p.heads);
+  l.kv_heads = Int32(name, "kv_num_heads", p.kv_heads);
+  l.head_size = Int32(name, "head_size", p.head_size);
+  l.value_size = Int32(name, "value_size", p.value_size);
   l.query = p.query;
   l.query_stride = p.query_stride;
   l.key_weight = p.key_weight;
@@ -81,22 +89,19 @@ inline el::HiddenStates CallOf(const char* name, const row_attention::Problem& p
   l.key_bias = p.key_bias;
   l.value_bias = p.value_bias;
   l.bias = p.bias;
-  l.distances = Size(name, "the number of distances", p.distances);
+  l.distances = Int32(name, "the number of distances", p.distances);
   l.scale = p.scale;
   l.softcap = p.softcap;
-  l.window = Size(name, "window", p.window);
+  l.window = Int32(name, "window", p.window);
   l.input = p.input;
   l.input_stride = p.input_stride;
   l.slot_mapping = p.slot_mapping;
   l.output = p.output;
   if (p.kv_sequences == nullptr) return l;
   const attention::Pool& pool = p.kv_pool;
-  Require(pool.offset + pool.floats() <= pool.block_floats, name, ": a block of kv_cache has ",
-          pool.block_floats, " floats, keys and values from ", pool.offset, " on end at ",
-          pool.offset + pool.floats());
   l.kv_lists = ListsOf(name, p.groups, p.kv_sequences, p.kv_shared_slots, p.kv_shared_length,
                        p.kv_private_slots, p.kv_private_length);
-  l.kv_pool.data = pool.data == nullptr ? nullptr : pool.data + pool.offset;
+  l.kv_pool.data = pool.data == nullptr ? nullptr : pool.data + Size(pool.offset);
   l.kv_pool.blocks = pool.blocks;
   l.kv_pool.block_floats = pool.block_floats;
   l.kv_pool.kv_heads = l.kv_heads;

@@ -240,7 +240,7 @@ TEST(HiddenStates, SaysWhatIsWrong) {
   };
   EXPECT_EQ(fault([](Small&) {}), "");
   EXPECT_EQ(fault([](Small& s) { s.p.pool.offset = 9; }),
-            "a block has 72 floats, rows take 9 .. 72");
+            "a block has 72 floats, rows take 64 from 9 on");
   EXPECT_EQ(fault([](Small& s) { s.p.pool.width = 0; }), "rows are 0 wide, needed is at least 1");
   EXPECT_EQ(fault([](Small& s) { s.p.pool.data = nullptr; }), "the pool has no memory");
   EXPECT_EQ(fault([](Small& s) { s.p.kv_heads = 2; }),

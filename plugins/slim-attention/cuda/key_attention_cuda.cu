@@ -1,3 +1,5 @@
+#include <string>
+
 #include "graft/cuda.h"
 #include "key_attention_cuda.h"
 #include "slim-attention/slim_attention.cuh"
@@ -33,18 +35,25 @@ slim::Rotary RotaryOf(row_attention::Rotary rotary) {
 }
 
 // The same call as the kernel on a device takes it.
-slim::Problem ProblemOf(const row_attention::Problem& from) {
-  const int64_t panels = cuda::CeilDivide(from.value_size, cuda::kPanel);
+slim::Problem ProblemOf(const char* name, const row_attention::Problem& from) {
+  const std::string fault = row_attention::ValidateSizes(from);
+  Require(fault.empty(), name, ": ", fault);
+  const Size keys = Size(from.shared_length) + from.private_length;
+  cuda::RequireCountable(name, {from.tokens, from.heads, from.pool.width});
+  cuda::RequireCountable(name, {from.tokens, from.heads, from.head_size, from.value_size});
+  cuda::RequireCountable(name, {keys, from.heads, from.value_size});
+  cuda::RequireCountable(name, {keys, from.tokens, from.heads});
+  const Size panels = DivideUp(Size(from.value_size), cuda::kPanel);
   slim::Problem p;
   p.tokens = from.tokens;
   p.groups = from.groups;
   p.heads = from.heads;
   p.head_size = from.head_size;
   p.value_size = from.value_size;
-  p.rows = from.pool.data + from.pool.offset;
+  p.rows = from.pool.data + Size(from.pool.offset);
   p.row_type = RowType(from.pool.storage);
   p.row_stride = from.pool.width;
-  p.block_stride = from.pool.block_floats * 4 / from.pool.element_bytes();
+  p.block_stride = Size(from.pool.block_floats) * 4 / from.pool.element_bytes();
   p.slots = from.pool.slots();
   p.sequences = from.sequences;
   p.shared_slots = from.shared_slots;
@@ -55,7 +64,7 @@ slim::Problem ProblemOf(const row_attention::Problem& from) {
   p.query_stride = from.query_stride;
   p.value_weight = from.value_weight;
   p.weight_row = cuda::kPanel;
-  p.weight_panel = p.width() * cuda::kPanel;
+  p.weight_panel = Size(p.width()) * cuda::kPanel;
   p.weight_head = panels * p.weight_panel;
   p.value_bias = from.value_bias;
   p.bias = from.bias;
@@ -70,24 +79,22 @@ slim::Problem ProblemOf(const row_attention::Problem& from) {
   p.scale = from.scale;
   p.softcap = from.softcap;
   p.window = from.window;
-  p.output_stride = from.heads * from.value_size;
+  p.output_stride = Size(from.heads) * from.value_size;
   return p;
 }
 
 }  // namespace
 
 uint64_t KeyAttention::Workspace(const WorkspaceContext& context) const {
-  return static_cast<uint64_t>(slim::WorkspaceOf(ProblemOf(Bind(context.inputs)), cuda::Limits()));
+  return static_cast<uint64_t>(
+      slim::WorkspaceOf(ProblemOf(name_, Bind(context.inputs)), cuda::Limits()));
 }
 
 void KeyAttention::Run(const RunContext& context) const {
   const row_attention::Problem bound = Bind(context.inputs);
-  Require(bound.pairs * 2 <= bound.head_size, name_, ": rotary positions turn ", bound.pairs,
-          " pairs, heads of ", bound.head_size, " have at most ", bound.head_size / 2);
   Require((bound.input != nullptr) == (bound.slot_mapping != nullptr), name_,
           ": key and slot_mapping must be given together");
-  Require(bound.bias == nullptr || bound.distances > 0, name_, ": the bias has no distances");
-  slim::Problem p = ProblemOf(bound);
+  slim::Problem p = ProblemOf(name_, bound);
   if (p.tokens == 0) return;
   p.output = context.outputs[0].data<float>();
   if (context.outputs[1].present()) p.skipped = context.outputs[1].data<float>();
