@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -194,4 +195,18 @@ func stat(t *testing.T, path string) os.FileInfo {
 		t.Fatal(err)
 	}
 	return info
+}
+
+// TestFilesThatCannotBeMapped are read where they are small, and never become memory of their size.
+func TestFilesThatCannotBeMapped(t *testing.T) {
+	defer func(before func(*os.File, int) ([]byte, func() error, error)) { mapping = before }(mapping)
+	mapping = func(*os.File, int) ([]byte, func() error, error) { return nil, nil, syscall.ENODEV }
+	m, path, _, weights := deployed(t)
+	mustData(t, m, weights[0])
+	if err := os.Truncate(path, 1<<42); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("a file of 4 TiB: %v", err)
+	}
 }

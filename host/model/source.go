@@ -117,7 +117,7 @@ func (s *source) acquire() (file *os.File, done func(), err error) {
 	return file, func() {}, nil
 }
 
-// large is what is only read where the system has that much memory.
+// large is what is read whole only where it has to be, and only where the system has that much memory.
 const large = 64 << 20
 
 // bytes are n at offset, which the caller has checked to lie inside: a view of the caller's, or read from the file.
@@ -176,6 +176,9 @@ func (s *source) readFrom(f *os.File, b []byte, offset int64) error {
 	return nil
 }
 
+// mapping is replaced by tests.
+var mapping = mapFile
+
 // view calls f with the whole content. That of a file is mapped meanwhile: f runs under catchFault, and what it
 // makes refers to nothing of it.
 func (s *source) view(f func([]byte) error) error {
@@ -190,7 +193,11 @@ func (s *source) view(f func([]byte) error) error {
 			return &diagnostic.Error{Kind: ErrTooLarge, Path: s.shown, Found: fmt.Sprintf("the file is larger than this machine can map: found %d bytes", s.size),
 				Fix: "use a 64-bit machine"}
 		}
-		b, unmap, err := mapFile(file, int(s.size))
+		b, unmap, err := mapping(file, int(s.size))
+		if err != nil && s.size <= large { // some file systems cannot map
+			b, unmap = make([]byte, s.size), func() error { return nil }
+			err = s.readFrom(file, b, 0)
+		}
 		if err != nil {
 			return &diagnostic.Error{Path: s.shown, Found: "the file cannot be mapped: found " + err.Error(), Fix: "copy it to a file system that can", Cause: err}
 		}
