@@ -24,7 +24,10 @@ import (
 // TestSwapsDuringLoad exchanges library and manifest of verified plugins, over and over, with others that were not verified, while
 // they are loaded. Each is another content, which a process loads once. What was not verified leaves a mark when any of it runs.
 func TestSwapsDuringLoad(t *testing.T) {
-	const tries = 200
+	tries := 200
+	if testing.Short() {
+		tries = 40
+	}
 	mark := filepath.Join(t.TempDir(), "ran")
 	good, bad := plugintest.ReadFile(t, plugintest.Build(t)), plugintest.ReadFile(t, plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
 	loads, refusals := 0, 0

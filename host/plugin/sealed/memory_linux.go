@@ -10,12 +10,13 @@ import (
 // maxName bounds the name of a memory file, which /proc/PID/maps shows.
 const maxName = 200
 
-// newMemory makes a file in memory. On a kernel without such files it is one that has no name any more.
+// newMemory makes a file in memory, which can be mapped as code and not be run as a program: administrators may forbid the
+// latter. On a kernel without such files it is one that has no name any more.
 func newMemory(name string) (*os.File, error) {
 	name = name[:min(len(name), maxName)]
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)
-	if err != nil { // before Linux 6.3, or where the administrator forbids memory that can be executed
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if err != nil { // before Linux 6.3
 		fd, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
