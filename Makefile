@@ -34,9 +34,11 @@ demo: graft runtime
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
-# the CUDA variants, sanitizers over everything, a minute of hostile models, and the whole of Go with the race detector.
+# the CUDA variants, sanitizers over everything, a minute of hostile models, the whole of Go with the race detector, and graphs of a
+# million nodes.
 test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
 	@go test -race -timeout 40m ./...
+	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
 setup:

@@ -78,14 +78,20 @@ func (b *bounds) check() {
 		panic(stopped{&diagnostic.Error{Kind: ErrBounds, Found: fmt.Sprintf("its analysis was stopped after %d steps", b.steps),
 			Needed: fmt.Sprintf("at most %d for a graph of %d nodes, inputs and outputs", b.last, b.parts), Fix: "it runs without graft"}})
 	}
-	if err := b.ctx.Err(); err != nil {
-		found := "its analysis was ended"
-		if errors.Is(err, context.DeadlineExceeded) {
-			found = "its analysis took longer than it was given"
-		}
-		panic(stopped{&diagnostic.Error{Kind: ErrBounds, Found: found, Fix: "it runs without graft", Cause: err}})
+	if b.ctx.Err() != nil {
+		panic(stopped{b.late()})
 	}
 	b.look = min(b.last, b.steps+betweenLook) + 1
+}
+
+// late is the error of a context that ended.
+func (b *bounds) late() *diagnostic.Error {
+	err := b.ctx.Err()
+	found := "its analysis was ended"
+	if errors.Is(err, context.DeadlineExceeded) {
+		found = "its analysis took longer than it was given"
+	}
+	return &diagnostic.Error{Kind: ErrBounds, Found: found, Fix: "it runs without graft", Cause: err}
 }
 
 // Hold notes memory, in bytes, that what is found of lengths takes, as Spend notes steps.

@@ -6,6 +6,7 @@
 package graph
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,6 +87,11 @@ type Use struct {
 // New builds the view of a model. The model is edited in place by the methods
 // of Graph once Commit is called.
 func New(m *onnx.Model, tensors Tensors) (*Graph, error) {
+	return NewWithin(context.Background(), m, tensors)
+}
+
+// NewWithin is New until the context ends: after that it is an error of kind ErrBounds.
+func NewWithin(ctx context.Context, m *onnx.Model, tensors Tensors) (*Graph, error) {
 	if m.GetGraph() == nil {
 		return nil, fmt.Errorf("the model has no graph")
 	}
@@ -97,6 +103,8 @@ func New(m *onnx.Model, tensors Tensors) (*Graph, error) {
 			r.opsets[d] = o.GetVersion()
 		}
 	}
+	r.bounds.ctx = ctx
+	defer func() { r.bounds.ctx = nil }()
 	return build(m.Graph, nil, nil, "", r)
 }
 
@@ -172,6 +180,9 @@ func build(p *onnx.Graph, parent *Graph, owner *Node, attribute string, r *root)
 
 // adopt appends the node of a proto that already stands in the graph's proto.
 func (g *Graph) adopt(np *onnx.Node) error {
+	if len(g.Nodes)%betweenLook == 0 && g.root.bounds.ctx.Err() != nil {
+		return g.root.bounds.late()
+	}
 	n := &Node{Proto: np, Graph: g}
 	g.root.names[np.GetName()] = true
 	g.root.bounds.parts += int64(1 + len(np.Input) + len(np.Output))

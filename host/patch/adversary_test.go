@@ -365,6 +365,28 @@ var adversaries = []struct {
 			x = y
 		}
 	}},
+	{"lengths that are equated backwards", func(d *drawing, n int) {
+		var rows []string
+		for range n / 2 {
+			rows = append(rows, d.floats(d.name(), 4))
+		}
+		for i := len(rows) - 1; i > 0; i-- {
+			d.output(d.add("Concat", []string{rows[i-1], rows[i]}, "axis", 1))
+		}
+	}},
+	{"Reshapes to lengths that no input has", func(d *drawing, n int) {
+		for range n / 4 {
+			x := d.of("NonZero", d.floats("batch", "seq"))
+			d.output(d.of("Reshape", d.floats("rows", 4), d.of("Shape", x)))
+		}
+	}},
+	{"softmaxes whose score chains are one", func(d *drawing, n int) {
+		q, k, v := d.heads()
+		x := nested(n/2, d.of("MatMul", q, k), func(x string) string { return d.of("Mul", x, d.constant(graph.FloatTensor("", nil, 2))) })
+		for range 16 {
+			d.output(d.of("MatMul", d.of("Softmax", x), v))
+		}
+	}},
 	{"huge constants as shapes", func(d *drawing, n int) {
 		x := d.floats("batch", "seq", 64)
 		for range n / 2 {

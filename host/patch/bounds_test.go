@@ -62,9 +62,15 @@ func TestLeftAlone(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	m := parsed(t, encoded(t, adversaries[0].draw, 10))
-	_, err := patch.Analyse(ctx, m, nil, plan.Options{})
-	if !errors.Is(err, graph.ErrBounds) || !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
+	a, err := patch.View(unhurried(t), m, m.Proto())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, analysed := patch.Analyse(ctx, m, nil, plan.Options{})
+	for name, err := range map[string]error{"Analyse": analysed, "Choose": a.Choose(ctx, nil, plan.Options{}), "Apply": a.Apply(ctx)} {
+		if !errors.Is(err, graph.ErrBounds) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }
 

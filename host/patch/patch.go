@@ -62,7 +62,9 @@ func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest
 // planned yet: Choose does that. Errors are those of Analyse.
 func View(ctx context.Context, m *model.Model, p *onnx.Model) (a *Analysis, err error) {
 	defer recovered("analysis", m, &err)
-	g, err := graph.New(p, m)
+	ctx, done := limited(ctx)
+	defer done()
+	g, err := graph.NewWithin(ctx, p, m)
 	if err == nil {
 		err = g.Complete()
 	}
