@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,6 +140,7 @@ func (w *writing) walk(t *testing.T) {
 	if err := w.after(p, calls); calls.Code != 0 || err != nil {
 		t.Fatalf("without a fault: exit code %d, %v\n%s", calls.Code, err, calls.Stderr)
 	}
+	durable(t, calls.Trace)
 	os.RemoveAll(p.folder)
 	all := os.Getenv("GRAFT_TEST_FAULTS_ALL") != ""
 	seeded, hits := rand.New(rand.NewPCG(13, 1)), 0
@@ -156,6 +158,28 @@ func (w *writing) walk(t *testing.T) {
 		}
 	}
 	t.Logf("%d calls of the system on its files; %d faults, after each all was whole", calls.Calls, hits)
+}
+
+// durable checks that what was written is synced afterwards, and the folder of what was renamed too: after a loss of
+// power what was said to be written is there.
+func durable(t *testing.T, trace []faults.Call) {
+	t.Helper()
+	for i, c := range trace {
+		path := c.Path
+		switch c.Name {
+		case "renameat", "renameat2":
+			path = filepath.Dir(path)
+		case "write", "pwrite", "writev", "copy_file_range", "sendfile":
+		default:
+			continue
+		}
+		synced := slices.ContainsFunc(trace[i+1:], func(later faults.Call) bool {
+			return (later.Name == "fsync" || later.Name == "fdatasync") && later.Path == path
+		})
+		if !synced {
+			t.Errorf("%s of %s, and no fsync of %s after it", c.Name, c.Path, path)
+		}
+	}
 }
 
 // one runs the command with one fault.

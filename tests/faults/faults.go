@@ -35,11 +35,15 @@ type Fault struct {
 // Run is how a program ran.
 type Run struct {
 	Calls  int    // that touched files
+	Trace  []Call // these, in order; none where the kernel does not ask about them
 	Hit    string // the call at which the fault was, "" where there were fewer
 	Code   int    // exit code; -1 when a signal ended it
 	Stdout string
 	Stderr string
 }
+
+// Call is a call of the system; of a renaming, the path is the new one.
+type Call struct{ Name, Path string }
 
 // kinds are the calls that are looked at, the argument that is a descriptor or (from 10 on, less 10) a path, and how
 // they fail.
@@ -300,6 +304,7 @@ func (s *supervisor) serve() {
 		a := answer{id: q.id, flags: goOn}
 		kind := kinds[int(q.nr)]
 		if path, ours := s.subject(&q, kind.arg); ours {
+			s.run.Trace = append(s.run.Trace, Call{kind.name, path})
 			if s.run.Calls++; s.run.Calls == s.fault.At {
 				s.run.Hit = fmt.Sprintf("call %d, %s of %s", s.run.Calls, kind.name, path)
 				if s.fault.Kill {
