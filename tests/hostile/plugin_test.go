@@ -5,6 +5,8 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -183,6 +185,35 @@ func TestInstall(t *testing.T) {
 				t.Error("something was recorded as verified")
 			}
 		})
+	}
+}
+
+// TestEscape: a constructor that leaves its process behind, stops it, or ends the one that started it, is a message
+// within the deadline, and no process is left.
+func TestEscape(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "trap")
+	if err := buildTrap(folder, "-DESCAPE_IN_CONSTRUCTOR"); err != nil {
+		t.Fatal(err)
+	}
+	for way, want := range map[string]string{"daemon": "SIGSYS", "signal": "SIGSYS", "stop": "2s"} {
+		for _, verb := range []string{"install", "verify"} {
+			mark := fmt.Sprintf("GRAFT_TEST_ESCAPE=%d-%s-%s", os.Getpid(), way, verb)
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			cmd := exec.CommandContext(ctx, made.command, "plugin", verb, "-q", "--deadline", "2s", folder)
+			cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir(), "TRAP="+way, mark)
+			cmd.WaitDelay = time.Second // a process that is left would hold the pipe
+			talk, err := cmd.CombinedOutput()
+			stop()
+			if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(string(talk), want) {
+				t.Errorf("%s, %s: exit code %d, %v, %q, want %q", way, verb, code, err, talk, want)
+			}
+			found, _ := filepath.Glob("/proc/[0-9]*/environ")
+			for _, path := range found {
+				if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(mark)) {
+					t.Errorf("%s, %s: %s is left", way, verb, filepath.Dir(path))
+				}
+			}
+		}
 	}
 }
 
