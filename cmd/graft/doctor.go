@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/host/worker"
 )
 
 // diagnosis is the JSON object of graft doctor.
@@ -31,6 +32,7 @@ type diagnosis struct {
 	Searched      []discovery.Place       `json:"searched"`
 	CPU           foundCPU                `json:"cpu"`
 	Devices       []foundDevice           `json:"devices"`
+	FirstRun      foundChild              `json:"first_run"`
 	Fixes         []string                `json:"fixes"` // what to do about what is missing
 	Environment   *comparison.Environment `json:"environment,omitempty"`
 	Machine       *roofline               `json:"machine,omitempty"` // measured now
@@ -63,10 +65,25 @@ type foundVariant struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// foundChild is how a child is held on this system, in which plugins run for the first time.
+type foundChild struct {
+	Held    []worker.Layer `json:"held"`
+	Problem string         `json:"problem,omitempty"` // why there is none
+}
+
 type foundCPU struct {
 	Name  string   `json:"name"`
 	Cores int      `json:"cores"`
 	ISA   []string `json:"isa"`
+}
+
+func findChild() foundChild {
+	child, err := worker.Start(context.Background(), worker.Options{Subject: "first run"})
+	if err != nil {
+		return foundChild{Held: []worker.Layer{}, Problem: err.Error()}
+	}
+	defer child.Close()
+	return foundChild{Held: child.Layers()}
 }
 
 func (c *cli) doctor() *cobra.Command {
@@ -145,6 +162,7 @@ func (c *cli) diagnose(measure bool) *diagnosis {
 	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Fixes: []string{}}
 	d.findDevices()
 	d.CPU = foundCPU{Name: comparison.CPUName(), Cores: runtime.NumCPU(), ISA: comparison.InstructionSets()}
+	d.FirstRun = findChild()
 	l := d.findRuntime(c.runtime)
 	if measure {
 		e := comparison.Measure(l)
@@ -342,6 +360,11 @@ func (d *diagnosis) text(w *page) {
 	}
 	for _, dev := range d.Devices {
 		w.println(dev)
+	}
+	if d.FirstRun.Problem != "" {
+		w.printf("--  first runs of plugins: %s\n", d.FirstRun.Problem)
+	} else {
+		w.printf("ok  first runs of plugins are held by %s\n", worker.Held(d.FirstRun.Held))
 	}
 	if len(d.Fixes) > 0 {
 		w.println("\nto do:")
