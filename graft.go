@@ -47,6 +47,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/sessions"
 )
@@ -88,6 +89,9 @@ func Enable(opts ...EnableOption) error {
 	set, err := o.load()
 	if err != nil {
 		return err
+	}
+	if o.logger != nil {
+		o.logger = diagnostic.Logger(o.logger)
 	}
 	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights}
 	var undo []func() error

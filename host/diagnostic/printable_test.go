@@ -1,7 +1,13 @@
 package diagnostic_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -49,4 +55,42 @@ func TestPrintableJSON(t *testing.T) {
 	if got := string(safe); diagnostic.Printable(got) != got || !strings.Contains(got, "\U0001f600 ") || !strings.Contains(got, " größe") {
 		t.Errorf("found %q", got)
 	}
+}
+
+// What is logged goes through it too, for every handler.
+func TestLogger(t *testing.T) {
+	const bad = "\x1b[31m\u202e\nforged\xff"
+	const safe = `\x1b[31m\u202e\nforged\xff`
+	for name, handler := range map[string]func(io.Writer) slog.Handler{
+		"json": func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, nil) },
+		"text": func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) },
+		"own":  func(w io.Writer) slog.Handler { return plain{w} },
+	} {
+		var out bytes.Buffer
+		l := diagnostic.Logger(slog.New(handler(&out)))
+		l.With("folder", bad).WithGroup("g").Warn(bad, "model", bad, "reason", errors.New(bad), "blocks", 5, slog.Group("in", "name", bad))
+		text := out.String()
+		if line := strings.TrimSuffix(text, "\n"); diagnostic.Printable(line) != line || strings.Count(strings.ReplaceAll(text, `\\`, `\`), safe) < 4 {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+}
+
+// plain is a handler that escapes nothing.
+type plain struct{ w io.Writer }
+
+func (p plain) Enabled(context.Context, slog.Level) bool { return true }
+func (p plain) WithAttrs(attrs []slog.Attr) slog.Handler {
+	fmt.Fprint(p.w, attrs, " ")
+	return p
+}
+func (p plain) WithGroup(string) slog.Handler { return p }
+func (p plain) Handle(_ context.Context, r slog.Record) error {
+	fmt.Fprint(p.w, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprint(p.w, " ", a)
+		return true
+	})
+	_, err := fmt.Fprintln(p.w)
+	return err
 }

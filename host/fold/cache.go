@@ -42,7 +42,7 @@ func At(folder string, logger *slog.Logger) *Cache {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Cache{folder: folder, logger: logger, busy: map[string]chan struct{}{}}
+	return &Cache{folder: folder, logger: diagnostic.Logger(logger), busy: map[string]chan struct{}{}}
 }
 
 // User is the cache in the user's cache folder, graft/folds in it.

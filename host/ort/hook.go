@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // A Hook says what happens when a program creates a session while the hook is installed.
@@ -44,6 +46,7 @@ func (l *Library) Install(h Hook) error {
 	if h.Logger == nil {
 		h.Logger = slog.Default()
 	}
+	h.Logger = diagnostic.Logger(h.Logger)
 	return l.hook.install(&h)
 }
 

@@ -54,13 +54,30 @@ type span struct {
 }
 
 func (t splitter) split(p piece, out []piece, b *budget) ([]piece, error) {
-	var spans []span
+	put := func(start, end int) {
+		if start < end {
+			out = append(out, p.from(start, end))
+		}
+	}
+	var spans []span // where parts are joined
+	take := func(s span) {
+		switch t.behavior {
+		case removed:
+			if !s.delimiter {
+				put(s.start, s.end)
+			}
+		case isolated:
+			put(s.start, s.end)
+		default:
+			spans = append(spans, s)
+		}
+	}
 	done := 0
 	err := t.pattern.each(p.s, b, func(start, end int) error {
 		if done < start {
-			spans = append(spans, span{done, start, t.invert})
+			take(span{done, start, t.invert})
 		}
-		spans = append(spans, span{start, end, !t.invert})
+		take(span{start, end, !t.invert})
 		done = end
 		return b.cut("pre-tokenizer", 1)
 	})
@@ -68,33 +85,15 @@ func (t splitter) split(p piece, out []piece, b *budget) ([]piece, error) {
 		return nil, err
 	}
 	if done < len(p.s) {
-		spans = append(spans, span{done, len(p.s), t.invert})
+		take(span{done, len(p.s), t.invert})
 	}
-	put := func(a, b int) {
-		if a < b {
-			out = append(out, p.from(a, b))
+	for i := 0; i < len(spans); {
+		j := i + 1
+		for j < len(spans) && t.joins(spans[j-1], spans[j], i == j-1) {
+			j++
 		}
-	}
-	switch t.behavior {
-	case removed:
-		for _, s := range spans {
-			if !s.delimiter {
-				put(s.start, s.end)
-			}
-		}
-	case isolated:
-		for _, s := range spans {
-			put(s.start, s.end)
-		}
-	default:
-		for i := 0; i < len(spans); {
-			j := i + 1
-			for j < len(spans) && t.joins(spans[j-1], spans[j], i == j-1) {
-				j++
-			}
-			put(spans[i].start, spans[j-1].end)
-			i = j
-		}
+		put(spans[i].start, spans[j-1].end)
+		i = j
 	}
 	return out, nil
 }
