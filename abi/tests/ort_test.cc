@@ -234,6 +234,25 @@ TEST(Ort, RefusesAConfigEntryThatIsNoAddress) {
             "plugin wrote; remove the entry");
 }
 
+// A model gets no operator that only engines place, unless the program says that the model is its
+// own.
+TEST(Ort, EnginesOperatorsAreNotForModels) {
+  const std::string model =
+      Model().Node("Step", {"x"}, {"y", "shared"}).Input("x", {2}).Output("y").Bytes();
+  const Options theirs({KIT_CHECK});
+  try {
+    const Session session(theirs, model);
+    FAIL() << "a session was made";
+  } catch (const std::runtime_error& e) {
+    EXPECT_NE(std::string(e.what()).find("Step"), std::string::npos) << e.what();
+  }
+  Options own({});
+  Ok(Api()->AddSessionConfigEntry(own.get(), "graft.engine_operators", "1"));
+  own.Add(KIT_CHECK);
+  const auto got = Session(own, model).Run({{"x", {{2}, {1, 2}}}}, {"y"});
+  EXPECT_EQ(got[0].data, (std::vector<float>{2, 3}));
+}
+
 TEST(Ort, HandsOutItsOperators) {
   const graft_plugin* table = Load(KIT_CHECK);
   const auto* extension = reinterpret_cast<const graft_ort_ops*>(table->next);

@@ -23,7 +23,7 @@ TEST(Table, SaysWhatItIs) {
   EXPECT_STREQ(info->version, "0.1.0");
   EXPECT_STREQ(info->summary, "uses every part of the kit once, for tests");
   EXPECT_EQ(info->device_type, GRAFT_DEVICE_CPU);
-  ASSERT_EQ(info->num_operators, 5u);
+  ASSERT_EQ(info->num_operators, 6u);
 
   const graft_operator* everything = info->operators[0];
   EXPECT_STREQ(everything->name, "Everything");

@@ -4,5 +4,5 @@
 #include "hidden_state_attention.h"
 #include "store_rows.h"
 
-GRAFT_PLUGIN_WITH(graft::fold::Hooks, graft::row_attention::ELAttention,
-                  graft::row_attention::StoreRows);
+GRAFT_PLUGIN_WITH(graft::fold::Hooks, graft::ForEngine<graft::row_attention::ELAttention>,
+                  graft::ForEngine<graft::row_attention::StoreRows>);

@@ -28,5 +28,5 @@ class FlashDecode : public FlashDecodeBase {
 }  // namespace attention
 }  // namespace graft
 
-GRAFT_PLUGIN(graft::attention::FlashDecode, graft::attention::CachedAttention,
-             graft::attention::StoreCache);
+GRAFT_PLUGIN(graft::attention::FlashDecode, graft::ForEngine<graft::attention::CachedAttention>,
+             graft::ForEngine<graft::attention::StoreCache>);

@@ -251,4 +251,4 @@ class LogSoftmaxTopK : public top_k::LogSoftmaxTopKBase {
 
 }  // namespace
 
-GRAFT_PLUGIN(LogitsTopK, LogSoftmaxTopK);
+GRAFT_PLUGIN(graft::ForEngine<LogitsTopK>, LogSoftmaxTopK);

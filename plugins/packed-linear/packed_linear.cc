@@ -224,4 +224,4 @@ class PackPanels {
 
 }  // namespace
 
-GRAFT_PLUGIN(PackedLinear, PackPanels);
+GRAFT_PLUGIN(PackedLinear, graft::ForEngine<PackPanels>);

@@ -239,4 +239,4 @@ class PlainDecode {
 
 }  // namespace
 
-GRAFT_PLUGIN(PlainDecode);
+GRAFT_PLUGIN(graft::ForEngine<PlainDecode>);

@@ -4,5 +4,6 @@
 #include "key_attention.h"
 #include "store_rows.h"
 
-GRAFT_PLUGIN_WITH(graft::fold::Hooks, graft::row_attention::KeyAttention,
-                  graft::row_attention::InputAttention, graft::row_attention::StoreRows);
+GRAFT_PLUGIN_WITH(graft::fold::Hooks, graft::ForEngine<graft::row_attention::KeyAttention>,
+                  graft::ForEngine<graft::row_attention::InputAttention>,
+                  graft::ForEngine<graft::row_attention::StoreRows>);

@@ -104,6 +104,7 @@ def difference(np, got, want, case):
 def run(ort, np, args, case, data):
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("graft.engine_operators", "1")  # the cases are ours
     options.register_custom_ops_library(str(args.library))
     providers = [args.provider] + (["CPUExecutionProvider"] if args.provider != "CPUExecutionProvider" else [])
     try:

@@ -42,6 +42,18 @@ struct HasInPlace : std::false_type {};
 template <typename Kernel>
 struct HasInPlace<Kernel, std::void_t<decltype(Kernel::kInPlace)>> : std::true_type {};
 
+// In the list of GRAFT_PLUGIN: an operator that a host's engine places in models that it wrote
+// itself. RegisterCustomOps, by which a program takes whatever models it has, leaves it out: lists
+// of slots and offsets into a cache are no model's to choose.
+template <typename Kernel>
+struct ForEngine : Kernel {
+  using Kernel::Kernel;
+};
+template <typename Kernel>
+struct IsForEngine : std::false_type {};
+template <typename Kernel>
+struct IsForEngine<ForEngine<Kernel>> : std::true_type {};
+
 template <typename Kernel>
 class KernelBox final : public KernelBase {
  public:
@@ -68,6 +80,7 @@ struct OperatorEntry {
                                       const CreateContext& context);
   // Points to the input and the output of kInPlace and gives 1; null where the class has none.
   size_t (*in_place)(int** input, int** output) = nullptr;
+  bool for_engine = false;
 };
 
 template <typename Kernel>
@@ -78,6 +91,7 @@ OperatorEntry EntryOf() {
                          const CreateContext& context) -> std::unique_ptr<KernelBase> {
                         return std::make_unique<KernelBox<Kernel>>(description, context);
                       }};
+  entry.for_engine = IsForEngine<Kernel>::value;
   if constexpr (HasInPlace<Kernel>::value) {
     entry.in_place = [](int** input, int** output) -> size_t {
       static int places[2] = {Kernel::kInPlace.input, Kernel::kInPlace.output};

@@ -31,8 +31,13 @@ struct Op : OrtCustomOp {
 
 struct OpSet {
   std::deque<Op> ops;
-  std::vector<const void*> pointers;
+  std::vector<const void*> pointers;    // to all of them
+  std::vector<const void*> for_models;  // but those for engines alone
 };
+
+// The session config entry by which a program that made its model itself registers operators for
+// engines too.
+inline constexpr const char* kEngineKey = "graft.engine_operators";
 
 inline const Op* Self(const OrtCustomOp* op) { return static_cast<const Op*>(op); }
 
@@ -188,6 +193,7 @@ inline void AddOverloads(const OrtApiBase* base, const OrtApi* api, const Operat
     }
     FillCallbacks(&op, MayInfer(base, description));
     set->pointers.push_back(static_cast<const OrtCustomOp*>(&op));
+    if (!entry.for_engine) set->for_models.push_back(set->pointers.back());
   }
 }
 
@@ -217,7 +223,8 @@ inline const OpSet& OpsFor(const OrtApiBase* base, const graft_plugin_info* info
   return set;
 }
 
-// What RegisterCustomOps does: adds the operators to the domain "graft" of these session options.
+// What RegisterCustomOps does: adds the operators for models to the domain "graft" of these session
+// options.
 inline OrtStatus* Register(OrtSessionOptions* options, const OrtApiBase* base,
                            const graft_plugin_info* info,
                            const std::vector<OperatorEntry>& entries) {
@@ -225,7 +232,9 @@ inline OrtStatus* Register(OrtSessionOptions* options, const OrtApiBase* base,
   return GuardOrt(any, info->name, [&] {
     const OrtApi* api = ApiOf(base);
     const OpSet& set = OpsFor(base, info, entries);
-    JoinDomain(api, options, info->name, set.pointers);
+    int engine = 0;
+    Check(api, api->HasSessionConfigEntry(options, kEngineKey, &engine));
+    JoinDomain(api, options, info->name, engine != 0 ? set.pointers : set.for_models);
   });
 }
 

@@ -223,6 +223,18 @@ struct Hooks {
   }
 };
 
+// What an engine calls.
+class Step : public Increment {
+ public:
+  static graft::Operator Describe() {
+    return graft::Operator("Step", "adds one, for an engine")
+        .Input("x", graft::kFloat32)
+        .Output("y", graft::kFloat32)
+        .Output("shared", graft::kInt64);
+  }
+  using Increment::Increment;
+};
+
 }  // namespace
 
-GRAFT_PLUGIN_WITH(Hooks, Everything, Total, Join, Fails, Increment);
+GRAFT_PLUGIN_WITH(Hooks, Everything, Total, Join, Fails, Increment, graft::ForEngine<Step>);

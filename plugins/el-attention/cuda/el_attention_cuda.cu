@@ -15,5 +15,5 @@ struct Hooks : graft::cuda::Hooks {
 
 }  // namespace
 
-GRAFT_PLUGIN_WITH(Hooks, graft::row_attention_cuda::ELAttention,
-                  graft::row_attention_cuda::StoreRows);
+GRAFT_PLUGIN_WITH(Hooks, graft::ForEngine<graft::row_attention_cuda::ELAttention>,
+                  graft::ForEngine<graft::row_attention_cuda::StoreRows>);

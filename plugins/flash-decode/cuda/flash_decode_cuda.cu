@@ -113,4 +113,5 @@ class StoreCacheCuda : public StoreCacheBase {
 }  // namespace graft
 
 GRAFT_PLUGIN_WITH(graft::cuda::Hooks, graft::attention::FlashDecodeCuda,
-                  graft::attention::CachedAttentionCuda, graft::attention::StoreCacheCuda);
+                  graft::ForEngine<graft::attention::CachedAttentionCuda>,
+                  graft::ForEngine<graft::attention::StoreCacheCuda>);

@@ -173,5 +173,5 @@ class LogSoftmaxTopKCuda : public LogSoftmaxTopKBase {
 }  // namespace top_k
 }  // namespace graft
 
-GRAFT_PLUGIN_WITH(graft::cuda::Hooks, graft::top_k::LogitsTopKCuda,
+GRAFT_PLUGIN_WITH(graft::cuda::Hooks, graft::ForEngine<graft::top_k::LogitsTopKCuda>,
                   graft::top_k::LogSoftmaxTopKCuda);

@@ -12,5 +12,6 @@ struct Hooks : graft::cuda::Hooks, graft::fold::Hooks {};
 
 }  // namespace
 
-GRAFT_PLUGIN_WITH(Hooks, graft::row_attention_cuda::KeyAttention,
-                  graft::row_attention_cuda::InputAttention, graft::row_attention_cuda::StoreRows);
+GRAFT_PLUGIN_WITH(Hooks, graft::ForEngine<graft::row_attention_cuda::KeyAttention>,
+                  graft::ForEngine<graft::row_attention_cuda::InputAttention>,
+                  graft::ForEngine<graft::row_attention_cuda::StoreRows>);

@@ -192,8 +192,9 @@ std::string Reason(const std::string& log, bool hung) {
     const size_t wrong = line.find(" runtime error: ");
     if (wrong != std::string::npos && summary.empty()) {
       // Without numbers, which are others in every case, and the column.
-      summary = line.substr(wrong + 16, line.find_first_of("0123456789-", wrong + 16) - wrong - 16);
-      frame = line.substr(0, line.rfind(':', wrong - 1));
+      summary =
+          line.substr(wrong + 16, line.find_first_of("0123456789-:", wrong + 16) - wrong - 16);
+      frame = line.substr(0, line.rfind(':', wrong - 2));
     }
     if (line.find("ERROR: AddressSanitizer") != std::string::npos && summary.empty()) {
       summary = line.substr(line.find("AddressSanitizer"));
@@ -207,6 +208,9 @@ std::string Reason(const std::string& log, bool hung) {
         line.find(".so+") == std::string::npos) {
       frame = line.substr(source + 1);
     }
+  }
+  for (const char* root : {"/plugins/", "/abi/"}) {
+    if (frame.rfind(root) != std::string::npos) frame.erase(0, frame.rfind(root) + 1);
   }
   if (hung)
     return "more than ten seconds of processor time" + (frame.empty() ? "" : " at " + frame);
@@ -354,8 +358,8 @@ class Supervisor {
     }
     char self[4096] = "";
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) self[0] = 0;
-    std::cerr << "FINDING: " << why << "\n  again: " << self << " --runtime " << o_.runtime
-              << " --replay " << path;
+    std::cerr << "FINDING after " << static_cast<int>(Used()) << " s: " << why
+              << "\n  again: " << self << " --runtime " << o_.runtime << " --replay " << path;
     for (const std::string& library : o_.libraries) std::cerr << ' ' << library;
     std::cerr << std::endl;
   }
