@@ -103,38 +103,6 @@ func sum(weights ...*onnx.Tensor) *onnx.Model {
 	return model(g)
 }
 
-// branches is the model y = x + w if x[0] > 0 else x, with w an initializer of the branch or of
-// the main graph.
-func branches(w *onnx.Tensor, inBranch bool) *onnx.Model {
-	var inner, outer []*onnx.Tensor
-	if inBranch {
-		inner = append(inner, w)
-	} else {
-		outer = append(outer, w)
-	}
-	branch := func(name string, g *onnx.Graph) *onnx.Attribute {
-		g.Name = proto.String(name)
-		g.Output = []*onnx.ValueInfo{value(name+"_y", tensorType(Float32, "n"))}
-		return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: g}
-	}
-	return model(&onnx.Graph{
-		Node: []*onnx.Node{
-			node("Gather", []string{"x", "first"}, []string{"x0"}),
-			node("Greater", []string{"x0", "zero"}, []string{"positive"}),
-			node("If", []string{"positive"}, []string{"y"},
-				branch("then_branch", &onnx.Graph{Initializer: inner,
-					Node: []*onnx.Node{node("Add", []string{"x", w.GetName()}, []string{"then_branch_y"})}}),
-				branch("else_branch", &onnx.Graph{
-					Node: []*onnx.Node{node("Identity", []string{"x"}, []string{"else_branch_y"})}})),
-		},
-		Input:  []*onnx.ValueInfo{value("x", tensorType(Float32, "n"))},
-		Output: []*onnx.ValueInfo{value("y", tensorType(Float32, "n"))},
-		Initializer: append(outer,
-			&onnx.Tensor{Name: proto.String("first"), DataType: proto.Int32(int32(Int64)), Int64Data: []int64{0}},
-			&onnx.Tensor{Name: proto.String("zero"), DataType: proto.Int32(int32(Float32)), FloatData: []float32{0}}),
-	})
-}
-
 func writeModel(t testing.TB, m *onnx.Model) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")
