@@ -104,7 +104,7 @@ func TestHostile(t *testing.T) {
 		{"chatter", 1, [][]string{all, neither}, "gave no answer within 300ms"},
 		{"litter", os.Getpid(), [][]string{all, noNamespaces, {LayerLandlock}}, "0"},
 		{"litter", os.Getpid(), [][]string{free}, ">0"},
-		{"hoard", 1024, [][]string{all, neither}, "<256|took more than 0.25 GiB of memory"},
+		{"hoard", 1024, [][]string{all, neither}, "<256|took more than 0.25 GiB of memory|exit code 2"},
 		{"share", 4096, [][]string{all, neither}, "took more than 0.25 GiB of memory and was ended"},
 		{"signal_parent", 1, [][]string{all, noNamespaces}, "SIGSYS (bad system call)"},
 		{"signal_all", 1, [][]string{all, noNamespaces}, "SIGSYS (bad system call)"},
