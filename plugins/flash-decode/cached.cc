@@ -6,11 +6,11 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <sstream>
 #include <vector>
 
 #include "cached_plan.h"
 #include "graft/checked.h"
+#include "graft/error.h"
 #include "kernel.h"
 
 namespace graft {
@@ -37,13 +37,6 @@ constexpr double kNanosecondsPerByte = 0.1;
 constexpr double kNanosecondsPerFlop = 0.02;
 constexpr double kSerialNanoseconds = 8000;
 
-template <typename... Parts>
-std::string Join(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
-}
-
 // The first of `count` slots outside [least, slots), or -1. The usual answer costs one pass without
 // a branch.
 int64_t FirstOutside(const int32_t* list, int64_t count, int32_t least, int64_t slots) {
@@ -62,21 +55,21 @@ int64_t FirstOutside(const int32_t* list, int64_t count, int32_t least, int64_t 
 }
 
 std::string Slot(const char* list, int64_t index, int32_t slot, int64_t slots) {
-  return Join(list, "[", index, "] is slot ", slot, ", the pool has ", slots);
+  return Text(list, "[", index, "] is slot ", slot, ", the pool has ", slots);
 }
 
 // What is wrong with sizes that a plan is made from.
 std::string ValidateSizes(const CachedProblem& p) {
   const Pool& pool = p.pool;
   if (pool.kv_heads < 1 || pool.head_size < 1 || pool.value_size < 1) {
-    return Join("the pool has ", pool.kv_heads, " heads of ", pool.head_size, " and ",
+    return Text("the pool has ", pool.kv_heads, " heads of ", pool.head_size, " and ",
                 pool.value_size, ", needed are at least 1 of 1");
   }
   if (p.rows < 0 || p.groups < 0 || p.shared_length < 0 || p.private_length < 0) {
     return "a size is negative";
   }
   if (p.heads < 1 || p.heads % pool.kv_heads != 0) {
-    return Join("there are ", p.heads, " query heads, needed is a multiple of ", pool.kv_heads,
+    return Text("there are ", p.heads, " query heads, needed is a multiple of ", pool.kv_heads,
                 " key and value heads");
   }
   return std::string();
@@ -87,7 +80,7 @@ std::string ValidateStep(const CachedProblem& p, int64_t g) {
   const Size first = step[kSequenceFirstToken], rows = step[kSequenceTokens];
   const Size so = step[kSequenceSharedOffset], shared = step[kSequenceShared];
   const Size oo = step[kSequencePrivateOffset], private_count = step[kSequencePrivate];
-  const auto fault = [g](const auto&... parts) { return Join("group ", g, " ", parts...); };
+  const auto fault = [g](const auto&... parts) { return Text("group ", g, " ", parts...); };
   if (rows < 1 || !HoldsRange(p.rows, first, rows)) {
     return fault("has rows ", first, " .. ", first + rows - 1, ", there are ", p.rows);
   }
@@ -133,13 +126,13 @@ std::string ValidateCover(const CachedProblem& p) {
     for (int64_t i : order) {
       const int32_t* step = SequenceOf(p.sequences, i);
       if (step[kSequenceFirstToken] != next) {
-        return Join("group ", i, " begins with row ", step[kSequenceFirstToken],
+        return Text("group ", i, " begins with row ", step[kSequenceFirstToken],
                     ", the groups before it end at ", next);
       }
       next += step[kSequenceTokens];
     }
   }
-  if (next != p.rows) return Join("the groups hold ", next, " rows, there are ", p.rows);
+  if (next != p.rows) return Text("the groups hold ", next, " rows, there are ", p.rows);
   return std::string();
 }
 
@@ -281,19 +274,6 @@ void RunTask(void* argument, int64_t index) {
 
 }  // namespace
 
-std::string ValidatePool(const Pool& p) {
-  if (p.kv_heads < 1 || p.head_size < 1 || p.value_size < 1) {
-    return Join("the pool has ", p.kv_heads, " heads of ", p.head_size, " and ", p.value_size,
-                ", needed are at least 1 of 1");
-  }
-  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
-  if (!HoldsRange(p.block_floats, p.offset, p.floats())) {
-    return Join("a block has ", p.block_floats, " floats, the layer takes ", p.floats(), " from ",
-                p.offset, " on");
-  }
-  return std::string();
-}
-
 CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
   CachedWorkerLayout layout{};
   Scratch scratch;
@@ -333,7 +313,7 @@ std::string Validate(const CachedProblem& p) {
     return "key, value and slot_mapping must be given together";
   }
   if (p.groups > 0 && p.sequences == nullptr) return "sequence descriptors are required";
-  if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
+  if (p.window < 0) return Text("window is ", p.window, ", needed is 0 or more");
   if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
   for (int64_t g = 0; g < p.groups; ++g) {
     fault = ValidateStep(p, g);

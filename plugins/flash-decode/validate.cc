@@ -1,4 +1,7 @@
 #include "attention.h"
+#include "cached.h"
+#include "graft/checked.h"
+#include "graft/error.h"
 
 namespace graft {
 namespace attention {
@@ -50,6 +53,19 @@ const char* Validate(const Problem& p) {
   }
   if (p.lengths32 != nullptr && p.lengths64 != nullptr) return "lengths are given twice";
   return nullptr;
+}
+
+std::string ValidatePool(const Pool& p) {
+  if (p.kv_heads < 1 || p.head_size < 1 || p.value_size < 1) {
+    return Text("the pool has ", p.kv_heads, " heads of ", p.head_size, " and ", p.value_size,
+                ", needed are at least 1 of 1");
+  }
+  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
+  if (!HoldsRange(p.block_floats, p.offset, p.floats())) {
+    return Text("a block has ", p.block_floats, " floats, the layer takes ", p.floats(), " from ",
+                p.offset, " on");
+  }
+  return std::string();
 }
 
 }  // namespace attention

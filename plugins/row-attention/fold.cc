@@ -6,7 +6,8 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <sstream>
+
+#include "graft/error.h"
 
 namespace graft {
 namespace fold {
@@ -59,13 +60,6 @@ double SpectralNorm(int64_t size, const Apply& apply) {
   return std::sqrt(norm);
 }
 
-template <typename... Parts>
-std::string Join(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
-}
-
 }  // namespace
 
 // W = P^-1 L U where W is square, and W^T = Q [R; 0] where it has more columns.
@@ -103,7 +97,7 @@ struct Inverse::Factors {
 Inverse::Inverse(const Matrix& base) : factors_(new Factors) {
   const int64_t d = base.rows, e = base.columns;
   if (d < 1 || e < d) {
-    fault_ = Join("singular: the ", d, " x ", e, " weight has fewer columns than rows");
+    fault_ = Text("singular: the ", d, " x ", e, " weight has fewer columns than rows");
     condition_ = std::numeric_limits<double>::infinity();
     return;
   }
@@ -138,7 +132,7 @@ Inverse::Inverse(const Matrix& base) : factors_(new Factors) {
   // Beyond this the factors themselves are rounding errors.
   const double limit = 1.0 / (std::numeric_limits<double>::epsilon() * static_cast<double>(e));
   if (!(condition_ < limit)) {
-    fault_ = Join("singular: the ", d, " x ", e, " weight has a condition number of about ",
+    fault_ = Text("singular: the ", d, " x ", e, " weight has a condition number of about ",
                   condition_, ", beyond ", limit);
   }
 }

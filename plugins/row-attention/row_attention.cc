@@ -2,21 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 
+#include "graft/error.h"
 #include "row_kernel.h"
 #include "row_plan.h"
 
 namespace graft {
 namespace row_attention {
 namespace {
-
-template <typename... Parts>
-std::string Join(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
-}
 
 // The lists of a part as a problem of attention over a pool with as many slots, whose check of them
 // applies here too. Of what these pointers point to only lists are read.
@@ -52,7 +45,7 @@ std::string ValidateKeys(const Problem& p) {
     const int32_t* step = attention::SequenceOf(p.sequences, g);
     const Size keys = Size(step[attention::kSequenceShared]) + step[attention::kSequencePrivate];
     if (keys > p.positions) {
-      return Join("group ", g, " has ", keys, " positions, there are angles for ", p.positions);
+      return Text("group ", g, " has ", keys, " positions, there are angles for ", p.positions);
     }
   }
   return std::string();
@@ -65,7 +58,7 @@ std::string ValidateSecond(const Problem& p) {
   if (p.kind != RowKind::kHiddenStates) return "a second part needs rows of hidden states";
   if (p.kv_pool.kv_heads != p.kv_heads || p.kv_pool.head_size != p.head_size ||
       p.kv_pool.value_size != p.value_size) {
-    return Join("the pool of keys and values has ", p.kv_pool.kv_heads, " heads of ",
+    return Text("the pool of keys and values has ", p.kv_pool.kv_heads, " heads of ",
                 p.kv_pool.head_size, " and ", p.kv_pool.value_size, ", needed are ", p.kv_heads,
                 " of ", p.head_size, " and ", p.value_size);
   }
@@ -74,14 +67,14 @@ std::string ValidateSecond(const Problem& p) {
     const int32_t* keys = SequenceOf(p.kv_sequences, g);
     if (rows[kSequenceFirstToken] != keys[kSequenceFirstToken] ||
         rows[kSequenceTokens] != keys[kSequenceTokens]) {
-      return Join("group ", g, " of the second part has ", keys[kSequenceTokens], " tokens from ",
+      return Text("group ", g, " of the second part has ", keys[kSequenceTokens], " tokens from ",
                   keys[kSequenceFirstToken], " on, the first part ", rows[kSequenceTokens],
                   " from ", rows[kSequenceFirstToken], " on");
     }
     const bool has_rows = rows[kSequenceShared] > 0 || rows[kSequencePrivate] > 0;
     const bool has_keys = keys[kSequenceShared] > 0 || keys[kSequencePrivate] > 0;
     if (has_rows && has_keys && (rows[kSequenceCausal] != 0 || keys[kSequenceCausal] != 0)) {
-      return Join("group ", g, " is causal and has positions in both parts");
+      return Text("group ", g, " is causal and has positions in both parts");
     }
   }
   return std::string();
@@ -236,41 +229,6 @@ void CopySecond(const Problem& p, const Group& group, const float* second) {
 
 }  // namespace
 
-std::string ValidatePool(const RowPool& p) {
-  if (p.width < 1) return Join("rows are ", p.width, " wide, needed is at least 1");
-  if (p.blocks < 0 || p.block_floats < 0) return "the pool has a negative size";
-  if (!HoldsRange(p.block_floats, p.offset, p.area_floats())) {
-    return Join("a block has ", p.block_floats, " floats, rows take ", p.area_floats(), " from ",
-                p.offset, " on");
-  }
-  return std::string();
-}
-
-std::string ValidateSizes(const Problem& p) {
-  if (p.pool.width < 1) return Join("rows are ", p.pool.width, " wide, needed is at least 1");
-  if (p.tokens < 0 || p.groups < 0 || p.shared_length < 0 || p.private_length < 0) {
-    return "a size is negative";
-  }
-  if (p.heads < 1 || p.kv_heads < 1 || p.heads % p.kv_heads != 0) {
-    return Join("there are ", p.heads, " query heads, needed is a multiple of ", p.kv_heads,
-                " key and value heads");
-  }
-  if (p.head_size < 1 || p.value_size < 1) return "a head has no size";
-  const Size keys = Size(p.heads) * p.head_size;
-  if (p.kind == RowKind::kKeys && (p.heads != p.kv_heads || p.pool.width != keys)) {
-    return Join("rows are ", p.pool.width, " wide, keys of ", p.heads, " heads of ", p.head_size,
-                " need ", keys, " and as many KV heads, not ", p.kv_heads);
-  }
-  if (p.rotary != Rotary::kNone && p.kind == RowKind::kKeys &&
-      (p.pairs < 1 || p.pairs > p.head_size / 2)) {
-    return Join("rotary positions turn ", p.pairs, " pairs, heads of ", p.head_size, " have 1 to ",
-                p.head_size / 2);
-  }
-  if (p.window < 0) return Join("window is ", p.window, ", needed is 0 or more");
-  if (p.bias != nullptr && p.distances < 1) return "the bias has no distances";
-  return std::string();
-}
-
 std::string Validate(const Problem& p) {
   std::string fault = ValidatePool(p.pool);
   if (fault.empty()) fault = ValidateSizes(p);
@@ -286,7 +244,7 @@ std::string Validate(const Problem& p) {
     return "rows and their slots must be given together";
   }
   if (p.groups > 0 && p.sequences == nullptr) return "sequence descriptors are required";
-  if (p.skip < 0.0f || !(p.skip < 1.0f)) return Join("skip is ", p.skip, ", needed is 0 to 1");
+  if (p.skip < 0.0f || !(p.skip < 1.0f)) return Text("skip is ", p.skip, ", needed is 0 to 1");
   fault = attention::Validate(ListsOf(p.pool.blocks, p.tokens, p.sequences, p.groups,
                                       p.shared_slots, p.shared_length, p.private_slots,
                                       p.private_length, p.slot_mapping));
@@ -331,7 +289,7 @@ std::string Validate(const StoreProblem& p) {
   if (p.rows == nullptr || p.slot_mapping == nullptr) return "rows and their slots are required";
   for (int64_t i = 0; i < p.count; ++i) {
     if (p.slot_mapping[i] < -1 || p.slot_mapping[i] >= p.pool.slots()) {
-      return Join("slot_mapping[", i, "] is slot ", p.slot_mapping[i], ", the pool has ",
+      return Text("slot_mapping[", i, "] is slot ", p.slot_mapping[i], ", the pool has ",
                   p.pool.slots());
     }
   }

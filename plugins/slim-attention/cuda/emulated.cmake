@@ -1,5 +1,5 @@
 graft_add_emulated_plugin(slim-attention
-  SOURCES cuda/slim_attention_cuda.cu cuda/key_attention_cuda.cu
+  SOURCES cuda/slim_attention_cuda.cu cuda/key_attention_cuda.cu ../row-attention/validate.cc
   TEST cuda/emulated_test.cc tests/slim_problem.cc
   INCLUDES "${CMAKE_SOURCE_DIR}/plugins/row-attention" "${CMAKE_SOURCE_DIR}/plugins/flash-decode")
 target_link_libraries(slim_attention_emulated PRIVATE row_attention_fold)
