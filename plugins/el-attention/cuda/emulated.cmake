@@ -1,5 +1,5 @@
 graft_add_emulated_plugin(el-attention
-  SOURCES cuda/el_attention_cuda.cu ../row-attention/validate.cc
+  SOURCES cuda/el_attention_cuda.cu ../row-attention/validate.cc ../flash-decode/validate.cc
   TEST cuda/emulated_test.cc ../row-attention/tests/row_problem.cc ../row-attention/tests/row_reference.cc
   INCLUDES "${CMAKE_SOURCE_DIR}/plugins/row-attention" "${CMAKE_SOURCE_DIR}/plugins/row-attention/tests"
            "${CMAKE_SOURCE_DIR}/plugins/flash-decode")
