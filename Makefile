@@ -130,6 +130,7 @@ fuzz: graft runtime
 # Operators of plugins as a model would drive them, in ONNX Runtime under sanitizers, for TIME of processor time.
 fuzz-operators: runtime
 	@$(call build_tree,sanitize,$(SANITIZED),--target fuzz_operators)
+	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -R '^driven-'
 	@rm -rf $(BUILD)/driven/seeds && go run ./tests/driven/seeds $(BUILD)/driven/seeds $(BUILD)/plugins/*/
 	@nice $(BUILD)/sanitize/tests/driven/fuzz/fuzz_operators --runtime $(ORT_LIB) --time $(TIME) --jobs $(JOBS) \
 	  --corpus tests/driven/corpus --corpus $(BUILD)/driven/seeds --work $(BUILD)/driven $(BUILD)/sanitize/plugins/*/lib*.so

@@ -254,6 +254,7 @@ class Supervisor {
         for (const std::string& f : Files(o_.work + "/learnt")) files_.push_back(f);
       }
     }
+    earlier_ = Earlier()["seconds"];
     if (files_.empty()) throw std::runtime_error("no case to begin with");
   }
 
@@ -295,7 +296,9 @@ class Supervisor {
     job.hung = false;
     job.slot->begun = job.slot->ended = 0;
     job.seen = 0;
-    const uint64_t seed = o_.seed * 1000003 + static_cast<uint64_t>(i) * 7919 + starts_++;
+    // A run that goes on where another ended makes other cases.
+    const uint64_t seed =
+        (o_.seed + earlier_) * 1000003 + static_cast<uint64_t>(i) * 7919 + starts_++;
     job.pid = fork();
     if (job.pid != 0) return;
     mine = job.slot;
@@ -380,15 +383,21 @@ class Supervisor {
     return sum;
   }
 
+  std::string Totals() const { return o_.work + "/totals.txt"; }
+
+  // What earlier runs in the same folder did: "seconds", "sessions", "OPERATOR STAGE".
+  std::map<std::string, uint64_t> Earlier() const {
+    std::map<std::string, uint64_t> counts;
+    if (o_.work.empty()) return counts;
+    std::ifstream in(Totals());
+    std::string name;
+    for (uint64_t n = 0; in >> n && std::getline(in, name);) counts[name.substr(1)] += n;
+    return counts;
+  }
+
   // Prints what was done, with what earlier runs in the same folder did.
   void Say() {
-    std::map<std::string, uint64_t> counts;  // "seconds", "sessions", "OPERATOR STAGE"
-    const std::string totals = o_.work + "/totals.txt";
-    if (!o_.work.empty()) {
-      std::ifstream in(totals);
-      std::string name;
-      for (uint64_t n = 0; in >> n && std::getline(in, name);) counts[name.substr(1)] += n;
-    }
+    std::map<std::string, uint64_t> counts = Earlier();
     counts["seconds"] += static_cast<uint64_t>(Used());
     counts["findings"] += findings_.size();
     for (const Job& job : jobs_) {
@@ -404,7 +413,7 @@ class Supervisor {
     for (const auto& [why, n] : findings_) text << "FINDING " << n << " times: " << why << '\n';
     std::cout << text.str();
     if (o_.work.empty()) return;
-    std::ofstream out(totals);
+    std::ofstream out(Totals());
     for (const auto& [name, n] : counts) out << n << ' ' << name << '\n';
   }
 
@@ -414,6 +423,7 @@ class Supervisor {
   std::vector<Job> jobs_;
   std::map<std::string, int> findings_;
   uint64_t starts_ = 0;
+  uint64_t earlier_ = 0;  // seconds of earlier runs
   bool ended_ = false;
 };
 

@@ -55,6 +55,10 @@ class Runtime {
   };
   void Load(const Case& c);
   std::string Refused(OrtStatus* status) const;
+  // Whether the session leaves an element of output `index` as it was, which is `got` of a first
+  // run: it holds what fresh memory holds, and is left alone again in memory that holds another.
+  bool LeavesUnwritten(const std::vector<const char*>& names, const std::vector<OrtValue*>& values,
+                       const std::vector<const char*>& wanted, size_t index, const OrtValue* got);
 
   const OrtApi* api_ = nullptr;
   OrtEnv* env_ = nullptr;
