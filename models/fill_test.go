@@ -3,7 +3,10 @@ package models
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/host/limit/limittest"
 )
 
 func entries(pairs ...string) []entry {
@@ -176,7 +179,9 @@ func FuzzParseInstruction(f *testing.F) {
 		if slice != "" {
 			pairs = append(pairs, "slice", slice)
 		}
-		in, err := parseInstruction(entries(pairs...))
+		var in *instruction
+		var err error
+		limittest.Check(t, len(strings.Join(pairs, "")), func() { in, err = parseInstruction(entries(pairs...)) })
 		if err != nil {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/limit/limittest"
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
@@ -212,7 +213,9 @@ func FuzzInfer(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { checkRandom(t, data) })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		limittest.Check(t, len(data), func() { checkRandom(t, data) })
+	})
 }
 
 func FuzzParseDim(f *testing.F) {
@@ -220,14 +223,16 @@ func FuzzParseDim(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		d := parseDim(name)
-		if len(d.all()) > maxDimTerms+1 {
-			t.Errorf("%q has %d terms", name, len(d.all()))
-		}
-		at := map[string]int64{}
-		for _, s := range d.Symbols() {
-			at[s] = 3
-		}
-		d.Eval(at)
+		limittest.Check(t, len(name), func() {
+			d := parseDim(name)
+			if len(d.all()) > maxDimTerms+1 {
+				t.Errorf("%q has %d terms", name, len(d.all()))
+			}
+			at := map[string]int64{}
+			for _, s := range d.Symbols() {
+				at[s] = 3
+			}
+			d.Eval(at)
+		})
 	})
 }

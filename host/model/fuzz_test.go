@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/limit/limittest"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/proto"
 )
@@ -24,42 +25,47 @@ func FuzzParse(f *testing.F) {
 	f.Add(encode(f, smallNested(f)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
-		m, err := Parse(b, "", fuzzLimits)
-		if err != nil {
-			var e *diagnostic.Error
-			if !errors.As(err, &e) || e.Path == "" || e.Found == "" || strings.ContainsAny(err.Error(), "\n\x00") {
-				t.Fatalf("not one clear error: %v", err)
-			}
-			return
-		}
-		readable := true
-		for _, x := range allTensors(m.Proto()) {
-			if refers(m, x) {
-				_, err := m.Data(x)
-				readable = readable && err == nil
-			}
-		}
-		for _, o := range []SerializeOptions{{}, {Held: true}} {
-			s, err := m.Serialize(m.Proto(), o)
-			if err != nil {
-				t.Fatalf("what was read cannot be serialised: %v", err)
-			}
-			if s.Release(); o.Held || !readable {
-				continue
-			}
-			again, err := Parse(s.Bytes, "")
-			if err != nil {
-				t.Fatalf("what was serialised cannot be read: %v", err)
-			}
-			if len(again.Proto().GetGraph().GetOutput()) != len(m.Proto().GetGraph().GetOutput()) {
-				t.Error("outputs changed")
-			}
-		}
-		exercise(m)
+		limittest.Check(t, len(b), func() { parseAndUse(t, b) })
 		if !bytes.Equal(b, before) {
 			t.Error("the caller's bytes were written to")
 		}
 	})
+}
+
+// parseAndUse reads a model, and does what readers do with it.
+func parseAndUse(t *testing.T, b []byte) {
+	m, err := Parse(b, "", fuzzLimits)
+	if err != nil {
+		var e *diagnostic.Error
+		if !errors.As(err, &e) || e.Path == "" || e.Found == "" || strings.ContainsAny(err.Error(), "\n\x00") {
+			t.Fatalf("not one clear error: %v", err)
+		}
+		return
+	}
+	readable := true
+	for _, x := range allTensors(m.Proto()) {
+		if refers(m, x) {
+			_, err := m.Data(x)
+			readable = readable && err == nil
+		}
+	}
+	for _, o := range []SerializeOptions{{}, {Held: true}} {
+		s, err := m.Serialize(m.Proto(), o)
+		if err != nil {
+			t.Fatalf("what was read cannot be serialised: %v", err)
+		}
+		if s.Release(); o.Held || !readable {
+			continue
+		}
+		again, err := Parse(s.Bytes, "")
+		if err != nil {
+			t.Fatalf("what was serialised cannot be read: %v", err)
+		}
+		if len(again.Proto().GetGraph().GetOutput()) != len(m.Proto().GetGraph().GetOutput()) {
+			t.Error("outputs changed")
+		}
+	}
+	exercise(m)
 }
 
 // FuzzOpen: the same through a file, where the bytes are mapped for a while, with
@@ -74,15 +80,17 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		m, err := Open(path, fuzzLimits)
-		if err != nil {
-			var e *diagnostic.Error
-			if !errors.As(err, &e) || e.Found == "" {
-				t.Fatalf("not one clear error: %v", err)
+		limittest.Check(t, len(b), func() {
+			m, err := Open(path, fuzzLimits)
+			if err != nil {
+				var e *diagnostic.Error
+				if !errors.As(err, &e) || e.Found == "" {
+					t.Fatalf("not one clear error: %v", err)
+				}
+				return
 			}
-			return
-		}
-		exercise(m)
+			exercise(m)
+		})
 	})
 }
 
@@ -110,7 +118,9 @@ func FuzzExternalData(f *testing.F) {
 		x := &onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{dim}, DataLocation: onnx.Tensor_EXTERNAL.Enum(),
 			ExternalData: []*onnx.Entry{entryOf("location", location), entryOf("offset", offset), entryOf("length", length)}}
 		b := encode(t, modelOf(graphOf(x)))
-		m, err := Parse(b, dir)
+		var m *Model
+		var err error
+		limittest.Check(t, len(b), func() { m, err = Parse(b, dir) })
 		if err != nil {
 			var e *diagnostic.Error
 			if !errors.As(err, &e) || e.Path == "" || e.Found == "" {

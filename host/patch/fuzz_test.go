@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/limit/limittest"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/patch"
@@ -171,5 +172,7 @@ func TestRandomGraphs(t *testing.T) {
 
 func FuzzAnalysis(f *testing.F) {
 	with := manifests(f, "flash-decode", "fused-gelu", "packed-linear")
-	f.Fuzz(func(t *testing.T, data []byte) { checkDrawn(t, data, with) })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		limittest.Check(t, len(data), func() { checkDrawn(t, data, with) })
+	})
 }

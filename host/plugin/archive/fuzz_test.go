@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/storage"
 )
@@ -31,7 +32,7 @@ func FuzzArchive(f *testing.F) {
 		plugintest.WriteFile(t, path, data)
 		l := defaultLimits
 		l.bytes, l.files = 1<<20, 64
-		_ = unpack(context.Background(), path, inner, l)
+		limittest.Check(t, len(data), func() { _ = unpack(context.Background(), path, inner, l) })
 		var total int64
 		err := filepath.WalkDir(outer, func(at string, e os.DirEntry, err error) error {
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -19,7 +20,10 @@ func FuzzELFNote(f *testing.F) {
 	f.Add(append(note("GNU", 3, "12345678901234567890"), note("graft", 1, cudaNote)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
-			n, found, err := ParseNote(data, order)
+			var n *Note
+			var found bool
+			var err error
+			limittest.Check(t, len(data), func() { n, found, err = ParseNote(data, order) })
 			if err != nil || !found {
 				continue
 			}
@@ -37,10 +41,13 @@ func FuzzELFNote(f *testing.F) {
 func FuzzLibrary(f *testing.F) {
 	f.Add(plugintest.ReadFile(f, plugintest.Build(f, "-s", "-nostdlib", "-Wl,-z,max-page-size=4096", "-Dmalloc=__builtin_malloc")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		lib, err := readELF("p", bytes.NewReader(data), int64(len(data)))
-		if err == nil {
-			err = lib.Check(HostABI, manifest.ThisPlatform)
-		}
+		var err error
+		limittest.Check(t, len(data), func() {
+			var lib *File
+			if lib, err = readELF("p", bytes.NewReader(data), int64(len(data))); err == nil {
+				err = lib.Check(HostABI, manifest.ThisPlatform)
+			}
+		})
 		if err != nil && !errors.Is(err, refusal.ErrIncompatible) {
 			t.Fatalf("error %v, want one of kind ErrIncompatible", err)
 		}
