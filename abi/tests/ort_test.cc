@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <thread>
+#include <tuple>
 
 #if defined(GRAFT_SANITIZED)
 #include <sanitizer/lsan_interface.h>
@@ -176,6 +177,37 @@ TEST(Ort, PluginsShareOneDomainInAnyOrder) {
       EXPECT_EQ(y.data[3], 1);
       EXPECT_NEAR(y.data[0], 0.5 * (1 + std::erf(std::sqrt(0.5))), 1e-6);
     }
+  }
+}
+
+// Each library names the lengths that it does not know, and the runtime takes equal names for equal
+// lengths: of two libraries' none may be equal, or one's output is laid where another's was.
+TEST(Ort, UnknownLengthsOfTwoLibrariesStayApart) {
+  Model model;
+  model.Input("x", {-1}).Input("z", {-1}).Output("y").Constant("one", {1});
+  std::string last = "one";
+  for (int i = 0; i < 8; ++i) {  // the libraries need not have named as many lengths before
+    const auto at = [i](const char* name) { return name + std::to_string(i); };
+    for (const auto& [from, op, to] :
+         {std::tuple{"x", "FusedGelu", "short"}, std::tuple{"z", "Total", "long"}}) {
+      const std::string made = at(to);
+      std::vector<std::string> operands(op[0] == 'T' ? 2 : 1, made + "f");
+      model.Node("Mul", {from, last}, {made + "m"}, {}, "")
+          .Node("NonZero", {made + "m"}, {made + "n"}, {}, "")
+          .Node("Cast", {made + "n"}, {made + "f"}, {{"to", int64_t{1}}}, "")
+          .Node(op, operands, {made})
+          .Node("ReduceMax", {made}, {made + "r"}, {{"keepdims", int64_t{0}}}, "");
+      last = made + "r";
+    }
+  }
+  model.Node("Identity", {last}, {"y"}, {}, "");
+  const std::string bytes = model.Bytes();
+  for (const std::vector<std::string>& libraries :
+       {std::vector<std::string>{KIT_CHECK, FUSED_GELU}, {FUSED_GELU, KIT_CHECK}}) {
+    const Options options(libraries);
+    const Session session(options, bytes);
+    const Value y = session.Run({{"x", {{3}, {1, 1, 1}}}, {"z", {{5}, {1, 1, 1, 1, 1}}}}, {"y"})[0];
+    EXPECT_EQ(y.data[0], 8);  // twice the last place of five
   }
 }
 

@@ -168,6 +168,9 @@ func (s *Shapes) Invented(name string) bool {
 	return ok
 }
 
+// Names reports whether the model gives a length that name anywhere.
+func (s *Shapes) Names(name string) bool { return s.reserved[name] }
+
 // Origin is the value and axis that a symbol was made for; nil for none.
 func (s *Shapes) Origin(name string) (v *Value, index int) {
 	at := s.origin[name]

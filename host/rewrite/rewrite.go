@@ -136,7 +136,9 @@ func (r *rewriter) node(g *graph.Graph, domain, op string, in []*graph.Value, ou
 
 // declare states what is known of a new value's shape, as it was known of the
 // value it stands for: ONNX Runtime cannot see through a plugin's operator
-// before it runs.
+// before it runs. A length that is not known gets a name that nothing else has, which
+// ONNX Runtime prefers to what a library infers: two libraries of one model may
+// give two lengths one name, and it would lay one where the other was.
 func (r *rewriter) declare(v, as *graph.Value) {
 	s := r.shapes.Of(as)
 	if s.Rank < 0 || s.DType == onnx.Tensor_UNDEFINED || v.IsOutput {
@@ -149,6 +151,12 @@ func (r *rewriter) declare(v, as *graph.Value) {
 			dim.Value = &onnx.Shape_Dim_DimValue{DimValue: n}
 		} else if symbols := d.Symbols(); len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) && r.shapes.Declarable(symbols[0]) {
 			dim.Value = &onnx.Shape_Dim_DimParam{DimParam: symbols[0]}
+		} else {
+			name := v.Graph.FreshName("graft_length")
+			for r.shapes.Names(name) {
+				name = v.Graph.FreshName("graft_length")
+			}
+			dim.Value = &onnx.Shape_Dim_DimParam{DimParam: name}
 		}
 		shape.Dim = append(shape.Dim, dim)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -82,9 +84,47 @@ func TestEdges(t *testing.T) {
 	}
 }
 
+// crossing is a model in which operators of two plugins make rows of two lengths that nobody knows, in
+// turns: one's are dead when the other's are made.
+func crossing() string {
+	text := `
+	in x f32[batch]
+	in z f32[seq, 3]
+	out y f32[]
+	const w f32[1, 64]
+	last0 = Identity(1.0)`
+	for i := range 12 {
+		at := strings.NewReplacer("#", strconv.Itoa(i), "@", strconv.Itoa(i+1))
+		text += at.Replace(`
+	xm# = Mul(x, last#)
+	xn# = NonZero(xm#)
+	xc# = Cast(xn#) to=1
+	xt# = Transpose(xc#)
+	xy# = MatMul(xt#, w)
+	xr# = ReduceMax(xy#) keepdims=0
+	xs# = Add(xr#, 1.0)
+	zm# = Mul(z, xs#)
+	zn# = NonZero(zm#)
+	zc# = Cast(zn#) to=1
+	zt# = Transpose(zc#) perm=1,0
+	zr# = Slice(zt#, [0], [1], [1])
+	ze# = Expand(zr#, [1,64])
+	a# = Div(ze#, 1.4142135)
+	b# = Erf(a#)
+	c# = Add(b#, 1.0)
+	d# = Mul(ze#, c#)
+	e# = Mul(d#, 0.5)
+	f# = ReduceMax(e#) keepdims=0
+	last@ = Add(f#, 1.0)`)
+	}
+	return text + `
+	y = Identity(last12)`
+}
+
 func edges(t *testing.T) map[string]*onnx.Model {
 	made := func(text string) *onnx.Model { return blockstest.Proto(t, text) }
 	list := map[string]*onnx.Model{
+		"unknown lengths of two plugins": made(crossing()),
 		"shape of the scores leaves": made(signature + present + attention + `
 			out n i64[4]
 			out y f32[batch, 4, seq, 16]

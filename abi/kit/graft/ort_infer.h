@@ -5,7 +5,10 @@
 #include <onnxruntime_c_api.h>
 
 #include <atomic>
+#include <chrono>
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,15 +77,28 @@ class Symbols {
     if (i == names_.size()) names_.push_back(name);
     return -2 - static_cast<int64_t>(i);
   }
-  // A size without a name gets a new one, since the runtime takes equal names for equal sizes.
+  // A size without a name gets a new one, since the runtime takes equal names for equal sizes. No
+  // other library gives it, nor did a process whose session wrote the model that is loaded now.
   std::string NameOf(int64_t number) const {
     static std::atomic<uint64_t> counter{0};
+    static const std::string own = Own(&counter);
     const auto index = static_cast<size_t>(-2 - number);
     if (number <= -2 && index < names_.size()) return names_[index];
-    return "graft_dim_" + std::to_string(counter.fetch_add(1));
+    return own + std::to_string(counter.fetch_add(1));
   }
 
  private:
+  // What a library's names begin with: libraries lie at different addresses, and processes that
+  // lay one at the same address started at different times.
+  static std::string Own(const void* address) {
+    char text[64];
+    std::snprintf(
+        text, sizeof text, "graft_dim_%" PRIxPTR "_%" PRIx64 "_",
+        reinterpret_cast<uintptr_t>(address),
+        static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()));
+    return text;
+  }
+
   std::vector<std::string> names_;
 };
 
