@@ -131,9 +131,9 @@ fuzz: graft runtime
 fuzz-operators: runtime
 	@$(call build_tree,sanitize,$(SANITIZED),--target fuzz_operators)
 	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -R '^driven-'
-	@rm -rf $(BUILD)/driven/seeds && go run ./tests/driven/seeds $(BUILD)/driven/seeds $(BUILD)/plugins/*/
+	@rm -rf $(BUILD)/driven/seeds && go run ./tests/driven/seeds $(BUILD)/driven/seeds $(BUILD)/plugins/*/ $(BUILD)/examples/*/
 	@nice $(BUILD)/sanitize/tests/driven/fuzz/fuzz_operators --runtime $(ORT_LIB) --time $(TIME) --jobs $(JOBS) \
-	  --corpus tests/driven/corpus --corpus $(BUILD)/driven/seeds --work $(BUILD)/driven $(BUILD)/sanitize/plugins/*/lib*.so
+	  --corpus tests/driven/corpus --corpus $(BUILD)/driven/seeds --work $(BUILD)/driven $(foreach d,plugins examples,$(BUILD)/sanitize/$(d)/*/lib*.so)
 
 SOAK   ?= 10m
 DEATHS ?= 100

@@ -122,6 +122,7 @@ class PlainDecode {
       CheckSlots(mapping, 0, rows, -1, slots, "slot_mapping");
     }
     const auto* step = static_cast<const int32_t*>(sequences.raw());
+    std::vector<bool> answered(rows.To<size_t>());
     for (int64_t g = 0; g < sequences.dim(0); ++g, step += GRAFT_SEQUENCE_COLUMNS) {
       const Size n = step[GRAFT_SEQUENCE_TOKENS], s = step[GRAFT_SEQUENCE_SHARED];
       const Size m = step[GRAFT_SEQUENCE_PRIVATE];
@@ -132,7 +133,11 @@ class PlainDecode {
               " is causal with ", n, " tokens and ", s, " positions");
       CheckSlots(shared, step[GRAFT_SEQUENCE_SHARED_OFFSET], s, 0, slots, "shared_slots");
       CheckSlots(own, step[GRAFT_SEQUENCE_PRIVATE_OFFSET], n * m, 0, slots, "private_slots");
+      std::fill_n(answered.begin() + step[GRAFT_SEQUENCE_FIRST_TOKEN], n.To<int64_t>(), true);
     }
+    const auto missed = std::find(answered.begin(), answered.end(), false);
+    Require(missed == answered.end(), "PlainDecode: row ", missed - answered.begin(),
+            " of query is in no sequence");
   }
 
   // Slots first .. first + count - 1 of a list, which may be absent, from `least` on.
