@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/models"
+)
+
+// TestMain is the program where the test starts it as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-one" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestWalk(t *testing.T) {
+	folder := t.TempDir()
+	put := func(exporter, name, to string) {
+		t.Helper()
+		f, err := models.Lookup(exporter, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(folder, to)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Write(filepath.Join(folder, to), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("optimum", "bert", "a/model.onnx")
+	put("optimum", "bert", "same.onnx")
+	if err := os.WriteFile(filepath.Join(folder, "text.onnx"), []byte("no model"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("../..")
+	rows, err := walk(t.Context(), []string{folder}, "build/peers/new/bin/python", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2 {
+		t.Fatalf("%d rows of three files, two of them equal", len(rows))
+	}
+	if r := rows[0]; r.Path != "a/model.onnx" || r.Verdict != right || r.Forced < 2 || len(r.Runs) != 3 || len(r.Runs[0].Shapes) != enough {
+		t.Errorf("the row of a model is %+v", r)
+	}
+	if r := rows[1]; r.Verdict != refused {
+		t.Errorf("the row of a text is %+v", r)
+	}
+	if !good(rows) {
+		t.Error("nothing is wrong, the verdict is that something is")
+	}
+	var b bytes.Buffer
+	if err := table(&b, rows); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(b.String(), "\n2 files, 1 right, 0 different, 0 broken, 0 untried, 1 refused.\n") {
+		t.Errorf("the table ends in %q", b.String())
+	}
+}
+
+// TestTimeLimit holds that a file which takes too long is a row.
+func TestTimeLimit(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := child(t.Context(), self, "none.onnx", "", 0)
+	if r.Verdict != broken || !strings.Contains(r.Problem, "longer than 0s") || good([]row{r}) {
+		t.Errorf("the row is %+v", r)
+	}
+}
+
+// TestWorse holds that the worst verdict stays.
+func TestWorse(t *testing.T) {
+	v := &visit{row: row{Verdict: right}}
+	for _, step := range []struct{ say, want string }{{untried, untried}, {different, different}, {broken, broken}, {different, broken}} {
+		if v.worse(step.say, step.say); v.row.Verdict != step.want || v.row.Problem != step.want {
+			t.Errorf("after %s the verdict is %s", step.say, v.row.Verdict)
+		}
+	}
+}
