@@ -11,7 +11,7 @@ import (
 // finish follows query, key, value and result outward and states the facts.
 func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	a, w := b.Attention, b.Wiring
-	query, end, ok := f.up(q, true)
+	query, end, ok := f.up(q, true, false)
 	if !ok {
 		return fmt.Errorf("the axes of its query could not be told apart after %s", describe(q.value))
 	}

@@ -55,6 +55,13 @@ func (v view) layout() string {
 	return ""
 }
 
+// reads reports an arrangement that operators read: of keys also the one that a product with
+// queries needs, heads of columns.
+func (v view) reads(key bool) bool {
+	layout := v.layout()
+	return layout != "" && (key || layout != "bhds")
+}
+
 // isScores reports the arrangement in which a softmax over the last axis and the
 // matmuls on both sides of it see scores.
 func (v view) isScores() bool {

@@ -8,11 +8,11 @@ import (
 
 // up follows a view towards where its value comes from, through nodes that
 // only rearrange or scale it, and returns the furthest point at which the
-// axes stand in a layout an operator can read, and the end of the way with all
-// scales on it. When scaled is false, scalar products end it.
-func (f *finder) up(v view, scaled bool) (best, end view, found bool) {
+// axes stand in a layout an operator can read, as a key or as another operand, and the
+// end of the way with all scales on it. When scaled is false, scalar products end it.
+func (f *finder) up(v view, scaled, key bool) (best, end view, found bool) {
 	for {
-		if v.layout() != "" {
+		if v.reads(key) {
 			best, found = v, true
 		}
 		next, ok := f.stepUp(v, scaled)
@@ -55,10 +55,10 @@ func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 }
 
 // down follows what a block makes through nodes that only rearrange it, as
-// long as nothing else reads it.
+// long as nothing else reads it, to the last arrangement that operators write.
 func (f *finder) down(v view) (best view, found bool) {
 	for {
-		if v.layout() != "" {
+		if v.reads(false) {
 			best, found = v, true
 		}
 		n := f.soleReader(v.value)
@@ -190,9 +190,9 @@ type cache struct {
 	beyond      float64 // that and what lies further up
 }
 
-// keyValue follows one side of a block from where the matmul reads it.
-func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
-	best, end, found := f.up(v, scaled)
+// keyValue follows one side of a block, the key's or the value's, from where the matmul reads it.
+func (f *finder) keyValue(v view, key bool) (*cache, error) {
+	best, end, found := f.up(v, key, key)
 	n := end.value.Producer
 	if n.Is("Concat") && len(n.In) == 2 && len(end.dims) > 0 {
 		ax := n.Int("axis", 0)
@@ -200,7 +200,7 @@ func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
 			ax += int64(len(end.dims))
 		}
 		if ax >= 0 && ax < int64(len(end.dims)) && len(end.dims[ax]) == 1 && end.dims[ax][0].role == "s" {
-			if c, err := f.appended(end, n, int(ax)); err == nil {
+			if c, err := f.appended(end, n, int(ax), key); err == nil {
 				return c, nil
 			} else if !found {
 				return nil, err
@@ -215,7 +215,7 @@ func (f *finder) keyValue(v view, scaled bool) (*cache, error) {
 }
 
 // appended reads Concat(past, new) along the positions.
-func (f *finder) appended(v view, n *graph.Node, ax int) (*cache, error) {
+func (f *finder) appended(v view, n *graph.Node, ax int, key bool) (*cache, error) {
 	layout := v.layout()
 	if layout == "" {
 		return nil, fmt.Errorf("past and new are joined in an arrangement that no operator reads")
@@ -228,7 +228,7 @@ func (f *finder) appended(v view, n *graph.Node, ax int) (*cache, error) {
 	dims := make([][]axis, len(v.dims))
 	copy(dims, v.dims)
 	dims[ax] = []axis{{role: "s", size: ns.Dims[ax]}}
-	best, _, found := f.up(view{fresh, dims, 1}, false)
+	best, _, found := f.up(view{fresh, dims, 1}, false, key)
 	if !found {
 		return nil, fmt.Errorf("its new part is written in an arrangement that no operator reads")
 	}

@@ -11,9 +11,14 @@ import (
 
 // operands says why the values of a block do not fit the signature of an attention
 // operator, or "". The operator takes query, key, value, past and bias of one
-// type, and masks of rank 1 to 4.
+// type, past as batch, heads, positions and size, and masks of rank 1 to 4.
 func operands(shapes *graph.Shapes, b *blocks.Block) string {
 	w := b.Wiring
+	if w.PastKey != nil || w.PresentKey != nil {
+		if layout := b.Attention.PastLayout; layout != "bhsd" && layout != "" {
+			return fmt.Sprintf("its past lies as %s, an operator takes and makes bhsd", layout)
+		}
+	}
 	typed := shapes.Of(w.Query).DType
 	for _, v := range []struct {
 		name  string

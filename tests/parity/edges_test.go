@@ -125,6 +125,22 @@ func edges(t *testing.T) map[string]*onnx.Model {
 	made := func(text string) *onnx.Model { return blockstest.Proto(t, text) }
 	list := map[string]*onnx.Model{
 		"unknown lengths of two plugins": made(crossing()),
+		"channels before positions": made(`
+			in q3 f32[batch, 64, seq]
+			in k3 f32[batch, 64, seq]
+			in v3 f32[batch, 64, seq]
+			out y f32[batch, 64, seq]
+			q4 = Reshape(q3, [0,4,16,-1])
+			k4 = Reshape(k3, [0,4,16,-1])
+			v4 = Reshape(v3, [0,4,16,-1])
+			q = Transpose(q4) perm=0,1,3,2
+			v = Transpose(v4) perm=0,1,3,2
+			a = MatMul(q, k4)
+			s = Mul(a, 0.25)
+			p = Softmax(s)
+			o = MatMul(p, v)
+			o4 = Transpose(o) perm=0,1,3,2
+			y = Reshape(o4, [0,64,-1])`),
 		"shape of the scores leaves": made(signature + present + attention + `
 			out n i64[4]
 			out y f32[batch, 4, seq, 16]
