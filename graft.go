@@ -52,15 +52,17 @@ import (
 	"github.com/opgraft/graft/host/sessions"
 )
 
-// ConfigDisable, ConfigPlugins and ConfigDevice are entries of ONNX Runtime's
+// ConfigDisable, ConfigPlugins, ConfigDevice and ConfigNoise are entries of ONNX Runtime's
 // session config by which a program steers one session: "graft.disable" set to
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
-// between, and "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
-// when its execution providers cannot be seen: see [Enable].
+// between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
+// when its execution providers cannot be seen: see [Enable]; and
+// "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite.
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
 	ConfigDevice  = sessions.ConfigDevice
+	ConfigNoise   = sessions.ConfigNoise
 )
 
 // enabling is held by Enable and Disable, which must not interleave.

@@ -102,6 +102,14 @@ func AnalysisTime(d time.Duration) AnalysisOption {
 	return pluginOption(func(o *pluginOptions) { o.time = d })
 }
 
+// AcceptQuantizationNoise also uses operators before what a quantised model rounds to integers as it runs. Rounding turns
+// other last bits into other integers, so that answers move by as much as the quantisation is coarse: as far as ONNX
+// Runtime's own optimisations, or another batch, move them. Without this option such blocks are left as they are, and vectors that
+// were stored before stay comparable to the bit.
+func AcceptQuantizationNoise() AnalysisOption {
+	return pluginOption(func(o *pluginOptions) { o.plan.QuantizationNoise = true })
+}
+
 type sessionOption func(*pluginOptions)
 
 func (f sessionOption) enable(o *enableOptions)       { f(&o.pluginOptions) }

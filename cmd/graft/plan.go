@@ -17,7 +17,7 @@ import (
 // planFlags are the flags that narrow or force a plan.
 type planFlags struct {
 	plugins, except []string
-	force           bool
+	force, noise    bool
 	file            string
 	device          string
 	time            time.Duration
@@ -28,10 +28,14 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.StringSliceVar(&p.plugins, "plugins", nil, "use only these plugins, by name")
 	f.StringSliceVar(&p.except, "except", nil, "never use these plugins")
 	f.BoolVar(&p.force, "force", false, "use every operator that applies, whatever it is expected to gain")
+	f.BoolVar(&p.noise, "accept-quantization-noise", false, acceptNoise)
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
 	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
 	between(f, &p.time, "analysis-time", patch.DefaultTime, time.Millisecond, 24*time.Hour, "how long the model may be analysed, such as 60s; it is left alone after that")
 }
+
+// acceptNoise is the help of --accept-quantization-noise.
+const acceptNoise = "also use operators before what a quantised model rounds to integers, where its answers move within the noise of that"
 
 // on is the backend of the flags' device, nil for the CPU.
 func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
@@ -44,7 +48,7 @@ func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
 
 // options are those of the flags, for the plugins of set.
 func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
-	o := plan.Options{Except: p.except, Force: p.force}
+	o := plan.Options{Except: p.except, Force: p.force, QuantizationNoise: p.noise}
 	if err := set.Require(p.plugins); err != nil {
 		return o, err
 	}

@@ -18,10 +18,12 @@ type Options struct {
 	ModelB string // another model with the same inputs for side B; "" is the same
 	Inputs inputs.Options
 	// Force uses operators whatever they are expected to gain.
-	Force   bool
-	Threads int // intra-op threads; 0 is one a core
-	Warmup  int // runs of each side before timing
-	Rounds  int // ABBA rounds: each times both sides twice
+	Force bool
+	// QuantizationNoise uses them before what rounds to integers, too.
+	QuantizationNoise bool
+	Threads           int // intra-op threads; 0 is one a core
+	Warmup            int // runs of each side before timing
+	Rounds            int // ABBA rounds: each times both sides twice
 	// Tolerance of answers; zero fields take the data type's default.
 	Absolute, Relative float64
 	// Step is told what begins; nil for silence.

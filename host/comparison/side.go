@@ -64,7 +64,7 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 
 // planOptions reads the name of a side.
 func planOptions(set *loaded.Set, name string, o Options) (plan.Options, error) {
-	po := plan.Options{Force: o.Force}
+	po := plan.Options{Force: o.Force, QuantizationNoise: o.QuantizationNoise}
 	switch {
 	case name == "":
 		return po, fmt.Errorf("a side has no name, needs none, auto, a plugin's name or a plan file")

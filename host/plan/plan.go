@@ -23,13 +23,15 @@ const MaxLoss = 0.95
 
 // Options narrow and force choices.
 type Options struct {
-	Plugins []string          // use only these, by name; nil for all
-	Except  []string          // never use these
-	Force   bool              // use every operator that applies, whatever it gains
-	Fixed   map[string]string // block's node -> operator, from a plan file; others are left unchanged
-	Folder  Folder            // computes folded weights; nil when plugins are not loaded
-	Machine Machine
-	Device  *Device // that the session computes on; nil for the CPU
+	Plugins []string // use only these, by name; nil for all
+	Except  []string // never use these
+	Force   bool     // use every operator that applies, whatever it gains
+	// QuantizationNoise lets operators stand before what rounds to integers as the model runs, see rounds.
+	QuantizationNoise bool
+	Fixed             map[string]string // block's node -> operator, from a plan file; others are left unchanged
+	Folder            Folder            // computes folded weights; nil when plugins are not loaded
+	Machine           Machine
+	Device            *Device // that the session computes on; nil for the CPU
 }
 
 // Choice is what was decided for one block or one match of a pattern.
@@ -78,8 +80,18 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))
 	}
 	p.Choices = append(p.Choices, patterns(g, e, p, manifests, o)...)
+	var r *rounds
 	for i := range p.Choices {
-		if c := &p.Choices[i]; c.Operator != nil && len(c.Operator.Emits()) > 0 {
+		c := &p.Choices[i]
+		if c.Operator != nil && !o.QuantizationNoise {
+			if r == nil {
+				r = findRounds(g)
+			}
+			if why := r.reason(c); why != "" {
+				c.Leave(why)
+			}
+		}
+		if c.Operator != nil && len(c.Operator.Emits()) > 0 {
 			c.Variant = o.variant()
 		}
 	}

@@ -22,8 +22,9 @@ import (
 // Entries of ONNX Runtime's own session config by which a program steers one
 // session.
 const (
-	ConfigDisable = "graft.disable" // "1": this session is not patched
-	ConfigPlugins = "graft.plugins" // names of the plugins to use, with commas between
+	ConfigDisable = "graft.disable"                   // "1": this session is not patched
+	ConfigPlugins = "graft.plugins"                   // names of the plugins to use, with commas between
+	ConfigNoise   = "graft.accept_quantization_noise" // "1": answers of a quantised model may move, "0": they may not
 )
 
 // Patcher patches sessions with a set of plugins.
@@ -150,6 +151,9 @@ func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 		return nil, nil
 	}
 	o := s.Options
+	if v, ok := r.Config(ConfigNoise); ok {
+		o.QuantizationNoise = v != "" && v != "0"
+	}
 	if v, ok := r.Config(ConfigPlugins); ok {
 		o.Plugins = []string{}
 		for _, name := range strings.Split(v, ",") {

@@ -21,6 +21,7 @@ const Opset = 18
 
 var types = map[string]onnx.Tensor_DataType{
 	"f32": onnx.Tensor_FLOAT, "f16": onnx.Tensor_FLOAT16, "i64": onnx.Tensor_INT64, "i32": onnx.Tensor_INT32, "bool": onnx.Tensor_BOOL,
+	"u8": onnx.Tensor_UINT8, "i8": onnx.Tensor_INT8,
 }
 
 var (
@@ -185,7 +186,7 @@ func filled(t *testing.T, name string, kind onnx.Tensor_DataType, text string) *
 		switch kind {
 		case onnx.Tensor_FLOAT:
 			c.FloatData = append(c.FloatData, float32(i%97)/100+0.01)
-		case onnx.Tensor_BOOL, onnx.Tensor_INT32:
+		case onnx.Tensor_BOOL, onnx.Tensor_INT32, onnx.Tensor_UINT8, onnx.Tensor_INT8:
 			c.Int32Data = append(c.Int32Data, lower)
 		default:
 			c.Int64Data = append(c.Int64Data, int64(lower))

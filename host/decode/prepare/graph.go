@@ -30,6 +30,7 @@ func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...stri
 	// it knows no more of a model than its graph: what can run, runs.
 	chosen := o.Plan
 	chosen.Force = true
+	chosen.QuantizationNoise = true // its attention over a cache rounds in its own way already
 	if err := x.Choose(context.Background(), o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {
 		return nil, err
 	}

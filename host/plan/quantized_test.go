@@ -1,0 +1,193 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/blocks/blockstest"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/manifest"
+)
+
+// geluOf is the pattern of gelu around a value x.
+const geluOf = `
+	a = Div(x, 1.4142135)
+	b1 = Erf(a)
+	c = Add(b1, 1.0)
+	d = Mul(x, c)
+	y = Mul(d, 0.5)`
+
+// TestQuantizationNoise: an operator whose result is rounded to integers while the model runs is used only where
+// that is accepted, however far away the rounding is and whatever it is called.
+func TestQuantizationNoise(t *testing.T) {
+	m := parsed(t, "gelu", gelu)
+	const rounded = "rounds what becomes of its result to a few bits"
+	for _, c := range []struct {
+		name, text string
+		left       string // a part of the reason; "" where it is used
+	}{
+		{"no rounding", head + geluOf, ""},
+		{"dynamic int8", `
+			in x f32[b, s, 64]
+			out q u8[b, s, 64]` + geluOf + `
+			q, scale, zero = DynamicQuantizeLinear(y)`, rounded},
+		{"static int8", `
+			in x f32[b, s, 64]
+			out q u8[b, s, 64]` + geluOf + `
+			n = Neg(y)
+			q = QuantizeLinear(n, 0.1)`, rounded},
+		{"far away", `
+			in x f32[b, s, 64]
+			in w f32[64, 64]
+			out z f32[b, s, 64]` + geluOf + `
+			e = MatMul(y, w)
+			f = Add(e, x)
+			g = Transpose(f) perm=0,2,1
+			h = Round(g)
+			z = Transpose(h) perm=0,2,1`, rounded},
+		{"by a cast", `
+			in x f32[b, s, 64]
+			out q i8[b, s, 64]` + geluOf + `
+			q = Cast(y) to=3`, rounded},
+		{"ahead of it", `
+			in x0 f32[b, s, 64]
+			out y f32[b, s, 64]
+			q, scale, zero = DynamicQuantizeLinear(x0)
+			x = DequantizeLinear(q, scale, zero)` + geluOf, ""},
+		{"beside it", `
+			in x f32[b, s, 64]
+			out y f32[b, s, 64]
+			out q u8[b, s, 64]
+			n = Neg(x)
+			q, scale, zero = DynamicQuantizeLinear(n)` + geluOf, ""},
+		{"weights are rounded, and nothing that it makes", `
+			in x f32[b, s, 64]
+			out z f32[b, s, 64]
+			const w f32[64, 64]
+			r = QuantizeLinear(w, 0.1)
+			v = DequantizeLinear(r, 0.1)` + geluOf + `
+			z = MatMul(y, v)`, ""},
+		{"its shape is read there", `
+			in x f32[b, s, 64]
+			in r f32[b, 1]
+			out y f32[b, s, 64]
+			out q u8[n]` + geluOf + `
+			s1 = Shape(y)
+			f = Cast(s1) to=1
+			q, scale, zero = DynamicQuantizeLinear(f)`, ""},
+		{"integers of another width are none", head + geluOf + `
+			out z i64[b, s, 64]
+			z = Cast(y) to=7`, ""},
+		{"weights of four bits, activations of eight", `
+			in x f32[b, s, 64]
+			const w u8[32, 2, 16]
+			const scales f32[64]
+			out z f32[b, s, 32]` + geluOf + `
+			z = com.microsoft.MatMulNBits(y, w, scales) K=64 N=32 bits=4 block_size=32 accuracy_level=4`, rounded},
+		{"weights of four bits alone", `
+			in x f32[b, s, 64]
+			const w u8[32, 2, 16]
+			const scales f32[64]
+			out z f32[b, s, 32]` + geluOf + `
+			z = com.microsoft.MatMulNBits(y, w, scales) K=64 N=32 bits=4 block_size=32`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, accepted := range []bool{false, true} {
+				p := makePlan(t, c.text, plan.Options{Force: true, QuantizationNoise: accepted}, m)
+				if len(p.Choices) != 1 {
+					t.Fatalf("%d choices", len(p.Choices))
+				}
+				got := p.Choices[0]
+				if used := got.Operator != nil; used != (accepted || c.left == "") {
+					t.Errorf("accepted %v: used %v because %q", accepted, used, got.Reason)
+				} else if !used && !(strings.Contains(got.Reason, c.left) && strings.Contains(got.Reason, "--accept-quantization-noise")) {
+					t.Errorf("left because %q, want %q", got.Reason, c.left)
+				}
+			}
+		})
+	}
+}
+
+// TestQuantizationNoiseOfAttention: attention is left as patterns are, and presents count as results.
+func TestQuantizationNoiseOfAttention(t *testing.T) {
+	m := attention(t, "fast", "Fast", `dtype: float32`, 1)
+	for name, line := range map[string]string{"its output": "q8, scale, zero = DynamicQuantizeLinear(y)", "its present": "q8, scale, zero = DynamicQuantizeLinear(present_key)"} {
+		text := strings.Replace(decoder, "out y ", "out q8 u8[batch, 8, n, 64]\n\tout y ", 1) + "\n\t" + line
+		for _, accepted := range []bool{false, true} {
+			c := makePlan(t, text, plan.Options{Force: true, QuantizationNoise: accepted}, m).Choices[0]
+			if (c.Operator != nil) != accepted {
+				t.Errorf("%s, accepted %v: chose %v because %q", name, accepted, c.Operator, c.Reason)
+			}
+		}
+	}
+}
+
+// TestQuantizationNoiseWithinLoops: what a body makes reaches what the body rounds the next time, and what stands around it.
+func TestQuantizationNoiseWithinLoops(t *testing.T) {
+	m := parsed(t, "gelu", gelu)
+	body := func(text string) *onnx.Attribute {
+		g := blockstest.Proto(t, text).Graph
+		for _, n := range g.Node {
+			n.Name = proto.String("body_" + n.GetName())
+		}
+		return &onnx.Attribute{Name: proto.String("body"), Type: onnx.Attribute_GRAPH.Enum(), G: g}
+	}
+	const inner = `
+		in i i64[]
+		in more bool[]
+		in x f32[b, s, 64]
+		out again bool[]
+		out y f32[b, s, 64]
+		again = Identity(more)`
+	const outer = `
+		in x0 f32[b, s, 64]
+		in n i64[]
+		in go bool[]
+		out z f32[b, s, 64]
+		out r f32[b, s, 64]
+		z = Loop(n, go, x0)
+		`
+	for _, c := range []struct {
+		name, inner, outer string
+		left               bool
+	}{
+		{"nothing rounds", inner + geluOf, outer + `r = Neg(z)`, false},
+		{"the body", inner + geluOf + `
+			q, scale, zero = DynamicQuantizeLinear(x)`, outer + `r = Neg(z)`, true},
+		{"what stands around it", inner + geluOf, outer + `r = Round(z)`, true},
+		{"what stands around it, of something else", inner + geluOf, outer + `r = Round(x0)`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := blockstest.Proto(t, c.outer)
+			p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute, body(c.inner))
+			g, s := viewed(t, p)
+			got := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{m}, plan.Options{Force: true}).Choices
+			if len(got) != 1 || (got[0].Operator == nil) != c.left {
+				t.Errorf("%d choices, want one that is left: %v, %+v", len(got), c.left, got)
+			}
+		})
+	}
+}
+
+func viewed(t *testing.T, p *onnx.Model) (*graph.Graph, *graph.Shapes) {
+	t.Helper()
+	b, err := proto.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Parse(b, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := graph.New(m.Proto(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, graph.Infer(g)
+}
