@@ -35,7 +35,8 @@ def run(package, name, options):
     """Runs one target: a line of the report, and whether it passed."""
     begin = time.time()
     done = subprocess.run(["go", "test", "./" + package, "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", options.time,
-                           "-parallel", str(options.parallel), "-fuzzminimizetime", "1x"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                           "-parallel", str(options.parallel), "-fuzzminimizetime", "1x"],
+                          cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True)
     tries = re.findall(r"execs: (\d+)", done.stdout)
     corpus = re.findall(r"total: (\d+)\)", done.stdout)
