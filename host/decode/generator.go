@@ -114,6 +114,7 @@ func Open(path string, o Options) (*Generator, error) {
 }
 
 func open(path string, o Options) (_ *Generator, err error) {
+	watch := modeldir.NewWatch(path)
 	prepared, err := Prepare(path, o)
 	if err != nil {
 		return nil, err
@@ -139,6 +140,10 @@ func open(path string, o Options) (_ *Generator, err error) {
 	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
 		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, MapWeights: o.MapWeights})
 	if err != nil {
+		return nil, err
+	}
+	if err := watch.Unchanged(); err != nil {
+		g.engine.Close()
 		return nil, err
 	}
 	g.advance = g.engine.Step

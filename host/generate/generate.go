@@ -4,6 +4,7 @@ package generate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/speech"
@@ -61,11 +63,20 @@ func OpenExported(folder string, o decode.Options) (*Generator, error) {
 	return open(folder, func() (Device, error) { return exported.Open(folder, o) })
 }
 
-// open opens a device and what a folder has around its graphs.
+// open opens a device and what a folder has around its graphs. What changes meanwhile is opened once more.
 func open(folder string, device func() (Device, error)) (*Generator, error) {
+	g, err := once(folder, device)
+	if errors.Is(err, model.ErrInUse) {
+		g, err = once(folder, device)
+	}
+	return g, err
+}
+
+func once(folder string, device func() (Device, error)) (*Generator, error) {
 	if _, err := modeldir.Find(folder); err != nil {
 		return nil, err // what is no model folder at all is said first
 	}
+	watch := modeldir.NewWatch(folder)
 	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return nil, err
@@ -80,6 +91,10 @@ func open(folder string, device func() (Device, error)) (*Generator, error) {
 		return nil, err
 	}
 	if g.Device, err = device(); err != nil {
+		return nil, err
+	}
+	if err := watch.Unchanged(); err != nil {
+		g.Close()
 		return nil, err
 	}
 	return g, nil

@@ -32,13 +32,13 @@ type heldFile struct {
 	reading sync.Mutex // held while weights are read, so that nobody reads them twice
 	users   int
 	weights map[span]*held
-	key     identity
+	key     Identity
 }
 
 // holding is what all sessions of the process hold of files.
 var holding struct {
 	sync.Mutex
-	files map[identity]*heldFile
+	files map[Identity]*heldFile
 }
 
 // enter finds what is held of a source already.
@@ -52,7 +52,7 @@ func (s *source) enter() *heldFile {
 				file = known
 			}
 			if holding.files == nil {
-				holding.files = map[identity]*heldFile{}
+				holding.files = map[Identity]*heldFile{}
 			}
 			holding.files[file.key] = file
 		}

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// identity tells the contents of files apart: whoever writes to a file changes the time of its last change,
+// Identity tells the contents of files apart: whoever writes to a file changes the time of its last change,
 // which no program can set. The system counts that time in steps.
-type identity struct {
+type Identity struct {
 	device, inode     uint64
 	size              int64
 	modified, changed int64 // nanoseconds of Unix time: of the content, and of anything
@@ -39,7 +39,16 @@ func settled(path string) (fs.FileInfo, error) {
 
 // lasting says whether a file has the identity for so long that no other content can have it, whatever the file
 // system counts time in.
-func (i identity) lasting() bool { return i.age() > coarse }
+func (i Identity) lasting() bool { return i.age() > coarse }
 
 // age is the time since the last change.
-func (i identity) age() time.Duration { return time.Since(time.Unix(0, i.changed)) }
+func (i Identity) age() time.Duration { return time.Since(time.Unix(0, i.changed)) }
+
+// Look is the identity of a file, or of whatever a path leads to. A file that changed just now is waited for, for milliseconds.
+func Look(path string) (Identity, error) {
+	info, err := settled(path)
+	if err != nil {
+		return Identity{}, err
+	}
+	return identityOf(info), nil
+}

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-func identityOf(info fs.FileInfo) identity {
-	i := identity{size: info.Size(), modified: info.ModTime().UnixNano(), changed: info.ModTime().UnixNano()}
+func identityOf(info fs.FileInfo) Identity {
+	i := Identity{size: info.Size(), modified: info.ModTime().UnixNano(), changed: info.ModTime().UnixNano()}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		i.device, i.inode, i.changed = uint64(s.Dev), s.Ino, s.Ctim.Nano()
 	}

@@ -4,6 +4,6 @@ package model
 
 import "io/fs"
 
-func identityOf(info fs.FileInfo) identity {
-	return identity{size: info.Size(), modified: info.ModTime().UnixNano(), changed: info.ModTime().UnixNano()}
+func identityOf(info fs.FileInfo) Identity {
+	return Identity{size: info.Size(), modified: info.ModTime().UnixNano(), changed: info.ModTime().UnixNano()}
 }
