@@ -114,7 +114,7 @@ type Wiring struct {
 	Packed                                     bool // Query holds q|k|v; Key and Value are nil
 	PastKey, PastValue                         *graph.Value
 	PresentKey, PresentValue                   *graph.Value
-	Bias                                       *graph.Value // additive, broadcastable to (B, H, S, T)
+	Biases                                     []Bias       // what is added to scores: their sum
 	BoolMask                                   *graph.Value // boolean, true where a key is seen
 	BoolMaskInverted                           bool         // BoolMask is true where a key is hidden
 	MaskAfterBias                              bool
@@ -146,6 +146,22 @@ type Wiring struct {
 	// LeavingKey and LeavingValue are the graph's outputs that hand out key and value of
 	// a block without a past for a later step; see [Origin].
 	LeavingKey, LeavingValue *graph.Value
+}
+
+// Bias is a term of what is added to scores after their scale: Factor times a value that
+// is broadcastable to (B, H, S, T), or, Joined, to (B*H, S, T).
+type Bias struct {
+	Value  *graph.Value
+	Factor float64
+	Joined bool
+}
+
+// bias is a term that is a value as it stands.
+func bias(v *graph.Value) []Bias {
+	if v == nil {
+		return nil
+	}
+	return []Bias{{Value: v, Factor: 1}}
 }
 
 // Facts are the block's facts under their JSON names, for constraints.

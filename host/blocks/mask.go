@@ -12,14 +12,22 @@ import (
 func (f *finder) mask(a *Attention, w *Wiring) {
 	m := &Mask{Kinds: []string{}, Sources: []string{}, Zero: w.ZeroRows}
 	causal := w.Causal
-	for _, side := range []struct {
-		v    *graph.Value
-		kind string
-	}{{w.Bias, "additive"}, {w.BoolMask, "boolean"}, {w.Lengths, "lengths"}} {
+	type side struct {
+		v      *graph.Value
+		kind   string
+		joined bool
+	}
+	var sides []side
+	for _, b := range w.Biases {
+		sides = append(sides, side{b.Value, "additive", b.Joined})
+	}
+	for _, side := range append(sides, side{w.BoolMask, "boolean", false}, side{w.Lengths, "lengths", false}) {
 		if side.v == nil {
 			continue
 		}
-		m.Kinds = append(m.Kinds, side.kind)
+		if !slices.Contains(m.Kinds, side.kind) {
+			m.Kinds = append(m.Kinds, side.kind)
+		}
 		up := f.ancestry(side.v)
 		m.Sources = append(m.Sources, up.inputs...)
 		causal = causal || up.triangular
@@ -30,7 +38,9 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 		case up.slopes:
 			m.Bias = "alibi"
 		}
-		if s := f.shapes.Of(side.v); s.Rank == 4 || s.Rank == 3 && up.slopes { // of rank 3, heads come first
+		if side.joined {
+			m.PerHead = true
+		} else if s := f.shapes.Of(side.v); s.Rank == 4 || s.Rank == 3 && up.slopes { // of rank 3, heads come first
 			if n, ok := s.Dims[s.Rank-3].Const(); ok && n > 1 {
 				m.PerHead = true
 			}

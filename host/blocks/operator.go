@@ -109,7 +109,7 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 		case onnx.Tensor_BOOL:
 			w.BoolMask = mask
 		case onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
-			w.Bias = mask
+			w.Biases = bias(mask)
 		default:
 			return fmt.Errorf("its mask is of type %s", s.DType)
 		}
@@ -195,7 +195,7 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 		}
 	}
 	w.Causal = n.Int("unidirectional", 0) != 0
-	w.Bias = n.Input(5)
+	w.Biases = bias(n.Input(5))
 	if pad := n.Input(4); pad != nil {
 		s := f.shapes.Of(pad)
 		if s.Rank != 1 {
@@ -258,7 +258,7 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 	}
 	w.Causal = n.Int("unidirectional", 0) != 0
 	w.Query, w.Output = n.Input(0), n.Output(0)
-	w.Bias = n.Input(5)
+	w.Biases = bias(n.Input(5))
 	f.operatorFacts(b)
 	if mask := n.Input(3); mask != nil {
 		if a.Mask == nil {

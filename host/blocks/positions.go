@@ -1,6 +1,8 @@
 package blocks
 
 import (
+	"slices"
+
 	"github.com/opgraft/graft/host/graph"
 )
 
@@ -9,7 +11,7 @@ func (f *finder) positions(a *Attention, w *Wiring) string {
 	switch {
 	case w.Rotary != nil || f.rotated(w.Query) != nil:
 		return "rotary"
-	case f.relative(w.Bias):
+	case slices.ContainsFunc(w.Biases, f.relative):
 		return "relative"
 	case f.learned:
 		return "learned"
@@ -18,8 +20,8 @@ func (f *finder) positions(a *Attention, w *Wiring) string {
 }
 
 // relative reports a bias that depends on how far apart query and key stand.
-func (f *finder) relative(bias *graph.Value) bool {
-	up := f.ancestry(bias)
+func (f *finder) relative(b Bias) bool {
+	up := f.ancestry(b.Value)
 	return up.learned || up.slopes
 }
 

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -14,7 +15,7 @@ type scores struct {
 	matmul           *graph.Node
 	scale            float64
 	softcap          float64
-	bias             *graph.Value
+	biases           []Bias
 	boolMask         *graph.Value
 	boolMaskInverted bool
 	fill             float64
@@ -35,7 +36,7 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Wiring{Graph: n.Graph, Anchor: n, Bias: sc.bias, BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
+	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
 		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, ScoresMode: 3}
 	matmul, probabilities, err := f.weighted(n.Output(0), w)
 	if err != nil {
@@ -149,11 +150,11 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 
 // added reads an additive mask or bias.
 func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
-	if sc.bias != nil {
-		return fmt.Errorf("two additive masks or biases in a row (%s)", n)
-	}
-	if err := sc.unscaled(n); err != nil {
+	if err := sc.uncapped(n); err != nil {
 		return err
+	}
+	if len(sc.biases) > 0 && sc.boolMask != nil && !sc.maskAfterBias {
+		return fmt.Errorf("a boolean mask stands between two additive ones (%s)", n)
 	}
 	a, b := n.Input(0), n.Input(1)
 	if !f.leadsToMatMul(a, 32) || f.leadsToMatMul(b, 32) && f.addsLater(a, b) {
@@ -162,10 +163,15 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 	if !f.leadsToMatMul(a, 32) {
 		return fmt.Errorf("neither side of %s is a matmul of query and key", n)
 	}
-	if err := f.fits(b, *at); err != nil {
+	joined, err := f.fits(b, *at)
+	if err != nil {
 		return err
 	}
-	at.value, sc.bias = a, f.first(b)
+	if t := f.shapes.Of(b).DType; sc.scale != 1 && t != onnx.Tensor_FLOAT {
+		return fmt.Errorf("its scores are scaled after their mask %s, of a type that is not float32", n)
+	}
+	at.value = a
+	sc.biases = append(sc.biases, Bias{Value: f.first(b), Factor: sc.scale, Joined: joined})
 	sc.maskAfterBias = sc.boolMask != nil
 	return nil
 }
@@ -191,10 +197,10 @@ func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 	return fmt.Errorf("its scores pass through %s, which is no soft cap", tanh)
 }
 
-// unscaled refuses a mask under a scale or a soft cap: both change what it adds.
-func (sc *scores) unscaled(mask *graph.Node) error {
-	if sc.scale != 1 || sc.softcap != 0 {
-		return fmt.Errorf("its scores are scaled or capped after their mask %s", mask)
+// uncapped refuses a mask under a soft cap, which bends what it adds.
+func (sc *scores) uncapped(mask *graph.Node) error {
+	if sc.softcap != 0 {
+		return fmt.Errorf("its scores are capped after their mask %s", mask)
 	}
 	return nil
 }
@@ -214,7 +220,7 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 	if sc.boolMask != nil {
 		return fmt.Errorf("two boolean masks in a row (%s)", n)
 	}
-	if err := sc.unscaled(n); err != nil {
+	if err := sc.uncapped(n); err != nil {
 		return err
 	}
 	condition, x, fill := f.choice(n)
@@ -226,11 +232,11 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 		}
 		sc.boolMaskInverted = true
 	}
-	if c > -1e3 {
+	if c *= sc.scale; c > -1e3 {
 		return fmt.Errorf("%s puts %g in place of scores, which hides nothing", n, c)
 	}
-	if err := f.fits(condition, *at); err != nil {
-		return err
+	if joined, err := f.fits(condition, *at); err != nil || joined {
+		return cmp.Or(err, fmt.Errorf("the mask %s lies over batch and heads in one axis", describe(condition)))
 	}
 	sc.boolMask, sc.fill = condition, c
 	at.value = x
@@ -238,22 +244,30 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 }
 
 // fits checks that a mask of rank up to 4 lies over scores of rank 4, or over
-// scores of rank 3 the same way for every batch and head.
-func (f *finder) fits(mask *graph.Value, over view) error {
+// scores of rank 3: the same way for every batch and head, or joined, with a first axis
+// of both.
+func (f *finder) fits(mask *graph.Value, over view) (joined bool, err error) {
 	m, rank := f.shapes.Of(mask), len(over.dims)
 	if !over.isScores() {
-		return fmt.Errorf("the mask %s lies over scores whose axes could not be told apart", describe(mask))
+		return false, fmt.Errorf("the mask %s lies over scores whose axes could not be told apart", describe(mask))
 	}
 	if m.Rank < 0 || m.Rank > 4 {
-		return fmt.Errorf("the mask %s has rank %d where at most 4 is read", describe(mask), m.Rank)
+		return false, fmt.Errorf("the mask %s has rank %d where at most 4 is read", describe(mask), m.Rank)
 	}
 	if rank == 3 && m.Rank == 3 && !isOne(m.Dims[0]) {
-		return fmt.Errorf("the mask %s lies over batch and heads in one axis", describe(mask))
+		all := graph.DimInt(1)
+		for _, a := range over.dims[0] {
+			all = all.Mul(a.size)
+		}
+		if !all.Equal(m.Dims[0]) || !m.Dims[1].Known() || !m.Dims[2].Known() {
+			return false, fmt.Errorf("the mask %s lies over batch and heads in one axis, of which it is not known whether it has them all", describe(mask))
+		}
+		joined = true
 	}
 	if m.Rank > rank {
-		return fmt.Errorf("the mask %s of rank %d does not lie over scores of rank %d", describe(mask), m.Rank, rank)
+		return false, fmt.Errorf("the mask %s of rank %d does not lie over scores of rank %d", describe(mask), m.Rank, rank)
 	}
-	return nil
+	return joined, nil
 }
 
 func isMatMul(n *graph.Node) bool {

@@ -1,6 +1,7 @@
 package blocks_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -265,8 +266,52 @@ func TestFactsOfGraphs(t *testing.T) {
 			y = Reshape(o1, [0,0,64])`,
 			func(b *blocks.Block) bool {
 				a, w := b.Attention, b.Wiring
-				return a.Heads == 4 && a.Type == "self" && w.Bias.Name == "bias" && w.Query.Name == "q0" && w.Output.Name == "y" && w.OutputRank == 3
+				return a.Heads == 4 && a.Type == "self" && w.Biases[0].Value.Name == "bias" && w.Query.Name == "q0" && w.Output.Name == "y" && w.OutputRank == 3
 			}},
+		{"scale after mask", operands + `
+			in bias f32[b, 1, s, t]
+			a = MatMul(q, kt)
+			h = Mul(a, 0.5)
+			c = Add(h, bias)
+			d = Mul(c, 0.25)
+			p = Softmax(d)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool {
+				w := b.Wiring
+				return w.Scale == 0.125 && len(w.Biases) == 1 && w.Biases[0].Value.Name == "bias" && w.Biases[0].Factor == 0.25
+			}},
+		{"scale after boolean mask", operands + `
+			in seen bool[b, 1, s, t]
+			a = MatMul(q, kt)
+			c = Where(seen, a, -10000.0)
+			d = Mul(c, 0.25)
+			p = Softmax(d)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool { return b.Wiring.Scale == 0.25 && b.Wiring.Fill == -2500 }},
+		{"two additive masks", operands + `
+			in bias f32[b, 1, s, t]
+			in more f32[b, 1, s, t]
+			a = MatMul(q, kt)
+			c = Add(a, bias)
+			d = Add(more, c)
+			p = Softmax(d)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool {
+				w := b.Wiring
+				return len(w.Biases) == 2 && w.Biases[0].Value.Name == "more" && w.Biases[1].Value.Name == "bias" && slices.Equal(b.Attention.Mask.Kinds, []string{"additive"})
+			}},
+		{"bias over batch and heads in one axis", `
+			in q f32[n, s, 16]
+			in k f32[n, t, 16]
+			in v f32[n, t, 16]
+			in bias f32[n, 1, t]
+			out y f32[n, s, 16]
+			kt = Transpose(k) perm=0,2,1
+			a = MatMul(q, kt)
+			c = Add(a, bias)
+			p = Softmax(c)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool { return len(b.Wiring.Biases) == 1 && b.Wiring.Biases[0].Joined }},
 		{"batch and heads that stay in one axis", `
 			in q f32[n, s, 16]
 			in k f32[n, t, 16]
@@ -352,27 +397,42 @@ func TestReasons(t *testing.T) {
 			in x f32[b, 4, s]
 			out y f32[b, 4, s]
 			y = Softmax(x)`, "its input x is no matmul of query and key"},
-		{"scale after mask", operands + `
+		{"cap after mask", operands + `
 			in bias f32[b, 1, s, t]
 			a = MatMul(q, kt)
 			c = Add(a, bias)
 			d = Mul(c, 0.25)
-			p = Softmax(d)
-			y = MatMul(p, v)`, "scaled or capped after their mask"},
+			e = Tanh(d)
+			f = Mul(e, 4.0)
+			p = Softmax(f)
+			y = MatMul(p, v)`, "capped after their mask"},
+		{"boolean mask between additive ones", operands + `
+			in bias f32[b, 1, s, t]
+			in more f32[b, 1, s, t]
+			in seen bool[b, 1, s, t]
+			a = MatMul(q, kt)
+			c = Add(a, bias)
+			d = Where(seen, c, -1e9)
+			e = Add(d, more)
+			p = Softmax(e)
+			y = MatMul(p, v)`, "a boolean mask stands between two additive ones"},
+		{"mask of some of batch and heads in one axis", `
+			in q f32[n, s, 16]
+			in k f32[n, t, 16]
+			in v f32[n, t, 16]
+			in bias f32[m, 1, t]
+			out y f32[n, s, 16]
+			kt = Transpose(k) perm=0,2,1
+			a = MatMul(q, kt)
+			c = Add(a, bias)
+			p = Softmax(c)
+			y = MatMul(p, v)`, "of which it is not known whether it has them all"},
 		{"mask that hides nothing", operands + `
 			in seen bool[b, 1, s, t]
 			a = MatMul(q, kt)
 			c = Where(seen, a, 0.0)
 			p = Softmax(c)
 			y = MatMul(p, v)`, "puts 0 in place of scores, which hides nothing"},
-		{"two masks", operands + `
-			in bias f32[b, 1, s, t]
-			in more f32[b, 1, s, t]
-			a = MatMul(q, kt)
-			c = Add(a, bias)
-			d = Add(more, c)
-			p = Softmax(d)
-			y = MatMul(p, v)`, "two additive masks or biases in a row"},
 		{"factor of the caller's", operands + `
 			in scale f32[]
 			a = MatMul(q, kt)

@@ -20,10 +20,16 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 		}
 	}
 	typed := shapes.Of(w.Query).DType
-	for _, v := range []struct {
+	type operand struct {
 		name  string
 		value *graph.Value
-	}{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue}, {"bias", w.Bias}} {
+	}
+	masks := []operand{{"mask", w.BoolMask}}
+	typedAlike := []operand{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue}}
+	for _, b := range w.Biases {
+		masks, typedAlike = append(masks, operand{"bias", b.Value}), append(typedAlike, operand{"bias", b.Value})
+	}
+	for _, v := range typedAlike {
 		if v.value == nil {
 			continue
 		}
@@ -31,10 +37,7 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 			return fmt.Sprintf("its query is of type %s, its %s of %s; an operator takes one type", typeName(typed), v.name, typeName(t))
 		}
 	}
-	for _, v := range []struct {
-		name  string
-		value *graph.Value
-	}{{"bias", w.Bias}, {"mask", w.BoolMask}} {
+	for _, v := range masks {
 		if v.value == nil {
 			continue
 		}

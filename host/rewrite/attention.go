@@ -3,6 +3,7 @@ package rewrite
 import (
 	"slices"
 
+	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -14,7 +15,10 @@ func (r *rewriter) attention(c plan.Choice) error {
 	a, w := c.Block.Attention, c.Block.Wiring
 	g := w.Graph
 	old := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
-	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.Bias, w.BoolMask, w.Lengths}
+	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, nil, w.BoolMask, w.Lengths}
+	for _, b := range w.Biases {
+		ins = append(ins, b.Value)
+	}
 	for i, v := range ins {
 		ins[i] = r.now(v)
 	}
@@ -30,6 +34,11 @@ func (r *rewriter) attention(c plan.Choice) error {
 		}
 		ins[6] = not.Out[0]
 	}
+	var err error
+	if ins[5], err = r.bias(w, a.Heads, ins[8:]); err != nil {
+		return err
+	}
+	ins = ins[:8]
 	attributes := []any{
 		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "scale", w.Scale, "softcap", a.Softcap,
 		"is_causal", w.Causal, "window", w.Window, "mask_fill", w.Fill, "mask_after_bias", w.MaskAfterBias,
@@ -60,6 +69,42 @@ func (r *rewriter) attention(c plan.Choice) error {
 		r.replace(v, n.Out[i])
 	}
 	return nil
+}
+
+// bias is the sum of what is added to a block's scores, nil for nothing; values are those of its terms.
+func (r *rewriter) bias(w *blocks.Wiring, heads int64, values []*graph.Value) (sum *graph.Value, err error) {
+	step := func(op string, in ...*graph.Value) (*graph.Value, error) {
+		n, err := r.node(w.Graph, "", op, in, []string{w.Graph.FreshName("graft_bias")})
+		if err != nil {
+			return nil, err
+		}
+		return n.Out[0], nil
+	}
+	for i, b := range w.Biases {
+		v := values[i]
+		if b.Joined {
+			dims := r.shapes.Of(b.Value).Dims
+			shape, err := r.list(w.Graph, []graph.Dim{w.Batch, graph.DimInt(heads), dims[1], dims[2]})
+			if err != nil {
+				return nil, err
+			}
+			if v, err = step("Reshape", v, shape); err != nil {
+				return nil, err
+			}
+		}
+		if b.Factor != 1 {
+			factor := w.Graph.AddInitializer(graph.FloatTensor("graft_factor", nil, float32(b.Factor)))
+			if v, err = step("Mul", v, factor); err != nil {
+				return nil, err
+			}
+		}
+		if sum == nil {
+			sum = v
+		} else if sum, err = step("Add", sum, v); err != nil {
+			return nil, err
+		}
+	}
+	return sum, nil
 }
 
 // operand names a layout as operators know it: one head that was never told

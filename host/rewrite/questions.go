@@ -91,8 +91,8 @@ func (d *Decoder) Questions(self plan.Strategy) []Question {
 
 // maskNames are the values that say what a block's queries see, nil for none.
 func maskNames(b *blocks.Block) (names []string) {
-	if b.Wiring.Bias != nil {
-		names = append(names, b.Wiring.Bias.Name)
+	for _, bias := range b.Wiring.Biases {
+		names = append(names, bias.Value.Name)
 	}
 	if b.Wiring.BoolMask != nil {
 		names = append(names, b.Wiring.BoolMask.Name)

@@ -114,7 +114,7 @@ func (s *stateful) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.
 	}
 	window := int64(0)
 	if a.Type != "cross" {
-		window = max(a.Window, w.Window)
+		window = s.windowOf(b)
 	}
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
 		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)

@@ -12,58 +12,92 @@ import (
 // hidden: exporters write the lowest float32, -1e9 or -1e4.
 const hidden = -9e3
 
-// biasTables are the biases made so far, by the value that held them: layers
-// share one.
-type biasTables map[*graph.Value]*graph.Value
+// biasTables are the biases made so far, by what they were made of: layers share one.
+type biasTables map[string]*biasTable
+
+// biasTable is what a mask comes to where each query sees what is not after it.
+type biasTable struct {
+	value  *graph.Value // (heads, distances), added to scores; nil for nothing
+	window int64        // how many positions a query sees, itself included; 0: all
+}
+
+// maskKey tells what a block adds to scores and hides of them.
+func maskKey(w *blocks.Wiring) string {
+	key := fmt.Sprintf("%p %t", w.BoolMask, w.BoolMaskInverted)
+	for _, b := range w.Biases {
+		key += fmt.Sprintf(" %p %g", b.Value, b.Factor)
+	}
+	return key
+}
 
 // bias checks that a block of self attention hides just what comes after a
 // query (and what lies before its window), and gives what is added to scores as
 // a table (heads, distances), or nil when nothing is.
 func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 	w := b.Wiring
-	if w.Bias == nil && w.BoolMask == nil {
+	if len(w.Biases) == 0 && w.BoolMask == nil {
 		if !w.Causal {
 			return nil, errors.New("a query sees keys that come after it")
 		}
 		return nil, nil
 	}
-	key := w.Bias
-	if key == nil {
-		key = w.BoolMask
-	}
+	key := maskKey(w)
 	if table, ok := s.biases[key]; ok {
-		return table, nil
+		return table.value, nil
 	}
-	table, err := s.biasTable(b)
+	list, window, err := s.biasTable(b)
 	if err != nil {
 		return nil, err
 	}
-	var v *graph.Value
-	if table != nil {
-		distances := len(table) / int(b.Attention.Heads)
-		v = s.main.AddInitializer(graph.FloatTensor("graft_position_bias", []int64{b.Attention.Heads, int64(distances)}, table...))
+	table := &biasTable{window: window}
+	if list != nil {
+		distances := len(list) / int(b.Attention.Heads)
+		table.value = s.main.AddInitializer(graph.FloatTensor("graft_position_bias", []int64{b.Attention.Heads, int64(distances)}, list...))
 	}
-	s.biases[key] = v
-	return v, nil
+	s.biases[key] = table
+	return table.value, nil
+}
+
+// windowOf is how many positions a query of a block of self attention sees, 0 for all: what
+// its mask shows, which bias has evaluated, and what its operator applies beside it.
+func (s *stateful) windowOf(b *blocks.Block) int64 {
+	table := s.biases[maskKey(b.Wiring)]
+	switch own := b.Wiring.Window; {
+	case table == nil:
+		return max(b.Attention.Window, own)
+	case own > 0 && table.window > 0:
+		return min(own, table.window)
+	default:
+		return max(own, table.window)
+	}
 }
 
 // biasTable evaluates a block's mask and bias: (heads, distances), or nil when
-// the bias is zero wherever a key is seen.
-func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
+// the bias is zero wherever a key is seen; and the window of what is seen.
+func (s *stateful) biasTable(b *blocks.Block) ([]float32, int64, error) {
 	heads, longest := b.Attention.Heads, s.Positions
 	ats := s.maskLengths(b)
 	last, err := s.seen(b, ats[0])
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	window := max(b.Attention.Window, b.Wiring.Window)
+	window := int64(0)
+	for d := range longest {
+		if _, seen := last.at(0, 0, longest-1-d); !seen {
+			window = d
+			break
+		}
+	}
+	if _, seen := last.at(0, 0, longest-1); !seen {
+		return nil, 0, errors.New("a query does not see its own key")
+	}
 	table := make([]float32, heads*longest)
 	relative := false
 	for h := range heads {
 		for d := range longest {
 			x, seen := last.at(h, 0, longest-1-d)
 			if seen != (window == 0 || d < window) {
-				return nil, fmt.Errorf("its mask and its window of %d disagree at distance %d", window, d)
+				return nil, 0, fmt.Errorf("its mask, seen from the last position, hides keys from distance %d on, and distance %d of head %d is seen=%t: that is no window", window, d, h, seen)
 			}
 			if seen {
 				table[h*longest+d] = x
@@ -75,7 +109,7 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
 	for _, at := range ats[1:] {
 		few, err := s.seen(b, at)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for h := range heads {
 			for i := range at.New {
@@ -88,10 +122,11 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
 					x, seen := few.at(h, i, j)
 					d := at.Past + i - j
 					switch {
-					case seen != (d >= 0 && (window == 0 || d < window)) && !b.Wiring.Causal:
-						return nil, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen, at.Past+i)
+					case d < 0 && b.Wiring.Causal: // the operator hides it
+					case seen != (d >= 0 && (window == 0 || d < window)):
+						return nil, 0, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen, at.Past+i)
 					case seen && d >= 0 && !near(x-same, table[h*longest+d]):
-						return nil, fmt.Errorf("its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
+						return nil, 0, fmt.Errorf("its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
 							d, x-same, table[h*longest+d])
 					}
 				}
@@ -99,9 +134,9 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, error) {
 		}
 	}
 	if !relative {
-		return nil, nil
+		return nil, window, nil
 	}
-	return shortened(table, heads, longest), nil
+	return shortened(table, heads, longest), window, nil
 }
 
 // near allows for the rounding of a difference.
@@ -131,7 +166,7 @@ found:
 
 // nothingHidden checks that a block of cross attention sees every key of its row.
 func (s *stateful) nothingHidden(b *blocks.Block) error {
-	if b.Wiring.Bias == nil && b.Wiring.BoolMask == nil {
+	if maskNames(b) == nil {
 		return nil
 	}
 	at := s.maskLengths(b)[0]
@@ -149,10 +184,16 @@ func (s *stateful) nothingHidden(b *blocks.Block) error {
 	return nil
 }
 
-// mask is the evaluated bias and visibility of a block.
+// mask is the evaluated terms of a bias, and visibility, of a block.
 type mask struct {
-	bias, boolean *Evaluated
-	inverted      bool
+	terms    []term
+	boolean  *Evaluated
+	inverted bool
+}
+
+type term struct {
+	*Evaluated
+	factor float32
 }
 
 // seen evaluates a block's bias and visibility.
@@ -163,13 +204,13 @@ func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its mask cannot be evaluated: %w", err)
 	}
-	if w.Bias != nil {
-		m.bias, values = &values[0], values[1:]
+	for i, b := range w.Biases {
+		m.terms = append(m.terms, term{&values[i], float32(b.Factor)})
 	}
 	if w.BoolMask != nil {
-		m.boolean = &values[0]
+		m.boolean = &values[len(w.Biases)]
 	}
-	for _, e := range []*Evaluated{m.bias, m.boolean} {
+	for _, e := range values {
 		if err := e.covers(b.Attention.Heads, at.New, at.keys(b.Attention.Type)); err != nil {
 			return nil, err
 		}
@@ -188,9 +229,6 @@ func (at Lengths) keys(kind string) int64 {
 // covers reports a mask that is shorter than what it is added to: a table that ends
 // before the longest sequence.
 func (e *Evaluated) covers(heads, queries, keys int64) error {
-	if e == nil {
-		return nil
-	}
 	for i, need := range []int64{keys, queries, heads} {
 		if at := len(e.Shape) - 1 - i; at >= 0 && e.Shape[at] != 1 && e.Shape[at] < need {
 			return fmt.Errorf("its mask has the shape %v where %d heads, %d queries and %d keys meet; allow no more positions than the model has", e.Shape, heads, queries, keys)
@@ -205,9 +243,10 @@ func (m *mask) at(h, i, j int64) (bias float32, seen bool) {
 	if m.boolean != nil {
 		seen = (m.boolean.at(h, i, j) != 0) != m.inverted
 	}
-	if m.bias != nil {
-		bias = m.bias.at(h, i, j)
-		seen = seen && bias > hidden
+	for _, t := range m.terms {
+		x := t.factor * t.at(h, i, j)
+		bias += x
+		seen = seen && x > hidden
 	}
 	return bias, seen
 }
