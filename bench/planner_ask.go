@@ -21,7 +21,7 @@ type asked struct {
 
 // ask makes it, and measures what graft tune measures.
 func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked, error) {
-	opened, err := prepare.Open(folder)
+	opened, err := prepare.Open(ctx, folder)
 	if err != nil {
 		return nil, err
 	}

@@ -45,11 +45,11 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened, err := prepare.Open(folder)
+	opened, err := prepare.Open(context.Background(), folder)
 	if err != nil {
 		return nil, err
 	}
-	generation, err := opened.Make(prepare.Options{Library: b.library, Plugins: b.set, Attention: attention, CacheBytes: plannerCache,
+	generation, err := opened.Make(context.Background(), prepare.Options{Library: b.library, Plugins: b.set, Attention: attention, CacheBytes: plannerCache,
 		MaxPositions: modeldir.DefaultPositions, Batch: 1})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -77,7 +77,7 @@ for this machine, these builds of the plugins and this number of threads.`,
 
 // measure measures the attention of a model folder and stores the tables.
 func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, attention attentionFlags, threads, repeats int) (*tuning, error) {
-	opened, err := prepare.Open(folder)
+	opened, err := prepare.Open(ctx, folder)
 	if err != nil {
 		return nil, err
 	}

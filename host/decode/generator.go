@@ -96,11 +96,11 @@ type Output struct {
 func Prepare(path string, o Options) (*prepare.Generation, error) {
 	bounded := o.CacheBytes > 0
 	o = o.withDefaults()
-	m, err := prepare.Open(path)
+	m, err := prepare.Open(context.Background(), path)
 	if err != nil {
 		return nil, err
 	}
-	return m.Make(prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads, Attention: o.Attention, Explain: o.Explain,
+	return m.Make(context.Background(), prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads, Attention: o.Attention, Explain: o.Explain,
 		CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
 }
 

@@ -240,7 +240,7 @@ func TestFoldersThatBringOperators(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, err := prepare.Open(folder)
+		x, err := prepare.Open(t.Context(), folder)
 		if err == nil {
 			x.Close()
 		}

@@ -168,7 +168,7 @@ func planned(t *testing.T, library *ort.Library, set *loaded.Set, dir string) {
 
 // tuned: its operator is measured beside the others, and the table says so.
 func tuned(t *testing.T, set *loaded.Set, dir string) {
-	m, err := prepare.Open(dir)
+	m, err := prepare.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

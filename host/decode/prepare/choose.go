@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -22,7 +23,7 @@ type chooser struct {
 
 // choose plans what each kind of attention stores and tries the folds that this needs.
 // What weights rule out goes back to the planner, until a plan holds.
-func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
+func (c *chooser) choose(ctx context.Context) ([]*rewrite.Layer, *rewrite.Decoder, error) {
 	g, o := c.generation, c.options
 	layers := plan.LayersOf(g.Model.decoder.Report.Blocks)
 	kinds, open, err := c.kinds(layers)
@@ -46,11 +47,11 @@ func (c *chooser) choose() ([]*rewrite.Layer, *rewrite.Decoder, error) {
 		if g.Choices, err = plan.ChooseCaches(p, kinds, limits); err != nil {
 			return nil, nil, err
 		}
-		d, err := c.planned()
+		d, err := c.planned(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		layers, err := c.fold(d)
+		layers, err := c.fold(ctx, d)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -153,7 +154,7 @@ func (c *chooser) predictor(layers []plan.Layers) *plan.Predictor {
 }
 
 // planned is the decoder as the choices have it.
-func (c *chooser) planned() (*rewrite.Decoder, error) {
+func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
 	g, o, x := c.generation, c.options, c.generation.Model.decoder
 	g.Choose = nil
 	for i := range g.Choices {
@@ -163,10 +164,17 @@ func (c *chooser) planned() (*rewrite.Decoder, error) {
 	}
 	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions, Either: g.Choose != nil,
 		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers}
-	if err := d.Check(); err != nil {
+	var asked []rewrite.Question
+	if err := x.Within(ctx, func() error {
+		if err := d.Check(); err != nil {
+			return err
+		}
+		asked = d.Questions(storedBy(g.Choices, "self"))
+		return nil
+	}); err != nil {
 		return nil, err
 	}
-	c.evaluator.answer(d.Questions(storedBy(g.Choices, "self")), c.answers)
+	c.evaluator.answer(asked, c.answers)
 	return d, nil
 }
 

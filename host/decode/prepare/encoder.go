@@ -22,18 +22,18 @@ const (
 const maxMasked = 4096
 
 // encoder rewrites the encoder.
-func (gen *Generation) encoder(o Options) error {
+func (gen *Generation) encoder(ctx context.Context, o Options) error {
 	file, err := gen.Model.open(gen.Model.Files.Encoder)
 	if err != nil {
 		return err
 	}
-	x, err := patch.View(context.Background(), file, file.Proto())
+	x, err := patch.View(ctx, file, file.Proto())
 	if err != nil {
 		return err
 	}
 	exported := newEvaluator(o.Library, x)
 	defer exported.close()
-	gen.Encoder, err = replace(x, o, func(g *graph.Graph) {
+	gen.Encoder, err = replace(ctx, x, o, func(g *graph.Graph) {
 		if gen.EncoderPositions <= maxMasked {
 			dropIdleMasks(g, attends(x.Plan), exported, gen.EncoderPositions)
 		}

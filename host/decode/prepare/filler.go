@@ -22,7 +22,7 @@ const FillSlotMapping = "graft.slot_mapping"
 // filler makes the graph that computes what layers store of an encoder's output, from the
 // decoder that is exported without a past, and puts it into the cross pool. There is none
 // where layers store nothing of their own.
-func (gen *Generation) filler(o Options) error {
+func (gen *Generation) filler(ctx context.Context, o Options) error {
 	var made []*onnx.ValueInfo
 	take := func(name string) string {
 		made = append(made, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
@@ -83,11 +83,11 @@ func (gen *Generation) filler(o Options) error {
 	}
 	part.OpsetImport = append(part.OpsetImport[:len(part.OpsetImport):len(part.OpsetImport)],
 		&onnx.OperatorSet{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)})
-	x, err := patch.View(context.Background(), file, part)
+	x, err := patch.View(ctx, file, part)
 	if err != nil {
 		return err
 	}
-	if gen.Filler, err = replace(x, o, nil, with...); err != nil {
+	if gen.Filler, err = replace(ctx, x, o, nil, with...); err != nil {
 		return err
 	}
 	gen.FillerLengths = encoderLengths(gen.Filler)

@@ -14,19 +14,23 @@ import (
 
 // fold finds what each layer can store of what its kind was chosen to, and has the weights
 // of its operator folded. A layer that cannot says why, and stores what stands in for it.
-func (c *chooser) fold(d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
+func (c *chooser) fold(ctx context.Context, d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
 	g := c.generation
 	self, cross := storedBy(g.Choices, "self"), storedBy(g.Choices, "cross")
 	switch d.Implementations.Candidate(cross, d.Storage).Inputs() {
 	case plan.PromptHiddenStates, plan.Keys, plan.FirstLayerKeys:
-		if d.First, err = c.withoutPast(); err != nil {
+		if d.First, err = c.withoutPast(ctx); err != nil {
 			return nil, modeldir.About(g.Model.Files.First, err)
 		}
 	}
-	layers, refused, err := c.layers(d, self, cross, "")
-	if err == nil && refused != "" { // then no layer stores hidden states of a prompt
-		layers, _, err = c.layers(d, plan.KeysValues, cross, refused)
-	}
+	// Reading and folding weights takes the time that their size asks for: only steps through the graph are counted.
+	err = d.Graph.Bounded(ctx, func() error {
+		var refused string
+		if layers, refused, err = c.layers(d, self, cross, ""); err == nil && refused != "" { // then no layer stores hidden states of a prompt
+			layers, _, err = c.layers(d, plan.KeysValues, cross, refused)
+		}
+		return err
+	})
 	return layers, err
 }
 
@@ -99,7 +103,7 @@ func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strateg
 }
 
 // withoutPast is the decoder without a past, viewed once.
-func (c *chooser) withoutPast() (*rewrite.Decoder, error) {
+func (c *chooser) withoutPast(ctx context.Context) (*rewrite.Decoder, error) {
 	if c.first != nil {
 		return c.first, nil
 	}
@@ -107,7 +111,7 @@ func (c *chooser) withoutPast() (*rewrite.Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := patch.View(context.Background(), file, p)
+	x, err := patch.View(ctx, file, p)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -100,8 +101,9 @@ func (g *Generation) drop() {
 }
 
 // Make prepares a generation of an open model, which belongs to the result then, also
-// where there is an error.
-func (m *Model) Make(o Options) (_ *Generation, err error) {
+// where there is an error. Walks through its graphs are bounded as those of [patch.Analyse] are, with errors of
+// kind [graph.ErrBounds]; a context that ends ends them too.
+func (m *Model) Make(ctx context.Context, o Options) (_ *Generation, err error) {
 	if o.Folds == nil {
 		o.Folds = fold.User(nil)
 	}
@@ -112,7 +114,7 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 			g.Close()
 		}
 	}()
-	if err := g.decoder(o); err != nil {
+	if err := g.decoder(ctx, o); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if len(g.Interface.Layers) == 0 {
@@ -126,44 +128,52 @@ func (m *Model) Make(o Options) (_ *Generation, err error) {
 	if m.Files.Encoder == "" {
 		return nil, fmt.Errorf("%s: the decoder attends over an encoder, of which the folder has none", m.Files.Decoder)
 	}
-	if err := g.filler(o); err != nil {
+	if err := g.filler(ctx, o); err != nil {
 		return nil, modeldir.About(m.Files.First, err)
 	}
-	if err := g.encoder(o); err != nil {
+	if err := g.encoder(ctx, o); err != nil {
 		return nil, modeldir.About(m.Files.Encoder, err)
 	}
 	return g, nil
 }
 
 // decoder plans what the decoder's attention stores and rewrites it.
-func (g *Generation) decoder(o Options) error {
+func (g *Generation) decoder(ctx context.Context, o Options) error {
 	x := g.Model.decoder
 	c := &chooser{generation: g, options: o, evaluator: newEvaluator(o.Library, x)}
 	defer c.evaluator.close()
-	layers, d, err := c.choose()
+	layers, d, err := c.choose(ctx)
 	if err != nil {
 		return err
 	}
-	attended, err := d.Attend(layers)
-	if err != nil {
+	var attended *rewrite.Attended
+	var asked []rewrite.Question
+	if err := x.Graph.Bounded(ctx, func() error { // it copies weights, as fold does
+		if attended, err = d.Attend(layers); err == nil {
+			asked = attended.Questions()
+		}
+		return err
+	}); err != nil {
 		return err
 	}
-	c.evaluator.answer(attended.Questions(), d.Answers)
-	if g.Interface, err = attended.Finish(); err != nil {
+	c.evaluator.answer(asked, d.Answers)
+	if err := x.Within(ctx, func() error { g.Interface, err = attended.Finish(); return err }); err != nil {
 		return err
 	}
 	if g.Choose != nil && slices.ContainsFunc(g.Interface.Layers, func(l rewrite.CrossLayer) bool { return l.Strategy != plan.PromptHiddenStates }) {
 		g.Choose = func(int, int) bool { return false } // a layer has nothing but keys and values to read
 	}
-	engine, err := graph.New(x.Graph.Model(), x.Model)
+	engine, err := graph.NewWithin(ctx, x.Graph.Model(), x.Model)
 	if err != nil {
 		return err
 	}
-	shapes := graph.Infer(engine)
-	if err := rewrite.SelectEarly(engine, shapes); err != nil {
+	rewritten := &patch.Analysis{Model: x.Model, Graph: engine, Report: &blocks.Report{}} // its attention is replaced
+	if err := rewritten.Within(ctx, func() error {
+		rewritten.Shapes = graph.Infer(engine)
+		return rewrite.SelectEarly(engine, rewritten.Shapes)
+	}); err != nil {
 		return err
 	}
-	rewritten := &patch.Analysis{Model: x.Model, Graph: engine, Shapes: shapes, Report: &blocks.Report{}} // its attention is replaced
-	g.Decoder, err = replace(rewritten, o, nil, g.Interface.Plugins...)
+	g.Decoder, err = replace(ctx, rewritten, o, nil, g.Interface.Plugins...)
 	return err
 }

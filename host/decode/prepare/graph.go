@@ -25,16 +25,16 @@ type Graph struct {
 // replace lets plugins stand in wherever they can, and drops what they have no use for.
 // with names plugins whose operators stand in the graph already; edit, which may be nil,
 // changes the graph as soon as the others do.
-func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...string) (*Graph, error) {
+func replace(ctx context.Context, x *patch.Analysis, o Options, edit func(*graph.Graph), with ...string) (*Graph, error) {
 	// A step has few rows nearly always, unlike what the plan must reckon with when
 	// it knows no more of a model than its graph: what can run, runs.
 	chosen := o.Plan
 	chosen.Force = true
 	chosen.QuantizationNoise = true // its attention over a cache rounds in its own way already
-	if err := x.Choose(context.Background(), o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {
+	if err := x.Choose(ctx, o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {
 		return nil, err
 	}
-	if err := x.Apply(context.Background()); err != nil {
+	if err := x.Apply(ctx); err != nil {
 		return nil, err
 	}
 	g := &Graph{Graph: x.Graph, Model: x.Model, Shapes: x.Shapes}
@@ -46,7 +46,7 @@ func replace(x *patch.Analysis, o Options, edit func(*graph.Graph), with ...stri
 	if edit != nil {
 		edit(g.Graph)
 	}
-	return g, rewrite.DropReshapes(g.Graph, g.Shapes)
+	return g, x.Within(ctx, func() error { return rewrite.DropReshapes(g.Graph, g.Shapes) })
 }
 
 // Single prepares a model alone, as an encoder is. Close closes its file.
@@ -55,10 +55,11 @@ func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := patch.View(context.Background(), m, m.Proto())
+	ctx := context.Background()
+	x, err := patch.View(ctx, m, m.Proto())
 	if err == nil {
 		var g *Graph
-		if g, err = replace(x, Options{Plugins: plugins, Plan: p}, nil); err == nil {
+		if g, err = replace(ctx, x, Options{Plugins: plugins, Plan: p}, nil); err == nil {
 			return g, nil
 		}
 	}

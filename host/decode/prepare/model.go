@@ -28,8 +28,8 @@ type Model struct {
 	models  []*model.Model
 }
 
-// Open opens a model folder and finds the blocks of its decoder.
-func Open(path string) (_ *Model, err error) {
+// Open opens a model folder and finds the blocks of its decoder. Errors of kind [graph.ErrBounds] are those of [patch.Analyse].
+func Open(ctx context.Context, path string) (_ *Model, err error) {
 	m := &Model{}
 	if m.Files, err = modeldir.Find(path); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func Open(path string) (_ *Model, err error) {
 	if err := takeBranch(file.Proto(), true); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
-	if m.decoder, err = patch.View(context.Background(), file, file.Proto()); err != nil {
+	if m.decoder, err = patch.View(ctx, file, file.Proto()); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	return m, nil

@@ -1,6 +1,7 @@
 package prepare_test
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ type met struct {
 
 // find opens a folder and says what there is to measure.
 func find(folder string) (list []met, err error) {
-	m, err := prepare.Open(folder)
+	m, err := prepare.Open(context.Background(), folder)
 	if err != nil {
 		return nil, err
 	}
