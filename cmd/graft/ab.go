@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/statistics"
 )
 
 func (c *cli) ab() *cobra.Command {
@@ -25,8 +26,9 @@ func (c *cli) ab() *cobra.Command {
 		Long: `Runs the model with operators A and B. Each is one of: none (ONNX Runtime as it
 is), auto (what graft.Enable would do), a plugin's name, or a plan file (a path
 or a name ending in .json). Answers are compared output by output; then runs are
-timed in the order A B B A. A difference that the U-test does not find
-significant is printed as ~. Exit code 5 when the answers differ.
+timed in the order A B B A. A difference is printed as ~ unless the U-test finds it
+significant and its interval leaves out 1. Exit code 5 when the answers differ.
+Where neither side replaces anything, their times are not compared: an error.
 
 Of a model folder, whole generations are compared: none is the model as exported
 with its past and present as tensors, auto the engine. Tokens are compared first.
@@ -67,6 +69,7 @@ With --ablation techniques are turned on one at a time instead.`,
 			if err != nil {
 				return err
 			}
+			o.Unoptimized = true
 			p := c.progress("comparing")
 			o.Step, o.Progress = p.say, p.set
 			r, err := comparison.Run(cmd.Context(), l, set, args[0], o)
@@ -122,7 +125,7 @@ func compared(w *page, r *comparison.Result) {
 	}
 	w.table(inputs)
 	w.printf("\nanswers of b against a: %s\n", verdict)
-	rows := [][]string{{"output", "type", "max abs", "max rel", "top-1", ""}}
+	rows := [][]string{{"output", "type", "max abs", "max rel", "least cosine", "top-1", "from unoptimised", ""}}
 	for _, o := range r.Parity.Outputs {
 		top := ""
 		if o.Top1 != nil {
@@ -132,11 +135,18 @@ func compared(w *page, r *comparison.Result) {
 		if !o.OK && note == "" {
 			note = fmt.Sprintf("%d elements outside %.3g + %.3g relative", o.Disagree, o.Absolute, o.Relative)
 		}
+		unoptimized := ""
+		if o.Unoptimized != nil {
+			unoptimized = difference(o.Unoptimized.MaxAbsolute)
+		}
+		if o.SameMistake() {
+			note = "a and b agree, and are both far from the model without ONNX Runtime's optimisations, which may be right"
+		}
 		if o.Noise != nil {
 			note += fmt.Sprintf("; the runtime is %.3g from itself without its optimisations", o.Noise.MaxAbsolute)
 			note = strings.TrimPrefix(note, "; ")
 		}
-		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.MaxRelative), top, note})
+		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.MaxRelative), similarity(o.Cosine), top, unoptimized, note})
 	}
 	w.table(shorten(rows))
 	w.println()
@@ -144,15 +154,36 @@ func compared(w *page, r *comparison.Result) {
 		{"", "operators", "replaced", "load ms", "median ms"},
 		sideRow("a", &r.A), sideRow("b", &r.B),
 	})
-	s := r.Speedup
-	range95 := fmt.Sprintf("95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each", s.CI95[0], s.CI95[1], s.P, len(r.A.TimesMS))
-	if s.Significant {
-		w.printf("\nb is %.2fx as fast as a (%s)\n", s.Median, range95)
-	} else {
-		w.printf("\n~ no significant difference in time: b is %.2fx as fast as a (%s); try more --rounds\n", s.Median, range95)
-	}
+	w.printf("\n%s\n", faster(r.Speedup, len(r.A.TimesMS)))
 	e := r.Environment
 	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+}
+
+// faster says how times compare: never as a fact where the interval holds 1.
+func faster(s statistics.Speedup, runs int) string {
+	line := fmt.Sprintf("b is %.2fx as fast as a (95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each)", s.Median, s.CI95[0], s.CI95[1], s.P, runs)
+	if !s.Significant {
+		line = "~ no significant difference in time: " + line
+	}
+	switch {
+	case s.Few:
+		line += "; these are few runs, and more of them may say something else: try more --rounds"
+	case !s.Significant:
+		line += "; try more --rounds"
+	}
+	return line
+}
+
+// similarity prints a cosine so that 1 means 1: below it a digit is left that says how far.
+func similarity(x *float64) string {
+	if x == nil {
+		return ""
+	}
+	digits := 6
+	for digits < 10 && *x < 1 && fmt.Sprintf("%.*f", digits, *x) == fmt.Sprintf("%.*f", digits, 1.0) {
+		digits++
+	}
+	return fmt.Sprintf("%.*f", digits, *x)
 }
 
 func sideRow(which string, s *comparison.Side) []string {
@@ -179,12 +210,12 @@ func shorten(rows [][]string) [][]string {
 	}
 	out := rows[: limit-2 : limit-2]
 	for _, row := range rows[limit-2 : len(rows)-1] {
-		if row[5] != "" {
+		if row[len(row)-1] != "" {
 			out = append(out, row)
 		}
 	}
 	if left := len(rows) - 1 - len(out); left > 0 {
-		out = append(out, []string{fmt.Sprintf("... %d more, see -o json", left), "", "", "", "", ""})
+		out = append(out, []string{fmt.Sprintf("... %d more, see -o json", left), "", "", "", "", "", "", ""})
 	}
 	return append(out, rows[len(rows)-1])
 }

@@ -248,8 +248,7 @@ func comparedGenerations(w *page, r *generations.Result) {
 		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.TTFTMedianSeconds), megabytes(s.CacheBytes), megabytes(s.RequestBytes), megabytes(s.OpenedRSSBytes), megabytes(s.GeneratingPeakRSSBytes), megabytes(s.PeakRSSBytes)}
 	}
 	w.table([][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request", "RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A), row("b", &r.B)})
-	w.printf("\nb is %.2fx as fast as a (95%% confidence %.2fx to %.2fx), %.2fx in decode steps\n",
-		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.DecodeSpeedup.Median)
+	w.printf("\n%s\nin decode steps alone: %s\n", faster(r.Speedup, len(r.A.Seconds)), faster(r.DecodeSpeedup, len(r.A.Seconds)))
 	if r.A.PeakRSSBytes > 0 && r.B.PeakRSSBytes > 0 {
 		w.printf("peak RSS of b's process is %.2fx that of a's; its KV cache takes %.3fx the bytes\n",
 			float64(r.B.PeakRSSBytes)/float64(r.A.PeakRSSBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))

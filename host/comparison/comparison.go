@@ -4,8 +4,10 @@ package comparison
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
@@ -24,6 +26,9 @@ type Options struct {
 	Threads           int // intra-op threads; 0 is one a core
 	Warmup            int // runs of each side before timing
 	Rounds            int // ABBA rounds: each times both sides twice
+	// Unoptimized also compares B with the model as ONNX Runtime runs it without its graph optimisations: A and B can be
+	// wrong in the same way.
+	Unoptimized bool
 	// Tolerance of answers; zero fields take the data type's default.
 	Absolute, Relative float64
 	// Step is told what begins; nil for silence.
@@ -67,8 +72,22 @@ type pair struct {
 	result *Result
 }
 
+// ErrSame is the kind of the error that two sides run the same operators: what their times said would be noise.
+var ErrSame = errors.New("both sides run the same operators")
+
+// differ refuses sides of two names of which neither replaces anything.
+func (p *pair) differ() error {
+	r := p.result
+	if r.ModelB != "" || p.a.Name == p.b.Name || p.a.Replaced+p.b.Replaced > 0 {
+		return nil
+	}
+	return &diagnostic.Error{Kind: ErrSame, Path: r.Model, Needed: "a side that replaces something",
+		Found: fmt.Sprintf("nothing is replaced on either side (a is %s, b is %s; %d blocks): both run the same operators", p.a.Name, p.b.Name, max(p.a.Blocks, p.b.Blocks)),
+		Fix:   "graft inspect shows why; --force uses operators whatever they are expected to gain"}
+}
+
 // Run compares answers and times. The plugins of set are those that "auto" and
-// names refer to.
+// names refer to. Sides of two names that replace nothing are an error of kind ErrSame.
 func Run(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (*Result, error) {
 	if o.Rounds <= 0 {
 		o.Rounds = 15
@@ -81,6 +100,9 @@ func Run(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Op
 		return nil, err
 	}
 	defer p.close()
+	if err := p.differ(); err != nil {
+		return nil, err
+	}
 	o.step("timing")
 	p.a.TimesMS, p.b.TimesMS, err = interleave(p.a.timed(ctx, p.fed.Values), p.b.timed(ctx, p.fed.Values), o)
 	if err != nil {

@@ -58,3 +58,24 @@ func adder(t testing.TB) string { return write(t, "y = Add(x, x)") }
 func tripler(t testing.TB) string { return write(t, "a = Add(x, x)", "y = Add(a, x)") }
 
 var noPlugins = &loaded.Set{}
+
+// rewritten changes a model file.
+func rewritten(t testing.TB, path string, change func(*onnx.Model)) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &onnx.Model{}
+	if err := proto.Unmarshal(data, m); err != nil {
+		t.Fatal(err)
+	}
+	change(m)
+	if data, err = proto.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

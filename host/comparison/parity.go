@@ -22,20 +22,23 @@ type Parity struct {
 // |b - a| <= absolute + relative * |a|; NaN agrees with NaN, an infinity with
 // itself; integers, booleans and strings agree when they are equal.
 type OutputParity struct {
-	Name        string   `json:"name"`
-	Type        string   `json:"type"`
-	Shape       []int64  `json:"shape"`
-	OK          bool     `json:"ok"`
-	MaxAbsolute float64  `json:"max_absolute"`
-	MaxRelative float64  `json:"max_relative"`
-	P50         float64  `json:"p50_absolute"`
-	P99         float64  `json:"p99_absolute"`
-	Disagree    int64    `json:"disagree"`                 // elements outside the tolerance
+	Name        string  `json:"name"`
+	Type        string  `json:"type"`
+	Shape       []int64 `json:"shape"`
+	OK          bool    `json:"ok"`
+	MaxAbsolute float64 `json:"max_absolute"`
+	MaxRelative float64 `json:"max_relative"`
+	P50         float64 `json:"p50_absolute"`
+	P99         float64 `json:"p99_absolute"`
+	Disagree    int64   `json:"disagree"` // elements outside the tolerance
+	// Cosine is the least cosine similarity of two rows of the last axis; nil for rows of less than two elements.
+	Cosine      *float64 `json:"least_cosine,omitempty"`
 	Top1        *float64 `json:"top1_agreement,omitempty"` // share of rows with the same largest element
 	Absolute    float64  `json:"absolute"`                 // the tolerance that held
 	Relative    float64  `json:"relative"`
-	Problem     string   `json:"problem,omitempty"`         // why it could not be compared
-	Noise       *Noise   `json:"reference_noise,omitempty"` // measured where the tolerance was missed
+	Problem     string   `json:"problem,omitempty"`          // why it could not be compared
+	Noise       *Noise   `json:"reference_noise,omitempty"`  // of A, measured where the tolerance was missed
+	Unoptimized *Noise   `json:"from_unoptimized,omitempty"` // of B, measured where that is asked for
 }
 
 // Tolerance is what counts as the same answer in a data type.
@@ -185,6 +188,10 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 		slices.Sort(differences)
 		out.P50, out.P99 = differences[len(differences)/2], differences[int(float64(len(differences)-1)*0.99)]
 	}
+	if w := len(out.Shape); w >= 1 && out.Shape[w-1] > 1 && n > 0 {
+		least := leastCosine(x, y, read, n, out.Shape[w-1])
+		out.Cosine = &least
+	}
 	if w := len(out.Shape); w >= 2 && out.Shape[w-1] > 1 {
 		share := topAgreement(x, y, read, n, out.Shape[w-1])
 		out.Top1 = &share
@@ -194,6 +201,48 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 
 // finite limits a difference to what JSON can hold.
 func finite(x float64) float64 { return min(x, math.MaxFloat64) }
+
+// leastCosine is the cosine similarity of those rows of the last axis that are least alike. Two rows of zeros are alike,
+// and so are infinities and NaN in the same places; rows that have them in others are not alike at all.
+func leastCosine(x, y []byte, read func([]byte, int64) float64, n, width int64) float64 {
+	least := 1.0
+	for start := int64(0); start+width <= n; start += width {
+		least = min(least, cosine(x, y, read, start, start+width))
+	}
+	return least
+}
+
+func cosine(x, y []byte, read func([]byte, int64) float64, from, to int64) float64 {
+	var largestP, largestQ float64
+	for i := from; i < to; i++ {
+		p, q := read(x, i), read(y, i)
+		if unbounded(p) || unbounded(q) {
+			if p != q && !(math.IsNaN(p) && math.IsNaN(q)) {
+				return 0
+			}
+			continue
+		}
+		largestP, largestQ = max(largestP, math.Abs(p)), max(largestQ, math.Abs(q))
+	}
+	if largestP == 0 || largestQ == 0 {
+		if largestP == largestQ {
+			return 1
+		}
+		return 0
+	}
+	var pp, qq, pq float64
+	for i := from; i < to; i++ {
+		p, q := read(x, i), read(y, i)
+		if unbounded(p) {
+			continue
+		}
+		p, q = p/largestP, q/largestQ // no square of an element is too large or too small
+		pp, qq, pq = pp+p*p, qq+q*q, pq+p*q
+	}
+	return max(-1, min(1, pq/math.Sqrt(pp*qq)))
+}
+
+func unbounded(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) }
 
 // topAgreement is the share of rows of the last axis whose largest element
 // stands at the same place.

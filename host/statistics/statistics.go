@@ -16,7 +16,12 @@ type Speedup struct {
 	P      float64    `json:"p"`      // two-sided Mann-Whitney U-test
 	// Significant says that P is below 0.05 and that 1 is outside the interval.
 	Significant bool `json:"significant"`
+	// Few says that a side has fewer than 10 runs: the interval of so few is narrower than it should be.
+	Few bool `json:"few_runs"`
 }
+
+// fewRuns is the number of a side's runs below which Few is set.
+const fewRuns = 10
 
 // significance is the level of the U-test.
 const significance = 0.05
@@ -25,6 +30,7 @@ const significance = 0.05
 func SpeedupOf(a, b []float64) Speedup {
 	s := Speedup{Median: Median(a) / Median(b), P: uTest(a, b)}
 	s.CI95 = bootstrap(a, b)
+	s.Few = min(len(a), len(b)) < fewRuns
 	s.Significant = s.P < significance && (s.CI95[0] > 1 || s.CI95[1] < 1)
 	return s
 }

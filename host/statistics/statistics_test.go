@@ -103,6 +103,31 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
+// TestSpeedupOfNothing: of runs of one distribution, however few, hardly any are called significant; never one whose interval
+// holds 1; and few runs say that they are few.
+func TestSpeedupOfNothing(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for n := 2; n <= 24; n += 2 {
+		const trials = 40
+		called := 0
+		for range trials {
+			s := SpeedupOf(times(r, n, 1), times(r, n, 1))
+			if s.Significant {
+				called++
+			}
+			if s.Significant && s.CI95[0] <= 1 && s.CI95[1] >= 1 {
+				t.Errorf("%d runs each: %+v is called significant", n, s)
+			}
+			if s.Few != (n < 10) {
+				t.Errorf("%d runs each: few is %v", n, s.Few)
+			}
+		}
+		if called > trials/8 {
+			t.Errorf("%d runs each: %d of %d are called significant", n, called, trials)
+		}
+	}
+}
+
 func TestSpeedup(t *testing.T) {
 	s := SpeedupOf([]float64{20, 21, 22, 20, 21, 22, 21}, []float64{10, 11, 10, 11, 10, 11, 10})
 	if s.Median != 2.1 || !s.Significant || s.CI95[0] > 2.1 || s.CI95[1] < 2.1 {
