@@ -23,6 +23,9 @@ type Unrecognised struct {
 	Node   string `json:"node"`
 	Op     string `json:"op"`
 	Reason string `json:"reason"`
+	// Classes says that it is no attention for certain: a softmax over classes or experts,
+	// which each token has of its own.
+	Classes bool `json:"-"`
 }
 
 // Report accounts for every softmax and attention operator of a graph.
@@ -199,7 +202,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 			return
 		}
 		if err != nil {
-			r.Unrecognised = append(r.Unrecognised, Unrecognised{Node: n.Path(), Op: n.Op(), Reason: err.Error()})
+			r.Unrecognised = append(r.Unrecognised, Unrecognised{Node: n.Path(), Op: n.Op(), Reason: err.Error(), Classes: f.overClasses(n)})
 			return
 		}
 		r.Blocks = append(r.Blocks, b)

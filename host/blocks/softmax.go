@@ -67,6 +67,42 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	return b, f.finish(b, q, k, v, out, sc.scale*alpha)
 }
 
+// overClasses reports a softmax over a fixed number of scores that a linear layer makes.
+func (f *finder) overClasses(n *graph.Node) bool {
+	if !n.Is("Softmax") {
+		return false
+	}
+	s := f.shapes.Of(n.Input(0))
+	_, fixed := s.Dim(-1).Const()
+	axis := n.Int("axis", -1)
+	if axis != -1 && axis != int64(s.Rank-1) || !fixed {
+		return false
+	}
+	v := f.first(n.Input(0))
+	for range 16 {
+		n := f.maker(v)
+		switch {
+		case n.Is("MatMul", "Gemm"):
+			return f.isConstant(n.Input(1))
+		case n.Is("Cast", "TopK") || reshapes(n):
+			v = n.Input(0)
+		case n.Is("Add") && f.isConstant(n.Input(0)):
+			v = n.Input(1)
+		case n.Is("Add") && f.isConstant(n.Input(1)):
+			v = n.Input(0)
+		case n.Is("Mul", "Div"):
+			x, _, ok := f.scalarFactor(n)
+			if !ok {
+				return false
+			}
+			v = x
+		default:
+			return false
+		}
+	}
+	return false
+}
+
 // start labels the dimensions of an operand of a batched matmul, of which the
 // last holds the axis of this role.
 func (f *finder) start(v *graph.Value, last string) ([][]axis, error) {

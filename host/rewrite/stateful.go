@@ -190,8 +190,10 @@ func (s *stateful) input(name string, kind onnx.Tensor_DataType, dims ...any) (*
 
 // Check reports a decoder of which no engine can be made, whatever its layers store.
 func (d *Decoder) Check() error {
-	if len(d.Report.Unrecognised) > 0 {
-		u := d.Report.Unrecognised[0]
+	for _, u := range d.Report.Unrecognised {
+		if u.Classes {
+			continue
+		}
 		return fmt.Errorf("%s was not recognised as attention (%s), which an engine must know", u.Node, u.Reason)
 	}
 	self := false

@@ -64,11 +64,17 @@ func (s *stateful) lengthsOf() (whole, few, later Lengths) {
 func (a *Attended) Questions() []Question {
 	var list questions
 	for _, t := range a.needed {
-		if v := t.value(); a.s.float(v) == nil {
-			whole, few, later := a.s.lengthsOf()
-			for _, at := range []Lengths{whole, few, later} {
-				list.add(Question{[]string{v.Name}, at})
-			}
+		v := t.value()
+		if a.s.tabulable(v) != nil {
+			continue
+		}
+		whole, few, later := a.s.lengthsOf()
+		ats := []Lengths{whole, few, later}
+		if a.s.isNumber(v) {
+			ats = append(ats, a.s.pasts()...)
+		}
+		for _, at := range ats {
+			list.add(Question{[]string{v.Name}, at})
 		}
 	}
 	return list
@@ -78,18 +84,24 @@ func (a *Attended) Questions() []Question {
 // positions, evaluated once from the model as exported, in which every row looks up its
 // own line.
 func (s *stateful) rowPositions(needed []tabled) error {
-	tables := map[*graph.Value]*graph.Value{}
+	type key struct {
+		v    *graph.Value
+		rank int
+	}
+	tables := map[key]*table{}
 	for _, t := range needed {
 		n, v := t.node, t.value()
-		rank := s.shapes.Of(n.Out[0]).Rank
-		if tables[v] == nil {
-			table, err := s.tabulate(v, rank)
-			if err != nil {
-				return fmt.Errorf("%s reads %s, which depends on lengths: %w", describe(n), v.Name, err)
-			}
-			tables[v] = table
+		k := key{v, s.shapes.Of(n.Out[0]).Rank}
+		var err error
+		if tables[k] == nil {
+			tables[k], err = s.tabulate(v, k.rank)
 		}
-		n.SetInput(t.index, tables[v])
+		if err == nil {
+			err = s.lookUp(t, tables[k])
+		}
+		if err != nil {
+			return fmt.Errorf("%s reads %s, which depends on lengths: %w", describe(n), v.Name, err)
+		}
 	}
 	s.main.Prune()
 	return nil
@@ -158,95 +170,6 @@ func (s *stateful) isLength(n *graph.Node, i int) bool {
 		return i > 0
 	}
 	return false
-}
-
-// tabulate puts a look-up by position in place of a value that depends on
-// lengths alone, or a constant where it is the same at all of them. rank is that
-// of the values it meets.
-func (s *stateful) tabulate(v *graph.Value, rank int) (*graph.Value, error) {
-	atWhole, atFew, atLater := s.lengthsOf()
-	longest, later := atWhole.New, atLater.Past
-	if err := s.float(v); err != nil {
-		return nil, err
-	}
-	var answers [3]*Evaluated
-	for i, at := range []Lengths{atWhole, atFew, atLater} {
-		values, err := s.Answers.of(Question{[]string{v.Name}, at})
-		if err != nil {
-			return nil, err
-		}
-		answers[i] = &values[0]
-	}
-	whole, part, one := answers[0], answers[1], answers[2]
-	axis, err := grown(whole.Shape, part.Shape, longest, atFew.New)
-	if err != nil {
-		return nil, err
-	}
-	if axis < 0 {
-		if !slices.Equal(whole.Data, part.Data) || !slices.Equal(whole.Data, one.Data) {
-			return nil, fmt.Errorf("it changes with the length of the whole sequence, which a row of its own cannot follow")
-		}
-		return s.main.AddInitializer(graph.FloatTensor("graft_constant", whole.Shape, whole.Data...)), nil
-	}
-	dims := slices.Clone(whole.Shape)
-	for len(dims) < rank {
-		dims, axis = slices.Insert(dims, 0, 1), axis+1
-	}
-	if axis == 0 || dims[0] != 1 {
-		return nil, fmt.Errorf("its shape %v has no axis for a batch before that of positions", whole.Shape)
-	}
-	// Everything before the axis of positions must be 1 for its lines to be rows.
-	line := int64(1)
-	for i, d := range dims {
-		if i < axis && d != 1 {
-			return nil, fmt.Errorf("its shape %v has other axes before that of positions", whole.Shape)
-		}
-		if i > axis {
-			line *= d
-		}
-	}
-	for i := range line {
-		if whole.Data[later*line+i] != one.Data[i] {
-			return nil, fmt.Errorf("position %d after a past is not position %d of a sequence without one", later, later)
-		}
-	}
-	dims[0], dims[axis] = longest, 1
-	table := s.main.AddInitializer(graph.FloatTensor("graft_positions", dims, whole.Data...))
-	rows, err := s.positionRows()
-	if err != nil {
-		return nil, err
-	}
-	n, err := s.node(s.main, "", "Gather", []*graph.Value{table, rows}, []string{s.main.FreshName("graft_position")}, "axis", 0)
-	if err != nil {
-		return nil, err
-	}
-	return n.Out[0], nil
-}
-
-// float reports a value that is not tabulated for its type.
-func (s *stateful) float(v *graph.Value) error {
-	if dtype := s.shapes.Of(v).DType; dtype != onnx.Tensor_FLOAT {
-		return fmt.Errorf("it is of type %v; only float32 values are tabulated", dtype)
-	}
-	return nil
-}
-
-// grown is the axis that grew with the number of tokens, -1 when none did.
-func grown(whole, part []int64, longest, few int64) (int, error) {
-	if len(whole) != len(part) {
-		return 0, fmt.Errorf("its rank changes with lengths")
-	}
-	axis := -1
-	for i := range whole {
-		if whole[i] == part[i] {
-			continue
-		}
-		if axis >= 0 || whole[i] != longest || part[i] != few {
-			return 0, fmt.Errorf("its shape is %v for %d tokens and %v for %d", whole, longest, part, few)
-		}
-		axis = i
-	}
-	return axis, nil
 }
 
 // positionRows is the input of positions as a list.

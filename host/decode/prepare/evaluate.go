@@ -334,6 +334,12 @@ func numbers(v *ort.Value) (rewrite.Evaluated, error) {
 			e.Data = append(e.Data, float32(x))
 		}
 		return e, err
+	case ort.Int32:
+		data, err := ort.Data[int32](v)
+		for _, x := range data {
+			e.Data = append(e.Data, float32(x))
+		}
+		return e, err
 	case ort.Bool:
 		data, err := ort.Data[bool](v)
 		for _, x := range data {
@@ -345,5 +351,5 @@ func numbers(v *ort.Value) (rewrite.Evaluated, error) {
 		}
 		return e, err
 	}
-	return e, fmt.Errorf("it is of type %s, needed is float32, int64 or bool", v.Element())
+	return e, fmt.Errorf("it is of type %s, needed is float32, int64, int32 or bool", v.Element())
 }
