@@ -3,7 +3,6 @@ package graft
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/diagnostic"
@@ -101,16 +100,6 @@ func nothing(path string, a *patch.Analysis) error {
 	if len(p.Choices) == 0 {
 		return e
 	}
-	var reasons []string
-	count := map[string]int{}
-	for _, c := range p.Choices {
-		if count[c.Reason]++; count[c.Reason] == 1 {
-			reasons = append(reasons, c.Reason)
-		}
-	}
-	for i, r := range reasons {
-		reasons[i] = fmt.Sprintf("%d because %s", count[r], r)
-	}
-	e.Found = fmt.Sprintf("nothing to replace among %d blocks: %s", len(p.Choices), strings.Join(reasons, "; "))
+	e.Found = fmt.Sprintf("nothing to replace among %d blocks%s", len(p.Choices), p.Left())
 	return e
 }

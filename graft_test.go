@@ -13,8 +13,10 @@ import (
 	"testing"
 
 	onnx "github.com/yalue/onnxruntime_go"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/host/blocks/blockstest"
 	"github.com/opgraft/graft/models"
 )
 
@@ -411,6 +413,12 @@ func TestPatchRefuses(t *testing.T) {
 	if err := os.WriteFile(no, []byte("no model"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	tied := filepath.Join(folder, "tied.onnx")
+	if data, err := proto.Marshal(blockstest.Proto(t, blockstest.Tied)); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(tied, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	here := []graft.PatchOption{built(t, "flash-decode"), graft.AcceptUnverified()}
 	for _, c := range []struct {
 		name, model string
@@ -420,6 +428,8 @@ func TestPatchRefuses(t *testing.T) {
 	}{
 		{"every plugin is excepted", tiny, append(slices.Clip(here), graft.Except("flash-decode")), graft.ErrNothingReplaced,
 			[]string{tiny + ": nothing to replace among 5 blocks: 5 because ", "graft inspect"}},
+		{"no block that can be placed", tied, append(slices.Clip(here), graft.Force()), graft.ErrNothingReplaced,
+			[]string{"nothing to replace among 1 blocks: 1 because what it reads is made from the shape of what it makes"}},
 		{"no block", "host/pipeline/pipeline.go", here, graft.ErrBadModel, []string{"host/pipeline/pipeline.go"}},
 		{"no file", nowhere, here, graft.ErrBadModel, []string{"nowhere.onnx: cannot open the file"}},
 		{"no file, as the system tells it", nowhere, here, fs.ErrNotExist, nil},

@@ -41,11 +41,13 @@ func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched
 	if err != nil {
 		return nil, public(err, ErrBadModel)
 	}
-	if a.Plan.Replaced() == 0 {
-		return nil, nothing(path, a)
+	if a.Plan.Replaced() > 0 {
+		if err := a.Apply(analysis); err != nil {
+			return nil, public(err, ErrBadModel)
+		}
 	}
-	if err := a.Apply(analysis); err != nil {
-		return nil, public(err, ErrBadModel)
+	if a.Plan.Replaced() == 0 { // what was planned may turn out to be tied to the rest of the graph
+		return nil, nothing(path, a)
 	}
 	if err := a.Write(ctx, out, model.WriteOptions{}); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -41,8 +42,8 @@ libraries for CUDA are named after those for the CPU: register both.`,
 				return &diagnostic.Error{Path: args[0], Found: a.Obstacle + "; nothing written", Fix: "patch the model as it was exported"}
 			}
 			if a.Plan.Replaced() == 0 {
-				return &diagnostic.Error{Path: args[0], Found: "no installed operator is expected to gain, nothing written",
-					Fix: "graft inspect shows why, --force uses them all the same"}
+				return &diagnostic.Error{Path: args[0], Found: fmt.Sprintf("nothing to replace among %d blocks, nothing written%s", len(a.Plan.Choices), a.Plan.Left()),
+					Fix: "graft inspect shows each block; --force uses operators that are not expected to gain"}
 			}
 			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
 			defer stop()

@@ -70,8 +70,8 @@ func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
 	return o, nil
 }
 
-// analyse opens a model, which is the caller's to close, and plans it for the flags' device: with which
-// options, and with what of that device.
+// analyse opens a model, which is the caller's to close, and plans what can be placed in it for the flags'
+// device: with which options, and with what of that device.
 func (c *cli) analyse(ctx context.Context, path string, set *loaded.Set, flags *planFlags) (*patch.Analysis, plan.Options, *loaded.Backend, error) {
 	if flags.time <= 0 {
 		return nil, plan.Options{}, nil, misused("--analysis-time", fmt.Errorf("%v, needed is a time above 0", flags.time))
@@ -99,6 +99,9 @@ func (c *cli) analyse(ctx context.Context, path string, set *loaded.Set, flags *
 	ctx, done := context.WithTimeout(ctx, flags.time)
 	defer done()
 	a, err := patch.Analyse(ctx, m, manifests, o)
+	if err == nil {
+		err = a.Settle(ctx, manifests, o)
+	}
 	if err != nil {
 		m.Close()
 	}

@@ -12,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/blocks/blockstest"
 	"github.com/opgraft/graft/host/cuda/cudatest"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the commands as a shell would. In the scripts, $TINY is a
-// model, $G2P a model folder, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver
+// model, $TIED one with a block that is planned and cannot be placed, $G2P a model folder, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver
 // without a device, and graft knows of none unless told. $FIXTURE is the loader's test plugin, in C over $HEADER.
 func TestScripts(t *testing.T) {
 	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
@@ -64,6 +66,12 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tied := filepath.Join(t.TempDir(), "tied.onnx")
+	if data, err := proto.Marshal(blockstest.Proto(t, blockstest.Tied)); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(tied, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	cudaDriver := cudatest.Library(t)
 	runtime, err := ort.Find("")
 	if err != nil {
@@ -81,6 +89,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "data"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("TINY", tiny)
+			e.Setenv("TIED", tied)
 			e.Setenv("PLUGINS", plugins)
 			e.Setenv("G2P", g2p)
 			e.Setenv("CUDA_DRIVER", cudaDriver)

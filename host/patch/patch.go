@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
@@ -94,6 +96,33 @@ func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o
 		}
 		return nil
 	})
+}
+
+// Settle leaves the choices that Apply would leave: blocks that turn out to be tied to the rest of the graph
+// when they are placed. It places them in a copy of the graph, chosen for as Choose does with the same
+// arguments. Errors are those of Analyse.
+func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) error {
+	if a.Plan.Replaced() == 0 {
+		return nil
+	}
+	ctx, done := limited(ctx)
+	defer done()
+	trial, err := View(ctx, a.Model, proto.CloneOf(a.Model.Proto()))
+	if err != nil {
+		return err
+	}
+	if err := trial.Choose(ctx, manifests, o); err != nil {
+		return err
+	}
+	if err := trial.Apply(ctx); err != nil {
+		return err
+	}
+	for i, c := range trial.Plan.Choices {
+		if c.Operator == nil {
+			a.Plan.Choices[i].Leave(c.Reason)
+		}
+	}
+	return nil
 }
 
 // Apply rewrites the model as planned. It may be called once. After an error, which may be

@@ -5,7 +5,9 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
@@ -66,6 +68,25 @@ func (p *Plan) Replaced() int {
 		}
 	}
 	return n
+}
+
+// Left says how many choices are left for which reasons: ": 5 because flash-decode is excepted; 1 because ...".
+func (p *Plan) Left() string {
+	var text strings.Builder
+	separator := ": "
+	count := map[string]int{}
+	for _, c := range p.Choices {
+		if c.Operator == nil {
+			count[c.Reason]++
+		}
+	}
+	for _, c := range p.Choices {
+		if n := count[c.Reason]; n > 0 {
+			fmt.Fprintf(&text, "%s%d because %s", separator, n, c.Reason)
+			separator, count[c.Reason] = "; ", 0
+		}
+	}
+	return text.String()
 }
 
 // Make plans a model. The manifests are those of the loaded plugins, in order

@@ -53,3 +53,19 @@ func TestShapeReadOffWhatComesBefore(t *testing.T) {
 		t.Errorf("n is the shape of %v", n)
 	}
 }
+
+// A mask that waits for a length of what attention makes, which nothing before it has, ties the block.
+func TestTiedBlockIsLeft(t *testing.T) {
+	g, s := blockstest.Graph(t, blockstest.Tied)
+	pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash)}, plan.Options{Force: true})
+	if pl.Replaced() != 1 {
+		t.Fatalf("%+v", pl.Choices)
+	}
+	if err := rewrite.Apply(g, s, pl); err != nil {
+		t.Fatal(err)
+	}
+	const why = "what it reads is made from the shape of what it makes: no input has the length some.2"
+	if c := pl.Choices[0]; pl.Replaced() != 0 || c.Reason != why {
+		t.Errorf("%d replaced, %q", pl.Replaced(), c.Reason)
+	}
+}

@@ -29,6 +29,28 @@ var (
 	nodeLine  = regexp.MustCompile(`^(\S.*?) = ([\w.]+)\((.*?)\)(.*)$`)
 )
 
+// Tied is attention that is planned and cannot be placed: its bias is a length of what it makes, which
+// nothing before it has.
+const Tied = `
+	in q f32[batch, 8, seq, 64]
+	in k f32[batch, 8, seq, 64]
+	in v f32[batch, 8, seq, 64]
+	in past_key f32[batch, 8, past, 64]
+	in past_value f32[batch, 8, past, 64]
+	in until i64[1]
+	out y f32[batch, 8, seq, 64]
+	present_key = Concat(past_key, k) axis=2
+	present_value = Concat(past_value, v) axis=2
+	some = Slice(present_key, [0], until, [2])
+	n = Shape(some) start=2 end=3
+	bias = Cast(n) to=1
+	kt = Transpose(present_key) perm=0,1,3,2
+	a = MatMul(q, kt)
+	s = Mul(a, 0.125)
+	c = Add(s, bias)
+	p = Softmax(c)
+	y = MatMul(p, present_value)`
+
 // Proto makes a model. A line declares an input, an output or a constant full of
 // small numbers ("in q f32[batch, 4, seq, 16]", "const w f32[64, 64]"), or a node
 // with its attributes ("y = Transpose(x) perm=0,2,1,3"). Arguments may be
