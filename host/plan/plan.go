@@ -70,7 +70,7 @@ func (p *Plan) Replaced() int {
 	return n
 }
 
-// Left says how many choices are left for which reasons: ": 5 because flash-decode is excepted; 1 because ...".
+// Left says how many choices are left for which reasons: ": 5 because this; 1 because that".
 func (p *Plan) Left() string {
 	var text strings.Builder
 	separator := ": "
