@@ -152,11 +152,13 @@ type Wiring struct {
 }
 
 // Bias is a term of what is added to scores after their scale: Factor times a value that
-// is broadcastable to (B, H, S, T), or, Joined, to (B*H, S, T).
+// is broadcastable to (B, H, S, T), or, Joined, to (B*H, S, T), or, over Windows, has the shape
+// (1, W, 1 or H, S, T) where the batch is images of W windows each.
 type Bias struct {
-	Value  *graph.Value
-	Factor float64
-	Joined bool
+	Value   *graph.Value
+	Factor  float64
+	Joined  bool
+	Windows bool
 }
 
 // bias is a term that is a value as it stands.

@@ -114,6 +114,30 @@ func (v view) permute(perm []int64, out *graph.Value) (view, bool) {
 // regroup spreads the axes of v over the dimensions of another shape with the
 // same elements in the same order, cutting axes where a dimension ends within.
 func (v view) regroup(to []graph.Dim, value *graph.Value) (view, bool) {
+	if out, ok := v.cutOrJoin(to, value); ok {
+		return out, true
+	}
+	return v.merge(to, value)
+}
+
+// merge is regroup where the last dimensions stay and all before them become one: its
+// length need not be told as a product of theirs.
+func (v view) merge(to []graph.Dim, value *graph.Value) (view, bool) {
+	first := len(v.dims) - len(to) + 1
+	if len(to) < 2 || first < 2 {
+		return view{}, false
+	}
+	for i, d := range v.dims[first:] {
+		if !length(d).Equal(to[i+1]) {
+			return view{}, false
+		}
+	}
+	lead := join(slices.Concat(v.dims[:first]...))
+	return view{value, slices.Concat([][]axis{lead}, v.dims[first:]), v.scale}, true
+}
+
+// cutOrJoin is regroup where every length is a product of axes, or of pieces of them.
+func (v view) cutOrJoin(to []graph.Dim, value *graph.Value) (view, bool) {
 	rest := v.flat()
 	out := view{value: value, dims: make([][]axis, len(to)), scale: v.scale}
 	for i, need := range to {
@@ -149,6 +173,15 @@ func (v view) regroup(to []graph.Dim, value *graph.Value) (view, bool) {
 	return out, true
 }
 
+// length is that of a dimension which holds these axes.
+func length(of []axis) graph.Dim {
+	n := graph.DimInt(1)
+	for _, a := range of {
+		n = n.Mul(a.size)
+	}
+	return n
+}
+
 func isOne(d graph.Dim) bool { return d.Is(1) }
 
 // cut parts an axis in two. Batch and heads that were one come apart by name.
@@ -181,11 +214,7 @@ func (v view) unrepeat(in []graph.Dim, value *graph.Value) (view, bool) {
 	}
 	out := view{value: value, dims: slices.Clone(v.dims), scale: v.scale}
 	for i, d := range v.dims {
-		length := graph.DimInt(1)
-		for _, a := range d {
-			length = length.Mul(a.size)
-		}
-		if length.Equal(in[i]) {
+		if length(d).Equal(in[i]) {
 			continue
 		}
 		if len(d) != 1 || d[0].role != "h" || !isOne(in[i]) {

@@ -39,8 +39,8 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 			m.Bias = "alibi"
 		}
 		if side.joined {
-			m.PerHead = true
-		} else if s := f.shapes.Of(side.v); s.Rank == 4 || s.Rank == 3 && up.slopes { // of rank 3, heads come first
+			m.PerHead = a.Heads > 1
+		} else if s := f.shapes.Of(side.v); s.Rank >= 4 || s.Rank == 3 && up.slopes { // of rank 3, heads come first
 			if n, ok := s.Dims[s.Rank-3].Const(); ok && n > 1 {
 				m.PerHead = true
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -16,6 +17,7 @@ type scores struct {
 	scale            float64
 	softcap          float64
 	biases           []Bias
+	apart            bool // a mask lies over batch or heads, told apart
 	boolMask         *graph.Value
 	boolMaskInverted bool
 	fill             float64
@@ -64,7 +66,13 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	b := &Block{Kind: "attention", Node: n.Path(), Wiring: w}
 	b.Attention = &Attention{Form: "nodes", Softcap: sc.softcap, Scores: probabilities != nil}
 	w.Scores = probabilities
-	return b, f.finish(b, q, k, v, out, sc.scale*alpha)
+	if err := f.finish(b, q, k, v, out, sc.scale*alpha); err != nil {
+		return nil, err
+	}
+	if sc.apart && w.QueryLayout == "bs1d" {
+		return nil, errors.New("batch and heads are told apart under its mask and not in its query")
+	}
+	return b, nil
 }
 
 // overClasses reports a softmax over a fixed number of scores that a linear layer makes.
@@ -199,7 +207,7 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 	if !f.leadsToMatMul(a, 32) {
 		return fmt.Errorf("neither side of %s is a matmul of query and key", n)
 	}
-	joined, err := f.fits(b, *at)
+	term, err := f.fits(sc, b, *at)
 	if err != nil {
 		return err
 	}
@@ -207,7 +215,7 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 		return fmt.Errorf("its scores are scaled after their mask %s, of a type that is not float32", n)
 	}
 	at.value = a
-	sc.biases = append(sc.biases, Bias{Value: f.first(b), Factor: sc.scale, Joined: joined})
+	sc.biases = append(sc.biases, term)
 	sc.maskAfterBias = sc.boolMask != nil
 	return nil
 }
@@ -271,39 +279,43 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 	if c *= sc.scale; c > -1e3 {
 		return fmt.Errorf("%s puts %g in place of scores, which hides nothing", n, c)
 	}
-	if joined, err := f.fits(condition, *at); err != nil || joined {
-		return cmp.Or(err, fmt.Errorf("the mask %s lies over batch and heads in one axis", describe(condition)))
+	if b, err := f.fits(sc, condition, *at); err != nil || b.Joined || b.Windows {
+		return cmp.Or(err, fmt.Errorf("the boolean mask %s lies over batch and heads in another form than scores have", describe(condition)))
 	}
 	sc.boolMask, sc.fill = condition, c
 	at.value = x
 	return nil
 }
 
-// fits checks that a mask of rank up to 4 lies over scores of rank 4, or over
-// scores of rank 3: the same way for every batch and head, or joined, with a first axis
-// of both.
-func (f *finder) fits(mask *graph.Value, over view) (joined bool, err error) {
-	m, rank := f.shapes.Of(mask), len(over.dims)
-	if !over.isScores() {
-		return false, fmt.Errorf("the mask %s lies over scores whose axes could not be told apart", describe(mask))
+// fits says how a mask lies over scores: over those of rank 4 in any way, over those of rank 3
+// the same way for every batch and head, or joined; over those of rank 5 by windows of images.
+func (f *finder) fits(sc *scores, mask *graph.Value, over view) (b Bias, err error) {
+	m, sum, rank := f.shapes.Of(mask), f.shapes.Of(over.value), len(over.dims)
+	windows := over.text() == "b0 b1 h s t"
+	if !over.isScores() && !windows {
+		return b, fmt.Errorf("the mask %s lies over scores whose axes could not be told apart", describe(mask))
 	}
-	if m.Rank < 0 || m.Rank > 4 {
-		return false, fmt.Errorf("the mask %s has rank %d where at most 4 is read", describe(mask), m.Rank)
+	if m.Rank < 0 || m.Rank > rank {
+		return b, fmt.Errorf("the mask %s of rank %d does not lie over scores of rank %d", describe(mask), m.Rank, rank)
 	}
-	if rank == 3 && m.Rank == 3 && !isOne(m.Dims[0]) {
-		all := graph.DimInt(1)
-		for _, a := range over.dims[0] {
-			all = all.Mul(a.size)
-		}
-		if !all.Equal(m.Dims[0]) || !m.Dims[1].Known() || !m.Dims[2].Known() {
-			return false, fmt.Errorf("the mask %s lies over batch and heads in one axis, of which it is not known whether it has them all", describe(mask))
-		}
-		joined = true
+	b = Bias{Value: f.first(mask), Factor: sc.scale}
+	lead := slices.IndexFunc(m.Dims, func(d graph.Dim) bool { return !isOne(d) })
+	if lead < 0 || lead >= m.Rank-2 { // the same for every batch and head
+		return b, nil
 	}
-	if m.Rank > rank {
-		return false, fmt.Errorf("the mask %s of rank %d does not lie over scores of rank %d", describe(mask), m.Rank, rank)
+	switch {
+	case rank == 4 || windows && m.Rank == 3:
+		sc.apart = true
+	case rank == 3 && sum.Dim(0).Equal(m.Dims[0]):
+		b.Joined = true
+	case rank == 3:
+		return b, fmt.Errorf("the mask %s lies over batch and heads in one axis, of which it is not known whether it has them all", describe(mask))
+	case windows && m.Rank == 5 && isOne(m.Dims[0]) && m.Dims[1].Equal(sum.Dim(1)):
+		sc.apart, b.Windows = true, true
+	default:
+		return b, fmt.Errorf("the mask %s does not lie over windows of images as its scores do", describe(mask))
 	}
-	return joined, nil
+	return b, nil
 }
 
 func isMatMul(n *graph.Node) bool {

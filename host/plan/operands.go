@@ -27,7 +27,10 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 	masks := []operand{{"mask", w.BoolMask}}
 	typedAlike := []operand{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue}}
 	for _, b := range w.Biases {
-		masks, typedAlike = append(masks, operand{"bias", b.Value}), append(typedAlike, operand{"bias", b.Value})
+		typedAlike = append(typedAlike, operand{"bias", b.Value})
+		if !b.Windows {
+			masks = append(masks, operand{"bias", b.Value})
+		}
 	}
 	for _, v := range typedAlike {
 		if v.value == nil {

@@ -3,7 +3,6 @@ package rewrite
 import (
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -35,7 +34,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 		ins[6] = not.Out[0]
 	}
 	var err error
-	if ins[5], err = r.bias(w, a.Heads, ins[8:]); err != nil {
+	if ins[5], err = r.bias(c.Block, ins[8:]); err != nil {
 		return err
 	}
 	ins = ins[:8]
@@ -69,42 +68,6 @@ func (r *rewriter) attention(c plan.Choice) error {
 		r.replace(v, n.Out[i])
 	}
 	return nil
-}
-
-// bias is the sum of what is added to a block's scores, nil for nothing; values are those of its terms.
-func (r *rewriter) bias(w *blocks.Wiring, heads int64, values []*graph.Value) (sum *graph.Value, err error) {
-	step := func(op string, in ...*graph.Value) (*graph.Value, error) {
-		n, err := r.node(w.Graph, "", op, in, []string{w.Graph.FreshName("graft_bias")})
-		if err != nil {
-			return nil, err
-		}
-		return n.Out[0], nil
-	}
-	for i, b := range w.Biases {
-		v := values[i]
-		if b.Joined {
-			dims := r.shapes.Of(b.Value).Dims
-			shape, err := r.list(w.Graph, []graph.Dim{w.Batch, graph.DimInt(heads), dims[1], dims[2]})
-			if err != nil {
-				return nil, err
-			}
-			if v, err = step("Reshape", v, shape); err != nil {
-				return nil, err
-			}
-		}
-		if b.Factor != 1 {
-			factor := w.Graph.AddInitializer(graph.FloatTensor("graft_factor", nil, float32(b.Factor)))
-			if v, err = step("Mul", v, factor); err != nil {
-				return nil, err
-			}
-		}
-		if sum == nil {
-			sum = v
-		} else if sum, err = step("Add", sum, v); err != nil {
-			return nil, err
-		}
-	}
-	return sum, nil
 }
 
 // operand names a layout as operators know it: one head that was never told

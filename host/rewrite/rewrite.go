@@ -23,7 +23,7 @@ const domainVersion = 1
 // the plan then says why.
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 	r := &rewriter{main: g, order: order{main: g}, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
-		instead: map[*graph.Value]*graph.Value{}}
+		instead: map[*graph.Value]*graph.Value{}, sums: map[string]*graph.Value{}}
 	for i, c := range p.Choices {
 		if c.Operator == nil {
 			continue
@@ -60,6 +60,7 @@ type rewriter struct {
 	lengths map[lengthKey]*graph.Value
 	block   *span                         // when set, lengths may be read off values before it
 	instead map[*graph.Value]*graph.Value // what stands for a value that was replaced
+	sums    map[string]*graph.Value       // what several blocks add to their scores, made once
 }
 
 // replace lets an operator's output stand for what the model drew.

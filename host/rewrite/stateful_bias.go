@@ -205,6 +205,9 @@ func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
 		return nil, fmt.Errorf("its mask cannot be evaluated: %w", err)
 	}
 	for i, b := range w.Biases {
+		if b.Windows {
+			return nil, errors.New("its mask lies over windows of images")
+		}
 		m.terms = append(m.terms, term{&values[i], float32(b.Factor)})
 	}
 	if w.BoolMask != nil {
