@@ -36,6 +36,7 @@ func bind(g *graph.Graph, shapes *graph.Shapes, r *roles.Roles, kind Kind, given
 			}
 		}
 	}
+	b.needs()
 	b.rest(o.NoCache)
 	return b.at, nil
 }
@@ -185,6 +186,15 @@ func (b *binder) rest(noCache bool) {
 	known := b.known()
 	maps.Copy(lengths, known)
 	_, past := known[roles.Cached]
+	_, tokens := known[roles.New]
+	if most := b.roles.Positions; most > 0 && b.kind == DecoderWithPast && !noCache {
+		switch {
+		case !past:
+			lengths[roles.Cached] = max(min(lengths[roles.Cached], most-lengths[roles.New]), 0)
+		case !tokens:
+			lengths[roles.New] = max(min(lengths[roles.New], most-lengths[roles.Cached]), 1)
+		}
+	}
 	all, ok := known[roles.All]
 	switch {
 	case noCache:

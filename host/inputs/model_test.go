@@ -3,6 +3,7 @@ package inputs
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,11 +49,28 @@ func (f value) info() *onnx.ValueInfo {
 		TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(kind)), Shape: shape}}}}
 }
 
-// node reads "out = Op(in1, in2)".
+// node reads "out = Op(in1, in2)", with attributes of integers after it: "perm=0,2,1".
 func node(text string) *onnx.Node {
 	out, rest, _ := strings.Cut(text, " = ")
-	op, ins, _ := strings.Cut(strings.TrimSuffix(rest, ")"), "(")
-	return &onnx.Node{OpType: proto.String(op), Input: strings.Split(ins, ", "), Output: []string{out}}
+	op, rest, _ := strings.Cut(rest, "(")
+	ins, attributes, _ := strings.Cut(rest, ")")
+	n := &onnx.Node{OpType: proto.String(op), Input: strings.Split(ins, ", "), Output: []string{out}}
+	for _, field := range strings.Fields(attributes) {
+		name, list, _ := strings.Cut(field, "=")
+		a := &onnx.Attribute{Name: proto.String(name)}
+		for _, s := range strings.Split(list, ",") {
+			i, err := strconv.ParseInt(s, 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			a.Ints = append(a.Ints, i)
+		}
+		if a.Type = onnx.Attribute_INTS.Enum(); !strings.Contains(list, ",") {
+			a.Type, a.I, a.Ints = onnx.Attribute_INT.Enum(), proto.Int64(a.Ints[0]), nil
+		}
+		n.Attribute = append(n.Attribute, a)
+	}
+	return n
 }
 
 // table is an initializer of float32 zeros.
@@ -72,7 +90,11 @@ func write(t testing.TB, ins, outs []value, initializers []*onnx.Tensor, nodes .
 		g.Input = append(g.Input, f.info())
 	}
 	for _, f := range outs {
-		g.Output = append(g.Output, f.info())
+		info := f.info()
+		if len(f.dims) == 0 {
+			info.GetType().GetTensorType().Shape = nil // of any rank
+		}
+		g.Output = append(g.Output, info)
 	}
 	for _, n := range nodes {
 		g.Node = append(g.Node, node(n))

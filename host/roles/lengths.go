@@ -72,8 +72,15 @@ func (r *Roles) axesOf(v *graph.Value, is Input) []Axis {
 		at(first, Batch)
 	case Image:
 		at(0, Batch)
-		if c := convolved(v, 4, r.convolved); c != nil && f.Rank > 1 && c.Input(1) != nil && c.Input(1).Tensor != nil && len(c.Input(1).Tensor.Dims) == f.Rank {
-			axes[1].Fixed = c.Input(1).Tensor.Dims[1] * c.Int("group", 1)
+		c := convolved(v, 4, r.convolved)
+		if c == nil || c.Input(1) == nil {
+			break
+		}
+		// Weights may be made larger from fewer bits first: their shape says it.
+		if w := r.shapes.Of(c.Input(1)); f.Rank > 1 && w.Rank == f.Rank {
+			if n, ok := w.Dims[1].Const(); ok {
+				axes[1].Fixed = n * c.Int("group", 1)
+			}
 			if f.Rank == 4 {
 				axes[2].Fixed, axes[3].Fixed = imageSize, imageSize
 			}

@@ -59,13 +59,15 @@ func indexed(v *graph.Value, depth int, before walk[int64]) int64 {
 				found = n.Input(0).Tensor.Dims[0]
 			case n.Op() == "com.microsoft.GatherBlockQuantized" && u.Index == 1 && isTable(n.Input(0)):
 				found = n.Input(0).Tensor.Dims[0]
+			case n.Is("GatherElements") && u.Index == 1:
+				found = rowsOf(n.Input(0), n.Int("axis", 0))
 			case n.Op() == embedNorm && (u.Index < 2 || u.Index == 8):
 				// Words are looked up in input 2, segments in input 4, positions in input 3.
 				at := map[int]int{0: 2, 1: 4, 8: 3}[u.Index]
 				if t := n.Input(at); t != nil && t.Tensor != nil && len(t.Tensor.Dims) > 0 {
 					found = t.Tensor.Dims[0]
 				}
-			case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil && n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand"):
+			case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil && n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand", "Tile"):
 				if u.Index == 0 {
 					found = indexed(n.Out[0], depth-1, before)
 				}
@@ -81,6 +83,60 @@ func indexed(v *graph.Value, depth int, before walk[int64]) int64 {
 		}
 		return rows
 	})
+}
+
+// rowsOf is the length of an axis of a constant, repeated for each row of a batch or not; 0 of anything else.
+func rowsOf(v *graph.Value, axis int64) int64 {
+	for range maxDepth {
+		switch {
+		case v == nil:
+			return 0
+		case v.Tensor != nil:
+			if axis < 0 {
+				axis += int64(len(v.Tensor.Dims))
+			}
+			if axis < 0 || axis >= int64(len(v.Tensor.Dims)) {
+				return 0
+			}
+			return v.Tensor.Dims[axis]
+		case !v.Producer.Is("Expand", "Tile", "Cast", "Identity"):
+			return 0
+		}
+		v = v.Producer.Input(0)
+	}
+	return 0
+}
+
+// leastTable is the number of rows from which on a constant that is cut to a length is one of positions.
+const leastTable = 8
+
+// cut is the length of the shortest axis of a constant that is cut where the model's inputs say; 0 where there is none. A table
+// of positions and a triangle that hides what comes later are used so.
+func cut(n *graph.Node) (rows int64) {
+	if !n.Is("Slice") || !isTable(n.Input(0)) || len(n.Input(0).Tensor.Dims) < 2 || n.Input(2) == nil {
+		return 0
+	}
+	if _, constant := n.Input(2).Ints(); constant {
+		return 0
+	}
+	dims := n.Input(0).Tensor.Dims
+	axes, ok := []int64{}, true
+	if n.Input(3) != nil {
+		axes, ok = n.Input(3).Ints()
+	} else {
+		for i := range dims {
+			axes = append(axes, int64(i))
+		}
+	}
+	for _, axis := range axes {
+		if axis < 0 {
+			axis += int64(len(dims))
+		}
+		if ok && axis >= 0 && axis < int64(len(dims)) && dims[axis] >= leastTable && (rows == 0 || dims[axis] < rows) {
+			rows = dims[axis]
+		}
+	}
+	return rows
 }
 
 // isTable reports a constant that has rows.
@@ -152,8 +208,8 @@ func convolved(v *graph.Value, depth int, before walk[*graph.Node]) *graph.Node 
 var rotaryCaches = map[string]int{"com.microsoft.GroupQueryAttention": 7, "com.microsoft.RotaryEmbedding": 2, "RotaryEmbedding": 1}
 
 // positions is the number of rows of the smallest table of positions: one that is
-// indexed by counting or by an input of positions, or one of angles. It is 0 where
-// there is none.
+// indexed by counting or by an input of positions, one of angles, or one that is cut to
+// a length. It is 0 where there is none.
 func (r *Roles) positions(g *graph.Graph) int64 {
 	rows := int64(0)
 	table := func(found int64) {
@@ -172,6 +228,7 @@ func (r *Roles) positions(g *graph.Graph) int64 {
 		if at, ok := rotaryCaches[n.Op()]; ok && isTable(n.Input(at)) && len(n.Input(at).Tensor.Dims) == 2 {
 			table(n.Input(at).Tensor.Dims[0])
 		}
+		table(cut(n))
 		if n.Op() == embedNorm && isTable(n.Input(3)) {
 			table(n.Input(3).Tensor.Dims[0])
 		}
