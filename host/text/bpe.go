@@ -70,7 +70,11 @@ func (m *bpe) tokenize(word string, out []int32) ([]int32, error) {
 		}
 	}
 	var buffer [48]symbol
-	symbols, err := m.characterIDs(word, buffer[:0])
+	symbols := buffer[:0]
+	if len(word) > len(buffer) { // a list that grows is copied, and takes three times as much
+		symbols = make([]symbol, 0, utf8.RuneCountInString(word))
+	}
+	symbols, err := m.characterIDs(word, symbols)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +160,9 @@ func (c candidate) before(d candidate) bool {
 func (m *bpe) mergeAll(symbols []symbol) {
 	var buffer [64]candidate
 	heap := candidates(buffer[:0])
+	if len(symbols) > len(buffer) {
+		heap = make(candidates, 0, len(symbols))
+	}
 	for i := 0; i+1 < len(symbols); i++ {
 		if found, ok := m.merges[pairKey(symbols[i].id, symbols[i+1].id)]; ok {
 			heap.push(candidate{found.rank, int32(i), found.id})

@@ -155,3 +155,24 @@ func charsmapOf(letter byte, to string) string {
 	}
 	return base64.StdEncoding.EncodeToString(append(append(blob, to...), 0))
 }
+
+// TestMemoryOfLongTexts: one line of megabytes takes at most 60 times its size, freed memory included, whatever it is cut into.
+// A list of its words alone would take that.
+func TestMemoryOfLongTexts(t *testing.T) {
+	const size = 1 << 20
+	for _, name := range []string{"gpt2", "bert", "llama2", "t5", "marian", "bytes_unigram"} {
+		tok := open(t, name)
+		for what, unit := range map[string]string{"words": "the quick brown fox, 12 times! ", "letters": "a b ", "one word": "abcdefghij", "Han": "\u4f60\u597d"} {
+			s := strings.Repeat(unit, size/len(unit))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if _, err := tok.Encode(s, EncodeOptions{}); err != nil {
+				t.Fatalf("%s, %s: %v", name, what, err)
+			}
+			runtime.ReadMemStats(&after)
+			if times := (after.TotalAlloc - before.TotalAlloc) / uint64(len(s)); times > 60 {
+				t.Errorf("%s, %s: %d bytes for each byte of the text", name, what, times)
+			}
+		}
+	}
+}

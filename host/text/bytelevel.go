@@ -1,6 +1,9 @@
 package text
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // byteRunes gives every byte a printable rune: itself where it is printable
 // Latin-1, the runes from U+0100 on for the others, in order. runeBytes is the
@@ -23,11 +26,12 @@ var byteRunes, runeBytes = func() (to [256]rune, from map[rune]byte) {
 
 // mapBytes writes every byte of s as its rune.
 func mapBytes(s string) string {
-	out := make([]byte, 0, 2*len(s))
+	var out strings.Builder
+	out.Grow(2 * len(s))
 	for i := range len(s) {
-		out = utf8.AppendRune(out, byteRunes[s[i]])
+		out.WriteRune(byteRunes[s[i]])
 	}
-	return string(out)
+	return out.String()
 }
 
 // unmapBytes appends the bytes that the runes of s stand for; if one stands for

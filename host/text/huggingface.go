@@ -18,7 +18,7 @@ type huggingFace struct {
 	vocabulary int
 }
 
-type scratch struct{ a, b, c []piece }
+type scratch struct{ a, b []piece }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
@@ -27,8 +27,7 @@ func (h *huggingFace) encode(s string) ([]int32, error) {
 	defer func() {
 		clear(k.a)
 		clear(k.b)
-		clear(k.c)
-		k.a, k.b, k.c = k.a[:0], k.b[:0], k.c[:0]
+		k.a, k.b = k.a[:0], k.b[:0]
 		scratches.Put(k)
 	}()
 	b := newBudget(len(s))
@@ -45,19 +44,15 @@ func (h *huggingFace) encode(s string) ([]int32, error) {
 		k.b = h.normalized.cut(p, k.b)
 	}
 	out := make([]int32, 0, len(s)/3+4)
+	split := h.pre.into(b, func(word piece) (err error) {
+		out, err = h.cache.tokenize(h.model, word.s, h.prepare, out)
+		return err
+	})
 	for _, p := range k.b {
 		if p.id >= 0 {
 			out = append(out, p.id)
-			continue
-		}
-		var err error
-		if k.c, err = h.pre.split(p, k.c[:0], b); err != nil {
+		} else if err := split(p); err != nil {
 			return nil, err
-		}
-		for _, w := range k.c {
-			if out, err = h.cache.tokenize(h.model, w.s, h.prepare, out); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return out, nil

@@ -2,32 +2,20 @@ package text
 
 import "strings"
 
-// A preTokenizer splits each piece of text and appends the parts to out; empty
-// parts are left out.
+// A preTokenizer makes what splits pieces of a text, one after the other, and hands the parts on: a list of them
+// would be several times as large as a text of short words. Empty parts are left out.
 type preTokenizer interface {
-	split(p piece, out []piece, b *budget) ([]piece, error)
+	into(b *budget, part func(piece) error) func(piece) error
 }
 
 // preTokenizers run one after the other.
 type preTokenizers []preTokenizer
 
-func (ps preTokenizers) split(p piece, out []piece, b *budget) ([]piece, error) {
-	switch len(ps) {
-	case 0:
-		return append(out, p), nil
-	case 1:
-		return ps[0].split(p, out, b)
+func (ps preTokenizers) into(b *budget, part func(piece) error) func(piece) error {
+	for i := len(ps) - 1; i >= 0; i-- {
+		part = ps[i].into(b, part)
 	}
-	parts, err := ps[0].split(p, nil, b)
-	if err != nil {
-		return nil, err
-	}
-	for _, part := range parts {
-		if out, err = ps[1:].split(part, out, b); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return part
 }
 
 // behavior says what becomes of a delimiter.
@@ -53,49 +41,60 @@ type span struct {
 	delimiter  bool
 }
 
-func (t splitter) split(p piece, out []piece, b *budget) ([]piece, error) {
-	put := func(start, end int) {
-		if start < end {
-			out = append(out, p.from(start, end))
+func (t splitter) into(b *budget, part func(piece) error) func(piece) error {
+	var p piece
+	done := 0 // bytes of p
+	put := func(start, end int) error {
+		if start == end {
+			return nil
 		}
+		return part(p.from(start, end))
 	}
-	var spans []span // where parts are joined
-	take := func(s span) {
+	// Where parts are joined: the last of those that are one so far, where they begin, and how many they are.
+	var last span
+	start, count := 0, 0
+	take := func(s span) error {
 		switch t.behavior {
 		case removed:
-			if !s.delimiter {
-				put(s.start, s.end)
+			if s.delimiter {
+				return nil
 			}
+			return put(s.start, s.end)
 		case isolated:
-			put(s.start, s.end)
-		default:
-			spans = append(spans, s)
+			return put(s.start, s.end)
 		}
+		from, to := start, last.end
+		joined := count > 0 && t.joins(last, s, count == 1)
+		if last = s; joined {
+			count++
+			return nil
+		}
+		start, count = s.start, 1
+		return put(from, to)
 	}
-	done := 0
-	err := t.pattern.each(p.s, b, func(start, end int) error {
+	match := func(start, end int) error {
+		if err := b.cut("pre-tokenizer", 1); err != nil {
+			return err
+		}
 		if done < start {
-			take(span{done, start, t.invert})
+			if err := take(span{done, start, t.invert}); err != nil {
+				return err
+			}
 		}
-		take(span{start, end, !t.invert})
 		done = end
-		return b.cut("pre-tokenizer", 1)
-	})
-	if err != nil {
-		return nil, err
+		return take(span{start, end, !t.invert})
 	}
-	if done < len(p.s) {
-		take(span{done, len(p.s), t.invert})
-	}
-	for i := 0; i < len(spans); {
-		j := i + 1
-		for j < len(spans) && t.joins(spans[j-1], spans[j], i == j-1) {
-			j++
+	return func(whole piece) error {
+		p, done, last, start, count = whole, 0, span{}, 0, 0
+		err := t.pattern.each(p.s, b, match)
+		if err == nil && done < len(p.s) {
+			err = take(span{done, len(p.s), t.invert})
 		}
-		put(spans[i].start, spans[j-1].end)
-		i = j
+		if err != nil {
+			return err
+		}
+		return put(start, last.end)
 	}
-	return out, nil
 }
 
 // joins reports whether b stays with a, which is alone in its part if single.
@@ -118,7 +117,11 @@ type byteLevel struct {
 	keepBytes   bool // the model's word cache maps the bytes: this runs last
 }
 
-func (t byteLevel) split(p piece, out []piece, b *budget) ([]piece, error) {
+func (t byteLevel) into(b *budget, part func(piece) error) func(piece) error {
+	return func(p piece) error { return t.split(p, b, part) }
+}
+
+func (t byteLevel) split(p piece, b *budget, next func(piece) error) error {
 	if t.prefixSpace && !strings.HasPrefix(p.s, " ") {
 		p.s = " " + p.s
 		if p.fresh > 0 {
@@ -136,14 +139,15 @@ func (t byteLevel) split(p piece, out []piece, b *budget) ([]piece, error) {
 				return err
 			}
 		}
-		out = append(out, part)
-		return b.cut("ByteLevel", 1)
+		if err := b.cut("ByteLevel", 1); err != nil {
+			return err
+		}
+		return next(part)
 	}
 	if !t.words {
-		return out, put(0, len(p.s))
+		return put(0, len(p.s))
 	}
-	err := gpt2Words{}.each(p.s, b, put)
-	return out, err
+	return gpt2Words{}.each(p.s, b, put)
 }
 
 // metaspace turns spaces into a visible rune and splits before each.
@@ -153,7 +157,11 @@ type metaspace struct {
 	splits      bool
 }
 
-func (t metaspace) split(p piece, out []piece, b *budget) ([]piece, error) {
+func (t metaspace) into(b *budget, part func(piece) error) func(piece) error {
+	return func(p piece) error { return t.split(p, b, part) }
+}
+
+func (t metaspace) split(p piece, b *budget, part func(piece) error) error {
 	before := len(p.s)
 	if strings.Contains(p.s, " ") {
 		p.fresh += strings.Count(p.s[:p.fresh], " ") * (len(t.replacement) - 1)
@@ -166,10 +174,10 @@ func (t metaspace) split(p piece, out []piece, b *budget) ([]piece, error) {
 		}
 	}
 	if err := b.grow("Metaspace", before, len(p.s)); err != nil {
-		return nil, err
+		return err
 	}
 	if !t.splits {
-		return append(out, p), nil
+		return part(p)
 	}
 	start := 0
 	for start < len(p.s) {
@@ -178,26 +186,34 @@ func (t metaspace) split(p piece, out []piece, b *budget) ([]piece, error) {
 		if i := strings.Index(p.s[start+1:], t.replacement); i >= 0 {
 			end = start + 1 + i
 		}
-		out = append(out, p.from(start, end))
+		if err := part(p.from(start, end)); err != nil {
+			return err
+		}
 		start = end
 	}
-	return out, nil
+	return nil
 }
 
 // fixedLength cuts into parts of a number of runes.
 type fixedLength int
 
-func (t fixedLength) split(p piece, out []piece, b *budget) ([]piece, error) {
+func (t fixedLength) into(_ *budget, part func(piece) error) func(piece) error {
+	return func(p piece) error { return t.split(p, part) }
+}
+
+func (t fixedLength) split(p piece, part func(piece) error) error {
 	start, runes := 0, 0
 	for i := range p.s {
 		if runes == int(t) {
-			out = append(out, p.from(start, i))
+			if err := part(p.from(start, i)); err != nil {
+				return err
+			}
 			start, runes = i, 0
 		}
 		runes++
 	}
 	if start < len(p.s) {
-		out = append(out, p.from(start, len(p.s)))
+		return part(p.from(start, len(p.s)))
 	}
-	return out, nil
+	return nil
 }

@@ -329,6 +329,11 @@ func (m *sentencePiece) encode(s string, out []string, b *budget) ([]string, err
 		}
 		start += width
 	}
+	parts := 0
+	for end := int32(len(s)); end > 0; end = path[end].start {
+		parts++
+	}
+	out = slices.Grow(out, parts)
 	first := len(out)
 	afterUnknown := false // walking back: the piece after this one is unknown
 	unknownEnd := int32(0)

@@ -98,26 +98,23 @@ func (m *unigram) tokenize(word string, out []int32) ([]int32, error) {
 	return m.collect(word, path, out), nil
 }
 
-// collect walks the path back. Neighbouring unknown pieces are one.
+// collect walks the path back, and turns it round in place to walk it forwards. Neighbouring unknown pieces are one.
 func (m *unigram) collect(word string, path []pathNode, out []int32) []int32 {
-	type part struct{ start, end, id int32 }
-	var buffer [64]part
-	parts := buffer[:0]
-	for end := int32(len(word)); end > 0; end = path[end].start {
-		n := path[end]
-		if last := len(parts) - 1; last >= 0 && n.id == m.unknown && parts[last].id == m.unknown {
-			parts[last].start = n.start
-			continue
-		}
-		parts = append(parts, part{n.start, end, n.id})
+	next := int32(-1)
+	for end := int32(len(word)); end >= 0; {
+		end, next, path[end].start = path[end].start, end, next
 	}
-	for i := len(parts) - 1; i >= 0; i-- {
-		p := parts[i]
-		if p.id != m.unknown {
-			out = append(out, p.id)
+	for start := int32(0); path[start].start >= 0; {
+		end := path[start].start
+		id := path[end].id
+		for id == m.unknown && path[end].start >= 0 && path[path[end].start].id == m.unknown {
+			end = path[end].start
+		}
+		s := word[start:end]
+		if start = end; id != m.unknown {
+			out = append(out, id)
 			continue
 		}
-		s := word[p.start:p.end]
 		if id, ok := m.ids[s]; ok {
 			out = append(out, id)
 		} else if ids, ok := m.fallback(s, out); ok {
