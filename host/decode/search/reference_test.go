@@ -253,3 +253,13 @@ func TestReferenceErrors(t *testing.T) {
 		t.Errorf("a dead row beside a live one: %v, %v", lists, err)
 	}
 }
+
+// TestTypicalOfTheImpossible: a token whose probability is too small for a number adds nothing to the row's entropy, and takes
+// no part in what is typical.
+func TestTypicalOfTheImpossible(t *testing.T) {
+	p := Reference{row: []float32{0, -1, -1000}}
+	p.warp(&Group{TypicalP: 0.5})
+	if want := []float32{0, negInf, negInf}; !slices.Equal(p.row, want) {
+		t.Errorf("%v is left, want %v", p.row, want)
+	}
+}
