@@ -35,6 +35,8 @@ func Load(folders []string, unverified bool) (*Set, error) {
 	open := plugin.OpenOptions{AcceptUnverified: unverified}
 	s.CUDA = newVariants(s.Search.Plugins(), open)
 	waits := 0
+	var apart []string // names of plugins that have to run apart first
+	var last error
 	for _, f := range s.Search.Found {
 		if f.ShadowedBy != "" {
 			continue
@@ -48,11 +50,22 @@ func Load(folders []string, unverified bool) (*Set, error) {
 			continue
 		}
 		p, err := plugin.Open(f.Folder, open)
+		if errors.Is(err, refusal.ErrUnverified) {
+			apart, last = append(apart, f.Manifest.Name), err
+			continue
+		}
 		if err != nil {
 			s.Refused = append(s.Refused, err)
 			continue
 		}
 		s.Plugins = append(s.Plugins, p)
+	}
+	switch len(apart) {
+	case 0:
+	case 1:
+		s.Refused = append(s.Refused, last)
+	default:
+		s.Refused = append(s.Refused, notVerified(apart, folders))
 	}
 	if len(s.Plugins) > 0 || waits > 0 && len(s.Refused) == 0 {
 		return s, nil
@@ -61,6 +74,16 @@ func Load(folders []string, unverified bool) (*Set, error) {
 		return s, errors.Join(s.Refused...)
 	}
 	return s, s.Search.Err()
+}
+
+// notVerified is one error for plugins of these names, which all need the same.
+func notVerified(names, folders []string) error {
+	fix := "run: graft doctor --fix"
+	for _, folder := range folders {
+		fix += " --plugins-dir " + diagnostic.Quote(folder)
+	}
+	return &diagnostic.Error{Kind: refusal.ErrUnverified, Found: fmt.Sprintf("found %d plugins that have not been verified here (%s)", len(names), strings.Join(names, ", ")),
+		Needed: "ones that graft has run apart from this program first", Fix: fix}
 }
 
 // Manifests are those of the plugins, in their order.

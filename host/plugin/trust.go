@@ -71,7 +71,7 @@ func (p *Plugin) requireTrust(t *trust.Record) error {
 				Needed: "the plugin's folder as it was when it was verified", Fix: again}
 		}
 	}
-	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path,
+	return &diagnostic.Error{Kind: refusal.ErrUnverified, Path: p.Path,
 		Found:  fmt.Sprintf("found a library that has not been verified here (sha256 %s...)", p.SHA256[:12]),
 		Needed: "one that graft has run apart from this program first",
 		Fix:    again,

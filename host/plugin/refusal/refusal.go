@@ -19,6 +19,9 @@ var (
 	ErrIncompatible = errors.New("incompatible plugin")
 	// ErrVerification: files that are not the recorded ones, or code that failed when it was run.
 	ErrVerification = errors.New("plugin verification failed")
+	// ErrUnverified: a library that never ran apart from a program here, or was rebuilt since. It is also of kind
+	// ErrVerification.
+	ErrUnverified = fmt.Errorf("%w: not verified here", ErrVerification)
 	// ErrArchive: an archive with entries that a plugin's archive may not have.
 	ErrArchive = errors.New("bad plugin archive")
 	// ErrNotFound: no such plugin where the host looks.
