@@ -10,7 +10,8 @@
 //	if err := graft.Enable(); err != nil { ... }
 //
 // Model files stay as they are, and so does the rest of the program. A session that cannot be patched is
-// created as it would have been, with a warning; see [Strict] and [Logger].
+// created as it would have been, and one whose operators fail runs as it would have; a warning says so. See [Strict],
+// [Logger] and [Reverted].
 // [Patch] writes the same rewrite to a file, for programs in other languages.
 //
 // # Text
@@ -114,6 +115,12 @@ func Enable(opts ...EnableOption) error {
 	}
 	return nil
 }
+
+// Reverted is how many patched sessions of this process run unpatched by now, because an operator failed in one of their
+// runs. The run was repeated without graft's operators, from the program's own model and options, and its results were
+// returned; one warning was written. An error that the model's own session returns too is the program's, and reverts
+// nothing. [Strict] turns this off.
+func Reverted() int64 { return ort.Reverted() }
 
 // Disable undoes [Enable]. Sessions that exist stay as they are.
 func Disable() error {

@@ -133,15 +133,16 @@ type enableOption func(*enableOptions)
 
 func (f enableOption) enable(o *enableOptions) { f(o) }
 
-// Logger receives one line for every session and one warning for every session
-// that could not be patched. Without it only warnings are written, to
-// [slog.Default].
+// Logger receives one line for every session, and one warning for every session
+// that could not be patched or that runs unpatched after an operator failed.
+// Without it only warnings are written, to [slog.Default].
 func Logger(l *slog.Logger) EnableOption {
 	return enableOption(func(o *enableOptions) { o.logger = l })
 }
 
-// Strict makes a failure to patch the failure of the session. Otherwise such a
-// session is created unpatched, with one warning.
+// Strict makes a failure to patch the failure of the session, and a failure of
+// an operator that of the run. Otherwise such a session is created unpatched, or
+// runs unpatched from then on, with one warning.
 func Strict() EnableOption {
 	return enableOption(func(o *enableOptions) { o.strict = true })
 }

@@ -51,8 +51,9 @@ func (l *Library) Install(h Hook) error {
 }
 
 // Uninstall takes the hook away and puts ONNX Runtime's own functions back. Sessions that were
-// patched stay as they are; what the [Patch.Retained] of such a session holds stays until the process
-// ends, because its release is no longer seen. Without a hook it does nothing.
+// patched stay as they are, with their way back: the functions that run and release them are put back
+// after the last such session. What the [Patch.Retained] of one without a way back holds stays until the
+// process ends, because its release is no longer seen. Without a hook it does nothing.
 func (l *Library) Uninstall() error { return l.hook.uninstall() }
 
 // Installed is the hook that is installed, nil when there is none.
@@ -73,6 +74,10 @@ type hook struct {
 
 	appended  appendedTo
 	firstRuns firstRuns
+
+	runSites [2]*site // of Run and RunWithBinding; nil where they are not watched
+	backs    backs
+	bindings sync.Map // OrtIoBinding address -> *bound, of sessions with a way back
 }
 
 // An entry is one replaced function pointer.
@@ -80,6 +85,7 @@ type entry struct {
 	name               string
 	address            uintptr // of the pointer in its table
 	original, callback uintptr
+	stays              bool // as long as a session has a way back
 }
 
 func (h *hook) install(active *Hook) error {
@@ -114,8 +120,16 @@ func (h *hook) uninstall() error {
 	}
 	defer h.firstRuns.clear()
 	defer h.appended.clear()
+	return h.restore(func(e *entry) bool { return !e.stays || h.backs.none() })
+}
+
+// restore puts ONNX Runtime's own functions back. The lock is held.
+func (h *hook) restore(which func(*entry) bool) error {
 	var errs []error
 	for _, e := range h.entries {
+		if !which(e) {
+			continue
+		}
 		if err := replaceWord(e.address, e.callback, e.original); err != nil {
 			errs = append(errs, fmt.Errorf("onnxruntime: restoring %s of %s: %w", e.name, h.library.path, err))
 		}
@@ -152,13 +166,15 @@ func (h *hook) makeEntries() []*entry {
 			return h.create(creation{env: env, model: model, size: size, options: options, container: container, prepacked: true, out: out})
 		})
 	replace("ReleaseSession", slotReleaseSession, func(session uintptr) {
-		h.firstRuns.forget(session)
+		h.firstRuns.began(session)
 		after := h.drop(session)
 		l.original(slotReleaseSession, session)
 		after()
 	})
+	entries[len(entries)-1].stays = true
 
 	h.watchOptions(add)
+	entries = append(entries, h.watchRuns()...)
 
 	// The nested tables are null in a minimal build.
 	if editor := l.call(slotGetModelEditorApi); editor != 0 {
@@ -206,13 +222,8 @@ func (l *Library) original(s slot, args ...uintptr) uintptr {
 // create runs for the functions that are patched. It returns an OrtStatus.
 func (h *hook) create(c creation) uintptr {
 	status := h.createPatched(c)
-	if status != 0 || !c.foreign(h.library) {
-		return status
-	}
-	if err := h.firstRuns.await(*wordAt(c.out)); err != nil {
-		if active := h.active.Load(); active != nil {
-			active.Logger.Warn("signal handlers that the session's first run takes stay taken", "reason", err)
-		}
+	if status == 0 && c.foreign(h.library) {
+		h.firstRuns.await(*wordAt(c.out))
 	}
 	return status
 }
@@ -224,6 +235,7 @@ func (h *hook) createPatched(c creation) uintptr {
 		return l.createUnpatched(c)
 	}
 	request := c.request(l)
+	request.WayBack = !active.Strict && h.runSites[0] != nil
 	made, err := h.patch(active.Patcher, request, c)
 	switch {
 	case made:
@@ -260,8 +272,12 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 	}
 	weights := lent{weights: p.Weights}
 	if err := weights.made(func() error { return h.library.createPatched(c, p, &weights) }); err != nil {
+		p.Plain.release()
 		return false, err
 	}
 	h.keep(*wordAt(c.out), p.Retained, weights)
+	if p.Plain != nil {
+		h.leaveWayBack(*wordAt(c.out), request, c, p.Plain)
+	}
 	return true, nil
 }

@@ -103,7 +103,7 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 		return l, nil
 	}
 	l := &Library{path: path, version: version, handle: handle, api: api}
-	l.hook.library, l.hook.firstRuns.library = l, l
+	l.hook.library, l.hook.firstRuns.hook = l, &l.hook
 	if libraries.byTable == nil {
 		libraries.byTable = map[uintptr]*Library{}
 	}

@@ -24,6 +24,8 @@ type Request struct {
 	Path string
 	// Model is the caller's memory, not a copy: read it, do not keep it. Nil for a file.
 	Model []byte
+	// WayBack asks for [Patch.Plain].
+	WayBack bool
 
 	options uintptr    // OrtSessionOptions, may be null
 	own     []Appended // providers of a session that this package makes
@@ -66,10 +68,29 @@ type Patch struct {
 	Domains []Domain
 	// Config holds session config entries to add, over the program's own.
 	Config map[string]string
+	// Plain is the program's own model, for the session that takes over when a run of this one fails. Nil where
+	// there is none, and where the request did not ask for it.
+	Plain *Plain
 	// Retained is held until the session is released.
 	Retained any
 	// Done, if not nil, is called once ONNX Runtime has read Model, whether or not it made a session.
 	Done func()
+}
+
+// Plain is a program's own model, for later.
+type Plain struct {
+	// Model gives the model's bytes, valid until made is called. Nil means the file that the program named, which is
+	// as it was. made is called after a session was made; its error says that it may not be the program's after all.
+	// Model may be called again after an error.
+	Model func() (model []byte, made func() error, err error)
+	// Release is called once, when the session is released or was not made. It may be nil.
+	Release func()
+}
+
+func (p *Plain) release() {
+	if p != nil && p.Release != nil {
+		p.Release()
+	}
 }
 
 // A creation is one call of a function that creates a session, in C's terms: addresses, null

@@ -102,6 +102,13 @@ type appendedTo struct {
 type appendedNote struct {
 	list      []Appended
 	automatic bool
+	lends     bool // weights in memory that the program may take away once a session is made
+}
+
+func (a *appendedTo) lends(options uintptr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.notes[options].lends
 }
 
 func (a *appendedTo) of(options uintptr) (list []Appended, automatic bool) {
@@ -135,7 +142,7 @@ func (a *appendedTo) copy(from, to uintptr) {
 		delete(a.notes, to)
 		return
 	}
-	a.notes[to] = appendedNote{slices.Clone(n.list), n.automatic}
+	a.notes[to] = appendedNote{slices.Clone(n.list), n.automatic, n.lends}
 }
 
 // forget drops the note of an address, which may come to name other options.
@@ -268,6 +275,20 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 				notes.change(options, automatic)
 			}
 			return status
+		}
+	})
+
+	lends := func(n *appendedNote) { n.lends = true }
+	replace("AddExternalInitializers", slotAddExternalInitializers, func(original func(...uintptr) uintptr) any {
+		return func(options, names, values, n uintptr) uintptr {
+			notes.change(options, lends)
+			return original(options, names, values, n)
+		}
+	})
+	replace("AddExternalInitializersFromFilesInMemory", slotAddExternalInitializersFromFilesInMemory, func(original func(...uintptr) uintptr) any {
+		return func(options, names, buffers, lengths, n uintptr) uintptr {
+			notes.change(options, lends)
+			return original(options, names, buffers, lengths, n)
 		}
 	})
 

@@ -23,6 +23,7 @@ const (
 	slotCloneSessionOptions                                 slot = 12
 	slotSetSessionExecutionMode                             slot = 13
 	slotEnableProfiling                                     slot = 14
+	slotDisableProfiling                                    slot = 15
 	slotDisableMemPattern                                   slot = 17
 	slotDisableCpuMemArena                                  slot = 19
 	slotSetSessionLogSeverityLevel                          slot = 22
@@ -42,6 +43,7 @@ const (
 	slotRunOptionsSetTerminate                              slot = 46
 	slotCreateTensorAsOrtValue                              slot = 48
 	slotCreateTensorWithDataAsOrtValue                      slot = 49
+	slotIsTensor                                            slot = 50
 	slotGetTensorMutableData                                slot = 51
 	slotFillStringTensor                                    slot = 52
 	slotCastTypeInfoToTensorInfo                            slot = 55
@@ -83,6 +85,7 @@ const (
 	slotBindOutputToDevice                                  slot = 138
 	slotGetBoundOutputNames                                 slot = 139
 	slotGetBoundOutputValues                                slot = 140
+	slotClearBoundInputs                                    slot = 141
 	slotSessionOptionsAppendExecutionProvider_CUDA          slot = 152
 	slotSessionOptionsAppendExecutionProvider_ROCM          slot = 153
 	slotSessionOptionsAppendExecutionProvider_OpenVINO      slot = 154
@@ -107,6 +110,9 @@ const (
 	slotSessionOptionsAppendExecutionProvider_CANN          slot = 220
 	slotMemoryInfoGetDeviceType                             slot = 225
 	slotRegisterCustomOpsLibrary_V2                         slot = 228
+	slotRunAsync                                            slot = 260
+	slotAddExternalInitializersFromFilesInMemory            slot = 279
+	slotGetTensorSizeInBytes                                slot = 318
 	slotHasSessionConfigEntry                               slot = 237
 	slotGetSessionConfigEntry                               slot = 238
 	slotSessionOptionsAppendExecutionProvider_Dnnl          slot = 239

@@ -40,13 +40,18 @@ func (l *Library) takeStatus(call string, status uintptr) error {
 	if status == 0 {
 		return nil
 	}
-	err := &Error{
+	err := l.readStatus(call, status)
+	l.call(slotReleaseStatus, status)
+	return err
+}
+
+// readStatus reads an OrtStatus that is not 0.
+func (l *Library) readStatus(call string, status uintptr) *Error {
+	return &Error{
 		Call:    call,
 		Code:    ErrorCode(int32(l.call(slotGetErrorCode, status))),
 		Message: goString(l.call(slotGetErrorMessage, status)),
 	}
-	l.call(slotReleaseStatus, status)
-	return err
 }
 
 // newStatus makes an OrtStatus for a caller of the C API, who releases it.

@@ -123,7 +123,9 @@ func (h *hook) keep(session uintptr, retained any, weights lent) {
 // called when the session is no more.
 func (h *hook) drop(session uintptr) (after func()) {
 	v, ok := h.retained.LoadAndDelete(session)
+	back := h.backs.take(session)
 	return func() {
+		back.close()
 		if ok {
 			k := v.(kept)
 			k.weights.close()

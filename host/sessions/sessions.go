@@ -89,6 +89,9 @@ func (s *Patcher) once(r ort.Request) (p *ort.Patch, err error) {
 		if p, err = s.patch(a, r, backend, device); err != nil {
 			return nil, err
 		}
+		if r.WayBack {
+			p.Plain = s.plain(m, r)
+		}
 	}
 	s.log(r, a, device)
 	return p, nil
@@ -129,6 +132,16 @@ func (s *Patcher) log(r ort.Request, a *patch.Analysis, device tensor.Device) {
 	}
 	s.Logger.Info("graft: model planned", "model", modelName(r), "device", device.String(), "blocks", len(a.Report.Blocks),
 		"replaced", a.Plan.Replaced(), "plugins", a.Plugins(), "unrecognised", len(a.Report.Unrecognised))
+}
+
+// plain is the model as the program has it, for the session that takes over when a run of the patched one fails. nil is
+// for none.
+func (s *Patcher) plain(m *model.Model, r ort.Request) *ort.Plain {
+	p, err := plain(m, r)
+	if err != nil && s.Logger != nil {
+		s.Logger.Info("graft: the session has no way back when an operator fails", "model", modelName(r), "reason", err)
+	}
+	return p
 }
 
 // leave says in one line why a session is left unchanged.

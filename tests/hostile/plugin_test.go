@@ -73,7 +73,32 @@ func TestPluginRefusesToCreate(t *testing.T) {
 	}
 }
 
-// TestPluginFailsToRun: the run is an error with the plugin's words, and other
+// TestTheModelRunsWhereThePluginFails: the program gets the model's own answer, with one warning that carries the
+// plugin's words, and from then on the session runs unpatched.
+func TestTheModelRunsWhereThePluginFails(t *testing.T) {
+	for op, want := range map[string][]float32{"Neg": {-1, 2, -3, 4}, "Floor": {1, -2, 3, -4}} {
+		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
+		log := enable(t)
+		before := graft.Reverted()
+		for range 2 {
+			if got, err := run(t, path); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %v, %v, want %v", op, got, err, want)
+			}
+		}
+		warnings := 0
+		for _, l := range log.take(t) {
+			if l.Level == "WARN" && (strings.Contains(l.Reason, "the trap cannot run") || strings.Contains(l.Reason, "ThrowNumber")) {
+				warnings++
+			}
+		}
+		if n := graft.Reverted() - before; warnings != 2 || n != 2 {
+			t.Errorf("%s: %d warnings and %d reverted of two sessions", op, warnings, n)
+		}
+		disable(t)
+	}
+}
+
+// TestPluginFailsToRun: strictly, the run is an error with the plugin's words, and other
 // sessions go on.
 func TestPluginFailsToRun(t *testing.T) {
 	for op, want := range map[string]string{"Neg": "the trap cannot run", "Floor": "ThrowNumber"} {

@@ -1,0 +1,135 @@
+package ort
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// How an operator of the tests runs.
+const (
+	well = iota
+	fails
+	wrongShape
+)
+
+// faulty is an operator y = relu(x) over float32[n] that does in a run what `how` says of it, and then writes over x
+// where it may.
+func faulty(t testing.TB, how func() int) []Domain {
+	plain := plusOne(t)
+	op := *(*customOp)(pointer(plain))
+	op.functions[opKernelCompute] = 0
+	op.functions[opKernelComputeV2] = purego.NewCallback(func(kernel, context uintptr) uintptr {
+		const getInput, getOutput slot = 90, 91
+		var in, out, x, y, n uintptr
+		if err := errors.Join(library.try("KernelContext_GetInput", getInput, context, 0, uintptr(unsafe.Pointer(&in))),
+			library.try("GetTensorMutableData", slotGetTensorMutableData, in, uintptr(unsafe.Pointer(&x))),
+			library.try("GetTensorSizeInBytes", slotGetTensorSizeInBytes, in, uintptr(unsafe.Pointer(&n)))); err != nil {
+			t.Error(err)
+		}
+		h := how()
+		shape := []int64{int64(n / 4)}
+		if h == wrongShape {
+			shape[0]++
+		}
+		if err := library.try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1, uintptr(unsafe.Pointer(&out))); err != nil {
+			return library.newStatus(CodeFail, err.Error())
+		}
+		if err := library.try("GetTensorMutableData", slotGetTensorMutableData, out, uintptr(unsafe.Pointer(&y))); err != nil {
+			t.Error(err)
+		}
+		given, written := unsafe.Slice((*float32)(pointer(x)), n/4), unsafe.Slice((*float32)(pointer(y)), n/4)
+		for i, v := range given {
+			written[i] = max(v, 0)
+			if h == fails {
+				written[i] = 99
+			}
+		}
+		if h == fails {
+			return library.newStatus(CodeFail, "made to fail")
+		}
+		return 0
+	})
+	pin := &runtime.Pinner{}
+	pin.Pin(&op)
+	operators = append(operators, pin)
+	return []Domain{{Name: "test.faulty", Operators: []uintptr{uintptr(unsafe.Pointer(&op))}}}
+}
+
+// reluTwice is y = x + relu(x), which in a patched session the faulty operator computes.
+func reluTwice(op, domain string) *onnx.Model {
+	m := unary(op)
+	m.Graph.Node[0].Output = []string{"r"}
+	m.Graph.Node[0].Domain = proto.String(domain)
+	m.Graph.Node = append(m.Graph.Node, node("Add", []string{"x", "r"}, []string{"y"}))
+	if domain != "" {
+		m.OpsetImport = append(m.OpsetImport, &onnx.OperatorSet{Domain: proto.String(domain), Version: proto.Int64(1)})
+	}
+	return m
+}
+
+// scene is a hook whose sessions have a faulty operator, and a way back that is counted.
+type scene struct {
+	how            atomic.Int64 // what the operator does
+	log            bytes.Buffer
+	mu             sync.Mutex
+	opened         int // plain models
+	closed         int
+	plain          []byte
+	fault, changed error // of the plain model
+}
+
+func (s *scene) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(b)
+}
+
+func stage(t testing.TB, strict bool) *scene {
+	s := &scene{plain: marshal(t, reluTwice("Relu", ""))}
+	domains := faulty(t, func() int { return int(s.how.Load()) })
+	patched := marshal(t, reluTwice("PlusOne", "test.faulty"))
+	install(t, Hook{Strict: strict, Logger: slog.New(slog.NewTextHandler(s, nil)), Patcher: func(r Request) (*Patch, error) {
+		p := &Patch{Model: patched, Domains: domains}
+		if r.WayBack {
+			p.Plain = &Plain{Model: func() ([]byte, func() error, error) {
+				s.opened++
+				return s.plain, func() error { return s.changed }, s.fault
+			}, Release: func() { s.closed++ }}
+			if r.Path != "" {
+				p.Plain.Model = func() ([]byte, func() error, error) {
+					s.opened++
+					return nil, func() error { return s.changed }, s.fault
+				}
+			}
+		}
+		return p, nil
+	}})
+	return s
+}
+
+func (s *scene) expectLog(t *testing.T, lines int, texts ...string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := s.log.String()
+	if strings.Count(text, "\n") != lines {
+		t.Errorf("%d lines, want %d:\n%s", strings.Count(text, "\n"), lines, text)
+	}
+	for _, x := range texts {
+		if !strings.Contains(text, x) {
+			t.Errorf("logged %s, want %q", text, x)
+		}
+	}
+}

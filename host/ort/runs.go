@@ -1,0 +1,114 @@
+package ort
+
+import (
+	"runtime/debug"
+
+	"github.com/ebitengine/purego"
+)
+
+// watchRuns makes the entries of the functions that run sessions, and of those by which a binding comes to have inputs.
+// Without a stub for each, which no process is known to need more of, nothing is watched and no session has a way back.
+func (h *hook) watchRuns() (entries []*entry) {
+	l := h.library
+	add := func(name string, s slot, code uintptr) {
+		e := &entry{name: name, address: l.api + uintptr(s)*wordSize, original: l.fn(s), callback: code, stays: true}
+		h.originals.Store(s, e.original)
+		entries = append(entries, e)
+	}
+	var sites [2]*site
+	var codes [2]uintptr
+	for i, run := range []struct {
+		slot      slot
+		arguments int
+		overlap   func(args [8]uintptr) bool
+	}{{slotRun, 8, l.runOverlaps}, {slotRunWithBinding, 3, h.bindingOverlaps}} {
+		original := l.fn(run.slot)
+		code, s, ok := stub(original, func(f *frame) uintptr {
+			args := f.args()
+			return h.ran(f, args[0], func(session uintptr) uintptr {
+				again := args
+				again[0] = session
+				status, _, _ := purego.SyscallN(original, again[:run.arguments]...)
+				return status
+			}, func() bool { return run.overlap(args) })
+		})
+		if !ok {
+			return nil
+		}
+		sites[i], codes[i] = s, code
+	}
+	h.runSites = sites
+	add("Run", slotRun, codes[0])
+	add("RunWithBinding", slotRunWithBinding, codes[1])
+	add("RunAsync", slotRunAsync, purego.NewCallback(h.runAsync))
+	for _, b := range []struct {
+		name     string
+		slot     slot
+		callback any
+	}{
+		{"CreateIoBinding", slotCreateIoBinding, h.createBinding},
+		{"ReleaseIoBinding", slotReleaseIoBinding, h.releaseBinding},
+		{"BindInput", slotBindInput, h.bindInput},
+		{"ClearBoundInputs", slotClearBoundInputs, h.clearBoundInputs},
+	} {
+		add(b.name, b.slot, purego.NewCallback(b.callback))
+	}
+	return entries
+}
+
+// watch has every run told from now on, or no longer, by as many as asked for it.
+func (h *hook) watch(by int64) {
+	for _, s := range h.runSites {
+		if s != nil {
+			s.watched.Add(by)
+		}
+	}
+}
+
+// ran is told of a run that failed, or is in the place of one that is watched.
+func (h *hook) ran(f *frame, session uintptr, run func(session uintptr) uintptr, overlaps func() bool) (status uintptr) {
+	back := h.backs.of(session)
+	status = f.status
+	if f.ran == 0 {
+		if back != nil && back.reverted.Load() {
+			return back.run(run)
+		}
+		withSignals(h.firstRuns.began(session), func() { status = run(session) })
+	}
+	if status == 0 || back == nil {
+		return status
+	}
+	return back.rescue(status, run, overlaps)
+}
+
+// rescue repeats a run that failed in the plain session. What it returns is the program's: 0, or an OrtStatus. A panic
+// leaves the first failure: it must not unwind through C.
+func (b *wayBack) rescue(status uintptr, run func(session uintptr) uintptr, overlaps func() bool) (result uintptr) {
+	defer func() {
+		if p := recover(); p != nil {
+			b.logger.Warn("a patched session failed, and so did its way back", "model", b.name, "reason", p, "stack", string(debug.Stack()))
+			result = status
+		}
+	}()
+	l := b.hook.library
+	failure := l.readStatus("Run", status)
+	if failure.ofProgram() {
+		return status
+	}
+	if err := b.open(); err != nil {
+		if !b.warned.Swap(true) {
+			b.logger.Warn("a patched session failed, and none of the model itself can take over", "model", b.name, "reason", failure.Message, "obstacle", err)
+		}
+		return status
+	}
+	if overlaps() {
+		b.revert(failure, "run", "lost: an output lies in the memory of an input")
+		return status
+	}
+	again := b.run(run)
+	l.call(slotReleaseStatus, status)
+	if again == 0 {
+		b.revert(failure, "run", "repeated")
+	}
+	return again
+}

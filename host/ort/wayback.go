@@ -1,0 +1,205 @@
+package ort
+
+import (
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A wayBack is how a patched session becomes a plain one: where a run of it fails, a session is made from the program's
+// own model and options, once, and the run is repeated there. If that does better, it takes over. The patched session
+// is there until the program releases it, which knows no other.
+type wayBack struct {
+	hook   *hook
+	logger *slog.Logger
+	name   string // of the model
+	path   *byte  // absolute; nil for a model given as bytes
+	plain  *Plain
+	as     creation // options are a clone of our own, or null
+
+	mu       sync.Mutex // held while the plain session is made
+	session  atomic.Uintptr
+	foreign  atomic.Bool // has a provider of a device, and has not run
+	reverted atomic.Bool
+	warned   atomic.Bool
+}
+
+// reverted counts sessions.
+var reverted atomic.Int64
+
+// Reverted is how many patched sessions of the process became plain ones, because one of their runs failed.
+func Reverted() int64 { return reverted.Load() }
+
+// backs are the ways back of patched sessions by the addresses of these.
+type backs struct {
+	list sync.Map
+	n    atomic.Int64
+}
+
+func (b *backs) none() bool { return b.n.Load() == 0 }
+
+func (b *backs) of(session uintptr) *wayBack {
+	if v, ok := b.list.Load(session); ok {
+		return v.(*wayBack)
+	}
+	return nil
+}
+
+func (b *backs) take(session uintptr) *wayBack {
+	if v, ok := b.list.LoadAndDelete(session); ok {
+		return v.(*wayBack)
+	}
+	return nil
+}
+
+// leaveWayBack gives a patched session one. Where that fails, it has none.
+func (h *hook) leaveWayBack(session uintptr, request Request, c creation, plain *Plain) {
+	active := h.active.Load()
+	if active == nil || h.appended.lends(c.options) { // copies of those are ONNX Runtime's only
+		plain.release()
+		return
+	}
+	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c}
+	b.foreign.Store(c.foreign(h.library))
+	err := b.remember(request)
+	if err != nil {
+		active.Logger.Warn("a patched session has no way back", "model", b.name, "reason", err)
+		plain.release()
+		return
+	}
+	h.backs.n.Add(1)
+	h.backs.list.Store(session, b)
+}
+
+// remember copies what the program may take away.
+func (b *wayBack) remember(request Request) (err error) {
+	l := b.hook.library
+	b.as.path, b.as.model, b.as.size, b.as.out = 0, 0, 0, 0
+	if request.Path != "" {
+		path, err := filepath.Abs(request.Path)
+		if err != nil {
+			return err
+		}
+		if b.path, err = cString(path); err != nil {
+			return err
+		}
+	}
+	if b.as.options == 0 {
+		return nil
+	}
+	var options uintptr
+	if err := l.try("CloneSessionOptions", slotCloneSessionOptions, b.as.options, uintptr(unsafe.Pointer(&options))); err != nil {
+		return err
+	}
+	b.as.options = options
+	// Files that the patched session writes are not to be written over.
+	none := new(byte)
+	if err = l.try("DisableProfiling", slotDisableProfiling, options); err == nil {
+		err = l.try("SetOptimizedModelFilePath", slotSetOptimizedModelFilePath, options, uintptr(unsafe.Pointer(none)))
+	}
+	if err != nil {
+		l.call(slotReleaseSessionOptions, options)
+	}
+	return err
+}
+
+// open makes the plain session, once.
+func (b *wayBack) open() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.session.Load() != 0 {
+		return nil
+	}
+	model, ready, err := b.plain.Model()
+	if err != nil {
+		return err
+	}
+	c := b.as
+	var made uintptr
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&made)
+	c.out = uintptr(unsafe.Pointer(&made))
+	if len(model) > 0 {
+		pin.Pin(&model[0])
+		c.model, c.size = uintptr(unsafe.Pointer(&model[0])), uintptr(len(model))
+	} else {
+		pin.Pin(b.path)
+		c.path = uintptr(unsafe.Pointer(b.path))
+	}
+	l := b.hook.library
+	var status uintptr
+	withSignals(b.foreign.Load(), func() { status = l.createAs(c) })
+	err = l.takeStatus("CreateSession", status)
+	if changed := ready(); changed != nil {
+		if made != 0 {
+			l.original(slotReleaseSession, made)
+		}
+		return changed // says more
+	}
+	if err == nil {
+		b.session.Store(made)
+	}
+	return err
+}
+
+// run runs the plain session.
+func (b *wayBack) run(run func(session uintptr) uintptr) (status uintptr) {
+	withSignals(b.foreign.CompareAndSwap(true, false), func() { status = run(b.session.Load()) })
+	return status
+}
+
+// revert has the plain session take over, with one warning.
+func (b *wayBack) revert(failure *Error, also ...any) {
+	if b.reverted.Swap(true) {
+		return
+	}
+	b.hook.watch(1)
+	reverted.Add(1)
+	b.logger.Warn("a patched session failed, and runs unpatched from now on", append([]any{"model", b.name, "reason", failure.Message}, also...)...)
+}
+
+// close releases what the session had, which is no more.
+func (b *wayBack) close() {
+	if b == nil {
+		return
+	}
+	l := b.hook.library
+	if session := b.session.Load(); session != 0 {
+		l.original(slotReleaseSession, session)
+	}
+	if b.as.options != 0 {
+		l.call(slotReleaseSessionOptions, b.as.options)
+	}
+	b.plain.release()
+	if b.reverted.Load() {
+		b.hook.watch(-1)
+	}
+	b.hook.lastGone()
+}
+
+// lastGone puts ONNX Runtime's functions back that stayed after Uninstall, when no session is left that needs them.
+func (h *hook) lastGone() {
+	if h.backs.n.Add(-1) > 0 || h.active.Load() != nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.active.Load() == nil && h.backs.none() {
+		_ = h.restore(func(e *entry) bool { return e.stays }) // what stays passes every call on
+	}
+}
+
+// ofProgram reports a failure of which the patch has no part: the program asked the run to end, or gave inputs that the
+// model does not take, of which ONNX Runtime convinces itself before any operator runs. That only spares a second
+// session; what is not found here is found by running it.
+func (e *Error) ofProgram() bool {
+	if strings.Contains(e.Message, "terminate flag") {
+		return true
+	}
+	return e.Code == CodeInvalidArgument && !strings.Contains(e.Message, "while running ")
+}

@@ -1,0 +1,437 @@
+package ort
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ebitengine/purego"
+)
+
+// TestWayBack: where a run of a patched session fails, the program gets the plain model's answer, and from then on that
+// session is plain.
+func TestWayBack(t *testing.T) {
+	for name, how := range map[string]int64{"an error": fails, "a wrong shape": wrongShape} {
+		for _, from := range []string{"bytes", "file"} {
+			t.Run(name+", from "+from, func(t *testing.T) {
+				s := stage(t, false)
+				var x *Session
+				if from == "bytes" {
+					x = session(t, s.plain, SessionOptions{IntraOpThreads: 1})
+				} else {
+					var err error
+					path := t.TempDir() + "/m.onnx"
+					if err := os.WriteFile(path, s.plain, 0o644); err != nil {
+						t.Fatal(err)
+					}
+					if x, err = library.NewSession(path, SessionOptions{IntraOpThreads: 1, Optimization: OptimizeBasic}); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(x.Close)
+				}
+				before := Reverted()
+				expect(t, "patched", run(t, x, 1, -2), 2, -2)
+				s.how.Store(how)
+				expect(t, "the run that failed", run(t, x, 3, -4), 6, -4)
+				expect(t, "after it", run(t, x, 5, -6, 7), 10, -6, 14)
+				s.how.Store(well)
+				expect(t, "once it would be well", run(t, x, 1, 1), 2, 2)
+				if s.opened != 1 || s.closed != 0 || Reverted() != before+1 {
+					t.Errorf("the plain model was opened %d times and closed %d times, %d reverted", s.opened, s.closed, Reverted()-before)
+				}
+				s.expectLog(t, 1, "level=WARN", "runs unpatched from now on", "run=repeated")
+				x.Close()
+				if s.closed != 1 || library.hook.runSites[0].watched.Load() != 0 {
+					t.Errorf("released %d times, %d watched", s.closed, library.hook.runSites[0].watched.Load())
+				}
+			})
+		}
+	}
+}
+
+// TestWayBackStrict: the error is the program's, and nothing is kept for a way back.
+func TestWayBackStrict(t *testing.T) {
+	s := stage(t, true)
+	x := session(t, s.plain, SessionOptions{})
+	s.how.Store(fails)
+	if _, err := tryRun(t, x, nil, 1); err == nil || !strings.Contains(err.Error(), "made to fail") {
+		t.Errorf("got %v, want the operator's error", err)
+	}
+	s.how.Store(well)
+	expect(t, "afterwards", run(t, x, 1, -2), 2, -2)
+	s.expectLog(t, 0)
+	if s.opened != 0 {
+		t.Error("the plain model was opened")
+	}
+}
+
+// tryRun runs with a place for the result.
+func tryRun(t testing.TB, s *Session, place *Value, x ...float32) (*Value, error) {
+	t.Helper()
+	in, err := NewTensor(library, []int64{int64(len(x))}, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	results := []*Value{place}
+	err = s.RunInto(context.Background(), map[string]*Value{"x": in}, []string{"y"}, results)
+	if place == nil && results[0] != nil {
+		results[0].Close()
+	}
+	return results[0], err
+}
+
+// TestErrorsOfTheProgram: what the plain session returns too is passed on as it words it, what ONNX Runtime refuses
+// before it runs and what the program ends needs no plain session, and none of it reverts a session.
+func TestErrorsOfTheProgram(t *testing.T) {
+	s := stage(t, false)
+	x := session(t, s.plain, SessionOptions{})
+	in, err := NewTensor(library, []int64{1, 2}, []float32{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if _, err := x.Run(context.Background(), map[string]*Value{"x": in}); err == nil || !strings.Contains(err.Error(), "Invalid rank for input: x") {
+		t.Errorf("a wrong rank: got %v", err)
+	}
+	ints, err := NewTensor(library, []int64{2}, []int64{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ints.Close()
+	if _, err := x.Run(context.Background(), map[string]*Value{"x": ints}); err == nil || !strings.Contains(err.Error(), "Unexpected input data type") {
+		t.Errorf("a wrong type: got %v", err)
+	}
+	ending, end := context.WithCancel(context.Background())
+	s.how.Store(fails)
+	options, done, err := library.runOptions(ending)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	end()
+	if err := library.try("RunOptionsSetTerminate", slotRunOptionsSetTerminate, options); err != nil {
+		t.Fatal(err)
+	}
+	r := newRaw(t)
+	in1, _ := NewTensor(library, []int64{2}, []float32{1, 2})
+	defer in1.Close()
+	names, values, outs, places := []uintptr{r.text("x")}, []uintptr{in1.native}, []uintptr{r.text("y")}, []uintptr{0}
+	err = library.try("Run", slotRun, x.native, options, address(names), address(values), 1, address(outs), 1, address(places))
+	if err == nil || !strings.Contains(err.Error(), "terminate flag") {
+		t.Errorf("a run that the program ended: got %v", err)
+	}
+	if s.opened != 0 {
+		t.Errorf("the plain model was opened %d times", s.opened)
+	}
+
+	// A place of the wrong shape is refused by both, in the plain session's words.
+	place, err := NewTensor(library, []int64{3}, []float32{0, 0, 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer place.Close()
+	s.how.Store(well)
+	unpatched := session(t, s.plain, SessionOptions{Unpatched: true})
+	_, want := tryRun(t, unpatched, place, 1, 2)
+	for range 2 {
+		if _, err := tryRun(t, x, place, 1, 2); err == nil || err.Error() != want.Error() {
+			t.Errorf("a place of a wrong shape: got %v, want %v", err, want)
+		}
+	}
+	if s.opened != 1 {
+		t.Errorf("the plain model was opened %d times", s.opened)
+	}
+	expect(t, "afterwards", run(t, x, 1, -2), 2, -2)
+	s.expectLog(t, 0)
+	s.how.Store(fails)
+	expect(t, "a failure afterwards", run(t, x, 1, -2), 2, -2)
+	s.expectLog(t, 1)
+}
+
+// TestNoWayBack: where the program's model is there no more, the operator's error is passed on, with one warning.
+func TestNoWayBack(t *testing.T) {
+	s := stage(t, false)
+	x := session(t, s.plain, SessionOptions{})
+	s.how.Store(fails)
+	s.fault = errors.New("the file was replaced")
+	for range 3 {
+		if _, err := tryRun(t, x, nil, 1); err == nil || !strings.Contains(err.Error(), "made to fail") {
+			t.Errorf("got %v, want the operator's error", err)
+		}
+	}
+	s.expectLog(t, 1, "the file was replaced", "made to fail")
+	s.fault, s.changed = nil, errors.New("it changed meanwhile")
+	if _, err := tryRun(t, x, nil, 1); err == nil || x.library.hook.backs.of(x.native).session.Load() != 0 {
+		t.Errorf("a model that changed while it was opened: %v", err)
+	}
+	s.changed = nil
+	expect(t, "once it is there again", run(t, x, 1, -2), 2, -2)
+}
+
+// TestPlacesOfTheProgram: places for outputs are written over by the repeated run, also where the failed one wrote to
+// them. A place in the memory of an input cannot be: that run is lost, and none after it.
+func TestPlacesOfTheProgram(t *testing.T) {
+	s := stage(t, false)
+	x := session(t, s.plain, SessionOptions{})
+	place, err := NewTensor(library, []int64{2}, []float32{50, 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer place.Close()
+	s.how.Store(fails)
+	if _, err := tryRun(t, x, place, 3, -4); err != nil {
+		t.Fatal(err)
+	}
+	y, _ := Data[float32](place)
+	expect(t, "the place", y, 6, -4)
+
+	s = stage(t, false)
+	x = session(t, s.plain, SessionOptions{})
+	s.how.Store(fails)
+	for i, want := range []bool{false, true} {
+		err := x.RunInto(context.Background(), map[string]*Value{"x": place}, []string{"y"}, []*Value{place})
+		if (err == nil) != want {
+			t.Errorf("run %d in place: %v", i, err)
+		}
+	}
+	s.expectLog(t, 1, "an output lies in the memory of an input")
+}
+
+// TestWayBackOfBindings: the program's binding of the patched session serves the plain one.
+func TestWayBackOfBindings(t *testing.T) {
+	for _, where := range []string{"a place", "memory of ONNX Runtime's", "the input's memory"} {
+		t.Run(where, func(t *testing.T) {
+			s := stage(t, false)
+			x := session(t, s.plain, SessionOptions{})
+			b, err := x.NewBinding()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			in, err := NewTensor(library, []int64{2}, []float32{3, -4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			out, err := NewTensor(library, []int64{2}, []float32{50, 50})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			if err := b.Input("x", in); err != nil {
+				t.Fatal(err)
+			}
+			switch where {
+			case "a place":
+				err = b.Output("y", out)
+			case "the input's memory":
+				err = b.Output("y", in)
+			default:
+				var m *Memory
+				if m, err = library.Memory("Cpu", 0); err == nil {
+					err = b.OutputTo("y", m)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if where != "the input's memory" {
+				if err := b.Run(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.how.Store(fails)
+			err = b.Run(context.Background())
+			if where == "the input's memory" {
+				if err == nil {
+					t.Error("a run in place was repeated")
+				}
+				s.expectLog(t, 1, "an output lies in the memory of an input")
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.Outputs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer got["y"].Close()
+			y, _ := Data[float32](got["y"])
+			expect(t, "bound", y, 6, -4)
+			s.expectLog(t, 1, "run=repeated")
+			if err := b.Run(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestWayBackConcurrently: many threads see one session fail; one plain session is made, and no run is lost.
+func TestWayBackConcurrently(t *testing.T) {
+	s := stage(t, false)
+	x := session(t, s.plain, SessionOptions{IntraOpThreads: 1})
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			for i := range 50 {
+				if g == 0 && i == 10 {
+					s.how.Store(fails)
+				}
+				in, err := NewTensor(library, []int64{2}, []float32{float32(i), -4})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				results, err := x.Run(context.Background(), map[string]*Value{"x": in})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if y, err := Data[float32](results[0]); err != nil || y[0] != 2*float32(i) || y[1] != -4 {
+					t.Errorf("got %v, %v", y, err)
+				}
+				closeAll(results)
+				in.Close()
+			}
+		})
+	}
+	group.Wait()
+	if s.opened != 1 {
+		t.Errorf("the plain model was opened %d times", s.opened)
+	}
+	s.expectLog(t, 1)
+}
+
+// TestWayBackOfAsync: the program's function is called once, with the plain session's results.
+func TestWayBackOfAsync(t *testing.T) {
+	s := stage(t, false)
+	x := session(t, s.plain, SessionOptions{IntraOpThreads: 2})
+	r := newRaw(t)
+	type ended struct {
+		user, outputs, n uintptr
+		err              error
+	}
+	calls := make(chan ended, 9)
+	function := purego.NewCallback(func(user, outputs, n, status uintptr) {
+		calls <- ended{user, outputs, n, library.takeStatus("RunAsync", status)}
+	})
+	start := func(data []float32, rank ...int64) (e ended, y []float32) {
+		t.Helper()
+		in, err := NewTensor(library, append(rank, int64(len(data))), data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		names, values, outs, places := []uintptr{r.text("x")}, []uintptr{in.native}, []uintptr{r.text("y")}, []uintptr{0}
+		r.pins = append(r.pins, names, values, outs, places)
+		if err := library.try("RunAsync", slotRunAsync, x.native, 0, address(names), address(values), 1, address(outs), 1, address(places), function, 77); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case e = <-calls:
+		case <-time.After(time.Minute):
+			t.Fatal("the function was not called")
+		}
+		if e.err != nil {
+			return e, nil
+		}
+		if e.user != 77 || e.n != 1 || e.outputs == 0 {
+			t.Fatalf("called with %+v", e)
+		}
+		v, err := library.newValue(loadWord(e.outputs, 0), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		y, _ = Data[float32](v)
+		return e, append([]float32(nil), y...)
+	}
+	_, y := start([]float32{1, -2})
+	expect(t, "patched", y, 2, -2)
+	s.how.Store(fails)
+	if e, _ := start([]float32{1, -2}, 1); e.err == nil || !strings.Contains(e.err.Error(), "Invalid rank") {
+		t.Errorf("a wrong rank: %+v", e)
+	}
+	_, y = start([]float32{3, -4})
+	expect(t, "the run that failed", y, 6, -4)
+	_, y = start([]float32{5, -6})
+	expect(t, "after it", y, 10, -6)
+	s.expectLog(t, 1, "run=repeated")
+	if len(calls) > 0 {
+		t.Error("the function was called again")
+	}
+}
+
+// TestWayBackAfterUninstall: sessions that were patched have their way back until they are released, and then ONNX
+// Runtime has its own functions.
+func TestWayBackAfterUninstall(t *testing.T) {
+	own := library.fn(slotRun)
+	s := stage(t, false)
+	x, other := session(t, s.plain, SessionOptions{}), session(t, s.plain, SessionOptions{})
+	if err := library.Uninstall(); err != nil {
+		t.Fatal(err)
+	}
+	s.how.Store(fails)
+	expect(t, "the run that failed", run(t, x, 3, -4), 6, -4)
+	expect(t, "after it", run(t, x, 5, -6), 10, -6)
+	expect(t, "a session made afterwards", run(t, session(t, s.plain, SessionOptions{}), 1, -2), 2, -2)
+	x.Close()
+	if library.fn(slotRun) == own {
+		t.Error("a session that is there lost its way back")
+	}
+	other.Close()
+	if library.fn(slotRun) != own || !library.hook.backs.none() {
+		t.Error("the functions were not put back after the last session")
+	}
+	s.expectLog(t, 1)
+}
+
+// BenchmarkRun is the cost of a run of the smallest model: unpatched without a hook, and patched with its way back.
+func BenchmarkRun(b *testing.B) {
+	loop := func(b *testing.B, x *Session) {
+		in, err := NewTensor(library, []int64{2}, []float32{1, 2})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer in.Close()
+		out, err := NewTensor(library, []int64{2}, []float32{1, 2})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer out.Close()
+		inputs, names, results := map[string]*Value{"x": in}, []string{"y"}, []*Value{out}
+		for b.Loop() {
+			if err := x.RunInto(context.Background(), inputs, names, results); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	content := marshal(b, reluTwice("Relu", ""))
+	b.Run("no hook", func(b *testing.B) { loop(b, session(b, content, SessionOptions{IntraOpThreads: 1})) })
+	patcher := func(way bool) Hook {
+		return Hook{Patcher: func(r Request) (*Patch, error) {
+			p := &Patch{Model: content}
+			if way {
+				p.Plain = &Plain{Model: func() ([]byte, func() error, error) { return content, func() error { return nil }, nil }}
+			}
+			return p, nil
+		}}
+	}
+	b.Run("a way back", func(b *testing.B) {
+		install(b, patcher(true))
+		loop(b, session(b, content, SessionOptions{IntraOpThreads: 1}))
+	})
+	b.Run("watched", func(b *testing.B) {
+		install(b, patcher(true))
+		x := session(b, content, SessionOptions{IntraOpThreads: 1})
+		library.hook.watch(1)
+		defer library.hook.watch(-1)
+		loop(b, x)
+	})
+}
