@@ -107,7 +107,7 @@ type Past struct {
 }
 
 // Wiring is what a rewrite needs: the values a block reads and makes. Layouts
-// are "bshd", "bhsd" or "bhds"; a value of rank 3 in "bshd" has heads and size
+// are "bshd", "bhsd" or "bhds", or those of [view.layout] for one head; a value of rank 3 in "bshd" has heads and size
 // in one dimension.
 type Wiring struct {
 	Graph *graph.Graph
@@ -118,6 +118,7 @@ type Wiring struct {
 	PastKey, PastValue                         *graph.Value
 	PresentKey, PresentValue                   *graph.Value
 	Biases                                     []Bias       // what is added to scores: their sum
+	HeadScale                                  *graph.Value // (H, 1, 1): each head's query is multiplied by its own; or nil
 	BoolMask                                   *graph.Value // boolean, true where a key is seen
 	BoolMaskInverted                           bool         // BoolMask is true where a key is hidden
 	MaskAfterBias                              bool

@@ -39,7 +39,7 @@ func (v view) text() string {
 }
 
 // layout names the arrangement: "bhsd", "bshd", "bhds" at rank 4, "bshd" at
-// rank 3 with heads and size in one dimension, "bs1d" for one head that was never
+// rank 3 with heads and size in one dimension, "bs1d" and "bd1s" for one head that was never
 // told apart from the batch; "" for any other.
 func (v view) layout() string {
 	switch s := v.text(); s {
@@ -47,9 +47,9 @@ func (v view) layout() string {
 		return strings.ReplaceAll(s, " ", "")
 	case "b s hd":
 		return "bshd"
-	case "bh s d":
+	case "bh s d", "bh d s":
 		if len(v.dims[0]) == 1 {
-			return "bs1d"
+			return "b" + s[3:4] + "1" + s[5:]
 		}
 	}
 	return ""
@@ -59,7 +59,7 @@ func (v view) layout() string {
 // queries needs, heads of columns.
 func (v view) reads(key bool) bool {
 	layout := v.layout()
-	return layout != "" && (key || layout != "bhds")
+	return layout != "" && (key || layout != "bhds" && layout != "bd1s")
 }
 
 // isScores reports the arrangement in which a softmax over the last axis and the

@@ -17,6 +17,7 @@ type scores struct {
 	scale            float64
 	softcap          float64
 	biases           []Bias
+	headScale        *graph.Value
 	apart            bool // a mask lies over batch or heads, told apart
 	boolMask         *graph.Value
 	boolMaskInverted bool
@@ -38,7 +39,7 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
+	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, HeadScale: sc.headScale, BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
 		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, ScoresMode: 3}
 	matmul, probabilities, err := f.weighted(n.Output(0), w)
 	if err != nil {
@@ -71,6 +72,9 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	}
 	if sc.apart && w.QueryLayout == "bs1d" {
 		return nil, errors.New("batch and heads are told apart under its mask and not in its query")
+	}
+	if sc.headScale != nil && w.QueryLayout != "bhsd" {
+		return nil, errors.New("its scores are scaled by a factor for each head, and its query does not lie as heads of positions")
 	}
 	return b, nil
 }
@@ -223,6 +227,10 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 // scaled reads a factor, or the last factor of a soft cap c * tanh(x / c).
 func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 	x, c, ok := f.scalarFactor(n)
+	if h, y := f.headFactor(n); !ok && h != nil && sc.headScale == nil && sc.softcap == 0 && at.text() == "b h s t" {
+		at.value, sc.headScale = y, h
+		return nil
+	}
 	if !ok {
 		return fmt.Errorf("its scores pass through %s, whose factor is not a number known at load time", n)
 	}
@@ -231,7 +239,7 @@ func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 		at.value, sc.scale = x, sc.scale*c
 		return nil
 	}
-	if inner := f.maker(tanh.Input(0)); inner.Is("Mul", "Div") && sc.softcap == 0 && sc.scale == 1 {
+	if inner := f.maker(tanh.Input(0)); inner.Is("Mul", "Div") && sc.softcap == 0 && sc.scale == 1 && sc.headScale == nil {
 		// What stands before the cap besides 1/c is scale.
 		if y, d, ok := f.scalarFactor(inner); ok {
 			at.value, sc.softcap, sc.scale = y, c, d*c
@@ -241,10 +249,21 @@ func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 	return fmt.Errorf("its scores pass through %s, which is no soft cap", tanh)
 }
 
-// uncapped refuses a mask under a soft cap, which bends what it adds.
+// headFactor splits scores times a factor for each head, (H, 1, 1), in two.
+func (f *finder) headFactor(n *graph.Node) (factor, x *graph.Value) {
+	for i := range 2 {
+		c, rest := f.shapes.Of(n.Input(i)), n.Input(1-i)
+		if n.Is("Mul") && c.Rank == 3 && !isOne(c.Dims[0]) && isOne(c.Dims[1]) && isOne(c.Dims[2]) && f.shapes.Of(rest).Rank == 4 {
+			return n.Input(i), rest
+		}
+	}
+	return nil, nil
+}
+
+// uncapped refuses a mask under a soft cap, which bends what it adds, and under a factor of each head.
 func (sc *scores) uncapped(mask *graph.Node) error {
-	if sc.softcap != 0 {
-		return fmt.Errorf("its scores are capped after their mask %s", mask)
+	if sc.softcap != 0 || sc.headScale != nil {
+		return fmt.Errorf("its scores are capped, or scaled by head, after their mask %s", mask)
 	}
 	return nil
 }
@@ -350,7 +369,10 @@ func (f *finder) leadsToMatMul(v *graph.Value, depth int) bool {
 			return f.leadsToMatMul(n.Input(0), depth-1)
 		case n.Is("Mul", "Div"):
 			x, _, ok := f.scalarFactor(n)
-			return ok && f.leadsToMatMul(x, depth-1)
+			if !ok {
+				_, x = f.headFactor(n)
+			}
+			return x != nil && f.leadsToMatMul(x, depth-1)
 		case n.Is("Add"):
 			return f.leadsToMatMul(n.Input(0), depth-1) || f.leadsToMatMul(n.Input(1), depth-1)
 		case n.Is("Where"):

@@ -405,7 +405,7 @@ func TestReasons(t *testing.T) {
 			e = Tanh(d)
 			f = Mul(e, 4.0)
 			p = Softmax(f)
-			y = MatMul(p, v)`, "capped after their mask"},
+			y = MatMul(p, v)`, "capped, or scaled by head, after their mask"},
 		{"boolean mask between additive ones", operands + `
 			in bias f32[b, 1, s, t]
 			in more f32[b, 1, s, t]

@@ -57,6 +57,27 @@ func TestTerms(t *testing.T) {
 			p = Softmax(d)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool { return terms(b) == "mask over windows, bias" }},
+		{"a factor for each head", operands + `
+			in factor f32[4, 1, 1]
+			in mask f32[b, 1, 1, t]
+			a = MatMul(q, kt)
+			c = Mul(a, factor)
+			d = Add(c, mask)
+			p = Softmax(d)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool {
+				return b.Wiring.HeadScale != nil && b.Wiring.HeadScale.Name == "factor" && b.Wiring.Scale == 1
+			}},
+		{"keys of one head, positions last", `
+			in q f32[n, 1, 16]
+			in k f32[s, n, 16]
+			in v f32[n, s, 16]
+			out y f32[n, 1, 16]
+			kt = Transpose(k) perm=1,2,0
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool { return b.Wiring.KeyLayout == "bd1s" && b.Wiring.Key.Name == "kt" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if b := find(t, c.text); !c.holds(b) {

@@ -127,7 +127,7 @@ func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectatio
 // ends are the values that a block reads and makes.
 func ends(b *blocks.Block) (ins, outs []*graph.Value) {
 	w := b.Wiring
-	ins = []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.BoolMask, w.Lengths}
+	ins = []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.BoolMask, w.Lengths, w.HeadScale}
 	for _, b := range w.Biases {
 		ins = append(ins, b.Value)
 	}

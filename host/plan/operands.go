@@ -25,7 +25,7 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 		value *graph.Value
 	}
 	masks := []operand{{"mask", w.BoolMask}}
-	typedAlike := []operand{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue}}
+	typedAlike := []operand{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue}, {"factor of heads", w.HeadScale}}
 	for _, b := range w.Biases {
 		typedAlike = append(typedAlike, operand{"bias", b.Value})
 		if !b.Windows {

@@ -18,6 +18,8 @@ func (r *rewriter) attention(c plan.Choice) error {
 	for _, b := range w.Biases {
 		ins = append(ins, b.Value)
 	}
+	biases := len(ins)
+	ins = append(ins, w.HeadScale)
 	for i, v := range ins {
 		ins[i] = r.now(v)
 	}
@@ -34,8 +36,20 @@ func (r *rewriter) attention(c plan.Choice) error {
 		ins[6] = not.Out[0]
 	}
 	var err error
-	if ins[5], err = r.bias(c.Block, ins[8:]); err != nil {
+	if ins[5], err = r.bias(c.Block, ins[8:biases]); err != nil {
 		return err
+	}
+	if w.HeadScale != nil {
+		if ins[0], err = r.make(g, "Mul", ins[0], ins[biases]); err != nil {
+			return err
+		}
+	}
+	if w.KeyLayout == "bd1s" { // no operator has a name for it
+		n, err := r.node(g, "", "Transpose", []*graph.Value{ins[1]}, []string{g.FreshName("graft_key")}, "perm", []int64{0, 2, 1})
+		if err != nil {
+			return err
+		}
+		ins[1] = n.Out[0]
 	}
 	ins = ins[:8]
 	attributes := []any{
@@ -74,7 +88,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 // apart from the batch is heads of one in rank 3.
 func operand(layout string) string {
 	switch layout {
-	case "bs1d", "":
+	case "bs1d", "bd1s", "":
 		return "bshd"
 	}
 	return layout

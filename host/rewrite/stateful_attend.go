@@ -109,6 +109,9 @@ func keysValuesFloats(a *blocks.Attention) int64 {
 // name, value pairs beside those that every operator over a pool has.
 func (s *stateful) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.Value, attributes ...any) error {
 	a, w := b.Attention, b.Wiring
+	if w.HeadScale != nil {
+		return errors.New("its scores are scaled by a factor for each head")
+	}
 	for len(ins) > 0 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
 	}
