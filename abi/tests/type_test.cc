@@ -52,6 +52,33 @@ TEST(Float16, RoundsToNearestEven) {
   EXPECT_EQ(Float16::From(std::numeric_limits<float>::denorm_min()).bits, 0);
 }
 
+TEST(Tensor, WhatIsNotThereThrows) {
+  const Tensor absent;
+  EXPECT_FALSE(absent.present());
+  EXPECT_THROW(absent.rank(), Error);
+  EXPECT_THROW(absent.dim(0), Error);
+  EXPECT_THROW(absent.shape(), Error);
+  EXPECT_THROW(absent.type(), Error);
+  EXPECT_THROW(absent.elements(), Error);
+  EXPECT_THROW(absent.compact(), Error);
+  EXPECT_THROW(absent.raw(), Error);
+  EXPECT_THROW(absent.data<float>(), Error);
+  EXPECT_THROW(MutableTensor().raw(), Error);
+
+  int64_t shape[] = {2, 3};
+  graft_tensor two{};
+  two.dtype = kFloat32;
+  two.ndim = 2;
+  two.shape = shape;
+  const Tensor tensor(&two);
+  EXPECT_EQ(tensor.dim(-1), 3);
+  EXPECT_EQ(tensor.stride(0), 3);
+  for (const int32_t axis : {2, -3, INT32_MAX, INT32_MIN}) {
+    EXPECT_THROW(tensor.dim(axis), Error) << axis;
+    EXPECT_THROW(tensor.stride(axis), Error) << axis;
+  }
+}
+
 TEST(Dim, UnknownSpreads) {
   const Dim symbol(-5), three(3), four(4);
   EXPECT_EQ((three + four).value(), 7);

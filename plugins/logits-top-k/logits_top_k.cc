@@ -125,7 +125,7 @@ class LogitsTopK : public top_k::LogitsTopKBase {
         graft::Require(graft::HoldsRange(count, field[7], group.k), "LogitsTopK: group ", g,
                        " takes ", group.k, " random numbers from ", field[7], ", there are ",
                        count);
-        group.random_numbers = random_numbers.data<float>() + field[7];
+        if (group.k > 0) group.random_numbers = random_numbers.data<float>() + field[7];
       }
       problem->groups.push_back(group);
     }

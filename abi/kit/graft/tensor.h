@@ -42,8 +42,8 @@ class Dim {
   int64_t value_;
 };
 
-// A tensor given by the host, possibly absent. Asking an absent tensor for anything but
-// present() is an error of the plugin's.
+// A tensor given by the host, possibly absent. Asking an absent tensor for anything but present()
+// and get(), or for an axis beyond its rank, throws: a model says which inputs a node has.
 class Tensor {
  public:
   explicit Tensor(const graft_tensor* tensor = nullptr) : tensor_(tensor) {}
@@ -51,38 +51,38 @@ class Tensor {
   bool present() const { return tensor_ != nullptr; }
   explicit operator bool() const { return present(); }
 
-  int32_t rank() const { return tensor_->ndim; }
+  int32_t rank() const { return given()->ndim; }
   // What a model chose: compute with it as a Size (graft/checked.h).
-  int64_t dim(int32_t axis) const { return tensor_->shape[axis < 0 ? axis + tensor_->ndim : axis]; }
-  const int64_t* shape() const { return tensor_->shape; }
-  DataType type() const { return tensor_->dtype; }
-  graft_device device() const { return tensor_->device; }
+  int64_t dim(int32_t axis) const { return given()->shape[Axis(axis)]; }
+  const int64_t* shape() const { return given()->shape; }
+  DataType type() const { return given()->dtype; }
+  graft_device device() const { return given()->device; }
 
   // Elements from one index of this axis to the next, for compact tensors as well.
   int64_t stride(int32_t axis) const {
-    if (axis < 0) axis += tensor_->ndim;
-    if (tensor_->strides != nullptr) return tensor_->strides[axis];
-    return ElementsOf(tensor_->shape + axis + 1, tensor_->ndim - axis - 1);
+    axis = Axis(axis);
+    if (given()->strides != nullptr) return given()->strides[axis];
+    return ElementsOf(given()->shape + axis + 1, given()->ndim - axis - 1);
   }
 
   bool compact() const {
-    if (tensor_->strides == nullptr) return true;
+    if (given()->strides == nullptr) return true;
     Size step = 1;
-    for (int32_t i = tensor_->ndim - 1; i >= 0; --i) {
-      if (tensor_->shape[i] != 1 && tensor_->strides[i] != step) return false;
-      step *= tensor_->shape[i];
+    for (int32_t i = given()->ndim - 1; i >= 0; --i) {
+      if (given()->shape[i] != 1 && given()->strides[i] != step) return false;
+      step *= given()->shape[i];
     }
     return true;
   }
 
-  int64_t elements() const { return ElementsOf(tensor_->shape, tensor_->ndim); }
+  int64_t elements() const { return ElementsOf(given()->shape, given()->ndim); }
 
-  const void* raw() const { return static_cast<const char*>(tensor_->data) + tensor_->byte_offset; }
+  const void* raw() const { return static_cast<const char*>(given()->data) + given()->byte_offset; }
 
   // The first element. Alignment is that of T, not more.
   template <typename T>
   const T* data() const {
-    Require(tensor_->dtype == TypeOf<T>::value, "a tensor holds ", NameOf(tensor_->dtype), ", not ",
+    Require(given()->dtype == TypeOf<T>::value, "a tensor holds ", NameOf(given()->dtype), ", not ",
             NameOf(TypeOf<T>::value));
     return static_cast<const T*>(raw());
   }
@@ -90,23 +90,31 @@ class Tensor {
   const graft_tensor* get() const { return tensor_; }
 
  private:
+  const graft_tensor* given() const {
+    Require(tensor_ != nullptr, "a tensor that the node does not have was asked for");
+    return tensor_;
+  }
+  int32_t Axis(int32_t axis) const {
+    const int32_t at = axis < 0 ? axis + rank() : axis;
+    Require(at >= 0 && at < rank(), "axis ", axis, " of a tensor of rank ", rank(),
+            " was asked for");
+    return at;
+  }
+
   const graft_tensor* tensor_;
 };
 
 // An output to write, possibly absent.
 class MutableTensor : public Tensor {
  public:
-  explicit MutableTensor(graft_tensor* tensor = nullptr) : Tensor(tensor), mutable_(tensor) {}
+  explicit MutableTensor(graft_tensor* tensor = nullptr) : Tensor(tensor) {}
 
-  void* raw() const { return static_cast<char*>(mutable_->data) + mutable_->byte_offset; }
+  void* raw() const { return const_cast<void*>(Tensor::raw()); }
 
   template <typename T>
   T* data() const {
     return const_cast<T*>(Tensor::data<T>());
   }
-
- private:
-  graft_tensor* mutable_;
 };
 
 // The tensors of one call, by position. Positions past the end are absent.
