@@ -32,6 +32,9 @@ type SmallFolder struct {
 	Model string `json:"model"`
 	// Files are its graphs, without ".onnx".
 	Files []string `json:"files"`
+	// Family says that the model stands for a family of architectures, of which
+	// tests/generate asks a few questions only.
+	Family bool `json:"family"`
 	// MadeBy are the packages that wrote it, with their versions.
 	MadeBy map[string]string `json:"made_by"`
 }

@@ -36,7 +36,7 @@ func maskKey(w *blocks.Wiring) string {
 func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 	w := b.Wiring
 	if len(w.Biases) == 0 && w.BoolMask == nil {
-		if !w.Causal {
+		if !w.Causal && !w.Queries.Is(1) { // one query at the end of all keys has none after it
 			return nil, errors.New("a query sees keys that come after it")
 		}
 		return nil, nil

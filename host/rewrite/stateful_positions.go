@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 )
@@ -44,6 +45,9 @@ func (s *stateful) tables() (list []tabled, err error) {
 		if kinds.of(n) != onTokens || n.Is("Shape", "Size") {
 			continue
 		}
+		if why := s.mixes(n); why != "" {
+			return nil, fmt.Errorf("%s %s, where an engine runs each token as a row of its own", describe(n), why)
+		}
 		for i, v := range n.In {
 			if v != nil && kinds[v] == onLengths && !s.isLength(n, i) {
 				list = append(list, tabled{n, i})
@@ -51,6 +55,28 @@ func (s *stateful) tables() (list []tabled, err error) {
 		}
 	}
 	return list, nil
+}
+
+// mixes says how a node computes with several tokens of a sequence, "" where it does not or
+// the model's own past says what a single token is to see.
+func (s *stateful) mixes(n *graph.Node) string {
+	switch {
+	case n.Is("Conv", "ConvTranspose", "AveragePool", "MaxPool"):
+		kernel, _ := n.Ints("kernel_shape")
+		if len(kernel) == 0 || slices.ContainsFunc(kernel, func(k int64) bool { return k != 1 }) {
+			return "reads neighbouring tokens"
+		}
+	case n.Is("LSTM", "GRU", "RNN", "Scan", "Loop"):
+		return "goes from token to token"
+	case n.Is("CumSum") && !s.takesPast():
+		return "counts over tokens, in a model that takes no past"
+	}
+	return ""
+}
+
+// takesPast reports a decoder whose self attention reads a past.
+func (s *stateful) takesPast() bool {
+	return slices.ContainsFunc(s.Report.Blocks, func(b *blocks.Block) bool { return b.Wiring.PastKey != nil && b.Attention.Type != "cross" })
 }
 
 // lengthsOf are the lengths that a value is evaluated at to be tabulated: of a whole

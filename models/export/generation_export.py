@@ -64,6 +64,25 @@ FOLDERS = {
 }
 
 
+def folder_of(name):
+    """The folder of a name: one of FOLDERS, or that of a family, which has the name of its model."""
+    if name in FOLDERS:
+        return FOLDERS[name]
+    import generation_families
+
+    made = generation_families.MAKERS[name]()
+    eager = name in generation_families.EAGER
+    if made.config.is_encoder_decoder:
+        return Folder(name, SEQ2SEQ, "eager" if eager else "sdpa", SEPARATE)
+    return Folder(name, CAUSAL, "eager" if eager else "sdpa", ("model",))
+
+
+def names():
+    import generation_families
+
+    return [*FOLDERS, *generation_families.MAKERS]
+
+
 def without_positions(model, task):
     """optimum's configuration of a decoder that takes no position_ids, as its releases before 1.14 wrote it."""
     from optimum.exporters.tasks import TasksManager
@@ -85,6 +104,7 @@ def write(folder, model, directory):
     """Lets optimum write the folder's models into directory."""
     from optimum.exporters.onnx.convert import onnx_export_from_model
 
+    import generation_families
     import optimum_export
 
     if folder.task == "merge":
@@ -95,13 +115,17 @@ def write(folder, model, directory):
         options["nb_max_frames"] = 2 * model.config.max_source_positions
     if not folder.positions:
         options["custom_onnx_configs"] = without_positions(model, folder.task)
+    options.update(generation_families.onnx_configs(model, folder.task))
     if folder.task in (SEQ2SEQ, SPEECH):
         options["no_post_process"] = "decoder_model_merged" not in folder.files
     onnx_export_from_model(model, directory, opset=18, task=folder.task, do_validation=False, **options)
 
 
-def pack(path, drawn, seed):
-    """The gzipped ModelProto at path without its learned weights, and how many parameters it has."""
+def pack(path, drawn, seed, limit=1024):
+    """The gzipped ModelProto at path without its learned weights, and how many parameters it has.
+
+    limit: of a tensor of floats that is no parameter, such as a table of positions.
+    """
     import learned
     import onnx
     import store
@@ -110,7 +134,7 @@ def pack(path, drawn, seed):
     store.strip(model)
     parameters, kept = learned.take_out(model, drawn, seed=seed)
     for t in kept:
-        if t.data_type in learned.FLOATS and t.count > 1024 and not t.even:
+        if t.data_type in learned.FLOATS and t.count > limit and not t.even:
             raise SystemExit(f"{path.name}: tensor {t.name} {t.dims} is neither a parameter nor a small constant")
     raw = model.SerializeToString(deterministic=True)
     found = store.MACHINE_PATHS.search(raw)
@@ -130,7 +154,7 @@ def run(name):
     import generation_subjects
     import scale
 
-    folder = FOLDERS[name]
+    folder = folder_of(name)
     attention = folder.attention if folder.attention == "eager" else scale.choose(folder.attention)
     model, drawn = generation_subjects.make(folder.subject, attention)
     target = SMALL / name
@@ -141,7 +165,8 @@ def run(name):
     with tempfile.TemporaryDirectory() as scratch:
         write(folder, model, Path(scratch))
         for file in folder.files:
-            packed, parameters = pack(Path(scratch) / f"{file}.onnx", drawn, generation_subjects.SEED)
+            limit = 1024 if name in FOLDERS else 16384
+            packed, parameters = pack(Path(scratch) / f"{file}.onnx", drawn, generation_subjects.SEED, limit)
             (target / f"{file}.onnx.gz").write_bytes(packed)
             print(f"{name}/{file}: {parameters} of {len(drawn)} parameters, {len(packed)} bytes")
     (target / "config.json").write_text(dump(config))
@@ -152,11 +177,12 @@ def run(name):
 def record(name, folder):
     path = SMALL / "manifest.json"
     entries = json.loads(path.read_text())["folders"] if path.exists() else []
-    entries = [e for e in entries if e["name"] != name and e["name"] in FOLDERS]
+    entries = [e for e in entries if e["name"] != name and e["name"] in names()]
     entries.append({
         "name": name,
         "model": folder.subject,
         "files": list(folder.files),
+        **({} if name in FOLDERS else {"family": True}),
         "made_by": {p: version(p) for p in ("optimum-onnx", "transformers", "torch", "onnx")},
     })
     entries.sort(key=lambda e: e["name"])
@@ -169,7 +195,7 @@ def main():
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="*", help="which folders; all when none is named")
-    for name in parser.parse_args().folder or list(FOLDERS):
+    for name in parser.parse_args().folder or names():
         run(name)
 
 

@@ -166,6 +166,15 @@ SUBJECTS = {
 }
 
 
+def find(name):
+    """The subject of a name, here or in generation_families."""
+    if name in SUBJECTS:
+        return SUBJECTS[name]
+    import generation_families
+
+    return generation_families.MAKERS[name]()
+
+
 def initialise(model, subject, seed=SEED):
     """Fills a torch model; returns {name: Seeded} without tied duplicates."""
     planned = seeded.plan(model)
@@ -188,7 +197,7 @@ def initialise(model, subject, seed=SEED):
 
 def make(name, attention="eager", seed=SEED):
     """A filled model in evaluation mode with its generation configuration, and how each parameter was drawn."""
-    subject = SUBJECTS[name]
+    subject = find(name)
     config = type(subject.config).from_dict(subject.config.to_dict())
     model = subject.auto.from_config(config, attn_implementation=attention)
     model.eval()
@@ -199,7 +208,7 @@ def make(name, attention="eager", seed=SEED):
 
 def published(name, model):
     """config.json and generation_config.json as a checkpoint would carry them."""
-    subject = SUBJECTS[name]
+    subject = find(name)
     config = {**subject.config.to_dict(), "architectures": [type(model).__name__]}
     for key in ("_name_or_path", "transformers_version", "torch_dtype", "dtype"):
         config.pop(key, None)

@@ -87,6 +87,9 @@ type Counts struct {
 // Expected are the cases of one model.
 type Expected struct {
 	Model string `json:"model"`
+	// Brief says that there are a few greedy and beam searches without options only: the
+	// model stands for a family of architectures.
+	Brief bool `json:"brief"`
 	// Seed of the weights and of the features.
 	Seed uint64 `json:"seed"`
 	// Noise on the scores under which every answer stays, in deviations of a row.
@@ -98,8 +101,24 @@ type Expected struct {
 	Cases        []Case            `json:"cases"`
 }
 
-// Models lists the models that there are expectations for.
+// Families lists the models that there are brief expectations for.
+func Families() (names []string) {
+	for _, f := range models.SmallFolders() {
+		if f.Family {
+			names = append(names, f.Model)
+		}
+	}
+	return names
+}
+
+// Models lists the models that there are whole expectations for.
 func Models() []string {
+	families := Families()
+	return slices.DeleteFunc(All(), func(name string) bool { return slices.Contains(families, name) })
+}
+
+// All lists the models that there are expectations for.
+func All() []string {
 	entries, err := testdata.ReadDir("testdata")
 	if err != nil {
 		panic(fmt.Sprintf("generate: the embedded expectations cannot be listed: this is a bug: %v", err))
@@ -113,8 +132,8 @@ func Models() []string {
 
 // Load reads the expectations for a model.
 func Load(model string) (*Expected, error) {
-	if !slices.Contains(Models(), model) {
-		return nil, fmt.Errorf("no expected tokens for %q: there are those for %s", model, strings.Join(Models(), ", "))
+	if !slices.Contains(All(), model) {
+		return nil, fmt.Errorf("no expected tokens for %q: there are those for %s", model, strings.Join(All(), ", "))
 	}
 	path := "testdata/" + model + ".json.gz"
 	b, err := testdata.ReadFile(path)

@@ -32,6 +32,7 @@ from transformers.generation.utils import GenerationMixin
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "models" / "export"))
 
+import generation_families as families  # noqa: E402
 import generation_subjects as subjects  # noqa: E402
 import seeded  # noqa: E402
 
@@ -43,6 +44,8 @@ DRAWS = 4
 LIMIT, DISTINCT, MOVING = 64, 20, 0.5
 # How many prompts are tried for one on which an option changes the answer.
 TRIES = 6
+# How many prompts of each kind a family is asked, and tokens of an answer.
+BRIEF, BRIEF_TOKENS = 3, 40
 # Frames of Whisper's features: two a position of its encoder.
 FRAMES = 120
 
@@ -81,8 +84,9 @@ class Model:
     """One subject in float32 and in float64."""
 
     def __init__(self, name, reorders):
-        self.name, self.subject, self.reorders = name, subjects.SUBJECTS[name], reorders
-        attention = "eager" if name.startswith("t5") else "sdpa"  # T5 has no other
+        self.name, self.subject, self.reorders = name, subjects.find(name), reorders
+        eager = name.startswith("t5") or name in families.EAGER  # these have no other
+        attention = "eager" if eager else "sdpa"
         self.single, _ = subjects.make(name, attention)
         self.double = subjects.make(name, attention)[0].double()
         self.config = self.single.config
@@ -325,6 +329,39 @@ def cases_of(name, kind, plain_count, option_count):
     return cases, counts
 
 
+def brief_cases(name):
+    """A few cases of a family, without options: BRIEF prompts a kind, of lengths far apart."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    reorders = Reorders()
+    reorders.watch()
+    model = Model(name, reorders)
+    counts = {"replaced_precision": 0, "replaced_near_tie": 0, "replaced_dull": 0, "without_effect": 0}
+    cases = []
+    for kind in ("greedy", "beam4"):
+        for number in range(4 * BRIEF):
+            made = sum(c["kind"] == kind for c in cases)
+            if made == BRIEF:
+                break
+            draw = random.Random(f"{name}/{kind}/{number}")
+            case = model.prompt(draw)
+            while made == 0 and len(case["prompt"]) < 30:  # the first is longer than any window
+                case = model.prompt(draw)
+            options = {**KINDS[kind], "max_new_tokens": BRIEF_TOKENS}
+            sequences, scores, steps = model.run(model.single, case, options)
+            try:
+                unstable = model.stable(case, options, sequences)
+            except RuntimeError:  # experts that compute in float32 whatever their weights are
+                unstable = None
+            if unstable:
+                counts["replaced_precision" if unstable == "precision" else "replaced_near_tie"] += 1
+                continue
+            cases.append({"model": name, "kind": kind, "option": "", "options": options, **case,
+                          "sequences": sequences, "scores": scores, "steps": steps[0], "reorders": steps[1]})
+    return cases, counts
+
+
 def real(sequences, steps):
     whole = len(sequences[0]) == LIMIT
     return (not whole or len(set(sequences[0])) >= DISTINCT) and steps[1] >= MOVING * steps[0]
@@ -353,7 +390,7 @@ def measure(cases):
 
 def write(name, cases, counts):
     head = {
-        "schema_version": 1, "model": name, "seed": subjects.SEED, "noise": NOISE, "counts": counts,
+        "schema_version": 1, "model": name, "brief": name in families.MAKERS, "seed": subjects.SEED, "noise": NOISE, "counts": counts,
         "made_by": {p: version(p) for p in ("transformers", "torch")},
     }
     if name == "whisper":
@@ -376,14 +413,14 @@ def main():
     parser.add_argument("--each", type=int, default=1, help="prompts a kind and option")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time")
     arguments = parser.parse_args()
-    names = arguments.model or list(subjects.SUBJECTS)
+    names = arguments.model or [*subjects.SUBJECTS, *families.MAKERS]
     start = time.time()
     with ProcessPoolExecutor(arguments.jobs) as pool:
         running = {
             name: [
                 pool.submit(cases_of, name, kind, arguments.plain, arguments.each)
                 for kind in arguments.kinds.split(",")
-            ]
+            ] if name in subjects.SUBJECTS else [pool.submit(brief_cases, name)]
             for name in names
         }
         for name, parts in running.items():

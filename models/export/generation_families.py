@@ -1,0 +1,150 @@
+"""Small models of families of decoders beside those of generation_subjects: each as its class in
+Transformers makes it, with what is particular to it (windows, factors of long contexts, experts)
+in so few layers and positions that short prompts meet it.
+
+tests/generate asks each of them a few greedy and beam searches, without options.
+"""
+
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+)
+
+from generation_subjects import SIGNS, Subject
+
+EMBEDDING = r"(embed_tokens|wte|word_embeddings|embed_in|shared|tok_embeddings)$"
+POSITIONS = r"(wpe|embed_positions|position_embeddings)$"
+OUTPUT = r"(o_proj|down_proj|out_proj|dense|dense_4h_to_h|fc_out|fc2|c_proj|\.o|\.wo)$"
+HEAD = r"(lm_head|embed_out)$"
+FINAL_NORM = r"(ln_f|norm_f|final_layer_norm|final_layernorm|final_norm|model\.norm|decoder\.layer_norm|decoder\.layers\.1\.final_layer_norm)$"
+
+UNTIED = {EMBEDDING: 20, POSITIONS: 4, OUTPUT: 2, HEAD: 2.5}
+TIED = {EMBEDDING: 7, POSITIONS: 4, OUTPUT: 2, FINAL_NORM: SIGNS}
+READING = {EMBEDDING: 6, POSITIONS: 6, r"(q_proj|k_proj)$": 4, r"out_proj$": 0.6, FINAL_NORM: SIGNS}
+
+WIDTHS = dict(num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=96, vocab_size=320)
+LLAMA = dict(**WIDTHS, num_key_value_heads=2, max_position_embeddings=192)
+READERS = dict(encoder_layers=2, decoder_layers=2, d_model=64, encoder_attention_heads=4, decoder_attention_heads=4,
+               encoder_ffn_dim=96, decoder_ffn_dim=80, vocab_size=300, max_position_embeddings=128)
+ENDS = dict(bos_token_id=1, eos_token_id=44, pad_token_id=0)
+
+
+def decoder(kind, gains=UNTIED, prefix=(1,), **fields):
+    """A decoder alone. Its embedding is no head unless fields say so."""
+    fields = {"tie_word_embeddings": gains is TIED, **ENDS, **fields}
+    config = AutoConfig.for_model(kind, **fields)
+    return Subject(AutoModelForCausalLM, config, {k: fields[k] for k in ENDS}, gains, tokens=config.vocab_size, prefix=prefix)
+
+
+def reader(kind, gains=READING, start=2, prefix=(0,), **fields):
+    """An encoder with its decoder."""
+    ends = dict(bos_token_id=0, pad_token_id=1, eos_token_id=53, decoder_start_token_id=start)
+    fields = {**ends, "forced_eos_token_id": None, **fields}
+    config = AutoConfig.for_model(kind, **fields)
+    given = {k: fields[k] for k in ends}
+    if fields["forced_eos_token_id"] is not None:
+        given["forced_eos_token_id"] = fields["forced_eos_token_id"]
+    return Subject(AutoModelForSeq2SeqLM, config, given, gains, tokens=config.vocab_size, prefix=prefix, suffix=(fields["eos_token_id"],))
+
+
+GPTJ = dict(n_layer=2, n_embd=64, n_head=4, n_positions=192, vocab_size=320)
+
+# Those whose class has no other attention than the eager one.
+EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus")
+
+MAKERS = {
+    # Positions.
+    "gptj": lambda: decoder("gptj", **GPTJ, rotary_dim=8),
+    "codegen": lambda: decoder("codegen", **GPTJ, rotary_dim=8),
+    "gpt-neo": lambda: decoder(
+        "gpt_neo", TIED, num_layers=2, hidden_size=64, num_heads=4, intermediate_size=96, vocab_size=320,
+        max_position_embeddings=192, attention_types=[[["global", "local"], 1]], window_size=16),
+    "gpt-neox": lambda: decoder("gpt_neox", **WIDTHS, max_position_embeddings=192, rotary_pct=0.5),
+    "gpt-bigcode": lambda: decoder("gpt_bigcode", TIED, **GPTJ, multi_query=True),
+    "bloom": lambda: decoder("bloom", TIED, n_layer=2, hidden_size=64, n_head=4, vocab_size=320),
+    "opt": lambda: decoder(
+        "opt", TIED, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, ffn_dim=96, vocab_size=320,
+        max_position_embeddings=192, word_embed_proj_dim=64),
+    "falcon": lambda: decoder(
+        "falcon", TIED, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, vocab_size=320,
+        max_position_embeddings=192, multi_query=True, parallel_attn=True),
+    "falcon-new": lambda: decoder(
+        "falcon", TIED, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_kv_heads=2, vocab_size=320,
+        max_position_embeddings=192, new_decoder_architecture=True),
+    "falcon-alibi": lambda: decoder(
+        "falcon", TIED, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, vocab_size=320,
+        max_position_embeddings=192, multi_query=False, parallel_attn=False, alibi=True, bias=True),
+    # Llama and what came of it.
+    "llama3": lambda: decoder("llama", **LLAMA, rope_scaling=dict(
+        rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)),
+    "mistral": lambda: decoder("mistral", **LLAMA, sliding_window=16),
+    "qwen2": lambda: decoder("qwen2", **LLAMA),
+    "qwen3": lambda: decoder("qwen3", **LLAMA, head_dim=24),
+    "phi": lambda: decoder("phi", **WIDTHS, max_position_embeddings=192, partial_rotary_factor=0.5),
+    "phi3": lambda: decoder("phi3", **LLAMA),
+    "phi3-long": lambda: decoder(
+        "phi3", prefix=(1, 5, 6, 7, 8, 9, 10, 11, 12, 13), **LLAMA, original_max_position_embeddings=8, rope_scaling=dict(  # all lengths are beyond it
+            type="longrope", short_factor=[1.0 + i / 8 for i in range(8)], long_factor=[1.0 + i / 2 for i in range(8)])),
+    "gemma": lambda: decoder("gemma", TIED, **LLAMA, head_dim=24),
+    "gemma2": lambda: decoder("gemma2", **LLAMA, head_dim=24, sliding_window=16, query_pre_attn_scalar=24),
+    "gemma3": lambda: decoder("gemma3_text", **LLAMA, head_dim=24, sliding_window=16, query_pre_attn_scalar=24,
+                              layer_types=["sliding_attention", "full_attention"]),
+    "stablelm": lambda: decoder("stablelm", **LLAMA, partial_rotary_factor=0.5),
+    "granite": lambda: decoder("granite", **LLAMA, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=2.0),
+    "olmo": lambda: decoder("olmo", **LLAMA, clip_qkv=2.0),
+    "olmo2": lambda: decoder("olmo2", **LLAMA),
+    "smollm3": lambda: decoder("smollm3", **LLAMA, no_rope_layers=[1, 0]),
+    "cohere": lambda: decoder("cohere", TIED, **LLAMA, use_qk_norm=True),
+    "helium": lambda: decoder("helium", **LLAMA, head_dim=16),
+    "glm": lambda: decoder("glm", **LLAMA, head_dim=16, partial_rotary_factor=0.5),
+    # Experts, latent attention, state spaces.
+    "deepseek-v3": lambda: decoder(
+        "deepseek_v3", **LLAMA | dict(num_key_value_heads=4), kv_lora_rank=16, q_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8,
+        v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=1,
+        moe_intermediate_size=48),
+    "qwen3-moe": lambda: decoder("qwen3_moe", **LLAMA, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48),
+    "nemotron": lambda: decoder("nemotron", **LLAMA, partial_rotary_factor=0.5),
+    "arcee": lambda: decoder("arcee", **LLAMA),
+    # Encoders with a decoder.
+    "m2m100": lambda: reader("m2m_100", **READERS, scale_embedding=True),
+    "nllb": lambda: reader("m2m_100", prefix=(250,), **READERS, scale_embedding=True, activation_function="gelu"),
+    "blenderbot": lambda: reader("blenderbot", start=1, prefix=(), **READERS),
+    "blenderbot-small": lambda: reader("blenderbot-small", start=1, prefix=(), **READERS),
+    "pegasus": lambda: reader("pegasus", start=1, prefix=(), **READERS),
+    "mbart": lambda: reader("mbart", start=53, **READERS, forced_eos_token_id=53),
+    "bigbird-pegasus": lambda: reader("bigbird_pegasus", READING | {EMBEDDING: 12, HEAD: 2.5}, **READERS, tie_word_embeddings=False, attention_type="original_full"),
+    "mt5": lambda: reader(
+        "mt5", {r"shared$": 20, r"lm_head$": 2.5, r"\.o$": 2, r"\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5},
+        start=0, prefix=(), pad_token_id=0, num_layers=2, num_decoder_layers=2, d_model=56, d_kv=16, num_heads=4, d_ff=80, vocab_size=296,
+        relative_attention_num_buckets=12, relative_attention_max_distance=24),
+    "flan-t5": lambda: reader(
+        "t5", {r"shared$": 20, r"lm_head$": 2.5, r"\.o$": 2, r"\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5},
+        start=0, prefix=(), pad_token_id=0, num_layers=2, num_decoder_layers=2, d_model=56, d_kv=16, num_heads=4, d_ff=80, vocab_size=296,
+        feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+        relative_attention_num_buckets=12, relative_attention_max_distance=24),
+}
+
+
+def onnx_configs(model, task):
+    """What optimum is to be told of how to export a model, as arguments of onnx_export_from_model.
+
+    Falcon's new architecture stores keys and values of all heads; optimum takes it for groups.
+    """
+    if model.config.model_type != "falcon" or not model.config.new_decoder_architecture:
+        return {}
+    from optimum.exporters.onnx.model_configs import FalconOnnxConfig
+
+    base = FalconOnnxConfig.DUMMY_PKV_GENERATOR_CLASS
+
+    class AllHeads(base):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.num_kv_heads = self.num_attention_heads
+
+    class Config(FalconOnnxConfig):
+        DUMMY_PKV_GENERATOR_CLASS = AllHeads
+        DUMMY_INPUT_GENERATOR_CLASSES = (*FalconOnnxConfig.DUMMY_INPUT_GENERATOR_CLASSES[:-1], AllHeads)
+
+    return {"custom_onnx_configs": {"model": Config(
+        model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)}}

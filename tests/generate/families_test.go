@@ -1,0 +1,80 @@
+package generate
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/models"
+)
+
+// TestFamiliesGiveHuggingFacesTokens generates the cases of each family with the engine, and
+// one of them with the whole sequence in a patched session of the decoder.
+func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(Families()); n < 35 {
+		t.Errorf("%d families, want at least 35", n)
+	}
+	for _, name := range Families() {
+		t.Run(name, func(t *testing.T) {
+			e, err := Load(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !e.Brief || len(e.Cases) < 4 {
+				t.Fatalf("%d cases, brief: %t", len(e.Cases), e.Brief)
+			}
+			dir := t.TempDir()
+			if err := models.Small(name, dir); err != nil {
+				t.Fatal(err)
+			}
+			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			compare(t, g, e)
+			patched(t, l, set, e)
+		})
+	}
+}
+
+// patched continues the first greedy case with sessions in which operators stand.
+func patched(t *testing.T, l *ort.Library, set *loaded.Set, e *Expected) {
+	t.Helper()
+	attention := 0
+	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}), Done: func(a *patch.Analysis) {
+		for _, c := range a.Plan.Choices {
+			if c.Operator != nil && c.Block != nil && c.Block.Attention != nil {
+				attention++
+			}
+		}
+	}}
+	r := newRecomputer(t, l, e.Model, patcher.Patch)
+	i := slices.IndexFunc(e.Cases, func(c Case) bool { return c.Kind == "greedy" })
+	const tokens = 10
+	want := e.Cases[i].Sequences[0]
+	got, err := r.greedy(t.Context(), e, e.Cases[i], min(tokens, len(want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = got[:max(1, len(got)-1)] // the last may be one that the folder's configuration forces
+	if !slices.Equal(got, want[:len(got)]) {
+		t.Errorf("patched: %v, want %v", got, want)
+	}
+	if attention == 0 {
+		t.Error("patched: no operator stands in place of attention")
+	}
+}
