@@ -164,6 +164,61 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// belonging is a file of a user.
+type belonging struct {
+	os.FileInfo
+	to uint32
+}
+
+func (b belonging) Sys() any { return &syscall.Stat_t{Uid: b.to} }
+
+// TestNamespaceWithoutRoot: in a sandbox whose user namespace does not know root, root's folders seem to be those of the same
+// user as every stranger's. As with ssh, which looks no further up than there, they are taken above the home folder alone.
+func TestNamespaceWithoutRoot(t *testing.T) {
+	info, err := os.Stat(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65534
+	sandbox := &guard{user: 1000, hidden: nobody, home: "/home/me"}
+	for _, c := range []struct {
+		guard *guard
+		path  string
+		owner uint32
+		taken bool
+	}{
+		{sandbox, "/", nobody, true},
+		{sandbox, "/home", nobody, true},
+		{sandbox, "/home/me", nobody, false},
+		{sandbox, "/home/me/plugins", nobody, false},
+		{sandbox, "/hom", nobody, false},
+		{sandbox, "/usr", nobody, false},
+		{sandbox, "/home", 1001, false},
+		{sandbox, "/home/me/plugins", 1000, true},
+		{&guard{user: 1000, hidden: nobody}, "/", nobody, false}, // no home
+		{&guard{user: 1000, hidden: -1, home: "/home/me"}, "/home", nobody, false},
+	} {
+		err := c.guard.owned(c.path, belonging{info, c.owner})
+		if (err == nil) != c.taken {
+			t.Errorf("%s of user %d, home %q: %v", c.path, c.owner, c.guard.home, err)
+		}
+		if err != nil && int64(c.owner) == c.guard.hidden && !strings.Contains(err.Error(), "whom this user namespace does not know (65534)") {
+			t.Errorf("%s: %v", c.path, err)
+		}
+	}
+	for users, want := range map[string]bool{
+		"         0          0 4294967295\n": true,
+		"0 0 1\n1 100000 65535\n":            true,
+		"1000 1000 1\n":                      false, // bubblewrap
+		"0 1000 1\n1 100000 65536\n":         false, // a container without root: its root is an ordinary user
+		"":                                   false,
+	} {
+		if knowsRoot(users) != want {
+			t.Errorf("%q knows root: %v", users, !want)
+		}
+	}
+}
+
 // A group that only its owner is in is no other; any other group is.
 func TestGroups(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -18,7 +18,9 @@ import (
 // guard refuses what others than this user and root can change.
 type guard struct {
 	user   uint32
-	closed bool // nobody else gets in, as a folder above does not let them: nothing below can be reached
+	closed bool   // nobody else gets in, as a folder above does not let them: nothing below can be reached
+	hidden int64  // the user that root seems to be, and all whom this user namespace does not know; -1 where root is root
+	home   string // of the user
 }
 
 // Guarded refuses a file or a folder that others can change: it, or a folder above it, up to the root. As ssh does with its keys,
@@ -30,7 +32,10 @@ func Guarded(path string) error {
 
 // newGuard checks a path and the folders above it.
 func newGuard(path string) (*guard, error) {
-	g := &guard{user: uint32(os.Geteuid())}
+	g := &guard{user: uint32(os.Geteuid()), hidden: hiddenRoot()}
+	if home, err := os.UserHomeDir(); err == nil && g.hidden >= 0 {
+		g.home, _ = filepath.EvalSymlinks(home)
+	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -84,9 +89,45 @@ func (g *guard) owned(path string, info fs.FileInfo) error {
 	if owner == 0 || owner == g.user || g.closed {
 		return nil
 	}
+	if int64(owner) == g.hidden {
+		// ssh looks no further up than the home folder. What lies above it cannot be told from root's here.
+		if above, found := strings.CutPrefix(g.home, strings.TrimSuffix(path, "/")+"/"); found && above != "" {
+			return nil
+		}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("found that it belongs to a user whom this user namespace does not know (%d)", owner),
+			Needed: "a place for verified plugins that belongs to this user or to root", Fix: "put the plugins below the home folder, or let the sandbox know root"}
+	}
 	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("found that it belongs to the user %d", owner),
 		Needed: fmt.Sprintf("a place for verified plugins that belongs to this user (%d) or to root", g.user),
 		Fix:    fmt.Sprintf("run: chown %d %s", g.user, diagnostic.Quote(path))}
+}
+
+// hiddenRoot is the user that root's files seem to belong to in a user namespace without root, as sandboxes make; else -1.
+func hiddenRoot() int64 {
+	users, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || knowsRoot(string(users)) {
+		return -1
+	}
+	number, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil {
+		return -1
+	}
+	id, err := strconv.ParseUint(strings.TrimSpace(string(number)), 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int64(id)
+}
+
+// knowsRoot reports whether a namespace has a user for root outside of it. A line of uid_map is the first user inside, the first
+// outside, and how many follow.
+func knowsRoot(users string) bool {
+	for line := range strings.Lines(users) {
+		if f := strings.Fields(line); len(f) == 3 && f[1] == "0" {
+			return true
+		}
+	}
+	return false
 }
 
 // ownGroup reports whether a group is its owner's alone: of the same name, with no other member. Systems that make such a
