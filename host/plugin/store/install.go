@@ -86,11 +86,19 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 	for i := range checked {
 		checked[i].Path = filepath.Join(result.Folder, filepath.Base(checked[i].Path))
 	}
-	// Recorded first: from the moment it is in place, programs may load it.
-	if err := s.trust.Update(ctx, func(known *trust.Content) { known.Add(done.Verified(result.Folder)) }); err != nil {
+	// Recorded first: from the moment it is in place, programs may load it. What is recorded is true of the content wherever it
+	// lies; that of a process that ends in between is forgotten with the next install of the name.
+	before := false
+	if err := s.trust.Update(ctx, func(known *trust.Content) {
+		before = known.Holds(result.Folder, done.Files)
+		known.Add(done.Verified(result.Folder))
+	}); err != nil {
 		return nil, err
 	}
 	if result.Replaced, err = s.place(ctx, folder, result.Folder); err != nil {
+		if !before {
+			err = errors.Join(err, s.trust.Update(context.WithoutCancel(ctx), func(known *trust.Content) { known.Withdraw(result.Folder, done.Files) }))
+		}
 		return nil, err
 	}
 	return result, s.trust.Update(ctx, func(known *trust.Content) { known.Forget(result.Folder, done.Files) })

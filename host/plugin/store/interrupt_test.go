@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/verification"
@@ -116,5 +118,52 @@ func TestInstallKilled(t *testing.T) {
 	}
 	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
 		t.Errorf("after the next installation the store holds %q", got)
+	}
+}
+
+// TestInstallStoppedBeforeItsPlace: an install that ends after its plugin was recorded, and before it is in place, leaves no
+// record of it, and that of the version that is there.
+func TestInstallStoppedBeforeItsPlace(t *testing.T) {
+	s := At(t.TempDir())
+	if _, err := s.Install(t.Context(), source(t), verification.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Trust().Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := source(t)
+	if err := os.WriteFile(filepath.Join(newer, "README"), []byte("newer"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var lock *os.File
+	_, err = s.Install(ctx, newer, verification.Options{Replace: "toy", Progress: func(p verification.Progress) {
+		if lock != nil {
+			return
+		}
+		if lock, err = s.lock(t.Context()); err != nil { // what place waits for
+			t.Error(err)
+		}
+		go func() {
+			defer cancel()
+			for ctx.Err() == nil {
+				if now, err := s.Trust().Read(); err != nil || len(now.Plugins) > len(before.Plugins) {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}()
+	}})
+	lock.Close()
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want that it was cancelled", err)
+	}
+	after, err := s.Trust().Read()
+	if err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("recorded before: %+v; after: %+v, %v", before, after, err)
+	}
+	if _, err := plugin.Open(filepath.Join(s.root, "toy"), plugin.OpenOptions{Trust: s.Trust()}); err != nil {
+		t.Errorf("the version that is there: %v", err)
 	}
 }

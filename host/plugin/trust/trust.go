@@ -143,13 +143,27 @@ func (c *Content) Add(v Verified) {
 // another folder too stays.
 func (c *Content) Forget(folder string, now content.Files) {
 	for digest, v := range c.Plugins {
-		if now != nil && digest == now.Digest() {
-			continue
+		if now == nil || digest != now.Digest() {
+			c.Withdraw(folder, v.Files)
 		}
-		v.Folders = slices.DeleteFunc(slices.Clone(v.Folders), func(f string) bool { return f == folder })
-		if c.Plugins[digest] = v; len(v.Folders) == 0 {
-			delete(c.Plugins, digest)
-		}
+	}
+}
+
+// Holds reports whether a folder is recorded with these files.
+func (c *Content) Holds(folder string, files content.Files) bool {
+	return slices.Contains(c.Plugins[files.Digest()].Folders, folder)
+}
+
+// Withdraw takes a folder out of the record of these files.
+func (c *Content) Withdraw(folder string, files content.Files) {
+	digest := files.Digest()
+	v, found := c.Plugins[digest]
+	if !found {
+		return
+	}
+	v.Folders = slices.DeleteFunc(slices.Clone(v.Folders), func(f string) bool { return f == folder })
+	if c.Plugins[digest] = v; len(v.Folders) == 0 {
+		delete(c.Plugins, digest)
 	}
 }
 
