@@ -154,12 +154,14 @@ type Wiring struct {
 
 // Bias is a term of what is added to scores after their scale: Factor times a value that
 // is broadcastable to (B, H, S, T), or, Joined, to (B*H, S, T), or, over Windows, has the shape
-// (1, W, 1 or H, S, T) where the batch is images of W windows each.
+// (1, W, 1 or H, S, T) where the batch is images of W windows each. With Hides the lowest number of its type hides
+// a key as minus infinity does.
 type Bias struct {
 	Value   *graph.Value
 	Factor  float64
 	Joined  bool
 	Windows bool
+	Hides   bool
 }
 
 // bias is a term that is a value as it stands.

@@ -109,7 +109,8 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 		case onnx.Tensor_BOOL:
 			w.BoolMask = mask
 		case onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
-			w.Biases = bias(mask)
+			// ONNX Runtime takes a row of the lowest number for one without visible keys.
+			w.Biases = []Bias{{Value: mask, Factor: 1, Hides: true}}
 		default:
 			return fmt.Errorf("its mask is of type %s", s.DType)
 		}

@@ -66,7 +66,9 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	}
 	b := &Block{Kind: "attention", Node: n.Path(), Wiring: w}
 	b.Attention = &Attention{Form: "nodes", Softcap: sc.softcap, Scores: probabilities != nil}
-	w.Scores = probabilities
+	if w.Scores = probabilities; probabilities != nil && f.shapes.Of(probabilities).Rank != 4 {
+		b.Obstacle = "its probabilities, which something else reads, have batch and heads in one axis"
+	}
 	if err := f.finish(b, q, k, v, out, sc.scale*alpha); err != nil {
 		return nil, err
 	}

@@ -57,6 +57,17 @@ func FloatTensor(name string, dims []int64, v ...float32) *onnx.Tensor {
 	return rawTensor(name, onnx.Tensor_FLOAT, dims, raw)
 }
 
+// Number makes a scalar constant of a type of floats, of 16 or 32 bits.
+func Number(name string, kind onnx.Tensor_DataType, x float64) *onnx.Tensor {
+	switch kind {
+	case onnx.Tensor_FLOAT16:
+		return rawTensor(name, kind, nil, le.LittleEndian.AppendUint16(nil, half.FromFloat(x)))
+	case onnx.Tensor_BFLOAT16:
+		return rawTensor(name, kind, nil, le.LittleEndian.AppendUint16(nil, uint16(math.Float32bits(float32(x))>>16)))
+	}
+	return FloatTensor(name, nil, float32(x))
+}
+
 func rawTensor(name string, t onnx.Tensor_DataType, dims []int64, raw []byte) *onnx.Tensor {
 	return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(t)), Dims: dims, RawData: raw}
 }

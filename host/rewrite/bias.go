@@ -2,9 +2,11 @@ package rewrite
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
 )
 
 // bias is what a block adds to its scores, as the one value that an operator reads,
@@ -14,7 +16,7 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 	g, key := b.Wiring.Graph, fmt.Sprintf("%p %d", b.Wiring.Graph, b.Attention.Heads)
 	for i, term := range b.Wiring.Biases {
 		v := values[i]
-		key += fmt.Sprintf(" %p %g %t", v, term.Factor, term.Joined)
+		key += fmt.Sprintf(" %p %g %t %t", v, term.Factor, term.Joined, term.Hides)
 		if term.Windows {
 			key += fmt.Sprintf(" %p", r.now(b.Wiring.Query))
 		}
@@ -22,6 +24,7 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 			sum = made
 			continue
 		}
+		kind := r.shapes.Of(term.Value).DType
 		switch {
 		case term.Joined:
 			v, err = r.reshaped(g, v, []int64{-1, b.Attention.Heads}, []int64{1, 2})
@@ -29,7 +32,10 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 			v, err = r.windows(g, v, r.now(b.Wiring.Query))
 		}
 		if err == nil && term.Factor != 1 {
-			v, err = r.make(g, "Mul", v, g.AddInitializer(graph.FloatTensor("graft_factor", nil, float32(term.Factor))))
+			v, err = r.make(g, "Mul", v, g.AddInitializer(graph.Number("graft_factor", kind, term.Factor)))
+		}
+		if err == nil && term.Hides {
+			v, err = r.hides(g, v, kind)
 		}
 		if err == nil && sum != nil {
 			v, err = r.make(g, "Add", sum, v)
@@ -40,6 +46,19 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 		sum, r.sums[key] = v, v
 	}
 	return sum, nil
+}
+
+// hides puts minus infinity in place of the lowest number of a type.
+func (r *rewriter) hides(g *graph.Graph, v *graph.Value, kind onnx.Tensor_DataType) (*graph.Value, error) {
+	lowest := -math.MaxFloat32
+	if kind == onnx.Tensor_FLOAT16 {
+		lowest = -65504
+	}
+	hidden, err := r.make(g, "LessOrEqual", v, g.AddInitializer(graph.Number("graft_lowest", kind, lowest)))
+	if err != nil {
+		return nil, err
+	}
+	return r.make(g, "Where", hidden, g.AddInitializer(graph.Number("graft_hidden", kind, math.Inf(-1))), v)
 }
 
 // windows repeats a mask (1, W, ..) over the windows of one image for each image of a query's batch.

@@ -1,0 +1,132 @@
+package random
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/sessions"
+)
+
+// errRefused is that ONNX Runtime alone does not take a graph.
+var errRefused = errors.New("ONNX Runtime alone refuses it")
+
+// Counts are what became of a graph.
+type Counts struct {
+	Blocks, Replaced map[string]int // by operator; blocks of attention are "attention"
+	Runs, Refused    int            // runs, and those that ONNX Runtime alone refuses
+}
+
+// bench is what graphs are run with.
+type bench struct {
+	library *ort.Library
+	set     *loaded.Set
+}
+
+// check compares the answers of a graph: with plugins by default and under force, with ONNX Runtime alone with its
+// optimisations and without. It is errRefused where that does not take the graph.
+func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err error) {
+	c = Counts{Blocks: map[string]int{}, Replaced: map[string]int{}}
+	bytes, err := proto.Marshal(g.Model)
+	if err != nil {
+		return c, err
+	}
+	quiet := ort.SessionOptions{IntraOpThreads: threads, Unpatched: true, LogSeverity: ort.LogFatal,
+		Config: map[string]string{"session.intra_op.allow_spinning": "0"}}
+	open := func(o ort.SessionOptions) *ort.Session {
+		if err != nil {
+			return nil
+		}
+		var s *ort.Session
+		s, err = b.library.NewSessionFromBytes(bytes, o)
+		return s
+	}
+	closes := func(s *ort.Session) {
+		if s != nil {
+			s.Close()
+		}
+	}
+	plain := open(quiet)
+	defer func() { closes(plain) }()
+	bare := quiet
+	bare.Optimization = ort.OptimizeNone
+	literal := open(bare)
+	defer func() { closes(literal) }()
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	patched := map[string]*ort.Session{}
+	defer func() {
+		for _, s := range patched {
+			closes(s)
+		}
+	}()
+	chosen := ""
+	for _, how := range []string{"forced", "default"} {
+		var a *patch.Analysis
+		with := quiet
+		with.Unpatched = false
+		p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Force: how == "forced"}), Done: func(of *patch.Analysis) { a = of }}
+		choices := ""
+		with.Patcher = func(r ort.Request) (*ort.Patch, error) {
+			patch, err := p.Patch(r)
+			if err == nil {
+				for _, one := range a.Plan.Choices {
+					if one.Operator != nil {
+						choices += one.Node + " "
+					}
+				}
+			}
+			if how == "default" && (choices == chosen || choices == "") {
+				return nil, errors.Join(err, errSame)
+			}
+			return patch, err
+		}
+		s := open(with)
+		if errors.Is(err, errSame) {
+			err = nil
+			break
+		}
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", how, err)
+		}
+		patched[how], chosen = s, choices
+		if how == "forced" {
+			c.count(a)
+		}
+	}
+	for i, feed := range g.Runs {
+		r := &run{bench: b, graph: g, feed: feed, options: quiet, plain: plain, literal: literal, patched: patched}
+		refused, err := r.compare(ctx)
+		c.Runs++
+		if refused {
+			c.Refused++
+		}
+		if err != nil {
+			return c, fmt.Errorf("run %d: %w", i, err)
+		}
+	}
+	return c, nil
+}
+
+// errSame is that a default plan is that under force, or none.
+var errSame = errors.New("the plan is known")
+
+func (c *Counts) count(a *patch.Analysis) {
+	for _, choice := range a.Plan.Choices {
+		kind := choice.Kind
+		if choice.Operator != nil {
+			c.Replaced[choice.Operator.Name]++
+		}
+		if choice.Match != nil {
+			kind = "pattern"
+		}
+		c.Blocks[kind]++
+	}
+}

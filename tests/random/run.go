@@ -1,0 +1,186 @@
+package random
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/half"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// run is one run of a graph.
+type run struct {
+	*bench
+	graph          *Graph
+	feed           Feed
+	options        ort.SessionOptions
+	plain, literal *ort.Session // ONNX Runtime alone, with its optimisations and without
+	patched        map[string]*ort.Session
+
+	names  []string
+	opened []*ort.Value
+	moved  []float64 // how far rounding moves each output; nil where nobody asked
+}
+
+// noise is how many times the distance that rounding alone moves an answer it may be away, where that is beyond the tolerance.
+const noise = 4
+
+// compare is an error where an answer with plugins is another. refused says that ONNX Runtime alone gives none.
+func (r *run) compare(ctx context.Context) (refused bool, err error) {
+	defer r.close()
+	for _, o := range r.plain.Outputs() {
+		r.names = append(r.names, o.Name)
+	}
+	want, err := r.answers(ctx, r.plain, r.feed)
+	if err != nil {
+		return true, nil
+	}
+	bare, err := r.answers(ctx, r.literal, r.feed)
+	if err != nil {
+		return true, nil
+	}
+	var failed []error
+	for _, how := range slices.Sorted(maps.Keys(r.patched)) {
+		got, err := r.answers(ctx, r.patched[how], r.feed)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", how, err)
+		}
+		for i, name := range r.names {
+			self := comparison.CompareValues(name, want[i], bare[i], 0, 0)
+			if self.Problem != "" {
+				continue // optimisations change what is a number, and so does whoever follows either
+			}
+			for from, other := range map[string]*ort.Value{"with": want[i], "without": bare[i]} {
+				out := comparison.CompareValues(name, other, got[i], 0, 0)
+				if out.OK {
+					continue
+				}
+				moved := 0.0
+				if out.Problem == "" {
+					if moved, err = r.rounding(ctx, i, want); err != nil {
+						return false, err
+					}
+					moved = max(moved, self.MaxAbsolute)
+				}
+				if out.Problem == "" && out.MaxAbsolute <= noise*moved {
+					continue
+				}
+				failed = append(failed, fmt.Errorf("%s, output %s %v: %d elements differ from ONNX Runtime %s optimisations by %g at most (rounding moves it by %g) %s",
+					how, name, out.Shape, out.Disagree, from, out.MaxAbsolute, moved, out.Problem))
+			}
+		}
+	}
+	return false, errors.Join(failed...)
+}
+
+func (r *run) close() {
+	for _, v := range r.opened {
+		v.Close()
+	}
+}
+
+func (r *run) answers(ctx context.Context, s *ort.Session, feed Feed) ([]*ort.Value, error) {
+	fed := map[string]*ort.Value{}
+	for name, a := range feed {
+		v, err := r.library.NewTensorBytes(ort.ElementType(a.Kind), a.Shape, a.Data)
+		if err != nil {
+			return nil, err
+		}
+		fed[name] = v
+		r.opened = append(r.opened, v)
+	}
+	list, err := s.Run(ctx, fed, r.names...)
+	r.opened = append(r.opened, list...)
+	return list, err
+}
+
+// rounding is how far an output moves where every float of inputs and constants is the one above or below it, in the
+// worst of some tries: what any computation in this precision must be allowed.
+func (r *run) rounding(ctx context.Context, output int, want []*ort.Value) (float64, error) {
+	if r.moved != nil {
+		return r.moved[output], nil
+	}
+	r.moved = make([]float64, len(r.names))
+	for try := range uint64(4) {
+		random := rand.New(rand.NewPCG(try, 0x726f756e64))
+		p := proto.Clone(r.graph.Model).(*onnx.Model)
+		nudgeConstants(random, p.Graph)
+		b, err := proto.Marshal(p)
+		if err != nil {
+			return 0, err
+		}
+		s, err := r.library.NewSessionFromBytes(b, r.options)
+		if err != nil {
+			return 0, err
+		}
+		feed := Feed{}
+		for _, name := range slices.Sorted(maps.Keys(r.feed)) {
+			a := r.feed[name]
+			feed[name] = Array{a.Kind, a.Shape, nudged(random, a.Kind, a.Data)}
+		}
+		got, err := r.answers(ctx, s, feed)
+		s.Close()
+		if err != nil {
+			return 0, err
+		}
+		for i, name := range r.names {
+			if out := comparison.CompareValues(name, want[i], got[i], 0, 0); out.Problem == "" {
+				r.moved[i] = max(r.moved[i], out.MaxAbsolute)
+			}
+		}
+	}
+	return r.moved[output], nil
+}
+
+// nudgeConstants moves the floats of a graph's constants of more than one element, those of its branches too.
+func nudgeConstants(random *rand.Rand, g *onnx.Graph) {
+	move := func(t *onnx.Tensor) {
+		if len(t.RawData) > 4 {
+			t.RawData = nudged(random, onnx.Tensor_DataType(t.GetDataType()), t.RawData)
+		}
+	}
+	for _, t := range g.Initializer {
+		move(t)
+	}
+	for _, n := range g.Node {
+		for _, a := range n.Attribute {
+			if a.T != nil {
+				move(a.T)
+			}
+			if a.G != nil {
+				nudgeConstants(random, a.G)
+			}
+		}
+	}
+}
+
+// nudged is floats, each of them the next above or below, but for zeros and what lies at the end of the type.
+func nudged(random *rand.Rand, kind onnx.Tensor_DataType, data []byte) []byte {
+	out := slices.Clone(data)
+	for i := 0; i < len(out); {
+		up := uint32(random.IntN(2)) * 2 // the bits of a float are in the order of its size
+		switch kind {
+		case f32:
+			if bits := read32(out[i:]); bits<<1 != 0 && bits<<1>>24 < 0xfe {
+				append32Bits(out[i:i], bits+up-1)
+			}
+			i += 4
+		case f16:
+			if bits := read16(out[i:]); bits<<1 != 0 && half.ToFloat(bits) > -65000 && half.ToFloat(bits) < 65000 {
+				append16(out[i:i], bits+uint16(up)-1)
+			}
+			i += 2
+		default:
+			return out
+		}
+	}
+	return out
+}

@@ -1,0 +1,1 @@
+BLayerNormalization_108J ¬’Ò?ž-<>f4>èd%<ûrî¿DrÄ¾Úf?ØD¿
