@@ -180,8 +180,9 @@ func (w *writer) core(h heads) value {
 	if lie {
 		s = w.reshape(s, full...)
 	}
-	for n := pick(w, 0, 1, 1, 1, 1, 2); n > 0; n-- {
-		s = w.masked(s)
+	terms := pick(w, 0, 1, 1, 1, 1, 2)
+	for range terms {
+		s = w.masked(s, terms)
 	}
 	if w.one(20) {
 		s = w.scaled(s, scale, h) // after the mask
@@ -206,7 +207,7 @@ func (w *writer) core(h heads) value {
 	case 3:
 		w.leave(p)
 	case 4:
-		p = w.masked(p) // which hides nothing
+		p = w.masked(p, 1) // which hides nothing
 	}
 	o := w.node("MatMul", []value{p, v}, p.like(append(append([]dim{}, p.dims[:p.rank()-1]...), v.axis(-1))...))
 	if joint {
