@@ -207,6 +207,10 @@ func (w *writer) branch(x value, part func() value) value {
 		}
 		return w.g
 	}
+	if w.one(4) { // one inside of another
+		inner := part
+		part = func() value { return w.branch(x, inner) }
+	}
 	one := side(part)
 	other := side(func() value {
 		if w.one(2) {

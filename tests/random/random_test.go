@@ -51,6 +51,13 @@ func TestRandomGraphs(t *testing.T) {
 	refused, served, failed, runs, unrun := uint64(0), uint64(0), 0, 0, 0
 	for seed := *first; seed < *first+n; seed++ {
 		g := Make(seed, Limits{})
+		if seed%3 == 0 {
+			v, err := g.Vary(t.Context(), seed)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			g = v
+		}
 		threads := 1 + 2*int(seed%2)
 		c, err := b.check(t.Context(), g, threads)
 		if errors.Is(err, errRefused) {
