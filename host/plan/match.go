@@ -53,7 +53,7 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manif
 				if taken[n] || !sameOp(last, n) {
 					return
 				}
-				match := find(op, n, taken)
+				match := find(op, n, taken, e.shapes)
 				if match == nil || e.stretched(match) {
 					return
 				}
@@ -254,9 +254,9 @@ func values(m *Match, names []string) []*graph.Value {
 }
 
 // find looks for an operator's pattern with its last node at n.
-func find(op *manifest.Operator, n *graph.Node, taken map[*graph.Node]bool) *Match {
+func find(op *manifest.Operator, n *graph.Node, taken map[*graph.Node]bool, shapes *graph.Shapes) *Match {
 	p := op.Replaces.Pattern
-	s := &search{pattern: p, taken: taken, nodes: make([]*graph.Node, len(p.Nodes)),
+	s := &search{pattern: p, taken: taken, shapes: shapes, version: n.Graph.Opset(""), nodes: make([]*graph.Node, len(p.Nodes)),
 		values: map[string]*graph.Value{}, captured: map[string]any{}}
 	if !s.try(len(p.Nodes)-1, n) {
 		return nil
@@ -269,6 +269,8 @@ func find(op *manifest.Operator, n *graph.Node, taken map[*graph.Node]bool) *Mat
 type search struct {
 	pattern  *manifest.Pattern
 	taken    map[*graph.Node]bool
+	shapes   *graph.Shapes
+	version  int64 // of ONNX's own operators in the model
 	nodes    []*graph.Node
 	values   map[string]*graph.Value
 	captured map[string]any
@@ -294,7 +296,7 @@ func (s *search) solve() bool {
 			return false
 		}
 	}
-	return !slices.Contains(s.nodes, nil) && s.closed()
+	return !slices.Contains(s.nodes, nil) && s.closed() && s.shaped()
 }
 
 // makers are the nodes that make a bound value.
@@ -355,10 +357,8 @@ func (s *search) try(i int, n *graph.Node) bool {
 }
 
 func (s *search) bind(p manifest.PatternNode, n *graph.Node, in []string) bool {
-	for _, a := range p.Attributes {
-		if !s.attribute(a, n) {
-			return false
-		}
+	if !s.attributes(p, n) {
+		return false
 	}
 	for i, name := range in {
 		v := n.Input(i)
@@ -368,7 +368,7 @@ func (s *search) bind(p manifest.PatternNode, n *graph.Node, in []string) bool {
 			}
 			continue
 		}
-		if v == nil || !s.value(name, v) {
+		if v == nil || !s.value(name, v, s.axesOf(n, i)) {
 			return false
 		}
 	}
@@ -378,19 +378,19 @@ func (s *search) bind(p manifest.PatternNode, n *graph.Node, in []string) bool {
 		}
 	}
 	for i, name := range p.Out {
-		if name != "" && (n.Output(i) == nil || !s.value(name, n.Output(i))) {
+		if name != "" && (n.Output(i) == nil || !s.value(name, n.Output(i), 0)) {
 			return false
 		}
 	}
 	return true
 }
 
-// value binds a name, which must not stand for another value already.
-func (s *search) value(name string, v *graph.Value) bool {
+// value binds a name, which must not stand for another value already. axes is that of fits.
+func (s *search) value(name string, v *graph.Value, axes int64) bool {
 	if old := s.values[name]; old != nil {
 		return old == v || v.Tensor != nil && old.Tensor != nil && s.isNumber(name)
 	}
-	if k, ok := s.pattern.Constant(name); ok && !fits(k, v) {
+	if k, ok := s.pattern.Constant(name); ok && !fits(k, v, axes) {
 		return false
 	}
 	s.values[name] = v

@@ -143,11 +143,18 @@ func TestCaptures(t *testing.T) {
 	if eps, ok := c[0].Match.Captured["eps"].(float64); !ok || eps < 0.99e-5 || eps > 1.01e-5 {
 		t.Errorf("captured %v", c[0].Match.Captured)
 	}
+	if c := makePlan(t, strings.Replace(text, "axis=-1", "axis=2", 1), plan.Options{Force: true}, m).Choices; len(c) != 1 {
+		t.Error("the last axis counted from the front did not match")
+	}
 	if c := makePlan(t, strings.Replace(text, "axis=-1", "axis=1", 1), plan.Options{Force: true}, m).Choices; len(c) != 0 {
 		t.Errorf("an attribute of another value matched: %v", c[0].Reason)
 	}
-	if c := makePlan(t, strings.Replace(text, " epsilon=1e-5", "", 1), plan.Options{Force: true}, m).Choices; len(c) != 0 {
-		t.Errorf("a captured attribute that is absent matched: %v", c[0].Reason)
+	c = makePlan(t, strings.Replace(text, " epsilon=1e-5", "", 1), plan.Options{Force: true}, m).Choices
+	if len(c) != 1 || c[0].Operator == nil {
+		t.Fatalf("an attribute that is absent has no default: %+v", c)
+	}
+	if eps, ok := c[0].Match.Captured["eps"].(float64); !ok || eps < 0.99e-5 || eps > 1.01e-5 {
+		t.Errorf("captured %v of an attribute that is absent", c[0].Match.Captured)
 	}
 	narrow := strings.NewReplacer("[64]", "[16]", "s, 64]", "s, 16]").Replace(text)
 	c = makePlan(t, narrow, plan.Options{Force: true}, m).Choices
@@ -173,6 +180,42 @@ func TestNumbersThatBroadcast(t *testing.T) {
 		p := makePlan(t, head+"const c f32["+dims+"]\ny = Mul(x, c)", plan.Options{Force: true}, m)
 		if p.Replaced() != want {
 			t.Errorf("c of lengths [%s]: %d matches, want %d", dims, p.Replaced(), want)
+		}
+	}
+}
+
+// TestAttributesAndShapes: what a pattern does not name has ONNX's default, numbers match by their value, axes from either
+// end, and shapes where they are known.
+func TestAttributesAndShapes(t *testing.T) {
+	const mean = `y = ReduceMean(x, [-1]) keepdims=1`
+	for _, c := range []struct {
+		name, nodes, rest, text string
+		found                   int
+	}{
+		{"the default, written out", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", mean, 1},
+		{"the default, left out", "{op: ReduceMean, in: [x, last], out: [y], attributes: {keepdims: 1}}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [-1])", 1},
+		{"not the default", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [-1]) keepdims=0", 0},
+		{"any", "{op: ReduceMean, in: [x, last], out: [y], attributes: {keepdims: any}}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [-1]) keepdims=0", 1},
+		{"axes from the front", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [2])", 1},
+		{"other axes", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [1])", 0},
+		{"an attribute without default", "{op: Cast, in: [x], out: [y]}", "", "y = Cast(x) to=1", 0},
+		{"any attribute without default", "{op: Cast, in: [x], out: [y], attributes: {to: any}}", "", "y = Cast(x) to=1", 1},
+		{"a whole number for another", "{op: LeakyRelu, in: [x], out: [y], attributes: {alpha: 1}}", "", "y = LeakyRelu(x) alpha=1.0", 1},
+		{"an operator of another domain", "{op: Gelu, domain: com.microsoft, in: [x], out: [y]}", "", "y = com.microsoft.Gelu(x) wide=1", 0},
+		{"one shape", "{op: Add, in: [x, z], out: [y]}", "shapes: {x: [..., h], z: [..., h]}", "z = Relu(x)\ny = Add(x, z)", 1},
+		{"a shape that broadcasts", "{op: Add, in: [x, z], out: [y]}", "shapes: {x: [..., h], z: [..., h]}", "in w f32[4, 64]\nz = Relu(w)\ny = Add(x, z)", 0},
+		{"ranks and numbers", "{op: Relu, in: [x], out: [y]}", "shapes: {x: [a, b, 64]}", "y = Relu(x)", 1},
+		{"another number", "{op: Relu, in: [x], out: [y]}", "shapes: {x: [a, b, 65]}", "y = Relu(x)", 0},
+		{"another rank", "{op: Relu, in: [x], out: [y]}", "shapes: {x: [b, 64]}", "y = Relu(x)", 0},
+	} {
+		inputs := "[x]"
+		if strings.Contains(c.nodes, "z]") {
+			inputs = "[x, z]"
+		}
+		m := parsed(t, "some", "  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
+			"]\n        "+c.rest+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
+		if p := makePlan(t, head+c.text, plan.Options{Force: true}, m); p.Replaced() != c.found {
+			t.Errorf("%s: %d replaced, want %d", c.name, p.Replaced(), c.found)
 		}
 	}
 }

@@ -1,9 +1,10 @@
 package plan
 
 import (
-	"fmt"
 	"math"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -15,8 +16,9 @@ func (s *search) isNumber(name string) bool {
 	return ok && k.Value != nil
 }
 
-// fits reports a constant that is what the pattern asks for.
-func fits(k *manifest.Constant, v *graph.Value) bool {
+// fits reports a constant that is what the pattern asks for: numbers of any type by their value. axes says that it
+// names axes of a value of a rank, where -1 and the last are one; 0 says that it does not.
+func fits(k *manifest.Constant, v *graph.Value, axes int64) bool {
 	if v.Tensor == nil {
 		return false
 	}
@@ -24,32 +26,155 @@ func fits(k *manifest.Constant, v *graph.Value) bool {
 		return k.Rank < 0 || k.Rank == len(v.Tensor.Dims)
 	}
 	list, ok := v.Floats()
+	if integers, is := v.Ints(); is {
+		ok = true
+		for _, i := range integers {
+			list = append(list, float64(i))
+		}
+	}
 	if !ok || len(list) == 0 {
 		return false
 	}
-	return !slices.ContainsFunc(list, func(x float64) bool { return !k.Matches(x) })
+	return !slices.ContainsFunc(list, func(x float64) bool {
+		return !k.Matches(x) && (axes == 0 || !k.Matches(x+float64(axes)) && !k.Matches(x-float64(axes)))
+	})
 }
 
-func (s *search) attribute(want manifest.Attribute, n *graph.Node) bool {
-	got, ok := attributeValue(n.Attr(want.Name))
-	if !ok && n.Attr(want.Name) == nil {
-		got, ok = onnxDefaults[n.Op()][want.Name]
+// axesInput is which input of ONNX's operators lists axes.
+var axesInput = map[string]int{"Squeeze": 1, "Unsqueeze": 1, "CumSum": 1, "Slice": 3, "Pad": 3}
+
+// axes is the rank of what a node's axes are of: its input, or its output where it adds axes. 0 where that is not known.
+func (s *search) axes(n *graph.Node) int64 {
+	of := n.Input(0)
+	if n.Is("Unsqueeze", "OneHot") {
+		of = n.Output(0)
 	}
-	if name, capture := want.Value.(manifest.Capture); capture {
-		s.captured[string(name)] = got
-		return ok
+	if rank := s.shapes.Of(of).Rank; rank > 0 && n.Proto.GetDomain() == "" && !strings.HasPrefix(n.Proto.GetOpType(), "Sequence") {
+		return int64(rank)
 	}
-	if x, isFloat := want.Value.(float64); isFloat && ok {
-		y, is := got.(float64)
-		return is && math.Abs(x-y) <= 1e-6*math.Abs(x)
-	}
-	return ok && fmt.Sprint(got) == fmt.Sprint(want.Value)
+	return 0
 }
 
-// onnxDefaults are what ONNX says an attribute is where a node leaves it out, of the
-// operators whose exporters do so now and then.
-var onnxDefaults = map[string]map[string]any{
-	"Gemm": {"alpha": 1.0, "beta": 1.0, "transA": int64(0), "transB": int64(0)},
+// axesOf is axes where an input of a node lists them, else 0.
+func (s *search) axesOf(n *graph.Node, input int) int64 {
+	at, ok := axesInput[n.Op()]
+	if !ok && strings.HasPrefix(n.Op(), "Reduce") {
+		at, ok = 1, true
+	}
+	if !ok || at != input {
+		return 0
+	}
+	return s.axes(n)
+}
+
+// attributes reports that a node has the attributes that the pattern names, and of those that it does not name the
+// defaults: what the newest ONNX says that an absent one is.
+func (s *search) attributes(p manifest.PatternNode, n *graph.Node) bool {
+	var own, newest onnx.Schema
+	if d := n.Proto.GetDomain(); d == "" || d == "ai.onnx" {
+		if found := onnx.SchemaOf(n.Proto.GetOpType(), s.version); found != nil {
+			own, newest = *found, *onnx.SchemaOf(n.Proto.GetOpType(), onnx.Newest)
+		}
+	}
+	names := map[string]bool{}
+	for _, want := range p.Attributes {
+		names[want.Name] = true
+		got := attributeOf(n, &own, want.Name)
+		switch value := want.Value.(type) {
+		case manifest.Any:
+		case manifest.Capture:
+			if got == nil {
+				return false
+			}
+			s.captured[string(value)] = got
+		default:
+			if !s.same(n, want.Name, value, got) {
+				return false
+			}
+		}
+	}
+	for _, a := range n.Proto.GetAttribute() {
+		name := a.GetName()
+		if names[name] {
+			continue
+		}
+		names[name] = true
+		usual, known := newest.Attribute(name)
+		if !known {
+			usual, _ = own.Attribute(name)
+		}
+		if !s.same(n, name, usual.Default, attributeOf(n, &own, name)) {
+			return false
+		}
+	}
+	for _, usual := range newest.Attributes { // absent, and of another default in the model's version
+		if a, ok := own.Attribute(usual.Name); ok && !names[usual.Name] && !s.same(n, usual.Name, usual.Default, a.Default) {
+			return false
+		}
+	}
+	return true
+}
+
+// attributeOf is a node's attribute, or what ONNX says that an absent one is; nil for neither.
+func attributeOf(n *graph.Node, own *onnx.Schema, name string) any {
+	if a := n.Attr(name); a != nil {
+		value, ok := attributeValue(a)
+		if !ok {
+			return a // of a type that equals nothing
+		}
+		return value
+	}
+	a, _ := own.Attribute(name)
+	return a.Default
+}
+
+// same reports that two values of an attribute are one: numbers by value, and axes whether they are counted from the
+// front or the back.
+func (s *search) same(n *graph.Node, name string, want, got any) bool {
+	if want == nil || got == nil {
+		return want == got
+	}
+	if a, ok := numbers(want); ok {
+		b, ok := numbers(got)
+		if !ok || len(a) != len(b) || isList(want) != isList(got) {
+			return false
+		}
+		rank := 0.0
+		if name == "axis" || name == "axes" {
+			rank = float64(s.axes(n))
+		}
+		for i, x := range a {
+			y := b[i]
+			near := math.Abs(x-y) <= 1e-6*math.Abs(x) && !math.IsInf(x, 0)
+			other := rank > 0 && math.Abs(x-y) == rank && min(x, y) >= -rank && max(x, y) < rank
+			if x != y && !near && !other {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(want, got)
+}
+
+func isList(value any) bool { return reflect.ValueOf(value).Kind() == reflect.Slice }
+
+// numbers are those of an attribute's value; false where it is text.
+func numbers(value any) ([]float64, bool) {
+	switch v := value.(type) {
+	case int64:
+		return []float64{float64(v)}, true
+	case float64:
+		return []float64{v}, true
+	case []float64:
+		return v, true
+	case []int64:
+		list := make([]float64, len(v))
+		for i, x := range v {
+			list[i] = float64(x)
+		}
+		return list, true
+	}
+	return nil, false
 }
 
 func attributeValue(a *onnx.Attribute) (any, bool) {
@@ -62,6 +187,18 @@ func attributeValue(a *onnx.Attribute) (any, bool) {
 		return string(a.GetS()), true
 	case onnx.Attribute_INTS:
 		return a.GetInts(), true
+	case onnx.Attribute_FLOATS:
+		list := make([]float64, len(a.GetFloats()))
+		for i, x := range a.GetFloats() {
+			list[i] = float64(x)
+		}
+		return list, true
+	case onnx.Attribute_STRINGS:
+		list := make([]string, len(a.GetStrings()))
+		for i, x := range a.GetStrings() {
+			list[i] = string(x)
+		}
+		return list, true
 	}
 	return nil, false
 }

@@ -109,7 +109,19 @@ type Pattern struct {
 	Outputs   []string      `json:"outputs"`
 	Nodes     []PatternNode `json:"nodes"`     // in topological order
 	Constants []Constant    `json:"constants"` // in the order of the file
+	Shapes    []Shape       `json:"shapes,omitempty"`
 }
+
+// Shape is what a value of a pattern must be known to have: a match is none where it is not.
+type Shape struct {
+	Value string `json:"value"`
+	// Dims are lengths: numbers, or names that stand for one length each. "..." in the first place stands for any
+	// number of lengths before the others, the same ones in all shapes of the pattern.
+	Dims []string `json:"dims"`
+}
+
+// Rest is what stands for any number of lengths in Shape.Dims.
+const Rest = "..."
 
 // Constant returns the constant of that name.
 func (p *Pattern) Constant(name string) (*Constant, bool) {
@@ -127,15 +139,16 @@ type PatternNode struct {
 	Domain string   `json:"domain,omitempty"` // "" is ai.onnx
 	In     []string `json:"in"`               // value names; "" where the optional input must be absent
 	Out    []string `json:"out"`              // value names; "" where the output is not looked at
-	// Attributes must be equal on the node; those not named may have any value. A value "?name" captures
-	// what the node has, for use in With, and requires the attribute to be present.
+	// Attributes must be equal on the node, which has ONNX's default of those that it leaves out. Those not
+	// named must have their default. A value "?name" captures what the node has, for use in With; Any
+	// stands for whatever it has.
 	Attributes []Attribute `json:"attributes,omitempty"`
 
 	line int
 }
 
 // Attribute is a named value: int64, float64, string, []int64, []float64 or []string; in patterns and
-// replacements also a Capture.
+// replacements also a Capture, in patterns also Any.
 type Attribute struct {
 	Name  string `json:"name"`
 	Value any    `json:"value"`
@@ -143,6 +156,12 @@ type Attribute struct {
 
 // Capture is the name, without its question mark, of an attribute value that a pattern captured.
 type Capture string
+
+// Any is the value, "any" in the file, of a pattern's attribute that may have any value or be absent.
+type Any struct{}
+
+// MarshalText is as the file has it.
+func (Any) MarshalText() ([]byte, error) { return []byte("any"), nil }
 
 // Constant matches an initializer (or a Constant node): either one number, or any tensor, which With
 // hands to the plugin's fold function.

@@ -25,7 +25,7 @@ func (r *reader) names(n *yaml.Node, what string, optional bool) []string {
 }
 
 func (r *reader) pattern(n *yaml.Node, what string) *Pattern {
-	f := r.fields(n, what, "inputs", "outputs", "nodes", "constants")
+	f := r.fields(n, what, "inputs", "outputs", "nodes", "constants", "shapes")
 	if f == nil {
 		return nil
 	}
@@ -66,8 +66,37 @@ func (r *reader) pattern(n *yaml.Node, what string) *Pattern {
 	if len(r.problems) > before {
 		return p
 	}
+	if f["shapes"] != nil {
+		p.Shapes = r.shapes(f["shapes"], what+".shapes", s)
+	}
 	r.checkPattern(p, s, f)
 	return p
+}
+
+// shapes reads what shapes values must have.
+func (r *reader) shapes(n *yaml.Node, what string, s *scope) (out []Shape) {
+	entries, _ := r.entries(n, what)
+	for _, e := range entries {
+		name := what + "." + diagnostic.Clip(e.key)
+		if _, ok := s.values[e.key]; !ok {
+			r.fail(e.line, "%s: the pattern has no value %q%s", what, diagnostic.Clip(e.key), suggestion(e.key, s.known()))
+			continue
+		}
+		shape := Shape{Value: e.key}
+		for i, item := range r.list(e.value, name, maxValues) {
+			at := fmt.Sprintf("%s[%d]", name, i)
+			switch {
+			case item.Kind == yaml.ScalarNode && item.Tag == "!!int":
+				shape.Dims = append(shape.Dims, fmt.Sprint(r.integer(item, at, 0, math.MaxInt64)))
+			case item.Value == Rest && i == 0:
+				shape.Dims = append(shape.Dims, Rest)
+			default:
+				shape.Dims = append(shape.Dims, r.match(item, at, valuePattern, "a length, a name for one, or ... in the first place"))
+			}
+		}
+		out = append(out, shape)
+	}
+	return out
 }
 
 // checkPattern checks what Pattern promises of its graph and sorts the nodes.
@@ -199,6 +228,11 @@ func (r *reader) patternNodes(n *yaml.Node, what string) []PatternNode {
 	var out []PatternNode
 	for i, item := range r.list(n, what, maxNodes) {
 		if f, ok := r.nodeFields(item, fmt.Sprintf("%s[%d]", what, i)); ok {
+			for i := range f.Attributes {
+				if a := &f.Attributes[i]; a.Value == "any" {
+					a.Value = Any{}
+				}
+			}
 			out = append(out, PatternNode(f))
 		}
 	}
