@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,8 +31,8 @@ type Range struct {
 }
 
 // Allows reports whether facts satisfy every constraint; if not, reason is one sentence with the fact,
-// what was found and what is needed. Facts are strings, booleans, numbers of any Go type, Range, or nil
-// for what is not known; a fact that is absent is not known, and satisfies nothing.
+// what was found and what is needed. Facts are strings, booleans, numbers of any Go type, Range, lists of strings, each
+// of which must be allowed, an empty one by "none", or nil for what is not known; a fact that is absent is not known, and satisfies nothing.
 func (w Where) Allows(facts map[string]any) (ok bool, reason string) {
 	for _, c := range w {
 		if ok, reason := c.Allows(facts[c.Fact]); !ok {
@@ -44,7 +45,9 @@ func (w Where) Allows(facts map[string]any) (ok bool, reason string) {
 // Allows is Where.Allows for one constraint and the fact's value.
 func (c Constraint) Allows(value any) (ok bool, reason string) {
 	holds := false
-	if len(c.OneOf) > 0 {
+	if list, is := value.([]string); is {
+		holds = len(c.OneOf) > 0 && c.allowsAll(list)
+	} else if len(c.OneOf) > 0 {
 		for _, want := range c.OneOf {
 			holds = holds || equalFact(value, want)
 		}
@@ -55,6 +58,16 @@ func (c Constraint) Allows(value any) (ok bool, reason string) {
 		return true, ""
 	}
 	return false, fmt.Sprintf("%s is %s, needs %s", c.Fact, formatFact(value), c.need())
+}
+
+// allowsAll reports that every item of a list is allowed; of an empty one that none is.
+func (c Constraint) allowsAll(list []string) bool {
+	if len(list) == 0 {
+		list = []string{"none"}
+	}
+	return !slices.ContainsFunc(list, func(item string) bool {
+		return !slices.ContainsFunc(c.OneOf, func(want any) bool { return equalFact(item, want) })
+	})
 }
 
 // need says in words what a constraint asks for.
@@ -126,6 +139,12 @@ func textFact(fact any) (string, bool) {
 }
 
 func formatFact(fact any) string {
+	if list, ok := fact.([]string); ok {
+		if len(list) == 0 {
+			return "none"
+		}
+		return strings.Join(list, " and ")
+	}
 	if r, ok := fact.(Range); ok {
 		return formatNumber(r.Min) + " to " + formatNumber(r.Max)
 	}

@@ -31,6 +31,11 @@ func TestWhereAllows(t *testing.T) {
 		{"flag", Where{{Fact: "causal", OneOf: []any{false}}}, map[string]any{"causal": true}, "causal is true, needs false"},
 		{"integer equals decimal", Where{{Fact: "scale", OneOf: []any{int64(1)}}}, map[string]any{"scale": 1.0}, ""},
 		{"a number is not text", Where{{Fact: "v", OneOf: []any{"1"}}}, map[string]any{"v": 1}, "v is 1, needs \"1\""},
+		{"every item of a list", Where{{Fact: "mask", OneOf: []any{"none", "additive"}}}, map[string]any{"mask": []string{"additive"}}, ""},
+		{"no item, which is none", Where{{Fact: "mask", OneOf: []any{"none", "additive"}}}, map[string]any{"mask": []string{}}, ""},
+		{"no item, where some is needed", Where{{Fact: "mask", OneOf: []any{"additive"}}}, map[string]any{"mask": []string{}}, "mask is none, needs additive"},
+		{"one item of a list is not allowed", Where{{Fact: "mask", OneOf: []any{"additive"}}}, map[string]any{"mask": []string{"additive", "lengths"}},
+			"mask is additive and lengths, needs additive"},
 		{"empty text", Where{dtype}, map[string]any{"dtype": ""}, "dtype is empty, needs one of float32, float16"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -181,6 +181,10 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	if c.Info, err = ask[*plugin.Info](ctx, child, taskDescribe, at); err != nil {
 		return nil, err
 	}
+	if err := declared(m, c.Info.Operators, v.Device); err != nil {
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, manifest.FileName), Found: err.Error(), Cause: err,
+			Fix: "correct the manifest or the library"}
+	}
 	opts.Report(1, total, "probing %s", v.File)
 	probe, err := ask[probeAnswer](ctx, child, taskProbe, at)
 	if err != nil {

@@ -1,0 +1,95 @@
+package verification
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
+)
+
+// declared reports what a manifest says of its operators and the library, ONNX or the host does not: nodes that no
+// operator takes, and facts that no block has.
+func declared(m *manifest.Manifest, library []signature.Operator, device string) error {
+	for i := range m.Operators {
+		op := &m.Operators[i]
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("operator %s: %s", op.Name, fmt.Sprintf(format, args...))
+		}
+		if p := op.Replaces.Pattern; p != nil {
+			for _, n := range p.Nodes {
+				if n.Domain == "" {
+					if err := signature.AcceptONNX(manifest.WithNode(n)); err != nil {
+						return fail("pattern: %v", err)
+					}
+				}
+			}
+		}
+		if op.With != nil {
+			for _, n := range op.With.Nodes {
+				var err error
+				switch n.Domain {
+				case "":
+					err = signature.AcceptONNX(n)
+				case manifest.Domain:
+					if described := signature.Find(library, n.Op); described != nil {
+						err = described.Accept(n)
+					} else if device == "cpu" { // another variant may have fewer
+						err = fmt.Errorf("the library has no operator %s", n.Op)
+					}
+				}
+				if err != nil {
+					return fail("with: %v", err)
+				}
+			}
+		}
+		known := facts(op)
+		for _, c := range op.Where {
+			if known != nil && !slices.Contains(known, c.Fact) {
+				hint := ""
+				if near := diagnostic.Nearest(c.Fact, known); near != "" {
+					hint = ", did you mean " + near + "?"
+				}
+				return fail("where: no fact is called %s%s", c.Fact, hint)
+			}
+		}
+	}
+	return nil
+}
+
+// facts are those that constraints of an operator may name.
+func facts(op *manifest.Operator) []string {
+	if op.Replaces.Block != "" {
+		return slices.Sorted(maps.Keys((&blocks.Block{Attention: &blocks.Attention{}}).Facts()))
+	}
+	p := op.Replaces.Pattern
+	if p == nil {
+		return nil
+	}
+	list := []string{"dtype"}
+	names := slices.Clone(p.Inputs)
+	for _, c := range p.Constants {
+		names = append(names, c.Name)
+	}
+	for _, n := range p.Nodes {
+		names = append(names, n.Out...)
+		for _, a := range n.Attributes {
+			if c, ok := a.Value.(manifest.Capture); ok {
+				list = append(list, string(c))
+			}
+		}
+	}
+	for _, name := range names {
+		list = append(list, name+"_rank")
+		for _, c := range op.Where { // of whichever axis
+			if axis, ok := strings.CutPrefix(c.Fact, name+"_dim"); ok && axis != "" && strings.Trim(axis, "0123456789") == "" {
+				list = append(list, c.Fact)
+			}
+		}
+	}
+	return list
+}
