@@ -19,7 +19,9 @@ func TestDeclared(t *testing.T) {
 	}}
 	const pattern = "{inputs: [x, g], outputs: [y], nodes: [{op: LayerNormalization, in: [x, g], out: [y], attributes: {axis: -1, epsilon: \"?eps\"}}]}"
 	block := func(where string) string { return "replaces: {block: attention}\n    where: {" + where + "}" }
-	with := func(node string) string { return "replaces:\n      pattern: " + pattern + "\n    with: {nodes: [" + node + "]}" }
+	with := func(node string) string {
+		return "replaces:\n      pattern: " + pattern + "\n    with: {nodes: [" + node + "]}"
+	}
 	for _, c := range []struct{ name, operator, want string }{
 		{"all is there", with(`{op: Norm, domain: graft, in: [x, g], out: [y], attributes: {axis: -1, epsilon: "?eps"}}`) + "\n    where: {dtype: float32, x_rank: 3, g_dim0: 64, eps: {max: 1}}", ""},
 		{"a whole number for another", with("{op: Norm, domain: graft, in: [x, g], out: [y], attributes: {axis: -1, epsilon: 1}}"), ""},
