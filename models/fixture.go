@@ -17,7 +17,7 @@ var graphs embed.FS
 // Fixture is a graph that an exporter wrote, without its learned weights.
 type Fixture struct {
 	// Exporter that wrote it: "optimum", "dynamo18", "dynamo23", "ortopt",
-	// "genai"; "full" for a file of a full-size subject.
+	// "genai", "families"; "full" for a file of a full-size subject.
 	Exporter string `json:"exporter"`
 	// Name within the exporter's, such as "gpt2" or "bart-decoder-with-past";
 	// of a full-size subject, "bart-large/decoder_model".

@@ -92,7 +92,14 @@ func TestFactsOfFixtures(t *testing.T) {
 			got[f.String()] = append(got[f.String()], string(line))
 		}
 		for _, u := range r.Unrecognised {
-			t.Errorf("%s: %s is not recognised: %s", f, u.Node, u.Reason)
+			if f.Exporter != "families" {
+				t.Errorf("%s: %s is not recognised: %s", f, u.Node, u.Reason)
+			}
+			line, err := json.Marshal(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[f.String()] = append(got[f.String()], string(line))
 		}
 	}
 	if *update {
@@ -206,6 +213,9 @@ func first[T int | int64](list ...T) T {
 func TestFactsAreTrue(t *testing.T) {
 	positions := map[string]string{"gpt2": "learned", "bert": "learned", "bart": "learned", "whisper": "learned", "llama": "rotary", "t5": "relative"}
 	for _, f := range fixtures(t) {
+		if f.Exporter == "families" {
+			continue // TestFactsOfFamilies
+		}
 		b, err := f.ConfigJSON()
 		if err != nil {
 			t.Fatal(err)

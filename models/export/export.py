@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "mha", "genai")
+FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "mha", "genai", "families")
 
 
 def main():

@@ -105,7 +105,7 @@ def save(model, seeded, folder, name, config, exporter, quantised=None, keep=())
         "exporter": folder.split("/")[0],
         "name": name if "/" not in folder else f"{folder.split('/')[1]}/{name}",
         "path": str(target.relative_to(GRAPHS)),
-        "config": store_config(config, folder),
+        "config": store_config(config, folder, name),
         "made_by": exporter,
         "opset": {o.domain or "ai.onnx": o.version for o in model.opset_import},
         "nodes": count_nodes(model),
@@ -117,15 +117,17 @@ def save(model, seeded, folder, name, config, exporter, quantised=None, keep=())
     return target
 
 
-def store_config(config, folder):
-    """Writes config.json beside a full-size subject, or configs/<type>.json for a tiny one.
+def store_config(config, folder, name):
+    """Writes config.json beside a full-size subject, configs/<type>.json for a tiny one, families/<name>.json for a family.
 
     Exporters need different releases of Transformers, which write different fields:
     those of a tiny subject are the ones that the release used for optimum writes.
     """
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    full = "/" in folder
-    path = GRAPHS / folder / "config.json" if full else GRAPHS / "configs" / f"{config['model_type']}.json"
+    full = "/" in folder or folder == "families"
+    path = GRAPHS / "configs" / f"{config['model_type']}.json"
+    if full:
+        path = GRAPHS / folder / ("config.json" if "/" in folder else f"{name}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     if full or folder == "optimum" or not path.exists():
         path.write_text(text)

@@ -29,6 +29,7 @@ var points = []map[string]int64{
 var others = map[string]int64{
 	"past_decoder_sequence_length": 21, "encoder_sequence_length": 29, "past_encoder_sequence_length": 29,
 	"decoder_sequence_length": 1, "kv_cache_dim": 16,
+	"num_channels": 3, "height": 32, "width": 32, "text_batch_size": 2, "image_batch_size": 2, "samples": 400,
 }
 
 // unrunnable are points at which ONNX Runtime itself gives no answer to compare

@@ -1,0 +1,46 @@
+package blocks_test
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// TestFactsOfFamilies holds heads and sizes against the configurations of the families that state them for all layers.
+func TestFactsOfFamilies(t *testing.T) {
+	held := 0
+	for _, f := range fixtures(t) {
+		if f.Exporter != "families" {
+			continue
+		}
+		b, err := f.ConfigJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c map[string]any
+		if err := json.Unmarshal(b, &c); err != nil {
+			t.Fatal(err)
+		}
+		number := func(names ...string) int64 {
+			for _, name := range names {
+				if x, ok := c[name].(float64); ok {
+					return int64(x)
+				}
+			}
+			return 0
+		}
+		heads, width := number("num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads"), number("hidden_size", "dim", "d_model")
+		if c["num_heads"] != nil && number("num_heads") == 0 || heads == 0 || width == 0 {
+			continue // of each layer its own
+		}
+		_, r := recognise(t, f)
+		for _, b := range r.Blocks {
+			held++
+			if a := b.Attention; a.Heads != heads || a.KVHeads != heads || a.HeadSize != width/heads || a.DType != "float32" {
+				t.Errorf("%s: %s has %d heads over %d of size %d, the configuration says %d of %d", f, b.Node, a.Heads, a.KVHeads, a.HeadSize, heads, width/heads)
+			}
+		}
+	}
+	if held < 40 {
+		t.Errorf("%d blocks were held against configurations, need at least 40", held)
+	}
+}
