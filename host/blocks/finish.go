@@ -58,6 +58,9 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	if !sameBatch(query, key.fresh) || !sameBatch(query, value.fresh) || !sameBatch(query, result) {
 		return errors.New("batch and heads are told apart on one side of it and not on another")
 	}
+	if !sharesBatch(query, key.fresh) || !sharesBatch(query, value.fresh) {
+		return errors.New("its query and its keys or values have other batches, of which a product repeats the one of length 1 and an operator does not")
+	}
 	a.KVHeads, _ = key.heads.Const()
 	a.ValueSize, _ = value.size.Const()
 	if g, _ := value.heads.Const(); g != a.KVHeads || a.KVHeads == 0 || a.Heads%a.KVHeads != 0 {
@@ -97,6 +100,21 @@ func sameBatch(a, b view) bool {
 	_, joinedA := a.size("bh")
 	_, joinedB := b.size("bh")
 	return joinedA == joinedB
+}
+
+// sharesBatch reports two sides whose batches are not of two lengths, such as 1 and any other, as
+// far as is known.
+func sharesBatch(a, b view) bool {
+	for _, role := range []string{"b", "bh"} {
+		m, ok := a.size(role)
+		n, both := b.size(role)
+		_, constant := m.Const()
+		_, constants := n.Const()
+		if ok && both && !m.Equal(n) && (isOne(m) || isOne(n) || constant && constants) {
+			return false
+		}
+	}
+	return true
 }
 
 // pack recognises query, key and value as the three parts of one value, which

@@ -427,6 +427,15 @@ func TestReasons(t *testing.T) {
 			c = Add(a, bias)
 			p = Softmax(c)
 			y = MatMul(p, v)`, "of which it is not known whether it has them all"},
+		{"one query for the whole batch", `
+			in q f32[1, 4, s, 16]
+			in k f32[b, 4, t, 16]
+			in v f32[b, 4, t, 16]
+			out y f32[b, 4, s, 16]
+			kt = Transpose(k) perm=0,1,3,2
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			y = MatMul(p, v)`, "its query and its keys or values have other batches"},
 		{"mask that hides nothing", operands + `
 			in seen bool[b, 1, s, t]
 			a = MatMul(q, kt)

@@ -53,7 +53,7 @@ SUBJECTS = {
     "esm": ("esm", dict(TEXT, position_embedding_type="rotary", mask_token_id=3, token_dropout=True)),
     "flan-t5-encoder": ("t5", T5),
     "hubert": ("hubert", SOUND),
-    "longformer": ("longformer", dict(TEXT, attention_window=8)),
+    "longformer": ("longformer", dict(TEXT, num_hidden_layers=1, attention_window=8)),
     "longt5-encoder": ("longt5", dict(T5, encoder_attention_type="local", local_radius=5)),
     "modernbert": ("modernbert", dict(
         num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=96, vocab_size=200,
@@ -61,7 +61,7 @@ SUBJECTS = {
         reference_compile=False)),
     "mpnet": ("mpnet", TEXT),
     "mt5-encoder": ("mt5", T5),
-    "nystromformer": ("nystromformer", dict(TEXT, num_landmarks=4, segment_means_seq_len=32)),
+    "nystromformer": ("nystromformer", dict(TEXT, num_landmarks=4, segment_means_seq_len=16)),
     "roberta": ("roberta", TEXT),
     "roformer": ("roformer", dict(TEXT, embedding_size=64)),
     "segformer": ("segformer", dict(num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32],

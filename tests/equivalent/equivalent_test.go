@@ -63,7 +63,7 @@ func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string)
 	}
 	r := blocks.Find(g, graph.Infer(g))
 	for _, u := range r.Unrecognised {
-		list = append(list, "unrecognised: "+u.Reason)
+		list = append(list, "unrecognised "+u.Op) // reasons name nodes
 	}
 	for _, b := range r.Blocks {
 		a := *b.Attention
