@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -198,34 +197,6 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 	}
 }
 
-// added reads an additive mask or bias.
-func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
-	if err := sc.uncapped(n); err != nil {
-		return err
-	}
-	if len(sc.biases) > 0 && sc.boolMask != nil && !sc.maskAfterBias {
-		return fmt.Errorf("a boolean mask stands between two additive ones (%s)", n)
-	}
-	a, b := n.Input(0), n.Input(1)
-	if !f.leadsToMatMul(a, 32) || f.leadsToMatMul(b, 32) && f.addsLater(a, b) {
-		a, b = b, a
-	}
-	if !f.leadsToMatMul(a, 32) {
-		return fmt.Errorf("neither side of %s is a matmul of query and key", n)
-	}
-	term, err := f.fits(sc, b, *at)
-	if err != nil {
-		return err
-	}
-	if t := f.shapes.Of(b).DType; sc.scale != 1 && t != onnx.Tensor_FLOAT {
-		return fmt.Errorf("its scores are scaled after their mask %s, of a type that is not float32", n)
-	}
-	at.value = a
-	sc.biases = append(sc.biases, term)
-	sc.maskAfterBias = sc.boolMask != nil
-	return nil
-}
-
 // scaled reads a factor, or the last factor of a soft cap c * tanh(x / c).
 func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 	x, c, ok := f.scalarFactor(n)
@@ -249,17 +220,6 @@ func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 		}
 	}
 	return fmt.Errorf("its scores pass through %s, which is no soft cap", tanh)
-}
-
-// headFactor splits scores times a factor for each head, (H, 1, 1), in two.
-func (f *finder) headFactor(n *graph.Node) (factor, x *graph.Value) {
-	for i := range 2 {
-		c, rest := f.shapes.Of(n.Input(i)), n.Input(1-i)
-		if n.Is("Mul") && c.Rank == 3 && !isOne(c.Dims[0]) && isOne(c.Dims[1]) && isOne(c.Dims[2]) && f.shapes.Of(rest).Rank == 4 {
-			return n.Input(i), rest
-		}
-	}
-	return nil, nil
 }
 
 // uncapped refuses a mask under a soft cap, which bends what it adds, and under a factor of each head.
@@ -308,37 +268,6 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 	return nil
 }
 
-// fits says how a mask lies over scores: over those of rank 4 in any way, over those of rank 3
-// the same way for every batch and head, or joined; over those of rank 5 by windows of images.
-func (f *finder) fits(sc *scores, mask *graph.Value, over view) (b Bias, err error) {
-	m, sum, rank := f.shapes.Of(mask), f.shapes.Of(over.value), len(over.dims)
-	windows := over.text() == "b0 b1 h s t"
-	if !over.isScores() && !windows {
-		return b, fmt.Errorf("the mask %s lies over scores whose axes could not be told apart", describe(mask))
-	}
-	if m.Rank < 0 || m.Rank > rank {
-		return b, fmt.Errorf("the mask %s of rank %d does not lie over scores of rank %d", describe(mask), m.Rank, rank)
-	}
-	b = Bias{Value: f.first(mask), Factor: sc.scale}
-	lead := slices.IndexFunc(m.Dims, func(d graph.Dim) bool { return !isOne(d) })
-	if lead < 0 || lead >= m.Rank-2 { // the same for every batch and head
-		return b, nil
-	}
-	switch {
-	case rank == 4 || windows && m.Rank == 3:
-		sc.apart = true
-	case rank == 3 && sum.Dim(0).Equal(m.Dims[0]):
-		b.Joined = true
-	case rank == 3:
-		return b, fmt.Errorf("the mask %s lies over batch and heads in one axis, of which it is not known whether it has them all", describe(mask))
-	case windows && m.Rank == 5 && isOne(m.Dims[0]) && m.Dims[1].Equal(sum.Dim(1)):
-		sc.apart, b.Windows = true, true
-	default:
-		return b, fmt.Errorf("the mask %s does not lie over windows of images as its scores do", describe(mask))
-	}
-	return b, nil
-}
-
 func isMatMul(n *graph.Node) bool {
 	return n.Is("MatMul", "com.microsoft.FusedMatMul")
 }
@@ -382,12 +311,6 @@ func (f *finder) leadsToMatMul(v *graph.Value, depth int) bool {
 		}
 		return false
 	})
-}
-
-// addsLater decides between two operands that both come from matmuls: the
-// scores are the one that differs between queries and keys of every head.
-func (f *finder) addsLater(a, b *graph.Value) bool {
-	return f.shapes.Of(a).Rank < f.shapes.Of(b).Rank
 }
 
 // weighted walks from the softmax down to the matmul with the values. The

@@ -57,6 +57,21 @@ func TestTerms(t *testing.T) {
 			p = Softmax(d)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool { return terms(b) == "mask over windows, bias" }},
+		{"positions that come from queries, before the scores", `
+			in q f32[n, s, 16]
+			in table f32[1, 16, 1]
+			out y f32[n, s, 16]
+			k = Neg(q)
+			v = Abs(q)
+			qt = Transpose(q) perm=1,0,2
+			some = MatMul(qt, table)
+			bias = Transpose(some) perm=1,0,2
+			kt = Transpose(k) perm=0,2,1
+			a = MatMul(q, kt)
+			c = Add(bias, a)
+			p = Softmax(c)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool { return terms(b) == "bias joined" }},
 		{"a factor for each head", operands + `
 			in factor f32[4, 1, 1]
 			in mask f32[b, 1, 1, t]
