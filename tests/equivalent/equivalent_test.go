@@ -168,6 +168,7 @@ func difference(got, want []string) string {
 var lengths = map[string]int64{
 	"batch_size": 2, "sequence_length": 1, "past_sequence_length": 16, "past_decoder_sequence_length": 21,
 	"encoder_sequence_length": 29, "past_encoder_sequence_length": 29, "decoder_sequence_length": 1, "kv_cache_dim": 16,
+	"num_channels": 3, "height": 32, "width": 32, "text_batch_size": 2, "image_batch_size": 2, "samples": 400,
 }
 
 func TestAnswersStay(t *testing.T) {
