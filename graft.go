@@ -51,6 +51,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/trial"
 )
 
 // ConfigDisable, ConfigPlugins, ConfigDevice and ConfigNoise are entries of ONNX Runtime's
@@ -63,6 +64,7 @@ const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
 	ConfigDevice  = sessions.ConfigDevice
+	ConfigVerify  = trial.Config
 	ConfigNoise   = sessions.ConfigNoise
 )
 
@@ -97,10 +99,11 @@ func Enable(opts ...EnableOption) error {
 		o.logger = diagnostic.Logger(o.logger)
 	}
 	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights}
+	patcher := &trial.Patcher{Sessions: s, All: o.verify}
 	var undo []func() error
 	for _, l := range libraries {
 		before := l.Installed()
-		if err := l.Install(ort.Hook{Patcher: s.Patch, Strict: o.strict, Logger: o.logger}); err != nil {
+		if err := l.Install(ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}); err != nil {
 			for _, f := range undo {
 				err = errors.Join(err, f())
 			}

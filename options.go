@@ -126,6 +126,7 @@ func MapWeights() SessionOption {
 type enableOptions struct {
 	pluginOptions
 	strict bool
+	verify bool
 	logger *slog.Logger
 }
 
@@ -145,4 +146,12 @@ func Logger(l *slog.Logger) EnableOption {
 // runs unpatched from then on, with one warning.
 func Strict() EnableOption {
 	return enableOption(func(o *enableOptions) { o.strict = true })
+}
+
+// Verify compares every session with its model before the program gets it: both run synthetic inputs of two small shapes,
+// and blocks with which an output is outside the tolerance of `graft ab` are left unchanged, with one warning. A session
+// that cannot be compared is one that cannot be patched. It takes longer than making the session without it: the model is
+// opened and analysed three times. The session config entry [ConfigVerify] asks for it, or against it, for one session.
+func Verify() EnableOption {
+	return enableOption(func(o *enableOptions) { o.verify = true })
 }

@@ -37,7 +37,7 @@ func bind(g *graph.Graph, shapes *graph.Shapes, r *roles.Roles, kind Kind, given
 		}
 	}
 	b.needs()
-	b.rest(o.NoCache)
+	b.rest(o)
 	return b.at, nil
 }
 
@@ -180,14 +180,15 @@ func (b *binder) known() map[roles.Length]int64 {
 }
 
 // rest gives numbers to what is left.
-func (b *binder) rest(noCache bool) {
+func (b *binder) rest(o Options) {
 	lengths := b.kind.defaults(b.roles.Positions)
+	maps.Copy(lengths, o.Lengths)
 	// What is known of a length counts for all inputs that have it.
 	known := b.known()
 	maps.Copy(lengths, known)
 	_, past := known[roles.Cached]
 	_, tokens := known[roles.New]
-	if most := b.roles.Positions; most > 0 && b.kind == DecoderWithPast && !noCache {
+	if most := b.roles.Positions; most > 0 && b.kind == DecoderWithPast && !o.NoCache {
 		switch {
 		case !past:
 			lengths[roles.Cached] = max(min(lengths[roles.Cached], most-lengths[roles.New]), 0)
@@ -197,7 +198,7 @@ func (b *binder) rest(noCache bool) {
 	}
 	all, ok := known[roles.All]
 	switch {
-	case noCache:
+	case o.NoCache:
 		lengths[roles.All] = lengths[roles.New]
 	case !ok:
 		lengths[roles.All] = lengths[roles.Cached] + lengths[roles.New]

@@ -3,6 +3,7 @@
 package inputs
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -28,6 +29,8 @@ type Options struct {
 	LooseDims bool
 	Seed      uint64
 	NoCache   bool // merged decoders take the branch without a past
+	// Lengths stand in place of the usual ones of a kind of model, where Dims say nothing.
+	Lengths map[roles.Length]int64
 }
 
 // Info describes one input.
@@ -59,12 +62,18 @@ func (b *Batch) Close() {
 
 // Make gives values for all inputs of a model: read from a file or folder, or
 // synthetic. The batch is the caller's to close.
-func Make(l *ort.Library, path string, o Options) (_ *Batch, err error) {
+func Make(l *ort.Library, path string, o Options) (*Batch, error) {
 	file, err := model.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	return Of(l, file, o)
+}
+
+// Of is Make for a model that is open.
+func Of(l *ort.Library, file *model.Model, o Options) (_ *Batch, err error) {
+	path := cmp.Or(file.Path(), "model bytes")
 	x, err := patch.View(context.Background(), file, file.Proto())
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ type Request struct {
 	// WayBack asks for [Patch.Plain].
 	WayBack bool
 
+	env     uintptr    // OrtEnv
 	options uintptr    // OrtSessionOptions, may be null
 	own     []Appended // providers of a session that this package makes
 }
@@ -102,7 +103,7 @@ type creation struct {
 }
 
 func (c creation) request(l *Library) Request {
-	r := Request{Library: l, options: c.options, own: c.own}
+	r := Request{Library: l, env: c.env, options: c.options, own: c.own}
 	if c.model != 0 {
 		r.Model = unsafe.Slice((*byte)(pointer(c.model)), c.size)
 	} else {

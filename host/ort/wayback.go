@@ -88,22 +88,8 @@ func (b *wayBack) remember(request Request) (err error) {
 			return err
 		}
 	}
-	if b.as.options == 0 {
-		return nil
-	}
-	var options uintptr
-	if err := l.try("CloneSessionOptions", slotCloneSessionOptions, b.as.options, uintptr(unsafe.Pointer(&options))); err != nil {
-		return err
-	}
-	b.as.options = options
 	// Files that the patched session writes are not to be written over.
-	none := new(byte)
-	if err = l.try("DisableProfiling", slotDisableProfiling, options); err == nil {
-		err = l.try("SetOptimizedModelFilePath", slotSetOptimizedModelFilePath, options, uintptr(unsafe.Pointer(none)))
-	}
-	if err != nil {
-		l.call(slotReleaseSessionOptions, options)
-	}
+	b.as.options, err = l.silent(b.as.options)
 	return err
 }
 

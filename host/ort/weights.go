@@ -133,3 +133,12 @@ func (h *hook) drop(session uintptr) (after func()) {
 		}
 	}
 }
+
+// Release gives back what a patch holds of which no session is made.
+func (p *Patch) Release() {
+	for _, w := range p.Weights {
+		w.Release()
+	}
+	p.Weights = nil
+	p.Plain.release()
+}

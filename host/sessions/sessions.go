@@ -41,15 +41,18 @@ type Patcher struct {
 
 // Patch is the ort.Patcher of these plugins. It returns nil for a model in which
 // nothing is replaced.
-func (s *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
-	p, err := s.once(r)
+func (s *Patcher) Patch(r ort.Request) (*ort.Patch, error) { return s.Without(r, nil) }
+
+// Without is Patch of a session in which some choices of the plan are not made: leave has the reasons by their numbers.
+func (s *Patcher) Without(r ort.Request, leave map[int]string) (*ort.Patch, error) {
+	p, err := s.once(r, leave)
 	if errors.Is(err, model.ErrInUse) { // replaced by a new version, which is there now
-		p, err = s.once(r)
+		p, err = s.once(r, leave)
 	}
 	return p, err
 }
 
-func (s *Patcher) once(r ort.Request) (p *ort.Patch, err error) {
+func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err error) {
 	o, err := s.options(r)
 	if err != nil || o == nil {
 		return nil, err
@@ -69,7 +72,7 @@ func (s *Patcher) once(r ort.Request) (p *ort.Patch, err error) {
 		*o = backend.Plan(*o)
 		manifests = backend.Manifests(manifests)
 	}
-	m, err := open(r)
+	m, err := Open(r)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,11 @@ func (s *Patcher) once(r ort.Request) (p *ort.Patch, err error) {
 	a, err := patch.Analyse(ctx, m, manifests, *o)
 	if err != nil {
 		return nil, err
+	}
+	for i, why := range leave {
+		if i < len(a.Plan.Choices) {
+			a.Plan.Choices[i].Leave(why)
+		}
 	}
 	if a.Plan.Replaced() > 0 {
 		if err := a.Apply(ctx); err != nil {
@@ -110,7 +118,8 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}}, nil
 }
 
-func open(r ort.Request) (*model.Model, error) {
+// Open reads the model of a session that is about to be made.
+func Open(r ort.Request) (*model.Model, error) {
 	if r.Path != "" {
 		return model.Open(r.Path)
 	}

@@ -1,0 +1,265 @@
+// Package wayback has operators fail in the middle of a run: the program gets the answers of its model, one warning, and
+// runs on.
+package wayback
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/models"
+)
+
+// number is how many sessions have a fault. GRAFT_WAYBACK_SESSIONS sets it.
+func number(t *testing.T) int {
+	text := os.Getenv("GRAFT_WAYBACK_SESSIONS")
+	if text == "" {
+		return 40
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// fixtures are models that have, between them, a place for each operator that is placed in sessions.
+var fixtures = []string{"optimum/bart-decoder-with-past", "optimum/gpt2", "optimum/bert", "optimum/llama", "optimum/t5-encoder", "optimum/whisper-encoder"}
+
+// dims are the lengths of their inputs, of which each model has some.
+var dims = map[string]int64{"batch_size": 2, "sequence_length": 5, "past_sequence_length": 6, "past_decoder_sequence_length": 6,
+	"encoder_sequence_length": 7, "past_encoder_sequence_length": 7, "decoder_sequence_length": 1}
+
+// runs is how many each session has.
+const runs = 4
+
+// subject is a model with inputs, and what it answers unpatched.
+type subject struct {
+	library    *ort.Library
+	name, path string
+	content    []byte
+	inputs     *inputs.Batch
+	want       []*ort.Value
+	placed     []string // operators of a patched session
+}
+
+// TestFaults has every operator fail at some run of a session, or give a result of a wrong shape: no run is lost,
+// its answers are those of the model without graft, and one warning is written.
+func TestFaults(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	injector := newInjector(t, l)
+	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
+	var names []string
+	if err := l.Install(ort.Hook{Logger: logger, Patcher: func(r ort.Request) (*ort.Patch, error) {
+		p, err := patcher.Patch(r)
+		if p != nil {
+			names = injector.take(p.Domains)
+		}
+		return p, err
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Uninstall() })
+
+	var subjects []*subject
+	for _, f := range models.Fixtures() {
+		if !slices.Contains(fixtures, f.String()) {
+			continue
+		}
+		s := open(t, l, f)
+		x := s.session(t, l, false)
+		s.placed = slices.Clone(names)
+		names = nil
+		x.Close()
+		if len(s.placed) > 0 {
+			subjects = append(subjects, s)
+		}
+	}
+	type fault struct {
+		subject  *subject
+		operator string
+		kind     kind
+	}
+	var faults []fault
+	for _, s := range subjects {
+		for _, o := range s.placed {
+			faults = append(faults, fault{s, o, fails}, fault{s, o, wrongShape})
+		}
+	}
+	if len(faults) == 0 {
+		t.Fatal("no operator was placed")
+	}
+	counts := map[string]int{}
+	n := number(t)
+	for i := range n {
+		f := faults[i%len(faults)]
+		at := i / len(faults) % runs
+		log.Reset()
+		before := graft.Reverted()
+		x := f.subject.session(t, l, i%2 == 0)
+		what := fmt.Sprintf("session %d of %s, %s of %s at run %d", i, f.subject.name, f.kind, f.operator, at)
+		binding := i%3 == 0
+		for k := range runs {
+			if k == at {
+				injector.arm(f.operator, f.kind)
+			}
+			out, err := f.subject.run(x, binding)
+			fired := injector.disarm()
+			if k == at && !fired {
+				t.Fatalf("%s: the operator did not run", what)
+			}
+			if err != nil {
+				counts["runs lost"]++
+				t.Errorf("%s: run %d: %v", what, k, err)
+				continue
+			}
+			counts["runs"]++
+			f.subject.compare(t, fmt.Sprintf("%s: run %d", what, k), out, k >= at)
+			for _, v := range out {
+				v.Close()
+			}
+		}
+		x.Close()
+		counts["sessions"]++
+		counts[string(f.kind)]++
+		if warnings := strings.Count(log.String(), "level=WARN"); warnings != 1 || graft.Reverted() != before+1 {
+			t.Errorf("%s: %d warnings, %d reverted:\n%s", what, warnings, graft.Reverted()-before, log.String())
+		}
+		counts["warnings"] += strings.Count(log.String(), "level=WARN")
+	}
+	var operators []string
+	for _, f := range faults {
+		operators = append(operators, f.operator)
+	}
+	slices.Sort(operators)
+	text, _ := json.Marshal(counts)
+	t.Logf("%s; operators %v", text, slices.Compact(operators))
+}
+
+// open writes a fixture and runs it unpatched.
+func open(t *testing.T, l *ort.Library, f models.Fixture) *subject {
+	t.Helper()
+	s := &subject{library: l, name: f.String(), path: filepath.Join(t.TempDir(), "model.onnx")}
+	if err := f.Write(s.path, 1); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if s.content, err = os.ReadFile(s.path); err != nil {
+		t.Fatal(err)
+	}
+	if s.inputs, err = inputs.Make(l, s.path, inputs.Options{Seed: 1, LooseDims: true, Dims: dims}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.inputs.Close)
+	x, err := l.NewSession(s.path, ort.SessionOptions{IntraOpThreads: 1, Unpatched: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if s.want, err = x.Run(context.Background(), s.inputs.Values); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, v := range s.want {
+			v.Close()
+		}
+	})
+	return s
+}
+
+func (s *subject) session(t *testing.T, l *ort.Library, fromBytes bool) (x *ort.Session) {
+	t.Helper()
+	var err error
+	if fromBytes {
+		gone := slices.Clone(s.content)
+		x, err = l.NewSessionFromBytes(gone, ort.SessionOptions{IntraOpThreads: 1})
+		clear(gone)
+	} else {
+		x, err = l.NewSession(s.path, ort.SessionOptions{IntraOpThreads: 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func (s *subject) run(x *ort.Session, binding bool) ([]*ort.Value, error) {
+	if !binding {
+		return x.Run(context.Background(), s.inputs.Values)
+	}
+	b, err := x.NewBinding()
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	for _, name := range slices.Sorted(maps.Keys(s.inputs.Values)) {
+		if err := b.Input(name, s.inputs.Values[name]); err != nil {
+			return nil, err
+		}
+	}
+	memory, err := s.library.Memory("Cpu", 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range x.Outputs() {
+		if err := b.OutputTo(o.Name, memory); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.Run(context.Background()); err != nil {
+		return nil, err
+	}
+	outputs, err := b.Outputs()
+	if err != nil {
+		return nil, err
+	}
+	var list []*ort.Value
+	for _, o := range x.Outputs() {
+		list = append(list, outputs[o.Name])
+	}
+	return list, nil
+}
+
+// compare compares answers with those of the model without graft: bit for bit once it runs so.
+func (s *subject) compare(t *testing.T, what string, out []*ort.Value, unpatched bool) {
+	t.Helper()
+	for i, v := range out {
+		if !unpatched {
+			if p := comparison.CompareValues("", s.want[i], v, 0, 0); !p.OK {
+				t.Errorf("%s: output %d: %+v", what, i, p)
+			}
+			continue
+		}
+		want, err := s.want[i].Bytes()
+		got, failed := v.Bytes()
+		if err := errors.Join(err, failed); err != nil || !slices.Equal(v.Shape(), s.want[i].Shape()) || !bytes.Equal(got, want) {
+			t.Errorf("%s: output %d is not that of the model without graft: %v", what, i, err)
+		}
+	}
+}
