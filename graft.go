@@ -85,6 +85,9 @@ func Enable(opts ...EnableOption) error {
 	for _, x := range opts {
 		x.enable(&o)
 	}
+	if o.shadow && o.strict {
+		return refuse("Shadow and Strict contradict each other: with Strict no session can run unpatched")
+	}
 	enabling.Lock()
 	defer enabling.Unlock()
 	libraries, err := ort.Loaded()
@@ -100,10 +103,14 @@ func Enable(opts ...EnableOption) error {
 	}
 	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights}
 	patcher := &trial.Patcher{Sessions: s, All: o.verify}
+	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}
+	if o.shadow {
+		hook.Same = trial.Difference
+	}
 	var undo []func() error
 	for _, l := range libraries {
 		before := l.Installed()
-		if err := l.Install(ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}); err != nil {
+		if err := l.Install(hook); err != nil {
 			for _, f := range undo {
 				err = errors.Join(err, f())
 			}

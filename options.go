@@ -127,6 +127,7 @@ type enableOptions struct {
 	pluginOptions
 	strict bool
 	verify bool
+	shadow bool
 	logger *slog.Logger
 }
 
@@ -154,4 +155,12 @@ func Strict() EnableOption {
 // opened and analysed three times. The session config entry [ConfigVerify] asks for it, or against it, for one session.
 func Verify() EnableOption {
 	return enableOption(func(o *enableOptions) { o.verify = true })
+}
+
+// Shadow compares real runs with the model: the first Run of each class of input shapes (which axes have a length of 0, 1 or
+// more) runs the model itself beside it. Where an output is outside the tolerance of `graft ab`, the model's results are
+// returned and the session runs unpatched from then on, with one warning. The model's own session stays in memory beside
+// the patched one. [Strict] contradicts it. RunWithBinding and RunAsync are not compared.
+func Shadow() EnableOption {
+	return enableOption(func(o *enableOptions) { o.shadow = true })
 }

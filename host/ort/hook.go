@@ -22,6 +22,10 @@ type Hook struct {
 	Strict bool
 	// Logger receives the warnings; nil is slog.Default().
 	Logger *slog.Logger
+	// Same, if not nil, says of an output how the patched session's differs from the plain one's; "" where it does not.
+	// Then Run also runs the plain session for the first inputs of each class of shapes, by which axes have a length of
+	// 0, 1 or more, and a session that differs is as one that fails. Not for Strict hooks.
+	Same func(plain, patched *Value) (difference string)
 }
 
 // Install puts a hook before every function of the library's C API that creates a session:

@@ -31,11 +31,7 @@ var asyncEnded = sync.OnceValue(func() uintptr {
 		r := v.(*asyncRun)
 		if status != 0 {
 			l := r.back.hook.library
-			status = r.back.rescue(status, func(session uintptr) uintptr {
-				again := r.args
-				again[0] = session
-				return l.original(slotRun, again[:]...)
-			}, func() bool { return l.runOverlaps(r.args) })
+			status = r.back.rescue(status, r.args, func(args [8]uintptr) uintptr { return l.original(slotRun, args[:]...) }, l.runOverlaps)
 			if status == 0 {
 				outputs, n = r.args[7], r.args[6]
 			}

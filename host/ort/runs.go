@@ -25,12 +25,10 @@ func (h *hook) watchRuns() (entries []*entry) {
 		original := l.fn(run.slot)
 		code, s, ok := stub(original, func(f *frame) uintptr {
 			args := f.args()
-			return h.ran(f, args[0], func(session uintptr) uintptr {
-				again := args
-				again[0] = session
-				status, _, _ := purego.SyscallN(original, again[:run.arguments]...)
+			return h.ran(f, args, run.slot == slotRun, func(args [8]uintptr) uintptr {
+				status, _, _ := purego.SyscallN(original, args[:run.arguments]...)
 				return status
-			}, func() bool { return run.overlap(args) })
+			}, run.overlap)
 		})
 		if !ok {
 			return nil
@@ -66,24 +64,32 @@ func (h *hook) watch(by int64) {
 }
 
 // ran is told of a run that failed, or is in the place of one that is watched.
-func (h *hook) ran(f *frame, session uintptr, run func(session uintptr) uintptr, overlaps func() bool) (status uintptr) {
-	back := h.backs.of(session)
+func (h *hook) ran(f *frame, args [8]uintptr, shadows bool, run func([8]uintptr) uintptr, overlaps func([8]uintptr) bool) (status uintptr) {
+	back := h.backs.of(args[0])
 	status = f.status
 	if f.ran == 0 {
 		if back != nil && back.reverted.Load() {
-			return back.run(run)
+			return back.run(args, run)
 		}
-		withSignals(h.firstRuns.began(session), func() { status = run(session) })
+		shadows = shadows && back != nil && back.same != nil
+		var places []uintptr
+		if shadows {
+			places = words(args[7], args[6])
+		}
+		withSignals(h.firstRuns.began(args[0]), func() { status = run(args) })
+		if shadows && status == 0 {
+			return back.shadow(args, places, run)
+		}
 	}
 	if status == 0 || back == nil {
 		return status
 	}
-	return back.rescue(status, run, overlaps)
+	return back.rescue(status, args, run, overlaps)
 }
 
 // rescue repeats a run that failed in the plain session. What it returns is the program's: 0, or an OrtStatus. A panic
 // leaves the first failure: it must not unwind through C.
-func (b *wayBack) rescue(status uintptr, run func(session uintptr) uintptr, overlaps func() bool) (result uintptr) {
+func (b *wayBack) rescue(status uintptr, args [8]uintptr, run func([8]uintptr) uintptr, overlaps func([8]uintptr) bool) (result uintptr) {
 	defer func() {
 		if p := recover(); p != nil {
 			b.logger.Warn("a patched session failed, and so did its way back", "model", b.name, "reason", p, "stack", string(debug.Stack()))
@@ -101,14 +107,14 @@ func (b *wayBack) rescue(status uintptr, run func(session uintptr) uintptr, over
 		}
 		return status
 	}
-	if overlaps() {
-		b.revert(failure, "run", "lost: an output lies in the memory of an input")
+	if overlaps(args) {
+		b.revert(didFail, failure.Message, "run", "lost: an output lies in the memory of an input")
 		return status
 	}
-	again := b.run(run)
+	again := b.run(args, run)
 	l.call(slotReleaseStatus, status)
 	if again == 0 {
-		b.revert(failure, "run", "repeated")
+		b.revert(didFail, failure.Message, "run", "repeated")
 	}
 	return again
 }

@@ -26,6 +26,9 @@ type wayBack struct {
 	foreign  atomic.Bool // has a provider of a device, and has not run
 	reverted atomic.Bool
 	warned   atomic.Bool
+
+	same func(plain, patched *Value) (difference string) // of Hook
+	seen sync.Map                                        // classes of shapes that were compared
 }
 
 // reverted counts sessions.
@@ -63,13 +66,16 @@ func (h *hook) leaveWayBack(session uintptr, request Request, c creation, plain 
 		plain.release()
 		return
 	}
-	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c}
+	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same}
 	b.foreign.Store(c.foreign(h.library))
 	err := b.remember(request)
 	if err != nil {
 		active.Logger.Warn("a patched session has no way back", "model", b.name, "reason", err)
 		plain.release()
 		return
+	}
+	if b.same != nil {
+		h.watch(1)
 	}
 	h.backs.n.Add(1)
 	h.backs.list.Store(session, b)
@@ -134,19 +140,26 @@ func (b *wayBack) open() error {
 }
 
 // run runs the plain session.
-func (b *wayBack) run(run func(session uintptr) uintptr) (status uintptr) {
-	withSignals(b.foreign.CompareAndSwap(true, false), func() { status = run(b.session.Load()) })
+func (b *wayBack) run(args [8]uintptr, run func([8]uintptr) uintptr) (status uintptr) {
+	args[0] = b.session.Load()
+	withSignals(b.foreign.CompareAndSwap(true, false), func() { status = run(args) })
 	return status
 }
 
+// What a session did that is reverted.
+const (
+	didFail   = "a patched session failed, and runs unpatched from now on"
+	didDiffer = "a patched session answered otherwise than its model, and runs unpatched from now on"
+)
+
 // revert has the plain session take over, with one warning.
-func (b *wayBack) revert(failure *Error, also ...any) {
+func (b *wayBack) revert(did, reason string, also ...any) {
 	if b.reverted.Swap(true) {
 		return
 	}
 	b.hook.watch(1)
 	reverted.Add(1)
-	b.logger.Warn("a patched session failed, and runs unpatched from now on", append([]any{"model", b.name, "reason", failure.Message}, also...)...)
+	b.logger.Warn(did, append([]any{"model", b.name, "reason", reason}, also...)...)
 }
 
 // close releases what the session had, which is no more.
@@ -163,6 +176,9 @@ func (b *wayBack) close() {
 	}
 	b.plain.release()
 	if b.reverted.Load() {
+		b.hook.watch(-1)
+	}
+	if b.same != nil {
 		b.hook.watch(-1)
 	}
 	b.hook.lastGone()

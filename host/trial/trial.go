@@ -169,12 +169,8 @@ func (c *trial) differs(p *ort.Patch) string {
 		}
 		defer closeAll(got)
 		for k, o := range s.Outputs() {
-			switch x := comparison.CompareValues(o.Name, c.want[i][k], got[k], 0, 0); {
-			case x.OK:
-			case x.Problem != "":
-				return fmt.Sprintf("output %s: %s", o.Name, x.Problem)
-			default:
-				return fmt.Sprintf("output %s is off by up to %.3g in %d elements", o.Name, x.MaxAbsolute, x.Disagree)
+			if difference := Difference(c.want[i][k], got[k]); difference != "" {
+				return "output " + o.Name + ": " + difference
 			}
 		}
 	}
@@ -223,4 +219,16 @@ func (c *trial) blame(of []int, why string) (map[int]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// Difference says how a patched session's output differs from that of its model, "" where it is within the tolerance.
+func Difference(plain, patched *ort.Value) string {
+	switch x := comparison.CompareValues("", plain, patched, 0, 0); {
+	case x.OK:
+		return ""
+	case x.Problem != "":
+		return x.Problem
+	default:
+		return fmt.Sprintf("off by up to %.3g in %d elements", x.MaxAbsolute, x.Disagree)
+	}
 }

@@ -1,0 +1,96 @@
+package ort
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// words copies n machine words of C memory.
+func words(address, n uintptr) []uintptr {
+	if address == 0 {
+		return nil
+	}
+	return slices.Clone(unsafe.Slice((*uintptr)(pointer(address)), n))
+}
+
+// borrow describes a value of the program's, which releases it.
+func (l *Library) borrow(native uintptr) (*Value, error) {
+	v := &Value{library: l, native: native}
+	return v, v.describe()
+}
+
+// classOf is the class of the shapes of a run's inputs: their names, and of each axis whether its length is 0, 1 or more.
+func (l *Library) classOf(args [8]uintptr) string {
+	var class strings.Builder
+	for i := range int(args[4]) {
+		class.WriteString(goString(loadWord(args[2], i)))
+		if v, err := l.borrow(loadWord(args[3], i)); err == nil {
+			for _, n := range v.shape {
+				fmt.Fprintf(&class, " %d", min(n, 2))
+			}
+		}
+		class.WriteByte(0)
+	}
+	return class.String()
+}
+
+// shadow runs the plain session beside a run of the patched one that went well, where its inputs are the first of their
+// class. places are where the program wanted outputs. Where one differs, the plain session takes over, and its
+// results are the program's.
+func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr) uintptr) (status uintptr) {
+	defer func() {
+		if p := recover(); p != nil { // the results are there
+			b.logger.Warn("a run was not compared", "model", b.name, "reason", p, "stack", string(debug.Stack()))
+		}
+	}()
+	l := b.hook.library
+	if _, seen := b.seen.LoadOrStore(l.classOf(args), true); seen || len(places) == 0 || l.runOverlaps(args) {
+		return 0
+	}
+	if err := b.open(); err != nil {
+		if !b.warned.Swap(true) {
+			b.logger.Warn("a run was not compared, because none of the model itself can be opened", "model", b.name, "reason", err)
+		}
+		return 0
+	}
+	own := make([]uintptr, len(places))
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&own[0])
+	beside := args
+	beside[7] = uintptr(unsafe.Pointer(&own[0]))
+	if failed := b.run(beside, run); failed != 0 {
+		l.call(slotReleaseStatus, failed) // nothing to compare with
+		return 0
+	}
+	difference := ""
+	for i, native := range own {
+		plain, err := l.borrow(native)
+		patched, failed := l.borrow(loadWord(args[7], i))
+		if err == nil && failed == nil && difference == "" {
+			if difference = b.same(plain, patched); difference != "" {
+				difference = goString(loadWord(args[5], i)) + ": " + difference
+			}
+		}
+	}
+	for _, native := range own {
+		if native != 0 {
+			l.call(slotReleaseValue, native)
+		}
+	}
+	if difference == "" {
+		return 0
+	}
+	b.revert(didDiffer, difference, "run", "repeated")
+	for i, place := range places {
+		if place == 0 {
+			l.call(slotReleaseValue, loadWord(args[7], i))
+			*wordAt(args[7] + uintptr(i)*wordSize) = 0
+		}
+	}
+	return b.run(args, run)
+}
