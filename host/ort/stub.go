@@ -12,7 +12,7 @@ import (
 const maxSites = 8
 
 // A site is a function that runs sessions, as its stub reads it: machine code that stands in the function's slot and
-// costs a run nothing that can be measured. A callback of Go's in its place would cost some microseconds.
+// costs a run nothing that can be measured. A callback of Go's in its place would cost a microsecond.
 type site struct {
 	original uintptr      // ONNX Runtime's own function
 	callback uintptr      // of Go, told of runs
