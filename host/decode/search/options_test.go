@@ -133,6 +133,34 @@ func TestFromConfig(t *testing.T) {
 	}
 }
 
+// Hugging Face takes options of config.json in place of those of a generation_config.json that was made from it only where
+// they are not the class's own.
+func TestFromConfigKnowsOptionsOfClasses(t *testing.T) {
+	const generation = `{"_from_model_config": true, "eos_token_id": 2}`
+	for _, c := range []struct {
+		config string
+		ngram  int
+		forced bool
+	}{
+		{`{"model_type": "blenderbot", "encoder_no_repeat_ngram_size": 3, "forced_eos_token_id": 2}`, 0, false},
+		{`{"model_type": "blenderbot", "encoder_no_repeat_ngram_size": 3, "forced_eos_token_id": 2, "length_penalty": 0.65}`, 3, true},
+		{`{"model_type": "blenderbot-small", "forced_eos_token_id": 2}`, 0, false},
+		{`{"model_type": "plbart", "forced_eos_token_id": 2}`, 0, false},
+		{`{"model_type": "mvp", "forced_eos_token_id": 2}`, 0, false},
+		{`{"model_type": "pegasus_x", "forced_eos_token_id": 1}`, 0, false},
+		{`{"model_type": "fsmt", "forced_eos_token_id": 2, "max_length": 200, "num_beams": 5}`, 0, false},
+	} {
+		o, err := FromConfig([]byte(generation), []byte(c.config))
+		if err != nil {
+			t.Errorf("%s: %v", c.config, err)
+			continue
+		}
+		if o.EncoderNoRepeatNgramSize != c.ngram || (o.ForcedEOSTokenID != NoToken) != c.forced {
+			t.Errorf("%s: encoder_no_repeat_ngram_size %d, forced_eos_token_id %v; want %d, %t", c.config, o.EncoderNoRepeatNgramSize, o.ForcedEOSTokenID, c.ngram, c.forced)
+		}
+	}
+}
+
 func TestFromConfigErrors(t *testing.T) {
 	for _, c := range []struct{ generation, config, want string }{
 		{`{"num_beams": "four"}`, ``, `generation_config.json: num_beams: found "four", a value of type int is needed`},
