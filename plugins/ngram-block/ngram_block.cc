@@ -59,8 +59,6 @@ class NGramBlock : public ngram::NGramBlockBase {
     const graft::Size vocab = scores.dim(-1), rows = tokens.dim(0);
     graft::Require(scores.elements() == rows * vocab, "NGramBlock: scores have ", scores.elements(),
                    " elements, needed are ", rows, " rows of ", vocab);
-    // Of empty rows there is nothing to check, and no memory bounds their number.
-    if (output.elements() == 0 && !context.inputs[kIndex].present()) return;
     const Rows<T> input{tokens.data<T>(), tokens.dim(1), context.inputs[kLengths], pad_};
     Check(input, rows, vocab);
 

@@ -2,6 +2,7 @@
 #ifndef GRAFT_KIT_KERNEL_H_
 #define GRAFT_KIT_KERNEL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -54,6 +55,23 @@ struct IsForEngine : std::false_type {};
 template <typename Kernel>
 struct IsForEngine<ForEngine<Kernel>> : std::true_type {};
 
+// An empty tensor takes no memory, so nothing bounds its other sizes, and a kernel that goes over
+// rows of nothing may never end. Throws where those of an input are more than 2^27 together.
+inline void RequireCountable(const Tensors& inputs) {
+  constexpr int64_t kMost = int64_t{1} << 27;
+  for (uint64_t i = 0; i < inputs.size(); ++i) {
+    const Tensor input = inputs[i];
+    if (!input.present() || input.elements() > 0) continue;
+    int64_t sizes = 1;
+    for (int32_t axis = 0; axis < input.rank(); ++axis) {
+      const int64_t size = std::max<int64_t>(1, input.dim(axis));
+      Require(size <= kMost / sizes, "input ", i, " is empty and has an axis ", axis, " of ", size,
+              ", needed are at most ", kMost, " places");
+      sizes *= size;
+    }
+  }
+}
+
 template <typename Kernel>
 class KernelBox final : public KernelBase {
  public:
@@ -62,12 +80,16 @@ class KernelBox final : public KernelBase {
   void Infer(InferContext& context) const override { kernel_.Infer(context); }
   uint64_t Workspace(const WorkspaceContext& context) const override {
     if constexpr (HasWorkspace<Kernel>::value) {
+      RequireCountable(context.inputs);
       return kernel_.Workspace(context);
     } else {
       return 0;
     }
   }
-  void Run(const RunContext& context) const override { kernel_.Run(context); }
+  void Run(const RunContext& context) const override {
+    RequireCountable(context.inputs);
+    kernel_.Run(context);
+  }
 
  private:
   const Kernel kernel_;
