@@ -1,7 +1,6 @@
 package random
 
 import (
-	"math"
 	"math/rand/v2"
 
 	"google.golang.org/protobuf/proto"
@@ -108,12 +107,4 @@ func added(hidden float64) fill {
 			return hidden
 		}
 	}
-}
-
-// least is the lowest finite number of a type, as exporters write it.
-func least(kind onnx.Tensor_DataType) float64 {
-	if kind == f16 {
-		return -65504
-	}
-	return -math.MaxFloat32
 }

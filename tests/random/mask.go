@@ -23,16 +23,17 @@ func (w *writer) lying(scores []dim) []dim {
 	return dims
 }
 
-// hidden is what a mask adds to the scores of keys that are not seen. Beside another term it is no -10000: a row where
-// it hides every key is left with the fourth digit of its scores, and which that is depends on the order of additions.
+// hidden is what a mask adds to the scores of keys that are not seen. A row where a finite one hides every key is left
+// with the digits of its scores that the sum has room for: which these are depends, beside another term, on the order of
+// additions with -10000, and in float16, whose lowest number leaves none, on where ONNX Runtime computes in float32.
 func (w *writer) hidden(kind onnx.Tensor_DataType, terms int) float64 {
-	if terms > 1 {
-		return pick(w, math.Inf(-1), least(kind), -100)
+	switch {
+	case kind == f16:
+		return pick(w, math.Inf(-1), -100)
+	case terms > 1:
+		return pick(w, math.Inf(-1), -math.MaxFloat32, -100)
 	}
-	if kind == f16 {
-		return pick(w, math.Inf(-1), -65504, -10000)
-	}
-	return pick(w, math.Inf(-1), -1e9, least(f32), -10000, -1e4, -100)
+	return pick(w, math.Inf(-1), -1e9, -math.MaxFloat32, -10000, -1e4, -100)
 }
 
 // masked hides some of the scores, or adds a bias to them, as one of some terms.
@@ -109,7 +110,7 @@ func (w *writer) inverted(s, m value, terms int) value {
 	}
 	low := w.hidden(s.kind, terms)
 	if math.IsInf(low, 0) { // times zero is not a number
-		low = least(s.kind)
+		low = -100
 	}
 	rest := w.node("Sub", []value{w.scalar(s.kind, 1), w.cast(m, s.kind)}, s.like(broadcast(nil, m.dims)...))
 	return w.binary("Add", s, w.binary("Mul", rest, w.scalar(s.kind, low)))
@@ -128,5 +129,5 @@ func (w *writer) triangle(s value, q, k dim, terms int) value {
 	if w.one(2) {
 		return w.chosen(s, terms, w.unary("Not", w.cast(upper, boolean)))
 	}
-	return w.binary("Add", s, w.binary("Mul", upper, w.scalar(s.kind, least(s.kind))))
+	return w.binary("Add", s, w.binary("Mul", upper, w.scalar(s.kind, -100)))
 }
