@@ -181,11 +181,16 @@ func (w *writer) core(h heads) value {
 		s = w.reshape(s, full...)
 	}
 	terms := pick(w, 0, 1, 1, 1, 1, 2)
-	for range terms {
-		s = w.masked(s, terms)
+	late := w.one(20) // another scale, after the masks
+	beside := terms
+	if late {
+		beside++
 	}
-	if w.one(20) {
-		s = w.scaled(s, scale, h) // after the mask
+	for range terms {
+		s = w.masked(s, beside)
+	}
+	if late {
+		s = w.scaled(s, scale, h)
 	}
 	if lie {
 		s = w.reshape(s, times(w.batch, number(h.count)), full[2], full[3])
