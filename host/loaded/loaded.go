@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -125,9 +126,13 @@ func (s *Set) On(d tensor.Device) *Backend {
 }
 
 // Plan completes options with what the plugins' own code computes, which is stored in the
-// user's cache folder.
+// user's cache folder, and with how they describe their operators.
 func (s *Set) Plan(o plan.Options) plan.Options {
 	o.Folder = fold.Plugins{Cache: fold.User(nil), Loaded: s.Plugins}
+	o.Described = map[string][]signature.Operator{}
+	for _, p := range s.Plugins {
+		o.Described[p.Manifest.Name] = p.Info.Operators
+	}
 	return o
 }
 

@@ -136,6 +136,10 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 	if c.Reason = o.Device.lacks(m, op, facts["dtype"]); c.Reason != "" {
 		return c
 	}
+	if why := e.cannotReplace(m.Name, match, o); why != "" {
+		c.Reason = m.Name + ": " + why
+		return c
+	}
 	ins, outs := match.ends()
 	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), e.cost(op))
 	if len(op.With.Fold) > 0 {

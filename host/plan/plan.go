@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/roles"
 )
@@ -32,8 +33,10 @@ type Options struct {
 	QuantizationNoise bool
 	Fixed             map[string]string // block's node -> operator, from a plan file; others are left unchanged
 	Folder            Folder            // computes folded weights; nil when plugins are not loaded
-	Machine           Machine
-	Device            *Device // that the session computes on; nil for the CPU
+	// Described is how the plugins' libraries describe their operators, by plugin; what is not there is not checked.
+	Described map[string][]signature.Operator
+	Machine   Machine
+	Device    *Device // that the session computes on; nil for the CPU
 }
 
 // Choice is what was decided for one block or one match of a pattern.
@@ -45,13 +48,15 @@ type Choice struct {
 	Plugin   string             // "" when the block is left unchanged
 	Variant  string             // device of the variant that runs, cpu or cuda; "" when none has to
 	Operator *manifest.Operator // nil when the block is left unchanged
-	Reason   string             // why this operator, or why none
-	Expected Expectation
+	// Described are the plugin's operators as its library describes them; nil where that is not known.
+	Described []signature.Operator
+	Reason    string // why this operator, or why none
+	Expected  Expectation
 }
 
 // Leave makes the choice that of no operator.
 func (c *Choice) Leave(reason string) {
-	c.Plugin, c.Variant, c.Operator, c.Reason = "", "", nil, reason
+	c.Plugin, c.Variant, c.Operator, c.Described, c.Reason = "", "", nil, nil, reason
 }
 
 // Plan is the choices for one model, in the order of its nodes.
@@ -115,6 +120,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		if c.Operator != nil && len(c.Operator.Emits()) > 0 {
 			c.Variant = o.variant()
 		}
+		c.Described = o.Described[c.Plugin]
 	}
 	return p
 }
@@ -156,6 +162,12 @@ func choose(e *estimator, b *blocks.Block, manifests []*manifest.Manifest, o Opt
 			if why := o.Device.lacks(m, op, facts["dtype"]); why != "" {
 				reasons = join(reasons, why)
 				continue
+			}
+			if d := o.described(m.Name, op.Name); d != nil {
+				if why := cannotAttend(d, b, e.shapes); why != "" {
+					reasons = join(reasons, m.Name+": "+why)
+					continue
+				}
 			}
 			x := e.attention(b, op)
 			if !o.Force && o.Fixed == nil && !x.gains() {

@@ -6,12 +6,13 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
 )
 
 // attention puts one operator with the signature of canonical attention in place of
 // a block.
 func (r *rewriter) attention(c plan.Choice) error {
-	a, w := c.Block.Attention, c.Block.Wiring
+	w := c.Block.Wiring
 	g := w.Graph
 	old := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
 	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, nil, w.BoolMask, w.Lengths}
@@ -52,12 +53,12 @@ func (r *rewriter) attention(c plan.Choice) error {
 		ins[1] = n.Out[0]
 	}
 	ins = ins[:8]
-	attributes := []any{
-		"num_heads", a.Heads, "kv_num_heads", a.KVHeads, "scale", w.Scale, "softcap", a.Softcap,
-		"is_causal", w.Causal, "window", w.Window, "mask_fill", w.Fill, "mask_after_bias", w.MaskAfterBias,
-		"zero_masked_rows", w.ZeroRows, "query_layout", operand(w.QueryLayout), "key_layout", operand(w.KeyLayout),
-		"value_layout", operand(w.ValueLayout), "output_layout", operand(w.OutputLayout),
-		"output_rank", w.OutputRank, "packed_qkv", w.Packed, "scores_mode", w.ScoresMode,
+	var attributes []any
+	described := signature.Find(c.Described, c.Operator.Name)
+	for _, x := range plan.AttentionAttributes(c.Block) {
+		if described == nil || described.Has(x.Name) {
+			attributes = append(attributes, x.Name, x.Value)
+		}
 	}
 	outputs := make([]string, len(old))
 	for i, v := range old {
@@ -82,14 +83,4 @@ func (r *rewriter) attention(c plan.Choice) error {
 		r.replace(v, n.Out[i])
 	}
 	return nil
-}
-
-// operand names a layout as operators know it: one head that was never told
-// apart from the batch is heads of one in rank 3.
-func operand(layout string) string {
-	switch layout {
-	case "bs1d", "bd1s", "":
-		return "bshd"
-	}
-	return layout
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -54,6 +55,13 @@ func (r *rewriter) pattern(c plan.Choice) error {
 			value := a.Value
 			if name, ok := value.(manifest.Capture); ok {
 				value = m.Captured[string(name)]
+			}
+			kind := onnx.AttributeKind(w.Op, a.Name)
+			if w.Domain != "" {
+				kind = signature.Find(c.Described, w.Op).Kind(a.Name)
+			}
+			if as, ok := signature.As(kind, value); ok {
+				value = as // a whole number where others stand
 			}
 			attributes = append(attributes, a.Name, value)
 		}

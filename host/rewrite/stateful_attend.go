@@ -120,7 +120,7 @@ func (s *stateful) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.
 		window = s.windowOf(b)
 	}
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
-		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", operand(w.OutputLayout), "output_rank", w.OutputRank)
+		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", plan.Operand(w.OutputLayout), "output_rank", w.OutputRank)
 	outputs := []string{s.main.FreshName("graft_attention")}
 	if s.signature(strategy) == plan.Keys && s.Skip > 0 {
 		attributes = append(attributes, "skip", s.Skip)
@@ -144,7 +144,7 @@ func (s *stateful) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.
 	switch {
 	case w.OutputRank == 3:
 		dims = []any{rowsSymbol, 1, heads * size}
-	case operand(w.OutputLayout) == "bshd":
+	case plan.Operand(w.OutputLayout) == "bshd":
 		dims = []any{rowsSymbol, 1, heads, size}
 	}
 	s.attended = append(s.attended, &onnx.ValueInfo{Name: proto.String(n.Out[0].Name), Type: graph.TensorType(onnx.Tensor_FLOAT, dims...)})

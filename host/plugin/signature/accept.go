@@ -89,6 +89,17 @@ func (op *Operator) Accept(n manifest.WithNode) error {
 	return accept(op.Name, "output", op.Outputs, n.Out)
 }
 
+// Has reports whether the operator has an attribute of that name.
+func (op *Operator) Has(name string) bool { return op.attribute(name) != nil }
+
+// Kind is that of an attribute; "" where the operator, which may be nil, has none of that name.
+func (op *Operator) Kind(name string) string {
+	if op == nil || !op.Has(name) {
+		return ""
+	}
+	return op.attribute(name).Kind
+}
+
 func (op *Operator) attribute(name string) *Attribute {
 	if i := slices.IndexFunc(op.Attributes, func(a Attribute) bool { return a.Name == name }); i >= 0 {
 		return &op.Attributes[i]

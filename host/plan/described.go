@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
+)
+
+// NodeAttribute is an attribute of the node that stands for a block. One that Needed is false of changes nothing there: an
+// operator that does not have it does the same.
+type NodeAttribute struct {
+	Name   string
+	Value  any
+	Needed bool
+}
+
+// AttentionInputs and AttentionOutputs are the names of what an attention operator takes and gives, in their order.
+var (
+	AttentionInputs  = []string{"query", "key", "value", "past_key", "past_value", "attn_bias", "attn_mask", "key_lengths"}
+	AttentionOutputs = []string{"output", "present_key", "present_value", "scores"}
+)
+
+// AttentionAttributes are those of the node that stands for a block.
+func AttentionAttributes(b *blocks.Block) []NodeAttribute {
+	a, w := b.Attention, b.Wiring
+	query, key, value, output := Operand(w.QueryLayout), Operand(w.KeyLayout), Operand(w.ValueLayout), Operand(w.OutputLayout)
+	folded := query == "bshd" || key == "bshd" || value == "bshd" // of rank 3, heads may be told by their number alone
+	masked := w.BoolMask != nil || w.Lengths != nil
+	return []NodeAttribute{
+		{"num_heads", a.Heads, folded},
+		{"kv_num_heads", a.KVHeads, folded && a.KVHeads != a.Heads},
+		{"scale", w.Scale, math.Abs(w.Scale*math.Sqrt(float64(a.HeadSize))-1) > 1e-6},
+		{"softcap", a.Softcap, a.Softcap != 0},
+		{"is_causal", w.Causal, w.Causal},
+		{"window", w.Window, w.Window > 0},
+		{"mask_fill", w.Fill, w.BoolMask != nil && !math.IsInf(w.Fill, -1)},
+		{"mask_after_bias", w.MaskAfterBias, w.MaskAfterBias && w.BoolMask != nil && len(w.Biases) > 0},
+		{"zero_masked_rows", w.ZeroRows, w.ZeroRows && (masked || w.Causal)},
+		{"query_layout", query, query != "bhsd"},
+		{"key_layout", key, key != "bhsd" && w.Key != nil},
+		{"value_layout", value, value != "bhsd" && w.Value != nil},
+		{"output_layout", output, output != "bhsd"},
+		{"output_rank", w.OutputRank, w.OutputRank != 4},
+		{"packed_qkv", w.Packed, w.Packed},
+		{"scores_mode", w.ScoresMode, w.Scores != nil && w.ScoresMode != 3},
+	}
+}
+
+// Operand names a layout as operators know it: one head that was never told
+// apart from the batch is heads of one in rank 3.
+func Operand(layout string) string {
+	switch layout {
+	case "bs1d", "bd1s", "":
+		return "bshd"
+	}
+	return layout
+}
+
+// described is how a plugin's library describes an operator; nil where that is not known.
+func (o Options) described(plugin, operator string) *signature.Operator {
+	return signature.Find(o.Described[plugin], operator)
+}
+
+// cannotAttend says why an operator, as its library describes it, cannot stand for a block, or "".
+func cannotAttend(d *signature.Operator, b *blocks.Block, shapes *graph.Shapes) string {
+	w := b.Wiring
+	bias := (*graph.Value)(nil)
+	if len(w.Biases) > 0 {
+		bias = w.Biases[0].Value
+	}
+	for i, v := range []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, bias, w.BoolMask, w.Lengths} {
+		if v == nil {
+			if i < len(d.Inputs) && !d.Inputs[i].Optional {
+				return fmt.Sprintf("%s needs an input %s, which the block has not", d.Name, d.Inputs[i].Name)
+			}
+			continue
+		}
+		if i >= len(d.Inputs) || d.Inputs[i].Name != AttentionInputs[i] {
+			return fmt.Sprintf("%s takes no %s", d.Name, AttentionInputs[i])
+		}
+		if why := refusesType(d, &d.Inputs[i], shapes.Of(v).DType); why != "" {
+			return why
+		}
+	}
+	for i, v := range []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores} {
+		if v != nil && (i >= len(d.Outputs) || d.Outputs[i].Name != AttentionOutputs[i]) {
+			return fmt.Sprintf("%s gives no %s", d.Name, AttentionOutputs[i])
+		}
+	}
+	for _, a := range AttentionAttributes(b) {
+		if a.Needed && !slices.ContainsFunc(d.Attributes, func(x signature.Attribute) bool { return x.Name == a.Name }) {
+			return fmt.Sprintf("%s has no attribute %s, which would be %v", d.Name, a.Name, a.Value)
+		}
+	}
+	for _, x := range d.Attributes {
+		if x.Required && !slices.ContainsFunc(AttentionAttributes(b), func(a NodeAttribute) bool { return x.Name == a.Name }) {
+			return fmt.Sprintf("%s needs the attribute %s, which is none of attention", d.Name, x.Name)
+		}
+	}
+	return ""
+}
+
+// refusesType says why an input takes no tensors of a type, or "", also where the type is not known.
+func refusesType(d *signature.Operator, p *signature.Parameter, t onnx.Tensor_DataType) string {
+	if t == onnx.Tensor_UNDEFINED || slices.Contains(p.Types, tensor.DType(model.TypeName(t))) {
+		return ""
+	}
+	return fmt.Sprintf("%s takes no %s as %s", d.Name, model.TypeName(t), p.Name)
+}
+
+// cannotReplace says why a plugin's operators, as its library describes them, cannot stand where a match was found, or "".
+func (e *estimator) cannotReplace(plugin string, match *Match, o Options) string {
+	for _, n := range match.Operator.With.Nodes {
+		if n.Domain != manifest.Domain {
+			continue
+		}
+		d := o.described(plugin, n.Op)
+		if d == nil {
+			continue
+		}
+		if err := d.Accept(n); err != nil {
+			return err.Error()
+		}
+		for _, a := range n.Attributes {
+			if c, ok := a.Value.(manifest.Capture); ok {
+				if _, err := d.Attribute(a.Name, match.Captured[string(c)]); err != nil {
+					return err.Error()
+				}
+			}
+		}
+		for i, name := range n.In {
+			v := match.Values[name]
+			if v == nil || len(d.Inputs) == 0 {
+				continue
+			}
+			if why := refusesType(d, &d.Inputs[min(i, len(d.Inputs)-1)], e.shapes.Of(v).DType); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
