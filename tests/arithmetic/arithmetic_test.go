@@ -20,7 +20,9 @@ var plans = regexp.MustCompile(`^(Validate|Infer|Plan|Make.*Plan|LayOut|Workspac
 
 // Where such functions are: operators and their plans, not kernels, tests or benchmarks, nor the
 // folding of weights, which computes with matrices that are there. Launches of kernels-cuda are
-// planned in plain integers, after RequireCountable (abi/kit/graft/cuda.h) in the operators.
+// planned in plain integers, after RequireCountable (abi/kit/graft/countable.h) in the operators:
+// kernels-cuda/emulator/countable_test.cc plans at its limits, and TestLaunchesAreCountable holds
+// that the operators ask it.
 func planned(path string) bool {
 	if strings.Contains(path, "/tests/") || strings.Contains(path, "/bench/") || strings.HasSuffix(path, "_test.cc") ||
 		strings.HasSuffix(path, "-inl.h") || path == "plugins/row-attention/fold.cc" {
@@ -65,6 +67,38 @@ func TestPlansDoNotWrap(t *testing.T) {
 	}
 	if seen < 100 {
 		t.Errorf("%d functions were read; the test no longer finds them", seen)
+	}
+}
+
+var planCall = regexp.MustCompile(`\b(?:MakePlan|WorkspaceBytes|PlanTopK|PlanScan|PlanIndex)\(`)
+
+// TestLaunchesAreCountable: each source of a CUDA variant that plans a launch has RequireCountable before it, in the same file
+// or in one that it includes.
+func TestLaunchesAreCountable(t *testing.T) {
+	sources, err := filepath.Glob("../../plugins/*/cuda/*.cu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	included := regexp.MustCompile(`#include "([\w/.-]*_cuda\.h)"`)
+	seen := 0
+	for _, path := range sources {
+		source := read(t, path)
+		if !planCall.MatchString(source) || strings.Contains(path, "/fused-gelu/") {
+			continue
+		}
+		seen++
+		for _, header := range included.FindAllStringSubmatch(source, -1) {
+			found, _ := filepath.Glob(filepath.Join("../../plugins/*/cuda", filepath.Base(header[1])))
+			for _, path := range found {
+				source += read(t, path)
+			}
+		}
+		if !strings.Contains(source, "RequireCountable(") {
+			t.Errorf("%s: plans launches without RequireCountable", path)
+		}
+	}
+	if seen < 3 {
+		t.Errorf("%d sources plan launches; the test no longer finds them", seen)
 	}
 }
 

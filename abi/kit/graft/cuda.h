@@ -19,6 +19,7 @@
 #include "device/launch.h"
 #include "device/number.h"
 #include "graft.h"
+#include "graft/countable.h"
 #include "graft/cuda_probe.h"
 #if defined(GRAFT_PLUGIN_CUDA)
 #include "graft/cuda_device.h"
@@ -47,21 +48,6 @@ inline void Check(Status status, const char* kernel) {
                 Text(kernel, ": planned a launch that no device takes; report this"));
   }
   CheckDevice(status, kernel);
-}
-
-// Plans of launches multiply sizes with each other, with numbers of threads, tiles and splits, and
-// with bytes, in plain integers, and kernels count in 32 bits. Throws unless each of these sizes is
-// a number of 31 bits, and their product, a 0 taken as 1, leaves eleven of 63 for the rest: more
-// than 2^52 numbers are beyond any device.
-inline void RequireCountable(const char* kernel, std::initializer_list<int64_t> sizes) {
-  Size product = 1;
-  for (const int64_t size : sizes) {
-    Require(size >= 0 && size <= INT32_MAX, kernel, ": a size is ", size, ", needed is 0 to ",
-            INT32_MAX);
-    if (size > 0) product *= size;
-  }
-  Require(product <= int64_t{1} << 52, kernel, ": ", int64_t{product},
-          " numbers are beyond any device");
 }
 
 // Where a run enqueues its work.
