@@ -1,9 +1,6 @@
 package text
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // byteRunes gives every byte a printable rune: itself where it is printable
 // Latin-1, the runes from U+0100 on for the others, in order. runeBytes is the
@@ -26,12 +23,11 @@ var byteRunes, runeBytes = func() (to [256]rune, from map[rune]byte) {
 
 // mapBytes writes every byte of s as its rune.
 func mapBytes(s string) string {
-	var out strings.Builder
-	out.Grow(2 * len(s))
+	out := make([]byte, 0, 2*len(s))
 	for i := range len(s) {
-		out.WriteRune(byteRunes[s[i]])
+		out = utf8.AppendRune(out, byteRunes[s[i]])
 	}
-	return out.String()
+	return string(out)
 }
 
 // unmapBytes appends the bytes that the runes of s stand for; if one stands for
