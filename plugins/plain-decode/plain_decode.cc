@@ -133,7 +133,8 @@ class PlainDecode {
               " is causal with ", n, " tokens and ", s, " positions");
       CheckSlots(shared, step[GRAFT_SEQUENCE_SHARED_OFFSET], s, 0, slots, "shared_slots");
       CheckSlots(own, step[GRAFT_SEQUENCE_PRIVATE_OFFSET], n * m, 0, slots, "private_slots");
-      std::fill_n(answered.begin() + step[GRAFT_SEQUENCE_FIRST_TOKEN], n.To<int64_t>(), true);
+      const Size first = step[GRAFT_SEQUENCE_FIRST_TOKEN];
+      std::fill_n(answered.begin() + first, n.To<int64_t>(), true);
     }
     const auto missed = std::find(answered.begin(), answered.end(), false);
     Require(missed == answered.end(), "PlainDecode: row ", missed - answered.begin(),
