@@ -1,18 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"math"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -20,6 +23,7 @@ func (c *cli) ab() *cobra.Command {
 	var o comparison.Options
 	var dims []string
 	var g generationFlags
+	var deadline time.Duration
 	cmd := &cobra.Command{
 		Use:   "ab MODEL.onnx|MODEL_DIR",
 		Short: "Compare two sets of operators on a model: answers first, then interleaved times",
@@ -41,7 +45,7 @@ With --ablation techniques are turned on one at a time instead.`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "absolute", "relative"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "deadline", "force", "accept-quantization-noise", "absolute", "relative"); err != nil {
 					return err
 				}
 				return c.abFolder(cmd, args[0], o, &g)
@@ -61,18 +65,11 @@ With --ablation techniques are turned on one at a time instead.`,
 				}
 				o.Inputs.Dims[name] = n
 			}
-			l, err := ort.FindAndOpen(c.runtime)
-			if err != nil {
-				return err
-			}
-			set, err := c.load(o.A != "none" || o.B != "none")
-			if err != nil {
-				return err
-			}
 			o.Unoptimized = true
 			p := c.progress("comparing")
 			o.Step, o.Progress = p.say, p.set
-			r, err := comparison.Run(cmd.Context(), l, set, args[0], o)
+			r, err := comparison.Apart(cmd.Context(), comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: deadline,
+				Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
 			p.end()
 			if err != nil {
 				return err
@@ -97,10 +94,36 @@ With --ablation techniques are turned on one at a time instead.`,
 	between(f, &o.Warmup, "warmup", 3, 1, 1_000_000, "runs of each side before timing")
 	between(f, &o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
+	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round: then a plugin hangs")
 	f.BoolVar(&o.QuantizationNoise, "accept-quantization-noise", false, acceptNoise)
 	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
 	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")
 	return cmd
+}
+
+// colours are how ONNX Runtime prints warnings.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// printed passes on what native code prints, line by line.
+type printed struct {
+	to   io.Writer
+	line []byte
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	const longest = 1 << 12
+	p.line = append(p.line, b...)
+	for {
+		end := bytes.IndexByte(p.line, '\n')
+		if end < 0 && len(p.line) < longest {
+			return len(b), nil
+		}
+		if end < 0 {
+			end = len(p.line) - 1
+		}
+		fmt.Fprintf(p.to, "%s\n", diagnostic.Printable(string(colours.ReplaceAll(bytes.TrimRight(p.line[:end+1], "\n"), nil))))
+		p.line = p.line[end+1:]
+	}
 }
 
 // shownInputs is how many inputs a comparison lists for people: a decoder has a past for each layer.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,19 +17,27 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/worker"
 )
 
 func main() {
-	worker.Main(verification.Tasks()) // a child that runs a library apart does not come back
+	worker.Main(tasks()) // a child that runs a library apart does not come back
 	code := run(os.Args[1:], os.Stdout, os.Stderr)
 	if err := os.Stdout.Close(); err != nil && code == exitOK {
 		report(os.Stderr, wantsJSON(os.Args[1:]), err)
 		code = exitError
 	}
 	os.Exit(code)
+}
+
+// tasks are what this executable does as a child.
+func tasks() map[string]worker.Handler {
+	list := verification.Tasks()
+	maps.Copy(list, comparison.Tasks())
+	return list
 }
 
 // run is main with its surroundings as parameters, for tests.

@@ -18,14 +18,13 @@ import (
 	"github.com/opgraft/graft/host/cuda/cudatest"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/worker"
 	"github.com/opgraft/graft/tests/faults"
 )
 
 func TestMain(m *testing.M) {
 	faults.Main()
-	worker.Main(verification.Tasks())             // graft plugin install runs this executable as its child
+	worker.Main(tasks())                          // graft plugin install runs this executable as its child
 	if len(os.Args) > 1 && os.Args[1] == abSide { // and so does graft ab
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}

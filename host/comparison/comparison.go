@@ -32,9 +32,9 @@ type Options struct {
 	// Tolerance of answers; zero fields take the data type's default.
 	Absolute, Relative float64
 	// Step is told what begins; nil for silence.
-	Step func(what string)
+	Step func(what string) `json:"-"`
 	// Progress is told the rounds done and their number; nil for silence.
-	Progress func(done, total int64)
+	Progress func(done, total int64) `json:"-"`
 }
 
 // Side is one of the two.
@@ -89,33 +89,9 @@ func (p *pair) differ() error {
 // Run compares answers and times. The plugins of set are those that "auto" and
 // names refer to. Sides of two names that replace nothing are an error of kind ErrSame.
 func Run(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (*Result, error) {
-	if o.Rounds <= 0 {
-		o.Rounds = 15
-	}
-	if o.Warmup <= 0 {
-		o.Warmup = 3
-	}
-	p, err := answers(ctx, l, set, path, o)
-	if err != nil {
-		return nil, err
-	}
-	defer p.close()
-	if err := p.differ(); err != nil {
-		return nil, err
-	}
-	o.step("timing")
-	p.a.TimesMS, p.b.TimesMS, err = interleave(p.a.timed(ctx, p.fed.Values), p.b.timed(ctx, p.fed.Values), o)
-	if err != nil {
-		return nil, err
-	}
-	r := p.result
-	r.Warmup, r.Rounds = o.Warmup, o.Rounds
-	p.a.MedianMS, p.b.MedianMS = statistics.Median(p.a.TimesMS), statistics.Median(p.b.TimesMS)
-	r.A, r.B = p.a.Side, p.b.Side
-	r.Speedup = statistics.SpeedupOf(p.a.TimesMS, p.b.TimesMS)
-	o.step("measuring the machine")
-	r.Environment = Measure(l)
-	return r, nil
+	h := &here{library: l, set: set, path: path, options: o}
+	defer h.close()
+	return run(ctx, h, o)
 }
 
 // Answers compares answers only.

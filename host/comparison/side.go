@@ -132,15 +132,15 @@ func declares(out ort.ValueInfo, v *ort.Value) bool {
 // interleave warms both sides up, then times them in the order A B B A, so that
 // drifts of the machine fall on both alike. Every timed run counts, however long
 // it took.
-func interleave(a, b func() (float64, error), o Options) (timesA, timesB []float64, err error) {
-	for range o.Warmup {
+func interleave(a, b func() (float64, error), warmup, rounds int) (timesA, timesB []float64, err error) {
+	for range warmup {
 		for _, run := range []func() (float64, error){a, b} {
 			if _, err := run(); err != nil {
 				return nil, nil, err
 			}
 		}
 	}
-	for i := range o.Rounds {
+	for range rounds {
 		for _, isA := range []bool{true, false, false, true} {
 			run, times := b, &timesB
 			if isA {
@@ -151,9 +151,6 @@ func interleave(a, b func() (float64, error), o Options) (timesA, timesB []float
 				return nil, nil, err
 			}
 			*times = append(*times, t)
-		}
-		if o.Progress != nil {
-			o.Progress(int64(i+1), int64(o.Rounds))
 		}
 	}
 	return timesA, timesB, nil

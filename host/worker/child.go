@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -50,6 +51,8 @@ type Options struct {
 	// Driver is set where the child uses a device's driver. Drivers may try to start helpers, so that this is an
 	// error and does not end the child.
 	Driver bool
+	// Output gets what the child prints too; nil for silence. One that does not return holds the child up.
+	Output io.Writer
 	// Executable is the program to start; empty for the ordinary choice (see the package comment).
 	Executable string
 

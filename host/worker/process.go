@@ -103,7 +103,11 @@ func start(opts *Options, s setting, attributes *syscall.SysProcAttr) (_ *proces
 	p.incoming = json.NewDecoder(&p.allowance)
 	go func() {
 		defer close(p.printed)
-		_, _ = io.Copy(&p.tail, p.output)
+		var to io.Writer = &p.tail
+		if opts.Output != nil {
+			to = io.MultiWriter(&p.tail, opts.Output)
+		}
+		_, _ = io.Copy(to, p.output)
 	}()
 	go func() {
 		_ = json.NewDecoder(io.LimitReader(p.reports, 1<<10)).Decode(&p.ending)

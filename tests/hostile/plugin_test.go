@@ -278,8 +278,29 @@ func TestInterruptedInstall(t *testing.T) {
 	}
 }
 
-// TestInterruptedComparison: graft ab ends soon after one signal, although an operator hangs in this very process
-// and its library ignores and blocks signals.
+// TestComparisonOfPluginThatHangsOrCrashes: operators run in a child process of graft ab, so that what they do is a message.
+func TestComparisonOfPluginThatHangsOrCrashes(t *testing.T) {
+	for op, want := range map[string]string{
+		"Cos": `gave no answer within 6s and was ended in a child process (task comparison), printing "the trap hangs"; a plugin may hang`,
+		"Sin": `was ended by SIGSEGV (segmentation fault) in a child process (task comparison), printing "the trap crashes"; a plugin may have a fault`,
+		"Tan": `ended the process with exit code 0 in a child process (task comparison)`,
+	} {
+		t.Run(op, func(t *testing.T) {
+			path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
+			args := []string{"ab", path, "--force", "--rounds", "1"}
+			if op == "Cos" {
+				args = append(args, "--deadline", "6s")
+			}
+			code, stdout, stderr := command(t, trapped(), args...)
+			if code != 1 || stdout != "" || !strings.Contains(stderr, "graft: "+path+": it "+want) {
+				t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// TestInterruptedComparison: graft ab ends at one signal, although an operator hangs in its child and the operator's library ignores and
+// blocks signals.
 func TestInterruptedComparison(t *testing.T) {
 	deaf := filepath.Join(t.TempDir(), "trap")
 	if err := buildTrap(deaf, "-DIGNORE_SIGNALS"); err != nil {
@@ -289,33 +310,49 @@ func TestInterruptedComparison(t *testing.T) {
 	for folder, signal := range map[string]syscall.Signal{made.trap: syscall.SIGTERM, deaf: syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(made.command, "ab", path, "--force", "--rounds", "1")
-			cmd.Env = append(os.Environ(), "GRAFT_PLUGIN_PATH="+folder, "GRAFT_PLUGIN_UNVERIFIED=1")
-			pipe, err := cmd.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-			talk := bufio.NewScanner(pipe)
-			for talk.Scan() && talk.Text() != "the trap hangs" {
-			}
-			time.Sleep(1500 * time.Millisecond) // a signal that is ignored at this moment is lost
-			if err := cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
-			var last string
-			for talk.Scan() {
-				last = talk.Text()
-			}
-			_ = cmd.Wait()
-			late.Stop()
-			if code := cmd.ProcessState.ExitCode(); code != 130 || last != "graft: interrupted; native code did not stop within 3s and was ended" {
-				t.Errorf("%v: exit code %d, %q", signal, code, last)
-			}
+			interrupted(t, folder, signal, "graft: interrupted; nothing was left half-written", "ab", path, "--force", "--rounds", "1")
 		})
+	}
+}
+
+// TestInterruptedCommand: a command ends soon after one signal, although a library hangs in this very process.
+func TestInterruptedCommand(t *testing.T) {
+	hang := filepath.Join(t.TempDir(), "trap")
+	if err := buildTrap(hang, "-DHANG_IN_CONSTRUCTOR"); err != nil {
+		t.Fatal(err)
+	}
+	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Cos")))
+	interrupted(t, hang, syscall.SIGTERM, "graft: interrupted; native code did not stop within 3s and was ended", "inspect", path)
+}
+
+// interrupted runs a command with the trap in folder, sends it one signal when the trap hangs, and wants its last words.
+func interrupted(t *testing.T, folder string, signal syscall.Signal, want string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(made.command, args...)
+	cmd.Env = append(os.Environ(), "GRAFT_PLUGIN_PATH="+folder, "GRAFT_PLUGIN_UNVERIFIED=1", "TRAP_SPEAKS=1")
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	talk := bufio.NewScanner(pipe)
+	for talk.Scan() && talk.Text() != "the trap hangs" {
+	}
+	time.Sleep(1500 * time.Millisecond) // a signal that is ignored at this moment is lost
+	if err := cmd.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+	var last string
+	for talk.Scan() {
+		last = talk.Text()
+	}
+	_ = cmd.Wait()
+	late.Stop()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || last != want {
+		t.Errorf("%v: exit code %d, %q", signal, code, last)
 	}
 }
 

@@ -1,5 +1,6 @@
 // A plugin whose operators misbehave, one way each; macros make the library itself misbehave.
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 
@@ -11,7 +12,9 @@ __attribute__((constructor)) static void Crash() { *nowhere = 1; }
 #endif
 #ifdef HANG_IN_CONSTRUCTOR
 #include <unistd.h>
+
 __attribute__((constructor)) static void Hang() {
+  if (getenv("TRAP_SPEAKS")) std::fputs("the trap hangs\n", stderr);
   for (;;) pause();
 }
 #endif
@@ -106,6 +109,22 @@ struct HangRun : Unary<HangRun> {
   }
 };
 
+struct CrashRun : Unary<CrashRun> {
+  static constexpr const char* kName = "CrashRun";
+  using Unary::Unary;
+  static float Of(float x) {
+    std::fputs("the trap crashes\n", stderr);
+    volatile float* nowhere = nullptr;
+    return x + *nowhere;
+  }
+};
+
+struct EndRun : Unary<EndRun> {
+  static constexpr const char* kName = "EndRun";
+  using Unary::Unary;
+  static float Of(float) { std::_Exit(0); }
+};
+
 }  // namespace
 
-GRAFT_PLUGIN(RefuseCreate, FailRun, ThrowNumber, WriteNaN, HangRun);
+GRAFT_PLUGIN(RefuseCreate, FailRun, ThrowNumber, WriteNaN, HangRun, CrashRun, EndRun);

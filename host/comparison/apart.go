@@ -1,0 +1,240 @@
+package comparison
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/worker"
+)
+
+// Job is a comparison that a child process does, so that a plugin which crashes, ends the process or hangs is an error.
+type Job struct {
+	Model   string
+	Options Options
+	Runtime string   // path of ONNX Runtime's library; "" to find it
+	Folders []string // of plugins, searched first
+	// Deadline is how long opening both sides may take, and how long one round, or about a second of rounds; 0 is DefaultDeadline.
+	Deadline time.Duration `json:"-"`
+	// Output gets what the child prints, such as warnings of ONNX Runtime; nil for silence.
+	Output io.Writer `json:"-"`
+	// Refused is told of plugins that were left out; nil for silence.
+	Refused func(why string) `json:"-"`
+}
+
+// DefaultDeadline bounds a stage of a comparison in a child process.
+const DefaultDeadline = 10 * time.Minute
+
+// Apart is Run in a child process: this executable, whose main calls worker.Main with Tasks. It is held as one that runs a plugin
+// for the first time, but that it may take all of the machine's memory. What ends it is an error of
+// kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Run.
+func Apart(ctx context.Context, j Job) (*Result, error) {
+	if j.Deadline <= 0 {
+		j.Deadline = DefaultDeadline
+	}
+	most := 2 * memory.Half()
+	if most <= 0 {
+		most = math.MaxInt64 >> 1
+	}
+	j.Options.step("comparing answers")
+	child, err := worker.Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Memory: most, Output: j.Output})
+	if err != nil {
+		return nil, err
+	}
+	defer child.Close()
+	return run(ctx, &apart{child, j}, j.Options)
+}
+
+// apart are the stages in a child.
+type apart struct {
+	child *worker.Child
+	job   Job
+}
+
+// The child's tasks, which are its stages.
+const (
+	taskOpen        = "comparison"
+	taskRounds      = "comparison rounds"
+	taskEnvironment = "comparison environment"
+)
+
+type openAnswer struct {
+	Result  *Result
+	Refused []string
+}
+
+type roundsRequest struct{ Warmup, AtMost int }
+
+type roundsAnswer struct{ A, B []float64 }
+
+func (a *apart) open(ctx context.Context) (*Result, error) {
+	answer, err := ask[openAnswer](ctx, a.child, taskOpen, a.job)
+	if a.job.Refused != nil {
+		for _, why := range answer.Refused {
+			a.job.Refused(why)
+		}
+	}
+	return answer.Result, err
+}
+
+func (a *apart) rounds(ctx context.Context, warmup, atMost int) ([]float64, []float64, error) {
+	answer, err := ask[roundsAnswer](ctx, a.child, taskRounds, roundsRequest{warmup, atMost})
+	return answer.A, answer.B, err
+}
+
+func (a *apart) environment(ctx context.Context) (Environment, error) {
+	return ask[Environment](ctx, a.child, taskEnvironment, struct{}{})
+}
+
+// Tasks are what an executable that can be a child does for Apart: pass them to worker.Main. A child does one comparison.
+func Tasks() map[string]worker.Handler {
+	var h *here
+	var once sync.Once
+	opened := func() (*here, error) {
+		if h == nil || h.pair == nil {
+			return nil, errors.New("no comparison is open")
+		}
+		return h, nil
+	}
+	return map[string]worker.Handler{
+		taskOpen: worker.Handle(func(ctx context.Context, j Job) (reply[openAnswer], error) {
+			var a openAnswer
+			err := errors.New("a comparison is open")
+			once.Do(func() {
+				h = &here{path: j.Model, options: j.Options}
+				if h.library, err = ort.FindAndOpen(j.Runtime); err != nil {
+					return
+				}
+				if h.set, a.Refused, err = pluginsOf(j); err == nil {
+					a.Result, err = h.open(ctx)
+				}
+			})
+			return replied(a, err), nil
+		}),
+		taskRounds: worker.Handle(func(ctx context.Context, r roundsRequest) (reply[roundsAnswer], error) {
+			h, err := opened()
+			var a roundsAnswer
+			if err == nil {
+				a.A, a.B, err = h.rounds(ctx, r.Warmup, r.AtMost)
+			}
+			return replied(a, err), nil
+		}),
+		taskEnvironment: worker.Handle(func(ctx context.Context, _ struct{}) (reply[Environment], error) {
+			h, err := opened()
+			var e Environment
+			if err == nil {
+				e, err = h.environment(ctx)
+			}
+			return replied(e, err), nil
+		}),
+	}
+}
+
+// pluginsOf loads those that a job names, and lists those that are left out. Sides of ONNX Runtime alone need none.
+func pluginsOf(j Job) (set *loaded.Set, refused []string, err error) {
+	set, err = loaded.Load(j.Folders, false)
+	if err != nil && (j.Options.A != "none" || j.Options.B != "none") {
+		return nil, nil, err
+	}
+	for _, why := range set.Refused {
+		refused = append(refused, "left out: "+why.Error())
+	}
+	if err != nil && len(set.Refused) == 0 {
+		refused = append(refused, err.Error())
+	}
+	return set, refused, nil
+}
+
+// reply is an answer, or an error on its way between processes.
+type reply[T any] struct {
+	Value T
+	Error *wireError
+}
+
+// wireError is an error's text with the parts of the *diagnostic.Error that it ends in, if it does.
+type wireError struct {
+	Before                   string // all of the text without such an error
+	Parts                    bool
+	Kind                     int // index into kinds, or -1
+	Path, Found, Needed, Fix string
+}
+
+// kinds are those that callers tell apart.
+var kinds = []error{ErrSame, refusal.ErrIncompatible, refusal.ErrVerification, refusal.ErrNotFound, ort.ErrNotFound}
+
+func replied[T any](value T, err error) reply[T] {
+	if err == nil {
+		return reply[T]{Value: value}
+	}
+	w := &wireError{Before: err.Error(), Kind: -1}
+	for i, kind := range kinds {
+		if errors.Is(err, kind) {
+			w.Kind = i
+		}
+	}
+	var e *diagnostic.Error
+	if errors.As(err, &e) && strings.HasSuffix(w.Before, e.Error()) {
+		w.Before, w.Parts = strings.TrimSuffix(w.Before, e.Error()), true
+		w.Path, w.Found, w.Needed, w.Fix = e.Path, e.Found, e.Needed, e.Fix
+	}
+	return reply[T]{Value: value, Error: w}
+}
+
+// err is the error as it was in the child.
+func (w *wireError) err() error {
+	var kind error
+	if w.Kind >= 0 && w.Kind < len(kinds) {
+		kind = kinds[w.Kind]
+	}
+	if !w.Parts {
+		return &diagnostic.Error{Kind: kind, Found: w.Before}
+	}
+	e := &diagnostic.Error{Kind: kind, Path: w.Path, Found: w.Found, Needed: w.Needed, Fix: w.Fix}
+	if w.Before == "" {
+		return e
+	}
+	return fmt.Errorf("%s%w", w.Before, e)
+}
+
+// ask runs a stage in the child.
+func ask[T any](ctx context.Context, child *worker.Child, task string, request any) (T, error) {
+	var answer reply[json.RawMessage]
+	var value T
+	if err := child.Run(ctx, task, request, &answer); err != nil {
+		return value, ended(err)
+	}
+	if len(answer.Value) > 0 {
+		if err := json.Unmarshal(answer.Value, &value); err != nil {
+			return value, fmt.Errorf("cannot read the result of task %s: %w", task, err)
+		}
+	}
+	if answer.Error != nil {
+		return value, answer.Error.err()
+	}
+	return value, nil
+}
+
+// ended says of a child that a stage ended what it ran, and what to do.
+func ended(err error) error {
+	var e *diagnostic.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	said := *e
+	said.Fix = "a plugin may have a fault, or ONNX Runtime: graft ab --b none runs the model without plugins, and graft plugin verify tries each of them"
+	if errors.Is(err, worker.ErrDeadline) {
+		said.Fix = "a plugin may hang, as graft plugin verify finds out, or allow more time with --deadline"
+	}
+	return &said
+}
