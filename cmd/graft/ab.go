@@ -45,10 +45,10 @@ With --ablation techniques are turned on one at a time instead.`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "deadline", "force", "accept-quantization-noise", "absolute", "relative"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "absolute", "relative"); err != nil {
 					return err
 				}
-				return c.abFolder(cmd, args[0], o, &g)
+				return c.abFolder(cmd, args[0], o, &g, deadline)
 			}
 			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
@@ -94,7 +94,7 @@ With --ablation techniques are turned on one at a time instead.`,
 	between(f, &o.Warmup, "warmup", 3, 1, 1_000_000, "runs of each side before timing")
 	between(f, &o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
-	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round: then a plugin hangs")
+	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round, or of a folder generating once: then a plugin hangs")
 	f.BoolVar(&o.QuantizationNoise, "accept-quantization-noise", false, acceptNoise)
 	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
 	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")
@@ -205,6 +205,9 @@ func similarity(x *float64) string {
 	digits := 6
 	for digits < 10 && *x < 1 && fmt.Sprintf("%.*f", digits, *x) == fmt.Sprintf("%.*f", digits, 1.0) {
 		digits++
+	}
+	if digits == 10 { // that is rounding
+		digits = 6
 	}
 	return fmt.Sprintf("%.*f", digits, *x)
 }

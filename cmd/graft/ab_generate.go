@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,7 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 }
 
 // abFolder compares whole generations of a model folder.
-func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags) error {
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, deadline time.Duration) error {
 	if g.batch*g.promptLength > limit.Tokens {
 		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength), fmt.Sprintf("%d tokens in all", limit.Tokens))
 	}
@@ -93,7 +94,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	p := c.progress("comparing")
 	r, err := generations.Compare(cmd.Context(), l, set, folder, generations.Options{
 		A: o.A, B: o.B, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
-		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild,
+		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild, Deadline: deadline,
 	})
 	p.end()
 	if err != nil {

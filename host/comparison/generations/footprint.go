@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -85,8 +87,11 @@ func resident(what string) int64 {
 	return kilobytes << 10
 }
 
-// footprint lets a child generate.
-func (j job) footprint(ctx context.Context, child *exec.Cmd) (f Footprint, err error) {
+// footprint lets a child generate. Native code that crashes, or that hangs until the deadline, is an error.
+func (j job) footprint(ctx context.Context, start func(context.Context) *exec.Cmd) (f Footprint, err error) {
+	within, done := context.WithTimeout(ctx, j.Options.Deadline)
+	defer done()
+	child := start(within)
 	task, err := json.Marshal(j)
 	if err != nil {
 		return f, err
@@ -94,8 +99,15 @@ func (j job) footprint(ctx context.Context, child *exec.Cmd) (f Footprint, err e
 	var out, talk bytes.Buffer
 	child.Stdin, child.Stdout, child.Stderr = bytes.NewReader(task), &out, &talk
 	if err := child.Run(); err != nil {
-		if ctx.Err() != nil {
+		switch ended := (*exec.ExitError)(nil); {
+		case ctx.Err() != nil:
 			return f, ctx.Err()
+		case within.Err() != nil:
+			return f, &diagnostic.Error{Path: j.Folder, Found: fmt.Sprintf("opening it and generating once took more than %v", j.Options.Deadline),
+				Fix: "a plugin may hang, as graft plugin verify finds out, or allow more time with --deadline"}
+		case errors.As(err, &ended) && !ended.Exited():
+			return f, &diagnostic.Error{Path: j.Folder, Found: fmt.Sprintf("native code ended the process that generated: %v", err),
+				Fix: "a plugin may have a fault, or ONNX Runtime: graft plugin verify tries each plugin"}
 		}
 		if said := strings.TrimSpace(talk.String()); said != "" {
 			return f, fmt.Errorf("%s", strings.TrimPrefix(said, "graft: "))

@@ -43,6 +43,8 @@ type Options struct {
 	// Child starts this program anew in a way that calls RunChild. Each side
 	// generates once in such a process, for its peak memory; nil measures none.
 	Child func(ctx context.Context) *exec.Cmd `json:"-"`
+	// Deadline is how long such a process may take; 0 is comparison.DefaultDeadline.
+	Deadline time.Duration `json:"-"`
 }
 
 // Side is one way of generating.
@@ -106,6 +108,9 @@ func Compare(ctx context.Context, l *ort.Library, set *loaded.Set, folder string
 	if o.Rounds <= 0 {
 		o.Rounds = 3
 	}
+	if o.Deadline <= 0 {
+		o.Deadline = comparison.DefaultDeadline
+	}
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
@@ -124,7 +129,8 @@ func Compare(ctx context.Context, l *ort.Library, set *loaded.Set, folder string
 			break
 		}
 		o.Step("measuring the memory of " + name)
-		if memory[i], err = (job{folder, name, given}).footprint(ctx, o.Child(ctx)); err != nil {
+		given.Deadline = o.Deadline
+		if memory[i], err = (job{folder, name, given}).footprint(ctx, o.Child); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
