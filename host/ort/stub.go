@@ -44,6 +44,9 @@ func runStub5()
 func runStub6()
 func runStub7()
 
+// Only the machine code names them.
+var _ = [...]func(){runStub, runStub0, runStub1, runStub2, runStub3, runStub4, runStub5, runStub6, runStub7}
+
 // stub makes machine code that calls original. tell is called when a run failed or the site is watched, on the thread
 // that runs, and gives the OrtStatus that the program gets. There is none left where ok is false.
 func stub(original uintptr, tell func(*frame) uintptr) (code uintptr, s *site, ok bool) {

@@ -206,7 +206,9 @@ func (d *deaths) interrupt(kind, victim string) (string, error) {
 		<-ended
 	}
 	code := cmd.ProcessState.ExitCode()
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
+	case victim == "asked" && status.Signaled() && status.Signal() == syscall.SIGTERM: // before it listened
 	case code > 6 && code != 130:
 		d.blame("%s, %s killed: exit code %d: %s", kind, victim, code, said)
 	case code != 0 && victim != "command" && said.Len() == 0:
