@@ -88,6 +88,7 @@ struct Slot {
 };
 
 Slot* mine = nullptr;
+volatile std::sig_atomic_t asked = 0;  // to end, with what was done so far
 
 std::string ReadFile(const std::string& path) {
   std::ifstream in(path);
@@ -268,7 +269,8 @@ class Supervisor {
       Start(i);
     }
     double shown = 0;
-    while (Used() < o_.seconds && !ended_) {
+    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { asked = 1; });
+    while (Used() < o_.seconds && !ended_ && asked == 0) {
       usleep(50000);
       for (size_t i = 0; i < jobs_.size() && !ended_; ++i) Look(i);
       if (Used() - shown > 30) {
@@ -301,6 +303,7 @@ class Supervisor {
         (o_.seed + earlier_) * 1000003 + static_cast<uint64_t>(i) * 7919 + starts_++;
     job.pid = fork();
     if (job.pid != 0) return;
+    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
     mine = job.slot;
     const int fd = open(Log(i).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     dup2(fd, 2);
