@@ -125,7 +125,7 @@ func TestFaults(t *testing.T) {
 	}
 	slices.Sort(operators)
 	// Those of our plugins that stand in sessions. All others are for engines.
-	if operators = slices.Compact(operators); len(operators) < 4 {
+	if operators = slices.Compact(operators); len(operators) < 5 {
 		t.Errorf("only %v were placed", operators)
 	}
 	counts := map[string]int{}
