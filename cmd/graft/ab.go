@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"math"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -99,31 +96,6 @@ With --ablation techniques are turned on one at a time instead.`,
 	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
 	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")
 	return cmd
-}
-
-// colours are how ONNX Runtime prints warnings.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
-// printed passes on what native code prints, line by line.
-type printed struct {
-	to   io.Writer
-	line []byte
-}
-
-func (p *printed) Write(b []byte) (int, error) {
-	const longest = 1 << 12
-	p.line = append(p.line, b...)
-	for {
-		end := bytes.IndexByte(p.line, '\n')
-		if end < 0 && len(p.line) < longest {
-			return len(b), nil
-		}
-		if end < 0 {
-			end = len(p.line) - 1
-		}
-		fmt.Fprintf(p.to, "%s\n", diagnostic.Printable(string(colours.ReplaceAll(bytes.TrimRight(p.line[:end+1], "\n"), nil))))
-		p.line = p.line[end+1:]
-	}
 }
 
 // shownInputs is how many inputs a comparison lists for people: a decoder has a past for each layer.

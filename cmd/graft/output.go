@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -122,4 +123,29 @@ func (c *cli) warn(format string, args ...any) {
 		_ = fmt.Sprintf(format, args...)
 	}
 	fmt.Fprintf(c.talk, format+"\n", printable(args)...)
+}
+
+// colours are how ONNX Runtime prints warnings.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// printed passes on what native code prints, line by line.
+type printed struct {
+	to   io.Writer
+	line []byte
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	const longest = 1 << 12
+	p.line = append(p.line, b...)
+	for {
+		end := bytes.IndexByte(p.line, '\n')
+		if end < 0 && len(p.line) < longest {
+			return len(b), nil
+		}
+		if end < 0 {
+			end = len(p.line) - 1
+		}
+		fmt.Fprintf(p.to, "%s\n", diagnostic.Printable(string(colours.ReplaceAll(bytes.TrimRight(p.line[:end+1], "\n"), nil))))
+		p.line = p.line[end+1:]
+	}
 }

@@ -55,6 +55,7 @@ func graphs(t *testing.T) map[string]string {
 var at = map[string]int64{
 	"batch_size": 1, "sequence_length": 3, "past_sequence_length": 5, "past_decoder_sequence_length": 4,
 	"encoder_sequence_length": 6, "past_encoder_sequence_length": 6, "decoder_sequence_length": 1, "kv_cache_dim": 16,
+	"num_channels": 3, "height": 32, "width": 32, "text_batch_size": 1, "image_batch_size": 1,
 }
 
 // TestFactsCompute runs models and computes what the facts say of a block from
