@@ -91,7 +91,7 @@ func soundModel(t *testing.T, b []byte) {
 
 func TestSmallNamesWhatThereIs(t *testing.T) {
 	err := models.Small("gpt3", t.TempDir())
-	if err == nil || !strings.Contains(err.Error(), `no small model "gpt3": there are bart, bart-merged`) {
+	if err == nil || !strings.Contains(err.Error(), `no small model "gpt3": there are arcee, bart, bart-merged`) {
 		t.Errorf("got %v", err)
 	}
 }
