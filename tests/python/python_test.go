@@ -31,6 +31,7 @@ import (
 var lengths = map[string]int64{
 	"batch_size": 2, "sequence_length": 3, "past_sequence_length": 19, "past_decoder_sequence_length": 21,
 	"encoder_sequence_length": 29, "past_encoder_sequence_length": 29, "decoder_sequence_length": 1, "kv_cache_dim": 16,
+	"num_channels": 3, "height": 32, "width": 32, "text_batch_size": 2, "image_batch_size": 2,
 }
 
 // refused are the fixtures that a Python runtime does not load unpatched, by
