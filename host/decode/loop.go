@@ -77,16 +77,15 @@ func (l *loop) attend() bool {
 			}
 		}
 		work := len(l.active)+len(l.again) > 0
-		var over []*call
+		over := map[*call]error{} // with the error of reading, which a reader may still write
 		for _, c := range list {
 			if c.ctx.Err() != nil || c.ended && len(c.queue) == 0 && (c.requests == 0 || c.err != nil) {
-				over = append(over, c)
+				over[c] = c.err
 			}
 			work = work || len(c.queue) > 0
 		}
 		l.mu.Unlock()
-		for _, c := range over {
-			err := c.err
+		for c, err := range over {
 			if c.ctx.Err() != nil {
 				err = context.Cause(c.ctx)
 			}

@@ -133,6 +133,9 @@ func write(t *testing.T, library *ort.Library, set *loaded.Set, f models.Fixture
 			t.Errorf("%s: %s is left unchanged under Force: %s", f, c.Node, c.Reason)
 		}
 	}
+	if err := a.Settle(t.Context(), set.Manifests(), set.Plan(plan.Options{Force: true})); err != nil {
+		return j, err
+	}
 	patched, err := graft.Patch(context.Background(), j.Model, j.Patched, graft.Force(), graft.AcceptUnverified())
 	if planned := a.Plan.Replaced(); planned == 0 && errors.Is(err, graft.ErrNothingReplaced) {
 		return j, nil
