@@ -170,7 +170,7 @@ func TestMemoryOfLongTexts(t *testing.T) {
 				t.Fatalf("%s, %s: %v", name, what, err)
 			}
 			runtime.ReadMemStats(&after)
-			if times := (after.TotalAlloc - before.TotalAlloc) / uint64(len(s)); times > 60 {
+			if times := (after.TotalAlloc - before.TotalAlloc) / uint64(len(s)); times > allocatedTimes {
 				t.Errorf("%s, %s: %d bytes for each byte of the text", name, what, times)
 			}
 		}

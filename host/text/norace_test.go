@@ -3,3 +3,6 @@
 package text
 
 const compareEvery = 1
+
+// allocatedTimes is how many times its size a text may allocate.
+const allocatedTimes = 60
