@@ -93,7 +93,8 @@ func TestDeclaredNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, f := range models.Fixtures() {
-		if f.Exporter == "full" {
+		// Lengths of an axis that no name tells are those of full models, for which small tables have no room.
+		if f.Exporter == "full" || f.Exporter == "families" {
 			continue
 		}
 		t.Run(f.String(), func(t *testing.T) {
