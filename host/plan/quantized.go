@@ -59,10 +59,10 @@ func findRounds(g *graph.Graph) *rounds {
 // above marks what a value is computed from. Constants are computed from nothing, and what is read of a shape is not
 // its elements.
 func (r *rounds) above(v *graph.Value, by *graph.Node) {
-	todo := []*graph.Value{v}
-	for len(todo) > 0 {
-		v := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	pending := []*graph.Value{v}
+	for len(pending) > 0 {
+		v := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
 		n := v.Producer
 		if n == nil && v.IsInput {
 			n = v.Graph.Owner // a subgraph's input is its owner's, or what its body made the time before
@@ -74,11 +74,11 @@ func (r *rounds) above(v *graph.Value, by *graph.Node) {
 		r.at[n] = by
 		for _, in := range n.In {
 			if in != nil {
-				todo = append(todo, in)
+				pending = append(pending, in)
 			}
 		}
 		for _, s := range n.Subgraphs {
-			todo = append(todo, s.Outputs...)
+			pending = append(pending, s.Outputs...)
 		}
 	}
 }
