@@ -33,14 +33,16 @@ demo: graft runtime
 # under the race detector.
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
-# Tests whose time is native code's, which the race detector does not watch.
+# Packages and tests whose time is native code's or other processes', which the race detector does not watch: make test runs
+# what is not below -short.
 COMPARING = equivalent generate parity python random
+APART     = TestFaultsOfCommands
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
 # the CUDA variants, sanitizers over everything, a minute of hostile models, the whole of Go with the race detector, and graphs of a
 # million nodes.
 test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
-	@go test -race -timeout 40m $$(go list ./... | grep -vE '/tests/($(subst $() ,|,$(COMPARING)))$$')
+	@go test -race -timeout 40m -skip '^$(APART)$$' $$(go list ./... | grep -vE '/tests/($(subst $() ,|,$(COMPARING)))$$')
 	@go test -timeout 40m $(COMPARING:%=./tests/%)
 	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
 

@@ -108,10 +108,10 @@ type writing struct {
 	below []string // as in place
 }
 
-// TestFaults makes calls of the system fail, and ends commands there. What they write is the old or the new, whole; an
+// TestFaultsOfCommands makes calls of the system fail, and ends commands there. What they write is the old or the new, whole; an
 // error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1 it walks over
 // every call; else over some, by a seed.
-func TestFaults(t *testing.T) {
+func TestFaultsOfCommands(t *testing.T) {
 	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "patch": patching, "generate": generating, "fold": folding, "tune": tabulating} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

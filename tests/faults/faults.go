@@ -14,11 +14,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -72,42 +70,34 @@ func Main() {
 		return
 	}
 	os.Unsetenv(descriptor)
-	debug.SetGCPercent(-1) // nothing stops threads below
-	// A filter is a thread's, and the thread that becomes the program has it. Until the parent answers, none of that
-	// thread's calls come back, not even one of Go's for memory: another one hands the descriptor over.
-	var listener, heard atomic.Int64
-	go func() {
-		runtime.LockOSThread()
-		listener.Store(listen())
-		for heard.Load() == 0 {
-			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	runtime.LockOSThread() // a filter is a thread's, and the thread that becomes the program has it
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(125)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		fail(err)
+	}
+	program := filter()
+	said := []byte{'y'}
+	room := unix.UnixRights(0)
+	message := unix.Msghdr{Iov: &unix.Iovec{Base: &said[0], Len: 1}, Iovlen: 1, Control: &room[0]}
+	message.SetControllen(len(room))
+	handed := (*int32)(unsafe.Pointer(&room[unix.CmsgLen(0)]))
+	// Signals that a call waits out do not make it be asked about twice, where the kernel can do that.
+	for _, more := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} {
+		errno := listen(uintptr(fd), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|more, program, &message, handed)
+		if errno == 0 {
+			unix.Close(fd)
+			fail(syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 		}
-		err := syscall.Exec(os.Args[1], os.Args[1:], os.Environ())
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(126)
-	}()
-	for listener.Load() == 0 {
-		time.Sleep(time.Millisecond)
 	}
-	at := int(listener.Load())
-	if at < 0 {
-		unix.Sendmsg(fd, []byte{'n'}, nil, nil, 0)
-		os.Exit(125)
-	}
-	if err := unix.Sendmsg(fd, []byte{'y'}, unix.UnixRights(at), nil, 0); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(125)
-	}
-	unix.Close(at)
-	unix.Read(fd, []byte{0}) // until the parent listens
-	unix.Close(fd)
-	heard.Store(1)
-	select {}
+	_ = unix.Sendmsg(fd, []byte{'n'}, nil, nil, 0)
+	os.Exit(125)
 }
 
-// listen makes the kernel ask about the calls of this thread, and of all that it will start. It gives the descriptor
-// from which the questions are read, negative where the kernel refuses.
-func listen() int64 {
+// filter is the program by which the kernel asks about kinds.
+func filter() *unix.SockFprog {
 	const nr = 0 // offset in seccomp_data
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nr}}
 	for number := range kinds {
@@ -115,18 +105,26 @@ func listen() int64 {
 			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF})
 	}
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return -1
+	return &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+}
+
+// listen makes the kernel ask about the calls of this thread, and of all that it will start; hands the descriptor from
+// which the questions are read over in message; and waits until somebody reads them. Until then no asked call of this
+// thread comes back, not even one of Go's for memory or for another thread: nothing here leaves it to Go's scheduler,
+// and neither of the two other calls is asked about.
+//
+//go:nosplit
+//go:norace
+func listen(socket, flags uintptr, program *unix.SockFprog, message *unix.Msghdr, handed *int32) syscall.Errno {
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(program)))
+	if errno != 0 {
+		return errno
 	}
-	// Signals that a call waits out do not make it be asked about twice, where the kernel can do that.
-	for _, more := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} {
-		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|more, uintptr(unsafe.Pointer(&program)))
-		if errno == 0 {
-			return int64(fd)
-		}
-	}
-	return -1
+	*handed = int32(fd)
+	unix.RawSyscall(unix.SYS_SENDMSG, socket, uintptr(unsafe.Pointer(message)), 0)
+	var heard byte
+	unix.RawSyscall6(unix.SYS_RECVFROM, socket, uintptr(unsafe.Pointer(&heard)), 1, 0, 0, 0)
+	return 0
 }
 
 // errUnsupported says that the kernel asks nobody: it is too old, or a sandbox forbids it.
@@ -195,7 +193,10 @@ func asked(ctx context.Context, command *exec.Cmd, below []string, fault Fault) 
 	if err != nil {
 		_ = command.Process.Kill()
 		_ = command.Wait()
-		return nil, err
+		if errors.Is(err, errUnsupported) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %s", errors.Join(err, ctx.Err()), stderr.String())
 	}
 	s := &supervisor{listener: listener, below: below, fault: fault, run: &Run{}, end: make(chan struct{})}
 	done := make(chan struct{})
@@ -223,8 +224,10 @@ func receive(socket int) (int, error) {
 	said, room := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	n, size, _, _, err := unix.Recvmsg(socket, said, room, unix.MSG_CMSG_CLOEXEC)
 	switch {
-	case err != nil || n != 1:
-		return 0, fmt.Errorf("the program did not come to its beginning: %w", err)
+	case err != nil:
+		return 0, err
+	case n != 1:
+		return 0, errors.New("the program ended before its beginning")
 	case said[0] != 'y':
 		return 0, errUnsupported
 	}

@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 func TestMain(m *testing.M) {
@@ -46,4 +48,22 @@ func TestEveryCall(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Programs come to their beginning however many begin at once, and whenever Go would like to have their threads.
+func TestManyBeginAtOnce(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 20 {
+				run, err := Start(ctx, exec.Command("/bin/true"), []string{"/nonexistent"}, Fault{})
+				if err != nil || run.Code != 0 {
+					t.Error(run, err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
