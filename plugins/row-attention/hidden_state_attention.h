@@ -24,13 +24,10 @@ inline Storage StorageOf(const char* name, const std::string& storage) {
   return Storage::kFloat32;
 }
 
-// Data of a tensor that is given. While a workspace is sized there may be no memory yet; what
-// counts is that the tensor is there.
+// Data of a tensor, null for one that is not given.
 template <typename T>
 const T* DataOf(const Tensor& tensor) {
-  static const T somewhere{};
-  if (!tensor.present()) return nullptr;
-  return tensor.raw() != nullptr ? static_cast<const T*>(tensor.raw()) : &somewhere;
+  return tensor.present() ? static_cast<const T*>(tensor.raw()) : nullptr;
 }
 
 // The area of rows in a pool that an input holds.

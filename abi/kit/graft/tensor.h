@@ -77,7 +77,13 @@ class Tensor {
 
   int64_t elements() const { return ElementsOf(given()->shape, given()->ndim); }
 
-  const void* raw() const { return static_cast<const char*>(given()->data) + given()->byte_offset; }
+  // Never null: memory may be missing of a tensor without elements, and of any while a workspace is
+  // sized; and no function of C takes null, not even for no bytes.
+  const void* raw() const {
+    alignas(64) static constexpr char kNothing[64] = {};
+    if (given()->data == nullptr) return kNothing;
+    return static_cast<const char*>(given()->data) + given()->byte_offset;
+  }
 
   // The first element. Alignment is that of T, not more.
   template <typename T>
