@@ -3,6 +3,7 @@ package rewrite
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -23,6 +24,15 @@ func (r *rewriter) pattern(c plan.Choice) error {
 	env := map[string]*graph.Value{}
 	for _, name := range p.Inputs {
 		env[name] = r.now(m.Values[name])
+	}
+	if len(p.Outputs) > 1 { // with one, whoever reads it reads no part of the match
+		made := make([]*graph.Value, len(p.Outputs))
+		for i, name := range p.Outputs {
+			made[i] = m.Values[name]
+		}
+		if err := r.apart(slices.Collect(maps.Values(env)), made, true); err != nil {
+			return err
+		}
 	}
 	for _, k := range p.Constants {
 		env[k.Name] = m.Values[k.Name]

@@ -13,11 +13,24 @@ type tiedError struct{ error }
 
 func (e *tiedError) Unwrap() error { return e.error }
 
+// apart reports values of which none is made from others: what one operator reads must not wait for what it makes.
+func (r *rewriter) apart(ins, made []*graph.Value, shapes bool) error {
+	for _, v := range ins {
+		if v != nil && r.comesFrom(v, made, shapes) {
+			return &tiedError{fmt.Errorf("%s is read here, and made from what is made here", v.Name)}
+		}
+	}
+	return nil
+}
+
 // freeShapes lets shapes be read from the graph's inputs instead of from values
 // that are about to vanish or to be made by the operator itself. Exporters make
 // masks from the shapes of present keys: what the operator reads must not wait
 // for what it makes.
 func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) error {
+	if err := r.apart(ins, made, false); err != nil {
+		return err
+	}
 	inside := map[*graph.Node]bool{}
 	for _, n := range region {
 		inside[n] = true

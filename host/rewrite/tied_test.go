@@ -1,6 +1,7 @@
 package rewrite_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/blocks"
@@ -67,5 +68,49 @@ func TestTiedBlockIsLeft(t *testing.T) {
 	const why = "what it reads is made from the shape of what it makes: no input has the length some.2"
 	if c := pl.Choices[0]; pl.Replaced() != 0 || c.Reason != why {
 		t.Errorf("%d replaced, %q", pl.Replaced(), c.Reason)
+	}
+}
+
+// An operator cannot read what comes from what it makes: neither attention that makes the keys of its own queries, nor a
+// pattern of two outputs of which one leads to an input.
+func TestWhatReadsItselfIsLeft(t *testing.T) {
+	const two = `  - name: Two
+    replaces:
+      pattern:
+        inputs: [x, y]
+        outputs: [a, b]
+        nodes:
+          - {op: Sigmoid, in: [x], out: [a]}
+          - {op: Mul, in: [a, y], out: [b]}
+    with:
+      nodes: [{op: Two, domain: graft, in: [x, y], out: [a, b]}]
+    cost: {bandwidth: 0.9, flops: 0.5, overhead_us: 1}
+`
+	for name, text := range map[string]string{"attention": ends + join + `
+		kt = Transpose(present_key) perm=0,1,3,2
+		a = MatMul(present_key, kt)
+		s = Softmax(a)
+		o = MatMul(s, present_value)
+		t = Transpose(o) perm=0,2,1,3
+		y = Reshape(t, [0,-1,512])`, "pattern": `
+		in x f32[b, 64]
+		out y f32[b, 64]
+		out z f32[b, 64]
+		z = Sigmoid(x)
+		e = Exp(z)
+		y = Mul(z, e)`} {
+		t.Run(name, func(t *testing.T) {
+			g, s := blockstest.Graph(t, text)
+			pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash), parsed(t, two)}, plan.Options{Force: true})
+			if pl.Replaced() != 1 {
+				t.Fatalf("%+v", pl.Choices)
+			}
+			if err := rewrite.Apply(g, s, pl); err != nil {
+				t.Fatal(err)
+			}
+			if why := pl.Choices[0].Reason; pl.Replaced() != 0 || !strings.HasSuffix(why, "is read here, and made from what is made here") {
+				t.Errorf("%d replaced, %q", pl.Replaced(), why)
+			}
+		})
 	}
 }
