@@ -33,17 +33,18 @@ demo: graft runtime
 # under the race detector.
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
-# Packages and tests whose time is native code's or other processes', which the race detector does not watch: make test runs
-# what is not below -short.
-COMPARING = equivalent generate parity python random
-APART     = TestFaultsOfCommands
+# Packages and tests whose time is native code's or other processes', which the race detector does not watch; of these
+# make test runs all but what LONGER have besides.
+APART     = conformance equivalent generate imports parity python random readme words zoo
+APARTTEST = TestFaultsOfCommands
+LONGER    = equivalent generate parity
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
-# the CUDA variants, sanitizers over everything, a minute of hostile models, the whole of Go with the race detector, and graphs of a
+# the CUDA variants, sanitizers over everything, a minute of hostile models, Go with the race detector, and graphs of a
 # million nodes.
 test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
-	@go test -race -timeout 40m -skip '^$(APART)$$' $$(go list ./... | grep -vE '/tests/($(subst $() ,|,$(COMPARING)))$$')
-	@go test -timeout 40m $(COMPARING:%=./tests/%)
+	@go test -race -timeout 40m -skip '^$(APARTTEST)$$' $$(go list ./... | grep -vE '/tests/($(subst $() ,|,$(APART)))$$')
+	@go test -timeout 40m $(LONGER:%=./tests/%)
 	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
