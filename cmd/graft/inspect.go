@@ -68,6 +68,8 @@ type inspectedBlock struct {
 	Expected *float64          `json:"expected_speedup"`
 	Worst    *float64          `json:"expected_worst,omitempty"`
 	Samples  []plan.Sample     `json:"expected_at,omitempty"`
+	Verified bool              `json:"verified,omitempty"` // with --verify: it answers as the model
+	LeftOut  string            `json:"left_out,omitempty"` // with --verify: how it does not
 }
 
 func (c *cli) inspect() *cobra.Command {
@@ -75,27 +77,36 @@ func (c *cli) inspect() *cobra.Command {
 	var attention attentionFlags
 	var write, maxCache string
 	var beams, batch int
+	var check verifyFlags
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL.onnx|MODEL_DIR",
 		Short: "Show every block recognised, its facts, and the operator that would replace it, or why none",
 		Long: `Of a model: every block that was recognised, its facts, and the operator that would
 replace it, or why none. Of a folder as graft generate takes it: what the layers of
 attention store, what else they could, with the time and memory that is predicted and
-was measured (graft tune), and why a layer has another strategy.`,
+was measured (graft tune), and why a layer has another strategy.
+
+With --verify a session with these operators is compared with the model, on synthetic
+inputs of two small shapes, in a child process. Each block is then verified or left out, with
+the reason. Exit code 5 when one is left out.`,
 		Example: `  graft inspect model.onnx
   graft inspect bart-large-cnn --prefer memory --max-cache 8GiB --beam 4
   graft inspect whisper-small --attention keys
   graft inspect model.onnx -o json | jq '.blocks[].operator'
-  graft inspect model.onnx --write-plan plan.json`,
+  graft inspect model.onnx --write-plan plan.json
+  graft inspect model.onnx --verify`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "plan", "write-plan", "device", "analysis-time"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "accept-quantization-noise", "plan", "write-plan", "device", "analysis-time", "verify", "deadline"); err != nil {
 					return err
 				}
 				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
 			}
 			if err := without(cmd, args[0], "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
+				return err
+			}
+			if err := check.consistent(cmd, &flags); err != nil {
 				return err
 			}
 			set, err := c.load(false)
@@ -107,11 +118,9 @@ was measured (graft tune), and why a layer has another strategy.`,
 				return err
 			}
 			defer a.Model.Close()
-			if write != "" {
-				if err := plan.WriteFile(write, a.Plan); err != nil {
-					return err
-				}
-				c.say("wrote %s", write)
+			found, err := check.compare(cmd.Context(), c, args[0], a.Plan, o, flags.time)
+			if err != nil {
+				return err
 			}
 			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
 			defer stop()
@@ -122,10 +131,22 @@ was measured (graft tune), and why a layer has another strategy.`,
 			}); err != nil {
 				return err
 			}
-			return c.print(report, func(w *page) { report.text(w) })
+			report.verified(found)
+			if write != "" {
+				found.leave(a.Plan)
+				if err := plan.WriteFile(write, a.Plan); err != nil {
+					return err
+				}
+				c.say("wrote %s", write)
+			}
+			if err := c.print(report, func(w *page) { report.text(w) }); err != nil {
+				return err
+			}
+			return found.err(args[0])
 		},
 	}
 	flags.add(cmd)
+	check.add(cmd)
 	attention.add(cmd.Flags())
 	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: maximum of memory for the KV cache, such as 8GiB")
 	between(cmd.Flags(), &beams, "beam", 0, 0, limit.Beams, "folders: beams of a request (default: 1 to 8)")

@@ -37,6 +37,9 @@ func (r *inspection) text(w *page) {
 	}
 	w.printf("%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
 		r.Model, len(r.Blocks), replaced, len(r.Unrecognised))
+	if left := r.leftOut(); left > 0 {
+		w.printf("left out: %d of them, which answer otherwise than the model\n", left)
+	}
 	if r.Obstacle != "" {
 		w.printf("left unchanged: %s\n", r.Obstacle)
 	}
@@ -55,6 +58,12 @@ func (r *inspection) text(w *page) {
 				plugin += ", variant for " + b.Variant
 			}
 			w.printf("  -> %s (%s): %s\n", b.Operator, plugin, b.Reason)
+			switch {
+			case b.Verified:
+				w.println("  verified: it answers as the model")
+			case b.LeftOut != "":
+				w.println("  left out: " + b.LeftOut)
+			}
 		} else {
 			w.printf("  left unchanged: %s\n", b.Reason)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/host/trial"
 	"github.com/opgraft/graft/host/worker"
 )
 
@@ -37,6 +38,7 @@ func main() {
 func tasks() map[string]worker.Handler {
 	list := verification.Tasks()
 	maps.Copy(list, comparison.Tasks())
+	maps.Copy(list, trial.Tasks())
 	return list
 }
 

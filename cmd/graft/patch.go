@@ -13,6 +13,7 @@ import (
 
 func (c *cli) patch() *cobra.Command {
 	var flags planFlags
+	var check verifyFlags
 	cmd := &cobra.Command{
 		Use:         "patch MODEL.onnx -o OUT.onnx",
 		Short:       "Write the model with operators swapped in, for any language",
@@ -21,7 +22,9 @@ func (c *cli) patch() *cobra.Command {
 weights. The file needs the operator libraries that the command names: load them
 with register_custom_ops_library (Python) or RegisterCustomOpsLibrary_V2 (C).
 With --device cuda the rewrite is that for sessions with the CUDA provider, and the
-libraries for CUDA are named after those for the CPU: register both.`,
+libraries for CUDA are named after those for the CPU: register both.
+With --verify blocks whose operators answer otherwise than the model on synthetic inputs of two
+small shapes, in a child process, are left unchanged.`,
 		Example: `  graft patch model.onnx -o patched.onnx
   graft patch model.onnx -o patched.onnx --force --plugins flash-decode -o json`,
 		Args: exactly(1, "one model"),
@@ -29,11 +32,14 @@ libraries for CUDA are named after those for the CPU: register both.`,
 			if c.file == "" {
 				return misuse("no file to write", "-o FILE")
 			}
+			if err := check.consistent(cmd, &flags); err != nil {
+				return err
+			}
 			set, err := c.load(true)
 			if err != nil {
 				return err
 			}
-			a, _, on, err := c.analyse(cmd.Context(), args[0], set, &flags)
+			a, o, on, err := c.analyse(cmd.Context(), args[0], set, &flags)
 			if err != nil {
 				return err
 			}
@@ -41,6 +47,12 @@ libraries for CUDA are named after those for the CPU: register both.`,
 			if a.Obstacle != "" {
 				return &diagnostic.Error{Path: args[0], Found: a.Obstacle + "; nothing written", Fix: "patch the model as it was exported"}
 			}
+			found, err := check.compare(cmd.Context(), c, args[0], a.Plan, o, flags.time)
+			if err != nil {
+				return err
+			}
+			found.leave(a.Plan)
+			found.tell(c)
 			if a.Plan.Replaced() == 0 {
 				return &diagnostic.Error{Path: args[0], Found: fmt.Sprintf("nothing to replace among %d blocks, nothing written%s", len(a.Plan.Choices), a.Plan.Left()),
 					Fix: "graft inspect shows each block; --force uses operators that are not expected to gain"}
@@ -70,6 +82,7 @@ libraries for CUDA are named after those for the CPU: register both.`,
 		},
 	}
 	flags.add(cmd)
+	check.add(cmd)
 	return cmd
 }
 

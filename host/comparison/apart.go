@@ -40,20 +40,26 @@ const DefaultDeadline = 10 * time.Minute
 // for the first time, but that it may take all of the machine's memory. What ends it is an error of
 // kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Run.
 func Apart(ctx context.Context, j Job) (*Result, error) {
-	if j.Deadline <= 0 {
-		j.Deadline = DefaultDeadline
-	}
-	most := 2 * memory.Half()
-	if most <= 0 {
-		most = math.MaxInt64 >> 1
-	}
 	j.Options.step("comparing answers")
-	child, err := worker.Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Memory: most, Output: j.Output})
+	child, err := Start(ctx, j.Model, j.Deadline, j.Output)
 	if err != nil {
 		return nil, err
 	}
 	defer child.Close()
 	return run(ctx, &apart{child, j}, j.Options)
+}
+
+// Start starts a child process for sessions of a model: it may take all of the machine's memory. A deadline of 0 is
+// DefaultDeadline. What a task of it ends in, Ended words.
+func Start(ctx context.Context, path string, deadline time.Duration, output io.Writer) (*worker.Child, error) {
+	if deadline <= 0 {
+		deadline = DefaultDeadline
+	}
+	most := 2 * memory.Half()
+	if most <= 0 {
+		most = math.MaxInt64 >> 1
+	}
+	return worker.Start(ctx, worker.Options{Subject: path, Deadline: deadline, Memory: most, Output: output})
 }
 
 // apart are the stages in a child.
@@ -212,7 +218,7 @@ func ask[T any](ctx context.Context, child *worker.Child, task string, request a
 	var answer reply[json.RawMessage]
 	var value T
 	if err := child.Run(ctx, task, request, &answer); err != nil {
-		return value, ended(err)
+		return value, Ended(err)
 	}
 	if len(answer.Value) > 0 {
 		if err := json.Unmarshal(answer.Value, &value); err != nil {
@@ -225,10 +231,10 @@ func ask[T any](ctx context.Context, child *worker.Child, task string, request a
 	return value, nil
 }
 
-// ended says of a child that a stage ended what it ran, and what to do.
-func ended(err error) error {
+// Ended says of a child that a task ended what it ran, and what to do.
+func Ended(err error) error {
 	var e *diagnostic.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || errors.Is(err, worker.ErrTask) {
 		return err
 	}
 	said := *e

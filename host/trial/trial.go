@@ -40,9 +40,14 @@ func (t *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
 	if !ok && !t.All || ok && (asked == "" || asked == "0") {
 		return t.Sessions.Patch(r)
 	}
-	leave, err := t.compare(r)
+	c := t.trial(r)
+	leave, err := c.compare()
 	if err != nil {
 		return nil, fmt.Errorf("its answers could not be verified: %w", err)
+	}
+	if len(leave) > 0 && t.Sessions.Logger != nil {
+		t.Sessions.Logger.Warn("blocks are left unchanged, because a session with them answered otherwise than the model", "model", cmp.Or(r.Path, "model bytes"),
+			"blocks", c.listed(leave), "reason", leave[slices.Min(slices.Collect(maps.Keys(leave)))])
 	}
 	return t.Sessions.Without(r, leave)
 }
@@ -53,12 +58,13 @@ type trial struct {
 	request  ort.Request
 	fed      []*inputs.Batch
 	want     [][]*ort.Value
-	made     []int    // numbers of the choices that replace something
+	placed   []int    // numbers of the choices that replace something, before any is left out
+	made     []int    // and those of the last patch
 	names    []string // of their nodes, by number
 }
 
-// compare finds the choices that change answers, with the reasons.
-func (t *Patcher) compare(r ort.Request) (leave map[int]string, err error) {
+// trial is that of a session.
+func (t *Patcher) trial(r ort.Request) *trial {
 	c := &trial{sessions: *t.Sessions, request: r}
 	c.request.WayBack = false
 	c.sessions.Logger = nil
@@ -71,11 +77,16 @@ func (t *Patcher) compare(r ort.Request) (leave map[int]string, err error) {
 			}
 		}
 	}
+	return c
+}
+
+// compare finds the choices that change answers, with the reasons.
+func (c *trial) compare() (leave map[int]string, err error) {
 	p, err := c.sessions.Patch(c.request)
 	if p == nil || err != nil {
 		return nil, err
 	}
-	all := c.made
+	c.placed = c.made
 	defer c.close()
 	if err := c.expect(); err != nil {
 		p.Release()
@@ -85,17 +96,16 @@ func (t *Patcher) compare(r ort.Request) (leave map[int]string, err error) {
 	if why == "" {
 		return nil, nil
 	}
-	if leave, err = c.blame(all, why); err != nil {
+	if leave, err = c.blame(c.placed, why); err != nil {
 		return nil, err
 	}
-	if why, err := c.without(leave); err != nil || why != "" {
-		for _, i := range all { // blocks that change answers only together
+	if why, err = c.without(leave); err != nil {
+		return nil, err
+	}
+	if why != "" {
+		for _, i := range c.placed { // blocks that change answers only together
 			leave[i] = cmp.Or(leave[i], why)
 		}
-	}
-	if t.Sessions.Logger != nil {
-		t.Sessions.Logger.Warn("blocks are left unchanged, because a session with them answered otherwise than the model", "model", cmp.Or(r.Path, "model bytes"),
-			"blocks", c.listed(leave), "reason", leave[slices.Min(slices.Collect(maps.Keys(leave)))])
 	}
 	return leave, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/worker"
 )
 
 // wrong claims that GELU is what Tanh computes.
@@ -30,8 +31,23 @@ const wrong = `operators:
     cost: {bandwidth: 0.9, flops: 0.5, overhead_us: 1}
 `
 
+func TestMain(m *testing.M) {
+	worker.Main(Tasks())
+	os.Exit(m.Run())
+}
+
 // load loads fused-gelu with the claim.
 func load(t *testing.T) *loaded.Set {
+	t.Helper()
+	set, err := loaded.Load([]string{folder(t)}, true)
+	if err != nil {
+		t.Fatal(err, set)
+	}
+	return set
+}
+
+// folder has fused-gelu with the claim, and is the only one.
+func folder(t *testing.T) string {
 	t.Helper()
 	from := filepath.Join(os.Getenv(discovery.PathVariable), "fused-gelu")
 	folder := t.TempDir()
@@ -49,11 +65,7 @@ func load(t *testing.T) *loaded.Set {
 	}
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv(discovery.PathVariable, "")
-	set, err := loaded.Load([]string{folder}, true)
-	if err != nil {
-		t.Fatal(err, set)
-	}
-	return set
+	return folder
 }
 
 // model is y = gelu(x), and z = op(x) for each of the operators.
