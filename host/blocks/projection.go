@@ -150,14 +150,20 @@ func (f *finder) weight(n *graph.Node) *Linear {
 // consumer recognises the output projection that reads a result.
 func (f *finder) consumer(result *graph.Value) *Linear {
 	n := f.soleReader(result)
-	for n.Is("Identity", "Dropout", "Cast", "Transpose") || reshapes(n) {
+	for range maxDetour {
+		if !n.Is("Identity", "Dropout", "Cast", "Transpose") && !reshapes(n) {
+			break
+		}
 		n = f.soleReader(n.Output(0))
 	}
 	if !n.Is("MatMul", "Gemm") {
 		return nil
 	}
 	l := f.weight(n)
-	for l != nil && l.Bias == "" {
+	for range maxDetour {
+		if l == nil || l.Bias != "" {
+			break
+		}
 		readers := f.readers(n.Output(0))
 		if len(readers) != 1 {
 			break

@@ -321,7 +321,7 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *
 		return nil, nil, err
 	}
 	at := view{v, dims, 1}
-	for {
+	for range maxDetour {
 		var next *graph.Node
 		others := f.output(at.value) != nil
 		for _, u := range f.readers(at.value) {
@@ -362,6 +362,7 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *
 		}
 		at = step
 	}
+	return nil, nil, fmt.Errorf("its probabilities pass through more than %d nodes", maxDetour)
 }
 
 // clears reports Where(IsNaN(v), 0, v).

@@ -1,6 +1,8 @@
 package blocks_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -485,6 +487,32 @@ func TestReasons(t *testing.T) {
 			}
 			if len(r.Unrecognised) != 1 || len(r.Blocks) != 0 || !strings.Contains(r.Unrecognised[0].Reason, c.want) {
 				t.Fatalf("got %d blocks, %v, want the reason %q", len(r.Blocks), r.Unrecognised, c.want)
+			}
+		})
+	}
+}
+
+// What nothing reads may lead back to the value that it comes from: it is gone around once.
+func TestAWayInACircle(t *testing.T) {
+	var circle strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&circle, "\nt%d = Unsqueeze(t%d, [0])", i+1, i)
+	}
+	circle.WriteString("\nt13 = Squeeze(t12, [0,1,2,3,4,5,6,7,8,9,10,11])")
+	for name, text := range map[string]string{"of a result": `
+		out p f32[batch, 8, seq, seq]
+		p = Softmax(a)
+		t0 = MatMul(p, v)`, "of probabilities": `
+		t0 = Softmax(a)`} {
+		t.Run(name, func(t *testing.T) {
+			g, s := blockstest.Graph(t, `
+				in q f32[batch, 8, seq, 64]
+				in k f32[batch, 8, seq, 64]
+				in v f32[batch, 8, seq, 64]
+				kt = Transpose(k) perm=0,1,3,2
+				a = MatMul(q, kt)`+text+circle.String())
+			if err := g.Bounded(context.Background(), func() error { blocks.Find(g, s); return nil }); err != nil {
+				t.Error(err)
 			}
 		})
 	}

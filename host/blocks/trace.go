@@ -55,9 +55,10 @@ func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 }
 
 // down follows what a block makes through nodes that only rearrange it, as
-// long as nothing else reads it, to the last arrangement that operators write.
+// long as nothing else reads it, to the last arrangement that operators write. What nothing reads may lead around in
+// a circle, of a value's guises.
 func (f *finder) down(v view) (best view, found bool) {
-	for {
+	for range maxDetour {
 		if v.reads(false) {
 			best, found = v, true
 		}
@@ -71,6 +72,7 @@ func (f *finder) down(v view) (best view, found bool) {
 		}
 		v = next
 	}
+	return best, found
 }
 
 // stepDown takes a view through a node that reads it and only rearranges it.
