@@ -6,6 +6,8 @@
 package blocks
 
 import (
+	"slices"
+
 	"github.com/opgraft/graft/host/graph"
 )
 
@@ -118,6 +120,7 @@ type Wiring struct {
 	PastKey, PastValue                         *graph.Value
 	PresentKey, PresentValue                   *graph.Value
 	Biases                                     []Bias       // what is added to scores: their sum
+	Wide                                       bool         // they are of float16, which has no digits for their sum: it is made in float32
 	HeadScale                                  *graph.Value // (H, 1, 1): each head's query is multiplied by its own; or nil
 	BoolMask                                   *graph.Value // boolean, true where a key is seen
 	BoolMaskInverted                           bool         // BoolMask is true where a key is hidden
@@ -132,7 +135,7 @@ type Wiring struct {
 	OutputRank                                 int
 	Scores                                     *graph.Value // probabilities that something else reads, or nil
 	ScoresMode                                 int
-	Causal                                     bool // apply the index comparison inside the operator
+	Causal                                     bool // keys after their query are hidden by their indices; see Compares
 	Anchor                                     *graph.Node
 	Batch, Queries, NewKeys, PastKeys, AllKeys graph.Dim
 
@@ -162,6 +165,12 @@ type Bias struct {
 	Joined  bool
 	Windows bool
 	Hides   bool
+	Later   bool // for scores (B, H, S, T): the lowest number is added where a key comes after its query
+}
+
+// Compares says that an operator hides the keys after a query by their indices; no term of Biases does.
+func (w *Wiring) Compares() bool {
+	return w.Causal && !slices.ContainsFunc(w.Biases, func(b Bias) bool { return b.Later })
 }
 
 // bias is a term that is a value as it stands.

@@ -3,6 +3,7 @@ package blocks
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/opgraft/graft/host/graph"
@@ -150,6 +151,9 @@ func (f *finder) describe(b *Block) {
 	w.Input = f.input(a)
 	a.Positions = f.positions(a, w)
 	f.mask(a, w)
+	if w.Wide = f.wide(w.Biases); w.Wide && w.BoolMask != nil && !math.IsInf(w.Fill, -1) {
+		b.Obstacle = "its mask puts a number in place of scores, of which float16 has no digits for the sum that they are"
+	}
 }
 
 // selfOrCross: in self attention keys come from where queries come from.

@@ -60,6 +60,36 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 	}
 }
 
+// wide reports terms of float16 whose sum that type has no digits for: under a mask's -65504 it has none left. ONNX Runtime adds
+// them in float32 on the CPU, where float16 has few operators.
+func (f *finder) wide(terms []Bias) bool {
+	return slices.ContainsFunc(terms, func(t Bias) bool {
+		s := f.shapes.Of(t.Value)
+		return s.DType == onnx.Tensor_FLOAT16 && s.Rank > 0 && !t.Hides && (len(terms) > 1 || f.maker(t.Value).Is("Add", "Sub", "Sum"))
+	})
+}
+
+// hidesBy reports a mask that adds 0 where a key is seen, and a number no higher than one where it is hidden.
+func (f *finder) hidesBy(v *graph.Value, number float64) bool {
+	for range maxDetour {
+		n := f.maker(v)
+		switch {
+		case n.Is("Cast", "Expand", "Slice", "Transpose") || reshapes(n):
+			v = n.Input(0)
+			continue
+		case !n.Is("Where"):
+			return false
+		}
+		for _, side := range n.In[1:] {
+			if x, ok := f.scalar(f.first(side)); !ok || x != 0 && x > number {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
 // sorted lists each name once.
 func sorted(names []string) []string {
 	names = append([]string{}, names...)

@@ -111,6 +111,9 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 		case onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
 			// ONNX Runtime takes a row of the lowest number for one without visible keys.
 			w.Biases = []Bias{{Value: mask, Factor: 1, Hides: true}}
+			if s.DType == onnx.Tensor_FLOAT16 && !f.hidesBy(mask, -65504) {
+				b.Obstacle = "it rounds the sum of scores and mask to float16, after which nothing is left of a row that the mask lowers by much"
+			}
 		default:
 			return fmt.Errorf("its mask is of type %s", s.DType)
 		}
@@ -189,6 +192,9 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 	batch, _ := q.size("b")
 	queries, _ := q.size("s")
 	out := view{n.Output(0), folded(batch, graph.DimInt(heads), queries, size), 1}
+	if keys, _ := k.size("s"); n.Int("unidirectional", 0) != 0 && !keys.Equal(queries) {
+		b.Obstacle = "it is causal over other keys than those of its queries, of which ONNX Runtime lets its last query see all"
+	}
 	scale := float64(n.Float("scale", 0))
 	if d, ok := q.size("d"); ok && scale == 0 {
 		if width, ok := d.Const(); ok && width > 0 {
@@ -197,6 +203,13 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 	}
 	w.Causal = n.Int("unidirectional", 0) != 0
 	w.Biases = bias(n.Input(5))
+	if mask := n.Input(5); mask != nil && w.Causal && !(f.hidesBy(mask, math.Inf(-1)) && f.ancestry(mask).triangular) {
+		// Where the mask hides all that comes before a query, what comes after it may be no lower.
+		w.Biases[0].Later = true
+		if f.shapes.Of(n.Input(5)).DType != onnx.Tensor_FLOAT {
+			b.Obstacle = "it hides later keys by a number that its mask's type has not"
+		}
+	}
 	if pad := n.Input(4); pad != nil {
 		s := f.shapes.Of(pad)
 		if s.Rank != 1 {

@@ -22,6 +22,7 @@ type scores struct {
 	boolMaskInverted bool
 	fill             float64
 	maskAfterBias    bool
+	rounded          *graph.Node // after the masks read from here on, rounds scores to a type that is not float32
 }
 
 // softmax recognises attention exported as single nodes around a softmax.
@@ -177,6 +178,9 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 			sc.matmul = n
 			return sc, nil
 		case n.Is("Cast") && f.isFloat(n.Input(0)):
+			if f.shapes.Of(at.value).DType != onnx.Tensor_FLOAT {
+				sc.rounded = n
+			}
 			at.value = n.Input(0)
 		case n.Is("Add"):
 			err = f.added(sc, n, &at)
@@ -188,6 +192,9 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 			next, ok := f.stepUp(at, false)
 			if !ok {
 				return nil, fmt.Errorf("its scores come from %s %s and not from a matmul of query and key", n.Op(), n)
+			}
+			if f.shapes.Of(at.value).DType != onnx.Tensor_FLOAT {
+				sc.rounded = n
 			}
 			at = next
 		}

@@ -23,6 +23,9 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 	if !f.leadsToMatMul(a, 32) {
 		return fmt.Errorf("neither side of %s is a matmul of query and key", n)
 	}
+	if sc.rounded != nil {
+		return fmt.Errorf("its scores after their mask %s are rounded to float16 by %s: of a row that the mask hides wholly nothing is left then", n, sc.rounded)
+	}
 	term, err := f.fits(sc, b, *at)
 	if err != nil {
 		return err

@@ -132,20 +132,19 @@ func (b *binder) joined(n *graph.Node) {
 // patches gives images the size for which a model has positions: a convolution cuts them into squares, and a table of
 // one row for each, with at most a few more, is added. Shapes cannot say that, since it is a root.
 func (b *binder) patches() {
-	for _, in := range b.graph.Inputs {
-		f := b.shapes.Of(in)
-		if f.Rank != 4 {
-			continue
+	b.graph.Walk(func(c *graph.Node) {
+		x, w := b.shapes.Of(c.Input(0)), b.shapes.Of(c.Input(1))
+		if !c.Is("Conv") || x.Rank != 4 || w.Rank != 4 {
+			return
 		}
-		for _, u := range in.Uses {
-			c := u.Node
-			w := b.shapes.Of(c.Input(1))
-			if !c.Is("Conv") || u.Index != 0 || w.Rank != 4 {
-				continue
-			}
-			strides, ok := c.Ints("strides")
-			width, known := w.Dims[0].Const()
-			if !ok || len(strides) != 2 || strides[0] != strides[1] || !w.Dims[2].Is(strides[0]) || !known {
+		strides, ok := c.Ints("strides")
+		width, known := w.Dims[0].Const()
+		if !ok || len(strides) != 2 || strides[0] != strides[1] || !w.Dims[2].Is(strides[0]) || !known {
+			return
+		}
+		for _, in := range b.graph.Inputs {
+			f := b.shapes.Of(in)
+			if f.Rank != 4 || !f.Dims[2].Equal(x.Dims[2]) || !f.Dims[3].Equal(x.Dims[3]) {
 				continue
 			}
 			if side := b.side(width); side > 0 {
@@ -153,7 +152,7 @@ func (b *binder) patches() {
 				solve(f.Dims[3], side*strides[1], b.at)
 			}
 		}
-	}
+	})
 }
 
 // mostOthers is how many rows a table of positions of squares has beside theirs: for classes and distillation.
@@ -166,11 +165,15 @@ func (b *binder) side(width int64) (side int64) {
 			return
 		}
 		for _, v := range n.In {
-			if v == nil || v.Tensor == nil || len(v.Tensor.Dims) != 3 || v.Tensor.Dims[0] != 1 || v.Tensor.Dims[2] != width {
+			if v == nil || v.Tensor == nil && !looked(v.Producer) {
+				continue
+			}
+			rows, ok := b.dim(v, 1).Const()
+			if !ok || b.shapes.Of(v).Rank != 3 || !b.dim(v, 0).Is(1) || !b.dim(v, 2).Is(width) {
 				continue
 			}
 			for others := range int64(mostOthers + 1) {
-				if root := int64(math.Sqrt(float64(v.Tensor.Dims[1] - others))); root > 1 && root*root == v.Tensor.Dims[1]-others {
+				if root := int64(math.Sqrt(float64(rows - others))); root > 1 && root*root == rows-others {
 					side = root
 					return
 				}
@@ -178,4 +181,9 @@ func (b *binder) side(width int64) (side int64) {
 		}
 	})
 	return side
+}
+
+// looked reports a constant that is put together of a constant table's rows.
+func looked(n *graph.Node) bool {
+	return n.Is("Gather") && n.Input(0) != nil && n.Input(0).Tensor != nil && n.Input(1) != nil && n.Input(1).Tensor != nil
 }

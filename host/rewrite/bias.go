@@ -13,10 +13,11 @@ import (
 // broadcastable to (B, H, S, T); nil when it adds nothing. Terms, of which these are the values, are added to
 // each other, once for all blocks that have the same.
 func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Value, err error) {
-	g, key := b.Wiring.Graph, fmt.Sprintf("%p %d", b.Wiring.Graph, b.Attention.Heads)
+	g, wide := b.Wiring.Graph, b.Wiring.Wide
+	key := fmt.Sprintf("%p %d %t", g, b.Attention.Heads, wide)
 	for i, term := range b.Wiring.Biases {
 		v := values[i]
-		key += fmt.Sprintf(" %p %g %t %t", v, term.Factor, term.Joined, term.Hides)
+		key += fmt.Sprintf(" %p %g %t %t %t", v, term.Factor, term.Joined, term.Hides, term.Later)
 		if term.Windows {
 			key += fmt.Sprintf(" %p", r.now(b.Wiring.Query))
 		}
@@ -25,6 +26,12 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 			continue
 		}
 		kind := r.shapes.Of(term.Value).DType
+		if wide {
+			if v, err = r.cast(g, v, onnx.Tensor_FLOAT); err != nil {
+				return nil, err
+			}
+			kind = onnx.Tensor_FLOAT
+		}
 		switch {
 		case term.Joined:
 			v, err = r.reshaped(g, v, []int64{-1, b.Attention.Heads}, []int64{1, 2})
@@ -37,6 +44,9 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 		if err == nil && term.Hides {
 			v, err = r.hides(g, v, kind)
 		}
+		if err == nil && term.Later {
+			v, err = r.later(g, v, kind)
+		}
 		if err == nil && sum != nil {
 			v, err = r.make(g, "Add", sum, v)
 		}
@@ -45,7 +55,48 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 		}
 		sum, r.sums[key] = v, v
 	}
-	return sum, nil
+	if !wide {
+		return sum, nil
+	}
+	key += " raised"
+	if r.sums[key] == nil {
+		if r.sums[key], err = r.raised(g, sum); err != nil {
+			return nil, err
+		}
+	}
+	return r.sums[key], nil
+}
+
+// raised is a bias of float32 in float16, from each row of which its greatest number is taken where that is below 0: a softmax
+// does not see that, and float16 has digits for what is left.
+func (r *rewriter) raised(g *graph.Graph, v *graph.Value) (*graph.Value, error) {
+	in, attributes := []*graph.Value{v}, []any{"keepdims", 1, "axes", []int64{-1}}
+	if g.Opset("") >= 18 {
+		in, attributes = append(in, g.AddInitializer(graph.Int64Tensor("", []int64{1}, -1))), attributes[:2]
+	}
+	top, err := r.node(g, "", "ReduceMax", in, []string{g.FreshName("graft_bias")}, attributes...)
+	if err != nil {
+		return nil, err
+	}
+	number := func(x float64) *graph.Value {
+		return g.AddInitializer(graph.Number("graft_limit", onnx.Tensor_FLOAT, x))
+	}
+	below, err := r.make(g, "Clip", top.Out[0], number(-math.MaxFloat32), number(0))
+	if err != nil {
+		return nil, err
+	}
+	if v, err = r.make(g, "Sub", v, below); err != nil {
+		return nil, err
+	}
+	return r.cast(g, v, onnx.Tensor_FLOAT16)
+}
+
+func (r *rewriter) cast(g *graph.Graph, v *graph.Value, to onnx.Tensor_DataType) (*graph.Value, error) {
+	n, err := r.node(g, "", "Cast", []*graph.Value{v}, []string{g.FreshName("graft_bias")}, "to", int64(to))
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
 }
 
 // hides puts minus infinity in place of the lowest number of a type.
@@ -59,6 +110,27 @@ func (r *rewriter) hides(g *graph.Graph, v *graph.Value, kind onnx.Tensor_DataTy
 		return nil, err
 	}
 	return r.make(g, "Where", hidden, g.AddInitializer(graph.Number("graft_hidden", kind, math.Inf(-1))), v)
+}
+
+// later adds the lowest number to scores (B, H, S, T) where a key comes after its query, the last of which is at the last key.
+func (r *rewriter) later(g *graph.Graph, v *graph.Value, kind onnx.Tensor_DataType) (*graph.Value, error) {
+	zero, one := g.AddInitializer(graph.Int64Tensor("", nil, 0)), g.AddInitializer(graph.Int64Tensor("", nil, 1))
+	shape, err := r.make(g, "Shape", v)
+	made := func(op string, in ...*graph.Value) (out *graph.Value) {
+		if err == nil {
+			out, err = r.make(g, op, in...)
+		}
+		return out
+	}
+	length := func(axis int64) *graph.Value {
+		return made("Gather", shape, g.AddInitializer(graph.Int64Tensor("", nil, axis)))
+	}
+	keys := length(3)
+	queries := made("Range", made("Sub", keys, length(2)), keys, one)
+	column := made("Reshape", queries, g.AddInitializer(graph.Int64Tensor("", []int64{2}, -1, 1)))
+	after := made("Greater", made("Range", zero, keys, one), column)
+	low := made("Where", after, g.AddInitializer(graph.Number("graft_lowest", kind, -math.MaxFloat32)), g.AddInitializer(graph.Number("graft_zero", kind, 0)))
+	return made("Add", v, low), err
 }
 
 // windows repeats a mask (1, W, ..) over the windows of one image for each image of a query's batch.

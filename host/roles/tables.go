@@ -256,8 +256,10 @@ func counted(v *graph.Value, depth int, before walk[count]) (from int64, ok bool
 	c := before.once(v, depth, func() count {
 		n := v.Producer
 		switch {
-		case n.Is("Range", "CumSum"):
+		case n.Is("Range"):
 			return count{0, true}
+		case n.Is("CumSum"): // of ones, which the first is among
+			return count{1 - n.Int("exclusive", 0), true}
 		case n.Is("Add", "Sub"):
 			return countedOn(n, depth, before)
 		case n.Is("Unsqueeze", "Squeeze", "Reshape", "Cast", "Expand", "Tile", "Slice", "Identity", "Mul"):

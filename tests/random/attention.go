@@ -182,12 +182,8 @@ func (w *writer) core(h heads) value {
 	}
 	terms := pick(w, 0, 1, 1, 1, 1, 2)
 	late := w.one(20) // another scale, after the masks
-	beside := terms
-	if late {
-		beside++
-	}
 	for range terms {
-		s = w.masked(s, beside)
+		s = w.masked(s)
 	}
 	if late {
 		s = w.scaled(s, scale, h)
@@ -212,7 +208,7 @@ func (w *writer) core(h heads) value {
 	case 3:
 		w.leave(p)
 	case 4:
-		p = w.masked(p, 1) // which hides nothing
+		p = w.masked(p) // which hides nothing
 	}
 	o := w.node("MatMul", []value{p, v}, p.like(append(append([]dim{}, p.dims[:p.rank()-1]...), v.axis(-1))...))
 	if joint {

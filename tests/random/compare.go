@@ -27,6 +27,7 @@ type Counts struct {
 type bench struct {
 	library *ort.Library
 	set     *loaded.Set
+	near    bool // answers in float16 are near those of ONNX Runtime in float16, however far both are from float32
 }
 
 // check compares the answers of a graph: with plugins by default and under force, with ONNX Runtime alone with its

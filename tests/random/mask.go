@@ -24,28 +24,24 @@ func (w *writer) lying(scores []dim) []dim {
 }
 
 // hidden is what a mask adds to the scores of keys that are not seen. A row where a finite one hides every key is left
-// with the digits of its scores that the sum has room for: which these are depends, beside another term, on the order of
-// additions with -10000, and in float16, whose lowest number leaves none, on where ONNX Runtime computes in float32.
-func (w *writer) hidden(kind onnx.Tensor_DataType, terms int) float64 {
-	switch {
-	case kind == f16:
-		return pick(w, math.Inf(-1), -100)
-	case terms > 1:
-		return pick(w, math.Inf(-1), -math.MaxFloat32, -100)
+// with the digits of its scores that the sum has room for.
+func (w *writer) hidden(kind onnx.Tensor_DataType) float64 {
+	if kind == f16 {
+		return pick(w, math.Inf(-1), -65504, -10000, -100)
 	}
 	return pick(w, math.Inf(-1), -1e9, -math.MaxFloat32, -10000, -1e4, -100)
 }
 
-// masked hides some of the scores, or adds a bias to them, as one of some terms.
-func (w *writer) masked(s value, terms int) value {
+// masked hides some of the scores, or adds a bias to them.
+func (w *writer) masked(s value) value {
 	q, k := s.axis(-2), s.axis(-1)
 	switch w.IntN(9) {
 	case 0, 1: // added as it comes
-		return w.binary("Add", s, w.input("mask", s.kind, added(w.hidden(s.kind, terms)), w.lying(s.dims)...))
+		return w.binary("Add", s, w.input("mask", s.kind, added(w.hidden(s.kind)), w.lying(s.dims)...))
 	case 2: // a bias, a number for each score
 		return w.binary("Add", s, w.input("bias", s.kind, normal, w.lying(s.dims)...))
 	case 3, 4: // where it shows, or where it hides
-		return w.chosen(s, terms, w.input("shown", boolean, shown, w.lying(s.dims)...))
+		return w.chosen(s, w.input("shown", boolean, shown, w.lying(s.dims)...))
 	case 5: // ones and zeros of an attention mask
 		if s.rank() < 4 {
 			break
@@ -53,13 +49,13 @@ func (w *writer) masked(s value, terms int) value {
 		kind := pick(w, i64, onnx.Tensor_INT32, boolean, s.kind)
 		m := w.input("attention_mask", kind, shown, s.dims[0], k)
 		wide := w.unsqueeze(w.unsqueeze(m, 1), 2)
-		return w.inverted(s, wide, terms)
+		return w.inverted(s, wide)
 	case 6: // lengths of the rows
 		if s.rank() < 4 {
 			break
 		}
 		n := w.input("lengths", i64, below(9), s.dims[0], number(1), number(1), number(1))
-		return w.chosen(s, terms, w.compare("Less", w.steps(k), n))
+		return w.chosen(s, w.compare("Less", w.steps(k), n))
 	case 7: // causal, by positions
 		first := w.cast(w.steps(k), i64)
 		later := w.unsqueeze(w.steps(q), 1)
@@ -67,9 +63,9 @@ func (w *writer) masked(s value, terms int) value {
 			ahead := w.node("Sub", []value{w.length(k), w.length(q)}, value{kind: i64, dims: []dim{number(1)}})
 			later = w.binary("Add", later, ahead)
 		}
-		return w.chosen(s, terms, w.compare("LessOrEqual", first, later))
+		return w.chosen(s, w.compare("LessOrEqual", first, later))
 	case 8: // causal, by a triangle
-		return w.triangle(s, q, k, terms)
+		return w.triangle(s, q, k)
 	}
 	return s
 }
@@ -90,9 +86,9 @@ func (w *writer) compare(op string, a, b value) value {
 }
 
 // chosen takes scores where a mask of truth values shows them.
-func (w *writer) chosen(s value, terms int, shows value) value {
+func (w *writer) chosen(s, shows value) value {
 	out := s.like(broadcast(s.dims, shows.dims)...)
-	low := w.scalar(s.kind, w.hidden(s.kind, terms))
+	low := w.scalar(s.kind, w.hidden(s.kind))
 	switch w.IntN(4) {
 	case 0: // by addition
 		zero := w.scalar(s.kind, 0)
@@ -104,11 +100,11 @@ func (w *writer) chosen(s value, terms int, shows value) value {
 }
 
 // inverted adds (1 - mask) times a low number to scores, or chooses by it.
-func (w *writer) inverted(s, m value, terms int) value {
+func (w *writer) inverted(s, m value) value {
 	if w.one(3) {
-		return w.chosen(s, terms, w.cast(m, boolean))
+		return w.chosen(s, w.cast(m, boolean))
 	}
-	low := w.hidden(s.kind, terms)
+	low := w.hidden(s.kind)
 	if math.IsInf(low, 0) { // times zero is not a number
 		low = -100
 	}
@@ -117,7 +113,7 @@ func (w *writer) inverted(s, m value, terms int) value {
 }
 
 // triangle hides what lies above the diagonal that ends at the last query and the last key.
-func (w *writer) triangle(s value, q, k dim, terms int) value {
+func (w *writer) triangle(s value, q, k dim) value {
 	if w.opset < 14 {
 		return s
 	}
@@ -127,7 +123,7 @@ func (w *writer) triangle(s value, q, k dim, terms int) value {
 	above := w.node("Add", []value{w.node("Squeeze", []value{ahead, w.ints(0)}, value{kind: i64}), w.full(i64, func(int64) float64 { return 1 })}, value{kind: i64})
 	upper := w.node("Trilu", []value{square, above}, square.like(q, k), "upper", 1)
 	if w.one(2) {
-		return w.chosen(s, terms, w.unary("Not", w.cast(upper, boolean)))
+		return w.chosen(s, w.unary("Not", w.cast(upper, boolean)))
 	}
 	return w.binary("Add", s, w.binary("Mul", upper, w.scalar(s.kind, -100)))
 }

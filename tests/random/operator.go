@@ -6,7 +6,7 @@ func (w *writer) operator(h heads) value {
 	if w.one(2) {
 		full := []dim{w.batch, number(h.count), h.q.dims[2], h.k.dims[2]}
 		if w.one(2) {
-			in = append(in, w.input("mask", h.q.kind, added(w.hidden(h.q.kind, 1)), full...))
+			in = append(in, w.input("mask", h.q.kind, added(w.hidden(h.q.kind)), full...))
 		} else {
 			in = append(in, w.input("shown", boolean, shown, full...))
 		}
@@ -43,7 +43,7 @@ func (w *writer) contributed(x value, h heads) value {
 		}
 		in = append(in, bias, none)
 		if w.one(2) {
-			in = append(in, w.input("mask", x.kind, added(w.hidden(x.kind, 1)), pick(w, w.batch, number(1)), pick(w, number(h.count), number(1)), x.dims[1], x.dims[1]))
+			in = append(in, w.input("mask", x.kind, added(w.hidden(x.kind)), pick(w, w.batch, number(1)), pick(w, number(h.count), number(1)), x.dims[1], x.dims[1]))
 		}
 	}
 	for len(in) > 0 && in[len(in)-1].name == "" {

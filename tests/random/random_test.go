@@ -41,7 +41,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{l, set}
+	return &bench{library: l, set: set}
 }
 
 func TestRandomGraphs(t *testing.T) {
