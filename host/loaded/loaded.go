@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -133,7 +134,42 @@ func (s *Set) Plan(o plan.Options) plan.Options {
 	for _, p := range s.Plugins {
 		o.Described[p.Manifest.Name] = p.Info.Operators
 	}
+	o.Kernel = s.kernel
 	return o
+}
+
+// kernel makes the kernel of a node, with no constants.
+func (s *Set) kernel(name string, n *onnx.Node) (plan.Kernel, error) {
+	p, err := Named(s.Plugins, name)
+	if err != nil {
+		return nil, err
+	}
+	var attributes []manifest.Attribute
+	for _, a := range n.GetAttribute() {
+		attributes = append(attributes, manifest.Attribute{Name: a.GetName(), Value: attributeOf(a)})
+	}
+	return p.Create(n.GetOpType(), attributes, make([]*tensor.Tensor, len(n.GetInput())), tensor.CPU)
+}
+
+// attributeOf is a value that a kernel is made with; nil for kinds that there are none of.
+func attributeOf(a *onnx.Attribute) any {
+	switch a.GetType() {
+	case onnx.Attribute_INT:
+		return a.GetI()
+	case onnx.Attribute_FLOAT:
+		return float64(a.GetF())
+	case onnx.Attribute_STRING:
+		return string(a.GetS())
+	case onnx.Attribute_INTS:
+		return a.GetInts()
+	case onnx.Attribute_FLOATS:
+		list := make([]float64, len(a.GetFloats()))
+		for i, x := range a.GetFloats() {
+			list[i] = float64(x)
+		}
+		return list
+	}
+	return nil
 }
 
 // Manifests are those of the plugins, in their order.

@@ -135,7 +135,7 @@ func sameSignatures(p *plugin.Plugin, cpu []*plugin.Plugin) error {
 
 // Plan completes options of Set.Plan for sessions on the device.
 func (s *Backend) Plan(o plan.Options) plan.Options {
-	o.Device = s.Device
+	o.Device, o.Kernel = s.Device, nil        // a device is not opened for shapes
 	if f, ok := o.Folder.(fold.Plugins); ok { // whose CPU variants come first
 		f.Loaded = append(f.Loaded[:len(f.Loaded):len(f.Loaded)], s.Plugins...)
 		o.Folder = f

@@ -30,6 +30,7 @@ type Analysis struct {
 	Obstacle string
 
 	applied bool
+	kernel  func(plugin string, n *onnx.Node) (plan.Kernel, error)
 }
 
 // DefaultTime is how long the analysis of a model may take where its context has no deadline.
@@ -88,7 +89,7 @@ func View(ctx context.Context, m *model.Model, p *onnx.Model) (a *Analysis, err 
 func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) (err error) {
 	defer recovered("analysis", a.Model, &err)
 	return a.Within(ctx, func() error {
-		a.Plan = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o)
+		a.Plan, a.kernel = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o), o.Kernel
 		if a.Obstacle != "" {
 			for i := range a.Plan.Choices {
 				a.Plan.Choices[i].Leave(a.Obstacle)
@@ -98,29 +99,38 @@ func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o
 	})
 }
 
-// Settle leaves the choices that Apply would leave: blocks that turn out to be tied to the rest of the graph
-// when they are placed. It places them in a copy of the graph, chosen for as Choose does with the same
-// arguments. Errors are those of Analyse.
+// Settle leaves the choices that sessions leave: blocks that turn out to be tied to the rest of the graph when they are
+// placed, and those of which Misshapen has a reason. It places them in a copy of the graph, chosen for as Choose does with
+// the same arguments. Errors are those of Analyse.
 func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) error {
-	if a.Plan.Replaced() == 0 {
-		return nil
-	}
 	ctx, done := limited(ctx)
 	defer done()
-	trial, err := View(ctx, a.Model, proto.CloneOf(a.Model.Proto()))
-	if err != nil {
-		return err
-	}
-	if err := trial.Choose(ctx, manifests, o); err != nil {
-		return err
-	}
-	if err := trial.Apply(ctx); err != nil {
-		return err
-	}
-	for i, c := range trial.Plan.Choices {
-		if c.Operator == nil {
-			a.Plan.Choices[i].Leave(c.Reason)
+	for again := true; again && a.Plan.Replaced() > 0; {
+		trial, err := View(ctx, a.Model, proto.CloneOf(a.Model.Proto()))
+		if err != nil {
+			return err
 		}
+		if err := trial.Choose(ctx, manifests, o); err != nil {
+			return err
+		}
+		for i, c := range a.Plan.Choices {
+			if c.Operator == nil {
+				trial.Plan.Choices[i].Leave(c.Reason)
+			}
+		}
+		if err := trial.Apply(ctx); err != nil {
+			return err
+		}
+		wrong := trial.Misshapen()
+		for i, why := range wrong {
+			a.Plan.Choices[i].Leave(why)
+		}
+		for i, c := range trial.Plan.Choices {
+			if c.Operator == nil {
+				a.Plan.Choices[i].Leave(c.Reason)
+			}
+		}
+		again = len(wrong) > 0
 	}
 	return nil
 }

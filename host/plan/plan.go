@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -35,8 +36,16 @@ type Options struct {
 	Folder            Folder            // computes folded weights; nil when plugins are not loaded
 	// Described is how the plugins' libraries describe their operators, by plugin; what is not there is not checked.
 	Described map[string][]signature.Operator
-	Machine   Machine
-	Device    *Device // that the session computes on; nil for the CPU
+	// Kernel makes a plugin's kernel for a node, for its shapes; nil where plugins are not loaded, or are for another device.
+	Kernel  func(plugin string, n *onnx.Node) (Kernel, error)
+	Machine Machine
+	Device  *Device // that the session computes on; nil for the CPU
+}
+
+// Kernel computes the shapes of a node's outputs from those of its inputs, as plugin.Kernel does.
+type Kernel interface {
+	Infer(inputs []*tensor.Tensor, wanted []bool) ([]*tensor.Tensor, error)
+	Destroy()
 }
 
 // Choice is what was decided for one block or one match of a pattern.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,6 +93,14 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 	if a.Plan.Replaced() > 0 {
 		if err := a.Apply(ctx); err != nil {
 			return nil, err
+		}
+		if wrong := a.Misshapen(); len(wrong) > 0 {
+			if s.Logger != nil {
+				s.Logger.Warn("blocks are left unchanged, because an operator gives results of another shape than they", "model", modelName(r), "blocks", len(wrong),
+					"reason", wrong[slices.Min(slices.Collect(maps.Keys(wrong)))])
+			}
+			maps.Copy(wrong, leave)
+			return s.once(r, wrong)
 		}
 	}
 	if a.Plan.Replaced() > 0 {

@@ -125,6 +125,16 @@ struct EndRun : Unary<EndRun> {
   static float Of(float) { std::_Exit(0); }
 };
 
+// Its result is longer by one than what it says it replaces has.
+struct Widen : Unary<Widen> {
+  static constexpr const char* kName = "Widen";
+  using Unary::Unary;
+  void Infer(graft::InferContext& context) const {
+    context.SetOutput(0, graft::kFloat32, {context.InputDim(0, 0) + 1});
+  }
+  static float Of(float x) { return x; }
+};
+
 }  // namespace
 
-GRAFT_PLUGIN(RefuseCreate, FailRun, ThrowNumber, WriteNaN, HangRun, CrashRun, EndRun);
+GRAFT_PLUGIN(RefuseCreate, FailRun, ThrowNumber, WriteNaN, HangRun, CrashRun, EndRun, Widen);

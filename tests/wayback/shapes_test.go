@@ -1,0 +1,56 @@
+package wayback
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// TestShapesOfFixtures: no operator is left out of a fixture for the shapes of its results.
+func TestShapesOfFixtures(t *testing.T) {
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := set.Plan(plan.Options{Force: true, QuantizationNoise: true})
+	folder := t.TempDir()
+	placed := 0
+	var all, shapes time.Duration
+	for _, f := range models.Fixtures() {
+		if !slices.Contains(fixtures, f.String()) {
+			continue
+		}
+		path := filepath.Join(folder, "model.onnx")
+		if err := f.Write(path, 1); err != nil {
+			t.Fatal(err)
+		}
+		m, err := model.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		a, err := patch.Analyse(context.Background(), m, set.Manifests(), o)
+		if err == nil {
+			err = a.Apply(context.Background())
+		}
+		if err != nil {
+			t.Fatal(f, err)
+		}
+		before := time.Now()
+		for i, why := range a.Misshapen() {
+			t.Errorf("%s: %s: %s", f, a.Plan.Choices[i].Node, why)
+		}
+		all, shapes = all+time.Since(start), shapes+time.Since(before)
+		placed += a.Plan.Replaced()
+		m.Close()
+	}
+	t.Logf("%d blocks; shapes took %v of %v", placed, shapes, all)
+}
