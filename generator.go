@@ -191,8 +191,8 @@ func (g *Generator) Close() error {
 
 // Generate generates for every input and yields the results in the order of the
 // inputs, each as soon as all before it are there. An input is a text; for a speech
-// model it is the path of a WAV file or of a NumPy file of features. Inputs are read ahead,
-// by another goroutine.
+// model it is the path of a WAV file or of a NumPy file of features, for a model of images that
+// of a PNG or JPEG file. Inputs are read ahead, by another goroutine.
 //
 // For an input from which nothing can be generated the error is an [*InputError], and the loop
 // may go on. Any other error is the last of the loop: the context's, [ErrOption],

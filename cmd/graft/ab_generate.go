@@ -18,10 +18,10 @@ import (
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
-	"github.com/opgraft/graft/host/speech"
 	"github.com/opgraft/graft/host/text"
 )
 
@@ -43,7 +43,7 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 	between(f, &g.promptLength, "prompt-length", 0, 0, 1<<20, "folders: tokens of a synthetic prompt or encoder's input (default: 128, or what the model's positions allow); speech models read windows of one length")
 	between(f, &g.newTokens, "max-new-tokens", 64, 1, 1<<20, "folders: new tokens of every request; end tokens do not count with synthetic inputs")
 	between(f, &g.batch, "batch-size", 1, 1, 4096, "folders: number of synthetic inputs")
-	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a speech model; instead of synthetic inputs")
+	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a model of speech or images; instead of synthetic inputs")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
 	f.BoolVar(&g.ablation, "ablation", false, "folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
 	f.StringVar(&g.maxCache, "max-cache", "", "folders: maximum of the engine's KV cache, such as 2GiB")
@@ -180,30 +180,30 @@ func (g *generationFlags) inputs(folder string) ([][]int32, []*engine.Features, 
 		}
 		lines = append(lines, line)
 	}
-	if shape := config.FeatureShape(); shape != nil {
-		features, err := g.features(folder, shape, lines)
+	files, err := generate.OpenFiles(folder, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if files != nil {
+		features, err := g.features(files, lines)
 		return nil, features, err
 	}
 	tokens, err := g.tokens(folder, lines)
 	return tokens, nil, err
 }
 
-// features reads files of sound or features.
-func (g *generationFlags) features(folder string, shape []int64, paths []string) ([]*engine.Features, error) {
-	e, err := speech.Open(folder, shape)
-	if err != nil {
-		return nil, err
-	}
+// features reads files of sound, features or images.
+func (g *generationFlags) features(files generate.Files, paths []string) ([]*engine.Features, error) {
 	var list []*engine.Features
 	for i, path := range paths {
-		values, err := e.File(path)
+		values, err := files.File(path)
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", g.input, i+1, err)
 		}
-		list = append(list, &engine.Features{Values: values, Shape: shape})
+		list = append(list, &engine.Features{Values: values, Shape: files.Shape()})
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: found no line; needed are paths of WAV files or NumPy files of features", g.input)
+		return nil, fmt.Errorf("%s: found no line; needed are paths of files of %s", g.input, files.Kind())
 	}
 	return list, nil
 }
@@ -243,6 +243,9 @@ func comparedGenerations(w *page, r *generations.Result) {
 	size := fmt.Sprintf("%d tokens", r.InputTokens)
 	if f := r.InputFeatures; f != nil {
 		size = fmt.Sprintf("%d mel bins and %d frames", f[1], f[2])
+		if len(f) == 4 {
+			size = fmt.Sprintf("%d by %d pixels", f[2], f[3])
+		}
 	}
 	w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
 	row := func(which string, s *generations.Side) []string {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -29,6 +28,8 @@ import (
 // generation are the flags of the command generate.
 type generation struct {
 	input, output string
+	images        []string
+	prompt        string
 	form          string
 	resume, sync  bool
 	batch         string
@@ -81,7 +82,8 @@ func (c *cli) generateWith(o *generation) *cobra.Command {
 is a folder as optimum writes it: encoder_model.onnx with its decoders, or
 model.onnx, with config.json, generation_config.json and the tokenizer's files.
 For a speech model (Whisper) a line is the path of a WAV file, or of a NumPy file
-of features.
+of features; for a model of images (TrOCR, Donut) that of a PNG or JPEG file,
+which --image names as well.
 Outputs go to --output FILE, or to stdout (-o json: as --format jsonl), and with a file
 a summary to stdout (-o json: as an object). Options that are not given are those of generation_config.json; --set takes any
 other of Hugging Face's, and one that is not supported is refused by name.
@@ -93,7 +95,9 @@ empty. Exit code 1 when any line failed.`,
 		Example: `  graft generate bart-large-cnn --input articles.txt --output summaries.txt --beam 4
   echo hello | graft generate models/g2p --beam 4
   graft generate gpt2 --input prompts.txt --do-sample --top-p 0.9 --seed 7 --format jsonl
-  ls talks/*.wav | graft generate whisper-small --language en`,
+  ls talks/*.wav | graft generate whisper-small --language en
+  graft generate trocr-base-printed --image line.png
+  graft generate donut-base-finetuned-cord-v2 --image receipt.png --prompt "<s_cord-v2>"`,
 		Args:        exactly(1, "one model folder"),
 		Annotations: map[string]string{writesFile: "true"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -111,6 +115,8 @@ empty. Exit code 1 when any line failed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.input, "input", "-", "file of inputs, one a line; - is stdin")
+	f.StringArrayVar(&o.images, "image", nil, "models of images: a PNG or JPEG file, instead of --input; may be repeated")
+	f.StringVar(&o.prompt, "prompt", "", "models of images: what the output continues, as Donut's <s_cord-v2>")
 	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
 	f.StringVar(&o.reference, "reference", "", "file of reference texts, one a line: the summary has ROUGE and BLEU")
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
@@ -221,7 +227,10 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
 		return misuse("--attention or --prefer with --baseline, which runs the model as exported", "one of them")
 	}
-	read, total, done, err := inputs(o.input, int(line))
+	if len(o.images) > 0 && cmd.Flags().Changed("input") {
+		return misuse("--image and --input", "one of them")
+	}
+	read, total, done, err := o.inputs(int(line))
 	if err != nil {
 		return err
 	}
@@ -256,11 +265,16 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return err
 	}
+	if err := o.ofImages(folder, g, &options); err != nil {
+		return err
+	}
 	var origin *generate.Origin
 	if o.output != "-" {
-		if origin, err = generate.OriginOf(folder, o.input, options, map[string]string{
-			"format": o.form, "max_input_tokens": strconv.Itoa(o.maxInput), "attention": o.attention.name,
-		}); err != nil {
+		more := map[string]string{"format": o.form, "max_input_tokens": strconv.Itoa(o.maxInput), "attention": o.attention.name}
+		if len(o.images) > 0 {
+			more["images"] = strings.Join(o.images, "\n")
+		}
+		if origin, err = generate.OriginOf(folder, o.input, options, more); err != nil {
 			return err
 		}
 	}
@@ -335,50 +349,6 @@ func (o *generation) batchSize() (int, error) {
 		return 0, misuse("--batch-size "+o.batch, fmt.Sprintf("1 to %d, or auto", limit.Batch))
 	}
 	return n, nil
-}
-
-// checkReference finds references that are missing or too few before anything is
-// generated; total is the number of inputs, 0 when that is not known.
-func (o *generation) checkReference(total int64, longest int) error {
-	if o.reference == "" {
-		return nil
-	}
-	_, lines, done, err := inputs(o.reference, longest)
-	if err != nil {
-		return err
-	}
-	if err := done(); err != nil {
-		return err
-	}
-	if total > 0 && lines != total {
-		return &diagnostic.Error{Path: o.reference, Found: fmt.Sprintf("%d lines", lines), Needed: fmt.Sprintf("%d, one reference for each line of %s", total, o.input)}
-	}
-	return nil
-}
-
-// inputs opens what is read, and counts it where it can be read twice; a total of
-// 0 is not known.
-func inputs(path string, longest int) (read func() (string, error), total int64, done func() error, err error) {
-	if path == "-" {
-		return pipeline.Lines("standard input", os.Stdin, longest), 0, func() error { return nil }, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		count := pipeline.Lines(path, f, longest)
-		for _, err = count(); err == nil; _, err = count() {
-			total++
-		}
-		if !errors.Is(err, io.EOF) {
-			return nil, 0, nil, errors.Join(err, f.Close())
-		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return nil, 0, nil, errors.Join(err, f.Close())
-		}
-	}
-	return pipeline.Lines(path, f, longest), total, f.Close, nil
 }
 
 // results opens what is written, and says how many results it holds already.

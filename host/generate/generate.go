@@ -17,7 +17,6 @@ import (
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/score"
-	"github.com/opgraft/graft/host/speech"
 	"github.com/opgraft/graft/host/text"
 )
 
@@ -41,9 +40,9 @@ type Device interface {
 type Generator struct {
 	Device
 	Tokenizer *text.Tokenizer
-	// Speech makes features of files, whose paths are the inputs of a speech model; nil
+	// Files makes what the encoder reads of files, whose paths are the inputs of a model of speech or of images; nil
 	// for a model that reads text.
-	Speech *speech.Extractor
+	Files Files
 	// MaxInput is the maximum number of tokens of an input that are used; longer ones are cut, as
 	// Hugging Face's tokenizers do when they are asked to truncate. 0 is what the
 	// model's positions allow.
@@ -82,10 +81,8 @@ func once(folder string, device func() (Device, error)) (*Generator, error) {
 		return nil, err
 	}
 	g := &Generator{}
-	if shape := config.FeatureShape(); shape != nil {
-		if g.Speech, err = speech.Open(folder, shape); err != nil {
-			return nil, err
-		}
+	if g.Files, err = OpenFiles(folder, config); err != nil {
+		return nil, err
 	}
 	if g.Tokenizer, err = text.Open(folder); err != nil {
 		return nil, err
@@ -136,7 +133,7 @@ type Summary struct {
 	Scores *score.Scores `json:"scores,omitempty"`
 }
 
-// Run generates for every text, or path of a file of speech, that read gives and hands the results to write, in
+// Run generates for every text, or path of a file of speech or of an image, that read gives and hands the results to write, in
 // the order of the input. An input from which nothing can be generated becomes a result with an
 // error, and the others continue.
 func (g *Generator) Run(ctx context.Context, o search.Options, read func() (string, error), write func(Result) error, p pipeline.Options) (*Summary, error) {
@@ -148,8 +145,8 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 			return nil, err
 		}
 	}
-	if g.Speech != nil && g.MaxInput > 0 {
-		return nil, fmt.Errorf("inputs may have %d tokens, and the model reads sound: leave it out (max_input_tokens)", g.MaxInput)
+	if g.Files != nil && g.MaxInput > 0 {
+		return nil, fmt.Errorf("inputs may have %d tokens, and the model reads %s: leave it out (max_input_tokens)", g.MaxInput, g.Files.Kind())
 	}
 	s := &Summary{SchemaVersion: 2}
 	var inputTokens, failed atomic.Int64
@@ -204,14 +201,31 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	return s, err
 }
 
+// Prompt lets the decoder begin with a text, as decoder_input_ids of its tokens do; special tokens stand in it by their
+// names, as <s_docvqa>.
+func (g *Generator) Prompt(o *search.Options, prompt string) error {
+	ids, err := g.Tokenizer.Encode(prompt, text.EncodeOptions{OmitSpecialTokens: true})
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return fmt.Errorf("the prompt %q has no tokens", prompt)
+	}
+	o.DecoderInputIDs = nil
+	for _, id := range ids {
+		o.DecoderInputIDs = append(o.DecoderInputIDs, int32(id))
+	}
+	return o.Validate()
+}
+
 // encode turns a line into what the model can take.
 func (g *Generator) encode(o search.Options, line string) (*decode.Input, error) {
-	if g.Speech != nil {
-		values, err := g.Speech.File(line)
+	if g.Files != nil {
+		values, err := g.Files.File(line)
 		if err != nil {
 			return nil, err
 		}
-		return &decode.Input{Features: &engine.Features{Values: values, Shape: g.Speech.Shape()}}, nil
+		return &decode.Input{Features: &engine.Features{Values: values, Shape: g.Files.Shape()}}, nil
 	}
 	limit := g.MaxInput
 	if limit == 0 {

@@ -93,6 +93,9 @@ type Decoder struct {
 	// where keys are stored alone. Both cost accuracy.
 	Storage plan.Storage
 	Skip    float64
+	// Steps says that the graph is meant for one query after its past: that it hides nothing of what comes after a
+	// query is then no statement about several.
+	Steps bool
 	// Answers are to what Questions asked, and to what Attended.Questions did.
 	Answers Answers
 }

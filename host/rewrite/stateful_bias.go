@@ -3,6 +3,7 @@ package rewrite
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
@@ -36,7 +37,7 @@ func maskKey(w *blocks.Wiring) string {
 func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 	w := b.Wiring
 	if len(w.Biases) == 0 && w.BoolMask == nil {
-		if !w.Causal && !w.Queries.Is(1) { // one query at the end of all keys has none after it
+		if s.sees(b) && !s.Steps {
 			return nil, errors.New("a query sees keys that come after it")
 		}
 		return nil, nil
@@ -56,6 +57,79 @@ func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 	}
 	s.biases[key] = table
 	return table.value, nil
+}
+
+// sees reports a block of self attention in which a query may see keys that come after it. One query at the end of
+// all keys has none after it.
+func (d *Decoder) sees(b *blocks.Block) bool {
+	w := b.Wiring
+	return b.Attention.Type != "cross" && len(w.Biases) == 0 && w.BoolMask == nil && !w.Causal && !w.Queries.Is(1)
+}
+
+// Sees reports that queries of some block may see keys that come after them, unless each is alone.
+func (d *Decoder) Sees() bool { return slices.ContainsFunc(d.Report.Blocks, d.sees) }
+
+// HidesQuestions are what must be known of a decoder without a past before Hides.
+func (d *Decoder) HidesQuestions() []Question {
+	var list questions
+	for _, b := range d.Report.Blocks {
+		if names := maskNames(b); names != nil && b.Attention.Type != "cross" {
+			list.add(Question{names, d.hidesLengths()})
+		}
+	}
+	return list
+}
+
+func (d *Decoder) hidesLengths() Lengths { return Lengths{New: min(70, d.Positions), Encoder: 1} }
+
+// Hides reports that every block of self attention of a decoder without a past hides just what comes after each query:
+// then a decoder with a past that hides nothing is meant for one query at a time, and what that sees is the same.
+func (d *Decoder) Hides(layers int) bool {
+	s, at := &stateful{Decoder: d}, d.hidesLengths()
+	for _, b := range d.Report.Blocks {
+		w := b.Wiring
+		if b.Attention.Type == "cross" {
+			continue
+		}
+		layers--
+		if max(w.Window, b.Attention.Window) > 0 {
+			return false
+		}
+		if maskNames(b) == nil {
+			if !w.Causal {
+				return false
+			}
+			continue
+		}
+		m, err := s.seen(b, at)
+		if err != nil {
+			return false
+		}
+		for h := range b.Attention.Heads {
+			for i := range at.New {
+				for j := range at.New {
+					x, seen := m.at(h, i, j)
+					if seen && w.Causal && j > i { // the operator hides it
+						continue
+					}
+					if seen != (j <= i) || seen && x != 0 {
+						return false
+					}
+				}
+			}
+		}
+	}
+	return layers == 0 && len(d.Report.Unrecognised) == 0
+}
+
+// SelfLayers counts the blocks of self attention.
+func (d *Decoder) SelfLayers() (n int) {
+	for _, b := range d.Report.Blocks {
+		if b.Attention.Type != "cross" {
+			n++
+		}
+	}
+	return n
 }
 
 // windowOf is how many positions a query of a block of self attention sees, 0 for all: what

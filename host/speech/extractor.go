@@ -86,6 +86,9 @@ func (e *Extractor) configure(data []byte) error {
 // Shape is that of features, [1, mel bins, frames].
 func (e *Extractor) Shape() []int64 { return e.shape }
 
+// Kind is what is read.
+func (e *Extractor) Kind() string { return "sound" }
+
 // File makes the features of a file: of a WAV file's sound, of which what goes
 // beyond the length that the model takes is left out, or those in a NumPy file
 // (float32, [mel bins, frames]). It is for concurrent use.

@@ -27,13 +27,13 @@ class Folder:
 
     subject: str
     task: str
-    attention: str
+    attention: str | None  # None: what the class chooses
     files: tuple
     positions: bool = True  # whether position_ids is an input (decoder-only)
 
 
-CAUSAL, SEQ2SEQ, SPEECH = (
-    "text-generation-with-past", "text2text-generation-with-past", "automatic-speech-recognition-with-past")
+CAUSAL, SEQ2SEQ, SPEECH, VISION = (
+    "text-generation-with-past", "text2text-generation-with-past", "automatic-speech-recognition-with-past", "image-to-text-with-past")
 SEPARATE = ("encoder_model", "decoder_model", "decoder_with_past_model")
 MERGED = ("encoder_model", "decoder_model_merged")
 ALL = (*SEPARATE, "decoder_model_merged")
@@ -72,6 +72,8 @@ def folder_of(name):
 
     made = generation_families.MAKERS[name]()
     eager = name in generation_families.EAGER
+    if made.config.model_type == "vision-encoder-decoder":
+        return Folder(name, VISION, None, SEPARATE)
     if made.config.is_encoder_decoder:
         return Folder(name, SEQ2SEQ, "eager" if eager else "sdpa", SEPARATE)
     return Folder(name, CAUSAL, "eager" if eager else "sdpa", ("model",))
@@ -116,7 +118,7 @@ def write(folder, model, directory):
     if not folder.positions:
         options["custom_onnx_configs"] = without_positions(model, folder.task)
     options.update(generation_families.onnx_configs(model, folder.task))
-    if folder.task in (SEQ2SEQ, SPEECH):
+    if folder.task in (SEQ2SEQ, SPEECH, VISION):
         options["no_post_process"] = "decoder_model_merged" not in folder.files
     onnx_export_from_model(model, directory, opset=18, task=folder.task, do_validation=False, **options)
 
@@ -155,7 +157,7 @@ def run(name):
     import scale
 
     folder = folder_of(name)
-    attention = folder.attention if folder.attention == "eager" else scale.choose(folder.attention)
+    attention = folder.attention if folder.attention in ("eager", None) else scale.choose(folder.attention)
     model, drawn = generation_subjects.make(folder.subject, attention)
     target = SMALL / name
     target.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ tests/generate asks each of them a few greedy and beam searches, without options
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
 )
 
@@ -47,6 +48,18 @@ def reader(kind, gains=READING, start=2, prefix=(0,), **fields):
         given["forced_eos_token_id"] = fields["forced_eos_token_id"]
     return Subject(AutoModelForSeq2SeqLM, config, given, gains, tokens=config.vocab_size, prefix=prefix, suffix=(fields["eos_token_id"],))
 
+
+def viewer(encoder, decoder, gains=READING, start=2, **ends):
+    """An encoder of pixels with its decoder, each as a model's type and fields."""
+    ends = dict(bos_token_id=0, pad_token_id=1, eos_token_id=53, decoder_start_token_id=start, **ends)
+    config = AutoConfig.for_model("vision-encoder-decoder", **ends, **{
+        side: {"model_type": kind, **fields, **({} if side == "encoder" else dict(is_decoder=True, add_cross_attention=True))} for side, (kind, fields) in {"encoder": encoder, "decoder": decoder}.items()})
+    return Subject(AutoModelForImageTextToText, config, ends, gains, tokens=config.decoder.vocab_size, decoder_prompt=(7, 8, 9))
+
+
+LOOKING = dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=4, intermediate_size=80, image_size=32, patch_size=8)
+SAYING = dict(decoder_layers=2, d_model=64, decoder_attention_heads=4, decoder_ffn_dim=80, vocab_size=300,
+              max_position_embeddings=128, cross_attention_hidden_size=48)
 
 GPTJ = dict(n_layer=2, n_embd=64, n_head=4, n_positions=192, vocab_size=320)
 
@@ -123,6 +136,15 @@ MAKERS = {
         start=0, prefix=(), pad_token_id=0, num_layers=2, num_decoder_layers=2, d_model=56, d_kv=16, num_heads=4, d_ff=80, vocab_size=296,
         feed_forward_proj="gated-gelu", tie_word_embeddings=False,
         relative_attention_num_buckets=12, relative_attention_max_distance=24),
+    # Encoders of pixels with a decoder.
+    "trocr": lambda: viewer(("vit", LOOKING), ("trocr", SAYING | dict(activation_function="relu"))),
+    "trocr-small": lambda: viewer(("deit", LOOKING), ("trocr", SAYING | dict(
+        scale_embedding=True, use_learned_position_embeddings=False, layernorm_embedding=True))),
+    "donut": lambda: viewer(
+        ("donut-swin", dict(image_size=[64, 48], patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4)),
+        ("mbart", dict(decoder_layers=2, d_model=48, decoder_attention_heads=4, encoder_attention_heads=4, decoder_ffn_dim=80, vocab_size=300,
+                       max_position_embeddings=128, scale_embedding=True, add_final_layer_norm=True))),
+    "vit-gpt2": lambda: viewer(("vit", LOOKING), ("gpt2", GPTJ), TIED),
 }
 
 

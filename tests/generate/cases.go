@@ -31,7 +31,7 @@ type Case struct {
 	// Prompt is the text that a decoder-only model continues, or that an encoder
 	// reads.
 	Prompt []int64 `json:"prompt"`
-	// FeaturesSeed names the features that Whisper's encoder reads (Features).
+	// FeaturesSeed names the features that an encoder of sound or images reads (Features).
 	FeaturesSeed int `json:"features"`
 	// DecoderPrompt follows decoder_start_token_id in what the decoder begins with.
 	DecoderPrompt []int64 `json:"decoder_prompt"`
@@ -94,7 +94,7 @@ type Expected struct {
 	Seed uint64 `json:"seed"`
 	// Noise on the scores under which every answer stays, in deviations of a row.
 	Noise float64 `json:"noise"`
-	// FeatureShape is [mel bins, frames]; only Whisper has it.
+	// FeatureShape is [mel bins, frames] of sound, or [channels, height, width] of images; nil for encoders of tokens.
 	FeatureShape []int64           `json:"features"`
 	MadeBy       map[string]string `json:"made_by"`
 	Counts       Counts            `json:"counts"`
@@ -151,8 +151,7 @@ func Load(model string) (*Expected, error) {
 	return &e, nil
 }
 
-// Features are what the encoder of a speech model reads in the case, in the shape
-// [1, mel bins, frames] of FeatureShape.
+// Features are what an encoder of sound or images reads in the case, in the shape [1, ..] of FeatureShape.
 func (e *Expected) Features(c Case) []float32 {
 	n := int64(1)
 	for _, d := range e.FeatureShape {

@@ -80,19 +80,31 @@ class Reorders:
             cache.reorder_cache = counted
 
 
+def feature_shape(config):
+    """What an encoder of sound or images reads, or None."""
+    if config.model_type == "whisper":
+        return [config.num_mel_bins, FRAMES]
+    if config.model_type == "vision-encoder-decoder":
+        size = config.encoder.image_size
+        return [config.encoder.num_channels, *(size if isinstance(size, list) else [size, size])]
+    return None
+
+
 class Model:
     """One subject in float32 and in float64."""
 
     def __init__(self, name, reorders):
         self.name, self.subject, self.reorders = name, subjects.find(name), reorders
         eager = name.startswith("t5") or name in families.EAGER  # these have no other
-        attention = "eager" if eager else "sdpa"
+        images = self.subject.config.model_type == "vision-encoder-decoder"
+        attention = None if images else "eager" if eager else "sdpa"
         self.single, _ = subjects.make(name, attention)
         self.double = subjects.make(name, attention)[0].double()
         self.config = self.single.config
         self.speech = self.config.model_type == "whisper"
+        self.shape = feature_shape(self.config)
         self.encoder_decoder = self.config.is_encoder_decoder
-        self.vocabulary = self.config.vocab_size
+        self.vocabulary = getattr(self.config, "decoder", self.config).vocab_size
         eos = self.subject.generation["eos_token_id"]
         self.eos = eos if isinstance(eos, list) else [eos]
         if name == "mpt":  # fills its mask, in torch's default type, with the least number of its weights' type
@@ -109,15 +121,14 @@ class Model:
         return output
 
     def features(self, number):
-        shape = (1, self.config.num_mel_bins, FRAMES)
-        drawn = seeded.Seeded(f"features/{number}", shape, "normal", 0.0, 1.0)
+        drawn = seeded.Seeded(f"features/{number}", (1, *self.shape), "normal", 0.0, 1.0)
         return torch.from_numpy(drawn.values(subjects.SEED))
 
     def run(self, model, case, options, rows=1):
         """Sequences without their prompt, the scores of beams, and [steps, reorders]; of so many equal rows."""
         inputs, cut = {}, 1
-        if self.speech:
-            inputs["input_features"] = self.features(case["features"]).to(model.dtype)
+        if self.shape:
+            inputs["input_features" if self.speech else "pixel_values"] = self.features(case["features"]).to(model.dtype)
             start = [self.config.decoder_start_token_id, *case["decoder_prompt"]]
             inputs["decoder_input_ids"] = torch.tensor([start])
             cut = len(start)
@@ -155,7 +166,7 @@ class Model:
 
     def prompt(self, draw):
         """A prompt of 1 to 60 tokens; a third of them repeat a few tokens, so that n-grams come again."""
-        if self.speech:
+        if self.shape:
             languages = self.subject.decoder_prompt
             return {"features": draw.randrange(1 << 20), "decoder_prompt": list(languages[: draw.choice((0, 1, 3, 3))])}
         words = [t for t in range(3, self.subject.tokens) if t not in self.eos]
@@ -346,7 +357,7 @@ def brief_cases(name):
                 break
             draw = random.Random(f"{name}/{kind}/{number}")
             case = model.prompt(draw)
-            while made == 0 and len(case["prompt"]) < 30:  # the first is longer than any window
+            while made == 0 and len(case.get("prompt", range(30))) < 30:  # the first is longer than any window
                 case = model.prompt(draw)
             options = {**KINDS[kind], "max_new_tokens": BRIEF_TOKENS}
             sequences, scores, steps = model.run(model.single, case, options)
@@ -393,8 +404,9 @@ def write(name, cases, counts):
         "schema_version": 1, "model": name, "brief": name in families.MAKERS, "seed": subjects.SEED, "noise": NOISE, "counts": counts,
         "made_by": {p: version(p) for p in ("transformers", "torch")},
     }
-    if name == "whisper":
-        head["features"] = [subjects.SUBJECTS[name].config.num_mel_bins, FRAMES]
+    shape = feature_shape(subjects.find(name).config)
+    if shape:
+        head["features"] = shape
     lines = [json.dumps(c, separators=(",", ":")) for c in cases]
     text = json.dumps(head)[:-1] + ', "cases": [\n' + ",\n".join(lines) + "\n]}\n"
     buffer = io.BytesIO()

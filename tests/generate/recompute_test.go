@@ -101,7 +101,7 @@ func (r *recomputer) encode(ctx context.Context, e *Expected, c Case) (*ort.Valu
 			v, err = ort.NewTensor(r.library, []int64{1, n}, c.Prompt)
 		case "attention_mask":
 			v, err = ort.NewTensor(r.library, []int64{1, n}, ones(n))
-		case "input_features":
+		case "input_features", "pixel_values":
 			v, err = ort.NewTensor(r.library, append([]int64{1}, e.FeatureShape...), e.Features(c))
 		default:
 			err = fmt.Errorf("encoder input %s is not understood", in)

@@ -272,7 +272,7 @@ func TestFeaturesInsteadOfSound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	values, err := g.Speech.File(path)
+	values, err := g.Files.File(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestSidesAgreeOnMadeFeatures(t *testing.T) {
 	if r.Equal != 2 || r.Sequences != 2 || r.NewTokens != 48 || !slices.Equal(r.InputFeatures, []int64{1, 16, 120}) {
 		t.Errorf("%d of %d sequences equal, %d tokens, of features %d", r.Equal, r.Sequences, r.NewTokens, r.InputFeatures)
 	}
-	if _, err := compare(generations.Options{Inputs: [][]int32{{1, 2}}}); err == nil || !strings.Contains(err.Error(), "the model reads speech, and the inputs are tokens") {
+	if _, err := compare(generations.Options{Inputs: [][]int32{{1, 2}}}); err == nil || !strings.Contains(err.Error(), "the model reads speech or images, and the inputs are tokens") {
 		t.Errorf("%v", err)
 	}
 }

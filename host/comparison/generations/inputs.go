@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 )
 
-// syntheticFeatures are inputs of a speech model's encoder: values of about the range
-// that log-mel features have, the same for a seed.
+// syntheticFeatures are inputs of an encoder of speech or images: values of about the range
+// that log-mel features and pixel values have, the same for a seed.
 func syntheticFeatures(seed uint64, batch int, shape []int64) []*engine.Features {
 	count := int64(1)
 	for _, n := range shape {
@@ -35,7 +35,7 @@ func (o *Options) inputs(config *modeldir.Config) ([]*decode.Input, error) {
 	var list []*decode.Input
 	if shape := config.FeatureShape(); shape != nil {
 		if len(o.Inputs) > 0 {
-			return nil, errors.New("the model reads speech, and the inputs are tokens: give features, or a batch alone")
+			return nil, errors.New("the model reads speech or images, and the inputs are tokens: give features, or a batch alone")
 		}
 		if len(o.Features) == 0 {
 			o.Features = syntheticFeatures(o.Seed, o.Batch, shape)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/storage"
 )
@@ -23,6 +24,21 @@ type Config struct {
 	EncoderPositions int64
 }
 
+// VisionEncoderDecoder is the type of models of an encoder of pixels and a decoder, of any types.
+const VisionEncoderDecoder = "vision-encoder-decoder"
+
+// sizes are those of a config.json.
+type sizes struct {
+	ModelType             string `json:"model_type"`
+	VocabSize             int    `json:"vocab_size"`
+	MaxPositionEmbeddings int64  `json:"max_position_embeddings"`
+	NPositions            int64  `json:"n_positions"`
+	MaxSeqLen             int64  `json:"max_seq_len"`
+	MaxTargetPositions    int64  `json:"max_target_positions"`
+	MaxSourcePositions    int64  `json:"max_source_positions"`
+	RelativeBuckets       int    `json:"relative_attention_num_buckets"`
+}
+
 // unbounded stands for the positions of models that set no limit.
 const unbounded = 1 << 20
 
@@ -36,18 +52,16 @@ func ReadConfig(folder string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	var c struct {
-		ModelType             string `json:"model_type"`
-		VocabSize             int    `json:"vocab_size"`
-		MaxPositionEmbeddings int64  `json:"max_position_embeddings"`
-		NPositions            int64  `json:"n_positions"`
-		MaxSeqLen             int64  `json:"max_seq_len"`
-		MaxTargetPositions    int64  `json:"max_target_positions"`
-		MaxSourcePositions    int64  `json:"max_source_positions"`
-		RelativeBuckets       int    `json:"relative_attention_num_buckets"`
-	}
+	var c sizes
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if c.ModelType == VisionEncoderDecoder { // its sizes are those of the two models that it holds
+		both := struct{ Decoder sizes }{}
+		if err := json.Unmarshal(data, &both); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		c, c.ModelType = both.Decoder, c.ModelType
 	}
 	if c.VocabSize <= 0 || c.VocabSize > limit.Tokens {
 		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens, at most %d", path, c.VocabSize, limit.Tokens)
@@ -63,6 +77,14 @@ func ReadConfig(folder string) (*Config, error) {
 	out.EncoderPositions = out.Positions
 	if c.MaxSourcePositions > 0 {
 		out.EncoderPositions = min(c.MaxSourcePositions, limit.Tokens)
+	}
+	if c.ModelType == VisionEncoderDecoder {
+		p := out.pixels()
+		if p == nil {
+			return nil, &diagnostic.Error{Path: path, Found: "its encoder has no sizes of images that a model may have (image_size, patch_size, num_channels)",
+				Needed: fmt.Sprintf("edges of at most %d, %d pixels in all, and 1 to 4 channels", maxEdge, maxPixels)}
+		}
+		out.EncoderPositions = p.positions()
 	}
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,6 +49,37 @@ func TestExtremeConfig(t *testing.T) {
 	}
 }
 
+// TestModelsOfTwo: sizes are those of the decoder, and of the encoder's images.
+func TestModelsOfTwo(t *testing.T) {
+	for _, c := range []struct {
+		encoder   string
+		shape     []int64 // nil: refused
+		positions int64
+	}{
+		{`{"image_size": 384, "patch_size": 16}`, []int64{1, 3, 384, 384}, 24*24 + 2},
+		{`{}`, []int64{1, 3, 224, 224}, 14*14 + 2},
+		{`{"image_size": [2560, 1920], "patch_size": 4, "depths": [2, 2, 14, 2], "num_channels": 3}`, []int64{1, 3, 2560, 1920}, 80*60 + 2},
+		{`{"image_size": [1, 2, 3]}`, nil, 0},
+		{`{"image_size": 100000}`, nil, 0},
+		{`{"image_size": [16384, 16384]}`, nil, 0},
+		{`{"image_size": "a"}`, nil, 0},
+		{`{"num_channels": 0}`, nil, 0},
+		{`{"patch_size": 0}`, nil, 0},
+	} {
+		found, err := modeldir.ReadConfig(folder(t, `{"model_type": "vision-encoder-decoder", "decoder": {"vocab_size": 10, "max_position_embeddings": 20}, "encoder": `+c.encoder+`}`))
+		switch {
+		case c.shape == nil:
+			if err == nil || !strings.Contains(err.Error(), "config.json: its encoder has no sizes of images that a model may have") {
+				t.Errorf("%s: %v", c.encoder, err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.encoder, err)
+		case !slices.Equal(found.FeatureShape(), c.shape) || found.EncoderPositions != c.positions || found.Vocab != 10 || found.Positions != 20 || found.ModelType != modeldir.VisionEncoderDecoder:
+			t.Errorf("%s: %+v, %v", c.encoder, found, found.FeatureShape())
+		}
+	}
+}
+
 // TestConfigIsAFile: nothing waits for a pipe, or reads what is far too large.
 func TestConfigIsAFile(t *testing.T) {
 	dir := t.TempDir()
@@ -75,6 +107,7 @@ func TestConfigIsAFile(t *testing.T) {
 // FuzzReadConfig: no config.json makes the reader panic, or asks for sizes that no model has.
 func FuzzReadConfig(f *testing.F) {
 	for _, config := range []string{`{"vocab_size": 10, "max_position_embeddings": 9}`, `{"model_type": "whisper", "vocab_size": 51865, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448}`,
+		`{"model_type": "vision-encoder-decoder", "decoder": {"vocab_size": 10}, "encoder": {"image_size": [64, 48], "depths": [2, 2]}}`,
 		`{"model_type": "t5", "vocab_size": 32128, "n_positions": 512, "relative_attention_num_buckets": 32}`, strings.Repeat("[", 20000)} {
 		f.Add([]byte(config))
 	}

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/tune"
@@ -19,6 +21,7 @@ type chooser struct {
 	evaluator  *evaluator
 	answers    rewrite.Answers
 	first      *rewrite.Decoder // without a past; nil before it is needed
+	firstView  *patch.Analysis  // its graph
 }
 
 // choose plans what each kind of attention stores and tries the folds that this needs.
@@ -165,6 +168,7 @@ func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
 	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions, Either: g.Choose != nil,
 		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers}
 	var asked []rewrite.Question
+	var err error
 	if err := x.Within(ctx, func() error {
 		if err := d.Check(); err != nil {
 			return err
@@ -175,7 +179,28 @@ func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
 		return nil, err
 	}
 	c.evaluator.answer(asked, c.answers)
+	if d.Steps, err = c.steps(ctx, d); err != nil {
+		return nil, modeldir.About(g.Model.Files.First, err)
+	}
 	return d, nil
+}
+
+// steps reports a decoder that hides nothing because it is meant for one query after its past: the decoder without a
+// past, which reads whole prompts, hides what comes after each query.
+func (c *chooser) steps(ctx context.Context, d *rewrite.Decoder) (bool, error) {
+	g := c.generation
+	if !d.Sees() || g.Model.Files.First == "" {
+		return false, nil
+	}
+	first, err := c.withoutPast(ctx)
+	if err != nil {
+		return false, err
+	}
+	first.Positions, first.Answers = g.Positions, rewrite.Answers{}
+	e := newEvaluator(c.options.Library, c.firstView)
+	defer e.close()
+	e.answer(first.HidesQuestions(), first.Answers)
+	return first.Hides(d.SelfLayers()), nil
 }
 
 // chosenByRequest is what is left to decide for each request, or nil.

@@ -32,6 +32,7 @@ var setters = map[string]func(*Options, json.RawMessage) error{
 	"forced_bos_token_id":          token(func(o *Options) *int32 { return &o.ForcedBOSTokenID }),
 	"forced_eos_token_id":          token(func(o *Options) *int32 { return &o.ForcedEOSTokenID }),
 	"forced_decoder_ids":           setForcedDecoderIDs,
+	"decoder_input_ids":            tokens(func(o *Options) *[]int32 { return &o.DecoderInputIDs }),
 	"language":                     setText(func(o *Options) *string { return &o.Speech.Language }),
 	"task":                         setText(func(o *Options) *string { return &o.Speech.Task }),
 	"lang_to_id":                   setTokensByName(func(o *Options) *map[string]int32 { return &o.Speech.Languages }),

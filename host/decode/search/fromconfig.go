@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // classDefaults are the values that a model's class has where its config.json is silent: all classes of Transformers
@@ -34,6 +35,7 @@ var classDefaults = map[string]map[string]string{
 	"m2m_100":          {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
 	"t5":               {"eos_token_id": "1", "pad_token_id": "0", "is_encoder_decoder": "true"},
 	"mt5":              {"eos_token_id": "1", "pad_token_id": "0", "decoder_start_token_id": "0", "is_encoder_decoder": "true"},
+	"trocr":            {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2", "max_position_embeddings": "512"},
 	"whisper":          {"begin_suppress_tokens": "[220,50256]", "bos_token_id": "50256", "eos_token_id": "50256", "pad_token_id": "50256", "decoder_start_token_id": "50257", "is_encoder_decoder": "true"},
 	"prophetnet":       {"bos_token_id": "1", "eos_token_id": "2", "pad_token_id": "0", "decoder_start_token_id": "0", "is_encoder_decoder": "true", "max_position_embeddings": "512"},
 }
@@ -107,6 +109,7 @@ func FromConfig(generation, config []byte) (Options, error) {
 			}
 		}
 	}
+	o.WholePrompt = beginsWithPrompt(conf)
 	// The default of the files means: not chosen.
 	if o.MaxLength == 20 {
 		o.MaxLength = 0
@@ -123,6 +126,9 @@ func withClassDefaults(conf map[string]json.RawMessage) map[string]json.RawMessa
 	if json.Unmarshal(conf["model_type"], &kind) != nil {
 		return conf
 	}
+	if kind == "vision-encoder-decoder" {
+		return withDecoder(conf)
+	}
 	full := map[string]json.RawMessage{}
 	for field, value := range classDefaults[kind] {
 		full[field] = json.RawMessage(value)
@@ -135,6 +141,33 @@ func withClassDefaults(conf map[string]json.RawMessage) map[string]json.RawMessa
 		}
 	}
 	return full
+}
+
+// withDecoder adds what the decoder of a model of two says where the model itself does not.
+func withDecoder(conf map[string]json.RawMessage) map[string]json.RawMessage {
+	var decoder map[string]json.RawMessage
+	if json.Unmarshal(conf["decoder"], &decoder) != nil {
+		return conf
+	}
+	full := withClassDefaults(decoder)
+	if full == nil {
+		return conf
+	}
+	for field, value := range conf {
+		if !isNull(value) {
+			full[field] = value
+		}
+	}
+	full["is_encoder_decoder"] = json.RawMessage("true")
+	return full
+}
+
+// beginsWithPrompt says whether what a model's decoder is given to begin with is all that it begins with, as Donut's is.
+func beginsWithPrompt(conf map[string]json.RawMessage) bool {
+	var encoder struct {
+		Type string `json:"model_type"`
+	}
+	return string(conf["model_type"]) == `"vision-encoder-decoder"` && json.Unmarshal(conf["encoder"], &encoder) == nil && strings.Contains(encoder.Type, "donut")
 }
 
 // holdsOptions says whether a config.json has options of the search that are not its class's own.

@@ -25,7 +25,7 @@ func (o *Options) Ignored(name string) string {
 		if o.MinNewTokens > 0 {
 			return fmt.Sprintf("min_new_tokens is %d", o.MinNewTokens)
 		}
-	case "decoder_start_token_id", "forced_decoder_ids":
+	case "decoder_start_token_id", "forced_decoder_ids", "decoder_input_ids":
 		if !o.IsEncoderDecoder {
 			return "the model has no encoder"
 		}

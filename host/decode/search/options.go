@@ -1,6 +1,7 @@
 package search
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -103,6 +104,10 @@ type Options struct {
 	ForcedEOSTokenID int32
 	// ForcedDecoderIDs continue the decoder's start token (Whisper): see DecoderPrompt.
 	ForcedDecoderIDs []ForcedToken
+	// DecoderInputIDs are what a decoder beside an encoder begins with: its start token and what follows it. The start
+	// token may be left out; for a model that begins with its prompt (WholePrompt: Donut) there is none but what stands here.
+	DecoderInputIDs []int32
+	WholePrompt     bool
 	// Speech makes the decoder's prompt of a speech model: see DecoderPrompt.
 	Speech Speech
 	// SuppressTokens are banned in every step, BeginSuppressTokens in the first.
@@ -255,6 +260,14 @@ func (o *Options) validateNumbers() error {
 func (o *Options) validateTokens() error {
 	if (o.Speech.Language != "" || o.Speech.Task != "") && !o.IsEncoderDecoder {
 		return fmt.Errorf("language is %q and task %q, and the model reads no speech: leave both out", o.Speech.Language, o.Speech.Task)
+	}
+	if len(o.DecoderInputIDs) > 0 {
+		if !o.IsEncoderDecoder {
+			return errors.New("decoder_input_ids are set, and the model has no encoder: leave them out")
+		}
+		if err := validateSequence("decoder_input_ids", 0, o.DecoderInputIDs); err != nil {
+			return err
+		}
 	}
 	for i, word := range o.BadWordsIDs {
 		if err := validateSequence("bad_words_ids", i, word); err != nil {

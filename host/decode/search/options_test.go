@@ -314,6 +314,9 @@ func TestDecoderPrompt(t *testing.T) {
 		{`{"bos_token_id": 0}`, []int32{0}, ""},
 		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[1, 5], [2, 6]]}`, []int32{9, 5, 6}, ""},
 		{`{}`, nil, "decoder_start_token_id and bos_token_id are not set: an encoder-decoder model needs one of them to start with"},
+		{`{"decoder_start_token_id": 9, "decoder_input_ids": [5, 6]}`, []int32{9, 5, 6}, ""},
+		{`{"decoder_start_token_id": 9, "decoder_input_ids": [9, 6]}`, []int32{9, 6}, ""},
+		{`{"decoder_start_token_id": 9, "decoder_input_ids": [5], "no_timestamps_token_id": 3}`, nil, "decoder_input_ids are set, and the model reads speech: set language and task instead"},
 		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[2, 6]]}`, nil, "forced_decoder_ids: entry 0 is for index 2: forced tokens that follow the start token, from index 1 on, are supported"},
 		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[1, null]]}`, nil, "forced_decoder_ids: the token at index 1 is open (the language, for Whisper): choose one"},
 	} {
@@ -325,6 +328,40 @@ func TestDecoderPrompt(t *testing.T) {
 		if !slices.Equal(found, c.want) || c.err != "" && (err == nil || err.Error() != c.err) {
 			t.Errorf("%s: found %v, %v", c.options, found, err)
 		}
+	}
+}
+
+// TestModelsOfTwo: the options of a model of an image encoder and a decoder are its own, then its decoder's, then those of
+// the decoder's class; Donut's prompt is all that its decoder begins with.
+func TestModelsOfTwo(t *testing.T) {
+	for _, c := range []struct {
+		generation, config string
+		want               []int32 // prompt
+		eos                int32
+	}{
+		{``, `{"model_type": "vision-encoder-decoder", "decoder": {"model_type": "trocr", "is_encoder_decoder": false}}`, []int32{2, 7}, 2},
+		{``, `{"model_type": "vision-encoder-decoder", "eos_token_id": null, "decoder": {"model_type": "trocr", "eos_token_id": 5, "decoder_start_token_id": 7}}`, []int32{7}, 5},
+		{``, `{"model_type": "vision-encoder-decoder", "eos_token_id": 4, "decoder": {"model_type": "trocr", "eos_token_id": 5}}`, []int32{2, 7}, 4},
+		{`{"eos_token_id": 3, "decoder_start_token_id": 1}`, `{"model_type": "vision-encoder-decoder", "encoder": {"model_type": "donut-swin"}, "decoder": {"model_type": "mbart"}}`, []int32{7}, 3},
+	} {
+		o, err := FromConfig([]byte(c.generation), []byte(c.config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.DecoderInputIDs = []int32{7}
+		found, err := o.DecoderPrompt()
+		if err != nil || !slices.Equal(found, c.want) || !slices.Equal(o.EOSTokenID, []int32{c.eos}) || !o.IsEncoderDecoder || o.Validate() != nil {
+			t.Errorf("%s: found %v, ends %v, %v", c.config, found, o.EOSTokenID, err)
+		}
+	}
+	o := Default()
+	o.DecoderInputIDs = []int32{7}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "decoder_input_ids are set, and the model has no encoder") {
+		t.Error(err)
+	}
+	o.IsEncoderDecoder, o.DecoderInputIDs = true, []int32{-1}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "token ids are not negative") {
+		t.Error(err)
 	}
 }
 

@@ -97,7 +97,7 @@ func (o *Options) Detected(logits []float32) (int32, error) {
 }
 
 // DecoderPrompt gives the tokens with which an encoder-decoder model's sequence starts: the start
-// token, then ForcedDecoderIDs or, for a speech model, language, task and that there are no
+// token, then DecoderInputIDs or ForcedDecoderIDs or, for a speech model, language, task and that there are no
 // timestamps, as Whisper's generate does for one window of sound. A NoToken among them, always at
 // index 1, is the language where none was chosen: what Detected makes of the logits after the start
 // token takes its place. It is an error that there is no start token, that the forced tokens do not follow
@@ -112,6 +112,15 @@ func (o *Options) DecoderPrompt() ([]int32, error) {
 	}
 	prompt := []int32{start}
 	s := &o.Speech
+	if ids := o.DecoderInputIDs; len(ids) > 0 {
+		switch {
+		case s.Languages != nil || s.NoTimestamps != NoToken:
+			return nil, errors.New("decoder_input_ids are set, and the model reads speech: set language and task instead")
+		case o.WholePrompt || ids[0] == start:
+			return slices.Clone(ids), nil
+		}
+		return append(prompt, ids...), nil
+	}
 	chosen := s.Language != "" || s.Task != ""
 	if chosen && s.EnglishOnly {
 		return nil, fmt.Errorf("language is %q and task %q, and the model is for English only (is_multilingual): leave both out", s.Language, s.Task)

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/pipeline"
+)
+
+// checkReference finds references that are missing or too few before anything is
+// generated; total is the number of inputs, 0 when that is not known.
+func (o *generation) checkReference(total int64, longest int) error {
+	if o.reference == "" {
+		return nil
+	}
+	_, lines, done, err := inputs(o.reference, longest)
+	if err != nil {
+		return err
+	}
+	if err := done(); err != nil {
+		return err
+	}
+	if total > 0 && lines != total {
+		return &diagnostic.Error{Path: o.reference, Found: fmt.Sprintf("%d lines", lines), Needed: fmt.Sprintf("%d, one reference for each line of %s", total, o.input)}
+	}
+	return nil
+}
+
+// inputs are those of the command line, or what --input holds.
+func (o *generation) inputs(longest int) (read func() (string, error), total int64, done func() error, err error) {
+	if len(o.images) == 0 {
+		return inputs(o.input, longest)
+	}
+	i := -1
+	return func() (string, error) {
+		if i++; i >= len(o.images) {
+			return "", io.EOF
+		}
+		return o.images[i], nil
+	}, int64(len(o.images)), func() error { return nil }, nil
+}
+
+// ofImages takes what is given for models of images alone, and refuses it for others.
+func (o *generation) ofImages(folder string, g *generate.Generator, options *search.Options) error {
+	images := g.Files != nil && len(g.Files.Shape()) == 4
+	for _, c := range []struct {
+		given bool
+		name  string
+	}{{len(o.images) > 0, "--image"}, {o.prompt != "", "--prompt"}} {
+		if c.given && !images {
+			return &diagnostic.Error{Path: folder, Found: "the model reads no images, for which " + c.name + " is", Fix: "leave it out"}
+		}
+	}
+	if o.prompt == "" {
+		return nil
+	}
+	if err := g.Prompt(options, o.prompt); err != nil {
+		return misused("--prompt", err)
+	}
+	return nil
+}
+
+// inputs opens what is read, and counts it where it can be read twice; a total of
+// 0 is not known.
+func inputs(path string, longest int) (read func() (string, error), total int64, done func() error, err error) {
+	if path == "-" {
+		return pipeline.Lines("standard input", os.Stdin, longest), 0, func() error { return nil }, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		count := pipeline.Lines(path, f, longest)
+		for _, err = count(); err == nil; _, err = count() {
+			total++
+		}
+		if !errors.Is(err, io.EOF) {
+			return nil, 0, nil, errors.Join(err, f.Close())
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, 0, nil, errors.Join(err, f.Close())
+		}
+	}
+	return pipeline.Lines(path, f, longest), total, f.Close, nil
+}
