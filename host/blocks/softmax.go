@@ -270,6 +270,9 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 	if b, err := f.fits(sc, condition, *at); err != nil || b.Joined || b.Windows {
 		return cmp.Or(err, fmt.Errorf("the boolean mask %s lies over batch and heads in another form than scores have", describe(condition)))
 	}
+	if err := f.longer(condition, x); err != nil {
+		return err
+	}
 	sc.boolMask, sc.fill = condition, c
 	at.value = x
 	return nil

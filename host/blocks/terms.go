@@ -30,6 +30,9 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 	if err != nil {
 		return err
 	}
+	if err := f.longer(b, a); err != nil {
+		return err
+	}
 	if t := f.shapes.Of(b).DType; sc.scale != 1 && t != onnx.Tensor_FLOAT {
 		return fmt.Errorf("its scores are scaled after their mask %s, of a type that is not float32", n)
 	}
@@ -97,6 +100,17 @@ func (f *finder) fits(sc *scores, mask *graph.Value, over view) (b Bias, err err
 		return b, fmt.Errorf("the mask %s does not lie over windows of images as its scores do", describe(mask))
 	}
 	return b, nil
+}
+
+// longer refuses a mask under which there are more scores than query and key have.
+func (f *finder) longer(mask, scores *graph.Value) error {
+	m, s := f.shapes.Of(mask), f.shapes.Of(scores)
+	for i, d := range m.Dims {
+		if n, known := d.Const(); known && n > 1 && s.Rank >= m.Rank && isOne(s.Dim(i-m.Rank)) {
+			return fmt.Errorf("the mask %s has a length of %d where its scores have 1: there are more of them after it", describe(mask), n)
+		}
+	}
+	return nil
 }
 
 // headFactor splits scores times a factor for each head, (H, 1, 1), in two.

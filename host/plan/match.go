@@ -140,6 +140,10 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 		c.Reason = m.Name + ": " + why
 		return c
 	}
+	if why := e.unequal(match); why != "" {
+		c.Reason = m.Name + ": " + why
+		return c
+	}
 	ins, outs := match.ends()
 	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), e.cost(op))
 	if len(op.With.Fold) > 0 {

@@ -220,6 +220,38 @@ func TestAttributesAndShapes(t *testing.T) {
 	}
 }
 
+// TestPatternsThatBroadcast: values of different inputs of a pattern have one shape, or its shapes say which.
+func TestPatternsThatBroadcast(t *testing.T) {
+	const residual = "{op: Add, in: [x, z], out: [s]}, {op: Relu, in: [s], out: [y]}"
+	for _, c := range []struct{ name, nodes, shapes, text, want string }{
+		{"one shape", residual, "", "z = Sqrt(x)\nw = Add(x, z)\ny = Relu(w)", ""},
+		{"fewer rows", residual, "", "in z f32[4, 64]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
+		{"one column", residual, "", "in z f32[b, s, 1]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
+		{"another length", residual, "", "in z f32[b, t, 64]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
+		{"as it says", residual, "shapes: {x: [..., h], z: [h]}", "in z f32[64]\nw = Add(x, z)\ny = Relu(w)", ""},
+		{"other than it says", residual, "shapes: {x: [..., h], z: [h]}", "in z f32[1]\nw = Add(x, z)\ny = Relu(w)", "no match"},
+		{"half of it said", residual, "shapes: {x: [..., h]}", "in z f32[64]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
+		{"later", "{op: Relu, in: [x], out: [s]}, {op: Mul, in: [s, z], out: [y]}", "", "in z f32[64]\nw = Relu(x)\ny = Mul(w, z)", "some: s and z are not known to have one shape"},
+		{"of one input", "{op: ReduceMean, in: [x, last], out: [s]}, {op: Sub, in: [x, s], out: [y]}", "constants: {last: {value: -1}}", "w = ReduceMean(x, [-1])\ny = Sub(x, w)", ""},
+	} {
+		inputs := "[x, z]"
+		if strings.Contains(c.nodes, "last") {
+			inputs = "[x]"
+		}
+		m := parsed(t, "some", "  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
+			"]\n        "+c.shapes+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
+		got := "no match"
+		if list := makePlan(t, head+c.text, plan.Options{Force: true}, m).Choices; len(list) > 0 {
+			if got = list[0].Reason; list[0].Operator != nil {
+				got = ""
+			}
+		}
+		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 // linear is a linear layer, as Gemm writes it.
 const linear = `  - name: Linear
     replaces:
