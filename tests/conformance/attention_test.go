@@ -16,8 +16,13 @@ import (
 // attentionCount is how many cases hold one Attention operator and nothing else.
 const attentionCount = 64
 
+// leftAlone are cases that no operator takes, with the reasons: ONNX Runtime answers such graphs otherwise than ONNX says.
+var leftAlone = map[string]string{
+	"test_attention_4d_gqa_with_past_and_present_fp16": "it rounds the sum of scores and mask to float16",
+}
+
 // TestAttention runs the base cases of ONNX's Attention under Force: the operator
-// of a plugin runs each, and gives what ONNX expects.
+// of a plugin runs each but those of leftAlone, and gives what ONNX expects.
 func TestAttention(t *testing.T) {
 	cases := attentionCases(t)
 	if len(cases) != attentionCount {
@@ -25,7 +30,8 @@ func TestAttention(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if err := underForce(c); err != nil {
+			err := underForce(c)
+			if why, left := leftAlone[c.name]; left != (err != nil) || left && !strings.Contains(err.Error(), "was left as it was: "+why) {
 				t.Error(err)
 			}
 		})
