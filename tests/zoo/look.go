@@ -204,6 +204,9 @@ func (v *visit) compare(ctx context.Context, to *run, dims map[string]int64) {
 	}
 	for _, out := range r.Parity.Outputs {
 		v.difference(to, out.MaxAbsolute)
+		if c := out.Cosine; c != nil && (v.row.Cosine == nil || *c < *v.row.Cosine) {
+			v.row.Cosine = c
+		}
 		if !out.OK {
 			to.Problem = fmt.Sprintf("output %s of %s: %d elements differ, by %g at most %s", out.Name, to.Shapes[len(to.Shapes)-1], out.Disagree, out.MaxAbsolute, out.Problem)
 			v.worse(different, to.How+": "+to.Problem)
