@@ -3,6 +3,9 @@ package patch
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
@@ -26,11 +29,17 @@ func (a *Analysis) Misshapen() (leave map[int]string) {
 			}
 		}
 	}
+	seen := map[string]bool{} // layers are alike
 	a.Graph.Walk(func(n *graph.Node) {
 		choices := by[n.Proto.GetOpType()]
 		if n.Proto.GetDomain() != manifest.Domain || len(choices) == 0 || leave[choices[0]] != "" {
 			return
 		}
+		is := kindOf(n, a.Shapes)
+		if seen[is] {
+			return
+		}
+		seen[is] = true
 		kernel, err := a.kernel(a.Plan.Choices[choices[0]].Plugin, n.Proto)
 		if err != nil {
 			return // of a kernel that cannot be made, no session is
@@ -46,6 +55,27 @@ func (a *Analysis) Misshapen() (leave map[int]string) {
 		}
 	})
 	return leave
+}
+
+// kindOf is what a node's shapes depend on: two that are alike in it have alike answers.
+func kindOf(n *graph.Node, shapes *graph.Shapes) string {
+	var b strings.Builder
+	b.WriteString(n.Proto.GetOpType())
+	for _, a := range n.Proto.GetAttribute() {
+		content, _ := proto.MarshalOptions{Deterministic: true}.Marshal(a)
+		fmt.Fprintf(&b, " %q", content)
+	}
+	for _, v := range slices.Concat(n.In, n.Out) {
+		f := graph.Fact{Rank: -2} // of what is absent
+		if v != nil {
+			f = shapes.Of(v)
+		}
+		fmt.Fprintf(&b, ";%d %d", f.DType, f.Rank)
+		for _, d := range f.Dims {
+			fmt.Fprintf(&b, " %q", d.String())
+		}
+	}
+	return b.String()
 }
 
 // misshapen says which result of a node has another shape than what it stands for has, "" where none shows it. A length that
