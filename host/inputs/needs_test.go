@@ -53,6 +53,9 @@ func TestInputsOperatorsTake(t *testing.T) {
 		{"a row that is put before", open("batch", "s", "d"), []*onnx.Tensor{table("first", 1, 1, 16)}, []string{"y = Concat(first, x) axis=1"}, "[1 128 16]"},
 		{"squares with positions", open("batch", "c", "h", "w"), []*onnx.Tensor{table("k", 6, 3, 4, 4), table("first", 1, 1, 6), table("p", 1, 26, 6), numbers("flat", 0, 6, -1)},
 			[]string{"a = Conv(x, k) strides=4,4", "r = Reshape(a, flat)", "s = Transpose(r) perm=0,2,1", "j = Concat(first, s) axis=1", "y = Add(j, p)"}, "[1 3 20 20]"},
+		{"squares whose positions are looked up", open("batch", "c", "h", "w"), []*onnx.Tensor{table("k", 6, 3, 4, 4), table("p", 25, 6), numbers("flat", 0, 6, -1),
+			{Name: proto.String("ids"), DataType: proto.Int32(int32(i64)), Dims: []int64{1, 25}, RawData: make([]byte, 200)}},
+			[]string{"f = Identity(x)", "a = Conv(f, k) strides=4,4", "r = Reshape(a, flat)", "s = Transpose(r) perm=0,2,1", "q = Gather(p, ids)", "y = Add(s, q)"}, "[1 3 20 20]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := write(t, c.ins, []value{{name: "y", dims: []any{}}}, c.tables, c.nodes...)
@@ -99,6 +102,8 @@ func TestInputsWithinPositions(t *testing.T) {
 			[]string{"e = Gather(words, input_ids)", "s = Shape(e)", "n = Slice(s, one, third)", "q = Slice(p, zero, n, second)", "y = Add(e, q)"}, nil, "[[1 20]]"},
 		{"positions that are cut", ids, append(words[:5:5], table("p", 20, 6), &onnx.Tensor{Name: proto.String("ids"), DataType: proto.Int32(int32(i64)), Dims: []int64{1, 20}, RawData: make([]byte, 160)}),
 			[]string{"e = Gather(words, input_ids)", "s = Shape(input_ids)", "n = Slice(s, one, third)", "i = Slice(ids, zero, n, second)", "q = Gather(p, i)", "y = Add(e, q)"}, nil, "[[1 20]]"},
+		{"positions that count what is seen", ids, append(words[:5:5], table("p", 20, 6)),
+			[]string{"e = Gather(words, input_ids)", "s = Equal(input_ids, third)", "m = Not(s)", "k = Cast(m) to=7", "c = CumSum(k, axis)", "i = Add(c, second)", "q = Gather(p, i)", "y = Add(e, q)"}, nil, "[[1 18]]"},
 		{"a table that is cut behind a past", past, append(words[:5:5], table("p", 1, 20, 6)),
 			[]string{"e = Gather(words, input_ids)", "s = Shape(e)", "n = Slice(s, one, third)", "t = Shape(past_key_values.0.key)", "m = Slice(t, third, three)", "l = Add(m, n)",
 				"q = Slice(p, m, l, second)", "y = Add(e, q)"}, nil, "[[1 1] [1 2 19 4]]"},
@@ -107,7 +112,7 @@ func TestInputsWithinPositions(t *testing.T) {
 				"q = Slice(p, m, l, second)", "y = Add(e, q)"}, map[string]int64{"sequence": 6}, "[[1 6] [1 2 14 4]]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := write(t, c.ins, []value{{name: "y", dims: []any{}}}, append(c.tables, numbers("three", 3)), c.nodes...)
+			path := write(t, c.ins, []value{{name: "y", dims: []any{}}}, append(c.tables, numbers("three", 3), &onnx.Tensor{Name: proto.String("axis"), DataType: proto.Int32(int32(i64)), Int64Data: []int64{1}}), c.nodes...)
 			values, infos := made(t, path, Options{Seed: 1, Dims: c.dims})
 			var shapes [][]int64
 			for _, in := range c.ins {

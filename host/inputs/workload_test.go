@@ -30,7 +30,7 @@ func TestDefaultWorkloads(t *testing.T) {
 		"genai/llama":                    "decoder with past: batch 1, 1 token after 255, no padding",
 	}
 	for _, f := range models.Fixtures() {
-		if f.Exporter == "full" || f.Exporter == "families" {
+		if f.Exporter == "full" {
 			continue // small images of one size, and positions that begin after a padding's, have to be given
 		}
 		t.Run(f.String(), func(t *testing.T) {

@@ -121,7 +121,7 @@ func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
 // attention compares a block as exported with an operator in its place.
 func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectation {
 	ins, outs := ends(b)
-	return e.compare(e.region(b), ins, outs, attentionWork(b), e.cost(op))
+	return e.compare(e.region(b), ins, outs, attentionWork(b), scores(b), e.cost(op))
 }
 
 // ends are the values that a block reads and makes.
@@ -137,13 +137,20 @@ func ends(b *blocks.Block) (ins, outs []*graph.Value) {
 
 // attentionWork counts the operations of the two matmuls of attention.
 func attentionWork(b *blocks.Block) graph.Dim {
-	w, a := b.Wiring, b.Attention
-	return w.Batch.Mul(w.Queries).Mul(w.AllKeys).Mul(graph.DimInt(2 * a.Heads * (a.HeadSize + a.ValueSize)))
+	return scores(b).Mul(graph.DimInt(2 * (b.Attention.HeadSize + b.Attention.ValueSize)))
+}
+
+// scores is the number of a block's scores.
+func scores(b *blocks.Block) graph.Dim {
+	w := b.Wiring
+	return w.Batch.Mul(w.Queries).Mul(w.AllKeys).Mul(graph.DimInt(b.Attention.Heads))
 }
 
 // compare predicts both sides over the range. Where a length is not known at a
-// sample, the sample tells nothing and is left out.
-func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work graph.Dim, cost manifest.Cost) Expectation {
+// sample, the sample tells nothing and is left out. Where it is known, no value within the region has more elements than
+// inside or what the region reads and makes: reshapes to lengths that nobody knows tell apart what is one length, and
+// their products would be of any size.
+func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work, inside graph.Dim, cost manifest.Cost) Expectation {
 	x := Expectation{Worst: math.Inf(1), Bytes: e.bytesOnly}
 	sum, count := 0.0, 0
 	for _, at := range e.range_ {
@@ -152,10 +159,20 @@ func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work
 		if !ok || !known {
 			continue
 		}
+		most := limits{elements: math.Inf(1), flops: float64(flops)}
+		if n, ok := inside.Eval(at); ok {
+			most.elements = float64(n)
+			for _, v := range append(append([]*graph.Value{}, ins...), outs...) {
+				if v != nil {
+					n, _ := e.count(v).Eval(at)
+					most.elements = max(most.elements, float64(n))
+				}
+			}
+		}
 		// What a block reads and makes comes from memory or stays in cache
 		// the same way, however it is written.
 		bandwidth := e.bandwidth(bytes)
-		unpatched, ok := e.exported(region, at, bandwidth)
+		unpatched, ok := e.exported(region, at, bandwidth, most)
 		if !ok {
 			continue
 		}
@@ -191,10 +208,13 @@ func (e *estimator) bandwidth(bytes float64) float64 {
 	return e.machine.Bandwidth
 }
 
+// limits are the most elements of one value of a region, and the most operations of one matmul.
+type limits struct{ elements, flops float64 }
+
 // exported is the expected time of the nodes as the graph has them.
-func (e *estimator) exported(region []*graph.Node, at map[string]int64, bandwidth float64) (seconds float64, ok bool) {
+func (e *estimator) exported(region []*graph.Node, at map[string]int64, bandwidth float64, most limits) (seconds float64, ok bool) {
 	for _, n := range region {
-		t, ok := e.node(n, at, bandwidth)
+		t, ok := e.node(n, at, bandwidth, most)
 		if !ok {
 			return 0, false
 		}
@@ -206,20 +226,20 @@ func (e *estimator) exported(region []*graph.Node, at map[string]int64, bandwidt
 // node is the expected time of one node: what it moves or computes, whichever
 // takes longer, and its dispatch. Views move nothing; ONNX Runtime folds factors
 // and transposes of the last axes into the matmul after them.
-func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64) (float64, bool) {
+func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64, most limits) (float64, bool) {
 	d := e.machine.Dispatch
 	if t, ok := e.still(n); ok {
 		return t, true
 	}
 	moved := append(append([]*graph.Value{}, n.In...), n.Out...)
-	bytes, ok := e.bytes(moved, at)
+	bytes, ok := e.bytesWithin(moved, at, most.elements)
 	if !ok {
 		return 0, false
 	}
 	t := bytes / bandwidth
 	if isMatMul(n) {
 		if flops, known := e.flops(n).Eval(at); known {
-			arithmetic := float64(flops) / e.machine.FLOPS
+			arithmetic := min(float64(flops), most.flops) / e.machine.FLOPS
 			if hasWeights(n) {
 				t += arithmetic / weightShare
 			} else {
@@ -229,7 +249,7 @@ func (e *estimator) node(n *graph.Node, at map[string]int64, bandwidth float64) 
 	}
 	if blocks.IsAttentionOperator(n) {
 		// It joins past and new in memory first, and reads the whole again.
-		again, ok := e.bytes(n.Out, at)
+		again, ok := e.bytesWithin(n.Out, at, most.elements)
 		if !ok {
 			return 0, false
 		}
@@ -299,6 +319,11 @@ func isNumber(v *graph.Value) bool {
 
 // bytes is the size of these values together, each counted once.
 func (e *estimator) bytes(list []*graph.Value, at map[string]int64) (float64, bool) {
+	return e.bytesWithin(list, at, math.Inf(1))
+}
+
+// bytesWithin is bytes where no value has more elements than most.
+func (e *estimator) bytesWithin(list []*graph.Value, at map[string]int64, most float64) (float64, bool) {
 	total := 0.0
 	seen := map[*graph.Value]bool{}
 	for _, v := range list {
@@ -311,7 +336,7 @@ func (e *estimator) bytes(list []*graph.Value, at map[string]int64) (float64, bo
 		if !ok {
 			return 0, false
 		}
-		total += float64(n) * float64(model.ElementBits(e.shapes.Of(v).DType)) / 8
+		total += min(float64(n), most) * float64(model.ElementBits(e.shapes.Of(v).DType)) / 8
 	}
 	return total, true
 }

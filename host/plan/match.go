@@ -145,7 +145,7 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 		return c
 	}
 	ins, outs := match.ends()
-	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), e.cost(op))
+	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), graph.Dim{}, e.cost(op))
 	if len(op.With.Fold) > 0 {
 		folded, err := fold(m.Name, match, o.Folder)
 		if err != nil {

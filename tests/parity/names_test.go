@@ -65,13 +65,20 @@ var noReference = map[string]string{
 
 // noDefaults are models that ONNX Runtime itself cannot run with the lengths that synthetic
 // inputs have: one name for lengths of decoder and encoder makes it reuse buffers of another size.
-var noDefaults = map[string]bool{"optimum/bart-decoder merged": true, "ortopt/bart-decoder merged": true}
+// Sound whose length is called that of a batch is too short for a convolution.
+var noDefaults = map[string]bool{
+	"optimum/bart-decoder merged": true, "ortopt/bart-decoder merged": true,
+	"families/hubert merged": true, "families/hubert swapped": true, "families/wav2vec2 merged": true, "families/wav2vec2 swapped": true,
+	"families/wavlm merged": true, "families/wavlm swapped": true,
+}
 
 // fewer are the blocks that are left unchanged where names say nothing: lengths that
 // are broadcast to each other may be 1, and a reshape to lengths of another input
 // cannot be followed. Each choice of the plan says so.
 var fewer = map[string]int{
 	"dynamo18/llama dropped": 2, "dynamo23/llama dropped": 1,
+	"families/bigbird dropped": 2, "families/deberta dropped": 2, "families/deberta-v2 dropped": 2, "families/deberta-v3 dropped": 2,
+	"families/electra dropped": 2, "families/mpnet dropped": 2, "families/roformer dropped": 2, "families/speecht5-encoder dropped": 2,
 	"optimum/bart-decoder dropped": 2, "optimum/bart-decoder swapped": 2,
 	"optimum/bart-decoder-merged dropped": 2, "optimum/bart-decoder-merged swapped": 2,
 	"optimum/gpt2 dropped":               2,
@@ -93,8 +100,7 @@ func TestDeclaredNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, f := range models.Fixtures() {
-		// Lengths of an axis that no name tells are those of full models, for which small tables have no room.
-		if f.Exporter == "full" || f.Exporter == "families" {
+		if f.Exporter == "full" || f.Exporter == "families" && testing.Short() && i%4 != 0 {
 			continue
 		}
 		t.Run(f.String(), func(t *testing.T) {
