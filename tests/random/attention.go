@@ -1,6 +1,9 @@
 package random
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // heads are what attention is made of, each as [batch, heads, length, size].
 type heads struct {
@@ -41,11 +44,12 @@ func (w *writer) attention(x value) value {
 	return w.joined(x, w.core(h), h)
 }
 
-// other are hidden states that are not of this stream: an encoder's, or a new input.
+// other are hidden states that are not of this stream: an encoder's, or a new input. A mask is none: products with its lowest numbers
+// are no numbers, which a graph that clears those of a softmax takes for a row without visible keys, and an operator does not.
 func (w *writer) other(x value) value {
 	for _, at := range w.Perm(len(w.seen)) {
 		v := w.seen[at]
-		if v.rank() == 3 && v.kind == x.kind && v.dims[0].equal(x.dims[0]) && v.dims[2].constant() && v.dims[2].number > 0 && w.one(2) {
+		if v.rank() == 3 && v.kind == x.kind && v.dims[0].equal(x.dims[0]) && v.dims[2].constant() && v.dims[2].number > 0 && !strings.HasPrefix(v.name, "mask") && w.one(2) {
 			return v
 		}
 	}

@@ -1,6 +1,8 @@
 package random
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/half"
@@ -55,4 +57,10 @@ func widenGraph(g *onnx.Graph) {
 			}
 		}
 	}
+}
+
+// usesHalves reports a model with inputs or constants of float16.
+func usesHalves(p *onnx.Model) bool {
+	return slices.ContainsFunc(p.Graph.Input, func(v *onnx.ValueInfo) bool { return v.GetType().GetTensorType().GetElemType() == int32(f16) }) ||
+		slices.ContainsFunc(p.Graph.Initializer, func(t *onnx.Tensor) bool { return t.GetDataType() == int32(f16) })
 }
