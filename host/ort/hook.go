@@ -20,7 +20,7 @@ type Hook struct {
 	// of the program's call. Otherwise the session is made from the program's own model, with
 	// one warning that says why.
 	Strict bool
-	// Logger receives the warnings; nil is slog.Default().
+	// Logger receives the warnings; nil is slog.Default(). A line at which it panics is lost.
 	Logger *slog.Logger
 	// Same, if not nil, says of an output how the patched session's differs from the plain one's; "" where it does not.
 	// Then Run also runs the plain session for the first inputs of each class of shapes, by which axes have a length of
@@ -50,7 +50,7 @@ func (l *Library) Install(h Hook) error {
 	if h.Logger == nil {
 		h.Logger = slog.Default()
 	}
-	h.Logger = diagnostic.Logger(h.Logger)
+	h.Logger = slog.New(steady{diagnostic.Logger(h.Logger).Handler()})
 	return l.hook.install(&h)
 }
 

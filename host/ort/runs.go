@@ -112,9 +112,9 @@ func (b *wayBack) rescue(status uintptr, args [8]uintptr, run func([8]uintptr) u
 		return status
 	}
 	again := b.run(args, run)
-	l.call(slotReleaseStatus, status)
 	if again == 0 {
 		b.revert(didFail, failure.Message, "run", "repeated")
 	}
+	l.call(slotReleaseStatus, status) // last: a panic returns it
 	return again
 }

@@ -39,44 +39,19 @@ tell:
 	ADD  $112, RSP
 	RET
 
-TEXT ·runStub0(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+0(SB), R16
-	JMP  ·runStub(SB)
+// STUB passes a site, of 32 bytes, and has its address in runStubs.
+#define STUB(name, offset, slot) \
+TEXT name(SB), NOSPLIT|NOFRAME, $0-0; \
+	MOVD $·sites+offset(SB), R16; \
+	JMP  ·runStub(SB); \
+DATA ·runStubs+slot(SB)/8, $name(SB)
 
-TEXT ·runStub1(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+32(SB), R16
-	JMP  ·runStub(SB)
-
-TEXT ·runStub2(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+64(SB), R16
-	JMP  ·runStub(SB)
-
-TEXT ·runStub3(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+96(SB), R16
-	JMP  ·runStub(SB)
-
-TEXT ·runStub4(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+128(SB), R16
-	JMP  ·runStub(SB)
-
-TEXT ·runStub5(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+160(SB), R16
-	JMP  ·runStub(SB)
-
-TEXT ·runStub6(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+192(SB), R16
-	JMP  ·runStub(SB)
-
-TEXT ·runStub7(SB), NOSPLIT|NOFRAME, $0-0
-	MOVD $·sites+224(SB), R16
-	JMP  ·runStub(SB)
-
-DATA ·runStubs+0(SB)/8, $·runStub0(SB)
-DATA ·runStubs+8(SB)/8, $·runStub1(SB)
-DATA ·runStubs+16(SB)/8, $·runStub2(SB)
-DATA ·runStubs+24(SB)/8, $·runStub3(SB)
-DATA ·runStubs+32(SB)/8, $·runStub4(SB)
-DATA ·runStubs+40(SB)/8, $·runStub5(SB)
-DATA ·runStubs+48(SB)/8, $·runStub6(SB)
-DATA ·runStubs+56(SB)/8, $·runStub7(SB)
+STUB(·runStub0, 0, 0)
+STUB(·runStub1, 32, 8)
+STUB(·runStub2, 64, 16)
+STUB(·runStub3, 96, 24)
+STUB(·runStub4, 128, 32)
+STUB(·runStub5, 160, 40)
+STUB(·runStub6, 192, 48)
+STUB(·runStub7, 224, 56)
 GLOBL ·runStubs(SB), RODATA, $64

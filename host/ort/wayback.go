@@ -74,11 +74,25 @@ func (h *hook) leaveWayBack(session uintptr, request Request, c creation, plain 
 		plain.release()
 		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.active.Load() == nil { // meanwhile: runs of this session are seen no more, nor is its end
+		b.forget()
+		return
+	}
 	if b.same != nil {
 		h.watch(1)
 	}
 	h.backs.n.Add(1)
 	h.backs.list.Store(session, b)
+}
+
+// forget releases what the plain session would be made from.
+func (b *wayBack) forget() {
+	if b.as.options != 0 {
+		b.hook.library.call(slotReleaseSessionOptions, b.as.options)
+	}
+	b.plain.release()
 }
 
 // remember copies what the program may take away.
@@ -167,14 +181,10 @@ func (b *wayBack) close() {
 	if b == nil {
 		return
 	}
-	l := b.hook.library
 	if session := b.session.Load(); session != 0 {
-		l.original(slotReleaseSession, session)
+		b.hook.library.original(slotReleaseSession, session)
 	}
-	if b.as.options != 0 {
-		l.call(slotReleaseSessionOptions, b.as.options)
-	}
-	b.plain.release()
+	b.forget()
 	if b.reverted.Load() {
 		b.hook.watch(-1)
 	}
