@@ -1,0 +1,84 @@
+package prepare_test
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// A decoder with a past that hides nothing is taken only where the one without a past hides what comes after each token.
+func TestDecodersForOneToken(t *testing.T) {
+	folder := small(t, "trocr")
+	make := func() error {
+		l, err := ort.FindAndOpen("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := loaded.Load(nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := prepare.Open(t.Context(), folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := m.Make(t.Context(), prepare.Options{Library: l, Plugins: set, Batch: 1, MaxPositions: 64, CacheBytes: 1 << 24})
+		if err == nil {
+			g.Close()
+		}
+		return err
+	}
+	if err := make(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, "decoder_model.onnx")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p onnx.Model
+	if err := proto.Unmarshal(data, &p); err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	show := func(x *onnx.Tensor) {
+		for i := 0; x.GetDataType() == int32(onnx.Tensor_FLOAT) && i+4 <= len(x.RawData); i += 4 {
+			if math.Float32frombits(binary.LittleEndian.Uint32(x.RawData[i:])) == -math.MaxFloat32 {
+				copy(x.RawData[i:], []byte{0, 0, 0, 0})
+				shown++
+			}
+		}
+	}
+	for _, x := range p.Graph.Initializer {
+		show(x)
+	}
+	for _, n := range p.Graph.Node {
+		for _, a := range n.Attribute {
+			if a.T != nil {
+				show(a.T)
+			}
+		}
+	}
+	if shown == 0 {
+		t.Fatal("found no mask")
+	}
+	if data, err = proto.Marshal(&p); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := make(); err == nil || !strings.Contains(err.Error(), "a query sees keys that come after it") {
+		t.Errorf("a decoder that hides nothing from prompts: %v", err)
+	}
+}
