@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/decode/exported"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/score"
@@ -79,6 +81,10 @@ func once(folder string, device func() (Device, error)) (*Generator, error) {
 	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return nil, err
+	}
+	if class := config.MakesSound(); class != "" {
+		return nil, &diagnostic.Error{Path: filepath.Join(folder, "config.json"), Found: "the model makes sound (" + diagnostic.Clip(class) + ")",
+			Needed: "one that makes text", Fix: "run its files with ONNX Runtime; graft patch speeds up each of them"}
 	}
 	g := &Generator{}
 	if g.Files, err = OpenFiles(folder, config); err != nil {

@@ -149,6 +149,25 @@ func TestFirstContinuesSampling(t *testing.T) {
 	}
 }
 
+// A folder of a model that makes sound of text is refused for that, before anything else is looked for.
+func TestModelsOfSoundAreRefused(t *testing.T) {
+	for _, c := range []struct{ config, class string }{
+		{`{"model_type": "speecht5", "architectures": ["SpeechT5ForTextToSpeech"], "vocab_size": 81}`, "SpeechT5ForTextToSpeech"},
+		{`{"model_type": "vits", "vocab_size": 38}`, "VitsModel"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"config.json": c.config, "model.onnx": ""} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := generate.Open(dir, decode.Options{})
+		if err == nil || !strings.Contains(err.Error(), "config.json: the model makes sound ("+c.class+"), needed one that makes text") {
+			t.Errorf("%s: %v", c.config, err)
+		}
+	}
+}
+
 func TestExportedRefusesDecoderWithoutPast(t *testing.T) {
 	dir := t.TempDir()
 	if err := models.Small("gpt2-no-past", dir); err != nil {

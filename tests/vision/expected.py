@@ -32,7 +32,6 @@ PROCESSORS = {
     "trocr": (ViTImageProcessor, {"size": {"height": 32, "width": 32}, "resample": 2}),
     "trocr-small": (DeiTImageProcessor, {"size": 36, "crop_size": 32, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}),
     "donut": (DonutImageProcessor, {"size": {"height": 64, "width": 48}, "do_align_long_axis": True}),
-    "vit-gpt2": (ViTImageProcessor, {"size": 32, "resample": 3}),
 }
 ASKED = [{"max_new_tokens": 24}, {"num_beams": 4, "max_new_tokens": 24}, {"num_beams": 4, "max_new_tokens": 20, "prompt": "<s_page>ab"}]
 EACH = 3

@@ -61,7 +61,8 @@ func ReadConfig(folder string) (*Config, error) {
 		if err := json.Unmarshal(data, &both); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		c, c.ModelType = both.Decoder, c.ModelType
+		c = both.Decoder
+		c.ModelType = VisionEncoderDecoder
 	}
 	if c.VocabSize <= 0 || c.VocabSize > limit.Tokens {
 		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens, at most %d", path, c.VocabSize, limit.Tokens)

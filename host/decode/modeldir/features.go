@@ -3,6 +3,7 @@ package modeldir
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // No speech model reads more: Whisper's have 128 bins and 3,000 frames. No model reads more pixels: Donut's are 2,560 by 1,920.
@@ -88,4 +89,22 @@ func (c *Config) pixels() *pixels {
 func (p *pixels) positions() int64 {
 	stages := max(len(p.Depths)-1, 0)
 	return max(1, p.Size[0]/p.Patch[0]>>stages)*max(1, p.Size[1]/p.Patch[1]>>stages) + 2
+}
+
+// MakesSound names the class of a model that makes sound of text, "" for others.
+func (c *Config) MakesSound() string {
+	var names struct {
+		Architectures []string `json:"architectures"`
+	}
+	if json.Unmarshal(c.JSON, &names) == nil {
+		for _, name := range names.Architectures {
+			if strings.HasSuffix(name, "ForTextToSpeech") || name == "VitsModel" || strings.HasPrefix(name, "Musicgen") {
+				return name
+			}
+		}
+	}
+	if c.ModelType == "vits" {
+		return "VitsModel"
+	}
+	return ""
 }
