@@ -163,7 +163,10 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 	sc := &scores{scale: 1, fill: math.Inf(-1)}
 	at := view{v, dims, 1}
 	for {
-		at.value = f.first(at.value)
+		from := at.value
+		if at.value = f.first(from); at.value != from && f.shapes.Of(from).DType != onnx.Tensor_FLOAT {
+			sc.rounded = from.Producer // views that undo each other round nevertheless
+		}
 		n := at.value.Producer
 		switch {
 		case n == nil:

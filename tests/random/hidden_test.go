@@ -58,6 +58,7 @@ func TestRowsWithoutVisibleKeys(t *testing.T) {
 		{"nodes with their softmax in float32", nil},
 		{"nodes with their mask in float32", []onnx.Tensor_DataType{f16}},
 		{"nodes with views after their mask", []onnx.Tensor_DataType{f16}},
+		{"nodes with undone views after their mask", []onnx.Tensor_DataType{f16}},
 		{"MultiHeadAttention", nil},
 		{"MultiHeadAttention causal", []onnx.Tensor_DataType{f16}},
 		{"MultiHeadAttention causal after a past", []onnx.Tensor_DataType{f16}},
@@ -122,7 +123,10 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 			*to = w.node("Add", []value{*to, w.input("bias", kind, normal, number(1), number(heads), w.tokens, w.tokens)}, s.like(s.dims...))
 		}
 		s = w.node("Add", []value{s, hides}, s.like(s.dims...))
-		if strings.Contains(form, "views") {
+		if strings.Contains(form, "undone views") {
+			s = w.node("Unsqueeze", []value{s, w.ints(1)}, s.like(w.batch, number(1), number(heads), w.tokens, w.tokens))
+			s = w.node("Squeeze", []value{s, w.ints(1)}, s.like(w.batch, number(heads), w.tokens, w.tokens))
+		} else if strings.Contains(form, "views") {
 			s = w.node("Reshape", []value{s, w.ints(4, 7, 7)}, s.like(number(4), w.tokens, w.tokens))
 		}
 		if strings.Contains(form, "softmax in float32") {
