@@ -12,7 +12,8 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 import store
 import subjects
 
-TINY = {"gpt2": "gpt2", "llama": "llama", "bert": "bert"}
+# Fixture: its subject.
+TINY = {"gpt2": "gpt2", "gpt2-no-past": "gpt2", "llama": "llama", "bert": "bert", "vit": "vit"}
 
 
 class WithPast(torch.nn.Module):
@@ -42,14 +43,41 @@ class Encoder(torch.nn.Module):
         return self.model(input_ids, attention_mask, token_type_ids).last_hidden_state
 
 
-def inputs_of(model, with_past, batch=2, step=3, past=5):
+class NoPast(torch.nn.Module):
+    """A decoder that reads whole texts."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
+
+
+class Image(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values):
+        return self.model(pixel_values).last_hidden_state
+
+
+WRAPPERS = {"bert": Encoder, "vit": Image, "gpt2-no-past": NoPast}
+
+
+def inputs_of(model, fixture, batch=2, step=3, past=5):
     """Example arguments, their dynamic dimensions and the names of the graph's inputs and outputs."""
     config = model.config
     sequence = {0: "batch_size", 1: "sequence_length"}
     tokens = torch.arange(batch * step).reshape(batch, step)
-    if not with_past:
+    if fixture == "vit":
+        return (torch.randn(batch, 3, 32, 32),), ({0: "batch_size"},), ["pixel_values"], ["last_hidden_state"]
+    if fixture in WRAPPERS:
         mask = torch.ones(batch, step, dtype=torch.int64)
         mask[1, -1] = 0
+        if fixture == "gpt2-no-past":
+            return (tokens, mask), (sequence,) * 2, ["input_ids", "attention_mask"], ["logits"]
         names = ["input_ids", "attention_mask", "token_type_ids"]
         return (tokens, mask, torch.zeros_like(tokens)), (sequence,) * 3, names, ["last_hidden_state"]
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
@@ -75,11 +103,10 @@ ALL_MASK_ATTENTION_FUNCTIONS.register("sdpa", sdpa_mask_without_vmap)
 def run(fixture, opset):
     subject = TINY[fixture]
     model, seeded = subjects.make(subject, "sdpa")
-    with_past = fixture != "bert"
-    arguments, dims, names, outputs = inputs_of(model, with_past)
+    arguments, dims, names, outputs = inputs_of(model, fixture)
     with torch.no_grad(), tempfile.TemporaryDirectory() as scratch:
         program = torch.onnx.export(
-            WithPast(model) if with_past else Encoder(model),
+            WRAPPERS.get(fixture, WithPast)(model),
             arguments,
             dynamo=True,
             opset_version=opset,

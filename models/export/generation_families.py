@@ -117,6 +117,9 @@ MAKERS = {
         v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=1,
         moe_intermediate_size=48),
     "qwen3-moe": lambda: decoder("qwen3_moe", **LLAMA, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48),
+    "mixtral": lambda: decoder("mixtral", **LLAMA, num_local_experts=4, num_experts_per_tok=2),
+    "qwen2-moe": lambda: decoder("qwen2_moe", **LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48,
+                                 shared_expert_intermediate_size=80),
     "nemotron": lambda: decoder("nemotron", **LLAMA, partial_rotary_factor=0.5),
     "arcee": lambda: decoder("arcee", **LLAMA),
     # Encoders with a decoder.
@@ -147,11 +150,48 @@ MAKERS = {
 }
 
 
+def experts_of(block):
+    """The forward of a block of experts, with the loop over all experts: a trace would hold those alone that its example hits."""
+    import torch
+
+    def forward(self, hidden_states):
+        shape = hidden_states.shape
+        rows = hidden_states.view(-1, shape[-1])
+        logits = self.gate(rows)
+        weights, chosen = torch.topk(torch.softmax(logits, dim=1, dtype=torch.float), self.top_k, dim=-1)
+        if getattr(self, "norm_topk_prob", True):
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        result = torch.zeros_like(rows)
+        taken = torch.nn.functional.one_hot(chosen, num_classes=self.num_experts).permute(2, 1, 0)
+        for number, expert in enumerate(self.experts):
+            place, row = torch.where(taken[number])
+            result = result.index_add(0, row, expert(rows[row]) * weights[row, place, None])
+        if hasattr(self, "shared_expert"):
+            result = result + torch.sigmoid(self.shared_expert_gate(rows)) * self.shared_expert(rows)
+        return result.reshape(shape), logits
+
+    block.forward = forward
+
+
+def like_llama(model, task):
+    """Models with experts that optimum has no configuration of: their inputs are Llama's."""
+    from optimum.exporters.onnx.model_configs import LlamaOnnxConfig
+    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+    from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
+
+    experts_of(MixtralSparseMoeBlock)
+    experts_of(Qwen2MoeSparseMoeBlock)
+    return {"custom_onnx_configs": {"model": LlamaOnnxConfig(
+        model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)}}
+
+
 def onnx_configs(model, task):
     """What optimum is to be told of how to export a model, as arguments of onnx_export_from_model.
 
     Falcon's new architecture stores keys and values of all heads; optimum takes it for groups.
     """
+    if model.config.model_type in ("mixtral", "qwen2_moe"):
+        return like_llama(model, task)
     if model.config.model_type != "falcon" or not model.config.new_decoder_architecture:
         return {}
     from optimum.exporters.onnx.model_configs import FalconOnnxConfig

@@ -14,6 +14,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     T5Config,
+    ViTConfig,
     WhisperConfig,
 )
 
@@ -38,6 +39,8 @@ SUBJECTS = {
     "bert": (ENCODER, BertConfig(
         num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=128,
         vocab_size=320, max_position_embeddings=128)),
+    "vit": (ENCODER, ViTConfig(
+        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=96, image_size=32, patch_size=8)),
     "bart": (SEQ2SEQ, BartConfig(
         encoder_layers=2, decoder_layers=2, d_model=64, encoder_attention_heads=4,
         decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=128, vocab_size=300,
