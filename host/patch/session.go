@@ -2,6 +2,7 @@ package patch
 
 import (
 	"runtime"
+	"slices"
 
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -22,11 +23,8 @@ type Session struct {
 func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool) (*Session, error) {
 	o := model.SerializeOptions{Held: !mapped}
 	if cpu && runtime.GOOS == "linux" { // where there is a file that can be named without being read
-		constant := map[string]bool{}
-		for _, t := range p.GetGraph().GetInitializer() {
-			constant[t.GetName()] = true
-		}
-		o.InPlace = func(n *onnx.Node, input int) bool { return inPlace(n, input, constant) }
+		given := given(p.GetGraph())
+		o.InPlace = func(n *onnx.Node, input int) bool { return inPlace(n, input, given) }
 	}
 	out, err := m.Serialize(p, o)
 	if err != nil {
@@ -43,13 +41,31 @@ func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool) (*Session, error
 }
 
 // inPlace says of a node's input that ONNX Runtime only hands it on, and lays nothing out anew: an operator of ours, or
-// a table of which rows are taken.
-func inPlace(n *onnx.Node, input int, constant map[string]bool) bool {
+// a table of which the program says what rows are taken.
+func inPlace(n *onnx.Node, input int, given map[string]bool) bool {
 	switch n.GetDomain() {
 	case manifest.Domain:
 		return true
 	case "", "ai.onnx":
-		return n.GetOpType() == "Gather" && input == 0 && len(n.GetInput()) == 2 && !constant[n.GetInput()[1]]
+		return n.GetOpType() == "Gather" && input == 0 && len(n.GetInput()) == 2 && given[n.GetInput()[1]]
 	}
 	return false
+}
+
+// given are the values of a graph that are made from elements of its inputs. ONNX Runtime may compute all others when a
+// session is made, from constants and known lengths.
+func given(g *onnx.Graph) map[string]bool {
+	given := map[string]bool{}
+	for _, in := range g.GetInput() {
+		given[in.GetName()] = true
+	}
+	for _, n := range g.GetNode() {
+		if n.GetOpType() == "Shape" || n.GetOpType() == "Size" || !slices.ContainsFunc(n.GetInput(), func(name string) bool { return given[name] }) {
+			continue
+		}
+		for _, out := range n.GetOutput() {
+			given[out] = true
+		}
+	}
+	return given
 }

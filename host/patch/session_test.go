@@ -1,0 +1,54 @@
+package patch_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/patch"
+)
+
+// TestTablesInPlace: a table lies where sessions of a model have it if the program says what rows are taken. If constants and
+// lengths do, ONNX Runtime may take them when the session is made, and would say as an error that the table is not there.
+func TestTablesInPlace(t *testing.T) {
+	d := draw()
+	ids := d.input(onnx.Tensor_INT64, "batch", 16)
+	some := d.constant(graph.Int64Tensor("", []int64{8}, 0, 1, 2, 3, 4, 5, 6, 7))
+	last := d.of("Gather", d.of("Shape", ids), d.constant(graph.Int64Tensor("", nil, 1)))
+	takes := map[string]string{
+		"the program": ids, "a sum with the program's": d.of("Add", ids, d.constant(graph.Int64Tensor("", nil, 1))),
+		"a constant": some, "what is made from one": d.of("Neg", some), "a length": last,
+	}
+	tables := map[string]string{}
+	for by, rows := range takes {
+		table := d.table(4096, 64)
+		tables[table] = by
+		d.output(d.of("Gather", table, rows))
+	}
+	b, err := proto.Marshal(d.model())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Parse(b, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := patch.Serialize(m, m.Proto(), true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range s.Weights {
+		defer w.Release()
+		by := tables[w.Name]
+		if want := by == "the program" || by == "a sum with the program's"; w.InPlace != want {
+			t.Errorf("a table of which %s says what rows are taken is in place: %v", by, w.InPlace)
+		}
+		delete(tables, w.Name)
+	}
+	if len(tables) > 0 {
+		t.Errorf("no weights: %v", tables)
+	}
+}
