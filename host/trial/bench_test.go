@@ -67,8 +67,8 @@ func BenchmarkLoad(b *testing.B) {
 				s := statistics.SpeedupOf(times[1], times[0]) // how many times as long it takes
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(s.Median, "times_as_long")
-				b.Log(fmt.Sprintf("%.1f -> %.1f ms, %.3f times as long [%.3f, %.3f], p = %.2g, %d loads each", statistics.Median(times[0]), statistics.Median(times[1]),
-					s.Median, s.CI95[0], s.CI95[1], s.P, len(times[0])))
+				b.Logf("%.1f -> %.1f ms, %.3f times as long [%.3f, %.3f], p = %.2g, %d loads each", statistics.Median(times[0]), statistics.Median(times[1]),
+					s.Median, s.CI95[0], s.CI95[1], s.P, len(times[0]))
 			})
 		}
 	}

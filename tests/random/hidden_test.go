@@ -143,7 +143,7 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 		for i := range 3 {
 			in[i] = w.input("side", kind, normal, w.batch, w.tokens, number(heads*size))
 		}
-		past := in[3:5]
+		var past []value
 		if operator == "MultiHeadAttention" {
 			operator, in[5] = "com.microsoft/MultiHeadAttention", mask()
 			attributes = append(attributes, "num_heads", heads)
