@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
