@@ -69,7 +69,8 @@ var noReference = map[string]string{
 // inputs have: one name for lengths of decoder and encoder makes it reuse buffers of another size.
 // Sound whose length is called that of a batch is too short for a convolution.
 var noDefaults = map[string]bool{
-	"optimum/bart-decoder merged": true, "ortopt/bart-decoder merged": true,
+	"optimum/bart-decoder merged": true, "optimum/bart-decoder-with-past merged": true, "optimum/whisper-decoder-with-past merged": true,
+	"ortopt/bart-decoder merged": true,
 	"families/hubert merged": true, "families/hubert swapped": true, "families/wav2vec2 merged": true, "families/wav2vec2 swapped": true,
 	"families/wavlm merged": true, "families/wavlm swapped": true,
 }
