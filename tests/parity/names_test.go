@@ -71,7 +71,7 @@ var noReference = map[string]string{
 var noDefaults = map[string]bool{
 	"optimum/bart-decoder merged": true, "optimum/bart-decoder-with-past merged": true, "optimum/whisper-decoder-with-past merged": true,
 	"ortopt/bart-decoder merged": true,
-	"families/hubert merged": true, "families/hubert swapped": true, "families/wav2vec2 merged": true, "families/wav2vec2 swapped": true,
+	"families/hubert merged":     true, "families/hubert swapped": true, "families/wav2vec2 merged": true, "families/wav2vec2 swapped": true,
 	"families/wavlm merged": true, "families/wavlm swapped": true,
 }
 
