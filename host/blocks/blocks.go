@@ -128,7 +128,8 @@ type Wiring struct {
 	Scale                                      float64 // of these values: factors further up are in them already
 	Window                                     int64   // apply the window inside the operator
 	Fill                                       float64
-	ZeroRows                                   bool
+	ZeroRows                                   bool // rows without visible keys are zeros
+	ClearNaN                                   bool // probabilities that are NaN are replaced by 0
 	Lengths                                    *graph.Value
 	Output                                     *graph.Value
 	OutputLayout                               string

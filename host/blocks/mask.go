@@ -10,7 +10,7 @@ import (
 
 // mask states how keys are hidden, from the masks' own sources.
 func (f *finder) mask(a *Attention, w *Wiring) {
-	m := &Mask{Kinds: []string{}, Sources: []string{}, Zero: w.ZeroRows}
+	m := &Mask{Kinds: []string{}, Sources: []string{}, Zero: w.ZeroRows || w.ClearNaN}
 	causal := w.Causal
 	type side struct {
 		v      *graph.Value

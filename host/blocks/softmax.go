@@ -343,7 +343,7 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *
 			case isMatMul(n) && u.Index == 0 && matmul == nil:
 				matmul = n
 			case f.onlyClears(n, at.value, 8):
-				w.ZeroRows = true
+				w.ClearNaN = true
 			case next == nil && u.Index == 0 && isView(n) && !f.repeats(n) || n == next:
 				next = n
 			case next == nil && f.clears(n, at.value):

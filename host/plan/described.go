@@ -44,6 +44,7 @@ func AttentionAttributes(b *blocks.Block) []NodeAttribute {
 		{"mask_fill", w.Fill, w.BoolMask != nil && !math.IsInf(w.Fill, -1)},
 		{"mask_after_bias", w.MaskAfterBias, w.MaskAfterBias && w.BoolMask != nil && len(w.Biases) > 0},
 		{"zero_masked_rows", w.ZeroRows, w.ZeroRows && (masked || w.Compares())},
+		{"clear_nan", w.ClearNaN, w.ClearNaN},
 		{"query_layout", query, query != "bhsd"},
 		{"key_layout", key, key != "bhsd" && w.Key != nil},
 		{"value_layout", value, value != "bhsd" && w.Value != nil},

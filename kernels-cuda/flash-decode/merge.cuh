@@ -103,8 +103,8 @@ GRAFT_DEVICE void WriteRow(const Problem& p, const Tile& tile, int32_t kv_head, 
   const State& state = joined.state;
   const int32_t token = tile.token0 + row / tile.heads;
   const int64_t head = kv_head * (p.heads / p.kv_heads) + tile.head0 + row % tile.heads;
-  const bool weightless = state.maximum == NegativeInfinity() && state.sum == 0;
-  const float factor = weightless ? Weightless(p, tile) : 1.0f / state.sum;
+  const bool weightless = Weightless(p, state);
+  const float factor = weightless ? Lost(p, tile) : 1.0f / state.sum;
   const Strides& s = p.output.strides;
   T* output = static_cast<T*>(p.output.data) + RowOffset(p, tile, s, head, token);
   joined.Sum(static_cast<int32_t>(p.value_size), first, step, sum_at, [&](int32_t c, float sum) {

@@ -98,6 +98,9 @@ struct Problem {
   // A row whose every score is -inf gives NaN, as a softmax does, or zeros. One that sees no key at
   // all because there is none gives zeros.
   bool zero_masked_rows = false;
+  // A row whose softmax gives NaN, be it for NaN or infinity among its scores or for want of any
+  // key, gives zeros.
+  bool clear_nan = false;
 
   Output scores;  // [group, head, row, key]; with sequences there are none
   ScoresStage scores_stage = ScoresStage::kProbabilities;

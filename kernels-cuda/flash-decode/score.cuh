@@ -71,6 +71,17 @@ struct alignas(8) State {
   float maximum, sum;
 };
 
+// Whether a row has no weights, or none that may be seen.
+GRAFT_DEVICE bool Weightless(const Problem& p, const State& state) {
+  if (p.clear_nan && state.sum != state.sum) return true;
+  return state.maximum == NegativeInfinity() && state.sum == 0;
+}
+// The value of such a row.
+GRAFT_DEVICE float Lost(const Problem& p, const Tile& tile) {
+  const bool zeros = p.zero_masked_rows || p.clear_nan || tile.keyless;
+  return zeros ? 0.0f : __int_as_float(0x7fffffff);
+}
+
 // Any finite base gives weights of 0 while all scores are -inf.
 GRAFT_DEVICE float BaseOf(float maximum) { return maximum == NegativeInfinity() ? 0.0f : maximum; }
 GRAFT_DEVICE float WeightOf(float score, float base, float unit) {

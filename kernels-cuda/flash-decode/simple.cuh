@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kSimpleThreads) SimpleKernel(Problem p, Cut cu
       __syncthreads();
     }
 
-    const bool weightless = state.maximum == NegativeInfinity() && state.sum == 0;
-    const float factor = weightless ? Weightless(p, tile) : 1.0f / state.sum;
+    const bool weightless = Weightless(p, state);
+    const float factor = weightless ? Lost(p, tile) : 1.0f / state.sum;
     T* output = static_cast<T*>(p.output.data) + RowOffset(p, tile, p.output.strides, head, token);
     for (int64_t c = thread; c < columns; c += kSimpleThreads) {
       output[(column0 + c) * p.output.strides.feature] =

@@ -209,11 +209,6 @@ GRAFT_DEVICE int64_t RowOffset(const Problem& p, const Tile& tile, const Strides
   return batch + head * s.head + token * s.position;
 }
 
-// The value of a row without any weight.
-GRAFT_DEVICE float Weightless(const Problem& p, const Tile& tile) {
-  return p.zero_masked_rows || tile.keyless ? 0.0f : __int_as_float(0x7fffffff);
-}
-
 }  // namespace flash_decode
 }  // namespace cuda
 }  // namespace graft

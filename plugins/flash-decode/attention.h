@@ -100,6 +100,9 @@ struct Problem {
   bool mask_after_bias = false;
   // false: a row whose scores are all -inf gives NaN, as a softmax does. true: it gives zeros.
   bool zero_masked_rows = false;
+  // A row whose softmax gives NaN, be it for NaN or infinity among its scores or for want of any
+  // key, gives zeros.
+  bool clear_nan = false;
   ScoresStage scores_stage = ScoresStage::kProbabilities;
 };
 

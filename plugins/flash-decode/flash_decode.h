@@ -127,6 +127,7 @@ class FlashDecodeBase {
         .Float("mask_fill", -std::numeric_limits<double>::infinity())
         .Int("mask_after_bias", 0)
         .Int("zero_masked_rows", 0)
+        .Int("clear_nan", 0)
         .String("query_layout", "bhsd")
         .String("key_layout", "bhsd")
         .String("value_layout", "bhsd")
@@ -165,6 +166,7 @@ class FlashDecodeBase {
     problem_.mask_fill = static_cast<float>(context.Float("mask_fill"));
     problem_.mask_after_bias = context.Int("mask_after_bias") != 0;
     problem_.zero_masked_rows = context.Int("zero_masked_rows") != 0;
+    problem_.clear_nan = context.Int("clear_nan") != 0;
     const int64_t mode = context.Int("scores_mode");
     Require(mode >= 0 && mode <= 3, "FlashDecode: scores_mode is ", mode, ", needed is 0 to 3");
     // The numbering of ONNX's Attention, where the softcap comes before mask and bias.

@@ -6,6 +6,7 @@
 #define GRAFT_FLASH_DECODE_TASK_OUTPUT_INL_H_
 #endif
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -47,16 +48,21 @@ class TaskOutput : public TaskPositions {
     }
   }
 
+  // The factor of a row's weights; `lost` is true where they are to count as zeros before it.
+  float Factor(const OnlineRow& row, bool* lost) const {
+    *lost = row.empty() || (problem_.clear_nan && std::isnan(row.sum));
+    if (!*lost) return 1.0f / row.sum;
+    // Without a single key the sums are empty: zeros.
+    const bool zeros = problem_.zero_masked_rows || problem_.clear_nan || plan_.keys == 0;
+    return zeros ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+  }
+
   // Writes output of row r from its finished state.
   void WriteRow(int64_t r, const OnlineRow& row, float* accumulator) {
     char* to = At(problem_.output, HeadOf(r), QueryOf(r));
-    float factor = 1.0f / row.sum;
-    if (row.empty()) {
-      // No key has any weight. Without a single key the sums are empty: zeros.
-      const bool zeros = problem_.zero_masked_rows || plan_.keys == 0;
-      std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
-      factor = zeros ? 0.0f : std::numeric_limits<float>::quiet_NaN();
-    }
+    bool lost;
+    const float factor = Factor(row, &lost);
+    if (lost) std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
     StoreRow(problem_.type, accumulator, factor, problem_.value_size, to,
              problem_.output.strides.feature);
   }
@@ -107,12 +113,10 @@ class TaskOutput : public TaskPositions {
              At(problem_.scores, HeadOf(r), QueryOf(r)) + j * feature * element_, feature);
   }
 
-  void WriteProbabilities(int64_t r, const float* weights) {
-    const OnlineRow row = State(r);
-    float factor = 1.0f / row.sum;
-    if (row.empty()) {
-      factor = problem_.zero_masked_rows ? 0.0f : std::numeric_limits<float>::quiet_NaN();
-    }
+  void WriteProbabilities(int64_t r, float* weights) {
+    bool lost;
+    const float factor = Factor(State(r), &lost);
+    if (lost) std::memset(weights, 0, static_cast<size_t>(plan_.keys) * sizeof(float));
     WriteScores(r, 0, plan_.keys, factor, weights);
   }
 };

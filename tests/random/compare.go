@@ -21,6 +21,7 @@ var errRefused = errors.New("ONNX Runtime alone refuses it")
 type Counts struct {
 	Blocks, Replaced map[string]int // by operator; blocks of attention are "attention"
 	Runs, Refused    int            // runs, and those that ONNX Runtime alone refuses
+	Broken           int            // sessions that ONNX Runtime makes of a patched model only without its own optimisations
 }
 
 // bench is what graphs are run with.
@@ -94,8 +95,13 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 			err = nil
 			break
 		}
-		if err != nil {
-			return c, fmt.Errorf("%s: %w", how, err)
+		if err != nil { // a program's session stays as it is then
+			broken := err
+			err, choices, with.Optimization = nil, "", ort.OptimizeNone
+			if s = open(with); err != nil {
+				return c, fmt.Errorf("%s: %w", how, broken)
+			}
+			c.Broken++
 		}
 		patched[how], chosen = s, choices
 		if how == "forced" {

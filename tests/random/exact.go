@@ -1,6 +1,8 @@
 package random
 
 import (
+	"encoding/binary"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -9,37 +11,63 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// widened is a graph and its inputs with float32 in place of float16: what both sides round.
-func widened(g *Graph, feed Feed) (*Graph, Feed) {
+// widened is a graph and its inputs with float32 or float64 in place of every narrower type: what both sides round.
+func widened(g *Graph, feed Feed, to onnx.Tensor_DataType) (*Graph, Feed) {
 	p := proto.Clone(g.Model).(*onnx.Model)
-	widenGraph(p.Graph)
+	widenGraph(p.Graph, to)
 	wide := Feed{}
 	for name, a := range feed {
-		if a.Kind == f16 {
-			a = Array{f32, a.Shape, widen(a.Data)}
+		if narrower(a.Kind, to) {
+			a = Array{to, a.Shape, widen(a.Data, a.Kind, to)}
 		}
 		wide[name] = a
 	}
 	return &Graph{Model: p}, wide
 }
 
-func widen(data []byte) (out []byte) {
-	for i := 0; i < len(data); i += 2 {
-		out = append32(out, float32(half.ToFloat(read16(data[i:]))))
+// narrower reports floats of fewer digits.
+func narrower(kind, than onnx.Tensor_DataType) bool {
+	return kind == f16 && than != f16 || kind == f32 && than == f64
+}
+
+func widen(data []byte, from, to onnx.Tensor_DataType) (out []byte) {
+	for _, x := range floats(data, from) {
+		if to == f64 {
+			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(x))
+		} else {
+			out = append32(out, float32(x))
+		}
 	}
 	return out
 }
 
-func widenGraph(g *onnx.Graph) {
+// floats are the elements of a tensor of floats; none of another.
+func floats(data []byte, kind onnx.Tensor_DataType) (out []float64) {
+	for len(data) > 0 {
+		switch kind {
+		case f16:
+			out, data = append(out, half.ToFloat(read16(data))), data[2:]
+		case f32:
+			out, data = append(out, float64(math.Float32frombits(read32(data)))), data[4:]
+		case f64:
+			out, data = append(out, math.Float64frombits(binary.LittleEndian.Uint64(data))), data[8:]
+		default:
+			return nil
+		}
+	}
+	return out
+}
+
+func widenGraph(g *onnx.Graph, to onnx.Tensor_DataType) {
 	tensor := func(t *onnx.Tensor) {
-		if t != nil && t.GetDataType() == int32(f16) {
-			t.DataType, t.RawData = proto.Int32(int32(f32)), widen(t.RawData)
+		if from := onnx.Tensor_DataType(t.GetDataType()); t != nil && narrower(from, to) {
+			t.DataType, t.RawData = proto.Int32(int32(to)), widen(t.RawData, from, to)
 		}
 	}
 	for _, list := range [][]*onnx.ValueInfo{g.Input, g.Output, g.ValueInfo} {
 		for _, v := range list {
-			if t := v.GetType().GetTensorType(); t.GetElemType() == int32(f16) {
-				t.ElemType = proto.Int32(int32(f32))
+			if t := v.GetType().GetTensorType(); narrower(onnx.Tensor_DataType(t.GetElemType()), to) {
+				t.ElemType = proto.Int32(int32(to))
 			}
 		}
 	}
@@ -49,11 +77,11 @@ func widenGraph(g *onnx.Graph) {
 	for _, n := range g.Node {
 		for _, a := range n.Attribute {
 			tensor(a.T)
-			if n.GetOpType() == "Cast" && a.GetName() == "to" && a.GetI() == int64(f16) {
-				a.I = proto.Int64(int64(f32))
+			if n.GetOpType() == "Cast" && a.GetName() == "to" && narrower(onnx.Tensor_DataType(a.GetI()), to) {
+				a.I = proto.Int64(int64(to))
 			}
 			if a.G != nil {
-				widenGraph(a.G)
+				widenGraph(a.G, to)
 			}
 		}
 	}

@@ -30,6 +30,17 @@ func degenerate(hidden float64) fill {
 	}
 }
 
+// someNaN gives normal numbers, and NaN in one of 50.
+func someNaN(r *randSource, shape []int64) func(int64) float64 {
+	number := normal(r, shape)
+	return func(i int64) float64 {
+		if x := number(i); i%50 != 7 {
+			return x
+		}
+		return math.NaN()
+	}
+}
+
 // TestCausalOverOtherKeys: of a causal MultiHeadAttention over more keys than queries the last query sees all.
 func TestCausalOverOtherKeys(t *testing.T) {
 	w := &writer{Rand: rand.New(rand.NewPCG(1, 1)), left: map[string]bool{}, opset: 18, float: f32, main: &onnx.Graph{Name: proto.String("rows")}}
@@ -59,6 +70,8 @@ func TestRowsWithoutVisibleKeys(t *testing.T) {
 		{"nodes with their mask in float32", []onnx.Tensor_DataType{f16}},
 		{"nodes with views after their mask", []onnx.Tensor_DataType{f16}},
 		{"nodes with undone views after their mask", []onnx.Tensor_DataType{f16}},
+		{"nodes that clear NaN", nil},
+		{"nodes that clear NaN of queries", nil},
 		{"MultiHeadAttention", nil},
 		{"MultiHeadAttention causal", []onnx.Tensor_DataType{f16}},
 		{"MultiHeadAttention causal after a past", []onnx.Tensor_DataType{f16}},
@@ -107,7 +120,11 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 	switch operator {
 	case "nodes":
 		for range 3 {
-			in = append(in, w.input("side", kind, normal, w.batch, number(heads), w.tokens, number(size)))
+			side := normal
+			if len(in) == 0 && strings.HasSuffix(form, "NaN of queries") {
+				side = someNaN
+			}
+			in = append(in, w.input("side", kind, side, w.batch, number(heads), w.tokens, number(size)))
 		}
 		s := w.node("MatMul", []value{in[0], w.transpose(in[1], 0, 1, 3, 2)}, value{kind: kind, dims: []dim{w.batch, number(heads), w.tokens, w.tokens}})
 		s = w.node("Mul", []value{s, w.full(kind, func(int64) float64 { return 0.35 })}, s.like(s.dims...))
@@ -133,6 +150,9 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 			s = w.cast(s, f32)
 		}
 		p := w.cast(w.unary("Softmax", s, "axis", -1), kind)
+		if strings.Contains(form, "clear NaN") {
+			p = w.node("Where", []value{w.node("IsNaN", []value{p}, value{kind: boolean, dims: p.dims}), w.full(kind, func(int64) float64 { return 0 }), p}, p)
+		}
 		if p.rank() == 3 {
 			p = w.node("Reshape", []value{p, w.ints(2, 2, 7, 7)}, p.like(w.batch, number(heads), w.tokens, w.tokens))
 		}

@@ -146,15 +146,18 @@ func spread(from, to *ort.Value) error {
 }
 
 // rounding is how far an output moves where every float of inputs and constants is the one above or below it, in the
-// worst of some tries, or, with float16, how far ONNX Runtime alone is from float32: what any computation in this
-// precision must be allowed.
+// worst of some tries, or how far ONNX Runtime alone is from itself in float32, for float16, and in float64: what any
+// computation in this precision must be allowed.
 func (r *run) rounding(ctx context.Context, output int, want []*ort.Value) (float64, error) {
 	if r.moved != nil {
 		return r.moved[output], nil
 	}
 	r.moved = make([]float64, len(r.names))
-	if !r.near {
-		if err := r.widely(ctx, want); err != nil {
+	for _, to := range []onnx.Tensor_DataType{f32, f64} {
+		if r.near || to == f32 && !usesHalves(r.graph.Model) {
+			continue
+		}
+		if err := r.widely(ctx, want, to); err != nil {
 			return 0, err
 		}
 	}
@@ -189,52 +192,52 @@ func (r *run) rounding(ctx context.Context, output int, want []*ort.Value) (floa
 	return r.moved[output], nil
 }
 
-// widely compares ONNX Runtime alone with itself in float32, where the graph has float16.
-func (r *run) widely(ctx context.Context, want []*ort.Value) error {
-	g, feed := widened(r.graph, r.feed)
+// widely compares ONNX Runtime alone with itself in a wider type, where it has the graph's operators in that.
+func (r *run) widely(ctx context.Context, want []*ort.Value, to onnx.Tensor_DataType) error {
+	g, feed := widened(r.graph, r.feed, to)
 	b, err := proto.Marshal(g.Model)
 	if err != nil {
 		return err
 	}
 	s, err := r.library.NewSessionFromBytes(b, r.options)
 	if err != nil {
-		return nil // a mixture of types that cannot be widened
+		return nil // an operator that has not this type
 	}
 	defer s.Close()
 	exact, err := r.answers(ctx, s, feed)
 	if err != nil {
 		return nil
 	}
+	halves := to == f32 && usesHalves(r.graph.Model)
 	for i, v := range exact {
-		if want[i].Element() == ort.Float32 && usesHalves(r.graph.Model) { // a number of float16, which was rounded or not
-			b, err := want[i].Bytes()
-			if err != nil {
-				return err
-			}
-			for at := 0; at < len(b); at += 4 {
-				if x := math.Abs(float64(math.Float32frombits(read32(b[at:])))) / 2048; x > r.moved[i] && x < 1e3 {
-					r.moved[i] = x
-				}
-			}
-		}
-		if want[i].Element() != ort.Float16 || v.Element() != ort.Float32 {
-			continue
-		}
-		x, err := want[i].Bytes()
+		x, err := elements(want[i])
 		if err != nil {
 			return err
 		}
-		y, err := v.Bytes()
+		y, err := elements(v)
 		if err != nil {
 			return err
 		}
-		for at := 0; at < len(x)/2; at++ {
-			if d := math.Abs(half.ToFloat(read16(x[2*at:])) - float64(math.Float32frombits(read32(y[4*at:])))); d > r.moved[i] && !math.IsInf(d, 0) {
+		for at := range x {
+			d := math.Abs(x[at] - y[at])
+			if want[i].Element() == ort.Float32 && halves { // a number of float16, which was rounded or not
+				d = math.Abs(x[at]) / 2048
+			}
+			if d > r.moved[i] && d < 1e3 {
 				r.moved[i] = d
 			}
 		}
 	}
 	return nil
+}
+
+// elements of a value, where it is of floats.
+func elements(v *ort.Value) ([]float64, error) {
+	b, err := v.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	return floats(b, onnx.Tensor_DataType(v.Element())), nil
 }
 
 // nudgeConstants moves the floats of a graph's constants of more than one element, those of its branches too.

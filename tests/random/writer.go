@@ -15,6 +15,7 @@ import (
 const (
 	f32     = onnx.Tensor_FLOAT
 	f16     = onnx.Tensor_FLOAT16
+	f64     = onnx.Tensor_DOUBLE
 	i64     = onnx.Tensor_INT64
 	boolean = onnx.Tensor_BOOL
 )

@@ -100,16 +100,16 @@ func broadcastOf(name string, t *tensor.Tensor, to [4]int64) (*view, error) {
 
 // attention is one problem of the canonical attention operator.
 type attention struct {
-	query, key, value    *view // key and value: the new ones; may be nil
-	pastKey, pastValue   *view // may be nil
-	bias, mask           *view // may be nil
-	lengths              []float64
-	past, fresh, total   int64
-	scale, softcap, fill float64
-	causal, window       int64
-	fromLengths          bool
-	maskAfterBias, zeros bool
-	scoresMode           int64 // 0 scaled product, 1 after softcap, 2 after masks, 3 after softmax
+	query, key, value              *view // key and value: the new ones; may be nil
+	pastKey, pastValue             *view // may be nil
+	bias, mask                     *view // may be nil
+	lengths                        []float64
+	past, fresh, total             int64
+	scale, softcap, fill           float64
+	causal, window                 int64
+	fromLengths                    bool
+	maskAfterBias, zeros, clearNaN bool
+	scoresMode                     int64 // 0 scaled product, 1 after softcap, 2 after masks, 3 after softmax
 }
 
 // referenceAttention is the operator that replaces blocks of kind attention, one loop a formula:
@@ -169,6 +169,7 @@ func newAttention(inputs map[string]*tensor.Tensor, attributes []manifest.Attrib
 		fromLengths:   attributeOr(attributes, "causal_from_lengths", int64(0)) != 0,
 		maskAfterBias: attributeOr(attributes, "mask_after_bias", int64(0)) != 0,
 		zeros:         attributeOr(attributes, "zero_masked_rows", int64(0)) != 0,
+		clearNaN:      attributeOr(attributes, "clear_nan", int64(0)) != 0,
 		scoresMode:    attributeOr(attributes, "scores_mode", int64(3)),
 	}
 	query := inputs["query"]
@@ -269,6 +270,9 @@ func (a *attention) row(b, h, g, i int64, weights, scores []float64) {
 		weights[j] = s
 	}
 	softmax(weights, a.zeros)
+	if a.clearNaN && slices.ContainsFunc(weights, math.IsNaN) {
+		clear(weights)
+	}
 	if a.scoresMode == 3 {
 		copy(scores, weights)
 	}

@@ -70,6 +70,8 @@ func TestReferenceAttentionByHand(t *testing.T) {
 		{"softcap", map[string]*tensor.Tensor{"query": one, "key": given(t, shape, 1e9, -1e9, 0), "value": values}, []manifest.Attribute{{Name: "softcap", Value: 2.0}, {Name: "scores_mode", Value: int64(1)}}, "scores", []float64{2, -2, 0}},
 		{"all masked", map[string]*tensor.Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1}, 0)}, nil, "scores", []float64{math.NaN(), math.NaN(), math.NaN()}},
 		{"all masked, zeros", map[string]*tensor.Tensor{"query": one, "key": keys, "value": values, "attn_mask": given(t, []int64{1}, 0)}, []manifest.Attribute{{Name: "zero_masked_rows", Value: int64(1)}}, "output", []float64{0}},
+		{"NaN cleared", map[string]*tensor.Tensor{"query": given(t, []int64{1, 1, 1, 1}, math.NaN()), "key": keys, "value": values}, []manifest.Attribute{{Name: "clear_nan", Value: int64(1)}}, "output", []float64{0}},
+		{"NaN, zeros for masked rows", map[string]*tensor.Tensor{"query": given(t, []int64{1, 1, 1, 1}, math.NaN()), "key": keys, "value": values}, []manifest.Attribute{{Name: "zero_masked_rows", Value: int64(1)}}, "output", []float64{math.NaN()}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := referenceAttention(test.inputs, append(test.attributes, scale))

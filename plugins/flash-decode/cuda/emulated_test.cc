@@ -92,7 +92,7 @@ Attributes AttributesOf(const Problem& p) {
   a.Int("is_causal", p.causal).Int("window", p.window);
   a.Int("causal_from_lengths", p.diagonal == DiagonalFrom::kLengths);
   a.Float("mask_fill", p.mask_fill).Int("mask_after_bias", p.mask_after_bias);
-  a.Int("zero_masked_rows", p.zero_masked_rows);
+  a.Int("zero_masked_rows", p.zero_masked_rows).Int("clear_nan", p.clear_nan);
   a.Int("scores_mode", static_cast<int64_t>(p.scores_stage));
   return a;
 }

@@ -61,6 +61,7 @@ inline fd::Problem DeviceProblem(const Problem& p, cuda::Type type) {
   d.mask_fill = p.mask_fill;
   d.mask_after_bias = p.mask_after_bias;
   d.zero_masked_rows = p.zero_masked_rows;
+  d.clear_nan = p.clear_nan;
   d.scores = DeviceOutput(p.scores);
   d.scores_stage = static_cast<fd::ScoresStage>(p.scores_stage);
   return d;

@@ -112,6 +112,32 @@ TEST(Edge, ARowWithoutVisibleKeysIsNanLikeASoftmaxOrZeroWhenAsked) {
   }
 }
 
+TEST(Edge, RowsWhoseSoftmaxIsNanAreClearedWhenAsked) {
+  for (const Tuning& way : Ways()) {
+    for (int64_t queries : {4, 24}) {
+      for (float bad : {kNan, kInfinity}) {
+        Small small(1, queries, 100, queries, 8);
+        small.p.causal = true;
+        small.p.clear_nan = true;
+        for (float& q : small.query) q = std::fabs(q) + 0.1f;
+        small.key[2 * 8 + 3] = bad;  // position 102: visible to all queries but 0 and 1
+        std::vector<float> scores(static_cast<size_t>(queries * (100 + queries)), kNan);
+        small.p.scores.data = scores.data();
+        small.p.scores.strides = {0, 0, 100 + queries, 1};
+        small.Run(way);
+        small.ExpectReference();
+        for (size_t i = 0; i < small.output.size(); ++i) {
+          EXPECT_EQ(small.output[i] == 0.0f, i >= 2 * 8) << i;
+        }
+        for (size_t i = 0; i < scores.size(); ++i) {
+          ASSERT_FALSE(std::isnan(scores[i])) << i;
+          if (i >= 2 * static_cast<size_t>(100 + queries)) ASSERT_EQ(scores[i], 0.0f) << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Edge, WithoutAnyKeyTheOutputIsTheEmptySum) {
   Small small(2, 3, 0, 0, 8);
   small.Run();

@@ -62,12 +62,18 @@ class Maker {
     p.window = Chance(0.15) ? Pick(1, 40) : 0;
     p.diagonal = Chance(0.1) ? DiagonalFrom::kLengths : DiagonalFrom::kPast;
     p.zero_masked_rows = Chance(0.5);
+    p.clear_nan = Chance(0.3);
     p.mask_after_bias = Chance(0.5);
 
     MakeInputs();
     MakeMasks();
     MakeOutputs();
     HideGarbage();
+    if (p.clear_nan && p.batch * p.queries > 0 && Chance(0.5)) {
+      const int64_t at = made_.query.Index(Pick(0, p.batch - 1), Pick(0, p.heads - 1),
+                                           Pick(0, p.queries - 1), Pick(0, p.head_size - 1));
+      Set(made_.query, at, std::numeric_limits<float>::quiet_NaN());
+    }
     MakeTuning();
     Describe();
   }
@@ -281,7 +287,7 @@ class Maker {
          << p.mask_fill << " after " << p.mask_after_bias << " lengths "
          << (p.lengths32 != nullptr || p.lengths64 != nullptr) << " limit " << p.key_limit
          << " scores " << (p.scores.data != nullptr) << " stage "
-         << static_cast<int>(p.scores_stage) << " zeros " << p.zero_masked_rows << " | isa "
+         << static_cast<int>(p.scores_stage) << " zeros " << p.zero_masked_rows << p.clear_nan << " | isa "
          << static_cast<int>(t.isa) << " splits " << t.splits << " chunk " << t.row_chunk
          << " packed " << t.packed_rows << " streamed " << t.streamed_bytes << " threads "
          << made_.threads;

@@ -116,7 +116,8 @@ Expected Compute(const Problem& p) {
         double sum = 0.0;
         for (double s : score) maximum = std::max(maximum, s);
         for (double s : score) sum += std::exp(s - maximum);
-        const bool zeros = keys == 0 || (p.zero_masked_rows && maximum == lowest);
+        const bool zeros = keys == 0 || (p.zero_masked_rows && maximum == lowest) ||
+                           (p.clear_nan && std::isnan(sum));
         const double large = std::fabs(maximum);
         expected.slack[static_cast<size_t>(row)] =
             std::isfinite(maximum) && large > 64.0 ? large * 2.5e-7 : 0.0;

@@ -279,6 +279,7 @@ class Maker {
     if (random_.Chance(6)) p().softcap = static_cast<float>(random_.Uniform(0.5, 20));
     if (random_.Chance(4)) p().window = random_.Between(1, 50);
     p().zero_masked_rows = random_.Chance(2);
+    p().clear_nan = random_.Chance(4);
     if (p().sequences == nullptr) {
       p().causal = random_.Chance(3);
       if (random_.Chance(10)) p().key_limit = random_.Between(0, p().keys);
@@ -374,6 +375,10 @@ class Maker {
     Each(sizes, [&](int64_t b, int64_t h, int64_t s, int64_t d) {
       c_.query->data[c_.query->At(b, h, s, d)] = Narrow<T>(random_.Uniform(-1.5, 1.5));
     });
+    if (p().clear_nan && !c_.query->data.empty() && random_.Chance(2)) {
+      const auto last = static_cast<int64_t>(c_.query->data.size()) - 1;
+      c_.query->data[static_cast<size_t>(random_.Between(0, last))] = Narrow<T>(std::nan(""));
+    }
     c_.query_array = std::make_unique<Array<T>>(trial_, c_.query->data, random_.Between(0, 3));
     p().query = {c_.query_array->data(), c_.query->strides};
     c_.output = std::make_unique<Tensor<T>>(out, random_.Pick({"bhsd", "bshd", "bhds"}),

@@ -45,14 +45,15 @@ void Compare(Trial& trial, Case<T>& c, const Array<T>& output, const Array<T>* s
               stages[static_cast<size_t>(p.scores_stage)];
         }
       }
-      const bool weightless = maximum == kLowest;
+      bool weightless = maximum == kLowest;
       // float32 cannot resolve the differences of large scores better; the largest all are one.
       if (std::abs(maximum) > 64 && std::abs(maximum) < 1e6) {
         slack = std::max(slack, std::abs(maximum) * 2.5e-7);
       }
       for (double& w : weights) sum += w = weightless ? 0 : std::exp(w - maximum);
       const bool keyless = pool ? row.keys == 0 : p.keys == 0;
-      const double lost = p.zero_masked_rows || keyless ? 0 : std::nan("");
+      const double lost = p.zero_masked_rows || p.clear_nan || keyless ? 0 : std::nan("");
+      if (p.clear_nan && std::isnan(sum)) weightless = true;
       for (double& w : weights) w = weightless ? lost : w / sum;
       want_lse.push_back(weightless ? kLowest : maximum + std::log(sum));
       for (int64_t d = 0; d < p.value_size; ++d) {
@@ -126,7 +127,7 @@ void Launch(Trial& trial, Case<T>& c) {
               << " own " << p.private_length << " causal " << p.causal << " window " << p.window
               << " diagonal " << p.diagonal << " softcap " << p.softcap << " bias "
               << (c.bias != nullptr) << " mask " << (c.mask != nullptr) << " fill " << p.mask_fill
-              << " after " << p.mask_after_bias << " distances " << p.distances << " limit "
+              << " after " << p.mask_after_bias << " clear " << p.clear_nan << " distances " << p.distances << " limit "
               << p.key_limit << " scores " << c.wants_scores << " | fast " << plan.fast
               << " tile rows " << plan.tile_rows << " tokens " << plan.cut.tile_tokens << " splits "
               << plan.cut.splits << (plan.cut.clustered ? " of a cluster" : "") << " stages "
