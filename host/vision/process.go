@@ -39,9 +39,9 @@ func (p *Processor) shaped(path string, image *picture, most int) (*picture, err
 	if p.Align && (width < height && image.width > image.height || width > height && image.width < image.height) {
 		image = image.turned()
 	}
-	possible := func(h, w int) error {
+	possible := func(h, w int, when string) error {
 		if h < 1 || w < 1 || w > most/h {
-			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("resized it would have %d by %d pixels (height by width)", h, w),
+			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("resized it would have %d by %d pixels (height by width)%s", h, w, when),
 				Needed: fmt.Sprintf("1 to %d in all", most), Fix: "cut it into parts that are less long"}
 		}
 		return nil
@@ -60,14 +60,17 @@ func (p *Processor) shaped(path string, image *picture, most int) (*picture, err
 				height, width = int(float64(edge*image.height)/float64(image.width)), edge
 			}
 		}
-		if err := possible(height, width); err != nil {
+		if err := possible(height, width, ""); err != nil {
+			return nil, err
+		}
+		if err := possible(image.height, width, " on the way"); err != nil { // first across
 			return nil, err
 		}
 		image = image.resize(width, height, p.Resample, span{0, float64(image.width)}, span{0, float64(image.height)})
 	}
 	if p.Thumbnail {
 		h, w := image.within(p.Size.Height, p.Size.Width)
-		if err := possible(h, w); err != nil {
+		if err := possible(h, w, ""); err != nil {
 			return nil, err
 		}
 		image = image.thumbnail(h, w)

@@ -169,6 +169,7 @@ func TestImagesThatAreRefused(t *testing.T) {
 		{"16 bits", "", "16 bits of grey", encoded(t, image.NewGray16(image.Rect(0, 0, 32, 32)))},
 		{"other size", `{"image_processor_type": "ViTImageProcessor", "do_resize": false}`, "processed it has 31 by 32 pixels (height by width), needed 32 by 32", encoded(t, image.NewGray(image.Rect(0, 0, 32, 31)))},
 		{"long", `{"image_processor_type": "DonutImageProcessor", "size": 32}`, "resized it would have 32 by 64000 pixels", encoded(t, image.NewGray(image.Rect(0, 0, 2000, 1)))},
+		{"tall", "", "resized it would have 200000 by 32 pixels (height by width) on the way", encoded(t, image.NewGray(image.Rect(0, 0, 1, 200000)))},
 		{"thin", `{"image_processor_type": "DonutImageProcessor", "size": 32, "do_resize": false}`, "resized it would have 0 by 32 pixels", encoded(t, image.NewGray(image.Rect(0, 0, 2000, 1)))},
 		{"not filled", `{"image_processor_type": "DonutImageProcessor", "size": 32, "do_resize": false, "do_thumbnail": false}`, "needed at most 32 by 32, up to which it is filled", encoded(t, image.NewGray(image.Rect(0, 0, 40, 20)))},
 	} {
@@ -216,19 +217,25 @@ func FuzzImage(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
-	p := &Processor{shape: []int64{1, 3, 16, 12}}
-	if err := p.configure([]byte(`{"image_processor_type": "DonutImageProcessor", "size": {"height": 16, "width": 12}}`)); err != nil {
-		f.Fatal(err)
+	var processors []*Processor
+	for _, kind := range []string{"Donut", "ViT"} {
+		p := &Processor{shape: []int64{1, 3, 16, 12}}
+		if err := p.configure([]byte(`{"image_processor_type": "` + kind + `ImageProcessor", "size": {"height": 16, "width": 12}}`)); err != nil {
+			f.Fatal(err)
+		}
+		processors = append(processors, p)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		limittest.Check(t, len(data), func() {
-			values, err := p.values("page", data, 1<<20)
-			if err == nil && len(values) != 3*16*12 {
-				t.Errorf("%d values", len(values))
-			}
-			for _, v := range values {
-				if !(v >= -1 && v <= 1) {
-					t.Fatalf("a value is %g", v)
+			for _, p := range processors {
+				values, err := p.values("page", data, 1<<20)
+				if err == nil && len(values) != 3*16*12 {
+					t.Errorf("%d values", len(values))
+				}
+				for _, v := range values {
+					if !(v >= -1 && v <= 1) {
+						t.Fatalf("a value is %g", v)
+					}
 				}
 			}
 		})
