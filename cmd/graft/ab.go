@@ -91,7 +91,7 @@ With --ablation techniques are turned on one at a time instead.`,
 	between(f, &o.Warmup, "warmup", 3, 1, 1_000_000, "runs of each side before timing")
 	between(f, &o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
-	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round, or of a folder generating once: then a plugin hangs")
+	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round, or of a folder opening one side or generating once: then a plugin hangs")
 	f.BoolVar(&o.QuantizationNoise, "accept-quantization-noise", false, acceptNoise)
 	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
 	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")

@@ -83,19 +83,11 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	if err != nil {
 		return err
 	}
-	l, err := ort.FindAndOpen(c.runtime)
-	if err != nil {
-		return err
-	}
-	set, err := c.load(o.A != "none" || o.B != "none")
-	if err != nil {
-		return err
-	}
 	p := c.progress("comparing")
-	r, err := generations.Compare(cmd.Context(), l, set, folder, generations.Options{
+	r, err := generations.Apart(cmd.Context(), generations.Job{Folder: folder, Options: generations.Options{
 		A: o.A, B: o.B, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
 		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild, Deadline: deadline,
-	})
+	}, Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
 	p.end()
 	if err != nil {
 		return err

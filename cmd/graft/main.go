@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/trial"
@@ -38,6 +39,7 @@ func main() {
 func tasks() map[string]worker.Handler {
 	list := verification.Tasks()
 	maps.Copy(list, comparison.Tasks())
+	maps.Copy(list, generations.Tasks())
 	maps.Copy(list, trial.Tasks())
 	return list
 }

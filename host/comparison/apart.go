@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ const DefaultDeadline = 10 * time.Minute
 // kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Run.
 func Apart(ctx context.Context, j Job) (*Result, error) {
 	j.Options.step("comparing answers")
-	child, err := Start(ctx, j.Model, j.Deadline, j.Output)
+	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output})
 	if err != nil {
 		return nil, err
 	}
@@ -49,17 +48,16 @@ func Apart(ctx context.Context, j Job) (*Result, error) {
 	return run(ctx, &apart{child, j}, j.Options)
 }
 
-// Start starts a child process for sessions of a model: it may take all of the machine's memory. A deadline of 0 is
-// DefaultDeadline. What a task of it ends in, Ended words.
-func Start(ctx context.Context, path string, deadline time.Duration, output io.Writer) (*worker.Child, error) {
-	if deadline <= 0 {
-		deadline = DefaultDeadline
+// Start starts a child process for sessions of a model, o.Subject. Without a bound it may take all of the machine's memory; a
+// deadline of 0 is DefaultDeadline. What a task of it ends in, Ended words.
+func Start(ctx context.Context, o worker.Options) (*worker.Child, error) {
+	if o.Deadline <= 0 {
+		o.Deadline = DefaultDeadline
 	}
-	most := 2 * memory.Half()
-	if most <= 0 {
-		most = math.MaxInt64 >> 1
+	if o.Memory <= 0 {
+		o.Memory = 2 * memory.Half()
 	}
-	return worker.Start(ctx, worker.Options{Subject: path, Deadline: deadline, Memory: most, Output: output})
+	return worker.Start(ctx, o)
 }
 
 // apart are the stages in a child.
@@ -85,7 +83,7 @@ type roundsRequest struct{ Warmup, AtMost int }
 type roundsAnswer struct{ A, B []float64 }
 
 func (a *apart) open(ctx context.Context) (*Result, error) {
-	answer, err := ask[openAnswer](ctx, a.child, taskOpen, a.job)
+	answer, err := Ask[openAnswer](ctx, a.child, taskOpen, a.job)
 	if a.job.Refused != nil {
 		for _, why := range answer.Refused {
 			a.job.Refused(why)
@@ -95,12 +93,12 @@ func (a *apart) open(ctx context.Context) (*Result, error) {
 }
 
 func (a *apart) rounds(ctx context.Context, warmup, atMost int) ([]float64, []float64, error) {
-	answer, err := ask[roundsAnswer](ctx, a.child, taskRounds, roundsRequest{warmup, atMost})
+	answer, err := Ask[roundsAnswer](ctx, a.child, taskRounds, roundsRequest{warmup, atMost})
 	return answer.A, answer.B, err
 }
 
 func (a *apart) environment(ctx context.Context) (Environment, error) {
-	return ask[Environment](ctx, a.child, taskEnvironment, struct{}{})
+	return Ask[Environment](ctx, a.child, taskEnvironment, struct{}{})
 }
 
 // Tasks are what an executable that can be a child does for Apart: pass them to worker.Main. A child does one comparison.
@@ -114,43 +112,40 @@ func Tasks() map[string]worker.Handler {
 		return h, nil
 	}
 	return map[string]worker.Handler{
-		taskOpen: worker.Handle(func(ctx context.Context, j Job) (reply[openAnswer], error) {
-			var a openAnswer
-			err := errors.New("a comparison is open")
+		taskOpen: Task(func(ctx context.Context, j Job) (a openAnswer, err error) {
+			err = errors.New("a comparison is open")
 			once.Do(func() {
 				h = &here{path: j.Model, options: j.Options}
 				if h.library, err = ort.FindAndOpen(j.Runtime); err != nil {
 					return
 				}
-				if h.set, a.Refused, err = pluginsOf(j); err == nil {
+				if h.set, a.Refused, err = Plugins(j.Folders, j.Options.A != "none" || j.Options.B != "none"); err == nil {
 					a.Result, err = h.open(ctx)
 				}
 			})
-			return replied(a, err), nil
+			return a, err
 		}),
-		taskRounds: worker.Handle(func(ctx context.Context, r roundsRequest) (reply[roundsAnswer], error) {
+		taskRounds: Task(func(ctx context.Context, r roundsRequest) (a roundsAnswer, err error) {
 			h, err := opened()
-			var a roundsAnswer
 			if err == nil {
 				a.A, a.B, err = h.rounds(ctx, r.Warmup, r.AtMost)
 			}
-			return replied(a, err), nil
+			return a, err
 		}),
-		taskEnvironment: worker.Handle(func(ctx context.Context, _ struct{}) (reply[Environment], error) {
+		taskEnvironment: Task(func(ctx context.Context, _ struct{}) (e Environment, err error) {
 			h, err := opened()
-			var e Environment
 			if err == nil {
 				e, err = h.environment(ctx)
 			}
-			return replied(e, err), nil
+			return e, err
 		}),
 	}
 }
 
-// pluginsOf loads those that a job names, and lists those that are left out. Sides of ONNX Runtime alone need none.
-func pluginsOf(j Job) (set *loaded.Set, refused []string, err error) {
-	set, err = loaded.Load(j.Folders, false)
-	if err != nil && (j.Options.A != "none" || j.Options.B != "none") {
+// Plugins loads those of folders, and lists those that are left out, in words. None at all are an error where they are needed.
+func Plugins(folders []string, needed bool) (set *loaded.Set, refused []string, err error) {
+	set, err = loaded.Load(folders, false)
+	if err != nil && needed {
 		return nil, nil, err
 	}
 	for _, why := range set.Refused {
@@ -213,8 +208,15 @@ func (w *wireError) err() error {
 	return fmt.Errorf("%s%w", w.Before, e)
 }
 
-// ask runs a stage in the child.
-func ask[T any](ctx context.Context, child *worker.Child, task string, request any) (T, error) {
+// Task makes a handler of a stage whose errors, unlike those of worker.Handle, come out of Ask as they went into it.
+func Task[Request, Result any](do func(context.Context, Request) (Result, error)) worker.Handler {
+	return worker.Handle(func(ctx context.Context, request Request) (reply[Result], error) {
+		return replied(do(ctx, request)), nil
+	})
+}
+
+// Ask runs a stage in the child, a handler that Task made.
+func Ask[T any](ctx context.Context, child *worker.Child, task string, request any) (T, error) {
 	var answer reply[json.RawMessage]
 	var value T
 	if err := child.Run(ctx, task, request, &answer); err != nil {

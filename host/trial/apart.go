@@ -57,7 +57,7 @@ func Apart(ctx context.Context, j Job) (v Verdict, err error) {
 	if len(j.Plan) == 0 {
 		return v, nil
 	}
-	child, err := comparison.Start(ctx, j.Model, j.Deadline, j.Output)
+	child, err := comparison.Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output})
 	if err != nil {
 		return v, err
 	}

@@ -27,8 +27,8 @@ type Footprint struct {
 	PeakRSSBytes           int64 `json:"peak_rss_bytes"`
 }
 
-// job is what a child is to do.
-type job struct {
+// generation is what a child that is measured is to do.
+type generation struct {
 	Folder  string
 	Side    string
 	Options Options
@@ -38,7 +38,7 @@ type job struct {
 // side's memory: it reads a job from in, generates once and writes the footprint to
 // out.
 func RunChild(ctx context.Context, l *ort.Library, set *loaded.Set, in io.Reader, out io.Writer) error {
-	var j job
+	var j generation
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return fmt.Errorf("the job is not understood: %w", err)
 	}
@@ -88,7 +88,7 @@ func resident(what string) int64 {
 }
 
 // footprint lets a child generate. Native code that crashes, or that hangs until the deadline, is an error.
-func (j job) footprint(ctx context.Context, start func(context.Context) *exec.Cmd) (f Footprint, err error) {
+func (j generation) footprint(ctx context.Context, start func(context.Context) *exec.Cmd) (f Footprint, err error) {
 	within, done := context.WithTimeout(ctx, j.Options.Deadline)
 	defer done()
 	child := start(within)

@@ -29,16 +29,16 @@ func TestFootprintOfWhatCrashesOrHangs(t *testing.T) {
 		{"exit 1", time.Minute, "the process that measures memory failed: exit status 1"},
 		{"echo nothing", time.Minute, "the process that measures memory wrote"},
 	} {
-		if _, err := (job{Folder: "folder", Options: Options{Deadline: c.deadline}}).footprint(t.Context(), shell(c.script)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := (generation{Folder: "folder", Options: Options{Deadline: c.deadline}}).footprint(t.Context(), shell(c.script)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.script, err, c.want)
 		}
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (job{Options: Options{Deadline: time.Minute}}).footprint(over, shell("sleep 600")); !errors.Is(err, context.Canceled) {
+	if _, err := (generation{Options: Options{Deadline: time.Minute}}).footprint(over, shell("sleep 600")); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	f, err := (job{Options: Options{Deadline: time.Minute}}).footprint(t.Context(), shell(`echo '{"peak_rss_bytes": 5}'`))
+	f, err := (generation{Options: Options{Deadline: time.Minute}}).footprint(t.Context(), shell(`echo '{"peak_rss_bytes": 5}'`))
 	if err != nil || f.PeakRSSBytes != 5 {
 		t.Errorf("%+v, %v", f, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
@@ -105,6 +104,13 @@ type StepFloor struct {
 
 // Compare compares whole generations of a model folder.
 func Compare(ctx context.Context, l *ort.Library, set *loaded.Set, folder string, o Options) (*Result, error) {
+	h := &here{library: l, set: set, folder: folder, options: o}
+	defer h.close()
+	return run(ctx, h, folder, o)
+}
+
+// run leads a comparison through its stages.
+func run(ctx context.Context, s stages, folder string, o Options) (*Result, error) {
 	if o.Rounds <= 0 {
 		o.Rounds = 3
 	}
@@ -123,87 +129,87 @@ func Compare(ctx context.Context, l *ort.Library, set *loaded.Set, folder string
 	if err != nil {
 		return nil, err
 	}
+	names := []string{o.A, o.B}
 	var memory [2]Footprint
-	for i, name := range []string{o.A, o.B} {
+	for i, name := range names {
 		if o.Child == nil {
 			break
 		}
 		o.Step("measuring the memory of " + name)
 		given.Deadline = o.Deadline
-		if memory[i], err = (job{folder, name, given}).footprint(ctx, o.Child); err != nil {
+		if memory[i], err = (generation{folder, name, given}).footprint(ctx, o.Child); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	var sides [2]*way
-	for i, name := range []string{o.A, o.B} {
+	for i, name := range names {
 		o.Step("opening " + name)
-		if sides[i], err = openWay(l, set, folder, name, config, inputs, o); err != nil {
+		if err := s.open(ctx, i); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		defer sides[i].close()
-		sides[i].Footprint = memory[i]
 	}
 	r := &Result{SchemaVersion: 2, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens)}
 	if f := inputs[0].Features; f != nil {
 		r.InputFeatures = f.Shape
 	}
-	var first [2][][]search.Hypothesis
-	for i, w := range sides {
-		o.Step("generating with " + w.Name)
-		if first[i], _, err = w.run(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", w.Name, err)
+	var first [2][][][]int32
+	for i, name := range names {
+		o.Step("generating with " + name)
+		if first[i], err = s.first(ctx, i); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	r.compare(first[0], first[1])
 	o.Step("timing")
+	var seconds, prompts, after [2][]float64
 	var reads []float64
-	for round := range o.Rounds {
-		for _, i := range []int{0, 1, 1, 0} {
-			start := time.Now()
-			_, prompt, err := sides[i].run(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", sides[i].Name, err)
-			}
-			sides[i].Seconds = append(sides[i].Seconds, time.Since(start).Seconds())
-			sides[i].TTFTSeconds = append(sides[i].TTFTSeconds, prompt.Seconds())
+	for done := range o.Rounds {
+		times, err := s.round(ctx)
+		if err != nil {
+			return nil, err
 		}
-		if sides[1].stepBytes > 0 {
-			reads = append(reads, comparison.MemoryBandwidth()/1e9)
+		for i := range names {
+			seconds[i], prompts[i] = append(seconds[i], times.Seconds[i]...), append(prompts[i], times.TTFTSeconds[i]...)
+		}
+		if times.Bandwidth > 0 {
+			reads = append(reads, times.Bandwidth/1e9)
 		}
 		if o.Progress != nil {
-			o.Progress(int64(round+1), int64(o.Rounds))
+			o.Progress(int64(done+1), int64(o.Rounds))
 		}
 	}
-	var after [2][]float64
-	for i, w := range sides {
-		for j, s := range w.Seconds {
-			after[i] = append(after[i], s-w.TTFTSeconds[j])
+	o.Step("measuring the machine")
+	end, err := s.end(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range names {
+		w := &end.Sides[i]
+		w.Footprint, w.Seconds, w.TTFTSeconds = memory[i], seconds[i], prompts[i]
+		for j, all := range w.Seconds {
+			after[i] = append(after[i], all-w.TTFTSeconds[j])
 		}
 		w.TTFTMedianSeconds = statistics.Median(w.TTFTSeconds)
 		w.TokensPerSecond = float64(r.NewTokens) / statistics.Median(w.Seconds)
 		w.DecodeTokensPerSecond = float64(r.NewTokens-r.Batch) / statistics.Median(after[i])
 	}
-	r.ReorderShare = sides[1].share()
-	r.A, r.B = sides[0].Side, sides[1].Side
+	r.A, r.B, r.ReorderShare, r.Environment = end.Sides[0], end.Sides[1], end.ReorderShare, end.Environment
 	r.Speedup, r.DecodeSpeedup = statistics.SpeedupOf(r.A.Seconds, r.B.Seconds), statistics.SpeedupOf(after[0], after[1])
-	if steps := float64(r.NewTokens)/float64(r.Batch) - 1; sides[1].stepBytes > 0 && steps > 0 {
-		f := &StepFloor{Bytes: sides[1].stepBytes, MemoryBandwidthGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[1]) / steps}
+	if steps := float64(r.NewTokens)/float64(r.Batch) - 1; end.StepBytes > 0 && steps > 0 {
+		f := &StepFloor{Bytes: end.StepBytes, MemoryBandwidthGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[1]) / steps}
 		f.FloorMS = float64(f.Bytes) / f.MemoryBandwidthGB / 1e6
 		f.Ratio = f.StepMS / f.FloorMS
 		r.StepFloor = f
 	}
-	o.Step("measuring the machine")
-	r.Environment = comparison.Measure(l)
 	return r, nil
 }
 
 // compare counts equal sequences and how varied the best ones are.
-func (r *Result) compare(a, b [][]search.Hypothesis) {
+func (r *Result) compare(a, b [][][]int32) {
 	r.MinDistinct = -1
 	for i := range a {
 		for j := range a[i] {
 			r.Sequences++
-			if j < len(b[i]) && slices.Equal(a[i][j].Tokens, b[i][j].Tokens) {
+			if j < len(b[i]) && slices.Equal(a[i][j], b[i][j]) {
 				r.Equal++
 			}
 		}
@@ -211,10 +217,10 @@ func (r *Result) compare(a, b [][]search.Hypothesis) {
 			continue
 		}
 		distinct := map[int32]bool{}
-		for _, t := range b[i][0].Tokens {
+		for _, t := range b[i][0] {
 			distinct[t] = true
 		}
-		r.NewTokens += len(b[i][0].Tokens)
+		r.NewTokens += len(b[i][0])
 		if r.MinDistinct < 0 || len(distinct) < r.MinDistinct {
 			r.MinDistinct = len(distinct)
 		}

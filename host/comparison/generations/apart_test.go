@@ -1,0 +1,97 @@
+package generations
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/worker"
+)
+
+// crashing is the seed of a comparison whose rounds end the process, as a plugin with a fault does.
+const crashing = 0xdead
+
+func TestMain(m *testing.M) {
+	tasks := Tasks()
+	start, timed, seed := tasks[taskStart], tasks[taskRound], uint64(0)
+	tasks[taskStart] = func(ctx context.Context, request json.RawMessage) (any, error) {
+		var j Job
+		err := json.Unmarshal(request, &j)
+		if seed = j.Options.Seed; err != nil {
+			return nil, err
+		}
+		return start(ctx, request)
+	}
+	tasks[taskRound] = func(ctx context.Context, request json.RawMessage) (any, error) {
+		if seed == crashing {
+			return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		return timed(ctx, request)
+	}
+	worker.Main(tasks)
+	os.Exit(m.Run())
+}
+
+// TestApart: in a child process a comparison says what it says in this one, and a round that ends the child is an error.
+func TestApart(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := filepath.Abs("../../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load([]string{folder}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := "../../../models/g2p"
+	o := Options{A: "none", B: "auto", Search: []byte(`{"max_new_tokens": 5, "num_beams": 2}`), Batch: 2, PromptLength: 6, Rounds: 2, CacheBytes: 64 << 20}
+	here, err := Compare(t.Context(), l, set, model, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told [][2]int64
+	var steps []string
+	o.Progress = func(done, total int64) { told = append(told, [2]int64{done, total}) }
+	o.Step = func(what string) { steps = append(steps, what) }
+	j := Job{Folder: model, Options: o, Folders: []string{folder}}
+	there, err := Apart(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(there.A.Seconds) != 4 || len(there.B.TTFTSeconds) != 4 || there.Environment.ONNXRuntime != l.Version() || there.StepFloor == nil {
+		t.Errorf("%+v", there)
+	}
+	if there.Equal != here.Equal || there.Sequences != 2 || there.NewTokens != here.NewTokens || there.NewTokens == 0 || there.B.CacheBytes != here.B.CacheBytes ||
+		there.ReorderShare != here.ReorderShare || !slices.Equal(there.B.Plugins, here.B.Plugins) || len(there.B.Attention) != len(here.B.Attention) {
+		t.Errorf("%+v in the child, %+v here", there, here)
+	}
+	if len(told) == 0 || told[len(told)-1] != [2]int64{2, 2} || !slices.Contains(steps, "generating with auto") {
+		t.Errorf("progress %v, steps %q", told, steps)
+	}
+
+	j.Options.Seed = crashing
+	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrEnded) || !strings.Contains(err.Error(), "a plugin may have a fault") {
+		t.Errorf("a round that crashes: %v", err)
+	}
+	j.Options.Seed, j.Options.B = 0, "no-such-plugin"
+	_, want := Compare(t.Context(), l, set, model, j.Options)
+	if _, err := Apart(t.Context(), j); err == nil || err.Error() != want.Error() {
+		t.Errorf("%v in the child, %v here", err, want)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Apart(over, j); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
