@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"time"
 
@@ -188,16 +189,27 @@ func (g *generationFlags) inputs(folder string) ([][]int32, []*engine.Features, 
 func (g *generationFlags) features(files generate.Files, paths []string) ([]*engine.Features, error) {
 	var list []*engine.Features
 	for i, path := range paths {
-		values, err := files.File(path)
+		f, err := generate.Features(files, path)
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", g.input, i+1, err)
 		}
-		list = append(list, &engine.Features{Values: values, Shape: files.Shape()})
+		list = append(list, f)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: found no line; needed are paths of files of %s", g.input, files.Kind())
 	}
-	return list, nil
+	return cut(list), nil
+}
+
+// cut cuts features that are as long as their files, to the shortest.
+func cut(list []*engine.Features) []*engine.Features {
+	shortest := slices.MinFunc(list, func(a, b *engine.Features) int { return len(a.Values) - len(b.Values) })
+	for _, f := range list {
+		if len(f.Shape) == 2 {
+			f.Values, f.Shape = f.Values[:len(shortest.Values)], shortest.Shape
+		}
+	}
+	return list
 }
 
 // tokens are those of texts, cut to the shortest.

@@ -24,7 +24,7 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	if err != nil {
 		return fmt.Errorf("values: %w", err)
 	}
-	result, ok := f.down(out)
+	result, ok := f.down(out, value.size)
 	if !ok {
 		return fmt.Errorf("the axes of its result could not be told apart at %s", describe(out.value))
 	}

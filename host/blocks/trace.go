@@ -50,16 +50,19 @@ func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 			return view{}, false
 		}
 		return v.unrepeat(s.Dims, in)
+	case n.Is("Pad"):
+		return f.unpadded(v, n)
 	}
 	return view{}, false
 }
 
-// down follows what a block makes through nodes that only rearrange it, as
-// long as nothing else reads it, to the last arrangement that operators write. What nothing reads may lead around in
-// a circle, of a value's guises.
-func (f *finder) down(v view) (best view, found bool) {
+// down follows what a block makes of values of a size through nodes that only rearrange it, or cut off what is made of the zeros
+// that values were filled up with, as long as nothing else reads it, to the last arrangement that operators write. What nothing
+// reads may lead around in a circle, of a value's guises.
+func (f *finder) down(v view, size graph.Dim) (best view, found bool) {
 	for range maxDetour {
-		if v.reads(false) {
+		d, _ := v.size("d")
+		if d.Equal(size) && v.reads(false) {
 			best, found = v, true
 		}
 		n := f.soleReader(v.value)
@@ -67,6 +70,9 @@ func (f *finder) down(v view) (best view, found bool) {
 			return best, found
 		}
 		next, ok := f.stepDown(v, n)
+		if !ok && !d.Equal(size) {
+			next, ok = f.cutOff(v, n, size)
+		}
 		if !ok {
 			return best, found
 		}

@@ -227,11 +227,11 @@ func (g *Generator) Prompt(o *search.Options, prompt string) error {
 // encode turns a line into what the model can take.
 func (g *Generator) encode(o search.Options, line string) (*decode.Input, error) {
 	if g.Files != nil {
-		values, err := g.Files.File(line)
+		f, err := Features(g.Files, line)
 		if err != nil {
 			return nil, err
 		}
-		return &decode.Input{Features: &engine.Features{Values: values, Shape: g.Files.Shape()}}, nil
+		return &decode.Input{Features: f}, nil
 	}
 	limit := g.MaxInput
 	if limit == 0 {

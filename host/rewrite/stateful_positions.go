@@ -40,7 +40,7 @@ func (s *stateful) tables() (list []tabled, err error) {
 	if err := s.main.Sort(); err != nil {
 		return nil, err
 	}
-	kinds := s.dependencies()
+	kinds, counted := s.dependencies(), s.counted()
 	for _, n := range s.main.Nodes {
 		if kinds.of(n) != onTokens || n.Is("Shape", "Size") {
 			continue
@@ -49,7 +49,7 @@ func (s *stateful) tables() (list []tabled, err error) {
 			return nil, fmt.Errorf("%s %s, where an engine runs each token as a row of its own", describe(n), why)
 		}
 		for i, v := range n.In {
-			if v != nil && kinds[v] == onLengths && !s.isLength(n, i) {
+			if v != nil && kinds[v] == onLengths && (!s.isLength(n, i) || counted[v] && n.Is("Slice")) {
 				list = append(list, tabled{n, i})
 			}
 		}
@@ -122,6 +122,9 @@ func (s *stateful) rowPositions(needed []tabled) error {
 		if tables[k] == nil {
 			tables[k], err = s.tabulate(v, k.rank)
 		}
+		if s.isLength(n, t.index) && (err != nil || tables[k].kind != constantTable) {
+			continue // freeRest may have it from the tokens
+		}
 		if err == nil {
 			err = s.lookUp(t, tables[k])
 		}
@@ -186,6 +189,20 @@ func (s *stateful) dependencies() dependencies {
 		}
 	}
 	return d
+}
+
+// counted are the values that come of counting elements, as torch's repeat_interleave does: of lengths among them no analysis of
+// shapes tells what they are, and a run does.
+func (s *stateful) counted() map[*graph.Value]bool {
+	list := map[*graph.Value]bool{}
+	for _, n := range s.main.Nodes {
+		if n.Is("NonZero") || slices.ContainsFunc(n.In, func(v *graph.Value) bool { return list[v] }) {
+			for _, v := range n.Out {
+				list[v] = true
+			}
+		}
+	}
+	return list
 }
 
 // isLength reports an input of a node that says how to arrange elements, not

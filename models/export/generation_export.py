@@ -74,6 +74,8 @@ def folder_of(name):
     eager = name in generation_families.EAGER
     if made.config.model_type == "vision-encoder-decoder":
         return Folder(name, VISION, None, SEPARATE)
+    if made.config.model_type == "moonshine":
+        return Folder(name, SPEECH, "sdpa", SEPARATE)
     if made.config.is_encoder_decoder:
         return Folder(name, SEQ2SEQ, "eager" if eager else "sdpa", SEPARATE)
     return Folder(name, CAUSAL, "eager" if eager else "sdpa", ("model",))

@@ -10,6 +10,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
 )
 
 from generation_subjects import SIGNS, Subject
@@ -55,6 +56,13 @@ def viewer(encoder, decoder, gains=READING, start=2, **ends):
     config = AutoConfig.for_model("vision-encoder-decoder", **ends, **{
         side: {"model_type": kind, **fields, **({} if side == "encoder" else dict(is_decoder=True, add_cross_attention=True))} for side, (kind, fields) in {"encoder": encoder, "decoder": decoder}.items()})
     return Subject(AutoModelForImageTextToText, config, ends, gains, tokens=config.decoder.vocab_size, decoder_prompt=(7, 8, 9))
+
+
+def listener(kind, gains=READING, **fields):
+    """An encoder of samples of sound with its decoder."""
+    ends = dict(bos_token_id=1, pad_token_id=0, eos_token_id=53, decoder_start_token_id=1)
+    config = AutoConfig.for_model(kind, **ends, **fields)
+    return Subject(AutoModelForSpeechSeq2Seq, config, ends, gains, tokens=config.vocab_size)
 
 
 LOOKING = dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=4, intermediate_size=80, image_size=32, patch_size=8)
@@ -147,6 +155,11 @@ MAKERS = {
         ("donut-swin", dict(image_size=[64, 48], patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4)),
         ("mbart", dict(decoder_layers=2, d_model=48, decoder_attention_heads=4, encoder_attention_heads=4, decoder_ffn_dim=80, vocab_size=300,
                        max_position_embeddings=128, scale_embedding=True, add_final_layer_norm=True))),
+    # An encoder of samples of sound with a decoder.
+    "moonshine": lambda: listener(
+        "moonshine", {EMBEDDING: 7, OUTPUT: 2, r"conv[123]$": 2, r"norm$": SIGNS}, hidden_size=48, intermediate_size=80, vocab_size=300, encoder_num_hidden_layers=2,
+        decoder_num_hidden_layers=2, encoder_num_attention_heads=4, decoder_num_attention_heads=4, pad_head_dim_to_multiple_of=8,
+        max_position_embeddings=128),
 }
 
 

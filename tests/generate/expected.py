@@ -48,6 +48,8 @@ TRIES = 6
 BRIEF, BRIEF_TOKENS = 3, 40
 # Frames of Whisper's features: two a position of its encoder.
 FRAMES = 120
+# Samples of a sound: 124, then 40, then 19 positions of Moonshine's encoder.
+SAMPLES = 8000
 
 KINDS = {
     "greedy": {"num_beams": 1},
@@ -84,6 +86,8 @@ def feature_shape(config):
     """What an encoder of sound or images reads, or None."""
     if config.model_type == "whisper":
         return [config.num_mel_bins, FRAMES]
+    if config.model_type == "moonshine":
+        return [SAMPLES]
     if config.model_type == "vision-encoder-decoder":
         size = config.encoder.image_size
         return [config.encoder.num_channels, *(size if isinstance(size, list) else [size, size])]
@@ -128,7 +132,7 @@ class Model:
         """Sequences without their prompt, the scores of beams, and [steps, reorders]; of so many equal rows."""
         inputs, cut = {}, 1
         if self.shape:
-            inputs["input_features" if self.speech else "pixel_values"] = self.features(case["features"]).to(model.dtype)
+            inputs[self.single.get_encoder().main_input_name] = self.features(case["features"]).to(model.dtype)
             start = [self.config.decoder_start_token_id, *case["decoder_prompt"]]
             inputs["decoder_input_ids"] = torch.tensor([start])
             cut = len(start)

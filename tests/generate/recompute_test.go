@@ -89,6 +89,14 @@ func session(t *testing.T, l *ort.Library, path string, patcher ort.Patcher) *or
 	return s
 }
 
+// read is what the encoder's mask is over: tokens, or samples of sound.
+func (e *Expected) read(c Case) int64 {
+	if len(e.FeatureShape) == 1 {
+		return e.FeatureShape[0]
+	}
+	return int64(len(c.Prompt))
+}
+
 // encode runs the encoder over the text or the features of a case.
 func (r *recomputer) encode(ctx context.Context, e *Expected, c Case) (*ort.Value, error) {
 	inputs := map[string]*ort.Value{}
@@ -96,12 +104,12 @@ func (r *recomputer) encode(ctx context.Context, e *Expected, c Case) (*ort.Valu
 	for _, in := range r.encoder.Inputs() {
 		var v *ort.Value
 		var err error
-		switch n := int64(len(c.Prompt)); in.Name {
+		switch n := e.read(c); in.Name {
 		case "input_ids":
 			v, err = ort.NewTensor(r.library, []int64{1, n}, c.Prompt)
 		case "attention_mask":
 			v, err = ort.NewTensor(r.library, []int64{1, n}, ones(n))
-		case "input_features", "pixel_values":
+		case "input_features", "pixel_values", "input_values":
 			v, err = ort.NewTensor(r.library, append([]int64{1}, e.FeatureShape...), e.Features(c))
 		default:
 			err = fmt.Errorf("encoder input %s is not understood", in)
@@ -119,7 +127,7 @@ func (r *recomputer) encode(ctx context.Context, e *Expected, c Case) (*ort.Valu
 }
 
 // logits are those after the last of tokens.
-func (r *recomputer) logits(ctx context.Context, hidden *ort.Value, read, tokens []int64) ([]float32, error) {
+func (r *recomputer) logits(ctx context.Context, hidden *ort.Value, read int64, tokens []int64) ([]float32, error) {
 	inputs := map[string]*ort.Value{}
 	defer closeAll(inputs)
 	n := int64(len(tokens))
@@ -132,7 +140,7 @@ func (r *recomputer) logits(ctx context.Context, hidden *ort.Value, read, tokens
 		case in.Name == "attention_mask":
 			v, err = ort.NewTensor(r.library, []int64{1, n}, ones(n))
 		case in.Name == "encoder_attention_mask":
-			v, err = ort.NewTensor(r.library, []int64{1, int64(len(read))}, ones(int64(len(read))))
+			v, err = ort.NewTensor(r.library, []int64{1, read}, ones(read))
 		case in.Name == "position_ids":
 			v, err = ort.NewTensor(r.library, []int64{1, n}, counting(n))
 		case in.Name == "use_cache_branch":
@@ -191,7 +199,7 @@ func (r *recomputer) greedy(ctx context.Context, e *Expected, c Case, limit int)
 	tokens := slices.Clone(c.Start(r.config.IsEncoderDecoder, r.config.StartToken))
 	start := len(tokens)
 	for len(tokens)-start < limit {
-		logits, err := r.logits(ctx, hidden, c.Prompt, tokens)
+		logits, err := r.logits(ctx, hidden, e.read(c), tokens)
 		if err != nil {
 			return nil, err
 		}

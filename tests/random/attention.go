@@ -161,10 +161,19 @@ func (w *writer) core(h heads) value {
 	case 1:
 		q, k = w.scaled(q, math.Sqrt(scale), h), w.scaled(k, math.Sqrt(scale), h)
 	}
+	v := h.v
+	filled := int64(0) // heads are filled up with zeros, as for kernels that want multiples of a size
+	if !h.turned && w.one(10) {
+		filled = pick(w, int64(1), 4)
+		q, k = w.filled(q, filled), w.filled(k, filled)
+		if w.one(4) {
+			filled = 0
+		}
+		v = w.filled(v, filled)
+	}
 	if !h.turned {
 		k = w.transpose(k, 0, 1, 3, 2)
 	}
-	v := h.v
 	joint := h.count > 1 && w.one(6) // batch and heads in one axis
 	full := []dim{w.batch, number(h.count), h.q.dims[2], k.dims[3]}
 	if joint {
@@ -215,10 +224,30 @@ func (w *writer) core(h heads) value {
 		p = w.masked(p) // which hides nothing
 	}
 	o := w.node("MatMul", []value{p, v}, p.like(append(append([]dim{}, p.dims[:p.rank()-1]...), v.axis(-1))...))
+	width := h.valueSize
+	if filled > 0 && w.one(8) { // what is made of the zeros is kept
+		width += filled
+	} else if filled > 0 {
+		last := append(append([]dim{}, o.dims[:o.rank()-1]...), number(width))
+		o = w.node("Slice", []value{o, w.ints(0), w.ints(pick(w, width, -filled)), w.ints(int64(pick(w, -1, o.rank()-1)))}, o.like(last...))
+	}
 	if joint {
-		o = w.reshape(o, full[0], full[1], full[2], number(h.valueSize))
+		o = w.reshape(o, full[0], full[1], full[2], number(width))
 	}
 	return o
+}
+
+// filled appends zeros to heads.
+func (w *writer) filled(x value, n int64) value {
+	if n == 0 {
+		return x
+	}
+	last := append(append([]dim{}, x.dims[:3]...), number(x.dims[3].number+n))
+	in := []value{x, w.ints(0, 0, 0, 0, 0, 0, 0, n)}
+	if w.one(2) {
+		in = append(in, w.full(x.kind, func(int64) float64 { return 0 }))
+	}
+	return w.node("Pad", in, x.like(last...))
 }
 
 // scaled multiplies by a number, in one of several ways.

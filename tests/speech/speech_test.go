@@ -210,6 +210,50 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 	}
 }
 
+// TestMoonshine goes the whole way with a model that reads samples as they are: sounds of different lengths in one batch, with the engine
+// and the model as exported.
+func TestMoonshine(t *testing.T) {
+	e := load(t)
+	e.Preprocessor = []byte(`{"do_normalize": false, "feature_extractor_type": "Wav2Vec2FeatureExtractor", "feature_size": 1, "sampling_rate": 16000}`)
+	dir := e.folder(t, "moonshine", nil)
+	generation, err := os.ReadFile("../../models/small/moonshine/generation_config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "generation_config.json"), generation, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for i, samples := range []int{20000, 900, 64000, 100} {
+		lines = append(lines, filepath.Join(dir, fmt.Sprintf("%d.wav", i)))
+		if err := os.WriteFile(lines[i], sound(i, samples), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var first []generate.Result
+	for name, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open, "exported": generate.OpenExported} {
+		g, err := open(dir, options(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		o := g.Search()
+		o.MaxNewTokens = 12
+		out := run(t, g, o, lines)
+		if want := "3.wav: a sound of 0.01 seconds, needed 0.06 to 64"; !strings.Contains(out[3].Error, want) {
+			t.Errorf("%s: %q, want %q", name, out[3].Error, want)
+		}
+		if first == nil {
+			first = out
+		}
+		for i := range 3 {
+			if out[i].Error != "" || out[i].Sequences[0].Text == "" || !slices.Equal(out[i].Sequences[0].Tokens, first[i].Sequences[0].Tokens) {
+				t.Errorf("%s, sound %d: %+v, the other gives %+v", name, i, out[i], first[i])
+			}
+		}
+	}
+}
+
 // Files that cannot be read are named, and the others continue.
 func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 	e := load(t)

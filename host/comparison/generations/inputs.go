@@ -11,9 +11,15 @@ import (
 	"github.com/opgraft/graft/host/decode/search"
 )
 
+// syntheticSamples are four seconds of 16 kHz.
+const syntheticSamples = 4 * 16000
+
 // syntheticFeatures are inputs of an encoder of speech or images: values of about the range
 // that log-mel features and pixel values have, the same for a seed.
 func syntheticFeatures(seed uint64, batch int, shape []int64) []*engine.Features {
+	if len(shape) == 2 { // samples of sound, as many as one likes
+		shape = []int64{1, syntheticSamples}
+	}
 	count := int64(1)
 	for _, n := range shape {
 		count *= n

@@ -36,7 +36,7 @@ func (e *Engine) encode(ctx context.Context, in Features) (*ort.Value, error) {
 		case info.Element == ort.Float32:
 			add(f, info.Name, in.Values, in.Shape...)
 		case info.Name == "attention_mask":
-			ones := make([]int64, len(in.Tokens))
+			ones := make([]int64, in.length())
 			for i := range ones {
 				ones[i] = 1
 			}
@@ -144,4 +144,12 @@ type Features struct {
 	Tokens []int64
 	Values []float32
 	Shape  []int64
+}
+
+// length is what an encoder's mask is over.
+func (f *Features) length() int64 {
+	if n := len(f.Shape); n > 0 {
+		return f.Shape[n-1]
+	}
+	return int64(len(f.Tokens))
 }

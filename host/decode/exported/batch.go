@@ -14,9 +14,10 @@ import (
 // batch is one run of a batch.
 type batch struct {
 	*sessions
-	size, beams int // requests, and rows of a request
-	limit       int // positions at most
-	length      int // positions in past
+	size, beams int   // requests, and rows of a request
+	limit       int   // positions at most
+	length      int   // positions in past
+	read        int64 // what the encoder's mask is over
 	hidden      *ort.Value
 	cross       map[string]*ort.Value // repeated for the beams, by name of input
 	own         []*layer
@@ -74,8 +75,8 @@ func (b *batch) prefill(f *feeds, s *ort.Session, inputs []request, n int) error
 			tokens = append(tokens, int64(t))
 		}
 	}
-	b.length = 0
-	return b.common(f, s, tokens, int64(b.size), int64(n), int64(len(inputs[0].encoder)), false)
+	b.length, b.read = 0, inputs[0].read()
+	return b.common(f, s, tokens, int64(b.size), int64(n), false)
 }
 
 // detect puts the language that the model detects into prompts that leave it open.
@@ -239,11 +240,7 @@ func (b *batch) step(ctx context.Context, requests []*search.State) ([]float32, 
 	feed := b.feeds()
 	defer feed.close()
 	rows := int64(b.size * b.beams)
-	encoder := int64(0)
-	for _, v := range b.cross {
-		encoder = v.Shape()[2]
-	}
-	if err := b.common(feed, b.decoder, b.tokens, rows, 1, encoder, true); err != nil {
+	if err := b.common(feed, b.decoder, b.tokens, rows, 1, true); err != nil {
 		return nil, err
 	}
 	binding, err := b.decoder.NewBinding()

@@ -39,7 +39,7 @@ func add[T ort.Element](f *feeds, name string, list []T, shape ...int64) error {
 func (b *batch) encode(ctx context.Context, inputs []request) error {
 	f := b.feeds()
 	defer f.close()
-	n, length := int64(len(inputs)), int64(len(inputs[0].encoder))
+	n, length := int64(len(inputs)), inputs[0].read()
 	var tokens []int64
 	var values []float32
 	var shape []int64
@@ -84,14 +84,14 @@ func ones(n int64) []int64 {
 }
 
 // common feeds a decoder: n tokens for each of some rows, after the past.
-func (b *batch) common(f *feeds, s *ort.Session, tokens []int64, rows, n, encoder int64, past bool) error {
+func (b *batch) common(f *feeds, s *ort.Session, tokens []int64, rows, n int64, past bool) error {
 	for _, in := range s.Inputs() {
 		var err error
 		switch is := roles.ByName(in.Name); {
 		case is == roles.Tokens:
 			err = add(f, in.Name, tokens, rows, n)
 		case is == roles.Mask && roles.Named(in.Name) == roles.Encoder:
-			err = add(f, in.Name, ones(rows*encoder), rows, encoder)
+			err = add(f, in.Name, ones(rows*b.read), rows, b.read)
 		case is == roles.Mask:
 			err = add(f, in.Name, ones(rows*(int64(b.length)+n)), rows, int64(b.length)+n)
 		case is == roles.Positions:

@@ -91,6 +91,14 @@ type request struct {
 	prompt   []int32
 }
 
+// read is what the encoder's mask is over: tokens, or samples of sound.
+func (r *request) read() int64 {
+	if r.features != nil {
+		return r.features.Shape[len(r.features.Shape)-1]
+	}
+	return int64(len(r.encoder))
+}
+
 // result is what became of a request.
 type result struct {
 	hypotheses []search.Hypothesis

@@ -79,6 +79,9 @@ func ReadConfig(folder string) (*Config, error) {
 	if c.MaxSourcePositions > 0 {
 		out.EncoderPositions = min(c.MaxSourcePositions, limit.Tokens)
 	}
+	if c.ModelType == Moonshine {
+		out.EncoderPositions = soundPositions(MaxSamples)
+	}
 	if c.ModelType == VisionEncoderDecoder {
 		p := out.pixels()
 		if p == nil {

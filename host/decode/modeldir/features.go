@@ -14,9 +14,28 @@ const (
 	maxPixels = 1 << 24
 )
 
+// Moonshine is the type of models whose encoder reads samples of sound as they are.
+const Moonshine = "moonshine"
+
+// Samples of sound that a model may read as they are: 64 seconds of 16 kHz, twice what Moonshine was trained on (Jeffries et al. 2024),
+// and so few that its convolutions make a position of them.
+const (
+	MaxSamples = 64 * 16000
+	MinSamples = 127 + 64*(6+3*2)
+)
+
+// soundPositions are those that the convolutions of Moonshine's encoder make of samples: widths of 127, 7 and 3, steps of 64, 3 and 2.
+func soundPositions(samples int64) int64 {
+	return (((samples-127)/64+1-7)/3+1-3)/2 + 1
+}
+
 // FeatureShape is the shape of what the encoder reads where that is no tokens, or nil: [1, mel bins, frames] of a
-// speech model, of which two frames make a position of the encoder; [1, channels, height, width] of a model of images.
+// speech model, of which two frames make a position of the encoder; [1, -1] of one that reads as many samples as a sound has;
+// [1, channels, height, width] of a model of images.
 func (c *Config) FeatureShape() []int64 {
+	if c.ModelType == Moonshine {
+		return []int64{1, -1}
+	}
 	if c.ModelType == VisionEncoderDecoder {
 		if p := c.pixels(); p != nil {
 			return []int64{1, p.Channels, p.Size[0], p.Size[1]}

@@ -136,8 +136,8 @@ func (m *Model) Range(l plan.Layers, x Expected) plan.Range {
 	if l.Type == "cross" {
 		longest := min(m.Config.EncoderPositions, x.MaxInput)
 		r.Keys = [2]int64{min(leastKeys, longest), longest}
-		if m.Config.FeatureShape() != nil {
-			r.Keys[0] = longest // sound is cut and filled up to one length
+		if len(m.Config.FeatureShape()) > 2 {
+			r.Keys[0] = longest // features and images have one size
 		}
 		return r
 	}

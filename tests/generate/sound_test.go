@@ -1,0 +1,76 @@
+package generate
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/exported"
+	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/models"
+)
+
+// TestSoundsOfAnyLength generates from samples of sound: of as few as a model reads, and of so many that the mask of the encoder's
+// positions, which Moonshine's decoder makes of one over samples, has more than one element for each 384 positions.
+func TestSoundsOfAnyLength(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := models.Small("moonshine", dir); err != nil {
+		t.Fatal(err)
+	}
+	o := decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1, Batch: 2}
+	g, err := decode.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	x, err := exported.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	var want [][]int32
+	lengths := []int64{modeldir.MinSamples, 8000, 8001, 8001, 160_000, 385 * 384, 3000}
+	for _, device := range []generate.Device{x, g} {
+		search, err := decode.SearchOf(dir, device.Config(), []byte(`{"num_beams": 2, "max_new_tokens": 12}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, i := make([][]int32, len(lengths)), -1
+		err = device.Run(t.Context(), search, func() (*decode.Input, error) {
+			if i++; i >= len(lengths) {
+				return nil, nil
+			}
+			n := lengths[i]
+			return &decode.Input{Index: uint64(i), Features: &engine.Features{Values: models.Normal(uint64(i), "sound", int(n)), Shape: []int64{1, n}}}, nil
+		}, func(out decode.Output) error {
+			got[out.Index] = out.Hypotheses[0].Tokens
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		}
+		for i := range got {
+			if !slices.Equal(got[i], want[i]) || len(got[i]) == 0 {
+				t.Errorf("%d samples: %v, ONNX Runtime alone gives %v", lengths[i], got[i], want[i])
+			}
+		}
+	}
+	if slices.Equal(want[1], want[4]) && slices.Equal(want[1], want[5]) {
+		t.Errorf("all sounds give %v", want[1])
+	}
+}
