@@ -74,7 +74,7 @@ With --ablation techniques are turned on one at a time instead.`,
 			if err := c.print(r, func(w *page) { compared(w, r) }); err != nil {
 				return err
 			}
-			if !r.Parity.OK {
+			if !r.Parity.OK && r.Parity.Random == "" {
 				return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%v between %s and %s", errDiffers, o.A, o.B)}
 			}
 			return nil
@@ -106,6 +106,9 @@ func compared(w *page, r *comparison.Result) {
 	verdict := "equal"
 	if !r.Parity.OK {
 		verdict = "DIFFERENT"
+	}
+	if r.Parity.Random != "" {
+		verdict = "cannot be compared: " + r.Parity.Random
 	}
 	if size := r.Workload.String(); size != "" {
 		w.printf("%s\n\n", size)

@@ -137,7 +137,10 @@ func answers(ctx context.Context, l *ort.Library, set *loaded.Set, path string, 
 	}
 	o.step("comparing answers")
 	p.result.Parity = compare(p.a, p.b, o)
-	return p, p.arbitrate(ctx, l, p.result.Model, o)
+	if err = p.arbitrate(ctx, l, p.result.Model, o); err == nil && !p.result.Parity.OK {
+		p.result.Parity.Random, err = draws(p.result.Model)
+	}
+	return p, err
 }
 
 func (o *Options) step(what string) {

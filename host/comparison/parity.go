@@ -8,7 +8,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/half"
+	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 )
 
@@ -16,6 +18,8 @@ import (
 type Parity struct {
 	OK      bool           `json:"ok"`
 	Outputs []OutputParity `json:"outputs"`
+	// Random is why answers that differ say nothing: a node draws random numbers without a seed. "" where they agree.
+	Random string `json:"random,omitempty"`
 }
 
 // OutputParity compares one output. An element agrees when
@@ -62,6 +66,28 @@ func compare(a, b *side, o Options) Parity {
 		p.Outputs = append(p.Outputs, out)
 	}
 	return p
+}
+
+// draws says which node of a model draws random numbers without a seed, "" for none.
+func draws(path string) (string, error) {
+	m, err := model.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	g, err := graph.New(m.Proto(), m)
+	if err != nil {
+		return "", err
+	}
+	return Drawn(g), nil
+}
+
+// Drawn is why a model's answers cannot be compared: it draws random numbers, as where dropout was exported; "" where they can.
+func Drawn(g *graph.Graph) string {
+	if n := g.Draws(); n != nil {
+		return fmt.Sprintf("%s %s draws random numbers without a seed, others in each session", n.Op(), n)
+	}
+	return ""
 }
 
 // CompareValues compares b with a; a tolerance of zero takes the data type's.

@@ -132,3 +132,30 @@ func TestWrongDeclaredShape(t *testing.T) {
 		})
 	}
 }
+
+// TestRandomNumbers: answers that differ because the model draws numbers are not called different.
+func TestRandomNumbers(t *testing.T) {
+	a, b := write(t, "r = RandomUniformLike(x)", "y = Add(x, r)"), write(t, "i = Identity(x)", "j = Sub(i, x)", "r = RandomUniformLike(j)", "y = Add(x, r)")
+	o := Options{A: "none", B: "none", ModelB: b, Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}}
+	r, err := Answers(t.Context(), library(t), noPlugins, a, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Parity.OK || !strings.Contains(r.Parity.Random, "RandomUniformLike") {
+		t.Errorf("without a seed: %+v", r.Parity)
+	}
+	seed := func(m *onnx.Model) {
+		for _, n := range m.Graph.Node {
+			if n.GetOpType() == "RandomUniformLike" {
+				n.Attribute = append(n.Attribute, &onnx.Attribute{Name: proto.String("seed"), Type: onnx.Attribute_FLOAT.Enum(), F: proto.Float32(1)})
+			}
+		}
+	}
+	o.ModelB = rewritten(t, b, seed)
+	if r, err = Answers(t.Context(), library(t), noPlugins, rewritten(t, a, seed), o); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Parity.OK || r.Parity.Random != "" {
+		t.Errorf("with a seed: %+v", r.Parity)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -60,6 +61,7 @@ type trial struct {
 	want     [][]*ort.Value
 	placed   []int    // numbers of the choices that replace something, before any is left out
 	made     []int    // and those of the last patch
+	random   string   // why answers that differ say nothing, "" for a model that draws no numbers
 	names    []string // of their nodes, by number
 }
 
@@ -69,7 +71,7 @@ func (t *Patcher) trial(r ort.Request) *trial {
 	c.request.WayBack = false
 	c.sessions.Logger = nil
 	c.sessions.Done = func(a *patch.Analysis) {
-		c.made, c.names = nil, nil
+		c.made, c.names, c.random = nil, nil, comparison.Drawn(a.Graph)
 		for i, x := range a.Plan.Choices {
 			c.names = append(c.names, x.Node)
 			if x.Operator != nil {
@@ -95,6 +97,9 @@ func (c *trial) compare() (leave map[int]string, err error) {
 	why := c.differs(p)
 	if why == "" {
 		return nil, nil
+	}
+	if c.random != "" {
+		return nil, &diagnostic.Error{Path: c.request.Path, Found: "its answers cannot be compared: " + c.random, Fix: "give the node a seed, or do not ask for them to be verified"}
 	}
 	if leave, err = c.blame(c.placed, why); err != nil {
 		return nil, err

@@ -172,3 +172,20 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 		})
 	}
 }
+
+// TestRandomNumbers: of a model that draws numbers, others in each session, nothing can be verified, and a session that was to be is the
+// model's own.
+func TestRandomNumbers(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sessions.Patcher{Plugins: load(t).Plugins, Options: plan.Options{Force: true}}
+	x, err := l.NewSessionFromBytes(model(t, "RandomUniformLike"), ort.SessionOptions{Patcher: (&Patcher{Sessions: s, All: true}).Patch})
+	if err == nil {
+		x.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "RandomUniformLike_zrandomuniformlike draws random numbers without a seed") {
+		t.Errorf("got %v", err)
+	}
+}
