@@ -166,11 +166,11 @@ func overflown(from, to *ort.Value) error {
 	if len(x) == 0 {
 		return nil
 	}
-	most, size := float64(math.MaxFloat32), len(a)/len(x)
+	most, size := 1e30, len(a)/len(x) // what is made of numbers at the end of float32
 	if size == 2 {
-		most = 65504
+		most = 65504 / 16
 	}
-	large := func(v float64) bool { return math.Abs(v) > most/16 } // infinity is
+	large := func(v float64) bool { return math.Abs(v) > most } // infinity is
 	for i := range x {
 		if (large(x[i]) || large(y[i])) && (large(x[i]) || math.IsNaN(x[i])) && (large(y[i]) || math.IsNaN(y[i])) {
 			copy(b[i*size:][:size], a[i*size:])
