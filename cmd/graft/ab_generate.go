@@ -242,16 +242,23 @@ func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, erro
 	return list, nil
 }
 
+// inputSize is the size of one input, in words.
+func inputSize(r *generations.Result) string {
+	switch f := r.InputFeatures; len(f) {
+	case 0:
+		return fmt.Sprintf("%d tokens", r.InputTokens)
+	case 2:
+		return fmt.Sprintf("%d samples", f[1])
+	case 3:
+		return fmt.Sprintf("%d mel bins and %d frames", f[1], f[2])
+	default:
+		return fmt.Sprintf("%d by %d pixels", f[2], f[3])
+	}
+}
+
 // comparedGenerations prints a comparison for people.
 func comparedGenerations(w *page, r *generations.Result) {
-	size := fmt.Sprintf("%d tokens", r.InputTokens)
-	if f := r.InputFeatures; f != nil {
-		size = fmt.Sprintf("%d mel bins and %d frames", f[1], f[2])
-		if len(f) == 4 {
-			size = fmt.Sprintf("%d by %d pixels", f[2], f[3])
-		}
-	}
-	w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, size, r.NewTokens, r.Equal, r.Sequences)
+	w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, inputSize(r), r.NewTokens, r.Equal, r.Sequences)
 	row := func(which string, s *generations.Side) []string {
 		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.TTFTMedianSeconds), megabytes(s.CacheBytes), megabytes(s.RequestBytes), megabytes(s.OpenedRSSBytes), megabytes(s.GeneratingPeakRSSBytes), megabytes(s.PeakRSSBytes)}
 	}

@@ -103,3 +103,21 @@ func TestImages(t *testing.T) {
 		}
 	}
 }
+
+// TestComparedFolders: folders of each kind of input are compared, and the size of an input is said.
+func TestComparedFolders(t *testing.T) {
+	for name, size := range map[string]string{"moonshine": "64000 samples", "trocr": "32 by 32 pixels", "whisper": "mel bins and 120 frames", "bart": "5 tokens"} {
+		dir := t.TempDir()
+		if err := models.Small(name, dir); err != nil {
+			t.Fatal(err)
+		}
+		var out, talk bytes.Buffer
+		args := []string{"ab", dir, "--rounds", "1", "--max-new-tokens", "3", "--max-cache", "64MiB"}
+		if name == "bart" {
+			args = append(args, "--prompt-length", "5")
+		}
+		if code := run(args, &out, &talk); code != exitOK || !strings.Contains(out.String(), "1 inputs of ") || !strings.Contains(out.String(), size+", 3 new tokens; sequences equal: 1 of 1") {
+			t.Errorf("%s: code %d, %s%s, want %q", name, code, &out, &talk, size)
+		}
+	}
+}
