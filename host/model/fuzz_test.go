@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit/limittest"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -43,12 +45,12 @@ func parseAndUse(t *testing.T, b []byte) {
 		return
 	}
 	readable := true
-	for _, x := range allTensors(m.Proto()) {
+	eachTensor(m.Proto().ProtoReflect(), func(x *onnx.Tensor) {
 		if refers(m, x) {
 			_, err := m.Data(x)
 			readable = readable && err == nil
 		}
-	}
+	})
 	for _, o := range []SerializeOptions{{}, {Held: true}} {
 		s, err := m.Serialize(m.Proto(), o)
 		if err != nil {
@@ -66,6 +68,25 @@ func parseAndUse(t *testing.T, b []byte) {
 		}
 	}
 	exercise(m)
+}
+
+// eachTensor calls f for every tensor anywhere in a message: names need not tell them apart.
+func eachTensor(p protoreflect.Message, f func(*onnx.Tensor)) {
+	if t, ok := p.Interface().(*onnx.Tensor); ok {
+		f(t)
+	}
+	p.Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case d.Message() == nil:
+		case d.IsList():
+			for i := range v.List().Len() {
+				eachTensor(v.List().Get(i).Message(), f)
+			}
+		default:
+			eachTensor(v.Message(), f)
+		}
+		return true
+	})
 }
 
 // FuzzOpen: the same through a file, where the bytes are mapped for a while, with

@@ -26,18 +26,24 @@ func withCategories(expression string) string {
 			continue
 		}
 		escape, name, negated := category(expression[i:])
-		if name == "" || negated && inSet {
+		if name == "" {
 			escape = expression[i : i+2]
 			out.WriteString(escape)
 			i++
 			continue
 		}
 		i += len(escape) - 1
-		set := `\p{` + name + `}` + ranges(beyond(unicodeTable().named[name], unicode.Categories[name]))
-		if name == "w" {
-			set = ranges(unicodeTable().named[name])
+		all := unicodeTable().named[name]
+		if name == "w" && inSet {
+			all = outside(all, numbersOutsideOfSets)
+		}
+		set := ranges(all)
+		if known := unicode.Categories[name]; known != nil { // not \w
+			set = `\p{` + name + `}` + ranges(beyond(all, known))
 		}
 		switch {
+		case inSet && negated:
+			out.WriteString(ranges(outside([]runeRange{{0, unicode.MaxRune + 1}}, all)))
 		case inSet:
 			out.WriteString(set)
 		case negated:
@@ -67,11 +73,33 @@ func category(s string) (escape, name string, negated bool) {
 		if rest, ok := strings.CutPrefix(name, "^"); ok {
 			name, negated = rest, !negated
 		}
-		if _, ok := unicodeTable().named[name]; ok {
+		if _, ok := unicodeTable().named[name]; ok && name != "w" {
 			return escape, name, negated
 		}
 	}
 	return "", "", false
+}
+
+// numbersOutsideOfSets are the characters that \w of Oniguruma takes alone and leaves inside of brackets: ² ³ ¹ ¼ ½ ¾.
+var numbersOutsideOfSets = []runeRange{{0xb2, 0xb4}, {0xb9, 0xba}, {0xbc, 0xbf}}
+
+// outside returns what of a set is not in another; both are in order.
+func outside(set, other []runeRange) (out []runeRange) {
+	for _, s := range set {
+		for _, o := range other {
+			if o.after <= s.first || o.first >= s.after {
+				continue
+			}
+			if o.first > s.first {
+				out = append(out, runeRange{s.first, o.first})
+			}
+			s.first = max(s.first, min(o.after, s.after))
+		}
+		if s.first < s.after {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // beyond returns what of a set is not in Go's table.

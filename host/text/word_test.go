@@ -1,0 +1,35 @@
+package text
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestWords: \w in its forms, as tokenizers 0.22 splits by it, with the matches apart.
+func TestWords(t *testing.T) {
+	const line = "Don't a_b c-d 12é٣ x²½ ªº ⅷ 日本語 नमस्ते e\u0301t ‿ ⒶⓏ 🙂 \u200d\u200c A\u00adB"
+	for expression, want := range map[string][]string{
+		`\w+`:            {"Don", "t", "a_b", "c", "d", "12é٣", "x²½", "ªº", "ⅷ", "日本語", "नमस्ते", "e\u0301t", "‿", "ⒶⓏ", "A", "B"},
+		`\W+`:            {"'", " ", " ", "-", " ", " ", " ", " ", " ", " ", " ", " ", " ", " 🙂 \u200d\u200c ", "\u00ad"},
+		`[\w']+|[^\w\s]`: {"Don't", "a_b", "c", "-", "d", "12é٣", "x", "²", "½", "ªº", "ⅷ", "日本語", "नमस्ते", "e\u0301t", "‿", "ⒶⓏ", "🙂", "\u200d", "\u200c", "A", "\u00ad", "B"},
+		`[^\w]+`:         {"'", " ", " ", "-", " ", " ", "²½ ", " ", " ", " ", " ", " ", " ", " 🙂 \u200d\u200c ", "\u00ad"},
+		`[\W']+`:         {"'", " ", " ", "-", " ", " ", "²½ ", " ", " ", " ", " ", " ", " ", " 🙂 \u200d\u200c ", "\u00ad"},
+		`[\D]+`:          {"Don't a_b c-d ", "é", " x²½ ªº ⅷ 日本語 नमस्ते e\u0301t ‿ ⒶⓏ 🙂 \u200d\u200c A\u00adB"},
+		`[\P{L}]+`:       {"'", " ", "_", " ", "-", " 12", "٣ ", "²½ ", " ⅷ ", " ", "्", "े ", "\u0301", " ‿ ⒶⓏ 🙂 \u200d\u200c ", "\u00ad"},
+	} {
+		p, err := newPattern(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if err := p.each(line, newBudget(len(line)), func(start, end int) error { got = append(got, line[start:end]); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s gives\n%q, want\n%q", expression, got, want)
+		}
+	}
+	if _, err := newPattern(`\p{w}`); err == nil {
+		t.Error(`\p{w} is taken, which Oniguruma has not`)
+	}
+}
