@@ -287,10 +287,10 @@ class Maker {
          << p.mask_fill << " after " << p.mask_after_bias << " lengths "
          << (p.lengths32 != nullptr || p.lengths64 != nullptr) << " limit " << p.key_limit
          << " scores " << (p.scores.data != nullptr) << " stage "
-         << static_cast<int>(p.scores_stage) << " zeros " << p.zero_masked_rows << p.clear_nan << " | isa "
-         << static_cast<int>(t.isa) << " splits " << t.splits << " chunk " << t.row_chunk
-         << " packed " << t.packed_rows << " streamed " << t.streamed_bytes << " threads "
-         << made_.threads;
+         << static_cast<int>(p.scores_stage) << " zeros " << p.zero_masked_rows << p.clear_nan
+         << " | isa " << static_cast<int>(t.isa) << " splits " << t.splits << " chunk "
+         << t.row_chunk << " packed " << t.packed_rows << " streamed " << t.streamed_bytes
+         << " threads " << made_.threads;
     made_.description = text.str();
   }
 

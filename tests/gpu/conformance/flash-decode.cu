@@ -127,11 +127,12 @@ void Launch(Trial& trial, Case<T>& c) {
               << " own " << p.private_length << " causal " << p.causal << " window " << p.window
               << " diagonal " << p.diagonal << " softcap " << p.softcap << " bias "
               << (c.bias != nullptr) << " mask " << (c.mask != nullptr) << " fill " << p.mask_fill
-              << " after " << p.mask_after_bias << " clear " << p.clear_nan << " distances " << p.distances << " limit "
-              << p.key_limit << " scores " << c.wants_scores << " | fast " << plan.fast
-              << " tile rows " << plan.tile_rows << " tokens " << plan.cut.tile_tokens << " splits "
-              << plan.cut.splits << (plan.cut.clustered ? " of a cluster" : "") << " stages "
-              << plan.cut.stages << " blocks " << plan.attend.grid_x;
+              << " after " << p.mask_after_bias << " clear " << p.clear_nan << " distances "
+              << p.distances << " limit " << p.key_limit << " scores " << c.wants_scores
+              << " | fast " << plan.fast << " tile rows " << plan.tile_rows << " tokens "
+              << plan.cut.tile_tokens << " splits " << plan.cut.splits
+              << (plan.cut.clustered ? " of a cluster" : "") << " stages " << plan.cut.stages
+              << " blocks " << plan.attend.grid_x;
   Array<unsigned char> workspace(trial, plan.workspace_bytes);
   trial.Expect(fd::Run(p, plan, workspace.data(), nullptr));
   Compare(trial, c, output, scores.get(), lse.get());
