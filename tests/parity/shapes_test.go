@@ -128,7 +128,11 @@ func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shap
 			patched[fmt.Sprintf("forced %t, %d replaced", force, n)], replaced = s, n
 		}
 	}
+	sound := slices.ContainsFunc(plain.Inputs(), func(in ort.ValueInfo) bool { return in.Name == "input_values" })
 	for i, sh := range at {
+		if sound { // convolutions make a position of hundreds of samples
+			sh.read = 900 + 400*sh.read
+		}
 		fed, err := inputs.Make(l, path, inputs.Options{Seed: uint64(i + 1), LooseDims: true, Dims: map[string]int64{"height": 32, "width": 32, "samples": 40 + 20*sh.tokens},
 			Lengths: map[roles.Length]int64{roles.Batch: sh.rows, roles.New: sh.tokens, roles.Cached: sh.past, roles.Encoder: sh.read}})
 		if err != nil {
