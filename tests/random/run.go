@@ -134,45 +134,36 @@ func softmaxes(g *onnx.Graph) (n int) {
 // spread puts what is no number in one value into another: an earlier block's NaN under a hidden key goes on through ONNX Runtime's
 // matmul of probabilities, which multiplies it by zero, and not through an operator that does not look there.
 func spread(from, to *ort.Value) error {
-	a, err := from.Bytes()
-	if err != nil {
-		return err
-	}
-	b, err := to.Bytes()
-	if err != nil || len(a) != len(b) {
-		return err
-	}
-	size := map[ort.ElementType]int{ort.Float32: 4, ort.Float16: 2}[from.Element()]
-	for i := 0; size > 0 && i < len(a); i += size {
-		if size == 4 && math.IsNaN(float64(math.Float32frombits(read32(a[i:])))) || size == 2 && math.IsNaN(half.ToFloat(read16(a[i:]))) {
-			copy(b[i:i+size], a[i:i+size])
-		}
-	}
-	return nil
+	return adopt(from, to, func(x, _ float64) bool { return math.IsNaN(x) })
 }
 
 // overflown puts one value's elements into another where one is infinite or no number and the other is nearly so: sums at the end
 // of a type depend on their order.
 func overflown(from, to *ort.Value) error {
+	most := 1e30 // what is made of numbers at the end of float32
+	if from.Element() == ort.Float16 {
+		most = 65504 / 16
+	}
+	large := func(v float64) bool { return math.Abs(v) > most } // infinity is
+	return adopt(from, to, func(x, y float64) bool {
+		return (large(x) || large(y)) && (large(x) || math.IsNaN(x)) && (large(y) || math.IsNaN(y))
+	})
+}
+
+// adopt puts one value's elements into another of floats of its kind, at places that both tell.
+func adopt(from, to *ort.Value, where func(x, y float64) bool) error {
 	a, err := from.Bytes()
 	if err != nil {
 		return err
 	}
 	b, err := to.Bytes()
-	if err != nil || len(a) != len(b) {
+	if err != nil || from.Element() != to.Element() || len(a) != len(b) {
 		return err
 	}
-	x, y := floats(a, onnx.Tensor_DataType(from.Element())), floats(b, onnx.Tensor_DataType(to.Element()))
-	if len(x) == 0 {
-		return nil
-	}
-	most, size := 1e30, len(a)/len(x) // what is made of numbers at the end of float32
-	if size == 2 {
-		most = 65504 / 16
-	}
-	large := func(v float64) bool { return math.Abs(v) > most } // infinity is
+	kind := onnx.Tensor_DataType(from.Element())
+	x, y := floats(a, kind), floats(b, kind)
 	for i := range x {
-		if (large(x[i]) || large(y[i])) && (large(x[i]) || math.IsNaN(x[i])) && (large(y[i]) || math.IsNaN(y[i])) {
+		if size := len(a) / len(x); where(x[i], y[i]) {
 			copy(b[i*size:][:size], a[i*size:])
 		}
 	}
