@@ -106,6 +106,11 @@ void Begin(Block* block, int64_t x, int64_t y, int64_t z, int32_t rank) {
       thread->ended = true;
       --thread->block->alive;
       --run->alive;
+      if (thread->block->alive == 0 && thread->block->mapped >= run->round && run->fault.empty()) {
+        run->fault = NameOf(*thread) +
+                     " is its block's last to end, and other blocks may still use"
+                     " its memory: no barrier of the cluster came after ClusterMap";
+      }
       return std::move(run->scheduler);
     });
     run->ready.push_back(thread);

@@ -65,6 +65,16 @@ __global__ void MeetElsewhere(int* out) {
   *out = Lane() < 16 ? __shfl_xor_sync(kAllLanes, 1, 1) : __any_sync(kAllLanes, 1);
 }
 __global__ void ReachTooSoon() { *ClusterMap(SharedMemory(), 1 - ClusterRank()) = 1; }
+__global__ void EndTooSoon() {
+  ClusterSync();
+  *ClusterMap(SharedMemory(), 1 - ClusterRank()) = 1;
+}
+__global__ void ReachAfterArrival() {
+  ClusterSync();
+  ClusterArrive();
+  *ClusterMap(SharedMemory(), 1 - ClusterRank()) = 1;
+  ClusterWait();
+}
 __global__ void WritePast() { SharedMemory()[100 + threadIdx.x] = 1; }
 __global__ void CopyAstray(const float* from) { CopyAsync<16>(SharedMemory() + 4, from); }
 
@@ -79,6 +89,12 @@ TEST(Emulator, NamesFaults) {
               Launch(ReachTooSoon, Shape(2, 32, 16, 2), nullptr);
             }).find("may not have begun"),
             std::string::npos);
+  for (void (*kernel)() : {EndTooSoon, ReachAfterArrival}) {
+    const std::string fault = FaultOf([&] { Launch(kernel, Shape(2, 32, 16, 2), nullptr); });
+    EXPECT_TRUE(fault.find("may still use") != std::string::npos ||
+                fault.find("that has ended") != std::string::npos)
+        << fault;
+  }
   int out = 0;
   EXPECT_NE(FaultOf([&] { Launch(MeetElsewhere, Shape(1, 32), nullptr, &out); }).find("meet in"),
             std::string::npos);

@@ -58,6 +58,7 @@ struct Block {
   unsigned char* shared = nullptr;
   std::vector<Thread> threads;
   int32_t alive = 0;
+  int64_t mapped = -1;  // the cluster's barrier after which no other block uses its memory
   std::map<int32_t, Gathering> barriers;
   std::vector<std::vector<Gathering>> warps;  // gatherings of each warp that are in flight
   int32_t counted = 0;                        // the last BarrierCount's answer

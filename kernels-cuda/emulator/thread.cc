@@ -114,7 +114,14 @@ void* ClusterMap(void* shared, int32_t rank) {
   if (rank != run->current->block->rank && run->round == 0) {
     Fail("ClusterMap to a block that may not have begun: no barrier of the cluster came before");
   }
-  const Block& other = *run->cluster[static_cast<size_t>(rank)];
+  Block& other = *run->cluster[static_cast<size_t>(rank)];
+  if (rank != run->current->block->rank) {
+    if (other.alive == 0) Fail("ClusterMap to a block that has ended, and its memory with it");
+    // What a thread does between arriving at a barrier and waiting there, that barrier says
+    // nothing of.
+    other.mapped =
+        std::max(other.mapped, run->current->owes ? run->current->round + 1 : run->round);
+  }
   return other.shared + (static_cast<unsigned char*>(shared) - run->current->block->shared);
 }
 

@@ -113,7 +113,8 @@ GRAFT_DEVICE void WriteRow(const Problem& p, const Tile& tile, int32_t kv_head, 
   if (p.lse != nullptr && first == 0 && Lane() == 0) {
     const int64_t before = IsPool(p) ? tile.first_row : tile.group * p.rows;
     const float maximum = unit == 1.0f ? state.maximum * kLn2 : state.maximum;
-    p.lse[(before + token) * p.heads + head] = maximum + logf(state.sum);
+    p.lse[(before + token) * p.heads + head] =
+        weightless ? NegativeInfinity() : maximum + logf(state.sum);
   }
 }
 

@@ -63,7 +63,7 @@ struct Problem {
   // [group, head, row, feature]; with sequences the rows of all groups stand in one batch.
   Input query;
   Output output;
-  float* lse = nullptr;  // [row, head]: log of the sum of exp(s), -inf where no key counts
+  float* lse = nullptr;  // [row, head]: log of the sum of exp(s), -inf where a row has no weights
 
   Places places = Places::kContiguous;
   int64_t keys = 0;  // positions of a group, at most; with sequences not used

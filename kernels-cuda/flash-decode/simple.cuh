@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kSimpleThreads) SimpleKernel(Problem p, Cut cu
     }
     if (p.lse != nullptr && column0 == 0 && thread == 0) {
       const int64_t row = IsPool(p) ? tile.first_row : tile.group * p.rows;
-      p.lse[(row + token) * p.heads + head] = state.maximum + logf(state.sum);
+      p.lse[(row + token) * p.heads + head] =
+          weightless ? NegativeInfinity() : state.maximum + logf(state.sum);
     }
     if (writes_scores && p.scores_stage == ScoresStage::kProbabilities) {
       for (int32_t j = thread; j < last; j += kSimpleThreads) {

@@ -154,7 +154,8 @@ HWY_INLINE void TakeTiles(int64_t rows, int64_t count, float* HWY_RESTRICT score
   const VF before = hn::LoadU(d, maximum);
   const VF after = hn::Max(before, tile);
   const VF lowest = hn::Set(d, kNegativeInfinity);
-  const VF base = hn::IfThenElse(hn::Eq(after, lowest), hn::Zero(d), after);
+  // 0 for NaN too: what is hidden from a row that is NaN has a weight of 0 like in any other.
+  const VF base = hn::IfThenElse(hn::Gt(after, lowest), after, hn::Zero(d));
   const VF shrink = hn::IfThenElse(hn::Eq(before, after), hn::Set(d, 1.0f),
                                    PowerOfNonPositive<kBase2>(d, hn::Sub(before, base)));
   HWY_ALIGN float bases[kLanes];

@@ -1,6 +1,7 @@
 // Single properties of the kernel that a random problem would rarely show.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -132,6 +133,29 @@ TEST(Edge, RowsWhoseSoftmaxIsNanAreClearedWhenAsked) {
         for (size_t i = 0; i < scores.size(); ++i) {
           ASSERT_FALSE(std::isnan(scores[i])) << i;
           if (i >= 2 * static_cast<size_t>(100 + queries)) ASSERT_EQ(scores[i], 0.0f) << i;
+        }
+      }
+    }
+  }
+}
+
+// The row that is NaN must not give a weight to keys that are hidden from all.
+TEST(Edge, WhatIsHiddenFromEveryRowMayBeNanBesideARowThatIs) {
+  for (const Tuning& way : Ways()) {
+    for (int64_t queries : {4, 24}) {
+      for (int64_t hidden = 0; hidden < 100 + queries; ++hidden) {
+        Small small(1, queries, 100, queries, 8);
+        std::vector<uint8_t> mask(static_cast<size_t>(100 + queries), 1);
+        mask[static_cast<size_t>(hidden)] = 0;
+        small.p.mask.data = mask.data();
+        small.p.mask.strides = {0, 0, 0, 1};
+        std::vector<float>& values = hidden < 100 ? small.past_value : small.value;
+        const int64_t position = hidden < 100 ? hidden : hidden - 100;
+        std::fill_n(values.begin() + position * 8, 8, kNan);
+        small.query[2 * 8] = kNan;
+        small.Run(way);
+        for (size_t i = 0; i < small.output.size(); ++i) {
+          ASSERT_EQ(std::isnan(small.output[i]), i / 8 == 2) << i << " with key " << hidden;
         }
       }
     }
