@@ -42,6 +42,9 @@ var kinds = []string{"install", "verify", "ab", "generate"}
 // victims are the ways to end one: a child process or the command killed, or the command asked to end.
 var victims = []string{"worker", "command", "asked"}
 
+// requests are the signals that ask a command to end.
+var requests = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}
+
 func runDeaths(w io.Writer, root, command string, n int, seed uint64) (int, error) {
 	folder, err := os.MkdirTemp("", "soak-deaths-")
 	if err != nil {
@@ -208,11 +211,11 @@ func (d *deaths) interrupt(kind, victim string) (string, error) {
 	code := cmd.ProcessState.ExitCode()
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
-	case victim == "asked" && status.Signaled() && status.Signal() == syscall.SIGTERM: // before it listened
+	case victim == "asked" && status.Signaled() && slices.Contains(requests, status.Signal()): // before it listened
 	case code > 6 && code != 130:
 		d.blame("%s, %s killed: exit code %d: %s", kind, victim, code, said)
 	case code != 0 && victim != "command" && said.Len() == 0:
-		d.blame("%s, %s killed: exit code %d without a word", kind, victim, code)
+		d.blame("%s, %s killed: exit code %d (%v) without a word", kind, victim, code, cmd.ProcessState)
 	case bytes.Contains(said.Bytes(), []byte("goroutine ")):
 		d.blame("%s, %s killed: a panic: %s", kind, victim, said)
 	}
@@ -233,7 +236,7 @@ func (d *deaths) kill(pid int, victim string) string {
 			return victim
 		}
 	case "asked":
-		_ = syscall.Kill(pid, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[d.random.IntN(2)])
+		_ = syscall.Kill(pid, requests[d.random.IntN(len(requests))])
 		return victim
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
