@@ -12,22 +12,16 @@ import (
 // finish follows query, key, value and result outward and states the facts.
 func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	a, w := b.Attention, b.Wiring
-	query, end, ok := f.up(q, true, false)
-	if !ok {
-		return fmt.Errorf("the axes of its query could not be told apart after %s", describe(q.value))
-	}
-	key, err := f.keyValue(k, true)
+	s, err := f.sides(q, k, v, out, false)
 	if err != nil {
-		return fmt.Errorf("keys: %w", err)
+		return err
 	}
-	value, err := f.keyValue(v, false)
-	if err != nil {
-		return fmt.Errorf("values: %w", err)
+	if !s.sameBatch() {
+		if s, err = f.sides(q, k, v, out, true); err != nil || !s.sameBatch() {
+			return errors.New("batch and heads are told apart on one side of it and not on another")
+		}
 	}
-	result, ok := f.down(out, value.size)
-	if !ok {
-		return fmt.Errorf("the axes of its result could not be told apart at %s", describe(out.value))
-	}
+	query, key, value, result := s.query, s.key, s.value, s.result
 	if (key.past == nil) != (value.past == nil) {
 		return errors.New("only one of keys and values has a past")
 	}
@@ -48,16 +42,13 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	}
 
 	w.Scale = scale * query.scale * key.scale
-	a.Scale = scale * end.scale * key.beyond
+	a.Scale = scale * s.end.scale * key.beyond
 	a.PastLayout = key.layout
 	if a.Heads, err = constant("query heads", query, "h"); err != nil {
 		return err
 	}
 	if a.HeadSize, err = constant("head size", query, "d"); err != nil {
 		return err
-	}
-	if !sameBatch(query, key.fresh) || !sameBatch(query, value.fresh) || !sameBatch(query, result) {
-		return errors.New("batch and heads are told apart on one side of it and not on another")
 	}
 	if !sharesBatch(query, key.fresh) || !sharesBatch(query, value.fresh) {
 		return errors.New("its query and its keys or values have other batches, of which a product repeats the one of length 1 and an operator does not")
@@ -96,11 +87,41 @@ func constant(what string, v view, role string) (int64, error) {
 	return n, nil
 }
 
-// sameBatch reports that two sides have batch and heads apart, or both do not.
-func sameBatch(a, b view) bool {
-	_, joinedA := a.size("bh")
-	_, joinedB := b.size("bh")
-	return joinedA == joinedB
+// sides are query, key, value and result of a block where operators read and write them.
+type sides struct {
+	query, end view // the latter where the query's way ends
+	key, value *cache
+	result     view
+}
+
+// sides follows them outward, when joined only to where batch and heads lie in one axis.
+func (f *finder) sides(q, k, v, out view, joined bool) (s sides, err error) {
+	as := operand{joined: joined}
+	var ok bool
+	if s.query, s.end, ok = f.up(q, true, as); !ok {
+		return s, fmt.Errorf("the axes of its query could not be told apart after %s", describe(q.value))
+	}
+	if s.key, err = f.keyValue(k, operand{key: true, joined: joined}); err != nil {
+		return s, fmt.Errorf("keys: %w", err)
+	}
+	if s.value, err = f.keyValue(v, as); err != nil {
+		return s, fmt.Errorf("values: %w", err)
+	}
+	if s.result, ok = f.down(out, s.value.size, as); !ok {
+		return s, fmt.Errorf("the axes of its result could not be told apart at %s", describe(out.value))
+	}
+	return s, nil
+}
+
+// sameBatch reports that all sides have batch and heads apart, or none has.
+func (s sides) sameBatch() bool {
+	_, joined := s.query.size("bh")
+	for _, v := range []view{s.key.fresh, s.value.fresh, s.result} {
+		if _, of := v.size("bh"); of != joined {
+			return false
+		}
+	}
+	return true
 }
 
 // sharesBatch reports two sides whose batches are not of two lengths, such as 1 and any other, as

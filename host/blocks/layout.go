@@ -55,11 +55,25 @@ func (v view) layout() string {
 	return ""
 }
 
-// reads reports an arrangement that operators read: of keys also the one that a product with
-// queries needs, heads of columns.
-func (v view) reads(key bool) bool {
-	layout := v.layout()
-	return layout != "" && (key || layout != "bhds" && layout != "bd1s")
+// operand is which arrangements of a side of a block are looked for.
+type operand struct {
+	key    bool // also the one that a product with queries needs, heads of columns
+	joined bool // only those with batch and heads in one axis
+}
+
+// reads reports an arrangement that operators read.
+func (v view) reads(as operand) bool {
+	switch v.layout() {
+	case "bhsd", "bshd":
+		return !as.joined
+	case "bhds":
+		return as.key && !as.joined
+	case "bs1d":
+		return true
+	case "bd1s":
+		return as.key
+	}
+	return false
 }
 
 // isScores reports the arrangement in which a softmax over the last axis and the
@@ -112,65 +126,70 @@ func (v view) permute(perm []int64, out *graph.Value) (view, bool) {
 }
 
 // regroup spreads the axes of v over the dimensions of another shape with the
-// same elements in the same order, cutting axes where a dimension ends within.
+// same elements in the same order, cutting axes where a dimension ends within. The length of
+// one dimension need not be told as a product of theirs: it holds the axes that the others leave.
 func (v view) regroup(to []graph.Dim, value *graph.Value) (view, bool) {
-	if out, ok := v.cutOrJoin(to, value); ok {
-		return out, true
-	}
-	return v.merge(to, value)
-}
-
-// merge is regroup where the last dimensions stay and all before them become one: its
-// length need not be told as a product of theirs.
-func (v view) merge(to []graph.Dim, value *graph.Value) (view, bool) {
-	first := len(v.dims) - len(to) + 1
-	if len(to) < 2 || first < 2 {
-		return view{}, false
-	}
-	for i, d := range v.dims[first:] {
-		if !length(d).Equal(to[i+1]) {
+	dims, rest := spread(v.flat(), to, false)
+	if at := len(dims); at < len(to) {
+		behind, middle := spread(rest, to[at+1:], true)
+		if at+1+len(behind) < len(to) || len(middle) == 0 {
 			return view{}, false
 		}
-	}
-	lead := join(slices.Concat(v.dims[:first]...))
-	return view{value, slices.Concat([][]axis{lead}, v.dims[first:]), v.scale}, true
-}
-
-// cutOrJoin is regroup where every length is a product of axes, or of pieces of them.
-func (v view) cutOrJoin(to []graph.Dim, value *graph.Value) (view, bool) {
-	rest := v.flat()
-	out := view{value: value, dims: make([][]axis, len(to)), scale: v.scale}
-	for i, need := range to {
-		out.dims[i] = []axis{}
-		if isOne(need) && len(rest) > 0 && isOne(rest[0].size) {
-			out.dims[i], rest = append(out.dims[i], rest[0]), rest[1:]
-		}
-		for !isOne(need) {
-			if len(rest) == 0 {
-				return view{}, false
-			}
-			a := rest[0]
-			if more, ok := need.Div(a.size); ok {
-				out.dims[i], rest, need = append(out.dims[i], a), rest[1:], more
-			} else if inner, ok := a.size.Div(need); ok {
-				outer, piece := a.cut(need, inner)
-				out.dims[i], rest[0] = append(out.dims[i], outer), piece
-				break
-			} else {
-				return view{}, false
-			}
-		}
+		dims, rest = slices.Concat(dims, [][]axis{middle}, behind), nil
 	}
 	for _, a := range rest { // axes of length one may have no dimension of their own
 		if !isOne(a.size) || len(to) == 0 {
 			return view{}, false
 		}
-		out.dims[len(to)-1] = append(out.dims[len(to)-1], a)
+		dims[len(to)-1] = append(dims[len(to)-1], a)
 	}
-	for i := range out.dims {
-		out.dims[i] = join(out.dims[i])
+	for i := range dims {
+		dims[i] = join(dims[i])
 	}
-	return out, true
+	return view{value, dims, v.scale}, true
+}
+
+// spread gives dimensions the axes whose product their lengths are, or pieces of axes: from the first dimension on, or
+// backward from the last, up to one of another length. What no dimension got is the rest.
+func spread(axes []axis, to []graph.Dim, backward bool) (dims [][]axis, rest []axis) {
+	rest = slices.Clone(axes)
+	if backward {
+		to = slices.Clone(to)
+		slices.Reverse(to)
+		slices.Reverse(rest)
+		defer func() {
+			for _, d := range dims {
+				slices.Reverse(d)
+			}
+			slices.Reverse(dims)
+			slices.Reverse(rest)
+		}()
+	}
+	for _, need := range to {
+		left, dim := slices.Clone(rest), []axis{}
+		if isOne(need) && len(left) > 0 && isOne(left[0].size) {
+			dim, left = append(dim, left[0]), left[1:]
+		}
+		for !isOne(need) {
+			if len(left) == 0 {
+				return dims, rest
+			}
+			a := left[0]
+			if more, ok := need.Div(a.size); ok {
+				dim, left, need = append(dim, a), left[1:], more
+			} else if other, ok := a.size.Div(need); ok && backward {
+				outer, inner := a.cut(other, need)
+				dim, left[0], need = append(dim, inner), outer, graph.DimInt(1)
+			} else if ok {
+				outer, inner := a.cut(need, other)
+				dim, left[0], need = append(dim, outer), inner, graph.DimInt(1)
+			} else {
+				return dims, rest
+			}
+		}
+		dims, rest = append(dims, dim), left
+	}
+	return dims, rest
 }
 
 // length is that of a dimension which holds these axes.

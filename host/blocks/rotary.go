@@ -85,7 +85,7 @@ func (f *finder) raw(v view) (raw view, t *turn, ok bool) {
 			if f.shapes.Of(t.of).Rank != len(at.dims) {
 				return v, t, false
 			}
-			raw, _, ok := f.up(view{t.of, at.dims, at.scale}, false, true)
+			raw, _, ok := f.up(view{t.of, at.dims, at.scale}, false, operand{key: true})
 			return raw, t, ok
 		}
 		next, ok := f.stepUp(at, false)

@@ -8,11 +8,10 @@ import (
 
 // up follows a view towards where its value comes from, through nodes that
 // only rearrange or scale it, and returns the furthest point at which the
-// axes stand in a layout an operator can read, as a key or as another operand, and the
-// end of the way with all scales on it. When scaled is false, scalar products end it.
-func (f *finder) up(v view, scaled, key bool) (best, end view, found bool) {
+// axes stand in a layout that is looked for, and the end of the way with all scales on it. When scaled is false, scalar products end it.
+func (f *finder) up(v view, scaled bool, as operand) (best, end view, found bool) {
 	for {
-		if v.reads(key) {
+		if v.reads(as) {
 			best, found = v, true
 		}
 		next, ok := f.stepUp(v, scaled)
@@ -59,10 +58,10 @@ func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 // down follows what a block makes of values of a size through nodes that only rearrange it, or cut off what is made of the zeros
 // that values were filled up with, as long as nothing else reads it, to the last arrangement that operators write. What nothing
 // reads may lead around in a circle, of a value's guises.
-func (f *finder) down(v view, size graph.Dim) (best view, found bool) {
+func (f *finder) down(v view, size graph.Dim, as operand) (best view, found bool) {
 	for range maxDetour {
 		d, _ := v.size("d")
-		if d.Equal(size) && v.reads(false) {
+		if d.Equal(size) && v.reads(as) {
 			best, found = v, true
 		}
 		n := f.soleReader(v.value)
@@ -199,8 +198,8 @@ type cache struct {
 }
 
 // keyValue follows one side of a block, the key's or the value's, from where the matmul reads it.
-func (f *finder) keyValue(v view, key bool) (*cache, error) {
-	best, end, found := f.up(v, key, key)
+func (f *finder) keyValue(v view, as operand) (*cache, error) {
+	best, end, found := f.up(v, as.key, as)
 	n := end.value.Producer
 	if n.Is("Concat") && len(n.In) == 2 && len(end.dims) > 0 {
 		ax := n.Int("axis", 0)
@@ -208,7 +207,7 @@ func (f *finder) keyValue(v view, key bool) (*cache, error) {
 			ax += int64(len(end.dims))
 		}
 		if ax >= 0 && ax < int64(len(end.dims)) && len(end.dims[ax]) == 1 && end.dims[ax][0].role == "s" {
-			if c, err := f.appended(end, n, int(ax), key); err == nil {
+			if c, err := f.appended(end, n, int(ax), as); err == nil {
 				return c, nil
 			} else if !found {
 				return nil, err
@@ -223,7 +222,7 @@ func (f *finder) keyValue(v view, key bool) (*cache, error) {
 }
 
 // appended reads Concat(past, new) along the positions.
-func (f *finder) appended(v view, n *graph.Node, ax int, key bool) (*cache, error) {
+func (f *finder) appended(v view, n *graph.Node, ax int, as operand) (*cache, error) {
 	layout := v.layout()
 	if layout == "" {
 		return nil, fmt.Errorf("past and new are joined in an arrangement that no operator reads")
@@ -236,7 +235,7 @@ func (f *finder) appended(v view, n *graph.Node, ax int, key bool) (*cache, erro
 	dims := make([][]axis, len(v.dims))
 	copy(dims, v.dims)
 	dims[ax] = []axis{{role: "s", size: ns.Dims[ax]}}
-	best, _, found := f.up(view{fresh, dims, 1}, false, key)
+	best, _, found := f.up(view{fresh, dims, 1}, false, as)
 	if !found {
 		return nil, fmt.Errorf("its new part is written in an arrangement that no operator reads")
 	}
