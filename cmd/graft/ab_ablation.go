@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -20,7 +20,7 @@ import (
 const ablationBatch = 8
 
 // abAblation turns techniques on one at a time.
-func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags) error {
+func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, deadline time.Duration) error {
 	given := cmd.Flags().Changed
 	switch {
 	case given("a") || given("b"):
@@ -46,6 +46,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	}
 	ao := generations.AblationOptions{
 		Search: search, Inputs: texts, Batch: ablationBatch, Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds,
+		Deadline: deadline,
 	}
 	if given("batch-size") {
 		ao.Batch = g.batch
@@ -53,17 +54,10 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	if given("prompt-length") {
 		ao.MaxInput = g.promptLength
 	}
-	l, err := ort.FindAndOpen(c.runtime)
-	if err != nil {
-		return err
-	}
-	set, err := c.load(true)
-	if err != nil {
-		return err
-	}
 	p := c.progress("opening the model")
 	ao.Step, ao.Progress = p.say, p.set
-	r, err := generations.Ablate(cmd.Context(), l, set, folder, ao)
+	r, err := generations.Ablate(cmd.Context(), generations.Job[generations.AblationOptions]{Folder: folder, Options: ao,
+		Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
 	p.end()
 	if err != nil {
 		return err
@@ -78,12 +72,12 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 }
 
 // textsOf reads a file of texts.
-func textsOf(path string) ([]string, error) {
+func textsOf(path string) ([][]byte, error) {
 	read, _, done, err := inputs(path, limit.DefaultLine)
 	if err != nil {
 		return nil, err
 	}
-	var list []string
+	var list [][]byte
 	for {
 		line, err := read()
 		if errors.Is(err, io.EOF) {
@@ -92,7 +86,7 @@ func textsOf(path string) ([]string, error) {
 		if err != nil {
 			return nil, errors.Join(err, done())
 		}
-		list = append(list, line)
+		list = append(list, []byte(line))
 	}
 }
 

@@ -56,7 +56,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength), fmt.Sprintf("%d tokens in all", limit.Tokens))
 	}
 	if g.ablation {
-		return c.abAblation(cmd, folder, o, g)
+		return c.abAblation(cmd, folder, o, g, deadline)
 	}
 	if g.promptLength == 0 {
 		var err error
@@ -85,7 +85,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 		return err
 	}
 	p := c.progress("comparing")
-	r, err := generations.Apart(cmd.Context(), generations.Job{Folder: folder, Options: generations.Options{
+	r, err := generations.Apart(cmd.Context(), generations.Job[generations.Options]{Folder: folder, Options: generations.Options{
 		A: o.A, B: o.B, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
 		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild, Deadline: deadline,
 	}, Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})

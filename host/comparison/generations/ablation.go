@@ -19,12 +19,13 @@ import (
 	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/worker"
 )
 
 // AblationOptions say what techniques are turned on over.
 type AblationOptions struct {
 	Search   []byte   // in the words of Hugging Face's generation configuration
-	Inputs   []string // texts
+	Inputs   [][]byte // texts, as they were read, whatever their encoding
 	MaxInput int      // maximum of tokens in an input; 0 is what the model's positions allow
 	Batch    int      // inputs of a batch, from the second row on
 	Workers  int      // goroutines that encode, and as many that decode, from the third row on
@@ -32,8 +33,11 @@ type AblationOptions struct {
 	Threads    int
 	CacheBytes int64
 	Rounds     int
-	Step       func(what string)
-	Progress   func(done, total int64)
+	Step       func(what string)       `json:"-"`
+	Progress   func(done, total int64) `json:"-"`
+	// Deadline is how long opening the model may take, for all rows together, and how long a generation; 0 is
+	// comparison.DefaultDeadline.
+	Deadline time.Duration `json:"-"`
 }
 
 // Ablation is a generation with one technique more turned on in each row, from text
@@ -99,58 +103,147 @@ type technique struct {
 	results   []generate.Result
 }
 
-// Ablate turns techniques on one at a time and times each, from text to text.
-func Ablate(ctx context.Context, l *ort.Library, set *loaded.Set, folder string, o AblationOptions) (*Ablation, error) {
-	o = o.withDefaults()
+// Ablate turns techniques on one at a time and times each, from text to text, in a child process: this executable, whose
+// main calls worker.Main with Tasks. Its errors are those of Apart.
+func Ablate(ctx context.Context, j Job[AblationOptions]) (*Ablation, error) {
+	j.Options = j.Options.withDefaults()
+	o := j.Options
 	if len(o.Inputs) == 0 {
 		return nil, errors.New("there is nothing to generate from: an ablation needs texts")
 	}
-	a := &ablation{library: l, set: set, folder: folder, options: o}
-	defer a.close()
-	if err := a.open(); err != nil {
+	child, err := start(ctx, j.Folder, o.Deadline, j.Output)
+	if err != nil {
 		return nil, err
 	}
-	r := &Ablation{SchemaVersion: 2, Model: folder, Inputs: len(o.Inputs), Skipped: a.skipped, Equal: true}
-	for _, t := range a.rows {
-		o.Step("generating with " + t.Technique)
-		summary, err := t.run(ctx, o.Inputs, true)
+	defer child.Close()
+	o.Step("opening the model")
+	opened, err := comparison.Ask[openedAblation](ctx, child, taskAblation, j)
+	j.refused(opened.Refused)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ablation{SchemaVersion: 2, Model: j.Folder, Inputs: len(o.Inputs), Rows: opened.Rows, Skipped: opened.Skipped, Equal: true}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		o.Step("generating with " + row.Technique)
+		first, err := comparison.Ask[firstOfRow](ctx, child, taskRowFirst, i)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.Technique, err)
+			return nil, fmt.Errorf("%s: %w", row.Technique, err)
 		}
-		self, cross := t.generator.Peak()
-		t.CacheBytes = self + cross
-		r.InputTokens, r.NewTokens = summary.InputTokens, summary.NewTokens
-		for i := range t.results {
-			if same(t.results[i], a.rows[0].results[i]) {
-				t.Equal++
-			}
-		}
-		r.Equal = r.Equal && t.Equal == len(o.Inputs)
+		r.InputTokens, r.NewTokens = first.InputTokens, first.NewTokens
+		row.CacheBytes, row.Equal = first.CacheBytes, first.Equal
+		r.Equal = r.Equal && first.Equal == len(o.Inputs)
 	}
 	o.Step("timing")
 	for round := range o.Rounds {
-		for i := range a.rows {
+		for i := range r.Rows {
 			if round%2 == 1 { // there and back, so that no row is always after the same
-				i = len(a.rows) - 1 - i
+				i = len(r.Rows) - 1 - i
 			}
-			t := a.rows[i]
-			start := time.Now()
-			if _, err := t.run(ctx, o.Inputs, false); err != nil {
-				return nil, fmt.Errorf("%s: %w", t.Technique, err)
+			row := &r.Rows[i]
+			seconds, err := comparison.Ask[float64](ctx, child, taskRowTimed, i)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", row.Technique, err)
 			}
-			t.Seconds = append(t.Seconds, time.Since(start).Seconds())
+			row.Seconds = append(row.Seconds, seconds)
 		}
 		o.Progress(int64(round+1), int64(o.Rounds))
 	}
-	for i, t := range a.rows {
-		t.InputsPerSecond = float64(r.Inputs) / statistics.Median(t.Seconds)
-		t.TokensPerSecond = float64(r.NewTokens) / statistics.Median(t.Seconds)
-		t.Gain, t.Speedup = statistics.SpeedupOf(a.rows[max(0, i-1)].Seconds, t.Seconds), statistics.SpeedupOf(a.rows[0].Seconds, t.Seconds)
-		r.Rows = append(r.Rows, t.AblationRow)
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		row.InputsPerSecond = float64(r.Inputs) / statistics.Median(row.Seconds)
+		row.TokensPerSecond = float64(r.NewTokens) / statistics.Median(row.Seconds)
+		row.Gain, row.Speedup = statistics.SpeedupOf(r.Rows[max(0, i-1)].Seconds, row.Seconds), statistics.SpeedupOf(r.Rows[0].Seconds, row.Seconds)
 	}
 	o.Step("measuring the machine")
-	r.Environment = comparison.Measure(l)
+	if r.Environment, err = comparison.Ask[comparison.Environment](ctx, child, taskAblationEnd, nil); err != nil {
+		return nil, err
+	}
 	return r, nil
+}
+
+// The child's tasks of an ablation.
+const (
+	taskAblation    = "ablation"
+	taskRowFirst    = "ablation first"
+	taskRowTimed    = "ablation timed"
+	taskAblationEnd = "ablation end"
+)
+
+type openedAblation struct {
+	Rows    []AblationRow
+	Skipped []Skipped
+	Refused []string
+}
+
+// firstOfRow is what a row generates before it is timed.
+type firstOfRow struct {
+	InputTokens, NewTokens, Equal int
+	CacheBytes                    int64
+}
+
+// ablationTasks are what a child does for Ablate, one ablation.
+func ablationTasks() map[string]worker.Handler {
+	var a *ablation
+	row := func(i int) (*technique, error) {
+		if a == nil || i < 0 || i >= len(a.rows) {
+			return nil, errors.New("no ablation with such a row was begun")
+		}
+		return a.rows[i], nil
+	}
+	return map[string]worker.Handler{
+		taskAblation: comparison.Task(func(_ context.Context, j Job[AblationOptions]) (o openedAblation, err error) {
+			begun := &ablation{folder: j.Folder, options: j.Options}
+			if begun.library, err = ort.FindAndOpen(j.Runtime); err != nil {
+				return o, err
+			}
+			if begun.set, o.Refused, err = comparison.Plugins(j.Folders, true); err != nil {
+				return o, err
+			}
+			if err := begun.open(); err != nil {
+				return o, err
+			}
+			a = begun
+			for _, t := range a.rows {
+				o.Rows = append(o.Rows, t.AblationRow)
+			}
+			o.Skipped = a.skipped
+			return o, nil
+		}),
+		taskRowFirst: comparison.Task(func(ctx context.Context, i int) (first firstOfRow, err error) {
+			t, err := row(i)
+			if err != nil {
+				return first, err
+			}
+			summary, err := t.run(ctx, a.options.Inputs, true)
+			if err != nil {
+				return first, err
+			}
+			self, cross := t.generator.Peak()
+			first = firstOfRow{InputTokens: summary.InputTokens, NewTokens: summary.NewTokens, CacheBytes: self + cross}
+			for i := range t.results {
+				if same(t.results[i], a.rows[0].results[i]) {
+					first.Equal++
+				}
+			}
+			return first, nil
+		}),
+		taskRowTimed: comparison.Task(func(ctx context.Context, i int) (float64, error) {
+			t, err := row(i)
+			if err != nil {
+				return 0, err
+			}
+			start := time.Now()
+			_, err = t.run(ctx, a.options.Inputs, false)
+			return time.Since(start).Seconds(), err
+		}),
+		taskAblationEnd: comparison.Task(func(context.Context, any) (e comparison.Environment, err error) {
+			if a == nil {
+				return e, errors.New("no ablation was begun")
+			}
+			return comparison.Measure(a.library), nil
+		}),
+	}
 }
 
 func (o AblationOptions) withDefaults() AblationOptions {
@@ -172,22 +265,15 @@ func (o AblationOptions) withDefaults() AblationOptions {
 	return o
 }
 
-// ablation is an ablation with its models open.
+// ablation is an ablation with its models open, for as long as the child lives.
 type ablation struct {
 	library *ort.Library
 	set     *loaded.Set
 	folder  string
 	options AblationOptions
 
-	opened  []*generate.Generator
 	rows    []*technique
 	skipped []Skipped
-}
-
-func (a *ablation) close() {
-	for _, g := range a.opened {
-		g.Close()
-	}
 }
 
 // open opens what the rows need: the model as exported, and an engine for each set
@@ -268,7 +354,6 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 
 // generator opens the model with some plugins alone, or with all.
 func (a *ablation) generator(open func(string, decode.Options) (*generate.Generator, error), batch int, referenceSelector bool, plugins ...string) (*generate.Generator, error) {
-	a.options.Step("opening the model")
 	g, err := open(a.folder, decode.Options{
 		Library: a.library, Plugins: a.set, Plan: plan.Options{Plugins: plugins}, Threads: a.options.Threads,
 		CacheBytes: a.options.CacheBytes, Batch: batch, ReferenceSelector: referenceSelector,
@@ -277,7 +362,6 @@ func (a *ablation) generator(open func(string, decode.Options) (*generate.Genera
 		return nil, err
 	}
 	g.MaxInput = a.options.MaxInput
-	a.opened = append(a.opened, g)
 	return g, nil
 }
 
@@ -293,13 +377,13 @@ func (a *ablation) skip(name, reason string) {
 }
 
 // run generates for all inputs.
-func (t *technique) run(ctx context.Context, inputs []string, store bool) (*generate.Summary, error) {
+func (t *technique) run(ctx context.Context, inputs [][]byte, store bool) (*generate.Summary, error) {
 	i := -1
 	return t.generator.Run(ctx, t.search, func() (string, error) {
 		if i++; i >= len(inputs) {
 			return "", io.EOF
 		}
-		return inputs[i], nil
+		return string(inputs[i]), nil
 	}, func(r generate.Result) error {
 		if r.Error != "" {
 			return fmt.Errorf("input %d: %s", r.Index, r.Error)

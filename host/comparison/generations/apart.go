@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"math"
+	"time"
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/worker"
 )
 
-// Job is a comparison whose sides generate in a child process, so that a plugin which crashes, ends the process or hangs is
-// an error.
-type Job struct {
+// Job is what generates in a child process, so that a plugin which crashes, ends the process or hangs is an error: a comparison
+// or an ablation, by its options.
+type Job[O any] struct {
 	Folder  string
-	Options Options
+	Options O
 	Runtime string   // path of ONNX Runtime's library; "" to find it
 	Folders []string // of plugins, searched first
 	// Output gets what the child prints, such as warnings of ONNX Runtime; nil for silence.
@@ -24,12 +26,26 @@ type Job struct {
 	Refused func(why string) `json:"-"`
 }
 
+func (j Job[O]) refused(list []string) {
+	if j.Refused == nil {
+		return
+	}
+	for _, why := range list {
+		j.Refused(why)
+	}
+}
+
+// start starts a child process for a model's folder, each task of which ends by a deadline.
+func start(ctx context.Context, folder string, deadline time.Duration, output io.Writer) (*worker.Child, error) {
+	// Caches are reserved, each half of the machine's memory, of which they take what they need.
+	return comparison.Start(ctx, worker.Options{Subject: folder, Deadline: deadline, Memory: math.MaxInt64 >> 1, Output: output})
+}
+
 // Apart is Compare in a child process: this executable, whose main calls worker.Main with Tasks. Each of opening a side, a
 // generation before times are taken and a round may take Options.Deadline. What ends the child is an error of kind
 // worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Compare.
-func Apart(ctx context.Context, j Job) (*Result, error) {
-	// Caches are reserved, each half of the machine's memory, of which they take what they need.
-	child, err := comparison.Start(ctx, worker.Options{Subject: j.Folder, Deadline: j.Options.Deadline, Memory: math.MaxInt64 >> 1, Output: j.Output})
+func Apart(ctx context.Context, j Job[Options]) (*Result, error) {
+	child, err := start(ctx, j.Folder, j.Options.Deadline, j.Output)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +56,7 @@ func Apart(ctx context.Context, j Job) (*Result, error) {
 // apart are the stages in a child.
 type apart struct {
 	child *worker.Child
-	job   Job
+	job   Job[Options]
 }
 
 // The child's tasks, which are its stages.
@@ -55,11 +71,7 @@ const (
 func (a *apart) open(ctx context.Context, side int) error {
 	if side == 0 {
 		refused, err := comparison.Ask[[]string](ctx, a.child, taskStart, a.job)
-		if a.job.Refused != nil {
-			for _, why := range refused {
-				a.job.Refused(why)
-			}
-		}
+		a.job.refused(refused)
 		if err != nil {
 			return err
 		}
@@ -80,7 +92,8 @@ func (a *apart) end(ctx context.Context) (*end, error) {
 	return comparison.Ask[*end](ctx, a.child, taskEnd, nil)
 }
 
-// Tasks are what an executable that can be a child does for Apart: pass them to worker.Main. A child does one comparison.
+// Tasks are what an executable that can be a child does for Apart and Ablate: pass them to worker.Main. A child does one of
+// them, once.
 func Tasks() map[string]worker.Handler {
 	var h *here
 	started := func() (*here, error) {
@@ -89,8 +102,8 @@ func Tasks() map[string]worker.Handler {
 		}
 		return h, nil
 	}
-	return map[string]worker.Handler{
-		taskStart: comparison.Task(func(_ context.Context, j Job) (refused []string, err error) {
+	tasks := map[string]worker.Handler{
+		taskStart: comparison.Task(func(_ context.Context, j Job[Options]) (refused []string, err error) {
 			l, err := ort.FindAndOpen(j.Runtime)
 			if err != nil {
 				return nil, err
@@ -130,4 +143,6 @@ func Tasks() map[string]worker.Handler {
 			return h.end(ctx)
 		}),
 	}
+	maps.Copy(tasks, ablationTasks())
+	return tasks
 }
