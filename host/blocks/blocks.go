@@ -120,6 +120,7 @@ type Wiring struct {
 	PastKey, PastValue                         *graph.Value
 	PresentKey, PresentValue                   *graph.Value
 	Biases                                     []Bias       // what is added to scores: their sum
+	Floor                                      float64      // their sum is raised to it where it is below; 0: it is not
 	Wide                                       bool         // they are of float16, which has no digits for their sum: it is made in float32
 	HeadScale                                  *graph.Value // (H, 1, 1): each head's query is multiplied by its own; or nil
 	BoolMask                                   *graph.Value // boolean, true where a key is seen

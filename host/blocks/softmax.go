@@ -22,6 +22,7 @@ type scores struct {
 	boolMaskInverted bool
 	fill             float64
 	maskAfterBias    bool
+	floor            float64     // the sum of biases is raised to it; 0: it is not
 	rounded          *graph.Node // after the masks read from here on, rounds scores to a type that is not float32
 }
 
@@ -39,8 +40,11 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
+	if sc.floor != 0 && sc.boolMask != nil && len(sc.biases) > 0 {
+		return nil, errors.New("the sum of an additive and a boolean mask is raised to a number")
+	}
 	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, HeadScale: sc.headScale, BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
-		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, ScoresMode: 3}
+		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, Floor: sc.floor, ScoresMode: 3}
 	matmul, probabilities, err := f.weighted(n.Output(0), w)
 	if err != nil {
 		return nil, err
@@ -191,6 +195,8 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 			err = f.where(sc, n, &at)
 		case n.Is("Mul", "Div"):
 			err = f.scaled(sc, n, &at)
+		case n.Is("Max", "Clip"):
+			err = f.raised(sc, n, &at)
 		default:
 			next, ok := f.stepUp(at, false)
 			if !ok {
@@ -232,6 +238,24 @@ func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 	return fmt.Errorf("its scores pass through %s, which is no soft cap", tanh)
 }
 
+// raised reads Max(scores, c) or Clip(scores, c) of a number below all scores: only masks of minus infinity are
+// raised by it, so that a softmax over a row of nothing else makes numbers.
+func (f *finder) raised(sc *scores, n *graph.Node, at *view) error {
+	x, bound := f.in(n, 0), f.in(n, 1)
+	if n.Is("Max") && f.isScalar(x) {
+		x, bound = bound, x
+	}
+	c, ok := f.scalar(bound)
+	if !ok || len(n.In) > 2 && n.In[2] != nil || c > -1e30 || c < -math.MaxFloat32 || f.shapes.Of(n.Output(0)).DType != onnx.Tensor_FLOAT {
+		return fmt.Errorf("its scores pass through %s, whose bound is no number of float32 below all scores", n)
+	}
+	if len(sc.biases) > 0 || sc.boolMask != nil || sc.scale != 1 || sc.softcap != 0 || sc.headScale != nil || sc.floor != 0 {
+		return fmt.Errorf("its scores pass through %s and are masked, scaled or raised after it", n)
+	}
+	at.value, sc.floor = x, c
+	return nil
+}
+
 // uncapped refuses a mask under a soft cap, which bends what it adds, and under a factor of each head.
 func (sc *scores) uncapped(mask *graph.Node) error {
 	if sc.softcap != 0 || sc.headScale != nil {
@@ -269,6 +293,9 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 	}
 	if c *= sc.scale; c > -1e3 {
 		return fmt.Errorf("%s puts %g in place of scores, which hides nothing", n, c)
+	}
+	if sc.floor != 0 {
+		c = max(c, sc.floor)
 	}
 	if b, err := f.fits(sc, condition, *at); err != nil || b.Joined || b.Windows {
 		return cmp.Or(err, fmt.Errorf("the boolean mask %s lies over batch and heads in another form than scores have", describe(condition)))
@@ -309,8 +336,10 @@ func (f *finder) leadsToMatMul(v *graph.Value, depth int) bool {
 			return false
 		case isMatMul(n):
 			return f.shapes.Of(n.Input(1)).Rank >= 3 && !f.isConstant(n.Input(1))
-		case n.Is("Cast", "Transpose", "Tanh") || reshapes(n):
+		case n.Is("Cast", "Transpose", "Tanh", "Clip") || reshapes(n):
 			return f.leadsToMatMul(n.Input(0), depth-1)
+		case n.Is("Max"):
+			return f.leadsToMatMul(n.Input(0), depth-1) || f.leadsToMatMul(n.Input(1), depth-1)
 		case n.Is("Mul", "Div"):
 			x, _, ok := f.scalarFactor(n)
 			if !ok {

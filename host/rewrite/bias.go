@@ -11,7 +11,7 @@ import (
 
 // bias is what a block adds to its scores, as the one value that an operator reads,
 // broadcastable to (B, H, S, T); nil when it adds nothing. Terms, of which these are the values, are added to
-// each other, once for all blocks that have the same.
+// each other and raised to their floor, once for all blocks that have the same.
 func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Value, err error) {
 	g, wide := b.Wiring.Graph, b.Wiring.Wide
 	key := fmt.Sprintf("%p %d %t", g, b.Attention.Heads, wide)
@@ -54,6 +54,15 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 			return nil, err
 		}
 		sum, r.sums[key] = v, v
+	}
+	if floor := b.Wiring.Floor; sum != nil && floor != 0 {
+		key += fmt.Sprintf(" floor %g", floor)
+		if r.sums[key] == nil {
+			if r.sums[key], err = r.make(g, "Max", sum, g.AddInitializer(graph.Number("graft_floor", onnx.Tensor_FLOAT, floor))); err != nil {
+				return nil, err
+			}
+		}
+		sum = r.sums[key]
 	}
 	if !wide {
 		return sum, nil

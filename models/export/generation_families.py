@@ -72,7 +72,7 @@ SAYING = dict(decoder_layers=2, d_model=64, decoder_attention_heads=4, decoder_f
 GPTJ = dict(n_layer=2, n_embd=64, n_head=4, n_positions=192, vocab_size=320)
 
 # Those whose class has no other attention than the eager one.
-EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus")
+EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus", "xglm")
 
 MAKERS = {
     # Positions.
@@ -87,6 +87,8 @@ MAKERS = {
     "opt": lambda: decoder(
         "opt", TIED, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, ffn_dim=96, vocab_size=320,
         max_position_embeddings=192, word_embed_proj_dim=64),
+    "xglm": lambda: decoder(
+        "xglm", TIED, num_layers=2, d_model=64, attention_heads=4, ffn_dim=96, vocab_size=320, max_position_embeddings=192),
     "falcon": lambda: decoder(
         "falcon", TIED, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, vocab_size=320,
         max_position_embeddings=192, multi_query=True, parallel_attn=True),
@@ -198,6 +200,14 @@ def like_llama(model, task):
         model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)}}
 
 
+def like_opt(model, task):
+    """XGLM, that optimum has no configuration of: its inputs are OPT's."""
+    from optimum.exporters.onnx.model_configs import OPTOnnxConfig
+
+    return {"custom_onnx_configs": {"model": OPTOnnxConfig(
+        model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)}}
+
+
 def onnx_configs(model, task):
     """What optimum is to be told of how to export a model, as arguments of onnx_export_from_model.
 
@@ -205,6 +215,8 @@ def onnx_configs(model, task):
     """
     if model.config.model_type in ("mixtral", "qwen2_moe"):
         return like_llama(model, task)
+    if model.config.model_type == "xglm":
+        return like_opt(model, task)
     if model.config.model_type != "falcon" or not model.config.new_decoder_architecture:
         return {}
     from optimum.exporters.onnx.model_configs import FalconOnnxConfig

@@ -70,6 +70,9 @@ func TestRowsWithoutVisibleKeys(t *testing.T) {
 		{"nodes with their mask in float32", []onnx.Tensor_DataType{f16}},
 		{"nodes with views after their mask", []onnx.Tensor_DataType{f16}},
 		{"nodes with undone views after their mask", []onnx.Tensor_DataType{f16}},
+		{"nodes with a floor", []onnx.Tensor_DataType{f16}},
+		{"nodes with a floor after two masks", []onnx.Tensor_DataType{f16}},
+		{"nodes with a clip", []onnx.Tensor_DataType{f16}},
 		{"nodes that clear NaN", nil},
 		{"nodes that clear NaN of queries", nil},
 		{"MultiHeadAttention", nil},
@@ -80,11 +83,7 @@ func TestRowsWithoutVisibleKeys(t *testing.T) {
 		{"Attention causal after a past", []onnx.Tensor_DataType{f16}},
 	} {
 		for _, kind := range []onnx.Tensor_DataType{f32, f16} {
-			lowest := -math.MaxFloat32
-			if kind == f16 {
-				lowest = -65504
-			}
-			for _, hidden := range []float64{math.Inf(-1), lowest, -1e9, -10000, -100} {
+			for _, hidden := range []float64{math.Inf(-1), lowest(kind), -1e9, -10000, -100} {
 				if kind == f16 && hidden == -1e9 {
 					continue
 				}
@@ -100,6 +99,14 @@ func TestRowsWithoutVisibleKeys(t *testing.T) {
 			}
 		}
 	}
+}
+
+// lowest is the least number of a type.
+func lowest(kind onnx.Tensor_DataType) float64 {
+	if kind == f16 {
+		return -65504
+	}
+	return -math.MaxFloat32
 }
 
 // rows is one attention of a form with a degenerate mask.
@@ -140,6 +147,15 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 			*to = w.node("Add", []value{*to, w.input("bias", kind, normal, number(1), number(heads), w.tokens, w.tokens)}, s.like(s.dims...))
 		}
 		s = w.node("Add", []value{s, hides}, s.like(s.dims...))
+		if strings.HasSuffix(form, "two masks") {
+			s = w.node("Add", []value{s, mask()}, s.like(s.dims...))
+		}
+		floor := w.full(kind, func(int64) float64 { return lowest(kind) })
+		if strings.Contains(form, "floor") {
+			s = w.node("Max", []value{s, floor}, s.like(s.dims...))
+		} else if strings.HasSuffix(form, "clip") {
+			s = w.node("Clip", []value{s, floor}, s.like(s.dims...))
+		}
 		if strings.Contains(form, "undone views") {
 			s = w.node("Unsqueeze", []value{s, w.ints(1)}, s.like(w.batch, number(1), number(heads), w.tokens, w.tokens))
 			s = w.node("Squeeze", []value{s, w.ints(1)}, s.like(w.batch, number(heads), w.tokens, w.tokens))
