@@ -75,6 +75,13 @@ SUBJECTS = {
     "swin": ("swin", SWIN),
     "swinv2": ("swinv2", SWIN),
     "vit": ("vit", IMAGE),
+    # Without noise, so that its answers are the same in every run.
+    "vits": ("vits", dict(
+        num_hidden_layers=2, hidden_size=32, num_attention_heads=2, ffn_dim=64, window_size=4, vocab_size=200, flow_size=16,
+        spectrogram_bins=17, prior_encoder_num_flows=2, prior_encoder_num_wavenet_layers=2, posterior_encoder_num_wavenet_layers=2,
+        duration_predictor_num_flows=2, duration_predictor_filter_channels=16, depth_separable_num_layers=2,
+        upsample_initial_channel=32, upsample_rates=[4, 2], upsample_kernel_sizes=[8, 4], resblock_kernel_sizes=[3],
+        resblock_dilation_sizes=[[1, 3]], noise_scale=0.0, noise_scale_duration=0.0)),
     "wav2vec2": ("wav2vec2", SOUND),
     "wavlm": ("wavlm", SOUND),
     "xlm-roberta": ("xlm-roberta", TEXT),
@@ -168,8 +175,8 @@ def run(fixture):
             plain(model, path, "speecht5" if fixture.startswith("speecht5") else PLAIN[fixture])
         else:
             made_by = ("optimum-onnx", "transformers", "torch", "onnx")
-            onnx_export_from_model(model, Path(scratch), opset=18, task="feature-extraction", do_validation=False,
-                                   no_post_process=True)
+            task = "text-to-audio" if fixture == "vits" else "feature-extraction"
+            onnx_export_from_model(model, Path(scratch), opset=18, task=task, do_validation=False, no_post_process=True)
             lengths(path, fixture in FIXED)
         store.save(path, drawn, "families", fixture, published(model), {p: version(p) for p in made_by}, keep=KEEP)
 
