@@ -55,7 +55,7 @@ With --ablation techniques are turned on one at a time instead.`,
 				name, value, _ := strings.Cut(d, "=")
 				n, err := strconv.ParseInt(value, 10, 64)
 				if err != nil || name == "" || n < 0 || n > math.MaxInt32 {
-					return misuse("--dim "+d, "name=length")
+					return misuse("--dim "+d, fmt.Sprintf("name=length, a length from 0 to %d", math.MaxInt32))
 				}
 				if before, ok := o.Inputs.Dims[name]; ok && before != n {
 					return misuse(fmt.Sprintf("--dim %s as both %d and %d", name, before, n), "one of them")

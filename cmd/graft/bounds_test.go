@@ -55,6 +55,17 @@ func TestFlagsAreBounded(t *testing.T) {
 	}
 }
 
+// TestLengths: the refusal of a length says between which it may be.
+func TestLengths(t *testing.T) {
+	for _, length := range []string{"9223372036854775807", "2147483648", "-1", "", "1e3"} {
+		var out, talk bytes.Buffer
+		code := run([]string{"ab", "model.onnx", "--dim", "batch=" + length}, &out, &talk)
+		if code != exitUsage || !strings.Contains(talk.String(), "--dim batch="+length) || !strings.Contains(talk.String(), "from 0 to 2147483647") {
+			t.Errorf("%q: exit code %d, %s", length, code, talk.String())
+		}
+	}
+}
+
 // TestSizes: sizes have bounds too.
 func TestSizes(t *testing.T) {
 	for _, size := range append(extremes, "0", "1e-9", "NaNGiB", "InfMiB", "-1GiB", "1e300GiB", "9999999999GiB") {

@@ -170,6 +170,17 @@ type Bias struct {
 	Later   bool // for scores (B, H, S, T): the lowest number is added where a key comes after its query
 }
 
+// Hiding are the values that hide keys, or are added to scores.
+func (w *Wiring) Hiding() (list []*graph.Value) {
+	for _, b := range w.Biases {
+		list = append(list, b.Value)
+	}
+	if w.BoolMask != nil {
+		list = append(list, w.BoolMask)
+	}
+	return list
+}
+
 // Compares says that an operator hides the keys after a query by their indices; no term of Biases does.
 func (w *Wiring) Compares() bool {
 	return w.Causal && !slices.ContainsFunc(w.Biases, func(b Bias) bool { return b.Later })

@@ -117,7 +117,7 @@ type Attended struct {
 // changed, also where there is an error.
 func (d *Decoder) Attend(layers []*Layer) (*Attended, error) {
 	s := &stateful{Decoder: d, engine: &Engine{Tokens: "input_ids", Logits: "logits", Weights: map[string]*Folded{}},
-		inputs: map[string]*graph.Value{}, biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
+		inputs: map[string]*graph.Value{}, data: d.data(), biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
 		rewriter: &rewriter{main: d.Graph, order: order{main: d.Graph}, shapes: d.Shapes, lengths: map[lengthKey]*graph.Value{},
 			instead: map[*graph.Value]*graph.Value{}}}
 	if err := s.takeEnds(); err != nil {
@@ -153,6 +153,7 @@ type stateful struct {
 	*Decoder
 	engine *Engine
 	inputs map[string]*graph.Value // new ones
+	data   map[*graph.Value]bool   // inputs whose content lengths do not tell
 	logits *graph.Value
 	tokens *graph.Value
 	biases biasTables
@@ -199,13 +200,18 @@ func (d *Decoder) Check() error {
 		}
 		return fmt.Errorf("%s was not recognised as attention (%s), which an engine must know", u.Node, u.Reason)
 	}
-	self := false
+	self, data := false, d.data()
 	for _, b := range d.Report.Blocks {
 		if b.Wiring.Graph != d.Graph {
 			return fmt.Errorf("%s lies in a subgraph, from which an engine cannot take it", b.Node)
 		}
 		if err := servable(b); err != nil {
 			return fmt.Errorf("%s: %w", b.Node, err)
+		}
+		for _, v := range b.Wiring.Hiding() {
+			if in := d.made(v, data, map[*graph.Value]bool{}); in != nil {
+				return fmt.Errorf("%s: its mask depends on what input %s holds, which an engine cannot feed", b.Node, in.Name)
+			}
 		}
 		self = self || b.Attention.Type != "cross"
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/roles"
 )
 
 // tabled is an input of a node that is to be looked up by each row's own position.
@@ -147,7 +148,7 @@ type dependency int
 const (
 	onNothing dependency = iota // constants
 	onLengths                   // shapes, masks and other inputs that are the same whatever the tokens are
-	onTokens
+	onTokens                    // and on whatever else a caller gives
 )
 
 type dependencies map[*graph.Value]dependency
@@ -166,12 +167,44 @@ func (d dependencies) of(n *graph.Node) dependency {
 	return kind
 }
 
+// data are the inputs whose content lengths do not tell: an encoder's output, a past, and those of no known role.
+func (d *Decoder) data() map[*graph.Value]bool {
+	r, data := roles.Find(d.Graph, d.Shapes, d.Report), map[*graph.Value]bool{}
+	for _, v := range d.Graph.Inputs {
+		switch r.Of(v) {
+		case roles.Past, roles.EncoderPast, roles.EncoderOutput, roles.Image, roles.Other:
+			data[v] = v.Tensor == nil
+		}
+	}
+	return data
+}
+
+// made is an input of data that a value's content is made of, or nil.
+func (d *Decoder) made(v *graph.Value, data, seen map[*graph.Value]bool) *graph.Value {
+	if data[v] {
+		return v
+	}
+	if v == nil || seen[v] {
+		return nil
+	}
+	d.Graph.Spend(1)
+	seen[v] = true
+	if n := v.Producer; n != nil && !n.Is("Shape", "Size") {
+		for _, from := range n.In {
+			if in := d.made(from, data, seen); in != nil {
+				return in
+			}
+		}
+	}
+	return nil
+}
+
 // dependencies sorts the values of the graph, which must be in order.
 func (s *stateful) dependencies() dependencies {
 	d := dependencies{}
 	for _, v := range s.main.Inputs {
 		switch {
-		case v == s.tokens, s.inputs[v.Name] != nil:
+		case v == s.tokens, s.inputs[v.Name] != nil, s.data[v]:
 			d[v] = onTokens
 		case v.Tensor == nil:
 			d[v] = onLengths

@@ -157,6 +157,9 @@ MAKERS = {
         ("donut-swin", dict(image_size=[64, 48], patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4)),
         ("mbart", dict(decoder_layers=2, d_model=48, decoder_attention_heads=4, encoder_attention_heads=4, decoder_ffn_dim=80, vocab_size=300,
                        max_position_embeddings=128, scale_embedding=True, add_final_layer_norm=True))),
+    "vit-gpt2": lambda: viewer(
+        ("vit", LOOKING), ("gpt2", dict(n_layer=2, n_embd=48, n_head=4, n_positions=128, vocab_size=300)),
+        TIED | {r"crossattention\.(q_attn|c_attn)$": 4}),
     # An encoder of samples of sound with a decoder.
     "moonshine": lambda: listener(
         "moonshine", {EMBEDDING: 7, OUTPUT: 2, r"conv[123]$": 2, r"norm$": SIGNS}, hidden_size=48, intermediate_size=80, vocab_size=300, encoder_num_hidden_layers=2,

@@ -20,7 +20,7 @@ import (
 const FillSlotMapping = "graft.slot_mapping"
 
 // filler makes the graph that computes what layers store of an encoder's output, from the
-// decoder that is exported without a past, and puts it into the cross pool. There is none
+// decoder that is exported without a past, or the one that computes it in every step, and puts it into the cross pool. There is none
 // where layers store nothing of their own.
 func (gen *Generation) filler(ctx context.Context, o Options) error {
 	var made []*onnx.ValueInfo
@@ -47,7 +47,7 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 	if len(layers) == 0 {
 		return nil
 	}
-	file, p, err := gen.Model.first()
+	file, p, err := gen.Model.fills()
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type Model struct {
 
 	decoder *patch.Analysis
 	merged  *onnx.Model // the branch of a merged decoder that takes no past; nil for separate files
+	cross   *onnx.Model // makes keys and values that the decoder made in every step; nil where the decoder without a past does
 	models  []*model.Model
 }
 
@@ -56,6 +57,9 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if m.decoder, err = patch.View(ctx, file, file.Proto()); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if err := m.storeCross(ctx); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	return m, nil
@@ -101,6 +105,14 @@ func (m *Model) first() (*model.Model, *onnx.Model, error) {
 		return nil, nil, err
 	}
 	return file, file.Proto(), takeBranch(file.Proto(), false)
+}
+
+// fills is what makes keys and values of an encoder's output: its file, and its graph.
+func (m *Model) fills() (*model.Model, *onnx.Model, error) {
+	if m.cross != nil {
+		return m.decoder.Model, m.cross, nil
+	}
+	return m.first()
 }
 
 // Layers are the decoder's layers of attention by kind; it is an error when there are
