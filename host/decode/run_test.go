@@ -65,6 +65,37 @@ func searches(o search.Options) []search.Options {
 	return list
 }
 
+// steady reports an input whose answer does not depend on what rounding makes of scores: products over more rows round otherwise, by up to
+// 9e-5 of scores of 7 in these models, and a search over a near tie, or a draw next to a bound, goes on in another way.
+func (g *Generator) steady(t *testing.T, o search.Options, in *Input) bool {
+	t.Helper()
+	run := g.advance
+	defer func() { g.advance = run }()
+	answer := func() (r results) {
+		if err := g.Run(t.Context(), o, from([]*Input{in}), r.done); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	want := answer()
+	random := rand.New(rand.NewPCG(1, 1))
+	g.advance = func(ctx context.Context, feeds []engine.Feed) (*engine.Scores, error) {
+		scores, err := run(ctx, feeds)
+		if err == nil {
+			for i := range scores.Data {
+				scores.Data[i] += float32(1e-4 * random.NormFloat64())
+			}
+		}
+		return scores, err
+	}
+	for range 8 {
+		if got := answer(); !equal(&got, &want) {
+			return false
+		}
+	}
+	return true
+}
+
 // Calls at once, each with a search of its own, some of them cancelled, give what each gives alone.
 func TestCallsAtOnceAreCallsOneByOne(t *testing.T) {
 	for _, model := range []string{"gpt2", "bart"} {
@@ -74,18 +105,24 @@ func TestCallsAtOnceAreCallsOneByOne(t *testing.T) {
 			random := rand.New(rand.NewPCG(11, 2))
 			inputs := make([][]*Input, len(kinds))
 			want := make([]results, len(kinds))
+			drawn, ties := 0, 0
 			for i, o := range kinds {
-				for j := range 3 + random.IntN(4) {
-					in := &Input{Index: uint64(j), Tokens: make([]int32, 1+random.IntN(30))}
+				for want := 3 + random.IntN(4); len(inputs[i]) < want; {
+					in := &Input{Index: uint64(len(inputs[i])), Tokens: make([]int32, 1+random.IntN(30))}
 					for k := range in.Tokens {
 						in.Tokens[k] = int32(5 + random.IntN(80))
 					}
-					inputs[i] = append(inputs[i], in)
+					if drawn++; g.steady(t, o, in) {
+						inputs[i] = append(inputs[i], in)
+					} else if ties++; ties > 6 {
+						t.Fatalf("%d of %d inputs are ties", ties, drawn)
+					}
 				}
 				if err := g.Run(t.Context(), o, from(inputs[i]), want[i].done); err != nil {
 					t.Fatal(err)
 				}
 			}
+			t.Logf("%d of %d inputs were ties", ties, drawn)
 			var calls sync.WaitGroup
 			for round := range 3 {
 				for i, o := range kinds {
