@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/models"
@@ -59,13 +60,20 @@ func TestEngineGivesHuggingFacesTokens(t *testing.T) {
 
 // compare runs the cases that share their options together.
 func compare(t *testing.T, g *decode.Generator, e *Expected) {
+	t.Helper()
+	compareBy(t, g, e, g.SearchWith)
+}
+
+// compareBy runs all cases of a model on a device, with options as search reads them.
+func compareBy(t *testing.T, g generate.Device, e *Expected, searchWith func([]byte) (search.Options, error)) {
+	t.Helper()
 	alike := map[string][]Case{}
 	for _, c := range e.Cases {
 		alike[string(c.Options)] = append(alike[string(c.Options)], c)
 	}
 	equal := 0
 	for _, cases := range alike {
-		o, err := g.SearchWith(cases[0].Options)
+		o, err := searchWith(cases[0].Options)
 		if err != nil {
 			t.Fatalf("%s: %v", cases[0], err)
 		}

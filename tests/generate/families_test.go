@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/exported"
+	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -13,7 +15,7 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestFamiliesGiveHuggingFacesTokens generates the cases of each family with the engine, and
+// TestFamiliesGiveHuggingFacesTokens generates the cases of each family with the engine and with the model as exported, and
 // one of them with the whole sequence in a patched session of the decoder.
 func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 	l, err := ort.FindAndOpen("")
@@ -46,6 +48,12 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 			}
 			defer g.Close()
 			compare(t, g, e)
+			x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Close()
+			compareBy(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
 			patched(t, l, set, e)
 		})
 	}

@@ -19,6 +19,7 @@ type batch struct {
 	length      int   // positions in past
 	read        int64 // what the encoder's mask is over
 	hidden      *ort.Value
+	repeated    *ort.Value            // hidden for every row; nil until a step reads it
 	cross       map[string]*ort.Value // repeated for the beams, by name of input
 	own         []*layer
 	owned       []*ort.Value // to be closed in the end
@@ -178,21 +179,14 @@ func (b *batch) take(output string, v *ort.Value) error {
 	}
 	rows := int64(b.size * b.beams)
 	heads, length, size := shape[1], shape[2], shape[3]
-	request := heads * length * size
 	if strings.Contains(output, ".encoder.") {
 		if b.cross[input] != nil || length == 0 {
 			return nil
 		}
-		repeated := make([]float32, rows*request)
-		for r := range rows {
-			copy(repeated[r*request:(r+1)*request], data[r/int64(b.beams)*request:])
-		}
-		t, err := ort.NewTensor(b.library, []int64{rows, heads, length, size}, repeated)
+		t, err := b.forBeams(v)
 		if err != nil {
 			return err
 		}
-		b.sessions.cross += 4 * int64(len(repeated))
-		b.owned = append(b.owned, t)
 		if b.cross == nil {
 			b.cross = map[string]*ort.Value{}
 		}
@@ -206,6 +200,38 @@ func (b *batch) take(output string, v *ort.Value) error {
 	copy(l.present, data)
 	b.own = append(b.own, l)
 	return nil
+}
+
+// forBeams repeats what each request has for each of its beams.
+func (b *batch) forBeams(v *ort.Value) (*ort.Value, error) {
+	data, err := ort.Data[float32](v)
+	if err != nil {
+		return nil, err
+	}
+	shape := slices.Clone(v.Shape())
+	request := len(data) / b.size
+	var repeated []float32
+	for i := range b.size {
+		for range b.beams {
+			repeated = append(repeated, data[i*request:(i+1)*request]...)
+		}
+	}
+	shape[0] = int64(b.size * b.beams)
+	t, err := ort.NewTensor(b.library, shape, repeated)
+	if err != nil {
+		return nil, err
+	}
+	b.sessions.cross += 4 * int64(len(repeated))
+	b.owned = append(b.owned, t)
+	return t, nil
+}
+
+// hiddenOfRows is the encoder's output for every row.
+func (b *batch) hiddenOfRows() (_ *ort.Value, err error) {
+	if b.repeated == nil {
+		b.repeated, err = b.forBeams(b.hidden)
+	}
+	return b.repeated, err
 }
 
 // follow makes the next step's past of the present: by swapping buffers when

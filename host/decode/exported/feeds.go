@@ -104,10 +104,12 @@ func (b *batch) common(f *feeds, s *ort.Session, tokens []int64, rows, n int64, 
 			err = add(f, in.Name, []bool{past}, 1)
 		case is == roles.EncoderOutput:
 			f.values[in.Name] = b.hidden
-			if past {
+			switch shape := b.hidden.Shape(); {
+			case past && len(b.cross) > 0:
 				// The branch with a past reads only its batch, which must be that of the rows.
-				shape := b.hidden.Shape()
 				err = add(f, in.Name, make([]float32, rows*shape[2]), rows, 1, shape[2])
+			case past: // it makes keys and values of it in every step
+				f.values[in.Name], err = b.hiddenOfRows()
 			}
 		case b.cross[in.Name] != nil:
 			f.values[in.Name] = b.cross[in.Name]
