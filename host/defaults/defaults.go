@@ -28,3 +28,10 @@ var (
 	Linear = Operator{"packed-linear", "PackedLinear"}
 	Panels = Operator{"packed-linear", "PackPanels"}
 )
+
+// Operators that take hidden tokens out of a batch, attend within its sequences, and put rows back.
+var (
+	RemovePadding   = Operator{"remove-padding", "RemovePadding"}
+	PackedAttention = Operator{"remove-padding", "PackedAttention"}
+	RestorePadding  = Operator{"remove-padding", "RestorePadding"}
+)

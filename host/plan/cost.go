@@ -94,7 +94,7 @@ type estimator struct {
 func (e *estimator) region(b *blocks.Block) []*graph.Node {
 	list, ok := e.regions[b]
 	if !ok {
-		list = Region(ends(b))
+		list = blocks.Region(ends(b))
 		e.regions[b] = list
 	}
 	return list

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"slices"
 
+	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -24,7 +25,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 	for i, v := range ins {
 		ins[i] = r.now(v)
 	}
-	region := plan.Region(ins, old)
+	region := blocks.Region(ins, old)
 	if err := r.freeShapes(region, ins, old); err != nil {
 		return err
 	}

@@ -1,0 +1,166 @@
+package padding
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+)
+
+// lowest is the score above which a key counts as seen.
+const lowest = -1e4
+
+// masks finds what masks say of keys: each value that is made from a mask of tokens is followed as what it is where a
+// token is hidden, and what it is where one is visible.
+type masks struct {
+	main   *graph.Graph
+	shapes *graph.Shapes
+	root   *graph.Value // the mask that is followed
+	lanes  map[*graph.Value]*lane
+}
+
+// of finds the mask that a block's keys are hidden by, and how. Without a mask of tokens the result is nil, with a reason
+// where there is another one.
+func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
+	a, w := b.Attention, b.Wiring
+	h = Hides{Left: -1, Right: -1}
+	if a == nil || w == nil || len(w.Hiding()) == 0 || b.Obstacle != "" {
+		return nil, h, ""
+	}
+	switch {
+	case w.Graph != m.main:
+		return nil, h, "it is in a branch"
+	case a.Type != "self" || w.PastKey != nil || w.PresentKey != nil || w.PresentValue != nil:
+		return nil, h, "its keys are not those of its own queries alone"
+	case w.Scores != nil:
+		return nil, h, "its probabilities are read"
+	case w.Lengths != nil:
+		return nil, h, "it counts its keys"
+	case w.HeadScale != nil || w.Floor != 0 || w.Wide:
+		return nil, h, "its scores are scaled by head, raised, or of too few digits for a mask"
+	}
+	if root = m.source(b); root == nil {
+		return nil, h, "its mask is not made from one input of tokens (batch, positions)"
+	}
+	if m.root != root {
+		m.root, m.lanes = root, map[*graph.Value]*lane{}
+	}
+	hides := 0
+	for _, term := range w.Biases {
+		if term.Joined || term.Windows || term.Later {
+			return nil, h, "its mask lies over batch and heads in one axis, or over windows"
+		}
+		l := m.lane(term.Value, 0)
+		if l == nil {
+			return nil, h, fmt.Sprintf("it is not known what %s hides", term.Value.Name)
+		}
+		if l.token >= 0 {
+			if why := m.lies(term.Value, l); why != "" {
+				return nil, h, why
+			}
+			x, ok := l.hidden.as()
+			if x *= term.Factor; !ok || x > lowest {
+				return nil, h, fmt.Sprintf("%s does not hide by a number below all scores", term.Value.Name)
+			}
+			if term.Hides && x <= -math.MaxFloat32 {
+				x = math.Inf(-1)
+			}
+			h.Fill, h.Adds = x, true
+			hides++
+		}
+		if why := h.positions(m, term.Value, l.visible, term.Factor, 0); why != "" {
+			return nil, h, why
+		}
+	}
+	if w.BoolMask != nil {
+		l := m.lane(w.BoolMask, 0)
+		if l == nil {
+			return nil, h, fmt.Sprintf("it is not known what %s hides", w.BoolMask.Name)
+		}
+		hidden, visible := l.hidden, l.visible
+		if w.BoolMaskInverted {
+			hidden, visible = unary("Not", hidden), unary("Not", visible)
+		}
+		if l.token >= 0 {
+			if why := m.lies(w.BoolMask, l); why != "" {
+				return nil, h, why
+			}
+			if x, ok := hidden.as(); !ok || x != 0 {
+				return nil, h, fmt.Sprintf("%s does not hide all keys of hidden tokens", w.BoolMask.Name)
+			}
+			h.Fill, h.Adds = w.Fill, false
+			hides++
+		}
+		if why := h.positions(m, w.BoolMask, visible, 1, 1); why != "" {
+			return nil, h, why
+		}
+	}
+	if hides != 1 {
+		return nil, h, fmt.Sprintf("%d masks of tokens hide its keys", hides)
+	}
+	return root, h, ""
+}
+
+// positions takes what a mask says of visible tokens: nothing, a band, or a bias.
+func (h *Hides) positions(m *masks, v *graph.Value, t term, factor, nothing float64) string {
+	if x, ok := t.as(); ok && x == nothing {
+		return ""
+	}
+	s := m.shapes.Of(v)
+	switch t.kind {
+	case band:
+		yes, no := t.yes, t.no
+		sees := yes == nothing && (nothing == 1 && no == 0 || nothing == 0 && no*factor <= lowest)
+		if !sees || t.i != s.Rank-2 || t.j != s.Rank-1 || h.Left >= 0 || h.Right >= 0 {
+			return fmt.Sprintf("the band of keys that %s shows is not understood", v.Name)
+		}
+		h.Left, h.Right = t.left, t.right
+		return ""
+	case opaque:
+		if nothing == 0 && factor == 1 && h.Bias == nil {
+			f := m.shapes.Of(t.value)
+			if f.Rank == 4 && f.Dims[0].Is(1) && f.DType == s.DType || f.Rank == 3 || f.Rank == 2 {
+				h.Bias = t.value
+				return ""
+			}
+		}
+	}
+	return fmt.Sprintf("what %s says beside padding is not understood", v.Name)
+}
+
+// lies says where a mask does not lie over keys, or "".
+func (m *masks) lies(v *graph.Value, l *lane) string {
+	s := m.shapes.Of(v)
+	if l.token != s.Rank-1 || l.batch != s.Rank-4 {
+		return fmt.Sprintf("%s does not lie over batch and keys", v.Name)
+	}
+	return ""
+}
+
+// source is the one input (B, S) that a block's masks are made from, or nil.
+func (m *masks) source(b *blocks.Block) *graph.Value {
+	if b.Attention.Mask == nil {
+		return nil
+	}
+	var root *graph.Value
+	for _, name := range b.Attention.Mask.Sources {
+		v := m.main.Lookup(name)
+		if v == nil || !v.IsInput {
+			return nil
+		}
+		s := m.shapes.Of(v)
+		if s.Rank != 2 || root != nil {
+			return nil
+		}
+		switch s.DType {
+		case onnx.Tensor_INT64, onnx.Tensor_INT32, onnx.Tensor_BOOL, onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
+			root = v
+		}
+	}
+	return root
+}
+
+// maxWay bounds how many nodes in a row are followed.
+const maxWay = 256

@@ -1,0 +1,139 @@
+// Package padding finds what a graph computes for tokens that its attention mask hides, and whether anything of that can be
+// seen. Where nothing can, the tokens need not be computed: rows that the mask shows are gathered from the batch, what
+// works a row at a time runs on them alone, attention runs within each sequence, and what leaves is put back.
+//
+// Everything is read off the graph: which input hides keys and what it adds to their scores, which operators keep rows
+// apart, and what is read of the result. Names decide nothing.
+package padding
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+)
+
+// Facts say how a graph can run without padding.
+type Facts struct {
+	Mask   *graph.Value // the input (B, S) that is 0 where a token is hidden, and 1 where it is visible
+	Blocks []*Block     // attention, in the order of the graph
+
+	// Places are the values that hold a row for each token of a batch, and are made of visible tokens alone.
+	Places map[*graph.Value]Place
+	// Early are the nodes before the first attention. What else reads their results is given those of all rows.
+	Early []*graph.Node
+	// Late are the nodes after it.
+	Late []*graph.Node
+	// Given are inputs of these nodes and blocks that are made elsewhere, of all rows, or of positions.
+	Given map[graph.Use]Given
+	// Leaving are values of Late and of attention that something else reads.
+	Leaving []*graph.Value
+	// Ends are nodes that read one position of each sequence of such a value, the first or the last.
+	Ends map[*graph.Node]End
+	// Shapes are nodes that read no more than the lengths of values of which rows are left.
+	Shapes []*graph.Node
+
+	// First and Last say that what is read of the first or last position matters, hidden or not.
+	First, Last bool
+	// Outputs are those of the model that hold hidden rows. Without any, nothing of hidden rows can be seen.
+	Outputs []string
+	// Rounds says that one scale is taken over all rows, hidden ones included: without them, answers are rounded otherwise.
+	Rounds bool
+}
+
+// Exact says that no output depends on what is computed for hidden tokens.
+func (f *Facts) Exact() bool { return len(f.Outputs) == 0 && !f.Rounds }
+
+// End is a node that reads the first or last position of each sequence.
+type End struct {
+	Last bool
+	Axis bool // its result has an axis of one position
+}
+
+// Place says which axes of a value count the sequences of a batch and their positions. A value that has both in one axis has
+// no Batch (-1).
+type Place struct{ Batch, Position int }
+
+// Flat says that sequences and positions are in one axis.
+func (p Place) Flat() bool { return p.Batch < 0 }
+
+// Given says how rows are taken of a value that all rows are there of. An axis is -1 where the value has none: without
+// Position it is the same for all positions of a sequence, without Batch for all sequences.
+type Given struct {
+	Place
+	Flat bool // both are in the axis Position
+}
+
+// Block is attention in which padding hides keys, and positions at most do besides.
+type Block struct {
+	*blocks.Block
+	Hides
+	Output Place
+}
+
+// Hides says what a mask does to the scores of an attention.
+type Hides struct {
+	// Fill is what hidden keys' scores become, or, with Adds, what is added to them.
+	Fill float64
+	Adds bool
+	// Left and Right bound the keys that a query sees before and after itself; -1: they do not.
+	Left, Right int64
+	// Bias is added to scores, (1, H or 1, S, S); nil for none.
+	Bias *graph.Value
+}
+
+// Find returns how a graph can run without padding; nil with the reason where it cannot, "" for a graph without a mask.
+func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts, why string) {
+	masks := &masks{main: g, shapes: shapes, lanes: map[*graph.Value]*lane{}}
+	var root *graph.Value
+	var list []*Block
+	for _, b := range report.Blocks {
+		from, h, reason := masks.of(b)
+		if reason != "" {
+			if why == "" {
+				why = fmt.Sprintf("%s: %s", b.Node, reason)
+			}
+			continue
+		}
+		if from == nil {
+			continue
+		}
+		if root == nil {
+			root = from
+		}
+		if from == root {
+			list = append(list, &Block{Block: b, Hides: h})
+		}
+	}
+	if root == nil {
+		return nil, why
+	}
+	s := shapes.Of(root)
+	for _, d := range s.Dims {
+		if _, fixed := d.Const(); fixed || !d.Known() {
+			return nil, "the lengths of its mask are fixed"
+		}
+	}
+	if s.Dims[0].Equal(s.Dims[1]) {
+		return nil, "the graph does not tell the lengths of its mask apart"
+	}
+	r := &rows{main: g, shapes: shapes, batch: s.Dims[0], positions: s.Dims[1], masks: masks,
+		facts:  &Facts{Mask: root, Blocks: list, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
+		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{},
+		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{}, scales: map[*graph.Value]bool{}}
+	if why := r.find(); why != "" {
+		return nil, why
+	}
+	return r.facts, ""
+}
+
+// has reports that a length depends on one of some others.
+func has(d graph.Dim, of ...graph.Dim) bool {
+	for _, s := range d.Symbols() {
+		if slices.ContainsFunc(of, func(o graph.Dim) bool { return slices.Contains(o.Symbols(), s) }) {
+			return true
+		}
+	}
+	return false
+}

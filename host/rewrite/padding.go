@@ -1,0 +1,534 @@
+package rewrite
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/defaults"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/padding"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/manifest"
+)
+
+// tokensSymbol names the number of tokens that are left of a batch.
+const tokensSymbol = "graft_tokens"
+
+// RemovePadding edits a graph, and its model, so that hidden tokens are not computed: a batch (B, S, ..) becomes the rows
+// (1, N, ..) of its visible tokens, on which everything runs that keeps rows apart, and attention runs within each
+// sequence. Where hidden rows are outputs of the model, they are zeros. The shapes are those of the graph before; it is to
+// be viewed anew.
+func RemovePadding(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts) error {
+	r := &rewriter{main: g, order: order{main: g}, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
+		instead: map[*graph.Value]*graph.Value{}, sums: map[string]*graph.Value{}}
+	p := &unpadding{rewriter: r, f: f, taken: map[takenKey]*graph.Value{}, early: map[*graph.Value]*graph.Value{}, made: map[*graph.Node]bool{}}
+	for _, step := range []func() error{p.begin, p.clone, p.attend, p.enter, p.lengths, p.leave} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	p.forget()
+	g.ImportOpset(manifest.Domain, domainVersion)
+	g.Prune()
+	return g.Commit()
+}
+
+// unpadding is a graph whose padding is being removed.
+type unpadding struct {
+	*rewriter
+	f *padding.Facts
+
+	keep, offsets, first     *graph.Value // what RemovePadding makes
+	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S)
+	positions, batches, seen *graph.Value
+	hidden                   *graph.Value // (1, N)
+	taken                    map[takenKey]*graph.Value
+	early                    map[*graph.Value]*graph.Value // values of all rows, and what stands for them
+	made                     map[*graph.Node]bool          // nodes that read and make rows
+}
+
+// takenKey is a value and how rows are taken of it.
+type takenKey struct {
+	v *graph.Value
+	g padding.Given
+}
+
+// begin adds the nodes that list the rows.
+func (p *unpadding) begin() error {
+	g, mask := p.main, p.f.Mask
+	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, []*graph.Value{mask}, []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
+		"keep_first", p.f.First, "keep_last", p.f.Last, "keep_empty", (p.f.First || p.f.Last) && p.f.Exact())
+	if err != nil {
+		return err
+	}
+	p.keep, p.offsets, p.first = n.Out[0], n.Out[1], n.Out[2]
+	sizes := p.shapes.Of(mask).Dims
+	p.state(p.keep, onnx.Tensor_BOOL, sizes...)
+	p.state(n.Out[3], onnx.Tensor_BOOL, sizes...)
+	flat, err := p.make(g, "Reshape", p.keep, p.longs(-1))
+	if err != nil {
+		return err
+	}
+	if p.rows, err = p.make(g, "NonZero", flat); err != nil {
+		return err
+	}
+	p.state(p.rows, onnx.Tensor_INT64, graph.DimInt(1), graph.DimSym(tokensSymbol))
+	if p.list, err = p.make(g, "Reshape", p.rows, p.longs(-1)); err != nil {
+		return err
+	}
+	p.state(p.list, onnx.Tensor_INT64, graph.DimSym(tokensSymbol))
+	if flat, err = p.make(g, "Reshape", n.Out[3], p.longs(-1)); err != nil {
+		return err
+	}
+	p.hidden, err = p.make(g, "Gather", flat, p.rows)
+	if err == nil {
+		p.state(p.hidden, onnx.Tensor_BOOL, graph.DimInt(1), graph.DimSym(tokensSymbol))
+	}
+	return err
+}
+
+// longs is a constant list.
+func (p *unpadding) longs(list ...int64) *graph.Value {
+	return p.main.AddInitializer(graph.Int64Tensor("", []int64{int64(len(list))}, list...))
+}
+
+// state declares a new value.
+func (p *unpadding) state(v *graph.Value, kind onnx.Tensor_DataType, dims ...graph.Dim) {
+	p.shapes.Know(v, graph.Fact{DType: kind, Rank: len(dims), Dims: dims})
+	p.declare(v, v)
+}
+
+// along are the positions or sequences of rows, (N): row 1 or 0 of what NonZero lists of the batch.
+func (p *unpadding) along(row int64) (*graph.Value, error) {
+	at := &p.batches
+	if row == 1 {
+		at = &p.positions
+	}
+	if *at != nil {
+		return *at, nil
+	}
+	if p.seen == nil {
+		v, err := p.make(p.main, "NonZero", p.keep)
+		if err != nil {
+			return nil, err
+		}
+		p.seen = v
+		p.state(v, onnx.Tensor_INT64, graph.DimInt(2), graph.DimSym(tokensSymbol))
+	}
+	v, err := p.make(p.main, "Gather", p.seen, p.main.AddInitializer(graph.Int64Tensor("", nil, row)))
+	if err != nil {
+		return nil, err
+	}
+	p.state(v, onnx.Tensor_INT64, graph.DimSym(tokensSymbol))
+	*at = v
+	return v, nil
+}
+
+// packed is what is known of a value when it holds the rows that are left.
+func (p *unpadding) packed(f graph.Fact, at padding.Place) graph.Fact {
+	f.Dims, f.Elems, f.Floats = slices.Clone(f.Dims), nil, nil
+	if at.Batch >= 0 {
+		f.Dims[at.Batch] = graph.DimInt(1)
+	}
+	f.Dims[at.Position] = graph.DimSym(tokensSymbol)
+	return f
+}
+
+// take is the rows of a value that is there of all of them.
+func (p *unpadding) take(v *graph.Value, g padding.Given) (*graph.Value, error) {
+	key := takenKey{v, g}
+	if to := p.taken[key]; to != nil {
+		return to, nil
+	}
+	to, err := p.gathered(v, g)
+	if err == nil {
+		p.taken[key] = to
+	}
+	return to, err
+}
+
+func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, error) {
+	gather := func(from, index *graph.Value, axis int) (*graph.Value, error) {
+		n, err := p.node(p.main, "", "Gather", []*graph.Value{from, index}, []string{p.main.FreshName("graft_rows")}, "axis", axis)
+		if err != nil {
+			return nil, err
+		}
+		return n.Out[0], nil
+	}
+	s := p.shapes.Of(v)
+	switch {
+	case g.Flat:
+		return gather(v, p.list, g.Position)
+	case g.Batch < 0:
+		index, err := p.along(1)
+		if err != nil {
+			return nil, err
+		}
+		return gather(v, index, g.Position)
+	case s.Dim(g.Position).Is(1): // one position for all of a sequence
+		index, err := p.along(0)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = gather(v, index, g.Batch); err != nil {
+			return nil, err
+		}
+		perm := identity(s.Rank)
+		perm[g.Batch], perm[g.Position] = perm[g.Position], perm[g.Batch]
+		return p.transposed(v, perm)
+	}
+	// Rows come first, and are told by one number.
+	perm := []int64{int64(g.Batch), int64(g.Position)}
+	for i := range s.Rank {
+		if i != g.Batch && i != g.Position {
+			perm = append(perm, int64(i))
+		}
+	}
+	v, err := p.transposed(v, perm)
+	if err != nil {
+		return nil, err
+	}
+	target := []int64{-1}
+	for _, i := range perm[2:] {
+		n, ok := s.Dims[i].Const()
+		if !ok {
+			return nil, fmt.Errorf("a length of %s is not known", v.Name)
+		}
+		target = append(target, n)
+	}
+	if v, err = p.make(p.main, "Reshape", v, p.longs(target...)); err != nil {
+		return nil, err
+	}
+	if v, err = gather(v, p.rows, 0); err != nil {
+		return nil, err
+	}
+	return p.transposed(v, inverse(perm))
+}
+
+func identity(rank int) (perm []int64) {
+	for i := range rank {
+		perm = append(perm, int64(i))
+	}
+	return perm
+}
+
+func inverse(perm []int64) []int64 {
+	out := make([]int64, len(perm))
+	for i, at := range perm {
+		out[at] = int64(i)
+	}
+	return out
+}
+
+// transposed is a value with other order of axes, itself where that is the one it has.
+func (p *unpadding) transposed(v *graph.Value, perm []int64) (*graph.Value, error) {
+	if slices.IsSorted(perm) {
+		return v, nil
+	}
+	n, err := p.node(p.main, "", "Transpose", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "perm", perm)
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
+}
+
+// clone writes the nodes before attention again, for the rows that are left. Who reads them besides reads them as they
+// were.
+func (p *unpadding) clone() error {
+	for _, n := range p.f.Early {
+		in := slices.Clone(n.In)
+		for i, v := range in {
+			to, err := p.input(n, i, v)
+			if err != nil {
+				return err
+			}
+			in[i] = to
+		}
+		c := proto.CloneOf(n.Proto)
+		c.Name, c.Input, c.Output = proto.String(""), nil, nil
+		outputs := make([]string, len(n.Out))
+		for i, v := range n.Out {
+			if v != nil {
+				outputs[i] = p.main.FreshName("graft_rows")
+			}
+		}
+		made, err := p.main.AddNode(c, in, outputs)
+		if err != nil {
+			return err
+		}
+		for i, v := range n.Out {
+			if v == nil {
+				continue
+			}
+			p.early[v] = made.Out[i]
+			f := p.shapes.Of(v)
+			if at, ok := p.f.Places[v]; ok {
+				f = p.packed(f, at)
+			}
+			p.shapes.Know(made.Out[i], f)
+		}
+	}
+	return nil
+}
+
+// input is what a node reads in place of a value.
+func (p *unpadding) input(n *graph.Node, i int, v *graph.Value) (*graph.Value, error) {
+	if given, ok := p.f.Given[graph.Use{Node: n, Index: i}]; ok {
+		return p.take(v, given)
+	}
+	if to := p.early[v]; to != nil {
+		return to, nil
+	}
+	if at, ok := p.f.Places[n.Out[0]]; ok && i == 1 && n.Is("Reshape") {
+		return p.target(n, at)
+	}
+	return v, nil
+}
+
+// target is that of a Reshape of the rows that are left.
+func (p *unpadding) target(n *graph.Node, at padding.Place) (*graph.Value, error) {
+	var target []int64
+	for i, d := range p.shapes.Of(n.Out[0]).Dims {
+		length, _ := d.Const()
+		switch i {
+		case at.Batch:
+			length = 1
+		case at.Position:
+			length = -1
+		}
+		target = append(target, length)
+	}
+	return p.longs(target...), nil
+}
+
+// attend puts attention within sequences in the place of blocks.
+func (p *unpadding) attend() error {
+	for _, b := range p.f.Blocks {
+		w := b.Wiring
+		ins := []*graph.Value{w.Query, w.Key, w.Value, p.offsets, p.first, p.hidden, b.Bias}
+		for i, v := range ins[:3] {
+			if to := p.early[v]; to != nil {
+				ins[i] = to
+			}
+		}
+		region := blocks.Region(append([]*graph.Value{w.Query, w.Key, w.Value}, w.Hiding()...), []*graph.Value{w.Output})
+		if err := p.freeShapes(region, ins, []*graph.Value{w.Output}); err != nil {
+			return fmt.Errorf("%s: %w", b.Node, err)
+		}
+		attributes := []any{"hidden_fill", b.Fill, "hidden_adds", b.Adds, "window_left", bound(b.Left), "window_right", bound(b.Right)}
+		for _, x := range plan.AttentionAttributes(b.Block) {
+			if !strings.HasPrefix(x.Name, "mask_") && x.Name != "scores_mode" {
+				attributes = append(attributes, x.Name, x.Value)
+			}
+		}
+		if b.Bias == nil {
+			ins = ins[:len(ins)-1]
+		}
+		n, err := p.node(p.main, manifest.Domain, defaults.PackedAttention.Name, ins, []string{p.main.FreshName("graft_attention")}, attributes...)
+		if err != nil {
+			return err
+		}
+		p.made[n] = true
+		to := n.Out[0]
+		p.f.Places[to] = b.Output
+		fact := p.packed(p.shapes.Of(w.Output), b.Output)
+		p.state(to, fact.DType, fact.Dims...)
+		if i := slices.Index(p.f.Leaving, w.Output); i >= 0 {
+			p.f.Leaving[i] = to
+		}
+		p.replace(w.Output, to)
+	}
+	return nil
+}
+
+// bound is that of a window as operators have it.
+func bound(x int64) int64 {
+	if x == math.MaxInt64 {
+		return -1
+	}
+	return x
+}
+
+// enter lets the nodes after attention read rows.
+func (p *unpadding) enter() error {
+	var uses []graph.Use
+	var to []*graph.Value
+	for _, n := range p.f.Late {
+		for i, v := range n.In {
+			now, err := p.input(n, i, v)
+			if err != nil {
+				return err
+			}
+			if now != v {
+				uses, to = append(uses, graph.Use{Node: n, Index: i}), append(to, now)
+			}
+		}
+	}
+	p.main.SetInputs(uses, to)
+	return nil
+}
+
+// lengths lets what reads the lengths of values read them off the model's inputs.
+func (p *unpadding) lengths() error {
+	for _, n := range p.f.Shapes {
+		if err := p.freeShape(n, &span{}); err != nil {
+			return err
+		}
+	}
+	p.main.Prune()
+	return nil
+}
+
+// leave puts rows back where something else reads them, zeros standing for those that are hidden.
+func (p *unpadding) leave() error {
+	for _, n := range p.f.Late {
+		p.made[n] = true
+	}
+	for _, v := range p.f.Leaving {
+		at := p.f.Places[v]
+		var inside, outside []graph.Use
+		for _, u := range slices.Clone(v.Uses) {
+			end, ends := p.f.Ends[u.Node]
+			switch {
+			case p.made[u.Node]:
+				inside = append(inside, u)
+			case ends && u.Index == 0:
+				to, err := p.end(v, at, end)
+				if err != nil {
+					return err
+				}
+				p.main.Replace(u.Node.Out[0], to)
+			default:
+				outside = append(outside, u)
+			}
+		}
+		if len(outside) == 0 && !v.IsOutput {
+			continue
+		}
+		back, reader, err := p.restored(v, at, v.IsOutput && slices.Contains(p.f.Outputs, v.Name))
+		if err != nil {
+			return err
+		}
+		if v.IsOutput {
+			outside = nil
+			p.main.Replace(v, back)
+			inside = append(inside, reader)
+			p.main.SetInputs(inside, slices.Repeat([]*graph.Value{v}, len(inside)))
+			continue
+		}
+		p.main.SetInputs(outside, slices.Repeat([]*graph.Value{back}, len(outside)))
+	}
+	return nil
+}
+
+// end is the first or last row of each sequence.
+func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*graph.Value, error) {
+	from, to := int64(0), int64(-1)
+	if end.Last {
+		from, to = 1, math.MaxInt64
+	}
+	index, err := p.make(p.main, "Slice", p.offsets, p.longs(from), p.longs(to))
+	if err == nil && end.Last {
+		index, err = p.make(p.main, "Sub", index, p.main.AddInitializer(int32Scalar(1)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	n, err := p.node(p.main, "", "Gather", []*graph.Value{v, index}, []string{p.main.FreshName("graft_rows")}, "axis", at.Position)
+	if err != nil {
+		return nil, err
+	}
+	perm := identity(p.shapes.Of(v).Rank)
+	perm[at.Batch], perm[at.Position] = perm[at.Position], perm[at.Batch]
+	row, err := p.transposed(n.Out[0], perm)
+	if err != nil || end.Axis {
+		return row, err
+	}
+	if p.main.Opset("") >= 13 {
+		return p.make(p.main, "Squeeze", row, p.longs(int64(at.Position)))
+	}
+	n, err = p.node(p.main, "", "Squeeze", []*graph.Value{row}, []string{p.main.FreshName("graft_rows")}, "axes", []int64{int64(at.Position)})
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
+}
+
+func int32Scalar(x int32) *onnx.Tensor {
+	return &onnx.Tensor{Name: proto.String(""), DataType: proto.Int32(int32(onnx.Tensor_INT32)), RawData: binary.LittleEndian.AppendUint32(nil, uint32(x))}
+}
+
+// restored is a value with all rows, zeros where they are hidden or, unless cleared, where they were not computed. The
+// reader is what reads v for it.
+func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (back *graph.Value, reader graph.Use, err error) {
+	s := p.shapes.Of(v)
+	perm := []int64{int64(at.Position)}
+	if !at.Flat() {
+		perm = []int64{int64(at.Batch), int64(at.Position)}
+	}
+	for i := range s.Rank {
+		if i != at.Batch && i != at.Position {
+			perm = append(perm, int64(i))
+		}
+	}
+	rows, err := p.transposed(v, perm)
+	if err == nil && at.Flat() {
+		target := []int64{1, -1}
+		for _, i := range perm[1:] {
+			n, _ := s.Dims[i].Const()
+			target = append(target, n)
+		}
+		rows, err = p.make(p.main, "Reshape", rows, p.longs(target...))
+	}
+	if err != nil {
+		return nil, reader, err
+	}
+	in := []*graph.Value{rows, p.rows, p.f.Mask}
+	if cleared {
+		in = append(in, p.hidden)
+	}
+	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})
+	if err != nil {
+		return nil, reader, err
+	}
+	back = n.Out[0]
+	dims := slices.Clone(p.shapes.Of(p.f.Mask).Dims)
+	for _, i := range perm[len(perm)-s.Rank+min(2, len(perm)):] {
+		dims = append(dims, s.Dims[i])
+	}
+	p.state(back, s.DType, dims...)
+	if at.Flat() {
+		target := []int64{-1}
+		for _, i := range perm[1:] {
+			n, _ := s.Dims[i].Const()
+			target = append(target, n)
+		}
+		if back, err = p.make(p.main, "Reshape", back, p.longs(target...)); err != nil {
+			return nil, reader, err
+		}
+	}
+	if back, err = p.transposed(back, inverse(perm)); err != nil {
+		return nil, reader, err
+	}
+	return back, v.Uses[len(v.Uses)-1], nil
+}
+
+// forget drops what the model declares of values that hold other rows now.
+func (p *unpadding) forget() {
+	gone := map[string]bool{}
+	for _, n := range p.f.Late {
+		for _, v := range n.Out {
+			if v != nil && !v.IsOutput {
+				gone[v.Name], v.Type = true, nil
+			}
+		}
+	}
+	p.main.Proto.ValueInfo = slices.DeleteFunc(p.main.Proto.ValueInfo, func(v *onnx.ValueInfo) bool { return gone[v.GetName()] })
+}
