@@ -6,7 +6,7 @@
 //   s[j]   = scale * dot(query[b, h, i], key[b, h / (heads / kv_heads), j])
 //   s[j]   = softcap * tanh(s[j] / softcap)                      where softcap > 0
 //   s[j]   = mask ? s[j] : mask_fill, and + bias, in the order that mask_after_bias names
-//   s[j]   = -inf                   where lengths, key_limit, causal or window exclude key j
+//   s[j]   = -inf                   where lengths, key_limit, causal or a window exclude key j
 //   p      = softmax(s)
 //   output = sum_j p[j] * value[b, h / (heads / kv_heads), j]
 //
@@ -86,6 +86,8 @@ struct Problem {
   Output scores;                       // [B, H, S, P+N]
   Input bias;                          // [B, H, S, P+N]; a stride of 0 broadcasts
   Input mask;                          // [B, H, S, P+N], one byte each, 0 = replaced by mask_fill
+  bool mask_hides = false;             // what is not 0 is replaced, in place of what is
+  bool mask_adds = false;              // mask_fill is added to the score, which it replaces else
   const int32_t* lengths32 = nullptr;  // [B]; at most one of the two is set
   const int64_t* lengths64 = nullptr;  // [B]
   // Keys from here on are hidden from every row; bias and mask have no columns for them.
@@ -95,6 +97,10 @@ struct Problem {
   float softcap = 0.0f;  // 0: none
   bool causal = false;   // key j is visible to query i iff j <= i + offset
   int64_t window = 0;    // 0: none; else key j is visible to query i iff i + offset - j < window
+  // Key j is visible to query i iff i + offset - j <= window_left, and j - i - offset <=
+  // window_right. -1: any distance to that side.
+  int64_t window_left = -1;
+  int64_t window_right = -1;
   DiagonalFrom diagonal = DiagonalFrom::kPast;
   float mask_fill = -std::numeric_limits<float>::infinity();
   bool mask_after_bias = false;

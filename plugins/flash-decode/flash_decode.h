@@ -18,12 +18,13 @@ namespace attention {
 
 enum class Layout { kBshd, kBhsd, kBhds };
 
-inline Layout LayoutNamed(const std::string& name, const char* attribute, bool transposed) {
+inline Layout LayoutNamed(const std::string& name, const char* attribute, bool transposed,
+                          const char* operator_name = "FlashDecode") {
   if (name == "bshd") return Layout::kBshd;
   if (name == "bhsd") return Layout::kBhsd;
   if (name == "bhds" && transposed) return Layout::kBhds;
   throw Error(GRAFT_ERROR_INVALID_ARGUMENT,
-              Text("FlashDecode: ", attribute, " is ", name, ", needed is bshd or bhsd",
+              Text(operator_name, ": ", attribute, " is ", name, ", needed is bshd or bhsd",
                    transposed ? " or bhds" : ""));
 }
 
@@ -52,22 +53,22 @@ struct Sizes {
 // Context is anything with InputRank and InputDim.
 template <typename Context>
 Sizes SizesOf(const Context& context, uint64_t input, Layout layout, int64_t heads,
-              int64_t folded_heads) {
+              int64_t folded_heads, const char* operator_name = "FlashDecode") {
   const int rank = context.InputRank(input);
-  Require(rank == 3 || rank == 4, "FlashDecode: input ", input, " has rank ", rank,
+  Require(rank == 3 || rank == 4, operator_name, ": input ", input, " has rank ", rank,
           ", needed is 3 or 4");
   if (rank == 3) {
-    Require(heads > 0, "FlashDecode: input ", input,
+    Require(heads > 0, operator_name, ": input ", input,
             " has rank 3, for which num_heads must be given");
     const Dim width = context.InputDim(input, 2);
-    Require(!width.known() || width.value() % folded_heads == 0, "FlashDecode: input ", input,
+    Require(!width.known() || width.value() % folded_heads == 0, operator_name, ": input ", input,
             " is ", width.value(), " wide, which is no multiple of ", folded_heads, " heads");
     return {context.InputDim(input, 0), Dim(heads), context.InputDim(input, 1),
             width / Dim(folded_heads)};
   }
   const Axes axes = AxesOf(layout);
   const Dim found = context.InputDim(input, axes.head);
-  Require(heads == 0 || Fits(found, Dim(heads)), "FlashDecode: input ", input, " has ",
+  Require(heads == 0 || Fits(found, Dim(heads)), operator_name, ": input ", input, " has ",
           found.value(), " heads, needed are ", heads);
   return {context.InputDim(input, 0), found, context.InputDim(input, axes.position),
           context.InputDim(input, axes.feature)};

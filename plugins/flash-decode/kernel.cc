@@ -8,6 +8,7 @@
 #include "math-inl.h"
 #include "memory-inl.h"
 #include "pool_worker-inl.h"
+#include "sequences_worker-inl.h"
 #include "worker-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -35,7 +36,8 @@ void TanhForTest(float* values, int64_t count) {
   }
 }
 
-constexpr Kernel kKernel = {&RunWorker, &RunCachedWorker, &ExpForTest, &Exp2ForTest, &TanhForTest};
+constexpr Kernel kKernel = {&RunWorker,  &RunSequencesWorker, &RunCachedWorker,
+                            &ExpForTest, &Exp2ForTest,        &TanhForTest};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace attention

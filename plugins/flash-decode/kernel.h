@@ -7,6 +7,8 @@
 #include "attention.h"
 #include "cached_plan.h"
 #include "plan.h"
+#include "sequences.h"
+#include "sequences_plan.h"
 
 namespace graft {
 namespace attention {
@@ -14,6 +16,9 @@ namespace attention {
 struct Kernel {
   // Takes items of the plan until none is left. workspace is aligned to 64 bytes.
   void (*run_worker)(const Problem& problem, const Plan& plan, char* workspace, int64_t worker);
+  // Takes items of all sequences until none is left.
+  void (*run_sequences)(const Sequences& sequences, const SequencesPlan& plan, char* workspace,
+                        int64_t worker);
   // Writes the call's keys and values, then takes tasks of the stage until none is left.
   void (*run_cached)(const CachedProblem& problem, const CachedPlan& plan, char* workspace,
                      int64_t worker, CachedStage stage);

@@ -9,16 +9,6 @@ namespace graft {
 namespace attention {
 namespace {
 
-constexpr int64_t kVector = 16;  // floats of the widest vector, to which scratch rows are padded
-
-// From how many rows on a packed matmul beats one pass over the keys a row.
-constexpr int64_t kPackedRows = 16;
-
-// Rows of a task where there are many: enough that packing a tile of keys is a small share, few
-// enough that their state stays in the second-level cache.
-constexpr int64_t kMaxRows = 192;
-constexpr int64_t kFewestRows = 48;
-
 // A range of keys shorter than this is not worth a merge.
 constexpr int64_t kFewestSplitKeys = 128;
 
@@ -42,8 +32,8 @@ double Efficiency(Size items, int64_t threads) {
 int64_t ChooseTile(const Plan& plan, int64_t element) {
   if (plan.packed) return kMaxTile;
   const Size row = Size(std::max(plan.key_stride, plan.value_stride)) * element;
-  const int64_t tile = Size(plan.fetched ? 4096 : 8192) / row / kVector * kVector;
-  return std::min(kMaxTile, std::max(kVector, tile));
+  const int64_t tile = Size(plan.fetched ? 4096 : 8192) / row / kScratchVector * kScratchVector;
+  return std::min(kMaxTile, std::max(kScratchVector, tile));
 }
 
 int64_t ChooseRowChunk(const Plan& plan, int64_t heads, int64_t threads) {
@@ -84,8 +74,8 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   plan.keys = keys;
   plan.scale = problem.scale != 0.0f ? problem.scale
                                      : 1.0f / std::sqrt(static_cast<float>(problem.head_size));
-  plan.key_stride = RoundUp(Size(problem.head_size), kVector);
-  plan.value_stride = RoundUp(Size(problem.value_size), kVector);
+  plan.key_stride = RoundUp(Size(problem.head_size), kScratchVector);
+  plan.value_stride = RoundUp(Size(problem.value_size), kScratchVector);
 
   const bool scores = problem.scores.data != nullptr;
   const int64_t packed_rows = tuning.packed_rows > 0 ? tuning.packed_rows : kPackedRows;
@@ -131,12 +121,12 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   plan.items = items;
   plan.workers = std::max<int64_t>(1, std::min<int64_t>(threads, items));
   // With a vector of room: the last tile may begin anywhere and is written in full vectors.
-  plan.score_stride = scores ? int64_t{RoundUp(keys + kVector, kMaxTile)} : kMaxTile;
+  plan.score_stride = scores ? int64_t{RoundUp(keys + kScratchVector, kMaxTile)} : kMaxTile;
 
   Scratch scratch;
   plan.counter_count = (Size(plan.splits > 1 ? plan.groups : 0) + 1).To<size_t>();
   plan.counter_offset = scratch.Take(plan.counter_count, sizeof(int64_t));
-  const Size partial = RoundUp((Size(plan.value_stride) + 2) * plan.row_chunk, kVector);
+  const Size partial = RoundUp((Size(plan.value_stride) + 2) * plan.row_chunk, kScratchVector);
   plan.partial_floats = partial.To<size_t>();
   plan.partial_offset = scratch.Take(plan.splits > 1 ? items * partial : Size(0), sizeof(float));
   // Workers' scratch starts on pages of its own, so that no two threads write one cache line.
@@ -154,7 +144,7 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   layout.scores = scratch.Take(rows * plan.score_stride, sizeof(float));
   layout.accumulator = scratch.Take(rows * plan.value_stride, sizeof(float));
   layout.maximum = scratch.Take(rows, sizeof(float));
-  layout.sums = scratch.Take(rows * kVector, sizeof(float));
+  layout.sums = scratch.Take(rows * kScratchVector, sizeof(float));
   layout.rescale = scratch.Take(rows, sizeof(float));
   layout.head = scratch.Take(rows, sizeof(int64_t));
   layout.position = scratch.Take(rows, sizeof(int64_t));

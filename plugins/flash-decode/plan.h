@@ -14,6 +14,9 @@ namespace attention {
 // two percent slower: maxima, factors and accumulators are touched twice as often.
 constexpr int64_t kMaxTile = 128;
 
+// Floats of the widest vector, to which scratch rows are padded.
+constexpr int64_t kScratchVector = 16;
+
 // Rows of a query block in the path that also returns scores.
 constexpr int64_t kScoreRows = 8;
 
@@ -22,6 +25,14 @@ constexpr int64_t kScoreRows = 8;
 constexpr int64_t kBatchRows = 16;
 constexpr int64_t kBlockRows = 6;
 constexpr int64_t kBatchBlocks = (kBatchRows + kBlockRows - 1) / kBlockRows;
+
+// From how many rows on a packed matmul beats one pass over the keys a row.
+constexpr int64_t kPackedRows = 16;
+
+// Rows of a task where there are many: enough that packing a tile of keys is a small share, few
+// enough that their state stays in the second-level cache.
+constexpr int64_t kMaxRows = 192;
+constexpr int64_t kFewestRows = 48;
 
 // Of numbers that a plan or a constant bounds; plans themselves round a Size (graft/checked.h).
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {

@@ -64,13 +64,16 @@ HWY_INLINE void ApplyBias(Type type, const void* bias, int64_t stride, int64_t c
   }
 }
 
-// Replaces the scores whose mask byte is 0 by `fill`.
+// Replaces the scores whose mask byte is 0 by `fill`, or, where the mask hides, those of all
+// others; or adds it, but for -inf, which makes the score -inf whatever it was.
 HWY_INLINE void ApplyMask(const uint8_t* mask, int64_t stride, int64_t count, float fill,
-                          float* HWY_RESTRICT scores) {
+                          bool hides, bool adds, float* HWY_RESTRICT scores) {
   const DF d;
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<uint8_t, DF> db;
   const VF vfill = hn::Set(d, fill);
+  const auto flip = hn::Set(di, hides ? -1 : 0);
+  adds = adds && fill != kNegativeInfinity;
   HWY_ALIGN uint8_t row[kMaxTile];
   for (int64_t j = 0; j < count; j += kMaxTile) {
     const int64_t part = count - j < kMaxTile ? count - j : kMaxTile;
@@ -82,9 +85,11 @@ HWY_INLINE void ApplyMask(const uint8_t* mask, int64_t stride, int64_t count, fl
     std::memset(row + part, 0, static_cast<size_t>(kMaxTile - part));
     for (int64_t i = 0; i < part; i += kLanes) {
       const auto byte = hn::PromoteTo(di, hn::LoadU(db, row + i));
-      const auto replaced = hn::RebindMask(d, hn::Eq(byte, hn::Zero(di)));
+      const auto zero = hn::VecFromMask(di, hn::Eq(byte, hn::Zero(di)));
+      const auto replaced = hn::RebindMask(d, hn::MaskFromVec(hn::Xor(zero, flip)));
       const VF s = hn::LoadU(d, scores + j + i);
-      hn::StoreU(hn::IfThenElse(replaced, vfill, s), d, scores + j + i);
+      const VF fills = adds ? hn::Add(s, vfill) : vfill;
+      hn::StoreU(hn::IfThenElse(replaced, fills, s), d, scores + j + i);
     }
   }
 }

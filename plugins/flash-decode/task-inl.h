@@ -49,15 +49,20 @@ class Task {
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
-    // Scores that nothing is done to but a softmax are taken times log2(e), and weights as powers
-    // of 2.
-    base2_ = problem.bias.data == nullptr && problem.mask.data == nullptr &&
-             problem.softcap <= 0.0f && problem.scores.data == nullptr;
-    scale_ = base2_ ? plan.scale * 1.44269504f : plan.scale;
-    masks_ = problem.bias.data != nullptr || problem.mask.data != nullptr;
+    StartProblem();
   }
 
  protected:
+  // What follows from which tensors the problem has.
+  void StartProblem() {
+    // Scores that nothing is done to but a softmax are taken times log2(e), and weights as powers
+    // of 2.
+    base2_ = problem_.bias.data == nullptr && problem_.mask.data == nullptr &&
+             problem_.softcap <= 0.0f && problem_.scores.data == nullptr;
+    scale_ = base2_ ? plan_.scale * 1.44269504f : plan_.scale;
+    masks_ = problem_.bias.data != nullptr || problem_.mask.data != nullptr;
+  }
+
   int64_t HeadOf(int64_t row) const { return head_[row]; }
   int64_t QueryOf(int64_t row) const { return position_[row]; }
 
@@ -109,6 +114,12 @@ class Task {
       int64_t high = std::min(valid, problem_.key_limit);
       if (problem_.causal) high = std::max<int64_t>(0, std::min(high, position + 1));
       if (problem_.window > 0) low = std::max(low, position - problem_.window + 1);
+      if (problem_.window_left >= 0 && problem_.window_left < position) {
+        low = std::max(low, position - problem_.window_left);
+      }
+      if (problem_.window_right >= 0 && problem_.window_right < plan_.keys - position) {
+        high = std::max<int64_t>(0, std::min(high, position + problem_.window_right + 1));
+      }
       if (low < high) {
         lowest_ = std::min(lowest_, low);
         highest_ = std::max(highest_, high);

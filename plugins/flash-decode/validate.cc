@@ -23,6 +23,7 @@ const char* ValidateSizes(const Problem& p) {
     return "the number of query heads must be a multiple of the number of key/value heads";
   }
   if (p.window < 0) return "the window is negative";
+  if (p.window_left < -1 || p.window_right < -1) return "a side of the window is below -1";
   return nullptr;
 }
 

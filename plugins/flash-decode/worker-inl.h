@@ -37,7 +37,7 @@ class Worker : public TaskOutput {
     }
   }
 
- private:
+ protected:
   std::atomic<int64_t>* Counters() const {
     return reinterpret_cast<std::atomic<int64_t>*>(workspace_ + plan_.counter_offset);
   }
@@ -95,6 +95,7 @@ class Worker : public TaskOutput {
     if (finished == plan_.splits) MergeGroup(group);
   }
 
+ private:
   // From q k^T to scores, for one row and keys j .. j+count-1.
   void AdjustScores(int64_t r, int64_t j, int64_t count, float* scores) const {
     if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
@@ -108,7 +109,8 @@ class Worker : public TaskOutput {
         const Strides& s = problem_.mask.strides;
         const uint8_t* mask = static_cast<const uint8_t*>(problem_.mask.data) + b_ * s.batch +
                               HeadOf(r) * s.head + QueryOf(r) * s.position + j * s.feature;
-        ApplyMask(mask, s.feature, columns, problem_.mask_fill, scores);
+        ApplyMask(mask, s.feature, columns, problem_.mask_fill, problem_.mask_hides,
+                  problem_.mask_adds, scores);
       }
       if (!problem_.mask_after_bias) BiasScores(r, j, columns, scores);
     }
