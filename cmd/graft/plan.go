@@ -18,6 +18,7 @@ import (
 type planFlags struct {
 	plugins, except []string
 	force, noise    bool
+	padding         string
 	file            string
 	device          string
 	time            time.Duration
@@ -29,6 +30,7 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.StringSliceVar(&p.except, "except", nil, "never use these plugins")
 	f.BoolVar(&p.force, "force", false, "use every operator that applies, whatever it is expected to gain")
 	f.BoolVar(&p.noise, "accept-quantization-noise", false, acceptNoise)
+	f.StringVar(&p.padding, "padding", "exact", paddingHelp)
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
 	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
 	between(f, &p.time, "analysis-time", patch.DefaultTime, time.Millisecond, 24*time.Hour, "how long the model may be analysed, such as 60s; it is left alone after that")
@@ -36,6 +38,9 @@ func (p *planFlags) add(cmd *cobra.Command) {
 
 // acceptNoise is the help of --accept-quantization-noise.
 const acceptNoise = "also use operators before what a quantised model rounds to integers, where its answers move within the noise of that"
+
+// paddingHelp is the help of --padding.
+const paddingHelp = "what becomes of tokens that the attention mask hides: exact leaves them out where no output depends on them; ignore leaves them out, and outputs are zeros there; keep computes them"
 
 // on is the backend of the flags' device, nil for the CPU.
 func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
@@ -49,6 +54,11 @@ func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
 // options are those of the flags, for the plugins of set.
 func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
 	o := plan.Options{Except: p.except, Force: p.force, QuantizationNoise: p.noise}
+	padding, err := plan.ParsePadding(p.padding)
+	if err != nil {
+		return o, misused("--padding", err)
+	}
+	o.Padding = padding
 	if err := set.Require(p.plugins); err != nil {
 		return o, err
 	}

@@ -18,7 +18,7 @@ import (
 // graph, with the reasons. ONNX Runtime only warns of such a result where it is an output of the model. Kernels are made
 // and asked for shapes, and not run. Of lengths that only the run shows, two sets are tried.
 func (a *Analysis) Misshapen() (leave map[int]string) {
-	if a.kernel == nil {
+	if a.options.Kernel == nil {
 		return nil
 	}
 	by := map[string][]int{} // choices by the operators that they place
@@ -40,7 +40,7 @@ func (a *Analysis) Misshapen() (leave map[int]string) {
 			return
 		}
 		seen[is] = true
-		kernel, err := a.kernel(a.Plan.Choices[choices[0]].Plugin, n.Proto)
+		kernel, err := a.options.Kernel(a.Plan.Choices[choices[0]].Plugin, n.Proto)
 		if err != nil {
 			return // of a kernel that cannot be made, no session is
 		}

@@ -5,7 +5,9 @@ package patch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -14,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/padding"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite"
@@ -26,12 +29,21 @@ type Analysis struct {
 	Shapes *graph.Shapes
 	Report *blocks.Report
 	Plan   *plan.Plan
+	// Padding is how the model could run without hidden tokens; nil where it could not. KeepsPadding is why it does not, ""
+	// where it does or has no mask.
+	Padding      *padding.Facts
+	KeepsPadding string
 	// Obstacle is why graft places nothing in the model, see Brought; "" where it may.
 	Obstacle string
 
-	applied bool
-	kernel  func(plugin string, n *onnx.Node) (plan.Kernel, error)
+	applied   bool
+	manifests []*manifest.Manifest
+	options   plan.Options
 }
+
+// ErrPadding is the kind of error of a model whose padding was to be removed and could not be: it can be planned anew, with
+// plan.KeepPadding.
+var ErrPadding = errors.New("its padding could not be removed")
 
 // DefaultTime is how long the analysis of a model may take where its context has no deadline.
 const DefaultTime = 10 * time.Second
@@ -89,7 +101,10 @@ func View(ctx context.Context, m *model.Model, p *onnx.Model) (a *Analysis, err 
 func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) (err error) {
 	defer recovered("analysis", a.Model, &err)
 	return a.Within(ctx, func() error {
-		a.Plan, a.kernel = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o), o.Kernel
+		a.Plan, a.manifests, a.options = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o), manifests, o
+		if a.Padding, a.KeepsPadding = padding.Find(a.Graph, a.Shapes, a.Report); a.Padding != nil {
+			a.KeepsPadding = a.Plan.Unpad(a.Graph, a.Shapes, a.Padding, manifests, o)
+		}
 		if a.Obstacle != "" {
 			for i := range a.Plan.Choices {
 				a.Plan.Choices[i].Leave(a.Obstacle)
@@ -143,7 +158,50 @@ func (a *Analysis) Apply(ctx context.Context) (err error) {
 		return fmt.Errorf("%s: the plan was applied before", a.Model.Path())
 	}
 	a.applied = true
+	if a.Plan.Unpadded() {
+		return a.unpad(ctx)
+	}
+	a.Plan.KeepPadding()
 	return a.Within(ctx, func() error { return rewrite.Apply(a.Graph, a.Shapes, a.Plan) })
+}
+
+// unpad removes the model's padding, and applies the other choices of the plan to what is left.
+func (a *Analysis) unpad(ctx context.Context) error {
+	if err := a.Within(ctx, func() error { return rewrite.RemovePadding(a.Graph, a.Shapes, a.Padding) }); err != nil {
+		return errors.Join(ErrPadding, err)
+	}
+	rows, err := View(ctx, a.Model, a.Graph.Model())
+	if err != nil {
+		return errors.Join(ErrPadding, err)
+	}
+	o := a.options
+	o.Padding = plan.KeepPadding
+	if err := rows.Choose(ctx, a.manifests, o); err != nil {
+		return errors.Join(ErrPadding, err)
+	}
+	same := func(c plan.Choice) func(plan.Choice) bool {
+		return func(x plan.Choice) bool { return x.Node == c.Node && x.Kind == c.Kind && x.Kept == nil }
+	}
+	for i, c := range rows.Plan.Choices {
+		if at := slices.IndexFunc(a.Plan.Choices, same(c)); at < 0 {
+			rows.Plan.Choices[i].Leave("it is not in the plan")
+		} else if a.Plan.Choices[at].Operator == nil {
+			rows.Plan.Choices[i].Leave(a.Plan.Choices[at].Reason)
+		}
+	}
+	err = rows.Within(ctx, func() error { return rewrite.Apply(rows.Graph, rows.Shapes, rows.Plan) })
+	for i, c := range a.Plan.Choices {
+		if c.Kept != nil || c.Operator == nil {
+			continue
+		}
+		if at := slices.IndexFunc(rows.Plan.Choices, same(c)); at < 0 {
+			a.Plan.Choices[i].Leave("without padding it is not there")
+		} else if rows.Plan.Choices[at].Operator == nil {
+			a.Plan.Choices[i].Leave(rows.Plan.Choices[at].Reason)
+		}
+	}
+	a.Graph, a.Shapes = rows.Graph, rows.Shapes
+	return err
 }
 
 // Within runs one more part of the analysis. Its errors get the model's name, and are those of Analyse too.

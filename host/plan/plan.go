@@ -39,6 +39,7 @@ type Options struct {
 	// Kernel makes a plugin's kernel for a node, for its shapes; nil where plugins are not loaded, or are for another device.
 	Kernel  func(plugin string, n *onnx.Node) (Kernel, error)
 	Machine Machine
+	Padding Padding
 	Device  *Device // that the session computes on; nil for the CPU
 }
 
@@ -61,6 +62,7 @@ type Choice struct {
 	Described []signature.Operator
 	Reason    string // why this operator, or why none
 	Expected  Expectation
+	Kept      *Choice // what is chosen where padding is kept; nil for a choice that has nothing to do with it
 }
 
 // Leave makes the choice that of no operator.

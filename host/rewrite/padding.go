@@ -72,26 +72,35 @@ func (p *unpadding) begin() error {
 	sizes := p.shapes.Of(mask).Dims
 	p.state(p.keep, onnx.Tensor_BOOL, sizes...)
 	p.state(n.Out[3], onnx.Tensor_BOOL, sizes...)
-	flat, err := p.make(g, "Reshape", p.keep, p.longs(-1))
+	flat, err := p.op("Reshape", p.keep, p.longs(-1))
 	if err != nil {
 		return err
 	}
-	if p.rows, err = p.make(g, "NonZero", flat); err != nil {
+	if p.rows, err = p.op("NonZero", flat); err != nil {
 		return err
 	}
 	p.state(p.rows, onnx.Tensor_INT64, graph.DimInt(1), graph.DimSym(tokensSymbol))
-	if p.list, err = p.make(g, "Reshape", p.rows, p.longs(-1)); err != nil {
+	if p.list, err = p.op("Reshape", p.rows, p.longs(-1)); err != nil {
 		return err
 	}
 	p.state(p.list, onnx.Tensor_INT64, graph.DimSym(tokensSymbol))
-	if flat, err = p.make(g, "Reshape", n.Out[3], p.longs(-1)); err != nil {
+	if flat, err = p.op("Reshape", n.Out[3], p.longs(-1)); err != nil {
 		return err
 	}
-	p.hidden, err = p.make(g, "Gather", flat, p.rows)
+	p.hidden, err = p.op("Gather", flat, p.rows)
 	if err == nil {
 		p.state(p.hidden, onnx.Tensor_BOOL, graph.DimInt(1), graph.DimSym(tokensSymbol))
 	}
 	return err
+}
+
+// op adds a node of ONNX with one output.
+func (p *unpadding) op(op string, in ...*graph.Value) (*graph.Value, error) {
+	n, err := p.node(p.main, "", op, in, []string{p.main.FreshName("graft_rows")})
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
 }
 
 // longs is a constant list.
@@ -115,14 +124,14 @@ func (p *unpadding) along(row int64) (*graph.Value, error) {
 		return *at, nil
 	}
 	if p.seen == nil {
-		v, err := p.make(p.main, "NonZero", p.keep)
+		v, err := p.op("NonZero", p.keep)
 		if err != nil {
 			return nil, err
 		}
 		p.seen = v
 		p.state(v, onnx.Tensor_INT64, graph.DimInt(2), graph.DimSym(tokensSymbol))
 	}
-	v, err := p.make(p.main, "Gather", p.seen, p.main.AddInitializer(graph.Int64Tensor("", nil, row)))
+	v, err := p.op("Gather", p.seen, p.main.AddInitializer(graph.Int64Tensor("", nil, row)))
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +212,7 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 		}
 		target = append(target, n)
 	}
-	if v, err = p.make(p.main, "Reshape", v, p.longs(target...)); err != nil {
+	if v, err = p.op("Reshape", v, p.longs(target...)); err != nil {
 		return nil, err
 	}
 	if v, err = gather(v, p.rows, 0); err != nil {
@@ -343,7 +352,8 @@ func (p *unpadding) attend() error {
 		if i := slices.Index(p.f.Leaving, w.Output); i >= 0 {
 			p.f.Leaving[i] = to
 		}
-		p.replace(w.Output, to)
+		p.main.Replace(w.Output, to) // declared above, with other lengths
+		p.order.moved(to)
 	}
 	return nil
 }
@@ -434,9 +444,9 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 	if end.Last {
 		from, to = 1, math.MaxInt64
 	}
-	index, err := p.make(p.main, "Slice", p.offsets, p.longs(from), p.longs(to))
+	index, err := p.op("Slice", p.offsets, p.longs(from), p.longs(to))
 	if err == nil && end.Last {
-		index, err = p.make(p.main, "Sub", index, p.main.AddInitializer(int32Scalar(1)))
+		index, err = p.op("Sub", index, p.main.AddInitializer(int32Scalar(1)))
 	}
 	if err != nil {
 		return nil, err
@@ -452,7 +462,7 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 		return row, err
 	}
 	if p.main.Opset("") >= 13 {
-		return p.make(p.main, "Squeeze", row, p.longs(int64(at.Position)))
+		return p.op("Squeeze", row, p.longs(int64(at.Position)))
 	}
 	n, err = p.node(p.main, "", "Squeeze", []*graph.Value{row}, []string{p.main.FreshName("graft_rows")}, "axes", []int64{int64(at.Position)})
 	if err != nil {
@@ -485,7 +495,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 			n, _ := s.Dims[i].Const()
 			target = append(target, n)
 		}
-		rows, err = p.make(p.main, "Reshape", rows, p.longs(target...))
+		rows, err = p.op("Reshape", rows, p.longs(target...))
 	}
 	if err != nil {
 		return nil, reader, err
@@ -510,7 +520,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 			n, _ := s.Dims[i].Const()
 			target = append(target, n)
 		}
-		if back, err = p.make(p.main, "Reshape", back, p.longs(target...)); err != nil {
+		if back, err = p.op("Reshape", back, p.longs(target...)); err != nil {
 			return nil, reader, err
 		}
 	}

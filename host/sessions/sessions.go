@@ -27,6 +27,7 @@ const (
 	ConfigDisable = "graft.disable"                   // "1": this session is not patched
 	ConfigPlugins = "graft.plugins"                   // names of the plugins to use, with commas between
 	ConfigNoise   = "graft.accept_quantization_noise" // "1": answers of a quantised model may move, "0": they may not
+	ConfigPadding = "graft.padding"                   // "exact", "ignore" or "keep": what becomes of hidden tokens
 )
 
 // Patcher patches sessions with a set of plugins.
@@ -39,6 +40,8 @@ type Patcher struct {
 	Done    func(*patch.Analysis) // told of every analysis; nil for none
 	// MapWeights lets sessions map their models' files, which must not change then, instead of holding weights.
 	MapWeights bool
+
+	keepsPadding bool // whatever a session says
 }
 
 // Patch is the ort.Patcher of these plugins. It returns nil for a model in which
@@ -91,7 +94,16 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 		}
 	}
 	if a.Plan.Replaced() > 0 {
-		if err := a.Apply(ctx); err != nil {
+		err := a.Apply(ctx)
+		if errors.Is(err, patch.ErrPadding) {
+			if s.Logger != nil {
+				s.Logger.Warn("padding is kept", "model", modelName(r), "reason", err)
+			}
+			keep := *s
+			keep.Options.Padding, keep.keepsPadding = plan.KeepPadding, true
+			return keep.once(r, nil)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if wrong := a.Misshapen(); len(wrong) > 0 {
@@ -185,6 +197,13 @@ func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 	o := s.Options
 	if v, ok := r.Config(ConfigNoise); ok {
 		o.QuantizationNoise = v != "" && v != "0"
+	}
+	if v, ok := r.Config(ConfigPadding); ok && !s.keepsPadding {
+		p, err := plan.ParsePadding(v)
+		if err != nil {
+			return nil, fmt.Errorf("session config entry %s: %w", ConfigPadding, err)
+		}
+		o.Padding = p
 	}
 	if v, ok := r.Config(ConfigPlugins); ok {
 		o.Plugins = []string{}

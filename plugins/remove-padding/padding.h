@@ -159,6 +159,7 @@ class RestorePadding {
         .Input("packed", "T")
         .Input("rows", kInt64)
         .Input("like", "M")
+        .OptionalInput("hidden", kBool)
         .Output("output", "T");
   }
 
@@ -180,6 +181,12 @@ class RestorePadding {
             " elements, needed is one a row of packed, ", context.InputDim(kPacked, 1).value());
     Require(context.InputRank(kLike) == 2, "RestorePadding: like has rank ",
             context.InputRank(kLike), ", needed is 2: rows of the batch, and their positions");
+    if (context.HasInput(kHidden)) {
+      Require(context.InputRank(kHidden) >= 1 &&
+                  Fits(context.InputDim(kHidden, -1), context.InputDim(kPacked, 1)),
+              "RestorePadding: hidden has ", context.InputDim(kHidden, -1).value(),
+              " elements, needed is one a row of packed, ", context.InputDim(kPacked, 1).value());
+    }
     Dim dims[GRAFT_MAX_RANK] = {context.InputDim(kLike, 0), context.InputDim(kLike, 1)};
     for (int32_t i = 2; i < rank; ++i) dims[i] = context.InputDim(kPacked, i);
     context.SetOutput(0, context.InputType(kPacked), dims, rank);
@@ -192,6 +199,12 @@ class RestorePadding {
     const int64_t places = Size(like.dim(0)) * like.dim(1);
     const int64_t* rows = context.inputs[kRows].data<int64_t>();
     CheckRows(rows, count, places);
+    const bool* hidden = nullptr;
+    if (const Tensor flags = context.inputs[kHidden]; flags.present()) {
+      Require(flags.elements() == count, "RestorePadding: hidden has ", flags.elements(),
+              " elements, needed is one a row of packed, ", count);
+      hidden = flags.data<bool>();
+    }
     if (output.elements() == 0) return;
     const int64_t bytes = Size(ElementsOf(packed.shape() + 2, packed.rank() - 2)) *
                           static_cast<int64_t>(BytesOf(packed.type()));
@@ -210,6 +223,11 @@ class RestorePadding {
         int64_t run = 0;  // rows that stand next to each other in both
         while (place + run < end && row + run < count && rows[row + run] == place + run) ++run;
         std::memcpy(to + place * bytes, from + row * bytes, static_cast<size_t>(run * bytes));
+        for (int64_t i = 0; hidden != nullptr && i < run; ++i) {
+          if (hidden[row + i]) {
+            std::memset(to + (place + i) * bytes, 0, static_cast<size_t>(bytes));
+          }
+        }
         place += run;
         row += run;
       }
@@ -217,7 +235,7 @@ class RestorePadding {
   }
 
  private:
-  enum InputIndex : uint64_t { kPacked, kRows, kLike };
+  enum InputIndex : uint64_t { kPacked, kRows, kLike, kHidden };
   static constexpr int64_t kTaskBytes = 128 << 10;
 
   // All rows at once: only where one is wrong it is looked for.

@@ -1,0 +1,172 @@
+package padding
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/padding"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/roles"
+	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/models"
+)
+
+// rounds is how many masks each model is given: GRAFT_PADDING_MASKS, or 12.
+func rounds(t *testing.T) int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("GRAFT_PADDING_MASKS"), "12"))
+	if err != nil || n < 1 {
+		t.Fatalf("GRAFT_PADDING_MASKS is %q, needed is a number of masks", os.Getenv("GRAFT_PADDING_MASKS"))
+	}
+	return n
+}
+
+type bench struct {
+	library *ort.Library
+	set     *loaded.Set
+}
+
+func open(t *testing.T) *bench {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{l, set}
+}
+
+// TestHiddenRowsAreZeros: every model whose padding can be removed, told to ignore it, gives what ONNX Runtime gives of
+// visible tokens, and zeros of hidden ones where rows of tokens are outputs.
+func TestHiddenRowsAreZeros(t *testing.T) {
+	b := open(t)
+	removed := 0
+	for _, f := range models.Fixtures() {
+		if f.Exporter == "full" {
+			continue
+		}
+		t.Run(f.String(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "model.onnx")
+			if err := f.Write(path, 1); err != nil {
+				t.Fatal(err)
+			}
+			if b.compare(t, path, plan.IgnorePadding) {
+				removed++
+			}
+		})
+	}
+	if removed < 15 {
+		t.Errorf("padding was removed of %d models, needed are 15 at least", removed)
+	}
+}
+
+// compare runs a model with and without padding; false where padding cannot be removed.
+func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
+	m, err := model.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	a, err := patch.View(t.Context(), m, m.Proto())
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, why := padding.Find(a.Graph, a.Shapes, a.Report)
+	if facts == nil {
+		t.Logf("padding is kept: %s", why)
+		return false
+	}
+	if mode == plan.ExactPadding && !facts.Exact() {
+		t.Fatalf("outputs %v hold hidden rows", facts.Outputs)
+	}
+	plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	unpadded := false
+	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true}), Done: func(a *patch.Analysis) { unpadded = a.Plan.Unpadded() }}
+	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if !unpadded {
+		t.Fatal("its padding was kept")
+	}
+	for round := range rounds(t) {
+		r := rand.New(rand.NewPCG(uint64(round), 7))
+		batch, positions := 1+r.IntN(5), 1+r.IntN(40)
+		// A sequence that is hidden wholly has rows of its own where something else than rows is read of it.
+		visible := mask(r, batch, positions, true)
+		where := fmt.Sprintf("round %d, %d x %d", round, batch, positions)
+		fed, err := inputs.Of(b.library, m, inputs.Options{Seed: uint64(round), Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions), roles.Encoder: int64(positions)}})
+		if err != nil {
+			t.Fatalf("%s: %v", where, err)
+		}
+		if err := write(fed.Values[facts.Mask.Name], visible); err != nil {
+			t.Fatal(err)
+		}
+		want, err := plain.Run(t.Context(), fed.Values)
+		if err != nil {
+			t.Fatalf("%s: %v", where, err)
+		}
+		got, err := s.Run(t.Context(), fed.Values)
+		if err != nil {
+			t.Fatalf("%s: %v", where, err)
+		}
+		for i, o := range plain.Outputs() {
+			rows := slices.Contains(facts.Outputs, o.Name)
+			if why := differs(want[i], got[i], visible, rows); why != "" {
+				t.Errorf("%s: %s%s", where, o.Name, why)
+			}
+		}
+		fed.Close()
+		for i := range want {
+			want[i].Close()
+			got[i].Close()
+		}
+	}
+	return true
+}
+
+// differs says where two outputs differ; of one that holds rows of tokens, hidden ones are zeros.
+func differs(want, got *ort.Value, visible []bool, rows bool) string {
+	if !slices.Equal(want.Shape(), got.Shape()) {
+		return fmt.Sprintf(" has shape %v, want %v", got.Shape(), want.Shape())
+	}
+	x, err := ort.Data[float32](want)
+	if err != nil {
+		return err.Error()
+	}
+	y, err := ort.Data[float32](got)
+	if err != nil {
+		return err.Error()
+	}
+	width := len(x) / max(1, len(visible))
+	for i := range x {
+		if rows && !visible[i/width] {
+			if y[i] != 0 {
+				return fmt.Sprintf("[%d] is %g where the token is hidden", i, y[i])
+			}
+			continue
+		}
+		if d := math.Abs(float64(x[i]) - float64(y[i])); !(d <= 1e-5+1e-4*math.Abs(float64(x[i]))) && !(x[i] != x[i] && y[i] != y[i]) {
+			return fmt.Sprintf("[%d] is %g, want %g (token %d)", i, y[i], x[i], i/max(1, width))
+		}
+	}
+	return ""
+}
