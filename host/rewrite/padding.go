@@ -64,7 +64,7 @@ type takenKey struct {
 func (p *unpadding) begin() error {
 	g, mask := p.main, p.f.Mask
 	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, []*graph.Value{mask}, []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
-		"keep_first", p.f.First, "keep_last", p.f.Last, "keep_empty", (p.f.First || p.f.Last) && p.f.Exact())
+		"keep_first", p.f.First, "keep_last", p.f.Last, "keep_empty", p.f.First || p.f.Last)
 	if err != nil {
 		return err
 	}
@@ -403,12 +403,11 @@ func (p *unpadding) leave() error {
 	}
 	for _, v := range p.f.Leaving {
 		at := p.f.Places[v]
-		var inside, outside []graph.Use
+		var outside []graph.Use
 		for _, u := range slices.Clone(v.Uses) {
 			end, ends := p.f.Ends[u.Node]
 			switch {
 			case p.made[u.Node]:
-				inside = append(inside, u)
 			case ends && u.Index == 0:
 				to, err := p.end(v, at, end)
 				if err != nil {
@@ -422,18 +421,17 @@ func (p *unpadding) leave() error {
 		if len(outside) == 0 && !v.IsOutput {
 			continue
 		}
-		back, reader, err := p.restored(v, at, v.IsOutput && slices.Contains(p.f.Outputs, v.Name))
+		back, err := p.restored(v, at, v.IsOutput && slices.Contains(p.f.Outputs, v.Name))
 		if err != nil {
 			return err
 		}
-		if v.IsOutput {
-			outside = nil
-			p.main.Replace(v, back)
-			inside = append(inside, reader)
-			p.main.SetInputs(inside, slices.Repeat([]*graph.Value{v}, len(inside)))
+		if !v.IsOutput {
+			p.main.SetInputs(outside, slices.Repeat([]*graph.Value{back}, len(outside)))
 			continue
 		}
-		p.main.SetInputs(outside, slices.Repeat([]*graph.Value{back}, len(outside)))
+		inside := slices.DeleteFunc(slices.Clone(v.Uses), func(u graph.Use) bool { return slices.Contains(outside, u) })
+		p.main.Replace(v, back) // which takes all readers
+		p.main.SetInputs(inside, slices.Repeat([]*graph.Value{v}, len(inside)))
 	}
 	return nil
 }
@@ -475,9 +473,9 @@ func int32Scalar(x int32) *onnx.Tensor {
 	return &onnx.Tensor{Name: proto.String(""), DataType: proto.Int32(int32(onnx.Tensor_INT32)), RawData: binary.LittleEndian.AppendUint32(nil, uint32(x))}
 }
 
-// restored is a value with all rows, zeros where they are hidden or, unless cleared, where they were not computed. The
-// reader is what reads v for it.
-func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (back *graph.Value, reader graph.Use, err error) {
+// restored is a value with all rows, zeros where they were not computed and, when it is to be cleared, where they are
+// hidden.
+func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (back *graph.Value, err error) {
 	s := p.shapes.Of(v)
 	perm := []int64{int64(at.Position)}
 	if !at.Flat() {
@@ -498,7 +496,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 		rows, err = p.op("Reshape", rows, p.longs(target...))
 	}
 	if err != nil {
-		return nil, reader, err
+		return nil, err
 	}
 	in := []*graph.Value{rows, p.rows, p.f.Mask}
 	if cleared {
@@ -506,7 +504,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 	}
 	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})
 	if err != nil {
-		return nil, reader, err
+		return nil, err
 	}
 	back = n.Out[0]
 	dims := slices.Clone(p.shapes.Of(p.f.Mask).Dims)
@@ -521,13 +519,10 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 			target = append(target, n)
 		}
 		if back, err = p.op("Reshape", back, p.longs(target...)); err != nil {
-			return nil, reader, err
+			return nil, err
 		}
 	}
-	if back, err = p.transposed(back, inverse(perm)); err != nil {
-		return nil, reader, err
-	}
-	return back, v.Uses[len(v.Uses)-1], nil
+	return p.transposed(back, inverse(perm))
 }
 
 // forget drops what the model declares of values that hold other rows now.

@@ -1,0 +1,181 @@
+package padding
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/padding"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// head is what follows an encoder's rows x, of a width of 64, in a model whose mask is mask.
+type head struct {
+	name    string
+	nodes   []*onnx.Node
+	outputs []string
+	kept    string // why padding is kept, in part; "" where it is removed
+	ignored bool   // it is removed only when that is asked for
+}
+
+func op(kind string, in, out string, attributes ...*onnx.Attribute) *onnx.Node {
+	return &onnx.Node{OpType: proto.String(kind), Input: strings.Fields(in), Output: strings.Fields(out), Attribute: attributes}
+}
+
+func integer(name string, x int64) *onnx.Attribute {
+	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(x)}
+}
+
+func longs(name string, dims []int64, list ...int64) *onnx.Tensor {
+	return graph.Int64Tensor(name, dims, list...)
+}
+
+// pooled are the nodes of a mean over visible tokens, as sentence-transformers exports it.
+func pooled() []*onnx.Node {
+	return []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mf", integer("to", 1)), op("Shape", "x", "shape"), op("Expand", "mf shape", "me"),
+		op("Mul", "x me", "shown"), op("ReduceSum", "shown one", "sum", integer("keepdims", 0)), op("ReduceSum", "me one", "count", integer("keepdims", 0)),
+		op("Clip", "count least", "least_count"), op("Div", "sum least_count", "y")}
+}
+
+func constants() []*onnx.Tensor {
+	return []*onnx.Tensor{longs("zero", nil, 0), longs("first", []int64{1}, 0), longs("one", []int64{1}, 1), longs("minus", []int64{1}, -1), longs("last", nil, -1),
+		longs("second", nil, 1), graph.FloatTensor("least", nil, 1e-9), graph.FloatTensor("low", nil, -1e9)}
+}
+
+var heads = []head{
+	{name: "first token", nodes: []*onnx.Node{op("Gather", "x zero", "y", integer("axis", 1))}, outputs: []string{"y"}},
+	{name: "first token, with its axis", nodes: []*onnx.Node{op("Gather", "x first", "y", integer("axis", 1))}, outputs: []string{"y"}},
+	{name: "first token, sliced", nodes: []*onnx.Node{op("Slice", "x first one one", "y")}, outputs: []string{"y"}},
+	{name: "last token", nodes: []*onnx.Node{op("Gather", "x last", "y", integer("axis", 1))}, outputs: []string{"y"}},
+	{name: "first token and activation of it", nodes: []*onnx.Node{op("Tanh", "x", "t"), op("Gather", "t zero", "u", integer("axis", 1)), op("Gather", "x zero", "v", integer("axis", 1)), op("Add", "u v", "y")}, outputs: []string{"y"}},
+	{name: "mean of visible tokens", nodes: pooled(), outputs: []string{"y"}},
+	{name: "mean of visible tokens, and the first", nodes: append(pooled(), op("Gather", "x zero", "z", integer("axis", 1))), outputs: []string{"y", "z"}},
+	{name: "cleared by the mask", nodes: []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mb", integer("to", 9)), op("Sub", "low low", "nothing"), op("Where", "mb x nothing", "shown"), op("ReduceSum", "shown one", "y", integer("keepdims", 0))}, outputs: []string{"y"}},
+	{name: "rows and the first token", nodes: []*onnx.Node{op("Gather", "x zero", "y", integer("axis", 1))}, outputs: []string{"x", "y"}, ignored: true},
+	{name: "logits of each token", nodes: []*onnx.Node{op("Relu", "x", "r"), op("Transpose", "r", "y")}, outputs: []string{"r"}, ignored: true},
+	{name: "mean of all tokens", nodes: []*onnx.Node{op("ReduceSum", "x one", "y", integer("keepdims", 0))}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
+	{name: "greatest of visible tokens", nodes: []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mb", integer("to", 9)), op("Where", "mb x low", "shown"), op("ReduceSum", "shown one", "y", integer("keepdims", 0))}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
+	{name: "second token", nodes: []*onnx.Node{op("Gather", "x second", "y", integer("axis", 1))}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
+	{name: "sorted tokens", nodes: []*onnx.Node{op("TopK", "x one", "top at", integer("axis", 1)), op("Identity", "top", "y")}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
+}
+
+// write makes a model of an encoder with a head: the fixture's last output is x, its mask mask.
+func (h head) write(t *testing.T, kind onnx.Tensor_DataType) string {
+	f, err := models.Lookup("optimum", "bert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	encoder := filepath.Join(folder, "encoder.onnx")
+	if err := f.Write(encoder, 1); err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Open(encoder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	p := m.Proto()
+	rename := map[string]string{"last_hidden_state": "x", "attention_mask": "mask"}
+	for _, n := range p.Graph.Node {
+		for _, list := range [][]string{n.Input, n.Output} {
+			for i, name := range list {
+				if to := rename[name]; to != "" {
+					list[i] = to
+				}
+			}
+		}
+	}
+	for _, in := range p.Graph.Input {
+		if in.GetName() != "attention_mask" {
+			continue
+		}
+		in.GetType().GetTensorType().ElemType = proto.Int32(int32(kind))
+		in.Name = proto.String("given")
+		p.Graph.Node = append([]*onnx.Node{op("Cast", "given", "mask", integer("to", int64(onnx.Tensor_INT64)))}, p.Graph.Node...)
+	}
+	for _, c := range constants() {
+		if slices.ContainsFunc(h.nodes, func(n *onnx.Node) bool { return slices.Contains(n.Input, c.GetName()) }) {
+			p.Graph.Initializer = append(p.Graph.Initializer, c)
+		}
+	}
+	for i, n := range h.nodes {
+		n = proto.CloneOf(n)
+		n.Name = proto.String("head/" + n.GetOpType() + strings.Repeat("'", i))
+		p.Graph.Node = append(p.Graph.Node, n)
+	}
+	p.Graph.Output = nil
+	for _, name := range h.outputs {
+		p.Graph.Output = append(p.Graph.Output, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
+		p.Graph.Output[len(p.Graph.Output)-1].Type.GetTensorType().Shape = nil
+	}
+	path := filepath.Join(folder, "model.onnx")
+	if err := m.Write(t.Context(), p, path, model.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestHeads: where the graph shows that no output depends on hidden tokens they are left out without a word, and the
+// answers are those of ONNX Runtime, those of sequences without a visible token included; where hidden rows are outputs,
+// only with one; and where they reach anything else, never.
+func TestHeads(t *testing.T) {
+	b := open(t)
+	for _, h := range heads {
+		t.Run(h.name, func(t *testing.T) {
+			path := h.write(t, onnx.Tensor_INT64)
+			why := b.kept(t, path)
+			switch {
+			case h.kept != "":
+				if !strings.Contains(why, h.kept) {
+					t.Errorf("padding is kept for %q, want %q", why, h.kept)
+				}
+				return
+			case h.ignored && !strings.Contains(why, "holds a row for each hidden token"):
+				t.Errorf("padding is kept for %q, though an output holds rows", why)
+			case !h.ignored && why != "":
+				t.Errorf("padding is kept: %s", why)
+			}
+			mode := plan.ExactPadding
+			if h.ignored {
+				mode = plan.IgnorePadding
+			}
+			b.compare(t, path, mode)
+		})
+	}
+}
+
+// TestMaskTypes: a mask may be of any type that models have it in.
+func TestMaskTypes(t *testing.T) {
+	b := open(t)
+	for _, kind := range []onnx.Tensor_DataType{onnx.Tensor_INT64, onnx.Tensor_INT32, onnx.Tensor_BOOL, onnx.Tensor_FLOAT} {
+		t.Run(kind.String(), func(t *testing.T) {
+			b.compare(t, heads[0].write(t, kind), plan.ExactPadding)
+		})
+	}
+}
+
+// kept is why a model's padding is kept without a word, or "".
+func (b *bench) kept(t *testing.T, path string) string {
+	m, err := model.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	a, err := patch.Analyse(t.Context(), m, b.set.Manifests(), b.set.Plan(plan.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts, why := padding.Find(a.Graph, a.Shapes, a.Report); facts == nil && why == "" {
+		t.Fatal("the mask was not found")
+	}
+	return a.KeepsPadding
+}
