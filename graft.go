@@ -54,18 +54,20 @@ import (
 	"github.com/opgraft/graft/host/trial"
 )
 
-// ConfigDisable, ConfigPlugins, ConfigDevice and ConfigNoise are entries of ONNX Runtime's
+// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise and ConfigPadding are entries of ONNX Runtime's
 // session config by which a program steers one session: "graft.disable" set to
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
 // between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
 // when its execution providers cannot be seen: see [Enable]; and
-// "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite.
+// "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite; "graft.padding" is "ignore"
+// for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either.
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
 	ConfigDevice  = sessions.ConfigDevice
 	ConfigVerify  = trial.Config
 	ConfigNoise   = sessions.ConfigNoise
+	ConfigPadding = sessions.ConfigPadding
 )
 
 // enabling is held by Enable and Disable, which must not interleave.

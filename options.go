@@ -110,6 +110,19 @@ func AcceptQuantizationNoise() AnalysisOption {
 	return pluginOption(func(o *pluginOptions) { o.plan.QuantizationNoise = true })
 }
 
+// IgnorePadding leaves tokens out that a model's attention mask hides, also where a row for each of them is an output of the
+// model: such an output (batch, positions, ..) is zeros there. Rows of visible tokens are those of the model, within
+// the tolerance of docs/same-answers.md. Without this option hidden tokens are left out where the graph shows that no
+// output depends on them. A quantised model that takes one scale over all rows of a batch takes it over the visible ones then.
+func IgnorePadding() AnalysisOption {
+	return pluginOption(func(o *pluginOptions) { o.plan.Padding = plan.IgnorePadding })
+}
+
+// KeepPadding computes all tokens as the model has it, those that its attention mask hides included.
+func KeepPadding() AnalysisOption {
+	return pluginOption(func(o *pluginOptions) { o.plan.Padding = plan.KeepPadding })
+}
+
 type sessionOption func(*pluginOptions)
 
 func (f sessionOption) enable(o *enableOptions)       { f(&o.pluginOptions) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sort"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/opgraft/graft/host/loaded"
@@ -24,6 +25,12 @@ func check(err error) {
 	}
 }
 
+func cpu() float64 {
+	var r syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
+}
+
 func main() {
 	batch := flag.Int("b", 32, "")
 	seq := flag.Int("s", 256, "")
@@ -33,7 +40,7 @@ func main() {
 	vocab := flag.Int("v", 1000, "")
 	force := flag.Bool("force", false, "")
 	except := flag.String("except", "", "")
-	threads := flag.Int("t", 0, "")
+	threads := flag.Int("t", 1, "")
 	flag.Parse()
 	l, err := ort.FindAndOpen("")
 	check(err)
@@ -50,7 +57,7 @@ func main() {
 			o.Except = strings.Split(*except, ",")
 		}
 		p := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(o), Done: func(a *patch.Analysis) {
-			fmt.Println("unpadded", a.Plan.Unpadded(), "replaced", a.Plan.Replaced(), "of", len(a.Plan.Choices), a.KeepsPadding, a.Plugins())
+			fmt.Println("rows", a.Plan.Rows(), "replaced", a.Plan.Replaced(), "of", len(a.Plan.Choices), a.KeepsPadding, a.Plugins())
 		}}
 		so.Unpatched, so.Patcher = false, p.Patch
 		s, err := l.NewSession(path, so)
@@ -86,10 +93,13 @@ func main() {
 			feed[in.Name] = v
 		}
 		run := func(s *ort.Session) float64 {
-			t := time.Now()
+			t, c := time.Now(), cpu()
 			out, err := s.Run(context.Background(), feed)
 			check(err)
 			d := time.Since(t).Seconds()
+			if *threads == 1 {
+				d = cpu() - c
+			}
 			for _, v := range out {
 				v.Close()
 			}

@@ -13,12 +13,14 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
 )
 
 func (c *cli) ab() *cobra.Command {
 	var o comparison.Options
 	var dims []string
+	var padding string
 	var g generationFlags
 	var deadline time.Duration
 	cmd := &cobra.Command{
@@ -42,7 +44,7 @@ With --ablation techniques are turned on one at a time instead.`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "absolute", "relative"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
 				}
 				return c.abFolder(cmd, args[0], o, &g, deadline)
@@ -50,6 +52,11 @@ With --ablation techniques are turned on one at a time instead.`,
 			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
 			}
+			mode, err := plan.ParsePadding(padding)
+			if err != nil {
+				return misused("--padding", err)
+			}
+			o.Padding = mode
 			o.Inputs.Dims = map[string]int64{}
 			for _, d := range dims {
 				name, value, _ := strings.Cut(d, "=")
@@ -93,6 +100,7 @@ With --ablation techniques are turned on one at a time instead.`,
 	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
 	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round, or of a folder opening one side or generating once: then a plugin hangs")
 	f.BoolVar(&o.QuantizationNoise, "accept-quantization-noise", false, acceptNoise)
+	f.StringVar(&padding, "padding", "exact", paddingHelp)
 	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
 	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")
 	return cmd
@@ -123,6 +131,9 @@ func compared(w *page, r *comparison.Result) {
 	}
 	w.table(inputs)
 	w.printf("\nanswers of b against a: %s\n", verdict)
+	if len(r.B.Zeros) > 0 {
+		w.printf("b has zeros in %s where tokens are hidden; these rows are not compared\n", strings.Join(r.B.Zeros, ", "))
+	}
 	rows := [][]string{{"output", "type", "max abs", "max rel", "least cosine", "top-1", "from unoptimised", ""}}
 	for _, o := range r.Parity.Outputs {
 		top := ""

@@ -30,6 +30,7 @@ type inspection struct {
 	Inputs        []inspectedValue      `json:"inputs"`
 	Outputs       []inspectedValue      `json:"outputs"`
 	Obstacle      string                `json:"obstacle,omitempty"` // why no block of the model can be replaced
+	Padding       *inspectedPadding     `json:"padding,omitempty"`
 	Blocks        []inspectedBlock      `json:"blocks"`
 	Unrecognised  []blocks.Unrecognised `json:"unrecognised"`
 	Whole         inspectedWhole        `json:"whole_model"`
@@ -54,6 +55,18 @@ type inspectedValue struct {
 type inspectedWhole struct {
 	plan.Whole
 	Machine roofline `json:"machine"`
+}
+
+// inspectedPadding says what becomes of tokens that the model's mask of tokens hides.
+type inspectedPadding struct {
+	Mask     string    `json:"mask,omitempty"` // the input that hides them
+	Computed plan.Rows `json:"computed"`       // "visible": hidden tokens are not; "masked" and "": they are
+	Reason   string    `json:"reason,omitempty"`
+	// Outputs are those that hold rows of hidden tokens; with --padding ignore they are zeros there.
+	Outputs []string `json:"hidden_rows,omitempty"`
+	// Gain is how many times as fast a batch with one visible token in four is expected to be when hidden ones are left
+	// out; 0 where that is not estimated.
+	Gain float64 `json:"expected_with_one_in_four,omitempty"`
 }
 
 type inspectedBlock struct {
@@ -98,7 +111,7 @@ the reason. Exit code 5 when one is left out.`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "accept-quantization-noise", "plan", "write-plan", "device", "analysis-time", "verify", "deadline"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "accept-quantization-noise", "padding", "plan", "write-plan", "device", "analysis-time", "verify", "deadline"); err != nil {
 					return err
 				}
 				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
@@ -177,6 +190,11 @@ func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole ins
 	}
 	if r.Unrecognised == nil {
 		r.Unrecognised = []blocks.Unrecognised{}
+	}
+	if f := a.Padding; f != nil {
+		r.Padding = &inspectedPadding{Mask: f.Mask.Name, Computed: a.Plan.Rows(), Reason: a.KeepsPadding, Outputs: f.Outputs, Gain: whole.FewerTokens()}
+	} else if a.KeepsPadding != "" {
+		r.Padding = &inspectedPadding{Reason: a.KeepsPadding}
 	}
 	for _, ch := range a.Plan.Choices {
 		b := inspectedBlock{Kind: ch.Kind, Node: ch.Node, Plugin: ch.Plugin, Variant: ch.Variant, Reason: ch.Reason}

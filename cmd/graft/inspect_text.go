@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/roles"
 )
 
@@ -44,6 +45,7 @@ func (r *inspection) text(w *page) {
 		w.printf("left unchanged: %s\n", r.Obstacle)
 	}
 	r.interfaceText(w)
+	r.Padding.text(w)
 	for _, g := range groups {
 		b := g.block
 		w.printf("\n%d x %s\n", len(g.nodes), b.title())
@@ -79,6 +81,29 @@ func (r *inspection) text(w *page) {
 	w.printf("\nwhole model: %s\n", r.Whole.Whole)
 	if r.Whole.Reason == "" {
 		w.printf("  on %s\n", r.Whole.Machine)
+	}
+}
+
+// text says what becomes of hidden tokens, and what could.
+func (p *inspectedPadding) text(w *page) {
+	if p == nil {
+		return
+	}
+	gain := ""
+	if p.Gain > 0 {
+		gain = fmt.Sprintf(": expected %.1fx where one token in four is visible", p.Gain)
+	}
+	switch {
+	case p.Computed == plan.VisibleRows && len(p.Outputs) == 0:
+		w.printf("\npadding: tokens that %s hides are not computed, and no output depends on them%s\n", p.Mask, gain)
+	case p.Computed == plan.VisibleRows:
+		w.printf("\npadding: tokens that %s hides are not computed; %s is zeros there%s\n", p.Mask, strings.Join(p.Outputs, ", "), gain)
+	case p.Mask != "" && len(p.Outputs) > 0:
+		w.printf("\npadding: tokens that %s hides are computed, because %s\n  --padding ignore leaves them out, with zeros there%s\n", p.Mask, p.Reason, gain)
+	case p.Mask != "":
+		w.printf("\npadding: tokens that %s hides are computed, because %s\n", p.Mask, p.Reason)
+	default:
+		w.printf("\npadding: hidden tokens are computed, because %s\n", p.Reason)
 	}
 }
 

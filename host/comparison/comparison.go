@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -23,9 +24,10 @@ type Options struct {
 	Force bool
 	// QuantizationNoise uses them before what rounds to integers, too.
 	QuantizationNoise bool
-	Threads           int // intra-op threads; 0 is one a core
-	Warmup            int // runs of each side before timing
-	Rounds            int // ABBA rounds: each times both sides twice
+	Padding           plan.Padding // of hidden tokens, where a side has operators
+	Threads           int          // intra-op threads; 0 is one a core
+	Warmup            int          // runs of each side before timing
+	Rounds            int          // ABBA rounds: each times both sides twice
 	// Unoptimized also compares B with the model as ONNX Runtime runs it without its graph optimisations: A and B can be
 	// wrong in the same way.
 	Unoptimized bool
@@ -43,6 +45,7 @@ type Side struct {
 	Plugins  []string  `json:"plugins"`
 	Replaced int       `json:"replaced"`
 	Blocks   int       `json:"blocks"`
+	Zeros    []string  `json:"hidden_rows_zero,omitempty"` // outputs that are zeros in rows of hidden tokens, which are not compared
 	LoadMS   float64   `json:"load_ms"`
 	MedianMS float64   `json:"median_ms"`
 	TimesMS  []float64 `json:"times_ms"` // every timed run, in order; none is left out
@@ -136,11 +139,24 @@ func answers(ctx context.Context, l *ort.Library, set *loaded.Set, path string, 
 		return nil, fmt.Errorf("b (%s): %w", o.B, err)
 	}
 	o.step("comparing answers")
+	if err = p.clear(p.a.session.Outputs(), p.a.results); err != nil {
+		return nil, err
+	}
 	p.result.Parity = compare(p.a, p.b, o)
 	if err = p.arbitrate(ctx, l, p.result.Model, o); err == nil && !p.result.Parity.OK {
 		p.result.Parity.Random, err = draws(p.result.Model)
 	}
 	return p, err
+}
+
+// clear makes the model's own outputs what B has, where those are zeros in rows of hidden tokens.
+func (p *pair) clear(outputs []ort.ValueInfo, results []*ort.Value) error {
+	for i, o := range outputs {
+		if err := p.b.hidden.Clear(o.Name, results[i], p.fed.Values[p.b.hidden.MaskName()]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *Options) step(what string) {

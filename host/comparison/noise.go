@@ -49,6 +49,13 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 	if err != nil {
 		return fmt.Errorf("the model without optimisations: %w", err)
 	}
+	infos := make([]ort.ValueInfo, len(again))
+	for i, name := range names {
+		infos[i].Name = name
+	}
+	if err := p.clear(infos, values); err != nil {
+		return err
+	}
 	for i, at := range again {
 		out := &p.result.Parity.Outputs[at]
 		if o.Unoptimized {

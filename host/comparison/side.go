@@ -20,6 +20,7 @@ type side struct {
 	Side
 	session *ort.Session
 	results []*ort.Value
+	hidden  *ort.Hidden
 }
 
 // first opens a side and runs it once.
@@ -51,6 +52,9 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 		so.Unpatched = false
 		so.Patcher = (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
 			s.Blocks, s.Replaced, s.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
+			if s.hidden = a.Hidden(); s.hidden != nil {
+				s.Zeros = s.hidden.Outputs
+			}
 			if s.Plugins == nil {
 				s.Plugins = []string{}
 			}
@@ -65,7 +69,7 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 
 // planOptions reads the name of a side.
 func planOptions(set *loaded.Set, name string, o Options) (plan.Options, error) {
-	po := plan.Options{Force: o.Force, QuantizationNoise: o.QuantizationNoise}
+	po := plan.Options{Force: o.Force, QuantizationNoise: o.QuantizationNoise, Padding: o.Padding}
 	switch {
 	case name == "":
 		return po, fmt.Errorf("a side has no name, needs none, auto, a plugin's name or a plan file")

@@ -281,7 +281,7 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 	}
 	h.keep(*wordAt(c.out), p.Retained, weights)
 	if p.Plain != nil {
-		h.leaveWayBack(*wordAt(c.out), request, c, p.Plain)
+		h.leaveWayBack(*wordAt(c.out), request, c, p)
 	}
 	return true, nil
 }

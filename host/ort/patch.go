@@ -72,6 +72,8 @@ type Patch struct {
 	// Plain is the program's own model, for the session that takes over when a run of this one fails. Nil where
 	// there is none, and where the request did not ask for it.
 	Plain *Plain
+	// Hidden are outputs that are not the model's own in rows of hidden tokens; nil for none.
+	Hidden *Hidden
 	// Retained is held until the session is released.
 	Retained any
 	// Done, if not nil, is called once ONNX Runtime has read Model, whether or not it made a session.

@@ -38,6 +38,18 @@ func (l *Library) classOf(args [8]uintptr) string {
 	return class.String()
 }
 
+// given is the mask among a run's inputs; nil where there is none.
+func (l *Library) given(args [8]uintptr, h *Hidden) *Value {
+	for i := range int(args[4]) {
+		if h != nil && goString(loadWord(args[2], i)) == h.Mask {
+			if v, err := l.borrow(loadWord(args[3], i)); err == nil {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
 // shadow runs the plain session beside a run of the patched one that went well, where its inputs are the first of their
 // class. places are where the program wanted outputs. Where one differs, the plain session takes over, and its
 // results are the program's.
@@ -72,6 +84,9 @@ func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr)
 		plain, err := l.borrow(native)
 		patched, failed := l.borrow(loadWord(args[7], i))
 		if err == nil && failed == nil && difference == "" {
+			if err := b.hidden.Clear(goString(loadWord(args[5], i)), plain, l.given(args, b.hidden)); err != nil {
+				continue
+			}
 			if difference = b.same(plain, patched); difference != "" {
 				difference = goString(loadWord(args[5], i)) + ": " + difference
 			}

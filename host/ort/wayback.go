@@ -27,8 +27,9 @@ type wayBack struct {
 	reverted atomic.Bool
 	warned   atomic.Bool
 
-	same func(plain, patched *Value) (difference string) // of Hook
-	seen sync.Map                                        // classes of shapes that were compared
+	same   func(plain, patched *Value) (difference string) // of Hook
+	seen   sync.Map                                        // classes of shapes that were compared
+	hidden *Hidden                                         // of Patch
 }
 
 // reverted counts sessions.
@@ -60,13 +61,14 @@ func (b *backs) take(session uintptr) *wayBack {
 }
 
 // leaveWayBack gives a patched session one. Where that fails, it has none.
-func (h *hook) leaveWayBack(session uintptr, request Request, c creation, plain *Plain) {
+func (h *hook) leaveWayBack(session uintptr, request Request, c creation, p *Patch) {
+	plain := p.Plain
 	active := h.active.Load()
 	if active == nil || h.appended.lends(c.options) { // copies of those are ONNX Runtime's only
 		plain.release()
 		return
 	}
-	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same}
+	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same, hidden: p.Hidden}
 	b.foreign.Store(c.foreign(h.library))
 	err := b.remember(request)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/padding"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -29,8 +30,8 @@ type Analysis struct {
 	Shapes *graph.Shapes
 	Report *blocks.Report
 	Plan   *plan.Plan
-	// Padding is how the model could run without hidden tokens; nil where it could not. KeepsPadding is why it does not, ""
-	// where it does or has no mask.
+	// Padding is how the model could run without hidden tokens; nil where it could not. KeepsPadding is why they are computed,
+	// "" where they are not, or there is no mask.
 	Padding      *padding.Facts
 	KeepsPadding string
 	// Obstacle is why graft places nothing in the model, see Brought; "" where it may.
@@ -158,7 +159,7 @@ func (a *Analysis) Apply(ctx context.Context) (err error) {
 		return fmt.Errorf("%s: the plan was applied before", a.Model.Path())
 	}
 	a.applied = true
-	if a.Plan.Unpadded() {
+	if a.Plan.Rows() != plan.AllRows {
 		return a.unpad(ctx)
 	}
 	a.Plan.KeepPadding()
@@ -167,7 +168,9 @@ func (a *Analysis) Apply(ctx context.Context) (err error) {
 
 // unpad removes the model's padding, and applies the other choices of the plan to what is left.
 func (a *Analysis) unpad(ctx context.Context) error {
-	if err := a.Within(ctx, func() error { return rewrite.RemovePadding(a.Graph, a.Shapes, a.Padding) }); err != nil {
+	if err := a.Within(ctx, func() error {
+		return rewrite.RemovePadding(a.Graph, a.Shapes, a.Padding, a.Plan.Rows() == plan.MaskedRows)
+	}); err != nil {
 		return errors.Join(ErrPadding, err)
 	}
 	rows, err := View(ctx, a.Model, a.Graph.Model())
@@ -220,6 +223,14 @@ func recovered(during string, m *model.Model, err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%s: this model shows a fault in its %s (%v), please report it; it runs without graft", m.Path(), during, r)
 	}
+}
+
+// Hidden are the outputs whose rows of hidden tokens are zeros in a session of the plan; nil for none.
+func (a *Analysis) Hidden() *ort.Hidden {
+	if a.Padding == nil || len(a.Padding.Outputs) == 0 || a.Plan.Rows() != plan.VisibleRows {
+		return nil
+	}
+	return &ort.Hidden{Mask: a.Padding.Mask.Name, Outputs: a.Padding.Outputs}
 }
 
 // Plugins names the plugins that the plan uses.

@@ -31,19 +31,31 @@ func ParsePadding(text string) (Padding, error) {
 	return "", fmt.Errorf("%q is no way to treat padding, needed is exact, ignore or keep", text)
 }
 
-// Unpad lets attention run within each sequence, without hidden tokens, where that is allowed and the operators are there.
-// Each choice keeps what was chosen before, for KeepPadding. The result is why that cannot be, or "".
+// Rows says which tokens a plan computes.
+type Rows string
+
+const (
+	AllRows     Rows = ""        // all, as the model has it
+	MaskedRows  Rows = "masked"  // all; attention has no mask of n x n, and passes over hidden keys
+	VisibleRows Rows = "visible" // those that the mask shows
+)
+
+// Unpad lets attention run within each sequence: without hidden tokens where nothing of them can be seen or that was asked
+// for, with them else. Each choice keeps what was chosen before, for KeepPadding. The result is why hidden tokens are
+// computed, or "".
 func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, manifests []*manifest.Manifest, o Options) (why string) {
+	rows := VisibleRows
 	switch {
 	case o.Padding == KeepPadding:
-		return "padding is kept, as asked"
-	case o.Padding == ExactPadding && !f.Exact():
-		if f.Rounds {
-			return "a scale is taken over all tokens, so that answers move within the noise of the model's quantisation without hidden ones"
-		}
-		return fmt.Sprintf("the output %s holds a row for each hidden token", f.Outputs[0])
-	case o.Device != nil:
-		return "its operators are for the CPU"
+		return "that was asked for"
+	case o.Padding == IgnorePadding || f.Exact():
+	case f.Rounds:
+		rows, why = MaskedRows, "a scale is taken over all tokens, so that answers move within the noise of the model's quantisation without hidden ones"
+	default:
+		rows, why = MaskedRows, fmt.Sprintf("the output %s holds a row for each of them", f.Outputs[0])
+	}
+	if o.Device != nil {
+		return "what leaves them out computes on the CPU alone"
 	}
 	operators := map[string]*manifest.Operator{}
 	own := defaults.PackedAttention.Plugin
@@ -92,26 +104,25 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 		before := *c
 		c.Kept = &before
 		c.Plugin, c.Variant, c.Operator, c.Described = own, o.variant(), operators[defaults.PackedAttention.Name], o.Described[own]
-		c.Reason = "hidden tokens are not computed"
-		if !f.Exact() {
-			c.Reason += ", as asked"
+		switch {
+		case rows == MaskedRows:
+			c.Reason = "attention without a mask of n x n; hidden tokens are computed, because " + why
+		case f.Exact():
+			c.Reason = "hidden tokens are not computed, and no output depends on them"
+		default:
+			c.Reason = "hidden tokens are not computed, as asked: outputs are zeros there"
 		}
 	}
-	return ""
+	p.rows = rows
+	return why
 }
 
-// Unpadded reports a plan in which no hidden token is computed.
-func (p *Plan) Unpadded() bool {
-	any := false
-	for _, c := range p.Choices {
-		if c.Kept != nil {
-			if c.Operator == nil {
-				return false
-			}
-			any = true
-		}
+// Rows says which tokens are computed.
+func (p *Plan) Rows() Rows {
+	if slices.ContainsFunc(p.Choices, func(c Choice) bool { return c.Kept != nil && c.Operator == nil }) {
+		return AllRows
 	}
-	return any
+	return p.rows
 }
 
 // KeepPadding returns to what was chosen before Unpad, but for choices that were left since.
@@ -124,4 +135,5 @@ func (p *Plan) KeepPadding() {
 			}
 		}
 	}
+	p.rows = AllRows
 }

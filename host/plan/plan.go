@@ -73,6 +73,8 @@ func (c *Choice) Leave(reason string) {
 // Plan is the choices for one model, in the order of its nodes.
 type Plan struct {
 	Choices []Choice
+
+	rows Rows
 }
 
 // Replaced counts the blocks and matches that an operator takes.

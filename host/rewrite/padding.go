@@ -23,12 +23,12 @@ const tokensSymbol = "graft_tokens"
 
 // RemovePadding edits a graph, and its model, so that hidden tokens are not computed: a batch (B, S, ..) becomes the rows
 // (1, N, ..) of its visible tokens, on which everything runs that keeps rows apart, and attention runs within each
-// sequence. Where hidden rows are outputs of the model, they are zeros. The shapes are those of the graph before; it is to
-// be viewed anew.
-func RemovePadding(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts) error {
+// sequence. Where hidden rows are outputs of the model, they are zeros. With whole, hidden tokens are computed as others are,
+// and attention has no mask of n x n all the same. The shapes are those of the graph before; it is to be viewed anew.
+func RemovePadding(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, whole bool) error {
 	r := &rewriter{main: g, order: order{main: g}, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
 		instead: map[*graph.Value]*graph.Value{}, sums: map[string]*graph.Value{}}
-	p := &unpadding{rewriter: r, f: f, taken: map[takenKey]*graph.Value{}, early: map[*graph.Value]*graph.Value{}, made: map[*graph.Node]bool{}}
+	p := &unpadding{rewriter: r, f: f, whole: whole, taken: map[takenKey]*graph.Value{}, early: map[*graph.Value]*graph.Value{}, made: map[*graph.Node]bool{}}
 	for _, step := range []func() error{p.begin, p.clone, p.attend, p.enter, p.lengths, p.leave} {
 		if err := step(); err != nil {
 			return err
@@ -43,7 +43,8 @@ func RemovePadding(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts) error
 // unpadding is a graph whose padding is being removed.
 type unpadding struct {
 	*rewriter
-	f *padding.Facts
+	f     *padding.Facts
+	whole bool // nothing is left out
 
 	keep, offsets, first     *graph.Value // what RemovePadding makes
 	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S)
@@ -64,7 +65,7 @@ type takenKey struct {
 func (p *unpadding) begin() error {
 	g, mask := p.main, p.f.Mask
 	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, []*graph.Value{mask}, []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
-		"keep_first", p.f.First, "keep_last", p.f.Last, "keep_empty", p.f.First || p.f.Last)
+		"keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole)
 	if err != nil {
 		return err
 	}
@@ -421,7 +422,7 @@ func (p *unpadding) leave() error {
 		if len(outside) == 0 && !v.IsOutput {
 			continue
 		}
-		back, err := p.restored(v, at, v.IsOutput && slices.Contains(p.f.Outputs, v.Name))
+		back, err := p.restored(v, at, v.IsOutput && !p.whole && slices.Contains(p.f.Outputs, v.Name))
 		if err != nil {
 			return err
 		}

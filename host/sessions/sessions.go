@@ -137,7 +137,7 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	if err != nil {
 		return nil, err
 	}
-	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}}, nil
+	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden()}, nil
 }
 
 // Open reads the model of a session that is about to be made.

@@ -23,6 +23,7 @@ type Job struct {
 	Model   string
 	Plan    map[string]string // node -> operator, as of plan.Options.Fixed
 	Noise   bool              // plan.Options.QuantizationNoise
+	Padding plan.Padding      // plan.Options.Padding
 	Time    time.Duration     // that the analysis may take; 0 for patch.DefaultTime
 	Runtime string            // path of ONNX Runtime's library; "" to find it
 	Folders []string          // of plugins, searched first
@@ -34,7 +35,7 @@ type Job struct {
 
 // Of makes the job of a plan's choices.
 func Of(path string, p *plan.Plan, o plan.Options) Job {
-	j := Job{Model: path, Plan: map[string]string{}, Noise: o.QuantizationNoise}
+	j := Job{Model: path, Plan: map[string]string{}, Noise: o.QuantizationNoise, Padding: o.Padding}
 	for _, c := range p.Choices {
 		if c.Operator != nil {
 			j.Plan[c.Node] = c.Operator.Name
@@ -86,7 +87,7 @@ func (j Job) verdict() (v Verdict, err error) {
 		return v, err
 	}
 	t := &Patcher{Sessions: &sessions.Patcher{Plugins: set.Plugins, Time: j.Time,
-		Options: set.Plan(plan.Options{Fixed: j.Plan, QuantizationNoise: j.Noise})}}
+		Options: set.Plan(plan.Options{Fixed: j.Plan, QuantizationNoise: j.Noise, Padding: j.Padding})}}
 	done := errors.New("compared") // in place of a session
 	_, failed := l.NewSession(j.Model, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
 		c := t.trial(r)

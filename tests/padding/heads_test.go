@@ -139,7 +139,7 @@ func TestHeads(t *testing.T) {
 					t.Errorf("padding is kept for %q, want %q", why, h.kept)
 				}
 				return
-			case h.ignored && !strings.Contains(why, "holds a row for each hidden token"):
+			case h.ignored && !strings.Contains(why, "holds a row for each of them"):
 				t.Errorf("padding is kept for %q, though an output holds rows", why)
 			case !h.ignored && why != "":
 				t.Errorf("padding is kept: %s", why)

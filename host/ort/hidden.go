@@ -1,0 +1,95 @@
+package ort
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/opgraft/graft/host/half"
+)
+
+// Hidden says which outputs of a patched session hold zeros in place of a model's rows of hidden tokens: an output
+// (B, S, ..) where the input Mask (B, S) is 0.
+type Hidden struct {
+	Mask    string
+	Outputs []string
+}
+
+// MaskName is that of the mask, "" for none.
+func (h *Hidden) MaskName() string {
+	if h == nil {
+		return ""
+	}
+	return h.Mask
+}
+
+// Clear makes a model's own output what the patched session has: zeros in rows of hidden tokens. It changes nothing of an
+// output that holds no such rows, nor of one that does not fit the mask.
+func (h *Hidden) Clear(name string, output, mask *Value) error {
+	if h == nil || mask == nil || !slices.Contains(h.Outputs, name) {
+		return nil
+	}
+	shape, rows := output.Shape(), mask.Shape()
+	if len(rows) != 2 || len(shape) < 2 || !slices.Equal(shape[:2], rows) || mask.Len() == 0 {
+		return nil
+	}
+	visible, err := mask.truths()
+	if err != nil {
+		return err
+	}
+	b, err := output.Bytes()
+	if err != nil {
+		return err
+	}
+	width := len(b) / len(visible)
+	for i, seen := range visible {
+		if !seen {
+			clear(b[i*width : (i+1)*width])
+		}
+	}
+	return nil
+}
+
+// truths says which elements of a mask are not 0.
+func (v *Value) truths() ([]bool, error) {
+	switch v.Element() {
+	case Int64:
+		return truths[int64](v)
+	case Int32:
+		return truths[int32](v)
+	case Float32:
+		return truths[float32](v)
+	}
+	b, err := v.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	n := int(v.Len())
+	list := make([]bool, n)
+	switch v.Element() {
+	case Bool:
+		for i := range list {
+			list[i] = b[i] != 0
+		}
+	case Float16:
+		for i := range list {
+			x := half.ToFloat(uint16(b[2*i]) | uint16(b[2*i+1])<<8)
+			list[i] = x != 0 || math.IsNaN(x)
+		}
+	default:
+		return nil, fmt.Errorf("a mask has elements of type %v, needed are integers, booleans or floats", v.Element())
+	}
+	return list, nil
+}
+
+func truths[T int64 | int32 | float32](v *Value) ([]bool, error) {
+	data, err := Data[T](v)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]bool, len(data))
+	for i, x := range data {
+		list[i] = x != 0
+	}
+	return list, nil
+}
