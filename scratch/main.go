@@ -57,7 +57,7 @@ func main() {
 			o.Except = strings.Split(*except, ",")
 		}
 		p := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(o), Done: func(a *patch.Analysis) {
-			fmt.Println("rows", a.Plan.Rows(), "replaced", a.Plan.Replaced(), "of", len(a.Plan.Choices), a.KeepsPadding, a.Plugins())
+			fmt.Println("rows", a.Plan.Rows(), "replaced", a.Plan.Replaced(), "of", len(a.Plan.Choices), a.PaddingReason, a.Plugins())
 		}}
 		so.Unpatched, so.Patcher = false, p.Patch
 		s, err := l.NewSession(path, so)

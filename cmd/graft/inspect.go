@@ -192,9 +192,9 @@ func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole ins
 		r.Unrecognised = []blocks.Unrecognised{}
 	}
 	if f := a.Padding; f != nil {
-		r.Padding = &inspectedPadding{Mask: f.Mask.Name, Computed: a.Plan.Rows(), Reason: a.KeepsPadding, Outputs: f.Outputs, Gain: whole.FewerTokens()}
-	} else if a.KeepsPadding != "" {
-		r.Padding = &inspectedPadding{Reason: a.KeepsPadding}
+		r.Padding = &inspectedPadding{Mask: f.Mask.Name, Computed: a.Plan.Rows(), Reason: a.PaddingReason, Outputs: f.Outputs, Gain: whole.FewerTokens()}
+	} else if a.PaddingReason != "" {
+		r.Padding = &inspectedPadding{Reason: a.PaddingReason}
 	}
 	for _, ch := range a.Plan.Choices {
 		b := inspectedBlock{Kind: ch.Kind, Node: ch.Node, Plugin: ch.Plugin, Variant: ch.Variant, Reason: ch.Reason}

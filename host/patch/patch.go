@@ -30,10 +30,10 @@ type Analysis struct {
 	Shapes *graph.Shapes
 	Report *blocks.Report
 	Plan   *plan.Plan
-	// Padding is how the model could run without hidden tokens; nil where it could not. KeepsPadding is why they are computed,
+	// Padding is how the model could run without hidden tokens; nil where it could not. PaddingReason is why they are computed,
 	// "" where they are not, or there is no mask.
 	Padding      *padding.Facts
-	KeepsPadding string
+	PaddingReason string
 	// Obstacle is why graft places nothing in the model, see Brought; "" where it may.
 	Obstacle string
 
@@ -103,8 +103,8 @@ func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o
 	defer recovered("analysis", a.Model, &err)
 	return a.Within(ctx, func() error {
 		a.Plan, a.manifests, a.options = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o), manifests, o
-		if a.Padding, a.KeepsPadding = padding.Find(a.Graph, a.Shapes, a.Report); a.Padding != nil {
-			a.KeepsPadding = a.Plan.Unpad(a.Graph, a.Shapes, a.Padding, manifests, o)
+		if a.Padding, a.PaddingReason = padding.Find(a.Graph, a.Shapes, a.Report); a.Padding != nil {
+			a.PaddingReason = a.Plan.Unpad(a.Graph, a.Shapes, a.Padding, manifests, o)
 		}
 		if a.Obstacle != "" {
 			for i := range a.Plan.Choices {

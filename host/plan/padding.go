@@ -41,7 +41,7 @@ const (
 )
 
 // Unpad lets attention run within each sequence: without hidden tokens where nothing of them can be seen or that was asked
-// for, with them else. Each choice keeps what was chosen before, for KeepPadding. The result is why hidden tokens are
+// for, with them else. What each choice was before stands in it, for KeepPadding. The result is why hidden tokens are
 // computed, or "".
 func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, manifests []*manifest.Manifest, o Options) (why string) {
 	rows := VisibleRows

@@ -22,7 +22,7 @@ import (
 const tokensSymbol = "graft_tokens"
 
 // RemovePadding edits a graph, and its model, so that hidden tokens are not computed: a batch (B, S, ..) becomes the rows
-// (1, N, ..) of its visible tokens, on which everything runs that keeps rows apart, and attention runs within each
+// (1, N, ..) of its visible tokens, on which everything runs that works a row at a time, and attention runs within each
 // sequence. Where hidden rows are outputs of the model, they are zeros. With whole, hidden tokens are computed as others are,
 // and attention has no mask of n x n all the same. The shapes are those of the graph before; it is to be viewed anew.
 func RemovePadding(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, whole bool) error {

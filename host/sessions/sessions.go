@@ -41,7 +41,7 @@ type Patcher struct {
 	// MapWeights lets sessions map their models' files, which must not change then, instead of holding weights.
 	MapWeights bool
 
-	keepsPadding bool // whatever a session says
+	allRows bool // whatever a session says
 }
 
 // Patch is the ort.Patcher of these plugins. It returns nil for a model in which
@@ -100,7 +100,7 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 				s.Logger.Warn("padding is kept", "model", modelName(r), "reason", err)
 			}
 			keep := *s
-			keep.Options.Padding, keep.keepsPadding = plan.KeepPadding, true
+			keep.Options.Padding, keep.allRows = plan.KeepPadding, true
 			return keep.once(r, nil)
 		}
 		if err != nil {
@@ -198,7 +198,7 @@ func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 	if v, ok := r.Config(ConfigNoise); ok {
 		o.QuantizationNoise = v != "" && v != "0"
 	}
-	if v, ok := r.Config(ConfigPadding); ok && !s.keepsPadding {
+	if v, ok := r.Config(ConfigPadding); ok && !s.allRows {
 		p, err := plan.ParsePadding(v)
 		if err != nil {
 			return nil, fmt.Errorf("session config entry %s: %w", ConfigPadding, err)

@@ -177,5 +177,5 @@ func (b *bench) kept(t *testing.T, path string) string {
 	if facts, why := padding.Find(a.Graph, a.Shapes, a.Report); facts == nil && why == "" {
 		t.Fatal("the mask was not found")
 	}
-	return a.KeepsPadding
+	return a.PaddingReason
 }
