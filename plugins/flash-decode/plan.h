@@ -34,9 +34,6 @@ constexpr int64_t kPackedRows = 16;
 constexpr int64_t kMaxRows = 192;
 constexpr int64_t kFewestRows = 48;
 
-// As many values that stand far apart are read where they are.
-constexpr int64_t kFewApart = 32;
-
 // Of numbers that a plan or a constant bounds; plans themselves round a Size (graft/checked.h).
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

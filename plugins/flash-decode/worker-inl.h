@@ -194,7 +194,6 @@ class Worker : public TaskOutput {
         }
       }
     }
-    // Many rows that stand far apart share few sets of the nearest cache: those are gathered.
     const Input& input = j < problem_.past ? problem_.past_value : problem_.value;
     const bool apart = input.strides.position != problem_.value_size;
     const bool gather = half || (apart && count > kFewApart);

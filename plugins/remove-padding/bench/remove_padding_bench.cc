@@ -117,6 +117,7 @@ int Main(int argc, char** argv) {
   }
   shapes.push_back({8, 128, 12, 64, -1, true});
   shapes.push_back({8, 128, 12, 64, -1, false, true});
+  for (const int64_t length : {32, 128, 512}) shapes.push_back({8, length, 16, 64});
   shapes.push_back({8, 20, 12, 32});
   shapes.push_back({8, 50, 12, 32});
   shapes.push_back({8, 100, 12, 64});
