@@ -50,7 +50,7 @@ struct Removed {
   int32_t created;
 };
 
-TEST(RemovePadding, KeepsSpansOfVisibleTokens) {
+TEST(RemovePadding, RetainsSpansOfVisibleTokens) {
   std::mt19937 random(3);
   const auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
