@@ -104,7 +104,7 @@ class PoolTiles : public PoolTask {
         }
         rows = {key_rows_, plan_.key_stride};
       }
-      PackKeys(rows, count, size, 1.0f, packed_keys_ + k);
+      PackKeys(rows, count, size, 1.0f, key_rows_, packed_keys_ + k);
     }
     const float* values = pool_.data + head * kBlockSlots * pool_.value_size;
     for (int64_t k = 0; k < tile.count; ++k) {

@@ -22,14 +22,13 @@ struct Sequences {
   // What all have in common. batch is 1, queries and fresh are the positions of all sequences
   // together, and there is no past, present, scores, lengths, mask or key_limit. The bias is
   // [count, H, *, *]: query i and key j of sequence b take element [b, h, first[b] + i, first[b] +
-  // j]; a stride of 0 broadcasts. mask_fill, mask_hides, mask_adds and mask_after_bias are those of
-  // `hidden`.
+  // j]; a stride of 0 broadcasts. mask_fill, mask_adds and mask_after_bias are those of `hidden`.
   Problem problem;
 
   int64_t count = 0;
   const int32_t* offsets = nullptr;  // [count + 1], ascending from 0 to the number of positions
   const int32_t* first = nullptr;    // [count]; null: zeros
-  // [positions], one byte each: whether the key there is hidden, as problem.mask_hides says.
+  // [positions], one byte each: what is not 0 hides the key there. null: no key is hidden.
   const uint8_t* hidden = nullptr;
   int64_t hidden_stride = 1;
 

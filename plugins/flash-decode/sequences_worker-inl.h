@@ -73,6 +73,7 @@ class SequencesWorker : private CurrentSequence, public Worker {
         static_cast<char*>(all.output.data) + begin * all.output.strides.position * element_;
     p.mask = Input();
     if (hiding_[b] != 0) {
+      p.mask_hides = true;
       p.mask.data = sequences_.hidden + begin * sequences_.hidden_stride;
       p.mask.strides = {0, 0, 0, sequences_.hidden_stride};
     }

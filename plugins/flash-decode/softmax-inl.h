@@ -97,10 +97,21 @@ HWY_INLINE void ApplyMask(const uint8_t* mask, int64_t stride, int64_t count, fl
 // Makes -inf of every score outside [low, high), up to the next full vector after count.
 HWY_INLINE void ApplyLimits(int64_t low, int64_t high, int64_t count, float* HWY_RESTRICT scores) {
   if (HWY_LIKELY(low <= 0 && high >= count && count % kLanes == 0)) return;
-  const int64_t padded = RoundUp(count, kLanes);
   if (high > count) high = count;
-  for (int64_t i = 0; i < low && i < padded; ++i) scores[i] = kNegativeInfinity;
-  for (int64_t i = high < 0 ? 0 : high; i < padded; ++i) scores[i] = kNegativeInfinity;
+  const DF d;
+  const hn::RebindToSigned<DF> di;
+  const VF lowest = hn::Set(d, kNegativeInfinity);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    if (i >= low && i + kLanes <= high) continue;
+    // Both fit in 32 bits beside a lane's number.
+    const int64_t from = low - i < 0 ? 0 : low - i > kLanes ? kLanes : low - i;
+    const int64_t to = high - i < 0 ? 0 : high - i > kLanes ? kLanes : high - i;
+    const auto lane = hn::Iota(di, 0);
+    const auto seen = hn::And(hn::Gt(lane, hn::Set(di, static_cast<int32_t>(from - 1))),
+                              hn::Lt(lane, hn::Set(di, static_cast<int32_t>(to))));
+    const VF s = hn::LoadU(d, scores + i);
+    hn::StoreU(hn::IfThenElse(hn::RebindMask(d, seen), s, lowest), d, scores + i);
+  }
 }
 
 // Takes in a tile of scores, turns them into weights relative to the new maximum, and returns the

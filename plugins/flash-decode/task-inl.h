@@ -155,16 +155,22 @@ class Task {
     return every_low_ <= j && every_high_ >= j + count;
   }
 
-  // How many of the keys j .. j+count-1, from the first on, any of these rows may see.
-  int64_t SeenBy(int64_t r0, int64_t rows, int64_t j, int64_t count) const {
+  // Of the keys j .. j+count-1 those from `begin` to `end`, counted from j, are all that any of
+  // these rows may see. `begin` is a multiple of kLanes.
+  struct Span {
+    int64_t begin, end;
+    int64_t size() const { return end - begin; }
+  };
+  Span SeenBy(int64_t r0, int64_t rows, int64_t j, int64_t count) const {
     int64_t low = std::numeric_limits<int64_t>::max();
     int64_t high = 0;
     for (int64_t r = r0; r < r0 + rows; ++r) {
+      if (low_[r] == high_[r]) continue;
       low = std::min(low, low_[r]);
       high = std::max(high, high_[r]);
     }
-    if (low >= j + count || high <= j) return 0;
-    return std::min(high - j, count);
+    if (low >= j + count || high <= j) return {0, 0};
+    return {low <= j ? 0 : (low - j) / kLanes * kLanes, std::min(high - j, count)};
   }
 
   OnlineRow State(int64_t r) const {

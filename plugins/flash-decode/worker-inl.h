@@ -157,52 +157,56 @@ class Worker : public TaskOutput {
   // tile at a time lives in the nearest cache.
   void StepPacked(int64_t j, int64_t count) {
     const bool half = problem_.type == Type::kFloat16;
-    PackKeys(Keys(j, count, half).Of<float>(), count, problem_.head_size, key_scale_, packed_keys_);
+    PackKeys(Keys(j, count, half).Of<float>(), count, problem_.head_size, key_scale_, key_rows_,
+             packed_keys_);
     const bool all = SeenByAll(j, count);
     const bool plain = all && !masks_ && problem_.softcap <= 0.0f && count % kLanes == 0;
     for (int64_t r0 = 0, rows; r0 < rows_; r0 += rows) {
       rows = std::min(kBatchRows, rows_ - r0);
-      const int64_t seen = all ? count : SeenBy(r0, rows, j, count);
+      const Span seen = all ? Span{0, count} : SeenBy(r0, rows, j, count);
       float* scores = scores_ + r0 * plan_.score_stride;
       // Weights that nobody computes below count as "not used" when masked values are dropped.
-      if (masks_ && seen < count) {
+      if (masks_ && seen.size() < count) {
         std::memset(scores, 0, static_cast<size_t>(rows * plan_.score_stride) * sizeof(float));
       }
-      if (seen == 0) continue;
+      if (seen.size() == 0) continue;
+      scores += seen.begin;
       ForBlocks(r0, rows, [&](int64_t first, int64_t height, int64_t) {
-        const int64_t columns = all ? count : SeenBy(first, height, j, count);
-        if (columns == 0) return;
-        Product(queries_.first + first * queries_.stride, queries_.stride, height, packed_keys_,
-                kMaxTile, problem_.head_size, DivideUp(columns, kLanes), nullptr,
-                scores_ + first * plan_.score_stride, plan_.score_stride);
+        const Span columns = all ? Span{0, count} : SeenBy(first, height, j, count);
+        if (columns.size() == 0) return;
+        Product(queries_.first + first * queries_.stride, queries_.stride, height,
+                packed_keys_ + columns.begin, kMaxTile, problem_.head_size,
+                DivideUp(columns.size(), kLanes), nullptr,
+                scores_ + first * plan_.score_stride + columns.begin, plan_.score_stride);
       });
       for (int64_t r = 0; r < rows && !plain; ++r) {
-        AdjustScores(r0 + r, j, seen, scores + r * plan_.score_stride);
+        AdjustScores(r0 + r, j + seen.begin, seen.size(), scores + r * plan_.score_stride);
       }
       for (int64_t r = 0; r < rows; r += kLanes) {
         const int64_t part = std::min(kLanes, rows - r);
         float* tile = scores + r * plan_.score_stride;
         if (base2_) {
-          TakeTiles<true>(part, seen, tile, plan_.score_stride, maximum_ + r0 + r,
+          TakeTiles<true>(part, seen.size(), tile, plan_.score_stride, maximum_ + r0 + r,
                           sums_ + (r0 + r) * kLanes, rescale_ + r0 + r);
         } else {
-          TakeTiles<false>(part, seen, tile, plan_.score_stride, maximum_ + r0 + r,
+          TakeTiles<false>(part, seen.size(), tile, plan_.score_stride, maximum_ + r0 + r,
                            sums_ + (r0 + r) * kLanes, rescale_ + r0 + r);
         }
       }
     }
-    // Rows that stand far apart share few sets of the nearest cache: those are gathered.
     const Input& input = j < problem_.past ? problem_.past_value : problem_.value;
-    const bool gather = half || input.strides.position != problem_.value_size;
+    const bool apart = input.strides.position != problem_.value_size;
+    const bool gather = half || (apart && count > kFewApart);
     const RowsOfType<float> values =
         WeightedValues(j, count, gather, scores_, plan_.score_stride).Of<float>();
     for (int64_t r0 = 0, rows; r0 < rows_; r0 += rows) {
       rows = std::min(kBatchRows, rows_ - r0);
       ForBlocks(r0, rows, [&](int64_t first, int64_t height, int64_t block) {
-        const int64_t seen = all ? count : SeenBy(first, height, j, count);
-        if (seen == 0) return;
-        Product(scores_ + first * plan_.score_stride, plan_.score_stride, height, values.first,
-                values.stride, seen, value_vectors_, begun_[block] ? rescale_ + first : nullptr,
+        const Span seen = all ? Span{0, count} : SeenBy(first, height, j, count);
+        if (seen.size() == 0) return;
+        Product(scores_ + first * plan_.score_stride + seen.begin, plan_.score_stride, height,
+                values.first + seen.begin * values.stride, values.stride, seen.size(),
+                value_vectors_, begun_[block] ? rescale_ + first : nullptr,
                 accumulator_ + first * plan_.value_stride, plan_.value_stride);
         begun_[block] = true;
       });

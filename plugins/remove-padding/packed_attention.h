@@ -88,7 +88,6 @@ class PackedAttention {
             "PackedAttention: window_left is ", problem_.window_left, " and window_right ",
             problem_.window_right, ", needed is -1 (no bound) or more");
     problem_.mask_fill = static_cast<float>(context.Float("hidden_fill"));
-    problem_.mask_hides = true;
     problem_.mask_adds = context.Int("hidden_adds") != 0;
     problem_.mask_after_bias = true;
     problem_.zero_masked_rows = context.Int("zero_masked_rows") != 0;

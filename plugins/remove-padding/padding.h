@@ -1,4 +1,4 @@
-// RemovePadding: which rows of a batch an attention mask shows. RestorePadding: rows that were
+// RemovePadding: which rows of a batch an attention mask retains. RestorePadding: rows that were
 // kept, back in their places.
 #ifndef GRAFT_PLUGINS_REMOVE_PADDING_PADDING_H_
 #define GRAFT_PLUGINS_REMOVE_PADDING_PADDING_H_
@@ -39,7 +39,7 @@ Says Meaning(T element, bool additive) {
 class RemovePadding {
  public:
   static Operator Describe() {
-    return Operator("RemovePadding", "which rows of a batch an attention mask shows")
+    return Operator("RemovePadding", "which rows of a batch an attention mask retains")
         .TypeVariable("M", {kBool, kInt32, kInt64, kFloat32, kFloat16})
         .Input("mask", "M")
         .Output("keep", kBool)

@@ -60,6 +60,11 @@ class Maker {
     p.softcap = Chance(0.15) ? 0.5f + 20.0f * Uniform() : 0.0f;
     p.causal = Chance(0.4);
     p.window = Chance(0.15) ? Pick(1, 40) : 0;
+    if (Chance(0.15)) {
+      const int64_t kSides[] = {-1, 0, 1, Pick(2, 80), std::numeric_limits<int64_t>::max()};
+      p.window_left = kSides[Pick(0, 4)];
+      p.window_right = kSides[Pick(0, 4)];
+    }
     p.diagonal = Chance(0.1) ? DiagonalFrom::kLengths : DiagonalFrom::kPast;
     p.zero_masked_rows = Chance(0.5);
     p.clear_nan = Chance(0.3);
@@ -177,6 +182,8 @@ class Maker {
       });
       p.mask.data = made_.mask.data();
       p.mask.strides = broadcast(made_.mask);
+      p.mask_hides = Chance(0.2);
+      p.mask_adds = Chance(0.2);
       const float kFills[] = {-std::numeric_limits<float>::infinity(), -1e4f, 0.5f,
                               std::numeric_limits<float>::lowest()};
       p.mask_fill = kFills[Chance(0.4) ? 0 : Pick(0, 3)];
@@ -245,8 +252,9 @@ class Maker {
     };
     const bool biased =
         p.bias.data != nullptr && Element(p.type, p.bias.data, index(p.bias.strides)) == lowest;
-    const bool masked = p.mask.data != nullptr && made_.mask.data()[index(p.mask.strides)] == 0;
-    if (masked && p.mask_after_bias) return p.mask_fill == lowest;
+    const bool masked =
+        p.mask.data != nullptr && (made_.mask.data()[index(p.mask.strides)] == 0) != p.mask_hides;
+    if (masked && p.mask_after_bias && !p.mask_adds) return p.mask_fill == lowest;
     return biased || (masked && p.mask_fill == lowest);
   }
 
@@ -282,11 +290,12 @@ class Maker {
     text << (p.type == Type::kFloat32 ? "fp32" : "fp16") << " B" << p.batch << " H" << p.heads
          << " G" << p.kv_heads << " S" << p.queries << " P" << p.past << " N" << p.fresh << " D"
          << p.head_size << " E" << p.value_size << " causal " << p.causal << " window " << p.window
-         << " diagonal " << static_cast<int>(p.diagonal) << " softcap " << p.softcap << " bias "
+         << " of " << p.window_left << " and " << p.window_right << " diagonal "
+         << static_cast<int>(p.diagonal) << " softcap " << p.softcap << " bias "
          << (p.bias.data != nullptr) << " mask " << (p.mask.data != nullptr) << " fill "
-         << p.mask_fill << " after " << p.mask_after_bias << " lengths "
-         << (p.lengths32 != nullptr || p.lengths64 != nullptr) << " limit " << p.key_limit
-         << " scores " << (p.scores.data != nullptr) << " stage "
+         << p.mask_fill << " after " << p.mask_after_bias << " hides " << p.mask_hides << " adds "
+         << p.mask_adds << " lengths " << (p.lengths32 != nullptr || p.lengths64 != nullptr)
+         << " limit " << p.key_limit << " scores " << (p.scores.data != nullptr) << " stage "
          << static_cast<int>(p.scores_stage) << " zeros " << p.zero_masked_rows << p.clear_nan
          << " | isa " << static_cast<int>(t.isa) << " splits " << t.splits << " chunk "
          << t.row_chunk << " packed " << t.packed_rows << " streamed " << t.streamed_bytes

@@ -95,7 +95,11 @@ Expected Compute(const Problem& p) {
             const Strides& m = p.mask.strides;
             const uint8_t keep = static_cast<const uint8_t*>(
                 p.mask.data)[b * m.batch + h * m.head + i * m.position + j * m.feature];
-            if (keep != 0) return;
+            if ((keep != 0) != p.mask_hides) return;
+            if (p.mask_adds && p.mask_fill != lowest) {
+              s = static_cast<float>(static_cast<float>(s) + p.mask_fill);
+              return;
+            }
             s = p.mask_fill;
             gone = p.mask_fill == lowest;
           };
@@ -104,7 +108,9 @@ Expected Compute(const Problem& p) {
           if (masked) fill();
           if (masked && !p.mask_after_bias) add_bias();
           if (j >= valid || j >= p.key_limit || (p.causal && j > i + offset) ||
-              (p.window > 0 && i + offset - j >= p.window)) {
+              (p.window > 0 && i + offset - j >= p.window) ||
+              (p.window_left >= 0 && i + offset - j > p.window_left) ||
+              (p.window_right >= 0 && j - i - offset > p.window_right)) {
             s = lowest;
             gone = true;
           }
