@@ -39,7 +39,7 @@ class PoolMean : public PoolOutput {
     ApplyLimits(low_[i] - j, high_[i] - j, count, scores);
   }
 
-  float Take(float& maximum, float* sums, int64_t count, float* scores) const {
+  HWY_INLINE float Take(float& maximum, float* sums, int64_t count, float* scores) const {
     return base2_ ? TakeTile<true>(maximum, sums, count, scores)
                   : TakeTile<false>(maximum, sums, count, scores);
   }
