@@ -233,9 +233,20 @@ func TestPatternsThatBroadcast(t *testing.T) {
 		{"half of it said", residual, "shapes: {x: [..., h]}", "in z f32[64]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
 		{"later", "{op: Relu, in: [x], out: [s]}, {op: Mul, in: [s, z], out: [y]}", "", "in z f32[64]\nw = Relu(x)\ny = Mul(w, z)", "some: s and z are not known to have one shape"},
 		{"of one input", "{op: ReduceMean, in: [x, last], out: [s]}, {op: Sub, in: [x, s], out: [y]}", "constants: {last: {value: -1}}", "w = ReduceMean(x, [-1])\ny = Sub(x, w)", ""},
+		{"of one input, normalised", "{op: ReduceMean, in: [x, last], out: [m]}, {op: Sub, in: [x, m], out: [d]}, {op: Mul, in: [d, d], out: [q]}, {op: ReduceMean, in: [q, last], out: [v]}, {op: Add, in: [v, eps], out: [e]}, {op: Sqrt, in: [e], out: [s]}, {op: Div, in: [d, s], out: [y]}",
+			"constants: {last: {value: -1}, eps: {value: 1e-5}}", "m = ReduceMean(x, [-1])\nd = Sub(x, m)\nq = Mul(d, d)\nv = ReduceMean(q, [-1])\ne = Add(v, 1e-5)\ns = Sqrt(e)\ny = Div(d, s)", ""},
+		{"of one input of no known rank", "{op: Sigmoid, in: [u], out: [s]}, {op: Mul, in: [u, s], out: [y]}", "", "u = other.Unknown(x)\nw = Sigmoid(u)\ny = Mul(u, w)", ""},
+		{"of one input, transposed", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, s], out: [y]}", "", "in u f32[b, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", "some: u and s are not known to have one shape"},
+		{"of one input, transposed square", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, s], out: [y]}", "", "in u f32[64, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", ""},
+		{"of one input, as it says", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, s], out: [y]}", "shapes: {u: [n, n]}", "in u f32[64, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", ""},
+		{"parts of one input", "{op: Split, in: [u], out: [p, q], attributes: {axis: -1, num_outputs: 2}}, {op: Mul, in: [p, q], out: [y]}", "", "in u f32[b, 3]\np, q = Split(u) axis=-1 num_outputs=2\ny = Mul(p, q)", "some: p and q are not known to have one shape"},
+		{"halves of one input", "{op: Split, in: [u], out: [p, q], attributes: {axis: -1, num_outputs: 2}}, {op: Mul, in: [p, q], out: [y]}", "", "in u f32[b, 8]\np, q = Split(u) axis=-1 num_outputs=2\ny = Mul(p, q)", ""},
+		{"of one input, reduced without a place", "{op: ReduceMean, in: [u, last], out: [s], attributes: {keepdims: 0}}, {op: Sub, in: [u, s], out: [y]}", "constants: {last: {value: -1}}", "in u f32[b, 64]\nw = ReduceMean(u, [-1]) keepdims=0\ny = Sub(u, w)", "some: u and s are not known to have one shape"},
 	} {
 		inputs := "[x, z]"
-		if strings.Contains(c.nodes, "last") {
+		if strings.Contains(c.nodes, "[u") {
+			inputs = "[u]"
+		} else if strings.Contains(c.nodes, "last") {
 			inputs = "[x]"
 		}
 		m := parsed(t, "some", "  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+

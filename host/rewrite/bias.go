@@ -34,7 +34,7 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 		}
 		switch {
 		case term.Joined:
-			v, err = r.reshaped(g, v, []int64{-1, b.Attention.Heads}, []int64{1, 2})
+			v, err = r.parted(g, v, b.Attention.Heads)
 		case term.Windows:
 			v, err = r.windows(g, v, r.now(b.Wiring.Query))
 		}
@@ -163,21 +163,41 @@ func (r *rewriter) windows(g *graph.Graph, v, query *graph.Value) (*graph.Value,
 	if v, err = r.make(g, "Tile", v, times); err != nil {
 		return nil, err
 	}
-	return r.reshaped(g, v, []int64{-1}, []int64{2, 3, 4})
-}
-
-// reshaped gives a value these first lengths, and then those of some of its axes.
-func (r *rewriter) reshaped(g *graph.Graph, v *graph.Value, first, axes []int64) (*graph.Value, error) {
-	rest, err := r.lengthsOf(g, v, axes...)
+	rest, err := r.lengthsOf(g, v, 2, 3, 4)
 	if err != nil {
 		return nil, err
 	}
-	lead := g.AddInitializer(graph.Int64Tensor("", []int64{int64(len(first))}, first...))
-	target, err := r.make(g, "Concat", lead, rest)
+	target, err := r.make(g, "Concat", g.AddInitializer(graph.Int64Tensor("", []int64{1}, -1)), rest)
 	if err != nil {
 		return nil, err
 	}
 	return r.make(g, "Reshape", v, target)
+}
+
+// parted is a value (B*H, S, T) as (B, H, S, T). Any length but H may be zero, which a Reshape takes only where it copies
+// it (0) from the axis at the same place, so there is one more axis before. No Concat makes the lengths: ONNX Runtime
+// makes constants of those, and the one that it leaves open (-1) cannot stand beside a zero.
+func (r *rewriter) parted(g *graph.Graph, v *graph.Value, heads int64) (*graph.Value, error) {
+	both, err := r.lengthsOf(g, v, 0)
+	made := func(op string, in *graph.Value, numbers ...int64) (out *graph.Value) {
+		if err == nil {
+			out, err = r.make(g, op, in, g.AddInitializer(graph.Int64Tensor("", []int64{int64(len(numbers))}, numbers...)))
+		}
+		return out
+	}
+	target := made("Add", made("Mul", made("Div", both, heads), 1, 0, 0, 0), 0, heads, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	in, attributes := []*graph.Value{v}, []any{"axes", []int64{1}}
+	if g.Opset("") >= 13 {
+		in, attributes = append(in, g.AddInitializer(graph.Int64Tensor("", []int64{1}, 1))), nil
+	}
+	apart, err := r.node(g, "", "Unsqueeze", in, []string{g.FreshName("graft_bias")}, attributes...)
+	if err != nil {
+		return nil, err
+	}
+	return r.make(g, "Reshape", apart.Out[0], target)
 }
 
 // lengthsOf are the lengths of some axes of a value, as a list.

@@ -284,6 +284,7 @@ CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
   layout.maximum = scratch.Take(queries + kVector, sizeof(float));
   layout.sums = scratch.Take(queries * kVector, sizeof(float));
   layout.rescale = scratch.Take(head_rows + kVector, sizeof(float));
+  layout.overflown = scratch.Take(plan.query_rows, sizeof(bool));
   layout.scores = scratch.Take(head_rows * kMaxTile, sizeof(float));
   layout.low = scratch.Take(plan.row_chunk, sizeof(int64_t));
   layout.high = scratch.Take(plan.row_chunk, sizeof(int64_t));

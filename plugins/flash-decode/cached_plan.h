@@ -81,7 +81,7 @@ enum class CachedStage { kManyRows, kFewRows };
 
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct CachedWorkerLayout {
-  size_t query, accumulator, maximum, sums, rescale, scores, low, high;
+  size_t query, accumulator, maximum, sums, rescale, overflown, scores, low, high;
   size_t key_offsets[2], value_offsets[2], key_rows, value_rows, packed_keys, total;
 };
 CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan);

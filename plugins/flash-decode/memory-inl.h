@@ -109,27 +109,36 @@ HWY_INLINE void LoadRow(Type type, const void* data, int64_t stride, int64_t cou
 }
 
 // Writes `count` floats, each times `factor`, as elements of `type` with `stride` between them.
-HWY_INLINE void StoreRow(Type type, const float* HWY_RESTRICT from, float factor, int64_t count,
-                         void* data, int64_t stride) {
+// Returns zeros, and NaN in some lane where a float of `from` is infinite or NaN: what it returns
+// of many rows can be added up before any is looked at.
+HWY_INLINE VF StoreRow(Type type, const float* HWY_RESTRICT from, float factor, int64_t count,
+                       void* data, int64_t stride) {
   const DF d;
+  const VF zero = hn::Zero(d);
+  VF probe = zero;
   int64_t i = 0;
   if (stride == 1) {
     const VF vfactor = hn::Set(d, factor);
     if (type == Type::kFloat32) {
       float* to = static_cast<float*>(data);
       for (; i + kLanes <= count; i += kLanes) {
-        hn::StoreU(hn::Mul(hn::LoadU(d, from + i), vfactor), d, to + i);
+        const VF v = hn::LoadU(d, from + i);
+        hn::StoreU(hn::Mul(v, vfactor), d, to + i);
+        probe = hn::MulAdd(v, zero, probe);
       }
     } else {
 #if GRAFT_HALF_IN_HARDWARE
       const DH dh;
       hwy::float16_t* to = static_cast<hwy::float16_t*>(data);
       for (; i + kLanes <= count; i += kLanes) {
-        hn::StoreU(hn::DemoteTo(dh, hn::Mul(hn::LoadU(d, from + i), vfactor)), dh, to + i);
+        const VF v = hn::LoadU(d, from + i);
+        hn::StoreU(hn::DemoteTo(dh, hn::Mul(v, vfactor)), dh, to + i);
+        probe = hn::MulAdd(v, zero, probe);
       }
 #endif
     }
   }
+  float rest = 0.0f;
   for (; i < count; ++i) {
     const float value = from[i] * factor;
     if (type == Type::kFloat32) {
@@ -137,8 +146,11 @@ HWY_INLINE void StoreRow(Type type, const float* HWY_RESTRICT from, float factor
     } else {
       static_cast<uint16_t*>(data)[i * stride] = ToHalf(value);
     }
+    rest += from[i] * 0.0f;
   }
+  return hn::Add(probe, hn::Set(d, rest));
 }
+HWY_INLINE bool AllFinite(VF probe) { return hn::AllFalse(DF(), hn::IsNaN(probe)); }
 
 // Copies bytes with stores that bypass the caches: present is not read again before the caches have
 // turned over, and an ordinary store would first read every line that it fills. The caller fences.

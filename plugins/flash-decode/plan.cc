@@ -151,6 +151,7 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   layout.low = scratch.Take(rows, sizeof(int64_t));
   layout.high = scratch.Take(rows, sizeof(int64_t));
   layout.begun = scratch.Take(packed * PackedBlocks(plan.row_chunk), sizeof(bool));
+  layout.overflown = scratch.Take(rows, sizeof(bool));
   layout.packed_keys = scratch.Take(packed * plan.key_stride * kMaxTile, sizeof(float));
   layout.key_rows = scratch.Take(Size(plan.tile) * plan.key_stride, sizeof(float));
   layout.value_rows = scratch.Take(Size(plan.tile) * plan.value_stride, sizeof(float));

@@ -80,7 +80,7 @@ struct Plan {
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct WorkerLayout {
   size_t query, scores, accumulator, maximum, sums, rescale, head, position, low, high;
-  size_t begun, packed_keys, key_rows, value_rows, total;
+  size_t begun, overflown, packed_keys, key_rows, value_rows, total;
 };
 
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning);

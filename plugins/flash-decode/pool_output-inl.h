@@ -28,27 +28,28 @@ class PoolOutput : public PoolTiles {
  protected:
   using PoolTiles::PoolTiles;
 
+  // Where the output of query row q of this task stands.
+  float* OutputOf(int64_t q) const {
+    const int64_t stride =
+        problem_.output_stride != 0 ? problem_.output_stride : problem_.heads * pool_.value_size;
+    return problem_.output + RowOf(q) * stride + HeadOf(q) * pool_.value_size;
+  }
+
   // Writes the output of query row q of this task from its finished state.
-  void WriteOutput(int64_t q, const OnlineRow& state, float* accumulator) const {
-    const int64_t n = q % plan_.group_heads;
-    const int64_t i = q / plan_.group_heads % rows_;
-    const int64_t h = q / head_rows_;
-    const int64_t head = (head0_ + h) * plan_.group_heads + n;
-    const int64_t row = group_->first + row0_ + i;
+  void WriteOutput(int64_t q, const OnlineRow& state, float* accumulator) {
     float factor = 1.0f / state.sum;
     if (state.empty()) {
       // No key has any weight. Without a single key the sums are empty: zeros.
       std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
       factor = group_->keys() == 0 ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     }
-    const int64_t stride =
-        problem_.output_stride != 0 ? problem_.output_stride : problem_.heads * pool_.value_size;
-    StoreRow(Type::kFloat32, accumulator, factor, pool_.value_size,
-             problem_.output + row * stride + head * pool_.value_size, 1);
+    const VF probe =
+        StoreRow(Type::kFloat32, accumulator, factor, pool_.value_size, OutputOf(q), 1);
+    if (HWY_UNLIKELY(!AllFinite(probe))) NoteOverflow(q, state.sum);
     if (problem_.lse != nullptr) {
       // A maximum of -inf stays: the logarithm of the sum is -inf, or 0 at most.
       const float maximum = base2_ ? state.maximum * 0.693147181f : state.maximum;
-      problem_.lse[row * problem_.heads + head] = maximum + std::log(state.sum);
+      problem_.lse[RowOf(q) * problem_.heads + HeadOf(q)] = maximum + std::log(state.sum);
     }
   }
 
@@ -94,6 +95,21 @@ class PoolOutput : public PoolTiles {
           });
       WriteOutput(q, total, accumulator_);
     }
+  }
+
+ private:
+  // Notes a row whose weighted values add up to no number while its weights do: their mean may be
+  // one all the same.
+  HWY_NOINLINE void NoteOverflow(int64_t q, float sum) {
+    if (std::isnan(sum)) return;
+    const auto rows = static_cast<size_t>(heads_ * head_rows_);
+    if (!any_overflown_) std::memset(overflown_, 0, rows * sizeof(bool));
+    any_overflown_ = overflown_[q] = true;
+  }
+
+  int64_t RowOf(int64_t q) const { return group_->first + row0_ + q / plan_.group_heads % rows_; }
+  int64_t HeadOf(int64_t q) const {
+    return (head0_ + q / head_rows_) * plan_.group_heads + q % plan_.group_heads;
   }
 };
 

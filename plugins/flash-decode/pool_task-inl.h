@@ -51,6 +51,7 @@ class PoolTask {
     maximum_ = reinterpret_cast<float*>(scratch + layout.maximum);
     sums_ = reinterpret_cast<float*>(scratch + layout.sums);
     rescale_ = reinterpret_cast<float*>(scratch + layout.rescale);
+    overflown_ = reinterpret_cast<bool*>(scratch + layout.overflown);
     scores_ = reinterpret_cast<float*>(scratch + layout.scores);
     low_ = reinterpret_cast<int64_t*>(scratch + layout.low);
     high_ = reinterpret_cast<int64_t*>(scratch + layout.high);
@@ -71,6 +72,7 @@ class PoolTask {
     const CachedGroup& group = *group_;
     lowest_ = std::numeric_limits<int64_t>::max();
     highest_ = 0;
+    any_overflown_ = false;
     for (int64_t i = 0; i < rows_; ++i) {
       const int64_t position = group.position(row0_ + i);
       low_[i] = problem_.window > 0 ? std::max<int64_t>(0, position - problem_.window + 1) : 0;
@@ -118,12 +120,14 @@ class PoolTask {
   int64_t head0_, heads_;     // KV heads
   int64_t head_rows_;         // query rows of a KV head
   int64_t lowest_, highest_;  // positions that some row may see
+  bool any_overflown_;        // whether values of some row were too large to be summed
 
   float* query_;        // [query rows][key_stride], scaled
   float* accumulator_;  // [query rows][value_stride]
   float* maximum_;      // [query rows], of the scores seen so far
   float* sums_;         // [query rows][kLanes], of the weights relative to it
   float* rescale_;      // [query rows of a KV head]
+  bool* overflown_;     // [query rows], of rows that any_overflown_ tells of
   float* scores_;       // [query rows of a KV head][kMaxTile]
   int64_t* low_;        // [rows]
   int64_t* high_;       // [rows]

@@ -17,7 +17,7 @@
 #include "hwy/highway.h"
 #include "listed-inl.h"
 #include "packed-inl.h"
-#include "pool_output-inl.h"
+#include "pool_mean-inl.h"
 #include "softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,9 +25,9 @@ namespace graft {
 namespace attention {
 namespace HWY_NAMESPACE {
 
-class CachedWorker : public PoolOutput {
+class CachedWorker : public PoolMean {
  public:
-  using PoolOutput::PoolOutput;
+  using PoolMean::PoolMean;
 
   void Work(CachedStage stage) {
     WriteAll();
@@ -109,12 +109,15 @@ class CachedWorker : public PoolOutput {
       for (int64_t q = 0; q < heads_ * head_rows_; ++q) {
         WriteOutput(q, State(q), accumulator_ + q * plan_.value_stride);
       }
+      if (any_overflown_) WriteMeans();
       return;
     }
     StorePartial(part);
     // Whoever finishes a head chunk last merges it; the others' stores happen before its load.
     std::atomic<int64_t>& finished = Counters()[kCachedCounters + group.first_unit + unit];
-    if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == group.parts) Merge();
+    if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 != group.parts) return;
+    Merge();
+    if (any_overflown_) WriteMeans();
   }
 
   // One tile, for all KV heads of the task. While one head is computed, memory is prefetched for
@@ -199,17 +202,6 @@ class CachedWorker : public PoolOutput {
     }
   }
 
-  // From q k^T to scores: query row r of KV head h over positions j .. j+count-1.
-  void AdjustScores(int64_t h, int64_t r, int64_t j, int64_t count, float* scores) const {
-    const int64_t i = r / plan_.group_heads;
-    if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
-    if (problem_.bias != nullptr) {
-      AddDistanceBias((head0_ + h) * plan_.group_heads + r % plan_.group_heads, high_[i] - 1 - j,
-                      count, scores);
-    }
-    ApplyLimits(low_[i] - j, high_[i] - j, count, scores);
-  }
-
   // One step of the online softmax: rows `row` .. `row + rows - 1` of KV head h over a tile.
   void StepRows(int64_t h, int64_t row, int64_t rows, const PoolTile& tile, ListedRows later_keys,
                 ListedRows later_values) {
@@ -227,22 +219,11 @@ class CachedWorker : public PoolOutput {
       AdjustScores(h, row * plan_.group_heads + q, j, count, scores);
       float& maximum = maximum_[first + q];
       float* sums = sums_ + (first + q) * kLanes;
-      rescale_[q] = base2_ ? TakeTile<true>(maximum, sums, count, scores)
-                           : TakeTile<false>(maximum, sums, count, scores);
+      rescale_[q] = Take(maximum, sums, count, scores);
     }
     AddWeightedListed(scores_, kMaxTile, queries, Values(tile.value_offsets + at, head, count),
                       count, value_vectors_, later_values, rescale_,
                       accumulator_ + first * plan_.value_stride, plan_.value_stride);
-  }
-
-  // Adds the bias of one query head; the first key is `distance` before the query.
-  void AddDistanceBias(int64_t head, int64_t distance, int64_t count, float* scores) const {
-    const float* bias = problem_.bias + head * problem_.distances;
-    for (int64_t k = 0; k < count; ++k) {
-      // A key that a causal row does not see has a negative distance.
-      const int64_t d = std::max<int64_t>(0, std::min(distance - k, problem_.distances - 1));
-      scores[k] = bias[d] == kNegativeInfinity ? kNegativeInfinity : scores[k] + bias[d];
-    }
   }
 };
 

@@ -149,6 +149,19 @@ HWY_INLINE float TakeTile(float& row_maximum, float* HWY_RESTRICT sums, int64_t 
   return rescale;
 }
 
+// The probabilities of a tile of scores whose row's maximum is known, and the inverse of its sum.
+template <bool kBase2>
+HWY_INLINE void NormalizeTile(float row_maximum, float inverse, int64_t count,
+                              float* HWY_RESTRICT scores) {
+  const DF d;
+  const VF base = hn::Set(d, row_maximum == kNegativeInfinity ? 0.0f : row_maximum);
+  const VF factor = hn::Set(d, inverse);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const VF p = PowerOfNonPositive<kBase2>(d, hn::Sub(hn::LoadU(d, scores + i), base));
+    hn::StoreU(hn::Mul(p, factor), d, scores + i);
+  }
+}
+
 // TakeTile for up to kLanes rows at once, whose maxima and factors are then vectors over rows: no
 // row waits for its own, and nothing branches on them. Reads and writes kLanes of `maximum` and
 // `rescale`, those beyond `rows` without a meaning.

@@ -46,6 +46,7 @@ class Task {
     low_ = reinterpret_cast<int64_t*>(scratch + layout.low);
     high_ = reinterpret_cast<int64_t*>(scratch + layout.high);
     begun_ = reinterpret_cast<bool*>(scratch + layout.begun);
+    overflown_ = reinterpret_cast<bool*>(scratch + layout.overflown);
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
@@ -86,6 +87,7 @@ class Task {
         problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
     lowest_ = every_high_ = std::numeric_limits<int64_t>::max();
     highest_ = every_low_ = 0;
+    any_overflown_ = false;
     if (rows_ == 0) return;
     // A packed matmul takes queries where they lie, if all rows are equally far apart; the scale
     // then goes into the keys while they are packed.
@@ -196,6 +198,7 @@ class Task {
   float key_scale_;                 // what packed keys are multiplied by
   int64_t lowest_, highest_;        // keys that some row may see
   int64_t every_low_, every_high_;  // keys that every row sees
+  bool any_overflown_;              // whether values of some row were too large to be summed
 
   float* query_;        // [row_chunk][key_stride], scaled
   float* scores_;       // [row_chunk][score_stride]
@@ -208,6 +211,7 @@ class Task {
   int64_t* low_;        // [row_chunk]
   int64_t* high_;       // [row_chunk]
   bool* begun_;         // [PackedBlocks(row_chunk)], blocks whose accumulators hold something
+  bool* overflown_;     // [row_chunk], of rows that any_overflown_ tells of
   float* packed_keys_;  // [key_stride][kMaxTile]
   float* key_rows_;     // [tile][key_stride]
   float* value_rows_;   // [tile][value_stride]

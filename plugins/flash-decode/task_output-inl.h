@@ -41,9 +41,17 @@ class TaskOutput : public TaskPositions {
                     },
                     Sum()),
                 d, sums);
+      VF probe = hn::Zero(d);
+      const auto accumulator = [&](int64_t r) {
+        return accumulator_ + (first + r) * plan_.value_stride;
+      };
       for (int64_t r = 0; r < part; ++r) {
-        WriteRow(first + r, {maximum_[first + r], sums[r]},
-                 accumulator_ + (first + r) * plan_.value_stride);
+        const OnlineRow row{maximum_[first + r], sums[r]};
+        probe = hn::Add(probe, StoreOutput(first + r, row, accumulator(r)));
+      }
+      if (HWY_LIKELY(AllFinite(probe))) continue;
+      for (int64_t r = 0; r < part; ++r) {
+        WriteRow(first + r, {maximum_[first + r], sums[r]}, accumulator(r));
       }
     }
   }
@@ -59,12 +67,25 @@ class TaskOutput : public TaskPositions {
 
   // Writes output of row r from its finished state.
   void WriteRow(int64_t r, const OnlineRow& row, float* accumulator) {
+    if (!AllFinite(StoreOutput(r, row, accumulator))) NoteOverflow(r, row.sum);
+  }
+
+  // The same, and returns what StoreRow does.
+  VF StoreOutput(int64_t r, const OnlineRow& row, float* accumulator) {
     char* to = At(problem_.output, HeadOf(r), QueryOf(r));
     bool lost;
     const float factor = Factor(row, &lost);
     if (lost) std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
-    StoreRow(problem_.type, accumulator, factor, problem_.value_size, to,
-             problem_.output.strides.feature);
+    return StoreRow(problem_.type, accumulator, factor, problem_.value_size, to,
+                    problem_.output.strides.feature);
+  }
+
+  // Notes a row whose weighted values add up to no number while its weights do: their mean may be
+  // one all the same. float16's largest number is too small for that.
+  HWY_NOINLINE void NoteOverflow(int64_t r, float sum) {
+    if (problem_.type != Type::kFloat32 || std::isnan(sum)) return;
+    if (!any_overflown_) std::memset(overflown_, 0, static_cast<size_t>(rows_) * sizeof(bool));
+    any_overflown_ = overflown_[r] = true;
   }
 
   float* Partial(int64_t item) const {

@@ -17,16 +17,16 @@
 #include "plan.h"
 #include "rows-inl.h"
 #include "softmax-inl.h"
-#include "task_output-inl.h"
+#include "task_mean-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
 namespace attention {
 namespace HWY_NAMESPACE {
 
-class Worker : public TaskOutput {
+class Worker : public TaskMean {
  public:
-  using TaskOutput::TaskOutput;
+  using TaskMean::TaskMean;
 
   void TakeItems() {
     std::atomic<int64_t>* counters = Counters();
@@ -59,6 +59,7 @@ class Worker : public TaskOutput {
     const int64_t end = std::min(plan_.keys, begin + plan_.split_keys);
     if (problem_.scores.data != nullptr) {
       ComputeWithScores();
+      if (any_overflown_) WriteMeans();
       return;
     }
     for (int64_t j = begin, stop; j < end; j = stop) {
@@ -87,42 +88,18 @@ class Worker : public TaskOutput {
         // Many rows are written as soon as they have seen their last key.
         if (!plan_.packed || LastKey(r0, rows) < 0) WriteBatch(r0, rows);
       }
+      if (any_overflown_) WriteMeans();
       return;
     }
     StorePartial(item);
     // Whoever finishes a group last merges it; the others' stores happen before its load.
     const int64_t finished = Counters()[1 + group].fetch_add(1, std::memory_order_acq_rel) + 1;
-    if (finished == plan_.splits) MergeGroup(group);
+    if (finished != plan_.splits) return;
+    MergeGroup(group);
+    if (any_overflown_) WriteMeans();
   }
 
  private:
-  // From q k^T to scores, for one row and keys j .. j+count-1.
-  void AdjustScores(int64_t r, int64_t j, int64_t count, float* scores) const {
-    if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
-    MaskScores(r, j, count, scores);
-  }
-  void MaskScores(int64_t r, int64_t j, int64_t count, float* scores) const {
-    const int64_t columns = std::min(count, problem_.key_limit - j);
-    if (masks_ && columns > 0) {
-      if (problem_.mask_after_bias) BiasScores(r, j, columns, scores);
-      if (problem_.mask.data != nullptr) {
-        const Strides& s = problem_.mask.strides;
-        const uint8_t* mask = static_cast<const uint8_t*>(problem_.mask.data) + b_ * s.batch +
-                              HeadOf(r) * s.head + QueryOf(r) * s.position + j * s.feature;
-        ApplyMask(mask, s.feature, columns, problem_.mask_fill, problem_.mask_hides,
-                  problem_.mask_adds, scores);
-      }
-      if (!problem_.mask_after_bias) BiasScores(r, j, columns, scores);
-    }
-    ApplyLimits(low_[r] - j, high_[r] - j, count, scores);
-  }
-  void BiasScores(int64_t r, int64_t j, int64_t count, float* scores) const {
-    if (problem_.bias.data == nullptr) return;
-    const int64_t feature = problem_.bias.strides.feature;
-    ApplyBias(problem_.type, At(problem_.bias, HeadOf(r), QueryOf(r)) + j * feature * element_,
-              feature, count, scores);
-  }
-
   // One step of a few rows over keys j .. j+count-1. It also copies copy_begin .. copy_end-1.
   void StepRows(int64_t j, int64_t count, int64_t copy_begin, int64_t copy_end) {
     const bool whole = j == copy_begin && j + count == copy_end;
@@ -228,11 +205,6 @@ class Worker : public TaskOutput {
       next = r0 + height + (block < low ? 0 : 1);
       body(r0, next - r0, index + block);
     }
-  }
-
-  float Take(float& maximum, float* sums, int64_t count, float* scores) const {
-    return base2_ ? TakeTile<true>(maximum, sums, count, scores)
-                  : TakeTile<false>(maximum, sums, count, scores);
   }
 
   // A few rows with all their scores stored, because the caller wants them.

@@ -64,7 +64,8 @@ HWY_INLINE void WriteRow(Storage storage, const float* from, int64_t width, char
       std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
       return;
     case Storage::kFloat16:
-      return StoreRow(attention::Type::kFloat16, from, 1.0f, width, to, 1);
+      StoreRow(attention::Type::kFloat16, from, 1.0f, width, to, 1);
+      return;
     case Storage::kBfloat16:
       break;
   }

@@ -107,6 +107,44 @@ TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
   EXPECT_GT(groups, 500);
 }
 
+// Near the largest number a sum of weighted values overflows where their mean does not.
+TEST(Cached, ValuesWhoseSumOverflowsHaveTheirMean) {
+  constexpr float kLarge = 3e38f;
+  for (uint32_t index = 0; index < 1000; ++index) {
+    RandomCachedProblem made;
+    Make(index, made);
+    const CachedProblem& p = made.problem;
+    // The values of every second feature, in the pool and on their way there.
+    const auto enlarge = [&](float* row) {
+      for (int64_t f = 0; f < p.pool.value_size; f += 2) row[f] = row[f] < 0.0f ? -kLarge : kLarge;
+    };
+    for (int64_t slot = 0; slot < p.pool.slots(); ++slot) {
+      for (int64_t h = 0; h < p.pool.kv_heads; ++h) {
+        float* row = p.pool.data + p.pool.ValueOffset(slot) + h * kBlockSlots * p.pool.value_size;
+        if (!std::isnan(row[0])) enlarge(row);
+      }
+    }
+    for (int64_t row = 0; p.value != nullptr && row < p.rows; ++row) {
+      for (int64_t h = 0; h < p.pool.kv_heads; ++h) {
+        enlarge(made.value.data() + (p.value - made.value.data()) + row * p.value_stride +
+                h * p.pool.value_size);
+      }
+    }
+    GuardedPool& pool = made.pool.back();
+    const std::vector<float> memory = pool.Expected(p);
+    RunPoisoned(p, made.threads, made.tuning);
+    const std::vector<double> expected = Compute(p, memory.data() + pool.start());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const int64_t row = static_cast<int64_t>(i) / (p.heads * p.pool.value_size);
+      const double got = made.output[kOutputBand + i], want = expected[i];
+      const double size = static_cast<int64_t>(i) % p.pool.value_size % 2 == 0 ? kLarge : 1.0;
+      ASSERT_TRUE(std::isnan(want) ? std::isnan(got) : std::fabs(got - want) / size <= 1e-4)
+          << "row " << row << " is " << got << ", the reference " << want << "\n"
+          << made.description;
+    }
+  }
+}
+
 // A problem of two groups: three rows that share 4 positions and own 2 each, and a prompt of 5.
 struct Small {
   CachedProblem p;

@@ -239,6 +239,83 @@ TEST(Edge, HugeScoresDoNotOverflow) {
   }
 }
 
+// Near the largest number a sum of weighted values overflows where their mean, which a softmax
+// before a matmul computes, does not.
+TEST(Edge, ValuesWhoseSumOverflowsHaveTheirMean) {
+  constexpr float kLarge = 3e38f;
+  for (const Tuning& way : Ways()) {
+    for (int64_t queries : {1, 4, 24}) {
+      for (int kind = 0; kind < 6; ++kind) {
+        SCOPED_TRACE(::testing::Message()
+                     << "queries " << queries << ", kind " << kind << ", packed " << way.packed_rows
+                     << ", splits " << way.splits);
+        const int64_t past = 300, keys = past + queries;
+        Small small(3, queries, past, queries, 24);
+        // Features of one sign, of each, and small ones beside them.
+        const auto enlarge = [](std::vector<float>& values) {
+          for (size_t i = 0; i < values.size(); ++i) {
+            const size_t f = i % 24;
+            if (f < 8) values[i] = kLarge * (0.5f + 0.5f * std::fabs(values[i]));
+            if (f >= 8 && f < 16) values[i] = kLarge * (i / 24 % 90 < 45 ? 1.0f : -1.0f);
+          }
+        };
+        enlarge(small.past_value);
+        enlarge(small.value);
+        std::vector<float> bias(static_cast<size_t>(queries * keys));
+        std::vector<uint8_t> mask(static_cast<size_t>(queries * keys));
+        std::vector<float> scores(static_cast<size_t>(3 * queries * keys), kNan);
+        for (size_t i = 0; i < bias.size(); ++i) {
+          bias[i] = i % 5 == 0 ? -kInfinity : static_cast<float>(i % 7) * 0.1f;
+          mask[i] = i % 5 != 0;
+        }
+        small.p.causal = kind == 1;
+        small.p.window = kind == 1 ? 40 : 0;
+        if (kind == 2) small.p.bias = {bias.data(), {0, 0, keys, 1}};
+        if (kind == 3) small.p.mask = {mask.data(), {0, 0, keys, 1}};
+        if (kind == 4) small.p.scores = {scores.data(), {0, queries * keys, keys, 1}};
+        if (kind == 5) small.p.softcap = 3.0f;
+        small.Run(way);
+        const Expected expected = Compute(small.p);
+        for (size_t i = 0; i < small.output.size(); ++i) {
+          const double size = i % 24 < 16 ? kLarge : 1.0;
+          ASSERT_NEAR(small.output[i] / size, expected.output[i] / size, 1e-5) << i;
+        }
+      }
+    }
+  }
+}
+
+// A row that is computed again shows what stands where it has a weight, and only that.
+TEST(Edge, ValuesWhoseSumOverflowsHideNoInfinity) {
+  for (const Tuning& way : Ways()) {
+    for (int64_t queries : {4, 24}) {
+      Small small(1, queries, 100, queries, 8);
+      std::vector<uint8_t> mask(static_cast<size_t>(100 + queries), 1);
+      mask[7] = 0;
+      small.p.mask = {mask.data(), {0, 0, 0, 1}};
+      for (size_t i = 0; i < small.past_value.size(); ++i) {
+        if (i % 8 == 0) small.past_value[i] = 3e38f;
+      }
+      std::fill_n(small.past_value.begin() + 7 * 8, 8, kNan);  // hidden from all
+      small.past_value[9 * 8 + 1] = kInfinity;
+      small.past_value[9 * 8 + 2] = kNan;
+      small.Run(way);
+      for (size_t i = 0; i < small.output.size(); ++i) {
+        switch (i % 8) {
+          case 1:
+            ASSERT_EQ(small.output[i], kInfinity) << i;
+            break;
+          case 2:
+            ASSERT_TRUE(std::isnan(small.output[i])) << i;
+            break;
+          default:
+            ASSERT_TRUE(std::isfinite(small.output[i])) << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Edge, PresentInPlaceOfPastReceivesOnlyTheNewPositions) {
   const int64_t capacity = 64, past = 40, size = 16, heads = 2;
   for (const Tuning& way : Ways()) {
