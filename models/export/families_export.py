@@ -12,6 +12,7 @@ import transformers
 from optimum.exporters.onnx.convert import onnx_export_from_model
 from transformers import AutoConfig, AutoModel
 
+import jamba
 import seeded
 import store
 
@@ -53,6 +54,11 @@ SUBJECTS = {
     "esm": ("esm", dict(TEXT, position_embedding_type="rotary", mask_token_id=3, token_dropout=True)),
     "flan-t5-encoder": ("t5", T5),
     "hubert": ("hubert", SOUND),
+    # Two kinds of layers: the first is recurrent, the second has attention, and experts.
+    "jamba": ("jamba", dict(
+        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96, vocab_size=200,
+        attn_layer_period=2, attn_layer_offset=1, num_experts=2, num_experts_per_tok=1, mamba_d_state=8, mamba_dt_rank=8,
+        mamba_expand=1, use_mamba_kernels=False, use_cache=False)),
     "longformer": ("longformer", dict(TEXT, num_hidden_layers=1, attention_window=8)),
     "longt5-encoder": ("longt5", dict(T5, encoder_attention_type="local", local_radius=5)),
     "modernbert": ("modernbert", dict(
@@ -97,7 +103,7 @@ CLASSES = {
     "speecht5-encoder": "SpeechT5EncoderWithTextPrenet",
 }
 # Those that optimum does not export, with the kind of their input.
-PLAIN = {"dinov2": "image", "flan-t5-encoder": "text", "longt5-encoder": "text", "mt5-encoder": "text",
+PLAIN = {"dinov2": "image", "flan-t5-encoder": "text", "jamba": "text", "longt5-encoder": "text", "mt5-encoder": "text",
          "speecht5-encoder": "text"}
 # Those whose trace holds for the lengths of optimum's example alone.
 FIXED, TRACED = ("longformer", "nystromformer"), {"batch_size": 2, "sequence_length": 16}
@@ -172,6 +178,8 @@ def run(fixture):
         path = Path(scratch) / "model.onnx"
         if fixture in PLAIN:
             made_by = ("transformers", "torch", "onnx")
+            if fixture == "jamba":
+                jamba.with_loops(model)
             plain(model, path, "speecht5" if fixture.startswith("speecht5") else PLAIN[fixture])
         else:
             made_by = ("optimum-onnx", "transformers", "torch", "onnx")

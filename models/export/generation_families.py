@@ -175,29 +175,6 @@ MAKERS = {
 }
 
 
-def experts_of(block):
-    """The forward of a block of experts, with the loop over all experts: a trace would hold those alone that its example hits."""
-    import torch
-
-    def forward(self, hidden_states):
-        shape = hidden_states.shape
-        rows = hidden_states.view(-1, shape[-1])
-        logits = self.gate(rows)
-        weights, chosen = torch.topk(torch.softmax(logits, dim=1, dtype=torch.float), self.top_k, dim=-1)
-        if getattr(self, "norm_topk_prob", True):
-            weights = weights / weights.sum(dim=-1, keepdim=True)
-        result = torch.zeros_like(rows)
-        taken = torch.nn.functional.one_hot(chosen, num_classes=self.num_experts).permute(2, 1, 0)
-        for number, expert in enumerate(self.experts):
-            place, row = torch.where(taken[number])
-            result = result.index_add(0, row, expert(rows[row]) * weights[row, place, None])
-        if hasattr(self, "shared_expert"):
-            result = result + torch.sigmoid(self.shared_expert_gate(rows)) * self.shared_expert(rows)
-        return result.reshape(shape), logits
-
-    block.forward = forward
-
-
 def like_llama(model, task):
     """Models with experts that optimum has no configuration of: their inputs are Llama's."""
     from optimum.exporters.onnx.model_configs import LlamaOnnxConfig
@@ -207,8 +184,8 @@ def like_llama(model, task):
     import equal
 
     def change():
-        experts_of(MixtralSparseMoeBlock)
-        experts_of(Qwen2MoeSparseMoeBlock)
+        equal.experts_of(MixtralSparseMoeBlock)
+        equal.experts_of(Qwen2MoeSparseMoeBlock)
 
     equal.replace(model, change, {"input_ids": equal.example(model, 2, 60)})
     return {"custom_onnx_configs": {"model": LlamaOnnxConfig(
