@@ -62,6 +62,8 @@ FOLDERS = {
     "whisper": Folder("whisper", SPEECH, "sdpa", SEPARATE),
     "whisper-merged": Folder("whisper", SPEECH, "sdpa", MERGED),
     "trocr-merged": Folder("trocr", VISION, None, MERGED),
+    "donut-merged": Folder("donut", VISION, None, MERGED),
+    "moonshine-merged": Folder("moonshine", SPEECH, "sdpa", MERGED),
     "vit-gpt2-merged": Folder("vit-gpt2", VISION, None, MERGED),
 }
 
