@@ -1,8 +1,8 @@
 """Jamba as an exporter can write it for any length of text: a trace holds as many steps of a recurrence as its example has tokens, and
 those experts alone that its example hits.
 
-A scripted loop, which becomes ONNX's Loop, and a loop over all experts take their places in the classes of Transformers. The model
-keeps no states (there is no cache).
+A scripted loop, which becomes ONNX's Loop, and a loop over all experts take their places in the classes of Transformers. The model has
+no states to go on from: there is no cache.
 """
 
 import torch
