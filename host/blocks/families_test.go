@@ -1,6 +1,7 @@
 package blocks_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"testing"
 )
@@ -32,11 +33,12 @@ func TestFactsOfFamilies(t *testing.T) {
 		if c["num_heads"] != nil && number("num_heads") == 0 || heads == 0 || width == 0 {
 			continue // of each layer its own
 		}
+		shared, size := cmp.Or(number("num_key_value_heads"), heads), cmp.Or(number("attention_head_dim"), width/heads)
 		_, r := recognise(t, f)
 		for _, b := range r.Blocks {
 			held++
-			if a := b.Attention; a.Heads != heads || a.KVHeads != heads || a.HeadSize != width/heads || a.DType != "float32" {
-				t.Errorf("%s: %s has %d heads over %d of size %d, the configuration says %d of %d", f, b.Node, a.Heads, a.KVHeads, a.HeadSize, heads, width/heads)
+			if a := b.Attention; a.Heads != heads || a.KVHeads != shared || a.HeadSize != size || a.DType != "float32" {
+				t.Errorf("%s: %s has %d heads over %d of size %d, the configuration says %d over %d of %d", f, b.Node, a.Heads, a.KVHeads, a.HeadSize, heads, shared, size)
 			}
 		}
 	}

@@ -190,21 +190,7 @@ func loopRule(c *call) {
 	}
 	lead := []Fact{shaped(onnx.Tensor_INT64), shaped(onnx.Tensor_BOOL)}
 	c.states(body, lead, carried, nil, 1)
-	trips := Dim{}
-	if len(body.Outputs) > 0 && (!c.has(1) || c.in(1).one().Is(1)) {
-		cond := body.Outputs[0]
-		always := c.s.Of(cond).one().Is(1)
-		// A body that hands the condition on unchanged never ends the loop.
-		for cond.Producer != nil && cond.Graph == body && cond.Producer.Is("Identity") && cond.Producer.Input(0) != nil {
-			cond = cond.Producer.In[0]
-		}
-		if always || len(body.Inputs) > 1 && cond == body.Inputs[1] {
-			trips = c.in(0).one()
-		}
-	}
-	if !trips.atLeastZero() {
-		trips = Dim{}
-	}
+	trips := c.s.trips(c.n, body)
 	for i := range c.out {
 		if 1+i >= len(body.Outputs) {
 			return
@@ -220,6 +206,24 @@ func loopRule(c *call) {
 		}
 		c.set(i, f)
 	}
+}
+
+// trips is how often a Loop runs, where nothing ends it early.
+func (s *Shapes) trips(n *Node, body *Graph) Dim {
+	if len(body.Outputs) == 0 || n.Input(1) != nil && !s.Of(n.Input(1)).one().Is(1) {
+		return Dim{}
+	}
+	cond := body.Outputs[0]
+	always := s.Of(cond).one().Is(1)
+	// A body that hands the condition on unchanged never ends the loop.
+	for cond.Producer != nil && cond.Graph == body && cond.Producer.Is("Identity") && cond.Producer.Input(0) != nil {
+		cond = cond.Producer.In[0]
+	}
+	trips := s.Of(n.Input(0)).one()
+	if !always && (len(body.Inputs) < 2 || cond != body.Inputs[1]) || !trips.atLeastZero() {
+		return Dim{}
+	}
+	return trips
 }
 
 // outside drops the lengths that depend on symbols made inside a node's bodies:

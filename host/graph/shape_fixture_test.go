@@ -190,9 +190,10 @@ func TestInferAgreesWithRuns(t *testing.T) {
 }
 
 // rounded are families with lengths that are quotients of the inputs' lengths, rounded, or that an If decides: squares of images, windows, frames of
-// sound, chunks of texts, and, of speech, durations that the model predicts.
-var rounded = []string{"beit", "clip", "deberta", "donut-swin", "hubert", "longformer", "longt5-encoder", "segformer", "siglip", "swin", "swinv2",
-	"vit", "vits", "wav2vec2", "wavlm", "yolos"}
+// sound, chunks of texts, and, of speech, durations that the model predicts; or numbers of tokens that an expert is chosen for,
+// and a last position plus one.
+var rounded = []string{"bamba", "beit", "clip", "deberta", "donut-swin", "falcon-h1", "hubert", "jamba", "longformer", "longt5-encoder", "segformer", "siglip", "swin", "swinv2",
+	"vit", "vits", "wav2vec2", "wavlm", "yolos", "zamba2"}
 
 // TestInferExpressesEveryLength sees to it that the lengths of the fixtures'
 // values, those of the full size included, follow from the inputs' lengths.

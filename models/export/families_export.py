@@ -12,6 +12,7 @@ import transformers
 from optimum.exporters.onnx.convert import onnx_export_from_model
 from transformers import AutoConfig, AutoModel
 
+import jamba
 import seeded
 import store
 
@@ -29,12 +30,17 @@ DISENTANGLED = dict(TEXT, relative_attention=True, max_relative_positions=-1, po
                     position_biased_input=False, type_vocab_size=0, pad_token_id=0)
 SWIN = dict(image_size=16, patch_size=2, num_channels=3, embed_dim=32, depths=[2], num_heads=[2], window_size=4)
 
+# Layers with attention beside recurrent ones.
+HYBRID = dict(num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96, vocab_size=200,
+              mamba_d_state=8, mamba_n_groups=1, mamba_n_heads=4, mamba_chunk_size=8, use_cache=False, pad_token_id=0)
+
 # Fixture: model type and fields of its configuration.
 SUBJECTS = {
     "albert": ("albert", dict(TEXT, embedding_size=32)),
     "ast": ("audio-spectrogram-transformer", dict(
         num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=96, patch_size=8,
         frequency_stride=8, time_stride=8, max_length=48, num_mel_bins=16)),
+    "bamba": ("bamba", dict(HYBRID, attn_layer_indices=[1], mamba_d_head=32, mamba_expand=2)),
     "beit": ("beit", dict(IMAGE, use_relative_position_bias=True, use_mask_token=False)),
     "bigbird": ("big_bird", dict(TEXT, attention_type="original_full")),
     "clip": ("clip", dict(
@@ -51,8 +57,14 @@ SUBJECTS = {
     "donut-swin": ("donut-swin", SWIN),
     "electra": ("electra", dict(TEXT, embedding_size=32)),
     "esm": ("esm", dict(TEXT, position_embedding_type="rotary", mask_token_id=3, token_dropout=True)),
+    "falcon-h1": ("falcon_h1", dict(HYBRID, mamba_d_head=16, mamba_d_ssm=64, head_dim=16)),  # both in one layer
     "flan-t5-encoder": ("t5", T5),
     "hubert": ("hubert", SOUND),
+    # Two kinds of layers: the first is recurrent, the second has attention, and experts.
+    "jamba": ("jamba", dict(
+        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96, vocab_size=200,
+        attn_layer_period=2, attn_layer_offset=1, num_experts=2, num_experts_per_tok=1, mamba_d_state=8, mamba_dt_rank=8,
+        mamba_expand=1, use_mamba_kernels=False, use_cache=False)),
     "longformer": ("longformer", dict(TEXT, num_hidden_layers=1, attention_window=8)),
     "longt5-encoder": ("longt5", dict(T5, encoder_attention_type="local", local_radius=5)),
     "modernbert": ("modernbert", dict(
@@ -86,6 +98,10 @@ SUBJECTS = {
     "wavlm": ("wavlm", SOUND),
     "xlm-roberta": ("xlm-roberta", TEXT),
     "yolos": ("yolos", dict(IMAGE, image_size=[32, 48], num_detection_tokens=5)),
+    "zamba2": ("zamba2", dict(
+        num_hidden_layers=2, layers_block_type=["mamba", "hybrid"], num_mem_blocks=1, hidden_size=64, num_attention_heads=4,
+        intermediate_size=96, vocab_size=200, mamba_d_state=8, mamba_ngroups=1, n_mamba_heads=4, mamba_expand=1, chunk_size=8,
+        adapter_rank=8, use_mamba_kernels=False, use_cache=False, pad_token_id=0)),
 }
 
 
@@ -97,8 +113,8 @@ CLASSES = {
     "speecht5-encoder": "SpeechT5EncoderWithTextPrenet",
 }
 # Those that optimum does not export, with the kind of their input.
-PLAIN = {"dinov2": "image", "flan-t5-encoder": "text", "longt5-encoder": "text", "mt5-encoder": "text",
-         "speecht5-encoder": "text"}
+PLAIN = {"bamba": "text", "dinov2": "image", "falcon-h1": "text", "flan-t5-encoder": "text", "jamba": "text", "longt5-encoder": "text",
+         "mt5-encoder": "text", "speecht5-encoder": "text", "zamba2": "text"}
 # Those whose trace holds for the lengths of optimum's example alone.
 FIXED, TRACED = ("longformer", "nystromformer"), {"batch_size": 2, "sequence_length": 16}
 # Large constants that are not parameters: folded products of them.
@@ -154,6 +170,16 @@ def plain(model, path, kind):
                           output_names=["last_hidden_state"], dynamic_axes=free)
 
 
+def upright(path):
+    """Axes of Transpose counted from the front: the exporter passes on negative ones, which ONNX has not."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        for a in node.attribute:
+            if node.op_type == "Transpose" and a.name == "perm":
+                a.ints[:] = [i % len(a.ints) for i in a.ints]
+    onnx.save(model, path)
+
+
 def lengths(path, fixed):
     """Names the length of sound otherwise than that of what is made of it, and states lengths that a trace fixed."""
     model = onnx.load(path)
@@ -172,7 +198,10 @@ def run(fixture):
         path = Path(scratch) / "model.onnx"
         if fixture in PLAIN:
             made_by = ("transformers", "torch", "onnx")
+            if fixture == "jamba":
+                jamba.with_loops(model)
             plain(model, path, "speecht5" if fixture.startswith("speecht5") else PLAIN[fixture])
+            upright(path)
         else:
             made_by = ("optimum-onnx", "transformers", "torch", "onnx")
             task = "text-to-audio" if fixture == "vits" else "feature-extraction"

@@ -61,6 +61,10 @@ FOLDERS = {
     "marian-merged": Folder("marian", SEQ2SEQ, "sdpa", MERGED),
     "whisper": Folder("whisper", SPEECH, "sdpa", SEPARATE),
     "whisper-merged": Folder("whisper", SPEECH, "sdpa", MERGED),
+    "trocr-merged": Folder("trocr", VISION, None, MERGED),
+    "donut-merged": Folder("donut", VISION, None, MERGED),
+    "moonshine-merged": Folder("moonshine", SPEECH, "sdpa", MERGED),
+    "vit-gpt2-merged": Folder("vit-gpt2", VISION, None, MERGED),
 }
 
 
@@ -169,7 +173,7 @@ def run(name):
     with tempfile.TemporaryDirectory() as scratch:
         write(folder, model, Path(scratch))
         for file in folder.files:
-            limit = 1024 if name in FOLDERS else 16384
+            limit = 1024 if folder.subject in generation_subjects.SUBJECTS else 16384
             packed, parameters = pack(Path(scratch) / f"{file}.onnx", drawn, generation_subjects.SEED, limit)
             (target / f"{file}.onnx.gz").write_bytes(packed)
             print(f"{name}/{file}: {parameters} of {len(drawn)} parameters, {len(packed)} bytes")
@@ -179,6 +183,8 @@ def run(name):
 
 
 def record(name, folder):
+    import generation_subjects
+
     path = SMALL / "manifest.json"
     entries = json.loads(path.read_text())["folders"] if path.exists() else []
     entries = [e for e in entries if e["name"] != name and e["name"] in names()]
@@ -186,7 +192,7 @@ def record(name, folder):
         "name": name,
         "model": folder.subject,
         "files": list(folder.files),
-        **({} if name in FOLDERS else {"family": True}),
+        **({} if folder.subject in generation_subjects.SUBJECTS else {"family": True}),
         "made_by": {p: version(p) for p in ("optimum-onnx", "transformers", "torch", "onnx")},
     })
     entries.sort(key=lambda e: e["name"])

@@ -72,7 +72,7 @@ SAYING = dict(decoder_layers=2, d_model=64, decoder_attention_heads=4, decoder_f
 GPTJ = dict(n_layer=2, n_embd=64, n_head=4, n_positions=192, vocab_size=320)
 
 # Those whose class has no other attention than the eager one.
-EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus", "xglm")
+EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus", "led", "xglm")
 
 MAKERS = {
     # Positions.
@@ -126,6 +126,10 @@ MAKERS = {
         "deepseek_v3", **LLAMA | dict(num_key_value_heads=4), kv_lora_rank=16, q_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8,
         v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=1,
         moe_intermediate_size=48),
+    "deepseek-v2": lambda: decoder(
+        "deepseek_v2", **LLAMA | dict(num_key_value_heads=4), kv_lora_rank=16, q_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8,
+        v_head_dim=16, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, topk_method="group_limited_greedy", n_group=3,
+        topk_group=2, first_k_dense_replace=1, moe_intermediate_size=48),
     "qwen3-moe": lambda: decoder("qwen3_moe", **LLAMA, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48),
     "mixtral": lambda: decoder("mixtral", **LLAMA, num_local_experts=4, num_experts_per_tok=2),
     "qwen2-moe": lambda: decoder("qwen2_moe", **LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48,
@@ -140,6 +144,9 @@ MAKERS = {
     "pegasus": lambda: reader("pegasus", start=1, prefix=(), **READERS),
     "mbart": lambda: reader("mbart", start=53, **READERS, forced_eos_token_id=53),
     "bigbird-pegasus": lambda: reader("bigbird_pegasus", READING | {EMBEDDING: 12, HEAD: 2.5}, **READERS, tie_word_embeddings=False, attention_type="original_full"),
+    "led": lambda: reader(
+        "led", **{k: v for k, v in READERS.items() if k != "max_position_embeddings"}, attention_window=8,
+        max_encoder_position_embeddings=160, max_decoder_position_embeddings=128),
     "mt5": lambda: reader(
         "mt5", {r"shared$": 20, r"lm_head$": 2.5, r"\.o$": 2, r"\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5},
         start=0, prefix=(), pad_token_id=0, num_layers=2, num_decoder_layers=2, d_model=56, d_kv=16, num_heads=4, d_ff=80, vocab_size=296,
@@ -168,39 +175,46 @@ MAKERS = {
 }
 
 
-def experts_of(block):
-    """The forward of a block of experts, with the loop over all experts: a trace would hold those alone that its example hits."""
-    import torch
-
-    def forward(self, hidden_states):
-        shape = hidden_states.shape
-        rows = hidden_states.view(-1, shape[-1])
-        logits = self.gate(rows)
-        weights, chosen = torch.topk(torch.softmax(logits, dim=1, dtype=torch.float), self.top_k, dim=-1)
-        if getattr(self, "norm_topk_prob", True):
-            weights = weights / weights.sum(dim=-1, keepdim=True)
-        result = torch.zeros_like(rows)
-        taken = torch.nn.functional.one_hot(chosen, num_classes=self.num_experts).permute(2, 1, 0)
-        for number, expert in enumerate(self.experts):
-            place, row = torch.where(taken[number])
-            result = result.index_add(0, row, expert(rows[row]) * weights[row, place, None])
-        if hasattr(self, "shared_expert"):
-            result = result + torch.sigmoid(self.shared_expert_gate(rows)) * self.shared_expert(rows)
-        return result.reshape(shape), logits
-
-    block.forward = forward
-
-
 def like_llama(model, task):
     """Models with experts that optimum has no configuration of: their inputs are Llama's."""
     from optimum.exporters.onnx.model_configs import LlamaOnnxConfig
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
     from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
 
-    experts_of(MixtralSparseMoeBlock)
-    experts_of(Qwen2MoeSparseMoeBlock)
+    import equal
+
+    def change():
+        equal.experts_of(MixtralSparseMoeBlock)
+        equal.experts_of(Qwen2MoeSparseMoeBlock)
+
+    equal.replace(model, change, {"input_ids": equal.example(model, 2, 60)})
     return {"custom_onnx_configs": {"model": LlamaOnnxConfig(
         model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)}}
+
+
+def like_deepseek_v3(model, task):
+    """DeepSeek-V2, that optimum has no configuration of: its inputs are DeepSeek-V3's."""
+    from optimum.exporters.onnx.model_configs import DeepSeekV3OnnxConfig
+
+    import deepseek_v2
+
+    deepseek_v2.make_real(model)
+    return {"custom_onnx_configs": {"model": DeepSeekV3OnnxConfig(
+        model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)}}
+
+
+def like_bart(model, task):
+    """LED, that optimum has no configuration of: its inputs are BART's."""
+    from optimum.exporters.onnx.model_configs import BartOnnxConfig
+
+    import led
+
+    led.without_strides(model)
+    config = BartOnnxConfig(model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)
+    return {"custom_onnx_configs": {
+        "encoder_model": config.with_behavior("encoder"),
+        "decoder_model": config.with_behavior("decoder", use_past=True, use_past_in_inputs=False),
+        "decoder_with_past_model": config.with_behavior("decoder", use_past=True, use_past_in_inputs=True)}}
 
 
 def like_opt(model, task):
@@ -218,6 +232,10 @@ def onnx_configs(model, task):
     """
     if model.config.model_type in ("mixtral", "qwen2_moe"):
         return like_llama(model, task)
+    if model.config.model_type == "deepseek_v2":
+        return like_deepseek_v3(model, task)
+    if model.config.model_type == "led":
+        return like_bart(model, task)
     if model.config.model_type == "xglm":
         return like_opt(model, task)
     if model.config.model_type != "falcon" or not model.config.new_decoder_architecture:

@@ -104,7 +104,7 @@ type Expected struct {
 // Families lists the models that there are brief expectations for.
 func Families() (names []string) {
 	for _, f := range models.SmallFolders() {
-		if f.Family {
+		if f.Family && !slices.Contains(names, f.Model) {
 			names = append(names, f.Model)
 		}
 	}

@@ -39,7 +39,7 @@ while read -r client package version sum models; do
 z = zipfile.ZipFile(sys.argv[1])
 z.extractall(sys.argv[2], fnmatch.filter(z.namelist(), sys.argv[3]))' "$fresh/file" "$fresh/$name" "$models" ;;
   esac
-  mv "$fresh/$name" "$cache/"
+  mv -T "$fresh/$name" "$cache/$name" 2>/dev/null || [ -d "$cache/$name" ] # another run may have brought it meanwhile
   rm "$fresh/file"
 done <"$here/packages.txt"
 echo "$cache"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/opgraft/graft"
@@ -60,7 +61,7 @@ func (v *visit) all(ctx context.Context, python string) (err error) {
 		return err
 	}
 	if v.row.Forced > 0 && python != "" {
-		return v.python(ctx, python, ran[len(ran)-1])
+		return v.python(ctx, python, ran[min(enough, len(ran))-1])
 	}
 	return nil
 }
@@ -106,12 +107,23 @@ func (v *visit) inspect(ctx context.Context) error {
 	return nil
 }
 
-// lengths are those to run at: what host/inputs takes by default, and for models whose lengths are left open ones that
-// fit small images, long lines of text and short texts. ONNX Runtime decides which of them a model can be run at.
+// sizes are those to run at after what host/inputs takes by default, where a model leaves a length open: small images, long lines of
+// text, short and long texts, many rows; windows of sound, of a number of rows. There are more of them than are run, because not every model
+// takes every one.
+var sizes = []struct{ batch, tokens, height, width int64 }{
+	{3, 7, 64, 96}, {1, 1, 48, 320}, {1, 33, 224, 224}, {1, 512, 32, 100}, {2, 16, 64, 64}, {4, 9, 96, 32}, {5, 3, 32, 160}, {1, 64, 128, 192},
+	{6, 5, 48, 192}, {1, 128, 256, 192}, {7, 2, 32, 320}, {2, 100, 160, 224}, {8, 12, 64, 32}, {1, 255, 192, 64}, {9, 4, 32, 64}, {2, 31, 320, 256},
+	{10, 6, 32, 32}, {1, 17, 288, 96}, {11, 8, 96, 64}, {1, 300, 64, 480}, {12, 10, 64, 128},
+	{2, 512, 64, 256}, {3, 512, 64, 352}, {4, 512, 32, 32}, {5, 512, 32, 96}, {6, 512, 48, 48}, {7, 512, 96, 96}, {8, 512, 128, 128},
+	{9, 512, 32, 128}, {10, 512, 128, 64}, {2, 256, 64, 384}, {3, 256, 96, 128}, {4, 256, 160, 96}, {5, 256, 32, 224}, {6, 256, 64, 160}, {7, 256, 192, 96},
+	{8, 256, 32, 288}, {1, 1024, 64, 416}, {2, 1536, 160, 160}, {1, 1536, 192, 192}, {3, 768, 224, 224},
+}
+
+// lengths are those to run at, sizes as a model's inputs have them. ONNX Runtime decides which of them a model can be run at.
 func lengths(a *patch.Analysis) []map[string]int64 {
 	r := roles.Find(a.Graph, a.Shapes, a.Report)
 	list := []map[string]int64{{}}
-	for _, at := range []struct{ batch, tokens, height, width int64 }{{3, 7, 64, 96}, {1, 1, 48, 320}, {1, 33, 224, 224}, {1, 512, 32, 100}} {
+	for _, at := range sizes {
 		dims := map[string]int64{}
 		for _, in := range a.Graph.Inputs {
 			known := a.Shapes.Of(in).Dims
@@ -121,7 +133,7 @@ func lengths(a *patch.Analysis) []map[string]int64 {
 				}
 				name := fmt.Sprintf("%s.%d", in.Name, i)
 				switch l := r.Axis(in, i).Length; {
-				case l == roles.Batch || l == roles.Unknown && i == 0 && len(known) > 1:
+				case l == roles.Batch || l == roles.Unknown && (i == 0 && len(known) > 1 || i == 1 && state(known)):
 					dims[name] = at.batch
 				case l == roles.New:
 					dims[name] = at.tokens
@@ -141,60 +153,98 @@ func lengths(a *patch.Analysis) []map[string]int64 {
 	return list
 }
 
-// enough is at how many lengths a file is run.
-const enough = 2
+// state is true of the shape of what a recurrent layer goes on from: directions or layers, rows, features.
+func state(dims []graph.Dim) bool {
+	if len(dims) != 3 {
+		return false
+	}
+	_, layers := dims[0].Const()
+	_, features := dims[2].Const()
+	return layers && features
+}
+
+// most is at how many shapes a file is run patched as it is by default, enough at how many with every operator forced too.
+const (
+	most   = 12
+	enough = 2
+)
 
 // sessions runs the file by default and under force, and returns the lengths at which ONNX Runtime alone runs it.
 func (v *visit) sessions(ctx context.Context) (ran []map[string]int64, err error) {
 	whole := []run{{How: "default"}, {How: "forced"}}
 	why := ""
 	for _, dims := range v.shapes {
-		if len(ran) == enough {
+		if len(ran) == most || ctx.Err() != nil {
 			break
 		}
-		plain := comparison.Options{A: "none", B: "none", Inputs: inputs.Options{Seed: 1, Dims: dims, LooseDims: true}}
-		if batch, err := inputs.Make(v.library, v.path, plain.Inputs); err != nil {
-			why = err.Error()
-			continue
-		} else {
-			batch.Close()
-		}
-		r, err := comparison.Answers(ctx, v.library, v.set, v.path, plain)
+		shape, err := v.shape(dims)
 		if err != nil {
 			why = err.Error()
 			continue
 		}
-		if !r.Parity.OK {
-			why = "ONNX Runtime's own answers differ from run to run"
+		if slices.Contains(whole[0].Shapes, shape) {
 			continue
 		}
-		ran = append(ran, dims)
-		for i := range whole {
-			v.compare(ctx, &whole[i], dims)
+		r, failed := v.answers(ctx, dims, "auto", false)
+		if failed != nil || !r.Parity.OK {
+			if why = v.alone(ctx, dims); why != "" {
+				continue
+			}
 		}
+		v.record(&whole[0], shape, r, failed)
+		if len(ran) < enough {
+			r, failed = v.answers(ctx, dims, "auto", true)
+			v.record(&whole[1], shape, r, failed)
+		}
+		ran = append(ran, dims)
 	}
 	if len(ran) == 0 {
 		v.worse(untried, why)
 		return nil, ctx.Err()
 	}
-	v.row.Runs = append(v.row.Runs, whole...)
+	v.row.Shapes, v.row.Runs = len(whole[0].Shapes), append(v.row.Runs, whole...)
 	return ran, ctx.Err()
 }
 
-// compare runs the file patched and alone.
-func (v *visit) compare(ctx context.Context, to *run, dims map[string]int64) {
-	r, err := comparison.Answers(ctx, v.library, v.set, v.path, comparison.Options{A: "none", B: "auto", Force: to.How == "forced",
-		Inputs: inputs.Options{Seed: 1, Dims: dims, LooseDims: true}})
+// shape is that of the inputs at lengths, in words.
+func (v *visit) shape(dims map[string]int64) (string, error) {
+	batch, err := inputs.Make(v.library, v.path, inputs.Options{Seed: 1, Dims: dims, LooseDims: true})
 	if err != nil {
-		to.Problem = err.Error()
+		return "", err
+	}
+	defer batch.Close()
+	said := ""
+	for _, in := range batch.Infos {
+		said += fmt.Sprintf("%s%v ", in.Name, in.Shape)
+	}
+	return strings.TrimSpace(said), nil
+}
+
+// answers are those of the file alone, and with operators as b says.
+func (v *visit) answers(ctx context.Context, dims map[string]int64, b string, force bool) (*comparison.Result, error) {
+	return comparison.Answers(ctx, v.library, v.set, v.path, comparison.Options{A: "none", B: b, Force: force,
+		Inputs: inputs.Options{Seed: 1, Dims: dims, LooseDims: true}})
+}
+
+// alone says why ONNX Runtime alone gives no answer at lengths that another could be held to, or nothing.
+func (v *visit) alone(ctx context.Context, dims map[string]int64) string {
+	switch r, err := v.answers(ctx, dims, "none", false); {
+	case err != nil:
+		return err.Error()
+	case !r.Parity.OK:
+		return "ONNX Runtime's own answers differ from run to run"
+	}
+	return ""
+}
+
+// record takes what a run of the file patched and alone said.
+func (v *visit) record(to *run, shape string, r *comparison.Result, err error) {
+	if err != nil {
+		to.Problem = shape + ": " + err.Error()
 		v.worse(broken, to.How+": "+to.Problem)
 		return
 	}
-	shape := ""
-	for _, in := range r.Inputs {
-		shape += fmt.Sprintf("%s%v ", in.Name, in.Shape)
-	}
-	to.Shapes = append(to.Shapes, strings.TrimSpace(shape))
+	to.Shapes = append(to.Shapes, shape)
 	want := v.row.Default
 	if to.How == "forced" {
 		want = v.row.Forced
@@ -208,7 +258,7 @@ func (v *visit) compare(ctx context.Context, to *run, dims map[string]int64) {
 			v.row.Cosine = c
 		}
 		if !out.OK {
-			to.Problem = fmt.Sprintf("output %s of %s: %d elements differ, by %g at most %s", out.Name, to.Shapes[len(to.Shapes)-1], out.Disagree, out.MaxAbsolute, out.Problem)
+			to.Problem = fmt.Sprintf("output %s of %s: %d elements differ, by %g at most %s", out.Name, shape, out.Disagree, out.MaxAbsolute, out.Problem)
 			v.worse(different, to.How+": "+to.Problem)
 		}
 	}

@@ -48,7 +48,7 @@ func TestWalk(t *testing.T) {
 	if len(rows) != 2 {
 		t.Fatalf("%d rows of three files, two of them equal", len(rows))
 	}
-	if r := rows[0]; r.Path != "a/model.onnx" || r.Verdict != right || r.Forced < 2 || len(r.Runs) != 3 || len(r.Runs[0].Shapes) != enough {
+	if r := rows[0]; r.Path != "a/model.onnx" || r.Verdict != right || r.Forced < 2 || len(r.Runs) != 3 || r.Shapes != most || len(r.Runs[0].Shapes) != most || len(r.Runs[1].Shapes) != enough {
 		t.Errorf("the row of a model is %+v", r)
 	}
 	if r := rows[1]; r.Verdict != refused {

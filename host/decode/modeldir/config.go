@@ -1,6 +1,7 @@
 package modeldir
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type sizes struct {
 	MaxSeqLen             int64  `json:"max_seq_len"`
 	MaxTargetPositions    int64  `json:"max_target_positions"`
 	MaxSourcePositions    int64  `json:"max_source_positions"`
+	MaxDecoderPositions   int64  `json:"max_decoder_position_embeddings"`
+	MaxEncoderPositions   int64  `json:"max_encoder_position_embeddings"`
 	RelativeBuckets       int    `json:"relative_attention_num_buckets"`
 }
 
@@ -68,7 +71,7 @@ func ReadConfig(folder string) (*Config, error) {
 		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens, at most %d", path, c.VocabSize, limit.Tokens)
 	}
 	out := &Config{JSON: data, ModelType: c.ModelType, Vocab: c.VocabSize, Inputs: c.VocabSize, Positions: unbounded}
-	for _, n := range []int64{c.MaxTargetPositions, c.MaxPositionEmbeddings, c.NPositions, c.MaxSeqLen} {
+	for _, n := range []int64{c.MaxTargetPositions, c.MaxDecoderPositions, c.MaxPositionEmbeddings, c.NPositions, c.MaxSeqLen} {
 		// n_positions of models with relative positions is the length they were trained at.
 		if n > 0 && c.RelativeBuckets == 0 {
 			out.Positions = min(n, limit.Tokens)
@@ -76,8 +79,8 @@ func ReadConfig(folder string) (*Config, error) {
 		}
 	}
 	out.EncoderPositions = out.Positions
-	if c.MaxSourcePositions > 0 {
-		out.EncoderPositions = min(c.MaxSourcePositions, limit.Tokens)
+	if n := cmp.Or(c.MaxSourcePositions, c.MaxEncoderPositions); n > 0 {
+		out.EncoderPositions = min(n, limit.Tokens)
 	}
 	if c.ModelType == Moonshine {
 		out.EncoderPositions = soundPositions(MaxSamples)

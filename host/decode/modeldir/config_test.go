@@ -40,11 +40,34 @@ func checkConfig(t testing.TB, c *modeldir.Config) {
 // TestExtremeConfig: numbers of a configuration are within bounds or an error.
 func TestExtremeConfig(t *testing.T) {
 	for _, n := range []string{"-1", "0", "9223372036854775807", "1e18", "4611686018427387905", "1e400", `"1"`, "null", "[]"} {
-		for _, name := range []string{"vocab_size", "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions", "num_mel_bins"} {
+		for _, name := range []string{"vocab_size", "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions", "max_encoder_position_embeddings", "max_decoder_position_embeddings", "num_mel_bins"} {
 			config := fmt.Sprintf(`{"vocab_size": 10, "num_mel_bins": 80, "max_source_positions": 1500, %q: %s}`, name, n)
 			if c, err := modeldir.ReadConfig(folder(t, config)); err == nil {
 				checkConfig(t, c)
 			}
+		}
+	}
+}
+
+// TestPositions: how long sequences may be is in different fields of different models.
+func TestPositions(t *testing.T) {
+	for _, c := range []struct {
+		config           string
+		decoder, encoder int64
+	}{
+		{`"model_type": "bart", "max_position_embeddings": 1024`, 1024, 1024},
+		{`"model_type": "gpt2", "n_positions": 512`, 512, 512},
+		{`"model_type": "mpt", "max_seq_len": 256`, 256, 256},
+		{`"model_type": "whisper", "max_source_positions": 1500, "max_target_positions": 448`, 448, 1500},
+		{`"model_type": "led", "max_encoder_position_embeddings": 16384, "max_decoder_position_embeddings": 1024`, 1024, 16384},
+		{`"model_type": "t5", "n_positions": 512, "relative_attention_num_buckets": 32`, 1 << 20, 1 << 20},
+	} {
+		found, err := modeldir.ReadConfig(folder(t, `{"vocab_size": 10, `+c.config+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Positions != c.decoder || found.EncoderPositions != c.encoder {
+			t.Errorf("%s: %d positions, %d of the encoder; want %d and %d", c.config, found.Positions, found.EncoderPositions, c.decoder, c.encoder)
 		}
 	}
 }

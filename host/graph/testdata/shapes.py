@@ -116,7 +116,7 @@ def run(model, at):
     values = session.run(names, {k: v for k, v in given.items() if k in read})
     return {
         "inputs": {k: list(v.shape) for k, v in given.items()},
-        "values": {k: describe(v) for k, v in zip(names, values) if v is not None},
+        "values": {k: describe(v) for k, v in zip(names, values) if isinstance(v, np.ndarray)},  # others are sequences
     }
 
 
