@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 import transformers
 from optimum.exporters.onnx.convert import onnx_export_from_model
+from optimum.exporters.onnx.model_configs import CLIPTextOnnxConfig
 
 import pooled
 import seeded
@@ -17,31 +18,29 @@ BERT = dict(vocab_size=30522)
 MINILM = dict(BERT, hidden_size=384, num_attention_heads=12, intermediate_size=1536)
 RERANKER = dict(id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
 
-# Subject: class, model type and fields of its configuration, optimum's task, and the name of the graph.
+# Subject: class, model type and fields of its configuration, and optimum's task.
 FULL = {
-    "bert-base": ("BertModel", "bert", BERT, "feature-extraction", "model"),
-    "clip-text": ("CLIPTextModelWithProjection", "clip_text_model", dict(
-        hidden_size=512, intermediate_size=2048, projection_dim=512, eos_token_id=49407), "feature-extraction", "model"),
-    "clip-vision": ("CLIPVisionModelWithProjection", "clip_vision_model", dict(
-        patch_size=32, projection_dim=512), "feature-extraction", "model"),
+    "bert-base": ("BertModel", "bert", BERT, "feature-extraction"),
+    "clip-text": ("CLIPTextModel", "clip_text_model", dict(hidden_size=512, intermediate_size=2048, eos_token_id=49407), "text encoder"),
+    "clip-vision": ("CLIPVisionModel", "clip_vision_model", dict(patch_size=32), "feature-extraction"),
     "deberta-v3-small": ("DebertaV2Model", "deberta-v2", dict(
         num_hidden_layers=6, hidden_size=768, num_attention_heads=12, intermediate_size=3072, vocab_size=128100,
         relative_attention=True, max_relative_positions=-1, position_buckets=256, pos_att_type=["p2c", "c2p"], share_att_key=True,
-        norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0, pad_token_id=0), "feature-extraction", "model"),
-    "minilm-l6": ("BertModel", "bert", dict(MINILM, num_hidden_layers=6), "feature-extraction", "model"),
-    "minilm-l6-pooled": ("BertModel", "bert", dict(MINILM, num_hidden_layers=6), "pooled", "model"),
-    "minilm-l12-reranker": ("BertForSequenceClassification", "bert", dict(MINILM, **RERANKER), "text-classification", "model"),
-    "modernbert-base": ("ModernBertModel", "modernbert", dict(reference_compile=False), "feature-extraction", "model"),
-    "vit-b16": ("ViTModel", "vit", {}, "feature-extraction", "model"),
-    "wav2vec2-base": ("Wav2Vec2Model", "wav2vec2", {}, "feature-extraction", "model"),
+        norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0, pad_token_id=0), "feature-extraction"),
+    "minilm-l6": ("BertModel", "bert", dict(MINILM, num_hidden_layers=6), "feature-extraction"),
+    "minilm-l6-pooled": ("BertModel", "bert", dict(MINILM, num_hidden_layers=6), "pooled"),
+    "minilm-l12-reranker": ("BertForSequenceClassification", "bert", dict(MINILM, **RERANKER), "text-classification"),
+    "modernbert-base": ("ModernBertModel", "modernbert", dict(reference_compile=False), "feature-extraction"),
+    "vit-b16": ("ViTModel", "vit", {}, "feature-extraction"),
+    "wav2vec2-base": ("Wav2Vec2Model", "wav2vec2", {}, "feature-extraction"),
     "xlm-roberta-base": ("XLMRobertaModel", "xlm-roberta", dict(
-        vocab_size=250002, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5), "feature-extraction", "model"),
+        vocab_size=250002, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5), "feature-extraction"),
 }
 
 
 def make(name):
     """A filled model in evaluation mode, and how each parameter was drawn."""
-    kind, type_of, fields, _, _ = FULL[name]
+    kind, type_of, fields, _ = FULL[name]
     made = getattr(transformers, kind)
     model = made(transformers.AutoConfig.for_model(type_of, **fields))
     for module in model.modules():
@@ -54,15 +53,17 @@ def make(name):
 
 def run(fixture, full=False):
     model, drawn = make(fixture)
-    _, _, _, task, name = FULL[fixture]
+    task = FULL[fixture][-1]
     made_by = ["optimum-onnx", "transformers", "torch", "onnx"]
     with tempfile.TemporaryDirectory() as scratch:
         exported, options = model, dict(task=task)
         if task == "pooled":
             exported, options = pooled.make(model, Path(scratch)), dict(task="feature-extraction")
             made_by.append("sentence-transformers")
+        elif task == "text encoder":  # optimum knows it as a part of diffusion models
+            options = dict(task="feature-extraction", custom_onnx_configs={"model": CLIPTextOnnxConfig(model.config, task="feature-extraction")})
         target = Path(scratch) / "onnx"
         onnx_export_from_model(exported, target, opset=18, do_validation=False, no_post_process=True, **options)
         lengths(target / "model.onnx", False)
         config = {**published(model), "architectures": [type(model).__name__]}
-        store.save(target / "model.onnx", drawn, f"full/{fixture}", name, config, {p: version(p) for p in made_by}, keep=KEEP)
+        store.save(target / "model.onnx", drawn, f"full/{fixture}", "model", config, {p: version(p) for p in made_by}, keep=KEEP)
