@@ -182,6 +182,7 @@ bench-peers: graft runtime $(BENCH_PEERS)/.done
 	go run ./bench/chart $$out && exit $$code
 
 # Encoders: plain ONNX Runtime against patched sessions, and against other engines. TEXTS is a file of texts, one a line.
+# TORCH=1 adds sentence-transformers, which needs PyTorch.
 TEXTS ?=
 ENCODER_PEERS := $(BUILD)/peers/encoders
 $(ENCODER_PEERS)/.done: bench/peers/requirements-encoders.txt | setup
@@ -191,7 +192,11 @@ $(ENCODER_PEERS)/.done: bench/peers/requirements-encoders.txt | setup
 bench-encoders: graft runtime
 	@tests/zoo/fetch.sh >/dev/null && go run ./bench -encoders -texts "$(TEXTS)" -out bench/results/$$(date -u +%F)
 
-bench-encoder-peers: graft runtime $(ENCODER_PEERS)/.done
+$(ENCODER_PEERS)/.torch: bench/peers/requirements-sentence-transformers.txt $(ENCODER_PEERS)/.done
+	@$(ENCODER_PEERS)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+bench-encoder-peers: graft runtime $(ENCODER_PEERS)/.done $(if $(TORCH),$(ENCODER_PEERS)/.torch)
 	@tests/zoo/fetch.sh >/dev/null && go run ./bench -encoders -peers $(ENCODER_PEERS:$(CURDIR)/%=%) -texts "$(TEXTS)" -out bench/results/$$(date -u +%F)
 
 lint: setup
