@@ -134,7 +134,7 @@ func (f paddedFigure) figure() figure {
 					return nil, err
 				}
 			}
-			cell, err := b.cell(s, c)
+			cell, err := b.cell(ctx, s, c)
 			if err != nil {
 				return nil, err
 			}

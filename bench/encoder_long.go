@@ -92,7 +92,8 @@ func encoderRandom() figure {
 				if err != nil {
 					return nil, err
 				}
-				r.Parity = cellParity{r.Parity.OK && p.OK, max(r.Parity.Largest, p.Largest), max(r.Parity.Tightest, p.Tightest), r.Parity.Compared + p.Compared}
+				r.Parity.OK, r.Parity.Compared = r.Parity.OK && p.OK, r.Parity.Compared+p.Compared
+				r.Parity.Largest, r.Parity.Tightest = max(r.Parity.Largest, p.Largest), max(r.Parity.Tightest, p.Tightest)
 			}
 			r.Speedup = statistics.SpeedupOf(r.A.HundredMS, r.B.HundredMS)
 			for _, side := range sides {

@@ -27,11 +27,13 @@ const encodeChild = "encode-side"
 
 // encodeJob says what such a process opens.
 type encodeJob struct {
-	Model    string
-	Patched  bool
-	Config   map[string]string // session config entries of a patched session
-	Threads  int
-	Sessions int
+	Model   string
+	Patched bool
+	// Unoptimized sessions are made without any of ONNX Runtime's graph optimisations.
+	Unoptimized bool
+	Config      map[string]string // session config entries of a patched session
+	Threads     int
+	Sessions    int
 }
 
 // encodeRequest is one thing that it does.
@@ -206,6 +208,9 @@ func (p *sideProcess) start(args []string) (err error) {
 
 func (p *sideProcess) open() (*ort.Session, error) {
 	o := ort.SessionOptions{IntraOpThreads: p.job.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
+	if p.job.Unoptimized {
+		o.Optimization = ort.OptimizeNone
+	}
 	if p.job.Patched {
 		o.Unpatched = false
 		maps.Copy(o.Config, p.job.Config)

@@ -152,6 +152,24 @@ func TestComparedAnswers(t *testing.T) {
 	}
 }
 
+// Answers beyond the tolerance pass where ONNX Runtime is beyond it against itself, and they are at most twice as far.
+func TestRoundingOfTheReference(t *testing.T) {
+	for _, c := range []struct {
+		largest  float64
+		rounding cellParity
+		want     bool
+	}{
+		{2e-5, cellParity{OK: false, Largest: 1e-5}, true},
+		{2.1e-5, cellParity{OK: false, Largest: 1e-5}, false},
+		{2e-5, cellParity{OK: true, Largest: 1e-5}, false},
+		{math.Inf(1), cellParity{OK: false, Largest: 1e-5}, false},
+	} {
+		if got := (&cellParity{Largest: c.largest}).passes(c.rounding); got != c.want {
+			t.Errorf("%g against %+v: %v, need %v", c.largest, c.rounding, got, c.want)
+		}
+	}
+}
+
 func TestSessionConfigEntries(t *testing.T) {
 	got, err := configEntries("graft.padding=ignore,a=b=c")
 	if err != nil || len(got) != 2 || got["graft.padding"] != "ignore" || got["a"] != "b=c" {
