@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers chart fuzz fuzz-operators soak faults zoo lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -180,6 +180,24 @@ $(BENCH_PEERS)/.done: bench/peers/requirements.txt | setup
 bench-peers: graft runtime $(BENCH_PEERS)/.done
 	@out=bench/results/$$(date -u +%F); go run ./bench -peers $(BENCH_PEERS:$(CURDIR)/%=%) -rounds $(PEER_ROUNDS) -out $$out; code=$$?; \
 	go run ./bench/chart $$out && exit $$code
+
+# Encoders: plain ONNX Runtime against patched sessions, and against other engines. TEXTS is a file of texts, one a line.
+# TORCH=1 adds sentence-transformers, which needs PyTorch.
+TEXTS ?=
+ENCODER_PEERS := $(BUILD)/peers/encoders
+$(ENCODER_PEERS)/.done: bench/peers/requirements-encoders.txt | setup
+	@python3 -m venv $(ENCODER_PEERS) && $(ENCODER_PEERS)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+bench-encoders: graft runtime
+	@tests/zoo/fetch.sh >/dev/null && go run ./bench -encoders -texts "$(TEXTS)" -out bench/results/$$(date -u +%F)
+
+$(ENCODER_PEERS)/.torch: bench/peers/requirements-sentence-transformers.txt $(ENCODER_PEERS)/.done
+	@$(ENCODER_PEERS)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+bench-encoder-peers: graft runtime $(ENCODER_PEERS)/.done $(if $(TORCH),$(ENCODER_PEERS)/.torch)
+	@tests/zoo/fetch.sh >/dev/null && go run ./bench -encoders -peers $(ENCODER_PEERS:$(CURDIR)/%=%) -texts "$(TEXTS)" -out bench/results/$$(date -u +%F)
 
 lint: setup
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }

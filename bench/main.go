@@ -34,6 +34,9 @@ func main() {
 			os.Exit(child(run, os.Args[2:]))
 		}
 	}
+	if len(os.Args) > 1 && os.Args[1] == encodeChild {
+		os.Exit(child(func(args []string) error { return serveSide(ctx, args, os.Stdin, os.Stdout) }, os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == generateChild {
 		if err := generateOneChild(ctx, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -46,9 +49,15 @@ func main() {
 	out := flag.String("out", filepath.Join("bench", "results", time.Now().UTC().Format(time.DateOnly)), "folder for the raw figures")
 	peers := flag.String("peers", "", "compare with other engines, whose Python environment is this folder (make bench-peers)")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
+	e := encoderFlags()
 	flag.Parse()
 	all, command := figures(), "go run ./bench"
-	if *peers != "" {
+	switch {
+	case *e.on && *peers != "":
+		all, command = encoderPeerFigures(*peers), command+e.command()+" -peers "+*peers
+	case *e.on:
+		all, command = encoderFigures(), command+e.command()
+	case *peers != "":
 		all, command = peerFigures(*peers), command+" -peers "+*peers
 	}
 	if *list {
@@ -57,7 +66,12 @@ func main() {
 		}
 		return
 	}
-	if err := run(ctx, all, command, *only, *out, *rounds); err != nil {
+	b := &bench{rounds: *rounds}
+	err := e.read(&b.encoders)
+	if err == nil {
+		err = b.run(ctx, all, command, *only, *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -76,18 +90,17 @@ type bench struct {
 	library *ort.Library
 	set     *loaded.Set
 	rounds  int
+
+	encoders encoderOptions
 }
 
-func run(ctx context.Context, all []figure, command, only, out string, rounds int) error {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
+func (b *bench) run(ctx context.Context, all []figure, command, only, out string) (err error) {
+	if b.library, err = ort.FindAndOpen(""); err != nil {
 		return err
 	}
-	set, err := loaded.Load(nil, false)
-	if err != nil {
+	if b.set, err = loaded.Load(nil, false); err != nil {
 		return err
 	}
-	b := &bench{library: l, set: set, rounds: rounds}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -110,7 +123,7 @@ func run(ctx context.Context, all []figure, command, only, out string, rounds in
 			mark = "MISSED"
 			missed++
 		}
-		r := result{resultVersion, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(l)}
+		r := result{resultVersion, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(b.library)}
 		fmt.Printf("%-6s %-24s %s\n       need %s; %s; memory bandwidth %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.MemoryBandwidthGB)
 		if err := write(out, r); err != nil {
 			return err

@@ -111,17 +111,22 @@ func (p *peerProcess) read(v any) error {
 	return json.Unmarshal(p.out.Bytes(), v)
 }
 
+// ask sends a request and reads the answer to it.
+func (p *peerProcess) ask(request, answer any) error {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if _, err := p.in.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	return p.read(answer)
+}
+
 // generate runs one request. The process is asleep before and after.
 func (p *peerProcess) generate(r peerRequest) (peerAnswer, error) {
 	var a peerAnswer
-	line, err := json.Marshal(r)
-	if err != nil {
-		return a, err
-	}
-	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		return a, err
-	}
-	if err := p.read(&a); err != nil {
+	if err := p.ask(r, &a); err != nil {
 		return a, err
 	}
 	if a.Error != "" {

@@ -291,7 +291,7 @@ func span(t *testing.T, x *onnx.Tensor) (offset, length int) {
 
 func TestNamesOfSubjects(t *testing.T) {
 	names := strings.Join(models.Names(), " ")
-	const want = "bart-large gpt2-124m gpt2-124m-mha gpt2-124m-runtime-scale llama-135m t5-base whisper-small whisper-tiny"
+	const want = "bart-large bert-base clip-text clip-vision deberta-v3-small gpt2-124m gpt2-124m-mha gpt2-124m-runtime-scale llama-135m minilm-l12-reranker minilm-l6 minilm-l6-pooled modernbert-base t5-base vit-b16 wav2vec2-base whisper-small whisper-tiny xlm-roberta-base"
 	if names != want {
 		t.Errorf("subjects are %q, need %q", names, want)
 	}

