@@ -8,6 +8,7 @@ package padding
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
@@ -34,6 +35,9 @@ type Facts struct {
 	// Shapes are nodes that read no more than the lengths of values of which rows are left.
 	Shapes []*graph.Node
 
+	// Blind says that a hidden token may see no visible key within a window of its attention, and then sees all keys alike,
+	// those beyond the window included: its rows are not those that attention within the window gives.
+	Blind bool
 	// First and Last say that what is read of the first or last position matters, hidden or not.
 	First, Last bool
 	// Outputs are those of the model that hold hidden rows. Without any, nothing of hidden rows can be seen.
@@ -71,6 +75,9 @@ type Block struct {
 	Hides
 	Output Place
 }
+
+// blind reports a window beyond which scores are a number, as those of hidden keys are.
+func (b *Block) blind() bool { return (b.Left >= 0 || b.Right >= 0) && !math.IsInf(b.Fill, -1) }
 
 // Hides says what a mask does to the scores of an attention.
 type Hides struct {
@@ -118,12 +125,16 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 	if s.Dims[0].Equal(s.Dims[1]) {
 		return nil, "the graph does not tell the lengths of its mask apart"
 	}
+	blind := slices.ContainsFunc(list, func(b *Block) bool { return b.blind() })
 	r := &rows{main: g, shapes: shapes, batch: s.Dims[0], positions: s.Dims[1], masks: masks,
-		facts:  &Facts{Mask: root, Blocks: list, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
+		facts:  &Facts{Mask: root, Blocks: list, Blind: blind, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
 		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{},
 		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{}, scales: map[*graph.Value]bool{}}
 	if why := r.find(); why != "" {
 		return nil, why
+	}
+	if r.facts.Blind && (r.facts.First || r.facts.Last) {
+		return nil, "a token that is read may be hidden, and see no visible key within its window"
 	}
 	return r.facts, ""
 }

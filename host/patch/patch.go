@@ -32,7 +32,7 @@ type Analysis struct {
 	Plan   *plan.Plan
 	// Padding is how the model could run without hidden tokens; nil where it could not. PaddingReason is why they are computed,
 	// "" where they are not, or there is no mask.
-	Padding      *padding.Facts
+	Padding       *padding.Facts
 	PaddingReason string
 	// Obstacle is why graft places nothing in the model, see Brought; "" where it may.
 	Obstacle string

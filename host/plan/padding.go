@@ -54,6 +54,9 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 	default:
 		rows, why = MaskedRows, fmt.Sprintf("the output %s holds a row for each of them", f.Outputs[0])
 	}
+	if rows == MaskedRows && f.Blind {
+		return why + ", and of those some see no visible key within their window"
+	}
 	if o.Device != nil {
 		return "what leaves them out computes on the CPU alone"
 	}
