@@ -262,7 +262,8 @@ func (p *unpadding) clone() error {
 			in[i] = to
 		}
 		c := proto.CloneOf(n.Proto)
-		c.Name, c.Input, c.Output = proto.String(""), nil, nil
+		c.Input, c.Output = nil, nil
+		n.Proto.Name = proto.String(p.main.FreshName("graft/all_rows")) // the plan knows the other by its name
 		outputs := make([]string, len(n.Out))
 		for i, v := range n.Out {
 			if v != nil {
