@@ -9,9 +9,10 @@ import (
 )
 
 // Hidden says which outputs of a patched session hold zeros in place of a model's rows of hidden tokens: an output
-// (B, S, ..) where the input Mask (B, S) is 0.
+// (B, S, ..) where the input Mask (B, S), or with axes of one between them, is 0 or, when it is Added to scores, is not.
 type Hidden struct {
 	Mask    string
+	Added   bool
 	Outputs []string
 }
 
@@ -30,7 +31,7 @@ func (h *Hidden) Clear(name string, output, mask *Value) error {
 		return nil
 	}
 	shape, rows := output.Shape(), mask.Shape()
-	if len(rows) != 2 || len(shape) < 2 || !slices.Equal(shape[:2], rows) || mask.Len() == 0 {
+	if len(rows) < 2 || len(shape) < 2 || shape[0] != rows[0] || shape[1] != rows[len(rows)-1] || mask.Len() != shape[0]*shape[1] || mask.Len() == 0 {
 		return nil
 	}
 	visible, err := mask.truths()
@@ -43,7 +44,7 @@ func (h *Hidden) Clear(name string, output, mask *Value) error {
 	}
 	width := len(b) / len(visible)
 	for i, seen := range visible {
-		if !seen {
+		if seen == h.Added {
 			clear(b[i*width : (i+1)*width])
 		}
 	}

@@ -1,6 +1,7 @@
 package padding
 
 import (
+	"math"
 	"slices"
 
 	"github.com/opgraft/graft/host/graph"
@@ -40,7 +41,10 @@ func (m *masks) untold(v *graph.Value, t term) *lane {
 func (m *masks) made(v *graph.Value, way int) *lane {
 	s := m.shapes.Of(v)
 	if v == m.root {
-		return &lane{2, 0, 1, number(0), number(1)}
+		if m.adds {
+			return &lane{s.Rank, 0, s.Rank - 1, number(math.Inf(-1)), number(0)}
+		}
+		return &lane{s.Rank, 0, s.Rank - 1, number(0), number(1)}
 	}
 	if v.IsInput || s.Rank < 0 {
 		return nil

@@ -3,6 +3,7 @@ package padding
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
@@ -18,6 +19,7 @@ type masks struct {
 	main   *graph.Graph
 	shapes *graph.Shapes
 	root   *graph.Value // the mask that is followed
+	adds   bool         // it is added to scores: 0 where a token is visible, a number below all scores where it is hidden
 	lanes  map[*graph.Value]*lane
 }
 
@@ -44,25 +46,48 @@ func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
 	if root = m.source(b); root == nil {
 		return nil, h, "its mask is not made from one input of tokens (batch, positions)"
 	}
-	if m.root != root {
-		m.root, m.lanes = root, map[*graph.Value]*lane{}
+	m.follow(root, false)
+	if h, why = m.hides(b); why != "" && m.isFloat(root) {
+		m.follow(root, true)
+		if added, other := m.hides(b); other == "" {
+			return root, added, ""
+		}
 	}
+	return root, h, why
+}
+
+func (m *masks) isFloat(v *graph.Value) bool {
+	kind := m.shapes.Of(v).DType
+	return kind == onnx.Tensor_FLOAT || kind == onnx.Tensor_FLOAT16
+}
+
+// follow begins with a mask.
+func (m *masks) follow(root *graph.Value, adds bool) {
+	if m.root != root || m.adds != adds {
+		m.root, m.adds, m.lanes = root, adds, map[*graph.Value]*lane{}
+	}
+}
+
+// hides says how the mask that is followed hides a block's keys.
+func (m *masks) hides(b *blocks.Block) (h Hides, why string) {
+	w := b.Wiring
+	h = Hides{Left: -1, Right: -1, Given: m.adds}
 	hides := 0
 	for _, term := range w.Biases {
 		if term.Joined || term.Windows || term.Later {
-			return nil, h, "its mask lies over batch and heads in one axis, or over windows"
+			return h, "its mask lies over batch and heads in one axis, or over windows"
 		}
 		l := m.lane(term.Value, 0)
 		if l == nil {
-			return nil, h, fmt.Sprintf("it is not known what %s hides", term.Value.Name)
+			return h, fmt.Sprintf("it is not known what %s hides", term.Value.Name)
 		}
 		if l.token >= 0 {
 			if why := m.lies(term.Value, l); why != "" {
-				return nil, h, why
+				return h, why
 			}
 			x, ok := l.hidden.as()
 			if x *= term.Factor; !ok || x > lowest {
-				return nil, h, fmt.Sprintf("%s does not hide by a number below all scores", term.Value.Name)
+				return h, fmt.Sprintf("%s does not hide by a number below all scores", term.Value.Name)
 			}
 			if term.Hides && x <= -math.MaxFloat32 {
 				x = math.Inf(-1)
@@ -71,13 +96,13 @@ func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
 			hides++
 		}
 		if why := h.positions(m, term.Value, l.visible, term.Factor, 0); why != "" {
-			return nil, h, why
+			return h, why
 		}
 	}
 	if w.BoolMask != nil {
 		l := m.lane(w.BoolMask, 0)
 		if l == nil {
-			return nil, h, fmt.Sprintf("it is not known what %s hides", w.BoolMask.Name)
+			return h, fmt.Sprintf("it is not known what %s hides", w.BoolMask.Name)
 		}
 		hidden, visible := l.hidden, l.visible
 		if w.BoolMaskInverted {
@@ -85,22 +110,22 @@ func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
 		}
 		if l.token >= 0 {
 			if why := m.lies(w.BoolMask, l); why != "" {
-				return nil, h, why
+				return h, why
 			}
 			if x, ok := hidden.as(); !ok || x != 0 {
-				return nil, h, fmt.Sprintf("%s does not hide all keys of hidden tokens", w.BoolMask.Name)
+				return h, fmt.Sprintf("%s does not hide all keys of hidden tokens", w.BoolMask.Name)
 			}
 			h.Fill, h.Adds = w.Fill, false
 			hides++
 		}
 		if why := h.positions(m, w.BoolMask, visible, 1, 1); why != "" {
-			return nil, h, why
+			return h, why
 		}
 	}
 	if hides != 1 {
-		return nil, h, fmt.Sprintf("%d masks of tokens hide its keys", hides)
+		return h, fmt.Sprintf("%d masks of tokens hide its keys", hides)
 	}
-	return root, h, ""
+	return h, ""
 }
 
 // positions takes what a mask says of visible tokens: nothing, a band, or a bias.
@@ -139,7 +164,7 @@ func (m *masks) lies(v *graph.Value, l *lane) string {
 	return ""
 }
 
-// source is the one input (B, S) that a block's masks are made from, or nil.
+// source is the one input (B, S), or with axes of one between them, that a block's masks are made from, or nil.
 func (m *masks) source(b *blocks.Block) *graph.Value {
 	if b.Attention.Mask == nil {
 		return nil
@@ -151,7 +176,7 @@ func (m *masks) source(b *blocks.Block) *graph.Value {
 			return nil
 		}
 		s := m.shapes.Of(v)
-		if s.Rank != 2 || root != nil {
+		if s.Rank < 2 || s.Rank > 4 || root != nil || slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) }) {
 			return nil
 		}
 		switch s.DType {

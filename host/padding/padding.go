@@ -17,8 +17,11 @@ import (
 
 // Facts say how a graph can run without padding.
 type Facts struct {
-	Mask   *graph.Value // the input (B, S) that is 0 where a token is hidden, and 1 where it is visible
-	Blocks []*Block     // attention, in the order of the graph
+	// Mask is the input (B, S), or with axes of one between them, that is 0 where a token is hidden and 1 where it is visible or,
+	// with Added, 0 where it is visible and a number below all scores where it is hidden.
+	Mask   *graph.Value
+	Added  bool
+	Blocks []*Block // attention, in the order of the graph
 
 	// Places are the values that hold a row for each token of a batch, and are made of visible tokens alone.
 	Places map[*graph.Value]Place
@@ -84,6 +87,8 @@ type Hides struct {
 	// Fill is what hidden keys' scores become, or, with Adds, what is added to them.
 	Fill float64
 	Adds bool
+	// Given says that the numbers are the caller's, whatever these are.
+	Given bool
 	// Left and Right bound the keys that a query sees before and after itself; -1: they do not.
 	Left, Right int64
 	// Bias is added to scores, (1, H or 1, S, S); nil for none.
@@ -94,6 +99,7 @@ type Hides struct {
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts, why string) {
 	masks := &masks{main: g, shapes: shapes, lanes: map[*graph.Value]*lane{}}
 	var root *graph.Value
+	var added bool
 	var list []*Block
 	for _, b := range report.Blocks {
 		from, h, reason := masks.of(b)
@@ -107,9 +113,9 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 			continue
 		}
 		if root == nil {
-			root = from
+			root, added = from, h.Given
 		}
-		if from == root {
+		if from == root && h.Given == added {
 			list = append(list, &Block{Block: b, Hides: h})
 		}
 	}
@@ -117,17 +123,19 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 		return nil, why
 	}
 	s := shapes.Of(root)
-	for _, d := range s.Dims {
+	batch, positions := s.Dims[0], s.Dims[s.Rank-1]
+	for _, d := range []graph.Dim{batch, positions} {
 		if _, fixed := d.Const(); fixed || !d.Known() {
 			return nil, "the lengths of its mask are fixed"
 		}
 	}
-	if s.Dims[0].Equal(s.Dims[1]) {
+	if batch.Equal(positions) {
 		return nil, "the graph does not tell the lengths of its mask apart"
 	}
+	masks.follow(root, added)
 	blind := slices.ContainsFunc(list, func(b *Block) bool { return b.blind() })
-	r := &rows{main: g, shapes: shapes, batch: s.Dims[0], positions: s.Dims[1], masks: masks,
-		facts:  &Facts{Mask: root, Blocks: list, Blind: blind, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
+	r := &rows{main: g, shapes: shapes, batch: batch, positions: positions, masks: masks,
+		facts:  &Facts{Mask: root, Added: added, Blocks: list, Blind: blind, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
 		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{},
 		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{}, scales: map[*graph.Value]bool{}}
 	if why := r.find(); why != "" {

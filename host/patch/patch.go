@@ -230,7 +230,7 @@ func (a *Analysis) Hidden() *ort.Hidden {
 	if a.Padding == nil || len(a.Padding.Outputs) == 0 || a.Plan.Rows() != plan.VisibleRows {
 		return nil
 	}
-	return &ort.Hidden{Mask: a.Padding.Mask.Name, Outputs: a.Padding.Outputs}
+	return &ort.Hidden{Mask: a.Padding.Mask.Name, Added: a.Padding.Added, Outputs: a.Padding.Outputs}
 }
 
 // Plugins names the plugins that the plan uses.

@@ -46,6 +46,7 @@ type unpadding struct {
 	f     *padding.Facts
 	whole bool // nothing is left out
 
+	mask                     *graph.Value // (B, S)
 	keep, offsets, first     *graph.Value // what RemovePadding makes
 	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S)
 	positions, batches, seen *graph.Value
@@ -63,14 +64,22 @@ type takenKey struct {
 
 // begin adds the nodes that list the rows.
 func (p *unpadding) begin() error {
-	g, mask := p.main, p.f.Mask
-	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, []*graph.Value{mask}, []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
-		"keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole)
+	g := p.main
+	s := p.shapes.Of(p.f.Mask)
+	sizes := []graph.Dim{s.Dims[0], s.Dims[s.Rank-1]}
+	if p.mask = p.f.Mask; s.Rank > 2 {
+		var err error
+		if p.mask, err = p.squeezed(p.mask, identity(s.Rank)[1:s.Rank-1]...); err != nil {
+			return err
+		}
+		p.state(p.mask, s.DType, sizes...)
+	}
+	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, []*graph.Value{p.mask}, []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
+		"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole)
 	if err != nil {
 		return err
 	}
 	p.keep, p.offsets, p.first = n.Out[0], n.Out[1], n.Out[2]
-	sizes := p.shapes.Of(mask).Dims
 	p.state(p.keep, onnx.Tensor_BOOL, sizes...)
 	p.state(n.Out[3], onnx.Tensor_BOOL, sizes...)
 	flat, err := p.op("Reshape", p.keep, p.longs(-1))
@@ -262,8 +271,7 @@ func (p *unpadding) clone() error {
 			in[i] = to
 		}
 		c := proto.CloneOf(n.Proto)
-		c.Input, c.Output = nil, nil
-		n.Proto.Name = proto.String(p.main.FreshName("graft/all_rows")) // the plan knows the other by its name
+		c.Name, c.Input, c.Output = nil, nil, nil
 		outputs := make([]string, len(n.Out))
 		for i, v := range n.Out {
 			if v != nil {
@@ -274,6 +282,7 @@ func (p *unpadding) clone() error {
 		if err != nil {
 			return err
 		}
+		made.Proto.Name, n.Proto.Name = n.Proto.Name, made.Proto.Name // a plan knows it by its name
 		for i, v := range n.Out {
 			if v == nil {
 				continue
@@ -461,10 +470,15 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 	if err != nil || end.Axis {
 		return row, err
 	}
+	return p.squeezed(row, int64(at.Position))
+}
+
+// squeezed is a value without axes of one.
+func (p *unpadding) squeezed(v *graph.Value, axes ...int64) (*graph.Value, error) {
 	if p.main.Opset("") >= 13 {
-		return p.op("Squeeze", row, p.longs(int64(at.Position)))
+		return p.op("Squeeze", v, p.longs(axes...))
 	}
-	n, err = p.node(p.main, "", "Squeeze", []*graph.Value{row}, []string{p.main.FreshName("graft_rows")}, "axes", []int64{int64(at.Position)})
+	n, err := p.node(p.main, "", "Squeeze", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "axes", axes)
 	if err != nil {
 		return nil, err
 	}
@@ -500,7 +514,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 	if err != nil {
 		return nil, err
 	}
-	in := []*graph.Value{rows, p.rows, p.f.Mask}
+	in := []*graph.Value{rows, p.rows, p.mask}
 	if cleared {
 		in = append(in, p.hidden)
 	}
@@ -509,7 +523,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 		return nil, err
 	}
 	back = n.Out[0]
-	dims := slices.Clone(p.shapes.Of(p.f.Mask).Dims)
+	dims := slices.Clone(p.shapes.Of(p.mask).Dims)
 	for _, i := range perm[len(perm)-s.Rank+min(2, len(perm)):] {
 		dims = append(dims, s.Dims[i])
 	}

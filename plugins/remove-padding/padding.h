@@ -98,6 +98,9 @@ class RemovePadding {
       if (first == positions) {
         first = end = 0;
         if (keep_empty_) {
+          // What such a row sees follows from the mask's own numbers.
+          Require(!additive_ || positions == 0, "RemovePadding: row ", b,
+                  " of mask shows no token, needed is one where the mask is added to scores");
           end = positions;
         } else if (keep_first_ || keep_last_) {
           first = keep_first_ ? 0 : positions - 1;

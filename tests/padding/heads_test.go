@@ -67,14 +67,14 @@ var heads = []head{
 	{name: "sorted tokens", nodes: []*onnx.Node{op("TopK", "x one", "top at", integer("axis", 1)), op("Identity", "top", "y")}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
 }
 
-// write makes a model of an encoder with a head: the fixture's last output is x, its mask mask.
-func (h head) write(t *testing.T, kind onnx.Tensor_DataType) string {
+// rewritten is an encoder, the fixture of BERT, with an edit.
+func rewritten(t *testing.T, edit func(*onnx.Model)) string {
 	f, err := models.Lookup("optimum", "bert")
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	encoder := filepath.Join(folder, "encoder.onnx")
+	encoder, path := filepath.Join(folder, "encoder.onnx"), filepath.Join(folder, "model.onnx")
 	if err := f.Write(encoder, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -83,45 +83,51 @@ func (h head) write(t *testing.T, kind onnx.Tensor_DataType) string {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	p := m.Proto()
-	rename := map[string]string{"last_hidden_state": "x", "attention_mask": "mask"}
-	for _, n := range p.Graph.Node {
-		for _, list := range [][]string{n.Input, n.Output} {
-			for i, name := range list {
-				if to := rename[name]; to != "" {
-					list[i] = to
-				}
-			}
-		}
-	}
-	for _, in := range p.Graph.Input {
-		if in.GetName() != "attention_mask" {
-			continue
-		}
-		in.GetType().GetTensorType().ElemType = proto.Int32(int32(kind))
-		in.Name = proto.String("given")
-		p.Graph.Node = append([]*onnx.Node{op("Cast", "given", "mask", integer("to", int64(onnx.Tensor_INT64)))}, p.Graph.Node...)
-	}
-	for _, c := range constants() {
-		if slices.ContainsFunc(h.nodes, func(n *onnx.Node) bool { return slices.Contains(n.Input, c.GetName()) }) {
-			p.Graph.Initializer = append(p.Graph.Initializer, c)
-		}
-	}
-	for i, n := range h.nodes {
-		n = proto.CloneOf(n)
-		n.Name = proto.String("head/" + n.GetOpType() + strings.Repeat("'", i))
-		p.Graph.Node = append(p.Graph.Node, n)
-	}
-	p.Graph.Output = nil
-	for _, name := range h.outputs {
-		p.Graph.Output = append(p.Graph.Output, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
-		p.Graph.Output[len(p.Graph.Output)-1].Type.GetTensorType().Shape = nil
-	}
-	path := filepath.Join(folder, "model.onnx")
-	if err := m.Write(t.Context(), p, path, model.WriteOptions{}); err != nil {
+	edit(m.Proto())
+	if err := m.Write(t.Context(), m.Proto(), path, model.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// write makes a model of an encoder with a head: the encoder's output is x, its mask mask, of a type.
+func (h head) write(t *testing.T, kind onnx.Tensor_DataType) string {
+	return rewritten(t, func(p *onnx.Model) {
+		rename := map[string]string{"last_hidden_state": "x", "attention_mask": "mask"}
+		for _, n := range p.Graph.Node {
+			for _, list := range [][]string{n.Input, n.Output} {
+				for i, name := range list {
+					if to := rename[name]; to != "" {
+						list[i] = to
+					}
+				}
+			}
+		}
+		for _, in := range p.Graph.Input {
+			if in.GetName() != "attention_mask" {
+				continue
+			}
+			in.GetType().GetTensorType().ElemType = proto.Int32(int32(kind))
+			in.Name = proto.String("given")
+			p.Graph.Node = append([]*onnx.Node{op("Cast", "given", "mask", integer("to", int64(onnx.Tensor_INT64)))}, p.Graph.Node...)
+		}
+		for _, c := range constants() {
+			if slices.ContainsFunc(h.nodes, func(n *onnx.Node) bool { return slices.Contains(n.Input, c.GetName()) }) {
+				p.Graph.Initializer = append(p.Graph.Initializer, c)
+			}
+		}
+		for i, n := range h.nodes {
+			n = proto.CloneOf(n)
+			n.Name = proto.String("head/" + n.GetOpType() + strings.Repeat("'", i))
+			p.Graph.Node = append(p.Graph.Node, n)
+		}
+		p.Graph.Output = nil
+		for _, name := range h.outputs {
+			out := &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)}
+			out.Type.GetTensorType().Shape = nil
+			p.Graph.Output = append(p.Graph.Output, out)
+		}
+	})
 }
 
 // TestHeads: where the graph shows that no output depends on hidden tokens they are left out without a word, and the
@@ -159,6 +165,35 @@ func TestMaskTypes(t *testing.T) {
 	for _, kind := range []onnx.Tensor_DataType{onnx.Tensor_INT64, onnx.Tensor_INT32, onnx.Tensor_BOOL, onnx.Tensor_FLOAT} {
 		t.Run(kind.String(), func(t *testing.T) {
 			b.compare(t, heads[0].write(t, kind), plan.ExactPadding)
+		})
+	}
+}
+
+// TestGivenMasks: a mask may be given as scores have it: with axes of heads and queries, or as what is added to them.
+func TestGivenMasks(t *testing.T) {
+	b := open(t)
+	for _, c := range []struct {
+		name, in string // the value of the encoder that the mask stands for
+		kind     onnx.Tensor_DataType
+	}{
+		{"numbers", "/Unsqueeze_1_output_0", onnx.Tensor_INT64},
+		{"floats", "/Cast_output_0", onnx.Tensor_FLOAT},
+		{"added", "/Where_1_output_0", onnx.Tensor_FLOAT},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := rewritten(t, func(p *onnx.Model) {
+				for _, n := range p.Graph.Node {
+					for i, name := range n.Input {
+						if name == c.in {
+							n.Input[i] = "given"
+						}
+					}
+				}
+				p.Graph.Input = append(p.Graph.Input, &onnx.ValueInfo{Name: proto.String("given"), Type: graph.TensorType(c.kind, "batch_size", 1, 1, "sequence_length")})
+			})
+			if !b.compare(t, path, plan.IgnorePadding) {
+				t.Error("the mask was not understood")
+			}
 		})
 	}
 }

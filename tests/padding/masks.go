@@ -53,8 +53,9 @@ func mask(r *rand.Rand, batch, positions int, empty bool) []bool {
 	return visible
 }
 
-// write puts a mask into a tensor.
-func write(v *ort.Value, visible []bool) error {
+// write puts a mask into a tensor: 1 where a token is visible or, where it is added to scores, 0 there and a number below
+// all scores where it is hidden.
+func write(v *ort.Value, visible []bool, added bool) error {
 	b, err := v.Bytes()
 	if err != nil {
 		return err
@@ -72,6 +73,14 @@ func write(v *ort.Value, visible []bool) error {
 		case ort.Int32:
 			binary.LittleEndian.PutUint32(at, uint32(x))
 		case ort.Float32:
+			if added {
+				x := float32(0)
+				if !seen {
+					x = []float32{-1e4, -math.MaxFloat32, float32(math.Inf(-1))}[i%3]
+				}
+				binary.LittleEndian.PutUint32(at, math.Float32bits(x))
+				break
+			}
 			binary.LittleEndian.PutUint32(at, math.Float32bits(float32(x)))
 		case ort.Bool:
 			at[0] = byte(x)

@@ -121,13 +121,13 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		r := rand.New(rand.NewPCG(uint64(round), 7))
 		batch, positions := 1+r.IntN(5), 1+r.IntN(40)
 		// A sequence that is hidden wholly has rows of its own where something else than rows is read of it.
-		visible := mask(r, batch, positions, true)
+		visible := mask(r, batch, positions, !facts.Added)
 		where := fmt.Sprintf("round %d, %d x %d", round, batch, positions)
 		fed, err := inputs.Of(b.library, m, inputs.Options{Seed: uint64(round), Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions), roles.Encoder: int64(positions)}})
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}
-		if err := write(fed.Values[facts.Mask.Name], visible); err != nil {
+		if err := write(fed.Values[facts.Mask.Name], visible, facts.Added); err != nil {
 			t.Fatal(err)
 		}
 		expected, err := plain.Run(t.Context(), fed.Values)
