@@ -85,6 +85,14 @@ TEST(RemovePadding, RetainsSpansOfVisibleTokens) {
       }
     }
     const bool with_hidden = pick(0, 1) == 0;
+    const auto shows_none = [](const std::vector<bool>& row) {
+      return !row.empty() && std::find(row.begin(), row.end(), true) == row.end();
+    };
+    // What a row that shows no token sees follows from the numbers of a mask that is added.
+    if (additive && keep_empty && std::any_of(visible.begin(), visible.end(), shows_none)) {
+      ASSERT_EQ(r.Run(with_hidden), GRAFT_ERROR_INVALID_ARGUMENT);
+      continue;
+    }
     ASSERT_EQ(r.Run(with_hidden), GRAFT_OK) << r.kernel.message.text;
     int32_t total = 0;
     EXPECT_EQ(r.offsets.data<int32_t>()[0], 0);
