@@ -176,7 +176,7 @@ type cyclesResult struct {
 }
 
 // cyclesSide is what a process held, look by look. What the allocator keeps for later comes and goes by tens of MB, so that
-// floors are compared: the least of the looks of the first fifth, and of the last.
+// floors are compared: the least of the looks of the first fifth once the process has settled, and of the last.
 type cyclesSide struct {
 	Looks       []held  `json:"looks"`
 	FirstMB     float64 `json:"rss_floor_first_mb"`
@@ -186,7 +186,8 @@ type cyclesSide struct {
 }
 
 func (c *cyclesSide) compare() {
-	fifth := max(1, len(c.Looks)/5)
+	settled := c.Looks[min(len(c.Looks)-1, len(c.Looks)/10+2):] // until then the process still grows to its size
+	fifth := max(1, len(settled)/5)
 	floor := func(list []held, of func(held) float64) float64 {
 		least := of(list[0])
 		for _, h := range list {
@@ -194,7 +195,7 @@ func (c *cyclesSide) compare() {
 		}
 		return least
 	}
-	first, last := c.Looks[:fifth], c.Looks[len(c.Looks)-fifth:]
+	first, last := settled[:fifth], settled[len(settled)-fifth:]
 	c.FirstMB, c.LastMB = floor(first, func(h held) float64 { return h.RSSMB }), floor(last, func(h held) float64 { return h.RSSMB })
 	more := func(of func(held) float64) int { return int(floor(last, of) - floor(first, of)) }
 	c.Descriptors = more(func(h held) float64 { return float64(h.Descriptors) })
