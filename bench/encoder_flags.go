@@ -23,7 +23,7 @@ func encoderFlags() encoderArguments {
 		threads: flag.Int("threads", 0, "threads of a session of an encoder; 0 for one a core"),
 		each:    flag.Duration("cell", 20*time.Second, "how long the timed runs of a cell of an encoder's figure may take, beyond three rounds"),
 		runs:    flag.Int("runs", 10000, "runs of encoder-random, at least 1,000"),
-		cycles:  flag.Int("cycles", 1000, "cycles of encoder-cycles, at least 100"),
+		cycles:  flag.Int("cycles", 1000, "cycles of encoder-cycles, at least 500"),
 	}
 }
 
@@ -41,7 +41,7 @@ func (a encoderArguments) command() string {
 
 // read makes options of them.
 func (a encoderArguments) read(o *encoderOptions) (err error) {
-	o.threads, o.each, o.runs, o.cycles = *a.threads, *a.each, max(*a.runs, 1000), max(*a.cycles, 100)
+	o.threads, o.each, o.runs, o.cycles = *a.threads, *a.each, max(*a.runs, 1000), max(*a.cycles, 500)
 	if o.config, err = configEntries(*a.config); err != nil {
 		return err
 	}

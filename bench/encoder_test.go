@@ -170,6 +170,22 @@ func TestRoundingOfTheReference(t *testing.T) {
 	}
 }
 
+// What a process holds more is the difference of floors: peaks between them do not count.
+func TestFloorsOfCycles(t *testing.T) {
+	c := cyclesSide{}
+	for i := range 25 {
+		if i < 4 { // not settled
+			c.Looks = append(c.Looks, held{RSSMB: 10})
+			continue
+		}
+		c.Looks = append(c.Looks, held{RSSMB: 100 + float64(i%3)*40 + float64(i), Descriptors: 9 + i%2, Threads: 7 + i/20})
+	}
+	c.compare()
+	if c.FirstMB != 106 || c.LastMB != 121 || c.Descriptors != 0 || c.Threads != 1 {
+		t.Errorf("%+v, need floors of 106 and 121 MB, no descriptor more and one thread", c)
+	}
+}
+
 func TestSessionConfigEntries(t *testing.T) {
 	got, err := configEntries("graft.padding=ignore,a=b=c")
 	if err != nil || len(got) != 2 || got["graft.padding"] != "ignore" || got["a"] != "b=c" {
