@@ -133,6 +133,12 @@ func (t *Tokenizer) named(id int64) (string, bool, error) {
 	return token, ok, nil
 }
 
+// Special reports the id of a special token, such as </s>.
+func (t *Tokenizer) Special(id int64) bool {
+	name, ok, err := t.named(id)
+	return err == nil && ok && t.special[name]
+}
+
 // Target is the tokenizer of the language translated into. It is t itself but
 // for Marian, whose two languages have a model each: Encode with t what is to be
 // translated, and with Target what it is compared with. Decode decodes the
