@@ -120,6 +120,7 @@ type Embedder struct {
 	output  ort.ValueInfo
 	pool    *pooling // nil where the graph's output is the vector
 	after   []step
+	width   int // of a vector; 0 where the model does not say it
 	batcher *batch.Batcher[Row, []float32]
 }
 
@@ -153,7 +154,7 @@ func (e *Embedder) choose(folder string, o Options) error {
 	case len(o.Pooling) > 0:
 		return &diagnostic.Error{Path: b.path, Found: "no output of hidden states to pool among " + b.listed(), Needed: "one of shape [batch, sequence, width]", Fix: "leave out the pooling"}
 	case hasWhole && (whole.Name == "sentence_embedding" || !hasStates): // of which the graph is the whole way
-		e.output = whole
+		e.output, e.width = whole, int(max(whole.Shape[1], 0))
 		if o.Normalize {
 			e.after = []step{normalize{}}
 		}
@@ -182,6 +183,7 @@ func (e *Embedder) choose(folder string, o Options) error {
 		}
 		at = s.width(at)
 	}
+	e.width = at
 	return nil
 }
 
@@ -190,6 +192,9 @@ func (e *Embedder) Prompts() map[string]string { return e.base.modules.prompts }
 
 // MaxTokens is the number of tokens to which texts are cut; 0 for no limit.
 func (e *Embedder) MaxTokens() int { return e.base.longest }
+
+// Dimensions is the width of a vector; 0 where the model does not say it before it runs.
+func (e *Embedder) Dimensions() int { return e.width }
 
 // Row makes tokens of a text, with the prompt of that name before it; "" is the configuration's default, which may be
 // none.
