@@ -46,8 +46,14 @@ func main() {
 	out := flag.String("out", filepath.Join("bench", "results", time.Now().UTC().Format(time.DateOnly)), "folder for the raw figures")
 	peers := flag.String("peers", "", "compare with other engines, whose Python environment is this folder (make bench-peers)")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
+	var encoders batcherFlags
+	flag.StringVar(&encoders.model, "encoder", "", "batcher: the folder of an encoder (default: all-minilm-l6-v2 of make encoders)")
+	flag.StringVar(&encoders.texts, "texts", "", "batcher: a file of text, which is cut into sentences (default: the manual)")
+	flag.IntVar(&encoders.tokens, "batch-tokens", 0, "batcher: the most tokens of a batch (default: the batcher's)")
+	flag.IntVar(&encoders.runs, "batch-runs", 0, "batcher: batches at once (default: 1)")
+	flag.IntVar(&encoders.threads, "threads", 0, "batcher: threads of the session (default: one a core)")
 	flag.Parse()
-	all, command := figures(), "go run ./bench"
+	all, command := append(figures(), batcher(&encoders)), "go run ./bench"
 	if *peers != "" {
 		all, command = peerFigures(*peers), command+" -peers "+*peers
 	}

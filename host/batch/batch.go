@@ -64,6 +64,7 @@ type Batcher[T, R any] struct {
 	running int
 	timer   *time.Timer // set while an item waits for others
 	metrics Metrics
+	cost    cost
 }
 
 // New makes a batcher. It has no goroutine of its own: there is one for each batch, while it runs.

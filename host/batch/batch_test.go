@@ -382,7 +382,7 @@ func TestCutIsTheCheapest(t *testing.T) {
 		}
 		left, cost := slices.Clone(calls), 0
 		for len(left) > 0 { // batch after batch: each cut is again the cheapest of what is left
-			group := similar(left, most)
+			group := similar(left, most, usualOverhead)
 			if !slices.Contains(group, left[0]) {
 				t.Fatal("the oldest is not in the batch")
 			}
@@ -393,7 +393,7 @@ func TestCutIsTheCheapest(t *testing.T) {
 			if padded := longest * len(group); len(group) > 1 && padded > most {
 				t.Fatalf("a batch has %d tokens of at most %d", padded, most)
 			}
-			cost += overhead + longest*len(group)
+			cost += usualOverhead + longest*len(group)
 			left = slices.DeleteFunc(left, func(c *Call[int, int]) bool { return slices.Contains(group, c) })
 		}
 		lengths := make([]int, n)
@@ -411,7 +411,7 @@ func TestCutIsTheCheapest(t *testing.T) {
 						total = 1 << 30
 						break
 					}
-					total, from = total+overhead+padded, i+1
+					total, from = total+usualOverhead+padded, i+1
 				}
 			}
 			best = min(best, total)
@@ -419,6 +419,41 @@ func TestCutIsTheCheapest(t *testing.T) {
 		if cost != best {
 			t.Fatalf("lengths %v, at most %d: cost %d, the least is %d", lengths, most, cost, best)
 		}
+	}
+}
+
+// TestOverhead: what a batch costs beside its tokens is read off the runs; of few runs, or runs of one size, nothing is.
+func TestOverhead(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		runs         int
+		batch, token float64
+		tokens       func(i int) int
+		want         int
+	}{
+		{"a batch is as 10 tokens", 50, 2.2e-3, 0.22e-3, func(i int) int { return 8 * (1 + i%32) }, 10},
+		{"many cores", 50, 2e-3, 0.01e-3, func(i int) int { return 8 * (1 + i%32) }, 200},
+		{"a device, on which tokens cost nothing", 50, 2e-3, 0, func(i int) int { return 8 * (1 + i%32) }, mostOverhead},
+		{"nothing beside the tokens", 50, -1e-4, 1e-3, func(i int) int { return 8 * (1 + i%32) }, 0},
+		{"few runs", 6, 2.2e-3, 0.22e-3, func(i int) int { return 8 * (1 + i%32) }, usualOverhead},
+		{"runs of one size", 50, 2.2e-3, 0.22e-3, func(int) int { return 64 }, usualOverhead},
+		{"no run", 0, 0, 0, nil, usualOverhead},
+	} {
+		var k cost
+		for i := range c.runs {
+			n := c.tokens(i)
+			k.add(n, c.batch+c.token*float64(n))
+		}
+		if got := k.overhead(); got < c.want-1 || got > c.want+1 {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+	var k cost
+	for i := range 1000 { // a machine that becomes another
+		k.add(8*(1+i%32), map[bool]float64{true: 2.2e-3, false: 20e-3}[i < 500]+0.2e-3*float64(8*(1+i%32)))
+	}
+	if got := k.overhead(); got < 95 || got > 105 {
+		t.Errorf("after it became slower to begin: %d, want 100", got)
 	}
 }
 

@@ -6,10 +6,6 @@ import (
 	"slices"
 )
 
-// overhead is what a batch costs beside its tokens, in tokens. Below it, padding is cheaper than a batch more: of small
-// encoders on two cores, a run of one token takes as long as 30 to 60 tokens of a long one.
-const overhead = 32
-
 // horizon is the number of items, the oldest, among which those of a similar length are looked for.
 const horizon = 256
 
@@ -20,7 +16,7 @@ func (b *Batcher[T, R]) take() []*Call[T, R] {
 	if b.options.Unpadded {
 		batch = slices.Clone(inOrder(b.waiting, b.options.MaxTokens))
 	} else {
-		batch = similar(oldest, b.options.MaxTokens)
+		batch = similar(oldest, b.options.MaxTokens, b.cost.overhead())
 	}
 	taken := make(map[*Call[T, R]]bool, len(batch))
 	for _, c := range batch {
@@ -44,7 +40,7 @@ func inOrder[T, R any](waiting []*Call[T, R], most int) []*Call[T, R] {
 
 // similar is the batch of the oldest item, when all are cut into batches of similar length so that the padded tokens and
 // the overhead of each batch are least.
-func similar[T, R any](waiting []*Call[T, R], most int) []*Call[T, R] {
+func similar[T, R any](waiting []*Call[T, R], most, overhead int) []*Call[T, R] {
 	sorted := slices.Clone(waiting)
 	slices.SortStableFunc(sorted, func(x, y *Call[T, R]) int { return cmp.Compare(x.length, y.length) })
 	// cost[i] is that of the first i items; the last batch of them begins at from[i].

@@ -25,7 +25,11 @@ func (b *Batcher[T, R]) compute(ctx context.Context, batch []*Call[T, R]) {
 	start := time.Now()
 	results, err := b.call(ctx, items)
 	b.mu.Lock()
-	b.metrics.ran(len(batch), sum, padded, time.Since(start))
+	took := time.Since(start)
+	b.metrics.ran(len(batch), sum, padded, took)
+	if err == nil {
+		b.cost.add(padded, took.Seconds())
+	}
 	if err == nil && len(results) != len(items) {
 		err = &diagnostic.Error{Found: fmt.Sprintf("the run of a batch returned %d results", len(results)), Needed: fmt.Sprintf("%d, one for each input", len(items))}
 		b.finish(batch, nil, err)

@@ -231,6 +231,15 @@ func (e *Embedder) Start(ctx context.Context, r Row, room bool) (*batch.Call[Row
 	return e.batcher.Start(ctx, r, room)
 }
 
+// Alone computes the vector of one row by itself, beside all others: what the batcher is compared with.
+func (e *Embedder) Alone(ctx context.Context, r Row) ([]float32, error) {
+	vectors, err := e.run(ctx, []Row{r})
+	if err != nil {
+		return nil, err
+	}
+	return vectors[0], nil
+}
+
 func (e *Embedder) run(ctx context.Context, rows []Row) ([][]float32, error) {
 	out := make([][]float32, len(rows))
 	err := e.base.run(ctx, rows, e.output, func(i int, values []float32, width int) error {
