@@ -434,7 +434,7 @@ func TestOverhead(t *testing.T) {
 		{"a batch is as 10 tokens", 50, 2.2e-3, 0.22e-3, func(i int) int { return 8 * (1 + i%32) }, 10},
 		{"many cores", 50, 2e-3, 0.01e-3, func(i int) int { return 8 * (1 + i%32) }, 200},
 		{"a device, on which tokens cost nothing", 50, 2e-3, 0, func(i int) int { return 8 * (1 + i%32) }, mostOverhead},
-		{"nothing beside the tokens", 50, -1e-4, 1e-3, func(i int) int { return 8 * (1 + i%32) }, 0},
+		{"nothing beside the tokens", 50, -1e-4, 1e-3, func(i int) int { return 8 * (1 + i%32) }, leastOverhead},
 		{"few runs", 6, 2.2e-3, 0.22e-3, func(i int) int { return 8 * (1 + i%32) }, usualOverhead},
 		{"runs of one size", 50, 2.2e-3, 0.22e-3, func(int) int { return 64 }, usualOverhead},
 		{"no run", 0, 0, 0, nil, usualOverhead},

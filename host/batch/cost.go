@@ -4,6 +4,7 @@ package batch
 // core (2 ms and 0.23 ms a token), and more where many cores share an operator.
 const (
 	usualOverhead = 32 // before it is known
+	leastOverhead = 8  // whatever was measured: times are noisy
 	mostOverhead  = 1024
 )
 
@@ -27,8 +28,8 @@ func (c *cost) overhead() int {
 	token := (c.xy - c.x*c.y/c.n) / spread
 	batch := (c.y - token*c.x) / c.n
 	switch {
-	case batch <= 0:
-		return 0
+	case batch <= leastOverhead*token:
+		return leastOverhead
 	case batch >= mostOverhead*token:
 		return mostOverhead
 	}
