@@ -431,7 +431,8 @@ func TestOverhead(t *testing.T) {
 		tokens       func(i int) int
 		want         int
 	}{
-		{"a batch is as 10 tokens", 50, 2.2e-3, 0.22e-3, func(i int) int { return 8 * (1 + i%32) }, 10},
+		{"a batch is as 50 tokens", 50, 11e-3, 0.22e-3, func(i int) int { return 8 * (1 + i%32) }, 50},
+		{"a batch is as 10 tokens", 50, 2.2e-3, 0.22e-3, func(i int) int { return 8 * (1 + i%32) }, leastOverhead},
 		{"many cores", 50, 2e-3, 0.01e-3, func(i int) int { return 8 * (1 + i%32) }, 200},
 		{"a device, on which tokens cost nothing", 50, 2e-3, 0, func(i int) int { return 8 * (1 + i%32) }, mostOverhead},
 		{"nothing beside the tokens", 50, -1e-4, 1e-3, func(i int) int { return 8 * (1 + i%32) }, leastOverhead},

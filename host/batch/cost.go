@@ -4,7 +4,7 @@ package batch
 // core (2 ms and 0.23 ms a token), and more where many cores share an operator.
 const (
 	usualOverhead = 32 // before it is known
-	leastOverhead = 8  // whatever was measured: times are noisy
+	leastOverhead = 16 // whatever was measured: times are noisy, and a little padding costs less than a batch of one text
 	mostOverhead  = 1024
 )
 

@@ -27,13 +27,14 @@ type Options struct {
 	Plugins    *loaded.Set // nil for none: the model runs as exported
 	Plan       plan.Options
 	MapWeights bool
-	Threads    int          // of an operator; 0 is one a core
-	Logger     *slog.Logger // nil for silence
-	ModelFile  string       // the graph, below the folder; "" finds it
-	MaxInput   int          // tokens to which inputs are cut; 0 is as the model's configuration says
-	Pooling    []string     // in place of the configuration's; nil for that
-	Normalize  bool         // vectors have the length 1, also where the configuration does not say so
-	Raw        bool         // scores are logits
+	Threads    int               // of an operator; 0 is one a core
+	Config     map[string]string // entries of the session's configuration
+	Logger     *slog.Logger      // nil for silence
+	ModelFile  string            // the graph, below the folder; "" finds it
+	MaxInput   int               // tokens to which inputs are cut; 0 is as the model's configuration says
+	Pooling    []string          // in place of the configuration's; nil for that
+	Normalize  bool              // vectors have the length 1, also where the configuration does not say so
+	Raw        bool              // scores are logits
 	Batch      batch.Options[Row]
 }
 

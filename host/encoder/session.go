@@ -43,14 +43,14 @@ type session struct {
 	positions int  // that the model's tables have; 0 for no limit
 	outputs   []ort.ValueInfo
 	pad       int64
-	threads   int
+	made      ort.SessionOptions // what sessions are made with, patched or not
 	logger    *slog.Logger
 
 	native   *ort.Session
 	patched  bool // by graft's operators
 	files    *model.Files
 	plain    func() *ort.Session // without them, of the same files; made once
-	made     atomic.Pointer[ort.Session]
+	second   atomic.Pointer[ort.Session]
 	reverted atomic.Bool // plain runs
 }
 
@@ -61,7 +61,7 @@ func openSession(path string, o Options) (s *session, err error) {
 		return nil, err
 	}
 	defer m.Close()
-	s = &session{path: path, library: o.Library, threads: o.Threads, logger: o.Logger}
+	s = &session{path: path, library: o.Library, logger: o.Logger, made: ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError, Config: o.Config}}
 	if s.files, err = m.Files(); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func openSession(path string, o Options) (s *session, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	options := ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError}
+	options := s.made
 	if o.Plugins != nil && len(o.Plugins.Plugins) > 0 {
 		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger, MapWeights: o.MapWeights}
 		p.Done = func(a *patch.Analysis) { s.patched = a.Plan.Replaced() > 0 }
@@ -270,7 +270,9 @@ func (s *session) makePlain() *ort.Session {
 	if s.files.Unchanged() != nil {
 		return nil
 	}
-	plain, err := s.library.NewSession(s.path, ort.SessionOptions{IntraOpThreads: s.threads, LogSeverity: ort.LogError, Unpatched: true})
+	options := s.made
+	options.Unpatched = true
+	plain, err := s.library.NewSession(s.path, options)
 	if err == nil {
 		err = s.files.Unchanged()
 	}
@@ -278,7 +280,7 @@ func (s *session) makePlain() *ort.Session {
 		plain.Close()
 		return nil
 	}
-	s.made.Store(plain)
+	s.second.Store(plain)
 	return plain
 }
 
@@ -347,5 +349,5 @@ func floatsOf(v *ort.Value) ([]float32, error) {
 // close ends the session. Nothing may run.
 func (s *session) close() {
 	s.native.Close()
-	s.made.Load().Close()
+	s.second.Load().Close()
 }
