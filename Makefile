@@ -166,7 +166,7 @@ race-test: graft runtime
 	@go test -race -short -timeout 20m . ./host/cuda/... ./host/decode ./host/ort/... ./host/pipeline ./host/worker
 
 # The figures of the README, measured; raw times under bench/results.
-bench: graft runtime
+bench: graft runtime encoders
 	@out=bench/results/$$(date -u +%F); go run ./bench -out $$out; code=$$?; go run ./bench/chart $$out && exit $$code
 
 # The README's picture, made again from the results that stand: make chart RESULTS=bench/results/DATE.
