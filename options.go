@@ -18,22 +18,50 @@ type (
 	GeneratorOption interface{ generator(*generatorOptions) }
 	// GenerateOption is an option of [Generator.Generate] and [Generator.GenerateText].
 	GenerateOption interface{ generate(*settings) }
+	// BatcherOption is an option of [NewBatcher].
+	BatcherOption interface{ batcher(*batchOptions) }
+	// EmbedderOption is an option of [NewEmbedder].
+	EmbedderOption interface{ embedder(*encoderOptions) }
+	// RerankerOption is an option of [NewReranker].
+	RerankerOption interface{ reranker(*encoderOptions) }
 
 	// AnalysisOption is an option of [Enable] and [Patch].
 	AnalysisOption interface {
 		EnableOption
 		PatchOption
 	}
-	// PluginOption says which plugins may be used. Enable, Patch and NewGenerator take it.
+	// EncoderOption is an option of [NewEmbedder] and [NewReranker].
+	EncoderOption interface {
+		EmbedderOption
+		RerankerOption
+	}
+	// BatchOption says how inputs become batches. NewBatcher, NewEmbedder and NewReranker take it.
+	BatchOption interface {
+		BatcherOption
+		EncoderOption
+	}
+	// PluginOption says which plugins may be used. Enable, Patch, NewGenerator, NewEmbedder and NewReranker take it.
 	PluginOption interface {
 		EnableOption
 		PatchOption
 		GeneratorOption
+		EncoderOption
 	}
-	// SessionOption says how models are opened. Enable and NewGenerator take it.
+	// SessionOption says how models are opened. Enable, NewGenerator, NewEmbedder and NewReranker take it.
 	SessionOption interface {
 		EnableOption
 		GeneratorOption
+		EncoderOption
+	}
+	// FolderOption says how a model folder is used. NewGenerator, NewEmbedder and NewReranker take it.
+	FolderOption interface {
+		GeneratorOption
+		EncoderOption
+	}
+	// LoggerOption is Logger's. Enable, NewEmbedder and NewReranker take it.
+	LoggerOption interface {
+		EnableOption
+		EncoderOption
 	}
 	// SearchOption says what is generated. NewGenerator takes it for all calls of Generate, and
 	// Generate for one.
@@ -69,6 +97,8 @@ type pluginOption func(*pluginOptions)
 func (f pluginOption) enable(o *enableOptions)       { f(&o.pluginOptions) }
 func (f pluginOption) patch(o *pluginOptions)        { f(o) }
 func (f pluginOption) generator(o *generatorOptions) { f(&o.pluginOptions) }
+func (f pluginOption) embedder(o *encoderOptions)    { f(&o.pluginOptions) }
+func (f pluginOption) reranker(o *encoderOptions)    { f(&o.pluginOptions) }
 
 // Plugins uses only the plugins of these names. One that is not installed is an error.
 func Plugins(names ...string) PluginOption {
@@ -127,6 +157,24 @@ type sessionOption func(*pluginOptions)
 
 func (f sessionOption) enable(o *enableOptions)       { f(&o.pluginOptions) }
 func (f sessionOption) generator(o *generatorOptions) { f(&o.pluginOptions) }
+func (f sessionOption) embedder(o *encoderOptions)    { f(&o.pluginOptions) }
+func (f sessionOption) reranker(o *encoderOptions)    { f(&o.pluginOptions) }
+
+// folderOption is one that generators and encoders have each in a place of their own.
+type folderOption struct {
+	generates func(*generatorOptions)
+	encodes   func(*encoderOptions)
+}
+
+func (f folderOption) generator(o *generatorOptions) { f.generates(o) }
+func (f folderOption) embedder(o *encoderOptions)    { f.encodes(o) }
+func (f folderOption) reranker(o *encoderOptions)    { f.encodes(o) }
+
+type loggerOption struct{ logger *slog.Logger }
+
+func (l loggerOption) enable(o *enableOptions)    { o.logger = l.logger }
+func (l loggerOption) embedder(o *encoderOptions) { o.logger = l.logger }
+func (l loggerOption) reranker(o *encoderOptions) { o.logger = l.logger }
 
 // MapWeights lets sessions map the weights of models that are opened by path, instead of reading them into memory of
 // their own. Processes then share one copy, and opening takes less time. It is for files that never change once they
@@ -151,9 +199,7 @@ func (f enableOption) enable(o *enableOptions) { f(o) }
 // Logger receives one line for every session, and one warning for every session
 // that could not be patched or that runs unpatched after an operator failed.
 // Without it only warnings are written, to [slog.Default].
-func Logger(l *slog.Logger) EnableOption {
-	return enableOption(func(o *enableOptions) { o.logger = l })
-}
+func Logger(l *slog.Logger) LoggerOption { return loggerOption{l} }
 
 // Strict makes a failure to patch the failure of the session, and a failure of
 // an operator that of the run. Otherwise such a session is created unpatched, or

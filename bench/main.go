@@ -50,8 +50,13 @@ func main() {
 	peers := flag.String("peers", "", "compare with other engines, whose Python environment is this folder (make bench-peers)")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
 	e := encoderFlags()
+	var encoders batcherFlags
+	flag.StringVar(&encoders.model, "encoder", "", "batcher: the folder of an encoder (default: all-minilm-l6-v2 of make encoders)")
+	flag.IntVar(&encoders.tokens, "batch-tokens", 0, "batcher: the most tokens of a batch (default: the batcher's)")
+	flag.IntVar(&encoders.runs, "batch-runs", 0, "batcher: batches at once (default: 1)")
 	flag.Parse()
-	all, command := figures(), "go run ./bench"
+	encoders.texts, encoders.threads = *e.texts, *e.threads
+	all, command := append(figures(), batcher(&encoders)), "go run ./bench"
 	switch {
 	case *e.on && *peers != "":
 		all, command = encoderPeerFigures(*peers), command+e.command()+" -peers "+*peers

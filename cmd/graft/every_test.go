@@ -21,12 +21,15 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, PLUGIN, TEXTS and OUT stand for files.
+// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS, PAIRS and
+// OUT stand for files.
 var everyCommand = map[string][]string{
 	"graft":                {"", "--version", "MODEL", "--MODEL"},
 	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
 	"graft completion":     {"bash", "zsh", "fish", "powershell"},
 	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
+	"graft embed":          {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
+	"graft rerank":         {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
 	"graft generate":       {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
 	"graft help":           {"", "plugin list", "MODEL"},
 	"graft inspect":        {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS"},
@@ -43,12 +46,12 @@ var everyCommand = map[string][]string{
 }
 
 // subjects are the files that command lines name.
-type subjects struct{ model, folder, plugin, texts, out string }
+type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pairs string }
 
 func (s *subjects) arguments(path, line string, more ...string) []string {
 	args := append(strings.Fields(path)[1:], strings.Fields(line)...)
 	for i, a := range args {
-		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out} {
+		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs} {
 			args[i] = strings.ReplaceAll(args[i], name, value)
 			if a != args[i] {
 				break
@@ -113,7 +116,9 @@ func TestFullDevice(t *testing.T) {
 	}
 	defer full.Close()
 	dir := t.TempDir()
-	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu", filepath.Join(dir, "words"), filepath.Join(dir, "out")}
+	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu", filepath.Join(dir, "words"), filepath.Join(dir, "out"),
+		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs")}
+	write(t, s.pairs, "a query\ta document\n")
 	if err := os.WriteFile(s.texts, []byte("a\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +150,16 @@ const hostile = "\x1b[31m\u202e\u200b\u009b2J|`<script>\ngraft: forged\r\x7f\xff
 func TestHostileText(t *testing.T) {
 	alone(t)
 	dir := filepath.Join(t.TempDir(), strings.ReplaceAll(hostile, "/", "_"))
-	s := &subjects{filepath.Join(dir, "model"+hostile+".onnx"), filepath.Join(dir, "folder"), filepath.Join(dir, "plugin"), filepath.Join(dir, "texts"), filepath.Join(dir, "out")}
+	s := &subjects{filepath.Join(dir, "model"+hostile+".onnx"), filepath.Join(dir, "folder"), filepath.Join(dir, "plugin"), filepath.Join(dir, "texts"), filepath.Join(dir, "out"),
+		filepath.Join(dir, "encoder"), filepath.Join(dir, "reranker"), filepath.Join(dir, "pairs")}
+	for from, to := range map[string]string{"../../models/encoders/embedder": s.encoder, "../../models/encoders/reranker": s.reranker} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(to, "modules.json"), `[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling\u001b[31m"}]`)
+	}
+	hostileModel(t, "../../models/encoders/reranker/model.onnx", filepath.Join(s.reranker, "model.onnx"))
+	write(t, s.pairs, "a\x1b[31m\u202e\tb\nc\tb\xff\n\x1b]0;title\a\n")
 	hostileModel(t, "../../models/tiny-gpt2/model.onnx", s.model)
 	for _, name := range []string{"encoder_model.onnx", "decoder_model_merged.onnx", "config.json", "generation_config.json", "tokenizer.json"} {
 		copyFile(t, filepath.Join("../../models/g2p", name), filepath.Join(s.folder, name))

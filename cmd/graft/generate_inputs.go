@@ -68,24 +68,28 @@ func (o *generation) ofImages(folder string, g *generate.Generator, options *sea
 // inputs opens what is read, and counts it where it can be read twice; a total of
 // 0 is not known.
 func inputs(path string, longest int) (read func() (string, error), total int64, done func() error, err error) {
-	if path == "-" {
-		return pipeline.Lines("standard input", os.Stdin, longest), 0, func() error { return nil }, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, nil, err
+	f, name, done := os.Stdin, "standard input", func() error { return nil }
+	if path != "-" {
+		if f, err = os.Open(path); err != nil {
+			return nil, 0, nil, err
+		}
+		name, done = path, f.Close
 	}
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		count := pipeline.Lines(path, f, longest)
+		begin, err := f.Seek(0, io.SeekCurrent) // a shell may have read of its standard input
+		if err != nil {
+			return nil, 0, nil, errors.Join(err, done())
+		}
+		count := pipeline.Lines(name, f, longest)
 		for _, err = count(); err == nil; _, err = count() {
 			total++
 		}
 		if !errors.Is(err, io.EOF) {
-			return nil, 0, nil, errors.Join(err, f.Close())
+			return nil, 0, nil, errors.Join(err, done())
 		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return nil, 0, nil, errors.Join(err, f.Close())
+		if _, err := f.Seek(begin, io.SeekStart); err != nil {
+			return nil, 0, nil, errors.Join(err, done())
 		}
 	}
-	return pipeline.Lines(path, f, longest), total, f.Close, nil
+	return pipeline.Lines(name, f, longest), total, done, nil
 }

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -81,6 +82,7 @@ type cli struct {
 	talk      io.Writer
 	outputs   []string // values of -o
 	json      bool     // one JSON object on stdout
+	form      string   // the value of -o that is one of takesForms, or text
 	file      string   // the value of -o that is no format
 	quiet     bool     // no talk on stderr
 	runtime   string   // path of libonnxruntime
@@ -107,7 +109,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		Example:           "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
 	}
 	f := root.PersistentFlags()
-	f.StringArrayVarP(&c.outputs, "output", "o", nil, "json or text: the form of what goes to stdout; for patch and generate also the file to write")
+	f.StringArrayVarP(&c.outputs, "output", "o", nil, "json or text: the form of what goes to stdout; for patch, generate, embed and rerank also the file to write")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "print data and errors only")
 	f.StringVar(&c.runtime, "onnxruntime", "", "path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
 	f.StringArrayVar(&c.folders, "plugins-dir", nil, "folder with plugins, searched first; may be repeated")
@@ -115,7 +117,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		return helped(cmd, flagError(err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	return root
@@ -166,6 +168,14 @@ func (c *cli) chooseFormat(cmd *cobra.Command) error {
 		switch {
 		case o == "json" || o == "text":
 			c.json = o == "json"
+			if cmd.Annotations[takesForms] != "" && o == "text" {
+				c.form = o
+			}
+		case slices.Contains(strings.Fields(cmd.Annotations[takesForms]), o):
+			if c.form != "" && c.form != o {
+				return misuse(fmt.Sprintf("-o %s and -o %s", c.form, o), "one form")
+			}
+			c.form = o
 		case cmd.Annotations[writesFile] == "":
 			return misuse(fmt.Sprintf("-o %s", o), "text or json")
 		case c.file != "":
@@ -179,6 +189,9 @@ func (c *cli) chooseFormat(cmd *cobra.Command) error {
 
 // writesFile marks a command whose -o may name a file.
 const writesFile = "writes-file"
+
+// takesForms marks a command whose results have forms of their own, which -o may name.
+const takesForms = "takes-forms"
 
 // exactly is cobra.ExactArgs with exit code 2.
 func exactly(n int, what string) cobra.PositionalArgs {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the commands as a shell would. In the scripts, $TINY is a
-// model, $TIED one with a block that is planned and cannot be placed, $G2P a model folder, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver
+// model, $TIED one with a block that is planned and cannot be placed, $G2P a model folder, $ENCODERS the folder of small encoders, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver
 // without a device, and graft knows of none unless told. $FIXTURE is the loader's test plugin, in C over $HEADER.
 func TestScripts(t *testing.T) {
 	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
@@ -62,6 +62,10 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	header, err := filepath.Abs("../../abi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoders, err := filepath.Abs("../../models/encoders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +95,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TIED", tied)
 			e.Setenv("PLUGINS", plugins)
 			e.Setenv("G2P", g2p)
+			e.Setenv("ENCODERS", encoders)
 			e.Setenv("CUDA_DRIVER", cudaDriver)
 			e.Setenv("FIXTURE", fixture)
 			e.Setenv("HEADER", header)

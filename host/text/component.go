@@ -46,6 +46,7 @@ type component struct {
 	Prepend      string `json:"prepend"`
 
 	Single        []json.RawMessage                `json:"single"`
+	Pair          []json.RawMessage                `json:"pair"`
 	SpecialTokens map[string]struct{ IDs []int32 } `json:"special_tokens"`
 	Separator     [2]json.RawMessage               `json:"sep"`
 	Classifier    [2]json.RawMessage               `json:"cls"`
@@ -221,63 +222,86 @@ func (c *component) scheme() (string, error) {
 	return "", fmt.Errorf("%s: found prepend_scheme %q, needed always, first or never", c.Type, scheme)
 }
 
-// template reads a post-processor, as far as it concerns one text.
-func (c *component) template() (template, error) {
+// template reads a post-processor: what it puts around one text, and around two.
+func (c *component) template() (templates, error) {
 	switch c.Type {
 	case "Sequence":
-		var only template
+		var only templates
 		for i := range c.Processors {
 			t, err := c.Processors[i].template()
 			if err != nil {
-				return nil, err
+				return templates{}, err
 			}
-			if t != nil && only != nil {
-				return nil, fmt.Errorf("%s: found a second processor that adds tokens (%s), needed at most one", c.Type, c.Processors[i].Type)
+			if t.single != nil && only.single != nil {
+				return templates{}, fmt.Errorf("%s: found a second processor that adds tokens (%s), needed at most one", c.Type, c.Processors[i].Type)
 			}
-			if t != nil {
+			if t.single != nil {
 				only = t
 			}
 		}
 		return only, nil
 	case "ByteLevel": // it moves offsets only
-		return nil, nil
+		return templates{}, nil
 	case "BertProcessing", "RobertaProcessing":
 		var first, last int32
 		if json.Unmarshal(c.Classifier[1], &first) != nil || json.Unmarshal(c.Separator[1], &last) != nil {
-			return nil, fmt.Errorf("%s: found cls %s and sep %s, needed [token, id] in both", c.Type, c.Classifier, c.Separator)
+			return templates{}, fmt.Errorf("%s: found cls %s and sep %s, needed [token, id] in both", c.Type, c.Classifier, c.Separator)
 		}
-		return template{{ids: []int32{first}}, {text: true}, {ids: []int32{last}}}, nil
+		cls, sep := []int32{first}, []int32{last}
+		a := templates{single: template{{ids: cls}, {text: true}, {ids: sep}}}
+		if c.Type == "BertProcessing" {
+			a.pair = append(a.single[:3:3], templatePart{text: true, second: true, kind: 1}, templatePart{ids: sep, kind: 1})
+		} else { // which separates by two, and knows one type
+			a.pair = append(a.single[:3:3], templatePart{ids: sep}, templatePart{text: true, second: true}, templatePart{ids: sep})
+		}
+		return a, nil
 	case "TemplateProcessing":
-		return c.pieces()
+		single, err := c.pieces("single", c.Single)
+		if err != nil {
+			return templates{}, err
+		}
+		a := templates{single: single}
+		if a.pair, err = c.pieces("pair", c.Pair); err != nil {
+			a.bad = err // a tokenizer of single texts needs none
+		}
+		return a, nil
 	}
-	return nil, c.unsupported("BertProcessing, ByteLevel, RobertaProcessing, Sequence, TemplateProcessing")
+	return templates{}, c.unsupported("BertProcessing, ByteLevel, RobertaProcessing, Sequence, TemplateProcessing")
 }
 
-func (c *component) pieces() (template, error) {
+// pieces reads a template for one text or two.
+func (c *component) pieces(what string, list []json.RawMessage) (template, error) {
 	t := template{}
-	for _, data := range c.Single {
+	for _, data := range list {
 		var p struct {
-			SpecialToken *struct{ ID string }
-			Sequence     *struct{ ID string }
+			SpecialToken, Sequence *struct {
+				ID   string
+				Type int64 `json:"type_id"`
+			}
 		}
 		if err := json.Unmarshal(data, &p); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Type, err)
 		}
 		switch {
 		case p.Sequence != nil && p.Sequence.ID == "A":
-			t = append(t, templatePart{text: true})
+			t = append(t, templatePart{text: true, kind: p.Sequence.Type})
+		case p.Sequence != nil && p.Sequence.ID == "B" && what == "pair":
+			t = append(t, templatePart{text: true, second: true, kind: p.Sequence.Type})
 		case p.SpecialToken != nil:
 			token, ok := c.SpecialTokens[p.SpecialToken.ID]
 			if !ok {
-				return nil, fmt.Errorf("%s: found token %q in single, needed it in special_tokens", c.Type, p.SpecialToken.ID)
+				return nil, fmt.Errorf("%s: found token %q in %s, needed it in special_tokens", c.Type, p.SpecialToken.ID, what)
 			}
-			t = append(t, templatePart{ids: token.IDs})
+			t = append(t, templatePart{ids: token.IDs, kind: p.SpecialToken.Type})
 			if n := t.added(); n > maxAround {
 				return nil, fmt.Errorf("%s: found %d ids around a text, needed at most %d", c.Type, n, maxAround)
 			}
 		default:
-			return nil, fmt.Errorf("%s: found %s in single, needed the sequence A or a special token", c.Type, data)
+			return nil, fmt.Errorf("%s: found %s in %s, needed the sequence %s or a special token", c.Type, data, what, map[bool]string{true: "A", false: "A, B"}[what == "single"])
 		}
+	}
+	if texts := t.texts(); what == "pair" && texts != [2]int{1, 1} {
+		return nil, fmt.Errorf("%s: found %d times A and %d times B in pair, needed each once", c.Type, texts[0], texts[1])
 	}
 	return t, nil
 }

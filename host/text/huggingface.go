@@ -11,7 +11,7 @@ type huggingFace struct {
 	model      model
 	prepare    func(word string) string // what the model still needs done to a word
 	cache      *wordCache
-	around     template
+	around     templates
 	chain      decoder
 	addedIDs   map[string]int32
 	addedNames map[int32]string
@@ -68,7 +68,7 @@ func firstRune(s string) int {
 	return len(s)
 }
 
-func (h *huggingFace) template() template { return h.around }
+func (h *huggingFace) template() templates { return h.around }
 
 func (h *huggingFace) token(id int32) (string, bool) {
 	if token, ok := h.addedNames[id]; ok {

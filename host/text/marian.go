@@ -14,7 +14,7 @@ type marian struct {
 	ids     map[string]int32
 	names   map[int32]string
 	unknown int32
-	around  template
+	around  templates
 	added   *addedSet
 	addedID map[string]int32
 	special map[string]bool
@@ -52,7 +52,7 @@ func (m *marian) encode(s string) ([]int32, error) {
 	return out, nil
 }
 
-func (m *marian) template() template { return m.around }
+func (m *marian) template() templates { return m.around }
 
 func (m *marian) token(id int32) (string, bool) {
 	token, ok := m.names[id]

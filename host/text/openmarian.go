@@ -2,12 +2,15 @@ package text
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/storage"
 )
+
+var errPair = errors.New("found two texts, needed one: Marian's models read no pairs")
 
 // openMarian reads the files of transformers' MarianTokenizer. Its punctuation
 // normaliser is not asked, as transformers does not ask it when it tokenizes.
@@ -63,7 +66,7 @@ func openMarian(dir string) (*Tokenizer, error) {
 	}
 	side := func(pieces *sentencePiece, ids map[string]int32) *Tokenizer {
 		m := &marian{pieces: pieces, spoken: target, ids: ids, names: map[int32]string{}, unknown: unknown,
-			around: template{{text: true}, {ids: []int32{end}}}, addedID: map[string]int32{}, special: special}
+			around: templates{single: template{{text: true}, {ids: []int32{end}}}, bad: errPair}, addedID: map[string]int32{}, special: special}
 		for token, id := range targetIDs {
 			m.names[id] = token
 		}

@@ -19,7 +19,7 @@ type Tokenizer struct {
 // codec is one way between text and ids: a tokenizer.json or a Marian model.
 type codec interface {
 	encode(s string) ([]int32, error)
-	template() template
+	template() templates
 	token(id int32) (string, bool)
 	id(token string) (int32, bool)
 	size() int
@@ -51,21 +51,51 @@ type DecodeOptions struct {
 	Spaces            Spaces
 }
 
+// Encoding is a text, or two, as an encoder reads it.
+type Encoding struct {
+	IDs []int64
+	// Types says for each id which text it belongs to, as the tokenizer counts: token_type_ids.
+	Types []int64
+}
+
 // Encode returns the ids of a text. Text that is not UTF-8 is an error that
 // names the first bad byte; Hugging Face's tokenizers cannot be given any.
 func (t *Tokenizer) Encode(s string, o EncodeOptions) ([]int64, error) {
-	if i := invalidUTF8(s); i >= 0 {
-		return nil, fmt.Errorf("text of %d bytes: found byte 0x%02x at offset %d, needed UTF-8; convert the text or drop the line", len(s), s[i], i)
+	e, err := t.encoding([]string{s}, o, false)
+	return e.IDs, err
+}
+
+// EncodeTyped is Encode with the types of the ids.
+func (t *Tokenizer) EncodeTyped(s string, o EncodeOptions) (Encoding, error) {
+	return t.encoding([]string{s}, o, true)
+}
+
+// EncodePair returns the ids of two texts that are read together, such as a query and a document. Over MaxLength the
+// longer one is cut first (longest_first). Marian's tokenizers have no pairs.
+func (t *Tokenizer) EncodePair(first, second string, o EncodeOptions) (Encoding, error) {
+	return t.encoding([]string{first, second}, o, true)
+}
+
+func (t *Tokenizer) encoding(texts []string, o EncodeOptions, types bool) (Encoding, error) {
+	var ids [2][]int32
+	for k, s := range texts {
+		if i := invalidUTF8(s); i >= 0 {
+			return Encoding{}, fmt.Errorf("text of %d bytes: found byte 0x%02x at offset %d, needed UTF-8; convert the text or drop the line", len(s), s[i], i)
+		}
+		var err error
+		if ids[k], err = t.encode(s); err != nil {
+			return Encoding{}, fmt.Errorf("%s: %w", t.path, err)
+		}
 	}
-	ids, err := t.encode(s)
+	around, err := t.template().of(len(texts) == 2)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.path, err)
+		return Encoding{}, fmt.Errorf("%s: %w", t.path, err)
 	}
-	out, err := t.template().apply(ids, o)
+	e, err := around.apply(ids[0], ids[1], o, types)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.path, err)
+		return Encoding{}, fmt.Errorf("%s: %w", t.path, err)
 	}
-	return out, nil
+	return e, nil
 }
 
 // Decode returns the text of ids.
@@ -101,6 +131,12 @@ func (t *Tokenizer) named(id int64) (string, bool, error) {
 	}
 	token, ok := t.token(int32(id))
 	return token, ok, nil
+}
+
+// Special reports the id of a special token, such as </s>.
+func (t *Tokenizer) Special(id int64) bool {
+	name, ok, err := t.named(id)
+	return err == nil && ok && t.special[name]
 }
 
 // Target is the tokenizer of the language translated into. It is t itself but

@@ -78,6 +78,8 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		{"ab", "model.onnx", "--rounds", "1"}, {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4"},
 		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
+		{"embed", "models/encoders/embedder", "--input", "words.txt", "-o", "vectors.npy"},
+		{"rerank", "models/encoders/reranker", "--tsv", "--input", "pairs.tsv", "-o", "ranked.jsonl"},
 		{"score", "sounds.txt", "words.txt"}, {"plugin", "install", "flash-decode"}, {"plugin", "list"},
 		{"plugin", "inspect", "flash-decode"}, {"plugin", "verify"}, {"plugin", "remove", "flash-decode"}, {"version"},
 	} {

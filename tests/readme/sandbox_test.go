@@ -95,6 +95,8 @@ func newSandbox(t *testing.T) *sandbox {
 		must(os.WriteFile(filepath.Join(s.folder, path), data, 0o644))
 	}
 	must(os.CopyFS(filepath.Join(s.folder, "models", "g2p"), os.DirFS(filepath.Join(root(t), "models", "g2p"))))
+	must(os.CopyFS(filepath.Join(s.folder, "models", "encoders"), os.DirFS(filepath.Join(root(t), "models", "encoders"))))
+	must(os.WriteFile(filepath.Join(s.folder, "pairs.tsv"), []byte("a query\ta document\tanother\n"), 0o644))
 	must(os.WriteFile(filepath.Join(s.folder, "words.txt"), []byte("hello\nworld\n\nplugin\n"), 0o644))
 	must(os.CopyFS(filepath.Join(s.folder, "build", "plugins"), os.DirFS(plugins)))
 	must(os.CopyFS(filepath.Join(s.folder, "flash-decode"), os.DirFS(filepath.Join(plugins, "flash-decode"))))

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Brings the packages of packages.txt into the user's cache (${XDG_CACHE_HOME:-~/.cache}/graft/zoo) by the clients of their
 # registries, unpacks their models, and prints the folder that these lie in. What is there already is not fetched again.
+#   fetch.sh [LIST]     another list, into the folder of its name: encoders.txt into .../graft/encoders
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/graft/zoo
+list=${1:-$here/packages.txt}
+name=$(basename "$list" .txt)
+[ $# -gt 0 ] || name=zoo
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/graft/$name
 mkdir -p "$cache"
 fresh=$(mktemp -d "$cache/.fetch-XXXXXX")
 trap 'rm -rf "$fresh"' EXIT
@@ -46,5 +50,5 @@ z.extractall(sys.argv[2], [n for n in z.namelist() if any(fnmatch.fnmatch(n, p) 
   echo "$models" >"$fresh/$name/.files"
   mv -T "$fresh/$name" "$cache/$name" 2>/dev/null || [ -d "$cache/$name" ] # another run may have brought it meanwhile
   rm "$fresh/file"
-done <"$here/packages.txt"
+done <"$list"
 echo "$cache"

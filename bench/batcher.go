@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	batching "github.com/opgraft/graft/host/batch"
+	embedding "github.com/opgraft/graft/host/encoder"
+	"github.com/opgraft/graft/host/statistics"
+)
+
+// callers is the number of goroutines that submit single texts.
+const callers = 64
+
+// textsARun is the number of texts of one timed run.
+const textsARun = 512
+
+// batched is the raw figures of the batcher against goroutines that share a session.
+type batched struct {
+	Model        string             `json:"model"`
+	Texts        int                `json:"texts"`
+	Callers      int                `json:"callers"`
+	Tokens       [3]int             `json:"tokens"` // of a text: the 5th, 50th and 95th percentile
+	Alone        []float64          `json:"alone_seconds"`
+	Batched      []float64          `json:"batched_seconds"`
+	AloneCPU     []float64          `json:"alone_cpu_seconds"` // of the process, all threads
+	BatchedCPU   []float64          `json:"batched_cpu_seconds"`
+	Speedup      statistics.Speedup `json:"speedup"`
+	CPU          statistics.Speedup `json:"cpu"` // the same of processor time, which other processes disturb less
+	AloneDelay   delays             `json:"alone_delay"`
+	BatchedDelay delays             `json:"batched_delay"`
+	Metrics      batching.Metrics      `json:"metrics"`
+	Padding      float64            `json:"padding"`
+	Cosine       float64            `json:"least_cosine"`
+}
+
+// delays are the times of texts from the call to the vector, in milliseconds.
+type delays struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func delaysOf(list []time.Duration) delays {
+	slices.Sort(list)
+	at := func(q float64) float64 { return float64(list[int(q*float64(len(list)-1))]) / 1e6 }
+	return delays{at(0.5), at(0.99), at(1)}
+}
+
+// batcher compares 64 goroutines that embed single texts through the batcher with 64 that run the same session side by side.
+func batcher(options *batcherFlags) figure {
+	return figure{"batcher", fmt.Sprintf("%d goroutines embed single texts of real lengths: through the batcher against runs of one text in the session that they share", callers),
+		"at least 3.00x the throughput, equal vectors", func(ctx context.Context, b *bench) (*outcome, error) {
+			folder, err := options.folder()
+			if err != nil {
+				return nil, err
+			}
+			texts, err := options.sentences()
+			if err != nil {
+				return nil, err
+			}
+			e, err := embedding.OpenEmbedder(folder, embedding.Options{Library: b.library, Plugins: b.set, Pooling: options.pooling(folder), Normalize: true,
+				Batch: batching.Options[embedding.Row]{MaxTokens: options.tokens, Runs: options.runs}, Threads: options.threads})
+			if err != nil {
+				return nil, err
+			}
+			defer e.Close()
+			d := &batched{Model: filepath.Base(folder), Texts: textsARun, Callers: callers, Cosine: 1}
+			if d.Tokens, err = tokensOf(e, texts); err != nil {
+				return nil, err
+			}
+			var waits [2][]time.Duration
+			var vectors [2][][]float32
+			for round := range b.rounds/5 + 1 {
+				for _, side := range []int{0, 1, 1, 0} {
+					start, used := time.Now(), processor()
+					list, got, err := run64(ctx, e, texts, round, side == 1)
+					if err != nil {
+						return nil, err
+					}
+					seconds, cpu := time.Since(start).Seconds(), processor()-used
+					if vectors[side] == nil {
+						vectors[side] = got
+					}
+					if round == 0 {
+						continue
+					}
+					waits[side] = append(waits[side], list...)
+					if side == 0 {
+						d.Alone, d.AloneCPU = append(d.Alone, seconds), append(d.AloneCPU, cpu)
+					} else {
+						d.Batched, d.BatchedCPU = append(d.Batched, seconds), append(d.BatchedCPU, cpu)
+					}
+				}
+			}
+			for i := range vectors[0] {
+				d.Cosine = min(d.Cosine, cosine(vectors[0][i], vectors[1][i]))
+			}
+			d.Speedup = statistics.SpeedupOf(d.Alone, d.Batched)
+			d.CPU = statistics.SpeedupOf(d.AloneCPU, d.BatchedCPU)
+			d.AloneDelay, d.BatchedDelay = delaysOf(waits[0]), delaysOf(waits[1])
+			d.Metrics = e.Metrics()
+			d.Padding = d.Metrics.Padding()
+			out := &outcome{Detail: d, Answers: fmt.Sprintf("vectors equal (least cosine %.7f)", d.Cosine)}
+			equal := d.Cosine > 0.99999
+			if !equal {
+				out.Answers = fmt.Sprintf("vectors DIFFER (least cosine %.7f)", d.Cosine)
+			}
+			out.Met = equal && d.Speedup.Median >= 3
+			out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.0f -> %.0f texts/s; p50 %.0f -> %.0f ms, p99 %.0f -> %.0f ms; processor time %.2fx; %.0f texts a batch, %.0f%% padding",
+				d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], textsARun/statistics.Median(d.Alone), textsARun/statistics.Median(d.Batched),
+				d.AloneDelay.P50, d.BatchedDelay.P50, d.AloneDelay.P99, d.BatchedDelay.P99, d.CPU.Median, float64(d.Metrics.Rows)/float64(d.Metrics.Batches), 100*d.Padding)
+			return out, nil
+		}}
+}
+
+// run64 embeds the texts of a round from many goroutines and returns how long each took.
+func run64(ctx context.Context, e *embedding.Embedder, texts []string, round int, together bool) ([]time.Duration, [][]float32, error) {
+	took, vectors := make([]time.Duration, textsARun), make([][]float32, textsARun)
+	var next atomic.Int64
+	errs := make([]error, callers)
+	var group sync.WaitGroup
+	for g := range callers {
+		group.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= textsARun || errs[g] != nil {
+					return
+				}
+				start := time.Now()
+				row, err := e.Row(texts[(round*textsARun+i)%len(texts)], "")
+				if err == nil && together {
+					var call *batching.Call[embedding.Row, []float32]
+					if call, err = e.Start(ctx, row, false); err == nil {
+						vectors[i], err = call.Wait(ctx)
+					}
+				} else if err == nil {
+					vectors[i], err = e.Alone(ctx, row)
+				}
+				took[i], errs[g] = time.Since(start), err
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return took, vectors, nil
+}
+
+// processor is the processor time of this process so far, in seconds.
+func processor() float64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return math.NaN()
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+func tokensOf(e *embedding.Embedder, texts []string) (p [3]int, err error) {
+	list := make([]int, len(texts))
+	for i, text := range texts {
+		row, err := e.Row(text, "")
+		if err != nil {
+			return p, err
+		}
+		list[i] = row.Length()
+	}
+	slices.Sort(list)
+	for i, q := range []float64{0.05, 0.5, 0.95} {
+		p[i] = list[int(q*float64(len(list)-1))]
+	}
+	return p, nil
+}
+
+func cosine(a, b []float32) float64 {
+	var ab, aa, bb float64
+	for i := range a {
+		ab, aa, bb = ab+float64(a[i])*float64(b[i]), aa+float64(a[i])*float64(a[i]), bb+float64(b[i])*float64(b[i])
+	}
+	return ab / math.Sqrt(aa*bb)
+}
+
+// batcherFlags are the flags of the figure.
+type batcherFlags struct {
+	model, texts          string
+	tokens, runs, threads int
+}
+
+// folder is that of the encoder, which make encoders brings.
+func (f *batcherFlags) folder() (string, error) {
+	if f.model != "" {
+		return f.model, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	folder := filepath.Join(cache, "graft", "encoders", "all-minilm-l6-v2")
+	if _, err := os.Stat(folder); err != nil {
+		return "", fmt.Errorf("%s: %w; run make encoders, or name another with -encoder", folder, err)
+	}
+	return folder, nil
+}
+
+// pooling is what a folder without modules.json is pooled by.
+func (f *batcherFlags) pooling(folder string) []string {
+	if _, err := os.Stat(filepath.Join(folder, "modules.json")); err == nil {
+		return nil
+	}
+	return []string{"mean"}
+}
+
+// sentences cuts a file of text into them; without one, the manual.
+func (f *batcherFlags) sentences() ([]string, error) {
+	files := []string{f.texts}
+	if f.texts == "" {
+		var err error
+		if files, err = filepath.Glob(filepath.Join("docs", "*.md")); err != nil {
+			return nil, err
+		}
+		files = append(files, "README.md", "RATIONALE.md", "CONTRIBUTING.md")
+	}
+	var list []string
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, paragraph := range strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' && f.texts != "" || r == '|' }) {
+			for _, s := range strings.SplitAfter(strings.ReplaceAll(paragraph, "\n", " "), ". ") {
+				if s = strings.TrimSpace(s); len(s) > 10 {
+					list = append(list, s)
+				}
+			}
+		}
+	}
+	if len(list) < textsARun {
+		return nil, fmt.Errorf("%d sentences, needed are %d", len(list), textsARun)
+	}
+	return list, nil
+}

@@ -1,0 +1,255 @@
+package graft_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft"
+)
+
+// embedder opens the small embedder.
+func embedder(t *testing.T, opts ...graft.EmbedderOption) *graft.Embedder {
+	t.Helper()
+	e, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", append(opts, graft.AcceptUnverified())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// made is what sentence-transformers makes of texts.
+type made struct {
+	Texts      []string
+	Query      string
+	Embeddings map[string][][]float32
+	Scores     struct {
+		Sigmoid, Logits []float32
+		Rank            []int
+	}
+}
+
+func readMade(t *testing.T) (m made) {
+	t.Helper()
+	data, err := os.ReadFile("models/encoders/expected.json")
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func nearly(a, b []float32) bool {
+	return len(a) == len(b) && slices.EqualFunc(a, b, func(x, y float32) bool { return math.Abs(float64(x-y)) <= 1e-5+1e-4*math.Abs(float64(y)) })
+}
+
+// TestEmbed: many callers at once, each with other texts, get their own vectors, with little padding and few batches.
+func TestEmbed(t *testing.T) {
+	want := readMade(t)
+	e := embedder(t)
+	var callers sync.WaitGroup
+	for g := range 24 {
+		callers.Go(func() {
+			i := g % len(want.Texts)
+			if got, err := e.Embed(t.Context(), want.Texts[i]); err != nil || !nearly(got[0], want.Embeddings["normalize"][i]) {
+				t.Errorf("%q: %v, %v", want.Texts[i], got, err)
+			}
+			if got, err := e.EmbedAs(t.Context(), "query", want.Texts...); err != nil || !slices.EqualFunc(got, want.Embeddings["query"], nearly) {
+				t.Errorf("all with the prompt: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	if got, err := e.Embed(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("no text: %v, %v", got, err)
+	}
+	m := e.Metrics()
+	if want := int64(24 * (1 + len(want.Texts))); m.Computed != want || m.Batches >= want/2 || m.Padding() > 0.5 {
+		t.Errorf("metrics %+v", m)
+	}
+}
+
+// TestEmbedMany: a call of more texts than the queue has room for waits; its vectors are in the order of the texts.
+func TestEmbedMany(t *testing.T) {
+	want := readMade(t)
+	e := embedder(t, graft.BatchQueue(4), graft.BatchTokens(100))
+	got, err := e.Embed(t.Context(), slices.Repeat(want.Texts, 20)...)
+	if err != nil || !slices.EqualFunc(got, slices.Repeat(want.Embeddings["normalize"], 20), nearly) {
+		t.Error(err)
+	}
+}
+
+// TestEmbedBadTexts: a text without a vector is an error of its own, the others have theirs.
+func TestEmbedBadTexts(t *testing.T) {
+	want := readMade(t)
+	e := embedder(t)
+	got, err := e.Embed(t.Context(), want.Texts[0], "a\xff", want.Texts[1], "b\xff")
+	if !nearly(got[0], want.Embeddings["normalize"][0]) || !nearly(got[2], want.Embeddings["normalize"][1]) || got[1] != nil || got[3] != nil {
+		t.Errorf("vectors %v", got)
+	}
+	const message = "input 1: text of 2 bytes: found byte 0xff at offset 1, needed UTF-8; convert the text or drop the line\ninput 3: "
+	var one *graft.InputError
+	if !errors.As(err, &one) || one.Index != 1 || !strings.HasPrefix(err.Error(), message) {
+		t.Errorf("found %v, want %s", err, message)
+	}
+	if _, err := e.EmbedAs(t.Context(), "summary", "a"); err == nil || err.Error() != `input 0: no prompt "summary", needed one that the model has in config_sentence_transformers.json` {
+		t.Errorf("an unknown prompt: %v", err)
+	}
+}
+
+// TestEmbedEnds: a context that ends, and Close, end calls with one clear error and leave no goroutine.
+func TestEmbedEnds(t *testing.T) {
+	before := runtime.NumGoroutine()
+	e, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", graft.AcceptUnverified(), graft.BatchDelay(time.Hour), graft.BatchQueue(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	because := errors.New("the client went away")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error)
+	for range 2 {
+		go func() {
+			_, err := e.Embed(ctx, "a text")
+			ended <- err
+		}()
+	}
+	waiting := func(n int) {
+		for e.Metrics().Waiting != n {
+			runtime.Gosched()
+		}
+	}
+	waiting(2)
+	cancel(because)
+	for range 2 {
+		if err := <-ended; !errors.Is(err, because) {
+			t.Errorf("found %v", err)
+		}
+	}
+	for range 3 {
+		go func() {
+			_, err := e.Embed(context.Background(), "a text")
+			ended <- err
+		}()
+	}
+	waiting(3)
+	if _, err := e.Embed(t.Context(), "one more"); !errors.Is(err, graft.ErrQueueFull) || err.Error() != "the queue of the batcher is full: 3 inputs wait; try again later, have fewer callers, or let more wait (BatchQueue)" {
+		t.Errorf("a full queue: %v", err)
+	}
+	e.Close()
+	for range 3 {
+		if err := <-ended; !errors.Is(err, graft.ErrClosed) || err.Error() != "the batcher was closed before this input was computed" {
+			t.Errorf("found %v", err)
+		}
+	}
+	if _, err := e.Embed(t.Context(), "a text"); !errors.Is(err, graft.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	for i := 0; runtime.NumGoroutine() > before; i++ {
+		if i > 1e7 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestRank(t *testing.T) {
+	want := readMade(t)
+	for raw, scores := range map[bool][]float32{false: want.Scores.Sigmoid, true: want.Scores.Logits} {
+		opts := []graft.RerankerOption{graft.AcceptUnverified()}
+		if raw {
+			opts = append(opts, graft.RawScores())
+		}
+		r, err := graft.NewReranker(t.Context(), "models/encoders/reranker", opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.Scores(t.Context(), want.Query, want.Texts...)
+		if err != nil || !nearly(got, scores) {
+			t.Errorf("scores %v, %v", got, err)
+		}
+		ranked, err := r.Rank(t.Context(), want.Query, want.Texts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []int
+		for _, d := range ranked {
+			order = append(order, d.Index)
+		}
+		if !slices.Equal(order, want.Scores.Rank) {
+			t.Errorf("order %v, want %v", order, want.Scores.Rank)
+		}
+		ranked, err = r.Rank(t.Context(), want.Query, want.Texts[0], "\xff", want.Texts[1])
+		var one *graft.InputError
+		if len(ranked) != 2 || ranked[0].Index != 2 || !errors.As(err, &one) || one.Index != 1 {
+			t.Errorf("with a bad document: %v, %v", ranked, err)
+		}
+		if _, err := r.Rank(t.Context(), "\xff", "a"); err == nil {
+			t.Error("a bad query has an answer")
+		}
+		r.Close()
+		if _, err := r.Rank(t.Context(), "a", "b"); !errors.Is(err, graft.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+}
+
+func TestEncoderOptions(t *testing.T) {
+	for _, c := range []struct {
+		opts []graft.EmbedderOption
+		kind error
+		want string
+	}{
+		{[]graft.EmbedderOption{graft.BatchTokens(0)}, graft.ErrOption, "BatchTokens is 0: at least 1 is needed"},
+		{[]graft.EmbedderOption{graft.BatchQueue(-1)}, graft.ErrOption, "BatchQueue is -1: at least 1 is needed"},
+		{[]graft.EmbedderOption{graft.BatchRuns(1 << 30)}, graft.ErrOption, "BatchRuns is 1073741824: at most 1024 is possible"},
+		{[]graft.EmbedderOption{graft.BatchDelay(-1)}, graft.ErrOption, "BatchDelay is -1ns, needed is 0 or more"},
+		{[]graft.EmbedderOption{graft.Threads(0)}, graft.ErrOption, "Threads is 0: at least 1 is needed"},
+		{[]graft.EmbedderOption{graft.MaxInputTokens(0)}, graft.ErrOption, "MaxInputTokens is 0: at least 1 is needed"},
+		{[]graft.EmbedderOption{graft.Pooling("median")}, graft.ErrOption, `pooling "median", needed one of cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several with + between`},
+		{[]graft.EmbedderOption{graft.Plugins("none-such")}, graft.ErrNoPlugin, ""},
+		{[]graft.EmbedderOption{graft.Runtime("/none/such.so")}, graft.ErrNoRuntime, ""},
+		{[]graft.EmbedderOption{graft.ModelFile("../other.onnx")}, graft.ErrBadModel, ""},
+	} {
+		_, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", append(c.opts, graft.AcceptUnverified())...)
+		if !errors.Is(err, c.kind) || c.want != "" && err.Error() != c.want {
+			t.Errorf("found %v, want %v: %s", err, c.kind, c.want)
+		}
+	}
+	if _, err := graft.NewBatcher(func(context.Context, []int) ([]int, error) { return nil, nil }, nil, graft.BatchQueue(0)); !errors.Is(err, graft.ErrOption) {
+		t.Errorf("a batcher: %v", err)
+	}
+	if _, err := graft.NewBatcher[int, int](nil, nil); !errors.Is(err, graft.ErrOption) {
+		t.Errorf("a batcher of nothing: %v", err)
+	}
+	if _, err := graft.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"), graft.AcceptUnverified()); !errors.Is(err, graft.ErrBadModel) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no folder: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := graft.NewEmbedder(ended, "models/encoders/embedder"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that had ended: %v", err)
+	}
+}
+
+func TestPad(t *testing.T) {
+	ids, mask, shape := graft.Pad([][]int64{{5, 6}, {}, {7, 8, 9}}, 1)
+	if !slices.Equal(ids, []int64{5, 6, 1, 1, 1, 1, 7, 8, 9}) || !slices.Equal(mask, []int64{1, 1, 0, 0, 0, 0, 1, 1, 1}) || shape != [2]int64{3, 3} {
+		t.Errorf("%v, %v, %v", ids, mask, shape)
+	}
+	if ids, _, shape := graft.Pad(nil, 0); len(ids) != 0 || shape != [2]int64{} {
+		t.Errorf("of nothing: %v, %v", ids, shape)
+	}
+}
