@@ -38,7 +38,7 @@ type batched struct {
 	CPU          statistics.Speedup `json:"cpu"` // the same of processor time, which other processes disturb less
 	AloneDelay   delays             `json:"alone_delay"`
 	BatchedDelay delays             `json:"batched_delay"`
-	Metrics      batching.Metrics      `json:"metrics"`
+	Metrics      batching.Metrics   `json:"metrics"`
 	Padding      float64            `json:"padding"`
 	Cosine       float64            `json:"least_cosine"`
 }
