@@ -109,9 +109,10 @@ func (b *base) row(texts ...string) (Row, error) {
 	return Row{IDs: e.IDs, Types: e.Types}, err
 }
 
-// batching is how rows become batches.
-func batching(o Options) batch.Options[Row] {
+// batching is how rows become batches: of any lengths where padding costs nothing.
+func (b *base) batching(o Options) batch.Options[Row] {
 	o.Batch.Length = Row.Length
+	o.Batch.Unpadded = o.Batch.Unpadded || b.unpadded
 	return o.Batch
 }
 
@@ -136,7 +137,7 @@ func OpenEmbedder(folder string, o Options) (e *Embedder, err error) {
 		b.close()
 		return nil, err
 	}
-	e.batcher = batch.New(e.run, batching(o))
+	e.batcher = batch.New(e.run, e.base.batching(o))
 	return e, nil
 }
 

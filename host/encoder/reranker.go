@@ -30,7 +30,7 @@ func OpenReranker(folder string, o Options) (*Reranker, error) {
 		b.close()
 		return nil, err
 	}
-	r.batcher = batch.New(r.run, batching(o))
+	r.batcher = batch.New(r.run, b.batching(o))
 	return r, nil
 }
 

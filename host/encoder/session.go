@@ -13,7 +13,9 @@ import (
 	"github.com/opgraft/graft/host/half"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/padding"
 	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/roles"
 	"github.com/opgraft/graft/host/sessions"
 )
@@ -48,6 +50,7 @@ type session struct {
 
 	native   *ort.Session
 	patched  bool // by graft's operators
+	unpadded bool // hidden tokens cost nothing
 	files    *model.Files
 	plain    func() *ort.Session // without them, of the same files; made once
 	second   atomic.Pointer[ort.Session]
@@ -70,28 +73,35 @@ func openSession(path string, o Options) (s *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	meaning := map[string]roles.Input{}
+	meaning, ignores := map[string]roles.Input{}, false
 	if err := a.Within(ctx, func() error {
 		r := roles.Find(a.Graph, a.Shapes, a.Report)
 		for _, v := range a.Graph.Inputs {
 			meaning[v.Name] = r.Of(v)
 		}
 		s.positions = int(min(r.Positions, 1<<30))
+		facts, _ := padding.Find(a.Graph, a.Shapes, a.Report)
+		ignores = facts != nil && !facts.Rounds // nothing here reads what is computed for padding
 		return nil
 	}); err != nil {
 		return nil, err
 	}
 	options := s.made
 	if o.Plugins != nil && len(o.Plugins.Plugins) > 0 {
+		if ignores && o.Plan.Padding == plan.ExactPadding {
+			o.Plan.Padding = plan.IgnorePadding
+		}
 		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger, MapWeights: o.MapWeights}
-		p.Done = func(a *patch.Analysis) { s.patched = a.Plan.Replaced() > 0 }
+		p.Done = func(a *patch.Analysis) {
+			s.patched, s.unpadded = a.Plan.Replaced() > 0, a.Plan.Rows() == plan.VisibleRows
+		}
 		options.Patcher = p.Patch
 		if s.native, err = o.Library.NewSession(path, options); err != nil {
 			s.warn("the model runs without graft's operators", err)
 		}
 	}
 	if s.native == nil {
-		options.Patcher, options.Unpatched, s.patched = nil, true, false
+		options.Patcher, options.Unpatched, s.patched, s.unpadded = nil, true, false, false
 		if s.native, err = o.Library.NewSession(path, options); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
