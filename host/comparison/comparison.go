@@ -151,6 +151,9 @@ func answers(ctx context.Context, l *ort.Library, set *loaded.Set, path string, 
 
 // clear makes the model's own outputs what B has, where those are zeros in rows of hidden tokens.
 func (p *pair) clear(outputs []ort.ValueInfo, results []*ort.Value) error {
+	if p.b == nil || p.b.hidden == nil {
+		return nil
+	}
 	for i, o := range outputs {
 		if err := p.b.hidden.Clear(o.Name, results[i], p.fed.Values[p.b.hidden.MaskName()]); err != nil {
 			return err

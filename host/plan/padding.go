@@ -122,7 +122,7 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 
 // Rows says which tokens are computed.
 func (p *Plan) Rows() Rows {
-	if slices.ContainsFunc(p.Choices, func(c Choice) bool { return c.Kept != nil && c.Operator == nil }) {
+	if p == nil || slices.ContainsFunc(p.Choices, func(c Choice) bool { return c.Kept != nil && c.Operator == nil }) {
 		return AllRows
 	}
 	return p.rows
@@ -130,6 +130,9 @@ func (p *Plan) Rows() Rows {
 
 // KeepPadding returns to what was chosen before Unpad, but for choices that were left since.
 func (p *Plan) KeepPadding() {
+	if p == nil {
+		return
+	}
 	for i, c := range p.Choices {
 		if c.Kept != nil {
 			p.Choices[i] = *c.Kept
