@@ -125,10 +125,12 @@ func (b *bench) cell(ctx context.Context, s *sides, c encoderCell) (*cellResult,
 		return nil, fmt.Errorf("%s: %w", c.subject.name, err)
 	}
 	r := &cellResult{Subject: c.subject.name, Batch: fed.rows, Length: fed.length, Visible: fed.visible, Blocks: s.b.hello.Blocks, Replaced: s.b.hello.Replaced}
+	share := 1.
 	if fed.length > 0 {
-		r.Lengths, r.Real = c.lengths.String(), float64(fed.visibleTokens)/float64(fed.computedTokens)
+		share = float64(fed.visibleTokens) / float64(fed.computedTokens)
+		r.Lengths, r.Real = c.lengths.String(), share
 	}
-	first := encodeRequest{Inputs: fed.inputs, Runs: 1, Answers: true, Expect: true}
+	first := encodeRequest{Inputs: fed.inputs, Runs: 1, Answers: true, Expect: true, Visible: share}
 	plain, err := s.a.do(first)
 	if err != nil {
 		return nil, fmt.Errorf("%s, plain: %w", c.subject.name, err)

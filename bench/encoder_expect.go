@@ -3,64 +3,59 @@ package main
 import (
 	"context"
 
-	"google.golang.org/protobuf/proto"
-
+	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 )
 
-// expect is what graft inspect expects of a run of the whole model with inputs of these lengths, over the same run
-// unpatched: that of the model whose inputs have no other lengths, with the choices of the model as it is. It is 0 where
-// graft has no estimate.
-func (p *sideProcess) expect(ctx context.Context, inputs []array) (float64, error) {
+// expect is what graft expects of a run of the whole model with these inputs, of which the mask shows a share of tokens, over
+// the same run unpatched. It is 0 where there is no estimate.
+func (p *sideProcess) expect(ctx context.Context, inputs []array, visible float64) (float64, error) {
 	m, err := model.Open(p.job.Model)
 	if err != nil {
 		return 0, err
 	}
 	defer m.Close()
-	o := p.set.Plan(plan.Options{})
-	open, err := patch.Analyse(ctx, m, loaded.Manifests(p.set.Plugins), o)
-	if err != nil {
-		return 0, err
-	}
-	o.Fixed = map[string]string{}
-	for _, c := range open.Plan.Choices {
-		if c.Operator != nil {
-			o.Fixed[c.Node] = c.Operator.Name
+	mode := plan.ExactPadding
+	if entry, ok := p.job.Config["graft.padding"]; ok {
+		if mode, err = plan.ParsePadding(entry); err != nil {
+			return 0, err
 		}
 	}
-	fixed, err := patch.View(ctx, m, withLengths(m.Proto(), inputs))
+	o := p.set.Plan(plan.Options{Padding: mode})
+	a, err := patch.Analyse(ctx, m, loaded.Manifests(p.set.Plugins), o)
 	if err != nil {
 		return 0, err
 	}
-	if err := fixed.Choose(ctx, loaded.Manifests(p.set.Plugins), o); err != nil {
-		return 0, err
-	}
-	var expected float64
-	err = fixed.Within(ctx, func() error {
-		expected = fixed.Plan.Whole(fixed.Graph, fixed.Shapes, fixed.Report, o).Speedup
-		return nil
+	var s plan.WholeSample
+	err = a.Within(ctx, func() (err error) {
+		s, err = a.Plan.At(a.Graph, a.Shapes, a.Report, a.Padding, o, lengthsOf(a, inputs), visible)
+		return err
 	})
-	return expected, err
+	if err != nil || s.Patched <= 0 {
+		return 0, nil // what is not estimated is no fault of the model's
+	}
+	return s.Unpatched / s.Patched, nil
 }
 
-// withLengths is a copy of a model whose inputs have the shapes of arrays.
-func withLengths(m *onnx.Model, inputs []array) *onnx.Model {
-	m = proto.CloneOf(m)
-	for _, in := range m.GetGraph().GetInput() {
-		for _, a := range inputs {
-			if a.Name != in.GetName() {
+// lengthsOf are the lengths of a model's symbols as inputs have them.
+func lengthsOf(a *patch.Analysis, inputs []array) map[string]int64 {
+	at := map[string]int64{}
+	for _, v := range a.Graph.Inputs {
+		for _, in := range inputs {
+			if in.Name != v.Name {
 				continue
 			}
-			for i, d := range in.GetType().GetTensorType().GetShape().GetDim() {
-				if i < len(a.Shape) {
-					d.Value = &onnx.Shape_Dim_DimValue{DimValue: a.Shape[i]}
+			for i, d := range a.Shapes.Of(v).Dims {
+				for _, name := range d.Symbols() {
+					if i < len(in.Shape) && d.Equal(graph.DimSym(name)) {
+						at[name] = in.Shape[i]
+					}
 				}
 			}
 		}
 	}
-	return m
+	return at
 }

@@ -40,10 +40,11 @@ type encodeJob struct {
 type encodeRequest struct {
 	Inputs  []array
 	Warmup  int
-	Runs    int  // of each session
-	Answers bool // give the outputs of the last run
-	Cycles  int  // open, run and close a session this often
-	Expect  bool // what graft expects of these inputs
+	Runs    int     // of each session
+	Answers bool    // give the outputs of the last run
+	Cycles  int     // open, run and close a session this often
+	Expect  bool    // what graft expects of these inputs
+	Visible float64 // the share of tokens that the mask shows, for that
 }
 
 // encodeReply is what came of it.
@@ -260,7 +261,7 @@ func (p *sideProcess) answer(ctx context.Context, r encodeRequest) (*encodeReply
 	}
 	if r.Expect && p.set != nil {
 		var err error
-		if reply.Expected, err = p.expect(ctx, r.Inputs); err != nil {
+		if reply.Expected, err = p.expect(ctx, r.Inputs, r.Visible); err != nil {
 			return nil, err
 		}
 	}

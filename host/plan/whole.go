@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/padding"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/roles"
 )
@@ -92,35 +94,13 @@ func (x Whole) FewerTokens() float64 {
 // roofline of Options.Machine, over the range of lengths that the choices were made for. The
 // unpatched model is what ONNX Runtime runs after its own fusions.
 func (p *Plan) Whole(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, o Options) Whole {
-	if o.Device != nil {
-		return Whole{Reason: "times on a device are not predicted"}
+	w, why := p.whole(g, shapes, report, o)
+	if why != "" {
+		return Whole{Reason: why}
 	}
-	if o.Machine == (Machine{}) {
-		o.Machine = ThisMachine()
-	}
-	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
-	w := &whole{estimator: e, constant: map[*graph.Value]bool{}, work: map[*graph.Node]graph.Dim{}, weightBandwidth: o.Machine.Bandwidth}
-	if weights(g) <= o.Machine.LastCacheBytes {
-		w.weightBandwidth = max(o.Machine.LastCacheBandwidth, o.Machine.Bandwidth)
-	}
-	taken := w.take(p)
-	for _, b := range report.Blocks {
-		if b.Attention != nil && b.Wiring != nil && b.Wiring.Anchor != nil {
-			w.work[b.Wiring.Anchor] = attentionWork(b)
-		}
-	}
-	for _, n := range g.Nodes {
-		if why := uncounted(n); why != "" {
-			return Whole{Reason: fmt.Sprintf("%s (%s) %s", n.Path(), n.Op(), why)}
-		}
-		if !taken[n] && !w.folded(n) {
-			w.rest = append(w.rest, n)
-		}
-	}
-	w.fused = fusedNodes(w.rest, w.isConstant)
 	x := Whole{Least: math.Inf(1), Fused: w.runtimeFused}
 	sum := 0.0
-	for _, at := range e.range_ {
+	for _, at := range w.range_ {
 		s, why := w.sample(at)
 		if why != "" {
 			return Whole{Reason: why}
@@ -138,6 +118,64 @@ func (p *Plan) Whole(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report
 	}
 	x.Speedup = math.Exp(sum / float64(len(x.Samples)))
 	return x
+}
+
+// At estimates a run at the lengths of some symbols. Of sequences of which the plan computes the visible tokens alone, visible is
+// the share of those: what is patched is estimated for sequences of that length.
+func (p *Plan) At(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f *padding.Facts, o Options, at map[string]int64, visible float64) (WholeSample, error) {
+	w, why := p.whole(g, shapes, report, o)
+	if why != "" {
+		return WholeSample{}, errors.New(why)
+	}
+	s, why := w.sample(at)
+	if why != "" {
+		return s, errors.New(why)
+	}
+	if f == nil || p.Rows() != VisibleRows || visible >= 1 {
+		return s, nil
+	}
+	shorter := maps.Clone(at)
+	positions := shapes.Of(f.Mask)
+	for _, name := range positions.Dims[positions.Rank-1].Symbols() {
+		shorter[name] = int64(math.Ceil(float64(at[name]) * visible))
+	}
+	fewer, why := w.sample(shorter)
+	if why != "" {
+		return s, errors.New(why)
+	}
+	s.Patched = fewer.Patched
+	return s, nil
+}
+
+// whole gathers what estimates of a run count, or says why there are none.
+func (p *Plan) whole(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, o Options) (w *whole, why string) {
+	if o.Device != nil {
+		return nil, "times on a device are not predicted"
+	}
+	if o.Machine == (Machine{}) {
+		o.Machine = ThisMachine()
+	}
+	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
+	w = &whole{estimator: e, constant: map[*graph.Value]bool{}, work: map[*graph.Node]graph.Dim{}, weightBandwidth: o.Machine.Bandwidth}
+	if weights(g) <= o.Machine.LastCacheBytes {
+		w.weightBandwidth = max(o.Machine.LastCacheBandwidth, o.Machine.Bandwidth)
+	}
+	taken := w.take(p)
+	for _, b := range report.Blocks {
+		if b.Attention != nil && b.Wiring != nil && b.Wiring.Anchor != nil {
+			w.work[b.Wiring.Anchor] = attentionWork(b)
+		}
+	}
+	for _, n := range g.Nodes {
+		if why := uncounted(n); why != "" {
+			return nil, fmt.Sprintf("%s (%s) %s", n.Path(), n.Op(), why)
+		}
+		if !taken[n] && !w.folded(n) {
+			w.rest = append(w.rest, n)
+		}
+	}
+	w.fused = fusedNodes(w.rest, w.isConstant)
+	return w, ""
 }
 
 // whole estimates runs of a whole model.
