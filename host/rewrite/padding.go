@@ -343,6 +343,9 @@ func (p *unpadding) attend() error {
 			return fmt.Errorf("%s: %w", b.Node, err)
 		}
 		attributes := []any{"hidden_fill", b.Fill, "hidden_adds", b.Adds, "window_left", bound(b.Left), "window_right", bound(b.Right)}
+		if b.AllAlike() {
+			attributes = append(attributes, "window_fill", b.Beyond)
+		}
 		for _, x := range plan.AttentionAttributes(b.Block) {
 			if !strings.HasPrefix(x.Name, "mask_") && x.Name != "scores_mode" {
 				attributes = append(attributes, x.Name, x.Value)
