@@ -69,7 +69,11 @@ var heads = []head{
 
 // rewritten is an encoder, the fixture of BERT, with an edit.
 func rewritten(t *testing.T, edit func(*onnx.Model)) string {
-	f, err := models.Lookup("optimum", "bert")
+	return rewrittenOf(t, "optimum", "bert", edit)
+}
+
+func rewrittenOf(t *testing.T, exporter, name string, edit func(*onnx.Model)) string {
+	f, err := models.Lookup(exporter, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +199,23 @@ func TestGivenMasks(t *testing.T) {
 				t.Error("the mask was not understood")
 			}
 		})
+	}
+}
+
+// TestHiddenFirstTokens: where the first token is read, it may be hidden and see no visible key within its window. What such
+// tokens see is computed of all.
+func TestHiddenFirstTokens(t *testing.T) {
+	b := open(t)
+	path := rewrittenOf(t, "families", "modernbert", func(p *onnx.Model) {
+		p.Graph.Initializer = append(p.Graph.Initializer, longs("zero", nil, 0))
+		p.Graph.Node = append(p.Graph.Node, op("Gather", "last_hidden_state zero", "y", integer("axis", 1)))
+		p.Graph.Output = []*onnx.ValueInfo{{Name: proto.String("y"), Type: graph.TensorType(onnx.Tensor_FLOAT)}}
+		p.Graph.Output[0].GetType().GetTensorType().Shape = nil
+	})
+	for _, mode := range []plan.Padding{plan.ExactPadding, plan.IgnorePadding} {
+		if !b.compare(t, path, mode) {
+			t.Error("the mask was not understood")
+		}
 	}
 }
 
