@@ -73,6 +73,7 @@ func (m *masks) hides(b *blocks.Block) (h Hides, why string) {
 	w := b.Wiring
 	h = Hides{Left: -1, Right: -1, Given: m.adds}
 	hides := 0
+	var beyond, both float64 // what is added to scores beyond a window, and to those of hidden keys there
 	for _, term := range w.Biases {
 		if term.Joined || term.Windows || term.Later {
 			return h, "its mask lies over batch and heads in one axis, or over windows"
@@ -85,16 +86,15 @@ func (m *masks) hides(b *blocks.Block) (h Hides, why string) {
 			if why := m.lies(term.Value, l); why != "" {
 				return h, why
 			}
-			x, ok := l.hidden.as()
-			if x *= term.Factor; !ok || x > lowest {
+			x, ok := l.hidden.inside()
+			if x = score(term, x); !ok || x > lowest || l.hidden.kind == band && !l.hidden.along(l.visible) {
 				return h, fmt.Sprintf("%s does not hide by a number below all scores", term.Value.Name)
-			}
-			if term.Hides && x <= -math.MaxFloat32 {
-				x = math.Inf(-1)
 			}
 			h.Fill, h.Adds = x, true
 			hides++
 		}
+		beyond = single(beyond + score(term, l.visible.outside()))
+		both = single(both + score(term, l.hidden.outside()))
 		if why := h.positions(m, term.Value, l.visible, term.Factor, 0); why != "" {
 			return h, why
 		}
@@ -121,11 +121,26 @@ func (m *masks) hides(b *blocks.Block) (h Hides, why string) {
 		if why := h.positions(m, w.BoolMask, visible, 1, 1); why != "" {
 			return h, why
 		}
+		if beyond == 0 && both == 0 {
+			beyond, both = w.Fill, w.Fill
+		} else {
+			both = math.NaN() // some keys are hidden in two ways
+		}
 	}
+	h.Beyond, h.Mixed = beyond, both != beyond
 	if hides != 1 {
 		return h, fmt.Sprintf("%d masks of tokens hide its keys", hides)
 	}
 	return h, ""
+}
+
+// score is what a bias adds to scores where it is x.
+func score(b blocks.Bias, x float64) float64 {
+	x = single(x * b.Factor)
+	if b.Hides && x <= -math.MaxFloat32 {
+		return math.Inf(-1)
+	}
+	return x
 }
 
 // positions takes what a mask says of visible tokens: nothing, a band, or a bias.
@@ -138,7 +153,7 @@ func (h *Hides) positions(m *masks, v *graph.Value, t term, factor, nothing floa
 	case band:
 		yes, no := t.yes, t.no
 		sees := yes == nothing && (nothing == 1 && no == 0 || nothing == 0 && no*factor <= lowest)
-		if !sees || t.i != s.Rank-2 || t.j != s.Rank-1 || h.Left >= 0 || h.Right >= 0 {
+		if !sees || t.i != s.Rank-2 || t.j != s.Rank-1 || h.windowed() {
 			return fmt.Sprintf("the band of keys that %s shows is not understood", v.Name)
 		}
 		h.Left, h.Right = t.left, t.right

@@ -38,9 +38,9 @@ type Facts struct {
 	// Shapes are nodes that read no more than the lengths of values of which rows are left.
 	Shapes []*graph.Node
 
-	// Blind says that a hidden token may see no visible key within a window of its attention, and then sees all keys alike,
-	// those beyond the window included: its rows are not those that attention within the window gives.
-	Blind bool
+	// Blind says that a hidden token may see no visible key within a window of its attention, and then sees others beyond it:
+	// all keys of its sequence, hidden ones included, must be there. Mixed says that it does not see all of them alike either.
+	Blind, Mixed bool
 	// First and Last say that what is read of the first or last position matters, hidden or not.
 	First, Last bool
 	// Outputs are those of the model that hold hidden rows. Without any, nothing of hidden rows can be seen.
@@ -79,8 +79,25 @@ type Block struct {
 	Output Place
 }
 
-// blind reports a window beyond which scores are a number, as those of hidden keys are.
-func (b *Block) blind() bool { return (b.Left >= 0 || b.Right >= 0) && !math.IsInf(b.Fill, -1) }
+// blind reports a window beyond which scores are not far below those of hidden keys within it.
+func (b *Block) blind() bool {
+	below := float32(b.Beyond) < float32(b.Fill) && b.Beyond <= b.Fill+lowest
+	return b.windowed() && (b.Given || b.Hides.Mixed || !below && !math.IsInf(b.Beyond, -1))
+}
+
+// mixed reports that, of a query that sees no visible key within its window, not all keys have the same score.
+func (b *Block) mixed() bool {
+	if !b.blind() {
+		return false
+	}
+	return b.Given || b.Hides.Mixed || b.Bias != nil || b.Wiring.Compares() || b.Wiring.Window > 0 || b.Beyond != b.Fill || b.Fill > swallows
+}
+
+// AllAlike reports that a query which sees no visible key within its window sees all keys alike: their scores are Beyond.
+func (b *Block) AllAlike() bool { return b.blind() && !b.mixed() }
+
+// swallows is the number from which on down whatever is added to it is rounded away.
+const swallows = -1e30
 
 // Hides says what a mask does to the scores of an attention.
 type Hides struct {
@@ -91,9 +108,14 @@ type Hides struct {
 	Given bool
 	// Left and Right bound the keys that a query sees before and after itself; -1: they do not.
 	Left, Right int64
+	// Beyond is what scores are there, or what is added to them; Mixed says that it is another number for hidden keys.
+	Beyond float64
+	Mixed  bool
 	// Bias is added to scores, (1, H or 1, S, S); nil for none.
 	Bias *graph.Value
 }
+
+func (h *Hides) windowed() bool { return h.Left >= 0 || h.Right >= 0 }
 
 // Find returns how a graph can run without padding; nil with the reason where it cannot, "" for a graph without a mask.
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts, why string) {
@@ -133,15 +155,15 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 		return nil, "the graph does not tell the lengths of its mask apart"
 	}
 	masks.follow(root, added)
-	blind := slices.ContainsFunc(list, func(b *Block) bool { return b.blind() })
+	blind, mixed := slices.ContainsFunc(list, (*Block).blind), slices.ContainsFunc(list, (*Block).mixed)
 	r := &rows{main: g, shapes: shapes, batch: batch, positions: positions, masks: masks,
-		facts:  &Facts{Mask: root, Added: added, Blocks: list, Blind: blind, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
+		facts:  &Facts{Mask: root, Added: added, Blocks: list, Blind: blind, Mixed: mixed, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
 		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{},
 		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{}, scales: map[*graph.Value]bool{}}
 	if why := r.find(); why != "" {
 		return nil, why
 	}
-	if r.facts.Blind && (r.facts.First || r.facts.Last) {
+	if r.facts.Mixed && (r.facts.First || r.facts.Last) {
 		return nil, "a token that is read may be hidden, and see no visible key within its window"
 	}
 	return r.facts, ""

@@ -37,6 +37,30 @@ func number(x float64) term { return term{kind: constant, number: x} }
 // as is a term's number.
 func (t term) as() (x float64, ok bool) { return t.number, t.kind == constant }
 
+// inside is the number that a term is within its band, if it has one.
+func (t term) inside() (x float64, ok bool) {
+	if t.kind == band {
+		return t.yes, true
+	}
+	return t.as()
+}
+
+// outside is the number that a term is beyond its band; 0 for one that is no number.
+func (t term) outside() float64 {
+	switch t.kind {
+	case band:
+		return t.no
+	case constant:
+		return t.number
+	}
+	return 0
+}
+
+// along reports bands of the same positions.
+func (t term) along(other term) bool {
+	return t.kind == other.kind && t.i == other.i && t.j == other.j && t.left == other.left && t.right == other.right
+}
+
 func (t term) is(x float64) bool { return t.kind == constant && t.number == x }
 
 func (t term) moved(to func(int) int) term {
@@ -131,7 +155,7 @@ func binary(op string, a, b term) term {
 			return b
 		case op == "And" && a.is(0), op == "Or" && a.kind == constant && a.number != 0:
 			return number(truth(op == "Or"))
-		case (op == "Add" || op == "Min") && a.kind == constant && a.number <= -1e30:
+		case (op == "Add" || op == "Min") && a.kind == constant && a.number <= swallows && b.kind != band:
 			return a // whatever is added to it, or below it, hides as it does
 		}
 	case op == "Sub" && b.is(0):
@@ -155,10 +179,10 @@ func binary(op string, a, b term) term {
 	switch {
 	case a.kind == band && b.kind == constant:
 		a.yes, a.no = f(a.yes, b.number), f(a.no, b.number)
-		return a
+		return a.same()
 	case a.kind == constant && b.kind == band:
 		b.yes, b.no = f(a.number, b.yes), f(a.number, b.no)
-		return b
+		return b.same()
 	case a.kind == band && b.kind == band && a.i == b.i && a.j == b.j:
 		if op == "Or" { // of what both leave out
 			return unary("Not", binary("And", unary("Not", a), unary("Not", b)))
@@ -233,6 +257,22 @@ func (t term) sound() term {
 	return t
 }
 
+// same is a band, or the number that it is inside and outside.
+func (t term) same() term {
+	if t.yes == t.no {
+		return number(t.yes)
+	}
+	return t
+}
+
+// single rounds what is too large for a number of 32 bits.
+func single(x float64) float64 {
+	if math.Abs(x) > math.MaxFloat32 {
+		return math.Copysign(math.Inf(1), x)
+	}
+	return x
+}
+
 // where chooses between two terms.
 func where(c, a, b term) term {
 	switch {
@@ -248,10 +288,7 @@ func where(c, a, b term) term {
 			return b.number
 		}
 		c.yes, c.no = pick(c.yes), pick(c.no)
-		if c.yes == c.no {
-			return number(c.yes)
-		}
-		return c
+		return c.same()
 	}
 	return term{}
 }
@@ -259,11 +296,11 @@ func where(c, a, b term) term {
 func arithmetic(op string, x, y float64) float64 {
 	switch op {
 	case "Add":
-		return x + y
+		return single(x + y)
 	case "Sub":
-		return x - y
+		return single(x - y)
 	case "Mul":
-		return x * y
+		return single(x * y)
 	case "Div":
 		return x / y
 	case "Min":

@@ -48,13 +48,15 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 	switch {
 	case o.Padding == KeepPadding:
 		return "that was asked for"
+	case f.Blind && (f.First || f.Last):
+		rows, why = MaskedRows, "a token that is read may be hidden, and see no visible key within its window"
 	case o.Padding == IgnorePadding || f.Exact():
 	case f.Rounds:
 		rows, why = MaskedRows, "a scale is taken over all tokens, so that answers move within the noise of the model's quantisation without hidden ones"
 	default:
 		rows, why = MaskedRows, fmt.Sprintf("the output %s holds a row for each of them", f.Outputs[0])
 	}
-	if rows == MaskedRows && f.Blind {
+	if rows == MaskedRows && f.Mixed {
 		return why + ", and of those some see no visible key within their window"
 	}
 	if o.Device != nil {

@@ -48,9 +48,9 @@ type unpadding struct {
 
 	mask                     *graph.Value // (B, S)
 	keep, offsets, first     *graph.Value // what RemovePadding makes
-	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S)
+	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S); nil until they are needed
 	positions, batches, seen *graph.Value
-	hidden                   *graph.Value // (1, N)
+	hidden                   *graph.Value // (1, N), or of all rows (B, S)
 	taken                    map[takenKey]*graph.Value
 	early                    map[*graph.Value]*graph.Value // values of all rows, and what stands for them
 	made                     map[*graph.Node]bool          // nodes that read and make rows
@@ -82,6 +82,29 @@ func (p *unpadding) begin() error {
 	p.keep, p.offsets, p.first = n.Out[0], n.Out[1], n.Out[2]
 	p.state(p.keep, onnx.Tensor_BOOL, sizes...)
 	p.state(n.Out[3], onnx.Tensor_BOOL, sizes...)
+	if p.whole {
+		p.hidden = n.Out[3] // rows are all there are, in their order
+		return nil
+	}
+	if err := p.places(); err != nil {
+		return err
+	}
+	flat, err := p.op("Reshape", n.Out[3], p.longs(-1))
+	if err != nil {
+		return err
+	}
+	p.hidden, err = p.op("Gather", flat, p.rows)
+	if err == nil {
+		p.state(p.hidden, onnx.Tensor_BOOL, graph.DimInt(1), graph.DimSym(tokensSymbol))
+	}
+	return err
+}
+
+// places lists where each row stands.
+func (p *unpadding) places() error {
+	if p.rows != nil {
+		return nil
+	}
 	flat, err := p.op("Reshape", p.keep, p.longs(-1))
 	if err != nil {
 		return err
@@ -94,14 +117,7 @@ func (p *unpadding) begin() error {
 		return err
 	}
 	p.state(p.list, onnx.Tensor_INT64, graph.DimSym(tokensSymbol))
-	if flat, err = p.op("Reshape", n.Out[3], p.longs(-1)); err != nil {
-		return err
-	}
-	p.hidden, err = p.op("Gather", flat, p.rows)
-	if err == nil {
-		p.state(p.hidden, onnx.Tensor_BOOL, graph.DimInt(1), graph.DimSym(tokensSymbol))
-	}
-	return err
+	return nil
 }
 
 // op adds a node of ONNX with one output.
@@ -184,6 +200,9 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 	s := p.shapes.Of(v)
 	switch {
 	case g.Flat:
+		if err := p.places(); err != nil {
+			return nil, err
+		}
 		return gather(v, p.list, g.Position)
 	case g.Batch < 0:
 		index, err := p.along(1)
@@ -215,6 +234,9 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 		return nil, err
 	}
 	target := []int64{-1}
+	if p.whole {
+		target = []int64{1, -1}
+	}
 	for _, i := range perm[2:] {
 		n, ok := s.Dims[i].Const()
 		if !ok {
@@ -225,8 +247,10 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 	if v, err = p.op("Reshape", v, p.longs(target...)); err != nil {
 		return nil, err
 	}
-	if v, err = gather(v, p.rows, 0); err != nil {
-		return nil, err
+	if !p.whole {
+		if v, err = gather(v, p.rows, 0); err != nil {
+			return nil, err
+		}
 	}
 	return p.transposed(v, inverse(perm))
 }
@@ -343,6 +367,9 @@ func (p *unpadding) attend() error {
 			return fmt.Errorf("%s: %w", b.Node, err)
 		}
 		attributes := []any{"hidden_fill", b.Fill, "hidden_adds", b.Adds, "window_left", bound(b.Left), "window_right", bound(b.Right)}
+		if b.AllAlike() {
+			attributes = append(attributes, "window_fill", b.Beyond)
+		}
 		for _, x := range plan.AttentionAttributes(b.Block) {
 			if !strings.HasPrefix(x.Name, "mask_") && x.Name != "scores_mode" {
 				attributes = append(attributes, x.Name, x.Value)
@@ -514,17 +541,15 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 	if err != nil {
 		return nil, err
 	}
-	in := []*graph.Value{rows, p.rows, p.mask}
-	if cleared {
-		in = append(in, p.hidden)
+	rest := perm[1:]
+	if !at.Flat() {
+		rest = perm[2:]
 	}
-	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})
-	if err != nil {
+	if back, err = p.padded(rows, s, rest, cleared); err != nil {
 		return nil, err
 	}
-	back = n.Out[0]
 	dims := slices.Clone(p.shapes.Of(p.mask).Dims)
-	for _, i := range perm[len(perm)-s.Rank+min(2, len(perm)):] {
+	for _, i := range rest {
 		dims = append(dims, s.Dims[i])
 	}
 	p.state(back, s.DType, dims...)
@@ -539,6 +564,41 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 		}
 	}
 	return p.transposed(back, inverse(perm))
+}
+
+// padded is rows (1, N, ..) as (B, S, ..). rest are the axes of what they were that come after these.
+func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleared bool) (*graph.Value, error) {
+	var tail []int64
+	for _, i := range rest {
+		if n, ok := s.Dims[i].Const(); ok && n > 0 {
+			tail = append(tail, n)
+		}
+	}
+	if p.whole && len(tail) == len(rest) {
+		target, err := p.op("Shape", p.mask)
+		if err == nil && len(tail) > 0 {
+			var n *graph.Node
+			if n, err = p.node(p.main, "", "Concat", []*graph.Value{target, p.longs(tail...)}, []string{p.main.FreshName("graft_rows")}, "axis", 0); err == nil {
+				target = n.Out[0]
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return p.op("Reshape", rows, target)
+	}
+	if err := p.places(); err != nil {
+		return nil, err
+	}
+	in := []*graph.Value{rows, p.rows, p.mask}
+	if cleared {
+		in = append(in, p.hidden)
+	}
+	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
 }
 
 // forget drops what the model declares of values that hold other rows now.

@@ -155,6 +155,7 @@ WorkerLayout LayOutWorker(const Plan& plan) {
   layout.packed_keys = scratch.Take(packed * plan.key_stride * kMaxTile, sizeof(float));
   layout.key_rows = scratch.Take(Size(plan.tile) * plan.key_stride, sizeof(float));
   layout.value_rows = scratch.Take(Size(plan.tile) * plan.value_stride, sizeof(float));
+  layout.mean = scratch.Take(plan.value_stride, sizeof(float));
   layout.total = scratch.bytes();
   return layout;
 }

@@ -80,8 +80,21 @@ struct Plan {
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct WorkerLayout {
   size_t query, scores, accumulator, maximum, sums, rescale, head, position, low, high;
-  size_t begun, overflown, packed_keys, key_rows, value_rows, total;
+  size_t begun, overflown, packed_keys, key_rows, value_rows, mean, total;
 };
+
+// Where the visible keys of a problem with hidden ones lie, for rows that take no others.
+struct VisibleKeys {
+  int64_t begin, end;  // from the first to behind the last; equal where all are hidden
+  const int32_t*
+      next;           // [keys]: the first from each on, or `keys`. null: every row may see all keys
+  bool gone;          // a row that sees none of them sees no key
+  bool fills;         // all hidden keys have one score that is a number
+  bool window_fills;  // so have those beyond the window
+};
+
+// Stands for the bounds of a row that sees no visible key, and gives all keys the same weight.
+constexpr int64_t kAllAlike = -1;
 
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning);
 WorkerLayout LayOutWorker(const Plan& plan);

@@ -23,6 +23,9 @@ constexpr double kItemCost = 250e3;
 constexpr double kSerialCost = 200e3;
 constexpr int64_t kItemsOfThread = 8;
 
+// From here on down a number hides whatever it is added to.
+constexpr float kLeastSwallowing = -1e30f;
+
 SequencesPlan MakePlan(const Sequences& s, int64_t threads, const Tuning& tuning) {
   const Problem& p = s.problem;
   if (const char* fault = ValidateSizes(p)) {
@@ -58,7 +61,9 @@ SequencesPlan MakePlan(const Sequences& s, int64_t threads, const Tuning& tuning
   worker.counter_offset = scratch.Take(1, sizeof(int64_t));
   plan.order_offset = scratch.Take(s.count, sizeof(int32_t));
   plan.items_offset = scratch.Take(Size(s.count) + 1, sizeof(int64_t));
-  plan.hiding_offset = scratch.Take(s.count, sizeof(uint8_t));
+  plan.shown_offset = scratch.Take(s.count, sizeof(Shown));
+  plan.limits = p.causal || p.window > 0 || p.window_left >= 0 || p.window_right >= 0;
+  plan.next_offset = scratch.Take(plan.limits ? p.fresh : 0, sizeof(int32_t));
   worker.worker_bytes = LayOutWorker(worker).total;
   worker.worker_offset = scratch.Take(plan.workers, worker.worker_bytes);
   worker.total_bytes = scratch.bytes();
@@ -101,6 +106,55 @@ void Cut(const Sequences& s, const Tuning& tuning, char* workspace, SequencesPla
   plan.workers = std::max<int64_t>(1, std::min(plan.workers, plan.items));
 }
 
+// What hidden keys are to rows, from what all sequences have in common.
+void ChooseNarrowing(const Sequences& s, SequencesPlan& plan) {
+  const Problem& p = s.problem;
+  const bool gone = p.mask_fill == -std::numeric_limits<float>::infinity();
+  const bool biased = p.bias.data != nullptr;
+  // A score is less than what the last digit of such a number stands for: it swallows any score
+  // that it is added to, and beside a visible key's score it weighs exp(-1e30) = 0. A bias may take
+  // all visible keys away, and be added to the number.
+  const bool swallows = !gone && p.mask_fill <= kLeastSwallowing;
+  plan.narrows = gone || (swallows && !biased);
+  plan.visible.gone = gone;
+  plan.visible.fills = plan.narrows && swallows;
+  plan.visible.window_fills = plan.visible.fills && s.window_fill == p.mask_fill;
+}
+
+// Finds the visible keys of every sequence.
+void FindVisible(const Sequences& s, char* workspace, SequencesPlan& plan) {
+  ChooseNarrowing(s, plan);
+  Shown* shown = reinterpret_cast<Shown*>(workspace + plan.shown_offset);
+  int32_t* next = reinterpret_cast<int32_t*>(workspace + plan.next_offset);
+  for (int64_t b = 0; b < s.count; ++b) {
+    shown[b] = Shown{};
+    if (s.hidden == nullptr) continue;
+    const uint8_t* hidden = s.hidden + s.offsets[b] * s.hidden_stride;
+    const auto any = [&](int64_t begin, int64_t end) {
+      uint8_t all = 0;
+      for (int64_t i = begin; i < end; ++i) all |= hidden[i * s.hidden_stride];
+      return all != 0;
+    };
+    const int64_t length = LengthOf(s, b);
+    if (!any(0, length)) continue;
+    int64_t begin = 0, end = length;
+    while (begin < length && hidden[begin * s.hidden_stride] != 0) ++begin;
+    while (end > begin && hidden[(end - 1) * s.hidden_stride] != 0) --end;
+    // Rows that see no visible key meet the hidden ones within their limits, unless those are gone
+    // or all keys are alike.
+    const bool met = plan.limits && !plan.visible.gone && !plan.visible.window_fills;
+    shown[b] = {static_cast<int32_t>(begin), static_cast<int32_t>(end), true,
+                !plan.narrows || met || any(begin, end)};
+    if (!plan.limits || !plan.narrows) continue;
+    int32_t* from = next + s.offsets[b];
+    int32_t first = static_cast<int32_t>(length);
+    for (int64_t i = length; i-- > 0;) {
+      if (hidden[i * s.hidden_stride] == 0) first = static_cast<int32_t>(i);
+      from[i] = first;
+    }
+  }
+}
+
 struct Call {
   const Sequences* sequences;
   const SequencesPlan* plan;
@@ -124,6 +178,19 @@ std::string ValidateSequences(const Sequences& s) {
   if (p.mask.data != nullptr || p.scores.data != nullptr || p.present_key.data != nullptr ||
       p.present_value.data != nullptr || p.lengths32 != nullptr || p.lengths64 != nullptr) {
     return "sequences have no mask, scores, present or lengths";
+  }
+  if (s.window_fill != -std::numeric_limits<float>::infinity()) {
+    if (!(s.window_fill <= kLeastSwallowing)) {
+      return Text("the fill beyond windows is ", s.window_fill, ", needed is -inf or at most ",
+                  kLeastSwallowing);
+    }
+    if (s.window_fill > p.mask_fill) {
+      return Text("the fill beyond windows is ", s.window_fill,
+                  ", needed is at most that of hidden keys, ", p.mask_fill);
+    }
+    if (p.causal || p.window > 0 || p.bias.data != nullptr) {
+      return "a fill beyond windows leaves no place for is_causal, window or attn_bias";
+    }
   }
   if (s.count < 0 || s.offsets == nullptr) return "sequences need offsets";
   if (s.offsets[0] != 0) return Text("offsets[0] is ", s.offsets[0], ", needed is 0");
@@ -167,16 +234,7 @@ void RunSequences(const Sequences& sequences, void* workspace, const Runner& run
                                           ~static_cast<uintptr_t>(63));
   if (runner.parallel_for == nullptr) plan.workers = 1;
   Cut(sequences, tuning, aligned, plan);
-  uint8_t* hiding = reinterpret_cast<uint8_t*>(aligned + plan.hiding_offset);
-  for (int64_t b = 0; b < sequences.count; ++b) {
-    uint8_t any = 0;
-    if (sequences.hidden != nullptr) {
-      for (int64_t i = sequences.offsets[b]; i < sequences.offsets[b + 1]; ++i) {
-        any |= sequences.hidden[i * sequences.hidden_stride];
-      }
-    }
-    hiding[b] = any;
-  }
+  FindVisible(sequences, aligned, plan);
   const Kernel* kernel = ChooseKernel(tuning.isa, false);
   if (kernel == nullptr) kernel = ChooseKernel(Isa::kBest, false);
   new (aligned + plan.worker.counter_offset) std::atomic<int64_t>(0);

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "attention.h"
@@ -28,9 +29,14 @@ struct Sequences {
   int64_t count = 0;
   const int32_t* offsets = nullptr;  // [count + 1], ascending from 0 to the number of positions
   const int32_t* first = nullptr;    // [count]; null: zeros
-  // [positions], one byte each: what is not 0 hides the key there. null: no key is hidden.
+  // [positions], one byte each: what is not 0 hides the key there. null: no key is hidden. Keys
+  // that get no weight for it are not read.
   const uint8_t* hidden = nullptr;
   int64_t hidden_stride = 1;
+  // What scores beyond window_left and window_right are: -inf, or a number that is at most -1e30
+  // and at most mask_fill. Of a number only rows tell that see no visible key within their window:
+  // where it is mask_fill, all keys of their sequence weigh alike.
+  float window_fill = -std::numeric_limits<float>::infinity();
 
   int64_t bias_rows = 0;  // sizes of the bias along i and j, where it does not broadcast
   int64_t bias_columns = 0;

@@ -27,9 +27,20 @@ struct SequencesPlan {
   int64_t workers;
 
   // Byte offsets into the 64-byte aligned workspace.
-  size_t order_offset;   // int32 [count]: the sequences, longest first
-  size_t items_offset;   // int64 [count + 1]: items of all sequences before this one in that order
-  size_t hiding_offset;  // uint8 [count]: whether the sequence has a hidden key
+  size_t order_offset;  // int32 [count]: the sequences, longest first
+  size_t items_offset;  // int64 [count + 1]: items of all sequences before this one in that order
+  size_t shown_offset;  // Shown [count]
+  size_t next_offset;   // int32 [positions], where limits apply: VisibleKeys::next of each sequence
+  bool limits;          // rows do not see all keys of their sequence
+  bool narrows;         // hidden keys weigh 0 wherever a visible one is seen
+  VisibleKeys visible;  // what is the same for all sequences
+};
+
+// Where the visible keys of a sequence lie.
+struct Shown {
+  int32_t begin, end;  // from the first to behind the last
+  bool hides;          // there are others in the sequence
+  bool masked;         // rows meet hidden keys
 };
 
 // How one sequence is cut.

@@ -10,7 +10,9 @@
 #include <atomic>
 
 #include "attention.h"
+#include "memory-inl.h"
 #include "plan.h"
+#include "rows-inl.h"
 #include "sequences.h"
 #include "sequences_plan.h"
 #include "worker-inl.h"
@@ -39,7 +41,8 @@ class SequencesWorker : private CurrentSequence, public Worker {
         sequences_plan_(plan),
         order_(reinterpret_cast<const int32_t*>(workspace + plan.order_offset)),
         items_(reinterpret_cast<const int64_t*>(workspace + plan.items_offset)),
-        hiding_(reinterpret_cast<const uint8_t*>(workspace + plan.hiding_offset)) {}
+        shown_(reinterpret_cast<const Shown*>(workspace + plan.shown_offset)),
+        next_(reinterpret_cast<const int32_t*>(workspace + plan.next_offset)) {}
 
   void TakeItems() {
     int64_t at = -1;  // in the order of the sequences: a worker only goes forward
@@ -54,7 +57,10 @@ class SequencesWorker : private CurrentSequence, public Worker {
       }
       const int64_t first = (item - items_[at]) * cut.step;
       const int64_t end = std::min(first + cut.step, cut.tasks);
-      for (int64_t task = first; task < end; ++task) ComputeItem(task);
+      for (int64_t task = first; task < end; ++task) {
+        ComputeItem(task);
+        if (any_alike_) WriteAlike();
+      }
     }
   }
 
@@ -72,7 +78,17 @@ class SequencesWorker : private CurrentSequence, public Worker {
     p.output.data =
         static_cast<char*>(all.output.data) + begin * all.output.strides.position * element_;
     p.mask = Input();
-    if (hiding_[b] != 0) {
+    const Shown& shown = shown_[b];
+    visible_ = nullptr;
+    mean_of_ = -1;
+    if (shown.hides && sequences_plan_.narrows) {
+      current_visible_ = sequences_plan_.visible;
+      current_visible_.begin = shown.begin;
+      current_visible_.end = shown.end;
+      current_visible_.next = sequences_plan_.limits ? next_ + begin : nullptr;
+      visible_ = &current_visible_;
+    }
+    if (shown.masked) {
       p.mask_hides = true;
       p.mask.data = sequences_.hidden + begin * sequences_.hidden_stride;
       p.mask.strides = {0, 0, 0, sequences_.hidden_stride};
@@ -95,6 +111,27 @@ class SequencesWorker : private CurrentSequence, public Worker {
     return cut;
   }
 
+  // Writes the rows to which all keys of the sequence are alike: the mean of its values.
+  HWY_NOINLINE void WriteAlike() {
+    if (mean_of_ != g_) {
+      mean_of_ = g_;
+      std::fill(mean_, mean_ + plan_.value_stride, 0.0f);
+      std::fill(scores_, scores_ + kMaxTile, 1.0f / static_cast<float>(plan_.keys));
+      rescale_[0] = 1.0f;
+      for (int64_t j = 0, stop; j < plan_.keys; j = stop) {
+        stop = TileEnd(j, plan_.keys);
+        AddWeightedTile(scores_, plan_.score_stride, 1, Values(j, stop - j, false), stop - j,
+                        value_vectors_, CopyTarget{nullptr, 0}, rescale_, mean_,
+                        plan_.value_stride);
+      }
+    }
+    for (int64_t r = 0; r < rows_; ++r) {
+      if (high_[r] != kAllAlike) continue;
+      StoreRow(problem_.type, mean_, 1.0f, problem_.value_size,
+               At(problem_.output, HeadOf(r), QueryOf(r)), problem_.output.strides.feature);
+    }
+  }
+
   void Advance(const Input& all, int64_t begin, Input& input) const {
     input.data = static_cast<const char*>(all.data) + begin * all.strides.position * element_;
   }
@@ -103,7 +140,10 @@ class SequencesWorker : private CurrentSequence, public Worker {
   const SequencesPlan& sequences_plan_;
   const int32_t* order_;
   const int64_t* items_;
-  const uint8_t* hiding_;
+  const Shown* shown_;
+  const int32_t* next_;
+  VisibleKeys current_visible_{};
+  int64_t mean_of_ = -1;  // the KV head whose mean mean_ holds
 };
 
 // Entry of this target: runs worker `index` of the plan.

@@ -50,6 +50,7 @@ class Task {
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
+    mean_ = reinterpret_cast<float*>(scratch + layout.mean);
     StartProblem();
   }
 
@@ -87,7 +88,7 @@ class Task {
         problem_.diagonal == DiagonalFrom::kPast ? problem_.past : valid - problem_.queries;
     lowest_ = every_high_ = std::numeric_limits<int64_t>::max();
     highest_ = every_low_ = 0;
-    any_overflown_ = false;
+    any_overflown_ = any_alike_ = false;
     if (rows_ == 0) return;
     // A packed matmul takes queries where they lie, if all rows are equally far apart; the scale
     // then goes into the keys while they are packed.
@@ -122,11 +123,13 @@ class Task {
       if (problem_.window_right >= 0 && problem_.window_right < plan_.keys - position) {
         high = std::max<int64_t>(0, std::min(high, position + problem_.window_right + 1));
       }
+      const bool alike = visible_ != nullptr && Narrow(low, high);
       if (low < high) {
         lowest_ = std::min(lowest_, low);
         highest_ = std::max(highest_, high);
       } else {
-        low = high = 0;
+        low = high = alike ? kAllAlike : 0;
+        any_alike_ |= alike;
       }
       low_[r] = low;
       high_[r] = high;
@@ -147,7 +150,23 @@ class Task {
     }
   }
 
-  // The last key that any of these rows sees, or -1.
+  // Narrows the keys that a row may see to those from the first visible one to the last: the
+  // others' weights are 0. Returns whether the row sees no visible key, and all keys alike.
+  bool Narrow(int64_t& low, int64_t& high) const {
+    const VisibleKeys& v = *visible_;
+    const bool sees =
+        v.next == nullptr ? v.begin < v.end : low < high && v.next[static_cast<size_t>(low)] < high;
+    if (sees) {
+      low = std::max(low, v.begin);
+      high = std::min(high, v.end);
+      return false;
+    }
+    const bool alike = v.fills && (v.window_fills || (low == 0 && high == plan_.keys));
+    if (alike || v.gone) low = high = 0;
+    return alike;
+  }
+
+  // The last key that any of these rows sees, or less than 0.
   int64_t LastKey(int64_t r0, int64_t rows) const {
     return *std::max_element(high_ + r0, high_ + r0 + rows) - 1;
   }
@@ -194,11 +213,13 @@ class Task {
   // Of the current item.
   int64_t b_, g_, row0_, rows_;
   bool copies_;
-  RowsOfType<float> queries_;       // what a packed matmul reads
-  float key_scale_;                 // what packed keys are multiplied by
-  int64_t lowest_, highest_;        // keys that some row may see
-  int64_t every_low_, every_high_;  // keys that every row sees
-  bool any_overflown_;              // whether values of some row were too large to be summed
+  RowsOfType<float> queries_;             // what a packed matmul reads
+  float key_scale_;                       // what packed keys are multiplied by
+  int64_t lowest_, highest_;              // keys that some row may see
+  int64_t every_low_, every_high_;        // keys that every row sees
+  bool any_overflown_;                    // whether values of some row were too large to be summed
+  bool any_alike_;                        // whether the bounds of some row are kAllAlike
+  const VisibleKeys* visible_ = nullptr;  // of the problem; null: rows see hidden keys too
 
   float* query_;        // [row_chunk][key_stride], scaled
   float* scores_;       // [row_chunk][score_stride]
@@ -215,6 +236,7 @@ class Task {
   float* packed_keys_;  // [key_stride][kMaxTile]
   float* key_rows_;     // [tile][key_stride]
   float* value_rows_;   // [tile][value_stride]
+  float* mean_;         // [value_stride], of a head's values
 };
 
 }  // namespace HWY_NAMESPACE

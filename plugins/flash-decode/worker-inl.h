@@ -62,7 +62,10 @@ class Worker : public TaskMean {
       if (any_overflown_) WriteMeans();
       return;
     }
-    for (int64_t j = begin, stop; j < end; j = stop) {
+    // Where nothing is copied, tiles begin with the first key that is seen.
+    const bool copied =
+        problem_.present_key.data != nullptr || problem_.present_value.data != nullptr;
+    for (int64_t j = copied ? begin : std::max(begin, lowest_), stop; j < end; j = stop) {
       stop = TileEnd(j, end);
       const int64_t first = std::max(j, lowest_);
       const int64_t last = std::min(stop, highest_);

@@ -49,6 +49,7 @@ class PackedAttention {
         .Int("window_right", -1)
         .Float("hidden_fill", -std::numeric_limits<double>::infinity())
         .Int("hidden_adds", 0)
+        .Float("window_fill", -std::numeric_limits<double>::infinity())
         .Int("zero_masked_rows", 0)
         .Int("clear_nan", 0)
         .String("query_layout", "bhsd")
@@ -67,7 +68,8 @@ class PackedAttention {
         value_layout_(LayoutNamed(context.String("value_layout"), "value_layout", false, kName)),
         output_layout_(LayoutNamed(context.String("output_layout"), "output_layout", false, kName)),
         output_rank_(context.Int("output_rank")),
-        packed_(context.Int("packed_qkv") != 0) {
+        packed_(context.Int("packed_qkv") != 0),
+        window_fill_(static_cast<float>(context.Float("window_fill"))) {
     if (kv_num_heads_ == 0) kv_num_heads_ = num_heads_;
     Require(num_heads_ >= 0 && kv_num_heads_ >= 0, "PackedAttention: num_heads is ", num_heads_,
             " and kv_num_heads ", kv_num_heads_, ", needed are positive numbers");
@@ -181,6 +183,7 @@ class PackedAttention {
     const RunShapes shapes{inputs};
     const Measures m = Measure(shapes);
     Sequences s;
+    s.window_fill = window_fill_;
     Problem& p = s.problem;
     p = problem_;
     const Tensor query = inputs[kQuery];
@@ -245,6 +248,7 @@ class PackedAttention {
   Layout query_layout_, key_layout_, value_layout_, output_layout_;
   int64_t output_rank_;
   bool packed_;
+  float window_fill_;
   Problem problem_;  // what the attributes say; sizes and pointers come with each run
 };
 

@@ -50,7 +50,7 @@ double At(Type type, const Input& input, int64_t b, int64_t h, int64_t i, int64_
 
 }  // namespace
 
-Expected Compute(const Problem& p) {
+Expected Compute(const Problem& p, float window_fill) {
   const int64_t keys = p.past + p.fresh;
   const double lowest = -std::numeric_limits<double>::infinity();
   Expected expected;
@@ -107,10 +107,13 @@ Expected Compute(const Problem& p) {
           if (masked && p.mask_after_bias) add_bias();
           if (masked) fill();
           if (masked && !p.mask_after_bias) add_bias();
-          if (j >= valid || j >= p.key_limit || (p.causal && j > i + offset) ||
-              (p.window > 0 && i + offset - j >= p.window) ||
-              (p.window_left >= 0 && i + offset - j > p.window_left) ||
+          if ((p.window_left >= 0 && i + offset - j > p.window_left) ||
               (p.window_right >= 0 && j - i - offset > p.window_right)) {
+            s = window_fill;
+            gone = window_fill == lowest;
+          }
+          if (j >= valid || j >= p.key_limit || (p.causal && j > i + offset) ||
+              (p.window > 0 && i + offset - j >= p.window)) {
             s = lowest;
             gone = true;
           }
@@ -124,9 +127,10 @@ Expected Compute(const Problem& p) {
         for (double s : score) sum += std::exp(s - maximum);
         const bool zeros = keys == 0 || (p.zero_masked_rows && maximum == lowest) ||
                            (p.clear_nan && std::isnan(sum));
+        // A number that all scores of a row are, or that swallows them, is the same for all.
         const double large = std::fabs(maximum);
         expected.slack[static_cast<size_t>(row)] =
-            std::isfinite(maximum) && large > 64.0 ? large * 2.5e-7 : 0.0;
+            large > 64.0 && large < 1e30 ? large * 2.5e-7 : 0.0;
         for (int64_t j = 0; j < keys; ++j) {
           const double weight =
               zeros ? 0.0 : std::exp(score[static_cast<size_t>(j)] - maximum) / sum;

@@ -3,6 +3,7 @@
 #define GRAFT_PLUGINS_FLASH_DECODE_TESTS_REFERENCE_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "attention.h"
@@ -26,7 +27,9 @@ uint16_t FloatToHalf(float value);
 // Element `index` (in elements) of a tensor of `type`.
 double Element(Type type, const void* data, int64_t index);
 
-Expected Compute(const Problem& problem);
+// Scores beyond window_left and window_right are window_fill, whatever else is done to them.
+Expected Compute(const Problem& problem,
+                 float window_fill = -std::numeric_limits<float>::infinity());
 
 }  // namespace testing
 }  // namespace attention

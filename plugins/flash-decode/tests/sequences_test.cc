@@ -72,6 +72,7 @@ class Maker {
     MakeOutput();
     if (Chance(0.4)) MakeHidden();
     if (Chance(0.3)) MakeBias();
+    FillWindows();
     Spoil();
     MakeTuning();
     Describe();
@@ -146,10 +147,14 @@ class Maker {
     p.mask_after_bias = Chance(0.5);
     made_.hidden.assign(static_cast<size_t>(p.fresh), 0);
     for (int64_t b = 0; b < made_.call.count; ++b) {
-      const double share = Chance(0.4) ? 0.0 : Chance(0.2) ? 1.0 : 0.5 * Uniform();
-      for (int32_t i = made_.offsets[static_cast<size_t>(b)];
-           i < made_.offsets[static_cast<size_t>(b) + 1]; ++i) {
-        if (Chance(share)) made_.hidden[static_cast<size_t>(i)] = 1;
+      // Padding at the ends of the sequence, holes, or both.
+      const double share = Chance(0.6) ? 0.0 : Chance(0.2) ? 1.0 : 0.5 * Uniform();
+      const int64_t length = Length(b);
+      const int64_t begin = Chance(0.3) ? Pick(0, length) : 0;
+      const int64_t end = Chance(0.5) ? Pick(begin, length) : length;
+      for (int64_t i = 0; i < length; ++i) {
+        const bool hides = i < begin || i >= end || Chance(share);
+        made_.hidden[static_cast<size_t>(made_.offsets[static_cast<size_t>(b)] + i)] = hides;
       }
     }
     made_.call.hidden = made_.hidden.data();
@@ -179,6 +184,16 @@ class Maker {
       made_.first.push_back(static_cast<int32_t>(Pick(0, side - Length(b))));
     }
     s.first = made_.first.data();
+  }
+
+  // The number that keys beyond a window score, where the operator takes one.
+  void FillWindows() {
+    Sequences& s = made_.call;
+    static const float kFills[] = {std::numeric_limits<float>::lowest(), -1e31f, -1e30f};
+    if (Chance(0.4)) return;
+    if (Chance(0.8)) s.problem.mask_fill = kFills[Pick(0, 2)];
+    s.window_fill = Chance(0.8) ? s.problem.mask_fill : kFills[Pick(0, 2)];
+    if (!ValidateSequences(s).empty()) s.window_fill = -kInfinity;
   }
 
   // Keys that are hidden for good hold NaN; and so may a whole sequence, which must not reach
@@ -225,10 +240,10 @@ class Maker {
     text << " causal " << p.causal << " window " << p.window << " of " << p.window_left << " and "
          << p.window_right << " softcap " << p.softcap << " hidden "
          << (made_.call.hidden != nullptr) << p.mask_adds << p.mask_after_bias << " fill "
-         << p.mask_fill << " bias " << (p.bias.data != nullptr) << " zeros " << p.zero_masked_rows
-         << p.clear_nan << " | isa " << static_cast<int>(made_.tuning.isa) << " chunk "
-         << made_.tuning.row_chunk << " packed " << made_.tuning.packed_rows << " threads "
-         << made_.threads;
+         << p.mask_fill << " beyond windows " << made_.call.window_fill << " bias "
+         << (p.bias.data != nullptr) << " zeros " << p.zero_masked_rows << p.clear_nan << " | isa "
+         << static_cast<int>(made_.tuning.isa) << " chunk " << made_.tuning.row_chunk << " packed "
+         << made_.tuning.packed_rows << " threads " << made_.threads;
     made_.description = text.str();
   }
 
@@ -267,7 +282,7 @@ void Expect(const RandomSequences& made) {
   for (int64_t b = 0; b < made.call.count; ++b) {
     const int64_t begin = made.offsets[static_cast<size_t>(b)];
     const Problem alone = Alone(made, b);
-    const Expected expected = Compute(alone);
+    const Expected expected = Compute(alone, made.call.window_fill);
     for (int64_t at = 0; at < static_cast<int64_t>(expected.output.size()); ++at) {
       const int64_t f = at % p.value_size, row = at / p.value_size;
       const int64_t i = row % alone.queries, h = row / alone.queries;
@@ -341,6 +356,55 @@ TEST(Sequences, FaultsAreNamed) {
     s.offsets = fault.offsets.data();
     s.first = fault.first.data();
     EXPECT_EQ(ValidateSequences(s), fault.text);
+  }
+}
+
+TEST(Sequences, FillsBeyondWindowsAreNumbersThatHide) {
+  struct Case {
+    float beyond, hidden;
+    bool causal, adds, bias;
+    std::string text;
+  };
+  const float kLowest = std::numeric_limits<float>::lowest();
+  const char* kAlone = "a fill beyond windows leaves no place for is_causal, window or attn_bias";
+  const Case kCases[] = {
+      {-kInfinity, -3.0f, true, true, true, ""},
+      {-1e30f, -1e30f, false, true, false, ""},
+      {kLowest, kLowest, false, false, false, ""},
+      {kLowest, -1e4f, false, true, false, ""},
+      {-1e30f, -1e30f, true, true, false, kAlone},
+      {-1e30f, -1e30f, false, true, true, kAlone},
+      {-1e30f, -1e30f, false, false, true, kAlone},
+      {-1e29f, -1e29f, false, true, false,
+       "the fill beyond windows is -1e+29, needed is -inf or at most -1e+30"},
+      {kNaN, -1e30f, false, true, false,
+       "the fill beyond windows is nan, needed is -inf or at most -1e+30"},
+      {-1e30f, -1e31f, false, true, false,
+       "the fill beyond windows is -1e+30, needed is at most that of hidden keys, -1e+31"},
+      {-1e30f, -kInfinity, false, true, false,
+       "the fill beyond windows is -1e+30, needed is at most that of hidden keys, -inf"},
+  };
+  for (const Case& c : kCases) {
+    std::vector<float> data(64), bias(16);
+    const std::vector<int32_t> offsets = {0, 4};
+    Sequences s;
+    Problem& p = s.problem;
+    p.batch = p.heads = p.kv_heads = 1;
+    p.queries = p.fresh = 4;
+    p.head_size = p.value_size = 2;
+    p.query = p.key = p.value = {data.data(), {8, 8, 2, 1}};
+    p.output.data = data.data() + 32;
+    p.output.strides = {8, 8, 2, 1};
+    if (c.bias) p.bias = {bias.data(), {0, 0, 4, 1}};
+    s.bias_rows = s.bias_columns = 4;
+    s.count = 1;
+    s.offsets = offsets.data();
+    p.causal = c.causal;
+    p.mask_fill = c.hidden;
+    p.mask_adds = c.adds;
+    p.mask_after_bias = true;
+    s.window_fill = c.beyond;
+    EXPECT_EQ(ValidateSequences(s), c.text);
   }
 }
 

@@ -104,7 +104,14 @@ TEST(PackedAttention, AgreesWithPlainLoops) {
     const bool hides = pick(0, 1) == 0, adds = pick(0, 1) == 0, zeros = pick(0, 1) == 0;
     const bool biased = pick(0, 2) == 0, shifted = pick(0, 1) == 0;
     Buffer hidden(kBool, pick(0, 1) == 0 ? std::vector<int64_t>{n} : std::vector<int64_t>{1, n});
-    for (int64_t i = 0; i < n; ++i) hidden.data<uint8_t>()[i] = pick(0, 3) == 0;
+    const bool holes = pick(0, 1) == 0;
+    for (int64_t b = 0; b < count; ++b) {  // padding to the right, and holes
+      const int64_t begin = offsets[static_cast<size_t>(b)];
+      const int64_t end = offsets[static_cast<size_t>(b) + 1], visible = pick(begin, end);
+      for (int64_t i = begin; i < end; ++i) {
+        hidden.data<uint8_t>()[i] = i >= visible || (holes && pick(0, 3) == 0);
+      }
+    }
     const int64_t side = 45;
     std::vector<int64_t> bias_shape = {pick(0, 1) == 0 ? count : 1, pick(0, 1) == 0 ? heads : 1,
                                        pick(0, 1) == 0 ? side : 1, side};
@@ -118,7 +125,11 @@ TEST(PackedAttention, AgreesWithPlainLoops) {
     first.Set(firsts);
     const bool causal = pick(0, 5) == 0, windowed = pick(0, 3) == 0;
     const int64_t left = windowed ? pick(-1, 20) : -1, right = windowed ? pick(-1, 20) : -1;
-    const float hidden_fill = pick(0, 1) == 0 ? -std::numeric_limits<float>::infinity() : -3.0f;
+    const float kFills[] = {-std::numeric_limits<float>::infinity(), -3.0f,
+                            std::numeric_limits<float>::lowest()};
+    const float hidden_fill = kFills[pick(0, 2)];
+    const bool filled = hidden_fill == kFills[2] && !biased && !causal && pick(0, 2) > 0;
+    const float window_fill = filled ? hidden_fill : kFills[0];
 
     Kernel kernel(Load(REMOVE_PADDING_LIBRARY), "PackedAttention");
     ASSERT_EQ(kernel.Create(Attributes()
@@ -129,6 +140,7 @@ TEST(PackedAttention, AgreesWithPlainLoops) {
                                 .Int("window_right", right)
                                 .Float("hidden_fill", hidden_fill)
                                 .Int("hidden_adds", adds)
+                                .Float("window_fill", window_fill)
                                 .Int("zero_masked_rows", zeros)
                                 .Float("scale", 0.25)
                                 .String("query_layout", q.name())
@@ -170,11 +182,11 @@ TEST(PackedAttention, AgreesWithPlainLoops) {
               s += Get(bias, half, at * side + shift + j);
             }
             if (hides && hidden.data<uint8_t>()[begin + j] != 0) {
-              s = adds ? s + hidden_fill : hidden_fill;
+              // As float32 rounds it: the largest numbers swallow all others.
+              s = adds ? static_cast<float>(s) + hidden_fill : hidden_fill;
             }
-            if ((causal && j > i) || (left >= 0 && i - j > left) || (right >= 0 && j - i > right)) {
-              s = kLowest;
-            }
+            if ((left >= 0 && i - j > left) || (right >= 0 && j - i > right)) s = window_fill;
+            if (causal && j > i) s = kLowest;
             weights[static_cast<size_t>(j)] = s;
             highest = std::max(highest, s);
           }
