@@ -3,58 +3,70 @@ package padding
 import (
 	"math"
 	"testing"
-
-	"github.com/opgraft/graft/host/blocks"
 )
 
-// TestBandOfLowestNumbers: numbers that hide, added to each other, are known inside a window and beyond it.
-func TestBandOfLowestNumbers(t *testing.T) {
-	const most = math.MaxFloat32
-	window := func(yes, no float64) term { return term{kind: band, i: 2, j: 3, left: 4, right: 4, yes: yes, no: no} }
+// TestBands: a comparison of positions is one band, in whatever way it is written. Queries count along axis 0, keys along 1.
+func TestBands(t *testing.T) {
+	q, k := term{kind: count, i: 0}, term{kind: count, i: 1}
+	less := func(a, b term) term { return binary("Sub", a, b) }
+	is := func(left, right int64) term {
+		return term{kind: band, i: 0, j: 1, left: left, right: right, yes: 1}
+	}
+	outside := func(left, right int64) term {
+		b := is(left, right)
+		b.yes, b.no = 0, 1
+		return b
+	}
 	for _, c := range []struct {
-		name            string
-		got             term
-		inside, outside float64
+		name      string
+		got, want term
 	}{
-		{"the lowest number twice is no number of 32 bits", binary("Add", number(-most), window(0, -most)), -most, math.Inf(-1)},
-		{"in either order", binary("Add", window(0, -most), number(-most)), -most, math.Inf(-1)},
-		{"raised again", binary("Max", binary("Add", number(-most), window(0, -most)), number(-most)), -most, -most},
-		{"the lesser of two", binary("Min", number(-most), window(0, -most)), -most, -most},
-		{"the lesser of two, one of them without end", binary("Min", number(-1e30), window(0, math.Inf(-1))), -1e30, math.Inf(-1)},
-		{"numbers that add up", binary("Add", number(-1e30), window(0, -1e30)), -1e30, -2e30},
-		{"chosen by the window", where(window(1, 0), number(-1e30), number(-most)), -1e30, -most},
-		{"the same either way", where(window(1, 0), number(-most), number(-most)), -most, -most},
+		{"distance at most", compare("LessOrEqual", unary("Abs", less(q, k)), number(4)), is(4, 4)},
+		{"distance below", compare("Less", unary("Abs", less(k, q)), number(4)), is(3, 3)},
+		{"distance above", compare("Greater", unary("Abs", less(q, k)), number(4)), outside(4, 4)},
+		{"distance at least", compare("GreaterOrEqual", unary("Abs", less(q, k)), number(4)), outside(3, 3)},
+		{"no later key", compare("LessOrEqual", k, q), is(unbounded, 0)},
+		{"no later key, by the query", compare("GreaterOrEqual", q, k), is(unbounded, 0)},
+		{"keys at most 3 before", compare("LessOrEqual", less(q, k), number(3)), is(3, unbounded)},
+		{"keys less than 3 before", compare("Less", less(q, k), number(3)), is(2, unbounded)},
+		{"the number first", compare("GreaterOrEqual", number(3), less(q, k)), is(3, unbounded)},
+		{"a query that is moved", compare("LessOrEqual", less(binary("Add", q, number(1)), k), number(3)), is(2, unbounded)},
+		{"both ends", binary("And", compare("LessOrEqual", less(q, k), number(3)), compare("LessOrEqual", less(k, q), number(1))), is(3, 1)},
+		{"both ends, by what is left out", unary("Not", binary("Or", unary("Not", compare("LessOrEqual", less(q, k), number(3))), compare("Greater", less(k, q), number(1)))), term{}},
+		{"a query that does not see itself", compare("Less", k, q), term{}},
+		{"no whole number", compare("LessOrEqual", less(q, k), number(0.5)), term{}},
+		{"positions of one axis", compare("LessOrEqual", q, q), term{}},
 	} {
-		inside, ok := c.got.inside()
-		if outside := c.got.outside(); !ok || inside != c.inside || outside != c.outside {
-			t.Errorf("%s: %g and %g beyond, want %g and %g", c.name, inside, outside, c.inside, c.outside)
+		if c.got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, c.got, c.want)
 		}
 	}
 }
 
-// TestWindowsThatShowNothing: what attention of a query that sees no visible key within its window needs follows from the
-// numbers that scores have there.
-func TestWindowsThatShowNothing(t *testing.T) {
-	const most = math.MaxFloat32
-	infinite := math.Inf(-1)
+// TestTerms: what masks are written with.
+func TestTerms(t *testing.T) {
+	lowest := number(-math.MaxFloat32)
+	window := term{kind: band, i: 0, j: 1, left: 4, right: 4, yes: 1}
+	unseen := term{kind: opaque}
 	for _, c := range []struct {
-		name         string
-		h            Hides
-		blind, alike bool
+		name      string
+		got, want term
 	}{
-		{"no window", Hides{Left: -1, Right: -1, Fill: -most, Adds: true}, false, false},
-		{"nothing is seen", Hides{Left: 4, Right: 4, Fill: infinite, Beyond: infinite}, false, false},
-		{"the window alone is seen", Hides{Left: 4, Right: 4, Fill: -1e4, Beyond: infinite}, false, false},
-		{"the same, by numbers", Hides{Left: 4, Right: -1, Fill: -1e4, Beyond: -most}, false, false},
-		{"all keys alike", Hides{Left: 4, Right: 4, Fill: -most, Adds: true, Beyond: -most}, true, true},
-		{"scores are left of numbers that are not low enough", Hides{Left: 4, Right: 4, Fill: -1e9, Adds: true, Beyond: -1e9}, true, false},
-		{"keys beyond the window alone", Hides{Left: 4, Right: 4, Fill: infinite, Beyond: -most}, true, false},
-		{"visible keys beyond it", Hides{Left: 4, Right: 4, Fill: -most, Adds: true, Beyond: -most, Mixed: true}, true, false},
-		{"numbers of the caller", Hides{Left: 4, Right: 4, Fill: -most, Adds: true, Beyond: -most, Given: true}, true, false},
+		{"1 - mask, of a hidden token", binary("Sub", number(1), number(0)), number(1)},
+		{"times the lowest number", binary("Mul", number(1), lowest), lowest},
+		{"a bias beside it", binary("Add", lowest, unseen), lowest},
+		{"a bias where the token is visible", binary("Add", unseen, number(0)), unseen},
+		{"a bias times anything", binary("Mul", unseen, number(2)), term{}},
+		{"hidden by either", binary("And", number(0), unseen), number(0)},
+		{"visible by one", binary("And", number(1), window), window},
+		{"visible by one of two", binary("Or", number(1), unseen), number(1)},
+		{"in place of what is outside the window", where(window, number(0), lowest), term{kind: band, i: 0, j: 1, left: 4, right: 4, yes: 0, no: lowest.number}},
+		{"alike inside and outside", where(window, lowest, lowest), lowest},
+		{"a choice that is known", where(number(1), lowest, unseen), lowest},
+		{"a choice that is not", where(unseen, lowest, number(0)), term{}},
 	} {
-		b := &Block{Block: &blocks.Block{Wiring: &blocks.Wiring{}}, Hides: c.h}
-		if b.blind() != c.blind || b.AllAlike() != c.alike || b.mixed() != (c.blind && !c.alike) {
-			t.Errorf("%s: sees beyond its window %t, all alike %t, want %t and %t", c.name, b.blind(), b.AllAlike(), c.blind, c.alike)
+		if c.got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, c.got, c.want)
 		}
 	}
 }
