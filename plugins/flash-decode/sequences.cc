@@ -113,7 +113,9 @@ void ChooseNarrowing(const Sequences& s, SequencesPlan& plan) {
   const bool biased = p.bias.data != nullptr;
   // A score is less than what the last digit of such a number stands for: it swallows any score
   // that it is added to, and beside a visible key's score it weighs exp(-1e30) = 0. A bias may take
-  // all visible keys away, and be added to the number.
+  // all visible keys away, and be added to the number. Beside greater numbers, such as -1e4, hidden
+  // keys weigh 0 while scores are less than 9,900 apart: of any queries and keys that is not
+  // certain, so there they are masked.
   const bool swallows = !gone && p.mask_fill <= kLeastSwallowing;
   plan.narrows = gone || (swallows && !biased);
   plan.visible.gone = gone;
