@@ -74,7 +74,7 @@ func (p *unpadding) begin() error {
 		}
 		p.state(p.mask, s.DType, sizes...)
 	}
-	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, []*graph.Value{p.mask}, []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
+	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...), []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
 		"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole)
 	if err != nil {
 		return err
@@ -118,6 +118,17 @@ func (p *unpadding) places() error {
 	}
 	p.state(p.list, onnx.Tensor_INT64, graph.DimSym(tokensSymbol))
 	return nil
+}
+
+// alike are the model's inputs of which rows are taken. A run in which one has other lengths than the mask is an error.
+func (p *unpadding) alike() (list []*graph.Value) {
+	for u, g := range p.f.Given {
+		if v := u.Node.In[u.Index]; v.IsInput && v != p.f.Mask && g.Place == (padding.Place{Batch: 0, Position: 1}) && !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	slices.SortFunc(list, func(a, b *graph.Value) int { return strings.Compare(a.Name, b.Name) })
+	return list
 }
 
 // op adds a node of ONNX with one output.

@@ -42,6 +42,10 @@ class RemovePadding {
     return Operator("RemovePadding", "which rows of a batch an attention mask retains")
         .TypeVariable("M", {kBool, kInt32, kInt64, kFloat32, kFloat16})
         .Input("mask", "M")
+        .VariadicInput("like",
+                       {kFloat32, kFloat16, kBFloat16, kFloat64, kInt64, kInt32, kInt16, kInt8,
+                        kUInt64, kUInt32, kUInt16, kUInt8, kBool},
+                       0)
         .Output("keep", kBool)
         .Output("offsets", kInt32)
         .Output("first", kInt32)
@@ -62,6 +66,14 @@ class RemovePadding {
     Require(context.InputRank(0) == 2, "RemovePadding: mask has rank ", context.InputRank(0),
             ", needed is 2: rows of the batch, and their positions");
     const Dim batch = context.InputDim(0, 0), positions = context.InputDim(0, 1);
+    // What rows are taken of has as many as the mask: else they would be others'.
+    for (uint64_t i = 1; i < context.num_inputs(); ++i) {
+      Require(context.InputRank(i) >= 2 && Fits(context.InputDim(i, 0), batch) &&
+                  Fits(context.InputDim(i, 1), positions),
+              "RemovePadding: input ", i, " is of ", context.InputDim(i, 0).value(), " x ",
+              context.InputDim(i, 1).value(), " tokens, needed are those of the mask, ",
+              batch.value(), " x ", positions.value());
+    }
     context.SetOutput(kKeep, kBool, {batch, positions});
     context.SetOutput(kOffsets, kInt32, {batch + Dim(1)});
     context.SetOutput(kFirst, kInt32, {batch});

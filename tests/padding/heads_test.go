@@ -1,6 +1,7 @@
 package padding
 
 import (
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/padding"
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
@@ -217,6 +219,55 @@ func TestHiddenFirstTokens(t *testing.T) {
 		if !b.compare(t, path, mode) {
 			t.Error("the mask was not understood")
 		}
+	}
+}
+
+// TestRunsThatAreRefused: tokens of other lengths than the mask, masks of other numbers than 0 and 1, and tokens that the model
+// has not are errors of the run, which the model's own session then answers.
+func TestRunsThatAreRefused(t *testing.T) {
+	b := open(t)
+	path := heads[0].write(t, onnx.Tensor_FLOAT)
+	s := b.session(t, path, plan.ExactPadding)
+	defer s.Close()
+	ids := func(n int, x int64) []int64 { return slices.Repeat([]int64{x}, n) }
+	for _, c := range []struct {
+		name  string
+		shape []int64
+		ids   []int64
+		mask  []float32
+		want  string
+	}{
+		{"longer tokens", []int64{2, 5}, ids(10, 3), []float32{1, 1, 1, 0, 1, 1, 0, 0}, "needed are those of the mask"},
+		{"as many tokens in other rows", []int64{4, 2}, ids(8, 3), []float32{1, 1, 1, 0, 1, 1, 0, 0}, "needed are those of the mask"},
+		{"half visible", []int64{2, 4}, ids(8, 3), []float32{1, 1, 0.5, 0, 1, 1, 0, 0}, "element [0, 2] of mask is 0.5"},
+		{"no number", []int64{2, 4}, ids(8, 3), []float32{1, 1, float32(math.NaN()), 0, 1, 1, 0, 0}, "element [0, 2] of mask is nan"},
+		{"a token that there is not", []int64{2, 4}, ids(8, 1<<40), []float32{1, 1, 1, 0, 1, 1, 0, 0}, "indices element out of data bounds"},
+		{"nothing wrong", []int64{2, 4}, ids(8, 3), []float32{1, 1, 1, 0, 0, 0, 0, 0}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tokens, err := ort.NewTensor(b.library, c.shape, c.ids)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tokens.Close()
+			types, err := ort.NewTensor(b.library, c.shape, ids(len(c.ids), 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer types.Close()
+			mask, err := ort.NewTensor(b.library, []int64{2, 4}, c.mask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer mask.Close()
+			results, err := s.Run(t.Context(), map[string]*ort.Value{"input_ids": tokens, "token_type_ids": types, "given": mask})
+			for _, v := range results {
+				v.Close()
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
 	}
 }
 

@@ -100,12 +100,7 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	computed := plan.AllRows
-	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true}), Done: func(a *patch.Analysis) { computed = a.Plan.Rows() }}
-	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, computed := b.patched(t, path, mode)
 	defer s.Close()
 	want := plan.VisibleRows
 	switch {
@@ -152,6 +147,22 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		}
 	}
 	return true
+}
+
+// session is a patched one.
+func (b *bench) session(t *testing.T, path string, mode plan.Padding) *ort.Session {
+	s, _ := b.patched(t, path, mode)
+	return s
+}
+
+// patched is a patched session, with which tokens it computes.
+func (b *bench) patched(t *testing.T, path string, mode plan.Padding) (s *ort.Session, computed plan.Rows) {
+	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true}), Done: func(a *patch.Analysis) { computed = a.Plan.Rows() }}
+	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, computed
 }
 
 // differs says where two outputs differ; of one that holds rows of tokens, hidden ones are zeros.
