@@ -169,6 +169,11 @@ func (l *Library) createPatched(c creation, p *Patch, weights *lent) error {
 	if err := l.addDomains(options, p.Domains); err != nil {
 		return err
 	}
+	if !c.prepacked { // else the program shares them, by its own container
+		if err := weights.share(l); err != nil {
+			return err
+		}
+	}
 	if err := weights.give(l, options); err != nil {
 		return err
 	}
@@ -178,6 +183,9 @@ func (l *Library) createPatched(c creation, p *Patch, weights *lent) error {
 	pin.Pin(unsafe.SliceData(p.Model))
 	foreign := c.foreign(l)
 	c.model, c.size, c.options = uintptr(unsafe.Pointer(unsafe.SliceData(p.Model))), uintptr(len(p.Model)), options
+	if weights.panels != nil {
+		c.container, c.prepacked = weights.panels.container, true
+	}
 	name := "CreateSessionFromArray"
 	if c.prepacked {
 		name += "WithPrepackedWeightsContainer"
