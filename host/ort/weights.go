@@ -159,12 +159,18 @@ func (w *lent) share(l *Library) error {
 type kept struct {
 	retained any
 	weights  lent
+	large    bool // had weights of more than trimAbove bytes
 }
 
 // keep notes it for a session that was made.
 func (h *hook) keep(session uintptr, retained any, weights lent) {
-	if weights.copied(); retained != nil || len(weights.weights) > 0 || len(weights.values) > 0 {
-		h.retained.Store(session, kept{retained, weights})
+	size := 0
+	for _, w := range weights.weights {
+		size += len(w.Data)
+	}
+	weights.copied()
+	if large := size > trimAbove; large || retained != nil || len(weights.weights) > 0 || len(weights.values) > 0 {
+		h.retained.Store(session, kept{retained, weights, large})
 	}
 }
 
@@ -179,6 +185,9 @@ func (h *hook) drop(session uintptr) (after func()) {
 			k := v.(kept)
 			k.weights.close()
 			runtime.KeepAlive(k.retained)
+			if k.large {
+				trim()
+			}
 		}
 	}
 }
