@@ -69,7 +69,7 @@ type Patch struct {
 	Domains []Domain
 	// Config holds session config entries to add, over the program's own.
 	Config map[string]string
-	// NoMemoryPattern keeps ONNX Runtime from planning a block of memory for each combination of input shapes.
+	// NoMemoryPattern has ONNX Runtime plan no block of memory for each combination of input shapes.
 	NoMemoryPattern bool
 	// Plain is the program's own model, for the session that takes over when a run of this one fails. Nil where
 	// there is none, and where the request did not ask for it.
