@@ -186,6 +186,7 @@ func MapWeights() SessionOption {
 
 type enableOptions struct {
 	pluginOptions
+	bound  bool
 	strict bool
 	verify bool
 	shadow bool
@@ -206,6 +207,14 @@ func Logger(l *slog.Logger) LoggerOption { return loggerOption{l} }
 // runs unpatched from then on, with one warning.
 func Strict() EnableOption {
 	return enableOption(func(o *enableOptions) { o.strict = true })
+}
+
+// BoundMemory has patched sessions hold less memory for what they compute, and take it from their arenas as each operator
+// runs: ONNX Runtime plans no block of memory for each combination of input shapes (DisableMemPattern). Answers are the same. It is
+// for programs with inputs of many shapes or many sessions; docs/embedding.md says what it saves and costs. The session config
+// entry [ConfigMemory] asks for it, or against it, for one session.
+func BoundMemory() EnableOption {
+	return enableOption(func(o *enableOptions) { o.bound = true })
 }
 
 // Verify compares every session with its model before the program gets it: both run synthetic inputs of two small shapes,

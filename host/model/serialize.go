@@ -23,6 +23,9 @@ type SerializeOptions struct {
 	// InPlace says of a node that reads a weight, as one of its inputs, that it does so where the weight lies:
 	// Weight.InPlace is that of all its readers. nil is never.
 	InPlace func(n *onnx.Node, input int) bool
+	// Packed says of such a node that it lays the weight out anew when a session is made, and reads no byte of it in a
+	// run: Weight.Packed is that of all its readers. nil is never.
+	Packed func(n *onnx.Node, input int) bool
 }
 
 // Serialized is a model for CreateSessionFromArray.
@@ -46,6 +49,7 @@ type Weight struct {
 	Dims     []int64
 	Data     []byte // raw and little-endian, at the start of a cache line, not to be written to
 	InPlace  bool   // see SerializeOptions
+	Packed   bool   // in place until a session is made, see SerializeOptions
 	Release  func() // to be called once, by any goroutine
 }
 
@@ -82,7 +86,7 @@ func (m *Model) Serialize(p *onnx.Model, o SerializeOptions) (*Serialized, error
 			Needed: fmt.Sprintf("at most %d", maxMessage), Fix: fix}
 	}
 	if out.Bytes, err = s.flatten(); err == nil && o.Held {
-		err = held.read(out, readersInPlace(p.GetGraph(), o.InPlace))
+		err = held.read(out, readByAll(p.GetGraph(), o.InPlace), readByAll(p.GetGraph(), o.Packed))
 	}
 	// What was read before, the structure too, is of the files as they are now.
 	for _, s := range m.allSources() {
@@ -190,29 +194,36 @@ func (c *collector) place(at site, t *onnx.Tensor, p payload) (place, error) {
 	return place{Nowhere, p.offset}, nil
 }
 
-// read reads what was collected. An error leaves what was read in out.
-func (c *collector) read(out *Serialized, inPlace map[string]bool) error {
+// read reads what was collected. An error leaves what was read in out. Packed weights lie apart: they are released first.
+func (c *collector) read(out *Serialized, inPlace, packed map[string]bool) error {
 	for _, src := range c.sources {
-		list := c.payloads[src]
-		spans := make([]span, len(list))
-		for i, w := range list {
-			spans[i] = w.span
-		}
-		found, err := src.hold(spans)
-		if err != nil {
-			return err
-		}
-		for i, w := range list {
-			h, name := found[i], w.tensor.GetName()
-			out.Weights = append(out.Weights, Weight{name, onnx.Tensor_DataType(w.tensor.GetDataType()), w.tensor.Dims, h.data, inPlace[name], h.release})
-			out.Referred += w.span.length
+		for _, part := range []bool{false, true} {
+			var list []wanted
+			var spans []span
+			for _, w := range c.payloads[src] {
+				if packed[w.tensor.GetName()] == part {
+					list, spans = append(list, w), append(spans, w.span)
+				}
+			}
+			if len(list) == 0 {
+				continue
+			}
+			found, err := src.hold(spans)
+			if err != nil {
+				return err
+			}
+			for i, w := range list {
+				h, name := found[i], w.tensor.GetName()
+				out.Weights = append(out.Weights, Weight{name, onnx.Tensor_DataType(w.tensor.GetDataType()), w.tensor.Dims, h.data, inPlace[name] || part, part, h.release})
+				out.Referred += w.span.length
+			}
 		}
 	}
 	return nil
 }
 
-// readersInPlace says of each value that nodes of a graph read whether all of them read it in place.
-func readersInPlace(g *onnx.Graph, inPlace func(*onnx.Node, int) bool) map[string]bool {
+// readByAll says of each value that nodes of a graph read whether all of them read it in a way.
+func readByAll(g *onnx.Graph, way func(*onnx.Node, int) bool) map[string]bool {
 	found := map[string]bool{}
 	note := func(name string, in bool) {
 		before, seen := found[name]
@@ -232,7 +243,7 @@ func readersInPlace(g *onnx.Graph, inPlace func(*onnx.Node, int) bool) map[strin
 	}
 	for _, n := range g.GetNode() {
 		for i, name := range n.GetInput() {
-			note(name, inPlace != nil && inPlace(n, i))
+			note(name, way != nil && way(n, i))
 		}
 		eachSubgraph(n, inside)
 	}

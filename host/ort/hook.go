@@ -75,6 +75,7 @@ type hook struct {
 	originals sync.Map // slot -> address of ONNX Runtime's own function
 
 	retained sync.Map // OrtSession address -> kept
+	panels   panelsOf
 
 	appended  appendedTo
 	firstRuns firstRuns

@@ -29,6 +29,8 @@ type Library struct {
 
 	environment environment
 
+	counting counting
+
 	elementOnce sync.Once
 	elements    map[ElementType]uintptr // see created
 }

@@ -69,6 +69,8 @@ type Patch struct {
 	Domains []Domain
 	// Config holds session config entries to add, over the program's own.
 	Config map[string]string
+	// NoMemoryPattern has ONNX Runtime plan no block of memory for each combination of input shapes.
+	NoMemoryPattern bool
 	// Plain is the program's own model, for the session that takes over when a run of this one fails. Nil where
 	// there is none, and where the request did not ask for it.
 	Plain *Plain
@@ -169,6 +171,16 @@ func (l *Library) createPatched(c creation, p *Patch, weights *lent) error {
 	if err := l.addDomains(options, p.Domains); err != nil {
 		return err
 	}
+	if p.NoMemoryPattern {
+		if err := l.try("DisableMemPattern", slotDisableMemPattern, options); err != nil {
+			return err
+		}
+	}
+	if !c.prepacked { // else the program shares them, by its own container
+		if err := weights.share(l); err != nil {
+			return err
+		}
+	}
 	if err := weights.give(l, options); err != nil {
 		return err
 	}
@@ -178,6 +190,9 @@ func (l *Library) createPatched(c creation, p *Patch, weights *lent) error {
 	pin.Pin(unsafe.SliceData(p.Model))
 	foreign := c.foreign(l)
 	c.model, c.size, c.options = uintptr(unsafe.Pointer(unsafe.SliceData(p.Model))), uintptr(len(p.Model)), options
+	if weights.panels != nil {
+		c.container, c.prepacked = weights.panels.container, true
+	}
 	name := "CreateSessionFromArray"
 	if c.prepacked {
 		name += "WithPrepackedWeightsContainer"

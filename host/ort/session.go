@@ -73,6 +73,7 @@ func (l *Library) newSession(c creation, o SessionOptions, weights *lent) (*Sess
 	for _, p := range o.Providers {
 		c.own = appendNew(c.own, Appended{providerName(p.Name), deviceNumber(p.Options["device_id"])})
 	}
+	weights.copyInstead(func(x Weight) bool { return x.Packed })
 	err = weights.made(func() (err error) {
 		if c.options, err = l.newOptions(o); err != nil {
 			return err

@@ -3,6 +3,7 @@ package ort
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 )
 
@@ -18,37 +19,51 @@ type Weight struct {
 	// ONNX Runtime hands on to operators of the CPU and has no reason to look into: their content is not
 	// there for its optimisations, which fail where they need it. Of all others it makes a copy.
 	InPlace bool
-	// Release is called once: when the session is released, or was made if it has a copy, or was not made.
+	// Packed says of a weight in place that ONNX Runtime's matrix products read it and no other operator does: they lay
+	// it out anew, and sessions of the same weights share what they get. Sessions that the program gets have that; to
+	// others it is a weight that is not in place.
+	Packed bool
+	// Release is called once: when the session is released, or was made if it has a copy or laid it out anew, or was not made.
 	Release func()
 }
 
 // lent are the weights of a session that is being made, and what it needs of them afterwards.
 type lent struct {
 	weights []Weight
-	values  []*Value // of weights in place: ONNX Runtime has addresses of OrtValues, too
+	values  []placed // of weights in place: ONNX Runtime has addresses of OrtValues, too
+	panels  *panels  // of packed weights, nil for none
+}
+
+// placed is the OrtValue of the weight with a number.
+type placed struct {
+	value  *Value
+	weight int
+}
+
+// withdraw takes back what was given.
+func (w *lent) withdraw() {
+	for _, v := range w.values {
+		v.value.Close()
+	}
+	w.panels.leave()
+	w.values, w.panels = nil, nil
 }
 
 // close releases everything.
 func (w *lent) close() {
-	closeAll(w.values)
+	w.withdraw()
 	for _, x := range w.weights {
 		x.Release()
 	}
 	*w = lent{}
 }
 
-// made makes a session with the weights, and a second time with copies of all where ONNX Runtime has looked into
-// one that is in place.
+// made makes a session with the weights, and again with copies of more of them where ONNX Runtime has looked into one
+// that is in place: of those that it lays out anew, then of all.
 func (w *lent) made(make func() error) error {
 	err := make()
-	again := false
-	for i := range w.weights {
-		again = again || err != nil && w.weights[i].InPlace
-		w.weights[i].InPlace = w.weights[i].InPlace && err == nil
-	}
-	if again {
-		closeAll(w.values)
-		w.values = nil
+	for err != nil && (w.copyInstead(func(x Weight) bool { return x.Packed }) || w.copyInstead(func(Weight) bool { return true })) {
+		w.withdraw()
 		err = make()
 	}
 	if err != nil {
@@ -57,15 +72,35 @@ func (w *lent) made(make func() error) error {
 	return err
 }
 
-// copied releases what ONNX Runtime has a copy of, now that it is made.
-func (w *lent) copied() {
-	var rest []Weight
-	for _, x := range w.weights {
-		if x.InPlace {
-			rest = append(rest, x)
-			continue
+// copyInstead has ONNX Runtime copy weights that are in place, and reports whether there was one.
+func (w *lent) copyInstead(which func(Weight) bool) (any bool) {
+	for i, x := range w.weights {
+		if x.InPlace && which(x) {
+			w.weights[i].InPlace, any = false, true
 		}
-		x.Release()
+	}
+	return any
+}
+
+// copied releases what ONNX Runtime does not read any more, now that the session is made: what it has a copy of, and what it
+// laid out anew.
+func (w *lent) copied() {
+	done := make([]bool, len(w.weights))
+	for i, x := range w.weights {
+		done[i] = !x.InPlace
+	}
+	for _, v := range w.values {
+		if i := v.weight; w.weights[i].Packed && v.value.library.soleOwner(v.value.native) {
+			done[i] = true
+		}
+	}
+	var rest []Weight
+	for i, x := range w.weights {
+		if done[i] {
+			x.Release()
+		} else {
+			rest = append(rest, x)
+		}
 	}
 	w.weights = rest
 }
@@ -76,7 +111,7 @@ func (w *lent) give(l *Library, options uintptr) error {
 	var natives []uintptr
 	var values []*Value
 	defer func() { closeAll(values) }() // the options hold them too
-	for _, x := range w.weights {
+	for i, x := range w.weights {
 		v, err := l.NewTensorBytes(x.Element, x.Shape, x.Data)
 		if err != nil {
 			return fmt.Errorf("weight %s: %w", x.Name, err)
@@ -85,7 +120,7 @@ func (w *lent) give(l *Library, options uintptr) error {
 			values, names, natives = append(values, v), append(names, x.Name), append(natives, v.native)
 			continue
 		}
-		w.values = append(w.values, v)
+		w.values = append(w.values, placed{v, i})
 		name, err := cString(x.Name)
 		if err != nil {
 			return err
@@ -106,16 +141,36 @@ func (w *lent) give(l *Library, options uintptr) error {
 		uintptr(unsafe.Pointer(&natives[0])), uintptr(len(natives)))
 }
 
+// share finds the panels of packed weights for a session of a program.
+func (w *lent) share(l *Library) error {
+	packed := func(x Weight) bool { return x.Packed }
+	if !l.tellsOwners() { // the weights would stay beside their panels
+		w.copyInstead(packed)
+	}
+	if !slices.ContainsFunc(w.weights, func(x Weight) bool { return x.InPlace && x.Packed }) {
+		return nil
+	}
+	var err error
+	w.panels, err = l.enter(w.weights)
+	return err
+}
+
 // kept is what a session needs as long as it is there.
 type kept struct {
 	retained any
 	weights  lent
+	large    bool // had weights of more than trimAbove bytes
 }
 
 // keep notes it for a session that was made.
 func (h *hook) keep(session uintptr, retained any, weights lent) {
-	if weights.copied(); retained != nil || len(weights.weights) > 0 {
-		h.retained.Store(session, kept{retained, weights})
+	size := 0
+	for _, w := range weights.weights {
+		size += len(w.Data)
+	}
+	weights.copied()
+	if large := size > trimAbove; large || retained != nil || len(weights.weights) > 0 || len(weights.values) > 0 {
+		h.retained.Store(session, kept{retained, weights, large})
 	}
 }
 
@@ -130,6 +185,9 @@ func (h *hook) drop(session uintptr) (after func()) {
 			k := v.(kept)
 			k.weights.close()
 			runtime.KeepAlive(k.retained)
+			if k.large {
+				trim()
+			}
 		}
 	}
 }

@@ -25,6 +25,8 @@ func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool) (*Session, error
 	if cpu && runtime.GOOS == "linux" { // where there is a file that can be named without being read
 		given := given(p.GetGraph())
 		o.InPlace = func(n *onnx.Node, input int) bool { return inPlace(n, input, given) }
+		types := elementTypes(p.GetGraph())
+		o.Packed = func(n *onnx.Node, input int) bool { return packed(n, input, types) }
 	}
 	out, err := m.Serialize(p, o)
 	if err != nil {
@@ -35,7 +37,7 @@ func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool) (*Session, error
 		if w.InPlace {
 			s.Folder = model.NowhereFolder
 		}
-		s.Weights = append(s.Weights, ort.Weight{Name: w.Name, Element: ort.ElementType(w.DataType), Shape: w.Dims, Data: w.Data, InPlace: w.InPlace, Release: w.Release})
+		s.Weights = append(s.Weights, ort.Weight{Name: w.Name, Element: ort.ElementType(w.DataType), Shape: w.Dims, Data: w.Data, InPlace: w.InPlace, Packed: w.Packed, Release: w.Release})
 	}
 	return s, nil
 }
@@ -50,6 +52,32 @@ func inPlace(n *onnx.Node, input int, given map[string]bool) bool {
 		return n.GetOpType() == "Gather" && input == 0 && len(n.GetInput()) == 2 && given[n.GetInput()[1]]
 	}
 	return false
+}
+
+// packed says of a node's input that it is a matrix which one of ONNX Runtime's matrix products lays out anew when a session
+// is made, of elements that it multiplies as they are.
+func packed(n *onnx.Node, input int, types map[string]onnx.Tensor_DataType) bool {
+	if d := n.GetDomain(); d != "" && d != "ai.onnx" || input != 1 {
+		return false
+	}
+	switch element := types[n.GetInput()[input]]; n.GetOpType() {
+	case "MatMul", "Gemm":
+		return element == onnx.Tensor_FLOAT
+	case "MatMulInteger":
+		return element == onnx.Tensor_INT8 || element == onnx.Tensor_UINT8
+	}
+	return false
+}
+
+// elementTypes are those of a graph's matrices.
+func elementTypes(g *onnx.Graph) map[string]onnx.Tensor_DataType {
+	types := map[string]onnx.Tensor_DataType{}
+	for _, t := range g.GetInitializer() {
+		if len(t.GetDims()) == 2 {
+			types[t.GetName()] = onnx.Tensor_DataType(t.GetDataType())
+		}
+	}
+	return types
 }
 
 // given are the values of a graph that are made from elements of its inputs. ONNX Runtime may compute all others when a

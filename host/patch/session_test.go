@@ -52,3 +52,48 @@ func TestTablesInPlace(t *testing.T) {
 		t.Errorf("no weights: %v", tables)
 	}
 }
+
+// TestMatricesOfProducts: a matrix is packed where nothing but ONNX Runtime's matrix products reads it, as their second
+// operand and in elements that they multiply as they are.
+func TestMatricesOfProducts(t *testing.T) {
+	d := draw()
+	x := d.input(onnx.Tensor_FLOAT, "batch", 64)
+	ids := d.input(onnx.Tensor_INT64, "batch")
+	want := map[string]bool{}
+	matrix := func(packed bool) string {
+		name := d.table(64, 64)
+		want[name] = packed
+		return name
+	}
+	alone, of, twice, tied, first, other, table := matrix(true), matrix(true), matrix(true), matrix(false), matrix(false), matrix(false), matrix(false)
+	d.output(d.of("MatMul", x, alone))
+	d.output(d.of("Gemm", x, of))
+	d.output(d.of("Add", d.of("MatMul", x, twice), d.of("MatMul", x, twice)))
+	d.output(d.of("MatMul", d.of("Gather", tied, ids), tied))
+	d.output(d.of("MatMul", first, d.of("Transpose", x)))
+	d.output(d.of("Add", d.of("MatMul", x, other), other))
+	d.output(d.of("MatMul", x, d.of("Transpose", table)))
+	b, err := proto.Marshal(d.model())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Parse(b, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cpu := range []bool{true, false} {
+		s, err := patch.Serialize(m, m.Proto(), cpu, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Weights) != len(want) {
+			t.Errorf("%d weights, want %d", len(s.Weights), len(want))
+		}
+		for _, w := range s.Weights {
+			if packed := want[w.Name] && cpu; w.Packed != packed || packed && !w.InPlace {
+				t.Errorf("%s is packed: %v, in place: %v, want %v", w.Name, w.Packed, w.InPlace, packed)
+			}
+			w.Release()
+		}
+	}
+}

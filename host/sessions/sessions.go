@@ -27,6 +27,7 @@ const (
 	ConfigDisable = "graft.disable"                   // "1": this session is not patched
 	ConfigPlugins = "graft.plugins"                   // names of the plugins to use, with commas between
 	ConfigNoise   = "graft.accept_quantization_noise" // "1": answers of a quantised model may move, "0": they may not
+	ConfigMemory  = "graft.bound_memory"              // "1": as Patcher.BoundMemory, "0": not
 	ConfigPadding = "graft.padding"                   // "exact", "ignore" or "keep": what becomes of hidden tokens
 )
 
@@ -40,6 +41,8 @@ type Patcher struct {
 	Done    func(*patch.Analysis) // told of every analysis; nil for none
 	// MapWeights lets sessions map their models' files, which must not change then, instead of holding weights.
 	MapWeights bool
+	// BoundMemory has sessions plan no block of memory for each combination of input shapes.
+	BoundMemory bool
 
 	allRows bool // whatever a session says
 }
@@ -137,7 +140,15 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	if err != nil {
 		return nil, err
 	}
-	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden()}, nil
+	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden(), NoMemoryPattern: s.bounded(r)}, nil
+}
+
+// bounded is BoundMemory, or what the session says.
+func (s *Patcher) bounded(r ort.Request) bool {
+	if v, ok := r.Config(ConfigMemory); ok {
+		return v != "" && v != "0"
+	}
+	return s.BoundMemory
 }
 
 // Open reads the model of a session that is about to be made.
