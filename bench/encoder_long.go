@@ -175,7 +175,7 @@ type cyclesResult struct {
 	Sides         [2]cyclesSide `json:"sides"` // plain and patched
 }
 
-// cyclesSide is what a process held, look by look. What the allocator keeps for later comes and goes by tens of MB, so that
+// cyclesSide is what a process held, look by look. What the allocator holds for later comes and goes by tens of MB, so that
 // floors are compared: the least of the looks of the first fifth once the process has settled, and of the last.
 type cyclesSide struct {
 	Looks       []held  `json:"looks"`

@@ -585,7 +585,7 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 			tail = append(tail, n)
 		}
 	}
-	if p.whole && len(tail) == len(rest) {
+	if p.whole && len(tail) == len(rest) && p.main.Opset("") >= 14 { // from which on a length of 0 can be asked for
 		target, err := p.op("Shape", p.mask)
 		if err == nil && len(tail) > 0 {
 			var n *graph.Node
@@ -596,7 +596,11 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 		if err != nil {
 			return nil, err
 		}
-		return p.op("Reshape", rows, target)
+		n, err := p.node(p.main, "", "Reshape", []*graph.Value{rows, target}, []string{p.main.FreshName("graft_rows")}, "allowzero", 1)
+		if err != nil {
+			return nil, err
+		}
+		return n.Out[0], nil
 	}
 	if err := p.places(); err != nil {
 		return nil, err
