@@ -41,7 +41,8 @@ func (e *encoder) batchOf(list []row, padTo int, inputs []ort.ValueInfo) (*batch
 	b.length = max(b.length, padTo)
 	b.computedTokens = b.rows * b.length
 	for _, in := range inputs {
-		pad, value := int64(0), func(row, int) int64 { return 0 }
+		var pad int64
+		var value func(row, int) int64
 		switch in.Name {
 		case "input_ids":
 			pad, value = e.tokens.pad, func(r row, i int) int64 { return r.ids[i] }
