@@ -217,8 +217,9 @@ std::string ValidateSequences(const Sequences& s) {
   for (int64_t b = 0; b < s.count; ++b) {
     const int64_t length = LengthOf(s, b), first = s.first != nullptr ? s.first[b] : 0;
     if (length > 0 && !HoldsRange(most, first, length)) {
-      return Text("sequence ", b, " is positions ", first, " to ", first + length - 1,
-                  " of a bias that has ", most);
+      const int64_t last = Size(first) + length - 1;
+      return Text("sequence ", b, " is positions ", first, " to ", last, " of a bias that has ",
+                  most);
     }
   }
   return std::string();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "graft/checked.h"
 #include "plan.h"
 #include "sequences.h"
 
@@ -57,7 +58,7 @@ struct SequenceCut {
 inline SequenceCut CutSequence(const SequencesPlan& plan, int64_t length) {
   SequenceCut cut{};
   if (length == 0) return cut;
-  cut.rows = plan.group_size * length;
+  cut.rows = Size(plan.group_size) * length;
   cut.packed = cut.rows >= plan.packed_rows;
   cut.row_chunks = DivideUp(cut.rows, plan.row_cap);
   cut.row_chunk = DivideUp(cut.rows, cut.row_chunks);
@@ -65,9 +66,9 @@ inline SequenceCut CutSequence(const SequencesPlan& plan, int64_t length) {
     cut.row_chunk = std::min(plan.row_cap, RoundUp(cut.row_chunk, kBatchRows));
   }
   cut.row_chunks = DivideUp(cut.rows, cut.row_chunk);
-  cut.tasks = plan.kv_heads * cut.row_chunks;
+  cut.tasks = Size(plan.kv_heads) * cut.row_chunks;
   const double cost = static_cast<double>(cut.row_chunk) * static_cast<double>(length) *
-                      static_cast<double>(plan.worker.key_stride + plan.worker.value_stride);
+                      static_cast<double>(Size(plan.worker.key_stride) + plan.worker.value_stride);
   const double step = std::min(static_cast<double>(cut.tasks), plan.item_cost / cost);
   cut.step = std::max<int64_t>(1, static_cast<int64_t>(step));
   cut.items = DivideUp(cut.tasks, cut.step);

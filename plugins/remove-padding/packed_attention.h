@@ -100,7 +100,7 @@ class PackedAttention {
     const Measures m = Measure(context);
     const DataType type = context.InputType(kQuery);
     if (output_rank_ == 3) {
-      context.SetOutput(0, type, {Dim(1), m.positions, m.heads * m.value_size});
+      context.SetOutput(0, type, {Dim(1), m.positions, Dim(m.heads) * m.value_size});
     } else if (output_layout_ == Layout::kBshd) {
       context.SetOutput(0, type, {Dim(1), m.positions, m.heads, m.value_size});
     } else {
