@@ -1,0 +1,93 @@
+package graft_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	onnx "github.com/yalue/onnxruntime_go"
+
+	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/models"
+)
+
+// TestIgnorePadding: hidden rows are those of the model without a word, and zeros with one, be it said for all sessions or for
+// one; visible rows stay.
+func TestIgnorePadding(t *testing.T) {
+	environment(t)
+	f, err := models.Lookup("optimum", "bert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := f.Write(path, 1); err != nil {
+		t.Fatal(err)
+	}
+	const batch, positions, width = 2, 4, 64
+	mask := []int64{1, 1, 0, 0, 1, 1, 1, 0}
+	run := func(t *testing.T, entry string) []float32 {
+		options, err := onnx.NewSessionOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer options.Destroy()
+		if entry != "" {
+			if err := options.AddSessionConfigEntry(graft.ConfigPadding, entry); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := onnx.NewDynamicAdvancedSession(path, []string{"input_ids", "attention_mask", "token_type_ids"}, []string{"last_hidden_state"}, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Destroy()
+		var in []onnx.Value
+		for _, data := range [][]int64{{5, 6, 7, 8, 9, 10, 11, 12}, mask, make([]int64, batch*positions)} {
+			v, err := onnx.NewTensor(onnx.NewShape(batch, positions), data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer v.Destroy()
+			in = append(in, v)
+		}
+		out := []onnx.Value{nil}
+		if err := s.Run(in, out); err != nil {
+			t.Fatal(err)
+		}
+		defer out[0].Destroy()
+		return slices.Clone(out[0].(*onnx.Tensor[float32]).GetData())
+	}
+	unpatched := run(t, "")
+	for _, c := range []struct {
+		name   string
+		option []graft.EnableOption
+		entry  string
+		zeros  bool
+	}{
+		{"no word", nil, "", false},
+		{"ignored", []graft.EnableOption{graft.IgnorePadding()}, "", true},
+		{"ignored in this session", nil, "ignore", true},
+		{"not in this session", []graft.EnableOption{graft.IgnorePadding()}, "exact", false},
+		{"all tokens", []graft.EnableOption{graft.KeepPadding()}, "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			options := append(c.option, built(t, "remove-padding"), graft.AcceptUnverified(), graft.Strict())
+			if err := graft.Enable(options...); err != nil {
+				t.Fatal(err)
+			}
+			defer graft.Disable()
+			got := run(t, c.entry)
+			for i, seen := range mask {
+				row, want := got[i*width:(i+1)*width], unpatched[i*width:(i+1)*width]
+				if seen == 0 && c.zeros {
+					want = make([]float32, width)
+				}
+				for d := range row {
+					if diff := float64(row[d] - want[d]); diff > 1e-5 || diff < -1e-5 {
+						t.Fatalf("token %d: %g, want %g", i, row[d], want[d])
+					}
+				}
+			}
+		})
+	}
+}
