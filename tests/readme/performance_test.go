@@ -42,6 +42,9 @@ func TestPerformanceFigures(t *testing.T) {
 		}
 		claims := ratio.FindAllString(line, -1)
 		for _, i := range interval.FindAllStringSubmatch(line, -1) {
+			if strings.Contains(file.Outcome.Got, i[0]) {
+				continue // figures of encoders write it so
+			}
 			claims = append(claims, "95% "+i[1]+" to "+i[2])
 		}
 		for _, claim := range claims {
