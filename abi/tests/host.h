@@ -65,7 +65,7 @@ class Buffer {
   template <typename T>
   void Set(const std::vector<T>& values) {
     if (values.size() * sizeof(T) != bytes_) throw std::logic_error("wrong number of values");
-    std::memcpy(data<T>(), values.data(), bytes_);
+    if (bytes_ > 0) std::memcpy(data<T>(), values.data(), bytes_);  // from null it is undefined
   }
   template <typename T>
   std::vector<T> Get() {
