@@ -130,7 +130,8 @@ func TestStrangersCost(t *testing.T) {
 	if a, b := usual.Options[0].Largest.Model, costly.Options[0].Largest.Model; b < a+2*800e-6 {
 		t.Errorf("the operator is predicted to take %g s, and %g s with another cost", a, b)
 	}
-	if usual.Candidate.Strategy != plan.KeysValues || costly.Candidate.Strategy == plan.KeysValues {
+	// What the usual cost leads to depends on what this machine was measured at.
+	if costly.Candidate.Strategy == plan.KeysValues {
 		t.Errorf("chose %s because %s, and with another cost %s because %s", usual.Candidate, usual.Reason, costly.Candidate, costly.Reason)
 	}
 }
