@@ -15,9 +15,20 @@
 namespace graft {
 namespace linear {
 
-// What becomes of xW + b: x/2 (1 + erf(x / sqrt 2)), or its tanh form (Hendrycks and Gimpel, 2016),
-// or max(x, 0).
-enum class Activation { kNone, kGelu, kGeluTanh, kRelu };
+// What becomes of xW + b: x/2 (1 + erf(x / sqrt 2)), or its tanh form or x / (1 + exp(-1.702 x))
+// (Hendrycks and Gimpel, 2016), or max(x, 0).
+enum class Activation { kNone, kGelu, kGeluTanh, kGeluQuick, kRelu };
+
+// Layer normalization of a row (Ba, Kiros and Hinton, 2016): (x - mean) / sqrt(variance + epsilon) *
+// scale + bias.
+struct Norm {
+  const float* scale = nullptr;  // one a column; none: no normalization
+  const float* bias = nullptr;   // one a column, or none
+  float epsilon = 0.0f;
+};
+
+// Matrices that one weight may hold side by side.
+constexpr int64_t kMaxParts = 3;
 
 // One call. y must not overlap anything else.
 struct Problem {
@@ -35,15 +46,18 @@ struct Problem {
   float* y = nullptr;           // [M, N]
   int64_t y_stride = 0;
 
-  // y = activation(norm(x) W + b) + residual, where weight lies in panels. norm is layer
-  // normalization (Ba, Kiros and Hinton, 2016) of each row where `norm` is set.
-  bool norm = false;
-  const float* norm_scale = nullptr;  // [K]
-  const float* norm_bias = nullptr;   // [K], or none
-  float norm_epsilon = 0.0f;          // added to the variance
+  // y = after(activation(before(x) W + b) + residual), where weight lies in panels.
+  Norm before = {};  // [K]
   Activation activation = Activation::kNone;
   const float* residual = nullptr;  // [M, N], or none
   int64_t residual_stride = 0;
+  Norm after = {};  // [N]
+
+  // Where weight lies in panels and N is of several matrices side by side, each has a y of its own,
+  // [M, N / parts]: y is the first of them, and more are the others. The columns of each are whole
+  // panels, and none is normalized after.
+  int64_t parts = 1;
+  float* more[kMaxParts - 1] = {};
 };
 
 // Runs task(argument, i) for every i in [0, count), in any order and on any threads, and returns

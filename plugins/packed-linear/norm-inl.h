@@ -34,11 +34,9 @@ HWY_INLINE float SumOf(const float* HWY_RESTRICT x, int64_t count, const Term& t
   return hn::GetLane(hn::SumOfLanes(d, total)) + rest;
 }
 
-// y = (x - mean) / sqrt(variance + epsilon) * scale + bias, over [K].
-HWY_INLINE void Normalize(const Problem& problem, const float* HWY_RESTRICT x,
-                          float* HWY_RESTRICT y) {
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias. y may be x.
+HWY_INLINE void Normalize(const Norm& norm, int64_t count, const float* x, float* y) {
   const DF d;
-  const int64_t count = problem.depth;
   const auto size = static_cast<float>(count);
   const float mean = SumOf(x, count, [](VF v) HWY_ATTR { return v; }) / size;
   const float variance = SumOf(x, count,
@@ -47,9 +45,9 @@ HWY_INLINE void Normalize(const Problem& problem, const float* HWY_RESTRICT x,
                                  return hn::Mul(off, off);
                                }) /
                          size;
-  const float factor = 1.0f / std::sqrt(variance + problem.norm_epsilon);
-  const float* scale = problem.norm_scale;
-  const float* bias = problem.norm_bias;
+  const float factor = 1.0f / std::sqrt(variance + norm.epsilon);
+  const float* scale = norm.scale;
+  const float* bias = norm.bias;
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const VF off = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));

@@ -35,13 +35,19 @@ class PackedLinear {
         .Input("weight", graft::kFloat32)              // [K, N], [N, K] when transposed, or panels
         .OptionalInput("bias", graft::kFloat32)        // [N] or [1]
         .OptionalInput("residual", graft::kFloat32)    // [..., N], added after the activation
-        .OptionalInput("norm_scale", graft::kFloat32)  // [K]: rows of x are normalized first
-        .OptionalInput("norm_bias", graft::kFloat32)   // [K]
-        .Output("y", graft::kFloat32)                  // [..., N]
-        .String("activation", "none")                  // none, gelu, gelu_tanh, relu; needs panels
+        .OptionalInput("norm_scale", graft::kFloat32)   // [K]: rows of x are normalized first
+        .OptionalInput("norm_bias", graft::kFloat32)    // [K]
+        .OptionalInput("after_scale", graft::kFloat32)  // [N]: y is normalized
+        .OptionalInput("after_bias", graft::kFloat32)   // [N]
+        .Output("y", graft::kFloat32)                   // [..., N / parts]
+        .OptionalOutput("y1", graft::kFloat32)          // the second of the parts
+        .OptionalOutput("y2", graft::kFloat32)          // the third
+        .String("activation", "none")  // none, gelu, gelu_tanh, gelu_quick, relu; needs panels
         .Float("norm_epsilon", 1e-5)
+        .Float("after_epsilon", 1e-5)
         .Int("transposed", 0)
-        .Int("columns", 0);  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
+        .Int("columns", 0)  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
+        .Int("parts", 1);   // outputs that N is cut into, each of whole panels
   }
 
   explicit PackedLinear(const graft::CreateContext& context) {
@@ -51,13 +57,20 @@ class PackedLinear {
     transposed_ = transposed == 1;
     columns_ = context.Int("columns");
     norm_epsilon_ = static_cast<float>(context.Float("norm_epsilon"));
+    after_epsilon_ = static_cast<float>(context.Float("after_epsilon"));
+    parts_ = context.Int("parts");
+    graft::Require(parts_ >= 1 && parts_ <= linear::kMaxParts, "PackedLinear: parts is ", parts_,
+                   ", needed is 1 to ", linear::kMaxParts);
+    graft::Require(parts_ == 1 || (columns_ > 0 && columns_ % (parts_ * linear::kPanelColumns) == 0),
+                   "PackedLinear: ", parts_, " parts need a weight in panels, and columns that are a "
+                   "multiple of ", parts_ * linear::kPanelColumns, "; columns is ", columns_);
     graft::Require(columns_ >= 0, "PackedLinear: columns is ", columns_, ", needed is 0 or more");
     graft::Require(columns_ == 0 || !transposed_, "PackedLinear: panels are never transposed");
     const std::string activation = context.String("activation");
-    const char* const names[] = {"none", "gelu", "gelu_tanh", "relu"};
+    const char* const names[] = {"none", "gelu", "gelu_tanh", "gelu_quick", "relu"};
     const auto* found = std::find(std::begin(names), std::end(names), activation);
     graft::Require(found != std::end(names), "PackedLinear: activation is ", activation,
-                   ", needed is none, gelu, gelu_tanh or relu");
+                   ", needed is none, gelu, gelu_tanh, gelu_quick or relu");
     activation_ = static_cast<linear::Activation>(found - std::begin(names));
     graft::Require(columns_ > 0 || activation_ == linear::Activation::kNone,
                    "PackedLinear: an activation needs a weight in panels");
@@ -89,7 +102,8 @@ class PackedLinear {
                      context.InputRank(kBias), ", needed is ", columns.value(), " in rank 1");
     }
     if (context.HasInput(kResidual)) {
-      graft::Require(columns_ > 0, "PackedLinear: a residual needs a weight in panels");
+      graft::Require(columns_ > 0 && parts_ == 1,
+                     "PackedLinear: a residual needs a weight in panels, and one part");
       graft::Require(context.InputRank(kResidual) == rank, "PackedLinear: residual has rank ",
                      context.InputRank(kResidual), ", x has ", rank);
       for (int32_t i = 0; i < rank; ++i) {
@@ -99,18 +113,22 @@ class PackedLinear {
                        ", needed are ", needed.value());
       }
     }
-    for (const Input norm : {kNormScale, kNormBias}) {
+    for (const Input norm : {kNormScale, kNormBias, kAfterScale, kAfterBias}) {
       if (!context.HasInput(norm)) continue;
+      const bool after = norm == kAfterScale || norm == kAfterBias;
       graft::Require(columns_ > 0, "PackedLinear: a normalization needs a weight in panels");
-      graft::Require(context.HasInput(kNormScale), "PackedLinear: norm_bias needs norm_scale");
-      graft::Require(context.InputRank(norm) == 1 && Fits(context.InputDim(norm, 0), depth),
+      graft::Require(context.HasInput(after ? kAfterScale : kNormScale), "PackedLinear: ",
+                     after ? "after_bias needs after_scale" : "norm_bias needs norm_scale");
+      graft::Require(!after || parts_ == 1, "PackedLinear: parts are not normalized");
+      const graft::Dim length = after ? columns : depth;
+      graft::Require(context.InputRank(norm) == 1 && Fits(context.InputDim(norm, 0), length),
                      "PackedLinear: a normalization takes ", context.InputDim(norm, 0).value(),
-                     " elements, rows of x have ", depth.value());
+                     " elements, rows have ", length.value());
     }
     graft::Dim dims[GRAFT_MAX_RANK];
     for (int32_t i = 0; i + 1 < rank; ++i) dims[i] = context.InputDim(kX, i);
-    dims[rank - 1] = columns;
-    context.SetOutput(0, graft::kFloat32, dims, rank);
+    dims[rank - 1] = parts_ == 1 ? columns : graft::Dim(columns_ / parts_);
+    for (int32_t i = 0; i < parts_; ++i) context.SetOutput(i, graft::kFloat32, dims, rank);
   }
 
   uint64_t Workspace(const graft::WorkspaceContext& context) const {
@@ -124,6 +142,11 @@ class PackedLinear {
     problem.x = context.inputs[kX].data<float>();
     problem.weight = context.inputs[kWeight].data<float>();
     problem.y = context.outputs[0].data<float>();
+    for (int64_t i = 1; i < parts_; ++i) {
+      graft::Require(context.outputs[static_cast<size_t>(i)].present(), "PackedLinear: ", parts_,
+                     " parts need as many outputs");
+      problem.more[i - 1] = context.outputs[static_cast<size_t>(i)].data<float>();
+    }
     if (const graft::Tensor residual = context.inputs[kResidual]; residual.present()) {
       graft::Require(residual.compact(), "PackedLinear: residual must be compact");
       const graft::Size needed = graft::Size(problem.rows) * problem.columns;
@@ -145,7 +168,7 @@ class PackedLinear {
   }
 
  private:
-  enum Input { kX, kWeight, kBias, kResidual, kNormScale, kNormBias };
+  enum Input { kX, kWeight, kBias, kResidual, kNormScale, kNormBias, kAfterScale, kAfterBias };
 
   // Sizes and strides.
   linear::Problem Bind(const graft::Tensors& inputs) const {
@@ -158,14 +181,21 @@ class PackedLinear {
     problem.columns = columns_ > 0 ? columns_ : weight.dim(transposed_ ? 0 : 1);
     problem.rows = graft::ElementsOf(x.shape(), x.rank() - 1);
     problem.x_stride = problem.depth;
-    problem.y_stride = problem.columns;
+    problem.parts = parts_;
+    problem.y_stride = problem.columns / parts_;
     problem.residual_stride = problem.columns;
     problem.activation = activation_;
-    problem.norm_epsilon = norm_epsilon_;
-    problem.norm = inputs[kNormScale].present();
-    if (problem.norm) problem.norm_scale = inputs[kNormScale].data<float>();
-    if (inputs[kNormBias].present()) problem.norm_bias = inputs[kNormBias].data<float>();
+    problem.before = NormOf(inputs[kNormScale], inputs[kNormBias], norm_epsilon_);
+    problem.after = NormOf(inputs[kAfterScale], inputs[kAfterBias], after_epsilon_);
     return problem;
+  }
+
+  static linear::Norm NormOf(const graft::Tensor& scale, const graft::Tensor& bias, float epsilon) {
+    linear::Norm norm;
+    norm.epsilon = epsilon;
+    if (scale.present()) norm.scale = scale.data<float>();
+    if (bias.present()) norm.bias = bias.data<float>();
+    return norm;
   }
 
   // Bytes for a bias of one number spread over all columns; 0 where that is not needed.
@@ -180,7 +210,8 @@ class PackedLinear {
   bool transposed_;
   int64_t columns_;
   linear::Activation activation_;
-  float norm_epsilon_;
+  float norm_epsilon_, after_epsilon_;
+  int64_t parts_;
 };
 
 class PackPanels {

@@ -152,6 +152,7 @@ class Paneller {
       if (task < plan_.whole_blocks) {
         Enter(task);
         Panels(0, all);
+        After();
         continue;
       }
       const int64_t rest = task - plan_.whole_blocks, share = rest % plan_.panels;
@@ -162,6 +163,11 @@ class Paneller {
       } else {
         const int64_t begin = small + (share - plan_.large_shares) * plan_.panel;
         Panels(begin, std::min(all, begin + plan_.panel));
+      }
+      // Whoever is last has all columns of the rows.
+      if (problem_.after.scale != nullptr) {
+        std::atomic<int64_t>& shares = next_task_[1 + rest / plan_.panels];
+        if (shares.fetch_add(1, std::memory_order_acq_rel) + 1 == plan_.panels) After();
       }
     }
   }
@@ -186,9 +192,10 @@ class Paneller {
     const int64_t rows = std::min(plan_.row_block, problem_.rows - first_row_);
     x_ = problem_.x + first_row_ * problem_.x_stride;
     x_stride_ = problem_.x_stride;
-    if (problem_.norm) {
+    if (problem_.before.scale != nullptr) {
       for (int64_t r = 0; r < rows; ++r) {
-        Normalize(problem_, x_ + r * x_stride_, normal_ + r * problem_.depth);
+        Normalize(problem_.before, problem_.depth, x_ + r * x_stride_,
+                  normal_ + r * problem_.depth);
       }
       x_ = normal_;
       x_stride_ = problem_.depth;
@@ -242,6 +249,24 @@ class Paneller {
     Finish(panel);
   }
 
+  // Normalizes the rows of the block.
+  void After() const {
+    if (problem_.after.scale == nullptr) return;
+    const int64_t rows = std::min(plan_.row_block, problem_.rows - first_row_);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* y = problem_.y + (first_row_ + r) * problem_.y_stride;
+      Normalize(problem_.after, problem_.columns, y, y);
+    }
+  }
+
+  // Where a column of a row of y lies, and what stands before it in its part.
+  float* Row(int64_t row, int64_t column) const {
+    if (problem_.parts == 1) return problem_.y + row * problem_.y_stride + column;
+    const int64_t width = problem_.columns / problem_.parts, part = column / width;
+    return (part == 0 ? problem_.y : problem_.more[part - 1]) + row * problem_.y_stride +
+           column % width;
+  }
+
   // y = activation(sums + bias) + residual.
   void Finish(int64_t panel) const {
     const DF d;
@@ -251,9 +276,10 @@ class Paneller {
     HWY_ALIGN float bias[kLine] = {};
     HWY_ALIGN float last[kLine] = {};
     if (problem_.bias != nullptr) std::memcpy(bias, problem_.bias + column, bytes);
+    float* first = Row(first_row_, column);
     for (int64_t r = 0; r < rows; ++r) {
       float* sums = sums_ + r * kLine;
-      float* y = problem_.y + (first_row_ + r) * problem_.y_stride + column;
+      float* y = first + r * problem_.y_stride;
       const float* residual = nullptr;
       if (problem_.residual != nullptr) {
         residual = problem_.residual + (first_row_ + r) * problem_.residual_stride + column;

@@ -125,7 +125,7 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
     small = all;
   }
   plan->panels = Size(plan->large_shares) + DivideUp(small, plan->panel);
-  const Size copies = problem.norm ? 2 : 1;  // of x
+  const Size copies = problem.before.scale != nullptr ? 2 : 1;  // of x
   plan->worker_bytes = FloatBytes((copies * problem.depth + kLine) * plan->row_block);
 }
 
@@ -155,11 +155,13 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
     PlanStream(problem, threads, tuning, &plan);
   }
   const Size shared = Size(plan.row_blocks) - plan.whole_blocks;
+  const bool after = plan.path == Path::kPanels && problem.after.scale != nullptr;
   plan.tasks = shared * plan.panels * plan.splits + plan.whole_blocks;
   plan.workers = std::min(threads, plan.tasks);
 
   Scratch scratch;
-  plan.counter_count = (Size(plan.splits > 1 ? plan.panels : 0) + 1).To<size_t>();
+  plan.counter_count =
+      ((plan.splits > 1 ? Size(plan.panels) : after ? shared : Size(0)) + 1).To<size_t>();
   scratch.Take(plan.counter_count, sizeof(int64_t));
   plan.partial_offset = scratch.bytes();
   if (plan.splits > 1) scratch.Take(Size(plan.tasks) * plan.sums_floats, sizeof(float));

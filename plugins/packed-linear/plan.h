@@ -59,7 +59,9 @@ struct Plan {
   int64_t workers;  // tasks handed to the runtime; each takes tasks until none is left
 
   // Byte offsets into the 64-byte aligned workspace.
-  size_t counter_offset;  // int64: next task, then one a panel: its finished splits
+  // int64: next task, then one a panel: its finished splits, or one a row block that is shared out:
+  // its finished shares
+  size_t counter_offset;
   size_t counter_count;
   size_t partial_offset;  // sums of task 0, when splits > 1; else they lie with the worker
   size_t sums_floats;     // of one task

@@ -198,14 +198,16 @@ int Main(int count, char** arguments) {
       {"768 x 2304 P", 768, 2304, false, true},   {"768 x 768 P", 768, 768, false, true},
       {"768 x 3072 P", 768, 3072, false, true},   {"3072 x 768 P", 3072, 768, false, true},
       {"1024 x 4096 P", 1024, 4096, false, true}, {"4096 x 1024 P", 4096, 1024, false, true},
-      {"768 x 50257 P", 768, 50257, false, true},
+      {"768 x 50257 P", 768, 50257, false, true}, {"384 x 384 P", 384, 384, false, true},
+      {"384 x 1152 P", 384, 1152, false, true},   {"384 x 1536 P", 384, 1536, false, true},
+      {"1536 x 384 P", 1536, 384, false, true},
   };
   for (const Shape& shape : shapes) {
     for (const int64_t rows : {1, 2, 4, 8, 16, 32}) bench.Run(shape, rows);
   }
   for (const Shape& shape : shapes) {
     if (shape.columns > 10000) continue;
-    for (const int64_t rows : {33, 64, 256, 704, 1024}) bench.Run(shape, rows);
+    for (const int64_t rows : {33, 64, 256, 704, 1024, 8192}) bench.Run(shape, rows);
   }
   return 0;
 }

@@ -66,10 +66,35 @@ double Activate(Activation activation, double x) {
       return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
     case Activation::kGeluTanh:
       return x / 2 * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case Activation::kGeluQuick:
+      return x / (1 + std::exp(-1.702 * x));
     case Activation::kRelu:
       return std::max(x, 0.0);
   }
   return x;
+}
+
+// Normalizes a row, of which each number is within a bound of what it should be.
+void NormalizeRow(const Norm& norm, std::vector<double>& row, std::vector<double>& bound) {
+  const auto size = static_cast<double>(row.size());
+  double mean = 0, variance = 0, off = 0, most = 0;
+  for (size_t j = 0; j < row.size(); ++j) {
+    mean += row[j] / size;
+    off = std::max(off, bound[j]);
+  }
+  for (const double v : row) {
+    variance += (v - mean) * (v - mean) / size;
+    most = std::max(most, std::abs(v - mean));
+  }
+  const double deviation = std::sqrt(variance + double{norm.epsilon});
+  for (size_t j = 0; j < row.size(); ++j) {
+    const double normal = (row[j] - mean) / deviation;
+    const double shift = norm.bias != nullptr ? norm.bias[j] : 0;
+    row[j] = normal * norm.scale[j] + shift;
+    // A number, the mean and the deviation are off by at most so much.
+    bound[j] = std::abs(norm.scale[j]) * (2 + most / deviation) * off / deviation +
+               1e-6 * (std::abs(normal * norm.scale[j]) + std::abs(shift)) + 1e-30;
+  }
 }
 
 // Runs a case; returns y.
@@ -105,23 +130,29 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
     }
   }
 
-  Guarded y(m * ys * sizeof(float), 0);
+  Guarded y(m * ys * static_cast<size_t>(p.parts) * sizeof(float), 0);
   p.x = x.data();
   p.weight = reinterpret_cast<const float*>(weight.data() + c.weight_shift);
   p.bias = c.bias ? bias.data() : nullptr;
-  std::vector<float> residual(p.panels && c.seed % 3 == 0 ? m * (n + 3) : 0);
+  std::vector<float> residual(p.panels && p.parts == 1 && c.seed % 3 == 0 ? m * (n + 3) : 0);
   for (float& v : residual) v = uniform(random);
   p.residual = residual.empty() ? nullptr : residual.data();
   p.residual_stride = static_cast<int64_t>(n) + 3;
   std::vector<float> scale(k), offset(k);
   for (float& v : scale) v = uniform(random);
   for (float& v : offset) v = uniform(random);
-  p.norm = p.panels && c.seed % 4 == 1 && k > 0;
-  p.norm_scale = scale.data();
-  p.norm_bias = c.seed % 8 == 1 ? offset.data() : nullptr;
-  p.norm_epsilon = 1e-3f;
+  const bool norm = p.panels && c.seed % 4 == 1 && k > 0;
+  p.before = {norm ? scale.data() : nullptr, c.seed % 8 == 1 ? offset.data() : nullptr, 1e-3f};
+  const bool after = p.panels && p.parts == 1 && c.seed % 5 == 2;
+  std::vector<float> after_scale(n), after_offset(n);
+  for (float& v : after_scale) v = uniform(random);
+  for (float& v : after_offset) v = uniform(random);
+  p.after = {after ? after_scale.data() : nullptr, c.seed % 10 == 2 ? after_offset.data() : nullptr,
+             1e-2f};
   Guarded workspace(WorkspaceSize(p, runner.threads, c.tuning), c.seed % 64);
   p.y = reinterpret_cast<float*>(y.data());
+  const size_t parts = static_cast<size_t>(p.parts), width = n / parts;
+  for (size_t i = 1; i < parts; ++i) p.more[i - 1] = p.y + i * m * ys;
   std::vector<double> rows(m * k);
   std::vector<double> steepness(m, 0.0);  // how much a row's normalization magnifies roundings of x
   for (size_t r = 0; r < m; ++r) {
@@ -131,15 +162,15 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
     for (size_t i = 0; i < k; ++i) {
       variance += (row[i] - mean) * (row[i] - mean) / static_cast<double>(k);
     }
-    for (size_t i = 0; i < k && p.norm; ++i) {
-      const double steep = std::abs(row[i]) / std::sqrt(variance + double{p.norm_epsilon});
+    for (size_t i = 0; i < k && norm; ++i) {
+      const double steep = std::abs(row[i]) / std::sqrt(variance + double{p.before.epsilon});
       steepness[r] = std::max(steepness[r], steep);
     }
     for (size_t i = 0; i < k; ++i) {
       rows[r * k + i] = row[i];
-      if (!p.norm) continue;
-      rows[r * k + i] = (row[i] - mean) / std::sqrt(variance + double{p.norm_epsilon}) * scale[i];
-      if (p.norm_bias != nullptr) rows[r * k + i] += offset[i];
+      if (!norm) continue;
+      rows[r * k + i] = (row[i] - mean) / std::sqrt(variance + double{p.before.epsilon}) * scale[i];
+      if (p.before.bias != nullptr) rows[r * k + i] += offset[i];
     }
   }
 
@@ -147,22 +178,22 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   EXPECT_TRUE(y.Untouched()) << "a write outside y";
   EXPECT_TRUE(workspace.Untouched()) << "a write outside the workspace";
 
+  for (size_t r = 0; r < m * parts; ++r) {
+    for (size_t j = width; j < ys; ++j) {
+      EXPECT_TRUE(std::isnan(p.y[r * ys + j])) << "a write between rows of y";
+    }
+  }
   std::vector<float> out(m * n);
+  std::vector<double> needed(n), bound(n);
   for (size_t r = 0; r < m; ++r) {
-    for (size_t j = 0; j < ys; ++j) {
-      const float got = p.y[r * ys + j];
-      if (j >= n) {
-        EXPECT_TRUE(std::isnan(got)) << "a write between rows of y";
-        continue;
-      }
-      out[r * n + j] = got;
-      if (!check) continue;
+    for (size_t j = 0; j < n; ++j) {
+      out[r * n + j] = p.y[(j / width * m + r) * ys + j % width];
       double sum = c.bias ? bias[j] : 0, size = std::abs(sum);
-      for (size_t i = 0; i < k; ++i) {
+      for (size_t i = 0; i < k && check; ++i) {
         const double term = rows[r * k + i] * w[p.transposed ? j * k + i : i * n + j];
         sum += term;
         size += std::abs(term);
-        if (p.norm) {
+        if (norm) {
           size += steepness[r] * std::abs(scale[i] * w[p.transposed ? j * k + i : i * n + j]);
         }
       }
@@ -173,9 +204,15 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
         size += std::abs(residual[r * (n + 3) + j]);
       }
       // Sums run over short stretches and their sums: far below the worst case of K roundings.
-      const double bound = 1e-6 * size + 1e-30;
-      if (!(std::abs(got - sum) <= bound)) {
-        ADD_FAILURE() << "y[" << r << "][" << j << "] is " << got << ", needed is " << sum;
+      needed[j] = sum;
+      bound[j] = 1e-6 * size + 1e-30;
+    }
+    if (!check) continue;
+    if (after) NormalizeRow(p.after, needed, bound);
+    for (size_t j = 0; j < n; ++j) {
+      const float got = out[r * n + j];
+      if (!(std::abs(got - needed[j]) <= bound[j])) {
+        ADD_FAILURE() << "y[" << r << "][" << j << "] is " << got << ", needed is " << needed[j];
         return out;
       }
     }
@@ -212,7 +249,12 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
   p.y_stride = p.columns + (pick(0, 1) == 0 ? 0 : pick(0, 40));
   p.transposed = pick(0, 1) == 1;
   p.panels = pick(0, 1) == 0;
-  if (p.panels) p.activation = static_cast<Activation>(pick(0, 3));
+  if (p.panels) p.activation = static_cast<Activation>(pick(0, 4));
+  if (p.panels && pick(0, 4) == 0) {
+    p.parts = pick(2, kMaxParts);
+    p.columns = pick(1, 8) * p.parts * kPanelColumns;
+    p.y_stride = p.columns / p.parts + pick(0, 3);
+  }
   c.bias = pick(0, 1) == 1;
   c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;
   c.threads = static_cast<int>(pick(1, 4));
