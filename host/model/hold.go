@@ -18,7 +18,8 @@ type held struct {
 	holders int
 	block   *block
 	file    *heldFile
-	span    span
+	part    part
+	span    span // in the source that it was first read from
 }
 
 // block is memory of weights that were read together.
@@ -31,8 +32,22 @@ type block struct {
 type heldFile struct {
 	reading sync.Mutex // held while weights are read, so that nobody reads them twice
 	users   int
-	weights map[span]*held
+	weights map[part]*held
 	key     Identity
+}
+
+// part is what a weight is within the file: where it lies, or what it is made from.
+type part struct {
+	span span
+	made string
+}
+
+// part is that of bytes of the source.
+func (s *source) part(p span) part {
+	if s.made == nil {
+		return part{span: p}
+	}
+	return part{made: s.made.list[p.offset].text}
 }
 
 // holding is what all sessions of the process hold of files.
@@ -43,10 +58,10 @@ var holding struct {
 
 // enter finds what is held of a source already.
 func (s *source) enter() *heldFile {
-	file := &heldFile{weights: map[span]*held{}}
+	file := &heldFile{weights: map[part]*held{}}
 	holding.Lock()
 	defer holding.Unlock()
-	if s.path != "" {
+	if s.info != nil {
 		if file.key = identityOf(s.info); file.key.lasting() {
 			if known := holding.files[file.key]; known != nil {
 				file = known
@@ -84,10 +99,10 @@ func (s *source) hold(spans []span) (list []*held, err error) {
 	var total int64
 	holding.Lock()
 	for _, p := range spans {
-		h := file.weights[p]
+		h := file.weights[s.part(p)]
 		if h == nil {
-			h = &held{span: p, file: file}
-			file.weights[p] = h
+			h = &held{span: p, part: s.part(p), file: file}
+			file.weights[h.part] = h
 			missing = append(missing, h)
 			total += aligned(p.length)
 		}
@@ -125,6 +140,9 @@ const (
 
 // fill reads weights.
 func (s *source) fill(list []*held) error {
+	if s.made != nil {
+		return s.made.fill(list)
+	}
 	if s.path == "" {
 		for _, h := range list {
 			b, err := s.bytes(h.span.offset, h.span.length)
@@ -185,7 +203,7 @@ func (h *held) release() {
 	if h.holders--; h.holders > 0 {
 		return
 	}
-	delete(h.file.weights, h.span)
+	delete(h.file.weights, h.part)
 	h.file.leave()
 	if h.block == nil {
 		return // was never read

@@ -136,6 +136,13 @@ func (c *copier) payload(p payload) error {
 	for at := int64(0); at < p.length; {
 		n := min(p.length-at, copyChunk)
 		var chunk []byte
+		if p.src != nil && p.src.made != nil {
+			b, err := p.bytes()
+			if err != nil {
+				return err
+			}
+			p = inMemory(b)
+		}
 		if p.src == nil {
 			chunk = p.mem[at : at+n]
 		} else {

@@ -24,6 +24,7 @@ type Model struct {
 	files *resolver
 
 	refs []reference
+	laid *source // of weights in panels; nil for none
 }
 
 // reader builds the skeleton of a model: the walker with what reading needs.

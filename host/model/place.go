@@ -98,7 +98,7 @@ func (w *writer) writeTensor(at site, in []byte, _ int64) error {
 		return err
 	}
 	p := payload{src: ref.src, offset: ref.offset, length: ref.length}
-	if ref.src.path == "" {
+	if ref.src.path == "" && ref.src.made == nil {
 		b, err := ref.src.bytes(ref.offset, ref.length)
 		if err != nil {
 			return err

@@ -115,7 +115,7 @@ func (m *Model) lifted(p *onnx.Model) *onnx.Model {
 func (m *Model) inFolder(out *Serialized) placer {
 	folder := m.commonFolder()
 	return func(at site, _ *onnx.Tensor, p payload) (place, error) {
-		if p.src == nil || !at.initializer() {
+		if p.src == nil || p.src.made != nil || !at.initializer() {
 			return place{}, nil
 		}
 		rel, err := filepath.Rel(folder, p.src.path)

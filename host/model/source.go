@@ -20,7 +20,8 @@ type source struct {
 	shown string      // how messages name it
 	info  fs.FileInfo // of the file when it was first seen
 	size  int64
-	data  []byte // of the caller's; nil for a file
+	data  []byte   // of the caller's; nil for a file
+	made  *layouts // of a source whose bytes are made when they are read
 
 	mu     sync.Mutex
 	file   *os.File // open since it was first read
@@ -124,6 +125,9 @@ const large = 64 << 20
 func (s *source) bytes(offset, n int64) ([]byte, error) {
 	if err := s.inside(offset, n); err != nil {
 		return nil, err
+	}
+	if s.made != nil {
+		return s.made.bytes(offset, n)
 	}
 	if s.path == "" {
 		s.mu.Lock()

@@ -163,7 +163,15 @@ func (a *Analysis) Apply(ctx context.Context) (err error) {
 		return a.unpad(ctx)
 	}
 	a.Plan.KeepPadding()
-	return a.Within(ctx, func() error { return rewrite.Apply(a.Graph, a.Shapes, a.Plan) })
+	return a.Within(ctx, a.place)
+}
+
+// place puts the operators of the plan into the graph.
+func (a *Analysis) place() error {
+	if err := rewrite.Apply(a.Graph, a.Shapes, a.Plan); err != nil || !a.Plan.Panels() {
+		return err
+	}
+	return rewrite.Panels(a.Graph, a.Shapes, a.Model)
 }
 
 // unpad removes the model's padding, and applies the other choices of the plan to what is left.
@@ -192,7 +200,7 @@ func (a *Analysis) unpad(ctx context.Context) error {
 			rows.Plan.Choices[i].Leave(a.Plan.Choices[at].Reason)
 		}
 	}
-	err = rows.Within(ctx, func() error { return rewrite.Apply(rows.Graph, rows.Shapes, rows.Plan) })
+	err = rows.Within(ctx, rows.place)
 	for i, c := range a.Plan.Choices {
 		if c.Kept != nil || c.Operator == nil {
 			continue

@@ -86,6 +86,7 @@ type estimator struct {
 	machine   Machine
 	range_    []map[string]int64
 	bytesOnly bool // machine is traffic
+	panels    bool // weights are laid out in panels
 	regions   map[*blocks.Block][]*graph.Node
 	counts    map[*graph.Value]graph.Dim
 }
@@ -111,7 +112,7 @@ func (e *estimator) count(v *graph.Value) graph.Dim {
 }
 
 func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
-	e := &estimator{shapes: s, machine: o.Machine, range_: samples(s.Symbols(), r), regions: map[*blocks.Block][]*graph.Node{}, counts: map[*graph.Value]graph.Dim{}}
+	e := &estimator{shapes: s, machine: o.Machine, panels: o.inPanels(), range_: samples(s.Symbols(), r), regions: map[*blocks.Block][]*graph.Node{}, counts: map[*graph.Value]graph.Dim{}}
 	if o.Device != nil {
 		e.machine, e.bytesOnly = traffic, true
 	}

@@ -54,5 +54,11 @@ func (e *estimator) cost(op *manifest.Operator) manifest.Cost {
 	if e.bytesOnly {
 		return manifest.Cost{Bandwidth: 1, FLOPS: 1}
 	}
+	if op.CostInPanels != nil && e.panels {
+		return *op.CostInPanels
+	}
 	return op.Cost
 }
+
+// inPanels reports that weights may be laid out in panels: in memory of the host's.
+func (o Options) inPanels() bool { return !o.AsTheyLie && o.Device == nil }

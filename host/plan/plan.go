@@ -41,6 +41,8 @@ type Options struct {
 	Machine Machine
 	Padding Padding
 	Device  *Device // that the session computes on; nil for the CPU
+	// AsTheyLie leaves weights as they lie in their files, where operators take them in panels else.
+	AsTheyLie bool
 }
 
 // Kernel computes the shapes of a node's outputs from those of its inputs, as plugin.Kernel does.
@@ -74,8 +76,12 @@ func (c *Choice) Leave(reason string) {
 type Plan struct {
 	Choices []Choice
 
-	rows Rows
+	rows   Rows
+	panels bool
 }
+
+// Panels reports that weights are laid out in panels for the operators that take them so.
+func (p *Plan) Panels() bool { return p.panels }
 
 // Replaced counts the blocks and matches that an operator takes.
 func (p *Plan) Replaced() int {
@@ -113,7 +119,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 	if o.Machine == (Machine{}) {
 		o.Machine = ThisMachine()
 	}
-	p := &Plan{}
+	p := &Plan{panels: o.inPanels()}
 	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
 	for _, b := range report.Blocks {
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))

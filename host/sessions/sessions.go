@@ -136,12 +136,15 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	if err != nil {
 		return nil, err
 	}
-	out, err := patch.Serialize(a.Model, a.Model.Proto(), device == tensor.CPU, s.MapWeights && r.Path != "")
+	out, err := patch.Serialize(a.Model, a.Model.Proto(), device == tensor.CPU, s.mapped(r))
 	if err != nil {
 		return nil, err
 	}
 	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden(), NoMemoryPattern: s.bounded(r)}, nil
 }
+
+// mapped reports a session whose weights lie in files that it maps.
+func (s *Patcher) mapped(r ort.Request) bool { return s.MapWeights && r.Path != "" }
 
 // bounded is BoundMemory, or what the session says.
 func (s *Patcher) bounded(r ort.Request) bool {
@@ -206,6 +209,7 @@ func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 		return nil, nil
 	}
 	o := s.Options
+	o.AsTheyLie = o.AsTheyLie || s.mapped(r)
 	if v, ok := r.Config(ConfigNoise); ok {
 		o.QuantizationNoise = v != "" && v != "0"
 	}

@@ -21,10 +21,13 @@ namespace linear {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of x whose sums fill the registers.
+// Rows of x whose sums fill the registers, and panels that are multiplied at once: with one vector a
+// panel, a number of x would be loaded for each multiplication, and a core loads no faster than it
+// multiplies.
 #undef GRAFT_GROUP_ROWS
+constexpr int64_t kPair = HWY_TARGET == HWY_AVX3 ? 2 : 1;
 #if HWY_TARGET == HWY_AVX3
-#define GRAFT_GROUP_ROWS 16
+#define GRAFT_GROUP_ROWS 14
 #elif HWY_TARGET == HWY_AVX2 || HWY_ARCH_ARM_A64
 #define GRAFT_GROUP_ROWS 6
 #else
@@ -34,39 +37,46 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Bytes between what is read and what is prefetched.
 constexpr int64_t kPanelAhead = 4096;
 
-// A stretch of a panel and of a group of rows.
+// A stretch of panels and of a group of rows.
 struct PanelBlock {
-  const float* x;    // [depth][rows of the group] when packed, else rows as they lie
-  int64_t x_stride;  // of rows as they lie
-  const float* w;    // [depth][kLine]
+  const float* x;     // [depth][rows of the group] when packed, else rows as they lie
+  int64_t x_stride;   // of rows as they lie
+  const float* w;     // [depth][kLine]
+  int64_t w_stride;   // floats from one panel to the next
   int64_t depth;
   bool first;   // sums start from zero
-  float* sums;  // [rows of the group][kLine]
+  float* sums;  // [rows of the group][panels][kLine]
 };
 
-// sums[r][i] = (first ? 0 : sums[r][i]) + sum_k x[r][k] * w[k][i]. A stretch is summed up by itself
-// first: a long sum of short ones rounds less than one long sum. Two steps at a time have sums of
-// their own where few rows leave the multipliers waiting.
-template <int kRows, bool kPacked, bool kFetch>
+// sums[r][p][i] = (first ? 0 : sums[r][p][i]) + sum_k x[r][k] * w[p][k][i]. A stretch is summed up by
+// itself first: a long sum of short ones rounds less than one long sum. Two steps at a time have
+// sums of their own where few rows leave the multipliers waiting.
+template <int kPanels, int kRows, bool kPacked, bool kFetch>
 HWY_NOINLINE void PanelTile(const PanelBlock& b) {
-  constexpr int kChains = kRows * kLineVectors < 8 ? 2 : 1;
+  constexpr int kVectors = kPanels * kLineVectors;
+  constexpr int kChains = kRows * kVectors < 8 ? 2 : 1;
   const DF d;
   const float* HWY_RESTRICT x = b.x;
   const float* HWY_RESTRICT w = b.w;
   const int64_t x_stride = b.x_stride;
-  VF sum[kChains][kRows][kLineVectors];
+  VF sum[kChains][kRows][kVectors];
   for (int c = 0; c < kChains; ++c) {
     for (int r = 0; r < kRows; ++r) {
-      for (int i = 0; i < kLineVectors; ++i) sum[c][r][i] = hn::Zero(d);
+      for (int i = 0; i < kVectors; ++i) sum[c][r][i] = hn::Zero(d);
     }
   }
   const auto step = [&](int64_t k, int c) HWY_ATTR {
-    if (kFetch) Fetch(reinterpret_cast<const char*>(w + k * kLine) + kPanelAhead);
-    VF v[kLineVectors];
-    for (int i = 0; i < kLineVectors; ++i) v[i] = hn::LoadU(d, w + k * kLine + i * kLanes);
+    VF v[kVectors];
+    for (int p = 0; p < kPanels; ++p) {
+      const float* line = w + p * b.w_stride + k * kLine;
+      if (kFetch) Fetch(reinterpret_cast<const char*>(line) + kPanelAhead);
+      for (int i = 0; i < kLineVectors; ++i) {
+        v[p * kLineVectors + i] = hn::LoadU(d, line + i * kLanes);
+      }
+    }
     for (int r = 0; r < kRows; ++r) {
       const VF factor = hn::Set(d, kPacked ? x[k * kRows + r] : x[r * x_stride + k]);
-      for (int i = 0; i < kLineVectors; ++i) sum[c][r][i] = hn::MulAdd(factor, v[i], sum[c][r][i]);
+      for (int i = 0; i < kVectors; ++i) sum[c][r][i] = hn::MulAdd(factor, v[i], sum[c][r][i]);
     }
   };
   int64_t k = 0;
@@ -76,8 +86,8 @@ HWY_NOINLINE void PanelTile(const PanelBlock& b) {
   }
   if (k < b.depth) step(k, 0);
   for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kLineVectors; ++i) {
-      float* to = b.sums + r * kLine + i * kLanes;
+    for (int i = 0; i < kVectors; ++i) {
+      float* to = b.sums + r * kPanels * kLine + i * kLanes;
       VF total = sum[0][r][i];
       if (kChains == 2) total = hn::Add(total, sum[1][r][i]);
       if (!b.first) total = hn::Add(total, hn::Load(d, to));
@@ -89,47 +99,44 @@ HWY_NOINLINE void PanelTile(const PanelBlock& b) {
 using PanelTileFunction = void (*)(const PanelBlock&);
 
 // The tile for some rows, by whether x is packed and whether what follows is prefetched.
-template <bool kFetch>
+template <int kPanels, bool kFetch>
 HWY_INLINE PanelTileFunction ChoosePanelTile(int64_t rows, bool packed) {
+#define GRAFT_TILE(rows, packed) PanelTile<kPanels, rows, packed, kFetch>
   switch (rows) {
     case 1:
-      return packed ? PanelTile<1, true, kFetch> : PanelTile<1, false, kFetch>;
+      return packed ? GRAFT_TILE(1, true) : GRAFT_TILE(1, false);
     case 2:
-      return packed ? PanelTile<2, true, kFetch> : PanelTile<2, false, kFetch>;
+      return packed ? GRAFT_TILE(2, true) : GRAFT_TILE(2, false);
 #if GRAFT_GROUP_ROWS > 3
     case 3:
-      return packed ? PanelTile<3, true, kFetch> : PanelTile<3, false, kFetch>;
+      return packed ? GRAFT_TILE(3, true) : GRAFT_TILE(3, false);
     case 4:
-      return packed ? PanelTile<4, true, kFetch> : PanelTile<4, false, kFetch>;
+      return packed ? GRAFT_TILE(4, true) : GRAFT_TILE(4, false);
     case 5:
-      return PanelTile<5, true, kFetch>;
+      return GRAFT_TILE(5, true);
 #endif
 #if GRAFT_GROUP_ROWS > 6
     case 6:
-      return PanelTile<6, true, kFetch>;
+      return GRAFT_TILE(6, true);
     case 7:
-      return PanelTile<7, true, kFetch>;
+      return GRAFT_TILE(7, true);
     case 8:
-      return PanelTile<8, true, kFetch>;
+      return GRAFT_TILE(8, true);
     case 9:
-      return PanelTile<9, true, kFetch>;
+      return GRAFT_TILE(9, true);
     case 10:
-      return PanelTile<10, true, kFetch>;
+      return GRAFT_TILE(10, true);
     case 11:
-      return PanelTile<11, true, kFetch>;
+      return GRAFT_TILE(11, true);
     case 12:
-      return PanelTile<12, true, kFetch>;
+      return GRAFT_TILE(12, true);
     case 13:
-      return PanelTile<13, true, kFetch>;
-    case 14:
-      return PanelTile<14, true, kFetch>;
-    case 15:
-      return PanelTile<15, true, kFetch>;
+      return GRAFT_TILE(13, true);
 #endif
     default:
-      return packed ? PanelTile<GRAFT_GROUP_ROWS, true, kFetch>
-                    : PanelTile<GRAFT_GROUP_ROWS, false, kFetch>;
+      return packed ? GRAFT_TILE(GRAFT_GROUP_ROWS, true) : GRAFT_TILE(GRAFT_GROUP_ROWS, false);
   }
+#undef GRAFT_TILE
 }
 
 // One worker's way through tasks: some rows, and the panels that they are multiplied with.
@@ -141,7 +148,7 @@ class Paneller {
         next_task_(reinterpret_cast<std::atomic<int64_t>*>(workspace + plan.counter_offset)),
         sums_(reinterpret_cast<float*>(workspace + plan.worker_offset +
                                        static_cast<size_t>(worker) * plan.worker_bytes)),
-        packed_(sums_ + plan.row_block * kLine),
+        packed_(sums_ + plan.row_block * kMaxPair * kLine),
         normal_(packed_ + plan.row_block * problem.depth) {}
 
   void Run() {
@@ -174,13 +181,15 @@ class Paneller {
 
  private:
   void Panels(int64_t begin, int64_t end) const {
-    for (int64_t p = begin; p < end; ++p) Panel(p);
+    int64_t p = begin;
+    for (; p + kPair <= end; p += kPair) Multiply<kPair>(p);
+    for (; p < end; ++p) Multiply<1>(p);
   }
 
   // Rows that go through registers at once.
   struct Group {
     int64_t rows;
-    PanelTileFunction fetch, plain;
+    PanelTileFunction fetch[kPair], plain[kPair];  // by panels less one
   };
 
   // Takes up a block of rows: x is packed so that what is multiplied at once lies side by side, and
@@ -205,8 +214,9 @@ class Paneller {
     for (int64_t g = 0; g < groups_; ++g) {
       // Rows in equal shares: a group of one would read as much as a full one.
       const int64_t begin = rows * g / groups_, end = rows * (g + 1) / groups_;
-      group_[g] = {end - begin, ChoosePanelTile<true>(end - begin, packed_x_),
-                   ChoosePanelTile<false>(end - begin, packed_x_)};
+      group_[g].rows = end - begin;
+      Choose<1>(&group_[g]);
+      if (kPair > 1) Choose<kPair>(&group_[g]);
       if (packed_x_) {
         Pack(x_ + begin * x_stride_, end - begin, packed_ + begin * problem_.depth);
       }
@@ -228,11 +238,21 @@ class Paneller {
     }
   }
 
-  void Panel(int64_t panel) const {
+  template <int kPanels>
+  void Choose(Group* g) const {
+    g->fetch[kPanels - 1] = ChoosePanelTile<kPanels, true>(g->rows, packed_x_);
+    g->plain[kPanels - 1] = ChoosePanelTile<kPanels, false>(g->rows, packed_x_);
+  }
+
+  // Some panels from this one on, with all rows of the block.
+  template <int kPanels>
+  void Multiply(int64_t panel) const {
     const float* w = problem_.weight + panel * problem_.depth * kLine;
     PanelBlock b;
     b.x_stride = x_stride_;
+    b.w_stride = problem_.depth * kLine;
     b.first = true;
+    for (int i = 0; i < kPanels; ++i) Expect(panel + i);
     for (int64_t k = 0; k < problem_.depth; k += plan_.pack_depth, b.first = false) {
       b.depth = std::min(plan_.pack_depth, problem_.depth - k);
       b.w = w + k * kLine;
@@ -241,12 +261,12 @@ class Paneller {
       for (int64_t g = 0; g < groups_; ++g) {
         const int64_t rows = group_[g].rows;
         b.x = x + (packed_x_ ? k * rows : k);
-        (g == 0 ? group_[g].fetch : group_[g].plain)(b);
+        (g == 0 ? group_[g].fetch : group_[g].plain)[kPanels - 1](b);
         x += rows * problem_.depth;
-        b.sums += rows * kLine;
+        b.sums += rows * kPanels * kLine;
       }
     }
-    Finish(panel);
+    for (int i = 0; i < kPanels; ++i) Finish(panel + i, sums_ + i * kLine, kPanels * kLine);
   }
 
   // Normalizes the rows of the block.
@@ -267,38 +287,88 @@ class Paneller {
            column % width;
   }
 
-  // y = activation(sums + bias) + residual.
-  void Finish(int64_t panel) const {
+  // The lines that Finish will write and read, on their way while the panels are multiplied.
+  void Expect(int64_t panel) const {
+    const int64_t column = panel * kLine, rows = std::min(plan_.row_block, problem_.rows - first_row_);
+    float* y = Row(first_row_, column);
+    for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(y + r * problem_.y_stride, 1);
+    if (problem_.residual == nullptr) return;
+    const float* residual = problem_.residual + first_row_ * problem_.residual_stride + column;
+    for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(residual + r * problem_.residual_stride);
+  }
+
+  // y = activation(sums + bias) + residual, of one panel.
+  void Finish(int64_t panel, const float* sums, int64_t sums_stride) const {
+    if (problem_.columns - panel * kLine < kLine) return FinishPart(panel, sums, sums_stride);
+    const bool residual = problem_.residual != nullptr;
+    switch (problem_.activation) {
+      case Activation::kNone:
+        return residual ? FinishWhole<Activation::kNone, true>(panel, sums, sums_stride)
+                        : FinishWhole<Activation::kNone, false>(panel, sums, sums_stride);
+      case Activation::kGelu:
+        return FinishWhole<Activation::kGelu, true>(panel, sums, sums_stride);
+      case Activation::kGeluTanh:
+        return FinishWhole<Activation::kGeluTanh, true>(panel, sums, sums_stride);
+      case Activation::kGeluQuick:
+        return FinishWhole<Activation::kGeluQuick, true>(panel, sums, sums_stride);
+      case Activation::kRelu:
+        return FinishWhole<Activation::kRelu, true>(panel, sums, sums_stride);
+    }
+  }
+
+  template <Activation kActivation, bool kMayAdd>
+  void FinishWhole(int64_t panel, const float* HWY_RESTRICT sums, int64_t sums_stride) const {
     const DF d;
-    const int64_t column = panel * kLine, columns = std::min(kLine, problem_.columns - column);
+    const int64_t column = panel * kLine;
+    const int64_t rows = std::min(plan_.row_block, problem_.rows - first_row_);
+    const int64_t y_stride = problem_.y_stride;
+    float* HWY_RESTRICT y = Row(first_row_, column);
+    const float* residual = nullptr;
+    if (kMayAdd && problem_.residual != nullptr) {
+      residual = problem_.residual + first_row_ * problem_.residual_stride + column;
+    }
+    VF bias[kLineVectors];
+    for (int i = 0; i < kLineVectors; ++i) {
+      bias[i] = problem_.bias == nullptr ? hn::Zero(d)
+                                         : hn::LoadU(d, problem_.bias + column + i * kLanes);
+    }
+    const bool none = problem_.depth == 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int i = 0; i < kLineVectors; ++i) {
+        const VF sum = none ? hn::Zero(d) : hn::Load(d, sums + r * sums_stride + i * kLanes);
+        VF total = Activate(kActivation, hn::Add(sum, bias[i]));
+        if (residual != nullptr) {
+          total = hn::Add(
+              total, hn::LoadU(d, residual + r * problem_.residual_stride + i * kLanes));
+        }
+        hn::StoreU(total, d, y + r * y_stride + i * kLanes);
+      }
+    }
+  }
+
+  // The last panel, where it is not whole.
+  void FinishPart(int64_t panel, const float* panel_sums, int64_t sums_stride) const {
+    const DF d;
+    const int64_t column = panel * kLine, columns = problem_.columns - column;
     const int64_t rows = std::min(plan_.row_block, problem_.rows - first_row_);
     const auto bytes = static_cast<size_t>(columns) * sizeof(float);
     HWY_ALIGN float bias[kLine] = {};
-    HWY_ALIGN float last[kLine] = {};
+    HWY_ALIGN float line[kLine] = {};
+    HWY_ALIGN float residual[kLine] = {};
     if (problem_.bias != nullptr) std::memcpy(bias, problem_.bias + column, bytes);
-    float* first = Row(first_row_, column);
     for (int64_t r = 0; r < rows; ++r) {
-      float* sums = sums_ + r * kLine;
-      float* y = first + r * problem_.y_stride;
-      const float* residual = nullptr;
+      const float* sums = panel_sums + r * sums_stride;
       if (problem_.residual != nullptr) {
-        residual = problem_.residual + (first_row_ + r) * problem_.residual_stride + column;
-        if (columns < kLine) {
-          std::memcpy(last, residual, bytes);
-          residual = last;
-        }
+        std::memcpy(residual,
+                    problem_.residual + (first_row_ + r) * problem_.residual_stride + column, bytes);
       }
       for (int64_t i = 0; i < kLine; i += kLanes) {
-        VF total = problem_.depth == 0 ? hn::Zero(d) : hn::Load(d, sums + i);
-        total = Activate(problem_.activation, hn::Add(total, hn::Load(d, bias + i)));
-        if (residual != nullptr) total = hn::Add(total, hn::LoadU(d, residual + i));
-        if (columns == kLine) {
-          hn::StoreU(total, d, y + i);
-        } else {
-          hn::Store(total, d, sums + i);
-        }
+        const VF sum = problem_.depth == 0 ? hn::Zero(d) : hn::Load(d, sums + i);
+        VF total = Activate(problem_.activation, hn::Add(sum, hn::Load(d, bias + i)));
+        if (problem_.residual != nullptr) total = hn::Add(total, hn::Load(d, residual + i));
+        hn::Store(total, d, line + i);
       }
-      if (columns < kLine) std::memcpy(y, sums, bytes);
+      std::memcpy(Row(first_row_ + r, column), line, bytes);
     }
   }
 

@@ -23,7 +23,7 @@ constexpr int64_t kTaskFloats = 65536;
 
 // Rows of a panel that are multiplied at once, rows of x that no group goes beyond, and floats of x
 // that fit beside them into a private cache.
-constexpr int64_t kPanelDepth = 192;
+constexpr int64_t kPanelDepth = 384;
 constexpr int64_t kGroupRows = 16;
 constexpr int64_t kPanelFloats = 131072;
 
@@ -126,7 +126,7 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
   }
   plan->panels = Size(plan->large_shares) + DivideUp(small, plan->panel);
   const Size copies = problem.before.scale != nullptr ? 2 : 1;  // of x
-  plan->worker_bytes = FloatBytes((copies * problem.depth + kLine) * plan->row_block);
+  plan->worker_bytes = FloatBytes((copies * problem.depth + kMaxPair * kLine) * plan->row_block);
 }
 
 }  // namespace

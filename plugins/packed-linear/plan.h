@@ -31,8 +31,11 @@ constexpr int64_t kStreamBlock = 8;
 constexpr int64_t kMaxStreamBlock = 16;
 
 // Packed panels: rows of x that a task takes at most, and rows up to which x is read as it lies.
-constexpr int64_t kMaxRowBlock = 48;
+constexpr int64_t kMaxRowBlock = 96;
 constexpr int64_t kDirectRows = 4;
+
+// Panels that are multiplied at once at most.
+constexpr int64_t kMaxPair = 2;
 
 enum class Path {
   kPanels,   // W lies in panels

@@ -63,6 +63,9 @@ type Operator struct {
 	Where    Where    `json:"where,omitempty"`
 	With     *With    `json:"with,omitempty"` // never nil when Replaces.Pattern is set
 	Cost     Cost     `json:"cost"`
+	// CostInPanels is of an operator of matmuls where the host has laid its weights out in panels, which it does for those
+	// of its own that it knows.
+	CostInPanels *Cost `json:"cost_in_panels,omitempty"`
 	// KVCache is of an operator that attends for graft generate over the host's KV cache.
 	KVCache *KVCache `json:"kv_cache,omitempty"`
 

@@ -209,7 +209,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	names := map[string]int{}
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
-		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost")
+		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels")
 		if f == nil {
 			continue
 		}
@@ -244,6 +244,10 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		}
 		if f["cost"] != nil {
 			op.Cost = r.cost(f["cost"], what+": cost")
+		}
+		if f["cost_in_panels"] != nil {
+			c := r.cost(f["cost_in_panels"], what+": cost_in_panels")
+			op.CostInPanels = &c
 		}
 		if f["replaces"] != nil {
 			r.replaces(f["replaces"], f["with"], what, &op)
