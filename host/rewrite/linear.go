@@ -68,7 +68,16 @@ func FuseLinear(g *graph.Graph, shapes *graph.Shapes) error {
 		normalize(n, shapes)
 	}
 	for _, n := range slices.Clone(g.Nodes) {
-		if inPanels(n) && n.Int("parts", 1) == 1 {
+		if !inPanels(n) {
+			continue
+		}
+		if gated, err := gate(g, n, shapes); gated || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if n.Int("parts", 1) == 1 {
 			activate(g, n)
 			add(g, n, shapes)
 			normalizeAfter(g, n, shapes)

@@ -294,3 +294,64 @@ func TestPanelsLeave(t *testing.T) {
 		})
 	}
 }
+
+func TestFuseLinearGates(t *testing.T) {
+	const body = `
+		in x f32[rows, 64]
+		in p f32[4, 64, 16]
+		out z f32[rows, 32]
+		y = graft.PackedLinear(x, p) columns=64
+		`
+	for _, c := range []struct {
+		name, follows string
+		want          []string
+	}{
+		{"a split", `
+			a, b = Split(y) axis=-1 num_outputs=2
+			g = Relu(a)
+			m = Mul(g, b)
+			z = Identity(m)`, []string{"PackedLinear", "Identity"}},
+		{"two slices", `
+			a = Slice(y, [0], [32], [1])
+			b = Slice(y, [32], [64], [1])
+			g = Relu(a)
+			m = Mul(g, b)
+			z = Identity(m)`, []string{"PackedLinear", "Identity"}},
+		{"a function that is its argument times a sigmoid", `
+			a = Slice(y, [0], [32], [1])
+			b = Slice(y, [32], [64], [1])
+			s = Sigmoid(a)
+			g = Mul(a, s)
+			m = Mul(b, g)
+			z = Identity(m)`, []string{"PackedLinear", "Identity"}},
+		{"slices of other columns", `
+			a = Slice(y, [0], [32], [1])
+			b = Slice(y, [16], [48], [1])
+			g = Relu(a)
+			m = Mul(g, b)
+			z = Identity(m)`, []string{"PackedLinear", "Slice", "Slice", "Relu", "Mul", "Identity"}},
+		{"slices in steps", `
+			a = Slice(y, [0], [64], [1], [2])
+			b = Slice(y, [32], [64], [1])
+			g = Relu(a)
+			m = Mul(g, b)
+			z = Identity(m)`, []string{"PackedLinear", "Slice", "Slice", "Relu", "Mul", "Identity"}},
+		{"a half that something else reads", `
+			a, b = Split(y) axis=-1 num_outputs=2
+			g = Relu(a)
+			m = Mul(g, b)
+			z = Add(m, b)`, []string{"PackedLinear", "Split", "Relu", "Mul", "Add"}},
+		{"the first half of the rows", `
+			a, b = Split(y) axis=0 num_outputs=2
+			g = Relu(a)
+			m = Mul(g, b)
+			z = Identity(m)`, []string{"PackedLinear", "Split", "Relu", "Mul", "Identity"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, got := rewritten(t, body+c.follows, rewrite.FuseLinear, shape{"y", []any{"rows", 64}})
+			if !slices.Equal(sorted(got), sorted(c.want)) {
+				t.Errorf("nodes %v, want %v", got, c.want)
+			}
+		})
+	}
+}

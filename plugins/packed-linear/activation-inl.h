@@ -61,6 +61,8 @@ HWY_INLINE VF Activate(Activation activation, VF x) {
       return GeluOf(kTanhFit, 0.7978845608f, 0.044715f, x);
     case Activation::kGeluQuick:  // the logistic function as a tanh
       return GeluOf(kTanhFit, 0.851f, 0.0f, x);
+    case Activation::kSilu:
+      return GeluOf(kTanhFit, 0.5f, 0.0f, x);
     case Activation::kRelu:
       // NaN stays NaN.
       return hn::IfThenElse(hn::Lt(x, hn::Zero(DF())), hn::Zero(DF()), x);

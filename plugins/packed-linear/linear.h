@@ -16,11 +16,11 @@ namespace graft {
 namespace linear {
 
 // What becomes of xW + b: x/2 (1 + erf(x / sqrt 2)), or its tanh form or x / (1 + exp(-1.702 x))
-// (Hendrycks and Gimpel, 2016), or max(x, 0).
-enum class Activation { kNone, kGelu, kGeluTanh, kGeluQuick, kRelu };
+// (Hendrycks and Gimpel, 2016), or max(x, 0), or x / (1 + exp(-x)).
+enum class Activation { kNone, kGelu, kGeluTanh, kGeluQuick, kRelu, kSilu };
 
-// Layer normalization of a row (Ba, Kiros and Hinton, 2016): (x - mean) / sqrt(variance + epsilon) *
-// scale + bias.
+// Layer normalization of a row (Ba, Kiros and Hinton, 2016): (x - mean) / sqrt(variance + epsilon)
+// * scale + bias.
 struct Norm {
   const float* scale = nullptr;  // one a column; none: no normalization
   const float* bias = nullptr;   // one a column, or none
@@ -52,6 +52,10 @@ struct Problem {
   const float* residual = nullptr;  // [M, N], or none
   int64_t residual_stride = 0;
   Norm after = {};  // [N]
+
+  // y = activation(x V + a) (x W + b) where weight is V beside W and bias is a beside b, each of
+  // whole panels, weight lies in panels and nothing is added or normalized after: [M, N / 2].
+  bool gated = false;
 
   // Where weight lies in panels and N is of several matrices side by side, each has a y of its own,
   // [M, N / parts]: y is the first of them, and more are the others. The columns of each are whole

@@ -31,10 +31,10 @@ class PackedLinear {
  public:
   static graft::Operator Describe() {
     return graft::Operator("PackedLinear", "a matmul of few rows with a constant matrix")
-        .Input("x", graft::kFloat32)                   // [..., K]
-        .Input("weight", graft::kFloat32)              // [K, N], [N, K] when transposed, or panels
-        .OptionalInput("bias", graft::kFloat32)        // [N] or [1]
-        .OptionalInput("residual", graft::kFloat32)    // [..., N], added after the activation
+        .Input("x", graft::kFloat32)                    // [..., K]
+        .Input("weight", graft::kFloat32)               // [K, N], [N, K] when transposed, or panels
+        .OptionalInput("bias", graft::kFloat32)         // [N] or [1]
+        .OptionalInput("residual", graft::kFloat32)     // [..., N], added after the activation
         .OptionalInput("norm_scale", graft::kFloat32)   // [K]: rows of x are normalized first
         .OptionalInput("norm_bias", graft::kFloat32)    // [K]
         .OptionalInput("after_scale", graft::kFloat32)  // [N]: y is normalized
@@ -42,12 +42,14 @@ class PackedLinear {
         .Output("y", graft::kFloat32)                   // [..., N / parts]
         .OptionalOutput("y1", graft::kFloat32)          // the second of the parts
         .OptionalOutput("y2", graft::kFloat32)          // the third
-        .String("activation", "none")  // none, gelu, gelu_tanh, gelu_quick, relu; needs panels
+        // none, gelu, gelu_tanh, gelu_quick, relu, silu; needs panels
+        .String("activation", "none")
         .Float("norm_epsilon", 1e-5)
         .Float("after_epsilon", 1e-5)
         .Int("transposed", 0)
         .Int("columns", 0)  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
-        .Int("parts", 1);   // outputs that N is cut into, each of whole panels
+        .Int("parts", 1)    // outputs that N is cut into, each of whole panels
+        .Int("gated", 0);   // y is activation(first half of N) times the second
   }
 
   explicit PackedLinear(const graft::CreateContext& context) {
@@ -59,18 +61,27 @@ class PackedLinear {
     norm_epsilon_ = static_cast<float>(context.Float("norm_epsilon"));
     after_epsilon_ = static_cast<float>(context.Float("after_epsilon"));
     parts_ = context.Int("parts");
+    gated_ = context.Int("gated") != 0;
+    graft::Require(
+        !gated_ || (parts_ == 1 && columns_ > 0 && columns_ % (2 * linear::kPanelColumns) == 0),
+        "PackedLinear: a gate needs a weight in panels, one part, and columns that are a "
+        "multiple of ",
+        2 * linear::kPanelColumns, "; columns is ", columns_);
     graft::Require(parts_ >= 1 && parts_ <= linear::kMaxParts, "PackedLinear: parts is ", parts_,
                    ", needed is 1 to ", linear::kMaxParts);
-    graft::Require(parts_ == 1 || (columns_ > 0 && columns_ % (parts_ * linear::kPanelColumns) == 0),
-                   "PackedLinear: ", parts_, " parts need a weight in panels, and columns that are a "
-                   "multiple of ", parts_ * linear::kPanelColumns, "; columns is ", columns_);
+    graft::Require(
+        parts_ == 1 || (columns_ > 0 && columns_ % (parts_ * linear::kPanelColumns) == 0),
+        "PackedLinear: ", parts_,
+        " parts need a weight in panels, and columns that are a "
+        "multiple of ",
+        parts_ * linear::kPanelColumns, "; columns is ", columns_);
     graft::Require(columns_ >= 0, "PackedLinear: columns is ", columns_, ", needed is 0 or more");
     graft::Require(columns_ == 0 || !transposed_, "PackedLinear: panels are never transposed");
     const std::string activation = context.String("activation");
-    const char* const names[] = {"none", "gelu", "gelu_tanh", "gelu_quick", "relu"};
+    const char* const names[] = {"none", "gelu", "gelu_tanh", "gelu_quick", "relu", "silu"};
     const auto* found = std::find(std::begin(names), std::end(names), activation);
     graft::Require(found != std::end(names), "PackedLinear: activation is ", activation,
-                   ", needed is none, gelu, gelu_tanh, gelu_quick or relu");
+                   ", needed is none, gelu, gelu_tanh, gelu_quick, relu or silu");
     activation_ = static_cast<linear::Activation>(found - std::begin(names));
     graft::Require(columns_ > 0 || activation_ == linear::Activation::kNone,
                    "PackedLinear: an activation needs a weight in panels");
@@ -102,8 +113,8 @@ class PackedLinear {
                      context.InputRank(kBias), ", needed is ", columns.value(), " in rank 1");
     }
     if (context.HasInput(kResidual)) {
-      graft::Require(columns_ > 0 && parts_ == 1,
-                     "PackedLinear: a residual needs a weight in panels, and one part");
+      graft::Require(columns_ > 0 && parts_ == 1 && !gated_,
+                     "PackedLinear: a residual needs a weight in panels, one part and no gate");
       graft::Require(context.InputRank(kResidual) == rank, "PackedLinear: residual has rank ",
                      context.InputRank(kResidual), ", x has ", rank);
       for (int32_t i = 0; i < rank; ++i) {
@@ -119,7 +130,8 @@ class PackedLinear {
       graft::Require(columns_ > 0, "PackedLinear: a normalization needs a weight in panels");
       graft::Require(context.HasInput(after ? kAfterScale : kNormScale), "PackedLinear: ",
                      after ? "after_bias needs after_scale" : "norm_bias needs norm_scale");
-      graft::Require(!after || parts_ == 1, "PackedLinear: parts are not normalized");
+      graft::Require(!after || (parts_ == 1 && !gated_),
+                     "PackedLinear: parts and what is gated are not normalized");
       const graft::Dim length = after ? columns : depth;
       graft::Require(context.InputRank(norm) == 1 && Fits(context.InputDim(norm, 0), length),
                      "PackedLinear: a normalization takes ", context.InputDim(norm, 0).value(),
@@ -127,7 +139,8 @@ class PackedLinear {
     }
     graft::Dim dims[GRAFT_MAX_RANK];
     for (int32_t i = 0; i + 1 < rank; ++i) dims[i] = context.InputDim(kX, i);
-    dims[rank - 1] = parts_ == 1 ? columns : graft::Dim(columns_ / parts_);
+    dims[rank - 1] =
+        parts_ == 1 && !gated_ ? columns : graft::Dim(columns_ / (gated_ ? 2 : parts_));
     for (int32_t i = 0; i < parts_; ++i) context.SetOutput(i, graft::kFloat32, dims, rank);
   }
 
@@ -182,7 +195,8 @@ class PackedLinear {
     problem.rows = graft::ElementsOf(x.shape(), x.rank() - 1);
     problem.x_stride = problem.depth;
     problem.parts = parts_;
-    problem.y_stride = problem.columns / parts_;
+    problem.gated = gated_;
+    problem.y_stride = problem.columns / (gated_ ? 2 : parts_);
     problem.residual_stride = problem.columns;
     problem.activation = activation_;
     problem.before = NormOf(inputs[kNormScale], inputs[kNormBias], norm_epsilon_);
@@ -212,6 +226,7 @@ class PackedLinear {
   linear::Activation activation_;
   float norm_epsilon_, after_epsilon_;
   int64_t parts_;
+  bool gated_;
 };
 
 class PackPanels {

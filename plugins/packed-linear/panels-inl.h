@@ -21,9 +21,9 @@ namespace linear {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of x whose sums fill the registers, and panels that are multiplied at once: with one vector a
-// panel, a number of x would be loaded for each multiplication, and a core loads no faster than it
-// multiplies.
+// Rows of x whose sums fill the registers, and panels that are multiplied at once: with one vector
+// a panel, a number of x would be loaded for each multiplication, and a core loads no faster than
+// it multiplies.
 #undef GRAFT_GROUP_ROWS
 constexpr int64_t kPair = HWY_TARGET == HWY_AVX3 ? 2 : 1;
 #if HWY_TARGET == HWY_AVX3
@@ -39,17 +39,17 @@ constexpr int64_t kPanelAhead = 4096;
 
 // A stretch of panels and of a group of rows.
 struct PanelBlock {
-  const float* x;     // [depth][rows of the group] when packed, else rows as they lie
-  int64_t x_stride;   // of rows as they lie
-  const float* w;     // [depth][kLine]
-  int64_t w_stride;   // floats from one panel to the next
+  const float* x;    // [depth][rows of the group] when packed, else rows as they lie
+  int64_t x_stride;  // of rows as they lie
+  const float* w;    // [depth][kLine]
+  int64_t w_stride;  // floats from one panel to the next
   int64_t depth;
   bool first;   // sums start from zero
   float* sums;  // [rows of the group][panels][kLine]
 };
 
-// sums[r][p][i] = (first ? 0 : sums[r][p][i]) + sum_k x[r][k] * w[p][k][i]. A stretch is summed up by
-// itself first: a long sum of short ones rounds less than one long sum. Two steps at a time have
+// sums[r][p][i] = (first ? 0 : sums[r][p][i]) + sum_k x[r][k] * w[p][k][i]. A stretch is summed up
+// by itself first: a long sum of short ones rounds less than one long sum. Two steps at a time have
 // sums of their own where few rows leave the multipliers waiting.
 template <int kPanels, int kRows, bool kPacked, bool kFetch>
 HWY_NOINLINE void PanelTile(const PanelBlock& b) {
@@ -155,7 +155,7 @@ class Paneller {
     for (;;) {
       const int64_t task = next_task_->fetch_add(1, std::memory_order_relaxed);
       if (task >= plan_.tasks) return;
-      const int64_t all = DivideUp(problem_.columns, kLine);
+      const int64_t all = plan_.all_panels;
       if (task < plan_.whole_blocks) {
         Enter(task);
         Panels(0, all);
@@ -182,6 +182,7 @@ class Paneller {
  private:
   void Panels(int64_t begin, int64_t end) const {
     int64_t p = begin;
+    for (; p < end && problem_.gated; ++p) Gate(p);
     for (; p + kPair <= end; p += kPair) Multiply<kPair>(p);
     for (; p < end; ++p) Multiply<1>(p);
   }
@@ -247,17 +248,37 @@ class Paneller {
   // Some panels from this one on, with all rows of the block.
   template <int kPanels>
   void Multiply(int64_t panel) const {
+    for (int i = 0; i < kPanels; ++i) Expect(panel + i);
+    Sum<kPanels>(panel, 1, sums_);
+    for (int i = 0; i < kPanels; ++i) Finish(panel + i, sums_ + i * kLine, kPanels * kLine);
+  }
+
+  // A panel of the first half and that of the second.
+  void Gate(int64_t panel) const {
+    Expect(panel);
+    if (kPair == 2) {
+      Sum<kPair>(panel, plan_.all_panels, sums_);
+      return FinishGated(panel, sums_, sums_ + kLine, 2 * kLine);
+    }
+    float* second = sums_ + plan_.row_block * kLine;
+    Sum<1>(panel, 1, sums_);
+    Sum<1>(panel + plan_.all_panels, 1, second);
+    FinishGated(panel, sums_, second, kLine);
+  }
+
+  // Sums of panels that are so many panels apart.
+  template <int kPanels>
+  void Sum(int64_t panel, int64_t apart, float* sums) const {
     const float* w = problem_.weight + panel * problem_.depth * kLine;
     PanelBlock b;
     b.x_stride = x_stride_;
-    b.w_stride = problem_.depth * kLine;
+    b.w_stride = apart * problem_.depth * kLine;
     b.first = true;
-    for (int i = 0; i < kPanels; ++i) Expect(panel + i);
     for (int64_t k = 0; k < problem_.depth; k += plan_.pack_depth, b.first = false) {
       b.depth = std::min(plan_.pack_depth, problem_.depth - k);
       b.w = w + k * kLine;
       const float* x = packed_x_ ? packed_ : x_;
-      b.sums = sums_;
+      b.sums = sums;
       for (int64_t g = 0; g < groups_; ++g) {
         const int64_t rows = group_[g].rows;
         b.x = x + (packed_x_ ? k * rows : k);
@@ -266,7 +287,6 @@ class Paneller {
         b.sums += rows * kPanels * kLine;
       }
     }
-    for (int i = 0; i < kPanels; ++i) Finish(panel + i, sums_ + i * kLine, kPanels * kLine);
   }
 
   // Normalizes the rows of the block.
@@ -289,7 +309,8 @@ class Paneller {
 
   // The lines that Finish will write and read, on their way while the panels are multiplied.
   void Expect(int64_t panel) const {
-    const int64_t column = panel * kLine, rows = std::min(plan_.row_block, problem_.rows - first_row_);
+    const int64_t column = panel * kLine,
+                  rows = std::min(plan_.row_block, problem_.rows - first_row_);
     float* y = Row(first_row_, column);
     for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(y + r * problem_.y_stride, 1);
     if (problem_.residual == nullptr) return;
@@ -313,6 +334,8 @@ class Paneller {
         return FinishWhole<Activation::kGeluQuick, true>(panel, sums, sums_stride);
       case Activation::kRelu:
         return FinishWhole<Activation::kRelu, true>(panel, sums, sums_stride);
+      case Activation::kSilu:
+        return FinishWhole<Activation::kSilu, true>(panel, sums, sums_stride);
     }
   }
 
@@ -338,10 +361,31 @@ class Paneller {
         const VF sum = none ? hn::Zero(d) : hn::Load(d, sums + r * sums_stride + i * kLanes);
         VF total = Activate(kActivation, hn::Add(sum, bias[i]));
         if (residual != nullptr) {
-          total = hn::Add(
-              total, hn::LoadU(d, residual + r * problem_.residual_stride + i * kLanes));
+          total =
+              hn::Add(total, hn::LoadU(d, residual + r * problem_.residual_stride + i * kLanes));
         }
         hn::StoreU(total, d, y + r * y_stride + i * kLanes);
+      }
+    }
+  }
+
+  // y = activation(first sums + bias) (second sums + bias).
+  void FinishGated(int64_t panel, const float* HWY_RESTRICT first, const float* HWY_RESTRICT second,
+                   int64_t sums_stride) const {
+    const DF d;
+    const int64_t column = panel * kLine, half = problem_.columns / 2;
+    const int64_t rows = std::min(plan_.row_block, problem_.rows - first_row_);
+    float* HWY_RESTRICT y = problem_.y + first_row_ * problem_.y_stride + column;
+    const bool none = problem_.depth == 0, biased = problem_.bias != nullptr;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < kLine; i += kLanes) {
+        VF a = none ? hn::Zero(d) : hn::Load(d, first + r * sums_stride + i);
+        VF b = none ? hn::Zero(d) : hn::Load(d, second + r * sums_stride + i);
+        if (biased) {
+          a = hn::Add(a, hn::LoadU(d, problem_.bias + column + i));
+          b = hn::Add(b, hn::LoadU(d, problem_.bias + half + column + i));
+        }
+        hn::StoreU(hn::Mul(Activate(problem_.activation, a), b), d, y + r * problem_.y_stride + i);
       }
     }
   }
@@ -360,7 +404,8 @@ class Paneller {
       const float* sums = panel_sums + r * sums_stride;
       if (problem_.residual != nullptr) {
         std::memcpy(residual,
-                    problem_.residual + (first_row_ + r) * problem_.residual_stride + column, bytes);
+                    problem_.residual + (first_row_ + r) * problem_.residual_stride + column,
+                    bytes);
       }
       for (int64_t i = 0; i < kLine; i += kLanes) {
         const VF sum = problem_.depth == 0 ? hn::Zero(d) : hn::Load(d, sums + i);

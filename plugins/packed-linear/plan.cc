@@ -99,10 +99,11 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
   const int64_t maximum = std::min<int64_t>(kMaxRowBlock, fitting * kGroupRows);
   const Size rows = std::max<int64_t>(1, problem.rows);
   plan->row_blocks = DivideUp(rows, maximum);
-  plan->row_block = plan->row_blocks == 1 ? int64_t{rows} : maximum;
+  plan->row_block = DivideUp(rows, plan->row_blocks);
 
   // Large tasks first, so that little is done twice, and small ones last, so that all end together.
-  const Size all = std::max<int64_t>(1, DivideUp(Size(problem.columns), kLine));
+  plan->all_panels = DivideUp(Size(problem.gated ? problem.columns / 2 : problem.columns), kLine);
+  const Size all = std::max<int64_t>(1, plan->all_panels);
   const int64_t max_shares = DivideUp(all * kLine * k, kTaskFloats);
   const Size blocks = Size(threads) * kTopKBlocks, shares = Size(threads) * kTopKShares;
   Size small = all;
@@ -160,8 +161,11 @@ Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   plan.workers = std::min(threads, plan.tasks);
 
   Scratch scratch;
-  plan.counter_count =
-      ((plan.splits > 1 ? Size(plan.panels) : after ? shared : Size(0)) + 1).To<size_t>();
+  plan.counter_count = ((plan.splits > 1 ? Size(plan.panels)
+                         : after         ? shared
+                                         : Size(0)) +
+                        1)
+                           .To<size_t>();
   scratch.Take(plan.counter_count, sizeof(int64_t));
   plan.partial_offset = scratch.bytes();
   if (plan.splits > 1) scratch.Take(Size(plan.tasks) * plan.sums_floats, sizeof(float));

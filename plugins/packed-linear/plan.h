@@ -57,6 +57,7 @@ struct Plan {
   int64_t whole_blocks;  // kPanels: row blocks whose panels are not shared out
   int64_t large_shares;  // kPanels: first shares of a block's panels, and their size
   int64_t large_panel;
+  int64_t all_panels;  // kPanels: of the weight, or of half of it where it is gated
   int64_t pack_depth;  // rows of W that are packed, or multiplied, at once
   int64_t tasks;
   int64_t workers;  // tasks handed to the runtime; each takes tasks until none is left

@@ -68,6 +68,8 @@ double Activate(Activation activation, double x) {
       return x / 2 * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
     case Activation::kGeluQuick:
       return x / (1 + std::exp(-1.702 * x));
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
     case Activation::kRelu:
       return std::max(x, 0.0);
   }
@@ -134,7 +136,8 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   p.x = x.data();
   p.weight = reinterpret_cast<const float*>(weight.data() + c.weight_shift);
   p.bias = c.bias ? bias.data() : nullptr;
-  std::vector<float> residual(p.panels && p.parts == 1 && c.seed % 3 == 0 ? m * (n + 3) : 0);
+  std::vector<float> residual(p.panels && p.parts == 1 && !p.gated && c.seed % 3 == 0 ? m * (n + 3)
+                                                                                      : 0);
   for (float& v : residual) v = uniform(random);
   p.residual = residual.empty() ? nullptr : residual.data();
   p.residual_stride = static_cast<int64_t>(n) + 3;
@@ -143,7 +146,7 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   for (float& v : offset) v = uniform(random);
   const bool norm = p.panels && c.seed % 4 == 1 && k > 0;
   p.before = {norm ? scale.data() : nullptr, c.seed % 8 == 1 ? offset.data() : nullptr, 1e-3f};
-  const bool after = p.panels && p.parts == 1 && c.seed % 5 == 2;
+  const bool after = p.panels && p.parts == 1 && !p.gated && c.seed % 5 == 2;
   std::vector<float> after_scale(n), after_offset(n);
   for (float& v : after_scale) v = uniform(random);
   for (float& v : after_offset) v = uniform(random);
@@ -151,7 +154,7 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
              1e-2f};
   Guarded workspace(WorkspaceSize(p, runner.threads, c.tuning), c.seed % 64);
   p.y = reinterpret_cast<float*>(y.data());
-  const size_t parts = static_cast<size_t>(p.parts), width = n / parts;
+  const size_t parts = static_cast<size_t>(p.parts), width = n / (p.gated ? 2 : parts);
   for (size_t i = 1; i < parts; ++i) p.more[i - 1] = p.y + i * m * ys;
   std::vector<double> rows(m * k);
   std::vector<double> steepness(m, 0.0);  // how much a row's normalization magnifies roundings of x
@@ -183,11 +186,14 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
       EXPECT_TRUE(std::isnan(p.y[r * ys + j])) << "a write between rows of y";
     }
   }
-  std::vector<float> out(m * n);
+  const size_t made = width * parts;  // numbers of a row
+  std::vector<float> out(m * made);
   std::vector<double> needed(n), bound(n);
   for (size_t r = 0; r < m; ++r) {
+    for (size_t j = 0; j < made; ++j) {
+      out[r * made + j] = p.y[(j / width * m + r) * ys + j % width];
+    }
     for (size_t j = 0; j < n; ++j) {
-      out[r * n + j] = p.y[(j / width * m + r) * ys + j % width];
       double sum = c.bias ? bias[j] : 0, size = std::abs(sum);
       for (size_t i = 0; i < k && check; ++i) {
         const double term = rows[r * k + i] * w[p.transposed ? j * k + i : i * n + j];
@@ -198,7 +204,7 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
         }
       }
       size += std::abs(sum) * 1e-1;  // the activation's own rounding
-      sum = Activate(p.activation, sum);
+      if (!p.gated || j < width) sum = Activate(p.activation, sum);
       if (p.residual != nullptr) {
         sum += residual[r * (n + 3) + j];
         size += std::abs(residual[r * (n + 3) + j]);
@@ -209,8 +215,13 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
     }
     if (!check) continue;
     if (after) NormalizeRow(p.after, needed, bound);
-    for (size_t j = 0; j < n; ++j) {
-      const float got = out[r * n + j];
+    for (size_t j = 0; j < width && p.gated; ++j) {
+      bound[j] = bound[j] * (std::abs(needed[j + width]) + bound[j + width]) +
+                 bound[j + width] * std::abs(needed[j]);
+      needed[j] *= needed[j + width];
+    }
+    for (size_t j = 0; j < made; ++j) {
+      const float got = out[r * made + j];
       if (!(std::abs(got - needed[j]) <= bound[j])) {
         ADD_FAILURE() << "y[" << r << "][" << j << "] is " << got << ", needed is " << needed[j];
         return out;
@@ -249,11 +260,15 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
   p.y_stride = p.columns + (pick(0, 1) == 0 ? 0 : pick(0, 40));
   p.transposed = pick(0, 1) == 1;
   p.panels = pick(0, 1) == 0;
-  if (p.panels) p.activation = static_cast<Activation>(pick(0, 4));
+  if (p.panels) p.activation = static_cast<Activation>(pick(0, 5));
   if (p.panels && pick(0, 4) == 0) {
     p.parts = pick(2, kMaxParts);
     p.columns = pick(1, 8) * p.parts * kPanelColumns;
     p.y_stride = p.columns / p.parts + pick(0, 3);
+  } else if (p.panels && pick(0, 4) == 0) {
+    p.gated = true;
+    p.columns = pick(1, 8) * 2 * kPanelColumns;
+    p.y_stride = p.columns / 2 + pick(0, 3);
   }
   c.bias = pick(0, 1) == 1;
   c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;
