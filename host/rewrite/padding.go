@@ -231,7 +231,7 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 		}
 		perm := identity(s.Rank)
 		perm[g.Batch], perm[g.Position] = perm[g.Position], perm[g.Batch]
-		return p.transposed(v, perm)
+		return p.transposed(v, perm, g.Position)
 	}
 	// Rows come first, and are told by one number.
 	perm := []int64{int64(g.Batch), int64(g.Position)}
@@ -240,7 +240,7 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 			perm = append(perm, int64(i))
 		}
 	}
-	v, err := p.transposed(v, perm)
+	v, err := p.transposed(v, perm, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 			return nil, err
 		}
 	}
-	return p.transposed(v, inverse(perm))
+	return p.transposed(v, inverse(perm), 0)
 }
 
 func identity(rank int) (perm []int64) {
@@ -281,10 +281,19 @@ func inverse(perm []int64) []int64 {
 	return out
 }
 
-// transposed is a value with other order of axes, itself where that is the one it has.
-func (p *unpadding) transposed(v *graph.Value, perm []int64) (*graph.Value, error) {
+// transposed is a value with other order of axes, itself where that is the one it has. one is an axis of length 1, or -1: where it alone
+// moves, no element does. That is written without a Transpose as well because ONNX Runtime 1.31 ends the process over a Transpose of
+// float16 by (1, 0, 2) before a MatMul.
+func (p *unpadding) transposed(v *graph.Value, perm []int64, one int) (*graph.Value, error) {
 	if slices.IsSorted(perm) {
 		return v, nil
+	}
+	if to := slices.Index(perm, int64(one)); to >= 0 && slices.IsSorted(slices.Delete(slices.Clone(perm), to, to+1)) {
+		rest, err := p.squeezed(v, int64(one))
+		if err != nil {
+			return nil, err
+		}
+		return p.axes("Unsqueeze", rest, int64(to))
 	}
 	n, err := p.node(p.main, "", "Transpose", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "perm", perm)
 	if err != nil {
@@ -502,9 +511,12 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 	if err != nil {
 		return nil, err
 	}
+	if at.Position == at.Batch+1 && !end.Axis {
+		return p.squeezed(n.Out[0], int64(at.Batch))
+	}
 	perm := identity(p.shapes.Of(v).Rank)
 	perm[at.Batch], perm[at.Position] = perm[at.Position], perm[at.Batch]
-	row, err := p.transposed(n.Out[0], perm)
+	row, err := p.transposed(n.Out[0], perm, at.Batch)
 	if err != nil || end.Axis {
 		return row, err
 	}
@@ -513,10 +525,15 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 
 // squeezed is a value without axes of one.
 func (p *unpadding) squeezed(v *graph.Value, axes ...int64) (*graph.Value, error) {
+	return p.axes("Squeeze", v, axes...)
+}
+
+// axes takes axes of one out of a value, or puts them in.
+func (p *unpadding) axes(op string, v *graph.Value, axes ...int64) (*graph.Value, error) {
 	if p.main.Opset("") >= 13 {
-		return p.op("Squeeze", v, p.longs(axes...))
+		return p.op(op, v, p.longs(axes...))
 	}
-	n, err := p.node(p.main, "", "Squeeze", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "axes", axes)
+	n, err := p.node(p.main, "", op, []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "axes", axes)
 	if err != nil {
 		return nil, err
 	}
@@ -540,7 +557,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 			perm = append(perm, int64(i))
 		}
 	}
-	rows, err := p.transposed(v, perm)
+	rows, err := p.transposed(v, perm, at.Batch)
 	if err == nil && at.Flat() {
 		target := []int64{1, -1}
 		for _, i := range perm[1:] {
@@ -574,7 +591,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 			return nil, err
 		}
 	}
-	return p.transposed(back, inverse(perm))
+	return p.transposed(back, inverse(perm), -1)
 }
 
 // padded is rows (1, N, ..) as (B, S, ..). rest are the axes of what they were that come after these.
