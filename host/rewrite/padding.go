@@ -395,8 +395,11 @@ func (p *unpadding) attend() error {
 				attributes = append(attributes, x.Name, x.Value)
 			}
 		}
-		if b.Bias == nil {
+		switch {
+		case b.Bias == nil:
 			ins = ins[:len(ins)-1]
+		case !b.Adds && !w.MaskAfterBias:
+			attributes = append(attributes, "bias_after_fill", true)
 		}
 		n, err := p.node(p.main, manifest.Domain, defaults.PackedAttention.Name, ins, []string{p.main.FreshName("graft_attention")}, attributes...)
 		if err != nil {
