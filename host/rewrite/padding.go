@@ -50,7 +50,8 @@ type unpadding struct {
 	keep, offsets, first     *graph.Value // what RemovePadding makes
 	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S); nil until they are needed
 	positions, batches, seen *graph.Value
-	hidden                   *graph.Value // (1, N), or of all rows (B, S)
+	hides                    *graph.Value // (B, S), which RemovePadding makes too
+	hidden                   *graph.Value // the same of rows, (1, N), or of all of them (B, S); nil until it is needed
 	taken                    map[takenKey]*graph.Value
 	early                    map[*graph.Value]*graph.Value // values of all rows, and what stands for them
 	made                     map[*graph.Node]bool          // nodes that read and make rows
@@ -74,22 +75,34 @@ func (p *unpadding) begin() error {
 		}
 		p.state(p.mask, s.DType, sizes...)
 	}
-	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...), []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
-		"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole)
+	attributes := []any{"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole}
+	if p.f.Apart && (p.f.First || p.f.Last) && !p.whole {
+		attributes = append(attributes, "keep_whole", true)
+	}
+	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...), []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")}, attributes...)
 	if err != nil {
 		return err
 	}
 	p.keep, p.offsets, p.first = n.Out[0], n.Out[1], n.Out[2]
 	p.state(p.keep, onnx.Tensor_BOOL, sizes...)
 	p.state(n.Out[3], onnx.Tensor_BOOL, sizes...)
+	p.hides = n.Out[3]
+	return nil
+}
+
+// holes says of each row whether the mask hides it.
+func (p *unpadding) holes() (err error) {
+	if p.hidden != nil {
+		return nil
+	}
 	if p.whole {
-		p.hidden = n.Out[3] // rows are all there are, in their order
+		p.hidden = p.hides // rows are all there are, in their order
 		return nil
 	}
 	if err := p.places(); err != nil {
 		return err
 	}
-	flat, err := p.op("Reshape", n.Out[3], p.longs(-1))
+	flat, err := p.op("Reshape", p.hides, p.longs(-1))
 	if err != nil {
 		return err
 	}
@@ -259,6 +272,9 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 		return nil, err
 	}
 	if !p.whole {
+		if err := p.places(); err != nil {
+			return nil, err
+		}
 		if v, err = gather(v, p.rows, 0); err != nil {
 			return nil, err
 		}
@@ -375,6 +391,9 @@ func (p *unpadding) target(n *graph.Node, at padding.Place) (*graph.Value, error
 // attend puts attention within sequences in the place of blocks.
 func (p *unpadding) attend() error {
 	for _, b := range p.f.Blocks {
+		if err := p.holes(); err != nil {
+			return err
+		}
 		w := b.Wiring
 		ins := []*graph.Value{w.Query, w.Key, w.Value, p.offsets, p.first, p.hidden, b.Bias}
 		for i, v := range ins[:3] {
@@ -454,6 +473,13 @@ func (p *unpadding) lengths() error {
 		}
 	}
 	p.main.Prune()
+	gone := func(v *graph.Value) bool { return v != nil && !slices.Contains(p.main.Nodes, v.Producer) }
+	if gone(p.rows) || gone(p.list) { // nothing has read them so far
+		p.rows, p.list = nil, nil
+	}
+	if gone(p.hidden) {
+		p.hidden = nil
+	}
 	return nil
 }
 
@@ -627,6 +653,9 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 	}
 	in := []*graph.Value{rows, p.rows, p.mask}
 	if cleared {
+		if err := p.holes(); err != nil {
+			return nil, err
+		}
 		in = append(in, p.hidden)
 	}
 	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})

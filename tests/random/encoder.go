@@ -303,6 +303,12 @@ func (e *encoder) attend(x value) value {
 	if joint {
 		s = e.reshape(s, square...)
 	}
+	if e.one(24) {
+		e.leave(s)
+	}
+	if e.one(12) && !joint && e.mask.name != "" {
+		s = e.binary("Add", s, e.disentangled(s, h))
+	}
 	s = e.hide(s)
 	if joint {
 		s = flat(s)

@@ -100,7 +100,7 @@ func (e *encoder) head(x value) {
 		if e.mask.name == "" || !e.finite {
 			return
 		}
-		low := e.scalar(x.kind, -1e4)
+		low := e.number(x.kind, -1e4)
 		y := e.node("Where", []value{e.cast(e.unsqueeze(e.mask, 2), boolean), x, low}, x.like(x.dims...))
 		if e.opset >= 18 {
 			e.leave(drop("ReduceMax", y, 1))
@@ -111,7 +111,7 @@ func (e *encoder) head(x value) {
 		s := e.layered(x, 1)
 		if e.mask.name != "" {
 			rest := e.node("Sub", []value{e.scalar(s.kind, 1), e.cast(e.unsqueeze(e.mask, 2), s.kind)}, s.like(s.dims...))
-			s = e.binary("Add", s, e.binary("Mul", rest, e.scalar(s.kind, -1e4)))
+			s = e.binary("Add", s, e.binary("Mul", rest, e.number(s.kind, -1e4)))
 		}
 		e.leave(drop("ReduceSum", e.binary("Mul", e.unary("Softmax", s, "axis", 1), x), 1))
 	case 15: // the second token, or all but the first

@@ -1,6 +1,10 @@
 package random
 
-import "math"
+import (
+	"math"
+
+	"github.com/opgraft/graft/host/model/onnx"
+)
 
 // forms is how many ways there are in which a mask hides keys.
 const forms = 12
@@ -23,7 +27,8 @@ func (e *encoder) hide(s value) value {
 	return s
 }
 
-// low is a number that hides a key when it is added to a score, or that does not.
+// low is a number that hides a key when it is added to a score, or that does not. Of a row that it hides wholly no digit is left, or the
+// model's type has few: a greater one would leave some of them to rounding.
 func (e *encoder) low() float64 {
 	if e.one(24) {
 		return pick(e.writer, -100.0, -1)
@@ -34,9 +39,17 @@ func (e *encoder) low() float64 {
 	case e.float == f16:
 		return pick(e.writer, -65504, -1e4)
 	case e.finite:
-		return pick(e.writer, -1e4, -1e9)
+		return pick(e.writer, -1e9, -1e30)
 	}
-	return pick(e.writer, -1e4, -1e9, -math.MaxFloat32, -math.MaxFloat32)
+	return pick(e.writer, -1e9, -math.MaxFloat32, -math.MaxFloat32)
+}
+
+// number is a constant of a mask, which no layer has as its weight: scores would be as low as what hides them.
+func (e *encoder) number(kind onnx.Tensor_DataType, x float64) value {
+	before := len(e.weights)
+	v := e.scalar(kind, x)
+	e.weights = e.weights[:before]
+	return v
 }
 
 // lowest is such a number, or minus infinity.
@@ -71,7 +84,7 @@ func (e *encoder) apply(s, made value) value {
 	if made.kind != boolean {
 		return e.binary("Add", s, made)
 	}
-	low := e.scalar(s.kind, e.lowest())
+	low := e.number(s.kind, pick(e.writer, -1e4, e.lowest()))
 	out := s.like(broadcast(s.dims, made.dims)...)
 	if e.one(3) {
 		return e.node("Where", []value{e.unary("Not", made), low, s}, out)
@@ -88,16 +101,16 @@ func (e *encoder) made(s value, form int) value {
 	var sees value // truth values
 	switch form {
 	case 0: // (1 - mask) * low
-		return e.near(s, e.binary("Mul", less(one(), float(e.over(m, s, e.one(4)))), e.scalar(s.kind, e.low())))
+		return e.near(s, e.binary("Mul", less(one(), float(e.over(m, s, e.one(4)))), e.number(s.kind, e.low())))
 	case 1: // (mask - 1) * high
-		return e.near(s, e.binary("Mul", less(float(e.over(m, s, false)), one()), e.scalar(s.kind, -e.low())))
+		return e.near(s, e.binary("Mul", less(float(e.over(m, s, false)), one()), e.number(s.kind, -e.low())))
 	case 2: // what is hidden filled with a number, over what is not
 		rest := less(one(), float(e.over(m, s, true)))
-		return e.near(s, e.node("Where", []value{e.cast(rest, boolean), e.scalar(s.kind, e.low()), rest}, rest.like(rest.dims...)))
+		return e.near(s, e.node("Where", []value{e.cast(rest, boolean), e.number(s.kind, e.low()), rest}, rest.like(rest.dims...)))
 	case 3: // chosen between numbers
 		low := e.lowest()
 		shows := e.over(e.cast(m, boolean), s, e.one(2))
-		return e.near(s, e.node("Where", []value{shows, e.scalar(s.kind, 0), e.scalar(s.kind, low)}, s.like(shows.dims...)))
+		return e.near(s, e.node("Where", []value{shows, e.scalar(s.kind, 0), e.number(s.kind, low)}, s.like(shows.dims...)))
 	case 4: // compared with a number
 		x := e.over(m, s, e.one(2))
 		if x.kind == boolean {
@@ -122,7 +135,7 @@ func (e *encoder) made(s value, form int) value {
 				sees = both
 				break
 			}
-			return e.node("Where", []value{both, e.scalar(s.kind, 0), e.scalar(s.kind, e.low())}, s.like(both.dims...))
+			return e.node("Where", []value{both, e.scalar(s.kind, 0), e.number(s.kind, e.low())}, s.like(both.dims...))
 		}
 		x := e.cast(m, pick(e.writer, i64, s.kind))
 		a, b := e.unsqueeze(x, 2), e.unsqueeze(x, 1)
@@ -161,10 +174,10 @@ func (e *encoder) near(s, added value) value {
 	}
 	shows := e.band()
 	if e.one(2) {
-		window := e.node("Where", []value{shows, e.scalar(s.kind, 0), e.scalar(s.kind, e.low())}, s.like(shows.dims...))
+		window := e.node("Where", []value{shows, e.scalar(s.kind, 0), e.number(s.kind, e.low())}, s.like(shows.dims...))
 		return e.binary("Add", added, window)
 	}
-	return e.node("Where", []value{shows, added, e.scalar(s.kind, e.lowest())}, s.like(broadcast(shows.dims, added.dims)...))
+	return e.node("Where", []value{shows, added, e.number(s.kind, e.lowest())}, s.like(broadcast(shows.dims, added.dims)...))
 }
 
 // band is true where a key is near its query: (S, S), or with axes of one before.
@@ -207,6 +220,26 @@ func (e *encoder) relative(s value) value {
 	shifted := e.binary("Add", apart, e.full(i64, func(int64) float64 { return longest }))
 	b := e.node("Gather", []value{e.weight(1, 2*longest+1, e.count), shifted}, s.like(e.tokens, e.tokens, number(e.count)))
 	return e.unsqueeze(e.transpose(b, 2, 0, 1), 0)
+}
+
+// disentangled are products of queries, or of keys, with positions: of each the one that its distance to the other has.
+func (e *encoder) disentangled(s value, h heads) value {
+	at := e.steps(e.tokens)
+	apart := e.node("Sub", []value{e.unsqueeze(at, 1), e.unsqueeze(at, 0)}, value{kind: i64, dims: []dim{e.tokens, e.tokens}})
+	index := e.binary("Add", apart, e.full(i64, func(int64) float64 { return longest }))
+	wide := e.expand(index, e.batch, number(e.count), e.tokens, e.tokens)
+	table := e.weight(0.3, e.count, e.size, 2*longest+1)
+	of := func(rows value) value {
+		all := e.node("MatMul", []value{rows, table}, rows.like(e.batch, number(e.count), e.tokens, number(2*longest+1)))
+		return e.node("GatherElements", []value{all, wide}, s.like(s.dims...), "axis", pick(e.writer, -1, 3))
+	}
+	switch e.IntN(3) {
+	case 0:
+		return of(h.q)
+	case 1:
+		return e.transpose(of(h.k), 0, 1, 3, 2)
+	}
+	return e.binary("Add", of(h.q), e.transpose(of(h.k), 0, 1, 3, 2))
 }
 
 // asOperator is attention as one operator of ONNX, where there is one.
