@@ -53,7 +53,7 @@ small shapes, in a child process, are left unchanged.`,
 			}
 			found.leave(a.Plan)
 			found.tell(c)
-			if a.Plan.Replaced() == 0 {
+			if !a.Plan.Changes() {
 				return &diagnostic.Error{Path: args[0], Found: fmt.Sprintf("nothing to replace among %d blocks, nothing written%s", len(a.Plan.Choices), a.Plan.Left()),
 					Fix: "graft inspect shows each block; --force uses operators that are not expected to gain"}
 			}

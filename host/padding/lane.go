@@ -14,6 +14,8 @@ type lane struct {
 	rank            int
 	batch, token    int
 	hidden, visible term
+	// query is the axis of another token that is visible, whatever the mask says where it is not; -1 for none.
+	query int
 }
 
 // lane follows a value; nil where it is made from anything but the mask, positions and constants, or is not understood.
@@ -35,16 +37,16 @@ func (m *masks) lane(v *graph.Value, way int) *lane {
 
 // untold is a value that no token belongs to.
 func (m *masks) untold(v *graph.Value, t term) *lane {
-	return &lane{m.shapes.Of(v).Rank, -1, -1, t, t}
+	return &lane{m.shapes.Of(v).Rank, -1, -1, t, t, -1}
 }
 
 func (m *masks) made(v *graph.Value, way int) *lane {
 	s := m.shapes.Of(v)
 	if v == m.root {
 		if m.adds {
-			return &lane{s.Rank, 0, s.Rank - 1, number(math.Inf(-1)), number(0)}
+			return &lane{s.Rank, 0, s.Rank - 1, number(math.Inf(-1)), number(0), -1}
 		}
-		return &lane{s.Rank, 0, s.Rank - 1, number(0), number(1)}
+		return &lane{s.Rank, 0, s.Rank - 1, number(0), number(1), -1}
 	}
 	if v.IsInput || s.Rank < 0 {
 		return nil
@@ -109,7 +111,7 @@ func (m *masks) made(v *graph.Value, way int) *lane {
 }
 
 func (l *lane) each(f func(term) term) *lane {
-	return &lane{l.rank, l.batch, l.token, f(l.hidden), f(l.visible)}
+	return &lane{l.rank, l.batch, l.token, f(l.hidden), f(l.visible), l.query}
 }
 
 // moved is a lane whose axes stand elsewhere: axes has where, -1 for one that is gone.
@@ -120,22 +122,29 @@ func (l *lane) moved(axes []int, rank int) *lane {
 		}
 		return axes[axis]
 	}
-	out := &lane{rank, to(l.batch), to(l.token), l.hidden.moved(to), l.visible.moved(to)}
+	out := &lane{rank, to(l.batch), to(l.token), l.hidden.moved(to), l.visible.moved(to), to(l.query)}
 	for i, a := range axes {
 		if a != i+rank-l.rank { // no broadcast does that
 			out.hidden, out.visible = out.hidden.told(), out.visible.told()
 		}
 	}
-	if l.token >= 0 && (out.token < 0 || out.batch < 0) {
+	if l.token >= 0 && (out.token < 0 || out.batch < 0) || l.query >= 0 && out.query < 0 {
 		return nil
 	}
 	return out
 }
 
-// together is an operator whose inputs are broadcast to each other.
+// together is an operator whose inputs are broadcast to each other. Where they have two axes of tokens, the last is that of keys, and
+// what is known is that of queries which are visible.
 func together(rank int, in []*lane, f func([]term) term) *lane {
-	out := &lane{rank: rank, batch: -1, token: -1}
+	out := &lane{rank: rank, batch: -1, token: -1, query: -1}
 	hidden, visible := make([]term, len(in)), make([]term, len(in))
+	key := -1
+	for _, l := range in {
+		if l != nil && l.token >= 0 {
+			key = max(key, l.token+rank-l.rank)
+		}
+	}
 	for i, l := range in {
 		if l == nil || l.rank > rank {
 			return nil
@@ -148,13 +157,21 @@ func together(rank int, in []*lane, f func([]term) term) *lane {
 		if l == nil {
 			return nil
 		}
-		if l.token >= 0 {
-			if out.token >= 0 && (out.token != l.token || out.batch != l.batch) {
+		hidden[i], visible[i] = l.hidden, l.visible
+		if l.token < 0 {
+			continue
+		}
+		query := l.query
+		if l.token != key {
+			if query >= 0 {
 				return nil
 			}
-			out.token, out.batch = l.token, l.batch
+			query, hidden[i] = l.token, l.visible
 		}
-		hidden[i], visible[i] = l.hidden, l.visible
+		if out.batch >= 0 && out.batch != l.batch || out.query >= 0 && query >= 0 && out.query != query || query > key {
+			return nil
+		}
+		out.token, out.batch, out.query = key, l.batch, max(out.query, query)
 	}
 	out.hidden, out.visible = f(hidden), f(visible)
 	return out

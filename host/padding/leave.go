@@ -2,6 +2,7 @@ package padding
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/opgraft/graft/host/graph"
 )
@@ -37,7 +38,7 @@ func (r *rows) leave() (why string) {
 					continue
 				}
 				if !r.zero(v) {
-					if why := r.seen(v, u); why != "" {
+					if why := r.seen(v, u); why != "" && u.Node.Graph != r.main {
 						return why
 					}
 				}
@@ -45,6 +46,36 @@ func (r *rows) leave() (why string) {
 					r.facts.Leaving = append(r.facts.Leaving, v)
 					leaves = true
 				}
+			}
+		}
+	}
+	if why := r.lengths(); why != "" {
+		return why
+	}
+	return (&apart{rows: r, traces: map[*graph.Value]*trace{}}).follow()
+}
+
+// lengths says which value that is laid out anew, where rows are taken of it or put back, has a length that is not known, or "".
+func (r *rows) lengths() string {
+	check := func(v *graph.Value, at Place) string {
+		if r.fixed(r.shapes.Of(v), at) {
+			return ""
+		}
+		return fmt.Sprintf("a length of %s is not known", v.Name)
+	}
+	for _, v := range r.facts.Leaving {
+		if why := check(v, r.facts.Places[v]); why != "" && r.facts.Places[v].Flat() {
+			return why
+		}
+	}
+	for _, n := range slices.Concat(r.facts.Early, r.facts.Late) {
+		for i, v := range n.In {
+			g, ok := r.facts.Given[graph.Use{Node: n, Index: i}]
+			if !ok || g.Flat || g.Batch < 0 || r.shapes.Of(v).Dim(g.Position).Is(1) {
+				continue
+			}
+			if why := check(v, g.Place); why != "" {
+				return why
 			}
 		}
 	}
@@ -116,7 +147,7 @@ func (r *rows) zero(v *graph.Value) bool {
 	case n.Is("Where"):
 		l, at := r.masks.lane(n.In[0], 0), r.facts.Places[n.Out[0]]
 		lift := r.shapes.Of(n.Out[0]).Rank - r.shapes.Of(n.In[0]).Rank
-		if l == nil || l.token < 0 || l.token+lift != at.Position || l.batch+lift != at.Batch {
+		if l == nil || l.token < 0 || l.query >= 0 || l.token+lift != at.Position || l.batch+lift != at.Batch {
 			return false
 		}
 		c, ok := l.hidden.as()
@@ -138,5 +169,5 @@ func (r *rows) hides(n *graph.Node, input int) bool {
 	v := n.In[input]
 	l, at := r.masks.lane(v, 0), r.facts.Places[n.Out[0]]
 	lift := r.shapes.Of(n.Out[0]).Rank - r.shapes.Of(v).Rank
-	return l != nil && l.token >= 0 && l.hidden.is(0) && l.token+lift == at.Position && l.batch+lift == at.Batch
+	return l != nil && l.token >= 0 && l.query < 0 && l.hidden.is(0) && l.token+lift == at.Position && l.batch+lift == at.Batch
 }

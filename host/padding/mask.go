@@ -173,6 +173,9 @@ func (h *Hides) positions(m *masks, v *graph.Value, t term, factor, nothing floa
 // lies says where a mask does not lie over keys, or "".
 func (m *masks) lies(v *graph.Value, l *lane) string {
 	s := m.shapes.Of(v)
+	if l.query >= 0 {
+		return fmt.Sprintf("%s hides queries as well", v.Name)
+	}
 	if l.token != s.Rank-1 || l.batch != s.Rank-4 {
 		return fmt.Sprintf("%s does not lie over batch and keys", v.Name)
 	}

@@ -21,7 +21,7 @@ type Facts struct {
 	// with Added, 0 where it is visible and a number below all scores where it is hidden.
 	Mask   *graph.Value
 	Added  bool
-	Blocks []*Block // attention, in the order of the graph
+	Blocks []*Block // attention that runs within sequences, in the order of the graph
 
 	// Places are the values that hold a row for each token of a batch, and are made of visible tokens alone.
 	Places map[*graph.Value]Place
@@ -41,6 +41,9 @@ type Facts struct {
 	// Blind says that a hidden token may see no visible key within a window of its attention, and then sees others beyond it:
 	// all keys of its sequence, hidden ones included, must be there. Mixed says that it does not see all of them alike either.
 	Blind, Mixed bool
+	// Apart says that attention which stays as the model has it reads rows that are put back in their places, zeros standing for hidden
+	// ones, and that rows are taken of its result again: those of visible tokens are the model's.
+	Apart bool
 	// First and Last say that what is read of the first or last position matters, hidden or not.
 	First, Last bool
 	// Outputs are those of the model that hold hidden rows. Without any, nothing of hidden rows can be seen.
@@ -123,11 +126,15 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 	var root *graph.Value
 	var added bool
 	var list []*Block
+	var other *graph.Value // the mask of a block that stays as it is
 	for _, b := range report.Blocks {
 		from, h, reason := masks.of(b)
 		if reason != "" {
 			if why == "" {
 				why = fmt.Sprintf("%s: %s", b.Node, reason)
+			}
+			if other == nil && b.Wiring.Graph == g {
+				other = masks.source(b)
 			}
 			continue
 		}
@@ -140,6 +147,9 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 		if from == root && h.Given == added {
 			list = append(list, &Block{Block: b, Hides: h})
 		}
+	}
+	if root == nil {
+		root = other
 	}
 	if root == nil {
 		return nil, why
@@ -155,18 +165,45 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 		return nil, "the graph does not tell the lengths of its mask apart"
 	}
 	masks.follow(root, added)
+	first := why
+	if len(list) > 0 {
+		first = ""
+	}
+	for range most {
+		f, not, failed := find(g, masks, batch, positions, list)
+		if f != nil {
+			return f, ""
+		}
+		if first == "" {
+			first = not
+		}
+		if failed == nil {
+			break
+		}
+		list = slices.DeleteFunc(slices.Clone(list), func(b *Block) bool { return slices.Contains(failed, b) }) // they stay as they are
+	}
+	return nil, first
+}
+
+// most is how often blocks are left because others were.
+const most = 3
+
+// find finds how a graph runs when these blocks attend within sequences. failed are those that cannot.
+func find(g *graph.Graph, masks *masks, batch, positions graph.Dim, list []*Block) (f *Facts, why string, failed []*Block) {
 	blind, mixed := slices.ContainsFunc(list, (*Block).blind), slices.ContainsFunc(list, (*Block).mixed)
-	r := &rows{main: g, shapes: shapes, batch: batch, positions: positions, masks: masks,
-		facts:  &Facts{Mask: root, Added: added, Blocks: list, Blind: blind, Mixed: mixed, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
-		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{},
+	r := &rows{main: g, shapes: masks.shapes, batch: batch, positions: positions, masks: masks,
+		facts:  &Facts{Mask: masks.root, Added: masks.adds, Blocks: list, Blind: blind, Mixed: mixed, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
+		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{}, beyond: map[*graph.Value]bool{},
 		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{}, scales: map[*graph.Value]bool{}}
-	if why := r.find(); why != "" {
-		return nil, why
+	switch why, failed = r.find(); {
+	case why != "":
+		return nil, why, failed
+	case len(list)+len(r.facts.Late) == 0:
+		return nil, "nothing works a row at a time after its attention", nil
+	case r.facts.Mixed && (r.facts.First || r.facts.Last):
+		return nil, "a token that is read may be hidden, and see no visible key within its window", nil
 	}
-	if r.facts.Mixed && (r.facts.First || r.facts.Last) {
-		return nil, "a token that is read may be hidden, and see no visible key within its window"
-	}
-	return r.facts, ""
+	return r.facts, "", nil
 }
 
 // has reports that a length depends on one of some others.

@@ -22,6 +22,7 @@ type rows struct {
 	chosen  map[*graph.Node]bool
 	late    map[*graph.Value]bool // made from what attention made
 	scales  map[*graph.Value]bool // numbers taken over all rows
+	beyond  map[*graph.Value]bool // made by attention that stays as the model has it
 }
 
 // passage is how rows pass a node: where they stand in its results, and how they are taken of what it reads that is not
@@ -37,8 +38,8 @@ type passage struct {
 // from are the inputs that change with the rows.
 func (p *passage) from() []int { return append(slices.Clone(p.rows), p.needs...) }
 
-// find fills the facts; the result is why there are none, or "".
-func (r *rows) find() (why string) {
+// find fills the facts; the result is why there are none, or "", and the blocks that cannot attend within sequences.
+func (r *rows) find() (why string, failed []*Block) {
 	for _, b := range r.facts.Blocks {
 		w := b.Wiring
 		r.blocks[w.Output] = b
@@ -49,8 +50,11 @@ func (r *rows) find() (why string) {
 	for _, n := range r.main.Nodes {
 		r.main.Spend(1 + len(n.In))
 		if b := r.blocks[first(n.Out)]; b != nil {
-			if why := r.attend(b); why != "" {
-				return why
+			if not := r.attend(b); not != "" {
+				if why == "" {
+					why = not
+				}
+				failed, r.beyond[b.Wiring.Output] = append(failed, b), true
 			}
 			continue
 		}
@@ -59,10 +63,16 @@ func (r *rows) find() (why string) {
 		}
 		p := r.pass(n)
 		if p == nil {
+			beyond := n.Is("Softmax") && has(r.shapes.Of(n.Output(0)).Dim(-1), r.positions) || slices.ContainsFunc(n.In, func(v *graph.Value) bool { return v != nil && r.beyond[v] })
+			for _, v := range n.Out {
+				if beyond && v != nil {
+					r.beyond[v] = true
+				}
+			}
 			continue
 		}
 		r.through[n] = p
-		late := slices.ContainsFunc(p.from(), func(i int) bool { return r.late[n.In[i]] })
+		late := slices.ContainsFunc(p.from(), func(i int) bool { return r.late[n.In[i]] || r.beyond[n.In[i]] })
 		for i, at := range p.out {
 			r.facts.Places[n.Out[i]] = at
 		}
@@ -75,8 +85,11 @@ func (r *rows) find() (why string) {
 			}
 		}
 	}
+	if failed != nil {
+		return why, failed
+	}
 	r.choose()
-	return r.leave()
+	return r.leave(), nil
 }
 
 // at is where the rows of a value stand, be it made of rows itself or there of all rows.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -121,7 +122,7 @@ func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o
 func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) error {
 	ctx, done := limited(ctx)
 	defer done()
-	for again := true; again && a.Plan.Replaced() > 0; {
+	for again := true; again && a.Plan.Changes(); {
 		trial, err := View(ctx, a.Model, proto.CloneOf(a.Model.Proto()))
 		if err != nil {
 			return err
@@ -245,6 +246,9 @@ func (a *Analysis) Hidden() *ort.Hidden {
 func (a *Analysis) Plugins() []string {
 	var names []string
 	seen := map[string]bool{}
+	if own := defaults.RemovePadding.Plugin; a.Plan.Rows() != plan.AllRows {
+		seen[own], names = true, append(names, own)
+	}
 	for _, c := range a.Plan.Choices {
 		if c.Operator != nil && !seen[c.Plugin] {
 			seen[c.Plugin] = true

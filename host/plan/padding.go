@@ -62,6 +62,16 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 	if o.Device != nil {
 		return "what leaves them out computes on the CPU alone"
 	}
+	if len(f.Blocks) == 0 {
+		switch {
+		case rows == MaskedRows:
+			return why
+		case o.Fixed != nil:
+			return "the plan file does not remove it"
+		case !o.QuantizationNoise && o.Padding != IgnorePadding && len(findRounds(g).at) > 0:
+			return "a value is rounded to integers, which moves by the last digit of what is computed of fewer rows"
+		}
+	}
 	operators := map[string]*manifest.Operator{}
 	own := defaults.PackedAttention.Plugin
 	i := slices.IndexFunc(manifests, func(m *manifest.Manifest) bool { return m.Name == own })

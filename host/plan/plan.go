@@ -94,6 +94,9 @@ func (p *Plan) Replaced() int {
 	return n
 }
 
+// Changes reports a plan that changes the graph.
+func (p *Plan) Changes() bool { return p.Replaced() > 0 || p.Rows() != AllRows }
+
 // Left says how many choices are left for which reasons: ": 5 because this; 1 because that".
 func (p *Plan) Left() string {
 	var text strings.Builder

@@ -50,7 +50,8 @@ type unpadding struct {
 	keep, offsets, first     *graph.Value // what RemovePadding makes
 	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S); nil until they are needed
 	positions, batches, seen *graph.Value
-	hidden                   *graph.Value // (1, N), or of all rows (B, S)
+	hides                    *graph.Value // (B, S), which RemovePadding makes too
+	hidden                   *graph.Value // the same of rows, (1, N), or of all of them (B, S); nil until it is needed
 	taken                    map[takenKey]*graph.Value
 	early                    map[*graph.Value]*graph.Value // values of all rows, and what stands for them
 	made                     map[*graph.Node]bool          // nodes that read and make rows
@@ -74,22 +75,34 @@ func (p *unpadding) begin() error {
 		}
 		p.state(p.mask, s.DType, sizes...)
 	}
-	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...), []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")},
-		"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole)
+	attributes := []any{"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole}
+	if p.f.Apart && (p.f.First || p.f.Last) && !p.whole {
+		attributes = append(attributes, "keep_whole", true)
+	}
+	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...), []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")}, attributes...)
 	if err != nil {
 		return err
 	}
 	p.keep, p.offsets, p.first = n.Out[0], n.Out[1], n.Out[2]
 	p.state(p.keep, onnx.Tensor_BOOL, sizes...)
 	p.state(n.Out[3], onnx.Tensor_BOOL, sizes...)
+	p.hides = n.Out[3]
+	return nil
+}
+
+// holes says of each row whether the mask hides it.
+func (p *unpadding) holes() (err error) {
+	if p.hidden != nil {
+		return nil
+	}
 	if p.whole {
-		p.hidden = n.Out[3] // rows are all there are, in their order
+		p.hidden = p.hides // rows are all there are, in their order
 		return nil
 	}
 	if err := p.places(); err != nil {
 		return err
 	}
-	flat, err := p.op("Reshape", n.Out[3], p.longs(-1))
+	flat, err := p.op("Reshape", p.hides, p.longs(-1))
 	if err != nil {
 		return err
 	}
@@ -231,7 +244,7 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 		}
 		perm := identity(s.Rank)
 		perm[g.Batch], perm[g.Position] = perm[g.Position], perm[g.Batch]
-		return p.transposed(v, perm)
+		return p.transposed(v, perm, g.Position)
 	}
 	// Rows come first, and are told by one number.
 	perm := []int64{int64(g.Batch), int64(g.Position)}
@@ -240,7 +253,7 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 			perm = append(perm, int64(i))
 		}
 	}
-	v, err := p.transposed(v, perm)
+	v, err := p.transposed(v, perm, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -259,11 +272,14 @@ func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, err
 		return nil, err
 	}
 	if !p.whole {
+		if err := p.places(); err != nil {
+			return nil, err
+		}
 		if v, err = gather(v, p.rows, 0); err != nil {
 			return nil, err
 		}
 	}
-	return p.transposed(v, inverse(perm))
+	return p.transposed(v, inverse(perm), 0)
 }
 
 func identity(rank int) (perm []int64) {
@@ -281,10 +297,19 @@ func inverse(perm []int64) []int64 {
 	return out
 }
 
-// transposed is a value with other order of axes, itself where that is the one it has.
-func (p *unpadding) transposed(v *graph.Value, perm []int64) (*graph.Value, error) {
+// transposed is a value with other order of axes, itself where that is the one it has. one is an axis of length 1, or -1: where it alone
+// moves, no element does. That is written without a Transpose as well because ONNX Runtime 1.31 ends the process over a Transpose of
+// float16 by (1, 0, 2) before a MatMul.
+func (p *unpadding) transposed(v *graph.Value, perm []int64, one int) (*graph.Value, error) {
 	if slices.IsSorted(perm) {
 		return v, nil
+	}
+	if to := slices.Index(perm, int64(one)); to >= 0 && slices.IsSorted(slices.Delete(slices.Clone(perm), to, to+1)) {
+		rest, err := p.squeezed(v, int64(one))
+		if err != nil {
+			return nil, err
+		}
+		return p.axes("Unsqueeze", rest, int64(to))
 	}
 	n, err := p.node(p.main, "", "Transpose", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "perm", perm)
 	if err != nil {
@@ -366,6 +391,9 @@ func (p *unpadding) target(n *graph.Node, at padding.Place) (*graph.Value, error
 // attend puts attention within sequences in the place of blocks.
 func (p *unpadding) attend() error {
 	for _, b := range p.f.Blocks {
+		if err := p.holes(); err != nil {
+			return err
+		}
 		w := b.Wiring
 		ins := []*graph.Value{w.Query, w.Key, w.Value, p.offsets, p.first, p.hidden, b.Bias}
 		for i, v := range ins[:3] {
@@ -386,8 +414,11 @@ func (p *unpadding) attend() error {
 				attributes = append(attributes, x.Name, x.Value)
 			}
 		}
-		if b.Bias == nil {
+		switch {
+		case b.Bias == nil:
 			ins = ins[:len(ins)-1]
+		case !b.Adds && !w.MaskAfterBias:
+			attributes = append(attributes, "bias_after_fill", true)
 		}
 		n, err := p.node(p.main, manifest.Domain, defaults.PackedAttention.Name, ins, []string{p.main.FreshName("graft_attention")}, attributes...)
 		if err != nil {
@@ -442,6 +473,13 @@ func (p *unpadding) lengths() error {
 		}
 	}
 	p.main.Prune()
+	gone := func(v *graph.Value) bool { return v != nil && !slices.Contains(p.main.Nodes, v.Producer) }
+	if gone(p.rows) || gone(p.list) { // nothing has read them so far
+		p.rows, p.list = nil, nil
+	}
+	if gone(p.hidden) {
+		p.hidden = nil
+	}
 	return nil
 }
 
@@ -502,9 +540,12 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 	if err != nil {
 		return nil, err
 	}
+	if at.Position == at.Batch+1 && !end.Axis {
+		return p.squeezed(n.Out[0], int64(at.Batch))
+	}
 	perm := identity(p.shapes.Of(v).Rank)
 	perm[at.Batch], perm[at.Position] = perm[at.Position], perm[at.Batch]
-	row, err := p.transposed(n.Out[0], perm)
+	row, err := p.transposed(n.Out[0], perm, at.Batch)
 	if err != nil || end.Axis {
 		return row, err
 	}
@@ -513,10 +554,15 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 
 // squeezed is a value without axes of one.
 func (p *unpadding) squeezed(v *graph.Value, axes ...int64) (*graph.Value, error) {
+	return p.axes("Squeeze", v, axes...)
+}
+
+// axes takes axes of one out of a value, or puts them in.
+func (p *unpadding) axes(op string, v *graph.Value, axes ...int64) (*graph.Value, error) {
 	if p.main.Opset("") >= 13 {
-		return p.op("Squeeze", v, p.longs(axes...))
+		return p.op(op, v, p.longs(axes...))
 	}
-	n, err := p.node(p.main, "", "Squeeze", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "axes", axes)
+	n, err := p.node(p.main, "", op, []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "axes", axes)
 	if err != nil {
 		return nil, err
 	}
@@ -540,7 +586,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 			perm = append(perm, int64(i))
 		}
 	}
-	rows, err := p.transposed(v, perm)
+	rows, err := p.transposed(v, perm, at.Batch)
 	if err == nil && at.Flat() {
 		target := []int64{1, -1}
 		for _, i := range perm[1:] {
@@ -574,7 +620,7 @@ func (p *unpadding) restored(v *graph.Value, at padding.Place, cleared bool) (ba
 			return nil, err
 		}
 	}
-	return p.transposed(back, inverse(perm))
+	return p.transposed(back, inverse(perm), -1)
 }
 
 // padded is rows (1, N, ..) as (B, S, ..). rest are the axes of what they were that come after these.
@@ -607,6 +653,9 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 	}
 	in := []*graph.Value{rows, p.rows, p.mask}
 	if cleared {
+		if err := p.holes(); err != nil {
+			return nil, err
+		}
 		in = append(in, p.hidden)
 	}
 	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})

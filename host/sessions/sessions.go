@@ -96,7 +96,7 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 			a.Plan.Choices[i].Leave(why)
 		}
 	}
-	if a.Plan.Replaced() > 0 {
+	if a.Plan.Changes() {
 		err := a.Apply(ctx)
 		if errors.Is(err, patch.ErrPadding) {
 			if s.Logger != nil {
@@ -118,7 +118,7 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 			return s.once(r, wrong)
 		}
 	}
-	if a.Plan.Replaced() > 0 {
+	if a.Plan.Changes() {
 		if p, err = s.patch(a, r, backend, device); err != nil {
 			return nil, err
 		}

@@ -49,6 +49,7 @@ class PackedAttention {
         .Int("window_right", -1)
         .Float("hidden_fill", -std::numeric_limits<double>::infinity())
         .Int("hidden_adds", 0)
+        .Int("bias_after_fill", 0)
         .Float("window_fill", -std::numeric_limits<double>::infinity())
         .Int("zero_masked_rows", 0)
         .Int("clear_nan", 0)
@@ -91,7 +92,7 @@ class PackedAttention {
             problem_.window_right, ", needed is -1 (no bound) or more");
     problem_.mask_fill = static_cast<float>(context.Float("hidden_fill"));
     problem_.mask_adds = context.Int("hidden_adds") != 0;
-    problem_.mask_after_bias = true;
+    problem_.mask_after_bias = context.Int("bias_after_fill") == 0;
     problem_.zero_masked_rows = context.Int("zero_masked_rows") != 0;
     problem_.clear_nan = context.Int("clear_nan") != 0;
   }

@@ -53,6 +53,7 @@ class RemovePadding {
         .Int("additive", 0)
         .Int("keep_first", 0)
         .Int("keep_last", 0)
+        .Int("keep_whole", 0)
         .Int("keep_empty", 0);
   }
 
@@ -60,6 +61,7 @@ class RemovePadding {
       : additive_(context.Int("additive") != 0),
         keep_first_(context.Int("keep_first") != 0),
         keep_last_(context.Int("keep_last") != 0),
+        keep_whole_(context.Int("keep_whole") != 0),
         keep_empty_(context.Int("keep_empty") != 0) {}
 
   void Infer(InferContext& context) const {
@@ -122,6 +124,10 @@ class RemovePadding {
         }
       } else {
         while (!Visible(mask[end - 1])) --end;
+        if (keep_whole_ && ((keep_first_ && first > 0) || (keep_last_ && end < positions))) {
+          first = 0;
+          end = positions;
+        }
         if (keep_first_) first = 0;
         if (keep_last_) end = positions;
       }
@@ -161,7 +167,7 @@ class RemovePadding {
                      ", needed is ", needed));
   }
 
-  bool additive_, keep_first_, keep_last_, keep_empty_;
+  bool additive_, keep_first_, keep_last_, keep_whole_, keep_empty_;
 };
 
 class RestorePadding {

@@ -222,6 +222,29 @@ func TestHiddenFirstTokens(t *testing.T) {
 	}
 }
 
+// TestMasksOfQueries: of a mask that hides queries as well as keys, what a hidden token sees is all keys alike. Attention stays as the
+// model has it, between rows that are put back and taken again; where the token that is read is hidden, its sequence is computed wholly.
+func TestMasksOfQueries(t *testing.T) {
+	b := open(t)
+	for _, name := range []string{"deberta-v2", "deberta-v3"} {
+		for _, end := range []string{"zero", "last"} {
+			t.Run(name+" "+end, func(t *testing.T) {
+				path := rewrittenOf(t, "families", name, func(p *onnx.Model) {
+					p.Graph.Initializer = append(p.Graph.Initializer, longs("zero", nil, 0), longs("last", nil, -1))
+					p.Graph.Node = append(p.Graph.Node, op("Gather", "last_hidden_state "+end, "y", integer("axis", 1)))
+					p.Graph.Output = []*onnx.ValueInfo{{Name: proto.String("y"), Type: graph.TensorType(onnx.Tensor_FLOAT)}}
+					p.Graph.Output[0].GetType().GetTensorType().Shape = nil
+				})
+				for _, mode := range []plan.Padding{plan.ExactPadding, plan.IgnorePadding} {
+					if !b.compare(t, path, mode) {
+						t.Error("the mask was not understood")
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestRunsThatAreRefused: tokens of other lengths than the mask, masks of other numbers than 0 and 1, and tokens that the model
 // has not are errors of the run, which the model's own session then answers.
 func TestRunsThatAreRefused(t *testing.T) {
@@ -286,4 +309,33 @@ func (b *bench) kept(t *testing.T, path string) string {
 		t.Fatal("the mask was not found")
 	}
 	return a.PaddingReason
+}
+
+// TestScoresThatAreRead: where scores inside of attention are an output, tokens are computed that a mask hides.
+func TestScoresThatAreRead(t *testing.T) {
+	b := open(t)
+	path := rewritten(t, func(p *onnx.Model) {
+		p.Graph.Initializer = append(p.Graph.Initializer, longs("zero", nil, 0))
+		p.Graph.Node = append(p.Graph.Node, op("Gather", "last_hidden_state zero", "y", integer("axis", 1)))
+		p.Graph.Output = nil
+		scores := ""
+		for _, n := range p.Graph.Node { // those of the last layer
+			if n.GetOpType() == "Softmax" {
+				scores = n.Input[0]
+			}
+		}
+		for _, n := range p.Graph.Node {
+			if n.Output[0] == scores { // their mask is added to them
+				scores = n.Input[0]
+			}
+		}
+		for _, name := range []string{"y", scores} {
+			out := &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)}
+			out.Type.GetTensorType().Shape = nil
+			p.Graph.Output = append(p.Graph.Output, out)
+		}
+	})
+	if why := b.kept(t, path); !strings.Contains(why, "rows of hidden tokens reach") {
+		t.Errorf("padding is kept for %q, though scores of hidden tokens are read", why)
+	}
 }

@@ -22,6 +22,23 @@ type Counts struct {
 	Blocks, Replaced map[string]int // by operator; blocks of attention are "attention"
 	Runs, Refused    int            // runs, and those that ONNX Runtime alone refuses
 	Broken           int            // sessions that ONNX Runtime makes of a patched model only without its own optimisations
+	Rows             map[string]int // by way, and by which tokens are computed
+	Kept             string         // why hidden tokens are computed
+}
+
+// way is one in which a model is patched.
+type way struct {
+	name    string
+	force   bool
+	padding plan.Padding
+}
+
+// ways are those of a graph: of an encoder, those in which its padding is treated.
+func (g *Graph) ways() []way {
+	if g.Rows == nil {
+		return []way{{"forced", true, plan.ExactPadding}, {"default", false, plan.ExactPadding}}
+	}
+	return []way{{"exact", false, plan.ExactPadding}, {"ignore", true, plan.IgnorePadding}, {"keep", true, plan.KeepPadding}}
 }
 
 // bench is what graphs are run with.
@@ -31,10 +48,10 @@ type bench struct {
 	near    bool // answers in float16 are near those of ONNX Runtime in float16, however far both are from float32
 }
 
-// check compares the answers of a graph: with plugins by default and under force, with ONNX Runtime alone with its
-// optimisations and without. It is errRefused where that does not take the graph.
+// check compares the answers of a graph: with plugins in each of its ways, with ONNX Runtime alone with its optimisations and
+// without. It is errRefused where that does not take the graph.
 func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err error) {
-	c = Counts{Blocks: map[string]int{}, Replaced: map[string]int{}}
+	c = Counts{Blocks: map[string]int{}, Replaced: map[string]int{}, Rows: map[string]int{}}
 	bytes, err := proto.Marshal(g.Model)
 	if err != nil {
 		return c, err
@@ -69,23 +86,24 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 			closes(s)
 		}
 	}()
-	chosen := ""
-	for _, how := range []string{"forced", "default"} {
+	seen := map[string]bool{"": true} // plans
+	hidden := map[string]*ort.Hidden{}
+	for at, way := range g.ways() {
 		var a *patch.Analysis
 		with := quiet
 		with.Unpatched = false
-		p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Force: how == "forced"}), Done: func(of *patch.Analysis) { a = of }}
+		p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Force: way.force, Padding: way.padding}), Done: func(of *patch.Analysis) { a = of }}
 		choices := ""
 		with.Patcher = func(r ort.Request) (*ort.Patch, error) {
 			patch, err := p.Patch(r)
 			if err == nil {
 				for _, one := range a.Plan.Choices {
 					if one.Operator != nil {
-						choices += one.Node + " "
+						choices += fmt.Sprintln(one.Node, one.Operator.Name, a.Plan.Rows())
 					}
 				}
 			}
-			if how == "default" && (choices == chosen || choices == "") {
+			if at > 0 && seen[choices] {
 				return nil, errors.Join(err, errSame)
 			}
 			return patch, err
@@ -93,23 +111,28 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 		s := open(with)
 		if errors.Is(err, errSame) {
 			err = nil
-			break
+			continue
 		}
 		if err != nil { // a program's session stays as it is then
 			broken := err
 			err, choices, with.Optimization = nil, "", ort.OptimizeNone
 			if s = open(with); err != nil {
-				return c, fmt.Errorf("%s: %w", how, broken)
+				return c, fmt.Errorf("%s: %w", way.name, broken)
 			}
 			c.Broken++
 		}
-		patched[how], chosen = s, choices
-		if how == "forced" {
+		patched[way.name], hidden[way.name] = s, a.Hidden()
+		seen[choices] = true
+		if at == 0 {
 			c.count(a)
+			c.Kept = a.PaddingReason
+		}
+		if rows := a.Plan.Rows(); rows != plan.AllRows {
+			c.Rows[way.name+" "+string(rows)]++
 		}
 	}
 	for i, feed := range g.Runs {
-		r := &run{bench: b, graph: g, feed: feed, options: quiet, plain: plain, literal: literal, patched: patched}
+		r := &run{bench: b, graph: g, feed: feed, options: quiet, plain: plain, literal: literal, patched: patched, hidden: hidden}
 		refused, err := r.compare(ctx)
 		c.Runs++
 		if refused {
@@ -122,7 +145,7 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 	return c, nil
 }
 
-// errSame is that a default plan is that under force, or none.
+// errSame is that a plan is one of those before, or none.
 var errSame = errors.New("the plan is known")
 
 func (c *Counts) count(a *patch.Analysis) {

@@ -22,6 +22,8 @@ type Limits struct {
 type Graph struct {
 	Model *onnx.Model
 	Runs  []Feed
+	// Rows are the axes of the values of an encoder, in which sequences and tokens are told; nil for other graphs.
+	Rows map[string][]dim
 }
 
 // Feed is what the inputs of one run hold.
@@ -36,14 +38,12 @@ type Array struct {
 
 // Make writes the graph of a seed, and arrays for one or more runs of it.
 func Make(seed uint64, o Limits) *Graph {
-	w := &writer{Rand: rand.New(rand.NewPCG(seed, 0x67726170)), left: map[string]bool{}, opset: 13, float: f32}
+	w := newWriter(seed, 0x67726170)
 	w.opset += int64(w.IntN(11))
 	if w.one(4) && !o.Float32 {
 		w.float = f16
 	}
 	w.domains = w.one(3)
-	w.main = &onnx.Graph{Name: proto.String("random")}
-	w.g = w.main
 	w.width = pick(w, int64(1), 2, 3, 4, 5, 7, 8, 8, 13, 16, 24, 31)
 	w.batch, w.tokens = symbol("batch"), symbol("tokens")
 	if w.one(5) {
@@ -85,7 +85,14 @@ func Make(seed uint64, o Limits) *Graph {
 			w.main.Input = append(w.main.Input, &onnx.ValueInfo{Name: c.Name, Type: graph.TensorType(onnx.Tensor_DataType(c.GetDataType()), dims...)})
 		}
 	}
-	return &Graph{p, w.feeds()}
+	return &Graph{Model: p, Runs: w.feeds()}
+}
+
+// newWriter is one of an empty graph.
+func newWriter(seed, of uint64) *writer {
+	w := &writer{Rand: rand.New(rand.NewPCG(seed, of)), left: map[string]bool{}, opset: 13, float: f32, main: &onnx.Graph{Name: proto.String("random")}}
+	w.g = w.main
+	return w
 }
 
 // feeds are arrays for the inputs at two sets of lengths, one with a length of zero now and then.
@@ -98,23 +105,28 @@ func (w *writer) feeds() (runs []Feed) {
 		if w.one(16) {
 			at[pick(w, "batch", "tokens", "encoded")] = 0
 		}
-		feed := Feed{}
-		for _, in := range w.inputs {
-			a := Array{Kind: in.kind, Shape: []int64{}, Data: []byte{}}
-			n := int64(1)
-			for _, d := range in.dims {
-				a.Shape = append(a.Shape, d.at(at))
-				n *= d.at(at)
-			}
-			number := in.fill(w.Rand, a.Shape)
-			for i := range n {
-				a.Data = appendNumber(a.Data, in.kind, number(i))
-			}
-			feed[in.name] = a
-		}
-		runs = append(runs, feed)
+		runs = append(runs, w.feedAt(at))
 	}
 	return runs
+}
+
+// feedAt are arrays for the inputs at some lengths.
+func (w *writer) feedAt(at map[string]int64) Feed {
+	feed := Feed{}
+	for _, in := range w.inputs {
+		a := Array{Kind: in.kind, Shape: []int64{}, Data: []byte{}}
+		n := int64(1)
+		for _, d := range in.dims {
+			a.Shape = append(a.Shape, d.at(at))
+			n *= d.at(at)
+		}
+		number := in.fill(w.Rand, a.Shape)
+		for i := range n {
+			a.Data = appendNumber(a.Data, in.kind, number(i))
+		}
+		feed[in.name] = a
+	}
+	return feed
 }
 
 // stream begins the hidden states: as an input, or as rows of a table.

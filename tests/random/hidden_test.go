@@ -213,5 +213,5 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 func (w *writer) graph() *Graph {
 	p := &onnx.Model{IrVersion: proto.Int64(10), Graph: w.main, ProducerName: proto.String("random"), OpsetImport: []*onnx.OperatorSet{
 		{Domain: proto.String(""), Version: proto.Int64(w.opset)}, {Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
-	return &Graph{p, w.feeds()}
+	return &Graph{Model: p, Runs: w.feeds()}
 }

@@ -26,7 +26,7 @@ func (w *writer) input(as string, kind onnx.Tensor_DataType, f fill, dims ...dim
 		switch {
 		case d.constant():
 			declared[i] = int(d.number)
-		case w.one(6):
+		case !w.named && w.one(6):
 			declared[i] = nil // left open
 		default:
 			declared[i] = d.text

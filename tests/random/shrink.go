@@ -20,7 +20,7 @@ func (b *bench) shrink(ctx context.Context, g *Graph, threads int) *Graph {
 		return err != nil && !errors.Is(err, errRefused)
 	}
 	for _, feed := range g.Runs {
-		if one := (&Graph{g.Model, []Feed{feed}}); fails(one) {
+		if one := (&Graph{g.Model, []Feed{feed}, g.Rows}); fails(one) {
 			g = one
 			break
 		}
@@ -46,7 +46,7 @@ func (b *bench) shrink(ctx context.Context, g *Graph, threads int) *Graph {
 func (g *Graph) only(output string) *Graph {
 	p := proto.Clone(g.Model).(*onnx.Model)
 	p.Graph.Output = []*onnx.ValueInfo{{Name: proto.String(output)}}
-	return (&Graph{p, g.Runs}).needed()
+	return (&Graph{p, g.Runs, g.Rows}).needed()
 }
 
 // needed is the graph without what its outputs do not need.
@@ -76,7 +76,7 @@ func (g *Graph) needed() *Graph {
 			}
 		}
 	}
-	return &Graph{g.Model, runs}
+	return &Graph{g.Model, runs, g.Rows}
 }
 
 // reads adds what a node reads, its branches too.
@@ -130,5 +130,5 @@ func (b *bench) cut(ctx context.Context, g *Graph, name string) (*Graph, error) 
 	for k, v := range g.Runs[0] {
 		feed[k] = v
 	}
-	return (&Graph{p, []Feed{feed}}).needed(), nil
+	return (&Graph{p, []Feed{feed}, g.Rows}).needed(), nil
 }

@@ -45,5 +45,5 @@ func (g *Graph) Vary(ctx context.Context, seed uint64) (*Graph, error) {
 		return nil, err
 	}
 	p := &onnx.Model{}
-	return &Graph{p, g.Runs}, proto.Unmarshal(b, p)
+	return &Graph{p, g.Runs, g.Rows}, proto.Unmarshal(b, p)
 }

@@ -92,6 +92,7 @@ type writer struct {
 	left     map[string]bool // names that are outputs
 	domains  bool            // whether operators of com.microsoft may be written
 	branched bool            // there is an If
+	named    bool            // every length of an input has its name
 	batch    dim
 	tokens   dim
 	width    int64
