@@ -63,6 +63,9 @@ type Operator struct {
 	Where    Where    `json:"where,omitempty"`
 	With     *With    `json:"with,omitempty"` // never nil when Replaces.Pattern is set
 	Cost     Cost     `json:"cost"`
+	// SameBits says that results have the bits of what ONNX Runtime computes with the nodes that stand in place of the
+	// operator, on the same machine. Such an operator may stand before what rounds to a few bits.
+	SameBits bool `json:"same_bits,omitempty"`
 	// KVCache is of an operator that attends for graft generate over the host's KV cache.
 	KVCache *KVCache `json:"kv_cache,omitempty"`
 

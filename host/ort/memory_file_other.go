@@ -1,0 +1,10 @@
+//go:build !linux
+
+package ort
+
+import (
+	"errors"
+	"os"
+)
+
+func memoryFile(string) (*os.File, string, error) { return nil, "", errors.ErrUnsupported }
