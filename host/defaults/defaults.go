@@ -29,8 +29,8 @@ var (
 	Panels = Operator{"packed-linear", "PackPanels"}
 )
 
-// QuantizedLinear multiplies integers of eight bits with constant weights, several at once.
-var QuantizedLinear = Operator{"quantized-linear", "QuantizedLinear"}
+// IntegerLinear multiplies integers of eight bits with constant weights, several at once.
+var IntegerLinear = Operator{"quantized-linear", "QuantizedLinear"}
 
 // Operators that take hidden tokens out of a batch, attend within its sequences, and put rows back.
 var (

@@ -12,7 +12,7 @@ import (
 
 // quantizedLinear is a matmul of integers: x, its scale and its zero point, then weights with all that goes with each.
 // A plan places it for one weight and integers that another node made.
-var quantizedLinear = manifest.Domain + "." + defaults.QuantizedLinear.Name
+var quantizedLinear = manifest.Domain + "." + defaults.IntegerLinear.Name
 
 // Inputs of quantizedLinear.
 const (
@@ -241,7 +241,7 @@ func (j *joined) place(r *rewriter, g *graph.Graph) error {
 	for i := range outputs {
 		outputs[i] = g.FreshName("graft_y")
 	}
-	n, err := r.node(g, manifest.Domain, defaults.QuantizedLinear.Name, j.in, outputs,
+	n, err := r.node(g, manifest.Domain, defaults.IntegerLinear.Name, j.in, outputs,
 		"heads", j.heads, "x_layout", j.xLayout, "layouts", j.layouts[:])
 	if err != nil {
 		return err

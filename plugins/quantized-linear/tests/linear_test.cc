@@ -97,7 +97,8 @@ struct Rounding {
     if (greatest != least) scale = range / 255.0f;
     const volatile float quotient = least / scale;
     const volatile float at = 0.0f - quotient;
-    zero = std::isnan(at) ? 255 : static_cast<int>(std::nearbyint(std::clamp(float{at}, 0.0f, 255.0f)));
+    zero = std::isnan(at) ? 255
+                          : static_cast<int>(std::nearbyint(std::clamp(float{at}, 0.0f, 255.0f)));
   }
 
   uint8_t Of(float x) const {
