@@ -15,6 +15,9 @@ type Fusion struct {
 // askFusions notes what ONNX Runtime fuses, for the operators whose results have the bits of an unpatched session; without an
 // answer they are left.
 func (p *Plan) askFusions(o Options) {
+	if o.Fusions == nil {
+		return
+	}
 	asked := false
 	var err error
 	for i := range p.Choices {

@@ -145,6 +145,14 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
+// TestSameBitsWhereNothingRounds: such an operator is one like any other where its results are not rounded, and nobody has to ask.
+func TestSameBitsWhereNothingRounds(t *testing.T) {
+	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
+	if p := makePlan(t, head+geluOf, plan.Options{Force: true}, same); p.Replaced() != 1 || p.Fusions != nil {
+		t.Errorf("%d are replaced, want 1: %s", p.Replaced(), p.Left())
+	}
+}
+
 // TestFusionsAreAskedForOnce: and only where an operator depends on them, since a session is made for that.
 func TestFusionsAreAskedForOnce(t *testing.T) {
 	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
