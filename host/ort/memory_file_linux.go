@@ -2,6 +2,7 @@ package ort
 
 import (
 	"fmt"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -14,4 +15,21 @@ func memoryFile(name string) (f *os.File, path string, err error) {
 		return nil, "", err
 	}
 	return os.NewFile(uintptr(fd), name), fmt.Sprintf("/proc/self/fd/%d", fd), nil
+}
+
+// mapped hands over a file's bytes.
+func mapped(f *os.File, use func([]byte) error) error {
+	at, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if at.Size() <= 0 || at.Size() > math.MaxInt {
+		return fmt.Errorf("ONNX Runtime wrote %d bytes", at.Size())
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(at.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(b)
+	return use(b)
 }

@@ -2,22 +2,22 @@ package ort
 
 import (
 	"fmt"
-	"io"
 	"unsafe"
 )
 
-// Optimized is the graph that ONNX Runtime makes of the program's own model with the program's options, in ONNX's form. It
-// makes and releases a session, in which no weights are packed. No file is written but in memory.
-func (r Request) Optimized() ([]byte, error) {
+// Optimized hands over the graph that ONNX Runtime makes of the program's own model with the program's options, in ONNX's form: in
+// memory that is gone when use returns. It makes and releases a session, in which no weights are packed, and writes no file
+// but in memory.
+func (r Request) Optimized(use func(model []byte) error) error {
 	f, path, err := memoryFile("graft-optimized")
 	if err != nil {
-		return nil, fmt.Errorf("no file in memory: %w", err)
+		return fmt.Errorf("no file in memory: %w", err)
 	}
 	defer f.Close()
 	if err := r.optimize(r.Library, path); err != nil {
-		return nil, err
+		return err
 	}
-	return io.ReadAll(io.NewSectionReader(f, 0, 1<<62))
+	return mapped(f, use)
 }
 
 func (r Request) optimize(l *Library, path string) error {
@@ -48,5 +48,6 @@ func (r Request) optimize(l *Library, path string) error {
 		return err
 	}
 	s.Close()
+	trim() // another session follows
 	return nil
 }
