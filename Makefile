@@ -35,7 +35,7 @@ test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # Packages and tests whose time is native code's or other processes', which the race detector does not watch; of these
 # make test runs all but what LONGER have besides.
-APART     = conformance equivalent generate imports padding parity python random readme words zoo
+APART     = conformance equivalent generate imports padding parity python quantized random readme words zoo
 APARTTEST = TestFaultsOfCommands
 LONGER    = equivalent generate parity
 

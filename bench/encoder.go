@@ -24,6 +24,7 @@ type paddedFigure struct {
 	least      float64
 	cells      []encoderCell
 	config     map[string]string // session config entries of the patched side, where the command line has none
+	bits       bool              // answers are equal to the bit
 }
 
 // ignored leaves padding out where rows are outputs.
@@ -63,6 +64,13 @@ func encoderFigures() []figure {
 	} {
 		list = append(list, f.figure())
 	}
+	integers := paddedFigure{name: "encoder-int8", what: "MiniLM and BGE-small in int8, no padding", least: 1, bits: true}
+	for _, name := range []string{"minilm-int8", "bge-small-int8"} {
+		for _, shape := range [][2]int{{8, 128}, {32, 32}, {1, 32}, {1, 128}, {16, 64}} {
+			integers.cells = append(integers.cells, cellOf(name, shape[0], lengths{kind: unpadded, most: shape[1]}))
+		}
+	}
+	list = append(list, integers.figure())
 	for _, name := range []string{"minilm", "bge-small", "e5-small", "bert-base", "minilm-l6-pooled", "minilm-l12-reranker", "xlm-roberta-base"} {
 		var cells []encoderCell
 		for _, kind := range []string{sentences, articles, queries, passages, uniform} {
@@ -125,6 +133,9 @@ type cellsResult struct {
 
 func (f paddedFigure) figure() figure {
 	need := fmt.Sprintf("answers equal, at least %.2fx", f.least)
+	if f.bits {
+		need = fmt.Sprintf("answers equal to the bit, at least %.2fx", f.least)
+	}
 	if len(f.cells) > 1 {
 		need += fmt.Sprintf(" (geometric mean), no cell below %.2fx", worst)
 	}
@@ -161,14 +172,17 @@ func (f paddedFigure) figure() figure {
 			sum += math.Log(cell.Speedup.Median)
 		}
 		r.Mean = math.Exp(sum / float64(len(r.Cells)))
-		return r.outcome(f.least), nil
+		return r.outcome(f.least, f.bits), nil
 	}}
 }
 
-func (r *cellsResult) outcome(least float64) *outcome {
+func (r *cellsResult) outcome(least float64, bits bool) *outcome {
 	out := &outcome{Detail: r, Answers: "answers equal", Met: r.Mean >= least && (len(r.Cells) == 1 || r.Least >= worst)}
+	if bits {
+		out.Answers = "answers equal to the bit"
+	}
 	for _, c := range r.Cells {
-		if !c.Parity.OK {
+		if !c.Parity.OK || bits && c.Parity.Largest != 0 {
 			out.Answers, out.Met = "answers DIFFER", false
 		}
 	}

@@ -29,6 +29,9 @@ var (
 	Panels = Operator{"packed-linear", "PackPanels"}
 )
 
+// IntegerLinear multiplies integers of eight bits with constant weights, several at once.
+var IntegerLinear = Operator{"quantized-linear", "QuantizedLinear"}
+
 // Operators that take hidden tokens out of a batch, attend within its sequences, and put rows back.
 var (
 	RemovePadding   = Operator{"remove-padding", "RemovePadding"}

@@ -8,15 +8,20 @@ import (
 // Session makes a session besides the one that was requested, of the program's model and options: from a patch, or as it
 // would be without one where that is nil. It writes no profile and no optimised model. It is for a Patcher to try what it
 // is about to return, and is to be closed.
-func (r Request) Session(p *Patch) (_ *Session, err error) {
-	l := r.Library
-	options, err := l.silent(r.options)
+func (r Request) Session(p *Patch) (*Session, error) {
+	options, err := r.Library.silent(r.options)
 	if err != nil {
 		return nil, err
 	}
 	if options != 0 {
-		defer l.call(slotReleaseSessionOptions, options)
+		defer r.Library.call(slotReleaseSessionOptions, options)
 	}
+	return r.session(p, options)
+}
+
+// session makes a session with other options than those of the request.
+func (r Request) session(p *Patch, options uintptr) (_ *Session, err error) {
+	l := r.Library
 	var native uintptr
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -146,6 +146,9 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 	}
 	ins, outs := match.ends()
 	x := e.compare(match.Nodes, ins, outs, e.work(match.Nodes), graph.Dim{}, e.cost(op))
+	if work, some := e.integerWork(match.Nodes); some {
+		x = e.compareIntegers(ins, outs, work, e.cost(op))
+	}
 	if len(op.With.Fold) > 0 {
 		folded, err := fold(m.Name, match, o.Folder)
 		if err != nil {
@@ -230,9 +233,11 @@ func widen(name string, v *graph.Value) (tensor.Weight, error) {
 }
 
 // facts of a match, for constraints: the type of the first input, ranks and
-// constant lengths ("w_rank", "w_dim0"), and what was captured.
+// constant lengths ("w_rank", "w_dim0"), what was captured, and whether the CPU
+// has VNNI.
 func (e *estimator) facts(m *Match) map[string]any {
 	f := maps.Clone(m.Captured)
+	f["cpu_vnni"] = vnni()
 	for i, name := range m.Operator.Replaces.Pattern.Inputs {
 		if i == 0 {
 			f["dtype"] = model.TypeName(e.shapes.Of(m.Values[name]).DType)

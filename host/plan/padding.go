@@ -108,7 +108,7 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 			}
 			c := p.Choices[at]
 			c.Operator = operators[defaults.PackedAttention.Name]
-			if why := r.reason(&c); why != "" {
+			if why := r.reason(&c, false); why != "" {
 				return why
 			}
 		}

@@ -34,6 +34,9 @@ type Options struct {
 	QuantizationNoise bool
 	Fixed             map[string]string // block's node -> operator, from a plan file; others are left unchanged
 	Folder            Folder            // computes folded weights; nil when plugins are not loaded
+	// Fusions says what ONNX Runtime fuses in the unpatched model. Where it is nil, no operator stands before such rounding for its
+	// bits: they are those of a session, and follow from what is fused there.
+	Fusions func() ([]Fusion, error)
 	// Described is how the plugins' libraries describe their operators, by plugin; what is not there is not checked.
 	Described map[string][]signature.Operator
 	// Kernel makes a plugin's kernel for a node, for its shapes; nil where plugins are not loaded, or are for another device.
@@ -75,6 +78,7 @@ func (c *Choice) Leave(reason string) {
 // Plan is the choices for one model, in the order of its nodes.
 type Plan struct {
 	Choices []Choice
+	Fusions []Fusion // what Options.Fusions said
 
 	rows   Rows
 	panels bool
@@ -135,7 +139,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 			if r == nil {
 				r = findRounds(g)
 			}
-			if why := r.reason(c); why != "" {
+			if why := r.reason(c, o.Fusions != nil); why != "" {
 				c.Leave(why)
 			}
 		}
@@ -144,6 +148,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		}
 		c.Described = o.Described[c.Plugin]
 	}
+	p.askFusions(o)
 	return p
 }
 

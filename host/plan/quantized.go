@@ -14,8 +14,12 @@ type rounds struct {
 	at map[*graph.Node]*graph.Node // nodes whose results are rounded, and where
 }
 
-// reason is why a choice is left, or "".
-func (r *rounds) reason(c *Choice) string {
+// reason is why a choice is left, or "". An operator with the bits of the nodes in its place changes nothing there, where it is known
+// what ONNX Runtime fuses around it.
+func (r *rounds) reason(c *Choice, fusions bool) string {
+	if c.Operator.SameBits && fusions {
+		return ""
+	}
 	var n *graph.Node
 	if c.Match != nil {
 		n = r.first(c.Match.Nodes)

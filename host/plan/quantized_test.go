@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -111,6 +112,61 @@ func TestQuantizationNoise(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSameBits: an operator with the bits of the nodes in its place stands before what rounds, where it is known what ONNX Runtime
+// fuses around it.
+func TestSameBits(t *testing.T) {
+	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
+	text := `
+		in x f32[b, s, 64]
+		out q u8[b, s, 64]` + geluOf + `
+		q, scale, zero = DynamicQuantizeLinear(y)`
+	known := []plan.Fusion{{Sum: [2]string{"a", "b"}, Output: "c"}}
+	for _, c := range []struct {
+		name    string
+		ask     func() ([]plan.Fusion, error)
+		accept  bool
+		left    string
+		fusions int
+	}{
+		{"nobody asks", nil, false, "--accept-quantization-noise", 0},
+		{"nobody asks, and it is accepted", nil, true, "", 0},
+		{"fusions are known", func() ([]plan.Fusion, error) { return known, nil }, false, "", 1},
+		{"there are none", func() ([]plan.Fusion, error) { return nil, nil }, false, "", 0},
+		{"ONNX Runtime does not say", func() ([]plan.Fusion, error) { return nil, errors.New("no memory") }, false, "what ONNX Runtime fuses around it: no memory", 0},
+	} {
+		p := makePlan(t, text, plan.Options{Force: true, QuantizationNoise: c.accept, Fusions: c.ask}, same)
+		got := p.Choices[0]
+		if (got.Operator == nil) != (c.left != "") || !strings.Contains(got.Reason, c.left) || len(p.Fusions) != c.fusions {
+			t.Errorf("%s: %v because %q, %d fusions; want it left because %q, and %d", c.name, got.Operator, got.Reason, len(p.Fusions), c.left, c.fusions)
+		}
+	}
+}
+
+// TestSameBitsWhereNothingRounds: such an operator is one like any other where its results are not rounded, and nobody has to ask.
+func TestSameBitsWhereNothingRounds(t *testing.T) {
+	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
+	if p := makePlan(t, head+geluOf, plan.Options{Force: true}, same); p.Replaced() != 1 || p.Fusions != nil {
+		t.Errorf("%d are replaced, want 1: %s", p.Replaced(), p.Left())
+	}
+}
+
+// TestFusionsAreAskedForOnce: and only where an operator depends on them, since a session is made for that.
+func TestFusionsAreAskedForOnce(t *testing.T) {
+	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
+	two := head + geluOf + strings.NewReplacer("x", "y", "a =", "a2 =", "(a)", "(a2)", "b1", "b2", "c =", "c2 =", ", c)", ", c2)", "d =", "d2 =", "(d", "(d2", "y =", "z =").Replace(geluOf)
+	for _, c := range []struct {
+		name     string
+		manifest *manifest.Manifest
+		want     int
+	}{{"two operators", same, 1}, {"none", parsed(t, "gelu", gelu), 0}} {
+		asked := 0
+		p := makePlan(t, two, plan.Options{Force: true, Fusions: func() ([]plan.Fusion, error) { asked++; return nil, nil }}, c.manifest)
+		if asked != c.want || p.Replaced() == 0 {
+			t.Errorf("%s: asked %d times, want %d; %d replaced", c.name, asked, c.want, p.Replaced())
+		}
 	}
 }
 

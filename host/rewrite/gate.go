@@ -35,7 +35,7 @@ func gate(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) (bool, error) {
 		return false, err
 	}
 	shapes.Know(gated.Out[0], made)
-	r.declare(gated.Out[0], product.Out[0])
+	r.declare(gated.Out[0], product.Out[0], true)
 	g.Replace(product.Out[0], gated.Out[0])
 	return true, nil // what nothing reads any more goes with Prune
 }

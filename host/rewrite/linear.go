@@ -50,7 +50,7 @@ func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 		// What was declared of it is that of flat rows.
 		g.Proto.ValueInfo = slices.DeleteFunc(g.Proto.ValueInfo, func(v *onnx.ValueInfo) bool { return v.GetName() == y.Name })
 		shapes.Know(y, shapes.Of(y.Uses[0].Node.Out[0]))
-		(&rewriter{main: g, shapes: shapes}).declare(y, y.Uses[0].Node.Out[0])
+		(&rewriter{main: g, shapes: shapes}).declare(y, y.Uses[0].Node.Out[0], true)
 		for _, u := range slices.Clone(y.Uses) {
 			g.Replace(u.Node.Out[0], y)
 		}

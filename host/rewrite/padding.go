@@ -161,7 +161,7 @@ func (p *unpadding) longs(list ...int64) *graph.Value {
 // state declares a new value.
 func (p *unpadding) state(v *graph.Value, kind onnx.Tensor_DataType, dims ...graph.Dim) {
 	p.shapes.Know(v, graph.Fact{DType: kind, Rank: len(dims), Dims: dims})
-	p.declare(v, v)
+	p.declare(v, v, true)
 }
 
 // along are the positions or sequences of rows, (N): row 1 or 0 of what NonZero lists of the batch.

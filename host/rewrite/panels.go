@@ -143,7 +143,7 @@ func (p *panels) join(group []*graph.Node, columns int64) error {
 	for i, old := range group {
 		y := old.Out[0]
 		p.shapes.Know(n.Out[i], p.shapes.Of(y))
-		r.declare(n.Out[i], y)
+		r.declare(n.Out[i], y, true)
 		p.g.Replace(y, n.Out[i])
 		p.g.Remove(old)
 	}

@@ -86,6 +86,10 @@ func (r *rewriter) pattern(c plan.Choice) error {
 		}
 	}
 	for _, name := range p.Outputs {
+		if m.Operator.SameBits {
+			r.replaceApart(m.Values[name], env[name])
+			continue
+		}
 		r.replace(m.Values[name], env[name])
 	}
 	return nil

@@ -24,6 +24,7 @@ const domainVersion = 1
 func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 	r := &rewriter{main: g, order: order{main: g}, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
 		instead: map[*graph.Value]*graph.Value{}, sums: map[string]*graph.Value{}}
+	r.named = fusedValues(g, p.Fusions)
 	for i, c := range p.Choices {
 		if c.Operator == nil {
 			continue
@@ -45,6 +46,10 @@ func Apply(g *graph.Graph, shapes *graph.Shapes, p *plan.Plan) error {
 		}
 	}
 	r.settleReshapes()
+	g.Prune() // of what only read shapes
+	if err := r.joinQuantized(p.Fusions); err != nil {
+		return err
+	}
 	g.ImportOpset(manifest.Domain, domainVersion)
 	if err := g.Sort(); err != nil {
 		return err
@@ -61,14 +66,26 @@ type rewriter struct {
 	block   *span                         // when set, lengths may be read off values before it
 	instead map[*graph.Value]*graph.Value // what stands for a value that was replaced
 	sums    map[string]*graph.Value       // what several blocks add to their scores, made once
+	named   map[string]*graph.Value       // of fusedValues
 }
 
 // replace lets an operator's output stand for what the model drew.
 func (r *rewriter) replace(old, to *graph.Value) {
+	r.stand(old, to)
+	r.declare(to, old, true)
+}
+
+// replaceApart is replace where ONNX Runtime is not to know which lengths are equal: what it fuses with what depends on that,
+// and fused nodes round otherwise.
+func (r *rewriter) replaceApart(old, to *graph.Value) {
+	r.stand(old, to)
+	r.declare(to, old, false)
+}
+
+func (r *rewriter) stand(old, to *graph.Value) {
 	old.Graph.Replace(old, to)
 	r.order.moved(to)
 	r.shapes.Know(to, r.shapes.Of(old))
-	r.declare(to, old)
 	r.instead[old] = to
 }
 
@@ -139,8 +156,9 @@ func (r *rewriter) node(g *graph.Graph, domain, op string, in []*graph.Value, ou
 // value it stands for: ONNX Runtime cannot see through a plugin's operator
 // before it runs. A length that is not known gets a name that nothing else has, which
 // ONNX Runtime prefers to what a library infers: two libraries of one model may
-// give two lengths one name, and it would lay one where the other was.
-func (r *rewriter) declare(v, as *graph.Value) {
+// give two lengths one name, and it would lay one where the other was. Without
+// names no length has that of another value.
+func (r *rewriter) declare(v, as *graph.Value, names bool) {
 	s := r.shapes.Of(as)
 	if s.Rank < 0 || s.DType == onnx.Tensor_UNDEFINED || v.IsOutput {
 		return
@@ -150,7 +168,7 @@ func (r *rewriter) declare(v, as *graph.Value) {
 		dim := &onnx.Shape_Dim{}
 		if n, ok := d.Const(); ok {
 			dim.Value = &onnx.Shape_Dim_DimValue{DimValue: n}
-		} else if symbols := d.Symbols(); len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) && r.shapes.Declarable(symbols[0]) {
+		} else if symbols := d.Symbols(); names && len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) && r.shapes.Declarable(symbols[0]) {
 			dim.Value = &onnx.Shape_Dim_DimParam{DimParam: symbols[0]}
 		} else {
 			name := v.Graph.FreshName("graft_length")

@@ -85,6 +85,9 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 		return nil, err
 	}
 	defer m.Close()
+	if device.Kind == tensor.CPU.Kind {
+		o.Fusions = func() ([]plan.Fusion, error) { return fusions(r) }
+	}
 	ctx, done := context.WithTimeout(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
 	defer done()
 	a, err := patch.Analyse(ctx, m, manifests, *o)

@@ -10,8 +10,8 @@ import (
 
 // pluginNames are names of graft's own plugins and of their operators. A stranger's plugin
 // is run as they are, so the host must not know them.
-var pluginNames = regexp.MustCompile(`flash-decode|el-attention|slim-attention|packed-linear|` +
-	`FlashDecode|CachedAttention|StoreCache|ELAttention|KeyAttention|InputAttention|StoreRows|PackedLinear|PackPanels`)
+var pluginNames = regexp.MustCompile(`flash-decode|el-attention|slim-attention|packed-linear|quantized-linear|` +
+	`FlashDecode|CachedAttention|StoreCache|ELAttention|KeyAttention|InputAttention|StoreRows|PackedLinear|PackPanels|QuantizedLinear`)
 
 // TestHostNamesNoPlugin: host/defaults alone names operators of graft's own plugins.
 func TestHostNamesNoPlugin(t *testing.T) {

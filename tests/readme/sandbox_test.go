@@ -116,7 +116,7 @@ func newSandbox(t *testing.T) *sandbox {
 		"GRAFT_ONNXRUNTIME": runtime.Path, "GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
 	})
 	verify := exec.Command(filepath.Join(bin, "graft"), "plugin", "verify",
-		"bin/plugins/el-attention", "bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/ngram-block", "bin/plugins/packed-linear", "bin/plugins/remove-padding", "bin/plugins/slim-attention", "bin/plugins/logits-top-k")
+		"bin/plugins/el-attention", "bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/ngram-block", "bin/plugins/packed-linear", "bin/plugins/quantized-linear", "bin/plugins/remove-padding", "bin/plugins/slim-attention", "bin/plugins/logits-top-k")
 	verify.Dir, verify.Env = s.folder, s.env
 	if out, err := verify.CombinedOutput(); err != nil {
 		t.Fatalf("graft plugin verify: %v\n%s", err, out)

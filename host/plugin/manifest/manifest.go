@@ -66,6 +66,9 @@ type Operator struct {
 	// CostInPanels is of an operator of matmuls where the host has laid its weights out in panels, which it does for those
 	// of its own that it knows.
 	CostInPanels *Cost `json:"cost_in_panels,omitempty"`
+	// SameBits says that results have the bits of what ONNX Runtime computes with the nodes that stand in place of the
+	// operator, on the same machine. Such an operator may stand before what rounds to a few bits.
+	SameBits bool `json:"same_bits,omitempty"`
 	// KVCache is of an operator that attends for graft generate over the host's KV cache.
 	KVCache *KVCache `json:"kv_cache,omitempty"`
 

@@ -209,7 +209,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	names := map[string]int{}
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
-		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels")
+		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits")
 		if f == nil {
 			continue
 		}
@@ -217,7 +217,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		needed := []string{"name", "cost"}
 		if f["replaces"] == nil {
 			needed = needed[:1]
-			for _, key := range []string{"where", "with"} {
+			for _, key := range []string{"where", "with", "same_bits"} {
 				if f[key] != nil {
 					r.fail(f[key].Line, "%s.%s stands without replaces, which it is about; add replaces or remove it", what, key)
 				}
@@ -248,6 +248,9 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		if f["cost_in_panels"] != nil {
 			c := r.cost(f["cost_in_panels"], what+": cost_in_panels")
 			op.CostInPanels = &c
+		}
+		if f["same_bits"] != nil {
+			op.SameBits = r.flag(f["same_bits"], what+".same_bits")
 		}
 		if f["replaces"] != nil {
 			r.replaces(f["replaces"], f["with"], what, &op)

@@ -70,7 +70,7 @@ func facts(op *manifest.Operator) []string {
 	if p == nil {
 		return nil
 	}
-	list := []string{"dtype"}
+	list := []string{"dtype", "cpu_vnni"}
 	names := slices.Clone(p.Inputs)
 	for _, c := range p.Constants {
 		names = append(names, c.Name)

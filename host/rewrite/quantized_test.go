@@ -1,0 +1,143 @@
+package rewrite_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/blocks/blockstest"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/manifest"
+)
+
+// quantizedLinear is the plugin's manifest, for any CPU.
+func quantizedLinear(t *testing.T) *manifest.Manifest {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "plugins", "quantized-linear", "plugin.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Parse("plugin.yaml", []byte(strings.ReplaceAll(string(b), "cpu_vnni: true, ", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// matmulOf is y = x W + b of integers that rounding made of x, as ONNX Runtime's tool writes it; names begin with the letter.
+func matmulOf(letter, rounded, width string) string {
+	return strings.NewReplacer("@", letter, "#", rounded, "%", width).Replace(`
+	const @w i8[16, %]
+	const @wz i8[%]
+	const @ws f32[%]
+	const @b f32[%]
+	@i = MatMulInteger(#q, @w, #z, @wz)
+	@f = Cast(@i) to=1
+	@s = Mul(#s, @ws)
+	@m = Mul(@f, @s)
+	@ = Add(@b, @m)`)
+}
+
+const (
+	roundX = `
+	xq, xs, xz = DynamicQuantizeLinear(x)`
+	encoderEnds = `
+	in x f32[b, n, 16]
+	out y f32[b, n, 16]`
+	// attend is attention over heads of four, and the matmul after it.
+	attend = `
+	q4 = Reshape(q, [0,0,4,4])
+	qh = Transpose(q4) perm=0,2,1,3
+	k4 = Reshape(k, [0,0,4,4])
+	kh = Transpose(k4) perm=0,2,3,1
+	v4 = Reshape(v, [0,0,4,4])
+	vh = Transpose(v4) perm=0,2,1,3
+	a = MatMul(qh, kh)
+	p = Softmax(a)
+	c = MatMul(p, vh)
+	ch = Transpose(c) perm=0,2,1,3
+	c3 = Reshape(ch, [0,0,16])
+	cq, cs, cz = DynamicQuantizeLinear(c3)`
+)
+
+// summary is what a graph runs, in order: operators, and of joined matmuls the numbers of inputs and outputs and the layouts.
+func summary(m *onnx.Model) string {
+	var list []string
+	for _, n := range m.Graph.Node {
+		name := n.GetOpType()
+		if n.GetDomain() == manifest.Domain {
+			name = fmt.Sprintf("%s(%d)->%d", name, len(n.Input), len(n.Output))
+			for _, of := range []string{"layouts", "x_layout"} {
+				for _, a := range n.Attribute {
+					switch {
+					case a.GetName() != of:
+					case of == "layouts":
+						name += fmt.Sprint(a.GetInts())
+					case a.GetI() != 0:
+						name += " of heads"
+					}
+				}
+			}
+		}
+		list = append(list, name)
+	}
+	return strings.Join(list, ", ")
+}
+
+// TestQuantizedMatmuls: those of one x are one operator, which rounds x where nothing else reads its integers, and reads and
+// writes heads where rows are only told apart.
+func TestQuantizedMatmuls(t *testing.T) {
+	qkv := roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16")
+	for _, c := range []struct{ name, text, want string }{
+		{"attention of an encoder", encoderEnds + qkv + attend + matmulOf("y", "c", "16"),
+			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
+		{"one matmul", encoderEnds + roundX + matmulOf("y", "x", "16"), "QuantizedLinear(7)->1[0 0 0]"},
+		{"the integers are read elsewhere", encoderEnds + "\n\tout z u8[b, n, 16]" + roundX + matmulOf("y", "x", "16") + "\n\tz = Identity(xq)",
+			"DynamicQuantizeLinear, Identity, QuantizedLinear(7)->1"},
+		{"the scale is handed out", encoderEnds + "\n\tout xs f32[]" + roundX + matmulOf("y", "x", "16"), "DynamicQuantizeLinear, QuantizedLinear(7)->1"},
+		{"rows of queries are read elsewhere", encoderEnds + "\n\tout z f32[b, n, 16]" + qkv + attend + matmulOf("y", "c", "16") + "\n\tz = Neg(q)",
+			"QuantizedLinear(15)->3[0 2 1], Reshape, Transpose, MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads, Neg"},
+		{"joined heads are read elsewhere", encoderEnds + "\n\tout z f32[b, n, 16]" + qkv + attend + matmulOf("y", "c", "16") + "\n\tz = Neg(c3)",
+			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, Transpose, Reshape, Neg, QuantizedLinear(7)->1[0 0 0]"},
+		{"four matmuls of one x", encoderEnds + roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16") + matmulOf("u", "x", "16") +
+			"\n\tqk = Add(q, k)\n\tvu = Add(v, u)\n\ty = Add(qk, vu)",
+			"DynamicQuantizeLinear, QuantizedLinear(7)->1, QuantizedLinear(15)->3[0 0 0], Add, Add, Add"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := apply(t, blockstest.Proto(t, c.text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return nil, nil }}, quantizedLinear(t))
+			got, want := strings.Split(summary(m), ", "), strings.Split(c.want, ", ")
+			slices.Sort(got) // of what does not depend on each other the order is free
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("runs\n%s, want\n%s", summary(m), c.want)
+			}
+		})
+	}
+}
+
+// TestFusedNormalisation: where ONNX Runtime makes one node of a sum and its normalisation, that node stands in the rewritten graph,
+// since it does not know there that the summands have one shape.
+func TestFusedNormalisation(t *testing.T) {
+	text := encoderEnds + `
+	const g f32[16]
+	const h f32[16]` + roundX + matmulOf("r", "x", "16") + `
+	sum = Add(r, x)
+	y = LayerNormalization(sum, g, h)`
+	for _, c := range []struct {
+		name    string
+		fusions []plan.Fusion
+		want    string
+	}{
+		{"fused", []plan.Fusion{{Sum: [2]string{"r", "x"}, Scale: "g", Bias: "h", Output: "y", Epsilon: 1e-5}}, "QuantizedLinear(7)->1[0 0 0], SkipLayerNormalization"},
+		{"not fused", nil, "QuantizedLinear(7)->1[0 0 0], Add, LayerNormalization"},
+	} {
+		m := apply(t, blockstest.Proto(t, text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return c.fusions, nil }}, quantizedLinear(t))
+		if got := summary(m); got != c.want {
+			t.Errorf("%s: runs %s, want %s", c.name, got, c.want)
+		}
+	}
+}
