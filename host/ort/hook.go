@@ -76,6 +76,7 @@ type hook struct {
 
 	retained sync.Map // OrtSession address -> kept
 	panels   panelsOf
+	arenas   arenas
 
 	appended  appendedTo
 	firstRuns firstRuns
@@ -179,6 +180,7 @@ func (h *hook) makeEntries() []*entry {
 	entries[len(entries)-1].stays = true
 
 	h.watchOptions(add)
+	h.watchArenas(add)
 	entries = append(entries, h.watchRuns()...)
 
 	// The nested tables are null in a minimal build.
@@ -280,6 +282,7 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 		p.Plain.release()
 		return false, err
 	}
+	weights.arena = weights.arena.made(*wordAt(c.out))
 	h.keep(*wordAt(c.out), p.Retained, weights)
 	if p.Plain != nil {
 		h.leaveWayBack(*wordAt(c.out), request, c, p)
