@@ -70,7 +70,8 @@ import (
 // between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
 // when its execution providers cannot be seen: see [Enable]; and
 // "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite;
-// "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore" for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either.
+// "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore"
+// for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either.
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins

@@ -179,6 +179,26 @@ func TestArenasOfManySessions(t *testing.T) {
 	}
 }
 
+// TestArenaHoldsWhatRunsAtOnce: sessions that run in turn take no more than one of them.
+func TestArenaHoldsWhatRunsAtOnce(t *testing.T) {
+	t.Cleanup(func() { noArenas(t) })
+	relu := marshal(t, unary("Relu"))
+	x := make([]float32, 1<<20)
+	one := 0
+	for i := range sharedBy {
+		s := session(t, relu, SessionOptions{IntraOpThreads: 1, Patcher: sharing})
+		run(t, s, x...)
+		if held := statistic(t, s, "TotalAllocated"); i == 0 {
+			one = held
+		} else if held != one {
+			t.Errorf("%d sessions hold %d bytes, one %d", i+1, held, one)
+		}
+	}
+	if one < 4*len(x) {
+		t.Errorf("a session holds %d bytes for a result of %d", one, 4*len(x))
+	}
+}
+
 // TestArenaShrinks: what a session that is no more took goes back, while another keeps the arena.
 func TestArenaShrinks(t *testing.T) {
 	t.Cleanup(func() { noArenas(t) })
