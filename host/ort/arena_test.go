@@ -199,7 +199,7 @@ func TestArenaHoldsWhatRunsAtOnce(t *testing.T) {
 	}
 }
 
-// TestArenaShrinks: what a session that is no more took goes back, while another keeps the arena.
+// TestArenaShrinks: what a session that is no more took goes back, while another has the arena.
 func TestArenaShrinks(t *testing.T) {
 	t.Cleanup(func() { noArenas(t) })
 	relu := marshal(t, unary("Relu"))
