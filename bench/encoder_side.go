@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -67,7 +68,7 @@ type encodeReply struct {
 type held struct {
 	RSSMB       float64 `json:"rss_mb"`
 	Descriptors int     `json:"descriptors"`
-	Threads     int     `json:"threads"`
+	Threads     int     `json:"threads"` // but for those of Go's runtime, which starts some as it likes
 }
 
 // encodeSide is the process, seen from outside.
@@ -323,6 +324,7 @@ func holds() (h held, err error) {
 		}
 		*n = len(list)
 	}
+	h.Threads -= pprof.Lookup("threadcreate").Count()
 	return h, nil
 }
 
