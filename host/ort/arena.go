@@ -54,7 +54,7 @@ func (c creation) ours(l *Library) bool {
 	return c.options == 0 || l.hook.appended.arena(c.options)
 }
 
-// share finds an arena for a session that is about to be made; nil for one of its own.
+// shareArena finds an arena for a session that is about to be made; nil for one of its own.
 func (l *Library) shareArena(c creation) *arena {
 	if !c.ours(l) {
 		return nil

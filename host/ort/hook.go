@@ -38,7 +38,8 @@ type Hook struct {
 //   - CompileModel passes through likewise: what it writes outlives the process, so it must not
 //     depend on operators that only this process registers.
 //
-// It also watches how session options come by their execution providers, for [Request.Appended].
+// It also watches how session options come by their execution providers, for [Request.Appended], and which allocators the
+// program registers in its environment, for [Patch.ShareArena].
 //
 // Functions that another library exports beside the table (Python's InferenceSession, C++ inside
 // the runtime) are not reached. Installing again replaces the hook. Sessions may be created
