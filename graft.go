@@ -69,7 +69,8 @@ import (
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
 // between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
 // when its execution providers cannot be seen: see [Enable]; and
-// "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite; "graft.bound_memory" likewise is [BoundMemory]; "graft.padding" is "ignore"
+// "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite;
+// "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore"
 // for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either.
 const (
 	ConfigDisable = sessions.ConfigDisable
@@ -114,7 +115,7 @@ func Enable(opts ...EnableOption) error {
 	if o.logger != nil {
 		o.logger = diagnostic.Logger(o.logger)
 	}
-	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, BoundMemory: o.bound}
+	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, BoundMemory: o.bound, OwnArenas: o.own}
 	patcher := &trial.Patcher{Sessions: s, All: o.verify}
 	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}
 	if o.shadow {

@@ -187,6 +187,7 @@ func MapWeights() SessionOption {
 type enableOptions struct {
 	pluginOptions
 	bound  bool
+	own    bool
 	strict bool
 	verify bool
 	shadow bool
@@ -209,12 +210,18 @@ func Strict() EnableOption {
 	return enableOption(func(o *enableOptions) { o.strict = true })
 }
 
-// BoundMemory has patched sessions hold less memory for what they compute, and take it from their arenas as each operator
-// runs: ONNX Runtime plans no block of memory for each combination of input shapes (DisableMemPattern). Answers are the same. It is
-// for programs with inputs of many shapes or many sessions; docs/embedding.md says what it saves and costs. The session config
-// entry [ConfigMemory] asks for it, or against it, for one session.
+// BoundMemory has patched sessions plan no block of memory for each combination of input shapes (DisableMemPattern of ONNX
+// Runtime), also of models with fixed lengths: of others none does. Answers are the same. The session config entry [ConfigMemory]
+// asks for it for one session.
 func BoundMemory() EnableOption {
 	return enableOption(func(o *enableOptions) { o.bound = true })
+}
+
+// OwnArenas has each patched session hold what it computes with as ONNX Runtime would: in an arena of its own, with blocks that
+// are planned for each combination of input shapes. Without it, sessions on the CPU share arenas; docs/embedding.md says what that saves
+// and where it is not done. The session config entry [ConfigMemory] set to "0" asks for it for one session.
+func OwnArenas() EnableOption {
+	return enableOption(func(o *enableOptions) { o.own = true })
 }
 
 // Verify compares every session with its model before the program gets it: both run synthetic inputs of two small shapes,

@@ -38,6 +38,7 @@ type cellResult struct {
 	Speedup        statistics.Speedup `json:"speedup"`                    // wall time
 	Processor      float64            `json:"processor_speedup"`          // of the medians of processor time
 	PeakRatio      float64            `json:"peak_rss_ratio"`             // B over A
+	GrowthRatio    float64            `json:"rss_growth_ratio"`           // B over A
 	Expected       float64            `json:"expected,omitempty"`         // inspect's, of the whole model at these lengths; it knows nothing of padding
 	ExpectedToReal float64            `json:"expected_of_real,omitempty"` // expected over measured
 }
@@ -47,7 +48,9 @@ type cellSide struct {
 	MedianMS    float64   `json:"median_wall"`
 	ProcessorMS float64   `json:"median_processor"`
 	PeakMB      float64   `json:"peak_rss_mb"`
-	TimesMS     []float64 `json:"wall_ms"` // every timed run, in order; none is left out
+	MadeMB      float64   `json:"rss_made_mb"`   // when the session was made
+	GrowthMB    float64   `json:"rss_growth_mb"` // from then to the peak
+	TimesMS     []float64 `json:"wall_ms"`       // every timed run, in order; none is left out
 	UsedMS      []float64 `json:"processor_ms"`
 }
 
@@ -168,6 +171,9 @@ func (b *bench) cell(ctx context.Context, s *sides, c encoderCell) (*cellResult,
 	}
 	r.Speedup = statistics.SpeedupOf(r.A.TimesMS, r.B.TimesMS)
 	r.Processor, r.PeakRatio = r.A.ProcessorMS/r.B.ProcessorMS, r.B.PeakMB/r.A.PeakMB
+	r.A.MadeMB, r.B.MadeMB = s.a.hello.Held.RSSMB, s.b.hello.Held.RSSMB
+	r.A.GrowthMB, r.B.GrowthMB = r.A.PeakMB-r.A.MadeMB, r.B.PeakMB-r.B.MadeMB
+	r.GrowthRatio = r.B.GrowthMB / r.A.GrowthMB
 	r.ExpectedToReal = r.Expected / r.Speedup.Median
 	fmt.Fprintln(os.Stderr, r)
 	return r, nil
@@ -209,8 +215,8 @@ func (r *cellResult) String() string {
 	if r.Length > 0 {
 		s += fmt.Sprintf(" x %4d, %3.0f%% real (%s)", r.Length, 100*r.Real, r.Lengths)
 	}
-	s += fmt.Sprintf(": %.2f -> %.2f ms, %.2fx [%.2f, %.2f]; processor %.1f -> %.1f ms, %.2fx; peak RSS %.0f -> %.0f MB", r.A.MedianMS, r.B.MedianMS,
-		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.ProcessorMS, r.B.ProcessorMS, r.Processor, r.A.PeakMB, r.B.PeakMB)
+	s += fmt.Sprintf(": %.2f -> %.2f ms, %.2fx [%.2f, %.2f]; processor %.1f -> %.1f ms, %.2fx; peak RSS %.0f -> %.0f MB (grown by %.0f -> %.0f)", r.A.MedianMS, r.B.MedianMS,
+		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.ProcessorMS, r.B.ProcessorMS, r.Processor, r.A.PeakMB, r.B.PeakMB, r.A.GrowthMB, r.B.GrowthMB)
 	if r.Expected > 0 {
 		s += fmt.Sprintf(", expected %.2fx", r.Expected)
 	}
@@ -225,6 +231,12 @@ func (p cellParity) String() string {
 		return fmt.Sprintf("equal (%.2g)", p.Largest)
 	}
 	return fmt.Sprintf("answers DIFFER by %.2g, %.1f of the tolerance", p.Largest, p.Tightest)
+}
+
+// join adds what another comparison found.
+func (p *cellParity) join(q cellParity) {
+	p.OK, p.Compared = p.OK && q.OK, p.Compared+q.Compared
+	p.Largest, p.Tightest = max(p.Largest, q.Largest), max(p.Tightest, q.Tightest)
 }
 
 // compareAnswers compares outputs. Of one with a row for each token, tokens that the mask hides do not count.

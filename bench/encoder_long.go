@@ -21,17 +21,21 @@ type randomResult struct {
 }
 
 type randomSide struct {
+	MadeMB    float64   `json:"rss_made_mb"`
 	SettledMB float64   `json:"rss_settled_mb"`
 	EndMB     float64   `json:"rss_end_mb"`
 	Growth    float64   `json:"rss_growth"` // end over settled
 	Seconds   float64   `json:"total"`
+	EachMB    []float64 `json:"rss_mb"` // after each 500 runs
 	HundredMS []float64 `json:"hundred_runs_ms"`
 }
 
 // Bounds of memory: a process that settled does not grow beyond chance.
 const (
-	randomGrowth  = 1.05
-	cycleGrowthMB = 8
+	randomGrowth    = 1.05
+	cycleGrowthMB   = 8
+	manySessions    = 1.25 // times the RSS of one
+	growthOfRunning = 0.5  // times a plain session's
 )
 
 // encoderRandom runs batches of random size and length, and watches memory and speed.
@@ -48,6 +52,7 @@ func encoderRandom() figure {
 			defer s.close()
 			r := &randomResult{SchemaVersion: 1, Subject: e.name, Runs: b.encoders.runs, Settled: settled}
 			r.Parity.OK = true
+			r.A.MadeMB, r.B.MadeMB = s.a.hello.Held.RSSMB, s.b.hello.Held.RSSMB
 			sides := [2]struct {
 				*encodeSide
 				*randomSide
@@ -74,6 +79,9 @@ func encoderRandom() figure {
 					sums[k] += reply.WallMS[0]
 					sides[k].Seconds += reply.WallMS[0] / 1e3
 					answers[k] = reply.Answers
+					if (i+1)%settled == 0 {
+						sides[k].EachMB = append(sides[k].EachMB, reply.Held.RSSMB)
+					}
 					switch i + 1 {
 					case settled:
 						sides[k].SettledMB = reply.Held.RSSMB
@@ -92,8 +100,7 @@ func encoderRandom() figure {
 				if err != nil {
 					return nil, err
 				}
-				r.Parity.OK, r.Parity.Compared = r.Parity.OK && p.OK, r.Parity.Compared+p.Compared
-				r.Parity.Largest, r.Parity.Tightest = max(r.Parity.Largest, p.Largest), max(r.Parity.Tightest, p.Tightest)
+				r.Parity.join(p)
 			}
 			r.Speedup = statistics.SpeedupOf(r.A.HundredMS, r.B.HundredMS)
 			for _, side := range sides {
@@ -120,12 +127,13 @@ type heldAfter struct {
 	held
 	OpenSeconds float64 `json:"open_s"`
 	PeakMB      float64 `json:"peak_rss_mb"`
+	MadeMB      float64 `json:"rss_made_mb"`
 }
 
 // encoderSessions opens eight sessions of one model.
 func encoderSessions() figure {
 	const many = 8
-	return figure{"encoder-sessions", "eight sessions of MiniLM in a process: RSS over that of one", "at most that of plain sessions",
+	return figure{"encoder-sessions", "eight sessions of MiniLM in a process: RSS over that of one", fmt.Sprintf("at most %.2fx", manySessions),
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			e := encoderNamed("minilm")
 			r := &manyResult{SchemaVersion: 1, Subject: e.name, Sessions: many}
@@ -147,7 +155,7 @@ func encoderSessions() figure {
 					if err != nil {
 						return err
 					}
-					to[k] = heldAfter{reply.Held, side.hello.OpenSeconds, reply.PeakMB}
+					to[k] = heldAfter{reply.Held, side.hello.OpenSeconds, reply.PeakMB, side.hello.Held.RSSMB}
 				}
 				return nil
 			}
@@ -160,7 +168,7 @@ func encoderSessions() figure {
 			for k := range r.Ratio {
 				r.Ratio[k] = r.Many[k].RSSMB / r.One[k].RSSMB
 			}
-			return &outcome{Detail: r, Met: r.Many[1].RSSMB <= r.Many[0].RSSMB,
+			return &outcome{Detail: r, Met: r.Ratio[1] <= manySessions,
 				Got: fmt.Sprintf("RSS of %d sessions %.0f MB, %.2fx that of one (plain %.0f MB, %.2fx); opened in %.2f s (plain %.2f s)", many,
 					r.Many[1].RSSMB, r.Ratio[1], r.Many[0].RSSMB, r.Ratio[0], r.Many[1].OpenSeconds, r.Many[0].OpenSeconds)}, nil
 		}}
@@ -234,5 +242,80 @@ func encoderCycles() figure {
 			return &outcome{Detail: r, Met: grown(1) <= max(grown(0), cycleGrowthMB) && patched.Descriptors <= 0 && patched.Threads <= 0,
 				Got: fmt.Sprintf("%d cycles: floor of RSS %.0f -> %.0f MB, %+.1f MB (plain %+.1f MB), descriptors %+d, threads %+d", r.Cycles, patched.FirstMB, patched.LastMB,
 					grown(1), grown(0), patched.Descriptors, patched.Threads)}, nil
+		}}
+}
+
+// growthResult is what a session comes to hold of real batches, beyond what it held when it was made.
+type growthResult struct {
+	SchemaVersion int               `json:"schema_version"`
+	Config        map[string]string `json:"session_config,omitempty"` // of the patched side
+	Subject       string            `json:"subject"`
+	Batch         int               `json:"batch"`
+	Real          float64           `json:"real_share"` // of all tokens
+	Parity        cellParity        `json:"parity"`
+	A             growthSide        `json:"a"`
+	B             growthSide        `json:"b"`
+	Ratio         float64           `json:"rss_growth_ratio"` // B over A
+}
+
+type growthSide struct {
+	MadeMB   float64   `json:"rss_made_mb"`
+	PeakMB   float64   `json:"peak_rss_mb"`
+	GrowthMB float64   `json:"rss_growth_mb"` // from made to peak
+	AfterMB  []float64 `json:"rss_mb"`        // after each batch
+}
+
+// encoderGrowth runs batches of real texts, no two alike, and watches by how much a process grows.
+func encoderGrowth() figure {
+	const batches, rows, runs = 40, 32, 2
+	return figure{"encoder-growth", fmt.Sprintf("BGE-small, %d batches of %d sentences padded to the longest, padding ignored: growth of peak RSS over the RSS when the session was made", batches, rows),
+		fmt.Sprintf("answers equal, at most %.2fx", growthOfRunning),
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			if len(b.encoders.config) == 0 {
+				b.encoders.config = ignored
+				defer func() { b.encoders.config = nil }()
+			}
+			e := encoderNamed("bge-small")
+			r := &growthResult{SchemaVersion: 1, Config: b.encoders.config, Subject: e.name, Batch: rows}
+			r.Parity.OK = true
+			s, err := b.openSides(ctx, e, 1)
+			if err != nil {
+				return nil, err
+			}
+			defer s.close()
+			r.A.MadeMB, r.B.MadeMB = s.a.hello.Held.RSSMB, s.b.hello.Held.RSSMB
+			visible, computed := 0, 0
+			for i := range batches {
+				c := cellOf(e.name, rows, lengths{kind: sentences})
+				c.seed = uint64(i + 1)
+				fed, err := s.batch(c, b.encoders.corpus)
+				if err != nil {
+					return nil, err
+				}
+				visible, computed = visible+fed.visibleTokens, computed+fed.computedTokens
+				var answers [2][]array
+				for k, side := range []*encodeSide{s.a, s.b} {
+					to := []*growthSide{&r.A, &r.B}[k]
+					reply, err := side.do(encodeRequest{Inputs: fed.inputs, Runs: runs})
+					if err != nil {
+						return nil, err
+					}
+					to.PeakMB, to.AfterMB = max(to.PeakMB, reply.PeakMB), append(to.AfterMB, reply.Held.RSSMB)
+					if reply, err = side.do(encodeRequest{Inputs: fed.inputs, Runs: 1, Answers: true}); err != nil {
+						return nil, err
+					}
+					answers[k] = reply.Answers
+				}
+				p, err := compareAnswers(answers[0], answers[1], fed)
+				if err != nil {
+					return nil, err
+				}
+				r.Parity.join(p)
+			}
+			r.A.GrowthMB, r.B.GrowthMB = r.A.PeakMB-r.A.MadeMB, r.B.PeakMB-r.B.MadeMB
+			r.Real, r.Ratio = float64(visible)/float64(computed), r.B.GrowthMB/r.A.GrowthMB
+			return &outcome{Detail: r, Met: r.Parity.OK && r.Ratio <= growthOfRunning, Answers: r.Parity.String(),
+				Got: fmt.Sprintf("%.2fx the growth of plain sessions, %.0f%% of tokens real: RSS %.0f MB when made, %.0f at the peak, +%.0f MB (plain %.0f, %.0f, +%.0f MB)", r.Ratio, 100*r.Real,
+					r.B.MadeMB, r.B.PeakMB, r.B.GrowthMB, r.A.MadeMB, r.A.PeakMB, r.A.GrowthMB)}, nil
 		}}
 }

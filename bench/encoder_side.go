@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -58,7 +59,7 @@ type encodeReply struct {
 	WallMS      []float64 // of each run
 	ProcessorMS []float64 // of all threads, of each run
 	PeakMB      float64   // of the process, since the request before
-	Held        held      // after the request
+	Held        held      // after the request; of the first reply once the sessions were made
 	Answers     []array
 	Expected    float64 // speed-up of the whole model; 0 where there is no estimate
 }
@@ -67,7 +68,7 @@ type encodeReply struct {
 type held struct {
 	RSSMB       float64 `json:"rss_mb"`
 	Descriptors int     `json:"descriptors"`
-	Threads     int     `json:"threads"`
+	Threads     int     `json:"threads"` // but for those of Go's runtime, which starts some as it likes
 }
 
 // encodeSide is the process, seen from outside.
@@ -204,7 +205,9 @@ func (p *sideProcess) start(args []string) (err error) {
 	if len(p.sessions) > 0 {
 		p.hello.Inputs = p.sessions[0].Inputs()
 	}
-	return nil
+	debug.FreeOSMemory() // what is left is not Go's
+	p.hello.Held, err = holds()
+	return err
 }
 
 func (p *sideProcess) open() (*ort.Session, error) {
@@ -233,6 +236,7 @@ func (p *sideProcess) answer(ctx context.Context, r encodeRequest) (*encodeReply
 		defer v.Close()
 		fed[a.Name] = v
 	}
+	debug.FreeOSMemory() // what the request before left of Go's is no part of this one's peak
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		return nil, fmt.Errorf("the peak of memory cannot be set back: %w", err)
 	}
@@ -320,6 +324,7 @@ func holds() (h held, err error) {
 		}
 		*n = len(list)
 	}
+	h.Threads -= pprof.Lookup("threadcreate").Count()
 	return h, nil
 }
 

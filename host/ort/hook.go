@@ -38,7 +38,8 @@ type Hook struct {
 //   - CompileModel passes through likewise: what it writes outlives the process, so it must not
 //     depend on operators that only this process registers.
 //
-// It also watches how session options come by their execution providers, for [Request.Appended].
+// It also watches how session options come by their execution providers, for [Request.Appended], and which allocators the
+// program registers in its environment, for [Patch.ShareArena].
 //
 // Functions that another library exports beside the table (Python's InferenceSession, C++ inside
 // the runtime) are not reached. Installing again replaces the hook. Sessions may be created
@@ -76,6 +77,7 @@ type hook struct {
 
 	retained sync.Map // OrtSession address -> kept
 	panels   panelsOf
+	arenas   arenas
 
 	appended  appendedTo
 	firstRuns firstRuns
@@ -179,6 +181,7 @@ func (h *hook) makeEntries() []*entry {
 	entries[len(entries)-1].stays = true
 
 	h.watchOptions(add)
+	h.watchArenas(add)
 	entries = append(entries, h.watchRuns()...)
 
 	// The nested tables are null in a minimal build.
@@ -280,6 +283,7 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 		p.Plain.release()
 		return false, err
 	}
+	weights.arena = weights.arena.made(*wordAt(c.out))
 	h.keep(*wordAt(c.out), p.Retained, weights)
 	if p.Plain != nil {
 		h.leaveWayBack(*wordAt(c.out), request, c, p)

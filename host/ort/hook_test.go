@@ -141,8 +141,8 @@ func TestUninstallRestores(t *testing.T) {
 				changed++
 			}
 		}
-		if changed != 36 {
-			t.Errorf("round %d: %d function pointers differ while installed, want 36", round, changed)
+		if changed != 42 {
+			t.Errorf("round %d: %d function pointers differ while installed, want 42", round, changed)
 		}
 		if library.Installed() == nil {
 			t.Error("Installed() is nil while a hook is installed")

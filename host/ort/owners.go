@@ -2,6 +2,7 @@ package ort
 
 import (
 	"encoding/binary"
+	"io"
 	"os"
 	"sync"
 	"unsafe"
@@ -19,8 +20,10 @@ const (
 // counting is what was found out about it.
 type counting struct {
 	once sync.Once
-	ok   bool
-	one  int32 // what is counted of one owner
+	// memory is that of this process, nil where nothing is told: what is read by it and is not there, or is something else,
+	// is an error and no signal.
+	memory io.ReaderAt
+	one    int32 // what is counted of one owner
 }
 
 // soleOwner reports that nobody but an OrtValue has its tensor. It is false where that cannot be told.
@@ -28,60 +31,70 @@ func (l *Library) soleOwner(value uintptr) bool {
 	if !l.tellsOwners() {
 		return false
 	}
-	return *(*int32)(pointer(*wordAt(value + ownersBlock) + ownersCount)) == l.counting.one
+	n, ok := ownersOf(l.counting.memory, value)
+	return ok && n == l.counting.one
 }
 
 func (l *Library) tellsOwners() bool {
 	l.counting.once.Do(func() {
-		memory, err := os.Open("/proc/self/mem") // reads nothing where there is nothing, without a signal
+		memory, err := os.Open("/proc/self/mem") // stays open
 		if err != nil {
 			return
 		}
-		defer memory.Close()
-		l.counting.one, l.counting.ok = l.tryOwners(memory)
+		if one, ok := l.tryOwners(memory); ok {
+			l.counting.memory, l.counting.one = memory, one
+			return
+		}
+		memory.Close()
 	})
-	return l.counting.ok
+	return l.counting.memory != nil
+}
+
+// ownersOf reads what an OrtValue's block counts.
+func ownersOf(memory io.ReaderAt, value uintptr) (n int32, ok bool) {
+	var block [wordSize]byte
+	if _, err := memory.ReadAt(block[:], int64(value+ownersBlock)); err != nil {
+		return 0, false
+	}
+	at := binary.NativeEndian.Uint64(block[:])
+	if at == 0 || at%uint64(wordSize) != 0 || at > 1<<62 {
+		return 0, false
+	}
+	var counted [4]byte
+	if _, err := memory.ReadAt(counted[:], int64(at)+int64(ownersCount)); err != nil {
+		return 0, false
+	}
+	return int32(binary.NativeEndian.Uint32(counted[:])), true
 }
 
 // tryOwners counts the owners of a tensor that a sequence comes to own too, and no longer.
-func (l *Library) tryOwners(memory *os.File) (one int32, ok bool) {
+func (l *Library) tryOwners(memory io.ReaderAt) (one int32, ok bool) {
 	v, err := NewTensor(l, []int64{1}, []float32{0})
 	if err != nil {
 		return 0, false
 	}
 	defer v.Close()
-	count := func() (n int32, ok bool) {
-		var block [wordSize]byte
-		if _, err := memory.ReadAt(block[:], int64(v.native+ownersBlock)); err != nil {
-			return 0, false
-		}
-		at := binary.NativeEndian.Uint64(block[:])
-		if at == 0 || at%uint64(wordSize) != 0 || at > 1<<62 {
-			return 0, false
-		}
-		var counted [4]byte
-		if _, err := memory.ReadAt(counted[:], int64(at)+int64(ownersCount)); err != nil {
-			return 0, false
-		}
-		return int32(binary.NativeEndian.Uint32(counted[:])), true
-	}
-	one, ok = count()
-	if !ok {
-		return 0, false
-	}
-	for range 2 { // twice: chance does not repeat itself
+	return tellingOwners(func() (int32, bool) { return ownersOf(memory, v.native) }, func(while func()) bool {
 		natives := []uintptr{v.native, v.native}
 		var sequence uintptr
 		if l.try("CreateValue", slotCreateValue, uintptr(unsafe.Pointer(unsafe.SliceData(natives))), uintptr(len(natives)),
 			uintptr(KindSequence), uintptr(unsafe.Pointer(&sequence))) != nil {
-			return 0, false
+			return false
 		}
-		three, ok := count()
+		while()
 		l.call(slotReleaseValue, sequence)
+		return true
+	})
+}
+
+// tellingOwners says what is counted of one owner, if the count follows two owners more that come and go.
+func tellingOwners(count func() (int32, bool), withTwoMore func(while func()) bool) (one int32, ok bool) {
+	one, ok = count()
+	for i := 0; i < 2 && ok; i++ { // twice: chance does not repeat itself
+		var three int32
+		owned := withTwoMore(func() { three, ok = count() })
 		again, still := count()
-		if !ok || !still || three != one+2 || again != one {
-			return 0, false
-		}
+		ok = ok && still && owned && three == one+2 && again == one
 	}
-	return one, true
+	return one, ok
 }

@@ -66,6 +66,17 @@ func (l *Library) enter(weights []Weight) (*panels, error) {
 	return p, nil
 }
 
+// shared reports that there are other sessions with these panels.
+func (p *panels) shared() bool {
+	if p == nil {
+		return false
+	}
+	all := &p.library.hook.panels
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return p.sessions > 1
+}
+
 // leave is called when a session is no more, or was not made.
 func (p *panels) leave() {
 	if p == nil {

@@ -12,21 +12,6 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
-// TestOwners: what a value's count says where its owners are known.
-func TestOwners(t *testing.T) {
-	if !library.tellsOwners() {
-		t.Fatal("the owners of a tensor cannot be told of this ONNX Runtime: no session shares panels")
-	}
-	v, err := NewTensor(library, []int64{1}, []float32{0})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
-	if !library.soleOwner(v.native) {
-		t.Error("a new value has another owner")
-	}
-}
-
 // square is the side of the matrices of these tests.
 const square = 256
 

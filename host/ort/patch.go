@@ -71,6 +71,9 @@ type Patch struct {
 	Config map[string]string
 	// NoMemoryPattern has ONNX Runtime plan no block of memory for each combination of input shapes.
 	NoMemoryPattern bool
+	// ShareArena has the session take what it computes with from an arena that it shares with others, where ONNX Runtime
+	// would make it one of its own.
+	ShareArena bool
 	// Plain is the program's own model, for the session that takes over when a run of this one fails. Nil where
 	// there is none, and where the request did not ask for it.
 	Plain *Plain
@@ -104,6 +107,7 @@ type creation struct {
 	env, path, model, size, options, container, out uintptr
 	prepacked                                       bool
 	own                                             []Appended // see Request
+	ownOptions, noArena                             bool       // options of this package's, and what they say of the arena
 }
 
 func (c creation) request(l *Library) Request {
@@ -158,6 +162,11 @@ func (l *Library) createPatched(c creation, p *Patch, weights *lent) error {
 	}
 	if p.ExternalFolder != "" {
 		config[ConfigExternalFolder] = p.ExternalFolder
+	}
+	if p.ShareArena && config[configEnvAllocators] == "" {
+		if weights.arena = l.shareArena(c); weights.arena != nil {
+			config[configEnvAllocators] = "1"
+		}
 	}
 	for key, value := range config {
 		// Setting an entry to the value it has makes ONNX Runtime print a warning.

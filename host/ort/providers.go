@@ -103,12 +103,22 @@ type appendedNote struct {
 	list      []Appended
 	automatic bool
 	lends     bool // weights in memory that the program may take away once a session is made
+	seen      bool // since the options were made, or what they are a copy of
+	noArena   bool
 }
 
 func (a *appendedTo) lends(options uintptr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.notes[options].lends
+}
+
+// arena reports that a session has an arena, as far as its options' whole story is known.
+func (a *appendedTo) arena(options uintptr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.notes[options]
+	return n.seen && !n.noArena
 }
 
 func (a *appendedTo) of(options uintptr) (list []Appended, automatic bool) {
@@ -142,7 +152,8 @@ func (a *appendedTo) copy(from, to uintptr) {
 		delete(a.notes, to)
 		return
 	}
-	a.notes[to] = appendedNote{slices.Clone(n.list), n.automatic, n.lends}
+	n.list = slices.Clone(n.list)
+	a.notes[to] = n
 }
 
 // forget drops the note of an address, which may come to name other options.
@@ -297,6 +308,7 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 			status := original(out)
 			if status == 0 {
 				notes.forget(*wordAt(out)) // its release may have gone unseen
+				notes.change(*wordAt(out), func(n *appendedNote) { n.seen = true })
 			}
 			return status
 		}

@@ -69,6 +69,7 @@ func (l *Library) newSession(c creation, o SessionOptions, weights *lent) (*Sess
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&native)
+	c.ownOptions, c.noArena = true, o.NoArena
 	c.env, c.out = env, uintptr(unsafe.Pointer(&native))
 	for _, p := range o.Providers {
 		c.own = appendNew(c.own, Appended{providerName(p.Name), deviceNumber(p.Options["device_id"])})

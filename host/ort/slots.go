@@ -25,6 +25,7 @@ const (
 	slotEnableProfiling                                     slot = 14
 	slotDisableProfiling                                    slot = 15
 	slotDisableMemPattern                                   slot = 17
+	slotEnableCpuMemArena                                   slot = 18
 	slotDisableCpuMemArena                                  slot = 19
 	slotSetSessionLogSeverityLevel                          slot = 22
 	slotSetSessionGraphOptimizationLevel                    slot = 23
@@ -55,12 +56,16 @@ const (
 	slotGetTensorTypeAndShape                               slot = 65
 	slotGetValueType                                        slot = 67
 	slotCreateMemoryInfo                                    slot = 68
+	slotCreateCpuMemoryInfo                                 slot = 69
 	slotMemoryInfoGetId                                     slot = 72
+	slotMemoryInfoGetType                                   slot = 74
 	slotAllocatorFree                                       slot = 76
+	slotAllocatorGetInfo                                    slot = 77
 	slotGetAllocatorWithDefaultOptions                      slot = 78
 	slotGetValue                                            slot = 80
 	slotGetValueCount                                       slot = 81
 	slotCreateValue                                         slot = 82
+	slotReleaseEnv                                          slot = 92
 	slotReleaseStatus                                       slot = 93
 	slotReleaseMemoryInfo                                   slot = 94
 	slotReleaseSession                                      slot = 95
@@ -76,6 +81,9 @@ const (
 	slotGetStringTensorElementLength                        slot = 127
 	slotGetStringTensorElement                              slot = 128
 	slotAddSessionConfigEntry                               slot = 130
+	slotCreateAllocator                                     slot = 131
+	slotReleaseAllocator                                    slot = 132
+	slotCreateAndRegisterAllocator                          slot = 144
 	slotAddInitializer                                      slot = 150
 	slotRunWithBinding                                      slot = 133
 	slotCreateIoBinding                                     slot = 134
@@ -90,11 +98,16 @@ const (
 	slotSessionOptionsAppendExecutionProvider_ROCM          slot = 153
 	slotSessionOptionsAppendExecutionProvider_OpenVINO      slot = 154
 	slotSessionOptionsAppendExecutionProvider_TensorRT      slot = 159
+	slotReleaseArenaCfg                                     slot = 157
+	slotCreateArenaCfgV2                                    slot = 164
+	slotAddRunConfigEntry                                   slot = 165
 	slotCreatePrepackedWeightsContainer                     slot = 166
 	slotReleasePrepackedWeightsContainer                    slot = 167
 	slotCreateSessionWithPrepackedWeightsContainer          slot = 168
 	slotCreateSessionFromArrayWithPrepackedWeightsContainer slot = 169
 	slotSessionOptionsAppendExecutionProvider_TensorRT_V2   slot = 170
+	slotRegisterAllocator                                   slot = 176
+	slotUnregisterAllocator                                 slot = 177
 	slotHasValue                                            slot = 192
 	slotGetTensorMemoryInfo                                 slot = 194
 	slotSynchronizeBoundInputs                              slot = 202
@@ -110,9 +123,11 @@ const (
 	slotSessionOptionsAppendExecutionProvider_CANN          slot = 220
 	slotMemoryInfoGetDeviceType                             slot = 225
 	slotRegisterCustomOpsLibrary_V2                         slot = 228
+	slotCreateAndRegisterAllocatorV2                        slot = 259
 	slotRunAsync                                            slot = 260
 	slotAddExternalInitializersFromFilesInMemory            slot = 279
 	slotGetTensorSizeInBytes                                slot = 318
+	slotAllocatorGetStats                                   slot = 319
 	slotHasSessionConfigEntry                               slot = 237
 	slotGetSessionConfigEntry                               slot = 238
 	slotSessionOptionsAppendExecutionProvider_Dnnl          slot = 239
@@ -127,6 +142,7 @@ const (
 	slotSessionOptionsSetEpSelectionPolicyDelegate          slot = 306
 	slotEpDevice_EpName                                     slot = 312
 	slotEpDevice_EpOptions                                  slot = 315
+	slotGetSharedAllocator                                  slot = 376
 	slotGetSessionOptionsConfigEntries                      slot = 379
 )
 

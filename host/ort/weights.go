@@ -32,6 +32,7 @@ type lent struct {
 	weights []Weight
 	values  []placed // of weights in place: ONNX Runtime has addresses of OrtValues, too
 	panels  *panels  // of packed weights, nil for none
+	arena   *arena   // that it shares, nil for one of its own
 }
 
 // placed is the OrtValue of the weight with a number.
@@ -46,7 +47,8 @@ func (w *lent) withdraw() {
 		v.value.Close()
 	}
 	w.panels.leave()
-	w.values, w.panels = nil, nil
+	w.arena.leave()
+	w.values, w.panels, w.arena = nil, nil, nil
 }
 
 // close releases everything.
@@ -169,7 +171,10 @@ func (h *hook) keep(session uintptr, retained any, weights lent) {
 		size += len(w.Data)
 	}
 	weights.copied()
-	if large := size > trimAbove; large || retained != nil || len(weights.weights) > 0 || len(weights.values) > 0 {
+	if size > trimAbove && weights.panels.shared() {
+		trim() // what laying out panels that were there already leaves in heaps
+	}
+	if large := size > trimAbove; large || weights.arena != nil || retained != nil || len(weights.weights) > 0 || len(weights.values) > 0 {
 		h.retained.Store(session, kept{retained, weights, large})
 	}
 }

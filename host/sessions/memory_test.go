@@ -4,43 +4,73 @@ import (
 	"os"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 )
 
-// TestBoundMemory: what a session says counts before what all are given.
-func TestBoundMemory(t *testing.T) {
+// TestMemory: what a session says counts before what all are given. Nothing is planned where lengths vary.
+func TestMemory(t *testing.T) {
 	set := load(t, "cpu")
 	l, err := ort.FindAndOpen("")
 	if err != nil {
 		t.Fatal(err)
 	}
+	fixed, varying := joining(t), varyingRows(t, joining(t))
 	for _, c := range []struct {
-		all   bool
-		entry string
-		want  bool
-	}{{false, "", false}, {true, "", true}, {false, "1", true}, {true, "0", false}, {true, "1", true}, {false, "0", false}} {
+		bound, own        bool
+		entry             string
+		model             []byte
+		unplanned, shared bool
+	}{
+		{false, false, "", varying, true, true},
+		{false, false, "", fixed, false, true},
+		{true, false, "", fixed, true, true},
+		{false, true, "", varying, false, false},
+		{true, true, "", varying, true, false},
+		{false, false, "1", fixed, true, true},
+		{false, true, "1", fixed, true, true},
+		{false, false, "0", varying, false, false},
+		{true, false, "0", varying, false, false},
+		{true, false, "1", varying, true, true},
+	} {
 		config := map[string]string{}
 		if c.entry != "" {
 			config[ConfigMemory] = c.entry
 		}
-		s := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}, BoundMemory: c.all}
-		var got, patched bool
-		made, err := l.NewSessionFromBytes(joining(t), ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
+		s := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}, BoundMemory: c.bound, OwnArenas: c.own}
+		var got *ort.Patch
+		made, err := l.NewSessionFromBytes(c.model, ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
 			p, err := s.Patch(r)
-			if p != nil {
-				got, patched = p.NoMemoryPattern, true
-			}
+			got = p
 			return p, err
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		made.Close()
-		if !patched || got != c.want {
-			t.Errorf("all %v, %s %q: patched %v, without memory patterns %v, want %v", c.all, ConfigMemory, c.entry, patched, got, c.want)
+		if got == nil || got.NoMemoryPattern != c.unplanned || got.ShareArena != c.shared {
+			t.Errorf("%+v: got %+v", c, got)
 		}
 	}
+}
+
+// varyingRows is a model with any number of rows.
+func varyingRows(t *testing.T, content []byte) []byte {
+	m := &onnx.Model{}
+	if err := proto.Unmarshal(content, m); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range append(m.Graph.Input, m.Graph.Output...) {
+		v.Type.GetTensorType().Shape.Dim[0].Value = &onnx.Shape_Dim_DimParam{DimParam: "rows"}
+	}
+	content, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
 }
 
 // TestCyclesLeaveNothing: descriptors and threads are what they were after sessions came and went.

@@ -27,7 +27,7 @@ const (
 	ConfigDisable = "graft.disable"                   // "1": this session is not patched
 	ConfigPlugins = "graft.plugins"                   // names of the plugins to use, with commas between
 	ConfigNoise   = "graft.accept_quantization_noise" // "1": answers of a quantised model may move, "0": they may not
-	ConfigMemory  = "graft.bound_memory"              // "1": as Patcher.BoundMemory, "0": not
+	ConfigMemory  = "graft.bound_memory"              // "1": as Patcher.BoundMemory, "0": as Patcher.OwnArenas
 	ConfigPadding = "graft.padding"                   // "exact", "ignore" or "keep": what becomes of hidden tokens
 )
 
@@ -41,8 +41,10 @@ type Patcher struct {
 	Done    func(*patch.Analysis) // told of every analysis; nil for none
 	// MapWeights lets sessions map their models' files, which must not change then, instead of holding weights.
 	MapWeights bool
-	// BoundMemory has sessions plan no block of memory for each combination of input shapes.
+	// BoundMemory has sessions plan no block of memory for each combination of input shapes, also where all shapes are fixed.
 	BoundMemory bool
+	// OwnArenas has each session hold what it computes with as ONNX Runtime would, in an arena of its own.
+	OwnArenas bool
 
 	allRows bool // whatever a session says
 }
@@ -139,23 +141,17 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	if err != nil {
 		return nil, err
 	}
+	bound, share := s.memory(r, a.Model.Proto().GetGraph(), device)
 	out, err := patch.Serialize(a.Model, a.Model.Proto(), device == tensor.CPU, s.mapped(r))
 	if err != nil {
 		return nil, err
 	}
-	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden(), NoMemoryPattern: s.bounded(r)}, nil
+	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden(),
+		NoMemoryPattern: bound, ShareArena: share}, nil
 }
 
 // mapped reports a session whose weights lie in files that it maps.
 func (s *Patcher) mapped(r ort.Request) bool { return s.MapWeights && r.Path != "" }
-
-// bounded is BoundMemory, or what the session says.
-func (s *Patcher) bounded(r ort.Request) bool {
-	if v, ok := r.Config(ConfigMemory); ok {
-		return v != "" && v != "0"
-	}
-	return s.BoundMemory
-}
 
 // Open reads the model of a session that is about to be made.
 func Open(r ort.Request) (*model.Model, error) {
