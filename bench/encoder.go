@@ -82,7 +82,7 @@ func encoderFigures() []figure {
 		list = append(list, f.figure())
 	}
 	for _, e := range encoders {
-		what := e.name + ", no padding, batch 1 to 32"
+		what := e.name + ", no padding, batch 1, 8, 32"
 		if e.longest > 0 {
 			what += fmt.Sprintf(", %d to %d tokens", fullLengths[0], min(e.longest, fullLengths[len(fullLengths)-1]))
 		}
@@ -98,8 +98,8 @@ func encoderFigures() []figure {
 
 // Batches and lengths of cells without padding.
 var (
-	fullBatches = []int{1, 2, 4, 8, 16, 32}
-	fullLengths = []int{16, 32, 64, 128, 256, 512}
+	fullBatches = []int{1, 8, 32}
+	fullLengths = []int{16, 64, 128, 512}
 )
 
 func fullCells(e *encoder) (cells []encoderCell) {
