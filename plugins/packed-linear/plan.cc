@@ -23,7 +23,7 @@ constexpr int64_t kTaskFloats = 65536;
 
 // Rows of a panel that are multiplied at once, rows of x that no group goes beyond, and floats of x
 // that fit beside them into a private cache.
-constexpr int64_t kPanelDepth = 384;
+constexpr int64_t kPanelDepth = 192;
 constexpr int64_t kGroupRows = 16;
 constexpr int64_t kPanelFloats = 131072;
 
