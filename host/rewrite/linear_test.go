@@ -4,11 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/opgraft/graft/host/blocks/blockstest"
 	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/rewrite"
 )
@@ -172,22 +168,7 @@ func TestFuseLinearEnds(t *testing.T) {
 // inPanels makes a graph and lays out its weights.
 func inPanels(t *testing.T, text string, made ...shape) (*onnx.Graph, []string) {
 	t.Helper()
-	p := blockstest.Proto(t, text)
-	for _, s := range made {
-		p.Graph.ValueInfo = append(p.Graph.ValueInfo, &onnx.ValueInfo{Name: proto.String(s.name), Type: graph.TensorType(onnx.Tensor_FLOAT, s.dims...)})
-	}
-	b, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, g := opened(t, text, made)
 	if err := rewrite.Panels(g, graph.Infer(g), m); err != nil {
 		t.Fatal(err)
 	}

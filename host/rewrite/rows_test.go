@@ -19,8 +19,8 @@ type shape struct {
 	dims []any
 }
 
-// rewritten makes a graph, changes it and gives it with its operators in order.
-func rewritten(t *testing.T, text string, change func(*graph.Graph, *graph.Shapes) error, made ...shape) (*onnx.Graph, []string) {
+// opened makes a model of a graph.
+func opened(t *testing.T, text string, made []shape) (*model.Model, *graph.Graph) {
 	t.Helper()
 	p := blockstest.Proto(t, text)
 	for _, s := range made {
@@ -38,6 +38,13 @@ func rewritten(t *testing.T, text string, change func(*graph.Graph, *graph.Shape
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m, g
+}
+
+// rewritten makes a graph, changes it and gives it with its operators in order.
+func rewritten(t *testing.T, text string, change func(*graph.Graph, *graph.Shapes) error, made ...shape) (*onnx.Graph, []string) {
+	t.Helper()
+	m, g := opened(t, text, made)
 	if err := change(g, graph.Infer(g)); err != nil {
 		t.Fatal(err)
 	}
