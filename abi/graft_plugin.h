@@ -302,8 +302,8 @@ typedef struct graft_plugin {
   /* Computes types and shapes of outputs from those of inputs. Tensors have no data; an absent
    * input or output is null; ranks are known; sizes of inputs may be unknown (see
    * GRAFT_UNKNOWN_DIM), and so may then those of outputs. The caller owns the outputs and gives
-   * each a shape array of GRAFT_MAX_RANK; the plugin writes dtype, ndim and shape. Any thread,
-   * several at once on one kernel. */
+   * each a shape array of GRAFT_MAX_RANK; the plugin writes dtype, ndim and shape of each one, or
+   * fails where it makes no such output. Any thread, several at once on one kernel. */
   int32_t (*infer_shapes)(const void* kernel, const graft_tensor* const* inputs,
                           uint64_t num_inputs, graft_tensor* const* outputs, uint64_t num_outputs,
                           graft_message* message);

@@ -122,6 +122,7 @@ func TestCheckFinds(t *testing.T) {
 		"ReckonsWithUnknown: unknown sizes": "infer_shapes with inputs [[-2]] gave output 0 float32[7], and float32[6] with all sizes known",
 		"WritesBeyond: answers":             "it wrote outside output y",
 		"LeavesOut: answers":                "output y[5] is NaN, expected is 6",
+		"GivesNoShape: answers":             "the node has output 1 (more), which its inputs and attributes do not make",
 	}
 	for what, text := range want {
 		if !strings.Contains(found[what], text) {

@@ -104,7 +104,7 @@ func (k *Kernel) Infer(inputs []*tensor.Tensor, wanted []bool) ([]*tensor.Tensor
 	for i, want := range wanted {
 		if want {
 			shapes[i] = make([]int64, abi.MaxRank)
-			out[i] = &abi.Tensor{Device: abi.Device{Type: abi.DeviceCPU}, Shape: &shapes[i][0]}
+			out[i] = &abi.Tensor{Device: abi.Device{Type: abi.DeviceCPU}, Ndim: -1, Shape: &shapes[i][0]}
 		}
 	}
 	err = k.plugin.invoke(what, k.plugin.table.InferShapes, newMessage(), k.address,

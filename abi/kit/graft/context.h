@@ -18,7 +18,11 @@ class InferContext {
  public:
   InferContext(const graft_tensor* const* inputs, uint64_t num_inputs, graft_tensor* const* outputs,
                uint64_t num_outputs)
-      : inputs_(inputs), num_inputs_(num_inputs), outputs_(outputs), num_outputs_(num_outputs) {}
+      : inputs_(inputs), num_inputs_(num_inputs), outputs_(outputs), num_outputs_(num_outputs) {
+    for (uint64_t i = 0; i < num_outputs; ++i) {
+      if (outputs[i] != nullptr) outputs[i]->ndim = -1;  // until it is set
+    }
+  }
 
   uint64_t num_inputs() const { return num_inputs_; }
   uint64_t num_outputs() const { return num_outputs_; }

@@ -176,6 +176,16 @@ inline void CheckTensors(const char* side, const graft_parameter* const* paramet
   }
 }
 
+// Throws where a kernel set no shape of an output that its node has.
+inline void RequireMade(const graft_operator& description, uint64_t index,
+                        const graft_tensor& output) {
+  const graft_parameter* parameter =
+      ParameterAt(description.outputs, description.num_outputs, index);
+  Require(output.ndim >= 0, description.name, ": the node has output ", index, " (",
+          parameter != nullptr ? parameter->name : "not stated",
+          "), which its inputs and attributes do not make");
+}
+
 }  // namespace graft
 
 #endif  // GRAFT_KIT_KERNEL_H_

@@ -6,6 +6,7 @@
 #include <onnxruntime_c_api.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -311,12 +312,13 @@ class NodeKernel {
         Require(tensor.shape[axis] >= 0, "output ", i, " has no size along axis ", axis);
       }
       OrtValue* value = nullptr;
-      Check(api_, api_->KernelContext_GetOutput(context, i, tensor.shape,
-                                                static_cast<size_t>(tensor.ndim), &value));
+      const auto rank = static_cast<size_t>(std::max(tensor.ndim, 0));
+      Check(api_, api_->KernelContext_GetOutput(context, i, tensor.shape, rank, &value));
       if (value == nullptr) {  // an optional output that the node leaves out
         outputs[i] = nullptr;
         continue;
       }
+      RequireMade(*description_, i, tensor);
       Check(api_, api_->GetTensorMutableData(value, &outputs[i]->data));
     }
 

@@ -132,6 +132,9 @@ class Plugin {
       CheckTensors("input", description->inputs, description->num_inputs, inputs, num_inputs);
       InferContext context(inputs, num_inputs, outputs, num_outputs);
       base->Infer(context);
+      for (uint64_t i = 0; i < num_outputs; ++i) {
+        if (outputs[i] != nullptr) RequireMade(*description, i, *outputs[i]);
+      }
       return GRAFT_OK;
     });
   }

@@ -88,7 +88,17 @@ struct LeavesOut {
   }
 };
 
+// Gives one of its outputs no shape.
+struct GivesNoShape {
+  static graft::Operator Describe() {
+    return Signature("GivesNoShape").OptionalOutput("more", graft::kFloat32);
+  }
+  explicit GivesNoShape(const graft::CreateContext&) {}
+  void Infer(graft::InferContext& context) const { context.SetOutputLike(0, 0); }
+  void Run(const graft::RunContext& context) const { Copy(context); }
+};
+
 }  // namespace
 
 GRAFT_PLUGIN(CountsOnAlignment, IgnoresStrides, SharesScratch, ReckonsWithUnknown, WritesBeyond,
-             LeavesOut);
+             LeavesOut, GivesNoShape);
