@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,21 +27,32 @@ const textsARun = 512
 
 // batched is the raw figures of the batcher against goroutines that share a session.
 type batched struct {
-	Model        string             `json:"model"`
-	Texts        int                `json:"texts"`
-	Callers      int                `json:"callers"`
-	Tokens       [3]int             `json:"tokens"` // of a text: the 5th, 50th and 95th percentile
-	Alone        []float64          `json:"alone_seconds"`
-	Batched      []float64          `json:"batched_seconds"`
-	AloneCPU     []float64          `json:"alone_cpu_seconds"` // of the process, all threads
-	BatchedCPU   []float64          `json:"batched_cpu_seconds"`
-	Speedup      statistics.Speedup `json:"speedup"`
-	CPU          statistics.Speedup `json:"cpu"` // the same of processor time, which other processes disturb less
-	AloneDelay   delays             `json:"alone_delay"`
-	BatchedDelay delays             `json:"batched_delay"`
-	Metrics      batching.Metrics   `json:"metrics"`
-	Padding      float64            `json:"padding"`
-	Cosine       float64            `json:"least_cosine"`
+	Model   string             `json:"model"`
+	Lengths string             `json:"lengths"`
+	Texts   int                `json:"texts"`
+	Callers int                `json:"callers"`
+	Tokens  [3]int             `json:"tokens"` // of a text: the 5th, 50th and 95th percentile
+	Plain   batcherSide        `json:"plain"`
+	Alone   batcherSide        `json:"alone"`
+	Batched batcherSide        `json:"batched"`
+	Speedup statistics.Speedup `json:"speedup"` // of the batcher over the plain session
+	Own     statistics.Speedup `json:"speedup_over_alone"`
+	CPU     statistics.Speedup `json:"cpu"` // processor time against the plain session's, which other processes disturb less
+	Metrics batching.Metrics   `json:"metrics"`
+	Padding float64            `json:"padding"`
+	Cosine  float64            `json:"least_cosine"`
+}
+
+// batcherSide is one way to embed single texts.
+type batcherSide struct {
+	Seconds []float64 `json:"seconds"`
+	CPU     []float64 `json:"cpu_seconds"` // of the process, all threads
+	Delay   delays    `json:"delay"`
+
+	embedder *embedding.Embedder
+	together bool
+	waits    []time.Duration
+	vectors  [][]float32
 }
 
 // delays are the times of texts from the call to the vector, in milliseconds.
@@ -56,71 +68,99 @@ func delaysOf(list []time.Duration) delays {
 	return delays{at(0.5), at(0.99), at(1)}
 }
 
-// batcher compares 64 goroutines that embed single texts through the batcher with 64 that run the same session side by side.
-func batcher(options *batcherFlags) figure {
-	return figure{"batcher", fmt.Sprintf("%d goroutines embed single texts of real lengths: through the batcher against runs of one text in the session that they share", callers),
+// batcher compares goroutines that embed single texts in three ways: each by a run of its own in a plain session that they
+// share, by a run of its own in a patched one, and through the batcher.
+func batcher(options *batcherFlags, name, kind string) figure {
+	return figure{name, fmt.Sprintf("%d goroutines embed single texts, %s: through the batcher against runs of one text in the plain session that they share", callers, kind),
 		"at least 3.00x the throughput, equal vectors", func(ctx context.Context, b *bench) (*outcome, error) {
-			folder, err := options.folder()
-			if err != nil {
-				return nil, err
-			}
-			texts, err := options.sentences()
-			if err != nil {
-				return nil, err
-			}
-			e, err := embedding.OpenEmbedder(folder, embedding.Options{Library: b.library, Plugins: b.set, Pooling: options.pooling(folder), Normalize: true,
-				Batch: batching.Options[embedding.Row]{MaxTokens: options.tokens, Runs: options.runs}, Threads: options.threads})
-			if err != nil {
-				return nil, err
-			}
-			defer e.Close()
-			d := &batched{Model: filepath.Base(folder), Texts: textsARun, Callers: callers, Cosine: 1}
-			if d.Tokens, err = tokensOf(e, texts); err != nil {
-				return nil, err
-			}
-			var waits [2][]time.Duration
-			var vectors [2][][]float32
-			for round := range b.rounds/5 + 1 {
-				for _, side := range []int{0, 1, 1, 0} {
-					start, used := time.Now(), processor()
-					list, got, err := run64(ctx, e, texts, round, side == 1)
-					if err != nil {
-						return nil, err
-					}
-					seconds, cpu := time.Since(start).Seconds(), processor()-used
-					if vectors[side] == nil {
-						vectors[side] = got
-					}
-					if round == 0 {
-						continue
-					}
-					waits[side] = append(waits[side], list...)
-					if side == 0 {
-						d.Alone, d.AloneCPU = append(d.Alone, seconds), append(d.AloneCPU, cpu)
-					} else {
-						d.Batched, d.BatchedCPU = append(d.Batched, seconds), append(d.BatchedCPU, cpu)
-					}
-				}
-			}
-			for i := range vectors[0] {
-				d.Cosine = min(d.Cosine, cosine(vectors[0][i], vectors[1][i]))
-			}
-			d.Speedup = statistics.SpeedupOf(d.Alone, d.Batched)
-			d.CPU = statistics.SpeedupOf(d.AloneCPU, d.BatchedCPU)
-			d.AloneDelay, d.BatchedDelay = delaysOf(waits[0]), delaysOf(waits[1])
-			d.Metrics = e.Metrics()
-			d.Padding = d.Metrics.Padding()
-			out := &outcome{Detail: d, Answers: fmt.Sprintf("vectors equal (least cosine %.7f)", d.Cosine)}
-			equal := d.Cosine > 0.99999
-			if !equal {
-				out.Answers = fmt.Sprintf("vectors DIFFER (least cosine %.7f)", d.Cosine)
-			}
-			out.Met = equal && d.Speedup.Median >= 3
-			out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.0f -> %.0f texts/s; p50 %.0f -> %.0f ms, p99 %.0f -> %.0f ms; processor time %.2fx; %.0f texts a batch, %.0f%% padding",
-				d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], textsARun/statistics.Median(d.Alone), textsARun/statistics.Median(d.Batched),
-				d.AloneDelay.P50, d.BatchedDelay.P50, d.AloneDelay.P99, d.BatchedDelay.P99, d.CPU.Median, float64(d.Metrics.Rows)/float64(d.Metrics.Batches), 100*d.Padding)
-			return out, nil
+			return options.measure(ctx, b, kind)
 		}}
+}
+
+func (f *batcherFlags) measure(ctx context.Context, b *bench, kind string) (*outcome, error) {
+	folder, err := f.folder()
+	if err != nil {
+		return nil, err
+	}
+	texts, err := f.sentences()
+	if err != nil {
+		return nil, err
+	}
+	if kind == queries {
+		texts = shortened(texts)
+	}
+	open := embedding.Options{Library: b.library, Pooling: f.pooling(folder), Normalize: true,
+		Batch: batching.Options[embedding.Row]{MaxTokens: f.tokens, Runs: f.runs}, Threads: f.threads}
+	plain, err := embedding.OpenEmbedder(folder, open)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	open.Plugins = b.set
+	patched, err := embedding.OpenEmbedder(folder, open)
+	if err != nil {
+		return nil, err
+	}
+	defer patched.Close()
+	d := &batched{Model: filepath.Base(folder), Lengths: kind, Texts: textsARun, Callers: callers, Cosine: 1}
+	if d.Tokens, err = tokensOf(patched, texts); err != nil {
+		return nil, err
+	}
+	d.Plain.embedder, d.Alone.embedder, d.Batched.embedder, d.Batched.together = plain, patched, patched, true
+	for round := range b.rounds/5 + 1 {
+		for _, side := range []*batcherSide{&d.Plain, &d.Alone, &d.Batched, &d.Batched, &d.Alone, &d.Plain} {
+			start, used := time.Now(), processor()
+			list, got, err := run64(ctx, side.embedder, texts, round, side.together)
+			if err != nil {
+				return nil, err
+			}
+			seconds, cpu := time.Since(start).Seconds(), processor()-used
+			if side.vectors == nil {
+				side.vectors = got
+			}
+			if round > 0 {
+				side.waits, side.Seconds, side.CPU = append(side.waits, list...), append(side.Seconds, seconds), append(side.CPU, cpu)
+			}
+		}
+	}
+	for i := range d.Plain.vectors {
+		d.Cosine = min(d.Cosine, cosine(d.Plain.vectors[i], d.Batched.vectors[i]), cosine(d.Plain.vectors[i], d.Alone.vectors[i]))
+	}
+	for _, side := range []*batcherSide{&d.Plain, &d.Alone, &d.Batched} {
+		side.Delay = delaysOf(side.waits)
+	}
+	d.Speedup = statistics.SpeedupOf(d.Plain.Seconds, d.Batched.Seconds)
+	d.Own = statistics.SpeedupOf(d.Alone.Seconds, d.Batched.Seconds)
+	d.CPU = statistics.SpeedupOf(d.Plain.CPU, d.Batched.CPU)
+	d.Metrics = patched.Metrics()
+	d.Padding = d.Metrics.Padding()
+	return d.outcome(), nil
+}
+
+func (d *batched) outcome() *outcome {
+	out := &outcome{Detail: d, Answers: fmt.Sprintf("vectors equal (least cosine %.7f)", d.Cosine)}
+	equal := d.Cosine > 0.99999
+	if !equal {
+		out.Answers = fmt.Sprintf("vectors DIFFER (least cosine %.7f)", d.Cosine)
+	}
+	rate := func(s *batcherSide) float64 { return textsARun / statistics.Median(s.Seconds) }
+	out.Met = equal && d.Speedup.Median >= 3
+	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.0f -> %.0f texts/s; p50 %.0f -> %.0f ms, p99 %.0f -> %.0f ms; processor time %.2fx; %.2fx of single runs of a patched session (%.0f texts/s); %d tokens a text, %.0f texts a batch, %.0f%% padding",
+		d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], rate(&d.Plain), rate(&d.Batched),
+		d.Plain.Delay.P50, d.Batched.Delay.P50, d.Plain.Delay.P99, d.Batched.Delay.P99, d.CPU.Median,
+		d.Own.Median, rate(&d.Alone), d.Tokens[1], float64(d.Metrics.Rows)/float64(d.Metrics.Batches), 100*d.Padding)
+	return out
+}
+
+// shortened gives the first words of each text, as many as queries of MS MARCO have: see wordsOf.
+func shortened(texts []string) []string {
+	random := rand.New(rand.NewPCG(1, 64))
+	list := make([]string, len(texts))
+	for i, text := range texts {
+		words := strings.Fields(text)
+		list[i] = strings.Join(words[:min(len(words), max(1, int(math.Round(wordsOf(random, queryWords, querySpread)))))], " ")
+	}
+	return list
 }
 
 // run64 embeds the texts of a round from many goroutines and returns how long each took.

@@ -31,7 +31,7 @@ type lengths struct {
 const (
 	sentences = "sentences" // of the texts: real tokens where the vocabulary is BERT's, else as many others
 	articles  = "articles"  // of the texts, cut where the model has no more positions
-	queries   = "queries"   // as long as those of MS MARCO, see wordsOf
+	queries   = "queries"   // as long as those of MS MARCO, see lengthOf
 	passages  = "passages"
 	pairs     = "pairs"   // a query and a passage
 	uniform   = "uniform" // every length alike, from the least to the most; the longest is there once
@@ -62,10 +62,14 @@ const (
 	tokensOfWord             = 1.3
 )
 
-// wordsOf samples a number of tokens of a text of mean words.
-func wordsOf(r *rand.Rand, mean, spread float64) int {
-	words := math.Exp(math.Log(mean) - spread*spread/2 + spread*r.NormFloat64())
-	return max(1, int(math.Round(words*tokensOfWord)))
+// wordsOf samples how many words a text has, mean on average.
+func wordsOf(r *rand.Rand, mean, spread float64) float64 {
+	return math.Exp(math.Log(mean) - spread*spread/2 + spread*r.NormFloat64())
+}
+
+// lengthOf samples the tokens of such a text.
+func lengthOf(r *rand.Rand, mean, spread float64) int {
+	return max(1, int(math.Round(wordsOf(r, mean, spread)*tokensOfWord)))
 }
 
 // errNoTexts is the error of a figure whose lengths are those of texts that were not given.
@@ -86,12 +90,12 @@ func (l lengths) rows(r *rand.Rand, e *encoder, n int, corpus *corpus) ([]row, e
 			}
 			list[i] = e.fit(r, from[r.IntN(len(from))])
 		case queries:
-			list[i] = e.random(r, wordsOf(r, queryWords, querySpread)+2)
+			list[i] = e.random(r, lengthOf(r, queryWords, querySpread)+2)
 		case passages:
-			list[i] = e.random(r, wordsOf(r, passageWords, passageSpread)+2)
+			list[i] = e.random(r, lengthOf(r, passageWords, passageSpread)+2)
 		case pairs:
-			query := min(wordsOf(r, queryWords, querySpread), e.longest/2-2)
-			list[i] = e.random(r, query+wordsOf(r, passageWords, passageSpread)+3)
+			query := min(lengthOf(r, queryWords, querySpread), e.longest/2-2)
+			list[i] = e.random(r, query+lengthOf(r, passageWords, passageSpread)+3)
 			list[i].second = query + 2
 			list[i].ids[query+1] = e.tokens.last
 		case uniform:

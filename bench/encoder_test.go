@@ -61,7 +61,7 @@ func TestMeansOfWords(t *testing.T) {
 		const n = 20000
 		sum := 0
 		for range n {
-			sum += wordsOf(r, c.mean, c.spread)
+			sum += lengthOf(r, c.mean, c.spread)
 		}
 		if got := float64(sum) / n / tokensOfWord; math.Abs(got-c.mean) > 0.03*c.mean {
 			t.Errorf("texts have %.2f words, need %g", got, c.mean)

@@ -56,7 +56,7 @@ func main() {
 	flag.IntVar(&encoders.runs, "batch-runs", 0, "batcher: batches at once (default: 1)")
 	flag.Parse()
 	encoders.texts, encoders.threads = *e.texts, *e.threads
-	all, command := append(figures(), batcher(&encoders)), "go run ./bench"
+	all, command := append(figures(), batcher(&encoders, "batcher", sentences), batcher(&encoders, "batcher-queries", queries)), "go run ./bench"
 	switch {
 	case *e.on && *peers != "":
 		all, command = encoderPeerFigures(*peers), command+e.command()+" -peers "+*peers
