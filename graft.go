@@ -64,14 +64,15 @@ import (
 	"github.com/opgraft/graft/host/trial"
 )
 
-// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory and ConfigPadding are entries of ONNX Runtime's
+// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding and ConfigShare are entries of ONNX Runtime's
 // session config by which a program steers one session: "graft.disable" set to
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
 // between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
 // when its execution providers cannot be seen: see [Enable]; and
 // "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite;
 // "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore"
-// for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either.
+// for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either;
+// "graft.share_weights" set to "1" is [ShareWeights], to "0" [OwnWeights].
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
@@ -80,6 +81,7 @@ const (
 	ConfigNoise   = sessions.ConfigNoise
 	ConfigMemory  = sessions.ConfigMemory
 	ConfigPadding = sessions.ConfigPadding
+	ConfigShare   = sessions.ConfigShare
 )
 
 // enabling is held by Enable and Disable, which must not interleave.
@@ -115,7 +117,7 @@ func Enable(opts ...EnableOption) error {
 	if o.logger != nil {
 		o.logger = diagnostic.Logger(o.logger)
 	}
-	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, BoundMemory: o.bound, OwnArenas: o.own}
+	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, Share: o.share, BoundMemory: o.bound, OwnArenas: o.own}
 	patcher := &trial.Patcher{Sessions: s, All: o.verify}
 	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}
 	if o.shadow {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/plan"
 )
 
@@ -78,6 +79,7 @@ type pluginOptions struct {
 	plan       plan.Options
 	time       time.Duration // that the analysis of a model may take
 	mapWeights bool
+	share      shared.Wish
 }
 
 // load finds and loads plugins; those that were asked for by name must be there.
@@ -182,6 +184,20 @@ func (l loggerOption) reranker(o *encoderOptions) { o.logger = l.logger }
 // that are there, and whoever cuts it short ends their processes.
 func MapWeights() SessionOption {
 	return sessionOption(func(o *pluginOptions) { o.mapWeights = true })
+}
+
+// ShareWeights has sessions share weights with those of other processes of the user also where that may make them slower:
+// in small pages, which is all that memory files get before Linux 6.1, and on machines whose memory is nearer to some processors
+// than to others. Without it they share weights where it costs no speed; docs/embedding.md says what, and where they cannot. With [MapWeights] it has no effect on models
+// that are opened by path. The session config entry [ConfigShare] asks for it for one session.
+func ShareWeights() SessionOption {
+	return sessionOption(func(o *pluginOptions) { o.share = shared.Always })
+}
+
+// OwnWeights has a process share weights with no other. Its sessions share them among themselves. The session config
+// entry [ConfigShare] set to "0" asks for it for one session.
+func OwnWeights() SessionOption {
+	return sessionOption(func(o *pluginOptions) { o.share = shared.Never })
 }
 
 type enableOptions struct {

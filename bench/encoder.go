@@ -93,7 +93,7 @@ func encoderFigures() []figure {
 		f := paddedFigure{name: "encoder-full-" + e.name, what: what, least: least, cells: fullCells(&e)}
 		list = append(list, f.figure())
 	}
-	return append(list, encoderRandom(), encoderSessions(), encoderCycles(), encoderGrowth())
+	return append(list, encoderRandom(), encoderSessions(), encoderProcesses(), encoderCycles(), encoderGrowth())
 }
 
 // Batches and lengths of cells without padding.

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
@@ -49,6 +50,8 @@ type Options struct {
 	Folds *fold.Cache
 	// MapWeights is that of engine.Options.
 	MapWeights bool
+	// Share is that of engine.Options.
+	Share shared.Wish
 	// ReferenceSelector selects candidates in Go although the plugin logits-top-k is loaded.
 	ReferenceSelector bool
 }
@@ -138,7 +141,7 @@ func open(path string, o Options) (_ *Generator, err error) {
 		}
 	}
 	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, MapWeights: o.MapWeights})
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/batch"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/text"
@@ -27,6 +28,7 @@ type Options struct {
 	Plugins    *loaded.Set // nil for none: the model runs as exported
 	Plan       plan.Options
 	MapWeights bool
+	Share      shared.Wish       // of weights, with other processes
 	Threads    int               // of an operator; 0 is one a core
 	Config     map[string]string // entries of the session's configuration
 	Logger     *slog.Logger      // nil for silence

@@ -91,7 +91,7 @@ func openSession(path string, o Options) (s *session, err error) {
 		if ignores && o.Plan.Padding == plan.ExactPadding {
 			o.Plan.Padding = plan.IgnorePadding
 		}
-		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger, MapWeights: o.MapWeights}
+		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger, MapWeights: o.MapWeights, Share: o.Share}
 		p.Done = func(a *patch.Analysis) {
 			s.patched, s.unpadded = a.Plan.Replaced() > 0, a.Plan.Rows() == plan.VisibleRows
 		}

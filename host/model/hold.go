@@ -1,12 +1,15 @@
 package model
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/memory/shared"
 )
 
 // span is a run of bytes of a file.
@@ -24,8 +27,15 @@ type held struct {
 
 // block is memory of weights that were read together.
 type block struct {
-	region  *memory.Region
+	region  region
 	weights int // that are held
+}
+
+// region is memory of the process's own, or that it shares with others.
+type region interface {
+	Bytes() []byte
+	Discard(part []byte) // gives a part back that nothing uses any more
+	Close() error
 }
 
 // heldFile is what the process holds of one content of a file.
@@ -76,9 +86,9 @@ func (s *source) enter() *heldFile {
 	return file
 }
 
-// hold reads parts of a source into memory, once for all sessions of the process that read the same file. Each part
-// is to be released once.
-func (s *source) hold(spans []span) (list []*held, err error) {
+// hold reads parts of a source into memory, once for all sessions of the process that read the same file, or as is wished for
+// all processes that read the same bytes. Each part is to be released once.
+func (s *source) hold(spans []span, wish shared.Wish) (list []*held, err error) {
 	file := s.enter()
 	file.reading.Lock()
 	defer file.reading.Unlock()
@@ -113,20 +123,47 @@ func (s *source) hold(spans []span) (list []*held, err error) {
 	if len(missing) == 0 {
 		return list, s.unchanged()
 	}
-	if err := affordable(s.shown, total); err != nil {
-		return list, err
-	}
-	region, err := memory.Reserve(total)
+	r, err := s.region(missing, total, wish)
 	if err != nil {
 		return list, err
 	}
-	b := &block{region: region, weights: len(missing)}
-	rest := region.Bytes()
+	b := &block{region: r, weights: len(missing)}
+	lie(missing, r.Bytes())
 	for _, h := range missing {
-		h.data, h.block = rest[:h.span.length:h.span.length], b
-		rest = rest[aligned(h.span.length):]
+		h.block = b
 	}
-	return list, s.fill(missing)
+	return list, nil
+}
+
+// region is memory with weights one after the other.
+func (s *source) region(list []*held, total int64, wish shared.Wish) (region, error) {
+	if wish != shared.Never {
+		r, err := s.share(list, total, wish)
+		if err == nil || !errors.Is(err, shared.ErrOwn) {
+			return r, err
+		}
+	}
+	if err := affordable(s.shown, total); err != nil {
+		return nil, err
+	}
+	r, err := memory.Reserve(total)
+	if err != nil {
+		return nil, err
+	}
+	lie(list, r.Bytes())
+	if err := s.fill(list); err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// lie says where in memory weights lie.
+func lie(list []*held, in []byte) {
+	for _, h := range list {
+		h.data = in[:h.span.length:h.span.length]
+		in = in[aligned(h.span.length):]
+	}
 }
 
 // aligned is room for n bytes so that what follows lies at a cache line.
@@ -153,9 +190,14 @@ func (s *source) fill(list []*held) error {
 		}
 		return nil
 	}
+	return s.chunks(list, readChunk, func(f *os.File, chunk []byte, at int64) error { return s.readFrom(f, chunk, at) })
+}
+
+// chunks calls f with the chunks of weights of a file, and where they lie in it, from several threads.
+func (s *source) chunks(list []*held, size int, f func(file *os.File, chunk []byte, at int64) error) error {
 	type part struct {
-		to []byte
-		at int64
+		data []byte
+		at   int64
 	}
 	var parts []part
 	for _, h := range list {
@@ -163,30 +205,44 @@ func (s *source) fill(list []*held) error {
 			return err
 		}
 		at := h.span.offset
-		for chunk := range slices.Chunk(h.data, readChunk) {
+		for chunk := range slices.Chunk(h.data, size) {
 			parts = append(parts, part{chunk, at})
 			at += int64(len(chunk))
 		}
 	}
-	return s.use(func(f *os.File) error {
-		threads := min(readers, runtime.GOMAXPROCS(0), len(parts))
-		errs := make([]error, threads)
-		var group sync.WaitGroup
-		for i := range threads {
-			group.Go(func() {
-				for k := i; k < len(parts) && errs[i] == nil; k += threads {
-					errs[i] = s.readFrom(f, parts[k].to, parts[k].at)
+	return s.use(func(file *os.File) error {
+		return onThreads(len(parts), func(next func() int) error {
+			for k := next(); k < len(parts); k = next() {
+				if err := f(file, parts[k].data, parts[k].at); err != nil {
+					return err
 				}
-			})
-		}
-		group.Wait()
-		for _, err := range errs {
-			if err != nil {
-				return err
 			}
-		}
-		return nil
+			return nil
+		})
 	})
+}
+
+// onThreads calls f from as many threads as read at once, of which next gives each other numbers of n things. One that fails
+// ends all.
+func onThreads(n int, f func(next func() int) error) error {
+	var at atomic.Int64
+	threads := min(readers, runtime.GOMAXPROCS(0), n)
+	errs := make([]error, threads)
+	var group sync.WaitGroup
+	for i := range threads {
+		group.Go(func() {
+			if errs[i] = f(func() int { return int(at.Add(1)) - 1 }); errs[i] != nil {
+				at.Store(int64(n))
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // leave forgets a file of which nothing is held. The lock is held.

@@ -3,10 +3,8 @@ package model
 import (
 	"encoding/binary"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/opgraft/graft/host/abi"
 	"github.com/opgraft/graft/host/diagnostic"
@@ -117,51 +115,50 @@ func (l *layouts) bytes(offset, n int64) ([]byte, error) {
 
 // fill makes the bytes of layouts, several at once.
 func (l *layouts) fill(list []*held) error {
-	threads := min(readers, runtime.GOMAXPROCS(0), len(list))
-	errs := make([]error, threads)
-	var group sync.WaitGroup
-	for i := range threads {
-		group.Go(func() {
-			var buffer *memory.Region
-			defer func() {
-				if buffer != nil {
-					_ = buffer.Close()
-				}
-			}()
-			for k := i; k < len(list) && errs[i] == nil; k += threads {
-				errs[i] = l.lay(list[k], &buffer)
+	return onThreads(len(list), func(next func() int) error {
+		var buffer scratch
+		defer buffer.close()
+		for k := next(); k < len(list); k = next() {
+			if err := l.lay(list[k], &buffer); err != nil {
+				return err
 			}
-		})
-	}
-	group.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// lay makes the bytes of one layout. Files are read into the buffer, which grows as it must.
-func (l *layouts) lay(h *held, buffer **memory.Region) error {
+// scratch is memory of a thread's own, which grows as it must.
+type scratch struct{ region *memory.Region }
+
+func (s *scratch) bytes(shown string, n int64) ([]byte, error) {
+	if s.region.Size() < n {
+		s.close()
+		if err := affordable(shown, n); err != nil {
+			return nil, err
+		}
+		var err error
+		if s.region, err = memory.Reserve(n); err != nil {
+			return nil, err
+		}
+	}
+	return s.region.Bytes(), nil
+}
+
+func (s *scratch) close() {
+	_ = s.region.Close() // nothing can be done about memory that stays
+	s.region = nil
+}
+
+// lay makes the bytes of one layout. Files are read into the buffer.
+func (l *layouts) lay(h *held, buffer *scratch) error {
 	to := h.data
 	for _, x := range l.list[h.span.offset].matrices {
 		depth, columns := x.Size()
-		if need := 4 * depth * columns; *buffer == nil || (*buffer).Size() < need {
-			if *buffer != nil {
-				_ = (*buffer).Close()
-				*buffer = nil
-			}
-			if err := affordable(l.model.shown(), need); err != nil {
-				return err
-			}
-			region, err := memory.Reserve(need)
-			if err != nil {
-				return err
-			}
-			*buffer = region
+		room, err := buffer.bytes(l.model.shown(), 4*depth*columns)
+		if err != nil {
+			return err
 		}
-		from, err := l.model.data(x.Tensor, (*buffer).Bytes())
+		from, err := l.model.data(x.Tensor, room)
 		if err != nil {
 			return err
 		}

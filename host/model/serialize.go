@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model/onnx"
 	"google.golang.org/protobuf/proto"
 )
@@ -26,6 +27,8 @@ type SerializeOptions struct {
 	// Packed says of such a node that it lays the weight out anew when a session is made, and reads no byte of it in a
 	// run: Weight.Packed is that of all its readers. nil is never.
 	Packed func(n *onnx.Node, input int) bool
+	// Share has weights in place, that is but those that are packed, once for all processes that read the same bytes.
+	Share shared.Wish
 }
 
 // Serialized is a model for CreateSessionFromArray.
@@ -86,7 +89,7 @@ func (m *Model) Serialize(p *onnx.Model, o SerializeOptions) (*Serialized, error
 			Needed: fmt.Sprintf("at most %d", maxMessage), Fix: fix}
 	}
 	if out.Bytes, err = s.flatten(); err == nil && o.Held {
-		err = held.read(out, readByAll(p.GetGraph(), o.InPlace), readByAll(p.GetGraph(), o.Packed))
+		err = held.read(out, readByAll(p.GetGraph(), o.InPlace), readByAll(p.GetGraph(), o.Packed), o.Share)
 	}
 	// What was read before, the structure too, is of the files as they are now.
 	for _, s := range m.allSources() {
@@ -194,27 +197,48 @@ func (c *collector) place(at site, t *onnx.Tensor, p payload) (place, error) {
 	return place{Nowhere, p.offset}, nil
 }
 
-// read reads what was collected. An error leaves what was read in out. Packed weights lie apart: they are released first.
-func (c *collector) read(out *Serialized, inPlace, packed map[string]bool) error {
+// use is how a session uses a weight. Weights of different use lie apart.
+type use int
+
+const (
+	useCopied  use = iota // and released when the session is made
+	useLaid               // anew by the session, and released then
+	useInPlace            // where it lies, as long as the session is there
+)
+
+// read reads what was collected. An error leaves what was read in out. Only what stays is worth sharing.
+func (c *collector) read(out *Serialized, inPlace, packed map[string]bool, wish shared.Wish) error {
 	for _, src := range c.sources {
-		for _, part := range []bool{false, true} {
-			var list []wanted
-			var spans []span
-			for _, w := range c.payloads[src] {
-				if packed[w.tensor.GetName()] == part {
-					list, spans = append(list, w), append(spans, w.span)
-				}
+		var list [useInPlace + 1][]wanted
+		for _, w := range c.payloads[src] {
+			way := useCopied
+			if name := w.tensor.GetName(); packed[name] {
+				way = useLaid
+			} else if inPlace[name] {
+				way = useInPlace
 			}
+			list[way] = append(list[way], w)
+		}
+		for way, list := range list {
 			if len(list) == 0 {
 				continue
 			}
-			found, err := src.hold(spans)
+			var spans []span
+			for _, w := range list {
+				spans = append(spans, w.span)
+			}
+			share := shared.Never
+			if use(way) == useInPlace {
+				share = wish
+			}
+			found, err := src.hold(spans, share)
 			if err != nil {
 				return err
 			}
 			for i, w := range list {
-				h, name := found[i], w.tensor.GetName()
-				out.Weights = append(out.Weights, Weight{name, onnx.Tensor_DataType(w.tensor.GetDataType()), w.tensor.Dims, h.data, inPlace[name] || part, part, h.release})
+				h := found[i]
+				out.Weights = append(out.Weights, Weight{w.tensor.GetName(), onnx.Tensor_DataType(w.tensor.GetDataType()), w.tensor.Dims, h.data,
+					use(way) != useCopied, use(way) == useLaid, h.release})
 				out.Referred += w.span.length
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -18,10 +19,10 @@ type Session struct {
 }
 
 // Serialize makes one of a graph whose weights lie with a model. The session holds its weights, and no
-// change of a file reaches it; with mapped it maps the files instead, which must not change. cpu says that
+// change of a file reaches it, and shares them with other processes as is wished; with mapped it maps the files instead, which must not change. cpu says that
 // it computes there.
-func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool) (*Session, error) {
-	o := model.SerializeOptions{Held: !mapped}
+func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool, share shared.Wish) (*Session, error) {
+	o := model.SerializeOptions{Held: !mapped, Share: share}
 	if cpu && runtime.GOOS == "linux" { // where there is a file that can be named without being read
 		given := given(p.GetGraph())
 		o.InPlace = func(n *onnx.Node, input int) bool { return inPlace(n, input, given) }

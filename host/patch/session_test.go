@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/patch"
@@ -36,7 +37,7 @@ func TestTablesInPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := patch.Serialize(m, m.Proto(), true, false)
+	s, err := patch.Serialize(m, m.Proto(), true, false, shared.Never)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestMatricesOfProducts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cpu := range []bool{true, false} {
-		s, err := patch.Serialize(m, m.Proto(), cpu, false)
+		s, err := patch.Serialize(m, m.Proto(), cpu, false, shared.Never)
 		if err != nil {
 			t.Fatal(err)
 		}

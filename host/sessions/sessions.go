@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -29,6 +30,7 @@ const (
 	ConfigNoise   = "graft.accept_quantization_noise" // "1": answers of a quantised model may move, "0": they may not
 	ConfigMemory  = "graft.bound_memory"              // "1": as Patcher.BoundMemory, "0": as Patcher.OwnArenas
 	ConfigPadding = "graft.padding"                   // "exact", "ignore" or "keep": what becomes of hidden tokens
+	ConfigShare   = "graft.share_weights"             // "1": as shared.Always, "0": as shared.Never
 )
 
 // Patcher patches sessions with a set of plugins.
@@ -41,6 +43,8 @@ type Patcher struct {
 	Done    func(*patch.Analysis) // told of every analysis; nil for none
 	// MapWeights lets sessions map their models' files, which must not change then, instead of holding weights.
 	MapWeights bool
+	// Share says whether sessions share weights with those of other processes.
+	Share shared.Wish
 	// BoundMemory has sessions plan no block of memory for each combination of input shapes, also where all shapes are fixed.
 	BoundMemory bool
 	// OwnArenas has each session hold what it computes with as ONNX Runtime would, in an arena of its own.
@@ -142,7 +146,7 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 		return nil, err
 	}
 	bound, share := s.memory(r, a.Model.Proto().GetGraph(), device)
-	out, err := patch.Serialize(a.Model, a.Model.Proto(), device == tensor.CPU, s.mapped(r))
+	out, err := patch.Serialize(a.Model, a.Model.Proto(), device == tensor.CPU, s.mapped(r), s.share(r))
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +156,17 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 
 // mapped reports a session whose weights lie in files that it maps.
 func (s *Patcher) mapped(r ort.Request) bool { return s.MapWeights && r.Path != "" }
+
+// share says whether a session shares its weights with other processes.
+func (s *Patcher) share(r ort.Request) shared.Wish {
+	switch v, ok := r.Config(ConfigShare); {
+	case !ok:
+		return s.Share
+	case v == "" || v == "0":
+		return shared.Never
+	}
+	return shared.Always
+}
 
 // Open reads the model of a session that is about to be made.
 func Open(r ort.Request) (*model.Model, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -39,6 +40,8 @@ type Options struct {
 	PanelBytes int64
 	// MapWeights maps weights that are not laid out anew from the model's files, which must not change then.
 	MapWeights bool
+	// Share says whether weights that are not laid out anew are shared with other processes.
+	Share shared.Wish
 }
 
 // Engine is an open model: sessions and the pools of its sequences. It is not for

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -205,7 +206,7 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 	}
 	// Weights are read where they lie: what is computed from them is not asked for often.
 	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, Config: map[string]string{"session.disable_prepacking": "1"}}
-	if e.last, err = session(e.library, e.model, p, o, false); err != nil {
+	if e.last, err = session(e.library, e.model, p, o, false, shared.Never); err != nil {
 		return nil, err
 	}
 	e.names = key

@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -72,14 +73,15 @@ func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 // Close closes the file of a graph that Single made.
 func (g *Graph) Close() { _ = g.Model.Close() } // it was only read
 
-// Open makes an unpatched session of the graph, which holds its weights, or with mapped maps the model's files.
-func (g *Graph) Open(l *ort.Library, o ort.SessionOptions, mapped bool) (*ort.Session, error) {
-	return session(l, g.Model, g.Graph.Model(), o, mapped)
+// Open makes an unpatched session of the graph, which holds its weights, shared with other processes as is wished, or with
+// mapped maps the model's files.
+func (g *Graph) Open(l *ort.Library, o ort.SessionOptions, mapped bool, share shared.Wish) (*ort.Session, error) {
+	return session(l, g.Model, g.Graph.Model(), o, mapped, share)
 }
 
 // session makes one of a graph whose weights lie with a model.
-func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions, mapped bool) (*ort.Session, error) {
-	out, err := patch.Serialize(m, p, true, mapped)
+func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions, mapped bool, share shared.Wish) (*ort.Session, error) {
+	out, err := patch.Serialize(m, p, true, mapped, share)
 	if err != nil {
 		return nil, err
 	}

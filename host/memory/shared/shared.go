@@ -15,13 +15,13 @@ var ErrOwn = errors.New("memory cannot be shared with other processes")
 type Wish int
 
 const (
-	// Never shares nothing.
-	Never Wish = iota
 	// LargePages shares where that makes nothing slower: in large pages, on a machine whose memory is equally near to all of
 	// its processors.
-	LargePages
+	LargePages Wish = iota
 	// Always shares also in small pages and where memory is farther from some processors.
 	Always
+	// Never shares nothing.
+	Never
 )
 
 // Key is what contents that may be the same have in common: a hash of parts of them.
