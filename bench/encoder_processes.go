@@ -3,24 +3,26 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/opgraft/graft/host/sessions"
 	"github.com/opgraft/graft/host/statistics"
 )
 
 const (
-	manyProcesses   = 8
-	processesMapped = 1.25 // times what one process maps, weights above all
-	processesSpeed  = 0.99 // with shared weights over that with weights of each process's own
+	manyProcesses       = 8
+	processesMemoryMost = 1.25 // times what one process holds, and each other but for weights
+	processesSpeedLeast = 0.99 // with shared weights over that with weights of each process's own
 )
 
 // pss is a process's part of the memory that it maps: each page is counted by the share that it has of it.
-type pss struct{ allMB, privateMB float64 }
+type pss struct{ allMB, weightsMB float64 } // weights in memory files
 
 // processesResult is what several processes of a model hold, each with one session.
 type processesResult struct {
@@ -36,15 +38,15 @@ type processesModel struct {
 	Plain   processesMemory  `json:"plain"`
 	Own     *processesMemory `json:"own"` // patched, with weights of each process's own
 	Shared  *processesMemory `json:"shared"`
-	Ratio   float64          `json:"mapped_over_one"` // with shared weights: what is mapped from files and memory files in all processes, over that in one
+	Ratio   float64          `json:"sum_over_one_and_private"` // of shared weights: the sum over what one process holds and what each other would but for weights
 }
 
 // processesMemory are processes of one side, after each has run.
 type processesMemory struct {
 	OneMB         float64 `json:"one_pss_mb"`
-	OnePrivateMB  float64 `json:"one_private_mb"` // of that, what lies in no file and no memory file
+	OneWeightsMB  float64 `json:"one_shared_weights_mb"` // of that
 	ManyMB        float64 `json:"sum_pss_mb"`
-	ManyPrivateMB float64 `json:"sum_private_mb"`
+	ManyWeightsMB float64 `json:"sum_shared_weights_mb"`
 	FirstS        float64 `json:"first_open_s"`
 	NextS         float64 `json:"next_open_s"` // median
 }
@@ -64,8 +66,8 @@ var ownWeights = map[string]string{sessions.ConfigShare: "0"}
 
 // encoderProcesses opens a model in eight processes at once.
 func encoderProcesses() figure {
-	return figure{"encoder-processes", "eight processes of MiniLM and of BERT-base's shape: PSS of what is mapped, of all over that of one; processor time on one thread with shared weights",
-		fmt.Sprintf("at most %.2fx, and half the PSS of weights of each process's own; speed at least %.2fx", processesMapped, processesSpeed),
+	return figure{"encoder-processes", "eight processes of MiniLM and of BERT-base's shape: sum of PSS over that of one and what the others have but weights; processor time on one thread with shared weights",
+		fmt.Sprintf("at most %.2fx; speed at least %.2fx", processesMemoryMost, processesSpeedLeast),
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			r := &processesResult{SchemaVersion: 1, Processes: manyProcesses}
 			met, text, logs := true, "", 0.
@@ -82,12 +84,12 @@ func encoderProcesses() figure {
 					}
 					r.Speeds, logs = append(r.Speeds, s), logs+math.Log(s.Speed)
 				}
-				met = met && m.Ratio <= processesMapped && m.Shared.ManyMB < m.Own.ManyMB/2
-				text += fmt.Sprintf("%s: PSS of %d processes %.0f MB, %.2fx that of one, of what is mapped %.2fx (own weights %.0f MB, %.2fx; plain %.0f MB, %.2fx), the next opened in %.2f s (own %.2f s); ", name, manyProcesses,
+				met = met && m.Ratio <= processesMemoryMost
+				text += fmt.Sprintf("%s: PSS of %d processes %.0f MB, %.2fx that of one, %.2fx that and what each other has but weights (own weights %.0f MB, %.2fx; plain %.0f MB, %.2fx), the next opened in %.2f s (own %.2f s); ", name, manyProcesses,
 					m.Shared.ManyMB, m.Shared.ManyMB/m.Shared.OneMB, m.Ratio, m.Own.ManyMB, m.Own.ManyMB/m.Own.OneMB, m.Plain.ManyMB, m.Plain.ManyMB/m.Plain.OneMB, m.Shared.NextS, m.Own.NextS)
 			}
 			r.Speed = math.Exp(logs / float64(len(r.Speeds)))
-			return &outcome{Detail: r, Met: met && r.Speed >= processesSpeed, Got: fmt.Sprintf("%sspeed %.3fx", text, r.Speed)}, nil
+			return &outcome{Detail: r, Met: met && r.Speed >= processesSpeedLeast, Got: fmt.Sprintf("%sspeed %.3fx", text, r.Speed)}, nil
 		}}
 }
 
@@ -111,7 +113,10 @@ func (b *bench) processes(ctx context.Context, e *encoder) (m *processesModel, e
 		}
 		*to = &held
 	}
-	m.Ratio = (m.Shared.ManyMB - m.Shared.ManyPrivateMB) / (m.Shared.OneMB - m.Shared.OnePrivateMB)
+	if m.Shared.OneWeightsMB == 0 {
+		return nil, errors.New("no weights are shared: graft doctor says why")
+	}
+	m.Ratio = m.Shared.ManyMB / (m.Shared.OneMB + (manyProcesses-1)*(m.Shared.OneMB-m.Shared.OneWeightsMB))
 	return m, nil
 }
 
@@ -146,7 +151,7 @@ func (b *bench) processesOf(ctx context.Context, e *encoder, job encodeJob) (m p
 		if err != nil {
 			return m, err
 		}
-		m.OneMB, m.OnePrivateMB, m.FirstS = one.allMB, one.privateMB, s.hello.OpenSeconds
+		m.OneMB, m.OneWeightsMB, m.FirstS = one.allMB, one.weightsMB, s.hello.OpenSeconds
 	}
 	m.NextS = statistics.Median(next)
 	for _, s := range all {
@@ -154,7 +159,7 @@ func (b *bench) processesOf(ctx context.Context, e *encoder, job encodeJob) (m p
 		if err != nil {
 			return m, err
 		}
-		m.ManyMB, m.ManyPrivateMB = m.ManyMB+p.allMB, m.ManyPrivateMB+p.privateMB
+		m.ManyMB, m.ManyWeightsMB = m.ManyMB+p.allMB, m.ManyWeightsMB+p.weightsMB
 	}
 	return m, nil
 }
@@ -183,7 +188,7 @@ func (b *bench) processesSpeed(ctx context.Context, e *encoder, batch, length in
 	}
 	block := encodeRequest{Inputs: fed.inputs, Warmup: 1, Runs: min(50, max(2, int(turnMS/first.WallMS[2])))}
 	r := &processesSpeeds{Subject: e.name, Batch: batch, Length: length}
-	for range b.rounds {
+	for round, end := 0, time.Now().Add(b.encoders.each); round < min(3, b.rounds) || round < b.rounds && time.Now().Before(end); round++ {
 		for _, isA := range []bool{true, false, false, true} {
 			side, to := s.a, &r.OwnMS
 			if !isA {
@@ -204,23 +209,30 @@ func (b *bench) processesSpeed(ctx context.Context, e *encoder, batch, length in
 
 // pssOf is that of a process now.
 func pssOf(process int) (p pss, err error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", process))
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps", process))
 	if err != nil {
 		return p, err
 	}
 	defer f.Close()
-	fields := map[string]*float64{"Pss:": &p.allMB, "Pss_Anon:": &p.privateMB}
+	weights := false
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		words := strings.Fields(lines.Text())
-		if len(words) < 2 || fields[words[0]] == nil {
+		if !strings.HasSuffix(words[0], ":") { // a mapping begins
+			weights = strings.Contains(lines.Text(), "/memfd:graft-weights-")
+			continue
+		}
+		if words[0] != "Pss:" {
 			continue
 		}
 		kb, err := strconv.ParseFloat(words[1], 64)
 		if err != nil {
 			return p, err
 		}
-		*fields[words[0]] = kb / 1024
+		p.allMB += kb / 1024
+		if weights {
+			p.weightsMB += kb / 1024
+		}
 	}
 	return p, lines.Err()
 }
