@@ -33,6 +33,7 @@ type diagnosis struct {
 	CPU           foundCPU                `json:"cpu"`
 	Devices       []foundDevice           `json:"devices"`
 	FirstRun      foundChild              `json:"first_run"`
+	Sharing       foundSharing            `json:"sharing"`
 	Fixes         []string                `json:"fixes"` // what to do about what is missing
 	Environment   *comparison.Environment `json:"environment,omitempty"`
 	Machine       *roofline               `json:"machine,omitempty"` // measured now
@@ -162,7 +163,7 @@ func (c *cli) diagnose(measure bool) *diagnosis {
 	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Fixes: []string{}}
 	d.findDevices()
 	d.CPU = foundCPU{Name: comparison.CPUName(), Cores: runtime.NumCPU(), ISA: comparison.InstructionSets()}
-	d.FirstRun = findChild()
+	d.FirstRun, d.Sharing = findChild(), findSharing()
 	l := d.findRuntime(c.runtime)
 	if measure {
 		e := comparison.Measure(l)
@@ -366,8 +367,9 @@ func (d *diagnosis) text(w *page) {
 	} else {
 		w.printf("ok  first runs of plugins are held by %s\n", worker.Held(d.FirstRun.Held))
 	}
+	d.Sharing.text(w)
 	if len(d.Fixes) > 0 {
-		w.println("\nto do:")
+		w.printf("\nto do:\n")
 	}
 	for _, m := range d.Fixes {
 		w.printf("  %s\n", m)
