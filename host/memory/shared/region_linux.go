@@ -73,16 +73,16 @@ func (r *Region) announce(k Key) {
 // collapse is replaced by tests.
 var collapse = func(b []byte) error { return unix.Madvise(b, unix.MADV_COLLAPSE) }
 
-// largePages has the system put memory of a file into large pages, whatever it does by itself (Linux 6.1). It may run out
-// of such pages in between: the rest is as good, only slower.
+// largePages has the system put memory of a file into large pages, whatever it does by itself (Linux 6.1), and says why it
+// does not. Every call has it look at all processors: there are few.
 func largePages(b []byte) error {
-	if len(b) < hugePage {
-		return unix.EINVAL
+	first := min(hugePage, len(b))
+	if err := collapse(b[:first]); err != nil {
+		return err
 	}
-	for i := 0; i < len(b); i += hugePage {
-		err := collapse(b[i:min(i+hugePage, len(b))])
-		if err != nil && i == 0 {
-			return err
+	if rest := b[first:]; len(rest) >= hugePage && collapse(rest) != nil { // it ends with the first page that it has not
+		for ; len(rest) >= hugePage; rest = rest[hugePage:] {
+			_ = collapse(rest[:hugePage]) // the others are as good, only slower
 		}
 	}
 	return nil
