@@ -105,7 +105,7 @@ func (o *encoderOptions) ready() (encoder.Options, error) {
 		in.Logger = slog.New(warnings{slog.Default().Handler()})
 	}
 	in.Logger = diagnostic.Logger(in.Logger)
-	in.Library, in.Plugins, in.Plan, in.MapWeights, in.Share = library, set, o.plan, o.mapWeights, o.share
+	in.Library, in.Plugins, in.Plan, in.MapWeights, in.Share = library, set, o.plan, o.mapWeights, o.wish()
 	return in, nil
 }
 

@@ -139,7 +139,7 @@ func NewGenerator(ctx context.Context, folder string, opts ...GeneratorOption) (
 	for _, x := range opts {
 		x.generator(&o)
 	}
-	o.decode.MapWeights, o.decode.Share = o.mapWeights, o.share
+	o.decode.MapWeights, o.decode.Share = o.mapWeights, o.wish()
 	if o.err != nil {
 		return nil, o.err
 	}

@@ -104,6 +104,9 @@ func Enable(opts ...EnableOption) error {
 	if o.shadow && o.strict {
 		return refuse("Shadow and Strict contradict each other: with Strict no session can run unpatched")
 	}
+	if err := o.check(); err != nil {
+		return err
+	}
 	enabling.Lock()
 	defer enabling.Unlock()
 	libraries, err := ort.Loaded()
@@ -117,7 +120,7 @@ func Enable(opts ...EnableOption) error {
 	if o.logger != nil {
 		o.logger = diagnostic.Logger(o.logger)
 	}
-	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, Share: o.share, BoundMemory: o.bound, OwnArenas: o.own}
+	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, Share: o.wish(), BoundMemory: o.bound, OwnArenas: o.own}
 	patcher := &trial.Patcher{Sessions: s, All: o.verify}
 	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}
 	if o.shadow {

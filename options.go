@@ -79,13 +79,36 @@ type pluginOptions struct {
 	plan       plan.Options
 	time       time.Duration // that the analysis of a model may take
 	mapWeights bool
-	share      shared.Wish
+	// What was asked for about sharing weights with other processes.
+	shareWeights, ownWeights bool
+}
+
+// wish is what was asked for about sharing weights.
+func (o *pluginOptions) wish() shared.Wish {
+	switch {
+	case o.ownWeights:
+		return shared.Never
+	case o.shareWeights:
+		return shared.Always
+	}
+	return shared.LargePages
+}
+
+// check refuses options that contradict each other.
+func (o *pluginOptions) check() error {
+	if o.shareWeights && o.ownWeights {
+		return refuse("ShareWeights and OwnWeights contradict each other")
+	}
+	return nil
 }
 
 // load finds and loads plugins; those that were asked for by name must be there.
 func (o *pluginOptions) load() (*loaded.Set, error) {
 	if o.time < 0 {
 		return nil, refuse("AnalysisTime is %v, needed is a time above 0", o.time)
+	}
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	set, err := loaded.Load(o.folders, o.unverified)
 	if err != nil {
@@ -188,16 +211,17 @@ func MapWeights() SessionOption {
 
 // ShareWeights has sessions share weights with those of other processes of the user also where that may make them slower:
 // in small pages, which is all that memory files get before Linux 6.1, and on machines whose memory is nearer to some processors
-// than to others. Without it they share weights where it costs no speed; docs/embedding.md says what, and where they cannot. With [MapWeights] it has no effect on models
+// than to others. Without it they share weights where it costs no speed; docs/embedding.md says what, and where they cannot.
+// [OwnWeights] contradicts it. With [MapWeights] it has no effect on models
 // that are opened by path. The session config entry [ConfigShare] asks for it for one session.
 func ShareWeights() SessionOption {
-	return sessionOption(func(o *pluginOptions) { o.share = shared.Always })
+	return sessionOption(func(o *pluginOptions) { o.shareWeights = true })
 }
 
 // OwnWeights has a process share weights with no other. Its sessions share them among themselves. The session config
 // entry [ConfigShare] set to "0" asks for it for one session.
 func OwnWeights() SessionOption {
-	return sessionOption(func(o *pluginOptions) { o.share = shared.Never })
+	return sessionOption(func(o *pluginOptions) { o.ownWeights = true })
 }
 
 type enableOptions struct {
