@@ -213,13 +213,6 @@ func TestOwn(t *testing.T) {
 // TestErrorsOfContents are returned as they are, and leave nothing.
 func TestErrorsOfContents(t *testing.T) {
 	bad := errors.New("bad")
-	descriptors := func() int {
-		list, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list)
-	}
 	for i, spoil := range []func(*Content){
 		func(c *Content) { c.Afford = func() error { return bad } },
 		func(c *Content) { c.Make = func([]byte) error { return bad } },
@@ -235,12 +228,12 @@ func TestErrorsOfContents(t *testing.T) {
 		w := want(t, i)
 		c := w.content(Always)
 		spoil(&c)
-		names, held := len(announced(w.key)), descriptors()
+		names, held := len(announced(w.key)), descriptors(t)
 		if _, err := Open(c); err != bad {
 			t.Errorf("%d: %v", i, err)
 		}
-		if len(announced(w.key)) != names || descriptors() != held {
-			t.Errorf("%d: %d names, %d descriptors; before %d and %d", i, len(announced(w.key)), descriptors(), names, held)
+		if len(announced(w.key)) != names || descriptors(t) != held {
+			t.Errorf("%d: %d names, %d descriptors; before %d and %d", i, len(announced(w.key)), descriptors(t), names, held)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestAtOnce(t *testing.T) {
 
 // TestTheLastGoes: what nobody has any more is made again, and nothing is left of it.
 func TestTheLastGoes(t *testing.T) {
-	w := want(t, 0)
+	w, held := want(t, 0), descriptors(t)
 	for range 2 {
 		r, err := Open(w.content(Always))
 		if err != nil {
@@ -183,9 +183,17 @@ func TestTheLastGoes(t *testing.T) {
 		}
 		r.Close()
 	}
-	if w.made != 2 || len(announced(w.key)) != 0 {
-		t.Errorf("made %d times, announced %v", w.made, announced(w.key))
+	if w.made != 2 || len(announced(w.key)) != 0 || descriptors(t) != held {
+		t.Errorf("made %d times, announced %v, %d descriptors, before %d", w.made, announced(w.key), descriptors(t), held)
 	}
+}
+
+func descriptors(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
 }
 
 // TestLimitedFiles: a process whose files may not be that long goes on, without what others have.
