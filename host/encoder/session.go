@@ -69,7 +69,7 @@ func openSession(path string, o Options) (s *session, err error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	a, err := patch.View(ctx, m, m.Proto())
+	a, err := patch.ViewApart(ctx, m, m.Proto())
 	if err != nil {
 		return nil, err
 	}

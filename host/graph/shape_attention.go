@@ -77,6 +77,10 @@ func fusedAttentionRule(c *call) {
 		return
 	}
 	batch, length := x.Dim(0), x.Dim(1)
+	if mask := c.in(3); mask.Rank == 2 && past.Rank < 0 && c.n.Is("com.microsoft.Attention") {
+		c.s.suppose(batch, mask.Dims[0])
+		c.s.suppose(length, mask.Dims[1])
+	}
 	c.set(0, shaped(t, batch, length, width))
 	size, _ := width.Div(heads)
 	switch {
@@ -132,6 +136,14 @@ func multiHeadRule(c *call) {
 		c.set(2, like(pastValue, q.DType))
 		c.set(3, shaped(q.DType, batch, heads, length, Dim{}))
 		return
+	}
+	if mask := c.in(4); mask.Rank == 2 && c.n.Is("com.microsoft.MultiHeadAttention") {
+		c.s.suppose(batch, mask.Dims[0])
+		c.s.suppose(total, mask.Dims[1])
+	}
+	if added := c.in(5); added.Rank == 4 && c.n.Is("com.microsoft.MultiHeadAttention") {
+		c.s.suppose(batch, added.Dims[0])
+		c.s.suppose(total, added.Dims[3])
 	}
 	c.set(1, shaped(q.DType, batch, heads, total, size))
 	c.set(2, shaped(q.DType, batch, heads, total, valueSize))

@@ -66,6 +66,12 @@ func microsoftRules() map[string]func(*call) {
 func embedNormRule(c *call) {
 	ids, words := c.in(0), c.in(2)
 	f := shaped(words.DType, ids.Dim(0), ids.Dim(1), words.Dim(1))
+	for _, i := range []int{1, 7} { // types and mask have to have the shape of the tokens
+		if same := c.in(i); ids.Rank == 2 && same.Rank == 2 {
+			c.s.equate(ids.Dims[0], same.Dims[0])
+			c.s.equate(ids.Dims[1], same.Dims[1])
+		}
+	}
 	c.set(0, f)
 	c.set(1, shaped(onnx.Tensor_INT32, ids.Dim(0)))
 	c.set(2, f)

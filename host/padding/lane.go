@@ -27,7 +27,7 @@ func (m *masks) lane(v *graph.Value, way int) *lane {
 		return l
 	}
 	m.main.Spend(1)
-	l := m.made(v, way)
+	l := m.makes(v, way)
 	if l != nil && l.token < 0 && l.visible.kind == unknown {
 		l = m.untold(v, term{kind: opaque, value: v}) // of positions alone, whatever they are
 	}
@@ -40,7 +40,7 @@ func (m *masks) untold(v *graph.Value, t term) *lane {
 	return &lane{m.shapes.Of(v).Rank, -1, -1, t, t, -1}
 }
 
-func (m *masks) made(v *graph.Value, way int) *lane {
+func (m *masks) makes(v *graph.Value, way int) *lane {
 	s := m.shapes.Of(v)
 	if v == m.root {
 		if m.adds {

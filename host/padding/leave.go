@@ -145,7 +145,7 @@ func (r *rows) zero(v *graph.Value) bool {
 	case n.Is("Mul"):
 		return r.hides(n, 0) || r.hides(n, 1)
 	case n.Is("Where"):
-		l, at := r.masks.lane(n.In[0], 0), r.facts.Places[n.Out[0]]
+		l, at := r.clears.lane(n.In[0], 0), r.facts.Places[n.Out[0]]
 		lift := r.shapes.Of(n.Out[0]).Rank - r.shapes.Of(n.In[0]).Rank
 		if l == nil || l.token < 0 || l.query >= 0 || l.token+lift != at.Position || l.batch+lift != at.Batch {
 			return false
@@ -167,7 +167,7 @@ func (r *rows) zero(v *graph.Value) bool {
 // hides reports an operand of a node that is 0 in all rows of hidden tokens.
 func (r *rows) hides(n *graph.Node, input int) bool {
 	v := n.In[input]
-	l, at := r.masks.lane(v, 0), r.facts.Places[n.Out[0]]
+	l, at := r.clears.lane(v, 0), r.facts.Places[n.Out[0]]
 	lift := r.shapes.Of(n.Out[0]).Rank - r.shapes.Of(v).Rank
 	return l != nil && l.token >= 0 && l.query < 0 && l.hidden.is(0) && l.token+lift == at.Position && l.batch+lift == at.Batch
 }

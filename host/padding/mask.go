@@ -20,7 +20,12 @@ type masks struct {
 	shapes *graph.Shapes
 	root   *graph.Value // the mask that is followed
 	adds   bool         // it is added to scores: 0 where a token is visible, a number below all scores where it is hidden
+	found  *graph.Value // a mask of tokens that the graph makes
 	lanes  map[*graph.Value]*lane
+}
+
+func newMasks(g *graph.Graph, shapes *graph.Shapes) *masks {
+	return &masks{main: g, shapes: shapes, lanes: map[*graph.Value]*lane{}}
 }
 
 // of finds the mask that a block's keys are hidden by, and how. Without a mask of tokens the result is nil, with a reason
@@ -44,13 +49,19 @@ func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
 		return nil, h, "its scores are scaled by head, raised, or of too few digits for a mask"
 	}
 	if root = m.source(b); root == nil {
-		return nil, h, "its mask is not made from one input of tokens (batch, positions)"
+		why = "its mask is not made from one input of tokens (batch, positions)"
+	} else {
+		m.follow(root, false)
+		if h, why = m.hides(b); why != "" && m.isFloat(root) {
+			m.follow(root, true)
+			if added, other := m.hides(b); other == "" {
+				return root, added, ""
+			}
+		}
 	}
-	m.follow(root, false)
-	if h, why = m.hides(b); why != "" && m.isFloat(root) {
-		m.follow(root, true)
-		if added, other := m.hides(b); other == "" {
-			return root, added, ""
+	if why != "" {
+		if made, hides := m.made(b); made != nil {
+			return made, hides, ""
 		}
 	}
 	return root, h, why

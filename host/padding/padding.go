@@ -18,9 +18,13 @@ import (
 // Facts say how a graph can run without padding.
 type Facts struct {
 	// Mask is the input (B, S), or with axes of one between them, that is 0 where a token is hidden and 1 where it is visible or,
-	// with Added, 0 where it is visible and a number below all scores where it is hidden.
-	Mask   *graph.Value
-	Added  bool
+	// with Added, 0 where it is visible and a number below all scores where it is hidden. Or it is a value that the graph makes,
+	// (B, S), of 0 and 1.
+	Mask  *graph.Value
+	Added bool
+	// Tokens is the input (B, S) that such a value is made from, in another way than token by token, or nil: one that is
+	// counted, say. A program takes a token for visible that is so in it, and none is hidden before it is so in both.
+	Tokens *graph.Value
 	Blocks []*Block // attention that runs within sequences, in the order of the graph
 
 	// Places are the values that hold a row for each token of a batch, and are made of visible tokens alone.
@@ -122,8 +126,8 @@ func (h *Hides) windowed() bool { return h.Left >= 0 || h.Right >= 0 }
 
 // Find returns how a graph can run without padding; nil with the reason where it cannot, "" for a graph without a mask.
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts, why string) {
-	masks := &masks{main: g, shapes: shapes, lanes: map[*graph.Value]*lane{}}
-	var root *graph.Value
+	masks := newMasks(g, shapes)
+	var root, tokens *graph.Value
 	var added bool
 	var list []*Block
 	var other *graph.Value // the mask of a block that stays as it is
@@ -142,7 +146,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 			continue
 		}
 		if root == nil {
-			root, added = from, h.Given
+			root, added, tokens = from, h.Given, masks.given(b, from)
 		}
 		if from == root && h.Given == added {
 			list = append(list, &Block{Block: b, Hides: h})
@@ -170,7 +174,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 		first = ""
 	}
 	for range most {
-		f, not, failed := find(g, masks, batch, positions, list)
+		f, not, failed := find(g, masks, tokens, batch, positions, list)
 		if f != nil {
 			return f, ""
 		}
@@ -189,12 +193,17 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 const most = 3
 
 // find finds how a graph runs when these blocks attend within sequences. failed are those that cannot.
-func find(g *graph.Graph, masks *masks, batch, positions graph.Dim, list []*Block) (f *Facts, why string, failed []*Block) {
+func find(g *graph.Graph, masks *masks, tokens *graph.Value, batch, positions graph.Dim, list []*Block) (f *Facts, why string, failed []*Block) {
 	blind, mixed := slices.ContainsFunc(list, (*Block).blind), slices.ContainsFunc(list, (*Block).mixed)
 	r := &rows{main: g, shapes: masks.shapes, batch: batch, positions: positions, masks: masks,
-		facts:  &Facts{Mask: masks.root, Added: masks.adds, Blocks: list, Blind: blind, Mixed: mixed, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
+		facts:  &Facts{Mask: masks.root, Tokens: tokens, Added: masks.adds, Blocks: list, Blind: blind, Mixed: mixed, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
 		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{}, beyond: map[*graph.Value]bool{},
 		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{}, scales: map[*graph.Value]bool{}}
+	r.clears = masks
+	if tokens != nil {
+		r.clears = newMasks(g, masks.shapes)
+		r.clears.follow(tokens, false)
+	}
 	switch why, failed = r.find(); {
 	case why != "":
 		return nil, why, failed

@@ -38,6 +38,8 @@ func (r *rows) pass(n *graph.Node) *passage {
 		}
 	case n.Op() == "com.microsoft.SkipLayerNormalization", n.Op() == "com.microsoft.SkipSimplifiedLayerNormalization":
 		p = r.elements(n)
+	case n.Is("com.microsoft.EmbedLayerNormalization"):
+		p = r.embed(n)
 	case n.Is("Softmax", "LogSoftmax"):
 		if at, ok := r.at(n.In[0]); ok && n.Graph.Opset("") >= 13 && r.axisApart(n.In[0], at, n.Int("axis", -1)) {
 			p = r.alone(n, at)
@@ -88,7 +90,7 @@ func (r *rows) pass(n *graph.Node) *passage {
 	}
 	for i, v := range n.Out {
 		at, ok := p.out[i]
-		if v == nil {
+		if v == nil || !ok && len(v.Uses) == 0 && !v.IsOutput {
 			continue
 		}
 		if !ok && !(p.mixes && i > 0 || len(p.rows) == 0) || ok && !r.lies(v, at) {

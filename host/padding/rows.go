@@ -14,6 +14,7 @@ type rows struct {
 	shapes           *graph.Shapes
 	batch, positions graph.Dim
 	masks            *masks
+	clears           *masks // of the mask by whose zeros hidden rows are cleared
 	facts            *Facts
 
 	blocks  map[*graph.Value]*Block // by what they make

@@ -14,6 +14,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/defaults"
+	"github.com/opgraft/graft/host/fused"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
@@ -38,6 +39,7 @@ type Analysis struct {
 	// Obstacle is why graft places nothing in the model, see Brought; "" where it may.
 	Obstacle string
 
+	parts     *fused.Parts // operators that were taken apart
 	applied   bool
 	manifests []*manifest.Manifest
 	options   plan.Options
@@ -64,7 +66,7 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
 	ctx, done := limited(ctx)
 	defer done()
-	a, err := View(ctx, m, m.Proto())
+	a, err := ViewApart(ctx, m, m.Proto())
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +79,17 @@ func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest
 
 // View recognises the blocks of a graph whose weights lie with a model. Nothing is
 // planned yet: Choose does that. Errors are those of Analyse.
-func View(ctx context.Context, m *model.Model, p *onnx.Model) (a *Analysis, err error) {
+func View(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
+	return view(ctx, m, p, false)
+}
+
+// ViewApart is View of a graph whose fused operators are taken apart, as Analyse sees it. Apply makes one operator again of
+// parts that nothing took.
+func ViewApart(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
+	return view(ctx, m, p, true)
+}
+
+func view(ctx context.Context, m *model.Model, p *onnx.Model, apart bool) (a *Analysis, err error) {
 	defer recovered("analysis", m, &err)
 	ctx, done := limited(ctx)
 	defer done()
@@ -91,6 +103,15 @@ func View(ctx context.Context, m *model.Model, p *onnx.Model) (a *Analysis, err 
 	a = &Analysis{Model: m, Graph: g}
 	if err := a.Within(ctx, func() error {
 		a.Shapes = graph.Infer(g)
+		if apart {
+			var err error
+			if a.parts, err = fused.TakeApart(g, a.Shapes); err != nil {
+				return err
+			}
+			if a.parts.Any() {
+				a.Shapes = graph.Infer(g)
+			}
+		}
 		a.Report = blocks.Find(g, a.Shapes)
 		return nil
 	}); err != nil {
@@ -123,7 +144,7 @@ func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o
 	ctx, done := limited(ctx)
 	defer done()
 	for again := true; again && a.Plan.Changes(); {
-		trial, err := View(ctx, a.Model, proto.CloneOf(a.Model.Proto()))
+		trial, err := ViewApart(ctx, a.Model, proto.CloneOf(a.Model.Proto()))
 		if err != nil {
 			return err
 		}
@@ -169,10 +190,15 @@ func (a *Analysis) Apply(ctx context.Context) (err error) {
 
 // place puts the operators of the plan into the graph.
 func (a *Analysis) place() error {
-	if err := rewrite.Apply(a.Graph, a.Shapes, a.Plan); err != nil || !a.Plan.Panels() {
+	if err := rewrite.Apply(a.Graph, a.Shapes, a.Plan); err != nil {
 		return err
 	}
-	return rewrite.Panels(a.Graph, a.Shapes, a.Model)
+	if a.Plan.Panels() {
+		if err := rewrite.Panels(a.Graph, a.Shapes, a.Model); err != nil {
+			return err
+		}
+	}
+	return a.parts.PutBack(a.Graph)
 }
 
 // unpad removes the model's padding, and applies the other choices of the plan to what is left.
@@ -182,10 +208,11 @@ func (a *Analysis) unpad(ctx context.Context) error {
 	}); err != nil {
 		return errors.Join(ErrPadding, err)
 	}
-	rows, err := View(ctx, a.Model, a.Graph.Model())
+	rows, err := ViewApart(ctx, a.Model, a.Graph.Model())
 	if err != nil {
 		return errors.Join(ErrPadding, err)
 	}
+	rows.parts = a.parts.And(rows.parts)
 	o := a.options
 	o.Padding = plan.KeepPadding
 	if err := rows.Choose(ctx, a.manifests, o); err != nil {
@@ -239,7 +266,11 @@ func (a *Analysis) Hidden() *ort.Hidden {
 	if a.Padding == nil || len(a.Padding.Outputs) == 0 || a.Plan.Rows() != plan.VisibleRows {
 		return nil
 	}
-	return &ort.Hidden{Mask: a.Padding.Mask.Name, Added: a.Padding.Added, Outputs: a.Padding.Outputs}
+	mask := a.Padding.Mask
+	if a.Padding.Tokens != nil {
+		mask = a.Padding.Tokens
+	}
+	return &ort.Hidden{Mask: mask.Name, Added: a.Padding.Added, Outputs: a.Padding.Outputs}
 }
 
 // Plugins names the plugins that the plan uses.

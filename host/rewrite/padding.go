@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/defaults"
+	"github.com/opgraft/graft/host/fused"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/padding"
@@ -49,8 +50,8 @@ type unpadding struct {
 	keep, offsets, first     *graph.Value // what RemovePadding makes
 	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S); nil until they are needed
 	positions, batches, seen *graph.Value
-	hides                    *graph.Value // (B, S), which RemovePadding makes too
-	hidden                   *graph.Value // the same of rows, (1, N), or of all of them (B, S); nil until it is needed
+	hides                    *graph.Value // (B, S): tokens that attention hides
+	hidden, cleared          *graph.Value // those, and those that are zeros where they are outputs, of rows, (1, N), or of all of them (B, S); nil until they are needed
 	taken                    map[takenKey]*graph.Value
 	early                    map[*graph.Value]*graph.Value // values of all rows, and what stands for them
 	made                     map[*graph.Node]bool          // nodes that read and make rows
@@ -74,6 +75,11 @@ func (p *unpadding) begin() error {
 		}
 		p.state(p.mask, s.DType, sizes...)
 	}
+	if p.f.Tokens != nil {
+		if err := p.widen(sizes); err != nil {
+			return err
+		}
+	}
 	attributes := []any{"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole}
 	if p.f.Apart && (p.f.First || p.f.Last) && !p.whole {
 		attributes = append(attributes, "keep_whole", true)
@@ -86,30 +92,54 @@ func (p *unpadding) begin() error {
 	p.state(p.keep, onnx.Tensor_BOOL, sizes...)
 	p.state(n.Out[3], onnx.Tensor_BOOL, sizes...)
 	p.hides = n.Out[3]
-	return nil
+	if p.f.Tokens != nil {
+		if p.hides, err = p.equals(p.f.Mask, 0); err == nil {
+			p.state(p.hides, onnx.Tensor_BOOL, sizes...)
+		}
+	}
+	return err
 }
 
 // holes says of each row whether the mask hides it.
 func (p *unpadding) holes() (err error) {
-	if p.hidden != nil {
-		return nil
-	}
-	if p.whole {
-		p.hidden = p.hides // rows are all there are, in their order
-		return nil
-	}
-	if err := p.places(); err != nil {
-		return err
-	}
-	flat, err := p.op("Reshape", p.hides, p.longs(-1))
-	if err != nil {
-		return err
-	}
-	p.hidden, err = p.op("Gather", flat, p.rows)
-	if err == nil {
-		p.state(p.hidden, onnx.Tensor_BOOL, graph.DimInt(1), graph.DimSym(tokensSymbol))
+	if p.hidden == nil {
+		p.hidden, err = p.flags(p.hides)
 	}
 	return err
+}
+
+// clearings says of each row whether it is zeros where it is an output.
+func (p *unpadding) clearings() (v *graph.Value, err error) {
+	if p.f.Tokens == nil {
+		err = p.holes()
+		return p.hidden, err
+	}
+	if p.cleared == nil {
+		var all *graph.Value
+		if all, err = p.equals(p.f.Tokens, 0); err == nil {
+			p.cleared, err = p.flags(all)
+		}
+	}
+	return p.cleared, err
+}
+
+// flags are those of rows, (1, N), of booleans of all of them (B, S).
+func (p *unpadding) flags(all *graph.Value) (*graph.Value, error) {
+	if p.whole {
+		return all, nil // rows are all there are, in their order
+	}
+	if err := p.places(); err != nil {
+		return nil, err
+	}
+	flat, err := p.op("Reshape", all, p.longs(-1))
+	if err != nil {
+		return nil, err
+	}
+	v, err := p.op("Gather", flat, p.rows)
+	if err == nil {
+		p.state(v, onnx.Tensor_BOOL, graph.DimInt(1), graph.DimSym(tokensSymbol))
+	}
+	return v, err
 }
 
 // places lists where each row stands.
@@ -138,6 +168,9 @@ func (p *unpadding) alike() (list []*graph.Value) {
 		if v := u.Node.In[u.Index]; v.IsInput && v != p.f.Mask && g.Place == (padding.Place{Batch: 0, Position: 1}) && !slices.Contains(list, v) {
 			list = append(list, v)
 		}
+	}
+	if v := p.f.Tokens; v != nil && !slices.Contains(list, v) {
+		list = append(list, v)
 	}
 	slices.SortFunc(list, func(a, b *graph.Value) int { return strings.Compare(a.Name, b.Name) })
 	return list
@@ -241,6 +274,9 @@ func (p *unpadding) clone() error {
 
 // input is what a node reads in place of a value.
 func (p *unpadding) input(n *graph.Node, i int, v *graph.Value) (*graph.Value, error) {
+	if i == 7 && n.Is(fused.Embedding) {
+		return nil, nil // a mask whose count nothing reads
+	}
 	if given, ok := p.f.Given[graph.Use{Node: n, Index: i}]; ok {
 		return p.take(v, given)
 	}

@@ -184,10 +184,11 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 	}
 	in := []*graph.Value{rows, p.rows, p.mask}
 	if cleared {
-		if err := p.holes(); err != nil {
+		flags, err := p.clearings()
+		if err != nil {
 			return nil, err
 		}
-		in = append(in, p.hidden)
+		in = append(in, flags)
 	}
 	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})
 	if err != nil {

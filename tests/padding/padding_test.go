@@ -86,7 +86,7 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	a, err := patch.View(t.Context(), m, m.Proto())
+	a, err := patch.ViewApart(t.Context(), m, m.Proto())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,11 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}
-		if err := write(fed.Values[facts.Mask.Name], visible, facts.Added); err != nil {
+		mask := facts.Mask
+		if facts.Tokens != nil {
+			mask = facts.Tokens
+		}
+		if err := write(fed.Values[mask.Name], visible, facts.Added); err != nil {
 			t.Fatal(err)
 		}
 		expected, err := plain.Run(t.Context(), fed.Values)
