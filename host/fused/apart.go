@@ -46,6 +46,7 @@ func (t *taker) attention(n *graph.Node) attention {
 // multiHead takes the biases of the projections out of a MultiHeadAttention, and what its mask adds to scores.
 func (t *taker) multiHead(n *graph.Node) attention {
 	a := attention{node: name(t.g, n), before: own(n)}
+	keys := n.Input(1)
 	if bias := n.Input(3); bias != nil {
 		raw, err := t.g.Data(bias.Tensor)
 		if err != nil {
@@ -63,7 +64,7 @@ func (t *taker) multiHead(n *graph.Node) attention {
 	}
 	if mask := n.Input(4); mask != nil {
 		n.SetInput(4, nil)
-		a.mask = t.hide(n, mask, n.Input(5), n.Input(1))
+		a.mask = t.hide(n, mask, n.Input(5), keys)
 	}
 	shorten(n)
 	return a

@@ -81,6 +81,9 @@ func FuseLinear(g *graph.Graph, shapes *graph.Shapes) error {
 			activate(g, n)
 			add(g, n, shapes)
 			normalizeAfter(g, n, shapes)
+			if err := skipNormalize(g, n, shapes); err != nil {
+				return err
+			}
 		}
 	}
 	g.Prune()
@@ -93,19 +96,21 @@ func FuseLinear(g *graph.Graph, shapes *graph.Shapes) error {
 // activate lets a linear layer end with the function that alone reads it.
 func activate(g *graph.Graph, n *graph.Node) {
 	last := quick(n)
-	name := "gelu_quick"
-	if last == nil {
+	name, sole := "gelu_quick", last == nil
+	if sole {
 		if last = onlyReader(n); last == nil {
 			return
 		}
-		name = activation(last)
+		if name = activation(last); name == "" {
+			name = biased(n, last)
+		}
 	}
 	if name == "" {
 		return
 	}
 	n.Proto.Attribute = append(n.Proto.Attribute, &onnx.Attribute{Name: proto.String("activation"), Type: onnx.Attribute_STRING.Enum(), S: []byte(name)})
 	g.Replace(last.Out[0], n.Out[0])
-	if name != "gelu_quick" {
+	if sole {
 		g.Remove(last)
 	}
 }
@@ -252,6 +257,10 @@ func activation(n *graph.Node) string {
 	switch {
 	case n.Is("Relu"):
 		return "relu"
+	case n.Is(fastGelu) && n.Input(1) == nil:
+		return "gelu_tanh"
+	case n.Is("com.microsoft.QuickGelu") && math.Abs(float64(n.Float("alpha", 1.702))-1.702) <= 1e-6:
+		return "gelu_quick"
 	case n.Is(manifest.Domain+".FusedGelu", "Gelu", "com.microsoft.Gelu"):
 		if approximate == "tanh" {
 			return "gelu_tanh"
