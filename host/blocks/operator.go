@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/opgraft/graft/host/fused"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 )
@@ -297,6 +298,9 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 		a.PastLayout = "2bhsd"
 	}
 	b.Obstacle = "its projections lie inside the operator and would have to be taken out first"
+	if why := fused.Whole(n, f.shapes); why != "" {
+		b.Obstacle = "its projections lie inside the operator, which is not taken apart: " + why
+	}
 	return nil
 }
 

@@ -137,10 +137,10 @@ func (t *taker) visible(mask, like *graph.Value) *graph.Value {
 	}
 	end, start := mask, (*graph.Value)(nil)
 	if !s.Dims[0].Equal(batch) {
-		count := t.length(like, 0)
-		end = t.op("Slice", mask, t.longs(0), count)
+		each, count := t.counted(like, 0)
+		end = t.op("Gather", mask, each)
 		if s.Dims[0].Equal(batch.Mul(graph.DimInt(2))) {
-			start = t.op("Slice", mask, count, t.op("Shape", mask))
+			start = t.op("Gather", mask, t.op("Add", each, count))
 		}
 	}
 	at := t.positions(like)

@@ -157,17 +157,17 @@ func (t *taker) split(v *graph.Value, sizes []int64) []*graph.Value {
 	return t.node("Split", []*graph.Value{v}, len(sizes), "axis", int64(2), "split", sizes)
 }
 
-// length is that of an axis, a list of one.
-func (t *taker) length(v *graph.Value, axis int64) *graph.Value {
-	return t.op("Slice", t.op("Shape", v), t.longs(axis), t.longs(axis+1))
+// counted counts along an axis of a value: 0, 1, .. and how many these are.
+func (t *taker) counted(v *graph.Value, axis int64) (each, count *graph.Value) {
+	number := func(x int64) *graph.Value { return t.g.AddInitializer(graph.Int64Tensor("", nil, x)) }
+	count = t.node("Gather", []*graph.Value{t.op("Shape", v), number(axis)}, 1, "axis", int64(0))[0]
+	return t.op("Range", number(0), count, number(1)), count
 }
 
 // positions counts those of a value (B, S, ..): (1, S) of int32.
 func (t *taker) positions(v *graph.Value) *graph.Value {
-	zero := t.g.AddInitializer(graph.Int64Tensor("", nil, 0))
-	one := t.g.AddInitializer(graph.Int64Tensor("", nil, 1))
-	end := t.node("Gather", []*graph.Value{t.op("Shape", v), one}, 1, "axis", int64(0))[0]
-	return t.onAxes("Unsqueeze", t.cast(t.op("Range", zero, end, one), onnx.Tensor_INT32), []int64{0})
+	each, _ := t.counted(v, 1)
+	return t.onAxes("Unsqueeze", t.cast(each, onnx.Tensor_INT32), []int64{0})
 }
 
 // own gives a node a proto that is not the model's.

@@ -77,9 +77,8 @@ func fusedAttentionRule(c *call) {
 		return
 	}
 	batch, length := x.Dim(0), x.Dim(1)
-	if mask := c.in(3); mask.Rank == 2 && past.Rank < 0 && c.n.Is("com.microsoft.Attention") {
-		c.s.suppose(batch, mask.Dims[0])
-		c.s.suppose(length, mask.Dims[1])
+	if past.Rank < 0 && c.n.Is("com.microsoft.Attention") {
+		c.keyMask(c.in(3), batch, length)
 	}
 	c.set(0, shaped(t, batch, length, width))
 	size, _ := width.Div(heads)
@@ -137,9 +136,8 @@ func multiHeadRule(c *call) {
 		c.set(3, shaped(q.DType, batch, heads, length, Dim{}))
 		return
 	}
-	if mask := c.in(4); mask.Rank == 2 && c.n.Is("com.microsoft.MultiHeadAttention") {
-		c.s.suppose(batch, mask.Dims[0])
-		c.s.suppose(total, mask.Dims[1])
+	if c.n.Is("com.microsoft.MultiHeadAttention") {
+		c.keyMask(c.in(4), batch, total)
 	}
 	if added := c.in(5); added.Rank == 4 && c.n.Is("com.microsoft.MultiHeadAttention") {
 		c.s.suppose(batch, added.Dims[0])
@@ -148,6 +146,20 @@ func multiHeadRule(c *call) {
 	c.set(1, shaped(q.DType, batch, heads, total, size))
 	c.set(2, shaped(q.DType, batch, heads, total, valueSize))
 	c.set(3, shaped(q.DType, batch, heads, length, total))
+}
+
+// keyMask supposes that a mask has the lengths of one of its forms: (batch, keys), (batch, .., keys), or the lengths of sequences, (batch),
+// twice as many, or three times as many and two.
+func (c *call) keyMask(mask Fact, batch, keys Dim) {
+	switch mask.Rank {
+	case 1:
+		for _, form := range []Dim{batch, batch.Mul(DimInt(2)), batch.Mul(DimInt(3)).Add(DimInt(2))} {
+			c.s.suppose(form, mask.Dims[0])
+		}
+	case 2, 3:
+		c.s.suppose(batch, mask.Dims[0])
+		c.s.suppose(keys, mask.Dims[mask.Rank-1])
+	}
 }
 
 // groupQueryRule takes queries (batch, length, heads*size), with keys and

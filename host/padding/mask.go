@@ -33,10 +33,12 @@ func newMasks(g *graph.Graph, shapes *graph.Shapes) *masks {
 func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
 	a, w := b.Attention, b.Wiring
 	h = Hides{Left: -1, Right: -1}
-	if a == nil || w == nil || len(w.Hiding()) == 0 || b.Obstacle != "" {
+	if a == nil || w == nil || len(w.Hiding()) == 0 && (a.Mask == nil || len(a.Mask.Sources) == 0) {
 		return nil, h, ""
 	}
 	switch {
+	case b.Obstacle != "":
+		return nil, h, b.Obstacle
 	case w.Graph != m.main:
 		return nil, h, "it is in a branch"
 	case a.Type != "self" || w.PastKey != nil || w.PresentKey != nil || w.PresentValue != nil:

@@ -137,7 +137,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 			if why == "" {
 				why = fmt.Sprintf("%s: %s", b.Node, reason)
 			}
-			if other == nil && b.Wiring.Graph == g {
+			if other == nil && b.Wiring.Graph == g && b.Obstacle == "" {
 				other = masks.source(b)
 			}
 			continue
