@@ -59,7 +59,7 @@ type inspectedWhole struct {
 
 // inspectedPadding says what becomes of tokens that the model's mask of tokens hides.
 type inspectedPadding struct {
-	Mask     string    `json:"mask,omitempty"` // the input that hides them
+	Mask     string    `json:"mask,omitempty"` // the inputs that hide them
 	Computed plan.Rows `json:"computed"`       // "visible": hidden tokens are not; "masked" and "": they are
 	Reason   string    `json:"reason,omitempty"`
 	// Outputs are those that hold rows of hidden tokens; with --padding ignore they are zeros there.
@@ -192,7 +192,7 @@ func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole ins
 		r.Unrecognised = []blocks.Unrecognised{}
 	}
 	if f := a.Padding; f != nil {
-		r.Padding = &inspectedPadding{Mask: f.Mask.Name, Computed: a.Plan.Rows(), Reason: a.PaddingReason, Outputs: f.Outputs, Gain: whole.FewerTokens()}
+		r.Padding = &inspectedPadding{Mask: f.From, Computed: a.Plan.Rows(), Reason: a.PaddingReason, Outputs: f.Outputs, Gain: whole.FewerTokens()}
 	} else if a.PaddingReason != "" {
 		r.Padding = &inspectedPadding{Reason: a.PaddingReason}
 	}

@@ -36,6 +36,17 @@ type Parts struct {
 // Any says that something was taken apart.
 func (p *Parts) Any() bool { return p != nil && len(p.attentions)+len(p.embeddings) > 0 }
 
+// Were are the operators that nodes were in the model, by name, where these are others now.
+func (p *Parts) Were() map[string]string {
+	list := map[string]string{}
+	if p != nil {
+		for _, a := range p.attentions {
+			list[a.node] = a.before.GetDomain() + "." + a.before.GetOpType()
+		}
+	}
+	return list
+}
+
 // And are these parts and others, of one graph.
 func (p *Parts) And(other *Parts) *Parts {
 	if p == nil || other == nil {

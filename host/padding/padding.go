@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
@@ -25,6 +26,8 @@ type Facts struct {
 	// Tokens is the input (B, S) that such a value is made from, in another way than token by token, or nil: one that is
 	// counted, say. A program takes a token for visible that is so in it, and none is hidden before it is so in both.
 	Tokens *graph.Value
+	// From names the inputs that say which tokens are hidden: that of Tokens or Mask, or those that Mask is made from.
+	From   string
 	Blocks []*Block // attention that runs within sequences, in the order of the graph
 
 	// Places are the values that hold a row for each token of a batch, and are made of visible tokens alone.
@@ -128,6 +131,7 @@ func (h *Hides) windowed() bool { return h.Left >= 0 || h.Right >= 0 }
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts, why string) {
 	masks := newMasks(g, shapes)
 	var root, tokens *graph.Value
+	var sources []string // inputs that root is made from
 	var added bool
 	var list []*Block
 	var other *graph.Value // the mask of a block that stays as it is
@@ -146,7 +150,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 			continue
 		}
 		if root == nil {
-			root, added, tokens = from, h.Given, masks.given(b, from)
+			root, added, tokens, sources = from, h.Given, masks.given(b, from), b.Attention.Mask.Sources
 		}
 		if from == root && h.Given == added {
 			list = append(list, &Block{Block: b, Hides: h})
@@ -176,6 +180,14 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 	for range most {
 		f, not, failed := find(g, masks, tokens, batch, positions, list)
 		if f != nil {
+			switch {
+			case tokens != nil:
+				f.From = tokens.Name
+			case root.IsInput:
+				f.From = root.Name
+			default:
+				f.From = strings.Join(sources, ", ")
+			}
 			return f, ""
 		}
 		if first == "" {

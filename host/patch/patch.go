@@ -66,7 +66,7 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
 	ctx, done := limited(ctx)
 	defer done()
-	a, err := ViewApart(ctx, m, m.Proto())
+	a, err := view(ctx, m, m.Proto(), o.Device == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func View(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error)
 	return view(ctx, m, p, false)
 }
 
-// ViewApart is View of a graph whose fused operators are taken apart, as Analyse sees it. Apply makes one operator again of
+// ViewApart is View of a graph whose fused operators are taken apart, as Analyse sees it for sessions on the CPU. Apply makes one operator again of
 // parts that nothing took.
 func ViewApart(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
 	return view(ctx, m, p, true)
@@ -113,6 +113,12 @@ func view(ctx context.Context, m *model.Model, p *onnx.Model, apart bool) (a *An
 			}
 		}
 		a.Report = blocks.Find(g, a.Shapes)
+		were := a.parts.Were()
+		for _, b := range a.Report.Blocks {
+			if op := were[b.Wiring.Anchor.Proto.GetName()]; op != "" {
+				b.Attention.Form = op
+			}
+		}
 		return nil
 	}); err != nil {
 		return nil, err
@@ -144,7 +150,7 @@ func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o
 	ctx, done := limited(ctx)
 	defer done()
 	for again := true; again && a.Plan.Changes(); {
-		trial, err := ViewApart(ctx, a.Model, proto.CloneOf(a.Model.Proto()))
+		trial, err := view(ctx, a.Model, proto.CloneOf(a.Model.Proto()), o.Device == nil)
 		if err != nil {
 			return err
 		}
@@ -266,11 +272,7 @@ func (a *Analysis) Hidden() *ort.Hidden {
 	if a.Padding == nil || len(a.Padding.Outputs) == 0 || a.Plan.Rows() != plan.VisibleRows {
 		return nil
 	}
-	mask := a.Padding.Mask
-	if a.Padding.Tokens != nil {
-		mask = a.Padding.Tokens
-	}
-	return &ort.Hidden{Mask: mask.Name, Added: a.Padding.Added, Outputs: a.Padding.Outputs}
+	return &ort.Hidden{Mask: a.Padding.From, Added: a.Padding.Added, Outputs: a.Padding.Outputs}
 }
 
 // Plugins names the plugins that the plan uses.

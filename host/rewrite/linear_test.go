@@ -113,6 +113,8 @@ func followed(follows string) string {
 	out z f32[rows, 64]
 	const scale f32[64]
 	const offset f32[64]
+	const one f32[1]
+	in row f32[1, 64]
 	y = graft.PackedLinear(x, p) columns=64
 	` + follows
 }
@@ -145,6 +147,44 @@ func TestFuseLinearEnds(t *testing.T) {
 			b = Sigmoid(a)
 			c = Mul(y, b)
 			z = Identity(c)`, []string{"PackedLinear", "Identity"}},
+		{"a bias and GELU as one", `
+			b = com.microsoft.BiasGelu(y, offset)
+			z = Identity(b)`, []string{"PackedLinear", "Identity"}},
+		{"a bias and approximate GELU as one", `
+			b = com.microsoft.FastGelu(y, offset)
+			z = Identity(b)`, []string{"PackedLinear", "Identity"}},
+		{"approximate GELU", `
+			b = com.microsoft.FastGelu(y)
+			z = Identity(b)`, []string{"PackedLinear", "Identity"}},
+		{"quick GELU", `
+			b = com.microsoft.QuickGelu(y) alpha=1.702
+			z = Identity(b)`, []string{"PackedLinear", "Identity"}},
+		{"quick GELU of another factor", `
+			b = com.microsoft.QuickGelu(y) alpha=1.5
+			z = Identity(b)`, []string{"PackedLinear", "QuickGelu", "Identity"}},
+		{"a bias that is one number", `
+			b = com.microsoft.BiasGelu(y, one)
+			z = Identity(b)`, []string{"PackedLinear", "BiasGelu", "Identity"}},
+		{"a residual, a bias and a normalization as one", `
+			n = com.microsoft.SkipLayerNormalization(y, x, scale, offset, offset)
+			z = Identity(n)`, []string{"PackedLinear", "Identity"}},
+		{"the residual before it, no bias and no shift", `
+			n = com.microsoft.SkipLayerNormalization(x, y, scale)
+			z = Identity(n)`, []string{"PackedLinear", "Identity"}},
+		{"what hands out", `
+			z = com.microsoft.SkipLayerNormalization(y, x, scale, offset)`, []string{"PackedLinear"}},
+		{"a sum that is read as well", `
+			n, , , s = com.microsoft.SkipLayerNormalization(y, x, scale, offset, offset)
+			z = Add(n, s)`, []string{"PackedLinear", "LayerNormalization", "Add"}},
+		{"a residual that is one row", `
+			n = com.microsoft.SkipLayerNormalization(y, row, scale, offset)
+			z = Identity(n)`, []string{"PackedLinear", "SkipLayerNormalization", "Identity"}},
+		{"a mean that is read", `
+			n, mean = com.microsoft.SkipLayerNormalization(y, x, scale, offset)
+			z = Add(n, mean)`, []string{"PackedLinear", "SkipLayerNormalization", "Add"}},
+		{"a linear layer beside itself", `
+			n = com.microsoft.SkipLayerNormalization(y, y, scale, offset)
+			z = Identity(n)`, []string{"PackedLinear", "SkipLayerNormalization", "Identity"}},
 		{"a sigmoid of another factor", `
 			a = Mul(y, 1.5)
 			b = Sigmoid(a)

@@ -123,11 +123,7 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}
-		mask := facts.Mask
-		if facts.Tokens != nil {
-			mask = facts.Tokens
-		}
-		if err := write(fed.Values[mask.Name], visible, facts.Added); err != nil {
+		if err := write(fed.Values[facts.From], visible, facts.Added); err != nil {
 			t.Fatal(err)
 		}
 		expected, err := plain.Run(t.Context(), fed.Values)
