@@ -29,8 +29,12 @@ var (
 	Panels = Operator{"packed-linear", "PackPanels"}
 )
 
-// IntegerLinear multiplies integers of eight bits with constant weights, several at once.
-var IntegerLinear = Operator{"quantized-linear", "QuantizedLinear"}
+// Operators of models in eight bits: one multiplies integers with constant weights, several at once, and one is attention between
+// such products, with the bits of ONNX Runtime's separate nodes.
+var (
+	IntegerLinear     = Operator{"quantized-linear", "QuantizedLinear"}
+	NodewiseAttention = Operator{"quantized-linear", "NodewiseAttention"}
+)
 
 // Operators that take hidden tokens out of a batch, attend within its sequences, and put rows back.
 var (

@@ -2,14 +2,27 @@ package plan
 
 import "fmt"
 
-// Fusion is a layer normalisation that ONNX Runtime makes one node of with the sum that it normalises, of the unpatched model.
-// Names are those of the model's values. Where it is one node and where it is two, last bits differ.
+// Fusion is what ONNX Runtime makes of nodes of the unpatched model, by the names of the model's values: a layer normalisation with the
+// sum that it normalises (Scale), a GELU by the error function (Gelu), or attention (Attention). One node rounds otherwise than
+// those that it stands for, and last bits differ.
 type Fusion struct {
-	Sum     [2]string // what is added up
+	Sum     [2]string // what is added up and normalised
 	Scale   string
 	Bias    string // "" for none
-	Output  string
 	Epsilon float32
+
+	Gelu string // what it is taken of
+
+	Attention *FusedAttention
+
+	Output string
+}
+
+// FusedAttention is softmax(Scale q k + mask) v, in nodes of which the first may multiply by the scale.
+type FusedAttention struct {
+	Query, Key, Value string // [B, H, S, D], [B, H, D, T], [B, H, T, V]
+	Mask              string // "" for none
+	Scale             float32
 }
 
 // askFusions notes what ONNX Runtime fuses, for the operators whose results have the bits of an unpatched session; without an

@@ -1,7 +1,6 @@
 package rewrite
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/opgraft/graft/host/defaults"
@@ -48,10 +47,8 @@ func (r *rewriter) joinQuantized(fusions []plan.Fusion) error {
 	if len(integers) == 0 {
 		return nil
 	}
-	for _, f := range fusions {
-		if err := r.normalise(f); err != nil {
-			return err
-		}
+	if err := r.fuse(fusions); err != nil {
+		return err
 	}
 	for _, x := range integers {
 		if err := r.joinReaders(x, readers[x]); err != nil {
@@ -61,57 +58,13 @@ func (r *rewriter) joinQuantized(fusions []plan.Fusion) error {
 	return nil
 }
 
-// fusedValues are the values that fusions name, as the model has them.
-func fusedValues(g *graph.Graph, fusions []plan.Fusion) map[string]*graph.Value {
-	named := map[string]*graph.Value{}
-	for _, f := range fusions {
-		for _, name := range []string{f.Sum[0], f.Sum[1], f.Scale, f.Bias, f.Output} {
-			if v := g.Lookup(name); v != nil {
-				named[name] = v
-			}
-		}
-	}
-	return named
-}
-
-// normalise puts the node in place that ONNX Runtime makes of a sum and its normalisation. It does so where it knows that both
-// summands have one shape, and of an operator's results it does not.
-func (r *rewriter) normalise(f plan.Fusion) error {
-	g := r.main
-	named := func(name string) *graph.Value {
-		v := r.named[name]
-		for v != nil && r.instead[v] != nil {
-			v = r.instead[v]
-		}
-		if v == nil || g.Lookup(v.Name) != v {
-			return nil
-		}
-		return v
-	}
-	a, b, scale, old := named(f.Sum[0]), named(f.Sum[1]), named(f.Scale), named(f.Output)
-	if a == nil || b == nil || scale == nil || old == nil || f.Bias != "" && named(f.Bias) == nil {
-		return fmt.Errorf("ONNX Runtime normalises a sum to %s of values that the model does not have", f.Output)
-	}
-	in := []*graph.Value{a, b, scale}
-	if f.Bias != "" {
-		in = append(in, named(f.Bias))
-	}
-	g.ImportOpset("com.microsoft", 1)
-	n, err := r.node(g, "com.microsoft", "SkipLayerNormalization", in, []string{g.FreshName("graft_normal")}, "epsilon", float64(f.Epsilon))
-	if err != nil {
-		return err
-	}
-	r.replaceApart(old, n.Out[0])
-	return nil
-}
-
 // joinReaders joins the matmuls that read one x.
 func (r *rewriter) joinReaders(x *graph.Value, nodes []*graph.Node) error {
 	nodes = slices.DeleteFunc(nodes, func(n *graph.Node) bool { return n.Input(1) != nodes[0].Input(1) || n.Input(2) != nodes[0].Input(2) })
 	rounds := x.Producer
 	floats := rounds != nil && rounds.Is("DynamicQuantizeLinear") && len(nodes) <= maxWeights && readBy(rounds, nodes)
 	for part := range slices.Chunk(nodes, maxWeights) {
-		if !floats && len(part) == 1 && r.headsOf(part[0].Out[0]) == nil {
+		if y := part[0].Out[0]; !floats && len(part) == 1 && r.headsOf(y) == nil && r.gelus[y] == nil {
 			continue
 		}
 		j := joined{in: slices.Clone(part[0].In[:quantizedOperands])}
@@ -141,18 +94,24 @@ func readBy(n *graph.Node, nodes []*graph.Node) bool {
 
 // joined is an operator in the making.
 type joined struct {
-	in      []*graph.Value
-	out     []*graph.Value // that its outputs stand for
-	heads   int64
-	xLayout int64
-	layouts [maxWeights]int64
+	in          []*graph.Value
+	out         []*graph.Value // that its outputs stand for
+	heads       int64
+	xLayout     int64
+	layouts     [maxWeights]int64
+	activations [maxWeights]int64
 }
 
-// add takes a matmul in, with the nodes after it that only tell heads apart.
+// geluActivation is GELU by the error function.
+const geluActivation = 1
+
+// add takes a matmul in, with the nodes after it that only tell heads apart, or with a GELU.
 func (j *joined) add(r *rewriter, n *graph.Node) {
 	out, layout := n.Out[0], int64(rowsLayout)
 	if h := r.headsOf(out); h != nil && (j.heads == 0 || j.heads == h.heads) {
 		j.heads, out, layout = h.heads, h.value, h.layout
+	} else if gelu := r.gelus[out]; gelu != nil {
+		j.activations[len(j.out)], out = geluActivation, gelu
 	}
 	j.layouts[len(j.out)] = layout
 	j.out = append(j.out, out)
@@ -242,7 +201,7 @@ func (j *joined) place(r *rewriter, g *graph.Graph) error {
 		outputs[i] = g.FreshName("graft_y")
 	}
 	n, err := r.node(g, manifest.Domain, defaults.IntegerLinear.Name, j.in, outputs,
-		"heads", j.heads, "x_layout", j.xLayout, "layouts", j.layouts[:])
+		"heads", j.heads, "x_layout", j.xLayout, "layouts", j.layouts[:], "activations", j.activations[:])
 	if err != nil {
 		return err
 	}

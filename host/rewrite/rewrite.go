@@ -67,6 +67,7 @@ type rewriter struct {
 	instead map[*graph.Value]*graph.Value // what stands for a value that was replaced
 	sums    map[string]*graph.Value       // what several blocks add to their scores, made once
 	named   map[string]*graph.Value       // of fusedValues
+	gelus   map[*graph.Value]*graph.Value // of matmuls of integers
 }
 
 // replace lets an operator's output stand for what the model drew.

@@ -22,17 +22,97 @@ func fusions(r ort.Request) (list []plan.Fusion, err error) {
 			return err
 		}
 		g.Walk(func(n *graph.Node) {
-			if !n.Is("com.microsoft.SkipLayerNormalization") || n.Input(0) == nil || n.Input(1) == nil || n.Input(2) == nil {
-				return
+			if f := fusion(n); f != nil {
+				list = append(list, *f)
 			}
-			f := plan.Fusion{Sum: [2]string{strings.Clone(n.In[0].Name), strings.Clone(n.In[1].Name)}, Scale: strings.Clone(n.In[2].Name),
-				Output: strings.Clone(n.Output(0).Name), Epsilon: n.Float("epsilon", 1e-12)}
-			if v := n.Input(3); v != nil {
-				f.Bias = strings.Clone(v.Name)
-			}
-			list = append(list, f)
 		})
 		return nil
 	})
 	return list, err
+}
+
+// fusion is what a node of an optimised graph stands for, or nil. Its names outlive the graph.
+func fusion(n *graph.Node) *plan.Fusion {
+	f := &plan.Fusion{}
+	switch {
+	case n.Is("com.microsoft.SkipLayerNormalization"):
+		if n.Input(0) == nil || n.Input(1) == nil || n.Input(2) == nil {
+			return nil
+		}
+		f.Sum, f.Scale = [2]string{name(n.In[0]), name(n.In[1])}, name(n.In[2])
+		f.Bias, f.Epsilon = name(n.Input(3)), n.Float("epsilon", 1e-12)
+	case n.Is("com.microsoft.Gelu", "Gelu"):
+		if kind := n.Attr("approximate"); n.Input(0) == nil || kind != nil && string(kind.GetS()) != "none" {
+			return nil
+		}
+		f.Gelu = name(n.In[0])
+	case n.Is("Softmax"):
+		var product *graph.Node
+		if f.Attention, product = attention(n); product == nil {
+			return nil
+		}
+		n = product
+	default:
+		return nil
+	}
+	f.Output = name(n.Output(0))
+	return f
+}
+
+// attention is what a softmax belongs to, and the product with the values, or nil.
+func attention(softmax *graph.Node) (*plan.FusedAttention, *graph.Node) {
+	a := &plan.FusedAttention{Scale: 1}
+	if axis := softmax.Int("axis", -1); axis != -1 && axis != 3 {
+		return nil, nil
+	}
+	weights := softmax.Output(0)
+	if weights.IsOutput || len(weights.Uses) != 1 || weights.Uses[0].Index != 0 || !weights.Uses[0].Node.Is("MatMul") {
+		return nil, nil
+	}
+	product := weights.Uses[0].Node
+	scores := alone(softmax.Input(0))
+	if scores != nil && scores.Is("Add") {
+		at := 0
+		if p := alone(scores.Input(0)); p == nil || !isProduct(p) {
+			at = 1
+		}
+		a.Mask, scores = name(scores.Input(1-at)), alone(scores.Input(at))
+	}
+	if scores == nil || !isProduct(scores) {
+		return nil, nil
+	}
+	if !scores.Is("MatMul") {
+		a.Scale = scores.Float("alpha", 1)
+	}
+	a.Query, a.Key, a.Value = name(scores.Input(0)), name(scores.Input(1)), name(product.Input(1))
+	return a, product
+}
+
+// isProduct reports a product of matrices as they lie.
+func isProduct(n *graph.Node) bool {
+	if n.Is("MatMul") {
+		return true
+	}
+	for _, of := range []string{"transA", "transB", "transBatchA", "transBatchB"} {
+		if n.Int(of, 0) != 0 {
+			return false
+		}
+	}
+	return n.Is("com.microsoft.FusedMatMul")
+}
+
+// alone is the node that makes a value which one node alone reads, or nil.
+func alone(v *graph.Value) *graph.Node {
+	if v == nil || v.IsOutput || len(v.Uses) != 1 {
+		return nil
+	}
+	return v.Producer
+}
+
+// name is a copy of a value's name, "" for no value.
+func name(v *graph.Value) string {
+	if v == nil {
+		return ""
+	}
+	return strings.Clone(v.Name)
 }

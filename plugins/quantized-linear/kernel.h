@@ -27,6 +27,7 @@ struct Tile {
   const int32_t* row_sums;  // of x
   const float* scales;
   const float* bias;  // or none
+  bool gelu;          // of what becomes of it
 
   int64_t columns;        // that are stored
   float* y[kTilePanels];  // of the first row, and the first column of each panel

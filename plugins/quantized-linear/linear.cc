@@ -176,6 +176,7 @@ class Call {
     tile.scales = scales;
     tile.zeros = w.zeros == nullptr ? nullptr : w.zeros + first;
     tile.bias = w.bias == nullptr ? nullptr : w.bias + first;
+    tile.gelu = w.gelu;
     for (int64_t end = row + rows; row < end; row += tile.rows) {
       tile.rows = static_cast<int>(std::min<int64_t>(kTileRows, end - row));
       tile.x = (rounds_ ? Integers() : problem_.integers) + row * tile.x_stride;

@@ -29,6 +29,7 @@ struct Weight {
   const int32_t* zeros = nullptr;  // that stand for 0; none where all are 0
   const float* scales = nullptr;
   const float* bias = nullptr;  // or none
+  bool gelu = false;            // of x W + b
   float* y = nullptr;
   Layout layout = Layout::kRows;
 };

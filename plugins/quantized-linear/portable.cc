@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exponential.h"
 #include "kernel.h"
 
 namespace graft {
@@ -37,6 +38,30 @@ int32_t Sum(const uint8_t* bytes, int64_t count) {
   return static_cast<int32_t>(sum);
 }
 
+template <int kTerms>
+float Horner(const float (&terms)[kTerms], float x) {
+  float p = terms[0];
+  for (int i = 1; i < kTerms; ++i) p = std::fma(p, x, terms[i]);
+  return p;
+}
+
+// 0.5 x (1 + erf(x / sqrt(2))).
+float Gelu(float x) {
+  const float in = x * kInverseSqrt2;
+  const float a = std::min(kErfGreatest, std::fabs(in));
+  float erf;
+  if (a > kErfSplit) {
+    float power = -std::fma(Horner(kErfBig, a), a, a);
+    const float m = std::fma(kLog2E, power, kRound) - kRound;
+    power = std::fma(m, kMinusLn2High, power);
+    power = std::fma(m, kMinusLn2Low, power);
+    erf = 1.0f - std::ldexp(Horner(kErfExp, power), static_cast<int>(m));
+  } else {
+    erf = std::fma(Horner(kErfSmall, a * a), a, a);
+  }
+  return 0.5f * x * (std::copysign(erf, in) + 1.0f);
+}
+
 // Sums wrap as those of vectors do.
 void RunTile(const Tile& t) {
   for (int r = 0; r < t.rows; ++r) {
@@ -53,6 +78,7 @@ void RunTile(const Tile& t) {
       }
       float y = static_cast<float>(static_cast<int32_t>(sum)) * t.scales[j];
       if (t.bias != nullptr) y += t.bias[j];
+      if (t.gelu) y = Gelu(y);
       float* to = t.y[j / kPanelColumns];
       to[r * t.row_stride + j % kPanelColumns * t.column_stride] = y;
     }

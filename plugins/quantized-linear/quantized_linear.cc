@@ -10,26 +10,16 @@
 
 #include "graft.h"
 #include "linear.h"
+#include "nodewise_attention.h"
+#include "runner.h"
 #include "weights.h"
 
 namespace {
 
 namespace quantized = graft::quantized;
 
-int64_t Threads(int32_t concurrency) { return std::max<int32_t>(1, concurrency); }
-
-// The threads of a run.
-quantized::Runner RunnerOf(const graft::RunContext& context) {
-  quantized::Runner runner;
-  runner.threads = Threads(context.concurrency());
-  runner.context = const_cast<graft::RunContext*>(&context);
-  runner.parallel_for = [](void* host, int64_t count, void (*task)(void*, int64_t),
-                           void* argument) {
-    static_cast<const graft::RunContext*>(host)->ParallelFor(
-        static_cast<uint64_t>(count), [&](uint64_t i) { task(argument, static_cast<int64_t>(i)); });
-  };
-  return runner;
-}
+using quantized::RunnerOf;
+using quantized::Threads;
 
 class QuantizedLinear {
  public:
@@ -59,7 +49,8 @@ class QuantizedLinear {
         .Int("heads", 0)     // H, where a layout is not 0
         .Int("x_layout", 0)  // 0: [..., K], 1: [B, H, S, K / H]
         .Ints("layouts",
-              {0, 0, 0});  // of the outputs. 0: [..., N], 1: [B, H, S, N / H], 2: [B, H, N / H, S]
+              {0, 0, 0})  // of the outputs. 0: [..., N], 1: [B, H, S, N / H], 2: [B, H, N / H, S]
+        .Ints("activations", {0, 0, 0});  // of the outputs. 0: none, 1: GELU by the error function
     return op;
   }
 
@@ -70,12 +61,19 @@ class QuantizedLinear {
                    ", needed is 0 or 1");
     graft::Require(layouts.size() == quantized::kMaxWeights, "QuantizedLinear: layouts has ",
                    layouts.size(), " numbers, needed are ", quantized::kMaxWeights);
+    const std::vector<int64_t> activations = context.Ints("activations");
+    graft::Require(activations.size() == quantized::kMaxWeights,
+                   "QuantizedLinear: activations has ", activations.size(), " numbers, needed are ",
+                   quantized::kMaxWeights);
     bool heads = x_layout != 0;
     for (size_t i = 0; i < layouts.size(); ++i) {
       graft::Require(layouts[i] >= 0 && layouts[i] <= 2, "QuantizedLinear: a layout is ",
                      layouts[i], ", needed is 0, 1 or 2");
       layouts_[i] = static_cast<quantized::Layout>(layouts[i]);
       heads |= layouts[i] != 0;
+      graft::Require(activations[i] == 0 || activations[i] == 1,
+                     "QuantizedLinear: an activation is ", activations[i], ", needed is 0 or 1");
+      gelus_[i] = activations[i] == 1;
     }
     x_layout_ = static_cast<quantized::Layout>(x_layout);
     graft::Require(heads ? heads_ > 0 : heads_ >= 0, "QuantizedLinear: heads is ", heads_,
@@ -169,6 +167,7 @@ class QuantizedLinear {
       to.scales = w.scales.data();
       to.bias = w.bias.empty() ? nullptr : w.bias.data();
       to.layout = layouts_[i];
+      to.gelu = gelus_[i];
       to.y = context.outputs[i].data<float>();
     }
     problem.weight_count = count;
@@ -292,9 +291,10 @@ class QuantizedLinear {
   int64_t heads_;
   quantized::Layout x_layout_;
   quantized::Layout layouts_[quantized::kMaxWeights];
+  bool gelus_[quantized::kMaxWeights];
   Weight weights_[quantized::kMaxWeights];
 };
 
 }  // namespace
 
-GRAFT_PLUGIN(QuantizedLinear);
+GRAFT_PLUGIN(QuantizedLinear, quantized::NodewiseAttention);

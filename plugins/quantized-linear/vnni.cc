@@ -4,26 +4,13 @@
 
 #if defined(__x86_64__)
 
-// GCC 12 takes the undefined operands of its own intrinsics for mistakes.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-
 #include <cstring>
 
-#define GRAFT_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
-#define GRAFT_UNROLL _Pragma("GCC unroll 8")
+#include "vectors.h"
 
 namespace graft {
 namespace quantized {
 namespace {
-
-constexpr int64_t kLanes = 16;
-
-GRAFT_VNNI inline __mmask16 Lanes(int64_t count) {
-  return count >= kLanes ? static_cast<__mmask16>(0xffff)
-                         : static_cast<__mmask16>((1u << count) - 1);
-}
 
 GRAFT_VNNI bool Range(const float* x, int64_t count, float* least, float* greatest) {
   constexpr int kChains = 4;
@@ -187,6 +174,7 @@ GRAFT_VNNI __attribute__((noinline)) void RunTile(const Tile& t) {
       }
       y[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(i), scale);
       if (t.bias != nullptr) y[r] = _mm512_add_ps(y[r], bias);
+      if (t.gelu) y[r] = Gelu(y[r]);
     }
     if (t.column_stride != 1) {
       StoreTransposed<kRows>(y, t.columns - first < kLanes ? t.columns - first : kLanes, t.y[p],
