@@ -3,13 +3,14 @@ package plan
 import "fmt"
 
 // Fusion is what ONNX Runtime makes of nodes of the unpatched model, by the names of the model's values: a layer normalisation with the
-// sum that it normalises (Scale), a GELU by the error function (Gelu), or attention (Attention). One node rounds otherwise than
+// sum that it normalises (Scale) or apart from it (Apart), a GELU by the error function (Gelu), or attention (Attention). One node rounds otherwise than
 // those that it stands for, and last bits differ.
 type Fusion struct {
 	Sum     [2]string // what is added up and normalised
 	Scale   string
 	Bias    string // "" for none
 	Epsilon float32
+	Apart   bool // the sum is a node of its own
 
 	Gelu string // what it is taken of
 

@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/graph"
@@ -29,12 +30,17 @@ func fusedValues(g *graph.Graph, fusions []plan.Fusion) map[string]*graph.Value 
 
 // fused is what stands now for a value that a fusion names, or nil.
 func (r *rewriter) fused(name string) *graph.Value {
-	v := r.named[name]
-	for v != nil && r.instead[v] != nil {
-		v = r.instead[v]
-	}
+	v := r.latest(r.named[name])
 	if v == nil || r.main.Lookup(v.Name) != v {
 		return nil
+	}
+	return v
+}
+
+// latest is what stands for a value after all replacements.
+func (r *rewriter) latest(v *graph.Value) *graph.Value {
+	for v != nil && r.instead[v] != nil {
+		v = r.instead[v]
 	}
 	return v
 }
@@ -42,13 +48,15 @@ func (r *rewriter) fused(name string) *graph.Value {
 // fuse does what ONNX Runtime does between matmuls of integers, so that what it sees of them is the same, and what operators do with
 // its bits.
 func (r *rewriter) fuse(fusions []plan.Fusion) (err error) {
-	r.gelus = map[*graph.Value]*graph.Value{}
+	r.gelus, r.norms = map[*graph.Value]*graph.Value{}, map[*graph.Value]*norm{}
 	for _, f := range fusions {
 		switch {
 		case f.Attention != nil:
 			err = r.attendNodewise(f)
 		case f.Gelu != "":
 			r.gelu(f)
+		case f.Apart:
+			r.normaliseAfter(f)
 		default:
 			err = r.normalise(f)
 		}
@@ -80,9 +88,60 @@ func (r *rewriter) normalise(f plan.Fusion) error {
 	return nil
 }
 
-// geluColumns is what the number of columns is a multiple of: the last elements of a tensor with others are none of a vector, and
-// ONNX Runtime computes those in another way.
-const geluColumns = 16
+// norm is a sum of a matmul's result with a residual, and its normalisation.
+type norm struct {
+	residual, scale, bias, output *graph.Value
+	epsilon                       float64
+}
+
+// normaliseAfter notes a normalisation of a sum with a matmul's result that nothing else reads: one axis of a constant length, along
+// which both summands and the factors lie.
+func (r *rewriter) normaliseAfter(f plan.Fusion) {
+	for i := range f.Sum {
+		x, residual := r.fused(f.Sum[i]), r.fused(f.Sum[1-i])
+		n := &norm{residual: residual, scale: r.fused(f.Scale), bias: r.fused(f.Bias), output: r.fused(f.Output), epsilon: float64(f.Epsilon)}
+		if x == nil || residual == nil || n.scale == nil || n.bias == nil || n.output == nil || x.IsOutput || len(x.Uses) != 1 ||
+			x.Producer == nil || x.Producer.Op() != quantizedLinear {
+			continue
+		}
+		columns := r.columns(x)
+		s, t := r.shapes.Of(x), r.shapes.Of(residual)
+		if columns == 0 || s.Rank != t.Rank || !slices.EqualFunc(s.Dims, t.Dims, graph.Dim.Equal) {
+			continue
+		}
+		if !r.isRow(n.scale, columns) || !r.isRow(n.bias, columns) {
+			continue
+		}
+		r.norms[x] = n
+		return
+	}
+}
+
+// isRow reports a value of floats with that many elements along one axis.
+func (r *rewriter) isRow(v *graph.Value, columns int64) bool {
+	s := r.shapes.Of(v)
+	if s.Rank != 1 || s.DType != onnx.Tensor_FLOAT {
+		return false
+	}
+	n, known := s.Dims[0].Const()
+	return known && n == columns
+}
+
+// vectorColumns is what the number of columns is a multiple of: the last elements of others are none of a vector, and ONNX Runtime
+// computes those in another way.
+const vectorColumns = 16
+
+// columns is the length of a value's last axis where it is constant and whole vectors, else 0.
+func (r *rewriter) columns(v *graph.Value) int64 {
+	s := r.shapes.Of(v)
+	if s.Rank < 1 {
+		return 0
+	}
+	if n, known := s.Dims[s.Rank-1].Const(); known && n > 0 && n%vectorColumns == 0 {
+		return n
+	}
+	return 0
+}
 
 // gelu notes what is a GELU of a matmul's result that nothing else reads.
 func (r *rewriter) gelu(f plan.Fusion) {
@@ -90,11 +149,7 @@ func (r *rewriter) gelu(f plan.Fusion) {
 	if x == nil || y == nil || x.IsOutput || len(x.Uses) > 2 { // once as a factor, once in the error function
 		return
 	}
-	s := r.shapes.Of(x)
-	if s.Rank < 1 {
-		return
-	}
-	if columns, known := s.Dims[s.Rank-1].Const(); known && columns > 0 && columns%geluColumns == 0 {
+	if r.columns(x) > 0 {
 		r.gelus[x] = y
 	}
 }

@@ -64,7 +64,7 @@ func (r *rewriter) joinReaders(x *graph.Value, nodes []*graph.Node) error {
 	rounds := x.Producer
 	floats := rounds != nil && rounds.Is("DynamicQuantizeLinear") && len(nodes) <= maxWeights && readBy(rounds, nodes)
 	for part := range slices.Chunk(nodes, maxWeights) {
-		if y := part[0].Out[0]; !floats && len(part) == 1 && r.headsOf(y) == nil && r.gelus[y] == nil {
+		if y := part[0].Out[0]; !floats && len(part) == 1 && r.headsOf(y) == nil && r.gelus[y] == nil && r.norms[y] == nil {
 			continue
 		}
 		j := joined{in: slices.Clone(part[0].In[:quantizedOperands])}
@@ -73,7 +73,7 @@ func (r *rewriter) joinReaders(x *graph.Value, nodes []*graph.Node) error {
 			j.readHeads(r, rounds)
 		}
 		for _, n := range part {
-			j.add(r, n)
+			j.add(r, n, len(part) == 1)
 		}
 		if err := j.place(r, x.Graph); err != nil {
 			return err
@@ -100,16 +100,20 @@ type joined struct {
 	xLayout     int64
 	layouts     [maxWeights]int64
 	activations [maxWeights]int64
+	norm        *norm // of a matmul alone
 }
 
 // geluActivation is GELU by the error function.
 const geluActivation = 1
 
-// add takes a matmul in, with the nodes after it that only tell heads apart, or with a GELU.
-func (j *joined) add(r *rewriter, n *graph.Node) {
+// add takes a matmul in, with the nodes after it that only tell heads apart, or with a GELU, or, of one alone,
+// with a sum and its normalisation.
+func (j *joined) add(r *rewriter, n *graph.Node, alone bool) {
 	out, layout := n.Out[0], int64(rowsLayout)
 	if h := r.headsOf(out); h != nil && (j.heads == 0 || j.heads == h.heads) {
 		j.heads, out, layout = h.heads, h.value, h.layout
+	} else if norm := r.norms[out]; norm != nil && len(j.out) == 0 && alone {
+		j.norm, out = norm, norm.output
 	} else if gelu := r.gelus[out]; gelu != nil {
 		j.activations[len(j.out)], out = geluActivation, gelu
 	}
@@ -200,7 +204,13 @@ func (j *joined) place(r *rewriter, g *graph.Graph) error {
 	for i := range outputs {
 		outputs[i] = g.FreshName("graft_y")
 	}
-	n, err := r.node(g, manifest.Domain, defaults.IntegerLinear.Name, j.in, outputs,
+	in, epsilon := j.in, 0.
+	if j.norm != nil {
+		in = append(in, make([]*graph.Value, quantizedOperands+maxWeights*weightOperands-len(in))...)
+		in = append(in, r.latest(j.norm.residual), j.norm.scale, j.norm.bias)
+		epsilon = j.norm.epsilon
+	}
+	n, err := r.node(g, manifest.Domain, defaults.IntegerLinear.Name, in, outputs, "epsilon", epsilon,
 		"heads", j.heads, "x_layout", j.xLayout, "layouts", j.layouts[:], "activations", j.activations[:])
 	if err != nil {
 		return err

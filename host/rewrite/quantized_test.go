@@ -71,12 +71,16 @@ func summary(m *onnx.Model) string {
 		name := n.GetOpType()
 		if n.GetDomain() == manifest.Domain {
 			name = fmt.Sprintf("%s(%d)->%d", name, len(n.Input), len(n.Output))
-			for _, of := range []string{"layouts", "x_layout"} {
+			for _, of := range []string{"layouts", "x_layout", "activations"} {
 				for _, a := range n.Attribute {
 					switch {
 					case a.GetName() != of:
 					case of == "layouts":
 						name += fmt.Sprint(a.GetInts())
+					case of == "activations":
+						if slices.Max(a.GetInts()) > 0 {
+							name += " gelu"
+						}
 					case a.GetI() != 0:
 						name += " of heads"
 					}
@@ -138,6 +142,56 @@ func TestFusedNormalisation(t *testing.T) {
 		m := apply(t, blockstest.Proto(t, text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return c.fusions, nil }}, quantizedLinear(t))
 		if got := summary(m); got != c.want {
 			t.Errorf("%s: runs %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestTakenIn: a GELU, a normalised sum and attention between matmuls of integers are part of an operator where ONNX Runtime has a node
+// for each, and nothing else reads what is between.
+func TestTakenIn(t *testing.T) {
+	const norm = `
+	const g f32[16]
+	const h f32[16]
+	const two f32[]
+	const root f32[]`
+	const gelu = `
+	d = Div(u, root)
+	e = Erf(d)
+	o = Add(e, root)
+	w = Mul(u, o)
+	y = Mul(w, two)`
+	summed := encoderEnds + norm + roundX + matmulOf("r", "x", "16") + "\n\tsum = Add(r, x)\n\ty = LayerNormalization(sum, g, h)"
+	apart := plan.Fusion{Sum: [2]string{"r", "x"}, Scale: "g", Bias: "h", Output: "y", Epsilon: 1e-5, Apart: true}
+	attention := encoderEnds + roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16") + attend + matmulOf("y", "c", "16")
+	attended := plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "vh", Scale: 1}, Output: "c"}
+	for _, c := range []struct {
+		name, text string
+		fusion     plan.Fusion
+		want       string
+	}{
+		{"GELU", encoderEnds + norm + roundX + matmulOf("u", "x", "16") + gelu, plan.Fusion{Gelu: "u", Output: "y"}, "QuantizedLinear(7)->1[0 0 0] gelu"},
+		{"GELU of rows that are read elsewhere", encoderEnds + "\n\tout z f32[b, n, 16]" + norm + roundX + matmulOf("u", "x", "16") + gelu + "\n\tz = Neg(u)",
+			plan.Fusion{Gelu: "u", Output: "y"}, "QuantizedLinear(7)->1[0 0 0], Div, Erf, Add, Mul, Mul, Neg"},
+		{"GELU of columns that are no whole vectors", strings.ReplaceAll(encoderEnds, "out y f32[b, n, 16]", "out y f32[b, n, 8]") + norm + roundX +
+			matmulOf("u", "x", "8") + gelu, plan.Fusion{Gelu: "u", Output: "y"}, "QuantizedLinear(7)->1[0 0 0], Div, Erf, Add, Mul, Mul"},
+		{"a normalised sum", summed, apart, "QuantizedLinear(18)->1[0 0 0]"},
+		{"a normalised sum of two matmuls of one x", encoderEnds + "\n\tout z f32[b, n, 16]" + norm + roundX + matmulOf("r", "x", "16") + matmulOf("z", "x", "16") +
+			"\n\tsum = Add(r, x)\n\ty = LayerNormalization(sum, g, h)", apart, "QuantizedLinear(11)->2[0 0 0], Add, LayerNormalization"},
+		{"a normalised sum that is read elsewhere", strings.ReplaceAll(summed, "const g", "out z f32[b, n, 16]\n\tconst g") + "\n\tz = Neg(r)", apart,
+			"QuantizedLinear(7)->1[0 0 0], Add, LayerNormalization, Neg"},
+		{"attention", attention, attended, "QuantizedLinear(15)->3[1 2 1], NodewiseAttention(3)->1, QuantizedLinear(7)->1[0 0 0] of heads"},
+		{"attention of values that the model does not have", attention, plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "w"}, Output: "c"},
+			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
+		{"attention with a mask of another rank", strings.ReplaceAll(attention, "in x", "in m f32[n]\n\tin x"),
+			plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "vh", Mask: "m"}, Output: "c"},
+			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
+	} {
+		m := apply(t, blockstest.Proto(t, c.text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return []plan.Fusion{c.fusion}, nil }}, quantizedLinear(t))
+		got, want := strings.Split(summary(m), ", "), strings.Split(c.want, ", ")
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: runs\n%s, want\n%s", c.name, summary(m), c.want)
 		}
 	}
 }

@@ -68,6 +68,7 @@ type rewriter struct {
 	sums    map[string]*graph.Value       // what several blocks add to their scores, made once
 	named   map[string]*graph.Value       // of fusedValues
 	gelus   map[*graph.Value]*graph.Value // of matmuls of integers
+	norms   map[*graph.Value]*norm        // of a sum with a matmul of integers
 }
 
 // replace lets an operator's output stand for what the model drew.

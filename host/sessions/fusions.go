@@ -41,6 +41,14 @@ func fusion(n *graph.Node) *plan.Fusion {
 		}
 		f.Sum, f.Scale = [2]string{name(n.In[0]), name(n.In[1])}, name(n.In[2])
 		f.Bias, f.Epsilon = name(n.Input(3)), n.Float("epsilon", 1e-12)
+	case n.Is("LayerNormalization"):
+		sum := alone(n.Input(0))
+		last := n.Int("axis", -1) == -1 && n.Output(1) == nil && n.Output(2) == nil
+		if sum == nil || !sum.Is("Add") || !last || n.Input(1) == nil || n.Input(2) == nil {
+			return nil
+		}
+		f.Sum, f.Scale = [2]string{name(sum.In[0]), name(sum.In[1])}, name(n.In[1])
+		f.Bias, f.Epsilon, f.Apart = name(n.In[2]), n.Float("epsilon", 1e-5), true
 	case n.Is("com.microsoft.Gelu", "Gelu"):
 		if kind := n.Attr("approximate"); n.Input(0) == nil || kind != nil && string(kind.GetS()) != "none" {
 			return nil

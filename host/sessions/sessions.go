@@ -92,7 +92,7 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 	}
 	defer m.Close()
 	if device.Kind == tensor.CPU.Kind {
-		o.Fusions = func() ([]plan.Fusion, error) { return fusions(r) }
+		o.Fusions = func() ([]plan.Fusion, error) { return s.fusionsOf(r) }
 	}
 	ctx, done := context.WithTimeout(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
 	defer done()

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "linear.h"
+#include "norm.h"
 
 namespace graft {
 namespace quantized {
@@ -42,6 +43,7 @@ struct Kernel {
   void (*quantize)(const float* x, int64_t count, float scale, uint8_t zero, uint8_t* to);
   int32_t (*sum)(const uint8_t* bytes, int64_t count);
   void (*tile)(const Tile& tile);
+  void (*normalise)(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y);
 };
 
 extern const Kernel kPortableKernel;

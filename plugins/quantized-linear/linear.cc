@@ -56,6 +56,9 @@ class Call {
   Call(const Problem& problem, const Plan& plan, const Kernel& kernel, char* workspace)
       : problem_(problem), plan_(plan), kernel_(kernel), workspace_(workspace) {
     for (int i = 0; i < kCounters; ++i) new (&Count(i)) Counter(0);
+    if (problem.norm.wanted) {
+      for (int64_t i = 0; i < plan.row_blocks; ++i) new (&SharesDone(i)) Counter(0);
+    }
     for (int i = 0; i < problem.weight_count; ++i) {
       sums_ |= problem.weights[i].zeros != nullptr;
       group_ends_[i] = (i == 0 ? 0 : group_ends_[i - 1]) +
@@ -99,6 +102,9 @@ class Call {
 
   Counter& Count(int i) {
     return *reinterpret_cast<Counter*>(workspace_ + plan_.counters + i * kAlignment);
+  }
+  Counter& SharesDone(int64_t row_block) {
+    return reinterpret_cast<Counter*>(workspace_ + plan_.shares_done)[row_block];
   }
   Range* Ranges() const { return reinterpret_cast<Range*>(workspace_ + plan_.ranges); }
   uint8_t* Integers() const { return reinterpret_cast<uint8_t*>(workspace_ + plan_.integers); }
@@ -149,6 +155,11 @@ class Call {
       MultiplyGroup(problem_.weights[i], group - (i == 0 ? 0 : group_ends_[i - 1]), row, rows,
                     rounding);
     }
+    // Whoever finishes a row block normalises it while it is near.
+    if (!problem_.norm.wanted) return;
+    if (SharesDone(task / plan_.shares).fetch_add(1, std::memory_order_acq_rel) + 1 == plan_.shares)
+      kernel_.normalise(problem_.norm, row, rows, problem_.weights[0].columns,
+                        problem_.weights[0].y);
   }
 
   void MultiplyGroup(const Weight& w, int64_t group, int64_t row, int64_t rows, Rounding rounding) {

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "norm.h"
+
 namespace graft {
 namespace quantized {
 
@@ -56,6 +58,9 @@ struct Problem {
 
   int weight_count = 0;
   Weight weights[kMaxWeights];
+
+  // Of the y of a single weight, of rows one after the other.
+  Norm norm;
 };
 
 // Runs task(argument, i) for every i in [0, count), in any order and on any threads, and returns

@@ -66,6 +66,7 @@ Plan MakePlan(const Problem& problem, int64_t threads) {
   plan.ranges = scratch.Take(plan.range_tasks, 3 * sizeof(float));
   plan.integers = scratch.Take(rows, static_cast<size_t>(plan.x_stride));
   plan.row_sums = scratch.Take(rows, sizeof(int32_t));
+  plan.shares_done = scratch.Take(problem.norm.wanted ? plan.row_blocks : 0, sizeof(int64_t));
   plan.total_bytes = scratch.bytes();
   return plan;
 }

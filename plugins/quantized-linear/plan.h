@@ -27,10 +27,11 @@ struct Plan {
   int64_t x_stride;  // bytes of a row of integers
 
   // Byte offsets into the aligned workspace.
-  size_t counters;  // int64 of each phase: next and finished
-  size_t ranges;    // of each task of the first phase: least, greatest, whether there is NaN
-  size_t integers;  // [M][x_stride]
-  size_t row_sums;  // [M]
+  size_t counters;     // int64 of each phase: next and finished
+  size_t ranges;       // of each task of the first phase: least, greatest, whether there is NaN
+  size_t integers;     // [M][x_stride]
+  size_t row_sums;     // [M]
+  size_t shares_done;  // int64 of each row block that is normalised
   size_t total_bytes;
 };
 

@@ -87,7 +87,7 @@ void RunTile(const Tile& t) {
 
 }  // namespace
 
-const Kernel kPortableKernel = {&Range, &Quantize, &Sum, &RunTile};
+const Kernel kPortableKernel = {&Range, &Quantize, &Sum, &RunTile, &NormalisePortable};
 
 }  // namespace quantized
 }  // namespace graft

@@ -43,13 +43,17 @@ class QuantizedLinear {
       op.OptionalInput("weight_zero_point" + n, integers)  // [N] or one number
           .OptionalInput("bias" + n, graft::kFloat32);     // [N] or [1]
     }
-    op.Output("y", graft::kFloat32)  // [..., N], or as layouts says
+    op.OptionalInput("residual", graft::kFloat32)      // as y, which is normalised with it
+        .OptionalInput("norm_scale", graft::kFloat32)  // [N]
+        .OptionalInput("norm_bias", graft::kFloat32);  // [N]
+    op.Output("y", graft::kFloat32)                    // [..., N], or as layouts says
         .OptionalOutput("y2", graft::kFloat32)
         .OptionalOutput("y3", graft::kFloat32)
         .Int("heads", 0)     // H, where a layout is not 0
         .Int("x_layout", 0)  // 0: [..., K], 1: [B, H, S, K / H]
         .Ints("layouts",
               {0, 0, 0})  // of the outputs. 0: [..., N], 1: [B, H, S, N / H], 2: [B, H, N / H, S]
+        .Float("epsilon", 0.0)            // of the normalisation
         .Ints("activations", {0, 0, 0});  // of the outputs. 0: none, 1: GELU by the error function
     return op;
   }
@@ -76,6 +80,7 @@ class QuantizedLinear {
       gelus_[i] = activations[i] == 1;
     }
     x_layout_ = static_cast<quantized::Layout>(x_layout);
+    epsilon_ = static_cast<float>(context.Float("epsilon"));
     graft::Require(heads ? heads_ > 0 : heads_ >= 0, "QuantizedLinear: heads is ", heads_,
                    ", needed is a number of them");
     for (int i = 0; i < quantized::kMaxWeights; ++i) {
@@ -94,6 +99,14 @@ class QuantizedLinear {
     const bool split = x_layout_ != quantized::Layout::kRows;
     graft::Require(split ? rank == 4 : rank >= 1, "QuantizedLinear: x has rank ", rank,
                    ", needed is ", split ? "4" : "1 or more");
+    const bool normalises = context.HasInput(kResidual);
+    graft::Require(
+        normalises == context.HasInput(kNormScale) && normalises == context.HasInput(kNormBias),
+        "QuantizedLinear: residual, norm_scale and norm_bias need each other");
+    graft::Require(
+        !normalises || (!context.HasInput(Of(1, kWeight)) && !context.HasInput(Of(2, kWeight)) &&
+                        layouts_[0] == quantized::Layout::kRows),
+        "QuantizedLinear: of several matrices, or of heads, nothing is normalised");
     // Of rows, one after the other.
     graft::Dim dims[GRAFT_MAX_RANK];
     int32_t axes = rank;
@@ -171,13 +184,22 @@ class QuantizedLinear {
       to.y = context.outputs[i].data<float>();
     }
     problem.weight_count = count;
+    if (context.inputs[kResidual].present()) SetNorm(context, &problem.norm);
     graft::Require(quantized::Run(problem, context.workspace(), RunnerOf(context)),
                    "QuantizedLinear: x has NaN, which has no integer");
   }
 
  private:
-  enum Input { kX, kXScale, kXZero, kFirstWeight };
   enum Part { kWeight, kScale, kZero, kBias, kParts };
+  enum Input : uint32_t {
+    kX,
+    kXScale,
+    kXZero,
+    kFirstWeight,
+    kResidual = kFirstWeight + quantized::kMaxWeights * kParts,
+    kNormScale,
+    kNormBias
+  };
   static uint32_t Of(int weight, Part part) {
     return static_cast<uint32_t>(kFirstWeight + weight * kParts + part);
   }
@@ -255,6 +277,26 @@ class QuantizedLinear {
     }
   };
 
+  void SetNorm(const graft::RunContext& context, quantized::Norm* norm) const {
+    const graft::Tensor residual = context.inputs[kResidual], y = context.outputs[0];
+    const int64_t columns = y.dim(-1);
+    graft::Require(residual.compact() && residual.elements() == y.elements(),
+                   "QuantizedLinear: the residual has ", residual.elements(),
+                   " elements, needed are those of y, ", y.elements());
+    graft::Require(columns % quantized::kNormColumns == 0, "QuantizedLinear: ", columns,
+                   " columns are normalised, needed is a multiple of ", quantized::kNormColumns);
+    for (const uint32_t input : {kNormScale, kNormBias}) {
+      const graft::Tensor of = context.inputs[input];
+      graft::Require(of.compact() && of.elements() == columns,
+                     "QuantizedLinear: the normalisation has ", of.elements(),
+                     " factors or summands, needed are ", columns);
+    }
+    norm->residual = residual.data<float>();
+    norm->scale = context.inputs[kNormScale].data<float>();
+    norm->bias = context.inputs[kNormBias].data<float>();
+    norm->epsilon = epsilon_;
+  }
+
   // Sizes, and x.
   quantized::Problem Bind(const graft::Tensors& inputs) const {
     const graft::Tensor x = inputs[kX];
@@ -274,6 +316,7 @@ class QuantizedLinear {
       problem.positions = x.dim(2);
     }
     if (x.type() != graft::kUInt8) problem.x = x.data<float>();
+    problem.norm.wanted = inputs[kResidual].present();
     problem.weight_count = 0;
     for (int i = 0; i < quantized::kMaxWeights; ++i) {
       const graft::Tensor weight = inputs[Of(i, kWeight)];
@@ -292,6 +335,7 @@ class QuantizedLinear {
   quantized::Layout x_layout_;
   quantized::Layout layouts_[quantized::kMaxWeights];
   bool gelus_[quantized::kMaxWeights];
+  float epsilon_;
   Weight weights_[quantized::kMaxWeights];
 };
 

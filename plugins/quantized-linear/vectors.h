@@ -13,7 +13,7 @@
 
 #include "exponential.h"
 
-#define GRAFT_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+#define GRAFT_VNNI __attribute__((target("fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
 #define GRAFT_UNROLL _Pragma("GCC unroll 8")
 
 namespace graft {

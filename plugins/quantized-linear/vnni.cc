@@ -220,12 +220,12 @@ void RunAny(const Tile& t) {
   }
 }
 
-constexpr Kernel kKernel = {&Range, &Quantize, &Sum, &RunAny};
+constexpr Kernel kKernel = {&Range, &Quantize, &Sum, &RunAny, &NormaliseVnni};
 
 bool CpuHasVnni() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni");
+  return __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 }
 
 }  // namespace
