@@ -55,6 +55,7 @@ func (r *rewriter) joinQuantized(fusions []plan.Fusion) error {
 			return err
 		}
 	}
+	r.passRanges()
 	return nil
 }
 
@@ -198,6 +199,27 @@ func (r *rewriter) split(rows, apart *graph.Value) int64 {
 	return heads
 }
 
+// isRounded reports one result in which something is taken in, and which a matmul rounds: the operator finds its range on the way.
+func (j *joined) isRounded() bool {
+	return len(j.out) == 1 && (j.norm != nil || j.activations[0] != 0) && slices.ContainsFunc(j.out[0].Uses, func(u graph.Use) bool {
+		return u.Node.Is("DynamicQuantizeLinear") || u.Node.Op() == quantizedLinear
+	})
+}
+
+// passRanges lets matmuls that round x know its range where the operator before has found it.
+func (r *rewriter) passRanges() {
+	r.main.Walk(func(n *graph.Node) {
+		r.main.Spend(1)
+		if n.Op() != quantizedLinear || len(n.In) < quantizedOperands || n.In[1] != nil || n.Int("x_layout", rowsLayout) != rowsLayout {
+			return
+		}
+		if before := n.Input(0).Producer; before != nil && before.Op() == quantizedLinear && before.Output(0) == n.Input(0) && before.Output(maxWeights) != nil &&
+			before.Graph == n.Graph {
+			n.SetInput(1, before.Output(maxWeights))
+		}
+	})
+}
+
 // place puts the operator into the graph.
 func (j *joined) place(r *rewriter, g *graph.Graph) error {
 	outputs := make([]string, len(j.out))
@@ -209,6 +231,9 @@ func (j *joined) place(r *rewriter, g *graph.Graph) error {
 		in = append(in, make([]*graph.Value, quantizedOperands+maxWeights*weightOperands-len(in))...)
 		in = append(in, r.latest(j.norm.residual), j.norm.scale, j.norm.bias)
 		epsilon = j.norm.epsilon
+	}
+	if j.isRounded() {
+		outputs = append(outputs, "", "", g.FreshName("graft_range"))
 	}
 	n, err := r.node(g, manifest.Domain, defaults.IntegerLinear.Name, in, outputs, "epsilon", epsilon,
 		"heads", j.heads, "x_layout", j.xLayout, "layouts", j.layouts[:], "activations", j.activations[:])

@@ -87,6 +87,9 @@ func summary(m *onnx.Model) string {
 				}
 			}
 		}
+		if len(n.Input) > 2 && strings.HasPrefix(n.Input[1], "graft_range") {
+			name += " in a known range"
+		}
 		list = append(list, name)
 	}
 	return strings.Join(list, ", ")
@@ -175,6 +178,8 @@ func TestTakenIn(t *testing.T) {
 		{"GELU of columns that are no whole vectors", strings.ReplaceAll(encoderEnds, "out y f32[b, n, 16]", "out y f32[b, n, 8]") + norm + roundX +
 			matmulOf("u", "x", "8") + gelu, plan.Fusion{Gelu: "u", Output: "y"}, "QuantizedLinear(7)->1[0 0 0], Div, Erf, Add, Mul, Mul"},
 		{"a normalised sum", summed, apart, "QuantizedLinear(18)->1[0 0 0]"},
+		{"a normalised sum that a matmul rounds", strings.ReplaceAll(summed, "y = Layer", "u = Layer") + "\n\tuq, us, uz = DynamicQuantizeLinear(u)" + matmulOf("y", "u", "16"),
+			plan.Fusion{Sum: apart.Sum, Scale: "g", Bias: "h", Output: "u", Apart: true}, "QuantizedLinear(18)->4[0 0 0], QuantizedLinear(7)->1[0 0 0] in a known range"},
 		{"a normalised sum of two matmuls of one x", encoderEnds + "\n\tout z f32[b, n, 16]" + norm + roundX + matmulOf("r", "x", "16") + matmulOf("z", "x", "16") +
 			"\n\tsum = Add(r, x)\n\ty = LayerNormalization(sum, g, h)", apart, "QuantizedLinear(11)->2[0 0 0], Add, LayerNormalization"},
 		{"a normalised sum that is read elsewhere", strings.ReplaceAll(summed, "const g", "out z f32[b, n, 16]\n\tconst g") + "\n\tz = Neg(r)", apart,

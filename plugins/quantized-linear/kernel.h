@@ -31,6 +31,7 @@ struct Tile {
   bool gelu;          // of what becomes of it
 
   int64_t columns;        // that are stored
+  Range* range;           // takes in what is stored, or none
   float* y[kTilePanels];  // of the first row, and the first column of each panel
   int64_t row_stride;     // floats from one row to the next: 1 where column_stride is not
   int64_t column_stride;  // floats from one column to the next
@@ -43,7 +44,8 @@ struct Kernel {
   void (*quantize)(const float* x, int64_t count, float scale, uint8_t zero, uint8_t* to);
   int32_t (*sum)(const uint8_t* bytes, int64_t count);
   void (*tile)(const Tile& tile);
-  void (*normalise)(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y);
+  void (*normalise)(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y,
+                    Range* range);
 };
 
 extern const Kernel kPortableKernel;

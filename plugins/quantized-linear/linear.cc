@@ -22,12 +22,6 @@ constexpr int kSignMove = 128;
 
 using Counter = std::atomic<int64_t>;
 
-// Of a task of the first phase.
-struct Range {
-  float least, greatest;
-  float numbers;  // 0 where there is NaN
-};
-
 // Of all x.
 struct Rounding {
   float scale;
@@ -48,6 +42,16 @@ Rounding RoundingOf(float least, float greatest) {
   // std::min and std::max give their first argument where the second is NaN.
   r.zero = static_cast<uint8_t>(std::nearbyint(std::max(0.0f, std::min(kSteps, zero))));
   return r;
+}
+
+Range Joined(const Range* ranges, int64_t count) {
+  Range all;
+  for (int64_t i = 0; i < count; ++i) {
+    all.least = std::min(all.least, ranges[i].least);
+    all.greatest = std::max(all.greatest, ranges[i].greatest);
+    all.numbers = std::min(all.numbers, ranges[i].numbers);
+  }
+  return all;
 }
 
 // One call, seen by all its workers.
@@ -83,18 +87,18 @@ class Call {
               [&](int64_t task) { Multiply(task, rounding); });
   }
 
+  // That of y, once all is done.
+  void StoreRange() const {
+    if (problem_.y_range_wanted)
+      *problem_.y_range = Joined(RangesOfY(), plan_.row_blocks * plan_.shares);
+  }
+
   // The rounding of all x, from the ranges of its parts. False where there is NaN.
   bool Whole(Rounding* rounding) const {
-    float least = 0.0f, greatest = 0.0f;
-    bool numbers = true;
-    for (int64_t i = 0; i < plan_.range_tasks; ++i) {
-      const Range& range = Ranges()[i];
-      least = std::min(least, range.least);
-      greatest = std::max(greatest, range.greatest);
-      numbers &= range.numbers != 0.0f;
-    }
-    *rounding = RoundingOf(least, greatest);
-    return numbers;
+    const Range range =
+        problem_.x_range_known ? *problem_.x_range : Joined(Ranges(), plan_.range_tasks);
+    *rounding = RoundingOf(range.least, range.greatest);
+    return range.numbers != 0.0f;
   }
 
  private:
@@ -106,6 +110,7 @@ class Call {
   Counter& SharesDone(int64_t row_block) {
     return reinterpret_cast<Counter*>(workspace_ + plan_.shares_done)[row_block];
   }
+  Range* RangesOfY() const { return reinterpret_cast<Range*>(workspace_ + plan_.y_ranges); }
   Range* Ranges() const { return reinterpret_cast<Range*>(workspace_ + plan_.ranges); }
   uint8_t* Integers() const { return reinterpret_cast<uint8_t*>(workspace_ + plan_.integers); }
   int32_t* RowSums() const { return reinterpret_cast<int32_t*>(workspace_ + plan_.row_sums); }
@@ -149,20 +154,23 @@ class Call {
     const int64_t rows = std::min(plan_.row_block, problem_.rows - row);
     const int64_t first = task % plan_.shares * plan_.share,
                   last = std::min(plan_.groups, first + plan_.share);
+    Range* range = nullptr;  // of what this task leaves of y
+    if (problem_.y_range_wanted) *(range = RangesOfY() + task) = Range();
     for (int64_t group = first; group < last; ++group) {
       int i = 0;
       while (group >= group_ends_[i]) ++i;
       MultiplyGroup(problem_.weights[i], group - (i == 0 ? 0 : group_ends_[i - 1]), row, rows,
-                    rounding);
+                    rounding, problem_.norm.wanted ? nullptr : range);
     }
     // Whoever finishes a row block normalises it while it is near.
     if (!problem_.norm.wanted) return;
     if (SharesDone(task / plan_.shares).fetch_add(1, std::memory_order_acq_rel) + 1 == plan_.shares)
       kernel_.normalise(problem_.norm, row, rows, problem_.weights[0].columns,
-                        problem_.weights[0].y);
+                        problem_.weights[0].y, range);
   }
 
-  void MultiplyGroup(const Weight& w, int64_t group, int64_t row, int64_t rows, Rounding rounding) {
+  void MultiplyGroup(const Weight& w, int64_t group, int64_t row, int64_t rows, Rounding rounding,
+                     Range* range) {
     constexpr int64_t kColumns = kPanelColumns * kTilePanels;
     int32_t start[kColumns];
     float scales[kColumns];
@@ -188,6 +196,7 @@ class Call {
     tile.zeros = w.zeros == nullptr ? nullptr : w.zeros + first;
     tile.bias = w.bias == nullptr ? nullptr : w.bias + first;
     tile.gelu = w.gelu;
+    tile.range = range;
     for (int64_t end = row + rows; row < end; row += tile.rows) {
       tile.rows = static_cast<int>(std::min<int64_t>(kTileRows, end - row));
       tile.x = (rounds_ ? Integers() : problem_.integers) + row * tile.x_stride;
@@ -273,6 +282,7 @@ size_t WorkspaceSize(const Problem& problem, int64_t threads) {
 }
 
 bool Run(const Problem& problem, void* workspace, const Runner& runner, Code code) {
+  if (problem.y_range_wanted) *problem.y_range = Range();
   if (problem.rows == 0) return true;
   const Plan plan = MakePlan(problem, runner.threads);
   const auto address = reinterpret_cast<uintptr_t>(workspace);
@@ -285,6 +295,7 @@ bool Run(const Problem& problem, void* workspace, const Runner& runner, Code cod
         runner.context, plan.workers,
         [](void* argument, int64_t) { static_cast<Call*>(argument)->Work(); }, &call);
   }
+  call.StoreRange();
   Rounding rounding;
   return problem.x == nullptr || call.Whole(&rounding);
 }

@@ -61,6 +61,11 @@ struct Problem {
 
   // Of the y of a single weight, of rows one after the other.
   Norm norm;
+
+  // Of x, where an operator before has found it, and for that of the y of a single weight.
+  bool x_range_known = false, y_range_wanted = false;
+  const Range* x_range = nullptr;
+  Range* y_range = nullptr;
 };
 
 // Runs task(argument, i) for every i in [0, count), in any order and on any threads, and returns

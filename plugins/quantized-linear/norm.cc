@@ -1,5 +1,6 @@
 #include "norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #if defined(__x86_64__)
@@ -9,7 +10,18 @@
 namespace graft {
 namespace quantized {
 
-void NormalisePortable(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y) {
+namespace {
+
+void Include(float v, Range* range) {
+  range->least = std::min(range->least, v);
+  range->greatest = std::max(range->greatest, v);
+  if (std::isnan(v)) range->numbers = 0.0f;
+}
+
+}  // namespace
+
+void NormalisePortable(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y,
+                       Range* range) {
   for (int64_t r = row; r < row + rows; ++r) {
     float* to = y + r * columns;
     double sums[4] = {};
@@ -30,6 +42,7 @@ void NormalisePortable(const Norm& norm, int64_t row, int64_t rows, int64_t colu
     const float factor = 1.0f / std::sqrt(squares[0] / static_cast<float>(columns) + norm.epsilon);
     for (int64_t j = 0; j < columns; ++j) {
       to[j] = std::fma(to[j] * factor, norm.scale[j], norm.bias[j]);
+      if (range != nullptr) Include(to[j], range);
     }
   }
 }
@@ -51,7 +64,8 @@ GRAFT_VNNI inline float Joined(__m256 v) {
 
 // Rows at once, since the sums of one wait for each other.
 template <int kRows>
-GRAFT_VNNI void NormaliseRows(const Norm& norm, const float* residual, int64_t columns, float* y) {
+GRAFT_VNNI void NormaliseRows(const Norm& norm, const float* residual, int64_t columns, float* y,
+                              RangeOf* range) {
   __m256d sums[kRows];
   GRAFT_UNROLL
   for (int r = 0; r < kRows; ++r) sums[r] = _mm256_setzero_pd();
@@ -96,31 +110,37 @@ GRAFT_VNNI void NormaliseRows(const Norm& norm, const float* residual, int64_t c
     GRAFT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const __m512 v = _mm512_mul_ps(_mm512_loadu_ps(y + r * columns + j), factor[r]);
-      _mm512_storeu_ps(y + r * columns + j, _mm512_fmadd_ps(v, scale, bias));
+      const __m512 n = _mm512_fmadd_ps(v, scale, bias);
+      range->Include(n, static_cast<__mmask16>(0xffff));
+      _mm512_storeu_ps(y + r * columns + j, n);
     }
   }
 }
 
 }  // namespace
 
-void NormaliseVnni(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y) {
+GRAFT_VNNI void NormaliseVnni(const Norm& norm, int64_t row, int64_t rows, int64_t columns,
+                              float* y, Range* range) {
   constexpr int kAtOnce = 4;
+  RangeOf found;
   for (const int64_t end = row + rows; row < end;) {
     const float* residual = norm.residual + row * columns;
     if (row + kAtOnce <= end) {
-      NormaliseRows<kAtOnce>(norm, residual, columns, y + row * columns);
+      NormaliseRows<kAtOnce>(norm, residual, columns, y + row * columns, &found);
       row += kAtOnce;
     } else {
-      NormaliseRows<1>(norm, residual, columns, y + row * columns);
+      NormaliseRows<1>(norm, residual, columns, y + row * columns, &found);
       ++row;
     }
   }
+  if (range != nullptr) found.Join(range);
 }
 
 #else
 
-void NormaliseVnni(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y) {
-  NormalisePortable(norm, row, rows, columns, y);
+void NormaliseVnni(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y,
+                   Range* range) {
+  NormalisePortable(norm, row, rows, columns, y, range);
 }
 
 #endif

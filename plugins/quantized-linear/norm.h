@@ -1,4 +1,5 @@
-// Layer normalisation of a sum, with the bits of ONNX Runtime's two nodes.
+// The range of numbers, and layer normalisation of a sum, with the bits of ONNX Runtime's two
+// nodes.
 //
 // The mean is that of four partial sums in float64. Squares of what is left are added up in eight
 // partial sums by fused multiply-adds, and the last step is one of those.
@@ -9,6 +10,12 @@
 
 namespace graft {
 namespace quantized {
+
+// The least and the greatest of some numbers and 0, and whether all are numbers.
+struct Range {
+  float least = 0.0f, greatest = 0.0f;
+  float numbers = 1.0f;  // 0 where there is NaN, and the others are of no use then
+};
 
 // Columns are a multiple of it.
 constexpr int64_t kNormColumns = 16;
@@ -22,8 +29,11 @@ struct Norm {
   float epsilon = 0.0f;
 };
 
-void NormalisePortable(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y);
-void NormaliseVnni(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y);
+// range, where it is not null, takes in what y becomes.
+void NormalisePortable(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y,
+                       Range* range);
+void NormaliseVnni(const Norm& norm, int64_t row, int64_t rows, int64_t columns, float* y,
+                   Range* range);
 
 }  // namespace quantized
 }  // namespace graft

@@ -46,7 +46,8 @@ Plan MakePlan(const Problem& problem, int64_t threads) {
   if (products < kSerialProducts) threads = 1;
 
   plan.range_chunk = kRangeChunk;
-  plan.range_tasks = problem.x == nullptr ? Size(0) : DivideUp(rows * depth, kRangeChunk);
+  plan.range_tasks =
+      problem.x == nullptr || problem.x_range_known ? Size(0) : DivideUp(rows * depth, kRangeChunk);
   plan.round_rows = std::max<int64_t>(1, kRoundChunk / std::max<int64_t>(1, depth));
   plan.round_tasks = DivideUp(rows, plan.round_rows);
 
@@ -67,6 +68,7 @@ Plan MakePlan(const Problem& problem, int64_t threads) {
   plan.integers = scratch.Take(rows, static_cast<size_t>(plan.x_stride));
   plan.row_sums = scratch.Take(rows, sizeof(int32_t));
   plan.shares_done = scratch.Take(problem.norm.wanted ? plan.row_blocks : 0, sizeof(int64_t));
+  plan.y_ranges = scratch.Take(problem.y_range_wanted ? tasks : 0, sizeof(Range));
   plan.total_bytes = scratch.bytes();
   return plan;
 }

@@ -32,6 +32,7 @@ struct Plan {
   size_t integers;     // [M][x_stride]
   size_t row_sums;     // [M]
   size_t shares_done;  // int64 of each row block that is normalised
+  size_t y_ranges;     // of each task of the third phase, where that of y is wanted
   size_t total_bytes;
 };
 

@@ -9,7 +9,7 @@ namespace graft {
 namespace quantized {
 namespace {
 
-bool Range(const float* x, int64_t count, float* least, float* greatest) {
+bool FindRange(const float* x, int64_t count, float* least, float* greatest) {
   float low = 0.0f, high = 0.0f;
   bool numbers = true;
   for (int64_t i = 0; i < count; ++i) {
@@ -79,6 +79,11 @@ void RunTile(const Tile& t) {
       float y = static_cast<float>(static_cast<int32_t>(sum)) * t.scales[j];
       if (t.bias != nullptr) y += t.bias[j];
       if (t.gelu) y = Gelu(y);
+      if (t.range != nullptr) {
+        t.range->least = std::min(t.range->least, y);
+        t.range->greatest = std::max(t.range->greatest, y);
+        if (std::isnan(y)) t.range->numbers = 0.0f;
+      }
       float* to = t.y[j / kPanelColumns];
       to[r * t.row_stride + j % kPanelColumns * t.column_stride] = y;
     }
@@ -87,7 +92,7 @@ void RunTile(const Tile& t) {
 
 }  // namespace
 
-const Kernel kPortableKernel = {&Range, &Quantize, &Sum, &RunTile, &NormalisePortable};
+const Kernel kPortableKernel = {&FindRange, &Quantize, &Sum, &RunTile, &NormalisePortable};
 
 }  // namespace quantized
 }  // namespace graft

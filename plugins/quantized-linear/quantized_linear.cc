@@ -29,7 +29,7 @@ class QuantizedLinear {
         "matmuls of integers of eight bits with constant matrices, with ONNX Runtime's bits");
     op.Input("x",
              {graft::kFloat32, graft::kUInt8})  // [..., K], or [B, H, S, K / H] as x_layout says
-        .OptionalInput("x_scale", graft::kFloat32)      // one number, of integers
+        .OptionalInput("x_scale", graft::kFloat32)  // one number, of integers; or range of floats
         .OptionalInput("x_zero_point", graft::kUInt8);  // one number, of integers
     for (const char* of : {"", "2", "3"}) {
       const std::string n = of;
@@ -49,8 +49,9 @@ class QuantizedLinear {
     op.Output("y", graft::kFloat32)                    // [..., N], or as layouts says
         .OptionalOutput("y2", graft::kFloat32)
         .OptionalOutput("y3", graft::kFloat32)
-        .Int("heads", 0)     // H, where a layout is not 0
-        .Int("x_layout", 0)  // 0: [..., K], 1: [B, H, S, K / H]
+        .OptionalOutput("range", graft::kFloat32)  // [3] of a single y: least, greatest, no NaN
+        .Int("heads", 0)                           // H, where a layout is not 0
+        .Int("x_layout", 0)                        // 0: [..., K], 1: [B, H, S, K / H]
         .Ints("layouts",
               {0, 0, 0})  // of the outputs. 0: [..., N], 1: [B, H, S, N / H], 2: [B, H, N / H, S]
         .Float("epsilon", 0.0)            // of the normalisation
@@ -92,13 +93,19 @@ class QuantizedLinear {
     const int32_t rank = context.InputRank(kX);
     const bool integers = context.InputType(kX) == graft::kUInt8;
     graft::Require(
-        integers == context.HasInput(kXScale) && integers == context.HasInput(kXZero),
+        (!integers || context.HasInput(kXScale)) && integers == context.HasInput(kXZero),
         "QuantizedLinear: x_scale and x_zero_point are those of an x of uint8, and it needs them");
     graft::Require(!integers || x_layout_ == quantized::Layout::kRows,
                    "QuantizedLinear: an x of uint8 has no heads");
     const bool split = x_layout_ != quantized::Layout::kRows;
     graft::Require(split ? rank == 4 : rank >= 1, "QuantizedLinear: x has rank ", rank,
                    ", needed is ", split ? "4" : "1 or more");
+    if (context.HasOutput(kRange)) {
+      graft::Require(!context.HasInput(Of(1, kWeight)) && !context.HasInput(Of(2, kWeight)) &&
+                         layouts_[0] == quantized::Layout::kRows,
+                     "QuantizedLinear: several matrices, or heads, have no range");
+      context.SetOutput(kRange, graft::kFloat32, {graft::Dim(kRangeSize)});
+    }
     const bool normalises = context.HasInput(kResidual);
     graft::Require(
         normalises == context.HasInput(kNormScale) && normalises == context.HasInput(kNormBias),
@@ -150,13 +157,13 @@ class QuantizedLinear {
   }
 
   uint64_t Workspace(const graft::WorkspaceContext& context) const {
-    const quantized::Problem problem = Bind(context.inputs);
+    const quantized::Problem problem = Bind(context.inputs, Wants(context.outputs));
     return graft::Size(quantized::WorkspaceSize(problem, Threads(context.concurrency)))
         .To<uint64_t>();
   }
 
   void Run(const graft::RunContext& context) const {
-    quantized::Problem problem = Bind(context.inputs);
+    quantized::Problem problem = Bind(context.inputs, Wants(context.outputs));
     const graft::Tensor x = context.inputs[kX];
     if (x.type() == graft::kUInt8) {
       problem.integers = x.data<uint8_t>();
@@ -184,12 +191,29 @@ class QuantizedLinear {
       to.y = context.outputs[i].data<float>();
     }
     problem.weight_count = count;
+    quantized::Range x_range, y_range;
+    if (problem.x_range_known) {
+      const graft::Tensor range = context.inputs[kXScale];
+      graft::Require(range.compact() && range.elements() == kRangeSize,
+                     "QuantizedLinear: the range of x has ", range.elements(),
+                     " elements, needed are ", kRangeSize);
+      std::memcpy(&x_range, range.raw(), sizeof x_range);
+      problem.x_range = &x_range;
+    }
+    problem.y_range = &y_range;
     if (context.inputs[kResidual].present()) SetNorm(context, &problem.norm);
     graft::Require(quantized::Run(problem, context.workspace(), RunnerOf(context)),
                    "QuantizedLinear: x has NaN, which has no integer");
+    if (problem.y_range_wanted) {
+      std::memcpy(context.outputs[kRange].data<float>(), &y_range, sizeof y_range);
+    }
   }
 
  private:
+  // What follows y, y2 and y3, as quantized::Range has it.
+  static constexpr uint32_t kRange = quantized::kMaxWeights;
+  static constexpr int64_t kRangeSize = 3;
+  static_assert(sizeof(quantized::Range) == kRangeSize * sizeof(float), "three floats");
   enum Part { kWeight, kScale, kZero, kBias, kParts };
   enum Input : uint32_t {
     kX,
@@ -297,8 +321,13 @@ class QuantizedLinear {
     norm->epsilon = epsilon_;
   }
 
+  template <typename Outputs>
+  static bool Wants(const Outputs& outputs) {
+    return outputs.size() > kRange && outputs[kRange].present();
+  }
+
   // Sizes, and x.
-  quantized::Problem Bind(const graft::Tensors& inputs) const {
+  quantized::Problem Bind(const graft::Tensors& inputs, bool y_range_wanted) const {
     const graft::Tensor x = inputs[kX];
     graft::Require(x.compact(), "QuantizedLinear: x must be compact");
     quantized::Problem problem;
@@ -316,6 +345,8 @@ class QuantizedLinear {
       problem.positions = x.dim(2);
     }
     if (x.type() != graft::kUInt8) problem.x = x.data<float>();
+    problem.x_range_known = problem.x != nullptr && inputs[kXScale].present();
+    problem.y_range_wanted = y_range_wanted;
     problem.norm.wanted = inputs[kResidual].present();
     problem.weight_count = 0;
     for (int i = 0; i < quantized::kMaxWeights; ++i) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "exponential.h"
+#include "norm.h"
 
 #define GRAFT_VNNI __attribute__((target("fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
 #define GRAFT_UNROLL _Pragma("GCC unroll 8")
@@ -25,6 +26,25 @@ GRAFT_VNNI inline __mmask16 Lanes(int64_t count) {
   return count >= kLanes ? static_cast<__mmask16>(0xffff)
                          : static_cast<__mmask16>((1u << count) - 1);
 }
+
+// A range in the making.
+struct RangeOf {
+  __m512 least, greatest;
+  __mmask16 nan = 0;
+
+  GRAFT_VNNI RangeOf() : least(_mm512_setzero_ps()), greatest(_mm512_setzero_ps()) {}
+  GRAFT_VNNI void Include(__m512 v, __mmask16 lanes) {
+    nan = static_cast<__mmask16>(nan | _mm512_mask_cmp_ps_mask(lanes, v, v, _CMP_UNORD_Q));
+    least = _mm512_mask_min_ps(least, lanes, least, v);
+    greatest = _mm512_mask_max_ps(greatest, lanes, greatest, v);
+  }
+  GRAFT_VNNI void Join(Range* range) const {
+    const float low = _mm512_reduce_min_ps(least), high = _mm512_reduce_max_ps(greatest);
+    if (low < range->least) range->least = low;
+    if (high > range->greatest) range->greatest = high;
+    if (nan != 0) range->numbers = 0.0f;
+  }
+};
 
 // A polynomial in Horner's form.
 template <int kTerms>

@@ -12,7 +12,7 @@ namespace graft {
 namespace quantized {
 namespace {
 
-GRAFT_VNNI bool Range(const float* x, int64_t count, float* least, float* greatest) {
+GRAFT_VNNI bool FindRange(const float* x, int64_t count, float* least, float* greatest) {
   constexpr int kChains = 4;
   __m512 low[kChains], high[kChains];
   for (int c = 0; c < kChains; ++c) low[c] = high[c] = _mm512_setzero_ps();
@@ -157,6 +157,7 @@ GRAFT_VNNI __attribute__((noinline)) void RunTile(const Tile& t) {
       for (int p = 0; p < kPanels; ++p) sum[p][r] = _mm512_dpbusd_epi32(sum[p][r], q, v[p]);
     }
   }
+  RangeOf range;
   GRAFT_UNROLL
   for (int p = 0; p < kPanels; ++p) {
     const int64_t first = p * kPanelColumns;
@@ -175,6 +176,7 @@ GRAFT_VNNI __attribute__((noinline)) void RunTile(const Tile& t) {
       y[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(i), scale);
       if (t.bias != nullptr) y[r] = _mm512_add_ps(y[r], bias);
       if (t.gelu) y[r] = Gelu(y[r]);
+      if (t.range != nullptr) range.Include(y[r], lanes);
     }
     if (t.column_stride != 1) {
       StoreTransposed<kRows>(y, t.columns - first < kLanes ? t.columns - first : kLanes, t.y[p],
@@ -184,6 +186,7 @@ GRAFT_VNNI __attribute__((noinline)) void RunTile(const Tile& t) {
     GRAFT_UNROLL
     for (int r = 0; r < kRows; ++r) _mm512_mask_storeu_ps(t.y[p] + r * t.row_stride, lanes, y[r]);
   }
+  if (t.range != nullptr) range.Join(t.range);
 }
 
 template <int kRows>
@@ -220,7 +223,7 @@ void RunAny(const Tile& t) {
   }
 }
 
-constexpr Kernel kKernel = {&Range, &Quantize, &Sum, &RunAny, &NormaliseVnni};
+constexpr Kernel kKernel = {&FindRange, &Quantize, &Sum, &RunAny, &NormaliseVnni};
 
 bool CpuHasVnni() {
   return __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&

@@ -141,11 +141,18 @@ void Check(const Linear& c, uint32_t seed) {
     w.gelu = c.gelu;
     w.y = y.data();
     if (c.norm) p.norm = {true, residual.data(), factors.data(), summands.data(), kEpsilon};
+    Range range{kNan, kNan, kNan};
+    p.y_range_wanted = true;
+    p.y_range = &range;
     const Runner runner = pool.runner();
     Guarded workspace(WorkspaceSize(p, runner.threads) / sizeof(float) + 1);
     ASSERT_TRUE(Run(p, workspace.data(), runner, code));
     EXPECT_TRUE(y.Untouched() && workspace.Untouched());
     ExpectNear(y.Values(), want, 2e-5);
+    const std::vector<float> got = y.Values();
+    EXPECT_EQ(range.least, std::min(0.0f, *std::min_element(got.begin(), got.end())));
+    EXPECT_EQ(range.greatest, std::max(0.0f, *std::max_element(got.begin(), got.end())));
+    EXPECT_EQ(range.numbers, 1.0f);
     if (code == kCodes[0]) first = y.Values();
     EXPECT_TRUE(SameBits(y.Values(), first)) << "code " << static_cast<int>(code);
   }
@@ -208,6 +215,49 @@ TEST(TakenIn, GeluOfAllNumbers) {
     }
     if (code == kCodes[0]) first = got;
     EXPECT_TRUE(SameBits(got, first));
+  }
+}
+
+// x is rounded by the range that is given, and refused where that says NaN; a y with NaN says so.
+TEST(TakenIn, RangesAreHandedOn) {
+  constexpr int64_t kColumns = 20;
+  const std::vector<uint8_t> weight(kColumns, 1);
+  std::vector<int8_t> panels(PackedBytes(1, kColumns));
+  const auto whole = static_cast<size_t>(PackedColumns(kColumns));
+  std::vector<int32_t> sums(whole);
+  Pack(weight.data(), true, 1, kColumns, panels.data(), sums.data());
+  const std::vector<float> scales(whole, 1.0f), x = {7.0f};
+  for (const Code code : kCodes) {
+    if (!Supports(code)) continue;
+    for (const float numbers : {0.0f, 1.0f}) {
+      for (const bool nan : {false, true}) {
+        std::vector<float> bias(whole, 0.0f);
+        if (nan) bias[kColumns - 1] = kNan;
+        const Range x_range{0.0f, 510.0f, numbers};  // a scale of 2: 7 is rounded to 4 twos
+        Range y_range;
+        Guarded y(kColumns);
+        Problem p;
+        p.rows = p.depth = 1;
+        p.x = x.data();
+        p.x_range_known = p.y_range_wanted = true;
+        p.x_range = &x_range;
+        p.y_range = &y_range;
+        p.weight_count = 1;
+        Weight& w = p.weights[0];
+        w.columns = kColumns;
+        w.panels = panels.data();
+        w.sums = sums.data();
+        w.scales = scales.data();
+        w.bias = bias.data();
+        w.y = y.data();
+        std::vector<char> workspace(WorkspaceSize(p, 1));
+        EXPECT_EQ(quantized::Run(p, workspace.data(), Runner(), code), numbers != 0);
+        if (numbers == 0) continue;
+        EXPECT_EQ(y.Values()[0], 8.0f);
+        if (!nan) EXPECT_EQ(y_range.greatest, 8.0f);
+        EXPECT_EQ(y_range.numbers, nan ? 0.0f : 1.0f);
+      }
+    }
   }
 }
 
