@@ -254,7 +254,9 @@ TEST(TakenIn, RangesAreHandedOn) {
         EXPECT_EQ(quantized::Run(p, workspace.data(), Runner(), code), numbers != 0);
         if (numbers == 0) continue;
         EXPECT_EQ(y.Values()[0], 8.0f);
-        if (!nan) EXPECT_EQ(y_range.greatest, 8.0f);
+        if (!nan) {
+          EXPECT_EQ(y_range.greatest, 8.0f);
+        }
         EXPECT_EQ(y_range.numbers, nan ? 0.0f : 1.0f);
       }
     }
