@@ -154,6 +154,9 @@ func (r *rewriter) gelu(f plan.Fusion) {
 	}
 }
 
+// chainDepth is the greatest depth of a product that ONNX Runtime sums up at once, however many threads share its columns.
+const chainDepth = 128
+
 // attendNodewise puts one operator in the place of attention's nodes: of queries as many as keys, since ONNX Runtime multiplies a
 // single row in another way.
 func (r *rewriter) attendNodewise(f plan.Fusion) error {
@@ -169,7 +172,8 @@ func (r *rewriter) attendNodewise(f plan.Fusion) error {
 		}
 	}
 	size, known := vs.Dims[3].Const()
-	if !known || size < 2 || !qs.Dims[2].Equal(ks.Dims[3]) || !vs.Dims[2].Equal(ks.Dims[3]) || !qs.Dims[3].Equal(ks.Dims[2]) {
+	depth, told := qs.Dims[3].Const()
+	if !known || !told || size < 2 || depth > chainDepth || !qs.Dims[2].Equal(ks.Dims[3]) || !vs.Dims[2].Equal(ks.Dims[3]) || !qs.Dims[3].Equal(ks.Dims[2]) {
 		return nil
 	}
 	for axis := range 2 {

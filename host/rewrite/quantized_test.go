@@ -185,6 +185,9 @@ func TestTakenIn(t *testing.T) {
 		{"a normalised sum that is read elsewhere", strings.ReplaceAll(summed, "const g", "out z f32[b, n, 16]\n\tconst g") + "\n\tz = Neg(r)", apart,
 			"QuantizedLinear(7)->1[0 0 0], Add, LayerNormalization, Neg"},
 		{"attention", attention, attended, "QuantizedLinear(15)->3[1 2 1], NodewiseAttention(3)->1, QuantizedLinear(7)->1[0 0 0] of heads"},
+		{"attention of heads that are summed up in parts", strings.NewReplacer("4,4]", "4,256]", "[0,0,16]", "[0,0,1024]").Replace(encoderEnds + roundX +
+			matmulOf("q", "x", "1024") + matmulOf("k", "x", "1024") + matmulOf("v", "x", "1024") + attend + strings.ReplaceAll(matmulOf("y", "c", "16"), "i8[16,", "i8[1024,")),
+			attended, "QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
 		{"attention of values that the model does not have", attention, plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "w"}, Output: "c"},
 			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
 		{"attention with a mask of another rank", strings.ReplaceAll(attention, "in x", "in m f32[n]\n\tin x"),
