@@ -34,7 +34,7 @@ struct Case {
   const char* op;
   std::vector<std::pair<const char*, int64_t>> attributes;
   std::vector<Given> inputs;
-  const char* needed;  // part of the message; "" where the call is fine
+  const char* needed;             // part of the message; "" where the call is fine
   uint32_t outputs = UINT32_MAX;  // that the node has; all by default
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
