@@ -134,6 +134,10 @@ func (c streamCase) run(ctx context.Context, b *bench, venv string) (*outcome, e
 	if err != nil {
 		return nil, err
 	}
+	if len(b.encoders.config) == 0 {
+		b.encoders.config = ignored // what vectors are made of are visible rows
+		defer func() { b.encoders.config = nil }()
+	}
 	s, err := b.openSides(ctx, e, 1)
 	if err != nil {
 		return nil, err
