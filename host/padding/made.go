@@ -31,7 +31,7 @@ func (m *masks) made(b *blocks.Block) (root *graph.Value, h Hides) {
 		m.main.Spend(1)
 		if m.ofTokens(v) {
 			m.follow(v, false)
-			if h, why := m.hides(b); why == "" && m.beforeAttention(v) {
+			if h, why := m.hides(b); why == "" && m.beforeAttention(v) && m.countable(b, v) {
 				m.found = v
 				return v, h
 			}
@@ -53,6 +53,12 @@ func (m *masks) ofTokens(v *graph.Value) bool {
 		}
 	}
 	return !s.Dims[0].Equal(s.Dims[1])
+}
+
+// countable reports a mask beside which rows are taken of the input that it is made from: one without axes between its own.
+func (m *masks) countable(b *blocks.Block, root *graph.Value) bool {
+	v := m.given(b, root)
+	return v == nil || m.shapes.Of(v).Rank == 2
 }
 
 // beforeAttention reports a value that is made from nothing of what attention makes.
@@ -84,7 +90,7 @@ func (m *masks) beforeAttention(v *graph.Value) bool {
 // given is the input of tokens that a mask is made from where the graph makes that: a program takes tokens for visible that are
 // so in it, whatever the graph makes of them. It is nil where there is none. A run in which it has other lengths is an error.
 func (m *masks) given(b *blocks.Block, root *graph.Value) *graph.Value {
-	if v := m.source(b); v != nil && !root.IsInput && m.shapes.Of(v).Rank == 2 && !namesTokens(v, maxGiven) {
+	if v := m.source(b); v != nil && !root.IsInput && !namesTokens(v, maxGiven) {
 		return v
 	}
 	return nil

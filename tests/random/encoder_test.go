@@ -64,3 +64,13 @@ func TestRandomEncoders(t *testing.T) {
 		}
 	}
 }
+
+// TestMaskThatTheGraphTurns: a graph hides each key by the mask of the one before. A program takes a token for visible that is so in
+// the mask which it gives, and gets the model's row of it.
+func TestMaskThatTheGraphTurns(t *testing.T) {
+	const seed = 3673 // with axes of one in the mask that it is given
+	b := newBench(t)
+	if _, err := b.check(t.Context(), MakeEncoder(seed, Limits{}), 1+2*(seed%2)); err != nil {
+		t.Error(err)
+	}
+}
