@@ -1,0 +1,71 @@
+package padding
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/roles"
+	"github.com/opgraft/graft/models"
+)
+
+// TestNothingToEncode: batches of no sequences, and sequences of no tokens, get what ONNX Runtime gives.
+func TestNothingToEncode(t *testing.T) {
+	b := open(t)
+	runs := 0
+	for _, f := range models.Fixtures() {
+		if f.Exporter == "full" {
+			continue
+		}
+		t.Run(f.String(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "model.onnx")
+			if err := f.Write(path, 1); err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer plain.Close()
+			for _, mode := range []plan.Padding{plan.ExactPadding, plan.IgnorePadding} {
+				s, computed := b.patched(t, path, mode)
+				defer s.Close()
+				for _, size := range [][2]int64{{0, 7}, {2, 0}, {0, 0}} {
+					where := fmt.Sprintf("%s (%s rows), %d x %d", mode, computed, size[0], size[1])
+					fed, err := inputs.Of(b.library, m, inputs.Options{Seed: 1, Lengths: map[roles.Length]int64{roles.Batch: size[0], roles.New: size[1], roles.Encoder: size[1]}})
+					if err != nil {
+						t.Fatalf("%s: %v", where, err)
+					}
+					want, err := plain.Run(t.Context(), fed.Values)
+					if err != nil {
+						continue
+					}
+					runs++
+					got, err := s.Run(t.Context(), fed.Values)
+					if err != nil {
+						t.Errorf("%s: %v", where, err)
+						continue
+					}
+					for i, o := range plain.Outputs() {
+						if w, g := want[i].Shape(), got[i].Shape(); !slices.Equal(w, g) {
+							t.Errorf("%s: %s has shape %v, want %v", where, o.Name, g, w)
+						}
+					}
+				}
+			}
+		})
+	}
+	if runs < 80 {
+		t.Errorf("ONNX Runtime ran %d of them, needed are 80 at least", runs)
+	}
+}
