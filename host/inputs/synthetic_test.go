@@ -144,6 +144,7 @@ func TestDefaultLengths(t *testing.T) {
 		{[]any{"encoder_sequence_length", "decoder_sequence_length", "past_decoder_sequence_length"}, "[512 1 512]"},
 		{[]any{"past_sequence_length", "sequence_length", "total_sequence_length"}, "[512 1 513]"},
 		{[]any{"rows + 1", 7}, "[129 7]"},
+		{[]any{"unk__215", 7}, "[1 7]"}, // rows of one size, whatever they are called
 	}
 	for _, c := range cases {
 		path := write(t, []value{{name: "x", dims: c.dims}}, []value{{name: "y", dims: c.dims}}, nil, "y = Identity(x)")
