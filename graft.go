@@ -101,8 +101,8 @@ func Enable(opts ...EnableOption) error {
 	for _, x := range opts {
 		x.enable(&o)
 	}
-	if o.shadow && o.strict {
-		return refuse("Shadow and Strict contradict each other: with Strict no session can run unpatched")
+	if err := o.checkShadow(); err != nil {
+		return err
 	}
 	if err := o.check(); err != nil {
 		return err
@@ -125,6 +125,10 @@ func Enable(opts ...EnableOption) error {
 	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}
 	if o.shadow {
 		hook.Same = trial.Difference
+		hook.Differences = o.differences
+		for _, share := range o.shares {
+			hook.Share = share
+		}
 	}
 	var undo []func() error
 	for _, l := range libraries {
@@ -150,6 +154,9 @@ func Enable(opts ...EnableOption) error {
 // returned; one warning was written. An error that the model's own session returns too is the program's, and reverts
 // nothing. [Strict] turns this off.
 func Reverted() int64 { return ort.Reverted() }
+
+// Shadowed is how many runs of this process were compared with the model, for [Shadow], and how many of them differed from it.
+func Shadowed() (runs, differed int64) { return ort.Shadowed() }
 
 // Disable undoes [Enable]. Sessions that exist stay as they are.
 func Disable() error {

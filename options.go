@@ -226,12 +226,15 @@ func OwnWeights() SessionOption {
 
 type enableOptions struct {
 	pluginOptions
-	bound  bool
-	own    bool
-	strict bool
-	verify bool
-	shadow bool
-	logger *slog.Logger
+	bound       bool
+	own         bool
+	strict      bool
+	verify      bool
+	shadow      bool
+	shares      []float64 // of other runs, 0 or 1
+	differences int
+	bears       bool // differences was given
+	logger      *slog.Logger
 }
 
 type enableOption func(*enableOptions)
@@ -274,8 +277,37 @@ func Verify() EnableOption {
 
 // Shadow compares real runs with the model: the first Run of each class of input shapes (which axes have a length of 0, 1 or
 // more) runs the model itself beside it. Where an output is outside the tolerance of `graft ab`, the model's results are
-// returned and the session runs unpatched from then on, with one warning. The model's own session stays in memory beside
+// returned and the session runs unpatched from then on, with one warning. With a share, 0.01 say, that share of all other
+// runs is compared too, by chance; one outside of 0 to 1 is an [ErrOption]. [Differences] says how many a session may give,
+// and [Shadowed] what was found. A run that is compared takes the time of both. The model's own session stays in memory beside
 // the patched one. [Strict] contradicts it. RunWithBinding and RunAsync are not compared.
-func Shadow() EnableOption {
-	return enableOption(func(o *enableOptions) { o.shadow = true })
+func Shadow(share ...float64) EnableOption {
+	return enableOption(func(o *enableOptions) { o.shadow, o.shares = true, append(o.shares, share...) })
+}
+
+// checkShadow refuses what Shadow and Differences cannot mean.
+func (o *enableOptions) checkShadow() error {
+	if o.shadow && o.strict {
+		return refuse("Shadow and Strict contradict each other: with Strict no session can run unpatched")
+	}
+	for _, share := range o.shares {
+		if !(share >= 0 && share <= 1) { // NaN is not
+			return refuse("Shadow is %v, needed is a share of runs, 0 to 1", share)
+		}
+	}
+	switch {
+	case len(o.shares) > 1:
+		return refuse("Shadow has %d shares, needed is one", len(o.shares))
+	case o.bears && !o.shadow:
+		return refuse("Differences is %d without Shadow, which finds them", o.differences)
+	case o.bears && o.differences < 1:
+		return refuse("Differences is %d, needed is a number from 1", o.differences)
+	}
+	return nil
+}
+
+// Differences says at which of the differences that [Shadow] finds in a session's runs it runs unpatched from then on: 1, the first,
+// without it. Of the runs before, too, the program gets the model's results. Below 1, or without Shadow, it is an [ErrOption].
+func Differences(n int) EnableOption {
+	return enableOption(func(o *enableOptions) { o.differences, o.bears = n, true })
 }

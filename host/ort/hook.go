@@ -26,6 +26,11 @@ type Hook struct {
 	// Then Run also runs the plain session for the first inputs of each class of shapes, by which axes have a length of
 	// 0, 1 or more, and a session that differs is as one that fails. Not for Strict hooks.
 	Same func(plain, patched *Value) (difference string)
+	// Share is that of all other runs which are compared too, 0 to 1.
+	Share float64
+	// Differences is how many of a session's runs differ when the plain one takes over; 0 is 1. Of those before, its results are
+	// the program's.
+	Differences int
 }
 
 // Install puts a hook before every function of the library's C API that creates a session:

@@ -2,10 +2,12 @@ package ort
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -50,9 +52,21 @@ func (l *Library) given(args [8]uintptr, h *Hidden) *Value {
 	return nil
 }
 
-// shadow runs the plain session beside a run of the patched one that went well, where its inputs are the first of their
-// class. places are where the program wanted outputs. Where one differs, the plain session takes over, and its
-// results are the program's.
+// shadowed counts runs that were compared, and those that differed.
+var shadowed, differed atomic.Int64
+
+// Shadowed is how many runs of the process were compared with those of plain sessions, and how many of them differed.
+func Shadowed() (runs, different int64) { return shadowed.Load(), differed.Load() }
+
+// compares reports a run that is to be compared: the first whose inputs are of their class, and a share of the others.
+func (b *wayBack) compares(args [8]uintptr) bool {
+	_, seen := b.seen.LoadOrStore(b.hook.library.classOf(args), true)
+	return !seen || b.share > 0 && rand.Float64() < b.share
+}
+
+// shadow runs the plain session beside a run of the patched one that went well, where it is to be compared. places are where
+// the program wanted outputs. Where one differs, the results of the plain session are the program's, and it takes over where
+// that was one difference too many.
 func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr) uintptr) (status uintptr) {
 	defer func() {
 		if p := recover(); p != nil { // the results are there
@@ -60,7 +74,7 @@ func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr)
 		}
 	}()
 	l := b.hook.library
-	if _, seen := b.seen.LoadOrStore(l.classOf(args), true); seen || len(places) == 0 || l.runOverlaps(args) {
+	if len(places) == 0 || !b.compares(args) || l.runOverlaps(args) {
 		return 0
 	}
 	if err := b.open(); err != nil {
@@ -97,10 +111,16 @@ func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr)
 			l.call(slotReleaseValue, native)
 		}
 	}
+	shadowed.Add(1)
 	if difference == "" {
 		return 0
 	}
-	b.revert(didDiffer, difference, "run", "repeated")
+	differed.Add(1)
+	if n := b.differ.Add(1); n > b.bears {
+		b.revert(didDiffer, difference, "run", "repeated", "differences", n)
+	} else {
+		b.logger.Debug("a run of a patched session answered otherwise than its model", "model", b.name, "reason", difference, "differences", n)
+	}
 	for i, place := range places {
 		if place == 0 {
 			l.call(slotReleaseValue, loadWord(args[7], i))

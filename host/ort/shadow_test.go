@@ -63,6 +63,49 @@ func TestShadow(t *testing.T) {
 	}
 }
 
+// TestShadowOfAShare: of runs whose class was compared a share is compared too, and the plain session takes over when as many
+// differed as are borne; the program gets its results of each.
+func TestShadowOfAShare(t *testing.T) {
+	s := stage(t, false)
+	active := *library.Installed()
+	active.Share, active.Differences = 1, 3
+	active.Same = func(plain, patched *Value) string {
+		a, _ := Data[float32](plain)
+		b, _ := Data[float32](patched)
+		if slices.Equal(a, b) {
+			return ""
+		}
+		return "off"
+	}
+	install(t, active)
+	x := session(t, s.plain, SessionOptions{})
+	s.how.Store(lies)
+	before := Reverted()
+	runs, different := Shadowed()
+	for i := range 5 {
+		expect(t, "a run that differs", run(t, x, 3, -4), 6, -4)
+		if reverted := Reverted() > before; reverted != (i >= 2) {
+			t.Errorf("after %d runs it is %t that the session reverted", i+1, reverted)
+		}
+	}
+	if now, apart := Shadowed(); now-runs != 3 || apart-different != 3 {
+		t.Errorf("%d runs compared, %d of them differed, want 3 and 3", now-runs, apart-different)
+	}
+	s.expectLog(t, 1, "answered otherwise than its model", "differences=3")
+
+	active.Share = 0
+	install(t, active)
+	s.how.Store(well)
+	y := session(t, s.plain, SessionOptions{})
+	runs, _ = Shadowed()
+	for range 20 {
+		expect(t, "a run", run(t, y, 3, -4), 6, -4)
+	}
+	if now, _ := Shadowed(); now-runs != 1 {
+		t.Errorf("%d runs compared without a share, want the first", now-runs)
+	}
+}
+
 // BenchmarkRun is the cost of a run of the smallest model: unpatched without a hook, and patched with its way back.
 func BenchmarkRun(b *testing.B) {
 	loop := func(b *testing.B, x *Session) {

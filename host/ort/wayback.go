@@ -28,6 +28,9 @@ type wayBack struct {
 	warned   atomic.Bool
 
 	same   func(plain, patched *Value) (difference string) // of Hook
+	share  float64                                         // of Hook
+	bears  int64                                           // differences before the plain session takes over
+	differ atomic.Int64                                    // runs that did
 	seen   sync.Map                                        // classes of shapes that were compared
 	hidden *Hidden                                         // of Patch
 }
@@ -68,7 +71,7 @@ func (h *hook) leaveWayBack(session uintptr, request Request, c creation, p *Pat
 		plain.release()
 		return
 	}
-	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same, hidden: p.Hidden}
+	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same, share: active.Share, bears: int64(max(active.Differences, 1)) - 1, hidden: p.Hidden}
 	b.foreign.Store(c.foreign(h.library))
 	err := b.remember(request)
 	if err != nil {
