@@ -56,6 +56,7 @@ setup:
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $$missing >/dev/null; \
 	fi
 	@go mod download
+	@go -C tests/registry/server mod download
 
 # cmake configures and builds one tree, with a line of progress now and then: folder, options, options of the build.
 build_tree = abi/cmake/build-tree.sh $(BUILD)/$(1) $(JOBS) -DGRAFT_ORT_INCLUDE=$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) $(2) -- $(3)

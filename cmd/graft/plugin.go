@@ -33,7 +33,7 @@ func (c *cli) plugin() *cobra.Command {
 		Args: noCommand,
 		RunE: showHelp,
 	}
-	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove())
+	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch())
 	return cmd
 }
 

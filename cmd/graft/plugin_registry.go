@@ -1,0 +1,229 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/archive"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/registry"
+	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/host/storage"
+)
+
+// indexVariable names the index that is searched without --index.
+const indexVariable = "GRAFT_PLUGIN_INDEX"
+
+// servers are the flags of commands that talk to servers.
+func (c *cli) servers(flags *pflag.FlagSet, o *registry.Options) {
+	flags.BoolVar(&o.PlainHTTP, "plain-http", false, "talk to registries without TLS: where nobody between can change what they say")
+	between(flags, &o.Stall, "stall", 30*time.Second, time.Millisecond, time.Hour, "time in which a server must send something")
+}
+
+// client talks to servers, with progress as talk.
+func (c *cli) client(o registry.Options) (*registry.Client, error) {
+	const step = 16 << 20
+	var told int64
+	o.Progress = func(done, total int64) {
+		if done-told >= step {
+			told = done
+			c.say("%d of %d MB", done>>20, max(total, 0)>>20)
+		}
+	}
+	return registry.New(o)
+}
+
+func (c *cli) pluginPush() *cobra.Command {
+	var o registry.Options
+	cmd := &cobra.Command{
+		Use:   "push ARCHIVE|INDEX.yaml oci://HOST/NAME:VERSION",
+		Short: "Publish a plugin's archive, and the signature beside it, in an OCI registry, or an index",
+		Long: `Pushes an archive as an OCI 1.1 artifact of the type ` + registry.ArtifactType + `.
+The tag is the plugin's version, in which a + is a _. Credentials are those of Docker's configuration.
+A version that is there is never replaced; the same archive again is no error.`,
+		Example: `  graft plugin push flash-decode-0.1.0.tar.gz oci://ghcr.io/me/flash-decode:0.1.0`,
+		Args:    exactly(2, "an archive and oci://HOST/NAME:VERSION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := registry.Parse(args[1])
+			if err != nil {
+				return err
+			}
+			if strings.HasSuffix(args[0], ".yaml") {
+				return c.pushIndex(cmd.Context(), args[0], r, o)
+			}
+			if info, err := os.Stat(args[0]); err != nil || info.IsDir() || !archive.Is(args[0]) {
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive", Needed: "an archive of a plugin's folder (.tar.gz)", Cause: err}
+			}
+			in, err := store.Inspect(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			client, err := c.client(o)
+			if err != nil {
+				return err
+			}
+			done, err := client.Push(cmd.Context(), args[0], in.Manifest, r)
+			if err != nil {
+				return err
+			}
+			return c.pushed(done, !done.Signed)
+		},
+	}
+	c.servers(cmd.Flags(), &o)
+	return cmd
+}
+
+// pushIndex publishes the file of an index.
+func (c *cli) pushIndex(ctx context.Context, file string, r registry.Reference, o registry.Options) error {
+	client, err := c.client(o)
+	if err != nil {
+		return err
+	}
+	done, err := client.PushIndex(ctx, file, r)
+	if err != nil {
+		return err
+	}
+	return c.pushed(done, false)
+}
+
+// pushed prints what was.
+func (c *cli) pushed(done *registry.Pushed, unsigned bool) error {
+	return c.print(struct {
+		SchemaVersion int `json:"schema_version"`
+		*registry.Pushed
+	}{schemaVersion, done}, func(w *page) {
+		what := "pushed"
+		if done.Known {
+			what = "there already:"
+		}
+		w.printf("%s %s\n%s\n", what, done.Reference, done.Digest)
+		if unsigned {
+			w.println("it is not signed")
+		}
+	})
+}
+
+func (c *cli) pluginPull() *cobra.Command {
+	var (
+		o      registry.Options
+		folder string
+	)
+	cmd := &cobra.Command{
+		Use:   "pull SOURCE",
+		Short: "Bring a plugin's archive, and its signature, from a registry or a server, without installing it",
+		Example: `  graft plugin pull oci://ghcr.io/me/flash-decode:0.1.0 --to mirror
+  graft plugin pull https://example.org/flash-decode-0.1.0.tar.gz`,
+		Args: exactly(1, "oci://HOST/NAME:VERSION or https://HOST/FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			done, err := c.pull(cmd.Context(), args[0], folder, o)
+			if err != nil {
+				return err
+			}
+			return c.print(struct {
+				SchemaVersion int `json:"schema_version"`
+				*registry.Pulled
+			}{schemaVersion, done}, func(w *page) {
+				w.printf("%s (%d bytes)\n%s\n", done.Archive, done.Bytes, done.Digest)
+				w.println(cmp.Or(done.Signature, "it is not signed"))
+			})
+		},
+	}
+	c.servers(cmd.Flags(), &o)
+	cmd.Flags().StringVar(&folder, "to", ".", "folder that the archive is written to")
+	return cmd
+}
+
+// pull brings what a text means to a folder.
+func (c *cli) pull(ctx context.Context, source, folder string, o registry.Options) (*registry.Pulled, error) {
+	r, err := registry.Parse(source)
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(o)
+	if err != nil {
+		return nil, err
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		return nil, err
+	}
+	c.say("bringing %s", source)
+	return client.Pull(ctx, r, folder)
+}
+
+func (c *cli) pluginSearch() *cobra.Command {
+	var (
+		o     registry.Options
+		index string
+	)
+	cmd := &cobra.Command{
+		Use:   "search [WORD...]",
+		Short: "Find plugins in an index, by words of their names, descriptions and operators",
+		Long: `Searches an index: a folder of YAML files, an entry each (name, version, description, operators,
+platforms, source), one file with a document for each, or such a file in a registry
+(graft plugin push index.yaml oci://HOST/NAME:TAG). An entry that has every word is shown.`,
+		Example: "  graft plugin search attention --index ./index\n  " + indexVariable + "=./index graft plugin search -o json",
+		RunE: func(cmd *cobra.Command, words []string) error {
+			index := cmp.Or(index, os.Getenv(indexVariable))
+			if index == "" {
+				return &diagnostic.Error{Kind: registry.ErrReference, Path: "graft plugin search", Found: "found no index", Needed: "--index, or " + indexVariable + ": a folder of YAML files, or one"}
+			}
+			list, err := c.readIndex(cmd.Context(), index, o)
+			if err != nil {
+				return err
+			}
+			found := registry.Search(list, words)
+			return c.print(struct {
+				SchemaVersion int              `json:"schema_version"`
+				Index         string           `json:"index"`
+				Plugins       []registry.Entry `json:"plugins"`
+			}{schemaVersion, index, found}, func(w *page) {
+				if len(found) == 0 {
+					w.printf("none of %d plugins in %s\n", len(list), index)
+					return
+				}
+				table := [][]string{{"name", "version", "description", "install"}}
+				for _, e := range found {
+					table = append(table, []string{e.Name, e.Version, e.Description, "graft plugin install " + e.Source})
+				}
+				w.table(table)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&index, "index", "", "folder, file or oci://HOST/NAME:TAG to search; $"+indexVariable+" without it")
+	c.servers(cmd.Flags(), &o)
+	return cmd
+}
+
+// readIndex reads one that lies here, or in a registry.
+func (c *cli) readIndex(ctx context.Context, index string, o registry.Options) ([]registry.Entry, error) {
+	if !registry.Is(index) {
+		return registry.ReadIndex(ctx, index)
+	}
+	r, err := registry.Parse(index)
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(o)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := storage.Temporary("")
+	if err != nil {
+		return nil, err
+	}
+	file, err := client.PullIndex(ctx, r, folder.Path)
+	var list []registry.Entry
+	if err == nil {
+		list, err = registry.ReadIndex(ctx, file)
+	}
+	return list, errors.Join(err, folder.Remove())
+}
