@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +41,11 @@ func beKilled(folder string) {
 		os.Stdout.WriteString(err.Error() + "\n")
 	}
 	os.Stdout.WriteString("ready\n")
-	select {}
+	for {
+		time.Sleep(time.Hour)
+		runtime.KeepAlive(f) // a file that nobody refers to is closed, and its lock with it
+		runtime.KeepAlive(t)
+	}
 }
 
 func names(t *testing.T, folder string) string {
