@@ -226,9 +226,14 @@ func (b *binder) rest(o Options) {
 		return lengths[roles.New]
 	}
 	for _, in := range b.graph.Inputs {
-		for _, d := range b.shapes.Of(in).Dims {
+		dims := b.shapes.Of(in).Dims
+		for i, d := range dims {
 			for _, s := range d.Symbols() {
 				if _, ok := b.at[s]; ok {
+					continue
+				}
+				if i == 0 && rows(dims, b.shapes.Claimed(s)) {
+					b.at[s] = lengths[roles.Batch]
 					continue
 				}
 				// Its name may be a sum of names.
@@ -246,6 +251,13 @@ func (b *binder) rest(o Options) {
 			}
 		}
 	}
+}
+
+// rows reports an input whose first axis counts rows of one size, and is called by a name of its own, whatever that is.
+func rows(dims []graph.Dim, claim graph.Dim) bool {
+	list := claim.Symbols()
+	fixed := !slices.ContainsFunc(dims[1:], func(d graph.Dim) bool { _, ok := d.Const(); return !ok })
+	return len(dims) > 1 && fixed && (!claim.Known() || len(list) == 1 && claim.Equal(graph.DimSym(list[0])))
 }
 
 // solve finds the one length that d lacks from what d is to be; it leaves alone

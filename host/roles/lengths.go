@@ -94,21 +94,8 @@ func (r *Roles) axesOf(v *graph.Value, is Input) []Axis {
 				at(i, r.symbols[symbols[0]])
 			}
 		}
-		if f.Rank > 1 && first == 0 && last == 0 && axes[0].Length == Unknown && alone(v) {
-			at(0, Batch) // rows of one size
-		}
 	}
 	return axes
-}
-
-// alone reports an input whose first axis has a length of its own: no sum of others.
-func alone(v *graph.Value) bool {
-	claims := v.Claims()
-	if len(claims) == 0 {
-		return false
-	}
-	list := claims[0].Symbols()
-	return len(list) == 0 || len(list) == 1 && claims[0].Equal(graph.DimSym(list[0]))
 }
 
 // imageSize is the height and width of images that most vision models take.
