@@ -60,8 +60,12 @@ A version that is there is never replaced; the same archive again is no error.`,
 			if strings.HasSuffix(args[0], ".yaml") {
 				return c.pushIndex(cmd.Context(), args[0], r, o)
 			}
-			if info, err := os.Stat(args[0]); err != nil || info.IsDir() || !archive.Is(args[0]) {
-				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive", Needed: "an archive of a plugin's folder (.tar.gz)", Cause: err}
+			info, err := os.Stat(args[0])
+			if err != nil {
+				return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: args[0], Found: "cannot read: " + diagnostic.Cause(err), Needed: "an archive of a plugin's folder (.tar.gz)", Cause: err}
+			}
+			if info.IsDir() || !archive.Is(args[0]) {
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive", Needed: "an archive of a plugin's folder (.tar.gz)"}
 			}
 			in, err := store.Inspect(cmd.Context(), args[0])
 			if err != nil {

@@ -6,6 +6,16 @@ import (
 	"testing"
 )
 
+// off says of values that differ at all that they do.
+func off(plain, patched *Value) string {
+	a, _ := Data[float32](plain)
+	b, _ := Data[float32](patched)
+	if slices.Equal(a, b) {
+		return ""
+	}
+	return "off"
+}
+
 // TestShadow: the first run of each class of shapes is compared, and where it differs the program gets the plain
 // session's results, also in places of its own.
 func TestShadow(t *testing.T) {
@@ -15,12 +25,7 @@ func TestShadow(t *testing.T) {
 		active := *library.Installed()
 		active.Same = func(plain, patched *Value) string {
 			compared++
-			a, _ := Data[float32](plain)
-			b, _ := Data[float32](patched)
-			if slices.Equal(a, b) {
-				return ""
-			}
-			return "off"
+			return off(plain, patched)
 		}
 		install(t, active)
 		x := session(t, s.plain, SessionOptions{})
@@ -69,14 +74,7 @@ func TestShadowOfAShare(t *testing.T) {
 	s := stage(t, false)
 	active := *library.Installed()
 	active.Share, active.Differences = 1, 3
-	active.Same = func(plain, patched *Value) string {
-		a, _ := Data[float32](plain)
-		b, _ := Data[float32](patched)
-		if slices.Equal(a, b) {
-			return ""
-		}
-		return "off"
-	}
+	active.Same = off
 	install(t, active)
 	x := session(t, s.plain, SessionOptions{})
 	s.how.Store(lies)
