@@ -41,12 +41,12 @@ func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched
 	if err != nil {
 		return nil, public(err, ErrBadModel)
 	}
-	if a.Plan.Replaced() > 0 {
+	if a.Plan.Changes() {
 		if err := a.Apply(analysis); err != nil {
 			return nil, public(err, ErrBadModel)
 		}
 	}
-	if a.Plan.Replaced() == 0 { // what was planned may turn out to be tied to the rest of the graph
+	if !a.Plan.Changes() { // what was planned may turn out to be tied to the rest of the graph
 		return nil, nothing(path, a)
 	}
 	if err := a.Write(ctx, out, model.WriteOptions{}); err != nil {

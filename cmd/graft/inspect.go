@@ -55,6 +55,7 @@ type inspectedValue struct {
 type inspectedWhole struct {
 	plan.Whole
 	Machine roofline `json:"machine"`
+	fewer   float64  // how many times as fast a run is expected to be without three tokens of four
 }
 
 // inspectedPadding says what becomes of tokens that the model's mask of tokens hides.
@@ -192,7 +193,7 @@ func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole ins
 		r.Unrecognised = []blocks.Unrecognised{}
 	}
 	if f := a.Padding; f != nil {
-		r.Padding = &inspectedPadding{Mask: f.From, Computed: a.Plan.Rows(), Reason: a.PaddingReason, Outputs: f.Outputs, Gain: whole.FewerTokens()}
+		r.Padding = &inspectedPadding{Mask: f.From, Computed: a.Plan.Rows(), Reason: a.PaddingReason, Outputs: f.Outputs, Gain: whole.fewer}
 	} else if a.PaddingReason != "" {
 		r.Padding = &inspectedPadding{Reason: a.PaddingReason}
 	}
@@ -241,5 +242,8 @@ func wholeModel(a *patch.Analysis, o plan.Options) inspectedWhole {
 	var w inspectedWhole
 	o.Machine, w.Machine = recorded()
 	w.Whole = a.Plan.Whole(a.Graph, a.Shapes, a.Report, o)
+	if a.Padding != nil {
+		w.fewer = a.Plan.FewerTokens(a.Graph, a.Shapes, a.Report, a.Padding, o)
+	}
 	return w
 }

@@ -81,7 +81,7 @@ var ErrSame = errors.New("both sides run the same operators")
 // differ refuses sides of two names of which neither replaces anything.
 func (p *pair) differ() error {
 	r := p.result
-	if r.ModelB != "" || p.a.Name == p.b.Name || p.a.Replaced+p.b.Replaced > 0 {
+	if r.ModelB != "" || p.a.Name == p.b.Name || p.a.changed || p.b.changed {
 		return nil
 	}
 	return &diagnostic.Error{Kind: ErrSame, Path: r.Model, Needed: "a side that replaces something",

@@ -21,6 +21,7 @@ type side struct {
 	session *ort.Session
 	results []*ort.Value
 	hidden  *ort.Hidden
+	changed bool // the plan changes the graph
 }
 
 // first opens a side and runs it once.
@@ -52,6 +53,7 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 		so.Unpatched = false
 		so.Patcher = (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
 			s.Blocks, s.Replaced, s.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
+			s.changed = a.Plan.Changes()
 			if s.hidden = a.Hidden(); s.hidden != nil {
 				s.Zeros = s.hidden.Outputs
 			}

@@ -90,6 +90,8 @@ func (a *apart) pass(n *graph.Node, in []*trace) *trace {
 		return a.where(n, in)
 	case pointwise[n.Op()], n.Is("Dropout") && n.Input(2) == nil:
 		return a.elements(n, in)
+	case n.Is("QuantizeLinear", "DequantizeLinear"):
+		return a.round(n, in)
 	case n.Is("MatMul"):
 		return a.multiply(n, in)
 	case n.Is("Softmax"):
@@ -190,6 +192,49 @@ func (a *apart) elements(n *graph.Node, in []*trace) *trace {
 	}
 	out.zero = false
 	return out
+}
+
+// round passes numbers that are rounded, all by one scale, to integers and back. Zeros stay: an integer stands for them, and it is the
+// same both ways. Scores do not stay below all others, as integers have a least one.
+func (a *apart) round(n *graph.Node, in []*trace) *trace {
+	if in[0] == nil || slices.ContainsFunc(in[1:], func(t *trace) bool { return t != nil }) || !a.single(n.Input(1)) {
+		return nil
+	}
+	out := *in[0]
+	out.low = -1
+	if n.Is("DequantizeLinear") && n.In[0].Producer.Is("QuantizeLinear") && a.sameZero(n, n.In[0].Producer) {
+		return &out
+	}
+	if n.Is("DequantizeLinear") || slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool { return !u.Node.Is("DequantizeLinear") || u.Index != 0 }) {
+		out.zero, out.none = false, -1
+	}
+	return &out
+}
+
+// single reports one scale for a whole tensor.
+func (a *apart) single(v *graph.Value) bool {
+	s := a.shapes.Of(v)
+	return s.Rank == 0 || s.Rank == 1 && s.Dims[0].Is(1)
+}
+
+// sameZero reports two nodes by which the same integer stands for zero.
+func (a *apart) sameZero(n, m *graph.Node) bool {
+	zero := func(n *graph.Node) (int64, bool) {
+		if n.Input(2) == nil {
+			return 0, true
+		}
+		if n.In[2].Tensor == nil {
+			return 0, false
+		}
+		list, err := a.main.Integers(n.In[2].Tensor, 1)
+		if err != nil || len(list) != 1 {
+			return 0, false
+		}
+		return list[0], true
+	}
+	x, ok := zero(n)
+	y, same := zero(m)
+	return ok && same && x == y
 }
 
 // keys is what a mask is where keys of a trace are hidden, for the queries that are visible.

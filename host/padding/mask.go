@@ -206,13 +206,76 @@ func (m *masks) source(b *blocks.Block) *graph.Value {
 		if v == nil || !v.IsInput {
 			return nil
 		}
-		s := m.shapes.Of(v)
-		if s.Rank < 2 || s.Rank > 4 || root != nil || slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) }) {
+		if root != nil || !m.spansTokens(v) {
 			return nil
 		}
-		switch s.DType {
-		case onnx.Tensor_INT64, onnx.Tensor_INT32, onnx.Tensor_BOOL, onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
+		if m.isMask(v) {
 			root = v
+		}
+	}
+	return root
+}
+
+// spansTokens reports a value (B, S), or with axes of one between them.
+func (m *masks) spansTokens(v *graph.Value) bool {
+	s := m.shapes.Of(v)
+	return s.Rank >= 2 && s.Rank <= 4 && !slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) })
+}
+
+// isMask reports such a value of a type that masks have.
+func (m *masks) isMask(v *graph.Value) bool {
+	switch m.shapes.Of(v).DType {
+	case onnx.Tensor_INT64, onnx.Tensor_INT32, onnx.Tensor_BOOL, onnx.Tensor_FLOAT, onnx.Tensor_FLOAT16:
+		return m.spansTokens(v)
+	}
+	return false
+}
+
+// weighed is the one input of tokens that lowers what a softmax weighs, where attention is not a block: its products may be of
+// rounded numbers. It is nil where there is none.
+func (m *masks) weighed() *graph.Value {
+	for _, n := range m.main.Nodes {
+		if !n.Is("Softmax") {
+			continue
+		}
+		scores := n.Input(0)
+		for range maxGiven {
+			if scores == nil || scores.Producer == nil {
+				break
+			}
+			sum := scores.Producer
+			for _, v := range sum.In {
+				if root := m.tokens(v); root != nil {
+					return root
+				}
+			}
+			scores = sum.Input(0)
+		}
+	}
+	return nil
+}
+
+// tokens is the input of tokens that a value is made from, and nothing else that changes; nil where there is none.
+func (m *masks) tokens(v *graph.Value) (root *graph.Value) {
+	seen := map[*graph.Value]bool{}
+	for way := []*graph.Value{v}; len(way) > 0; way = way[1:] {
+		v := way[0]
+		if v == nil || seen[v] {
+			continue
+		}
+		seen[v] = true
+		m.main.Spend(1)
+		switch {
+		case len(seen) > maxMade:
+			return nil
+		case v.IsInput && (root != nil || !m.isMask(v)):
+			return nil
+		case v.IsInput:
+			root = v
+		case v.Producer != nil && len(v.Producer.Subgraphs) > 0:
+			return nil
+		case v.Producer != nil && !v.Producer.Is("Shape", "Size"):
+			way = append(way, v.Producer.In...)
 		}
 	}
 	return root

@@ -160,6 +160,9 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 		root = other
 	}
 	if root == nil {
+		root = masks.weighed()
+	}
+	if root == nil {
 		return nil, why
 	}
 	s := shapes.Of(root)

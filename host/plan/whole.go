@@ -67,29 +67,6 @@ func (x Whole) String() string {
 	return s
 }
 
-// FewerTokens is how many times as long a run takes at the most tokens of the range as at a quarter of them, as a run takes
-// that leaves three hidden tokens of four out; 0 where the range has no such two.
-func (x Whole) FewerTokens() float64 {
-	best := 0.0
-	for _, a := range x.Samples {
-		for _, b := range x.Samples {
-			quarter := 0
-			for name, n := range a.Symbols {
-				switch m := b.Symbols[name]; {
-				case n == 4*m && m >= ranges[roles.New][1]:
-					quarter++
-				case n != m:
-					quarter = len(a.Symbols) + 1
-				}
-			}
-			if quarter == 1 && b.Patched > 0 {
-				best = max(best, a.Patched/b.Patched)
-			}
-		}
-	}
-	return best
-}
-
 // Whole estimates a run of the model with and without the plan: the work of all nodes on the
 // roofline of Options.Machine, over the range of lengths that the choices were made for. The
 // unpatched model is what ONNX Runtime runs after its own fusions.
@@ -134,17 +111,67 @@ func (p *Plan) At(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f
 	if f == nil || p.Rows() != VisibleRows || visible >= 1 {
 		return s, nil
 	}
-	shorter := maps.Clone(at)
-	positions := shapes.Of(f.Mask)
-	for _, name := range positions.Dims[positions.Rank-1].Symbols() {
-		shorter[name] = int64(math.Ceil(float64(at[name]) * visible))
-	}
-	fewer, why := w.sample(shorter)
+	s.Patched, why = w.visible(f, at, visible)
 	if why != "" {
 		return s, errors.New(why)
 	}
-	s.Patched = fewer.Patched
 	return s, nil
+}
+
+// FewerTokens is how many times as fast a run of long sequences is expected to be when three hidden tokens of four are left out; 0
+// where that is not known.
+func (p *Plan) FewerTokens(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f *padding.Facts, o Options) float64 {
+	w, why := p.whole(g, shapes, report, o)
+	if why != "" {
+		return 0
+	}
+	best := 0.0
+	for _, at := range w.range_ {
+		long := slices.ContainsFunc(positions(shapes, f), func(name string) bool { return at[name] >= 4*ranges[roles.New][1] })
+		s, why := w.sample(at)
+		if !long || why != "" {
+			continue
+		}
+		if fewer, why := w.visible(f, at, 0.25); why == "" && fewer > 0 {
+			best = max(best, s.Patched/fewer)
+		}
+	}
+	return best
+}
+
+// positions are the symbols of the length of sequences.
+func positions(shapes *graph.Shapes, f *padding.Facts) []string {
+	mask := shapes.Of(f.Mask)
+	return mask.Dims[mask.Rank-1].Symbols()
+}
+
+// visible is the expected time of a patched run at some lengths when a share of the tokens is computed. Where attention stays as the model
+// has it, that goes over all of them.
+func (w *whole) visible(f *padding.Facts, at map[string]int64, share float64) (seconds float64, why string) {
+	shorter := maps.Clone(at)
+	for _, name := range positions(w.shapes, f) {
+		shorter[name] = int64(math.Ceil(float64(at[name]) * share))
+	}
+	fewer := func(n *graph.Node) bool { return true }
+	if f.Apart {
+		rows := map[*graph.Node]bool{}
+		for _, n := range slices.Concat(f.Early, f.Late) {
+			rows[n] = true
+		}
+		for _, b := range f.Blocks {
+			for _, n := range w.region(b.Block) {
+				rows[n] = true
+			}
+		}
+		fewer = func(n *graph.Node) bool { return rows[n] }
+	}
+	s, why := w.sampleOf(func(n *graph.Node) map[string]int64 {
+		if fewer(n) {
+			return shorter
+		}
+		return at
+	})
+	return s.Patched, why
 }
 
 // whole gathers what estimates of a run count, or says why there are none.
@@ -234,10 +261,16 @@ func (w *whole) take(p *Plan) map[*graph.Node]bool {
 
 // sample estimates a run with and without the plan at some lengths.
 func (w *whole) sample(at map[string]int64) (s WholeSample, why string) {
+	s, why = w.sampleOf(func(*graph.Node) map[string]int64 { return at })
 	s.Symbols = at
+	return s, why
+}
+
+// sampleOf estimates a run in which nodes have lengths of their own.
+func (w *whole) sampleOf(lengths func(*graph.Node) map[string]int64) (s WholeSample, why string) {
 	seen := map[*fusion]bool{}
 	for _, n := range w.rest {
-		t, ok := 0.0, true
+		t, ok, at := 0.0, true, lengths(n)
 		if f := w.fused[n]; f != nil {
 			if seen[f] {
 				continue
@@ -255,7 +288,11 @@ func (w *whole) sample(at map[string]int64) (s WholeSample, why string) {
 	}
 	s.Patched = s.Unpatched
 	for i := range w.replaced {
-		unpatched, patched, ok := w.compared(&w.replaced[i], at)
+		r := &w.replaced[i]
+		if len(r.nodes) == 0 {
+			return s, "the lengths of a replaced block are not known"
+		}
+		unpatched, patched, ok := w.compared(r, lengths(r.nodes[0]))
 		if !ok {
 			return s, "the lengths of a replaced block are not known"
 		}

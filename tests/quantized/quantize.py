@@ -1,6 +1,7 @@
 """Quantises encoders as their exporters do, and a matmul alone with inputs that are rounded in special ways.
 
     python quantize.py ENCODER.onnx... FOLDER
+    python quantize.py --static ENCODER.onnx... FOLDER
 
 Prints a line for each model: its path, and that of its inputs or nothing.
 """
@@ -10,7 +11,7 @@ import sys
 
 import numpy
 import onnx
-from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 # The ways of quantize_dynamic: Optimum's for AVX-512 with VNNI, its default, and one with weights of 7 bits.
 WAYS = {
@@ -20,6 +21,9 @@ WAYS = {
     "unsigned-columns": {"per_channel": True, "weight_type": QuantType.QUInt8},
     "reduced": {"per_channel": True, "weight_type": QuantType.QInt8, "reduce_range": True},
 }
+
+# The ways of quantize_static: what is rounded by scales of calibration. With everything rounded, masks are too.
+STATIC = {"matmuls": ["MatMul", "Gemm"], "all": None}
 
 LARGEST = numpy.finfo(numpy.float32).max
 
@@ -54,8 +58,33 @@ def matmul(path):
     onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
 
 
+class Texts(CalibrationDataReader):
+    """Token ids without padding, drawn by a seed, for what an encoder reads."""
+
+    def __init__(self, encoder):
+        draw = numpy.random.default_rng(1)
+        graph = onnx.load(encoder).graph
+        vocabulary = max(w.dims[0] for w in graph.initializer if len(w.dims) == 2)
+        names = [i.name for i in graph.input]
+        made = {"attention_mask": numpy.ones, "token_type_ids": numpy.zeros}
+        self.batches = iter([
+            {n: made[n]((4, 24), numpy.int64) if n in made else draw.integers(5, min(vocabulary, 400), (4, 24)) for n in names} for _ in range(4)
+        ])
+
+    def get_next(self):
+        return next(self.batches, None)
+
+
 def main():
     *encoders, folder = sys.argv[1:]
+    if encoders[0] == "--static":
+        for at, encoder in enumerate(encoders[1:]):
+            for name, kinds in STATIC.items():
+                path = os.path.join(folder, f"encoder-{at}-{name}.onnx")
+                quantize_static(encoder, path, Texts(encoder), quant_format=QuantFormat.QDQ, op_types_to_quantize=kinds, per_channel=True,
+                                activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+                print(path)
+        return
     for at, encoder in enumerate(encoders):
         for name, how in WAYS.items():
             path = os.path.join(folder, f"encoder-{at}-{name}.onnx")

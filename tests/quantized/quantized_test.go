@@ -6,6 +6,7 @@ import (
 	"math"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range quantized(t) {
+	for _, m := range quantized(t, "") {
 		name := strings.TrimSuffix(filepath.Base(m.path), ".onnx")
 		if m.inputs != "" {
 			t.Run(name+"/"+strings.TrimSuffix(filepath.Base(m.inputs), ".npz"), func(t *testing.T) {
@@ -69,14 +70,15 @@ func same(t *testing.T, l *ort.Library, set *loaded.Set, o comparison.Options, p
 // quantizedModel is a model, and inputs for it; without them they are synthetic.
 type quantizedModel struct{ path, inputs string }
 
-// quantized has ONNX Runtime's tool quantise models.
-func quantized(t *testing.T) (list []quantizedModel) {
+// quantized has ONNX Runtime's tool quantise models; with "--static" by scales of calibration.
+func quantized(t *testing.T, way string) (list []quantizedModel) {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	program := filepath.Join(root, "build", "peers", "new", "bin", "python")
 	encoders := filepath.Join(root, "models", "encoders")
-	cmd := exec.CommandContext(t.Context(), program, "quantize.py", filepath.Join(encoders, "embedder", "onnx", "model.onnx"),
-		filepath.Join(encoders, "reranker", "model.onnx"), t.TempDir())
+	args := slices.DeleteFunc([]string{"quantize.py", way, filepath.Join(encoders, "embedder", "onnx", "model.onnx"),
+		filepath.Join(encoders, "reranker", "model.onnx"), t.TempDir()}, func(arg string) bool { return arg == "" })
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	if err := cmd.Run(); err != nil {

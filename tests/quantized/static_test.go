@@ -1,0 +1,73 @@
+package quantized
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
+)
+
+// TestStatic: encoders of which the matmuls are rounded by scales of calibration run without padding where that is asked for, as
+// scales of calibration know nothing of it; visible rows are ONNX Runtime's within what rounding moves. Where sums of scores and masks are
+// rounded too, a hidden key weighs something, and every token is computed.
+func TestStatic(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range quantized(t, "--static") {
+		name := strings.TrimSuffix(filepath.Base(m.path), ".onnx")
+		t.Run(name, func(t *testing.T) {
+			for mode, want := range map[plan.Padding]plan.Rows{plan.ExactPadding: plan.AllRows, plan.IgnorePadding: plan.VisibleRows} {
+				if strings.HasSuffix(name, "-all") {
+					want = plan.AllRows
+				}
+				if rows := analysed(t, set, m.path, mode).Plan.Rows(); rows != want {
+					t.Errorf("padding %s: %s rows are computed, want %s", mode, rows, want)
+				}
+			}
+			if strings.HasSuffix(name, "-all") {
+				return
+			}
+			for seed := range uint64(4) {
+				r, err := comparison.Answers(t.Context(), l, set, m.path, comparison.Options{A: "none", B: "auto", Padding: plan.IgnorePadding, Unoptimized: true,
+					Inputs: inputs.Options{Seed: seed, Dims: map[string]int64{"batch_size": 6, "sequence_length": 23}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.ContainsFunc(r.Inputs, func(in inputs.Info) bool { return in.Padding != nil && *in.Padding > 0 }) {
+					t.Fatal("nothing is padded")
+				}
+				if slices.ContainsFunc(r.Parity.Outputs, func(o comparison.OutputParity) bool { return !o.OK }) {
+					t.Errorf("seed %d: %+v", seed, r.Parity.Outputs)
+				}
+			}
+		})
+	}
+}
+
+func analysed(t *testing.T, set *loaded.Set, path string, mode plan.Padding) *patch.Analysis {
+	t.Helper()
+	m, err := model.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Padding: mode}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
