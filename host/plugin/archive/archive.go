@@ -1,4 +1,4 @@
-// Package archive unpacks archives of plugins, and copies their folders, with nothing in them trusted.
+// Package archive packs folders of plugins, unpacks archives of them, and copies folders, with nothing in them trusted.
 package archive
 
 import (
@@ -197,18 +197,24 @@ func Is(name string) bool {
 // Copy copies the files of a plugin's folder below an empty one. Links are followed while they stay
 // inside; hidden files are left out.
 func Copy(ctx context.Context, source, folder string) error {
-	from, err := os.OpenRoot(source)
-	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
-	}
-	defer from.Close()
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return &diagnostic.Error{Kind: refusal.ErrStore, Path: folder, Found: diagnostic.Cause(err), Cause: err}
 	}
 	defer root.Close()
 	in := &intake{ctx: ctx, source: source, root: root, limits: defaultLimits, seen: map[string]bool{}}
-	err = fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	return cmp.Or(walk(source, in.folder, in.file), in.settle())
+}
+
+// walk calls a function with each folder of a plugin's folder and another with each file, in the order of their names, as Copy takes
+// them.
+func walk(source string, folder func(name string) error, file func(name string, size uint64, content io.Reader) error) error {
+	from, err := os.OpenRoot(source)
+	if err != nil {
+		return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+	}
+	defer from.Close()
+	return fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name), Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 		}
@@ -219,7 +225,7 @@ func Copy(ctx context.Context, source, folder string) error {
 			return nil
 		}
 		if entry.IsDir() {
-			return in.folder(name)
+			return folder(name)
 		}
 		info, err := from.Stat(name)
 		if err != nil {
@@ -233,9 +239,8 @@ func Copy(ctx context.Context, source, folder string) error {
 			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name), Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 		}
 		defer f.Close()
-		return in.file(name, uint64(info.Size()), f)
+		return file(name, uint64(info.Size()), f)
 	})
-	return cmp.Or(err, in.settle())
 }
 
 // settle brings the names in all folders to the disk.

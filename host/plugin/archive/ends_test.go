@@ -14,8 +14,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 )
 
-// packed is a tar of one file with PAX records.
-func packed(t *testing.T, records map[string]string, size int) []byte {
+// sparsePacked is a tar of one file with PAX records.
+func sparsePacked(t *testing.T, records map[string]string, size int) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -97,9 +97,9 @@ func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 		{"checksum.zip", bytes.Replace(zipped, []byte("PK\x07\x08"), []byte("PK\x07\x09"), 1), "damaged archive"},
 		{"a bad entry at the end.tar", evil, "../evil"},
 		{"old.tar", oldSparse(t), sparse},
-		{"0.0.tar", packed(t, map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.offset": "4294966784", "GNU.sparse.numbytes": "512"}, 512), ""},
-		{"0.1.tar", packed(t, map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.map": "4294966784,512"}, 512), sparse},
-		{"1.0.tar", packed(t, map[string]string{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4294967296", "GNU.sparse.name": "plugin.yaml"}, 1024), sparse},
+		{"0.0.tar", sparsePacked(t, map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.offset": "4294966784", "GNU.sparse.numbytes": "512"}, 512), ""},
+		{"0.1.tar", sparsePacked(t, map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.map": "4294966784,512"}, 512), sparse},
+		{"1.0.tar", sparsePacked(t, map[string]string{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4294967296", "GNU.sparse.name": "plugin.yaml"}, 1024), sparse},
 		{"declared.tar", plugintest.Tar(t, []plugintest.Entry{{Name: "plugin.yaml", Data: []byte("x")}, {Name: "a", Data: make([]byte, 2000)}}), "found more than 1000 bytes of files"},
 	} {
 		folder := t.TempDir()

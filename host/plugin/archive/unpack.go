@@ -59,10 +59,16 @@ func (in *intake) archive(f *os.File, size int64) error {
 		in.packed = func() int64 { return size }
 		return in.zip(f, size)
 	}
-	counted := &countingReader{r: io.NewSectionReader(f, 0, size)}
+	whole := io.NewSectionReader(f, 0, size)
 	if strings.HasSuffix(lower, ".tar") {
-		return in.tar(counted)
+		return in.tar(whole)
 	}
+	return in.gzip(whole)
+}
+
+// gzip reads a compressed tar from its beginning to its end.
+func (in *intake) gzip(r io.Reader) error {
+	counted := &countingReader{r: r}
 	in.packed = func() int64 { return counted.n }
 	// With a reader of bytes, gzip reads no further than its end: what follows is read as another member, and refused
 	// where it is none.
