@@ -109,7 +109,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		Example:           "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
 	}
 	f := root.PersistentFlags()
-	f.StringArrayVarP(&c.outputs, "output", "o", nil, "json or text: the form of what goes to stdout; for patch, generate, embed and rerank also the file to write")
+	f.StringArrayVarP(&c.outputs, "output", "o", nil, "json or text: the form of what goes to stdout; for patch, generate, embed, rerank and plugin pack also the file to write")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "print data and errors only")
 	f.StringVar(&c.runtime, "onnxruntime", "", "path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
 	f.StringArrayVar(&c.folders, "plugins-dir", nil, "folder with plugins, searched first; may be repeated")

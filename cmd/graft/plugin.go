@@ -18,6 +18,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/registry"
+	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
@@ -27,13 +29,14 @@ import (
 func (c *cli) plugin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Install, list, inspect, verify and remove operator plugins",
+		Short: "Pack, sign, publish, find, install, list, inspect, verify and remove operator plugins",
 		Example: `  graft plugin install ./build/plugins/flash-decode
   graft plugin list`,
 		Args: noCommand,
 		RunE: showHelp,
 	}
-	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch())
+	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch(),
+		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust())
 	return cmd
 }
 
@@ -52,25 +55,31 @@ func (c *cli) pluginInstall() *cobra.Command {
 	var (
 		deadline time.Duration
 		replace  string
+		unsigned bool
+		servers  registry.Options
 	)
 	cmd := &cobra.Command{
-		Use:   "install DIR|FILE",
+		Use:   "install DIR|FILE|oci://HOST/NAME:VERSION|https://HOST/FILE",
 		Short: "Check a plugin, run it apart for the first time, and put it into the user's data folder",
 		Long: `Copies a plugin's folder, or an archive of it, into a staging folder, checks its
 manifest and libraries, runs the libraries for this machine in a child process,
-records their hashes, and moves the folder into place in one step.`,
+records their hashes, and moves the folder into place in one step.
+
+An archive must be signed by a key that you trust (graft plugin trust), in a file beside it whose name has
+` + signing.Suffix + ` more. This is checked before anything is unpacked. A folder is one's own, and needs no signature.`,
 		Example: `  graft plugin install ./flash-decode
   graft plugin install flash-decode-0.1.0.tar.gz -o json
+  graft plugin install oci://ghcr.io/me/flash-decode:0.1.0
   graft plugin install --replace flash-decode flash-decode-0.2.0.tar.gz`,
-		Args: exactly(1, "a folder or an archive"),
+		Args: exactly(1, "a folder, an archive, or where to bring one from"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := store.User()
 			if err != nil {
 				return err
 			}
 			checks := c.checks(deadline)
-			checks.Replace = replace
-			done, err := s.Install(cmd.Context(), args[0], checks)
+			checks.Replace, checks.AllowUnsigned = replace, unsigned
+			done, err := c.install(cmd.Context(), s, args[0], servers, checks)
 			if err != nil {
 				return err
 			}
@@ -81,6 +90,9 @@ records their hashes, and moves the folder into place in one step.`,
 				w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
 				checkedText(w, done.Checked)
 				skippedText(w, done.Skipped)
+				if done.Unsigned {
+					w.println("not signed by a key that you trust, and recorded as such")
+				}
 				if done.Replaced != "" {
 					w.printf("in place of %s\n", done.Replaced)
 				}
@@ -89,6 +101,8 @@ records their hashes, and moves the folder into place in one step.`,
 	}
 	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of the first run may take")
 	cmd.Flags().StringVar(&replace, "replace", "", "name of the plugin, where one of that name from another source is there")
+	cmd.Flags().BoolVar(&unsigned, "allow-unsigned", false, "install an archive that no trusted key signed")
+	c.servers(cmd.Flags(), &servers)
 	return cmd
 }
 
@@ -108,20 +122,25 @@ func (c *cli) pluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			problems := map[string]string{}
+			keys, err := s.Keys().Read()
+			if err != nil {
+				return err
+			}
+			problems, signed := map[string]string{}, map[string]string{}
 			for _, in := range installed {
-				problems[in.Folder] = in.Problem
+				problems[in.Folder], signed[in.Folder] = in.Problem, signedBy(in, keys)
 			}
 			type row struct {
 				Name    string `json:"name"`
 				Version string `json:"version"`
 				Source  string `json:"source"`
 				Folder  string `json:"folder"`
+				Signed  string `json:"signed,omitempty"`
 				Problem string `json:"problem,omitempty"`
 			}
 			rows := []row{}
 			for _, f := range search.Found {
-				r := row{Source: f.Source, Folder: f.Folder, Problem: problems[f.Folder]}
+				r := row{Source: f.Source, Folder: f.Folder, Signed: signed[f.Folder], Problem: problems[f.Folder]}
 				if f.Manifest != nil {
 					r.Name, r.Version = f.Manifest.Name, f.Manifest.Version
 				}
@@ -146,13 +165,27 @@ func (c *cli) pluginList() *cobra.Command {
 					}
 					return
 				}
-				list := [][]string{{"name", "version", "source", "folder", ""}}
+				list := [][]string{{"name", "version", "source", "folder", "signed", ""}}
 				for _, r := range rows {
-					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, r.Problem})
+					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, r.Signed, r.Problem})
 				}
 				w.table(list)
 			})
 		},
+	}
+}
+
+// signedBy says which key signed the archive of an installed plugin; "no" where none did that was trusted, "" for one's own folder.
+func signedBy(in store.Installed, keys signing.Keys) string {
+	switch k := keys.Named(in.Key); {
+	case in.Unsigned:
+		return "no"
+	case in.Key == "":
+		return ""
+	case k == nil:
+		return "by a key that is not trusted any more"
+	default:
+		return "by " + cmp.Or(k.Name, k.ID)
 	}
 }
 

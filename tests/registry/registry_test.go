@@ -26,6 +26,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/registry"
+	"github.com/opgraft/graft/host/plugin/signing"
 )
 
 // password is that of the user "user"; hash is its bcrypt.
@@ -203,7 +204,7 @@ func TestRegistry(t *testing.T) {
 	if again, err := c.Push(t.Context(), archive, m, r); err != nil || !again.Known || again.Digest != first.Digest {
 		t.Errorf("the same again: %+v, %v", again, err)
 	}
-	write(t, archive+registry.SignatureSuffix, "signature")
+	write(t, archive+signing.Suffix, "signature")
 	if _, err := c.Push(t.Context(), archive, m, r); !errors.Is(err, registry.ErrExists) {
 		t.Errorf("a version was replaced: %v", err)
 	}
@@ -226,7 +227,7 @@ func TestRegistry(t *testing.T) {
 		if got, err := os.ReadFile(p.Archive); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: the archive is another (%v)", text, err)
 		}
-		got, err := os.ReadFile(p.Archive + registry.SignatureSuffix)
+		got, err := os.ReadFile(p.Archive + signing.Suffix)
 		if signed && string(got) != "signature" || !signed && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: the signature is %q (%v)", text, got, err)
 		}

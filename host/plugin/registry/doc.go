@@ -26,9 +26,6 @@ const (
 	indexType     = "application/vnd.opgraft.plugin.index.v1+yaml"
 )
 
-// SignatureSuffix is what an archive's name has more when it is that of the signature beside it.
-const SignatureSuffix = ".minisig"
-
 // Bounds of what is read.
 const (
 	mostManifest  = 1 << 20

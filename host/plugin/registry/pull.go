@@ -20,6 +20,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/storage"
 )
 
@@ -110,7 +111,7 @@ func (c *Client) pull(ctx context.Context, r Reference, folder string, is form) 
 	}
 	defer archive.Discard()
 	if len(layers) == 2 {
-		p.Signature = p.Archive + SignatureSuffix
+		p.Signature = p.Archive + signing.Suffix
 		signature, err := fetch(layers[1], p.Signature, nil)
 		if err != nil {
 			return nil, err
@@ -167,8 +168,8 @@ func (c *Client) download(ctx context.Context, r Reference, folder string) (*Pul
 		p.Bytes = info.Size()
 	}
 	beside := *r.url
-	beside.Path, beside.RawPath = beside.Path+SignatureSuffix, ""
-	signature, err := c.get(ctx, beside.String(), p.Archive+SignatureSuffix, mostSignature, io.Discard, nil)
+	beside.Path, beside.RawPath = beside.Path+signing.Suffix, ""
+	signature, err := c.get(ctx, beside.String(), p.Archive+signing.Suffix, mostSignature, io.Discard, nil)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
 		return p, archive.Commit()
@@ -179,7 +180,7 @@ func (c *Client) download(ctx context.Context, r Reference, folder string) (*Pul
 	if err := signature.Commit(); err != nil {
 		return nil, err
 	}
-	p.Signature = p.Archive + SignatureSuffix
+	p.Signature = p.Archive + signing.Suffix
 	return p, archive.Commit()
 }
 

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/signing"
 )
 
 // Pushed is what Push did.
@@ -44,13 +47,17 @@ func (c *Client) Push(ctx context.Context, archive string, m *manifest.Manifest,
 		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: fmt.Sprintf("found an archive of %s %s", m.Name, m.Version), Needed: "its version as the tag",
 			Fix: "push it to oci://" + r.oci.String()}
 	}
+	if base := path.Base(r.oci.Repository); base != m.Name {
+		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: fmt.Sprintf("found an archive of %s %s", m.Name, m.Version), Needed: "its name at the end of the repository's",
+			Fix: "push it to oci://" + strings.TrimSuffix(r.oci.String(), base+":"+r.oci.Reference) + m.Name + ":" + r.oci.Reference}
+	}
 	name := m.Name + "-" + m.Version + ".tar.gz"
 	first, err := layerOf(archive, name, archiveType, mostArchive)
 	if err != nil {
 		return nil, err
 	}
 	layers := []layer{*first}
-	second, err := layerOf(archive+SignatureSuffix, name+SignatureSuffix, signatureType, mostSignature)
+	second, err := layerOf(archive+signing.Suffix, name+signing.Suffix, signatureType, mostSignature)
 	switch {
 	case err == nil:
 		layers = append(layers, *second)
@@ -92,8 +99,8 @@ type layer struct {
 }
 
 // layerOf reads a file once, for its digest.
-func layerOf(path, name, kind string, most int64) (*layer, error) {
-	f, err := os.Open(path)
+func layerOf(file, name, kind string, most int64) (*layer, error) {
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +111,9 @@ func layerOf(path, name, kind string, most int64) (*layer, error) {
 		return nil, err
 	}
 	if size == 0 || size > most {
-		return nil, &diagnostic.Error{Kind: ErrContent, Path: path, Found: fmt.Sprintf("found a file of %d bytes or more", size), Needed: fmt.Sprintf("1 to %d", most)}
+		return nil, &diagnostic.Error{Kind: ErrContent, Path: file, Found: fmt.Sprintf("found a file of %d bytes or more", size), Needed: fmt.Sprintf("1 to %d", most)}
 	}
-	return &layer{ocispec.Descriptor{MediaType: kind, Digest: hash.Digest(), Size: size, Annotations: map[string]string{ocispec.AnnotationTitle: name}}, path}, nil
+	return &layer{ocispec.Descriptor{MediaType: kind, Digest: hash.Digest(), Size: size, Annotations: map[string]string{ocispec.AnnotationTitle: name}}, file}, nil
 }
 
 // publish pushes layers, and a manifest of them under a tag. known says that it was there.

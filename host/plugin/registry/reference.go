@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/archive"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // A Reference is a place that a plugin is brought from: an artifact of a registry, or an archive on a server.
@@ -75,6 +76,19 @@ func Parse(text string) (Reference, error) {
 		return r, nil
 	}
 	return bad("found the scheme " + diagnostic.Quote(diagnostic.Clip(scheme)))
+}
+
+// Accept refuses a plugin that is not the one of a reference: who holds a registry could give another, or an older version, with the
+// signature that it once had.
+func (r Reference) Accept(m *manifest.Manifest) error {
+	if !r.OCI() {
+		return nil // the name of a file says nothing
+	}
+	name := path.Base(r.oci.Repository)
+	if m.Name != name || r.oci.ValidateReferenceAsTag() == nil && r.oci.Reference != tag(m.Version) {
+		return other(r.text, "found "+m.Name+" "+m.Version, "the plugin "+name+" in the version that the tag says", nil)
+	}
+	return nil
 }
 
 // tag is a version as a tag: these have no +.

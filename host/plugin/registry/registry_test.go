@@ -19,6 +19,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/signing"
 )
 
 // TestMain has no credentials of who runs the tests.
@@ -306,7 +307,7 @@ func TestDownload(t *testing.T) {
 				switch {
 				case r.URL.Path == "/flash.tar.gz":
 					_, _ = w.Write(archive)
-				case c.signed && r.URL.Path == "/flash.tar.gz"+SignatureSuffix:
+				case c.signed && r.URL.Path == "/flash.tar.gz"+signing.Suffix:
 					_, _ = w.Write([]byte("signature"))
 				default:
 					http.NotFound(w, r)

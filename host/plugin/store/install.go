@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/archive"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/storage"
@@ -23,12 +25,16 @@ type Installation struct {
 	Version  string                 `json:"version"`
 	Folder   string                 `json:"folder"`
 	Replaced string                 `json:"replaced,omitempty"` // the version that was there
+	Source   string                 `json:"source"`
+	Key      string                 `json:"key,omitempty"`      // as in Record
+	Unsigned bool                   `json:"unsigned,omitempty"` // as in Record
 	Checked  []verification.Checked `json:"checked"`
 	Skipped  []verification.Skipped `json:"skipped"` // libraries for this platform that were not run
 }
 
 // Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the
-// store. It copies into a staging folder on the same file system, checks the manifest and the ELF files,
+// store. An archive is signed by a trusted key, unless opts say that it need not be. Install copies into a staging folder on the same
+// file system, checks the manifest and the ELF files,
 // runs the libraries for this machine in a child process, records the hashes, and moves the folder into
 // place in one step; a version that is there is replaced in the same step. A plugin of the same name from another source is
 // replaced, or hidden, only where opts name it. On any error, and when ctx ends, the store is as it was.
@@ -54,12 +60,14 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 	}
 	defer staging.remove()
 
-	opts.Report(0, 0, "copying %s", source)
+	opts.Report(0, 0, "copying %s", cmp.Or(opts.From, source))
+	var signer *signing.Signer
 	if info.IsDir() {
 		err = archive.Copy(ctx, source, staging.content)
 	} else {
-		err = archive.Unpack(ctx, source, staging.content)
+		signer, err = s.unpack(ctx, source, staging, opts)
 	}
+	source = cmp.Or(opts.From, source)
 	if err != nil {
 		return nil, relabel(err, staging.content, source)
 	}
@@ -67,7 +75,10 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayTake(folder, source, opts); err != nil {
+	if err := asMeant(folder, source, signer, opts); err != nil {
+		return nil, relabel(err, folder, source)
+	}
+	if err := s.mayTake(folder, source, signer, opts); err != nil {
 		return nil, relabel(err, folder, source)
 	}
 	done, err := verification.Folder(ctx, folder, opts)
@@ -79,10 +90,15 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 	for i := range done.Skipped {
 		done.Skipped[i].Reason = relabelText(done.Skipped[i].Reason, folder, source)
 	}
-	if err := writeRecord(folder, Record{Name: m.Name, Version: m.Version, Source: source, Time: time.Now().UTC().Truncate(time.Second)}); err != nil {
+	record := Record{Name: m.Name, Version: m.Version, Source: source, Time: time.Now().UTC().Truncate(time.Second), Unsigned: signer == nil && !info.IsDir()}
+	if signer != nil {
+		record.Key = signer.Key
+	}
+	if err := writeRecord(folder, record); err != nil {
 		return nil, err
 	}
-	result := &Installation{Name: m.Name, Version: m.Version, Folder: filepath.Join(s.root, m.Name), Checked: checked, Skipped: done.Skipped}
+	result := &Installation{Name: m.Name, Version: m.Version, Folder: filepath.Join(s.root, m.Name), Checked: checked, Skipped: done.Skipped,
+		Source: source, Key: record.Key, Unsigned: record.Unsigned}
 	for i := range checked {
 		checked[i].Path = filepath.Join(result.Folder, filepath.Base(checked[i].Path))
 	}

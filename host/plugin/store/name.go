@@ -10,13 +10,14 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
 // mayTake refuses to install a plugin under the name of one that came from elsewhere, unless opts name it: programs ask for plugins
-// by name, and would run other code from then on. The same files again, and the same source, are the same plugin. staged is
-// where it lies now.
-func (s *Store) mayTake(staged, source string, opts verification.Options) error {
+// by name, and would run other code from then on. The same files again, the same source, and the signature of the same key are the same
+// plugin. staged is where it lies now.
+func (s *Store) mayTake(staged, source string, signer *signing.Signer, opts verification.Options) error {
 	m, err := manifest.Read(staged)
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func (s *Store) mayTake(staged, source string, opts verification.Options) error 
 		if err != nil {
 			return refuse(installed, "a source that is not known")
 		}
-		if record.Source != source {
+		if record.Source != source && (signer == nil || record.Key != signer.Key) {
 			return refuse(installed, record.Source)
 		}
 	}

@@ -20,8 +20,10 @@ type Record struct {
 	SchemaVersion int       `json:"schema_version"`
 	Name          string    `json:"name"`
 	Version       string    `json:"version"`
-	Source        string    `json:"source"` // the folder or archive
+	Source        string    `json:"source"` // the folder, the archive, or where it was brought from
 	Time          time.Time `json:"time"`
+	Key           string    `json:"key,omitempty"`      // public, that signed the archive and was trusted
+	Unsigned      bool      `json:"unsigned,omitempty"` // an archive that no trusted key signed, which was accepted
 }
 
 // writeRecord writes the record of a folder. What the folder holds is not in it, but in the record of verified plugins.

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/storage"
@@ -26,6 +27,7 @@ import (
 type Store struct {
 	root  string // of the plugins
 	trust *trust.Record
+	keys  *signing.Trusted
 }
 
 // User is the store in the user's data folder, where Discover looks.
@@ -39,11 +41,14 @@ func User() (*Store, error) {
 
 // At is the store in a folder of the caller's.
 func At(folder string) *Store {
-	return &Store{root: filepath.Join(folder, "plugins"), trust: trust.At(folder)}
+	return &Store{root: filepath.Join(folder, "plugins"), trust: trust.At(folder), keys: signing.At(folder)}
 }
 
 // Record is the store's record of verified libraries.
 func (s *Store) Trust() *trust.Record { return s.trust }
+
+// Keys are those that may sign what is installed.
+func (s *Store) Keys() *signing.Trusted { return s.keys }
 
 // Prefixes of folders in a store that are no plugins.
 const (
@@ -70,6 +75,8 @@ type Installed struct {
 	Folder   string             `json:"folder"`
 	Source   string             `json:"source,omitempty"`
 	Time     time.Time          `json:"time"`
+	Key      string             `json:"key,omitempty"`      // as in Record
+	Unsigned bool               `json:"unsigned,omitempty"` // as in Record
 	Manifest *manifest.Manifest `json:"manifest,omitempty"`
 	// Problem says why the plugin cannot be used; empty when nothing is known against it. List reads no
 	// library: Verify does.
@@ -113,7 +120,7 @@ func (s *Store) installed(name string, known *trust.Content) Installed {
 		in.Problem = err.Error()
 		return in
 	}
-	in.Source, in.Time = record.Source, record.Time
+	in.Source, in.Time, in.Key, in.Unsigned = record.Source, record.Time, record.Key, record.Unsigned
 	if v := known.At(folder); v != nil {
 		for _, variant := range m.ForPlatform(manifest.ThisPlatform) {
 			if _, ran := v.Libraries[variant.File]; ran {

@@ -33,6 +33,12 @@ type Options struct {
 	Search discovery.Options
 	// Replace is the name that what is installed may take from a plugin of another source.
 	Replace string
+	// AllowUnsigned installs an archive without the signature of a trusted key, and records that.
+	AllowUnsigned bool
+	// From is where what is installed was brought from, for records and messages; "" for the path itself.
+	From string
+	// Accept refuses a plugin by its manifest, before any of it runs; may be nil.
+	Accept func(*manifest.Manifest) error
 }
 
 // Progress is one step of an installation or a verification.
