@@ -1,0 +1,281 @@
+package signing
+
+import (
+	"encoding/base64"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plugin/refusal"
+)
+
+// own copies a file of testdata to one that only this user reads.
+func own(t *testing.T, name string) string {
+	t.Helper()
+	return written(t, string(read(t, filepath.Join("testdata", name))))
+}
+
+func written(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func pair(t *testing.T) (PrivateKey, PublicKey) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.key")
+	public, err := Generate(path, path+".pub", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := ReadPrivate(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return private, public
+}
+
+// A pair is two files: one for its owner alone, and one that says the same as minisign's.
+func TestGenerate(t *testing.T) {
+	folder := t.TempDir()
+	private, public := filepath.Join(folder, "me.key"), filepath.Join(folder, "me.pub")
+	k, err := Generate(private, public, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(private); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the private key: %v, %v", info, err)
+	}
+	if text := string(read(t, public)); text != "untrusted comment: minisign public key "+k.ID()+"\n"+k.String()+"\n" {
+		t.Errorf("the public key's file: %q", text)
+	}
+	for _, text := range []string{public, k.String()} {
+		if again, err := ReadPublic(text); err != nil || again.String() != k.String() {
+			t.Errorf("%s: %v, %v", text, again, err)
+		}
+	}
+	again, err := ReadPrivate(private, nil)
+	if err != nil || again.Public().String() != k.String() {
+		t.Errorf("the private key is of %v, %v; want %v", again.Public(), err, k)
+	}
+	// What is there is never written over: neither half.
+	for _, path := range []string{private, public} {
+		was := string(read(t, path))
+		other := filepath.Join(folder, "other")
+		if _, err := Generate(private, other, nil); path == private && !errors.Is(err, ErrKey) {
+			t.Errorf("over a private key: %v", err)
+		}
+		if _, err := Generate(other, public, nil); path == public && !errors.Is(err, ErrKey) {
+			t.Errorf("over a public key: %v", err)
+		}
+		if string(read(t, path)) != was {
+			t.Errorf("%s was changed", path)
+		}
+		if _, err := os.Stat(other); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("half of a pair was written: %v", err)
+		}
+	}
+	stop := errors.New("stop")
+	if _, err := Generate(filepath.Join(folder, "no.key"), filepath.Join(folder, "no.pub"), func() (string, error) { return "", stop }); !errors.Is(err, stop) {
+		t.Errorf("no password: %v", err)
+	}
+	if _, err := Generate(filepath.Join(folder, "none", "no.key"), filepath.Join(folder, "no.pub"), nil); !errors.Is(err, ErrKey) {
+		t.Errorf("in a folder that is not there: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(folder, "*no*")); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+// Keys of minisign 0.11 are keys here.
+func TestKeysOfMinisign(t *testing.T) {
+	public, err := ReadPublic(filepath.Join("testdata", "minisign.pub"))
+	if err != nil || public.ID() != "0837F8E8AC29FE7A" {
+		t.Fatalf("%v, %v", public.ID(), err)
+	}
+	private, err := ReadPrivate(own(t, "minisign.key"), nil)
+	if err != nil || private.Public().String() != public.String() {
+		t.Errorf("%v, %v", private.Public(), err)
+	}
+}
+
+// A password protects a key, here and in minisign. What derives a key from it takes a gigabyte and a second.
+func TestPasswords(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds of a processor")
+	}
+	word := func(text string) func() (string, error) { return func() (string, error) { return text, nil } }
+	public, err := ReadPublic(filepath.Join("testdata", "protected.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := ReadPrivate(own(t, "protected.key"), word("graft"))
+	if err != nil || private.Public().String() != public.String() {
+		t.Errorf("minisign's: %v, %v", private.Public(), err)
+	}
+	if _, err := ReadPrivate(own(t, "protected.key"), word("Graft")); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found another password, or a damaged key") {
+		t.Errorf("another password: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "a.key")
+	made, err := Generate(path, path+".pub", word("pass word"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err := ReadPrivate(path, word("pass word")); err != nil || k.Public().String() != made.String() {
+		t.Errorf("graft's: %v, %v", k.Public(), err)
+	}
+	if strings.Contains(string(read(t, path)), "pass word") {
+		t.Error("the key has its password in it")
+	}
+	stop := errors.New("stop")
+	if _, err := ReadPrivate(path, func() (string, error) { return "", stop }); !errors.Is(err, stop) {
+		t.Errorf("nobody knows the password: %v", err)
+	}
+}
+
+// What is no key, or one that is damaged, is refused with its path.
+func TestKeysThatAreRefused(t *testing.T) {
+	private, public := string(read(t, "testdata/minisign.key")), string(read(t, "testdata/minisign.pub"))
+	for name, text := range map[string]string{
+		"nothing": "", "a line": "RW\n", "a secret key": private, "another algorithm": strings.Replace(public, "RW", "RX", 1), "cut": public[:len(public)-8],
+		"two keys": public + strings.SplitAfter(public, "\n")[1], "a letter more": strings.Replace(public, "QIgZNQb2R", "QIgZNQb2RA", 1), "padding": strings.Replace(public, "QIgZNQb2R", "QIgZNQb2R=", 1), "in two lines": strings.Replace(public, "RWR6", "RWR\n6", 1),
+		"the end of Windows": strings.ReplaceAll(public, "\n", "\r\n"), "huge": strings.Repeat(" ", 1<<20), "another comment": strings.Replace(public, "untrusted", "trusted", 1),
+	} {
+		path := written(t, text)
+		if _, err := ReadPublic(path); !errors.Is(err, ErrKey) || !strings.HasPrefix(err.Error(), path+": ") {
+			t.Errorf("public, %s: %v", name, err)
+		}
+	}
+	if _, err := ReadPublic(strings.Repeat("x", 10000)); !errors.Is(err, ErrKey) || len(err.Error()) > 1000 {
+		t.Errorf("a long name: %v", err)
+	}
+	if _, err := ReadPublic(own(t, "minisign.key")); err == nil || !strings.Contains(err.Error(), "found a secret key") {
+		t.Errorf("a secret key: %v", err)
+	}
+	for name, text := range map[string]string{
+		"nothing": "", "a public key": public, "cut": private[:len(private)-12], "another algorithm": strings.Replace(private, "RW", "RX", 1),
+	} {
+		path := written(t, text)
+		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) || !strings.HasPrefix(err.Error(), path+": ") {
+			t.Errorf("private, %s: %v", name, err)
+		}
+	}
+	comment, body, _ := strings.Cut(strings.TrimSuffix(private, "\n"), "\n")
+	raw, err := base64.StdEncoding.DecodeString(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 62; at < 126; at++ { // seed and public half
+		changed := append([]byte{}, raw...)
+		changed[at] ^= 4
+		path := written(t, comment+"\n"+base64.StdEncoding.EncodeToString(changed)+"\n")
+		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found a damaged key") {
+			t.Errorf("byte %d of the private key: %v", at, err)
+		}
+	}
+	path := own(t, "minisign.key")
+	for _, mode := range []fs.FileMode{0o640, 0o604, 0o660, 0o666} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "run: chmod ") {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+}
+
+// What a user trusts is a file that only the user writes to.
+func TestTrusted(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "data", "graft")
+	trusted := At(folder)
+	if keys, err := trusted.Read(); err != nil || len(keys) != 0 {
+		t.Errorf("nothing yet: %v, %v", keys, err)
+	}
+	_, a := pair(t)
+	_, b := pair(t)
+	if _, err := trusted.Add(t.Context(), a, "someone", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trusted.Add(t.Context(), b, "", []string{"toy"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trusted.Add(t.Context(), a, "", []string{"toy", "other"}); err != nil { // again
+		t.Fatal(err)
+	}
+	keys, err := trusted.Read()
+	if err != nil || len(keys) != 2 || keys.Named(a.String()).Name != "someone" || len(keys.Named(a.String()).Plugins) != 2 || !keys.Has(b.ID()) {
+		t.Fatalf("%+v, %v", keys, err)
+	}
+	other := b
+	for _, c := range []struct {
+		name    string
+		key     PublicKey
+		as      string
+		plugins []string
+		want    string
+	}{
+		{"a name with control characters", other, "a\x1b[31m", nil, "found a name"}, {"a name without end", other, strings.Repeat("x", 1000), nil, "found a name"},
+		{"no plugin's name", other, "", []string{"../x"}, "which is no plugin's name"}, {"an empty plugin", other, "", []string{""}, "which is no plugin's name"},
+	} {
+		if _, err := trusted.Add(t.Context(), c.key, c.as, c.plugins); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	// Another key that says to have the ID of one that is trusted.
+	raw, _ := base64.StdEncoding.DecodeString(b.String())
+	id, _ := base64.StdEncoding.DecodeString(a.String())
+	copy(raw[2:10], id[2:10])
+	forged, ok := parsePublic(base64.StdEncoding.EncodeToString(raw))
+	if !ok || forged.ID() != a.ID() {
+		t.Fatal("no forged key")
+	}
+	if _, err := trusted.Add(t.Context(), forged, "", nil); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found another key with the ID "+a.ID()) {
+		t.Errorf("another key with an ID: %v", err)
+	}
+	for _, what := range []string{"", "nobody", "toy"} {
+		if _, err := trusted.Remove(t.Context(), what); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found no key") {
+			t.Errorf("removing %q: %v", what, err)
+		}
+	}
+	for _, what := range []string{"someone", strings.ToLower(b.ID())} {
+		if k, err := trusted.Remove(t.Context(), what); err != nil || k.Key == "" {
+			t.Errorf("removing %q: %+v, %v", what, k, err)
+		}
+	}
+	if keys, err := trusted.Read(); err != nil || len(keys) != 0 {
+		t.Errorf("left %v, %v", keys, err)
+	}
+	if _, err := trusted.Add(t.Context(), a, "both", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trusted.Add(t.Context(), b, "both", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trusted.Remove(t.Context(), "both"); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found two keys of the name both") {
+		t.Errorf("a name of two: %v", err)
+	}
+	if err := os.Chmod(folder, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		if _, err := trusted.Remove(t.Context(), a.ID()); !errors.Is(err, refusal.ErrStore) {
+			t.Errorf("a folder that cannot be written: %v", err)
+		}
+	}
+	_ = os.Chmod(folder, 0o700)
+}
