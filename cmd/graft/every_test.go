@@ -54,7 +54,8 @@ type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pair
 func (s *subjects) arguments(path, line string, more ...string) []string {
 	args := append(strings.Fields(path)[1:], strings.Fields(line)...)
 	for i, a := range args {
-		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs} {
+		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs,
+			"ARCHIVE": s.out + signable + ".tar.gz", "KEY": s.out + signable + ".key", "PUBLIC": s.out + signable + ".pub"} {
 			args[i] = strings.ReplaceAll(args[i], name, value)
 			if a != args[i] {
 				break
@@ -136,6 +137,7 @@ func TestFullDevice(t *testing.T) {
 		for _, line := range lines {
 			for _, form := range forms(line) {
 				os.Remove(s.out)
+				s.ready(t, path)
 				if path == "graft plugin remove" && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
 					t.Fatal("no plugin to remove")
 				}
@@ -188,6 +190,7 @@ func TestHostileText(t *testing.T) {
 			for _, form := range forms(line) {
 				os.Remove(s.out)
 				os.Remove(s.out + ".graft.json")
+				s.ready(t, path)
 				var out, talk bytes.Buffer
 				args := s.arguments(path, line, "--output="+form)
 				run(args, &out, &talk)

@@ -126,21 +126,23 @@ func (c *cli) pluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			problems, signed := map[string]string{}, map[string]string{}
+			there := map[string]store.Installed{}
 			for _, in := range installed {
-				problems[in.Folder], signed[in.Folder] = in.Problem, signedBy(in, keys)
+				there[in.Folder] = in
 			}
 			type row struct {
-				Name    string `json:"name"`
-				Version string `json:"version"`
-				Source  string `json:"source"`
-				Folder  string `json:"folder"`
-				Signed  string `json:"signed,omitempty"`
-				Problem string `json:"problem,omitempty"`
+				Name     string `json:"name"`
+				Version  string `json:"version"`
+				Source   string `json:"source"`
+				Folder   string `json:"folder"`
+				Key      string `json:"key,omitempty"`
+				Unsigned bool   `json:"unsigned,omitempty"`
+				Problem  string `json:"problem,omitempty"`
 			}
 			rows := []row{}
 			for _, f := range search.Found {
-				r := row{Source: f.Source, Folder: f.Folder, Signed: signed[f.Folder], Problem: problems[f.Folder]}
+				in := there[f.Folder]
+				r := row{Source: f.Source, Folder: f.Folder, Key: in.Key, Unsigned: in.Unsigned, Problem: in.Problem}
 				if f.Manifest != nil {
 					r.Name, r.Version = f.Manifest.Name, f.Manifest.Version
 				}
@@ -165,9 +167,9 @@ func (c *cli) pluginList() *cobra.Command {
 					}
 					return
 				}
-				list := [][]string{{"name", "version", "source", "folder", "signed", ""}}
+				list := [][]string{{"name", "version", "source", "folder", ""}}
 				for _, r := range rows {
-					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, r.Signed, r.Problem})
+					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, joined(signedBy(there[r.Folder], keys), r.Problem)})
 				}
 				w.table(list)
 			})
@@ -175,18 +177,23 @@ func (c *cli) pluginList() *cobra.Command {
 	}
 }
 
-// signedBy says which key signed the archive of an installed plugin; "no" where none did that was trusted, "" for one's own folder.
+// signedBy says which key signed the archive of an installed plugin; "" for one's own folder.
 func signedBy(in store.Installed, keys signing.Keys) string {
 	switch k := keys.Named(in.Key); {
 	case in.Unsigned:
-		return "no"
+		return "not signed"
 	case in.Key == "":
 		return ""
 	case k == nil:
-		return "by a key that is not trusted any more"
+		return "signed by a key that is not trusted any more"
 	default:
-		return "by " + cmp.Or(k.Name, k.ID)
+		return "signed by " + cmp.Or(k.Name, k.ID)
 	}
+}
+
+// joined are the texts that say something.
+func joined(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
 
 // unverified says why a program would not load the libraries of a plugin for this

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -29,12 +30,12 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 		Args:        exactly(1, "a plugin's folder"),
 		Annotations: map[string]string{writesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found a single file", Needed: "a plugin's folder"}
+			}
 			in, err := store.Inspect(cmd.Context(), args[0])
 			if err != nil {
 				return err
-			}
-			if !manifest.Exists(args[0]) {
-				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found a single file", Needed: "a plugin's folder"}
 			}
 			packed, absent, err := fit(in)
 			if err != nil {

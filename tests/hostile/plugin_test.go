@@ -190,11 +190,12 @@ func TestInstall(t *testing.T) {
 		{"an archive with a link", archive(t, &tar.Header{Name: "plugin.yaml", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}), 1, []string{"plugin.yaml", "link"}},
 		{"an archive with a device", archive(t, &tar.Header{Name: "zero", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 5}), 1, []string{"zero"}},
 		{"an archive of nothing", archive(t), 1, []string{"plugin.yaml"}},
+		{"an archive with a damaged signature", unsigned(t, "damaged"), 3, []string{"minisig", "found invalid signature"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			data := t.TempDir()
-			code, stdout, stderr := command(t, []string{"XDG_DATA_HOME=" + data}, "plugin", "install", "-q", "--deadline", "2s", c.source)
+			code, stdout, stderr := command(t, []string{"XDG_DATA_HOME=" + data}, "plugin", "install", "-q", "--allow-unsigned", "--deadline", "2s", c.source)
 			if code != c.code || stdout != "" || !strings.HasPrefix(stderr, "graft: ") {
 				t.Errorf("exit code %d, %q, %q, want %d", code, stdout, stderr, c.code)
 			}
@@ -354,6 +355,14 @@ func interrupted(t *testing.T, folder string, signal syscall.Signal, want string
 	if code := cmd.ProcessState.ExitCode(); code != 130 || last != want {
 		t.Errorf("%v: exit code %d, %q", signal, code, last)
 	}
+}
+
+// unsigned is an archive beside which something lies that is no signature.
+func unsigned(t *testing.T, text string) string {
+	t.Helper()
+	path := archive(t, &tar.Header{Name: "plugin.yaml", Typeflag: tar.TypeReg})
+	write(t, path+".minisig", []byte(text))
+	return path
 }
 
 // archive writes a .tar.gz of empty entries.
