@@ -134,6 +134,12 @@ func Write(t testing.TB, folder, manifest, library string) string {
 	return folder
 }
 
+// Versioned makes the folder of the fixture's plugin in a version, with cases.
+func Versioned(t testing.TB, folder, version string, flags ...string) string {
+	t.Helper()
+	return Write(t, folder, strings.Replace(Manifest, "version: 0.1.0", "version: "+version, 1)+Cases, Build(t, append(flags, "-DVERSION=\""+version+"\"")...))
+}
+
 // WriteFile writes a file of the test's.
 func WriteFile(t testing.TB, path string, data []byte) {
 	t.Helper()
