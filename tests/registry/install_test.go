@@ -1,0 +1,200 @@
+package registry
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/registry"
+)
+
+// shell runs the command as a user of it would, in a folder.
+type shell struct {
+	t               *testing.T
+	folder, program string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	s := &shell{t, t.TempDir(), filepath.Join(t.TempDir(), "graft")}
+	build := exec.Command("go", "build", "-o", s.program, "../../cmd/graft")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Setenv("XDG_DATA_HOME", filepath.Join(s.folder, "data"))
+	t.Setenv("GRAFT_PLUGIN_PATH", "")
+	return s
+}
+
+// graft gives what the command prints, where it ends with a code.
+func (s *shell) graft(code int, args ...string) (stdout, stderr string) {
+	s.t.Helper()
+	var out, talk bytes.Buffer
+	c := exec.CommandContext(s.t.Context(), s.program, args...)
+	c.Dir, c.Stdout, c.Stderr = s.folder, &out, &talk
+	_ = c.Run()
+	if got := c.ProcessState.ExitCode(); got != code {
+		s.t.Fatalf("graft %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, &out, &talk)
+	}
+	return out.String(), talk.String()
+}
+
+// installed are the folders in the store.
+func (s *shell) installed() string {
+	var names []string
+	entries, _ := os.ReadDir(filepath.Join(s.folder, "data", "graft", "plugins"))
+	for _, e := range entries {
+		if e.Name() != ".lock" {
+			names = append(names, e.Name())
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// TestInstallFromRegistry: a plugin goes from its author's folder through a registry, or a server, to who trusts the author, and to nobody else. A
+// registry that gives what was not asked for, with a signature that is true, is found out.
+func TestInstallFromRegistry(t *testing.T) {
+	plugin, err := filepath.Abs("../../build/plugins/fused-gelu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !manifest.Exists(plugin) {
+		t.Fatalf("%s: run make plugins", plugin)
+	}
+	host, s := start(t), newShell(t)
+	logIn(t, host, "user", password)
+	const archive = "fused-gelu-0.1.0.tar.gz"
+	at := "oci://" + host + "/team/fused-gelu:0.1.0"
+	s.graft(0, "plugin", "pack", plugin)
+	s.graft(0, "plugin", "keygen", "me.key", "--no-password")
+	s.graft(0, "plugin", "sign", archive, "--key", "me.key")
+	if _, talk := s.graft(1, "plugin", "push", archive, "oci://"+host+"/team/gelu:0.1.0"); !strings.Contains(talk, "push it to "+at) {
+		t.Errorf("pushed under another name: %s", talk)
+	}
+	s.graft(0, "plugin", "push", archive, at)
+	if out, _ := s.graft(0, "plugin", "push", archive, at); !strings.HasPrefix(out, "there already:") {
+		t.Errorf("the same again: %s", out)
+	}
+	if err := os.Remove(filepath.Join(s.folder, archive)); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, talk := s.graft(3, "plugin", "install", "-q", at); !strings.Contains(talk, "graft: "+at+": found a signature of the key ") || !strings.Contains(talk, "install it unchecked: graft plugin install --allow-unsigned "+at) {
+		t.Errorf("whom nobody trusts: %s", talk)
+	}
+	if got := s.installed(); got != "" {
+		t.Errorf("the store holds %s", got)
+	}
+	s.graft(0, "plugin", "trust", "add", "me.pub", "--name", "me")
+	s.graft(0, "plugin", "install", "-q", at)
+	out, _ := s.graft(0, "plugin", "list", "-o", "json")
+	var list struct {
+		Plugins []struct{ Name, Key string }
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Plugins) != 1 || list.Plugins[0].Name != "fused-gelu" || !strings.HasPrefix(list.Plugins[0].Key, "RW") {
+		t.Errorf("installed %s, %v", out, err)
+	}
+	record, err := os.ReadFile(filepath.Join(s.folder, "data", "graft", "plugins", "fused-gelu", ".graft-record.json"))
+	if err != nil || !strings.Contains(string(record), `"source": "`+at+`"`) {
+		t.Errorf("the record is %s, %v", record, err)
+	}
+	s.graft(0, "plugin", "remove", "fused-gelu")
+
+	// The registry calls the version a newer one, and the plugin another.
+	retag(t, host, "team/fused-gelu", "0.1.0", "0.2.0")
+	if _, talk := s.graft(1, "plugin", "install", "-q", "oci://"+host+"/team/fused-gelu:0.2.0"); !strings.Contains(talk, "found fused-gelu 0.1.0, needed the plugin fused-gelu in the version that the tag says") {
+		t.Errorf("an older version: %s", talk)
+	}
+	p, err := client(t).Pull(t.Context(), reference(t, at), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"}, reference(t, "oci://"+host+"/team/other:0.1.0")); err != nil {
+		t.Fatal(err)
+	}
+	if _, talk := s.graft(1, "plugin", "install", "-q", "oci://"+host+"/team/other:0.1.0"); !strings.Contains(talk, "found fused-gelu 0.1.0, needed the plugin other") {
+		t.Errorf("another plugin: %s", talk)
+	}
+	if _, err := client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"}, reference(t, "oci://"+host+"/team/another:0.1.0")); !errors.Is(err, registry.ErrReference) {
+		t.Errorf("pushed under a name that it has not: %v", err)
+	}
+
+	// A server has the archive and its signature beside it, of which either may be gone or another.
+	files := map[string][]byte{}
+	for name, path := range map[string]string{"/" + archive: p.Archive, "/" + archive + ".minisig": p.Signature} {
+		if files[name], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files["/unsigned-"+archive] = files["/"+archive]
+	files["/changed-"+archive] = append(bytes.Clone(files["/"+archive]), 0)
+	files["/changed-"+archive+".minisig"] = files["/"+archive+".minisig"]
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if data, there := files[r.URL.Path]; there {
+			_, _ = w.Write(data)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(certificates, "certificate.pem"), filepath.Join(certificates, "key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.StartTLS()
+	defer server.Close()
+	if _, talk := s.graft(3, "plugin", "install", "-q", server.URL+"/unsigned-"+archive); !strings.Contains(talk, "found no signature beside it") {
+		t.Errorf("without a signature: %s", talk)
+	}
+	if _, talk := s.graft(3, "plugin", "install", "-q", "--allow-unsigned", server.URL+"/changed-"+archive); !strings.Contains(talk, "graft: "+server.URL+"/changed-"+archive+": found that it is not what the key") {
+		t.Errorf("changed: %s", talk)
+	}
+	if got := s.installed(); got != "" {
+		t.Errorf("the store holds %s", got)
+	}
+	s.graft(0, "plugin", "install", "-q", server.URL+"/"+archive)
+	if got := s.installed(); got != "fused-gelu" {
+		t.Errorf("the store holds %s", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "graft-run-*", "*.tar.gz")); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+// retag gives an artifact's manifest another tag, as who holds a registry can.
+func retag(t *testing.T, host, repository, from, to string) {
+	t.Helper()
+	do := func(method, tag string, body io.Reader) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, "https://"+host+"/v2/"+repository+"/manifests/"+tag, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const kind = "application/vnd.oci.image.manifest.v1+json"
+		r.Header.Set("Accept", kind)
+		r.Header.Set("Content-Type", kind)
+		r.SetBasicAuth("user", password)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil || answer.StatusCode >= 300 {
+			t.Fatalf("%s %s: %v, %v", method, tag, answer, err)
+		}
+		return answer
+	}
+	answer := do(http.MethodGet, from, nil)
+	defer answer.Body.Close()
+	data, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(http.MethodPut, to, bytes.NewReader(data)).Body.Close()
+}
