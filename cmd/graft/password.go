@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -26,7 +27,7 @@ func passwordFlag(flags *pflag.FlagSet, file *string) {
 
 // password gives the function that asks for the password of a private key: in a file, in the environment, on the terminal, where a new one
 // is asked for twice.
-func (c *cli) password(path, file string, fresh bool) func() (string, error) {
+func (c *cli) password(ctx context.Context, path, file string, fresh bool) func() (string, error) {
 	return func() (string, error) {
 		refuse := func(at, found, needed string, err error) (string, error) {
 			return "", &diagnostic.Error{Kind: signing.ErrKey, Path: at, Found: found, Needed: needed, Cause: err}
@@ -45,7 +46,7 @@ func (c *cli) password(path, file string, fresh bool) func() (string, error) {
 			word = os.Getenv(passwordVariable)
 		default:
 			var err error
-			if word, err = c.ask(path, fresh); err != nil {
+			if word, err = c.ask(ctx, path, fresh); err != nil {
 				return "", err
 			}
 		}
@@ -67,7 +68,7 @@ func firstBytes(file string) ([]byte, error) {
 }
 
 // ask reads a password from the terminal, which shows none of it.
-func (c *cli) ask(path string, fresh bool) (string, error) {
+func (c *cli) ask(ctx context.Context, path string, fresh bool) (string, error) {
 	terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		fix := "use --password-file or " + passwordVariable
@@ -81,9 +82,9 @@ func (c *cli) ask(path string, fresh bool) (string, error) {
 		if _, err := io.WriteString(terminal, prompt); err != nil {
 			return "", err
 		}
-		word, err := term.ReadPassword(int(terminal.Fd()))
+		word, err := unseen(ctx, terminal)
 		_, _ = io.WriteString(terminal, "\n")
-		return string(word), err
+		return word, err
 	}
 	word, err := read("password of " + diagnostic.Printable(path) + ": ")
 	if err == nil && fresh {
@@ -92,8 +93,36 @@ func (c *cli) ask(path string, fresh bool) (string, error) {
 			err = errors.New("found two different passwords")
 		}
 	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	if err != nil {
 		return "", &diagnostic.Error{Kind: signing.ErrKey, Path: path, Found: "cannot read the password: " + err.Error(), Cause: err}
 	}
 	return word, nil
+}
+
+// unseen reads a line that the terminal does not show. Interrupted, it leaves the terminal as it was, and the line to whoever reads next.
+func unseen(ctx context.Context, terminal *os.File) (string, error) {
+	at := int(terminal.Fd())
+	before, err := term.GetState(at)
+	if err != nil {
+		return "", err
+	}
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := term.ReadPassword(at)
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		return string(l.text), l.err
+	case <-ctx.Done():
+		_ = term.Restore(at, before)
+		return "", ctx.Err()
+	}
 }

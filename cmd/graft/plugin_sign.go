@@ -42,7 +42,7 @@ Files that are there are never written over.`,
 			if strings.HasSuffix(args[0], publicSuffix) {
 				return misuse("the name "+args[0]+" for a private key", "another, such as "+strings.TrimSuffix(args[0], publicSuffix)+privateSuffix)
 			}
-			password := c.password(args[0], file, true)
+			password := c.password(cmd.Context(), args[0], file, true)
 			if bare {
 				password = nil
 			}
@@ -97,7 +97,7 @@ signature. A signature that is there is replaced.`,
 			if err != nil {
 				return err
 			}
-			k, err := signing.ReadPrivate(key, c.password(key, file, false))
+			k, err := signing.ReadPrivate(key, c.password(cmd.Context(), key, file, false))
 			if err != nil {
 				return err
 			}
