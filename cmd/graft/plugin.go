@@ -235,11 +235,22 @@ func (c *cli) pluginInspect() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			signed, tampered, err := signatureOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
 			if err := c.print(struct {
 				SchemaVersion int `json:"schema_version"`
 				*store.Inspection
-			}{schemaVersion, in}, func(w *page) { inspectionText(w, in) }); err != nil {
+				Signature *signatureRow `json:"signature,omitempty"`
+			}{schemaVersion, in, signed}, func(w *page) {
+				inspectionText(w, in)
+				signed.text(w)
+			}); err != nil {
 				return err
+			}
+			if tampered != nil {
+				return tampered
 			}
 			for _, l := range in.Libraries {
 				if l.Problem != "" {

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -43,6 +45,9 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 			}
 			m := in.Manifest
 			path := cmp.Or(c.file, m.Name+"-"+m.Version+archive.Suffix)
+			if err := apart(args[0], path); err != nil {
+				return err
+			}
 			digest, size, err := pack(cmd.Context(), args[0], path)
 			if err != nil {
 				return err
@@ -67,6 +72,28 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 			})
 		},
 	}
+}
+
+// apart refuses an archive in the folder that it is made of: the next one would have it inside.
+func apart(folder, path string) error {
+	top, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return nil // what is wrong is said by who reads or writes it
+	}
+	at, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return nil
+	}
+	for _, p := range []*string{&top, &at} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	if rest, err := filepath.Rel(top, at); err != nil || rest == ".." || strings.HasPrefix(rest, "../") {
+		return nil
+	}
+	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "found that the archive would lie in the folder that is packed", Needed: "another place, since the next one would have it inside",
+		Fix: "name one with -o, such as -o ../" + filepath.Base(path)}
 }
 
 // fit are the libraries of a plugin that can be packed, and those that are not there. One that no host would load is an error.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strings"
 
@@ -121,4 +123,54 @@ signature. A signature that is there is replaced.`,
 	cmd.Flags().StringVar(&key, "key", "", "file of the private key; $"+keyVariable+" without it")
 	passwordFlag(cmd.Flags(), &file)
 	return cmd
+}
+
+// signatureRow is what inspect says of an archive's signature.
+type signatureRow struct {
+	Key     string `json:"key,omitempty"`  // that made it and is trusted
+	ID      string `json:"id,omitempty"`   // of that key
+	Name    string `json:"name,omitempty"` // that the user gave it
+	Problem string `json:"problem,omitempty"`
+	as      string
+}
+
+// signatureOf checks the signature of an archive; nil for what is none. tampered is that archive and signature do not belong together.
+func signatureOf(ctx context.Context, path string) (row *signatureRow, tampered, err error) {
+	if info, err := os.Stat(path); err != nil || info.IsDir() || !archive.Is(path) {
+		return nil, nil, nil
+	}
+	trusted, err := signing.User()
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := trusted.Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	signer, err := signing.Check(ctx, path, keys)
+	switch {
+	case errors.Is(err, signing.ErrSignature):
+		return &signatureRow{Problem: err.Error()}, err, nil
+	case errors.Is(err, signing.ErrUntrusted):
+		return &signatureRow{Problem: err.Error()}, nil, nil
+	case err != nil:
+		return nil, nil, err
+	case signer == nil:
+		return &signatureRow{}, nil, nil
+	}
+	return &signatureRow{Key: signer.Key, ID: signer.ID, Name: signer.Name, as: signer.Plugin + " " + signer.Version}, nil, nil
+}
+
+func (r *signatureRow) text(w *page) {
+	switch {
+	case r == nil:
+	case r.Problem != "":
+		w.printf("signature: %s\n", r.Problem)
+	case r.Key == "":
+		w.println("not signed")
+	case r.Name == "":
+		w.printf("signed by %s, as %s\n", r.ID, r.as)
+	default:
+		w.printf("signed by %s (%s), as %s\n", r.Name, r.ID, r.as)
+	}
 }

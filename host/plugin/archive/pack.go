@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signing"
 )
 
 // Suffix is how the names of archives end that Pack writes.
@@ -67,6 +69,16 @@ func pack(w io.Writer, folder, top string) error {
 	}
 	files := tar.NewWriter(packed)
 	err = walk(folder, func(string) error { return nil }, func(name string, size uint64, content io.Reader) error {
+		if size <= signing.MaxKeyBytes {
+			data, err := io.ReadAll(io.LimitReader(content, signing.MaxKeyBytes))
+			if err != nil {
+				return err
+			}
+			if signing.IsPrivate(data) {
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(folder, name), Found: "found a private key", Needed: "a folder that all may read", Fix: "move it to where nobody else reads it"}
+			}
+			content = bytes.NewReader(data)
+		}
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(top, name), Size: int64(size), Mode: 0o644, ModTime: time.Unix(0, 0)}
 		if err := files.WriteHeader(h); err != nil {
 			return err

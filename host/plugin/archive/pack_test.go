@@ -19,6 +19,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signing"
 )
 
 // tree writes a plugin's folder in an order, with a umask.
@@ -145,7 +146,11 @@ func TestPackRefuses(t *testing.T) {
 		"a named pipe":   {func(f string) error { return syscall.Mkfifo(filepath.Join(f, "pipe"), 0o644) }, "/pipe: found a named pipe, needed plain files and folders; remove it from the folder"},
 		"a link outside": {func(f string) error { return os.Symlink("/etc/passwd", filepath.Join(f, "link")) }, "/link: cannot follow the link"},
 		"a link to none": {func(f string) error { return os.Symlink("none", filepath.Join(f, "link")) }, "/link: cannot follow the link"},
-		"a backslash":    {func(f string) error { return os.WriteFile(filepath.Join(f, `a\b`), nil, 0o644) }, `has a backslash, needed a plain path; leave it out: graft plugin install refuses such an archive`},
+		"a private key": {func(f string) error {
+			_, err := signing.Generate(filepath.Join(f, "me.key"), filepath.Join(f, "me.pub"), nil)
+			return err
+		}, "/me.key: found a private key, needed a folder that all may read; move it to where nobody else reads it"},
+		"a backslash": {func(f string) error { return os.WriteFile(filepath.Join(f, `a\b`), nil, 0o644) }, `has a backslash, needed a plain path; leave it out: graft plugin install refuses such an archive`},
 		"a bomb": {func(f string) error { return os.WriteFile(filepath.Join(f, "zeros"), make([]byte, 16<<20), 0o644) },
 			"unpacking to more than 200 times its size, needed an honest archive; leave it out: graft plugin install refuses such an archive"},
 		"many files": {func(f string) (err error) {

@@ -18,9 +18,12 @@ import (
 // Suffix is what an archive's name has more when it is that of its signature.
 const Suffix = ".minisig"
 
+// MaxKeyBytes is how large a key's file may be.
+const MaxKeyBytes = 4 << 10
+
 // Bounds of what is read.
 const (
-	maxKeyBytes       = 4 << 10
+	maxKeyBytes       = MaxKeyBytes
 	maxSignatureBytes = 64 << 10
 )
 

@@ -188,6 +188,11 @@ func TestKeysThatAreRefused(t *testing.T) {
 			t.Errorf("byte %d of the private key: %v", at, err)
 		}
 	}
+	for name, private := range map[string]bool{"minisign.key": true, "protected.key": true, "minisign.pub": false, "archive.tar.gz.minisig": false, "archive.tar.gz": false} {
+		if IsPrivate(read(t, filepath.Join("testdata", name))) != private {
+			t.Errorf("%s is a private key: %v", name, !private)
+		}
+	}
 	path := own(t, "minisign.key")
 	for _, mode := range []fs.FileMode{0o640, 0o604, 0o660, 0o666} {
 		if err := os.Chmod(path, mode); err != nil {

@@ -49,6 +49,12 @@ func Generate(private, public string, password func() (string, error)) (PublicKe
 	return k, nil
 }
 
+// IsPrivate reports whether a file's content is a private key, protected or not.
+func IsPrivate(data []byte) bool {
+	var k minisign.PrivateKey
+	return minisign.IsEncrypted(data) || k.UnmarshalText(data) == nil
+}
+
 // ReadPrivate reads the file of a key, which is this user's own. password is asked where one protects it.
 func ReadPrivate(path string, password func() (string, error)) (PrivateKey, error) {
 	const needed = "a private key, as graft plugin keygen and minisign write it"

@@ -141,6 +141,29 @@ func (s *Signature) Verify(digest *Digest, trusted Keys, named, accept string) (
 	return signer, nil
 }
 
+// Check compares an archive with the signature beside it, without installing it; nil where there is none.
+func Check(ctx context.Context, archive string, trusted Keys) (*Signer, error) {
+	s, err := Read(archive)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	f, err := storage.OpenRegular(archive)
+	if err != nil {
+		return nil, &diagnostic.Error{Kind: ErrSignature, Path: archive, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+	}
+	defer f.Close()
+	digest := NewDigest(ctx, f)
+	if _, err := io.Copy(io.Discard, digest); err != nil {
+		return nil, err
+	}
+	return s.Verify(digest, trusted, archive, Accept(archive))
+}
+
+// Accept is the command that installs an archive whoever signed it.
+func Accept(archive string) string {
+	return "graft plugin install --allow-unsigned " + diagnostic.Quote(archive)
+}
+
 // unknown refuses the signature of a key that is not trusted, and says which that is.
 func (s *Signature) unknown(digest *Digest, named, accept string) error {
 	e := &diagnostic.Error{Kind: ErrUntrusted, Path: named, Found: fmt.Sprintf("found a signature of the key %s, which is not trusted", s.KeyID()), Needed: "one of a key in graft plugin trust list",

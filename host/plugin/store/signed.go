@@ -19,7 +19,7 @@ import (
 // the bytes that were checked: a copy in the staging folder, which nobody else can change.
 func (s *Store) unpack(ctx context.Context, source string, st *staging, opts verification.Options) (*signing.Signer, error) {
 	named := cmp.Or(opts.From, source)
-	accept := "graft plugin install --allow-unsigned " + diagnostic.Quote(named)
+	accept := signing.Accept(named)
 	signature, err := signing.Read(source)
 	if err != nil {
 		return nil, relabel(err, source, named)
