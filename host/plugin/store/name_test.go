@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/host/plugin/plugintest/authors"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/verification"
@@ -75,10 +76,10 @@ func TestNamesAreNotTaken(t *testing.T) {
 func TestNamesOfAKey(t *testing.T) {
 	plugintest.Places(t)
 	data := t.TempDir()
-	s, author, other := At(data), plugintest.NewAuthor(t), plugintest.NewAuthor(t)
+	s, author, other := At(data), authors.New(t), authors.New(t)
 	author.Trust(t, data)
 	other.Trust(t, data)
-	packed := func(by *plugintest.Author, version string) string {
+	packed := func(by *authors.Author, version string) string {
 		folder := plugintest.Versioned(t, filepath.Join(t.TempDir(), "toy"), version)
 		var b bytes.Buffer
 		if err := archive.Pack(&b, folder); err != nil {
@@ -93,7 +94,7 @@ func TestNamesOfAKey(t *testing.T) {
 	}
 	for _, step := range []struct {
 		name    string
-		by      *plugintest.Author
+		by      *authors.Author
 		version string
 		opts    verification.Options
 		want    string
@@ -131,7 +132,7 @@ func TestNamesOfAKey(t *testing.T) {
 func TestSwapDuringInstall(t *testing.T) {
 	plugintest.Places(t)
 	data := t.TempDir()
-	s, author := At(data), plugintest.NewAuthor(t)
+	s, author := At(data), authors.New(t)
 	author.Trust(t, data)
 	good := plugintest.Gzip(t, plugintest.Tar(t, plugintest.Entries(t, source(t), "")))
 	evil := plugintest.Gzip(t, plugintest.Tar(t, append(plugintest.Entries(t, source(t), ""), plugintest.Entry{Name: "evil", Data: []byte("x")})))

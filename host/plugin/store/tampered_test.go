@@ -18,6 +18,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/archive"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/host/plugin/plugintest/authors"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/verification"
@@ -37,11 +38,11 @@ type tampering struct {
 func TestTampered(t *testing.T) {
 	data, sources := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	s := At(data)
-	author, stranger := plugintest.NewAuthor(t), plugintest.NewAuthor(t)
+	author, stranger := authors.New(t), authors.New(t)
 	author.Trust(t, data)
 	path := filepath.Join(sources, "toy-0.1.0.tar.gz")
 	from := source(t)
-	write := func(data []byte, by *plugintest.Author, name, version string) artifact {
+	write := func(data []byte, by *authors.Author, name, version string) artifact {
 		plugintest.WriteFile(t, path, data)
 		by.Sign(t, path, name, version)
 		return artifact{data, plugintest.ReadFile(t, path+signing.Suffix)}
@@ -393,7 +394,7 @@ func unread(text string) string {
 }
 
 // ofKeys are changes of the file of trusted keys, each of which gives what undoes it.
-func ofKeys(t *testing.T, author, stranger *plugintest.Author, path string) map[string]func() func() {
+func ofKeys(t *testing.T, author, stranger *authors.Author, path string) map[string]func() func() {
 	was := plugintest.ReadFile(t, path)
 	undo := func() {
 		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, was, 0o644)); err != nil {

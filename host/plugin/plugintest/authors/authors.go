@@ -1,4 +1,5 @@
-package plugintest
+// Package authors signs archives of plugins in tests.
+package authors
 
 import (
 	"context"
@@ -14,8 +15,8 @@ type Author struct {
 	private signing.PrivateKey
 }
 
-// NewAuthor makes one, whom nobody trusts yet.
-func NewAuthor(t testing.TB) *Author {
+// New makes one, whom nobody trusts yet.
+func New(t testing.TB) *Author {
 	t.Helper()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "author.key")
