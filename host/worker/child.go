@@ -55,6 +55,8 @@ type Options struct {
 	Output io.Writer
 	// Executable is the program to start; empty for the ordinary choice (see the package comment).
 	Executable string
+	// Files are handed to the child, which gets them by Inherited. They stay open here. Only where there are guards.
+	Files []*os.File
 
 	without []string // layers that tests leave out
 }
@@ -163,6 +165,22 @@ func (c *Child) ended(ctx context.Context, task string, cause error) error {
 	}
 	return c.end(ErrEnded, task, fmt.Sprintf("broke the connection (%v) and was ended", cause), report)
 }
+
+// Ended is closed when the child is gone.
+func (c *Child) Ended() <-chan struct{} { return c.process.over }
+
+// Fate says how a child ended that nobody told to end, or ends one that only seemed to have. A task in flight fails first.
+func (c *Child) Fate() error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.failed == nil {
+		c.failed = c.ended(context.Background(), "a call", io.ErrUnexpectedEOF)
+	}
+	return c.failed
+}
+
+// Kill ends the child, also in the middle of a task, which fails then.
+func (c *Child) Kill() { c.process.end() }
 
 // Close ends the child and waits for it. It may be called more than once.
 func (c *Child) Close() {
