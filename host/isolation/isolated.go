@@ -31,17 +31,21 @@ type Options struct {
 	Deadline time.Duration
 	// Crashes is at which crash, exit or hang of its workers a plugin is not run again; 0 is DefaultCrashes.
 	Crashes int
+	// Memory bounds what a worker may take, in bytes; 0 is half of the machine's.
+	Memory int64
 	// Logger is told of the first crash and of the last; nil is slog.Default().
 	Logger *slog.Logger
 }
 
 // How long a worker that ended is waited for before it is started again: the least, which doubles while workers end before they
-// have answered a call; and how long one without kernels stays.
+// have answered a call.
 const (
 	leastPause = 10 * time.Millisecond
 	mostPause  = 30 * time.Second
-	idle       = 30 * time.Second
 )
+
+// idle is how long a worker without kernels stays.
+var idle = 30 * time.Second
 
 // Isolated is a plugin whose kernels run in workers, one at a time.
 type Isolated struct {
@@ -248,10 +252,10 @@ func (x *Isolated) start() (err error) {
 		}
 		x.room = room{}
 	}
-	constants, deadline := x.constants, x.options.Deadline
+	constants, o := x.constants, x.options
 	x.mu.Unlock()
 	l, err := newLink(openRequest{Folder: x.folder, SHA256: x.sha256, Threads: runtime.GOMAXPROCS(0)}, constants,
-		worker.Options{Subject: x.path, Deadline: deadline}, x.lost)
+		worker.Options{Subject: x.path, Deadline: o.Deadline, Memory: o.Memory}, x.lost)
 	x.mu.Lock()
 	if err != nil {
 		x.crashed(err, false)

@@ -36,10 +36,10 @@ const (
 	endless = 1006
 )
 
-// toy is the fixture, isolated. Each test has a library of its own, and so its own counts.
-func toy(t testing.TB, o Options, flags ...string) *Isolated {
+// toy is the fixture, isolated. Each test has a folder of its own, and so its own counts.
+func toy(t testing.TB, o Options) *Isolated {
 	t.Helper()
-	library := plugintest.Build(t, append([]string{"-DASKED", `-DTEST_NAME="` + t.Name() + `"`}, flags...)...)
+	library := plugintest.Build(t, "-DASKED")
 	folder := plugintest.Write(t, filepath.Join(t.TempDir(), "toy"), plugintest.Manifest, library)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -24,7 +24,7 @@ const (
 	leastWindow = 1 << 20
 	maxConstant = 64 << 30
 	// largeCall is from where the memory of a call goes back to the system after it.
-	largeCall = 32 << 20
+	largeCall = 256 << 20
 )
 
 // A link is one worker with its memory. When the worker ends, so does the link.
