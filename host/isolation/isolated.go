@@ -214,6 +214,7 @@ func (x *Isolated) acquire() (*link, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for {
+		x.look()
 		switch {
 		case x.gone != nil:
 			return nil, x.gone
@@ -292,9 +293,20 @@ func (x *Isolated) wrong(err error) error {
 func (x *Isolated) lost(l *link, cause error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.link != l {
-		return
+	if x.link == l {
+		x.lose(l, cause)
 	}
+}
+
+// look finds out that a worker ended before lost is told. The lock is held.
+func (x *Isolated) look() {
+	if l := x.link; l != nil && l.dead.Load() {
+		x.lose(l, l.fail(nil))
+	}
+}
+
+// lose is rid of a worker that ended. The lock is held.
+func (x *Isolated) lose(l *link, cause error) {
 	x.link = nil
 	x.crashed(cause, l.worked.Load())
 	l.close()
@@ -417,7 +429,7 @@ func (x *Isolated) forget() {
 func (x *Isolated) Ready() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.link != nil {
+	if x.look(); x.link != nil {
 		return true
 	}
 	if x.gone == nil && x.starting == nil && !time.Now().Before(x.notBefore) {
