@@ -11,7 +11,7 @@
 //
 // Model files stay as they are, and so does the rest of the program. A session that cannot be patched is
 // created as it would have been, and one whose operators fail runs as it would have; a warning says so. See [Strict],
-// [Logger] and [Reverted].
+// [Logger] and [Reverted]. [Isolated] runs plugins that are not trusted yet in worker processes.
 // [Patch] writes the same rewrite to a file, for programs in other languages.
 //
 // # Text

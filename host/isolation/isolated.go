@@ -153,13 +153,19 @@ func refuse(p *plugin.Plugin) error {
 	no := func(why, fix string) error {
 		return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Folder, Found: "cannot isolate plugin " + p.Manifest.Name + ": " + why, Fix: fix}
 	}
+	stores := map[string]bool{} // operators that only those over a cache need
+	for _, op := range p.Manifest.Operators {
+		if op.KVCache != nil {
+			stores[op.KVCache.Store] = true
+		}
+	}
 	usable := false
 	for i := range p.Manifest.Operators {
 		op := &p.Manifest.Operators[i]
 		if op.With != nil && len(op.With.Fold) > 0 {
 			return no("its operator "+op.Name+" computes weights from weights, which the program would have to do with its code", "use it without isolation, or leave it out")
 		}
-		usable = usable || op.KVCache == nil
+		usable = usable || op.KVCache == nil && !stores[op.Name]
 	}
 	if !usable {
 		return no("it has operators over the KV cache of graft generate alone, which lies in this process", "use it without isolation, or leave it out")
@@ -218,6 +224,11 @@ func (x *Isolated) acquire() (*link, error) {
 		switch {
 		case x.gone != nil:
 			return nil, x.gone
+		case x.link != nil && x.link.over():
+			l := x.link
+			x.mu.Unlock()
+			_ = l.fail(l.child.Fate()) // what it had to say is in x then
+			x.mu.Lock()
 		case x.link != nil:
 			x.link.users.Add(1)
 			return x.link, nil
@@ -430,7 +441,7 @@ func (x *Isolated) Ready() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.look(); x.link != nil {
-		return true
+		return !x.link.over()
 	}
 	if x.gone == nil && x.starting == nil && !time.Now().Before(x.notBefore) {
 		go x.again()

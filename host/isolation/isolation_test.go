@@ -245,3 +245,29 @@ func TestGivenUp(t *testing.T) {
 		t.Errorf("it says %v", x.Gone())
 	}
 }
+
+// TestInPlace: a run whose output has its place in the memory of an input could not be repeated, and is the model's.
+func TestInPlace(t *testing.T) {
+	x := toy(t, Options{})
+	s := session(t, x, false)
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []float32{2, crash} {
+		v, err := ort.NewTensor(l, []int64{2}, []float32{first, 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		if err := s.RunInto(context.Background(), map[string]*ort.Value{"x": v}, []string{"y"}, []*ort.Value{v}); err != nil {
+			t.Fatal(err)
+		}
+		if y, err := ort.Data[float32](v); err != nil || !slices.Equal(y, []float32{3 * first, 9}) {
+			t.Errorf("%v, %v", y, err)
+		}
+	}
+	if got := stat(x); got.Instead != 2 || got.Calls != 0 || got.Crashes != 0 {
+		t.Errorf("counted %+v", got)
+	}
+}

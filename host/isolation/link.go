@@ -121,6 +121,16 @@ func (l *link) fail(cause error) error {
 	return cause
 }
 
+// over reports that the worker has ended, which fail may not have been told yet.
+func (l *link) over() bool {
+	select {
+	case <-l.child.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
 // close ends the worker and, when no call has any of it, gives the memory back.
 func (l *link) close() {
 	l.closing.Store(true)

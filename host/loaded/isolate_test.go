@@ -45,6 +45,7 @@ func built(t testing.TB, isolate ...string) (*Set, error) {
 func TestPluginsThatCannotBeIsolated(t *testing.T) {
 	for name, want := range map[string]string{
 		"low-rank":     "cannot isolate plugin low-rank: its operator LowRankMatMul computes weights from weights, which the program would have to do with its code; use it without isolation, or leave it out",
+		"el-attention": "cannot isolate plugin el-attention: it has operators over the KV cache of graft generate alone, which lies in this process; use it without isolation, or leave it out",
 		"plain-decode": "cannot isolate plugin plain-decode: it has operators over the KV cache of graft generate alone, which lies in this process; use it without isolation, or leave it out",
 	} {
 		if _, err := built(t, name); !errors.Is(err, refusal.ErrIncompatible) || !strings.Contains(err.Error(), want) {

@@ -51,6 +51,8 @@ type Options struct {
 	// Driver is set where the child uses a device's driver. Drivers may try to start helpers, so that this is an
 	// error and does not end the child.
 	Driver bool
+	// Starts is set where the child starts workers of its own, which end with it: then no filter of system calls holds it.
+	Starts bool
 	// Output gets what the child prints too; nil for silence. One that does not return holds the child up.
 	Output io.Writer
 	// Executable is the program to start; empty for the ordinary choice (see the package comment).

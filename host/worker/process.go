@@ -47,6 +47,9 @@ type status struct {
 
 // startProcess starts a child, in namespaces of its own where the system allows them.
 func startProcess(opts *Options) (*process, error) {
+	if opts.Starts {
+		opts.without = append(slices.Clip(opts.without), LayerFilter)
+	}
 	s := setting{Guard: guarded, Memory: opts.Memory, Driver: opts.Driver, Without: opts.without, Files: len(opts.Files)}
 	if attributes, err := namespaces(opts.without); err == nil {
 		s.Namespaces, s.Layers = true, []Layer{{Name: LayerNamespaces}}
