@@ -1,26 +1,15 @@
 package isolation
 
 import (
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// spin is how long a word is looked at before the system is asked to wake who waits: about as long as it takes to be woken.
-const spin = 20 * time.Microsecond
-
-// await waits until a word of shared memory is no longer a value, or a time has gone. It may return before either.
+// await waits until a word of shared memory is no longer a value, or a time has gone. It may return before either. It does not look at
+// the word awake first: where processors have other work, who waits awake takes one from who is waited for.
 func await(word *uint32, value uint32, atMost time.Duration) {
-	begin := time.Now()
-	for time.Since(begin) < spin {
-		for range 64 {
-			if atomic.LoadUint32(word) != value {
-				return
-			}
-		}
-	}
 	const futexWait = 0
 	t := unix.NsecToTimespec(int64(atMost))
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&t)), 0, 0) // an interruption is as a waking
