@@ -46,6 +46,7 @@ test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
 	@go test -race -timeout 40m -skip '^$(APARTTEST)$$' $$(go list ./... | grep -vE '/tests/($(subst $() ,|,$(APART)))$$')
 	@go test -timeout 40m $(LONGER:%=./tests/%)
 	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
+	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
 setup:

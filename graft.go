@@ -11,7 +11,7 @@
 //
 // Model files stay as they are, and so does the rest of the program. A session that cannot be patched is
 // created as it would have been, and one whose operators fail runs as it would have; a warning says so. See [Strict],
-// [Logger] and [Reverted].
+// [Logger] and [Reverted]. [Isolated] runs plugins that are not trusted yet in worker processes.
 // [Patch] writes the same rewrite to a file, for programs in other languages.
 //
 // # Text
@@ -64,7 +64,7 @@ import (
 	"github.com/opgraft/graft/host/trial"
 )
 
-// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding and ConfigShare are entries of ONNX Runtime's
+// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding, ConfigShare and ConfigIsolate are entries of ONNX Runtime's
 // session config by which a program steers one session: "graft.disable" set to
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
 // between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
@@ -72,7 +72,8 @@ import (
 // "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite;
 // "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore"
 // for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either;
-// "graft.share_weights" set to "1" is [ShareWeights], to "0" [OwnWeights].
+// "graft.share_weights" set to "1" is [ShareWeights], to "0" [OwnWeights]; "graft.isolate" names
+// plugins, with commas between, that are isolated in this session as with [Isolated], but that their libraries are loaded here too.
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
@@ -82,6 +83,7 @@ const (
 	ConfigMemory  = sessions.ConfigMemory
 	ConfigPadding = sessions.ConfigPadding
 	ConfigShare   = sessions.ConfigShare
+	ConfigIsolate = sessions.ConfigIsolate
 )
 
 // enabling is held by Enable and Disable, which must not interleave.
@@ -107,6 +109,9 @@ func Enable(opts ...EnableOption) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	if err := o.isolating(); err != nil {
+		return err
+	}
 	enabling.Lock()
 	defer enabling.Unlock()
 	libraries, err := ort.Loaded()
@@ -120,7 +125,8 @@ func Enable(opts ...EnableOption) error {
 	if o.logger != nil {
 		o.logger = diagnostic.Logger(o.logger)
 	}
-	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, Share: o.wish(), BoundMemory: o.bound, OwnArenas: o.own}
+	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, Share: o.wish(), BoundMemory: o.bound, OwnArenas: o.own,
+		Isolation: o.isolation}
 	patcher := &trial.Patcher{Sessions: s, All: o.verify}
 	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}
 	if o.shadow {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/opgraft/graft/host/isolation"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/plan"
@@ -79,6 +80,7 @@ type pluginOptions struct {
 	plan       plan.Options
 	time       time.Duration // that the analysis of a model may take
 	mapWeights bool
+	isolate    *loaded.Isolate
 	// What was asked for about sharing weights with other processes.
 	shareWeights, ownWeights bool
 }
@@ -110,9 +112,14 @@ func (o *pluginOptions) load() (*loaded.Set, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	set, err := loaded.Load(o.folders, o.unverified)
+	set, err := loaded.LoadApart(o.folders, o.unverified, o.isolate)
 	if err != nil {
 		return nil, public(err, ErrBadPlugin)
+	}
+	if o.isolate != nil {
+		if err := set.Require(o.isolate.Names); err != nil {
+			return nil, public(err, ErrNoPlugin)
+		}
 	}
 	return set, public(set.Require(o.plan.Plugins), ErrNoPlugin)
 }
@@ -234,6 +241,10 @@ type enableOptions struct {
 	shares      []float64 // of other runs, 0 or 1
 	differences int
 	bears       bool // differences was given
+	isolated    []string
+	isolation   isolation.Options
+	crashes     *int
+	deadline    bool // was given
 	logger      *slog.Logger
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/isolation"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/trial"
 	"github.com/opgraft/graft/host/worker"
@@ -42,6 +43,7 @@ func tasks() map[string]worker.Handler {
 	maps.Copy(list, comparison.Tasks())
 	maps.Copy(list, generations.Tasks())
 	maps.Copy(list, trial.Tasks())
+	maps.Copy(list, isolation.Tasks())
 	return list
 }
 

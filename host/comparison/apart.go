@@ -40,7 +40,7 @@ const DefaultDeadline = 10 * time.Minute
 // kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Run.
 func Apart(ctx context.Context, j Job) (*Result, error) {
 	j.Options.step("comparing answers")
-	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output})
+	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Starts: isolates(j.Options.A, j.Options.B)})
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package comparison
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,11 +12,14 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/isolation"
 	"github.com/opgraft/graft/host/worker"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(Tasks())
+	tasks := Tasks()
+	maps.Copy(tasks, isolation.Tasks())
+	worker.Main(tasks)
 	os.Exit(m.Run())
 }
 
@@ -89,5 +93,33 @@ func TestApartErrors(t *testing.T) {
 	}
 	if _, err := Apart(t.Context(), Job{Model: adder(t), Options: Options{A: "none", B: "none"}, Runtime: broken}); err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("a runtime that is none: %v", err)
+	}
+}
+
+// TestIsolatedSide: a plugin with its kernels in a worker of the child's gives the answers that it gives in the child.
+func TestIsolatedSide(t *testing.T) {
+	folder, err := filepath.Abs("../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
+	job := Job{Model: "../../models/encoders/embedder/onnx/model.onnx", Folders: []string{folder}, Options: Options{A: "fused-gelu", B: "isolated:fused-gelu", Force: true, Warmup: 1, Rounds: 1, Threads: 1}}
+	r, err := Apart(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.B.Name != "isolated:fused-gelu" || r.A.Replaced == 0 || r.B.Replaced != r.A.Replaced || !slices.Equal(r.B.Plugins, []string{"fused-gelu"}) {
+		t.Errorf("%+v and %+v", r.A, r.B)
+	}
+	for _, o := range r.Parity.Outputs {
+		if o.MaxAbsolute != 0 {
+			t.Errorf("%s: %g apart", o.Name, o.MaxAbsolute)
+		}
+	}
+	for side, want := range map[string]string{"isolated:none": `no plugin "none" is loaded`, "isolated:el-attention": "cannot isolate plugin el-attention: "} {
+		job.Options.B = side
+		if _, err := Apart(t.Context(), job); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", side, err, want)
+		}
 	}
 }

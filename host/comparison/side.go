@@ -45,13 +45,19 @@ const stopSpinning = "session.force_spinning_stop"
 func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side, error) {
 	s := &side{Side: Side{Name: name, Plugins: []string{}}}
 	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
+	plugins, err := isolated(set.Plugins, name)
+	if err != nil {
+		return nil, err
+	}
 	if name != "none" {
 		po, err := planOptions(set, name, o)
 		if err != nil {
 			return nil, err
 		}
 		so.Unpatched = false
-		so.Patcher = (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
+		po = set.Plan(po)
+		po.Kernel = loaded.Kernels(plugins)
+		so.Patcher = (&sessions.Patcher{Plugins: plugins, Options: po, Done: func(a *patch.Analysis) {
 			s.Blocks, s.Replaced, s.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
 			s.changed = a.Plan.Changes()
 			if s.hidden = a.Hidden(); s.hidden != nil {
@@ -63,7 +69,6 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 		}}).Patch
 	}
 	start := time.Now()
-	var err error
 	s.session, err = l.NewSession(path, so)
 	s.LoadMS = float64(time.Since(start).Microseconds()) / 1e3
 	return s, err
@@ -71,6 +76,7 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 
 // planOptions reads the name of a side.
 func planOptions(set *loaded.Set, name string, o Options) (plan.Options, error) {
+	name = strings.TrimPrefix(name, isolatedPrefix)
 	po := plan.Options{Force: o.Force, QuantizationNoise: o.QuantizationNoise, Padding: o.Padding}
 	switch {
 	case name == "":

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/isolation"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
@@ -33,9 +34,14 @@ type Set struct {
 // error only when plugins were found and none could be loaded, or none was found.
 // A plugin that has a library for CUDA alone waits for the sessions that need it.
 func Load(folders []string, unverified bool) (*Set, error) {
+	return LoadApart(folders, unverified, nil)
+}
+
+// LoadApart is Load, with the code of some plugins in workers. One of these that cannot be loaded is an error.
+func LoadApart(folders []string, unverified bool, isolate *Isolate) (*Set, error) {
 	s := &Set{Search: discovery.Find(discovery.Options{Folders: folders})}
 	open := plugin.OpenOptions{AcceptUnverified: unverified}
-	s.CUDA = newVariants(s.Search.Plugins(), open)
+	s.CUDA = newVariants(slices.DeleteFunc(s.Search.Plugins(), func(f discovery.Found) bool { return isolate.has(f.Manifest.Name) }), open)
 	waits := 0
 	var apart []string // names of plugins that have to run apart first
 	var last error
@@ -45,6 +51,14 @@ func Load(folders []string, unverified bool) (*Set, error) {
 		}
 		if f.Err != nil {
 			s.Refused = append(s.Refused, f.Err)
+			continue
+		}
+		if isolate.has(f.Manifest.Name) {
+			p, err := isolation.Open(f.Folder, open, isolate.Options)
+			if err != nil {
+				return nil, err
+			}
+			s.Plugins = append(s.Plugins, p)
 			continue
 		}
 		if f.Manifest.Has(f.Folder, "cuda") && !f.Manifest.Has(f.Folder, "cpu") {
@@ -134,19 +148,28 @@ func (s *Set) Plan(o plan.Options) plan.Options {
 	for _, p := range s.Plugins {
 		o.Described[p.Manifest.Name] = p.Info.Operators
 	}
-	o.Kernel = s.kernel
+	o.Kernel = Kernels(s.Plugins)
 	return o
 }
 
-// kernel makes the kernel of a node, with no constants.
-func (s *Set) kernel(name string, n *onnx.Node) (plan.Kernel, error) {
-	p, err := Named(s.Plugins, name)
-	if err != nil {
-		return nil, err
+// Kernels makes kernels of nodes with the plugins' code, with no constants.
+func Kernels(plugins []*plugin.Plugin) func(name string, n *onnx.Node) (plan.Kernel, error) {
+	return func(name string, n *onnx.Node) (plan.Kernel, error) {
+		p, err := Named(plugins, name)
+		if err != nil {
+			return nil, err
+		}
+		return kernel(p, n)
 	}
+}
+
+func kernel(p *plugin.Plugin, n *onnx.Node) (plan.Kernel, error) {
 	var attributes []manifest.Attribute
 	for _, a := range n.GetAttribute() {
 		attributes = append(attributes, manifest.Attribute{Name: a.GetName(), Value: attributeOf(a)})
+	}
+	if x := isolation.For(p); x != nil {
+		return x.Kernel(n.GetOpType(), attributes, len(n.GetInput()))
 	}
 	return p.Create(n.GetOpType(), attributes, make([]*tensor.Tensor, len(n.GetInput())), tensor.CPU)
 }
@@ -223,7 +246,7 @@ func Domain(plugins []*plugin.Plugin, names, operators []string, l *ort.Library)
 		if err != nil {
 			return d, err
 		}
-		ops, err := p.OrtOps(base)
+		ops, err := operatorsOf(p, base, l)
 		if err != nil {
 			return d, err
 		}
@@ -234,4 +257,12 @@ func Domain(plugins []*plugin.Plugin, names, operators []string, l *ort.Library)
 		}
 	}
 	return d, nil
+}
+
+// operatorsOf are a plugin's, or those that stand for them where its code runs in a worker.
+func operatorsOf(p *plugin.Plugin, base uintptr, l *ort.Library) ([]uintptr, error) {
+	if x := isolation.For(p); x != nil {
+		return x.Operators(l)
+	}
+	return p.OrtOps(base)
 }

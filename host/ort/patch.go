@@ -79,10 +79,23 @@ type Patch struct {
 	Plain *Plain
 	// Hidden are outputs that are not the model's own in rows of hidden tokens; nil for none.
 	Hidden *Hidden
+	// Apart is of operators of the patch that run in another process; nil where none does.
+	Apart Apart
 	// Retained is held until the session is released.
 	Retained any
 	// Done, if not nil, is called once ONNX Runtime has read Model, whether or not it made a session.
 	Done func()
+}
+
+// Apart is what becomes of operators in another process, which may end. A run of theirs that fails with [CodeEngineError] is
+// repeated by the plain session, and the next one goes to the patched session again.
+type Apart interface {
+	// Ready reports that they can run now. Where they cannot, the plain session runs.
+	Ready() bool
+	// Gone says why they never run again; nil as long as they may. Then the plain session takes over.
+	Gone() error
+	// Instead is told of each run that the plain session did in the place of such operators.
+	Instead()
 }
 
 // Plain is a program's own model, for later.

@@ -48,11 +48,12 @@ func (h *hook) runAsync(session, options, inputNames, inputs, n, outputNames, m,
 	if back == nil {
 		return run(session, function, user)
 	}
-	if back.reverted.Load() {
+	args := [8]uintptr{session, options, inputNames, inputs, n, outputNames, m, outputs}
+	if back.reverted.Load() || back.instead(args, h.library.runOverlaps) {
 		return run(back.session.Load(), function, user)
 	}
 	number := uintptr(asyncRuns.last.Add(1))
-	asyncRuns.list.Store(number, &asyncRun{back, [8]uintptr{session, options, inputNames, inputs, n, outputNames, m, outputs}, function, user})
+	asyncRuns.list.Store(number, &asyncRun{back, args, function, user})
 	status := run(session, asyncEnded(), number)
 	if status != 0 {
 		asyncRuns.list.Delete(number) // the function is not called

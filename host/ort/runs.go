@@ -68,7 +68,7 @@ func (h *hook) ran(f *frame, args [8]uintptr, shadows bool, run func([8]uintptr)
 	back := h.backs.of(args[0])
 	status = f.status
 	if f.ran == 0 {
-		if back != nil && back.reverted.Load() {
+		if back != nil && (back.reverted.Load() || back.instead(args, overlaps)) {
 			return back.run(args, run)
 		}
 		shadows = shadows && back != nil && back.same != nil
@@ -106,6 +106,12 @@ func (b *wayBack) rescue(status uintptr, args [8]uintptr, run func([8]uintptr) u
 			b.logger.Warn("a patched session failed, and none of the model itself can take over", "model", b.name, "reason", failure.Message, "obstacle", err)
 		}
 		return status
+	}
+	if b.apart != nil && failure.Code == CodeEngineError && b.apart.Gone() == nil {
+		again := b.run(args, run) // no output of it lies in the memory of an input: see instead
+		b.apart.Instead()
+		l.call(slotReleaseStatus, status)
+		return again
 	}
 	if overlaps(args) {
 		b.revert(didFail, failure.Message, "run", "lost: an output lies in the memory of an input")

@@ -65,6 +65,11 @@ const (
 	slotGetValue                                            slot = 80
 	slotGetValueCount                                       slot = 81
 	slotCreateValue                                         slot = 82
+	slotKernelInfoGetAttribute_float                        slot = 85
+	slotKernelInfoGetAttribute_int64                        slot = 86
+	slotKernelInfoGetAttribute_string                       slot = 87
+	slotKernelContext_GetInput                              slot = 90
+	slotKernelContext_GetOutput                             slot = 91
 	slotReleaseEnv                                          slot = 92
 	slotReleaseStatus                                       slot = 93
 	slotReleaseMemoryInfo                                   slot = 94
@@ -101,6 +106,8 @@ const (
 	slotReleaseArenaCfg                                     slot = 157
 	slotCreateArenaCfgV2                                    slot = 164
 	slotAddRunConfigEntry                                   slot = 165
+	slotKernelInfoGetAttributeArray_float                   slot = 162
+	slotKernelInfoGetAttributeArray_int64                   slot = 163
 	slotCreatePrepackedWeightsContainer                     slot = 166
 	slotReleasePrepackedWeightsContainer                    slot = 167
 	slotCreateSessionWithPrepackedWeightsContainer          slot = 168
@@ -128,6 +135,10 @@ const (
 	slotAddExternalInitializersFromFilesInMemory            slot = 279
 	slotGetTensorSizeInBytes                                slot = 318
 	slotAllocatorGetStats                                   slot = 319
+	slotKernelInfo_GetInputCount                            slot = 230
+	slotKernelInfo_GetOutputCount                           slot = 231
+	slotKernelInfo_GetOutputName                            slot = 233
+	slotKernelInfoGetConstantInput_tensor                   slot = 249
 	slotHasSessionConfigEntry                               slot = 237
 	slotGetSessionConfigEntry                               slot = 238
 	slotSessionOptionsAppendExecutionProvider_Dnnl          slot = 239

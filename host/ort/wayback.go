@@ -33,7 +33,11 @@ type wayBack struct {
 	differ atomic.Int64                                    // runs that did
 	seen   sync.Map                                        // classes of shapes that were compared
 	hidden *Hidden                                         // of Patch
+	apart  Apart                                           // of Patch
 }
+
+// watches reports that it is told of every run.
+func (b *wayBack) watches() bool { return b.same != nil || b.apart != nil }
 
 // reverted counts sessions.
 var reverted atomic.Int64
@@ -71,7 +75,7 @@ func (h *hook) leaveWayBack(session uintptr, request Request, c creation, p *Pat
 		plain.release()
 		return
 	}
-	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same, share: active.Share, bears: int64(max(active.Differences, 1)) - 1, hidden: p.Hidden}
+	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same, share: active.Share, bears: int64(max(active.Differences, 1)) - 1, hidden: p.Hidden, apart: p.Apart}
 	b.foreign.Store(c.foreign(h.library))
 	err := b.remember(request)
 	if err != nil {
@@ -85,7 +89,7 @@ func (h *hook) leaveWayBack(session uintptr, request Request, c creation, p *Pat
 		b.forget()
 		return
 	}
-	if b.same != nil {
+	if b.watches() {
 		h.watch(1)
 	}
 	h.backs.n.Add(1)
@@ -193,7 +197,7 @@ func (b *wayBack) close() {
 	if b.reverted.Load() {
 		b.hook.watch(-1)
 	}
-	if b.same != nil {
+	if b.watches() {
 		b.hook.watch(-1)
 	}
 	b.hook.lastGone()

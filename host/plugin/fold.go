@@ -16,6 +16,9 @@ import (
 // that the constants do not qualify, and the place in the model stays as it is.
 func (p *Plugin) Fold(operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error) {
 	what := "fold of " + operator
+	if err := p.elsewhere(what); err != nil {
+		return nil, err
+	}
 	if p.table.Fold == 0 {
 		return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: "found no fold function", Needed: "one for operator " + operator}
 	}

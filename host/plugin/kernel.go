@@ -40,6 +40,9 @@ func (p *Plugin) Create(operator string, attributes []manifest.Attribute, consta
 			Needed: "one of " + strings.Join(p.operatorNames(), ", ")}
 	}
 	what := "create of " + operator
+	if err := p.elsewhere(what); err != nil {
+		return nil, err
+	}
 	where, err := device.ABI()
 	if err != nil {
 		return nil, p.misuse(what, err)

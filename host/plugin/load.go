@@ -37,6 +37,7 @@ type Plugin struct {
 
 	note    *library.Note
 	content *sealed.File // of the library, until it is loaded: what was hashed is what is loaded
+	apart   bool         // its code is in another process: table and ortOps are nil
 	table   *abi.Plugin
 	ortOps  *abi.ORTOps
 }
@@ -272,7 +273,7 @@ func (p *Plugin) agree() error {
 		}
 	}
 	for i := range p.Manifest.Operators {
-		if w := p.Manifest.Operators[i].With; w != nil && len(w.Fold) > 0 && p.table.Fold == 0 {
+		if w := p.Manifest.Operators[i].With; w != nil && len(w.Fold) > 0 && !p.apart && p.table.Fold == 0 {
 			return refusal.Incompatible(p.Path, "no fold function", "one, as operator "+p.Manifest.Operators[i].Name+" of "+manifest.FileName+" folds constants",
 				"build the library and the manifest from the same source")
 		}
@@ -283,6 +284,9 @@ func (p *Plugin) agree() error {
 // OrtOps hands out the plugin's operators as pointers to OrtCustomOp, for a registrar that builds the
 // session's domain. apiBase is the runtime's OrtApiBase.
 func (p *Plugin) OrtOps(apiBase uintptr) ([]uintptr, error) {
+	if err := p.elsewhere("handing out operators"); err != nil {
+		return nil, err
+	}
 	var (
 		ops   = new(*uintptr)
 		count = new(uint64)
@@ -299,6 +303,9 @@ func (p *Plugin) OrtOps(apiBase uintptr) ([]uintptr, error) {
 
 // Probe asks how well the plugin suits a Device: 0 with a reason when it cannot run there, else up to 100.
 func (p *Plugin) Probe(device tensor.Device) (score int, reason string, err error) {
+	if err := p.elsewhere("probe"); err != nil {
+		return 0, "", err
+	}
 	where, err := device.ABI()
 	if err != nil {
 		return 0, "", err

@@ -9,9 +9,9 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/opgraft/graft/host/isolation"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/model"
@@ -31,6 +31,7 @@ const (
 	ConfigMemory  = "graft.bound_memory"              // "1": as Patcher.BoundMemory, "0": as Patcher.OwnArenas
 	ConfigPadding = "graft.padding"                   // "exact", "ignore" or "keep": what becomes of hidden tokens
 	ConfigShare   = "graft.share_weights"             // "1": as shared.Always, "0": as shared.Never
+	ConfigIsolate = "graft.isolate"                   // names of plugins whose kernels run in workers, with commas between
 )
 
 // Patcher patches sessions with a set of plugins.
@@ -47,6 +48,8 @@ type Patcher struct {
 	Share shared.Wish
 	// BoundMemory has sessions plan no block of memory for each combination of input shapes, also where all shapes are fixed.
 	BoundMemory bool
+	// Isolation says how plugins are isolated for which a session asks for that.
+	Isolation isolation.Options
 	// OwnArenas has each session hold what it computes with as ONNX Runtime would, in an arena of its own.
 	OwnArenas bool
 
@@ -67,6 +70,9 @@ func (s *Patcher) Without(r ort.Request, leave map[int]string) (*ort.Patch, erro
 }
 
 func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err error) {
+	if s, err = s.isolating(r); err != nil {
+		return nil, err
+	}
 	o, err := s.options(r)
 	if err != nil || o == nil {
 		return nil, err
@@ -79,6 +85,7 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 		s.leave(r, obstacle)
 		return nil, nil
 	}
+	s.isolated(r, o, device)
 	manifests := loaded.Manifests(s.Plugins)
 	backend := &loaded.Backend{}
 	if device.Kind == "cuda" {
@@ -150,8 +157,12 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	if err != nil {
 		return nil, err
 	}
-	return &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden(),
-		NoMemoryPattern: bound, ShareArena: share}, nil
+	p := &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden(),
+		NoMemoryPattern: bound, ShareArena: share}
+	if apart := loaded.Isolated(s.Plugins, a.Plugins()); len(apart) > 0 {
+		p.Apart = apart
+	}
+	return p, nil
 }
 
 // mapped reports a session whose weights lie in files that it maps.
@@ -236,10 +247,7 @@ func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 	}
 	if v, ok := r.Config(ConfigPlugins); ok {
 		o.Plugins = []string{}
-		for _, name := range strings.Split(v, ",") {
-			if name = strings.TrimSpace(name); name == "" {
-				continue
-			}
+		for _, name := range names(v) {
 			if _, err := loaded.Named(s.Plugins, name); err != nil && !s.CUDA.Alone(name) {
 				return nil, fmt.Errorf("session config entry %s: %w", ConfigPlugins, err)
 			}

@@ -51,10 +51,14 @@ type Options struct {
 	// Driver is set where the child uses a device's driver. Drivers may try to start helpers, so that this is an
 	// error and does not end the child.
 	Driver bool
+	// Starts is set where the child starts workers of its own, which end with it: then no filter of system calls holds it.
+	Starts bool
 	// Output gets what the child prints too; nil for silence. One that does not return holds the child up.
 	Output io.Writer
 	// Executable is the program to start; empty for the ordinary choice (see the package comment).
 	Executable string
+	// Files are handed to the child, which gets them by Inherited. They stay open here. Only where there are guards.
+	Files []*os.File
 
 	without []string // layers that tests leave out
 }
@@ -163,6 +167,22 @@ func (c *Child) ended(ctx context.Context, task string, cause error) error {
 	}
 	return c.end(ErrEnded, task, fmt.Sprintf("broke the connection (%v) and was ended", cause), report)
 }
+
+// Ended is closed when the child is gone.
+func (c *Child) Ended() <-chan struct{} { return c.process.over }
+
+// Fate says how a child ended that nobody told to end, or ends one that only seemed to have. A task in flight fails first.
+func (c *Child) Fate() error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.failed == nil {
+		c.failed = c.ended(context.Background(), "a call", io.ErrUnexpectedEOF)
+	}
+	return c.failed
+}
+
+// Kill ends the child, also in the middle of a task, which fails then.
+func (c *Child) Kill() { c.process.end() }
 
 // Close ends the child and waits for it. It may be called more than once.
 func (c *Child) Close() {

@@ -83,6 +83,9 @@ func guard(s *setting) error {
 	child := exec.Command("/proc/self/exe", Subcommand)
 	requests, answers := os.NewFile(requestsFile, "requests"), os.NewFile(answersFile, "answers")
 	child.ExtraFiles = []*os.File{requests, answers}
+	for i := range s.Files {
+		child.ExtraFiles = append(child.ExtraFiles, os.NewFile(uintptr(statusFile+1+i), "inherited"))
+	}
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	s.Guard = false

@@ -31,6 +31,17 @@ const (
 	statusFile              // a guard's: how the child ended
 )
 
+// Inherited opens the file that the parent named as Options.Files[i]; nil where it named none.
+func Inherited(i int) *os.File {
+	if i < 0 || i >= inherited {
+		return nil
+	}
+	return os.NewFile(uintptr(answersFile+1+i), fmt.Sprintf("inherited %d", i))
+}
+
+// inherited is how many files this child was given.
+var inherited int
+
 // setting is how a child is held. It travels in the environment.
 type setting struct {
 	Guard      bool     `json:"guard"`      // the process is the child's guard, and not yet the child
@@ -39,6 +50,7 @@ type setting struct {
 	Driver     bool     `json:"driver"`     // it uses a device's driver
 	Without    []string `json:"without"`    // layers that are left out, by tests
 	Layers     []Layer  `json:"layers"`     // what holds the child so far
+	Files      int      `json:"files"`      // that it is given besides
 }
 
 // Handler does a task in the child. Request and result travel as JSON.
@@ -73,6 +85,7 @@ func Main(tasks map[string]Handler) {
 	case s.Guard:
 		err = guard(&s)
 	default:
+		inherited = s.Files
 		if err = s.hold(); err == nil {
 			err = serve(tasks, s.Layers)
 		}

@@ -47,7 +47,10 @@ type status struct {
 
 // startProcess starts a child, in namespaces of its own where the system allows them.
 func startProcess(opts *Options) (*process, error) {
-	s := setting{Guard: guarded, Memory: opts.Memory, Driver: opts.Driver, Without: opts.without}
+	if opts.Starts {
+		opts.without = append(slices.Clip(opts.without), LayerFilter)
+	}
+	s := setting{Guard: guarded, Memory: opts.Memory, Driver: opts.Driver, Without: opts.without, Files: len(opts.Files)}
 	if attributes, err := namespaces(opts.without); err == nil {
 		s.Namespaces, s.Layers = true, []Layer{{Name: LayerNamespaces}}
 		p, failed := start(opts, s, attributes)
@@ -90,6 +93,7 @@ func start(opts *Options, s setting, attributes *syscall.SysProcAttr) (_ *proces
 	if err != nil {
 		return nil, err
 	}
+	p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, opts.Files...)
 	setting, err := json.Marshal(s)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,7 @@ var made struct {
 }
 
 func TestMain(m *testing.M) {
+	graft.Worker() // of isolated plugins
 	code := 1
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
