@@ -112,6 +112,7 @@ func (g *Graph) handOut(v *Value) {
 // name to keep already (an input, a constant, another output, one of a graph
 // further out) is handed out through an Identity.
 func (g *Graph) Replace(old, to *Value) {
+	g.Stand(to, old)
 	uses := old.Uses
 	old.Uses = nil
 	for _, u := range uses {
@@ -133,6 +134,38 @@ func (g *Graph) Replace(old, to *Value) {
 		old.Graph.values[old.Name], to.Graph.values[to.Name] = old, to
 		if to.Type == nil {
 			to.Type = old.Type
+		}
+	}
+}
+
+// Stand notes that a value is in the place of another, which Replace does by itself.
+func (g *Graph) Stand(to, old *Value) {
+	if g.root.stands == nil {
+		g.root.stands = map[*Value]string{}
+	}
+	name, ok := g.root.stands[old]
+	if !ok {
+		name = old.Name
+	}
+	g.root.stands[to] = name
+}
+
+// Stands are what values of the graph were put in the place of since it was read, by the names of both.
+func (g *Graph) Stands() map[string]string {
+	list := map[string]string{}
+	for v, old := range g.root.stands {
+		if v.Name != old {
+			list[v.Name] = old
+		}
+	}
+	return list
+}
+
+// Inherit notes what values of the graph stood for in an earlier view of it.
+func (g *Graph) Inherit(earlier *Graph) {
+	for name, old := range earlier.Stands() {
+		if v := g.Lookup(name); v != nil {
+			g.Stand(v, &Value{Name: old})
 		}
 	}
 }
