@@ -34,7 +34,7 @@ func (c *cli) plugin() *cobra.Command {
 		RunE: showHelp,
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch())
-	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginSDK())
+	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginDev(), c.pluginSDK())
 	return cmd
 }
 
