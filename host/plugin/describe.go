@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -79,6 +80,13 @@ func (p *Plugin) describe() (*Info, error) {
 	address, _, _ := purego.SyscallN(p.table.Describe)
 	c := pointer[abi.PluginInfo](address)
 	d := &describer{p: p}
+	if c == nil {
+		// Why, a library says where it can: in probe's message.
+		var why *diagnostic.Error
+		if _, _, err := p.Probe(tensor.CPU); errors.As(err, &why) {
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path, Found: "found that it cannot describe its operators: " + why.Found, Fix: "correct what describes them"}
+		}
+	}
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.PluginInfo{}), "it") {
 		return nil, d.err
 	}

@@ -3,6 +3,7 @@ package verification
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/opgraft/graft/host/diagnostic"
@@ -18,8 +19,8 @@ import (
 const (
 	taskDescribe = "describe"
 	taskProbe    = "probe"
-	taskCreate   = "create"
 	taskCase     = "case"
+	taskRules    = "rules"
 )
 
 // Tasks are what an executable that can be a child does for this package: pass them to worker.Main.
@@ -43,18 +44,6 @@ func Tasks() map[string]worker.Handler {
 			}
 			return reply[probeAnswer]{Value: probeAnswer{Score: score, Reason: reason}}, nil
 		}),
-		taskCreate: worker.Handle(func(_ context.Context, request createRequest) (reply[string], error) {
-			p, err := request.At.open()
-			if err != nil {
-				return failure[string](err)
-			}
-			k, err := p.Create(request.Operator, nil, nil, tensor.CPU)
-			if err != nil {
-				return reply[string]{Value: err.Error()}, nil // it may need attributes or constants, which only a case would tell
-			}
-			k.Destroy()
-			return reply[string]{}, nil
-		}),
 		taskCase: worker.Handle(func(ctx context.Context, request caseRequest) (reply[*conformance.Result], error) {
 			p, err := request.At.open()
 			if err != nil {
@@ -65,6 +54,17 @@ func Tasks() map[string]worker.Handler {
 				return failure[*conformance.Result](err)
 			}
 			return reply[*conformance.Result]{Value: result}, nil
+		}),
+		taskRules: worker.Handle(func(ctx context.Context, request caseRequest) (reply[[]Rule], error) {
+			p, err := request.At.open()
+			if err != nil {
+				return failure[[]Rule](err)
+			}
+			list, err := conformance.Rules(ctx, p, &p.Manifest.Cases[request.Case])
+			if err != nil {
+				return failure[[]Rule](err)
+			}
+			return reply[[]Rule]{Value: list}, nil
 		}),
 	}
 }
@@ -103,12 +103,11 @@ type probeAnswer struct {
 type caseRequest struct {
 	At   libraryAt
 	Case int // index into Manifest.Cases
+	Name string
 }
 
-type createRequest struct {
-	At       libraryAt
-	Operator string
-}
+// Doing names the case for errors.
+func (r caseRequest) Doing() string { return fmt.Sprintf("case %q", r.Name) }
 
 // reply carries a value or an *diagnostic.Error with its kind.
 type reply[T any] struct {
