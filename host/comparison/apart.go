@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,8 @@ type Job struct {
 	Options Options
 	Runtime string   // path of ONNX Runtime's library; "" to find it
 	Folders []string // of plugins, searched first
+	// Memory also measures the memory of each side, in a process of its own.
+	Memory bool `json:"-"`
 	// Deadline is how long opening both sides may take, and how long one round, or about a second of rounds; 0 is DefaultDeadline.
 	Deadline time.Duration `json:"-"`
 	// Output gets what the child prints, such as warnings of ONNX Runtime; nil for silence.
@@ -39,13 +42,31 @@ const DefaultDeadline = 10 * time.Minute
 // for the first time, but that it may take all of the machine's memory. What ends it is an error of
 // kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Run.
 func Apart(ctx context.Context, j Job) (*Result, error) {
-	j.Options.step("comparing answers")
-	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Starts: isolates(j.Options.A, j.Options.B)})
+	j.Options.Others, j.Options.Axes = nil, nil
+	s, err := SweepApart(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	defer child.Close()
-	return run(ctx, &apart{child, j}, j.Options)
+	return s.Result(), nil
+}
+
+// SweepApart is Sweep in a child process, as Apart is Run in one.
+func SweepApart(ctx context.Context, j Job) (*Swept, error) {
+	j.Options.step("opening the sides")
+	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Starts: isolates(j.Options.names()...)})
+	if err != nil {
+		return nil, err
+	}
+	s, err := run(ctx, &apart{child, j}, j.Model, j.Options)
+	child.Close()
+	if err != nil || !j.Memory {
+		return s, err
+	}
+	sides := []*Opened{&s.A}
+	for i := range s.Sides {
+		sides = append(sides, &s.Sides[i])
+	}
+	return s, j.footprints(ctx, sides)
 }
 
 // Start starts a child process for sessions of a model, o.Subject. Without a bound it may take all of the machine's memory; a
@@ -69,32 +90,34 @@ type apart struct {
 // The child's tasks, which are its stages.
 const (
 	taskOpen        = "comparison"
+	taskCell        = "comparison cell"
 	taskRounds      = "comparison rounds"
 	taskEnvironment = "comparison environment"
 )
 
 type openAnswer struct {
-	Result  *Result
+	Opened  []Opened
 	Refused []string
 }
 
 type roundsRequest struct{ Warmup, AtMost int }
 
-type roundsAnswer struct{ A, B []float64 }
-
-func (a *apart) open(ctx context.Context) (*Result, error) {
+func (a *apart) open(ctx context.Context) ([]Opened, error) {
 	answer, err := Ask[openAnswer](ctx, a.child, taskOpen, a.job)
 	if a.job.Refused != nil {
 		for _, why := range answer.Refused {
 			a.job.Refused(why)
 		}
 	}
-	return answer.Result, err
+	return answer.Opened, err
 }
 
-func (a *apart) rounds(ctx context.Context, warmup, atMost int) ([]float64, []float64, error) {
-	answer, err := Ask[roundsAnswer](ctx, a.child, taskRounds, roundsRequest{warmup, atMost})
-	return answer.A, answer.B, err
+func (a *apart) cell(ctx context.Context, at int) (*Cell, error) {
+	return Ask[*Cell](ctx, a.child, taskCell, at)
+}
+
+func (a *apart) rounds(ctx context.Context, warmup, atMost int) ([][]float64, error) {
+	return Ask[[][]float64](ctx, a.child, taskRounds, roundsRequest{warmup, atMost})
 }
 
 func (a *apart) environment(ctx context.Context) (Environment, error) {
@@ -106,7 +129,7 @@ func Tasks() map[string]worker.Handler {
 	var h *here
 	var once sync.Once
 	opened := func() (*here, error) {
-		if h == nil || h.pair == nil {
+		if h == nil || h.opened == nil {
 			return nil, errors.New("no comparison is open")
 		}
 		return h, nil
@@ -119,18 +142,27 @@ func Tasks() map[string]worker.Handler {
 				if h.library, err = ort.FindAndOpen(j.Runtime); err != nil {
 					return
 				}
-				if h.set, a.Refused, err = Plugins(j.Folders, j.Options.A != "none" || j.Options.B != "none"); err == nil {
-					a.Result, err = h.open(ctx)
+				needed := slices.ContainsFunc(j.Options.names(), func(name string) bool { return name != "none" })
+				if h.set, a.Refused, err = Plugins(j.Folders, needed); err == nil {
+					a.Opened, err = h.open(ctx)
 				}
 			})
 			return a, err
 		}),
-		taskRounds: Task(func(ctx context.Context, r roundsRequest) (a roundsAnswer, err error) {
+		taskFootprint: Task(func(ctx context.Context, r footprintRequest) (Footprint, error) { return r.footprint(ctx) }),
+		taskCell: Task(func(ctx context.Context, at int) (*Cell, error) {
 			h, err := opened()
-			if err == nil {
-				a.A, a.B, err = h.rounds(ctx, r.Warmup, r.AtMost)
+			if err != nil {
+				return nil, err
 			}
-			return a, err
+			return h.cell(ctx, at)
+		}),
+		taskRounds: Task(func(ctx context.Context, r roundsRequest) ([][]float64, error) {
+			h, err := opened()
+			if err != nil {
+				return nil, err
+			}
+			return h.rounds(ctx, r.Warmup, r.AtMost)
 		}),
 		taskEnvironment: Task(func(ctx context.Context, _ struct{}) (e Environment, err error) {
 			h, err := opened()
