@@ -40,6 +40,12 @@ const maxAnswer = 64 << 20
 // is less on most.
 const maxMemory = 32 << 30
 
+// maxFile bounds a file that a child writes, and its scratch folder when Options says nothing, in bytes.
+const maxFile = 1 << 30
+
+// maxFiles bounds the files of a scratch folder.
+const maxFiles = 256
+
 // Options say how to run a child.
 type Options struct {
 	// Subject is what runs in the child, a library's path say: errors begin with it.
@@ -48,6 +54,11 @@ type Options struct {
 	Deadline time.Duration
 	// Memory bounds what the child may take, in bytes; 0 is half of the machine's memory, at most 32 GiB.
 	Memory int64
+	// Scratch is an empty folder of this user's, by its absolute path, in which the child may make and write files; "" for none.
+	// Nothing outside of it is written, and nothing in it is removed, run or made but files.
+	Scratch string
+	// ScratchBytes bounds what lies in Scratch, in bytes; 0 is 1 GiB. What takes more is ended.
+	ScratchBytes int64
 	// Driver is set where the child uses a device's driver. Drivers may try to start helpers, so that this is an
 	// error and does not end the child.
 	Driver bool
@@ -78,6 +89,9 @@ func Start(ctx context.Context, opts Options) (*Child, error) {
 	}
 	if opts.Memory <= 0 {
 		opts.Memory = min(memory.Half(), maxMemory)
+	}
+	if opts.ScratchBytes <= 0 {
+		opts.ScratchBytes = maxFile
 	}
 	if opts.Executable == "" {
 		path, err := executable(opts.Subject)

@@ -9,7 +9,7 @@
 // system allows it; [Child.Layers] says which hold:
 //
 //   - namespaces of its own: no network, no view of other processes, and all it started ends with it;
-//   - read-only file systems, and Landlock: it writes no file;
+//   - read-only file systems, and Landlock: it writes no file but in [Options.Scratch], where there is one;
 //   - no new privileges, and none of root's but to read files;
 //   - a filter of system calls: no other processes, no signals to any, no sockets, nothing an administrator does;
 //   - limits on memory, threads, open files and their size; no core file.

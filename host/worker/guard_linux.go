@@ -74,12 +74,12 @@ func guard(s *setting) error {
 	_ = unix.CloseRange(statusFile+1, 1<<30, unix.CLOSE_RANGE_CLOEXEC) // what native code of the parent left open
 	goFirst()
 	if s.Namespaces {
-		s.add(LayerReadOnly, readOnly)
+		s.add(LayerReadOnly, func() error { return readOnly(s.Scratch) })
 	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot be the parent of orphans: %w", err)
 	}
 	s.add(LayerPrivileges, dropPrivileges)
-	s.add(LayerLandlock, landlock)
+	s.add(LayerLandlock, func() error { return landlock(s.Scratch) })
 	child := exec.Command("/proc/self/exe", Subcommand)
 	requests, answers := os.NewFile(requestsFile, "requests"), os.NewFile(answersFile, "answers")
 	child.ExtraFiles = []*os.File{requests, answers}
@@ -127,16 +127,27 @@ func (s *setting) leave() {
 	os.Exit(0)
 }
 
-// readOnly makes every mount read-only, and shows no process of others where the system allows that.
-func readOnly() error {
+// readOnly makes every mount read-only but that of a scratch folder, and shows no process of others where the system allows that.
+func readOnly(scratch string) error {
 	attr := unix.MountAttr{Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &attr); err != nil {
 		return fmt.Errorf("mount_setattr: %w", err)
 	}
 	_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") // containers forbid it
+	if scratch != "" {
+		if err := unix.Mount(scratch, scratch, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", scratch, err)
+		}
+	}
 	attr = unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &attr); err != nil {
 		return fmt.Errorf("mount_setattr: %w", err)
+	}
+	if scratch != "" {
+		attr = unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY, Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
+		if err := unix.MountSetattr(unix.AT_FDCWD, scratch, 0, &attr); err != nil {
+			return fmt.Errorf("mount_setattr %s: %w", scratch, err)
+		}
 	}
 	return nil
 }
@@ -196,8 +207,8 @@ func (s *setting) limits() error {
 	if err != nil {
 		return fmt.Errorf("VmData in /proc/self/status: %w", err)
 	}
-	const files, size = 1024, 1 << 30
-	for limit, value := range map[int]uint64{unix.RLIMIT_DATA: now<<10 + uint64(s.Memory), unix.RLIMIT_NOFILE: files, unix.RLIMIT_FSIZE: size} {
+	const files = 1024
+	for limit, value := range map[int]uint64{unix.RLIMIT_DATA: now<<10 + uint64(s.Memory), unix.RLIMIT_NOFILE: files, unix.RLIMIT_FSIZE: uint64(s.File)} {
 		var before unix.Rlimit
 		if err := unix.Getrlimit(limit, &before); err != nil {
 			return err

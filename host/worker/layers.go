@@ -9,9 +9,9 @@ import (
 const (
 	// LayerNamespaces: processes, network, users, IPC and mounts of its own. What it starts ends with it.
 	LayerNamespaces = "namespaces"
-	// LayerReadOnly: every file system is read-only.
+	// LayerReadOnly: every file system is read-only, but a scratch folder.
 	LayerReadOnly = "read-only file systems"
-	// LayerLandlock: no file is written, made or removed, nothing is reached over TCP, no process outside gets a signal.
+	// LayerLandlock: no file is written, made or removed, but written and made in a scratch folder; nothing is reached over TCP, no process outside gets a signal.
 	LayerLandlock = "Landlock"
 	// LayerPrivileges: it gains no privileges, and has none of root's but to read files.
 	LayerPrivileges = "no new privileges"

@@ -36,6 +36,8 @@ type setting struct {
 	Guard      bool     `json:"guard"`      // the process is the child's guard, and not yet the child
 	Namespaces bool     `json:"namespaces"` // it was started in namespaces of its own
 	Memory     int64    `json:"memory"`     // bytes that the child may take
+	Scratch    string   `json:"scratch"`    // the folder in which it writes; "" for none
+	File       int64    `json:"file"`       // bytes that a file which it writes may have
 	Driver     bool     `json:"driver"`     // it uses a device's driver
 	Without    []string `json:"without"`    // layers that are left out, by tests
 	Layers     []Layer  `json:"layers"`     // what holds the child so far

@@ -47,7 +47,7 @@ type status struct {
 
 // startProcess starts a child, in namespaces of its own where the system allows them.
 func startProcess(opts *Options) (*process, error) {
-	s := setting{Guard: guarded, Memory: opts.Memory, Driver: opts.Driver, Without: opts.without}
+	s := setting{Guard: guarded, Memory: opts.Memory, Scratch: opts.Scratch, File: opts.ScratchBytes, Driver: opts.Driver, Without: opts.without}
 	if attributes, err := namespaces(opts.without); err == nil {
 		s.Namespaces, s.Layers = true, []Layer{{Name: LayerNamespaces}}
 		p, failed := start(opts, s, attributes)
@@ -114,7 +114,7 @@ func start(opts *Options, s setting, attributes *syscall.SysProcAttr) (_ *proces
 		close(p.over)
 		_ = p.answers.SetReadDeadline(time.Unix(1, 0)) // what it left behind may hold the other end
 	}()
-	go p.watch(opts.Memory)
+	go p.watch(opts)
 	return p, nil
 }
 
@@ -177,9 +177,9 @@ func (p *process) excessive() string {
 	return ""
 }
 
-// watch ends a child that takes what no limit of the system bounds: memory that is shared or a file's, and
-// threads.
-func (p *process) watch(limit int64) {
+// watch ends a child that takes what no limit of the system bounds: memory that is shared or a file's, threads, and
+// all that it writes together.
+func (p *process) watch(opts *Options) {
 	defer close(p.watched)
 	const often = 50 * time.Millisecond
 	ticks := time.NewTicker(often)
@@ -197,10 +197,11 @@ func (p *process) watch(limit int64) {
 			}
 		}
 		memory, threads := usage(pid)
-		what := ""
+		what := written(opts.Scratch, opts.ScratchBytes)
 		switch {
-		case memory > limit:
-			what = fmt.Sprintf("more than %.4g GiB of memory", float64(limit)/(1<<30))
+		case what != "":
+		case memory > opts.Memory:
+			what = fmt.Sprintf("more than %.4g GiB of memory", float64(opts.Memory)/(1<<30))
 		case threads > maxThreads:
 			what = fmt.Sprintf("more than %d threads", maxThreads)
 		default:
@@ -210,6 +211,32 @@ func (p *process) watch(limit int64) {
 		kill(pid)
 		return
 	}
+}
+
+// written says in what a scratch folder holds more than a child may write, or "".
+func written(folder string, limit int64) string {
+	if folder == "" {
+		return ""
+	}
+	f, err := os.Open(folder)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	entries, _ := f.ReadDir(maxFiles + 1) // what vanishes meanwhile takes nothing
+	if len(entries) > maxFiles {
+		return fmt.Sprintf("more than %d files", maxFiles)
+	}
+	var total int64
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			total += info.Size()
+		}
+	}
+	if total > limit {
+		return fmt.Sprintf("more than %.4g GiB of files", float64(limit)/(1<<30))
+	}
+	return ""
 }
 
 // maxThreads bounds the threads of a child.
