@@ -22,6 +22,7 @@ import (
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/host/profile/runs"
 	"github.com/opgraft/graft/host/trial"
 	"github.com/opgraft/graft/host/worker"
 )
@@ -42,6 +43,7 @@ func tasks() map[string]worker.Handler {
 	maps.Copy(list, comparison.Tasks())
 	maps.Copy(list, generations.Tasks())
 	maps.Copy(list, trial.Tasks())
+	maps.Copy(list, runs.Tasks())
 	return list
 }
 
@@ -117,7 +119,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		return helped(cmd, flagError(err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.generate(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.profile(), c.generate(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	return root

@@ -112,6 +112,7 @@ func (g *Graph) handOut(v *Value) {
 // name to keep already (an input, a constant, another output, one of a graph
 // further out) is handed out through an Identity.
 func (g *Graph) Replace(old, to *Value) {
+	g.Stand(to, old)
 	uses := old.Uses
 	old.Uses = nil
 	for _, u := range uses {
@@ -135,6 +136,29 @@ func (g *Graph) Replace(old, to *Value) {
 			to.Type = old.Type
 		}
 	}
+}
+
+// Stand notes that a value is in the place of another, which Replace does by itself.
+func (g *Graph) Stand(to, old *Value) {
+	if g.root.stands == nil {
+		g.root.stands = map[*Value]string{}
+	}
+	name, ok := g.root.stands[old]
+	if !ok {
+		name = old.Name
+	}
+	g.root.stands[to] = name
+}
+
+// Stands are what values of the graph were put in the place of since it was read, by the names of both.
+func (g *Graph) Stands() map[string]string {
+	list := map[string]string{}
+	for v, old := range g.root.stands {
+		if v.Name != old {
+			list[v.Name] = old
+		}
+	}
+	return list
 }
 
 // Remove takes the node and what it makes out of its graph. Its outputs must

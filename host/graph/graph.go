@@ -47,6 +47,7 @@ type root struct {
 	opsets  map[string]int64
 	fresh   int
 	bounds  bounds
+	stands  map[*Value]string // what values were put in the place of, by name
 }
 
 // Node is one operator call. In holds nil where an optional input is left out,

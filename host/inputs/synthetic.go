@@ -48,6 +48,8 @@ type Batch struct {
 	Values   map[string]*ort.Value
 	Infos    []Info
 	Workload Workload
+	// Lengths are those of the run, by the symbols that [graph.Infer] gives them.
+	Lengths map[string]int64
 }
 
 // Close frees the values.
@@ -120,7 +122,7 @@ func Of(l *ort.Library, file *model.Model, o Options) (_ *Batch, err error) {
 		}
 		b.Infos = append(b.Infos, info)
 	}
-	b.Workload = m.workload(b.Infos)
+	b.Workload, b.Lengths = m.workload(b.Infos), m.at
 	return b, nil
 }
 

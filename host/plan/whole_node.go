@@ -111,18 +111,12 @@ func (w *whole) time(n *graph.Node, at map[string]int64, bandwidth float64) (flo
 			share = weightShare
 		}
 	case n.Is("Conv"):
-		if kernel := n.Input(1); kernel != nil && kernel.Tensor != nil && len(kernel.Tensor.Dims) > 1 {
-			each := int64(2)
-			for _, d := range kernel.Tensor.Dims[1:] {
-				each *= d
-			}
-			work = w.shapes.Of(n.Output(0)).Count().Mul(graph.DimInt(each))
-		}
+		work = convolution(n, w.shapes)
 	case blocks.IsAttentionOperator(n):
 		work = w.work[n]
 		t += operatorOverhead
-		if weight := n.Input(1); n.Op() == "com.microsoft.Attention" && weight != nil && weight.Tensor != nil && len(weight.Tensor.Dims) == 2 {
-			work = work.Add(w.shapes.Of(n.Input(0)).Count().Mul(graph.DimInt(2 * weight.Tensor.Dims[1])))
+		if packed := packedProjections(n, w.shapes); packed.Known() {
+			work = work.Add(packed)
 		}
 	}
 	flops, ok := work.Eval(at)

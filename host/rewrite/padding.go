@@ -262,6 +262,7 @@ func (p *unpadding) clone() error {
 				continue
 			}
 			p.early[v] = made.Out[i]
+			p.main.Stand(made.Out[i], v)
 			f := p.shapes.Of(v)
 			if at, ok := p.f.Places[v]; ok {
 				f = p.packed(f, at)
