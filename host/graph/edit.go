@@ -161,6 +161,15 @@ func (g *Graph) Stands() map[string]string {
 	return list
 }
 
+// Inherit notes what values of the graph stood for in an earlier view of it.
+func (g *Graph) Inherit(earlier *Graph) {
+	for name, old := range earlier.Stands() {
+		if v := g.Lookup(name); v != nil {
+			g.Stand(v, &Value{Name: old})
+		}
+	}
+}
+
 // Remove takes the node and what it makes out of its graph. Its outputs must
 // be read by nothing.
 func (g *Graph) Remove(n *Node) {

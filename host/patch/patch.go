@@ -218,6 +218,7 @@ func (a *Analysis) unpad(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(ErrPadding, err)
 	}
+	rows.Graph.Inherit(a.Graph)
 	rows.parts = a.parts.And(rows.parts)
 	o := a.options
 	o.Padding = plan.KeepPadding

@@ -103,7 +103,7 @@ func bytesOf(n *Ran) float64 {
 // shares tell what of a node's time is whose.
 type shares struct {
 	subject Subject
-	emitted map[string]bool // operators that stand for matches of patterns
+	emitted map[string]bool     // operators that stand for matches of patterns
 	choice  map[*graph.Node]int // the first that a node is of
 	anchors map[*graph.Node]int // choices by the attention operator that they are
 }
