@@ -29,6 +29,7 @@ var everyCommand = map[string][]string{
 	"graft completion":     {"bash", "zsh", "fish", "powershell"},
 	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
 	"graft embed":          {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
+	"graft profile":        {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1", "MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL"},
 	"graft rerank":         {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
 	"graft generate":       {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
 	"graft help":           {"", "plugin list", "MODEL"},

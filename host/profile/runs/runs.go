@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/comparison"
@@ -250,9 +251,31 @@ func readGraph(folder string) (g *graph.Graph, done func(), err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("the graph that ONNX Runtime made: %w", err)
 	}
+	onceEach(m.Proto().GetGraph())
 	if g, err = graph.New(m.Proto(), m); err != nil {
 		m.Close()
 		return nil, nil, fmt.Errorf("the graph that ONNX Runtime made: %w", err)
 	}
 	return g, func() { m.Close() }, nil
+}
+
+// onceEach leaves one constant of those that have one name: the runtime may write a constant of a subgraph twice.
+func onceEach(g *onnx.Graph) {
+	if g == nil {
+		return
+	}
+	seen := map[string]bool{}
+	g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnx.Tensor) bool {
+		twice := seen[t.GetName()]
+		seen[t.GetName()] = true
+		return twice
+	})
+	for _, n := range g.Node {
+		for _, a := range n.Attribute {
+			onceEach(a.G)
+			for _, inner := range a.Graphs {
+				onceEach(inner)
+			}
+		}
+	}
 }
