@@ -92,6 +92,8 @@ func (c *cli) inspect() *cobra.Command {
 	var write, maxCache string
 	var beams, batch int
 	var check verifyFlags
+	var timed profileFlags
+	var measure bool
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL.onnx|MODEL_DIR",
 		Short: "Show every block recognised, its facts, and the operator that would replace it, or why none",
@@ -102,17 +104,21 @@ was measured (graft tune), and why a layer has another strategy.
 
 With --verify a session with these operators is compared with the model, on synthetic
 inputs of two small shapes, in a child process. Each block is then verified or left out, with
-the reason. Exit code 5 when one is left out.`,
+the reason. Exit code 5 when one is left out.
+
+With --profile the unpatched model is run and timed, and the estimate for the whole model
+rests on what its blocks took (graft profile).`,
 		Example: `  graft inspect model.onnx
   graft inspect bart-large-cnn --prefer memory --max-cache 8GiB --beam 4
   graft inspect whisper-small --attention keys
   graft inspect model.onnx -o json | jq '.blocks[].operator'
   graft inspect model.onnx --write-plan plan.json
-  graft inspect model.onnx --verify`,
+  graft inspect model.onnx --verify
+  graft inspect model.onnx --profile --dim batch=8`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "accept-quantization-noise", "padding", "plan", "write-plan", "device", "analysis-time", "verify", "deadline"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "accept-quantization-noise", "padding", "plan", "write-plan", "device", "analysis-time", "verify", "deadline", "profile", "dim"); err != nil {
 					return err
 				}
 				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
@@ -120,8 +126,11 @@ the reason. Exit code 5 when one is left out.`,
 			if err := without(cmd, args[0], "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
 				return err
 			}
-			if err := check.consistent(cmd, &flags); err != nil {
+			if err := check.consistent(cmd, &flags, measure); err != nil {
 				return err
+			}
+			if !measure && cmd.Flags().Changed("dim") {
+				return misuse("--dim without --profile", "--profile, which runs the model")
 			}
 			set, err := c.load(false)
 			if err != nil {
@@ -136,11 +145,18 @@ the reason. Exit code 5 when one is left out.`,
 			if err != nil {
 				return err
 			}
+			var measured *plan.Measured
+			if measure {
+				timed.deadline = check.deadline
+				if measured, err = c.timedRun(cmd.Context(), args[0], a, o, &timed); err != nil {
+					return err
+				}
+			}
 			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
 			defer stop()
 			var report *inspection
 			if err := a.Within(ctx, func() error {
-				report = describe(args[0], flags.device, set, a, wholeModel(a, o))
+				report = describe(args[0], flags.device, set, a, wholeModel(a, o, measured))
 				return nil
 			}); err != nil {
 				return err
@@ -161,6 +177,8 @@ the reason. Exit code 5 when one is left out.`,
 	}
 	flags.add(cmd)
 	check.add(cmd)
+	cmd.Flags().BoolVar(&measure, "profile", false, "measure which share of a run the replaced blocks take, in a child process, in place of predicting it")
+	cmd.Flags().StringArrayVar(&timed.dims, "dim", nil, "length of an axis of the run of --profile, as for profile; may be repeated")
 	attention.add(cmd.Flags())
 	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: maximum of memory for the KV cache, such as 8GiB")
 	between(cmd.Flags(), &beams, "beam", 0, 0, limit.Beams, "folders: beams of a request (default: 1 to 8)")
@@ -238,10 +256,15 @@ func inspectValue(shapes *graph.Shapes, v *graph.Value) inspectedValue {
 }
 
 // wholeModel estimates a run of the whole model on the roofline that was last measured here.
-func wholeModel(a *patch.Analysis, o plan.Options) inspectedWhole {
+// Where a run was timed it is an estimate for that run.
+func wholeModel(a *patch.Analysis, o plan.Options, measured *plan.Measured) inspectedWhole {
 	var w inspectedWhole
 	o.Machine, w.Machine = recorded()
-	w.Whole = a.Plan.Whole(a.Graph, a.Shapes, a.Report, o)
+	if measured != nil {
+		w.Whole = a.Plan.WholeMeasured(a.Graph, a.Shapes, a.Report, o, *measured)
+	} else {
+		w.Whole = a.Plan.Whole(a.Graph, a.Shapes, a.Report, o)
+	}
 	if a.Padding != nil {
 		w.fewer = a.Plan.FewerTokens(a.Graph, a.Shapes, a.Report, a.Padding, o)
 	}

@@ -32,7 +32,7 @@ small shapes, in a child process, are left unchanged.`,
 			if c.file == "" {
 				return misuse("no file to write", "-o FILE")
 			}
-			if err := check.consistent(cmd, &flags); err != nil {
+			if err := check.consistent(cmd, &flags, false); err != nil {
 				return err
 			}
 			set, err := c.load(true)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/profile"
 	"github.com/opgraft/graft/host/profile/runs"
 )
@@ -29,7 +32,7 @@ type profileFlags struct {
 	deadline time.Duration
 }
 
-func (p *profileFlags) add(cmd *cobra.Command, deadline bool) {
+func (p *profileFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&p.dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be repeated")
 	f.StringVar(&p.o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are synthetic")
@@ -37,9 +40,7 @@ func (p *profileFlags) add(cmd *cobra.Command, deadline bool) {
 	between(f, &p.o.Rounds, "rounds", 15, 1, 100_000, "rounds of two runs with the profiler and two without")
 	between(f, &p.o.Warmup, "warmup", 3, 1, 100_000, "runs of each before timing")
 	between(f, &p.o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
-	if deadline {
-		between(f, &p.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening the sessions may take, or a round: then a plugin hangs")
-	}
+	between(f, &p.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening the sessions may take, or a round: then a plugin hangs")
 }
 
 // lengths are those that --dim asks for.
@@ -62,9 +63,10 @@ func (p *profileFlags) lengths() (map[string]int64, error) {
 func (c *cli) profile() *cobra.Command {
 	var flags planFlags
 	var p profileFlags
+	var g generationSize
 	var nodes int
 	cmd := &cobra.Command{
-		Use:   "profile MODEL.onnx",
+		Use:   "profile MODEL.onnx|MODEL_DIR",
 		Short: "Show where the time of a run goes: by kind, operator, block and node",
 		Long: `Runs the model with ONNX Runtime's profiler, and in turn without it, in a child process,
 and says where the time goes: by kind of work, by operator, by block that an operator could
@@ -73,14 +75,31 @@ much a run would gain if it took no time at all, and which part of the machine's
 bandwidth it reaches. What the profiler takes itself is taken off; the part of a run that no
 node accounts for is stated.
 
-With --patched the model runs with operators of plugins, as graft.Enable would place them.`,
+With --patched the model runs with operators of plugins, as graft.Enable would place them.
+
+Of a model folder, each graph is run as a generation runs it: the encoder, the prompt, and a
+step in the middle, with the share that each has of a generation.`,
 		Example: `  graft profile model.onnx
   graft profile model.onnx --dim batch=8 --dim sequence=128 --nodes 20
   graft profile model.onnx --patched
+  graft profile bart-large-cnn --beam 4 --prompt-length 704
   graft profile model.onnx -o json | jq '.kinds'`,
-		Args: exactly(1, "one model"),
+		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := p.consistent(cmd, &flags); err != nil {
+				return err
+			}
+			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "inputs", "plan"); err != nil {
+					return err
+				}
+				r, err := c.profileFolder(cmd.Context(), args[0], &flags, &p, &g)
+				if err != nil {
+					return err
+				}
+				return c.print(r, func(w *page) { r.text(w, nodes) })
+			}
+			if err := without(cmd, args[0], "a model folder", generatedFlags...); err != nil {
 				return err
 			}
 			r, err := c.profiled(cmd.Context(), args[0], &flags, &p)
@@ -91,7 +110,8 @@ With --patched the model runs with operators of plugins, as graft.Enable would p
 		},
 	}
 	flags.add(cmd)
-	p.add(cmd, true)
+	p.add(cmd)
+	g.add(cmd)
 	cmd.Flags().BoolVar(&p.o.Patched, "patched", false, "run the model with operators of plugins")
 	between(cmd.Flags(), &nodes, "nodes", 10, 0, 1_000_000, "how many nodes are listed, the longest first")
 	return cmd
@@ -125,6 +145,15 @@ func (c *cli) profiled(ctx context.Context, path string, flags *planFlags, p *pr
 		return nil, err
 	}
 	defer a.Model.Close()
+	r, figures, err := c.profileOf(ctx, path, a, o, p, lengths)
+	if err != nil {
+		return nil, err
+	}
+	return &profiled{r, figures}, nil
+}
+
+// profileOf profiles a model that was analysed with some options.
+func (c *cli) profileOf(ctx context.Context, path string, a *patch.Analysis, o plan.Options, p *profileFlags, lengths map[string]int64) (*runs.Result, roofline, error) {
 	machine, figures := recorded()
 	shown := c.progress("profiling")
 	defer shown.end()
@@ -134,10 +163,22 @@ func (c *cli) profiled(ctx context.Context, path string, flags *planFlags, p *pr
 	j.Options.Padding, j.Options.Fixed, j.Options.Inputs.Dims = o.Padding, o.Fixed, lengths
 	j.Options.Step, j.Options.Progress = shown.say, shown.set
 	r, err := runs.Apart(ctx, j, a, machine)
+	return r, figures, err
+}
+
+// timedRun times a run of the model as it is, for an estimate of what a plan gains.
+func (c *cli) timedRun(ctx context.Context, path string, a *patch.Analysis, o plan.Options, p *profileFlags) (*plan.Measured, error) {
+	lengths, err := p.lengths()
 	if err != nil {
 		return nil, err
 	}
-	return &profiled{r, figures}, nil
+	p.o.Inputs.Seed, p.o.Rounds, p.o.Warmup, p.o.Patched = 1, 5, 2, false
+	r, _, err := c.profileOf(ctx, path, a, o, p, lengths)
+	if err != nil {
+		return nil, err
+	}
+	m := r.Measured(r.Lengths)
+	return &m, nil
 }
 
 // shownOperators is how many operators are listed for people.

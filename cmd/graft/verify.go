@@ -23,15 +23,18 @@ type verifyFlags struct {
 
 func (v *verifyFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&v.verify, "verify", false, "compare a session with these operators with the model, in a child process")
-	between(cmd.Flags(), &v.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long --verify may take: then a plugin hangs")
+	between(cmd.Flags(), &v.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long --verify may take, or a round of --profile: then a plugin hangs")
 }
 
 // consistent refuses flags that say nothing together.
-func (v *verifyFlags) consistent(cmd *cobra.Command, p *planFlags) error {
+func (v *verifyFlags) consistent(cmd *cobra.Command, p *planFlags, profile bool) error {
 	if v.verify && p.device != "cpu" {
 		return misuse("--verify with --device "+p.device, "--device cpu, where operators are compared")
 	}
-	if !v.verify && cmd.Flags().Changed("deadline") {
+	if profile && p.device != "cpu" {
+		return misuse("--profile with --device "+p.device, "--device cpu, where nodes are timed")
+	}
+	if !v.verify && !profile && cmd.Flags().Changed("deadline") {
 		return misuse("--deadline without --verify", "--verify, which it limits")
 	}
 	return nil

@@ -25,6 +25,10 @@ type Whole struct {
 	// Fused is the number of replaced blocks that ONNX Runtime is expected to fuse by itself
 	// in the unpatched model. They are weighed against the fused operator.
 	Fused int `json:"fused_by_onnxruntime"`
+	// Replaced is the share of a run that the replaced blocks take, where it was measured, and AtMost what is to be had if they took
+	// no time; null where shares are predicted.
+	Replaced *float64 `json:"replaced_share,omitempty"`
+	AtMost   *float64 `json:"at_most,omitempty"`
 	// Reason says why nothing is estimated; "" where something is.
 	Reason string `json:"not_estimated,omitempty"`
 }
@@ -56,6 +60,13 @@ func (x Whole) String() string {
 			}
 		}
 		return ""
+	}
+	if x.Replaced != nil {
+		s := fmt.Sprintf("expected %.2fx%s, where the replaced blocks took %.0f %% of a run", x.Speedup, at(x.Speedup), 100**x.Replaced)
+		if x.AtMost != nil {
+			s += fmt.Sprintf(": at most %.2fx is to be had", *x.AtMost)
+		}
+		return s
 	}
 	s := fmt.Sprintf("expected %.2fx over the range", x.Speedup)
 	if x.Greatest > x.Least {
@@ -235,17 +246,13 @@ func (w *whole) take(p *Plan) map[*graph.Node]bool {
 		if c.Operator == nil {
 			continue
 		}
-		s := side{cost: w.cost(c.Operator)}
+		s := w.side(c)
 		if b := c.Block; b != nil {
-			s.ins, s.outs = ends(b)
-			s.nodes, s.work = w.region(b), attentionWork(b)
 			if s.fuses = runtimeFuses(b); s.fuses {
 				s.scores = b.Wiring.Batch.Mul(b.Wiring.Queries).Mul(b.Wiring.AllKeys).Mul(graph.DimInt(b.Attention.Heads))
 				w.runtimeFused++
 			}
 		} else {
-			s.ins, s.outs = c.Match.ends()
-			s.nodes, s.work = c.Match.Nodes, w.estimator.work(c.Match.Nodes)
 			if found := fusedNodes(s.nodes, w.isConstant); len(found) > 0 && len(found) == len(s.nodes) {
 				s.fuses, s.scores = true, graph.DimInt(0)
 				w.runtimeFused++
@@ -257,6 +264,19 @@ func (w *whole) take(p *Plan) map[*graph.Node]bool {
 		w.replaced = append(w.replaced, s)
 	}
 	return taken
+}
+
+// side is what a choice replaces, without what the runtime makes of it.
+func (w *whole) side(c *Choice) side {
+	s := side{cost: w.cost(c.Operator)}
+	if b := c.Block; b != nil {
+		s.ins, s.outs = ends(b)
+		s.nodes, s.work = w.region(b), attentionWork(b)
+	} else {
+		s.ins, s.outs = c.Match.ends()
+		s.nodes, s.work = c.Match.Nodes, w.estimator.work(c.Match.Nodes)
+	}
+	return s
 }
 
 // sample estimates a run with and without the plan at some lengths.
@@ -304,17 +324,16 @@ func (w *whole) sampleOf(lengths func(*graph.Node) map[string]int64) (s WholeSam
 
 // compared is the expected time of a replaced block without and with its operator.
 func (w *whole) compared(s *side, at map[string]int64) (unpatched, patched float64, ok bool) {
-	flops, known := s.work.Eval(at)
-	all := slices.Concat(s.ins, s.outs)
-	bytes, counted := w.bytes(all, at)
-	// What a block reads and makes comes from memory or stays in cache the same way, patched or not.
-	bandwidth := w.bandwidth(bytes)
-	moved, ok := w.moved(all, at, bandwidth)
-	if !ok || !known || !counted {
+	if patched, ok = w.operator(s, at); !ok {
 		return 0, 0, false
 	}
+	flops, _ := s.work.Eval(at)
+	all := slices.Concat(s.ins, s.outs)
+	bytes, _ := w.bytes(all, at)
+	// What a block reads and makes comes from memory or stays in cache the same way, patched or not.
+	bandwidth := w.bandwidth(bytes)
+	moved, _ := w.moved(all, at, bandwidth)
 	arithmetic := float64(flops) / w.machine.FLOPS
-	patched = w.machine.Dispatch + s.cost.OverheadUS*1e-6 + max(moved/share(s.cost.Bandwidth), arithmetic/share(s.cost.FLOPS))
 	for _, n := range s.nodes {
 		t, ok := w.time(n, at, bandwidth)
 		if !ok {

@@ -50,7 +50,48 @@ func wholeOf(t *testing.T, exporter, name string, edit func(*onnx.Model), plugin
 	o := plan.Options{Machine: plan.Machine{Bandwidth: 20e9, CacheBandwidth: 180e9, CacheBytes: 3e6, FLOPS: 240e9, Dispatch: 1.5e-6,
 		LastCacheBandwidth: 60e9, LastCacheBytes: 16e6}}
 	p := plan.Make(g, shapes, report, manifests, o)
+	measured = func(x plan.Measured) plan.Whole { return p.WholeMeasured(g, shapes, report, o, x) }
 	return p, p.Whole(g, shapes, report, o)
+}
+
+// measured is plan.WholeMeasured of the model that wholeOf planned last.
+var measured func(plan.Measured) plan.Whole
+
+// TestWholeMeasured: on a run that was timed, a plan gains what its operators save of the time that the replaced blocks took: never more than
+// Amdahl's bound, nothing where they took nothing, and as much on a machine that was slow meanwhile.
+func TestWholeMeasured(t *testing.T) {
+	p, _ := wholeOf(t, "optimum", "bert", widen, "flash-decode", "fused-gelu")
+	x := plan.Measured{Lengths: map[string]int64{"batch_size": 4, "sequence_length": 128}, Run: 0.1, Choices: map[int]float64{}}
+	x.Linear.Seconds, x.Linear.Operations, x.Linear.Bytes = 0.05, 240e9*0.93*0.05, 0
+	nothing := measured(x)
+	if nothing.Reason != "" || *nothing.Replaced != 0 || nothing.Speedup > 1 || *nothing.AtMost != 1 {
+		t.Errorf("blocks that took nothing: %v", nothing)
+	}
+	for i, c := range p.Choices {
+		if c.Operator != nil {
+			x.Choices[i] = 0.01
+		}
+	}
+	some := measured(x)
+	share := float64(p.Replaced()) * 0.01 / 0.1
+	if d := *some.Replaced - share; d > 1e-9 || d < -1e-9 || some.Speedup <= 1 || some.Speedup > *some.AtMost {
+		t.Errorf("%d blocks of 10 ms in 100: %v", p.Replaced(), some)
+	}
+	slow := plan.Measured{Lengths: x.Lengths, Run: 3 * x.Run, Choices: map[int]float64{}}
+	for i, s := range x.Choices {
+		slow.Choices[i] = 3 * s
+	}
+	slow.Linear.Seconds, slow.Linear.Operations = 3*x.Linear.Seconds, x.Linear.Operations
+	if d := measured(slow).Speedup - some.Speedup; d > 1e-6 || d < -1e-6 {
+		t.Errorf("on a machine three times as slow %v, else %v", measured(slow), some)
+	}
+	if text := some.String(); !strings.Contains(text, "where the replaced blocks took 40 % of a run: at most 1.67x is to be had") {
+		t.Error(text)
+	}
+	x.Lengths = nil
+	if r := measured(x); !strings.Contains(r.Reason, "are not known") {
+		t.Errorf("without lengths: %v", r)
+	}
 }
 
 // A plan that replaces nothing gains nothing, and where a branch or an operator cannot be

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/limit/limittest"
+	"github.com/opgraft/graft/host/model/onnx"
 )
 
 // node is an event of a node as the runtime writes it.
@@ -194,4 +196,14 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// empty is a graph without nodes.
+func empty(t *testing.T) *graph.Graph {
+	t.Helper()
+	g, err := graph.New(&onnx.Model{Graph: &onnx.Graph{}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

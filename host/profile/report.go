@@ -127,16 +127,26 @@ func (p *Profile) Sum(from int, run, profiled []float64, ran []Ran, s Subject) *
 		calls += float64(n.Calls) / runs
 		fastest = min(fastest, n.Fastest)
 	}
-	recording := 0.0
+	// A part of what recording takes is in the recorded time, which no call has less of, and a part between two calls: where these are
+	// of a subgraph, that is in the time of the node around them.
+	recording, between := 0.0, 0.0
 	if calls > 0 {
-		recording = max(0, min(fastest, (r.Profiled.TypicalMS-r.Run.TypicalMS)/calls))
+		each := max(0, (r.Profiled.TypicalMS-r.Run.TypicalMS)/calls)
+		recording = min(fastest, each)
+		between = each - recording
+	}
+	inside := map[*Node]float64{}
+	for _, n := range p.Nodes {
+		if n.Parent != nil {
+			inside[n.Parent] += float64(n.Calls) / runs
+		}
 	}
 	r.RecordingUS = 1e3 * recording
 	typical := faster(p.Runs[min(from, len(p.Runs)):])
 	explained := 0.0
 	times := make([]float64, len(ran))
 	for i, n := range ran {
-		times[i] = max(0, meanOf(n.Self[min(from, len(n.Self)):], typical)-recording*float64(n.Calls)/runs)
+		times[i] = max(0, meanOf(n.Self[min(from, len(n.Self)):], typical)-recording*float64(n.Calls)/runs-between*inside[n.Node])
 		explained += times[i]
 	}
 	whole := max(explained, r.Run.TypicalMS)
@@ -328,4 +338,18 @@ func mean(a *float64, ams float64, b *float64, bms float64) *float64 {
 	}
 	x := (*a*ams + *b*bms) / (ams + bms)
 	return &x
+}
+
+// Measured is the run for plan.WholeMeasured.
+func (r *Report) Measured(lengths map[string]int64) plan.Measured {
+	m := plan.Measured{Lengths: lengths, Run: (r.Run.TypicalMS + max(0, -r.UnexplainedMS)) / 1e3, Choices: map[int]float64{}}
+	for _, b := range r.Blocks {
+		m.Choices[b.choice] = b.MS / 1e3
+	}
+	for _, k := range r.Kinds {
+		if k.Name == Linear && k.OfPeak != nil {
+			m.Linear.Seconds, m.Linear.Operations, m.Linear.Bytes = k.MS/1e3, k.Operations, k.Bytes
+		}
+	}
+	return m
 }
