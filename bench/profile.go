@@ -3,15 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/opgraft/graft/host/decode"
+	hostprofile "github.com/opgraft/graft/host/profile"
 	"github.com/opgraft/graft/host/storage"
 	"github.com/opgraft/graft/models"
 )
@@ -57,7 +55,11 @@ func profile(name, what, subject string, prompt, tokens int, v varied) figure {
 		if err != nil || len(files) != 1 {
 			return nil, fmt.Errorf("found %d profiles, needed is one: %w", len(files), err)
 		}
-		p, err := readProfile(files[0])
+		read, err := hostprofile.ReadFile(files[0])
+		if err != nil {
+			return nil, err
+		}
+		p, err := summed(read)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", files[0], err)
 		}
@@ -113,64 +115,41 @@ func generateOnce(ctx context.Context, b *bench, folder, prefix string, prompt, 
 	return nil
 }
 
-// event is one of ONNX Runtime's profile; times are in microseconds.
-type event struct {
-	Category string  `json:"cat"`
-	Name     string  `json:"name"`
-	Start    float64 `json:"ts"`
-	Duration float64 `json:"dur"`
-	Args     struct {
-		Operator string `json:"op_name"`
-	} `json:"args"`
+// summed sums up the second half of a profile's runs: a prompt, which takes longest, and its steps.
+func summed(p *hostprofile.Profile) (*profiled, error) {
+	from := len(p.Runs) / 2
+	steps := len(p.Runs) - from - 1
+	if steps < 1 {
+		return nil, fmt.Errorf("it holds %d runs, needed are a prompt and its steps", len(p.Runs)-from)
+	}
+	return &profiled{Prompt: sumUp(p, from, 1), Step: sumUp(p, from+1, steps), Steps: steps}, nil
 }
 
-// readProfile sums up the second half of the runs: a prompt, which takes longest,
-// and its steps.
-func readProfile(path string) (*profiled, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var events []event
-	if err := json.Unmarshal(data, &events); err != nil {
-		return nil, err
-	}
-	var runs, nodes []event
-	for _, e := range events {
-		switch {
-		case e.Name == "model_run":
-			runs = append(runs, e)
-		case e.Category == "Node" && strings.HasSuffix(e.Name, "_kernel_time"):
-			nodes = append(nodes, e)
-		}
-	}
-	if runs = runs[len(runs)/2:]; len(runs) < 2 {
-		return nil, fmt.Errorf("it holds %d runs, needed are a prompt and its steps", len(runs))
-	}
-	return &profiled{Prompt: sumUp(runs[:1], nodes), Step: sumUp(runs[1:], nodes), Steps: len(runs) - 1}, nil
-}
-
-// sumUp is the mean of runs.
-func sumUp(runs, nodes []event) runTime {
+// sumUp is the mean of some runs.
+func sumUp(p *hostprofile.Profile, from, count int) runTime {
 	var out runTime
 	times := map[string]*operatorTime{}
-	count := float64(len(runs))
-	for _, r := range runs {
-		out.MS += r.Duration / 1e3 / count
-		for _, n := range nodes {
-			if n.Start < r.Start || n.Start >= r.Start+r.Duration {
-				continue
-			}
-			if times[n.Args.Operator] == nil {
-				times[n.Args.Operator] = &operatorTime{Operator: n.Args.Operator}
-			}
-			times[n.Args.Operator].MS += n.Duration / 1e3 / count
-			times[n.Args.Operator].Nodes++
+	for _, ms := range p.Runs[from : from+count] {
+		out.MS += ms / float64(count)
+	}
+	for _, n := range p.Nodes {
+		o := times[n.Operator]
+		if o == nil {
+			o = &operatorTime{Operator: n.Operator}
+			times[n.Operator] = o
+		}
+		sum := 0.0
+		for _, ms := range n.Self[from : from+count] {
+			sum += ms / float64(count)
+		}
+		if sum > 0 {
+			o.MS, o.Nodes = o.MS+sum, o.Nodes+1
 		}
 	}
 	for _, o := range times {
-		o.Nodes /= len(runs)
-		out.Operators = append(out.Operators, *o)
+		if o.Nodes > 0 {
+			out.Operators = append(out.Operators, *o)
+		}
 	}
 	slices.SortFunc(out.Operators, func(a, b operatorTime) int { return cmp.Compare(b.MS, a.MS) })
 	return out
