@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/bisect"
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
@@ -46,6 +47,7 @@ func tasks() map[string]worker.Handler {
 	maps.Copy(list, trial.Tasks())
 	maps.Copy(list, isolation.Tasks())
 	maps.Copy(list, runs.Tasks())
+	maps.Copy(list, bisect.Tasks())
 	return list
 }
 
@@ -102,7 +104,8 @@ func (c *cli) root() *cobra.Command {
 and swaps them in. The model file stays, the answers stay; time and memory shrink.
 
 Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
-3 verification failed, 4 incompatible plugin, 5 answers differ, 130 interrupted.`,
+3 verification failed, 4 incompatible plugin, 5 answers differ or a culprit found,
+130 interrupted.`,
 		Version:           buildVersion(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -121,7 +124,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		return helped(cmd, flagError(err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.profile(), c.generate(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.bisect(), c.profile(), c.generate(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	return root
