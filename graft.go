@@ -64,7 +64,7 @@ import (
 	"github.com/opgraft/graft/host/trial"
 )
 
-// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding and ConfigShare are entries of ONNX Runtime's
+// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding, ConfigShare and ConfigLock are entries of ONNX Runtime's
 // session config by which a program steers one session: "graft.disable" set to
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
 // between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
@@ -72,7 +72,8 @@ import (
 // "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite;
 // "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore"
 // for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either;
-// "graft.share_weights" set to "1" is [ShareWeights], to "0" [OwnWeights].
+// "graft.share_weights" set to "1" is [ShareWeights], to "0" [OwnWeights]; "graft.lock" is the path of a lock file: of the plugins that
+// Enable loaded, the session uses those that it names, which must be as it says.
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
@@ -82,6 +83,7 @@ const (
 	ConfigMemory  = sessions.ConfigMemory
 	ConfigPadding = sessions.ConfigPadding
 	ConfigShare   = sessions.ConfigShare
+	ConfigLock    = sessions.ConfigLock
 )
 
 // enabling is held by Enable and Disable, which must not interleave.

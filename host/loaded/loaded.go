@@ -4,6 +4,7 @@ package loaded
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -31,10 +32,22 @@ type Set struct {
 // Load finds plugins and loads their CPU variants. folders are searched first.
 // Plugins that cannot be loaded are left out and listed as refused; it is an
 // error only when plugins were found and none could be loaded, or none was found.
-// A plugin that has a library for CUDA alone waits for the sessions that need it.
+// A plugin that has a library for CUDA alone waits for the sessions that need it. Where LockVariable names a lock, it is LoadLocked.
 func Load(folders []string, unverified bool) (*Set, error) {
+	return LoadLocked(folders, unverified, os.Getenv(LockVariable))
+}
+
+// LoadLocked is Load of what a lock file names, and of no other: of a plugin of several versions the one that is as the lock says,
+// whichever is current. It is an error when one is not there, or cannot be loaded. "" is no lock.
+func LoadLocked(folders []string, unverified bool, lock string) (*Set, error) {
 	s := &Set{Search: discovery.Find(discovery.Options{Folders: folders})}
 	open := plugin.OpenOptions{AcceptUnverified: unverified}
+	if lock != "" {
+		var err error
+		if s.Search, open.Locked, err = locked(s.Search, lock); err != nil {
+			return s, err
+		}
+	}
 	s.CUDA = newVariants(s.Search.Plugins(), open)
 	waits := 0
 	var apart []string // names of plugins that have to run apart first
@@ -68,6 +81,9 @@ func Load(folders []string, unverified bool) (*Set, error) {
 		s.Refused = append(s.Refused, last)
 	default:
 		s.Refused = append(s.Refused, notVerified(apart, folders))
+	}
+	if lock != "" && len(s.Refused) > 0 {
+		return s, errors.Join(s.Refused...)
 	}
 	if len(s.Plugins) > 0 || waits > 0 && len(s.Refused) == 0 {
 		return s, nil
