@@ -21,40 +21,56 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS, PAIRS and
+// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS, PAIRS, LOCK and
 // OUT stand for files.
 var everyCommand = map[string][]string{
-	"graft":                {"", "--version", "MODEL", "--MODEL"},
-	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
-	"graft completion":     {"bash", "zsh", "fish", "powershell"},
-	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
-	"graft embed":          {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
-	"graft rerank":         {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
-	"graft generate":       {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
-	"graft help":           {"", "plugin list", "MODEL"},
-	"graft inspect":        {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS"},
-	"graft patch":          {"MODEL --output OUT --force", "FOLDER --output OUT"},
-	"graft plugin":         {"", "MODEL"},
-	"graft plugin inspect": {"PLUGIN", "MODEL", "TEXTS"},
-	"graft plugin install": {"PLUGIN", "TEXTS"},
-	"graft plugin list":    {"", "--plugins-dir PLUGIN"},
-	"graft plugin pull":    {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://127.0.0.1:1/a.tar.gz"},
-	"graft plugin push":    {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
-	"graft plugin search":  {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
-	"graft plugin remove":  {"fused-gelu", "MODEL"},
-	"graft plugin verify":  {"PLUGIN -q=false", "MODEL"},
-	"graft score":          {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
-	"graft tune":           {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
-	"graft version":        {""},
+	"graft":                 {"", "--version", "MODEL", "--MODEL"},
+	"graft ab":              {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
+	"graft completion":      {"bash", "zsh", "fish", "powershell"},
+	"graft doctor":          {"", "--plugins-dir PLUGIN --fix -q"},
+	"graft embed":           {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
+	"graft rerank":          {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
+	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
+	"graft help":            {"", "plugin list", "MODEL"},
+	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS"},
+	"graft patch":           {"MODEL --output OUT --force", "FOLDER --output OUT"},
+	"graft plugin":          {"", "MODEL"},
+	"graft plugin bundle":   {"OUT --lock LOCK", "TEXTS --lock LOCK", "OUT --lock TEXTS"},
+	"graft plugin inspect":  {"PLUGIN", "MODEL", "TEXTS"},
+	"graft plugin install":  {"PLUGIN", "TEXTS", "--locked --lock LOCK", "--locked --lock LOCK --mirror MODEL"},
+	"graft plugin list":     {"", "--plugins-dir PLUGIN"},
+	"graft plugin lock":     {"--out OUT", "MODEL --out OUT", "--out TEXTS"},
+	"graft plugin pull":     {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://127.0.0.1:1/a.tar.gz"},
+	"graft plugin push":     {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
+	"graft plugin rollback": {"fused-gelu --to 0.1.0", "fused-gelu", "MODEL", "fused-gelu --to 0.1.0 --lock LOCK"},
+	"graft plugin search":   {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
+	"graft plugin remove":   {"fused-gelu", "MODEL"},
+	"graft plugin upgrade":  {"fused-gelu PLUGIN", "fused-gelu PLUGIN --lock LOCK", "MODEL PLUGIN", "fused-gelu https://127.0.0.1:1/a.tar.gz"},
+	"graft plugin verify":   {"PLUGIN -q=false", "MODEL"},
+	"graft score":           {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
+	"graft tune":            {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
+	"graft version":         {""},
+}
+
+// needsInstalled are commands of an installed plugin.
+var needsInstalled = map[string]bool{"graft plugin remove": true, "graft plugin upgrade": true, "graft plugin rollback": true}
+
+// lockGelu writes a lock of the plugin that command lines name.
+func lockGelu(t *testing.T, s *subjects) {
+	t.Helper()
+	var talk bytes.Buffer
+	if code := run([]string{"plugin", "lock", "--plugins-dir", s.plugin, "fused-gelu", "--out", s.lock}, io.Discard, &talk); code != exitOK {
+		t.Fatal(talk.String())
+	}
 }
 
 // subjects are the files that command lines name.
-type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pairs string }
+type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pairs, lock string }
 
 func (s *subjects) arguments(path, line string, more ...string) []string {
 	args := append(strings.Fields(path)[1:], strings.Fields(line)...)
 	for i, a := range args {
-		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs,
+		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs, "LOCK": s.lock,
 			"ARCHIVE": s.out + signable + ".tar.gz", "KEY": s.out + signable + ".key", "PUBLIC": s.out + signable + ".pub"} {
 			args[i] = strings.ReplaceAll(args[i], name, value)
 			if a != args[i] {
@@ -121,7 +137,8 @@ func TestFullDevice(t *testing.T) {
 	defer full.Close()
 	dir := t.TempDir()
 	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu", filepath.Join(dir, "words"), filepath.Join(dir, "out"),
-		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs")}
+		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs"), filepath.Join(dir, "lock")}
+	lockGelu(t, s)
 	write(t, s.pairs, "a query\ta document\n")
 	if err := os.WriteFile(s.texts, []byte("a\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -136,9 +153,9 @@ func TestFullDevice(t *testing.T) {
 		}
 		for _, line := range lines {
 			for _, form := range forms(line) {
-				os.Remove(s.out)
+				os.RemoveAll(s.out)
 				s.ready(t, path)
-				if path == "graft plugin remove" && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
+				if needsInstalled[path] && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
 					t.Fatal("no plugin to remove")
 				}
 				var talk bytes.Buffer
@@ -159,7 +176,7 @@ func TestHostileText(t *testing.T) {
 	alone(t)
 	dir := filepath.Join(t.TempDir(), strings.ReplaceAll(hostile, "/", "_"))
 	s := &subjects{filepath.Join(dir, "model"+hostile+".onnx"), filepath.Join(dir, "folder"), filepath.Join(dir, "plugin"), filepath.Join(dir, "texts"), filepath.Join(dir, "out"),
-		filepath.Join(dir, "encoder"), filepath.Join(dir, "reranker"), filepath.Join(dir, "pairs")}
+		filepath.Join(dir, "encoder"), filepath.Join(dir, "reranker"), filepath.Join(dir, "pairs"), filepath.Join(dir, "lock")}
 	for from, to := range map[string]string{"../../models/encoders/embedder": s.encoder, "../../models/encoders/reranker": s.reranker} {
 		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 			t.Fatal(err)
@@ -185,12 +202,16 @@ func TestHostileText(t *testing.T) {
 	bad := strings.NewReplacer("license: Apache-2.0", "license: "+text, "summary: GELU", "summary: "+text+" #").Replace(string(manifest))
 	write(t, filepath.Join(s.plugin, "plugin.yaml"), bad)
 	write(t, s.texts, "a\x1b[31m\u202e\nb\xff\n\x1b]0;title\a\n")
+	lockGelu(t, s)
 	for _, path := range paths(t) {
 		for _, line := range everyCommand[path] {
 			for _, form := range forms(line) {
-				os.Remove(s.out)
+				os.RemoveAll(s.out)
 				os.Remove(s.out + ".graft.json")
 				s.ready(t, path)
+				if needsInstalled[path] {
+					run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard)
+				}
 				var out, talk bytes.Buffer
 				args := s.arguments(path, line, "--output="+form)
 				run(args, &out, &talk)
