@@ -67,11 +67,11 @@ graft plugin rollback returns to it.`,
 func installationText(w *page, done *store.Installation) {
 	if done.Already {
 		w.printf("%s %s is installed already in %s\n", done.Name, done.Version, done.Folder)
-		return
+	} else {
+		w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
+		checkedText(w, done.Checked)
+		skippedText(w, done.Skipped)
 	}
-	w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
-	checkedText(w, done.Checked)
-	skippedText(w, done.Skipped)
 	if done.Unsigned {
 		w.println("not signed by a key that you trust, and recorded as such")
 	}

@@ -275,6 +275,8 @@ func (s *Store) placeLocked(ctx context.Context, lock *lockfile.File, entry *loc
 		return nil, err
 	}
 	defer held.Close()
+	s.sweep()
+	s.sweepVersions()
 	in := &Installation{Name: entry.Name, Version: entry.Version, Folder: filepath.Join(s.root, entry.Name), Checked: []verification.Checked{}, Skipped: []verification.Skipped{}}
 	now, err := s.current(entry.Name)
 	if err != nil {

@@ -75,6 +75,7 @@ func (s *Store) Rollback(ctx context.Context, name, to string) (*Change, error) 
 		return nil, err
 	}
 	defer lock.Close()
+	s.sweep()
 	s.sweepVersions()
 	old, err := s.folderOf(name)
 	if err != nil {

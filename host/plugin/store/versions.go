@@ -118,8 +118,9 @@ func (s *Store) retained(name string) (retained, error) {
 	}
 	gone := func(id string) bool {
 		folder := filepath.Join(s.versions(name), id)
-		_, err := os.Lstat(folder)
-		return id != filepath.Base(id) || folder == current || errors.Is(err, fs.ErrNotExist)
+		info, err := os.Lstat(folder)
+		// A link there is unfinished: what it is to be exchanged for is current still.
+		return id != filepath.Base(id) || folder == current || errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir()
 	}
 	r.Before = slices.DeleteFunc(r.Before, gone)
 	r.After = slices.DeleteFunc(r.After, func(id string) bool { return gone(id) || slices.Contains(r.Before, id) })
