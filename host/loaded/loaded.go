@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -116,14 +117,14 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Libraries are the paths of the named plugins' libraries, those for a device after the CPU's; on
+// Libraries are the paths of the named plugins' libraries, by which a program finds the version that is current: those for a device after the CPU's; on
 // is nil for the CPU alone.
 func (s *Set) Libraries(names []string, on *Backend) []string {
 	list := []string{}
 	add := func(plugins []*plugin.Plugin) {
 		for _, p := range plugins {
 			if slices.Contains(names, p.Manifest.Name) {
-				list = append(list, p.Path)
+				list = append(list, filepath.Join(discovery.Linked(p.Folder), filepath.Base(p.Path)))
 			}
 		}
 	}

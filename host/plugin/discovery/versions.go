@@ -40,6 +40,16 @@ func Pointed(folder string) (string, error) {
 	return filepath.Join(filepath.Dir(folder), text), nil
 }
 
+// Linked is the link that points at a version's folder, which stays when another version is current; any other folder is itself.
+func Linked(folder string) string {
+	name := filepath.Dir(folder)
+	link := filepath.Join(filepath.Dir(filepath.Dir(name)), filepath.Base(name))
+	if filepath.Base(filepath.Dir(name)) == VersionsFolder && Current(link) == folder {
+		return link
+	}
+	return folder
+}
+
 // Versions are the folders of the versions of a plugin that a store in this folder holds, current or not, in the order of their
 // names. One that lies in the store's folder itself, where it is without a link, is not among them.
 func Versions(plugins, name string) []string {
