@@ -22,7 +22,8 @@ var (
 	// ErrNoPlugin: no plugin was found, or none of a name that was asked for.
 	ErrNoPlugin = errors.New("no plugin")
 	// ErrBadPlugin: plugins were found, and none could be loaded: a manifest that cannot be read,
-	// a library for another machine or another version, or one whose hash is not recorded.
+	// a library for another machine or another version, or one whose hash is not recorded. Or a [Lock] names what is not
+	// there, or differs.
 	ErrBadPlugin = errors.New("bad plugin")
 	// ErrBadModel: a model, or something else in its folder, cannot be read or is not supported.
 	// Where a file is missing or may not be read, [errors.Is] also finds [io/fs.ErrNotExist] or

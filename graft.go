@@ -64,7 +64,7 @@ import (
 	"github.com/opgraft/graft/host/trial"
 )
 
-// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding, ConfigShare and ConfigIsolate are entries of ONNX Runtime's
+// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding, ConfigShare, ConfigIsolate and ConfigLock are entries of ONNX Runtime's
 // session config by which a program steers one session: "graft.disable" set to
 // "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
 // between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
@@ -73,7 +73,8 @@ import (
 // "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore"
 // for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either;
 // "graft.share_weights" set to "1" is [ShareWeights], to "0" [OwnWeights]; "graft.isolate" names
-// plugins, with commas between, that are isolated in this session as with [Isolated], but that their libraries are loaded here too.
+// plugins, with commas between, that are isolated in this session as with [Isolated], but that their libraries are loaded here too;
+// "graft.lock" is the path of a lock file: of the plugins that Enable loaded, the session uses those that it names, which must be as it says.
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
@@ -84,6 +85,7 @@ const (
 	ConfigPadding = sessions.ConfigPadding
 	ConfigShare   = sessions.ConfigShare
 	ConfigIsolate = sessions.ConfigIsolate
+	ConfigLock    = sessions.ConfigLock
 )
 
 // enabling is held by Enable and Disable, which must not interleave.

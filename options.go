@@ -1,7 +1,9 @@
 package graft
 
 import (
+	"cmp"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/opgraft/graft/host/isolation"
@@ -76,6 +78,7 @@ type (
 // pluginOptions say which plugins are used.
 type pluginOptions struct {
 	folders    []string
+	lock       string
 	unverified bool
 	plan       plan.Options
 	time       time.Duration // that the analysis of a model may take
@@ -112,7 +115,7 @@ func (o *pluginOptions) load() (*loaded.Set, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	set, err := loaded.LoadApart(o.folders, o.unverified, o.isolate)
+	set, err := loaded.LoadWith(o.folders, o.unverified, loaded.Ways{Lock: cmp.Or(o.lock, os.Getenv(loaded.LockVariable)), Isolate: o.isolate})
 	if err != nil {
 		return nil, public(err, ErrBadPlugin)
 	}
@@ -145,6 +148,14 @@ func Except(names ...string) PluginOption {
 // Folders searches these folders for plugins before the usual ones.
 func Folders(paths ...string) PluginOption {
 	return pluginOption(func(o *pluginOptions) { o.folders = append(o.folders, paths...) })
+}
+
+// Lock uses the plugins that a lock file names (`graft plugin lock` writes one), and no other. Each must be there as the lock says, to the
+// hash of every file: of several installed versions the one that the lock names is used, whichever is current. Where one is not
+// there or differs it is an error, [ErrBadPlugin], that says which. Hashed and compared are the bytes that are loaded. Without this option
+// the environment variable GRAFT_PLUGIN_LOCK names a lock; the session config entry [ConfigLock] does for one session.
+func Lock(path string) PluginOption {
+	return pluginOption(func(o *pluginOptions) { o.lock = path })
 }
 
 // Force uses every operator that can implement a block, whatever it is expected to gain.

@@ -116,7 +116,7 @@ func bisected(w *page, r *bisect.Result) {
 		}
 		return
 	}
-	w.printf("%d probes of %d blocks: %d culprit%s\n", r.Probes, r.Blocks, len(r.Culprits), plural(len(r.Culprits)))
+	w.printf("%d probes of %d blocks: %d %s\n", r.Probes, r.Blocks, plural(len(r.Culprits), "culprit"))
 	for i := range r.Culprits {
 		if r.Culprits[i].Like == 0 || i == 0 || r.Culprits[i-1].Like == 0 {
 			w.println()
@@ -127,13 +127,6 @@ func bisected(w *page, r *bisect.Result) {
 
 // shownOutputs is how many outputs that differ are listed for people.
 const shownOutputs = 3
-
-func plural(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return "s"
-}
 
 func culprit(w *page, c *bisect.Culprit, number int) {
 	rows := [][]string{}

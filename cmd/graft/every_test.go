@@ -24,46 +24,50 @@ import (
 	"github.com/opgraft/graft/host/plugin/author"
 )
 
-// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS, PAIRS, SOURCES and
+// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS, PAIRS, SOURCES, LOCK and
 // OUT stand for files.
 var everyCommand = map[string][]string{
-	"graft":                {"", "--version", "MODEL", "--MODEL"},
-	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
-	"graft ab compare":     {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x", "saved MODEL", "MODEL TEXTS"},
-	"graft ab list":        {"", "--model MODEL", "--model TEXTS"},
-	"graft ab rm":          {"saved", "MODEL"},
-	"graft ab show":        {"saved", "MODEL"},
-	"graft bisect":         {"MODEL --b flash-decode --force", "MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
-	"graft completion":     {"bash", "zsh", "fish", "powershell"},
-	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
-	"graft embed":          {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
-	"graft profile":        {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1", "MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL", "FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
-	"graft rerank":         {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
-	"graft generate":       {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
-	"graft help":           {"", "plugin list", "MODEL"},
-	"graft inspect":        {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
-	"graft patch":          {"MODEL --output OUT --force", "FOLDER --output OUT"},
-	"graft plugin":         {"", "MODEL"},
-	"graft plugin inspect": {"PLUGIN", "MODEL", "TEXTS"},
-	"graft plugin build":   {"SOURCES", "MODEL"},
-	"graft plugin dev":     {"SOURCES MODEL -- --rounds 1", "MODEL MODEL", "PLUGIN MODEL -- --rounds MODEL", "MODEL"},
-	"graft plugin new":     {"fresh --to OUT", "MODEL --to OUT", "fresh --kind MODEL --to OUT", "fresh --lang MODEL --to OUT"},
-	"graft plugin sdk":     {"OUT", "TEXTS"},
-	"graft plugin test":    {"PLUGIN", "MODEL"},
-	"graft plugin install": {"PLUGIN", "TEXTS"},
-	"graft plugin list":    {"", "--plugins-dir PLUGIN"},
-	"graft plugin pull":    {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://127.0.0.1:1/a.tar.gz"},
-	"graft plugin push":    {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
-	"graft plugin search":  {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
-	"graft plugin remove":  {"fused-gelu", "MODEL"},
-	"graft plugin verify":  {"PLUGIN -q=false", "MODEL"},
-	"graft score":          {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
-	"graft tune":           {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
-	"graft version":        {""},
+	"graft":                 {"", "--version", "MODEL", "--MODEL"},
+	"graft ab":              {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
+	"graft ab compare":      {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x", "saved MODEL", "MODEL TEXTS"},
+	"graft ab list":         {"", "--model MODEL", "--model TEXTS"},
+	"graft ab rm":           {"saved", "MODEL"},
+	"graft ab show":         {"saved", "MODEL"},
+	"graft bisect":          {"MODEL --b flash-decode --force", "MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
+	"graft completion":      {"bash", "zsh", "fish", "powershell"},
+	"graft doctor":          {"", "--plugins-dir PLUGIN --fix -q"},
+	"graft embed":           {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
+	"graft profile":         {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1", "MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL", "FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
+	"graft rerank":          {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
+	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
+	"graft help":            {"", "plugin list", "MODEL"},
+	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
+	"graft patch":           {"MODEL --output OUT --force", "FOLDER --output OUT"},
+	"graft plugin":          {"", "MODEL"},
+	"graft plugin inspect":  {"PLUGIN", "MODEL", "TEXTS"},
+	"graft plugin build":    {"SOURCES", "MODEL"},
+	"graft plugin dev":      {"SOURCES MODEL -- --rounds 1", "MODEL MODEL", "PLUGIN MODEL -- --rounds MODEL", "MODEL"},
+	"graft plugin new":      {"fresh --to OUT", "MODEL --to OUT", "fresh --kind MODEL --to OUT", "fresh --lang MODEL --to OUT"},
+	"graft plugin sdk":      {"OUT", "TEXTS"},
+	"graft plugin test":     {"PLUGIN", "MODEL"},
+	"graft plugin list":     {"", "--plugins-dir PLUGIN"},
+	"graft plugin bundle":   {"OUT --lock LOCK", "TEXTS --lock LOCK", "OUT --lock TEXTS"},
+	"graft plugin install":  {"PLUGIN", "TEXTS", "--locked --lock LOCK", "--locked --lock LOCK --mirror MODEL"},
+	"graft plugin lock":     {"--out OUT", "MODEL --out OUT", "--out TEXTS"},
+	"graft plugin rollback": {"fused-gelu --to 0.1.0", "fused-gelu", "MODEL", "fused-gelu --to 0.1.0 --lock LOCK"},
+	"graft plugin upgrade":  {"fused-gelu PLUGIN", "fused-gelu PLUGIN --lock LOCK", "MODEL PLUGIN", "fused-gelu https://127.0.0.1:1/a.tar.gz"},
+	"graft plugin pull":     {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://127.0.0.1:1/a.tar.gz"},
+	"graft plugin push":     {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
+	"graft plugin search":   {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
+	"graft plugin remove":   {"fused-gelu", "MODEL"},
+	"graft plugin verify":   {"PLUGIN -q=false", "MODEL"},
+	"graft score":           {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
+	"graft tune":            {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
+	"graft version":         {""},
 }
 
 // subjects are the files that command lines name.
-type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pairs, sources string }
+type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pairs, sources, lock string }
 
 // beginPlugin makes the sources of a plugin that takes a moment to compile.
 func beginPlugin(t *testing.T, folder string) {
@@ -73,10 +77,22 @@ func beginPlugin(t *testing.T, folder string) {
 	}
 }
 
+// needsInstalled are commands of an installed plugin.
+var needsInstalled = map[string]bool{"graft plugin remove": true, "graft plugin upgrade": true, "graft plugin rollback": true}
+
+// lockGelu writes a lock of the plugin that command lines name.
+func lockGelu(t *testing.T, s *subjects) {
+	t.Helper()
+	var talk bytes.Buffer
+	if code := run([]string{"plugin", "lock", "--plugins-dir", s.plugin, "fused-gelu", "--out", s.lock}, io.Discard, &talk); code != exitOK {
+		t.Fatal(talk.String())
+	}
+}
+
 func (s *subjects) arguments(path, line string, more ...string) []string {
 	args := append(strings.Fields(path)[1:], strings.Fields(line)...)
 	for i, a := range args {
-		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs, "SOURCES": s.sources,
+		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs, "SOURCES": s.sources, "LOCK": s.lock,
 			"ARCHIVE": s.out + signable + ".tar.gz", "KEY": s.out + signable + ".key", "PUBLIC": s.out + signable + ".pub"} {
 			args[i] = strings.ReplaceAll(args[i], name, value)
 			if a != args[i] {
@@ -143,8 +159,9 @@ func TestFullDevice(t *testing.T) {
 	defer full.Close()
 	dir := t.TempDir()
 	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu", filepath.Join(dir, "words"), filepath.Join(dir, "out"),
-		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs"), filepath.Join(dir, "begun")}
+		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs"), filepath.Join(dir, "begun"), filepath.Join(dir, "lock")}
 	beginPlugin(t, s.sources)
+	lockGelu(t, s)
 	write(t, s.pairs, "a query\ta document\n")
 	if err := os.WriteFile(s.texts, []byte("a\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -164,7 +181,7 @@ func TestFullDevice(t *testing.T) {
 				if strings.HasPrefix(path, "graft ab ") {
 					saveResult(t, "")
 				}
-				if path == "graft plugin remove" && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
+				if needsInstalled[path] && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
 					t.Fatal("no plugin to remove")
 				}
 				var talk bytes.Buffer
@@ -185,7 +202,7 @@ func TestHostileText(t *testing.T) {
 	alone(t)
 	dir := filepath.Join(t.TempDir(), strings.ReplaceAll(hostile, "/", "_"))
 	s := &subjects{filepath.Join(dir, "model"+hostile+".onnx"), filepath.Join(dir, "folder"), filepath.Join(dir, "plugin"), filepath.Join(dir, "texts"), filepath.Join(dir, "out"),
-		filepath.Join(dir, "encoder"), filepath.Join(dir, "reranker"), filepath.Join(dir, "pairs"), filepath.Join(dir, "begun")}
+		filepath.Join(dir, "encoder"), filepath.Join(dir, "reranker"), filepath.Join(dir, "pairs"), filepath.Join(dir, "begun"), filepath.Join(dir, "lock")}
 	for from, to := range map[string]string{"../../models/encoders/embedder": s.encoder, "../../models/encoders/reranker": s.reranker} {
 		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 			t.Fatal(err)
@@ -212,6 +229,7 @@ func TestHostileText(t *testing.T) {
 	bad := strings.NewReplacer("license: Apache-2.0", "license: "+text, "summary: GELU", "summary: "+text+" #").Replace(string(manifest))
 	write(t, filepath.Join(s.plugin, "plugin.yaml"), bad)
 	write(t, s.texts, "a\x1b[31m\u202e\nb\xff\n\x1b]0;title\a\n")
+	lockGelu(t, s)
 	for _, path := range paths(t) {
 		for _, line := range everyCommand[path] {
 			for _, form := range forms(line) {
@@ -223,6 +241,9 @@ func TestHostileText(t *testing.T) {
 				s.ready(t, path)
 				if strings.HasPrefix(path, "graft ab ") {
 					saveResult(t, hostile)
+				}
+				if needsInstalled[path] {
+					run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard)
 				}
 				var out, talk bytes.Buffer
 				args := s.arguments(path, line, "--output="+form)

@@ -36,6 +36,46 @@ type place struct {
 	below  []string // the folders in it whose files' calls fail; none for all
 }
 
+// newPlace makes one with empty folders.
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, folder: folder}
+	for _, name := range []string{"tmp", "data", "cache", "in", "out"} {
+		if err := os.Mkdir(p.at(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// copy is a place with the same files, in which paths are its own.
+func (p *place) copy() *place {
+	p.t.Helper()
+	c := newPlace(p.t)
+	c.below = p.below
+	if output, err := exec.Command("cp", "-a", p.folder+"/.", c.folder).CombinedOutput(); err != nil {
+		p.t.Fatalf("%v: %s", err, output)
+	}
+	err := filepath.WalkDir(c.folder, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if own := bytes.ReplaceAll(text, []byte(p.folder), []byte(c.folder)); !bytes.Equal(own, text) {
+			plugintest.WriteFile(p.t, path, own)
+		}
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return c
+}
+
 func (p *place) at(parts ...string) string {
 	return filepath.Join(append([]string{p.folder}, parts...)...)
 }
@@ -112,7 +152,7 @@ type writing struct {
 // error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1 it walks over
 // every call; else over some, by a seed.
 func TestFaultsOfCommands(t *testing.T) {
-	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "patch": patching, "generate": generating, "fold": folding, "tune": tabulating} {
+	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading, "upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing, "lock": locking, "bundle": bundling, "patch": patching, "generate": generating, "fold": folding, "tune": tabulating} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			make(t).walk(t)
@@ -121,20 +161,10 @@ func TestFaultsOfCommands(t *testing.T) {
 }
 
 func (w *writing) walk(t *testing.T) {
-	fresh := func() *place {
-		folder, err := filepath.EvalSymlinks(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &place{t, folder, w.below}
-		for _, name := range []string{"tmp", "data", "cache", "in", "out"} {
-			if err := os.Mkdir(p.at(name), 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.prepare(p)
-		return p
-	}
+	prepared := newPlace(t)
+	prepared.below = w.below
+	w.prepare(prepared)
+	fresh := prepared.copy
 	p := fresh()
 	calls := p.command(faults.Fault{}, w.args...)
 	if err := w.after(p, calls); calls.Code != 0 || err != nil {
@@ -267,20 +297,7 @@ func installing(t *testing.T) *writing {
 			if err != nil || name != "new" {
 				return fmt.Errorf("the store has the %s plugin, %v", name, err)
 			}
-			for _, folder := range []string{p.at("data", "graft"), p.at("data", "graft", "plugins")} {
-				entries, err := os.ReadDir(folder)
-				if err != nil {
-					return err
-				}
-				for _, e := range entries {
-					switch e.Name() {
-					case "plugins", "toy", "verified.json", "verified.json.lock", ".lock":
-					default:
-						return fmt.Errorf("%s is left in %s", e.Name(), folder)
-					}
-				}
-			}
-			return nil
+			return tidy(p, 1)
 		}}
 }
 

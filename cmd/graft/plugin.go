@@ -36,7 +36,7 @@ func (c *cli) plugin() *cobra.Command {
 		RunE: showHelp,
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch(),
-		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust())
+		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust(), c.pluginUpgrade(), c.pluginRollback(), c.pluginLock(), c.pluginBundle())
 	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginDev(), c.pluginSDK())
 	return cmd
 }
@@ -58,6 +58,7 @@ func (c *cli) pluginInstall() *cobra.Command {
 		replace  string
 		unsigned bool
 		servers  registry.Options
+		locked   lockedInstall
 	)
 	cmd := &cobra.Command{
 		Use:   "install DIR|FILE|oci://HOST/NAME:VERSION|https://HOST/FILE",
@@ -71,9 +72,15 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 		Example: `  graft plugin install ./flash-decode
   graft plugin install flash-decode-0.1.0.tar.gz -o json
   graft plugin install oci://ghcr.io/me/flash-decode:0.1.0
-  graft plugin install --replace flash-decode flash-decode-0.2.0.tar.gz`,
-		Args: exactly(1, "a folder, an archive, or where to bring one from"),
+  graft plugin install --replace flash-decode flash-decode-0.2.0.tar.gz
+  graft plugin install --locked --mirror ./bundle`,
+		Args: locked.arguments(exactly(1, "a folder, an archive, or where to bring one from")),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if locked.on {
+				checks := c.checks(deadline)
+				checks.AllowUnsigned = unsigned
+				return c.installLocked(cmd.Context(), &locked, servers, checks)
+			}
 			s, err := store.User()
 			if err != nil {
 				return err
@@ -87,23 +94,14 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 			return c.print(struct {
 				SchemaVersion int `json:"schema_version"`
 				*store.Installation
-			}{schemaVersion, done}, func(w *page) {
-				w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
-				checkedText(w, done.Checked)
-				skippedText(w, done.Skipped)
-				if done.Unsigned {
-					w.println("not signed by a key that you trust, and recorded as such")
-				}
-				if done.Replaced != "" {
-					w.printf("in place of %s\n", done.Replaced)
-				}
-			})
+			}{schemaVersion, done}, func(w *page) { installationText(w, done) })
 		},
 	}
 	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of the first run may take")
 	cmd.Flags().StringVar(&replace, "replace", "", "name of the plugin, where one of that name from another source is there")
 	cmd.Flags().BoolVar(&unsigned, "allow-unsigned", false, "install an archive that no trusted key signed")
 	c.servers(cmd.Flags(), &servers)
+	locked.flags(cmd.Flags())
 	return cmd
 }
 
@@ -140,7 +138,13 @@ func (c *cli) pluginList() *cobra.Command {
 				Unsigned bool   `json:"unsigned,omitempty"`
 				Problem  string `json:"problem,omitempty"`
 			}
-			rows := []row{}
+			rows, retained := []row{}, []row{}
+			for _, in := range installed {
+				for _, old := range in.Retained {
+					there[old.Folder] = old
+					retained = append(retained, row{in.Name, old.Version, discovery.SourceUser, old.Folder, old.Key, old.Unsigned, old.Problem})
+				}
+			}
 			for _, f := range search.Found {
 				in := there[f.Folder]
 				r := row{Source: f.Source, Folder: f.Folder, Key: in.Key, Unsigned: in.Unsigned, Problem: in.Problem}
@@ -160,8 +164,9 @@ func (c *cli) pluginList() *cobra.Command {
 			return c.print(struct {
 				SchemaVersion int               `json:"schema_version"`
 				Plugins       []row             `json:"plugins"`
+				Retained      []row             `json:"retained"`
 				Searched      []discovery.Place `json:"searched"`
-			}{schemaVersion, rows, search.Places}, func(w *page) {
+			}{schemaVersion, rows, retained, search.Places}, func(w *page) {
 				if len(rows) == 0 {
 					if err := search.Err(); err != nil {
 						w.println(err)
@@ -171,6 +176,9 @@ func (c *cli) pluginList() *cobra.Command {
 				list := [][]string{{"name", "version", "source", "folder", ""}}
 				for _, r := range rows {
 					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, joined(signedBy(there[r.Folder], keys), r.Problem)})
+				}
+				for _, r := range retained {
+					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, joined(signedBy(there[r.Folder], keys), cmp.Or(r.Problem, "retained; graft plugin rollback "+r.Name+" --to "+r.Version+" returns to it"))})
 				}
 				w.table(list)
 			})
@@ -391,9 +399,9 @@ func skippedText(w *page, list []verification.Skipped) {
 
 func (c *cli) pluginRemove() *cobra.Command {
 	return &cobra.Command{
-		Use:     "remove NAME",
-		Short:   "Take an installed plugin out of the user's data folder",
-		Example: "  graft plugin remove flash-decode",
+		Use:     "remove NAME[@VERSION]",
+		Short:   "Take an installed plugin, or a retained version of it, out of the user's data folder",
+		Example: "  graft plugin remove flash-decode\n  graft plugin remove flash-decode@0.1.0",
 		Args:    exactly(1, "the name of an installed plugin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := store.User()

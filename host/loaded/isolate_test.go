@@ -39,7 +39,7 @@ func built(t testing.TB, isolate ...string) (*Set, error) {
 		folders = append(folders, folder)
 	}
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
-	return LoadApart(folders, true, &Isolate{Names: isolate})
+	return LoadWith(folders, true, Ways{Isolate: &Isolate{Names: isolate}})
 }
 
 // TestPluginsThatCannotBeIsolated: each with the reason.

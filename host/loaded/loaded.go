@@ -4,6 +4,8 @@ package loaded
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -32,16 +34,31 @@ type Set struct {
 // Load finds plugins and loads their CPU variants. folders are searched first.
 // Plugins that cannot be loaded are left out and listed as refused; it is an
 // error only when plugins were found and none could be loaded, or none was found.
-// A plugin that has a library for CUDA alone waits for the sessions that need it.
+// A plugin that has a library for CUDA alone waits for the sessions that need it. Where LockVariable names a lock file, that is Ways.Lock.
 func Load(folders []string, unverified bool) (*Set, error) {
-	return LoadApart(folders, unverified, nil)
+	return LoadWith(folders, unverified, Ways{Lock: os.Getenv(LockVariable)})
 }
 
-// LoadApart is Load, with the code of some plugins in workers. One of these that cannot be loaded is an error.
-func LoadApart(folders []string, unverified bool, isolate *Isolate) (*Set, error) {
+// Ways say what is loaded in another way than all plugins are.
+type Ways struct {
+	// Lock is the path of a lock file, "" for none: what it names is loaded, and no other; of a plugin of several versions the one that is
+	// as the lock says, whichever is current. It is an error when one is not there, or cannot be loaded.
+	Lock string
+	// Isolate names plugins whose code runs in workers; nil for none. One of these that cannot be loaded is an error.
+	Isolate *Isolate
+}
+
+// LoadWith is Load in such ways, and reads no variable.
+func LoadWith(folders []string, unverified bool, ways Ways) (*Set, error) {
 	s := &Set{Search: discovery.Find(discovery.Options{Folders: folders})}
 	open := plugin.OpenOptions{AcceptUnverified: unverified}
-	s.CUDA = newVariants(slices.DeleteFunc(s.Search.Plugins(), func(f discovery.Found) bool { return isolate.has(f.Manifest.Name) }), open)
+	if ways.Lock != "" {
+		var err error
+		if s.Search, open.Locked, err = locked(s.Search, ways.Lock); err != nil {
+			return s, err
+		}
+	}
+	s.CUDA = newVariants(slices.DeleteFunc(s.Search.Plugins(), func(f discovery.Found) bool { return ways.Isolate.has(f.Manifest.Name) }), open)
 	waits := 0
 	var apart []string // names of plugins that have to run apart first
 	var last error
@@ -53,8 +70,8 @@ func LoadApart(folders []string, unverified bool, isolate *Isolate) (*Set, error
 			s.Refused = append(s.Refused, f.Err)
 			continue
 		}
-		if isolate.has(f.Manifest.Name) {
-			p, err := isolation.Open(f.Folder, open, isolate.Options)
+		if ways.Isolate.has(f.Manifest.Name) {
+			p, err := isolation.Open(f.Folder, open, ways.Isolate.Options)
 			if err != nil {
 				return nil, err
 			}
@@ -82,6 +99,9 @@ func LoadApart(folders []string, unverified bool, isolate *Isolate) (*Set, error
 		s.Refused = append(s.Refused, last)
 	default:
 		s.Refused = append(s.Refused, notVerified(apart, folders))
+	}
+	if ways.Lock != "" && len(s.Refused) > 0 {
+		return s, errors.Join(s.Refused...)
 	}
 	if len(s.Plugins) > 0 || waits > 0 && len(s.Refused) == 0 {
 		return s, nil
@@ -114,14 +134,14 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Libraries are the paths of the named plugins' libraries, those for a device after the CPU's; on
+// Libraries are the paths of the named plugins' libraries, by which a program finds the version that is current: those for a device after the CPU's; on
 // is nil for the CPU alone.
 func (s *Set) Libraries(names []string, on *Backend) []string {
 	list := []string{}
 	add := func(plugins []*plugin.Plugin) {
 		for _, p := range plugins {
 			if slices.Contains(names, p.Manifest.Name) {
-				list = append(list, p.Path)
+				list = append(list, filepath.Join(discovery.Linked(p.Folder), filepath.Base(p.Path)))
 			}
 		}
 	}

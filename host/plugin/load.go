@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/internal/driver"
 	"github.com/opgraft/graft/host/plugin/library"
+	"github.com/opgraft/graft/host/plugin/lockfile"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/sealed"
@@ -53,6 +54,8 @@ type OpenOptions struct {
 	Trust *trust.Record
 	// Files, if not nil, are those that the folder must hold.
 	Files content.Files
+	// Locked, if not nil, says which plugins are opened, and what their folders must hold.
+	Locked *lockfile.File
 }
 
 // loaded holds the libraries of this process by the hash of their content: no content is loaded twice, and two versions of

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/content"
+	"github.com/opgraft/graft/host/plugin/lockfile"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
@@ -40,10 +41,29 @@ func (p *Plugin) require(opts OpenOptions) error {
 				Needed: "a folder that does not change while it is checked", Fix: "wait until its build is done, then try again"}
 		}
 	}
+	if opts.Locked != nil {
+		if err := p.requireLock(opts.Locked); err != nil {
+			return err
+		}
+	}
 	if opts.AcceptUnverified || acceptUnverified() {
 		return nil
 	}
 	return p.requireTrust(opts.Trust)
+}
+
+// requireLock refuses a plugin that a lock does not name, and a folder that is not what it says: of manifest and library, the bytes that
+// were read.
+func (p *Plugin) requireLock(lock *lockfile.File) error {
+	entry := lock.Plugin(p.Manifest.Name)
+	if entry == nil {
+		return &diagnostic.Error{Kind: refusal.ErrLock, Path: p.Folder, Found: "found the plugin " + p.Manifest.Name, Needed: "one that " + lock.Path() + " names"}
+	}
+	files, err := content.ReadAny(p.Folder, p.read())
+	if err != nil {
+		return err
+	}
+	return lock.Check(entry, p.Folder, files)
 }
 
 // requireTrust refuses a folder whose content is not recorded.

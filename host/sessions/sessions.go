@@ -32,6 +32,7 @@ const (
 	ConfigPadding = "graft.padding"                   // "exact", "ignore" or "keep": what becomes of hidden tokens
 	ConfigShare   = "graft.share_weights"             // "1": as shared.Always, "0": as shared.Never
 	ConfigIsolate = "graft.isolate"                   // names of plugins whose kernels run in workers, with commas between
+	ConfigLock    = "graft.lock"                      // a lock file, of whose plugins alone the session is made
 )
 
 // Patcher patches sessions with a set of plugins.
@@ -90,6 +91,9 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 	backend := &loaded.Backend{}
 	if device.Kind == "cuda" {
 		backend = s.CUDA.On(device.Index, s.Plugins)
+		if err := lockedOn(r, backend.Plugins); err != nil {
+			return nil, err
+		}
 		*o = backend.Plan(*o)
 		manifests = backend.Manifests(manifests)
 	}
@@ -252,6 +256,11 @@ func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 				return nil, fmt.Errorf("session config entry %s: %w", ConfigPlugins, err)
 			}
 			o.Plugins = append(o.Plugins, name)
+		}
+	}
+	if path, ok := r.Config(ConfigLock); ok && path != "" {
+		if err := s.lock(&o, path); err != nil {
+			return nil, fmt.Errorf("session config entry %s: %w", ConfigLock, err)
 		}
 	}
 	return &o, nil

@@ -57,7 +57,7 @@ var kinds = map[int]struct {
 	unix.SYS_CLOSE: {"close", 0, unix.EIO}, unix.SYS_MKDIRAT: {"mkdirat", 11, unix.ENOSPC}, unix.SYS_UNLINKAT: {"unlinkat", 11, unix.EIO},
 	unix.SYS_FCHMOD: {"fchmod", 0, unix.EIO}, unix.SYS_FCHMODAT: {"fchmodat", 11, unix.EIO}, unix.SYS_FLOCK: {"flock", 0, unix.ENOLCK},
 	unix.SYS_GETDENTS64: {"getdents", 0, unix.EIO}, unix.SYS_FSTAT: {"fstat", 0, unix.EIO}, unix.SYS_COPY_FILE_RANGE: {"copy_file_range", 0, unix.EIO},
-	unix.SYS_SENDFILE: {"sendfile", 0, unix.EIO},
+	unix.SYS_SENDFILE: {"sendfile", 0, unix.EIO}, unix.SYS_SYMLINKAT: {"symlinkat", 12, unix.ENOSPC}, unix.SYS_READLINKAT: {"readlinkat", 11, unix.EIO},
 }
 
 // descriptor is the environment variable that names the socket over which a program gives its calls to its parent.

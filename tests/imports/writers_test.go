@@ -18,10 +18,10 @@ var writers = map[string][]string{
 	"Create":     nil,
 	"CreateTemp": {"host/plugin/sealed/sealed.go"}, // without a name as soon as it is open
 	"MkdirTemp": {
-		"host/plugin/store/install.go", "host/plugin/store/store.go", "host/ort/fetch/fetch.go", // in folders of their own, which they sweep under a lock
+		"host/plugin/store/install.go", "host/plugin/store/versions.go", "host/ort/fetch/fetch.go", // in folders of their own, which they sweep under a lock
 	},
 	"Rename": {
-		"host/plugin/store/install.go", "host/plugin/store/store.go", "host/ort/fetch/fetch.go", "models/cache.go", // whole folders, or a synced file
+		"host/plugin/store/place.go", "host/plugin/store/versions.go", "host/plugin/store/bundle.go", "host/ort/fetch/fetch.go", "models/cache.go", // whole folders, or a synced file
 		"host/model/job.go", // two files that belong together
 	},
 }

@@ -136,7 +136,7 @@ func (s *Search) look(source, folder string) {
 	}
 	for _, e := range entries {
 		// Hidden folders are a store's own: staging, replaced versions.
-		if inner := filepath.Join(folder, e.Name()); !strings.HasPrefix(e.Name(), ".") && manifest.Exists(inner) {
+		if inner := Current(filepath.Join(folder, e.Name())); !strings.HasPrefix(e.Name(), ".") && manifest.Exists(inner) {
 			s.add(source, inner)
 		}
 	}

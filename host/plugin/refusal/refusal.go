@@ -22,6 +22,10 @@ var (
 	// ErrUnverified: a library that never ran apart from a program here, or was rebuilt since. It is also of kind
 	// ErrVerification.
 	ErrUnverified = fmt.Errorf("%w: not verified here", ErrVerification)
+	// ErrLock: a plugin that is not what a lock file says. It is also of kind ErrVerification.
+	ErrLock = fmt.Errorf("%w: not what the lock says", ErrVerification)
+	// ErrLockFile: a lock file that cannot be read, or says what it may not say.
+	ErrLockFile = errors.New("bad lock file")
 	// ErrArchive: an archive with entries that a plugin's archive may not have.
 	ErrArchive = errors.New("bad plugin archive")
 	// ErrNotFound: no such plugin where the host looks.

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,20 +10,22 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/archive"
+	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signing"
-	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/storage"
 )
 
-// Installation is what Install did.
+// Installation is what Install, Upgrade and InstallLocked did.
 type Installation struct {
 	Name     string                 `json:"name"`
 	Version  string                 `json:"version"`
 	Folder   string                 `json:"folder"`
-	Replaced string                 `json:"replaced,omitempty"` // the version that was there
+	Replaced string                 `json:"replaced,omitempty"` // the version that was current
+	Retained bool                   `json:"retained,omitempty"` // it stays beside this one
+	Already  bool                   `json:"already,omitempty"`  // this version was current before, with the same files: nothing was done
 	Source   string                 `json:"source"`
 	Key      string                 `json:"key,omitempty"`      // as in Record
 	Unsigned bool                   `json:"unsigned,omitempty"` // as in Record
@@ -35,11 +36,39 @@ type Installation struct {
 // Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the
 // store. An archive is signed by a trusted key, unless opts say that it need not be. Install copies into a staging folder on the same
 // file system, checks the manifest and the ELF files,
-// runs the libraries for this machine in a child process, records the hashes, and moves the folder into
-// place in one step; a version that is there is replaced in the same step. A plugin of the same name from another source is
+// runs the libraries for this machine in a child process, records the hashes, moves the folder into
+// place and makes it the current version in one step; the version that was current is removed. Files that are there already are not run
+// again. A plugin of the same name from another source is
 // replaced, or hidden, only where opts name it. On any error, and when ctx ends, the store is as it was.
 func (s *Store) Install(ctx context.Context, source string, opts verification.Options) (*Installation, error) {
-	source, err := filepath.Abs(source)
+	return s.bring(ctx, source, opts, false, func(p *prepared) error { return s.mayTake(p, opts) })
+}
+
+// bring installs what may be installed: may is asked before anything of it runs, and again when nobody else changes the store.
+func (s *Store) bring(ctx context.Context, source string, opts verification.Options, retain bool, may func(*prepared) error) (*Installation, error) {
+	p, err := s.prepare(ctx, source, opts, may)
+	if err != nil {
+		return nil, err
+	}
+	defer p.staging.remove()
+	return s.place(ctx, p, opts, retain, may)
+}
+
+// prepared is a plugin in a staging folder, that may be placed.
+type prepared struct {
+	staging  *staging
+	source   string // for people
+	folder   string
+	manifest *manifest.Manifest
+	files    content.Files
+	signer   *signing.Signer      // of the archive; nil for a folder, and for an archive that is accepted without one
+	done     *verification.Result // nil where the same files are in the store and ran there
+	record   Record
+}
+
+// prepare copies or unpacks a source, and runs what it brings apart.
+func (s *Store) prepare(ctx context.Context, source string, opts verification.Options, may func(*prepared) error) (p *prepared, err error) {
+	source, err = filepath.Abs(source)
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: err.Error(), Cause: err}
 	}
@@ -58,66 +87,96 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 	if err != nil {
 		return nil, err
 	}
-	defer staging.remove()
+	defer func() {
+		if err != nil {
+			staging.remove()
+		}
+	}()
 
-	opts.Report(0, 0, "copying %s", cmp.Or(opts.From, source))
-	var signer *signing.Signer
+	p = &prepared{staging: staging, source: cmp.Or(opts.From, source)}
+	opts.Report(0, 0, "copying %s", p.source)
 	if info.IsDir() {
 		err = archive.Copy(ctx, source, staging.content)
 	} else {
-		signer, err = s.unpack(ctx, source, staging, opts)
+		p.signer, err = s.unpack(ctx, source, staging, opts)
 	}
-	source = cmp.Or(opts.From, source)
 	if err != nil {
-		return nil, relabel(err, staging.content, source)
+		return nil, relabel(relabel(err, staging.content, p.source), source, p.source)
 	}
-	folder, err := pluginFolder(staging.content, source)
-	if err != nil {
+	if p.folder, err = pluginFolder(staging.content, p.source); err != nil {
 		return nil, err
 	}
-	if err := asMeant(folder, source, signer, opts); err != nil {
-		return nil, relabel(err, folder, source)
+	if p.manifest, err = manifest.Read(p.folder); err == nil {
+		p.files, err = content.Read(p.folder, map[string]string{manifest.FileName: p.manifest.SHA256()})
 	}
-	if err := s.mayTake(folder, source, signer, opts); err != nil {
-		return nil, relabel(err, folder, source)
+	if err == nil {
+		err = asMeant(p.folder, p.source, p.signer, opts)
 	}
-	done, err := verification.Folder(ctx, folder, opts)
+	if err == nil {
+		err = may(p)
+	}
+	if err == nil && !s.ran(p) {
+		err = s.check(ctx, p, opts)
+	}
 	if err != nil {
 		// The staging folder is gone when the message is read: name what the user has.
-		return nil, relabel(err, folder, source)
+		return nil, relabel(err, p.folder, p.source)
 	}
-	m, checked := done.Manifest, done.Checked
-	for i := range done.Skipped {
-		done.Skipped[i].Reason = relabelText(done.Skipped[i].Reason, folder, source)
+	p.record = Record{Name: p.manifest.Name, Version: p.manifest.Version, Source: p.source, Time: time.Now().UTC().Truncate(time.Second),
+		Unsigned: p.signer == nil && !info.IsDir()}
+	if p.signer != nil {
+		p.record.Key = p.signer.Key
 	}
-	record := Record{Name: m.Name, Version: m.Version, Source: source, Time: time.Now().UTC().Truncate(time.Second), Unsigned: signer == nil && !info.IsDir()}
-	if signer != nil {
-		record.Key = signer.Key
+	err = writeRecord(p.folder, p.record)
+	return p, err
+}
+
+// check runs the libraries of what is staged apart.
+func (s *Store) check(ctx context.Context, p *prepared, opts verification.Options) (err error) {
+	if p.done, err = verification.Folder(ctx, p.folder, opts); err != nil {
+		return err
 	}
-	if err := writeRecord(folder, record); err != nil {
-		return nil, err
+	p.manifest, p.files = p.done.Manifest, p.done.Files
+	for i := range p.done.Skipped {
+		p.done.Skipped[i].Reason = relabelText(p.done.Skipped[i].Reason, p.folder, p.source)
 	}
-	result := &Installation{Name: m.Name, Version: m.Version, Folder: filepath.Join(s.root, m.Name), Checked: checked, Skipped: done.Skipped,
-		Source: source, Key: record.Key, Unsigned: record.Unsigned}
-	for i := range checked {
-		checked[i].Path = filepath.Join(result.Folder, filepath.Base(checked[i].Path))
+	return nil
+}
+
+// ran reports that the store holds the same files, and that every library for this machine among them ran there.
+func (s *Store) ran(p *prepared) bool {
+	folder := s.holds(p)
+	if folder == "" {
+		return false
 	}
-	// Recorded first: from the moment it is in place, programs may load it. What is recorded is true of the content wherever it
-	// lies; that of a process that ends in between is forgotten with the next install of the name.
-	before := false
-	if err := s.trust.Update(ctx, func(known *trust.Content) {
-		before = known.Holds(result.Folder, done.Files)
-		known.Add(done.Verified(result.Folder))
-	}); err != nil {
-		return nil, err
+	known, err := s.trust.Read()
+	if err != nil || !known.Holds(folder, p.files) {
+		return false
 	}
-	if result.Replaced, err = s.place(ctx, folder, result.Folder); err != nil {
-		if !before {
-			err = errors.Join(err, s.trust.Update(context.WithoutCancel(ctx), func(known *trust.Content) { known.Withdraw(result.Folder, done.Files) }))
+	v := known.Plugins[p.files.Digest()]
+	for _, variant := range p.manifest.ForPlatform(manifest.ThisPlatform) {
+		if _, ran := v.Libraries[variant.File]; !ran && !manifest.Absent(p.folder, variant) {
+			return false
 		}
-		return nil, err
 	}
-	return result, s.trust.Update(ctx, func(known *trust.Content) { known.Forget(result.Folder, done.Files) })
+	return true
+}
+
+// holds is the folder of the store that has the same files, current or retained, "" where there is none.
+func (s *Store) holds(p *prepared) string {
+	folders, err := s.all(p.manifest.Name)
+	if err != nil {
+		return ""
+	}
+	for _, folder := range folders {
+		if _, err := readRecord(folder); err != nil {
+			continue
+		}
+		if files, err := content.Read(folder, nil); err == nil && files.Digest() == p.files.Digest() {
+			return folder
+		}
+	}
+	return ""
 }
 
 // staging is a folder in the store that is not a plugin yet.
@@ -135,6 +194,7 @@ func (s *Store) stage(ctx context.Context) (*staging, error) {
 	}
 	defer lock.Close()
 	s.sweep()
+	s.sweepVersions()
 	folder, err := os.MkdirTemp(s.root, stagingPrefix)
 	if err != nil {
 		return nil, refusal.Store(s.root, "cannot write", err)
@@ -194,47 +254,4 @@ func pluginFolder(folder, source string) (string, error) {
 	}
 	return "", &diagnostic.Error{Kind: refusal.ErrManifest, Path: source, Found: "found no " + manifest.FileName, Needed: "it at the top, beside the libraries",
 		Fix: "point at the folder that holds " + manifest.FileName}
-}
-
-// place moves a finished folder to its place, on the disk when it returns, and gives the version that it replaced.
-func (s *Store) place(ctx context.Context, folder, final string) (replaced string, err error) {
-	lock, err := s.lock(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	defer func() {
-		if err != nil {
-			return
-		}
-		if err = storage.SyncFolder(s.root); err != nil {
-			err = refusal.Store(s.root, "cannot sync", err)
-		}
-	}()
-	if old, err := manifest.Read(final); err == nil {
-		replaced = old.Version
-	}
-	err = os.Rename(folder, final)
-	if err == nil {
-		return "", nil
-	}
-	if _, statErr := os.Lstat(final); statErr != nil {
-		return "", refusal.Store(final, "cannot move it into place", err)
-	}
-	// Something is there. Exchanged, the old version lies in the staging folder, which goes away.
-	done, err := swap(folder, final)
-	if err != nil {
-		return "", refusal.Store(final, "cannot move it into place", err)
-	}
-	if done {
-		return replaced, nil
-	}
-	aside := folder + ".old"
-	if err := os.Rename(final, aside); err != nil {
-		return "", refusal.Store(final, "cannot move the old version away", err)
-	}
-	if err := os.Rename(folder, final); err != nil {
-		return "", errors.Join(refusal.Store(final, "cannot move it into place", err), os.Rename(aside, final))
-	}
-	return replaced, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
@@ -121,7 +122,7 @@ func TestInstallKilled(t *testing.T) {
 	}
 }
 
-// TestInstallStoppedBeforeItsPlace: an install that ends after its plugin was recorded, and before it is in place, leaves no
+// TestInstallStoppedBeforeItsPlace: an install that fails after its plugin was recorded, and before it is current, leaves no
 // record of it, and that of the version that is there.
 func TestInstallStoppedBeforeItsPlace(t *testing.T) {
 	s := At(t.TempDir())
@@ -136,28 +137,12 @@ func TestInstallStoppedBeforeItsPlace(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(newer, "README"), []byte("newer"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var lock *os.File
-	_, err = s.Install(ctx, newer, verification.Options{Replace: "toy", Progress: func(p verification.Progress) {
-		if lock != nil {
-			return
-		}
-		if lock, err = s.lock(t.Context()); err != nil { // what place waits for
-			t.Error(err)
-		}
-		go func() {
-			defer cancel()
-			for ctx.Err() == nil {
-				if now, err := s.Trust().Read(); err != nil || len(now.Plugins) > len(before.Plugins) {
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}()
-	}})
-	lock.Close()
-	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("error %v, want that it was cancelled", err)
+	obstacle := filepath.Join(s.root, newLink) // what stands where the link is made
+	if err := errors.Join(os.Mkdir(obstacle, 0o755), os.WriteFile(filepath.Join(obstacle, "x"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.Install(t.Context(), newer, verification.Options{Replace: "toy"}); !errors.Is(err, refusal.ErrStore) {
+		t.Fatalf("error %v, want that it cannot be put in its place", err)
 	}
 	after, err := s.Trust().Read()
 	if err != nil || !reflect.DeepEqual(after, before) {
@@ -165,5 +150,14 @@ func TestInstallStoppedBeforeItsPlace(t *testing.T) {
 	}
 	if _, err := plugin.Open(filepath.Join(s.root, "toy"), plugin.OpenOptions{Trust: s.Trust()}); err != nil {
 		t.Errorf("the version that is there: %v", err)
+	}
+	if err := os.RemoveAll(obstacle); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.Install(t.Context(), newer, verification.Options{Replace: "toy"}); err != nil {
+		t.Errorf("without the obstacle: %v", err)
+	}
+	if found := discovery.Versions(s.root, "toy"); len(found) != 1 {
+		t.Errorf("the store holds %v, want the new version alone", found)
 	}
 }

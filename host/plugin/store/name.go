@@ -8,20 +8,15 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/discovery"
-	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
 // mayTake refuses to install a plugin under the name of one that came from elsewhere, unless opts name it: programs ask for plugins
 // by name, and would run other code from then on. The same files again, the same source, and the signature of the same key are the same
-// plugin. staged is where it lies now.
-func (s *Store) mayTake(staged, source string, signer *signing.Signer, opts verification.Options) error {
-	m, err := manifest.Read(staged)
-	if err != nil {
-		return err
-	}
+// plugin.
+func (s *Store) mayTake(p *prepared, opts verification.Options) error {
+	m, source := p.manifest, p.source
 	if opts.Replace != "" && opts.Replace != m.Name {
 		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: source, Found: fmt.Sprintf("found the plugin %s", m.Name),
 			Needed: fmt.Sprintf("%s, which is to be replaced", diagnostic.Quote(diagnostic.Clip(opts.Replace))), Fix: "name the plugin that it is"}
@@ -33,18 +28,21 @@ func (s *Store) mayTake(staged, source string, signer *signing.Signer, opts veri
 		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: source, Found: fmt.Sprintf("found that a plugin %s is there already, in %s, from %s", m.Name, folder, from),
 			Needed: "a name that is not taken, or the word that this one takes it", Fix: fmt.Sprintf("run: graft plugin install --replace %s %s", m.Name, diagnostic.Quote(source))}
 	}
-	installed := filepath.Join(s.root, m.Name)
-	if manifest.Exists(installed) && !sameFiles(installed, staged) {
+	installed, err := s.current(m.Name)
+	if err != nil {
+		return err
+	}
+	if installed != "" && !sameFiles(installed, p.folder) {
 		record, err := readRecord(installed)
 		if err != nil {
-			return refuse(installed, "a source that is not known")
+			return refuse(filepath.Join(s.root, m.Name), "a source that is not known")
 		}
-		if record.Source != source && (signer == nil || record.Key != signer.Key) {
-			return refuse(installed, record.Source)
+		if record.Source != source && (p.signer == nil || record.Key != p.signer.Key) {
+			return refuse(filepath.Join(s.root, m.Name), record.Source)
 		}
 	}
 	for _, f := range discovery.Find(opts.Search).Found {
-		if f.Manifest != nil && f.Manifest.Name == m.Name && f.Folder != installed && !sameFolder(f.Folder, source) && !sameFiles(f.Folder, staged) {
+		if f.Manifest != nil && f.Manifest.Name == m.Name && f.Folder != installed && !sameFolder(f.Folder, source) && !sameFiles(f.Folder, p.folder) {
 			return refuse(f.Folder, f.Source)
 		}
 	}

@@ -67,7 +67,7 @@ func TestNamesAreNotTaken(t *testing.T) {
 	if err := install(other, beside); err != nil {
 		t.Errorf("where the user says so: %v", err)
 	}
-	if known, err := s.Trust().Read(); err != nil || len(known.Plugins) != 1 || known.At(filepath.Join(s.root, "toy")) == nil {
+	if known, err := s.Trust().Read(); err != nil || len(known.Plugins) != 1 || known.At(discovery.Current(filepath.Join(s.root, "toy"))) == nil {
 		t.Errorf("the record holds %v, %v; want what is installed", known, err)
 	}
 }

@@ -2,6 +2,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,6 +82,8 @@ type Installed struct {
 	// Problem says why the plugin cannot be used; empty when nothing is known against it. List reads no
 	// library: Verify does.
 	Problem string `json:"problem,omitempty"`
+	// Retained are versions beside this one, which is current.
+	Retained []Installed `json:"retained,omitempty"`
 }
 
 // List reads the store. A store that does not exist is empty.
@@ -98,16 +101,27 @@ func (s *Store) List() ([]Installed, error) {
 	}
 	out := []Installed{}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() {
+		folder := discovery.Current(filepath.Join(s.root, e.Name()))
+		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() && filepath.Dir(folder) == s.root {
 			continue
 		}
-		out = append(out, s.installed(e.Name(), known))
+		if _, err := os.Lstat(folder); errors.Is(err, fs.ErrNotExist) {
+			continue // removed; the link is swept
+		}
+		in := s.installed(e.Name(), folder, known)
+		keep, err := s.retained(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range append(keep.Before, keep.After...) {
+			in.Retained = append(in.Retained, s.installed(e.Name(), filepath.Join(s.versions(e.Name()), id), known))
+		}
+		out = append(out, in)
 	}
 	return out, nil
 }
 
-func (s *Store) installed(name string, known *trust.Content) Installed {
-	folder := filepath.Join(s.root, name)
+func (s *Store) installed(name, folder string, known *trust.Content) Installed {
 	in := Installed{Name: name, Folder: folder}
 	m, err := manifest.Read(folder)
 	if err != nil {
@@ -132,22 +146,55 @@ func (s *Store) installed(name string, known *trust.Content) Installed {
 	return in
 }
 
-// folderOf is an installed plugin's folder.
-func (s *Store) folderOf(name string) (string, error) {
+// folderOf is the folder of an installed plugin, NAME for its current version or NAME@VERSION.
+func (s *Store) folderOf(text string) (string, error) {
+	name, version, one := strings.Cut(text, "@")
 	if !manifest.IsName(name) {
-		return "", &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", diagnostic.Clip(name)), Needed: "the name of an installed one", Fix: "run: graft plugin list"}
+		return "", s.notFound(fmt.Sprintf("found no plugin %q", diagnostic.Clip(text)))
 	}
-	folder := filepath.Join(s.root, name)
-	if !manifest.Exists(folder) {
-		return "", &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: fmt.Sprintf("found no plugin %q", name), Needed: "the name of an installed one", Fix: "run: graft plugin list"}
+	folder, err := s.current(name)
+	if err != nil {
+		return "", err
 	}
-	return folder, nil
+	if folder == "" {
+		return "", s.notFound(fmt.Sprintf("found no plugin %q", name))
+	}
+	if !one {
+		return folder, nil
+	}
+	return s.version(name, version)
 }
 
-// Remove takes a plugin out of the store. Programs that have loaded it keep running.
-func (s *Store) Remove(ctx context.Context, name string) error {
-	folder, err := s.folderOf(name)
+// version is the folder of a version that is retained or current, by the version or by the name of its folder: other files of the current
+// version may be retained.
+func (s *Store) version(name, version string) (string, error) {
+	folders, err := s.all(name)
 	if err != nil {
+		return "", err
+	}
+	var have []string
+	for _, folder := range append(folders[min(1, len(folders)):], folders[:min(1, len(folders))]...) {
+		m, err := manifest.Read(folder)
+		switch {
+		case err != nil:
+		case m.Version == version, filepath.Base(folder) == version && filepath.Dir(folder) != s.root:
+			return folder, nil
+		default:
+			have = append(have, m.Version)
+		}
+	}
+	return "", s.notFound(fmt.Sprintf("found no version %s of %s, but %s", diagnostic.Quote(diagnostic.Clip(version)), name, cmp.Or(strings.Join(have, ", "), "none that can be read")))
+}
+
+func (s *Store) notFound(found string) error {
+	return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: found, Needed: "the name of an installed one", Fix: "run: graft plugin list"}
+}
+
+// Remove takes a plugin, NAME, out of the store with all its versions, or one version that is not the current one of several,
+// NAME@VERSION. Programs that have loaded it keep running.
+func (s *Store) Remove(ctx context.Context, text string) error {
+	name, _, one := strings.Cut(text, "@")
+	if _, err := s.folderOf(text); err != nil {
 		return err
 	}
 	lock, err := s.lock(ctx)
@@ -155,19 +202,49 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer lock.Close()
-	aside, err := os.MkdirTemp(s.root, removedPrefix)
+	s.sweepVersions()
+	folder, err := s.folderOf(text) // another process may have removed it
 	if err != nil {
-		return refusal.Store(s.root, "cannot write", err)
+		return err
 	}
-	// Out of sight in one step, so that no search finds half of it.
-	if err := os.Rename(folder, filepath.Join(aside, name)); err != nil {
-		os.Remove(aside)
-		return refusal.Store(folder, "cannot remove", err)
+	if keep, err := s.retained(name); err != nil {
+		return err
+	} else if one && len(keep.Before)+len(keep.After) > 0 {
+		return s.removeVersion(ctx, name, folder, keep)
 	}
-	if err := errors.Join(storage.SyncFolder(s.root), os.RemoveAll(aside)); err != nil {
-		return refusal.Store(aside, "cannot remove", err)
+	// With the versions the link points nowhere, and the plugin is gone; what is left of it then is swept.
+	inPlace := filepath.Dir(folder) == s.root
+	if err := s.discard(s.versions(name)); err != nil {
+		return err
 	}
-	return s.trust.Update(ctx, func(known *trust.Content) { known.Forget(folder, nil) })
+	if inPlace {
+		err = s.discard(folder)
+	} else {
+		err = s.discard(filepath.Join(s.root, name))
+	}
+	if err != nil {
+		return err
+	}
+	s.sweepVersions()
+	return s.settle(ctx, name)
+}
+
+// removeVersion takes a version out that is not current.
+func (s *Store) removeVersion(ctx context.Context, name, folder string, keep retained) error {
+	if current, err := s.current(name); err != nil {
+		return err
+	} else if folder == current {
+		return &diagnostic.Error{Kind: refusal.ErrStore, Path: folder, Found: "found the version of " + name + " that is current", Needed: "one beside it",
+			Fix: "run: graft plugin rollback " + name + ", then remove it; graft plugin remove " + name + " removes all versions"}
+	}
+	keep.without(filepath.Base(folder))
+	if err := s.retain(name, keep); err != nil {
+		return err
+	}
+	if err := s.discard(folder); err != nil {
+		return err
+	}
+	return s.settle(ctx, name)
 }
 
 // Verify checks installed plugins, all of them without names, or plugins anywhere: see Locate. The files of installed ones must be the
@@ -235,6 +312,11 @@ func folderNamed(name string, where discovery.Options) string {
 	return ""
 }
 
+// has reports a folder of the store.
+func (s *Store) has(folder string) bool {
+	return filepath.Dir(folder) == s.root || filepath.Dir(filepath.Dir(folder)) == filepath.Join(s.root, discovery.VersionsFolder)
+}
+
 // Verification is the result of Verify for one plugin.
 type Verification struct {
 	Name    string                 `json:"name"`
@@ -253,7 +335,10 @@ func (s *Store) verify(ctx context.Context, name string, opts verification.Optio
 	if filepath.Dir(v.Folder) != s.root {
 		opts.Own = true // whoever names a folder that is not installed is about to find out why it fails
 	}
-	if filepath.Dir(v.Folder) == s.root { // installed, whichever way it was named
+	if filepath.Dir(v.Folder) == s.root {
+		v.Folder = discovery.Current(v.Folder)
+	}
+	if s.has(v.Folder) { // installed, whichever way it was named
 		if _, err := readRecord(v.Folder); err != nil {
 			return v, err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/content"
+	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -35,7 +36,7 @@ func entries(t testing.TB, s *Store) []string {
 	}
 	names := []string{}
 	for _, e := range found {
-		if e.Name() != ".lock" {
+		if e.Name() != ".lock" && e.Name() != discovery.VersionsFolder {
 			names = append(names, e.Name())
 		}
 	}
@@ -49,7 +50,7 @@ func TestVerifyChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s, in.Folder
+		return s, discovery.Current(in.Folder)
 	}
 	again := ", needed the folder as it was installed; install the plugin again: graft plugin install DIR"
 	for _, test := range []struct {

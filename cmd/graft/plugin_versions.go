@@ -1,0 +1,126 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/plugin/registry"
+	"github.com/opgraft/graft/host/plugin/store"
+)
+
+func (c *cli) pluginUpgrade() *cobra.Command {
+	var (
+		o        registry.Options
+		deadline time.Duration
+		lock     string
+		unsigned bool
+	)
+	cmd := &cobra.Command{
+		Use:   "upgrade NAME DIR|FILE|SOURCE",
+		Short: "Install a newer version of a plugin, and retain the one that is installed",
+		Long: `Installs a newer version of an installed plugin, from a folder, an archive, a registry or a
+server, as graft plugin install does. The version that was current is retained beside it:
+graft plugin rollback returns to it.`,
+		Example: `  graft plugin upgrade flash-decode flash-decode-0.2.0.tar.gz
+  graft plugin upgrade flash-decode oci://ghcr.io/me/flash-decode:0.2.0 --lock graft.lock`,
+		Args: exactly(2, "the name of an installed plugin, and where the newer version is"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := store.User()
+			if err != nil {
+				return err
+			}
+			if err := lockIsThere(lock); err != nil {
+				return err
+			}
+			checks := c.checks(deadline)
+			checks.AllowUnsigned = unsigned
+			var done *store.Installation
+			err = c.brought(cmd.Context(), args[1], o, &checks, func(source string) (err error) {
+				done, err = s.Upgrade(cmd.Context(), args[0], source, checks)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if err := c.relock(lock, done.Name); err != nil {
+				return err
+			}
+			return c.print(struct {
+				SchemaVersion int `json:"schema_version"`
+				*store.Installation
+				Lock string `json:"lock,omitempty"`
+			}{schemaVersion, done, lock}, func(w *page) {
+				installationText(w, done)
+				lockedText(w, lock)
+			})
+		},
+	}
+	c.servers(cmd.Flags(), &o)
+	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of the first run may take")
+	cmd.Flags().BoolVar(&unsigned, "allow-unsigned", false, "install an archive that no trusted key signed")
+	cmd.Flags().StringVar(&lock, "lock", "", "lock file in which the plugin's entry becomes that of the new version")
+	return cmd
+}
+
+// installationText says what an installation did.
+func installationText(w *page, done *store.Installation) {
+	if done.Already {
+		w.printf("%s %s is installed already in %s\n", done.Name, done.Version, done.Folder)
+	} else {
+		w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
+		checkedText(w, done.Checked)
+		skippedText(w, done.Skipped)
+	}
+	if done.Unsigned {
+		w.println("not signed by a key that you trust, and recorded as such")
+	}
+	switch {
+	case done.Retained:
+		w.printf("%s is retained; graft plugin rollback %s returns to it\n", done.Replaced, done.Name)
+	case done.Replaced != "":
+		w.printf("in place of %s\n", done.Replaced)
+	}
+}
+
+func (c *cli) pluginRollback() *cobra.Command {
+	var to, lock string
+	cmd := &cobra.Command{
+		Use:   "rollback NAME",
+		Short: "Return to the version of a plugin that was current before an upgrade",
+		Example: `  graft plugin rollback flash-decode
+  graft plugin rollback flash-decode --to 0.1.0`,
+		Args: exactly(1, "the name of an installed plugin"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := store.User()
+			if err != nil {
+				return err
+			}
+			if err := lockIsThere(lock); err != nil {
+				return err
+			}
+			done, err := s.Rollback(cmd.Context(), args[0], to)
+			if err != nil {
+				return err
+			}
+			if err := c.relock(lock, done.Name); err != nil {
+				return err
+			}
+			return c.print(struct {
+				SchemaVersion int `json:"schema_version"`
+				*store.Change
+				Lock string `json:"lock,omitempty"`
+			}{schemaVersion, done, lock}, func(w *page) {
+				if done.Already {
+					w.printf("%s %s is current already\n", done.Name, done.Version)
+				} else {
+					w.printf("%s %s is current, and %s is retained\n", done.Name, done.Version, done.From)
+				}
+				lockedText(w, lock)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "version to return to, of those that graft plugin list shows as retained; without it the one that was current before")
+	cmd.Flags().StringVar(&lock, "lock", "", "lock file in which the plugin's entry becomes that of this version")
+	return cmd
+}
