@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,13 +40,23 @@ const DefaultDeadline = 10 * time.Minute
 // for the first time, but that it may take all of the machine's memory. What ends it is an error of
 // kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Run.
 func Apart(ctx context.Context, j Job) (*Result, error) {
-	j.Options.step("comparing answers")
+	j.Options.Others, j.Options.Axes = nil, nil
+	s, err := SweepApart(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	return s.Result(), nil
+}
+
+// SweepApart is Sweep in a child process, as Apart is Run in one.
+func SweepApart(ctx context.Context, j Job) (*Swept, error) {
+	j.Options.step("opening the sides")
 	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output})
 	if err != nil {
 		return nil, err
 	}
 	defer child.Close()
-	return run(ctx, &apart{child, j}, j.Options)
+	return run(ctx, &apart{child, j}, j.Model, j.Options)
 }
 
 // Start starts a child process for sessions of a model, o.Subject. Without a bound it may take all of the machine's memory; a
@@ -69,32 +80,34 @@ type apart struct {
 // The child's tasks, which are its stages.
 const (
 	taskOpen        = "comparison"
+	taskCell        = "comparison cell"
 	taskRounds      = "comparison rounds"
 	taskEnvironment = "comparison environment"
 )
 
 type openAnswer struct {
-	Result  *Result
+	Opened  []Opened
 	Refused []string
 }
 
 type roundsRequest struct{ Warmup, AtMost int }
 
-type roundsAnswer struct{ A, B []float64 }
-
-func (a *apart) open(ctx context.Context) (*Result, error) {
+func (a *apart) open(ctx context.Context) ([]Opened, error) {
 	answer, err := Ask[openAnswer](ctx, a.child, taskOpen, a.job)
 	if a.job.Refused != nil {
 		for _, why := range answer.Refused {
 			a.job.Refused(why)
 		}
 	}
-	return answer.Result, err
+	return answer.Opened, err
 }
 
-func (a *apart) rounds(ctx context.Context, warmup, atMost int) ([]float64, []float64, error) {
-	answer, err := Ask[roundsAnswer](ctx, a.child, taskRounds, roundsRequest{warmup, atMost})
-	return answer.A, answer.B, err
+func (a *apart) cell(ctx context.Context, at int) (*Cell, error) {
+	return Ask[*Cell](ctx, a.child, taskCell, at)
+}
+
+func (a *apart) rounds(ctx context.Context, warmup, atMost int) ([][]float64, error) {
+	return Ask[[][]float64](ctx, a.child, taskRounds, roundsRequest{warmup, atMost})
 }
 
 func (a *apart) environment(ctx context.Context) (Environment, error) {
@@ -106,7 +119,7 @@ func Tasks() map[string]worker.Handler {
 	var h *here
 	var once sync.Once
 	opened := func() (*here, error) {
-		if h == nil || h.pair == nil {
+		if h == nil || h.opened == nil {
 			return nil, errors.New("no comparison is open")
 		}
 		return h, nil
@@ -119,18 +132,26 @@ func Tasks() map[string]worker.Handler {
 				if h.library, err = ort.FindAndOpen(j.Runtime); err != nil {
 					return
 				}
-				if h.set, a.Refused, err = Plugins(j.Folders, j.Options.A != "none" || j.Options.B != "none"); err == nil {
-					a.Result, err = h.open(ctx)
+				needed := slices.ContainsFunc(j.Options.names(), func(name string) bool { return name != "none" })
+				if h.set, a.Refused, err = Plugins(j.Folders, needed); err == nil {
+					a.Opened, err = h.open(ctx)
 				}
 			})
 			return a, err
 		}),
-		taskRounds: Task(func(ctx context.Context, r roundsRequest) (a roundsAnswer, err error) {
+		taskCell: Task(func(ctx context.Context, at int) (*Cell, error) {
 			h, err := opened()
-			if err == nil {
-				a.A, a.B, err = h.rounds(ctx, r.Warmup, r.AtMost)
+			if err != nil {
+				return nil, err
 			}
-			return a, err
+			return h.cell(ctx, at)
+		}),
+		taskRounds: Task(func(ctx context.Context, r roundsRequest) ([][]float64, error) {
+			h, err := opened()
+			if err != nil {
+				return nil, err
+			}
+			return h.rounds(ctx, r.Warmup, r.AtMost)
 		}),
 		taskEnvironment: Task(func(ctx context.Context, _ struct{}) (e Environment, err error) {
 			h, err := opened()

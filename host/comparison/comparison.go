@@ -4,10 +4,8 @@ package comparison
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/inputs"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
@@ -19,6 +17,9 @@ import (
 type Options struct {
 	A, B   string // "none", "auto", a plugin's name, or the path of a plan file
 	ModelB string // another model with the same inputs for side B; "" is the same
+	// Others are sides beside B, each of which is compared with A, and Axes what is swept; both are for Sweep and SweepApart.
+	Others []string
+	Axes   []Axis
 	Inputs inputs.Options
 	// Force uses operators whatever they are expected to gain.
 	Force bool
@@ -39,16 +40,46 @@ type Options struct {
 	Progress func(done, total int64) `json:"-"`
 }
 
-// Side is one of the two.
-type Side struct {
-	Name     string    `json:"name"`
-	Plugins  []string  `json:"plugins"`
-	Replaced int       `json:"replaced"`
-	Blocks   int       `json:"blocks"`
-	Zeros    []string  `json:"hidden_rows_zero,omitempty"` // outputs that are zeros in rows of hidden tokens, which are not compared
-	LoadMS   float64   `json:"load_ms"`
+// Opened is what is known of a side when its session is open.
+type Opened struct {
+	Name     string   `json:"name"`
+	Plugins  []string `json:"plugins"`
+	Replaced int      `json:"replaced"`
+	Blocks   int      `json:"blocks"`
+	Changed  bool     `json:"changed"`                    // whether the graph is another than the model's, as where padding is left out and no block is replaced
+	Zeros    []string `json:"hidden_rows_zero,omitempty"` // outputs that are zeros in rows of hidden tokens, which are not compared
+	LoadMS   float64  `json:"load_ms"`
+	Plan     []Choice `json:"plan,omitempty"` // in the order of the model's nodes; nil for none
+	// Footprint is measured where that is asked for.
+	Footprint *Footprint `json:"memory,omitempty"`
+}
+
+// Choice is what became of a block, and why.
+type Choice struct {
+	Node     string `json:"node"`
+	Kind     string `json:"kind"`
+	Plugin   string `json:"plugin,omitempty"` // "" where the block is left unchanged
+	Operator string `json:"operator,omitempty"`
+	Reason   string `json:"reason"`
+}
+
+// Footprint is the memory of a process that opened a side and ran it once with each size of inputs. Resident bytes count what is
+// mapped from files too.
+type Footprint struct {
+	OpenedRSSBytes int64 `json:"opened_rss_bytes"` // when the model was open
+	PeakRSSBytes   int64 `json:"peak_rss_bytes"`
+}
+
+// Timed are the runs of a side.
+type Timed struct {
 	MedianMS float64   `json:"median_ms"`
 	TimesMS  []float64 `json:"times_ms"` // every timed run, in order; none is left out
+}
+
+// Side is one of the two.
+type Side struct {
+	Opened
+	Timed
 }
 
 // Result is the whole comparison. Speed-ups are time of A over time of B.
@@ -65,101 +96,42 @@ type Result struct {
 	Workload      inputs.Workload    `json:"workload"`
 	Parity        Parity             `json:"parity"`
 	Speedup       statistics.Speedup `json:"speedup"`
+	NodeTimes     *NodeTimes         `json:"node_times,omitempty"` // measured where that is asked for
 	Environment   Environment        `json:"environment"`
-}
-
-// pair is both sides, open, with the inputs they are fed and their first answers.
-type pair struct {
-	a, b   *side
-	fed    *inputs.Batch
-	result *Result
-}
-
-// ErrSame is the kind of the error that two sides run the same operators: what their times said would be noise.
-var ErrSame = errors.New("both sides run the same operators")
-
-// differ refuses sides of two names of which neither replaces anything.
-func (p *pair) differ() error {
-	r := p.result
-	if r.ModelB != "" || p.a.Name == p.b.Name || p.a.changed || p.b.changed {
-		return nil
-	}
-	return &diagnostic.Error{Kind: ErrSame, Path: r.Model, Needed: "a side that replaces something",
-		Found: fmt.Sprintf("nothing is replaced on either side (a is %s, b is %s; %d blocks): both run the same operators", p.a.Name, p.b.Name, max(p.a.Blocks, p.b.Blocks)),
-		Fix:   "graft inspect shows why; --force uses operators whatever they are expected to gain"}
 }
 
 // Run compares answers and times. The plugins of set are those that "auto" and
 // names refer to. Sides of two names that replace nothing are an error of kind ErrSame.
 func Run(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (*Result, error) {
+	o.Others, o.Axes = nil, nil
+	s, err := Sweep(ctx, l, set, path, o)
+	if err != nil {
+		return nil, err
+	}
+	return s.Result(), nil
+}
+
+// Sweep is Run with several sides, and with several sizes of inputs.
+func Sweep(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (*Swept, error) {
 	h := &here{library: l, set: set, path: path, options: o}
 	defer h.close()
-	return run(ctx, h, o)
+	return run(ctx, h, path, o)
 }
 
 // Answers compares answers only.
 func Answers(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (*Result, error) {
-	p, err := answers(ctx, l, set, path, o)
+	o.Others, o.Axes = nil, nil
+	h := &here{library: l, set: set, path: path, options: o}
+	defer h.close()
+	opened, err := h.sides(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
-	p.result.A, p.result.B = p.a.Side, p.b.Side
-	return p.result, nil
-}
-
-// answers opens both sides, feeds them the same and compares what they say.
-func answers(ctx context.Context, l *ort.Library, set *loaded.Set, path string, o Options) (_ *pair, err error) {
-	p := &pair{result: &Result{SchemaVersion: 2, Model: path, ModelB: o.ModelB, Seed: o.Inputs.Seed}}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
-	// A name that is wrong should be said before a large model is loaded.
-	for _, name := range []string{o.A, o.B} {
-		if _, err := planOptions(set, name, o); err != nil {
-			return nil, err
-		}
-	}
-	o.step("making inputs")
-	if p.fed, err = inputs.Make(l, path, o.Inputs); err != nil {
+	c, err := h.cell(ctx, 0)
+	if err != nil {
 		return nil, err
 	}
-	p.result.Inputs, p.result.Workload = p.fed.Infos, p.fed.Workload
-	o.step("loading a: " + o.A)
-	if p.a, err = first(ctx, l, set, path, o.A, o, p.fed.Values); err != nil {
-		return nil, fmt.Errorf("a (%s): %w", o.A, err)
-	}
-	if o.ModelB != "" {
-		path = o.ModelB
-	}
-	o.step("loading b: " + o.B)
-	if p.b, err = first(ctx, l, set, path, o.B, o, p.fed.Values); err != nil {
-		return nil, fmt.Errorf("b (%s): %w", o.B, err)
-	}
-	o.step("comparing answers")
-	if err = p.clear(p.a.session.Outputs(), p.a.results); err != nil {
-		return nil, err
-	}
-	p.result.Parity = compare(p.a, p.b, o)
-	if err = p.arbitrate(ctx, l, p.result.Model, o); err == nil && !p.result.Parity.OK {
-		p.result.Parity.Random, err = draws(p.result.Model)
-	}
-	return p, err
-}
-
-// clear makes the model's own outputs what B has, where those are zeros in rows of hidden tokens.
-func (p *pair) clear(outputs []ort.ValueInfo, results []*ort.Value) error {
-	if p.b == nil || p.b.hidden == nil {
-		return nil
-	}
-	for i, o := range outputs {
-		if err := p.b.hidden.Clear(o.Name, results[i], p.fed.Values[p.b.hidden.MaskName()]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return newSwept(path, o, opened, []Cell{*c}).Result(), nil
 }
 
 func (o *Options) step(what string) {
@@ -168,8 +140,16 @@ func (o *Options) step(what string) {
 	}
 }
 
-func (p *pair) close() {
-	p.a.close()
-	p.b.close()
-	p.fed.Close()
+// names are those of the sides, A first.
+func (o *Options) names() []string { return append([]string{o.A, o.B}, o.Others...) }
+
+// label is what a side is called in errors and steps.
+func (o *Options) label(side int) string {
+	switch {
+	case side == 0:
+		return "a"
+	case len(o.Others) == 0:
+		return "b"
+	}
+	return fmt.Sprintf("b%d", side)
 }

@@ -22,10 +22,11 @@ func TestInterleave(t *testing.T) {
 			return at[name], nil
 		}
 	}
-	a, b, err := interleave(side("a"), side("b"), 2, 3)
+	times, err := interleave([]func() (float64, error){side("a"), side("b")}, 2, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
+	a, b := times[0], times[1]
 	if got, want := order.String(), "abab"+"abba"+"abba"+"abba"; got != want {
 		t.Errorf("order %s, want %s", got, want)
 	}
@@ -37,6 +38,27 @@ func TestInterleave(t *testing.T) {
 	}
 }
 
+// TestInterleaveMany: with more sides a round goes there and back.
+func TestInterleaveMany(t *testing.T) {
+	var order strings.Builder
+	var runs []func() (float64, error)
+	for i, name := range []string{"a", "b", "c", "d"} {
+		runs = append(runs, func() (float64, error) { order.WriteString(name); return float64(i), nil })
+	}
+	times, err := interleave(runs, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := order.String(), "abcd"+"abcddcba"+"abcddcba"; got != want {
+		t.Errorf("order %s, want %s", got, want)
+	}
+	for i, list := range times {
+		if want := slices.Repeat([]float64{float64(i)}, 4); !slices.Equal(list, want) {
+			t.Errorf("times of side %d %v, want %v", i, list, want)
+		}
+	}
+}
+
 // TestInterleaveStops: the first error ends the comparison.
 func TestInterleaveStops(t *testing.T) {
 	broken := errors.New("broken")
@@ -45,7 +67,7 @@ func TestInterleaveStops(t *testing.T) {
 	bad := func() (float64, error) { return 0, broken }
 	for _, warmup := range []int{0, 1} {
 		runs = 0
-		if _, _, err := interleave(good, bad, warmup, 5); !errors.Is(err, broken) {
+		if _, err := interleave([]func() (float64, error){good, bad}, warmup, 5); !errors.Is(err, broken) {
 			t.Errorf("warm-up %d: error %v, want %v", warmup, err, broken)
 		}
 		if runs != 1 {

@@ -36,19 +36,24 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 		return nil
 	}
 	o.step("comparing with the model without optimisations")
-	s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Optimization: ort.OptimizeNone})
-	if err != nil {
-		return fmt.Errorf("the model without optimisations: %w", err)
+	plain := p.plain
+	if plain == nil {
+		plain = &unoptimized{}
+		defer plain.close()
 	}
-	defer s.Close()
 	names := make([]string, len(again))
 	for i, at := range again {
 		names[i] = p.result.Parity.Outputs[at].Name
 	}
-	values, err := s.Run(ctx, p.fed.Values, names...)
+	values, err := plain.run(ctx, l, path, o, p.fed.Values, names)
 	if err != nil {
 		return fmt.Errorf("the model without optimisations: %w", err)
 	}
+	defer func() {
+		for _, v := range values {
+			v.Close()
+		}
+	}()
 	infos := make([]ort.ValueInfo, len(again))
 	for i, name := range names {
 		infos[i].Name = name
@@ -65,13 +70,32 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 			out.Noise = noise(CompareValues(out.Name, p.a.results[at], values[i], 0, 0))
 			out.OK = out.MaxAbsolute <= out.Noise.MaxAbsolute || out.Noise.Disagree > 0 && out.MaxAbsolute <= noiseShare*out.Noise.MaxAbsolute
 		}
-		values[i].Close()
 	}
 	p.result.Parity.OK = true
 	for _, out := range p.result.Parity.Outputs {
 		p.result.Parity.OK = p.result.Parity.OK && out.OK
 	}
 	return nil
+}
+
+// unoptimized is the model as ONNX Runtime runs it without its graph optimisations. It is opened when it is first asked.
+type unoptimized struct{ session *ort.Session }
+
+func (u *unoptimized) run(ctx context.Context, l *ort.Library, path string, o Options, fed map[string]*ort.Value, names []string) ([]*ort.Value, error) {
+	if u.session == nil {
+		var err error
+		if u.session, err = l.NewSession(path, ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Optimization: ort.OptimizeNone}); err != nil {
+			return nil, err
+		}
+	}
+	return u.session.Run(ctx, fed, names...)
+}
+
+func (u *unoptimized) close() {
+	if u.session != nil {
+		u.session.Close()
+		u.session = nil
+	}
 }
 
 func noise(p OutputParity) *Noise { return &Noise{p.MaxAbsolute, p.Disagree, p.Cosine} }

@@ -17,24 +17,25 @@ import (
 
 // side is an open session of one of the two.
 type side struct {
-	Side
+	Opened
 	session *ort.Session
 	results []*ort.Value
 	hidden  *ort.Hidden
-	changed bool // the plan changes the graph
 }
 
-// first opens a side and runs it once.
-func first(ctx context.Context, l *ort.Library, set *loaded.Set, path, name string, o Options, fed map[string]*ort.Value) (*side, error) {
-	s, err := open(l, set, path, name, o)
-	if err != nil {
-		return nil, err
+// first runs a side once, and holds its results.
+func (s *side) first(ctx context.Context, fed map[string]*ort.Value) (err error) {
+	s.forget()
+	s.results, err = s.session.Run(ctx, fed)
+	return err
+}
+
+// forget frees results.
+func (s *side) forget() {
+	for _, v := range s.results {
+		v.Close()
 	}
-	if s.results, err = s.session.Run(ctx, fed); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+	s.results = nil
 }
 
 // stopSpinning lets a session's threads rest when a run has ended. Otherwise they
@@ -43,7 +44,7 @@ const stopSpinning = "session.force_spinning_stop"
 
 // open makes the session of one side.
 func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side, error) {
-	s := &side{Side: Side{Name: name, Plugins: []string{}}}
+	s := &side{Opened: Opened{Name: name, Plugins: []string{}}}
 	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	if name != "none" {
 		po, err := planOptions(set, name, o)
@@ -52,8 +53,8 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 		}
 		so.Unpatched = false
 		so.Patcher = (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: func(a *patch.Analysis) {
-			s.Blocks, s.Replaced, s.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
-			s.changed = a.Plan.Changes()
+			s.Blocks, s.Replaced, s.Plugins, s.Plan = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins(), choices(a.Plan)
+			s.Changed = a.Plan.Changes()
 			if s.hidden = a.Hidden(); s.hidden != nil {
 				s.Zeros = s.hidden.Outputs
 			}
@@ -67,6 +68,19 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 	s.session, err = l.NewSession(path, so)
 	s.LoadMS = float64(time.Since(start).Microseconds()) / 1e3
 	return s, err
+}
+
+// choices are those of a plan.
+func choices(p *plan.Plan) []Choice {
+	var list []Choice
+	for _, c := range p.Choices {
+		one := Choice{Node: c.Node, Kind: c.Kind, Plugin: c.Plugin, Reason: c.Reason}
+		if c.Operator != nil {
+			one.Operator = c.Operator.Name
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // planOptions reads the name of a side.
@@ -95,9 +109,7 @@ func (s *side) close() {
 	if s == nil {
 		return
 	}
-	for _, v := range s.results {
-		v.Close()
-	}
+	s.forget()
 	if s.session != nil {
 		s.session.Close()
 	}
@@ -135,31 +147,29 @@ func declares(out ort.ValueInfo, v *ort.Value) bool {
 	return slices.EqualFunc(out.Shape, v.Shape(), func(declared, n int64) bool { return declared < 0 || declared == n })
 }
 
-// interleave warms both sides up, then times them in the order A B B A, so that
-// drifts of the machine fall on both alike. Every timed run counts, however long
-// it took.
-func interleave(a, b func() (float64, error), warmup, rounds int) (timesA, timesB []float64, err error) {
+// interleave warms all sides up, then times them in the order A B C C B A, so that
+// drifts of the machine fall on all alike. Every timed run counts, however long
+// it took. Times are by side.
+func interleave(runs []func() (float64, error), warmup, rounds int) ([][]float64, error) {
 	for range warmup {
-		for _, run := range []func() (float64, error){a, b} {
+		for _, run := range runs {
 			if _, err := run(); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 	}
+	times := make([][]float64, len(runs))
 	for range rounds {
-		for _, isA := range []bool{true, false, false, true} {
-			run, times := b, &timesB
-			if isA {
-				run, times = a, &timesA
-			}
-			t, err := run()
+		for at := range 2 * len(runs) {
+			i := min(at, 2*len(runs)-1-at)
+			t, err := runs[i]()
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			*times = append(*times, t)
+			times[i] = append(times[i], t)
 		}
 	}
-	return timesA, timesB, nil
+	return times, nil
 }
 
 func (s *side) names() []string {
