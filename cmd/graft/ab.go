@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/plan"
+	reports "github.com/opgraft/graft/host/report"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -23,6 +23,7 @@ func (c *cli) ab() *cobra.Command {
 	var padding string
 	var g generationFlags
 	var deadline time.Duration
+	var to string
 	cmd := &cobra.Command{
 		Use:   "ab MODEL.onnx|MODEL_DIR",
 		Short: "Compare two sets of operators on a model: answers first, then interleaved times",
@@ -43,6 +44,14 @@ With --ablation techniques are turned on one at a time instead.`,
   graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := sides(o.B)
+			if err != nil {
+				return err
+			}
+			o.B, o.Others = list[0], list[1:]
+			if err := reportTo(to); err != nil {
+				return err
+			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
 				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
@@ -57,41 +66,38 @@ With --ablation techniques are turned on one at a time instead.`,
 				return misused("--padding", err)
 			}
 			o.Padding = mode
-			o.Inputs.Dims = map[string]int64{}
-			for _, d := range dims {
-				name, value, _ := strings.Cut(d, "=")
-				n, err := strconv.ParseInt(value, 10, 64)
-				if err != nil || name == "" || n < 0 || n > math.MaxInt32 {
-					return misuse("--dim "+d, fmt.Sprintf("name=length, a length from 0 to %d", math.MaxInt32))
-				}
-				if before, ok := o.Inputs.Dims[name]; ok && before != n {
-					return misuse(fmt.Sprintf("--dim %s as both %d and %d", name, before, n), "one of them")
-				}
-				o.Inputs.Dims[name] = n
+			if o.Inputs.Dims, o.Axes, err = lengths(dims); err != nil {
+				return err
 			}
 			o.Unoptimized = true
 			p := c.progress("comparing")
 			o.Step, o.Progress = p.say, p.set
-			r, err := comparison.Apart(cmd.Context(), comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: deadline,
+			s, err := comparison.SweepApart(cmd.Context(), comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: deadline,
 				Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
 			p.end()
 			if err != nil {
 				return err
 			}
-			if err := c.print(r, func(w *page) { compared(w, r) }); err != nil {
+			if r := s.Result(); r != nil {
+				err = c.print(r, func(w *page) { compared(w, r) })
+			} else {
+				err = c.print(s, func(w *page) { swept(w, s, c.width()) })
+			}
+			if err == nil && to != "" {
+				content, made := reports.Model(s, reportOptions())
+				err = c.writeReport(to, content, made)
+			}
+			if err != nil || s.OK() {
 				return err
 			}
-			if !r.Parity.OK && r.Parity.Random == "" {
-				return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%v between %s and %s", errDiffers, o.A, o.B)}
-			}
-			return nil
+			return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%v between %s and %s", errDiffers, o.A, strings.Join(s.Differ(), ", "))}
 		},
 	}
 	g.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name, a plan file, or for folders what generate --attention takes")
-	f.StringVar(&o.B, "b", "auto", "operators of the second side")
-	f.StringArrayVar(&dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be repeated")
+	f.StringVar(&o.B, "b", "auto", "operators of the second side, or of several with commas between, each compared with the first")
+	f.StringArrayVar(&dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); name=length,length,... compares with each of them, several such with each combination; may be repeated")
 	f.StringVar(&o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are synthetic")
 	between(f, &o.Inputs.Seed, "seed", 1, 0, math.MaxUint64, "seed of synthetic inputs")
 	between(f, &o.Rounds, "rounds", 15, 1, 1_000_000, "rounds of A B B A")
@@ -101,6 +107,7 @@ With --ablation techniques are turned on one at a time instead.`,
 	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round, or of a folder opening one side or generating once: then a plugin hangs")
 	f.BoolVar(&o.QuantizationNoise, "accept-quantization-noise", false, acceptNoise)
 	f.StringVar(&padding, "padding", "exact", paddingHelp)
+	f.StringVar(&to, "report", "", "HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")
 	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
 	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")
 	return cmd

@@ -76,15 +76,20 @@ type PartTime struct {
 }
 
 // OK says whether the answers of all sides agree with A's in all cells.
-func (s *Swept) OK() bool {
-	for i := range s.Cells {
-		for j := range s.Cells[i].Sides {
+func (s *Swept) OK() bool { return len(s.Differ()) == 0 }
+
+// Differ lists the sides whose answers do not agree with A's, in any cell.
+func (s *Swept) Differ() []string {
+	var list []string
+	for j := range s.Sides {
+		for i := range s.Cells {
 			if p := &s.Cells[i].Sides[j].Parity; !p.OK && p.Random == "" {
-				return false
+				list = append(list, s.Sides[j].Name)
+				break
 			}
 		}
 	}
-	return true
+	return list
 }
 
 // Result is a comparison of two sides on one size of inputs, as it is without others; nil of more.

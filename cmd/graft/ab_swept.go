@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/diagnostic"
+	reports "github.com/opgraft/graft/host/report"
+	"github.com/opgraft/graft/host/storage"
+)
+
+// usualWidth is that of lines where no terminal says its own.
+const usualWidth = 80
+
+// mostBars is how many rows of a comparison are drawn for people.
+const mostBars = 64
+
+// width is the number of columns of the terminal that data go to.
+func (c *cli) width() int {
+	if f, ok := c.out.to.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return int(size.Col)
+		}
+	}
+	return usualWidth
+}
+
+// swept prints a comparison of several sides or sizes for people.
+func swept(w *page, s *comparison.Swept, width int) {
+	rows := [][]string{{"", "operators", "replaced", "load ms"}}
+	for i, o := range slices.Concat([]comparison.Opened{s.A}, s.Sides) {
+		which := "a"
+		if i > 0 {
+			which = "b"
+			if len(s.Sides) > 1 {
+				which = fmt.Sprintf("b%d", i)
+			}
+		}
+		rows = append(rows, sideRow(which, &comparison.Side{Opened: o})[:4])
+	}
+	w.table(rows)
+	w.println()
+	head := []string{}
+	for _, a := range s.Axes {
+		head = append(head, a.Name)
+	}
+	rows = [][]string{append(head, "operators", "a ms", "ms", "speed-up", "95 % interval", "answers", "max abs", "least cosine")}
+	var bars []reports.Row
+	few := false
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		for j := range c.Sides {
+			b := &c.Sides[j]
+			var row []string
+			for _, a := range s.Axes {
+				row = append(row, fmt.Sprint(c.Lengths[a.Name]))
+			}
+			furthest, cosine := 0.0, math.Inf(1)
+			for _, o := range b.Parity.Outputs {
+				if furthest = max(furthest, o.MaxAbsolute); o.Cosine != nil {
+					cosine = min(cosine, *o.Cosine)
+				}
+			}
+			similar := ""
+			if !math.IsInf(cosine, 1) {
+				similar = similarity(&cosine)
+			}
+			row = append(row, b.Name, fmt.Sprintf("%.3f", c.A.MedianMS), fmt.Sprintf("%.3f", b.MedianMS), gained(b.Speedup),
+				fmt.Sprintf("%.2fx to %.2fx", b.Speedup.CI95[0], b.Speedup.CI95[1]), answered(&b.Parity), difference(furthest), similar)
+			rows, few = append(rows, row), few || b.Speedup.Few
+			label := strings.TrimSpace(comparison.In(s.Axes, c.Lengths) + " " + b.Name)
+			bars = append(bars, reports.Row{Label: diagnostic.Printable(label), Speedup: b.Speedup})
+		}
+	}
+	w.table(rows)
+	w.printf("\nhow many times as fast as a (%s): o in its 95 %% interval, | is 1x\n", s.A.Name)
+	left := max(len(bars)-mostBars, 0)
+	w.text.WriteString(reports.Text(bars[:len(bars)-left], width))
+	if left > 0 {
+		w.printf("... %d more, see -o json or --report\n", left)
+	}
+	w.println()
+	for _, one := range s.Sides {
+		if one.Replaced+s.A.Replaced == 0 && one.Name != s.A.Name && s.ModelB == "" {
+			w.printf("%s replaces nothing, as a: what its times differ by is noise\n", one.Name)
+		}
+	}
+	if few {
+		w.printf("these are few runs, and more of them may say something else: try more --rounds\n")
+	}
+	e := s.Environment
+	w.printf("%d rounds; %s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", s.Rounds, e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+}
+
+// answered is a word on answers.
+func answered(p *comparison.Parity) string {
+	switch {
+	case p.OK:
+		return "equal"
+	case p.Random != "":
+		return "random"
+	}
+	return "DIFFERENT"
+}
+
+// reportTo checks where a report is to be written, before anything is measured.
+func reportTo(path string) error {
+	if path == "" {
+		return nil
+	}
+	fail := func(found, fix string) error {
+		return &diagnostic.Error{Path: path, Found: found, Needed: "a name of --report that is not there yet, in a folder that is", Fix: fix}
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fail("is there already", "remove it, or name another file")
+	}
+	folder := filepath.Dir(path)
+	switch info, err := os.Stat(folder); {
+	case err != nil:
+		return fail("its folder cannot be read: "+diagnostic.Cause(err), "make the folder "+folder)
+	case !info.IsDir():
+		return fail("its folder is a file", "name another folder")
+	case unix.Access(folder, unix.W_OK) != nil:
+		return fail("its folder cannot be written", "name another folder")
+	}
+	return nil
+}
+
+// writeReport writes a report, which reportTo has checked.
+func (c *cli) writeReport(path string, content []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := reportTo(path); err != nil {
+		return err
+	}
+	if err := storage.Write(path, content, storage.Shared); err != nil {
+		return err
+	}
+	c.say("graft: the report is %s", path)
+	return nil
+}
+
+// reportOptions are what a report says of this command.
+func reportOptions() reports.Options {
+	words := []string{"graft"}
+	for _, arg := range os.Args[1:] {
+		if arg == "" || strings.ContainsAny(arg, " \t\n\"'\\$`*?[]{}()<>|&;#~!") {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		words = append(words, arg)
+	}
+	return reports.Options{Command: strings.Join(words, " "), Version: buildVersion()}
+}
