@@ -25,6 +25,8 @@ type Job struct {
 	Options Options
 	Runtime string   // path of ONNX Runtime's library; "" to find it
 	Folders []string // of plugins, searched first
+	// Memory also measures the memory of each side, in a process of its own.
+	Memory bool `json:"-"`
 	// Deadline is how long opening both sides may take, and how long one round, or about a second of rounds; 0 is DefaultDeadline.
 	Deadline time.Duration `json:"-"`
 	// Output gets what the child prints, such as warnings of ONNX Runtime; nil for silence.
@@ -55,8 +57,16 @@ func SweepApart(ctx context.Context, j Job) (*Swept, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer child.Close()
-	return run(ctx, &apart{child, j}, j.Model, j.Options)
+	s, err := run(ctx, &apart{child, j}, j.Model, j.Options)
+	child.Close()
+	if err != nil || !j.Memory {
+		return s, err
+	}
+	sides := []*Opened{&s.A}
+	for i := range s.Sides {
+		sides = append(sides, &s.Sides[i])
+	}
+	return s, j.footprints(ctx, sides)
 }
 
 // Start starts a child process for sessions of a model, o.Subject. Without a bound it may take all of the machine's memory; a
@@ -139,6 +149,7 @@ func Tasks() map[string]worker.Handler {
 			})
 			return a, err
 		}),
+		taskFootprint: Task(func(ctx context.Context, r footprintRequest) (Footprint, error) { return r.footprint(ctx) }),
 		taskCell: Task(func(ctx context.Context, at int) (*Cell, error) {
 			h, err := opened()
 			if err != nil {

@@ -152,6 +152,14 @@ func ratios(low, high float64) plot.ConstantTicks {
 	return ticks
 }
 
+// logarithmic are ticks on an axis of logarithms: the library's own puts its label as if it were linear.
+func logarithmic(ticks plot.ConstantTicks) plot.ConstantTicks {
+	for i := range ticks {
+		ticks[i].Value = math.Log2(ticks[i].Value)
+	}
+	return ticks
+}
+
 // room is the range of speed-ups, with 1 in it.
 func room(values []float64) (low, high float64) {
 	low, high = 1, 1
@@ -177,8 +185,25 @@ func even(low, high float64) plot.ConstantTicks {
 	}
 	digits := max(0, int(math.Ceil(-math.Log10(step)-1e-9)))
 	var ticks plot.ConstantTicks
-	for k := math.Ceil(low/step - 1e-9); k*step <= high*(1+1e-9); k++ {
-		ticks = append(ticks, plot.Tick{Value: k * step, Label: fixed(k*step, digits)})
+	for k := math.Ceil(low/step-1e-9) + 0; k*step <= high*(1+1e-9); k++ {
+		ticks = append(ticks, plot.Tick{Value: k * step, Label: fixed(k*step+0, digits)})
+	}
+	return ticks
+}
+
+// decades are ticks of a logarithmic axis of times.
+func decades(low, high float64) plot.ConstantTicks {
+	steps := []float64{1, 2, 5}
+	if high/low > 200 {
+		steps = []float64{1}
+	}
+	var ticks plot.ConstantTicks
+	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
+		for _, f := range steps {
+			if t := f * math.Pow(10, e); t >= low && t <= high {
+				ticks = append(ticks, plot.Tick{Value: t, Label: fixed(t, max(0, -int(e)))})
+			}
+		}
 	}
 	return ticks
 }

@@ -15,7 +15,7 @@ import (
 // What a report shows at most of each list; the raw data have all.
 const (
 	maxRows    = 300  // of a table
-	maxOutputs = 12   // of a side
+	maxOutputs = 12   // of all sides, and at least four of each
 	maxForest  = 48   // rows of the chart of speed-ups
 	maxSweeps  = 8    // charts over an axis
 	maxCharts  = 8    // of distributions
@@ -281,7 +281,7 @@ func (m *model) speed() (*section, error) {
 			all = append(all, ratio{group, j, m.Cells[i].Sides[j].Speedup})
 		}
 	}
-	if len(all) <= maxForest {
+	if len(charts) == 0 && len(all) <= maxForest {
 		c, err := forest(all, "Speed-up over "+m.A.Name)
 		if err != nil {
 			return nil, err
@@ -432,11 +432,11 @@ func (m *model) times() (*section, error) {
 // answers is the section of parity: of each output of a side, the cell in which it is furthest from A.
 func (m *model) answers() (*section, error) {
 	s := &section{ID: "answers", Title: "Answers", Text: []string{"Each output of a side against a's, for the size of inputs where they are furthest apart. An element agrees within the absolute tolerance plus the relative one times a's value."}}
-	t := table{Head: []head{{"side", false}, {"output", false}, {"type", false}}}
+	t := table{Head: []head{{"side", false}, {"output", false}, {"answers", false}, {"type", false}}}
 	if len(m.Cells) > 1 {
 		t.Head = append(t.Head, head{"inputs", false})
 	}
-	t.Head = append(t.Head, head{"max abs. error", true}, head{"max rel. error", true}, head{"99 % below", true}, head{"tolerance", true}, head{"least cosine", true}, head{"same top-1", true}, head{"outside", true}, head{"", false})
+	t.Head = append(t.Head, head{"max abs. error", true}, head{"max rel. error", true}, head{"99 % below", true}, head{"tolerance", true}, head{"least cosine", true}, head{"same top-1", true}, head{"outside", true})
 	left := 0
 	for j := range m.Sides {
 		var order []int
@@ -463,9 +463,9 @@ func (m *model) answers() (*section, error) {
 				return 0
 			})
 		}
-		if len(order) > maxOutputs {
-			left += len(order) - maxOutputs
-			order = order[:maxOutputs]
+		most := max(maxOutputs/len(m.Sides), 4)
+		if cut := len(order) - most; cut > 0 {
+			left, order = left+cut, order[:most]
 		}
 		for _, k := range order {
 			t.Rows = append(t.Rows, m.output(worst[k], j, k))
@@ -496,7 +496,7 @@ func further(p, q comparison.OutputParity) bool {
 func (m *model) output(i, j, k int) []cell {
 	o := m.Cells[i].Sides[j].Parity.Outputs[k]
 	at := fmt.Sprintf("%s/parity/outputs/%d", m.against(i, j), k)
-	row := []cell{text(m.Sides[j].Name), code(o.Name), text(fmt.Sprintf("%s%v", o.Type, o.Shape))}
+	row := []cell{text(m.Sides[j].Name), code(o.Name), agreed(o), text(fmt.Sprintf("%s%v", o.Type, o.Shape))}
 	if len(m.Cells) > 1 {
 		row = append(row, text(m.cellName(i)))
 	}
@@ -524,17 +524,20 @@ func (m *model) output(i, j, k int) []cell {
 		row = append(row, text(""))
 	}
 	row = append(row, count(int(o.Disagree), at+"/disagree"))
+	return row
+}
+
+// agreed says of an output whether it is a's.
+func agreed(o comparison.OutputParity) cell {
 	switch {
 	case o.Problem != "":
-		row = append(row, cell{Text: o.Problem, Class: "bad"})
+		return cell{Text: o.Problem, Class: "bad wrap"}
 	case !o.OK:
-		row = append(row, cell{Text: "DIFFERENT", Class: "bad"})
+		return cell{Text: "DIFFERENT", Class: "bad"}
 	case o.Noise != nil:
-		row = append(row, cell{Text: "equal within the runtime's own rounding", Class: "wrap"})
+		return cell{Text: "equal within the runtime's own rounding", Class: "wrap"}
 	case o.SameMistake():
-		row = append(row, cell{Text: "equal, and both far from the model without ONNX Runtime's optimisations", Class: "wrap"})
-	default:
-		row = append(row, text("equal"))
+		return cell{Text: "equal, and both far from the model without ONNX Runtime's optimisations", Class: "wrap"}
 	}
-	return row
+	return text("equal")
 }

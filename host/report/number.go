@@ -98,9 +98,9 @@ func speedup(s statistics.Speedup, at string) cell {
 
 // pvalue prints the probability of a test.
 func pvalue(p float64, at string) cell {
-	text := fmt.Sprintf("%.2g", p)
-	if p >= 0.001 {
-		text = fixed(p, 3)
+	text := fixed(p, 4)
+	if p < 0.0001 {
+		text = fmt.Sprintf("%.0e", p)
 	}
 	n := num(p, at+"/p", text)
 	return cell{Number: &n}

@@ -28,6 +28,22 @@ type errorBars struct {
 func (e errorBars) XError(i int) (float64, float64) { return e.low[i], e.high[i] }
 func (e errorBars) YError(i int) (float64, float64) { return e.low[i], e.high[i] }
 
+// drawable says whether a logarithmic axis has a place for a speed-up.
+func drawable(s statistics.Speedup) bool {
+	for _, x := range []float64{s.Median, s.CI95[0], s.CI95[1]} {
+		if !(x > 0) || math.IsInf(x, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// bounded is a speed-up on a logarithmic axis, with how far its interval goes down and up.
+func bounded(s statistics.Speedup) (middle, down, up float64) {
+	middle = math.Log2(s.Median)
+	return middle, middle - math.Log2(s.CI95[0]), math.Log2(s.CI95[1]) - middle
+}
+
 // forest draws speed-ups as dots in their intervals, a row each.
 func forest(list []ratio, says string) (chart, error) {
 	var values []float64
@@ -36,9 +52,8 @@ func forest(list []ratio, says string) (chart, error) {
 	}
 	low, high := room(values)
 	p := newPlot("times as fast as a; right is better")
-	p.X.Scale = plot.LogScale{}
-	p.X.Min, p.X.Max = low, high
-	ticks := ratios(low, high)
+	p.X.Min, p.X.Max = math.Log2(low), math.Log2(high)
+	ticks := logarithmic(ratios(low, high))
 	p.X.Tick.Marker = ticks
 	var places []float64
 	var names []string
@@ -65,12 +80,16 @@ func forest(list []ratio, says string) (chart, error) {
 	rows(p, places, names, 0)
 	p.Y.Max = count - 0.4
 	upright(p, at(ticks)...)
-	one, _ := plotter.NewLine(plotter.XYs{{X: 1, Y: p.Y.Min}, {X: 1, Y: p.Y.Max}})
+	one, _ := plotter.NewLine(plotter.XYs{{X: 0, Y: p.Y.Min}, {X: 0, Y: p.Y.Max}})
 	one.LineStyle = draw.LineStyle{Color: inkOne.colour(), Width: 1.25}
 	p.Add(one)
 	for i, r := range list {
-		points := plotter.XYs{{X: r.s.Median, Y: y[i]}}
-		bars, err := plotter.NewXErrorBars(errorBars{points, []float64{r.s.Median - r.s.CI95[0]}, []float64{r.s.CI95[1] - r.s.Median}})
+		if !drawable(r.s) {
+			continue
+		}
+		middle, down, up := bounded(r.s)
+		points := plotter.XYs{{X: middle, Y: y[i]}}
+		bars, err := plotter.NewXErrorBars(errorBars{points, []float64{down}, []float64{up}})
 		if err != nil {
 			return chart{}, fmt.Errorf("%s: %w", r.group, err)
 		}
@@ -93,9 +112,9 @@ type line struct {
 func sweep(axis string, lines []line, low, high float64, says string) (chart, error) {
 	p := newPlot(axis)
 	p.Y.Label.Text = "times as fast as a"
-	p.Y.Scale = plot.LogScale{}
-	p.Y.Min, p.Y.Max = low, high
-	p.Y.Tick.Marker = ratios(low, high)
+	p.Y.Min, p.Y.Max = math.Log2(low), math.Log2(high)
+	levels := logarithmic(ratios(low, high))
+	p.Y.Tick.Marker = levels
 	p.Y.Tick.Label.Color = inkSoft.colour()
 	// Lengths stand at even distances in the order given, which need not rise.
 	var ticks plot.ConstantTicks
@@ -117,17 +136,24 @@ func sweep(axis string, lines []line, low, high float64, says string) (chart, er
 	}
 	p.X.Tick.Marker = ticks
 	p.X.Min, p.X.Max = -0.4, float64(len(lines[0].x))-0.6
-	for _, t := range at(ratios(low, high)) {
+	for _, t := range at(levels) {
 		level(p, t, inkGrid)
 	}
-	level(p, 1, inkOne)
+	level(p, 0, inkOne)
 	for k, l := range lines {
 		var points plotter.XYs
 		var down, up []float64
 		shift := 0.06 * (float64(k) - float64(len(lines)-1)/2) // so that intervals do not hide each other
 		for i, s := range l.s {
-			points = append(points, plotter.XY{X: float64(i) + shift, Y: s.Median})
-			down, up = append(down, s.Median-s.CI95[0]), append(up, s.CI95[1]-s.Median)
+			if !drawable(s) {
+				continue
+			}
+			middle, below, above := bounded(s)
+			points = append(points, plotter.XY{X: float64(i) + shift, Y: middle})
+			down, up = append(down, below), append(up, above)
+		}
+		if len(points) == 0 {
+			continue
 		}
 		path, err := plotter.NewLine(points)
 		if err != nil {
@@ -152,6 +178,9 @@ type runs struct {
 	times []float64
 }
 
+// spread is how far apart times may be on a linear axis.
+const spread = 6
+
 // distribution draws each run as a dot and their quartiles as a box.
 func distribution(list []runs, unit string, points int, says string) (chart, error) {
 	low, high := math.Inf(1), math.Inf(-1)
@@ -160,10 +189,19 @@ func distribution(list []runs, unit string, points int, says string) (chart, err
 			low, high = min(low, t), max(high, t)
 		}
 	}
-	margin := max((high-low)*0.04, high*0.001, 1e-9)
 	p := newPlot(unit)
-	p.X.Min, p.X.Max = max(low-margin, 0), high+margin
-	ticks := even(p.X.Min, p.X.Max)
+	place := func(t float64) float64 { return t }
+	var ticks plot.ConstantTicks
+	if low > 0 && high/low > spread {
+		place = math.Log2
+		p.X.Label.Text += ", logarithmic"
+		ticks = logarithmic(decades(low/1.1, high*1.1))
+		p.X.Min, p.X.Max = math.Log2(low/1.1), math.Log2(high*1.1)
+	} else {
+		margin := max((high-low)*0.04, high*0.001, 1e-9)
+		p.X.Min, p.X.Max = max(low-margin, 0), high+margin
+		ticks = even(p.X.Min, p.X.Max)
+	}
 	p.X.Tick.Marker = ticks
 	var places []float64
 	var names []string
@@ -174,13 +212,16 @@ func distribution(list []runs, unit string, points int, says string) (chart, err
 	upright(p, at(ticks)...)
 	for i, r := range list {
 		y := places[i]
-		shown := thin(r.times, points)
 		var xy plotter.XYs
-		for k, t := range shown {
-			xy = append(xy, plotter.XY{X: t, Y: y + 0.26*float64(k*7%11-5)/5}) // the same each time
+		for k, t := range thin(r.times, points) {
+			xy = append(xy, plotter.XY{X: place(t), Y: y + 0.26*float64(k*7%11-5)/5}) // the same each time
 		}
-		p.Add(dots(xy, side(r.side), 1.4, true))
-		box, err := plotter.NewBoxPlot(14, y, plotter.Values(r.times))
+		p.Add(dots(xy, side(r.side), 1.5, true))
+		var all plotter.Values
+		for _, t := range r.times {
+			all = append(all, place(t))
+		}
+		box, err := plotter.NewBoxPlot(14, y, all)
 		if err != nil {
 			return chart{}, fmt.Errorf("%s: %w", r.name, err)
 		}

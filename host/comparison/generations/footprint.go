@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/loaded"
@@ -55,12 +56,12 @@ func RunChild(ctx context.Context, l *ort.Library, set *loaded.Set, in io.Reader
 		return err
 	}
 	defer w.close()
-	f := Footprint{OpenedRSSBytes: resident("VmRSS"), PeakRSSBytes: resident("VmHWM")}
+	f := Footprint{OpenedRSSBytes: comparison.Resident("VmRSS"), PeakRSSBytes: comparison.Resident("VmHWM")}
 	begun := forgetPeak()
 	if _, _, err := w.run(ctx); err != nil {
 		return err
 	}
-	peak := resident("VmHWM")
+	peak := comparison.Resident("VmHWM")
 	f.PeakRSSBytes = max(f.PeakRSSBytes, peak)
 	if begun {
 		f.GeneratingPeakRSSBytes = peak
@@ -71,20 +72,6 @@ func RunChild(ctx context.Context, l *ort.Library, set *loaded.Set, in io.Reader
 // forgetPeak lets the kernel count the peak RSS anew.
 func forgetPeak() bool {
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil
-}
-
-// resident is a line of the process's status, in bytes.
-func resident(what string) int64 {
-	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	_, after, _ := strings.Cut(string(data), what+":")
-	var kilobytes int64
-	if _, err := fmt.Sscan(after, &kilobytes); err != nil {
-		return 0
-	}
-	return kilobytes << 10
 }
 
 // footprint lets a child generate. Native code that crashes, or that hangs until the deadline, is an error.
