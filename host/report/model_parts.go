@@ -91,7 +91,7 @@ func (m *model) memory() (*section, error) {
 		return nil, nil
 	}
 	s := &section{ID: "memory", Title: "Memory", Text: []string{"Resident memory (RSS) of a process that opened a side and ran it once with each size of inputs: when the model was open, and at most. What is mapped from files counts."}}
-	t := table{Head: []head{{"side", false}, {"opened, MB", true}, {"peak, MB", true}, {"load, ms", true}}}
+	t := table{Head: []head{{"side", false}, {"opened, MB", true}, {"peak, MB", true}}}
 	var groups []bar
 	for i := -1; i < len(m.Sides); i++ {
 		o := m.of(i)
@@ -103,8 +103,7 @@ func (m *model) memory() (*section, error) {
 			name = "a: " + name
 		}
 		at := m.opened(i) + "/memory"
-		t.Rows = append(t.Rows, []cell{text(name), megabytes(o.Footprint.OpenedRSSBytes, at+"/opened_rss_bytes"), megabytes(o.Footprint.PeakRSSBytes, at+"/peak_rss_bytes"),
-			one(num(o.LoadMS, m.opened(i)+"/load_ms", fixed(o.LoadMS, 0)))})
+		t.Rows = append(t.Rows, []cell{text(name), megabytes(o.Footprint.OpenedRSSBytes, at+"/opened_rss_bytes"), megabytes(o.Footprint.PeakRSSBytes, at+"/peak_rss_bytes")})
 	}
 	if m.A.Footprint.PeakRSSBytes > 0 {
 		s.Legend = m.legend(true)
