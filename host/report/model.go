@@ -18,6 +18,7 @@ const (
 	maxOutputs = 12   // of all sides, and at least four of each
 	maxForest  = 48   // rows of the chart of speed-ups
 	maxSweeps  = 8    // charts over an axis
+	maxSwept   = 1000 // dots of these charts
 	maxCharts  = 8    // of distributions
 	maxPoints  = 3000 // dots of all distributions
 	maxParts   = 10   // of a run
@@ -380,12 +381,18 @@ func (m *model) sweeps() ([]chart, error) {
 		}
 	}
 	low, high := room(values)
+	of := func(charts int) int { return charts * len(m.Sides) * len(axis.Lengths) } // dots
+	shown := min(len(names), maxSweeps, max(maxSwept/of(1), 1))
+	every := (of(shown) + maxSwept - 1) / maxSwept
 	var charts []chart
-	for _, name := range names[:min(len(names), maxSweeps)] {
+	for _, name := range names[:shown] {
 		var lines []line
 		for j := range m.Sides {
 			l := line{side: j}
-			for _, i := range groups[name] {
+			for k, i := range groups[name] {
+				if k%every != 0 {
+					continue
+				}
 				l.x, l.s = append(l.x, m.Cells[i].Lengths[axis.Name]), append(l.s, m.Cells[i].Sides[j].Speedup)
 			}
 			lines = append(lines, l)
@@ -393,6 +400,9 @@ func (m *model) sweeps() ([]chart, error) {
 		says := "Speed-up by " + axis.Name
 		if name != "" {
 			says += ", " + name
+		}
+		if every > 1 {
+			says += fmt.Sprintf(" (one of %d lengths)", every)
 		}
 		c, err := sweep(axis.Name, lines, low, high, says)
 		if err != nil {

@@ -124,6 +124,7 @@ func render(p *page, data any, o Options) ([]byte, error) {
 const (
 	maxPlain  = 512 << 10
 	maxPacked = 640 << 10
+	maxText   = 8 << 20 // that is compressed at all
 )
 
 // enclose puts the raw data behind a link.
@@ -137,6 +138,9 @@ func (p *page) enclose(data any) error {
 	p.DataSize = size(len(text))
 	if len(text) <= maxPlain {
 		p.Data, p.DataName = template.URL("data:application/json;base64,"+base64.StdEncoding.EncodeToString(text)), name
+		return nil
+	}
+	if len(text) > maxText {
 		return nil
 	}
 	var packed bytes.Buffer
