@@ -56,7 +56,7 @@ With --ablation techniques are turned on one at a time instead.`,
 				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
 				}
-				return c.abFolder(cmd, args[0], o, &g, deadline)
+				return c.abFolder(cmd, args[0], o, &g, deadline, to)
 			}
 			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
@@ -170,14 +170,14 @@ func compared(w *page, r *comparison.Result) {
 		{"", "operators", "replaced", "load ms", "median ms"},
 		sideRow("a", &r.A), sideRow("b", &r.B),
 	})
-	w.printf("\n%s\n", faster(r.Speedup, len(r.A.TimesMS)))
+	w.printf("\n%s\n", faster("b", r.Speedup, len(r.A.TimesMS)))
 	e := r.Environment
 	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 
 // faster says how times compare: never as a fact where the interval holds 1.
-func faster(s statistics.Speedup, runs int) string {
-	line := fmt.Sprintf("b is %.2fx as fast as a (95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each)", s.Median, s.CI95[0], s.CI95[1], s.P, runs)
+func faster(which string, s statistics.Speedup, runs int) string {
+	line := fmt.Sprintf("%s is %.2fx as fast as a (95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each)", which, s.Median, s.CI95[0], s.CI95[1], s.P, runs)
 	if !s.Significant {
 		line = "~ no significant difference in time: " + line
 	}

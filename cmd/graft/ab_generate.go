@@ -23,6 +23,7 @@ import (
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
+	reports "github.com/opgraft/graft/host/report"
 	"github.com/opgraft/graft/host/text"
 )
 
@@ -51,11 +52,14 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 }
 
 // abFolder compares whole generations of a model folder.
-func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, deadline time.Duration) error {
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, deadline time.Duration, to string) error {
 	if g.batch*g.promptLength > limit.Tokens {
 		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength), fmt.Sprintf("%d tokens in all", limit.Tokens))
 	}
 	if g.ablation {
+		if to != "" {
+			return misuse("--ablation with --report", "one of them: a report compares sides")
+		}
 		return c.abAblation(cmd, folder, o, g, deadline)
 	}
 	if g.promptLength == 0 {
@@ -85,20 +89,32 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 		return err
 	}
 	p := c.progress("comparing")
-	r, err := generations.Apart(cmd.Context(), generations.Job[generations.Options]{Folder: folder, Options: generations.Options{
-		A: o.A, B: o.B, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
+	all, err := generations.ApartAll(cmd.Context(), generations.Job[generations.Options]{Folder: folder, Options: generations.Options{
+		A: o.A, B: o.B, Others: o.Others, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
 		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild, Deadline: deadline,
 	}, Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
 	p.end()
 	if err != nil {
 		return err
 	}
-	if err := c.print(r, func(w *page) { comparedGenerations(w, r) }); err != nil {
+	var data any = all
+	if r := all.Result(); r != nil {
+		data = r
+	}
+	if err := c.print(data, func(w *page) { comparedGenerations(w, all, c.width()) }); err != nil {
 		return err
 	}
-	if r.Equal != r.Sequences {
-		return &diagnostic.Error{Kind: errDiffers, Path: folder,
-			Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, o.B, r.Equal, r.Sequences)}
+	if to != "" {
+		content, made := reports.Generations(all, reportOptions())
+		if err := c.writeReport(to, content, made); err != nil {
+			return err
+		}
+	}
+	for i := range all.Sides {
+		if b := &all.Sides[i]; b.Equal != b.Sequences {
+			return &diagnostic.Error{Kind: errDiffers, Path: folder,
+				Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, b.Name, b.Equal, b.Sequences)}
+		}
 	}
 	return nil
 }
@@ -243,7 +259,7 @@ func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, erro
 }
 
 // inputSize is the size of one input, in words.
-func inputSize(r *generations.Result) string {
+func inputSize(r *generations.Compared) string {
 	switch f := r.InputFeatures; len(f) {
 	case 0:
 		return fmt.Sprintf("%d tokens", r.InputTokens)
@@ -257,18 +273,57 @@ func inputSize(r *generations.Result) string {
 }
 
 // comparedGenerations prints a comparison for people.
-func comparedGenerations(w *page, r *generations.Result) {
-	w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, inputSize(r), r.NewTokens, r.Equal, r.Sequences)
+func comparedGenerations(w *page, r *generations.Compared, width int) {
+	only := len(r.Sides) == 1
+	which := func(i int) string {
+		if only {
+			return "b"
+		}
+		return fmt.Sprintf("b%d", i+1)
+	}
+	if only {
+		w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, inputSize(r), r.Sides[0].NewTokens, r.Sides[0].Equal, r.Sides[0].Sequences)
+	} else {
+		w.printf("%d inputs of %s\n", r.Batch, inputSize(r))
+		for i := range r.Sides {
+			b := &r.Sides[i]
+			w.printf("%s: %d new tokens; sequences equal: %d of %d\n", b.Name, b.NewTokens, b.Equal, b.Sequences)
+		}
+		w.println()
+	}
 	row := func(which string, s *generations.Side) []string {
 		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.TTFTMedianSeconds), megabytes(s.CacheBytes), megabytes(s.RequestBytes), megabytes(s.OpenedRSSBytes), megabytes(s.GeneratingPeakRSSBytes), megabytes(s.PeakRSSBytes)}
 	}
-	w.table([][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request", "RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A), row("b", &r.B)})
-	w.printf("\n%s\nin decode steps alone: %s\n", faster(r.Speedup, len(r.A.Seconds)), faster(r.DecodeSpeedup, len(r.A.Seconds)))
-	if r.A.PeakRSSBytes > 0 && r.B.PeakRSSBytes > 0 {
-		w.printf("peak RSS of b's process is %.2fx that of a's; its KV cache takes %.3fx the bytes\n",
-			float64(r.B.PeakRSSBytes)/float64(r.A.PeakRSSBytes), float64(r.B.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
+	rows := [][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request", "RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A)}
+	var bars []reports.Row
+	for i := range r.Sides {
+		b := &r.Sides[i]
+		rows = append(rows, row(which(i), &b.Side))
+		bars = append(bars, reports.Row{Label: diagnostic.Printable(b.Name), Speedup: b.Speedup}, reports.Row{Label: diagnostic.Printable(b.Name) + ", decode steps", Speedup: b.DecodeSpeedup})
 	}
-	for _, s := range []*generations.Side{&r.A, &r.B} {
+	w.table(rows)
+	w.println()
+	for i := range r.Sides {
+		b := &r.Sides[i]
+		if !only {
+			w.printf("%s: ", b.Name)
+		}
+		w.printf("%s\nin decode steps alone: %s\n", faster(which(i), b.Speedup, len(r.A.Seconds)), faster(which(i), b.DecodeSpeedup, len(r.A.Seconds)))
+		if r.A.PeakRSSBytes > 0 && b.PeakRSSBytes > 0 {
+			w.printf("peak RSS of %s's process is %.2fx that of a's; its KV cache takes %.3fx the bytes\n", which(i),
+				float64(b.PeakRSSBytes)/float64(r.A.PeakRSSBytes), float64(b.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
+		}
+	}
+	if !only {
+		w.printf("\nhow many times as fast as a (%s): o in its 95 %% interval, | is 1x\n", r.A.Name)
+		w.text.WriteString(reports.Text(bars, width))
+		w.println()
+	}
+	sides := []*generations.Side{&r.A}
+	for i := range r.Sides {
+		sides = append(sides, &r.Sides[i].Side)
+	}
+	for _, s := range sides {
 		for _, l := range s.Attention {
 			if l.Reason != "" {
 				w.printf("%s: %s uses %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)

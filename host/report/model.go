@@ -211,14 +211,7 @@ func (m *model) names() []string {
 func (m *model) faster(side int) (state, verdict string) {
 	name := m.Sides[side].Name
 	if len(m.Cells) == 1 {
-		s := m.Cells[0].Sides[side].Speedup
-		switch {
-		case !s.Significant:
-			return "even", fmt.Sprintf("No significant difference in time between %s and %s", name, m.A.Name)
-		case s.Median > 1:
-			return "good", fmt.Sprintf("%s is %s× as fast as %s", name, times(s.Median), m.A.Name)
-		}
-		return "bad", fmt.Sprintf("%s is slower than %s: %s× as fast", name, m.A.Name, times(s.Median))
+		return single(name, m.A.Name, m.Cells[0].Sides[side].Speedup)
 	}
 	wins, losses := m.counts(side)
 	low, high := bounds(m.Cells, side)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/comparison"
@@ -45,6 +46,16 @@ func start(ctx context.Context, folder string, deadline time.Duration, output io
 // generation before times are taken and a round may take Options.Deadline. What ends the child is an error of kind
 // worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Compare.
 func Apart(ctx context.Context, j Job[Options]) (*Result, error) {
+	j.Options.Others = nil
+	r, err := ApartAll(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	return r.Result(), nil
+}
+
+// ApartAll is CompareAll in a child process, as Apart is Compare in one.
+func ApartAll(ctx context.Context, j Job[Options]) (*Compared, error) {
 	child, err := start(ctx, j.Folder, j.Options.Deadline, j.Output)
 	if err != nil {
 		return nil, err
@@ -108,7 +119,7 @@ func Tasks() map[string]worker.Handler {
 			if err != nil {
 				return nil, err
 			}
-			set, refused, err := comparison.Plugins(j.Folders, j.Options.A != "none" || j.Options.B != "none")
+			set, refused, err := comparison.Plugins(j.Folders, slices.ContainsFunc(j.Options.names(), func(name string) bool { return name != "none" }))
 			if err == nil {
 				h = &here{library: l, set: set, folder: j.Folder, options: j.Options}
 			}

@@ -25,6 +25,8 @@ type Options struct {
 	// prepare.ParseAttention reads is the engine with that attention; another plugin's
 	// name is the engine with the cache's own plugin and that one alone.
 	A, B string
+	// Others are sides beside B, each of which is compared with A; they are for CompareAll and ApartAll.
+	Others []string
 	// Search are options in the words of Hugging Face's generation configuration.
 	Search []byte
 	// Inputs are tokens of one length; without them Batch inputs of PromptLength
@@ -104,13 +106,26 @@ type StepFloor struct {
 
 // Compare compares whole generations of a model folder.
 func Compare(ctx context.Context, l *ort.Library, set *loaded.Set, folder string, o Options) (*Result, error) {
+	o.Others = nil
+	r, err := CompareAll(ctx, l, set, folder, o)
+	if err != nil {
+		return nil, err
+	}
+	return r.Result(), nil
+}
+
+// CompareAll is Compare with several sides.
+func CompareAll(ctx context.Context, l *ort.Library, set *loaded.Set, folder string, o Options) (*Compared, error) {
 	h := &here{library: l, set: set, folder: folder, options: o}
 	defer h.close()
 	return run(ctx, h, folder, o)
 }
 
+// names are those of the sides, A first.
+func (o *Options) names() []string { return append([]string{o.A, o.B}, o.Others...) }
+
 // run leads a comparison through its stages.
-func run(ctx context.Context, s stages, folder string, o Options) (*Result, error) {
+func run(ctx context.Context, s stages, folder string, o Options) (*Compared, error) {
 	if o.Rounds <= 0 {
 		o.Rounds = 3
 	}
@@ -129,8 +144,8 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Result, erro
 	if err != nil {
 		return nil, err
 	}
-	names := []string{o.A, o.B}
-	var memory [2]Footprint
+	names := o.names()
+	memory := make([]Footprint, len(names))
 	for i, name := range names {
 		if o.Child == nil {
 			break
@@ -147,20 +162,23 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Result, erro
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	r := &Result{SchemaVersion: 2, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens)}
+	r := &Compared{SchemaVersion: comparedVersion, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens), Rounds: o.Rounds}
 	if f := inputs[0].Features; f != nil {
 		r.InputFeatures = f.Shape
 	}
-	var first [2][][][]int32
+	first := make([][][][]int32, len(names))
 	for i, name := range names {
 		o.Step("generating with " + name)
 		if first[i], err = s.first(ctx, i); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	r.compare(first[0], first[1])
+	r.Sides = make([]Against, len(names)-1)
+	for i := range r.Sides {
+		r.Sides[i].compare(first[0], first[i+1])
+	}
 	o.Step("timing")
-	var seconds, prompts, after [2][]float64
+	seconds, prompts, after := make([][]float64, len(names)), make([][]float64, len(names)), make([][]float64, len(names))
 	var reads []float64
 	for done := range o.Rounds {
 		times, err := s.round(ctx)
@@ -182,29 +200,37 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Result, erro
 	if err != nil {
 		return nil, err
 	}
+	r.A, r.Environment = end.Sides[0].Side, end.Environment
 	for i := range names {
-		w := &end.Sides[i]
+		w, tokens := &r.A, r.Sides[max(i-1, 0)].NewTokens
+		if i > 0 {
+			r.Sides[i-1].Side = end.Sides[i].Side
+			w = &r.Sides[i-1].Side
+		}
 		w.Footprint, w.Seconds, w.TTFTSeconds = memory[i], seconds[i], prompts[i]
 		for j, all := range w.Seconds {
 			after[i] = append(after[i], all-w.TTFTSeconds[j])
 		}
 		w.TTFTMedianSeconds = statistics.Median(w.TTFTSeconds)
-		w.TokensPerSecond = float64(r.NewTokens) / statistics.Median(w.Seconds)
-		w.DecodeTokensPerSecond = float64(r.NewTokens-r.Batch) / statistics.Median(after[i])
+		w.TokensPerSecond = float64(tokens) / statistics.Median(w.Seconds)
+		w.DecodeTokensPerSecond = float64(tokens-r.Batch) / statistics.Median(after[i])
 	}
-	r.A, r.B, r.ReorderShare, r.Environment = end.Sides[0], end.Sides[1], end.ReorderShare, end.Environment
-	r.Speedup, r.DecodeSpeedup = statistics.SpeedupOf(r.A.Seconds, r.B.Seconds), statistics.SpeedupOf(after[0], after[1])
-	if steps := float64(r.NewTokens)/float64(r.Batch) - 1; end.StepBytes > 0 && steps > 0 {
-		f := &StepFloor{Bytes: end.StepBytes, MemoryBandwidthGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[1]) / steps}
-		f.FloorMS = float64(f.Bytes) / f.MemoryBandwidthGB / 1e6
-		f.Ratio = f.StepMS / f.FloorMS
-		r.StepFloor = f
+	for i := range r.Sides {
+		b := &r.Sides[i]
+		b.ReorderShare = end.Sides[i+1].ReorderShare
+		b.Speedup, b.DecodeSpeedup = statistics.SpeedupOf(r.A.Seconds, b.Seconds), statistics.SpeedupOf(after[0], after[i+1])
+		if steps, bytes := float64(b.NewTokens)/float64(r.Batch)-1, end.Sides[i+1].StepBytes; bytes > 0 && steps > 0 {
+			f := &StepFloor{Bytes: bytes, MemoryBandwidthGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[i+1]) / steps}
+			f.FloorMS = float64(f.Bytes) / f.MemoryBandwidthGB / 1e6
+			f.Ratio = f.StepMS / f.FloorMS
+			b.StepFloor = f
+		}
 	}
 	return r, nil
 }
 
 // compare counts equal sequences and how varied the best ones are.
-func (r *Result) compare(a, b [][][]int32) {
+func (r *Against) compare(a, b [][][]int32) {
 	r.MinDistinct = -1
 	for i := range a {
 		for j := range a[i] {

@@ -13,28 +13,33 @@ import (
 
 // stages are the parts of a comparison in their order, in this process or in a child.
 type stages interface {
-	// open opens a side: 0 is A, 1 is B.
+	// open opens a side: 0 is A.
 	open(ctx context.Context, side int) error
 	// first generates with a side: tokens of the sequences of each input.
 	first(ctx context.Context, side int) ([][][]int32, error)
-	// round generates as A B B A.
+	// round generates as A B C C B A.
 	round(ctx context.Context) (*round, error)
 	// end is what is known of the sides after all rounds.
 	end(ctx context.Context) (*end, error)
 }
 
-// round is a round of A B B A.
+// round is a round of A B C C B A.
 type round struct {
-	Seconds, TTFTSeconds [2][]float64 // of both runs of a side
-	Bandwidth            float64      // of memory, in bytes a second; 0 where nobody asks
+	Seconds, TTFTSeconds [][]float64 // by side, of both runs
+	Bandwidth            float64     // of memory, in bytes a second; 0 where nobody asks
 }
 
 // end is what is known after all rounds.
 type end struct {
-	Sides        [2]Side
-	StepBytes    int64 // that a step of B reads at least; 0 where that is not known
+	Sides       []ended
+	Environment comparison.Environment
+}
+
+// ended is what is then known of a side.
+type ended struct {
+	Side
+	StepBytes    int64 // that a step reads at least; 0 where that is not known
 	ReorderShare float64
-	Environment  comparison.Environment
 }
 
 // here are the stages in this process.
@@ -43,12 +48,14 @@ type here struct {
 	set     *loaded.Set
 	folder  string
 	options Options
-	sides   [2]*way // nil until they are open
+	sides   []*way // in the order in which they are opened
 }
 
-func (h *here) name(side int) string { return [...]string{h.options.A, h.options.B}[side] }
-
 func (h *here) open(_ context.Context, side int) error {
+	names := h.options.names()
+	if side != len(h.sides) || side >= len(names) {
+		return fmt.Errorf("side %d after %d of %d", side, len(h.sides), len(names))
+	}
 	config, err := modeldir.ReadConfig(h.folder)
 	if err != nil {
 		return err
@@ -57,11 +64,17 @@ func (h *here) open(_ context.Context, side int) error {
 	if err != nil {
 		return err
 	}
-	h.sides[side], err = openWay(h.library, h.set, h.folder, h.name(side), config, inputs, h.options)
+	w, err := openWay(h.library, h.set, h.folder, names[side], config, inputs, h.options)
+	if err == nil {
+		h.sides = append(h.sides, w)
+	}
 	return err
 }
 
 func (h *here) first(ctx context.Context, side int) ([][][]int32, error) {
+	if side >= len(h.sides) {
+		return nil, fmt.Errorf("side %d is not open", side)
+	}
 	found, _, err := h.sides[side].run(ctx)
 	tokens := make([][][]int32, len(found))
 	for i, list := range found {
@@ -73,31 +86,37 @@ func (h *here) first(ctx context.Context, side int) ([][][]int32, error) {
 }
 
 func (h *here) round(ctx context.Context) (*round, error) {
-	r := &round{}
-	for _, i := range []int{0, 1, 1, 0} {
+	n := len(h.sides)
+	r := &round{Seconds: make([][]float64, n), TTFTSeconds: make([][]float64, n)}
+	for at := range 2 * n {
+		i := min(at, 2*n-1-at)
 		start := time.Now()
 		_, prompt, err := h.sides[i].run(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", h.name(i), err)
+			return nil, fmt.Errorf("%s: %w", h.sides[i].Name, err)
 		}
 		r.Seconds[i] = append(r.Seconds[i], time.Since(start).Seconds())
 		r.TTFTSeconds[i] = append(r.TTFTSeconds[i], prompt.Seconds())
 	}
-	if h.sides[1].stepBytes > 0 {
-		r.Bandwidth = comparison.MemoryBandwidth()
+	for _, w := range h.sides[min(1, n):] {
+		if w.stepBytes > 0 {
+			r.Bandwidth = comparison.MemoryBandwidth()
+			break
+		}
 	}
 	return r, nil
 }
 
 func (h *here) end(context.Context) (*end, error) {
-	b := h.sides[1]
-	return &end{[2]Side{h.sides[0].Side, b.Side}, b.stepBytes, b.share(), comparison.Measure(h.library)}, nil
+	e := &end{Environment: comparison.Measure(h.library)}
+	for _, w := range h.sides {
+		e.Sides = append(e.Sides, ended{w.Side, w.stepBytes, w.share()})
+	}
+	return e, nil
 }
 
 func (h *here) close() {
 	for _, w := range h.sides {
-		if w != nil {
-			w.close()
-		}
+		w.close()
 	}
 }
