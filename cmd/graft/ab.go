@@ -26,13 +26,16 @@ func (c *cli) ab() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "ab MODEL.onnx|MODEL_DIR",
-		Short: "Compare two sets of operators on a model: answers first, then interleaved times",
+		Short: "Compare sets of operators on a model: answers first, then interleaved times",
 		Long: `Runs the model with operators A and B. Each is one of: none (ONNX Runtime as it
 is), auto (what graft.Enable would do), a plugin's name, or a plan file (a path
 or a name ending in .json). Answers are compared output by output; then runs are
 timed in the order A B B A. A difference is printed as ~ unless the U-test finds it
 significant and its interval leaves out 1. Exit code 5 when the answers differ.
-Where neither side replaces anything, their times are not compared: an error.
+Where no side replaces anything, their times are not compared: an error.
+
+With several sides of --b each is compared with A, and several lengths of --dim are
+swept. --report writes the result as one HTML file, which needs no network.
 
 Of a model folder, whole generations are compared: none is the model as exported
 with its past and present as tensors, auto the engine. Tokens are compared first.
@@ -40,6 +43,7 @@ With --ablation techniques are turned on one at a time instead.`,
 		Example: `  graft ab model.onnx --a none --b auto --dim batch=4 --dim past_sequence_length=960
   graft ab model.onnx --a none --b flash-decode --inputs inputs.npz -o json
   graft ab model.onnx --a auto --b plan.json --rounds 50
+  graft ab model.onnx --b flash-decode,auto --dim batch=1,8 --dim sequence=16,64,256 --report report.html
   graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json
   graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),
@@ -104,7 +108,7 @@ With --ablation techniques are turned on one at a time instead.`,
 	between(f, &o.Warmup, "warmup", 3, 1, 1_000_000, "runs of each side before timing")
 	between(f, &o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
-	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening both sides may take, or a round, or of a folder opening one side or generating once: then a plugin hangs")
+	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening all sides may take, or a round, or of a folder opening one side or generating once: then a plugin hangs")
 	f.BoolVar(&o.QuantizationNoise, "accept-quantization-noise", false, acceptNoise)
 	f.StringVar(&padding, "padding", "exact", paddingHelp)
 	f.StringVar(&to, "report", "", "HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")

@@ -25,7 +25,7 @@ import (
 // OUT stand for files.
 var everyCommand = map[string][]string{
 	"graft":                {"", "--version", "MODEL", "--MODEL"},
-	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
+	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
 	"graft completion":     {"bash", "zsh", "fish", "powershell"},
 	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
 	"graft embed":          {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},

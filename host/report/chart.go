@@ -16,6 +16,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Charts are drawn in colours that stand for variables of the page's style, which has them for light and for dark.
@@ -83,7 +85,7 @@ func newPlot(label string) *plot.Plot {
 		a.Label.TextStyle.Font, a.Label.TextStyle.Color = face, inkSoft.colour()
 		a.Padding = 4
 	}
-	p.X.Label.Text = label
+	p.X.Label.Text = short(label, axisLabel)
 	p.X.Tick.Label.Color = inkSoft.colour()
 	return p
 }
@@ -92,7 +94,7 @@ func newPlot(label string) *plot.Plot {
 func rows(p *plot.Plot, at []float64, names []string, count int) {
 	ticks := make(plot.ConstantTicks, len(at))
 	for i := range at {
-		ticks[i] = plot.Tick{Value: at[i], Label: short(names[i])}
+		ticks[i] = plot.Tick{Value: at[i], Label: short(names[i], marginLabel)}
 	}
 	p.Y.Tick.Marker = ticks
 	p.Y.Tick.Length = 0
@@ -100,9 +102,15 @@ func rows(p *plot.Plot, at []float64, names []string, count int) {
 	p.Y.Min, p.Y.Max = -0.6, float64(count)-0.4
 }
 
-// short cuts what is too long for the margin of a chart.
-func short(s string) string {
-	const longest = 22
+// Characters of labels: in the margin of a chart, and below it.
+const (
+	marginLabel = 22
+	axisLabel   = 40
+)
+
+// short cuts what is too long for a chart.
+func short(s string, longest int) string {
+	s = diagnostic.Printable(s)
 	if r := []rune(s); len(r) > longest {
 		return string(r[:longest-3]) + "..."
 	}
@@ -241,7 +249,7 @@ func drawn(p *plot.Plot, height vg.Length, says string) (template.HTML, error) {
 	if _, err := c.WriteTo(&b); err != nil {
 		return "", err
 	}
-	text := prologue.ReplaceAllString(b.String(), fmt.Sprintf(`<svg viewBox="0 0 %d %.0f" role="img" aria-label="%s">`, chartWidth, height.Points(), html.EscapeString(says)))
+	text := prologue.ReplaceAllString(b.String(), fmt.Sprintf(`<svg viewBox="0 0 %d %.0f" role="img" aria-label="%s">`, chartWidth, height.Points(), html.EscapeString(diagnostic.Printable(says))))
 	text = family.ReplaceAllString(text, "font-family:'Liberation Sans',Arial,Helvetica,sans-serif;")
 	text = ours.ReplaceAllStringFunc(text, func(c string) string {
 		var n ink

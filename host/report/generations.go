@@ -105,7 +105,7 @@ func (f *folder) verdict(p *page) {
 		}
 	}
 	if p.Right = len(wrong) == 0; p.Right {
-		p.Answers = fmt.Sprintf("The tokens are equal: all %d sequences, token by token.", f.Sides[0].Sequences)
+		p.Answers = fmt.Sprintf("The tokens are equal, token by token: %s.", plural(f.Sides[0].Sequences, "sequence"))
 	} else {
 		p.Answers = "The tokens differ from those of " + f.A.Name + ": " + strings.Join(wrong, ", ") + "."
 	}

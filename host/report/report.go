@@ -103,6 +103,7 @@ func render(p *page, data any, o Options) ([]byte, error) {
 		return nil, err
 	}
 	p.Style = template.CSS(css)
+	p.clean()
 	if err := p.enclose(data); err != nil {
 		return nil, err
 	}
@@ -118,6 +119,45 @@ func render(p *page, data any, o Options) ([]byte, error) {
 		return nil, fmt.Errorf("the report takes %d bytes, needed are less than %d; this is a bug", out.Len(), MaxBytes)
 	}
 	return out.Bytes(), nil
+}
+
+// clean takes what could disturb a reader out of texts, which may come from a model or a plugin.
+func (p *page) clean() {
+	each := func(list ...*string) {
+		for _, s := range list {
+			*s = diagnostic.Printable(*s)
+		}
+	}
+	each(&p.Title, &p.Verdict, &p.Answers)
+	for i := range p.Lead {
+		each(&p.Lead[i])
+	}
+	for i := range p.Sections {
+		s := &p.Sections[i]
+		for k := range s.Text {
+			each(&s.Text[k])
+		}
+		for k := range s.Legend {
+			each(&s.Legend[k].Text)
+		}
+		for k := range s.Charts {
+			each(&s.Charts[k].Caption)
+		}
+		for k := range s.Tables {
+			t := &s.Tables[k]
+			for h := range t.Head {
+				each(&t.Head[h].Text)
+			}
+			for _, row := range t.Rows {
+				for c := range row {
+					each(&row[c].Text)
+					if n := row[c].Number; n != nil {
+						each(&n.Before, &n.After)
+					}
+				}
+			}
+		}
+	}
 }
 
 // Room for the data: as they are, then compressed.

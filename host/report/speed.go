@@ -57,7 +57,12 @@ func forest(list []ratio, says string) (chart, error) {
 	p.X.Tick.Marker = ticks
 	var places []float64
 	var names []string
-	gaps := 0.0
+	gaps, gap := 0.0, 0.0
+	for i := 1; i < len(list); i++ {
+		if list[i].group == list[i-1].group {
+			gap = 0.6 // between groups, where there are any
+		}
+	}
 	y := make([]float64, len(list))
 	for i := 0; i < len(list); {
 		j := i
@@ -66,8 +71,8 @@ func forest(list []ratio, says string) (chart, error) {
 			j++
 		}
 		places, names = append(places, (y[i]+y[j-1])/2), append(names, list[i].group)
-		if i = j; j < len(list) && j > 1 && len(list) > len(names) {
-			gaps += 0.6
+		if i = j; j < len(list) {
+			gaps += gap
 		}
 	}
 	count := float64(len(list)) + gaps
