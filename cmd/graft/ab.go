@@ -76,8 +76,12 @@ With --ablation techniques are turned on one at a time instead.`,
 			o.Unoptimized = true
 			p := c.progress("comparing")
 			o.Step, o.Progress = p.say, p.set
-			s, err := comparison.SweepApart(cmd.Context(), comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: deadline, Memory: to != "",
-				Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
+			j := comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: deadline, Memory: to != "",
+				Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }}
+			s, err := comparison.SweepApart(cmd.Context(), j)
+			if err == nil && to != "" {
+				err = c.partsOf(cmd.Context(), j, s)
+			}
 			p.end()
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/parts"
 	"github.com/opgraft/graft/host/diagnostic"
 	reports "github.com/opgraft/graft/host/report"
 	"github.com/opgraft/graft/host/storage"
@@ -108,6 +110,19 @@ func answered(p *comparison.Parity) string {
 		return "random"
 	}
 	return "DIFFERENT"
+}
+
+// partsOf measures where the time of each side goes. A report does without where that cannot be measured.
+func (c *cli) partsOf(ctx context.Context, j comparison.Job, s *comparison.Swept) error {
+	set, err := c.load(false)
+	if err == nil {
+		err = parts.Measure(ctx, j, set, s)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.say("graft: the report says nothing of nodes: %v", err)
+		err = nil
+	}
+	return err
 }
 
 // reportTo checks where a report is to be written, before anything is measured.

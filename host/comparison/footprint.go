@@ -67,7 +67,7 @@ func (r *footprintRequest) footprint(ctx context.Context) (f Footprint, err erro
 	defer s.close()
 	f.OpenedRSSBytes = Resident("VmRSS")
 	for _, lengths := range sizes {
-		fed, err := inputs.Make(l, path, o.of(lengths).Inputs)
+		fed, err := inputs.Make(l, path, o.In(lengths).Inputs)
 		if err != nil {
 			return f, within(o.Axes, lengths, err)
 		}

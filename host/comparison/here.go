@@ -52,7 +52,7 @@ func (h *here) sides(ctx context.Context) (opened []Opened, err error) {
 	}
 	// A name or a length that is wrong should be said before a large model is loaded.
 	for _, name := range o.names() {
-		if _, err := planOptions(h.set, name, *o); err != nil {
+		if _, err := PlanOptions(h.set, name, *o); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func (h *here) feed(at int) (err error) {
 	h.fed.Close()
 	h.fed = nil
 	h.options.step("making inputs" + in(h.options.Axes, h.cells[at]))
-	h.fed, err = inputs.Make(h.library, h.path, h.options.of(h.cells[at]).Inputs)
+	h.fed, err = inputs.Make(h.library, h.path, h.options.In(h.cells[at]).Inputs)
 	return err
 }
 

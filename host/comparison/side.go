@@ -47,7 +47,7 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 	s := &side{Opened: Opened{Name: name, Plugins: []string{}}}
 	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	if name != "none" {
-		po, err := planOptions(set, name, o)
+		po, err := PlanOptions(set, name, o)
 		if err != nil {
 			return nil, err
 		}
@@ -83,8 +83,8 @@ func choices(p *plan.Plan) []Choice {
 	return list
 }
 
-// planOptions reads the name of a side.
-func planOptions(set *loaded.Set, name string, o Options) (plan.Options, error) {
+// PlanOptions reads the name of a side.
+func PlanOptions(set *loaded.Set, name string, o Options) (plan.Options, error) {
 	po := plan.Options{Force: o.Force, QuantizationNoise: o.QuantizationNoise, Padding: o.Padding}
 	switch {
 	case name == "":

@@ -60,19 +60,29 @@ type NodeTimes struct {
 	Sides []SideTimes `json:"sides"`
 }
 
-// SideTimes are the parts of a side's run; what they leave of RunMS is between nodes.
+// SideTimes are the parts of a side's run. They are of its faster half of runs, in which the machine did little else; package profile
+// says how.
 type SideTimes struct {
-	Name  string     `json:"name"`
-	Runs  int        `json:"runs"`   // that were profiled; times are their medians
-	RunMS float64    `json:"run_ms"` // with profiling on
-	Parts []PartTime `json:"parts"`  // the longest first
+	Name      string      `json:"name"`
+	Runs      int         `json:"runs"`       // with the profiler, and as many without
+	RunMS     float64     `json:"run_ms"`     // without the profiler
+	BetweenMS float64     `json:"between_ms"` // what a run takes beside its nodes; below 0 is noise
+	Parts     []PartTime  `json:"parts"`      // the longest first
+	Blocks    []BlockTime `json:"blocks"`     // the longest first; what belongs to no block is not there
 }
 
-// PartTime is what the nodes of a block take together, or those of one operator that belong to no block.
+// PartTime is what the nodes of one kind take together: attention, linear layers, lookups ...
 type PartTime struct {
 	Part  string  `json:"part"`
 	Nodes int     `json:"nodes"`
 	MS    float64 `json:"ms"`
+}
+
+// BlockTime is what the nodes of a block take, or the operator in its place.
+type BlockTime struct {
+	Kind string  `json:"kind"`
+	Node string  `json:"node"` // that it was recognised by, the same on all sides
+	MS   float64 `json:"ms"`
 }
 
 // OK says whether the answers of all sides agree with A's in all cells.
@@ -166,8 +176,8 @@ func (s *Swept) whole(fail func(string) error) error {
 	return nil
 }
 
-// of are the lengths of a cell beside those that are not swept.
-func (o *Options) of(cell map[string]int64) Options {
+// In are the options in a cell: its lengths beside those that are not swept.
+func (o *Options) In(cell map[string]int64) Options {
 	in := *o
 	in.Inputs.Dims = maps.Clone(o.Inputs.Dims)
 	if in.Inputs.Dims == nil {

@@ -142,7 +142,9 @@ func TestBrowser(t *testing.T) {
 			if r := s.Result(); r != nil {
 				data = r
 			}
-			equal(t, v, data)
+			if _, err := comparison.Read("the raw data", numbers(t, v, data)); err != nil {
+				t.Error(err)
+			}
 			drawnWell(t, v, c.dark)
 			if !strings.HasPrefix(v.Title, "model.onnx: ") {
 				t.Errorf("title %q", v.Title)
@@ -192,8 +194,8 @@ func drawnWell(t *testing.T, v *seen, dark bool) {
 	}
 }
 
-// equal compares the numbers of a page with those of the JSON, and the raw data with all of it.
-func equal(t *testing.T, v *seen, data any) {
+// numbers compares those of a page with those of the JSON, and the raw data with all of it.
+func numbers(t *testing.T, v *seen, data any) (raw []byte) {
 	t.Helper()
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -220,7 +222,7 @@ func equal(t *testing.T, v *seen, data any) {
 		}
 	}
 	kind, packed, ok := strings.Cut(v.Data, ";base64,")
-	raw, err := base64.StdEncoding.DecodeString(packed)
+	raw, err = base64.StdEncoding.DecodeString(packed)
 	if !ok || kind != "data:application/json" || err != nil {
 		t.Fatalf("raw data %.60s, %v", v.Data, err)
 	}
@@ -228,9 +230,7 @@ func equal(t *testing.T, v *seen, data any) {
 	if err := json.Unmarshal(raw, &again); err != nil || !reflect.DeepEqual(again, tree) {
 		t.Errorf("the raw data are not the result: %v, %.300s", err, raw)
 	}
-	if _, err := comparison.Read("raw", raw); err != nil {
-		t.Error(err)
-	}
+	return raw
 }
 
 // unit is what the last digit of a number counts: 0.01 of 1.23, 0.01e-5 of 1.23e-05.

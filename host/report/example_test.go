@@ -40,7 +40,8 @@ func example(of shape) *comparison.Swept {
 		A: comparison.Opened{Name: "none", Plugins: []string{}, LoadMS: 251.25, Footprint: &comparison.Footprint{OpenedRSSBytes: 210_123_456, PeakRSSBytes: 402_000_321}},
 		Environment: comparison.Environment{CPU: "A processor", Cores: 2, OS: "linux", Arch: "amd64", ISA: []string{"avx2"}, Go: "go1.26", ONNXRuntime: "1.30.0",
 			MemoryBandwidthGB: 41.5372, Date: "2026-11-25T20:00:00Z"}}
-	s.NodeTimes = &comparison.NodeTimes{A: comparison.SideTimes{Name: "none", Runs: 5, RunMS: 31.75, Parts: []comparison.PartTime{{Part: "attention", Nodes: 24, MS: 17.125}, {Part: "MatMul", Nodes: 8, MS: 11.0625}, {Part: hostile, Nodes: 1, MS: 0.03125}}}}
+	s.NodeTimes = &comparison.NodeTimes{A: comparison.SideTimes{Name: "none", Runs: 5, RunMS: 31.75, Parts: []comparison.PartTime{{Part: "attention", Nodes: 24, MS: 17.125}, {Part: "MatMul", Nodes: 8, MS: 11.0625}, {Part: hostile, Nodes: 1, MS: 0.03125}},
+		Blocks: []comparison.BlockTime{{Kind: "attention", Node: "/layer.1/Softmax", MS: 1.5}, {Kind: "attention", Node: hostile, MS: 1.25}}, BetweenMS: -0.125}}
 	for i, name := range of.sides {
 		o := comparison.Opened{Name: name, Plugins: []string{name}, Replaced: of.choices / 2, Blocks: of.choices, LoadMS: 301.5 + float64(i),
 			Footprint: &comparison.Footprint{OpenedRSSBytes: 180_000_001, PeakRSSBytes: 260_000_777}}
@@ -52,7 +53,8 @@ func example(of shape) *comparison.Swept {
 			o.Plan = append(o.Plan, choice)
 		}
 		s.Sides = append(s.Sides, o)
-		s.NodeTimes.Sides = append(s.NodeTimes.Sides, comparison.SideTimes{Name: name, Runs: 5, RunMS: 20.5, Parts: []comparison.PartTime{{Part: "attention", Nodes: 4, MS: 5.5}, {Part: "MatMul", Nodes: 8, MS: 11.25}}})
+		s.NodeTimes.Sides = append(s.NodeTimes.Sides, comparison.SideTimes{Name: name, Runs: 5, RunMS: 20.5, Parts: []comparison.PartTime{{Part: "attention", Nodes: 4, MS: 5.5}, {Part: "MatMul", Nodes: 8, MS: 11.25}},
+			Blocks: []comparison.BlockTime{{Kind: "attention", Node: hostile, MS: 0.75}}, BetweenMS: 0.5})
 	}
 	one := []map[string]int64{{}}
 	for _, a := range of.axes {

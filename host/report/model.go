@@ -22,6 +22,7 @@ const (
 	maxCharts  = 8    // of distributions
 	maxPoints  = 3000 // dots of all distributions
 	maxParts   = 10   // of a run
+	maxBlocks  = 12   // of a run
 	maxChoices = 200  // of a plan
 )
 
@@ -214,19 +215,37 @@ func (m *model) faster(side int) (state, verdict string) {
 		return single(name, m.A.Name, m.Cells[0].Sides[side].Speedup)
 	}
 	wins, losses := m.counts(side)
-	low, high := bounds(m.Cells, side)
-	between := fmt.Sprintf("%s× to %s×", times(m.Cells[low].Sides[side].Speedup.Median), times(m.Cells[high].Sides[side].Speedup.Median))
-	switch {
-	case wins == 0 && losses == 0:
-		return "even", fmt.Sprintf("No significant difference in time between %s and %s at any of %d sizes", name, m.A.Name, len(m.Cells))
-	case losses == 0 && wins == len(m.Cells):
-		return "good", fmt.Sprintf("%s is %s as fast as %s, faster at all %d sizes", name, between, m.A.Name, wins)
+	faster := m.between(side, func(s statistics.Speedup) bool { return s.Significant && s.Median > 1 })
+	slower := m.between(side, func(s statistics.Speedup) bool { return s.Significant && s.Median <= 1 })
+	const others = "no significant difference at the others"
+	switch n := len(m.Cells); {
+	case wins+losses == 0:
+		return "even", fmt.Sprintf("No significant difference in time between %s and %s at any of %d sizes", name, m.A.Name, n)
+	case wins == n:
+		return "good", fmt.Sprintf("%s is %s as fast as %s, faster at all %d sizes", name, faster, m.A.Name, n)
+	case losses == n:
+		return "bad", fmt.Sprintf("%s is %s as fast as %s, slower at all %d sizes", name, slower, m.A.Name, n)
 	case losses == 0:
-		return "good", fmt.Sprintf("%s is %s as fast as %s, faster at %d of %d sizes and nowhere slower", name, between, m.A.Name, wins, len(m.Cells))
+		return "good", fmt.Sprintf("%s is %s as fast as %s at %d of %d sizes, %s", name, faster, m.A.Name, wins, n, others)
 	case wins == 0:
-		return "bad", fmt.Sprintf("%s is %s as fast as %s, slower at %d of %d sizes", name, between, m.A.Name, losses, len(m.Cells))
+		return "bad", fmt.Sprintf("%s is %s as fast as %s at %d of %d sizes, %s", name, slower, m.A.Name, losses, n, others)
+	default:
+		return "even", fmt.Sprintf("%s is faster than %s at %d of %d sizes (%s) and slower at %d (%s)", name, m.A.Name, wins, n, faster, losses, slower)
 	}
-	return "even", fmt.Sprintf("%s is %s as fast as %s: faster at %d of %d sizes, slower at %d", name, between, m.A.Name, wins, len(m.Cells), losses)
+}
+
+// between is the range of those speed-ups of a side that are meant: "1.20× to 1.50×".
+func (m *model) between(side int, meant func(statistics.Speedup) bool) string {
+	low, high := math.Inf(1), math.Inf(-1)
+	for i := range m.Cells {
+		if s := m.Cells[i].Sides[side].Speedup; meant(s) {
+			low, high = min(low, s.Median), max(high, s.Median)
+		}
+	}
+	if times(low) == times(high) {
+		return times(low) + "×"
+	}
+	return times(low) + "× to " + times(high) + "×"
 }
 
 // counts are the cells in which a side is faster and slower than A.

@@ -17,7 +17,7 @@ func (m *model) nodes() (*section, error) {
 		return nil, nil
 	}
 	s := &section{ID: "nodes", Title: "Where the time goes", Legend: m.legend(true),
-		Text: []string{"ONNX Runtime's own profile of a run, folded by block: a block's nodes are one part, other nodes are one by operator. With " + m.cellName(n.Cell) + ". Profiling itself takes some time, and what nodes leave of a run is between them."}}
+		Text: []string{"ONNX Runtime's own profile of a run, folded by kind and by block, in the faster half of runs; what the profiler takes is taken off. Inputs: " + m.cellName(n.Cell) + "."}}
 	all := append([]comparison.SideTimes{n.A}, n.Sides...)
 	at := func(side int) string {
 		if side == 0 {
@@ -25,64 +25,109 @@ func (m *model) nodes() (*section, error) {
 		}
 		return fmt.Sprintf("/node_times/sides/%d", side-1)
 	}
-	type found struct{ side, part int }
-	places := map[string][]found{}
-	most := map[string]float64{}
-	var names []string
-	var values []float64
-	for i, one := range all {
-		values = append(values, one.RunMS)
-		for k, part := range one.Parts {
-			if places[part.Part] == nil {
-				names = append(names, part.Part)
-			}
-			places[part.Part] = append(places[part.Part], found{i, k})
-			most[part.Part] = max(most[part.Part], part.MS)
-			values = append(values, part.MS)
-		}
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(most[b], most[a]) })
-	left := max(len(names)-maxParts, 0)
-	names = names[:len(names)-left]
-	t := table{Head: []head{{"part", false}}}
-	for i, one := range all {
-		name := one.Name
-		if i == 0 {
-			name = "a: " + name
-		}
-		t.Head = append(t.Head, head{name + ", ms", true}, head{"nodes", true})
-	}
-	var groups []bar
-	digits := max(decimals(values[:len(all)]), 2)
-	for _, name := range names {
-		b := bar{name: name, values: make([]float64, len(all))}
-		row := make([]cell, 1+2*len(all))
-		row[0] = text(name)
-		for _, f := range places[name] {
-			part := all[f.side].Parts[f.part]
-			path := fmt.Sprintf("%s/parts/%d", at(f.side), f.part)
-			b.values[f.side] = part.MS
-			row[1+2*f.side], row[2+2*f.side] = one(num(part.MS, path+"/ms", fixed(part.MS, digits))), count(part.Nodes, path+"/nodes")
-		}
-		groups, t.Rows = append(groups, b), append(t.Rows, row)
-	}
-	row := []cell{text("the whole run")}
+	kinds, blocks := newFolded(len(all)), newFolded(len(all))
+	var whole []float64
 	for i, side := range all {
-		row = append(row, one(num(side.RunMS, at(i)+"/run_ms", fixed(side.RunMS, digits))), text(""))
+		whole = append(whole, side.RunMS)
+		for k, part := range side.Parts {
+			kinds.add(part.Part, "", i, part.MS, fmt.Sprintf("%s/parts/%d/ms", at(i), k))
+		}
+		for k, block := range side.Blocks {
+			blocks.add(block.Node, block.Kind, i, block.MS, fmt.Sprintf("%s/blocks/%d/ms", at(i), k))
+		}
 	}
-	t.Rows = append(t.Rows, row)
-	if left > 0 {
-		t.More = fmt.Sprintf("%d more parts, none longer than these, are in the raw data.", left)
+	digits := max(decimals(whole), 2)
+	heads := func(first ...head) []head {
+		for i, side := range all {
+			name := side.Name
+			if i == 0 {
+				name = "a: " + name
+			}
+			first = append(first, head{name + ", ms", true})
+		}
+		return first
+	}
+	// Parts.
+	t := table{Head: heads(head{"part of a run", false})}
+	var groups []bar
+	rest := kinds.longest(maxParts)
+	for _, f := range kinds.list {
+		groups = append(groups, bar{f.name, f.ms})
+		t.Rows = append(t.Rows, append([]cell{text(f.name)}, f.cells(digits)...))
+	}
+	between, run := []cell{text("between nodes")}, []cell{text("the whole run")}
+	for i, side := range all {
+		between = append(between, one(num(side.BetweenMS, at(i)+"/between_ms", fixed(side.BetweenMS, digits))))
+		run = append(run, one(num(side.RunMS, at(i)+"/run_ms", fixed(side.RunMS, digits))))
+	}
+	t.Rows = append(t.Rows, between, run)
+	if rest > 0 {
+		t.More = fmt.Sprintf("%s, none longer than these, in the raw data.", plural(rest, "more part"))
 	}
 	if len(groups) > 0 {
-		c, err := bars(groups, "ms a run", "Time by part of the model")
+		c, err := bars(groups, "ms a run", "Time by part of a run")
 		if err != nil {
 			return nil, err
 		}
 		s.Charts = append(s.Charts, c)
 	}
 	s.Tables = append(s.Tables, t)
+	// Blocks.
+	if rest = blocks.longest(maxBlocks); len(blocks.list) == 0 {
+		return s, nil
+	}
+	t = table{Head: heads(head{"block", false}, head{"kind", false})}
+	for _, f := range blocks.list {
+		t.Rows = append(t.Rows, append([]cell{code(f.name), text(f.kind)}, f.cells(digits)...))
+	}
+	if rest > 0 {
+		t.More = fmt.Sprintf("%s, none longer than these, in the raw data.", plural(rest, "more block"))
+	}
+	s.Tables = append(s.Tables, t)
 	return s, nil
+}
+
+// folded are times of all sides by a name.
+type folded struct {
+	sides int
+	at    map[string]*foldedPart
+	list  []*foldedPart
+}
+
+type foldedPart struct {
+	name, kind string
+	ms         []float64
+	at         []string // "" for a side that has none
+}
+
+func newFolded(sides int) *folded { return &folded{sides: sides, at: map[string]*foldedPart{}} }
+
+func (f *folded) add(name, kind string, side int, ms float64, at string) {
+	p := f.at[name]
+	if p == nil {
+		p = &foldedPart{name, kind, make([]float64, f.sides), make([]string, f.sides)}
+		f.at[name], f.list = p, append(f.list, p)
+	}
+	p.ms[side], p.at[side] = ms, at
+}
+
+// longest leaves those that take longest on any side, and says how many it leaves out.
+func (f *folded) longest(most int) (left int) {
+	slices.SortStableFunc(f.list, func(a, b *foldedPart) int { return cmp.Compare(slices.Max(b.ms), slices.Max(a.ms)) })
+	left = max(len(f.list)-most, 0)
+	f.list = f.list[:len(f.list)-left]
+	return left
+}
+
+func (p *foldedPart) cells(digits int) (list []cell) {
+	for i, at := range p.at {
+		if at == "" {
+			list = append(list, text(""))
+			continue
+		}
+		list = append(list, one(num(p.ms[i], at, fixed(p.ms[i], digits))))
+	}
+	return list
 }
 
 // memory is the section of peak RSS.

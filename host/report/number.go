@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -119,20 +118,6 @@ func megabytes(bytes int64, at string) cell {
 		return text("not known")
 	}
 	return one(scaled(float64(bytes), 1e-6, at, fixed(float64(bytes)/1e6, 1)))
-}
-
-// bounds are the least and the greatest speed-up of a side, with the cells they are of.
-func bounds(cells []comparison.Cell, side int) (low, high int) {
-	of := func(i int) float64 { return cells[i].Sides[side].Speedup.Median }
-	for i := range cells {
-		if of(i) < of(low) {
-			low = i
-		}
-		if of(i) > of(high) {
-			high = i
-		}
-	}
-	return low, high
 }
 
 // thin takes at most n of a list, evenly.

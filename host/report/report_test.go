@@ -54,6 +54,7 @@ func TestAlone(t *testing.T) {
 // TestVerdict: what stands on top.
 func TestVerdict(t *testing.T) {
 	faster := statistics.Speedup{Median: 1.5, CI95: [2]float64{1.4, 1.6}, Significant: true}
+	much := statistics.Speedup{Median: 3, CI95: [2]float64{2, 4}, Significant: true}
 	slower := statistics.Speedup{Median: 0.8, CI95: [2]float64{0.7, 0.9}, Significant: true}
 	even := statistics.Speedup{Median: 1.01, CI95: [2]float64{0.9, 1.1}}
 	wide := []comparison.Axis{{Name: "sequence", Lengths: []int64{16, 64}}}
@@ -70,10 +71,12 @@ func TestVerdict(t *testing.T) {
 		{nil, [][]statistics.Speedup{{faster}}, 0, "bad", "No side answers as none does"},
 		{nil, [][]statistics.Speedup{{slower, faster}}, -1, "good", "other is 1.50× as fast as none"},
 		{nil, [][]statistics.Speedup{{slower, faster}}, 1, "bad", "auto is slower than none: 0.80× as fast"},
-		{wide, [][]statistics.Speedup{{faster}, {faster}}, -1, "good", "auto is 1.50× to 1.50× as fast as none, faster at all 2 sizes"},
-		{wide, [][]statistics.Speedup{{faster}, {even}}, -1, "good", "auto is 1.01× to 1.50× as fast as none, faster at 1 of 2 sizes and nowhere slower"},
-		{wide, [][]statistics.Speedup{{faster}, {slower}}, -1, "even", "auto is 0.80× to 1.50× as fast as none: faster at 1 of 2 sizes, slower at 1"},
-		{wide, [][]statistics.Speedup{{even}, {slower}}, -1, "bad", "auto is 0.80× to 1.01× as fast as none, slower at 1 of 2 sizes"},
+		{wide, [][]statistics.Speedup{{faster}, {faster}}, -1, "good", "auto is 1.50× as fast as none, faster at all 2 sizes"},
+		{wide, [][]statistics.Speedup{{faster}, {even}}, -1, "good", "auto is 1.50× as fast as none at 1 of 2 sizes, no significant difference at the others"},
+		{wide, [][]statistics.Speedup{{faster}, {slower}}, -1, "even", "auto is faster than none at 1 of 2 sizes (1.50×) and slower at 1 (0.80×)"},
+		{wide, [][]statistics.Speedup{{even}, {slower}}, -1, "bad", "auto is 0.80× as fast as none at 1 of 2 sizes, no significant difference at the others"},
+		{wide, [][]statistics.Speedup{{slower}, {slower}}, -1, "bad", "auto is 0.80× as fast as none, slower at all 2 sizes"},
+		{wide, [][]statistics.Speedup{{faster}, {much}}, -1, "good", "auto is 1.50× to 3.00× as fast as none, faster at all 2 sizes"},
 		{wide, [][]statistics.Speedup{{even}, {even}}, -1, "even", "No significant difference in time between auto and none at any of 2 sizes"},
 	} {
 		s := example(shape{sides: []string{"auto", "other"}[:len(c.s[0])], axes: c.axes, rounds: 2, outputs: 1, choices: 2})
