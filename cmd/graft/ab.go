@@ -43,7 +43,7 @@ With --ablation techniques are turned on one at a time instead.`,
 		Example: `  graft ab model.onnx --a none --b auto --dim batch=4 --dim past_sequence_length=960
   graft ab model.onnx --a none --b flash-decode --inputs inputs.npz -o json
   graft ab model.onnx --a auto --b plan.json --rounds 50
-  graft ab model.onnx --b flash-decode,auto --dim batch=1,8 --dim sequence=16,64,256 --report report.html
+  graft ab model.onnx --b flash-decode,auto --dim batch=1,8 --report report.html
   graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json
   graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),

@@ -74,15 +74,15 @@ const (
 func newPlot(label string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
-	face := font.Font{Typeface: "Liberation", Variant: "Sans", Size: fontSize}
+	letters := font.Font{Typeface: "Liberation", Variant: "Sans", Size: fontSize}
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.LineStyle.Color = inkOne.colour()
 		a.LineStyle.Width = 0.75
 		a.Tick.LineStyle.Color = inkOne.colour()
 		a.Tick.LineStyle.Width = 0.75
 		a.Tick.Length = 3
-		a.Tick.Label.Font, a.Tick.Label.Color = face, inkText.colour()
-		a.Label.TextStyle.Font, a.Label.TextStyle.Color = face, inkSoft.colour()
+		a.Tick.Label.Font, a.Tick.Label.Color = letters, inkText.colour()
+		a.Label.TextStyle.Font, a.Label.TextStyle.Color = letters, inkSoft.colour()
 		a.Padding = 4
 	}
 	p.X.Label.Text = short(label, axisLabel)
