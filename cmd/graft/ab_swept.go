@@ -90,7 +90,7 @@ func swept(w *page, s *comparison.Swept, width int) {
 	}
 	w.println()
 	for _, one := range s.Sides {
-		if one.Replaced+s.A.Replaced == 0 && one.Name != s.A.Name && s.ModelB == "" {
+		if !one.Changed && !s.A.Changed && one.Name != s.A.Name && s.ModelB == "" {
 			w.printf("%s replaces nothing, as a: what its times differ by is noise\n", one.Name)
 		}
 	}

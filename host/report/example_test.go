@@ -43,7 +43,7 @@ func example(of shape) *comparison.Swept {
 	s.NodeTimes = &comparison.NodeTimes{A: comparison.SideTimes{Name: "none", Runs: 5, RunMS: 31.75, Parts: []comparison.PartTime{{Part: "attention", Nodes: 24, MS: 17.125}, {Part: "MatMul", Nodes: 8, MS: 11.0625}, {Part: hostile, Nodes: 1, MS: 0.03125}},
 		Blocks: []comparison.BlockTime{{Kind: "attention", Node: "/layer.1/Softmax", MS: 1.5}, {Kind: "attention", Node: hostile, MS: 1.25}}, BetweenMS: -0.125}}
 	for i, name := range of.sides {
-		o := comparison.Opened{Name: name, Plugins: []string{name}, Replaced: of.choices / 2, Blocks: of.choices, LoadMS: 301.5 + float64(i),
+		o := comparison.Opened{Name: name, Plugins: []string{name}, Replaced: of.choices / 2, Blocks: of.choices, Changed: true, LoadMS: 301.5 + float64(i),
 			Footprint: &comparison.Footprint{OpenedRSSBytes: 180_000_001, PeakRSSBytes: 260_000_777}}
 		for c := range of.choices {
 			choice := comparison.Choice{Node: fmt.Sprintf("/layer.%d/%s/Softmax", c, hostile), Kind: "attention", Reason: fmt.Sprintf("expected %d.%dx over the range", c%7, c%10)}

@@ -173,7 +173,7 @@ func (m *model) verdict(p *page) {
 		m.A.Name, strings.Join(m.names(), ", "), sizes, m.Rounds, m.Warmup))
 	var idle []string
 	for i := range m.Sides {
-		if m.Sides[i].Replaced == 0 && m.A.Replaced == 0 && m.Sides[i].Name != "none" && m.ModelB == "" {
+		if !m.Sides[i].Changed && !m.A.Changed && m.Sides[i].Name != m.A.Name && m.ModelB == "" {
 			idle = append(idle, m.Sides[i].Name)
 		}
 	}
