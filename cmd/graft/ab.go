@@ -5,24 +5,18 @@ import (
 	"math"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/plan"
 	reports "github.com/opgraft/graft/host/report"
 	"github.com/opgraft/graft/host/statistics"
 )
 
 func (c *cli) ab() *cobra.Command {
-	var o comparison.Options
-	var dims []string
-	var padding string
+	var f sideFlags
 	var g generationFlags
-	var deadline time.Duration
 	var to string
 	cmd := &cobra.Command{
 		Use:   "ab MODEL.onnx|MODEL_DIR",
@@ -48,11 +42,11 @@ With --ablation techniques are turned on one at a time instead.`,
   graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := sides(o.B)
+			list, err := sides(f.B)
 			if err != nil {
 				return err
 			}
-			o.B, o.Others = list[0], list[1:]
+			f.B, f.Others = list[0], list[1:]
 			if err := reportTo(to); err != nil {
 				return err
 			}
@@ -60,23 +54,19 @@ With --ablation techniques are turned on one at a time instead.`,
 				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
 				}
-				return c.abFolder(cmd, args[0], o, &g, deadline, to)
+				return c.abFolder(cmd, args[0], f.Options, &g, f.deadline, to)
 			}
 			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
 			}
-			mode, err := plan.ParsePadding(padding)
-			if err != nil {
-				return misused("--padding", err)
-			}
-			o.Padding = mode
-			if o.Inputs.Dims, o.Axes, err = lengths(dims); err != nil {
+			if err := f.parse(); err != nil {
 				return err
 			}
+			o := f.Options
 			o.Unoptimized = true
 			p := c.progress("comparing")
 			o.Step, o.Progress = p.say, p.set
-			j := comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: deadline, Memory: to != "",
+			j := comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: f.deadline, Memory: to != "",
 				Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }}
 			s, err := comparison.SweepApart(cmd.Context(), j)
 			if err == nil && to != "" {
@@ -102,22 +92,8 @@ With --ablation techniques are turned on one at a time instead.`,
 		},
 	}
 	g.register(cmd)
-	f := cmd.Flags()
-	f.StringVar(&o.A, "a", "none", "operators of the first side: none, auto, a plugin's name, a plan file, or for folders what generate --attention takes")
-	f.StringVar(&o.B, "b", "auto", "operators of the second side, or of several with commas between, each compared with the first")
-	f.StringArrayVar(&dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); name=length,length,... compares with each of them, several such with each combination; may be repeated")
-	f.StringVar(&o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are synthetic")
-	between(f, &o.Inputs.Seed, "seed", 1, 0, math.MaxUint64, "seed of synthetic inputs")
-	between(f, &o.Rounds, "rounds", 15, 1, 1_000_000, "rounds of A B B A")
-	between(f, &o.Warmup, "warmup", 3, 1, 1_000_000, "runs of each side before timing")
-	between(f, &o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
-	f.BoolVar(&o.Force, "force", false, "use operators whatever they are expected to gain")
-	between(f, &deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening all sides may take, or a round, or of a folder opening one side or generating once: then a plugin hangs")
-	f.BoolVar(&o.QuantizationNoise, "accept-quantization-noise", false, acceptNoise)
-	f.StringVar(&padding, "padding", "exact", paddingHelp)
-	f.StringVar(&to, "report", "", "HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")
-	between(f, &o.Absolute, "absolute", 0, 0, math.MaxFloat32, "absolute tolerance of answers (default: the data type's)")
-	between(f, &o.Relative, "relative", 0, 0, math.MaxFloat32, "relative tolerance of answers (default: the data type's)")
+	f.register(cmd.Flags())
+	cmd.Flags().StringVar(&to, "report", "", "HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")
 	return cmd
 }
 
