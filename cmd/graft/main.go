@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/bisect"
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
@@ -44,6 +45,7 @@ func tasks() map[string]worker.Handler {
 	maps.Copy(list, generations.Tasks())
 	maps.Copy(list, trial.Tasks())
 	maps.Copy(list, runs.Tasks())
+	maps.Copy(list, bisect.Tasks())
 	return list
 }
 
@@ -119,7 +121,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		return helped(cmd, flagError(err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.profile(), c.generate(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.ab(), c.bisect(), c.profile(), c.generate(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	return root

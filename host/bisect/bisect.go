@@ -3,6 +3,7 @@
 package bisect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,12 @@ type Result struct {
 	Model         string    `json:"model"`
 	A             string    `json:"a"`
 	B             string    `json:"b"`
-	Searched      string    `json:"searched"` // "answers" or "time"
-	Blocks        int       `json:"blocks"`   // that B has other operators for than A
-	Probes        int       `json:"probes"`   // children that compared
-	Whole         Outcome   `json:"whole"`    // of all of B's blocks together
-	Culprits      []Culprit `json:"culprits"` // empty where B does as A
+	Searched      string    `json:"searched"`         // "answers" or "time"
+	Rounds        int       `json:"rounds,omitempty"` // of A B B A of a probe, where times were searched
+	Blocks        int       `json:"blocks"`           // that B has other operators for than A
+	Probes        int       `json:"probes"`           // children that compared
+	Whole         Outcome   `json:"whole"`            // of all of B's blocks together
+	Culprits      []Culprit `json:"culprits"`         // empty where B does as A
 }
 
 // Culprit is a smallest set of blocks with which B does otherwise than A: of several, it takes all.
@@ -91,6 +93,8 @@ type Outcome struct {
 	Detail  string                    `json:"detail,omitempty"`  // what failed
 	Outputs []comparison.OutputParity `json:"outputs,omitempty"` // of the model, that differ
 	Speedup *statistics.Speedup       `json:"speedup,omitempty"` // over A, where times were searched
+	// LongerMS is how much longer than A's a run takes, of the medians.
+	LongerMS float64 `json:"longer_ms,omitempty"`
 }
 
 // run is a search under way.
@@ -118,7 +122,7 @@ func Apart(ctx context.Context, j Job) (*Result, error) {
 	defer folder.Remove()
 	r := &run{Job: j, folder: folder, tried: map[string]Outcome{}, result: &Result{SchemaVersion: 2, Model: j.Model, A: j.Options.A, B: j.Options.B, Searched: "answers", Culprits: []Culprit{}}}
 	if j.Slower {
-		r.result.Searched = "time"
+		r.result.Searched, r.result.Rounds = "time", cmp.Or(j.Options.Rounds, 15)
 	}
 	if err := r.plan(ctx); err != nil {
 		return nil, err

@@ -191,13 +191,16 @@ func (x *extraction) slice(a *patch.Analysis, c *Culprit, parts []int, cut bool)
 	var outputs []*graph.Value
 	if c.First != nil {
 		outputs = append(outputs, a.Graph.Lookup(c.First.Name))
-	} else {
-		for _, i := range parts {
-			for _, u := range x.units[i].choices {
-				for _, name := range u.Outputs {
-					if v := a.Graph.Lookup(name); v != nil && v.Producer != nil && (len(v.Uses) > 0 || v.IsOutput) {
-						outputs = append(outputs, v)
-					}
+	}
+	for _, i := range parts {
+		for _, u := range x.units[i].choices {
+			if c.First != nil && len(c.Blocks) == 1 {
+				break // others take every block
+			}
+			for _, name := range u.Outputs {
+				v := a.Graph.Lookup(name)
+				if v != nil && v.Producer != nil && (len(v.Uses) > 0 || v.IsOutput) && !slices.Contains(outputs, v) {
+					outputs = append(outputs, v)
 				}
 			}
 		}

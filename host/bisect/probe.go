@@ -19,6 +19,10 @@ import (
 // slowdown is the speed-up below which a side is slower: less is not worth a search.
 const slowdown = 0.98
 
+// share is the part of what a block of B takes longer on average from which on a block is a culprit: operators that cost their call and
+// no more are none beside one that is slow.
+const share = 0.5
+
 // unit is what is tried as one: a block, or the blocks that stand only together.
 type unit struct {
 	choices []choice
@@ -98,6 +102,9 @@ func (r *run) probe(ctx context.Context, parts []int) (Outcome, error) {
 		return Outcome{}, err
 	}
 	o, err := r.side(ctx, len(parts), path)
+	if o.How == Slower && o.LongerMS < share*r.result.Whole.LongerMS*float64(len(parts))/float64(len(r.units)) {
+		o.How = Equal
+	}
 	if err == nil {
 		r.tried[key] = o
 	}
@@ -153,7 +160,7 @@ func (r *run) slower(ctx context.Context, j comparison.Job) (o Outcome, err erro
 		if err != nil {
 			return failed(ctx, err)
 		}
-		if o = (Outcome{How: Equal, Speedup: &found.Speedup}); !found.Speedup.Significant || found.Speedup.Median > slowdown {
+		if o = (Outcome{How: Equal, Speedup: &found.Speedup, LongerMS: found.B.MedianMS - found.A.MedianMS}); !found.Speedup.Significant || found.Speedup.Median > slowdown {
 			return o, nil
 		}
 	}
