@@ -57,6 +57,9 @@ graft ab command that shows it there. Exit code 5 when a culprit is found, 0 whe
 			if len(r.Culprits) == 0 {
 				return nil
 			}
+			if j.Plan != "" {
+				c.say("wrote %s", j.Plan)
+			}
 			return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%s between %s and %s", verdictOf(r), r.A, r.B), Fix: remedy(r)}
 		},
 	}
@@ -64,6 +67,7 @@ graft ab command that shows it there. Exit code 5 when a culprit is found, 0 whe
 	f := cmd.Flags()
 	f.BoolVar(&j.Slower, "slower", false, "find what takes longer, instead of what answers otherwise")
 	f.StringVar(&j.Extract, "extract", "", "an empty or new folder for the culprit's part of the model and its inputs; of several culprits, folders 1, 2, ... in it")
+	f.StringVar(&j.Plan, "write-plan", "", "write B's choices without the culprits to a plan file, where there are culprits")
 	f.Lookup("b").Usage = "operators of the side with the culprit"
 	f.Lookup("deadline").Usage = "how long a probe may take (default: ten times what side A takes, from 30s to 10m): then a plugin hangs"
 	return cmd
@@ -87,7 +91,7 @@ func remedy(r *bisect.Result) string {
 			return "--padding keep leaves padding in"
 		}
 	}
-	return "a plan file without these blocks (graft inspect --write-plan) leaves them out; report it to the plugin's author"
+	return "--write-plan writes a plan without these blocks; report it to the plugin's author"
 }
 
 // bisected prints a result for people.
@@ -105,10 +109,15 @@ func bisected(w *page, r *bisect.Result) {
 	}
 	w.printf("%d probes of %d blocks: %d culprit%s\n", r.Probes, r.Blocks, len(r.Culprits), plural(len(r.Culprits)))
 	for i := range r.Culprits {
-		w.println()
-		culprit(w, r, &r.Culprits[i], i+1)
+		if r.Culprits[i].Like == 0 || i == 0 || r.Culprits[i-1].Like == 0 {
+			w.println()
+		}
+		culprit(w, &r.Culprits[i], i+1)
 	}
 }
+
+// shownOutputs is how many outputs that differ are listed for people.
+const shownOutputs = 3
 
 func plural(n int) string {
 	if n == 1 {
@@ -117,7 +126,7 @@ func plural(n int) string {
 	return "s"
 }
 
-func culprit(w *page, r *bisect.Result, c *bisect.Culprit, number int) {
+func culprit(w *page, c *bisect.Culprit, number int) {
 	rows := [][]string{}
 	for _, b := range c.Blocks {
 		with := b.Operator + " of " + b.Plugin
@@ -138,9 +147,19 @@ func culprit(w *page, r *bisect.Result, c *bisect.Culprit, number int) {
 	default:
 		head = "b " + head
 	}
+	if c.Like > 0 {
+		head = fmt.Sprintf("as %d", c.Like)
+	}
 	w.printf("%d. %s\n", number, head)
 	w.table(rows)
-	for _, o := range c.Outcome.Outputs {
+	if c.Like > 0 {
+		return
+	}
+	for i, o := range c.Outcome.Outputs {
+		if i == shownOutputs {
+			w.printf("  ... %d more outputs, see -o json\n", len(c.Outcome.Outputs)-i)
+			break
+		}
 		w.printf("  output %s: %s\n", o.Name, off(o.Problem, o.MaxAbsolute, o.MaxRelative, o.Disagree))
 	}
 	if t := c.First; t != nil {

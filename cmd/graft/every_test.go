@@ -26,6 +26,7 @@ import (
 var everyCommand = map[string][]string{
 	"graft":                {"", "--version", "MODEL", "--MODEL"},
 	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
+	"graft bisect":         {"MODEL --b flash-decode --force", "MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
 	"graft completion":     {"bash", "zsh", "fish", "powershell"},
 	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
 	"graft embed":          {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},

@@ -102,7 +102,8 @@ func (c *cli) root() *cobra.Command {
 and swaps them in. The model file stays, the answers stay; time and memory shrink.
 
 Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
-3 verification failed, 4 incompatible plugin, 5 answers differ, 130 interrupted.`,
+3 verification failed, 4 incompatible plugin, 5 answers differ or a culprit found,
+130 interrupted.`,
 		Version:           buildVersion(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,

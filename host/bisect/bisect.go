@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type Job struct {
 	Options comparison.Options // whose B does otherwise than A
 	Slower  bool               // search for what takes longer, not for other answers
 	Extract string             // the folder that extracts are written to; "" for none
+	Plan    string             // the plan file of B without the culprits, which is written where there are some; "" for none
 	Runtime string             // path of ONNX Runtime's library; "" to find it
 	Folders []string           // of plugins, searched first
 	// Deadline is how long a probe may take; 0 is ten times what A takes, from half a minute to comparison.DefaultDeadline.
@@ -32,8 +34,6 @@ type Job struct {
 	Output io.Writer
 	// Refused is told of plugins that were left out; nil for silence.
 	Refused func(why string)
-	// Probed is told of every probe: of how many blocks, and what came of it; nil for silence.
-	Probed func(blocks int, outcome string)
 }
 
 // Result is what was found.
@@ -56,6 +56,9 @@ type Culprit struct {
 	// Padding says that it takes the removal of padding, which stands in no block.
 	Padding bool    `json:"padding,omitempty"`
 	Outcome Outcome `json:"outcome"`
+	// Like is the number, from 1, of an earlier culprit of the same operators that does the same. What that has of a first tensor and
+	// an extract is not done again; 0 for none.
+	Like int `json:"like,omitempty"`
 	// First is the first value, in the model's order, that leaves the tolerance; nil where the run failed, took longer, or no value inside does.
 	First   *Tensor  `json:"first_tensor,omitempty"`
 	Extract *Extract `json:"extract,omitempty"`
@@ -150,7 +153,14 @@ func Apart(ctx context.Context, j Job) (*Result, error) {
 		}
 		r.result.Culprits = append(r.result.Culprits, c)
 	}
-	return r.result, r.extract(ctx, sets)
+	if err := r.extract(ctx, sets); err != nil || j.Plan == "" {
+		return r.result, err
+	}
+	var rest []int
+	for i := range r.units {
+		rest = append(rest, i)
+	}
+	return r.result, write(j.Plan, r.chosen(without(rest, slices.Concat(sets...))))
 }
 
 // plan asks which blocks B has other operators for.
@@ -212,10 +222,22 @@ func (r *run) culprit(ctx context.Context, parts []int) (c Culprit, err error) {
 		}
 		c.Padding = c.Padding || r.units[i].padding
 	}
-	if c.Outcome.How == Differs {
+	for i := range r.result.Culprits {
+		if r.result.Culprits[i].alike(&c) && c.Like == 0 {
+			c.Like = i + 1
+		}
+	}
+	if c.Outcome.How == Differs && c.Like == 0 {
 		c.First, err = r.trace(ctx, parts)
 	}
 	return c, err
+}
+
+// alike says of two culprits that the same operators do the same.
+func (c *Culprit) alike(d *Culprit) bool {
+	return c.Outcome.How == d.Outcome.How && c.Padding == d.Padding && slices.EqualFunc(c.Blocks, d.Blocks, func(a, b Block) bool {
+		return a.Plugin == b.Plugin && a.Operator == b.Operator && a.OperatorA == b.OperatorA
+	})
 }
 
 func (r *run) step(what string) {

@@ -56,7 +56,8 @@ type extraction struct {
 	fed     *inputs.Batch
 }
 
-// extract writes an extract of each culprit, all in one step: into the folder, or into folders in it that are numbered from 1.
+// extract writes an extract of each culprit that is like no earlier one, all in one step: into the folder, or of several into folders in it with the
+// culprits' numbers.
 func (r *run) extract(ctx context.Context, sets [][]int) error {
 	if r.Extract == "" {
 		return nil
@@ -85,9 +86,13 @@ func (r *run) extract(ctx context.Context, sets [][]int) error {
 	defer beside.Remove()
 	stage := filepath.Join(beside.Path, "extract")
 	x := &extraction{r, l, m, fed}
+	several := slices.ContainsFunc(r.result.Culprits[1:], func(c Culprit) bool { return c.Like == 0 })
 	for i := range r.result.Culprits {
+		if r.result.Culprits[i].Like > 0 {
+			continue
+		}
 		at, final := stage, r.Extract
-		if len(r.result.Culprits) > 1 {
+		if several {
 			at, final = filepath.Join(at, strconv.Itoa(i+1)), filepath.Join(final, strconv.Itoa(i+1))
 		}
 		if err := os.MkdirAll(at, 0o755); err != nil {

@@ -12,8 +12,7 @@ type search struct {
 }
 
 // culprits are sets of the parts 0 to n-1, apart from each other, each of which fails and no smaller part of which that was tried does: one of several
-// parts fails by their interaction. Without them the other parts do not fail. The order is that in which they were found. The sets are
-// found by delta debugging (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002).
+// parts fails by their interaction. Without them the other parts do not fail. The order is that in which they were found.
 func (s *search) culprits(n int) ([][]int, error) {
 	var rest []int
 	for i := range n {
@@ -25,17 +24,44 @@ func (s *search) culprits(n int) ([][]int, error) {
 		if err != nil || !failed {
 			return found, err
 		}
-		least, err := s.minimal(rest)
+		more, err := s.blame(rest)
 		if err != nil {
 			return found, err
 		}
-		found = append(found, least)
-		rest = without(rest, least)
+		found = append(found, more...)
+		rest = without(rest, slices.Concat(more...))
 	}
 	return found, nil
 }
 
-// minimal is a smallest set of parts which together fail: leaving any of it out, they do not.
+// blame finds some of the culprits among parts that fail: in each half that does, and where none does, what of both it takes.
+func (s *search) blame(parts []int) (found [][]int, err error) {
+	if len(parts) == 1 {
+		return [][]int{parts}, nil
+	}
+	for _, half := range [][]int{parts[:len(parts)/2], parts[len(parts)/2:]} {
+		failed, err := s.try(half)
+		if err != nil {
+			return nil, err
+		}
+		if !failed {
+			continue
+		}
+		more, err := s.blame(half)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	least, err := s.minimal(parts)
+	return [][]int{least}, err
+}
+
+// minimal is a smallest set of parts which together fail: leaving any of it out, they do not. It is found by delta debugging (Zeller and
+// Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002).
 func (s *search) minimal(parts []int) ([]int, error) {
 	for pieces := 2; len(parts) > 1; {
 		smaller, one, err := s.reduce(parts, pieces)

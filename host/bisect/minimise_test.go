@@ -19,7 +19,7 @@ func TestCulprits(t *testing.T) {
 		{"nothing fails", 12, nil, nil, 1},
 		{"no parts", 0, [][]int{{0}}, nil, 0},
 		{"one of one", 1, [][]int{{0}}, [][]int{{0}}, 1},
-		{"the first of 64", 64, [][]int{{0}}, [][]int{{0}}, 8},
+		{"the first of 64", 64, [][]int{{0}}, [][]int{{0}}, 14},
 		{"the last of 64", 64, [][]int{{63}}, [][]int{{63}}, 14},
 		{"two by themselves", 64, [][]int{{5}, {40}}, [][]int{{5}, {40}}, 26},
 		{"neighbours by themselves", 10, [][]int{{4}, {5}}, [][]int{{4}, {5}}, 18},
@@ -27,6 +27,7 @@ func TestCulprits(t *testing.T) {
 		{"two together and one by itself", 16, [][]int{{1, 9}, {12}}, [][]int{{12}, {1, 9}}, 70},
 		{"three together", 12, [][]int{{0, 5, 11}}, [][]int{{0, 5, 11}}, 90},
 		{"all of them", 5, [][]int{{0}, {1}, {2}, {3}, {4}}, [][]int{{0}, {1}, {2}, {3}, {4}}, 20},
+		{"all of 74", 74, ones(74), ones(74), 150},
 		{"all of them together", 4, [][]int{{0, 1, 2, 3}}, [][]int{{0, 1, 2, 3}}, 12},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -59,6 +60,13 @@ func TestCulprits(t *testing.T) {
 	if _, err := s.culprits(6); !errors.Is(err, broken) {
 		t.Errorf("a probe that cannot be made: %v", err)
 	}
+}
+
+func ones(n int) (list [][]int) {
+	for i := range n {
+		list = append(list, []int{i})
+	}
+	return list
 }
 
 // TestCulpritsThatHideEachOther: parts may also make each other's failure vanish. What is found fails.

@@ -117,11 +117,7 @@ func (r *run) side(ctx context.Context, parts int, b string) (Outcome, error) {
 	r.result.Probes++
 	o := r.Options
 	o.B, o.Step, o.Progress = b, nil, nil
-	found, err := r.compare(ctx, r.comparison(o))
-	if err == nil && r.Probed != nil {
-		r.Probed(parts, found.How)
-	}
-	return found, err
+	return r.compare(ctx, r.comparison(o))
 }
 
 func (r *run) comparison(o comparison.Options) comparison.Job {
