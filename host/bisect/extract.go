@@ -106,10 +106,10 @@ func (r *run) extract(ctx context.Context, sets [][]int) error {
 			return err
 		}
 	}
-	if err := os.Rename(stage, r.Extract); err != nil {
+	if err := storage.Place(stage, filepath.Clean(r.Extract)); err != nil {
 		return &diagnostic.Error{Path: r.Extract, Found: "cannot write an extract there: " + diagnostic.Cause(err), Cause: err}
 	}
-	return storage.SyncFolder(filepath.Dir(filepath.Clean(r.Extract)))
+	return nil
 }
 
 // one writes the smallest part of the model that shows a culprit, or what the whole model shows it with.
@@ -151,7 +151,7 @@ func (x *extraction) archived() bool {
 	return true
 }
 
-// part writes the part of the model that makes what a culprit changes, and keeps it where it shows the culprit.
+// part writes the part of the model that makes what a culprit changes, and leaves it there where it shows the culprit.
 func (x *extraction) part(ctx context.Context, at, final string, c *Culprit, parts []int, cut bool) (shown bool, err error) {
 	a, err := patch.View(ctx, x.model, proto.CloneOf(x.model.Proto()))
 	if err != nil {

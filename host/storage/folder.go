@@ -102,3 +102,15 @@ func sweepFolders(in string) {
 		lock.Close()
 	}
 }
+
+// Place moves a finished folder to a path on the same file system, in one step, where nothing is or an empty folder. Its files are on the disk already;
+// their names are when it returns.
+func Place(folder, path string) error {
+	if err := SyncFolder(folder); err != nil {
+		return err
+	}
+	if err := os.Rename(folder, path); err != nil {
+		return err
+	}
+	return SyncFolder(filepath.Dir(path))
+}
