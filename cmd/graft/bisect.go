@@ -40,6 +40,14 @@ graft ab command that shows it there. Exit code 5 when a culprit is found, 0 whe
 			if err := s.parse(); err != nil {
 				return err
 			}
+			if list, err := sides(s.B); err != nil {
+				return err
+			} else if len(list) > 1 {
+				return misuse("--b "+s.B, "one side, whose culprit is searched")
+			}
+			if len(s.Axes) > 0 {
+				return misuse("--dim with several lengths", "one of each, at which b does otherwise than a")
+			}
 			p := c.progress("planning")
 			j.Model, j.Options, j.Runtime, j.Folders, j.Output = args[0], s.Options, c.runtime, c.folders, &printed{to: c.talk}
 			j.Options.Step, j.Refused = p.say, func(why string) { c.say("graft: %s", why) }
@@ -68,6 +76,7 @@ graft ab command that shows it there. Exit code 5 when a culprit is found, 0 whe
 	f.BoolVar(&j.Slower, "slower", false, "find what takes longer, instead of what answers otherwise")
 	f.StringVar(&j.Extract, "extract", "", "an empty or new folder for the culprit's part of the model and its inputs; of several culprits, folders 1, 2, ... in it")
 	f.StringVar(&j.Plan, "write-plan", "", "write B's choices without the culprits to a plan file, where there are culprits")
+	f.Lookup("dim").Usage = "length of an axis: name=length, or input.axis=length, as for graft ab; may be repeated"
 	f.Lookup("b").Usage = "operators of the side with the culprit"
 	f.Lookup("deadline").Usage = "how long a probe may take (default: ten times what side A takes, from 30s to 10m): then a plugin hangs"
 	return cmd
