@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/history"
 	reports "github.com/opgraft/graft/host/report"
 	"github.com/opgraft/graft/host/statistics"
 )
@@ -18,6 +19,7 @@ func (c *cli) ab() *cobra.Command {
 	var f sideFlags
 	var g generationFlags
 	var to string
+	var h historyFlags
 	cmd := &cobra.Command{
 		Use:   "ab MODEL.onnx|MODEL_DIR",
 		Short: "Compare sets of operators on a model: answers first, then interleaved times",
@@ -50,8 +52,11 @@ With --ablation techniques are turned on one at a time instead.`,
 			if err := reportTo(to); err != nil {
 				return err
 			}
+			if err := h.check(f.Rounds); err != nil {
+				return err
+			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative", "save", "require"); err != nil {
 					return err
 				}
 				return c.abFolder(cmd, args[0], f.Options, &g, f.deadline, to)
@@ -85,7 +90,13 @@ With --ablation techniques are turned on one at a time instead.`,
 				content, made := reports.Model(s, reportOptions())
 				err = c.writeReport(to, content, made)
 			}
-			if err != nil || s.OK() {
+			if err == nil {
+				err = h.store(c, s, args[0])
+			}
+			if err == nil && s.OK() {
+				return h.met(args[0], o.A, history.Short(s, h.factor))
+			}
+			if err != nil {
 				return err
 			}
 			return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%v between %s and %s", errDiffers, o.A, strings.Join(s.Differ(), ", "))}
@@ -93,6 +104,8 @@ With --ablation techniques are turned on one at a time instead.`,
 	}
 	g.register(cmd)
 	f.register(cmd.Flags())
+	h.register(cmd.Flags())
+	cmd.AddCommand(c.abList(), c.abShow(), c.abCompare(), c.abRemove())
 	cmd.Flags().StringVar(&to, "report", "", "HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")
 	return cmd
 }

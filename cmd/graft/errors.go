@@ -28,6 +28,7 @@ const (
 var (
 	errUsage   = errors.New("wrong command line")
 	errDiffers = errors.New("the answers differ") // by more than their tolerance
+	errSlower  = errors.New("not as fast as required")
 )
 
 // errSaid is an error whose message has been printed already.
@@ -37,7 +38,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, errUsage):
 		return exitUsage
-	case errors.Is(err, errDiffers):
+	case errors.Is(err, errDiffers), errors.Is(err, errSlower):
 		return exitDiffers
 	case errors.Is(err, refusal.ErrIncompatible):
 		return exitIncompatible

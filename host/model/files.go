@@ -1,7 +1,13 @@
 package model
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
 )
@@ -60,4 +66,30 @@ func (f *Files) Unchanged() error {
 		}
 	}
 	return nil
+}
+
+// SHA256 is the hash of the model's file in hexadecimal, as sha256sum prints it. With external data it is that of lines of "HASH  LOCATION\n", one for
+// the file itself, whose location is empty, and for each file of data, in the order of the locations.
+func (f *Files) SHA256() (string, error) {
+	var lines strings.Builder
+	only := ""
+	for _, location := range sortedKeys(f.found) {
+		file, err := os.Open(f.found[location].path)
+		if err != nil {
+			return "", failure(f.found[location].path, "read the file", err)
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, file)
+		file.Close()
+		if err != nil {
+			return "", failure(f.found[location].path, "read the file", err)
+		}
+		only = hex.EncodeToString(h.Sum(nil))
+		fmt.Fprintf(&lines, "%s  %s\n", only, location)
+	}
+	if len(f.found) == 1 {
+		return only, nil
+	}
+	sum := sha256.Sum256([]byte(lines.String()))
+	return hex.EncodeToString(sum[:]), nil
 }

@@ -37,7 +37,7 @@ func ChangeOf(oldA, oldB, newA, newB []float64) Speedup {
 	s := Speedup{}
 	for i, list := range lists {
 		medians[i] = Median(list)
-		s.Few = s.Few || len(list) < fewRuns
+		s.Few = s.Few || len(list) < FewRuns
 	}
 	s.Median = ratio(medians)
 	r := rand.New(rand.NewPCG(1, 2))

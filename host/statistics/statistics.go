@@ -20,8 +20,8 @@ type Speedup struct {
 	Few bool `json:"few_runs"`
 }
 
-// fewRuns is the number of a side's runs below which Few is set.
-const fewRuns = 10
+// FewRuns is the number of a side's runs below which Few is set.
+const FewRuns = 10
 
 // significance is the level of the U-test.
 const significance = 0.05
@@ -30,7 +30,7 @@ const significance = 0.05
 func SpeedupOf(a, b []float64) Speedup {
 	s := Speedup{Median: Median(a) / Median(b), P: uTest(a, b)}
 	s.CI95 = bootstrap(a, b)
-	s.Few = min(len(a), len(b)) < fewRuns
+	s.Few = min(len(a), len(b)) < FewRuns
 	s.Significant = s.P < significance && (s.CI95[0] > 1 || s.CI95[1] < 1)
 	return s
 }
