@@ -16,7 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/history"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -26,6 +28,10 @@ import (
 var everyCommand = map[string][]string{
 	"graft":                {"", "--version", "MODEL", "--MODEL"},
 	"graft ab":             {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --ablation --input TEXTS --rounds 1"},
+	"graft ab compare":     {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x", "saved MODEL", "MODEL TEXTS"},
+	"graft ab list":        {"", "--model MODEL", "--model TEXTS"},
+	"graft ab rm":          {"saved", "MODEL"},
+	"graft ab show":        {"saved", "MODEL"},
 	"graft bisect":         {"MODEL --b flash-decode --force", "MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
 	"graft completion":     {"bash", "zsh", "fish", "powershell"},
 	"graft doctor":         {"", "--plugins-dir PLUGIN --fix -q"},
@@ -140,6 +146,9 @@ func TestFullDevice(t *testing.T) {
 			for _, form := range forms(line) {
 				os.Remove(s.out)
 				s.ready(t, path)
+				if strings.HasPrefix(path, "graft ab ") {
+					saveResult(t, "")
+				}
 				if path == "graft plugin remove" && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
 					t.Fatal("no plugin to remove")
 				}
@@ -193,6 +202,9 @@ func TestHostileText(t *testing.T) {
 				os.Remove(s.out)
 				os.Remove(s.out + ".graft.json")
 				s.ready(t, path)
+				if strings.HasPrefix(path, "graft ab ") {
+					saveResult(t, hostile)
+				}
 				var out, talk bytes.Buffer
 				args := s.arguments(path, line, "--output="+form)
 				run(args, &out, &talk)
@@ -214,6 +226,28 @@ func TestHostileText(t *testing.T) {
 			}
 		}
 	}
+}
+
+// saveResult stores the result of testdata under the name saved, all of whose other texts end in one.
+func saveResult(t *testing.T, end string) {
+	t.Helper()
+	s, err := history.User()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Find("testdata/result.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Name, r.Graft = "saved", "1.0.0"+end
+	r.Model.Path, r.Result.Environment.CPU, r.Result.Cells[0].Inputs[0].Name = r.Model.Path+end, r.Result.Environment.CPU+end, "x"+end
+	r.Result.A.Name, r.Result.Sides[0].Name, r.Result.Cells[0].Sides[0].Name = "none"+end, "auto"+end, "auto"+end
+	r.Result.Sides[0].Plan = []comparison.Choice{{Node: "Softmax" + end, Kind: "attention", Plugin: "flash-decode" + end, Operator: "FlashDecode" + end}}
+	r.Plugins = []history.Plugin{{Name: "flash-decode" + end, Version: "0.1.0" + end, SHA256: "0" + end}}
+	if err := s.Save(r); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.Folder, "foreign"+strings.ReplaceAll(end, "/", "_")), "{"+end)
 }
 
 func write(t *testing.T, path, text string) {

@@ -76,7 +76,8 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	for _, args := range [][]string{
 		{"doctor", "--measure"}, {"inspect", "model.onnx"}, {"inspect", "model.onnx", "--profile"}, {"profile", "model.onnx", "--rounds", "1"}, {"patch", "model.onnx", "-o", "patched.onnx"},
 		{"ab", "model.onnx", "--rounds", "1"}, {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4"},
-		{"bisect", "model.onnx", "--b", "auto"},
+		{"bisect", "model.onnx", "--b", "auto"}, {"ab", "model.onnx", "--rounds", "1", "--save=before"}, {"ab", "list"}, {"ab", "show", "before"},
+		{"ab", "compare", "before", "before"},
 		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
 		{"embed", "models/encoders/embedder", "--input", "words.txt", "-o", "vectors.npy"},
