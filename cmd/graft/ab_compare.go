@@ -94,10 +94,10 @@ func changed(w *page, r *history.Comparison) {
 		rows := [][]string{{"speed-up over a", "", "old", "new", "change", ""}}
 		for _, g := range r.Speedups {
 			rows = append(rows, []string{g.Cell, g.Side, fmt.Sprintf("%.2fx", g.Old.Median), fmt.Sprintf("%.2fx", g.New.Median), delta(g.Change.Median-1, g.Change.Significant),
-				fmt.Sprintf("(95 %% %s to %s, p=%.3f)", percent(g.Change.CI95[0]-1), percent(g.Change.CI95[1]-1), g.Change.P)})
+				fmt.Sprintf("(95 %% %s to %s, p=%.3f)", signedPercent(g.Change.CI95[0]-1), signedPercent(g.Change.CI95[1]-1), g.Change.P)})
 		}
 		if len(r.Speedups) > 1 {
-			rows = append(rows, []string{"geometric mean", "", "", "", percent(r.GeometricMean() - 1), ""})
+			rows = append(rows, []string{"geometric mean", "", "", "", signedPercent(r.GeometricMean() - 1), ""})
 		}
 		w.table(rows)
 	}
@@ -123,10 +123,10 @@ func delta(x float64, significant bool) string {
 	if !significant {
 		return "~"
 	}
-	return percent(x)
+	return signedPercent(x)
 }
 
-func percent(x float64) string {
+func signedPercent(x float64) string {
 	if math.Abs(x) < 5e-5 {
 		x = 0
 	}

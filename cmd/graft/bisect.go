@@ -112,7 +112,7 @@ func bisected(w *page, r *bisect.Result) {
 	if len(r.Culprits) == 0 {
 		w.printf("b (%s) %s a (%s): no culprit among %d blocks\n", r.B, what, r.A, r.Blocks)
 		if s := r.Whole.Speedup; s != nil {
-			w.printf("%s\n", faster(*s, 2*r.Rounds))
+			w.printf("%s\n", faster("b", *s, 2*r.Rounds))
 		}
 		return
 	}

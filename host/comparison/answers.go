@@ -3,8 +3,6 @@ package comparison
 import (
 	"context"
 
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/worker"
 )
 
@@ -26,9 +24,4 @@ func AnswersApart(ctx context.Context, j Job) (*Result, error) {
 		return nil, err
 	}
 	return newSwept(j.Model, j.Options, opened, []Cell{*c}).Result(), nil
-}
-
-// PlanOptions are those that the name of a side stands for, which is not none: auto, a plugin's name or a plan file.
-func PlanOptions(set *loaded.Set, name string, o Options) (plan.Options, error) {
-	return planOptions(set, name, o)
 }
