@@ -116,7 +116,7 @@ func bisected(w *page, r *bisect.Result) {
 		}
 		return
 	}
-	w.printf("%d probes of %d blocks: %d %s\n", r.Probes, r.Blocks, plural(len(r.Culprits), "culprit"))
+	w.printf("%d probes of %d blocks: %s\n", r.Probes, r.Blocks, plural(len(r.Culprits), "culprit"))
 	for i := range r.Culprits {
 		if r.Culprits[i].Like == 0 || i == 0 || r.Culprits[i-1].Like == 0 {
 			w.println()
