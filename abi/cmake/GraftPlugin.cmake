@@ -15,13 +15,13 @@
 # Vector code by itself, without any runtime, as graft/isa.h describes it: for plugins, tests and benchmarks,
 # which link it. Needs Highway's headers (apt: libhwy-dev).
 #
-# GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18)
+# GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18), where sources need more of it than the kit
 # GRAFT_SANITIZE      ON: address and undefined-behaviour sanitizers, for tests
 
 include_guard(GLOBAL)
 
 set(GRAFT_ABI_DIR "${CMAKE_CURRENT_LIST_DIR}/..")
-set(GRAFT_ORT_INCLUDE "" CACHE PATH "folder of onnxruntime_c_api.h")
+set(GRAFT_ORT_INCLUDE "" CACHE PATH "folder of onnxruntime_c_api.h; the kit brings what it uses itself")
 set(GRAFT_PLUGIN_OUTPUT "${CMAKE_BINARY_DIR}/plugins" CACHE PATH "where plugin folders are made")
 option(GRAFT_SANITIZE "build with address and undefined-behaviour sanitizers" OFF)
 
@@ -29,12 +29,13 @@ option(GRAFT_SANITIZE "build with address and undefined-behaviour sanitizers" OF
 add_library(graft_kit INTERFACE)
 target_include_directories(graft_kit INTERFACE "${GRAFT_ABI_DIR}" "${GRAFT_ABI_DIR}/kit")
 target_compile_features(graft_kit INTERFACE cxx_std_17)
-if(NOT EXISTS "${GRAFT_ORT_INCLUDE}/onnxruntime_c_api.h")
-  message(FATAL_ERROR "graft: no onnxruntime_c_api.h in GRAFT_ORT_INCLUDE='${GRAFT_ORT_INCLUDE}'. "
-          "It comes with ONNX Runtime, or with the Go module: "
-          "cmake -DGRAFT_ORT_INCLUDE=$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go)")
+if(GRAFT_ORT_INCLUDE)
+  if(NOT EXISTS "${GRAFT_ORT_INCLUDE}/onnxruntime_c_api.h")
+    message(FATAL_ERROR "graft: no onnxruntime_c_api.h in GRAFT_ORT_INCLUDE='${GRAFT_ORT_INCLUDE}'; "
+            "leave it out: what the kit uses of it is in graft_ort.h")
+  endif()
+  target_include_directories(graft_kit SYSTEM INTERFACE "${GRAFT_ORT_INCLUDE}")
 endif()
-target_include_directories(graft_kit SYSTEM INTERFACE "${GRAFT_ORT_INCLUDE}")
 
 if(GRAFT_SANITIZE)
   set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)

@@ -1,3 +1,4 @@
+// Package conformance holds the plugins that make builds, and some that break its rules, to the C ABI.
 package conformance
 
 import (
@@ -9,8 +10,12 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
+
+// checks are those that a case goes through beside its answers.
+const checks = 4
 
 // build compiles the sources of a plugin folder beside a copy of its manifest, and opens it.
 func build(t *testing.T, source, library string) *plugin.Plugin {
@@ -60,14 +65,18 @@ func build(t *testing.T, source, library string) *plugin.Plugin {
 func problems(t *testing.T, p *plugin.Plugin) (found map[string]string, passed int) {
 	t.Helper()
 	found = map[string]string{}
-	if err := Check(t.Context(), p, func(r Result) {
-		if r.Problem == "" {
-			passed++
-			return
+	for i := range p.Manifest.Cases {
+		list, err := conformance.Rules(t.Context(), p, &p.Manifest.Cases[i])
+		if err != nil {
+			t.Fatal(err)
 		}
-		found[r.Case+": "+r.Check] = r.Problem
-	}); err != nil {
-		t.Fatal(err)
+		for _, r := range list {
+			if r.Problem == "" {
+				passed++
+			} else {
+				found[r.Case+": "+r.Check] = r.Problem
+			}
+		}
 	}
 	return found, passed
 }
@@ -78,13 +87,13 @@ func TestCheckPasses(t *testing.T) {
 	for what, problem := range found {
 		t.Errorf("%s: %s", what, problem)
 	}
-	if want := len(p.Manifest.Cases) * (1 + len(checks)); passed != want {
+	if want := len(p.Manifest.Cases) * (1 + checks); passed != want {
 		t.Errorf("%d checks passed, need %d", passed, want)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Check(ctx, p, func(Result) {}); err == nil {
+	if _, err := conformance.Rules(ctx, p, &p.Manifest.Cases[0]); err == nil {
 		t.Error("found no error after the context ended, need context.Canceled")
 	}
 }
@@ -154,7 +163,7 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	found, passed := problems(t, build(t, folder, "libsoft_shrink.so"))
-	if len(found) > 0 || passed != 1+len(checks) {
-		t.Errorf("found %v, %d checks passed, need none and %d", found, passed, 1+len(checks))
+	if len(found) > 0 || passed != 1+checks {
+		t.Errorf("found %v, %d checks passed, need none and %d", found, passed, 1+checks)
 	}
 }

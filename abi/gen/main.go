@@ -1,5 +1,6 @@
 // Command gen writes what follows from graft_plugin.h and graft_cache.h: the Go mirror of their structs,
-// constants and functions, and the sizes and offsets of structs that both sides assert.
+// constants and functions, Rust's, and the sizes and offsets of structs that all sides assert. From ONNX Runtime's
+// C header it takes what the kits use of it, for C and for Rust.
 //
 //	go run ./abi/gen        (from the repository's root; go generate ./host/abi does the same)
 //
@@ -24,6 +25,9 @@ const (
 	cachePath  = "abi/graft_cache.h"
 	layoutPath = "host/abi/layout_gen_test.go"
 	assertPath = "abi/graft_plugin_layout.h"
+	ortPath    = "abi/graft_ort.h"
+	rustPath   = "abi/rust/src/abi.rs"
+	rustORTAt  = "abi/rust/src/ort.rs"
 )
 
 // mirrors are the Go files of the headers.
@@ -56,11 +60,14 @@ func run(root string) error {
 // generate returns the contents of the files that follow from the headers under root.
 func generate(root string) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	for _, path := range []string{headerPath, cachePath} {
+	var headers []*header
+	paths := []string{headerPath, cachePath}
+	for _, path := range paths {
 		h, err := read(root, path)
 		if err != nil {
 			return nil, err
 		}
+		headers = append(headers, h)
 		if files[mirrors[path]], err = goMirror(path, h); err != nil {
 			return nil, err
 		}
@@ -72,6 +79,19 @@ func generate(root string) (map[string][]byte, error) {
 		}
 		files[assertPath] = cAsserts(h)
 	}
+	var err error
+	if files[rustPath], err = rustMirror(paths, headers); err != nil {
+		return nil, err
+	}
+	text, err := ortHeaders()
+	if err != nil {
+		return nil, err
+	}
+	o, err := parseORT(text)
+	if err != nil {
+		return nil, err
+	}
+	files[ortPath], files[rustORTAt] = cORT(o), rustORT(o)
 	return files, nil
 }
 

@@ -37,6 +37,7 @@ func (c *cli) plugin() *cobra.Command {
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch(),
 		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust())
+	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginSDK())
 	return cmd
 }
 

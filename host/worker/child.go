@@ -51,6 +51,8 @@ type Options struct {
 	// Driver is set where the child uses a device's driver. Drivers may try to start helpers, so that this is an
 	// error and does not end the child.
 	Driver bool
+	// Own is set where the subject is the work of who runs it: an error then says how to find the fault, and not whom to tell.
+	Own bool
 	// Output gets what the child prints too; nil for silence. One that does not return holds the child up.
 	Output io.Writer
 	// Executable is the program to start; empty for the ordinary choice (see the package comment).
@@ -111,6 +113,9 @@ func Start(ctx context.Context, opts Options) (*Child, error) {
 // Layers are the ways in which the child is held, with those that do not hold on this system.
 func (c *Child) Layers() []Layer { return c.layers }
 
+// Doing is a request that says what it is for, such as case "far out"; errors of its task name that.
+type Doing interface{ Doing() string }
+
 // Run does a task in the child: request and result are encoded as JSON. An error of the task itself comes
 // back as of kind ErrTask; a crash or an exit as of kind ErrEnded, a missed deadline as of kind ErrDeadline, after
 // which the child is gone and
@@ -129,7 +134,11 @@ func (c *Child) Run(ctx context.Context, task string, request, result any) error
 	err = c.process.exchange(ctx, time.Now().Add(c.opts.Deadline), &call{task, data}, &a)
 	switch {
 	case err != nil:
-		c.failed = c.ended(ctx, task, err)
+		what := "task " + task
+		if d, ok := request.(Doing); ok {
+			what = d.Doing()
+		}
+		c.failed = c.ended(ctx, what, err)
 		return c.failed
 	case a.Error != "":
 		return refused(a.Error)
@@ -141,27 +150,30 @@ func (c *Child) Run(ctx context.Context, task string, request, result any) error
 }
 
 // ended ends a child that did not answer and says why it did not.
-func (c *Child) ended(ctx context.Context, task string, cause error) error {
+func (c *Child) ended(ctx context.Context, doing string, cause error) error {
 	status := c.process.status(cause)
 	c.process.end()
-	const report = "report this to its author; do not install it"
+	report, exited, late := "report this to its author; do not install it", "report this to its author: a plugin must never end the process", "report this to its author, or allow more time when the machine is slow"
+	if c.opts.Own {
+		report, exited, late = "look for the fault there; a debugger or -fsanitize=address,undefined finds most", "no function of a plugin may end the process", "look for what does not end, or allow more with --deadline"
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case status.Excess != "":
-		return c.end(ErrEnded, task, "took "+status.Excess+" and was ended", report)
+		return c.end(ErrEnded, doing, "took "+status.Excess+" and was ended", report)
 	case status.Signal == syscall.Signal(sigsys):
-		return c.end(ErrEnded, task, "was ended by "+signalName(status.Signal)+", as it asked the system for another process, a signal to one, or what only an administrator may do", report)
+		return c.end(ErrEnded, doing, "was ended by "+signalName(status.Signal)+", as it asked the system for another process, a signal to one, or what only an administrator may do", report)
 	case status.Signal != 0:
-		return c.end(ErrEnded, task, "was ended by "+signalName(status.Signal), report)
+		return c.end(ErrEnded, doing, "was ended by "+signalName(status.Signal), report)
 	case status.Exited:
-		return c.end(ErrEnded, task, fmt.Sprintf("ended the process with exit code %d", status.Code),
-			"report this to its author: a plugin must never end the process")
+		return c.end(ErrEnded, doing, fmt.Sprintf("ended the process with exit code %d", status.Code),
+			exited)
 	case errors.Is(cause, os.ErrDeadlineExceeded):
-		return c.end(ErrDeadline, task, fmt.Sprintf("gave no answer within %v and was ended", c.opts.Deadline),
-			"report this to its author, or allow more time when the machine is slow")
+		return c.end(ErrDeadline, doing, fmt.Sprintf("gave no answer within %v and was ended", c.opts.Deadline),
+			late)
 	}
-	return c.end(ErrEnded, task, fmt.Sprintf("broke the connection (%v) and was ended", cause), report)
+	return c.end(ErrEnded, doing, fmt.Sprintf("broke the connection (%v) and was ended", cause), report)
 }
 
 // Close ends the child and waits for it. It may be called more than once.
@@ -174,10 +186,10 @@ func (c *Child) Close() {
 	c.process.end()
 }
 
-// end words the end of a child in the middle of a task.
-func (c *Child) end(kind error, task, what, fix string) error {
+// end words the end of a child in the middle of what it did.
+func (c *Child) end(kind error, doing, what, fix string) error {
 	return &diagnostic.Error{Kind: kind, Path: c.opts.Subject, Fix: fix,
-		Found: fmt.Sprintf("it %s in a child process (task %s)%s", what, task, c.process.tail.words())}
+		Found: fmt.Sprintf("it %s in a child process (%s)%s", what, doing, c.process.tail.words())}
 }
 
 // refused is an error that a task returned. Its text names the path itself.

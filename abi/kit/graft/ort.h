@@ -2,8 +2,6 @@
 #ifndef GRAFT_KIT_ORT_H_
 #define GRAFT_KIT_ORT_H_
 
-#include <onnxruntime_c_api.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <deque>
@@ -12,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "graft/ort_api.h"
 #include "graft/ort_infer.h"
 #include "graft/ort_kernel.h"
 #include "graft/ort_registrar.h"

@@ -2,8 +2,6 @@
 #ifndef GRAFT_KIT_ORT_INFER_H_
 #define GRAFT_KIT_ORT_INFER_H_
 
-#include <onnxruntime_c_api.h>
-
 #include <atomic>
 #include <chrono>
 #include <cinttypes>
@@ -13,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "graft/ort_api.h"
 #include "graft/ort_kernel.h"
 #include "graft/ort_types.h"
 

@@ -3,7 +3,6 @@
 #ifndef GRAFT_KIT_ORT_KERNEL_H_
 #define GRAFT_KIT_ORT_KERNEL_H_
 
-#include <onnxruntime_c_api.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "graft/kernel.h"
+#include "graft/ort_api.h"
 #include "graft/ort_types.h"
 
 namespace graft::ort {

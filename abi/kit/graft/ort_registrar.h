@@ -3,8 +3,6 @@
 #ifndef GRAFT_KIT_ORT_REGISTRAR_H_
 #define GRAFT_KIT_ORT_REGISTRAR_H_
 
-#include <onnxruntime_c_api.h>
-
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "graft/ort_api.h"
 #include "graft/ort_types.h"
 
 namespace graft::ort {

@@ -2,11 +2,10 @@
 #ifndef GRAFT_KIT_ORT_TYPES_H_
 #define GRAFT_KIT_ORT_TYPES_H_
 
-#include <onnxruntime_c_api.h>
-
 #include <string>
 
 #include "graft/error.h"
+#include "graft/ort_api.h"
 #include "graft/type.h"
 
 namespace graft::ort {

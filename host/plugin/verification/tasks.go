@@ -3,6 +3,7 @@ package verification
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/opgraft/graft/host/diagnostic"
@@ -20,6 +21,7 @@ const (
 	taskProbe    = "probe"
 	taskCreate   = "create"
 	taskCase     = "case"
+	taskRules    = "rules"
 )
 
 // Tasks are what an executable that can be a child does for this package: pass them to worker.Main.
@@ -66,6 +68,17 @@ func Tasks() map[string]worker.Handler {
 			}
 			return reply[*conformance.Result]{Value: result}, nil
 		}),
+		taskRules: worker.Handle(func(ctx context.Context, request caseRequest) (reply[[]Rule], error) {
+			p, err := request.At.open()
+			if err != nil {
+				return failure[[]Rule](err)
+			}
+			list, err := conformance.Rules(ctx, p, &p.Manifest.Cases[request.Case])
+			if err != nil {
+				return failure[[]Rule](err)
+			}
+			return reply[[]Rule]{Value: list}, nil
+		}),
 	}
 }
 
@@ -103,12 +116,19 @@ type probeAnswer struct {
 type caseRequest struct {
 	At   libraryAt
 	Case int // index into Manifest.Cases
+	Name string
 }
+
+// Doing names the case for errors.
+func (r caseRequest) Doing() string { return fmt.Sprintf("case %q", r.Name) }
 
 type createRequest struct {
 	At       libraryAt
 	Operator string
 }
+
+// Doing names the operator for errors.
+func (r createRequest) Doing() string { return "making " + r.Operator }
 
 // reply carries a value or an *diagnostic.Error with its kind.
 type reply[T any] struct {

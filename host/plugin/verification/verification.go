@@ -29,6 +29,8 @@ type Options struct {
 	Progress func(Progress)
 	// Executable is the child's program; empty for worker's own choice.
 	Executable string
+	// Own is set where the plugin is the work of who runs it: see worker.Options.
+	Own bool
 	// Search says where a store looks for a name that is not installed, and for others of the name of what it installs.
 	Search discovery.Options
 	// Replace is the name that what is installed may take from a plugin of another source.
@@ -174,7 +176,7 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	}
 	total := 2 + cases
 	opts.Report(0, total, "loading %s in a child process", v.File)
-	child, err := worker.Start(ctx, worker.Options{Subject: path, Deadline: opts.Deadline, Driver: v.Device != "cpu", Executable: opts.Executable})
+	child, err := worker.Start(ctx, worker.Options{Subject: path, Deadline: opts.Deadline, Driver: v.Device != "cpu", Executable: opts.Executable, Own: opts.Own})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -214,13 +216,16 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	}
 	for i := range cases {
 		opts.Report(2+i, total, "case %s", m.Cases[i].Name)
-		result, err := ask[*conformance.Result](ctx, child, taskCase, caseRequest{At: at, Case: i})
+		result, err := ask[*conformance.Result](ctx, child, taskCase, caseRequest{At: at, Case: i, Name: m.Cases[i].Name})
 		if err != nil {
 			return nil, err
 		}
 		if result.Problem != "" {
-			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("case %q failed: %s", result.Name, result.Problem),
-				Fix: "report this to the plugin's author; do not use it"}
+			fix := "report this to the plugin's author; do not use it"
+			if opts.Own {
+				fix = "correct the operator " + m.Cases[i].Operator + ", or the case"
+			}
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("case %q failed: %s", result.Name, result.Problem), Fix: fix}
 		}
 		c.Cases = append(c.Cases, *result)
 	}

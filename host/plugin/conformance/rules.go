@@ -7,14 +7,13 @@ import (
 	"sync"
 
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Result is the outcome of one check of one case.
-type Result struct {
+// Rule is the outcome of one check of one case.
+type Rule struct {
 	Case  string `json:"case"`
 	Check string `json:"check"`
 	// Problem says what is wrong; empty when the plugin passed.
@@ -32,42 +31,34 @@ var checks = []struct {
 	{"unknown sizes", (*subject).unknownSizes},
 }
 
-// Check runs all cases of the plugin's manifest on the CPU and hands each outcome to report. An error means
-// that the cases could not be run at all.
-func Check(ctx context.Context, p *plugin.Plugin, report func(Result)) error {
-	for i := range p.Manifest.Cases {
-		c := &p.Manifest.Cases[i]
-		answers, err := conformance.Run(ctx, p, c)
-		if err != nil {
-			return err
-		}
-		report(Result{Case: c.Name, Check: "answers", Problem: answers.Problem})
-		if answers.Problem != "" {
-			continue // the other checks compare with these answers
-		}
-		if c.Fold != nil {
-			continue // RunCase has folded twice; there is no kernel
-		}
-		s, err := newSubject(p, c)
-		if err != nil {
-			return err
-		}
-		for _, check := range checks {
-			if err = ctx.Err(); err != nil {
-				break
-			}
-			r := Result{Case: c.Name, Check: check.name}
-			if problem := check.run(s); problem != nil {
-				r.Problem = problem.Error()
-			}
-			report(r)
-		}
-		s.kernel.Destroy()
-		if err != nil {
-			return err
-		}
+// Rules runs a case as Run does, and again in each way that a host may choose: at any alignment, through strides where the operator
+// takes them, from several threads on one kernel, and with shapes that are not known yet. An error means that the case
+// could not be run at all.
+func Rules(ctx context.Context, p *plugin.Plugin, c *manifest.Case) ([]Rule, error) {
+	answers, err := Run(ctx, p, c)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	list := []Rule{{Case: c.Name, Check: "answers", Problem: answers.Problem}}
+	if answers.Problem != "" || c.Fold != nil {
+		return list, nil // the other checks compare with these answers; a fold was run twice, and has no kernel
+	}
+	s, err := newSubject(p, c)
+	if err != nil {
+		return nil, err
+	}
+	defer s.kernel.Destroy()
+	for _, check := range checks {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		r := Rule{Case: c.Name, Check: check.name}
+		if problem := check.run(s); problem != nil {
+			r.Problem = problem.Error()
+		}
+		list = append(list, r)
+	}
+	return list, nil
 }
 
 // subject is one case with its kernel and the answers of a plain run.
@@ -88,10 +79,10 @@ func newSubject(p *plugin.Plugin, c *manifest.Case) (*subject, error) {
 	}
 	s := &subject{c: c, op: op}
 	var err error
-	if s.inputs, err = conformance.Tensors(c, op); err != nil {
+	if s.inputs, err = Tensors(c, op); err != nil {
 		return nil, err
 	}
-	if s.wanted, err = conformance.Wanted(c, op); err != nil {
+	if s.wanted, err = Wanted(c, op); err != nil {
 		return nil, err
 	}
 	if s.kernel, err = p.Create(c.Operator, c.Attributes, nil, tensor.CPU); err != nil {

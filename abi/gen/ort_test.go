@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestORTLayout: with graft_ort.h every table has the size and the places that it has with the runtime's own header.
+func TestORTLayout(t *testing.T) {
+	text, err := ortHeaders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := parseORT(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body strings.Builder
+	for _, table := range o.structs {
+		for _, s := range table.slots {
+			if s.function != nil {
+				body.WriteString("P(" + table.name + ", " + s.function.name + ")\n")
+			}
+		}
+	}
+	for _, e := range o.enums {
+		for _, v := range e.values {
+			body.WriteString("V(" + v.name + ")\n")
+		}
+	}
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := func(header, include string) string {
+		folder := t.TempDir()
+		source := filepath.Join(folder, "places.c")
+		program := "#include <stddef.h>\n#include <stdio.h>\n#include \"" + header + "\"\n" +
+			"#define P(t, f) printf(\"%s.%s %zu\\n\", #t, #f, offsetof(struct t, f));\n#define V(v) printf(\"%s %d\\n\", #v, (int)v);\n" +
+			"int main(void) {\nprintf(\"%zu\\n\", sizeof(struct OrtCustomOp));\n" + body.String() + "return 0;\n}\n"
+		if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cc", "-I", include, source, "-o", filepath.Join(folder, "places")).CombinedOutput(); err != nil {
+			t.Fatalf("cc with %s: %v\n%s", header, err, out)
+		}
+		out, err := exec.Command(filepath.Join(folder, "places")).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	own, theirs := printed("graft_ort.h", ".."), printed("onnxruntime_c_api.h", strings.TrimSpace(string(dir)))
+	if own != theirs || strings.Count(own, "\n") < 100 {
+		t.Errorf("found\n%s, needed as in ONNX Runtime's header\n%s", own, theirs)
+	}
+}
