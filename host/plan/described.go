@@ -36,7 +36,7 @@ func AttentionAttributes(b *blocks.Block) []NodeAttribute {
 	masked := w.BoolMask != nil || w.Lengths != nil
 	return []NodeAttribute{
 		{"num_heads", a.Heads, folded},
-		{"kv_num_heads", a.KVHeads, folded && a.KVHeads != a.Heads},
+		{"kv_num_heads", a.KVHeads, a.KVHeads != a.Heads},
 		{"scale", w.Scale, math.Abs(w.Scale*math.Sqrt(float64(a.HeadSize))-1) > 1e-6},
 		{"softcap", a.Softcap, a.Softcap != 0},
 		{"is_causal", w.Compares(), w.Compares()},
@@ -78,23 +78,29 @@ func cannotAttend(d *signature.Operator, b *blocks.Block, shapes *graph.Shapes) 
 		bias = w.Biases[0].Value
 	}
 	for i, v := range []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, bias, w.BoolMask, w.Lengths} {
-		if v == nil {
-			if i < len(d.Inputs) && !d.Inputs[i].Optional {
-				return fmt.Sprintf("%s needs an input %s, which the block has not", d.Name, d.Inputs[i].Name)
-			}
-			continue
-		}
-		if i >= len(d.Inputs) || d.Inputs[i].Name != AttentionInputs[i] {
+		at := slices.IndexFunc(d.Inputs, func(p signature.Parameter) bool { return p.Name == AttentionInputs[i] })
+		switch {
+		case at < 0 && v == nil:
+		case at < 0:
 			return fmt.Sprintf("%s takes no %s", d.Name, AttentionInputs[i])
-		}
-		if why := refusesType(d, &d.Inputs[i], shapes.Of(v).DType); why != "" {
-			return why
+		case v == nil && !d.Inputs[at].Optional:
+			return fmt.Sprintf("%s needs an input %s, which the block has not", d.Name, AttentionInputs[i])
+		case v != nil:
+			if why := refusesType(d, &d.Inputs[at], shapes.Of(v).DType); why != "" {
+				return why
+			}
 		}
 	}
+	if why := stranger(d, "input", d.Inputs, AttentionInputs); why != "" {
+		return why
+	}
 	for i, v := range []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores} {
-		if v != nil && (i >= len(d.Outputs) || d.Outputs[i].Name != AttentionOutputs[i]) {
+		if v != nil && !slices.ContainsFunc(d.Outputs, func(p signature.Parameter) bool { return p.Name == AttentionOutputs[i] }) {
 			return fmt.Sprintf("%s gives no %s", d.Name, AttentionOutputs[i])
 		}
+	}
+	if why := stranger(d, "output", d.Outputs, AttentionOutputs); why != "" {
+		return why
 	}
 	for _, a := range AttentionAttributes(b) {
 		if a.Needed && !slices.ContainsFunc(d.Attributes, func(x signature.Attribute) bool { return x.Name == a.Name }) {
@@ -107,6 +113,31 @@ func cannotAttend(d *signature.Operator, b *blocks.Block, shapes *graph.Shapes) 
 		}
 	}
 	return ""
+}
+
+// stranger names a parameter that attention has none of, and that is not optional, or "".
+func stranger(d *signature.Operator, what string, list []signature.Parameter, known []string) string {
+	for _, p := range list {
+		if !p.Optional && !slices.Contains(known, p.Name) {
+			return fmt.Sprintf("%s needs an %s %s, which is none of attention", d.Name, what, p.Name)
+		}
+	}
+	return ""
+}
+
+// AtPlaces puts values that have names in the order of an operator's parameters, with what stands for none where there is no such value.
+// An operator that is not described has them in the order in which they are.
+func AtPlaces[T any](values []T, names []string, parameters []signature.Parameter) []T {
+	if parameters == nil {
+		return values
+	}
+	list := make([]T, len(parameters))
+	for i, p := range parameters {
+		if at := slices.Index(names, p.Name); at >= 0 && at < len(values) {
+			list[i] = values[at]
+		}
+	}
+	return list
 }
 
 // refusesType says why an input takes no tensors of a type, or "", also where the type is not known.

@@ -67,13 +67,18 @@ func (r *rewriter) attention(c plan.Choice) error {
 			outputs[i] = g.FreshName("graft_" + []string{"attention", "present_key", "present_value", "scores"}[i])
 		}
 	}
-	for len(outputs) > 1 && outputs[len(outputs)-1] == "" {
-		outputs = outputs[:len(outputs)-1]
+	placed := slices.Clone(outputs)
+	if described != nil { // an operator has those that it describes, at its own places
+		placed = plan.AtPlaces(outputs, plan.AttentionOutputs, described.Outputs)
+		ins = plan.AtPlaces(ins, plan.AttentionInputs, described.Inputs)
+	}
+	for len(placed) > 1 && placed[len(placed)-1] == "" {
+		placed = placed[:len(placed)-1]
 	}
 	for len(ins) > 1 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
 	}
-	n, err := r.node(g, manifest.Domain, c.Operator.Name, slices.Clone(ins), outputs, attributes...)
+	n, err := r.node(g, manifest.Domain, c.Operator.Name, slices.Clone(ins), placed, attributes...)
 	if err != nil {
 		return err
 	}
@@ -81,7 +86,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 		if v == nil {
 			continue
 		}
-		r.replace(v, n.Out[i])
+		r.replace(v, n.Out[slices.Index(placed, outputs[i])])
 	}
 	return nil
 }

@@ -52,17 +52,26 @@ func (g *graph) activation() {
 	}
 }
 
-// attention is one query for each head over a long sequence of keys, as in a step of a decoder.
+// attention is one query for each of eight heads over a long sequence of the keys of two, as in a step of a decoder with grouped heads.
+// Exporters write every key once for each head that reads it.
 func (g *graph) attention() {
-	g.begin("attention", "query", []any{"batch", 8, "queries", 64}, []any{"batch", 8, "queries", 64})
-	g.Input = append(g.Input, value("key", []any{"batch", 8, "sequence", 64}), value("value", []any{"batch", 8, "sequence", 64}))
-	g.constant("scale", nil, 0, 0)
-	g.Initializer[0].RawData = floats(func(int) float32 { return 0.125 }, 1)
-	g.node("Transpose", []string{"key"}, "transposed", &onnx.Attribute{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0, 1, 3, 2}})
+	const heads, kvHeads, sequence, size = 8, 2, 4096, 64
+	g.begin("attention", "query", []any{1, heads, 1, size}, []any{1, heads, 1, size})
+	g.integers("axis", 2)
+	g.integers("expanded", 1, kvHeads, heads/kvHeads, sequence, size)
+	g.integers("shape", 1, heads, sequence, size)
+	for _, name := range []string{"key", "value"} {
+		g.Input = append(g.Input, value(name, []any{1, kvHeads, sequence, size}))
+		g.node("Unsqueeze", []string{name, "axis"}, name+"_grouped")
+		g.node("Expand", []string{name + "_grouped", "expanded"}, name+"_expanded")
+		g.node("Reshape", []string{name + "_expanded", "shape"}, name+"_of_heads")
+	}
+	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String("scale"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), FloatData: []float32{1 / 8.0}})
+	g.node("Transpose", []string{"key_of_heads"}, "transposed", &onnx.Attribute{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0, 1, 3, 2}})
 	g.node("MatMul", []string{"query", "transposed"}, "product")
 	g.node("Mul", []string{"product", "scale"}, "scores")
 	g.node("Softmax", []string{"scores"}, "probabilities", &onnx.Attribute{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(-1)})
-	g.node("MatMul", []string{"probabilities", "value"}, "y")
+	g.node("MatMul", []string{"probabilities", "value_of_heads"}, "y")
 }
 
 // chain is a projection through a wide middle with nothing in it, which is one small matrix.
@@ -85,25 +94,21 @@ func (g *graph) node(op string, in []string, out string, attributes ...*onnx.Att
 	g.Node = append(g.Node, &onnx.Node{Name: proto.String(out), OpType: proto.String(op), Input: in, Output: []string{out}, Attribute: attributes})
 }
 
-// constant adds a float32 tensor of numbers spread evenly within `size`, the same ones for a seed on every machine.
-func (g *graph) constant(name string, shape []int64, size float64, seed uint64) {
-	count := int64(1)
-	for _, n := range shape {
-		count *= n
-	}
-	state := seed*0x9e3779b97f4a7c15 + 1
-	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: shape, RawData: floats(func(int) float32 {
-		state = state*6364136223846793005 + 1442695040888963407 // Knuth's linear congruential generator
-		return float32((float64(state>>40)/(1<<23) - 1) * size * math.Sqrt(3))
-	}, int(count))})
+// integers adds a list of whole numbers.
+func (g *graph) integers(name string, list ...int64) {
+	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{int64(len(list))}, Int64Data: list})
 }
 
-func floats(at func(int) float32, count int) []byte {
-	data := make([]byte, 0, 4*count)
-	for i := range count {
-		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(at(i)))
+// constant adds a matrix of numbers spread evenly with a deviation of `size`, the same ones for a seed on every machine.
+func (g *graph) constant(name string, shape []int64, size float64, seed uint64) {
+	data := make([]byte, 0, 4*shape[0]*shape[1])
+	state := seed*0x9e3779b97f4a7c15 + 1
+	for range shape[0] * shape[1] {
+		state = state*6364136223846793005 + 1442695040888963407 // Knuth's linear congruential generator
+		x := (float64(state>>40)/(1<<23) - 1) * size * math.Sqrt(3)
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
 	}
-	return data
+	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: shape, RawData: data})
 }
 
 // value is a float32 tensor's name and shape: numbers, and names of lengths.

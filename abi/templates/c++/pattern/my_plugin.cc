@@ -1,6 +1,7 @@
 // Mish in one pass over memory: y = x tanh(log(1 + exp(x))) (Misra, 2019).
 //
-// With e = exp(x) that is x n / (n + 2), n = e (e + 2): one exponential in place of three functions.
+// With e = exp(x) that is x n / (n + 2), n = e (e + 2): one exponential in place of three
+// functions.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,7 +16,8 @@ namespace {
 #define FOR_EACH_CPU
 #endif
 
-// exp(x) for x up to 40 or so, to float's precision: 2^k by the exponent's bits, times a polynomial.
+// exp(x) for x up to 40 or so, to float's precision: 2^k by the exponent's bits, times a
+// polynomial.
 inline float Exp(float x) {
   const float scaled = std::max(x, -80.0f) * 1.44269504f;
   const float shifted = scaled + 12582912.0f;  // 1.5 * 2^23: rounds to a whole number
