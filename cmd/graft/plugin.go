@@ -37,7 +37,7 @@ func (c *cli) plugin() *cobra.Command {
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch(),
 		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust())
-	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginSDK())
+	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginDev(), c.pluginSDK())
 	return cmd
 }
 
