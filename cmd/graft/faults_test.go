@@ -226,7 +226,7 @@ func installing(t *testing.T) *writing {
 	for name, level := range map[string]string{"old": "-O1", "new": "-O2"} {
 		library := filepath.Join(made, name+".so")
 		plugintest.Compile(t, library, level, "-DARCH=\""+runtime.GOARCH+"\"", "-I../../abi", fixture)
-		plugintest.Write(t, filepath.Join(made, name), plugintest.Manifest, library)
+		plugintest.Write(t, filepath.Join(made, name), plugintest.Manifest+plugintest.Cases, library)
 		sources[name] = files(t, filepath.Join(made, name))
 	}
 	// installed says which of the sources the store holds.

@@ -227,12 +227,21 @@ func unverified(known *trust.Record, f discovery.Found) string {
 
 func (c *cli) pluginInspect() *cobra.Command {
 	return &cobra.Command{
-		Use:     "inspect PATH",
+		Use:     "inspect NAME|PATH",
 		Short:   "Show what a plugin's folder, archive or library says of itself, without running it",
+		Long:    "Reads an installed plugin, or one that a program would find, by its name; or a folder, an archive or a library. Nothing of it is run.",
 		Example: "  graft plugin inspect ./flash-decode\n  graft plugin inspect libflash_decode.so -o json",
-		Args:    exactly(1, "a folder, an archive or a library"),
+		Args:    exactly(1, "a plugin's name, a folder, an archive or a library"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := store.Inspect(cmd.Context(), args[0])
+			s, err := store.User()
+			if err != nil {
+				return err
+			}
+			path, err := s.Locate(args[0], discovery.Options{Folders: c.folders})
+			if err != nil {
+				return err
+			}
+			in, err := store.Inspect(cmd.Context(), path)
 			if err != nil {
 				return err
 			}
@@ -364,12 +373,9 @@ func (c *cli) verificationText(w *page, list []store.Verification) {
 	}
 }
 
-// checkedText names the operators that were not run, and what did not hold the child.
+// checkedText says what did not hold the child.
 func checkedText(w *page, list []verification.Checked) {
 	for _, c := range list {
-		if len(c.NotRun) > 0 {
-			w.printf("not run: %s of %s, which no case names\n", strings.Join(c.NotRun, ", "), filepath.Base(c.Path))
-		}
 		if slices.ContainsFunc(c.Held, func(l worker.Layer) bool { return l.Problem != "" }) {
 			w.printf("%s was held by %s\n", filepath.Base(c.Path), worker.Held(c.Held))
 		}

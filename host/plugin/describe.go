@@ -79,6 +79,12 @@ func (p *Plugin) describe() (*Info, error) {
 	address, _, _ := purego.SyscallN(p.table.Describe)
 	c := pointer[abi.PluginInfo](address)
 	d := &describer{p: p}
+	if c == nil {
+		// Why, a library says where it can: in probe's message.
+		if _, _, err := p.Probe(tensor.CPU); err != nil {
+			return nil, err
+		}
+	}
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.PluginInfo{}), "it") {
 		return nil, d.err
 	}

@@ -241,7 +241,7 @@ func (p *Plugin) findOrtOps() (*abi.ORTOps, error) {
 		}
 		extension = extension.Next
 	}
-	return nil, refusal.Incompatible(p.Path, "no extension "+abi.ExtensionORTOps, "the operators for ONNX Runtime", "build the plugin with abi/'s C++ kit, which has it")
+	return nil, refusal.Incompatible(p.Path, "no extension "+abi.ExtensionORTOps, "the operators for ONNX Runtime", "build the plugin with one of the kits that graft plugin sdk writes, which have it")
 }
 
 // agree checks what the library says of itself against the manifest.

@@ -100,7 +100,7 @@ func TestOpenRefusals(t *testing.T) {
 		{"short table", []string{"-DTABLE_SIZE=24"}, "found a table of 24 bytes, needed at least 88; build the plugin with the header of ABI 1.0"},
 		{"table of a later minor", []string{"-DTABLE_MINOR=3"}, "found a table for ABI 1.3, needed ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release of the plugin"},
 		{"no run", []string{"-DNO_RUN"}, "found a table without the function run, needed all but fold; report this to its author"},
-		{"no extension", []string{"-DNO_ORT_OPS"}, "found no extension graft.ort_ops, needed the operators for ONNX Runtime; build the plugin with abi/'s C++ kit, which has it"},
+		{"no extension", []string{"-DNO_ORT_OPS"}, "found no extension graft.ort_ops, needed the operators for ONNX Runtime; build the plugin with one of the kits that graft plugin sdk writes, which have it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := open(t, test.flags...)

@@ -177,7 +177,7 @@ func TestInstall(t *testing.T) {
 	}{
 		{"crash in a constructor", crash, 3, []string{"libtrap.so"}},
 		{"hang in a constructor", hang, 3, []string{"libtrap.so", "2s"}},
-		{"no cases, and a kernel that hangs when it is made", idle, 3, []string{"libtrap.so", "2s", "task create"}},
+		{"no cases, and a kernel that hangs when it is made", idle, 3, []string{"plugin.yaml", "found no case for RefuseCreate"}},
 		{"a case that cannot be created", of("RefuseCreate"), 3, []string{"the trap makes no kernels"}},
 		{"a case that fails", of("FailRun"), 3, []string{"the trap cannot run"}},
 		{"a case that throws a number", of("ThrowNumber"), 3, []string{"bad"}},

@@ -56,16 +56,42 @@ class Plugin {
   }
 
   static OrtStatus* Register(OrtSessionOptions* options, const OrtApiBase* base) {
-    return ort::Register(options, base, Describe(), Entries());
+    if (const graft_plugin_info* info = Describe()) {
+      return ort::Register(options, base, info, Entries());
+    }
+    return ort::GuardOrt(base->GetApi(1), GRAFT_PLUGIN_NAME, [] { RequireDescribed(); });
   }
 
  private:
-  static const std::vector<OperatorEntry>& Entries() {
-    static const std::vector<OperatorEntry> entries{EntryOf<Kernels>()...};
-    return entries;
+  // What the operators' Describe says, or why one threw.
+  struct Described {
+    std::vector<OperatorEntry> entries;
+    std::string failure;
+  };
+
+  static const Described& All() {
+    static const Described all = [] {
+      Described made;
+      char text[1024] = "";
+      graft_message message{sizeof message, nullptr, text, sizeof text};
+      const int32_t code = Guard(&message, [&] {
+        made.entries = {EntryOf<Kernels>()...};
+        return GRAFT_OK;
+      });
+      if (code != GRAFT_OK) made.failure = Text("Describe threw: ", text);
+      return made;
+    }();
+    return all;
+  }
+
+  static const std::vector<OperatorEntry>& Entries() { return All().entries; }
+
+  static void RequireDescribed() {
+    if (!All().failure.empty()) throw Error(GRAFT_ERROR_INTERNAL, All().failure);
   }
 
   static const graft_plugin_info* Describe() {
+    if (!All().failure.empty()) return nullptr;  // probe says why
     static const std::vector<const graft_operator*> descriptions = [] {
       std::vector<const graft_operator*> all;
       for (const OperatorEntry& entry : Entries()) all.push_back(entry.description);
@@ -90,6 +116,7 @@ class Plugin {
                        graft_message* message) {
     return Guard(message, [&] {
       result->score = 0;
+      RequireDescribed();
       if (device->type != DeviceType()) {
         Put(message, "this library runs on " GRAFT_PLUGIN_DEVICE " only");
         return GRAFT_OK;
@@ -168,6 +195,7 @@ class Plugin {
   static int32_t OrtOps(const void* ort_api_base, const void* const** ops, uint64_t* num_ops,
                         graft_message* message) {
     return Guard(message, [&] {
+      RequireDescribed();
       const ort::OpSet& set =
           ort::OpsFor(static_cast<const OrtApiBase*>(ort_api_base), Describe(), Entries());
       *ops = set.pointers.data();

@@ -2,33 +2,47 @@ package author
 
 import (
 	"bytes"
+	"embed"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"github.com/opgraft/graft/abi"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/storage"
+	kernels "github.com/opgraft/graft/kernels-cuda"
 )
 
 // SDK writes the headers, the kits and the CMake module into a folder, which is made where there is none, and gives
 // their paths in it. Files that hold what they should are left, so that builds which depend on them do nothing.
 func SDK(folder string) ([]string, error) {
 	var list []string
-	err := fs.WalkDir(abi.SDK, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := abi.SDK.ReadFile(path)
+	for _, part := range []struct {
+		files embed.FS
+		under string
+	}{{abi.SDK, ""}, {kernels.Headers, cudaFolder}} {
+		err := fs.WalkDir(part.files, ".", func(at string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := part.files.ReadFile(at)
+			if err != nil {
+				return err
+			}
+			list = append(list, path.Join(part.under, at))
+			return write(filepath.Join(folder, part.under, filepath.FromSlash(at)), text)
+		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		list = append(list, path)
-		return write(filepath.Join(folder, filepath.FromSlash(path)), text)
-	})
-	return list, err
+	}
+	return list, nil
 }
+
+// cudaFolder holds the headers of CUDA variants.
+const cudaFolder = "cuda"
 
 // write puts a file in place, unless it is there already, and makes the folders above it.
 func write(path string, text []byte) error {

@@ -250,7 +250,7 @@ func (l *File) Check(host manifest.ABIVersion, platform manifest.Platform) error
 	}
 	if !l.Registers {
 		return refuse("no symbol "+RegisterSymbol, "ONNX Runtime's registration function",
-			"export it from the library; abi/'s C++ kit defines it")
+			"export it from the library; the kits define it")
 	}
 	for _, needed := range l.Needed {
 		if strings.HasPrefix(needed, "libonnxruntime") || strings.HasPrefix(needed, "libcuda.so") {

@@ -94,7 +94,7 @@ func TestRefusals(t *testing.T) {
 		{"note of another system", built(note(`abi=1.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=freebsd\narch=` + arch)), HostABI,
 			"found a note for freebsd/" + arch + ", needed linux/" + arch + "; install the plugin's build for linux/" + arch},
 		{"no registration", built("-DNO_REGISTER"), HostABI,
-			"found no symbol RegisterCustomOps, needed ONNX Runtime's registration function; export it from the library; abi/'s C++ kit defines it"},
+			"found no symbol RegisterCustomOps, needed ONNX Runtime's registration function; export it from the library; the kits define it"},
 		{"link to the runtime", func(t testing.TB) string {
 			folder := t.TempDir()
 			plugintest.Compile(t, filepath.Join(folder, "libonnxruntime.so"), "-x", "c", "/dev/null", "-Wl,-soname,libonnxruntime.so.1")

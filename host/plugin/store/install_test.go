@@ -65,7 +65,7 @@ func TestInstall(t *testing.T) {
 	if err == nil || err.Error() != wantErr || !errors.Is(err, refusal.ErrIncompatible) {
 		t.Errorf("a library of another version: %v, want %s", err, wantErr)
 	}
-	plugintest.WriteFile(t, filepath.Join(newer, manifest.FileName), []byte(strings.ReplaceAll(plugintest.Manifest, "amd64", runtime.GOARCH)+"# a newer one\n"))
+	plugintest.WriteFile(t, filepath.Join(newer, manifest.FileName), []byte(strings.ReplaceAll(plugintest.Manifest+plugintest.Cases, "amd64", runtime.GOARCH)+"# a newer one\n"))
 	plugintest.WriteFile(t, filepath.Join(newer, "NOTES"), []byte("new"))
 	in, err = s.Install(context.Background(), newer, verification.Options{Replace: "toy"})
 	if err != nil || in.Replaced != "0.1.0" {
@@ -115,9 +115,9 @@ func TestInstallRefusals(t *testing.T) {
 		{"exit in a constructor", []string{"-DEXIT_IN_CONSTRUCTOR"}, 0, refusal.ErrVerification,
 			": it ended the process with exit code 0 in a child process (task describe); report this to its author: a plugin must never end the process"},
 		{"crash in run", []string{"-DCRASH_IN_RUN"}, 0, refusal.ErrVerification,
-			": it was ended by SIGSEGV (segmentation fault) in a child process (task case)" + crashes},
+			": it was ended by SIGSEGV (segmentation fault) in a child process (case \"twice\")" + crashes},
 		{"hang in run", []string{"-DHANG_IN_RUN"}, 500 * time.Millisecond, refusal.ErrVerification,
-			": it gave no answer within 500ms and was ended in a child process (task case); report this to its author, or allow more time when the machine is slow"},
+			": it gave no answer within 500ms and was ended in a child process (case \"twice\"); report this to its author, or allow more time when the machine is slow"},
 		{"error from create", []string{"-DCREATE_FAILS"}, 0, refusal.ErrVerification,
 			`: case "twice" failed: create of Scale failed: the fixture makes no kernels (not supported); report this to the plugin's author; do not use it`},
 		{"error from run", []string{"-DRUN_FAILS"}, 0, refusal.ErrVerification,

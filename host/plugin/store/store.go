@@ -170,9 +170,8 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	return s.trust.Update(ctx, func(known *trust.Content) { known.Forget(folder, nil) })
 }
 
-// Verify checks installed plugins, all of them without names, or plugins anywhere: a name with a
-// separator in it is a folder, and one that is not installed is looked for where Discover looks. The files of installed ones must be the recorded ones; then the libraries
-// run in a child process again, and their hashes are recorded, so that Open takes them.
+// Verify checks installed plugins, all of them without names, or plugins anywhere: see Locate. The files of installed ones must be the
+// recorded ones; then the libraries run in a child process again, and their hashes are recorded, so that Open takes them.
 func (s *Store) Verify(ctx context.Context, names []string, opts verification.Options) ([]Verification, error) {
 	if len(names) == 0 {
 		all, err := s.List()
@@ -204,6 +203,28 @@ func (s *Store) Verify(ctx context.Context, names []string, opts verification.Op
 	return out, errors.Join(problems...)
 }
 
+// Locate is the path that a command line means by a word: with a separator in it, a path; else the name of an installed plugin, or
+// of one that a search finds, or at last of what lies in the working directory.
+func (s *Store) Locate(word string, where discovery.Options) (string, error) {
+	if !strings.ContainsRune(word, filepath.Separator) && word != "." && word != ".." {
+		folder, err := s.folderOf(word)
+		if err == nil {
+			return folder, nil
+		}
+		if found := folderNamed(word, where); found != "" {
+			return found, nil
+		}
+		if _, missing := os.Stat(word); missing != nil || word == "" {
+			return "", err
+		}
+	}
+	path, err := filepath.Abs(word)
+	if err != nil {
+		return "", &diagnostic.Error{Kind: refusal.ErrNotFound, Path: word, Found: err.Error(), Cause: err}
+	}
+	return path, nil
+}
+
 // folderNamed is the folder of the plugin that a search finds under a name, "" where it finds none.
 func folderNamed(name string, where discovery.Options) string {
 	for _, f := range discovery.Find(where).Found {
@@ -226,14 +247,11 @@ type Verification struct {
 func (s *Store) verify(ctx context.Context, name string, opts verification.Options) (Verification, error) {
 	v := Verification{Name: name, Checked: []verification.Checked{}, Skipped: []verification.Skipped{}}
 	var err error
-	if strings.ContainsRune(name, filepath.Separator) || name == "." || name == ".." {
-		if v.Folder, err = filepath.Abs(name); err != nil {
-			return v, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: name, Found: err.Error(), Cause: err}
-		}
-	} else if v.Folder, err = s.folderOf(name); err != nil {
-		if v.Folder = folderNamed(name, opts.Search); v.Folder == "" {
-			return v, err
-		}
+	if v.Folder, err = s.Locate(name, opts.Search); err != nil {
+		return v, err
+	}
+	if filepath.Dir(v.Folder) != s.root {
+		opts.Own = true // whoever names a folder that is not installed is about to find out why it fails
 	}
 	if filepath.Dir(v.Folder) == s.root { // installed, whichever way it was named
 		if _, err := readRecord(v.Folder); err != nil {

@@ -1,6 +1,7 @@
 package verification
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,7 +40,7 @@ func declared(m *manifest.Manifest, library []signature.Operator, device string)
 					if described := signature.Find(library, n.Op); described != nil {
 						err = described.Accept(n)
 					} else if device == "cpu" { // another variant may have fewer
-						err = fmt.Errorf("the library has no operator %s", n.Op)
+						err = fmt.Errorf("the library has no operator %s; it has %s", n.Op, cmp.Or(strings.Join(names(library), ", "), "none"))
 					}
 				}
 				if err != nil {
@@ -54,11 +55,19 @@ func declared(m *manifest.Manifest, library []signature.Operator, device string)
 				if near := diagnostic.Nearest(c.Fact, known); near != "" {
 					hint = ", did you mean " + near + "?"
 				}
-				return fail("where: no fact is called %s%s", c.Fact, hint)
+				return fail("where: no fact is called %s%s; there are %s", c.Fact, hint, strings.Join(known, ", "))
 			}
 		}
 	}
 	return nil
+}
+
+func names(library []signature.Operator) []string {
+	list := make([]string, len(library))
+	for i, op := range library {
+		list[i] = op.Name
+	}
+	return list
 }
 
 // facts are those that constraints of an operator may name.

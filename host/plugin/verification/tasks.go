@@ -19,7 +19,6 @@ import (
 const (
 	taskDescribe = "describe"
 	taskProbe    = "probe"
-	taskCreate   = "create"
 	taskCase     = "case"
 	taskRules    = "rules"
 )
@@ -44,18 +43,6 @@ func Tasks() map[string]worker.Handler {
 				return failure[probeAnswer](err)
 			}
 			return reply[probeAnswer]{Value: probeAnswer{Score: score, Reason: reason}}, nil
-		}),
-		taskCreate: worker.Handle(func(_ context.Context, request createRequest) (reply[string], error) {
-			p, err := request.At.open()
-			if err != nil {
-				return failure[string](err)
-			}
-			k, err := p.Create(request.Operator, nil, nil, tensor.CPU)
-			if err != nil {
-				return reply[string]{Value: err.Error()}, nil // it may need attributes or constants, which only a case would tell
-			}
-			k.Destroy()
-			return reply[string]{}, nil
 		}),
 		taskCase: worker.Handle(func(ctx context.Context, request caseRequest) (reply[*conformance.Result], error) {
 			p, err := request.At.open()
@@ -121,14 +108,6 @@ type caseRequest struct {
 
 // Doing names the case for errors.
 func (r caseRequest) Doing() string { return fmt.Sprintf("case %q", r.Name) }
-
-type createRequest struct {
-	At       libraryAt
-	Operator string
-}
-
-// Doing names the operator for errors.
-func (r createRequest) Doing() string { return "making " + r.Operator }
 
 // reply carries a value or an *diagnostic.Error with its kind.
 type reply[T any] struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opgraft/graft/host/diagnostic"
@@ -56,6 +57,17 @@ func (o *Options) Report(done, total int, format string, args ...any) {
 	}
 }
 
+// advised is a refusal with advice for who it is for: an author is not told to write to himself.
+func (o *Options) advised(err error) error {
+	e, ok := err.(*diagnostic.Error)
+	if !ok || !o.Own || !strings.HasPrefix(e.Fix, "report this to its author") {
+		return err
+	}
+	own := *e
+	own.Fix = "correct the library: graft_plugin.h says what it must be"
+	return &own
+}
+
 // Checked is a library that has run apart and passed.
 type Checked struct {
 	Path   string               `json:"path"`
@@ -64,8 +76,6 @@ type Checked struct {
 	Info   *plugin.Info         `json:"info"`
 	Score  int                  `json:"score"` // of this machine
 	Cases  []conformance.Result `json:"cases"`
-	// NotRun are operators without a case: they were created, where they can be without attributes, and not run.
-	NotRun []string `json:"not_run"`
 	// Held are the ways in which the child was held, with those that this system does not allow.
 	Held []worker.Layer `json:"held"`
 }
@@ -152,6 +162,11 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 	if len(result.Checked) == 0 {
 		return nil, refused
 	}
+	if slices.ContainsFunc(result.Checked, func(c Checked) bool { return c.Device == "cpu" }) {
+		if err := everyOperator(m, folder); err != nil {
+			return nil, err
+		}
+	}
 	return result, nil
 }
 
@@ -170,7 +185,6 @@ func noVariant(m *manifest.Manifest, folder string) error {
 func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Variant, opts Options) (*Checked, error) {
 	path, m := filepath.Join(folder, v.File), r.Manifest
 	cases := 0
-	notRun := withoutCase(m)
 	if v.Device == "cpu" { // cases of other devices need memory on the device
 		cases = len(m.Cases)
 	}
@@ -185,9 +199,9 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	}
 	defer child.Close()
 	at := libraryAt{Folder: folder, Device: v.Device, Files: r.Files}
-	c := &Checked{Path: path, Device: v.Device, SHA256: r.Files[v.File].SHA256, Cases: []conformance.Result{}, NotRun: notRun, Held: child.Layers()}
+	c := &Checked{Path: path, Device: v.Device, SHA256: r.Files[v.File].SHA256, Cases: []conformance.Result{}, Held: child.Layers()}
 	if c.Info, err = ask[*plugin.Info](ctx, child, taskDescribe, at); err != nil {
-		return nil, err
+		return nil, opts.advised(err)
 	}
 	if err := declared(m, c.Info.Operators, v.Device); err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, manifest.FileName), Found: err.Error(), Cause: err,
@@ -196,7 +210,7 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	opts.Report(1, total, "probing %s", v.File)
 	probe, err := ask[probeAnswer](ctx, child, taskProbe, at)
 	if err != nil {
-		return nil, err
+		return nil, opts.advised(err)
 	}
 	if probe.Score == 0 {
 		refused := refusal.Incompatible(path, "that it cannot run on this machine: "+probe.Reason, "", "install a plugin or a build that suits this machine")
@@ -206,14 +220,6 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 		return nil, refused
 	}
 	c.Score = probe.Score
-	for _, name := range notRun {
-		if v.Device != "cpu" {
-			break
-		}
-		if _, err := ask[string](ctx, child, taskCreate, createRequest{At: at, Operator: name}); err != nil {
-			return nil, err
-		}
-	}
 	for i := range cases {
 		opts.Report(2+i, total, "case %s", m.Cases[i].Name)
 		result, err := ask[*conformance.Result](ctx, child, taskCase, caseRequest{At: at, Case: i, Name: m.Cases[i].Name})
@@ -232,15 +238,25 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	return c, nil
 }
 
-// withoutCase are the operators that no case runs.
-func withoutCase(m *manifest.Manifest) []string {
-	list := []string{}
-	for _, op := range m.Operators {
-		if !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == op.Name }) {
-			list = append(list, op.Name)
+// everyOperator refuses a manifest that puts operators into models, or folds constants, and has no case that does so: nothing would
+// have run any of that before a program does.
+func everyOperator(m *manifest.Manifest, folder string) error {
+	var lacking []string
+	for _, name := range m.Emits() {
+		if !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == name && c.Fold == nil }) {
+			lacking = append(lacking, name)
 		}
 	}
-	return list
+	for _, op := range m.Operators {
+		if op.With != nil && len(op.With.Fold) > 0 && !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == op.Name && c.Fold != nil }) {
+			lacking = append(lacking, "the fold of "+op.Name)
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, manifest.FileName), Found: "found no case for " + strings.Join(lacking, ", "),
+		Needed: "a case for each operator, so that it runs before a program runs it", Fix: "add one under cases: name, operator, inputs, expect, tolerance"}
 }
 
 // ofChild is an error of the child as one of kind ErrVerification, its parts as they are.
