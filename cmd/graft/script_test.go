@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	goruntime "runtime"
@@ -100,12 +101,32 @@ func TestScripts(t *testing.T) {
 			e.Setenv("FIXTURE", fixture)
 			e.Setenv("HEADER", header)
 			e.Setenv("ARCH", goruntime.GOARCH)
+			e.Setenv("AUTHOR_PATH", authorPath(t, e))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "json": jsonCommand, "refusal": refused, "poke": poke, "folder-of": folderOf,
 		},
 	})
+}
+
+// authorPath is a PATH on which there are graft, a shell with a few words, and compilers for C and C++, and nothing else.
+func authorPath(t *testing.T, e *testscript.Env) string {
+	folder := filepath.Join(e.WorkDir, "author-bin")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sh", "sed", "mv", "grep", "g++", "c++", "cc", "as", "ld"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, _, _ := strings.Cut(e.Getenv("PATH"), string(os.PathListSeparator)) // testscript's, with graft in it
+	return own + string(os.PathListSeparator) + folder
 }
 
 // code runs a program and requires its exit code: code 2 graft nope.
