@@ -57,8 +57,8 @@ var everyCommand = map[string][]string{
 // subjects are the files that command lines name.
 type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pairs, sources string }
 
-// begun makes the sources of a plugin that takes a moment to compile.
-func begun(t *testing.T, folder string) {
+// beginPlugin makes the sources of a plugin that takes a moment to compile.
+func beginPlugin(t *testing.T, folder string) {
 	t.Helper()
 	if _, err := author.New(folder, author.Project{Name: "begun", Kind: "fold", Language: "c"}); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestFullDevice(t *testing.T) {
 	dir := t.TempDir()
 	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu", filepath.Join(dir, "words"), filepath.Join(dir, "out"),
 		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs"), filepath.Join(dir, "begun")}
-	begun(t, s.sources)
+	beginPlugin(t, s.sources)
 	write(t, s.pairs, "a query\ta document\n")
 	if err := os.WriteFile(s.texts, []byte("a\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestHostileText(t *testing.T) {
 		write(t, filepath.Join(to, "modules.json"), `[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling\u001b[31m"}]`)
 	}
 	hostileModel(t, "../../models/encoders/reranker/model.onnx", filepath.Join(s.reranker, "model.onnx"))
-	begun(t, s.sources)
+	beginPlugin(t, s.sources)
 	write(t, s.pairs, "a\x1b[31m\u202e\tb\nc\tb\xff\n\x1b]0;title\a\n")
 	hostileModel(t, "../../models/tiny-gpt2/model.onnx", s.model)
 	for _, name := range []string{"encoder_model.onnx", "decoder_model_merged.onnx", "config.json", "generation_config.json", "tokenizer.json"} {
