@@ -6,7 +6,7 @@ PY_ONNX      := onnx==1.22.0
 PY_NUMPY     := numpy==2.4.6
 PY_ORT_OLD   := onnxruntime==1.22.0
 PY_ORT_NEW   := onnxruntime==1.31.1
-DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-context-dev clang-format python3 python3-venv npm
+DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-context-dev clang-format python3 python3-venv npm cargo
 
 JOBS    ?= $(shell nproc)
 BUILD   := $(CURDIR)/build

@@ -283,9 +283,9 @@ typedef struct graft_plugin {
   uint32_t abi_major;          /* GRAFT_ABI_MAJOR as compiled */
   uint32_t abi_minor;
 
-  /* States what the library is. Any thread, any time; always the same answer; touches no device. Null
-   * where its operators cannot be described, as when code that does so throws: probe then fails, and
-   * says why. */
+  /* States what the library is. Any thread, any time; always the same answer; touches no device.
+   * Null where its operators cannot be described, as when code that does so throws: probe then
+   * fails, and says why. */
   const graft_plugin_info* (*describe)(void);
 
   /* Says how well the plugin suits a device. When score is 0 the message says why and what would

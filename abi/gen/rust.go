@@ -53,7 +53,7 @@ func rustFunction(s *signature) string {
 	return fmt.Sprintf("Option<unsafe extern \"C\" fn(%s)%s>", strings.Join(list, ", "), result)
 }
 
-// rustName keeps words of the language out of names.
+// rustName is a name that is no word of the language.
 func rustName(name string) string {
 	if slices.Contains([]string{"type", "fn", "in", "ref", "self", "move", "impl", "where"}, name) {
 		return name + "_"

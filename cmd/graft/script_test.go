@@ -102,6 +102,13 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HEADER", header)
 			e.Setenv("ARCH", goruntime.GOARCH)
 			e.Setenv("AUTHOR_PATH", authorPath(t, e))
+			for name, folder := range map[string]string{"RUSTUP_HOME": ".rustup", "CARGO_HOME": ".cargo"} { // of who runs the tests
+				if os.Getenv(name) == "" {
+					e.Setenv(name, filepath.Join(os.Getenv("HOME"), folder))
+				} else {
+					e.Setenv(name, os.Getenv(name))
+				}
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

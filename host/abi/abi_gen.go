@@ -282,9 +282,9 @@ type Plugin struct {
 	Next     *Extension // graft_ort_ops hangs here
 	ABIMajor uint32     // GRAFT_ABI_MAJOR as compiled
 	ABIMinor uint32
-	// States what the library is. Any thread, any time; always the same answer; touches no device. Null
-	// where its operators cannot be described, as when code that does so throws: probe then fails, and
-	// says why.
+	// States what the library is. Any thread, any time; always the same answer; touches no device.
+	// Null where its operators cannot be described, as when code that does so throws: probe then
+	// fails, and says why.
 	//
 	// const graft_plugin_info* (*describe)(void);
 	Describe uintptr

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -81,8 +82,9 @@ func (p *Plugin) describe() (*Info, error) {
 	d := &describer{p: p}
 	if c == nil {
 		// Why, a library says where it can: in probe's message.
-		if _, _, err := p.Probe(tensor.CPU); err != nil {
-			return nil, err
+		var why *diagnostic.Error
+		if _, _, err := p.Probe(tensor.CPU); errors.As(err, &why) {
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path, Found: "found that it cannot describe its operators: " + why.Found, Fix: "correct what describes them"}
 		}
 	}
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.PluginInfo{}), "it") {
