@@ -46,7 +46,7 @@ var everyCommand = map[string][]string{
 	"graft plugin":          {"", "MODEL"},
 	"graft plugin inspect":  {"PLUGIN", "MODEL", "TEXTS"},
 	"graft plugin build":    {"SOURCES", "MODEL"},
-	"graft plugin dev":      {"SOURCES MODEL -- --rounds 1", "MODEL MODEL", "PLUGIN MODEL -- --rounds MODEL", "MODEL"},
+	"graft plugin dev":      {"SOURCES MODEL", "MODEL MODEL", "MODEL"},
 	"graft plugin new":      {"fresh --to OUT", "MODEL --to OUT", "fresh --kind MODEL --to OUT", "fresh --lang MODEL --to OUT"},
 	"graft plugin sdk":      {"OUT", "TEXTS"},
 	"graft plugin test":     {"PLUGIN", "MODEL"},

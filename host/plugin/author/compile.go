@@ -259,10 +259,16 @@ func (b *build) cuda() (linked, left string, err error) {
 	b.harden(host)
 	linked = filepath.Join(b.objects, "lib"+stem(b.manifest.Name)+"_cuda.so")
 	args := []string{"-ccbin", host.path, "-std=c++17", "-O3", "-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_90,code=[sm_90,compute_90]",
-		"--expt-relaxed-constexpr", "-cudart", "static", "-shared", "-o", linked, "-I" + b.sdk, "-I" + filepath.Join(b.sdk, "kit"), "-I" + filepath.Join(b.sdk, cudaFolder),
+		"--expt-relaxed-constexpr", "-cudart", "static", "-cudadevrt", "none", "-shared", "-o", linked, "-I" + b.sdk, "-I" + filepath.Join(b.sdk, "kit"), "-I" + filepath.Join(b.sdk, cudaFolder),
 		"-include", filepath.Join(b.objects, cudaDefinitions), "-Xcompiler", "-fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden,-ffunction-sections,-fdata-sections"}
 	for _, flag := range append(slices.Clone(b.hardCompile), b.linking(false)...) {
 		args = append(args, "-Xcompiler", strings.ReplaceAll(flag, ",", `\,`))
+	}
+	// Toolkits from packages have their libraries where their own nvcc does not look.
+	if toolkit, err := filepath.EvalSymlinks(nvcc.path); err == nil {
+		for _, under := range []string{"lib64", "lib", "targets/x86_64-linux/lib"} {
+			args = append(args, "-L"+filepath.Join(filepath.Dir(filepath.Dir(toolkit)), under))
+		}
 	}
 	b.step("compiling for CUDA")
 	return linked, "", b.run(nvcc, b.folder, folder, nil, append(args, sources...)...)
