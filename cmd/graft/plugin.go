@@ -268,7 +268,7 @@ func inspectionText(w *page, in *store.Inspection) {
 		for _, op := range m.Operators {
 			switch {
 			case op.Replaces.Pattern != nil:
-				w.printf("  operator %s replaces a pattern of %d nodes\n", op.Name, len(op.Replaces.Pattern.Nodes))
+				w.printf("  operator %s replaces a pattern of %s\n", op.Name, formsText(op.Forms()))
 			case op.Replaces.Block != "":
 				w.printf("  operator %s replaces block %s\n", op.Name, op.Replaces.Block)
 			default:

@@ -119,7 +119,7 @@ func refusesType(d *signature.Operator, p *signature.Parameter, t onnx.Tensor_Da
 
 // cannotReplace says why a plugin's operators, as its library describes them, cannot stand where a match was found, or "".
 func (e *estimator) cannotReplace(plugin string, match *Match, o Options) string {
-	for _, n := range match.Operator.With.Nodes {
+	for _, n := range match.With.Nodes {
 		if n.Domain != manifest.Domain {
 			continue
 		}
@@ -131,7 +131,7 @@ func (e *estimator) cannotReplace(plugin string, match *Match, o Options) string
 			return err.Error()
 		}
 		for _, a := range n.Attributes {
-			if c, ok := a.Value.(manifest.Capture); ok {
+			if c, ok := a.Value.(manifest.Capture); ok && match.Captured[string(c)] != nil {
 				if _, err := d.Attribute(a.Name, match.Captured[string(c)]); err != nil {
 					return err.Error()
 				}

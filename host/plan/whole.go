@@ -245,7 +245,7 @@ func (w *whole) take(p *Plan) map[*graph.Node]bool {
 			}
 		} else {
 			s.ins, s.outs = c.Match.ends()
-			s.nodes, s.work = c.Match.Nodes, w.estimator.work(c.Match.Nodes)
+			s.nodes, s.work = c.Match.Gone(), w.estimator.work(c.Match.Nodes)
 			if found := fusedNodes(s.nodes, w.isConstant); len(found) > 0 && len(found) == len(s.nodes) {
 				s.fuses, s.scores = true, graph.DimInt(0)
 				w.runtimeFused++

@@ -8,9 +8,11 @@ func (op *Operator) Emits() []string {
 		return []string{op.Name}
 	}
 	var names []string
-	for _, n := range op.With.Nodes {
-		if n.Domain == Domain && !slices.Contains(names, n.Op) {
-			names = append(names, n.Op)
+	for _, w := range op.With {
+		for _, n := range w.Nodes {
+			if n.Domain == Domain && !slices.Contains(names, n.Op) {
+				names = append(names, n.Op)
+			}
 		}
 	}
 	return names

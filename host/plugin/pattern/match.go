@@ -1,0 +1,355 @@
+package pattern
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/graph"
+)
+
+// Match is one place where a form of a pattern was found.
+type Match struct {
+	Form     *Form
+	Values   map[string]*graph.Value // by the form's names, inner ones included
+	Captured map[string]any          // by the names of captures
+	Nodes    []*graph.Node           // in the order of the form's
+	// Stay are those of Nodes that make inner values which something outside reads.
+	Stay []*graph.Node
+	// Unread are the form's outputs that nothing outside reads.
+	Unread []string
+
+	finder *Finder
+}
+
+// Finder looks for patterns in one model.
+type Finder struct {
+	main    *graph.Graph
+	shapes  *graph.Shapes
+	copies  *blocks.Copies
+	byOp    map[string][]*graph.Node
+	numbers map[*graph.Value]*elements
+}
+
+// NewFinder looks at a main graph and its subgraphs.
+func NewFinder(g *graph.Graph, shapes *graph.Shapes) *Finder {
+	f := &Finder{main: g, shapes: shapes, byOp: map[string][]*graph.Node{}, numbers: map[*graph.Value]*elements{}}
+	g.Walk(func(n *graph.Node) {
+		g.Spend(1)
+		f.byOp[n.Op()] = append(f.byOp[n.Op()], n)
+	})
+	return f
+}
+
+// What a search may take: a node that could be the last of a form is given up after stepsOfNode steps for each node of the form, and
+// the form after stepsOfForm for each node of the graph. Nodes that match take a few steps each; only graphs that are made to be
+// searched long, of equal parts that are joined in many ways, take more.
+const (
+	stepsOfNode = 256
+	stepsOfForm = 128
+	stepsOfAny  = 1 << 18 // of a form, for a graph of any size
+)
+
+// Each calls see for each place where a form is, away from nodes that are taken, in the order of the graph. It reports a search
+// that was given up before all places were seen.
+func (f *Finder) Each(form *Form, taken func(*graph.Node) bool, see func(*Match)) (givenUp bool) {
+	last := form.Nodes[len(form.Nodes)-1]
+	_, parts := f.main.Steps()
+	left := stepsOfAny + stepsOfForm*parts
+	for _, op := range last.ops() {
+		for _, n := range f.byOp[op] {
+			f.main.Spend(1)
+			if taken(n) {
+				continue
+			}
+			if f.copies == nil {
+				f.copies = blocks.FindCopies(f.main, f.shapes)
+			}
+			s := &search{finder: f, form: form, taken: taken, version: n.Graph.Opset(""), nodes: make([]*graph.Node, len(form.Nodes)),
+				values: map[string]*graph.Value{}, captured: map[string]any{}, left: min(left, int64(stepsOfNode*(len(form.Nodes)+1)))}
+			before := s.left
+			found := s.try(len(form.Nodes)-1, n)
+			if left -= before - max(s.left, 0); left <= 0 {
+				return true
+			}
+			if found {
+				m := &Match{Form: form, Values: s.values, Captured: s.captured, Nodes: s.nodes, finder: f}
+				m.outside()
+				see(m)
+			}
+		}
+	}
+	return false
+}
+
+// ops are the operators of a graph that a node of a form can be.
+func (n *Node) ops() []string {
+	if n.Domain == "" || n.Domain == "ai.onnx" {
+		return []string{n.Op}
+	}
+	return []string{n.Domain + "." + n.Op}
+}
+
+func (n *Node) is(of *graph.Node) bool { return slices.Contains(n.ops(), of.Op()) }
+
+// search is the state of a match in the making: which node and value stands for
+// each of the form's.
+type search struct {
+	finder   *Finder
+	form     *Form
+	taken    func(*graph.Node) bool
+	version  int64 // of ONNX's own operators in the model
+	nodes    []*graph.Node
+	values   map[string]*graph.Value
+	captured map[string]any
+	left     int64 // steps
+}
+
+// spend notes steps, and reports that there are more.
+func (s *search) spend(steps int) bool {
+	s.finder.main.Spend(steps)
+	s.left -= int64(steps)
+	return s.left > 0
+}
+
+// solve finds nodes for the rest of the form, by what is bound already: first those that
+// make a value, of which there is one or, behind a detour, another, then those that read one, which may be many.
+func (s *search) solve() bool {
+	for _, candidates := range []func(*Node) ([]*graph.Node, bool){s.makers, s.readers} {
+		for i := range s.form.Nodes {
+			if s.nodes[i] != nil {
+				continue
+			}
+			list, bound := candidates(&s.form.Nodes[i])
+			if !bound {
+				continue
+			}
+			for _, n := range list {
+				if s.try(i, n) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	return !slices.Contains(s.nodes, nil) && s.closed() && s.shaped() && s.typed()
+}
+
+// makers are the nodes that make a bound value, or what it is a copy of.
+func (s *search) makers(p *Node) (list []*graph.Node, bound bool) {
+	for _, name := range p.Out {
+		v := s.values[name]
+		if v == nil {
+			continue
+		}
+		if v.Producer != nil {
+			list = append(list, v.Producer)
+		}
+		if first := s.finder.copies.First(v); first != v && first.Producer != nil {
+			list = append(list, first.Producer)
+		}
+		return list, true
+	}
+	return nil, false
+}
+
+// readers are the nodes that read a bound value: the one that the fewest read.
+func (s *search) readers(p *Node) (list []*graph.Node, bound bool) {
+	var from *graph.Value
+	for _, name := range p.In {
+		v := s.values[name]
+		if k, is := s.form.Constant(name); v == nil || is && k.IsNumber() {
+			continue // a number stands in the model as often as it likes
+		}
+		if from == nil || len(s.finder.copies.Readers(v)) < len(s.finder.copies.Readers(from)) {
+			from = v
+		}
+	}
+	if from == nil {
+		return nil, false
+	}
+	seen := map[*graph.Node]bool{}
+	for _, uses := range [][]graph.Use{from.Uses, s.finder.copies.Readers(from)} {
+		for _, u := range uses {
+			if !s.spend(1) {
+				return nil, true
+			}
+			if p.is(u.Node) && !seen[u.Node] {
+				seen[u.Node] = true
+				list = append(list, u.Node)
+			}
+		}
+	}
+	return list, true
+}
+
+// try binds a node, in any order of its operands that the operator allows,
+// and goes on; it leaves nothing bound when that fails.
+func (s *search) try(i int, n *graph.Node) bool {
+	p := &s.form.Nodes[i]
+	if !s.spend(1) || s.taken(n) || slices.Contains(s.nodes, n) || !p.is(n) {
+		return false
+	}
+	for _, other := range s.nodes {
+		if other != nil && other.Graph != n.Graph {
+			return false
+		}
+	}
+	for _, in := range p.orders() {
+		values, captured := maps.Clone(s.values), maps.Clone(s.captured)
+		s.nodes[i] = n
+		if s.bind(p, n, in) && s.solve() {
+			return true
+		}
+		s.nodes[i], s.values, s.captured = nil, values, captured
+		if s.left <= 0 {
+			return false
+		}
+	}
+	return false
+}
+
+// maxOrders is how many inputs are tried in all orders.
+const maxOrders = 4
+
+// orders are those in which a node may have its inputs.
+func (n *Node) orders() [][]string {
+	commutes := (n.Domain == "" || n.Domain == "ai.onnx") && slices.Contains(Commutes, n.Op)
+	switch {
+	case n.Commute != nil && !*n.Commute, n.Commute == nil && !commutes, len(n.In) < 2:
+		return [][]string{n.In}
+	case !commutes: // of an operator that ONNX knows as another, the first two
+		return [][]string{n.In, append([]string{n.In[1], n.In[0]}, n.In[2:]...)}
+	case len(n.In) > maxOrders:
+		return [][]string{n.In}
+	}
+	var list [][]string
+	var permute func(left, done []string)
+	permute = func(left, done []string) {
+		if len(left) == 0 && !slices.ContainsFunc(list, func(l []string) bool { return slices.Equal(l, done) }) {
+			list = append(list, slices.Clone(done))
+		}
+		for i, name := range left {
+			permute(slices.Delete(slices.Clone(left), i, i+1), append(slices.Clip(done), name))
+		}
+	}
+	permute(n.In, nil)
+	return list
+}
+
+func (s *search) bind(p *Node, n *graph.Node, in []string) bool {
+	if !s.attributes(p, n) {
+		return false
+	}
+	for i, name := range in {
+		v := n.Input(i)
+		if name == "" {
+			if v != nil {
+				return false
+			}
+			continue
+		}
+		if v == nil || !s.value(name, v, s.axesOf(n, i)) {
+			return false
+		}
+	}
+	for i := len(in); i < len(n.In); i++ {
+		if n.In[i] != nil {
+			return false
+		}
+	}
+	for i, name := range p.Out {
+		if name == "" {
+			continue
+		}
+		if n.Output(i) == nil || !s.value(name, n.Output(i), 0) {
+			return false
+		}
+		s.values[name] = n.Output(i) // rather than a copy of it
+	}
+	return true
+}
+
+// value binds a name, which must not stand for another value already. axes is that of fits.
+func (s *search) value(name string, v *graph.Value, axes int64) bool {
+	k, constant := s.form.Constant(name)
+	if constant && v.Tensor == nil {
+		v = s.finder.copies.First(v)
+	}
+	if old := s.values[name]; old != nil {
+		return old == v || s.finder.copies.First(old) == s.finder.copies.First(v) || constant && k.IsNumber() && s.fits(k, v, axes) && s.captures(k, v)
+	}
+	if constant && !(s.fits(k, v, axes) && s.captures(k, v)) {
+		return false
+	}
+	if slices.Contains(s.form.Inputs, name) {
+		v = s.finder.copies.First(v)
+	}
+	s.values[name] = v
+	return true
+}
+
+// capture notes what a capture stands for, which must not be another value already.
+func (s *search) capture(name string, value any) bool {
+	if old, ok := s.captured[name]; ok {
+		a, isNumber := numbers(old)
+		b, both := numbers(value)
+		return isNumber && both && len(a) == 1 && len(b) == 1 && near(a[0], b[0], 1e-6) || equal(old, value)
+	}
+	s.captured[name] = value
+	return true
+}
+
+// closed reports that nothing outside the match reads what is inside it, but for outputs and what may stay.
+func (s *search) closed() bool {
+	for name, v := range s.values {
+		if v.Producer == nil || !slices.Contains(s.nodes, v.Producer) || slices.Contains(s.form.Outputs, name) || slices.Contains(s.form.Recompute, name) {
+			continue
+		}
+		if s.finder.copies.ReadOutside(v, s.inside) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *search) inside(n *graph.Node) bool { return slices.Contains(s.nodes, n) }
+
+// outside tells what of a match something outside reads.
+func (m *Match) outside() {
+	inside := func(n *graph.Node) bool { return slices.Contains(m.Nodes, n) }
+	read := func(name string) bool { return m.finder.copies.ReadOutside(m.Values[name], inside) }
+	for _, name := range m.Form.Outputs {
+		if !read(name) {
+			m.Unread = append(m.Unread, name)
+		}
+	}
+	var stay func(v *graph.Value)
+	stay = func(v *graph.Value) {
+		if v = m.finder.copies.First(v); v == nil || v.Producer == nil || !inside(v.Producer) || slices.Contains(m.Stay, v.Producer) {
+			return
+		}
+		m.Stay = append(m.Stay, v.Producer)
+		for _, in := range v.Producer.In {
+			stay(in)
+		}
+	}
+	for _, name := range m.Form.Recompute {
+		if read(name) && !slices.Contains(m.Form.Outputs, name) {
+			stay(m.Values[name])
+		}
+	}
+}
+
+// Gone are the nodes that a replacement takes away.
+func (m *Match) Gone() (list []*graph.Node) {
+	for _, n := range m.Nodes {
+		if !slices.Contains(m.Stay, n) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// First is the value that another is a copy of: see [blocks.Copies].
+func (m *Match) First(v *graph.Value) *graph.Value { return m.finder.copies.First(v) }
