@@ -90,6 +90,7 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 				w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
 				checkedText(w, done.Checked)
 				skippedText(w, done.Skipped)
+				testsText(w, done.Tests)
 				if done.Unsigned {
 					w.println("not signed by a key that you trust, and recorded as such")
 				}
@@ -257,6 +258,11 @@ func (c *cli) pluginInspect() *cobra.Command {
 					return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: l.File, Found: l.Problem}
 				}
 			}
+			for _, t := range in.Tests {
+				if t.Err != nil {
+					return t.Err
+				}
+			}
 			return nil
 		},
 	}
@@ -274,6 +280,7 @@ func inspectionText(w *page, in *store.Inspection) {
 			default:
 				w.printf("  operator %s\n", op.Name)
 			}
+			testedText(w, op.Name, in.Tests)
 		}
 	}
 	for _, l := range in.Libraries {
@@ -360,6 +367,7 @@ func (c *cli) verificationText(w *page, list []store.Verification) {
 		}
 		checkedText(w, v.Checked)
 		skippedText(w, v.Skipped)
+		testsText(w, v.Tests)
 	}
 }
 

@@ -78,8 +78,17 @@ type Operator struct {
 	// KVCache is of an operator that attends for graft generate over the host's KV cache.
 	KVCache *KVCache `json:"kv_cache,omitempty"`
 
+	// Tests are files of graphs that the pattern must match, and must not.
+	Tests *Tests `json:"tests,omitempty"`
+
 	forms []Replacement
 	line  int
+}
+
+// Tests are graphs in the plugin's folder, with slashes: ONNX's text format (.onnxtxt), or .onnx.
+type Tests struct {
+	Match   []string `json:"match,omitempty"`
+	NoMatch []string `json:"no_match,omitempty"`
 }
 
 // KVCache says how an operator attends over the host's KV cache, and what lies there.

@@ -211,7 +211,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	names := map[string]int{}
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
-		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits")
+		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits", "tests")
 		if f == nil {
 			continue
 		}
@@ -256,6 +256,9 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		}
 		if f["replaces"] != nil {
 			r.replaces(f["replaces"], f["with"], what, &op)
+		}
+		if f["tests"] != nil {
+			op.Tests = r.tests(f["tests"], what+": tests", op.Replaces.Block != "" || f["replaces"] == nil)
 		}
 		if f["kv_cache"] != nil {
 			op.KVCache = r.kvCache(f["kv_cache"], what+": kv_cache")

@@ -1,8 +1,10 @@
 package pattern
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
@@ -29,6 +31,37 @@ type Finder struct {
 	copies  *blocks.Copies
 	byOp    map[string][]*graph.Node
 	numbers map[*graph.Value]*elements
+	// Nearest is the place at which a search that found nothing got furthest; nil before any began.
+	Nearest *Nearest
+}
+
+// Nearest is how far a search got that found nothing.
+type Nearest struct {
+	Form  *Form
+	Found int    // nodes of the form that were there
+	Why   string // what was missing, or what else was wrong
+}
+
+// String is "3 of 9 nodes were found: no Sqrt (line 20) was after them".
+func (n *Nearest) String() string {
+	form := ""
+	if n.Form.Choices != "" {
+		form = " of the form " + n.Form.Choices
+	}
+	return fmt.Sprintf("%d of %d nodes%s were found: %s", n.Found, len(n.Form.Nodes), form, n.Why)
+}
+
+// note keeps how far a search got, if none got further.
+func (s *search) note(why func() string) {
+	found := 0
+	for _, n := range s.nodes {
+		if n != nil {
+			found++
+		}
+	}
+	if best := s.finder.Nearest; best == nil || found > best.Found {
+		s.finder.Nearest = &Nearest{Form: s.form, Found: found, Why: why()}
+	}
 }
 
 // NewFinder looks at a main graph and its subgraphs.
@@ -129,10 +162,24 @@ func (s *search) solve() bool {
 					return true
 				}
 			}
+			s.note(func() string {
+				p := s.form.Nodes[i]
+				return fmt.Sprintf("%s (line %d) with %s is not there, or has other attributes or inputs", p.Op, p.Line, strings.Join(unique(slices.Concat(p.In, p.Out)), ", "))
+			})
 			return false
 		}
 	}
-	return !slices.Contains(s.nodes, nil) && s.closed() && s.shaped() && s.typed()
+	if slices.Contains(s.nodes, nil) {
+		return false
+	}
+	why := s.open()
+	if why == "" {
+		why = s.misshaped()
+	}
+	if why != "" {
+		s.note(func() string { return why })
+	}
+	return why == ""
 }
 
 // makers are the nodes that make a bound value, or what it is a copy of.
@@ -300,17 +347,18 @@ func (s *search) capture(name string, value any) bool {
 	return true
 }
 
-// closed reports that nothing outside the match reads what is inside it, but for outputs and what may stay.
-func (s *search) closed() bool {
-	for name, v := range s.values {
+// open says what outside reads an inner value of the match that is no output and may not stay, or "".
+func (s *search) open() string {
+	for _, name := range slices.Sorted(maps.Keys(s.values)) {
+		v := s.values[name]
 		if v.Producer == nil || !slices.Contains(s.nodes, v.Producer) || slices.Contains(s.form.Outputs, name) || slices.Contains(s.form.Recompute, name) {
 			continue
 		}
 		if s.finder.copies.ReadOutside(v, s.inside) {
-			return false
+			return fmt.Sprintf("the value %s is read outside of them, and is neither an output nor under recompute", name)
 		}
 	}
-	return true
+	return ""
 }
 
 func (s *search) inside(n *graph.Node) bool { return slices.Contains(s.nodes, n) }

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/archive"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/trust"
@@ -30,6 +31,7 @@ type Installation struct {
 	Unsigned bool                   `json:"unsigned,omitempty"` // as in Record
 	Checked  []verification.Checked `json:"checked"`
 	Skipped  []verification.Skipped `json:"skipped"` // libraries for this platform that were not run
+	Tests    []matching.Tested      `json:"tests"`   // graphs that patterns must and must not match
 }
 
 // Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the
@@ -98,7 +100,7 @@ func (s *Store) Install(ctx context.Context, source string, opts verification.Op
 		return nil, err
 	}
 	result := &Installation{Name: m.Name, Version: m.Version, Folder: filepath.Join(s.root, m.Name), Checked: checked, Skipped: done.Skipped,
-		Source: source, Key: record.Key, Unsigned: record.Unsigned}
+		Tests: done.Tests, Source: source, Key: record.Key, Unsigned: record.Unsigned}
 	for i := range checked {
 		checked[i].Path = filepath.Join(result.Folder, filepath.Base(checked[i].Path))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/worker"
@@ -81,6 +82,7 @@ type Result struct {
 	Files    content.Files // of the folder, as they were when the libraries ran
 	Checked  []Checked
 	Skipped  []Skipped
+	Tests    []matching.Tested // graphs that patterns must and must not match, as they do
 }
 
 // Verified is what is to be recorded of it, in a folder.
@@ -94,8 +96,8 @@ func (r *Result) Verified(folder string) trust.Verified {
 	return v
 }
 
-// Folder checks a plugin's folder: every library there is by its ELF file, and those for this machine
-// by running them in a child each. A variant whose file is absent, and one for a device that this machine
+// Folder checks a plugin's folder: the graphs that its patterns must and must not match, every library there is by its ELF file, and
+// those for this machine by running them in a child each. A variant whose file is absent, and one for a device that this machine
 // lacks, are skipped while another is left; the child learns of the device, as a driver too can end its
 // process.
 func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
@@ -103,9 +105,18 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Manifest: m, Checked: []Checked{}, Skipped: []Skipped{}}
+	result := &Result{Manifest: m, Checked: []Checked{}, Skipped: []Skipped{}, Tests: []matching.Tested{}}
 	if result.Files, err = content.Read(folder, map[string]string{manifest.FileName: m.SHA256()}); err != nil {
 		return nil, err
+	}
+	opts.Report(0, 0, "looking through the graphs of %s", manifest.FileName)
+	if result.Tests, err = matching.Test(ctx, folder, m); err != nil {
+		return nil, err
+	}
+	for _, t := range result.Tests {
+		if t.Err != nil {
+			return nil, ofChild(t.Err)
+		}
 	}
 	var run []*manifest.Variant
 	for i := range m.Variants {
