@@ -120,6 +120,9 @@ func refusesType(d *signature.Operator, p *signature.Parameter, t onnx.Tensor_Da
 // cannotReplace says why a plugin's operators, as its library describes them, cannot stand where a match was found, or "".
 func (e *estimator) cannotReplace(plugin string, match *Match, o Options) string {
 	for _, n := range match.With.Nodes {
+		if version := match.Graph.Opset(""); n.Domain == "" && onnx.SchemaOf(n.Op, version) == nil && onnx.SchemaOf(n.Op, onnx.Newest) != nil {
+			return fmt.Sprintf("the model's operator set, of version %d, has no %s", version, n.Op)
+		}
 		if n.Domain != manifest.Domain {
 			continue
 		}

@@ -80,6 +80,9 @@ func (r *rewriter) pattern(c plan.Choice) error {
 			}
 			attributes = append(attributes, a.Name, value)
 		}
+		if w.Domain != "" {
+			g.ImportOpset(w.Domain, domainVersion)
+		}
 		n, err := r.node(g, w.Domain, w.Op, in, outputs, attributes...)
 		if err != nil {
 			return err

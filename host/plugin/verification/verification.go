@@ -109,7 +109,9 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 	if result.Files, err = content.Read(folder, map[string]string{manifest.FileName: m.SHA256()}); err != nil {
 		return nil, err
 	}
-	opts.Report(0, 0, "looking through the graphs of %s", manifest.FileName)
+	if slices.ContainsFunc(m.Operators, func(op manifest.Operator) bool { return op.Tests != nil }) {
+		opts.Report(0, 0, "looking through the graphs of %s", manifest.FileName)
+	}
 	if result.Tests, err = matching.Test(ctx, folder, m); err != nil {
 		return nil, err
 	}
