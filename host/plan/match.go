@@ -22,9 +22,10 @@ type Match struct {
 	Folded   map[string]tensor.Weight // what the plugin's fold made of the captured constants
 }
 
-// Leaves reports an output that nothing reads and that the pattern lets a replacement leave out.
+// Leaves reports an output that nothing reads, in the model or in the replacement, and that the pattern lets a replacement leave out.
 func (m *Match) Leaves(output string) bool {
-	return slices.Contains(m.Unread, output) && m.Form.Optional(output)
+	return slices.Contains(m.Unread, output) && m.Form.Optional(output) &&
+		!slices.ContainsFunc(m.With.Nodes, func(n manifest.WithNode) bool { return slices.Contains(n.In, output) })
 }
 
 // Folder computes weights from weights with a plugin's own fold. An error of kind

@@ -232,6 +232,7 @@ func (r *Repeat) options(line int) ([]draft, error) {
 			}
 			lists := map[string][]string{}
 			for _, name := range r.Each {
+				lists[name] = []string{}
 				for i := range times {
 					lists[name] = append(lists[name], numbered(name, i))
 				}
