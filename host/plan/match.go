@@ -81,6 +81,7 @@ func forms(e *estimator, finder *pattern.Finder, m *manifest.Manifest, op *manif
 		})
 		if givenUp {
 			choices = append(choices, Choice{Kind: "pattern", Node: "the model", Reason: fmt.Sprintf("%s: the search for %s was given up: the graph has too many places that are like a part of its pattern", m.Name, op.Name)})
+			break
 		}
 	}
 	return choices

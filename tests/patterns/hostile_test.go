@@ -76,7 +76,7 @@ func nodes(t *testing.T, count int, node func(i int) (op string, in []int)) (*gr
 func TestHostileGraphs(t *testing.T) {
 	count := 1_000_000
 	if testing.Short() {
-		count = 20_000
+		count = 5_000
 	}
 	repeated := "pattern:\n  inputs: [x, t]\n  outputs: [y]\n  nodes:\n    - repeat: {max: 64, from: x, to: s, each: [t], nodes: [{op: Add, in: [x, t], out: [s]}]}\n    - {op: Relu, in: [s], out: [y]}\n"
 	choices := "pattern:\n  inputs: [x]\n  outputs: [y]\n  nodes:\n"

@@ -36,6 +36,7 @@ func Find(ctx context.Context, op *manifest.Operator, m *onnx.Model, tensors gra
 
 func (f *Found) find(op *manifest.Operator, g *graph.Graph, shapes *graph.Shapes) {
 	finder := pattern.NewFinder(g, shapes)
+	finder.Explain = true
 	taken := map[*graph.Node]bool{}
 	for _, form := range op.Forms() {
 		givenUp := finder.Each(form.Form, func(n *graph.Node) bool { return taken[n] }, func(m *pattern.Match) {

@@ -31,8 +31,15 @@ type Finder struct {
 	copies  *blocks.Copies
 	byOp    map[string][]*graph.Node
 	numbers map[*graph.Value]*elements
+	// Which node of the form that is looked for makes which value.
+	makersOf *Form
+	makers   map[string]int
+	ordersOf map[*Node][][]string
+	left     map[*Pattern]int64 // steps
 	// Nearest is the place at which a search that found nothing got furthest; nil before any began.
 	Nearest *Nearest
+	// Explain begins a search wherever a node is like the last of a form, so that Nearest says how far it gets.
+	Explain bool
 }
 
 // Nearest is how far a search got that found nothing.
@@ -66,7 +73,7 @@ func (s *search) note(why func() string) {
 
 // NewFinder looks at a main graph and its subgraphs.
 func NewFinder(g *graph.Graph, shapes *graph.Shapes) *Finder {
-	f := &Finder{main: g, shapes: shapes, byOp: map[string][]*graph.Node{}, numbers: map[*graph.Value]*elements{}}
+	f := &Finder{main: g, shapes: shapes, byOp: map[string][]*graph.Node{}, numbers: map[*graph.Value]*elements{}, ordersOf: map[*Node][][]string{}, left: map[*Pattern]int64{}}
 	g.Walk(func(n *graph.Node) {
 		g.Spend(1)
 		f.byOp[n.Op()] = append(f.byOp[n.Op()], n)
@@ -75,20 +82,27 @@ func NewFinder(g *graph.Graph, shapes *graph.Shapes) *Finder {
 }
 
 // What a search may take: a node that could be the last of a form is given up after stepsOfNode steps for each node of the form, and
-// the form after stepsOfForm for each node of the graph. Nodes that match take a few steps each; only graphs that are made to be
-// searched long, of equal parts that are joined in many ways, take more.
+// the pattern, with all of its forms, after stepsOfPart for each node, input and output of the graph. Nodes that match take a few
+// steps each; only graphs that are made to be searched long, of equal parts that are joined in many ways, take more.
 const (
-	stepsOfNode = 256
-	stepsOfForm = 128
-	stepsOfAny  = 1 << 18 // of a form, for a graph of any size
+	stepsOfNode = 64
+	stepsOfPart = 16
+	stepsOfAny  = 1 << 18 // of a pattern, for a graph of any size
 )
 
 // Each calls see for each place where a form is, away from nodes that are taken, in the order of the graph. It reports a search
 // that was given up before all places were seen.
 func (f *Finder) Each(form *Form, taken func(*graph.Node) bool, see func(*Match)) (givenUp bool) {
 	last := form.Nodes[len(form.Nodes)-1]
-	_, parts := f.main.Steps()
-	left := stepsOfAny + stepsOfForm*parts
+	left, begun := f.left[form.Pattern]
+	if !begun {
+		_, parts := f.main.Steps()
+		left = stepsOfAny + stepsOfPart*parts
+	}
+	defer func() { f.left[form.Pattern] = left }()
+	if left <= 0 {
+		return true
+	}
 	for _, op := range last.ops() {
 		for _, n := range f.byOp[op] {
 			f.main.Spend(1)
@@ -99,9 +113,9 @@ func (f *Finder) Each(form *Form, taken func(*graph.Node) bool, see func(*Match)
 				f.copies = blocks.FindCopies(f.main, f.shapes)
 			}
 			s := &search{finder: f, form: form, taken: taken, version: n.Graph.Opset(""), nodes: make([]*graph.Node, len(form.Nodes)),
-				values: map[string]*graph.Value{}, captured: map[string]any{}, left: min(left, int64(stepsOfNode*(len(form.Nodes)+1)))}
+				values: map[string]*graph.Value{}, captured: map[string]any{}, able: map[pair]bool{}, left: min(left, int64(stepsOfNode*(len(form.Nodes)+1)))}
 			before := s.left
-			found := s.try(len(form.Nodes)-1, n)
+			found := (f.Explain || s.isAble(len(form.Nodes)-1, n)) && s.try(len(form.Nodes)-1, n)
 			if left -= before - max(s.left, 0); left <= 0 {
 				return true
 			}
@@ -135,7 +149,100 @@ type search struct {
 	nodes    []*graph.Node
 	values   map[string]*graph.Value
 	captured map[string]any
+	bound    []binding // in their order, to be undone
+	able     map[pair]bool
 	left     int64 // steps
+}
+
+// binding is what a name stood for before: nil for nothing.
+type binding struct {
+	name    string
+	value   *graph.Value
+	capture bool
+}
+
+// undo takes bindings back until as many are left as there were.
+func (s *search) undo(to int) {
+	for ; len(s.bound) > to; s.bound = s.bound[:len(s.bound)-1] {
+		switch b := s.bound[len(s.bound)-1]; {
+		case b.capture:
+			delete(s.captured, b.name)
+		case b.value == nil:
+			delete(s.values, b.name)
+		default:
+			s.values[b.name] = b.value
+		}
+	}
+}
+
+// is lets a name stand for a value.
+func (s *search) is(name string, v *graph.Value) {
+	s.bound = append(s.bound, binding{name: name, value: s.values[name]})
+	s.values[name] = v
+}
+
+// pair is a node of a form and one of a graph.
+type pair struct {
+	at int
+	n  *graph.Node
+}
+
+// isAble reports that a node of a graph can be one of the form by its operator, and the nodes that it reads, in some order, by theirs,
+// whatever names stand for. It is asked once for each pair, so that a search that tries all orders of all operands begins only
+// where nodes of the right kinds are.
+func (s *search) isAble(at int, n *graph.Node) bool {
+	p := &s.form.Nodes[at]
+	if !s.spend(1) || !p.is(n) {
+		return false
+	}
+	k := pair{at, n}
+	if is, known := s.able[k]; known {
+		return is
+	}
+	s.able[k] = false
+	for _, in := range s.finder.orders(p) {
+		if s.readsAble(n, in) {
+			s.able[k] = true
+			break
+		}
+	}
+	return s.able[k]
+}
+
+func (s *search) readsAble(n *graph.Node, in []string) bool {
+	for i, name := range in {
+		maker := s.finder.maker(s.form, name)
+		if maker < 0 {
+			continue
+		}
+		v := n.Input(i)
+		if v == nil || v.Tensor != nil && v.Producer == nil {
+			return false
+		}
+		first := s.finder.copies.First(v)
+		if !(v.Producer != nil && s.isAble(maker, v.Producer)) && !(first != v && first.Producer != nil && s.isAble(maker, first.Producer)) {
+			return false
+		}
+	}
+	return true
+}
+
+// maker is the place of the form's node that makes a value; -1 for none.
+func (f *Finder) maker(form *Form, name string) int {
+	if f.makersOf != form {
+		f.makersOf, f.makers = form, map[string]int{}
+		for i, n := range form.Nodes {
+			for _, out := range n.Out {
+				if out != "" {
+					f.makers[out] = i
+				}
+			}
+		}
+	}
+	if i, ok := f.makers[name]; ok && name != "" {
+		return i
+	}
+	return -1
 }
 
 // spend notes steps, and reports that there are more.
@@ -242,18 +349,32 @@ func (s *search) try(i int, n *graph.Node) bool {
 			return false
 		}
 	}
-	for _, in := range p.orders() {
-		values, captured := maps.Clone(s.values), maps.Clone(s.captured)
+	before := len(s.bound)
+	for j, in := range s.finder.orders(p) {
+		if j > 0 && len(n.In) == 2 && s.finder.copies.First(n.In[0]) == s.finder.copies.First(n.In[1]) {
+			break // the other order is the same
+		}
 		s.nodes[i] = n
 		if s.bind(p, n, in) && s.solve() {
 			return true
 		}
-		s.nodes[i], s.values, s.captured = nil, values, captured
+		s.nodes[i] = nil
+		s.undo(before)
 		if s.left <= 0 {
 			return false
 		}
 	}
 	return false
+}
+
+// orders are those in which a node may have its inputs, made once.
+func (f *Finder) orders(n *Node) [][]string {
+	list, ok := f.ordersOf[n]
+	if !ok {
+		list = n.orders()
+		f.ordersOf[n] = list
+	}
+	return list
 }
 
 // maxOrders is how many inputs are tried in all orders.
@@ -312,7 +433,7 @@ func (s *search) bind(p *Node, n *graph.Node, in []string) bool {
 		if n.Output(i) == nil || !s.value(name, n.Output(i), 0) {
 			return false
 		}
-		s.values[name] = n.Output(i) // rather than a copy of it
+		s.is(name, n.Output(i)) // rather than a copy of it
 	}
 	return true
 }
@@ -332,7 +453,7 @@ func (s *search) value(name string, v *graph.Value, axes int64) bool {
 	if slices.Contains(s.form.Inputs, name) {
 		v = s.finder.copies.First(v)
 	}
-	s.values[name] = v
+	s.is(name, v)
 	return true
 }
 
@@ -343,6 +464,7 @@ func (s *search) capture(name string, value any) bool {
 		b, both := numbers(value)
 		return isNumber && both && len(a) == 1 && len(b) == 1 && near(a[0], b[0], 1e-6) || equal(old, value)
 	}
+	s.bound = append(s.bound, binding{name: name, capture: true})
 	s.captured[name] = value
 	return true
 }
