@@ -30,7 +30,7 @@ func testedText(w *page, operator string, list []matching.Tested) {
 		case t.Problem != "":
 			w.printf("    %s: not as it must be: %s\n", t.File, t.Problem)
 		case t.Must:
-			w.printf("    %s matches, %d times\n", t.File, t.Matches)
+			w.printf("    %s matches (places: %d)\n", t.File, t.Matches)
 		default:
 			w.printf("    %s does not match: %s\n", t.File, t.Reason)
 		}

@@ -146,8 +146,8 @@ func TestLayerNormIsRecognised(t *testing.T) {
 	}
 }
 
-// TestRedrawn: whatever else computes the same is recognised as what was redrawn; each operator is redrawn as its nine nodes, too.
-func TestRedrawn(t *testing.T) {
+// TestVariants: whatever computes the same is recognised as the graph that it is a variant of; so is each operator written as its nine nodes.
+func TestVariants(t *testing.T) {
 	_, op := layerNorm(t)
 	seeds := uint64(40)
 	if testing.Short() {
@@ -184,7 +184,7 @@ func TestRedrawn(t *testing.T) {
 		}
 	})
 	if steps < 1000 {
-		t.Errorf("%d steps of redrawing, too few to show anything", steps)
+		t.Errorf("%d steps of rewriting, too few to show anything", steps)
 	}
 }
 

@@ -201,6 +201,9 @@ func (p *parser) graph() *onnx.Graph {
 	}
 	p.must("{", "before the graph's nodes")
 	for !p.has("}") {
+		if t := p.peek(); t.kind == end {
+			p.fail(t, "} after the graph's nodes", "")
+		}
 		g.Node = append(g.Node, p.node())
 	}
 	return g

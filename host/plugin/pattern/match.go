@@ -58,7 +58,7 @@ func (n *Nearest) String() string {
 	return fmt.Sprintf("%d of %d nodes%s were found: %s", n.Found, len(n.Form.Nodes), form, n.Why)
 }
 
-// note keeps how far a search got, if none got further.
+// note remembers how far a search got, if none got further.
 func (s *search) note(why func() string) {
 	found := 0
 	for _, n := range s.nodes {
