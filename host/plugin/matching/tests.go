@@ -54,7 +54,7 @@ func Test(ctx context.Context, folder string, m *manifest.Manifest) ([]Tested, e
 			for _, file := range part.files {
 				t := Tested{Operator: op.Name, File: file, Must: part.must}
 				if err := t.test(ctx, folder, op); err != nil {
-					t.Problem, t.Err = err.Error(), err
+					t.Problem, t.Err = err.Error(), refused(err)
 				}
 				if ctx.Err() != nil {
 					return list, ctx.Err()
@@ -66,6 +66,15 @@ func Test(ctx context.Context, folder string, m *manifest.Manifest) ([]Tested, e
 	return list, nil
 }
 
+// refused is an error of whatever kind as one of a plugin that did not pass, its parts as they are.
+func refused(err error) error {
+	out := &diagnostic.Error{Kind: refusal.ErrVerification, Found: err.Error(), Cause: err}
+	if e := (*diagnostic.Error)(nil); errors.As(err, &e) {
+		out.Path, out.Found, out.Needed, out.Fix = e.Path, e.Found, e.Needed, e.Fix
+	}
+	return out
+}
+
 func (t *Tested) test(ctx context.Context, folder string, op *manifest.Operator) error {
 	path := filepath.Join(folder, filepath.FromSlash(t.File))
 	m, err := Open(folder, t.File)
@@ -75,15 +84,15 @@ func (t *Tested) test(ctx context.Context, folder string, op *manifest.Operator)
 	defer m.Close()
 	found, err := Find(ctx, op, m.Proto(), m)
 	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: err.Error(), Fix: "correct the graph", Cause: err}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: err.Error(), Fix: "correct the graph", Cause: err}
 	}
 	t.Matches, t.Reason = len(found.Matches), found.Reason
 	switch {
 	case t.Must && t.Matches == 0:
-		return &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "the pattern of " + op.Name + " is not in it (" + t.Reason + ")",
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "the pattern of " + op.Name + " is not in it (" + t.Reason + ")",
 			Needed: "a match, as it is listed under tests.match", Fix: "correct the graph or the pattern"}
 	case !t.Must && t.Matches > 0:
-		return &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: fmt.Sprintf("the pattern of %s is in it, up to %s", op.Name, last(found)),
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("the pattern of %s is in it, up to %s", op.Name, last(found)),
 			Needed: "no match, as it is listed under tests.no_match", Fix: "correct the graph or the pattern"}
 	}
 	return nil
@@ -102,7 +111,7 @@ func Open(folder, file string) (*model.Model, error) {
 		if e := (*diagnostic.Error)(nil); errors.As(err, &e) {
 			return nil, e
 		}
-		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a graph that the manifest lists under tests",
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a graph that the manifest lists under tests",
 			Fix: "add the file or take it off the list", Cause: err}
 	}
 	if strings.HasSuffix(file, ".onnxtxt") {
@@ -111,12 +120,12 @@ func Open(folder, file string) (*model.Model, error) {
 			return nil, err
 		}
 		if data, err = proto.Marshal(m); err != nil {
-			return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "cannot be written as a model: " + err.Error(), Cause: err}
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "cannot be written as a model: " + err.Error(), Cause: err}
 		}
 	}
 	m, err := model.Parse(data, "", limits)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: err.Error(), Fix: "correct the graph", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: err.Error(), Fix: "correct the graph", Cause: err}
 	}
 	return m, nil
 }
@@ -139,11 +148,11 @@ func read(folder, file string) ([]byte, error) {
 	}
 	path := filepath.Join(folder, filepath.FromSlash(file))
 	if !info.Mode().IsRegular() {
-		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "found a " + storage.Kind(info.Mode()), Needed: "a plain file"}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "found a " + storage.Kind(info.Mode()), Needed: "a plain file"}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err == nil && len(data) > maxBytes {
-		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: fmt.Sprintf("found more than %d bytes", maxBytes), Needed: "a small graph", Fix: "cut it down to what the pattern is about"}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("found more than %d bytes", maxBytes), Needed: "a small graph", Fix: "cut it down to what the pattern is about"}
 	}
 	return data, err
 }

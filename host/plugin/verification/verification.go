@@ -117,7 +117,7 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 	}
 	for _, t := range result.Tests {
 		if t.Err != nil {
-			return nil, ofChild(t.Err)
+			return nil, t.Err
 		}
 	}
 	var run []*manifest.Variant
