@@ -204,9 +204,7 @@ func (p *Pattern) Values() []string {
 			names = append(names, part.Node.Out...)
 		}
 		for _, a := range part.AnyOf {
-			for _, name := range sortedKeys(a.Same) {
-				names = append(names, name)
-			}
+			names = append(names, sortedKeys(a.Same)...)
 		}
 	})
 	return unique(names)
