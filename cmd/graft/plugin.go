@@ -275,6 +275,11 @@ func (c *cli) pluginInspect() *cobra.Command {
 					return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: l.File, Found: l.Problem}
 				}
 			}
+			for _, t := range in.Tests {
+				if t.Err != nil {
+					return t.Err
+				}
+			}
 			return nil
 		},
 	}
@@ -286,12 +291,13 @@ func inspectionText(w *page, in *store.Inspection) {
 		for _, op := range m.Operators {
 			switch {
 			case op.Replaces.Pattern != nil:
-				w.printf("  operator %s replaces a pattern of %d nodes\n", op.Name, len(op.Replaces.Pattern.Nodes))
+				w.printf("  operator %s replaces a pattern of %s\n", op.Name, formsText(op.Forms()))
 			case op.Replaces.Block != "":
 				w.printf("  operator %s replaces block %s\n", op.Name, op.Replaces.Block)
 			default:
 				w.printf("  operator %s\n", op.Name)
 			}
+			testedText(w, op.Name, in.Tests)
 		}
 	}
 	for _, l := range in.Libraries {
@@ -378,6 +384,7 @@ func (c *cli) verificationText(w *page, list []store.Verification) {
 		}
 		checkedText(w, v.Checked)
 		skippedText(w, v.Skipped)
+		testsText(w, v.Tests)
 	}
 }
 

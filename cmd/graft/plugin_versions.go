@@ -71,6 +71,7 @@ func installationText(w *page, done *store.Installation) {
 		w.printf("installed %s %s into %s\n", done.Name, done.Version, done.Folder)
 		checkedText(w, done.Checked)
 		skippedText(w, done.Skipped)
+		testsText(w, done.Tests)
 	}
 	if done.Unsigned {
 		w.println("not signed by a key that you trust, and recorded as such")

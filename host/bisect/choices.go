@@ -135,7 +135,7 @@ func (f *choices) locate(ctx context.Context, set *loaded.Set, j comparison.Job)
 			for _, v := range outs {
 				to.Outputs = appendNew(to.Outputs, outermost(v)...)
 			}
-			for _, n := range a.Plan.Choices[at].Nodes() {
+			for _, n := range a.Plan.Choices[at].Region() {
 				to.Nodes = appendNew(to.Nodes, keys(top(n))...)
 			}
 		}

@@ -214,6 +214,7 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 	r := &Report{}
 	f := &finder{main: g, shapes: shapes, known: map[question]depths{}, read: map[*graph.Value][]graph.Use{},
 		origins: map[*graph.Value]origin{}, leaves: map[leave]*graph.Value{}, tables: map[tableQuestion]bool{}}
+	f.guises.written = map[arrangement]*graph.Value{}
 	f.disguise(g)
 	f.learned = f.learnedPositions(g)
 	g.Walk(func(n *graph.Node) {

@@ -34,7 +34,7 @@ type arrangement struct {
 
 // disguise gathers readers and outputs of a graph and its subgraphs.
 func (f *finder) disguise(g *graph.Graph) {
-	f.guises = guises{make(map[*graph.Value]*graph.Value, len(g.Nodes)), map[arrangement]*graph.Value{},
+	f.guises = guises{make(map[*graph.Value]*graph.Value, len(g.Nodes)), f.guises.written,
 		make(map[*graph.Value][]graph.Use, len(g.Nodes)), map[*graph.Value]*graph.Value{}}
 	handOut := func(g *graph.Graph) {
 		for _, o := range g.Outputs {
@@ -90,7 +90,7 @@ func (f *finder) first(v *graph.Value) *graph.Value {
 	}
 	if c != v {
 		c = f.first(c)
-	} else if at.value != v { // a view, and maybe not the only one of its kind
+	} else if at.value != v && f.guises.written != nil { // a view, and maybe not the only one of its kind
 		a := arrangement{v.Graph, at.value, at.text(), fmt.Sprint(f.shapes.Of(v).Dims)}
 		if twin := f.guises.written[a]; twin != nil {
 			c = twin

@@ -162,7 +162,7 @@ func refuse(p *plugin.Plugin) error {
 	usable := false
 	for i := range p.Manifest.Operators {
 		op := &p.Manifest.Operators[i]
-		if op.With != nil && len(op.With.Fold) > 0 {
+		if op.Folds() {
 			return no("its operator "+op.Name+" computes weights from weights, which the program would have to do with its code", "use it without isolation, or leave it out")
 		}
 		usable = usable || op.KVCache == nil && !stores[op.Name]

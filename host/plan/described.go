@@ -150,7 +150,10 @@ func refusesType(d *signature.Operator, p *signature.Parameter, t onnx.Tensor_Da
 
 // cannotReplace says why a plugin's operators, as its library describes them, cannot stand where a match was found, or "".
 func (e *estimator) cannotReplace(plugin string, match *Match, o Options) string {
-	for _, n := range match.Operator.With.Nodes {
+	for _, n := range match.With.Nodes {
+		if version := match.Graph.Opset(""); n.Domain == "" && onnx.SchemaOf(n.Op, version) == nil && onnx.SchemaOf(n.Op, onnx.Newest) != nil {
+			return fmt.Sprintf("the model's operator set, of version %d, has no %s", version, n.Op)
+		}
 		if n.Domain != manifest.Domain {
 			continue
 		}
@@ -162,7 +165,7 @@ func (e *estimator) cannotReplace(plugin string, match *Match, o Options) string
 			return err.Error()
 		}
 		for _, a := range n.Attributes {
-			if c, ok := a.Value.(manifest.Capture); ok {
+			if c, ok := a.Value.(manifest.Capture); ok && match.Captured[string(c)] != nil {
 				if _, err := d.Attribute(a.Name, match.Captured[string(c)]); err != nil {
 					return err.Error()
 				}

@@ -1,9 +1,6 @@
 package plan
 
-import (
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-)
+import "github.com/opgraft/graft/host/graph"
 
 // Ends are the values that the choice's block or match reads, and those that it makes. None is nil.
 func (c *Choice) Ends() (ins, outs []*graph.Value) {
@@ -13,14 +10,6 @@ func (c *Choice) Ends() (ins, outs []*graph.Value) {
 		ins, outs = ends(c.Block)
 	}
 	return there(ins), there(outs)
-}
-
-// Nodes are those for which an operator stands: they lie between the ends and feed nothing else.
-func (c *Choice) Nodes() []*graph.Node {
-	if c.Match != nil {
-		return c.Match.Nodes
-	}
-	return blocks.Region(c.Ends())
 }
 
 func there(list []*graph.Value) (some []*graph.Value) {

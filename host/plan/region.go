@@ -8,7 +8,7 @@ import (
 // Region lists the nodes that a choice is about: those that vanish when an operator takes them.
 func (c *Choice) Region() []*graph.Node {
 	if c.Match != nil {
-		return c.Match.Nodes
+		return c.Match.Gone()
 	}
 	if c.Block == nil || c.Block.Wiring == nil {
 		return nil

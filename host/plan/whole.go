@@ -274,7 +274,7 @@ func (w *whole) side(c *Choice) side {
 		s.nodes, s.work = w.region(b), attentionWork(b)
 	} else {
 		s.ins, s.outs = c.Match.ends()
-		s.nodes, s.work = c.Match.Nodes, w.estimator.work(c.Match.Nodes)
+		s.nodes, s.work = c.Match.Gone(), w.estimator.work(c.Match.Nodes)
 	}
 	return s
 }

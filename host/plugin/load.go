@@ -276,7 +276,7 @@ func (p *Plugin) agree() error {
 		}
 	}
 	for i := range p.Manifest.Operators {
-		if w := p.Manifest.Operators[i].With; w != nil && len(w.Fold) > 0 && !p.apart && p.table.Fold == 0 {
+		if p.Manifest.Operators[i].Folds() && !p.apart && p.table.Fold == 0 {
 			return refusal.Incompatible(p.Path, "no fold function", "one, as operator "+p.Manifest.Operators[i].Name+" of "+manifest.FileName+" folds constants",
 				"build the library and the manifest from the same source")
 		}

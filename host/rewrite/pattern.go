@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
@@ -20,16 +21,18 @@ import (
 // pattern puts the nodes of a plugin's replacement in place of those it matched.
 func (r *rewriter) pattern(c plan.Choice) error {
 	m, g := c.Match, c.Match.Graph
-	p, with := m.Operator.Replaces.Pattern, m.Operator.With
+	p, with := m.Form, m.With
 	env := map[string]*graph.Value{}
 	for _, name := range p.Inputs {
 		env[name] = r.now(m.Values[name])
 	}
-	if len(p.Outputs) > 1 { // with one, whoever reads it reads no part of the match
-		made := make([]*graph.Value, len(p.Outputs))
-		for i, name := range p.Outputs {
-			made[i] = m.Values[name]
+	var made []*graph.Value
+	for _, name := range p.Outputs {
+		if !m.Leaves(name) {
+			made = append(made, m.Values[name])
 		}
+	}
+	if len(made) > 1 { // with one, whoever reads it reads no part of the match
 		if err := r.apart(slices.Collect(maps.Values(env)), made, true); err != nil {
 			return err
 		}
@@ -56,7 +59,7 @@ func (r *rewriter) pattern(c plan.Choice) error {
 		}
 		outputs := make([]string, len(w.Out))
 		for i, name := range w.Out {
-			if name != "" {
+			if name != "" && !m.Leaves(name) {
 				outputs[i] = g.FreshName("graft_" + name)
 			}
 		}
@@ -64,7 +67,9 @@ func (r *rewriter) pattern(c plan.Choice) error {
 		for _, a := range w.Attributes {
 			value := a.Value
 			if name, ok := value.(manifest.Capture); ok {
-				value = m.Captured[string(name)]
+				if value = m.Captured[string(name)]; value == nil {
+					continue // of a part that this form has not
+				}
 			}
 			kind := onnx.AttributeKind(w.Op, a.Name)
 			if w.Domain != "" {
@@ -75,17 +80,23 @@ func (r *rewriter) pattern(c plan.Choice) error {
 			}
 			attributes = append(attributes, a.Name, value)
 		}
+		if w.Domain != "" {
+			g.ImportOpset(w.Domain, domainVersion)
+		}
 		n, err := r.node(g, w.Domain, w.Op, in, outputs, attributes...)
 		if err != nil {
 			return err
 		}
 		for i, name := range w.Out {
-			if name != "" {
+			if name != "" && n.Out[i] != nil {
 				env[name] = n.Out[i]
 			}
 		}
 	}
 	for _, name := range p.Outputs {
+		if m.Leaves(name) {
+			continue
+		}
 		if m.Operator.SameBits {
 			r.replaceApart(m.Values[name], env[name])
 			continue
@@ -97,8 +108,8 @@ func (r *rewriter) pattern(c plan.Choice) error {
 
 // foldType is the type that folded constants take in the graph: that of the
 // first constant that was captured.
-func (r *rewriter) foldType(p *manifest.Pattern, m *plan.Match) onnx.Tensor_DataType {
-	i := slices.IndexFunc(p.Constants, func(k manifest.Constant) bool { return k.Any })
+func (r *rewriter) foldType(p *pattern.Form, m *plan.Match) onnx.Tensor_DataType {
+	i := slices.IndexFunc(p.Constants, func(k pattern.Constant) bool { return k.Any })
 	if i < 0 {
 		return onnx.Tensor_FLOAT
 	}

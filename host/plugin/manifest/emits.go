@@ -8,9 +8,11 @@ func (op *Operator) Emits() []string {
 		return []string{op.Name}
 	}
 	var names []string
-	for _, n := range op.With.Nodes {
-		if n.Domain == Domain && !slices.Contains(names, n.Op) {
-			names = append(names, n.Op)
+	for _, w := range op.With {
+		for _, n := range w.Nodes {
+			if n.Domain == Domain && !slices.Contains(names, n.Op) {
+				names = append(names, n.Op)
+			}
 		}
 	}
 	return names
@@ -30,4 +32,9 @@ func (m *Manifest) Emits() []string {
 		}
 	}
 	return names
+}
+
+// Folds reports an operator one of whose replacements has constants that the plugin computes.
+func (op *Operator) Folds() bool {
+	return slices.ContainsFunc(op.With, func(w With) bool { return len(w.Fold) > 0 })
 }

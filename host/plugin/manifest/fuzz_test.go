@@ -65,34 +65,37 @@ func FuzzManifest(f *testing.F) {
 // promised checks the graphs of an operator that replaces a pattern: values are defined before they are
 // used, and the outputs are there.
 func promised(t *testing.T, op *Operator) {
-	p := op.Replaces.Pattern
-	defined := append([]string{""}, p.Inputs...)
-	for _, c := range p.Constants {
-		defined = append(defined, c.Name)
-		if (c.Value == nil) != c.Any {
+	for _, c := range op.Replaces.Pattern.Constants {
+		if c.Any && (c.Value != nil || c.Values != nil || c.Min != nil || c.Max != nil || c.Capture != "") {
 			t.Fatalf("accepted the constant %+v", c)
 		}
 	}
-	outer := slices.Concat(defined, op.With.Fold)
-	for _, n := range p.Nodes {
-		for _, in := range n.In {
-			if !slices.Contains(defined, in) {
-				t.Fatalf("pattern: %s uses %q before it is there", n.Op, in)
-			}
+	for _, r := range op.Forms() {
+		defined := append([]string{""}, r.Form.Inputs...)
+		for _, c := range r.Form.Constants {
+			defined = append(defined, c.Name)
 		}
-		defined = append(defined, n.Out...)
-	}
-	for _, n := range op.With.Nodes {
-		for _, in := range n.In {
-			if !slices.Contains(outer, in) {
-				t.Fatalf("replacement: %s uses %q before it is there", n.Op, in)
+		outer := slices.Concat(defined, r.With.Fold)
+		for _, n := range r.Form.Nodes {
+			for _, in := range n.In {
+				if !slices.Contains(defined, in) {
+					t.Fatalf("pattern: %s uses %q before it is there", n.Op, in)
+				}
 			}
+			defined = append(defined, n.Out...)
 		}
-		outer = append(outer, n.Out...)
-	}
-	for _, out := range p.Outputs {
-		if !slices.Contains(defined, out) || !slices.Contains(outer, out) {
-			t.Fatalf("output %q is not made", out)
+		for _, n := range r.With.Nodes {
+			for _, in := range n.In {
+				if !slices.Contains(outer, in) {
+					t.Fatalf("replacement: %s uses %q before it is there", n.Op, in)
+				}
+			}
+			outer = append(outer, n.Out...)
+		}
+		for _, out := range r.Form.Outputs {
+			if !slices.Contains(defined, out) || !slices.Contains(outer, out) {
+				t.Fatalf("output %q is not made", out)
+			}
 		}
 	}
 }

@@ -2,6 +2,12 @@
 // replaces, and the cases that it must pass. It runs nothing of a plugin's and opens none of its libraries.
 package manifest
 
+import (
+	"encoding/json"
+
+	"github.com/opgraft/graft/host/plugin/pattern"
+)
+
 // FileName is the file that makes a folder a plugin.
 const FileName = "plugin.yaml"
 
@@ -61,7 +67,7 @@ type Operator struct {
 	Name     string   `json:"name"` // op_type in Domain
 	Replaces Replaces `json:"replaces"`
 	Where    Where    `json:"where,omitempty"`
-	With     *With    `json:"with,omitempty"` // never nil when Replaces.Pattern is set
+	With     Withs    `json:"with,omitempty"` // never empty when Replaces.Pattern is set
 	Cost     Cost     `json:"cost"`
 	// CostInPanels is of an operator of matmuls where the host has laid its weights out in panels, which it does for those
 	// of its own that it knows.
@@ -72,7 +78,17 @@ type Operator struct {
 	// KVCache is of an operator that attends for graft generate over the host's KV cache.
 	KVCache *KVCache `json:"kv_cache,omitempty"`
 
-	line int
+	// Tests are files of graphs that the pattern must match, and must not.
+	Tests *Tests `json:"tests,omitempty"`
+
+	forms []Replacement
+	line  int
+}
+
+// Tests are graphs in the plugin's folder, with slashes: ONNX's text format (.onnxtxt), or .onnx.
+type Tests struct {
+	Match   []string `json:"match,omitempty"`
+	NoMatch []string `json:"no_match,omitempty"`
 }
 
 // KVCache says how an operator attends over the host's KV cache, and what lies there.
@@ -105,91 +121,39 @@ type Replaces struct {
 	Pattern *Pattern `json:"pattern,omitempty"`
 }
 
-// Pattern is a small graph of ONNX nodes to look for. Every value is an input, a constant or the output
-// of exactly one node; the graph has no cycle and is in one piece; each node leads to an output.
-//
-// Add and Mul match with their operands in either order. A match is valid only when no value inside it,
-// other than Outputs, is used outside it.
-type Pattern struct {
-	Inputs    []string      `json:"inputs"`
-	Outputs   []string      `json:"outputs"`
-	Nodes     []PatternNode `json:"nodes"`     // in topological order
-	Constants []Constant    `json:"constants"` // in the order of the file
-	Shapes    []Shape       `json:"shapes,omitempty"`
-}
-
-// Shape is what a value of a pattern must be known to have: a match is none where it is not.
-type Shape struct {
-	Value string `json:"value"`
-	// Dims are lengths: numbers, or names that stand for one length each. "..." in the first place stands for any
-	// number of lengths before the others, the same ones in all shapes of the pattern.
-	Dims []string `json:"dims"`
-}
-
-// Rest is what stands for any number of lengths in Shape.Dims.
-const Rest = "..."
-
-// Constant returns the constant of that name.
-func (p *Pattern) Constant(name string) (*Constant, bool) {
-	for i := range p.Constants {
-		if p.Constants[i].Name == name {
-			return &p.Constants[i], true
-		}
-	}
-	return nil, false
-}
-
-// PatternNode matches one ONNX node.
-type PatternNode struct {
-	Op     string   `json:"op"`
-	Domain string   `json:"domain,omitempty"` // "" is ai.onnx
-	In     []string `json:"in"`               // value names; "" where the optional input must be absent
-	Out    []string `json:"out"`              // value names; "" where the output is not looked at
-	// Attributes must be equal on the node, which has ONNX's default of those that it leaves out. Those not
-	// named must have their default. A value "?name" captures what the node has, for use in With; Any
-	// stands for whatever it has.
-	Attributes []Attribute `json:"attributes,omitempty"`
-
-	line int
-}
-
-// Attribute is a named value: int64, float64, string, []int64, []float64 or []string; in patterns and
-// replacements also a Capture, in patterns also Any.
-type Attribute struct {
-	Name  string `json:"name"`
-	Value any    `json:"value"`
-}
-
-// Capture is the name, without its question mark, of an attribute value that a pattern captured.
-type Capture string
-
-// Any is the value, "any" in the file, of a pattern's attribute that may have any value or be absent.
-type Any struct{}
-
-// MarshalText is as the file has it.
-func (Any) MarshalText() ([]byte, error) { return []byte("any"), nil }
-
-// Constant matches an initializer (or a Constant node): either one number, or any tensor, which With
-// hands to the plugin's fold function.
-type Constant struct {
-	Name string `json:"name"`
-	// Value is what every element must be equal to within Tolerance, relative to Value where that is not
-	// zero; nil for any tensor.
-	Value     *float64 `json:"value,omitempty"`
-	Tolerance float64  `json:"tolerance,omitempty"`
-	Any       bool     `json:"any,omitempty"`
-	Rank      int      `json:"rank,omitempty"` // with Any: the number of dimensions; -1 for any number
-
-	line int
-}
-
-// With is what stands in place of a pattern.
+// With is what stands in place of a pattern, in those of its forms that it is for.
 type With struct {
-	Nodes []WithNode `json:"nodes"` // in topological order
+	// If and Unless name values of the pattern: it is for forms that have all of the former and none of the latter.
+	If     []string   `json:"if,omitempty"`
+	Unless []string   `json:"unless,omitempty"`
+	Nodes  []WithNode `json:"nodes"` // in topological order, of one form in that of the file
 	// Fold names the constants that the plugin's fold function computes when the plan is applied, in the
 	// order of its outputs. Its inputs are the pattern's Any constants in the order of the file.
 	Fold []string `json:"fold,omitempty"`
+
+	line int
 }
+
+// Withs are what stands in place of a pattern: the first that is for a form.
+type Withs []With
+
+// MarshalJSON is a mapping for one that is for all forms, else a list, as the file has it.
+func (w Withs) MarshalJSON() ([]byte, error) {
+	if len(w) == 1 && w[0].If == nil && w[0].Unless == nil {
+		return json.Marshal(w[0])
+	}
+	return json.Marshal([]With(w))
+}
+
+// Replacement is a form of an operator's pattern with what stands in its place: nodes that name values of that form.
+type Replacement struct {
+	Form *pattern.Form
+	With With
+}
+
+// Forms are what an operator's pattern stands for, in the order in which they are looked for; those that nothing stands in place of
+// are left out. There are none without a pattern.
+func (op *Operator) Forms() []Replacement { return op.forms }
 
 // WithNode is one node of a replacement. Its inputs are the pattern's inputs and constants, folded
 // constants, and outputs of other replacement nodes; together the nodes define the pattern's outputs.

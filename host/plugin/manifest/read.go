@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/storage"
 )
@@ -31,6 +32,7 @@ var (
 	namePattern     = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 	operatorPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 	valuePattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
+	typeNamePattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
 	factPattern     = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 	semverPattern   = regexp.MustCompile(`^(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 )
@@ -209,7 +211,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	names := map[string]int{}
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
-		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits")
+		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits", "tests")
 		if f == nil {
 			continue
 		}
@@ -255,6 +257,9 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		if f["replaces"] != nil {
 			r.replaces(f["replaces"], f["with"], what, &op)
 		}
+		if f["tests"] != nil {
+			op.Tests = r.tests(f["tests"], what+": tests", op.Replaces.Block != "" || f["replaces"] == nil)
+		}
 		if f["kv_cache"] != nil {
 			op.KVCache = r.kvCache(f["kv_cache"], what+": kv_cache")
 			if f["replaces"] != nil {
@@ -278,10 +283,12 @@ func (r *reader) knownOperators(op *Operator, names map[string]int) {
 	if op.With == nil {
 		return
 	}
-	for _, n := range op.With.Nodes {
-		if _, ok := names[n.Op]; n.Domain == Domain && !ok {
-			r.fail(n.line, "operator %s: with: node %s is of domain %s but this manifest has no such operator; add it or correct the name",
-				diagnostic.Clip(op.Name), diagnostic.Clip(n.Op), Domain)
+	for _, w := range op.With {
+		for _, n := range w.Nodes {
+			if _, ok := names[n.Op]; n.Domain == Domain && !ok {
+				r.fail(n.line, "operator %s: with: node %s is of domain %s but this manifest has no such operator; add it or correct the name",
+					diagnostic.Clip(op.Name), diagnostic.Clip(n.Op), Domain)
+			}
 		}
 	}
 }
@@ -316,11 +323,11 @@ func (r *reader) replaces(n, with *yaml.Node, what string, op *Operator) {
 	if f == nil {
 		return
 	}
-	block, pattern := f["block"], f["pattern"]
+	block, pat := f["block"], f["pattern"]
 	switch {
-	case block == nil && pattern == nil:
+	case block == nil && pat == nil:
 		r.fail(n.Line, "%s: replaces is empty, needed block or pattern", what)
-	case block != nil && pattern != nil:
+	case block != nil && pat != nil:
 		r.fail(n.Line, "%s: replaces has both block and pattern, needed one; make two operators of it", what)
 	case block != nil:
 		op.Replaces.Block = r.oneOf(block, what+": replaces.block", BlockKinds...)
@@ -329,16 +336,34 @@ func (r *reader) replaces(n, with *yaml.Node, what string, op *Operator) {
 		}
 	default:
 		before := len(r.problems)
-		op.Replaces.Pattern = r.pattern(pattern, what+": pattern")
+		var forms []pattern.Form
+		op.Replaces.Pattern, forms = r.pattern(pat, what+": pattern")
 		if len(r.problems) > before {
 			return // the names that with uses are not known
 		}
 		if with == nil {
-			op.With = &With{Nodes: []WithNode{{
-				Op: op.Name, Domain: Domain, In: op.Replaces.Pattern.Inputs, Out: op.Replaces.Pattern.Outputs, line: n.Line,
-			}}}
+			p := op.Replaces.Pattern
+			node := WithNode{Op: op.Name, Domain: Domain, line: n.Line}
+			for _, name := range p.Inputs {
+				node.In = append(node.In, name+each(p, name))
+			}
+			for _, name := range p.Outputs {
+				node.Out = append(node.Out, pattern.Plain(name))
+			}
+			op.With = Withs{{Nodes: []WithNode{node}, line: n.Line}}
+		} else if op.With = r.withs(with, what+": with"); len(r.problems) > before {
 			return
 		}
-		op.With = r.with(with, what+": with", op.Replaces.Pattern)
+		r.replacements(op, forms, what+": with")
 	}
+}
+
+// each is what follows the name of an input of which repetitions have their own.
+func each(p *Pattern, name string) string {
+	for _, part := range p.Parts {
+		if part.Repeat != nil && slices.Contains(part.Repeat.Each, name) {
+			return "..."
+		}
+	}
+	return ""
 }

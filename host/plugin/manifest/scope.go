@@ -1,6 +1,10 @@
 package manifest
 
-import "slices"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // definedAs says what gives a value of a pattern or of a replacement its meaning.
 type definedAs struct {
@@ -102,7 +106,9 @@ func (s *scope) sort(nodes []node) (order []int, ok bool) {
 func (s *scope) known() []string {
 	names := make([]string, 0, len(s.values))
 	for name := range s.values {
-		names = append(names, name)
+		if !strings.Contains(name, "#") { // the sign of repetitions, which no file has
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -121,7 +127,7 @@ func (s *scope) outputs(names []string, line int, nodes []node) {
 
 // allUsed reports values that nothing uses: a pattern with one could match at any of several places.
 func (s *scope) allUsed(what, noun string) {
-	for _, name := range s.known() {
+	for _, name := range slices.Sorted(maps.Keys(s.values)) {
 		if !s.used[name] {
 			d := s.values[name]
 			s.r.fail(d.line, "%s: %s %s is %s but nothing uses it; remove it or make it an output", what, noun, name, d.what)

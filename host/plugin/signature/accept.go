@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/pattern"
 )
 
 // Find returns the operator of a name among those of a library; nil for none.
@@ -153,7 +154,7 @@ func AcceptONNX(n manifest.WithNode) error {
 			return fmt.Errorf("ONNX's %s has no attribute %s", n.Op, a.Name)
 		}
 		switch a.Value.(type) {
-		case manifest.Capture, manifest.Any:
+		case manifest.Capture, pattern.Any:
 			continue
 		}
 		if _, ok := As(kind, a.Value); !ok {

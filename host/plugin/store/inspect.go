@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/archive"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/storage"
 )
@@ -18,6 +19,7 @@ type Inspection struct {
 	Path      string             `json:"path"`
 	Manifest  *manifest.Manifest `json:"manifest,omitempty"` // nil for a bare library
 	Libraries []Inspected        `json:"libraries"`
+	Tests     []matching.Tested  `json:"tests,omitempty"` // graphs that patterns must and must not match
 }
 
 // Inspected is a library of a plugin.
@@ -45,7 +47,7 @@ func Inspect(ctx context.Context, path string) (*Inspection, error) {
 	}
 	switch {
 	case info.IsDir():
-		return inspectFolder(path)
+		return inspectFolder(ctx, path)
 	case archive.Is(path):
 		return inspectArchive(ctx, path)
 	}
@@ -58,7 +60,7 @@ func Inspect(ctx context.Context, path string) (*Inspection, error) {
 	return &Inspection{Path: path, Libraries: []Inspected{entry}}, nil
 }
 
-func inspectFolder(folder string) (*Inspection, error) {
+func inspectFolder(ctx context.Context, folder string) (*Inspection, error) {
 	m, err := manifest.Read(folder)
 	if err != nil {
 		return nil, err
@@ -80,7 +82,8 @@ func inspectFolder(folder string) (*Inspection, error) {
 		}
 		in.Libraries = append(in.Libraries, entry)
 	}
-	return in, nil
+	in.Tests, err = matching.Test(ctx, folder, m)
+	return in, err
 }
 
 // finish adds hash and problem to a library that could be read.
@@ -112,11 +115,17 @@ func inspectArchive(ctx context.Context, path string) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, err := inspectFolder(inner)
+	in, err := inspectFolder(ctx, inner)
 	if err != nil {
 		return nil, relabel(err, temp, path)
 	}
 	in.Path = path
+	for i := range in.Tests {
+		if t := &in.Tests[i]; t.Err != nil {
+			t.Err = relabel(t.Err, temp, path)
+			t.Problem = t.Err.Error()
+		}
+	}
 	for i := range in.Libraries {
 		e := &in.Libraries[i]
 		e.Problem = relabelText(e.Problem, temp, path)

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/archive"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/verification"
@@ -31,6 +32,7 @@ type Installation struct {
 	Unsigned bool                   `json:"unsigned,omitempty"` // as in Record
 	Checked  []verification.Checked `json:"checked"`
 	Skipped  []verification.Skipped `json:"skipped"` // libraries for this platform that were not run
+	Tests    []matching.Tested      `json:"tests"`   // graphs that patterns must and must not match
 }
 
 // Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the

@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/lockfile"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/storage"
@@ -277,7 +278,7 @@ func (s *Store) placeLocked(ctx context.Context, lock *lockfile.File, entry *loc
 	defer held.Close()
 	s.sweep()
 	s.sweepVersions()
-	in := &Installation{Name: entry.Name, Version: entry.Version, Folder: filepath.Join(s.root, entry.Name), Checked: []verification.Checked{}, Skipped: []verification.Skipped{}}
+	in := &Installation{Name: entry.Name, Version: entry.Version, Folder: filepath.Join(s.root, entry.Name), Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{}}
 	now, err := s.current(entry.Name)
 	if err != nil {
 		return nil, err

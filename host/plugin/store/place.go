@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
@@ -34,10 +35,10 @@ func (s *Store) place(ctx context.Context, p *prepared, opts verification.Option
 		return nil, relabel(err, p.folder, p.source)
 	}
 	name, id := p.manifest.Name, identity(p.manifest.Version, p.files)
-	in := &Installation{Name: name, Version: p.manifest.Version, Folder: filepath.Join(s.root, name), Checked: []verification.Checked{}, Skipped: []verification.Skipped{},
+	in := &Installation{Name: name, Version: p.manifest.Version, Folder: filepath.Join(s.root, name), Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{},
 		Source: p.record.Source, Key: p.record.Key, Unsigned: p.record.Unsigned}
 	if p.done != nil {
-		in.Checked, in.Skipped = p.done.Checked, p.done.Skipped
+		in.Checked, in.Skipped, in.Tests = p.done.Checked, p.done.Skipped, p.done.Tests
 		for i := range in.Checked {
 			in.Checked[i].Path = filepath.Join(in.Folder, filepath.Base(in.Checked[i].Path))
 		}

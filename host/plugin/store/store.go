@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/trust"
@@ -323,11 +324,12 @@ type Verification struct {
 	Folder  string                 `json:"folder"`
 	Checked []verification.Checked `json:"checked"`
 	Skipped []verification.Skipped `json:"skipped"` // libraries for this platform that were not run
+	Tests   []matching.Tested      `json:"tests"`   // graphs that patterns must and must not match
 	Problem string                 `json:"problem,omitempty"`
 }
 
 func (s *Store) verify(ctx context.Context, name string, opts verification.Options) (Verification, error) {
-	v := Verification{Name: name, Checked: []verification.Checked{}, Skipped: []verification.Skipped{}}
+	v := Verification{Name: name, Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{}}
 	var err error
 	if v.Folder, err = s.Locate(name, opts.Search); err != nil {
 		return v, err
@@ -350,7 +352,7 @@ func (s *Store) verify(ctx context.Context, name string, opts verification.Optio
 	if err != nil {
 		return v, err
 	}
-	v.Name, v.Checked, v.Skipped = done.Manifest.Name, done.Checked, done.Skipped
+	v.Name, v.Checked, v.Skipped, v.Tests = done.Manifest.Name, done.Checked, done.Skipped, done.Tests
 	return v, s.trust.Update(ctx, func(known *trust.Content) {
 		known.Add(done.Verified(v.Folder))
 		known.Forget(v.Folder, done.Files)

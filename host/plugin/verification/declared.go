@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/signature"
 )
 
@@ -22,16 +23,18 @@ func declared(m *manifest.Manifest, library []signature.Operator, device string)
 			return fmt.Errorf("operator %s: %s", op.Name, fmt.Sprintf(format, args...))
 		}
 		if p := op.Replaces.Pattern; p != nil {
-			for _, n := range p.Nodes {
-				if n.Domain == "" {
-					if err := signature.AcceptONNX(manifest.WithNode(n)); err != nil {
-						return fail("pattern: %v", err)
-					}
+			var problem error
+			p.Walk(func(n *pattern.Node) {
+				if n.Domain == "" && problem == nil {
+					problem = signature.AcceptONNX(manifest.WithNode{Op: n.Op, In: n.In, Out: n.Out, Attributes: n.Attributes})
 				}
+			})
+			if problem != nil {
+				return fail("pattern: %v", problem)
 			}
 		}
-		if op.With != nil {
-			for _, n := range op.With.Nodes {
+		for _, form := range op.Forms() {
+			for _, n := range form.With.Nodes {
 				var err error
 				switch n.Domain {
 				case "":
@@ -79,26 +82,9 @@ func facts(op *manifest.Operator) []string {
 	if p == nil {
 		return nil
 	}
-	list := []string{"dtype", "cpu_vnni"}
-	names := slices.Clone(p.Inputs)
-	for _, c := range p.Constants {
-		names = append(names, c.Name)
+	asked := make([]string, len(op.Where))
+	for i, c := range op.Where {
+		asked[i] = c.Fact
 	}
-	for _, n := range p.Nodes {
-		names = append(names, n.Out...)
-		for _, a := range n.Attributes {
-			if c, ok := a.Value.(manifest.Capture); ok {
-				list = append(list, string(c))
-			}
-		}
-	}
-	for _, name := range names {
-		list = append(list, name+"_rank")
-		for _, c := range op.Where { // of whichever axis
-			if axis, ok := strings.CutPrefix(c.Fact, name+"_dim"); ok && axis != "" && strings.Trim(axis, "0123456789") == "" {
-				list = append(list, c.Fact)
-			}
-		}
-	}
-	return list
+	return append(p.FactNames(asked), "cpu_vnni")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/worker"
@@ -93,6 +94,7 @@ type Result struct {
 	Files    content.Files // of the folder, as they were when the libraries ran
 	Checked  []Checked
 	Skipped  []Skipped
+	Tests    []matching.Tested // graphs that patterns must and must not match, as they do
 }
 
 // Verified is what is to be recorded of it, in a folder.
@@ -106,8 +108,8 @@ func (r *Result) Verified(folder string) trust.Verified {
 	return v
 }
 
-// Folder checks a plugin's folder: every library there is by its ELF file, and those for this machine
-// by running them in a child each. A variant whose file is absent, and one for a device that this machine
+// Folder checks a plugin's folder: the graphs that its patterns must and must not match, every library there is by its ELF file, and
+// those for this machine by running them in a child each. A variant whose file is absent, and one for a device that this machine
 // lacks, are skipped while another is left; the child learns of the device, as a driver too can end its
 // process.
 func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
@@ -115,9 +117,20 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Manifest: m, Checked: []Checked{}, Skipped: []Skipped{}}
+	result := &Result{Manifest: m, Checked: []Checked{}, Skipped: []Skipped{}, Tests: []matching.Tested{}}
 	if result.Files, err = content.Read(folder, map[string]string{manifest.FileName: m.SHA256()}); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(m.Operators, func(op manifest.Operator) bool { return op.Tests != nil }) {
+		opts.Report(0, 0, "looking through the graphs of %s", manifest.FileName)
+	}
+	if result.Tests, err = matching.Test(ctx, folder, m); err != nil {
+		return nil, err
+	}
+	for _, t := range result.Tests {
+		if t.Err != nil {
+			return nil, t.Err
+		}
 	}
 	var run []*manifest.Variant
 	for i := range m.Variants {
@@ -248,7 +261,7 @@ func everyOperator(m *manifest.Manifest, folder string) error {
 		}
 	}
 	for _, op := range m.Operators {
-		if op.With != nil && len(op.With.Fold) > 0 && !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == op.Name && c.Fold != nil }) {
+		if op.Folds() && !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == op.Name && c.Fold != nil }) {
 			lacking = append(lacking, "the fold of "+op.Name)
 		}
 	}

@@ -1,4 +1,4 @@
-package plan
+package pattern
 
 import (
 	"fmt"
@@ -23,17 +23,16 @@ var shapeless = []string{"Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh
 var reducing = []string{"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
 	"ReduceSumSquare", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"}
 
-// unequal says which values of a match meet in an operator that broadcasts them and are not known to have one shape, or "". Only
+// Unequal says which values of a match meet in an operator that broadcasts them and are not known to have one shape, or "". Only
 // those count that come from inputs of whose shapes the pattern says nothing: an operator that stands for x + y gives what has the
 // shape of x. A pattern states a broadcast where it reduces axes to one: x - mean(x).
-func (e *estimator) unequal(m *Match) string {
-	p := m.Operator.Replaces.Pattern
+func (m *Match) Unequal() string {
 	names := map[*graph.Value]string{}
 	for _, name := range slices.Sorted(maps.Keys(m.Values)) {
 		names[m.Values[name]] = name
 	}
 	told := map[string]bool{}
-	for _, s := range p.Shapes {
+	for _, s := range m.Form.Shapes {
 		told[s.Value] = true
 	}
 	from, like := m.sources(), m.likeness()
@@ -41,9 +40,10 @@ func (e *estimator) unequal(m *Match) string {
 		if !n.Is(broadcasting...) {
 			continue
 		}
-		for i, b := range n.In {
-			for _, a := range n.In[:i] {
-				if len(from(a)) == 0 || len(from(b)) == 0 || like(a) == like(b) || e.sameShape(a, b) || told[names[a]] && told[names[b]] {
+		for i := range n.In {
+			for j := range i {
+				a, b := m.origin(n.In[j]), m.origin(n.In[i])
+				if len(from(a)) == 0 || len(from(b)) == 0 || like(a) == like(b) || m.sameShape(a, b) || told[names[a]] && told[names[b]] {
 					continue
 				}
 				both := slices.Concat(from(a), from(b))
@@ -59,7 +59,7 @@ func (e *estimator) unequal(m *Match) string {
 // sources tells of the values of a match which of the pattern's inputs they are made from, in order.
 func (m *Match) sources() func(v *graph.Value) []string {
 	known := map[*graph.Value][]string{}
-	for _, name := range m.Operator.Replaces.Pattern.Inputs {
+	for _, name := range m.Form.Inputs {
 		known[m.Values[name]] = []string{name}
 	}
 	var from func(v *graph.Value) []string
@@ -69,7 +69,7 @@ func (m *Match) sources() func(v *graph.Value) []string {
 			return list
 		}
 		for _, in := range v.Producer.In {
-			list = append(list, from(in)...)
+			list = append(list, from(m.origin(in))...)
 		}
 		slices.Sort(list)
 		known[v] = slices.Compact(list)
@@ -82,8 +82,8 @@ func (m *Match) sources() func(v *graph.Value) []string {
 // outside, or of one whose shape only ONNX Runtime knows, such as half of a Split.
 func (m *Match) likeness() func(v *graph.Value) *graph.Value {
 	numbers := map[*graph.Value]bool{} // which leave the shape of what they meet alone
-	for _, c := range m.Operator.Replaces.Pattern.Constants {
-		numbers[m.Values[c.Name]] = c.Value != nil
+	for _, c := range m.Form.Constants {
+		numbers[m.Values[c.Name]] = c.IsNumber()
 	}
 	known := map[*graph.Value]*graph.Value{}
 	var like func(v *graph.Value) *graph.Value
@@ -100,6 +100,7 @@ func (m *Match) likeness() func(v *graph.Value) *graph.Value {
 		case n.Is(broadcasting...):
 			var one *graph.Value
 			for _, in := range n.In {
+				in = m.origin(in)
 				switch {
 				case in == nil || numbers[in]:
 				case one != nil && one != like(in):
@@ -112,14 +113,65 @@ func (m *Match) likeness() func(v *graph.Value) *graph.Value {
 				known[v] = one
 			}
 		case n.Is(shapeless...) && v == n.Output(0), n.Is(reducing...) && n.Int("keepdims", 1) != 0:
-			known[v] = like(n.Input(0))
+			known[v] = like(m.origin(n.Input(0)))
 		}
 		return known[v]
 	}
 	return like
 }
 
-func (e *estimator) sameShape(a, b *graph.Value) bool {
-	f, g := e.shapes.Of(a), e.shapes.Of(b)
+func (m *Match) sameShape(a, b *graph.Value) bool {
+	f, g := m.finder.shapes.Of(a), m.finder.shapes.Of(b)
 	return f.Rank >= 0 && f.Rank == g.Rank && equalLengths(f.Dims, g.Dims)
+}
+
+// origin is what a node of the match reads, without detours: what another node of it makes, or what comes from outside.
+func (m *Match) origin(v *graph.Value) *graph.Value {
+	if v != nil && v.Producer != nil && slices.Contains(m.Nodes, v.Producer) {
+		return v
+	}
+	return m.finder.copies.First(v)
+}
+
+// Stretched reports a match in which a number is a tensor that broadcasts the
+// other operand, to more dimensions or longer ones: what a pattern writes as a
+// number is expected to leave shapes alone.
+func (m *Match) Stretched() bool {
+	var apart []*graph.Value
+	for _, name := range m.Form.Inputs {
+		apart = append(apart, m.Values[name])
+	}
+	for _, k := range m.Form.Constants {
+		if k.Any {
+			apart = append(apart, m.Values[k.Name])
+		}
+	}
+	for _, n := range m.Nodes {
+		for i := range n.In {
+			number := m.origin(n.In[i])
+			if number == nil || number.Tensor == nil || slices.Contains(apart, number) {
+				continue
+			}
+			for j := range n.In {
+				if v := m.origin(n.In[j]); v != nil && v != number && m.widens(number.Tensor.Dims, v) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// widens reports that broadcasting to a constant's lengths may change a value's.
+func (m *Match) widens(by []int64, v *graph.Value) bool {
+	f := m.finder.shapes.Of(v)
+	if f.Rank < len(by) && len(by) > 0 {
+		return true
+	}
+	for i, n := range by {
+		if n != 1 && !f.Dim(i-len(by)).Is(n) {
+			return true
+		}
+	}
+	return false
 }

@@ -1,4 +1,4 @@
-package plan
+package pattern
 
 import (
 	"math"
@@ -8,36 +8,86 @@ import (
 
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-func (s *search) isNumber(name string) bool {
-	k, ok := s.pattern.Constant(name)
-	return ok && k.Value != nil
+// elements are what a constant holds, as far as numbers of a pattern ask for it.
+type elements struct {
+	count    int
+	min, max float64
+	list     []float64 // nil where there are more than listed
+	whole    bool      // of a type of integers
+	readable bool
 }
 
-// fits reports a constant that is what the pattern asks for: numbers of any type by their value. axes says that it
-// names axes of a value of a rank, where -1 and the last are one; 0 says that it does not.
-func fits(k *manifest.Constant, v *graph.Value, axes int64) bool {
-	if v.Tensor == nil {
-		return false
+// listed is how many elements of a constant are looked at one by one.
+const listed = 64
+
+// elements reads a constant once, however many nodes read it.
+func (f *Finder) elements(v *graph.Value) *elements {
+	if e := f.numbers[v]; e != nil {
+		return e
 	}
-	if k.Value == nil {
-		return k.Rank < 0 || k.Rank == len(v.Tensor.Dims)
-	}
+	e := &elements{min: math.Inf(1), max: math.Inf(-1)}
+	f.numbers[v] = e
 	list, ok := v.Floats()
 	if integers, is := v.Ints(); is {
-		ok = true
+		ok, e.whole = true, true
 		for _, i := range integers {
 			list = append(list, float64(i))
 		}
 	}
-	if !ok || len(list) == 0 {
+	f.main.Spend(1 + len(list)/listed)
+	e.count, e.readable = len(list), ok && len(list) > 0
+	for _, x := range list {
+		if math.IsNaN(x) {
+			e.readable = false
+		}
+		e.min, e.max = min(e.min, x), max(e.max, x)
+	}
+	if len(list) <= listed {
+		e.list = list
+	}
+	return e
+}
+
+// fits reports a constant that is what the pattern asks for: numbers of any type by their value. axes says that it
+// names axes of a value of a rank, where -1 and the last are one; 0 says that it does not.
+func (s *search) fits(k *Constant, v *graph.Value, axes int64) bool {
+	if v.Tensor == nil {
 		return false
 	}
-	return !slices.ContainsFunc(list, func(x float64) bool {
-		return !k.Matches(x) && (axes == 0 || !k.Matches(x+float64(axes)) && !k.Matches(x-float64(axes)))
+	if k.Any {
+		return k.Rank < 0 || k.Rank == len(v.Tensor.Dims)
+	}
+	e := s.finder.elements(v)
+	switch {
+	case !e.readable:
+		return false
+	case k.Values != nil:
+		return e.list != nil && slices.EqualFunc(k.Values, e.list, func(want, x float64) bool {
+			return near(want, x, k.Tolerance) || axes != 0 && (near(want, x+float64(axes), k.Tolerance) || near(want, x-float64(axes), k.Tolerance))
+		})
+	case axes == 0 || e.list == nil:
+		return k.Matches(e.min) && k.Matches(e.max)
+	}
+	return !slices.ContainsFunc(e.list, func(x float64) bool {
+		return !k.Matches(x) && !k.Matches(x+float64(axes)) && !k.Matches(x-float64(axes))
 	})
+}
+
+// captures notes the number that a constant is, where the pattern captures it.
+func (s *search) captures(k *Constant, v *graph.Value) bool {
+	if k.Capture == "" {
+		return true
+	}
+	e := s.finder.elements(v)
+	switch {
+	case !e.readable || e.min != e.max:
+		return false
+	case e.whole:
+		return s.capture(string(k.Capture), int64(e.min))
+	}
+	return s.capture(string(k.Capture), e.min)
 }
 
 // axesInput is which input of ONNX's operators lists axes.
@@ -49,7 +99,7 @@ func (s *search) axes(n *graph.Node) int64 {
 	if n.Is("Unsqueeze", "OneHot") {
 		of = n.Output(0)
 	}
-	if rank := s.shapes.Of(of).Rank; rank > 0 && n.Proto.GetDomain() == "" && !strings.HasPrefix(n.Proto.GetOpType(), "Sequence") {
+	if rank := s.finder.shapes.Of(of).Rank; rank > 0 && n.Proto.GetDomain() == "" && !strings.HasPrefix(n.Proto.GetOpType(), "Sequence") {
 		return int64(rank)
 	}
 	return 0
@@ -69,7 +119,7 @@ func (s *search) axesOf(n *graph.Node, input int) int64 {
 
 // attributes reports that a node has the attributes that the pattern names, and of those that it does not name the
 // defaults: what the newest ONNX says that an absent one is.
-func (s *search) attributes(p manifest.PatternNode, n *graph.Node) bool {
+func (s *search) attributes(p *Node, n *graph.Node) bool {
 	var own, newest onnx.Schema
 	if d := n.Proto.GetDomain(); d == "" || d == "ai.onnx" {
 		if found := onnx.SchemaOf(n.Proto.GetOpType(), s.version); found != nil {
@@ -81,12 +131,11 @@ func (s *search) attributes(p manifest.PatternNode, n *graph.Node) bool {
 		names[want.Name] = true
 		got := attributeOf(n, &own, want.Name)
 		switch value := want.Value.(type) {
-		case manifest.Any:
-		case manifest.Capture:
-			if got == nil {
+		case Any:
+		case Capture:
+			if got == nil || !s.capture(string(value), got) {
 				return false
 			}
-			s.captured[string(value)] = got
 		default:
 			if !s.same(n, want.Name, value, got) {
 				return false
@@ -145,16 +194,18 @@ func (s *search) same(n *graph.Node, name string, want, got any) bool {
 		}
 		for i, x := range a {
 			y := b[i]
-			near := math.Abs(x-y) <= 1e-6*math.Abs(x) && !math.IsInf(x, 0)
+			close := math.Abs(x-y) <= 1e-6*math.Abs(x) && !math.IsInf(x, 0)
 			other := rank > 0 && math.Abs(x-y) == rank && min(x, y) >= -rank && max(x, y) < rank
-			if x != y && !near && !other {
+			if x != y && !close && !other {
 				return false
 			}
 		}
 		return true
 	}
-	return reflect.DeepEqual(want, got)
+	return equal(want, got)
 }
+
+func equal(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 func isList(value any) bool { return reflect.ValueOf(value).Kind() == reflect.Slice }
 

@@ -1,4 +1,4 @@
-package manifest
+package pattern
 
 import (
 	"encoding/json"
@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-func TestManifestJSON(t *testing.T) {
+func TestJSON(t *testing.T) {
 	data, err := json.Marshal([]any{
-		Attribute{"by", Capture("alpha")}, Attribute{"fill", math.Inf(-1)}, Attribute{"fs", []float64{math.NaN(), 1}}, Floats{0.5, math.Inf(1)},
+		Attribute{Name: "by", Value: Capture("alpha")}, Attribute{Name: "fill", Value: math.Inf(-1)}, Attribute{Name: "fs", Value: []float64{math.NaN(), 1}}, Floats{0.5, math.Inf(1)},
 	})
 	want := `[{"name":"by","value":"?alpha"},{"name":"fill","value":"-Infinity"},{"name":"fs","value":["NaN",1]},[0.5,"Infinity"]]`
 	if err != nil || string(data) != want {

@@ -1,4 +1,4 @@
-package manifest
+package pattern
 
 import (
 	"encoding/json"
