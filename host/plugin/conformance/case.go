@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -71,6 +72,18 @@ func Tensors(c *manifest.Case, op *signature.Operator) ([]*tensor.Tensor, error)
 		}
 	}
 	return out, nil
+}
+
+// Constants are the inputs that a kernel is given when it is made; nil for the others.
+func Constants(c *manifest.Case, op *signature.Operator, inputs []*tensor.Tensor) []*tensor.Tensor {
+	list := make([]*tensor.Tensor, len(inputs))
+	for i := range inputs {
+		name := parameterName(op.Inputs, i)
+		if slices.ContainsFunc(c.Inputs, func(in manifest.CaseInput) bool { return in.Name == name && in.Constant }) {
+			list[i] = inputs[i]
+		}
+	}
+	return list
 }
 
 // tensorOf makes the tensor that a case describes.

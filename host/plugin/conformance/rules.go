@@ -85,7 +85,7 @@ func newSubject(p *plugin.Plugin, c *manifest.Case) (*subject, error) {
 	if s.wanted, err = Wanted(c, op); err != nil {
 		return nil, err
 	}
-	if s.kernel, err = p.Create(c.Operator, c.Attributes, nil, tensor.CPU); err != nil {
+	if s.kernel, err = p.Create(c.Operator, c.Attributes, Constants(c, op, s.inputs), tensor.CPU); err != nil {
 		return nil, err
 	}
 	if s.shapes, err = s.kernel.Infer(s.inputs, s.wanted); err == nil {

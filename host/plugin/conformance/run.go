@@ -69,7 +69,7 @@ func runCase(ctx context.Context, p *plugin.Plugin, c *manifest.Case, result *Re
 	if err != nil {
 		return err
 	}
-	k, err := p.Create(c.Operator, c.Attributes, make([]*tensor.Tensor, len(inputs)), tensor.CPU)
+	k, err := p.Create(c.Operator, c.Attributes, Constants(c, op, inputs), tensor.CPU)
 	if err != nil {
 		return err
 	}

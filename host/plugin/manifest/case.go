@@ -33,6 +33,8 @@ type CaseInput struct {
 	Values Floats  `json:"values,omitempty"` // row-major; nil for random ones of Seed
 	// Packed is float16 or bfloat16 where a float32 tensor is the memory of twice as many such numbers.
 	Packed string `json:"packed,omitempty"`
+	// Constant: the kernel is given it when it is made, as a model's constant.
+	Constant bool `json:"constant,omitempty"`
 }
 
 // Expect says where the right answer comes from; exactly one member is set.

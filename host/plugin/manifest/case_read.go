@@ -133,7 +133,7 @@ func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []
 			r.fail(e.line, "%s: %q is not the name of an input", what, diagnostic.Clip(e.key))
 			continue
 		}
-		f := r.fields(e.value, name, "dtype", "shape", "seed", "values", "min", "max", "packed")
+		f := r.fields(e.value, name, "dtype", "shape", "seed", "values", "min", "max", "packed", "constant")
 		if f == nil {
 			continue
 		}
@@ -168,6 +168,9 @@ func (r *reader) caseInputs(n *yaml.Node, what, usual string, types []string) []
 			if in.DType != string(tensor.Float32) || f["values"] != nil {
 				r.fail(f["packed"].Line, "%s.packed needs dtype float32 and a seed", name)
 			}
+		}
+		if f["constant"] != nil {
+			in.Constant = r.flag(f["constant"], name+".constant")
 		}
 		if in.Min > in.Max {
 			r.fail(e.value.Line, "%s has min %v above max %v; exchange them", name, in.Min, in.Max)

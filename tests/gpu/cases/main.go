@@ -232,7 +232,11 @@ func wide(x *tensor.Tensor) (*tensor.Tensor, error) {
 
 // answer runs the CPU variant.
 func answer(p *plugin.Plugin, c *manifest.Case, inputs []*tensor.Tensor, wanted []bool) ([]*tensor.Tensor, error) {
-	k, err := p.Create(c.Operator, c.Attributes, make([]*tensor.Tensor, len(inputs)), tensor.CPU)
+	op, _, ok := p.Info.Operator(c.Operator)
+	if !ok {
+		return nil, fmt.Errorf("the library has no operator %s", c.Operator)
+	}
+	k, err := p.Create(c.Operator, c.Attributes, conformance.Constants(c, op, inputs), tensor.CPU)
 	if err != nil {
 		return nil, err
 	}
