@@ -42,7 +42,7 @@ func signables(t *testing.T) *made {
 	at := t.TempDir()
 	library := filepath.Join(at, "toy.so")
 	plugintest.Compile(t, library, "-DARCH=\""+runtime.GOARCH+"\"", "-I../../abi", "../../host/plugin/plugintest/testdata/plugin.c")
-	folder := plugintest.Write(t, filepath.Join(at, "toy"), plugintest.Manifest, library)
+	folder := plugintest.Write(t, filepath.Join(at, "toy"), plugintest.Manifest+plugintest.Cases, library)
 	key := filepath.Join(at, "me.key")
 	for _, args := range [][]string{{"plugin", "pack", folder, "-o", key + ".tar.gz"}, {"plugin", "keygen", key, "--no-password"}, {"plugin", "sign", key + ".tar.gz", "--key", key}} {
 		if code := run(args, io.Discard, os.Stderr); code != exitOK {

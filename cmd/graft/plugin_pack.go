@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/storage"
 )
 
@@ -44,6 +45,9 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 				return err
 			}
 			m := in.Manifest
+			if err := verification.HasCases(m, args[0]); err != nil {
+				return err
+			}
 			path := cmp.Or(c.file, m.Name+"-"+m.Version+archive.Suffix)
 			if err := apart(args[0], path); err != nil {
 				return err

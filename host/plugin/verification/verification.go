@@ -176,7 +176,7 @@ func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 		return nil, refused
 	}
 	if slices.ContainsFunc(result.Checked, func(c Checked) bool { return c.Device == "cpu" }) {
-		if err := everyOperator(m, folder); err != nil {
+		if err := HasCases(m, folder); err != nil {
 			return nil, err
 		}
 	}
@@ -251,9 +251,9 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	return c, nil
 }
 
-// everyOperator refuses a manifest that puts operators into models, or folds constants, and has no case that does so: nothing would
+// HasCases refuses a manifest that puts operators into models, or folds constants, and has no case that does so: nothing would
 // have run any of that before a program does.
-func everyOperator(m *manifest.Manifest, folder string) error {
+func HasCases(m *manifest.Manifest, folder string) error {
 	var lacking []string
 	for _, name := range m.Emits() {
 		if !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == name && c.Fold == nil }) {
