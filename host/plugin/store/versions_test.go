@@ -158,7 +158,7 @@ func TestVersionsRefused(t *testing.T) {
 	for _, test := range []struct{ step, want string }{
 		{"upgrade 0.1.0", from["0.1.0"] + ": found version 0.1.0, needed a newer version than 0.2.0, which is installed; run: graft plugin rollback toy --to 0.1.0"},
 		{"upgrade 0.2.0 of other files", from["0.2.0 of other files"] + ": found version 0.2.0 with other files, needed a newer version than 0.2.0, which is installed; run: graft plugin install --replace toy " + from["0.2.0 of other files"] + ", if that is meant"},
-		{"upgrade crash", from["crash"] + "/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (task case); report this to its author; do not install it"},
+		{"upgrade crash", from["crash"] + "/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (case \"twice\"); report this to its author; do not install it"},
 		{"rollback 0.3.0", s.root + ": found no version 0.3.0 of toy, but 0.1.0, 0.2.0, needed the name of an installed one; run: graft plugin list"},
 		{"remove @0.2.0", discovery.Current(filepath.Join(s.root, "toy")) + ": found the version of toy that is current, needed one beside it; run: graft plugin rollback toy, then remove it; graft plugin remove toy removes all versions"},
 		{"remove @0.3.0", s.root + ": found no version 0.3.0 of toy, but 0.1.0, 0.2.0, needed the name of an installed one; run: graft plugin list"},
