@@ -198,7 +198,7 @@ func (b *bundler) copy(from string, entry *lockfile.Plugin) error {
 
 // held is a folder that is as the lock says: of the store, or one that a search finds.
 func (b *bundler) held(entry *lockfile.Plugin) string {
-	if folder := b.store.locked(entry); folder != "" {
+	if folder := b.store.locked(entry, false); folder != "" {
 		return folder
 	}
 	for _, f := range discovery.Find(b.search).Found {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signing"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/storage"
 )
@@ -25,15 +27,15 @@ import (
 type Sources struct {
 	// Mirror holds archives and plugins' folders. nil is none: what the lock says is the source is used. With one, no source is.
 	Mirror *Mirror
-	// Unsigned accepts an archive without the signature of a trusted key where the lock names none for the plugin: it is somebody's word
-	// for the bytes, such as that of a lock that was reviewed, and that did not come with them.
+	// Unsigned accepts an archive without the signature of a trusted key, and a folder, where the lock names no key for the plugin: it is
+	// somebody's word for the bytes, such as that of a lock that was reviewed, and that did not come with them.
 	Unsigned bool
 	// Fetch brings an archive from an address to a folder, and gives its path.
 	Fetch func(ctx context.Context, source, folder string) (path string, err error)
 }
 
 // InstallLocked installs what a lock names, to the hash of every file, and makes it current; versions that were current are retained.
-// What the store holds already is not brought again. Anything else is refused before it runs. All is brought and has run
+// What the store holds already is not brought again, unless the lock names a key by which it was not signed. Anything else is refused before it runs. All is brought and has run
 // before the first is current.
 func (s *Store) InstallLocked(ctx context.Context, lock *lockfile.File, from Sources, opts verification.Options) ([]*Installation, error) {
 	work, err := temporary()
@@ -51,7 +53,7 @@ func (s *Store) InstallLocked(ctx context.Context, lock *lockfile.File, from Sou
 	}()
 	for i := range lock.Plugins {
 		entry := &lock.Plugins[i]
-		if s.locked(entry) != "" {
+		if s.locked(entry, !opts.AllowUnsigned) != "" {
 			continue
 		}
 		if all[i], err = s.prepareLocked(ctx, lock, entry, from, filepath.Join(work.Path, fmt.Sprint("source-", i)), opts); err != nil {
@@ -140,8 +142,9 @@ func temporary() (*storage.Folder, error) {
 	return folder, nil
 }
 
-// locked is the folder of the store that is as a lock says, and whose libraries ran; "" where there is none.
-func (s *Store) locked(entry *lockfile.Plugin) string {
+// locked is the folder of the store that is as a lock says, and whose libraries ran; "" where there is none. signed leaves out those that did
+// not come with the signature of the key that the lock names.
+func (s *Store) locked(entry *lockfile.Plugin, signed bool) string {
 	folders, err := s.all(entry.Name)
 	if err != nil {
 		return ""
@@ -160,6 +163,9 @@ func (s *Store) locked(entry *lockfile.Plugin) string {
 			continue
 		}
 		if name, _ := entry.Difference(files); name != "" {
+			continue
+		}
+		if record, err := readRecord(folder); signed && entry.Key != "" && (err != nil || record.Key != entry.Key) {
 			continue
 		}
 		if slices.ContainsFunc(m.ForPlatform(manifest.ThisPlatform), func(v *manifest.Variant) bool { return known.Accepts(files, v.File) }) {
@@ -184,6 +190,11 @@ func (s *Store) prepareLocked(ctx context.Context, lock *lockfile.File, entry *l
 		case lockfile.IsAddress(entry.Source):
 			opts.From = entry.Source
 		}
+		if !opts.AllowUnsigned {
+			if err := signedAs(lock, entry, source, cmp.Or(opts.From, source)); err != nil {
+				return nil, err
+			}
+		}
 		p, err := s.prepare(ctx, source, opts, func(p *prepared) error { return asLocked(lock, entry, p) })
 		if err == nil && entry.Source != "" {
 			// Recorded is what the lock says: with the same files it is the same plugin.
@@ -200,6 +211,28 @@ func (s *Store) prepareLocked(ctx context.Context, lock *lockfile.File, entry *l
 	return nil, first
 }
 
+// signedAs refuses a folder, and an archive without a signature, where the word of a lock is not enough. named is what people call the source.
+func signedAs(lock *lockfile.File, entry *lockfile.Plugin, source, named string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return nil // prepare says what is wrong
+	}
+	if !info.IsDir() {
+		if signature, err := signing.Read(source); err != nil || signature != nil {
+			return nil
+		}
+	}
+	e := &diagnostic.Error{Kind: signing.ErrUntrusted, Path: named, Found: "found no signature beside it", Needed: "that of a trusted key, as the lock came with it",
+		Fix: "ask its author for it, or install it unchecked: add --allow-unsigned"}
+	if info.IsDir() {
+		e.Found = "found a folder, which nobody signed"
+	}
+	if entry.Key != "" {
+		e.Needed = fmt.Sprintf("the archive of %s %s with the signature of the key %s, as %s says", entry.Name, entry.Version, entry.Key, lock.Path())
+	}
+	return e
+}
+
 // asLocked refuses what is prepared where it is not what a lock says.
 func asLocked(lock *lockfile.File, entry *lockfile.Plugin, p *prepared) error {
 	refuse := func(path, found, needed string) error {
@@ -212,6 +245,9 @@ func asLocked(lock *lockfile.File, entry *lockfile.Plugin, p *prepared) error {
 	}
 	if name, how := entry.Difference(p.files); name != "" {
 		return refuse(filepath.Join(p.source, filepath.FromSlash(name)), how, fmt.Sprintf("what %s says of %s %s", lock.Path(), entry.Name, entry.Version))
+	}
+	if p.signer != nil && entry.Key != "" && p.signer.Key != entry.Key {
+		return refuse(p.source, "found the signature of the key "+p.signer.Key, fmt.Sprintf("that of the key %s, as %s says of %s %s", entry.Key, lock.Path(), entry.Name, entry.Version))
 	}
 	return nil
 }
@@ -283,7 +319,10 @@ func (s *Store) placeLocked(ctx context.Context, lock *lockfile.File, entry *loc
 	if err != nil {
 		return nil, err
 	}
-	folder := s.locked(entry)
+	folder := s.locked(entry, !opts.AllowUnsigned)
+	if record, err := readRecord(folder); err == nil {
+		in.Source, in.Key, in.Unsigned = record.Source, record.Key, record.Unsigned
+	}
 	switch {
 	case folder == "":
 		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: fmt.Sprintf("found that %s %s was removed meanwhile", entry.Name, entry.Version), Fix: "try again"}
