@@ -87,7 +87,9 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 			}
 			checks := c.checks(deadline)
 			checks.Replace, checks.AllowUnsigned = replace, unsigned
-			done, err := c.install(cmd.Context(), s, args[0], servers, checks)
+			done, err := c.bring(cmd.Context(), args[0], servers, checks, func(path string, checks verification.Options) (*store.Installation, error) {
+				return s.Install(cmd.Context(), path, checks)
+			})
 			if err != nil {
 				return err
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/registry"
 	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/host/storage"
 )
 
@@ -161,6 +162,30 @@ func (c *cli) pull(ctx context.Context, source, folder string, o registry.Option
 	}
 	c.say("bringing %s", source)
 	return client.Pull(ctx, r, folder)
+}
+
+// bring calls install with the path of a folder or an archive, and what is checked of it: that of what is here, or, from a registry or
+// a server, of a temporary folder, with checks that it is what was asked for.
+func (c *cli) bring(ctx context.Context, source string, o registry.Options, checks verification.Options,
+	install func(path string, checks verification.Options) (*store.Installation, error)) (*store.Installation, error) {
+	if !registry.Is(source) {
+		return install(source, checks)
+	}
+	r, err := registry.Parse(source)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := storage.Temporary("")
+	if err != nil {
+		return nil, &diagnostic.Error{Kind: registry.ErrContent, Path: source, Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
+	}
+	defer folder.Remove()
+	pulled, err := c.pull(ctx, source, folder.Path, o)
+	if err != nil {
+		return nil, err
+	}
+	checks.From, checks.Accept = source, r.Accept
+	return install(pulled.Archive, checks)
 }
 
 func (c *cli) pluginSearch() *cobra.Command {

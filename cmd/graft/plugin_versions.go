@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/registry"
 	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/host/plugin/verification"
 )
 
 func (c *cli) pluginUpgrade() *cobra.Command {
@@ -35,10 +36,8 @@ graft plugin rollback returns to it.`,
 			}
 			checks := c.checks(deadline)
 			checks.AllowUnsigned = unsigned
-			var done *store.Installation
-			err = c.brought(cmd.Context(), args[1], o, &checks, func(source string) (err error) {
-				done, err = s.Upgrade(cmd.Context(), args[0], source, checks)
-				return err
+			done, err := c.bring(cmd.Context(), args[1], o, checks, func(path string, checks verification.Options) (*store.Installation, error) {
+				return s.Upgrade(cmd.Context(), args[0], path, checks)
 			})
 			if err != nil {
 				return err

@@ -61,9 +61,9 @@ func (s *shell) installed() string {
 	return strings.Join(names, " ")
 }
 
-// TestInstallFromRegistry: a plugin goes from its author's folder through a registry, or a server, to who trusts the author, and to nobody else. A
-// registry that gives what was not asked for, with a signature that is true, is found out.
-func TestInstallFromRegistry(t *testing.T) {
+// built is the folder of a plugin of this build.
+func built(t *testing.T) string {
+	t.Helper()
 	plugin, err := filepath.Abs("../../build/plugins/fused-gelu")
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +71,13 @@ func TestInstallFromRegistry(t *testing.T) {
 	if !manifest.Exists(plugin) {
 		t.Fatalf("%s: run make plugins", plugin)
 	}
+	return plugin
+}
+
+// TestInstallFromRegistry: a plugin goes from its author's folder through a registry, or a server, to who trusts the author, and to nobody else. A
+// registry that gives what was not asked for, with a signature that is true, is found out.
+func TestInstallFromRegistry(t *testing.T) {
+	plugin := built(t)
 	host, s := start(t), newShell(t)
 	logIn(t, host, "user", password)
 	const archive = "fused-gelu-0.1.0.tar.gz"

@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,8 +76,15 @@ func certify(folder string) error {
 		os.WriteFile(filepath.Join(folder, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 }
 
-// start runs a registry, and gives its address when it answers.
+// start runs a registry until the test ends, and gives its address when it answers.
 func start(t *testing.T) string {
+	t.Helper()
+	host, _ := startToStop(t)
+	return host
+}
+
+// startToStop is start of a registry that stop ends before.
+func startToStop(t *testing.T) (host string, stop func()) {
 	t.Helper()
 	folder := t.TempDir()
 	program := filepath.Join(folder, "server")
@@ -109,16 +117,17 @@ http: {addr: %s, secret: of the tests, tls: {certificate: %s, key: %s}}
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = server.Process.Kill()
 		<-ended
 	})
+	t.Cleanup(stop)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // only whether it is there
 	for {
 		answer, err := client.Get("https://" + address + "/v2/")
 		if err == nil {
 			answer.Body.Close()
-			return address
+			return address, stop
 		}
 		select {
 		case err := <-ended:
