@@ -24,6 +24,7 @@ const tiny = "models/tiny-gpt2/model.onnx"
 const asProgram = "GRAFT_TEST_ENABLE_FIRST"
 
 func TestMain(m *testing.M) {
+	graft.Worker() // where it was started as one
 	if os.Getenv(asProgram) != "" {
 		fmt.Println(graft.Enable(), graft.Disable())
 		os.Exit(0)

@@ -138,11 +138,11 @@ func of(p *plugin.Plugin, o Options) *Isolated {
 	return x
 }
 
-// known is the one plugin without code that stands for x.
+// known is the one plugin without code that stands for x, with the manifest that p has: that is what was checked of the folder last.
 func (x *Isolated) known(p *plugin.Plugin) *plugin.Plugin {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.apart == nil {
+	if x.apart == nil || x.apart.Manifest.SHA256() != p.Manifest.SHA256() {
 		x.apart = p
 	}
 	return x.apart

@@ -271,3 +271,30 @@ func TestInPlace(t *testing.T) {
 		t.Errorf("counted %+v", got)
 	}
 }
+
+// TestLibraryThatIsReplaced: a worker that is started again loads the bytes with which the plugin was opened, or nothing.
+func TestLibraryThatIsReplaced(t *testing.T) {
+	x := toy(t, Options{})
+	path := filepath.Join(x.folder, "libtoy.so")
+	first := plugintest.ReadFile(t, path)
+	again := func() error {
+		t.Helper()
+		x.mu.Lock()
+		x.forget()
+		x.notBefore = time.Time{}
+		x.mu.Unlock()
+		l, err := x.acquire()
+		if err == nil {
+			l.users.Done()
+		}
+		return err
+	}
+	plugintest.WriteFile(t, path, plugintest.ReadFile(t, plugintest.Build(t, "-DASKED", "-DCRASH_IN_CONSTRUCTOR")))
+	if err := again(); err == nil || !strings.Contains(err.Error(), path+": found sha256 ") || !strings.Contains(err.Error(), ", needed "+x.sha256+", with which it was opened before") {
+		t.Errorf("another library: %v", err)
+	}
+	plugintest.WriteFile(t, path, first)
+	if err := again(); err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+}

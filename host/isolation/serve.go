@@ -60,12 +60,9 @@ func (s *server) open(r openRequest) (a openAnswer, err error) {
 		}
 		file.Close()
 	}
-	p, err := plugin.Open(r.Folder, plugin.OpenOptions{AcceptUnverified: true})
+	p, err := plugin.Open(r.Folder, plugin.OpenOptions{AcceptUnverified: true, SHA256: r.SHA256})
 	if err != nil {
 		return a, err
-	}
-	if p.SHA256 != r.SHA256 {
-		return a, fmt.Errorf("%s: found a library with sha256 %s, needed %s, with which it was opened", p.Path, p.SHA256, r.SHA256)
 	}
 	s.plugin, a.Info = p, p.Info
 	return a, nil

@@ -52,6 +52,8 @@ type OpenOptions struct {
 	AcceptUnverified bool
 	// Trust is what was verified; nil is the user's record.
 	Trust *trust.Record
+	// SHA256, if not "", is that which the library must have, in hexadecimal.
+	SHA256 string
 	// Files, if not nil, are those that the folder must hold.
 	Files content.Files
 	// Locked, if not nil, says which plugins are opened, and what their folders must hold.

@@ -29,8 +29,12 @@ func Check(folder string, opts OpenOptions) error {
 	return p.requireTrust(opts.Trust)
 }
 
-// require refuses what is not recorded, where opts ask for that, and a folder with other files than opts name.
+// require refuses what is not recorded, where opts ask for that, and a library and a folder with other files than opts name.
 func (p *Plugin) require(opts OpenOptions) error {
+	if opts.SHA256 != "" && opts.SHA256 != p.SHA256 {
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path, Found: "found sha256 " + p.SHA256, Needed: opts.SHA256 + ", with which it was opened before",
+			Fix: "start the program again, with the library that is there now"}
+	}
 	if opts.Files != nil {
 		files, err := content.ReadAny(p.Folder, p.read())
 		if err != nil {

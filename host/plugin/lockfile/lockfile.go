@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -208,7 +207,7 @@ func (f *File) Check(p *Plugin, folder string, files content.Files) error {
 	if name == "" {
 		return nil
 	}
-	return &diagnostic.Error{Kind: refusal.ErrLock, Path: filepath.Join(folder, filepath.FromSlash(name)), Found: how,
+	return &diagnostic.Error{Kind: refusal.ErrLock, Path: Join(folder, name), Found: how,
 		Needed: fmt.Sprintf("what %s says of %s %s", f.path, p.Name, p.Version), Fix: f.Fix()}
 }
 

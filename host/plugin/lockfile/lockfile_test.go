@@ -172,4 +172,10 @@ func TestSources(t *testing.T) {
 			t.Errorf("%q is %q in the lock, and %q from it", test.source, got, f.Resolve(got))
 		}
 	}
+	p := Plugin{Name: "toy", Version: "1.0.0", Files: map[string]string{}}
+	for source, want := range map[string]string{"/n/toy.tar.gz": "/n/toy.tar.gz/new/file: ", "oci://h/toy:1.0.0": "oci://h/toy:1.0.0/new/file: "} {
+		if err := f.Check(&p, source, content.Files{"new/file": {}}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
 }

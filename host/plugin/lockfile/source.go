@@ -8,6 +8,14 @@ import (
 // IsAddress reports a source on a server, and no path.
 func IsAddress(source string) bool { return strings.Contains(source, "://") }
 
+// Join is a file of a source, by its path with slashes there.
+func Join(source, name string) string {
+	if IsAddress(source) {
+		return source + "/" + name
+	}
+	return filepath.Join(source, filepath.FromSlash(name))
+}
+
 // Relative is a source as the lock has it: a path below the lock's folder is relative to that, so that both can be moved.
 func (f *File) Relative(source string) string {
 	if source == "" || IsAddress(source) {

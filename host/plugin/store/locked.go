@@ -244,7 +244,7 @@ func asLocked(lock *lockfile.File, entry *lockfile.Plugin, p *prepared) error {
 		return refuse(p.source, fmt.Sprintf("found %s %s", m.Name, m.Version), fmt.Sprintf("%s %s as %s says", entry.Name, entry.Version, lock.Path()))
 	}
 	if name, how := entry.Difference(p.files); name != "" {
-		return refuse(filepath.Join(p.source, filepath.FromSlash(name)), how, fmt.Sprintf("what %s says of %s %s", lock.Path(), entry.Name, entry.Version))
+		return refuse(lockfile.Join(p.source, name), how, fmt.Sprintf("what %s says of %s %s", lock.Path(), entry.Name, entry.Version))
 	}
 	if p.signer != nil && entry.Key != "" && p.signer.Key != entry.Key {
 		return refuse(p.source, "found the signature of the key "+p.signer.Key, fmt.Sprintf("that of the key %s, as %s says of %s %s", entry.Key, lock.Path(), entry.Name, entry.Version))

@@ -1,0 +1,108 @@
+package graft_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	onnx "github.com/yalue/onnxruntime_go"
+
+	"github.com/opgraft/graft"
+)
+
+// isolatedCalls are those that workers have answered in this process.
+func isolatedCalls() (n int64) {
+	for _, i := range graft.Isolations() {
+		n += i.Calls
+	}
+	return n
+}
+
+// isolate adds the session config entry graft.isolate.
+func isolate(t *testing.T, o *onnx.SessionOptions, names string) *onnx.SessionOptions {
+	t.Helper()
+	if err := o.AddSessionConfigEntry(graft.ConfigIsolate, names); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestLockWithIsolation: an isolated plugin is the one of the lock, whether the program or a session says either, and one that differs is refused.
+func TestLockWithIsolation(t *testing.T) {
+	environment(t)
+	d := signature(t, tiny)
+	unpatched := d.answers(t, tiny, nil)
+	plugins := filepath.Join(os.Getenv("XDG_DATA_HOME"), "graft", "plugins")
+	gelu := edition(t, "fused-gelu", filepath.Join(plugins, "fused-gelu"), "")
+	flash := edition(t, "flash-decode", filepath.Join(plugins, "flash-decode"), "")
+	other := edition(t, "fused-gelu", filepath.Join(t.TempDir(), "other"), "# another\n")
+
+	var log record
+	enabled := func(more ...graft.EnableOption) error {
+		return graft.Enable(append(more, graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger()))...)
+	}
+	// patched runs a session of the lock's plugin, whose operators a worker runs.
+	patched := func(o *onnx.SessionOptions) {
+		t.Helper()
+		before := isolatedCalls()
+		same(t, d.answers(t, tiny, o), unpatched)
+		log.expect(t, 5, "fused-gelu")
+		if isolatedCalls() == before {
+			t.Error("no worker answered")
+		}
+	}
+	if err := enabled(graft.Lock(lockOf(t, gelu)), graft.Isolated("fused-gelu")); err != nil {
+		t.Fatal(err)
+	}
+	patched(nil)
+	patched(locked(t, lockOf(t, gelu)))
+	if got := d.answers(t, tiny, locked(t, lockOf(t, other))); !slices.Equal(got, unpatched) {
+		t.Error("a session with another lock is patched")
+	}
+	if list := log.take(t); len(list) != 1 || !strings.Contains(list[0].Reason, "session config entry graft.lock: "+gelu+"/plugin.yaml: found sha256 ") {
+		t.Errorf("the log says %+v", list)
+	}
+	for _, test := range []struct {
+		lock, isolated, want string
+		kind                 error
+	}{
+		{lockOf(t, other), "fused-gelu", "another fused-gelu 0.1.0: " + gelu + "/plugin.yaml: sha256 ", graft.ErrBadPlugin},
+		{lockOf(t, gelu), "flash-decode", `no plugin "flash-decode" is loaded, found fused-gelu`, graft.ErrNoPlugin},
+	} {
+		if err := enabled(graft.Lock(test.lock), graft.Isolated(test.isolated)); !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("isolated %s: %v, want %s", test.isolated, err, test.want)
+		}
+	}
+
+	if err := graft.Disable(); err != nil {
+		t.Fatal(err)
+	}
+	if err := enabled(); err != nil {
+		t.Fatal(err)
+	}
+	patched(isolate(t, locked(t, lockOf(t, gelu)), "fused-gelu"))
+	both := isolatedCalls()
+	same(t, d.answers(t, tiny, isolate(t, locked(t, lockOf(t, flash)), "fused-gelu")), unpatched)
+	log.expect(t, 5, "flash-decode")
+	if isolatedCalls() != both {
+		t.Error("a worker answered for a plugin that the lock does not name")
+	}
+	for lock, want := range map[string]string{
+		lockOf(t, other): "session config entry graft.lock: " + gelu + "/plugin.yaml: found sha256 ",
+		lockOf(t, gelu):  `session config entry graft.isolate: no plugin "nothing" is loaded`,
+	} {
+		name := "fused-gelu"
+		if strings.Contains(want, "nothing") {
+			name = "nothing"
+		}
+		if got := d.answers(t, tiny, isolate(t, locked(t, lock), name)); !slices.Equal(got, unpatched) {
+			t.Error("a session with a lock that differs is patched")
+		}
+		if list := log.take(t); len(list) != 1 || list[0].Level != "WARN" || !strings.Contains(list[0].Reason, want) {
+			t.Errorf("the log says %+v, want one warning with %q", list, want)
+		}
+	}
+}
