@@ -282,9 +282,9 @@ func TestInterruptedInstall(t *testing.T) {
 // TestComparisonOfPluginThatHangsOrCrashes: operators run in a child process of graft ab, so that what they do is a message.
 func TestComparisonOfPluginThatHangsOrCrashes(t *testing.T) {
 	for op, want := range map[string]string{
-		"Cos": `gave no answer within 6s and was ended in a child process (task comparison), printing "the trap hangs"; a plugin may hang`,
-		"Sin": `was ended by SIGSEGV (segmentation fault) in a child process (task comparison), printing "the trap crashes"; a plugin may have a fault`,
-		"Tan": `ended the process with exit code 0 in a child process (task comparison)`,
+		"Cos": `gave no answer within 6s and was ended in a child process (task comparison cell), printing "the trap hangs"; a plugin may hang`,
+		"Sin": `was ended by SIGSEGV (segmentation fault) in a child process (task comparison cell), printing "the trap crashes"; a plugin may have a fault`,
+		"Tan": `ended the process with exit code 0 in a child process (task comparison cell)`,
 	} {
 		t.Run(op, func(t *testing.T) {
 			path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))

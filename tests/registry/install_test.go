@@ -49,12 +49,12 @@ func (s *shell) graft(code int, args ...string) (stdout, stderr string) {
 	return out.String(), talk.String()
 }
 
-// installed are the folders in the store.
+// installed are the plugins in the store, and what should not be there.
 func (s *shell) installed() string {
 	var names []string
 	entries, _ := os.ReadDir(filepath.Join(s.folder, "data", "graft", "plugins"))
 	for _, e := range entries {
-		if e.Name() != ".lock" {
+		if e.Name() != ".lock" && e.Name() != ".versions" {
 			names = append(names, e.Name())
 		}
 	}
