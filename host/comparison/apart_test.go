@@ -103,7 +103,7 @@ func TestIsolatedSide(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	job := Job{Model: "../../models/encoders/embedder/onnx/model.onnx", Folders: []string{folder}, Options: Options{A: "fused-gelu", B: "isolated:fused-gelu", Force: true, Warmup: 1, Rounds: 1, Threads: 1}}
+	job := Job{Model: "../../models/encoders/embedder/onnx/model.onnx", Folders: []string{folder}, Options: Options{A: "fused-gelu", B: "isolated:fused-gelu", Force: true, Warmup: 1, Rounds: 1, Threads: 1}, Memory: true}
 	r, err := Apart(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
@@ -111,11 +111,17 @@ func TestIsolatedSide(t *testing.T) {
 	if r.B.Name != "isolated:fused-gelu" || r.A.Replaced == 0 || r.B.Replaced != r.A.Replaced || !slices.Equal(r.B.Plugins, []string{"fused-gelu"}) {
 		t.Errorf("%+v and %+v", r.A, r.B)
 	}
+	for _, s := range []Side{r.A, r.B} {
+		if s.Footprint == nil || s.Footprint.PeakRSSBytes == 0 {
+			t.Errorf("the memory of %s is %+v", s.Name, s.Footprint)
+		}
+	}
 	for _, o := range r.Parity.Outputs {
 		if o.MaxAbsolute != 0 {
 			t.Errorf("%s: %g apart", o.Name, o.MaxAbsolute)
 		}
 	}
+	job.Memory = false
 	for side, want := range map[string]string{"isolated:none": `no plugin "none" is loaded`, "isolated:el-attention": "cannot isolate plugin el-attention: "} {
 		job.Options.B = side
 		if _, err := Apart(t.Context(), job); err == nil || !strings.Contains(err.Error(), want) {
