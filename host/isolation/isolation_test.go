@@ -298,3 +298,20 @@ func TestLibraryThatIsReplaced(t *testing.T) {
 		t.Errorf("the first one: %v", err)
 	}
 }
+
+// TestHeld: a worker is held by what holds a plugin's first run.
+func TestHeld(t *testing.T) {
+	first, err := worker.Start(t.Context(), worker.Options{Subject: "first run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	l, err := toy(t, Options{}).acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.users.Done()
+	if got, want := l.child.Layers(), first.Layers(); !slices.Equal(got, want) {
+		t.Errorf("%s; want %s", worker.Held(got), worker.Held(want))
+	}
+}

@@ -108,7 +108,7 @@ func TestLockedFromRegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused("other files from a mirror", 3, "graft: bundle/"+archive+differs, "plugin", "install", "-q", "--locked", "--mirror", "bundle")
+	refused("other files from a mirror", 3, "/bundle/"+archive+differs, "plugin", "install", "-q", "--locked", "--mirror", "bundle")
 	if got := s.installed(); got != "" {
 		t.Errorf("the store holds %s", got)
 	}
