@@ -501,9 +501,13 @@ type Stat struct {
 // Stats are those of the isolated plugins, by name.
 func Stats() []Stat {
 	all.Lock()
-	defer all.Unlock()
+	isolated := slices.Clone(all.list)
+	all.Unlock()
 	var list []Stat
-	for _, x := range all.list {
+	for _, x := range isolated {
+		x.mu.Lock()
+		x.look() // whose run has ended by a crash sees that crash
+		x.mu.Unlock()
 		list = append(list, Stat{Plugin: x.name, Calls: x.calls.Load(), Crashes: x.crashes.Load(), Hangs: x.hangs.Load(), Instead: x.instead.Load(), Gone: x.Gone() != nil})
 	}
 	slices.SortStableFunc(list, func(a, b Stat) int { return strings.Compare(a.Plugin, b.Plugin) })
