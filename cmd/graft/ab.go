@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,8 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/history"
+	"github.com/opgraft/graft/host/plugin/author"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	reports "github.com/opgraft/graft/host/report"
 	"github.com/opgraft/graft/host/statistics"
 )
@@ -60,6 +63,10 @@ is reached by its path, ./list.`,
 				return err
 			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
+				if _, err := os.Stat(filepath.Join(args[0], "config.json")); err != nil && manifest.Exists(args[0]) {
+					return &diagnostic.Error{Path: args[0], Found: "found the folder of a plugin", Needed: "a model, or a model folder",
+						Fix: "name a model that holds what the plugin replaces; graft plugin new writes one, " + author.Example}
+				}
 				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative", "save", "require"); err != nil {
 					return err
 				}

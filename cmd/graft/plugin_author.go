@@ -140,6 +140,9 @@ func (c *cli) buildPlugin(ctx context.Context, folder string, deadline time.Dura
 	checks := c.checks(deadline)
 	checks.Own = true
 	list, err := s.Verify(ctx, []string{done.Folder}, checks)
+	if refused := (*diagnostic.Error)(nil); errors.As(err, &refused) && refused.Path == filepath.Join(done.Folder, manifest.FileName) {
+		refused.Path = filepath.Join(folder, manifest.FileName) // its author's: the other is a copy
+	}
 	if err != nil {
 		return nil, err
 	}

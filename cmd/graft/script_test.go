@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	goruntime "runtime"
@@ -117,23 +116,10 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// authorPath is a PATH on which there are graft, a shell with a few words, and compilers for C and C++, and nothing else.
+// authorPath is testscript's PATH with the author's programs, and nothing else.
 func authorPath(t *testing.T, e *testscript.Env) string {
-	folder := filepath.Join(e.WorkDir, "author-bin")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"sh", "sed", "mv", "grep", "g++", "c++", "cc", "as", "ld"} {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(folder, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	own, _, _ := strings.Cut(e.Getenv("PATH"), string(os.PathListSeparator)) // testscript's, with graft in it
-	return own + string(os.PathListSeparator) + folder
+	return own + string(os.PathListSeparator) + authorPrograms(t, filepath.Join(e.WorkDir, "author-bin"))
 }
 
 // code runs a program and requires its exit code: code 2 graft nope.

@@ -274,7 +274,7 @@ func (p *Plugin) agree() error {
 				have = append(have, diagnostic.Clip(op.Name))
 			}
 			return refusal.Incompatible(p.Path, "operators "+strings.Join(have, ", ")+" in the library's description",
-				name+" too, as in "+manifest.FileName, "build the library and the manifest from the same source")
+				name+" too, as in "+manifest.FileName, "give the operator one name in both, and build the library again")
 		}
 	}
 	for i := range p.Manifest.Operators {

@@ -95,7 +95,7 @@ func TestOpenRefusals(t *testing.T) {
 		want  string
 	}{
 		{"another name", []string{`-DDESCRIBED_NAME="tory"`}, `found name "tory" in the library's description, needed "toy" as in plugin.yaml` + source},
-		{"another operator", []string{`-DOPERATOR_NAME="Skale"`}, "found operators Skale in the library's description, needed Scale too, as in plugin.yaml" + source},
+		{"another operator", []string{`-DOPERATOR_NAME="Skale"`}, "found operators Skale in the library's description, needed Scale too, as in plugin.yaml; give the operator one name in both, and build the library again"},
 		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`}, `found a faulty description: operator 0 is called "\x1b[2J", needed one as abi/graft_plugin.h says; report this to its author`},
 		{"short table", []string{"-DTABLE_SIZE=24"}, "found a table of 24 bytes, needed at least 88; build the plugin with the header of ABI 1.0"},
 		{"table of a later minor", []string{"-DTABLE_MINOR=3"}, "found a table for ABI 1.3, needed ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release of the plugin"},
@@ -137,6 +137,26 @@ func TestOpenRefusals(t *testing.T) {
 		_, err := Open(plugintest.Write(t, t.TempDir(), plugintest.Manifest, ""), OpenOptions{Device: "cuda"})
 		if err == nil || !strings.Contains(err.Error(), "needed cuda on "+manifest.ThisPlatform.String()) || !errors.Is(err, refusal.ErrIncompatible) {
 			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("the folder of its sources", func(t *testing.T) {
+		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
+		built := filepath.Join(folder, "build", "toy")
+		for _, in := range []string{filepath.Join(folder, "build", "objects"), built} {
+			if err := os.MkdirAll(in, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(in, "libtoy.so"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(built, manifest.FileName), []byte(plugintest.Manifest), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(folder, OpenOptions{})
+		want := folder + "/libtoy.so: no such file; the folder holds the plugin's sources, needed a shared library; name the folder that it was built into: " + built
+		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrNotFound) {
+			t.Errorf("error %v, want %s", err, want)
 		}
 	})
 	t.Run("no library", func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -74,12 +75,32 @@ func Read(path string) (*File, error) {
 	return lib, content.Close()
 }
 
+// builtOf is where graft plugin build put a library whose sources lie in the folder of path, or empty.
+func builtOf(path string) string {
+	builds, name := filepath.Join(filepath.Dir(path), "build"), filepath.Base(path)
+	entries, err := os.ReadDir(builds)
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		folder := filepath.Join(builds, e.Name())
+		if _, err := os.Stat(filepath.Join(folder, name)); err == nil && manifest.Exists(folder) {
+			return folder
+		}
+	}
+	return ""
+}
+
 // Seal is Read, and gives the bytes that were read, for loading them. The caller closes them.
 func Seal(path string) (*File, *sealed.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
+		absent := &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
 			Fix: "correct the file name in " + manifest.FileName + " or build the library", Cause: err}
+		if folder := builtOf(path); folder != "" {
+			absent.Found, absent.Fix = "no such file; the folder holds the plugin's sources", "name the folder that it was built into: "+folder
+		}
+		return nil, nil, absent
 	}
 	if !info.Mode().IsRegular() {
 		return nil, nil, refusal.Incompatible(path, "a "+storage.Kind(info.Mode()), "a shared library", "")

@@ -244,6 +244,6 @@ func (r *reader) nodeOf(n *yaml.Node, f map[string]*yaml.Node, what string, lack
 	return out
 }
 
-// elementTypes are those of tensors, by the names that facts have.
-var elementTypes = []string{"float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+// ElementTypes are those of tensors, by the names that facts have.
+var ElementTypes = []string{"float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
 	"bool", "string", "complex64", "complex128", "int4", "uint4", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"}

@@ -248,9 +248,9 @@ func (r *reader) types(n *yaml.Node, what string, p *Pattern) (out []pattern.Typ
 func (r *reader) elementType(n *yaml.Node, what string) string {
 	before := len(r.problems)
 	s := r.text(n, what)
-	if len(r.problems) == before && !slices.Contains(elementTypes, s) {
+	if len(r.problems) == before && !slices.Contains(ElementTypes, s) {
 		r.fail(n.Line, "%s is %q, needed an element type such as float32, or a name such as T that stands for one type wherever it is%s",
-			what, diagnostic.Clip(s), suggestion(s, elementTypes))
+			what, diagnostic.Clip(s), suggestion(s, ElementTypes))
 	}
 	return s
 }

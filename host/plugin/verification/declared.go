@@ -54,13 +54,35 @@ func declared(m *manifest.Manifest, library []signature.Operator, device string)
 		known := facts(op)
 		for _, c := range op.Where {
 			if known != nil && !slices.Contains(known, c.Fact) {
-				hint := ""
-				if near := diagnostic.Nearest(c.Fact, known); near != "" {
-					hint = ", did you mean " + near + "?"
-				}
-				return fail("where: no fact is called %s%s; there are %s", c.Fact, hint, strings.Join(known, ", "))
+				return fail("where: no fact is called %s%s; there are %s", c.Fact, meant(c.Fact, known), strings.Join(known, ", "))
+			}
+			if err := elementTypes(c); err != nil {
+				return fail("where: %v", err)
 			}
 		}
+	}
+	return nil
+}
+
+// meant asks for the name nearest to one that there is not, or is empty.
+func meant(name string, known []string) string {
+	if near := diagnostic.Nearest(name, known); near != "" {
+		return ", did you mean " + near + "?"
+	}
+	return ""
+}
+
+// elementTypes reports a value of the fact dtype that is no element type, for which a constraint never holds.
+func elementTypes(c manifest.Constraint) error {
+	if c.Fact != "dtype" {
+		return nil
+	}
+	for _, value := range c.OneOf {
+		name := fmt.Sprint(value)
+		if slices.Contains(manifest.ElementTypes, name) {
+			continue
+		}
+		return fmt.Errorf("no element type is called %s%s; there are %s", diagnostic.Clip(name), meant(name, manifest.ElementTypes), strings.Join(manifest.ElementTypes, ", "))
 	}
 	return nil
 }

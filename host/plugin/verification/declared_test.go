@@ -35,6 +35,8 @@ func TestDeclared(t *testing.T) {
 		{"an attribute that ONNX has not", "replaces: {pattern: {inputs: [x], outputs: [y], nodes: [{op: Softmax, in: [x], out: [y], attributes: {axes: 1}}]}}\n    with: {nodes: [{op: Relu, in: [x], out: [y]}]}", "ONNX's Softmax has no attribute axes"},
 		{"facts of blocks", block("mask: none, heads: 8, past_layout: bhsd"), ""},
 		{"a fact that no block has", block("head: 8"), "where: no fact is called head, did you mean heads?"},
+		{"a type that no element has", block("dtype: float"), "where: no element type is called float; there are float32, float64"},
+		{"one of several types that no element has", block("dtype: [float32, flaot16]"), "where: no element type is called flaot16, did you mean float16?"},
 		{"a fact that no match has", with(`{op: Norm, domain: graft, in: [x, g], out: [y], attributes: {axis: -1}}`) + "\n    where: {z_rank: 3}", "where: no fact is called z_rank"},
 	} {
 		m, err := manifest.Parse("plugin.yaml", []byte(`schema_version: 1
