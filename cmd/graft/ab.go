@@ -60,10 +60,10 @@ is reached by its path, ./list.`,
 				return err
 			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative", "save", "require"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
 				}
-				return c.abFolder(cmd, args[0], f.Options, &g, f.deadline, to)
+				return c.abFolder(cmd, args[0], f.Options, &g, &h, f.deadline, to)
 			}
 			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
@@ -94,11 +94,12 @@ is reached by its path, ./list.`,
 				content, made := reports.Model(s, reportOptions())
 				err = c.writeReport(to, content, made)
 			}
+			m := history.Measured{Result: s}
 			if err == nil {
-				err = h.store(c, s, args[0])
+				err = h.store(c, m, args[0])
 			}
 			if err == nil && s.OK() {
-				return h.met(args[0], o.A, history.Short(s, h.factor))
+				return h.met(args[0], o.A, m)
 			}
 			if err != nil {
 				return err

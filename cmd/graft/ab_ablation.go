@@ -28,15 +28,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	case g.input == "":
 		return misuse("--ablation without texts", "--input FILE")
 	}
-	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
-	if err := settings(options, g.set); err != nil {
-		return err
-	}
-	search, err := json.Marshal(options)
-	if err != nil {
-		return err
-	}
-	cache, err := bytesOf("--max-cache", g.maxCache, limit.Cache)
+	search, cache, err := g.search(map[string]json.RawMessage{})
 	if err != nil {
 		return err
 	}
