@@ -173,7 +173,11 @@ func compared(w *page, r *comparison.Result) {
 		sideRow("a", &r.A), sideRow("b", &r.B),
 	})
 	w.printf("\n%s\n", faster("b", r.Speedup, len(r.A.TimesMS)))
-	e := r.Environment
+	measuredOn(w, r.Environment)
+}
+
+// measuredOn prints where figures were measured.
+func measuredOn(w *page, e comparison.Environment) {
 	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 

@@ -102,8 +102,7 @@ func ablated(w *page, r *generations.Ablation) {
 	for _, s := range r.Skipped {
 		w.printf("no row for %s: %s\n", s.Technique, s.Reason)
 	}
-	e := r.Environment
-	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	measuredOn(w, r.Environment)
 }
 
 // gained prints a gain, with a ~ where it is within the noise.

@@ -341,8 +341,7 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 			}
 		}
 	}
-	e := r.Environment
-	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	measuredOn(w, r.Environment)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

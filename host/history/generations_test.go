@@ -27,7 +27,7 @@ func generation(a side, sides ...side) *generations.Compared {
 	c := &generations.Compared{SchemaVersion: 3, Subject: generations.Subject{Model: "/models/bart", Batch: 1, InputTokens: 8, InputsSHA256: strings.Repeat("1", 64), Search: []byte(`{"num_beams":2}`)},
 		Rounds: 15, A: of(a), Environment: result(a).Environment}
 	for _, x := range sides {
-		b := generations.Against{Side: of(x), NewTokens: 64, Equal: 2, Sequences: 2}
+		b := generations.Against{Side: of(x), Outcome: generations.Outcome{NewTokens: 64, Equal: 2, Sequences: 2}}
 		b.Attention = []rewrite.LayerStrategy{{Node: "Softmax_0", Type: "self", Strategy: plan.KeysValues, Plugin: "flash-decode"}}
 		b.Speedup = statistics.SpeedupOf(c.A.Seconds, b.Seconds)
 		c.Sides = append(c.Sides, b)

@@ -61,17 +61,24 @@ func subject(folder string, inputs []*decode.Input, search []byte) Subject {
 	return s
 }
 
-// Against is a side, compared with A. Its fields are as those of Result.
+// Against is a side, compared with A.
 type Against struct {
 	Side
-	NewTokens     int                `json:"new_tokens"`
-	MinDistinct   int                `json:"min_distinct_tokens"`
-	ReorderShare  float64            `json:"reorder_share"`
+	Outcome
+}
+
+// Outcome is what comparing a side with A says.
+type Outcome struct {
+	NewTokens    int     `json:"new_tokens"` // of the best sequences, all inputs
+	MinDistinct  int     `json:"min_distinct_tokens"`
+	ReorderShare float64 `json:"reorder_share"` // of the steps of the side's requests
+	// Equal sequences of all, the same number of tokens and the same tokens.
 	Equal         int                `json:"equal"`
 	Sequences     int                `json:"sequences"`
 	Speedup       statistics.Speedup `json:"speedup"`
 	DecodeSpeedup statistics.Speedup `json:"decode_speedup"`
-	StepFloor     *StepFloor         `json:"step_floor,omitempty"`
+	// StepFloor compares the side's steps with what the machine's memory allows; nil where it is not the engine.
+	StepFloor *StepFloor `json:"step_floor,omitempty"`
 }
 
 // OK says whether all sequences of all sides are A's.
@@ -93,15 +100,12 @@ func (c *Compared) Result() *Result {
 		return nil
 	}
 	b := &c.Sides[0]
-	return &Result{SchemaVersion: resultVersion, Subject: c.Subject, NewTokens: b.NewTokens, MinDistinct: b.MinDistinct, ReorderShare: b.ReorderShare, Equal: b.Equal,
-		Sequences: b.Sequences, A: c.A, B: b.Side, Speedup: b.Speedup, DecodeSpeedup: b.DecodeSpeedup, StepFloor: b.StepFloor, Environment: c.Environment}
+	return &Result{SchemaVersion: resultVersion, Subject: c.Subject, Outcome: b.Outcome, A: c.A, B: b.Side, Environment: c.Environment}
 }
 
 // Compared is the result as one of a single side.
 func (r *Result) Compared() *Compared {
-	return &Compared{SchemaVersion: comparedVersion, Subject: r.Subject, Rounds: len(r.A.Seconds) / 2, A: r.A, Environment: r.Environment,
-		Sides: []Against{{Side: r.B, NewTokens: r.NewTokens, MinDistinct: r.MinDistinct, ReorderShare: r.ReorderShare, Equal: r.Equal, Sequences: r.Sequences,
-			Speedup: r.Speedup, DecodeSpeedup: r.DecodeSpeedup, StepFloor: r.StepFloor}}}
+	return &Compared{SchemaVersion: comparedVersion, Subject: r.Subject, Rounds: len(r.A.Seconds) / 2, A: r.A, Sides: []Against{{r.B, r.Outcome}}, Environment: r.Environment}
 }
 
 // Read reads the JSON of a Result or a Compared; path names it in errors.

@@ -74,19 +74,9 @@ type Side struct {
 type Result struct {
 	SchemaVersion int `json:"schema_version"`
 	Subject
-	NewTokens    int     `json:"new_tokens"` // of the best sequences, all inputs
-	MinDistinct  int     `json:"min_distinct_tokens"`
-	ReorderShare float64 `json:"reorder_share"` // of the steps of B's requests
-	// Equal sequences of all, the same number of tokens and the same tokens.
-	Equal         int                `json:"equal"`
-	Sequences     int                `json:"sequences"`
-	A             Side               `json:"a"`
-	B             Side               `json:"b"`
-	Speedup       statistics.Speedup `json:"speedup"`
-	DecodeSpeedup statistics.Speedup `json:"decode_speedup"`
-	// StepFloor compares B's steps with what the machine's memory allows; nil where B
-	// is not the engine.
-	StepFloor   *StepFloor             `json:"step_floor,omitempty"`
+	Outcome                            // of B
+	A           Side                   `json:"a"`
+	B           Side                   `json:"b"`
 	Environment comparison.Environment `json:"environment"`
 }
 
