@@ -67,10 +67,10 @@ is reached by its path, ./list.`,
 					return &diagnostic.Error{Path: args[0], Found: "found the folder of a plugin", Needed: "a model, or a model folder",
 						Fix: "name a model that holds what the plugin replaces; graft plugin new writes one, " + author.Example}
 				}
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative", "save", "require"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
 				}
-				return c.abFolder(cmd, args[0], f.Options, &g, f.deadline, to)
+				return c.abFolder(cmd, args[0], f.Options, &g, &h, f.deadline, to)
 			}
 			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
@@ -101,11 +101,12 @@ is reached by its path, ./list.`,
 				content, made := reports.Model(s, reportOptions())
 				err = c.writeReport(to, content, made)
 			}
+			m := history.Measured{Result: s}
 			if err == nil {
-				err = h.store(c, s, args[0])
+				err = h.store(c, m, args[0])
 			}
 			if err == nil && s.OK() {
-				return h.met(args[0], o.A, history.Short(s, h.factor))
+				return h.met(args[0], o.A, m)
 			}
 			if err != nil {
 				return err
@@ -179,7 +180,11 @@ func compared(w *page, r *comparison.Result) {
 		sideRow("a", &r.A), sideRow("b", &r.B),
 	})
 	w.printf("\n%s\n", faster("b", r.Speedup, len(r.A.TimesMS)))
-	e := r.Environment
+	measuredOn(w, r.Environment)
+}
+
+// measuredOn prints where figures were measured.
+func measuredOn(w *page, e comparison.Environment) {
 	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
 }
 

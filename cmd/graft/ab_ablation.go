@@ -28,15 +28,7 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	case g.input == "":
 		return misuse("--ablation without texts", "--input FILE")
 	}
-	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
-	if err := settings(options, g.set); err != nil {
-		return err
-	}
-	search, err := json.Marshal(options)
-	if err != nil {
-		return err
-	}
-	cache, err := bytesOf("--max-cache", g.maxCache, limit.Cache)
+	search, cache, err := g.search(map[string]json.RawMessage{})
 	if err != nil {
 		return err
 	}
@@ -110,8 +102,7 @@ func ablated(w *page, r *generations.Ablation) {
 	for _, s := range r.Skipped {
 		w.printf("no row for %s: %s\n", s.Technique, s.Reason)
 	}
-	e := r.Environment
-	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	measuredOn(w, r.Environment)
 }
 
 // gained prints a gain, with a ~ where it is within the noise.

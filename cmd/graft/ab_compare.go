@@ -19,7 +19,8 @@ func (c *cli) abCompare() *cobra.Command {
 		Long: `Compares two results: of graft ab --save, by ID, the beginning of one or name, or files
 of graft ab -o json. Of each size and side it shows the times, medians with their 95 %
 intervals, and how the speed-up over side a changed. ~ is a change that is not significant.
-What else changed is listed: model, plan, plugins, machine.
+What else changed is listed: model, plan, plugins, machine. Of whole generations, time to the
+first token, decode steps and memory are shown as well.
 
 With --require the exit code is 5 unless every side's new speed-up over a is known to be so many
 times the old one: the lower end of the interval counts. Speed-ups are compared
@@ -48,14 +49,20 @@ slower counts on both.`,
 			if err != nil {
 				return err
 			}
-			r := history.Compare(from, to)
+			r, err := history.Compare(from, to)
+			if e, ok := err.(*diagnostic.Error); ok {
+				e.Path = args[1]
+			}
+			if err != nil {
+				return err
+			}
 			if err := c.print(r, func(w *page) { changed(w, r) }); err != nil || require == "" {
 				return err
 			}
 			if why := r.Incomparable(); why != "" {
 				return &diagnostic.Error{Path: args[1], Found: why, Needed: "for --require the sides and sizes of " + args[0] + ", of the same model"}
 			}
-			return h.met(args[1], "in "+args[0], r.Short(h.factor))
+			return h.met(args[1], "in "+args[0], r)
 		},
 	}
 	cmd.Flags().StringVar(&require, "require", "", "exit code 5 unless each side's new speed-up over a is known to be so many times the old one (0.95x)")
@@ -96,8 +103,16 @@ func changed(w *page, r *history.Comparison) {
 			rows = append(rows, []string{g.Cell, g.Side, fmt.Sprintf("%.2fx", g.Old.Median), fmt.Sprintf("%.2fx", g.New.Median), delta(g.Change.Median-1, g.Change.Significant),
 				fmt.Sprintf("(95 %% %s to %s, p=%.3f)", signedPercent(g.Change.CI95[0]-1), signedPercent(g.Change.CI95[1]-1), g.Change.P)})
 		}
-		if len(r.Speedups) > 1 {
-			rows = append(rows, []string{"geometric mean", "", "", "", signedPercent(r.GeometricMean() - 1), ""})
+		if mean, of := r.GeometricMean(); of > 1 {
+			rows = append(rows, []string{"geometric mean", "", "", "", signedPercent(mean - 1), ""})
+		}
+		w.table(rows)
+	}
+	if len(r.Memory) > 0 {
+		w.println()
+		rows := [][]string{{"MB", "", "old", "new", "delta"}}
+		for _, m := range r.Memory {
+			rows = append(rows, []string{m.Side, strings.ReplaceAll(strings.TrimSuffix(m.What, "_bytes"), "_", " "), megabytes(m.Old), megabytes(m.New), signedPercent(m.Delta)})
 		}
 		w.table(rows)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/history"
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/pipeline"
@@ -52,13 +53,15 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 }
 
 // abFolder compares whole generations of a model folder.
-func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, deadline time.Duration, to string) error {
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, h *historyFlags, deadline time.Duration, to string) error {
 	if g.batch*g.promptLength > limit.Tokens {
 		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength), fmt.Sprintf("%d tokens in all", limit.Tokens))
 	}
 	if g.ablation {
-		if to != "" {
-			return misuse("--ablation with --report", "one of them: a report compares sides")
+		for _, name := range []string{"report", "save", "require"} {
+			if cmd.Flags().Changed(name) {
+				return misuse("--ablation with --"+name, "one of them: that compares sides, and an ablation has rows")
+			}
 		}
 		return c.abAblation(cmd, folder, o, g, deadline)
 	}
@@ -68,19 +71,12 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 			return err
 		}
 	}
-	options := map[string]json.RawMessage{"num_beams": number(g.beams), "max_new_tokens": number(g.newTokens)}
+	options := map[string]json.RawMessage{}
 	if g.input == "" {
 		// Tokens at random mean nothing, so neither would where they end.
 		options["eos_token_id"], options["forced_eos_token_id"] = json.RawMessage("[]"), json.RawMessage("null")
 	}
-	if err := settings(options, g.set); err != nil {
-		return err
-	}
-	search, err := json.Marshal(options)
-	if err != nil {
-		return err
-	}
-	cache, err := bytesOf("--max-cache", g.maxCache, limit.Cache)
+	search, cache, err := g.search(options)
 	if err != nil {
 		return err
 	}
@@ -110,13 +106,28 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 			return err
 		}
 	}
-	for i := range all.Sides {
-		if b := &all.Sides[i]; b.Equal != b.Sequences {
-			return &diagnostic.Error{Kind: errDiffers, Path: folder,
-				Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, b.Name, b.Equal, b.Sequences)}
-		}
+	m := history.Measured{Generations: all}
+	if err := h.store(c, m, folder); err != nil {
+		return err
 	}
-	return nil
+	if list := all.Differ(); len(list) > 0 {
+		b := list[0]
+		return &diagnostic.Error{Kind: errDiffers, Path: folder,
+			Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, b.Name, b.Equal, b.Sequences)}
+	}
+	return h.met(folder, o.A, m)
+}
+
+// search is that of options that every comparison sets and of --set, and the maximum of the cache in bytes.
+func (g *generationFlags) search(options map[string]json.RawMessage) (search []byte, cache int64, err error) {
+	options["num_beams"], options["max_new_tokens"] = number(g.beams), number(g.newTokens)
+	if err := settings(options, g.set); err != nil {
+		return nil, 0, err
+	}
+	if search, err = json.Marshal(options); err == nil {
+		cache, err = bytesOf("--max-cache", g.maxCache, limit.Cache)
+	}
+	return search, cache, err
 }
 
 // abSide is the hidden command of a process that measures the memory of one side.
@@ -330,8 +341,7 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 			}
 		}
 	}
-	e := r.Environment
-	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	measuredOn(w, r.Environment)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

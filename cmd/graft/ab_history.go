@@ -14,7 +14,6 @@ import (
 	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/history"
-	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -59,7 +58,7 @@ func (h *historyFlags) check(rounds int) error {
 }
 
 // store saves a result, where that is asked for.
-func (h *historyFlags) store(c *cli, s *comparison.Swept, path string) error {
+func (h *historyFlags) store(c *cli, m history.Measured, path string) error {
 	if h.save == "" {
 		return nil
 	}
@@ -70,7 +69,7 @@ func (h *historyFlags) store(c *cli, s *comparison.Swept, path string) error {
 	if absolute, err := filepath.Abs(path); err == nil {
 		path = absolute
 	}
-	r, err := history.New(s, name, path, buildVersion(), c.folders)
+	r, err := history.New(m, name, path, buildVersion(), c.folders)
 	if err != nil {
 		return err
 	}
@@ -85,9 +84,15 @@ func (h *historyFlags) store(c *cli, s *comparison.Swept, path string) error {
 	return nil
 }
 
-// met is the error that a side is not as fast as is required.
-func (h *historyFlags) met(path, a string, list []history.Shortfall) error {
-	if h.require == "" || len(list) == 0 {
+// met is the error that a side of what was measured, or compared, is not as fast as is required.
+func (h *historyFlags) met(path, a string, of interface {
+	Short(factor float64) []history.Shortfall
+}) error {
+	if h.require == "" {
+		return nil
+	}
+	list := of.Short(h.factor)
+	if len(list) == 0 {
 		return nil
 	}
 	var words []string
@@ -141,16 +146,16 @@ type saves struct {
 }
 
 type savedResult struct {
-	ID     string        `json:"id"`
-	Name   string        `json:"name,omitempty"`
-	Time   string        `json:"time"`
-	Model  history.Model `json:"model"`
-	A      string        `json:"a"`
-	Sides  []savedSide   `json:"sides"`
-	Cells  int           `json:"cells"`
-	CPU    string        `json:"cpu"`
-	Equal  bool          `json:"equal"` // answers of all sides
-	record *history.Record
+	ID    string        `json:"id"`
+	Name  string        `json:"name,omitempty"`
+	Time  string        `json:"time"`
+	Model history.Model `json:"model"`
+	Of    string        `json:"of"` // "model" or "generations"
+	A     string        `json:"a"`
+	Sides []savedSide   `json:"sides"`
+	Cells int           `json:"cells"`
+	CPU   string        `json:"cpu"`
+	Equal bool          `json:"equal"` // answers of all sides
 }
 
 // savedSide is a side with the range of its speed-ups over the cells.
@@ -196,40 +201,33 @@ func (c *cli) abList() *cobra.Command {
 			return c.print(out, func(w *page) { out.text(w) })
 		},
 	}
-	cmd.Flags().StringVar(&of, "model", "", "only those of this model: a file, whose content counts, or the end of a path")
+	cmd.Flags().StringVar(&of, "model", "", "only those of this model or folder: one that is there, whose content counts, or the end of a path")
 	return cmd
 }
 
-// modelFilter says which results are of a model: of a file by its content, else by the end of its path.
+// modelFilter says which results are of a model: of a file or folder by its content, else by the end of its path.
 func modelFilter(of string) (func(*history.Record) bool, error) {
 	if of == "" {
 		return func(*history.Record) bool { return true }, nil
 	}
-	if info, err := os.Stat(of); err != nil || info.IsDir() {
+	if _, err := os.Stat(of); err != nil {
 		return func(r *history.Record) bool {
 			return r.Model.Path == of || strings.HasSuffix(r.Model.Path, string(os.PathSeparator)+of)
 		}, nil
 	}
-	m, err := model.Open(of)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	files, err := m.Files()
-	if err != nil {
-		return nil, err
-	}
-	hash, err := files.SHA256()
+	hash, err := history.SHA256(of)
 	return func(r *history.Record) bool { return r.Model.SHA256 == hash }, err
 }
 
 func listed(r *history.Record) savedResult {
-	s := savedResult{ID: r.ID(), Name: r.Name, Time: r.Time, Model: r.Model, A: r.Result.A.Name, Cells: len(r.Result.Cells), CPU: r.Result.Environment.CPU, Equal: r.Result.OK(), record: r}
-	for j, side := range r.Result.Sides {
+	s := savedResult{ID: r.ID(), Name: r.Name, Time: r.Time, Model: r.Model, Of: "generations", A: r.A(), Cells: 1, CPU: r.Environment().CPU, Equal: r.OK()}
+	if r.Result != nil {
+		s.Of, s.Cells = "model", len(r.Result.Cells)
+	}
+	for _, side := range r.Sides() {
 		x := savedSide{side.Name, math.Inf(1), 0}
-		for _, cell := range r.Result.Cells {
-			m := cell.Sides[j].Speedup.Median
-			x.Least, x.Greatest = min(x.Least, m), max(x.Greatest, m)
+		for _, speedup := range side.Speedups {
+			x.Least, x.Greatest = min(x.Least, speedup.Median), max(x.Greatest, speedup.Median)
 		}
 		s.Sides = append(s.Sides, x)
 	}
@@ -285,12 +283,14 @@ record as it is stored, with all times.`,
 				return err
 			}
 			return c.print(r, func(w *page) {
-				w.printf("%s\n%s, %s, graft %s\nmodel %s, sha256 %s\n", strings.TrimSpace(r.ID()+" "+r.Name), localTime(r.Time), machineWords(r.Result.Environment), r.Graft, r.Model.Path, r.Model.SHA256)
+				w.printf("%s\n%s, %s, graft %s\nmodel %s, sha256 %s\n", strings.TrimSpace(r.ID()+" "+r.Name), localTime(r.Time), machineWords(r.Environment()), r.Graft, r.Model.Path, r.Model.SHA256)
 				for _, p := range r.Plugins {
 					w.printf("plugin %s %s, sha256 %s\n", p.Name, p.Version, p.SHA256)
 				}
 				w.println()
-				if one := r.Result.Result(); one != nil {
+				if r.Generations != nil {
+					comparedGenerations(w, r.Generations, c.width())
+				} else if one := r.Result.Result(); one != nil {
 					compared(w, one)
 				} else {
 					swept(w, r.Result, c.width())

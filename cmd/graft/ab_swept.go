@@ -97,8 +97,8 @@ func swept(w *page, s *comparison.Swept, width int) {
 	if few {
 		w.printf("these are few runs, and more of them may say something else: try more --rounds\n")
 	}
-	e := s.Environment
-	w.printf("%d rounds; %s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", s.Rounds, e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	w.printf("%d rounds; ", s.Rounds)
+	measuredOn(w, s.Environment)
 }
 
 // answered is a word on answers.

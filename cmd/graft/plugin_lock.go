@@ -183,19 +183,24 @@ func (l *lockedInstall) arguments(without cobra.PositionalArgs) cobra.Positional
 	}
 }
 
+// fetch pulls the archive of a source into a folder, and is its path.
+func (c *cli) fetch(o registry.Options) func(ctx context.Context, source, folder string) (string, error) {
+	return func(ctx context.Context, source, folder string) (string, error) {
+		pulled, err := c.pull(ctx, source, folder, o)
+		if err != nil {
+			return "", err
+		}
+		return pulled.Archive, nil
+	}
+}
+
 // installLocked installs what a lock names.
 func (c *cli) installLocked(ctx context.Context, l *lockedInstall, o registry.Options, checks verification.Options) (err error) {
 	s, err := store.User()
 	if err != nil {
 		return err
 	}
-	from := store.Sources{Unsigned: true, Fetch: func(ctx context.Context, source, folder string) (string, error) {
-		pulled, err := c.pull(ctx, source, folder, o)
-		if err != nil {
-			return "", err
-		}
-		return pulled.Archive, nil
-	}}
+	from := store.Sources{Unsigned: true, Fetch: c.fetch(o)}
 	lock, err := lockfile.Read(cmp.Or(l.lock, lockfile.FileName))
 	if l.mirror != "" {
 		mirror, failed := store.OpenMirror(ctx, l.mirror)
@@ -258,14 +263,7 @@ installed from is taken over with its signature; of one that was a folder the fi
 			if err != nil {
 				return err
 			}
-			fetch := func(ctx context.Context, source, folder string) (string, error) {
-				pulled, err := c.pull(ctx, source, folder, o)
-				if err != nil {
-					return "", err
-				}
-				return pulled.Archive, nil
-			}
-			done, err := s.Bundle(cmd.Context(), lock, args[0], fetch, discovery.Options{Folders: c.folders})
+			done, err := s.Bundle(cmd.Context(), lock, args[0], c.fetch(o), discovery.Options{Folders: c.folders})
 			if err != nil {
 				return err
 			}

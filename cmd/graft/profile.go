@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,23 +40,6 @@ func (p *profileFlags) add(cmd *cobra.Command) {
 	between(f, &p.o.Warmup, "warmup", 3, 1, 100_000, "runs of each before timing")
 	between(f, &p.o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	between(f, &p.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening the sessions may take, or a round: then a plugin hangs")
-}
-
-// lengths are those that --dim asks for.
-func (p *profileFlags) lengths() (map[string]int64, error) {
-	lengths := map[string]int64{}
-	for _, d := range p.dims {
-		name, value, _ := strings.Cut(d, "=")
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || name == "" || n < 0 || n > math.MaxInt32 {
-			return nil, misuse("--dim "+d, fmt.Sprintf("name=length, a length from 0 to %d", math.MaxInt32))
-		}
-		if before, ok := lengths[name]; ok && before != n {
-			return nil, misuse(fmt.Sprintf("--dim %s as both %d and %d", name, before, n), "one of them")
-		}
-		lengths[name] = n
-	}
-	return lengths, nil
 }
 
 func (c *cli) profile() *cobra.Command {
@@ -132,7 +114,7 @@ func (p *profileFlags) consistent(cmd *cobra.Command, flags *planFlags) error {
 
 // profiled profiles a model.
 func (c *cli) profiled(ctx context.Context, path string, flags *planFlags, p *profileFlags) (*profiled, error) {
-	lengths, err := p.lengths()
+	lengths, err := oneEach(p.dims, ": a profile is of one size")
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +150,7 @@ func (c *cli) profileOf(ctx context.Context, path string, a *patch.Analysis, o p
 
 // timedRun times a run of the model as it is, for an estimate of what a plan gains.
 func (c *cli) timedRun(ctx context.Context, path string, a *patch.Analysis, o plan.Options, p *profileFlags) (*plan.Measured, error) {
-	lengths, err := p.lengths()
+	lengths, err := oneEach(p.dims, ": a profile is of one size")
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +193,7 @@ func (r *profiled) text(w *page, nodes int) {
 		w.table(nodeRows(r.Nodes, nodes))
 	}
 	w.printf("\nparts of the peak and the bandwidth are of %s\n", r.Machine)
-	e := r.Environment
-	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	measuredOn(w, r.Environment)
 }
 
 func (r *profiled) unexplained() string {

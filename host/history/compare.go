@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -23,10 +24,14 @@ type Comparison struct {
 	Notes   []string `json:"notes"`
 	Changed []Change `json:"changed"` // beside the times
 	Times   []Time   `json:"times"`   // of sides and cells that are in both
+	// Memory is of generations, of sides that are in both.
+	Memory []Memory `json:"memory,omitempty"`
 	// Speedups are those over A, of sides and cells that are in both; empty where the two have other A.
 	Speedups []Gain   `json:"speedups"`
 	OnlyOld  []string `json:"only_old"` // cells and sides
 	OnlyNew  []string `json:"only_new"`
+
+	otherTask bool // generations of other inputs, or searched otherwise
 }
 
 // Origin is one of the two.
@@ -54,7 +59,7 @@ type Estimate struct {
 
 // Time is how long the runs of a side took.
 type Time struct {
-	Cell string   `json:"cell,omitempty"` // lengths in words
+	Cell string   `json:"cell,omitempty"` // lengths in words, or of generations a part: "to the first token", "decode steps"
 	Side string   `json:"side"`
 	Old  Estimate `json:"old"`
 	New  Estimate `json:"new"`
@@ -74,12 +79,18 @@ type Gain struct {
 	Change statistics.Speedup `json:"change"`
 }
 
-// Compare says what changed from one result to another.
-func Compare(from, to *Record) *Comparison {
+// Compare says what changed from one result to another. One of a model and one of generations are an error.
+func Compare(from, to *Record) (*Comparison, error) {
+	if x, y := from.kind(), to.kind(); x != y {
+		return nil, &diagnostic.Error{Path: to.Model.Path, Found: "a result of " + y, Needed: "one of " + x + ", as the other is"}
+	}
 	c := &Comparison{SchemaVersion: comparisonVersion, Old: from.origin(), New: to.origin(), Notes: notes(from, to), Changed: changes(from, to),
 		Times: []Time{}, Speedups: []Gain{}, OnlyOld: []string{}, OnlyNew: []string{}}
-	x, y := cells(from.Result), cells(to.Result)
-	sameA := from.Result.A.Name == to.Result.A.Name
+	if from.Generations != nil {
+		c.Memory, c.otherTask = memory(from.Generations, to.Generations), !sameTask(from.Generations, to.Generations)
+	}
+	x, y := from.cells(), to.cells()
+	sameA := from.A() == to.A()
 	for _, key := range x.keys {
 		a, b := x.at[key], y.at[key]
 		if b == nil {
@@ -87,26 +98,25 @@ func Compare(from, to *Record) *Comparison {
 			continue
 		}
 		if sameA {
-			c.Times = append(c.Times, timeOf(key, a.A, b.A, from.Result.A.Name))
+			c.Times = append(c.Times, timeOf(key, a.a, b.a, from.A()))
 		} else {
-			c.OnlyOld, c.OnlyNew = append(c.OnlyOld, label(key, "a: "+from.Result.A.Name)), append(c.OnlyNew, label(key, "a: "+to.Result.A.Name))
+			c.OnlyOld, c.OnlyNew = append(c.OnlyOld, label(key, "a: "+from.A())), append(c.OnlyNew, label(key, "a: "+to.A()))
 		}
-		for i := range a.Sides {
-			p := &a.Sides[i]
-			j := slices.IndexFunc(b.Sides, func(s comparison.Against) bool { return s.Name == p.Name })
-			if j < 0 {
-				c.OnlyOld = append(c.OnlyOld, label(key, p.Name))
+		for i := range a.sides {
+			p := &a.sides[i]
+			q := b.side(p.name)
+			if q == nil {
+				c.OnlyOld = append(c.OnlyOld, label(key, p.name))
 				continue
 			}
-			q := &b.Sides[j]
-			c.Times = append(c.Times, timeOf(key, p.Timed, q.Timed, p.Name))
+			c.Times = append(c.Times, timeOf(key, p.ms, q.ms, p.name))
 			if sameA {
-				c.Speedups = append(c.Speedups, Gain{key, p.Name, p.Speedup, q.Speedup, statistics.ChangeOf(a.A.TimesMS, p.TimesMS, b.A.TimesMS, q.TimesMS)})
+				c.Speedups = append(c.Speedups, Gain{key, p.name, p.speedup, q.speedup, statistics.ChangeOf(a.a, p.ms, b.a, q.ms)})
 			}
 		}
-		for _, q := range b.Sides {
-			if !slices.ContainsFunc(a.Sides, func(s comparison.Against) bool { return s.Name == q.Name }) {
-				c.OnlyNew = append(c.OnlyNew, label(key, q.Name))
+		for _, q := range b.sides {
+			if a.side(q.name) == nil {
+				c.OnlyNew = append(c.OnlyNew, label(key, q.name))
 			}
 		}
 	}
@@ -115,43 +125,16 @@ func Compare(from, to *Record) *Comparison {
 			c.OnlyNew = append(c.OnlyNew, y.named(key)...)
 		}
 	}
-	return c
+	return c, nil
 }
 
 func (r *Record) origin() Origin { return Origin{r.id, r.Name, r.Time, r.Model} }
 
-// sized are the cells of a result by their lengths in words.
-type sized struct {
-	keys []string
-	at   map[string]*comparison.Cell
-}
-
-func cells(s *comparison.Swept) *sized {
-	list := &sized{at: map[string]*comparison.Cell{}}
-	for i := range s.Cells {
-		var words []string
-		for _, name := range slices.Sorted(maps.Keys(s.Cells[i].Lengths)) {
-			words = append(words, fmt.Sprintf("%s=%d", name, s.Cells[i].Lengths[name]))
-		}
-		key := strings.Join(words, " ")
-		list.keys, list.at[key] = append(list.keys, key), &s.Cells[i]
-	}
-	return list
-}
-
-// named are the sides of a cell that the other result lacks.
-func (s *sized) named(key string) (list []string) {
-	for _, side := range s.at[key].Sides {
-		list = append(list, label(key, side.Name))
-	}
-	return list
-}
-
 func label(cell, side string) string { return strings.TrimSpace(cell + " " + side) }
 
-func timeOf(cell string, old, now comparison.Timed, side string) Time {
-	s := statistics.SpeedupOf(old.TimesMS, now.TimesMS)
-	return Time{Cell: cell, Side: side, Old: estimate(old.TimesMS), New: estimate(now.TimesMS), Delta: 1/s.Median - 1, P: s.P, Significant: s.Significant}
+func timeOf(cell string, old, now []float64, side string) Time {
+	s := statistics.SpeedupOf(old, now)
+	return Time{Cell: cell, Side: side, Old: estimate(old), New: estimate(now), Delta: 1/s.Median - 1, P: s.P, Significant: s.Significant}
 }
 
 func estimate(times []float64) Estimate {
@@ -171,8 +154,11 @@ func notes(from, to *Record) []string {
 	case a.SHA256 == "" || b.SHA256 == "":
 		list = append(list, "whether the models are the same is not recorded: a file of -o json does not have it, a result of --save does")
 	}
-	if a, b := machine(from.Result.Environment), machine(to.Result.Environment); a != b {
+	if a, b := machine(from.Environment()), machine(to.Environment()); a != b {
 		list = append(list, "the machines differ: compare the speed-ups, each of which is of one machine, and not the times")
+	}
+	if x, y := from.Generations, to.Generations; x != nil && y != nil && !sameTask(x, y) {
+		list = append(list, "the inputs or the search differ: this says how two tasks compare, and not how operators do")
 	}
 	return list
 }
@@ -190,7 +176,7 @@ func changes(from, to *Record) []Change {
 			list = append(list, Change{what, old, now})
 		}
 	}
-	a, b := from.Result, to.Result
+	a, b := from.Environment(), to.Environment()
 	if from.Model.SHA256 != "" && to.Model.SHA256 != "" {
 		note("model", short(from.Model.SHA256)+" "+from.Model.Path, short(to.Model.SHA256)+" "+to.Model.Path)
 	}
@@ -198,14 +184,24 @@ func changes(from, to *Record) []Change {
 		list[0].What = "path of the model"
 	}
 	note("graft", from.Graft, to.Graft)
-	note("onnxruntime", a.Environment.ONNXRuntime, b.Environment.ONNXRuntime)
-	note("machine", machine(a.Environment), machine(b.Environment))
-	if x, y := a.Environment.MemoryBandwidthGB, b.Environment.MemoryBandwidthGB; x > 0 && y > 0 && math.Abs(y/x-1) > 0.1 {
+	note("onnxruntime", a.ONNXRuntime, b.ONNXRuntime)
+	note("machine", machine(a), machine(b))
+	if x, y := a.MemoryBandwidthGB, b.MemoryBandwidthGB; x > 0 && y > 0 && math.Abs(y/x-1) > 0.1 {
 		note("memory bandwidth", fmt.Sprintf("%.0f GB/s", x), fmt.Sprintf("%.0f GB/s", y))
 	}
 	if from.Graft != "" && to.Graft != "" { // else the plugins are not known
 		plugins(from.Plugins, to.Plugins, note)
 	}
+	if from.Generations != nil {
+		generated(from.Generations, to.Generations, note)
+	} else {
+		sides(from.Result, to.Result, note)
+	}
+	return list
+}
+
+// sides notes what is not as it was of a model's runs.
+func sides(a, b *comparison.Swept, note func(what, old, now string)) {
 	note("seed", fmt.Sprint(a.Seed), fmt.Sprint(b.Seed))
 	note("rounds", fmt.Sprint(a.Rounds), fmt.Sprint(b.Rounds))
 	fed(a, b, note)
@@ -217,7 +213,6 @@ func changes(from, to *Record) []Change {
 			}
 		}
 	}
-	return list
 }
 
 // plugins notes those that changed.
@@ -240,7 +235,6 @@ func plugins(from, to []Plugin, note func(what, old, now string)) {
 
 // fed notes inputs of cells that are in both.
 func fed(a, b *comparison.Swept, note func(what, old, now string)) {
-	x, y := cells(a), cells(b)
 	words := func(c *comparison.Cell) map[string]string {
 		list := map[string]string{}
 		for _, in := range c.Inputs {
@@ -248,11 +242,13 @@ func fed(a, b *comparison.Swept, note func(what, old, now string)) {
 		}
 		return list
 	}
-	for _, key := range x.keys {
-		if y.at[key] == nil {
+	for i := range a.Cells {
+		key := lengths(&a.Cells[i])
+		j := slices.IndexFunc(b.Cells, func(c comparison.Cell) bool { return lengths(&c) == key })
+		if j < 0 {
 			continue
 		}
-		before, now, shown := words(x.at[key]), words(y.at[key]), 0
+		before, now, shown := words(&a.Cells[i]), words(&b.Cells[j]), 0
 		for _, name := range slices.Sorted(maps.Keys(merged(before, now))) {
 			if before[name] == now[name] {
 				continue
@@ -288,41 +284,55 @@ func plans(x, y comparison.Opened, note func(what, old, now string)) {
 		note("blocks replaced by "+x.Name, fmt.Sprintf("%d of %d", x.Replaced, x.Blocks), fmt.Sprintf("%d of %d", y.Replaced, y.Blocks))
 		return
 	}
-	words := func(c comparison.Choice) string {
-		if c.Operator == "" {
-			return "unchanged"
+	words := func(plan []comparison.Choice) (list []block) {
+		for _, c := range plan {
+			b := block{c.Node, "unchanged"}
+			if c.Operator != "" {
+				b.runs = c.Operator + " of " + c.Plugin
+			}
+			list = append(list, b)
 		}
-		return c.Operator + " of " + c.Plugin
+		return list
 	}
+	otherwise(x.Name, words(x.Plan), words(y.Plan), note)
+}
+
+// block is a node that a block was recognised by, and what runs it, in words.
+type block struct{ node, runs string }
+
+// otherwise notes blocks that a side runs in another way.
+func otherwise(side string, from, to []block, note func(what, old, now string)) {
 	before, now := map[string]string{}, map[string]string{}
 	var nodes []string
-	for _, c := range x.Plan {
-		before[c.Node] = words(c)
-		nodes = append(nodes, c.Node)
+	for _, b := range from {
+		before[b.node] = b.runs
+		nodes = append(nodes, b.node)
 	}
-	for _, c := range y.Plan {
-		if now[c.Node] = words(c); before[c.Node] == "" {
-			nodes = append(nodes, c.Node)
+	for _, b := range to {
+		if now[b.node] = b.runs; before[b.node] == "" {
+			nodes = append(nodes, b.node)
 		}
 	}
 	nodes = slices.DeleteFunc(nodes, func(node string) bool { return before[node] == now[node] })
 	for i, node := range nodes {
 		if i == shownNodes {
-			note(fmt.Sprintf("plan of %s", x.Name), fmt.Sprintf("%d more blocks", len(nodes)-i), "replaced otherwise")
+			note(fmt.Sprintf("plan of %s", side), fmt.Sprintf("%d more blocks", len(nodes)-i), "replaced otherwise")
 			break
 		}
-		note(fmt.Sprintf("plan of %s, %s", x.Name, node), absent(before[node], "no block"), absent(now[node], "no block"))
+		note(fmt.Sprintf("plan of %s, %s", side, node), absent(before[node], "no block"), absent(now[node], "no block"))
 	}
 }
 
 // short is the beginning of a hash.
 func short(hash string) string { return hash[:min(len(hash), 12)] }
 
-// GeometricMean is that of the changes of speed-ups; 1 of none.
-func (c *Comparison) GeometricMean() float64 {
+// GeometricMean is that of the changes of whole runs' speed-ups, and their number; 1 of none.
+func (c *Comparison) GeometricMean() (mean float64, of int) {
 	sum := 0.0
 	for _, g := range c.Speedups {
-		sum += math.Log(g.Change.Median)
+		if !isPart(g.Cell) {
+			sum, of = sum+math.Log(g.Change.Median), of+1
+		}
 	}
-	return math.Exp(sum / float64(max(len(c.Speedups), 1)))
+	return math.Exp(sum / float64(max(of, 1))), of
 }

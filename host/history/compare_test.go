@@ -38,7 +38,7 @@ func TestCompare(t *testing.T) {
 		}, times: "none ~ auto ~", gains: "auto ~", changed: []string{"plan of auto, Softmax_0", "plan of auto, Gelu_1"}},
 		{name: "other inputs", to: func(r *Record) { r.Result.Cells[0].Inputs[0].Shape = []int64{2, 8} }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"input x"}},
 		{name: "memory that is slower", to: func(r *Record) { r.Result.Environment.MemoryBandwidthGB = 20 }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"memory bandwidth"}},
-		{name: "a file without its origin", to: func(r *Record) { *r = Record{Result: r.Result} }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"graft"}, notes: []string{"whether the models are the same is not recorded"}},
+		{name: "a file without its origin", to: func(r *Record) { *r = Record{Measured: r.Measured} }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"graft"}, notes: []string{"whether the models are the same is not recorded"}},
 		{name: "another side", to: func(r *Record) { *r = *record(result(side{"none", 10}, side{"flash-decode", 5})) }, times: "none ~", only: "[auto] [flash-decode]"},
 		{name: "another first side", to: func(r *Record) { *r = *record(result(side{"low-rank", 10}, side{"auto", 5})) }, times: "auto ~", only: "[a: none] [a: low-rank]"},
 		{name: "other sizes", to: func(r *Record) { r.Result.Cells[0].Lengths["batch"] = 8 }, only: "[auto] [batch=8 auto]"},
@@ -46,7 +46,10 @@ func TestCompare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := base(), base()
 			c.to(to)
-			r := Compare(from, to)
+			r, err := Compare(from, to)
+			if err != nil {
+				t.Fatal(err)
+			}
 			var times, gains, changed, notes []string
 			said := func(side string, x float64, significant bool) string {
 				if !significant {
@@ -98,7 +101,7 @@ func TestRequire(t *testing.T) {
 		factor float64
 		short  int
 	}{{twice, 1.5, 0}, {twice, least, 0}, {twice, math.Nextafter(least, 3), 1}, {twice, 2.1, 1}, {few, 1.5, 1}, {result(side{"none", 10}, side{"auto", 5}, side{"slow", 20}), 1.2, 1}} {
-		if got := Short(c.of, c.factor); len(got) != c.short {
+		if got := (Measured{Result: c.of}).Short(c.factor); len(got) != c.short {
 			t.Errorf("%gx: %v, want %d", c.factor, got, c.short)
 		}
 	}
@@ -116,9 +119,12 @@ func TestRequire(t *testing.T) {
 		{"faster, and not as fast as required", record(result(side{"none", 10}, side{"auto", 4.5})), 1.2, 1, ""},
 		{"without the side", record(result(side{"none", 10}, side{"other", 5})), 0.95, 0, "it lacks auto"},
 		{"with another first side", record(result(side{"auto", 10}, side{"auto", 5})), 0.95, 0, "it lacks a: none"},
-		{"of another model", &Record{Model: Model{SHA256: "x"}, Result: twice}, 0.95, 0, "the models differ"},
+		{"of another model", &Record{Model: Model{SHA256: "x"}, Measured: Measured{Result: twice}}, 0.95, 0, "the models differ"},
 	} {
-		r := Compare(from, c.to)
+		r, err := Compare(from, c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if got := r.Short(c.factor); len(got) != c.short || r.Incomparable() != c.not {
 			t.Errorf("%s: %v, %q", c.name, got, r.Incomparable())
 		}

@@ -46,8 +46,8 @@ func result(a side, sides ...side) *comparison.Swept {
 
 // record is one of a result.
 func record(s *comparison.Swept) *Record {
-	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: s.Environment.Date, Graft: "1.0.0", Model: Model{"/models/model.onnx", strings.Repeat("a", 64)},
-		Plugins: []Plugin{{"flash-decode", "0.1.0", strings.Repeat("b", 64)}}, Result: s}
+	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: "2026-11-25T10:00:00Z", Graft: "1.0.0", Model: Model{"/models/model.onnx", strings.Repeat("a", 64)},
+		Plugins: []Plugin{{"flash-decode", "0.1.0", strings.Repeat("b", 64)}}, Measured: Measured{Result: s}}
 }
 
 // TestSave: a result is stored under the hash of what it holds, which sha256sum finds, and comes back whole, whatever part of its ID or name one says.
@@ -132,6 +132,9 @@ func TestSkipped(t *testing.T) {
 		"notes.txt":  "no JSON object",
 		"abcd9.json": "a result without sides or cells",
 		"abcda.json": "others can write to it",
+		"abcdb.json": "a result without inputs or sides",
+		"abcdc.json": "1 and 0 times of \"none\"",
+		"abcdd.json": "a result of a model and one of generations",
 	}
 	write("abcd1.json", string(whole[:len(whole)/2]))
 	write("abcd2.json", `{"schema_version": 3, "cells": []}`)
@@ -142,6 +145,9 @@ func TestSkipped(t *testing.T) {
 	write("notes.txt", "mine")
 	write("abcd9.json", `{"kind": "graft ab result", "schema_version": 1, "result": {"schema_version": 3, "cells": []}}`)
 	write("abcda.json", string(whole))
+	write("abcdb.json", `{"kind": "graft ab result", "schema_version": 1, "generations": {"schema_version": 3, "batch": 1}}`)
+	write("abcdc.json", `{"kind": "graft ab result", "schema_version": 1, "generations": {"schema_version": 2, "batch": 1, "a": {"name": "none", "seconds": [1]}}}`)
+	write("abcdd.json", `{"kind": "graft ab result", "schema_version": 1, "generations": {}, "result": {}}`)
 	if err := errors.Join(os.Symlink("notes.txt", filepath.Join(s.Folder, "abcd6.json")), os.Mkdir(filepath.Join(s.Folder, "abcd7.json"), 0o700), os.Chmod(filepath.Join(s.Folder, "abcda.json"), 0o666)); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +173,7 @@ func TestSkipped(t *testing.T) {
 		"feed":        "2 results begin with feed: feed00000000, feed11111111, needed one; write more digits",
 		"feed0":       "a result that was changed or renamed",
 		twins[1]:      "a result that was changed or renamed",
-		"abcd":        `no result "abcd" among 1; 13 files were skipped`,
+		"abcd":        `no result "abcd" among 1; 16 files were skipped`,
 		good.ID()[:3]: "no result",
 	} {
 		if _, err := s.Stored(ref); err == nil || !strings.Contains(err.Error(), want) {

@@ -7,13 +7,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/discovery"
 )
@@ -26,14 +25,14 @@ const kind = "graft ab result"
 
 // Record is a result with all that it depends on.
 type Record struct {
-	SchemaVersion int               `json:"schema_version"`
-	Kind          string            `json:"kind"`
-	Name          string            `json:"name,omitempty"` // that it was saved under; "" for none
-	Time          string            `json:"time"`           // of the measurement, as RFC 3339 has it, in UTC
-	Graft         string            `json:"graft"`          // version
-	Model         Model             `json:"model"`
-	Plugins       []Plugin          `json:"plugins"` // of all sides, by name
-	Result        *comparison.Swept `json:"result"`
+	SchemaVersion int      `json:"schema_version"`
+	Kind          string   `json:"kind"`
+	Name          string   `json:"name,omitempty"` // that it was saved under; "" for none
+	Time          string   `json:"time"`           // of the measurement, as RFC 3339 has it, in UTC
+	Graft         string   `json:"graft"`          // version
+	Model         Model    `json:"model"`
+	Plugins       []Plugin `json:"plugins"` // of all sides, by name
+	Measured
 
 	id string // "" for what was not stored
 }
@@ -41,7 +40,7 @@ type Record struct {
 // Model is what was compared.
 type Model struct {
 	Path   string `json:"path"`             // absolute
-	SHA256 string `json:"sha256,omitempty"` // as model.Files has it; "" where it is not known
+	SHA256 string `json:"sha256,omitempty"` // as the function SHA256 has it; "" where it is not known
 }
 
 // Plugin is one that a side used.
@@ -54,31 +53,18 @@ type Plugin struct {
 // ID is the SHA-256 of the record's canonical JSON in hexadecimal; "" for what was not stored.
 func (r *Record) ID() string { return r.id }
 
-// New is the record of a result that was just measured, of a model at path and with plugins of the folders and the ordinary places. name may be "".
-func New(result *comparison.Swept, name, path, graft string, folders []string) (*Record, error) {
+// New is the record of a result that was just measured, of a model or folder at path and with plugins of the folders and the ordinary places. name may be "".
+func New(result Measured, name, path, graft string, folders []string) (*Record, error) {
 	if err := Named(name); err != nil {
 		return nil, err
 	}
-	r := &Record{SchemaVersion: recordVersion, Kind: kind, Name: name, Time: result.Environment.Date, Graft: graft, Model: Model{Path: path}, Plugins: []Plugin{}, Result: result}
-	m, err := model.Open(path)
-	if err != nil {
+	r := &Record{SchemaVersion: recordVersion, Kind: kind, Name: name, Time: result.Environment().Date, Graft: graft, Model: Model{Path: path}, Plugins: []Plugin{}, Measured: result}
+	var err error
+	if r.Model.SHA256, err = SHA256(path); err != nil {
 		return nil, err
 	}
-	files, err := m.Files()
-	m.Close()
-	if err != nil {
-		return nil, err
-	}
-	if r.Model.SHA256, err = files.SHA256(); err != nil {
-		return nil, err
-	}
-	used := slices.Clone(result.A.Plugins)
-	for i := range result.Sides {
-		used = append(used, result.Sides[i].Plugins...)
-	}
-	slices.Sort(used)
 	search := discovery.Find(discovery.Options{Folders: folders})
-	for _, name := range slices.Compact(used) {
+	for _, name := range result.plugins() {
 		found, err := search.ByName(name)
 		if err != nil {
 			return nil, err
@@ -157,20 +143,37 @@ func parse(path string, data []byte) (*Record, error) {
 	case head.SchemaVersion < 1:
 		return nil, fail(fmt.Sprintf("schema_version %d", head.SchemaVersion), "")
 	}
-	var whole struct {
-		Result json.RawMessage `json:"result"`
-	}
-	r := &Record{}
+	var whole written
 	if err := json.Unmarshal(data, &whole); err != nil {
 		return nil, fail(err.Error(), "")
 	}
-	result, err := comparison.Read(path, whole.Result)
+	measured, err := whole.read(path)
 	if err != nil {
 		return nil, err
 	}
+	r := &Record{}
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fail(err.Error(), "")
 	}
-	r.Result = result
+	r.Measured = measured
 	return r, nil
+}
+
+// written is a Measured as it stands in a file.
+type written struct {
+	Result      json.RawMessage `json:"result"`
+	Generations json.RawMessage `json:"generations"`
+}
+
+// read reads the one result of a record.
+func (p *written) read(path string) (m Measured, err error) {
+	switch {
+	case p.Result != nil && p.Generations != nil:
+		return m, &diagnostic.Error{Path: path, Found: "a result of a model and one of generations", Needed: "one of them"}
+	case p.Generations != nil:
+		m.Generations, err = generations.Read(path, p.Generations)
+	default:
+		m.Result, err = comparison.Read(path, p.Result)
+	}
+	return m, err
 }

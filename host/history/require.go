@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -38,23 +37,23 @@ func (s Shortfall) String() string {
 // interval is narrower than it should be, none does.
 func meets(s statistics.Speedup, factor float64) bool { return !s.Few && s.CI95[0] >= factor }
 
-// Short lists the sides of a result that are not known to be as many times as fast as A.
-func Short(r *comparison.Swept, factor float64) (list []Shortfall) {
-	x := cells(r)
+// Short lists the sides of a result that are not known to be as many times as fast as A, in whole runs.
+func (m Measured) Short(factor float64) (list []Shortfall) {
+	x := m.cells()
 	for _, key := range x.keys {
-		for _, s := range x.at[key].Sides {
-			if !meets(s.Speedup, factor) {
-				list = append(list, Shortfall{key, s.Name, s.Speedup})
+		for _, s := range x.at[key].sides {
+			if !isPart(key) && !meets(s.speedup, factor) {
+				list = append(list, Shortfall{key, s.name, s.speedup})
 			}
 		}
 	}
 	return list
 }
 
-// Short lists the sides whose new speed-up over A is not known to be as many times the old one.
+// Short lists the sides whose new speed-up over A is not known to be as many times the old one, in whole runs.
 func (c *Comparison) Short(factor float64) (list []Shortfall) {
 	for _, g := range c.Speedups {
-		if !meets(g.Change, factor) {
+		if !isPart(g.Cell) && !meets(g.Change, factor) {
 			list = append(list, Shortfall{g.Cell, g.Side, g.Change})
 		}
 	}
@@ -66,6 +65,8 @@ func (c *Comparison) Incomparable() string {
 	switch a, b := c.Old.Model.SHA256, c.New.Model.SHA256; {
 	case a != "" && b != "" && a != b:
 		return "the models differ"
+	case c.otherTask:
+		return "the inputs or the search differ"
 	case len(c.OnlyOld) > 0:
 		return "it lacks " + strings.Join(c.OnlyOld, ", ")
 	case len(c.Speedups) == 0:

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/comparison"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/storage"
@@ -207,9 +207,16 @@ func readFile(path string) (*Record, error) {
 	} else if strings.Contains(string(data[:min(len(data), 1<<12)]), kind) {
 		return nil, err
 	}
-	result, err := comparison.Read(path, data)
+	var head struct {
+		Batch json.RawMessage `json:"batch"` // results of generations have it, and no other does
+	}
+	var of written
+	if of.Result = data; json.Unmarshal(data, &head) == nil && head.Batch != nil {
+		of = written{Generations: data}
+	}
+	m, err := of.read(path)
 	if err != nil {
 		return nil, err
 	}
-	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: result.Environment.Date, Model: Model{Path: result.Model}, Result: result}, nil
+	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: m.Environment().Date, Model: Model{Path: m.path()}, Measured: m}, nil
 }

@@ -102,6 +102,16 @@ func rows(p *plot.Plot, at []float64, names []string, count int) {
 	p.Y.Min, p.Y.Max = -0.6, float64(count)-0.4
 }
 
+// downwards sets rows from the top, by their names, and is where they are.
+func downwards(p *plot.Plot, count int, name func(i int) string) []float64 {
+	places, names := make([]float64, count), make([]string, count)
+	for i := range count {
+		places[i], names[i] = float64(count-1-i), name(i)
+	}
+	rows(p, places, names, count)
+	return places
+}
+
 // Characters of labels: in the margin of a chart, and below it.
 const (
 	marginLabel = 22

@@ -23,10 +23,10 @@ func generated(sides ...string) *generations.Compared {
 			{Node: "/layers.1/Softmax", Type: "self", Strategy: plan.KeysValues, Plugin: "flash-decode", Reason: "the layer has no weights to fold"}}
 		return s
 	}
-	c := &generations.Compared{SchemaVersion: 3, Model: "/models/bart", Batch: 2, InputTokens: 128, Rounds: 3, A: side("none", 2), Environment: example(small).Environment}
+	c := &generations.Compared{SchemaVersion: 3, Subject: generations.Subject{Model: "/models/bart", Batch: 2, InputTokens: 128}, Rounds: 3, A: side("none", 2), Environment: example(small).Environment}
 	c.A.Attention = nil
 	for i, name := range sides {
-		b := generations.Against{Side: side(name, 1.5-0.4*float64(i)), NewTokens: 128, MinDistinct: 31, ReorderShare: 0.4375, Equal: 8, Sequences: 8}
+		b := generations.Against{Side: side(name, 1.5-0.4*float64(i)), Outcome: generations.Outcome{NewTokens: 128, MinDistinct: 31, ReorderShare: 0.4375, Equal: 8, Sequences: 8}}
 		b.Speedup, b.DecodeSpeedup = statistics.SpeedupOf(c.A.Seconds, b.Seconds), statistics.SpeedupOf(c.A.TTFTSeconds, b.TTFTSeconds)
 		if i > 0 && i == len(sides)-1 {
 			b.Equal = 5

@@ -208,12 +208,7 @@ func distribution(list []runs, unit string, points int, says string) (chart, err
 		ticks = even(p.X.Min, p.X.Max)
 	}
 	p.X.Tick.Marker = ticks
-	var places []float64
-	var names []string
-	for i, r := range list {
-		places, names = append(places, float64(len(list)-1-i)), append(names, r.name)
-	}
-	rows(p, places, names, len(list))
+	places := downwards(p, len(list), func(i int) string { return list[i].name })
 	upright(p, at(ticks)...)
 	for i, r := range list {
 		y := places[i]
@@ -261,12 +256,7 @@ func bars(list []bar, unit, says string) (chart, error) {
 	p.X.Min, p.X.Max = 0, max(high*1.03, 1e-9)
 	ticks := even(0, p.X.Max)
 	p.X.Tick.Marker = ticks
-	var places []float64
-	var names []string
-	for i, b := range list {
-		places, names = append(places, float64(len(list)-1-i)), append(names, b.name)
-	}
-	rows(p, places, names, len(list))
+	downwards(p, len(list), func(i int) string { return list[i].name })
 	upright(p, at(ticks)...)
 	thick := vg.Length(max(5, 12-2*sides))
 	for k := range sides {

@@ -72,24 +72,11 @@ type Side struct {
 
 // Result compares two ways end to end.
 type Result struct {
-	SchemaVersion int     `json:"schema_version"`
-	Model         string  `json:"model"`
-	Batch         int     `json:"batch"`
-	InputTokens   int     `json:"input_tokens"`             // of one input
-	InputFeatures []int64 `json:"input_features,omitempty"` // shape of one input of a speech model
-	NewTokens     int     `json:"new_tokens"`               // of the best sequences, all inputs
-	MinDistinct   int     `json:"min_distinct_tokens"`
-	ReorderShare  float64 `json:"reorder_share"` // of the steps of B's requests
-	// Equal sequences of all, the same number of tokens and the same tokens.
-	Equal         int                `json:"equal"`
-	Sequences     int                `json:"sequences"`
-	A             Side               `json:"a"`
-	B             Side               `json:"b"`
-	Speedup       statistics.Speedup `json:"speedup"`
-	DecodeSpeedup statistics.Speedup `json:"decode_speedup"`
-	// StepFloor compares B's steps with what the machine's memory allows; nil where B
-	// is not the engine.
-	StepFloor   *StepFloor             `json:"step_floor,omitempty"`
+	SchemaVersion int `json:"schema_version"`
+	Subject
+	Outcome                            // of B
+	A           Side                   `json:"a"`
+	B           Side                   `json:"b"`
 	Environment comparison.Environment `json:"environment"`
 }
 
@@ -162,10 +149,7 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	r := &Compared{SchemaVersion: comparedVersion, Model: folder, Batch: len(inputs), InputTokens: len(inputs[0].Tokens), Rounds: o.Rounds}
-	if f := inputs[0].Features; f != nil {
-		r.InputFeatures = f.Shape
-	}
+	r := &Compared{SchemaVersion: comparedVersion, Subject: subject(folder, inputs, o.Search), Rounds: o.Rounds}
 	first := make([][][][]int32, len(names))
 	for i, name := range names {
 		o.Step("generating with " + name)

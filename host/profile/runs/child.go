@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -74,6 +75,7 @@ func Tasks() map[string]worker.Handler {
 
 // here is a model with its two sessions.
 type here struct {
+	model         string
 	library       *ort.Library
 	fed           *inputs.Batch
 	run, profiled *ort.Session
@@ -81,7 +83,7 @@ type here struct {
 
 func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 	o := j.Options
-	h = &here{}
+	h = &here{model: j.Model}
 	if h.library, err = ort.FindAndOpen(j.Runtime); err != nil {
 		return nil, a, err
 	}
@@ -135,6 +137,9 @@ func (h *here) once(ctx context.Context, s *ort.Session) (float64, error) {
 	took := float64(time.Since(start).Nanoseconds()) / 1e6
 	for _, v := range results {
 		v.Close()
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", h.model, err)
 	}
 	return took, err
 }
