@@ -35,15 +35,15 @@ test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # Packages and tests whose time is native code's or other processes', which the race detector does not watch; of these
 # make test runs all but what LONGER have besides.
-APART     = conformance equivalent generate imports padding parity python quantized random readme words zoo
-APARTTEST = TestFaultsOfCommands
+APART     = conformance equivalent generate imports padding parity patterns python quantized random readme registry words zoo
+APARTTEST = TestFaultsOf.*
 LONGER    = equivalent generate parity
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
 # the CUDA variants, sanitizers over everything, a minute of hostile models, Go with the race detector, and graphs of a
 # million nodes.
 test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
-	@go test -race -timeout 40m -skip '^$(APARTTEST)$$' $$(go list ./... | grep -vE '/tests/($(subst $() ,|,$(APART)))$$')
+	@go test -race -timeout 40m -skip '^$(APARTTEST)$$' $$(go list ./... | grep -vE '/(tests/($(subst $() ,|,$(APART)))|host/report)$$')
 	@go test -timeout 40m $(LONGER:%=./tests/%)
 	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
 	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
