@@ -335,9 +335,19 @@ func (d *deaths) finish() error {
 		return err
 	}
 	for _, path := range staged {
+		if filepath.Base(path) == ".versions" {
+			continue
+		}
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			d.blame("the store still holds %s", filepath.Base(path))
 		}
+	}
+	versions, err := filepath.Glob(filepath.Join(d.folder, "data", "graft", "plugins", ".versions", "*", "*"))
+	if err != nil {
+		return err
+	}
+	if len(versions) != 1 { // the one plugin, whose files are the same in all installs
+		d.blame("the store holds the versions %q", versions)
 	}
 	return nil
 }
