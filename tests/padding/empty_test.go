@@ -57,7 +57,11 @@ func TestNothingToEncode(t *testing.T) {
 						continue
 					}
 					for i, o := range plain.Outputs() {
-						if w, g := want[i].Shape(), got[i].Shape(); !slices.Equal(w, g) {
+						w, g := want[i].Shape(), got[i].Shape()
+						if size == [2]int64{0, 0} && len(w) > 0 && w[0] == 1 && len(g) == len(w) && g[0] == 0 {
+							w[0] = 0 // ONNX Runtime's MatMul of no sequences of no tokens gives one sequence
+						}
+						if !slices.Equal(w, g) {
 							t.Errorf("%s: %s has shape %v, want %v", where, o.Name, g, w)
 						}
 					}
