@@ -134,11 +134,11 @@ func (a *attribution) covers(at *graph.Node) (list []*graph.Node) {
 	if model == nil {
 		return nil
 	}
-	var todo []*graph.Node
+	var pending []*graph.Node
 	visit := func(n *graph.Node) {
 		if n != nil && !a.covered[n] && n.Graph == model {
 			a.covered[n] = true
-			list, todo = append(list, n), append(todo, n)
+			list, pending = append(list, n), append(pending, n)
 		}
 	}
 	for _, v := range at.Out {
@@ -153,9 +153,9 @@ func (a *attribution) covers(at *graph.Node) (list []*graph.Node) {
 			visit(same.Producer)
 		}
 	}
-	for len(todo) > 0 {
-		n := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	for len(pending) > 0 {
+		n := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
 		n.EachRead(func(v *graph.Value) {
 			if v != nil && v.Producer != nil && at.Graph.Lookup(v.Name) == nil && !a.made[v.Name] {
 				visit(v.Producer)
