@@ -40,7 +40,7 @@ type Installation struct {
 // file system, checks the manifest and the ELF files,
 // runs the libraries for this machine in a child process, records the hashes, moves the folder into
 // place and makes it the current version in one step; the version that was current is removed. Files that are there already are not run
-// again. A plugin of the same name from another source is
+// again, unless one of them could not run before: a GPU may have come. A plugin of the same name from another source is
 // replaced, or hidden, only where opts name it. On any error, and when ctx ends, the store is as it was.
 func (s *Store) Install(ctx context.Context, source string, opts verification.Options) (*Installation, error) {
 	return s.bring(ctx, source, opts, false, func(p *prepared) error { return s.mayTake(p, opts) })
@@ -145,7 +145,8 @@ func (s *Store) check(ctx context.Context, p *prepared, opts verification.Option
 	return nil
 }
 
-// ran reports that the store holds the same files, and that every library for this machine among them ran there.
+// ran reports that the store holds the same files, and that every library for this machine among them ran there; of those that were
+// just run apart, every one that could run.
 func (s *Store) ran(p *prepared) bool {
 	folder := s.holds(p)
 	if folder == "" {
@@ -155,9 +156,17 @@ func (s *Store) ran(p *prepared) bool {
 	if err != nil || !known.Holds(folder, p.files) {
 		return false
 	}
-	v := known.Plugins[p.files.Digest()]
-	for _, variant := range p.manifest.ForPlatform(manifest.ThisPlatform) {
-		if _, ran := v.Libraries[variant.File]; !ran && !manifest.Absent(p.folder, variant) {
+	before := known.Plugins[p.files.Digest()].Libraries
+	if p.done != nil {
+		for file := range p.done.Verified(folder).Libraries {
+			if _, ran := before[file]; !ran {
+				return false
+			}
+		}
+		return true
+	}
+	for _, variant := range p.manifest.Present(p.folder, manifest.ThisPlatform) {
+		if _, ran := before[variant.File]; !ran {
 			return false
 		}
 	}

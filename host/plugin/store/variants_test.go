@@ -128,3 +128,28 @@ func TestInspectVariants(t *testing.T) {
 		t.Error("inspection ran the library")
 	}
 }
+
+// TestInstalledAgainForDevice: a library for a GPU that a machine lacks is no reason to install the same plugin again, and one is, where
+// the GPU came later.
+func TestInstalledAgainForDevice(t *testing.T) {
+	plugintest.Play(t, "none")
+	s := At(t.TempDir())
+	from := plugintest.WriteBoth(t, plugintest.TwoVariants+plugintest.Cases, plugintest.Build(t), plugintest.Build(t, `-DFOR_CUDA="13"`))
+	for _, test := range []struct {
+		machine       string
+		already, runs bool
+	}{
+		{machine: "none", runs: true},
+		{machine: "none", already: true, runs: true}, // a driver may have come
+		{machine: "13000 1", runs: true},
+		{machine: "13000 1", already: true},
+		{machine: "none", already: true},
+	} {
+		plugintest.Play(t, test.machine)
+		runs := false
+		in, err := s.Install(t.Context(), from, verification.Options{Progress: func(p verification.Progress) { runs = runs || p.Total > 0 }})
+		if err != nil || in.Already != test.already || runs != test.runs {
+			t.Errorf("on the machine %q: %+v, %v, and ran %v; want %+v", test.machine, in, err, runs, test)
+		}
+	}
+}
