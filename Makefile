@@ -33,18 +33,19 @@ demo: graft runtime
 # under the race detector.
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
-# Packages and tests whose time is native code's or other processes', which the race detector does not watch; of these
-# make test runs all but what LONGER have besides.
-APART     = conformance equivalent generate imports padding parity patterns python quantized random readme registry words zoo
-APARTTEST = TestFaultsOf.*
-LONGER    = equivalent generate parity
+# Packages with goroutines, which the race detector watches: in make test, and the others in make test-long.
+RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
+RACED_LONG = host/batch host/comparison host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/sessions host/text host/threads models tests/faults tests/soak
+
+# Packages with tests that -short leaves out.
+LONGER = bench cmd/graft host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs tests/equivalent tests/generate tests/parity tests/patterns
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
-# the CUDA variants, sanitizers over everything, a minute of hostile models, Go with the race detector, and graphs of a
-# million nodes.
+# the CUDA variants, sanitizers over everything, a minute of hostile models, the race detector in the other packages with
+# goroutines, what tests leave out under -short, and graphs of a million nodes.
 test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
-	@go test -race -timeout 40m -skip '^$(APARTTEST)$$' $$(go list ./... | grep -vE '/(tests/($(subst $() ,|,$(APART)))|host/report)$$')
-	@go test -timeout 40m $(LONGER:%=./tests/%)
+	@go test -race -short -timeout 40m $(RACED_LONG:%=./%)
+	@go test -timeout 40m -skip '^TestFaultsOf' $(LONGER:%=./%)
 	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
 	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
 
@@ -165,7 +166,7 @@ faults: graft runtime
 
 # Packages with goroutines of their own.
 race-test: graft runtime
-	@go test -race -short -timeout 20m . ./host/cuda/... ./host/decode ./host/ort/... ./host/pipeline ./host/worker
+	@go test -race -short -timeout 20m $(RACED:%=./%)
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime encoders
