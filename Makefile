@@ -173,7 +173,7 @@ bench: graft runtime encoders
 	@out=bench/results/$$(date -u +%F); go run ./bench -out $$out; code=$$?; go run ./bench/chart $$out && exit $$code
 
 # The README's picture, made again from the results that stand: make chart RESULTS=bench/results/DATE.
-RESULTS ?= $(lastword $(sort $(wildcard bench/results/20*)))
+RESULTS ?= $(patsubst %/chart.svg,%,$(lastword $(sort $(wildcard bench/results/20*/chart.svg))))
 chart:
 	@go run ./bench/chart $(RESULTS)
 
