@@ -47,6 +47,17 @@ HWY_INLINE VI LessEight(VI v) {
 
 #if GRAFT_HAVE_PAIRS
 
+// A sum as it is here: a compiler that adds up products among themselves first has too few
+// registers for them.
+template <class V>
+HWY_INLINE void Pin(V& v) {
+#if HWY_TARGET == HWY_AVX3
+  asm("" : "+v"(v.raw));
+#else
+  asm("" : "+x"(v.raw));
+#endif
+}
+
 // Products of 16 bits, which x86-64 adds up in pairs. Of bytes 0 to 3 of a lane, the
 // even ones are a pair and the odd ones another.
 struct PairOps {
@@ -81,7 +92,10 @@ struct PairOps {
   static HWY_INLINE VI Dot(VI sum, const Line& line, int i, const Four& x) {
     VI none = hn::Zero(DI());
     sum = hn::ReorderWidenMulAccumulate(DI(), line.even[i], x.even, sum, none);
-    return hn::ReorderWidenMulAccumulate(DI(), line.odd[i], x.odd, sum, none);
+    Pin(sum);
+    sum = hn::ReorderWidenMulAccumulate(DI(), line.odd[i], x.odd, sum, none);
+    Pin(sum);
+    return sum;
   }
 };
 

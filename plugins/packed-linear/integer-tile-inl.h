@@ -122,6 +122,7 @@ HWY_INLINE hn::Vec<PairOps::DS> AddPairs(hn::Vec<PairOps::DS> sum, VI halves, VI
 #else
   sum.raw = _mm256_add_epi16(sum.raw, _mm256_maddubs_epi16(halves.raw, x.raw));
 #endif
+  Pin(sum);
   return sum;
 }
 
