@@ -104,9 +104,7 @@ struct PairOps {
 // What the instructions for dot products of bytes have in common: W as bytes, x as bytes.
 struct ByteOps {
   static constexpr bool kPairs = false;
-  struct Line {
-    VI bytes[kLineVectors];
-  };
+  using Line = VI[kLineVectors];
   using Four = VI;
   static HWY_INLINE Four Spread(const char* from) { return SpreadFour(from); }
 };
@@ -121,17 +119,17 @@ struct DotOps : ByteOps {
   static constexpr int kOffset8 = 128, kOffset4 = 8;
 
   static HWY_INLINE void Ready8(VI v, int i, Line* line) {
-    line->bytes[i] = hn::Xor(v, hn::Set(DI(), static_cast<int32_t>(0x80808080u)));
+    (*line)[i] = hn::Xor(v, hn::Set(DI(), static_cast<int32_t>(0x80808080u)));
   }
   static HWY_INLINE void Ready4(VI v, int i, Line* low, Line* high) {
-    low->bytes[i] = LowHalves(v);
-    high->bytes[i] = HighHalves(v);
+    (*low)[i] = LowHalves(v);
+    (*high)[i] = HighHalves(v);
   }
   static HWY_INLINE VI Dot(VI sum, const Line& line, int i, const Four& x) {
 #if HWY_TARGET == HWY_AVX3
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(line.bytes[i].raw), "v"(x.raw));
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(line[i].raw), "v"(x.raw));
 #else
-    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(line.bytes[i].raw), "x"(x.raw));
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(line[i].raw), "x"(x.raw));
 #endif
     return sum;
   }
@@ -145,15 +143,15 @@ struct DotOps : ByteOps {
   static constexpr int kRows = 5;
   static constexpr int kOffset8 = 0, kOffset4 = 0;
 
-  static HWY_INLINE void Ready8(VI v, int i, Line* line) { line->bytes[i] = v; }
+  static HWY_INLINE void Ready8(VI v, int i, Line* line) { (*line)[i] = v; }
   static HWY_INLINE void Ready4(VI v, int i, Line* low, Line* high) {
-    low->bytes[i] = LessEight(LowHalves(v));
-    high->bytes[i] = LessEight(HighHalves(v));
+    (*low)[i] = LessEight(LowHalves(v));
+    (*high)[i] = LessEight(HighHalves(v));
   }
   static HWY_INLINE VI Dot(VI sum, const Line& line, int i, const Four& x) {
-    asm(".arch_extension dotprod\n\tsdot %0.4s, %1.16b, %2.16b"
+    asm(".arch armv8.2-a+dotprod+crypto\n\tsdot %0.4s, %1.16b, %2.16b"
         : "+w"(sum.raw)
-        : "w"(line.bytes[i].raw), "w"(x.raw));
+        : "w"(line[i].raw), "w"(x.raw));
     return sum;
   }
 };
@@ -169,27 +167,27 @@ struct LaneOps : ByteOps {
   static constexpr int kRows = 2;
   static constexpr int kOffset8 = 0, kOffset4 = 0;
   struct Four {
-    VI bytes[4];
+    int32_t bytes[4];
   };
 
-  static HWY_INLINE void Ready8(VI v, int i, Line* line) { line->bytes[i] = v; }
+  static HWY_INLINE void Ready8(VI v, int i, Line* line) { (*line)[i] = v; }
   static HWY_INLINE void Ready4(VI v, int i, Line* low, Line* high) {
-    low->bytes[i] = LessEight(LowHalves(v));
-    high->bytes[i] = LessEight(HighHalves(v));
+    (*low)[i] = LessEight(LowHalves(v));
+    (*high)[i] = LessEight(HighHalves(v));
   }
   static HWY_INLINE Four Spread(const char* from) {
-    Four four;
-    for (int j = 0; j < 4; ++j) {
-      four.bytes[j] = hn::Set(DI(), static_cast<int32_t>(static_cast<signed char>(from[j])));
-    }
-    return four;
+    signed char bytes[4];
+    std::memcpy(bytes, from, sizeof bytes);
+    return {{bytes[0], bytes[1], bytes[2], bytes[3]}};
   }
   static HWY_INLINE VI Dot(VI sum, const Line& line, int i, const Four& x) {
-    const VI v = line.bytes[i];
-    sum = hn::Add(sum, hn::Mul(hn::ShiftRight<24>(hn::ShiftLeft<24>(v)), x.bytes[0]));
-    sum = hn::Add(sum, hn::Mul(hn::ShiftRight<24>(hn::ShiftLeft<16>(v)), x.bytes[1]));
-    sum = hn::Add(sum, hn::Mul(hn::ShiftRight<24>(hn::ShiftLeft<8>(v)), x.bytes[2]));
-    return hn::Add(sum, hn::Mul(hn::ShiftRight<24>(v), x.bytes[3]));
+    const VI v = line[i];
+    sum =
+        hn::Add(sum, hn::Mul(hn::ShiftRight<24>(hn::ShiftLeft<24>(v)), hn::Set(DI(), x.bytes[0])));
+    sum =
+        hn::Add(sum, hn::Mul(hn::ShiftRight<24>(hn::ShiftLeft<16>(v)), hn::Set(DI(), x.bytes[1])));
+    sum = hn::Add(sum, hn::Mul(hn::ShiftRight<24>(hn::ShiftLeft<8>(v)), hn::Set(DI(), x.bytes[2])));
+    return hn::Add(sum, hn::Mul(hn::ShiftRight<24>(v), hn::Set(DI(), x.bytes[3])));
   }
 };
 using PlainOps = LaneOps;

@@ -254,9 +254,9 @@ void QuantizeOne(void* argument, int64_t panel) {
 }  // namespace
 
 PackedShape ShapeOf(WeightType type, int64_t depth, int64_t columns, int64_t group) {
-  const Size padded = RoundUp(Size(depth), kChunk);
   PackedShape shape{DivideUp(Size(columns), kPanelColumns), depth, 0};
   if (!IsInteger(type)) return shape;
+  const Size padded = RoundUp(Size(depth), kChunk);
   shape.rows = type == WeightType::kInt8 ? padded : padded / 2;
   shape.groups = DivideUp(Size(depth), group);
   return shape;
