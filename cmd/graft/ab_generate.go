@@ -335,6 +335,10 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		sides = append(sides, &r.Sides[i].Side)
 	}
 	for _, s := range sides {
+		if s.Weights != nil {
+			w.printf("%s: ", s.Name)
+			weighed(w, s.Weights)
+		}
 		for _, l := range s.Attention {
 			if l.Reason != "" {
 				w.printf("%s: %s uses %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)

@@ -48,6 +48,10 @@ type Options struct {
 	Explain bool
 	// Folds stores folded weights; nil: the user's own cache.
 	Folds *fold.Cache
+	// Weights says what the weights of linear layers are stored as, Quantized where those are that are quantised; nil: in the
+	// user's own cache.
+	Weights   prepare.Weights
+	Quantized *fold.Cache
 	// MapWeights is that of engine.Options.
 	MapWeights bool
 	// Share is that of engine.Options.
@@ -141,7 +145,7 @@ func open(path string, o Options) (_ *Generator, err error) {
 		}
 	}
 	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, MapWeights: o.MapWeights, Share: o.Share})
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Weights: o.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +163,9 @@ func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
 
 // Notes are what the planner went without, and why: figures of this machine.
 func (g *Generator) Notes() []error { return g.notes }
+
+// Weights says what the model's weights are stored as.
+func (g *Generator) Weights() *engine.WeightReport { return g.engine.Weights() }
 
 // SelectorOf takes top-k selection from its plugin where that is loaded, else from
 // plain Go. What it returns second frees it.

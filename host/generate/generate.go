@@ -133,6 +133,8 @@ type Summary struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the maximum that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
+	// Weights says what weights are stored as, where some are quantised.
+	Weights *engine.WeightReport `json:"weights,omitempty"`
 	// Skipped is what attention left out, where it may.
 	Skipped *engine.Skipped `json:"skipped,omitempty"`
 	// Scores compare the whole output with references, where there are some.
@@ -202,6 +204,9 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
 	if d, ok := g.Device.(*decode.Generator); ok {
 		s.Skipped = d.Skipped()
+		if w := d.Weights(); w.Quantized() {
+			s.Weights = w
+		}
 	}
 	s.BatchSize = g.Batch()
 	return s, err

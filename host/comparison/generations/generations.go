@@ -23,7 +23,8 @@ type Options struct {
 	// A and B: "none" is the model as exported, with past and present as tensors,
 	// written as well as that goes (package exported); "auto" is the engine; what
 	// prepare.ParseAttention reads is the engine with that attention; another plugin's
-	// name is the engine with the cache's own plugin and that one alone.
+	// name is the engine with the cache's own plugin and that one alone. weights=W is auto with
+	// weights that are stored as prepare.ParseWeights reads W, and NAME+weights=W another engine with those.
 	A, B string
 	// Others are sides beside B, each of which is compared with A; they are for CompareAll and ApartAll.
 	Others []string
@@ -66,6 +67,8 @@ type Side struct {
 	RequestBytes int64 `json:"cache_bytes_per_request"`
 	// Attention says which operator runs each layer; nil for the model as exported.
 	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
+	// Weights says what weights are stored as, where some are quantised.
+	Weights *engine.WeightReport `json:"weights,omitempty"`
 	Footprint
 	Plugins []string `json:"plugins"`
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/ort"
@@ -38,6 +39,10 @@ type Options struct {
 	// Those of a session for which that is too little are read as they lie in the
 	// model's file.
 	PanelBytes int64
+	// Weights says which weights are stored as integers, whatever PanelBytes is.
+	Weights prepare.Weights
+	// Quantized stores these; nil: the user's own cache.
+	Quantized *fold.Cache
 	// MapWeights maps weights that are not laid out anew from the model's files, which must not change then.
 	MapWeights bool
 	// Share says whether weights that are not laid out anew are shared with other processes.
@@ -68,6 +73,7 @@ type Engine struct {
 	store         *plugin.Kernel // puts the encoder's output into its pool; nil where it is not stored
 	skipped       Skipped
 	skips         int64 // queries and heads that skipped counts
+	stored        *WeightReport
 	positions     int64
 	step          stepBuffers
 }
@@ -100,6 +106,7 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	// is left of it.
 	debug.FreeOSMemory()
 	files := g.Model.Files
+	r := &report{}
 	for _, s := range []struct {
 		graph *prepare.Graph
 		path  string
@@ -108,13 +115,16 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 		if s.graph == nil {
 			continue
 		}
-		if *s.to, err = OpenSession(s.graph, o); err != nil {
+		if *s.to, err = openSession(s.graph, o, r); err != nil {
 			return nil, modeldir.About(s.path, err)
 		}
 		o.Profile = "" // of the decoder alone
 		o.PanelBytes -= (*s.to).size()
 	}
 	e.decoder.given = e.weights.tensors
+	if e.stored, err = r.end(files.Decoder, o.Weights, &e.weights); err != nil {
+		return nil, err
+	}
 	debug.FreeOSMemory()
 	return e, e.openPools(o)
 }
@@ -209,13 +219,16 @@ func (p *pool) peak() int64 {
 }
 
 // StepBytes is what a step reads at least, whatever it is fed: the weights of the
-// decoder's linear layers and of its attention, once; 0 where they lie in the model's file.
+// decoder's linear layers and of its attention, once; 0 where some lie in the model's file.
 func (e *Engine) StepBytes() int64 {
-	if n := e.decoder.panels.size(); n > 0 {
-		return n + e.weights.size()
+	if p := e.decoder.panels; p != nil && p.all {
+		return p.size() + e.weights.size()
 	}
 	return 0
 }
+
+// Weights says what the model's weights are stored as.
+func (e *Engine) Weights() *WeightReport { return e.stored }
 
 // PromptBytes is what a step reads for each position of a prompt.
 func (e *Engine) PromptBytes() int64 {

@@ -174,6 +174,8 @@ func (g *Generation) decoder(ctx context.Context, o Options) error {
 	}); err != nil {
 		return err
 	}
-	g.Decoder, err = replace(ctx, rewritten, o, nil, g.Interface.Plugins...)
+	if g.Decoder, err = replace(ctx, rewritten, o, nil, g.Interface.Plugins...); err == nil {
+		g.Decoder.Logits = g.Interface.Logits
+	}
 	return err
 }
