@@ -9,10 +9,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -536,4 +539,87 @@ func network(t *testing.T, nodes string) *onnx.Model {
 		g.Node = append(g.Node, n)
 	}
 	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(17)}, {Domain: proto.String("graft"), Version: proto.Int64(1)}}}
+}
+
+// TestContentIsRemembered: where a file has not changed for a while, what it holds is known without reading its weights.
+func TestContentIsRemembered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a file is trusted seconds after its last change")
+	}
+	folder, dir := t.TempDir(), t.TempDir()
+	if err := models.Small("gpt2", dir); err != nil {
+		t.Fatal(err)
+	}
+	files := func() int {
+		list, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	for _, c := range []struct {
+		wait   time.Duration
+		stored bool
+		files  int // of integers, and of what a model's file holds
+	}{{0, false, 1}, {0, true, 1}, {3100 * time.Millisecond, true, 2}, {0, true, 2}} {
+		time.Sleep(c.wait)
+		g, err := quantised(t, dir, "int8", fold.At(folder, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := files(); g.Weights().Stored != c.stored || n != c.files {
+			t.Errorf("after %v: stored %t with %d files, want %t with %d", c.wait, g.Weights().Stored, n, c.stored, c.files)
+		}
+		g.Close()
+	}
+}
+
+// TestQuantizedMemory: an open model takes what its report counts, with integers much less than without, and float32 weights
+// are not in memory beside them.
+func TestQuantizedMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes a model of 650 MB")
+	}
+	dir, err := models.Cached("gpt2-124m", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := fold.At(t.TempDir(), nil)
+	resident := func() int64 {
+		debug.FreeOSMemory()
+		data, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Skip("this system does not say what is resident")
+		}
+		_, after, _ := strings.Cut(string(data), "VmRSS:")
+		kb, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kb << 10
+	}
+	taken := map[string]int64{}
+	for _, weights := range []string{"float32", "int8", "int8", "int4"} {
+		before := resident()
+		g, err := quantised(t, dir, weights, cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken[weights] = resident() - before
+		counted := int64(0)
+		for _, l := range g.Weights().Linear {
+			counted += l.Bytes
+		}
+		for _, f := range g.Weights().Float32 {
+			counted += f.Bytes
+		}
+		t.Logf("%s: %d MB resident, %d MB of weights", weights, taken[weights]>>20, counted>>20)
+		if taken[weights] > counted+counted/4+64<<20 {
+			t.Errorf("%s: %d bytes are resident, and %d are weights", weights, taken[weights], counted)
+		}
+		g.Close()
+	}
+	if taken["int8"] > taken["float32"]*6/10 || taken["int4"] > taken["int8"] {
+		t.Errorf("resident bytes are %v; want at most 0.6 of float32 for int8, and less for int4", taken)
+	}
 }

@@ -137,6 +137,12 @@ func (r *report) end(path string, asked prepare.Weights, folded *weights) (*Weig
 	}
 	slices.SortStableFunc(r.Float32, func(a, b Float32Weights) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	r.Requested = asked.String()
+	if r.Linear == nil {
+		r.Linear = []LinearWeights{}
+	}
+	if r.Float32 == nil {
+		r.Float32 = []Float32Weights{}
+	}
 	if asked.Quantizes() && r.integers == 0 {
 		found := "found no weights that could be stored as " + asked.String()
 		if len(r.Float32) > 0 {
