@@ -567,8 +567,8 @@ func TestContentIsRemembered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := files(); g.Weights().Stored != c.stored || n != c.files {
-			t.Errorf("after %v: stored %t with %d files, want %t with %d", c.wait, g.Weights().Stored, n, c.stored, c.files)
+		if n := files(); g.Weights().Stored != c.stored || n < c.files || n > 2 {
+			t.Errorf("after %v: stored %t with %d files, want %t with %d or 2", c.wait, g.Weights().Stored, n, c.stored, c.files)
 		}
 		g.Close()
 	}
