@@ -73,7 +73,7 @@ type Engine struct {
 	store         *plugin.Kernel // puts the encoder's output into its pool; nil where it is not stored
 	skipped       Skipped
 	skips         int64 // queries and heads that skipped counts
-	stored        *WeightReport
+	report        *WeightReport
 	positions     int64
 	step          stepBuffers
 }
@@ -122,7 +122,7 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 		o.PanelBytes -= (*s.to).size()
 	}
 	e.decoder.given = e.weights.tensors
-	if e.stored, err = r.end(files.Decoder, o.Weights, &e.weights); err != nil {
+	if e.report, err = r.end(files.Decoder, o.Weights, &e.weights); err != nil {
 		return nil, err
 	}
 	debug.FreeOSMemory()
@@ -228,7 +228,7 @@ func (e *Engine) StepBytes() int64 {
 }
 
 // Weights says what the model's weights are stored as.
-func (e *Engine) Weights() *WeightReport { return e.stored }
+func (e *Engine) Weights() *WeightReport { return e.report }
 
 // PromptBytes is what a step reads for each position of a prompt.
 func (e *Engine) PromptBytes() int64 {
