@@ -129,12 +129,17 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 	if err != nil {
 		return nil, err
 	}
+	names := o.names()
+	for _, name := range names {
+		if _, _, err := sideOf(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	given := o
 	inputs, err := o.inputs(config)
 	if err != nil {
 		return nil, err
 	}
-	names := o.names()
 	memory := make([]Footprint, len(names))
 	for i, name := range names {
 		if o.Child == nil {
