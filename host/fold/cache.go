@@ -26,8 +26,8 @@ import (
 // several processes may share the folder.
 type Cache struct {
 	folder string
-	what   string // is stored, in messages
 	broken string // the message of a damaged file
+	barred string // that of a folder that cannot be used
 	limit  int64  // of bytes; 0: none
 	why    error  // that there is no folder
 	logger *slog.Logger
@@ -45,7 +45,8 @@ func At(folder string, logger *slog.Logger) *Cache {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Cache{folder: folder, what: "folded weights", broken: "a stored fold is damaged and is computed anew", logger: diagnostic.Logger(logger), busy: map[string]chan struct{}{}}
+	return &Cache{folder: folder, broken: "a stored fold is damaged and is computed anew",
+		barred: "folded weights cannot be stored and are computed for every session", logger: diagnostic.Logger(logger), busy: map[string]chan struct{}{}}
 }
 
 // User is the cache in the user's cache folder, graft/folds in it.
@@ -203,6 +204,6 @@ var beforeRename = func(string) error { return nil }
 // unusable says once that results are not stored.
 func (c *Cache) unusable(err error) {
 	c.warned.Do(func() {
-		c.logger.Warn(c.what+" cannot be stored and are computed for every session", "folder", c.folder, "found", err)
+		c.logger.Warn(c.barred, "folder", c.folder, "found", err)
 	})
 }

@@ -32,7 +32,8 @@ const maxQuantized = 32 << 30
 func UserQuantized(logger *slog.Logger) *Cache {
 	c := User(logger)
 	c.folder, c.limit = filepath.Join(filepath.Dir(c.folder), "weights"), maxQuantized
-	c.what, c.broken = "quantised weights", "stored weights are damaged and are quantised anew"
+	c.broken = "stored weights are damaged and are quantised anew"
+	c.barred = "quantised weights cannot be stored and are computed for every session"
 	return c
 }
 

@@ -144,7 +144,7 @@ func (r *report) end(path string, asked prepare.Weights, folded *weights) (*Weig
 		r.Float32 = []Float32Weights{}
 	}
 	if asked.Quantizes() && r.integers == 0 {
-		found := "found no weights that could be stored as " + asked.String()
+		found := fmt.Sprintf("found no weights that could be stored as %s", asked)
 		if len(r.Float32) > 0 {
 			found += fmt.Sprintf("; most are %d tensors: %s", r.Float32[0].Tensors, r.Float32[0].Reason)
 		}
