@@ -182,6 +182,10 @@ func inputsFor(g *Generator, r *rand.Rand, n, longest int) []*Input {
 func TestDraftsChangeNothing(t *testing.T) {
 	few := []string{"gpt2", "bart", "t5", "mistral", "falcon-alibi", "whisper"}
 	var all counts
+	rounds := 3
+	if testing.Short() {
+		rounds = 2
+	}
 	for i, f := range models.SmallFolders() {
 		if testing.Short() && !slices.Contains(few, f.Name) {
 			continue
@@ -190,7 +194,7 @@ func TestDraftsChangeNothing(t *testing.T) {
 			g := opened(t, f.Name, Options{Batch: 4, CacheBytes: 64 << 20})
 			r := rand.New(rand.NewPCG(17, uint64(i)))
 			longest := int(min(40, g.engine.Positions()/2))
-			for range 3 {
+			for range rounds {
 				o := varied(r, g.Search(), longest)
 				if g.config.FeatureShape() != nil {
 					o.EncoderNoRepeatNgramSize = 0 // there are no tokens
@@ -217,6 +221,9 @@ func TestDraftsWithEveryStrategy(t *testing.T) {
 		{"bart", plan.Keys, plan.FirstLayerKeys},
 		{"t5", plan.PromptHiddenStates, plan.Keys},
 	} {
+		if testing.Short() && c.self != plan.PromptHiddenStates {
+			continue
+		}
 		t.Run(c.model+" "+string(c.self), func(t *testing.T) {
 			g := opened(t, c.model, Options{Batch: 3, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: c.self, Cross: c.cross}})
 			if !slices.ContainsFunc(g.engine.Strategies(), func(l rewrite.LayerStrategy) bool { return l.Type == "self" && l.Strategy == c.self }) {
@@ -224,9 +231,9 @@ func TestDraftsWithEveryStrategy(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(17, 5))
 			var n counts
-			for range 2 {
+			for _, beams := range []int{1, 3} {
 				o := varied(r, g.Search(), 30)
-				o.MaxNewTokens, o.MinNewTokens = 30, 25
+				o.MaxNewTokens, o.MinNewTokens, o.NumBeams = 30, 25, beams
 				n.compare(t, g, o, inputsFor(g, r, 3, 30), r)
 			}
 			n.check(t)
@@ -288,11 +295,13 @@ func TestDraftsOfCallsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	g.drafts = func(*search.Input) drafter { // of the loop, which is one goroutine
+		return &liar{random: rand.New(rand.NewPCG(r.Uint64(), 1)), vocab: g.config.Vocab}
+	}
 	var calls sync.WaitGroup
 	var drafted atomic.Int64
 	for round := range 2 {
 		for i, o := range kinds {
-			o.Draft = search.DraftLookup
 			calls.Go(func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
