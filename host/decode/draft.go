@@ -15,7 +15,7 @@ type drafter interface {
 
 // rowTime is what a row more adds to the time of a step, over the time of a step of one row, which reads all weights. It is
 // what the steps of GPT-2's shape take (RATIONALE.md).
-const rowTime = 0.05
+const rowTime = 0.06
 
 // caution is what the chance of a drafted token must be above its price at the least: guesses of chances are rough, and a draft has
 // costs beside those of its rows.
