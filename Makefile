@@ -38,7 +38,7 @@ RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
 RACED_LONG = host/batch host/comparison host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/sessions host/text host/threads models tests/faults tests/soak
 
 # Packages with tests that -short leaves out.
-LONGER = bench cmd/graft host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs tests/equivalent tests/generate tests/parity tests/patterns
+LONGER = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs tests/equivalent tests/generate tests/parity tests/patterns
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
 # the CUDA variants, sanitizers over everything, a minute of hostile models, the race detector in the other packages with

@@ -316,3 +316,33 @@ func TestNewGeneratorCancelled(t *testing.T) {
 		cancel()
 	}
 }
+
+// Drafts change no token, with any search; where they come from is an option of a call like any other.
+func TestDrafts(t *testing.T) {
+	g := opened(t, graft.Drafts("lookup"), graft.MinNewTokens(40))
+	for _, opts := range [][]graft.GenerateOption{
+		{graft.Beams(1)},
+		{graft.Beams(3), graft.ReturnSequences(2)},
+		{graft.Beams(4), graft.BeamGroups(2), graft.DiversityPenalty(0.5)},
+		{graft.Beams(1), graft.DoSample(true), graft.Seed(3)},
+		{graft.Beams(1), graft.DoSample(true), graft.ReturnSequences(2)},
+		{graft.Beams(1), graft.NoRepeatNgramSize(3), graft.RepetitionPenalty(1.1), graft.Set("prompt_lookup_num_tokens", 4)},
+	} {
+		for _, word := range []string{"mississippi", "couscous"} {
+			got, err := g.GenerateText(t.Context(), word, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := g.GenerateText(t.Context(), word, append(opts, graft.Drafts("none"))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Sequences) != len(want.Sequences) || !slices.Equal(got.Sequences[0].Tokens, want.Sequences[0].Tokens) {
+				t.Errorf("%s, %v:\n%v, without drafts\n%v", word, opts, got, want)
+			}
+		}
+	}
+	if _, err := g.GenerateText(t.Context(), "word", graft.Drafts("model")); !errors.Is(err, graft.ErrOption) {
+		t.Errorf("drafts of a model: %v", err)
+	}
+}

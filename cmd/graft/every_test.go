@@ -39,7 +39,7 @@ var everyCommand = map[string][]string{
 	"graft embed":           {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
 	"graft profile":         {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1", "MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL", "FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
 	"graft rerank":          {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
-	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8", "FOLDER --weights MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
+	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8", "FOLDER --weights MODEL", "FOLDER --input TEXTS --draft lookup", "FOLDER --input TEXTS --draft MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
 	"graft help":            {"", "plugin list", "MODEL"},
 	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
 	"graft patch":           {"MODEL --output OUT --force", "FOLDER --output OUT"},

@@ -69,6 +69,7 @@ var searchFlags = []struct{ name, usage string }{
 	{"top_k", "sample from the K best tokens"},
 	{"top_p", "sample from the best tokens that make up this probability"},
 	{"seed", "of sampling"},
+	{"draft", "lookup or none: guess next tokens from where the last ones stood before; the tokens stay the same"},
 	{"language", "speech models: what is spoken, as german, de or <|de|> (default: the one the model detects)"},
 	{"task", "speech models: transcribe, or translate to English"},
 }
@@ -281,6 +282,9 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err := o.ofImages(folder, g, &options); err != nil {
 		return err
 	}
+	if err := c.drafts(cmd, o, &options); err != nil {
+		return err
+	}
 	var origin *generate.Origin
 	if o.output != "-" {
 		more := map[string]string{"format": o.form, "max_input_tokens": strconv.Itoa(o.maxInput), "attention": o.attention.name}
@@ -346,6 +350,9 @@ func generated(w *page, s *generate.Summary) {
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
 	if s.Weights != nil {
 		weighed(w, s.Weights)
+	}
+	if s.Drafted > 0 {
+		w.printf("drafts: %d of %d accepted, %d steps instead of %d\n", s.Accepted, s.Drafted, s.Steps, s.Steps+s.Accepted)
 	}
 	if s.Skipped != nil {
 		w.printf("attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Greatest)

@@ -72,6 +72,7 @@ type Generator struct {
 	choices  []plan.CacheChoice
 	notes    []error
 	advance  func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
+	drafts   func(*search.Input) drafter                                  // other drafts than those looked up, for tests
 
 	closeSelector func()
 	calls
@@ -91,9 +92,11 @@ type Input struct {
 type Output struct {
 	Index      uint64
 	Hypotheses []search.Hypothesis
-	Prompt     int   // tokens of the decoder's prompt
-	Steps      int   // steps of the request
-	Reorders   int   // steps after which its rows were not those before
+	Prompt     int // tokens of the decoder's prompt
+	Steps      int // steps of the request
+	Reorders   int // steps after which its rows were not those before
+	Drafted    int // positions that were drafted, and of them those that were chosen
+	Accepted   int
 	CacheBytes int64 // the maximum that its own keys and values took
 	CrossBytes int64
 	FirstToken time.Time // when its first token was chosen

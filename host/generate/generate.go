@@ -129,6 +129,8 @@ type Summary struct {
 	NewTokens       int     `json:"new_tokens"` // of the sequences that are returned
 	Steps           int     `json:"steps"`      // of the requests, added up
 	Reorders        int     `json:"reorders"`   // steps after which a request's rows were not those before
+	Drafted         int     `json:"drafted"`    // positions that were drafted, and of them those that were chosen
+	Accepted        int     `json:"accepted"`
 	Seconds         float64 `json:"seconds"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the maximum that was in use
@@ -180,6 +182,8 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 			}, func(out decode.Output) error {
 				s.Steps += out.Steps
 				s.Reorders += out.Reorders
+				s.Drafted += out.Drafted
+				s.Accepted += out.Accepted
 				for _, h := range out.Hypotheses {
 					s.NewTokens += len(h.Tokens)
 				}

@@ -43,6 +43,9 @@ func (s *Sequence) Bytes() int64 {
 // Reorder makes row i a copy of what row parents[i] was.
 func (s *Sequence) Reorder(parents []int) error { return s.own.Reorder(parents) }
 
+// Truncate takes the last n positions of each row away: those of drafted tokens that were not chosen.
+func (s *Sequence) Truncate(n int) error { return s.own.Truncate(n) }
+
 // Release gives all blocks back. The sequence must not be used afterwards.
 func (s *Sequence) Release() {
 	s.own.Release()

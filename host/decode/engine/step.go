@@ -83,15 +83,17 @@ func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
 func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	s, n := f.Sequence, len(f.Tokens)
 	first, past := len(b.tokens), s.Len()
-	grown := past + 1
+	grown, rows := past+1+f.Drafted/s.Rows(), s.Rows()+f.Drafted
 	if f.Prompt {
-		grown = past + n
+		grown, rows = past+n, n
 	}
 	switch {
 	case n == 0:
 		return errors.New("no tokens")
-	case !f.Prompt && n != s.Rows():
-		return fmt.Errorf("%d tokens for %d rows", n, s.Rows())
+	case n != rows:
+		return fmt.Errorf("%d tokens for %d rows, %d of them drafted", n, s.Rows(), f.Drafted)
+	case f.Drafted != 0 && (f.Drafted < 0 || f.Prompt || f.Drafted%s.Rows() != 0):
+		return fmt.Errorf("%d drafted tokens after a prompt or %d rows, needed are equally many for each row", f.Drafted, s.Rows())
 	case int64(grown) > e.positions:
 		return fmt.Errorf("%d positions, the model has %d", grown, e.positions)
 	case (f.Cross == nil) != (e.encoder == nil):
@@ -102,17 +104,21 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		if f.Prompt {
 			at += i
 		} else {
+			at += i / s.Rows()
 			b.selected = append(b.selected, int64(first+i))
 		}
 		b.positions = append(b.positions, int64(at))
 	}
 	b.tokens = append(b.tokens, f.Tokens...)
-	if f.Prompt {
+	grow := b.decode
+	switch {
+	case f.Prompt:
 		b.selected = append(b.selected, int64(first+n-1))
-		if err := b.prefill(s, first, n); err != nil {
-			return err
-		}
-	} else if err := b.decode(s, first, n); err != nil {
+		grow = b.prefill
+	case f.Drafted > 0:
+		grow = b.verify
+	}
+	if err := grow(s, first, n); err != nil {
 		return err
 	}
 	if f.Cross != nil {
@@ -144,6 +150,21 @@ func (b *stepBuffers) prefill(s *Sequence, first, n int) error {
 	b.prompt.group(first, n, s.prompt, 1)
 	b.self.slotMapping = append(b.self.slotMapping, none(n)...)
 	b.self.group(first, n, nil, 0)
+	return nil
+}
+
+// verify lets each row of a sequence grow by a token and drafted ones after it.
+func (b *stepBuffers) verify(s *Sequence, first, n int) error {
+	rows := s.Rows()
+	if rows == 1 && s.prompt == nil {
+		return b.prefill(s, first, n)
+	}
+	// Tokens of several rows, or with positions in both pools, make a group for each position: those of one group see equally many.
+	for at := 0; at < n; at += rows {
+		if err := b.decode(s, first+at, rows); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
