@@ -242,16 +242,17 @@ func (e *Engine) Skipped() *Skipped {
 }
 
 // Feed is what one sequence brings to a step: a prompt, of which only the last
-// token's scores are computed, or one token for each of its rows.
+// token's scores are computed unless All is set, or one token for each of its rows.
 type Feed struct {
 	Sequence *Sequence
 	Cross    *Encoded // the encoder's side, for decoders that have one
 	Tokens   []int64
 	Prompt   bool
+	All      bool // the scores of every token of a prompt
 }
 
-// Scores are the scores of a step: for each feed in order one row for a prompt,
-// or one a row of the sequence. They are valid until the next step.
+// Scores are the scores of a step: for each feed in order one row for a prompt, or
+// with All one a token of it, or one a row of the sequence. They are valid until the next step.
 type Scores struct {
 	Data  []float32
 	Rows  int

@@ -101,14 +101,14 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		at := past
 		if f.Prompt {
 			at += i
-		} else {
+		}
+		if !f.Prompt || f.All || i == n-1 {
 			b.selected = append(b.selected, int64(first+i))
 		}
 		b.positions = append(b.positions, int64(at))
 	}
 	b.tokens = append(b.tokens, f.Tokens...)
 	if f.Prompt {
-		b.selected = append(b.selected, int64(first+n-1))
 		if err := b.prefill(s, first, n); err != nil {
 			return err
 		}
