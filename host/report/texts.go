@@ -39,23 +39,18 @@ func (f *folder) distributions() table {
 	for i := -1; i < len(f.Sides); i++ {
 		at, own := f.against(i)
 		l := f.of(i).Likelihood
-		row := []cell{text(f.name(i)), one(num(l.Perplexity, own+"/likelihood/perplexity", figures(l.Perplexity)))}
+		row := []cell{text(f.name(i)), finite(l.Perplexity, own+"/likelihood/perplexity", "", figures)}
 		if i < 0 {
 			t.Rows = append(t.Rows, append(row, text(""), text(""), text(""), text(""), text(""), text(""), text("")))
 			continue
 		}
 		d, at := f.Sides[i].Divergence, at+"/divergence"
-		ratio := num(d.PerplexityRatio, at+"/perplexity_ratio", figures(d.PerplexityRatio))
-		ratio.After = "×"
-		low, high := num(d.RatioCI95[0], at+"/perplexity_ratio_ci95/0", figures(d.RatioCI95[0])), num(d.RatioCI95[1], at+"/perplexity_ratio_ci95/1", figures(d.RatioCI95[1]))
-		low.After, high.After = " to ", "×"
-		row = append(row, one(ratio), cell{Number: &low, More: []number{high}})
-		for _, x := range []struct {
-			value float64
-			key   string
-		}{{d.KLMean, "kl_mean"}, {d.KLP99, "kl_p99"}, {d.KLMax, "kl_max"}} {
-			row = append(row, one(num(x.value, at+"/"+x.key, difference(x.value))))
+		low, high := finite(d.RatioCI95[0], at+"/perplexity_ratio_ci95/0", " to ", figures), finite(d.RatioCI95[1], at+"/perplexity_ratio_ci95/1", "×", figures)
+		if low.Number != nil && high.Number != nil {
+			low.More = []number{*high.Number}
 		}
+		row = append(row, finite(d.PerplexityRatio, at+"/perplexity_ratio", "×", figures), low,
+			finite(d.KLMean, at+"/kl_mean", "", difference), finite(d.KLP99, at+"/kl_p99", "", difference), finite(d.KLMax, at+"/kl_max", "", difference))
 		equal := num(float64(d.EqualGreedy), at+"/equal_greedy", fmt.Sprint(d.EqualGreedy))
 		equal.After = " of "
 		t.Rows = append(t.Rows, append(row, cell{Number: &equal, More: []number{num(float64(d.Tokens), at+"/tokens", fmt.Sprint(d.Tokens))}}, cell{Text: other(d.First), Class: "wrap"}))
@@ -77,11 +72,18 @@ func other(d *divergence.Difference) string {
 	return fmt.Sprintf("token %d of text %d: %s, where a has %s", d.Token+1, d.Text+1, word(d.B), word(d.A))
 }
 
+// finite is a cell of a number, with what is written after it; in words where that is infinite.
+func finite(x float64, at, after string, printed func(float64) string) cell {
+	if x == math.MaxFloat64 {
+		return text("not finite")
+	}
+	n := num(x, at, printed(x))
+	n.After = after
+	return one(n)
+}
+
 // figures prints a number so that a thousandth of it shows.
 func figures(x float64) string {
-	if x == math.MaxFloat64 {
-		return "not finite"
-	}
 	return fixed(x, min(max(4-int(math.Floor(math.Log10(max(x, 1e-9)))), 0), 8))
 }
 

@@ -201,6 +201,9 @@ func TestNoDistribution(t *testing.T) {
 		if !errors.As(err, &wrong) || wrong.Side != 1 || wrong.Token != 4 || err.Error() != c.want {
 			t.Errorf("%v, want %s", err, c.want)
 		}
+		if err := s.Add(0, 3, []int32{0, 2}, [][]float32{{0, 0, 0, 0}, {0, 0, 0, 0}}); err == nil || err.Error() != "token 4 is 2, the vocabulary has 2" {
+			t.Errorf("a token that the vocabulary lacks: %v", err)
+		}
 		if s.Tokens() != 0 || s.Likelihood(0) != nil || s.Divergence(1) != nil {
 			t.Errorf("%d tokens were added", s.Tokens())
 		}

@@ -50,6 +50,11 @@ type one struct {
 // Add adds neighbouring tokens of a text: targets are the tokens, the first of which has the number from in the text, and logits
 // those of each side, a row of the vocabulary a token. The logits are read on all cores, and sums are in the tokens' order.
 func (s *Sides) Add(text, from int, targets []int32, logits [][]float32) error {
+	for i, t := range targets {
+		if t < 0 || int(t) >= s.vocab {
+			return fmt.Errorf("token %d is %d, the vocabulary has %d", from+i, t, s.vocab)
+		}
+	}
 	list := make([]one, len(targets))
 	var wait sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), len(targets))

@@ -238,6 +238,9 @@ func (f *forcing) prepare(ctx context.Context) error {
 			s.first = max(len(s.tokens), 1)
 			s.tokens = append(s.tokens, follow[i]...)
 		}
+		if err := f.config.CheckTokens(s.tokens); err != nil {
+			return fmt.Errorf("text %d: %w", i, err)
+		}
 		f.list = append(f.list, s)
 	}
 	var size, stride int

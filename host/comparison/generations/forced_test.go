@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/models"
 )
 
@@ -51,18 +54,19 @@ func TestPerplexity(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, set := opened(t)
+	told := false // a first difference
 	for _, m := range want.Models {
 		t.Run(m.Model, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := models.Small(m.Model, dir); err != nil {
 				t.Fatal(err)
 			}
-			lossy := "self=keys:skip=0.05"
+			lossy := "self=keys:skip=0.5"
 			o := Options{A: "none", B: "auto", Others: []string{lossy}, Search: []byte(`{"max_new_tokens": 2}`), Batch: 1, PromptLength: 3, Rounds: 1, CacheBytes: 64 << 20,
-				Texts: &Texts{Inputs: m.Inputs, References: m.References}}
+				Texts: &Texts{Inputs: m.Inputs}}
 			over := OverInputs
-			if m.References != nil {
-				over = OverReferences
+			if len(m.References) > 0 {
+				over, o.Texts.References = OverReferences, m.References
 			} else {
 				o.Texts.Window, o.Texts.Stride = want.Window, want.Stride
 			}
@@ -79,18 +83,25 @@ func TestPerplexity(t *testing.T) {
 					t.Errorf("%s: nll %.9f and perplexity %.9f, want %.9f and %.9f", s.Name, x.NLL, x.Perplexity, nll, math.Exp(nll))
 				}
 			}
+			told = told || r.Sides[1].Divergence.First != nil
 			f, exact, wrong := r.Forced, r.Sides[0].Divergence, r.Sides[1].Divergence
 			if f.Over != over || f.Tokens != len(m.NLL) || f.Left != 0 || f.Window != o.Texts.Window || f.Stride != o.Texts.Stride {
 				t.Errorf("%+v, want %d tokens over %s", f, len(m.NLL), over)
 			}
-			if exact.KLMax > 1e-8 || exact.EqualGreedy != exact.Tokens || exact.First != nil {
+			if exact.KLMax > 1e-6 || exact.KLMean > 1e-8 || exact.EqualGreedy != exact.Tokens || exact.First != nil {
 				t.Errorf("the engine: %+v", exact)
 			}
-			if wrong.KLMean < 1e-5 || wrong.KLMean < 1e3*exact.KLMean || wrong.KLP99 < wrong.KLMean || wrong.KLMax < wrong.KLP99 || wrong.EqualGreedy == wrong.Tokens ||
-				wrong.First == nil || wrong.First.A.Probability < wrong.First.A.Other || wrong.RatioCI95[0] >= wrong.RatioCI95[1] {
+			if !slices.ContainsFunc(r.Sides[1].Attention, func(l rewrite.LayerStrategy) bool { return l.Strategy == plan.Keys }) {
+				return // llama's heads share keys, of which no values are computed
+			}
+			if wrong.KLMean < 1e-5 || wrong.KLMean < 1e3*exact.KLMean || wrong.KLP99 < wrong.KLMean || wrong.KLMax < wrong.KLP99 || (wrong.EqualGreedy == wrong.Tokens) != (wrong.First == nil) ||
+				wrong.First != nil && wrong.First.A.Probability < wrong.First.A.Other || wrong.RatioCI95[0] >= wrong.RatioCI95[1] {
 				t.Errorf("with keys left out: %+v, first %+v", wrong, wrong.First)
 			}
 		})
+	}
+	if !told {
+		t.Error("keys were left out, and no greedy token was another")
 	}
 }
 
@@ -184,7 +195,7 @@ func TestForcedApart(t *testing.T) {
 			}
 			if !references {
 				// Greedy search took the most likely token at each step.
-				if p := there.A.Likelihood.Perplexity; p > 3 || there.A.Scores != nil {
+				if p := there.A.Likelihood.Perplexity; p > 8 || there.A.Scores != nil {
 					t.Errorf("perplexity of what a generated %g, scores %v", p, there.A.Scores)
 				}
 			} else if there.A.Scores == nil || !reflect.DeepEqual(there.A.Scores, there.B.Scores) {
