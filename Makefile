@@ -35,7 +35,7 @@ test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # Packages with goroutines, which the race detector watches: in make test, and the others in make test-long.
 RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
-RACED_LONG = host/batch host/comparison host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/sessions host/text host/threads models tests/faults tests/soak
+RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/sessions host/text host/threads models tests/faults tests/soak
 
 # Packages with tests that -short leaves out.
 LONGER = bench cmd/graft host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs tests/equivalent tests/generate tests/parity tests/patterns
