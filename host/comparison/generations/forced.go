@@ -35,8 +35,8 @@ type Texts struct {
 
 // Forced says over which texts the sides' Likelihood and Divergence are.
 type Forced struct {
-	Over   string `json:"over"` // OverInputs, OverReferences or OverOutputs
-	Texts  int    `json:"texts"`
+	Over   string `json:"over"`   // OverInputs, OverReferences or OverOutputs
+	Texts  int    `json:"texts"`  // of which a token was predicted
 	Tokens int    `json:"tokens"` // that were predicted
 	Left   int    `json:"left"`   // tokens that were not, since there are more than Texts.Tokens
 	// Window and Stride are those of a decoder alone; 0 of an encoder-decoder, which reads an output whole.
@@ -270,10 +270,10 @@ func (f *forcing) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(list) > 0 {
+		before := f.total
+		if f.add(i, list); f.total > before {
 			r.Texts++
 		}
-		f.add(i, list)
 	}
 	r.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return nil

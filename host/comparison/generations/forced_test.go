@@ -124,6 +124,7 @@ func TestTextsBounded(t *testing.T) {
 	}{
 		{Texts{Inputs: [][]int32{text, text}}, 58, 0, 0, 0, ""},
 		{Texts{Inputs: [][]int32{text, text}, Tokens: 40, Window: 10, Stride: 9}, 40, 18, 10, 9, ""},
+		{Texts{Inputs: [][]int32{text, text}, Tokens: 29}, 29, 29, 0, 0, ""},
 		{Texts{Inputs: [][]int32{text[:1], nil}}, 0, 0, 0, 0, ""}, // nothing to predict
 		{Texts{Inputs: [][]int32{text[:3], text[:8]}, References: [][]int32{text[3:8], nil}}, 5, 0, 0, 0, ""},
 		{Texts{Inputs: [][]int32{text}, Window: 4, Stride: 4}, 0, 0, 0, 0, "windows of 4 tokens that begin 4 apart"},
@@ -147,6 +148,9 @@ func TestTextsBounded(t *testing.T) {
 				t.Errorf("of nothing: %+v", r.Forced)
 			}
 			continue
+		}
+		if f, want := r.Forced, (c.count+28)/29; f.Texts != want {
+			t.Errorf("%d texts, want %d: %+v", f.Texts, want, f)
 		}
 		if f := r.Forced; f.Tokens != c.count || f.Left != c.left || r.Divergence.Tokens != c.count || c.size > 0 && (f.Window != c.size || f.Stride != c.stride) {
 			t.Errorf("%+v, want %d tokens and %d left", f, c.count, c.left)
