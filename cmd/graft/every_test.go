@@ -28,7 +28,7 @@ import (
 // OUT stand for files.
 var everyCommand = map[string][]string{
 	"graft":                 {"", "--version", "MODEL", "--MODEL"},
-	"graft ab":              {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b weights=MODEL", "FOLDER --ablation --input TEXTS --rounds 1", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --save=generated", "FOLDER --ablation --save"},
+	"graft ab":              {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b weights=MODEL", "FOLDER --ablation --input TEXTS --rounds 1", "FOLDER --b keys:skip=0.5 --input TEXTS --references TEXTS --rounds 1 --max-new-tokens 2", "FOLDER --input TEXTS --window 9", "FOLDER --references TEXTS", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --save=generated", "FOLDER --ablation --save"},
 	"graft ab compare":      {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x", "saved MODEL", "MODEL TEXTS"},
 	"graft ab list":         {"", "--model MODEL", "--model TEXTS"},
 	"graft ab rm":           {"saved", "MODEL"},

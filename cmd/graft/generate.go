@@ -122,7 +122,7 @@ empty. Exit code 1 when any line failed.`,
 	f.StringArrayVar(&o.images, "image", nil, "models of images: a PNG or JPEG file, instead of --input; may be repeated")
 	f.StringVar(&o.prompt, "prompt", "", "models of images: what the output continues, as Donut's <s_cord-v2>")
 	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
-	f.StringVar(&o.reference, "reference", "", "file of reference texts, one a line: the summary has ROUGE and BLEU")
+	f.StringVar(&o.reference, "reference", "", "file of reference texts, one a line: the summary has ROUGE, BLEU and the word error rate")
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
 	f.BoolVar(&o.baseline, "baseline", false, "the model as exported, with past and present as tensors: what to compare with")

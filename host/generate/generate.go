@@ -264,19 +264,24 @@ func (g *Generator) encode(o search.Options, line string) (*decode.Input, error)
 func (g *Generator) decode(o search.Options, index int, out decode.Output) (Result, error) {
 	r := Result{Index: index, Sequences: []Sequence{}}
 	for _, h := range out.Hypotheses {
-		var ids []int64
-		for _, t := range h.Tokens {
-			// Tokens of times follow the one for none of them, and are no text.
-			if n := o.Speech.NoTimestamps; n != search.NoToken && t > n {
-				continue
-			}
-			ids = append(ids, int64(t))
-		}
-		s, err := g.Tokenizer.Decode(ids, text.DecodeOptions{SkipSpecialTokens: true})
+		s, err := Text(g.Tokenizer, o, h.Tokens)
 		if err != nil {
 			return r, err
 		}
 		r.Sequences = append(r.Sequences, Sequence{Text: s, Score: h.Score, Tokens: h.Tokens, Ended: h.Ended})
 	}
 	return r, nil
+}
+
+// Text is that of tokens that were generated with the options, without special tokens.
+func Text(t *text.Tokenizer, o search.Options, tokens []int32) (string, error) {
+	var ids []int64
+	for _, id := range tokens {
+		// Tokens of times follow the one for none of them, and are no text.
+		if n := o.Speech.NoTimestamps; n != search.NoToken && id > n {
+			continue
+		}
+		ids = append(ids, int64(id))
+	}
+	return t.Decode(ids, text.DecodeOptions{SkipSpecialTokens: true})
 }

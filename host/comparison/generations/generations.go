@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -37,11 +39,13 @@ type Options struct {
 	Features            []*engine.Features
 	Batch, PromptLength int
 	Seed                uint64
-	Threads             int
-	CacheBytes          int64
-	Rounds              int                     // of A B B A
-	Step                func(what string)       `json:"-"`
-	Progress            func(done, total int64) `json:"-"`
+	// Texts are what the sides' distributions of the next token are compared over, after all times; nil for no such comparison.
+	Texts      *Texts
+	Threads    int
+	CacheBytes int64
+	Rounds     int                     // of A B B A
+	Step       func(what string)       `json:"-"`
+	Progress   func(done, total int64) `json:"-"`
 	// Child starts this program anew in a way that calls RunChild. Each side
 	// generates once in such a process, for its peak memory; nil measures none.
 	Child func(ctx context.Context) *exec.Cmd `json:"-"`
@@ -71,6 +75,10 @@ type Side struct {
 	Weights *engine.WeightReport `json:"weights,omitempty"`
 	Footprint
 	Plugins []string `json:"plugins"`
+	// Likelihood is that of the tokens of Texts; nil where there are none.
+	Likelihood *divergence.Likelihood `json:"likelihood,omitempty"`
+	// Scores compare what the side generates with references; nil where there are none.
+	Scores *score.Scores `json:"scores,omitempty"`
 }
 
 // Result compares two ways end to end.
@@ -136,6 +144,7 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 		}
 	}
 	given := o
+	given.Texts = nil // which no single generation reads
 	inputs, err := o.inputs(config)
 	if err != nil {
 		return nil, err
@@ -187,6 +196,10 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 			o.Progress(int64(done+1), int64(o.Rounds))
 		}
 	}
+	forced, err := forceAll(ctx, s, folder, config, o)
+	if err != nil {
+		return nil, err
+	}
 	o.Step("measuring the machine")
 	end, err := s.end(ctx)
 	if err != nil {
@@ -207,6 +220,7 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 		w.TokensPerSecond = float64(tokens) / statistics.Median(w.Seconds)
 		w.DecodeTokensPerSecond = float64(tokens-r.Batch) / statistics.Median(after[i])
 	}
+	r.force(forced)
 	for i := range r.Sides {
 		b := &r.Sides[i]
 		b.ReorderShare = end.Sides[i+1].ReorderShare

@@ -255,19 +255,20 @@ func (e *Engine) Skipped() *Skipped {
 }
 
 // Feed is what one sequence brings to a step: a prompt, of which only the last
-// token's scores are computed; or one token for each of its rows, and drafted ones after these, for each row equally many.
+// token's scores are computed unless All is set; or one token for each of its rows, and drafted ones after these, for each row equally many.
 type Feed struct {
 	Sequence *Sequence
 	Cross    *Encoded // the encoder's side, for decoders that have one
 	Tokens   []int64
 	Prompt   bool
+	All      bool // the scores of every token of a prompt
 	// Drafted is the number of tokens at the end of Tokens that nobody has chosen yet, position by position, each with a token for each row;
 	// not in a prompt.
 	Drafted int
 }
 
-// Scores are the scores of a step: for each feed in order one row for a prompt, or one for each of its tokens.
-// They are valid until the next step.
+// Scores are the scores of a step: for each feed in order one row for a prompt, or with All one a token of it, or one for each of
+// its tokens. They are valid until the next step.
 type Scores struct {
 	Data  []float32
 	Rows  int

@@ -105,6 +105,8 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 			at += i
 		} else {
 			at += i / s.Rows()
+		}
+		if !f.Prompt || f.All || i == n-1 {
 			b.selected = append(b.selected, int64(first+i))
 		}
 		b.positions = append(b.positions, int64(at))
@@ -113,7 +115,6 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	grow := b.decode
 	switch {
 	case f.Prompt:
-		b.selected = append(b.selected, int64(first+n-1))
 		grow = b.prefill
 	case f.Drafted > 0:
 		grow = b.verify
