@@ -14,6 +14,7 @@ import (
 // stepBuffers are the inputs of a step, used again and again.
 type stepBuffers struct {
 	tokens, positions, selected []int64
+	lines                       []int64 // of tables that a prompt's tokens and others look up
 	self, prompt, cross, output lists
 	scores                      *ort.Value
 }
@@ -49,6 +50,17 @@ func (l *lists) group(first, n int, s *cache.Sequence, causal int32) {
 	}
 }
 
+// groupBeside adds a group of rows from a first row on that see what the rows of a sequence see, and after it a slot of their
+// own.
+func (l *lists) groupBeside(first int, s *cache.Sequence, slots []int32) {
+	l.sequences = append(l.sequences, int32(first), int32(len(slots)), int32(len(l.sharedSlots)), int32(len(s.Shared())),
+		int32(len(l.privateSlots)), int32(len(s.Private(0))+1), 0, 0)
+	l.sharedSlots = append(l.sharedSlots, s.Shared()...)
+	for row, slot := range slots {
+		l.privateSlots = append(append(l.privateSlots, s.Private(row)...), slot)
+	}
+}
+
 // add makes the inputs of a pool, if there is one.
 func (l *lists) add(f *feeder, names rewrite.PoolInputs, p *pool) {
 	if p == nil {
@@ -68,7 +80,7 @@ func (b *stepBuffers) close() {
 
 // fill lets the sequences grow by what they are fed and describes it.
 func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
-	b.tokens, b.positions, b.selected = b.tokens[:0], b.positions[:0], b.selected[:0]
+	b.tokens, b.positions, b.selected, b.lines = b.tokens[:0], b.positions[:0], b.selected[:0], b.lines[:0]
 	for _, l := range []*lists{&b.self, &b.prompt, &b.cross, &b.output} {
 		l.reset()
 	}
@@ -92,8 +104,8 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		return errors.New("no tokens")
 	case !f.Prompt && n != s.Rows():
 		return fmt.Errorf("%d tokens for %d rows", n, s.Rows())
-	case int64(grown) > e.positions:
-		return fmt.Errorf("%d positions, the model has %d", grown, e.positions)
+	case int64(grown+e.beside()) > e.positions:
+		return fmt.Errorf("%d positions, the model has %d", grown+e.beside(), e.positions)
 	case (f.Cross == nil) != (e.encoder == nil):
 		return errors.New("the encoder's side is missing, or there is none")
 	}
@@ -101,19 +113,32 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		at := past
 		if f.Prompt {
 			at += i
-		} else {
+		} else if e.placeholder == nil {
 			b.selected = append(b.selected, int64(first+i))
 		}
-		b.positions = append(b.positions, int64(at))
+		b.place(e, at, f.Prompt && past == 0)
 	}
 	b.tokens = append(b.tokens, f.Tokens...)
 	if f.Prompt {
-		b.selected = append(b.selected, int64(first+n-1))
-		if err := b.prefill(s, first, n); err != nil {
+		if e.placeholder == nil {
+			b.selected = append(b.selected, int64(first+n-1))
+		}
+		causal := int32(1)
+		if e.graph.Prefix && past == 0 {
+			causal = 0
+		}
+		if err := b.prefill(s, first, n, causal); err != nil {
 			return err
 		}
 	} else if err := b.decode(s, first, n); err != nil {
 		return err
+	}
+	if e.placeholder != nil {
+		more, err := b.placeholders(e, s, first+n)
+		if err != nil {
+			return err
+		}
+		n += more
 	}
 	if f.Cross != nil {
 		b.cross.group(first, n, f.Cross.keys, 0)
@@ -122,15 +147,15 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	return nil
 }
 
-// prefill lets a sequence grow by a prompt.
-func (b *stepBuffers) prefill(s *Sequence, first, n int) error {
+// prefill lets a sequence grow by a prompt, whose tokens see what is not after them, or, where it is not causal, all of it.
+func (b *stepBuffers) prefill(s *Sequence, first, n int, causal int32) error {
 	if s.prompt == nil {
 		slots, err := s.own.Extend(n)
 		if err != nil {
 			return err
 		}
 		b.self.slotMapping = append(b.self.slotMapping, slots...)
-		b.self.group(first, n, s.own, 1)
+		b.self.group(first, n, s.own, causal)
 		return nil
 	}
 	if s.own.Len() > 0 {
@@ -141,7 +166,7 @@ func (b *stepBuffers) prefill(s *Sequence, first, n int) error {
 		return err
 	}
 	b.prompt.slotMapping = append(b.prompt.slotMapping, slots...)
-	b.prompt.group(first, n, s.prompt, 1)
+	b.prompt.group(first, n, s.prompt, causal)
 	b.self.slotMapping = append(b.self.slotMapping, none(n)...)
 	b.self.group(first, n, nil, 0)
 	return nil
@@ -179,6 +204,9 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	add(in, e.graph.Tokens, b.tokens, rows, 1)
 	if e.graph.Positions {
 		add(in, rewrite.PositionsInput, b.positions, rows, 1)
+	}
+	if e.graph.Lines {
+		add(in, rewrite.LinesInput, b.lines, rows)
 	}
 	add(in, rewrite.SelectInput, b.selected, int64(len(b.selected)))
 	b.self.add(in, rewrite.SelfPool, e.self)
