@@ -3,6 +3,10 @@ puts the placeholder after the tokens that it is fed (Pad), hands out no keys an
 placeholder's alone.
 """
 
+import argparse
+import json
+from pathlib import Path
+
 import torch
 
 
@@ -54,8 +58,30 @@ def hide(seen, like):
 
 def write(module, path, inputs, outputs, axes):
     """torch's TorchScript exporter, as optimum calls it. inputs: names and examples."""
-    module.eval()
     with torch.no_grad():
         torch.onnx.export(
             module, tuple(inputs.values()), str(path), input_names=list(inputs), output_names=outputs, dynamic_axes=axes,
             opset_version=18, do_constant_folding=True, dynamo=False)
+
+
+def save(model, export, words, folder, template, lowercase):
+    """A folder that graft generates with: graphs, configurations, and a tokenizer of a list of words (WordPiece, as BERT's)."""
+    from transformers import BertTokenizerFast
+    from tokenizers.processors import TemplateProcessing
+
+    folder.mkdir(parents=True, exist_ok=True)
+    export(model.eval(), folder)
+    (folder / "config.json").write_text(json.dumps(model.config.to_dict(), indent=2, sort_keys=True) + "\n")
+    model.generation_config.save_pretrained(folder)
+    tokenizer = BertTokenizerFast(vocab_file=str(words), do_lower_case=lowercase)
+    named = {name: tokenizer.convert_tokens_to_ids(name) for name in ("[CLS]", "[SEP]")}
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=list(named.items()))
+    tokenizer.save_pretrained(folder)
+
+
+def arguments(text):
+    """The folder of a checkpoint, and that to write."""
+    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser.add_argument("checkpoint", type=Path, help="folder with the weights, config.json and the list of words")
+    parser.add_argument("folder", type=Path, help="where to write")
+    return parser.parse_args()

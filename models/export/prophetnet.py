@@ -5,7 +5,9 @@ The first predicting stream of a token is another token behind it: its embedding
 word's, its position is the next one, its weights are those of the main stream, and it sees the main stream up to its token and itself.
 So the decoder is one stream with a placeholder after the last token, whose id is the first that no word has.
 
-Tables of the model are read as they are; the decoder's forward is written anew here, and compared with that of Transformers.
+    python prophetnet.py CHECKPOINT FOLDER
+
+writes a folder of a checkpoint as Hugging Face has it (prophetnet.tokenizer is the list of its words). The decoder's forward is written anew here, and compared with that of Transformers.
 """
 
 import torch
@@ -145,3 +147,15 @@ def export(model, folder):
         {"input_ids": fed, "encoder_attention_mask": read, "logits": {0: "batch_size"},
          **{f"past_key_values.{p}": {0: "batch_size", 2: length[p.split(".")[1]]} for p in pairs},
          **{f"present.{p}": {0: "batch_size", 2: "past_decoder_sequence_length + decoder_sequence_length"} for p in own}})
+
+
+def main():
+    from transformers import ProphetNetForConditionalGeneration
+
+    asked = placeholder.arguments(__doc__)
+    model = ProphetNetForConditionalGeneration.from_pretrained(asked.checkpoint)
+    placeholder.save(model, export, asked.checkpoint / "prophetnet.tokenizer", asked.folder, "$A [SEP]", lowercase=True)
+
+
+if __name__ == "__main__":
+    main()

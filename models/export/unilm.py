@@ -1,11 +1,17 @@
 """UniLM (Dong et al. 2019) as a sequence-to-sequence model: BERT whose prompt, of one segment, sees all of itself, and whose output, of
 another segment, sees what is before it. The next token is predicted in the place of a [MASK] after the last one.
 
+    python unilm.py CHECKPOINT FOLDER
+
+writes a folder of a checkpoint as published: pytorch_model.bin, config.json, vocab.txt.
+
 Model is the published architecture in plain PyTorch, without a cache: it computes the whole text again for each token, and Transformers'
 generate searches with it. Exported computes the same of a past. A past of no tokens says that the tokens fed are the prompt.
 """
 
+import json
 import math
+import re
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PretrainedConfig, PreTrainedModel
@@ -161,3 +167,43 @@ def export(model, folder):
         {"input_ids": {0: "batch_size", 1: "sequence_length"}, "logits": {0: "batch_size"},
          **{f"past_key_values.{p}": {0: "batch_size", 2: "past_sequence_length"} for p in pairs},
          **{f"present.{p}": {0: "batch_size", 2: "past_sequence_length + sequence_length"} for p in pairs}})
+
+
+# Names of the published checkpoints' parameters, and those of Model.
+PUBLISHED = (
+    (r"^bert\.embeddings\.LayerNorm", "embeddings_norm"), (r"^bert\.embeddings\.", ""), (r"^bert\.encoder\.layer\.", "layers."),
+    (r"attention\.self\.", ""), (r"attention\.output\.LayerNorm", "attention_norm"), (r"attention\.output\.dense", "dense"),
+    (r"intermediate\.dense", "intermediate"), (r"output\.dense", "output"), (r"output\.LayerNorm", "norm"),
+    (r"^cls\.predictions\.transform\.dense", "transform"), (r"^cls\.predictions\.transform\.LayerNorm", "transform_norm"),
+    (r"^cls\.predictions\.bias", "bias"), (r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
+
+
+def load(folder):
+    """A published checkpoint. What is not needed to generate (a pooler, a head for pairs of sentences) is left out."""
+    fields = json.loads((folder / "config.json").read_text())
+    if fields.get("rel_pos_bins") or fields.get("relax_projection") or fields.get("new_pos_ids") or fields.get("hidden_act", "gelu") != "gelu":
+        raise SystemExit(f"{folder}: config.json asks for relative positions, projections of their own or another activation than gelu, which this does not write")
+    words = (folder / "vocab.txt").read_text().split("\n")
+    ends = dict(eos_token_id=words.index("[SEP]"), pad_token_id=words.index("[PAD]"), bos_token_id=words.index("[CLS]"))
+    model = Model(Config(**{k: v for k, v in fields.items() if k != "model_type"} | ends | {"mask_token_id": words.index("[MASK]")}))
+    model.generation_config.update(**ends)
+    named = {}
+    for name, value in torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True).items():
+        for pattern, to in PUBLISHED:
+            name = re.sub(pattern, to, name)
+        named[name] = value
+    missing = sorted(set(model.state_dict()) - set(named))
+    if missing:
+        raise SystemExit(f"{folder}: pytorch_model.bin has no {', '.join(missing[:5])}")
+    model.load_state_dict({name: named[name] for name in model.state_dict()})
+    return model
+
+
+def main():
+    asked = placeholder.arguments(__doc__)
+    uncased = "uncased" in asked.checkpoint.name
+    placeholder.save(load(asked.checkpoint), export, asked.checkpoint / "vocab.txt", asked.folder, "[CLS] $A [SEP]", lowercase=uncased)
+
+
+if __name__ == "__main__":
+    main()

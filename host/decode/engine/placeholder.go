@@ -1,14 +1,8 @@
 package engine
 
-import (
-	"github.com/opgraft/graft/host/decode/cache"
-)
+import "github.com/opgraft/graft/host/decode/cache"
 
-// Placeholder reports a model that predicts in the place of a placeholder, which every step feeds after each row and
-// does not store.
-func (e *Engine) Placeholder() bool { return e.placeholder != nil }
-
-// beside is the number of positions that a row takes beyond its own.
+// beside is the number of positions that a row takes beyond its own: 1 in a model that predicts in the place of a placeholder.
 func (e *Engine) beside() int {
 	if e.placeholder == nil {
 		return 0

@@ -53,8 +53,12 @@ func (l *lists) group(first, n int, s *cache.Sequence, causal int32) {
 // groupBeside adds a group of rows from a first row on that see what the rows of a sequence see, and after it a slot of their
 // own.
 func (l *lists) groupBeside(first int, s *cache.Sequence, slots []int32) {
-	l.sequences = append(l.sequences, int32(first), int32(len(slots)), int32(len(l.sharedSlots)), int32(len(s.Shared())),
-		int32(len(l.privateSlots)), int32(len(s.Private(0))+1), 0, 0)
+	d := [abi.SequenceColumns]int32{
+		abi.SequenceFirstToken: int32(first), abi.SequenceTokens: int32(len(slots)),
+		abi.SequenceSharedOffset: int32(len(l.sharedSlots)), abi.SequenceShared: int32(len(s.Shared())),
+		abi.SequencePrivateOffset: int32(len(l.privateSlots)), abi.SequencePrivate: int32(len(s.Private(0)) + 1),
+	}
+	l.sequences = append(l.sequences, d[:]...)
 	l.sharedSlots = append(l.sharedSlots, s.Shared()...)
 	for row, slot := range slots {
 		l.privateSlots = append(append(l.privateSlots, s.Private(row)...), slot)

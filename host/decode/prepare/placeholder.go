@@ -45,7 +45,7 @@ func takePlaceholder(file *model.Model, p *onnx.Model) (*int64, error) {
 	}
 	t.graph.ValueInfo = nil // lengths are others now
 	for _, in := range t.graph.Input {
-		if dims := in.GetType().GetTensorType().GetShape().GetDim(); in.GetName() == tokens && len(dims) == 2 {
+		if dims := in.GetType().GetTensorType().GetShape().GetDim(); in.GetName() == tokens && len(dims) == 2 && dims[1].GetDimParam() == "" {
 			dims[1].Value = &onnx.Shape_Dim_DimParam{DimParam: "sequence_length"}
 		}
 	}
