@@ -115,7 +115,7 @@ class Exported(torch.nn.Module):
         before = past[0].shape[2]
         queries, keys = placeholder.positions(tokens.shape[1], before)
         # The tokens of a prompt: all but the placeholder where there is no past, else none.
-        prompt = torch.where(torch.as_tensor(before) > 0, 0, torch.as_tensor(tokens.shape[1]) - 1)
+        prompt = torch.where(queries[0, 0] > 0, 0, queries[-1, 0])
         types = torch.where(queries.squeeze(1) < prompt, config.source_type_id, config.target_type_id)
         hidden = m.embed(tokens, queries.squeeze(1), types)
         mask = placeholder.hide((keys <= queries) | (keys < prompt), hidden)
