@@ -49,7 +49,7 @@ func TestQueryBiasIsOfTokens(t *testing.T) {
 		in input_ids i64[b, s]
 		const words f32[9, 24]
 		const fixed f32[1, 2, 3, 4]
-		in by i64[1, 2, 3, 5]
+		const by i64[1, 2, 3, 5]
 		out y f32[1, 2, 3, 5]
 		x = Gather(words, input_ids)
 		numbers = Reshape(x, [1,2,3,4])

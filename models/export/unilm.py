@@ -85,7 +85,7 @@ class Model(PreTrainedModel, GenerationMixin):
         hidden = self.transform_norm(torch.nn.functional.gelu(self.transform(hidden)))
         return hidden @ self.word_embeddings.weight.T + self.bias
 
-    def prepare_inputs_for_generation(self, input_ids, prompt_length=None, **rest):
+    def prepare_inputs_for_generation(self, input_ids, prompt_length=None, attention_mask=None, **rest):
         return {"input_ids": input_ids, "prompt_length": prompt_length}
 
     def forward(self, input_ids, prompt_length=None, return_dict=True, **rest):
