@@ -46,8 +46,8 @@ LIMIT, DISTINCT, MOVING = 64, 20, 0.5
 TRIES = 6
 # How many prompts of each kind a family is asked, and tokens of an answer.
 BRIEF, BRIEF_TOKENS = 3, 40
-# Those that are asked more: an engine feeds them in a way of its own.
-MANY = {"prophetnet": 100, "unilm": 100}
+# Those that may be asked more (--many): an engine feeds them in a way of its own.
+MANY = ("prophetnet", "unilm")
 # Frames of Whisper's features: two a position of its encoder.
 FRAMES = 120
 # Samples of a sound: 124, then 40, then 19 positions of Moonshine's encoder.
@@ -348,8 +348,8 @@ def cases_of(name, kind, plain_count, option_count):
     return cases, counts
 
 
-def brief_cases(name):
-    """A few cases of a family, without options: BRIEF prompts a kind, or MANY, of lengths far apart."""
+def brief_cases(name, asked):
+    """A few cases of a family, without options: so many prompts a kind, of lengths far apart."""
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -358,7 +358,6 @@ def brief_cases(name):
     model = Model(name, reorders)
     counts = {"replaced_precision": 0, "replaced_near_tie": 0, "replaced_dull": 0, "without_effect": 0}
     cases = []
-    asked = MANY.get(name, BRIEF)
     for kind in ("greedy", "beam4"):
         for number in range(4 * asked):
             made = sum(c["kind"] == kind for c in cases)
@@ -434,6 +433,7 @@ def main():
     parser.add_argument("--kinds", default=",".join(KINDS), help="which ways of searching")
     parser.add_argument("--plain", type=int, default=10, help="prompts a kind without options (greedy: twice)")
     parser.add_argument("--each", type=int, default=1, help="prompts a kind and option")
+    parser.add_argument("--many", type=int, default=100, help=f"prompts a kind of {' and '.join(MANY)}")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time")
     arguments = parser.parse_args()
     names = arguments.model or [*subjects.SUBJECTS, *families.MAKERS]
@@ -443,7 +443,7 @@ def main():
             name: [
                 pool.submit(cases_of, name, kind, arguments.plain, arguments.each)
                 for kind in arguments.kinds.split(",")
-            ] if name in subjects.SUBJECTS else [pool.submit(brief_cases, name)]
+            ] if name in subjects.SUBJECTS else [pool.submit(brief_cases, name, arguments.many if name in MANY else BRIEF)]
             for name in names
         }
         for name, parts in running.items():

@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -76,24 +75,6 @@ func few(cases []Case) (list []Case) {
 		}
 	}
 	return list
-}
-
-// Models that predict in the place of a placeholder are asked a hundred times each way.
-func TestPlaceholdersAreAskedMore(t *testing.T) {
-	for _, name := range []string{"prophetnet", "unilm"} {
-		kinds := map[string]map[string]bool{}
-		for _, c := range load(t, name).Cases {
-			if kinds[c.Kind] == nil {
-				kinds[c.Kind] = map[string]bool{}
-			}
-			kinds[c.Kind][fmt.Sprint(c.Prompt)] = true
-		}
-		for _, kind := range []string{"greedy", "beam4"} {
-			if n := len(kinds[kind]); n != 100 {
-				t.Errorf("%s: %d different prompts of %s, want 100", name, n, kind)
-			}
-		}
-	}
 }
 
 // readsPrompts are models whose decoder takes what it is fed without a past for a prompt: what follows it cannot be fed with it.
