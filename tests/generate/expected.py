@@ -113,7 +113,7 @@ class Model:
         self.vocabulary = getattr(self.config, "decoder", self.config).vocab_size
         eos = self.subject.generation["eos_token_id"]
         self.eos = eos if isinstance(eos, list) else [eos]
-        if name == "mpt" or name.startswith("trocr"):  # fill their masks, in torch's default type, with the least number of their weights' type
+        if name in ("mpt", "prophetnet") or name.startswith("trocr"):  # fill their masks, in torch's default type, with the least number of their weights' type
             self.double.register_forward_pre_hook(lambda *_: torch.set_default_dtype(torch.float64))
         self.double.register_forward_hook(self._add_noise)
 
