@@ -95,6 +95,7 @@ func ReadConfig(folder string) (*Config, error) {
 		out.EncoderPositions, out.Positions = max(1, out.Positions-first), max(1, out.Positions-first-1)
 	case UniLM:
 		out.Positions = max(1, out.Positions-1)
+		out.EncoderPositions = out.Positions
 	}
 	if c.ModelType == Moonshine {
 		out.EncoderPositions = soundPositions(MaxSamples)
