@@ -113,7 +113,7 @@ class Model:
         self.vocabulary = getattr(self.config, "decoder", self.config).vocab_size
         eos = self.subject.generation["eos_token_id"]
         self.eos = eos if isinstance(eos, list) else [eos]
-        if name in ("mpt", "prophetnet") or name.startswith("trocr"):  # fill their masks, in torch's default type, with the least number of their weights' type
+        if name == "mpt" or name.startswith("trocr"):  # fill their masks, in torch's default type, with the least number of their weights' type
             self.double.register_forward_pre_hook(lambda *_: torch.set_default_dtype(torch.float64))
         self.double.register_forward_hook(self._add_noise)
 
@@ -143,6 +143,8 @@ class Model:
             inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
             if not self.encoder_decoder:
                 cut = len(case["prompt"])
+        if self.config.model_type == "prophetnet":  # fills its masks, in their own type, with the least number of its weights' type
+            inputs["attention_mask"] = inputs["attention_mask"].to(model.dtype)
         inputs = {name: value.repeat_interleave(rows, 0) for name, value in inputs.items()}
         if self.config.model_type == "unilm":
             inputs["prompt_length"] = len(case["prompt"])
