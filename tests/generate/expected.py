@@ -435,7 +435,7 @@ def main():
     parser.add_argument("--kinds", default=",".join(KINDS), help="which ways of searching")
     parser.add_argument("--plain", type=int, default=10, help="prompts a kind without options (greedy: twice)")
     parser.add_argument("--each", type=int, default=1, help="prompts a kind and option")
-    parser.add_argument("--many", type=int, default=100, help=f"prompts a kind of {' and '.join(MANY)}")
+    parser.add_argument("--many", type=int, default=BRIEF, help=f"prompts a kind of {' and '.join(MANY)}")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time")
     arguments = parser.parse_args()
     names = arguments.model or [*subjects.SUBJECTS, *families.MAKERS]
