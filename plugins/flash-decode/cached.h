@@ -10,7 +10,7 @@
 //
 //   s[j]   = scale * dot(query[i, h], key[slot of j, h / (heads / kv_heads)])
 //   s[j]   = softcap * tanh(s[j] / softcap)                      where softcap > 0
-//   s[j]   = s[j] + bias[h, min(d, distances - 1)]                where there is a bias, which may be
+//   s[j]   = s[j] + bias[h, min(d, distances - 1)]                where there is a bias, maybe
 //                                                                 one for each row
 //   s[j]   = -inf                                                 where window > 0 and d >= window
 //   output = softmax(s) * values

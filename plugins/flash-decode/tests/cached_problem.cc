@@ -259,11 +259,11 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   std::ostringstream text;
   text << "problem " << index << ": heads " << p.heads << "/" << sizes.kv_heads << " of "
        << sizes.head_size << "/" << sizes.value_size << ", area at " << sizes.offset << " of "
-       << sizes.block_floats << ", bias " << p.distances << (p.bias_stride > 0 ? " a row" : "") << ", softcap " << p.softcap << ", window "
-       << p.window << ", writes " << writes << ", isa " << static_cast<int>(made.tuning.isa)
-       << ", parts " << made.tuning.parts << ", head chunk " << made.tuning.head_chunk
-       << ", row chunk " << made.tuning.row_chunk << ", serial " << made.tuning.serial_cost
-       << ", threads " << made.threads << "; groups";
+       << sizes.block_floats << ", bias " << p.distances << (p.bias_stride > 0 ? " a row" : "")
+       << ", softcap " << p.softcap << ", window " << p.window << ", writes " << writes << ", isa "
+       << static_cast<int>(made.tuning.isa) << ", parts " << made.tuning.parts << ", head chunk "
+       << made.tuning.head_chunk << ", row chunk " << made.tuning.row_chunk << ", serial "
+       << made.tuning.serial_cost << ", threads " << made.threads << "; groups";
   for (const Shape& s : shapes) {
     text << " (" << s.rows << " rows, " << s.shared << " shared, " << s.private_count << " own"
          << (s.causal ? ", causal)" : ")");

@@ -93,7 +93,7 @@ TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
       one.rows = step[1];
       one.query += row * one.query_stride;
       one.bias += row * one.bias_stride;  // 0 where there is none
-      one.key = one.value = nullptr;  // written already
+      one.key = one.value = nullptr;      // written already
       one.slot_mapping = nullptr;
       std::vector<float> output(static_cast<size_t>(one.rows * one.heads * one.pool.value_size),
                                 kNan);
