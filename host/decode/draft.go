@@ -32,9 +32,9 @@ func price(rows int) float64 {
 func (l *loop) drafter(c *call, in *search.Input) drafter {
 	o := &c.options
 	switch {
-	case l.drafts != nil:
+	case l.drafts != nil && !l.engine.HasPlaceholder():
 		return l.drafts(in)
-	case o.Draft != search.DraftLookup || o.NumBeamGroups > 1 || o.NumBeams == 1 && o.NumReturnSequences > 1:
+	case o.Draft != search.DraftLookup || l.engine.HasPlaceholder() || o.NumBeamGroups > 1 || o.NumBeams == 1 && o.NumReturnSequences > 1:
 		return nil
 	case len(in.Encoder) > 0:
 		return draft.New(&c.odds, c.rows > 1, o.DraftTokens, in.Encoder, in.Prompt)

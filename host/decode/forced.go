@@ -69,6 +69,7 @@ type forced struct {
 	cross  *engine.Encoded // nil for a decoder alone
 	tokens []int64         // that are left
 	vocab  int
+	rows   []float32
 }
 
 func (f *forced) Close() {
@@ -92,6 +93,22 @@ func (f *forced) feed(ctx context.Context, n int, all bool) ([]float32, error) {
 	if n == 0 {
 		return nil, nil
 	}
+	if !all || !f.engine.HasPlaceholder() {
+		return f.step(ctx, n, all)
+	}
+	f.rows = f.rows[:0] // there are logits after the last token of a step alone
+	for range n {
+		row, err := f.step(ctx, 1, false)
+		if err != nil {
+			return nil, err
+		}
+		f.rows = append(f.rows, row...)
+	}
+	return f.rows, nil
+}
+
+// step feeds the next n tokens in one step.
+func (f *forced) step(ctx context.Context, n int, all bool) ([]float32, error) {
 	scores, err := f.engine.Step(ctx, []engine.Feed{{Sequence: f.own, Cross: f.cross, Tokens: f.tokens[:n], Prompt: true, All: all}})
 	if err != nil {
 		return nil, err

@@ -75,6 +75,7 @@ type Engine struct {
 	skips         int64 // queries and heads that skipped counts
 	report        *WeightReport
 	positions     int64
+	placeholder   *int64 // fed after each row, for the logits; nil where a row's own are wanted
 	step          stepBuffers
 }
 
@@ -88,7 +89,7 @@ type pool struct {
 // an error.
 func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
-		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose, weights: weights{folded: g.Folded}}
+		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose, placeholder: g.Model.Placeholder, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then
 	if e.threads == 0 {
@@ -179,8 +180,8 @@ func (e *Engine) Close() {
 // Plugins are those whose operators the decoder runs.
 func (e *Engine) Plugins() []string { return e.decoder.plugins }
 
-// Positions is the longest sequence.
-func (e *Engine) Positions() int64 { return e.positions }
+// Positions is the longest sequence of tokens.
+func (e *Engine) Positions() int64 { return e.positions - int64(e.beside()) }
 
 // HasEncoder reports an encoder-decoder.
 func (e *Engine) HasEncoder() bool { return e.encoder != nil }
