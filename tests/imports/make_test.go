@@ -12,7 +12,7 @@ import (
 )
 
 // TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share, but those of
-// commands; and tests that -short leaves out run in make test-long.
+// commands; and tests of which -short leaves something out run in make test-long.
 func TestMakefileLists(t *testing.T) {
 	lists := map[string][]string{}
 	data, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -25,15 +25,19 @@ func TestMakefileLists(t *testing.T) {
 		}
 	}
 	raced := slices.Concat(lists["RACED"], lists["RACED_LONG"])
-	longer := lists["LONGER"]
+	longer, names := lists["LONGER"], strings.Split(strings.Join(lists["LONGER_TESTS"], ""), "|")
 	need := map[string]map[string]bool{"goroutines": {}, "tests that -short leaves out": {}}
+	run := map[string]bool{}
 	parsed(t, func(folder string, test bool, file *ast.File) {
 		command := folder == "bench" || strings.HasPrefix(folder, "bench/") || strings.HasPrefix(folder, "cmd/")
 		if !test && !command && concurrent(file) {
 			need["goroutines"][folder] = true
 		}
-		if test && short(file) {
-			need["tests that -short leaves out"][folder] = true
+		if test {
+			for _, name := range short(file) {
+				need["tests that -short leaves out"][folder] = true
+				run[name] = true
+			}
 		}
 	})
 	for what, list := range map[string][]string{"goroutines": raced, "tests that -short leaves out": longer} {
@@ -46,6 +50,16 @@ func TestMakefileLists(t *testing.T) {
 			if _, there := need[what][strings.TrimSuffix(entry, "/...")]; !there && !strings.HasSuffix(entry, "/...") {
 				t.Errorf("Makefile: found %s in a list of packages with %s, which it has none of", entry, what)
 			}
+		}
+	}
+	for name := range run {
+		if !slices.Contains(names, name) {
+			t.Errorf("Makefile: found no %s among the tests that -short leaves something of", name)
+		}
+	}
+	for _, name := range names {
+		if folder, _, _ := strings.Cut(name, "/"); !run[name] && folder == name {
+			t.Errorf("Makefile: found %s among the tests that -short leaves something of, which it does not", name)
 		}
 	}
 	for _, entry := range lists["RACED_LONG"] {
@@ -76,17 +90,34 @@ func concurrent(file *ast.File) (found bool) {
 	return found
 }
 
-// short reports a call of testing.Short.
-func short(file *ast.File) (found bool) {
-	ast.Inspect(file, func(n ast.Node) bool {
-		s, is := n.(*ast.SelectorExpr)
-		if is && s.Sel.Name == "Short" {
-			x, is := s.X.(*ast.Ident)
-			found = found || is && x.Name == "testing"
+// short are the tests of a file that call testing.Short, themselves or by a function of the file.
+func short(file *ast.File) (tests []string) {
+	asks := map[string]bool{}
+	for range 2 { // a function, then the tests that call it
+		for _, d := range file.Decls {
+			f, is := d.(*ast.FuncDecl)
+			if !is || f.Body == nil || asks[f.Name.Name] {
+				continue
+			}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					x, is := n.X.(*ast.Ident)
+					asks[f.Name.Name] = asks[f.Name.Name] || is && x.Name == "testing" && n.Sel.Name == "Short"
+				case *ast.CallExpr:
+					x, is := n.Fun.(*ast.Ident)
+					asks[f.Name.Name] = asks[f.Name.Name] || is && asks[x.Name]
+				}
+				return true
+			})
 		}
-		return !found
-	})
-	return found
+	}
+	for name := range asks {
+		if asks[name] && strings.HasPrefix(name, "Test") {
+			tests = append(tests, name)
+		}
+	}
+	return tests
 }
 
 // parsed hands over every Go file of the module.
