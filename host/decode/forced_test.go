@@ -105,6 +105,68 @@ func TestForced(t *testing.T) {
 	}
 }
 
+// TestForcedByPlaceholder: a model that predicts in the place of a placeholder has logits after the last token of a step alone: the engine reads
+// single tokens where each is asked for, and the model as exported says so.
+func TestForcedByPlaceholder(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"prophetnet", "unilm"} {
+		dir := t.TempDir()
+		if err := models.Small(folder, dir); err != nil {
+			t.Fatal(err)
+		}
+		g := open(t, dir, nil)
+		in := &decode.Input{Tokens: []int32{5, 9, 7, 12, 5, 9, 30, 8}}
+		if g.Engine().HasEncoder() {
+			in = &decode.Input{Tokens: []int32{11, 6}, Prompt: in.Tokens}
+		}
+		const prompt, n = 3, 8
+		from := func(skip int) []float32 { // the prompt first, then the logits after token skip
+			f, err := g.Force(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := f.Skip(t.Context(), prompt); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Skip(t.Context(), skip-prompt); err != nil {
+				t.Fatal(err)
+			}
+			rows, err := f.Next(t.Context(), n-skip)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.Clone(rows)
+		}
+		all := from(prompt)
+		if len(all) != (n-prompt)*g.Config().Vocab {
+			t.Fatalf("%s: %d logits", folder, len(all))
+		}
+		for skip := prompt + 1; skip < n; skip++ {
+			want := all[(skip-prompt)*g.Config().Vocab:]
+			for i, x := range from(skip) {
+				if d := math.Abs(float64(x - want[i])); !(d <= 1e-4+1e-4*math.Abs(float64(want[i]))) {
+					t.Fatalf("%s, from token %d: logit %d is %g, want %g", folder, skip, i, x, want[i])
+				}
+			}
+		}
+		if self, _, cross, _ := g.Engine().Memory(); self+cross != 0 {
+			t.Errorf("%s: %d and %d bytes of the cache are taken", folder, self, cross)
+		}
+		m, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if _, err := m.Force(t.Context(), in); err == nil || !strings.Contains(err.Error(), "after the last of its tokens alone") {
+			t.Errorf("%s as exported: %v", folder, err)
+		}
+	}
+}
+
 // TestForcedRefused: a token or a length that the model has not is an error of both.
 func TestForcedRefused(t *testing.T) {
 	dir := t.TempDir()

@@ -2,6 +2,7 @@ package exported
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/opgraft/graft/host/decode"
@@ -47,7 +48,11 @@ func (g *Generator) Force(ctx context.Context, in *decode.Input) (decode.Forced,
 		return nil, err
 	}
 	f.value = results[0]
-	if f.logits, err = ort.Data[float32](f.value); err == nil && len(f.logits) != len(r.prompt)*f.vocab {
+	switch f.logits, err = ort.Data[float32](f.value); {
+	case err != nil:
+	case len(f.logits) == f.vocab && len(r.prompt) > 1:
+		err = errors.New("the model gives logits after the last of its tokens alone, so a text cannot be read at once; compare sides of the engine")
+	case len(f.logits) != len(r.prompt)*f.vocab:
 		err = fmt.Errorf("the model gives %d logits for %d tokens, its config.json says %d a token (vocab_size): they are not of one model; export it again", len(f.logits), len(r.prompt), f.vocab)
 	}
 	if err != nil {
