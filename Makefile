@@ -45,8 +45,8 @@ LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestDeclaredNames|Test
 # the CUDA variants, sanitizers over everything, a minute of hostile models, the race detector in the other packages with
 # goroutines, what tests leave out under -short, and graphs of a million nodes.
 test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
-	@go test -race -short -timeout 40m $(RACED_LONG:%=./%)
-	@go test -timeout 40m -run '$(LONGER_TESTS)' $(LONGER:%=./%)
+	@go test -vet=off -race -short -timeout 40m $(RACED_LONG:%=./%)
+	@go test -vet=off -timeout 40m -run '$(LONGER_TESTS)' $(LONGER:%=./%)
 	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
 	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
 
@@ -167,7 +167,7 @@ faults: graft runtime
 
 # Packages with goroutines of their own.
 race-test: graft runtime
-	@go test -race -short -timeout 20m $(RACED:%=./%)
+	@go test -vet=off -race -short -timeout 20m $(RACED:%=./%)
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime encoders
