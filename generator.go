@@ -50,6 +50,7 @@ type generatorOptions struct {
 	decode    decode.Options
 	runtime   string
 	attention string
+	weights   string
 	maxInput  int
 	settings  settings
 	err       error // the first option that is out of range
@@ -121,6 +122,15 @@ func Attention(name string) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.attention = name })
 }
 
+// Weights stores the weights of linear layers as integers, which changes answers: "int8" or "int4", and after it, with commas
+// between, logits=TYPE for the last layer ("float32", "int8" or "int4"; int8 without it where the others are int4), group=N for how
+// many weights have one scale (32, 64 or 128; 32 without it) and activations=TYPE ("int8", or "float32" for no rounding of what is
+// multiplied). They are quantised when the model is opened first, and stored in the user's cache folder. Without this option
+// weights are float32, as exported. docs/generation.md says what stays float32.
+func Weights(name string) GeneratorOption {
+	return generatorOption(func(o *generatorOptions) { o.weights = name })
+}
+
 // PreferMemory chooses the KV-cache strategy of the fewest bytes instead of the fastest.
 func PreferMemory() GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.decode.Attention.Prefer = plan.PreferMemory })
@@ -170,6 +180,11 @@ func (o *generatorOptions) open(ctx context.Context, folder string) (*Generator,
 	library, err := ort.FindAndOpen(o.runtime)
 	if err != nil {
 		return nil, public(err, ErrNoRuntime)
+	}
+	if o.weights != "" {
+		if o.decode.Weights, err = prepare.ParseWeights(o.weights); err != nil {
+			return nil, public(err, ErrOption)
+		}
 	}
 	set, err := o.load()
 	if err != nil {

@@ -279,6 +279,7 @@ func TestNewGeneratorErrors(t *testing.T) {
 		{"models/g2p", graft.Beams(0), graft.ErrOption, "num_beams"},
 		{"models/g2p", graft.TopP(0.5), graft.ErrOption, "do_sample is off"},
 		{"models/g2p", graft.Attention("fast"), graft.ErrOption, "fast"},
+		{"models/g2p", graft.Weights("int5"), graft.ErrOption, "needed is float32, int8 or int4"},
 		{"models/g2p", graft.BatchSize(0), graft.ErrOption, "BatchSize is 0: at least 1 is needed"},
 		{"models/g2p", graft.BatchSize(1 << 40), graft.ErrOption, "BatchSize is 1099511627776: at most 65536 is possible"},
 		{"models/g2p", graft.Threads(1_000_000), graft.ErrOption, "Threads is 1000000: at most 1024 is possible"},
@@ -313,5 +314,35 @@ func TestNewGeneratorCancelled(t *testing.T) {
 			t.Errorf("after %v: %v", after, err)
 		}
 		cancel()
+	}
+}
+
+// Drafts change no token, with any search; where they come from is an option of a call like any other.
+func TestDrafts(t *testing.T) {
+	g := opened(t, graft.Drafts("lookup"), graft.MinNewTokens(40))
+	for _, opts := range [][]graft.GenerateOption{
+		{graft.Beams(1)},
+		{graft.Beams(3), graft.ReturnSequences(2)},
+		{graft.Beams(4), graft.BeamGroups(2), graft.DiversityPenalty(0.5)},
+		{graft.Beams(1), graft.DoSample(true), graft.Seed(3)},
+		{graft.Beams(1), graft.DoSample(true), graft.ReturnSequences(2)},
+		{graft.Beams(1), graft.NoRepeatNgramSize(3), graft.RepetitionPenalty(1.1), graft.Set("prompt_lookup_num_tokens", 4)},
+	} {
+		for _, word := range []string{"mississippi", "couscous"} {
+			got, err := g.GenerateText(t.Context(), word, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := g.GenerateText(t.Context(), word, append(opts, graft.Drafts("none"))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Sequences) != len(want.Sequences) || !slices.Equal(got.Sequences[0].Tokens, want.Sequences[0].Tokens) {
+				t.Errorf("%s, %v:\n%v, without drafts\n%v", word, opts, got, want)
+			}
+		}
+	}
+	if _, err := g.GenerateText(t.Context(), "word", graft.Drafts("model")); !errors.Is(err, graft.ErrOption) {
+		t.Errorf("drafts of a model: %v", err)
 	}
 }

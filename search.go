@@ -133,6 +133,11 @@ func TypicalP(p float64) SearchOption { return setting{"typical_p", p} }
 // tokens, whatever else runs. It is 0 where it is not set.
 func Seed(seed uint64) SearchOption { return setting{"seed", seed} }
 
+// Drafts guesses next tokens: those that followed where the last ones stood before. "lookup" looks in
+// the prompt, in what was generated and in the encoder's input, and a step verifies several guesses at once; "none", the default, guesses nothing.
+// The tokens are the same. Groups of beams and several samples of an input run without drafts.
+func Drafts(from string) SearchOption { return setting{"draft", from} }
+
 // Language is that of what a speech model listens to: a name in English ("german") or a code ("de").
 // Without it the model detects the language.
 func Language(name string) SearchOption { return setting{"language", name} }

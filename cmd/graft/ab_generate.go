@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -23,7 +21,6 @@ import (
 	"github.com/opgraft/graft/host/history"
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/pipeline"
 	reports "github.com/opgraft/graft/host/report"
 	"github.com/opgraft/graft/host/text"
 )
@@ -35,21 +32,23 @@ type generationFlags struct {
 	set                                   []string
 	maxCache                              string
 	ablation                              bool
+	texts                                 textFlags
 }
 
 // generationFlagNames are those that say nothing about a single model.
-var generationFlagNames = []string{"ablation", "beam", "prompt-length", "max-new-tokens", "batch-size", "input", "set", "max-cache"}
+var generationFlagNames = append([]string{"ablation", "beam", "prompt-length", "max-new-tokens", "batch-size", "input", "set", "max-cache"}, textFlagNames...)
 
 func (g *generationFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	between(f, &g.beams, "beam", 1, 1, limit.Beams, "folders: number of beams")
 	between(f, &g.promptLength, "prompt-length", 0, 0, 1<<20, "folders: tokens of a synthetic prompt or encoder's input (default: 128, or what the model's positions allow); speech models read windows of one length")
 	between(f, &g.newTokens, "max-new-tokens", 64, 1, 1<<20, "folders: new tokens of every request; end tokens do not count with synthetic inputs")
-	between(f, &g.batch, "batch-size", 1, 1, 4096, "folders: number of synthetic inputs")
+	between(f, &g.batch, "batch-size", 1, 1, 4096, "folders: number of synthetic inputs, or of texts of --input that are generated from, the first ones (default: 1, or all texts)")
 	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a model of speech or images; instead of synthetic inputs")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
 	f.BoolVar(&g.ablation, "ablation", false, "folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
 	f.StringVar(&g.maxCache, "max-cache", "", "folders: maximum of the engine's KV cache, such as 2GiB")
+	g.texts.register(f)
 }
 
 // abFolder compares whole generations of a model folder.
@@ -57,8 +56,11 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	if g.batch*g.promptLength > limit.Tokens {
 		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength), fmt.Sprintf("%d tokens in all", limit.Tokens))
 	}
+	if err := g.texts.check(cmd, g.input); err != nil {
+		return err
+	}
 	if g.ablation {
-		for _, name := range []string{"report", "save", "require"} {
+		for _, name := range append([]string{"report", "save", "require"}, textFlagNames...) {
 			if cmd.Flags().Changed(name) {
 				return misuse("--ablation with --"+name, "one of them: that compares sides, and an ablation has rows")
 			}
@@ -80,13 +82,13 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	if err != nil {
 		return err
 	}
-	inputs, features, err := g.inputs(folder)
+	inputs, features, texts, err := g.inputs(folder, search, cmd.Flags().Changed("batch-size"))
 	if err != nil {
 		return err
 	}
 	p := c.progress("comparing")
 	all, err := generations.ApartAll(cmd.Context(), generations.Job[generations.Options]{Folder: folder, Options: generations.Options{
-		A: o.A, B: o.B, Others: o.Others, Search: search, Inputs: inputs, Features: features, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
+		A: o.A, B: o.B, Others: o.Others, Search: search, Inputs: inputs, Features: features, Texts: texts, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
 		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild, Deadline: deadline,
 	}, Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
 	p.end()
@@ -175,41 +177,40 @@ func number(n int) json.RawMessage { return json.RawMessage(strconv.Itoa(n)) }
 
 // inputs reads texts and cuts them to one length, which the model as exported
 // needs in a batch; for a speech model, the files of sound or features that the
-// lines name.
-func (g *generationFlags) inputs(folder string) ([][]int32, []*engine.Features, error) {
+// lines name. Where bounded is set, the first --batch-size lines are generated from. The texts are of all lines, whole.
+func (g *generationFlags) inputs(folder string, set []byte, bounded bool) (tokens [][]int32, features []*engine.Features, texts *generations.Texts, err error) {
 	if g.input == "" {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	f, err := os.Open(g.input)
+	read, err := textsOf(g.input)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	defer f.Close()
-	var lines []string
-	for read := pipeline.Lines(g.input, f, limit.DefaultLine); ; {
-		line, err := read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		lines = append(lines, line)
+	lines := make([]string, len(read))
+	for i, line := range read {
+		lines[i] = string(line)
 	}
 	files, err := generate.OpenFiles(folder, config)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
+	}
+	first := lines
+	if bounded {
+		first = lines[:min(g.batch, len(lines))]
+	}
+	if texts, err = g.texts.texts(folder, g.input, config, lines, len(first), set); err != nil {
+		return nil, nil, nil, err
 	}
 	if files != nil {
-		features, err := g.features(files, lines)
-		return nil, features, err
+		features, err = g.features(files, first)
+		return nil, features, texts, err
 	}
-	tokens, err := g.tokens(folder, lines)
-	return tokens, nil, err
+	tokens, err = g.tokens(folder, first)
+	return tokens, nil, texts, err
 }
 
 // features reads files of sound, features or images.
@@ -330,11 +331,16 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		w.text.WriteString(reports.Text(bars, width))
 		w.println()
 	}
+	overTexts(w, r)
 	sides := []*generations.Side{&r.A}
 	for i := range r.Sides {
 		sides = append(sides, &r.Sides[i].Side)
 	}
 	for _, s := range sides {
+		if s.Weights != nil {
+			w.printf("%s: ", s.Name)
+			weighed(w, s.Weights)
+		}
 		for _, l := range s.Attention {
 			if l.Reason != "" {
 				w.printf("%s: %s uses %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)

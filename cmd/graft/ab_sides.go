@@ -18,7 +18,7 @@ func sides(b string) ([]string, error) {
 	var list []string
 	for part := range strings.SplitSeq(b, ",") {
 		part = strings.TrimSpace(part)
-		if n := len(list); n > 0 && otherHalf(list[n-1], part) {
+		if n := len(list); n > 0 && (otherHalf(list[n-1], part) || ofWeights(list[n-1], part)) {
 			list[n-1] += "," + part
 			continue
 		}
@@ -34,6 +34,12 @@ func sides(b string) ([]string, error) {
 		return nil, misuse(fmt.Sprintf("%d sides of --b", len(list)), fmt.Sprintf("at most %d", comparison.MaxSides))
 	}
 	return list, nil
+}
+
+// ofWeights says whether b goes on with what a says of weights.
+func ofWeights(a, b string) bool {
+	name, _, ok := strings.Cut(b, "=")
+	return ok && strings.Contains(a, "weights=") && slices.Contains([]string{"logits", "group", "activations"}, name)
 }
 
 // otherHalf says whether b says of one kind of attention what a says of the other.

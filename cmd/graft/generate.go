@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/engine"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/generate"
@@ -39,6 +41,7 @@ type generation struct {
 	maxInput      int
 	maxLine       string
 	attention     attentionFlags
+	weights       string
 	baseline      bool
 	reference     string
 	set           []string
@@ -66,6 +69,7 @@ var searchFlags = []struct{ name, usage string }{
 	{"top_k", "sample from the K best tokens"},
 	{"top_p", "sample from the best tokens that make up this probability"},
 	{"seed", "of sampling"},
+	{"draft", "lookup or none: guess next tokens from where the last ones stood before; the tokens stay the same"},
 	{"language", "speech models: what is spoken, as german, de or <|de|> (default: the one the model detects)"},
 	{"task", "speech models: transcribe, or translate to English"},
 }
@@ -118,7 +122,7 @@ empty. Exit code 1 when any line failed.`,
 	f.StringArrayVar(&o.images, "image", nil, "models of images: a PNG or JPEG file, instead of --input; may be repeated")
 	f.StringVar(&o.prompt, "prompt", "", "models of images: what the output continues, as Donut's <s_cord-v2>")
 	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
-	f.StringVar(&o.reference, "reference", "", "file of reference texts, one a line: the summary has ROUGE and BLEU")
+	f.StringVar(&o.reference, "reference", "", "file of reference texts, one a line: the summary has ROUGE, BLEU and the word error rate")
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
 	f.BoolVar(&o.baseline, "baseline", false, "the model as exported, with past and present as tensors: what to compare with")
@@ -127,6 +131,7 @@ empty. Exit code 1 when any line failed.`,
 	between(f, &o.workers, "workers", 2, 1, limit.Workers, "goroutines that turn text into tokens, and as many back")
 	f.StringVar(&o.maxCache, "max-cache", "", "maximum of memory for the KV cache, such as 2GiB (default: half of the machine's)")
 	o.attention.add(f)
+	f.StringVar(&o.weights, "weights", "", "what the weights of linear layers are stored as: float32, int8 or int4, which cost accuracy; after it ,logits=TYPE of the last layer, ,group=32|64|128 and ,activations=int8|float32 (default: float32, as exported)")
 	between(f, &o.maxInput, "max-input-tokens", 0, 0, limit.Tokens, "longer inputs are cut (default: what the model's positions allow)")
 	f.StringVar(&o.maxLine, "max-line", "1MiB", "a longer line of input or reference is an error, with its number")
 	f.StringArrayVar(&o.set, "set", nil, "any option of generation_config.json, name=JSON; may be repeated")
@@ -227,6 +232,15 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
 		return misuse("--attention or --prefer with --baseline, which runs the model as exported", "one of them")
 	}
+	var weights prepare.Weights
+	if o.weights != "" {
+		if o.baseline {
+			return misuse("--weights with --baseline, which runs the model as exported", "one of them")
+		}
+		if weights, err = prepare.ParseWeights(o.weights); err != nil {
+			return misused("--weights", err)
+		}
+	}
 	if len(o.images) > 0 && cmd.Flags().Changed("input") {
 		return misuse("--image and --input", "one of them")
 	}
@@ -255,7 +269,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline {
 		open = generate.OpenExported
 	}
-	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch, Attention: attention})
+	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch, Attention: attention, Weights: weights})
 	if err != nil {
 		return err
 	}
@@ -268,11 +282,17 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err := o.ofImages(folder, g, &options); err != nil {
 		return err
 	}
+	if err := c.drafts(cmd, o, &options); err != nil {
+		return err
+	}
 	var origin *generate.Origin
 	if o.output != "-" {
 		more := map[string]string{"format": o.form, "max_input_tokens": strconv.Itoa(o.maxInput), "attention": o.attention.name}
 		if len(o.images) > 0 {
 			more["images"] = strings.Join(o.images, "\n")
+		}
+		if weights.Quantizes() {
+			more["weights"] = weights.String()
 		}
 		if origin, err = generate.OriginOf(folder, o.input, options, more); err != nil {
 			return err
@@ -328,11 +348,32 @@ func generated(w *page, s *generate.Summary) {
 	w.printf("%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond, s.BatchSize)
 	w.printf("cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
 		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
+	if s.Weights != nil {
+		weighed(w, s.Weights)
+	}
+	if s.Drafted > 0 {
+		w.printf("drafts: %d of %d accepted, %d steps instead of %d\n", s.Accepted, s.Drafted, s.Steps, s.Steps+s.Accepted)
+	}
 	if s.Skipped != nil {
 		w.printf("attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Greatest)
 	}
 	if s.Scores != nil {
 		scored(w, s.Scores)
+	}
+}
+
+// weighed prints what weights are stored as.
+func weighed(w *page, r *engine.WeightReport) {
+	from := "quantised now"
+	if r.Stored {
+		from = "quantised before, and read from the cache"
+	}
+	w.printf("weights: %s, %s\n", r.Requested, from)
+	for _, l := range r.Linear {
+		w.printf("  %s: %d matrices of linear layers, %s MB of %s MB\n", l.Type, l.Matrices, megabytes(l.Bytes), megabytes(l.Float32Bytes))
+	}
+	for _, f := range r.Float32 {
+		w.printf("  float32: %d tensors, %s MB: %s\n", f.Tensors, megabytes(f.Bytes), f.Reason)
 	}
 }
 

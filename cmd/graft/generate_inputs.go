@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/generate"
@@ -61,6 +63,20 @@ func (o *generation) ofImages(folder string, g *generate.Generator, options *sea
 	}
 	if err := g.Prompt(options, o.prompt); err != nil {
 		return misused("--prompt", err)
+	}
+	return nil
+}
+
+// drafts refuses drafts where nothing could verify them, and says where there are none.
+func (c *cli) drafts(cmd *cobra.Command, o *generation, options *search.Options) error {
+	if options.Draft == search.DraftNone || !cmd.Flags().Changed("draft") {
+		return nil
+	}
+	if o.baseline {
+		return misuse("--draft with --baseline, which runs the model as exported", "one of them")
+	}
+	if options.NumBeamGroups > 1 || options.NumBeams == 1 && options.NumReturnSequences > 1 {
+		c.warn("graft: nothing is drafted for groups of beams, or for several samples of an input")
 	}
 	return nil
 }

@@ -11,11 +11,12 @@ func (c *cli) score() *cobra.Command {
 	var form, maxLine string
 	cmd := &cobra.Command{
 		Use:   "score OUTPUT REFERENCE",
-		Short: "Compare generated texts with references: ROUGE and BLEU",
+		Short: "Compare generated texts with references: ROUGE, BLEU, word error rate",
 		Long: `Compares an output file of graft generate with a file of references, one a line in
 the same order. ROUGE-1, ROUGE-2 and ROUGE-L are F1 from 0 to 1, as rouge_score
 computes them without a stemmer, means over the lines. BLEU is the corpus's, from
-0 to 100, as sacrebleu computes it (tokenizer 13a, exponential smoothing). Of
+0 to 100, as sacrebleu computes it (tokenizer 13a, exponential smoothing). The word
+error rate is the corpus's, of words as they are written, as jiwer computes it. Of
 several sequences of an input the first counts.`,
 		Example: "  graft score summaries.txt highlights.txt\n  graft score summaries.jsonl highlights.txt --format jsonl -o json",
 		Args:    exactly(2, "an output file and a file of references"),
@@ -44,5 +45,5 @@ several sequences of an input the first counts.`,
 
 // scored prints scores for people.
 func scored(w *page, s *score.Scores) {
-	w.printf("ROUGE-1 %.4f, ROUGE-2 %.4f, ROUGE-L %.4f (F1); BLEU %.2f\n", s.ROUGE1, s.ROUGE2, s.ROUGEL, s.BLEU)
+	w.printf("ROUGE-1 %.4f, ROUGE-2 %.4f, ROUGE-L %.4f (F1); BLEU %.2f; word error rate %.2f %%\n", s.ROUGE1, s.ROUGE2, s.ROUGEL, s.BLEU, 100*s.WER)
 }

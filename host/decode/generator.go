@@ -48,6 +48,10 @@ type Options struct {
 	Explain bool
 	// Folds stores folded weights; nil: the user's own cache.
 	Folds *fold.Cache
+	// Weights says what the weights of linear layers are stored as, Quantized where those are that are quantised; nil: in the
+	// user's own cache.
+	Weights   prepare.Weights
+	Quantized *fold.Cache
 	// MapWeights is that of engine.Options.
 	MapWeights bool
 	// Share is that of engine.Options.
@@ -68,6 +72,7 @@ type Generator struct {
 	choices  []plan.CacheChoice
 	notes    []error
 	advance  func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
+	drafts   func(*search.Input) drafter                                  // other drafts than those looked up, for tests
 
 	closeSelector func()
 	calls
@@ -87,9 +92,11 @@ type Input struct {
 type Output struct {
 	Index      uint64
 	Hypotheses []search.Hypothesis
-	Prompt     int   // tokens of the decoder's prompt
-	Steps      int   // steps of the request
-	Reorders   int   // steps after which its rows were not those before
+	Prompt     int // tokens of the decoder's prompt
+	Steps      int // steps of the request
+	Reorders   int // steps after which its rows were not those before
+	Drafted    int // positions that were drafted, and of them those that were chosen
+	Accepted   int
 	CacheBytes int64 // the maximum that its own keys and values took
 	CrossBytes int64
 	FirstToken time.Time // when its first token was chosen
@@ -141,7 +148,7 @@ func open(path string, o Options) (_ *Generator, err error) {
 		}
 	}
 	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, MapWeights: o.MapWeights, Share: o.Share})
+		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Weights: o.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +166,9 @@ func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
 
 // Notes are what the planner went without, and why: figures of this machine.
 func (g *Generator) Notes() []error { return g.notes }
+
+// Weights says what the model's weights are stored as.
+func (g *Generator) Weights() *engine.WeightReport { return g.engine.Weights() }
 
 // SelectorOf takes top-k selection from its plugin where that is loaded, else from
 // plain Go. What it returns second frees it.

@@ -242,6 +242,10 @@ func (l *loop) step() {
 	for _, r := range l.active {
 		l.feeds, l.searches = append(l.feeds, r.feed()), append(l.searches, r.search)
 	}
+	if err := l.extend(); err != nil {
+		l.failAll(err)
+		return
+	}
 	ctx := l.context()
 	scores, err := l.advance(ctx, l.feeds)
 	switch {

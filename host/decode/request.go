@@ -21,6 +21,8 @@ type request struct {
 	pledged int64
 	output  Output
 	parents []int
+	drafter drafter // nil: nothing is drafted
+	drafted int     // positions that the step in flight has after those of the request's rows
 }
 
 // release gives a request's place in the cache back.
@@ -90,6 +92,7 @@ func (l *loop) start(p *pending) (_ *request, err error) {
 	if r.search, err = search.New(o, input); err != nil {
 		return nil, err
 	}
+	r.drafter = l.drafter(p.call, &input)
 	r.own = l.engine.NewSequence()
 	l.pledged += r.pledged
 	return r, nil
@@ -133,6 +136,9 @@ func (r *request) follow() (ended bool, err error) {
 		r.output.FirstToken = time.Now()
 	}
 	r.output.CacheBytes = max(r.output.CacheBytes, r.own.Bytes())
+	if err := r.settle(); err != nil {
+		return false, err
+	}
 	if r.search.Done() {
 		r.output.Hypotheses = r.search.Results()
 		return true, nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opgraft/graft/host/decode/draft"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/search"
 )
@@ -55,7 +56,8 @@ type call struct {
 	late     bool          // the loop waited for next in vain
 	patience time.Duration // how long it waits the next time
 
-	requests int // in flight or to be started again; the loop's
+	requests int        // in flight or to be started again; the loop's
+	odds     draft.Odds // of drafts that were looked up; the loop's
 }
 
 // ahead is how many inputs of a call are read before there is room for them.

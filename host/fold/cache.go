@@ -26,7 +26,10 @@ import (
 // several processes may share the folder.
 type Cache struct {
 	folder string
-	why    error // that there is no folder
+	broken string // the message of a damaged file
+	barred string // that of a folder that cannot be used
+	limit  int64  // of bytes; 0: none
+	why    error  // that there is no folder
 	logger *slog.Logger
 	warned sync.Once
 	swept  sync.Once
@@ -42,7 +45,8 @@ func At(folder string, logger *slog.Logger) *Cache {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Cache{folder: folder, logger: diagnostic.Logger(logger), busy: map[string]chan struct{}{}}
+	return &Cache{folder: folder, broken: "a stored fold is damaged and is computed anew",
+		barred: "folded weights cannot be stored and are computed for every session", logger: diagnostic.Logger(logger), busy: map[string]chan struct{}{}}
 }
 
 // User is the cache in the user's cache folder, graft/folds in it.
@@ -144,14 +148,19 @@ func (c *Cache) load(name string) *Result {
 		return r
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, errDamaged):
-		c.logger.Warn("a stored fold is damaged and is computed anew", "file", c.path(name), "found", err)
-		if err := os.Remove(c.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.unusable(err)
-		}
+		c.remove(name, err)
 	default:
 		c.unusable(err)
 	}
 	return nil
+}
+
+// remove removes a damaged file.
+func (c *Cache) remove(name string, found error) {
+	c.logger.Warn(c.broken, "file", c.path(name), "found", found)
+	if err := os.Remove(c.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.unusable(err)
+	}
 }
 
 // store stores a result. The file appears whole or not at all: it is written under
@@ -182,15 +191,19 @@ func (c *Cache) write(name string, r *Result) error {
 	if err != nil {
 		return err
 	}
-	return f.Commit()
+	if err := f.Commit(); err != nil {
+		return err
+	}
+	c.trim(name)
+	return nil
 }
 
 // beforeRename is where tests end a process.
 var beforeRename = func(string) error { return nil }
 
-// unusable says once that folds are not stored.
+// unusable says once that results are not stored.
 func (c *Cache) unusable(err error) {
 	c.warned.Do(func() {
-		c.logger.Warn("folded weights cannot be stored and are computed for every session", "folder", c.folder, "found", err)
+		c.logger.Warn(c.barred, "folder", c.folder, "found", err)
 	})
 }

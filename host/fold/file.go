@@ -46,6 +46,8 @@ type stored struct {
 	// Size is the bytes of an element. Integers have 8, two's complement.
 	Size    int64 `json:"size"`
 	Integer bool  `json:"integer,omitempty"`
+	// Type is that of a tensor's elements; "" for what a plugin emitted.
+	Type string `json:"type,omitempty"`
 }
 
 // Weights are views of the floating-point constants, valid until Close. Nothing may
@@ -53,7 +55,7 @@ type stored struct {
 func (r *Result) Weights() []Weight {
 	var out []Weight
 	for _, s := range r.layout {
-		if s.Size == int64(float32s) {
+		if s.Size == int64(float32s) && s.Type == "" {
 			out = append(out, Weight{s.Name, s.Shape, view[float32](r, s)})
 		}
 	}
@@ -278,7 +280,11 @@ func (r *Result) accept(start, head, data []byte) error {
 			}
 			n *= d
 		}
-		if s.Size != int64(float32s) && s.Size != int64(float64s) || s.Offset < 0 || s.Offset%alignment != 0 ||
+		known := s.Size == int64(float32s) || s.Size == int64(float64s)
+		if s.Type != "" {
+			known = s.Size > 0 && s.Size == tensor.DType(s.Type).Size()
+		}
+		if !known || s.Offset < 0 || s.Offset%alignment != 0 ||
 			n*s.Size > int64(len(data))-s.Offset {
 			return damaged("%s of shape %v lies at %d of %d bytes", s.Name, s.Shape, s.Offset, len(data))
 		}

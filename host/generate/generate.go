@@ -129,10 +129,14 @@ type Summary struct {
 	NewTokens       int     `json:"new_tokens"` // of the sequences that are returned
 	Steps           int     `json:"steps"`      // of the requests, added up
 	Reorders        int     `json:"reorders"`   // steps after which a request's rows were not those before
+	Drafted         int     `json:"drafted"`    // positions that were drafted, and of them those that were chosen
+	Accepted        int     `json:"accepted"`
 	Seconds         float64 `json:"seconds"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the maximum that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
+	// Weights says what weights are stored as, where some are quantised.
+	Weights *engine.WeightReport `json:"weights,omitempty"`
 	// Skipped is what attention left out, where it may.
 	Skipped *engine.Skipped `json:"skipped,omitempty"`
 	// Scores compare the whole output with references, where there are some.
@@ -178,6 +182,8 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 			}, func(out decode.Output) error {
 				s.Steps += out.Steps
 				s.Reorders += out.Reorders
+				s.Drafted += out.Drafted
+				s.Accepted += out.Accepted
 				for _, h := range out.Hypotheses {
 					s.NewTokens += len(h.Tokens)
 				}
@@ -202,6 +208,9 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
 	if d, ok := g.Device.(*decode.Generator); ok {
 		s.Skipped = d.Skipped()
+		if w := d.Weights(); w.Quantized() {
+			s.Weights = w
+		}
 	}
 	s.BatchSize = g.Batch()
 	return s, err
@@ -255,19 +264,24 @@ func (g *Generator) encode(o search.Options, line string) (*decode.Input, error)
 func (g *Generator) decode(o search.Options, index int, out decode.Output) (Result, error) {
 	r := Result{Index: index, Sequences: []Sequence{}}
 	for _, h := range out.Hypotheses {
-		var ids []int64
-		for _, t := range h.Tokens {
-			// Tokens of times follow the one for none of them, and are no text.
-			if n := o.Speech.NoTimestamps; n != search.NoToken && t > n {
-				continue
-			}
-			ids = append(ids, int64(t))
-		}
-		s, err := g.Tokenizer.Decode(ids, text.DecodeOptions{SkipSpecialTokens: true})
+		s, err := Text(g.Tokenizer, o, h.Tokens)
 		if err != nil {
 			return r, err
 		}
 		r.Sequences = append(r.Sequences, Sequence{Text: s, Score: h.Score, Tokens: h.Tokens, Ended: h.Ended})
 	}
 	return r, nil
+}
+
+// Text is that of tokens that were generated with the options, without special tokens.
+func Text(t *text.Tokenizer, o search.Options, tokens []int32) (string, error) {
+	var ids []int64
+	for _, id := range tokens {
+		// Tokens of times follow the one for none of them, and are no text.
+		if n := o.Speech.NoTimestamps; n != search.NoToken && id > n {
+			continue
+		}
+		ids = append(ids, int64(id))
+	}
+	return t.Decode(ids, text.DecodeOptions{SkipSpecialTokens: true})
 }

@@ -50,6 +50,9 @@ func OriginOf(folder, input string, o search.Options, more map[string]string) (*
 	}
 	v := reflect.ValueOf(o)
 	for i := range v.NumField() {
+		if strings.HasPrefix(v.Type().Field(i).Name, "Draft") {
+			continue // what is drafted changes nothing
+		}
 		origin.Options[snakeCase(v.Type().Field(i).Name)] = fmt.Sprintf("%+v", v.Field(i).Interface())
 	}
 	for _, in := range []string{folder, filepath.Join(folder, "onnx")} {

@@ -13,10 +13,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/score"
 )
 
 // Memory is a size of a side, in bytes, of one generation in a process of its own.
@@ -97,8 +99,10 @@ func generated(a, b *generations.Compared, note func(what, old, now string)) {
 	for _, what := range slices.Sorted(maps.Keys(merged(before, now))) {
 		note(what, absent(before[what], "none"), absent(now[what], "none"))
 	}
+	sameTexts := a.Forced != nil && b.Forced != nil && *a.Forced == *b.Forced
 	if a.A.Name == b.A.Name {
 		layers(&a.A, &b.A, note)
+		predicted(&a.A, &b.A, sameTexts, note)
 	}
 	for i := range a.Sides {
 		x := &a.Sides[i]
@@ -109,7 +113,34 @@ func generated(a, b *generations.Compared, note func(what, old, now string)) {
 		note("sequences of "+x.Name+" that are a's", equal(x), equal(y))
 		note("new tokens of "+x.Name, fmt.Sprint(x.NewTokens), fmt.Sprint(y.NewTokens))
 		layers(&x.Side, &y.Side, note)
+		predicted(&x.Side, &y.Side, sameTexts, note)
+		if p, q := x.Divergence, y.Divergence; sameTexts && p != nil && q != nil {
+			note("mean KL divergence of "+x.Name+" from a", divergent(p), divergent(q))
+			note("greedy tokens of "+x.Name+" that are a's", fmt.Sprintf("%d of %d", p.EqualGreedy, p.Tokens), fmt.Sprintf("%d of %d", q.EqualGreedy, q.Tokens))
+		}
 	}
+}
+
+// predicted notes what a side makes of texts that are the same in both results.
+func predicted(x, y *generations.Side, sameTexts bool, note func(what, old, now string)) {
+	if p, q := x.Likelihood, y.Likelihood; sameTexts && p != nil && q != nil {
+		note("perplexity of "+x.Name, fmt.Sprintf("%.5g", p.Perplexity), fmt.Sprintf("%.5g", q.Perplexity))
+	}
+	if p, q := x.Scores, y.Scores; p != nil && q != nil {
+		note("scores of "+x.Name, scores(p), scores(q))
+	}
+}
+
+// divergent is a mean divergence in words: what rounding makes of an exact side is one of them.
+func divergent(d *divergence.Divergence) string {
+	if d.KLMean < 1e-9 {
+		return "below 1e-9"
+	}
+	return fmt.Sprintf("%.2e", d.KLMean)
+}
+
+func scores(s *score.Scores) string {
+	return fmt.Sprintf("ROUGE-L %.4f, BLEU %.2f, WER %.4f", s.ROUGEL, s.BLEU, s.WER)
 }
 
 func equal(b *generations.Against) string { return fmt.Sprintf("%d of %d", b.Equal, b.Sequences) }

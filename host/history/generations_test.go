@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -26,10 +28,14 @@ func generation(a side, sides ...side) *generations.Compared {
 	}
 	c := &generations.Compared{SchemaVersion: 3, Subject: generations.Subject{Model: "/models/bart", Batch: 1, InputTokens: 8, InputsSHA256: strings.Repeat("1", 64), Search: []byte(`{"num_beams":2}`)},
 		Rounds: 15, A: of(a), Environment: result(a).Environment}
+	c.Forced = &generations.Forced{Over: generations.OverInputs, Texts: 1, Tokens: 99, SHA256: "1"}
+	c.A.Likelihood, c.A.Scores = &divergence.Likelihood{Perplexity: 12}, &score.Scores{BLEU: 20}
 	for _, x := range sides {
 		b := generations.Against{Side: of(x), Outcome: generations.Outcome{NewTokens: 64, Equal: 2, Sequences: 2}}
 		b.Attention = []rewrite.LayerStrategy{{Node: "Softmax_0", Type: "self", Strategy: plan.KeysValues, Plugin: "flash-decode"}}
 		b.Speedup = statistics.SpeedupOf(c.A.Seconds, b.Seconds)
+		b.Likelihood, b.Scores = &divergence.Likelihood{Perplexity: 12}, &score.Scores{BLEU: 20}
+		b.Divergence = &divergence.Divergence{Tokens: 99, EqualGreedy: 99, KLMean: 1e-12}
 		c.Sides = append(c.Sides, b)
 	}
 	return c
@@ -64,6 +70,16 @@ func TestGenerationsCompared(t *testing.T) {
 			s.Speedup = statistics.SpeedupOf(r.Generations.A.Seconds, s.Seconds)
 		}, times: "none ~ auto +10 none ~ auto +100 none ~ auto ~", gains: "auto -9 auto -50 auto ~"},
 		{name: "tokens", to: func(r *Record) { r.Generations.Sides[0].Equal = 1 }, times: none, gains: decided, changed: []string{"sequences of auto that are a's"}},
+		{name: "perplexity", to: func(r *Record) {
+			r.Generations.Sides[0].Likelihood, r.Generations.Sides[0].Scores = &divergence.Likelihood{Perplexity: 13}, &score.Scores{BLEU: 19}
+		}, times: none, gains: decided, changed: []string{"perplexity of auto", "scores of auto"}},
+		{name: "divergence", to: func(r *Record) {
+			r.Generations.Sides[0].Divergence = &divergence.Divergence{Tokens: 99, EqualGreedy: 98, KLMean: 1e-3}
+		}, times: none, gains: decided, changed: []string{"mean KL divergence of auto from a", "greedy tokens of auto that are a's"}},
+		{name: "divergence of rounding", to: func(r *Record) { r.Generations.Sides[0].Divergence.KLMean = 3e-12 }, times: none, gains: decided},
+		{name: "perplexity of other texts", to: func(r *Record) {
+			r.Generations.Forced.SHA256, r.Generations.Sides[0].Likelihood = "2", &divergence.Likelihood{Perplexity: 13}
+		}, times: none, gains: decided},
 		{name: "beams", to: func(r *Record) { r.Generations.Search = []byte(`{"num_beams": 4}`) }, times: none, gains: decided, changed: []string{"option num_beams"}, notes: 1, not: "the inputs or the search differ"},
 		{name: "inputs", to: func(r *Record) { r.Generations.InputsSHA256 = strings.Repeat("2", 64) }, times: none, gains: decided, changed: []string{"inputs"}, notes: 1, not: "the inputs or the search differ"},
 		{name: "the same search, written otherwise", to: func(r *Record) { r.Generations.Search = []byte(` { "num_beams" : 2 } `) }, times: none, gains: decided},

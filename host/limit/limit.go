@@ -9,6 +9,7 @@ const (
 	Batch      = 65536     // requests in flight
 	Beams      = 1024      // of a request, and sequences that it returns
 	Tokens     = 16 << 20  // of a sequence
+	Drafts     = 1024      // tokens drafted for a step
 	Cache      = 1 << 50   // bytes of a KV cache
 	Line       = 1 << 30   // bytes of a line of input
 	Config     = 16 << 20  // bytes of a configuration file

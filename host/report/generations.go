@@ -24,7 +24,7 @@ func Generations(c *generations.Compared, o Options) ([]byte, error) {
 	}
 	p := &page{Title: filepath.Base(c.Model)}
 	f.verdict(p)
-	for _, part := range []func() (*section, error){f.speed, f.times, f.tokens, f.memory, f.plan, func() (*section, error) { return f.subject(o) }} {
+	for _, part := range []func() (*section, error){f.speed, f.times, f.tokens, f.texts, f.memory, f.plan, func() (*section, error) { return f.subject(o) }} {
 		one, err := part()
 		if err != nil {
 			return nil, fmt.Errorf("writing the report: %w", err)

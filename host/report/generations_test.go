@@ -1,12 +1,15 @@
 package report
 
 import (
+	"math"
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/comparison/generations"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -25,11 +28,18 @@ func generated(sides ...string) *generations.Compared {
 	}
 	c := &generations.Compared{SchemaVersion: 3, Subject: generations.Subject{Model: "/models/bart", Batch: 2, InputTokens: 128}, Rounds: 3, A: side("none", 2), Environment: example(small).Environment}
 	c.A.Attention = nil
+	c.Forced = &generations.Forced{Over: generations.OverInputs, Texts: 3, Tokens: 999, Left: 12, Window: 64, Stride: 32}
+	c.A.Likelihood, c.A.Scores = &divergence.Likelihood{Perplexity: 12.345, NLL: 2.5}, &score.Scores{ROUGE1: 0.5}
 	for i, name := range sides {
 		b := generations.Against{Side: side(name, 1.5-0.4*float64(i)), Outcome: generations.Outcome{NewTokens: 128, MinDistinct: 31, ReorderShare: 0.4375, Equal: 8, Sequences: 8}}
 		b.Speedup, b.DecodeSpeedup = statistics.SpeedupOf(c.A.Seconds, b.Seconds), statistics.SpeedupOf(c.A.TTFTSeconds, b.TTFTSeconds)
+		b.Likelihood = &divergence.Likelihood{Perplexity: 12.345678 + float64(i), NLL: 2.5}
+		b.Divergence = &divergence.Divergence{Tokens: 999, KLMean: 1.25e-12, KLP99: 3.5e-11, KLMax: 4e-10, EqualGreedy: 999, PerplexityRatio: 1.0000321, RatioCI95: [2]float64{0.9999876, 1.0000766}}
+		b.Scores = &score.Scores{ROUGE1: 0.4567891, ROUGE2: 0.2, ROUGEL: 0.3, BLEU: 23.456}
 		if i > 0 && i == len(sides)-1 {
 			b.Equal = 5
+			b.Divergence.EqualGreedy, b.Divergence.KLMax = 990, math.MaxFloat64
+			b.Divergence.First = &divergence.Difference{Text: 2, Token: 17, A: divergence.Choice{Token: 5, Text: hostile, Probability: 0.4, Other: 0.3}, B: divergence.Choice{Token: 6, Probability: 0.5}}
 		}
 		c.Sides = append(c.Sides, b)
 	}
@@ -59,6 +69,14 @@ func TestGenerations(t *testing.T) {
 		}
 		numbers(t, v, data)
 		drawnWell(t, v, c.dark)
+		for _, part := range []string{"999 tokens of 3 texts", "windows of 64 tokens, 32 apart", "12 more tokens were left out", "ROUGE-L"} {
+			if !strings.Contains(string(page), part) {
+				t.Errorf("the page has no %q", part)
+			}
+		}
+		if told := strings.Contains(string(page), "token 18 of text 3: token 6, where a has "); told == c.right {
+			t.Errorf("the first other token is told: %v", told)
+		}
 		if want := "bart: " + c.verdict; v.Title != want || !strings.Contains(string(page), c.answer) || g.OK() != c.right {
 			t.Errorf("title %q, want %q; %q is there: %v", v.Title, want, c.answer, strings.Contains(string(page), c.answer))
 		}

@@ -30,6 +30,9 @@ func gate(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) (bool, error) {
 	if n.Input(normOperand) != nil {
 		attributes = append(attributes, "norm_epsilon", float64(n.Float("norm_epsilon", 1e-5)))
 	}
+	if a := n.Attr("activations"); a != nil { // of weights that are integers
+		attributes = append(attributes, "activations", string(a.S))
+	}
 	gated, err := r.node(g, n.Proto.GetDomain(), n.Proto.GetOpType(), n.In, []string{g.FreshName("graft_gated")}, attributes...)
 	if err != nil {
 		return false, err

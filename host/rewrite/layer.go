@@ -111,6 +111,9 @@ func (l *Layer) Forget() {
 // selfFold is the fold of a layer of self attention.
 func (d *Decoder) selfFold(l *Layer, _ []*Layer) (_ *Fold, err error) {
 	b := l.block
+	if l.inputs != plan.KeysValues && d.queryBiasOfBlock(b) != nil {
+		return nil, refuse("its queries add numbers of their own to scores, which operators over keys and values take alone")
+	}
 	switch l.inputs {
 	case plan.Keys:
 		a := b.Attention

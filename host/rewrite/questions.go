@@ -74,9 +74,12 @@ func (d *Decoder) Questions(self plan.Strategy) []Question {
 		if b.Wiring == nil || b.Attention == nil {
 			continue
 		}
-		if names := maskNames(b); names != nil {
+		if names := d.maskNames(b); names != nil {
 			for _, at := range d.maskLengths(b) {
 				list.add(Question{names, at})
+			}
+			if d.takesPrefix() {
+				list.add(Question{names, d.prefixLengths()})
 			}
 		}
 		if b.Attention.Type != "cross" && self == plan.Keys {
@@ -90,12 +93,9 @@ func (d *Decoder) Questions(self plan.Strategy) []Question {
 }
 
 // maskNames are the values that say what a block's queries see, nil for none.
-func maskNames(b *blocks.Block) (names []string) {
-	for _, bias := range b.Wiring.Biases {
-		names = append(names, bias.Value.Name)
-	}
-	if b.Wiring.BoolMask != nil {
-		names = append(names, b.Wiring.BoolMask.Name)
+func (d *Decoder) maskNames(b *blocks.Block) (names []string) {
+	for _, v := range d.hiding(b) {
+		names = append(names, v.Name)
 	}
 	return names
 }

@@ -16,6 +16,7 @@ import (
 const (
 	PositionsInput = "graft.positions" // int64 (T, 1): the position of each row's token
 	SelectInput    = "graft.select"    // int64 (R): the rows whose scores are wanted
+	LinesInput     = "graft.lines"     // int64 (T): each row's line of tables in which prompts have others than what follows them
 )
 
 // PoolInputs are the inputs by which a graph attends over one pool of the host's.
@@ -62,6 +63,9 @@ type Engine struct {
 	Tokens    string // the input of tokens, int64 (T, 1)
 	Logits    string // the output of scores, float32 (R, 1, V) or (R, V)
 	Positions bool   // PositionsInput is read
+	// Prefix says that tokens of a prompt see all of it. Lines says that LinesInput is read: a token of a prompt looks up its
+	// position, another one the decoder's Positions more.
+	Prefix, Lines bool
 	// Floats of a block of each pool; 0 for one that is not read.
 	Self, Prompt, Cross, Encoder int64
 	EncoderWidth                 int64 // of a row in the encoder's pool; 0 where there is none
@@ -96,8 +100,12 @@ type Decoder struct {
 	// Steps says that the graph is meant for one query after its past: that it hides nothing of what comes after a
 	// query is then no statement about several.
 	Steps bool
+	// Placeholder says that the last token of a run is one in whose place the next is predicted, and that others do not see.
+	Placeholder bool
 	// Answers are to what Questions asked, and to what Attended.Questions did.
 	Answers Answers
+
+	own map[*graph.Value]*queryBias // terms of scores that were looked at, by value; nil for those that are the same for all queries
 }
 
 // Attended is a decoder whose attention reads the host's pools. It is not committed to
@@ -151,13 +159,14 @@ func (a *Attended) Finish() (*Engine, error) {
 type stateful struct {
 	*rewriter
 	*Decoder
-	engine *Engine
-	inputs map[string]*graph.Value // new ones
-	data   map[*graph.Value]bool   // inputs whose content lengths do not tell
-	logits *graph.Value
-	tokens *graph.Value
-	biases biasTables
-	angles map[*graph.Value]*graph.Value // tables of rotary embeddings
+	engine  *Engine
+	inputs  map[string]*graph.Value // new ones
+	data    map[*graph.Value]bool   // inputs whose content lengths do not tell
+	logits  *graph.Value
+	tokens  *graph.Value
+	ordered bool // a layer hides what comes after a token of a prompt
+	biases  biasTables
+	angles  map[*graph.Value]*graph.Value // tables of rotary embeddings
 	// attended are the results of attention with their lengths, which nothing but
 	// the rewrite knows.
 	attended []*onnx.ValueInfo
@@ -208,7 +217,7 @@ func (d *Decoder) Check() error {
 		if err := servable(b); err != nil {
 			return fmt.Errorf("%s: %w", b.Node, err)
 		}
-		for _, v := range b.Wiring.Hiding() {
+		for _, v := range d.hiding(b) {
 			if in := d.made(v, data, map[*graph.Value]bool{}); in != nil {
 				return fmt.Errorf("%s: its mask depends on what input %s holds, which an engine cannot feed", b.Node, in.Name)
 			}

@@ -18,8 +18,9 @@ type biasTables map[string]*biasTable
 
 // biasTable is what a mask comes to where each query sees what is not after it.
 type biasTable struct {
-	value  *graph.Value // (heads, distances), added to scores; nil for nothing
+	value  *graph.Value // (heads, distances), added to scores, or (rows, heads, distances); nil for nothing
 	window int64        // how many positions a query sees, itself included; 0: all
+	prefix bool         // tokens of a prompt see all of it
 }
 
 // maskKey tells what a block adds to scores and hides of them.
@@ -40,18 +41,30 @@ func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 		if s.sees(b) && !s.Steps {
 			return nil, errors.New("a query sees keys that come after it")
 		}
-		return nil, nil
+		return nil, s.agree(false)
 	}
 	key := maskKey(w)
 	if table, ok := s.biases[key]; ok {
 		return table.value, nil
 	}
-	list, window, err := s.biasTable(b)
+	list, own, table, err := s.biasTable(b)
 	if err != nil {
 		return nil, err
 	}
-	table := &biasTable{window: window}
-	if list != nil {
+	if err := s.agree(table.prefix); err != nil {
+		return nil, err
+	}
+	if table.prefix && (list != nil || own != nil || s.windowBeside(b, table) > 0) {
+		return nil, errors.New("tokens of a prompt see all of it, and scores depend on distances besides, of which an engine knows those to earlier keys alone")
+	}
+	switch q := s.queryBiasOfBlock(b); {
+	case q != nil && list != nil:
+		return nil, errors.New("its queries add numbers of their own to scores, and a bias is added besides")
+	case q != nil:
+		if table.value, err = s.ownBias(q, own, b.Attention.Heads); err != nil {
+			return nil, err
+		}
+	case list != nil:
 		distances := len(list) / int(b.Attention.Heads)
 		table.value = s.main.AddInitializer(graph.FloatTensor("graft_position_bias", []int64{b.Attention.Heads, int64(distances)}, list...))
 	}
@@ -73,7 +86,7 @@ func (d *Decoder) Sees() bool { return slices.ContainsFunc(d.Report.Blocks, d.se
 func (d *Decoder) HidesQuestions() []Question {
 	var list questions
 	for _, b := range d.Report.Blocks {
-		if names := maskNames(b); names != nil && b.Attention.Type != "cross" {
+		if names := d.maskNames(b); names != nil && b.Attention.Type != "cross" {
 			list.add(Question{names, d.hidesLengths()})
 		}
 	}
@@ -95,7 +108,7 @@ func (d *Decoder) Hides(layers int) bool {
 		if max(w.Window, b.Attention.Window) > 0 {
 			return false
 		}
-		if maskNames(b) == nil {
+		if d.maskNames(b) == nil {
 			if !w.Causal {
 				return false
 			}
@@ -135,7 +148,10 @@ func (d *Decoder) SelfLayers() (n int) {
 // windowOf is how many positions a query of a block of self attention sees, 0 for all: what
 // its mask shows, which bias has evaluated, and what its operator applies beside it.
 func (s *stateful) windowOf(b *blocks.Block) int64 {
-	table := s.biases[maskKey(b.Wiring)]
+	return s.windowBeside(b, s.biases[maskKey(b.Wiring)])
+}
+
+func (s *stateful) windowBeside(b *blocks.Block, table *biasTable) int64 {
 	switch own := b.Wiring.Window; {
 	case table == nil:
 		return max(b.Attention.Window, own)
@@ -147,13 +163,17 @@ func (s *stateful) windowOf(b *blocks.Block) int64 {
 }
 
 // biasTable evaluates a block's mask and bias: (heads, distances), or nil when
-// the bias is zero wherever a key is seen; and the window of what is seen.
-func (s *stateful) biasTable(b *blocks.Block) ([]float32, int64, error) {
+// the bias is zero wherever a key is seen; the buckets of distances of biases that queries make for themselves, nil for none; and what is seen.
+func (s *stateful) biasTable(b *blocks.Block) (_ []float32, own []int64, _ *biasTable, _ error) {
 	heads, longest := b.Attention.Heads, s.Positions
 	ats := s.maskLengths(b)
 	last, err := s.seen(b, ats[0])
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, nil, err
+	}
+	numbers := &buckets{}
+	if q := s.queryBiasOfBlock(b); q != nil {
+		numbers.count = q.count
 	}
 	window := int64(0)
 	for d := range longest {
@@ -163,7 +183,7 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, int64, error) {
 		}
 	}
 	if _, seen := last.at(0, 0, longest-1); !seen {
-		return nil, 0, errors.New("a query does not see its own key")
+		return nil, nil, nil, errors.New("a query does not see its own key")
 	}
 	table := make([]float32, heads*longest)
 	relative := false
@@ -171,20 +191,29 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, int64, error) {
 		for d := range longest {
 			x, seen := last.at(h, 0, longest-1-d)
 			if seen != (window == 0 || d < window) {
-				return nil, 0, fmt.Errorf("its mask, seen from the last position, hides keys from distance %d on, and distance %d of head %d is seen=%t: that is no window", window, d, h, seen)
+				return nil, nil, nil, fmt.Errorf("its mask, seen from the last position, hides keys from distance %d on, and distance %d of head %d is seen=%t: that is no window", window, d, h, seen)
 			}
 			if seen {
 				table[h*longest+d] = x
 				relative = relative || x != 0
+				if err := numbers.read(last, h, 0, longest-1-d, d); err != nil {
+					return nil, nil, nil, err
+				}
 			}
 		}
 	}
 	// The same must hold for queries in the middle, or it is no function of the distance.
+	found := &biasTable{window: window}
 	for _, at := range ats[1:] {
 		few, err := s.seen(b, at)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, nil, err
 		}
+		prefix, err := s.prefix(b, few, at)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		found.prefix = found.prefix || prefix > 0
 		for h := range heads {
 			for i := range at.New {
 				// What is added to all scores of a query alike does not count.
@@ -197,20 +226,73 @@ func (s *stateful) biasTable(b *blocks.Block) ([]float32, int64, error) {
 					d := at.Past + i - j
 					switch {
 					case d < 0 && b.Wiring.Causal: // the operator hides it
+					case j < prefix && i < prefix && seen && x == 0: // of a prompt that sees all of itself
 					case seen != (d >= 0 && (window == 0 || d < window)):
-						return nil, 0, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen, at.Past+i)
+						return nil, nil, nil, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen, at.Past+i)
 					case seen && d >= 0 && !near(x-same, table[h*longest+d]):
-						return nil, 0, fmt.Errorf("its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
+						return nil, nil, nil, fmt.Errorf("its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
 							d, x-same, table[h*longest+d])
+					case seen && d >= 0:
+						if err := numbers.read(few, h, i, j, d); err != nil {
+							return nil, nil, nil, err
+						}
 					}
 				}
 			}
 		}
 	}
+	own = numbers.shortened()
 	if !relative {
-		return nil, window, nil
+		return nil, own, found, nil
 	}
-	return shortened(table, heads, longest), window, nil
+	return shortened(table, heads, longest), own, found, nil
+}
+
+// agree notes whether tokens of a prompt see all of it in a layer: in all layers they do, or in none.
+func (s *stateful) agree(prefix bool) error {
+	s.ordered, s.engine.Prefix = s.ordered || !prefix, s.engine.Prefix || prefix
+	if s.ordered && s.engine.Prefix {
+		return errors.New("tokens of a prompt see all of it in some layers and what is before them in others")
+	}
+	return nil
+}
+
+// takesPrefix reports a decoder whose prompts may see all of themselves: one alone, without an encoder.
+func (d *Decoder) takesPrefix() bool {
+	return d.SelfLayers() == len(d.Report.Blocks) && d.Positions > 8
+}
+
+// prefixLengths are those at which tokens after a past must see what is before them alone.
+func (d *Decoder) prefixLengths() Lengths { return Lengths{Past: 2, New: 5, Encoder: 1} }
+
+// prefix is the number of tokens of a prompt that see each other whatever their order, while tokens after a past do not; 0 where each sees
+// those before it alone. The placeholder after it is none of them.
+func (s *stateful) prefix(b *blocks.Block, m *mask, at Lengths) (int64, error) {
+	n := at.New
+	if s.Placeholder {
+		n--
+	}
+	if at.Past > 0 || n < 2 || b.Wiring.Causal || !s.takesPrefix() {
+		return 0, nil
+	}
+	if _, later := m.at(0, 0, n-1); !later {
+		return 0, nil
+	}
+	at = s.prefixLengths()
+	m, err := s.seen(b, at)
+	if err != nil {
+		return 0, err
+	}
+	for h := range b.Attention.Heads {
+		for i := range at.New {
+			for j := range at.Past + at.New {
+				if _, seen := m.at(h, i, j); seen != (j <= at.Past+i) {
+					return 0, nil
+				}
+			}
+		}
+	}
+	return n, nil
 }
 
 // near allows for the rounding of a difference.
@@ -240,7 +322,7 @@ found:
 
 // nothingHidden checks that a block of cross attention sees every key of its row.
 func (s *stateful) nothingHidden(b *blocks.Block) error {
-	if maskNames(b) == nil {
+	if s.maskNames(b) == nil {
 		return nil
 	}
 	at := s.maskLengths(b)[0]
@@ -261,6 +343,7 @@ func (s *stateful) nothingHidden(b *blocks.Block) error {
 // mask is the evaluated terms of a bias, and visibility, of a block.
 type mask struct {
 	terms    []term
+	own      *Evaluated // buckets of biases that queries make for themselves
 	boolean  *Evaluated
 	inverted bool
 }
@@ -274,13 +357,20 @@ type term struct {
 func (s *stateful) seen(b *blocks.Block, at Lengths) (*mask, error) {
 	w := b.Wiring
 	m := &mask{inverted: w.BoolMaskInverted}
-	values, err := s.Answers.of(Question{maskNames(b), at})
+	values, err := s.Answers.of(Question{s.maskNames(b), at})
 	if err != nil {
 		return nil, fmt.Errorf("its mask cannot be evaluated: %w", err)
 	}
 	for i, b := range w.Biases {
 		if b.Windows {
 			return nil, errors.New("its mask lies over windows of images")
+		}
+		if s.queryBiasOf(b) != nil {
+			if m.own != nil {
+				return nil, errors.New("its queries add two biases of their own to scores")
+			}
+			m.own = &values[i]
+			continue
 		}
 		m.terms = append(m.terms, term{&values[i], float32(b.Factor)})
 	}

@@ -97,6 +97,9 @@ func (a *Attended) Questions() []Question {
 		}
 		whole, few, later := a.s.lengthsOf()
 		ats := []Lengths{whole, few, later}
+		if a.s.engine.Prefix {
+			ats = append(ats, a.s.afterPromptLengths())
+		}
 		if a.s.isNumber(v) {
 			ats = append(ats, a.s.pasts()...)
 		}

@@ -98,19 +98,27 @@ func (s *stateful) tabulate(v *graph.Value, rank int) (*table, error) {
 			line *= d
 		}
 	}
-	for i := range line {
-		if whole.Data[later*line+i] != one.Data[i] {
-			return nil, fmt.Errorf("position %d after a past is not position %d of a sequence without one", later, later)
+	data, after, number := whole.Data, whole.Data, s.positionRows
+	if s.engine.Prefix {
+		if after, err = s.afterPrompt(v, whole, line); err != nil {
+			return nil, err
+		}
+		if !slices.Equal(whole.Data[line:(longest-1)*line], after[line:(longest-1)*line]) {
+			data, number = slices.Concat(whole.Data, after), s.lineRows
 		}
 	}
-	if !joined {
-		dims[0], dims[axis] = longest, 1
+	if !slices.Equal(after[later*line:(later+1)*line], one.Data[:line]) {
+		return nil, fmt.Errorf("position %d after a past is not position %d of a sequence without one", later, later)
 	}
-	lines, err := s.constant(v, "graft_positions", dims, whole.Data)
+	if !joined {
+		dims[axis] = 1
+	}
+	dims[0] = int64(len(data)) / line
+	lines, err := s.constant(v, "graft_positions", dims, data)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.positionRows()
+	rows, err := number()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 // Package score says how close outputs come to references: ROUGE, as the Python
-// package rouge_score computes it without a stemmer, and BLEU, as sacrebleu does
-// with its tokenizer 13a and exponential smoothing.
+// package rouge_score computes it without a stemmer, BLEU, as sacrebleu does
+// with its tokenizer 13a and exponential smoothing, and the word error rate, as jiwer does.
 package score
 
 import "fmt"
@@ -16,6 +16,9 @@ type Scores struct {
 	// BLEU is from 0 to 100, of all lines together (Papineni et al. 2002, "BLEU: a
 	// method for automatic evaluation of machine translation").
 	BLEU float64 `json:"bleu"`
+	// WER is the word error rate, of all lines together: words to insert, remove or replace, over those of the references.
+	// Words are what white space divides, as they are written. 0 is best; outputs that are longer than their references can be above 1.
+	WER float64 `json:"wer"`
 }
 
 // Of compares each output with the reference of the same number.
@@ -28,15 +31,17 @@ func Of(outputs, references []string) (*Scores, error) {
 		return s, nil
 	}
 	var counts bleuCounts
+	var errs wer
 	for i, output := range outputs {
 		a, b := rougeTokens(output), rougeTokens(references[i])
 		s.ROUGE1 += rougeN(a, b, 1)
 		s.ROUGE2 += rougeN(a, b, 2)
 		s.ROUGEL += rougeL(a, b)
 		counts.add(bleuTokens(output), bleuTokens(references[i]))
+		errs.add(words(output), words(references[i]))
 	}
 	n := float64(len(outputs))
 	s.ROUGE1, s.ROUGE2, s.ROUGEL = s.ROUGE1/n, s.ROUGE2/n, s.ROUGEL/n
-	s.BLEU = counts.score()
+	s.BLEU, s.WER = counts.score(), errs.rate()
 	return s, nil
 }

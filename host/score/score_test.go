@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestScoresEqualPython compares with what rouge_score and sacrebleu gave
+// TestScoresEqualPython compares with what rouge_score, sacrebleu and jiwer gave
 // (testdata/expected.py).
 func TestScoresEqualPython(t *testing.T) {
 	data, err := os.ReadFile("testdata/expected.json")
@@ -38,7 +38,7 @@ func TestScoresEqualPython(t *testing.T) {
 			continue
 		}
 		for name, v := range map[string][2]float64{
-			"rouge1": {got.ROUGE1, c.ROUGE1}, "rouge2": {got.ROUGE2, c.ROUGE2}, "rougeL": {got.ROUGEL, c.ROUGEL}, "bleu": {got.BLEU / 100, c.BLEU / 100},
+			"rouge1": {got.ROUGE1, c.ROUGE1}, "rouge2": {got.ROUGE2, c.ROUGE2}, "rougeL": {got.ROUGEL, c.ROUGEL}, "bleu": {got.BLEU / 100, c.BLEU / 100}, "wer": {got.WER, c.WER},
 		} {
 			if !(math.Abs(v[0]-v[1]) < 1e-12) {
 				t.Errorf("%s: %s is %.15g, %v give %.15g", c.Name, name, v[0], expected.MadeBy, v[1])

@@ -60,7 +60,7 @@ func ChangeOf(oldA, oldB, newA, newB []float64) Speedup {
 			above++
 		}
 	}
-	s.CI95 = [2]float64{quantile(ratios, 0.025), quantile(ratios, 0.975)}
+	s.CI95 = [2]float64{Quantile(ratios, 0.025), Quantile(ratios, 0.975)}
 	s.P = min(1, 2*float64(min(below, above)+1)/float64(len(ratios)+1))
 	s.Significant = s.P < significance && (s.CI95[0] > 1 || s.CI95[1] < 1)
 	return s

@@ -36,10 +36,10 @@ func SpeedupOf(a, b []float64) Speedup {
 }
 
 // Median is the middle of a list; NaN of nothing.
-func Median(list []float64) float64 { return quantile(list, 0.5) }
+func Median(list []float64) float64 { return Quantile(list, 0.5) }
 
-// quantile interpolates linearly between the nearest ranks; NaN of nothing.
-func quantile(list []float64, q float64) float64 {
+// Quantile interpolates linearly between the nearest ranks; NaN of nothing.
+func Quantile(list []float64, q float64) float64 {
 	if len(list) == 0 {
 		return math.NaN()
 	}
@@ -68,7 +68,7 @@ func bootstrap(a, b []float64) [2]float64 {
 		}
 		ratios[i] = Median(ra) / Median(rb)
 	}
-	return [2]float64{quantile(ratios, 0.025), quantile(ratios, 0.975)}
+	return [2]float64{Quantile(ratios, 0.025), Quantile(ratios, 0.975)}
 }
 
 // uTest is the two-sided p-value of the Mann-Whitney U-test in its normal

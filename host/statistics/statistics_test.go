@@ -60,14 +60,14 @@ func times(r *rand.Rand, n int, scale float64) []float64 {
 func TestQuantile(t *testing.T) {
 	list := []float64{40, 10, 30, 20}
 	for q, want := range map[float64]float64{0: 10, 0.25: 17.5, 0.5: 25, 0.9: 37, 1: 40} {
-		if got := quantile(list, q); math.Abs(got-want) > 1e-12 {
+		if got := Quantile(list, q); math.Abs(got-want) > 1e-12 {
 			t.Errorf("quantile %g is %g, want %g", q, got, want)
 		}
 	}
 	if !slices.Equal(list, []float64{40, 10, 30, 20}) {
 		t.Errorf("the list was reordered to %v", list)
 	}
-	if got := quantile([]float64{3}, 0.9); got != 3 {
+	if got := Quantile([]float64{3}, 0.9); got != 3 {
 		t.Errorf("quantile of one is %g, want 3", got)
 	}
 	if got := Median(nil); !math.IsNaN(got) {

@@ -7,7 +7,7 @@
 //   s[j]   = scale * dot(query[g, i, h], key[j, h / (heads / kv_heads)])
 //   s[j]   = softcap * tanh(s[j] / softcap)                       where softcap > 0
 //   s[j]   = mask ? s[j] : mask_fill, and + bias, in the order that mask_after_bias names
-//   s[j]   = s[j] + distance_bias[h, min(d, distances - 1)]       where there is one
+//   s[j]   = s[j] + distance_bias[h, min(d, distances - 1)]       where there is one, or one a row
 //   s[j]   = -inf                 where j is beyond the group's length or key_limit, or d < 0 and
 //                                 causal, or d >= window > 0, or j's slot is out of bounds
 //   output = softmax(s) * values
@@ -93,8 +93,9 @@ struct Problem {
   Input mask;  // likewise, bytes
   float mask_fill = -std::numeric_limits<float>::infinity();
   bool mask_after_bias = false;
-  const float* distance_bias = nullptr;  // [heads, distances]
+  const float* distance_bias = nullptr;  // [heads, distances], or [rows, heads, distances]
   int64_t distances = 0;
+  int64_t distance_bias_stride = 0;  // floats from row to row; 0: the same for all rows
   // A row whose every score is -inf gives NaN, as a softmax does, or zeros. One that sees no key at
   // all because there is none gives zeros.
   bool zero_masked_rows = false;

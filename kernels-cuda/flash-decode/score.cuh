@@ -60,7 +60,8 @@ GRAFT_DEVICE float Masked(const Problem& p, const Tile& tile, int32_t token, int
     int64_t distance = tile.Position(token) - position;
     if (distance > p.distances - 1) distance = p.distances - 1;
     if (distance < 0) distance = 0;
-    s = Biased(s, p.distance_bias[head * p.distances + distance]);
+    const int64_t row = (int64_t{tile.first_row} + token) * p.distance_bias_stride;
+    s = Biased(s, p.distance_bias[row + head * p.distances + distance]);
   }
   return s;
 }

@@ -9,6 +9,7 @@ of expected tokens serves them all.
 
 import argparse
 import gzip
+import importlib
 import io
 import json
 import os
@@ -115,6 +116,10 @@ def write(folder, model, directory):
     import generation_families
     import optimum_export
 
+    own = generation_families.own_export(model.config.model_type)
+    if own:
+        importlib.import_module(own).export(model, directory)
+        return
     if folder.task == "merge":
         optimum_export.merge(model, directory, "text-generation")
         return
@@ -159,6 +164,7 @@ def dump(value):
 
 
 def run(name):
+    import generation_families
     import generation_subjects
     import scale
 
@@ -170,6 +176,7 @@ def run(name):
     for old in target.iterdir():
         old.unlink()
     config, generation = generation_subjects.published(folder.subject, model)
+    own = generation_families.own_export(model.config.model_type)
     with tempfile.TemporaryDirectory() as scratch:
         write(folder, model, Path(scratch))
         for file in folder.files:
@@ -179,10 +186,10 @@ def run(name):
             print(f"{name}/{file}: {parameters} of {len(drawn)} parameters, {len(packed)} bytes")
     (target / "config.json").write_text(dump(config))
     (target / "generation_config.json").write_text(dump(generation))
-    record(name, folder)
+    record(name, folder, ("transformers", "torch", "onnx") if own else ("optimum-onnx", "transformers", "torch", "onnx"))
 
 
-def record(name, folder):
+def record(name, folder, packages):
     import generation_subjects
 
     path = SMALL / "manifest.json"
@@ -193,7 +200,7 @@ def record(name, folder):
         "model": folder.subject,
         "files": list(folder.files),
         **({} if folder.subject in generation_subjects.SUBJECTS else {"family": True}),
-        "made_by": {p: version(p) for p in ("optimum-onnx", "transformers", "torch", "onnx")},
+        "made_by": {p: version(p) for p in packages},
     })
     entries.sort(key=lambda e: e["name"])
     path.write_text(json.dumps({"schema_version": 1, "folders": entries}, indent=1) + "\n")

@@ -13,6 +13,7 @@ from transformers import (
     AutoModelForSpeechSeq2Seq,
 )
 
+import unilm  # registers its classes
 from generation_subjects import SIGNS, Subject
 
 EMBEDDING = r"(embed_tokens|wte|word_embeddings|embed_in|shared|tok_embeddings)$"
@@ -50,6 +51,12 @@ def reader(kind, gains=READING, start=2, prefix=(0,), **fields):
     return Subject(AutoModelForSeq2SeqLM, config, given, gains, tokens=config.vocab_size, prefix=prefix, suffix=(fields["eos_token_id"],))
 
 
+def prefixed(kind, gains, **fields):
+    """A decoder whose prompt, between two tokens, sees all of itself."""
+    config = AutoConfig.for_model(kind, **ENDS, **fields)
+    return Subject(AutoModelForCausalLM, config, ENDS, gains, tokens=config.vocab_size, prefix=(1,), suffix=(ENDS["eos_token_id"],))
+
+
 def viewer(encoder, decoder, gains=READING, start=2, **ends):
     """An encoder of pixels with its decoder, each as a model's type and fields."""
     ends = dict(bos_token_id=0, pad_token_id=1, eos_token_id=53, decoder_start_token_id=start, **ends)
@@ -72,7 +79,7 @@ SAYING = dict(decoder_layers=2, d_model=64, decoder_attention_heads=4, decoder_f
 GPTJ = dict(n_layer=2, n_embd=64, n_head=4, n_positions=192, vocab_size=320)
 
 # Those whose class has no other attention than the eager one.
-EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus", "led", "xglm")
+EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus", "led", "xglm", "prophetnet", "unilm")
 
 MAKERS = {
     # Positions.
@@ -156,6 +163,16 @@ MAKERS = {
         start=0, prefix=(), pad_token_id=0, num_layers=2, num_decoder_layers=2, d_model=56, d_kv=16, num_heads=4, d_ff=80, vocab_size=296,
         feed_forward_proj="gated-gelu", tie_word_embeddings=False,
         relative_attention_num_buckets=12, relative_attention_max_distance=24),
+    # Models that predict in the place of a placeholder.
+    "prophetnet": lambda: reader(
+        "prophetnet", {EMBEDDING: 7, POSITIONS: 5, r"ngram_embeddings$": 20, r"(query_proj|key_proj)$": 4, r"relative_pos_embeddings$": 2,
+                       r"out_proj$": 1.5, r"decoder\.layers\.1\.feed_forward_layer_norm$": SIGNS},
+        start=1, prefix=(), bos_token_id=2, pad_token_id=0, num_encoder_layers=2, num_decoder_layers=2, hidden_size=64,
+        num_encoder_attention_heads=4, num_decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=80, vocab_size=300,
+        max_position_embeddings=128, ngram=2, num_buckets=12, relative_max_distance=24),
+    "unilm": lambda: prefixed(
+        "unilm", {EMBEDDING: 7, POSITIONS: 5, r"token_type_embeddings$": 10, r"(query|key)$": 3, r"(dense|output)$": 2, r"transform_norm$": SIGNS},
+        **WIDTHS, max_position_embeddings=192, mask_token_id=3),
     # Encoders of pixels with a decoder.
     "trocr": lambda: viewer(("vit", LOOKING), ("trocr", SAYING | dict(activation_function="relu"))),
     "trocr-small": lambda: viewer(("deit", LOOKING), ("trocr", SAYING | dict(
@@ -223,6 +240,11 @@ def like_opt(model, task):
 
     return {"custom_onnx_configs": {"model": OPTOnnxConfig(
         model.config, task=task.removesuffix("-with-past"), use_past=True, use_past_in_inputs=True)}}
+
+
+def own_export(kind):
+    """The module that exports models of a type which optimum has no configuration of, and whose graphs differ from those of all that it has."""
+    return {"prophetnet": "prophetnet", "unilm": "unilm"}.get(kind)
 
 
 def onnx_configs(model, task):

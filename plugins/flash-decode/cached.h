@@ -10,7 +10,8 @@
 //
 //   s[j]   = scale * dot(query[i, h], key[slot of j, h / (heads / kv_heads)])
 //   s[j]   = softcap * tanh(s[j] / softcap)                      where softcap > 0
-//   s[j]   = s[j] + bias[h, min(d, distances - 1)]                where there is a bias
+//   s[j]   = s[j] + bias[h, min(d, distances - 1)]                where there is a bias, maybe
+//                                                                 one for each row
 //   s[j]   = -inf                                                 where window > 0 and d >= window
 //   output = softmax(s) * values
 #ifndef GRAFT_PLUGINS_FLASH_DECODE_CACHED_H_
@@ -99,8 +100,9 @@ struct CachedProblem {
   const int32_t* private_slots = nullptr;
   int64_t private_length = 0;
 
-  const float* bias = nullptr;  // [heads][distances]
+  const float* bias = nullptr;  // [heads][distances], or [T][heads][distances]
   int64_t distances = 0;
+  int64_t bias_stride = 0;  // floats from row to row; 0: the same for all rows
 
   float scale = 0.0f;    // 0 stands for 1 / sqrt(head_size)
   float softcap = 0.0f;  // 0: none

@@ -64,7 +64,7 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
 //          absent where no sequence has any
 //   slot_mapping [T], the slot of each token's key and value, or -1
 //   bias   [heads, D], added to the score of a key that is d positions before the query; D - 1
-//          stands for all that are further
+//          stands for all that are further; or [T, heads, D], for each token its own
 //
 // Output: [T, heads, 1, value_size], or as output_layout and output_rank say.
 //
@@ -205,11 +205,15 @@ class CachedAttentionBase {
       p.private_length = inputs[kPrivateSlots].elements();
     }
     if (const Tensor bias = inputs[kBias]; bias.present()) {
-      Require(bias.rank() == 2 && bias.dim(0) == heads_, "CachedAttention: bias has rank ",
-              bias.rank(), " and ", bias.rank() > 0 ? bias.dim(0) : 0, " rows, needed are 2 and ",
+      const int rank = static_cast<int>(bias.rank());
+      Require((rank == 2 || rank == 3) && bias.dim(-2) == heads_, "CachedAttention: bias has rank ",
+              rank, " and ", rank > 1 ? bias.dim(-2) : 0, " rows, needed are 2, or 3, and ",
               heads_);
+      Require(rank == 2 || bias.dim(0) == p.rows, "CachedAttention: bias is of ", bias.dim(0),
+              " tokens, there are ", p.rows);
       p.bias = static_cast<const float*>(bias.raw());
-      p.distances = bias.dim(1);
+      p.distances = bias.dim(-1);
+      if (rank == 3) p.bias_stride = (Size(heads_) * p.distances).To<int64_t>();
     }
     return p;
   }

@@ -33,8 +33,7 @@ class PoolMean : public PoolOutput {
     const int64_t i = r / plan_.group_heads;
     if (problem_.softcap > 0.0f) ApplySoftcap(problem_.softcap, count, scores);
     if (problem_.bias != nullptr) {
-      AddDistanceBias((head0_ + h) * plan_.group_heads + r % plan_.group_heads, high_[i] - 1 - j,
-                      count, scores);
+      AddDistanceBias(h * head_rows_ + r, high_[i] - 1 - j, count, scores);
     }
     ApplyLimits(low_[i] - j, high_[i] - j, count, scores);
   }
@@ -98,9 +97,10 @@ class PoolMean : public PoolOutput {
     }
   }
 
-  // Adds the bias of one query head; the first key is `distance` before the query.
-  void AddDistanceBias(int64_t head, int64_t distance, int64_t count, float* scores) const {
-    const float* bias = problem_.bias + head * problem_.distances;
+  // Adds the bias of query row q; the first key is `distance` before the query.
+  void AddDistanceBias(int64_t q, int64_t distance, int64_t count, float* scores) const {
+    const float* bias =
+        problem_.bias + RowOf(q) * problem_.bias_stride + HeadOf(q) * problem_.distances;
     for (int64_t k = 0; k < count; ++k) {
       // A key that a causal row does not see has a negative distance.
       const int64_t d = std::max<int64_t>(0, std::min(distance - k, problem_.distances - 1));

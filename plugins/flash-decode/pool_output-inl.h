@@ -28,6 +28,12 @@ class PoolOutput : public PoolTiles {
  protected:
   using PoolTiles::PoolTiles;
 
+  // The row of the call and the query head that query row q of this task is.
+  int64_t RowOf(int64_t q) const { return group_->first + row0_ + q / plan_.group_heads % rows_; }
+  int64_t HeadOf(int64_t q) const {
+    return (head0_ + q / head_rows_) * plan_.group_heads + q % plan_.group_heads;
+  }
+
   // Where the output of query row q of this task stands.
   float* OutputOf(int64_t q) const {
     const int64_t stride =
@@ -105,11 +111,6 @@ class PoolOutput : public PoolTiles {
     const auto rows = static_cast<size_t>(heads_ * head_rows_);
     if (!any_overflown_) std::memset(overflown_, 0, rows * sizeof(bool));
     any_overflown_ = overflown_[q] = true;
-  }
-
-  int64_t RowOf(int64_t q) const { return group_->first + row0_ + q / plan_.group_heads % rows_; }
-  int64_t HeadOf(int64_t q) const {
-    return (head0_ + q / head_rows_) * plan_.group_heads + q % plan_.group_heads;
   }
 };
 

@@ -10,9 +10,16 @@
 namespace graft {
 namespace linear {
 
+// Instructions for dot products of bytes, which a kernel uses where the CPU has them.
+enum class Dots { kNone, kVnni512, kVnni256, kNeon };
+
+// Whether the CPU has them.
+bool CpuHas(Dots dots);
+
 struct Kernel {
   // Takes tasks of the plan until none is left. workspace is aligned to 64 bytes.
   void (*run_worker)(const Problem& problem, const Plan& plan, char* workspace, int64_t worker);
+  Dots dots;
 };
 
 // The kernel for `isa`, or nullptr when this CPU or this build has none. Never null for kBest and

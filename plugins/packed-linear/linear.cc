@@ -102,13 +102,17 @@ size_t WorkspaceSize(const Problem& problem, int64_t threads, const Tuning& tuni
 
 void Run(const Problem& problem, void* workspace, const Runner& runner, const Tuning& tuning) {
   if (problem.rows == 0 || problem.columns == 0) return;
-  const Plan plan = MakePlan(problem, runner.threads, tuning);
+  Plan plan = MakePlan(problem, runner.threads, tuning);
+  const bool quantized = problem.type != WeightType::kFloat32;
+  const Kernel* kernel =
+      quantized ? FindKernel(tuning.isa) : ChooseKernel(tuning.isa, problem.rows, plan.path);
+  plan.dots = !tuning.no_dots && CpuHas(kernel->dots);
   const auto address = reinterpret_cast<uintptr_t>(workspace);
   char* aligned = reinterpret_cast<char*>((address + kAlignment - 1) & ~(kAlignment - 1));
   for (size_t i = 0; i < plan.counter_count; ++i) {
     new (aligned + plan.counter_offset + i * sizeof(int64_t)) std::atomic<int64_t>(0);
   }
-  Call call{&problem, &plan, ChooseKernel(tuning.isa, problem.rows, plan.path), aligned};
+  Call call{&problem, &plan, kernel, aligned};
   if (runner.parallel_for == nullptr || plan.workers == 1) {
     for (int64_t worker = 0; worker < plan.workers; ++worker) Work(&call, worker);
     return;

@@ -27,6 +27,9 @@ struct Norm {
   float epsilon = 0.0f;
 };
 
+// What a weight in panels is made of: quantized.h has the layouts.
+enum class WeightType { kFloat32, kInt8, kInt4, kBFloat16 };
+
 // Matrices that one weight may hold side by side.
 constexpr int64_t kMaxParts = 3;
 
@@ -62,6 +65,16 @@ struct Problem {
   // panels, and none is normalized after.
   int64_t parts = 1;
   float* more[kMaxParts - 1] = {};
+
+  // Where panels are of another type than float32 they lie at `quantized`, as Quantize made them,
+  // and weight is unused. Integers have scales, one a column for `group` positions of the depth.
+  WeightType type = WeightType::kFloat32;
+  const void* quantized = nullptr;         // any alignment
+  const uint16_t* weight_scale = nullptr;  // bfloat16, any alignment
+  int64_t group = 32;                      // 32, 64 or 128
+  // x stays float32 where weights are integers; else its rows are rounded to integers of eight bits
+  // (integers-inl.h has the formula).
+  bool float_activations = false;
 };
 
 // Runs task(argument, i) for every i in [0, count), in any order and on any threads, and returns
@@ -80,6 +93,7 @@ struct Tuning {
   int64_t blocked_rows = 0;  // rows from which on W is packed; 0: chosen
   int64_t panel = 0;         // columns of a task; 0: chosen
   int64_t splits = 0;        // parts that the depth is split into; 0: chosen
+  bool no_dots = false;      // without the instructions for dot products of bytes (VNNI, SDOT)
 };
 
 constexpr int64_t kPanelColumns = GRAFT_PANEL_COLUMNS;

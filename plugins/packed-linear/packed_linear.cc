@@ -7,6 +7,7 @@
 
 #include "graft.h"
 #include "linear.h"
+#include "quantized.h"
 
 namespace {
 
@@ -27,29 +28,46 @@ linear::Runner RunnerOf(const graft::RunContext& context) {
   return runner;
 }
 
+// What weights in panels may be, in the order of linear::WeightType.
+constexpr graft::DataType kPanelTypes[] = {graft::kFloat32, graft::kInt8, graft::kUInt8,
+                                           graft::kBFloat16};
+
+linear::WeightType WeightTypeOf(graft::DataType type) {
+  const auto* found = std::find(std::begin(kPanelTypes), std::end(kPanelTypes), type);
+  return static_cast<linear::WeightType>(found - std::begin(kPanelTypes));
+}
+
+constexpr int64_t kGroups[] = {32, 64, 128};
+
 class PackedLinear {
  public:
   static graft::Operator Describe() {
     return graft::Operator("PackedLinear", "a matmul of few rows with a constant matrix")
-        .Input("x", graft::kFloat32)                    // [..., K]
-        .Input("weight", graft::kFloat32)               // [K, N], [N, K] when transposed, or panels
+        .Input("x", graft::kFloat32)  // [..., K]
+        // [K, N], [N, K] when transposed, or panels of PackPanels
+        .Input("weight", {graft::kFloat32, graft::kInt8, graft::kUInt8, graft::kBFloat16})
         .OptionalInput("bias", graft::kFloat32)         // [N] or [1]
         .OptionalInput("residual", graft::kFloat32)     // [..., N], added after the activation
         .OptionalInput("norm_scale", graft::kFloat32)   // [K]: rows of x are normalized first
         .OptionalInput("norm_bias", graft::kFloat32)    // [K]
         .OptionalInput("after_scale", graft::kFloat32)  // [N]: y is normalized
         .OptionalInput("after_bias", graft::kFloat32)   // [N]
-        .Output("y", graft::kFloat32)                   // [..., N / parts]
-        .OptionalOutput("y1", graft::kFloat32)          // the second of the parts
-        .OptionalOutput("y2", graft::kFloat32)          // the third
+        // Scales of PackPanels, where panels are integers
+        .OptionalInput("weight_scale", graft::kBFloat16)
+        .Output("y", graft::kFloat32)           // [..., N / parts]
+        .OptionalOutput("y1", graft::kFloat32)  // the second of the parts
+        .OptionalOutput("y2", graft::kFloat32)  // the third
         // none, gelu, gelu_tanh, gelu_quick, relu, silu; needs panels
         .String("activation", "none")
         .Float("norm_epsilon", 1e-5)
         .Float("after_epsilon", 1e-5)
         .Int("transposed", 0)
         .Int("columns", 0)  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
-        .Int("parts", 1)    // outputs that N is cut into, each of whole panels
-        .Int("gated", 0);   // y is activation(first half of N) times the second
+        // What x is multiplied as where panels are integers: int8, rounded by row and group, or
+        // float32
+        .String("activations", "int8")
+        .Int("parts", 1)   // outputs that N is cut into, each of whole panels
+        .Int("gated", 0);  // y is activation(first half of N) times the second
   }
 
   explicit PackedLinear(const graft::CreateContext& context) {
@@ -85,6 +103,10 @@ class PackedLinear {
     activation_ = static_cast<linear::Activation>(found - std::begin(names));
     graft::Require(columns_ > 0 || activation_ == linear::Activation::kNone,
                    "PackedLinear: an activation needs a weight in panels");
+    const std::string activations = context.String("activations");
+    graft::Require(activations == "int8" || activations == "float32",
+                   "PackedLinear: activations is ", activations, ", needed is int8 or float32");
+    float_activations_ = activations == "float32";
   }
 
   void Infer(graft::InferContext& context) const {
@@ -93,7 +115,16 @@ class PackedLinear {
     const int32_t needed = columns_ > 0 ? 3 : 2;
     graft::Require(context.InputRank(kWeight) == needed, "PackedLinear: weight has rank ",
                    context.InputRank(kWeight), ", needed is ", needed);
-    const graft::Dim depth = context.InputDim(kWeight, transposed_ || columns_ > 0 ? 1 : 0);
+    const linear::WeightType type = WeightTypeOf(context.InputType(kWeight));
+    const bool integers = linear::IsInteger(type);
+    graft::Require(type == linear::WeightType::kFloat32 || columns_ > 0, "PackedLinear: weight is ",
+                   graft::NameOf(context.InputType(kWeight)),
+                   ", needed is float where it does not lie in panels");
+    graft::Require(context.HasInput(kWeightScale) == integers, "PackedLinear: a weight of ",
+                   graft::NameOf(context.InputType(kWeight)),
+                   integers ? " needs weight_scale" : " takes no weight_scale");
+    const graft::Dim depth = context.InputDim(
+        integers ? kX : kWeight, integers ? -1 : (transposed_ || columns_ > 0 ? 1 : 0));
     graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);
     if (columns_ > 0) {
       const graft::Dim panels = context.InputDim(kWeight, 0), width = context.InputDim(kWeight, 2);
@@ -104,6 +135,7 @@ class PackedLinear {
                      " for ", columns_, " columns");
       columns = graft::Dim(columns_);
     }
+    if (integers) InferIntegers(context, type, depth);
     graft::Require(Fits(context.InputDim(kX, -1), depth), "PackedLinear: rows of x have ",
                    context.InputDim(kX, -1).value(), " elements, weight takes ", depth.value());
     if (context.HasInput(kBias)) {
@@ -153,7 +185,14 @@ class PackedLinear {
   void Run(const graft::RunContext& context) const {
     linear::Problem problem = Bind(context.inputs);
     problem.x = context.inputs[kX].data<float>();
-    problem.weight = context.inputs[kWeight].data<float>();
+    if (problem.type == linear::WeightType::kFloat32) {
+      problem.weight = context.inputs[kWeight].data<float>();
+    } else {
+      problem.quantized = context.inputs[kWeight].raw();
+    }
+    if (const graft::Tensor scale = context.inputs[kWeightScale]; scale.present()) {
+      problem.weight_scale = static_cast<const uint16_t*>(scale.raw());
+    }
     problem.y = context.outputs[0].data<float>();
     for (int64_t i = 1; i < parts_; ++i) {
       graft::Require(context.outputs[static_cast<size_t>(i)].present(), "PackedLinear: ", parts_,
@@ -181,7 +220,50 @@ class PackedLinear {
   }
 
  private:
-  enum Input { kX, kWeight, kBias, kResidual, kNormScale, kNormBias, kAfterScale, kAfterBias };
+  enum Input {
+    kX,
+    kWeight,
+    kBias,
+    kResidual,
+    kNormScale,
+    kNormBias,
+    kAfterScale,
+    kAfterBias,
+    kWeightScale
+  };
+
+  // Sizes of panels of integers and of their scales, for rows of so many numbers.
+  void InferIntegers(const graft::InferContext& context, linear::WeightType type,
+                     graft::Dim depth) const {
+    const graft::Dim rows = context.InputDim(kWeight, 1);
+    if (depth.known()) {
+      const graft::Dim needed(linear::ShapeOf(type, depth.value(), columns_, kGroups[0]).rows);
+      graft::Require(Fits(rows, needed), "PackedLinear: panels have ", rows.value(),
+                     " rows, needed are ", needed.value(), " for rows of x with ", depth.value(),
+                     " elements");
+    }
+    graft::Require(context.InputRank(kWeightScale) == 3, "PackedLinear: weight_scale has rank ",
+                   context.InputRank(kWeightScale), ", needed is 3");
+    const graft::Dim panels = context.InputDim(kWeightScale, 0);
+    const graft::Dim groups = context.InputDim(kWeightScale, 1);
+    const graft::Dim width = context.InputDim(kWeightScale, 2);
+    graft::Require(Fits(panels, context.InputDim(kWeight, 0)) &&
+                       Fits(width, graft::Dim(linear::kPanelColumns)),
+                   "PackedLinear: weight_scale is ", panels.value(), " panels of ", width.value(),
+                   " columns, weight is ", context.InputDim(kWeight, 0).value(), " of ",
+                   linear::kPanelColumns);
+    if (depth.known() && groups.known()) GroupOf(depth.value(), groups.value());
+  }
+
+  // Positions of the depth that share a scale.
+  static int64_t GroupOf(int64_t depth, int64_t groups) {
+    for (const int64_t group : kGroups) {
+      if (graft::DivideUp(graft::Size(depth), group) == groups) return group;
+    }
+    throw graft::Error(GRAFT_ERROR_INVALID_ARGUMENT,
+                       graft::Text("PackedLinear: weight_scale has ", groups, " groups for ", depth,
+                                   " positions, needed is one for 32, 64 or 128"));
+  }
 
   // Sizes and strides.
   linear::Problem Bind(const graft::Tensors& inputs) const {
@@ -194,6 +276,13 @@ class PackedLinear {
     problem.columns = columns_ > 0 ? columns_ : weight.dim(transposed_ ? 0 : 1);
     problem.rows = graft::ElementsOf(x.shape(), x.rank() - 1);
     problem.x_stride = problem.depth;
+    problem.type = WeightTypeOf(weight.type());
+    problem.float_activations = float_activations_;
+    if (linear::IsInteger(problem.type)) {
+      const graft::Tensor scale = inputs[kWeightScale];
+      graft::Require(scale.compact(), "PackedLinear: weight_scale must be compact");
+      problem.group = GroupOf(problem.depth, scale.dim(1));
+    }
     problem.parts = parts_;
     problem.gated = gated_;
     problem.y_stride = problem.columns / (gated_ ? 2 : parts_);
@@ -227,31 +316,51 @@ class PackedLinear {
   float norm_epsilon_, after_epsilon_;
   int64_t parts_;
   bool gated_;
+  bool float_activations_;
 };
 
+// Panels are [N / 16, rounded up][K][16], zeros beyond N, of float32 or bfloat16. Those of int8 and
+// int4 have K filled up to a multiple of 32, and int4, as uint8, has half as many rows
+// (quantized.h). Scales of integers are [N / 16, rounded up][K / group, rounded up][16].
 class PackPanels {
  public:
   static graft::Operator Describe() {
     return graft::Operator("PackPanels", "a matrix in panels of sixteen columns, for PackedLinear")
-        .Input("weight", graft::kFloat32)   // [K, N], or [N, K] when transposed
-        .Output("panels", graft::kFloat32)  // [N / 16, rounded up][K][16], zeros beyond N
-        .Int("transposed", 0);
+        .Input("weight", graft::kFloat32)  // [K, N], or [N, K] when transposed
+        .Output("panels", {graft::kFloat32, graft::kInt8, graft::kUInt8, graft::kBFloat16})
+        .OptionalOutput("scales", graft::kBFloat16)
+        .Int("transposed", 0)
+        .String("type", "float32")  // or int8, int4, bfloat16
+        .Int("group", 32);          // or 64, 128: positions along K that share a scale
   }
 
   explicit PackPanels(const graft::CreateContext& context)
-      : transposed_(context.Int("transposed") != 0) {}
+      : transposed_(context.Int("transposed") != 0), group_(context.Int("group")) {
+    const std::string type = context.String("type");
+    const char* const names[] = {"float32", "int8", "int4", "bfloat16"};
+    const auto* found = std::find(std::begin(names), std::end(names), type);
+    graft::Require(found != std::end(names), "PackPanels: type is ", type,
+                   ", needed is float32, int8, int4 or bfloat16");
+    type_ = static_cast<linear::WeightType>(found - std::begin(names));
+    graft::Require(std::count(std::begin(kGroups), std::end(kGroups), group_) == 1,
+                   "PackPanels: group is ", group_, ", needed is 32, 64 or 128");
+  }
 
   void Infer(graft::InferContext& context) const {
     graft::Require(context.InputRank(0) == 2, "PackPanels: weight has rank ", context.InputRank(0),
                    ", needed is 2");
+    const graft::Dim depth = context.InputDim(0, transposed_ ? 1 : 0);
     const graft::Dim columns = context.InputDim(0, transposed_ ? 0 : 1);
-    const graft::Dim panels =
-        columns.known()
-            ? graft::Dim(graft::DivideUp(graft::Size(columns.value()), linear::kPanelColumns))
-            : graft::Dim();
-    const graft::Dim dims[] = {panels, context.InputDim(0, transposed_ ? 1 : 0),
-                               graft::Dim(linear::kPanelColumns)};
-    context.SetOutput(0, graft::kFloat32, dims, 3);
+    // Sizes follow each from one of the two.
+    const linear::PackedShape shape = linear::ShapeOf(
+        type_, depth.known() ? depth.value() : 0, columns.known() ? columns.value() : 0, group_);
+    const graft::Dim panels = columns.known() ? graft::Dim(shape.panels) : graft::Dim();
+    const graft::Dim width(linear::kPanelColumns);
+    context.SetOutput(0, kPanelTypes[static_cast<int>(type_)],
+                      {panels, depth.known() ? graft::Dim(shape.rows) : graft::Dim(), width});
+    if (!linear::IsInteger(type_)) return;
+    context.SetOutput(1, graft::kBFloat16,
+                      {panels, depth.known() ? graft::Dim(shape.groups) : graft::Dim(), width});
   }
 
   uint64_t Workspace(const graft::WorkspaceContext&) const { return 0; }
@@ -259,13 +368,25 @@ class PackPanels {
   void Run(const graft::RunContext& context) const {
     const graft::Tensor weight = context.inputs[0];
     graft::Require(weight.compact(), "PackPanels: weight must be compact");
-    linear::Pack(weight.data<float>(), weight.dim(transposed_ ? 1 : 0),
-                 weight.dim(transposed_ ? 0 : 1), transposed_, context.outputs[0].data<float>(),
-                 RunnerOf(context));
+    const auto* data = weight.data<float>();
+    const int64_t depth = weight.dim(transposed_ ? 1 : 0);
+    const int64_t columns = weight.dim(transposed_ ? 0 : 1);
+    if (type_ == linear::WeightType::kFloat32) {
+      return linear::Pack(data, depth, columns, transposed_, context.outputs[0].data<float>(),
+                          RunnerOf(context));
+    }
+    const graft::MutableTensor scales = context.outputs[1];
+    graft::Require(scales.present() || !linear::IsInteger(type_),
+                   "PackPanels: panels of integers need the output scales");
+    linear::Quantize(type_, data, depth, columns, transposed_, group_, context.outputs[0].raw(),
+                     scales.present() ? static_cast<uint16_t*>(scales.raw()) : nullptr,
+                     RunnerOf(context));
   }
 
  private:
   bool transposed_;
+  int64_t group_;
+  linear::WeightType type_;
 };
 
 }  // namespace

@@ -12,6 +12,8 @@
 
 #include "activation-inl.h"
 #include "common-inl.h"
+#include "expand-inl.h"
+#include "integers-inl.h"
 #include "norm-inl.h"
 #include "transpose-inl.h"
 
@@ -146,10 +148,14 @@ class Paneller {
       : problem_(problem),
         plan_(plan),
         next_task_(reinterpret_cast<std::atomic<int64_t>*>(workspace + plan.counter_offset)),
-        sums_(reinterpret_cast<float*>(workspace + plan.worker_offset +
-                                       static_cast<size_t>(worker) * plan.worker_bytes)),
-        packed_(sums_ + plan.row_block * kMaxPair * kLine),
-        normal_(packed_ + plan.row_block * problem.depth) {}
+        memory_(workspace + plan.worker_offset + static_cast<size_t>(worker) * plan.worker_bytes),
+        sums_(reinterpret_cast<float*>(memory_)),
+        packed_(reinterpret_cast<float*>(memory_ + plan.packed_offset)),
+        normal_(reinterpret_cast<float*>(memory_ + plan.normal_offset)),
+        expanded_(reinterpret_cast<float*>(memory_ + plan.expanded_offset)),
+        rounds_(RoundsX(problem)),
+        expands_(ExpandsPanels(problem)),
+        integers_(problem, plan, memory_) {}
 
   void Run() {
     for (;;) {
@@ -183,7 +189,7 @@ class Paneller {
   void Panels(int64_t begin, int64_t end) const {
     int64_t p = begin;
     for (; p < end && problem_.gated; ++p) Gate(p);
-    for (; p + kPair <= end; p += kPair) Multiply<kPair>(p);
+    for (; p + kPair <= end && !rounds_ && !expands_; p += kPair) Multiply<kPair>(p);
     for (; p < end; ++p) Multiply<1>(p);
   }
 
@@ -210,6 +216,7 @@ class Paneller {
       x_ = normal_;
       x_stride_ = problem_.depth;
     }
+    if (rounds_) return integers_.Enter(x_, x_stride_, rows);
     packed_x_ = rows > kDirectRows || rows > GRAFT_GROUP_ROWS;
     groups_ = DivideUp(rows, GRAFT_GROUP_ROWS);
     for (int64_t g = 0; g < groups_; ++g) {
@@ -256,7 +263,7 @@ class Paneller {
   // A panel of the first half and that of the second.
   void Gate(int64_t panel) const {
     Expect(panel);
-    if (kPair == 2) {
+    if (kPair == 2 && !rounds_ && !expands_) {
       Sum<kPair>(panel, plan_.all_panels, sums_);
       return FinishGated(panel, sums_, sums_ + kLine, 2 * kLine);
     }
@@ -269,20 +276,26 @@ class Paneller {
   // Sums of panels that are so many panels apart.
   template <int kPanels>
   void Sum(int64_t panel, int64_t apart, float* sums) const {
-    const float* w = problem_.weight + panel * problem_.depth * kLine;
+    if (rounds_) return integers_.Sum(panel, sums);
+    const float* w = expands_ ? nullptr : problem_.weight + panel * problem_.depth * kLine;
     PanelBlock b;
     b.x_stride = x_stride_;
     b.w_stride = apart * problem_.depth * kLine;
     b.first = true;
     for (int64_t k = 0; k < problem_.depth; k += plan_.pack_depth, b.first = false) {
       b.depth = std::min(plan_.pack_depth, problem_.depth - k);
-      b.w = w + k * kLine;
+      if (expands_) {
+        Expand(problem_, panel, k, b.depth, expanded_);
+        b.w = expanded_;
+      } else {
+        b.w = w + k * kLine;
+      }
       const float* x = packed_x_ ? packed_ : x_;
       b.sums = sums;
       for (int64_t g = 0; g < groups_; ++g) {
         const int64_t rows = group_[g].rows;
         b.x = x + (packed_x_ ? k * rows : k);
-        (g == 0 ? group_[g].fetch : group_[g].plain)[kPanels - 1](b);
+        (g == 0 && !expands_ ? group_[g].fetch : group_[g].plain)[kPanels - 1](b);
         x += rows * problem_.depth;
         b.sums += rows * kPanels * kLine;
       }
@@ -420,9 +433,13 @@ class Paneller {
   const Problem& problem_;
   const Plan& plan_;
   std::atomic<int64_t>* next_task_;
+  char* memory_;
   float* sums_;
   float* packed_;
   float* normal_;
+  float* expanded_;
+  const bool rounds_, expands_;
+  Integers integers_;
   const float* x_ = nullptr;  // rows of the block, normalized where the problem says so
   int64_t x_stride_ = 0;
   int64_t block_ = -1, first_row_ = 0, groups_ = 0;

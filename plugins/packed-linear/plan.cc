@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graft/checked.h"
+#include "quantized.h"
 
 namespace graft {
 namespace linear {
@@ -24,6 +25,7 @@ constexpr int64_t kTaskFloats = 65536;
 // Rows of a panel that are multiplied at once, rows of x that no group goes beyond, and floats of x
 // that fit beside them into a private cache.
 constexpr int64_t kPanelDepth = 192;
+constexpr int64_t kIntegerDepth = 768;  // where both are integers
 constexpr int64_t kGroupRows = 16;
 constexpr int64_t kPanelFloats = 131072;
 
@@ -91,10 +93,35 @@ void PlanBlocked(const Problem& problem, int64_t threads, const Tuning& tuning, 
   plan->worker_bytes = FloatBytes(Size(plan->pack_depth) * plan->panel);
 }
 
+// The scratch of a worker that multiplies panels.
+void PlanWorker(const Problem& problem, Plan* plan) {
+  const Size rows = plan->row_block, x = rows * problem.depth;
+  const bool rounds = RoundsX(problem), expands = ExpandsPanels(problem);
+  Scratch scratch;
+  scratch.Take(rows * kMaxPair * kLine, sizeof(float));
+  plan->packed_offset = scratch.Take(rounds ? Size(0) : x, sizeof(float));
+  plan->normal_offset = scratch.Take(problem.before.scale != nullptr ? x : Size(0), sizeof(float));
+  plan->expanded_offset =
+      scratch.Take(expands ? Size(plan->pack_depth) * kLine : Size(0), sizeof(float));
+  if (rounds) {
+    const Size padded = RoundUp(Size(problem.depth), kChunk);
+    const Size groups = DivideUp(Size(problem.depth), problem.group);
+    plan->integer_offset = scratch.Take(rows * padded, sizeof(int16_t));
+    plan->integer_row_offset = scratch.Take(padded, sizeof(int16_t));
+    plan->integer_scale_offset = scratch.Take(rows * groups, sizeof(float));
+    plan->integer_sum_offset = scratch.Take(rows * groups, sizeof(int32_t));
+  }
+  plan->worker_bytes = scratch.bytes();
+}
+
 void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, Plan* plan) {
   // A stretch of a panel and one of a group of x lie in the first cache, x in the second.
   const Size k = std::max<int64_t>(1, problem.depth);
   plan->pack_depth = DivideUp(k, DivideUp(k, kPanelDepth));
+  if (ExpandsPanels(problem)) plan->pack_depth = RoundUp(Size(plan->pack_depth), kChunk);
+  if (RoundsX(problem)) {
+    plan->pack_depth = RoundUp(DivideUp(k, DivideUp(k, kIntegerDepth)), kMaxGroup);
+  }
   const Size fitting = std::max<int64_t>(1, kPanelFloats / k / kGroupRows);
   const int64_t maximum = std::min<int64_t>(kMaxRowBlock, fitting * kGroupRows);
   const Size rows = std::max<int64_t>(1, problem.rows);
@@ -126,8 +153,7 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
     small = all;
   }
   plan->panels = Size(plan->large_shares) + DivideUp(small, plan->panel);
-  const Size copies = problem.before.scale != nullptr ? 2 : 1;  // of x
-  plan->worker_bytes = FloatBytes((copies * problem.depth + kMaxPair * kLine) * plan->row_block);
+  PlanWorker(problem, plan);
 }
 
 }  // namespace
@@ -135,6 +161,11 @@ void PlanPanels(const Problem& problem, int64_t threads, const Tuning& tuning, P
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning) {
   Require(problem.rows >= 0 && problem.depth >= 0 && problem.columns >= 0, "a matmul of ",
           problem.rows, " rows of ", problem.depth, " with ", problem.columns, " columns");
+  Require(problem.type == WeightType::kFloat32 ||
+              (problem.panels &&
+               (problem.group == 32 || problem.group == 64 || problem.group == kMaxGroup)),
+          "a matmul with panels of fewer bits: group is ", problem.group,
+          ", needed is 32, 64 or 128");
   Plan plan{};
   plan.splits = 1;
   plan.row_blocks = 1;

@@ -72,8 +72,28 @@ struct Plan {
   int64_t sums_stride;    // floats from one row of sums to the next
   size_t worker_offset;   // scratch of worker 0: sums, a packed block, or both
   size_t worker_bytes;
+
+  // kPanels: byte offsets into the scratch of a worker, whose sums come first.
+  size_t packed_offset;         // x, packed
+  size_t normal_offset;         // x, normalized
+  size_t expanded_offset;       // a stretch of a panel as float32
+  size_t integer_offset;        // x as integers
+  size_t integer_row_offset;    // a row of them
+  size_t integer_scale_offset;  // their scales
+  size_t integer_sum_offset;    // their sums
+
+  bool dots;  // kPanels: with the instructions for dot products of bytes
   size_t total_bytes;
 };
+
+// Whether x is rounded to integers, and whether panels are made float32 before they are multiplied.
+inline bool RoundsX(const Problem& problem) {
+  return problem.panels && !problem.float_activations &&
+         (problem.type == WeightType::kInt8 || problem.type == WeightType::kInt4);
+}
+inline bool ExpandsPanels(const Problem& problem) {
+  return problem.panels && problem.type != WeightType::kFloat32 && !RoundsX(problem);
+}
 
 Plan MakePlan(const Problem& problem, int64_t threads, const Tuning& tuning);
 

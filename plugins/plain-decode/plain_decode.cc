@@ -115,8 +115,9 @@ class PlainDecode {
     Require(!key.present() || (key.elements() == rows * kv_heads_ * key_size_ &&
                                value.elements() == rows * kv_heads_ * value_size_),
             "PlainDecode: key and value need ", rows, " rows");
-    Require(!bias.present() || (bias.rank() == 2 && bias.dim(0) == heads_ && bias.dim(1) >= 1),
-            "PlainDecode: bias needs ", heads_, " rows of distances");
+    Require(!bias.present() || ((bias.rank() == 2 || (bias.rank() == 3 && bias.dim(0) == rows)) &&
+                                bias.dim(-2) == heads_ && bias.dim(-1) >= 1),
+            "PlainDecode: bias needs ", heads_, " rows of distances, for all tokens or for each");
     if (mapping.present()) {
       Require(mapping.elements() == rows, "PlainDecode: slot_mapping needs a slot a row");
       CheckSlots(mapping, 0, rows, -1, slots, "slot_mapping");
@@ -217,8 +218,10 @@ class PlainDecode {
       score *= scale_;
       if (softcap_ > 0) score = softcap_ * std::tanh(score / softcap_);
       if (const Tensor bias = c.inputs[8]; bias.present()) {
-        const int64_t distance = std::min<int64_t>(position - j, bias.dim(1) - 1);
-        score += static_cast<const float*>(bias.raw())[head * bias.dim(1) + distance];
+        const int64_t distances = bias.dim(-1);
+        const int64_t of = (bias.rank() == 3 ? (first + row) * heads_ : 0) + head;
+        score += static_cast<const float*>(
+            bias.raw())[of * distances + std::min<int64_t>(position - j, distances - 1)];
       }
       if (window_ > 0 && position - j >= window_) score = -std::numeric_limits<double>::infinity();
       weights[static_cast<size_t>(j)] = score;

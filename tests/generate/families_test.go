@@ -41,6 +41,9 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 			if !e.Brief || len(e.Cases) < 4 {
 				t.Fatalf("%d cases, brief: %t", len(e.Cases), e.Brief)
 			}
+			if testing.Short() {
+				e.Cases = few(e.Cases)
+			}
 			dir := t.TempDir()
 			if err := models.Small(f.Name, dir); err != nil {
 				t.Fatal(err)
@@ -62,6 +65,21 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 	}
 }
 
+// few are the first cases of each kind of search.
+func few(cases []Case) (list []Case) {
+	const each = 6
+	seen := map[string]int{}
+	for _, c := range cases {
+		if seen[c.Kind]++; seen[c.Kind] <= each {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// readsPrompts are models whose decoder takes what it is fed without a past for a prompt: what follows it cannot be fed with it.
+var readsPrompts = []string{"unilm"}
+
 // patched continues the first greedy case with sessions in which operators stand.
 func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expected) {
 	t.Helper()
@@ -75,7 +93,10 @@ func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expe
 	}}
 	r := newRecomputer(t, l, name, patcher.Patch)
 	i := slices.IndexFunc(e.Cases, func(c Case) bool { return c.Kind == "greedy" })
-	const tokens = 10
+	tokens := 10
+	if slices.Contains(readsPrompts, e.Model) {
+		tokens = 1
+	}
 	want := e.Cases[i].Sequences[0]
 	got, err := r.greedy(t.Context(), e, e.Cases[i], min(tokens, len(want)))
 	if err != nil {

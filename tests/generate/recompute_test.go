@@ -183,7 +183,7 @@ func (r *recomputer) logits(ctx context.Context, hidden *ort.Value, read int64, 
 		return nil, err
 	}
 	vocabulary := out[0].Shape()[2]
-	return slices.Clone(data[(n-1)*vocabulary:]), nil
+	return slices.Clone(data[int64(len(data))-vocabulary:]), nil
 }
 
 // greedy continues a case until it ends or has limit tokens.

@@ -80,6 +80,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		{"ab", "compare", "before", "before"}, {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4", "--save=generated"},
 		{"ab", "compare", "generated", "generated"},
 		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
+		{"ab", "models/g2p", "--a", "none", "--b", "auto", "--input", "words.txt", "--references", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
 		{"embed", "models/encoders/embedder", "--input", "words.txt", "-o", "vectors.npy"},
 		{"rerank", "models/encoders/reranker", "--tsv", "--input", "pairs.tsv", "-o", "ranked.jsonl"},

@@ -43,7 +43,7 @@ func start(ctx context.Context, folder string, deadline time.Duration, output io
 }
 
 // Apart is Compare in a child process: this executable, whose main calls worker.Main with Tasks. Each of opening a side, a
-// generation before times are taken and a round may take Options.Deadline. What ends the child is an error of kind
+// generation before times are taken, a round, and a window of a text that all sides read may take Options.Deadline. What ends the child is an error of kind
 // worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Compare.
 func Apart(ctx context.Context, j Job[Options]) (*Result, error) {
 	j.Options.Others = nil
@@ -76,6 +76,7 @@ const (
 	taskOpen  = "generations side"
 	taskFirst = "generations first"
 	taskRound = "generations round"
+	taskForce = "generations force"
 	taskEnd   = "generations end"
 )
 
@@ -97,6 +98,10 @@ func (a *apart) first(ctx context.Context, side int) ([][][]int32, error) {
 
 func (a *apart) round(ctx context.Context) (*round, error) {
 	return comparison.Ask[*round](ctx, a.child, taskRound, nil)
+}
+
+func (a *apart) force(ctx context.Context) (*forcedPart, error) {
+	return comparison.Ask[*forcedPart](ctx, a.child, taskForce, nil)
 }
 
 func (a *apart) end(ctx context.Context) (*end, error) {
@@ -145,6 +150,13 @@ func Tasks() map[string]worker.Handler {
 				return nil, err
 			}
 			return h.round(ctx)
+		}),
+		taskForce: comparison.Task(func(ctx context.Context, _ any) (*forcedPart, error) {
+			h, err := started()
+			if err != nil {
+				return nil, err
+			}
+			return h.force(ctx)
 		}),
 		taskEnd: comparison.Task(func(ctx context.Context, _ any) (*end, error) {
 			h, err := started()

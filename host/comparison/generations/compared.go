@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/statistics"
@@ -38,6 +39,7 @@ type Subject struct {
 	InputFeatures []int64         `json:"input_features,omitempty"` // shape of one input of a speech model
 	InputsSHA256  string          `json:"inputs_sha256"`            // of all inputs: tokens or values, four bytes each, the lowest first
 	Search        json.RawMessage `json:"search,omitempty"`         // Options.Search
+	Forced        *Forced         `json:"teacher_forced,omitempty"` // nil without Options.Texts, or where no token of them can be predicted
 }
 
 func subject(folder string, inputs []*decode.Input, search []byte) Subject {
@@ -79,6 +81,8 @@ type Outcome struct {
 	DecodeSpeedup statistics.Speedup `json:"decode_speedup"`
 	// StepFloor compares the side's steps with what the machine's memory allows; nil where it is not the engine.
 	StepFloor *StepFloor `json:"step_floor,omitempty"`
+	// Divergence is that of the side's distributions of the next token from A's; nil as Subject.Forced is.
+	Divergence *divergence.Divergence `json:"divergence,omitempty"`
 }
 
 // OK says whether all sequences of all sides are A's.

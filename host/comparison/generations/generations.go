@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/statistics"
 )
 
@@ -23,7 +25,8 @@ type Options struct {
 	// A and B: "none" is the model as exported, with past and present as tensors,
 	// written as well as that goes (package exported); "auto" is the engine; what
 	// prepare.ParseAttention reads is the engine with that attention; another plugin's
-	// name is the engine with the cache's own plugin and that one alone.
+	// name is the engine with the cache's own plugin and that one alone. weights=W is auto with
+	// weights that are stored as prepare.ParseWeights reads W, and NAME+weights=W another engine with those.
 	A, B string
 	// Others are sides beside B, each of which is compared with A; they are for CompareAll and ApartAll.
 	Others []string
@@ -36,11 +39,13 @@ type Options struct {
 	Features            []*engine.Features
 	Batch, PromptLength int
 	Seed                uint64
-	Threads             int
-	CacheBytes          int64
-	Rounds              int                     // of A B B A
-	Step                func(what string)       `json:"-"`
-	Progress            func(done, total int64) `json:"-"`
+	// Texts are what the sides' distributions of the next token are compared over, after all times; nil for no such comparison.
+	Texts      *Texts
+	Threads    int
+	CacheBytes int64
+	Rounds     int                     // of A B B A
+	Step       func(what string)       `json:"-"`
+	Progress   func(done, total int64) `json:"-"`
 	// Child starts this program anew in a way that calls RunChild. Each side
 	// generates once in such a process, for its peak memory; nil measures none.
 	Child func(ctx context.Context) *exec.Cmd `json:"-"`
@@ -66,8 +71,14 @@ type Side struct {
 	RequestBytes int64 `json:"cache_bytes_per_request"`
 	// Attention says which operator runs each layer; nil for the model as exported.
 	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
+	// Weights says what weights are stored as, where some are quantised.
+	Weights *engine.WeightReport `json:"weights,omitempty"`
 	Footprint
 	Plugins []string `json:"plugins"`
+	// Likelihood is that of the tokens of Texts; nil where there are none.
+	Likelihood *divergence.Likelihood `json:"likelihood,omitempty"`
+	// Scores compare what the side generates with references; nil where there are none.
+	Scores *score.Scores `json:"scores,omitempty"`
 }
 
 // Result compares two ways end to end.
@@ -126,12 +137,18 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 	if err != nil {
 		return nil, err
 	}
+	names := o.names()
+	for _, name := range names {
+		if _, _, err := sideOf(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	given := o
+	given.Texts = nil // which no single generation reads
 	inputs, err := o.inputs(config)
 	if err != nil {
 		return nil, err
 	}
-	names := o.names()
 	memory := make([]Footprint, len(names))
 	for i, name := range names {
 		if o.Child == nil {
@@ -179,6 +196,10 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 			o.Progress(int64(done+1), int64(o.Rounds))
 		}
 	}
+	forced, err := forceAll(ctx, s, folder, config, o)
+	if err != nil {
+		return nil, err
+	}
 	o.Step("measuring the machine")
 	end, err := s.end(ctx)
 	if err != nil {
@@ -199,6 +220,7 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 		w.TokensPerSecond = float64(tokens) / statistics.Median(w.Seconds)
 		w.DecodeTokensPerSecond = float64(tokens-r.Batch) / statistics.Median(after[i])
 	}
+	r.force(forced)
 	for i := range r.Sides {
 		b := &r.Sides[i]
 		b.ReorderShare = end.Sides[i+1].ReorderShare

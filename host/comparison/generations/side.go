@@ -2,6 +2,7 @@ package generations
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -35,19 +36,45 @@ func (w *way) close() { w.device.Close() }
 // share is that of steps after which a request's rows were not those before.
 func (w *way) share() float64 { return float64(w.reorders) / float64(max(w.steps, 1)) }
 
+// weightsPart begins what a side's name says of weights.
+const weightsPart = "+weights="
+
+// sideOf is what a side's name says of weights, and what is left of it.
+func sideOf(name string) (base string, w prepare.Weights, err error) {
+	base, weights, quantised := strings.Cut(name, weightsPart)
+	if !quantised {
+		if weights, quantised = strings.CutPrefix(name, weightsPart[1:]); !quantised {
+			return name, w, nil
+		}
+		base = "auto"
+	}
+	if base == "none" {
+		return "", w, fmt.Errorf("the model as exported has the weights that it has; needed is weights=%s, or the engine's attention before it", weights)
+	}
+	w, err = prepare.ParseWeights(weights)
+	return base, w, err
+}
+
 // openWay opens a side by its name, as Options says.
 func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input, o Options) (_ *way, err error) {
 	w := &way{Side: Side{Name: name}, inputs: inputs}
 	if w.search, err = decode.SearchOf(folder, config, o.Search); err != nil {
 		return nil, err
 	}
-	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs)}
-	if name == "none" {
+	base, weights, err := sideOf(name)
+	if err != nil {
+		return nil, err
+	}
+	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs), Weights: weights}
+	if base == "none" {
 		w.device, err = exported.Open(folder, options)
-	} else if err = attend(&options, name, w.search); err == nil {
+	} else if err = attend(&options, base, w.search); err == nil {
 		var g *decode.Generator
 		if g, err = decode.Open(folder, options); err == nil {
 			w.device, w.engine, w.Attention = g, g.Engine(), g.Engine().Strategies()
+			if r := g.Weights(); r.Quantized() {
+				w.Weights = r
+			}
 		}
 	}
 	if err != nil {

@@ -19,6 +19,8 @@ type stages interface {
 	first(ctx context.Context, side int) ([][][]int32, error)
 	// round generates as A B C C B A.
 	round(ctx context.Context) (*round, error)
+	// force does a part of the work on Options.Texts: a side generates, or all sides read a window.
+	force(ctx context.Context) (*forcedPart, error)
 	// end is what is known of the sides after all rounds.
 	end(ctx context.Context) (*end, error)
 }
@@ -49,6 +51,7 @@ type here struct {
 	folder  string
 	options Options
 	sides   []*way // in the order in which they are opened
+	forcing *forcing
 }
 
 func (h *here) open(_ context.Context, side int) error {

@@ -155,6 +155,33 @@ func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
 	}
 }
 
+// A step of more rows than a block has slots fills a block with slots that no row reads yet.
+func TestMoreRowsThanSlots(t *testing.T) {
+	const rows = 3*abi.CacheBlockSize + 2
+	p := newPool(t, 32)
+	defer p.Close()
+	s := NewSequence(p)
+	if _, err := s.Extend(5); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reorder(make([]int, rows)); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int32]bool{}
+	for step := range 3 {
+		slots := make([]int32, rows)
+		if err := s.Append(slots); err != nil {
+			t.Fatal(err)
+		}
+		for _, slot := range slots {
+			if seen[slot] {
+				t.Fatalf("step %d: slot %d is given twice", step, slot)
+			}
+			seen[slot] = true
+		}
+	}
+}
+
 func TestFullPool(t *testing.T) {
 	p := newPool(t, 2)
 	defer p.Close()
@@ -169,5 +196,125 @@ func TestFullPool(t *testing.T) {
 	s = NewSequence(p)
 	if _, err := s.Extend(32); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTruncate: positions that are taken away again leave a sequence as if they had never come, block for block, with one row and with
+// several.
+func TestTruncate(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 6))
+	for round := range 200 {
+		p := newPool(t, 400)
+		next := float32(0)
+		store := func(slot int32) float32 {
+			next++
+			*p.of(slot) = next
+			return next
+		}
+		s := NewSequence(p)
+		rows := []row{{}}
+		for range 30 {
+			if r.IntN(3) == 0 {
+				parents := make([]int, 1+r.IntN(5))
+				moved := make([]row, len(parents))
+				for j := range parents {
+					parents[j] = r.IntN(len(rows))
+					moved[j] = slices.Clone(rows[parents[j]])
+				}
+				if err := s.Reorder(parents); err != nil {
+					t.Fatal(err)
+				}
+				rows = moved
+			}
+			stay, more := r.IntN(4), r.IntN(40)
+			grow := func(n int) {
+				if len(rows) == 1 {
+					slots, err := s.Extend(n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, slot := range slots {
+						rows[0] = append(rows[0], store(slot))
+					}
+					return
+				}
+				for range n {
+					slots := make([]int32, len(rows))
+					if err := s.Append(slots); err != nil {
+						t.Fatal(err)
+					}
+					for i, slot := range slots {
+						rows[i] = append(rows[i], store(slot))
+					}
+				}
+			}
+			grow(stay)
+			before, filled := p.Bytes(), s.filled
+			grow(more)
+			if err := s.Truncate(more); err != nil {
+				t.Fatal(err)
+			}
+			for i := range rows {
+				rows[i] = rows[i][:len(rows[i])-more]
+			}
+			if err := check(p, s, rows); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			if p.Bytes() > before || s.filled != filled {
+				t.Fatalf("round %d: %d positions of %d rows came and went: %d bytes in use, %d before", round, more, len(rows), p.Bytes(), before)
+			}
+		}
+		s.Release()
+		if p.Bytes() != 0 {
+			t.Fatalf("round %d: %d bytes are in use after the end", round, p.Bytes())
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTruncateRefuses: what was not given last is not taken away.
+func TestTruncateRefuses(t *testing.T) {
+	p := newPool(t, 16)
+	defer p.Close()
+	grown := func(parents ...int) *Sequence {
+		s := NewSequence(p)
+		if _, err := s.Extend(20); err != nil {
+			t.Fatal(err)
+		}
+		if parents == nil {
+			return s
+		}
+		if err := s.Reorder(parents); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Append(make([]int32, len(parents))); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	survivor := grown(0, 0, 0)
+	if err := survivor.Reorder([]int{0}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		s    *Sequence
+		n    int
+		want string
+	}{
+		{"more than there are", grown(), 21, "21 positions are taken from 1 rows of 20 shared and 0 private ones"},
+		{"fewer than none", grown(), -1, "-1 positions are taken from 1 rows of 20 shared and 0 private ones"},
+		{"what rows share", grown(0, 0), 2, "2 positions are taken from 2 rows of 20 shared and 1 private ones"},
+		{"a row that is left of several", survivor, 1, fmt.Sprintf("slot %d is taken from a sequence that was not given it last", survivor.Shared()[20])},
+	} {
+		before, bytes := slices.Clone(c.s.Shared()), c.s.Bytes()
+		if err := c.s.Truncate(c.n); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+		if !slices.Equal(c.s.Shared(), before) || c.s.Bytes() != bytes {
+			t.Errorf("%s: the sequence has changed", c.name)
+		}
 	}
 }

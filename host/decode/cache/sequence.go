@@ -38,10 +38,10 @@ func (s *Sequence) Private(row int) []int32 { return s.private[row] }
 // Bytes is what the sequence's blocks take.
 func (s *Sequence) Bytes() int64 { return int64(len(s.blocks)) * s.pool.BlockBytes() }
 
-// slot takes the next slot of the sequence's blocks.
-func (s *Sequence) slot() (int32, error) {
+// slot takes the next slot of the sequence's blocks. pending are slots that were taken for positions which no row has yet.
+func (s *Sequence) slot(pending []int32) (int32, error) {
 	if s.filled == abi.CacheBlockSize {
-		s.drop()
+		s.drop(pending)
 		b, err := s.pool.take()
 		if err != nil {
 			return 0, err
@@ -61,7 +61,7 @@ func (s *Sequence) Extend(n int) ([]int32, error) {
 	}
 	before := len(s.shared)
 	for range n {
-		slot, err := s.slot()
+		slot, err := s.slot(nil)
 		if err != nil {
 			s.shared = s.shared[:before]
 			return nil, err
@@ -76,7 +76,7 @@ func (s *Sequence) Extend(n int) ([]int32, error) {
 // On an error no row has grown.
 func (s *Sequence) Append(slots []int32) error {
 	for i := range s.private {
-		slot, err := s.slot()
+		slot, err := s.slot(slots[:i])
 		if err != nil {
 			return err
 		}
@@ -88,6 +88,43 @@ func (s *Sequence) Append(slots []int32) error {
 	}
 	for i := range s.private {
 		s.private[i] = append(s.private[i], slots[i])
+	}
+	return nil
+}
+
+// Truncate takes the last n positions of every row away, which must be those that the sequence was given last, with no Reorder since.
+// Blocks that are empty then go back to the pool. On an error nothing has changed.
+func (s *Sequence) Truncate(n int) error {
+	shared, private := len(s.shared), len(s.private[0])
+	if len(s.private) == 1 {
+		shared -= n
+	} else {
+		private -= n
+	}
+	if n < 0 || shared < 0 || private < 0 {
+		return fmt.Errorf("%d positions are taken from %d rows of %d shared and %d private ones", n, len(s.private), len(s.shared), len(s.private[0]))
+	}
+	blocks, filled := s.blocks, s.filled
+	for at := n - 1; at >= 0; at-- {
+		for row := len(s.private) - 1; row >= 0; row-- {
+			var slot int32
+			if len(s.private) == 1 {
+				slot = s.shared[shared+at]
+			} else {
+				slot = s.private[row][private+at]
+			}
+			if len(blocks) == 0 || slot != blocks[len(blocks)-1]*abi.CacheBlockSize+int32(filled-1) {
+				return fmt.Errorf("slot %d is taken from a sequence that was not given it last", slot)
+			}
+			if filled--; filled == 0 {
+				blocks, filled = blocks[:len(blocks)-1], abi.CacheBlockSize
+			}
+		}
+	}
+	s.pool.give(s.blocks[len(blocks):]...)
+	s.shared, s.blocks, s.filled = s.shared[:shared], blocks, filled
+	for i := range s.private {
+		s.private[i] = s.private[i][:private]
 	}
 	return nil
 }
@@ -143,8 +180,8 @@ func (s *Sequence) join() {
 	}
 }
 
-// drop gives blocks back of which no row reads a slot any more.
-func (s *Sequence) drop() {
+// drop gives blocks back of which no row reads a slot any more, nor will read one of those that are pending.
+func (s *Sequence) drop(pending []int32) {
 	if len(s.private) == 1 && len(s.private[0]) == 0 && len(s.shared) == len(s.blocks)*abi.CacheBlockSize {
 		return
 	}
@@ -155,6 +192,7 @@ func (s *Sequence) drop() {
 		}
 	}
 	mark(s.shared)
+	mark(pending)
 	for _, o := range s.private {
 		mark(o)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/decode/cache"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory/shared"
 	"github.com/opgraft/graft/host/ort"
@@ -38,6 +39,10 @@ type Options struct {
 	// Those of a session for which that is too little are read as they lie in the
 	// model's file.
 	PanelBytes int64
+	// Weights says which weights are stored as integers, whatever PanelBytes is.
+	Weights prepare.Weights
+	// Quantized stores these; nil: the user's own cache.
+	Quantized *fold.Cache
 	// MapWeights maps weights that are not laid out anew from the model's files, which must not change then.
 	MapWeights bool
 	// Share says whether weights that are not laid out anew are shared with other processes.
@@ -68,7 +73,9 @@ type Engine struct {
 	store         *plugin.Kernel // puts the encoder's output into its pool; nil where it is not stored
 	skipped       Skipped
 	skips         int64 // queries and heads that skipped counts
+	report        *WeightReport
 	positions     int64
+	placeholder   *int64 // fed after each row, for the logits; nil where a row's own are wanted
 	step          stepBuffers
 }
 
@@ -82,7 +89,7 @@ type pool struct {
 // an error.
 func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
-		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose, weights: weights{folded: g.Folded}}
+		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose, placeholder: g.Model.Placeholder, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then
 	if e.threads == 0 {
@@ -100,6 +107,7 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	// is left of it.
 	debug.FreeOSMemory()
 	files := g.Model.Files
+	r := &report{}
 	for _, s := range []struct {
 		graph *prepare.Graph
 		path  string
@@ -108,13 +116,16 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 		if s.graph == nil {
 			continue
 		}
-		if *s.to, err = OpenSession(s.graph, o); err != nil {
+		if *s.to, err = openSession(s.graph, o, r); err != nil {
 			return nil, modeldir.About(s.path, err)
 		}
 		o.Profile = "" // of the decoder alone
 		o.PanelBytes -= (*s.to).size()
 	}
 	e.decoder.given = e.weights.tensors
+	if e.report, err = r.end(files.Decoder, o.Weights, &e.weights); err != nil {
+		return nil, err
+	}
 	debug.FreeOSMemory()
 	return e, e.openPools(o)
 }
@@ -169,8 +180,8 @@ func (e *Engine) Close() {
 // Plugins are those whose operators the decoder runs.
 func (e *Engine) Plugins() []string { return e.decoder.plugins }
 
-// Positions is the longest sequence.
-func (e *Engine) Positions() int64 { return e.positions }
+// Positions is the longest sequence of tokens.
+func (e *Engine) Positions() int64 { return e.positions - int64(e.beside()) }
 
 // HasEncoder reports an encoder-decoder.
 func (e *Engine) HasEncoder() bool { return e.encoder != nil }
@@ -209,13 +220,16 @@ func (p *pool) peak() int64 {
 }
 
 // StepBytes is what a step reads at least, whatever it is fed: the weights of the
-// decoder's linear layers and of its attention, once; 0 where they lie in the model's file.
+// decoder's linear layers and of its attention, once; 0 where some lie in the model's file.
 func (e *Engine) StepBytes() int64 {
-	if n := e.decoder.panels.size(); n > 0 {
-		return n + e.weights.size()
+	if p := e.decoder.panels; p != nil && p.all {
+		return p.size() + e.weights.size()
 	}
 	return 0
 }
+
+// Weights says what the model's weights are stored as.
+func (e *Engine) Weights() *WeightReport { return e.report }
 
 // PromptBytes is what a step reads for each position of a prompt.
 func (e *Engine) PromptBytes() int64 {
@@ -242,16 +256,20 @@ func (e *Engine) Skipped() *Skipped {
 }
 
 // Feed is what one sequence brings to a step: a prompt, of which only the last
-// token's scores are computed, or one token for each of its rows.
+// token's scores are computed unless All is set; or one token for each of its rows, and drafted ones after these, for each row equally many.
 type Feed struct {
 	Sequence *Sequence
 	Cross    *Encoded // the encoder's side, for decoders that have one
 	Tokens   []int64
 	Prompt   bool
+	All      bool // the scores of every token of a prompt
+	// Drafted is the number of tokens at the end of Tokens that nobody has chosen yet, position by position, each with a token for each row;
+	// not in a prompt.
+	Drafted int
 }
 
-// Scores are the scores of a step: for each feed in order one row for a prompt,
-// or one a row of the sequence. They are valid until the next step.
+// Scores are the scores of a step: for each feed in order one row for a prompt, or with All one a token of it, or one for each of
+// its tokens. They are valid until the next step.
 type Scores struct {
 	Data  []float32
 	Rows  int

@@ -2,16 +2,18 @@ package engine
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/defaults"
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
@@ -30,8 +32,13 @@ const weightOperand = 1
 // host's: the order in which they are multiplied is that in which they lie, in
 // large pages. The session takes them as inputs.
 type panels struct {
-	memory  *memory.Region
-	tensors map[string]*ort.Value
+	memory    *memory.Region // those of float32
+	quantized *fold.Result   // those of integers, with their scales
+	tensors   map[string]*ort.Value
+	all       bool // no weight of a linear layer stays as it lies
+	counts    []LinearWeights
+	refused   map[*graph.Value]string // why weights that were to be integers stay float32
+	stored    bool                    // those of integers were quantised before
 }
 
 func (p *panels) close() {
@@ -41,15 +48,23 @@ func (p *panels) close() {
 	for _, v := range p.tensors {
 		v.Close()
 	}
-	_ = p.memory.Close() // nothing can be done about a mapping that stays
+	// Nothing can be done about a mapping that stays.
+	_ = p.memory.Close()
+	if p.quantized != nil {
+		_ = p.quantized.Close()
+	}
 }
 
 // size is the bytes that they take; 0 where there are none.
-func (p *panels) size() int64 {
+func (p *panels) size() (n int64) {
 	if p == nil {
 		return 0
 	}
-	return p.memory.Size()
+	n = p.memory.Size()
+	if p.quantized != nil {
+		n += p.quantized.Size()
+	}
+	return n
 }
 
 // matrix is one weight, and the linear layers that read it.
@@ -65,71 +80,140 @@ func (m *matrix) shape() []int64 {
 	return []int64{abi.Panels(m.columns), m.depth, abi.PanelColumns}
 }
 
-// floats are those of the panels.
+// floats are those of the panels, bytes those of the weight in its file.
 func (m *matrix) floats() int64 { return abi.Panels(m.columns) * m.depth * abi.PanelColumns }
+func (m *matrix) bytes() int64  { return 4 * m.depth * m.columns }
 
-// pack lays out the weights of every linear layer of a graph, unless together they
-// take more than limit bytes: then all stay as they lie. The graph's linear layers
+// pack lays out the weights of every linear layer of a graph: as integers those that
+// Options.Weights says so of, and the others unless together they take more than
+// Options.PanelBytes; then these stay as they lie. The graph's linear layers
 // are changed to read panels, from inputs that the result holds.
-func pack(l *ort.Library, m *model.Model, g *graph.Graph, plugins []*plugin.Plugin, limit int64, threads int) (_ *panels, err error) {
+func pack(of *prepare.Graph, o Options) (_ *panels, err error) {
+	g := of.Graph
 	list := matrices(g)
-	total := int64(0)
-	for _, w := range list {
-		total += w.floats()
-	}
-	if total == 0 || 4*total > limit {
+	if len(list) == 0 {
 		return nil, nil
 	}
-	p, err := loaded.Named(plugins, defaults.Panels.Plugin)
-	if err != nil {
-		return nil, err
+	if o.Threads == 0 {
+		o.Threads = runtime.NumCPU()
 	}
-	if threads == 0 {
-		threads = runtime.NumCPU()
-	}
-	made := &panels{tensors: map[string]*ort.Value{}}
+	made := &panels{tensors: map[string]*ort.Value{}, refused: map[*graph.Value]string{}, all: true}
 	defer func() {
 		if err != nil {
 			made.close()
 		}
 	}()
-	if made.memory, err = memory.Reserve(4 * total); err != nil {
-		return nil, fmt.Errorf("weights in panels: %w", err)
+	plain := list
+	if o.Weights.Quantizes() {
+		if plain, err = made.quantize(of, list, o); err != nil {
+			return nil, err
+		}
 	}
-	rest := made.memory.Floats()
-	at := map[*matrix][]float32{}
-	for _, w := range list {
-		at[w], rest = rest[:w.floats()], rest[w.floats():]
+	total := int64(0)
+	for _, w := range plain {
+		total += 4 * w.floats()
 	}
-	largest := slices.MaxFunc(list, func(a, b *matrix) int { return cmp.Compare(a.depth*a.columns, b.depth*b.columns) })
-	buffer, err := memory.Reserve(4 * largest.depth * largest.columns)
+	if total > 0 && total <= o.PanelBytes-made.size() {
+		err = made.layOut(of, plain, total, o)
+	} else {
+		made.all = len(plain) == 0
+	}
 	if err != nil {
-		return nil, fmt.Errorf("weights in panels: %w", err)
+		return nil, err
 	}
-	defer buffer.Close()
-	for _, w := range list {
-		if err := w.pack(m, p, buffer.Bytes(), at[w], w.shape(), threads); err != nil {
-			return nil, fmt.Errorf("weights %s: %w", w.value.Name, err)
-		}
-	}
-	for _, w := range list {
-		shape := w.shape()
-		name := g.FreshName("graft.panels." + w.value.Name)
-		in, err := g.AddInput(name, graph.TensorType(onnx.Tensor_FLOAT, int(shape[0]), int(shape[1]), int(shape[2])))
-		if err != nil {
-			return nil, err
-		}
-		if made.tensors[name], err = ort.NewTensor(l, shape, at[w]); err != nil {
-			return nil, err
-		}
-		for _, n := range w.nodes {
-			n.SetInput(weightOperand, in)
-			n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
-			n.Proto.Attribute = append(n.Proto.Attribute, integer("columns", w.columns))
-		}
+	if len(made.tensors) == 0 && len(made.refused) == 0 {
+		return nil, nil
 	}
 	g.Prune()
 	return made, g.Commit()
+}
+
+// layOut lays out weights as float32.
+func (p *panels) layOut(of *prepare.Graph, list []*matrix, total int64, o Options) (err error) {
+	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
+	if err != nil {
+		return err
+	}
+	if p.memory, err = memory.Reserve(total); err != nil {
+		return fmt.Errorf("weights in panels: %w", err)
+	}
+	buffer, err := readingBuffer(list)
+	if err != nil {
+		return err
+	}
+	defer buffer.Close()
+	rest, count := p.memory.Floats(), LinearWeights{Type: string(prepare.Float32Weights)}
+	for _, w := range list {
+		to, shape := rest[:w.floats()], w.shape()
+		rest = rest[w.floats():]
+		out := &tensor.Tensor{DType: tensor.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(to))}
+		if err := w.pack(of.Model, by, buffer.Bytes(), []*tensor.Tensor{out}, nil, o.Threads); err != nil {
+			return err
+		}
+		in, err := p.input(o.Library, of.Graph, "graft.panels."+w.value.Name, out)
+		if err != nil {
+			return err
+		}
+		w.read(in)
+		if p.refused[w.value] == "" {
+			count.add(w, int64(len(to))*4)
+		}
+	}
+	if count.Matrices > 0 {
+		p.counts = append(p.counts, count)
+	}
+	return nil
+}
+
+// readingBuffer has room for each of some weights, as they lie in their file.
+func readingBuffer(list []*matrix) (*memory.Region, error) {
+	largest := slices.MaxFunc(list, func(a, b *matrix) int { return cmp.Compare(a.bytes(), b.bytes()) })
+	buffer, err := memory.Reserve(largest.bytes())
+	if err != nil {
+		return nil, fmt.Errorf("weights in panels: %w", err)
+	}
+	return buffer, nil
+}
+
+// input makes a tensor an input of the graph, which the session is given in every run.
+func (p *panels) input(l *ort.Library, g *graph.Graph, name string, t *tensor.Tensor) (*graph.Value, error) {
+	element, err := elementOf(t.DType)
+	if err != nil {
+		return nil, err
+	}
+	dims := make([]any, len(t.Shape))
+	for i, d := range t.Shape {
+		dims[i] = int(d)
+	}
+	in, err := g.AddInput(g.FreshName(name), graph.TensorType(element, dims...))
+	if err == nil {
+		p.tensors[in.Name], err = l.NewTensorBytes(ort.ElementType(element), t.Shape, t.Bytes())
+	}
+	return in, err
+}
+
+// elementOf is ONNX's number of an element type.
+func elementOf(t tensor.DType) (onnx.Tensor_DataType, error) {
+	switch t {
+	case tensor.Float32:
+		return onnx.Tensor_FLOAT, nil
+	case tensor.Float64:
+		return onnx.Tensor_DOUBLE, nil
+	}
+	n, ok := onnx.Tensor_DataType_value[strings.ToUpper(string(t))]
+	if !ok {
+		return 0, fmt.Errorf("found the element type %q, which ONNX has not", t)
+	}
+	return onnx.Tensor_DataType(n), nil
+}
+
+// read lets the linear layers of a weight read its panels.
+func (m *matrix) read(in *graph.Value) {
+	for _, n := range m.nodes {
+		n.SetInput(weightOperand, in)
+		n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
+		n.Proto.Attribute = append(n.Proto.Attribute, integer("columns", m.columns))
+	}
 }
 
 // matrices are the constant weights of a graph's linear layers.
@@ -145,7 +229,7 @@ func matrices(g *graph.Graph) []*matrix {
 			continue
 		}
 		v := n.Input(weightOperand)
-		if v == nil || v.Tensor == nil || len(v.Tensor.Dims) != 2 || onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
+		if v == nil || v.Tensor == nil || len(v.Tensor.Dims) != 2 || slices.Contains(v.Tensor.Dims, 0) || onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
 			continue
 		}
 		k := key{v, n.Int("transposed", 0) == 1}
@@ -162,27 +246,37 @@ func matrices(g *graph.Graph) []*matrix {
 	return list
 }
 
-// pack fills the panels of one matrix, which is read into a buffer.
-func (w *matrix) pack(m *model.Model, p *plugin.Plugin, buffer []byte, to []float32, shape []int64, threads int) error {
-	data, err := m.DataIn(w.value.Tensor, buffer)
+// pack lets the plugin make a weight's panels, and what belongs to them, of the weight, which is
+// read into a buffer.
+func (m *matrix) pack(from *model.Model, p *plugin.Plugin, buffer []byte, to []*tensor.Tensor, attributes []manifest.Attribute, threads int) error {
+	fail := func(err error) error { return fmt.Errorf("weights %s: %w", m.value.Name, err) }
+	data, err := from.DataIn(m.value.Tensor, buffer)
 	if err != nil {
-		return err
+		return fail(err)
 	}
-	if len(data) == 0 || len(to) == 0 {
-		return errors.New("a matrix without elements")
-	}
-	var attributes []manifest.Attribute
-	if w.transposed {
-		attributes = append(attributes, manifest.Attribute{Name: "transposed", Value: int64(1)})
-	}
-	k, err := p.Create(defaults.Panels.Name, attributes, nil, tensor.CPU)
+	k, in, err := m.kernel(p, attributes)
 	if err != nil {
-		return err
+		return fail(err)
 	}
 	defer k.Destroy()
-	in := &tensor.Tensor{DType: tensor.Float32, Shape: w.value.Tensor.Dims, Data: unsafe.Pointer(unsafe.SliceData(data))}
-	out := &tensor.Tensor{DType: tensor.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(to))}
-	return k.Run(&plugin.RunContext{Threads: threads}, []*tensor.Tensor{in}, []*tensor.Tensor{out})
+	in.Data = unsafe.Pointer(unsafe.SliceData(data))
+	size, err := k.Workspace([]*tensor.Tensor{in}, to, threads)
+	if err != nil {
+		return fail(err)
+	}
+	if err := k.Run(&plugin.RunContext{Threads: threads, Workspace: plugin.NewWorkspace(size)}, []*tensor.Tensor{in}, to); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// kernel makes the operator that lays out a weight, and describes what it takes.
+func (m *matrix) kernel(p *plugin.Plugin, attributes []manifest.Attribute) (*plugin.Kernel, *tensor.Tensor, error) {
+	if m.transposed {
+		attributes = append(slices.Clone(attributes), manifest.Attribute{Name: "transposed", Value: int64(1)})
+	}
+	k, err := p.Create(defaults.Panels.Name, attributes, nil, tensor.CPU)
+	return k, &tensor.Tensor{DType: tensor.Float32, Shape: m.value.Tensor.Dims}, err
 }
 
 // integer is an attribute of a node.

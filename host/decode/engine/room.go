@@ -13,7 +13,7 @@ func (e *Engine) Need(prompt, rows, rest int) int64 {
 		p = e.prompt
 	}
 	// The last block of each part is begun before one that nobody reads is given back.
-	return blocksOf(prompt)*p.BlockBytes() + (blocksOf(rows*rest)+2)*e.self.BlockBytes()
+	return blocksOf(prompt)*p.BlockBytes() + (blocksOf(rows*rest)+blocksOf(rows*e.beside())+2)*e.self.BlockBytes()
 }
 
 // EncodedBytes is what an input's encoded positions take, for a number of beams.

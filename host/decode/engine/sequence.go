@@ -8,6 +8,8 @@ import (
 type Sequence struct {
 	prompt *cache.Sequence // the prompt's positions, where they are stored apart; else nil
 	own    *cache.Sequence // all others
+	// beside holds a slot for the placeholder of each row, written anew in every step; nil before the first, and without placeholders.
+	beside *cache.Sequence
 }
 
 // NewSequence is an empty sequence of the decoder, of one row.
@@ -34,8 +36,10 @@ func (s *Sequence) Len() int {
 // Bytes is what the sequence's blocks take.
 func (s *Sequence) Bytes() int64 {
 	n := s.own.Bytes()
-	if s.prompt != nil {
-		n += s.prompt.Bytes()
+	for _, part := range []*cache.Sequence{s.prompt, s.beside} {
+		if part != nil {
+			n += part.Bytes()
+		}
 	}
 	return n
 }
@@ -43,11 +47,16 @@ func (s *Sequence) Bytes() int64 {
 // Reorder makes row i a copy of what row parents[i] was.
 func (s *Sequence) Reorder(parents []int) error { return s.own.Reorder(parents) }
 
+// Truncate takes the last n positions of each row away: those of drafted tokens that were not chosen.
+func (s *Sequence) Truncate(n int) error { return s.own.Truncate(n) }
+
 // Release gives all blocks back. The sequence must not be used afterwards.
 func (s *Sequence) Release() {
 	s.own.Release()
-	if s.prompt != nil {
-		s.prompt.Release()
+	for _, part := range []*cache.Sequence{s.prompt, s.beside} {
+		if part != nil {
+			part.Release()
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -21,15 +22,23 @@ type Session struct {
 }
 
 // OpenSession makes a session of a graph that prepare made: weights of linear layers are laid
-// out anew where PanelBytes has room for them.
-func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
+// out anew where PanelBytes has room for them, or are stored as Weights says.
+func OpenSession(g *prepare.Graph, o Options) (*Session, error) {
+	return openSession(g, o, &report{})
+}
+
+// openSession is OpenSession that reports what became of weights.
+func openSession(g *prepare.Graph, o Options, r *report) (_ *Session, err error) {
+	if o.Quantized == nil {
+		o.Quantized = fold.UserQuantized(nil)
+	}
 	s := &Session{plugins: g.Plugins}
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
-	if s.panels, err = pack(o.Library, g.Model, g.Graph, o.Plugins.Plugins, o.PanelBytes, o.Threads); err != nil {
+	if s.panels, err = pack(g, o); err != nil {
 		return nil, err
 	}
 	if s.panels != nil {
@@ -37,6 +46,7 @@ func OpenSession(g *prepare.Graph, o Options) (_ *Session, err error) {
 			return nil, err
 		}
 	}
+	r.session(g.Graph, s.panels)
 	domain, err := loaded.Domain(o.Plugins.Plugins, s.plugins, patch.Placed(g.Graph.Model()), o.Library)
 	if err != nil {
 		return nil, err

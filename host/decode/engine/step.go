@@ -14,6 +14,7 @@ import (
 // stepBuffers are the inputs of a step, used again and again.
 type stepBuffers struct {
 	tokens, positions, selected []int64
+	lines                       []int64 // of tables that a prompt's tokens and others look up
 	self, prompt, cross, output lists
 	scores                      *ort.Value
 }
@@ -49,6 +50,21 @@ func (l *lists) group(first, n int, s *cache.Sequence, causal int32) {
 	}
 }
 
+// groupBeside adds a group of rows from a first row on that see what the rows of a sequence see, and after it a slot of their
+// own.
+func (l *lists) groupBeside(first int, s *cache.Sequence, slots []int32) {
+	d := [abi.SequenceColumns]int32{
+		abi.SequenceFirstToken: int32(first), abi.SequenceTokens: int32(len(slots)),
+		abi.SequenceSharedOffset: int32(len(l.sharedSlots)), abi.SequenceShared: int32(len(s.Shared())),
+		abi.SequencePrivateOffset: int32(len(l.privateSlots)), abi.SequencePrivate: int32(len(s.Private(0)) + 1),
+	}
+	l.sequences = append(l.sequences, d[:]...)
+	l.sharedSlots = append(l.sharedSlots, s.Shared()...)
+	for row, slot := range slots {
+		l.privateSlots = append(append(l.privateSlots, s.Private(row)...), slot)
+	}
+}
+
 // add makes the inputs of a pool, if there is one.
 func (l *lists) add(f *feeder, names rewrite.PoolInputs, p *pool) {
 	if p == nil {
@@ -68,7 +84,7 @@ func (b *stepBuffers) close() {
 
 // fill lets the sequences grow by what they are fed and describes it.
 func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
-	b.tokens, b.positions, b.selected = b.tokens[:0], b.positions[:0], b.selected[:0]
+	b.tokens, b.positions, b.selected, b.lines = b.tokens[:0], b.positions[:0], b.selected[:0], b.lines[:0]
 	for _, l := range []*lists{&b.self, &b.prompt, &b.cross, &b.output} {
 		l.reset()
 	}
@@ -83,17 +99,21 @@ func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
 func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	s, n := f.Sequence, len(f.Tokens)
 	first, past := len(b.tokens), s.Len()
-	grown := past + 1
+	grown, rows := past+1+f.Drafted/s.Rows(), s.Rows()+f.Drafted
 	if f.Prompt {
-		grown = past + n
+		grown, rows = past+n, n
 	}
 	switch {
 	case n == 0:
 		return errors.New("no tokens")
-	case !f.Prompt && n != s.Rows():
-		return fmt.Errorf("%d tokens for %d rows", n, s.Rows())
-	case int64(grown) > e.positions:
-		return fmt.Errorf("%d positions, the model has %d", grown, e.positions)
+	case n != rows:
+		return fmt.Errorf("%d tokens for %d rows, %d of them drafted", n, s.Rows(), f.Drafted)
+	case f.Drafted != 0 && (f.Drafted < 0 || f.Prompt || f.Drafted%s.Rows() != 0):
+		return fmt.Errorf("%d drafted tokens after a prompt or %d rows, needed are equally many for each row", f.Drafted, s.Rows())
+	case e.placeholder != nil && (f.Drafted != 0 || f.All):
+		return errors.New("the model predicts in the place of one placeholder after each row, and gives scores for no other token")
+	case int64(grown+e.beside()) > e.positions:
+		return fmt.Errorf("%d positions, the model has %d", grown+e.beside(), e.positions)
 	case (f.Cross == nil) != (e.encoder == nil):
 		return errors.New("the encoder's side is missing, or there is none")
 	}
@@ -102,18 +122,33 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		if f.Prompt {
 			at += i
 		} else {
+			at += i / s.Rows()
+		}
+		if e.placeholder == nil && (!f.Prompt || f.All || i == n-1) {
 			b.selected = append(b.selected, int64(first+i))
 		}
-		b.positions = append(b.positions, int64(at))
+		b.place(e, at, f.Prompt && past == 0)
 	}
 	b.tokens = append(b.tokens, f.Tokens...)
-	if f.Prompt {
-		b.selected = append(b.selected, int64(first+n-1))
-		if err := b.prefill(s, first, n); err != nil {
+	grow := b.decode
+	switch {
+	case f.Prompt:
+		grow = b.prefill
+		if e.graph.Prefix && past == 0 {
+			grow = b.prefix
+		}
+	case f.Drafted > 0:
+		grow = b.verify
+	}
+	if err := grow(s, first, n); err != nil {
+		return err
+	}
+	if e.placeholder != nil {
+		more, err := b.placeholders(e, s, first+n)
+		if err != nil {
 			return err
 		}
-	} else if err := b.decode(s, first, n); err != nil {
-		return err
+		n += more
 	}
 	if f.Cross != nil {
 		b.cross.group(first, n, f.Cross.keys, 0)
@@ -122,15 +157,21 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	return nil
 }
 
-// prefill lets a sequence grow by a prompt.
-func (b *stepBuffers) prefill(s *Sequence, first, n int) error {
+// prefill lets a sequence grow by a prompt, whose tokens see what is not after them.
+func (b *stepBuffers) prefill(s *Sequence, first, n int) error { return b.read(s, first, n, 1) }
+
+// prefix lets a sequence grow by a prompt whose tokens see all of it.
+func (b *stepBuffers) prefix(s *Sequence, first, n int) error { return b.read(s, first, n, 0) }
+
+// read lets a sequence grow by a prompt.
+func (b *stepBuffers) read(s *Sequence, first, n int, causal int32) error {
 	if s.prompt == nil {
 		slots, err := s.own.Extend(n)
 		if err != nil {
 			return err
 		}
 		b.self.slotMapping = append(b.self.slotMapping, slots...)
-		b.self.group(first, n, s.own, 1)
+		b.self.group(first, n, s.own, causal)
 		return nil
 	}
 	if s.own.Len() > 0 {
@@ -141,9 +182,24 @@ func (b *stepBuffers) prefill(s *Sequence, first, n int) error {
 		return err
 	}
 	b.prompt.slotMapping = append(b.prompt.slotMapping, slots...)
-	b.prompt.group(first, n, s.prompt, 1)
+	b.prompt.group(first, n, s.prompt, causal)
 	b.self.slotMapping = append(b.self.slotMapping, none(n)...)
 	b.self.group(first, n, nil, 0)
+	return nil
+}
+
+// verify lets each row of a sequence grow by a token and drafted ones after it.
+func (b *stepBuffers) verify(s *Sequence, first, n int) error {
+	rows := s.Rows()
+	if rows == 1 && s.prompt == nil {
+		return b.prefill(s, first, n)
+	}
+	// Tokens of several rows, or with positions in both pools, make a group for each position: those of one group see equally many.
+	for at := 0; at < n; at += rows {
+		if err := b.decode(s, first+at, rows); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -179,6 +235,9 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	add(in, e.graph.Tokens, b.tokens, rows, 1)
 	if e.graph.Positions {
 		add(in, rewrite.PositionsInput, b.positions, rows, 1)
+	}
+	if e.graph.Lines {
+		add(in, rewrite.LinesInput, b.lines, rows)
 	}
 	add(in, rewrite.SelectInput, b.selected, int64(len(b.selected)))
 	b.self.add(in, rewrite.SelfPool, e.self)

@@ -40,7 +40,14 @@ type sizes struct {
 	MaxDecoderPositions   int64  `json:"max_decoder_position_embeddings"`
 	MaxEncoderPositions   int64  `json:"max_encoder_position_embeddings"`
 	RelativeBuckets       int    `json:"relative_attention_num_buckets"`
+	PadToken              int64  `json:"pad_token_id"`
 }
+
+// The types of models that predict in the place of a placeholder after the last token, which takes a position.
+const (
+	ProphetNet = "prophetnet"
+	UniLM      = "unilm"
+)
 
 // unbounded stands for the positions of models that set no limit.
 const unbounded = 1 << 20
@@ -81,6 +88,14 @@ func ReadConfig(folder string) (*Config, error) {
 	out.EncoderPositions = out.Positions
 	if n := cmp.Or(c.MaxSourcePositions, c.MaxEncoderPositions); n > 0 {
 		out.EncoderPositions = min(n, limit.Tokens)
+	}
+	switch c.ModelType {
+	case ProphetNet: // the first token stands after the position of padding
+		first := min(max(c.PadToken, 0), out.Positions) + 1
+		out.EncoderPositions, out.Positions = max(1, out.Positions-first), max(1, out.Positions-first-1)
+	case UniLM:
+		out.Positions = max(1, out.Positions-1)
+		out.EncoderPositions = out.Positions
 	}
 	if c.ModelType == Moonshine {
 		out.EncoderPositions = soundPositions(MaxSamples)

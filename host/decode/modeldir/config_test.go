@@ -60,6 +60,9 @@ func TestPositions(t *testing.T) {
 		{`"model_type": "mpt", "max_seq_len": 256`, 256, 256},
 		{`"model_type": "whisper", "max_source_positions": 1500, "max_target_positions": 448`, 448, 1500},
 		{`"model_type": "led", "max_encoder_position_embeddings": 16384, "max_decoder_position_embeddings": 1024`, 1024, 16384},
+		{`"model_type": "prophetnet", "max_position_embeddings": 512, "pad_token_id": 0`, 510, 511}, // the first is padding's, the last a placeholder's
+		{`"model_type": "prophetnet", "max_position_embeddings": 2, "pad_token_id": 9`, 1, 1},
+		{`"model_type": "unilm", "max_position_embeddings": 512`, 511, 511},
 		{`"model_type": "t5", "n_positions": 512, "relative_attention_num_buckets": 32`, 1 << 20, 1 << 20},
 	} {
 		found, err := modeldir.ReadConfig(folder(t, `{"vocab_size": 10, `+c.config+`}`))

@@ -166,7 +166,8 @@ func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
 		}
 	}
 	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions, Either: g.Choose != nil,
-		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers}
+		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers,
+		Placeholder: g.Model.Placeholder != nil}
 	var asked []rewrite.Question
 	var err error
 	if err := x.Within(ctx, func() error {

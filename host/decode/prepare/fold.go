@@ -115,6 +115,6 @@ func (c *chooser) withoutPast(ctx context.Context) (*rewrite.Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.first, c.firstView = &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report}, x
+	c.first, c.firstView = &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Placeholder: c.generation.Model.Placeholder != nil}, x
 	return c.first, nil
 }

@@ -81,7 +81,7 @@ type Generation struct {
 	// Store is the operator that puts an encoder's output into its pool; the zero value where it
 	// is not stored.
 	Store plan.Implementation
-	// Positions is the longest sequence of the decoder, EncoderPositions that of the
+	// Positions is the longest sequence of the decoder, a placeholder after it included, EncoderPositions that of the
 	// encoder.
 	Positions, EncoderPositions int64
 }
@@ -109,6 +109,9 @@ func (m *Model) Make(ctx context.Context, o Options) (_ *Generation, err error) 
 	}
 	o.Attention.Implementations = o.Attention.Implementations.Among(o.Plugins.Manifests())
 	g := &Generation{Model: m, Storage: o.Attention.Storage, Positions: min(m.Config.Positions, o.MaxPositions), EncoderPositions: m.Config.EncoderPositions}
+	if m.Placeholder != nil {
+		g.Positions++
+	}
 	defer func() {
 		if err != nil {
 			g.Close()
@@ -174,6 +177,8 @@ func (g *Generation) decoder(ctx context.Context, o Options) error {
 	}); err != nil {
 		return err
 	}
-	g.Decoder, err = replace(ctx, rewritten, o, nil, g.Interface.Plugins...)
+	if g.Decoder, err = replace(ctx, rewritten, o, nil, g.Interface.Plugins...); err == nil {
+		g.Decoder.Logits = g.Interface.Logits
+	}
 	return err
 }

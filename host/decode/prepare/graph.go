@@ -21,6 +21,7 @@ type Graph struct {
 	Model   *model.Model // the opened file that its weights lie in
 	Shapes  *graph.Shapes
 	Plugins []string // those whose operators stand in it
+	Logits  string   // its output that is logits; "" where it has none
 }
 
 // replace lets plugins stand in wherever they can, and drops what they have no use for.

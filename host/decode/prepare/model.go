@@ -23,6 +23,9 @@ type Model struct {
 	Files  *modeldir.Files
 	Config *modeldir.Config
 
+	// Placeholder is a token that the decoder is fed after each of its rows, in whose place the next token is predicted; nil for none.
+	Placeholder *int64
+
 	decoder *patch.Analysis
 	merged  *onnx.Model // the branch of a merged decoder that takes no past; nil for separate files
 	cross   *onnx.Model // makes keys and values that the decoder made in every step; nil where the decoder without a past does
@@ -52,8 +55,14 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 		if err := takeBranch(m.merged, false); err != nil {
 			return nil, modeldir.About(m.Files.First, err)
 		}
+		if _, err := takePlaceholder(file, m.merged); err != nil {
+			return nil, modeldir.About(m.Files.First, err)
+		}
 	}
 	if err := takeBranch(file.Proto(), true); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if m.Placeholder, err = takePlaceholder(file, file.Proto()); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if m.decoder, err = patch.View(ctx, file, file.Proto()); err != nil {
@@ -104,7 +113,11 @@ func (m *Model) first() (*model.Model, *onnx.Model, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return file, file.Proto(), takeBranch(file.Proto(), false)
+	if err := takeBranch(file.Proto(), false); err != nil {
+		return nil, nil, err
+	}
+	_, err = takePlaceholder(file, file.Proto())
+	return file, file.Proto(), err
 }
 
 // fills is what makes keys and values of an encoder's output: its file, and its graph.

@@ -29,6 +29,8 @@ var setters = map[string]func(*Options, json.RawMessage) error{
 	"encoder_repetition_penalty":   number(func(o *Options) *float32 { return &o.EncoderRepetitionPenalty }),
 	"bad_words_ids":                setBadWords,
 	"sequence_bias":                setSequenceBias,
+	"draft":                        setDraft,
+	"prompt_lookup_num_tokens":     setLookup,
 	"forced_bos_token_id":          token(func(o *Options) *int32 { return &o.ForcedBOSTokenID }),
 	"forced_eos_token_id":          token(func(o *Options) *int32 { return &o.ForcedEOSTokenID }),
 	"forced_decoder_ids":           setForcedDecoderIDs,
@@ -82,7 +84,6 @@ var unsupported = map[string][]string{
 	"token_healing":                    {"false"},
 	"guidance_scale":                   {"1"},
 	"watermarking_config":              nil,
-	"prompt_lookup_num_tokens":         nil,
 	"assistant_early_exit":             nil,
 	"return_timestamps":                {"false"},
 	"return_token_timestamps":          {"false"},
@@ -267,6 +268,30 @@ func setEarlyStopping(o *Options, raw json.RawMessage) error {
 		o.EarlyStopping = StopNever
 	default:
 		return fmt.Errorf(`found %s, one of false, true and "never" is needed`, clip(raw))
+	}
+	return nil
+}
+
+func setDraft(o *Options, raw json.RawMessage) error {
+	switch string(raw) {
+	case `"none"`, "null":
+		o.Draft = DraftNone
+	case `"lookup"`:
+		o.Draft = DraftLookup
+	default:
+		return fmt.Errorf(`found %s, "none" or "lookup" is needed`, clip(raw))
+	}
+	return nil
+}
+
+// setLookup is Hugging Face's way of turning lookup on: by the maximum of tokens.
+func setLookup(o *Options, raw json.RawMessage) error {
+	if err := number(func(o *Options) *int { return &o.DraftTokens })(o, raw); err != nil {
+		return err
+	}
+	o.Draft = DraftNone
+	if o.DraftTokens > 0 {
+		o.Draft = DraftLookup
 	}
 	return nil
 }

@@ -48,6 +48,12 @@ type lane struct {
 	model hashModel
 	rows  [][]int32
 	forks int // steps in which a row's parent was not the row of the same number
+
+	moves   [][]Move // of every position so far
+	drafted []int32  // for the step in flight
+
+	draft             func(l *lane, most int) [][]int32 // nil: nothing is drafted
+	accepted, refused int                               // positions
 }
 
 func newLane(t testing.TB, o Options, in Input, model hashModel) *lane {
@@ -66,6 +72,17 @@ func (l *lane) follow(t testing.TB) {
 	if len(moves) != l.state.Rows() {
 		t.Fatalf("%d moves for %d rows", len(moves), l.state.Rows())
 	}
+	width := len(l.rows)
+	for position := range l.state.Accepted() {
+		var same []Move
+		for i := range l.rows {
+			token := l.drafted[position*width+i]
+			l.rows[i], same = append(l.rows[i], token), append(same, Move{i, token})
+		}
+		l.moves = append(l.moves, same)
+	}
+	l.accepted, l.refused = l.accepted+l.state.Accepted(), l.refused+len(l.drafted)/width-l.state.Accepted()
+	l.moves = append(l.moves, append([]Move{}, moves...))
 	next := make([][]int32, len(moves))
 	fork := false
 	for i, m := range moves {
@@ -95,6 +112,22 @@ func generate(t testing.TB, selector Selector, lanes ...*lane) {
 		for _, l := range lanes {
 			for _, row := range l.rows {
 				logits = l.model.logits(logits, row)
+			}
+			if l.drafted = nil; l.draft == nil || l.state.Drafts() == 0 {
+				continue
+			}
+			if err := l.state.Draft(l.draft(l, l.state.Drafts())...); err != nil {
+				t.Fatal(err)
+			}
+			l.drafted = append(l.drafted, l.state.Drafted()...)
+			rows := make([][]int32, len(l.rows))
+			for i := range l.drafted {
+				row := i % len(rows)
+				if rows[row] == nil {
+					rows[row] = append([]int32{}, l.rows[row]...)
+				}
+				rows[row] = append(rows[row], l.drafted[i])
+				logits = l.model.logits(logits, rows[row])
 			}
 		}
 		if len(logits) == 0 {

@@ -38,6 +38,24 @@ func (e EarlyStopping) String() string {
 	return "false"
 }
 
+// Draft says where the next tokens are guessed, which a step then verifies as rows of its own. The zero value is none.
+type Draft uint8
+
+const (
+	// DraftNone guesses nothing.
+	DraftNone Draft = iota
+	// DraftLookup guesses what followed the last tokens where they stood before: in the prompt, in what was generated and in the encoder's input.
+	DraftLookup
+)
+
+// String gives the value as Set takes it, without quotes.
+func (d Draft) String() string {
+	if d == DraftLookup {
+		return "lookup"
+	}
+	return "none"
+}
+
 // SequenceBias is added to the logit of the last of Tokens where the others stand before it.
 type SequenceBias struct {
 	Tokens []int32
@@ -127,6 +145,11 @@ type Options struct {
 	// Seed and the index of the input make its random numbers.
 	Seed uint64
 
+	// Draft is how tokens are drafted, where State.Drafts allows it. The tokens are the same without it. DraftTokens is the maximum of a
+	// row in a step; 0 leaves it to the engine.
+	Draft       Draft
+	DraftTokens int
+
 	// OutputScores gives Hypothesis.Score in greedy search too, which costs a log-softmax.
 	// Beam search and sampling have it anyway.
 	OutputScores bool
@@ -190,6 +213,7 @@ func (o *Options) validateCounts() error {
 		{"no_repeat_ngram_size", o.NoRepeatNgramSize, 0, limit.Tokens},
 		{"encoder_no_repeat_ngram_size", o.EncoderNoRepeatNgramSize, 0, limit.Tokens},
 		{"top_k", o.TopK, 0, math.MaxInt32},
+		{"prompt_lookup_num_tokens", o.DraftTokens, 0, limit.Drafts},
 	} {
 		if c.value < c.least {
 			return fmt.Errorf("%s is %d: at least %d is needed", c.name, c.value, c.least)
@@ -200,6 +224,9 @@ func (o *Options) validateCounts() error {
 	}
 	if o.EarlyStopping > StopNever {
 		return fmt.Errorf("early_stopping is %d: false, true and \"never\" are known", o.EarlyStopping)
+	}
+	if o.Draft > DraftLookup {
+		return fmt.Errorf("draft is %d: none and lookup are known", o.Draft)
 	}
 	groups := o.NumBeamGroups > 1
 	switch {

@@ -52,6 +52,9 @@ type State struct {
 	moves   []Move
 	results []Hypothesis
 	done    bool
+
+	draft    []int32 // tokens that the next step has logits after: position by position, a token for each row
+	accepted int     // positions of the draft of the last step
 }
 
 // group is a group of beams, or one sequence in greedy search and sampling.
@@ -206,12 +209,8 @@ func (s *State) inPhase(i, phase int) bool {
 	return i == phase && !s.groups[i].done
 }
 
-// request appends the rows to a request, and its groups of that phase.
-func (s *State) request(phase int, req *Request, processors []Processor) []Processor {
-	first := len(req.Rows)
-	for range s.Rows() {
-		req.Rows = append(req.Rows, Row{})
-	}
+// request fills in its rows of a request, from a first row on, and appends its groups of that phase.
+func (s *State) request(phase, first int, req *Request, processors []Processor) []Processor {
 	if phase == 0 {
 		s.chosen = s.chosen[:0]
 	}

@@ -10,20 +10,25 @@ import (
 type Stepper struct {
 	req        Request
 	processors []Processor
+	rows       []int // a state: its rows before the step
 }
 
 // Step takes one step of every state that is not done: logits is [rows, vocab], the rows of the
-// states one after the other (State.Rows of each), and only read. Afterwards each state's Moves
-// say which rows the next step has. Diverse beams take one call of the selector a group, since what a
-// group chooses depends on the groups before it; others one call in all. After an error the states
+// states one after the other (State.Rows of each, and then one for each token that it Drafted), and only read.
+// Afterwards each state's Moves say which rows the next step has. Diverse beams take one call of the selector a group, since what a
+// group chooses depends on the groups before it; others one call in all, and one more for each drafted position that any
+// state has chosen: its processors and random numbers are those of a step of its own. After an error the states
 // cannot go on.
 func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states []*State) error {
 	rows, phases := 0, 0
+	st.rows = st.rows[:0]
 	for i, s := range states {
+		s.accepted = 0
 		if s.in.Vocab != vocab {
 			return fmt.Errorf("input %d was made for %d logits a row and is given %d", i, s.in.Vocab, vocab)
 		}
-		rows += s.Rows()
+		st.rows = append(st.rows, s.Rows())
+		rows += st.rows[i] + len(s.draft)
 		if !s.done {
 			phases = max(phases, s.phases())
 		}
@@ -32,7 +37,7 @@ func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states [
 		return fmt.Errorf("%d logits for a step of %d rows of %d: %d are needed", len(logits), rows, vocab, rows*vocab)
 	}
 	for phase := range phases {
-		if err := st.phase(selector, logits, vocab, states, phase); err != nil {
+		if err := st.phase(selector, logits, vocab, states, phase, 0); err != nil {
 			return err
 		}
 	}
@@ -42,19 +47,50 @@ func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states [
 			s.advance()
 		}
 	}
+	for position := 1; st.accept(states, position); position++ {
+		if err := st.phase(selector, logits, vocab, states, 0, position); err != nil {
+			return err
+		}
+		for _, s := range states {
+			if s.accepted == position {
+				s.advance()
+			}
+		}
+	}
+	for _, s := range states {
+		s.draft = s.draft[:0]
+	}
 	return nil
 }
 
-func (st *Stepper) phase(selector Selector, logits []float32, vocab int, states []*State, phase int) error {
+// accept counts the drafted positions, from 1 on, that states have just chosen, and reports whether there are any. They end no search: their tokens are
+// no end tokens, and another still fits after them.
+func (st *Stepper) accept(states []*State, position int) (found bool) {
+	for i, s := range states {
+		if s.accepted == position-1 && s.chose(position, st.rows[i]) {
+			s.accepted, found = position, true
+		}
+	}
+	return found
+}
+
+// phase is one call of the selector: for all states that are not done, or at a position from 1 on for those that have chosen as many
+// drafted positions, with the logits of their rows there.
+func (st *Stepper) phase(selector Selector, logits []float32, vocab int, states []*State, phase, position int) error {
 	req := &st.req
 	req.Logits, req.Vocab = logits, vocab
 	req.Rows, req.Groups, st.processors = req.Rows[:0], req.Groups[:0], st.processors[:0]
+	asked := func(s *State) bool { return !s.done && (position == 0 || s.accepted == position) }
 	type span struct{ row, group int }
 	spans := make([]span, 0, len(states)+1)
-	for _, s := range states {
-		spans = append(spans, span{len(req.Rows), len(req.Groups)})
-		if !s.done {
-			st.processors = s.request(phase, req, st.processors)
+	for i, s := range states {
+		first := len(req.Rows)
+		spans = append(spans, span{first, len(req.Groups)})
+		for range st.rows[i] + len(s.draft) {
+			req.Rows = append(req.Rows, Row{})
+		}
+		if asked(s) {
+			st.processors = s.request(phase, first+position*st.rows[i], req, st.processors)
 		}
 	}
 	spans = append(spans, span{len(req.Rows), len(req.Groups)})
@@ -62,16 +98,16 @@ func (st *Stepper) phase(selector Selector, logits []float32, vocab int, states 
 		for spans[input+1].row <= row {
 			input++
 		}
-		return input, row - spans[input].row
+		return input, row - spans[input].row - position*st.rows[input]
 	})
 	if err != nil {
 		return err
 	}
 	for i, s := range states {
-		if s.done {
+		if !asked(s) {
 			continue
 		}
-		if err := s.take(phase, spans[i].row, lists[spans[i].group:spans[i+1].group]); err != nil {
+		if err := s.take(phase, spans[i].row+position*st.rows[i], lists[spans[i].group:spans[i+1].group]); err != nil {
 			return fmt.Errorf("input %d of the batch: %w", i, err)
 		}
 	}

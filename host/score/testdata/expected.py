@@ -1,4 +1,4 @@
-"""Writes expected.json: what rouge_score and sacrebleu say about outputs and references.
+"""Writes expected.json: what rouge_score, sacrebleu and jiwer say about outputs and references.
 
     python expected.py
 """
@@ -8,6 +8,7 @@ import random
 from importlib.metadata import version
 from pathlib import Path
 
+import jiwer
 from rouge_score import rouge_scorer
 from sacrebleu.metrics import BLEU
 
@@ -71,18 +72,22 @@ def expected(name, pairs):
     scorer = rouge_scorer.RougeScorer(kinds, use_stemmer=False)
     lines = [scorer.score(reference, output) for output, reference in pairs]
     bleu = BLEU(smooth_method="exp", tokenize="13a").corpus_score([o for o, _ in pairs], [[r for _, r in pairs]])
+    # jiwer divides at single spaces, and has no rate of empty references.
+    spaced = [[" ".join(text.split()) for text in texts] for texts in zip(*pairs)]
+    references = any(spaced[1])
     return {
         "name": name,
         "outputs": [o for o, _ in pairs],
         "references": [r for _, r in pairs],
         **{kind: sum(line[kind].fmeasure for line in lines) / len(lines) for kind in kinds},
         "bleu": bleu.score,
+        "wer": jiwer.wer(spaced[1], spaced[0]) if references else float(any(spaced[0])),
     }
 
 
 def main():
     cases = [expected(name, pairs) for name, pairs in [*BY_HAND.items(), *made()]]
-    made_by = {name: version(name) for name in ("rouge_score", "sacrebleu")}
+    made_by = {name: version(name) for name in ("rouge_score", "sacrebleu", "jiwer")}
     text = json.dumps({"made_by": made_by, "cases": cases}, ensure_ascii=True, indent=1)
     Path(__file__).with_name("expected.json").write_text(text + "\n")
 

@@ -323,7 +323,11 @@ void RunCached(RandomCachedProblem& made, const char* library, bool packed) {
   call.In(kInt32, p.shared_slots, {p.shared_length}, {});
   call.In(kInt32, p.private_slots, {p.private_length}, {});
   call.In(kInt32, p.key == nullptr ? nullptr : p.slot_mapping, {p.rows}, {});
-  call.In(kFloat32, p.bias, {p.heads, p.distances}, {});
+  if (p.bias_stride > 0) {
+    call.In(kFloat32, p.bias, {p.rows, p.heads, p.distances}, {});
+  } else {
+    call.In(kFloat32, p.bias, {p.heads, p.distances}, {});
+  }
   call.Out(kFloat32, p.output, {p.rows, p.heads, 1, pool.value_size}, {});
   call.Run(library, "CachedAttention", a);
 }

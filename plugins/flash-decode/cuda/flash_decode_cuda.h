@@ -126,6 +126,7 @@ inline fd::Problem DeviceProblem(const CachedProblem& p, cuda::Type type) {
   d.window = p.window;
   d.distance_bias = p.bias;
   d.distances = p.distances;
+  d.distance_bias_stride = p.bias_stride;
   return d;
 }
 

@@ -223,7 +223,9 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   }
   if (random.Chance(30)) {
     p.distances = random.Chance(50) ? random.Between(1, 20) : random.Between(1, 300);
-    sample(made.bias, p.heads * p.distances, 3.0f);
+    const bool by_row = p.rows > 0 && random.Chance(40);
+    if (by_row) p.bias_stride = p.heads * p.distances;
+    sample(made.bias, (by_row ? p.rows : 1) * p.heads * p.distances, 3.0f);
     if (p.distances > 2 && random.Chance(20)) {
       made.bias[static_cast<size_t>(random.Between(1, p.distances - 1))] = -kInfinity;
     }
@@ -257,11 +259,11 @@ void Make(uint32_t index, RandomCachedProblem& made) {
   std::ostringstream text;
   text << "problem " << index << ": heads " << p.heads << "/" << sizes.kv_heads << " of "
        << sizes.head_size << "/" << sizes.value_size << ", area at " << sizes.offset << " of "
-       << sizes.block_floats << ", bias " << p.distances << ", softcap " << p.softcap << ", window "
-       << p.window << ", writes " << writes << ", isa " << static_cast<int>(made.tuning.isa)
-       << ", parts " << made.tuning.parts << ", head chunk " << made.tuning.head_chunk
-       << ", row chunk " << made.tuning.row_chunk << ", serial " << made.tuning.serial_cost
-       << ", threads " << made.threads << "; groups";
+       << sizes.block_floats << ", bias " << p.distances << (p.bias_stride > 0 ? " a row" : "")
+       << ", softcap " << p.softcap << ", window " << p.window << ", writes " << writes << ", isa "
+       << static_cast<int>(made.tuning.isa) << ", parts " << made.tuning.parts << ", head chunk "
+       << made.tuning.head_chunk << ", row chunk " << made.tuning.row_chunk << ", serial "
+       << made.tuning.serial_cost << ", threads " << made.threads << "; groups";
   for (const Shape& s : shapes) {
     text << " (" << s.rows << " rows, " << s.shared << " shared, " << s.private_count << " own"
          << (s.causal ? ", causal)" : ")");
@@ -308,7 +310,8 @@ std::vector<double> Compute(const CachedProblem& p, const float* pool) {
           score = scale * dot;
           if (p.softcap > 0.0f) score = p.softcap * std::tanh(score / p.softcap);
           if (p.bias != nullptr) {
-            score += p.bias[head * p.distances + std::min(distance, p.distances - 1)];
+            score += p.bias[row * p.bias_stride + head * p.distances +
+                            std::min(distance, p.distances - 1)];
           }
           highest = std::max(highest, score);
         }

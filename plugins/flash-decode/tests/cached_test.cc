@@ -92,7 +92,8 @@ TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
       one.groups = 1;
       one.rows = step[1];
       one.query += row * one.query_stride;
-      one.key = one.value = nullptr;  // written already
+      one.bias += row * one.bias_stride;  // 0 where there is none
+      one.key = one.value = nullptr;      // written already
       one.slot_mapping = nullptr;
       std::vector<float> output(static_cast<size_t>(one.rows * one.heads * one.pool.value_size),
                                 kNan);

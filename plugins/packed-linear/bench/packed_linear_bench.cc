@@ -22,9 +22,11 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "linear.h"
+#include "quantized.h"
 #include "thread_pool.h"
 
 namespace graft {
@@ -64,11 +66,15 @@ struct Weights {
 };
 
 struct Shape {
-  const char* name;
+  std::string name;
   int64_t depth, columns;
   bool transposed;
   bool panels = false;
+  WeightType type = WeightType::kFloat32;
+  bool float_activations = false;
 };
+
+constexpr int64_t kGroup = 32;
 
 class Bench {
  public:
@@ -80,11 +86,14 @@ class Bench {
   }
 
   void Run(const Shape& shape, int64_t rows) {
-    const std::string name = std::string(shape.name) + " rows " + std::to_string(rows);
+    const std::string name = shape.name + " rows " + std::to_string(rows);
     if (name.find(filter_) == std::string::npos) return;
+    const PackedShape packed = ShapeOf(shape.type, shape.depth, shape.columns, kGroup);
+    const size_t numbers = shape.panels
+                               ? PackedBytes(shape.type, shape.depth, shape.columns)
+                               : static_cast<size_t>(shape.depth * shape.columns) * sizeof(float);
     const size_t bytes =
-        sizeof(float) * (shape.panels ? PackedFloats(shape.depth, shape.columns)
-                                      : static_cast<size_t>(shape.depth * shape.columns));
+        numbers + static_cast<size_t>(packed.panels * packed.groups * kPanelColumns) * 2;
     const size_t matrices = std::max<size_t>(1, std::min<size_t>(weights_.bytes / bytes, 400));
     const size_t layers = rows > 32 ? std::min<size_t>(matrices, 4) : matrices;
     std::vector<float> x(static_cast<size_t>(rows * shape.depth), 0.5f);
@@ -92,12 +101,17 @@ class Bench {
     Problem p = {rows,        shape.depth, shape.columns,    x.data(),
                  shape.depth, nullptr,     shape.transposed, shape.panels,
                  nullptr,     y.data(),    shape.columns};
+    p.type = shape.type;
+    p.group = kGroup;
+    p.float_activations = shape.float_activations;
     std::vector<char> workspace(WorkspaceSize(p, runner_.threads, tuning_));
     std::vector<double> kernel, plain;
     for (int repetition = 0; repetition < 8; ++repetition) {
       double start = Now(own_time_);
       for (size_t i = 0; i < layers; ++i) {
         p.weight = reinterpret_cast<const float*>(weights_.data + i * bytes);
+        p.quantized = weights_.data + i * bytes;
+        p.weight_scale = reinterpret_cast<const uint16_t*>(weights_.data + i * bytes + numbers);
         linear::Run(p, workspace.data(), runner_, tuning_);
       }
       kernel.push_back((Now(own_time_) - start) / static_cast<double>(layers));
@@ -163,7 +177,8 @@ Weights Map(const char* path) {
   return {static_cast<const char*>(data) + 3, bytes - 3};
 }
 
-// Numbers in memory of large pages, as a host that packs weights holds them.
+// Numbers in memory of large pages, as a host that packs weights holds them. The two halves of each
+// are equal, so that they are numbers of bfloat16, too.
 Weights Make(size_t count) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t bytes = count * sizeof(float);
@@ -176,7 +191,13 @@ Weights Make(size_t count) {
   const uintptr_t address = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) & ~(kHugePage - 1);
   auto* made = reinterpret_cast<float*>(address);
   madvise(made, bytes, MADV_HUGEPAGE);
-  for (size_t i = 0; i < count; ++i) made[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
+  for (size_t i = 0; i < count; ++i) {
+    made[i] = static_cast<float>(i % 997) * 1e-3f - 0.5f;
+    uint16_t halves[2];
+    std::memcpy(halves, made + i, sizeof halves);
+    halves[0] = halves[1];
+    std::memcpy(made + i, halves, sizeof halves);
+  }
   return {reinterpret_cast<const char*>(made), bytes};
 }
 
@@ -191,17 +212,29 @@ int Main(int count, char** arguments) {
     weights = Make(size_t{100} << 20);
   }
   Bench bench(threads, isa, filter, weights);
-  const Shape shapes[] = {
-      {"768 x 2304", 768, 2304, false},           {"768 x 768", 768, 768, false},
-      {"768 x 3072", 768, 3072, false},           {"3072 x 768", 3072, 768, false},
-      {"768 x 50257", 768, 50257, false},         {"768 x 50257 T", 768, 50257, true},
-      {"768 x 2304 P", 768, 2304, false, true},   {"768 x 768 P", 768, 768, false, true},
-      {"768 x 3072 P", 768, 3072, false, true},   {"3072 x 768 P", 3072, 768, false, true},
-      {"1024 x 4096 P", 1024, 4096, false, true}, {"4096 x 1024 P", 4096, 1024, false, true},
-      {"768 x 50257 P", 768, 50257, false, true}, {"384 x 384 P", 384, 384, false, true},
-      {"384 x 1152 P", 384, 1152, false, true},   {"384 x 1536 P", 384, 1536, false, true},
-      {"1536 x 384 P", 1536, 384, false, true},
+  std::vector<Shape> shapes = {
+      {"768 x 2304", 768, 2304, false},   {"768 x 768", 768, 768, false},
+      {"768 x 3072", 768, 3072, false},   {"3072 x 768", 3072, 768, false},
+      {"768 x 50257", 768, 50257, false}, {"768 x 50257 T", 768, 50257, true},
   };
+  const std::pair<int64_t, int64_t> packed[] = {
+      {768, 2304},  {768, 768}, {768, 3072}, {3072, 768}, {1024, 4096}, {4096, 1024},
+      {768, 50257}, {384, 384}, {384, 1152}, {384, 1536}, {1536, 384},  {576, 1536},
+  };
+  const struct {
+    const char* name;
+    WeightType type;
+    bool float_activations;
+  } kinds[] = {{"P", WeightType::kFloat32, true},       {"int8", WeightType::kInt8, false},
+               {"int4", WeightType::kInt4, false},      {"int8-float", WeightType::kInt8, true},
+               {"int4-float", WeightType::kInt4, true}, {"bfloat16", WeightType::kBFloat16, true}};
+  for (const auto& kind : kinds) {
+    for (const auto& [depth, columns] : packed) {
+      const std::string name =
+          std::to_string(depth) + " x " + std::to_string(columns) + " " + kind.name;
+      shapes.push_back({name, depth, columns, false, true, kind.type, kind.float_activations});
+    }
+  }
   for (const Shape& shape : shapes) {
     for (const int64_t rows : {1, 2, 4, 8, 16, 32}) bench.Run(shape, rows);
   }

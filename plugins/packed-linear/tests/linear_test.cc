@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "poison.h"
+#include "quantized.h"
+#include "rounded_row.h"
 #include "thread_pool.h"
 
 namespace graft {
@@ -121,7 +123,26 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   std::vector<char> weight(w.size() * sizeof(float) + c.weight_shift);
   if (!w.empty()) std::memcpy(weight.data() + c.weight_shift, w.data(), w.size() * sizeof(float));
   const Runner runner = pool.runner();
-  if (p.panels) {
+  const bool quantized = p.type != WeightType::kFloat32;
+  const PackedShape shape = ShapeOf(p.type, p.depth, p.columns, p.group);
+  Guarded panels(quantized ? PackedBytes(p.type, p.depth, p.columns) : 0, c.weight_shift);
+  Guarded scales(static_cast<size_t>(shape.panels * shape.groups * kPanelColumns) * 2,
+                 c.weight_shift);
+  if (quantized) {
+    p.quantized = panels.data();
+    p.weight_scale = reinterpret_cast<const uint16_t*>(scales.data());
+    Quantize(p.type, reinterpret_cast<const float*>(weight.data() + c.weight_shift), p.depth,
+             p.columns, p.transposed, p.group, panels.data(),
+             reinterpret_cast<uint16_t*>(scales.data()), runner);
+    EXPECT_TRUE(panels.Untouched() && scales.Untouched()) << "a write outside panels or scales";
+    for (size_t i = 0; i < k && check; ++i) {
+      for (size_t j = 0; j < n; ++j) {
+        w[p.transposed ? j * k + i : i * n + j] =
+            ValueOf(p.type, p.quantized, p.weight_scale, p.depth, p.group, static_cast<int64_t>(i),
+                    static_cast<int64_t>(j));
+      }
+    }
+  } else if (p.panels) {
     std::vector<float> panels(PackedFloats(p.depth, p.columns), kPoison);
     Pack(reinterpret_cast<const float*>(weight.data() + c.weight_shift), p.depth, p.columns,
          p.transposed, panels.data(), runner);
@@ -176,6 +197,14 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
       if (p.before.bias != nullptr) rows[r * k + i] += offset[i];
     }
   }
+  // What rounding x may come to on the other side of a tie, where it was normalized before.
+  std::vector<double> slack(m * k, 0.0);
+  if (IsInteger(p.type) && !p.float_activations) {
+    for (size_t r = 0; r < m; ++r) {
+      test::RoundRow(rows.data() + r * k, k, static_cast<size_t>(p.group),
+                     norm ? 1e-6 * (1 + steepness[r]) : 0, slack.data() + r * k);
+    }
+  }
 
   linear::Run(p, workspace.data(), runner, c.tuning);
   EXPECT_TRUE(y.Untouched()) << "a write outside y";
@@ -194,11 +223,12 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
       out[r * made + j] = p.y[(j / width * m + r) * ys + j % width];
     }
     for (size_t j = 0; j < n; ++j) {
-      double sum = c.bias ? bias[j] : 0, size = std::abs(sum);
+      double sum = c.bias ? bias[j] : 0, size = std::abs(sum), ties = 0;
       for (size_t i = 0; i < k && check; ++i) {
         const double term = rows[r * k + i] * w[p.transposed ? j * k + i : i * n + j];
         sum += term;
         size += std::abs(term);
+        ties += slack[r * k + i] * std::abs(w[p.transposed ? j * k + i : i * n + j]);
         if (norm) {
           size += steepness[r] * std::abs(scale[i] * w[p.transposed ? j * k + i : i * n + j]);
         }
@@ -211,7 +241,7 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
       }
       // Sums run over short stretches and their sums: far below the worst case of K roundings.
       needed[j] = sum;
-      bound[j] = 1e-6 * size + 1e-30;
+      bound[j] = 1e-6 * size + 1.2 * ties + 1e-30;
     }
     if (!check) continue;
     if (after) NormalizeRow(p.after, needed, bound);
@@ -233,13 +263,29 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
 
 std::string Describe(const Case& c) {
   const Problem& p = c.problem;
-  return ::testing::PrintToString(std::vector<int64_t>{
-             p.rows, p.depth, p.columns, p.x_stride, p.y_stride, p.transposed, p.panels,
-             static_cast<int64_t>(p.activation), static_cast<int64_t>(c.tuning.isa),
-             c.tuning.blocked_rows, c.tuning.panel, c.tuning.splits,
-             static_cast<int64_t>(c.weight_shift), c.bias, c.threads}) +
-         " of rows, depth, columns, strides, transposed, panels, activation, isa, tuning, shift, "
-         "bias, "
+  return ::testing::PrintToString(std::vector<int64_t>{p.rows,
+                                                       p.depth,
+                                                       p.columns,
+                                                       p.x_stride,
+                                                       p.y_stride,
+                                                       p.transposed,
+                                                       p.panels,
+                                                       static_cast<int64_t>(p.activation),
+                                                       static_cast<int64_t>(c.tuning.isa),
+                                                       c.tuning.blocked_rows,
+                                                       c.tuning.panel,
+                                                       c.tuning.splits,
+                                                       static_cast<int64_t>(p.type),
+                                                       p.group,
+                                                       p.float_activations,
+                                                       c.tuning.no_dots,
+                                                       p.gated,
+                                                       p.parts,
+                                                       static_cast<int64_t>(c.weight_shift),
+                                                       c.bias,
+                                                       c.threads}) +
+         " of rows, depth, columns, strides, transposed, panels, activation, isa, tuning, type, "
+         "group, float activations, no dots, gated, parts, shift, bias, "
          "threads; seed " +
          std::to_string(c.seed);
 }
@@ -269,6 +315,12 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
     p.gated = true;
     p.columns = pick(1, 8) * 2 * kPanelColumns;
     p.y_stride = p.columns / 2 + pick(0, 3);
+  }
+  if (p.panels && pick(0, 2) != 0) {
+    p.type = static_cast<WeightType>(pick(1, 3));
+    p.group = int64_t{32} << pick(0, 2);
+    p.float_activations = pick(0, 2) == 0;
+    c.tuning.no_dots = pick(0, 1) == 0;
   }
   c.bias = pick(0, 1) == 1;
   c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+// Commas stand between sides, and within one where it goes on about attention or weights.
+func TestSides(t *testing.T) {
+	for _, c := range []struct {
+		b    string
+		want []string // nil: an error
+	}{
+		{"auto", []string{"auto"}},
+		{"none, auto", []string{"none", "auto"}},
+		{"self=keys,cross=keys_values,auto", []string{"self=keys,cross=keys_values", "auto"}},
+		{"weights=int8,weights=int4", []string{"weights=int8", "weights=int4"}},
+		{"weights=int4,logits=float32,group=64,auto,keys+weights=int8,activations=float32", []string{"weights=int4,logits=float32,group=64", "auto", "keys+weights=int8,activations=float32"}},
+		{"auto,logits=int8", []string{"auto", "logits=int8"}}, // the side refuses the name
+		{"weights=int8,keys", []string{"weights=int8", "keys"}},
+		{"auto,,none", nil},
+		{"weights=int8,weights=int8", nil},
+	} {
+		got, err := sides(c.b)
+		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) {
+			t.Errorf("%q: %q, %v; want %q", c.b, got, err, c.want)
+		}
+	}
+}

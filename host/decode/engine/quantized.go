@@ -1,0 +1,299 @@
+package engine
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/defaults"
+	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/fold"
+	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
+)
+
+// Names of what the operators of linear layers have for integers: of the one that lays weights out its attributes, and of
+// the one that multiplies an input and an attribute.
+const (
+	typeAttribute        = "type"
+	groupAttribute       = "group"
+	scaleInput           = "weight_scale"
+	activationsAttribute = "activations"
+)
+
+// quantizable is a weight that is to be stored as integers.
+type quantizable struct {
+	*matrix
+	as         prepare.WeightType
+	attributes []manifest.Attribute
+	integers   *tensor.Tensor // in the plugin's layout
+	scales     *tensor.Tensor
+}
+
+// quantize stores those of a graph's weights as integers that are to be, and lets their linear layers read them. It
+// gives back those that stay float32: because they are to, or because the plugin refuses their shape.
+func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain []*matrix, err error) {
+	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
+	if err != nil {
+		return nil, err
+	}
+	scale, err := quantizes(by)
+	if err != nil {
+		return nil, err
+	}
+	last := lastLinear(of.Graph, of.Logits)
+	var chosen []*quantizable
+	for _, w := range list {
+		as := o.Weights.Of(slices.Contains(w.nodes, last))
+		if as == prepare.Float32Weights {
+			plain = append(plain, w)
+			continue
+		}
+		q := &quantizable{matrix: w, as: as, attributes: []manifest.Attribute{
+			{Name: typeAttribute, Value: string(as)}, {Name: groupAttribute, Value: o.Weights.GroupSize()}}}
+		if why := q.infer(by); why != nil {
+			p.refused[w.value] = fmt.Sprintf("refused by %s: %s", by.Manifest.Name, reasonOf(why))
+			plain = append(plain, w)
+			continue
+		}
+		chosen = append(chosen, q)
+	}
+	if len(chosen) == 0 {
+		return plain, nil
+	}
+	if err := p.integers(of.Model, by, chosen, o); err != nil {
+		return nil, err
+	}
+	counts := map[prepare.WeightType]*LinearWeights{}
+	for _, q := range chosen {
+		if err := q.stand(p, of.Graph, scale, o); err != nil {
+			return nil, err
+		}
+		if counts[q.as] == nil {
+			counts[q.as] = &LinearWeights{Type: string(q.as)}
+		}
+		counts[q.as].add(q.matrix, int64(len(q.integers.Bytes())+len(q.scales.Bytes())))
+	}
+	for _, c := range counts {
+		p.counts = append(p.counts, *c)
+	}
+	slices.SortFunc(p.counts, func(a, b LinearWeights) int { return cmp.Compare(b.Float32Bytes, a.Float32Bytes) })
+	return plain, nil
+}
+
+// quantizes says where a plugin's operator takes scales; a plugin that knows float32 alone is an error.
+func quantizes(p *plugin.Plugin) (scale int, err error) {
+	lays, _, laysOut := p.Info.Operator(defaults.Panels.Name)
+	multiplies, _, ok := p.Info.Operator(defaults.Linear.Name)
+	scale = -1
+	if ok {
+		scale = slices.IndexFunc(multiplies.Inputs, func(in signature.Parameter) bool { return in.Name == scaleInput })
+	}
+	if scale < 0 || !laysOut || !slices.ContainsFunc(lays.Attributes, func(a signature.Attribute) bool { return a.Name == typeAttribute }) {
+		return 0, refusal.Incompatible(p.Path, fmt.Sprintf("%s %s, whose operators take weights of float32 alone", p.Manifest.Name, p.Manifest.Version),
+			"a version that stores weights as integers", "install a newer "+p.Manifest.Name)
+	}
+	return scale, nil
+}
+
+// infer asks the plugin for types and shapes.
+func (q *quantizable) infer(p *plugin.Plugin) error {
+	k, in, err := q.kernel(p, q.attributes)
+	if err != nil {
+		return err
+	}
+	defer k.Destroy()
+	out, err := k.Infer([]*tensor.Tensor{in}, []bool{true, true})
+	if err != nil {
+		return err
+	}
+	for _, t := range out {
+		if n, err := tensor.Elements(t.Shape); err != nil || n == 0 {
+			return fmt.Errorf("its shape is %v", t.Shape)
+		}
+	}
+	q.integers, q.scales = out[0], out[1]
+	return nil
+}
+
+// reasonOf is an error without the path of the plugin.
+func reasonOf(err error) string {
+	if d, ok := err.(*diagnostic.Error); ok {
+		return d.Found
+	}
+	return err.Error()
+}
+
+// integers quantises weights, or has them from the cache. Weights of float32 are read one at a time.
+func (p *panels) integers(from *model.Model, by *plugin.Plugin, list []*quantizable, o Options) error {
+	var weights []*matrix
+	var tensors []fold.Tensor
+	parts := []string{"panels", by.SHA256, defaults.Panels.Name}
+	for i, q := range list {
+		weights = append(weights, q.matrix)
+		tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i), DType: q.integers.DType, Shape: q.integers.Shape},
+			fold.Tensor{Name: fmt.Sprint(i, " scales"), DType: q.scales.DType, Shape: q.scales.Shape})
+		parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed))
+	}
+	size := int64(0)
+	for _, t := range tensors {
+		n, _ := tensor.Elements(t.Shape) // infer looked at it
+		size += n * t.DType.Size()
+	}
+	if left := memory.Available(); left > 0 && size > left {
+		return &diagnostic.Error{Kind: model.ErrTooLarge, Found: fmt.Sprintf("quantised weights need more memory than there is: found %d bytes", size),
+			Needed: fmt.Sprintf("at most %d", left), Fix: "use a machine with more memory"}
+	}
+	content, err := contentOf(from, weights, o.Quantized)
+	if err != nil {
+		return err
+	}
+	key := fold.KeyOf(append(parts, content)...)
+	p.quantized, p.stored, err = o.Quantized.Tensors(key, tensors, func(to []fold.Tensor) error {
+		buffer, err := readingBuffer(weights)
+		if err != nil {
+			return err
+		}
+		defer buffer.Close()
+		for i, q := range list {
+			if err := q.pack(from, by, buffer.Bytes(), []*tensor.Tensor{over(to[2*i]), over(to[2*i+1])}, q.attributes, o.Threads); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, t := range p.quantized.Tensors() {
+		if q := list[i/2]; i%2 == 0 {
+			q.integers = over(t)
+		} else {
+			q.scales = over(t)
+		}
+	}
+	return nil
+}
+
+// over is a tensor over a stored one's data.
+func over(t fold.Tensor) *tensor.Tensor {
+	return &tensor.Tensor{DType: t.DType, Shape: t.Shape, Data: unsafe.Pointer(unsafe.SliceData(t.Data))}
+}
+
+// contentOf is a hash of all numbers of some weights. Where it is known which bytes of which files they are, and these cannot
+// have changed, it is read from the cache, and the weights are not.
+func contentOf(from *model.Model, list []*matrix, cache *fold.Cache) (string, error) {
+	lasting, parts := true, []string{"content"}
+	for _, w := range list {
+		origin, lasts, err := from.Origin(w.value.Tensor)
+		if err != nil {
+			return "", err
+		}
+		lasting = lasting && lasts
+		parts = append(parts, origin, fmt.Sprint(w.value.Tensor.Dims))
+	}
+	hash := func(to []byte) error {
+		buffer, err := readingBuffer(list)
+		if err != nil {
+			return err
+		}
+		defer buffer.Close()
+		h := sha256.New()
+		for _, w := range list {
+			data, err := from.DataIn(w.value.Tensor, buffer.Bytes())
+			if err != nil {
+				return err
+			}
+			for _, d := range w.value.Tensor.Dims {
+				h.Write(binary.LittleEndian.AppendUint64(nil, uint64(d)))
+			}
+			h.Write(data)
+		}
+		copy(to, h.Sum(nil))
+		return nil
+	}
+	if !lasting {
+		sum := make([]byte, sha256.Size)
+		return string(sum), hash(sum)
+	}
+	known, _, err := cache.Tensors(fold.KeyOf(parts...), []fold.Tensor{{Name: "sha256", DType: tensor.Uint8, Shape: []int64{sha256.Size}}},
+		func(to []fold.Tensor) error { return hash(to[0].Data) })
+	if err != nil {
+		return "", err
+	}
+	defer known.Close()
+	return string(known.Tensors()[0].Data), nil
+}
+
+// stand lets the linear layers of a weight multiply with the integers.
+func (q *quantizable) stand(p *panels, g *graph.Graph, scale int, o Options) error {
+	in, err := p.input(o.Library, g, "graft.panels."+q.value.Name, q.integers)
+	if err != nil {
+		return err
+	}
+	scales, err := p.input(o.Library, g, "graft.scales."+q.value.Name, q.scales)
+	if err != nil {
+		return err
+	}
+	q.read(in)
+	for _, n := range q.nodes {
+		for len(n.In) <= scale {
+			n.In = append(n.In, nil)
+		}
+		n.SetInput(scale, scales)
+		n.Proto.Attribute = append(n.Proto.Attribute, &onnx.Attribute{Name: proto.String(activationsAttribute), Type: onnx.Attribute_STRING.Enum(),
+			S: []byte(cmp.Or(o.Weights.Activations, prepare.Int8Activations))})
+	}
+	return nil
+}
+
+// maxSteps is how many nodes lie between the last linear layer and logits at most: a cast, a cap, a change of shape.
+const maxSteps = 16
+
+// afterLogits change elements one by one, or their places.
+var afterLogits = []string{"Add", "Cast", "Clip", "Div", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Reshape", "Slice", "Squeeze", "Sub", "Tanh",
+	"Transpose", "Unsqueeze", "Where"}
+
+// lastLinear is the linear layer that makes an output, with what changes its elements one by one after it; nil for none.
+func lastLinear(g *graph.Graph, output string) *graph.Node {
+	v := g.Lookup(output)
+	for range maxSteps {
+		if output == "" || v == nil || v.Producer == nil {
+			return nil
+		}
+		n := v.Producer
+		if n.Is(manifest.Domain + "." + defaults.Linear.Name) {
+			return n
+		}
+		if !n.Is(afterLogits...) {
+			return nil
+		}
+		v = nil
+		for i, in := range n.In {
+			if in == nil || in.Tensor != nil || i > 0 && strings.HasSuffix(n.Op(), "shape") {
+				continue // a constant, or the shape that a Reshape gives
+			}
+			if v != nil {
+				return nil
+			}
+			v = in
+		}
+	}
+	return nil
+}

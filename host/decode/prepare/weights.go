@@ -1,0 +1,115 @@
+package prepare
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// WeightType is what the weights of a linear layer are stored as.
+type WeightType string
+
+// The types of weights. Those of integers have a scale for each group of positions along the axis that is summed up, and
+// each column.
+const (
+	Float32Weights WeightType = "float32"
+	Int8Weights    WeightType = "int8"
+	Int4Weights    WeightType = "int4"
+)
+
+// Activations says what linear layers of quantised weights multiply with.
+type Activations string
+
+// Kinds of activations: rounded to eight bits as they come, a scale for each row and group, or as they are.
+const (
+	Int8Activations    Activations = "int8"
+	Float32Activations Activations = "float32"
+)
+
+// DefaultGroup is how many weights have one scale where nothing else was asked for.
+const DefaultGroup = 32
+
+// Weights says what the weights of a model's linear layers are stored as. The zero value is float32, as exported: anything
+// else changes answers.
+type Weights struct {
+	// Layers is of all linear layers but the last, which makes logits: that is of Logits. "" is float32 for Layers and, for
+	// Logits, the type of Layers, but int8 for int4: an error in logits decides between tokens.
+	Layers, Logits WeightType
+	Group          int64       // 0: DefaultGroup
+	Activations    Activations // "": Int8Activations
+}
+
+// Of is the type of a layer's weights.
+func (w Weights) Of(last bool) WeightType {
+	layers := cmp.Or(w.Layers, Float32Weights)
+	switch {
+	case !last:
+		return layers
+	case w.Logits != "":
+		return w.Logits
+	case layers == Int4Weights:
+		return Int8Weights
+	}
+	return layers
+}
+
+// GroupSize is how many weights have one scale.
+func (w Weights) GroupSize() int64 { return cmp.Or(w.Group, DefaultGroup) }
+
+// Quantizes says whether any weights are to be stored as integers.
+func (w Weights) Quantizes() bool {
+	return w.Of(false) != Float32Weights || w.Of(true) != Float32Weights
+}
+
+// String is what ParseWeights reads, with all that is not said.
+func (w Weights) String() string {
+	if !w.Quantizes() {
+		return string(Float32Weights)
+	}
+	return fmt.Sprintf("%s,logits=%s,group=%d,activations=%s", w.Of(false), w.Of(true), w.GroupSize(), cmp.Or(w.Activations, Int8Activations))
+}
+
+// ParseWeights reads what to store weights as: float32, int8 or int4, and after that, with commas between, logits=TYPE,
+// group=N (32, 64 or 128) and activations=int8 or float32.
+func ParseWeights(text string) (w Weights, err error) {
+	parts := strings.Split(text, ",")
+	if w.Layers, err = weightType(parts[0]); err != nil {
+		return w, err
+	}
+	for i, part := range parts[1:] {
+		name, value, _ := strings.Cut(part, "=")
+		if slices.ContainsFunc(parts[1:i+1], func(other string) bool { return strings.HasPrefix(other, name+"=") }) {
+			return w, fmt.Errorf("%s is named twice", name)
+		}
+		switch name {
+		case "logits":
+			if w.Logits, err = weightType(value); err != nil {
+				return w, fmt.Errorf("logits: %w", err)
+			}
+		case "group":
+			if w.Group, err = strconv.ParseInt(value, 10, 64); err != nil || !slices.Contains([]int64{32, 64, 128}, w.Group) {
+				return w, fmt.Errorf("group is %q, needed is 32, 64 or 128", value)
+			}
+		case "activations":
+			if w.Activations = Activations(value); w.Activations != Int8Activations && w.Activations != Float32Activations {
+				return w, fmt.Errorf("activations is %q, needed is int8 or float32", value)
+			}
+		default:
+			return w, fmt.Errorf("%q is not understood, needed is logits=TYPE, group=N or activations=TYPE", part)
+		}
+	}
+	if !w.Quantizes() && (w.Group != 0 || w.Activations != "") {
+		return w, fmt.Errorf("group and activations are of weights that are stored as integers, and all of %s stay float32", text)
+	}
+	return w, nil
+}
+
+func weightType(text string) (WeightType, error) {
+	t := WeightType(text)
+	if !slices.Contains([]WeightType{Float32Weights, Int8Weights, Int4Weights}, t) {
+		return "", fmt.Errorf("%q is no type of weights, needed is float32, int8 or int4", text)
+	}
+	return t, nil
+}

@@ -1,0 +1,262 @@
+// Sums over integers of a panel and a group of rows, in registers while the panel goes by.
+#if defined(GRAFT_PACKED_LINEAR_INTEGER_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRAFT_PACKED_LINEAR_INTEGER_TILE_INL_H_
+#undef GRAFT_PACKED_LINEAR_INTEGER_TILE_INL_H_
+#else
+#define GRAFT_PACKED_LINEAR_INTEGER_TILE_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "dot-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace graft {
+namespace linear {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A stretch of a panel and of a group of rows, from the first position of a group of W on.
+struct IntegerBlock {
+  const char* x;         // [depth / 4][rows of the group] times four integers
+  const float* x_scale;  // [groups][rows of the group]
+  const int32_t* x_sum;  // likewise: sums of the integers
+  const char* w;
+  const char* w_scale;  // [groups][kLine] of bfloat16
+  int64_t lines;        // of 64 bytes of W
+  int64_t group_lines;  // of a group
+  const char* ahead;    // what is prefetched with each line, and by how much it moves on
+  int64_t ahead_step;
+  float* sums;  // [rows of the group][kLine]
+};
+
+// Adds the sums of a group, of 32 bits, times both scales.
+template <int kRows, int kChains>
+HWY_INLINE void AddGroup(const VI (&sum)[kChains][kRows][kLineVectors],
+                         const VF (&scale)[kLineVectors], const float* HWY_RESTRICT x_scale,
+                         float* HWY_RESTRICT sums) {
+  const DF d;
+  for (int r = 0; r < kRows; ++r) {
+    const VF factor = hn::Set(d, x_scale[r]);
+    for (int i = 0; i < kLineVectors; ++i) {
+      VI total = sum[0][r][i];
+      if (kChains == 2) total = hn::Add(total, sum[kChains - 1][r][i]);
+      float* to = sums + r * kLine + i * kLanes;
+      const VF both = hn::Mul(scale[i], factor);
+      hn::Store(hn::MulAdd(hn::ConvertTo(d, total), both, hn::Load(d, to)), d, to);
+    }
+  }
+}
+
+// sums[r][i] += sum_g (sum_k q(x[r][k]) q(w[k][i])) scale of w[g][i] scale of x[r][g]: the inner
+// sum is exact; the outer one runs in the order of the depth, whatever the rows and stretches are.
+template <class Ops, bool kHalves, int kRows>
+HWY_NOINLINE void IntegerTile(const IntegerBlock& b) {
+  constexpr int kSteps = kHalves ? 2 : 1;  // of four positions, in a line
+  constexpr int kStepBytes = kRows * (Ops::kPairs ? 8 : 4);
+  constexpr int kOffset = kHalves ? Ops::kOffset4 : Ops::kOffset8;
+  // Two steps at a time have sums of their own where few rows leave the multipliers waiting.
+  constexpr int kChains = kRows * kLineVectors < 4 ? 2 : 1;
+  const DI di;
+  const char* HWY_RESTRICT x = b.x;
+  const char* HWY_RESTRICT w = b.w;
+  const float* HWY_RESTRICT x_scale = b.x_scale;
+  const int32_t* HWY_RESTRICT x_sum = b.x_sum;
+  const char* w_scale = b.w_scale;
+  const char* ahead = b.ahead;
+  const int64_t ahead_step = b.ahead_step;
+  for (int64_t done = 0; done < b.lines; done += b.group_lines) {
+    VI sum[kChains][kRows][kLineVectors];
+    for (int r = 0; r < kRows; ++r) {
+      const VI start = kOffset == 0 ? hn::Zero(di) : hn::Set(di, -kOffset * x_sum[r]);
+      for (int i = 0; i < kLineVectors; ++i) {
+        sum[0][r][i] = start;
+        if (kChains == 2) sum[kChains - 1][r][i] = hn::Zero(di);
+      }
+    }
+    const auto multiply = [&](const typename Ops::Line& line, int chain) HWY_ATTR {
+      for (int r = 0; r < kRows; ++r) {
+        const typename Ops::Four four = Ops::Spread(x + r * (Ops::kPairs ? 8 : 4));
+        for (int i = 0; i < kLineVectors; ++i) {
+          sum[chain][r][i] = Ops::Dot(sum[chain][r][i], line, i, four);
+        }
+      }
+      x += kStepBytes;
+    };
+    const auto take = [&](int chain) HWY_ATTR {
+      Fetch(ahead);
+      ahead += ahead_step;
+      typename Ops::Line line, high;
+      for (int i = 0; i < kLineVectors; ++i) {
+        const VI v = LoadLane(w + i * kLanes * 4);
+        if (kHalves) {
+          Ops::Ready4(v, i, &line, &high);
+        } else {
+          Ops::Ready8(v, i, &line);
+        }
+      }
+      multiply(line, chain);
+      if (kSteps == 2) multiply(high, kChains - 1 - chain);
+      w += 64;
+    };
+    // Lines of a group are even in number.
+    const int64_t lines = std::min(b.group_lines, b.lines - done);
+    for (int64_t i = 0; i < lines; i += 2) {
+      take(0);
+      take(kHalves ? 0 : kChains - 1);
+    }
+    VF scale[kLineVectors];
+    LoadScales(w_scale, scale);
+    AddGroup<kRows, kChains>(sum, scale, x_scale, b.sums);
+    x_scale += kRows;
+    x_sum += kRows;
+    w_scale += kLine * 2;
+  }
+}
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+
+HWY_INLINE hn::Vec<PairOps::DS> AddPairs(hn::Vec<PairOps::DS> sum, VI halves, VI x) {
+#if HWY_TARGET == HWY_AVX3
+  sum.raw = _mm512_add_epi16(sum.raw, _mm512_maddubs_epi16(halves.raw, x.raw));
+#else
+  sum.raw = _mm256_add_epi16(sum.raw, _mm256_maddubs_epi16(halves.raw, x.raw));
+#endif
+  Pin(sum);
+  return sum;
+}
+
+// The same for int4 without VNNI: the bytes of W are 0 .. 15, so that the sums of a chunk are at
+// most 16 * 15 * 127 and fit in 16 bits.
+template <int kRows, bool kOneChunk>
+HWY_INLINE void AddHalves(const IntegerBlock& b) {
+  constexpr int64_t kChunkLines = kChunk / 8;
+  const DI di;
+  const PairOps::DS ds;
+  const auto ones = hn::Set(ds, int16_t{1});
+  const char* HWY_RESTRICT x = b.x;
+  const char* HWY_RESTRICT w = b.w;
+  const float* HWY_RESTRICT x_scale = b.x_scale;
+  const int32_t* HWY_RESTRICT x_sum = b.x_sum;
+  const char* w_scale = b.w_scale;
+  const char* ahead = b.ahead;
+  const int64_t ahead_step = b.ahead_step;
+  for (int64_t done = 0; done < b.lines; done += b.group_lines) {
+    VI total[1][kRows][kLineVectors];
+    const int64_t lines = kOneChunk ? kChunkLines : std::min(b.group_lines, b.lines - done);
+    for (int64_t line = 0; line < lines; line += kChunkLines) {
+      hn::Vec<PairOps::DS> sum[kRows][kLineVectors];
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kLineVectors; ++i) sum[r][i] = hn::Zero(ds);
+      }
+      for (int64_t j = 0; j < kChunkLines; ++j) {
+        Fetch(ahead);
+        ahead += ahead_step;
+        VI low[kLineVectors], high[kLineVectors];
+        for (int i = 0; i < kLineVectors; ++i) {
+          const VI v = LoadLane(w + i * kLanes * 4);
+          low[i] = LowHalves(v);
+          high[i] = HighHalves(v);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          const VI four = SpreadFour(x + r * 4);
+          for (int i = 0; i < kLineVectors; ++i) sum[r][i] = AddPairs(sum[r][i], low[i], four);
+        }
+        x += kRows * 4;
+        for (int r = 0; r < kRows; ++r) {
+          const VI four = SpreadFour(x + r * 4);
+          for (int i = 0; i < kLineVectors; ++i) sum[r][i] = AddPairs(sum[r][i], high[i], four);
+        }
+        x += kRows * 4;
+        w += 64;
+      }
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kLineVectors; ++i) {
+          const VI start = line == 0 ? hn::Set(di, -8 * x_sum[r]) : total[0][r][i];
+          VI none = hn::Zero(di);
+          total[0][r][i] = hn::ReorderWidenMulAccumulate(di, sum[r][i], ones, start, none);
+        }
+      }
+    }
+    VF scale[kLineVectors];
+    LoadScales(w_scale, scale);
+    AddGroup<kRows, 1>(total, scale, x_scale, b.sums);
+    x_scale += kRows;
+    x_sum += kRows;
+    w_scale += kLine * 2;
+  }
+}
+
+template <int kRows>
+HWY_NOINLINE void HalvesTile(const IntegerBlock& b) {
+  if (b.group_lines == kChunk / 8) return AddHalves<kRows, true>(b);
+  AddHalves<kRows, false>(b);
+}
+
+#endif
+
+using IntegerTileFunction = void (*)(const IntegerBlock&);
+
+template <class Ops, bool kHalves, int kRows>
+constexpr IntegerTileFunction TileOf() {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  if constexpr (Ops::kPairs && kHalves) {
+    return &HalvesTile<kRows>;
+  } else {
+    return &IntegerTile<Ops, kHalves, kRows>;
+  }
+#else
+  return &IntegerTile<Ops, kHalves, kRows>;
+#endif
+}
+
+// The tile for some rows.
+template <class Ops, bool kHalves>
+IntegerTileFunction ChooseIntegerTile(int64_t rows) {
+  static_assert(Ops::kRows == 2 || Ops::kRows == 4 || Ops::kRows == 5 || Ops::kRows == 8, "");
+  if (rows == 1) return TileOf<Ops, kHalves, 1>();
+  if constexpr (Ops::kRows >= 4) {
+    if (rows == 2) return TileOf<Ops, kHalves, 2>();
+    if (rows == 3) return TileOf<Ops, kHalves, 3>();
+  }
+  if constexpr (Ops::kRows >= 5) {
+    if (rows == 4) return TileOf<Ops, kHalves, 4>();
+  }
+  if constexpr (Ops::kRows >= 8) {
+    if (rows == 5) return TileOf<Ops, kHalves, 5>();
+    if (rows == 6) return TileOf<Ops, kHalves, 6>();
+    if (rows == 7) return TileOf<Ops, kHalves, 7>();
+  }
+  return TileOf<Ops, kHalves, Ops::kRows>();
+}
+
+// How rows of x are multiplied with weights of a type.
+struct IntegerKernel {
+  int64_t rows;  // of a group at most
+  bool pairs;    // x is int16 in the order 0, 2, 1, 3; else int8
+  IntegerTileFunction (*choose)(int64_t rows);
+};
+
+template <class Ops>
+constexpr IntegerKernel kInt8Kernel = {Ops::kRows, Ops::kPairs, &ChooseIntegerTile<Ops, false>};
+template <class Ops>
+constexpr IntegerKernel kInt4Kernel = {
+    Ops::kRows, Ops::kPairs&& HWY_TARGET != HWY_AVX3&& HWY_TARGET != HWY_AVX2,
+    &ChooseIntegerTile<Ops, true>};
+
+HWY_INLINE const IntegerKernel& FindIntegerKernel(WeightType type, bool dots) {
+  const bool eight = type == WeightType::kInt8;
+#if GRAFT_HAVE_DOTS
+  if (dots) return eight ? kInt8Kernel<DotOps> : kInt4Kernel<DotOps>;
+#else
+  (void)dots;
+#endif
+  return eight ? kInt8Kernel<PlainOps> : kInt4Kernel<PlainOps>;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linear
+}  // namespace graft
+HWY_AFTER_NAMESPACE();
+
+#endif  // GRAFT_PACKED_LINEAR_INTEGER_TILE_INL_H_
