@@ -36,7 +36,7 @@ constexpr int64_t kPair = HWY_TARGET == HWY_AVX3 ? 2 : 1;
 #define GRAFT_GROUP_ROWS 3
 #endif
 
-// Bytes between what is read and what is prefetched.
+// Bytes between what is read and what is prefetched, where one group has the panel to itself.
 constexpr int64_t kPanelAhead = 4096;
 
 // A stretch of panels and of a group of rows.
@@ -46,6 +46,8 @@ struct PanelBlock {
   const float* w;    // [depth][kLine]
   int64_t w_stride;  // floats from one panel to the next
   int64_t depth;
+  const char* ahead;  // what is prefetched with each line, w_stride apart too
+  int64_t ahead_step;
   bool first;   // sums start from zero
   float* sums;  // [rows of the group][panels][kLine]
 };
@@ -53,14 +55,15 @@ struct PanelBlock {
 // sums[r][p][i] = (first ? 0 : sums[r][p][i]) + sum_k x[r][k] * w[p][k][i]. A stretch is summed up
 // by itself first: a long sum of short ones rounds less than one long sum. Two steps at a time have
 // sums of their own where few rows leave the multipliers waiting.
-template <int kPanels, int kRows, bool kPacked, bool kFetch>
+template <int kPanels, int kRows, bool kPacked>
 HWY_NOINLINE void PanelTile(const PanelBlock& b) {
   constexpr int kVectors = kPanels * kLineVectors;
   constexpr int kChains = kRows * kVectors < 8 ? 2 : 1;
   const DF d;
   const float* HWY_RESTRICT x = b.x;
   const float* HWY_RESTRICT w = b.w;
-  const int64_t x_stride = b.x_stride;
+  const int64_t x_stride = b.x_stride, ahead_step = b.ahead_step;
+  const char* ahead = b.ahead;
   VF sum[kChains][kRows][kVectors];
   for (int c = 0; c < kChains; ++c) {
     for (int r = 0; r < kRows; ++r) {
@@ -71,11 +74,12 @@ HWY_NOINLINE void PanelTile(const PanelBlock& b) {
     VF v[kVectors];
     for (int p = 0; p < kPanels; ++p) {
       const float* line = w + p * b.w_stride + k * kLine;
-      if (kFetch) Fetch(reinterpret_cast<const char*>(line) + kPanelAhead);
+      Fetch(ahead + p * b.w_stride * static_cast<int64_t>(sizeof(float)));
       for (int i = 0; i < kLineVectors; ++i) {
         v[p * kLineVectors + i] = hn::LoadU(d, line + i * kLanes);
       }
     }
+    ahead += ahead_step;
     for (int r = 0; r < kRows; ++r) {
       const VF factor = hn::Set(d, kPacked ? x[k * kRows + r] : x[r * x_stride + k]);
       for (int i = 0; i < kVectors; ++i) sum[c][r][i] = hn::MulAdd(factor, v[i], sum[c][r][i]);
@@ -100,10 +104,10 @@ HWY_NOINLINE void PanelTile(const PanelBlock& b) {
 
 using PanelTileFunction = void (*)(const PanelBlock&);
 
-// The tile for some rows, by whether x is packed and whether what follows is prefetched.
-template <int kPanels, bool kFetch>
+// The tile for some rows, by whether x is packed.
+template <int kPanels>
 HWY_INLINE PanelTileFunction ChoosePanelTile(int64_t rows, bool packed) {
-#define GRAFT_TILE(rows, packed) PanelTile<kPanels, rows, packed, kFetch>
+#define GRAFT_TILE(rows, packed) PanelTile<kPanels, rows, packed>
   switch (rows) {
     case 1:
       return packed ? GRAFT_TILE(1, true) : GRAFT_TILE(1, false);
@@ -196,7 +200,7 @@ class Paneller {
   // Rows that go through registers at once.
   struct Group {
     int64_t rows;
-    PanelTileFunction fetch[kPair], plain[kPair];  // by panels less one
+    PanelTileFunction tile[kPair];  // by panels less one
   };
 
   // Takes up a block of rows: x is packed so that what is multiplied at once lies side by side, and
@@ -223,8 +227,8 @@ class Paneller {
       // Rows in equal shares: a group of one would read as much as a full one.
       const int64_t begin = rows * g / groups_, end = rows * (g + 1) / groups_;
       group_[g].rows = end - begin;
-      Choose<1>(&group_[g]);
-      if (kPair > 1) Choose<kPair>(&group_[g]);
+      group_[g].tile[0] = ChoosePanelTile<1>(group_[g].rows, packed_x_);
+      if (kPair > 1) group_[g].tile[kPair - 1] = ChoosePanelTile<kPair>(group_[g].rows, packed_x_);
       if (packed_x_) {
         Pack(x_ + begin * x_stride_, end - begin, packed_ + begin * problem_.depth);
       }
@@ -246,17 +250,11 @@ class Paneller {
     }
   }
 
-  template <int kPanels>
-  void Choose(Group* g) const {
-    g->fetch[kPanels - 1] = ChoosePanelTile<kPanels, true>(g->rows, packed_x_);
-    g->plain[kPanels - 1] = ChoosePanelTile<kPanels, false>(g->rows, packed_x_);
-  }
-
   // Some panels from this one on, with all rows of the block.
   template <int kPanels>
   void Multiply(int64_t panel) const {
     for (int i = 0; i < kPanels; ++i) Expect(panel + i);
-    Sum<kPanels>(panel, 1, sums_);
+    Sum<kPanels>(panel, 1, panel + kPanels, sums_);
     for (int i = 0; i < kPanels; ++i) Finish(panel + i, sums_ + i * kLine, kPanels * kLine);
   }
 
@@ -264,38 +262,47 @@ class Paneller {
   void Gate(int64_t panel) const {
     Expect(panel);
     if (kPair == 2 && !rounds_ && !expands_) {
-      Sum<kPair>(panel, plan_.all_panels, sums_);
+      Sum<kPair>(panel, plan_.all_panels, panel + 1, sums_);
       return FinishGated(panel, sums_, sums_ + kLine, 2 * kLine);
     }
     float* second = sums_ + plan_.row_block * kLine;
-    Sum<1>(panel, 1, sums_);
-    Sum<1>(panel + plan_.all_panels, 1, second);
+    Sum<1>(panel, 1, panel + plan_.all_panels, sums_);
+    Sum<1>(panel + plan_.all_panels, 1, panel + 1, second);
     FinishGated(panel, sums_, second, kLine);
   }
 
-  // Sums of panels that are so many panels apart.
+  // Sums of panels that are so many panels apart, before those of the panel `next`.
   template <int kPanels>
-  void Sum(int64_t panel, int64_t apart, float* sums) const {
+  void Sum(int64_t panel, int64_t apart, int64_t next, float* sums) const {
     if (rounds_) return integers_.Sum(panel, sums);
-    const float* w = expands_ ? nullptr : problem_.weight + panel * problem_.depth * kLine;
+    const int64_t size = problem_.depth * kLine;
+    const float* w = expands_ ? nullptr : problem_.weight + panel * size;
     PanelBlock b;
+    b.ahead_step = expands_ ? 0 : DivideUp(64, groups_);
     b.x_stride = x_stride_;
-    b.w_stride = apart * problem_.depth * kLine;
+    b.w_stride = apart * size;
     b.first = true;
     for (int64_t k = 0; k < problem_.depth; k += plan_.pack_depth, b.first = false) {
       b.depth = std::min(plan_.pack_depth, problem_.depth - k);
+      const float* ahead;
       if (expands_) {
         Expand(problem_, panel, k, b.depth, expanded_);
-        b.w = expanded_;
+        b.w = ahead = expanded_;
       } else {
+        // One group reads ahead of itself; several share out the next stretch.
         b.w = w + k * kLine;
+        ahead =
+            k + b.depth < problem_.depth ? b.w + b.depth * kLine : problem_.weight + next * size;
       }
+      b.ahead = reinterpret_cast<const char*>(ahead);
+      if (groups_ == 1 && !expands_) b.ahead = reinterpret_cast<const char*>(b.w) + kPanelAhead;
       const float* x = packed_x_ ? packed_ : x_;
       b.sums = sums;
       for (int64_t g = 0; g < groups_; ++g) {
         const int64_t rows = group_[g].rows;
         b.x = x + (packed_x_ ? k * rows : k);
-        (g == 0 && !expands_ ? group_[g].fetch : group_[g].plain)[kPanels - 1](b);
+        group_[g].tile[kPanels - 1](b);
+        b.ahead += b.depth * b.ahead_step;
         x += rows * problem_.depth;
         b.sums += rows * kPanels * kLine;
       }
