@@ -26,6 +26,7 @@ import (
 type Generator struct {
 	generator *generate.Generator
 	search    search.Options
+	draft     string // the name of the draft model; "" of none
 }
 
 // Generation is what was generated for one input.
@@ -186,6 +187,12 @@ func (o *generatorOptions) open(ctx context.Context, folder string) (*Generator,
 			return nil, public(err, ErrOption)
 		}
 	}
+	drafts := o.settings.draftModel()
+	if drafts != "" {
+		if o.decode.Draft, err = decode.ParseDraftModel(drafts); err != nil {
+			return nil, public(err, ErrOption)
+		}
+	}
 	set, err := o.load()
 	if err != nil {
 		return nil, err
@@ -207,7 +214,7 @@ func (o *generatorOptions) open(ctx context.Context, folder string) (*Generator,
 		return nil, public(err, ErrBadModel)
 	}
 	inner.MaxInput = o.maxInput
-	g := &Generator{generator: inner, search: inner.Search()}
+	g := &Generator{generator: inner, search: inner.Search(), draft: drafts}
 	if err := o.settings.apply(&g.search); err != nil {
 		g.Close()
 		return nil, err
@@ -234,6 +241,10 @@ func (g *Generator) Generate(ctx context.Context, inputs iter.Seq[string], opts 
 		var list settings
 		for _, x := range opts {
 			x.generate(&list)
+		}
+		if from := list.draftModel(); from != "" && from != g.draft {
+			yield(Generation{}, refuse("draft is %.80q: needed is lookup, none, or the draft model that the generator was opened with (%q)", from, g.draft))
+			return
 		}
 		o := g.search
 		if err := list.apply(&o); err != nil {

@@ -342,7 +342,45 @@ func TestDrafts(t *testing.T) {
 			}
 		}
 	}
-	if _, err := g.GenerateText(t.Context(), "word", graft.Drafts("model")); !errors.Is(err, graft.ErrOption) {
-		t.Errorf("drafts of a model: %v", err)
+	for _, from := range []string{"model", "models/g2p"} {
+		if _, err := g.GenerateText(t.Context(), "word", graft.Drafts(from)); !errors.Is(err, graft.ErrOption) {
+			t.Errorf("drafts of %s, with which the generator was not opened: %v", from, err)
+		}
+	}
+}
+
+// The drafts of a model change no token either. Its folder is named when the model is opened; calls turn it off and on.
+func TestDraftsOfModel(t *testing.T) {
+	const small = "models/g2p,weights=int8"
+	g := opened(t, graft.Drafts(small), graft.MinNewTokens(40))
+	for _, opts := range [][]graft.GenerateOption{
+		{graft.Beams(1)},
+		{graft.Beams(3), graft.ReturnSequences(2)},
+		{graft.Beams(1), graft.DoSample(true), graft.Seed(3)},
+		{graft.Beams(1), graft.DoSample(true), graft.ReturnSequences(2)},
+		{graft.Drafts("lookup"), graft.Drafts(small)},
+	} {
+		for _, word := range []string{"mississippi", "couscous"} {
+			got, err := g.GenerateText(t.Context(), word, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := g.GenerateText(t.Context(), word, append(opts, graft.Drafts("none"))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Sequences) != len(want.Sequences) || !slices.Equal(got.Sequences[0].Tokens, want.Sequences[0].Tokens) {
+				t.Errorf("%s, %v:\n%v, without drafts\n%v", word, opts, got, want)
+			}
+		}
+	}
+	if _, err := g.GenerateText(t.Context(), "word", graft.Drafts("models/g2p")); !errors.Is(err, graft.ErrOption) {
+		t.Errorf("another draft model: %v", err)
+	}
+	for folder, kind := range map[string]error{"models/none": graft.ErrOption, "models/g2p,weights=int3": graft.ErrOption, "models/tiny-gpt2": graft.ErrBadModel} {
+		g, err := graft.NewGenerator(t.Context(), "models/g2p", graft.Drafts(folder), graft.AcceptUnverified())
+		if g != nil || !errors.Is(err, kind) {
+			t.Errorf("drafts of %s: %v", folder, err)
+		}
 	}
 }

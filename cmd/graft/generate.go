@@ -69,7 +69,7 @@ var searchFlags = []struct{ name, usage string }{
 	{"top_k", "sample from the K best tokens"},
 	{"top_p", "sample from the best tokens that make up this probability"},
 	{"seed", "of sampling"},
-	{"draft", "lookup or none: guess next tokens from where the last ones stood before; the tokens stay the same"},
+	{"draft", "guess next tokens, which are verified several at once and stay the same: lookup (from where the last ones stood before), the folder of a smaller model with the same tokenizer, after it ,weights=TYPE, or none"},
 	{"language", "speech models: what is spoken, as german, de or <|de|> (default: the one the model detects)"},
 	{"task", "speech models: transcribe, or translate to English"},
 }
@@ -241,6 +241,10 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 			return misused("--weights", err)
 		}
 	}
+	small, err := o.draftModel()
+	if err != nil {
+		return err
+	}
 	if len(o.images) > 0 && cmd.Flags().Changed("input") {
 		return misuse("--image and --input", "one of them")
 	}
@@ -269,7 +273,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline {
 		open = generate.OpenExported
 	}
-	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch, Attention: attention, Weights: weights})
+	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch, Attention: attention, Weights: weights, Draft: small})
 	if err != nil {
 		return err
 	}
@@ -353,6 +357,13 @@ func generated(w *page, s *generate.Summary) {
 	}
 	if s.Drafted > 0 {
 		w.printf("drafts: %d of %d accepted, %d steps instead of %d\n", s.Accepted, s.Drafted, s.Steps, s.Steps+s.Accepted)
+	}
+	if d := s.DraftModel; d != nil {
+		w.printf("draft model: %s of its own, a cache of at most %s MB\n", counted(d.Steps, "step"), megabytes(d.SelfCacheBytes+d.CrossCacheBytes))
+		if d.Weights != nil {
+			w.printf("draft model's ")
+			weighed(w, d.Weights)
+		}
 	}
 	if s.Skipped != nil {
 		w.printf("attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Greatest)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/generate"
@@ -65,6 +66,23 @@ func (o *generation) ofImages(folder string, g *generate.Generator, options *sea
 		return misused("--prompt", err)
 	}
 	return nil
+}
+
+// draftModel is that of --draft where it is the name of a folder, opened or not; the search then has its drafts.
+func (o *generation) draftModel() (d decode.DraftModel, err error) {
+	name := o.values["draft"]
+	switch *name {
+	case "", "null", search.DraftNone.String(), search.DraftLookup.String():
+		return d, nil
+	}
+	if o.baseline {
+		return d, misuse("--draft with --baseline, which runs the model as exported", "one of them")
+	}
+	if d, err = decode.ParseDraftModel(*name); err != nil {
+		return d, misused("--draft", err)
+	}
+	*name = search.DraftModel.String()
+	return d, nil
 }
 
 // drafts refuses drafts where nothing could verify them, and says where there are none.

@@ -25,6 +25,10 @@ func (g *Generator) budget() int64 {
 		return 0
 	}
 	_, self, _, cross := g.engine.Memory() // the pools retain what they once took
+	if g.helper != nil {
+		_, more, _, beside := g.helper.engine.Memory()
+		self, cross = self+more, cross+beside
+	}
 	return available/5*4 + self + cross
 }
 

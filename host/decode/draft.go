@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"context"
+
 	"github.com/opgraft/graft/host/decode/draft"
 	"github.com/opgraft/graft/host/decode/search"
 )
@@ -11,21 +13,6 @@ type drafter interface {
 	Next(n int, price float64) [][]int32
 	// Chosen says how many positions of the draft were accepted since, and which moves came after them.
 	Chosen(accepted int, moves []search.Move)
-}
-
-// rowTime is what a row more adds to the time of a step, over the time of a step of one row, which reads all weights. It is
-// what the steps of GPT-2's shape take (RATIONALE.md).
-const rowTime = 0.06
-
-// caution is what the chance of a drafted token must be above its price at the least: guesses of chances are rough, and a draft has
-// costs beside those of its rows.
-const caution = 0.05
-
-// price is the least chance that a drafted position needs in a step that has that many rows before it. A step of R rows takes 1 + t R;
-// with a row more, which stands a chance p of taking the place of another, it does more in its time where p > t R / (1 + t R).
-func price(rows int) float64 {
-	t := rowTime * float64(rows)
-	return t/(1+t) + caution
 }
 
 // drafter is that of a new request; nil where nothing is drafted.
@@ -43,7 +30,7 @@ func (l *loop) drafter(c *call, in *search.Input) drafter {
 }
 
 // extend adds what is drafted to what the requests in flight bring to a step.
-func (l *loop) extend() error {
+func (l *loop) extend(ctx context.Context) error {
 	rows := 0
 	for _, f := range l.feeds {
 		rows += len(f.Tokens)
@@ -56,24 +43,44 @@ func (l *loop) extend() error {
 		if most == 0 {
 			continue
 		}
-		if err := r.search.Draft(r.drafter.Next(most, price(rows))...); err != nil {
+		n, err := l.draft(i, r, r.drafter.Next(most, l.price.Chance(rows)))
+		if err != nil {
 			return err
 		}
-		f := &l.feeds[i]
-		r.drafted = len(r.search.Drafted()) / len(f.Tokens)
-		f.Drafted = len(r.search.Drafted())
-		for _, t := range r.search.Drafted() {
-			f.Tokens = append(f.Tokens, int64(t))
+		rows += n
+	}
+	if err := l.propose(ctx, rows); err != nil {
+		return err
+	}
+	for i, r := range l.active {
+		if r.aide == nil {
+			continue
 		}
-		rows += f.Drafted
+		if _, err := l.draft(i, r, r.aide.length.Drafted()); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// draft adds what is drafted for a request to its feed, and says how many rows that is.
+func (l *loop) draft(i int, r *request, tokens [][]int32) (rows int, err error) {
+	if err := r.search.Draft(tokens...); err != nil {
+		return 0, err
+	}
+	f := &l.feeds[i]
+	r.drafted = len(r.search.Drafted()) / len(f.Tokens)
+	f.Drafted = len(r.search.Drafted())
+	for _, t := range r.search.Drafted() {
+		f.Tokens = append(f.Tokens, int64(t))
+	}
+	return f.Drafted, nil
 }
 
 // settle takes the positions that were drafted and not chosen out of a request's cache after its search, and tells what was
 // chosen.
 func (r *request) settle() error {
-	if r.drafter == nil {
+	if r.drafter == nil && r.aide == nil {
 		return nil
 	}
 	drafted, accepted := r.drafted, r.search.Accepted()
@@ -83,7 +90,14 @@ func (r *request) settle() error {
 	if r.search.Done() {
 		return nil
 	}
-	r.drafter.Chosen(accepted, r.search.Moves())
+	if r.drafter != nil {
+		r.drafter.Chosen(accepted, r.search.Moves())
+	}
+	if r.aide != nil {
+		if err := r.aide.settle(accepted, r.search.Moves()); err != nil {
+			return err
+		}
+	}
 	if drafted == accepted {
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/decode/draft"
 	"github.com/opgraft/graft/host/decode/engine"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
@@ -56,6 +58,8 @@ type Options struct {
 	MapWeights bool
 	// Share is that of engine.Options.
 	Share shared.Wish
+	// Draft is a smaller model that drafts for searches with search.DraftModel; the zero value is none.
+	Draft DraftModel
 	// ReferenceSelector selects candidates in Go although the plugin logits-top-k is loaded.
 	ReferenceSelector bool
 }
@@ -73,6 +77,9 @@ type Generator struct {
 	notes    []error
 	advance  func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 	drafts   func(*search.Input) drafter                                  // other drafts than those looked up, for tests
+	helper   *helper                                                      // nil: no draft model
+	price    *draft.Price                                                 // of the engine's steps; the loop's
+	now      func() time.Time
 
 	closeSelector func()
 	calls
@@ -125,12 +132,22 @@ func Open(path string, o Options) (*Generator, error) {
 
 func open(path string, o Options) (_ *Generator, err error) {
 	watch := modeldir.NewWatch(path)
+	var small *modeldir.Config
+	if o.Draft.Folder != "" { // before anything large is read
+		config, err := modeldir.ReadConfig(path)
+		if err != nil {
+			return nil, err
+		}
+		if small, err = checkDraftModel(path, config, o.Draft); err != nil {
+			return nil, err
+		}
+	}
 	prepared, err := Prepare(path, o)
 	if err != nil {
 		return nil, err
 	}
 	g := &Generator{options: o.withDefaults(), config: prepared.Model.Config, bounded: o.CacheBytes > 0, choices: prepared.Choices, notes: prepared.Notes,
-		selector: &search.Reference{}, closeSelector: func() {}}
+		selector: &search.Reference{}, closeSelector: func() {}, price: draft.NewPrice(1), now: time.Now}
 	defer func() {
 		if err != nil {
 			prepared.Close()
@@ -147,12 +164,20 @@ func open(path string, o Options) (_ *Generator, err error) {
 			return nil, err
 		}
 	}
+	budget := cache.NewBudget(g.options.CacheBytes)
 	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
-		CacheBytes: g.options.CacheBytes, PanelBytes: memory.Available() / 2, Weights: o.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
+		CacheBytes: g.options.CacheBytes, Budget: budget, PanelBytes: memory.Available() / 2, Weights: o.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
 		return nil, err
 	}
+	if small != nil {
+		if g.helper, err = openHelper(o.Draft, small, g.options, g.bounded, budget, g.engine); err != nil {
+			g.engine.Close()
+			return nil, err
+		}
+	}
 	if err := watch.Unchanged(); err != nil {
+		g.helper.close()
 		g.engine.Close()
 		return nil, err
 	}

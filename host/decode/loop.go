@@ -242,12 +242,18 @@ func (l *loop) step() {
 	for _, r := range l.active {
 		l.feeds, l.searches = append(l.feeds, r.feed()), append(l.searches, r.search)
 	}
-	if err := l.extend(); err != nil {
-		l.failAll(err)
+	ctx := l.context()
+	if err := l.extend(ctx); err != nil {
+		if ctx.Err() == nil { // attend ends the calls otherwise
+			l.failAll(err)
+		}
 		return
 	}
-	ctx := l.context()
+	begun := l.now()
 	scores, err := l.advance(ctx, l.feeds)
+	if err == nil && !slices.ContainsFunc(l.feeds, func(f engine.Feed) bool { return f.Prompt }) {
+		l.price.Note(scores.Rows, l.now().Sub(begun).Seconds())
+	}
 	switch {
 	case err != nil && ctx.Err() != nil: // attend ends the calls
 	case err != nil:

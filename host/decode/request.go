@@ -21,7 +21,8 @@ type request struct {
 	pledged int64
 	output  Output
 	parents []int
-	drafter drafter // nil: nothing is drafted
+	drafter drafter // nil: nothing is looked up
+	aide    *aide   // nil: no draft model drafts
 	drafted int     // positions that the step in flight has after those of the request's rows
 }
 
@@ -29,6 +30,7 @@ type request struct {
 func (l *loop) release(r *request) {
 	l.pledged -= r.pledged
 	r.own.Release()
+	r.dismiss()
 	if r.cross != nil {
 		r.cross.Release()
 	}
@@ -66,14 +68,7 @@ func (l *loop) start(p *pending) (_ *request, err error) {
 		}
 	}()
 	if l.engine.HasEncoder() {
-		f := engine.Features{}
-		if in.Features != nil {
-			f = *in.Features
-		}
-		for _, t := range in.Tokens {
-			f.Tokens = append(f.Tokens, int64(t))
-		}
-		if r.cross, err = l.engine.Encode(ctx, f, p.call.rows); err != nil {
+		if r.cross, err = l.engine.Encode(ctx, in.features(), p.call.rows); err != nil {
 			return nil, err
 		}
 		if err = l.left(r.pledged); err != nil {
@@ -92,10 +87,22 @@ func (l *loop) start(p *pending) (_ *request, err error) {
 	if r.search, err = search.New(o, input); err != nil {
 		return nil, err
 	}
+	if err = l.assist(r, limit); err != nil {
+		return nil, err
+	}
 	r.drafter = l.drafter(p.call, &input)
 	r.own = l.engine.NewSequence()
 	l.pledged += r.pledged
 	return r, nil
+}
+
+// features are what the encoder reads of an input.
+func (in *Input) features() (f engine.Features) {
+	if in.Features != nil {
+		f = *in.Features
+	}
+	f.Tokens = append(slices.Clone(f.Tokens), int64s(in.Tokens)...)
+	return f
 }
 
 // detect is the language that the model detects: the best of its languages after a

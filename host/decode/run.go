@@ -35,6 +35,7 @@ type usage struct {
 	batch       int
 	self, cross int64
 	skipped     *engine.Skipped
+	draft       *DraftReport
 }
 
 // call is a Run.
@@ -56,8 +57,9 @@ type call struct {
 	late     bool          // the loop waited for next in vain
 	patience time.Duration // how long it waits the next time
 
-	requests int        // in flight or to be started again; the loop's
-	odds     draft.Odds // of drafts that were looked up; the loop's
+	requests int         // in flight or to be started again; the loop's
+	odds     draft.Odds  // of drafts that were looked up; the loop's
+	trust    draft.Trust // of those of a draft model; the loop's
 }
 
 // ahead is how many inputs of a call are read before there is room for them.
@@ -73,6 +75,9 @@ const ahead = 8
 // may be in flight when Run returns an error; done is called by another one and must not wait
 // for the generator.
 func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error), done func(Output) error) error {
+	if o.Draft == search.DraftModel && g.helper == nil {
+		return ErrNoDraftModel
+	}
 	c := &call{options: o, rows: max(o.NumBeams, o.NumReturnSequences), next: next, done: done,
 		finished: make(chan error, 1), room: make(chan struct{}, ahead), patience: patience}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
@@ -149,7 +154,7 @@ func (l *loop) usage() (u usage) {
 		u.batch = l.largest
 	}
 	_, u.self, _, u.cross = l.engine.Memory()
-	u.skipped = l.engine.Skipped()
+	u.skipped, u.draft = l.engine.Skipped(), l.helper.report()
 	return u
 }
 
@@ -174,6 +179,7 @@ func (g *Generator) Close() {
 	}
 	g.stop()
 	g.loops.Wait()
+	g.helper.close()
 	g.engine.Close()
 	g.closeSelector()
 }

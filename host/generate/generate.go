@@ -135,6 +135,8 @@ type Summary struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the maximum that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
+	// DraftModel says what a draft model did; nil without one.
+	DraftModel *decode.DraftReport `json:"draft_model,omitempty"`
 	// Weights says what weights are stored as, where some are quantised.
 	Weights *engine.WeightReport `json:"weights,omitempty"`
 	// Skipped is what attention left out, where it may.
@@ -207,7 +209,7 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.TokensPerSecond = float64(s.NewTokens) / s.Seconds
 	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
 	if d, ok := g.Device.(*decode.Generator); ok {
-		s.Skipped = d.Skipped()
+		s.Skipped, s.DraftModel = d.Skipped(), d.DraftModel()
 		if w := d.Weights(); w.Quantized() {
 			s.Weights = w
 		}

@@ -103,7 +103,7 @@ func (d *Drafter) Chosen(accepted int, moves []search.Move) {
 		d.note(i, true)
 	}
 	if len(d.guesses) > 0 && accepted < len(d.guesses[0]) {
-		d.note(accepted, d.right(accepted, moves))
+		d.note(accepted, same(moves, d.guesses, accepted))
 	}
 	if d.ends == nil {
 		if len(d.guesses) > 0 {
@@ -124,19 +124,6 @@ func (d *Drafter) Chosen(accepted int, moves []search.Move) {
 	for i := range d.guesses {
 		d.guesses[i] = d.guesses[i][:0]
 	}
-}
-
-// right says whether the moves are those guessed at a position.
-func (d *Drafter) right(position int, moves []search.Move) bool {
-	if len(moves) != len(d.guesses) {
-		return false
-	}
-	for i, m := range moves {
-		if m.Parent != i || m.Token != d.guesses[i][position] {
-			return false
-		}
-	}
-	return true
 }
 
 // note counts whether a guess was right at a position.

@@ -34,6 +34,8 @@ type Options struct {
 	Config map[string]string
 	// CacheBytes is the maximum that all pools may take together.
 	CacheBytes int64
+	// Budget is what the pools take their bytes from, together with those of other engines that have it; nil: one of CacheBytes.
+	Budget *cache.Budget
 	// PanelBytes is the maximum that weights may take when they are laid out anew: the
 	// decoder's, then those that make an encoder's keys and values, then the encoder's.
 	// Those of a session for which that is too little are read as they lie in the
@@ -132,7 +134,9 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 
 // openPools reserves the pools that the graph reads.
 func (e *Engine) openPools(o Options) error {
-	e.budget = cache.NewBudget(o.CacheBytes)
+	if e.budget = o.Budget; e.budget == nil {
+		e.budget = cache.NewBudget(o.CacheBytes)
+	}
 	for _, p := range []struct {
 		floats int64
 		to     **pool
@@ -266,6 +270,8 @@ type Feed struct {
 	// Drafted is the number of tokens at the end of Tokens that nobody has chosen yet, position by position, each with a token for each row;
 	// not in a prompt.
 	Drafted int
+	// Last leaves out the scores of all positions but the last where tokens are Drafted.
+	Last bool
 }
 
 // Scores are the scores of a step: for each feed in order one row for a prompt, or with All one a token of it, or one for each of

@@ -124,7 +124,7 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		} else {
 			at += i / s.Rows()
 		}
-		if e.placeholder == nil && (!f.Prompt || f.All || i == n-1) {
+		if e.placeholder == nil && f.scored(i, s.Rows()) {
 			b.selected = append(b.selected, int64(first+i))
 		}
 		b.place(e, at, f.Prompt && past == 0)
@@ -155,6 +155,17 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 		b.output.group(first, n, f.Cross.output, 0)
 	}
 	return nil
+}
+
+// scored says whether the scores after a token are asked for.
+func (f *Feed) scored(token, rows int) bool {
+	switch {
+	case f.Prompt:
+		return f.All || token == len(f.Tokens)-1
+	case f.Last:
+		return token >= len(f.Tokens)-rows
+	}
+	return true
 }
 
 // prefill lets a sequence grow by a prompt, whose tokens see what is not after them.

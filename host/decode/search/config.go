@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/opgraft/graft/host/limit"
 )
 
 // setters read the value of an option from JSON. null turns the option off: Hugging Face's None.
@@ -31,6 +33,7 @@ var setters = map[string]func(*Options, json.RawMessage) error{
 	"sequence_bias":                setSequenceBias,
 	"draft":                        setDraft,
 	"prompt_lookup_num_tokens":     setLookup,
+	"num_assistant_tokens":         setAssistantTokens,
 	"forced_bos_token_id":          token(func(o *Options) *int32 { return &o.ForcedBOSTokenID }),
 	"forced_eos_token_id":          token(func(o *Options) *int32 { return &o.ForcedEOSTokenID }),
 	"forced_decoder_ids":           setForcedDecoderIDs,
@@ -278,8 +281,10 @@ func setDraft(o *Options, raw json.RawMessage) error {
 		o.Draft = DraftNone
 	case `"lookup"`:
 		o.Draft = DraftLookup
+	case `"model"`:
+		o.Draft = DraftModel
 	default:
-		return fmt.Errorf(`found %s, "none" or "lookup" is needed`, clip(raw))
+		return fmt.Errorf(`found %s, "none", "lookup" or "model" is needed`, clip(raw))
 	}
 	return nil
 }
@@ -292,6 +297,17 @@ func setLookup(o *Options, raw json.RawMessage) error {
 	o.Draft = DraftNone
 	if o.DraftTokens > 0 {
 		o.Draft = DraftLookup
+	}
+	return nil
+}
+
+// setAssistantTokens is Hugging Face's maximum of tokens that a draft model makes.
+func setAssistantTokens(o *Options, raw json.RawMessage) error {
+	if err := number(func(o *Options) *int { return &o.DraftTokens })(o, raw); err != nil {
+		return err
+	}
+	if o.DraftTokens < 0 || o.DraftTokens > limit.Drafts {
+		return fmt.Errorf("found %d, 0 to %d is needed", o.DraftTokens, limit.Drafts)
 	}
 	return nil
 }

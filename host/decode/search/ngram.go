@@ -8,7 +8,9 @@ type ngrams struct {
 	n    int
 	text []int32          // the shared part
 	head map[uint64]int32 // hash of n-1 tokens -> latest entry, as index + 1
-	all  []ngramEntry
+	// below is head of the index that this one is a fork of, and only read; nil: of none.
+	below map[uint64]int32
+	all   []ngramEntry
 }
 
 type ngramEntry struct {
@@ -30,7 +32,7 @@ func newNgrams(n int, text []int32) *ngrams {
 }
 
 func (g *ngrams) insert(hash uint64, position, node int32) {
-	g.all = append(g.all, ngramEntry{position: position, node: node, next: g.head[hash]})
+	g.all = append(g.all, ngramEntry{position: position, node: node, next: g.latest(hash)})
 	g.head[hash] = int32(len(g.all))
 }
 
@@ -52,7 +54,7 @@ func (g *ngrams) follow(s sequence, ban func(token int32)) {
 	if start < 0 {
 		return
 	}
-	for i := g.head[s.hash(start, end)]; i != 0; {
+	for i := g.latest(s.hash(start, end)); i != 0; {
 		e := g.all[i-1]
 		i = e.next
 		if e.node == sharedNode {

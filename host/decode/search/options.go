@@ -46,12 +46,17 @@ const (
 	DraftNone Draft = iota
 	// DraftLookup guesses what followed the last tokens where they stood before: in the prompt, in what was generated and in the encoder's input.
 	DraftLookup
+	// DraftModel guesses what a smaller model chooses, which the engine was opened with.
+	DraftModel
 )
 
 // String gives the value as Set takes it, without quotes.
 func (d Draft) String() string {
-	if d == DraftLookup {
+	switch d {
+	case DraftLookup:
 		return "lookup"
+	case DraftModel:
+		return "model"
 	}
 	return "none"
 }
@@ -225,8 +230,8 @@ func (o *Options) validateCounts() error {
 	if o.EarlyStopping > StopNever {
 		return fmt.Errorf("early_stopping is %d: false, true and \"never\" are known", o.EarlyStopping)
 	}
-	if o.Draft > DraftLookup {
-		return fmt.Errorf("draft is %d: none and lookup are known", o.Draft)
+	if o.Draft > DraftModel {
+		return fmt.Errorf("draft is %d: none, lookup and model are known", o.Draft)
 	}
 	groups := o.NumBeamGroups > 1
 	switch {

@@ -55,6 +55,9 @@ type State struct {
 
 	draft    []int32 // tokens that the next step has logits after: position by position, a token for each row
 	accepted int     // positions of the draft of the last step
+
+	forked     bool    // made by Fork
+	confidence float64 // of a fork
 }
 
 // group is a group of beams, or one sequence in greedy search and sampling.
@@ -63,7 +66,8 @@ type group struct {
 	next   []step
 	found  hypotheses
 	done   bool
-	random *rand.Rand
+	source rand.PCG
+	random *rand.Rand // of source; nil: nothing is sampled
 }
 
 // row is an open sequence. path has a node for each token, shared with those who descend from it;
@@ -113,7 +117,8 @@ func New(o Options, in Input) (*State, error) {
 	for i := range s.groups {
 		s.groups[i].rows = []row{{}}
 		if o.DoSample {
-			s.groups[i].random = rand.New(rand.NewPCG(o.Seed, in.Index*65536+uint64(i)))
+			s.groups[i].source = *rand.NewPCG(o.Seed, in.Index*65536+uint64(i))
+			s.groups[i].random = rand.New(&s.groups[i].source)
 		}
 	}
 	s.prepareProcessors()
@@ -323,6 +328,10 @@ func (s *State) generated(g *group) int { return len(g.rows[0].tokens) }
 
 // advance makes the rows of the next step from what the groups chose.
 func (s *State) advance() {
+	var before []float32
+	if s.forked {
+		before = s.groups[0].scores()
+	}
 	s.moves = s.moves[:0]
 	at := 0
 	open := false
@@ -349,6 +358,9 @@ func (s *State) advance() {
 	if !open {
 		s.done = true
 		s.finish()
+	}
+	if s.forked {
+		s.weigh(before)
 	}
 }
 
