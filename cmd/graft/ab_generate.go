@@ -341,6 +341,12 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 			w.printf("%s: ", s.Name)
 			weighed(w, s.Weights)
 		}
+		if d := s.Drafts; d != nil {
+			w.printf("%s: drafts: %d of %d accepted, %.2f a step\n", s.Name, d.Accepted, d.Drafted, d.AcceptedPerStep)
+			if d.Model != nil {
+				w.printf("%s: draft model: %s of its own, a cache of at most %s MB\n", s.Name, counted(d.Model.Steps, "step"), megabytes(d.Model.SelfCacheBytes+d.Model.CrossCacheBytes))
+			}
+		}
 		for _, l := range s.Attention {
 			if l.Reason != "" {
 				w.printf("%s: %s uses %s: %s\n", s.Name, l.Node, l.Strategy, l.Reason)

@@ -18,6 +18,9 @@ func TestSides(t *testing.T) {
 		{"weights=int4,logits=float32,group=64,auto,keys+weights=int8,activations=float32", []string{"weights=int4,logits=float32,group=64", "auto", "keys+weights=int8,activations=float32"}},
 		{"auto,logits=int8", []string{"auto", "logits=int8"}}, // the side refuses the name
 		{"weights=int8,keys", []string{"weights=int8", "keys"}},
+		{"weights=int8,draft=lookup,weights=int4", []string{"weights=int8", "draft=lookup", "weights=int4"}},
+		{"draft=small,weights=int4,logits=int8,auto", []string{"draft=small,weights=int4,logits=int8", "auto"}},
+		{"weights=int8+draft=small,weights=int8,weights=int4,auto", []string{"weights=int8+draft=small,weights=int8", "weights=int4", "auto"}},
 		{"auto,,none", nil},
 		{"weights=int8,weights=int8", nil},
 	} {

@@ -235,6 +235,10 @@ func (f *folder) tokens() (*section, error) {
 		t.Rows = append(t.Rows, []cell{text(b.Name), equal, count(b.Sequences, at+"/sequences"), count(b.NewTokens, at+"/new_tokens"), count(b.MinDistinct, at+"/min_distinct_tokens"), one(share)})
 	}
 	s.Tables = append(s.Tables, t)
+	if t := f.drafts(); t != nil {
+		s.Text = append(s.Text, "Drafted tokens were verified several in a step; each that was accepted is a step less. Counts are of all runs.")
+		s.Tables = append(s.Tables, *t)
+	}
 	return s, nil
 }
 

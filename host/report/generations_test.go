@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/comparison/generations"
+	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/score"
@@ -36,7 +37,9 @@ func generated(sides ...string) *generations.Compared {
 		b.Likelihood = &divergence.Likelihood{Perplexity: 12.345678 + float64(i), NLL: 2.5}
 		b.Divergence = &divergence.Divergence{Tokens: 999, KLMean: 1.25e-12, KLP99: 3.5e-11, KLMax: 4e-10, EqualGreedy: 999, PerplexityRatio: 1.0000321, RatioCI95: [2]float64{0.9999876, 1.0000766}}
 		b.Scores = &score.Scores{ROUGE1: 0.4567891, ROUGE2: 0.2, ROUGEL: 0.3, BLEU: 23.456}
+		b.Drafts = &generations.Drafts{From: "lookup", Steps: 101, Drafted: 77 + i, Accepted: 41, AcceptedPerStep: 41.0 / 101}
 		if i > 0 && i == len(sides)-1 {
+			b.Drafts.Model = &decode.DraftReport{Model: "/models/" + hostile, Steps: 345}
 			b.Equal = 5
 			b.Divergence.EqualGreedy, b.Divergence.KLMax = 990, math.MaxFloat64
 			b.Divergence.First = &divergence.Difference{Text: 2, Token: 17, A: divergence.Choice{Token: 5, Text: hostile, Probability: 0.4, Other: 0.3}, B: divergence.Choice{Token: 6, Probability: 0.5}}
@@ -69,7 +72,7 @@ func TestGenerations(t *testing.T) {
 		}
 		numbers(t, v, data)
 		drawnWell(t, v, c.dark)
-		for _, part := range []string{"999 tokens of 3 texts", "windows of 64 tokens, 32 apart", "12 more tokens were left out", "ROUGE-L"} {
+		for _, part := range []string{"999 tokens of 3 texts", "windows of 64 tokens, 32 apart", "12 more tokens were left out", "ROUGE-L", "accepted a step"} {
 			if !strings.Contains(string(page), part) {
 				t.Errorf("the page has no %q", part)
 			}

@@ -79,7 +79,7 @@ type Outcome struct {
 	Sequences     int                `json:"sequences"`
 	Speedup       statistics.Speedup `json:"speedup"`
 	DecodeSpeedup statistics.Speedup `json:"decode_speedup"`
-	// StepFloor compares the side's steps with what the machine's memory allows; nil where it is not the engine.
+	// StepFloor compares the side's steps with what the machine's memory allows; nil where it is not the engine, or drafts.
 	StepFloor *StepFloor `json:"step_floor,omitempty"`
 	// Divergence is that of the side's distributions of the next token from A's; nil as Subject.Forced is.
 	Divergence *divergence.Divergence `json:"divergence,omitempty"`

@@ -26,7 +26,8 @@ type Options struct {
 	// written as well as that goes (package exported); "auto" is the engine; what
 	// prepare.ParseAttention reads is the engine with that attention; another plugin's
 	// name is the engine with the cache's own plugin and that one alone. weights=W is auto with
-	// weights that are stored as prepare.ParseWeights reads W, and NAME+weights=W another engine with those.
+	// weights that are stored as prepare.ParseWeights reads W, and NAME+weights=W another engine with those. draft=D is auto with drafts that are looked
+	// up ("lookup"), or those of a model as decode.ParseDraftModel reads D, and NAME+draft=D any engine with those.
 	A, B string
 	// Others are sides beside B, each of which is compared with A; they are for CompareAll and ApartAll.
 	Others []string
@@ -73,6 +74,8 @@ type Side struct {
 	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
 	// Weights says what weights are stored as, where some are quantised.
 	Weights *engine.WeightReport `json:"weights,omitempty"`
+	// Drafts say what drafts came to; nil where the side's name asks for none.
+	Drafts *Drafts `json:"drafts,omitempty"`
 	Footprint
 	Plugins []string `json:"plugins"`
 	// Likelihood is that of the tokens of Texts; nil where there are none.
@@ -139,7 +142,11 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 	}
 	names := o.names()
 	for _, name := range names {
-		if _, _, err := sideOf(name); err != nil {
+		rest, _, err := draftsOf(name)
+		if err == nil {
+			_, _, err = sideOf(rest)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -225,7 +232,7 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 		b := &r.Sides[i]
 		b.ReorderShare = end.Sides[i+1].ReorderShare
 		b.Speedup, b.DecodeSpeedup = statistics.SpeedupOf(r.A.Seconds, b.Seconds), statistics.SpeedupOf(after[0], after[i+1])
-		if steps, bytes := float64(b.NewTokens)/float64(r.Batch)-1, end.Sides[i+1].StepBytes; bytes > 0 && steps > 0 {
+		if steps, bytes := float64(b.NewTokens)/float64(r.Batch)-1, end.Sides[i+1].StepBytes; bytes > 0 && steps > 0 && b.Drafts == nil { // with drafts there are fewer steps than tokens
 			f := &StepFloor{Bytes: bytes, MemoryBandwidthGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[i+1]) / steps}
 			f.FloorMS = float64(f.Bytes) / f.MemoryBandwidthGB / 1e6
 			f.Ratio = f.StepMS / f.FloorMS

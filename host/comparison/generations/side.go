@@ -61,11 +61,18 @@ func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *model
 	if w.search, err = decode.SearchOf(folder, config, o.Search); err != nil {
 		return nil, err
 	}
-	base, weights, err := sideOf(name)
+	rest, drafts, err := draftsOf(name)
 	if err != nil {
 		return nil, err
 	}
-	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs), Weights: weights}
+	base, weights, err := sideOf(rest)
+	if err != nil {
+		return nil, err
+	}
+	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs), Weights: weights, Draft: drafts.model}
+	if drafts.from != "" {
+		w.search.Draft, w.Drafts = drafts.kind, &Drafts{From: drafts.from}
+	}
 	if base == "none" {
 		w.device, err = exported.Open(folder, options)
 	} else if err = attend(&options, base, w.search); err == nil {
@@ -119,6 +126,9 @@ func (w *way) run(ctx context.Context) ([][]search.Hypothesis, time.Duration, er
 		results[out.Index] = out.Hypotheses
 		w.RequestBytes = max(w.RequestBytes, out.CacheBytes+out.CrossBytes)
 		w.steps, w.reorders = w.steps+out.Steps, w.reorders+out.Reorders
+		if w.Drafts != nil {
+			w.Drafts.count(out)
+		}
 		prompt = max(prompt, out.FirstToken.Sub(start))
 		if w.engine != nil {
 			read += out.CrossBytes + int64(out.Prompt)*w.engine.PromptBytes()
@@ -127,6 +137,11 @@ func (w *way) run(ctx context.Context) ([][]search.Hypothesis, time.Duration, er
 	})
 	self, cross := w.device.Peak()
 	w.CacheBytes = self + cross
+	if g, ok := w.device.(*decode.Generator); ok && w.Drafts != nil {
+		if w.Drafts.Model = g.DraftModel(); w.Drafts.Model != nil {
+			w.CacheBytes += w.Drafts.Model.SelfCacheBytes + w.Drafts.Model.CrossCacheBytes
+		}
+	}
 	if w.engine != nil && w.engine.StepBytes() > 0 {
 		w.stepBytes = w.engine.StepBytes() + read
 	}
