@@ -50,6 +50,7 @@ func main() {
 	peers := flag.String("peers", "", "compare with other engines, whose Python environment is this folder (make bench-peers)")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
 	e := encoderFlags()
+	outputs := flag.Int("outputs", draftOutputs, "drafts: outputs of a figure")
 	var encoders batcherFlags
 	flag.StringVar(&encoders.model, "encoder", "", "batcher: the folder of an encoder (default: all-minilm-l6-v2 of make encoders)")
 	flag.IntVar(&encoders.tokens, "batch-tokens", 0, "batcher: the most tokens of a batch (default: the batcher's)")
@@ -57,6 +58,10 @@ func main() {
 	flag.Parse()
 	encoders.texts, encoders.threads = *e.texts, *e.threads
 	all, command := append(figures(), batcher(&encoders, "batcher", sentences), batcher(&encoders, "batcher-queries", queries)), "go run ./bench"
+	all = append(all, draftFigures(*outputs)...)
+	if *outputs != draftOutputs {
+		command += fmt.Sprintf(" -outputs %d", *outputs)
+	}
 	switch {
 	case *e.on && *peers != "":
 		all, command = encoderPeerFigures(*peers), command+e.command()+" -peers "+*peers
