@@ -292,7 +292,7 @@ func TestIntegersThatDoNotFit(t *testing.T) {
 		{"five bits", func(q *Integers) { q.Bits = 5 }, "5 bits"},
 		{"no block", func(q *Integers) { q.Block = 0 }, "blocks of 0"},
 		{"a block of no whole bytes", func(q *Integers) { q.Block = 3 }, "integers of uint8"},
-		{"more columns than there are", func(q *Integers) { q.Columns = 1 << 20 }, "integers of uint8 [32, 2, 16]"},
+		{"more columns than there are", func(q *Integers) { q.Columns = 1 << 20 }, "integers of uint8 [32 2 16]"},
 		{"too large to count", func(q *Integers) { q.Columns, q.Depth = 1<<30, 1<<30 }, "a weight of 1073741824 x 1073741824"},
 		{"scales of another count", func(q *Integers) { q.Scales.Dims = []int64{3} }, "scales of float32 [3]"},
 		{"scales of another type", func(q *Integers) { q.Scales.DataType = proto.Int32(int32(onnx.Tensor_FLOAT16)) }, "scales of float16"},

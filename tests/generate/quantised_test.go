@@ -33,18 +33,19 @@ func TestQuantisedFolders(t *testing.T) {
 	for _, c := range []struct {
 		by      quantisation
 		folders []string
-		holds   string // what the report calls weights; "" where the graph's own nodes multiply
-		differ  int    // cases of a hundred that may differ
+		holds   string        // what the report calls weights; "" where the graph's own nodes multiply
+		differ  int           // cases of a hundred that may differ
+		as      *quantisation // what ONNX Runtime is given in their place; nil for the same files
 	}{
-		{matMulNBits(4, 32, false, 0), []string{"gpt2", "llama", "bart", "t5-merged", "gpt2-merged", "whisper"}, "int4 of the model", 0},
-		{matMulNBits(4, 16, true, 0), []string{"llama"}, "", 0},
-		{matMulNBits(4, 64, true, 0), []string{"llama", "bart"}, "int4 of the model", 0},
-		{matMulNBits(4, 128, true, 4), []string{"gpt2", "t5"}, "int4 of the model", 5},
-		{matMulNBits(8, 32, true, 0), []string{"gpt2", "llama"}, "int8 of the model", 0},
-		{matMulNBits(8, 64, false, 4), []string{"bart"}, "int8 of the model", 5},
-		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0},
-		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 5},
-		{dynamic, []string{"gpt2", "llama", "bart"}, "", 5},
+		{matMulNBits(4, 32, false, 0), []string{"gpt2", "llama", "bart", "t5-merged", "gpt2-merged", "whisper"}, "int4 of the model", 0, nil},
+		{matMulNBits(4, 16, true, 0), []string{"llama"}, "", 0, nil},
+		{matMulNBits(4, 64, true, 0), []string{"llama", "bart"}, "int4 of the model", 0, nil},
+		{matMulNBits(4, 128, true, 4), []string{"gpt2", "t5"}, "int4 of the model", 5, nil},
+		{matMulNBits(8, 32, true, 0), []string{"gpt2", "llama"}, "int8 of the model", 0, nil},
+		{matMulNBits(8, 64, false, 4), []string{"bart"}, "int8 of the model", 5, nil},
+		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0, &numbers},
+		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 5, nil},
+		{dynamic, []string{"gpt2", "llama", "bart"}, "", 5, nil},
 	} {
 		for i, folder := range c.folders {
 			if testing.Short() && i > 0 {
@@ -67,7 +68,15 @@ func TestQuantisedFolders(t *testing.T) {
 				if testing.Short() {
 					e.Cases = few(e.Cases)
 				}
-				x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Threads: 1})
+				plain := dir // what ONNX Runtime runs
+				if c.as != nil {
+					plain = t.TempDir()
+					if err := models.Small(folder, plain); err != nil {
+						t.Fatal(err)
+					}
+					quantise(t, plain, *c.as)
+				}
+				x, err := exported.Open(plain, decode.Options{Library: l, Plugins: set, Threads: 1})
 				if err != nil {
 					t.Fatal(err)
 				}
