@@ -106,9 +106,9 @@ var dynamic = quantisation{"dynamic int8", func(z *quantiser, l layer) []*onnx.N
 // dequantised are weights of int8 with a scale a column, which a DequantizeLinear makes float32 again; static rounds rows too, as
 // calibration says.
 func dequantised(static bool) quantisation {
-	name := "DequantizeLinear of weights"
+	name, greatest := "DequantizeLinear of weights", 127.
 	if static {
-		name = "QDQ"
+		name, greatest = "QDQ", 63. // ONNX Runtime's sums of more than seven bits saturate where the CPU has no VNNI
 	}
 	return quantisation{name, func(z *quantiser, l layer) []*onnx.Node {
 		integers, scales := make([]byte, len(l.numbers)), make([]float32, l.columns)
@@ -117,9 +117,9 @@ func dequantised(static bool) quantisation {
 			for k := range l.depth {
 				most = max(most, math.Abs(float64(l.numbers[k*l.columns+n])))
 			}
-			scales[n] = float32(most / 127)
+			scales[n] = float32(most / greatest)
 			for k := range l.depth {
-				integers[k*l.columns+n] = byte(int8(math.RoundToEven(float64(l.numbers[k*l.columns+n]) / most * 127)))
+				integers[k*l.columns+n] = byte(int8(math.RoundToEven(float64(l.numbers[k*l.columns+n]) / most * greatest)))
 			}
 		}
 		w := z.add(l, "w", onnx.Tensor_INT8, integers, l.depth, l.columns)

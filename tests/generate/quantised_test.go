@@ -40,12 +40,13 @@ func TestQuantisedFolders(t *testing.T) {
 		{matMulNBits(4, 32, false, 0), []string{"gpt2", "llama", "bart", "t5-merged", "gpt2-merged", "whisper"}, "int4 of the model", 0, nil},
 		{matMulNBits(4, 16, true, 0), []string{"llama"}, "", 0, nil},
 		{matMulNBits(4, 64, true, 0), []string{"llama", "bart"}, "int4 of the model", 0, nil},
-		{matMulNBits(4, 128, true, 4), []string{"gpt2", "t5"}, "int4 of the model", 5, nil},
+		{matMulNBits(4, 128, true, 4), []string{"gpt2"}, "int4 of the model", 10, nil},
+		{matMulNBits(4, 32, false, 4), []string{"llama"}, "int4 of the model", 10, nil},
 		{matMulNBits(8, 32, true, 0), []string{"gpt2", "llama"}, "int8 of the model", 0, nil},
-		{matMulNBits(8, 64, false, 4), []string{"bart"}, "int8 of the model", 5, nil},
+		{matMulNBits(8, 64, false, 4), []string{"gpt2", "llama"}, "int8 of the model", 10, nil},
 		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0, &numbers},
-		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 5, nil},
-		{dynamic, []string{"gpt2", "llama", "bart"}, "", 5, nil},
+		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 10, nil},
+		{dynamic, []string{"gpt2", "llama", "bart"}, "", 10, nil},
 	} {
 		for i, folder := range c.folders {
 			if testing.Short() && i > 0 {
